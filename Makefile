@@ -1,0 +1,114 @@
+# Thin front to CMake: `make help` says what there is. Everything builds under build/.
+#   CMAKE_ARGS=...   more options for CMake, e.g. make CMAKE_ARGS=-DKVBENCH_NATIVE=ON
+#   BOOTSTRAP=no     do not look for (or install) missing packages
+#   JOBS=N           parallel jobs (default: all cores)
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+
+JOBS       ?= $(shell nproc 2>/dev/null || echo 1)
+PREFIX     ?= /usr/local
+CMAKE_ARGS ?=
+BOOTSTRAP  ?= yes
+WERROR     := $(if $(CI),ON,OFF)
+
+# The python3 on the PATH may be one without numpy; take the first that has what scripts need.
+PYTHON ?= $(shell for p in python3 /usr/bin/python3; do \
+	"$$p" -c 'import numpy, pandas, matplotlib' 2>/dev/null && { command -v "$$p"; exit; }; \
+	done; echo python3)
+
+CMAKE     := cmake --log-level=NOTICE
+BUILD     := cmake --build
+CTEST     := ctest --output-on-failure -j $(JOBS)
+SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib tests bench -type f; } \
+	| grep -E '^(apps|lib|tests|bench)/.*\.(cpp|hpp|cu|cuh)$$' | { while read -r f; do \
+	[[ ! -f $$f ]] || echo "$$f"; done; }
+bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
+
+.DEFAULT_GOAL := all
+.PHONY: all demo test test-asan test-tsan cuda bench format format-check lint tidy install clean help \
+	bootstrap
+
+all: ## build the program: build/kvbench
+	$(call bootstrap,build)
+	@$(CMAKE) --preset release -DKVBENCH_TESTS=OFF $(CMAKE_ARGS)
+	@$(BUILD) build -j $(JOBS)
+	@echo "built: build/kvbench"
+
+DEMO := results/demo
+demo: ## replay one figure on the sample trace and plot it, under results/demo/
+	$(call bootstrap,build plot)
+	@$(CMAKE) -S . -B build/native -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_NATIVE=ON \
+		-DKVBENCH_TESTS=OFF -DKVBENCH_CUDA=OFF $(CMAKE_ARGS)
+	@$(BUILD) build/native -j $(JOBS) --target kvbench
+	@mkdir -p $(DEMO) && rm -f $(DEMO)/fig2.*
+	build/native/kvbench replay data/sample.h5 --config configs/balancekv_fig2.toml -o $(DEMO)/fig2.csv
+	build/native/kvbench summarize $(DEMO)/fig2.csv
+	$(PYTHON) scripts/plot_error.py $(DEMO)/fig2.csv -o $(DEMO)/fig2
+	@ls $(DEMO)/fig2.csv $(DEMO)/fig2.csv.json $(DEMO)/fig2.png $(DEMO)/fig2.pdf > /dev/null
+	@echo "rows:     $(DEMO)/fig2.csv"
+	@echo "manifest: $(DEMO)/fig2.csv.json"
+	@echo "pictures: $(DEMO)/fig2.png $(DEMO)/fig2.pdf"
+
+test: ## build and run all tests in build/test
+	$(call bootstrap,build plot test)
+	@$(CMAKE) -S . -B build/test -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_TESTS=ON \
+		-DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$(PYTHON)" $(CMAKE_ARGS)
+	@$(BUILD) build/test -j $(JOBS)
+	@$(CTEST) --test-dir build/test
+
+test-asan test-tsan: test-%: ## the tests under sanitizers, in build/asan and build/tsan
+	$(call bootstrap,build plot test)
+	@$(CMAKE) --preset $* -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$(PYTHON)" $(CMAKE_ARGS)
+	@$(BUILD) build/$* -j $(JOBS)
+	@$(CTEST) --test-dir build/$*
+
+cuda: ## build program and tests with CUDA kernels in build/cuda (needs nvcc)
+	$(call bootstrap,build test)
+	@$(CMAKE) --preset cuda -DKVBENCH_WERROR=$(WERROR) $(CMAKE_ARGS)
+	@$(BUILD) build/cuda -j $(JOBS)
+
+bench: ## build and run the benchmarks; JSON under results/bench/
+	$(call bootstrap,build bench)
+	@$(CMAKE) -S . -B build/bench -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_NATIVE=ON \
+		-DKVBENCH_TESTS=OFF -DKVBENCH_BENCH=ON $(CMAKE_ARGS)
+	@$(BUILD) build/bench -j $(JOBS)
+	@mkdir -p results/bench
+	@for b in build/bench/bench/bench_*; do \
+		[[ -x $$b ]] || continue; echo "== $${b##*/}"; \
+		"$$b" --benchmark_out=results/bench/$${b##*/}.json --benchmark_out_format=json; done
+
+format: ## rewrite C++ and CUDA sources with clang-format
+	$(call bootstrap,lint)
+	@$(SOURCES) | xargs -r clang-format -i
+
+format-check: ## fail on a source that clang-format would change
+	$(call bootstrap,lint)
+	@$(SOURCES) | xargs -r clang-format --dry-run -Werror
+	@echo "format: clean"
+
+# nvcc's and GCC's own flags are unknown to clang; everything else is as compiled.
+tidy: ## clang-tidy over lib/ and apps/
+	$(call bootstrap,build test lint)
+	@$(CMAKE) -S . -B build/lint -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_TESTS=OFF \
+		-DKVBENCH_CUDA=OFF $(CMAKE_ARGS)
+	@$(SOURCES) | grep -E '^(lib|apps)/.*\.cpp$$' | xargs -r -P $(JOBS) -n 1 \
+		clang-tidy -p build/lint --quiet --extra-arg=-Wno-unknown-warning-option \
+		2> >(grep -v -E '^[0-9]+ warnings? (generated|treated)' >&2 || true)
+	@echo "clang-tidy: clean"
+
+lint: format-check ## format check, include rule, clang-tidy
+	@scripts/check_includes.sh
+	@$(MAKE) tidy
+
+install: all ## install program, library, headers and CMake package: make install PREFIX=...
+	@cmake --install build --prefix "$(PREFIX)"
+
+bootstrap: ## install whatever any of the above needs (apt)
+	@scripts/bootstrap.sh all
+
+clean: ## remove build/ and the demo's and benchmarks' output
+	@rm -rf build results/demo results/bench
+
+help: ## this list
+	@grep -hE '^[a-z][a-z -]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22

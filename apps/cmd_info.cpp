@@ -1,0 +1,244 @@
+#include "cmd_info.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.hpp"
+#include "report/progress.hpp"
+#include "trace/inspect.hpp"
+#include "trace/reader.hpp"
+
+namespace kvbench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::vector<std::string> inputs;
+  bool no_values = false;
+  bool json = false;
+};
+
+// Norms of a trace, [prompt][layer]; empty when values were not read.
+using Norms = std::vector<std::vector<LayerNorms>>;
+
+std::string size_text(std::uint64_t bytes) {
+  constexpr std::array<std::string_view, 4> kUnits{"KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024) {
+    return fmt::format("{} bytes", bytes);
+  }
+  double size = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  while (size >= 1024 && unit + 1 < kUnits.size()) {
+    size /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.1f} {} ({} bytes)", size, kUnits[unit], bytes);
+}
+
+std::string_view or_dash(std::string_view text) {
+  return text.empty() ? "-" : text;
+}
+
+// Rows of equal length as right-aligned columns, two spaces apart.
+std::string aligned(const std::vector<std::vector<std::string>>& rows, std::string_view indent) {
+  std::vector<std::size_t> width(rows.front().size(), 0);
+  for (const auto& row : rows) {
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      width[c] = std::max(width[c], row[c].size());
+    }
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    text += indent;
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      fmt::format_to(std::back_inserter(text), "{}{:>{}}", c == 0 ? "" : "  ", row[c], width[c]);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string norms_text(const NormRange& r) {
+  return fmt::format("{:.3g} / {:.3g} / {:.3g}", r.min, r.median, r.max);
+}
+
+std::string retrieval_text(const std::vector<std::uint8_t>& heads) {
+  std::string text;
+  for (std::size_t h = 0; h < heads.size(); ++h) {
+    if (heads[h] != 0) {
+      text += fmt::format("{}{}", text.empty() ? "" : ",", h);
+    }
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string layer_table(const PromptMeta& prompt, const std::vector<LayerNorms>* norms) {
+  const auto& layers = prompt.layers;
+  // Columns that a trace does not use would only push the others off the screen.
+  const bool fisher = std::any_of(layers.begin(), layers.end(),
+                                  [](const LayerMeta& l) { return l.fisher.has_value(); });
+  const bool retrieval = std::any_of(layers.begin(), layers.end(),
+                                     [](const LayerMeta& l) { return !l.retrieval_heads.empty(); });
+  std::vector<std::vector<std::string>> rows{
+      {"layer", "q_heads", "kv_heads", "n", "nq", "d", "dv", "scale"}};
+  if (fisher) {
+    rows.front().push_back("fisher");
+  }
+  if (retrieval) {
+    rows.front().push_back("retrieval");
+  }
+  if (norms != nullptr) {
+    rows.front().insert(rows.front().end(), {"key norm", "query norm", "value norm"});
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerMeta& l = layers[i];
+    std::vector<std::string> row;
+    for (const Index size : {l.layer, l.q_heads, l.kv_heads, l.n, l.nq, l.d, l.dv}) {
+      row.push_back(std::to_string(size));
+    }
+    row.push_back(fmt::format("{:.6g}", l.scale));
+    if (fisher) {
+      row.push_back(l.fisher ? fmt::format("{:.4g}", *l.fisher) : "-");
+    }
+    if (retrieval) {
+      row.push_back(l.retrieval_heads.empty() ? "-" : retrieval_text(l.retrieval_heads));
+    }
+    if (norms != nullptr) {
+      const LayerNorms& m = (*norms)[i];
+      row.insert(row.end(), {norms_text(m.keys), norms_text(m.queries), norms_text(m.values)});
+    }
+    rows.push_back(std::move(row));
+  }
+  return aligned(rows, "    ");
+}
+
+std::string report(const TraceMeta& meta, const Norms& norms) {
+  std::string text = meta.path + "\n";
+  const auto line = [&text](std::string_view label, std::string_view value) {
+    fmt::format_to(std::back_inserter(text), "  {:<8} {}\n", label, value);
+  };
+  line("size", size_text(meta.file_bytes));
+  line("model", or_dash(meta.model));
+  line("source", or_dash(meta.source));
+  line("created", or_dash(meta.created));
+  line("dtype", name(meta.dtype));
+  line("rope", meta.rope);
+  line("scale", meta.scale ? fmt::format("{}", *meta.scale) : "1/sqrt(d)");
+  line("values", norms.empty() ? "not read (--no-values)"
+                               : "all finite; norms below are min / median / max over all heads");
+  for (std::size_t p = 0; p < meta.prompts.size(); ++p) {
+    const PromptMeta& prompt = meta.prompts[p];
+    fmt::format_to(std::back_inserter(text), "\n  prompt {}: {} tokens{}{}\n", prompt.id,
+                   prompt.n_tokens, prompt.text_id.empty() ? "" : ", text " + prompt.text_id,
+                   prompt.has_token_ids ? ", with token ids" : "");
+    text += layer_table(prompt, norms.empty() ? nullptr : &norms[p]);
+  }
+  return text;
+}
+
+Json norms_json(const NormRange& r) {
+  return {{"min", r.min}, {"median", r.median}, {"max", r.max}};
+}
+
+Json layer_json(const LayerMeta& l) {
+  Json out{{"layer", l.layer}, {"q_heads", l.q_heads}, {"kv_heads", l.kv_heads},
+           {"n", l.n},         {"nq", l.nq},           {"d", l.d},
+           {"dv", l.dv},       {"scale", l.scale}};
+  out["fisher"] = l.fisher ? Json(*l.fisher) : Json();
+  out["retrieval_heads"] = l.retrieval_heads;
+  return out;
+}
+
+Json to_json(const TraceMeta& meta, const Norms& norms) {
+  Json out{{"path", meta.path},
+           {"file_bytes", meta.file_bytes},
+           {"model", meta.model},
+           {"source", meta.source},
+           {"created", meta.created},
+           {"dtype", std::string(name(meta.dtype))},
+           {"rope", meta.rope},
+           {"scale", meta.scale ? Json(*meta.scale) : Json()},
+           {"values_read", !norms.empty()}};
+  out["prompts"] = Json::array();
+  for (std::size_t p = 0; p < meta.prompts.size(); ++p) {
+    const PromptMeta& prompt = meta.prompts[p];
+    Json entry{{"id", prompt.id},
+               {"n_tokens", prompt.n_tokens},
+               {"text_id", prompt.text_id},
+               {"has_token_ids", prompt.has_token_ids},
+               {"layers", Json::array()}};
+    for (std::size_t l = 0; l < prompt.layers.size(); ++l) {
+      Json layer = layer_json(prompt.layers[l]);
+      if (!norms.empty()) {
+        const LayerNorms& m = norms[p][l];
+        layer["key_norm"] = norms_json(m.keys);
+        layer["query_norm"] = norms_json(m.queries);
+        layer["value_norm"] = norms_json(m.values);
+      }
+      entry["layers"].push_back(std::move(layer));
+    }
+    out["prompts"].push_back(std::move(entry));
+  }
+  return out;
+}
+
+Norms read_values(const TraceReader& reader) {
+  std::unique_ptr<Progress> progress;
+  return measure_norms(reader, [&progress](const HeadVisit& visit) {
+    if (progress == nullptr) {
+      progress = std::make_unique<Progress>(static_cast<Index>(visit.total), "heads");
+    }
+    progress->tick();
+  });
+}
+
+void print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw IoError("info: cannot write to standard output");
+  }
+}
+
+void run(const Options& options) {
+  Json all = Json::array();
+  bool first = true;
+  for (const std::string& path : options.inputs) {
+    const TraceReader reader(path);
+    const Norms norms = options.no_values ? Norms() : read_values(reader);
+    if (options.json) {
+      all.push_back(to_json(reader.meta(), norms));
+    } else {
+      print((first ? "" : "\n") + report(reader.meta(), norms));
+      first = false;
+    }
+  }
+  if (options.json) {
+    // Names in a file need not be UTF-8; JSON must be.
+    print(all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  }
+}
+
+}  // namespace
+
+void add_info(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  CLI::App* sub = app.add_subcommand("info", "Show what traces hold; validates everything");
+  sub->add_option("traces", o->inputs, "Traces (docs/trace_format.md)")
+      ->required()
+      ->type_name("TRACE");
+  sub->add_flag("--no-values", o->no_values, "Check the structure only; read no values");
+  sub->add_flag("--json", o->json, "Print one JSON array with an object per trace");
+  sub->callback([o] { run(*o); });
+}
+
+}  // namespace kvbench

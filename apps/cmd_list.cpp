@@ -1,0 +1,63 @@
+#include "cmd_list.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "algorithms/registry.hpp"
+
+namespace kvbench {
+namespace {
+
+std::string sizes_text(const MethodInfo& info) {
+  return info.sizes.empty() ? "fixed" : fmt::format("--budget or {}", fmt::join(info.sizes, ", "));
+}
+
+void print_all() {
+  fmt::print("{:<14} {:<9} {:<7} {}\n", "name", "protocols", "devices", "what it does");
+  for (const Method& m : methods()) {
+    fmt::print("{:<14} {:<9} {:<7} {}\n", m.info.name, "prefill", "cpu", m.info.summary);
+  }
+  fmt::print("\nkvbench list NAME shows an algorithm's source and parameters.\n");
+}
+
+void print_one(const MethodInfo& info) {
+  fmt::print("{}: {}\n", info.name, info.summary);
+  fmt::print("  source      {}\n", info.source);
+  if (!info.departures.empty()) {
+    fmt::print("  departures  {}\n", info.departures);
+  }
+  fmt::print("  protocols   prefill\n  devices     cpu\n  size        {}\n", sizes_text(info));
+  if (info.params.empty()) {
+    fmt::print("  no parameters\n");
+    return;
+  }
+  std::size_t width = 0;
+  for (const ParamSpec& p : info.params) {
+    width = std::max(width, p.name.size());
+  }
+  fmt::print("  parameters\n");
+  for (const ParamSpec& p : info.params) {
+    fmt::print("    {:<{}}  {}{}\n", p.name, width, p.doc,
+               p.unit.empty() ? "" : fmt::format(" [{}]", p.unit));
+    fmt::print("    {:<{}}  default {}; {}\n", "", width, p.fallback, allowed(p));
+  }
+}
+
+}  // namespace
+
+void add_list(CLI::App& app) {
+  const auto name = std::make_shared<std::string>();
+  CLI::App* sub = app.add_subcommand("list", "List algorithms, or one algorithm's parameters");
+  sub->add_option("algorithm", *name, "Algorithm to show in full")->type_name("ALGORITHM");
+  sub->callback([name] {
+    if (name->empty()) {
+      print_all();
+    } else {
+      print_one(find_method(*name).info);
+    }
+  });
+}
+
+}  // namespace kvbench

@@ -1,0 +1,53 @@
+#include "cmd_merge.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "report/manifest.hpp"
+#include "report/merge.hpp"
+
+namespace kvbench {
+namespace {
+
+struct Options {
+  std::vector<std::string> shards;
+  std::string output;
+  bool force = false;
+};
+
+void run(const Options& options) {
+  MergeOptions merge;
+  merge.shards.assign(options.shards.begin(), options.shards.end());
+  merge.output = options.output;
+  merge.force = options.force;
+  std::vector<std::string> command{"kvbench", "merge"};
+  command.insert(command.end(), options.shards.begin(), options.shards.end());
+  command.insert(command.end(), {"-o", options.output});
+  if (options.force) {
+    command.emplace_back("--force");
+  }
+  merge.command_line = shell_line(command);
+  const MergeResult result = merge_shards(merge);
+  fmt::print(stderr, "{}: {} rows from {} shards, {} failed\n", options.output, result.rows,
+             options.shards.size(), result.failures);
+}
+
+}  // namespace
+
+void add_merge(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  CLI::App* sub = app.add_subcommand("merge", "Join the shards of one plan");
+  sub->add_option("shards", o->shards, "Result files of --shard 1/N ... N/N, in any order")
+      ->required()
+      ->type_name("SHARD.csv");
+  sub->add_option("-o,--output", o->output, "The undivided result file")
+      ->required()
+      ->type_name("OUT.csv");
+  sub->add_flag("--force", o->force, "Replace an existing output");
+  sub->callback([o] { run(*o); });
+}
+
+}  // namespace kvbench

@@ -1,0 +1,248 @@
+#include "cmd_replay.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+
+#include "config.hpp"
+#include "core/error.hpp"
+#include "exit_code.hpp"
+#include "replay/job.hpp"
+#include "replay/run.hpp"
+#include "report/manifest.hpp"
+
+namespace kvbench {
+namespace {
+
+std::atomic<bool> stop_requested = false;
+
+// The first Ctrl-C lets running jobs finish and their rows be written; the second ends at once.
+extern "C" void request_stop(int signal) {
+  if (stop_requested.exchange(true)) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
+
+struct Options {
+  ReplayOptions replay;
+  std::string config;
+  std::string shard;
+  std::string memory_limit;
+  bool dry_run = false;
+};
+
+std::uint64_t parse_bytes(const std::string& text) {
+  double x = 0.0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, x);
+  const std::string unit(rest, end);
+  double factor = 0.0;
+  for (const auto& [name, value] :
+       {std::pair{"", 1.0}, {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40}}) {
+    factor = unit == name ? value : factor;
+  }
+  if (error != std::errc() || factor == 0.0 || !(x > 0.0) || !(x * factor < 0x1p60)) {
+    throw InputError(
+        fmt::format("--memory-limit: got '{}', expected bytes, or a number with K, M, G or T "
+                    "(powers of 1024)",
+                    text));
+  }
+  return static_cast<std::uint64_t>(x * factor);
+}
+
+void parse_shard(const std::string& text, ReplayOptions& o) {
+  const auto slash = text.find('/');
+  const auto read = [&](std::string_view part, Index& out) {
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), out);
+    return error == std::errc() && end == part.data() + part.size();
+  };
+  const std::string_view view = text;
+  if (slash == std::string::npos || !read(view.substr(0, slash), o.shard_index) ||
+      !read(view.substr(slash + 1), o.shard_count)) {
+    throw InputError(fmt::format("--shard: got '{}', expected i/N", text));
+  }
+}
+
+void print_plan(const Plan& plan) {
+  const Range jobs = plan.shard_jobs();
+  fmt::print("plan: {} KV heads x {} entries = {} jobs, {} rows\n", plan.units.size(),
+             plan.entries.size(), plan.jobs(), plan.row_range({0, plan.jobs()}).size());
+  if (plan.options.shard_count > 1) {
+    fmt::print("this shard ({}/{}): jobs {} to {}, {} rows\n", plan.options.shard_index,
+               plan.options.shard_count, jobs.begin, jobs.end, plan.row_range(jobs).size());
+  }
+  fmt::print("\n{:<14} {:>7}  {}\n", "algorithm", "entries", "parameters");
+  for (std::size_t v = 0; v < plan.variants.size(); ++v) {
+    Index count = 0;
+    for (const Entry& e : plan.entries) {
+      count += e.variant == v ? 1 : 0;
+    }
+    fmt::print("{:<14} {:>7}  {}\n", plan.variants[v].method->info.name, count,
+               plan.variants[v].params.canonical());
+  }
+  fmt::print("\n{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7} {:>8}\n", "trace", "prompt", "layer",
+             "kv_head", "q_heads", "tokens", "middle", "MiB");
+  for (const Unit& unit : plan.units) {
+    const LayerMeta& l = plan.layer_meta(unit);
+    const Windows w = windows_of(plan.options, l.n, l.nq);
+    const MemoryNeed need = memory_need(l, plan.options.queries);
+    fmt::print("{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7} {:>8.1f}\n",
+               plan.trace_names[unit.trace], plan.prompt_meta(unit).id, l.layer, unit.kv_head,
+               unit.q_heads.size(), l.n, w.middle.size(),
+               static_cast<double>(
+                   need.unit + need.per_thread * static_cast<std::uint64_t>(usable_threads(plan))) /
+                   0x1p20);
+  }
+}
+
+void run(CLI::App& command, Options& o) {
+  if (!o.config.empty()) {
+    apply_config(command, o.config);
+  }
+  if (!o.memory_limit.empty()) {
+    o.replay.memory_limit = parse_bytes(o.memory_limit);
+  }
+  if (!o.shard.empty()) {
+    parse_shard(o.shard, o.replay);
+  }
+  const Plan plan = make_plan(o.replay);
+  if (o.dry_run) {
+    print_plan(plan);
+    return;
+  }
+  if (o.replay.out.empty()) {
+    throw InputError("replay: no output, expected -o OUT.csv");
+  }
+  std::signal(SIGINT, request_stop);
+  std::signal(SIGTERM, request_stop);
+  const RunResult r = run_plan(plan, shell_line(command_arguments()), stop_requested);
+  fmt::print(stderr, "{}: {} rows in {:.1f} s{}{}{}{}\n", o.replay.out, r.rows, r.wall_s,
+             r.resumed > 0 ? fmt::format(", {} of them resumed", r.resumed) : "",
+             r.infeasible > 0 ? fmt::format(", {} infeasible", r.infeasible) : "",
+             r.degenerate > 0 ? fmt::format(", {} degenerate", r.degenerate) : "",
+             r.failed > 0 ? fmt::format(", {} FAILED (see column status)", r.failed) : "");
+  if (r.interrupted) {
+    fmt::print(stderr, "interrupted; --resume goes on\n");
+    throw Exit{kExitInterrupted};
+  }
+  if (r.failed > 0) {
+    throw Exit{kExitFailedRows};
+  }
+}
+
+}  // namespace
+
+std::vector<std::string>& command_arguments() {
+  static std::vector<std::string> arguments;
+  return arguments;
+}
+
+void add_replay(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  ReplayOptions& r = o->replay;
+  CLI::App* sub = app.add_subcommand("replay", "Replay traces through compression algorithms");
+  sub->footer(
+      "\nExample:\n"
+      "  kvbench replay data/sample.h5 -o out.csv --seeds 10 \\\n"
+      "      --algorithm 'balancekv:T=1:4' --algorithm 'uniform:T=1:4'");
+  // One value, or one list with commas, per mention: what follows may be a trace.
+  const auto repeatable = [](CLI::Option* option) { return option->allow_extra_args(false); };
+  sub->add_option("traces", r.traces, "Trace files (docs/trace_format.md)")
+      ->required()
+      ->type_name("TRACE");
+  sub->add_option("-o,--out", r.out, "Result table to write; its manifest is OUT.csv.json")
+      ->type_name("OUT.csv");
+  sub->add_option("--config", o->config,
+                  "TOML file with any of these options; the command line "
+                  "wins over it")
+      ->type_name("FILE.toml");
+  sub->add_flag("--dry-run", o->dry_run, "Print the plan and stop; nothing is written");
+
+  const char* what = "What to run";
+  repeatable(sub->add_option("--algorithm", r.algorithms,
+                             "Algorithm, and values for its parameters: lists (v1,v2) and ranges "
+                             "(first:last or first:last:step, ends included) make a grid. May be "
+                             "repeated; 'all' is every algorithm; 'kvbench list' names them"))
+      ->type_name("NAME[:KEY=VALUES[;KEY=VALUES]...]")
+      ->group(what);
+  repeatable(sub->add_option("--budget", r.budgets,
+                             "Fractions of the middle's full bytes that an algorithm may hold, "
+                             "everything counted; for algorithms whose own parameters fix no size"))
+      ->delimiter(',')
+      ->type_name("RHO,...")
+      ->group(what);
+  sub->add_option("--seeds", r.seeds,
+                  "N: seeds 0 to N-1; A:B: A to B-1; A,B,C: these. Deterministic algorithms run "
+                  "once, as seed 0")
+      ->capture_default_str()
+      ->type_name("N|A:B|A,B,...")
+      ->group(what);
+  repeatable(sub->add_option("--layers", r.layers, "Layer indices of the model [default: all]"))
+      ->delimiter(',')
+      ->type_name("N,...")
+      ->group(what);
+  repeatable(sub->add_option("--heads", r.heads, "Query heads [default: all]"))
+      ->delimiter(',')
+      ->type_name("N,...")
+      ->group(what);
+  repeatable(sub->add_option("--prompts", r.prompts, "Prompt ids [default: all]"))
+      ->delimiter(',')
+      ->type_name("ID,...")
+      ->group(what);
+
+  const char* protocol = "Protocol";
+  sub->add_option("--protocol", r.protocol,
+                  "prefill: the tokens between sink and recent window (the middle) are compressed "
+                  "once, then the last queries are evaluated")
+      ->capture_default_str()
+      ->type_name("NAME")
+      ->group(protocol);
+  sub->add_option("--sink", r.sink, "First tokens, which stay uncompressed")
+      ->capture_default_str()
+      ->type_name("TOKENS")
+      ->group(protocol);
+  sub->add_option("--recent", r.recent, "Last tokens, which stay uncompressed; at least --queries")
+      ->capture_default_str()
+      ->type_name("TOKENS")
+      ->group(protocol);
+  sub->add_option("--queries", r.queries, "Last queries, which are evaluated")
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(protocol);
+  sub->add_option("--scores", r.scores,
+                  "Queries that algorithms may score tokens with: those before the evaluated ones "
+                  "(past), or all")
+      ->capture_default_str()
+      ->type_name("past|all")
+      ->group(protocol);
+
+  const char* machine = "Machine and files";
+  sub->add_option("--device", r.device, "Where to run")
+      ->capture_default_str()
+      ->type_name("cpu|cuda[:i]")
+      ->group(machine);
+  sub->add_option("--threads", r.threads, "CPU threads; 0 is all. Rows do not depend on it")
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(machine);
+  sub->add_option("--memory-limit", o->memory_limit,
+                  "Most memory for a KV head and its jobs, as bytes or as 8G (K, M, G, T: powers "
+                  "of 1024); fewer threads are used to keep it")
+      ->type_name("BYTES")
+      ->group(machine);
+  sub->add_option("--shard", o->shard, "Run the i-th of N parts of the plan; see kvbench merge")
+      ->type_name("i/N")
+      ->group(machine);
+  sub->add_flag("--resume", r.resume, "Keep the rows that OUT.csv has and run what is missing")
+      ->group(machine);
+  sub->add_flag("--overwrite", r.overwrite, "Start anew where OUT.csv exists")->group(machine);
+  sub->callback([sub, o] { run(*sub, *o); });
+}
+
+}  // namespace kvbench

@@ -1,0 +1,25 @@
+// How --help looks: at most 100 columns, usage with argument names, defaults behind descriptions.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace kvbench {
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter();
+
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override;
+  std::string make_usage(const CLI::App* app, std::string name) const override;
+  std::string make_description(const CLI::App* app) const override;
+  std::string make_footer(const CLI::App* app) const override;
+  std::string make_subcommand(const CLI::App* sub) const override;
+  std::string make_expanded(const CLI::App* sub) const override;
+  std::string make_option(const CLI::Option* opt, bool is_positional) const override;
+  std::string make_option_usage(const CLI::Option* opt) const override;
+};
+
+}  // namespace kvbench

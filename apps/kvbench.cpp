@@ -1,0 +1,95 @@
+// The program: subcommands, the one catch, the exit codes. No arithmetic.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "cmd_info.hpp"
+#include "cmd_list.hpp"
+#include "cmd_merge.hpp"
+#include "cmd_replay.hpp"
+#include "cmd_summarize.hpp"
+#include "cmd_synth.hpp"
+#include "core/error.hpp"
+#include "exit_code.hpp"
+#include "help.hpp"
+#include "report/build_info.hpp"
+
+namespace kvbench {
+namespace {
+
+// One line, whatever the message quotes.
+int fail(int code, std::string what) {
+  std::replace_if(
+      what.begin(), what.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  fmt::print(stderr, "kvbench: error: {}\n", what);
+  return code;
+}
+
+int program(int argc, char** argv) {
+  command_arguments().assign(argv, argv + argc);
+  CLI::App app(
+      "kvbench replays the queries, keys and values of a language model through KV-cache "
+      "compression algorithms and reports how far the attention output moved, what memory each "
+      "algorithm holds, and how long it takes.");
+  app.name("kvbench");
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.set_help_flag("-h,--help", "Print this help and exit");
+  app.require_subcommand(1);
+  app.set_version_flag("--version",
+                       fmt::format("kvbench {} ({}{})", build_info().version, build_info().commit,
+                                   build_info().dirty ? ", modified" : ""),
+                       "Print version and commit and exit");
+  app.set_help_all_flag("--help-all", "Print the help of every subcommand and exit");
+  add_info(app);
+  add_list(app);
+  add_synth(app);
+  add_replay(app);
+  add_summarize(app);
+  add_merge(app);
+  app.footer(
+      "\nExit codes: 0 done, 1 some rows failed, 2 bad usage or input, 3 I/O or device failure, "
+      "130 interrupted.\nDocumentation: docs/cli.md in the source tree.");
+  try {
+    app.parse(argc, argv);
+    if (std::fflush(stdout) != 0) {
+      throw IoError("cannot write to standard output");
+    }
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) {
+      return app.exit(e);  // --help, --version
+    }
+    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
+      std::string names;
+      for (const CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) {
+        names += (names.empty() ? "" : ", ") + sub->get_name();
+      }
+      return fail(kExitBadInput,
+                  fmt::format("got the subcommand '{}', expected one of {}", argv[1], names));
+    }
+    return fail(kExitBadInput, e.what());
+  } catch (const Exit& e) {
+    return e.code;
+  } catch (const InputError& e) {
+    return fail(kExitBadInput, e.what());
+  } catch (const IoError& e) {
+    return fail(kExitIo, e.what());
+  } catch (const std::bad_alloc&) {
+    return fail(kExitIo, "out of memory; fewer --threads or a --memory-limit need less");
+  } catch (const std::exception& e) {
+    return fail(kExitIo, e.what());
+  }
+  return kExitOk;
+}
+
+}  // namespace
+}  // namespace kvbench
+
+int main(int argc, char** argv) {
+  return kvbench::program(argc, argv);
+}

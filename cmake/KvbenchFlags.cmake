@@ -1,0 +1,78 @@
+# Compile and link flags of our own targets.
+#
+# Two rules stand behind them. What a method selects must not depend on which products the
+# compiler happens to fuse, so contraction is off and a fused step is written std::fma. And NaN,
+# infinity and signed zero keep their meaning: never -ffast-math; only errno and traps are given up.
+
+set(_arch "")
+if(KVBENCH_NATIVE)
+  set(_arch -march=native)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(_arch -march=x86-64-v3)
+endif()
+set(_arithmetic -ffp-contract=off -fno-math-errno -fno-trapping-math)
+
+set(_warnings
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wcast-qual -Wnon-virtual-dtor
+  -Woverloaded-virtual -Wundef -Wvla -Wimplicit-fallthrough)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND _warnings -Wduplicated-cond -Wduplicated-branches -Wlogical-op)
+  # GCC 12 and 13 see overlapping copies in std::string's operator+ (GCC bug 105651).
+  list(APPEND _warnings -Wno-restrict)
+  # False alarms of GCC 12 in its own headers (PR 105593, PR 105651) and inside fmt.
+  list(APPEND _warnings -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-restrict)
+endif()
+if(KVBENCH_WERROR)
+  list(APPEND _warnings -Werror)
+endif()
+
+# nvcc hands -Xcompiler on to the host compiler; its generated code is not pedantic.
+set(_cuda_options --fmad=false --expt-relaxed-constexpr -lineinfo)
+foreach(_flag IN LISTS _arch _arithmetic ITEMS -Wall -Wextra -Wshadow -fopenmp)
+  list(APPEND _cuda_options "-Xcompiler=${_flag}")
+endforeach()
+if(KVBENCH_WERROR)
+  list(APPEND _cuda_options "-Werror=all-warnings" "-Xcompiler=-Werror")
+endif()
+
+set(_sanitize "")
+if(KVBENCH_SANITIZE)
+  set(_sanitize "-fsanitize=${KVBENCH_SANITIZE}" -fno-omit-frame-pointer)
+  if(KVBENCH_SANITIZE MATCHES "undefined")
+    list(APPEND _sanitize -fno-sanitize-recover=undefined)
+  endif()
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${_sanitize}>")
+  add_link_options(${_sanitize})
+endif()
+
+# What the manifest reports as the flags of this build.
+string(TOUPPER "CMAKE_CXX_FLAGS_${CMAKE_BUILD_TYPE}" _build_flags)
+string(JOIN " " KVBENCH_FLAGS ${CMAKE_CXX_FLAGS} ${${_build_flags}} -std=c++20 ${_arch}
+       ${_arithmetic} ${_sanitize} -fopenmp)
+string(STRIP "${KVBENCH_FLAGS}" KVBENCH_FLAGS)
+
+function(kvbench_target_options target)
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:${_arch};${_arithmetic};${_warnings}>")
+  if(KVBENCH_HAVE_CUDA)
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${_cuda_options}>")
+  endif()
+  if(KVBENCH_STATIC)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL "EXECUTABLE")
+      target_link_options(${target} PRIVATE -static-libgcc -static-libstdc++)
+    endif()
+  endif()
+endfunction()
+
+# Everything a source of ours may include; as imported targets, so third-party headers are SYSTEM.
+function(kvbench_link_dependencies target)
+  target_include_directories(${target} SYSTEM PRIVATE "${KVBENCH_RANDOM123_INCLUDE_DIR}")
+  # Jobs are parallel outside; a product that splits itself over threads would be slower and would
+  # sum in an order that depends on how many there are.
+  target_compile_definitions(${target} PRIVATE EIGEN_DONT_PARALLELIZE)
+  target_link_libraries(${target} PRIVATE
+    $<BUILD_INTERFACE:Eigen3::Eigen> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
+    kvbench_deps::hdf5 kvbench_deps::deflate kvbench_deps::crypto kvbench_deps::fmt
+    kvbench_deps::openmp Threads::Threads)
+endfunction()

@@ -1,0 +1,112 @@
+# One gtest program (linking many is slow), the Python tests, and the shell tests of the program.
+set(KVBENCH_TEST_TIMEOUT 300)
+if(KVBENCH_SANITIZE)
+  set(KVBENCH_TEST_TIMEOUT 1500)
+endif()
+set(_san_environment "")
+if(KVBENCH_SANITIZE MATCHES "thread")
+  set(_san_environment
+    "TSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/cmake/tsan.supp history_size=4")
+endif()
+set(_src "${CMAKE_CURRENT_SOURCE_DIR}")
+
+# ------------------------------------------------------------------------------------------ gtest
+file(GLOB _test_sources ${_glob} tests/test_*.cpp tests/twin/*.cpp)
+if(KVBENCH_HAVE_CUDA)
+  file(GLOB _cuda_tests ${_glob} tests/test_*.cu)
+  list(APPEND _test_sources ${_cuda_tests})
+endif()
+file(GLOB _test_units ${_glob} tests/test_*.cpp)
+if(_test_units)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+  # The example of docs/new_algorithm.md is compiled as it stands there.
+  set(_page "${_src}/docs/new_algorithm.md")
+  set(_example "${CMAKE_CURRENT_BINARY_DIR}/generated/new_algorithm.cpp")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_page}")
+  file(READ "${_page}" _text)
+  if(NOT _text MATCHES "\n```cpp\n(.*)\n```\n\nThe registry line")
+    message(FATAL_ERROR "${_page}: no example found")
+  endif()
+  file(CONFIGURE OUTPUT "${_example}" CONTENT "${CMAKE_MATCH_1}\n" @ONLY)
+  list(APPEND _test_sources "${_example}")
+  add_executable(kvbench_tests ${_test_sources})
+  target_include_directories(kvbench_tests PRIVATE "${_src}/tests")
+  target_link_libraries(kvbench_tests PRIVATE kvbench_lib GTest::gtest GTest::gtest_main)
+  target_compile_definitions(kvbench_tests PRIVATE
+    KVBENCH_DATA_DIR="${_src}/data" KVBENCH_SOURCE_DIR="${_src}")
+  if(TARGET kvbench)
+    target_compile_definitions(kvbench_tests PRIVATE KVBENCH_PROGRAM="$<TARGET_FILE:kvbench>")
+    add_dependencies(kvbench_tests kvbench)
+  else()
+    target_compile_definitions(kvbench_tests PRIVATE KVBENCH_PROGRAM="")
+  endif()
+  kvbench_target_options(kvbench_tests)
+  # Tests are compiled more often than they run long; what they test keeps its own level.
+  target_compile_options(kvbench_tests PRIVATE $<$<CONFIG:Release>:-O1>)
+  kvbench_link_dependencies(kvbench_tests)
+  gtest_discover_tests(kvbench_tests
+    DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT ${KVBENCH_TEST_TIMEOUT} LABELS unit ENVIRONMENT "${_san_environment}")
+endif()
+
+set(_environment "SRC=${_src}" "PYTHONDONTWRITEBYTECODE=1" ${_san_environment})
+if(TARGET kvbench)
+  list(APPEND _environment "KVBENCH=$<TARGET_FILE:kvbench>")
+endif()
+
+# ----------------------------------------------------------------------------------------- Python
+# The python3 on the PATH may be one without numpy; prefer one that has all that the scripts need.
+if(NOT KVBENCH_PYTHON)
+  find_program(_python3 python3)
+  foreach(_candidate IN LISTS _python3 ITEMS /usr/bin/python3)
+    execute_process(COMMAND "${_candidate}" -c "import numpy, pandas, matplotlib"
+                    RESULT_VARIABLE _failed OUTPUT_QUIET ERROR_QUIET)
+    if(NOT _failed)
+      set(_python "${_candidate}")
+      break()
+    endif()
+  endforeach()
+  if(NOT _python)
+    set(_python "${_python3}")
+  endif()
+  set(KVBENCH_PYTHON "${_python}" CACHE FILEPATH "python3 for scripts and their tests")
+endif()
+list(APPEND _environment "PYTHON=${KVBENCH_PYTHON}")
+
+# Exit code 77: a test said aloud that it cannot run here.
+function(kvbench_add_test name)
+  add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY "${_src}")
+  set_tests_properties(${name} PROPERTIES
+    ENVIRONMENT "${_environment}" SKIP_RETURN_CODE 77 TIMEOUT ${KVBENCH_TEST_TIMEOUT})
+endfunction()
+
+file(GLOB _python_tests ${_glob} tests/test_*.py)
+if(KVBENCH_PYTHON)
+  foreach(_test IN LISTS _python_tests)
+    get_filename_component(_name "${_test}" NAME_WE)
+    kvbench_add_test(python.${_name}
+      "${KVBENCH_PYTHON}" "${_src}/cmake/run_python_test.py" "${_src}/${_test}")
+  endforeach()
+elseif(_python_tests)
+  message(STATUS "kvbench: no python3, its tests are left out")
+endif()
+
+# ------------------------------------------------------------------------------------------ shell
+file(GLOB _cli_tests ${_glob} tests/cli/*.sh)
+foreach(_test IN LISTS _cli_tests)
+  get_filename_component(_name "${_test}" NAME_WE)
+  if(TARGET kvbench OR _name STREQUAL "check_includes")
+    kvbench_add_test(cli.${_name} bash "${_src}/${_test}")
+  endif()
+endforeach()
+
+# The tree itself keeps the include rule; cli.check_includes shows that a bad tree is caught.
+kvbench_add_test(tree.include_rule bash "${_src}/scripts/check_includes.sh" "${_src}")
+
+# ---------------------------------------------------------------------------------------- install
+kvbench_add_test(install_consumer "${CMAKE_COMMAND}"
+  "-DBUILD_DIR=${CMAKE_CURRENT_BINARY_DIR}" "-DCONSUMER_DIR=${_src}/tests/install"
+  "-DWORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/install_consumer" "-DCONFIG=$<CONFIG>"
+  "-DGENERATOR=${CMAKE_GENERATOR}" "-DCXX=${CMAKE_CXX_COMPILER}" "-DSANITIZE=${KVBENCH_SANITIZE}"
+  -P "${_src}/cmake/InstallConsumer.cmake")

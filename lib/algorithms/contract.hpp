@@ -1,0 +1,164 @@
+// What a method is: the whole plug-in contract. A method is one stem in this folder plus one line
+// in methods.inc; metrics, memory, protocols, CSV, sweeps and tests then come to it unasked.
+// See docs/new_algorithm.md for a complete one.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "algorithms/params.hpp"
+#include "attention/scores.hpp"
+#include "core/rng.hpp"
+#include "core/types.hpp"
+
+namespace kvbench {
+
+/// What a head is given of a size that several heads share (Scope::layer, Scope::layers).
+struct Share {
+  Index tokens = 0;            ///< how many of its tokens the head may keep
+  std::vector<double> values;  ///< what else the method wants to hand over (common scores, say)
+};
+
+/// What one job asks of a method: compress these tokens of one KV head.
+struct Task {
+  const KvHead& head;
+  /// Positions to compress, strictly ascending: the middle under `prefill`, or what another method
+  /// left of it. May be empty. All others stay uncompressed and are none of the method's business.
+  std::span<const Index> tokens;
+  /// Bytes that the method may hold for `tokens`, everything counted; none: native parameters say.
+  std::optional<Index> budget_bytes;
+  /// Positions of the queries that a method may score with (those that the trace holds).
+  Range scoring;
+  /// True attention mass [n] from the evaluated queries, mean over the group's query heads.
+  /// Filled only for methods whose info says `sees_evaluated`.
+  std::span<const double> true_mass;
+  Rng rng;
+  /// Attention scores of this head, computed once for all jobs; null only in tests of methods that
+  /// do not score.
+  const ScoreBook* scores = nullptr;
+  /// The head's part, for methods whose scope is wider than a head; else null.
+  const Share* share = nullptr;
+  /// The layer's attribute of that name [kv_heads], or empty.
+  std::span<const std::uint8_t> retrieval_heads = {};
+  Index kv_head = 0;
+
+  Index count() const { return static_cast<Index>(tokens.size()); }
+};
+
+/// Tokens of the trace that are held as they are: entry i is position tokens[i] with weight
+/// weights[i], or `common` where weights is empty.
+struct HeldTokens {
+  std::vector<Index> tokens;   ///< strictly ascending, a subset of the task's
+  std::vector<float> weights;  ///< empty or one per token, each in [0, inf)
+  float common = 1.0F;
+
+  float weight(std::size_t i) const { return weights.empty() ? common : weights[i]; }
+};
+
+/// Entries that are in no trace: merged, averaged, dequantised or estimated keys and values.
+struct MadeTokens {
+  Matrix k;                    ///< [c, d]
+  Matrix v;                    ///< [c, dv]; empty in a denominator
+  std::vector<float> weights;  ///< empty or [c]
+};
+
+/// The denominator's own set, for methods that do not share the numerator's.
+struct Denominator {
+  HeldTokens held;  ///< keys only
+  MadeTokens made;  ///< keys only
+  /// True where `held` repeats the numerator's tokens under other weights, so that no key is stored
+  /// twice.
+  bool same_keys = false;
+};
+
+/// What a method leaves of the task's tokens.
+struct Compressed {
+  HeldTokens held;
+  MadeTokens made;
+  std::optional<Denominator> denominator;  ///< none: the numerator's set and weights
+  /// Weights, indices, scores, counts: what the method must keep beside keys and values. Bytes.
+  Index aux_bytes = 0;
+  /// Bytes of keys and values where they are not held as rows of the trace's element type
+  /// (sketches, codes); none: counted from `held`, `made` and `denominator`.
+  std::optional<Index> payload_bytes;
+  /// Bytes needed only while attending (a rebuilt cache). Not part of `bytes`.
+  Index transient_bytes = 0;
+  /// The method's own figures, in the order of the `diag` column. Never used in a metric.
+  std::vector<std::pair<std::string, std::string>> diag;
+};
+
+/// Which heads share one budget. The replay surveys all heads of the scope (every KV head of the
+/// layer; under `layers`, of every replayed layer of the prompt) one after another, hands the
+/// surveys to `share`, and compresses each head with its Share.
+enum class Scope { head, layer, layers };
+
+/// What one head tells those that it shares with.
+struct Survey {
+  Index layer = 0;
+  Index kv_head = 0;
+  Index middle = 0;            ///< tokens that the head has to compress
+  Index tokens = 0;            ///< tokens that it could keep by the budget if none were shared
+  std::vector<double> values;  ///< the method's own
+};
+
+/// What a stream asks of a method: live through positions 0 .. n-1 of one KV head.
+struct StreamTask {
+  const KvHead& head;  ///< nq == n; nothing behind the current position may be looked at
+  /// The protocol keeps the last `recent` tokens exact, outside the method's budget.
+  Index recent = 0;
+  /// Bytes that the method may hold at any time, beside the recent window; none: native parameters.
+  std::optional<Index> budget_bytes;
+  Rng rng;
+};
+
+/// A cache that lives through a stream. One object per KV head and entry, used by one thread.
+class StreamCache {
+ public:
+  virtual ~StreamCache() = default;
+
+  /// Position j has arrived; its key, value and the group's queries are rows j of the head. The
+  /// recent window is now [max(0, j + 1 - recent), j], still exact and paid by the protocol.
+  /// `leaving` is the position that left it just now and is the method's to keep or drop, or -1.
+  /// With recent = 0 it is j itself.
+  virtual void append(Index j, Index leaving) = 0;
+
+  /// What the cache holds beside the recent window, to attend with and to be weighed.
+  virtual Compressed view() const = 0;
+};
+
+/// What `kvbench list` prints and what the replay needs to know without running anything.
+struct MethodInfo {
+  std::string name;  ///< the word in CLI, CSV and file name
+  std::string summary;
+  std::string source;      ///< paper, section
+  std::string departures;  ///< from the source; empty: none
+  std::vector<ParamSpec> params;
+  /// Parameters any of which fixes the size, so that no budget is needed ("T", "tokens").
+  /// Empty: the method has one size only and takes no budget (`exact`).
+  std::vector<std::string> sizes;
+  bool sees_evaluated = false;  ///< `oracle` alone
+  bool scores = false;          ///< uses queries to score tokens: `--scores` matters
+  Scope scope = Scope::head;    ///< which heads share one budget
+  /// Whether a run with these parameters draws random numbers; if not, one row with seed 0.
+  bool (*random)(const Params&) = [](const Params&) { return false; };
+};
+
+/// A method. `compress` is a pure function of its arguments, called from many threads at once.
+/// It throws Infeasible where the budget is below the least that it can hold.
+/// It runs under `prefill` if `compress` is set and under `stream` if `open_stream` is; one whose
+/// scope is wider than a head sets `survey` and `share` too.
+struct Method {
+  MethodInfo info;
+  Compressed (*compress)(const Task&, const Params&) = nullptr;
+  std::unique_ptr<StreamCache> (*open_stream)(const StreamTask&, const Params&) = nullptr;
+  Survey (*survey)(const Task&, const Params&) = nullptr;
+  /// One Share per survey, in order; their tokens sum to at most the surveys'. Surveys come by
+  /// layer, then KV head.
+  std::vector<Share> (*share)(std::span<const Survey>, const Params&) = nullptr;
+};
+
+}  // namespace kvbench

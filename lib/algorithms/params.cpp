@@ -1,0 +1,146 @@
+#include "algorithms/params.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+// from_chars takes no leading '+', no blanks and no locale; the whole text must be the number.
+bool read_number(std::string_view text, double& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(out);
+}
+
+std::string checked(std::string_view method, const ParamSpec& spec, const std::string& text) {
+  const auto refuse = [&] {
+    throw InputError(fmt::format("{}: parameter {}: got '{}', expected {}", method, spec.name, text,
+                                 allowed(spec)));
+  };
+  if (text == "auto" && spec.fallback == "auto") {
+    return text;
+  }
+  switch (spec.kind) {
+    case ParamKind::choice:
+      if (std::find(spec.choices.begin(), spec.choices.end(), text) == spec.choices.end()) {
+        refuse();
+      }
+      return text;
+    case ParamKind::flag:
+      if (text == "true" || text == "1") {
+        return "true";
+      }
+      if (text == "false" || text == "0") {
+        return "false";
+      }
+      refuse();
+      break;
+    case ParamKind::integer:
+    case ParamKind::real: {
+      double x = 0.0;
+      if (!read_number(text, x) || !(spec.min <= x && x <= spec.max) ||
+          (spec.kind == ParamKind::integer && x != std::floor(x))) {
+        refuse();
+      }
+      return spec.kind == ParamKind::integer ? fmt::format("{}", static_cast<Index>(x))
+                                             : fmt::format("{}", x == 0.0 ? 0.0 : x);
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+ParamSpec integer_param(std::string name, std::string fallback, double min, double max,
+                        std::string unit, std::string doc) {
+  return {std::move(name), ParamKind::integer, std::move(fallback), min, max, {},
+          std::move(unit), std::move(doc)};
+}
+
+ParamSpec real_param(std::string name, std::string fallback, double min, double max,
+                     std::string unit, std::string doc) {
+  return {std::move(name), ParamKind::real, std::move(fallback), min, max, {},
+          std::move(unit), std::move(doc)};
+}
+
+ParamSpec choice_param(std::string name, std::vector<std::string> choices, std::string doc) {
+  std::string fallback = choices.front();
+  return {std::move(name), ParamKind::choice, std::move(fallback), 0.0, 0.0, std::move(choices), "",
+          std::move(doc)};
+}
+
+ParamSpec flag_param(std::string name, bool fallback, std::string doc) {
+  return {std::move(name), ParamKind::flag, fallback ? "true" : "false", 0.0, 0.0, {}, "",
+          std::move(doc)};
+}
+
+std::string allowed(const ParamSpec& spec) {
+  const std::string otherwise = spec.fallback == "auto" ? " or auto" : "";
+  switch (spec.kind) {
+    case ParamKind::choice: return fmt::format("{}{}", fmt::join(spec.choices, "|"), otherwise);
+    case ParamKind::flag: return "true|false";
+    case ParamKind::integer:
+      return fmt::format("an integer in [{:.0f}, {:.0f}]{}", spec.min, spec.max, otherwise);
+    case ParamKind::real:
+      return fmt::format("a number in [{}, {}]{}", spec.min, spec.max, otherwise);
+  }
+  return "";
+}
+
+Params::Params(std::string_view method, const std::vector<ParamSpec>& specs,
+               const std::map<std::string, std::string>& given)
+    : method_(method) {
+  for (const auto& [key, value] : given) {
+    const bool known =
+        std::any_of(specs.begin(), specs.end(), [&](const ParamSpec& s) { return s.name == key; });
+    if (!known) {
+      std::vector<std::string> names;
+      for (const ParamSpec& s : specs) {
+        names.push_back(s.name);
+      }
+      std::sort(names.begin(), names.end());
+      throw InputError(fmt::format(
+          "{}: no parameter '{}', expected {}", method, key,
+          names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", "))));
+    }
+  }
+  for (const ParamSpec& spec : specs) {
+    const auto it = given.find(spec.name);
+    values_[spec.name] = checked(method, spec, it == given.end() ? spec.fallback : it->second);
+  }
+  for (const auto& [key, value] : values_) {
+    canonical_ += fmt::format("{}{}={}", canonical_.empty() ? "" : ";", key, value);
+  }
+}
+
+const std::string& Params::text(std::string_view name) const {
+  const auto it = values_.find(std::string(name));
+  if (it == values_.end()) {
+    throw InputError(fmt::format("{}: no parameter '{}'", method_, name));
+  }
+  return it->second;
+}
+
+double Params::real(std::string_view name) const {
+  double x = 0.0;
+  if (!read_number(text(name), x)) {
+    throw InputError(
+        fmt::format("{}: parameter {}: got '{}', expected a number", method_, name, text(name)));
+  }
+  return x;
+}
+
+Index Params::integer(std::string_view name) const {
+  return static_cast<Index>(real(name));
+}
+
+bool Params::flag(std::string_view name) const {
+  return text(name) == "true";
+}
+
+}  // namespace kvbench

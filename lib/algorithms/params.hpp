@@ -1,0 +1,64 @@
+// Parameters of a method: declared once, checked once, written canonically into every row.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/types.hpp"
+
+namespace kvbench {
+
+enum class ParamKind { integer, real, choice, flag };
+
+/// One parameter. `fallback` is its default as text; "auto" means "not given" and is allowed only
+/// where it is the default.
+struct ParamSpec {
+  std::string name;
+  ParamKind kind = ParamKind::real;
+  std::string fallback;
+  double min = 0.0;                  ///< inclusive; integer and real
+  double max = 0.0;                  ///< inclusive
+  std::vector<std::string> choices;  ///< choice
+  std::string unit;                  ///< "tokens", "", ...
+  std::string doc;
+};
+
+ParamSpec integer_param(std::string name, std::string fallback, double min, double max,
+                        std::string unit, std::string doc);
+ParamSpec real_param(std::string name, std::string fallback, double min, double max,
+                     std::string unit, std::string doc);
+ParamSpec choice_param(std::string name, std::vector<std::string> choices, std::string doc);
+ParamSpec flag_param(std::string name, bool fallback, std::string doc);
+
+/// Every parameter of one method with a value: given or default.
+class Params {
+ public:
+  Params() = default;
+  /// Checks `given` against `specs`. Errors: InputError naming `method`, the parameter, what was
+  /// got and what is allowed (all names, on an unknown one).
+  Params(std::string_view method, const std::vector<ParamSpec>& specs,
+         const std::map<std::string, std::string>& given);
+
+  bool is_auto(std::string_view name) const { return text(name) == "auto"; }
+  /// Errors of all four: InputError where the parameter does not exist or is auto.
+  Index integer(std::string_view name) const;
+  double real(std::string_view name) const;
+  bool flag(std::string_view name) const;
+  const std::string& text(std::string_view name) const;
+
+  /// "key=value;key=value", keys sorted, defaults written out, numbers shortest.
+  const std::string& canonical() const { return canonical_; }
+  const std::map<std::string, std::string>& values() const { return values_; }
+
+ private:
+  std::string method_;
+  std::map<std::string, std::string> values_;
+  std::string canonical_;
+};
+
+/// The range or the choices of a parameter, as `kvbench list` and errors print it.
+std::string allowed(const ParamSpec& spec);
+
+}  // namespace kvbench

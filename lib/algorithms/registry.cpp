@@ -1,0 +1,46 @@
+#include "algorithms/registry.hpp"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <stdexcept>
+
+#include "core/error.hpp"
+
+namespace kvbench {
+
+#define KVBENCH_METHOD(stem) Method method_##stem();
+#include "algorithms/methods.inc"
+#undef KVBENCH_METHOD
+
+std::span<const Method> methods() {
+  static const std::vector<Method> all = [] {
+    std::vector<Method> list = {
+#define KVBENCH_METHOD(stem) method_##stem(),
+#include "algorithms/methods.inc"
+#undef KVBENCH_METHOD
+    };
+    std::set<std::string> names;
+    for (const Method& m : list) {
+      if (!names.insert(m.info.name).second) {
+        throw std::logic_error("method registered twice: " + m.info.name);
+      }
+    }
+    return list;
+  }();
+  return all;
+}
+
+const Method& find_method(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Method& m : methods()) {
+    if (m.info.name == name) {
+      return m;
+    }
+    names.push_back(m.info.name);
+  }
+  throw InputError(
+      fmt::format("no algorithm '{}', expected one of {}", name, fmt::join(names, ", ")));
+}
+
+}  // namespace kvbench

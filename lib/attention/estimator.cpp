@@ -1,0 +1,152 @@
+#include "attention/estimator.hpp"
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/math.hpp"
+
+namespace kvbench {
+namespace {
+
+using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr Index kBlock = 512;  // keys per piece: m x kBlock logits stay in cache
+
+Eigen::Map<const RowMajor> map(const MatrixD& m) {
+  return {m.data(), m.rows(), m.cols()};
+}
+
+}  // namespace
+
+SoftmaxSums::SoftmaxSums(const MatrixD& queries, Index dv)
+    : queries_(&queries),
+      numerator_(queries.rows(), dv),
+      denominator_(static_cast<std::size_t>(queries.rows()), 0.0),
+      shift_(static_cast<std::size_t>(queries.rows()), -kInfinity) {}
+
+void SoftmaxSums::add_block(MatrixView keys, MatrixView values, std::span<const Index> rows,
+                            const double* log_weights, Part part, std::span<const Index> visible) {
+  const auto count = static_cast<Index>(rows.size());
+  if (count == 0) {
+    return;
+  }
+  // A job adds hundreds of blocks: allocating these anew each time costs as much as the arithmetic.
+  thread_local MatrixD wide_keys;
+  thread_local MatrixD wide_values;
+  thread_local MatrixD logits;
+  gather_rows(keys, rows, wide_keys);
+  const Index m = queries_->rows();
+  logits.resize(m, count);
+  Eigen::Map<RowMajor> p(logits.data(), m, count);
+  p.noalias() = map(*queries_) * map(wide_keys).transpose();
+  Eigen::Map<RowMajor> numerator(numerator_.data(), m, numerator_.cols());
+  for (Index r = 0; r < m; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    double* row = p.row(r).data();
+    const Index seen = visible.empty() ? count : visible[at];
+    if (log_weights != nullptr) {
+      for (Index i = 0; i < seen; ++i) {
+        row[i] += log_weights[i];
+      }
+    }
+    double top = shift_[at];
+    for (Index i = 0; i < seen; ++i) {
+      top = std::max(top, row[i]);
+    }
+    if (top > shift_[at]) {
+      const double shrink = exp_shared(shift_[at] - top);
+      denominator_[at] *= shrink;
+      numerator.row(r) *= shrink;
+      shift_[at] = top;
+    }
+#pragma omp simd
+    for (Index i = 0; i < seen; ++i) {
+      row[i] = exp_shared(row[i] - top);
+    }
+    for (Index i = seen; i < count; ++i) {
+      row[i] = 0.0;
+    }
+    if (part != Part::numerator) {
+      denominator_[at] += p.row(r).sum();
+    }
+  }
+  if (part != Part::denominator) {
+    gather_rows(values, rows, wide_values);
+    numerator.noalias() += p * map(wide_values);
+  }
+}
+
+void SoftmaxSums::add_rows(MatrixView keys, MatrixView values, std::span<const Index> rows,
+                           std::span<const float> weights, float common, Part part) {
+  const bool weighted = !weights.empty() || common != 1.0F;
+  std::vector<double> log_weights;
+  std::vector<Index> block;
+  for (std::size_t begin = 0; begin < rows.size(); begin += kBlock) {
+    block.clear();
+    log_weights.clear();
+    for (std::size_t i = begin; i < std::min(rows.size(), begin + kBlock); ++i) {
+      const float w = weights.empty() ? common : weights[i];
+      if (w != 0.0F) {  // log 0 would make a shift of -inf
+        block.push_back(rows[i]);
+        log_weights.push_back(std::log(static_cast<double>(w)));
+      }
+    }
+    add_block(keys, values, block, weighted ? log_weights.data() : nullptr, part, {});
+  }
+}
+
+void SoftmaxSums::add_causal(const KvHead& head, Range range) {
+  const Index m = queries_->rows();
+  std::vector<Index> rows;
+  std::vector<Index> visible(static_cast<std::size_t>(m));
+  for (Index k0 = range.begin; k0 < range.end; k0 += kBlock) {
+    const Index count = std::min(kBlock, range.end - k0);
+    rows.resize(static_cast<std::size_t>(count));
+    std::iota(rows.begin(), rows.end(), k0);
+    for (Index r = 0; r < m; ++r) {
+      const Index position = head.n() - m + r;
+      visible[static_cast<std::size_t>(r)] = std::clamp<Index>(position + 1 - k0, 0, count);
+    }
+    add_block(head.k, head.v, rows, nullptr, Part::both, visible);
+  }
+}
+
+MatrixD SoftmaxSums::output(Index& degenerate) const {
+  MatrixD z(numerator_.rows(), numerator_.cols());
+  degenerate = 0;
+  for (Index r = 0; r < z.rows(); ++r) {
+    const double den = denominator_[static_cast<std::size_t>(r)];
+    const bool good = std::isfinite(den) && den > 0.0;
+    degenerate += good ? 0 : 1;
+    for (Index c = 0; c < z.cols(); ++c) {
+      z.row(r)[c] = good ? numerator_.row(r)[c] / den : std::numeric_limits<double>::quiet_NaN();
+    }
+  }
+  return z;
+}
+
+std::vector<double> SoftmaxSums::log_denominator() const {
+  std::vector<double> out(denominator_.size());
+  for (std::size_t r = 0; r < out.size(); ++r) {
+    out[r] = shift_[r] + std::log(denominator_[r]);
+  }
+  return out;
+}
+
+MatrixD scaled_queries(const KvHead& head, Index g, Index m) {
+  const MatrixView q = head.q[static_cast<std::size_t>(g)];
+  MatrixD out(m, q.cols);
+  for (Index r = 0; r < m; ++r) {
+    const float* from = q.row(q.rows - m + r);
+    for (Index t = 0; t < q.cols; ++t) {
+      out.row(r)[t] = static_cast<double>(from[t]) * head.scale;
+    }
+  }
+  return out;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,59 @@
+// The weighted estimator that every method ends in (docs/methods.md, "The estimator"):
+//
+//   z(q) = sum_N w exp(s<k,q>) v / sum_D w exp(s<k,q>)
+//
+// as running sums under one shift over both sets, in float64. Sets are added piece by piece; the
+// shift is the largest s<k,q> + log w seen in either, so nothing overflows and what underflows is
+// below the rounding of what does not. Knows no method.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "attention/similarity.hpp"
+#include "core/types.hpp"
+
+namespace kvbench {
+
+/// Which sums a piece enters.
+enum class Part { both, numerator, denominator };
+
+/// Numerator and denominator sums of m queries of one query head. Copyable: the sums over sinks
+/// and recent tokens are made once per head and every job goes on from a copy.
+class SoftmaxSums {
+ public:
+  /// `queries` [m, d] in float64, already multiplied by the scale s; must outlive the object.
+  SoftmaxSums(const MatrixD& queries, Index dv);
+
+  /// Adds rows `rows` of keys [., d] and values [., dv] (not read for Part::denominator).
+  /// `weights`: one per entry of `rows`, in [0, inf), or empty: `common` for all. A weight of 0
+  /// contributes nothing.
+  void add_rows(MatrixView keys, MatrixView values, std::span<const Index> rows,
+                std::span<const float> weights, float common, Part part);
+
+  /// Adds positions [range.begin, range.end) of the head with weight 1 under the causal mask:
+  /// query r stands at position n - m + r.
+  void add_causal(const KvHead& head, Range range);
+
+  /// z [m, dv]. Rows whose denominator is 0 or not finite are NaN; `degenerate` counts them.
+  MatrixD output(Index& degenerate) const;
+
+  /// log of the denominator's sum, per query; -inf where nothing entered it.
+  std::vector<double> log_denominator() const;
+
+ private:
+  // Adds rows `rows`; `log_weights` null: weight 1; `visible` [m]: how many of them each query
+  // sees, empty: all.
+  void add_block(MatrixView keys, MatrixView values, std::span<const Index> rows,
+                 const double* log_weights, Part part, std::span<const Index> visible);
+
+  const MatrixD* queries_;
+  MatrixD numerator_;                // [m, dv]
+  std::vector<double> denominator_;  // [m]
+  std::vector<double> shift_;        // [m]
+};
+
+/// The last `m` queries of query head `g`, in float64, times the scale: what SoftmaxSums reads.
+MatrixD scaled_queries(const KvHead& head, Index g, Index m);
+
+}  // namespace kvbench

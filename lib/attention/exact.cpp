@@ -1,0 +1,146 @@
+#include "attention/exact.hpp"
+
+#include <Eigen/Core>
+#include <Eigen/Eigenvalues>
+#include <algorithm>
+#include <cmath>
+
+#include "core/math.hpp"
+
+namespace kvbench {
+namespace {
+
+using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using FloatMap =
+    Eigen::Map<const Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
+
+// Keys are widened a slab at a time: the whole head in float64 would double its memory.
+constexpr Index kKeySlab = 1024;
+
+FloatMap map(MatrixView m) {
+  return {m.data, m.rows, m.cols};
+}
+
+// Logits of queries [q0, q0 + rows) of the evaluated ones against all n keys; unseen ones -inf.
+void logits(const KvHead& head, Index g, Index first_position, Index rows, RowMajor& out) {
+  const MatrixView q = head.q[static_cast<std::size_t>(g)];
+  const RowMajor scaled =
+      map(q.slice({first_position - head.q_start(), first_position - head.q_start() + rows}))
+          .cast<double>() *
+      head.scale;
+  const Index n = head.n();
+  out.resize(rows, n);
+  for (Index k0 = 0; k0 < n; k0 += kKeySlab) {
+    const Index count = std::min(kKeySlab, n - k0);
+    const RowMajor keys = map(head.k.view().slice({k0, k0 + count})).cast<double>();
+    out.middleCols(k0, count).noalias() = scaled * keys.transpose();
+  }
+  for (Index r = 0; r < rows; ++r) {
+    for (Index i = first_position + r + 1; i < n; ++i) {
+      out(r, i) = -std::numeric_limits<double>::infinity();
+    }
+  }
+}
+
+}  // namespace
+
+ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads) {
+  const Index n = head.n();
+  const Index blocks = (m + kQueryBlock - 1) / kQueryBlock;
+  ExactAttention out;
+  out.output = MatrixD(m, head.dv());
+  out.log_z.resize(static_cast<std::size_t>(m));
+  out.p_norm.resize(static_cast<std::size_t>(m));
+  out.mass.assign(static_cast<std::size_t>(n), 0.0);
+  out.noticed.assign(static_cast<std::size_t>(n), 0);
+  // Column sums per block of queries, added up in block order: the same bits for any thread count.
+  MatrixD block_mass(blocks, n);
+  std::vector<std::vector<std::uint8_t>> block_noticed(
+      static_cast<std::size_t>(blocks), std::vector<std::uint8_t>(static_cast<std::size_t>(n), 0));
+
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (Index b = 0; b < blocks; ++b) {
+    const Index r0 = b * kQueryBlock;
+    const Index rows = std::min(kQueryBlock, m - r0);
+    RowMajor p;
+    logits(head, g, n - m + r0, rows, p);
+    double* mass = block_mass.row(b);
+    std::uint8_t* noticed = block_noticed[static_cast<std::size_t>(b)].data();
+    for (Index r = 0; r < rows; ++r) {
+      double* row = p.row(r).data();
+      const double shift = p.row(r).maxCoeff();
+#pragma omp simd
+      for (Index i = 0; i < n; ++i) {
+        row[i] = exp_shared(row[i] - shift);
+      }
+      const double z = p.row(r).sum();
+      p.row(r) /= z;
+      const auto at = static_cast<std::size_t>(r0 + r);
+      out.log_z[at] = shift + std::log(z);
+      out.p_norm[at] = p.row(r).norm();
+      for (Index i = 0; i < n; ++i) {
+        mass[i] += row[i];
+        noticed[i] = static_cast<std::uint8_t>(noticed[i] | (row[i] > kAmnesiaThreshold ? 1 : 0));
+      }
+    }
+    Eigen::Map<RowMajor> a(out.output.row(r0), rows, head.dv());
+    a.setZero();
+    for (Index k0 = 0; k0 < n; k0 += kKeySlab) {
+      const Index count = std::min(kKeySlab, n - k0);
+      const RowMajor values = map(head.v.view().slice({k0, k0 + count})).cast<double>();
+      a.noalias() += p.middleCols(k0, count) * values;
+    }
+  }
+
+  for (Index b = 0; b < blocks; ++b) {
+    for (Index i = 0; i < n; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      out.mass[at] += block_mass.row(b)[i];
+      out.noticed[at] |= block_noticed[static_cast<std::size_t>(b)][at];
+    }
+  }
+  for (double& x : out.mass) {
+    x /= static_cast<double>(m);
+  }
+  return out;
+}
+
+ValueNorms value_norms(const KvHead& head, Index m, int threads) {
+  const Index n = head.n();
+  const Index dv = head.dv();
+  const Index before = n - m;
+  using Gram = Eigen::MatrixXd;
+  Gram base = Gram::Zero(dv, dv);
+  for (Index k0 = 0; k0 < before; k0 += kKeySlab) {
+    const Index count = std::min(kKeySlab, before - k0);
+    const RowMajor values = map(head.v.view().slice({k0, k0 + count})).cast<double>();
+    base.noalias() += values.transpose() * values;
+  }
+  ValueNorms out;
+  out.frobenius.resize(static_cast<std::size_t>(m));
+  out.spectral.resize(static_cast<std::size_t>(m));
+  const Index blocks = (m + kQueryBlock - 1) / kQueryBlock;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (Index b = 0; b < blocks; ++b) {
+    Gram gram = base;
+    const auto add = [&](Index position) {
+      const Eigen::VectorXd v =
+          map(head.v.view().slice({position, position + 1})).row(0).cast<double>();
+      gram.noalias() += v * v.transpose();
+    };
+    for (Index r = 0; r < b * kQueryBlock; ++r) {
+      add(before + r);
+    }
+    Eigen::SelfAdjointEigenSolver<Gram> solver(dv);
+    for (Index r = b * kQueryBlock; r < std::min(m, (b + 1) * kQueryBlock); ++r) {
+      add(before + r);
+      solver.compute(gram, Eigen::EigenvaluesOnly);
+      const auto at = static_cast<std::size_t>(r);
+      out.frobenius[at] = std::sqrt(gram.trace());
+      out.spectral[at] = std::sqrt(std::max(0.0, solver.eigenvalues().maxCoeff()));
+    }
+  }
+  return out;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,42 @@
+// Typed errors. Library code throws these with one clear line (who, where, got, expected); only
+// apps/kvbench.cpp maps them to exit codes, and nothing in lib calls exit.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace kvbench {
+
+/// Base of all errors that kvbench itself raises.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Bad usage or bad input: an option, a configuration, a trace or a CSV. Exit code 2.
+class InputError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The machine failed: a file cannot be written, a device is absent or full. Exit code 3.
+class IoError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A method cannot meet the byte budget that it was given; a result (`status=infeasible`), no
+/// fault.
+class Infeasible : public Error {
+ public:
+  /// `needed_bytes`: the least that the method could hold for the middle.
+  Infeasible(const std::string& what, std::int64_t needed_bytes)
+      : Error(what), needed_bytes_(needed_bytes) {}
+  std::int64_t needed_bytes() const { return needed_bytes_; }
+
+ private:
+  std::int64_t needed_bytes_;
+};
+
+}  // namespace kvbench

@@ -1,0 +1,96 @@
+#include "core/rng.hpp"
+
+#include <Random123/philox.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace kvbench {
+namespace {
+
+// FNV-1a over the bytes, finished by SplitMix64's mixer: the key only has to differ where its
+// parts differ; Philox does the rest.
+std::uint64_t mix(std::uint64_t x) {
+  x ^= x >> 30;
+  x *= 0xbf58476d1ce4e5b9ULL;
+  x ^= x >> 27;
+  x *= 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+std::uint64_t hash_text(std::uint64_t h, std::string_view text) {
+  for (const char c : text) {
+    h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  }
+  // The length keeps ("ab","c") and ("a","bc") apart.
+  return mix(h ^ (text.size() + 0x9e3779b97f4a7c15ULL));
+}
+
+}  // namespace
+
+std::uint64_t RngStream::word(std::uint64_t i) const {
+  const std::uint64_t block = i / 2;
+  const r123::Philox4x32::ctr_type counter = {{static_cast<std::uint32_t>(block),
+                                               static_cast<std::uint32_t>(block >> 32), layer_,
+                                               kv_head_}};
+  const r123::Philox4x32::key_type key = {
+      {static_cast<std::uint32_t>(key_), static_cast<std::uint32_t>(key_ >> 32)}};
+  const auto r = r123::Philox4x32()(counter, key);
+  const unsigned o = (i % 2) * 2;
+  return static_cast<std::uint64_t>(r[o]) | static_cast<std::uint64_t>(r[o + 1]) << 32;
+}
+
+void RngStream::uniforms(std::uint64_t first, std::span<double> out) const {
+  for (std::size_t j = 0; j < out.size(); ++j) {
+    out[j] = uniform(first + j);
+  }
+}
+
+std::uint64_t RngStream::next_below(std::uint64_t bound) {
+  // Words at or above the largest multiple of `bound` would favour small remainders.
+  const std::uint64_t excess = (~std::uint64_t{0} % bound + 1) % bound;
+  const std::uint64_t limit = ~std::uint64_t{0} - excess;
+  std::uint64_t w = next_word();
+  while (w > limit) {
+    w = next_word();
+  }
+  return w % bound;
+}
+
+Rng::Rng(std::uint64_t seed, const HeadId& head, std::string_view algorithm)
+    : base_(hash_text(hash_text(mix(seed ^ 0xcbf29ce484222325ULL), head.prompt), algorithm)),
+      layer_(static_cast<std::uint32_t>(head.layer)),
+      kv_head_(static_cast<std::uint32_t>(head.kv_head)) {}
+
+RngStream Rng::stream(std::string_view purpose) const {
+  return {hash_text(base_, purpose), layer_, kv_head_};
+}
+
+std::vector<Index> sample_without_replacement(RngStream& rng, Index n, Index count) {
+  std::vector<Index> picked;
+  picked.reserve(static_cast<std::size_t>(count));
+  if (count * 8 < n) {
+    // Floyd: the j-th step adds a draw from [0, j], or j itself where the draw is already in.
+    std::vector<bool> in(static_cast<std::size_t>(n), false);
+    for (Index j = n - count; j < n; ++j) {
+      auto t = static_cast<Index>(rng.next_below(static_cast<std::uint64_t>(j) + 1));
+      if (in[static_cast<std::size_t>(t)]) {
+        t = j;
+      }
+      in[static_cast<std::size_t>(t)] = true;
+      picked.push_back(t);
+    }
+  } else {
+    std::vector<Index> all(static_cast<std::size_t>(n));
+    std::iota(all.begin(), all.end(), Index{0});
+    for (Index j = 0; j < count; ++j) {
+      const auto t = j + static_cast<Index>(rng.next_below(static_cast<std::uint64_t>(n - j)));
+      std::swap(all[static_cast<std::size_t>(j)], all[static_cast<std::size_t>(t)]);
+      picked.push_back(all[static_cast<std::size_t>(j)]);
+    }
+  }
+  std::sort(picked.begin(), picked.end());
+  return picked;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,129 @@
+// Shapes, element types and views that every room of kvbench shares. No I/O, no arithmetic.
+//
+// Conventions: row-major, last axis contiguous; positions are 0-based; `n` tokens, `d` = head_dim
+// of queries and keys, `dv` = head_dim of values. Query head h reads KV head h / (q_heads /
+// kv_heads).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvbench {
+
+using Index = std::int64_t;
+
+/// Element type that the model's cache really uses; it prices memory. Arithmetic is float32 or
+/// wider.
+enum class DType : std::uint8_t { float16, bfloat16, float32 };
+
+constexpr Index bytes_per_element(DType t) {
+  return t == DType::float32 ? 4 : 2;
+}
+
+constexpr std::string_view name(DType t) {
+  switch (t) {
+    case DType::float16: return "float16";
+    case DType::bfloat16: return "bfloat16";
+    case DType::float32: return "float32";
+  }
+  return "?";
+}
+
+/// Half-open range of token positions [begin, end).
+struct Range {
+  Index begin = 0;
+  Index end = 0;
+
+  constexpr Index size() const { return end > begin ? end - begin : 0; }
+  constexpr bool contains(Index i) const { return begin <= i && i < end; }
+  friend constexpr bool operator==(const Range&, const Range&) = default;
+};
+
+/// Storage on 64-byte boundaries. Vectorised sums peel up to an aligned address, so where memory
+/// happens to lie would decide the last bit of a result; here it always lies alike.
+template <class T>
+struct AlignedAllocator {
+  using value_type = T;
+  static constexpr std::align_val_t kAlignment{64};
+
+  AlignedAllocator() = default;
+  template <class U>
+  AlignedAllocator(const AlignedAllocator<U>&) {}  // NOLINT(google-explicit-constructor)
+
+  T* allocate(std::size_t count) {
+    return static_cast<T*>(::operator new(count * sizeof(T), kAlignment));
+  }
+  void deallocate(T* p, std::size_t) { ::operator delete(p, kAlignment); }
+  friend bool operator==(const AlignedAllocator&, const AlignedAllocator&) { return true; }
+};
+
+template <class T>
+using AlignedVector = std::vector<T, AlignedAllocator<T>>;
+
+/// Read-only row-major view [rows, cols] of float32.
+struct MatrixView {
+  const float* data = nullptr;
+  Index rows = 0;
+  Index cols = 0;
+
+  const float* row(Index i) const { return data + i * cols; }
+  std::span<const float> row_span(Index i) const {
+    return {row(i), static_cast<std::size_t>(cols)};
+  }
+  MatrixView slice(Range r) const { return {row(r.begin), r.size(), cols}; }
+};
+
+/// Owned row-major matrix [rows, cols] of float32.
+class Matrix {
+ public:
+  Matrix() = default;
+  Matrix(Index rows, Index cols)
+      : rows_(rows), cols_(cols), data_(static_cast<std::size_t>(rows * cols)) {}
+
+  Index rows() const { return rows_; }
+  Index cols() const { return cols_; }
+  float* data() { return data_.data(); }
+  const float* data() const { return data_.data(); }
+  float* row(Index i) { return data_.data() + i * cols_; }
+  const float* row(Index i) const { return data_.data() + i * cols_; }
+  MatrixView view() const { return {data_.data(), rows_, cols_}; }
+  // A matrix is read wherever a view is asked for.
+  operator MatrixView() const { return view(); }  // NOLINT(google-explicit-constructor)
+
+ private:
+  Index rows_ = 0;
+  Index cols_ = 0;
+  AlignedVector<float> data_;
+};
+
+/// One KV head of one layer of one prompt, with every query head of its group.
+/// Elements are float32 copies of the stored ones (exact for all three DTypes) and are finite.
+struct KvHead {
+  Matrix k;               ///< [n, d]
+  Matrix v;               ///< [n, dv]
+  std::vector<Matrix> q;  ///< group x [nq, d]; row r of each is the query at position n - nq + r
+  double scale = 1.0;     ///< s in exp(s<k,q>)
+  DType dtype = DType::float32;
+
+  Index n() const { return k.rows(); }
+  Index d() const { return k.cols(); }
+  Index dv() const { return v.cols(); }
+  Index nq() const { return q.empty() ? 0 : q.front().rows(); }
+  Index group() const { return static_cast<Index>(q.size()); }
+  Index q_start() const { return n() - nq(); }
+  Index pair_bytes() const { return (d() + dv()) * bytes_per_element(dtype); }
+};
+
+/// Where a KV head comes from: what the random streams are keyed by and what a row says.
+struct HeadId {
+  std::string prompt;
+  Index layer = 0;
+  Index kv_head = 0;
+};
+
+}  // namespace kvbench

@@ -1,0 +1,35 @@
+// How far the attention output moved: every error figure of a row, in float64, from the exact
+// outputs and what a method's cache gave. A method's own claims are never read.
+#pragma once
+
+#include <span>
+
+#include "attention/exact.hpp"
+#include "core/types.hpp"
+
+namespace kvbench {
+
+/// Figures over the m evaluated queries of one query head; docs/schema.md defines each.
+/// A NaN in an estimate shows as NaN in every figure that it enters, never as a small error.
+struct ErrorFigures {
+  double rel_error = 0.0;       ///< |Z-A|_F / |A|_F                       (BalanceKV, section 4.1)
+  double rel_error_mean = 0.0;  ///< per query |z-a| / |a|
+  double rel_error_p50 = 0.0;   ///< percentiles by linear interpolation
+  double rel_error_p95 = 0.0;
+  double rel_error_max = 0.0;
+  double eps_fro = 0.0;      ///< max_j |z_j-a_j| / (|p_j|_2 |V_{<=j}|_F)  (BalanceKV, eq. 2)
+  double eps_op = 0.0;       ///< the same with the operator norm          (ClusterGen, eq. 2)
+  double log_z_error = 0.0;  ///< mean |log D - log Z|, nats
+  double cosine = 0.0;       ///< mean cosine of z_j and a_j; 1 where both are 0, 0 where one is
+  Index infinite = 0;        ///< queries with |a| = 0 and z != 0: their relative error is infinite
+};
+
+/// `z` [m, dv] and `log_denominator` [m] as SoftmaxSums gives them; m as in `truth`.
+ErrorFigures error_figures(const ExactAttention& truth, const ValueNorms& norms, const MatrixD& z,
+                           std::span<const double> log_denominator);
+
+/// Percentile `p` in [0, 1] of `values` (at least one) by linear interpolation between order
+/// statistics. NaN if any value is NaN.
+double percentile(std::span<const double> values, double p);
+
+}  // namespace kvbench

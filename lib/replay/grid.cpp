@@ -1,0 +1,177 @@
+#include "replay/grid.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "algorithms/registry.hpp"
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr std::size_t kMostVariants = 100000;
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == at) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+bool number(const std::string& text, double& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(out);
+}
+
+// One listed value: a plain one as it stands, or a:b or a:b:step.
+std::vector<std::string> expand_value(const std::string& spec, const std::string& text) {
+  const std::vector<std::string> parts = split(text, ':');
+  if (parts.size() == 1) {
+    return parts;
+  }
+  double from = 0.0;
+  double to = 0.0;
+  double step = 1.0;
+  if (parts.size() > 3 || !number(parts[0], from) || !number(parts[1], to) ||
+      (parts.size() == 3 && !number(parts[2], step)) || !(step > 0.0) || !(from <= to)) {
+    throw InputError(fmt::format(
+        "--algorithm {}: range '{}', expected a:b or a:b:step with a <= b, step > 0", spec, text));
+  }
+  const double count = std::floor((to - from) / step + 1e-9) + 1.0;
+  if (!(count <= static_cast<double>(kMostVariants))) {
+    throw InputError(
+        fmt::format("--algorithm {}: range '{}' has {:.0f} values, expected at most {}", spec, text,
+                    count, kMostVariants));
+  }
+  std::vector<std::string> out;
+  for (double i = 0.0; i < count; i += 1.0) {
+    // Twelve digits: 3 * 0.1 is written 0.3, not 0.30000000000000004.
+    out.push_back(fmt::format("{:.12g}", from + i * step));
+  }
+  return out;
+}
+
+void expand(const std::string& spec, std::vector<Variant>& out) {
+  const auto colon = spec.find(':');
+  const Method& method = find_method(spec.substr(0, colon));
+  std::vector<std::map<std::string, std::string>> grid(1);
+  const std::string rest = colon == std::string::npos ? "" : spec.substr(colon + 1);
+  for (const std::string& item : rest.empty() ? std::vector<std::string>{} : split(rest, ';')) {
+    const auto equals = item.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == item.size()) {
+      throw InputError(fmt::format("--algorithm {}: got '{}', expected key=value", spec, item));
+    }
+    const std::string key = item.substr(0, equals);
+    if (grid.front().count(key) > 0) {
+      throw InputError(fmt::format("--algorithm {}: parameter {} is given twice", spec, key));
+    }
+    std::vector<std::map<std::string, std::string>> next;
+    for (const std::string& listed : split(item.substr(equals + 1), ',')) {
+      for (const std::string& value : expand_value(spec, listed)) {
+        for (auto point : grid) {
+          point[key] = value;
+          next.push_back(std::move(point));
+        }
+        if (next.size() > kMostVariants) {
+          throw InputError(
+              fmt::format("--algorithm {}: more than {} combinations", spec, kMostVariants));
+        }
+      }
+    }
+    grid = std::move(next);
+  }
+  for (const auto& point : grid) {
+    out.push_back({&method, Params(method.info.name, method.info.params, point)});
+  }
+}
+
+// By registry order, then parameter by parameter; numbers by value, so that T=2 precedes T=10.
+bool before(const Variant& a, const Variant& b) {
+  if (a.method != b.method) {
+    return a.method < b.method;
+  }
+  for (const auto& [key, x] : a.params.values()) {
+    const std::string& y = b.params.text(key);
+    if (x != y) {
+      double p = 0.0;
+      double q = 0.0;
+      return number(x, p) && number(y, q) ? p < q : x < y;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool Variant::sized() const {
+  const auto& sizes = method->info.sizes;
+  return sizes.empty() || std::any_of(sizes.begin(), sizes.end(), [&](const std::string& name) {
+           return !params.is_auto(name);
+         });
+}
+
+std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs) {
+  std::vector<Variant> out;
+  for (const std::string& spec : specs) {
+    if (spec == "all") {
+      for (const Method& m : methods()) {
+        expand(m.info.name, out);
+      }
+    } else {
+      expand(spec, out);
+    }
+  }
+  if (out.empty()) {
+    throw InputError("--algorithm: none given, expected at least one (kvbench list)");
+  }
+  std::sort(out.begin(), out.end(), before);
+  const auto same = [](const Variant& a, const Variant& b) {
+    return a.method == b.method && a.params.canonical() == b.params.canonical();
+  };
+  out.erase(std::unique(out.begin(), out.end(), same), out.end());
+  return out;
+}
+
+std::vector<std::uint64_t> parse_seeds(const std::string& text) {
+  const auto whole = [&](const std::string& part) {
+    std::uint64_t x = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), x);
+    if (error != std::errc() || end != part.data() + part.size()) {
+      throw InputError(
+          fmt::format("--seeds: got '{}', expected N, A:B (without B) or a list A,B,C", text));
+    }
+    return x;
+  };
+  std::vector<std::uint64_t> out;
+  const std::vector<std::string> range = split(text, ':');
+  const std::vector<std::string> list = split(text, ',');
+  if (list.size() > 1) {
+    for (const std::string& part : list) {
+      out.push_back(whole(part));
+    }
+    std::sort(out.begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+    return out;
+  }
+  const std::uint64_t begin = range.size() == 2 ? whole(range[0]) : 0;
+  const std::uint64_t end = whole(range.back());
+  if (range.size() > 2 || end <= begin || end - begin > 1000000) {
+    throw InputError(fmt::format(
+        "--seeds: got '{}', expected N, A:B (without B) or a list A,B,C with 1 to 1000000 seeds",
+        text));
+  }
+  for (std::uint64_t s = begin; s < end; ++s) {
+    out.push_back(s);
+  }
+  return out;
+}
+
+}  // namespace kvbench

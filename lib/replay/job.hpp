@@ -1,0 +1,77 @@
+// One unit's shared part (the truth, the sums over sinks and recent tokens) and one job on it:
+// compress, attend, judge. Everything that a method claims is counted again here.
+#pragma once
+
+#include <vector>
+
+#include "attention/estimator.hpp"
+#include "attention/exact.hpp"
+#include "replay/plan.hpp"
+#include "report/schema.hpp"
+
+namespace kvbench {
+
+/// Where the windows of the prefill protocol lie in n tokens.
+struct Windows {
+  Range sink;         ///< [0, sink)
+  Range middle;       ///< what is compressed; empty where the windows meet
+  Range recent;       ///< the rest
+  Range scoring;      ///< positions of queries that methods may score with
+  Index queries = 0;  ///< evaluated: the last min(queries, nq)
+};
+
+Windows windows_of(const ReplayOptions& options, Index n, Index nq);
+
+/// What is computed once per KV head and serves all methods, budgets and seeds.
+class HeadContext {
+ public:
+  HeadContext(const Plan& plan, const Unit& unit, int threads);
+  // The sums point into the queries beside them.
+  HeadContext(const HeadContext&) = delete;
+  HeadContext& operator=(const HeadContext&) = delete;
+
+  const Plan& plan() const { return plan_; }
+  const Unit& unit() const { return unit_; }
+  const KvHead& head() const { return head_; }
+  const HeadId& id() const { return id_; }
+  const Windows& windows() const { return windows_; }
+  const std::vector<Index>& middle() const { return middle_; }
+  const ExactAttention& truth(Index g) const { return truth_[static_cast<std::size_t>(g)]; }
+  const ValueNorms& norms() const { return norms_; }
+  const SoftmaxSums& base(Index g) const { return base_[static_cast<std::size_t>(g)]; }
+  const std::vector<double>& group_mass() const { return group_mass_; }
+
+ private:
+  const Plan& plan_;
+  const Unit& unit_;
+  HeadId id_;
+  KvHead head_;
+  Windows windows_;
+  std::vector<Index> middle_;
+  std::vector<ExactAttention> truth_;  // every query head of the group
+  ValueNorms norms_;
+  std::vector<MatrixD> queries_;
+  std::vector<SoftmaxSums> base_;
+  std::vector<double> group_mass_;
+};
+
+/// Bytes that a budget of `rho` gives for a middle of `full` bytes: floor(rho * full).
+Index budget_bytes(double rho, Index full);
+
+/// Throws std::logic_error where what a method returned breaks the contract: tokens out of order or
+/// not in the task, weights of a wrong number, negative or not finite, made entries not finite or
+/// of a wrong shape.
+void check_compressed(const Compressed& result, const Task& task);
+
+/// Runs one job: a row per replayed query head of the unit. Never throws for what a method does:
+/// that becomes the rows' status.
+std::vector<Row> run_job(const HeadContext& context, const Entry& entry);
+
+/// Most bytes that one unit needs beside its jobs, and that one job needs; for --memory-limit.
+struct MemoryNeed {
+  std::uint64_t unit = 0;
+  std::uint64_t per_thread = 0;
+};
+MemoryNeed memory_need(const LayerMeta& layer, Index queries);
+
+}  // namespace kvbench

@@ -1,0 +1,207 @@
+#include "replay/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "core/error.hpp"
+#include "report/sha256.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr Index kMostShards = 1000000;  // times the number of jobs it fits 64 bits
+constexpr int kMostThreads = 1024;
+
+void check(bool good, const std::string& message) {
+  if (!good) {
+    throw InputError(message);
+  }
+}
+
+void check_options(const ReplayOptions& o) {
+  check(!o.traces.empty(), "replay: no trace given");
+  check(o.protocol == "prefill", fmt::format("--protocol: got '{}', expected prefill", o.protocol));
+  check(o.scores == "past" || o.scores == "all",
+        fmt::format("--scores: got '{}', expected past or all", o.scores));
+  check(o.sink >= 0, fmt::format("--sink: got {}, expected at least 0", o.sink));
+  check(o.queries >= 1, fmt::format("--queries: got {}, expected at least 1", o.queries));
+  check(o.recent >= o.queries,
+        fmt::format("--recent: got {}, expected at least --queries, which is {}", o.recent,
+                    o.queries));
+  for (const double b : o.budgets) {
+    check(b >= 0.0 && b <= 1.0, fmt::format("--budget: got {}, expected fractions in [0, 1]", b));
+  }
+  check(o.shard_count <= kMostShards && o.shard_index >= 1 && o.shard_index <= o.shard_count,
+        fmt::format("--shard: got {}/{}, expected i/N with 1 <= i <= N <= {}", o.shard_index,
+                    o.shard_count, kMostShards));
+  check(o.threads >= 0 && o.threads <= kMostThreads,
+        fmt::format("--threads: got {}, expected 0 to {}", o.threads, kMostThreads));
+  check(!(o.resume && o.overwrite), "--resume and --overwrite exclude each other");
+  if (o.device != "cpu") {
+    check(o.device.rfind("cuda", 0) == 0,
+          fmt::format("--device: got '{}', expected cpu or cuda[:i]", o.device));
+    throw IoError(fmt::format("--device {}: no algorithm runs on cuda in this build, expected cpu",
+                              o.device));
+  }
+}
+
+std::vector<Entry> list_entries(const ReplayOptions& o, const std::vector<Variant>& variants) {
+  const std::vector<std::uint64_t> seeds = parse_seeds(o.seeds);
+  std::vector<double> budgets = o.budgets;
+  std::sort(budgets.begin(), budgets.end(), std::greater<>());
+  budgets.erase(std::unique(budgets.begin(), budgets.end()), budgets.end());
+  std::vector<Entry> out;
+  for (std::size_t v = 0; v < variants.size(); ++v) {
+    const MethodInfo& info = variants[v].method->info;
+    std::vector<std::optional<double>> sizes(budgets.begin(), budgets.end());
+    if (variants[v].sized()) {
+      sizes = {std::nullopt};
+    }
+    const auto given =
+        std::count_if(info.sizes.begin(), info.sizes.end(),
+                      [&](const std::string& name) { return !variants[v].params.is_auto(name); });
+    check(given <= 1, fmt::format("{}: {}: more than one size, expected one of {}", info.name,
+                                  variants[v].params.canonical(), fmt::join(info.sizes, ", ")));
+    check(!sizes.empty(), fmt::format("{}: no size, expected --budget or one of its parameters {}",
+                                      info.name, fmt::join(info.sizes, ", ")));
+    const bool random = info.random(variants[v].params);
+    for (const auto& size : sizes) {
+      for (const std::uint64_t seed : random ? seeds : std::vector<std::uint64_t>{0}) {
+        out.push_back({v, size, seed});
+      }
+    }
+  }
+  return out;
+}
+
+template <class T>
+bool chosen(const std::vector<T>& wanted, const T& x) {
+  return wanted.empty() || std::find(wanted.begin(), wanted.end(), x) != wanted.end();
+}
+
+// Every wanted thing must exist in some trace: a typo in --layers is no empty result.
+template <class T>
+void check_found(const char* option, const std::vector<T>& wanted, const std::set<T>& there) {
+  for (const T& x : wanted) {
+    check(there.count(x) > 0, fmt::format("{}: no trace has {}, expected some of {}", option, x,
+                                          fmt::join(there, ", ")));
+  }
+}
+
+std::vector<Unit> list_units(const ReplayOptions& o, const std::vector<TraceReader>& readers) {
+  std::vector<Unit> out;
+  std::set<Index> layers;
+  std::set<Index> heads;
+  std::set<std::string> prompts;
+  for (std::size_t t = 0; t < readers.size(); ++t) {
+    const TraceMeta& meta = readers[t].meta();
+    for (std::size_t p = 0; p < meta.prompts.size(); ++p) {
+      const PromptMeta& prompt = meta.prompts[p];
+      prompts.insert(prompt.id);
+      for (std::size_t l = 0; l < prompt.layers.size(); ++l) {
+        const LayerMeta& layer = prompt.layers[l];
+        layers.insert(layer.layer);
+        for (Index h = 0; h < layer.q_heads; ++h) {
+          heads.insert(h);
+        }
+        if (!chosen(o.prompts, prompt.id) || !chosen(o.layers, layer.layer)) {
+          continue;
+        }
+        for (Index kv = 0; kv < layer.kv_heads; ++kv) {
+          Unit unit{t, p, l, kv, {}};
+          for (Index h = kv * layer.group(); h < (kv + 1) * layer.group(); ++h) {
+            if (chosen(o.heads, h)) {
+              unit.q_heads.push_back(h);
+            }
+          }
+          if (!unit.q_heads.empty()) {
+            out.push_back(std::move(unit));
+          }
+        }
+      }
+    }
+  }
+  check_found("--layers", o.layers, layers);
+  check_found("--heads", o.heads, heads);
+  check_found("--prompts", o.prompts, prompts);
+  check(!out.empty(), "replay: --prompts, --layers and --heads together select nothing");
+  return out;
+}
+
+}  // namespace
+
+const Unit& Plan::unit_of(Index job) const {
+  return units[static_cast<std::size_t>(job) / entries.size()];
+}
+
+const Entry& Plan::entry_of(Index job) const {
+  return entries[static_cast<std::size_t>(job) % entries.size()];
+}
+
+Range Plan::shard_jobs() const {
+  const Index n = options.shard_count;
+  return {jobs() * (options.shard_index - 1) / n, jobs() * options.shard_index / n};
+}
+
+Range Plan::row_range(Range job_range) const {
+  const auto rows_before = [&](Index job) {
+    Index rows = 0;
+    const auto whole = static_cast<std::size_t>(job) / entries.size();
+    for (std::size_t u = 0; u < whole; ++u) {
+      rows += static_cast<Index>(units[u].q_heads.size() * entries.size());
+    }
+    if (whole < units.size()) {
+      rows += static_cast<Index>(units[whole].q_heads.size() *
+                                 (static_cast<std::size_t>(job) % entries.size()));
+    }
+    return rows;
+  };
+  return {rows_before(job_range.begin), rows_before(job_range.end)};
+}
+
+const PromptMeta& Plan::prompt_meta(const Unit& unit) const {
+  return readers[unit.trace].meta().prompts[unit.prompt];
+}
+
+const LayerMeta& Plan::layer_meta(const Unit& unit) const {
+  return prompt_meta(unit).layers[unit.layer];
+}
+
+std::string Plan::hash() const {
+  std::string text = fmt::format("{} {} {} {} {} {}\n", options.protocol, options.sink,
+                                 options.recent, options.queries, options.scores, options.device);
+  for (const Unit& u : units) {
+    const LayerMeta& l = layer_meta(u);
+    text += fmt::format("{} {} {} {} {} {}\n", trace_names[u.trace], prompt_meta(u).id, l.layer,
+                        u.kv_head, l.n, fmt::join(u.q_heads, ","));
+  }
+  for (const Entry& e : entries) {
+    const Variant& v = variants[e.variant];
+    text += fmt::format("{} {} {} {}\n", v.method->info.name, v.params.canonical(),
+                        e.budget ? fmt::format("{}", *e.budget) : "", e.seed);
+  }
+  return sha256_text(text);
+}
+
+Plan make_plan(const ReplayOptions& options) {
+  check_options(options);
+  Plan plan;
+  plan.options = options;
+  plan.variants = expand_algorithms(options.algorithms);
+  plan.entries = list_entries(options, plan.variants);
+  for (const std::string& path : options.traces) {
+    plan.readers.emplace_back(path);
+    const std::string name = std::filesystem::path(path).filename().string();
+    check(
+        std::find(plan.trace_names.begin(), plan.trace_names.end(), name) == plan.trace_names.end(),
+        fmt::format("{}: two traces are called {}; rows could not tell them apart", path, name));
+    plan.trace_names.push_back(name);
+  }
+  plan.units = list_units(options, plan.readers);
+  return plan;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,83 @@
+// The whole run as one list of jobs in a fixed order, before anything is computed: what the dry run
+// prints, what shards divide, and what a resumed run compares with.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "replay/grid.hpp"
+#include "trace/reader.hpp"
+
+namespace kvbench {
+
+/// Everything that a user can ask of a replay; names and defaults as on the command line.
+struct ReplayOptions {
+  std::vector<std::string> traces;
+  std::string out;
+  std::vector<std::string> algorithms;
+  std::vector<double> budgets;  ///< each in [0, 1]; fractions of the middle's full bytes
+  std::string seeds = "1";
+  std::vector<Index> layers;  ///< layer indices in the model; empty: all
+  std::vector<Index> heads;   ///< query heads; empty: all
+  std::vector<std::string> prompts;
+  std::string protocol = "prefill";
+  Index sink = 256;     ///< tokens, >= 0
+  Index recent = 256;   ///< tokens, >= queries
+  Index queries = 256;  ///< >= 1
+  std::string scores = "past";
+  std::string device = "cpu";
+  int threads = 0;                 ///< 0: all that the machine has
+  std::uint64_t memory_limit = 0;  ///< bytes; 0: none
+  Index shard_index = 1;
+  Index shard_count = 1;
+  bool resume = false;
+  bool overwrite = false;
+};
+
+/// One KV head of one layer of one prompt: the unit of ground truth and of memory.
+struct Unit {
+  std::size_t trace = 0;  ///< positions in the plan's readers, its prompts and their layers
+  std::size_t prompt = 0;
+  std::size_t layer = 0;
+  Index kv_head = 0;
+  std::vector<Index> q_heads;  ///< replayed query heads of the group, ascending
+};
+
+/// What is run on every unit.
+struct Entry {
+  std::size_t variant = 0;
+  std::optional<double> budget;
+  std::uint64_t seed = 0;
+};
+
+struct Plan {
+  ReplayOptions options;
+  std::vector<TraceReader> readers;
+  std::vector<std::string> trace_names;  ///< file names without folders, all different
+  std::vector<Variant> variants;
+  std::vector<Unit> units;
+  std::vector<Entry> entries;
+
+  /// Job j runs entry j % entries on unit j / entries.
+  Index jobs() const { return static_cast<Index>(units.size() * entries.size()); }
+  const Unit& unit_of(Index job) const;
+  const Entry& entry_of(Index job) const;
+  /// Jobs of this shard: a contiguous part, so that a shard touches few units.
+  Range shard_jobs() const;
+  /// Rows of the undivided file that the jobs make.
+  Range row_range(Range job_range) const;
+  const LayerMeta& layer_meta(const Unit& unit) const;
+  const PromptMeta& prompt_meta(const Unit& unit) const;
+  /// Hash of everything that decides which rows there are and what they hold; not of threads,
+  /// shards or paths.
+  std::string hash() const;
+};
+
+/// Opens the traces and lists the jobs. Errors: InputError (bad option, a layer, head or prompt
+/// that no trace has, a method without a size, two traces of one name), IoError (device absent).
+Plan make_plan(const ReplayOptions& options);
+
+}  // namespace kvbench

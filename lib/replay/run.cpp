@@ -1,0 +1,251 @@
+#include "replay/run.hpp"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+
+#include "core/error.hpp"
+#include "replay/job.hpp"
+#include "replay/resume.hpp"
+#include "report/csv.hpp"
+#include "report/manifest.hpp"
+#include "report/progress.hpp"
+#include "report/schema.hpp"
+
+namespace kvbench {
+namespace {
+
+// Reading a head checks its values; a bad one must be found before the first row is written.
+void validate_values(const Plan& plan, const std::atomic<bool>& stop) {
+  Progress progress(static_cast<Index>(plan.units.size()), "checking");
+  for (const Unit& unit : plan.units) {
+    if (stop) {
+      return;
+    }
+    plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head);
+    progress.tick();
+  }
+}
+
+// A file of another plan must not be continued: its rows may have come from another trace. One
+// that a run left before its manifest was written holds no rows, and nothing can be mixed.
+void check_same_plan(const Plan& plan, const Manifest& now) {
+  if (!std::filesystem::exists(manifest_path(plan.options.out)) &&
+      csv_line(schema_header()).rfind(read_text_file(plan.options.out), 0) == 0) {
+    return;
+  }
+  const Manifest then = read_manifest(plan.options.out);
+  const auto refuse = [&](const char* what) {
+    throw InputError(fmt::format("{}: {} differ from those of the run to resume ({})",
+                                 plan.options.out, what, manifest_path(plan.options.out).string()));
+  };
+  if (!then.plan || then.plan->hash != now.plan->hash ||
+      then.plan->row_ranges != now.plan->row_ranges) {
+    refuse("options");
+  }
+  for (std::size_t i = 0; i < now.traces.size(); ++i) {
+    if (i >= then.traces.size() || then.traces[i].sha256 != now.traces[i].sha256) {
+      refuse("the contents of the traces");
+    }
+  }
+}
+
+// Runs the jobs of one unit on all threads; the first exception that is not a row's ends the run.
+class UnitRunner {
+ public:
+  UnitRunner(const Plan& plan, CsvWriter& writer, Progress& progress, const std::atomic<bool>& stop,
+             int threads, RunResult& result)
+      : plan_(plan),
+        writer_(writer),
+        progress_(progress),
+        stop_(stop),
+        threads_(threads),
+        result_(result) {}
+
+  void run(const Unit& unit, const std::vector<Index>& jobs) {
+    const HeadContext context(plan_, unit, threads_);
+    std::exception_ptr error;
+    std::atomic<bool> broken = false;
+    const auto count = static_cast<Index>(jobs.size());
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads_)
+    for (Index i = 0; i < count; ++i) {
+      if (stop_ || broken) {
+        continue;
+      }
+      try {
+        finish(run_job(context, plan_.entry_of(jobs[static_cast<std::size_t>(i)])));
+      } catch (...) {
+        const std::lock_guard lock(mutex_);
+        error = error ? error : std::current_exception();
+        broken = true;
+      }
+    }
+    if (error) {
+      std::rethrow_exception(error);
+    }
+  }
+
+ private:
+  void finish(const std::vector<Row>& rows) {
+    std::vector<Fields> lines;
+    for (const Row& row : rows) {
+      lines.push_back(to_fields(row));
+    }
+    writer_.append(lines);
+    const std::lock_guard lock(mutex_);
+    for (const Row& row : rows) {
+      count(row.status);
+    }
+    progress_.tick();
+  }
+
+  void count(const std::string& status) {
+    const std::string_view kind = status_kind(status);
+    result_.rows += 1;
+    result_.failed += kind == "failed" ? 1 : 0;
+    result_.infeasible += kind == "infeasible" ? 1 : 0;
+    result_.degenerate += kind == "degenerate" ? 1 : 0;
+  }
+
+  const Plan& plan_;
+  CsvWriter& writer_;
+  Progress& progress_;
+  const std::atomic<bool>& stop_;
+  int threads_;
+  RunResult& result_;
+  std::mutex mutex_;
+};
+
+// The file in the plan's order, and its counts from what it really holds.
+void settle(const Plan& plan, CsvWriter& writer, RunResult& result) {
+  const Table table = read_table(plan.options.out);
+  const std::vector<Fields> sorted = Progressed(plan, table.rows).in_order();
+  if (sorted != table.rows) {
+    writer.rewrite_sorted(sorted);
+  }
+  const std::size_t status = column_index("status");
+  result.rows = static_cast<Index>(sorted.size());
+  result.failed = result.infeasible = result.degenerate = 0;
+  for (const Fields& row : sorted) {
+    const std::string_view kind = status_kind(row[status]);
+    result.failed += kind == "failed" ? 1 : 0;
+    result.infeasible += kind == "infeasible" ? 1 : 0;
+    result.degenerate += kind == "degenerate" ? 1 : 0;
+  }
+}
+
+}  // namespace
+
+int usable_threads(const Plan& plan) {
+  const int wanted = plan.options.threads > 0 ? plan.options.threads : omp_get_num_procs();
+  if (plan.options.memory_limit == 0) {
+    return wanted;
+  }
+  std::uint64_t fit = static_cast<std::uint64_t>(wanted);
+  for (const Unit& unit : plan.units) {
+    const MemoryNeed need = memory_need(plan.layer_meta(unit), plan.options.queries);
+    const std::uint64_t least = need.unit + need.per_thread;
+    if (least > plan.options.memory_limit) {
+      throw InputError(fmt::format(
+          "--memory-limit: got {} bytes, expected at least {} for prompt {} layer {} (n = {})",
+          plan.options.memory_limit, least, plan.prompt_meta(unit).id, plan.layer_meta(unit).layer,
+          plan.layer_meta(unit).n));
+    }
+    fit = std::min(fit, (plan.options.memory_limit - need.unit) / need.per_thread);
+  }
+  return static_cast<int>(fit);
+}
+
+nlohmann::json configuration(const Plan& plan) {
+  const ReplayOptions& o = plan.options;
+  nlohmann::json algorithms = nlohmann::json::array();
+  for (const Variant& v : plan.variants) {
+    algorithms.push_back({{"name", v.method->info.name}, {"params", v.params.canonical()}});
+  }
+  return {{"traces", o.traces},   {"algorithms", algorithms},
+          {"budgets", o.budgets}, {"seeds", parse_seeds(o.seeds)},
+          {"layers", o.layers},   {"heads", o.heads},
+          {"prompts", o.prompts}, {"protocol", o.protocol},
+          {"sink", o.sink},       {"recent", o.recent},
+          {"queries", o.queries}, {"scores", o.scores},
+          {"device", o.device},   {"memory_limit", o.memory_limit}};
+}
+
+RunResult run_plan(const Plan& plan, const std::string& command_line,
+                   const std::atomic<bool>& stop) {
+  const auto start = std::chrono::steady_clock::now();
+  const ReplayOptions& o = plan.options;
+  const int threads = usable_threads(plan);
+  if (!o.resume && !o.overwrite && std::filesystem::exists(o.out)) {
+    throw InputError(
+        fmt::format("{}: exists, expected --resume to go on, --overwrite to start anew, or another "
+                    "file",
+                    o.out));
+  }
+  validate_values(plan, stop);
+
+  Manifest manifest = begin_manifest(command_line, configuration(plan));
+  manifest.threads = threads;
+  for (const std::string& trace : o.traces) {
+    add_trace(manifest, trace);
+  }
+  const Range jobs = plan.shard_jobs();
+  manifest.plan =
+      PlanInfo{plan.hash(), plan.row_range({0, plan.jobs()}).size(), {plan.row_range(jobs)}};
+  if (o.shard_count > 1) {
+    manifest.shard = Shard{o.shard_index, o.shard_count};
+  }
+  RunResult result;
+  result.interrupted = stop;
+  if (result.interrupted) {
+    return result;
+  }
+  if (o.resume && std::filesystem::exists(o.out)) {
+    check_same_plan(plan, manifest);
+  }
+  CsvWriter writer(o.out, schema_header(),
+                   o.resume      ? CsvWriter::Mode::resume
+                   : o.overwrite ? CsvWriter::Mode::overwrite
+                                 : CsvWriter::Mode::create);
+  const Progressed before(plan, writer.existing());
+  if (before.row_count() != static_cast<Index>(writer.existing().size())) {
+    writer.rewrite_sorted(before.in_order());  // rows of half-written jobs go, the jobs run again
+  }
+  result.resumed = before.row_count();
+  manifest.rows_resumed = result.resumed;
+  write_manifest(o.out, manifest);
+
+  {
+    Progress progress(jobs.size(), "replay");
+    UnitRunner runner(plan, writer, progress, stop, threads, result);
+    const auto entries = static_cast<Index>(plan.entries.size());
+    for (Index job = jobs.begin; job < jobs.end && !stop;) {
+      const Index unit_end = std::min(jobs.end, (job / entries + 1) * entries);
+      std::vector<Index> open;
+      for (Index j = job; j < unit_end; ++j) {
+        if (!before.done(j)) {
+          open.push_back(j);
+        }
+      }
+      progress.tick(unit_end - job - static_cast<Index>(open.size()));
+      if (!open.empty()) {
+        runner.run(plan.unit_of(job), open);
+      }
+      job = unit_end;
+    }
+  }
+  settle(plan, writer, result);
+  writer.sync();
+  result.interrupted = stop && result.rows < plan.row_range(jobs).size();
+  result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  end_manifest(manifest, result.rows, result.failed, result.wall_s);
+  write_manifest(o.out, manifest);
+  return result;
+}
+
+}  // namespace kvbench

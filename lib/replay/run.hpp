@@ -1,0 +1,37 @@
+// The only loop and the only clock: runs a plan's jobs and writes rows and manifest.
+#pragma once
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "replay/plan.hpp"
+
+namespace kvbench {
+
+struct RunResult {
+  Index rows = 0;     ///< in the file
+  Index resumed = 0;  ///< of these, found there
+  Index failed = 0;
+  Index infeasible = 0;
+  Index degenerate = 0;
+  bool interrupted = false;
+  double wall_s = 0.0;
+};
+
+/// Runs this shard's jobs of the plan into options.out and writes the manifest beside it.
+/// Every value of the selected heads is checked before the first row is written. Rows are appended
+/// as jobs finish; at the end the file is put into the plan's order. `stop`: when it becomes true
+/// no further job is begun, the finished rows stay. `command_line` goes into the manifest.
+/// Errors: InputError (trace values, the output exists, a file to resume that is of another plan,
+/// memory limit too small), IoError.
+RunResult run_plan(const Plan& plan, const std::string& command_line,
+                   const std::atomic<bool>& stop);
+
+/// The options as resolved, for the manifest and the dry run.
+nlohmann::json configuration(const Plan& plan);
+
+/// Threads that the run will use under the memory limit. Errors: InputError where one does not fit.
+int usable_threads(const Plan& plan);
+
+}  // namespace kvbench

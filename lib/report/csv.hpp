@@ -1,0 +1,118 @@
+// CSV after RFC 4180 with one choice: lines end in "\n" (readers accept "\r\n" too). A field is
+// quoted when it holds a comma, a quote, CR or LF; quotes inside are doubled. UTF-8, no BOM.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvbench {
+
+using Fields = std::vector<std::string>;
+
+struct Table {
+  Fields header;
+  std::vector<Fields> rows;  ///< each as wide as the header
+
+  /// Position of a column. Throws InputError (names the column and `source`) when it is absent.
+  std::size_t column(std::string_view name) const;
+  std::string source;  ///< file name, for messages
+};
+
+/// One CSV line with its "\n". A lone empty field is written `""`, as an empty line is no record.
+std::string csv_line(std::span<const std::string> fields);
+
+/// All records. Empty lines are skipped; a last line needs no line end; a leading BOM is dropped.
+/// Throws InputError (source, line, got, expected) for a quote inside a bare field, text behind a
+/// closing quote, a quote that never closes, or a CR that no LF follows.
+std::vector<Fields> parse_csv(std::string_view text, std::string_view source = "<csv>");
+
+/// A text with a header, all rows as wide as it. Throws InputError as read_table does.
+Table parse_table(std::string_view text, const std::string& source);
+
+/// A whole regular file. Throws InputError when it is absent or no regular file, IoError when
+/// reading fails.
+std::string read_text_file(const std::filesystem::path& path);
+
+/// A file with a header. Throws InputError when it is absent, empty, malformed, or has a row whose
+/// width differs from the header's or a repeated column name; IoError when reading fails.
+Table read_table(const std::filesystem::path& path);
+
+/// Length of the longest prefix of `text` that ends with a whole record (quote-aware).
+std::size_t whole_records_length(std::string_view text);
+
+/// Replaces `path` by `text` through PATH.tmp, fsync and rename: a reader sees the old file or the
+/// new one. Throws IoError.
+void write_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+/// Exclusive advisory lock PATH.lock, held for the object's life. The file is removed at the end; a
+/// killed holder leaves it unlocked, so nothing has to be cleaned up by hand.
+class FileLock {
+ public:
+  /// Throws InputError "another run is writing PATH" when it is held, IoError when it cannot be
+  /// made.
+  explicit FileLock(const std::filesystem::path& path);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  std::filesystem::path lock_path_;
+  int fd_ = -1;
+};
+
+/// Appends rows to one CSV file, which it alone may write while it lives. Thread-safe.
+class CsvWriter {
+ public:
+  enum class Mode {
+    create,     ///< InputError when PATH exists and is not empty
+    overwrite,  ///< starts anew
+    resume,     ///< keeps the whole rows that are there; starts anew when PATH is absent or empty
+  };
+
+  /// Takes the lock, then opens. Under `resume` a torn last line (of a killed run) is cut off and
+  /// the header must equal `header`. Throws InputError (lock held, header differs, malformed file,
+  /// not a regular file) or IoError.
+  CsvWriter(const std::filesystem::path& path, Fields header, Mode mode);
+  ~CsvWriter();
+  CsvWriter(const CsvWriter&) = delete;
+  CsvWriter& operator=(const CsvWriter&) = delete;
+
+  /// Rows that the file held when it was opened, in file order; empty unless resuming.
+  const std::vector<Fields>& existing() const { return existing_; }
+
+  /// Bytes of the torn last line that opening cut off.
+  std::size_t recovered_bytes() const { return recovered_bytes_; }
+
+  /// Appends all rows with one write, whole or not at all: when the disk is full the file is cut
+  /// back to its length before. Rows must be as wide as the header (InputError). Throws IoError.
+  void append(std::span<const Fields> rows);
+
+  /// Replaces the table's rows by these, in this order, through PATH.tmp and rename; the lock stays
+  /// held, and append() goes on behind them. Throws InputError, IoError.
+  void rewrite_sorted(std::span<const Fields> rows);
+
+  /// Forces what was appended to the disk. Throws IoError.
+  void sync();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::string lines(std::span<const Fields> rows) const;
+  void open_file();
+  void recover();
+
+  std::filesystem::path path_;  // symbolic links resolved: two names of one file share the lock
+  Fields header_;
+  FileLock lock_;
+  int fd_ = -1;
+  std::vector<Fields> existing_;
+  std::size_t recovered_bytes_ = 0;
+  std::mutex mutex_;
+};
+
+}  // namespace kvbench

@@ -1,0 +1,224 @@
+// The writing half of csv.hpp: locks, whole-line appends, atomic replacement.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/error.hpp"
+#include "report/csv.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void throw_io(std::string_view action, const fs::path& path, int error) {
+  throw IoError(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(error)));
+}
+
+/// False with errno set on the first failure.
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      return false;
+    }
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+/// Resolves symbolic links, so that two names of one file meet at one lock and a rename replaces
+/// the file and not the link.
+fs::path resolved(const fs::path& path) {
+  std::error_code error;
+  const fs::path out = fs::weakly_canonical(path, error);
+  return error ? path : out;
+}
+
+void sync_folder(const fs::path& path) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) {
+    ::fsync(fd);  // best effort: some file systems refuse it for folders
+    ::close(fd);
+  }
+}
+
+}  // namespace
+
+void write_file_atomically(const fs::path& path, std::string_view text) {
+  const fs::path target = resolved(path);
+  fs::path tmp = target;
+  tmp += ".tmp";
+  const int fd = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    throw_io("create it", tmp, errno);
+  }
+  const bool written = write_all(fd, text) && ::fsync(fd) == 0;
+  const int write_error = errno;
+  const bool closed = ::close(fd) == 0;
+  if (!written || !closed) {
+    const int error = written ? errno : write_error;
+    ::unlink(tmp.c_str());
+    throw_io("write it", tmp, error);
+  }
+  if (::rename(tmp.c_str(), target.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(tmp.c_str());
+    throw_io("replace it", target, error);
+  }
+  sync_folder(target);
+}
+
+FileLock::FileLock(const fs::path& path) : lock_path_(resolved(path)) {
+  lock_path_ += ".lock";
+  while (true) {
+    fd_ = ::open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd_ < 0) {
+      throw_io("create it", lock_path_, errno);
+    }
+    int result = 0;
+    do {
+      result = ::flock(fd_, LOCK_EX | LOCK_NB);
+    } while (result != 0 && errno == EINTR);
+    if (result != 0) {
+      const int error = errno;
+      ::close(fd_);
+      if (error == EWOULDBLOCK) {
+        throw InputError(fmt::format("another run is writing {} (lock {} is held)", path.string(),
+                                     lock_path_.string()));
+      }
+      throw_io("lock it", lock_path_, error);
+    }
+    // The former holder may have removed the name between our open and our lock; then we hold a
+    // file that nobody else will find, and must begin again.
+    struct stat held {};
+    struct stat named {};
+    if (::fstat(fd_, &held) == 0 && ::stat(lock_path_.c_str(), &named) == 0 &&
+        held.st_ino == named.st_ino && held.st_dev == named.st_dev) {
+      return;
+    }
+    ::close(fd_);
+  }
+}
+
+FileLock::~FileLock() {
+  ::unlink(lock_path_.c_str());
+  ::close(fd_);
+}
+
+CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode)
+    : path_(resolved(path)), header_(std::move(header)), lock_(path_) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path_, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    throw InputError(fmt::format("{}: not a regular file", path_.string()));
+  }
+  const bool empty = !fs::exists(status) || fs::file_size(path_, error) == 0;
+  if (mode == Mode::create && !empty) {
+    throw InputError(fmt::format("{}: the file exists; resume it or name another", path_.string()));
+  }
+  if (mode == Mode::resume && !empty) {
+    recover();
+  } else {
+    write_file_atomically(path_, csv_line(header_));
+  }
+  open_file();
+}
+
+CsvWriter::~CsvWriter() {
+  if (fd_ >= 0) {
+    ::fsync(fd_);
+    ::close(fd_);
+  }
+}
+
+void CsvWriter::recover() {
+  const std::string text = read_text_file(path_);
+  const std::size_t whole = whole_records_length(text);
+  const std::string head = csv_line(header_);
+  recovered_bytes_ = text.size() - whole;
+  if (whole == 0) {
+    if (head.compare(0, text.size(), text) != 0) {
+      throw InputError(fmt::format("{}: line 1: not a result file of this schema (got `{:.40}`)",
+                                   path_.string(), text));
+    }
+    write_file_atomically(path_, head);
+    return;
+  }
+  Table table = parse_table(std::string_view(text).substr(0, whole), path_.string());
+  if (table.header != header_) {
+    const auto [got, expected] =
+        std::mismatch(table.header.begin(), table.header.end(), header_.begin(), header_.end());
+    throw InputError(fmt::format("{}: line 1: the header differs: got `{}`, expected `{}`",
+                                 path_.string(), got == table.header.end() ? "its end" : *got,
+                                 expected == header_.end() ? "its end" : *expected));
+  }
+  if (recovered_bytes_ > 0 && ::truncate(path_.c_str(), static_cast<off_t>(whole)) != 0) {
+    throw_io("cut off its torn last line", path_, errno);
+  }
+  existing_ = std::move(table.rows);
+}
+
+void CsvWriter::open_file() {
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (fd_ < 0) {
+    throw_io("open it for writing", path_, errno);
+  }
+}
+
+std::string CsvWriter::lines(std::span<const Fields> rows) const {
+  std::string text;
+  for (const Fields& row : rows) {
+    if (row.size() != header_.size()) {
+      throw InputError(fmt::format("{}: a row has {} fields, expected {}", path_.string(),
+                                   row.size(), header_.size()));
+    }
+    text += csv_line(row);
+  }
+  return text;
+}
+
+void CsvWriter::append(std::span<const Fields> rows) {
+  const std::string text = lines(rows);
+  const std::scoped_lock guard(mutex_);
+  struct stat before {};
+  if (::fstat(fd_, &before) != 0) {
+    throw_io("append to it", path_, errno);
+  }
+  if (!write_all(fd_, text)) {
+    const int error = errno;
+    if (::ftruncate(fd_, before.st_size) != 0) {
+      throw IoError(fmt::format("{}: cannot append to it: {}; its last line is torn",
+                                path_.string(), std::strerror(error)));
+    }
+    throw_io("append to it", path_, error);
+  }
+}
+
+void CsvWriter::rewrite_sorted(std::span<const Fields> rows) {
+  const std::string text = csv_line(header_) + lines(rows);
+  const std::scoped_lock guard(mutex_);
+  write_file_atomically(path_, text);
+  ::close(fd_);
+  open_file();
+}
+
+void CsvWriter::sync() {
+  const std::scoped_lock guard(mutex_);
+  if (::fsync(fd_) != 0) {
+    throw_io("write it to the disk", path_, errno);
+  }
+}
+
+}  // namespace kvbench

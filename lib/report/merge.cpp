@@ -1,0 +1,210 @@
+#include "report/merge.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "core/error.hpp"
+#include "report/csv.hpp"
+#include "report/manifest.hpp"
+#include "report/schema.hpp"
+#include "report/sha256.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Part {
+  fs::path path;
+  Manifest manifest;
+  Table table;
+
+  const PlanInfo& plan() const { return *manifest.plan; }
+};
+
+Part read_part(const fs::path& path) {
+  std::optional<FileLock> lock;  // a shard that is still being written is refused
+  try {
+    lock.emplace(path);
+  } catch (const IoError&) {
+    // A folder where no lock can be made is one where nobody writes a shard.
+  }
+  Part part{path, read_manifest(path), read_table(path)};
+  const Manifest& m = part.manifest;
+  if (!m.plan || !m.shard) {
+    throw InputError(fmt::format("{}: the manifest names no {}; only files of a --shard run merge",
+                                 path.string(), m.plan ? "shard" : "plan"));
+  }
+  if (m.shard->count < 1 || m.shard->index < 1 || m.shard->index > m.shard->count) {
+    throw InputError(
+        fmt::format("{}: shard {}/{} is none", path.string(), m.shard->index, m.shard->count));
+  }
+  if (m.schema != schema_version || part.table.header != schema_header()) {
+    throw InputError(fmt::format("{}: schema {} with {} columns, expected schema {} with {}",
+                                 path.string(), m.schema, part.table.header.size(), schema_version,
+                                 schema_header().size()));
+  }
+  Index expected = 0;
+  for (const Range& r : m.plan->row_ranges) {
+    if (r.begin < 0 || r.end < r.begin || r.end > m.plan->rows) {
+      throw InputError(fmt::format("{}: row range [{}, {}) lies outside the plan's [0, {})",
+                                   path.string(), r.begin, r.end, m.plan->rows));
+    }
+    expected += r.size();
+  }
+  const auto rows = static_cast<Index>(part.table.rows.size());
+  if (rows != expected) {
+    throw InputError(fmt::format("{}: {} rows, expected {}: the shard is {}", path.string(), rows,
+                                 expected, rows < expected ? "unfinished; resume it" : "too long"));
+  }
+  // Rows come in the plan's order only once a run has ended and put them there.
+  if (!m.end) {
+    throw InputError(fmt::format("{}: the run never ended; resume it", path.string()));
+  }
+  return part;
+}
+
+std::vector<std::string> hashes(const Manifest& m) {
+  std::vector<std::string> out;
+  for (const TraceFile& t : m.traces) {
+    out.push_back(t.sha256);
+  }
+  return out;
+}
+
+void check_alike(const std::vector<Part>& parts) {
+  const Part& first = parts.front();
+  std::map<Index, const Part*> by_index;
+  for (const Part& p : parts) {
+    const auto differ = [&](std::string_view what, const auto& got, const auto& expected) {
+      if (got != expected) {
+        throw InputError(fmt::format("{}: {} `{}` differs from `{}` in {}", p.path.string(), what,
+                                     got, expected, first.path.string()));
+      }
+    };
+    differ("plan", p.plan().hash, first.plan().hash);
+    differ("plan's row count", p.plan().rows, first.plan().rows);
+    differ("shard count", p.manifest.shard->count, first.manifest.shard->count);
+    differ("trace hash", fmt::format("{}", fmt::join(hashes(p.manifest), " ")),
+           fmt::format("{}", fmt::join(hashes(first.manifest), " ")));
+    const auto [it, fresh] = by_index.emplace(p.manifest.shard->index, &p);
+    if (!fresh) {
+      throw InputError(fmt::format("{}: shard {}/{} is given twice, also by {}", p.path.string(),
+                                   p.manifest.shard->index, p.manifest.shard->count,
+                                   it->second->path.string()));
+    }
+  }
+  for (Index i = 1; i <= first.manifest.shard->count; ++i) {
+    if (!by_index.contains(i)) {
+      throw InputError(
+          fmt::format("merge: shard {}/{} is missing", i, first.manifest.shard->count));
+    }
+  }
+}
+
+/// Every part's rows at their places in the plan.
+std::vector<Fields> place_rows(std::vector<Part>& parts) {
+  const auto total = static_cast<std::size_t>(parts.front().plan().rows);
+  std::vector<Fields> rows(total);
+  std::vector<const Part*> owner(total, nullptr);
+  for (Part& p : parts) {
+    std::size_t next = 0;
+    for (const Range& r : p.plan().row_ranges) {
+      for (auto i = static_cast<std::size_t>(r.begin); i < static_cast<std::size_t>(r.end); ++i) {
+        if (owner[i] != nullptr) {
+          throw InputError(fmt::format("{}: row {} of the plan is in {} as well: overlap",
+                                       p.path.string(), i, owner[i]->path.string()));
+        }
+        owner[i] = &p;
+        rows[i] = std::move(p.table.rows[next++]);
+      }
+    }
+  }
+  const auto gap = std::find(owner.begin(), owner.end(), nullptr);
+  if (gap != owner.end()) {
+    throw InputError(
+        fmt::format("merge: row {} of the plan is in no shard: gap", gap - owner.begin()));
+  }
+  std::unordered_set<std::string> keys;
+  for (std::size_t i = 0; i < total; ++i) {
+    if (!keys.insert(row_key(rows[i])).second) {
+      throw InputError(fmt::format("{}: row {} of the plan repeats an earlier row's key: overlap",
+                                   owner[i]->path.string(), i));
+    }
+  }
+  return rows;
+}
+
+Manifest merged_manifest(const std::vector<Part>& parts, const MergeOptions& options) {
+  const Manifest& first = parts.front().manifest;
+  Manifest m = begin_manifest(options.command_line, first.configuration);
+  if (m.configuration.is_object()) {
+    m.configuration.erase("shard");
+  }
+  m.traces = first.traces;
+  m.threads = first.threads;
+  m.gpu = first.gpu;
+  m.driver = first.driver;
+  m.start = first.start;
+  m.end = first.end;
+  m.plan = PlanInfo{first.plan->hash, first.plan->rows, {{0, first.plan->rows}}};
+  m.inputs = nlohmann::json::array();
+  for (const Part& p : parts) {
+    // The format sorts as text: ISO 8601 in UTC.
+    m.start = std::min(m.start, p.manifest.start);
+    m.end = std::max(m.end, p.manifest.end);
+    m.wall_s += p.manifest.wall_s;
+    m.inputs.push_back({{"path", p.path.string()},
+                        {"sha256", sha256_file(p.path)},
+                        {"manifest", manifest_to_json(p.manifest)}});
+  }
+  return m;
+}
+
+}  // namespace
+
+MergeResult merge_shards(const MergeOptions& options) {
+  if (options.shards.empty()) {
+    throw InputError("merge: no shards given");
+  }
+  for (const fs::path& shard : options.shards) {
+    std::error_code error;  // equivalent() fails where either is absent, which is no clash
+    if (fs::equivalent(shard, options.output, error)) {
+      throw InputError(fmt::format("{}: the output is one of the shards", shard.string()));
+    }
+  }
+  if (!options.force && fs::exists(options.output)) {
+    throw InputError(
+        fmt::format("{}: the file exists; --force replaces it", options.output.string()));
+  }
+  std::vector<Part> parts;
+  for (const fs::path& shard : options.shards) {
+    parts.push_back(read_part(shard));
+  }
+  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+    return a.manifest.shard->index < b.manifest.shard->index;
+  });
+  check_alike(parts);
+  const std::vector<Fields> rows = place_rows(parts);
+
+  Manifest manifest = merged_manifest(parts, options);
+  MergeResult result{static_cast<Index>(rows.size()), 0};
+  const std::size_t status_at = column_index("status");
+  for (const Fields& row : rows) {
+    result.failures += status_kind(row[status_at]) == "failed" ? 1 : 0;
+  }
+  manifest.rows = result.rows;
+  manifest.failures = result.failures;
+  CsvWriter writer(options.output, schema_header(),
+                   options.force ? CsvWriter::Mode::overwrite : CsvWriter::Mode::create);
+  writer.rewrite_sorted(rows);
+  write_manifest(options.output, manifest);
+  return result;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,17 @@
+// SHA-256 of files and texts, by OpenSSL: what the manifest identifies inputs by.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace kvbench {
+
+/// Lower-case hexadecimal, 64 characters.
+std::string sha256_text(std::string_view text);
+
+/// Streams the file; needs no memory for its size. Throws InputError when it cannot be opened,
+/// IoError when reading fails half-way.
+std::string sha256_file(const std::filesystem::path& path);
+
+}  // namespace kvbench

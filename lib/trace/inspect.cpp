@@ -1,0 +1,58 @@
+#include "trace/inspect.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+namespace kvbench {
+
+namespace {
+
+void append_norms(const Matrix& m, std::vector<double>& out) {
+  for (Index i = 0; i < m.rows(); ++i) {
+    const float* row = m.row(i);
+    double sum = 0;
+    for (Index j = 0; j < m.cols(); ++j) {
+      sum += static_cast<double>(row[j]) * static_cast<double>(row[j]);
+    }
+    out.push_back(std::sqrt(sum));
+  }
+}
+
+NormRange take_range(std::vector<double>& norms) {
+  const auto [low, high] = std::minmax_element(norms.begin(), norms.end());
+  NormRange range{*low, 0, *high};
+  const auto middle = norms.begin() + static_cast<std::ptrdiff_t>((norms.size() - 1) / 2);
+  std::nth_element(norms.begin(), middle, norms.end());
+  range.median = *middle;
+  norms.clear();
+  return range;
+}
+
+}  // namespace
+
+std::vector<std::vector<LayerNorms>> measure_norms(
+    const TraceReader& reader, const std::function<void(const HeadVisit&)>& progress) {
+  const TraceMeta& meta = reader.meta();
+  std::vector<std::vector<LayerNorms>> result(meta.prompts.size());
+  std::vector<double> keys;
+  std::vector<double> queries;
+  std::vector<double> values;
+  validate_values(reader, {}, [&](const HeadVisit& visit, const KvHead& head) {
+    append_norms(head.k, keys);
+    append_norms(head.v, values);
+    for (const Matrix& q : head.q) {
+      append_norms(q, queries);
+    }
+    const LayerMeta& layer = meta.prompts[visit.prompt].layers[visit.layer];
+    if (visit.kv_head == layer.kv_heads - 1) {
+      result[visit.prompt].push_back({take_range(keys), take_range(queries), take_range(values)});
+    }
+    if (progress) {
+      progress(visit);
+    }
+  });
+  return result;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,161 @@
+#include "trace/reader.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <new>
+#include <span>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/float16.hpp"
+#include "trace/chunk_read.hpp"
+#include "trace/structure.hpp"
+
+namespace kvbench {
+
+namespace {
+
+[[noreturn]] void refuse_index(const TraceMeta& meta, const char* what, Index got,
+                               std::size_t count) {
+  throw InputError(h5::one_line(fmt::format("{}: {} {} is out of range, expected 0 <= {} < {}",
+                                            meta.path, what, got, what, count)));
+}
+
+void check_finite(const Matrix& m, Index first_token, const h5::Tensor& tensor, Index head) {
+  const Index count = m.rows() * m.cols();
+  const Index bad = first_non_finite(m.data(), count);
+  if (bad != count) {
+    // Widening kept NaN and infinity apart; fmt names them.
+    tensor.where.refuse(fmt::format("head {}, token {}, element {} is {}, expected finite values",
+                                    head, first_token + bad / m.cols(), bad % m.cols(),
+                                    m.data()[bad]));
+  }
+}
+
+}  // namespace
+
+struct TraceReader::Impl {
+  h5::Handle file;
+  TraceMeta meta;
+  Path how = Path::automatic;
+  mutable h5::ReadBuffers buffers;
+
+  ~Impl() {
+    const h5::Silence silence;
+    file.reset();
+  }
+
+  void read(std::span<const h5::HeadRead> reads) const {
+    std::vector<h5::HeadRead> raw;
+    for (const h5::HeadRead& r : reads) {
+      if (how == Path::automatic && r.tensor->raw_chunks) {
+        raw.push_back(r);
+      } else {
+        h5::read_through_hdf5(r, buffers);
+      }
+    }
+    h5::read_raw(raw, buffers);
+  }
+
+  KvHead read_head(const PromptMeta& prompt, const LayerMeta& layer, Index kv_head) const;
+};
+
+KvHead TraceReader::Impl::read_head(const PromptMeta& prompt, const LayerMeta& layer,
+                                    Index kv_head) const {
+  const h5::Place where{meta.path, h5::layer_path(prompt, layer)};
+  const h5::Handle group(H5Oopen(file.get(), where.path.c_str(), H5P_DEFAULT), H5Oclose);
+  if (!group) {
+    where.refuse(fmt::format("group cannot be opened ({})", h5::last_error()));
+  }
+  const h5::Tensor q = h5::open_tensor(group.get(), "q", meta.dtype, where);
+  const h5::Tensor k = h5::open_tensor(group.get(), "k", meta.dtype, where);
+  const h5::Tensor v = h5::open_tensor(group.get(), "v", meta.dtype, where);
+  // The file may have been replaced behind our back; buffers are sized from `layer`.
+  const bool same = q.heads == layer.q_heads && q.rows == layer.nq && q.width == layer.d &&
+                    k.heads == layer.kv_heads && k.rows == layer.n && k.width == layer.d &&
+                    v.heads == layer.kv_heads && v.rows == layer.n && v.width == layer.dv;
+  if (!same) {
+    where.refuse("shapes changed since the file was opened");
+  }
+  KvHead head;
+  head.scale = layer.scale;
+  head.dtype = meta.dtype;
+  head.k = Matrix(layer.n, layer.d);
+  head.v = Matrix(layer.n, layer.dv);
+  const Index group_size = layer.group();
+  const Index first_q = kv_head * group_size;
+  std::vector<h5::HeadRead> reads{{&k, kv_head, head.k.data()}, {&v, kv_head, head.v.data()}};
+  head.q.reserve(static_cast<std::size_t>(group_size));
+  for (Index i = 0; i < group_size; ++i) {
+    reads.push_back({&q, first_q + i, head.q.emplace_back(layer.nq, layer.d).data()});
+  }
+  read(reads);
+  check_finite(head.k, 0, k, kv_head);
+  check_finite(head.v, 0, v, kv_head);
+  for (Index i = 0; i < group_size; ++i) {
+    check_finite(head.q[static_cast<std::size_t>(i)], layer.n - layer.nq, q, first_q + i);
+  }
+  return head;
+}
+
+TraceReader::TraceReader(const std::string& path, Path how) : impl_(std::make_unique<Impl>()) {
+  const h5::Silence silence;
+  impl_->how = how;
+  impl_->file = h5::open_file(path);
+  impl_->meta = h5::read_structure(impl_->file.get(), path);
+}
+
+TraceReader::~TraceReader() = default;
+TraceReader::TraceReader(TraceReader&&) noexcept = default;
+TraceReader& TraceReader::operator=(TraceReader&&) noexcept = default;
+
+const TraceMeta& TraceReader::meta() const {
+  return impl_->meta;
+}
+
+KvHead TraceReader::read_head(std::size_t prompt, std::size_t layer, Index kv_head) const {
+  const h5::Silence silence;
+  const TraceMeta& meta = impl_->meta;
+  if (prompt >= meta.prompts.size()) {
+    refuse_index(meta, "prompt", static_cast<Index>(prompt), meta.prompts.size());
+  }
+  const PromptMeta& p = meta.prompts[prompt];
+  if (layer >= p.layers.size()) {
+    refuse_index(meta, "layer", static_cast<Index>(layer), p.layers.size());
+  }
+  const LayerMeta& l = p.layers[layer];
+  if (kv_head < 0 || kv_head >= l.kv_heads) {
+    refuse_index(meta, "kv_head", kv_head, static_cast<std::size_t>(l.kv_heads));
+  }
+  try {
+    return impl_->read_head(p, l, kv_head);
+  } catch (const std::bad_alloc&) {
+    throw IoError(h5::one_line(fmt::format("{}: {}: not enough memory for head {} of {} tokens",
+                                           meta.path, h5::layer_path(p, l), kv_head, l.n)));
+  }
+}
+
+std::vector<std::int32_t> TraceReader::read_token_ids(std::size_t prompt) const {
+  const h5::Silence silence;
+  const TraceMeta& meta = impl_->meta;
+  if (prompt >= meta.prompts.size()) {
+    refuse_index(meta, "prompt", static_cast<Index>(prompt), meta.prompts.size());
+  }
+  const PromptMeta& p = meta.prompts[prompt];
+  if (!p.has_token_ids) {
+    return {};
+  }
+  const h5::Place where{meta.path,
+                        fmt::format("/{}/{}/{}", schema::kPrompts, p.id, schema::kTokenIds)};
+  const h5::Handle ids(H5Dopen2(impl_->file.get(), where.path.c_str(), H5P_DEFAULT), H5Dclose);
+  const h5::Handle space(ids ? H5Dget_space(ids.get()) : -1, H5Sclose);
+  std::vector<std::int32_t> out(static_cast<std::size_t>(p.n_tokens));
+  if (!space || H5Sget_simple_extent_npoints(space.get()) != p.n_tokens ||
+      H5Dread(ids.get(), H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, out.data()) < 0) {
+    where.refuse(fmt::format("token ids cannot be read ({})", h5::last_error()));
+  }
+  return out;
+}
+
+}  // namespace kvbench

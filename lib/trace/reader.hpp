@@ -1,0 +1,54 @@
+// Reads traces (docs/trace_format.md): checks all structure when a file is opened, then hands out
+// one KV head at a time, so that memory does not depend on the size of the file.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/types.hpp"
+#include "trace/schema.hpp"
+
+namespace kvbench {
+
+/// An open trace.
+///
+/// Threads: HDF5 is not re-entrant, so at most one call into any TraceReader or TraceWriter of the
+/// process may run at a time. A read uses OpenMP threads of its own for decompression.
+/// Errors: every refusal is an InputError of one line that names the file, the path inside it,
+/// what is wrong and what was expected; a file that cannot be opened is one too.
+class TraceReader {
+ public:
+  /// How values are read; the result is the same bit for bit.
+  enum class Path {
+    automatic,  ///< raw chunks and own decoding where the layout allows it, else HDF5
+    hdf5_only,  ///< always through HDF5: the slow twin that tests compare with
+  };
+
+  /// Opens `path` and checks everything that docs/trace_format.md refuses, but values.
+  explicit TraceReader(const std::string& path, Path how = Path::automatic);
+  ~TraceReader();
+  TraceReader(TraceReader&&) noexcept;
+  TraceReader& operator=(TraceReader&&) noexcept;
+  TraceReader(const TraceReader&) = delete;
+  TraceReader& operator=(const TraceReader&) = delete;
+
+  const TraceMeta& meta() const;
+
+  /// Keys, values and every query of the group of one KV head, as float32, all finite.
+  /// `prompt` and `layer` are positions in meta().prompts and its layers (not a layer's number);
+  /// 0 <= kv_head < kv_heads. Reads only the chunks that intersect these heads.
+  /// Throws InputError on NaN or infinity (naming head and token), on corrupt data, and on an
+  /// index out of range.
+  KvHead read_head(std::size_t prompt, std::size_t layer, Index kv_head) const;
+
+  /// Token ids of a prompt, [n_tokens]; empty if the file holds none.
+  std::vector<std::int32_t> read_token_ids(std::size_t prompt) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvbench

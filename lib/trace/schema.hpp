@@ -1,0 +1,77 @@
+// The trace schema, version 1: names inside the file and what a reader learns from its structure.
+// The format itself is described in docs/trace_format.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/types.hpp"
+
+namespace kvbench {
+
+/// Names and fixed values of the schema. Writers and readers take them from here only.
+namespace schema {
+inline constexpr std::string_view kFormat = "kvbench-trace";  ///< root attribute `format`
+inline constexpr std::int64_t kVersion = 1;                   ///< root attribute `version`
+inline constexpr std::string_view kRopePost = "post";         ///< q, k as the attention sees them
+inline constexpr std::string_view kRopeNone = "none";         ///< the model rotates nothing
+inline constexpr std::string_view kRopePre = "pre";           ///< refused
+inline constexpr std::string_view kPrompts = "prompts";
+inline constexpr std::string_view kLayers = "layers";
+inline constexpr std::string_view kTokenIds = "token_ids";
+inline constexpr Index kMaxChunkTokens = 1024;  ///< tokens of one head per chunk when written
+}  // namespace schema
+
+/// One layer of one prompt: shapes and attributes. All sizes are at least 1.
+struct LayerMeta {
+  Index layer = 0;     ///< the layer's index in the model, >= 0
+  Index q_heads = 0;   ///< query heads, a multiple of kv_heads
+  Index kv_heads = 0;  ///< KV heads
+  Index n = 0;         ///< tokens in the cache
+  Index nq = 0;        ///< stored queries: those at positions n - nq .. n - 1; 1 <= nq <= n
+  Index d = 0;         ///< width of queries and keys
+  Index dv = 0;        ///< width of values
+  double scale = 1.0;  ///< s in exp(s<k,q>): the layer's attribute, else the root's, else 1/sqrt(d)
+  std::optional<double> fisher;               ///< the layer's weight for Fisher-weighted methods
+  std::vector<std::uint8_t> retrieval_heads;  ///< [kv_heads], non-zero = retrieval head; or empty
+
+  Index group() const { return q_heads / kv_heads; }  ///< query heads per KV head
+};
+
+/// One prompt.
+struct PromptMeta {
+  std::string id;                 ///< the group's name under /prompts
+  Index n_tokens = 0;             ///< equals n of every layer
+  std::string text_id;            ///< empty if absent
+  bool has_token_ids = false;     ///< dataset token_ids, int32 [n_tokens]
+  std::vector<LayerMeta> layers;  ///< ascending by layer; never empty
+};
+
+/// Everything about a trace but its values.
+struct TraceMeta {
+  std::string path;
+  std::string model;    ///< model id and revision
+  std::string source;   ///< data set
+  std::string created;  ///< date
+  std::string rope;     ///< "post" or "none"
+  DType dtype = DType::float32;
+  std::optional<double> scale;      ///< root attribute; what applies is LayerMeta::scale
+  std::uint64_t file_bytes = 0;     ///< size of the file on disk
+  std::vector<PromptMeta> prompts;  ///< numeric-aware name order (p2 before p10); never empty
+};
+
+/// The DType of that name, or nothing.
+std::optional<DType> parse_dtype(std::string_view text);
+
+/// A layer's group name as its index: decimal digits only, no sign, no leading zero, at most
+/// 1000000; otherwise nothing.
+std::optional<Index> parse_layer_name(std::string_view text);
+
+/// Strict weak order of names in which runs of digits compare as numbers: p2 < p10. Total: names
+/// that differ only in leading zeros fall back to byte order.
+bool natural_less(std::string_view a, std::string_view b);
+
+}  // namespace kvbench

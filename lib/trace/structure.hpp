@@ -1,0 +1,20 @@
+// Internal to lib/trace: everything that can be refused without reading a value.
+#pragma once
+
+#include <string>
+
+#include "trace/hdf5_util.hpp"
+#include "trace/schema.hpp"
+
+namespace kvbench::h5 {
+
+/// Opens `path` read-only. Refuses what is no HDF5 file or one that HDF5 cannot open.
+Handle open_file(const std::string& path);
+
+/// Checks groups, attributes, datasets, shapes and storage of an open file and describes them.
+TraceMeta read_structure(hid_t file, const std::string& path);
+
+/// Path of a layer's group, "/prompts/<id>/layers/<l>".
+std::string layer_path(const PromptMeta& prompt, const LayerMeta& layer);
+
+}  // namespace kvbench::h5

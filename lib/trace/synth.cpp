@@ -1,0 +1,383 @@
+#include "trace/synth.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <initializer_list>
+#include <numbers>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/rng.hpp"
+#include "trace/writer.hpp"
+
+namespace kvbench {
+
+namespace {
+
+using Vector = std::vector<double>;
+
+// Planted directions beside those of positions: offset, sink, heavy, needle.
+constexpr Index kSingleDirections = 4;
+// Pairs of directions that carry positions; each halves the noise of the fall-off's square.
+constexpr Index kMaxPositionPairs = 12;
+// Share of a key's norm in its position, of a needle's or heavy hitter's in its plant. The query
+// carries what is left of the strength, so that only the product matters to logits.
+constexpr double kPlantNorm = 0.5;
+
+// Box-Muller on top of a Philox stream. Small, and the same everywhere that log and cos are.
+class Normal {
+ public:
+  explicit Normal(RngStream stream) : stream_(stream) {}
+
+  double next() {
+    if (has_spare_) {
+      has_spare_ = false;
+      return spare_;
+    }
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - stream_.next_uniform()));
+    const double angle = 2.0 * std::numbers::pi * stream_.next_uniform();
+    spare_ = radius * std::sin(angle);
+    has_spare_ = true;
+    return radius * std::cos(angle);
+  }
+
+  Vector vector(Index size) {
+    Vector v(static_cast<std::size_t>(size));
+    for (double& x : v) {
+      x = next();
+    }
+    return v;
+  }
+
+ private:
+  RngStream stream_;
+  double spare_ = 0;
+  bool has_spare_ = false;
+};
+
+double dot(std::span<const double> a, std::span<const double> b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    sum += a[i] * b[i];
+  }
+  return sum;
+}
+
+void add(Vector& to, double factor, std::span<const double> v) {
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    to[i] += factor * v[i];
+  }
+}
+
+void normalise(Vector& v) {
+  const double norm = std::sqrt(dot(v, v));
+  if (norm > 0) {
+    for (double& x : v) {
+      x /= norm;
+    }
+  }
+}
+
+void remove_components(Vector& v, const std::vector<Vector>& directions) {
+  for (const Vector& u : directions) {
+    add(v, -dot(v, u), u);
+  }
+}
+
+void store(const Vector& v, float* out) {
+  std::transform(v.begin(), v.end(), out, [](double x) { return static_cast<float>(x); });
+}
+
+Index position_pairs(Index d) {
+  return std::min(kMaxPositionPairs, (d - kSingleDirections) / 4);
+}
+
+// Everything about one KV head but its streams of noise.
+struct Plan {
+  std::vector<Vector> planted;  // orthonormal: offset, sink, heavy, needle, then position pairs
+  Vector frequencies;           // radians per token, one per pair
+  std::vector<Vector> centres;  // unit vectors without planted components
+  std::vector<Vector> value_centres;
+  std::vector<Index> cluster;  // per token
+  std::vector<bool> heavy;     // per token
+  Index needle = -1;
+
+  const Vector& offset() const { return planted[0]; }
+  const Vector& sink() const { return planted[1]; }
+  const Vector& heavy_direction() const { return planted[2]; }
+  const Vector& needle_direction() const { return planted[3]; }
+};
+
+std::vector<Vector> unit_vectors(Normal& normal, Index count, Index width,
+                                 const std::vector<Vector>& without) {
+  std::vector<Vector> result;
+  for (Index i = 0; i < count; ++i) {
+    Vector v = normal.vector(width);
+    remove_components(v, without);
+    normalise(v);
+    result.push_back(std::move(v));
+  }
+  return result;
+}
+
+Plan make_plan(const SynthOptions& o, const Rng& rng) {
+  Plan plan;
+  const Index pairs = position_pairs(o.d);
+  Normal directions(rng.stream("directions"));
+  for (Index i = 0; i < kSingleDirections + 2 * pairs; ++i) {
+    Vector v = directions.vector(o.d);
+    remove_components(v, plan.planted);
+    remove_components(v, plan.planted);  // twice: one pass leaves rounding behind
+    normalise(v);
+    plan.planted.push_back(std::move(v));
+  }
+  // Random Fourier features: cos of normal frequencies averages to a Gaussian in distance.
+  Normal frequencies(rng.stream("frequencies"));
+  for (Index i = 0; i < pairs; ++i) {
+    plan.frequencies.push_back(frequencies.next() / o.recency_window);
+  }
+  Normal centres(rng.stream("centres"));
+  plan.centres = unit_vectors(centres, o.clusters, o.d, plan.planted);
+  Normal value_centres(rng.stream("value centres"));
+  plan.value_centres = unit_vectors(value_centres, o.clusters, o.dv, {});
+  RngStream topics = rng.stream("topics");
+  RngStream heavy = rng.stream("heavy");
+  Index cluster = 0;
+  for (Index i = 0; i < o.n; ++i) {
+    // Two draws per token whatever happens, so that run_length alone changes where runs end.
+    const bool change = topics.next_uniform() * o.run_length < 1.0 || i == 0;
+    const double pick = topics.next_uniform();
+    if (change) {
+      cluster =
+          std::min(o.clusters - 1, static_cast<Index>(pick * static_cast<double>(o.clusters)));
+    }
+    plan.cluster.push_back(cluster);
+    const bool hit = heavy.next_uniform() < o.heavy_fraction;
+    plan.heavy.push_back(hit && o.heavy_strength > 0 && i >= o.sinks);
+  }
+  if (o.needle_strength > 0) {
+    plan.needle = static_cast<Index>(o.needle_position * static_cast<double>(o.n));
+  }
+  return plan;
+}
+
+// Adds `amount` times the unit vector of a position.
+void add_position(const SynthOptions& o, const Plan& plan, Index token, double amount, Vector& to) {
+  const Index pairs = position_pairs(o.d);
+  const double share = amount / std::sqrt(static_cast<double>(pairs));
+  for (Index p = 0; p < pairs; ++p) {
+    const auto i = static_cast<std::size_t>(p);
+    const double angle = plan.frequencies[i] * static_cast<double>(token);
+    const auto at = static_cast<std::size_t>(kSingleDirections) + 2 * i;
+    add(to, share * std::cos(angle), plan.planted[at]);
+    add(to, share * std::sin(angle), plan.planted[at + 1]);
+  }
+}
+
+Matrix make_keys(const SynthOptions& o, const Plan& plan, const Rng& rng) {
+  Matrix k(o.n, o.d);
+  Normal noise(rng.stream("key noise"));
+  const double spread = o.cluster_radius / std::sqrt(static_cast<double>(o.d));
+  const double plant = kPlantNorm * o.key_norm;
+  for (Index i = 0; i < o.n; ++i) {
+    const auto t = static_cast<std::size_t>(i);
+    Vector key = noise.vector(o.d);
+    if (i < o.sinks && o.sink_strength > 0) {
+      std::fill(key.begin(), key.end(), 0.0);
+      add(key, o.sink_norm * o.key_norm, plan.sink());
+    } else {
+      remove_components(key, plan.planted);
+      for (double& x : key) {
+        x *= spread * o.key_norm;
+      }
+      add(key, o.key_norm, plan.centres[static_cast<std::size_t>(plan.cluster[t])]);
+      if (o.recency > 0) {
+        add_position(o, plan, i, plant, key);
+      }
+    }
+    if (plan.heavy[t]) {
+      add(key, plant, plan.heavy_direction());
+    }
+    if (i == plan.needle) {
+      add(key, plant, plan.needle_direction());
+    }
+    add(key, o.key_offset, plan.offset());
+    store(key, k.row(i));
+  }
+  return k;
+}
+
+Matrix make_values(const SynthOptions& o, const Plan& plan, const Rng& rng) {
+  Matrix v(o.n, o.dv);
+  Normal noise(rng.stream("value noise"));
+  RngStream norms = rng.stream("value norms");
+  const double spread = o.cluster_radius / std::sqrt(static_cast<double>(o.dv));
+  for (Index i = 0; i < o.n; ++i) {
+    Vector value = noise.vector(o.dv);
+    for (double& x : value) {
+      x *= spread;
+    }
+    const Index cluster = plan.cluster[static_cast<std::size_t>(i)];
+    add(value, 1.0, plan.value_centres[static_cast<std::size_t>(cluster)]);
+    normalise(value);
+    const double decades = (norms.next_uniform() - 0.5) * o.value_decades;
+    double norm = o.value_norm * std::pow(10.0, decades);
+    if (i < o.sinks) {
+      norm *= o.sink_value;
+    }
+    for (double& x : value) {
+      x *= norm;
+    }
+    store(value, v.row(i));
+  }
+  return v;
+}
+
+Matrix make_queries(const SynthOptions& o, const Plan& plan, const Rng& rng, Index nq, double scale,
+                    Index member) {
+  Matrix q(nq, o.d);
+  Normal noise(rng.stream(fmt::format("query noise {}", member)));
+  // A query's component along a plant times the key's gives strength / scale.
+  const double per_nat = 1.0 / (scale * o.key_norm);
+  const double plant = per_nat / kPlantNorm;
+  for (Index r = 0; r < nq; ++r) {
+    const Index token = o.n - nq + r;
+    Vector query = noise.vector(o.d);
+    remove_components(query, plan.planted);
+    // <centre, query> is a standard normal, so the logit's deviation is query_noise.
+    for (double& x : query) {
+      x *= o.query_noise * per_nat;
+    }
+    const Index cluster = plan.cluster[static_cast<std::size_t>(token)];
+    add(query, o.topic_strength * per_nat, plan.centres[static_cast<std::size_t>(cluster)]);
+    if (o.recency > 0) {
+      add_position(o, plan, token, o.recency * plant, query);
+    }
+    if (o.sinks > 0) {
+      add(query, o.sink_strength * per_nat / o.sink_norm, plan.sink());
+    }
+    if (o.heavy_fraction > 0) {
+      add(query, o.heavy_strength * plant, plan.heavy_direction());
+    }
+    if (plan.needle >= 0 && o.n - token <= o.needle_queries) {
+      add(query, o.needle_strength * plant, plan.needle_direction());
+    }
+    store(query, q.row(r));
+  }
+  return q;
+}
+
+void check_range(const char* name, double got, double low, double high) {
+  if (!(got >= low && got <= high)) {
+    throw InputError(fmt::format("synth: {} must be in [{}, {}], got {}", name, low, high, got));
+  }
+}
+
+void check_positive(const char* name, double got, double high) {
+  if (!(got > 0 && got <= high)) {
+    throw InputError(fmt::format("synth: {} must be in (0, {}], got {}", name, high, got));
+  }
+}
+
+void check_count(const char* name, Index got, Index low, Index high) {
+  if (got < low || got > high) {
+    throw InputError(fmt::format("synth: {} must be in [{}, {}], got {}", name, low, high, got));
+  }
+}
+
+}  // namespace
+
+void check(const SynthOptions& o) {
+  check_count("prompts", o.prompts, 1, 10000);
+  check_count("layers", o.layers, 1, 1000);
+  check_count("kv_heads", o.kv_heads, 1, 1024);
+  check_count("q_heads", o.q_heads, 1, 1024);
+  if (o.q_heads % o.kv_heads != 0) {
+    throw InputError(fmt::format("synth: q_heads must be a multiple of kv_heads = {}, got {}",
+                                 o.kv_heads, o.q_heads));
+  }
+  check_count("n", o.n, 1, Index{1} << 24);
+  check_count("nq", o.nq, 0, o.n);
+  check_count("d", o.d, 16, 1024);
+  check_count("dv", o.dv, 1, 1024);
+  check_count("gzip_level", o.gzip_level, 0, 9);
+  if (o.scale) {
+    check_positive("scale", *o.scale, 1e6);
+  }
+  check_positive("key_norm", o.key_norm, 1e6);
+  check_count("clusters", o.clusters, 1, 65536);
+  check_range("cluster_radius", o.cluster_radius, 0, 100);
+  check_range("run_length", o.run_length, 1, 1e9);
+  check_range("key_offset", o.key_offset, 0, 1e4);
+  const std::initializer_list<std::pair<const char*, double>> nats{
+      {"query_noise", o.query_noise},
+      {"topic_strength", o.topic_strength},
+      {"recency", o.recency},
+      {"sink_strength", o.sink_strength},
+      {"heavy_strength", o.heavy_strength},
+      {"needle_strength", o.needle_strength}};
+  for (const auto& [name, value] : nats) {
+    check_range(name, value, 0, 100);
+  }
+  check_positive("recency_window", o.recency_window, 1e9);
+  check_count("sinks", o.sinks, 0, o.n);
+  check_positive("sink_norm", o.sink_norm, 100);
+  check_range("sink_value", o.sink_value, 0, 100);
+  check_range("heavy_fraction", o.heavy_fraction, 0, 1);
+  if (!(o.needle_position >= 0 && o.needle_position < 1)) {
+    throw InputError(
+        fmt::format("synth: needle_position must be in [0, 1), got {}", o.needle_position));
+  }
+  if (o.needle_strength > 0) {
+    check_count("needle_queries", o.needle_queries, 1, o.n);
+  }
+  check_positive("value_norm", o.value_norm, 1e6);
+  check_range("value_decades", o.value_decades, 0, 8);
+}
+
+void synth(const SynthOptions& o, const std::string& path) {
+  check(o);
+  const Index nq = o.nq == 0 ? o.n : o.nq;
+  const double scale = o.scale ? *o.scale : 1.0 / std::sqrt(static_cast<double>(o.d));
+  const Index group = o.q_heads / o.kv_heads;
+  TraceHeader header;
+  header.model = "kvbench synth";
+  header.source = fmt::format("planted structure, seed {}", o.seed);
+  header.created = o.created;
+  header.rope = "none";
+  header.dtype = o.dtype;
+  header.scale = scale;
+  header.gzip_level = o.gzip_level;
+  TraceWriter writer(path, header);
+  for (Index p = 0; p < o.prompts; ++p) {
+    const std::string id = fmt::format("p{}", p);
+    writer.begin_prompt(id, o.n);
+    for (Index l = 0; l < o.layers; ++l) {
+      LayerSpec layer;
+      layer.layer = l;
+      layer.q_heads = o.q_heads;
+      layer.kv_heads = o.kv_heads;
+      layer.nq = nq;
+      layer.d = o.d;
+      layer.dv = o.dv;
+      writer.begin_layer(layer);
+      for (Index h = 0; h < o.kv_heads; ++h) {
+        const Rng rng(o.seed, HeadId{id, l, h}, "synth");
+        const Plan plan = make_plan(o, rng);
+        writer.write_k(h, make_keys(o, plan, rng));
+        writer.write_v(h, make_values(o, plan, rng));
+        for (Index i = 0; i < group; ++i) {
+          writer.write_q(h * group + i, make_queries(o, plan, rng, nq, scale, i));
+        }
+      }
+    }
+  }
+  writer.close();
+}
+
+}  // namespace kvbench

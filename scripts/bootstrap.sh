@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Installs what kvbench needs and this machine lacks (Debian and its kin, through apt).
+#
+# usage: scripts/bootstrap.sh [GROUP...]      groups: build plot test bench lint all
+#                                             default: build plot test
+# Nothing is downloaded when everything is there. Elsewhere, or without the right to install, it
+# prints what is missing and exits with code 3.
+set -euo pipefail
+
+build=(g++ cmake ninja-build pkg-config git libeigen3-dev libhdf5-dev libcli11-dev libfmt-dev
+  nlohmann-json3-dev librandom123-dev libdeflate-dev libssl-dev zlib1g-dev)
+plot=(python3 python3-numpy python3-pandas python3-matplotlib python3-h5py)
+test=(libgtest-dev)
+bench=(libbenchmark-dev libopenblas-dev)
+lint=(clang-format clang-tidy libomp-dev)
+
+groups=("$@")
+if ((${#groups[@]} == 0)); then groups=(build plot test); fi
+
+wanted=()
+for group in "${groups[@]}"; do
+  case $group in
+    build) wanted+=("${build[@]}") ;;
+    plot) wanted+=("${plot[@]}") ;;
+    test) wanted+=("${test[@]}") ;;
+    bench) wanted+=("${bench[@]}") ;;
+    lint) wanted+=("${lint[@]}") ;;
+    all) wanted+=("${build[@]}" "${plot[@]}" "${test[@]}" "${bench[@]}" "${lint[@]}") ;;
+    *)
+      echo "bootstrap: unknown group '$group' (build, plot, test, bench, lint, all)" >&2
+      exit 2
+      ;;
+  esac
+done
+
+has_header() { echo "#include <$1>" | g++ -E -x c++ "${@:2}" - > /dev/null 2>&1; }
+has_module() {
+  local python
+  for python in ${PYTHON:-} python3 /usr/bin/python3; do
+    if "$python" -c "import $1" > /dev/null 2>&1; then return 0; fi
+  done
+  return 1
+}
+has_library() {
+  [[ -f $(g++ -print-file-name="lib$1.so" 2> /dev/null) ]] ||
+    [[ -f $(g++ -print-file-name="lib$1.a" 2> /dev/null) ]]
+}
+
+# Is it there by other means than a Debian package? (By name of the Debian package.)
+present() {
+  case $1 in
+    g++ | cmake | git | python3 | clang-format | clang-tidy | pkg-config) command -v "$1" ;;
+    ninja-build) command -v ninja ;;
+    libeigen3-dev) has_header Eigen/Core || has_header eigen3/Eigen/Core ;;
+    libhdf5-dev) has_header hdf5.h || has_header hdf5/serial/hdf5.h ;;
+    libcli11-dev) has_header CLI/CLI.hpp ;;
+    libfmt-dev) has_header fmt/core.h ;;
+    nlohmann-json3-dev) has_header nlohmann/json.hpp ;;
+    librandom123-dev) has_header Random123/philox.h ;;
+    libdeflate-dev) has_header libdeflate.h ;;
+    libssl-dev) has_header openssl/evp.h ;;
+    zlib1g-dev) has_header zlib.h ;;
+    libgtest-dev) has_header gtest/gtest.h ;;
+    libbenchmark-dev) has_header benchmark/benchmark.h ;;
+    libopenblas-dev) has_library openblas ;;
+    libomp-dev) has_header omp.h -fopenmp ;;
+    python3-*) has_module "${1#python3-}" ;;
+    *) return 1 ;;
+  esac > /dev/null
+}
+
+debian=no
+if command -v apt-get > /dev/null && command -v dpkg-query > /dev/null; then debian=yes; fi
+
+missing=()
+for package in "${wanted[@]}"; do
+  if [[ $debian == yes ]]; then
+    status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2> /dev/null || true)
+    if [[ $status == installed ]]; then continue; fi
+  elif present "$package"; then
+    continue
+  fi
+  missing+=("$package")
+done
+
+if ((${#missing[@]} == 0)); then
+  echo "bootstrap: all ${#wanted[@]} packages present (${groups[*]})"
+  exit 0
+fi
+if [[ $debian == no ]]; then
+  echo "bootstrap: not a Debian system; please install (by their Debian names): ${missing[*]}" >&2
+  exit 3
+fi
+
+as_root=()
+if [[ $(id -u) != 0 ]]; then
+  if ! command -v sudo > /dev/null; then
+    echo "bootstrap: neither root nor sudo; please run: apt-get install ${missing[*]}" >&2
+    exit 3
+  fi
+  as_root=(sudo)
+  if [[ ! -t 0 ]]; then as_root+=(-n); fi
+fi
+
+echo "bootstrap: installing ${missing[*]}"
+apt() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" \
+    < /dev/null
+}
+if ! { apt update && apt install -y --no-install-recommends "${missing[@]}"; }; then
+  echo "bootstrap: could not install: ${missing[*]}" >&2
+  exit 3
+fi
+echo "bootstrap: done"

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# A bad trace ends every command with 2 and one line; a replay leaves no table, manifest or lock.
+set -euo pipefail
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
+small_trace good.h5
+good synth -o values.h5 --layers 1 --n 512 --gzip 0
+
+echo 'no trace at all' > text.h5
+: > empty.h5
+mkdir folder.h5
+head -c $(($(stat -c %s values.h5) / 2)) values.h5 > truncated.h5
+# Halves 0xffff are NaN, wherever the 64 bytes begin.
+cp values.h5 nan.h5
+printf '\xff%.0s' {1..64} |
+  dd of=nan.h5 bs=1 seek=$(($(stat -c %s values.h5) / 2)) conv=notrunc status=none
+good info --no-values nan.h5 # the structure is whole: it is a value that is bad
+
+for trace in text empty folder truncated nan nowhere; do
+  refused 2 "$trace.h5" -- info "$trace.h5"
+  # Last among good ones, so that rows could have been written before it.
+  refused 2 "$trace.h5" -- replay good.h5 "$trace.h5" -o out.csv --algorithm exact "${windows[@]}"
+  refused 2 "$trace.h5" -- replay "$trace.h5" -o out.csv --algorithm exact --resume
+done
+refused 2 head -- info nan.h5 # where it is
+refused 2 token -- info nan.h5
+for trace in text empty folder truncated nowhere; do
+  refused 2 "$trace.h5" -- replay "$trace.h5" --dry-run --algorithm exact
+done
+good replay good.h5 values.h5 -o out.csv --algorithm exact "${windows[@]}"

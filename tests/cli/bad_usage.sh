@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Every bad usage ends with 2 and one line that names the trouble; nothing is written.
+set -euo pipefail
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
+small_trace t.h5
+
+refused 2 nosuch -- nosuch
+refused 2 'subcommand is required' -- --nosuch
+for command in 'info t.h5' list 'synth -o o.h5' 'replay t.h5' 'summarize t.h5' 'merge a -o o'; do
+  # shellcheck disable=SC2086
+  refused 2 --nosuch -- $command --nosuch
+done
+refused 2 required -- info
+refused 2 required -- synth
+refused 2 required -- summarize
+refused 2 required -- merge -o out.csv
+refused 2 traces -- replay -o out.csv --algorithm exact
+refused 2 nosuch -- list nosuch
+
+bad() { # bad WORDS OPTIONS...: a replay of a good trace with OPTIONS
+  refused 2 "$1" -- replay t.h5 "${windows[@]}" -o out.csv "${@:2}"
+}
+bad --algorithm
+bad nosuch --algorithm nosuch
+bad nosuch --algorithm exact --algorithm nosuch
+bad "'X'" --algorithm uniform:X=1
+bad "'63'" --algorithm uniform:T=63
+bad "'T'" --algorithm uniform:T
+bad twice --algorithm 'uniform:T=1;T=2'
+bad '4:1' --algorithm uniform:T=4:1
+bad 'more than one size' --algorithm 'uniform:T=1;tokens=2'
+bad combinations --algorithm 'uniform:tokens=1:100000;T=1:60'
+bad --budget --algorithm uniform
+bad --budget --algorithm uniform --budget 1.5
+bad --budget --algorithm uniform --budget -0.5
+bad --budget --algorithm uniform --budget nan
+bad --budget --algorithm uniform --budget half
+bad --budget --algorithm uniform --budget 0.5,x
+bad --budget --algorithm uniform --budget
+bad --seeds --algorithm exact --seeds x
+bad --seeds --algorithm exact --seeds 0
+bad --seeds --algorithm exact --seeds 5:2
+bad --layers --algorithm exact --layers 7
+bad --layers --algorithm exact --layers zero
+bad --heads --algorithm exact --heads 2
+bad --prompts --algorithm exact --prompts p1
+bad --protocol --algorithm exact --protocol decode
+bad --scores --algorithm exact --scores some
+bad --device --algorithm exact --device tpu
+bad --threads --algorithm exact --threads -1
+bad --threads --algorithm exact --threads 1000000
+bad --threads --algorithm exact --threads many
+bad --memory-limit --algorithm exact --memory-limit 0
+bad --memory-limit --algorithm exact --memory-limit 8Q
+bad --memory-limit --algorithm exact --memory-limit 1K
+bad --shard --algorithm exact --shard 0/2
+bad --shard --algorithm exact --shard 3/2
+bad --shard --algorithm exact --shard 1
+bad --shard --algorithm exact --shard 1/2/3
+bad --shard --algorithm exact --shard 1/99999999999999999999
+bad --resume --algorithm exact --resume --overwrite
+bad --seeds --algorithm exact --seeds 1 --seeds 2
+bad nosuch.toml --algorithm exact --config nosuch.toml
+bad 'a b' --algorithm $'a\nb'
+
+refused 2 --sink -- replay t.h5 -o out.csv --algorithm exact --sink -1
+refused 2 --sink -- replay t.h5 -o out.csv --algorithm exact --sink 1e3
+refused 2 --recent -- replay t.h5 -o out.csv --algorithm exact --recent 8 --queries 9
+refused 2 --queries -- replay t.h5 -o out.csv --algorithm exact --queries 0
+refused 2 -o -- replay t.h5 --algorithm exact
+refused 2 'two traces' -- replay t.h5 t.h5 -o out.csv --algorithm exact
+
+# One value per mention: what follows a repeatable option is a trace again.
+good replay "${windows[@]}" -o one.csv --algorithm exact t.h5
+good replay "${windows[@]}" -o two.csv --algorithm uniform --budget 0.5 --layers 0 t.h5

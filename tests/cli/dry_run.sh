@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# --dry-run prints the plan that would run, and writes nothing.
+set -euo pipefail
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
+small_trace t.h5 --prompts 2
+command=(replay t.h5 --algorithm 'uniform:T=1:3' --algorithm local --budget 0.5,0.25 --seeds 4
+  "${windows[@]}")
+
+good "${command[@]}" --dry-run -o out.csv
+[[ -z $err ]] || fail "stderr of a dry run: $err"
+[[ $(ls -A) == t.h5 ]] || fail "files of a dry run: $(ls -A)"
+# 2 prompts x 1 layer x 1 KV head; 3 x 4 seeds and 2 budgets; 2 query heads.
+[[ $out == *'2 KV heads x 14 entries = 28 jobs, 56 rows'* ]] || fail "the plan: $out"
+for text in 'T=1;' 'T=2;' 'T=3;' local p0 p1 t.h5; do
+  [[ $out == *"$text"* ]] || fail "'$text' is not in the plan: $out"
+done
+good "${command[@]}" --dry-run # an output is not needed
+[[ $(ls -A) == t.h5 ]] || fail "files of a dry run: $(ls -A)"
+
+good "${command[@]}" --dry-run --shard 2/3
+[[ $out == *'shard (2/3)'* ]] || fail "the shard: $out"
+shard_rows=$(sed -nE 's/^this shard .* ([0-9]+) rows$/\1/p' <<< "$out")
+good "${command[@]}" --shard 2/3 -o shard.csv
+[[ $(column shard.csv seed | wc -l) == "$shard_rows" ]] || fail "not $shard_rows rows in the shard"
+good "${command[@]}" -o whole.csv
+[[ $(column whole.csv seed | wc -l) == 56 ]] || fail 'not 56 rows'
+
+# An existing output is neither refused nor touched.
+sum=$(cksum whole.csv whole.csv.json)
+good "${command[@]}" --dry-run -o whole.csv
+[[ $(cksum whole.csv whole.csv.json) == "$sum" ]] || fail 'a dry run changed its output'
+refused 2 nosuch -- "${command[@]}" --dry-run --algorithm nosuch

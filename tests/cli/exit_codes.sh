@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# 0 done, 2 bad usage or input, 3 I/O or device failure; stdout of a replay is empty.
+set -euo pipefail
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
+
+for help in --help --help-all --version -h; do
+  good "$help"
+  [[ -n $out && -z $err ]] || fail "$help must print to stdout only"
+done
+for command in info list synth replay summarize merge; do
+  good "$command" --help
+  [[ $out == *"Usage: kvbench $command"* ]] || fail "usage of $command: $out"
+done
+
+small_trace t.h5
+good replay t.h5 -o out.csv --algorithm all --budget 0.5,0 "${windows[@]}"
+[[ -z $out ]] || fail "a replay printed to stdout: $out"
+[[ $(wc -l <<< "$err") == 1 && $err == "out.csv: "*" rows in "* ]] || fail "stderr of a replay: $err"
+[[ $(ls -A) == $'out.csv\nout.csv.json\nt.h5' ]] || fail "files of a replay: $(ls -A)"
+# Results that are no failures do not change the code.
+[[ $(column out.csv algorithm | wc -l) -gt 10 ]] || fail "rows are missing"
+
+refused 2 'A subcommand is required' --
+refused 2 nowhere.h5 -- info nowhere.h5
+refused 2 exists -- replay t.h5 -o out.csv --algorithm exact
+refused 3 cuda -- replay t.h5 -o o.csv --algorithm exact --device cuda:99
+refused 3 nowhere/o.csv -- replay t.h5 -o nowhere/o.csv --algorithm exact "${windows[@]}"
+refused 2 'not a regular file' -- replay t.h5 -o /dev/full --overwrite --algorithm exact
+
+# A write that fails half-way: no file may grow beyond 8 KiB. What stands there are whole rows.
+code=0
+(
+  trap '' XFSZ
+  ulimit -f 8
+  exec "$KVBENCH" replay t.h5 -o full.csv --algorithm uniform:T=1 --seeds 100 "${windows[@]}"
+) > "$scratch/out" 2> "$scratch/err" || code=$?
+[[ $code == 3 ]] || fail "exit code $code of a full disk: $(cat "$scratch/err")"
+[[ $(wc -l < "$scratch/err") == 1 ]] || fail "stderr of a full disk: $(cat "$scratch/err")"
+[[ $(tail -c 1 full.csv | wc -l) == 1 ]] || fail "a torn row"
+rows=$(column full.csv seed | wc -l)
+((rows > 2 && rows < 200 && rows % 2 == 0)) || fail "$rows rows before the disk was full"
+good replay t.h5 -o full.csv --algorithm uniform:T=1 --seeds 100 "${windows[@]}" --resume
+good replay t.h5 -o whole.csv --algorithm uniform:T=1 --seeds 100 "${windows[@]}"
+same full.csv whole.csv
+
+if [[ -w /dev/full ]]; then
+  for command in list --help 'summarize whole.csv' 'info t.h5'; do
+    code=0
+    # shellcheck disable=SC2086
+    "$KVBENCH" $command > /dev/full 2> "$scratch/err" || code=$?
+    [[ $command == --help || $code == 3 ]] || fail "exit code $code of $command > /dev/full"
+  done
+fi

@@ -1,0 +1,51 @@
+// Small KV heads for tests, made of normal numbers from a seeded standard generator.
+#pragma once
+
+#include <random>
+
+#include "core/types.hpp"
+
+namespace kvbench {
+
+struct HeadShape {
+  Index n = 64, nq = 64, d = 8, dv = 8, group = 2;
+  double key_norm = 3.0;    ///< typical |k|
+  double value_norm = 1.0;  ///< typical |v|
+  double key_offset = 0.0;  ///< added to every channel of every key
+  DType dtype = DType::float32;
+};
+
+inline Matrix normal_matrix(Index rows, Index cols, double norm, std::mt19937_64& generator) {
+  std::normal_distribution<double> normal(0.0, norm / std::sqrt(static_cast<double>(cols)));
+  Matrix m(rows, cols);
+  for (Index i = 0; i < rows * cols; ++i) {
+    m.data()[i] = static_cast<float>(normal(generator));
+  }
+  return m;
+}
+
+inline KvHead make_head(const HeadShape& s, unsigned seed) {
+  std::mt19937_64 generator(seed);
+  KvHead head;
+  head.k = normal_matrix(s.n, s.d, s.key_norm, generator);
+  for (Index i = 0; i < s.n * s.d; ++i) {
+    head.k.data()[i] += static_cast<float>(s.key_offset);
+  }
+  head.v = normal_matrix(s.n, s.dv, s.value_norm, generator);
+  for (Index g = 0; g < s.group; ++g) {
+    head.q.push_back(normal_matrix(s.nq, s.d, 3.0, generator));
+  }
+  head.scale = 1.0 / std::sqrt(static_cast<double>(s.d));
+  head.dtype = s.dtype;
+  return head;
+}
+
+inline std::vector<Index> positions(Index begin, Index end) {
+  std::vector<Index> out;
+  for (Index i = begin; i < end; ++i) {
+    out.push_back(i);
+  }
+  return out;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,69 @@
+// Made-up result rows for the tests of lib/report.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "report/csv.hpp"
+#include "report/schema.hpp"
+
+namespace kvbench::testing_rows {
+
+/// A fresh empty folder below gtest's temporary folder, one per test.
+inline std::filesystem::path test_folder() {
+  const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) /
+      (std::string("kvbench_") + info->test_suite_name() + "_" + info->name());
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
+inline Row make_row(const std::string& algorithm, const std::string& params, Index layer,
+                    Index q_head, std::uint64_t seed, double rel_error) {
+  Row row;
+  row.trace = "made_up.h5";
+  row.prompt = "p0";
+  row.layer = layer;
+  row.q_head = q_head;
+  row.kv_head = q_head / 2;
+  row.algorithm = algorithm;
+  row.params = params;
+  row.protocol = "prefill";
+  row.sink = 256;
+  row.recent = 256;
+  row.scores = "past";
+  row.device = "cpu";
+  row.seed = seed;
+  row.n_tokens = 4096;
+  row.n_queries = 256;
+  row.tokens_kept = 1000;
+  row.bytes = 256000;
+  row.full_bytes = 1024000;
+  row.ratio = 0.25;
+  row.middle_ratio = 0.2;
+  row.rel_error = rel_error;
+  row.log_z_error = 0.125;
+  row.mass_kept = 0.75;
+  row.compress_ms = 1.5;
+  row.attend_us_per_query = 3.0;
+  row.status = "ok";
+  return row;
+}
+
+inline Table as_table(const std::vector<Row>& rows, const std::string& source = "made_up.csv") {
+  Table table;
+  table.header = schema_header();
+  table.source = source;
+  for (const Row& row : rows) {
+    table.rows.push_back(to_fields(row));
+  }
+  return table;
+}
+
+}  // namespace kvbench::testing_rows

@@ -1,0 +1,220 @@
+// Ground truth, estimator and inner products against slow twins in long double.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "attention/estimator.hpp"
+#include "attention/exact.hpp"
+#include "make_head.hpp"
+#include "twin/twin.hpp"
+
+namespace kvbench {
+namespace {
+
+// float64 sums of some hundred terms of like size against long double ones.
+constexpr double kRounding = 1e-12;
+
+TEST(InnerProducts, EverySizeEqualsTheOrderedSum) {
+  std::mt19937_64 generator(3);
+  for (const Index na : {1, 5, 6, 7, 13, 32}) {
+    for (const Index nb : {1, 7, 8, 9, 31}) {
+      for (const Index d : {1, 3, 64}) {
+        const Matrix a = normal_matrix(na, d, 2.0, generator);
+        const Matrix b = normal_matrix(nb, d, 2.0, generator);
+        MatrixD wide_a, wide_b, b_t, out;
+        gather_rows(a, positions(0, na), wide_a);
+        gather_rows(b, positions(0, nb), wide_b);
+        transpose(wide_b, b_t);
+        inner_products(wide_a, b_t, out);
+        for (Index i = 0; i < na; ++i) {
+          for (Index j = 0; j < nb; ++j) {
+            double sum = 0.0;
+            for (Index t = 0; t < d; ++t) {
+              sum = std::fma(wide_a.row(i)[t], wide_b.row(j)[t], sum);
+            }
+            ASSERT_EQ(out.row(i)[j], sum) << na << " " << nb << " " << d;  // to the bit
+          }
+        }
+        if (na == nb) {
+          MatrixD upper;
+          inner_products(wide_a, b_t, upper, /*upper=*/true);
+          for (Index i = 0; i < na; ++i) {
+            for (Index j = i; j < nb; ++j) {
+              ASSERT_EQ(upper.row(i)[j], out.row(i)[j]);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ExactAttention, EqualsTwin) {
+  HeadShape shape;
+  shape.n = 90;
+  shape.nq = 50;
+  shape.dv = 5;
+  const KvHead head = make_head(shape, 11);
+  const Index m = 40;
+  const ValueNorms norms = value_norms(head, m, 1);
+  for (Index g = 0; g < head.group(); ++g) {
+    const ExactAttention truth = exact_attention(head, g, m, 2);
+    std::vector<long double> mass(static_cast<std::size_t>(shape.n), 0.0L);
+    std::vector<int> noticed(mass.size(), 0);
+    for (Index j = 0; j < m; ++j) {
+      const twin::Attention slow = twin::attention(head, g, shape.n - m + j);
+      const auto at = static_cast<std::size_t>(j);
+      EXPECT_NEAR(truth.log_z[at], static_cast<double>(slow.log_z), kRounding);
+      long double square = 0.0L;
+      for (std::size_t i = 0; i < mass.size(); ++i) {
+        square += slow.p[i] * slow.p[i];
+        mass[i] += slow.p[i] / m;
+        noticed[i] |= slow.p[i] > 0.005L ? 1 : 0;
+      }
+      EXPECT_NEAR(truth.p_norm[at], static_cast<double>(std::sqrt(square)), kRounding);
+      for (Index t = 0; t < shape.dv; ++t) {
+        EXPECT_NEAR(truth.output.row(j)[t],
+                    static_cast<double>(slow.out[static_cast<std::size_t>(t)]), kRounding);
+      }
+    }
+    for (std::size_t i = 0; i < mass.size(); ++i) {
+      EXPECT_NEAR(truth.mass[i], static_cast<double>(mass[i]), kRounding);
+      EXPECT_EQ(truth.noticed[i], noticed[i]);
+    }
+  }
+  // |V|_F by its sum; |V|_op by power iteration on V'V.
+  const twin::Rows v = twin::rows_of(head.v);
+  for (Index j = 0; j < m; ++j) {
+    const auto seen = static_cast<std::size_t>(shape.n - m + j + 1);
+    long double square = 0.0L;
+    for (std::size_t i = 0; i < seen; ++i) {
+      square += twin::dot(v[i], v[i]);
+    }
+    EXPECT_NEAR(norms.frobenius[static_cast<std::size_t>(j)],
+                static_cast<double>(std::sqrt(square)), kRounding * 100);
+    twin::Vec x(static_cast<std::size_t>(shape.dv), 1.0L);
+    long double top = 0.0L;
+    for (int step = 0; step < 3000; ++step) {
+      twin::Vec y(x.size(), 0.0L);
+      for (std::size_t i = 0; i < seen; ++i) {
+        const long double along = twin::dot(v[i], x);
+        for (std::size_t t = 0; t < y.size(); ++t) {
+          y[t] += along * v[i][t];
+        }
+      }
+      top = std::sqrt(twin::dot(y, y));
+      for (std::size_t t = 0; t < y.size(); ++t) {
+        x[t] = y[t] / top;
+      }
+    }
+    EXPECT_NEAR(norms.spectral[static_cast<std::size_t>(j)], static_cast<double>(std::sqrt(top)),
+                1e-9);  // power iteration's own convergence
+  }
+}
+
+TEST(ExactAttention, SameBitsForAnyNumberOfThreads) {
+  HeadShape shape;
+  shape.n = 300;
+  shape.nq = 200;
+  const KvHead head = make_head(shape, 12);
+  const ExactAttention one = exact_attention(head, 0, 150, 1);
+  for (const int threads : {2, 3, 7}) {
+    const ExactAttention many = exact_attention(head, 0, 150, threads);
+    EXPECT_EQ(one.mass, many.mass);
+    EXPECT_EQ(one.log_z, many.log_z);
+    EXPECT_TRUE(std::equal(one.output.data(), one.output.data() + 150 * 8, many.output.data()));
+  }
+}
+
+class EstimatorTest : public ::testing::TestWithParam<double> {};
+
+// Key norms up to 40 at scale 1/sqrt(8): logits to +-400, and the twin's long double still holds
+// exp of them, unshifted.
+INSTANTIATE_TEST_SUITE_P(KeyNorms, EstimatorTest, ::testing::Values(1.0, 10.0, 40.0));
+
+TEST_P(EstimatorTest, SeparateSetsEqualTwin) {
+  HeadShape shape;
+  shape.n = 700;  // more than one block of keys
+  shape.nq = 10;
+  shape.key_norm = GetParam();
+  const KvHead head = make_head(shape, 13);
+  const Index m = 10;
+  const std::vector<Index> kept = positions(5, 650);
+  std::vector<float> weights;
+  std::mt19937_64 generator(1);
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    weights.push_back(i % 7 == 0 ? 0.0F : static_cast<float>(generator() % 1000) / 100.0F);
+  }
+  const std::vector<Index> denominator = positions(30, 690);
+
+  const MatrixD q = scaled_queries(head, 1, m);
+  SoftmaxSums sums(q, head.dv());
+  sums.add_rows(head.k, head.v, kept, weights, 1.0F, Part::numerator);
+  sums.add_rows(head.k, head.v, denominator, {}, 2.5F, Part::denominator);
+  Index degenerate = -1;
+  const MatrixD z = sums.output(degenerate);
+  EXPECT_EQ(degenerate, 0);
+  const std::vector<double> log_d = sums.log_denominator();
+
+  const twin::Rows k = twin::rows_of(head.k);
+  const twin::Rows v = twin::rows_of(head.v);
+  std::vector<twin::Weighted> n_set, d_set;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const auto at = static_cast<std::size_t>(kept[i]);
+    n_set.push_back({k[at], v[at], weights[i]});
+  }
+  for (const Index i : denominator) {
+    d_set.push_back({k[static_cast<std::size_t>(i)], {}, 2.5L});
+  }
+  const twin::Rows queries = twin::rows_of(head.q[1]);
+  for (Index j = 0; j < m; ++j) {
+    const twin::Estimate slow =
+        twin::estimate(queries[static_cast<std::size_t>(j)], head.scale, n_set, d_set);
+    long double norm = std::sqrt(twin::dot(slow.z, slow.z));
+    for (Index t = 0; t < head.dv(); ++t) {
+      // Logits of up to 400 carry a rounding of 400 * 2^-52 into the exponent.
+      EXPECT_NEAR(z.row(j)[t], static_cast<double>(slow.z[static_cast<std::size_t>(t)]),
+                  1e-11 * static_cast<double>(norm));
+    }
+    EXPECT_NEAR(log_d[static_cast<std::size_t>(j)], static_cast<double>(slow.log_denominator),
+                1e-11);
+  }
+}
+
+TEST(Estimator, CausalWindowsOverEverythingAreExactAttention) {
+  HeadShape shape;
+  shape.n = 80;
+  const KvHead head = make_head(shape, 14);
+  const Index m = 30;
+  const MatrixD q = scaled_queries(head, 0, m);
+  SoftmaxSums sums(q, head.dv());
+  sums.add_causal(head, {60, 80});  // in any order of pieces
+  sums.add_causal(head, {0, 20});
+  sums.add_rows(head.k, head.v, positions(20, 50), {}, 1.0F, Part::both);
+  Index degenerate = -1;
+  const ExactAttention truth = exact_attention(head, 0, m, 1);
+  // Tokens 50..59 are missing for all; give them through the mask too.
+  sums.add_causal(head, {50, 60});
+  const MatrixD z = sums.output(degenerate);
+  for (Index j = 0; j < m; ++j) {
+    for (Index t = 0; t < head.dv(); ++t) {
+      EXPECT_NEAR(z.row(j)[t], truth.output.row(j)[t], kRounding);
+    }
+    EXPECT_NEAR(sums.log_denominator()[static_cast<std::size_t>(j)],
+                truth.log_z[static_cast<std::size_t>(j)], kRounding);
+  }
+}
+
+TEST(Estimator, NothingInTheDenominatorIsDegenerate) {
+  const KvHead head = make_head({}, 15);
+  const MatrixD q = scaled_queries(head, 0, 4);
+  SoftmaxSums sums(q, head.dv());
+  sums.add_rows(head.k, head.v, positions(0, 5), {}, 1.0F, Part::numerator);
+  Index degenerate = 0;
+  const MatrixD z = sums.output(degenerate);
+  EXPECT_EQ(degenerate, 4);
+  EXPECT_TRUE(std::isnan(z.row(0)[0]));
+}
+
+}  // namespace
+}  // namespace kvbench

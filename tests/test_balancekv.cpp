@@ -1,0 +1,202 @@
+// balancekv as a method: sizes, weights, options, and its law as uniform sampling when the walk is
+// a coin.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "algorithms/registry.hpp"
+#include "core/error.hpp"
+#include "make_head.hpp"
+
+namespace kvbench {
+namespace {
+
+Compressed run(const char* method, const KvHead& head, const std::vector<Index>& tokens,
+               const std::map<std::string, std::string>& given, std::uint64_t seed = 0,
+               std::optional<Index> budget = {}) {
+  const Method& m = find_method(method);
+  const Task task{head, tokens, budget, {0, 0}, {}, Rng(seed, {"p", 0, 0}, m.info.name)};
+  return m.compress(task, Params(method, m.info.params, given));
+}
+
+double weight_sum(const HeldTokens& held) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < held.tokens.size(); ++i) {
+    sum += static_cast<double>(held.weight(i));
+  }
+  return sum;
+}
+
+TEST(BalanceKv, KeepsExactlyTheCountForEveryOption) {
+  HeadShape shape;
+  shape.n = 150;
+  const KvHead head = make_head(shape, 1);
+  const std::vector<Index> tokens = positions(7, 140);
+  for (const char* step : {"theory", "fixed", "self", "greedy", "repo"}) {
+    for (const char* select : {"weighted", "repo", "strict", "block"}) {
+      for (const char* denominator : {"shared", "uniform", "separate"}) {
+        for (const Index kept : {0, 1, 2, 40, 66, 67, 132, 133, 1000}) {
+          const Compressed c = run("balancekv", head, tokens,
+                                   {{"step", step},
+                                    {"select", select},
+                                    {"denominator", denominator},
+                                    {"block", "16"},
+                                    {"tokens", std::to_string(kept)}});
+          const Index expected = std::min<Index>(kept, 133);
+          ASSERT_EQ(static_cast<Index>(c.held.tokens.size()), expected);
+          ASSERT_TRUE(std::is_sorted(c.held.tokens.begin(), c.held.tokens.end()));
+          ASSERT_LE(weight_sum(c.held), 134.0);
+          if (std::string(denominator) == "separate") {
+            ASSERT_EQ(static_cast<Index>(c.denominator->held.tokens.size()), expected);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(BalanceKv, BudgetBetweenHalvingsTouchesOnlyTheOldest) {
+  HeadShape shape;
+  shape.n = 100;
+  const KvHead head = make_head(shape, 2);
+  // 100 -> 90: only the oldest 20 are halved; the other 80 keep weight 1.
+  const Compressed c = run("balancekv", head, positions(0, 100),
+                           {{"select", "strict"}, {"tokens", "90"}, {"block", "16"}});
+  ASSERT_EQ(c.held.tokens.size(), 90U);
+  for (std::size_t i = 0; i < 90; ++i) {
+    EXPECT_EQ(c.held.weight(i), c.held.tokens[i] < 20 ? 2.0F : 1.0F);
+  }
+  EXPECT_EQ(c.aux_bytes, 4 * 90);
+}
+
+TEST(BalanceKv, WeightsAfterFullHalvings) {
+  HeadShape shape;
+  shape.n = 128;
+  const KvHead head = make_head(shape, 3);
+  const Compressed strict =
+      run("balancekv", head, positions(0, 128), {{"select", "strict"}, {"T", "3"}});
+  EXPECT_EQ(strict.held.tokens.size(), 16U);
+  EXPECT_TRUE(strict.held.weights.empty());
+  EXPECT_EQ(strict.held.common, 8.0F);
+  EXPECT_EQ(strict.aux_bytes, 4);  // one weight is stored once
+  const Compressed uniform =
+      run("balancekv", head, positions(0, 128), {{"denominator", "uniform"}, {"T", "3"}});
+  EXPECT_TRUE(uniform.denominator->same_keys);
+  EXPECT_EQ(uniform.denominator->held.common, 8.0F);
+  const Compressed rescaled =
+      run("balancekv", head, positions(0, 128), {{"rescale", "true"}, {"T", "3"}});
+  EXPECT_NEAR(weight_sum(rescaled.held), 128.0, 1e-4);  // float32 weights
+}
+
+TEST(BalanceKv, BudgetCountsWeightsAndSeparateKeys) {
+  HeadShape shape;
+  shape.n = 128;  // float32, d = dv = 8: a pair weighs 64 bytes
+  const KvHead head = make_head(shape, 3);
+  const auto kept = [&](const char* denominator, Index budget) {
+    return run("balancekv", head, positions(0, 128), {{"denominator", denominator}}, 0, budget)
+        .held.tokens.size();
+  };
+  EXPECT_EQ(kept("shared", 68 * 10), 10U);
+  EXPECT_EQ(kept("shared", 68 * 11 - 1), 10U);
+  EXPECT_EQ(kept("separate", (68 + 36) * 10), 10U);
+  EXPECT_EQ(kept("shared", 0), 0U);
+}
+
+// With gamma = 0 the signs are fair coins; the minority, filled up at random, is a uniform subset.
+// Both claims of the text: the same law of inclusion (chi-square over tokens) and the same law of
+// a statistic of the set (two-sample Kolmogorov-Smirnov on the mean position), 200 seeds.
+TEST(BalanceKv, AFairCoinIsUniformSampling) {
+  HeadShape shape;
+  shape.n = 64;
+  const KvHead head = make_head(shape, 4);
+  const std::vector<Index> tokens = positions(0, 64);
+  const int seeds = 200;
+  std::vector<double> included(64, 0.0);
+  std::vector<double> walk_means, uniform_means;
+  const auto mean = [](const Compressed& c) {
+    return std::accumulate(c.held.tokens.begin(), c.held.tokens.end(), 0.0) /
+           static_cast<double>(c.held.tokens.size());
+  };
+  for (int seed = 0; seed < seeds; ++seed) {
+    const Compressed walk = run("balancekv", head, tokens,
+                                {{"step", "fixed"},
+                                 {"gamma", "0"},
+                                 {"select", "strict"},
+                                 {"fill", "random"},
+                                 {"T", "2"},
+                                 {"block", "16"}},
+                                static_cast<std::uint64_t>(seed));
+    const Compressed uniform =
+        run("uniform", head, tokens, {{"T", "2"}}, static_cast<std::uint64_t>(seed));
+    ASSERT_EQ(walk.held.tokens.size(), uniform.held.tokens.size());
+    EXPECT_EQ(walk.held.common, uniform.held.common);
+    for (const Index i : walk.held.tokens) {
+      included[static_cast<std::size_t>(i)] += 1.0;
+    }
+    walk_means.push_back(mean(walk));
+    uniform_means.push_back(mean(uniform));
+  }
+  // Inclusion counts have mean 50 and variance 200 * 1/4 * 3/4 = 37.5; without replacement their
+  // standardised squares times 63/64 are chi-square with 63 degrees: 103.4 at level 0.001.
+  double chi = 0.0;
+  for (const double c : included) {
+    chi += (c - 50.0) * (c - 50.0) / 37.5;
+  }
+  EXPECT_LT(chi * 63.0 / 64.0, 103.4);
+  // Kolmogorov-Smirnov at level 0.001: 1.95 sqrt(2 / 200) = 0.195.
+  std::sort(walk_means.begin(), walk_means.end());
+  std::sort(uniform_means.begin(), uniform_means.end());
+  double distance = 0.0;
+  for (const double x : walk_means) {
+    const auto below = [&](const std::vector<double>& v) {
+      return static_cast<double>(std::upper_bound(v.begin(), v.end(), x) - v.begin()) / seeds;
+    };
+    distance = std::max(distance, std::abs(below(walk_means) - below(uniform_means)));
+  }
+  EXPECT_LT(distance, 0.195);
+}
+
+// The walk does what it is for: signed sums of the kernel's features are smaller than a coin's.
+TEST(BalanceKv, ErrorOfTheWeightedSumIsBelowUniform) {
+  HeadShape shape;
+  shape.n = 256;
+  shape.key_norm = 2.0;
+  const KvHead head = make_head(shape, 6);
+  const std::vector<Index> tokens = positions(0, 256);
+  const auto error = [&](const Compressed& c) {
+    double moved = 0.0;
+    for (Index j = 0; j < 32; ++j) {
+      for (Index t = 0; t < 8; ++t) {
+        double diff = 0.0;
+        const auto term = [&](Index i) {
+          double dot = 0.0;
+          for (Index x = 0; x < 8; ++x) {
+            dot += static_cast<double>(head.k.row(i)[x] * head.q[0].row(j)[x]);
+          }
+          return std::exp(head.scale * dot) * static_cast<double>(head.v.row(i)[t]);
+        };
+        for (const Index i : tokens) {
+          diff -= term(i);
+        }
+        for (std::size_t i = 0; i < c.held.tokens.size(); ++i) {
+          diff += static_cast<double>(c.held.weight(i)) * term(c.held.tokens[i]);
+        }
+        moved += diff * diff;
+      }
+    }
+    return std::sqrt(moved);
+  };
+  double walk = 0.0;
+  double uniform = 0.0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    walk += error(run("balancekv", head, tokens,
+                      {{"step", "self"}, {"gamma", "16"}, {"select", "strict"}, {"T", "1"}}, seed));
+    uniform += error(run("uniform", head, tokens, {{"T", "1"}}, seed));
+  }
+  EXPECT_LT(walk, 0.8 * uniform);
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,261 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "core/error.hpp"
+#include "report/csv.hpp"
+#include "report_rows.hpp"
+
+namespace kvbench {
+namespace {
+
+using testing_rows::test_folder;
+
+const Fields header{"a", "b", "c"};
+
+void write_text(const std::filesystem::path& path, std::string_view text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+std::string input_error(const auto& call) {
+  try {
+    call();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no InputError";
+}
+
+Fields random_fields(std::mt19937& random, std::size_t width) {
+  static constexpr std::string_view alphabet = "ab,\"\r\n ;=\xC3\xA9";
+  Fields fields;
+  for (std::size_t i = 0; i < width; ++i) {
+    std::string field(random() % 6, ' ');
+    for (char& c : field) {
+      c = alphabet[random() % alphabet.size()];
+    }
+    fields.push_back(field);
+  }
+  return fields;
+}
+
+TEST(Csv, QuotesOnlyWhatNeedsIt) {
+  EXPECT_EQ(csv_line(Fields{"plain", "a,b", "say \"hi\"", "two\nlines", "cr\r", ""}),
+            "plain,\"a,b\",\"say \"\"hi\"\"\",\"two\nlines\",\"cr\r\",\n");
+  EXPECT_EQ(csv_line(Fields{""}), "\"\"\n");
+}
+
+TEST(Csv, RandomFieldsRoundTrip) {
+  std::mt19937 random(1);
+  for (std::size_t width = 1; width < 6; ++width) {
+    std::vector<Fields> records;
+    std::string text;
+    for (int i = 0; i < 300; ++i) {
+      records.push_back(random_fields(random, width));
+      text += csv_line(records.back());
+    }
+    ASSERT_EQ(parse_csv(text), records);
+    ASSERT_EQ(whole_records_length(text), text.size());
+  }
+}
+
+TEST(Csv, ReadsWhatOthersWrite) {
+  const std::vector<Fields> expected{{"a", "b"}, {"1", ""}, {"", "2"}};
+  EXPECT_EQ(parse_csv("a,b\r\n1,\r\n\r\n,2\r\n"), expected);
+  EXPECT_EQ(parse_csv("\xEF\xBB\xBF"
+                      "a,b\n1,\n,2"),
+            expected);
+  EXPECT_EQ(parse_csv("a,b\n1,"), (std::vector<Fields>{{"a", "b"}, {"1", ""}}));
+  EXPECT_TRUE(parse_csv("").empty());
+}
+
+TEST(Csv, ErrorsNameFileLineGotAndExpected) {
+  EXPECT_EQ(input_error([] { parse_csv("a,b\n1,x\"y\n", "f.csv"); }),
+            "f.csv: line 2: got a quote inside an unquoted field, expected the whole field in "
+            "quotes");
+  EXPECT_EQ(input_error([] { parse_csv("a\n\"x\ny\"z\n", "f.csv"); }),
+            "f.csv: line 3: got `z` behind a closing quote, expected a comma or a line end");
+  EXPECT_EQ(input_error([] { parse_csv("a\n\"x\ny", "f.csv"); }),
+            "f.csv: line 2: got the end of the file inside quotes, expected a closing quote");
+  EXPECT_EQ(input_error([] { parse_csv("a\rb\n", "f.csv"); }),
+            "f.csv: line 1: got a CR that no LF follows, expected LF or CRLF at the end of a line");
+}
+
+TEST(Csv, ReadTableRefusals) {
+  const auto folder = test_folder();
+  const auto path = folder / "t.csv";
+  const auto error_for = [&](std::string_view text) {
+    write_text(path, text);
+    return input_error([&] { read_table(path); });
+  };
+  const std::string file = path.string();
+  EXPECT_EQ(error_for(""), file + ": the file is empty, expected a header");
+  EXPECT_EQ(error_for("a,b\n1\n"), file + ": line 2: got 1 fields, expected 2 as in the header");
+  EXPECT_EQ(error_for("a,a\n"), file + ": line 1: column `a` stands twice in the header");
+  EXPECT_EQ(input_error([&] { read_table(folder / "none.csv"); }),
+            (folder / "none.csv").string() + ": no such file");
+  EXPECT_EQ(input_error([&] { read_table(folder); }), folder.string() + ": not a regular file");
+  write_text(path, "a,b\n1,2\n");
+  EXPECT_EQ(input_error([&] { read_table(path).column("z"); }), file + ": column `z` is missing");
+}
+
+TEST(CsvWriter, AppendsAndResumes) {
+  const auto path = test_folder() / "t.csv";
+  const std::vector<Fields> first{{"1", "x,y", ""}, {"2", "\"", "\n"}};
+  const std::vector<Fields> second{{"3", "", "z"}};
+  {
+    CsvWriter writer(path, header, CsvWriter::Mode::create);
+    writer.append(first);
+    EXPECT_EQ(read_table(path).rows, first);  // visible before the end
+  }
+  EXPECT_FALSE(std::filesystem::exists(path.string() + ".lock"));
+  {
+    CsvWriter writer(path, header, CsvWriter::Mode::resume);
+    EXPECT_EQ(writer.existing(), first);
+    EXPECT_EQ(writer.recovered_bytes(), 0u);
+    writer.append(second);
+    EXPECT_THROW(writer.append(std::vector<Fields>{{"too", "short"}}), InputError);
+  }
+  EXPECT_EQ(read_table(path).rows, (std::vector<Fields>{first[0], first[1], second[0]}));
+  EXPECT_THROW(CsvWriter(path, header, CsvWriter::Mode::create), InputError);
+  EXPECT_THROW(CsvWriter(path, Fields{"a", "b", "d"}, CsvWriter::Mode::resume), InputError);
+  { const CsvWriter writer(path, header, CsvWriter::Mode::overwrite); }
+  EXPECT_TRUE(read_table(path).rows.empty());
+}
+
+TEST(CsvWriter, TornTailIsCutAtEveryByte) {
+  const auto path = test_folder() / "t.csv";
+  const std::vector<Fields> rows{{"1", "a\n\"b\"", ","}, {"2", "x\ny", "\"\n"}};
+  const std::string head = csv_line(header);
+  const std::string text = head + csv_line(rows[0]) + csv_line(rows[1]);
+  for (std::size_t length = 0; length <= text.size(); ++length) {
+    write_text(path, std::string_view(text).substr(0, length));
+    std::vector<Fields> whole;
+    if (length >= head.size() + csv_line(rows[0]).size()) {
+      whole.push_back(rows[0]);
+    }
+    if (length == text.size()) {
+      whole.push_back(rows[1]);
+    }
+    {
+      CsvWriter writer(path, header, CsvWriter::Mode::resume);
+      ASSERT_EQ(writer.existing(), whole) << "cut at byte " << length;
+      writer.append(std::vector<Fields>{{"new", "", ""}});
+    }
+    whole.push_back({"new", "", ""});
+    ASSERT_EQ(read_table(path).rows, whole) << "cut at byte " << length;
+  }
+  write_text(path, "something else");
+  EXPECT_THROW(CsvWriter(path, header, CsvWriter::Mode::resume), InputError);
+  EXPECT_EQ(read_text_file(path), "something else");  // a stranger's file stays as it is
+}
+
+TEST(CsvWriter, TwoWritersOfOneFileConflict) {
+  const auto folder = test_folder();
+  const auto path = folder / "t.csv";
+  std::filesystem::create_symlink(path, folder / "alias.csv");
+  {
+    CsvWriter writer(path, header, CsvWriter::Mode::create);
+    writer.append(std::vector<Fields>{{"1", "2", "3"}});
+    for (const auto& name : {path, folder / "alias.csv"}) {
+      EXPECT_NE(input_error([&] {
+                  CsvWriter(name, header, CsvWriter::Mode::resume);
+                }).find("another run is writing " + path.string()),
+                std::string::npos);
+      EXPECT_THROW(CsvWriter(name, header, CsvWriter::Mode::overwrite), InputError);
+    }
+    writer.rewrite_sorted(std::vector<Fields>{{"4", "5", "6"}});
+    EXPECT_THROW(CsvWriter(path, header, CsvWriter::Mode::resume), InputError);
+  }
+  const CsvWriter writer(path, header, CsvWriter::Mode::resume);
+  EXPECT_EQ(writer.existing(), (std::vector<Fields>{{"4", "5", "6"}}));
+}
+
+TEST(CsvWriter, AKilledHoldersLockDoesNotBlock) {
+  const auto path = test_folder() / "t.csv";
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const CsvWriter writer(path, header, CsvWriter::Mode::create);
+    ::_exit(0);  // no destructor: the lock file stays behind
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(std::filesystem::exists(path.string() + ".lock"));
+  EXPECT_NO_THROW(CsvWriter(path, header, CsvWriter::Mode::resume));
+}
+
+TEST(CsvWriter, RewriteKeepsAppending) {
+  const auto path = test_folder() / "t.csv";
+  CsvWriter writer(path, header, CsvWriter::Mode::create);
+  writer.append(std::vector<Fields>{{"2", "", ""}, {"1", "", ""}});
+  writer.rewrite_sorted(std::vector<Fields>{{"1", "", ""}, {"2", "", ""}});
+  writer.append(std::vector<Fields>{{"3", "", ""}});
+  writer.sync();
+  EXPECT_EQ(read_table(path).rows,
+            (std::vector<Fields>{{"1", "", ""}, {"2", "", ""}, {"3", "", ""}}));
+  EXPECT_FALSE(std::filesystem::exists(path.string() + ".tmp"));
+}
+
+TEST(CsvWriter, ThreadsLeaveWholeRows) {
+  const auto path = test_folder() / "t.csv";
+  constexpr int per_thread = 200;
+  {
+    CsvWriter writer(path, header, CsvWriter::Mode::create);
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&writer, t] {
+        for (int i = 0; i < per_thread; ++i) {
+          const Fields row{std::to_string(t), std::to_string(i), "\n"};
+          writer.append(std::vector<Fields>{row, row});
+        }
+      });
+    }
+  }
+  const Table table = read_table(path);
+  ASSERT_EQ(table.rows.size(), 4u * per_thread * 2u);
+  for (std::size_t i = 0; i < table.rows.size(); i += 2) {
+    EXPECT_EQ(table.rows[i], table.rows[i + 1]);  // one append is never split
+  }
+}
+
+TEST(CsvWriter, UnwritablePlacesAreIoErrors) {
+  const auto folder = test_folder();
+  EXPECT_THROW(CsvWriter(folder / "no" / "such" / "t.csv", header, CsvWriter::Mode::create),
+               IoError);
+  EXPECT_THROW(CsvWriter(folder, header, CsvWriter::Mode::create), InputError);
+}
+
+TEST(CsvWriter, FullDiskLeavesWholeRows) {
+  const auto path = test_folder() / "t.csv";
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    // A file size limit stands in for a full disk; its signal must not end the process.
+    CsvWriter writer(path, header, CsvWriter::Mode::create);
+    writer.append(std::vector<Fields>{{"1", "2", "3"}});
+    const rlimit limit{20, 20};
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    int code = 1;
+    try {
+      writer.append(std::vector<Fields>{{std::string(100, 'x'), "", ""}});
+    } catch (const IoError&) {
+      code = 0;
+    }
+    ::_exit(code);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(read_table(path).rows, (std::vector<Fields>{{"1", "2", "3"}}));
+}
+
+}  // namespace
+}  // namespace kvbench

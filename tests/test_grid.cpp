@@ -1,0 +1,188 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "algorithms/registry.hpp"
+#include "core/error.hpp"
+#include "replay/grid.hpp"
+
+namespace kvbench {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+/// "name:canonical parameters" of each variant.
+Texts expanded(const Texts& specs) {
+  Texts out;
+  for (const Variant& v : expand_algorithms(specs)) {
+    out.push_back(v.method->info.name + ":" + v.params.canonical());
+  }
+  return out;
+}
+
+/// The values of one parameter, in the variants' order.
+Texts values_of(const std::string& spec, const std::string& key) {
+  Texts out;
+  for (const Variant& v : expand_algorithms({spec})) {
+    out.push_back(v.params.text(key));
+  }
+  return out;
+}
+
+/// What the refusal of `specs` says; a failure where nothing is refused.
+std::string refusal(const Texts& specs) {
+  try {
+    expand_algorithms(specs);
+  } catch (const InputError& e) {
+    return e.what();
+  }
+  ADD_FAILURE() << "accepted: " << (specs.empty() ? "nothing" : specs.front());
+  return "";
+}
+
+TEST(Grid, ListsAndRangesIncludeTheirEnds) {
+  EXPECT_EQ(values_of("uniform:T=1,2,4", "T"), (Texts{"1", "2", "4"}));
+  EXPECT_EQ(values_of("uniform:T=1:4", "T"), (Texts{"1", "2", "3", "4"}));
+  EXPECT_EQ(values_of("uniform:T=2:2", "T"), (Texts{"2"}));
+  EXPECT_EQ(values_of("uniform:T=0:9:3", "T"), (Texts{"0", "3", "6", "9"}));
+  EXPECT_EQ(values_of("uniform:T=0:8:3", "T"), (Texts{"0", "3", "6"}));
+  EXPECT_EQ(values_of("uniform:T=8,1:3,5:6", "T"), (Texts{"1", "2", "3", "5", "6", "8"}));
+}
+
+TEST(Grid, FractionalRangesMakeTheNumbersThatOneWouldWrite) {
+  // 3 * 0.1 is 0.30000000000000004, and (0.7 - 0) / 0.1 is 6.999999999999999.
+  EXPECT_EQ(values_of("balancekv:T=1;gamma=0:0.7:0.1", "gamma"),
+            (Texts{"0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7"}));
+  EXPECT_EQ(values_of("balancekv:T=1;gamma=0:0.25:0.1", "gamma"), (Texts{"0", "0.1", "0.2"}));
+}
+
+TEST(Grid, CombinesEveryValueWithEveryOther) {
+  const Texts all = expanded({"balancekv:T=1:3;step=greedy,fixed;rescale=true,false"});
+  EXPECT_EQ(all.size(), 12U);
+  EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), 12U);
+}
+
+TEST(Grid, OrdersNumbersByValue) {
+  EXPECT_EQ(values_of("uniform:tokens=10,9,100,2", "tokens"), (Texts{"2", "9", "10", "100"}));
+}
+
+TEST(Grid, OrderAndRepetitionOfSpecsDoNotMatter) {
+  Texts specs{"balancekv:T=1:3;step=fixed,greedy", "uniform:T=2", "exact", "uniform", "local:T=1"};
+  const Texts expected = expanded(specs);
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 20; ++i) {
+    std::shuffle(specs.begin(), specs.end(), random);
+    Texts repeated = specs;
+    repeated.insert(repeated.end(), specs.begin(), specs.begin() + i % 5);
+    EXPECT_EQ(expanded(repeated), expected);
+  }
+}
+
+TEST(Grid, KeepsOneOfWhatIsWrittenInTwoWays) {
+  EXPECT_EQ(expanded({"uniform:T=1", "uniform:T=1.0", "uniform:T=1,1", "uniform:T=1:1"}).size(),
+            1U);
+  // A default written out is the default.
+  EXPECT_EQ(expanded({"streamingllm:T=1", "streamingllm:T=1;n_sink=4"}).size(), 1U);
+  EXPECT_EQ(expanded({"streamingllm:T=1", "streamingllm:T=1;n_sink=5"}).size(), 2U);
+}
+
+TEST(Grid, AllIsEveryMethodInTheRegistrysOrder) {
+  Texts names;
+  for (const Method& m : methods()) {
+    names.push_back(m.info.name);
+  }
+  Texts got;
+  for (const Variant& v : expand_algorithms({"all"})) {
+    got.push_back(v.method->info.name);
+  }
+  EXPECT_EQ(got, names);
+  EXPECT_EQ(expanded({"all", "exact", "all"}), expanded({"all"}));
+}
+
+TEST(Grid, KnowsWhatFixesASize) {
+  EXPECT_TRUE(expand_algorithms({"exact"}).front().sized());
+  EXPECT_FALSE(expand_algorithms({"uniform"}).front().sized());
+  EXPECT_TRUE(expand_algorithms({"uniform:T=2"}).front().sized());
+  EXPECT_TRUE(expand_algorithms({"uniform:tokens=0"}).front().sized());
+  EXPECT_FALSE(expand_algorithms({"streamingllm:n_sink=2"}).front().sized());
+}
+
+TEST(Grid, RefusesInOneLineThatNamesTheTrouble) {
+  struct Case {
+    std::string spec;
+    std::string says;
+  };
+  const std::vector<Case> cases{
+      {"nosuch", "nosuch"},
+      {"nosuch", "balancekv"},  // all names are listed
+      {"", "algorithm"},
+      {"Uniform", "Uniform"},
+      {"all:T=1", "all"},
+      {"uniform:X=1", "'X'"},
+      {"exact:T=1", "'T'"},
+      {"uniform:T=63", "'63'"},
+      {"uniform:T=-1", "'-1'"},
+      {"uniform:T=1.5", "'1.5'"},
+      {"uniform:T=nan", "'nan'"},
+      {"uniform:T=inf", "'inf'"},
+      {"uniform:T=0x2", "'0x2'"},
+      {"uniform:T= 2", "' 2'"},
+      {"uniform:T=1;T=2", "twice"},
+      {"uniform:T=", "'T='"},
+      {"uniform:=1", "'=1'"},
+      {"uniform:T", "'T'"},
+      {"uniform:T=1;", "''"},
+      {"uniform:T=1,,2", "''"},
+      {"uniform:T=4:1", "'4:1'"},
+      {"uniform:T=1:4:0", "'1:4:0'"},
+      {"uniform:T=1:4:-1", "'1:4:-1'"},
+      {"uniform:T=1:4:nan", "'1:4:nan'"},
+      {"uniform:T=1:2:1:1", "'1:2:1:1'"},
+      {"uniform:T=1:", "'1:'"},
+      {"uniform:T=:2", "':2'"},
+      {"uniform:T=a:b", "'a:b'"},
+      {"uniform:T=1:inf", "'1:inf'"},
+      {"balancekv:step=nosuch", "greedy"},
+      {"balancekv:rescale=maybe", "true|false"},
+      {"uniform:tokens=1:1e9", "1000000000 values"},
+      {"uniform:tokens=1:2000;T=1:62", "combinations"},
+      // Refused while it grows, not after 10^10 combinations were made.
+      {"uniform:tokens=1:100000;T=1:100000", "combinations"},
+  };
+  for (const Case& c : cases) {
+    const std::string message = refusal({c.spec});
+    EXPECT_NE(message.find(c.says), std::string::npos) << c.spec << " -> " << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+  refusal({});
+  refusal({"exact", "nosuch"});
+}
+
+TEST(Seeds, CountRangeAndList) {
+  using Seeds = std::vector<std::uint64_t>;
+  EXPECT_EQ(parse_seeds("3"), (Seeds{0, 1, 2}));
+  EXPECT_EQ(parse_seeds("3:6"), (Seeds{3, 4, 5}));
+  EXPECT_EQ(parse_seeds("9,1,5,1"), (Seeds{1, 5, 9}));
+  EXPECT_EQ(parse_seeds("18446744073709551614:18446744073709551615"),
+            (Seeds{18446744073709551614U}));
+  EXPECT_EQ(parse_seeds("1000000").size(), 1000000U);
+}
+
+TEST(Seeds, RefusesEverythingElse) {
+  for (const char* text : {"", "0", "-1", "1.5", "abc", "3:3", "4:3", "1:2:3", ":", "1:", ":2", ",",
+                           "1,", "1,x", "1, 2", " 1", "1000001", "18446744073709551616", "1,2:3"}) {
+    try {
+      parse_seeds(text);
+      ADD_FAILURE() << "accepted '" << text << "'";
+    } catch (const InputError& e) {
+      EXPECT_NE(std::string(e.what()).find("--seeds"), std::string::npos) << e.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvbench

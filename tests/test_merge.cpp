@@ -1,0 +1,178 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <random>
+
+#include "core/error.hpp"
+#include "report/manifest.hpp"
+#include "report/merge.hpp"
+#include "report_rows.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_rows::make_row;
+using testing_rows::test_folder;
+
+constexpr Index plan_rows = 24;
+
+/// The undivided file's rows; timing differs from run to run.
+std::vector<Fields> whole_plan(double timing) {
+  std::vector<Fields> rows;
+  for (Index i = 0; i < plan_rows; ++i) {
+    Row row = make_row("uniform", "T=1", i / 8, i % 8, 0, 0.01 * static_cast<double>(i));
+    row.compress_ms = timing;
+    row.status = i == 5 ? "failed: on purpose" : "ok";
+    rows.push_back(to_fields(row));
+  }
+  return rows;
+}
+
+struct ShardFile {
+  fs::path path;
+  Manifest manifest;
+  std::vector<Fields> rows;
+
+  void write() const {
+    CsvWriter writer(path, schema_header(), CsvWriter::Mode::overwrite);
+    writer.append(rows);
+    write_manifest(path, manifest);
+  }
+};
+
+/// Jobs of four rows dealt to `count` shards in turn.
+std::vector<ShardFile> make_shards(const fs::path& folder, Index count) {
+  const std::vector<Fields> all = whole_plan(1.0);
+  std::vector<ShardFile> shards;
+  for (Index s = 1; s <= count; ++s) {
+    ShardFile shard;
+    shard.path = folder / ("shard" + std::to_string(s) + ".csv");
+    shard.manifest = begin_manifest("kvbench replay", {{"seeds", 1}, {"shard", "1/3"}});
+    shard.manifest.traces = {{"t.h5", "abc", 10}};
+    shard.manifest.shard = Shard{s, count};
+    shard.manifest.plan = PlanInfo{"hash", plan_rows, {}};
+    for (Index begin = (s - 1) * 4; begin < plan_rows; begin += 4 * count) {
+      shard.manifest.plan->row_ranges.push_back({begin, begin + 4});
+      shard.rows.insert(shard.rows.end(), all.begin() + begin, all.begin() + begin + 4);
+    }
+    end_manifest(shard.manifest, static_cast<Index>(shard.rows.size()), 0, 1.0);
+    shards.push_back(shard);
+  }
+  return shards;
+}
+
+MergeOptions options_for(const fs::path& folder, const std::vector<ShardFile>& shards) {
+  MergeOptions options;
+  options.output = folder / "out.csv";
+  for (const ShardFile& s : shards) {
+    s.write();
+    options.shards.push_back(s.path);
+  }
+  return options;
+}
+
+/// Merges after `damage` and returns the refusal; nothing may have been written.
+std::string refusal(const auto& damage) {
+  const fs::path folder = test_folder();
+  std::vector<ShardFile> shards = make_shards(folder, 3);
+  damage(shards);
+  const MergeOptions options = options_for(folder, shards);
+  std::string message = "no InputError";
+  try {
+    merge_shards(options);
+  } catch (const InputError& error) {
+    message = error.what();
+  }
+  EXPECT_FALSE(fs::exists(options.output));
+  return message;
+}
+
+void expect_refusal(const std::string& message, const std::string& part) {
+  EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+TEST(Merge, GivesTheUndividedFileButForTiming) {
+  const fs::path folder = test_folder();
+  for (const Index count : {1, 2, 3, 6, 8}) {  // 8: two shards hold nothing
+    MergeOptions options = options_for(folder, make_shards(folder, count));
+    std::mt19937 random(static_cast<unsigned>(count));
+    std::shuffle(options.shards.begin(), options.shards.end(), random);
+    options.force = true;
+    const MergeResult result = merge_shards(options);
+    EXPECT_EQ(result.rows, plan_rows);
+    EXPECT_EQ(result.failures, 1);
+    const Table table = read_table(options.output);
+    EXPECT_EQ(table.header, schema_header());
+    const std::vector<Fields> undivided = whole_plan(2.0);
+    ASSERT_EQ(table.rows.size(), undivided.size());
+    for (std::size_t r = 0; r < undivided.size(); ++r) {
+      for (std::size_t c = 0; c < undivided[r].size(); ++c) {
+        EXPECT_TRUE(columns()[c].timing || table.rows[r][c] == undivided[r][c])
+            << "row " << r << " column " << columns()[c].name;
+      }
+    }
+    const Manifest m = read_manifest(options.output);
+    ASSERT_TRUE(m.plan && !m.shard && m.end);
+    EXPECT_EQ(m.plan->hash, "hash");
+    EXPECT_EQ(m.plan->row_ranges, (std::vector<Range>{{0, plan_rows}}));
+    EXPECT_EQ(m.rows, plan_rows);
+    EXPECT_EQ(m.failures, 1);
+    EXPECT_EQ(m.inputs.size(), static_cast<std::size_t>(count));
+    EXPECT_FALSE(m.configuration.contains("shard"));
+    EXPECT_EQ(m.wall_s, static_cast<double>(count));
+  }
+}
+
+TEST(Merge, RefusesWhatDoesNotFit) {
+  expect_refusal(refusal([](auto& s) { s[1].manifest.plan->hash = "other"; }),
+                 "plan `other` differs from `hash`");
+  expect_refusal(refusal([](auto& s) { s[1].manifest.traces[0].sha256 = "def"; }),
+                 "trace hash `def` differs from `abc`");
+  expect_refusal(refusal([](auto& s) { s[2].manifest.shard->count = 4; }), "shard count `4`");
+  expect_refusal(refusal([](auto& s) { s[2].manifest.shard->index = 9; }), "shard 9/3 is none");
+  expect_refusal(refusal([](auto& s) { s.pop_back(); }), "shard 3/3 is missing");
+  expect_refusal(refusal([](auto& s) { s[1].manifest.shard->index = 1; }),
+                 "shard 1/3 is given twice");
+  expect_refusal(refusal([](auto& s) { s[1].manifest.plan->row_ranges[0] = {0, 4}; }), "overlap");
+  expect_refusal(refusal([](auto& s) { s[0].rows[1] = s[1].rows[1]; }), "repeats an earlier row");
+  expect_refusal(refusal([](auto& s) { s[1].rows.pop_back(); }),
+                 "7 rows, expected 8: the shard is unfinished");
+  expect_refusal(refusal([](auto& s) { s[1].manifest.end.reset(); }), "never ended");
+  expect_refusal(refusal([](auto& s) { s[1].manifest.plan.reset(); }), "names no plan");
+  expect_refusal(refusal([](auto& s) { s[1].manifest.shard.reset(); }), "names no shard");
+  expect_refusal(refusal([](auto& s) { s[1].manifest.schema = "0.9"; }), "schema 0.9");
+  expect_refusal(refusal([](auto& s) {
+                   s[1].manifest.plan->row_ranges[0] = {-4, 0};
+                 }),
+                 "outside the plan");
+  expect_refusal(refusal([](auto& s) {
+                   for (auto& shard : s) {
+                     shard.manifest.plan->rows += 1;
+                   }
+                 }),
+                 "gap");
+}
+
+TEST(Merge, OutputAndLockRules) {
+  const fs::path folder = test_folder();
+  MergeOptions options = options_for(folder, make_shards(folder, 2));
+  merge_shards(options);
+  EXPECT_THROW(merge_shards(options), InputError);  // exists
+  options.force = true;
+  EXPECT_NO_THROW(merge_shards(options));
+  {
+    const FileLock lock(options.shards[1]);
+    EXPECT_THROW(merge_shards(options), InputError);  // still being written
+  }
+  options.output = options.shards[0];
+  EXPECT_THROW(merge_shards(options), InputError);
+  options.output = folder / "other.csv";
+  fs::remove(manifest_path(options.shards[1]));
+  EXPECT_THROW(merge_shards(options), InputError);
+  EXPECT_FALSE(fs::exists(options.output));
+}
+
+}  // namespace
+}  // namespace kvbench

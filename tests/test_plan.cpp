@@ -1,0 +1,365 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/error.hpp"
+#include "make_trace.hpp"
+#include "replay/plan.hpp"
+#include "report_rows.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_replay::make_trace;
+using testing_replay::TraceShape;
+using testing_rows::test_folder;
+
+class PlanTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = test_folder();
+    TraceShape a;
+    a.tokens = {40, 24};
+    a.layers = {0, 3};
+    make_trace(folder_ / "a.h5", a);
+    TraceShape b;
+    b.layers = {1};
+    b.q_heads = 6;
+    b.kv_heads = 3;
+    make_trace(folder_ / "b.h5", b);
+  }
+
+  ReplayOptions options() const {
+    ReplayOptions o;
+    o.traces = {(folder_ / "a.h5").string(), (folder_ / "b.h5").string()};
+    o.out = (folder_ / "out.csv").string();
+    o.algorithms = {"exact", "uniform", "local"};
+    o.budgets = {0.5, 0.25};
+    o.seeds = "5:8";
+    o.sink = 4;
+    o.recent = 8;
+    o.queries = 4;
+    return o;
+  }
+
+  using Change = std::function<void(ReplayOptions&)>;
+
+  Plan plan_with(const Change& change) const {
+    ReplayOptions o = options();
+    change(o);
+    return make_plan(o);
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(PlanTest, ListsEveryHeadOnceInOrder) {
+  const Plan plan = make_plan(options());
+  // a: 2 prompts x 2 layers x 2 KV heads, b: 1 x 1 x 3.
+  ASSERT_EQ(plan.units.size(), 11U);
+  std::vector<std::tuple<std::size_t, std::string, Index, Index>> seen;
+  for (const Unit& u : plan.units) {
+    for (const Index h : u.q_heads) {
+      EXPECT_EQ(h / plan.layer_meta(u).group(), u.kv_head);
+      seen.emplace_back(u.trace, plan.prompt_meta(u).id, plan.layer_meta(u).layer, h);
+    }
+  }
+  EXPECT_EQ(seen.size(), 4U * 4U + 6U);
+  EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
+  EXPECT_EQ(std::set(seen.begin(), seen.end()).size(), seen.size());
+  EXPECT_EQ(plan.trace_names, (std::vector<std::string>{"a.h5", "b.h5"}));
+}
+
+TEST_F(PlanTest, EntriesAreVariantsTimesBudgetsTimesSeeds) {
+  const Plan plan = make_plan(options());
+  std::vector<std::tuple<std::string, double, std::uint64_t>> got;
+  for (const Entry& e : plan.entries) {
+    got.emplace_back(plan.variants[e.variant].method->info.name, e.budget.value_or(-1.0), e.seed);
+  }
+  // A method with one size takes no budget, a deterministic one gets seed 0; budgets fall.
+  const decltype(got) expected{
+      {"exact", -1.0, 0},   {"uniform", 0.5, 5},  {"uniform", 0.5, 6},
+      {"uniform", 0.5, 7},  {"uniform", 0.25, 5}, {"uniform", 0.25, 6},
+      {"uniform", 0.25, 7}, {"local", 0.5, 0},    {"local", 0.25, 0},
+  };
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(plan.jobs(), 11 * 9);
+}
+
+TEST_F(PlanTest, NativeParametersTakeNoBudget) {
+  const Plan plan = plan_with([](auto& o) {
+    o.algorithms = {"uniform:T=1,2"};
+    o.seeds = "2";
+  });
+  ASSERT_EQ(plan.entries.size(), 4U);
+  for (const Entry& e : plan.entries) {
+    EXPECT_FALSE(e.budget.has_value());
+  }
+}
+
+TEST_F(PlanTest, JobsAreUnitsTimesEntries) {
+  const Plan plan = make_plan(options());
+  std::set<std::pair<const Unit*, const Entry*>> seen;
+  for (Index job = 0; job < plan.jobs(); ++job) {
+    seen.emplace(&plan.unit_of(job), &plan.entry_of(job));
+    if (job > 0) {
+      EXPECT_LE(&plan.unit_of(job - 1), &plan.unit_of(job));  // a unit's jobs stand together
+    }
+  }
+  EXPECT_EQ(static_cast<Index>(seen.size()), plan.jobs());
+}
+
+TEST_F(PlanTest, SelectsLayersHeadsAndPrompts) {
+  const Plan plan = plan_with([](auto& o) {
+    o.layers = {3, 1};
+    o.heads = {3, 2, 5};
+    o.prompts = {"p0"};
+  });
+  std::vector<std::tuple<std::string, Index, Index, std::vector<Index>>> got;
+  for (const Unit& u : plan.units) {
+    got.emplace_back(plan.trace_names[u.trace], plan.layer_meta(u).layer, u.kv_head, u.q_heads);
+  }
+  const decltype(got) expected{{"a.h5", 3, 1, {2, 3}}, {"b.h5", 1, 1, {2, 3}}, {"b.h5", 1, 2, {5}}};
+  EXPECT_EQ(got, expected);
+}
+
+TEST_F(PlanTest, RowRangesCountTheReplayedHeads) {
+  // Groups of 2 with one head left out: units of 2, of 1 and of no rows.
+  const Plan plan = plan_with([](auto& o) { o.heads = {0, 1, 2}; });
+  std::vector<Index> before{0};
+  for (Index job = 0; job < plan.jobs(); ++job) {
+    before.push_back(before.back() + static_cast<Index>(plan.unit_of(job).q_heads.size()));
+  }
+  for (Index begin = 0; begin <= plan.jobs(); ++begin) {
+    for (Index end = begin; end <= plan.jobs(); ++end) {
+      const Range got = plan.row_range({begin, end});
+      ASSERT_EQ(got.begin, before[static_cast<std::size_t>(begin)]);
+      ASSERT_EQ(got.end, before[static_cast<std::size_t>(end)]);
+    }
+  }
+}
+
+TEST_F(PlanTest, ShardsCoverAllJobsExactlyOnce) {
+  Plan plan = make_plan(options());
+  const Index jobs = plan.jobs();
+  std::vector<Index> counts{1, 2, 3, 7, 11, jobs - 1, jobs, jobs + 1, 3 * jobs, 1000000};
+  for (Index n = 1; n <= 40; ++n) {
+    counts.push_back(n);
+  }
+  for (const Index n : counts) {
+    plan.options.shard_count = n;
+    Index next = 0;
+    Index rows = 0;
+    const Index step = n > 1000 ? n / 997 : 1;  // of a million shards a sample and the ends
+    for (Index i = 1; i <= n; i += step) {
+      plan.options.shard_index = i;
+      const Range part = plan.shard_jobs();
+      EXPECT_LE(part.begin, part.end);
+      if (step == 1) {
+        EXPECT_EQ(part.begin, next) << i << "/" << n;
+        EXPECT_LE(part.end - part.begin, jobs / n + 1);
+        EXPECT_GE(part.end - part.begin, jobs / n);
+        EXPECT_EQ(plan.row_range(part).begin, rows);
+        rows = plan.row_range(part).end;
+        next = part.end;
+      }
+    }
+    plan.options.shard_index = n;
+    EXPECT_EQ(plan.shard_jobs().end, jobs);
+    if (step == 1) {
+      EXPECT_EQ(rows, plan.row_range({0, jobs}).end);
+    }
+  }
+}
+
+TEST_F(PlanTest, HashChangesWithWhatDecidesTheRows) {
+  TraceShape longer;
+  longer.tokens = {41, 24};
+  longer.layers = {0, 3};
+  fs::create_directories(folder_ / "longer");
+  const std::string other = make_trace(folder_ / "longer" / "a.h5", longer);
+  fs::copy_file(folder_ / "a.h5", folder_ / "renamed.h5");
+  const std::string renamed = (folder_ / "renamed.h5").string();
+  const std::vector<std::pair<std::string, Change>> changes{
+      {"sink", [](auto& o) { o.sink = 5; }},
+      {"recent", [](auto& o) { o.recent = 9; }},
+      {"queries", [](auto& o) { o.queries = 3; }},
+      {"scores", [](auto& o) { o.scores = "all"; }},
+      {"more algorithms", [](auto& o) { o.algorithms.emplace_back("oracle"); }},
+      {"fewer algorithms", [](auto& o) { o.algorithms.pop_back(); }},
+      {"parameters", [](auto& o) { o.algorithms.back() = "local:T=1"; }},
+      {"one budget", [](auto& o) { o.budgets = {0.5}; }},
+      {"another budget",
+       [](auto& o) {
+         o.budgets = {0.5, 0.26};
+       }},
+      {"close budget",
+       [](auto& o) {
+         o.budgets = {0.5, 0.25 + 1e-15};
+       }},
+      {"seeds", [](auto& o) { o.seeds = "5:9"; }},
+      {"other seeds", [](auto& o) { o.seeds = "6:9"; }},
+      {"layers",
+       [](auto& o) {
+         o.layers = {0, 1};
+       }},
+      {"heads",
+       [](auto& o) {
+         o.heads = {0, 1, 2, 3, 4};
+       }},
+      {"prompts", [](auto& o) { o.prompts = {"p0"}; }},
+      {"fewer traces", [](auto& o) { o.traces.pop_back(); }},
+      {"order of traces", [](auto& o) { std::swap(o.traces[0], o.traces[1]); }},
+      {"name of a trace", [&](auto& o) { o.traces[0] = renamed; }},
+      {"length of a prompt", [&](auto& o) { o.traces[0] = other; }},
+  };
+  std::set<std::string> hashes{make_plan(options()).hash()};
+  for (const auto& [what, change] : changes) {
+    EXPECT_TRUE(hashes.insert(plan_with(change).hash()).second) << what;
+  }
+}
+
+TEST_F(PlanTest, HashDoesNotChangeWithAnythingElse) {
+  fs::create_directories(folder_ / "elsewhere");
+  fs::copy_file(folder_ / "a.h5", folder_ / "elsewhere" / "a.h5");
+  const std::string moved = (folder_ / "elsewhere" / "a.h5").string();
+  const std::vector<std::pair<std::string, Change>> changes{
+      {"threads", [](auto& o) { o.threads = 3; }},
+      {"memory limit", [](auto& o) { o.memory_limit = 1ULL << 40U; }},
+      {"shard",
+       [](auto& o) {
+         o.shard_index = 2;
+         o.shard_count = 3;
+       }},
+      {"output", [](auto& o) { o.out = "somewhere_else.csv"; }},
+      {"resume", [](auto& o) { o.resume = true; }},
+      {"overwrite", [](auto& o) { o.overwrite = true; }},
+      {"order of algorithms",
+       [](auto& o) {
+         o.algorithms = {"local", "exact", "uniform", "exact"};
+       }},
+      {"order of budgets",
+       [](auto& o) {
+         o.budgets = {0.25, 0.5, 0.25};
+       }},
+      {"seeds as a list", [](auto& o) { o.seeds = "7,5,6"; }},
+      {"all heads by name", [](auto& o) { o.heads = {5, 4, 3, 2, 1, 0}; }},
+      {"all layers by name",
+       [](auto& o) {
+         o.layers = {3, 1, 0};
+       }},
+      {"all prompts by name",
+       [](auto& o) {
+         o.prompts = {"p1", "p0"};
+       }},
+      {"folder of a trace", [&](auto& o) { o.traces[0] = moved; }},
+  };
+  const std::string hash = make_plan(options()).hash();
+  EXPECT_EQ(hash.size(), 64U);
+  for (const auto& [what, change] : changes) {
+    EXPECT_EQ(plan_with(change).hash(), hash) << what;
+  }
+}
+
+TEST_F(PlanTest, RefusesBadOptionsInOneLineThatNamesThem) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  fs::create_directories(folder_ / "elsewhere");
+  const std::string twin = make_trace(folder_ / "elsewhere" / "a.h5");
+  testing_replay::write_bytes(folder_ / "text.h5", "no trace at all\n");
+  const std::string text = (folder_ / "text.h5").string();
+  struct Case {
+    std::string says;
+    Change change;
+  };
+  const std::vector<Case> cases{
+      {"no trace", [](auto& o) { o.traces.clear(); }},
+      {"nowhere.h5", [](auto& o) { o.traces[0] = "nowhere.h5"; }},
+      {"text.h5", [&](auto& o) { o.traces[1] = text; }},
+      {"two traces are called a.h5", [&](auto& o) { o.traces[1] = twin; }},
+      {"two traces are called a.h5", [](auto& o) { o.traces[1] = o.traces[0]; }},
+      {"--algorithm", [](auto& o) { o.algorithms.clear(); }},
+      {"nosuch", [](auto& o) { o.algorithms = {"nosuch"}; }},
+      {"--budget", [](auto& o) { o.budgets = {1.5}; }},
+      {"--budget",
+       [](auto& o) {
+         o.budgets = {0.5, -0.1};
+       }},
+      {"--budget", [=](auto& o) { o.budgets = {nan}; }},
+      {"--budget", [](auto& o) { o.budgets.clear(); }},  // uniform has no size then
+      {"tokens, T",
+       [](auto& o) {
+         o.budgets.clear();
+         o.algorithms = {"uniform"};
+       }},
+      {"more than one size", [](auto& o) { o.algorithms = {"uniform:T=1;tokens=5"}; }},
+      {"--seeds", [](auto& o) { o.seeds = "x"; }},
+      {"--layers: no trace has 2",
+       [](auto& o) {
+         o.layers = {0, 2};
+       }},
+      {"--heads: no trace has 6", [](auto& o) { o.heads = {6}; }},
+      {"--heads: no trace has -1", [](auto& o) { o.heads = {-1}; }},
+      {"--prompts: no trace has p7", [](auto& o) { o.prompts = {"p7"}; }},
+      {"select nothing",
+       [](auto& o) {
+         o.layers = {0};
+         o.heads = {5};
+       }},
+      {"--protocol", [](auto& o) { o.protocol = "decode"; }},
+      {"--scores", [](auto& o) { o.scores = "future"; }},
+      {"--sink", [](auto& o) { o.sink = -1; }},
+      {"--queries", [](auto& o) { o.queries = 0; }},
+      {"--recent", [](auto& o) { o.recent = 3; }},
+      {"--shard", [](auto& o) { o.shard_index = 0; }},
+      {"--shard", [](auto& o) { o.shard_index = 2; }},
+      {"--shard", [](auto& o) { o.shard_count = 0; }},
+      {"--shard", [](auto& o) { o.shard_count = std::numeric_limits<Index>::max(); }},
+      {"--threads", [](auto& o) { o.threads = -1; }},
+      {"--threads", [](auto& o) { o.threads = 1 << 30; }},
+      {"--resume",
+       [](auto& o) {
+         o.resume = true;
+         o.overwrite = true;
+       }},
+      {"--device", [](auto& o) { o.device = "tpu"; }},
+  };
+  for (const Case& c : cases) {
+    try {
+      plan_with(c.change);
+      ADD_FAILURE() << "accepted, expected a refusal that says: " << c.says;
+    } catch (const InputError& e) {
+      const std::string message = e.what();
+      EXPECT_NE(message.find(c.says), std::string::npos) << c.says << " -> " << message;
+      EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    }
+  }
+}
+
+TEST_F(PlanTest, AnAbsentDeviceIsNoBadUsage) {
+  EXPECT_THROW(plan_with([](auto& o) { o.device = "cuda:99"; }), IoError);
+}
+
+TEST_F(PlanTest, AcceptsTheEdgesOfEveryRange) {
+  EXPECT_NO_THROW(plan_with([](auto& o) {
+    o.sink = 0;
+    o.recent = 4;
+    o.queries = 4;
+    o.budgets = {0.0, 1.0};
+    o.shard_index = 7;
+    o.shard_count = 7;
+  }));
+  EXPECT_NO_THROW(plan_with([](auto& o) {
+    o.sink = std::numeric_limits<Index>::max();
+    o.recent = std::numeric_limits<Index>::max();
+    o.queries = std::numeric_limits<Index>::max();
+  }));
+}
+
+}  // namespace
+}  // namespace kvbench

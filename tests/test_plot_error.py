@@ -1,0 +1,166 @@
+"""scripts/plot_error.py and scripts/kvbench_csv.py against hand calculations."""
+
+import contextlib
+import io
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SCRIPTS = os.path.join(ROOT, "scripts")
+sys.path.insert(0, SCRIPTS)
+
+import kvbench_csv as kc  # noqa: E402
+import plot_error  # noqa: E402
+
+HEADER = ("schema,trace,prompt,layer,q_head,algorithm,params,protocol,seed,budget_requested,"
+          "middle_ratio,rel_error,status")
+
+
+def line(layer=0, head=0, algorithm="balancekv", params="T=1;block=256", seed=0, budget="",
+         ratio="0.5", error="0.1", status="ok", schema="1.0", prompt="007"):
+    return (f"{schema},t.h5,{prompt},{layer},{head},{algorithm},{params},prefill,{seed},{budget},"
+            f"{ratio},{error},{status}")
+
+
+class PlotErrorTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def write(self, lines, name="t.csv", header=HEADER):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join([header, *lines]) + "\n")
+        return path
+
+    def run_script(self, *arguments):
+        """The script in this process: an interpreter and pandas per call would cost seconds."""
+        stderr = io.StringIO()
+        code = 0
+        with mock.patch.object(sys, "argv", ["plot_error.py", *arguments]), \
+                contextlib.redirect_stderr(stderr):
+            try:
+                kc.run_main(plot_error.main)
+            except SystemExit as error:
+                code = error.code
+        plot_error.plt.close("all")
+        return types.SimpleNamespace(returncode=code, stderr=stderr.getvalue())
+
+    def expect_error(self, text, *arguments):
+        result = self.run_script(*arguments, "-o", os.path.join(self.folder.name, "out"))
+        self.assertEqual(result.returncode, 2, result.stderr)
+        last = result.stderr.strip().splitlines()[-1]
+        self.assertIn(text, last)
+        self.assertFalse(os.path.exists(os.path.join(self.folder.name, "out.png")))
+
+    def test_mean_and_spread_by_hand(self):
+        # Seeds' means over two heads: (0.1+0.3)/2 = 0.2 and (0.2+0.6)/2 = 0.4.
+        path = self.write([line(head=0, seed=0, error="0.1"), line(head=1, seed=0, error="0.3"),
+                           line(head=0, seed=1, error="0.2"), line(head=1, seed=1, error="0.6")])
+        point = plot_error.load([path], [], "seeds").iloc[0]
+        self.assertAlmostEqual(point["mean"], 0.3)
+        self.assertAlmostEqual(point["sd"], math.sqrt(2 * 0.1**2))
+        self.assertEqual(point["seeds"], 2)
+        self.assertEqual(point["T"], 1)
+        # Over all rows: deviations -0.2, 0, -0.1, 0.3 from 0.3; squares 0.14; over n - 1 = 3.
+        point = plot_error.load([path], [], "all").iloc[0]
+        self.assertAlmostEqual(point["mean"], 0.3)
+        self.assertAlmostEqual(point["sd"], math.sqrt(0.14 / 3))
+
+    def test_x_of_a_row(self):
+        self.assertEqual(plot_error.halvings("T=3;a=1", math.nan), 3)
+        self.assertEqual(plot_error.halvings("T=auto", 0.25), 2)
+        self.assertEqual(plot_error.halvings("kernel=5", 0.5), 1)
+        self.assertTrue(math.isnan(plot_error.halvings("", math.nan)))
+
+    def test_groups_and_labels(self):
+        path = self.write([
+            line(), line(params="T=2;block=256"),
+            line(algorithm="snapkv", params="T=auto;kernel=5", budget="0.25"),
+            line(algorithm="snapkv", params="T=auto;kernel=7", budget="0.25"),
+            line(algorithm="exact", params="", error="0"), line(layer=4)])
+        table = plot_error.load([path], [], "seeds")
+        self.assertEqual(list(dict.fromkeys(table["label"])),
+                         ["balancekv", "snapkv kernel=5", "snapkv kernel=7", "exact"])
+        self.assertEqual(sorted(table.loc[table["label"] == "balancekv", "T"]), [1, 1, 2])
+        self.assertTrue(table.loc[table["label"] == "exact", "T"].isna().all())
+        table = plot_error.load([path], ["balancekv"], "seeds")
+        self.assertEqual(set(table["label"]), {"balancekv"})
+
+    def test_rows_without_measurement_are_left_out(self):
+        path = self.write([line(error="0.1"), line(head=1, ratio="", error="",
+                                                   status="failed: x")])
+        self.assertAlmostEqual(plot_error.load([path], [], "seeds").iloc[0]["mean"], 0.1)
+
+    def test_nan_is_not_averaged_away(self):
+        path = self.write([line(error="0.1"), line(head=1, error="nan", status="degenerate"),
+                           line(layer=1, error="inf"), line(layer=1, head=1, error="1")])
+        means = plot_error.load([path], [], "seeds")["mean"]
+        self.assertTrue(math.isnan(means[0]))
+        self.assertTrue(math.isinf(means[1]))
+
+    def test_files_are_made(self):
+        lines = [line(layer=layer, params=f"T={t}", seed=seed, error=str(0.1 * t + 0.01 * seed))
+                 for layer in range(5) for t in (1, 2, 3) for seed in range(3)]
+        path = self.write(lines + [line(algorithm="exact", params="", error="0")])
+        for extra in ([], ["--x", "budget", "--band"], ["--x", "middle_ratio", "--log-y"],
+                      ["--spread", "all", "--share-y"]):
+            stem = os.path.join(self.folder.name, "made" + "".join(extra))
+            result = self.run_script(path, "-o", stem, *extra)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with open(stem + ".png", "rb") as file:
+                self.assertEqual(file.read(4), b"\x89PNG")
+            with open(stem + ".pdf", "rb") as file:
+                self.assertEqual(file.read(4), b"%PDF")
+
+    def test_errors_are_one_line_and_exit_2(self):
+        missing = os.path.join(self.folder.name, "none.csv")
+        self.expect_error("no such file", missing)
+        self.expect_error("no rows", self.write([]))
+        self.expect_error("column `rel_error` is missing",
+                          self.write(["1.0,a,,ok,0,0,,0.5"],
+                                     header="schema,algorithm,params,status,layer,seed,"
+                                            "budget_requested,middle_ratio"))
+        self.expect_error("mixed schemas: 1.0, 1.1",
+                          self.write([line(), line(head=1, schema="1.1")]))
+        self.expect_error("schema 2.0, expected 1.x", self.write([line(schema="2.0")]))
+        self.expect_error("no row has a parameter T", self.write([line(params="a=1")]))
+        self.expect_error("got `many`, expected a number", self.write([line(error="many")]))
+        self.expect_error("no rows of algorithm nope", self.write([line()]), "--algorithms", "nope")
+        self.expect_error("all are infeasible or failed",
+                          self.write([line(status="failed: x", error="", ratio="")]))
+        empty = os.path.join(self.folder.name, "empty.csv")
+        with open(empty, "w", encoding="utf-8"):
+            pass
+        self.expect_error("the file is empty", empty)
+        result = self.run_script(self.write([line()]), "-o",
+                                 os.path.join(self.folder.name, "no", "out"))
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("cannot be written", result.stderr)
+
+    def test_as_a_program(self):
+        result = subprocess.run(
+            [sys.executable, os.path.join(SCRIPTS, "plot_error.py"), "none.csv", "-o", "x"],
+            capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 2)
+        self.assertEqual(result.stderr, "plot_error.py: none.csv: no such file\n")
+
+    def test_text_stays_text(self):
+        frame = kc.read_results([self.write([line()])], ["prompt"])
+        self.assertEqual(frame["prompt"][0], "007")
+        self.assertEqual(kc.parse_params("T=2;a=b=c;odd"), {"T": "2", "a": "b=c", "odd": ""})
+
+    def test_first_lines_differ_in_colour_and_all_in_style(self):
+        styles = [tuple(kc.line_style(i).values()) for i in range(28)]
+        self.assertEqual(len(set(styles)), 28)
+        self.assertEqual(len({s[0] for s in styles[:7]}), 7)
+
+
+if __name__ == "__main__":
+    unittest.main()

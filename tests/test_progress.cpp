@@ -1,0 +1,111 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "report/progress.hpp"
+
+namespace kvbench {
+namespace {
+
+/// A terminal of its own: what is written to `terminal` is read from `screen`.
+class Pty {
+ public:
+  explicit Pty(unsigned short width) : screen(::posix_openpt(O_RDWR | O_NOCTTY)) {
+    if (screen < 0 || ::grantpt(screen) != 0 || ::unlockpt(screen) != 0) {
+      return;
+    }
+    terminal = ::open(::ptsname(screen), O_RDWR | O_NOCTTY);
+    winsize size{};
+    size.ws_row = 24;
+    size.ws_col = width;
+    ::ioctl(terminal, TIOCSWINSZ, &size);
+    ::fcntl(screen, F_SETFL, O_NONBLOCK);
+  }
+  ~Pty() {
+    ::close(terminal);
+    ::close(screen);
+  }
+  Pty(const Pty&) = delete;
+  Pty& operator=(const Pty&) = delete;
+
+  std::string read_all() const { return drain(screen); }
+
+  static std::string drain(int fd) {
+    std::string text;
+    std::array<char, 4096> buffer{};
+    for (ssize_t n = 0; (n = ::read(fd, buffer.data(), buffer.size())) > 0;) {
+      text.append(buffer.data(), static_cast<std::size_t>(n));
+    }
+    return text;
+  }
+
+  int screen = -1;
+  int terminal = -1;
+};
+
+TEST(ProgressLine, CountsRateAndTimeLeft) {
+  EXPECT_EQ(progress_line("replay", 50, 200, 10.0, 80),
+            "replay [#######.......................] 50/200  5/s  0:30 left");
+  EXPECT_EQ(progress_line("replay", 7, 0, 2.0, 80), "replay 7  3.5/s");
+  EXPECT_EQ(progress_line("x", 1, 1000000, 10.0, 80).find("left") != std::string::npos, true);
+  EXPECT_NE(progress_line("x", 1, 36001, 1.0, 80).find("10:00:00 left"), std::string::npos);
+}
+
+TEST(ProgressLine, NeverAsWideAsTheTerminal) {
+  for (int width = 0; width < 120; ++width) {
+    for (const Index done : {0, 1, 100, 250}) {  // more than promised must not overflow either
+      EXPECT_LE(static_cast<int>(progress_line("a label", done, 200, 3.0, width).size()),
+                std::max(width - 1, 0));
+    }
+  }
+}
+
+TEST(Progress, DrawsAndClearsAtATerminal) {
+  ::setenv("TERM", "xterm", 1);
+  const Pty pty(40);
+  if (pty.terminal < 0) {
+    GTEST_SKIP() << "no pseudo terminal here";
+  }
+  {
+    Progress progress(10, "replay", pty.terminal);
+    progress.tick(3);
+    progress.message("a warning");
+    EXPECT_EQ(progress.done(), 3);
+  }
+  const std::string text = pty.read_all();
+  EXPECT_NE(text.find("3/10"), std::string::npos) << text;
+  EXPECT_NE(text.find("\x1b[2Ka warning"), std::string::npos) << text;
+  EXPECT_EQ(text.substr(text.size() - 5), "\r\x1b[2K") << text;
+}
+
+TEST(Progress, SilentInAPipe) {
+  std::array<int, 2> fds{};
+  ASSERT_EQ(::pipe(fds.data()), 0);
+  {
+    Progress progress(10, "replay", fds[1]);
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&progress] {
+        for (int i = 0; i < 1000; ++i) {
+          progress.tick();
+        }
+      });
+    }
+    threads.clear();
+    EXPECT_EQ(progress.done(), 4000);
+    progress.message("a warning");
+  }
+  ::close(fds[1]);
+  EXPECT_EQ(Pty::drain(fds[0]), "a warning\n");
+  ::close(fds[0]);
+}
+
+}  // namespace
+}  // namespace kvbench

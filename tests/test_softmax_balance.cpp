@@ -1,0 +1,206 @@
+// The walk against its definition in long double, whose exponent range needs no shift.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "algorithms/softmax_balance.hpp"
+#include "make_head.hpp"
+#include "twin/twin.hpp"
+
+namespace kvbench {
+namespace {
+
+struct Case {
+  Step step;
+  twin::TwinStep twin_step;
+  double gamma;
+  bool center;
+  double bias;
+  Index d;
+  Index block;
+  double key_norm;
+  // Tolerance of a probability. An exponent e carries a rounding of about |e| * 2^-52 * d / 4, and
+  // gamma / G_jj can multiply y by much more than 1.
+  double tolerance;
+};
+
+class WalkTest : public ::testing::TestWithParam<Case> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, WalkTest,
+    ::testing::Values(
+        Case{Step::theory, twin::TwinStep::theory, 1.0, true, 0.0, 8, 64, 3.0, 1e-12},
+        Case{Step::fixed, twin::TwinStep::fixed, 1.0, true, 0.0, 8, 64, 3.0, 1e-12},
+        Case{Step::fixed, twin::TwinStep::fixed, 8.0, false, 0.3, 5, 33, 6.0, 1e-11},
+        Case{Step::fixed, twin::TwinStep::fixed, 0.0, true, 0.0, 8, 64, 3.0, 0.0},
+        Case{Step::self, twin::TwinStep::self, 1.0, true, 0.0, 8, 64, 3.0, 1e-11},
+        Case{Step::self, twin::TwinStep::self, 4.0, true, 0.5, 64, 256, 6.0, 1e-10},
+        Case{Step::greedy, twin::TwinStep::greedy, 1.0, true, 0.0, 64, 256, 6.0, 0.0},
+        Case{Step::repo, twin::TwinStep::repo, 4.0, true, 0.025, 64, 128, 3.0, 1e-11},
+        // Norm 100 at d = 128: s|k|^2 = 884, past float64's exp; long double's reaches 11355.
+        Case{Step::theory, twin::TwinStep::theory, 1.0, false, 0.0, 128, 64, 100.0, 1e-10},
+        Case{Step::fixed, twin::TwinStep::fixed, 1.0, false, 0.0, 128, 64, 100.0, 1e-10},
+        Case{Step::self, twin::TwinStep::self, 1.0, true, 0.1, 128, 64, 100.0, 1e-8},
+        Case{Step::repo, twin::TwinStep::repo, 4.0, false, 0.025, 128, 64, 100.0, 1e-8},
+        Case{Step::greedy, twin::TwinStep::greedy, 1.0, false, 0.0, 128, 64, 100.0, 0.0}));
+
+TEST_P(WalkTest, ProbabilitiesAndSignsEqualTwin) {
+  const Case& c = GetParam();
+  HeadShape shape;
+  shape.n = c.block;
+  shape.d = c.d;
+  shape.key_norm = c.key_norm;
+  shape.key_offset = 0.3;
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    const KvHead head = make_head(shape, seed);
+    std::mt19937_64 generator(seed);
+    std::uniform_real_distribution<double> uniform(0.0, 1.0);
+    std::vector<double> uniforms, weights;
+    twin::Vec long_weights;
+    for (Index i = 0; i < c.block; ++i) {
+      uniforms.push_back(uniform(generator));
+      weights.push_back(std::exp2(static_cast<double>(generator() % 4)));
+      long_weights.push_back(weights.back());
+    }
+    WalkOptions options;
+    options.step = c.step;
+    options.gamma = c.gamma;
+    options.scale = head.scale;
+    options.value_bias = c.bias;
+    options.center = c.center;
+    MatrixD keys, values;
+    gather_rows(head.k, positions(0, c.block), keys);
+    gather_rows(head.v, positions(0, c.block), values);
+    std::vector<std::int8_t> signs(uniforms.size());
+    std::vector<double> p(uniforms.size());
+    WalkScratch scratch;
+    const WalkCounts counts =
+        softmax_balance(keys, values, weights, options, uniforms, signs, p, scratch);
+
+    twin::WalkTwin t;
+    t.step = c.twin_step;
+    t.gamma = c.gamma;
+    t.scale = head.scale;
+    t.bias = c.bias;
+    t.center = c.center;
+    const twin::WalkResult slow =
+        twin::walk(twin::rows_of(head.k), twin::rows_of(head.v), long_weights, t, uniforms);
+    int saturated = 0;
+    int coin = 0;
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      ASSERT_TRUE(std::isfinite(p[i]));
+      ASSERT_TRUE(std::abs(p[i] - static_cast<double>(slow.p[i])) <= c.tolerance)
+          << i << ": " << p[i] << " " << static_cast<double>(slow.p[i]);
+      ASSERT_EQ(signs[i], slow.sign[i]) << i;
+      saturated += slow.p[i] <= 0 || slow.p[i] >= 1 ? 1 : 0;
+      coin += std::abs(static_cast<double>(slow.p[i]) - 0.5) < 0.01 ? 1 : 0;
+    }
+    EXPECT_EQ(counts.steps, c.block);
+    EXPECT_EQ(counts.failures, slow.failures);
+    EXPECT_EQ(counts.saturated, saturated);
+    EXPECT_EQ(counts.coin, coin);
+  }
+}
+
+WalkCounts run(const KvHead& head, WalkOptions options, std::vector<double>& p,
+               std::vector<std::int8_t>& signs) {
+  const Index n = head.n();
+  MatrixD keys, values;
+  gather_rows(head.k, positions(0, n), keys);
+  gather_rows(head.v, positions(0, n), values);
+  const std::vector<double> weights(static_cast<std::size_t>(n), 1.0);
+  const std::vector<double> uniforms(static_cast<std::size_t>(n), 0.25);
+  p.assign(uniforms.size(), 0.0);
+  signs.assign(uniforms.size(), 0);
+  WalkScratch scratch;
+  options.scale = head.scale;
+  return softmax_balance(keys, values, weights, options, uniforms, signs, p, scratch);
+}
+
+TEST(Walk, NoFiniteInputGivesInfOrNan) {
+  std::vector<double> p;
+  std::vector<std::int8_t> signs;
+  HeadShape shape;
+  shape.n = 40;
+  shape.d = 128;
+  for (const double key_norm : {0.0, 1e-30, 100.0, 1e4, 1e15}) {
+    for (const double value_norm : {0.0, 1e-30, 1.0, 1e30}) {
+      shape.key_norm = key_norm;
+      shape.value_norm = value_norm;
+      const KvHead head = make_head(shape, 3);
+      for (const Step step : {Step::theory, Step::fixed, Step::self, Step::greedy, Step::repo}) {
+        for (const double gamma : {0.0, 1.0, 1e300}) {
+          for (const bool center : {false, true}) {
+            WalkOptions options;
+            options.step = step;
+            options.gamma = gamma;
+            options.center = center;
+            run(head, options, p, signs);
+            for (std::size_t i = 0; i < p.size(); ++i) {
+              ASSERT_TRUE(p[i] >= 0.0 && p[i] <= 1.0) << key_norm << " " << value_norm;
+              ASSERT_TRUE(signs[i] == 1 || signs[i] == -1);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// |y| <= nb R^2 by Cauchy-Schwarz and c = 30 ln(25600) = 304 > 256: the theory's walk cannot fail,
+// and every P stays within nb / 2c of 1/2, here with the worst input there is: identical tokens.
+TEST(Walk, TheoryIsACoinAt256) {
+  HeadShape shape;
+  shape.n = 256;
+  KvHead head = make_head(shape, 5);
+  for (Index i = 1; i < 256; ++i) {
+    std::copy_n(head.k.row(0), 8, head.k.row(i));
+    std::copy_n(head.v.row(0), 8, head.v.row(i));
+  }
+  std::vector<double> p;
+  std::vector<std::int8_t> signs;
+  WalkOptions options;
+  options.step = Step::theory;
+  options.center = false;
+  const WalkCounts counts = run(head, options, p, signs);
+  EXPECT_EQ(counts.failures, 0);
+  EXPECT_EQ(counts.saturated, 0);
+  const double bound = 256.0 / (2.0 * 30.0 * std::log(256.0 / 0.01));
+  for (const double x : p) {
+    EXPECT_LE(std::abs(x - 0.5), bound);
+  }
+}
+
+TEST(Walk, GreedyAlternatesOnIdenticalTokens) {
+  HeadShape shape;
+  shape.n = 32;
+  KvHead head = make_head(shape, 5);
+  for (Index i = 1; i < 32; ++i) {
+    std::copy_n(head.k.row(0), 8, head.k.row(i));
+    std::copy_n(head.v.row(0), 8, head.v.row(i));
+  }
+  std::vector<double> p;
+  std::vector<std::int8_t> signs;
+  WalkOptions options;
+  options.step = Step::greedy;
+  const WalkCounts counts = run(head, options, p, signs);
+  for (std::size_t i = 0; i < 32; i += 2) {
+    EXPECT_EQ(p[i], 0.5);  // the sum is exactly 0 again
+    EXPECT_EQ(signs[i] + signs[i + 1], 0);
+  }
+  EXPECT_EQ(counts.coin, 16);
+  EXPECT_EQ(counts.saturated, 16);
+}
+
+TEST(Walk, RepoTakesTheFirstSignAsPlus) {
+  std::vector<double> p;
+  std::vector<std::int8_t> signs;
+  WalkOptions options;
+  options.step = Step::repo;
+  run(make_head({}, 1), options, p, signs);
+  EXPECT_EQ(p[0], 1.0);
+  EXPECT_EQ(signs[0], 1);
+}
+
+}  // namespace
+}  // namespace kvbench

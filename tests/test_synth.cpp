@@ -1,0 +1,309 @@
+// Synthetic traces: reproducible, in range, and the planted structure is there at the strength
+// that the options state.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "trace/reader.hpp"
+#include "trace/synth.hpp"
+#include "trace_files.hpp"
+
+namespace kvbench {
+namespace {
+
+using testing_traces::temporary_path;
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+double dot(const float* a, const float* b, Index size) {
+  return std::inner_product(a, a + size, b, 0.0);
+}
+
+double norm(const float* a, Index size) {
+  return std::sqrt(dot(a, a, size));
+}
+
+// Nothing planted, keys at their cluster centres, exact storage.
+SynthOptions plain() {
+  SynthOptions o;
+  o.layers = 1;
+  o.q_heads = 1;
+  o.kv_heads = 1;
+  o.n = 512;
+  o.dtype = DType::float32;
+  o.cluster_radius = 0;
+  o.query_noise = 0;
+  o.topic_strength = 0;
+  o.recency = 0;
+  o.sinks = 0;
+  o.heavy_fraction = 0;
+  o.needle_strength = 0;
+  return o;
+}
+
+KvHead make(const SynthOptions& o) {
+  const std::string path = temporary_path("t.h5");
+  synth(o, path);
+  return TraceReader(path).read_head(0, 0, 0);
+}
+
+double logit(const KvHead& head, Index query_row, Index token) {
+  return head.scale * dot(head.q[0].row(query_row), head.k.row(token), head.d());
+}
+
+// float32 keys and queries of norm ~10 to 100: products are good to about 1e-5.
+constexpr double kLogitError = 1e-3;
+
+TEST(Synth, SameOptionsGiveTheSameFile) {
+  SynthOptions o;
+  o.n = 300;
+  o.needle_strength = 5;
+  synth(o, temporary_path("a.h5"));
+  synth(o, temporary_path("b.h5"));
+  EXPECT_EQ(bytes_of(temporary_path("a.h5")), bytes_of(temporary_path("b.h5")));
+  o.seed = 1;
+  synth(o, temporary_path("b.h5"));
+  EXPECT_NE(bytes_of(temporary_path("a.h5")), bytes_of(temporary_path("b.h5")));
+}
+
+TEST(Synth, ShapesAreAsAsked) {
+  SynthOptions o;
+  o.prompts = 2;
+  o.layers = 3;
+  o.q_heads = 6;
+  o.kv_heads = 3;
+  o.n = 70;
+  o.nq = 20;
+  o.d = 16;
+  o.dv = 5;
+  o.dtype = DType::bfloat16;
+  o.scale = 0.5;
+  const std::string path = temporary_path("t.h5");
+  synth(o, path);
+  const TraceReader reader(path);
+  ASSERT_EQ(reader.meta().prompts.size(), 2U);
+  EXPECT_EQ(reader.meta().dtype, DType::bfloat16);
+  for (const PromptMeta& p : reader.meta().prompts) {
+    ASSERT_EQ(p.layers.size(), 3U);
+    for (const LayerMeta& l : p.layers) {
+      EXPECT_EQ(l.q_heads, 6);
+      EXPECT_EQ(l.kv_heads, 3);
+      EXPECT_EQ(l.n, 70);
+      EXPECT_EQ(l.nq, 20);
+      EXPECT_EQ(l.d, 16);
+      EXPECT_EQ(l.dv, 5);
+      EXPECT_EQ(l.scale, 0.5);
+    }
+  }
+  const KvHead a = reader.read_head(0, 0, 0);
+  const KvHead b = reader.read_head(1, 2, 2);
+  EXPECT_NE(a.k.row(30)[0], b.k.row(30)[0]);
+}
+
+TEST(Synth, KeysSitInTheirClusters) {
+  SynthOptions o = plain();
+  o.clusters = 4;
+  const KvHead head = make(o);
+  std::vector<const float*> distinct;
+  Index changes = 0;
+  for (Index i = 0; i < head.n(); ++i) {
+    EXPECT_NEAR(norm(head.k.row(i), head.d()), o.key_norm, 1e-4);
+    const bool known = std::any_of(distinct.begin(), distinct.end(), [&](const float* c) {
+      return std::equal(c, c + head.d(), head.k.row(i));
+    });
+    if (!known) {
+      distinct.push_back(head.k.row(i));
+    }
+    changes += i > 0 && !std::equal(head.k.row(i), head.k.row(i) + head.d(), head.k.row(i - 1));
+  }
+  EXPECT_EQ(distinct.size(), 4U);
+  // 512 / 32 changes are drawn, and three in four land in another cluster.
+  EXPECT_GT(changes, 3);
+  EXPECT_LT(changes, 30);
+}
+
+TEST(Synth, TopicStrengthPullsToTheOwnCluster) {
+  SynthOptions o = plain();
+  o.topic_strength = 3;
+  const KvHead head = make(o);
+  for (Index i = 0; i < head.n(); ++i) {
+    EXPECT_NEAR(logit(head, i, i), 3, kLogitError);
+  }
+}
+
+TEST(Synth, QueryNoiseHasTheStatedDeviation) {
+  SynthOptions o = plain();
+  o.query_noise = 2;
+  const KvHead head = make(o);
+  double sum = 0;
+  for (Index i = 0; i < head.n(); ++i) {
+    sum += std::pow(logit(head, i, 0), 2);
+  }
+  // 512 draws: the deviation's own error is 2 / sqrt(1024), about 0.06.
+  EXPECT_NEAR(std::sqrt(sum / static_cast<double>(head.n())), 2, 0.3);
+}
+
+TEST(Synth, SinksAttractEveryQueryAndWeighLittle) {
+  SynthOptions o = plain();
+  o.sinks = 4;
+  o.sink_strength = 7;
+  const KvHead head = make(o);
+  for (Index r = 0; r < head.nq(); r += 37) {
+    for (Index i = 0; i < 4; ++i) {
+      EXPECT_NEAR(logit(head, r, i), 7, kLogitError);
+    }
+    EXPECT_NEAR(logit(head, r, 100), 0, kLogitError);
+  }
+  EXPECT_NEAR(norm(head.k.row(0), head.d()), o.sink_norm * o.key_norm, 1e-4);
+  EXPECT_NEAR(norm(head.v.row(0), head.dv()), o.sink_value * o.value_norm, 1e-5);
+  EXPECT_NEAR(norm(head.v.row(9), head.dv()), o.value_norm, 1e-5);
+}
+
+TEST(Synth, HeavyHittersAreTheStatedFraction) {
+  SynthOptions o = plain();
+  o.n = 4000;
+  o.nq = 1;
+  o.heavy_fraction = 0.1;
+  o.heavy_strength = 5;
+  const KvHead head = make(o);
+  Index heavy = 0;
+  for (Index i = 0; i < head.n(); ++i) {
+    const double s = logit(head, 0, i);
+    EXPECT_TRUE(std::abs(s) < kLogitError || std::abs(s - 5) < kLogitError) << s;
+    heavy += s > 2.5 ? 1 : 0;
+  }
+  EXPECT_NEAR(static_cast<double>(heavy), 400, 5 * std::sqrt(400.0));
+}
+
+TEST(Synth, OnlyTheLastQueriesSeeTheNeedle) {
+  SynthOptions o = plain();
+  o.needle_strength = 9;
+  o.needle_position = 0.25;
+  o.needle_queries = 10;
+  const KvHead head = make(o);
+  EXPECT_NEAR(logit(head, 511, 128), 9, kLogitError);
+  EXPECT_NEAR(logit(head, 502, 128), 9, kLogitError);
+  EXPECT_NEAR(logit(head, 501, 128), 0, kLogitError);
+  EXPECT_NEAR(logit(head, 511, 129), 0, kLogitError);
+}
+
+TEST(Synth, RecencyFallsWithDistance) {
+  SynthOptions o = plain();
+  o.recency = 6;
+  o.recency_window = 20;
+  const KvHead head = make(o);
+  EXPECT_NEAR(logit(head, 511, 511), 6, kLogitError);
+  EXPECT_GT(logit(head, 511, 506), 5);
+  double far = 0;
+  for (Index i = 0; i < 300; ++i) {
+    far += logit(head, 511, i) / 300;
+  }
+  EXPECT_NEAR(far, 0, 1);
+}
+
+TEST(Synth, ValueNormsSpreadLogUniformly) {
+  SynthOptions o = plain();
+  o.n = 4000;
+  o.nq = 1;
+  o.value_decades = 4;
+  const KvHead head = make(o);
+  std::vector<double> logs;
+  for (Index i = 0; i < head.n(); ++i) {
+    logs.push_back(std::log10(norm(head.v.row(i), head.dv()) / o.value_norm));
+  }
+  std::sort(logs.begin(), logs.end());
+  EXPECT_GE(logs.front(), -2.001);
+  EXPECT_LE(logs.back(), 2.001);
+  EXPECT_NEAR(logs[1000], -1, 0.15);
+  EXPECT_NEAR(logs[2000], 0, 0.15);
+  EXPECT_NEAR(logs[3000], 1, 0.15);
+}
+
+TEST(Synth, OffsetMovesAllKeysAlike) {
+  SynthOptions o = plain();
+  const KvHead before = make(o);
+  o.key_offset = 50;
+  const KvHead after = make(o);
+  Matrix shift(1, before.d());
+  for (Index j = 0; j < before.d(); ++j) {
+    shift.row(0)[j] = after.k.row(0)[j] - before.k.row(0)[j];
+  }
+  EXPECT_NEAR(norm(shift.row(0), before.d()), 50, 1e-3);
+  for (Index i = 0; i < before.n(); i += 50) {
+    for (Index j = 0; j < before.d(); ++j) {
+      EXPECT_NEAR(after.k.row(i)[j] - before.k.row(i)[j], shift.row(0)[j], 1e-4);
+    }
+  }
+}
+
+TEST(Synth, RefusesOptionsOutOfRange) {
+  const auto refused = [](const char* option, const std::function<void(SynthOptions&)>& change) {
+    SynthOptions o;
+    change(o);
+    try {
+      check(o);
+      ADD_FAILURE() << option << " was accepted";
+    } catch (const InputError& e) {
+      EXPECT_NE(std::string(e.what()).find(option), std::string::npos) << e.what();
+    }
+  };
+  check(SynthOptions());
+  refused("prompts", [](auto& o) { o.prompts = 0; });
+  refused("layers", [](auto& o) { o.layers = 0; });
+  refused("kv_heads", [](auto& o) { o.kv_heads = 0; });
+  refused("q_heads", [](auto& o) { o.q_heads = 3; });
+  refused("n must", [](auto& o) { o.n = 0; });
+  refused("nq", [](auto& o) { o.nq = o.n + 1; });
+  refused("d must", [](auto& o) { o.d = 15; });
+  refused("dv", [](auto& o) { o.dv = 0; });
+  refused("scale", [](auto& o) { o.scale = 0; });
+  refused("gzip_level", [](auto& o) { o.gzip_level = 10; });
+  refused("key_norm", [](auto& o) { o.key_norm = 0; });
+  refused("clusters", [](auto& o) { o.clusters = 0; });
+  refused("cluster_radius", [](auto& o) { o.cluster_radius = -1; });
+  refused("run_length", [](auto& o) { o.run_length = 0.5; });
+  refused("key_offset", [](auto& o) { o.key_offset = NAN; });
+  refused("query_noise", [](auto& o) { o.query_noise = -1; });
+  refused("topic_strength", [](auto& o) { o.topic_strength = 101; });
+  refused("recency", [](auto& o) { o.recency = -1; });
+  refused("recency_window", [](auto& o) { o.recency_window = 0; });
+  refused("sinks", [](auto& o) { o.sinks = -1; });
+  refused("sink_strength", [](auto& o) { o.sink_strength = -1; });
+  refused("sink_norm", [](auto& o) { o.sink_norm = 0; });
+  refused("sink_value", [](auto& o) { o.sink_value = -1; });
+  refused("heavy_fraction", [](auto& o) { o.heavy_fraction = 1.5; });
+  refused("heavy_strength", [](auto& o) { o.heavy_strength = -1; });
+  refused("needle_strength", [](auto& o) { o.needle_strength = -1; });
+  refused("needle_position", [](auto& o) { o.needle_position = 1; });
+  refused("needle_queries", [](auto& o) {
+    o.needle_strength = 1;
+    o.needle_queries = 0;
+  });
+  refused("value_norm", [](auto& o) { o.value_norm = INFINITY; });
+  refused("value_decades", [](auto& o) { o.value_decades = 9; });
+}
+
+TEST(Synth, RefusesValuesBeyondTheType) {
+  SynthOptions o;
+  o.n = 16;
+  o.key_norm = 1e6;
+  const std::string path = temporary_path("t.h5");
+  EXPECT_THROW(synth(o, path), InputError);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
+}
+
+}  // namespace
+}  // namespace kvbench

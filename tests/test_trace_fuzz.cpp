@@ -1,0 +1,140 @@
+// Damaged files: whatever byte is flipped and wherever the file ends, reading either works or
+// throws a kvbench::Error. Worth most under -fsanitize=address,undefined.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "trace/reader.hpp"
+#include "trace/validate.hpp"
+#include "trace_files.hpp"
+
+// HDF5 1.10 itself leaks on some damaged metadata. Read by the leak checker of sanitizer builds.
+extern "C" const char* __lsan_default_suppressions();  // NOLINT(bugprone-reserved-identifier)
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:libhdf5";
+}
+
+namespace kvbench {
+namespace {
+
+using testing_traces::planted_trace;
+using testing_traces::Shape;
+using testing_traces::Storage;
+using testing_traces::temporary_path;
+using Bytes = std::vector<char>;
+
+Bytes read_bytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_bytes(const std::string& path, const Bytes& bytes) {
+  std::ofstream(path, std::ios::binary).write(bytes.data(), std::ssize(bytes));
+}
+
+// True if the file could be read whole.
+bool readable(const std::string& path) {
+  try {
+    const TraceReader reader(path);
+    validate_values(reader);
+    for (std::size_t p = 0; p < reader.meta().prompts.size(); ++p) {
+      reader.read_token_ids(p);
+    }
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+Shape small_shape() {
+  Shape s;
+  s.q_heads = 2;
+  s.kv_heads = 1;
+  s.n = 40;
+  s.nq = 10;
+  s.d = 8;
+  s.dv = 4;
+  return s;
+}
+
+Storage packed() {
+  Storage storage;
+  storage.layout = Storage::Layout::chunked;
+  storage.chunk = {1, 16, 8};
+  storage.settings = {[](hid_t p) { H5Pset_shuffle(p); }, [](hid_t p) { H5Pset_deflate(p, 4); }};
+  return storage;
+}
+
+TEST(TraceFuzz, Truncations) {
+  const Bytes whole =
+      read_bytes(planted_trace("whole.h5", DType::float16, small_shape(), packed()));
+  const std::string path = temporary_path("cut.h5");
+  constexpr std::size_t kCases = 200;
+  for (std::size_t i = 0; i < kCases; ++i) {
+    const std::size_t length = whole.size() * i / kCases;
+    write_bytes(path, Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)));
+    EXPECT_FALSE(readable(path)) << "cut to " << length;
+  }
+}
+
+TEST(TraceFuzz, FlippedBytes) {
+  std::mt19937 random(20240611);
+  const std::string path = temporary_path("flipped.h5");
+  for (const bool newest : {false, true}) {
+    const Bytes whole =
+        read_bytes(planted_trace("whole.h5", DType::float16, small_shape(), packed(), newest));
+    ASSERT_TRUE(readable(temporary_path("whole.h5")));
+    for (int i = 0; i < 400; ++i) {
+      Bytes bytes = whole;
+      const int flips = 1 + i % 4;
+      for (int f = 0; f < flips; ++f) {
+        bytes[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
+      }
+      write_bytes(path, bytes);
+      readable(path);  // must return
+    }
+  }
+}
+
+TEST(TraceFuzz, FlippedBytesInChunks) {
+  // The data of k alone, so that every case reaches our own decoder.
+  std::mt19937 random(77);
+  const Bytes whole =
+      read_bytes(planted_trace("whole.h5", DType::float16, small_shape(), packed()));
+  const std::string path = temporary_path("flipped.h5");
+  haddr_t address = 0;
+  hsize_t size = 0;
+  testing_traces::alter(temporary_path("whole.h5"), "/prompts/a/layers/0/k", [&](hid_t k) {
+    const std::array<hsize_t, 3> at{0, 16, 0};
+    unsigned mask = 0;
+    ASSERT_GE(H5Dget_chunk_info_by_coord(k, at.data(), &mask, &address, &size), 0);
+  });
+  ASSERT_GT(size, 0U);
+  int refused = 0;
+  for (int i = 0; i < 400; ++i) {
+    Bytes bytes = whole;
+    bytes.at(address + random() % size) ^= static_cast<char>(1 + random() % 255);
+    write_bytes(path, bytes);
+    try {
+      const KvHead head = TraceReader(path).read_head(0, 0, 0);
+      // Some header bits of zlib's format mean nothing to inflating.
+      for (Index r = 0; r < head.n(); ++r) {
+        for (Index c = 0; c < head.d(); ++c) {
+          ASSERT_EQ(head.k.row(r)[c], testing_traces::planted('k', 0, r, c));
+        }
+      }
+    } catch (const InputError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GE(refused, 390);  // the checksum of zlib's format finds all others
+}
+
+}  // namespace
+}  // namespace kvbench

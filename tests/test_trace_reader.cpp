@@ -1,0 +1,309 @@
+// Reader: every layout and element type gives the planted values on both read paths, and metadata
+// are understood as h5py and other tools write them. Refusals: test_trace_refusals.cpp.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "trace/reader.hpp"
+#include "trace/validate.hpp"
+#include "trace_files.hpp"
+
+namespace kvbench {
+namespace {
+
+using testing_traces::alter;
+using testing_traces::planted;
+using testing_traces::planted_trace;
+using testing_traces::put_double;
+using testing_traces::put_int;
+using testing_traces::replace_dataset;
+using testing_traces::Shape;
+using testing_traces::Storage;
+using Layout = Storage::Layout;
+
+constexpr const char* kLayer = "/prompts/a/layers/0";
+
+void expect_planted(const Matrix& m, char dataset, Index head) {
+  for (Index r = 0; r < m.rows(); ++r) {
+    for (Index c = 0; c < m.cols(); ++c) {
+      ASSERT_EQ(m.row(r)[c], planted(dataset, head, r, c))
+          << dataset << " head " << head << " row " << r << " column " << c;
+    }
+  }
+}
+
+void expect_planted(const KvHead& head, const Shape& s, Index kv_head) {
+  EXPECT_EQ(head.n(), s.n);
+  EXPECT_EQ(head.nq(), s.nq);
+  EXPECT_EQ(head.d(), s.d);
+  EXPECT_EQ(head.dv(), s.dv);
+  ASSERT_EQ(head.group(), s.q_heads / s.kv_heads);
+  expect_planted(head.k, 'k', kv_head);
+  expect_planted(head.v, 'v', kv_head);
+  for (Index i = 0; i < head.group(); ++i) {
+    expect_planted(head.q[static_cast<std::size_t>(i)], 'q', kv_head * head.group() + i);
+  }
+}
+
+// ------------------------------------------------------------------------------------- layouts
+
+struct NamedStorage {
+  const char* name;
+  Storage storage;
+  bool newest_format = false;
+};
+
+Storage chunked(std::array<hsize_t, 3> chunk, std::vector<std::function<void(hid_t)>> settings = {},
+                bool big_endian = false) {
+  return {Layout::chunked, chunk, big_endian, false, std::move(settings), false};
+}
+
+std::vector<NamedStorage> storages() {
+  const auto gzip = [](hid_t p) { H5Pset_deflate(p, 4); };
+  const auto shuffle = [](hid_t p) { H5Pset_shuffle(p); };
+  const auto checksum = [](hid_t p) { H5Pset_fletcher32(p); };
+  const auto partial = [](hid_t p) { H5Pset_chunk_opts(p, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS); };
+  Storage extensible = chunked({2, 64, 32}, {shuffle, gzip});
+  extensible.extensible = true;
+  return {
+      {"contiguous", {}},
+      {"contiguous_big_endian", {Layout::contiguous, {}, true, false, {}, false}},
+      {"compact", {Layout::compact, {}, false, false, {}, false}},
+      {"external", {Layout::external, {}, false, false, {}, false}},
+      {"chunked", chunked({1, 64, 24})},
+      {"chunked_odd", chunked({1, 17, 5})},
+      {"chunked_odd_gzip", chunked({1, 17, 5}, {gzip})},
+      {"chunked_odd_shuffle_gzip", chunked({2, 13, 7}, {shuffle, gzip})},
+      {"one_chunk_all_heads", chunked({6, 100, 24}, {shuffle, gzip})},
+      {"heads_by_two", chunked({2, 33, 24}, {gzip})},
+      {"gzip", chunked({1, 64, 24}, {gzip})},
+      {"shuffle", chunked({1, 64, 24}, {shuffle})},
+      {"shuffle_gzip", chunked({1, 64, 24}, {shuffle, gzip})},
+      {"gzip_shuffle", chunked({1, 64, 24}, {gzip, shuffle})},
+      {"one_element_chunks", chunked({1, 1, 1}, {shuffle, gzip})},
+      {"fletcher32", chunked({1, 64, 24}, {checksum})},
+      {"shuffle_gzip_fletcher32", chunked({1, 64, 24}, {shuffle, gzip, checksum})},
+      {"gzip_big_endian", chunked({1, 64, 24}, {gzip}, true)},
+      {"extensible_beyond_shape", extensible},
+      {"newest_format", chunked({1, 64, 24}, {shuffle, gzip}), true},
+      {"unfiltered_edges", chunked({1, 64, 24}, {shuffle, gzip, partial}), true},
+  };
+}
+
+using LayoutCase = std::tuple<std::size_t, DType>;
+class TraceLayout : public ::testing::TestWithParam<LayoutCase> {};
+
+TEST_P(TraceLayout, GivesPlantedValuesOnBothPaths) {
+  const auto [which, type] = GetParam();
+  const NamedStorage storage = storages()[which];
+  Shape s;
+  if (storage.storage.layout == Layout::compact) {
+    s.n = 50;  // compact data lie in a header of less than 64 KiB
+  }
+  const std::string path = planted_trace("t.h5", type, s, storage.storage, storage.newest_format);
+  const TraceReader fast(path);
+  const TraceReader slow(path, TraceReader::Path::hdf5_only);
+  EXPECT_EQ(fast.meta().dtype, type);
+  for (Index h = 0; h < s.kv_heads; ++h) {
+    expect_planted(fast.read_head(0, 0, h), s, h);
+    expect_planted(slow.read_head(0, 0, h), s, h);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TraceLayout,
+                         ::testing::Combine(::testing::Range<std::size_t>(0, storages().size()),
+                                            ::testing::Values(DType::float16, DType::bfloat16,
+                                                              DType::float32)),
+                         [](const auto& test) {
+                           return std::string(storages()[std::get<0>(test.param)].name) + "_" +
+                                  std::string(name(std::get<1>(test.param)));
+                         });
+
+TEST(TraceReader, UnallocatedChunksHoldTheFillValue) {
+  for (const bool filtered : {false, true}) {
+    const std::uint16_t fill = 0x3800;  // 0.5
+    Storage storage = chunked({1, 40, 24});
+    storage.half_written = true;
+    storage.settings.push_back([&fill](hid_t p) {
+      const hid_t type = testing_traces::make_type(DType::float16, false);
+      H5Pset_fill_value(p, type, &fill);
+      H5Pset_fill_time(p, H5D_FILL_TIME_IFSET);
+      H5Tclose(type);
+    });
+    if (filtered) {
+      storage.settings.push_back([](hid_t p) { H5Pset_shuffle(p); });
+      storage.settings.push_back([](hid_t p) { H5Pset_deflate(p, 1); });
+    }
+    const std::string path = planted_trace("t.h5", DType::float16, {}, storage);
+    for (const auto how : {TraceReader::Path::automatic, TraceReader::Path::hdf5_only}) {
+      const TraceReader reader(path, how);
+      expect_planted(reader.read_head(0, 0, 0).k, 'k', 0);
+      const KvHead head = reader.read_head(0, 0, 2);
+      EXPECT_TRUE(
+          std::all_of(head.k.data(), head.k.data() + 100 * 24, [](float x) { return x == 0.5f; }));
+    }
+  }
+}
+
+TEST(TraceReader, HonoursTheFilterMask) {
+  const std::string path = planted_trace("t.h5");
+  const std::array<hsize_t, 3> dims{3, 100, 24};
+  const auto shuffle = [](hid_t p) { H5Pset_shuffle(p); };
+  const auto gzip = [](hid_t p) { H5Pset_deflate(p, 4); };
+  replace_dataset(path, "k", dims, DType::float16, chunked({1, 100, 24}, {shuffle, gzip}));
+  auto bytes = testing_traces::planted_bytes('k', dims, DType::float16, false);
+  alter(path, "/prompts/a/layers/0/k", [&](hid_t k) {
+    // Head 1 with neither filter, head 2 shuffled only.
+    const std::size_t size = bytes.size() / 3;
+    const std::array<hsize_t, 3> plain{1, 0, 0};
+    EXPECT_GE(H5Dwrite_chunk(k, H5P_DEFAULT, 3, plain.data(), size, bytes.data() + size), 0);
+    std::vector<std::uint8_t> planes(size);
+    for (std::size_t i = 0; i < size / 2; ++i) {
+      planes[i] = bytes[2 * size + 2 * i];
+      planes[size / 2 + i] = bytes[2 * size + 2 * i + 1];
+    }
+    const std::array<hsize_t, 3> shuffled{2, 0, 0};
+    EXPECT_GE(H5Dwrite_chunk(k, H5P_DEFAULT, 2, shuffled.data(), size, planes.data()), 0);
+  });
+  for (const auto how : {TraceReader::Path::automatic, TraceReader::Path::hdf5_only}) {
+    const TraceReader reader(path, how);
+    for (Index h = 0; h < 3; ++h) {
+      expect_planted(reader.read_head(0, 0, h).k, 'k', h);
+    }
+  }
+}
+
+// -------------------------------------------------------------------------------------- metadata
+
+TEST(TraceReader, DescribesTheFile) {
+  const std::string path = planted_trace("t.h5");
+  TraceReader opened(path);
+  const TraceReader reader = std::move(opened);
+  const TraceMeta& meta = reader.meta();
+  EXPECT_EQ(meta.path, path);
+  EXPECT_EQ(meta.model, "planted");
+  EXPECT_EQ(meta.source, "test");
+  EXPECT_EQ(meta.created, "2026-01-02");
+  EXPECT_EQ(meta.rope, "post");
+  EXPECT_EQ(meta.dtype, DType::float16);
+  EXPECT_FALSE(meta.scale.has_value());
+  EXPECT_EQ(meta.file_bytes, std::filesystem::file_size(path));
+  ASSERT_EQ(meta.prompts.size(), 1U);
+  EXPECT_EQ(meta.prompts[0].id, "a");
+  EXPECT_EQ(meta.prompts[0].n_tokens, 100);
+  EXPECT_TRUE(meta.prompts[0].has_token_ids);
+  ASSERT_EQ(meta.prompts[0].layers.size(), 1U);
+  const LayerMeta& layer = meta.prompts[0].layers[0];
+  EXPECT_EQ(layer.layer, 0);
+  EXPECT_EQ(layer.group(), 2);
+  EXPECT_DOUBLE_EQ(layer.scale, 1.0 / std::sqrt(24.0));
+  EXPECT_FALSE(layer.fisher.has_value());
+  EXPECT_TRUE(layer.retrieval_heads.empty());
+  EXPECT_EQ(reader.read_token_ids(0), std::vector<std::int32_t>(100, 7));
+}
+
+TEST(TraceReader, LayerAttributesWinOverTheRoot) {
+  const std::string path = planted_trace("t.h5");
+  alter(path, "/", [](hid_t root) { put_double(root, "scale", 0.25); });
+  EXPECT_EQ(TraceReader(path).meta().prompts[0].layers[0].scale, 0.25);
+  alter(path, kLayer, [](hid_t layer) {
+    const float scale = 0.5f;  // h5py stores numpy.float32 as such
+    testing_traces::put_number(layer, "scale", H5T_NATIVE_FLOAT, &scale, 1);
+    put_double(layer, "fisher", 2.5);
+    put_int(layer, "q_start", 63);
+    const std::array<std::uint8_t, 3> heads{0, 1, 1};
+    testing_traces::put_number(layer, "retrieval_heads", H5T_NATIVE_UINT8, heads.data(), 3);
+  });
+  const TraceReader reader(path);
+  const LayerMeta& layer = reader.meta().prompts[0].layers[0];
+  EXPECT_EQ(layer.scale, 0.5);
+  EXPECT_EQ(layer.fisher, 2.5);
+  EXPECT_EQ(layer.retrieval_heads, (std::vector<std::uint8_t>{0, 1, 1}));
+  EXPECT_EQ(reader.read_head(0, 0, 0).scale, 0.5);
+}
+
+TEST(TraceReader, TakesAttributesAsPythonWritesThem) {
+  const std::string path = planted_trace("t.h5");
+  alter(path, "/", [](hid_t root) {
+    // Variable length, UTF-8, one-element array.
+    H5Adelete(root, "dtype");
+    const hid_t type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, H5T_VARIABLE);
+    H5Tset_cset(type, H5T_CSET_UTF8);
+    const char* text = "float16";
+    testing_traces::put_number(root, "dtype", type, &text, 1);
+    H5Tclose(type);
+    // Space-padded fixed length, as Fortran writes.
+    H5Adelete(root, "rope");
+    const hid_t padded = H5Tcopy(H5T_C_S1);
+    H5Tset_size(padded, 8);
+    H5Tset_strpad(padded, H5T_STR_SPACEPAD);
+    testing_traces::put_number(root, "rope", padded, "post    ");
+    H5Tclose(padded);
+    const std::uint8_t version = 1;
+    testing_traces::put_number(root, "version", H5T_NATIVE_UINT8, &version, 1);
+    H5Adelete(root, "source");  // a description only
+    const hid_t null = H5Screate(H5S_NULL);
+    H5Adelete(root, "model");
+    H5Aclose(H5Acreate2(root, "model", H5T_C_S1, null, H5P_DEFAULT, H5P_DEFAULT));
+    H5Sclose(null);
+  });
+  const TraceReader reader(path);
+  EXPECT_EQ(reader.meta().dtype, DType::float16);
+  EXPECT_EQ(reader.meta().rope, "post");
+  EXPECT_EQ(reader.meta().source, "");
+  EXPECT_EQ(reader.meta().model, "");
+}
+
+TEST(TraceReader, OrdersLayersAndPromptsByNumber) {
+  const std::string path = planted_trace("t.h5");
+  alter(path, "/prompts", [](hid_t prompts) {
+    for (const char* id : {"p10", "p9"}) {
+      H5Ocopy(prompts, "a", prompts, id, H5P_DEFAULT, H5P_DEFAULT);
+    }
+    const hid_t layers = H5Gopen2(prompts, "a/layers", H5P_DEFAULT);
+    for (const char* layer : {"10", "2"}) {
+      H5Ocopy(layers, "0", layers, layer, H5P_DEFAULT, H5P_DEFAULT);
+    }
+    H5Gclose(layers);
+  });
+  const TraceReader reader(path);
+  ASSERT_EQ(reader.meta().prompts.size(), 3U);
+  EXPECT_EQ(reader.meta().prompts[1].id, "p9");
+  EXPECT_EQ(reader.meta().prompts[2].id, "p10");
+  const auto& layers = reader.meta().prompts[0].layers;
+  ASSERT_EQ(layers.size(), 3U);
+  EXPECT_EQ(layers[1].layer, 2);
+  EXPECT_EQ(layers[2].layer, 10);
+}
+
+TEST(TraceReader, RefusesIndicesOutOfRange) {
+  const TraceReader reader(planted_trace("t.h5"));
+  EXPECT_THROW(reader.read_head(1, 0, 0), InputError);
+  EXPECT_THROW(reader.read_head(0, 1, 0), InputError);
+  EXPECT_THROW(reader.read_head(0, 0, 3), InputError);
+  EXPECT_THROW(reader.read_head(0, 0, -1), InputError);
+  EXPECT_THROW(reader.read_token_ids(1), InputError);
+}
+
+TEST(TraceReader, SelectionLimitsWhatIsRead) {
+  const TraceReader reader(planted_trace("t.h5"));
+  TraceSelection selection;
+  selection.kv_heads = {0, 2};
+  std::vector<Index> seen;
+  EXPECT_EQ(validate_values(reader, selection,
+                            [&](const HeadVisit& v, const KvHead&) { seen.push_back(v.kv_head); }),
+            2U);
+  EXPECT_EQ(seen, (std::vector<Index>{0, 2}));
+  selection.layers = {5};
+  EXPECT_EQ(validate_values(reader, selection), 0U);
+}
+
+}  // namespace
+}  // namespace kvbench
