@@ -4,6 +4,8 @@
 #include <Eigen/Eigenvalues>
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "core/math.hpp"
 
@@ -21,13 +23,15 @@ FloatMap map(MatrixView m) {
   return {m.data, m.rows, m.cols};
 }
 
-// Logits of queries [q0, q0 + rows) of the evaluated ones against all n keys; unseen ones -inf.
-void logits(const KvHead& head, Index g, Index first_position, Index rows, RowMajor& out) {
+// Logits of the queries at `positions` against all n keys; unseen ones -inf.
+void logits(const KvHead& head, Index g, std::span<const Index> positions, RowMajor& out) {
   const MatrixView q = head.q[static_cast<std::size_t>(g)];
-  const RowMajor scaled =
-      map(q.slice({first_position - head.q_start(), first_position - head.q_start() + rows}))
-          .cast<double>() *
-      head.scale;
+  const auto rows = static_cast<Index>(positions.size());
+  RowMajor scaled(rows, head.d());
+  for (Index r = 0; r < rows; ++r) {
+    const Index at = positions[static_cast<std::size_t>(r)] - head.q_start();
+    scaled.row(r) = map(q.slice({at, at + 1})).cast<double>() * head.scale;
+  }
   const Index n = head.n();
   out.resize(rows, n);
   for (Index k0 = 0; k0 < n; k0 += kKeySlab) {
@@ -36,16 +40,38 @@ void logits(const KvHead& head, Index g, Index first_position, Index rows, RowMa
     out.middleCols(k0, count).noalias() = scaled * keys.transpose();
   }
   for (Index r = 0; r < rows; ++r) {
-    for (Index i = first_position + r + 1; i < n; ++i) {
+    for (Index i = positions[static_cast<std::size_t>(r)] + 1; i < n; ++i) {
       out(r, i) = -std::numeric_limits<double>::infinity();
     }
   }
 }
 
+// Row r of logits becomes probabilities; returns the log of their sum before.
+double softmax_row(RowMajor& p, Index r) {
+  double* row = p.row(r).data();
+  const Index n = p.cols();
+  const double shift = p.row(r).maxCoeff();
+#pragma omp simd
+  for (Index i = 0; i < n; ++i) {
+    row[i] = exp_shared(row[i] - shift);
+  }
+  const double z = p.row(r).sum();
+  p.row(r) /= z;
+  return shift + std::log(z);
+}
+
 }  // namespace
 
 ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads) {
+  std::vector<Index> last(static_cast<std::size_t>(m));
+  std::iota(last.begin(), last.end(), head.n() - m);
+  return exact_attention(head, g, last, threads);
+}
+
+ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Index> positions,
+                               int threads) {
   const Index n = head.n();
+  const auto m = static_cast<Index>(positions.size());
   const Index blocks = (m + kQueryBlock - 1) / kQueryBlock;
   ExactAttention out;
   out.output = MatrixD(m, head.dv());
@@ -63,20 +89,14 @@ ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads
     const Index r0 = b * kQueryBlock;
     const Index rows = std::min(kQueryBlock, m - r0);
     RowMajor p;
-    logits(head, g, n - m + r0, rows, p);
+    logits(head, g, positions.subspan(static_cast<std::size_t>(r0), static_cast<std::size_t>(rows)),
+           p);
     double* mass = block_mass.row(b);
     std::uint8_t* noticed = block_noticed[static_cast<std::size_t>(b)].data();
     for (Index r = 0; r < rows; ++r) {
-      double* row = p.row(r).data();
-      const double shift = p.row(r).maxCoeff();
-#pragma omp simd
-      for (Index i = 0; i < n; ++i) {
-        row[i] = exp_shared(row[i] - shift);
-      }
-      const double z = p.row(r).sum();
-      p.row(r) /= z;
+      const double* row = p.row(r).data();
       const auto at = static_cast<std::size_t>(r0 + r);
-      out.log_z[at] = shift + std::log(z);
+      out.log_z[at] = softmax_row(p, r);
       out.p_norm[at] = p.row(r).norm();
       for (Index i = 0; i < n; ++i) {
         mass[i] += row[i];
@@ -101,6 +121,17 @@ ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads
   }
   for (double& x : out.mass) {
     x /= static_cast<double>(m);
+  }
+  return out;
+}
+
+MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions) {
+  RowMajor p;
+  logits(head, g, positions, p);
+  MatrixD out(p.rows(), p.cols());
+  for (Index r = 0; r < p.rows(); ++r) {
+    softmax_row(p, r);
+    std::copy_n(p.row(r).data(), p.cols(), out.row(r));
   }
   return out;
 }

@@ -3,6 +3,7 @@
 // Knows no method.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "attention/similarity.hpp"
@@ -33,6 +34,15 @@ struct ValueNorms {
 /// Blocked over queries and run on `threads` threads; the result does not depend on how many.
 /// Memory: threads x kQueryBlock x n float64.
 ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads);
+
+/// The same for the queries at `positions` (those that the trace holds; at least one), in their
+/// order; each sees the tokens up to itself.
+ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Index> positions,
+                               int threads);
+
+/// Rows p_j [positions, n] of exact attention, 0 where unseen: for figures that need each query's
+/// own probabilities, a block of queries at a time. Memory: twice the result.
+MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions);
 
 /// Norms of V_{<=j} for the last `m` positions. Spectral norms from the eigenvalues of V'V
 /// [dv, dv], one rank-one update per query. Time O(m dv^3).

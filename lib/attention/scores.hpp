@@ -36,9 +36,10 @@ class ScoreBook {
   /// attention_sums(head, queries). The reference stays valid for the book's life.
   const std::vector<std::vector<double>>& sums(Range queries) const;
 
-  /// Seconds that what this thread was given from any book since the last call took to compute,
-  /// whether it was computed for this caller or earlier for another: a method is charged for the
-  /// scores that it uses. Sets the count back to 0.
+  /// Correction to the time of a piece of work on this thread that asked books for sums, since the
+  /// last call: what computing them takes, less what this thread spent asking. Added to the work's
+  /// own time it charges every method for the scores that it uses, whether they were computed for
+  /// it or, earlier, for another. Sets the count back to 0.
   static double take_charged_seconds();
 
  private:

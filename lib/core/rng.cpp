@@ -66,6 +66,12 @@ RngStream Rng::stream(std::string_view purpose) const {
   return {hash_text(base_, purpose), layer_, kv_head_};
 }
 
+Rng Rng::part(std::string_view name) const {
+  Rng out = *this;
+  out.base_ = mix(hash_text(base_, name));
+  return out;
+}
+
 std::vector<Index> sample_without_replacement(RngStream& rng, Index n, Index count) {
   std::vector<Index> picked;
   picked.reserve(static_cast<std::size_t>(count));

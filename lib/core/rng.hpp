@@ -54,6 +54,9 @@ class Rng {
   /// The stream for one purpose ("walk", "fill", ...); the same purpose gives the same stream.
   RngStream stream(std::string_view purpose) const;
 
+  /// The streams of one part of a composition: independent of the other parts' and of the whole's.
+  Rng part(std::string_view name) const;
+
  private:
   std::uint64_t base_ = 0;  // hash of (seed, prompt, algorithm)
   std::uint32_t layer_ = 0;
