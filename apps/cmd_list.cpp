@@ -14,21 +14,39 @@ std::string sizes_text(const MethodInfo& info) {
   return info.sizes.empty() ? "fixed" : fmt::format("--budget or {}", fmt::join(info.sizes, ", "));
 }
 
-void print_all() {
-  fmt::print("{:<14} {:<9} {:<7} {}\n", "name", "protocols", "devices", "what it does");
-  for (const Method& m : methods()) {
-    fmt::print("{:<14} {:<9} {:<7} {}\n", m.info.name, "prefill", "cpu", m.info.summary);
-  }
-  fmt::print("\nkvbench list NAME shows an algorithm's source and parameters.\n");
+std::string protocols_text(const Method& m) {
+  return fmt::format("{}{}{}", m.compress != nullptr ? "prefill" : "",
+                     m.compress != nullptr && m.open_stream != nullptr ? " " : "",
+                     m.open_stream != nullptr ? "stream" : "");
 }
 
-void print_one(const MethodInfo& info) {
+void print_all() {
+  fmt::print("{:<19} {:<15} {:<8} {}\n", "name", "protocols", "devices", "what it does");
+  for (const Method& m : methods()) {
+    fmt::print("{:<19} {:<15} {:<8} {}\n", m.info.name, protocols_text(m), "cpu", m.info.summary);
+  }
+  fmt::print(
+      "\nkvbench list NAME shows an algorithm's source and parameters. A+B composes two under "
+      "prefill:\nA keeps tokens in a share of the bytes, B represents the rest "
+      "(oracle+balancekv:share=0.25).\n");
+}
+
+void print_one(const Method& method) {
+  const MethodInfo& info = method.info;
   fmt::print("{}: {}\n", info.name, info.summary);
   fmt::print("  source      {}\n", info.source);
   if (!info.departures.empty()) {
     fmt::print("  departures  {}\n", info.departures);
   }
-  fmt::print("  protocols   prefill\n  devices     cpu\n  size        {}\n", sizes_text(info));
+  fmt::print("  protocols   {}\n  devices     cpu\n  size        {}\n", protocols_text(method),
+             sizes_text(info));
+  if (info.scope != Scope::head) {
+    fmt::print("  budget      shared by the heads of {}\n",
+               info.scope == Scope::layer ? "a layer" : "all replayed layers");
+  }
+  if (info.keeps_tokens) {
+    fmt::print("  composes    can lead a composition A+B\n");
+  }
   if (info.params.empty()) {
     fmt::print("  no parameters\n");
     return;
@@ -55,7 +73,7 @@ void add_list(CLI::App& app) {
     if (name->empty()) {
       print_all();
     } else {
-      print_one(find_method(*name).info);
+      print_one(find_method(*name));
     }
   });
 }

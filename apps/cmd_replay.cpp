@@ -83,7 +83,7 @@ void print_plan(const Plan& plan) {
     for (const Entry& e : plan.entries) {
       count += e.variant == v ? 1 : 0;
     }
-    fmt::print("{:<14} {:>7}  {}\n", plan.variants[v].method->info.name, count,
+    fmt::print("{:<14} {:>7}  {}\n", plan.variants[v].name(), count,
                plan.variants[v].params.canonical());
   }
   fmt::print("\n{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7} {:>8}\n", "trace", "prompt", "layer",
@@ -91,7 +91,7 @@ void print_plan(const Plan& plan) {
   for (const Unit& unit : plan.units) {
     const LayerMeta& l = plan.layer_meta(unit);
     const Windows w = windows_of(plan.options, l.n, l.nq);
-    const MemoryNeed need = memory_need(l, plan.options.queries);
+    const MemoryNeed need = memory_need(plan, unit);
     fmt::print("{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7} {:>8.1f}\n",
                plan.trace_names[unit.trace], plan.prompt_meta(unit).id, l.layer, unit.kv_head,
                unit.q_heads.size(), l.n, w.middle.size(),
@@ -172,8 +172,9 @@ void add_replay(CLI::App& app) {
       ->type_name("NAME[:KEY=VALUES[;KEY=VALUES]...]")
       ->group(what);
   repeatable(sub->add_option("--budget", r.budgets,
-                             "Fractions of the middle's full bytes that an algorithm may hold, "
-                             "everything counted; for algorithms whose own parameters fix no size"))
+                             "Fractions of the middle's full bytes (stream: of the stream's) "
+                             "that an algorithm may hold, everything counted; for algorithms whose "
+                             "own parameters fix no size"))
       ->delimiter(',')
       ->type_name("RHO,...")
       ->group(what);
@@ -199,21 +200,30 @@ void add_replay(CLI::App& app) {
   const char* protocol = "Protocol";
   sub->add_option("--protocol", r.protocol,
                   "prefill: the tokens between sink and recent window (the middle) are compressed "
-                  "once, then the last queries are evaluated")
+                  "once, then the last queries are evaluated. stream: tokens come one by one, the "
+                  "last --recent stay uncompressed, and queries are evaluated along the way; "
+                  "OUT.steps.csv gets a row per evaluated query")
       ->capture_default_str()
       ->type_name("NAME")
       ->group(protocol);
-  sub->add_option("--sink", r.sink, "First tokens, which stay uncompressed")
+  sub->add_option("--sink", r.sink, "First tokens, which stay uncompressed (stream: ignored)")
       ->capture_default_str()
       ->type_name("TOKENS")
       ->group(protocol);
-  sub->add_option("--recent", r.recent, "Last tokens, which stay uncompressed; at least --queries")
+  sub->add_option("--recent", r.recent,
+                  "Last tokens, which stay uncompressed; under prefill at least --queries")
       ->capture_default_str()
       ->type_name("TOKENS")
       ->group(protocol);
   sub->add_option("--queries", r.queries, "Last queries, which are evaluated")
       ->capture_default_str()
       ->type_name("N")
+      ->group(protocol);
+  sub->add_option("--eval-every", r.eval_every,
+                  "stream: evaluate every so many tokens besides the last queries; 0 is n/64, at "
+                  "least 1")
+      ->capture_default_str()
+      ->type_name("TOKENS")
       ->group(protocol);
   sub->add_option("--scores", r.scores,
                   "Queries that algorithms may score tokens with: those before the evaluated ones "

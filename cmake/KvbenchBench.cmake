@@ -1,7 +1,7 @@
 # One program per hot loop: bench/bench_<stem>.cpp (or .cu) -> bench_<stem>. Google Benchmark.
 find_package(benchmark REQUIRED)
-find_library(KVBENCH_OPENBLAS_LIBRARY openblas)  # a peer for the dense kernels, optional
-find_path(KVBENCH_CBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas)
+find_library(KVBENCH_OPENBLAS_LIBRARY openblas REQUIRED)  # the peer of the dense kernels
+find_path(KVBENCH_CBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas x86_64-linux-gnu REQUIRED)
 mark_as_advanced(KVBENCH_OPENBLAS_LIBRARY KVBENCH_CBLAS_INCLUDE_DIR)
 
 file(GLOB _bench_sources ${_glob} bench/bench_*.cpp)
@@ -13,15 +13,13 @@ add_custom_target(kvbench_benches)
 foreach(_source IN LISTS _bench_sources)
   get_filename_component(_name "${_source}" NAME_WE)
   add_executable(${_name} "${_source}")
-  target_include_directories(${_name} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/bench")
+  target_include_directories(${_name} PRIVATE
+    "${CMAKE_CURRENT_SOURCE_DIR}/bench" "${CMAKE_CURRENT_SOURCE_DIR}/tests")
   target_compile_definitions(${_name} PRIVATE KVBENCH_DATA_DIR="${CMAKE_CURRENT_SOURCE_DIR}/data")
   target_link_libraries(${_name} PRIVATE kvbench_lib benchmark::benchmark_main
                                          benchmark::benchmark)
-  if(KVBENCH_OPENBLAS_LIBRARY AND KVBENCH_CBLAS_INCLUDE_DIR)
-    target_compile_definitions(${_name} PRIVATE KVBENCH_HAVE_OPENBLAS=1)
-    target_include_directories(${_name} SYSTEM PRIVATE "${KVBENCH_CBLAS_INCLUDE_DIR}")
-    target_link_libraries(${_name} PRIVATE "${KVBENCH_OPENBLAS_LIBRARY}")
-  endif()
+  target_include_directories(${_name} SYSTEM PRIVATE "${KVBENCH_CBLAS_INCLUDE_DIR}")
+  target_link_libraries(${_name} PRIVATE "${KVBENCH_OPENBLAS_LIBRARY}")
   kvbench_target_options(${_name})
   kvbench_link_dependencies(${_name})
   set_target_properties(${_name} PROPERTIES

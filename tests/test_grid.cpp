@@ -91,16 +91,36 @@ TEST(Grid, KeepsOneOfWhatIsWrittenInTwoWays) {
 }
 
 TEST(Grid, AllIsEveryMethodInTheRegistrysOrder) {
-  Texts names;
-  for (const Method& m : methods()) {
-    names.push_back(m.info.name);
+  for (const bool stream : {false, true}) {
+    Texts names;
+    for (const Method& m : methods()) {
+      if (stream ? m.open_stream != nullptr : m.compress != nullptr) {
+        names.push_back(m.info.name);
+      }
+    }
+    Texts got;
+    for (const Variant& v : expand_algorithms({"all"}, stream ? "stream" : "prefill")) {
+      got.push_back(v.name());
+    }
+    EXPECT_EQ(got, names);
+    EXPECT_GT(names.size(), 5U);
   }
-  Texts got;
-  for (const Variant& v : expand_algorithms({"all"})) {
-    got.push_back(v.method->info.name);
-  }
-  EXPECT_EQ(got, names);
   EXPECT_EQ(expanded({"all", "exact", "all"}), expanded({"all"}));
+}
+
+TEST(Grid, AMethodOfTheOtherProtocolIsRefusedInOneLine) {
+  for (const auto& [name, protocol] : {std::pair{"snapkv", "stream"},
+                                       {"balancekv-stream", "prefill"},
+                                       {"h2o+uniform", "stream"}}) {
+    try {
+      expand_algorithms({name}, protocol);
+      FAIL() << name;
+    } catch (const InputError& e) {
+      EXPECT_NE(
+          std::string(e.what()).find(std::string("does not run under --protocol ") + protocol),
+          std::string::npos);
+    }
+  }
 }
 
 TEST(Grid, KnowsWhatFixesASize) {

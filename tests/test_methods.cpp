@@ -19,7 +19,9 @@ namespace {
 std::vector<std::string> method_names() {
   std::vector<std::string> names;
   for (const Method& m : methods()) {
-    names.push_back(m.info.name);
+    if (m.compress != nullptr) {
+      names.push_back(m.info.name);
+    }
   }
   return names;
 }
@@ -35,8 +37,10 @@ class EveryMethod : public ::testing::TestWithParam<std::string> {
     for (std::size_t i = 0; i < mass.size(); ++i) {
       mass[i] = 1.0 / static_cast<double>(1 + i % 5);
     }
-    const Task task{
+    const ScoreBook book(head);
+    Task task{
         head, tokens, budget, {head.q_start(), head.n()}, mass, Rng(seed, {"p", 1, 0}, GetParam())};
+    task.scores = &book;
     Compressed c = method().compress(task, defaults());
     check_compressed(c, task);
     return c;
@@ -53,6 +57,11 @@ INSTANTIATE_TEST_SUITE_P(
           [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
       return name;
     });
+
+bool same_matrix(const Matrix& a, const Matrix& b) {
+  return a.rows() == b.rows() && a.cols() == b.cols() &&
+         std::equal(a.data(), a.data() + a.rows() * a.cols(), b.data());
+}
 
 Index middle_bytes(const Compressed& c, const KvHead& head, Index middle) {
   Holding h;
@@ -130,16 +139,20 @@ TEST_P(EveryMethod, SameSeedSameResultAndSeedsMatterOnlyIfSaid) {
   shape.n = 700;  // several blocks: a walk of one block is the same for both first signs
   const KvHead head = make_head(shape, 8);
   const std::vector<Index> tokens = positions(0, 700);
-  const auto budget = takes_budget() ? std::optional<Index>(50 * head.pair_bytes()) : std::nullopt;
+  const auto budget = takes_budget() ? std::optional<Index>(500 * head.pair_bytes()) : std::nullopt;
   const auto same = [](const Compressed& a, const Compressed& b) {
     return a.held.tokens == b.held.tokens && a.held.weights == b.held.weights &&
-           a.held.common == b.held.common &&
-           std::equal(a.made.k.data(), a.made.k.data() + a.made.k.rows() * a.made.k.cols(),
-                      b.made.k.data(), b.made.k.data() + b.made.k.rows() * b.made.k.cols());
+           a.held.common == b.held.common && same_matrix(a.made.k, b.made.k) &&
+           same_matrix(a.made.v, b.made.v);
   };
   const Compressed first = run(head, tokens, budget, 1);
   EXPECT_TRUE(same(first, run(head, tokens, budget, 1)));
-  EXPECT_EQ(same(first, run(head, tokens, budget, 2)), !method().info.random(defaults()));
+  // Few coins decide some walks, so two seeds may agree by chance; eight do not.
+  bool differs = false;
+  for (std::uint64_t seed = 2; seed < 10; ++seed) {
+    differs = differs || !same(first, run(head, tokens, budget, seed));
+  }
+  EXPECT_EQ(differs, method().info.random(defaults()));
 }
 
 TEST_P(EveryMethod, WithoutASizeItRefuses) {

@@ -45,6 +45,8 @@ struct Task {
   /// The layer's attribute of that name [kv_heads], or empty.
   std::span<const std::uint8_t> retrieval_heads = {};
   Index kv_head = 0;
+  /// The layer's Fisher information, where the trace carries it.
+  std::optional<double> fisher = {};
 
   Index count() const { return static_cast<Index>(tokens.size()); }
 };
@@ -100,7 +102,9 @@ enum class Scope { head, layer, layers };
 struct Survey {
   Index layer = 0;
   Index kv_head = 0;
-  Index middle = 0;            ///< tokens that the head has to compress
+  Index middle = 0;            ///< tokens that the head has to compress; filled by the replay
+  Index pair_bytes = 0;        ///< bytes of one (k,v) pair; filled by the replay
+  Index budget_bytes = 0;      ///< the head's budget, or that of `tokens` pairs; by the replay
   Index tokens = 0;            ///< tokens that it could keep by the budget if none were shared
   std::vector<double> values;  ///< the method's own
 };
@@ -140,9 +144,12 @@ struct MethodInfo {
   /// Parameters any of which fixes the size, so that no budget is needed ("T", "tokens").
   /// Empty: the method has one size only and takes no budget (`exact`).
   std::vector<std::string> sizes;
+  bool keeps_tokens = false;    ///< holds tokens of weight 1 and nothing else: can lead an `A+B`
   bool sees_evaluated = false;  ///< `oracle` alone
   bool scores = false;          ///< uses queries to score tokens: `--scores` matters
-  Scope scope = Scope::head;    ///< which heads share one budget
+  /// Where the scope depends on the parameters; null: it is `scope`.
+  Scope (*scope_of)(const Params&) = nullptr;
+  Scope scope = Scope::head;  ///< which heads share one budget
   /// Whether a run with these parameters draws random numbers; if not, one row with seed 0.
   bool (*random)(const Params&) = [](const Params&) { return false; };
 };
@@ -156,8 +163,8 @@ struct Method {
   Compressed (*compress)(const Task&, const Params&) = nullptr;
   std::unique_ptr<StreamCache> (*open_stream)(const StreamTask&, const Params&) = nullptr;
   Survey (*survey)(const Task&, const Params&) = nullptr;
-  /// One Share per survey, in order; their tokens sum to at most the surveys'. Surveys come by
-  /// layer, then KV head.
+  /// One Share per survey, in order; as pairs their tokens weigh at most the surveys' budgets
+  /// together. Surveys come by layer, then KV head.
   std::vector<Share> (*share)(std::span<const Survey>, const Params&) = nullptr;
 };
 

@@ -29,6 +29,7 @@ Method method_oracle() {
   info.source = "kvbench";
   info.params = size_params();
   info.sizes = size_names();
+  info.keeps_tokens = true;
   info.sees_evaluated = true;
   return {info, compress};
 }

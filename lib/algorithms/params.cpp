@@ -95,7 +95,8 @@ std::string allowed(const ParamSpec& spec) {
 Params::Params(std::string_view method, const std::vector<ParamSpec>& specs,
                const std::map<std::string, std::string>& given)
     : method_(method) {
-  for (const auto& [key, value] : given) {
+  for (const auto& item : given) {
+    const std::string& key = item.first;
     const bool known =
         std::any_of(specs.begin(), specs.end(), [&](const ParamSpec& s) { return s.name == key; });
     if (!known) {

@@ -2,11 +2,14 @@
 // [1] Xiao et al., "Efficient Streaming Language Models with Attention Sinks", ICLR 2024,
 //     arXiv:2309.17453.
 // Departs from [1]: kept keys are not re-rotated to new positions (traces hold post-RoPE keys),
-// and the replay's own uncompressed sinks stand before these. Time O(B).
+// and under prefill the replay's own uncompressed sinks stand before these. Time O(B).
+// Stream: the sequence's first n_sink tokens, then a ring of the last that left the recent window,
+// as in [1]; O(1) per token.
 #include <algorithm>
 
 #include "algorithms/contract.hpp"
 #include "algorithms/size.hpp"
+#include "algorithms/stream_tokens.hpp"
 
 namespace kvbench {
 namespace {
@@ -21,6 +24,40 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
+class SinkStream final : public StreamCache {
+ public:
+  SinkStream(const StreamTask& task, const Params& params)
+      : SinkStream(stream_tokens_to_keep(task, params, task.head.pair_bytes()),
+                   params.integer("n_sink")) {}
+
+  void append(Index, Index leaving) override {
+    if (leaving >= 0 && static_cast<Index>(sinks_.size()) < sink_count_) {
+      sinks_.push_back(leaving);
+    } else if (leaving >= 0) {
+      last_.push(leaving);
+    }
+  }
+
+  Compressed view() const override {
+    Compressed out;
+    out.held.tokens = sinks_;
+    out.held.tokens.insert(out.held.tokens.end(), last_.tokens().begin(), last_.tokens().end());
+    return out;
+  }
+
+ private:
+  SinkStream(Index kept, Index n_sink)
+      : sink_count_(std::min(kept, n_sink)), last_(kept - sink_count_) {}
+
+  Index sink_count_;
+  std::vector<Index> sinks_;
+  LastTokens last_;
+};
+
+std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
+  return std::make_unique<SinkStream>(task, params);
+}
+
 }  // namespace
 
 Method method_streamingllm() {
@@ -30,10 +67,12 @@ Method method_streamingllm() {
   info.source = "Xiao et al., ICLR 2024, arXiv:2309.17453";
   info.departures = "kept keys are not re-rotated to new positions";
   info.params = size_params();
-  info.params.push_back(integer_param("n_sink", "4", 0, 1e9, "tokens",
-                                      "leading tokens of the middle that are always kept"));
+  info.params.push_back(
+      integer_param("n_sink", "4", 0, 1e9, "tokens",
+                    "leading tokens of the middle (stream: of the sequence) that are always kept"));
   info.sizes = size_names();
-  return {info, compress};
+  info.keeps_tokens = true;
+  return {info, compress, open_stream};
 }
 
 }  // namespace kvbench

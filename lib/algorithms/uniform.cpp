@@ -2,15 +2,24 @@
 // unbiased. The baseline of BalanceKV's figure 2.
 // [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", section 4.1.
 // One weight is stored for all tokens (4 bytes). Time O(m).
+// Stream: a reservoir of B over what left the recent window, weight arrivals/B (arrivals follow
+// from the position); at any moment a uniform subset. O(1) per token.
+#include <algorithm>
+
 #include "algorithms/contract.hpp"
 #include "algorithms/size.hpp"
+#include "algorithms/stream_tokens.hpp"
 
 namespace kvbench {
 namespace {
 
+constexpr Index kWeightBytes = 4;
+
 Compressed compress(const Task& task, const Params& params) {
-  const Index weight_bytes = 4;
-  const Index kept = tokens_to_keep(task, params, task.head.pair_bytes(), weight_bytes);
+  if (task.budget_bytes && *task.budget_bytes < kWeightBytes) {
+    return {};  // not even the weight fits: nothing is kept, and nothing is held
+  }
+  const Index kept = tokens_to_keep(task, params, task.head.pair_bytes(), kWeightBytes);
   RngStream stream = task.rng.stream("sample");
   Compressed out;
   for (const Index i : sample_without_replacement(stream, task.count(), kept)) {
@@ -19,9 +28,41 @@ Compressed compress(const Task& task, const Params& params) {
   if (kept > 0) {
     out.held.common =
         static_cast<float>(static_cast<double>(task.count()) / static_cast<double>(kept));
-    out.aux_bytes = weight_bytes;
+    out.aux_bytes = kWeightBytes;
   }
   return out;
+}
+
+class UniformStream final : public StreamCache {
+ public:
+  UniformStream(const StreamTask& task, const Params& params)
+      : sample_(stream_tokens_to_keep(task, params, task.head.pair_bytes(), kWeightBytes),
+                task.rng.stream("sample")) {}
+
+  void append(Index, Index leaving) override {
+    if (leaving >= 0) {
+      sample_.push(leaving);
+    }
+  }
+
+  Compressed view() const override {
+    Compressed out;
+    out.held.tokens = sample_.tokens();
+    std::sort(out.held.tokens.begin(), out.held.tokens.end());
+    if (!out.held.tokens.empty()) {
+      out.held.common = static_cast<float>(static_cast<double>(sample_.arrivals()) /
+                                           static_cast<double>(out.held.tokens.size()));
+      out.aux_bytes = kWeightBytes;
+    }
+    return out;
+  }
+
+ private:
+  Reservoir sample_;
+};
+
+std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
+  return std::make_unique<UniformStream>(task, params);
 }
 
 }  // namespace
@@ -34,7 +75,7 @@ Method method_uniform() {
   info.params = size_params();
   info.sizes = size_names();
   info.random = always_random;
-  return {info, compress};
+  return {info, compress, open_stream};
 }
 
 }  // namespace kvbench

@@ -42,6 +42,16 @@ double percentile(std::span<const double> values, double p) {
              : sorted[below] + share * (sorted[above] - sorted[below]);
 }
 
+double query_error(std::span<const double> a, std::span<const double> z) {
+  double moved = 0.0;
+  double exact = 0.0;
+  for (std::size_t c = 0; c < a.size(); ++c) {
+    moved += (z[c] - a[c]) * (z[c] - a[c]);
+    exact += a[c] * a[c];
+  }
+  return relative(std::sqrt(moved), std::sqrt(exact));
+}
+
 ErrorFigures error_figures(const ExactAttention& truth, const ValueNorms& norms, const MatrixD& z,
                            std::span<const double> log_denominator) {
   const Index m = truth.output.rows();

@@ -28,6 +28,9 @@ struct ErrorFigures {
 ErrorFigures error_figures(const ExactAttention& truth, const ValueNorms& norms, const MatrixD& z,
                            std::span<const double> log_denominator);
 
+/// |z - a| / |a| of one query: 0 where both are 0, infinite where only `a` is, NaN where `z` is.
+double query_error(std::span<const double> a, std::span<const double> z);
+
 /// Percentile `p` in [0, 1] of `values` (at least one) by linear interpolation between order
 /// statistics. NaN if any value is NaN.
 double percentile(std::span<const double> values, double p);

@@ -6,7 +6,9 @@
 #include <charconv>
 #include <cmath>
 
+#include "algorithms/composition.hpp"
 #include "algorithms/registry.hpp"
+#include "algorithms/size.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -33,7 +35,7 @@ bool number(const std::string& text, double& out) {
 
 // One listed value: a plain one as it stands, or a:b or a:b:step.
 std::vector<std::string> expand_value(const std::string& spec, const std::string& text) {
-  const std::vector<std::string> parts = split(text, ':');
+  std::vector<std::string> parts = split(text, ':');
   if (parts.size() == 1) {
     return parts;
   }
@@ -59,9 +61,21 @@ std::vector<std::string> expand_value(const std::string& spec, const std::string
   return out;
 }
 
+// NAME or A+B -> the methods, and the parameters that they take together.
+std::vector<ParamSpec> name_variant(const std::string& name, Variant& out) {
+  const auto plus = name.find('+');
+  out.method = &find_method(name.substr(0, plus));
+  if (plus == std::string::npos) {
+    return out.method->info.params;
+  }
+  out.rest = &find_method(name.substr(plus + 1));
+  return composition_params(*out.method, *out.rest);
+}
+
 void expand(const std::string& spec, std::vector<Variant>& out) {
   const auto colon = spec.find(':');
-  const Method& method = find_method(spec.substr(0, colon));
+  Variant variant;
+  const std::vector<ParamSpec> specs = name_variant(spec.substr(0, colon), variant);
   std::vector<std::map<std::string, std::string>> grid(1);
   const std::string rest = colon == std::string::npos ? "" : spec.substr(colon + 1);
   for (const std::string& item : rest.empty() ? std::vector<std::string>{} : split(rest, ';')) {
@@ -89,14 +103,19 @@ void expand(const std::string& spec, std::vector<Variant>& out) {
     grid = std::move(next);
   }
   for (const auto& point : grid) {
-    out.push_back({&method, Params(method.info.name, method.info.params, point)});
+    variant.params = Params(variant.name(), specs, point);
+    out.push_back(variant);
   }
 }
 
 // By registry order, then parameter by parameter; numbers by value, so that T=2 precedes T=10.
 bool before(const Variant& a, const Variant& b) {
-  if (a.method != b.method) {
-    return a.method < b.method;
+  // Compositions stand behind all plain methods.
+  if ((a.rest != nullptr) != (b.rest != nullptr)) {
+    return b.rest != nullptr;
+  }
+  if (a.method != b.method || a.rest != b.rest) {
+    return std::pair(a.method, a.rest) < std::pair(b.method, b.rest);
   }
   for (const auto& [key, x] : a.params.values()) {
     const std::string& y = b.params.text(key);
@@ -111,19 +130,48 @@ bool before(const Variant& a, const Variant& b) {
 
 }  // namespace
 
-bool Variant::sized() const {
-  const auto& sizes = method->info.sizes;
-  return sizes.empty() || std::any_of(sizes.begin(), sizes.end(), [&](const std::string& name) {
-           return !params.is_auto(name);
-         });
+std::string Variant::name() const {
+  return rest == nullptr ? method->info.name : method->info.name + "+" + rest->info.name;
 }
 
-std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs) {
+const std::vector<std::string>& Variant::sizes() const {
+  static const std::vector<std::string> composed = size_names();
+  return rest == nullptr ? method->info.sizes : composed;
+}
+
+bool Variant::random() const {
+  // A composition's parts read their own parameters; whether these make them random is theirs.
+  return rest == nullptr ? method->info.random(params)
+                         : composition_is_random(*method, *rest, params);
+}
+
+bool Variant::sees_evaluated() const {
+  return method->info.sees_evaluated || (rest != nullptr && rest->info.sees_evaluated);
+}
+
+bool Variant::runs_under(const std::string& protocol) const {
+  return protocol == "stream" ? rest == nullptr && method->open_stream != nullptr
+                              : method->compress != nullptr;
+}
+
+Compressed Variant::compress(const Task& task) const {
+  return rest == nullptr ? method->compress(task, params) : compose(*method, *rest, task, params);
+}
+
+bool Variant::sized() const {
+  return sizes().empty() || std::any_of(sizes().begin(), sizes().end(),
+                                        [&](const std::string& s) { return !params.is_auto(s); });
+}
+
+std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs,
+                                       const std::string& protocol) {
   std::vector<Variant> out;
   for (const std::string& spec : specs) {
     if (spec == "all") {
       for (const Method& m : methods()) {
-        expand(m.info.name, out);
+        if (Variant{&m, {}, nullptr}.runs_under(protocol)) {
+          expand(m.info.name, out);
+        }
       }
     } else {
       expand(spec, out);
@@ -132,9 +180,16 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs) {
   if (out.empty()) {
     throw InputError("--algorithm: none given, expected at least one (kvbench list)");
   }
+  for (const Variant& v : out) {
+    if (!v.runs_under(protocol)) {
+      throw InputError(fmt::format("{}: does not run under --protocol {}, expected --protocol {}",
+                                   v.name(), protocol,
+                                   protocol == "stream" ? "prefill" : "stream"));
+    }
+  }
   std::sort(out.begin(), out.end(), before);
   const auto same = [](const Variant& a, const Variant& b) {
-    return a.method == b.method && a.params.canonical() == b.params.canonical();
+    return a.method == b.method && a.rest == b.rest && a.params.canonical() == b.params.canonical();
   };
   out.erase(std::unique(out.begin(), out.end(), same), out.end());
   return out;

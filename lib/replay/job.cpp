@@ -12,6 +12,7 @@
 #include "metrics/amnesia.hpp"
 #include "metrics/error.hpp"
 #include "metrics/memory.hpp"
+#include "replay/row_parts.hpp"
 
 namespace kvbench {
 namespace {
@@ -59,127 +60,34 @@ void check_made(const MadeTokens& made, const Task& task, bool values) {
   require(finite(made.k) && finite(made.v), "made keys and values finite");
 }
 
-void add_set(SoftmaxSums& sums, const KvHead& head, const HeldTokens& held, const MadeTokens& made,
-             Part part) {
-  sums.add_rows(head.k, head.v, held.tokens, held.weights, held.common, part);
-  std::vector<Index> rows(static_cast<std::size_t>(made.k.rows()));
-  std::iota(rows.begin(), rows.end(), Index{0});
-  sums.add_rows(made.k, made.v, rows, made.weights, 1.0F, part);
-}
-
-Holding holding_of(const Compressed& c) {
-  Holding out;
-  out.pairs = static_cast<Index>(c.held.tokens.size());
-  out.made_pairs = c.made.k.rows();
-  if (c.denominator) {
-    out.keys_only =
-        c.denominator->made.k.rows() +
-        (c.denominator->same_keys ? 0 : static_cast<Index>(c.denominator->held.tokens.size()));
-  }
-  out.aux_bytes = c.aux_bytes;
-  out.payload_bytes = c.payload_bytes;
-  out.transient_bytes = c.transient_bytes;
-  return out;
-}
-
-void fill(Row& row, const MemoryFigures& f) {
-  row.tokens_kept = f.tokens_kept;
-  row.bytes = f.bytes;
-  row.full_bytes = f.full_bytes;
-  row.ratio = f.ratio;
-  row.middle_ratio = f.middle_ratio;
-  row.aux_bytes = f.aux_bytes;
-  row.peak_bytes = f.bytes;  // a prefill compresses once: what is left is the most it holds
-  row.transient_bytes = f.transient_bytes;
-}
-
-void fill(Row& row, const ErrorFigures& f) {
-  row.rel_error = f.rel_error;
-  row.rel_error_mean = f.rel_error_mean;
-  row.rel_error_p50 = f.rel_error_p50;
-  row.rel_error_p95 = f.rel_error_p95;
-  row.rel_error_max = f.rel_error_max;
-  row.eps_fro = f.eps_fro;
-  row.eps_op = f.eps_op;
-  row.log_z_error = f.log_z_error;
-  row.cosine = f.cosine;
-}
-
-void fill(Row& row, const HeldFigures& f) {
-  row.mass_kept = f.mass_kept;
-  row.amnesia_count = f.amnesia_count;
-  row.amnesia_mass = f.amnesia_mass;
-}
-
-std::string status_of(const ErrorFigures& errors, Index degenerate, Index m, bool empty_middle) {
-  if (degenerate > 0) {
-    return fmt::format("degenerate: denominator is 0 or not finite for {} of {} queries",
-                       degenerate, m);
-  }
-  if (errors.infinite > 0) {
-    return fmt::format(
-        "degenerate: exact output is 0 and the estimate is not, for {} of {} queries",
-        errors.infinite, m);
-  }
-  return empty_middle ? "ok: empty middle" : "ok";
-}
-
-// One line and no separators of its own, whatever an exception says.
-std::string one_line(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  return text;
-}
-
-Row blank_row(const HeadContext& c, const Entry& entry, Index q_head) {
-  const ReplayOptions& o = c.plan().options;
-  const Variant& variant = c.plan().variants[entry.variant];
-  Row row;
-  row.trace = c.plan().trace_names[c.unit().trace];
-  row.prompt = c.id().prompt;
-  row.layer = c.id().layer;
-  row.q_head = q_head;
-  row.kv_head = c.id().kv_head;
-  row.algorithm = variant.method->info.name;
-  row.params = variant.params.canonical();
-  row.protocol = o.protocol;
-  row.sink = o.sink;
-  row.recent = o.recent;
-  row.scores = o.scores;
-  row.device = o.device;
-  row.seed = entry.seed;
-  row.n_tokens = c.head().n();
-  row.n_queries = c.windows().queries;
-  row.budget_requested = entry.budget;
-  row.full_bytes = c.head().n() * c.head().pair_bytes();
-  return row;
-}
-
 // The rows of a job that ran.
-void measure(const HeadContext& c, const Entry& entry, std::vector<Row>& rows) {
+void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share,
+             std::vector<Row>& rows) {
   const Variant& variant = c.plan().variants[entry.variant];
   const KvHead& head = c.head();
-  Task task{head,         c.middle(),
-            std::nullopt, c.windows().scoring,
-            {},           Rng(entry.seed, c.id(), variant.method->info.name)};
-  const Index middle_full = task.count() * head.pair_bytes();
-  if (entry.budget) {
-    task.budget_bytes = budget_bytes(*entry.budget, middle_full);
-  }
-  if (variant.method->info.sees_evaluated) {
+  Task task = c.task(entry);
+  if (variant.sees_evaluated()) {
     task.true_mass = c.group_mass();
   }
+  std::optional<Index> allowed = task.budget_bytes;
+  if (share != nullptr) {
+    if (share->error) {
+      std::rethrow_exception(share->error);
+    }
+    task.share = &share->share;
+    allowed = share->share.tokens * head.pair_bytes();
+  }
 
+  ScoreBook::take_charged_seconds();
   const auto start = Clock::now();
-  const Compressed result =
-      task.tokens.empty() ? Compressed{} : variant.method->compress(task, variant.params);
-  const double compress_ms = 1e3 * seconds_since(start);
+  const Compressed result = task.tokens.empty() ? Compressed{} : variant.compress(task);
+  const double compress_ms = 1e3 * (seconds_since(start) + ScoreBook::take_charged_seconds());
   check_compressed(result, task);
 
   const MemoryFigures memory = memory_figures(holding_of(result), head, task.count());
-  if (task.budget_bytes && memory.middle_bytes > *task.budget_bytes) {
-    throw std::logic_error(fmt::format("{} bytes held for the middle, budget {}",
-                                       memory.middle_bytes, *task.budget_bytes));
+  if (allowed && memory.middle_bytes > *allowed) {
+    throw std::logic_error(
+        fmt::format("{} bytes held for the middle, budget {}", memory.middle_bytes, *allowed));
   }
   std::vector<std::uint8_t> held(static_cast<std::size_t>(head.n()), 1);
   for (const Index i : c.middle()) {
@@ -188,26 +96,20 @@ void measure(const HeadContext& c, const Entry& entry, std::vector<Row>& rows) {
   for (const Index i : result.held.tokens) {
     held[static_cast<std::size_t>(i)] = 1;
   }
-  std::string diag;
-  for (const auto& [key, value] : result.diag) {
-    diag += fmt::format("{}{}={}", diag.empty() ? "" : ";", key, value);
-  }
+  const std::string diag = diag_text(result);
 
   const Index m = c.windows().queries;
   for (Row& row : rows) {
     const Index g = row.q_head - c.id().kv_head * head.group();
     const auto attend_start = Clock::now();
     SoftmaxSums sums = c.base(g);
-    add_set(sums, head, result.held, result.made,
-            result.denominator ? Part::numerator : Part::both);
-    if (result.denominator) {
-      add_set(sums, head, result.denominator->held, result.denominator->made, Part::denominator);
-    }
+    add_compressed(sums, head, result);
     Index degenerate = 0;
     const MatrixD z = sums.output(degenerate);
     row.attend_us_per_query = 1e6 * seconds_since(attend_start) / static_cast<double>(m);
     const ErrorFigures errors = error_figures(c.truth(g), c.norms(), z, sums.log_denominator());
     fill(row, memory);
+    row.peak_bytes = memory.bytes;  // a prefill compresses once: what is left is the most it holds
     fill(row, errors);
     fill(row, held_figures(c.truth(g), held));
     row.compress_ms = compress_ms;
@@ -230,25 +132,44 @@ Windows windows_of(const ReplayOptions& o, Index n, Index nq) {
   return w;
 }
 
-HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads)
+HeadInput::HeadInput(const Plan& plan, const Unit& unit)
     : plan_(plan),
       unit_(unit),
       id_{plan.prompt_meta(unit).id, plan.layer_meta(unit).layer, unit.kv_head},
       head_(plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head)),
-      windows_(windows_of(plan.options, head_.n(), head_.nq())) {
+      windows_(windows_of(plan.options, head_.n(), head_.nq())),
+      book_(head_) {
   middle_.resize(static_cast<std::size_t>(windows_.middle.size()));
   std::iota(middle_.begin(), middle_.end(), windows_.middle.begin);
-  norms_ = value_norms(head_, windows_.queries, threads);
-  group_mass_.assign(static_cast<std::size_t>(head_.n()), 0.0);
-  queries_.reserve(static_cast<std::size_t>(head_.group()));
-  for (Index g = 0; g < head_.group(); ++g) {
-    truth_.push_back(exact_attention(head_, g, windows_.queries, threads));
-    queries_.push_back(scaled_queries(head_, g, windows_.queries));
-    base_.emplace_back(queries_.back(), head_.dv());
-    base_.back().add_causal(head_, windows_.sink);
-    base_.back().add_causal(head_, windows_.recent);
+}
+
+Task HeadInput::task(const Entry& entry) const {
+  Task task{head_,        middle_,
+            std::nullopt, windows_.scoring,
+            {},           Rng(entry.seed, id_, plan_.variants[entry.variant].name())};
+  if (entry.budget) {
+    task.budget_bytes = budget_bytes(*entry.budget, task.count() * head_.pair_bytes());
+  }
+  task.scores = &book_;
+  task.retrieval_heads = plan_.layer_meta(unit_).retrieval_heads;
+  task.kv_head = id_.kv_head;
+  task.fisher = plan_.layer_meta(unit_).fisher;
+  return task;
+}
+
+HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads) : HeadInput(plan, unit) {
+  const Index m = windows().queries;
+  norms_ = value_norms(head(), m, threads);
+  group_mass_.assign(static_cast<std::size_t>(head().n()), 0.0);
+  queries_.reserve(static_cast<std::size_t>(head().group()));
+  for (Index g = 0; g < head().group(); ++g) {
+    truth_.push_back(exact_attention(head(), g, m, threads));
+    queries_.push_back(scaled_queries(head(), g, m));
+    base_.emplace_back(queries_.back(), head().dv());
+    base_.back().add_causal(head(), windows().sink);
+    base_.back().add_causal(head(), windows().recent);
     for (std::size_t i = 0; i < group_mass_.size(); ++i) {
-      group_mass_[i] += truth_.back().mass[i] / static_cast<double>(head_.group());
+      group_mass_[i] += truth_.back().mass[i] / static_cast<double>(head().group());
     }
   }
 }
@@ -276,7 +197,8 @@ void check_compressed(const Compressed& result, const Task& task) {
   }
 }
 
-std::vector<Row> run_job(const HeadContext& context, const Entry& entry) {
+std::vector<Row> run_job(const HeadContext& context, const Entry& entry,
+                         const ShareOrError* share) {
   std::vector<Row> rows;
   for (const Index q_head : context.unit().q_heads) {
     rows.push_back(blank_row(context, entry, q_head));
@@ -288,11 +210,9 @@ std::vector<Row> run_job(const HeadContext& context, const Entry& entry) {
     }
   };
   try {
-    measure(context, entry, rows);
-  } catch (const Infeasible& e) {
-    set_status(fmt::format("infeasible: {}", one_line(e.what())));
+    measure(context, entry, share, rows);
   } catch (const std::exception& e) {
-    set_status(fmt::format("failed: {}", one_line(e.what())));
+    set_status(status_of_error(e));
   }
   return rows;
 }

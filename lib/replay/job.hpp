@@ -2,6 +2,7 @@
 // compress, attend, judge. Everything that a method claims is counted again here.
 #pragma once
 
+#include <exception>
 #include <vector>
 
 #include "attention/estimator.hpp"
@@ -22,13 +23,12 @@ struct Windows {
 
 Windows windows_of(const ReplayOptions& options, Index n, Index nq);
 
-/// What is computed once per KV head and serves all methods, budgets and seeds.
-class HeadContext {
+/// A KV head as methods see it: what a survey of heads that share a budget needs, and no more.
+class HeadInput {
  public:
-  HeadContext(const Plan& plan, const Unit& unit, int threads);
-  // The sums point into the queries beside them.
-  HeadContext(const HeadContext&) = delete;
-  HeadContext& operator=(const HeadContext&) = delete;
+  HeadInput(const Plan& plan, const Unit& unit);
+  HeadInput(const HeadInput&) = delete;  // the score book points into the head
+  HeadInput& operator=(const HeadInput&) = delete;
 
   const Plan& plan() const { return plan_; }
   const Unit& unit() const { return unit_; }
@@ -36,10 +36,9 @@ class HeadContext {
   const HeadId& id() const { return id_; }
   const Windows& windows() const { return windows_; }
   const std::vector<Index>& middle() const { return middle_; }
-  const ExactAttention& truth(Index g) const { return truth_[static_cast<std::size_t>(g)]; }
-  const ValueNorms& norms() const { return norms_; }
-  const SoftmaxSums& base(Index g) const { return base_[static_cast<std::size_t>(g)]; }
-  const std::vector<double>& group_mass() const { return group_mass_; }
+
+  /// What an entry asks of its method here; without true mass and share.
+  Task task(const Entry& entry) const;
 
  private:
   const Plan& plan_;
@@ -48,10 +47,24 @@ class HeadContext {
   KvHead head_;
   Windows windows_;
   std::vector<Index> middle_;
+  ScoreBook book_;
+};
+
+/// What is computed once per KV head and serves all methods, budgets and seeds.
+class HeadContext : public HeadInput {
+ public:
+  HeadContext(const Plan& plan, const Unit& unit, int threads);
+
+  const ExactAttention& truth(Index g) const { return truth_[static_cast<std::size_t>(g)]; }
+  const ValueNorms& norms() const { return norms_; }
+  const SoftmaxSums& base(Index g) const { return base_[static_cast<std::size_t>(g)]; }
+  const std::vector<double>& group_mass() const { return group_mass_; }
+
+ private:
   std::vector<ExactAttention> truth_;  // every query head of the group
   ValueNorms norms_;
   std::vector<MatrixD> queries_;
-  std::vector<SoftmaxSums> base_;
+  std::vector<SoftmaxSums> base_;  // the sums point into the queries
   std::vector<double> group_mass_;
 };
 
@@ -63,9 +76,17 @@ Index budget_bytes(double rho, Index full);
 /// of a wrong shape.
 void check_compressed(const Compressed& result, const Task& task);
 
-/// Runs one job: a row per replayed query head of the unit. Never throws for what a method does:
-/// that becomes the rows' status.
-std::vector<Row> run_job(const HeadContext& context, const Entry& entry);
+/// A head's share of a budget, or what kept it from getting one.
+struct ShareOrError {
+  Share share;
+  std::exception_ptr error;
+};
+
+/// Runs one job: a row per replayed query head of the unit. `share` for methods whose scope is
+/// wider than a head, else null. Never throws for what a method does: that becomes the rows'
+/// status.
+std::vector<Row> run_job(const HeadContext& context, const Entry& entry,
+                         const ShareOrError* share = nullptr);
 
 /// Most bytes that one unit needs beside its jobs, and that one job needs; for --memory-limit.
 struct MemoryNeed {

@@ -23,14 +23,23 @@ void check(bool good, const std::string& message) {
 
 void check_options(const ReplayOptions& o) {
   check(!o.traces.empty(), "replay: no trace given");
-  check(o.protocol == "prefill", fmt::format("--protocol: got '{}', expected prefill", o.protocol));
+  check(o.protocol == "prefill" || o.protocol == "stream",
+        fmt::format("--protocol: got '{}', expected prefill or stream", o.protocol));
   check(o.scores == "past" || o.scores == "all",
         fmt::format("--scores: got '{}', expected past or all", o.scores));
   check(o.sink >= 0, fmt::format("--sink: got {}, expected at least 0", o.sink));
   check(o.queries >= 1, fmt::format("--queries: got {}, expected at least 1", o.queries));
-  check(o.recent >= o.queries,
+  const bool stream = o.protocol == "stream";
+  check(stream || o.recent >= o.queries,
         fmt::format("--recent: got {}, expected at least --queries, which is {}", o.recent,
                     o.queries));
+  check(o.recent >= 0, fmt::format("--recent: got {}, expected at least 0", o.recent));
+  check(o.eval_every >= 0,
+        fmt::format("--eval-every: got {}, expected at least 1, or 0 for n/64", o.eval_every));
+  check(stream || o.eval_every == 0,
+        "--eval-every: only --protocol stream has steps between the first and the last queries");
+  check(!stream || o.scores == "past",
+        "--scores all: a stream's methods see the queries that have come, expected past");
   for (const double b : o.budgets) {
     check(b >= 0.0 && b <= 1.0, fmt::format("--budget: got {}, expected fractions in [0, 1]", b));
   }
@@ -55,19 +64,20 @@ std::vector<Entry> list_entries(const ReplayOptions& o, const std::vector<Varian
   budgets.erase(std::unique(budgets.begin(), budgets.end()), budgets.end());
   std::vector<Entry> out;
   for (std::size_t v = 0; v < variants.size(); ++v) {
-    const MethodInfo& info = variants[v].method->info;
+    const std::string name = variants[v].name();
+    const std::vector<std::string>& size_names = variants[v].sizes();
     std::vector<std::optional<double>> sizes(budgets.begin(), budgets.end());
     if (variants[v].sized()) {
       sizes = {std::nullopt};
     }
     const auto given =
-        std::count_if(info.sizes.begin(), info.sizes.end(),
-                      [&](const std::string& name) { return !variants[v].params.is_auto(name); });
-    check(given <= 1, fmt::format("{}: {}: more than one size, expected one of {}", info.name,
-                                  variants[v].params.canonical(), fmt::join(info.sizes, ", ")));
+        std::count_if(size_names.begin(), size_names.end(),
+                      [&](const std::string& s) { return !variants[v].params.is_auto(s); });
+    check(given <= 1, fmt::format("{}: {}: more than one size, expected one of {}", name,
+                                  variants[v].params.canonical(), fmt::join(size_names, ", ")));
     check(!sizes.empty(), fmt::format("{}: no size, expected --budget or one of its parameters {}",
-                                      info.name, fmt::join(info.sizes, ", ")));
-    const bool random = info.random(variants[v].params);
+                                      name, fmt::join(size_names, ", ")));
+    const bool random = variants[v].random();
     for (const auto& size : sizes) {
       for (const std::uint64_t seed : random ? seeds : std::vector<std::uint64_t>{0}) {
         out.push_back({v, size, seed});
@@ -180,8 +190,11 @@ std::string Plan::hash() const {
   }
   for (const Entry& e : entries) {
     const Variant& v = variants[e.variant];
-    text += fmt::format("{} {} {} {}\n", v.method->info.name, v.params.canonical(),
+    text += fmt::format("{} {} {} {}\n", v.name(), v.params.canonical(),
                         e.budget ? fmt::format("{}", *e.budget) : "", e.seed);
+  }
+  if (stream()) {
+    text += fmt::format("eval-every {}\n", options.eval_every);
   }
   return sha256_text(text);
 }
@@ -190,7 +203,10 @@ Plan make_plan(const ReplayOptions& options) {
   check_options(options);
   Plan plan;
   plan.options = options;
-  plan.variants = expand_algorithms(options.algorithms);
+  if (plan.stream()) {
+    plan.options.sink = 0;  // what a stream's method keeps of the first tokens is its own choice
+  }
+  plan.variants = expand_algorithms(options.algorithms, options.protocol);
   plan.entries = list_entries(options, plan.variants);
   for (const std::string& path : options.traces) {
     plan.readers.emplace_back(path);
@@ -201,6 +217,13 @@ Plan make_plan(const ReplayOptions& options) {
     plan.trace_names.push_back(name);
   }
   plan.units = list_units(options, plan.readers);
+  for (const Unit& unit : plan.units) {
+    const LayerMeta& l = plan.layer_meta(unit);
+    check(!plan.stream() || l.nq == l.n,
+          fmt::format("{}: prompt {} layer {} holds the queries of the last {} of {} tokens, "
+                      "expected all for --protocol stream",
+                      options.traces[unit.trace], plan.prompt_meta(unit).id, l.layer, l.nq, l.n));
+  }
   return plan;
 }
 

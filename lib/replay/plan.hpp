@@ -18,15 +18,17 @@ struct ReplayOptions {
   std::vector<std::string> traces;
   std::string out;
   std::vector<std::string> algorithms;
-  std::vector<double> budgets;  ///< each in [0, 1]; fractions of the middle's full bytes
+  std::vector<double> budgets;  ///< each in [0, 1]; fractions of full bytes: of the middle, or of
+                                ///< a whole stream
   std::string seeds = "1";
   std::vector<Index> layers;  ///< layer indices in the model; empty: all
   std::vector<Index> heads;   ///< query heads; empty: all
   std::vector<std::string> prompts;
   std::string protocol = "prefill";
-  Index sink = 256;     ///< tokens, >= 0
-  Index recent = 256;   ///< tokens, >= queries
-  Index queries = 256;  ///< >= 1
+  Index sink = 256;      ///< tokens, >= 0; make_plan sets it to 0 under stream
+  Index recent = 256;    ///< tokens; under prefill >= queries
+  Index queries = 256;   ///< >= 1
+  Index eval_every = 0;  ///< stream: tokens between evaluated steps; 0: n / 64, at least 1
   std::string scores = "past";
   std::string device = "cpu";
   int threads = 0;                 ///< 0: all that the machine has
@@ -54,7 +56,7 @@ struct Entry {
 };
 
 struct Plan {
-  ReplayOptions options;
+  ReplayOptions options;  ///< as given, but for what the protocol settles
   std::vector<TraceReader> readers;
   std::vector<std::string> trace_names;  ///< file names without folders, all different
   std::vector<Variant> variants;
@@ -69,6 +71,7 @@ struct Plan {
   Range shard_jobs() const;
   /// Rows of the undivided file that the jobs make.
   Range row_range(Range job_range) const;
+  bool stream() const { return options.protocol == "stream"; }
   const LayerMeta& layer_meta(const Unit& unit) const;
   const PromptMeta& prompt_meta(const Unit& unit) const;
   /// Hash of everything that decides which rows there are and what they hold; not of threads,
@@ -77,7 +80,8 @@ struct Plan {
 };
 
 /// Opens the traces and lists the jobs. Errors: InputError (bad option, a layer, head or prompt
-/// that no trace has, a method without a size, two traces of one name), IoError (device absent).
+/// that no trace has, a method without a size, two traces of one name, a stream of a layer whose
+/// queries are not all stored), IoError (device absent).
 Plan make_plan(const ReplayOptions& options);
 
 }  // namespace kvbench

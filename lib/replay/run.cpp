@@ -8,14 +8,18 @@
 #include <exception>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 
 #include "core/error.hpp"
 #include "replay/job.hpp"
 #include "replay/resume.hpp"
+#include "replay/shared.hpp"
+#include "replay/stream_job.hpp"
 #include "report/csv.hpp"
 #include "report/manifest.hpp"
 #include "report/progress.hpp"
 #include "report/schema.hpp"
+#include "report/steps.hpp"
 
 namespace kvbench {
 namespace {
@@ -58,17 +62,34 @@ void check_same_plan(const Plan& plan, const Manifest& now) {
 // Runs the jobs of one unit on all threads; the first exception that is not a row's ends the run.
 class UnitRunner {
  public:
-  UnitRunner(const Plan& plan, CsvWriter& writer, Progress& progress, const std::atomic<bool>& stop,
-             int threads, RunResult& result)
+  /// `steps`: the second table of a stream, else null.
+  UnitRunner(const Plan& plan, const SharedBudgets& shares, CsvWriter& writer, CsvWriter* steps,
+             Progress& progress, const std::atomic<bool>& stop, int threads, RunResult& result)
       : plan_(plan),
+        shares_(shares),
         writer_(writer),
+        steps_(steps),
         progress_(progress),
         stop_(stop),
         threads_(threads),
         result_(result) {}
 
   void run(const Unit& unit, const std::vector<Index>& jobs) {
-    const HeadContext context(plan_, unit, threads_);
+    if (plan_.stream()) {
+      const StreamContext context(plan_, unit, threads_);
+      each(jobs, [&](Index job) { finish(run_stream_job(context, plan_.entry_of(job))); });
+    } else {
+      const HeadContext context(plan_, unit, threads_);
+      each(jobs, [&](Index job) {
+        const std::size_t entry = static_cast<std::size_t>(job) % plan_.entries.size();
+        finish({run_job(context, plan_.entry_of(job), shares_.find(unit, entry)), {}});
+      });
+    }
+  }
+
+ private:
+  template <class Work>
+  void each(const std::vector<Index>& jobs, const Work& work) {
     std::exception_ptr error;
     std::atomic<bool> broken = false;
     const auto count = static_cast<Index>(jobs.size());
@@ -78,7 +99,7 @@ class UnitRunner {
         continue;
       }
       try {
-        finish(run_job(context, plan_.entry_of(jobs[static_cast<std::size_t>(i)])));
+        work(jobs[static_cast<std::size_t>(i)]);
       } catch (...) {
         const std::lock_guard lock(mutex_);
         error = error ? error : std::current_exception();
@@ -90,15 +111,22 @@ class UnitRunner {
     }
   }
 
- private:
-  void finish(const std::vector<Row>& rows) {
+  // Steps go first: rows without their steps are what a resumed run looks for.
+  void finish(const StreamResult& done) {
     std::vector<Fields> lines;
-    for (const Row& row : rows) {
-      lines.push_back(to_fields(row));
+    std::vector<Fields> steps;
+    for (std::size_t i = 0; i < done.rows.size(); ++i) {
+      lines.push_back(to_fields(done.rows[i]));
+      for (const Step& step : done.steps.empty() ? std::vector<Step>{} : done.steps[i]) {
+        steps.push_back(step_fields(lines.back(), step));
+      }
+    }
+    if (steps_ != nullptr) {
+      steps_->append(steps);
     }
     writer_.append(lines);
     const std::lock_guard lock(mutex_);
-    for (const Row& row : rows) {
+    for (const Row& row : done.rows) {
       count(row.status);
     }
     progress_.tick();
@@ -113,7 +141,9 @@ class UnitRunner {
   }
 
   const Plan& plan_;
+  const SharedBudgets& shares_;
   CsvWriter& writer_;
+  CsvWriter* steps_;
   Progress& progress_;
   const std::atomic<bool>& stop_;
   int threads_;
@@ -121,13 +151,25 @@ class UnitRunner {
   std::mutex mutex_;
 };
 
-// The file in the plan's order, and its counts from what it really holds.
-void settle(const Plan& plan, CsvWriter& writer, RunResult& result) {
-  const Table table = read_table(plan.options.out);
-  const std::vector<Fields> sorted = Progressed(plan, table.rows).in_order();
-  if (sorted != table.rows) {
+// Replaces a table's rows where they are not these.
+void put(CsvWriter& writer, const std::vector<Fields>& there, const std::vector<Fields>& sorted) {
+  if (sorted != there) {
     writer.rewrite_sorted(sorted);
   }
+}
+
+// The files in the plan's order, and counts from what they really hold.
+void settle(const Plan& plan, CsvWriter& writer, CsvWriter* steps, RunResult& result) {
+  const Table table = read_table(plan.options.out);
+  Progressed progressed(plan, table.rows);
+  if (steps != nullptr) {
+    const Table there = read_table(steps->path());
+    StepsProgressed steps_progressed(plan, there.rows);
+    steps_progressed.settle(progressed);
+    put(*steps, there.rows, steps_progressed.in_order());
+  }
+  const std::vector<Fields> sorted = progressed.in_order();
+  put(writer, table.rows, sorted);
   const std::size_t status = column_index("status");
   result.rows = static_cast<Index>(sorted.size());
   result.failed = result.infeasible = result.degenerate = 0;
@@ -141,6 +183,12 @@ void settle(const Plan& plan, CsvWriter& writer, RunResult& result) {
 
 }  // namespace
 
+MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
+  const LayerMeta& layer = plan.layer_meta(unit);
+  return plan.stream() ? stream_memory_need(layer, plan.options)
+                       : memory_need(layer, plan.options.queries);
+}
+
 int usable_threads(const Plan& plan) {
   const int wanted = plan.options.threads > 0 ? plan.options.threads : omp_get_num_procs();
   if (plan.options.memory_limit == 0) {
@@ -148,7 +196,7 @@ int usable_threads(const Plan& plan) {
   }
   std::uint64_t fit = static_cast<std::uint64_t>(wanted);
   for (const Unit& unit : plan.units) {
-    const MemoryNeed need = memory_need(plan.layer_meta(unit), plan.options.queries);
+    const MemoryNeed need = memory_need(plan, unit);
     const std::uint64_t least = need.unit + need.per_thread;
     if (least > plan.options.memory_limit) {
       throw InputError(fmt::format(
@@ -165,15 +213,23 @@ nlohmann::json configuration(const Plan& plan) {
   const ReplayOptions& o = plan.options;
   nlohmann::json algorithms = nlohmann::json::array();
   for (const Variant& v : plan.variants) {
-    algorithms.push_back({{"name", v.method->info.name}, {"params", v.params.canonical()}});
+    algorithms.push_back({{"name", v.name()}, {"params", v.params.canonical()}});
   }
-  return {{"traces", o.traces},   {"algorithms", algorithms},
-          {"budgets", o.budgets}, {"seeds", parse_seeds(o.seeds)},
-          {"layers", o.layers},   {"heads", o.heads},
-          {"prompts", o.prompts}, {"protocol", o.protocol},
-          {"sink", o.sink},       {"recent", o.recent},
-          {"queries", o.queries}, {"scores", o.scores},
-          {"device", o.device},   {"memory_limit", o.memory_limit}};
+  return {{"traces", o.traces},
+          {"algorithms", algorithms},
+          {"budgets", o.budgets},
+          {"seeds", parse_seeds(o.seeds)},
+          {"layers", o.layers},
+          {"heads", o.heads},
+          {"prompts", o.prompts},
+          {"protocol", o.protocol},
+          {"sink", o.sink},
+          {"recent", o.recent},
+          {"queries", o.queries},
+          {"scores", o.scores},
+          {"device", o.device},
+          {"memory_limit", o.memory_limit},
+          {"eval_every", o.eval_every}};
 }
 
 RunResult run_plan(const Plan& plan, const std::string& command_line,
@@ -181,11 +237,14 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   const auto start = std::chrono::steady_clock::now();
   const ReplayOptions& o = plan.options;
   const int threads = usable_threads(plan);
-  if (!o.resume && !o.overwrite && std::filesystem::exists(o.out)) {
-    throw InputError(
-        fmt::format("{}: exists, expected --resume to go on, --overwrite to start anew, or another "
-                    "file",
-                    o.out));
+  const std::filesystem::path steps_file = steps_path(o.out);
+  for (const auto& file : {std::filesystem::path(o.out), steps_file}) {
+    if (!o.resume && !o.overwrite && std::filesystem::exists(file) &&
+        (plan.stream() || file != steps_file)) {
+      throw InputError(fmt::format(
+          "{}: exists, expected --resume to go on, --overwrite to start anew, or another file",
+          file.string()));
+    }
   }
   validate_values(plan, stop);
 
@@ -208,11 +267,20 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   if (o.resume && std::filesystem::exists(o.out)) {
     check_same_plan(plan, manifest);
   }
-  CsvWriter writer(o.out, schema_header(),
-                   o.resume      ? CsvWriter::Mode::resume
-                   : o.overwrite ? CsvWriter::Mode::overwrite
-                                 : CsvWriter::Mode::create);
-  const Progressed before(plan, writer.existing());
+  const CsvWriter::Mode mode = o.resume      ? CsvWriter::Mode::resume
+                               : o.overwrite ? CsvWriter::Mode::overwrite
+                                             : CsvWriter::Mode::create;
+  CsvWriter writer(o.out, schema_header(), mode);
+  Progressed before(plan, writer.existing());
+  std::optional<CsvWriter> steps;
+  if (plan.stream()) {
+    steps.emplace(steps_file, steps_header(), mode);
+    StepsProgressed steps_before(plan, steps->existing());
+    steps_before.settle(before);
+    if (steps_before.row_count() != static_cast<Index>(steps->existing().size())) {
+      steps->rewrite_sorted(steps_before.in_order());
+    }
+  }
   if (before.row_count() != static_cast<Index>(writer.existing().size())) {
     writer.rewrite_sorted(before.in_order());  // rows of half-written jobs go, the jobs run again
   }
@@ -221,25 +289,29 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   write_manifest(o.out, manifest);
 
   {
+    std::vector<Index> open;
+    for (Index job = jobs.begin; job < jobs.end; ++job) {
+      if (!before.done(job)) {
+        open.push_back(job);
+      }
+    }
+    const SharedBudgets shares(plan, plan.stream() ? std::vector<Index>{} : open, stop);
     Progress progress(jobs.size(), "replay");
-    UnitRunner runner(plan, writer, progress, stop, threads, result);
-    const auto entries = static_cast<Index>(plan.entries.size());
-    for (Index job = jobs.begin; job < jobs.end && !stop;) {
-      const Index unit_end = std::min(jobs.end, (job / entries + 1) * entries);
-      std::vector<Index> open;
-      for (Index j = job; j < unit_end; ++j) {
-        if (!before.done(j)) {
-          open.push_back(j);
-        }
-      }
-      progress.tick(unit_end - job - static_cast<Index>(open.size()));
-      if (!open.empty()) {
-        runner.run(plan.unit_of(job), open);
-      }
-      job = unit_end;
+    progress.tick(jobs.size() - static_cast<Index>(open.size()));
+    UnitRunner runner(plan, shares, writer, steps ? &*steps : nullptr, progress, stop, threads,
+                      result);
+    for (auto begin = open.begin(); begin != open.end() && !stop;) {
+      const Unit& unit = plan.unit_of(*begin);
+      const auto end =
+          std::find_if(begin, open.end(), [&](Index job) { return &plan.unit_of(job) != &unit; });
+      runner.run(unit, {begin, end});
+      begin = end;
     }
   }
-  settle(plan, writer, result);
+  settle(plan, writer, steps ? &*steps : nullptr, result);
+  if (steps) {
+    steps->sync();
+  }
   writer.sync();
   result.interrupted = stop && result.rows < plan.row_range(jobs).size();
   result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "replay/job.hpp"
 #include "replay/plan.hpp"
 
 namespace kvbench {
@@ -20,16 +21,21 @@ struct RunResult {
 };
 
 /// Runs this shard's jobs of the plan into options.out and writes the manifest beside it.
-/// Every value of the selected heads is checked before the first row is written. Rows are appended
-/// as jobs finish; at the end the file is put into the plan's order. `stop`: when it becomes true
-/// no further job is begun, the finished rows stay. `command_line` goes into the manifest.
-/// Errors: InputError (trace values, the output exists, a file to resume that is of another plan,
-/// memory limit too small), IoError.
+/// Streams write their steps into a second table, steps_path(options.out), which lives and dies
+/// with the first: refused where it exists, resumed, overwritten and put into order with it. Every
+/// value of the selected heads is checked before the first row is written. Rows are appended as
+/// jobs finish; at the end the file is put into the plan's order. `stop`: when it becomes true no
+/// further job is begun, the finished rows stay. `command_line` goes into the manifest. Errors:
+/// InputError (trace values, the output exists, a file to resume that is of another plan, memory
+/// limit too small), IoError.
 RunResult run_plan(const Plan& plan, const std::string& command_line,
                    const std::atomic<bool>& stop);
 
 /// The options as resolved, for the manifest and the dry run.
 nlohmann::json configuration(const Plan& plan);
+
+/// Most bytes that a unit and its jobs need under the plan's protocol.
+MemoryNeed memory_need(const Plan& plan, const Unit& unit);
 
 /// Threads that the run will use under the memory limit. Errors: InputError where one does not fit.
 int usable_threads(const Plan& plan);

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -13,6 +15,7 @@
 #include "report/manifest.hpp"
 #include "report/schema.hpp"
 #include "report/sha256.hpp"
+#include "report/steps.hpp"
 
 namespace kvbench {
 namespace {
@@ -23,6 +26,7 @@ struct Part {
   fs::path path;
   Manifest manifest;
   Table table;
+  std::optional<Table> steps;  // of a stream
 
   const PlanInfo& plan() const { return *manifest.plan; }
 };
@@ -34,7 +38,7 @@ Part read_part(const fs::path& path) {
   } catch (const IoError&) {
     // A folder where no lock can be made is one where nobody writes a shard.
   }
-  Part part{path, read_manifest(path), read_table(path)};
+  Part part{path, read_manifest(path), read_table(path), std::nullopt};
   const Manifest& m = part.manifest;
   if (!m.plan || !m.shard) {
     throw InputError(fmt::format("{}: the manifest names no {}; only files of a --shard run merge",
@@ -65,6 +69,14 @@ Part read_part(const fs::path& path) {
   // Rows come in the plan's order only once a run has ended and put them there.
   if (!m.end) {
     throw InputError(fmt::format("{}: the run never ended; resume it", path.string()));
+  }
+  const nlohmann::json& c = m.configuration;
+  if (c.is_object() && c.value("protocol", "") == "stream") {
+    part.steps = read_table(steps_path(path));
+    if (part.steps->header != steps_header()) {
+      throw InputError(fmt::format("{}: the header differs from that of schema {}",
+                                   part.steps->source, schema_version));
+    }
   }
   return part;
 }
@@ -105,6 +117,71 @@ void check_alike(const std::vector<Part>& parts) {
           fmt::format("merge: shard {}/{} is missing", i, first.manifest.shard->count));
     }
   }
+}
+
+/// Steps of all parts in the order of the merged rows; to be called before place_rows takes the
+/// tables apart.
+std::vector<Fields> place_steps(std::vector<Part>& parts) {
+  struct Run {
+    Range rows;  // of the part's steps
+    bool used = false;
+  };
+  std::map<Index, std::vector<Fields>> by_row;  // by the row's place in the plan
+  const std::size_t status = column_index("status");
+  const std::size_t tokens = column_index("n_tokens");
+  std::map<std::string, Index> counts;  // prompts of one length have as many steps
+  for (Part& p : parts) {
+    std::unordered_map<std::string, Run> runs;
+    std::vector<Fields>& steps = p.steps->rows;
+    const auto refuse = [&](std::size_t i, std::string_view what) {
+      throw InputError(fmt::format("{}: row {}: {}", p.steps->source, i + 1, what));
+    };
+    for (std::size_t i = 0; i < steps.size();) {
+      const std::string key = step_row_key(steps[i]);
+      const std::size_t begin = i;
+      for (++i; i < steps.size() && step_row_key(steps[i]) == key; ++i) {
+        if (step_position(steps[i]) <= step_position(steps[i - 1])) {
+          refuse(i, "steps of one row do not ascend");
+        }
+      }
+      const Run run{{static_cast<Index>(begin), static_cast<Index>(i)}};
+      if (!runs.emplace(key, run).second) {
+        refuse(begin, "steps of one row stand apart");
+      }
+    }
+    std::size_t next = 0;
+    for (const Range& r : p.plan().row_ranges) {
+      for (Index place = r.begin; place < r.end; ++place) {
+        const Fields& row = p.table.rows[next++];
+        const auto it = runs.find(row_key(row));
+        if ((it != runs.end()) != has_steps(row[status])) {
+          throw InputError(fmt::format("{}: the steps of row {} of the plan {}; resume the shard",
+                                       p.steps->source, place,
+                                       it == runs.end() ? "are missing" : "are too many"));
+        }
+        if (it != runs.end()) {
+          it->second.used = true;
+          const Range from = it->second.rows;
+          if (counts.emplace(row[tokens], from.size()).first->second != from.size()) {
+            refuse(static_cast<std::size_t>(from.begin), "steps of one row are missing");
+          }
+          by_row[place].assign(std::make_move_iterator(steps.begin() + from.begin),
+                               std::make_move_iterator(steps.begin() + from.end));
+        }
+      }
+    }
+    for (const auto& [key, run] : runs) {
+      if (!run.used) {
+        refuse(static_cast<std::size_t>(run.rows.begin), "a step of no row of the shard");
+      }
+    }
+  }
+  std::vector<Fields> out;
+  for (auto& [place, steps] : by_row) {
+    out.insert(out.end(), std::make_move_iterator(steps.begin()),
+               std::make_move_iterator(steps.end()));
+  }
+  return out;
 }
 
 /// Every part's rows at their places in the plan.
@@ -172,16 +249,20 @@ MergeResult merge_shards(const MergeOptions& options) {
   if (options.shards.empty()) {
     throw InputError("merge: no shards given");
   }
+  const fs::path steps_output = steps_path(options.output);
+  const auto check_absent = [&](const fs::path& file) {
+    if (!options.force && fs::exists(file)) {
+      throw InputError(fmt::format("{}: the file exists; --force replaces it", file.string()));
+    }
+  };
   for (const fs::path& shard : options.shards) {
     std::error_code error;  // equivalent() fails where either is absent, which is no clash
-    if (fs::equivalent(shard, options.output, error)) {
+    if (fs::equivalent(shard, options.output, error) ||
+        fs::equivalent(steps_path(shard), steps_output, error)) {
       throw InputError(fmt::format("{}: the output is one of the shards", shard.string()));
     }
   }
-  if (!options.force && fs::exists(options.output)) {
-    throw InputError(
-        fmt::format("{}: the file exists; --force replaces it", options.output.string()));
-  }
+  check_absent(options.output);
   std::vector<Part> parts;
   for (const fs::path& shard : options.shards) {
     parts.push_back(read_part(shard));
@@ -190,6 +271,17 @@ MergeResult merge_shards(const MergeOptions& options) {
     return a.manifest.shard->index < b.manifest.shard->index;
   });
   check_alike(parts);
+  const bool stream = parts.front().steps.has_value();
+  for (const Part& p : parts) {
+    if (p.steps.has_value() != stream) {
+      throw InputError(fmt::format("{}: only some of the shards are streams", p.path.string()));
+    }
+  }
+  std::vector<Fields> steps;
+  if (stream) {
+    check_absent(steps_output);
+    steps = place_steps(parts);
+  }
   const std::vector<Fields> rows = place_rows(parts);
 
   Manifest manifest = merged_manifest(parts, options);
@@ -200,8 +292,11 @@ MergeResult merge_shards(const MergeOptions& options) {
   }
   manifest.rows = result.rows;
   manifest.failures = result.failures;
-  CsvWriter writer(options.output, schema_header(),
-                   options.force ? CsvWriter::Mode::overwrite : CsvWriter::Mode::create);
+  const auto mode = options.force ? CsvWriter::Mode::overwrite : CsvWriter::Mode::create;
+  CsvWriter writer(options.output, schema_header(), mode);
+  if (stream) {
+    CsvWriter(steps_output, steps_header(), mode).rewrite_sorted(steps);
+  }
   writer.rewrite_sorted(rows);
   write_manifest(options.output, manifest);
   return result;

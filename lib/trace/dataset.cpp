@@ -127,7 +127,8 @@ void check_shape(Tensor& t) {
   check_storage(t.id.get(), bytes, t.file_bytes, t.where);
 }
 
-std::uint64_t size_on_disk(const std::string& path) {
+// A C string: HDF5 fills a buffer that is longer than the name.
+std::uint64_t size_on_disk(const char* path) {
   std::error_code failed;
   const auto size = std::filesystem::file_size(path, failed);
   return failed ? 0 : static_cast<std::uint64_t>(size);

@@ -22,6 +22,7 @@ protocol = "prefill"
 sink = 4                 # tokens
 recent = 1_6
 queries = +8
+eval-every = 0
 scores = "all"
 device = "cpu"
 threads = 1

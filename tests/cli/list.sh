@@ -9,7 +9,7 @@ listed=$out
 count=0
 while read -r stem; do
   name=${stem//_/-}
-  grep -qE "^$name +prefill +cpu" <<< "$listed" || fail "$name is not listed"
+  grep -qE "^$name +(prefill|stream|prefill stream) +cpu" <<< "$listed" || fail "$name is not listed"
   good list "$name"
   [[ -z $err && $out == "$name: "* ]] || fail "list $name: $out $err"
   for word in source protocols devices size; do

@@ -1,0 +1,422 @@
+// balancekv-stream: the numerator by one MergeAndReduce per bucket of value norms, the denominator
+// by one more over the keys alone, both halved by SoftmaxBalance.
+// [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", Algorithms 1 and 3.
+//
+// A token with 2^i <= |v| < 2^{i+1} goes to bucket i, one with |v| = 0 to none; every key goes to
+// the denominator with v = 1. Level l has weight 2^l in both. A bucket is erased once all of it is
+// at most epsilon/(2n) exp(-s r^2) v_max, compared as logarithms; v_max and (by default) r are the
+// largest norms that have arrived, the recent window's included.
+//
+// Departs from [1]: the bucket's inequality, whose sides [1] has swapped; the erasure looks at the
+// bucket's upper end, so that nothing above the bound goes; T = ceil(log2(n/t)) where n/t is no
+// power of two; the defaults of the walk are those of `balancekv` (step=theory;center=none is [1]).
+//
+// Under a byte budget t is not chosen ahead, since the buckets are not known ahead. Every instance
+// starts with the largest power of two <= t_max. Before a newcomer is sorted in, it is priced
+// together with all that is held; while that is above the budget, the instance that holds the most
+// bytes (ties: the smaller norms, the denominator last) halves its own t (MergeAndReduce::lower).
+// This never adds a byte, the level weights still add up exactly, and no instance is pressed
+// further than to the size of the largest others. At t = 2 everywhere there is nothing left to give
+// and the stream is infeasible.
+//
+// Memory beside keys and values, per instance: bucket, t (4 bytes each) and arrivals (8), from
+// which the sizes of all levels follow and with them the weights; and the two largest norms (16).
+// Time per arrival O(t (d + dv)) amortised, per walk O(t^2 (d + dv)); scratch O(t^2) during a walk.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <stdexcept>
+
+#include "algorithms/contract.hpp"
+#include "algorithms/halving.hpp"
+#include "algorithms/merge_and_reduce.hpp"
+#include "algorithms/size.hpp"
+#include "algorithms/softmax_balance.hpp"
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr Index kInstanceBytes = 16;  // bucket 4, t 4, arrivals 8
+constexpr Index kStateBytes = 16;     // v_max and r in float64
+
+double square_norm(std::span<const float> x) {
+  double sum = 0.0;
+  for (const float e : x) {
+    sum = std::fma(static_cast<double>(e), static_cast<double>(e), sum);
+  }
+  return sum;
+}
+
+// i with 2^i <= |v| < 2^{i+1}, from |v|^2 > 0, whose exponent needs no root.
+int bucket_of(double square) {
+  int e = 0;
+  std::frexp(square, &e);  // square in [2^(e-1), 2^e)
+  return e - 1 >= 0 ? (e - 1) / 2 : -((2 - e) / 2);
+}
+
+struct Options {
+  WalkOptions walk;
+  Fill fill = Fill::random;
+  Index t = 2;
+  Index levels = MergeAndReduce::kUnlimited;
+  std::optional<Index> budget;
+  double epsilon = 0.1;
+  std::optional<double> r;
+};
+
+// ceil(log2(n/t)), at least 0.
+Index levels_for(Index n, Index t) {
+  Index levels = 0;
+  while (t < n) {
+    t *= 2;
+    ++levels;
+  }
+  return levels;
+}
+
+Step step_of(const std::string& text) {
+  static const std::map<std::string, Step> steps = {{"greedy", Step::greedy},
+                                                    {"self", Step::self},
+                                                    {"fixed", Step::fixed},
+                                                    {"theory", Step::theory},
+                                                    {"repo", Step::repo}};
+  return steps.at(text);
+}
+
+Options read_options(const StreamTask& task, const Params& p) {
+  Options o;
+  o.walk.step = step_of(p.text("step"));
+  o.walk.gamma = p.is_auto("gamma") ? (o.walk.step == Step::repo ? 4.0 : 1.0) : p.real("gamma");
+  o.walk.failure = p.real("failure");
+  o.walk.scale = task.head.scale * p.real("temp");
+  o.walk.center = p.text("center") == "block";
+  o.fill = p.text("fill") == "order" ? Fill::order : Fill::random;
+  o.epsilon = p.real("epsilon");
+  if (!p.is_auto("r")) {
+    o.r = p.real("r");
+  }
+  const Index n = task.head.n();
+  if (!p.is_auto("t") || !p.is_auto("T")) {
+    if (p.is_auto("t")) {
+      const Index batches = Index{1} << p.integer("T");
+      o.t = std::max<Index>(2, (n + batches - 1) / batches);
+      o.t += o.t % 2;
+    } else {
+      o.t = p.integer("t");
+    }
+    if (o.t % 2 != 0) {
+      throw InputError(fmt::format("balancekv-stream: t must be even, got {}", o.t));
+    }
+    o.levels = p.is_auto("T") ? levels_for(n, o.t) : p.integer("T");
+  } else if (task.budget_bytes) {
+    o.budget = task.budget_bytes;
+    while (2 * o.t <= p.integer("t_max")) {
+      o.t *= 2;
+    }
+  } else {
+    throw InputError("no size: give a budget, t= or T=");
+  }
+  return o;
+}
+
+// One MergeAndReduce and what it works on.
+struct Instance {
+  MergeAndReduce tokens;
+  std::string name;  ///< in the names of its random streams
+  bool ones;         ///< v = 1: the denominator's
+  /// Sum over its walks of 2^level 30 ln(t dv / failure): the theorem's bound on its error, but
+  /// for the factor sqrt(dv) exp(s r^2) max |v|. Reported, not used.
+  double walked = 0.0;
+};
+
+class BalanceKvStream final : public StreamCache {
+ public:
+  BalanceKvStream(const StreamTask& task, const Params& params)
+      : head_(task.head),
+        rng_(task.rng),
+        options_(read_options(task, params)),
+        denominator_{MergeAndReduce(options_.t, options_.levels), "denominator", true} {
+    if (options_.budget && *options_.budget < kStateBytes + kInstanceBytes) {
+      infeasible(0, kStateBytes + kInstanceBytes);
+    }
+    note_peak(bytes());
+  }
+
+  void append(Index j, Index leaving) override {
+    largest_value_ = std::max(largest_value_, square_norm(head_.v.view().row_span(j)));
+    largest_norm_ = std::max(largest_norm_, square_norm(head_.k.view().row_span(j)));
+    for (const Matrix& q : head_.q) {
+      largest_norm_ = std::max(largest_norm_, square_norm(q.view().row_span(j - head_.q_start())));
+    }
+    erase_small_buckets();
+    if (leaving < 0) {
+      return;
+    }
+    const std::optional<int> bucket = bucket_for(leaving);
+    make_room(j, bucket);
+    if (bucket) {
+      Instance& instance = open(*bucket);
+      instance.tokens.append(leaving, halver(instance));
+    }
+    denominator_.tokens.append(leaving, halver(denominator_));
+  }
+
+  Compressed view() const override {
+    Compressed out;
+    std::vector<const Instance*> numerators;
+    for (const auto& [bucket, instance] : buckets_) {
+      numerators.push_back(&instance);
+    }
+    collect(numerators, out.held);
+    out.denominator.emplace();
+    collect({&denominator_}, out.denominator->held);
+    out.aux_bytes = kStateBytes + kInstanceBytes * static_cast<Index>(1 + buckets_.size());
+    out.diag = figures();
+    return out;
+  }
+
+ private:
+  Index key_bytes() const { return head_.d() * bytes_per_element(head_.dtype); }
+  Index token_bytes(const Instance& i) const { return i.ones ? key_bytes() : head_.pair_bytes(); }
+  Index held_bytes(const Instance& i) const { return i.tokens.size() * token_bytes(i); }
+
+  Index bytes() const {
+    Index sum = kStateBytes + kInstanceBytes + held_bytes(denominator_);
+    for (const auto& [bucket, instance] : buckets_) {
+      sum += kInstanceBytes + held_bytes(instance);
+    }
+    return sum;
+  }
+
+  void note_peak(Index bytes) { peak_ = std::max(peak_, bytes); }
+
+  [[noreturn]] void infeasible(Index j, Index needed) const {
+    throw Infeasible(fmt::format("position {} needs {} bytes with batches of 2 tokens, budget {}",
+                                 j, needed, *options_.budget),
+                     needed);
+  }
+
+  // All of bucket i, |v| < 2^{i+1}, is at most epsilon/(2n) exp(-s r^2) v_max.
+  bool below_bound(int bucket) const {
+    const double r2 = options_.r ? *options_.r * *options_.r : largest_norm_;
+    const double log_bound = std::log(options_.epsilon) -
+                             std::log(2.0 * static_cast<double>(head_.n())) - head_.scale * r2 +
+                             0.5 * std::log(largest_value_);
+    return (bucket + 1) * std::log(2.0) <= log_bound;
+  }
+
+  void erase_small_buckets() {
+    while (!buckets_.empty() && below_bound(buckets_.begin()->first)) {
+      ++erasures_;
+      erased_weight_ += buckets_.begin()->second.tokens.weight();
+      buckets_.erase(buckets_.begin());
+    }
+  }
+
+  // The newcomer's bucket; none for a zero value and for a bucket that would be erased at once.
+  std::optional<int> bucket_for(Index token) {
+    const double square = square_norm(head_.v.view().row_span(token));
+    if (square == 0.0) {
+      return {};
+    }
+    const int bucket = bucket_of(square);
+    if (below_bound(bucket)) {
+      ++erasures_;
+      erased_weight_ += 1.0;
+      return {};
+    }
+    return bucket;
+  }
+
+  Instance& open(int bucket) {
+    const auto [at, is_new] =
+        buckets_.try_emplace(bucket, Instance{MergeAndReduce(options_.t, options_.levels),
+                                              fmt::format("numerator{}", bucket), false});
+    return at->second;
+  }
+
+  // Prices the newcomer before it is taken in; lowers batch sizes until it fits.
+  void make_room(Index j, std::optional<int> bucket) {
+    const Index newcomer =
+        key_bytes() +
+        (bucket ? head_.pair_bytes() + (buckets_.contains(*bucket) ? 0 : kInstanceBytes) : 0);
+    while (options_.budget && bytes() + newcomer > *options_.budget) {
+      Instance* largest = nullptr;
+      const auto consider = [&](Instance& i) {
+        if (i.tokens.t() > 2 && (largest == nullptr || held_bytes(i) > held_bytes(*largest))) {
+          largest = &i;
+        }
+      };
+      for (auto& [key, instance] : buckets_) {
+        consider(instance);
+      }
+      consider(denominator_);
+      if (largest == nullptr) {
+        infeasible(j, bytes() + newcomer);
+      }
+      largest->tokens.lower(halver(*largest));
+    }
+    note_peak(bytes() + newcomer);
+  }
+
+  HalveBlock halver(Instance& instance) {
+    return [this, &instance](std::span<const Index> block, const BlockId& id) {
+      const std::string name =
+          fmt::format("-{}-{}-{}-{}", instance.name, id.t, id.level, id.number);
+      std::vector<double> uniforms(block.size());
+      std::vector<std::int8_t> signs(block.size());
+      rng_.stream("walk" + name).uniforms(0, uniforms);
+      gather_rows(head_.k, block, keys_);
+      if (instance.ones) {
+        values_.resize(static_cast<Index>(block.size()), 1);
+        std::fill_n(values_.data(), block.size(), 1.0);
+      } else {
+        gather_rows(head_.v, block, values_);
+      }
+      // All weights of a block are equal and so leave the walk as it is.
+      const std::vector<double> weights(block.size(), 1.0);
+      counts_ +=
+          softmax_balance(keys_, values_, weights, options_.walk, uniforms, signs, {}, scratch_);
+      const double columns = static_cast<double>(values_.cols());
+      instance.walked +=
+          std::ldexp(30.0, static_cast<int>(id.level)) *
+          std::log(static_cast<double>(block.size()) * columns / options_.walk.failure);
+      RngStream fill = rng_.stream("fill" + name);
+      std::vector<Index> kept;
+      for (const Survivor& s :
+           halve(signs, Select::strict, options_.fill, static_cast<Index>(block.size()), fill)) {
+        kept.push_back(block[static_cast<std::size_t>(s.place)]);
+      }
+      return kept;
+    };
+  }
+
+  static void collect(const std::vector<const Instance*>& instances, HeldTokens& out) {
+    std::vector<std::pair<Index, float>> all;
+    for (const Instance* instance : instances) {
+      float weight = 1.0F;
+      for (const std::vector<Index>& level : instance->tokens.levels()) {
+        for (const Index token : level) {
+          all.emplace_back(token, weight);
+        }
+        weight *= 2.0F;
+      }
+    }
+    std::sort(all.begin(), all.end());
+    for (const auto& [token, weight] : all) {
+      out.tokens.push_back(token);
+      out.weights.push_back(weight);
+    }
+  }
+
+  // log10 of the least epsilon for which the proof of Theorem 3.3, its constants written out, holds
+  // for every instance with the walks made so far; -inf while everything is exact. The measured
+  // counterpart is the column eps_fro.
+  double log10_epsilon() const {
+    double worst = -std::numeric_limits<double>::infinity();
+    const double r2 = options_.r ? *options_.r * *options_.r : largest_norm_;
+    const auto consider = [&](const Instance& i, double columns) {
+      if (i.walked > 0.0) {
+        worst = std::max(worst, std::log(i.walked / static_cast<double>(i.tokens.arrivals())) +
+                                    0.5 * std::log(columns) + 2.0 * head_.scale * r2);
+      }
+    };
+    consider(denominator_, 1.0);
+    for (const auto& [bucket, instance] : buckets_) {
+      consider(instance, static_cast<double>(head_.dv()));
+    }
+    return worst / std::log(10.0);
+  }
+
+  std::vector<std::pair<std::string, std::string>> figures() const {
+    const auto fraction = [&](std::int64_t part) {
+      return fmt::format(
+          "{:.6g}",
+          counts_.steps > 0 ? static_cast<double>(part) / static_cast<double>(counts_.steps) : 0.0);
+    };
+    double numerator = 0.0;
+    Index least = buckets_.empty() ? options_.t : std::numeric_limits<Index>::max();
+    for (const auto& [bucket, instance] : buckets_) {
+      numerator += instance.tokens.weight();
+      least = std::min(least, instance.tokens.t());
+    }
+    return {{"failures", fmt::format("{}", counts_.failures)},
+            {"saturated", fraction(counts_.saturated)},
+            {"coin", fraction(counts_.coin)},
+            {"buckets", fmt::format("{}", buckets_.size())},
+            {"erasures", fmt::format("{}", erasures_)},
+            {"erased_weight", fmt::format("{:.9g}", erased_weight_)},
+            {"weight_sum", fmt::format("{:.9g}", denominator_.tokens.weight())},
+            {"numerator_weight_sum", fmt::format("{:.9g}", numerator)},
+            {"t", fmt::format("{}", least)},
+            {"t_denominator", fmt::format("{}", denominator_.tokens.t())},
+            {"peak", fmt::format("{}", peak_)},
+            {"log10_epsilon_theorem", fmt::format("{:.6g}", log10_epsilon())}};
+  }
+
+  const KvHead& head_;
+  Rng rng_;
+  Options options_;
+  Instance denominator_;
+  std::map<int, Instance> buckets_;  // by i; those of the smallest norms first
+  double largest_value_ = 0.0;       // max |v|^2
+  double largest_norm_ = 0.0;        // max of |k|^2 and |q|^2
+  Index erasures_ = 0;
+  double erased_weight_ = 0.0;
+  Index peak_ = 0;  // most bytes ever held, the newcomer included before it is sorted in
+  WalkCounts counts_;
+  WalkScratch scratch_;
+  MatrixD keys_, values_;
+};
+
+std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
+  return std::make_unique<BalanceKvStream>(task, params);
+}
+
+}  // namespace
+
+Method method_balancekv_stream() {
+  MethodInfo info;
+  info.name = "balancekv-stream";
+  info.summary = "merge-and-reduce by the self-balancing walk, one tree per bucket of value norms";
+  info.source = "Han et al., BalanceKV (papers/balancekv), Algorithms 1 and 3";
+  info.departures =
+      "bucket inequality with its sides put right; T rounded up; under a byte budget an instance "
+      "halves its batch size whenever the next token would not fit; walk defaults of balancekv";
+  info.params = {
+      integer_param("t", "auto", 2, 32768, "tokens",
+                    "batch size, even; larger is nearer to exact and holds more; auto: n/2^T "
+                    "rounded up to even, or by the budget"),
+      integer_param("T", "auto", 0, 40, "levels",
+                    "halvings of a token at most; auto: ceil(log2(n/t)), or by the budget"),
+      integer_param("t_max", "4096", 2, 32768, "tokens",
+                    "batch size to start from under a budget (the power of two below); a walk "
+                    "takes 16 t^2 bytes of scratch"),
+      real_param("epsilon", "0.1", 1e-300, 1, "",
+                 "erase a bucket that lies below epsilon/(2n) exp(-s r^2) v_max"),
+      real_param("r", "auto", 0, 1e18, "norm",
+                 "bound on key and query norms in the erasure; auto: the largest that has arrived"),
+      choice_param("step", {"greedy", "self", "fixed", "theory", "repo"},
+                   "scale of P(+1) = 1/2 - y * step, as for balancekv"),
+      real_param("gamma", "auto", 0, 1e300, "",
+                 "strength of the walk for fixed, self, repo; auto: 4 for repo, else 1; 0: a coin"),
+      real_param("failure", "0.01", 1e-300, 1, "",
+                 "failure probability of step=theory, c = 30 ln(t/failure)"),
+      choice_param("center", {"block", "none"}, "subtract the block's mean key before the kernel"),
+      real_param("temp", "1", 0, 1e6, "", "multiplies the scale s inside the kernel"),
+      choice_param("fill", {"random", "order"},
+                   "how the minority is filled up from the majority to exactly half"),
+  };
+  info.sizes = {"t", "T"};
+  info.random = always_random;
+  Method method;
+  method.info = info;
+  method.open_stream = open_stream;
+  return method;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,348 @@
+// bumblebee: the B tokens that greedily maximise a mixture of how well their keys represent all
+// keys and how much attention they received:
+//   g(A) = lambda f(A)/f(M) + (1 - lambda) c(A)/c(M),  f(A) = sum_{v in M} max_{u in A} sim(v, u),
+//   c(A) = phi(sum_{i in A} acc_i).
+// A term whose normaliser is 0 (all keys zero, no attention seen) is 0.
+// [1] Kumari et al., "BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for
+//     Infinite-Context Transformers", COLM 2024, Algorithm 1.
+// [2] Minoux, "Accelerated greedy algorithms for maximizing submodular set functions", 1978.
+// [3] Mirzasoleiman et al., "Lazier than lazy greedy", AAAI 2015.
+// Departs from [1]: the default optimiser is lazy greedy, which gives greedy's set exactly ([1]
+// runs [3] with epsilon = 1e-5, here `optimizer=stochastic`); acc_i comes from the scoring queries,
+// not from the evaluated ones, unless scores=all; similarities are rounded to multiples of 2^-30
+// (facility_location.hpp).
+// In: K [m, d] of the task's tokens, acc [m]. Out: B positions, weight 1.
+// Time O(m^2 d / 2) for the similarities; then greedy O(B m^2), lazy O(e m), stochastic
+// O(m^2 log(1/epsilon)), e the evaluations of f reported as gain_evaluations; a further factor d
+// where the matrix is too large to keep. Memory O(m^2) with the matrix, else O(m d).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <queue>
+
+#include "algorithms/concave_phi.hpp"
+#include "algorithms/contract.hpp"
+#include "algorithms/facility_location.hpp"
+#include "algorithms/size.hpp"
+
+namespace kvbench {
+namespace {
+
+// Bounds on the importance term are stretched by this much for the rounding of phi's increments
+// (1e-13 relative at worst, for phi=power with alpha = 0.001).
+constexpr double kPhiSlack = 1e-10;
+
+Similarity similarity_of(const std::string& text) {
+  if (text == "relu") {
+    return Similarity::relu;
+  }
+  return text == "one-plus" ? Similarity::one_plus : Similarity::absolute;
+}
+
+Reduce reduce_of(const std::string& text) {
+  if (text == "mean") {
+    return Reduce::mean;
+  }
+  return text == "max" ? Reduce::max : Reduce::sum;
+}
+
+// One member's gain, with what it was computed from.
+struct Gain {
+  double value = 0.0;  // g(A + place) - g(A), or something that orders alike
+  double bound = 0.0;  // no later gain of this member exceeds it
+  Index place = 0;
+  std::int64_t f = 0;  // f(A + place) - f(A) for the A of `f_round` members
+  Index f_round = 0;
+  Index c_round = 0;  // the same of the importance in value and bound
+};
+
+bool better(double value, Index place, const Gain& than) {
+  return value != than.value ? value > than.value : place < than.place;
+}
+
+// g over the task's tokens and the A selected so far. Members are called by their place.
+class Mixture {
+ public:
+  Mixture(const Task& task, const Params& params)
+      : n_(task.count()), acc_(static_cast<std::size_t>(n_), 0.0) {
+    const double lambda = params.real("lambda");
+    if (params.text("phi") == "power") {
+      phi_ = ConcavePhi::power(params.real("alpha"), params.real("beta"));
+    }
+    if (lambda < 1.0) {
+      const std::vector<double> scores =
+          reduce_group(task.scores->sums(task.scoring), reduce_of(params.text("reduce")));
+      for (std::size_t i = 0; i < acc_.size(); ++i) {
+        acc_[i] = scores[static_cast<std::size_t>(task.tokens[i])];
+      }
+      const double whole = phi_.at(std::accumulate(acc_.begin(), acc_.end(), 0.0)).y;
+      c_weight_ = whole > 0.0 ? (1.0 - lambda) / whole : 0.0;
+    }
+    if (lambda > 0.0) {
+      f_.emplace(task.head.k, task.tokens, similarity_of(params.text("sim")),
+                 params.integer("matrix_mib") << 20);
+      f_weight_ = f_->total() > 0 ? lambda / static_cast<double>(f_->total()) : 0.0;
+    }
+  }
+
+  Index size() const { return n_; }
+  Index selected() const { return selected_; }
+  Index evaluations() const { return evaluations_; }
+  Index batch() const { return uses_f() ? f_->batch() : 1; }
+
+  // Gains of all members on the empty set, in order of place.
+  std::vector<Gain> first_gains() {
+    std::vector<std::int64_t> f(static_cast<std::size_t>(n_), 0);
+    if (uses_f()) {
+      f = f_->singletons();
+    }
+    evaluations_ += n_;
+    std::vector<Gain> out(static_cast<std::size_t>(n_));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i].place = static_cast<Index>(i);
+      out[i].f = f[i];
+      fill(out[i]);
+    }
+    return out;
+  }
+
+  // Brings gains up to the A of now; those that are fresh cost nothing.
+  void refresh(std::span<Gain> gains) {
+    places_.clear();
+    for (const Gain& gain : gains) {
+      if (gain.f_round != selected_) {
+        places_.push_back(gain.place);
+      }
+    }
+    f_gains_.assign(places_.size(), 0);
+    if (uses_f()) {
+      f_->gains(places_, f_gains_);
+    }
+    evaluations_ += static_cast<Index>(places_.size());
+    auto f = f_gains_.begin();
+    for (Gain& gain : gains) {
+      if (gain.f_round != selected_) {
+        gain.f = *f++;
+        gain.f_round = selected_;
+      }
+      fill(gain);
+    }
+  }
+
+  // Lowers the bound of a gain by what importance has lost since, at O(1); false if nothing.
+  bool tighten(Gain& gain) const {
+    if (gain.c_round == selected_) {
+      return false;
+    }
+    fill(gain);
+    return true;
+  }
+
+  void select(Index place) {
+    if (uses_f()) {
+      f_->add(place);
+    }
+    at_ = phi_.at(at_.x + acc_[static_cast<std::size_t>(place)]);
+    ++selected_;
+  }
+
+ private:
+  bool uses_f() const { return f_weight_ > 0.0; }
+
+  void fill(Gain& gain) const {
+    const double acc = acc_[static_cast<std::size_t>(gain.place)];
+    gain.c_round = selected_;
+    if (!uses_f()) {
+      // phi of the sum rises with the sum: the order of gains is the order of acc, which rounding
+      // in phi would blur.
+      gain.value = gain.bound = acc;
+      return;
+    }
+    // Rounding keeps the order of products and sums, and f only falls: the bound is one.
+    const double f = f_weight_ * static_cast<double>(gain.f);
+    const double c = c_weight_ > 0.0 ? c_weight_ * phi_.increment(at_, acc) : 0.0;
+    gain.value = f + c;
+    gain.bound = f + c * (1.0 + kPhiSlack);
+  }
+
+  Index n_;
+  std::vector<double> acc_;
+  ConcavePhi phi_;
+  ConcavePhi::Point at_;
+  std::optional<FacilityLocation> f_;
+  double f_weight_ = 0.0;  // lambda / f(M)
+  double c_weight_ = 0.0;  // (1 - lambda) / c(M)
+  Index selected_ = 0;
+  Index evaluations_ = 0;
+  std::vector<Index> places_;  // scratch
+  std::vector<std::int64_t> f_gains_;
+};
+
+const Gain& best_of(std::span<const Gain> gains) {
+  const Gain* best = &gains.front();
+  for (const Gain& gain : gains) {
+    if (better(gain.value, gain.place, *best)) {
+      best = &gain;
+    }
+  }
+  return *best;
+}
+
+std::vector<Index> greedy(Mixture& g, Index count) {
+  std::vector<Index> out;
+  std::vector<Gain> left = g.first_gains();
+  while (static_cast<Index>(out.size()) < count) {
+    if (g.selected() > 0) {
+      g.refresh(left);
+    }
+    const Index place = best_of(left).place;
+    g.select(place);
+    out.push_back(place);
+    std::erase_if(left, [&](const Gain& gain) { return gain.place == place; });
+  }
+  return out;
+}
+
+// [2]: gains only fall, so a member whose old gain is below a fresh one need not be looked at.
+// Those that could still win or tie are refreshed, best bound first; importance, which every
+// selection lowers for all, before f, which is what costs.
+std::vector<Index> lazy(Mixture& g, Index count) {
+  const auto later = [](const Gain& a, const Gain& b) {
+    return a.bound != b.bound ? a.bound < b.bound : a.place > b.place;
+  };
+  std::priority_queue<Gain, std::vector<Gain>, decltype(later)> queue(later, g.first_gains());
+  std::vector<Index> out;
+  std::vector<Gain> fresh;
+  while (static_cast<Index>(out.size()) < count) {
+    fresh.clear();
+    std::size_t best = 0;
+    while (true) {
+      const std::size_t begin = fresh.size();
+      while (!queue.empty() && static_cast<Index>(fresh.size() - begin) < g.batch() &&
+             (begin == 0 || better(queue.top().bound, queue.top().place, fresh[best]))) {
+        Gain next = queue.top();
+        queue.pop();
+        if (g.tighten(next)) {
+          queue.push(next);
+        } else {
+          fresh.push_back(next);
+        }
+      }
+      if (fresh.size() == begin) {
+        break;
+      }
+      g.refresh(std::span(fresh).subspan(begin));
+      for (std::size_t i = begin; i < fresh.size(); ++i) {
+        best = better(fresh[i].value, fresh[i].place, fresh[best]) ? i : best;
+      }
+    }
+    g.select(fresh[best].place);
+    out.push_back(fresh[best].place);
+    for (std::size_t i = 0; i < fresh.size(); ++i) {
+      if (i != best) {
+        queue.push(fresh[i]);
+      }
+    }
+  }
+  return out;
+}
+
+// [3]: each step takes the best of a uniform sample of ceil(n/B log(1/epsilon)) members left.
+std::vector<Index> stochastic(Mixture& g, Index count, double epsilon, RngStream random) {
+  std::vector<Index> left(static_cast<std::size_t>(g.size()));
+  std::iota(left.begin(), left.end(), Index{0});
+  const double wanted =
+      std::ceil(static_cast<double>(g.size()) / static_cast<double>(std::max<Index>(count, 1)) *
+                std::log(1.0 / epsilon));
+  std::vector<Index> out;
+  std::vector<Gain> sample;
+  while (static_cast<Index>(out.size()) < count) {
+    const auto size =
+        static_cast<std::size_t>(std::clamp(wanted, 1.0, static_cast<double>(left.size())));
+    sample.assign(size, {});
+    for (std::size_t i = 0; i < size; ++i) {  // the first steps of a shuffle
+      std::swap(left[i], left[i + random.next_below(left.size() - i)]);
+      sample[i].place = left[i];
+      sample[i].f_round = -1;
+    }
+    g.refresh(sample);
+    const Index place = best_of(sample).place;
+    g.select(place);
+    out.push_back(place);
+    *std::find(left.begin(), left.end(), place) = left.back();
+    left.pop_back();
+  }
+  return out;
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const Index kept = tokens_to_keep(task, params, task.head.pair_bytes());
+  Compressed out;
+  Index evaluations = 0;
+  if (kept == task.count()) {
+    out.held.tokens.assign(task.tokens.begin(), task.tokens.end());
+  } else if (kept > 0) {
+    Mixture g(task, params);
+    const std::string& optimizer = params.text("optimizer");
+    std::vector<Index> places;
+    if (optimizer == "lazy") {
+      places = lazy(g, kept);
+    } else if (optimizer == "greedy") {
+      places = greedy(g, kept);
+    } else {
+      places = stochastic(g, kept, params.real("epsilon"), task.rng.stream("sample"));
+    }
+    std::sort(places.begin(), places.end());
+    for (const Index place : places) {
+      out.held.tokens.push_back(task.tokens[static_cast<std::size_t>(place)]);
+    }
+    evaluations = g.evaluations();
+  }
+  out.diag = {{"gain_evaluations", fmt::format("{}", evaluations)}};
+  return out;
+}
+
+}  // namespace
+
+Method method_bumblebee() {
+  MethodInfo info;
+  info.name = "bumblebee";
+  info.summary = "greedy maximum of facility location over keys mixed with accumulated attention";
+  info.source = "Kumari et al., BumbleBee (papers/bumblebee), Algorithm 1";
+  info.departures =
+      "lazy greedy by default, the same set as greedy (the paper's runs are optimizer=stochastic); "
+      "similarities rounded to multiples of 2^-30, so that their sums are exact";
+  info.params = size_params();
+  const std::vector<ParamSpec> own = {
+      real_param("lambda", "0.3", 0, 1, "",
+                 "weight of facility location; 0: accumulated attention alone, 1: keys alone"),
+      choice_param("sim", {"relu", "one-plus", "abs"},
+                   "similarity of two keys: max(0, cos), 1 + cos, |cos|"),
+      choice_param("phi", {"log", "power"},
+                   "concave function of the summed attention: log(1 + x), or the inverse of "
+                   "y -> alpha y^(1/alpha) + beta y"),
+      real_param("alpha", "0.04", 0.001, 1, "", "of phi=power; smaller saturates earlier"),
+      real_param("beta", "1", 0, 1e6, "", "of phi=power; larger flattens it near 0"),
+      choice_param("optimizer", {"lazy", "greedy", "stochastic"},
+                   "Minoux's lazy greedy, plain greedy (the same set), or the best of a random "
+                   "sample at each step"),
+      real_param("epsilon", "1e-5", 1e-300, 1, "",
+                 "of optimizer=stochastic: samples of ceil(m/B log(1/epsilon)) tokens"),
+      choice_param("reduce", {"mean", "max", "sum"},
+                   "one score per token from those of the group's query heads"),
+      integer_param("matrix_mib", "256", 0, 1048576, "MiB",
+                    "keep the matrix of similarities (4 m^2 bytes) up to this size, else compute "
+                    "them when needed; no influence on the result"),
+  };
+  info.params.insert(info.params.end(), own.begin(), own.end());
+  info.sizes = size_names();
+  info.scores = true;
+  info.keeps_tokens = true;
+  info.random = [](const Params& p) { return p.text("optimizer") == "stochastic"; };
+  return {info, compress};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,250 @@
+// bumblebee-stream: a retained set S of at most tau tokens. Each newcomer joins it (S' = S +
+// newcomer), the arriving queries add their attention within S' to its members' scores, and where
+// S' exceeds tau the member whose removal costs the mixture least leaves:
+//   argmin_i lambda (f(S') - f(S'-i))/f(S') + (1 - lambda) (c(S') - c(S'-i))/c(S'),
+// f facility location with ground set S', c(A) = phi(sum_{i in A} acc_i); ties go to the lowest
+// position. With ground set S' the first loss is sim(i,i) less the nearest neighbour's similarity
+// (facility_location.hpp).
+// [1] Kumari et al., "BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for
+//     Infinite-Context Transformers", COLM 2024, Algorithm 2.
+// Departs from [1]: |S| reaches tau ([1] evicts from |S'| = tau on and so holds tau - 1); a
+// newcomer's score is its attention within S', also where a member leaves ([1], line 14: within S);
+// scores are float32; similarities are multiples of 2^-30. With a recent window the newcomer is the
+// token that leaves it: attention to the window itself, which is kept anyway, enters no score.
+//
+// In: positions 0 .. n-1 of K [n, d], Q group x [n, d]. Kept: tau tokens, weight 1.
+//
+// Time per position O((group + 1 + r) tau d), r the members whose nearest neighbour left. Memory
+// O(tau d).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "algorithms/concave_phi.hpp"
+#include "algorithms/contract.hpp"
+#include "algorithms/facility_location.hpp"
+#include "core/error.hpp"
+#include "core/math.hpp"
+
+namespace kvbench {
+namespace {
+
+// Lower bounds on a member's loss are shrunk by this much for the rounding of phi (1e-13 relative
+// at worst).
+constexpr double kPhiSlack = 1e-10;
+
+constexpr Index kPositionBytes = 4;  // the position: breaks ties
+constexpr Index kScoreBytes = 4;     // the accumulated score
+
+Similarity similarity_of(const std::string& text) {
+  if (text == "relu") {
+    return Similarity::relu;
+  }
+  return text == "one-plus" ? Similarity::one_plus : Similarity::absolute;
+}
+
+Reduce reduce_of(const std::string& text) {
+  if (text == "mean") {
+    return Reduce::mean;
+  }
+  return text == "max" ? Reduce::max : Reduce::sum;
+}
+
+class BumbleBeeStream final : public StreamCache {
+ public:
+  BumbleBeeStream(const StreamTask& task, const Params& params)
+      : head_(task.head),
+        lambda_(params.real("lambda")),
+        reduce_(reduce_of(params.text("reduce"))),
+        tau_(most_tokens(task, params)),
+        kept_(tau_ + 1, task.head.d(), similarity_of(params.text("sim")), lambda_ > 0.0) {
+    if (params.text("phi") == "power") {
+      phi_ = ConcavePhi::power(params.real("alpha"), params.real("beta"));
+    }
+  }
+
+  void append(Index j, Index leaving) override {
+    if (leaving < 0 || tau_ == 0) {
+      return;
+    }
+    kept_.add(head_.k.view().row_span(leaving));
+    tokens_.push_back(leaving);
+    scores_.push_back(0.0F);
+    if (lambda_ < 1.0) {
+      score(j);
+    }
+    if (kept_.size() <= tau_) {
+      return;
+    }
+    const Index leaves = least_loss();
+    kept_.remove(leaves);
+    tokens_[static_cast<std::size_t>(leaves)] = tokens_.back();
+    tokens_.pop_back();
+    scores_[static_cast<std::size_t>(leaves)] = scores_.back();
+    scores_.pop_back();
+  }
+
+  Compressed view() const override {
+    Compressed out;
+    out.held.tokens = tokens_;
+    std::sort(out.held.tokens.begin(), out.held.tokens.end());
+    out.aux_bytes = state_bytes(lambda_) * kept_.size();
+    out.diag = {{"gain_evaluations", fmt::format("{}", evaluations_)}};
+    return out;
+  }
+
+ private:
+  // What the next step needs of a member beside its key and value.
+  static Index state_bytes(double lambda) {
+    return kPositionBytes + (lambda > 0.0 ? RetainedKeys::kNeighbourBytes : 0) +
+           (lambda < 1.0 ? kScoreBytes : 0);
+  }
+
+  static Index most_tokens(const StreamTask& task, const Params& params) {
+    if (!params.is_auto("tokens")) {
+      return std::min(params.integer("tokens"), task.head.n());
+    }
+    if (!task.budget_bytes) {
+      throw InputError("bumblebee-stream: no size: give a budget or tokens=");
+    }
+    return std::min(task.head.n(), *task.budget_bytes / (task.head.pair_bytes() +
+                                                         state_bytes(params.real("lambda"))));
+  }
+
+  // Adds the attention of the group's queries at position j within S'.
+  void score(Index j) {
+    const UnitKeys& units = kept_.units();
+    const Index size = kept_.size();
+    const auto count = static_cast<std::size_t>(size);
+    const Index row = j - head_.q_start();
+    queries_.resize(head_.group(), head_.d());
+    for (Index g = 0; g < head_.group(); ++g) {
+      const float* q = head_.q[static_cast<std::size_t>(g)].row(row);
+      std::transform(q, q + head_.d(), queries_.row(g),
+                     [](float x) { return static_cast<double>(x); });
+    }
+    attention_.resize(head_.group(), units.padded());
+    for (Index b = 0; b * UnitKeys::kBlock < size; ++b) {
+      inner_products(queries_, units.block(b), products_);
+      for (Index g = 0; g < head_.group(); ++g) {
+        std::copy_n(products_.row(g), UnitKeys::kBlock, attention_.row(g) + b * UnitKeys::kBlock);
+      }
+    }
+    reduced_.assign(count, 0.0);
+    for (Index g = 0; g < head_.group(); ++g) {
+      double* p = attention_.row(g);
+      for (Index i = 0; i < size; ++i) {
+        p[i] = head_.scale * units.norm(i) * p[i];
+      }
+      const double shift = *std::max_element(p, p + size);
+#pragma omp simd
+      for (Index i = 0; i < size; ++i) {
+        p[i] = exp_shared(p[i] - shift);
+      }
+      const double inverse = 1.0 / std::accumulate(p, p + size, 0.0);
+      for (std::size_t i = 0; i < count; ++i) {
+        const double share = p[i] * inverse;
+        reduced_[i] = reduce_ == Reduce::max ? std::max(reduced_[i], share) : reduced_[i] + share;
+      }
+    }
+    const double part = reduce_ == Reduce::mean ? 1.0 / static_cast<double>(head_.group()) : 1.0;
+    for (std::size_t i = 0; i < count; ++i) {
+      scores_[i] = static_cast<float>(static_cast<double>(scores_[i]) + reduced_[i] * part);
+    }
+  }
+
+  // The place of the member of S' whose removal costs least. The exact loss of importance is asked
+  // for only where a bound, phi'(sum) acc_i, does not already rule the member out.
+  Index least_loss() {
+    const auto count = static_cast<std::size_t>(kept_.size());
+    const double f_all = lambda_ > 0.0 ? static_cast<double>(kept_.value()) : 0.0;
+    const ConcavePhi::Point all = phi_.at(std::accumulate(scores_.begin(), scores_.end(), 0.0));
+    const double f_weight = f_all > 0.0 ? lambda_ / f_all : 0.0;
+    const double c_weight = all.y > 0.0 ? (1.0 - lambda_) / all.y : 0.0;
+    bounds_.resize(count);
+    const double slope = c_weight > 0.0 ? c_weight * phi_.slope(all) * (1.0 - kPhiSlack) : 0.0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto acc = static_cast<double>(scores_[i]);
+      // Without f the order of losses is that of acc, which rounding in phi would blur.
+      bounds_[i] =
+          f_weight > 0.0
+              ? f_weight * static_cast<double>(kept_.loss(static_cast<Index>(i))) + slope * acc
+              : acc;
+    }
+    const auto loss = [&](std::size_t i) {
+      ++evaluations_;
+      return f_weight > 0.0 && c_weight > 0.0
+                 ? f_weight * static_cast<double>(kept_.loss(static_cast<Index>(i))) +
+                       c_weight * phi_.decrement(all, static_cast<double>(scores_[i]))
+                 : bounds_[i];
+    };
+    auto best = static_cast<std::size_t>(std::min_element(bounds_.begin(), bounds_.end()) -
+                                         bounds_.begin());
+    double least = loss(best);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i == best || bounds_[i] > least) {
+        continue;
+      }
+      const double other = loss(i);
+      if (other != least ? other < least : tokens_[i] < tokens_[best]) {
+        least = other;
+        best = i;
+      }
+    }
+    return static_cast<Index>(best);
+  }
+
+  const KvHead& head_;
+  double lambda_;
+  Reduce reduce_;
+  Index tau_;
+  ConcavePhi phi_;
+  RetainedKeys kept_;
+  std::vector<Index> tokens_;  // by place, as kept_ orders them
+  std::vector<float> scores_;
+  Index evaluations_ = 0;
+  MatrixD queries_, products_, attention_;  // scratch
+  std::vector<double> reduced_, bounds_;
+};
+
+std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
+  return std::make_unique<BumbleBeeStream>(task, params);
+}
+
+}  // namespace
+
+Method method_bumblebee_stream() {
+  MethodInfo info;
+  info.name = "bumblebee-stream";
+  info.summary =
+      "retained set from which the token leaves whose loss to facility location and attention is "
+      "least";
+  info.source = "Kumari et al., BumbleBee (papers/bumblebee), Algorithm 2";
+  info.departures =
+      "holds tau tokens, not tau - 1; a newcomer's score is its attention within S'; float32 "
+      "scores; similarities rounded to multiples of 2^-30; the recent window enters no score";
+  info.params = {
+      integer_param("tokens", "auto", 0, 1e12, "tokens", "tau, in place of a budget"),
+      real_param("lambda", "0.3", 0, 1, "",
+                 "weight of facility location; 0: accumulated attention alone, 1: keys alone"),
+      choice_param("sim", {"relu", "one-plus", "abs"},
+                   "similarity of two keys: max(0, cos), 1 + cos, |cos|"),
+      choice_param("phi", {"log", "power"},
+                   "concave function of the summed attention: log(1 + x), or the inverse of "
+                   "y -> alpha y^(1/alpha) + beta y"),
+      real_param("alpha", "0.04", 0.001, 1, "", "of phi=power; smaller saturates earlier"),
+      real_param("beta", "1", 0, 1e6, "", "of phi=power; larger flattens it near 0"),
+      choice_param("reduce", {"mean", "max", "sum"},
+                   "one score per token and step from those of the group's query heads"),
+  };
+  info.sizes = {"tokens"};
+  info.scores = true;
+  Method method;
+  method.info = info;
+  method.open_stream = open_stream;
+  return method;
+}
+
+}  // namespace kvbench

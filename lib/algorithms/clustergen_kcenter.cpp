@@ -1,0 +1,73 @@
+// clustergen-kcenter: the tokens whose keys are the B centres of greedy k-center. What ClusterGen's
+// paper runs in its experiments, beside a window of recent tokens (the protocol's).
+// [1] Zandieh, Han, Mirrokni, Karbasi, "ClusterGen: Token Generation in Sublinear Time and Memory
+//     with Clustering KV Cache", section 4; greedy k-center after Dyer and Frieze, 1985.
+// weights=one is [1]; weights=cluster, where a centre stands for all tokens nearest to it, is what
+// the theory of [1] suggests and is not in its experiments. [1] does not say where greedy k-center
+// starts: start=first takes the middle's first token.
+// In: K [m, d] of the task's tokens. Out: B of them, ascending. Time O(B m d), memory O(m).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "algorithms/contract.hpp"
+#include "algorithms/size.hpp"
+#include "attention/kcenter.hpp"
+
+namespace kvbench {
+namespace {
+
+Compressed compress(const Task& task, const Params& params) {
+  const bool cluster_weights = params.text("weights") == "cluster";
+  const Index weight_bytes = cluster_weights ? 4 : 0;
+  const Index kept = tokens_to_keep(task, params, task.head.pair_bytes() + weight_bytes);
+  const MatrixView keys = task.head.k;
+  const Index first = params.text("start") == "first" ? 0 : farthest_from_mean(keys, task.tokens);
+  const KCenter found = k_center(keys, task.tokens, kept, first);
+
+  // Cluster sizes by place; 0: no centre.
+  std::vector<Index> size(task.tokens.size(), 0);
+  if (kept > 0) {
+    for (const Index number : found.nearest) {
+      ++size[static_cast<std::size_t>(found.centers[static_cast<std::size_t>(number)])];
+    }
+  }
+  Compressed out;
+  Index weight_sum = 0;
+  for (std::size_t i = 0; i < size.size(); ++i) {
+    if (size[i] > 0) {
+      out.held.tokens.push_back(task.tokens[i]);
+      weight_sum += cluster_weights ? size[i] : 1;
+      if (cluster_weights) {
+        out.held.weights.push_back(static_cast<float>(size[i]));
+      }
+    }
+  }
+  out.aux_bytes = weight_bytes * kept;
+  out.diag = {{"weight_sum", fmt::format("{}", weight_sum)},
+              {"radius", fmt::format("{:.9g}", found.radius.empty() ? 0.0 : found.radius.back())}};
+  return out;
+}
+
+}  // namespace
+
+Method method_clustergen_kcenter() {
+  MethodInfo info;
+  info.name = "clustergen-kcenter";
+  info.summary = "the centres of greedy k-center over the keys";
+  info.source = "Zandieh et al., ClusterGen (papers/clustergen), section 4";
+  info.departures =
+      "[1] leaves the first centre open: the middle's first token; weights=cluster and "
+      "start=farthest-from-mean are not in its experiments";
+  info.params = size_params();
+  info.params.push_back(choice_param(
+      "start", {"first", "farthest-from-mean"},
+      "first centre: the middle's first token, or the one farthest from its mean key"));
+  info.params.push_back(choice_param("weights", {"one", "cluster"},
+                                     "weight of a kept token: 1, or how many tokens of the middle "
+                                     "are nearest to it (a float32 each)"));
+  info.sizes = size_names();
+  return {info, compress};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,144 @@
+#include "algorithms/composition.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "algorithms/size.hpp"
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+std::string prefix_of(const Method& m) {
+  return m.info.name + ".";
+}
+
+bool is_size(const Method& m, const std::string& name) {
+  return std::find(m.info.sizes.begin(), m.info.sizes.end(), name) != m.info.sizes.end();
+}
+
+void check_part(const Method& m) {
+  if (m.compress == nullptr || m.info.scope != Scope::head || m.info.sizes.empty()) {
+    throw InputError(fmt::format(
+        "{}: cannot be part of a composition, expected a method that runs under prefill, takes a "
+        "budget, and shares it with no other head",
+        m.info.name));
+  }
+}
+
+// A part's own parameters out of the composition's; its sizes are the composition's business.
+Params part_params(const Method& m, const Params& all) {
+  std::map<std::string, std::string> own;
+  const std::string prefix = prefix_of(m);
+  for (const auto& [key, value] : all.values()) {
+    if (key.rfind(prefix, 0) == 0) {
+      own[key.substr(prefix.size())] = value;
+    }
+  }
+  return {m.info.name, m.info.params, own};
+}
+
+Index row_bytes(const Compressed& c, const KvHead& head) {
+  const Index key_bytes = head.d() * bytes_per_element(head.dtype);
+  Index keys_only = 0;
+  if (c.denominator) {
+    keys_only = c.denominator->made.k.rows();
+    keys_only +=
+        c.denominator->same_keys ? 0 : static_cast<Index>(c.denominator->held.tokens.size());
+  }
+  return c.payload_bytes.value_or((static_cast<Index>(c.held.tokens.size()) + c.made.k.rows()) *
+                                      head.pair_bytes() +
+                                  keys_only * key_bytes);
+}
+
+// Union of A's tokens at weight 1 and B's, ascending.
+HeldTokens join(const std::vector<Index>& kept, const HeldTokens& rest) {
+  HeldTokens out;
+  std::size_t a = 0;
+  std::size_t b = 0;
+  while (a < kept.size() || b < rest.tokens.size()) {
+    const bool from_a = b == rest.tokens.size() || (a < kept.size() && kept[a] < rest.tokens[b]);
+    out.tokens.push_back(from_a ? kept[a] : rest.tokens[b]);
+    out.weights.push_back(from_a ? 1.0F : rest.weight(b));
+    (from_a ? a : b) += 1;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<ParamSpec> composition_params(const Method& a, const Method& b) {
+  check_part(a);
+  check_part(b);
+  if (&a == &b) {
+    throw InputError(fmt::format("{0}+{0}: expected two different methods", a.info.name));
+  }
+  if (!a.info.keeps_tokens) {
+    throw InputError(fmt::format("{}: keeps no plain tokens, expected a token-keeping method first",
+                                 a.info.name));
+  }
+  std::vector<ParamSpec> out = size_params();
+  out.push_back(real_param("share", "0.5", 0, 1, "fraction",
+                           "part of the middle's bytes that the first method gets"));
+  for (const Method* m : {&a, &b}) {
+    for (ParamSpec spec : m->info.params) {
+      if (!is_size(*m, spec.name)) {
+        spec.name = prefix_of(*m) + spec.name;
+        out.push_back(std::move(spec));
+      }
+    }
+  }
+  return out;
+}
+
+bool composition_is_random(const Method& a, const Method& b, const Params& params) {
+  return a.info.random(part_params(a, params)) || b.info.random(part_params(b, params));
+}
+
+Compressed compose(const Method& a, const Method& b, const Task& task, const Params& params) {
+  const Index total =
+      task.budget_bytes && params.is_auto("tokens") && params.is_auto("T")
+          ? *task.budget_bytes
+          : tokens_to_keep(task, params, task.head.pair_bytes()) * task.head.pair_bytes();
+  Task first = task;
+  first.budget_bytes = static_cast<Index>(params.real("share") * static_cast<double>(total));
+  first.rng = task.rng.part(a.info.name);
+  Compressed kept = a.compress(first, part_params(a, params));
+  if (kept.made.k.rows() > 0 || kept.denominator || !kept.held.weights.empty() ||
+      kept.held.common != 1.0F) {
+    throw std::logic_error(
+        fmt::format("{}: keeps_tokens is set, but not all it holds are tokens "
+                    "of weight 1",
+                    a.info.name));
+  }
+  std::vector<Index> left;
+  std::set_difference(task.tokens.begin(), task.tokens.end(), kept.held.tokens.begin(),
+                      kept.held.tokens.end(), std::back_inserter(left));
+  const Index used = row_bytes(kept, task.head) + kept.aux_bytes;
+  Task second = task;
+  second.tokens = left;
+  second.budget_bytes = total - used;
+  second.rng = task.rng.part(b.info.name);
+  Compressed rest = b.compress(second, part_params(b, params));
+
+  Compressed out;
+  out.payload_bytes = row_bytes(kept, task.head) + row_bytes(rest, task.head);
+  out.aux_bytes = kept.aux_bytes + rest.aux_bytes;
+  out.transient_bytes = std::max(kept.transient_bytes, rest.transient_bytes);
+  out.held = join(kept.held.tokens, rest.held);
+  out.made = std::move(rest.made);
+  if (rest.denominator) {
+    out.denominator = std::move(rest.denominator);
+    out.denominator->held = join(kept.held.tokens, out.denominator->held);
+  }
+  for (const auto& [method, part] : {std::pair{&a, &kept}, std::pair{&b, &rest}}) {
+    for (const auto& [key, value] : part->diag) {
+      out.diag.emplace_back(prefix_of(*method) + key, value);
+    }
+  }
+  return out;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,24 @@
+// A+B: a token-keeping method A gets a share of the middle's bytes, any compressing method B gets
+// the tokens that A did not keep and the bytes that A did not use. A's tokens enter both sets of
+// the estimator with weight 1. Nothing in a part's own file knows of it.
+// The idea is BalanceKV's own (papers/balancekv, section 1.2: keep the important tokens exactly,
+// represent the rest), with A in the place of fixed first and last tokens.
+#pragma once
+
+#include "algorithms/contract.hpp"
+
+namespace kvbench {
+
+/// The composition's parameters: `share`, the sizes `tokens` and `T` of the whole, and those of
+/// both parts (but for their sizes) with the part's name and a dot before them.
+/// Errors: InputError where A and B cannot be composed: A keeps no tokens, either shares its budget
+/// with other heads, has one size only or runs under no `prefill`, or both are the same method.
+std::vector<ParamSpec> composition_params(const Method& a, const Method& b);
+
+/// Whether either part draws random numbers with these parameters.
+bool composition_is_random(const Method& a, const Method& b, const Params& params);
+
+/// Runs A, then B on what A left. `params` as composition_params declares them. Time of both.
+Compressed compose(const Method& a, const Method& b, const Task& task, const Params& params);
+
+}  // namespace kvbench

@@ -1,0 +1,142 @@
+// d2o-merge: evicts as h2o does, and merges each evicted token into the kept token whose key is
+// most similar to its own by cosine. [1] Wan et al., "D2O: Dynamic Discriminative Operations for
+// Efficient Long-Context Inference of
+//     Large Language Models", ICLR 2025, arXiv:2406.13035, section 3.3.
+// Departs from [1]: every head and layer has the same budget ([1]: by the variance of attention);
+// every evicted token is merged ([1] discards those whose similarity is below a running threshold);
+// the merged key and value are plain means over the tokens that they stand for, and their count is
+// their weight in both sums ([1]: weights exp(similarity), no weight in the softmax); similarity to
+// the kept keys as they were, all merges at once ([1]: one by one while decoding). Keys are those
+// of the trace, so after rotary embedding, and are averaged as such.
+//
+// In: K [m, d], V [m, dv], accumulated attention [m]. Out: B tokens; those that nothing was merged
+// into are held as they are, the others made; a float32 weight each. A zero key has cosine 0 to
+// everything; ties go to the lowest position. Means in float64, positions ascending, one rounding.
+// Time O((m - B) B d), memory O(256 B).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "algorithms/heavy_recent.hpp"
+#include "attention/similarity.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr Index kWeightBytes = 4;
+constexpr Index kRows = 256;  // evicted tokens compared at a time
+
+std::vector<Index> tokens_at(const Task& task, std::span<const Index> places) {
+  std::vector<Index> out;
+  for (const Index p : places) {
+    out.push_back(task.tokens[static_cast<std::size_t>(p)]);
+  }
+  return out;
+}
+
+// For each evicted token the place among `kept` of the key with the largest cosine. The evicted
+// key's own norm is common to all and left out.
+std::vector<std::size_t> nearest_kept(const KvHead& head, const std::vector<Index>& kept,
+                                      const std::vector<Index>& evicted) {
+  MatrixD keys, keys_t, rows, products;
+  gather_rows(head.k, kept, keys);
+  transpose(keys, keys_t);
+  std::vector<double> inverse;
+  for (Index i = 0; i < keys.rows(); ++i) {
+    double square = 0.0;
+    for (Index c = 0; c < keys.cols(); ++c) {
+      square = std::fma(keys.row(i)[c], keys.row(i)[c], square);
+    }
+    inverse.push_back(square > 0.0 ? 1.0 / std::sqrt(square) : 0.0);
+  }
+  std::vector<std::size_t> out;
+  for (std::size_t b = 0; b < evicted.size(); b += kRows) {
+    const std::size_t count = std::min<std::size_t>(kRows, evicted.size() - b);
+    gather_rows(head.k, std::span(evicted).subspan(b, count), rows);
+    products.resize(static_cast<Index>(count), keys.rows());
+    inner_products(rows, keys_t, products);
+    for (Index r = 0; r < static_cast<Index>(count); ++r) {
+      std::size_t best = 0;
+      for (std::size_t i = 1; i < kept.size(); ++i) {
+        if (products.row(r)[i] * inverse[i] > products.row(r)[best] * inverse[best]) {
+          best = i;
+        }
+      }
+      out.push_back(best);
+    }
+  }
+  return out;
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const KvHead& head = task.head;
+  const Index count = tokens_to_keep(task, params, head.pair_bytes() + kWeightBytes);
+  Compressed out;
+  if (count == 0) {
+    out.diag = {{"merged", "0"}};
+    return out;
+  }
+  const Split split = split_heavy_recent(task, params, count);
+  const std::vector<Index> kept = tokens_at(task, split.kept);
+  const std::vector<Index> evicted = tokens_at(task, split.evicted);
+  std::vector<std::vector<Index>> members(kept.size());  // what each kept token stands for
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    members[i].push_back(kept[i]);
+  }
+  const std::vector<std::size_t> target = nearest_kept(head, kept, evicted);
+  for (std::size_t i = 0; i < evicted.size(); ++i) {
+    members[target[i]].push_back(evicted[i]);
+  }
+  Index made = 0;
+  for (std::vector<Index>& m : members) {
+    std::sort(m.begin(), m.end());
+    made += m.size() > 1 ? 1 : 0;
+  }
+  out.made.k = Matrix(made, head.d());
+  out.made.v = Matrix(made, head.dv());
+  const auto mean = [&](MatrixView from, const std::vector<Index>& rows, float* to) {
+    for (Index c = 0; c < from.cols; ++c) {
+      double sum = 0.0;
+      for (const Index r : rows) {
+        sum += static_cast<double>(from.row(r)[c]);
+      }
+      to[c] = stored(head.dtype, sum / static_cast<double>(rows.size()));
+    }
+  };
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (members[i].size() == 1) {
+      out.held.tokens.push_back(kept[i]);
+      continue;
+    }
+    const auto row = static_cast<Index>(out.made.weights.size());
+    mean(head.k, members[i], out.made.k.row(row));
+    mean(head.v, members[i], out.made.v.row(row));
+    out.made.weights.push_back(static_cast<float>(members[i].size()));
+  }
+  out.aux_bytes = made > 0 ? kWeightBytes * count : 0;
+  out.diag = {{"merged", fmt::format("{}", evicted.size())},
+              {"weight_sum", fmt::format("{}", kept.size() + evicted.size())}};
+  return out;
+}
+
+}  // namespace
+
+Method method_d2o_merge() {
+  MethodInfo info;
+  info.name = "d2o-merge";
+  info.summary = "h2o's eviction; evicted tokens merged into the kept ones with the nearest keys";
+  info.source = "Wan et al., D2O, ICLR 2025, arXiv:2406.13035";
+  info.departures =
+      "equal budgets; all evicted tokens are merged, none discarded by a threshold; plain means "
+      "with their count as weight in place of exp(similarity); all merges at once";
+  info.params = size_params();
+  for (const ParamSpec& p : heavy_recent_params()) {
+    info.params.push_back(p);
+  }
+  info.sizes = size_names();
+  info.scores = true;
+  return {info, compress};
+}
+
+}  // namespace kvbench

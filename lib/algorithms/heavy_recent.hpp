@@ -1,0 +1,61 @@
+// H2O's choice, shared by the methods that evict as it does and merge what they evict: the heaviest
+// tokens by accumulated attention outside the most recent, and these.
+// [1] Zhang et al., "H2O", NeurIPS 2023, arXiv:2306.14048.
+#pragma once
+
+#include <algorithm>
+#include <cfloat>
+#include <vector>
+
+#include "algorithms/contract.hpp"
+#include "algorithms/size.hpp"
+#include "algorithms/snapkv_scores.hpp"
+#include "core/float16.hpp"
+
+namespace kvbench {
+
+/// A head's tokens by place in the task (0 .. m-1), both ascending.
+struct Split {
+  std::vector<Index> kept;
+  std::vector<Index> evicted;
+  std::vector<double> scores;  ///< [m]: accumulated attention, reduced over the group
+};
+
+/// The parameters that the choice reads beside the sizes: `heavy_ratio`, `reduce`.
+inline std::vector<ParamSpec> heavy_recent_params() {
+  return {real_param("heavy_ratio", "0.5", 0, 1, "share of the kept tokens",
+                     "heavy hitters, rounded down to whole tokens; the others are the most recent"),
+          reduce_param()};
+}
+
+/// `kept` tokens: floor(heavy_ratio * kept) heaviest outside the recent ones, the rest most recent.
+inline Split split_heavy_recent(const Task& task, const Params& params, Index kept) {
+  Split out;
+  out.scores =
+      take_scores(reduce_group(task.scores->sums(task.scoring), reduce_of(params)), task.tokens);
+  const Index heavy = floor_share(params.real("heavy_ratio"), kept);
+  const Index older = task.count() - (kept - heavy);
+  std::vector<Index> places(static_cast<std::size_t>(older));
+  for (Index i = 0; i < older; ++i) {
+    places[static_cast<std::size_t>(i)] = i;
+  }
+  const std::vector<Index> top =
+      keep_top(places, std::span(out.scores).first(static_cast<std::size_t>(older)), heavy);
+  std::set_difference(places.begin(), places.end(), top.begin(), top.end(),
+                      std::back_inserter(out.evicted));
+  out.kept = top;
+  for (Index i = older; i < task.count(); ++i) {
+    out.kept.push_back(i);
+  }
+  return out;
+}
+
+/// `x` as the cache stores it: an element of `type`, at the edge of its range where it is beyond.
+inline float stored(DType type, double x) {
+  const double edge = type == DType::float16    ? 65504.0
+                      : type == DType::bfloat16 ? 0x1.fep127
+                                                : static_cast<double>(FLT_MAX);
+  return round_to(type, static_cast<float>(std::clamp(x, -edge, edge)));
+}
+
+}  // namespace kvbench

@@ -1,0 +1,202 @@
+// kvreviver: newest tokens and those of most accumulated attention exactly, all others in a count
+// sketch from which every one of them is rebuilt to be attended.
+// [1] Yuan et al., "KVReviver: Reversible KV Cache Compression with Sketch-Based Token
+//     Reconstruction", Algorithms 1-4.
+// Where [1] leaves it open: scores are float32 and those of the group's query heads are reduced at
+// each step; ties in Candidate send the highest position to the sketch, ties in Vague bring the
+// lowest back; where all tokens fit the budget as they are, they are kept so.
+//
+// Prefill: the task's tokens are streamed. The query at each attends everything up to itself (the
+// revived cache, and exactly what is not the method's: the sinks, and what another method of a
+// composition holds) and adds to the scores; then the token is inserted. A token whose query the
+// trace does not hold, or which lies outside the scoring queries, adds nothing to any score: it is
+// inserted all the same, with score 0 so far. With no query at all every score is 0, so Candidate
+// keeps the earliest tokens and nothing is ever swapped.
+// Stream: the query at each position attends the protocol's recent window and the cache, then the
+// token that leaves the window is inserted. Scores count from a token's arrival on, so those of
+// the window are state too and count.
+//
+// In: K [n, d], V [n, dv], queries. Out: exact tokens (held) and estimated ones (made), weight 1.
+// Bytes: pairs of Recent and Candidate, sketch cells at the trace's element type; beside them 4 per
+// score, 4 per candidate (its position), 32 per row of the sketch (hash words), 4 per cell for
+// estimate=mean. Transient: the rebuilt vague tokens. Time O(group n^2 d), memory O(n d).
+#include "algorithms/contract.hpp"
+#include "algorithms/fisher_budget.hpp"
+#include "algorithms/revive_cache.hpp"
+#include "algorithms/size.hpp"
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+bool by_fisher(const Params& p) {
+  return p.text("layer_budget") == "fisher";
+}
+
+ReviveOptions read_options(const Params& p) {
+  ReviveOptions o;
+  o.recent_ratio = p.real("recent_ratio");
+  o.candidate_ratio = p.real("candidate_ratio");
+  o.vague_ratio = p.real("vague_ratio");
+  o.slack = p.integer("slack");
+  o.replace_rate = p.real("replace_rate");
+  const std::string& reduce = p.text("reduce");
+  o.reduce = reduce == "mean" ? Reduce::mean : (reduce == "max" ? Reduce::max : Reduce::sum);
+  return o;
+}
+
+RevivePlan read_plan(const KvHead& head, const Params& p, const ReviveOptions& options,
+                     std::optional<Index> budget, Index tokens, Index scored) {
+  if (!p.is_auto("tokens") && !by_fisher(p)) {
+    budget = p.integer("tokens") * head.pair_bytes();
+  }
+  if (!budget) {
+    throw InputError("no size: give a budget or tokens=");
+  }
+  SketchShape shape;
+  shape.rows = p.integer("rows");
+  shape.d = head.d();
+  shape.dv = head.dv();
+  shape.dtype = head.dtype;
+  shape.estimate = p.text("estimate") == "sum" ? CellEstimate::sum : CellEstimate::mean;
+  return plan_revive(options, shape, tokens, scored, *budget);
+}
+
+void require_fisher(const Task& task) {
+  if (!task.fisher) {
+    throw InputError(
+        "kvreviver: layer_budget=fisher needs the trace's per-layer attribute `fisher`, which this "
+        "trace does not give; use layer_budget=uniform");
+  }
+}
+
+Survey survey(const Task& task, const Params& params) {
+  require_fisher(task);
+  Survey out;
+  out.tokens = params.is_auto("tokens") ? task.budget_bytes.value_or(0) / task.head.pair_bytes()
+                                        : params.integer("tokens");
+  out.tokens = std::min(out.tokens, task.count());
+  out.values = {*task.fisher};
+  return out;
+}
+
+// Layers by Fisher information, then evenly over a layer's KV heads, the odd tokens to the lowest.
+std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
+  std::vector<double> fisher;
+  std::vector<Index> caps;
+  std::vector<Index> heads;
+  Index total = 0;
+  for (std::size_t i = 0; i < surveys.size(); ++i) {
+    if (i == 0 || surveys[i].layer != surveys[i - 1].layer) {
+      fisher.push_back(surveys[i].values.front());
+      caps.push_back(0);
+      heads.push_back(0);
+    }
+    caps.back() += surveys[i].middle;
+    ++heads.back();
+    total += surveys[i].tokens;
+  }
+  const std::vector<Index> parts = fisher_split(fisher, caps, total);
+  std::vector<Share> out;
+  for (std::size_t l = 0; l < parts.size(); ++l) {
+    for (Index h = 0; h < heads[l]; ++h) {
+      out.push_back({parts[l] / heads[l] + (h < parts[l] % heads[l] ? 1 : 0), {}});
+    }
+  }
+  return out;
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const ReviveOptions options = read_options(params);
+  std::optional<Index> budget = task.budget_bytes;
+  if (by_fisher(params)) {
+    require_fisher(task);
+    if (task.share == nullptr) {
+      throw InputError("kvreviver: layer_budget=fisher cannot be part of a composition");
+    }
+    budget = task.share->tokens * task.head.pair_bytes();
+  }
+  const RevivePlan plan = read_plan(task.head, params, options, budget, task.count(), task.count());
+  ReviveCache cache(task.head, plan, options, task.rng.stream("sketch"));
+  for (const Index j : task.tokens) {
+    cache.arrive(j, task.scoring.contains(j) && j >= task.head.q_start());
+    cache.insert(j);
+  }
+  return cache.view();
+}
+
+class Stream final : public StreamCache {
+ public:
+  Stream(const KvHead& head, const RevivePlan& plan, const ReviveOptions& options,
+         const RngStream& words)
+      : q_start_(head.q_start()), cache_(head, plan, options, words) {}
+
+  void append(Index j, Index leaving) override {
+    cache_.arrive(j, j >= q_start_);
+    if (leaving >= 0) {
+      cache_.insert(leaving);
+    }
+  }
+
+  Compressed view() const override { return cache_.view(); }
+
+ private:
+  Index q_start_;
+  ReviveCache cache_;
+};
+
+std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
+  if (by_fisher(params)) {
+    throw InputError("kvreviver: layer_budget=fisher runs under prefill only");
+  }
+  const ReviveOptions options = read_options(params);
+  const Index n = task.head.n();
+  const RevivePlan plan = read_plan(task.head, params, options, task.budget_bytes,
+                                    std::max<Index>(0, n - task.recent), n);
+  return std::make_unique<Stream>(task.head, plan, options, task.rng.stream("sketch"));
+}
+
+}  // namespace
+
+Method method_kvreviver() {
+  MethodInfo info;
+  info.name = "kvreviver";
+  info.summary = "recent and heavy tokens exactly, all others rebuilt from a count sketch";
+  info.source = "Yuan et al., KVReviver (papers/kvreviver), Algorithms 1-4";
+  info.departures =
+      "scores reduced over the group's query heads at each step; cells at the trace's element "
+      "type; "
+      "all tokens exact where the budget holds them; a position without a query in the trace (or "
+      "outside the scoring queries) is inserted with score 0 and adds to none";
+  info.params = {
+      integer_param("tokens", "auto", 0, 1e12, "tokens",
+                    "size in place of a budget: the bytes of that many full tokens, shared out as "
+                    "a budget is"),
+      real_param("recent_ratio", "0.45", 0, 1, "",
+                 "part of the bytes left after scores, slack and hash words for the newest tokens"),
+      real_param("candidate_ratio", "0.45", 0, 1, "",
+                 "the same for the tokens of most accumulated attention"),
+      real_param("vague_ratio", "0.1", 1e-6, 1, "", "the same for the count sketch"),
+      integer_param("rows", "3", 1, static_cast<double>(CountSketch::kMaxRows), "",
+                    "rows of the sketch; a token is estimated by the median over them"),
+      integer_param("slack", "16", 0, 1e9, "tokens",
+                    "tokens by which Recent may exceed its share before it is emptied in bulk"),
+      real_param(
+          "replace_rate", "1.1", 1, 1e6, "",
+          "a vague token comes back when its score exceeds the least candidate's times this"),
+      choice_param("estimate", {"sum", "mean"},
+                   "a cell as it is, or divided by the number of tokens in it"),
+      choice_param("reduce", {"mean", "max", "sum"},
+                   "attention of the group's query heads to one score per token, at each step"),
+      choice_param("layer_budget", {"uniform", "fisher"},
+                   "the same budget for every layer, or in proportion to Fisher information (needs "
+                   "the trace's per-layer attribute fisher)"),
+  };
+  info.sizes = {"tokens"};
+  info.scores = true;
+  info.random = always_random;
+  info.scope_of = [](const Params& p) { return by_fisher(p) ? Scope::layers : Scope::head; };
+  return {info, compress, open_stream, survey, share};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,263 @@
+// quant-kivi: every token stays, keys quantised per channel and values per token; the last
+// `residual` tokens exact.
+// [1] Liu et al., "KIVI: A Tuning-Free Asymmetric 2bit Quantization for KV Cache", ICML 2024,
+//     arXiv:2402.02750.
+// Departs from [1]: 8 bits too; a last group of fewer than group_size tokens is quantised with a
+// scale of its own (prefill); in a stream keys and values leave the residual together, group_size
+// tokens at a time, where [1] quantises values one by one; under a budget the groups grow.
+// In: K [m, d], V [m, dv]. Out: m - residual read-back pairs of weight 1 and the residual as it is.
+//
+// Keys: for each group of group_size tokens and each channel one scale and zero. Values: for each
+// token one scale and zero per group_size channels. Under a budget the first of these that fits is
+// taken: 8, 4, 2 bits, and for each group_size, 2 group_size, 4 group_size, ... up to one group.
+// A stream looks at the most that it will hold up to the stream's length, known by the protocol.
+// Codes are packed; scales and zeros are float16 and count as aux. Attending reads codes back on
+// the fly (fused in [1]), so nothing is charged as transient. Time O(m (d + dv)).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "algorithms/contract.hpp"
+#include "algorithms/quantize.hpp"
+#include "algorithms/size.hpp"
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+struct Format {
+  int bits = 8;
+  Index group = 32;
+};
+
+// A group of tokens as codes: its keys channel by channel, its values token by token.
+struct Block {
+  Index tokens;
+  QuantizedRows keys;    // [d] rows of `tokens`
+  QuantizedRows values;  // [tokens] rows of dv
+
+  Block(const KvHead& head, std::span<const Index> positions, const Format& f)
+      : tokens(static_cast<Index>(positions.size())),
+        keys(f.bits, tokens, f.group),
+        values(f.bits, head.dv(), f.group) {
+    std::vector<float> channel(positions.size());
+    for (Index c = 0; c < head.d(); ++c) {
+      for (std::size_t i = 0; i < positions.size(); ++i) {
+        channel[i] = head.k.row(positions[i])[c];
+      }
+      keys.append(channel);
+    }
+    for (const Index i : positions) {
+      values.append(head.v.view().row_span(i));
+    }
+  }
+};
+
+Index block_payload(const KvHead& head, Index tokens, const Format& f) {
+  return QuantizedRows::code_bytes(f.bits, head.d(), tokens, f.group) +
+         QuantizedRows::code_bytes(f.bits, tokens, head.dv(), f.group);
+}
+
+Index block_scales(const KvHead& head, Index tokens, const Format& f) {
+  return QuantizedRows::scale_bytes(head.d(), tokens, f.group) +
+         QuantizedRows::scale_bytes(tokens, head.dv(), f.group);
+}
+
+Index block_bytes(const KvHead& head, Index tokens, const Format& f) {
+  return tokens > 0 ? block_payload(head, tokens, f) + block_scales(head, tokens, f) : 0;
+}
+
+// Bytes that `count` tokens take once compressed, the last `residual` exact.
+Index prefill_bytes(const KvHead& head, Index count, Index residual, const Format& f) {
+  const Index coded = std::max<Index>(0, count - residual);
+  return coded / f.group * block_bytes(head, f.group, f) + block_bytes(head, coded % f.group, f) +
+         (count - coded) * head.pair_bytes();
+}
+
+// The most that a stream of `count` tokens ever holds: tokens wait exactly until group + residual
+// of them are there, and the last to come is there before the oldest group is coded.
+Index stream_bytes(const KvHead& head, Index count, Index residual, const Format& f) {
+  Index most = 0;
+  Index coded = 0;
+  Index exact = 0;
+  for (Index m = 0; m < count; ++m) {
+    ++exact;
+    most = std::max(most, coded + exact * head.pair_bytes());
+    if (exact == residual + f.group) {
+      exact -= f.group;
+      coded += block_bytes(head, f.group, f);
+    }
+  }
+  return most;
+}
+
+using BytesOf = Index (*)(const KvHead&, Index, Index, const Format&);
+
+// The format for `count` tokens: given, or the finest that the budget holds.
+Format choose(const KvHead& head, Index count, std::optional<Index> budget, const Params& p,
+              BytesOf bytes_of) {
+  const Index residual = p.integer("residual");
+  const Index group = p.integer("group_size");
+  if (!p.is_auto("bits")) {
+    return {std::stoi(p.text("bits")), group};
+  }
+  if (!budget) {
+    throw InputError("no size: give a budget or bits=");
+  }
+  const Index widest = std::max(count - residual, head.dv());
+  Index least = std::numeric_limits<Index>::max();
+  for (const int bits : {8, 4, 2}) {
+    for (Index g = group;; g *= 2) {
+      const Format f{bits, g};
+      const Index needed = bytes_of(head, count, residual, f);
+      if (needed <= *budget) {
+        return f;
+      }
+      least = std::min(least, needed);
+      if (g >= widest) {
+        break;
+      }
+    }
+  }
+  throw Infeasible(fmt::format("needs {} bytes for {} tokens of which {} stay exact, budget {}",
+                               least, count, std::min(count, residual), *budget),
+                   least);
+}
+
+// |read back - exact|_F / |exact|_F, for the report.
+class ErrorSum {
+ public:
+  void add(const float* made, const float* exact, Index count) {
+    for (Index c = 0; c < count; ++c) {
+      const double x = static_cast<double>(exact[c]);
+      const double e = static_cast<double>(made[c]) - x;
+      error_ = std::fma(e, e, error_);
+      norm_ = std::fma(x, x, norm_);
+    }
+  }
+  std::string text() const {
+    return fmt::format("{:.6g}", error_ == 0.0 ? 0.0 : std::sqrt(error_ / norm_));
+  }
+
+ private:
+  double error_ = 0.0;
+  double norm_ = 0.0;
+};
+
+// The cache: coded blocks of the oldest tokens, `exact` after them. `coded` are the blocks'
+// positions, in order.
+Compressed assemble(const KvHead& head, const std::vector<Block>& blocks,
+                    std::span<const Index> coded, std::span<const Index> exact, const Format& f) {
+  Compressed out;
+  out.held.tokens.assign(exact.begin(), exact.end());
+  out.payload_bytes = static_cast<Index>(exact.size()) * head.pair_bytes();
+  const auto count = static_cast<Index>(coded.size());
+  out.made.k = Matrix(count, head.d());
+  out.made.v = Matrix(count, head.dv());
+  Index first = 0;
+  for (const Block& b : blocks) {
+    std::vector<float> channel(static_cast<std::size_t>(b.tokens));
+    for (Index c = 0; c < head.d(); ++c) {
+      b.keys.read(c, channel);
+      for (Index i = 0; i < b.tokens; ++i) {
+        out.made.k.row(first + i)[c] = channel[static_cast<std::size_t>(i)];
+      }
+    }
+    for (Index i = 0; i < b.tokens; ++i) {
+      b.values.read(i, {out.made.v.row(first + i), static_cast<std::size_t>(head.dv())});
+    }
+    first += b.tokens;
+    *out.payload_bytes += b.keys.code_bytes() + b.values.code_bytes();
+    out.aux_bytes += b.keys.scale_bytes() + b.values.scale_bytes();
+  }
+  ErrorSum k_error, v_error;
+  for (Index i = 0; i < count; ++i) {
+    const Index token = coded[static_cast<std::size_t>(i)];
+    k_error.add(out.made.k.row(i), head.k.row(token), head.d());
+    v_error.add(out.made.v.row(i), head.v.row(token), head.dv());
+  }
+  out.diag = {{"bits", fmt::format("{}", f.bits)},
+              {"group", fmt::format("{}", f.group)},
+              {"coded", fmt::format("{}", count)},
+              {"k_error", k_error.text()},
+              {"v_error", v_error.text()}};
+  return out;
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const KvHead& head = task.head;
+  const Format f = choose(head, task.count(), task.budget_bytes, params, prefill_bytes);
+  const Index coded = std::max<Index>(0, task.count() - params.integer("residual"));
+  std::vector<Block> blocks;
+  for (Index b = 0; b < coded; b += f.group) {
+    blocks.emplace_back(head,
+                        task.tokens.subspan(static_cast<std::size_t>(b),
+                                            static_cast<std::size_t>(std::min(f.group, coded - b))),
+                        f);
+  }
+  const auto cut = static_cast<std::size_t>(coded);
+  return assemble(head, blocks, task.tokens.first(cut), task.tokens.subspan(cut), f);
+}
+
+class KiviStream final : public StreamCache {
+ public:
+  KiviStream(const StreamTask& task, const Params& params)
+      : head_(task.head),
+        residual_(params.integer("residual")),
+        format_(choose(task.head, std::max<Index>(0, task.head.n() - task.recent),
+                       task.budget_bytes, params, stream_bytes)) {}
+
+  void append(Index, Index leaving) override {
+    if (leaving < 0) {
+      return;
+    }
+    exact_.push_back(leaving);
+    if (static_cast<Index>(exact_.size()) == residual_ + format_.group) {
+      const auto cut = exact_.begin() + format_.group;
+      const std::vector<Index> oldest(exact_.begin(), cut);
+      blocks_.emplace_back(head_, oldest, format_);
+      coded_.insert(coded_.end(), oldest.begin(), oldest.end());
+      exact_.erase(exact_.begin(), cut);
+    }
+  }
+
+  Compressed view() const override { return assemble(head_, blocks_, coded_, exact_, format_); }
+
+ private:
+  const KvHead& head_;
+  Index residual_;
+  Format format_;
+  std::vector<Block> blocks_;
+  std::vector<Index> coded_;
+  std::vector<Index> exact_;
+};
+
+std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
+  return std::make_unique<KiviStream>(task, params);
+}
+
+}  // namespace
+
+Method method_quant_kivi() {
+  MethodInfo info;
+  info.name = "quant-kivi";
+  info.summary = "all tokens at 2, 4 or 8 bits: keys per channel, values per token";
+  info.source = "Liu et al., KIVI, ICML 2024, arXiv:2402.02750";
+  info.departures =
+      "8 bits too; a short last group has its own scale; in a stream keys and values are coded "
+      "together in groups of tokens; groups grow where the budget asks";
+  info.params = {
+      choice_param("bits", {"auto", "2", "4", "8"},
+                   "bits per number, in place of a budget; auto: the most that the budget holds"),
+      integer_param("group_size", "32", 1, 1 << 20, "tokens or channels",
+                    "tokens (keys) and channels (values) that share a scale and a zero; a budget "
+                    "may double it"),
+      integer_param("residual", "128", 0, 1e9, "tokens", "most recent tokens that stay exact"),
+  };
+  info.sizes = {"bits"};
+  return {info, compress, open_stream};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,363 @@
+#include "algorithms/revive_cache.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.hpp"
+#include "core/math.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr Index kLanes = 8;       // tokens side by side in a panel
+constexpr Index kScoreBytes = 4;  // float32
+constexpr Index kPlaceBytes = 4;  // a candidate's position
+
+// logits[g][lane] = <key of lane, queries[g]> for H query heads: one FMA per channel, ascending.
+template <Index H>
+void panel_products(const float* panel, const double* queries, Index d, double* out, Index stride) {
+  double acc[H][kLanes] = {};
+  for (Index t = 0; t < d; ++t) {
+    double x[kLanes];
+#pragma omp simd
+    for (Index l = 0; l < kLanes; ++l) {
+      x[l] = static_cast<double>(panel[t * kLanes + l]);
+    }
+    for (Index g = 0; g < H; ++g) {
+      const double q = queries[g * d + t];
+#pragma omp simd
+      for (Index l = 0; l < kLanes; ++l) {
+        acc[g][l] = std::fma(q, x[l], acc[g][l]);
+      }
+    }
+  }
+  for (Index g = 0; g < H; ++g) {
+    for (Index l = 0; l < kLanes; ++l) {
+      out[g * stride + l] = acc[g][l];
+    }
+  }
+}
+
+// In place: logits to probabilities.
+void softmax(double* row, Index count) {
+  double top = row[0];
+  for (Index i = 1; i < count; ++i) {
+    top = std::max(top, row[i]);
+  }
+#pragma omp simd
+  for (Index i = 0; i < count; ++i) {
+    row[i] = exp_shared(row[i] - top);
+  }
+  double z = 0.0;
+  for (Index i = 0; i < count; ++i) {
+    z += row[i];
+  }
+  const double inverse = 1.0 / z;
+#pragma omp simd
+  for (Index i = 0; i < count; ++i) {
+    row[i] *= inverse;
+  }
+}
+
+// Bytes of a share, rounded down; a product that is a whole number but for its rounding is that.
+Index share_of(double ratio, Index bytes) {
+  const double x = ratio * static_cast<double>(bytes);
+  const double nearest = std::round(x);
+  return static_cast<Index>(std::fabs(x - nearest) <= 1e-9 * nearest ? nearest : std::floor(x));
+}
+
+void insert_sorted(std::vector<Index>& v, Index i) {
+  v.insert(std::lower_bound(v.begin(), v.end(), i), i);
+}
+
+// Sums of squares of x - y, channel by channel, so that the order of summation is fixed.
+void add_squares(const float* x, const float* y, std::vector<double>& sums) {
+  for (std::size_t t = 0; t < sums.size(); ++t) {
+    const double e = static_cast<double>(x[t]) - (y == nullptr ? 0.0 : static_cast<double>(y[t]));
+    sums[t] += e * e;
+  }
+}
+
+double mean_of(const std::vector<double>& sums, Index rows) {
+  double total = 0.0;
+  for (const double s : sums) {
+    total += s;
+  }
+  return rows > 0 ? total / (static_cast<double>(rows) * static_cast<double>(sums.size())) : 0.0;
+}
+
+}  // namespace
+
+RevivePlan plan_revive(const ReviveOptions& o, SketchShape shape, Index tokens, Index scored,
+                       Index budget) {
+  constexpr double kSumSlop = 1e-9;  // 0.45 + 0.45 + 0.1 need not add up to 1 to the last bit
+  const double sum = o.recent_ratio + o.candidate_ratio + o.vague_ratio;
+  if (!(sum <= 1.0 + kSumSlop)) {
+    throw InputError(fmt::format(
+        "kvreviver: recent_ratio + candidate_ratio + vague_ratio must be at most 1, got {}", sum));
+  }
+  RevivePlan plan;
+  const Index pair = (shape.d + shape.dv) * bytes_per_element(shape.dtype);
+  if (tokens <= budget / pair) {
+    plan.all_exact = true;
+    plan.sketch = shape;
+    plan.sketch.cells = 0;
+    return plan;
+  }
+  shape.cells = 1;  // hash words count once there is a cell; counts are priced with the cells
+  const Index cell = shape.payload_bytes() + shape.aux_bytes() - 32 * shape.rows;
+  const Index fixed = scored * kScoreBytes + o.slack * pair + 32 * shape.rows;
+  if (budget < fixed || share_of(o.vague_ratio, budget - fixed) < cell) {
+    // What one cell per row takes, or all tokens as they are, whichever is less. (Not less than one
+    // byte more than what was given, should rounding of the ratio fall on the other side.)
+    const double left = std::ceil(static_cast<double>(cell) / o.vague_ratio);
+    const Index all = tokens * pair;
+    Index needed = all;
+    if (left < static_cast<double>(all)) {
+      needed = std::min(all, std::max(fixed + static_cast<Index>(left), budget + 1));
+    }
+    throw Infeasible(
+        fmt::format("kvreviver: needs {} bytes ({} accumulated scores, slack {} tokens, one sketch "
+                    "cell in each of {} rows), budget {}",
+                    needed, scored, o.slack, shape.rows, budget),
+        needed);
+  }
+  const Index left = budget - fixed;
+  plan.slack = o.slack;
+  plan.recent = std::min(tokens, share_of(o.recent_ratio, left) / pair);
+  plan.candidates = std::min(tokens, share_of(o.candidate_ratio, left) / (pair + kPlaceBytes));
+  const Index rest = left - plan.recent * pair - plan.candidates * (pair + kPlaceBytes);
+  shape.cells = std::min(tokens, std::min(rest, share_of(o.vague_ratio, left)) / cell);
+  plan.sketch = shape;
+  return plan;
+}
+
+ReviveCache::ReviveCache(const KvHead& head, const RevivePlan& plan, const ReviveOptions& options,
+                         const RngStream& words)
+    : head_(head),
+      plan_(plan),
+      options_(options),
+      sketch_(plan.sketch, words),
+      scores_(static_cast<std::size_t>(head.n()), 0.0F),
+      rebuilt_(static_cast<std::size_t>(std::max(head.d(), head.dv()))) {
+  if (!plan.all_exact) {
+    const Index panels = (head.n() + kLanes - 1) / kLanes;
+    panels_.assign(static_cast<std::size_t>(panels * head.d() * kLanes), 0.0F);
+    queries_.resize(head.group(), head.d());
+    logits_.resize(head.group(), panels * kLanes);
+  }
+}
+
+void ReviveCache::set_key(Index i, const float* key) {
+  float* panel = panels_.data() + (i / kLanes) * head_.d() * kLanes + i % kLanes;
+  for (Index t = 0; t < head_.d(); ++t) {
+    panel[t * kLanes] = key[t];
+  }
+}
+
+void ReviveCache::refresh_keys() {
+  for (const Index i : vague_) {
+    if (sketch_.changed(i)) {
+      sketch_.key(i, rebuilt_.data());
+      set_key(i, rebuilt_.data());
+    }
+  }
+  sketch_.forget_changes();
+}
+
+void ReviveCache::arrive(Index j, bool has_query) {
+  ++arrived_;
+  if (has_query && !plan_.all_exact) {
+    attend(j);
+  }
+}
+
+void ReviveCache::attend(Index j) {
+  for (; filled_ <= j; ++filled_) {
+    set_key(filled_, head_.k.row(filled_));
+  }
+  refresh_keys();
+  const Index d = head_.d();
+  const Index group = head_.group();
+  for (Index g = 0; g < group; ++g) {
+    const float* q = head_.q[static_cast<std::size_t>(g)].row(j - head_.q_start());
+    for (Index t = 0; t < d; ++t) {
+      queries_.row(g)[t] = static_cast<double>(q[t]) * head_.scale;
+    }
+  }
+  const Index seen = j + 1;
+  const Index stride = logits_.cols();
+  for (Index i = 0; i < seen; i += kLanes) {
+    const float* panel = panels_.data() + i * d;
+    Index g = 0;
+    for (; g + 4 <= group; g += 4) {
+      panel_products<4>(panel, queries_.row(g), d, logits_.row(g) + i, stride);
+    }
+    for (; g < group; ++g) {
+      panel_products<1>(panel, queries_.row(g), d, logits_.row(g) + i, stride);
+    }
+  }
+  for (Index g = 0; g < group; ++g) {
+    softmax(logits_.row(g), seen);
+  }
+  double* received = logits_.row(0);
+  for (Index g = 1; g < group; ++g) {
+    const double* p = logits_.row(g);
+    for (Index i = 0; i < seen; ++i) {
+      received[i] =
+          options_.reduce == Reduce::max ? std::max(received[i], p[i]) : received[i] + p[i];
+    }
+  }
+  const double share = options_.reduce == Reduce::mean ? static_cast<double>(group) : 1.0;
+  for (Index i = 0; i < seen; ++i) {
+    float& score = scores_[static_cast<std::size_t>(i)];
+    score = static_cast<float>(static_cast<double>(score) + received[i] / share);
+  }
+}
+
+void ReviveCache::insert(Index i) {
+  recent_.push_back(i);
+  if (plan_.all_exact) {
+    return;
+  }
+  const auto size = static_cast<Index>(recent_.size());
+  if (size > plan_.recent + plan_.slack) {
+    const auto end = recent_.begin() + (size - plan_.recent);
+    for (auto it = recent_.begin(); it != end; ++it) {
+      insert_sorted(candidates_, *it);
+    }
+    recent_.erase(recent_.begin(), end);
+  }
+  while (static_cast<Index>(candidates_.size()) > plan_.candidates) {
+    to_vague(candidates_[weakest_candidate()]);
+  }
+  swap_back();
+}
+
+// The lowest score; of equals the highest position, so that the lowest is kept.
+std::size_t ReviveCache::weakest_candidate() const {
+  std::size_t best = 0;
+  for (std::size_t c = 1; c < candidates_.size(); ++c) {
+    if (score(candidates_[c]) <= score(candidates_[best])) {
+      best = c;
+    }
+  }
+  return best;
+}
+
+// The highest score; of equals the lowest position.
+std::size_t ReviveCache::strongest_vague() const {
+  std::size_t best = 0;
+  float top = score(vague_[0]);
+  for (std::size_t v = 1; v < vague_.size(); ++v) {
+    const float s = score(vague_[v]);
+    if (s > top) {
+      top = s;
+      best = v;
+    }
+  }
+  return best;
+}
+
+// Candidate -> Vague.
+void ReviveCache::to_vague(Index i) {
+  candidates_.erase(std::lower_bound(candidates_.begin(), candidates_.end(), i));
+  const auto it = revived_.find(i);
+  if (it == revived_.end()) {
+    sketch_.add(i, head_.k.row(i), head_.v.row(i));
+  } else {
+    sketch_.add(i, it->second.k.data(), it->second.v.data());
+    revived_.erase(it);
+  }
+  insert_sorted(vague_, i);
+}
+
+void ReviveCache::swap_back() {
+  while (!candidates_.empty() && !vague_.empty()) {
+    const Index out = candidates_[weakest_candidate()];
+    const std::size_t place = strongest_vague();
+    const Index in = vague_[place];
+    const double least = static_cast<double>(score(out)) * options_.replace_rate;
+    if (!(least < static_cast<double>(score(in)))) {
+      return;
+    }
+    Pair pair{std::vector<float>(static_cast<std::size_t>(head_.d())),
+              std::vector<float>(static_cast<std::size_t>(head_.dv()))};
+    sketch_.key(in, pair.k.data());
+    sketch_.value(in, pair.v.data());
+    sketch_.subtract(in, pair.k.data(), pair.v.data());
+    vague_.erase(vague_.begin() + static_cast<std::ptrdiff_t>(place));
+    to_vague(out);
+    insert_sorted(candidates_, in);
+    set_key(in,
+            pair.k.data());  // a score above 0: it was attended before, so no fill overwrites it
+    revived_.emplace(in, std::move(pair));
+    ++swaps_;
+  }
+}
+
+Compressed ReviveCache::view() const {
+  Compressed out;
+  if (plan_.all_exact) {
+    out.held.tokens = recent_;
+    return out;
+  }
+  const auto revived = static_cast<Index>(revived_.size());
+  const auto vague = static_cast<Index>(vague_.size());
+  out.made.k = Matrix(revived + vague, head_.d());
+  out.made.v = Matrix(revived + vague, head_.dv());
+  Index at = 0;
+  for (const Index i : candidates_) {
+    const auto it = revived_.find(i);
+    if (it == revived_.end()) {
+      out.held.tokens.push_back(i);
+    } else {
+      std::copy(it->second.k.begin(), it->second.k.end(), out.made.k.row(at));
+      std::copy(it->second.v.begin(), it->second.v.end(), out.made.v.row(at));
+      ++at;
+    }
+  }
+  out.held.tokens.insert(out.held.tokens.end(), recent_.begin(), recent_.end());
+  for (const Index i : vague_) {
+    sketch_.key(i, out.made.k.row(at));
+    sketch_.value(i, out.made.v.row(at));
+    ++at;
+  }
+  const auto pairs = static_cast<Index>(recent_.size() + candidates_.size());
+  out.payload_bytes = pairs * head_.pair_bytes() + plan_.sketch.payload_bytes();
+  out.aux_bytes = arrived_ * kScoreBytes + static_cast<Index>(candidates_.size()) * kPlaceBytes +
+                  plan_.sketch.aux_bytes();
+  out.transient_bytes = vague * head_.pair_bytes();
+  report(out);
+  return out;
+}
+
+// Reconstruction errors of the vague tokens, per element and squared, beside the bounds of [1].
+void ReviveCache::report(Compressed& out) const {
+  std::vector<double> k_error(static_cast<std::size_t>(head_.d()), 0.0), k_square(k_error);
+  std::vector<double> v_error(static_cast<std::size_t>(head_.dv()), 0.0), v_square(v_error);
+  const auto count = static_cast<Index>(vague_.size());
+  const Index first = out.made.k.rows() - count;
+  for (Index r = 0; r < count; ++r) {
+    const Index i = vague_[static_cast<std::size_t>(r)];
+    add_squares(out.made.k.row(first + r), head_.k.row(i), k_error);
+    add_squares(out.made.v.row(first + r), head_.v.row(i), v_error);
+    add_squares(head_.k.row(i), nullptr, k_square);
+    add_squares(head_.v.row(i), nullptr, v_square);
+  }
+  const Index total = plan_.sketch.rows * plan_.sketch.cells;
+  const auto number = [](double x) { return fmt::format("{:.6g}", x); };
+  out.diag = {{"swaps", fmt::format("{}", swaps_)},
+              {"vague", fmt::format("{}", count)},
+              {"revived", fmt::format("{}", revived_.size())},
+              {"cells", fmt::format("{}", total)},
+              {"k_error", number(mean_of(k_error, count))},
+              {"k_bound", number(sketch_variance_bound(count, total, mean_of(k_square, count)))},
+              {"v_error", number(mean_of(v_error, count))},
+              {"v_bound", number(sketch_variance_bound(count, total, mean_of(v_square, count)))},
+              {"overflows", fmt::format("{}", sketch_.overflows())}};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,107 @@
+// The cache of KVReviver for one KV head: a Recent queue, a Candidate heap by accumulated attention
+// and a Vague count sketch, fed token by token; every step attends all tokens, those of the sketch
+// as they are rebuilt from it.
+// [1] Yuan et al., "KVReviver: Reversible KV Cache Compression with Sketch-Based Token
+//     Reconstruction", Algorithms 1-4.
+// Knows nothing of protocols: kvreviver.cpp feeds it. A step costs O(group n d) for the attention
+// and O(n) to find what to move; rebuilt keys are kept between steps and renewed only where a cell
+// of the token changed.
+#pragma once
+
+#include <map>
+#include <span>
+#include <vector>
+
+#include "algorithms/contract.hpp"
+#include "algorithms/count_sketch.hpp"
+#include "attention/scores.hpp"
+#include "attention/similarity.hpp"
+
+namespace kvbench {
+
+struct ReviveOptions {
+  double recent_ratio = 0.45;     ///< of the bytes left after scores, slack and hash words
+  double candidate_ratio = 0.45;  ///< the three sum to at most 1
+  double vague_ratio = 0.1;
+  Index slack = 16;           ///< tokens that Recent may hold above its budget
+  double replace_rate = 1.1;  ///< >= 1, else swapping need not end
+  Reduce reduce = Reduce::mean;
+};
+
+/// Capacities, from a byte budget.
+struct RevivePlan {
+  /// All tokens fit as they are: then nothing is ever chosen, and neither scores nor a sketch are
+  /// kept. The other fields mean nothing.
+  bool all_exact = false;
+  Index recent = 0;      ///< tokens, without the slack
+  Index slack = 0;       ///< tokens
+  Index candidates = 0;  ///< tokens
+  SketchShape sketch;
+};
+
+/// `tokens`: how many the cache has to hold at the end; `scored`: how many accumulated scores that
+/// takes; `shape.cells` is ignored. A row of the sketch never has more cells than there are tokens.
+/// Errors: InputError where the ratios sum to more than 1; Infeasible where the vague share is
+/// less than one cell per row.
+RevivePlan plan_revive(const ReviveOptions& options, SketchShape shape, Index tokens, Index scored,
+                       Index budget);
+
+class ReviveCache {
+ public:
+  /// `head` must outlive the cache. Hash words are read from `words`.
+  ReviveCache(const KvHead& head, const RevivePlan& plan, const ReviveOptions& options,
+              const RngStream& words);
+
+  /// Position j has arrived. With `has_query`, its query attends all positions 0 .. j (those that
+  /// the cache was given as the cache holds them, all others exactly) and every one of them adds
+  /// what it received, reduced over the group's query heads, to its score. Ascending j.
+  void arrive(Index j, bool has_query);
+
+  /// Puts position i, that has arrived, into the cache: Algorithm 3. Ascending i.
+  void insert(Index i);
+
+  Compressed view() const;
+
+  // For tests.
+  const std::vector<Index>& recent() const { return recent_; }
+  const std::vector<Index>& candidates() const { return candidates_; }  ///< ascending
+  const std::vector<Index>& vague() const { return vague_; }            ///< ascending
+  float score(Index i) const { return scores_[static_cast<std::size_t>(i)]; }
+  const CountSketch& sketch() const { return sketch_; }
+  Index swaps() const { return swaps_; }
+
+ private:
+  // A token that came back from the sketch: what was estimated is what it now is.
+  struct Pair {
+    std::vector<float> k, v;
+  };
+
+  void attend(Index j);
+  void refresh_keys();
+  void set_key(Index i, const float* key);
+  void to_vague(Index i);
+  void swap_back();
+  std::size_t weakest_candidate() const;
+  std::size_t strongest_vague() const;
+  void report(Compressed& out) const;
+
+  const KvHead& head_;
+  RevivePlan plan_;
+  ReviveOptions options_;
+  CountSketch sketch_;
+  std::vector<Index> recent_;      // oldest first
+  std::vector<Index> candidates_;  // ascending
+  std::vector<Index> vague_;       // ascending
+  std::map<Index, Pair> revived_;  // candidates that were estimated
+  std::vector<float> scores_;      // [n] float32, as they count
+  Index arrived_ = 0;              // positions that arrive() saw: scores that are state
+  Index swaps_ = 0;
+  // Work space of the attention, rebuildable at any time. Keys as every position is attended now,
+  // eight tokens side by side: [n / 8, d, 8].
+  AlignedVector<float> panels_;
+  Index filled_ = 0;
+  std::vector<float> rebuilt_;
+  MatrixD queries_, logits_;
+};
+
+}  // namespace kvbench

@@ -1,0 +1,124 @@
+// tova: the tokens that the last query attends to most; one set for all heads of a layer.
+// [1] Oren et al., "Transformers are Multi-State RNNs", EMNLP 2024, arXiv:2401.06104, section 3.2.
+// Departs from [1]: under prefill the middle is compressed once, by the last scoring query, not by
+// dropping one token at each step. Under stream a cache is one KV head's, so the set is too: at
+// each step the group's queries attend to everything held, and of the tokens outside the recent
+// window the one with the smallest weight (the latest of equal ones) goes where they are more than
+// B. A head surveys its group's scores [m]; the layer's are their mean (max, sum) over all heads,
+// and each head keeps the same B tokens with weight 1. A head without a share is a layer of its
+// own. Time O(m) beside the scores of one query; stream: O(group (B + recent) d) per token.
+#include <algorithm>
+#include <stdexcept>
+
+#include "algorithms/attended_cache.hpp"
+#include "algorithms/size.hpp"
+#include "algorithms/snapkv_scores.hpp"
+#include "algorithms/stream_tokens.hpp"
+
+namespace kvbench {
+namespace {
+
+Survey survey(const Task& task, const Params& params) {
+  const Range last = {std::max(task.scoring.begin, task.scoring.end - 1), task.scoring.end};
+  Survey out;
+  out.kv_head = task.kv_head;
+  out.middle = task.count();
+  out.tokens = tokens_to_keep(task, params, task.head.pair_bytes());
+  out.values = take_scores(reduce_group(task.scores->sums(last), reduce_of(params)), task.tokens);
+  return out;
+}
+
+std::vector<Share> share(std::span<const Survey> surveys, const Params& params) {
+  if (surveys.empty()) {
+    return {};
+  }
+  std::vector<std::vector<double>> heads;
+  Share common;
+  common.tokens = surveys.front().tokens;
+  for (const Survey& s : surveys) {
+    if (s.values.size() != surveys.front().values.size()) {
+      throw std::logic_error("tova: heads of a layer compress the same tokens");
+    }
+    heads.push_back(s.values);
+    common.tokens = std::min(common.tokens, s.tokens);
+  }
+  common.values = reduce_group(heads, reduce_of(params));
+  return std::vector<Share>(surveys.size(), common);
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  Share own;
+  if (task.share == nullptr) {
+    const Survey alone = survey(task, params);
+    own = share({&alone, 1}, params).front();
+  }
+  const Share& given = task.share == nullptr ? own : *task.share;
+  Compressed out;
+  out.held.tokens = keep_top(task.tokens, given.values, given.tokens);
+  return out;
+}
+
+class TovaStream final : public StreamCache {
+ public:
+  TovaStream(const StreamTask& task, const Params& params)
+      : kept_(stream_tokens_to_keep(task, params, task.head.pair_bytes())),
+        cache_(task.head, kept_ + std::min(task.recent, task.head.n()) + 1, reduce_of(params)) {}
+
+  void append(Index j, Index leaving) override {
+    cache_.add(j);
+    outside_ += leaving >= 0 ? 1 : 0;
+    cache_.attend(j);
+    if (outside_ <= kept_) {
+      return;
+    }
+    auto smallest = cache_.slots().begin();
+    auto it = smallest;
+    for (Index i = 0; i < outside_; ++i, ++it) {
+      if (cache_.last(it->second) <= cache_.last(smallest->second)) {
+        smallest = it;
+      }
+    }
+    cache_.remove(smallest->first);
+    --outside_;
+  }
+
+  Compressed view() const override {
+    Compressed out;
+    auto it = cache_.slots().begin();
+    for (Index i = 0; i < outside_; ++i, ++it) {
+      out.held.tokens.push_back(it->first);
+    }
+    return out;
+  }
+
+ private:
+  Index kept_;
+  AttendedCache cache_;  // weights of one step only: no score is kept, none is counted
+  Index outside_ = 0;
+};
+
+std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
+  return std::make_unique<TovaStream>(task, params);
+}
+
+}  // namespace
+
+Method method_tova() {
+  MethodInfo info;
+  info.name = "tova";
+  info.summary = "largest attention from the last scoring query, one set per layer";
+  info.source = "Oren et al., EMNLP 2024, arXiv:2401.06104, section 3.2";
+  info.departures =
+      "prefill compresses once instead of dropping one token at each step; in a stream one set per "
+      "KV head instead of per layer";
+  info.params = size_params();
+  info.params.push_back(choice_param("reduce", {"mean", "max", "sum"},
+                                     "how scores of the layer's query heads become one per token"));
+  info.sizes = size_names();
+  info.keeps_tokens = true;
+  info.scores = true;
+  info.scope = Scope::layer;
+  return {info, compress, open_stream, survey, share};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,131 @@
+#include "replay/row_parts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+void add_set(SoftmaxSums& sums, const KvHead& head, const HeldTokens& held, const MadeTokens& made,
+             Part part) {
+  sums.add_rows(head.k, head.v, held.tokens, held.weights, held.common, part);
+  std::vector<Index> rows(static_cast<std::size_t>(made.k.rows()));
+  std::iota(rows.begin(), rows.end(), Index{0});
+  sums.add_rows(made.k, made.v, rows, made.weights, 1.0F, part);
+}
+
+// One line, whatever an exception says.
+std::string one_line(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return text;
+}
+
+}  // namespace
+
+Row blank_row(const HeadInput& c, const Entry& entry, Index q_head) {
+  const ReplayOptions& o = c.plan().options;
+  const Variant& variant = c.plan().variants[entry.variant];
+  Row row;
+  row.trace = c.plan().trace_names[c.unit().trace];
+  row.prompt = c.id().prompt;
+  row.layer = c.id().layer;
+  row.q_head = q_head;
+  row.kv_head = c.id().kv_head;
+  row.algorithm = variant.name();
+  row.params = variant.params.canonical();
+  row.protocol = o.protocol;
+  row.sink = o.sink;
+  row.recent = o.recent;
+  row.scores = o.scores;
+  row.device = o.device;
+  row.seed = entry.seed;
+  row.n_tokens = c.head().n();
+  row.n_queries = c.windows().queries;
+  row.budget_requested = entry.budget;
+  row.full_bytes = c.head().n() * c.head().pair_bytes();
+  return row;
+}
+
+void fill(Row& row, const MemoryFigures& f) {
+  row.tokens_kept = f.tokens_kept;
+  row.bytes = f.bytes;
+  row.full_bytes = f.full_bytes;
+  row.ratio = f.ratio;
+  row.middle_ratio = f.middle_ratio;
+  row.aux_bytes = f.aux_bytes;
+  row.transient_bytes = f.transient_bytes;
+}
+
+void fill(Row& row, const ErrorFigures& f) {
+  row.rel_error = f.rel_error;
+  row.rel_error_mean = f.rel_error_mean;
+  row.rel_error_p50 = f.rel_error_p50;
+  row.rel_error_p95 = f.rel_error_p95;
+  row.rel_error_max = f.rel_error_max;
+  row.eps_fro = f.eps_fro;
+  row.eps_op = f.eps_op;
+  row.log_z_error = f.log_z_error;
+  row.cosine = f.cosine;
+}
+
+void fill(Row& row, const HeldFigures& f) {
+  row.mass_kept = f.mass_kept;
+  row.amnesia_count = f.amnesia_count;
+  row.amnesia_mass = f.amnesia_mass;
+}
+
+std::string status_of(const ErrorFigures& errors, Index degenerate, Index m, bool empty_middle) {
+  if (degenerate > 0) {
+    return fmt::format("degenerate: denominator is 0 or not finite for {} of {} queries",
+                       degenerate, m);
+  }
+  if (errors.infinite > 0) {
+    return fmt::format(
+        "degenerate: exact output is 0 and the estimate is not, for {} of {} queries",
+        errors.infinite, m);
+  }
+  return empty_middle ? "ok: empty middle" : "ok";
+}
+
+std::string status_of_error(const std::exception& error) {
+  const bool infeasible = dynamic_cast<const Infeasible*>(&error) != nullptr;
+  return fmt::format("{}: {}", infeasible ? "infeasible" : "failed", one_line(error.what()));
+}
+
+std::string diag_text(const Compressed& result) {
+  std::string diag;
+  for (const auto& [key, value] : result.diag) {
+    diag += fmt::format("{}{}={}", diag.empty() ? "" : ";", key, value);
+  }
+  return diag;
+}
+
+Holding holding_of(const Compressed& c) {
+  Holding out;
+  out.pairs = static_cast<Index>(c.held.tokens.size());
+  out.made_pairs = c.made.k.rows();
+  if (c.denominator) {
+    out.keys_only =
+        c.denominator->made.k.rows() +
+        (c.denominator->same_keys ? 0 : static_cast<Index>(c.denominator->held.tokens.size()));
+  }
+  out.aux_bytes = c.aux_bytes;
+  out.payload_bytes = c.payload_bytes;
+  out.transient_bytes = c.transient_bytes;
+  return out;
+}
+
+void add_compressed(SoftmaxSums& sums, const KvHead& head, const Compressed& c) {
+  add_set(sums, head, c.held, c.made, c.denominator ? Part::numerator : Part::both);
+  if (c.denominator) {
+    add_set(sums, head, c.denominator->held, c.denominator->made, Part::denominator);
+  }
+}
+
+}  // namespace kvbench

@@ -1,0 +1,37 @@
+// What the jobs of both protocols share: a row's parts, and how a method's result enters the sums.
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include "attention/estimator.hpp"
+#include "metrics/amnesia.hpp"
+#include "metrics/error.hpp"
+#include "metrics/memory.hpp"
+#include "replay/job.hpp"
+
+namespace kvbench {
+
+/// A row with its key and descriptive columns; nothing measured yet.
+Row blank_row(const HeadInput& c, const Entry& entry, Index q_head);
+
+/// Memory columns but for peak_bytes, which is the protocol's.
+void fill(Row& row, const MemoryFigures& figures);
+void fill(Row& row, const ErrorFigures& figures);
+void fill(Row& row, const HeldFigures& figures);
+
+/// Status of a measured row: `degenerate` of the row's m queries had no denominator.
+std::string status_of(const ErrorFigures& errors, Index degenerate, Index m, bool empty_middle);
+/// `infeasible: why` or `failed: why`, on one line.
+std::string status_of_error(const std::exception& error);
+
+/// The `diag` column.
+std::string diag_text(const Compressed& result);
+
+/// What is held, for memory_figures.
+Holding holding_of(const Compressed& c);
+
+/// Adds what a method holds, numerator and denominator.
+void add_compressed(SoftmaxSums& sums, const KvHead& head, const Compressed& c);
+
+}  // namespace kvbench

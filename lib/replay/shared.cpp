@@ -1,0 +1,156 @@
+#include "replay/shared.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <stdexcept>
+
+namespace kvbench {
+namespace {
+
+// One budget's heads: (trace, prompt, layer) or, over all layers, (trace, prompt, none).
+using Group = std::tuple<std::size_t, std::size_t, std::optional<std::size_t>>;
+
+struct Collected {
+  std::vector<Unit> units;
+  std::vector<Survey> surveys;
+  std::exception_ptr error;
+};
+
+Group group_of(const Unit& unit, Scope scope) {
+  return {unit.trace, unit.prompt,
+          scope == Scope::layer ? std::optional(unit.layer) : std::nullopt};
+}
+
+bool is_replayed_layer(const Plan& plan, const Unit& like, std::size_t layer) {
+  return std::any_of(plan.units.begin(), plan.units.end(), [&](const Unit& u) {
+    return u.trace == like.trace && u.prompt == like.prompt && u.layer == layer;
+  });
+}
+
+// All KV heads of the layers whose heads share with `unit` in some of the scopes asked for.
+std::vector<Unit> sharing_units(const Plan& plan, const Unit& unit, bool all_layers) {
+  std::vector<Unit> out;
+  const auto& layers = plan.prompt_meta(unit).layers;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    if (l == unit.layer || (all_layers && is_replayed_layer(plan, unit, l))) {
+      for (Index kv = 0; kv < layers[l].kv_heads; ++kv) {
+        out.push_back({unit.trace, unit.prompt, l, kv, {}});
+      }
+    }
+  }
+  return out;
+}
+
+Scope scope_of(const Plan& plan, const Entry& entry) {
+  const Variant& v = plan.variants[entry.variant];
+  if (v.rest != nullptr) {
+    return Scope::head;
+  }
+  const MethodInfo& info = v.method->info;
+  return info.scope_of != nullptr ? info.scope_of(v.params) : info.scope;
+}
+
+}  // namespace
+
+void check_shares(std::span<const Survey> surveys, std::span<const Share> shares) {
+  if (shares.size() != surveys.size()) {
+    throw std::logic_error("one share per surveyed head");
+  }
+  Index given = 0;
+  Index there = 0;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    if (shares[i].tokens < 0 || shares[i].tokens > surveys[i].middle) {
+      throw std::logic_error("a head's share within [0, its tokens]");
+    }
+    given += shares[i].tokens * surveys[i].pair_bytes;
+    there += surveys[i].budget_bytes;
+  }
+  if (given > there) {
+    throw std::logic_error("shares that together exceed the budget");
+  }
+}
+
+SharedBudgets::Key SharedBudgets::key(const Unit& unit, std::size_t entry) {
+  return {unit.trace, unit.prompt, unit.layer, unit.kv_head, entry};
+}
+
+SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
+                             const std::atomic<bool>& stop) {
+  std::set<std::pair<Group, std::size_t>> wanted;  // groups by entry
+  std::set<std::tuple<std::size_t, std::size_t, std::size_t, Index>> seen;
+  std::vector<Unit> to_read;
+  for (const Index job : jobs) {
+    const std::size_t entry = static_cast<std::size_t>(job) % plan.entries.size();
+    const Scope scope = scope_of(plan, plan.entries[entry]);
+    if (scope == Scope::head) {
+      continue;
+    }
+    const Unit& unit = plan.unit_of(job);
+    if (!wanted.insert({group_of(unit, scope), entry}).second) {
+      continue;
+    }
+    for (const Unit& u : sharing_units(plan, unit, scope == Scope::layers)) {
+      if (seen.insert({u.trace, u.prompt, u.layer, u.kv_head}).second) {
+        to_read.push_back(u);
+      }
+    }
+  }
+  std::sort(to_read.begin(), to_read.end(), [](const Unit& a, const Unit& b) {
+    return std::tie(a.trace, a.prompt, a.layer, a.kv_head) <
+           std::tie(b.trace, b.prompt, b.layer, b.kv_head);
+  });
+
+  std::map<std::pair<Group, std::size_t>, Collected> collected;
+  for (const Unit& unit : to_read) {
+    if (stop) {
+      return;
+    }
+    const HeadInput input(plan, unit);
+    for (std::size_t e = 0; e < plan.entries.size(); ++e) {
+      const Scope scope = scope_of(plan, plan.entries[e]);
+      if (scope == Scope::head || wanted.count({group_of(unit, scope), e}) == 0) {
+        continue;
+      }
+      const Variant& variant = plan.variants[plan.entries[e].variant];
+      Collected& group = collected[{group_of(unit, scope), e}];
+      group.units.push_back(unit);
+      try {
+        const Task task = input.task(plan.entries[e]);
+        Survey survey = variant.method->survey(task, variant.params);
+        survey.layer = input.id().layer;
+        survey.kv_head = input.id().kv_head;
+        survey.middle = static_cast<Index>(input.middle().size());
+        survey.pair_bytes = input.head().pair_bytes();
+        survey.budget_bytes = task.budget_bytes.value_or(survey.tokens * survey.pair_bytes);
+        group.surveys.push_back(std::move(survey));
+      } catch (...) {
+        group.error = group.error ? group.error : std::current_exception();
+      }
+    }
+  }
+
+  for (auto& [where, group] : collected) {
+    const Variant& variant = plan.variants[plan.entries[where.second].variant];
+    std::vector<Share> shares(group.units.size());
+    try {
+      if (!group.error) {
+        shares = variant.method->share(group.surveys, variant.params);
+        check_shares(group.surveys, shares);
+      }
+    } catch (...) {
+      group.error = std::current_exception();
+      shares.assign(group.units.size(), {});
+    }
+    for (std::size_t i = 0; i < group.units.size(); ++i) {
+      shares_[key(group.units[i], where.second)] = {std::move(shares[i]), group.error};
+    }
+  }
+}
+
+const ShareOrError* SharedBudgets::find(const Unit& unit, std::size_t entry) const {
+  const auto it = shares_.find(key(unit, entry));
+  return it == shares_.end() ? nullptr : &it->second;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,37 @@
+// Budgets that several heads share: surveys every head of the scope, one at a time in memory, and
+// asks the method for everybody's share before any of them is compressed.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "replay/job.hpp"
+#include "replay/plan.hpp"
+
+namespace kvbench {
+
+/// Shares of heads in entries whose method's scope is wider than a head.
+class SharedBudgets {
+ public:
+  /// Surveys what the jobs in `jobs` need: all KV heads of their layers, replayed or not, and for
+  /// Scope::layers those of every replayed layer of their prompts. Reads no head where no entry
+  /// shares. Stops early when `stop` becomes true. Errors of a method are kept for its rows.
+  SharedBudgets(const Plan& plan, const std::vector<Index>& jobs, const std::atomic<bool>& stop);
+
+  /// The share of `unit` in entry number `entry`; null where the entry's method shares nothing.
+  const ShareOrError* find(const Unit& unit, std::size_t entry) const;
+
+ private:
+  using Key = std::tuple<std::size_t, std::size_t, std::size_t, Index, std::size_t>;
+  static Key key(const Unit& unit, std::size_t entry);
+
+  std::map<Key, ShareOrError> shares_;
+};
+
+/// Throws std::logic_error where a method's shares are not one per survey, a share is negative or
+/// above its head's tokens, or together they exceed what the heads' budgets hold.
+void check_shares(std::span<const Survey> surveys, std::span<const Share> shares);
+
+}  // namespace kvbench

@@ -1,0 +1,68 @@
+// A layer (or several) of heads for methods that share a budget: survey, share, compress, as the
+// replay does it, with the contract checked on the way.
+#pragma once
+
+#include <deque>
+
+#include "method_checks.hpp"
+
+namespace kvbench {
+
+class SharedJob {
+ public:
+  /// `heads`: by layer, then KV head, `kv_heads` to a layer; all compress `tokens`.
+  SharedJob(const Method& method, const std::vector<KvHead>& heads, Index kv_heads,
+            const std::vector<Index>& tokens, Range scoring)
+      : method_(method), kv_heads_(kv_heads) {
+    for (const KvHead& head : heads) {
+      jobs_.emplace_back(method, head, tokens, scoring);
+    }
+  }
+
+  const JobOf& job(std::size_t i) const { return jobs_[i]; }
+  std::vector<std::uint8_t> retrieval_heads;
+
+  std::vector<Survey> surveys(Index budget, const Given& given = {}) const {
+    std::vector<Survey> out;
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+      out.push_back(method_.survey(task(i, budget), jobs_[i].params(given)));
+      out.back().layer = static_cast<Index>(i) / kv_heads_;
+    }
+    return out;
+  }
+
+  /// Kept tokens of each head; `budget` bytes per head.
+  std::vector<std::vector<Index>> run(Index budget, const Given& given = {}) const {
+    const std::vector<Survey> all = surveys(budget, given);
+    const std::vector<Share> shares = method_.share(all, jobs_.front().params(given));
+    EXPECT_EQ(shares.size(), all.size());
+    Index allowed = 0;
+    Index held = 0;
+    std::vector<std::vector<Index>> out;
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+      Task t = task(i, budget);
+      t.share = &shares[i];
+      const Compressed c = method_.compress(t, jobs_[i].params(given));
+      check_compressed(c, t);
+      allowed += all[i].tokens;
+      held += static_cast<Index>(c.held.tokens.size());
+      out.push_back(c.held.tokens);
+    }
+    EXPECT_LE(held, allowed);
+    return out;
+  }
+
+ private:
+  Task task(std::size_t i, Index budget) const {
+    Task t = jobs_[i].task(budget);
+    t.kv_head = static_cast<Index>(i) % kv_heads_;
+    t.retrieval_heads = retrieval_heads;
+    return t;
+  }
+
+  const Method& method_;
+  Index kv_heads_;
+  std::deque<JobOf> jobs_;  // a job points into itself: it never moves
+};
+
+}  // namespace kvbench

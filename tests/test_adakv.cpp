@@ -1,0 +1,167 @@
+// adakv: budgets sum exactly, floors hold, equal scores share equally; selection against a twin
+// that takes one token at a time.
+#include <numeric>
+
+#include "layer_job.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_adakv();
+Method method_snapkv();
+
+namespace {
+
+// Scores [heads][m] of the tokens given; takes the safe ones, then the best of what is left, one at
+// a time, ties to the lowest position, then head.
+std::vector<Index> twin_counts(const twin::Rows& scores, Index each, Index safe) {
+  std::vector<std::vector<bool>> taken;
+  std::vector<Index> counts(scores.size(), 0);
+  const auto take = [&](std::size_t from, std::size_t to) {
+    bool found = false;
+    std::size_t head = 0;
+    std::size_t place = 0;
+    for (std::size_t i = 0; i < scores[0].size(); ++i) {
+      for (std::size_t h = from; h < to; ++h) {
+        if (!taken[h][i] && (!found || scores[h][i] > scores[head][place])) {
+          found = true;
+          head = h;
+          place = i;
+        }
+      }
+    }
+    taken[head][place] = true;
+    ++counts[head];
+  };
+  for (std::size_t h = 0; h < scores.size(); ++h) {
+    taken.emplace_back(scores[h].size(), false);
+  }
+  for (std::size_t h = 0; h < scores.size(); ++h) {
+    for (Index i = 0; i < safe; ++i) {
+      take(h, h + 1);
+    }
+  }
+  for (Index i = 0; i < (each - safe) * static_cast<Index>(scores.size()); ++i) {
+    take(0, scores.size());
+  }
+  return counts;
+}
+
+std::vector<Index> counts_of(const Method& method, const std::vector<Survey>& surveys,
+                             const std::string& floor) {
+  std::vector<Index> out;
+  for (const Share& s :
+       method.share(surveys, Params("adakv", method.info.params, {{"floor", floor}}))) {
+    out.push_back(s.tokens);
+  }
+  return out;
+}
+
+TEST(AdaKv, SharesEqualTwinWithManyTies) {
+  const Method method = method_adakv();
+  std::mt19937_64 generator(5);
+  for (int round = 0; round < 400; ++round) {
+    const auto heads = 1 + generator() % 5;
+    const auto m = static_cast<Index>(1 + generator() % 20);
+    const auto each = static_cast<Index>(generator()) & 31;
+    std::vector<Survey> surveys;
+    twin::Rows scores;
+    for (std::size_t h = 0; h < heads; ++h) {
+      Survey s;
+      s.kv_head = static_cast<Index>(h);
+      s.middle = m;
+      s.tokens = std::min(m, each);
+      twin::Vec row;
+      for (Index i = 0; i < m; ++i) {
+        row.push_back(
+            static_cast<long double>(generator() % (round % 2 == 0 ? 4 : 1000) * (h == 0 ? 3 : 1)));
+        s.values.push_back(static_cast<double>(row.back()));
+      }
+      for (Index i = 0; i < m; ++i) {
+        s.values.push_back(static_cast<double>(7 + 2 * i));
+      }
+      surveys.push_back(s);
+      scores.push_back(row);
+    }
+    const Index kept = surveys[0].tokens;
+    for (const auto& [floor, tenths] :
+         std::map<std::string, Index>{{"0", 0}, {"0.2", 2}, {"0.5", 5}, {"1", 10}}) {
+      const std::vector<Index> got = counts_of(method, surveys, floor);
+      const Index safe = kept * tenths / 10;
+      ASSERT_EQ(got, twin_counts(scores, kept, safe));
+      ASSERT_EQ(std::accumulate(got.begin(), got.end(), Index{0}),
+                static_cast<Index>(heads) * kept);
+      for (const Index c : got) {
+        ASSERT_GE(c, safe);
+        ASSERT_LE(c, m);
+      }
+    }
+  }
+}
+
+TEST(AdaKv, OneStrongHeadTakesAllButTheFloors) {
+  const Method method = method_adakv();
+  std::vector<Survey> surveys(3);
+  for (std::size_t h = 0; h < 3; ++h) {
+    surveys[h].middle = 100;
+    surveys[h].tokens = 20;
+    surveys[h].values.assign(100, h == 1 ? 1.0 : 0.5);
+    for (int i = 0; i < 100; ++i) {
+      surveys[h].values.push_back(i);
+    }
+  }
+  EXPECT_EQ(counts_of(method, surveys, "0.2"), (std::vector<Index>{4, 52, 4}));
+  EXPECT_EQ(counts_of(method, surveys, "1"), (std::vector<Index>{20, 20, 20}));
+  for (Survey& s : surveys) {
+    std::fill_n(s.values.begin(), 100, 0.25);
+  }
+  EXPECT_EQ(counts_of(method, surveys, "0.2"), (std::vector<Index>{20, 20, 20}));  // equal scores
+  EXPECT_EQ(counts_of(method, surveys, "0"), (std::vector<Index>{20, 20, 20}));
+}
+
+TEST(AdaKv, TheLayersTokensAreTheBestOfAllHeads) {
+  const Method method = method_adakv();
+  HeadShape shape;
+  shape.n = 90;
+  shape.nq = 60;
+  std::vector<KvHead> heads;
+  for (unsigned h = 0; h < 3; ++h) {
+    heads.push_back(make_head(shape, 50 + h));
+    heads.back().scale *= 0.3 + h;  // heads differ in how sharp they are
+  }
+  for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
+    const SharedJob job(method, heads, 3, tokens, {35, 75});
+    twin::Rows scores;
+    for (const KvHead& head : heads) {
+      scores.push_back(twin::snapkv(head, tokens, 43, 75, 2, false, twin::TwinReduce::mean));
+    }
+    for (const Index each : {1, 9, 20, 41}) {
+      const std::vector<Index> counts = twin_counts(scores, each, each / 5);
+      const auto got = job.run(each * heads[0].pair_bytes());
+      for (std::size_t h = 0; h < 3; ++h) {
+        ASSERT_TRUE(twin::is_top(tokens, scores[h], got[h], counts[h], 1e-9L));
+      }
+    }
+  }
+}
+
+TEST(AdaKv, FloorOneIsSnapKv) {
+  const Method ada = method_adakv();
+  const Method snap = method_snapkv();
+  const std::vector<KvHead> heads = {make_head({}, 1), make_head({}, 2)};
+  const SharedJob job(ada, heads, 2, positions(5, 50), {10, 60});
+  const auto got = job.run(11 * heads[0].pair_bytes(), {{"floor", "1"}});
+  for (std::size_t h = 0; h < 2; ++h) {
+    EXPECT_EQ(got[h], JobOf(snap, heads[h], positions(5, 50), {10, 60}).kept(11));
+  }
+}
+
+TEST(AdaKv, BudgetsAndOddInputs) {
+  check_budgets(method_adakv());
+  check_odd_inputs(method_adakv());
+  check_info(method_adakv(), "adakv");
+  EXPECT_EQ(method_adakv().info.scope, Scope::layer);
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,127 @@
+// Every prefill method on the real sample through the whole replay: rows complete, budgets met,
+// the oracle's promise.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "replay/grid.hpp"
+#include "replay/run.hpp"
+#include "report/csv.hpp"
+#include "report/schema.hpp"
+
+namespace kvbench {
+namespace {
+
+class AllMethods : public ::testing::Test {
+ protected:
+  static Table run(const std::vector<std::string>& algorithms) {
+    ReplayOptions o;
+    o.traces = {std::string(KVBENCH_DATA_DIR) + "/sample.h5"};
+    o.out = ::testing::TempDir() + "/" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".csv";
+    o.algorithms = algorithms;
+    o.budgets = {0.5, 0.1};
+    o.layers = {0, 3};
+    o.overwrite = true;
+    o.threads = 2;
+    const Plan plan = make_plan(o);
+    const std::atomic<bool> stop = false;
+    run_plan(plan, "test", stop);
+    return read_table(o.out);
+  }
+
+  static double number(const Fields& row, const char* column) {
+    double x = std::nan("");
+    EXPECT_TRUE(parse_number(row[column_index(column)], x)) << column;
+    return x;
+  }
+};
+
+// Middle's bytes of a row: ratio times what the sample's middle of 1536 tokens weighs.
+constexpr double kMiddleBytes = 1536.0 * 2 * 64 * 2;
+
+TEST_F(AllMethods, RowsAreCompleteAndWithinTheirBudgets) {
+  const Table table = run({"all"});
+  std::map<std::string, std::pair<double, double>> shared;  // scope wider than a head: sums
+  std::map<std::string, int> rows;
+  for (const Fields& row : table.rows) {
+    const std::string& name = row[column_index("algorithm")];
+    const std::string& status = row[column_index("status")];
+    ++rows[name];
+    if (status_kind(status) == "infeasible") {
+      EXPECT_EQ(name, "quant-kivi") << status;  // 2 bits and 128 exact tokens exceed a tenth
+      continue;
+    }
+    ASSERT_EQ(status, "ok") << name;
+    for (const char* column : {"rel_error", "rel_error_max", "eps_fro", "eps_op", "log_z_error",
+                               "cosine", "mass_kept", "amnesia_mass"}) {
+      EXPECT_TRUE(std::isfinite(number(row, column))) << name << " " << column;
+    }
+    if (row[column_index("budget_requested")].empty()) {
+      continue;
+    }
+    const double budget = number(row, "budget_requested");
+    const double held = number(row, "middle_ratio") * kMiddleBytes;
+    if (expand_algorithms({name}).front().method->info.scope == Scope::head) {
+      EXPECT_LE(held, std::floor(budget * kMiddleBytes) + 1e-6) << name;
+    } else {
+      auto& [sum, allowed] = shared[name + row[column_index("budget_requested")]];
+      sum += held;
+      allowed += std::floor(budget * kMiddleBytes);
+    }
+  }
+  EXPECT_EQ(shared.size(), 2U * 4U);  // pyramidkv, adakv, tova, duoattention
+  for (const auto& [name, sums] : shared) {
+    EXPECT_LE(sums.first, sums.second + 1e-6) << name;
+  }
+  for (const Variant& v : expand_algorithms({"all"})) {
+    EXPECT_EQ(rows[v.name()], v.name() == "exact" ? 8 : 16) << v.name();
+  }
+}
+
+// Mean over a group's query heads, as the oracle selects by; methods whose budget is the head's
+// own.
+TEST_F(AllMethods, OracleKeepsTheMostMass) {
+  const Table table = run({"all"});
+  std::map<std::string, double> oracle;
+  std::map<std::string, std::map<std::string, double>> others;
+  for (const Fields& row : table.rows) {
+    const std::string& name = row[column_index("algorithm")];
+    const MethodInfo& info = expand_algorithms({name}).front().method->info;
+    if (!info.keeps_tokens || info.scope != Scope::head) {
+      continue;
+    }
+    const std::string where = row[column_index("layer")] + "/" + row[column_index("kv_head")] +
+                              "/" + row[column_index("budget_requested")];
+    (name == "oracle" ? oracle[where] : others[name][where]) += number(row, "mass_kept") / 2.0;
+  }
+  EXPECT_GE(others.size(), 7U);
+  for (const auto& [name, masses] : others) {
+    for (const auto& [where, mass] : masses) {
+      EXPECT_TRUE(mass <= oracle.at(where) + 1e-12) << name << " " << where;  // sums of 2048 terms
+    }
+  }
+}
+
+TEST_F(AllMethods, CompositionsMeetTheirBudgets) {
+  const Table table = run({"h2o+balancekv:share=0.25,0.75", "snapkv+uniform", "bumblebee+balancekv",
+                           "oracle+quant-kivi:share=0.2", "knorm+d2o-merge"});
+  ASSERT_FALSE(table.rows.empty());
+  for (const Fields& row : table.rows) {
+    const std::string& status = row[column_index("status")];
+    if (status_kind(status) == "infeasible") {
+      EXPECT_EQ(row[column_index("algorithm")], "oracle+quant-kivi") << status;
+      continue;
+    }
+    ASSERT_EQ(status, "ok") << row[column_index("algorithm")];
+    EXPECT_LE(number(row, "middle_ratio") * kMiddleBytes,
+              std::floor(number(row, "budget_requested") * kMiddleBytes) + 1e-6);
+    EXPECT_TRUE(std::isfinite(number(row, "rel_error")));
+  }
+}
+
+}  // namespace
+}  // namespace kvbench

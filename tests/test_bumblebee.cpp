@@ -1,0 +1,408 @@
+// bumblebee (prefill): its optimisers against each other and against greedy by the definition, the
+// ends of lambda, the bound of greedy, and odd inputs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "algorithms/contract.hpp"
+#include "core/error.hpp"
+#include "make_head.hpp"
+#include "twin/bumblebee.hpp"
+
+namespace kvbench {
+
+Method method_bumblebee();
+
+namespace {
+
+using Given = std::map<std::string, std::string>;
+
+struct Outcome {
+  std::vector<Index> tokens;
+  Index evaluations = 0;
+};
+
+Outcome run_scored(const KvHead& head, const std::vector<Index>& tokens, Range scoring,
+                   const Given& given, std::optional<Index> budget = {}, std::uint64_t seed = 0) {
+  const Method method = method_bumblebee();
+  const ScoreBook book(head);
+  Task task{head, tokens, budget, scoring, {}, Rng(seed, {"p", 0, 0}, "bumblebee")};
+  task.scores = &book;
+  const Compressed c = method.compress(task, Params("bumblebee", method.info.params, given));
+  EXPECT_TRUE(c.held.weights.empty());
+  EXPECT_EQ(c.held.common, 1.0F);
+  EXPECT_EQ(c.aux_bytes, 0);
+  EXPECT_EQ(c.diag.size(), 1U);
+  EXPECT_EQ(c.diag[0].first, "gain_evaluations");
+  EXPECT_TRUE(std::is_sorted(c.held.tokens.begin(), c.held.tokens.end()));
+  EXPECT_EQ(std::adjacent_find(c.held.tokens.begin(), c.held.tokens.end()), c.held.tokens.end());
+  EXPECT_TRUE(
+      std::includes(tokens.begin(), tokens.end(), c.held.tokens.begin(), c.held.tokens.end()));
+  return {c.held.tokens, std::stoll(c.diag[0].second)};
+}
+
+Outcome run(const KvHead& head, const std::vector<Index>& tokens, const Given& given, Index count) {
+  Given all = given;
+  all["tokens"] = std::to_string(count);
+  return run_scored(head, tokens, {0, head.n()}, all);
+}
+
+// Few distinct keys, some of them zero; where `flat`, queries of zero that see all alike, so that
+// scores tie too.
+KvHead tied_head(Index n, unsigned seed, bool flat) {
+  HeadShape shape;
+  shape.n = n;
+  shape.nq = n;
+  shape.d = 4;
+  KvHead head = make_head(shape, seed);
+  std::mt19937_64 generator(seed);
+  for (Index i = 1; i < n; ++i) {
+    const auto dice = generator() % 4;
+    if (dice < 3) {
+      const auto from = static_cast<Index>(generator() % static_cast<std::uint64_t>(i));
+      std::copy_n(head.k.row(from), 4, head.k.row(i));
+    }
+    if (generator() % 10 == 0) {
+      std::fill_n(head.k.row(i), 4, 0.0F);
+    }
+  }
+  for (Matrix& q : head.q) {
+    if (flat) {
+      std::fill_n(q.data(), q.rows() * q.cols(), 0.0F);
+    }
+  }
+  return head;
+}
+
+// The twin's mixture over `tokens`, with attention from its own exact softmax.
+twin::Mixture mixture(const KvHead& head, const std::vector<Index>& tokens, Range scoring,
+                      twin::Sim sim, long double lambda, bool power, bool grid = true) {
+  twin::Mixture g;
+  twin::Rows keys;
+  const twin::Rows all = twin::rows_of(head.k);
+  for (const Index i : tokens) {
+    keys.push_back(all[static_cast<std::size_t>(i)]);
+  }
+  g.sim = twin::similarities(keys, sim, grid);
+  g.acc.assign(tokens.size(), 0);
+  for (Index group = 0; group < head.group(); ++group) {
+    for (Index j = std::max(scoring.begin, head.q_start()); j < scoring.end; ++j) {
+      const twin::Attention a = twin::attention(head, group, j);
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        g.acc[i] +=
+            a.p[static_cast<std::size_t>(tokens[i])] / static_cast<long double>(head.group());
+      }
+    }
+  }
+  g.lambda = lambda;
+  g.phi.power = power;
+  return g;
+}
+
+const std::pair<const char*, twin::Sim> kSims[] = {
+    {"relu", twin::Sim::relu}, {"one-plus", twin::Sim::one_plus}, {"abs", twin::Sim::absolute}};
+
+std::vector<Index> at(const std::vector<Index>& tokens, std::vector<Index> places) {
+  for (Index& i : places) {
+    i = tokens[static_cast<std::size_t>(i)];
+  }
+  return places;
+}
+
+std::vector<Index> sorted(std::vector<Index> v) {
+  std::sort(v.begin(), v.end());
+  return v;
+}
+
+TEST(BumbleBee, LazyAndGreedyEqualTheDefinition) {
+  for (const bool ties : {false, true}) {
+    HeadShape shape;
+    shape.n = 30;
+    shape.nq = 30;
+    const KvHead head = ties ? tied_head(30, 3, /*flat=*/false) : make_head(shape, 4);
+    std::vector<Index> tokens = positions(3, 27);
+    tokens.erase(tokens.begin() + 5);  // what another method may leave
+    for (const auto& [name, sim] : kSims) {
+      for (const char* lambda : {"0.3", "0.7", "1"}) {
+        for (const char* phi : {"log", "power"}) {
+          const twin::Mixture g =
+              mixture(head, tokens, {0, 30}, sim, std::stold(lambda), phi == std::string("power"));
+          const std::vector<Index> order = twin::greedy(g, 12);
+          for (const Index count : {1, 2, 5, 12}) {
+            const std::vector<Index> expected =
+                at(tokens, sorted({order.begin(), order.begin() + count}));
+            for (const char* optimizer : {"lazy", "greedy"}) {
+              for (const char* mib : {"0", "256"}) {
+                const Given given = {{"lambda", lambda},
+                                     {"sim", name},
+                                     {"phi", phi},
+                                     {"optimizer", optimizer},
+                                     {"matrix_mib", mib}};
+                ASSERT_EQ(run(head, tokens, given, count).tokens, expected)
+                    << ties << name << lambda << phi << count << optimizer << mib;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(BumbleBee, LazyEqualsGreedyWithManyTies) {
+  for (const unsigned seed : {1U, 2U, 3U}) {
+    for (const bool flat : {false, true}) {
+      const KvHead head = tied_head(200, seed, flat);
+      const std::vector<Index> tokens = positions(5, 195);
+      // Flat: only the last query scores, and every token gets the same.
+      const Range scoring = flat ? Range{199, 200} : Range{0, 200};
+      for (const auto& [name, sim] : kSims) {
+        for (const char* lambda : {"0.01", "0.3", "1"}) {
+          for (const char* phi : {"log", "power"}) {
+            Given given = {{"sim", name}, {"lambda", lambda}, {"phi", phi}, {"tokens", "90"}};
+            const Outcome lazy = run_scored(head, tokens, scoring, given);
+            given["matrix_mib"] = "0";
+            ASSERT_EQ(run_scored(head, tokens, scoring, given).tokens, lazy.tokens);
+            given["optimizer"] = "greedy";
+            const Outcome greedy = run_scored(head, tokens, scoring, given);
+            ASSERT_EQ(greedy.tokens, lazy.tokens) << seed << flat << name << lambda << phi;
+            Index all = 0;
+            for (Index left = 190; left > 100; --left) {
+              all += left;
+            }
+            EXPECT_EQ(greedy.evaluations, all);
+            EXPECT_LE(lazy.evaluations, all);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(BumbleBee, LazyLooksAtFarFewerGains) {
+  HeadShape shape;
+  shape.n = 600;
+  shape.nq = 100;
+  shape.d = 16;
+  const KvHead head = make_head(shape, 5);
+  const std::vector<Index> tokens = positions(0, 600);
+  const Outcome lazy = run(head, tokens, {}, 200);
+  const Outcome greedy = run(head, tokens, {{"optimizer", "greedy"}}, 200);
+  EXPECT_EQ(lazy.tokens, greedy.tokens);
+  EXPECT_LT(10 * lazy.evaluations, greedy.evaluations);
+}
+
+TEST(BumbleBee, LambdaZeroIsHeavyHitters) {
+  for (const bool ties : {false, true}) {
+    HeadShape shape;
+    shape.n = 80;
+    shape.nq = 80;
+    const KvHead head = ties ? tied_head(80, 6, /*flat=*/true) : make_head(shape, 6);
+    const std::vector<Index> tokens = positions(10, 70);
+    const Range scoring = ties ? Range{79, 80} : Range{20, 60};
+    const std::vector<double> sums = reduce_group(attention_sums(head, scoring), Reduce::mean);
+    const std::vector<double> acc(sums.begin() + 10, sums.begin() + 70);
+    for (const char* phi : {"log", "power"}) {
+      for (const char* optimizer : {"lazy", "greedy"}) {
+        for (const Index count : {1, 17, 59, 60}) {
+          const Given given = {{"lambda", "0"},
+                               {"phi", phi},
+                               {"optimizer", optimizer},
+                               {"tokens", std::to_string(count)}};
+          ASSERT_EQ(run_scored(head, tokens, scoring, given).tokens,
+                    at(tokens, twin::top(acc, count)));
+        }
+      }
+    }
+  }
+}
+
+TEST(BumbleBee, ReduceDecidesBetweenQueryHeads) {
+  HeadShape shape;
+  shape.n = 60;
+  shape.nq = 60;
+  shape.group = 3;
+  const KvHead head = make_head(shape, 7);
+  const auto sums = attention_sums(head, {0, 60});
+  for (const auto& [name, reduce] :
+       {std::pair("mean", Reduce::mean), {"max", Reduce::max}, {"sum", Reduce::sum}}) {
+    EXPECT_EQ(run(head, positions(0, 60), {{"lambda", "0"}, {"reduce", name}}, 20).tokens,
+              twin::top(reduce_group(sums, reduce), 20));
+  }
+}
+
+// Greedy's sets are nested, its gains never rise, and g is normalised to g(M) = 1.
+TEST(BumbleBee, GreedyGainsNeverRise) {
+  constexpr long double kGrid = 1e-8L;  // similarities are rounded to 2^-30 in lib, not here
+  for (const bool ties : {false, true}) {
+    HeadShape shape;
+    shape.n = 24;
+    shape.nq = 24;
+    const KvHead head = ties ? tied_head(24, 8, /*flat=*/false) : make_head(shape, 8);
+    const std::vector<Index> tokens = positions(0, 24);
+    for (const char* phi : {"log", "power"}) {
+      const twin::Mixture g = mixture(head, tokens, {0, 24}, twin::Sim::relu, 0.3L,
+                                      phi == std::string("power"), /*grid=*/false);
+      std::vector<Index> before;
+      long double last_gain = 1;
+      for (Index count = 1; count <= 24; ++count) {
+        const std::vector<Index> now = run(head, tokens, {{"phi", phi}}, count).tokens;
+        ASSERT_TRUE(std::includes(now.begin(), now.end(), before.begin(), before.end()));
+        const long double gain = g.value(now) - g.value(before);
+        ASSERT_GE(gain, -kGrid);
+        ASSERT_LE(gain, last_gain + kGrid);
+        last_gain = gain;
+        before = now;
+      }
+      EXPECT_NEAR(static_cast<double>(g.value(before)), 1.0, 1e-12);
+    }
+  }
+}
+
+TEST(BumbleBee, WithinTheGreedyBoundOfTheBestSet) {
+  constexpr long double kGrid = 1e-8L;
+  for (const unsigned seed : {1U, 2U, 3U, 4U}) {
+    const KvHead head = seed % 2 == 0 ? tied_head(10, seed, false) : [&] {
+      HeadShape shape;
+      shape.n = 10;
+      shape.nq = 10;
+      return make_head(shape, seed);
+    }();
+    for (const char* lambda : {"0.3", "1"}) {
+      const twin::Mixture g = mixture(head, positions(0, 10), {0, 10}, twin::Sim::relu,
+                                      std::stold(lambda), false, /*grid=*/false);
+      for (const Index count : {1, 2, 3, 5}) {
+        const long double got =
+            g.value(run(head, positions(0, 10), {{"lambda", lambda}}, count).tokens);
+        const long double best = twin::best_value(g, count);
+        ASSERT_GE(got, (1 - std::exp(-1.0L)) * best - kGrid);
+        ASSERT_LE(got, best + kGrid);
+      }
+    }
+  }
+}
+
+TEST(BumbleBee, StochasticIsCloseToGreedyAndAtTinyEpsilonEqual) {
+  HeadShape shape;
+  shape.n = 120;
+  shape.nq = 60;
+  const KvHead head = make_head(shape, 9);
+  const std::vector<Index> tokens = positions(0, 120);
+  const twin::Mixture g =
+      mixture(head, tokens, {0, 120}, twin::Sim::relu, 0.3L, false, /*grid=*/false);
+  const Outcome greedy = run(head, tokens, {}, 30);
+  const long double most = g.value(greedy.tokens);
+  bool seeds_differ = false;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const Outcome some = run_scored(head, tokens, {0, 120},
+                                    {{"optimizer", "stochastic"}, {"tokens", "30"}}, {}, seed);
+    ASSERT_EQ(some.tokens.size(), 30U);
+    EXPECT_EQ(some.evaluations, 30 * 47);  // ceil(120/30 * ln(1e5)) each, never more than are left
+    EXPECT_GE(g.value(some.tokens), 0.98L * most) << seed;
+    seeds_differ = seeds_differ || some.tokens != greedy.tokens;
+  }
+  EXPECT_TRUE(seeds_differ);
+  // Samples of everything that is left.
+  const Given all = {{"optimizer", "stochastic"}, {"epsilon", "1e-300"}};
+  EXPECT_EQ(run(head, tokens, all, 30).tokens, greedy.tokens);
+  EXPECT_EQ(run(head, tokens, {{"optimizer", "stochastic"}, {"epsilon", "1"}}, 30).evaluations, 30);
+}
+
+// epsilon = 1 draws samples of one: uniform sampling without replacement. Chi-square of inclusions
+// over 40 tokens, 400 seeds, 39 degrees of freedom: 72.1 at level 0.001.
+TEST(BumbleBee, SamplesAreUniform) {
+  HeadShape shape;
+  shape.n = 40;
+  shape.nq = 4;
+  const KvHead head = make_head(shape, 10);
+  std::vector<double> included(40, 0.0);
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    const Given given = {
+        {"optimizer", "stochastic"}, {"epsilon", "1"}, {"tokens", "10"}, {"lambda", "1"}};
+    for (const Index i : run_scored(head, positions(0, 40), {0, 0}, given, {}, seed).tokens) {
+      included[static_cast<std::size_t>(i)] += 1.0;
+    }
+  }
+  double chi = 0.0;  // mean 100, variance 400 * 1/4 * 3/4 = 75, times 39/40
+  for (const double c : included) {
+    chi += (c - 100.0) * (c - 100.0) / 75.0;
+  }
+  EXPECT_LT(chi * 39.0 / 40.0, 72.1);
+}
+
+TEST(BumbleBee, ZeroNormalisersAndEqualTokens) {
+  HeadShape shape;
+  shape.n = 40;
+  shape.nq = 40;
+  KvHead head = make_head(shape, 11);
+  const std::vector<Index> tokens = positions(5, 35);
+  const std::vector<Index> first = positions(5, 13);
+  for (const char* optimizer : {"lazy", "greedy"}) {
+    const Given given = {{"optimizer", optimizer}, {"tokens", "8"}};
+    Given keys_only = given;
+    keys_only["lambda"] = "1";
+    // No query scores: c(M) = 0, and only the keys decide.
+    EXPECT_EQ(run_scored(head, tokens, {0, 0}, given).tokens,
+              run_scored(head, tokens, {0, 0}, keys_only).tokens);
+  }
+  KvHead zero = head;
+  std::fill_n(zero.k.data(), 40 * 8, 0.0F);
+  for (const char* sim : {"relu", "one-plus", "abs"}) {
+    for (const char* optimizer : {"lazy", "greedy"}) {
+      const Given given = {{"sim", sim}, {"optimizer", optimizer}, {"tokens", "8"}};
+      // All keys zero: f(M) = 0. Every query then spreads evenly over its past: older get more.
+      EXPECT_EQ(run_scored(zero, tokens, {0, 40}, given).tokens, first);
+      // Neither: every gain is 0, the lowest positions.
+      EXPECT_EQ(run_scored(zero, tokens, {0, 0}, given).tokens, first);
+      // Equal keys and no attention: one token covers all, the rest are ties at 0.
+      KvHead same = head;
+      for (Index i = 1; i < 40; ++i) {
+        std::copy_n(same.k.row(0), 8, same.k.row(i));
+      }
+      EXPECT_EQ(run_scored(same, tokens, {0, 0}, given).tokens, first);
+    }
+  }
+}
+
+TEST(BumbleBee, SizesAndBudgets) {
+  HeadShape shape;
+  shape.n = 50;
+  shape.nq = 50;
+  shape.dtype = DType::float16;
+  for (const double norm : {1e-60, 1e-20, 3.0, 1000.0}) {  // the first is 0 in float32
+    shape.key_norm = norm;
+    const KvHead head = make_head(shape, 12);
+    for (const Index m : {0, 1, 2, 40}) {
+      const std::vector<Index> tokens = positions(4, 4 + m);
+      for (const char* optimizer : {"lazy", "greedy", "stochastic"}) {
+        const Given given = {{"optimizer", optimizer}};
+        for (const Index budget : {Index{0}, Index{1}, head.pair_bytes() - 1, head.pair_bytes(),
+                                   5 * head.pair_bytes() + 3, Index{1} << 40}) {
+          EXPECT_EQ(
+              static_cast<Index>(run_scored(head, tokens, {0, 50}, given, budget).tokens.size()),
+              std::min(m, budget / head.pair_bytes()));
+        }
+        Given halved = given;
+        halved["T"] = "2";
+        EXPECT_EQ(static_cast<Index>(run_scored(head, tokens, {0, 50}, halved).tokens.size()),
+                  m / 4);
+      }
+    }
+    EXPECT_THROW(run_scored(head, positions(0, 9), {0, 50}, {}), InputError);
+  }
+}
+
+TEST(BumbleBee, OnlyStochasticIsRandom) {
+  const MethodInfo info = method_bumblebee().info;
+  EXPECT_EQ(info.name, "bumblebee");
+  EXPECT_TRUE(info.scores);
+  for (const char* optimizer : {"lazy", "greedy", "stochastic"}) {
+    EXPECT_EQ(info.random(Params(info.name, info.params, {{"optimizer", optimizer}})),
+              optimizer == std::string("stochastic"));
+  }
+}
+
+}  // namespace
+}  // namespace kvbench

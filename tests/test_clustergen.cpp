@@ -1,0 +1,267 @@
+// clustergen: Algorithm 1's state against its definition, sizes and budgets, and the stream.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "attention/delta_cover.hpp"
+#include "clustergen_run.hpp"
+#include "core/error.hpp"
+#include "twin/cluster.hpp"
+
+namespace kvbench {
+namespace {
+
+TEST(ClusterGen, StateIsAlgorithmOnes) {
+  for (const double offset : {0.0, 1e4}) {
+    for (const DType dtype : {DType::bfloat16, DType::float32}) {
+      HeadShape shape;
+      shape.n = 90;
+      shape.dv = 5;
+      shape.dtype = dtype;
+      shape.key_offset = offset;
+      const KvHead head = make_head(shape, 3);
+      std::vector<Index> tokens;
+      twin::Rows keys;
+      long double mu = 0;
+      for (Index i = 2; i < 88; i += 1 + i % 2) {
+        tokens.push_back(i);
+        keys.push_back(twin::rows_of(head.k)[static_cast<std::size_t>(i)]);
+        mu += square(head, i);
+      }
+      for (const char* delta : {"0", "1.5", "3.1", "4.5", "100"}) {
+        const std::vector<Index> cluster = twin::online_clusters(keys, std::stold(delta));
+        const Index clusters = twin::cluster_count(cluster);
+        for (const Index t : {1, 3, 8}) {
+          for (const Index samples : {1, 20}) {
+            const Compressed c = run(
+                head, tokens,
+                {{"delta", delta}, {"t", std::to_string(t)}, {"samples", std::to_string(samples)}});
+            ASSERT_EQ(diag(c, "clusters"), clusters);
+            Index slots = 0;
+            for (const auto& [token, count] : pair_slots(c, head, mu, samples)) {
+              slots += count;
+            }
+            ASSERT_EQ(slots, samples);
+            // Every cluster has t slots of its own keys, each with weight n_i / t.
+            std::map<Index, Index> by_cluster;
+            const HeldTokens& d = c.denominator->held;
+            ASSERT_TRUE(std::is_sorted(d.tokens.begin(), d.tokens.end()));
+            for (std::size_t i = 0; i < d.tokens.size(); ++i) {
+              const auto place = std::find(tokens.begin(), tokens.end(), d.tokens[i]);
+              const Index own = cluster[static_cast<std::size_t>(place - tokens.begin())];
+              const auto size = std::count(cluster.begin(), cluster.end(), own);
+              by_cluster[own] += slots_of(
+                  d.weight(i), static_cast<long double>(size) / static_cast<long double>(t));
+            }
+            ASSERT_EQ(static_cast<Index>(by_cluster.size()), clusters);
+            for (const auto& [own, count] : by_cluster) {
+              ASSERT_EQ(count, t);
+            }
+            const Index key_bytes = 8 * bytes_per_element(dtype);
+            ASSERT_EQ(c.payload_bytes,
+                      samples * head.pair_bytes() + clusters * (1 + t) * key_bytes);
+            ASSERT_EQ(c.aux_bytes, 8 + 4 * clusters);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ClusterGen, ZeroValuesAreNeverDrawn) {
+  const KvHead none = line({0, 0, 0});
+  const Compressed c =
+      run(none, positions(0, 3), {{"delta", "0"}, {"t", "2"}, {"samples", "4"}}, 1);
+  EXPECT_TRUE(c.held.tokens.empty());
+  EXPECT_EQ(c.denominator->held.tokens, positions(0, 3));
+  EXPECT_EQ(c.denominator->held.weights, (std::vector<float>{1, 1, 1}));
+  // Slots without a pair are allocated all the same.
+  EXPECT_EQ(c.payload_bytes, 4 * none.pair_bytes() + 3 * 3 * 8);
+  const KvHead one = line({0, 0, 1e-30, 0});
+  const Compressed single =
+      run(one, positions(0, 4), {{"delta", "0"}, {"t", "2"}, {"samples", "4"}}, 1);
+  EXPECT_EQ(single.held.tokens, (std::vector<Index>{2}));
+  EXPECT_NEAR(static_cast<double>(single.held.weights[0]), 1.0, kFloat);
+}
+
+TEST(ClusterGen, DistanceEqualToDeltaJoins) {
+  const KvHead head = line({1, 1, 1, 1, 1, 1});  // keys 0 .. 5
+  const auto clusters = [&](const char* delta) {
+    return diag(run(head, positions(0, 6), {{"delta", delta}, {"samples", "1"}}), "clusters");
+  };
+  EXPECT_EQ(clusters("0"), 6);
+  EXPECT_EQ(clusters("0.999"), 6);
+  EXPECT_EQ(clusters("1"), 3);
+  EXPECT_EQ(clusters("1.999"), 3);
+  EXPECT_EQ(clusters("2"), 2);
+  EXPECT_EQ(clusters("5"), 1);
+}
+
+TEST(ClusterGen, BudgetIsNeverExceededAndDeltaIsTheSmallest) {
+  for (const DType dtype : {DType::float16, DType::float32}) {
+    HeadShape shape;
+    shape.n = 100;
+    shape.dv = 4;
+    shape.dtype = dtype;
+    const KvHead head = make_head(shape, 21);
+    const Index pair = head.pair_bytes();
+    const Index key = 8 * bytes_per_element(dtype);
+    for (const Index m : {1, 2, 5, 50, 90}) {
+      const std::vector<Index> tokens = positions(4, 4 + m);
+      const Index least = std::min(m * pair, 8 + pair + 9 * key + 4);
+      for (Index budget = 0; budget < (m + 3) * pair; budget += 1 + m * pair / 60) {
+        if (budget < least) {
+          try {
+            run(head, tokens, {}, 0, budget);
+            FAIL() << m << " " << budget;
+          } catch (const Infeasible& e) {
+            ASSERT_EQ(e.needed_bytes(), least);
+          }
+          continue;
+        }
+        const Compressed c = run(head, tokens, {}, 0, budget);
+        ASSERT_LE(bytes_of(c, head), budget);
+        if (budget >= m * pair) {  // everything fits: everything is kept
+          ASSERT_EQ(c.held.tokens, tokens);
+          ASSERT_TRUE(c.held.weights.empty());
+          ASSERT_FALSE(c.denominator.has_value());
+          continue;
+        }
+        const Index samples = diag(c, "samples");
+        ASSERT_GE(samples, 1);
+        const Index k = (budget - 8 - samples * pair) / (9 * key + 4);
+        ASSERT_GE(k, 1);
+        if (samples > 1) {
+          ASSERT_LE(2 * samples * pair, budget);
+        }
+        const Cover cover = delta_cover(head.k, tokens, smallest_delta(head.k, tokens, k));
+        ASSERT_EQ(diag(c, "clusters"), static_cast<Index>(cover.representatives.size()));
+        ASSERT_LE(diag(c, "clusters"), k);
+      }
+    }
+  }
+}
+
+TEST(ClusterGen, NativeParametersAndBudgetsTogether) {
+  const KvHead head = line(std::vector<double>(20, 1.0));  // pair 12 bytes, key 8
+  const std::vector<Index> tokens = positions(0, 20);
+  EXPECT_THROW(run(head, tokens, {}), InputError);
+  EXPECT_THROW(run(head, tokens, {{"samples", "3"}}), InputError);
+  // 10 clusters of 3 keys and a count: 280 bytes; as much again, or three times, for pairs.
+  EXPECT_EQ(diag(run(head, tokens, {{"delta", "1"}, {"t", "2"}}), "samples"), 280 / 12);
+  EXPECT_EQ(diag(run(head, tokens, {{"delta", "1"}, {"t", "2"}, {"share", "0.75"}}), "samples"),
+            3 * 280 / 12);
+  EXPECT_EQ(diag(run(head, tokens, {{"delta", "1"}, {"t", "2"}}, 0, 328), "samples"), 3);
+  try {
+    run(head, tokens, {{"delta", "1"}, {"t", "2"}}, 0, 299);
+    FAIL();
+  } catch (const Infeasible& e) {
+    EXPECT_EQ(e.needed_bytes(), 300);
+  }
+  EXPECT_EQ(diag(run(head, tokens, {{"samples", "5"}, {"t", "1"}}, 0, 168), "clusters"), 5);
+}
+
+TEST(ClusterGen, SeedsDecideAlone) {
+  HeadShape shape;
+  shape.n = 200;
+  const KvHead head = make_head(shape, 4);
+  const Index budget = 60 * head.pair_bytes();
+  EXPECT_TRUE(same(run(head, positions(0, 200), {}, 1, budget),
+                   run(head, positions(0, 200), {}, 1, budget)));
+  EXPECT_FALSE(same(run(head, positions(0, 200), {}, 1, budget),
+                    run(head, positions(0, 200), {}, 2, budget)));
+}
+
+TEST(ClusterGen, OddInputs) {
+  HeadShape shape;
+  shape.n = 40;
+  KvHead head = make_head(shape, 2);
+  EXPECT_TRUE(run(head, {}, {}, 0, 0).held.tokens.empty());
+  EXPECT_EQ(run(head, {7}, {}, 0, head.pair_bytes()).held.tokens, (std::vector<Index>{7}));
+  for (Index i = 1; i < 40; ++i) {
+    std::copy_n(head.k.row(0), 8, head.k.row(i));
+  }
+  const Compressed equal = run(head, positions(0, 40), {}, 0, 20 * head.pair_bytes());
+  EXPECT_EQ(diag(equal, "clusters"), 1);
+  float sum = 0.0F;
+  for (const float w : equal.denominator->held.weights) {
+    sum += w;
+  }
+  EXPECT_FLOAT_EQ(sum, 40.0F);
+}
+
+TEST(ClusterGenStream, EqualsCompressOfWhatHasLeft) {
+  HeadShape shape;
+  shape.n = 120;
+  const KvHead head = make_head(shape, 6);
+  const Given given = {{"delta", "3"}, {"t", "3"}, {"samples", "9"}};
+  for (const Index recent : {0, 1, 30, 119, 120, 500}) {
+    const auto cache = open(head, recent, given);
+    for (Index j = 0; j < 120; ++j) {
+      cache->append(j, j >= recent ? j - recent : -1);
+      const Index left = std::max<Index>(0, j + 1 - recent);
+      const Compressed c = cache->view();
+      if (left > 0) {
+        ASSERT_TRUE(same(c, run(head, positions(0, left), given)));
+      } else {
+        ASSERT_TRUE(c.held.tokens.empty() && c.denominator->held.tokens.empty());
+      }
+    }
+  }
+}
+
+TEST(ClusterGenStream, BudgetHoldsAtEveryMoment) {
+  HeadShape shape;
+  shape.n = 150;
+  shape.dtype = DType::float16;
+  const KvHead head = make_head(shape, 7);
+  const Index full = 150 * head.pair_bytes();
+  for (const double rho : {0.01, 0.04, 0.1, 0.33, 0.5, 0.9, 1.0}) {
+    for (const Index recent : {0, 10, 100, 150, 151}) {
+      const auto budget = static_cast<Index>(rho * static_cast<double>(full));
+      try {
+        const auto cache = open(head, recent, {}, budget);
+        for (Index j = 0; j < 150; ++j) {
+          cache->append(j, j >= recent ? j - recent : -1);
+          const Compressed c = cache->view();
+          ASSERT_LE(bytes_of(c, head), budget);
+          const Index left = std::max<Index>(0, j + 1 - recent);
+          if (c.denominator) {
+            double sum = 0.0;
+            for (const float w : c.denominator->held.weights) {
+              sum += static_cast<double>(w);
+            }
+            ASSERT_NEAR(sum, static_cast<double>(left), kFloat * 150);
+          } else {
+            ASSERT_EQ(static_cast<Index>(c.held.tokens.size()), left);
+          }
+        }
+      } catch (const Infeasible& e) {
+        ASSERT_GT(e.needed_bytes(), budget);
+        ASSERT_LT(budget, 8 + head.pair_bytes() + 9 * 16 + 4);
+      }
+    }
+  }
+}
+
+// With delta and samples given, nothing later than the present has any influence.
+TEST(ClusterGenStream, DoesNotLookAhead) {
+  HeadShape shape;
+  shape.n = 60;
+  const KvHead head = make_head(shape, 8);
+  KvHead changed = make_head(shape, 8);
+  std::fill_n(changed.k.row(40), 20 * 8, 77.0F);
+  std::fill_n(changed.v.row(40), 20 * 8, 77.0F);
+  const Given given = {{"delta", "3"}, {"samples", "9"}};
+  const auto a = open(head, 0, given);
+  const auto b = open(changed, 0, given);
+  for (Index j = 0; j < 40; ++j) {
+    a->append(j, j);
+    b->append(j, j);
+    ASSERT_TRUE(same(a->view(), b->view()));
+  }
+}
+
+}  // namespace
+}  // namespace kvbench

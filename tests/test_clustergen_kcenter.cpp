@@ -1,0 +1,138 @@
+// clustergen-kcenter as a method: what is kept, with which weights, for how many bytes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "algorithms/contract.hpp"
+#include "algorithms/params.hpp"
+#include "core/error.hpp"
+#include "make_head.hpp"
+#include "twin/cluster.hpp"
+
+namespace kvbench {
+
+Method method_clustergen_kcenter();
+
+namespace {
+
+Compressed run(const KvHead& head, const std::vector<Index>& tokens,
+               const std::map<std::string, std::string>& given, std::optional<Index> budget = {}) {
+  const Method m = method_clustergen_kcenter();
+  const Task task{head, tokens, budget, {0, 0}, {}, Rng(0, {"p", 0, 0}, m.info.name)};
+  return m.compress(task, Params(m.info.name, m.info.params, given));
+}
+
+Index bytes_of(const Compressed& c, const KvHead& head) {
+  return static_cast<Index>(c.held.tokens.size()) * head.pair_bytes() + c.aux_bytes;
+}
+
+// Centres and weights by the twin; keys are whole numbers, with ties and equal keys.
+TEST(ClusterGenKCenter, EqualsTwin) {
+  std::mt19937_64 generator(1);
+  for (const double offset : {0.0, 1e4}) {
+    HeadShape shape;
+    shape.n = 40;
+    KvHead head = make_head(shape, 2);
+    for (Index i = 0; i < 40 * 8; ++i) {
+      head.k.data()[i] = static_cast<float>(offset + static_cast<double>(generator() % 2));
+    }
+    std::vector<Index> tokens;  // not contiguous: what another method left
+    for (Index i = 3; i < 38; i += i % 3 == 0 ? 1 : 2) {
+      tokens.push_back(i);
+    }
+    const auto m = static_cast<Index>(tokens.size());
+    twin::Rows points;
+    twin::Vec mean(8, 0);
+    for (const Index i : tokens) {
+      points.push_back(twin::rows_of(head.k)[static_cast<std::size_t>(i)]);
+      for (std::size_t t = 0; t < 8; ++t) {
+        mean[t] += points.back()[t] / static_cast<long double>(m);
+      }
+    }
+    // Farthest from the mean; distances within the mean's rounding of each other are not compared.
+    const auto far = static_cast<Index>(
+        std::max_element(points.begin(), points.end(),
+                         [&](const twin::Vec& a, const twin::Vec& b) {
+                           return twin::distance(a, mean) < twin::distance(b, mean) - 1e-9L;
+                         }) -
+        points.begin());
+    for (const char* start : {"first", "farthest-from-mean"}) {
+      for (const char* weights : {"one", "cluster"}) {
+        for (const Index kept : {Index{0}, Index{1}, Index{2}, Index{7}, m - 1, m, m + 9}) {
+          const Compressed c =
+              run(head, tokens,
+                  {{"start", start}, {"weights", weights}, {"tokens", std::to_string(kept)}});
+          const bool first = std::string(start) == "first";
+          const std::vector<Index> centers = twin::greedy_centers(points, kept, first ? 0 : far);
+          std::map<Index, float> expected;
+          for (const Index j : centers) {
+            expected[tokens[static_cast<std::size_t>(j)]] = 0.0F;
+          }
+          if (kept > 0) {
+            for (const Index number : twin::nearest_centers(points, centers)) {
+              const Index place = centers[static_cast<std::size_t>(number)];
+              expected[tokens[static_cast<std::size_t>(place)]] += 1.0F;
+            }
+          }
+          std::vector<Index> positions_kept;
+          std::vector<float> sizes;
+          for (const auto& [token, size] : expected) {
+            positions_kept.push_back(token);
+            sizes.push_back(size);
+          }
+          ASSERT_EQ(c.held.tokens, positions_kept) << start << " " << kept;
+          const bool cluster = std::string(weights) == "cluster";
+          ASSERT_EQ(c.held.weights, cluster ? sizes : std::vector<float>{});
+          ASSERT_EQ(c.held.common, 1.0F);
+          ASSERT_EQ(c.aux_bytes, cluster ? 4 * static_cast<Index>(centers.size()) : 0);
+          ASSERT_FALSE(c.denominator.has_value());
+          if (cluster && kept > 0) {
+            ASSERT_EQ(std::accumulate(sizes.begin(), sizes.end(), 0.0F), static_cast<float>(m));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ClusterGenKCenter, BudgetIsNeverExceeded) {
+  for (const DType dtype : {DType::float16, DType::float32}) {
+    HeadShape shape;
+    shape.n = 70;
+    shape.dv = 3;
+    shape.dtype = dtype;
+    const KvHead head = make_head(shape, 5);
+    for (const char* weights : {"one", "cluster"}) {
+      for (const Index m : {1, 2, 33, 60}) {
+        for (Index budget = 0; budget < 70 * head.pair_bytes(); budget += 37) {
+          const Compressed c = run(head, positions(4, 4 + m), {{"weights", weights}}, budget);
+          ASSERT_LE(bytes_of(c, head), budget);
+          // And it is used: one more token would not fit, or there is none.
+          ASSERT_TRUE(static_cast<Index>(c.held.tokens.size()) == m ||
+                      bytes_of(c, head) + head.pair_bytes() + 4 > budget);
+        }
+      }
+    }
+  }
+}
+
+TEST(ClusterGenKCenter, OddInputs) {
+  KvHead head = make_head({}, 1);
+  EXPECT_THROW(run(head, positions(0, 9), {}), InputError);
+  EXPECT_TRUE(run(head, {}, {}, 1000).held.tokens.empty());
+  EXPECT_EQ(run(head, {17}, {{"weights", "cluster"}}, 1000).held.weights,
+            (std::vector<float>{1.0F}));
+  for (Index i = 1; i < head.n(); ++i) {
+    std::copy_n(head.k.row(0), head.d(), head.k.row(i));
+  }
+  // Equal keys: the lowest positions; the first stands for all that are not kept.
+  const Compressed c = run(head, positions(10, 30), {{"weights", "cluster"}, {"tokens", "3"}});
+  EXPECT_EQ(c.held.tokens, (std::vector<Index>{10, 11, 12}));
+  EXPECT_EQ(c.held.weights, (std::vector<float>{18.0F, 1.0F, 1.0F}));
+  EXPECT_FALSE(method_clustergen_kcenter().info.random({}));
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,121 @@
+// A+B: what each part is given, what the whole holds, and what cannot be composed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "algorithms/composition.hpp"
+#include "algorithms/registry.hpp"
+#include "core/error.hpp"
+#include "make_head.hpp"
+#include "replay/grid.hpp"
+#include "replay/job.hpp"
+
+namespace kvbench {
+namespace {
+
+class Composition : public ::testing::Test {
+ protected:
+  Composition() {
+    shape_.n = 300;
+    head_ = make_head(shape_, 31);
+    tokens_ = positions(20, 280);
+    mass_.resize(300);
+    for (std::size_t i = 0; i < mass_.size(); ++i) {
+      mass_[i] = static_cast<double>((i * 7919) % 300);
+    }
+  }
+
+  Compressed run(const std::string& spec, std::optional<Index> budget) const {
+    const Variant v = expand_algorithms({spec}).front();
+    const Task task{head_, tokens_, budget, {0, 0}, mass_, Rng(1, {"p", 0, 0}, v.name())};
+    Compressed c = v.compress(task);
+    check_compressed(c, task);
+    return c;
+  }
+
+  HeadShape shape_;
+  KvHead head_;
+  std::vector<Index> tokens_;
+  std::vector<double> mass_;
+};
+
+TEST_F(Composition, PartsShareTokensAndBytes) {
+  const Index pair = head_.pair_bytes();
+  for (const double share : {0.0, 0.25, 0.5, 1.0}) {
+    const Index budget = 100 * pair;
+    const Compressed c = run("oracle+uniform:share=" + std::to_string(share), budget);
+    const auto heavy = static_cast<Index>(share * 100);
+    // The heaviest have weight 1; the others stand for all that is left.
+    std::vector<double> middle(mass_.begin() + 20, mass_.begin() + 280);
+    std::vector<double> sorted = middle;
+    std::sort(sorted.rbegin(), sorted.rend());
+    Index ones = 0;
+    for (std::size_t i = 0; i < c.held.tokens.size(); ++i) {
+      const bool is_heavy = heavy > 0 && mass_[static_cast<std::size_t>(c.held.tokens[i])] >=
+                                             sorted[static_cast<std::size_t>(heavy - 1)];
+      ones += is_heavy ? 1 : 0;
+      if (is_heavy) {
+        EXPECT_EQ(c.held.weight(i), 1.0F);
+      }
+    }
+    EXPECT_EQ(ones, heavy);
+    double weight = 0.0;
+    for (std::size_t i = 0; i < c.held.tokens.size(); ++i) {
+      weight += static_cast<double>(c.held.weight(i));
+    }
+    if (share < 1.0) {
+      EXPECT_NEAR(weight, 260.0, 1e-3);  // float32 weights: nothing of the middle is lost
+    }
+    EXPECT_LE(*c.payload_bytes + c.aux_bytes, budget);
+  }
+}
+
+TEST_F(Composition, EveryDenominatorKeepsTheHeavyTokensAtWeightOne) {
+  for (const char* kind : {"shared", "uniform", "separate"}) {
+    const Compressed c = run(std::string("oracle+balancekv:balancekv.denominator=") + kind,
+                             120 * head_.pair_bytes());
+    EXPECT_LE(*c.payload_bytes + c.aux_bytes, 120 * head_.pair_bytes());
+    const HeldTokens& d = c.denominator ? c.denominator->held : c.held;
+    Index ones = 0;
+    for (std::size_t i = 0; i < d.tokens.size(); ++i) {
+      ones += d.weight(i) == 1.0F ? 1 : 0;
+    }
+    EXPECT_GE(ones, 60) << kind;
+  }
+}
+
+TEST_F(Composition, PartsDrawFromStreamsOfTheirOwn) {
+  // Both parts sample under the same purpose; the second must not repeat the first one's luck.
+  const Compressed c = run("random-local+uniform:share=0.5", 200 * head_.pair_bytes());
+  const Compressed alone = run("random-local", 100 * head_.pair_bytes());
+  EXPECT_FALSE(std::includes(c.held.tokens.begin(), c.held.tokens.end(), alone.held.tokens.begin(),
+                             alone.held.tokens.end()));
+}
+
+TEST_F(Composition, NativeSizesOfTheWhole) {
+  const Compressed c = run("oracle+uniform:T=1;share=0.5", {});
+  EXPECT_EQ(c.held.tokens.size(), 65U + 64U);  // uniform pays for its weight
+  EXPECT_TRUE(expand_algorithms({"oracle+uniform:T=1"}).front().sized());
+  EXPECT_FALSE(expand_algorithms({"oracle+uniform"}).front().sized());
+}
+
+TEST(CompositionSpec, NamesParametersAndRefusals) {
+  const Variant v =
+      expand_algorithms({"streamingllm+balancekv:share=0.25;balancekv.step=self"}).front();
+  EXPECT_EQ(v.name(), "streamingllm+balancekv");
+  EXPECT_NE(v.params.canonical().find("balancekv.step=self"), std::string::npos);
+  EXPECT_NE(v.params.canonical().find("streamingllm.n_sink=4"), std::string::npos);
+  EXPECT_EQ(v.params.canonical().find("balancekv.T"), std::string::npos);
+  EXPECT_TRUE(v.random());
+  EXPECT_TRUE(expand_algorithms({"oracle+uniform"}).front().sees_evaluated());
+  EXPECT_EQ(expand_algorithms({"oracle+uniform:share=0.25,0.5,0.75"}).size(), 3U);
+  for (const char* bad :
+       {"uniform+balancekv", "exact+uniform", "oracle+exact", "oracle+oracle", "oracle+nope",
+        "oracle+uniform:step=self", "oracle+uniform:share=2", "oracle+uniform+local"}) {
+    EXPECT_THROW(expand_algorithms({bad}), InputError) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace kvbench

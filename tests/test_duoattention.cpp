@@ -1,0 +1,139 @@
+// duoattention: which heads keep everything, against sorting by the twin's attention mass.
+#include "layer_job.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_duoattention();
+
+namespace {
+
+std::vector<KvHead> layer() {
+  std::vector<KvHead> heads;
+  for (unsigned h = 0; h < 4; ++h) {
+    heads.push_back(make_head({}, 80 + h));
+  }
+  return heads;
+}
+
+std::vector<bool> full(const std::vector<std::vector<Index>>& kept,
+                       const std::vector<Index>& tokens) {
+  std::vector<bool> out;
+  for (const std::vector<Index>& set : kept) {
+    EXPECT_TRUE(set.empty() || set == tokens);
+    out.push_back(!set.empty());
+  }
+  return out;
+}
+
+// Attention mass on `tokens`, by head.
+twin::Vec masses(const std::vector<KvHead>& heads, const std::vector<Index>& tokens,
+                 twin::TwinReduce reduce) {
+  twin::Vec out;
+  for (const KvHead& head : heads) {
+    const twin::Vec all = twin::reduced(twin::attention_sums(head, 10, 60), reduce);
+    out.push_back(0);
+    for (const Index i : tokens) {
+      out.back() += all[static_cast<std::size_t>(i)];
+    }
+  }
+  return out;
+}
+
+// The `count` largest of those allowed.
+std::vector<bool> expected(const twin::Vec& mass, const std::vector<bool>& allowed, Index count) {
+  std::vector<std::pair<twin::Real, std::size_t>> order;
+  for (std::size_t h = 0; h < mass.size(); ++h) {
+    if (allowed[h]) {
+      order.emplace_back(-mass[h], h);
+    }
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<bool> out(mass.size(), false);
+  for (std::size_t i = 0; i < order.size() && static_cast<Index>(i) < count; ++i) {
+    out[order[i].second] = true;
+  }
+  return out;
+}
+
+TEST(DuoAttention, LargestMassFirstAsManyAsFit) {
+  const Method method = method_duoattention();
+  const std::vector<KvHead> heads = layer();
+  for (const std::vector<Index>& tokens : {positions(5, 45), gappy(5, 45)}) {
+    const SharedJob job(method, heads, 4, tokens, {10, 60});
+    const auto m = static_cast<Index>(tokens.size());
+    for (const auto& [word, reduce] : std::map<std::string, twin::TwinReduce>{
+             {"mean", twin::TwinReduce::mean}, {"max", twin::TwinReduce::max}}) {
+      const twin::Vec mass = masses(heads, tokens, reduce);
+      for (Index each = 0; each <= m; ++each) {
+        const auto got = job.run(each * heads[0].pair_bytes(), {{"reduce", word}});
+        ASSERT_EQ(full(got, tokens), expected(mass, {true, true, true, true}, 4 * each / m));
+      }
+    }
+  }
+}
+
+TEST(DuoAttention, TheTracesHeadsAndNoOthers) {
+  const Method method = method_duoattention();
+  const std::vector<KvHead> heads = layer();
+  const std::vector<Index> tokens = positions(5, 45);
+  SharedJob job(method, heads, 4, tokens, {10, 60});
+  const Index pair = heads[0].pair_bytes();
+  const twin::Vec mass = masses(heads, tokens, twin::TwinReduce::mean);
+  for (unsigned mask = 0; mask < 16; ++mask) {
+    job.retrieval_heads.clear();
+    std::vector<bool> named;
+    for (unsigned h = 0; h < 4; ++h) {
+      job.retrieval_heads.push_back((mask >> h & 1U) != 0 ? 1 : 0);
+      named.push_back((mask >> h & 1U) != 0);
+    }
+    EXPECT_EQ(full(job.run(40 * pair), tokens), named);  // all that are named fit
+    for (const Index count : {0, 1, 2}) {
+      EXPECT_EQ(full(job.run(10 * count * pair), tokens), expected(mass, named, count));
+    }
+  }
+}
+
+TEST(DuoAttention, EqualMassGoesToTheLowestHeads) {
+  const Method method = method_duoattention();
+  const std::vector<KvHead> heads(4, make_head({}, 1));
+  const SharedJob job(method, heads, 4, positions(5, 45), {10, 60});
+  EXPECT_EQ(full(job.run(20 * heads[0].pair_bytes()), positions(5, 45)),
+            (std::vector<bool>{true, true, false, false}));
+}
+
+// More heads than a sort leaves in place by chance.
+TEST(DuoAttention, ManyTiesGoToTheLowestHeads) {
+  const Method method = method_duoattention();
+  std::vector<Survey> surveys(64);
+  for (std::size_t h = 0; h < 64; ++h) {
+    surveys[h].middle = 10;
+    surveys[h].tokens = 5;
+    surveys[h].pair_bytes = 4;
+    surveys[h].budget_bytes = 20;
+    surveys[h].values = {1.0, h % 2 == 0 ? 1.0 : 2.0};
+  }
+  const std::vector<Share> shares =
+      method.share(surveys, Params("duoattention", method.info.params, {}));
+  for (std::size_t h = 0; h < 64; ++h) {
+    EXPECT_EQ(shares[h].tokens, h % 2 == 1 ? 10 : 0);  // 32 of 64 fit: all of the larger mass
+  }
+  for (Survey& s : surveys) {
+    s.values = {1.0, 1.0};
+  }
+  const std::vector<Share> equal =
+      method.share(surveys, Params("duoattention", method.info.params, {}));
+  for (std::size_t h = 0; h < 64; ++h) {
+    EXPECT_EQ(equal[h].tokens, h < 32 ? 10 : 0);
+  }
+}
+
+TEST(DuoAttention, BudgetsAndOddInputs) {
+  check_budgets(method_duoattention(), /*all_or_nothing=*/true);
+  check_odd_inputs(method_duoattention());
+  check_info(method_duoattention(), "duoattention");
+  EXPECT_EQ(method_duoattention().info.scope, Scope::layer);
+}
+
+}  // namespace
+}  // namespace kvbench

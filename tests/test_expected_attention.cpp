@@ -1,0 +1,161 @@
+// expected-attention against its definition in long double with the covariance written out.
+#include <cmath>
+
+#include "method_checks.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_expected_attention();
+
+namespace {
+
+using twin::Real;
+
+// Logits reach some tens, so float64's relative error of a score is some 1e-14.
+constexpr Real kRounding = 1e-11L;
+
+twin::Vec twin_scores(const KvHead& head, const std::vector<Index>& tokens, Index begin, Index end,
+                      twin::TwinReduce reduce) {
+  const auto d = static_cast<std::size_t>(head.d());
+  const twin::Rows keys = twin::rows_of(head.k);
+  const twin::Rows values = twin::rows_of(head.v);
+  const Real count = static_cast<Real>(end - begin);
+  const Real s = head.scale;
+  twin::Rows per_head;
+  for (const Matrix& q : head.q) {
+    const twin::Rows all = twin::rows_of(q);
+    const twin::Rows rows(all.begin() + (begin - head.q_start()),
+                          all.begin() + (end - head.q_start()));
+    twin::Vec mean(d, 0);
+    for (const twin::Vec& x : rows) {
+      for (std::size_t t = 0; t < d; ++t) {
+        mean[t] += x[t] / count;
+      }
+    }
+    twin::Rows covariance(d, twin::Vec(d, 0));
+    for (const twin::Vec& x : rows) {
+      for (std::size_t a = 0; a < d; ++a) {
+        for (std::size_t b = 0; b < d; ++b) {
+          covariance[a][b] += (x[a] - mean[a]) * (x[b] - mean[b]) / count;
+        }
+      }
+    }
+    twin::Vec e;
+    Real z = 0;
+    for (const Index i : tokens) {
+      const twin::Vec& k = keys[static_cast<std::size_t>(i)];
+      Real quadratic = 0;
+      for (std::size_t a = 0; a < d; ++a) {
+        for (std::size_t b = 0; b < d; ++b) {
+          quadratic += k[a] * covariance[a][b] * k[b];
+        }
+      }
+      e.push_back(std::exp(s * twin::dot(mean, k) + s * s * quadratic / 2));
+      z += e.back();
+    }
+    for (Real& x : e) {
+      x /= z;
+    }
+    per_head.push_back(e);
+  }
+  twin::Vec out = twin::reduced(per_head, reduce);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const twin::Vec& v = values[static_cast<std::size_t>(tokens[i])];
+    out[i] *= std::sqrt(twin::dot(v, v));
+  }
+  return out;
+}
+
+TEST(ExpectedAttention, EqualsTwin) {
+  const Method method = method_expected_attention();
+  HeadShape shape;
+  shape.n = 110;
+  shape.nq = 70;
+  shape.d = 11;
+  shape.dv = 5;
+  shape.group = 3;
+  const std::map<std::string, twin::TwinReduce> reduces = {{"mean", twin::TwinReduce::mean},
+                                                           {"max", twin::TwinReduce::max},
+                                                           {"sum", twin::TwinReduce::sum}};
+  for (const double norm : {0.5, 3.0, 20.0}) {
+    shape.key_norm = norm;
+    const KvHead head = make_head(shape, 9);
+    for (const std::vector<Index>& tokens : {positions(8, 90), gappy(8, 90)}) {
+      for (const Range scoring : {Range{40, 100}, Range{45, 46}, Range{60, 65}}) {
+        const JobOf job(method, head, tokens, scoring);
+        for (const auto& [word, reduce] : reduces) {
+          const twin::Vec slow = twin_scores(head, tokens, scoring.begin, scoring.end, reduce);
+          for (const Index kept : {0, 1, 9, 30, 55}) {
+            ASSERT_TRUE(
+                twin::is_top(tokens, slow, job.kept(kept, {{"reduce", word}}), kept, kRounding));
+          }
+        }
+      }
+    }
+  }
+}
+
+// The closed form is the mean of exp(s<q,k>) over the Gaussian. For d = 1 the two-point law
+// mu +- sigma has that mean and variance; with small exponents both agree to third order.
+TEST(ExpectedAttention, TheCovarianceIsOverN) {
+  const Method method = method_expected_attention();
+  KvHead head;
+  head.k = Matrix(10, 1);
+  head.v = Matrix(10, 1);
+  head.q.emplace_back(10, 1);
+  for (Index i = 0; i < 10; ++i) {
+    head.k.data()[i] = 0.0F;
+    head.v.data()[i] = 1.0F;
+    head.q[0].data()[i] = i % 2 == 0 ? 2.0F : -2.0F;  // mean 0, variance 4 over N = 2, 8 over N - 1
+  }
+  // exp(4 * 0.5^2 / 2) = 1.6487 over N, exp(8 * 0.5^2 / 2) = 2.718 over N - 1.
+  head.k.data()[1] = 0.5F;
+  head.v.data()[2] = 2.0F;
+  const JobOf job(method, head, positions(0, 5), {0, 2});
+  EXPECT_EQ(job.kept(1), (std::vector<Index>{2}));
+  EXPECT_EQ(job.kept(2), (std::vector<Index>{1, 2}));
+}
+
+TEST(ExpectedAttention, WithoutScoringQueriesTheValuesDecide) {
+  const Method method = method_expected_attention();
+  KvHead head = make_head({}, 1);
+  for (Index t = 0; t < 8; ++t) {
+    head.v.row(20)[t] = 0.0F;
+    head.v.row(30)[t] = 100.0F;
+  }
+  const JobOf job(method, head, positions(10, 40), {64, 64});
+  EXPECT_EQ(job.kept(1), (std::vector<Index>{30}));
+  const std::vector<Index> most = job.kept(29);
+  EXPECT_FALSE(std::binary_search(most.begin(), most.end(), 20));
+}
+
+// Scores e^-1000 apart still rank: nothing underflows to a tie.
+TEST(ExpectedAttention, FarApartScoresStillRank) {
+  const Method method = method_expected_attention();
+  KvHead head;
+  head.k = Matrix(40, 1);
+  head.v = Matrix(40, 1);
+  head.q.emplace_back(40, 1);
+  head.q.emplace_back(40, 1);
+  for (Index i = 0; i < 40; ++i) {
+    head.k.data()[i] = 50.0F * static_cast<float>(i);
+    head.v.data()[i] = 1.0F;
+    head.q[0].data()[i] = 10.0F;
+    head.q[1].data()[i] = 11.0F;
+  }
+  for (const char* reduce : {"mean", "max", "sum"}) {
+    const JobOf job(method, head, positions(3, 33), {10, 40});
+    EXPECT_EQ(job.kept(7, {{"reduce", reduce}}), positions(26, 33));
+  }
+}
+
+TEST(ExpectedAttention, BudgetsAndOddInputs) {
+  check_budgets(method_expected_attention());
+  check_odd_inputs(method_expected_attention());
+  check_info(method_expected_attention(), "expected-attention");
+  EXPECT_TRUE(method_expected_attention().info.scores);
+}
+
+}  // namespace
+}  // namespace kvbench

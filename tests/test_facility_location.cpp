@@ -1,0 +1,236 @@
+// Facility location's gains and removal losses, and phi, against their definitions.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "algorithms/concave_phi.hpp"
+#include "algorithms/facility_location.hpp"
+#include "make_head.hpp"
+#include "twin/bumblebee.hpp"
+
+namespace kvbench {
+namespace {
+
+// One unit of 2^-30 for each pair whose cosine float64 and long double round apart (probability
+// 1e-7 a pair); nothing else may differ, sums of the units being exact.
+constexpr long double kUnits = 1;
+
+constexpr Similarity kKinds[] = {Similarity::relu, Similarity::one_plus, Similarity::absolute};
+
+twin::Sim twin_of(Similarity kind) {
+  return kind == Similarity::relu       ? twin::Sim::relu
+         : kind == Similarity::one_plus ? twin::Sim::one_plus
+                                        : twin::Sim::absolute;
+}
+
+// Keys with duplicates (some scaled, some negated) and zero keys among them.
+Matrix odd_keys(Index n, Index d, unsigned seed) {
+  std::mt19937_64 generator(seed);
+  Matrix k = normal_matrix(n, d, 3.0, generator);
+  for (Index i = 1; i < n; ++i) {
+    const auto from = static_cast<Index>(generator() % static_cast<std::uint64_t>(i));
+    const auto dice = generator() % 8;
+    if (dice < 4) {
+      const float factor = dice == 0 ? 0.0F : dice == 1 ? -1.0F : dice == 2 ? 3.0F : 1.0F;
+      for (Index t = 0; t < d; ++t) {
+        k.row(i)[t] = factor * k.row(from)[t];
+      }
+    }
+  }
+  return k;
+}
+
+// f(A) in the integer's units.
+long double units(const twin::Rows& sim, Similarity kind, const std::vector<Index>& a) {
+  const twin::Mixture g{sim, {}, 1, {}};
+  return g.f(a) * 0x1p30L / (kind == Similarity::one_plus ? 2 : 1);
+}
+
+TEST(FacilityLocation, GainsEqualTheDefinitionWithAndWithoutMatrix) {
+  for (const Similarity kind : kKinds) {
+    for (const Index n : {1, 2, 7, 40}) {
+      const Matrix k = odd_keys(n + 3, 6, static_cast<unsigned>(n));
+      const std::vector<Index> ground = positions(3, n + 3);
+      twin::Rows keys = twin::rows_of(k);
+      keys.erase(keys.begin(), keys.begin() + 3);
+      const twin::Rows sim = twin::similarities(keys, twin_of(kind), true);
+      FacilityLocation with(k, ground, kind, Index{1} << 30);
+      FacilityLocation without(k, ground, kind, 0);
+      ASSERT_TRUE(with.has_matrix());
+      ASSERT_FALSE(without.has_matrix());
+      const std::vector<Index> all = positions(0, n);
+      const auto slack = static_cast<long double>(n) * kUnits;
+      EXPECT_LE(std::abs(static_cast<long double>(with.total()) - units(sim, kind, all)), slack);
+      EXPECT_EQ(with.singletons(), without.singletons());
+      std::vector<Index> a;
+      std::vector<std::int64_t> before = with.singletons();
+      for (Index step = 0; step < n; step += 1 + n / 7) {
+        std::vector<std::int64_t> gains(all.size());
+        std::vector<std::int64_t> again(all.size());
+        with.gains(all, gains);
+        without.gains(all, again);
+        ASSERT_EQ(gains, again);
+        for (const Index u : all) {
+          std::vector<Index> more = a;
+          more.push_back(u);
+          const long double gain = units(sim, kind, more) - units(sim, kind, a);
+          const auto i = static_cast<std::size_t>(u);
+          ASSERT_LE(std::abs(static_cast<long double>(gains[i]) - gain), 2 * slack);
+          ASSERT_LE(gains[i], before[i]);  // submodular to the last bit
+        }
+        before = gains;
+        a.push_back((step * 5 + 2) % n);
+        with.add(a.back());
+        without.add(a.back());
+        ASSERT_EQ(with.value(), without.value());
+        ASSERT_LE(std::abs(static_cast<long double>(with.value()) - units(sim, kind, a)), slack);
+      }
+    }
+  }
+}
+
+TEST(FacilityLocation, BlocksOfKeysMeetWithoutSeams) {
+  for (const Similarity kind : kKinds) {
+    for (const Index n : {127, 128, 129, 300}) {
+      const Matrix k = odd_keys(n, 5, static_cast<unsigned>(n));
+      const std::vector<Index> ground = positions(0, n);
+      FacilityLocation with(k, ground, kind, Index{1} << 30);
+      FacilityLocation without(k, ground, kind, 0);
+      const twin::Rows sim = twin::similarities(twin::rows_of(k), twin_of(kind), true);
+      const std::vector<std::int64_t> first = with.singletons();
+      ASSERT_EQ(first, without.singletons());
+      for (const Index u : ground) {
+        ASSERT_LE(std::abs(static_cast<long double>(first[static_cast<std::size_t>(u)]) -
+                           units(sim, kind, {u})),
+                  static_cast<long double>(n) * kUnits);
+      }
+      for (const Index u : {n - 1, Index{0}, n / 2}) {
+        with.add(u);
+        without.add(u);
+      }
+      std::vector<std::int64_t> gains(ground.size());
+      std::vector<std::int64_t> again(ground.size());
+      with.gains(ground, gains);
+      without.gains(ground, again);
+      ASSERT_EQ(gains, again);
+    }
+  }
+}
+
+// Algorithm 2's loss of removing i with ground set S is f(S) - f(S - i); the nearest neighbour
+// gives it for any order of arrivals and departures.
+TEST(RetainedKeys, LossEqualsTheDefinitionWithDuplicatesAndZeroKeys) {
+  for (const Similarity kind : kKinds) {
+    for (const unsigned seed : {1U, 2U, 3U}) {
+      const Matrix k = odd_keys(160, 4, seed);
+      const twin::Rows sim_all = twin::similarities(twin::rows_of(k), twin_of(kind), true);
+      RetainedKeys kept(150, 4, kind, true);
+      std::vector<Index> members;  // by place
+      std::mt19937_64 generator(seed);
+      const auto check = [&] {
+        twin::Rows sim;
+        for (const Index i : members) {
+          sim.emplace_back();
+          for (const Index j : members) {
+            sim.back().push_back(sim_all[static_cast<std::size_t>(i)][static_cast<std::size_t>(j)]);
+          }
+        }
+        const std::vector<Index> all = positions(0, kept.size());
+        const long double whole = units(sim, kind, all);
+        ASSERT_LE(std::abs(static_cast<long double>(kept.value()) - whole), kUnits);
+        for (const Index i : all) {
+          std::vector<Index> rest = all;
+          rest.erase(rest.begin() + i);
+          const long double loss = whole - units(sim, kind, rest);
+          ASSERT_LE(std::abs(static_cast<long double>(kept.loss(i)) - loss), kUnits) << i;
+        }
+      };
+      for (Index j = 0; j < 160; ++j) {
+        kept.add(k.view().row_span(j));
+        members.push_back(j);
+        while (kept.size() > 24 || (kept.size() > 1 && generator() % 3 == 0)) {
+          const auto size = static_cast<std::uint64_t>(kept.size());
+          const bool newest = generator() % 3 == 0;
+          const auto place = newest ? kept.size() - 1 : static_cast<Index>(generator() % size);
+          kept.remove(place);
+          members[static_cast<std::size_t>(place)] = members.back();
+          members.pop_back();
+          ASSERT_EQ(kept.size(), static_cast<Index>(members.size()));
+          if (generator() % 4 == 0) {
+            check();
+          }
+        }
+        check();
+      }
+    }
+  }
+}
+
+TEST(RetainedKeys, ByHandAndBeyondOneBlock) {
+  const std::vector<float> x = {1, 0};
+  const std::vector<float> y = {0.6F, 0.8F};
+  const std::vector<float> zero = {0, 0};
+  RetainedKeys kept(400, 2, Similarity::relu, true);
+  kept.add(x);
+  EXPECT_EQ(kept.loss(0), kSimilarityOne);  // alone: f of the empty set is 0
+  kept.add(zero);
+  EXPECT_EQ(kept.loss(1), 0);
+  kept.add(y);
+  EXPECT_NEAR(static_cast<double>(kept.loss(0)), 0.4 * kSimilarityOne, 64.0);  // float32 0.6, 0.8
+  EXPECT_EQ(kept.loss(0), kept.loss(2));
+  kept.add(x);
+  EXPECT_EQ(kept.loss(0), 0);
+  EXPECT_EQ(kept.loss(3), 0);
+  kept.remove(0);
+  EXPECT_GT(kept.loss(0), 0);
+  for (int i = 0; i < 390; ++i) {
+    kept.add(y);  // equal keys far beyond one block, the newest everyone's neighbour
+  }
+  for (Index i = 3; i < kept.size(); ++i) {
+    ASSERT_EQ(kept.loss(i), 0);
+  }
+  while (kept.size() > 4) {
+    kept.remove(kept.size() / 2);
+  }
+  EXPECT_EQ(kept.loss(3), 0);
+}
+
+TEST(ConcavePhi, EqualsTheDefinition) {
+  constexpr double kValue = 1e-12;  // far inside the 1e-9 that is promised
+  for (const auto& [alpha, beta] :
+       {std::pair(0.04, 1.0), {0.5, 0.0}, {1.0, 2.0}, {0.3, 1e-6}, {0.04, 1e3}, {0.001, 1.0}}) {
+    for (const bool power : {false, true}) {
+      const ConcavePhi phi = power ? ConcavePhi::power(alpha, beta) : ConcavePhi::log();
+      const twin::Phi slow{power, static_cast<long double>(alpha), beta};
+      EXPECT_EQ(phi.at(0.0).y, 0.0);
+      for (const double x : {0.0, 1e-12, 1e-3, 0.9, 1.0, 11.0, 777.0, 1e6}) {
+        const auto from = phi.at(x);
+        const long double y = twin::phi_value(slow, x);
+        ASSERT_LE(std::abs(from.y - y), kValue * y) << alpha << " " << beta << " " << x;
+        for (const double a : {0.0, 1e-9, 1e-4, 0.5, 10.0, 1e5}) {
+          const long double rise = twin::phi_value(slow, static_cast<long double>(x) + a) - y;
+          // The twin's own difference has the rounding of phi(x) in it.
+          const long double tolerance = 1e-11L * rise + 1e-18L * y;
+          ASSERT_LE(std::abs(phi.increment(from, a) - rise), tolerance)
+              << power << " " << alpha << " " << beta << " " << x << " " << a;
+          if (a == 0.0) {
+            ASSERT_EQ(phi.increment(from, a), 0.0);
+            ASSERT_EQ(phi.decrement(from, a), 0.0);
+            continue;
+          }
+          if (a <= x) {
+            const long double fall = y - twin::phi_value(slow, static_cast<long double>(x) - a);
+            ASSERT_LE(std::abs(phi.decrement(from, a) - fall), 1e-10L * fall + 1e-18L * y)
+                << power << " " << alpha << " " << beta << " " << x << " " << a;
+            ASSERT_GE(phi.decrement(from, a) * (1 + 1e-10), a * phi.slope(from));
+          }
+          ASSERT_LE(phi.increment(from, a) * (1 - 1e-10), a * phi.slope(from));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvbench

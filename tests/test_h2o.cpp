@@ -1,0 +1,68 @@
+// h2o against the definition: heaviest by accumulated attention outside the most recent.
+#include "method_checks.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_h2o();
+
+namespace {
+
+// Scores are float64 sums of some fifty weights; the twin's are long double.
+constexpr long double kRounding = 1e-12L;
+
+TEST(H2o, EqualsTwin) {
+  const Method method = method_h2o();
+  HeadShape shape;
+  shape.n = 90;
+  shape.nq = 60;
+  const std::map<std::string, twin::TwinReduce> reduces = {{"mean", twin::TwinReduce::mean},
+                                                           {"max", twin::TwinReduce::max},
+                                                           {"sum", twin::TwinReduce::sum}};
+  for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
+    const JobOf job(method, make_head(shape, 3), tokens, {35, 75});
+    const twin::Rows sums = twin::attention_sums(job.head(), 35, 75);
+    for (const auto& [word, reduce] : reduces) {
+      const twin::Vec all = twin::reduced(sums, reduce);
+      for (const auto& [ratio, tenths] :
+           std::map<std::string, Index>{{"0", 0}, {"0.3", 3}, {"0.5", 5}, {"0.7", 7}, {"1", 10}}) {
+        for (const Index kept : {0, 1, 2, 7, 10, 40, 41}) {
+          const Index heavy = kept * tenths / 10;  // whole numbers: floor without rounding
+          const auto cut = tokens.end() - (kept - heavy);
+          const std::vector<Index> older(tokens.begin(), cut);
+          twin::Vec scores;
+          for (const Index i : older) {
+            scores.push_back(all[static_cast<std::size_t>(i)]);
+          }
+          const std::vector<Index> got = job.kept(kept, {{"heavy_ratio", ratio}, {"reduce", word}});
+          ASSERT_EQ(static_cast<Index>(got.size()), kept);
+          ASSERT_TRUE(std::equal(got.begin() + heavy, got.end(), cut, tokens.end()));
+          ASSERT_TRUE(
+              twin::is_top(older, scores, {got.begin(), got.begin() + heavy}, heavy, kRounding));
+        }
+      }
+    }
+  }
+}
+
+TEST(H2o, WithoutScoringQueriesTheLowestPositionsAreHeavy) {
+  const Method method = method_h2o();
+  const JobOf job(method, make_head({}, 1), positions(10, 30), {64, 64});
+  EXPECT_EQ(job.kept(6), (std::vector<Index>{10, 11, 12, 27, 28, 29}));
+}
+
+TEST(H2o, HoldsNoScores) {
+  const Method method = method_h2o();
+  const JobOf job(method, make_head({}, 1), positions(10, 30), {30, 60});
+  EXPECT_EQ(job.run(1000).aux_bytes, 0);
+}
+
+TEST(H2o, BudgetsAndOddInputs) {
+  check_budgets(method_h2o());
+  check_odd_inputs(method_h2o());
+  check_info(method_h2o(), "h2o");
+  EXPECT_TRUE(method_h2o().info.scores);
+}
+
+}  // namespace
+}  // namespace kvbench

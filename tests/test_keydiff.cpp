@@ -1,0 +1,91 @@
+// keydiff against the definition.
+#include <cmath>
+
+#include "method_checks.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_keydiff();
+
+namespace {
+
+// Cosines by their definition, the mean's length divided out.
+twin::Vec scores_of(const KvHead& head, const std::vector<Index>& tokens) {
+  const twin::Rows keys = twin::rows_of(head.k);
+  twin::Rows unit;
+  twin::Vec mean(keys[0].size(), 0);
+  for (const Index i : tokens) {
+    twin::Vec k = keys[static_cast<std::size_t>(i)];
+    const twin::Real norm = std::sqrt(twin::dot(k, k));
+    for (std::size_t t = 0; t < k.size(); ++t) {
+      k[t] = norm > 0 ? k[t] / norm : 0;
+      mean[t] += k[t] / static_cast<twin::Real>(tokens.size());
+    }
+    unit.push_back(k);
+  }
+  const twin::Real length = std::sqrt(twin::dot(mean, mean));
+  twin::Vec out;
+  for (const twin::Vec& k : unit) {
+    out.push_back(-twin::dot(k, mean) / length);
+  }
+  return out;
+}
+
+TEST(KeyDiff, EqualsTwin) {
+  const Method method = method_keydiff();
+  HeadShape shape;
+  shape.n = 200;
+  shape.d = 33;
+  for (unsigned seed = 0; seed < 10; ++seed) {
+    shape.key_offset = 0.2 * seed;
+    for (const std::vector<Index>& tokens : {positions(8, 170), gappy(8, 170)}) {
+      const KvHead head = make_head(shape, seed);
+      const JobOf job(method, head, tokens, {});
+      for (const Index kept : {0, 1, 13, 60, 100}) {
+        // Cosines near 0 have no relative accuracy; none of these draws is a tie within 1e-12.
+        ASSERT_EQ(job.kept(kept), twin::best(tokens, scores_of(head, tokens), kept));
+      }
+    }
+  }
+}
+
+TEST(KeyDiff, TheOddOneOutIsKeptAndZeroKeysAreOrthogonal) {
+  const Method method = method_keydiff();
+  HeadShape shape;
+  KvHead head = make_head(shape, 1);
+  for (Index i = 1; i < 64; ++i) {
+    std::copy_n(head.k.row(0), 8, head.k.row(i));
+  }
+  for (Index t = 0; t < 8; ++t) {
+    head.k.row(30)[t] = -head.k.row(0)[t];
+    head.k.row(40)[t] = 0.0F;
+  }
+  const JobOf job(method, head, positions(10, 50), {});
+  EXPECT_EQ(job.kept(1), (std::vector<Index>{30}));
+  EXPECT_EQ(job.kept(4), (std::vector<Index>{10, 11, 30, 40}));
+}
+
+TEST(KeyDiff, KeyLengthsDoNotMatter) {
+  const Method method = method_keydiff();
+  HeadShape shape;
+  KvHead head = make_head(shape, 2);
+  KvHead scaled = head;
+  for (Index i = 0; i < 64; ++i) {
+    for (Index t = 0; t < 8; ++t) {
+      scaled.k.row(i)[t] *= i % 2 == 0 ? 1024.0F : 0.25F;  // exact
+    }
+  }
+  const JobOf a(method, head, positions(5, 60), {});
+  const JobOf b(method, scaled, positions(5, 60), {});
+  EXPECT_EQ(a.kept(20), b.kept(20));
+}
+
+TEST(KeyDiff, BudgetsAndOddInputs) {
+  check_budgets(method_keydiff());
+  check_odd_inputs(method_keydiff());
+  check_info(method_keydiff(), "keydiff");
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,57 @@
+// knorm against the definition.
+#include <cmath>
+
+#include "method_checks.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_knorm();
+
+namespace {
+
+TEST(Knorm, EqualsTwin) {
+  const Method method = method_knorm();
+  HeadShape shape;
+  shape.n = 200;
+  shape.d = 33;
+  for (unsigned seed = 0; seed < 10; ++seed) {
+    for (const std::vector<Index>& tokens : {positions(8, 170), gappy(8, 170)}) {
+      KvHead head = make_head(shape, seed);
+      std::copy_n(head.k.row(50), 33, head.k.row(21));  // a tie
+      const JobOf job(method, head, tokens, {});
+      const twin::Rows keys = twin::rows_of(head.k);
+      twin::Vec scores;
+      for (const Index i : tokens) {
+        const twin::Vec& k = keys[static_cast<std::size_t>(i)];
+        scores.push_back(-static_cast<float>(std::sqrt(twin::dot(k, k))));  // norms are float32
+      }
+      for (const Index kept : {0, 1, 13, 60, 100}) {
+        ASSERT_EQ(job.kept(kept), twin::best(tokens, scores, kept));
+      }
+    }
+  }
+}
+
+TEST(Knorm, NormsThatAreOneFloat32AreATie) {
+  const Method method = method_knorm();
+  HeadShape shape;
+  shape.d = 2;
+  KvHead head = make_head(shape, 1);
+  for (Index i = 0; i < 64; ++i) {
+    head.k.row(i)[0] = 1.0F;
+    head.k.row(i)[1] = i < 32 ? 1e-5F : 0.0F;  // sqrt(1 + 1e-10) is 1 in float32
+  }
+  const JobOf job(method, head, positions(20, 50), {});
+  EXPECT_EQ(job.kept(4), positions(20, 24));
+}
+
+TEST(Knorm, BudgetsAndOddInputs) {
+  check_budgets(method_knorm());
+  check_odd_inputs(method_knorm());
+  check_info(method_knorm(), "knorm");
+  EXPECT_FALSE(method_knorm().info.scores);
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,455 @@
+// kvreviver against its slow twin, step by step; budgets at every step; what swapping conserves;
+// odd inputs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "algorithms/contract.hpp"
+#include "algorithms/revive_cache.hpp"
+#include "core/error.hpp"
+#include "core/float16.hpp"
+#include "make_head.hpp"
+#include "twin/kvreviver.hpp"
+
+namespace kvbench {
+
+Method method_kvreviver();
+
+namespace {
+
+using Given = std::map<std::string, std::string>;
+
+// Outputs: float64 against long double over at most 200 tokens of size 1.
+constexpr double kOutputTolerance = 1e-12;
+// Scores: sums of float32 that may round differently where long double and float64 do; each of at
+// most 200 steps adds half an ulp.
+constexpr double kScoreTolerance = 1e-5;
+
+KvHead rounded_head(const HeadShape& shape, unsigned seed) {
+  KvHead head = make_head(shape, seed);
+  round_to(shape.dtype, head.k.data(), shape.n * shape.d);
+  round_to(shape.dtype, head.v.data(), shape.n * shape.dv);
+  return head;
+}
+
+Params params_of(const Given& given) {
+  return {"kvreviver", method_kvreviver().info.params, given};
+}
+
+Task task_of(const KvHead& head, std::span<const Index> tokens, std::optional<Index> budget,
+             std::uint64_t seed = 0) {
+  return {head, tokens, budget, {0, head.n()}, {}, Rng(seed, {"p", 0, 0}, "kvreviver")};
+}
+
+Compressed run(const KvHead& head, const std::vector<Index>& tokens, std::optional<Index> budget,
+               const Given& given = {}, std::uint64_t seed = 0) {
+  return method_kvreviver().compress(task_of(head, tokens, budget, seed), params_of(given));
+}
+
+Index bytes_of(const Compressed& c, const KvHead& head) {
+  return c.aux_bytes +
+         c.payload_bytes.value_or(static_cast<Index>(c.held.tokens.size()) * head.pair_bytes());
+}
+
+std::string diag(const Compressed& c, const std::string& key) {
+  for (const auto& [name, value] : c.diag) {
+    if (name == key) {
+      return value;
+    }
+  }
+  return "";
+}
+
+// A twin with the same hash words and sizes as the method would take.
+twin::ReviverTwin twin_of(const KvHead& head, const twin::ReviverSizes& sizes, const Given& given,
+                          std::uint64_t seed) {
+  twin::ReviverTwin t;
+  t.head = &head;
+  t.sizes = sizes;
+  t.element = head.dtype == DType::float16
+                  ? twin::Element{11, -24}
+                  : (head.dtype == DType::bfloat16 ? twin::Element{8, -133} : twin::Element{});
+  const RngStream words = Rng(seed, {"p", 0, 0}, "kvreviver").stream("sketch");
+  for (std::uint64_t w = 0; w < static_cast<std::uint64_t>(4 * sizes.rows); ++w) {
+    t.words.push_back(words.word(w));
+  }
+  t.mean = given.contains("estimate") && given.at("estimate") == "mean";
+  t.reduce = !given.contains("reduce") ? 'm' : (given.at("reduce") == "max" ? 'x' : 's');
+  t.start();
+  return t;
+}
+
+// z of query head g at j from a view: everything that is not the cache's comes exactly.
+twin::Vec output_of(const Compressed& c, const KvHead& head, const std::vector<char>& given_away,
+                    Index g, Index j) {
+  const twin::Rows k = twin::rows_of(head.k), v = twin::rows_of(head.v);
+  std::vector<twin::Weighted> set;
+  for (std::size_t i = 0; i <= static_cast<std::size_t>(j); ++i) {
+    const bool held =
+        std::binary_search(c.held.tokens.begin(), c.held.tokens.end(), static_cast<Index>(i));
+    if (held || given_away[i] == 0) {
+      set.push_back({k[i], v[i], 1});
+    }
+  }
+  const twin::Rows mk = twin::rows_of(c.made.k), mv = twin::rows_of(c.made.v);
+  for (std::size_t i = 0; i < mk.size(); ++i) {
+    set.push_back({mk[i], mv[i], 1});
+  }
+  const twin::Vec q = twin::rows_of(
+      head.q[static_cast<std::size_t>(g)])[static_cast<std::size_t>(j - head.q_start())];
+  return twin::estimate(q, static_cast<twin::Real>(head.scale), set, set).z;
+}
+
+void expect_same_view(const Compressed& c, const twin::ReviverTwin& slow) {
+  std::vector<Index> exact;
+  twin::Rows made_k, made_v;
+  for (const char place : {'c', 'v'}) {
+    for (const Index i : slow.in(place)) {
+      const auto& t = slow.tokens[static_cast<std::size_t>(i)];
+      if (place == 'c' && !t.estimated) {
+        exact.push_back(i);
+      } else {
+        made_k.push_back(place == 'v' ? slow.rebuilt(i, false) : t.k);
+        made_v.push_back(place == 'v' ? slow.rebuilt(i, true) : t.v);
+      }
+    }
+  }
+  for (const Index i : slow.in('r')) {
+    exact.push_back(i);
+  }
+  ASSERT_EQ(c.held.tokens, exact);
+  const twin::Rows k = twin::rows_of(c.made.k), v = twin::rows_of(c.made.v);
+  ASSERT_TRUE(k == made_k);  // every operation on cells is one rounding: equal to the bit
+  ASSERT_TRUE(v == made_v);
+}
+
+struct Case {
+  Given given;
+  DType dtype = DType::float32;
+  Index group = 2;
+};
+
+std::vector<Case> cases() {
+  return {{{}, DType::float32, 2},
+          {{{"estimate", "mean"}}, DType::float32, 1},
+          {{{"reduce", "max"}}, DType::float16, 5},
+          {{{"reduce", "sum"}, {"rows", "5"}}, DType::bfloat16, 3},
+          {{{"rows", "1"}, {"estimate", "mean"}}, DType::float16, 4},
+          {{{"slack", "0"}}, DType::bfloat16, 2}};
+}
+
+Index given_or(const Given& given, const char* name, Index fallback) {
+  return given.contains(name) ? std::stoll(given.at(name)) : fallback;
+}
+
+TEST(KvReviver, PrefillEqualsTwin) {
+  Index swaps = 0;
+  for (const Case& one : cases()) {
+    HeadShape shape;
+    shape.n = 130;
+    shape.nq = 120;  // the first tokens have no query
+    shape.group = one.group;
+    shape.dtype = one.dtype;
+    shape.d = 16;
+    shape.dv = 11;
+    shape.key_norm = 5.0;
+    const KvHead head = rounded_head(shape, 11);
+    std::vector<Index> tokens;
+    for (Index i = 5; i < 122; ++i) {
+      if (i % 7 != 3) {  // what another method of a composition holds
+        tokens.push_back(i);
+      }
+    }
+    const auto m = static_cast<Index>(tokens.size());
+    for (const Index budget_tokens : {35, 55, 75}) {
+      const Index budget = budget_tokens * head.pair_bytes();
+      const auto sizes = twin::reviver_sizes(budget, m, given_or(one.given, "slack", 16),
+                                             given_or(one.given, "rows", 3), head.pair_bytes(),
+                                             one.given.contains("estimate"));
+      if (sizes.cells < 1) {
+        EXPECT_THROW(run(head, tokens, budget, one.given, 3), Infeasible);
+        continue;
+      }
+      twin::ReviverTwin slow = twin_of(head, sizes, one.given, 3);
+      for (const Index j : tokens) {
+        slow.arrive(j, j >= 10);
+        slow.insert(j);
+      }
+      const Compressed c = run(head, tokens, budget, one.given, 3);
+      expect_same_view(c, slow);
+      EXPECT_EQ(diag(c, "swaps"), std::to_string(slow.swaps));
+      EXPECT_LE(bytes_of(c, head), budget);
+      swaps += slow.swaps;
+      std::vector<char> mine(static_cast<std::size_t>(head.n()), 0);
+      for (const Index i : tokens) {
+        mine[static_cast<std::size_t>(i)] = 1;
+      }
+      const Index last = head.n() - 1;
+      const twin::Vec z = output_of(c, head, mine, 0, last), expected = slow.output(0, last);
+      for (std::size_t t = 0; t < z.size(); ++t) {
+        EXPECT_NEAR(static_cast<double>(z[t]), static_cast<double>(expected[t]), kOutputTolerance);
+      }
+    }
+  }
+  EXPECT_GT(swaps, 10);
+}
+
+TEST(KvReviver, StreamEqualsTwinAtEveryStep) {
+  Index swaps = 0;
+  for (const Case& one : cases()) {
+    for (const Index recent : {0, 9}) {
+      HeadShape shape;
+      shape.n = 140;
+      shape.nq = 140;
+      shape.d = 16;
+      shape.dv = 11;
+      shape.group = one.group;
+      shape.dtype = one.dtype;
+      shape.key_norm = 5.0;
+      const KvHead head = rounded_head(shape, 21);
+      const Index budget = 100 * head.pair_bytes();
+      const auto sizes = twin::reviver_sizes(budget, shape.n, given_or(one.given, "slack", 16),
+                                             given_or(one.given, "rows", 3), head.pair_bytes(),
+                                             one.given.contains("estimate"));
+      ASSERT_GE(sizes.cells, 1);
+      twin::ReviverTwin slow = twin_of(head, sizes, one.given, 4);
+      const StreamTask task{head, recent, budget, Rng(4, {"p", 0, 0}, "kvreviver")};
+      const auto cache = method_kvreviver().open_stream(task, params_of(one.given));
+      std::vector<char> mine(static_cast<std::size_t>(shape.n), 0);
+      for (Index j = 0; j < shape.n; ++j) {
+        const Index leaving = j - recent;
+        cache->append(j, leaving >= 0 ? leaving : -1);
+        slow.arrive(j, true);
+        if (leaving >= 0) {
+          slow.insert(leaving);
+          mine[static_cast<std::size_t>(leaving)] = 1;
+        }
+        const Compressed c = cache->view();
+        ASSERT_NO_FATAL_FAILURE(expect_same_view(c, slow)) << j;
+        ASSERT_LE(bytes_of(c, head), budget) << j;
+        if (j % 20 == 19) {
+          const twin::Vec z = output_of(c, head, mine, one.group - 1, j);
+          const twin::Vec expected = slow.output(one.group - 1, j);
+          for (std::size_t t = 0; t < z.size(); ++t) {
+            ASSERT_NEAR(static_cast<double>(z[t]), static_cast<double>(expected[t]),
+                        kOutputTolerance);
+          }
+        }
+      }
+      swaps += slow.swaps;
+    }
+  }
+  EXPECT_GT(swaps, 10);
+}
+
+TEST(KvReviver, PlacesAndScoresEqualTwinAtEveryStep) {
+  HeadShape shape;
+  shape.n = 160;
+  shape.nq = 160;
+  shape.key_norm = 4.0;
+  const KvHead head = make_head(shape, 31);
+  const twin::ReviverSizes sizes{6, 4, 9, 3, 5};
+  const Given none;
+  twin::ReviverTwin slow = twin_of(head, sizes, none, 5);
+  RevivePlan plan;
+  plan.recent = 6;
+  plan.slack = 4;
+  plan.candidates = 9;
+  plan.sketch = {3, 5, shape.d, shape.dv, DType::float32, CellEstimate::sum};
+  const RngStream words = Rng(5, {"p", 0, 0}, "kvreviver").stream("sketch");
+  ReviveCache fast(head, plan, ReviveOptions{}, words);
+  for (Index j = 0; j < shape.n; ++j) {
+    const bool has_query = j % 11 != 4;
+    fast.arrive(j, has_query);
+    slow.arrive(j, has_query);
+    fast.insert(j);
+    slow.insert(j);
+    ASSERT_EQ(fast.recent(), slow.in('r'));
+    ASSERT_EQ(fast.candidates(), slow.in('c'));
+    ASSERT_EQ(fast.vague(), slow.in('v'));
+    ASSERT_LE(fast.recent().size(), 10U);
+    ASSERT_LE(fast.candidates().size(), 9U);
+    for (Index i = 0; i <= j; ++i) {
+      const float expected = slow.tokens[static_cast<std::size_t>(i)].score;
+      ASSERT_NEAR(fast.score(i), expected, kScoreTolerance * static_cast<double>(expected));
+    }
+  }
+  EXPECT_EQ(fast.swaps(), slow.swaps);
+  EXPECT_GT(fast.swaps(), 5);
+}
+
+// In every row, the keys of all cells and of the candidates add up to what was put in, whatever was
+// swapped; with whole numbers, exactly. Every token is in one place; counts add up.
+TEST(KvReviver, SwappingConservesTotals) {
+  HeadShape shape;
+  shape.n = 400;
+  shape.nq = 400;
+  shape.d = 4;
+  shape.dv = 4;
+  KvHead head = make_head(shape, 41);
+  for (Index i = 0; i < shape.n * shape.d; ++i) {
+    head.k.data()[i] = std::round(head.k.data()[i]);
+  }
+  RevivePlan plan;
+  plan.recent = 10;
+  plan.slack = 5;
+  plan.candidates = 20;
+  plan.sketch = {3, 7, 4, 4, DType::float32, CellEstimate::sum};
+  ReviveCache cache(head, plan, ReviveOptions{}, Rng(1, {"p", 0, 0}, "x").stream("sketch"));
+  for (Index j = 0; j < shape.n; ++j) {
+    cache.arrive(j, true);
+    cache.insert(j);
+    ASSERT_EQ(static_cast<Index>(cache.recent().size() + cache.candidates().size() +
+                                 cache.vague().size()),
+              j + 1);
+    const Compressed c = cache.view();
+    const auto revived = c.made.k.rows() - static_cast<Index>(cache.vague().size());
+    for (Index t = 0; t < shape.d; ++t) {
+      double in = 0.0;
+      double held = 0.0;
+      for (Index i = 0; i <= j; ++i) {
+        in += static_cast<double>(head.k.row(i)[t]);
+      }
+      for (const Index i : c.held.tokens) {
+        held += static_cast<double>(head.k.row(i)[t]);
+      }
+      for (Index i = 0; i < revived; ++i) {
+        held += static_cast<double>(c.made.k.row(i)[t]);
+      }
+      for (Index r = 0; r < 3; ++r) {
+        double cells = 0.0;
+        Index count = 0;
+        for (Index b = 0; b < 7; ++b) {
+          cells += static_cast<double>(cache.sketch().keys().row(r * 7 + b)[t]);
+          count += static_cast<Index>(cache.sketch().counts()[static_cast<std::size_t>(r * 7 + b)]);
+        }
+        ASSERT_EQ(cells + held, in) << j;
+        ASSERT_EQ(count, static_cast<Index>(cache.vague().size()));
+      }
+    }
+  }
+  EXPECT_GT(cache.swaps(), 20);
+}
+
+TEST(KvReviver, NeverHoldsMoreThanItsBudgetAndNeedsWhatItSays) {
+  for (const DType dtype : {DType::float16, DType::float32}) {
+    HeadShape shape;
+    shape.n = 150;
+    shape.nq = 150;
+    shape.d = 16;
+    shape.dv = 12;
+    shape.dtype = dtype;
+    const KvHead head = rounded_head(shape, 51);
+    for (const Given& given :
+         {Given{}, Given{{"estimate", "mean"}, {"slack", "3"}},
+          Given{{"recent_ratio", "0"}, {"candidate_ratio", "0"}, {"vague_ratio", "1"}},
+          Given{{"candidate_ratio", "0"}, {"rows", "2"}}, Given{{"recent_ratio", "0"}}}) {
+      for (const Index m : {1, 2, 3, 17, 60, 140}) {
+        const std::vector<Index> tokens = positions(5, 5 + m);
+        const Index full = m * head.pair_bytes();
+        for (Index budget = 0; budget <= full + 64; budget += 1 + full / 37) {
+          try {
+            EXPECT_LE(bytes_of(run(head, tokens, budget, given), head), budget);
+          } catch (const Infeasible& e) {
+            EXPECT_GT(e.needed_bytes(), budget);
+            EXPECT_LE(e.needed_bytes(), full);
+            EXPECT_NO_THROW(run(head, tokens, e.needed_bytes(), given));
+          }
+        }
+        const Compressed all = run(head, tokens, full, given);
+        EXPECT_EQ(all.held.tokens, tokens);
+        EXPECT_EQ(bytes_of(all, head), full);
+      }
+    }
+  }
+}
+
+TEST(KvReviver, OddInputsGiveDefinedResults) {
+  HeadShape shape;
+  shape.n = 90;
+  shape.nq = 90;
+  std::vector<KvHead> heads;
+  heads.push_back(make_head(shape, 1));  // identical tokens
+  for (Index i = 1; i < 90; ++i) {
+    std::copy_n(heads[0].k.row(0), 8, heads[0].k.row(i));
+    std::copy_n(heads[0].v.row(0), 8, heads[0].v.row(i));
+  }
+  heads.push_back(make_head(shape, 2));  // zero keys: equal attention everywhere
+  std::fill_n(heads[1].k.data(), 90 * 8, 0.0F);
+  heads.push_back(make_head(shape, 3));  // zero values
+  std::fill_n(heads[2].v.data(), 90 * 8, 0.0F);
+  shape.key_norm = 1e5;
+  shape.value_norm = 1e-30;
+  heads.push_back(make_head(shape, 4));
+  heads.push_back(make_head(shape, 5));  // sums of keys beyond float32
+  for (Index i = 0; i < 90 * 8; ++i) {
+    heads[4].k.data()[i] = heads[4].k.data()[i] < 0 ? -3e38F : 3e38F;
+    heads[4].v.data()[i] = 3e38F;
+  }
+  heads.push_back(make_head(shape, 6));  // no queries
+  heads[5].q.assign(2, Matrix(0, 8));
+  for (const KvHead& head : heads) {
+    for (const Index budget_tokens : {0, 30, 60, 1000000}) {
+      try {
+        const Compressed c = run(head, positions(3, 83), budget_tokens * head.pair_bytes());
+        EXPECT_TRUE(all_finite(c.made.k.data(), c.made.k.rows() * 8));
+        EXPECT_TRUE(all_finite(c.made.v.data(), c.made.v.rows() * 8));
+      } catch (const Infeasible&) {
+        EXPECT_LT(budget_tokens, 60);
+      }
+    }
+  }
+  // No query: nothing is swapped, Candidate keeps the earliest.
+  const Compressed c = run(heads[5], positions(3, 83), 60 * heads[5].pair_bytes());
+  EXPECT_EQ(diag(c, "swaps"), "0");
+  EXPECT_EQ(c.held.tokens.front(), 3);
+  EXPECT_EQ(c.held.tokens[5], 8);
+}
+
+TEST(KvReviver, ErrorsAreSetBesideThePapersBound) {
+  HeadShape shape;  // the paper's model: independent normal elements
+  shape.n = 600;
+  shape.nq = 600;
+  shape.d = 32;
+  shape.dv = 32;
+  const KvHead head = make_head(shape, 61);
+  const Compressed c = run(head, positions(0, 600), 200 * head.pair_bytes());
+  EXPECT_GT(std::stod(diag(c, "k_error")), 0.0);
+  EXPECT_LE(std::stod(diag(c, "k_error")), std::stod(diag(c, "k_bound")));
+  EXPECT_LE(std::stod(diag(c, "v_error")), std::stod(diag(c, "v_bound")));
+  EXPECT_EQ(diag(c, "overflows"), "0");
+  EXPECT_EQ(c.transient_bytes, std::stoll(diag(c, "vague")) * head.pair_bytes());
+  EXPECT_EQ(static_cast<Index>(c.held.tokens.size()) + c.made.k.rows(), 600);
+}
+
+TEST(KvReviver, SameSeedSameResultAndSeedsMatter) {
+  HeadShape shape;
+  shape.n = 200;
+  shape.nq = 200;
+  const KvHead head = make_head(shape, 71);
+  const auto keys = [&](std::uint64_t seed) {
+    return twin::rows_of(run(head, positions(0, 200), 130 * head.pair_bytes(), {}, seed).made.k);
+  };
+  EXPECT_TRUE(keys(1) == keys(1));
+  EXPECT_FALSE(keys(1) == keys(2));
+}
+
+TEST(KvReviver, SizesAndRefusals) {
+  const KvHead head = make_head({}, 1);
+  EXPECT_THROW(run(head, positions(0, 10), {}), InputError);
+  EXPECT_THROW(run(head, positions(0, 10), 100000, {{"recent_ratio", "0.6"}}), InputError);
+  EXPECT_THROW(run(head, positions(0, 60), {}, {{"tokens", "10"}}), Infeasible);
+  const Compressed c = run(head, positions(0, 60), {}, {{"tokens", "55"}});
+  EXPECT_LE(bytes_of(c, head), 55 * head.pair_bytes());
+  try {
+    run(head, positions(0, 10), 100000, {{"layer_budget", "fisher"}});
+    FAIL();
+  } catch (const InputError& e) {
+    EXPECT_NE(std::string(e.what()).find("`fisher`"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace kvbench

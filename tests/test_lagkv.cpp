@@ -1,0 +1,181 @@
+// lagkv: the arithmetic of partitions by hand, and the selection against the definition.
+#include <cmath>
+
+#include "method_checks.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_lagkv();
+
+namespace {
+
+using twin::Real;
+
+// Softmax over part p of the channels' sample deviations, scaled by part p + 1.
+twin::Vec twin_part(const twin::Rows& rows, std::size_t begin, std::size_t lag) {
+  twin::Vec out;
+  Real z = 0;
+  for (std::size_t i = begin; i < begin + lag; ++i) {
+    twin::Vec scaled;
+    for (std::size_t t = 0; t < rows[0].size(); ++t) {
+      Real low = rows[begin + lag][t];
+      Real high = low;
+      for (std::size_t j = begin + lag; j < begin + 2 * lag; ++j) {
+        low = std::min(low, rows[j][t]);
+        high = std::max(high, rows[j][t]);
+      }
+      if (high > low) {
+        scaled.push_back((rows[i][t] - low) / (high - low));
+      }
+    }
+    Real mean = 0;
+    Real square = 0;
+    for (const Real x : scaled) {
+      mean += x / static_cast<Real>(scaled.size());
+    }
+    for (const Real x : scaled) {
+      square += (x - mean) * (x - mean);
+    }
+    const Real deviation =
+        scaled.size() < 2 ? 0 : std::sqrt(square / static_cast<Real>(scaled.size() - 1));
+    out.push_back(std::exp(deviation));
+    z += out.back();
+  }
+  for (Real& x : out) {
+    x /= z;
+  }
+  return out;
+}
+
+// Each token's place in the order of keeping: whole ranks, `lag` for what ranks highest.
+twin::Vec twin_ranks(const KvHead& head, const std::vector<Index>& tokens, std::size_t sink,
+                     std::size_t lag) {
+  const twin::Rows all_k = twin::rows_of(head.k);
+  const twin::Rows all_v = twin::rows_of(head.v);
+  twin::Rows k, v;
+  for (const Index i : tokens) {
+    k.push_back(all_k[static_cast<std::size_t>(i)]);
+    v.push_back(all_v[static_cast<std::size_t>(i)]);
+  }
+  twin::Vec ranks(tokens.size(), static_cast<Real>(lag));
+  const std::size_t parts = tokens.size() > sink ? (tokens.size() - sink) / lag : 0;
+  for (std::size_t p = 0; p + 1 < parts; ++p) {
+    const twin::Vec a = twin_part(k, sink + p * lag, lag);
+    const twin::Vec b = twin_part(v, sink + p * lag, lag);
+    for (std::size_t i = 0; i < lag; ++i) {
+      Real below = 0;
+      for (std::size_t j = 0; j < lag; ++j) {
+        const Real mine = (a[i] + b[i]) / 2;
+        const Real other = (a[j] + b[j]) / 2;
+        below += other < mine || (other == mine && j > i) ? 1 : 0;
+      }
+      ranks[sink + p * lag + i] = below;
+    }
+  }
+  return ranks;
+}
+
+TEST(LagKv, EqualsTwin) {
+  const Method method = method_lagkv();
+  HeadShape shape;
+  shape.n = 130;
+  shape.dv = 5;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    KvHead head = make_head(shape, seed);
+    for (Index i = 0; i < 130; ++i) {
+      head.k.row(i)[3] = 0.5F;  // a channel without a scale
+    }
+    for (const std::vector<Index>& tokens : {positions(4, 120), gappy(4, 120)}) {
+      const JobOf job(method, head, tokens, {});
+      for (const Index sink : {0, 4, 11}) {
+        for (const Index lag : {1, 2, 7, 16, 40}) {
+          const twin::Vec ranks = twin_ranks(head, tokens, static_cast<std::size_t>(sink),
+                                             static_cast<std::size_t>(lag));
+          for (const Index kept : {0, 1, 10, 33, 60, 77}) {
+            // Scores of random tokens are no ties within rounding; ranks are whole numbers.
+            ASSERT_EQ(
+                job.kept(kept, {{"lag_sink", std::to_string(sink)}, {"lag", std::to_string(lag)}}),
+                twin::best(tokens, ranks, kept))
+                << sink << " " << lag << " " << kept;
+          }
+        }
+      }
+    }
+  }
+}
+
+// The tokens that rank highest are those kept by as large a budget as there are of them.
+TEST(LagKv, PartitionsByHand) {
+  const Method method = method_lagkv();
+  const auto top = [&](Index m, Index count) {
+    HeadShape shape;
+    shape.n = m + 10;
+    const JobOf job(method, make_head(shape, 1), positions(0, m), {});
+    return job.kept(count, {{"lag_sink", "4"}, {"lag", "8"}});
+  };
+  const auto join = [](std::vector<Index> a, const std::vector<Index>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  };
+  // Two partitions [4, 12) and [12, 20): the second is the last.
+  EXPECT_EQ(top(20, 12), join(positions(0, 4), positions(12, 20)));
+  // A tail of 3 beside it.
+  EXPECT_EQ(top(23, 15), join(positions(0, 4), positions(12, 23)));
+  // Three partitions, the last [20, 28).
+  EXPECT_EQ(top(28, 12), join(positions(0, 4), positions(20, 28)));
+  // One token short of two partitions, one partition, less than one, only sinks, less than those:
+  // no partition has a next one, so all rank alike and the lowest positions stay.
+  for (const Index m : {19, 12, 11, 5, 4, 3, 1}) {
+    for (Index count = 0; count <= m; ++count) {
+      EXPECT_EQ(top(m, count), positions(0, count));
+    }
+  }
+}
+
+TEST(LagKv, PartitionsLoseAlike) {
+  const Method method = method_lagkv();
+  HeadShape shape;
+  shape.n = 100;
+  const JobOf job(method, make_head(shape, 2), positions(0, 84), {});
+  // Sinks 4, five partitions of 16; the last is kept, 12 of the others' 64 make 3 each.
+  const std::vector<Index> kept = job.kept(4 + 16 + 12, {{"lag", "16"}});
+  for (Index begin = 4; begin < 68; begin += 16) {
+    EXPECT_EQ(std::count_if(kept.begin(), kept.end(),
+                            [&](Index i) { return begin <= i && i < begin + 16; }),
+              3);
+  }
+}
+
+TEST(LagKv, IdenticalTokensKeepTheLowestOfEachPartition) {
+  const Method method = method_lagkv();
+  KvHead head = make_head({}, 3);
+  for (Index i = 1; i < 64; ++i) {
+    std::copy_n(head.k.row(0), 8, head.k.row(i));
+    std::copy_n(head.v.row(0), 8, head.v.row(i));
+  }
+  const JobOf job(method, head, positions(0, 32), {});
+  EXPECT_EQ(job.kept(12, {{"lag_sink", "0"}, {"lag", "8"}}),
+            (std::vector<Index>{0, 1, 8, 16, 24, 25, 26, 27, 28, 29, 30, 31}));
+}
+
+TEST(LagKv, ExtremeChannelsStayFinite) {
+  const Method method = method_lagkv();
+  KvHead head = make_head({}, 4);
+  for (Index i = 0; i < 64; ++i) {
+    head.k.row(i)[0] = i % 2 == 0 ? 3e38F : -3e38F;
+    head.k.row(i)[1] = i < 32 ? 3e38F : static_cast<float>(i) * 1e-45F;
+  }
+  const JobOf job(method, head, positions(0, 64), {});
+  EXPECT_EQ(job.kept(20, {{"lag_sink", "0"}, {"lag", "16"}}).size(), 20U);
+}
+
+TEST(LagKv, BudgetsAndOddInputs) {
+  check_budgets(method_lagkv());
+  check_odd_inputs(method_lagkv());
+  check_info(method_lagkv(), "lagkv");
+  EXPECT_FALSE(method_lagkv().info.scores);
+}
+
+}  // namespace
+}  // namespace kvbench

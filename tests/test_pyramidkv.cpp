@@ -1,0 +1,173 @@
+// pyramidkv: layer budgets against exact rational arithmetic, their sum, bounds and order.
+#include <numeric>
+
+#include "layer_job.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_pyramidkv();
+Method method_snapkv();
+
+namespace {
+
+std::vector<Survey> layers_of(Index layers, Index kv_heads, Index middle, Index tokens) {
+  std::vector<Survey> out;
+  for (Index l = 0; l < layers; ++l) {
+    for (Index h = 0; h < kv_heads; ++h) {
+      Survey s;
+      s.layer = l;
+      s.kv_head = h;
+      s.middle = middle;
+      s.tokens = tokens;
+      s.values = {64.0};
+      out.push_back(s);
+    }
+  }
+  return out;
+}
+
+std::vector<Index> tokens_of(const std::vector<Survey>& surveys, Index beta) {
+  const Method method = method_pyramidkv();
+  std::vector<Index> out;
+  for (const Share& s : method.share(
+           surveys, Params("pyramidkv", method.info.params, {{"beta", std::to_string(beta)}}))) {
+    out.push_back(s.tokens);
+  }
+  return out;
+}
+
+// Everything times beta (L - 1), so that all are integers.
+std::vector<Index> twin_budgets(Index layers, Index middle, Index b, Index beta) {
+  if (layers == 1) {
+    return {b};
+  }
+  const Index first = std::min(2 * b * beta - b, middle * beta);  // times beta
+  const Index last = 2 * b * beta - first;
+  const Index unit = beta * (layers - 1);
+  std::vector<Index> out;
+  std::vector<Index> remainder;
+  Index left = layers * b;
+  for (Index l = 0; l < layers; ++l) {
+    const Index exact = first * (layers - 1 - l) + last * l;  // times beta (L - 1)
+    out.push_back(exact / unit);
+    remainder.push_back(exact % unit);
+    left -= out.back();
+  }
+  for (; left > 0; --left) {
+    const auto most = std::max_element(remainder.begin(), remainder.end());
+    out[static_cast<std::size_t>(most - remainder.begin())] += 1;
+    *most = -1;
+  }
+  return out;
+}
+
+TEST(PyramidKv, BudgetsEqualRationalArithmetic) {
+  for (const Index layers : {1, 2, 3, 4, 7, 32}) {
+    for (const Index middle : {0, 1, 2, 10, 100, 777}) {
+      for (const Index beta : {1, 2, 7, 20}) {
+        for (Index b = 0; b <= middle; b += 1 + middle / 37) {
+          const std::vector<Index> got = tokens_of(layers_of(layers, 1, middle, b), beta);
+          ASSERT_EQ(got, twin_budgets(layers, middle, b, beta))
+              << layers << " " << middle << " " << beta << " " << b;
+          ASSERT_EQ(std::accumulate(got.begin(), got.end(), Index{0}), layers * b);
+          for (const Index x : got) {
+            ASSERT_GE(x, 0);
+            ASSERT_LE(x, middle);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PyramidKv, ByHand) {
+  // min = 100/20 = 5, max = 195: in steps of 190/4.
+  EXPECT_EQ(tokens_of(layers_of(5, 1, 1000, 100), 20),
+            (std::vector<Index>{195, 148, 100, 52, 5}));  // 147.5 and 52.5: a tie, to the first
+  // max is cut at |M| = 120, so min = 80.
+  EXPECT_EQ(tokens_of(layers_of(3, 1, 120, 100), 20), (std::vector<Index>{120, 100, 80}));
+  EXPECT_EQ(tokens_of(layers_of(4, 1, 50, 50), 20), (std::vector<Index>{50, 50, 50, 50}));
+  EXPECT_EQ(tokens_of(layers_of(3, 1, 50, 9), 1), (std::vector<Index>{9, 9, 9}));
+}
+
+TEST(PyramidKv, AnyBetaGivesTheWholeSum) {
+  const Method method = method_pyramidkv();
+  for (const char* beta : {"1.0000000001", "1.3333333333", "3.141592653589793", "1000000000"}) {
+    for (const Index layers : {2, 3, 33, 80}) {
+      for (Index b = 0; b <= 500; b += 7) {
+        Index sum = 0;
+        Index before = 501;
+        for (const Share& s :
+             method.share(layers_of(layers, 1, 500, b),
+                          Params("pyramidkv", method.info.params, {{"beta", beta}}))) {
+          EXPECT_LE(s.tokens, before + 1);  // falling, but for the last token of the rounding
+          before = s.tokens;
+          sum += s.tokens;
+        }
+        ASSERT_EQ(sum, layers * b) << beta << " " << layers;
+      }
+    }
+  }
+}
+
+TEST(PyramidKv, EachKvHeadApart) {
+  std::vector<Survey> surveys = layers_of(3, 2, 60, 10);
+  for (Survey& s : surveys) {
+    s.tokens = s.kv_head == 0 ? 10 : 20;
+  }
+  const std::vector<Index> got = tokens_of(surveys, 20);
+  const std::vector<Index> a = twin_budgets(3, 60, 10, 20);
+  const std::vector<Index> b = twin_budgets(3, 60, 20, 20);
+  EXPECT_EQ(got, (std::vector<Index>{a[0], b[0], a[1], b[1], a[2], b[2]}));
+}
+
+TEST(PyramidKv, LayersOfUnequalRoomLoseNoTokens) {
+  std::mt19937_64 generator(3);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<Survey> surveys = layers_of(1 + round % 6, 1, 0, 0);
+    Index total = 0;
+    for (Survey& s : surveys) {
+      s.middle = static_cast<Index>(generator() % 40);
+      s.tokens = static_cast<Index>(generator() % static_cast<std::uint64_t>(s.middle + 1));
+      total += s.tokens;
+    }
+    const std::vector<Index> got = tokens_of(surveys, 20);
+    ASSERT_EQ(std::accumulate(got.begin(), got.end(), Index{0}), total);
+    for (std::size_t l = 0; l < got.size(); ++l) {
+      ASSERT_GE(got[l], 0);
+      ASSERT_LE(got[l], surveys[l].middle);
+    }
+  }
+}
+
+TEST(PyramidKv, LayersOfDifferentShapeAreRefused) {
+  std::vector<Survey> surveys = layers_of(2, 1, 10, 5);
+  surveys[1].values = {128.0};
+  EXPECT_THROW(tokens_of(surveys, 20), InputError);
+}
+
+TEST(PyramidKv, KeepsSnapKvsTokens) {
+  const Method pyramid = method_pyramidkv();
+  const Method snap = method_snapkv();
+  std::vector<KvHead> heads;
+  for (unsigned i = 0; i < 6; ++i) {  // 3 layers of 2
+    heads.push_back(make_head({}, 70 + i));
+  }
+  const SharedJob job(pyramid, heads, 2, positions(5, 50), {10, 60});
+  const auto got = job.run(11 * heads[0].pair_bytes());
+  const std::vector<Index> budgets = twin_budgets(3, 45, 11, 20);
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(got[i], JobOf(snap, heads[i], positions(5, 50), {10, 60}).kept(budgets[i / 2]));
+  }
+}
+
+TEST(PyramidKv, BudgetsAndOddInputs) {
+  check_budgets(method_pyramidkv());
+  check_odd_inputs(method_pyramidkv());
+  check_info(method_pyramidkv(), "pyramidkv");
+  EXPECT_EQ(method_pyramidkv().info.scope, Scope::layers);
+}
+
+}  // namespace
+}  // namespace kvbench

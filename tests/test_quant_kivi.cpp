@@ -1,0 +1,313 @@
+// quant-kivi: codes against the definition, bytes as allocated, the format that a budget picks, and
+// the stream.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "algorithms/contract.hpp"
+#include "algorithms/quantize.hpp"
+#include "core/error.hpp"
+#include "make_head.hpp"
+#include "twin/quantize.hpp"
+
+namespace kvbench {
+
+Method method_quant_kivi();
+
+namespace {
+
+using Given = std::map<std::string, std::string>;
+
+// What is read back is made in float32 from float16 numbers: one rounding of each.
+constexpr double kReadTolerance = 1e-6;
+
+Compressed run(const KvHead& head, const std::vector<Index>& tokens, const Given& given,
+               std::optional<Index> budget = {}) {
+  const Method m = method_quant_kivi();
+  return m.compress({head, tokens, budget, {0, 0}, {}, Rng()},
+                    Params("quant-kivi", m.info.params, given));
+}
+
+std::unique_ptr<StreamCache> open(const KvHead& head, const Given& given,
+                                  std::optional<Index> budget, Index recent) {
+  const Method m = method_quant_kivi();
+  return m.open_stream({head, recent, budget, Rng()}, Params("quant-kivi", m.info.params, given));
+}
+
+Index bytes_of(const Compressed& c) {
+  return *c.payload_bytes + c.aux_bytes;
+}
+
+std::string figure(const Compressed& c, const std::string& key) {
+  for (const auto& [name, value] : c.diag) {
+    if (name == key) {
+      return value;
+    }
+  }
+  return "";
+}
+
+void expect_rows(const Matrix& made, Index first, const twin::Rows& expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    for (std::size_t c = 0; c < expected[i].size(); ++c) {
+      const auto e = static_cast<double>(expected[i][c]);
+      const auto got = static_cast<double>(made.row(first + static_cast<Index>(i))[c]);
+      ASSERT_TRUE(std::abs(got - e) <= kReadTolerance * (1.0 + std::abs(e))) << got << " " << e;
+    }
+  }
+}
+
+twin::Rows rows_at(MatrixView m, const std::vector<Index>& tokens, std::size_t begin,
+                   std::size_t end) {
+  const twin::Rows all = twin::rows_of(m);
+  twin::Rows out;
+  for (std::size_t i = begin; i < end; ++i) {
+    out.push_back(all[static_cast<std::size_t>(tokens[i])]);
+  }
+  return out;
+}
+
+TEST(Quantize, RowsEqualTheDefinitionAndBytesAreThoseAllocated) {
+  std::mt19937_64 generator(1);
+  for (const int bits : {2, 4, 8}) {
+    for (const Index length : {1, 3, 8, 32, 37, 100}) {
+      for (const Index group : {1, 5, 32, 200}) {
+        for (const double size : {1e-6, 1.0, 500.0}) {
+          const Matrix m = normal_matrix(4, length, size * static_cast<double>(length), generator);
+          QuantizedRows q(bits, length, group);
+          for (Index i = 0; i < 4; ++i) {
+            q.append(m.view().row_span(i));
+          }
+          ASSERT_EQ(q.code_bytes(), QuantizedRows::code_bytes(bits, 4, length, group));
+          ASSERT_EQ(q.scale_bytes(), QuantizedRows::scale_bytes(4, length, group));
+          Matrix read(4, length);
+          for (Index i = 0; i < 4; ++i) {
+            q.read(i, {read.row(i), static_cast<std::size_t>(length)});
+          }
+          expect_rows(
+              read, 0,
+              twin::quantized_rows(twin::rows_of(m), bits, static_cast<std::size_t>(group)));
+        }
+      }
+    }
+  }
+  // By hand: 37 numbers at 2 bits in groups of 8 are four groups of 2 bytes and one of 5 numbers.
+  EXPECT_EQ(QuantizedRows::code_bytes(2, 3, 37, 8), 3 * (4 * 2 + 2));
+  EXPECT_EQ(QuantizedRows::scale_bytes(3, 37, 8), 3 * 5 * 4);
+}
+
+// |error| <= half a step, and what the rounding of zero and scale to 11 bits moves: 2^-11 |zero|
+// and top * 2^-11 scale (plus the spacing of the smallest halves).
+TEST(Quantize, ErrorIsBoundedByTheStep) {
+  std::mt19937_64 generator(2);
+  for (const int bits : {2, 4, 8}) {
+    const double top = std::exp2(bits) - 1.0;
+    for (int round = 0; round < 50; ++round) {
+      const Matrix m = normal_matrix(1, 32, 20.0, generator);
+      QuantizedRows q(bits, 32, 32);
+      q.append(m.view().row_span(0));
+      std::vector<float> read(32);
+      q.read(0, read);
+      const auto [low, high] = std::minmax_element(m.data(), m.data() + 32);
+      const double step = static_cast<double>(*high - *low) / top;
+      const double bound = 0.5 * step +
+                           0x1p-11 * (std::abs(static_cast<double>(*low)) + top * step) +
+                           (1.0 + top) * 0x1p-24;
+      for (std::size_t i = 0; i < 32; ++i) {
+        ASSERT_TRUE(std::abs(static_cast<double>(read[i] - m.data()[i])) <= bound);
+      }
+    }
+  }
+}
+
+TEST(Quantize, ConstantHugeAndTinyGroups) {
+  const std::vector<std::vector<float>> groups = {
+      {0, 0, 0}, {3, 3, 3}, {1e30F, -1e30F, 0}, {1e-30F, -1e-30F, 2e-30F}, {65504, -65504, 1}};
+  for (const std::vector<float>& g : groups) {
+    QuantizedRows q(2, 3, 3);
+    q.append(g);
+    std::vector<float> read(3);
+    q.read(0, read);
+    for (const float x : read) {
+      EXPECT_TRUE(std::isfinite(x));
+    }
+    if (g[0] == g[1]) {
+      EXPECT_EQ(read, g);
+    }
+  }
+}
+
+TEST(QuantKivi, EqualsTheTwin) {
+  HeadShape shape;
+  shape.n = 200;
+  shape.dv = 12;
+  shape.key_offset = 2.0;
+  const KvHead head = make_head(shape, 3);
+  std::vector<Index> tokens;  // with gaps
+  for (Index i = 4; i < 190; ++i) {
+    if (i % 5 != 0) {
+      tokens.push_back(i);
+    }
+  }
+  for (const char* bits : {"2", "4", "8"}) {
+    for (const std::size_t group : {7UL, 32UL}) {
+      for (const std::size_t residual : {0UL, 20UL, 1000UL}) {
+        const Compressed c = run(head, tokens,
+                                 {{"bits", bits},
+                                  {"group_size", std::to_string(group)},
+                                  {"residual", std::to_string(residual)}});
+        const std::size_t coded = tokens.size() - std::min(tokens.size(), residual);
+        ASSERT_EQ(
+            c.held.tokens,
+            std::vector<Index>(tokens.begin() + static_cast<std::ptrdiff_t>(coded), tokens.end()));
+        ASSERT_EQ(c.made.k.rows(), static_cast<Index>(coded));
+        for (std::size_t b = 0; b < coded; b += group) {
+          const std::size_t end = std::min(b + group, coded);
+          const twin::Rows channels = twin::transposed(rows_at(head.k, tokens, b, end));
+          expect_rows(c.made.k, static_cast<Index>(b),
+                      twin::transposed(twin::quantized_rows(channels, std::stoi(bits), group)));
+        }
+        expect_rows(
+            c.made.v, 0,
+            twin::quantized_rows(rows_at(head.v, tokens, 0, coded), std::stoi(bits), group));
+      }
+    }
+  }
+}
+
+TEST(QuantKivi, BytesByHand) {
+  HeadShape shape;
+  shape.n = 300;
+  shape.d = 64;
+  shape.dv = 64;
+  shape.dtype = DType::float16;
+  const KvHead head = make_head(shape, 4);
+  // 236 tokens: 108 coded in three groups of 32 and one of 12, 128 exact.
+  const Compressed c = run(head, positions(10, 246), {{"bits", "2"}});
+  EXPECT_EQ(*c.payload_bytes, 128 * 256 + 64 * (3 * 8 + 3) + 108 * 16);
+  EXPECT_EQ(c.aux_bytes, 4 * (64 * 4 + 108 * 2));
+  EXPECT_EQ(figure(c, "coded"), "108");
+}
+
+// The finest format that fits: more bits first, then smaller groups; never above the budget.
+TEST(QuantKivi, TheBudgetPicksBitsThenGroups) {
+  HeadShape shape;
+  shape.n = 400;
+  shape.d = shape.dv = 64;
+  shape.dtype = DType::float16;
+  const KvHead head = make_head(shape, 5);
+  const std::vector<Index> tokens = positions(0, 400);
+  const Index full = 400 * head.pair_bytes();
+  const Given no_residual = {{"residual", "0"}};
+  const auto picked = [&](double rho) {
+    const auto budget = static_cast<Index>(rho * static_cast<double>(full));
+    const Compressed c = run(head, tokens, no_residual, budget);
+    EXPECT_LE(bytes_of(c), budget);
+    return figure(c, "bits") + "/" + figure(c, "group");
+  };
+  // Bits per number of 16: bits + 32/group for whole groups of tokens and of channels.
+  EXPECT_EQ(picked(1.0), "8/32");
+  EXPECT_EQ(picked(0.57), "8/32");
+  EXPECT_EQ(picked(0.54), "8/64");
+  EXPECT_EQ(picked(0.45), "4/32");
+  EXPECT_EQ(picked(0.3), "4/64");
+  EXPECT_EQ(picked(0.19), "2/32");
+  EXPECT_EQ(picked(0.16), "2/64");
+  double last = 0.0;
+  for (const double rho : {0.6, 0.3, 0.15}) {  // fewer bytes, larger error
+    const Compressed c =
+        run(head, tokens, no_residual, static_cast<Index>(rho * static_cast<double>(full)));
+    EXPECT_GT(std::stod(figure(c, "k_error")), last);
+    last = std::stod(figure(c, "k_error"));
+  }
+  try {
+    run(head, tokens, {}, full / 10);  // 128 exact tokens of 400 alone are more
+    FAIL();
+  } catch (const Infeasible& e) {
+    EXPECT_GT(e.needed_bytes(), 128 * head.pair_bytes());
+    EXPECT_LE(bytes_of(run(head, tokens, {}, e.needed_bytes())), e.needed_bytes());
+    EXPECT_THROW(run(head, tokens, {}, e.needed_bytes() - 1), Infeasible);
+  }
+  EXPECT_THROW(run(head, tokens, {}), InputError);
+}
+
+TEST(QuantKivi, NeverMoreThanTheBudget) {
+  for (const DType dtype : {DType::float16, DType::float32}) {
+    HeadShape shape;
+    shape.n = 260;
+    shape.dv = 5;
+    shape.dtype = dtype;
+    const KvHead head = make_head(shape, 6);
+    for (const Index m : {0, 1, 2, 33, 128, 129, 250}) {
+      for (const char* residual : {"0", "16", "128"}) {
+        for (double rho = 0.0; rho <= 1.5; rho += 0.05) {
+          const auto budget = static_cast<Index>(rho * static_cast<double>(m * head.pair_bytes()));
+          try {
+            const Compressed c = run(head, positions(5, 5 + m), {{"residual", residual}}, budget);
+            ASSERT_LE(bytes_of(c), budget);
+          } catch (const Infeasible& e) {
+            ASSERT_GT(e.needed_bytes(), budget);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(QuantKivi, StreamHoldsTheBudgetAtEveryStepAndEqualsPrefillOnWholeGroups) {
+  HeadShape shape;
+  shape.n = shape.nq = 300;
+  shape.dtype = DType::float16;
+  const KvHead head = make_head(shape, 7);
+  const Index full = head.n() * head.pair_bytes();
+  int feasible = 0;
+  for (const Index recent : {0, 25}) {
+    for (const double rho : {0.1, 0.3, 0.5, 0.6, 0.8, 1.0}) {
+      for (const char* residual : {"0", "30"}) {
+        const auto budget = static_cast<Index>(rho * static_cast<double>(full));
+        try {
+          const auto cache = open(head, {{"residual", residual}}, budget, recent);
+          ++feasible;
+          for (Index j = 0; j < head.n(); ++j) {
+            cache->append(j, j - recent >= 0 ? j - recent : -1);
+            const Compressed c = cache->view();
+            ASSERT_LE(bytes_of(c), budget);
+            const Index arrived = std::max<Index>(0, j + 1 - recent);
+            ASSERT_EQ(static_cast<Index>(c.held.tokens.size()) + c.made.k.rows(), arrived);
+          }
+        } catch (const Infeasible& e) {
+          EXPECT_GT(e.needed_bytes(), budget);
+          EXPECT_LT(rho, 0.5);
+        }
+      }
+    }
+  }
+  EXPECT_GE(feasible, 16);
+  // 100 tokens at 2 bits in groups of 32 hold the most just before the third group is coded: two
+  // groups (keys 8 x (8 + 4), values 32 x (2 + 4) bytes) and 32 exact tokens of 32 bytes.
+  try {
+    open(head, {{"residual", "0"}}, 0, 200);
+    FAIL();
+  } catch (const Infeasible& e) {
+    EXPECT_EQ(e.needed_bytes(), 2 * (8 * 12 + 32 * 6) + 32 * 32);
+  }
+  // 64 + 20 tokens: two groups of 32 coded, 20 exact, as prefill with residual 20.
+  const Given given = {{"bits", "4"}, {"residual", "20"}};
+  const auto cache = open(head, given, {}, 0);
+  for (Index j = 0; j < 84; ++j) {
+    cache->append(j, j);
+  }
+  const Compressed stream = cache->view();
+  const Compressed prefill = run(head, positions(0, 84), given);
+  EXPECT_EQ(stream.held.tokens, prefill.held.tokens);
+  EXPECT_EQ(bytes_of(stream), bytes_of(prefill));
+  EXPECT_TRUE(
+      std::equal(stream.made.k.data(), stream.made.k.data() + 64 * 8, prefill.made.k.data()));
+  EXPECT_TRUE(
+      std::equal(stream.made.v.data(), stream.made.v.data() + 64 * 8, prefill.made.v.data()));
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,112 @@
+// snapkv and the scores that pyramidkv and adakv share, against their definition.
+#include "algorithms/snapkv_scores.hpp"
+#include "method_checks.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_snapkv();
+
+namespace {
+
+// Means of softmax weights, at most some tens of float64 terms; relative to a score.
+constexpr double kRounding = 1e-12;
+
+TEST(SnapKv, ScoresAndSelectionEqualTwin) {
+  const Method method = method_snapkv();
+  HeadShape shape;
+  shape.n = 90;
+  shape.nq = 60;
+  shape.group = 3;
+  const std::map<std::string, twin::TwinReduce> reduces = {{"mean", twin::TwinReduce::mean},
+                                                           {"max", twin::TwinReduce::max},
+                                                           {"sum", twin::TwinReduce::sum}};
+  // Windows shorter and longer than the scoring range; queries that do not see the last tokens.
+  for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
+    const JobOf job(method, make_head(shape, 4), tokens, {35, 60});
+    for (const Index window : {1, 7, 1000}) {
+      for (const Index kernel : {1, 3, 5, 1001}) {
+        for (const char* pool : {"avg", "max"}) {
+          for (const auto& [word, reduce] : reduces) {
+            const Given given = {{"window", std::to_string(window)},
+                                 {"kernel", std::to_string(kernel)},
+                                 {"pool", pool},
+                                 {"reduce", word}};
+            const twin::Vec slow =
+                twin::snapkv(job.head(), tokens, std::max<Index>(35, 60 - window), 60, kernel / 2,
+                             std::string(pool) == "max", reduce);
+            const std::vector<double> fast = snapkv_scores(job.task(), job.params(given));
+            ASSERT_EQ(fast.size(), slow.size());
+            for (std::size_t i = 0; i < slow.size(); ++i) {
+              // Relative to the largest weight in reach: pooling subtracts and adds it.
+              ASSERT_NEAR(fast[i], static_cast<double>(slow[i]), kRounding);
+            }
+            ASSERT_TRUE(twin::is_top(tokens, slow, job.kept(20, given), 20, 1e-9L));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SnapKv, DefaultsAreTheLastThirtyTwoQueriesAndFiveTokens) {
+  const Method method = method_snapkv();
+  HeadShape shape;
+  shape.n = 120;
+  shape.nq = 100;
+  const JobOf job(method, make_head(shape, 5), positions(10, 90), {20, 110});
+  EXPECT_EQ(job.kept(17),
+            job.kept(17, {{"window", "32"}, {"kernel", "5"}, {"pool", "avg"}, {"reduce", "mean"}}));
+  const twin::Vec slow =
+      twin::snapkv(job.head(), job.tokens(), 78, 110, 2, false, twin::TwinReduce::mean);
+  EXPECT_TRUE(twin::is_top(job.tokens(), slow, job.kept(17), 17, 1e-9L));
+}
+
+TEST(SnapKv, EqualScoresStayEqualUnderPooling) {
+  const Method method = method_snapkv();
+  HeadShape shape;
+  shape.n = 50;
+  shape.group = 3;
+  for (int round = 0; round < 20; ++round) {
+    KvHead head = make_head(shape, 6);
+    head.scale = 0.0;  // every softmax is uniform; 50 + round queries give many different sums
+    const JobOf job(method, head, positions(3, 30), {30, 31 + round % 19});
+    for (const char* pool : {"avg", "max"}) {
+      ASSERT_EQ(job.kept(9, {{"pool", pool}}), positions(3, 12));
+    }
+  }
+}
+
+TEST(SnapKv, AnEvenKernelIsRefused) {
+  const Method method = method_snapkv();
+  const JobOf job(method, make_head({}, 1), positions(10, 30), {30, 60});
+  try {
+    job.run(1000, {{"kernel", "4"}});
+    FAIL();
+  } catch (const InputError& e) {
+    EXPECT_NE(std::string(e.what()).find("kernel: got 4, expected an odd"), std::string::npos);
+  }
+}
+
+TEST(SnapKv, FloorShareIsNotCutByRounding) {
+  EXPECT_EQ(floor_share(0.29, 100), 29);
+  EXPECT_EQ(floor_share(0.2, 4), 0);
+  EXPECT_EQ(floor_share(0.2, 5), 1);
+  EXPECT_EQ(floor_share(1.0, 7), 7);
+  EXPECT_EQ(floor_share(0.0, 7), 0);
+  for (Index count = 0; count < 2000; ++count) {
+    for (Index percent = 0; percent <= 100; ++percent) {
+      ASSERT_EQ(floor_share(static_cast<double>(percent) / 100.0, count), percent * count / 100);
+    }
+  }
+}
+
+TEST(SnapKv, BudgetsAndOddInputs) {
+  check_budgets(method_snapkv());
+  check_odd_inputs(method_snapkv());
+  check_info(method_snapkv(), "snapkv");
+  EXPECT_TRUE(method_snapkv().info.scores);
+}
+
+}  // namespace
+}  // namespace kvbench

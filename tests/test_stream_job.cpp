@@ -1,0 +1,463 @@
+// The stream protocol on one head: one job with caches made for the test against a slow harness in
+// long double that starts from nothing at every step; what a plan of streams refuses.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "make_head.hpp"
+#include "make_trace.hpp"
+#include "metrics/amnesia.hpp"
+#include "metrics/memory.hpp"
+#include "replay/stream_job.hpp"
+#include "report_rows.hpp"
+#include "stream_caches.hpp"
+#include "twin/twin.hpp"
+
+namespace kvbench {
+namespace {
+
+using testing_replay::make_trace;
+using testing_replay::TraceShape;
+using testing_rows::test_folder;
+using namespace testing_stream;
+
+// float64 sums of a few dozen terms against long double.
+constexpr double kRounding = 1e-11;
+
+// ------------------------------------------------------------------------------------------ steps
+
+std::vector<Index> steps_of(Index every, Index queries, Index n) {
+  ReplayOptions o;
+  o.eval_every = every;
+  o.queries = queries;
+  return stream_steps(o, n);
+}
+
+TEST(StreamSteps, ByHand) {
+  EXPECT_EQ(steps_of(4, 2, 10), (std::vector<Index>{3, 7, 8, 9}));
+  EXPECT_EQ(steps_of(4, 3, 12), (std::vector<Index>{3, 7, 9, 10, 11}));
+  EXPECT_EQ(steps_of(100, 1, 5), (std::vector<Index>{4}));
+  EXPECT_EQ(steps_of(1, 1, 3), (std::vector<Index>{0, 1, 2}));
+  EXPECT_EQ(steps_of(3, 100, 4), (std::vector<Index>{0, 1, 2, 3}));
+  EXPECT_EQ(steps_of(0, 1, 1), (std::vector<Index>{0}));
+}
+
+TEST(StreamSteps, ByDefaultAnd64thOfTheStreamIsBetween) {
+  for (const Index n : {1, 63, 64, 127, 128, 2048, 4100}) {
+    const Index every = std::max<Index>(1, n / 64);
+    EXPECT_EQ(steps_of(0, 1, n), steps_of(every, 1, n));
+    EXPECT_LE(steps_of(0, 1, n).size(), 130U);
+  }
+}
+
+// -------------------------------------------------------------------------------------------- job
+
+class StreamJobTest : public ::testing::Test {
+ protected:
+  static ReplayOptions options() {
+    ReplayOptions o;
+    o.algorithms = {"exact"};
+    o.protocol = "stream";
+    o.recent = 7;
+    o.queries = 5;
+    o.eval_every = 6;
+    return o;
+  }
+
+  /// The second KV head of a trace.
+  StreamResult run(const Method& method, std::optional<double> budget = std::nullopt,
+                   ReplayOptions o = options(), TraceShape shape = {}) {
+    shape.tokens = {shape.tokens.front() == 48 ? 40 : shape.tokens.front()};
+    o.traces = {make_trace(test_folder() / "t.h5", shape)};
+    Plan plan = make_plan(o);
+    plan.variants = {{&method, Params("made-up", {}, {}), nullptr}};
+    plan.entries = {{0, budget, 5}};
+    const StreamContext context(plan, plan.units.back(), 2);
+    head_ = context.head();
+    return run_stream_job(context, plan.entries.front());
+  }
+
+  KvHead head_;
+};
+
+/// The protocol by its definition, for one query head: a row's figures and its steps.
+struct Harness {
+  std::vector<Step> steps;
+  Row row;
+};
+
+Harness slow_harness(const KvHead& head, Index g, View make_view, const ReplayOptions& o) {
+  const Index n = head.n();
+  const auto gi = static_cast<std::size_t>(g);
+  const twin::Rows k = twin::rows_of(head.k);
+  const twin::Rows v = twin::rows_of(head.v);
+  const twin::Rows q = twin::rows_of(head.q[gi]);
+  const StreamTask task{head, o.recent, std::nullopt, Rng()};
+  Harness out;
+  twin::Real moved = 0, exact = 0, log_z = 0, kept = 0, cosine = 0;
+  std::set<Index> forgotten;
+  std::map<Index, twin::Real> lost;
+  std::vector<double> errors;
+  Index peak = 0, transient = 0;
+  for (Index j = 0; j < n; ++j) {
+    const bool counted = j >= n - o.queries;
+    if (!counted && (j + 1) % o.eval_every != 0) {
+      continue;
+    }
+    std::vector<Index> left;
+    std::vector<twin::Weighted> numerator;
+    std::vector<twin::Weighted> denominator;
+    std::set<Index> held;
+    const auto at = [](Index i) { return static_cast<std::size_t>(i); };
+    for (Index i = 0; i <= j; ++i) {
+      if (i + o.recent <= j) {
+        left.push_back(i);
+      } else {
+        numerator.push_back({k[at(i)], v[at(i)], 1});
+        denominator.push_back({k[at(i)], {}, 1});
+        held.insert(i);
+      }
+    }
+    const auto window = static_cast<Index>(held.size());
+    const Compressed c = make_view(task, left, j);
+    Index bytes =
+        (window + static_cast<Index>(c.held.tokens.size()) + c.made.k.rows()) * head.pair_bytes() +
+        c.aux_bytes;
+    for (std::size_t i = 0; i < c.held.tokens.size(); ++i) {
+      const auto t = at(c.held.tokens[i]);
+      numerator.push_back({k[t], v[t], c.held.weight(i)});
+      held.insert(c.held.tokens[i]);
+    }
+    for (Index i = 0; i < c.made.k.rows(); ++i) {
+      numerator.push_back({twin::rows_of(c.made.k)[at(i)], twin::rows_of(c.made.v)[at(i)],
+                           c.made.weights.empty() ? 1 : c.made.weights[at(i)]});
+    }
+    if (c.denominator) {
+      const Denominator& d = *c.denominator;
+      bytes += (static_cast<Index>(d.held.tokens.size()) + d.made.k.rows()) * head.d() *
+               bytes_per_element(head.dtype);
+      for (std::size_t i = 0; i < d.held.tokens.size(); ++i) {
+        denominator.push_back({k[at(d.held.tokens[i])], {}, d.held.weight(i)});
+      }
+      for (Index i = 0; i < d.made.k.rows(); ++i) {
+        denominator.push_back({twin::rows_of(d.made.k)[at(i)], {}, d.made.weights[at(i)]});
+      }
+    } else {
+      denominator = numerator;
+    }
+    const twin::Attention a = twin::attention(head, g, j);
+    const twin::Estimate z = twin::estimate(q[at(j)], head.scale, numerator, denominator);
+    twin::Real m2 = 0, a2 = 0, z2 = 0, az = 0;
+    for (std::size_t t = 0; t < a.out.size(); ++t) {
+      m2 += (z.z[t] - a.out[t]) * (z.z[t] - a.out[t]);
+      a2 += a.out[t] * a.out[t];
+      z2 += z.z[t] * z.z[t];
+      az += a.out[t] * z.z[t];
+    }
+    out.steps.push_back({j, static_cast<double>(std::sqrt(m2 / a2)), bytes});
+    peak = std::max(peak, bytes);
+    transient = std::max(transient, c.transient_bytes);
+    if (counted) {
+      moved += m2;
+      exact += a2;
+      log_z += std::abs(z.log_denominator - a.log_z);
+      cosine += az / std::sqrt(a2 * z2);
+      errors.push_back(out.steps.back().rel_error);
+      for (Index i = 0; i <= j; ++i) {
+        if (held.count(i) > 0) {
+          kept += a.p[at(i)];
+        } else {
+          lost[i] += a.p[at(i)];
+          if (a.p[at(i)] > 0.005L) {
+            forgotten.insert(i);
+          }
+        }
+      }
+    }
+    if (j == n - 1) {
+      out.row.bytes = bytes;
+      out.row.aux_bytes = c.aux_bytes;
+      out.row.tokens_kept = static_cast<Index>(held.size());
+      out.row.middle_ratio = static_cast<double>(bytes - window * head.pair_bytes()) /
+                             static_cast<double>((n - window) * head.pair_bytes());
+    }
+  }
+  const auto m = static_cast<twin::Real>(o.queries);
+  out.row.rel_error = static_cast<double>(std::sqrt(moved / exact));
+  out.row.rel_error_max = *std::max_element(errors.begin(), errors.end());
+  out.row.rel_error_p95 = static_cast<double>(twin::percentile(errors, 0.95L));
+  out.row.log_z_error = static_cast<double>(log_z / m);
+  out.row.cosine = static_cast<double>(cosine / m);
+  out.row.mass_kept = static_cast<double>(kept / m);
+  out.row.amnesia_count = static_cast<Index>(forgotten.size());
+  out.row.amnesia_mass = 0.0;
+  for (const Index i : forgotten) {
+    out.row.amnesia_mass += static_cast<double>(lost[i] / m);
+  }
+  out.row.peak_bytes = peak;
+  out.row.transient_bytes = transient;
+  return out;
+}
+
+void expect_like(const StreamResult& got, const KvHead& head, View view, const ReplayOptions& o) {
+  for (std::size_t h = 0; h < got.rows.size(); ++h) {
+    const Row& row = got.rows[h];
+    const Harness slow = slow_harness(head, row.q_head - row.kv_head * head.group(), view, o);
+    ASSERT_EQ(got.steps[h].size(), slow.steps.size());
+    for (std::size_t s = 0; s < slow.steps.size(); ++s) {
+      EXPECT_EQ(got.steps[h][s].position, slow.steps[s].position);
+      EXPECT_EQ(got.steps[h][s].bytes, slow.steps[s].bytes);
+      EXPECT_NEAR(got.steps[h][s].rel_error, slow.steps[s].rel_error, kRounding);
+    }
+    EXPECT_EQ(row.status, "ok");
+    EXPECT_NEAR(row.rel_error, slow.row.rel_error, kRounding);
+    EXPECT_NEAR(row.rel_error_max, slow.row.rel_error_max, kRounding);
+    EXPECT_NEAR(row.rel_error_p95, slow.row.rel_error_p95, kRounding);
+    EXPECT_NEAR(row.log_z_error, slow.row.log_z_error, kRounding);
+    EXPECT_NEAR(row.cosine, slow.row.cosine, kRounding);
+    EXPECT_NEAR(row.mass_kept, slow.row.mass_kept, kRounding);
+    EXPECT_EQ(row.amnesia_count, slow.row.amnesia_count);
+    EXPECT_NEAR(row.amnesia_mass, slow.row.amnesia_mass, kRounding);
+    EXPECT_EQ(row.bytes, slow.row.bytes);
+    EXPECT_EQ(row.aux_bytes, slow.row.aux_bytes);
+    EXPECT_EQ(row.tokens_kept, slow.row.tokens_kept);
+    EXPECT_EQ(row.peak_bytes, slow.row.peak_bytes);
+    EXPECT_EQ(row.transient_bytes, slow.row.transient_bytes);
+    EXPECT_NEAR(row.middle_ratio, slow.row.middle_ratio, kRounding);
+    EXPECT_EQ(row.full_bytes, head.n() * head.pair_bytes());
+    EXPECT_NEAR(row.ratio, static_cast<double>(row.bytes) / static_cast<double>(row.full_bytes),
+                kRounding);
+    EXPECT_EQ(row.sink, 0);
+    EXPECT_EQ(row.protocol, "stream");
+    EXPECT_EQ(row.n_queries, o.queries);
+    EXPECT_GE(row.compress_ms, 0.0);
+    EXPECT_GE(row.attend_us_per_query, 0.0);
+  }
+}
+
+TEST_F(StreamJobTest, EqualsTheSlowHarness) {
+  std::vector<ReplayOptions> cases(5, options());
+  cases[1].recent = 0;
+  cases[1].eval_every = 4;
+  cases[2].recent = 3;  // fewer than the queries
+  cases[2].queries = 38;
+  cases[3].heads = {3};  // one of the group's two
+  cases[3].eval_every = 1;
+  cases[4].recent = 39;
+  const Method method = made_method<everything>();
+  for (const ReplayOptions& o : cases) {
+    const StreamResult got = run(method, std::nullopt, o);
+    EXPECT_EQ(got.rows.size(), o.heads.empty() ? 2U : 1U);
+    expect_like(got, head_, everything, o);
+    EXPECT_EQ(got.rows.back().diag, "left=" + std::to_string(40 - o.recent) + ";last=39");
+  }
+  ReplayOptions o = options();
+  const StreamResult windows = run(made_method<keep_none>(), std::nullopt, o);
+  expect_like(windows, head_, keep_none, o);
+  EXPECT_GT(windows.rows[0].rel_error, 0.01);
+  EXPECT_GT(windows.rows[0].amnesia_count, 0);
+}
+
+TEST(StreamTruth, OfAnyPositionsInAnyOrder) {
+  HeadShape shape;
+  shape.n = 70;
+  shape.nq = 50;  // positions 20 .. 69
+  const KvHead head = make_head(shape, 3);
+  std::vector<Index> positions = {69, 20, 33};
+  for (Index j = 25; j < 65; ++j) {
+    positions.push_back(j);  // more than a block
+  }
+  const ExactAttention a = exact_attention(head, 1, positions, 2);
+  const MatrixD p = exact_probabilities(head, 1, positions);
+  for (std::size_t r = 0; r < positions.size(); ++r) {
+    const twin::Attention slow = twin::attention(head, 1, positions[r]);
+    const auto row = static_cast<Index>(r);
+    EXPECT_NEAR(a.log_z[r], static_cast<double>(slow.log_z), 1e-12);
+    for (Index t = 0; t < head.dv(); ++t) {
+      EXPECT_NEAR(a.output.row(row)[t], static_cast<double>(slow.out[static_cast<std::size_t>(t)]),
+                  1e-13);
+    }
+    for (Index i = 0; i < head.n(); ++i) {
+      EXPECT_NEAR(p.row(row)[i], static_cast<double>(slow.p[static_cast<std::size_t>(i)]), 1e-13);
+    }
+  }
+}
+
+// One cache throughout: the figures of a stream are those of a prefill.
+TEST(StreamTruth, FiguresOverStepsOfOneCacheAreThoseOfThatCache) {
+  const KvHead head = make_head({}, 4);
+  const Index m = 20;
+  std::vector<Index> last;
+  std::vector<std::uint8_t> held(64);
+  for (Index i = 0; i < 64; ++i) {
+    held[static_cast<std::size_t>(i)] = i % 3 == 0 ? 1 : 0;
+    if (i >= 64 - m) {
+      last.push_back(i);
+    }
+  }
+  const MatrixD p = exact_probabilities(head, 0, last);
+  HeldOverSteps steps(64);
+  for (Index r = 0; r < m; ++r) {
+    steps.add({p.row(r), 64}, held);
+  }
+  const HeldFigures got = steps.figures();
+  const HeldFigures expected = held_figures(exact_attention(head, 0, m, 1), held);
+  EXPECT_GT(expected.amnesia_count, 0);
+  EXPECT_EQ(got.amnesia_count, expected.amnesia_count);
+  EXPECT_NEAR(got.amnesia_mass, expected.amnesia_mass, 1e-14);
+  EXPECT_NEAR(got.mass_kept, expected.mass_kept, 1e-14);
+}
+
+TEST_F(StreamJobTest, TheWholeCacheHasNoErrorAtAnyStep) {
+  const Method method = made_method<keep_all>();
+  for (const Index recent : {0, 7, 40, 100}) {
+    ReplayOptions o = options();
+    o.recent = recent;
+    const StreamResult got = run(method, 1.0, o);
+    for (std::size_t h = 0; h < 2; ++h) {
+      const Row& row = got.rows[h];
+      EXPECT_EQ(row.status, recent >= 40 ? "ok: empty middle" : "ok");
+      for (const Step& s : got.steps[h]) {
+        EXPECT_LE(s.rel_error, 1e-13);
+        EXPECT_EQ(s.bytes, (s.position + 1) * head_.pair_bytes());
+      }
+      EXPECT_LE(row.rel_error_max, 1e-13);
+      EXPECT_NEAR(row.mass_kept, 1.0, 1e-13);
+      EXPECT_EQ(row.amnesia_count, 0);
+      EXPECT_EQ(row.amnesia_mass, 0.0);
+      EXPECT_EQ(row.bytes, row.full_bytes);
+      EXPECT_EQ(row.peak_bytes, row.full_bytes);
+      EXPECT_EQ(row.middle_ratio, 1.0);
+      EXPECT_EQ(row.tokens_kept, 40);
+    }
+  }
+}
+
+std::optional<Index> given;
+
+Compressed tells_its_budget(const StreamTask& task, const std::vector<Index>&, Index) {
+  given = task.budget_bytes;
+  return {};
+}
+
+TEST_F(StreamJobTest, BudgetsAreOfTheWholeStreamAndLeaveTheMethodWhatTheWindowDoesNot) {
+  const Method method = made_method<tells_its_budget>();
+  run(method, 0.5);
+  const Index pair = head_.pair_bytes();
+  EXPECT_EQ(given, 20 * pair - 7 * pair);
+  run(method);
+  EXPECT_EQ(given, std::nullopt);
+  EXPECT_EQ(run(method, 7.0 / 40).rows[0].status, "ok");
+  EXPECT_EQ(given, 0);
+  const StreamResult none = run(method, 0.17);  // 6.8 tokens
+  EXPECT_TRUE(none.steps[0].empty());
+  EXPECT_EQ(none.rows[1].status,
+            "infeasible: the recent window needs " + std::to_string(7 * pair) + " bytes, budget " +
+                std::to_string(budget_bytes(0.17, 40 * pair)) + " for the stream");
+}
+
+TEST_F(StreamJobTest, WhatAMethodDoesWrongIsTheRowsStatus) {
+  const auto status = [&](const Method& m) {
+    const StreamResult r = run(m, 0.5);
+    EXPECT_EQ(r.rows.size(), 2U);
+    EXPECT_EQ(r.rows[0].status, r.rows[1].status);
+    EXPECT_EQ(r.steps, decltype(r.steps)(2));
+    EXPECT_TRUE(to_fields(r.rows[0])[column_index("rel_error")].empty());
+    return r.rows[0].status;
+  };
+  EXPECT_EQ(status(made_method<greedy_once>()), "failed: " + std::to_string(20 * 28 + 1) +
+                                                    " bytes held at position 23, budget " +
+                                                    std::to_string(20 * 28));
+  EXPECT_EQ(status(made_method<ahead>()), "failed: held tokens among the task's");
+  EXPECT_EQ(status(made_method<throws_late>()), "failed: two lines");
+  Method refuses;
+  refuses.open_stream = [](const StreamTask&, const Params&) -> std::unique_ptr<StreamCache> {
+    throw Infeasible("needs 9 bytes, budget 3", 9);
+  };
+  EXPECT_EQ(status(refuses), "infeasible: needs 9 bytes, budget 3");
+}
+
+TEST_F(StreamJobTest, NothingHeldIsDegenerateAndStillHasItsSteps) {
+  ReplayOptions o = options();
+  o.recent = 0;
+  const StreamResult r = run(made_method<keep_none>(), 0.0, o);
+  EXPECT_EQ(r.rows[0].status, "degenerate: denominator is 0 or not finite for 5 of 5 queries");
+  EXPECT_EQ(r.rows[0].mass_kept, 0.0);
+  EXPECT_EQ(r.rows[0].peak_bytes, 0);
+  EXPECT_TRUE(std::isnan(r.steps[0][0].rel_error));
+  EXPECT_TRUE(std::isnan(r.rows[0].rel_error));
+}
+
+TEST_F(StreamJobTest, TinyStreams) {
+  for (const Index n : {1, 2, 3, 7, 8, 9}) {
+    TraceShape shape;
+    shape.tokens = {n};
+    const ReplayOptions o = options();
+    const StreamResult r = run(made_method<keep_all>(), std::nullopt, o, shape);
+    EXPECT_EQ(status_kind(r.rows[0].status), "ok");
+    EXPECT_EQ(r.steps[0].back().position, n - 1);
+    EXPECT_LE(r.rows[0].rel_error_max, 1e-13);
+    EXPECT_EQ(r.rows[0].n_queries, std::min<Index>(n, 5));
+  }
+}
+
+TEST(StreamPlan, RefusesWhatAStreamCannotDo) {
+  TraceShape shape;
+  shape.nq = 20;
+  ReplayOptions o;
+  o.traces = {make_trace(test_folder() / "part.h5", shape)};
+  o.algorithms = {"exact"};
+  o.protocol = "stream";
+  const auto message = [&] {
+    try {
+      make_plan(o);
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_NE(message().find("part.h5: prompt p0 layer 0 holds the queries of the last 20 of 48"),
+            std::string::npos)
+      << message();
+  o.traces = {make_trace(test_folder() / "all.h5")};
+  o.recent = 0;
+  EXPECT_EQ(make_plan(o).options.sink, 0);
+  const std::string hash = make_plan(o).hash();
+  o.sink = 9;
+  EXPECT_EQ(make_plan(o).hash(), hash);
+  o.eval_every = 3;
+  EXPECT_NE(make_plan(o).hash(), hash);
+  o.eval_every = -1;
+  EXPECT_NE(message().find("--eval-every"), std::string::npos);
+  o.eval_every = 0;
+  o.scores = "all";
+  EXPECT_NE(message().find("--scores"), std::string::npos);
+  o.scores = "past";
+  o.algorithms = {"oracle"};
+  EXPECT_NE(message().find("expected --protocol prefill"), std::string::npos);
+}
+
+TEST(StreamMemory, CoversWhatGrowsWithTheStream) {
+  LayerMeta small;
+  small.q_heads = 8;
+  small.kv_heads = 2;
+  small.n = small.nq = 1000;
+  small.d = small.dv = 128;
+  LayerMeta large = small;
+  large.n = large.nq = 4000;
+  const ReplayOptions o;
+  EXPECT_LT(stream_memory_need(small, o).unit, stream_memory_need(large, o).unit);
+  EXPECT_LT(stream_memory_need(small, o).per_thread, stream_memory_need(large, o).per_thread);
+  // The head in float32, and a job's view of all of it.
+  EXPECT_GE(stream_memory_need(small, o).unit, 4U * 1000U * (128U + 128U + 4U * 128U));
+  EXPECT_GE(stream_memory_need(small, o).per_thread, 4U * 1000U * (128U + 128U));
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,346 @@
+// Whole stream runs: the second table goes with the first through threads, interruption, resuming,
+// overwriting and merging; and the sample's exact streams.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "make_trace.hpp"
+#include "replay/run.hpp"
+#include "replay/stream_job.hpp"
+#include "report/manifest.hpp"
+#include "report/merge.hpp"
+#include "report/steps.hpp"
+#include "report_rows.hpp"
+#include "stream_caches.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_replay::make_trace;
+using testing_replay::read_bytes;
+using testing_replay::TraceShape;
+using testing_replay::write_bytes;
+using testing_rows::test_folder;
+
+const std::string kSample = KVBENCH_DATA_DIR "/sample.h5";
+const std::atomic<bool> kGoOn = false;
+
+std::vector<Fields> untimed(const fs::path& path) {
+  Table table = read_table(path);
+  EXPECT_EQ(table.header, schema_header());
+  for (Fields& row : table.rows) {
+    for (std::size_t i = 0; i < columns().size(); ++i) {
+      if (columns()[i].timing) {
+        row[i].clear();
+      }
+    }
+  }
+  return table.rows;
+}
+
+std::string refusal(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const InputError& e) {
+    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
+    return e.what();
+  }
+  ADD_FAILURE() << "accepted, expected a refusal";
+  return "";
+}
+
+class StreamRunTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = test_folder();
+    TraceShape shape;
+    shape.tokens = {60, 37};
+    shape.layers = {0, 2};
+    trace_ = make_trace(folder_ / "t.h5", shape);
+  }
+
+  ReplayOptions options(const std::string& out = "out.csv") const {
+    ReplayOptions o;
+    o.traces = {trace_};
+    o.out = (folder_ / out).string();
+    o.algorithms = {"exact", "uniform", "local", "streamingllm"};
+    o.budgets = {0.5, 0.1};
+    o.seeds = "2";
+    o.protocol = "stream";
+    o.recent = 12;
+    o.queries = 8;
+    o.eval_every = 7;
+    o.threads = 1;
+    return o;
+  }
+
+  static RunResult run(const ReplayOptions& o) { return run_plan(make_plan(o), "test", kGoOn); }
+
+  void expect_files(const fs::path& got, const fs::path& expected, const std::string& what) const {
+    EXPECT_EQ(untimed(got), untimed(expected)) << what;
+    EXPECT_EQ(read_bytes(steps_path(got)), read_bytes(steps_path(expected))) << what;
+  }
+
+  fs::path folder_;
+  std::string trace_;
+};
+
+TEST_F(StreamRunTest, StepsStandBesideTheirRowsInThePlansOrder) {
+  const ReplayOptions o = options();
+  const RunResult result = run(o);
+  EXPECT_EQ(result.failed, 0);
+  EXPECT_GT(result.infeasible, 0);  // 0.1 of 60 tokens are fewer than the window's 12
+  const Table steps = read_table(folder_ / "out.steps.csv");
+  EXPECT_EQ(steps.header, steps_header());
+  EXPECT_EQ(steps.header.size(), 17U);
+  EXPECT_EQ(steps.header.back(), "bytes");
+  std::size_t at = 0;
+  for (const Fields& row : read_table(o.out).rows) {
+    EXPECT_EQ(row[column_index("sink")], "0");
+    if (!has_steps(row[column_index("status")])) {
+      EXPECT_EQ(status_kind(row[column_index("status")]), "infeasible");
+      continue;
+    }
+    const Index n = std::stol(row[column_index("n_tokens")]);
+    double most = 0.0;
+    Index peak = 0;
+    for (const Index position : stream_steps(o, n)) {
+      const Fields& step = steps.rows.at(at++);
+      EXPECT_EQ(step_row_key(step), row_key(row));
+      EXPECT_EQ(step_position(step), position);
+      double error = 0.0;
+      ASSERT_TRUE(parse_number(step[steps.column("rel_error")], error));
+      most = position >= n - 8 ? std::max(most, error) : most;
+      peak = std::max<Index>(peak, std::stol(step.back()));
+    }
+    double stated = 0.0;
+    ASSERT_TRUE(parse_number(row[column_index("rel_error_max")], stated));
+    EXPECT_NEAR(stated, most, 1e-15 + 1e-12 * most);
+    EXPECT_EQ(row[column_index("peak_bytes")], std::to_string(peak));
+  }
+  EXPECT_EQ(at, steps.rows.size());
+  EXPECT_EQ(read_manifest(o.out).configuration["eval_every"], 7);
+}
+
+TEST_F(StreamRunTest, ThreadsAndOtherEntriesDoNotChangeAByteOfTheSteps) {
+  run(options("one.csv"));
+  for (const int threads : {2, 3}) {
+    ReplayOptions o = options("more.csv");
+    o.threads = threads;
+    o.overwrite = true;
+    run(o);
+    expect_files(o.out, folder_ / "one.csv", std::to_string(threads) + " threads");
+  }
+  ReplayOptions few = options("few.csv");
+  few.algorithms = {"uniform"};
+  few.heads = {3};
+  run(few);
+  const auto all = read_table(folder_ / "one.steps.csv").rows;
+  const std::set<Fields> known(all.begin(), all.end());
+  for (const Fields& step : read_table(folder_ / "few.steps.csv").rows) {
+    EXPECT_EQ(known.count(step), 1U);
+  }
+}
+
+TEST_F(StreamRunTest, ResumeAfterCutsOfEitherFileGivesTheUndisturbedOnes) {
+  const ReplayOptions whole = options("whole.csv");
+  run(whole);
+  const std::string main = read_bytes(whole.out);
+  const std::string steps = read_bytes(steps_path(whole.out));
+  std::string manifest = read_bytes(manifest_path(whole.out));
+  ReplayOptions o = options();
+  o.resume = true;
+  o.threads = 2;
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 14; ++i) {
+    const std::size_t a = i == 0 ? main.size() : i == 1 ? 0 : random() % main.size();
+    const std::size_t b = i == 1 ? steps.size() : i == 2 ? 0 : random() % steps.size();
+    write_bytes(o.out, main.substr(0, a));
+    write_bytes(steps_path(o.out), steps.substr(0, b));
+    write_bytes(manifest_path(o.out), manifest);
+    run(o);
+    expect_files(o.out, whole.out, "cut " + std::to_string(i));
+  }
+  fs::remove(steps_path(o.out));
+  EXPECT_EQ(run(o).resumed, 64);  // those that have no steps: infeasible at 0.1
+  expect_files(o.out, whole.out, "no steps file");
+  const std::string text = read_bytes(o.out);
+  EXPECT_EQ(run(o).resumed, read_manifest(o.out).rows);
+  EXPECT_EQ(read_bytes(o.out), text);
+}
+
+TEST_F(StreamRunTest, ResumeRefusesForeignAndDoubledSteps) {
+  ReplayOptions o = options();
+  run(o);
+  o.resume = true;
+  const std::string steps = read_bytes(steps_path(o.out));
+  const std::size_t last = steps.rfind('\n', steps.size() - 2) + 1;
+  write_bytes(steps_path(o.out), steps + steps.substr(last));
+  EXPECT_NE(refusal([&] { run(o); }).find("one step twice"), std::string::npos);
+  std::string other = steps;
+  other.replace(other.find("t.h5"), 4, "u.h5");
+  write_bytes(steps_path(o.out), other);
+  EXPECT_NE(refusal([&] { run(o); }).find("does not make"), std::string::npos);
+  other = steps.substr(0, last) + steps.substr(last);
+  other.replace(other.find(",6,", other.find('\n')), 3, ",5,");
+  write_bytes(steps_path(o.out), other);
+  EXPECT_NE(refusal([&] { run(o); }).find("does not evaluate"), std::string::npos);
+  o.eval_every = 5;
+  EXPECT_NE(refusal([&] { run(o); }).find("options"), std::string::npos);
+}
+
+TEST_F(StreamRunTest, AnExistingStepsFileIsLeftAlone) {
+  ReplayOptions o = options();
+  write_bytes(folder_ / "out.steps.csv", "precious\n");
+  EXPECT_NE(refusal([&] { run(o); }).find("out.steps.csv: exists"), std::string::npos);
+  EXPECT_EQ(read_bytes(folder_ / "out.steps.csv"), "precious\n");
+  EXPECT_FALSE(fs::exists(o.out));
+  o.overwrite = true;
+  run(o);
+  run(options("fresh.csv"));
+  expect_files(o.out, folder_ / "fresh.csv", "overwritten");
+  // A prefill has no steps and minds no file of that name.
+  ReplayOptions prefill = options("other.csv");
+  prefill.protocol = "prefill";
+  prefill.eval_every = 0;
+  write_bytes(folder_ / "other.steps.csv", "precious\n");
+  run(prefill);
+  EXPECT_EQ(read_bytes(folder_ / "other.steps.csv"), "precious\n");
+}
+
+std::atomic<bool> stop_now = false;
+std::atomic<int> views_left = 0;
+
+Compressed stopping(const StreamTask& task, const std::vector<Index>& left, Index j) {
+  if (--views_left == 0) {
+    stop_now = true;
+  }
+  return testing_stream::sampled(task, left, j);
+}
+
+TEST_F(StreamRunTest, AStopKeepsWholeJobsAndResumeCompletesThem) {
+  const Method method = testing_stream::made_method<stopping>();
+  const auto planned = [&](const std::string& out, int threads, bool resume) {
+    ReplayOptions o = options(out);
+    o.algorithms = {"exact"};
+    o.threads = threads;
+    o.resume = resume;
+    Plan plan = make_plan(o);
+    plan.variants = {{&method, Params("made-up", {}, {}), nullptr}};
+    plan.entries.clear();
+    for (std::uint64_t seed = 0; seed < 5; ++seed) {
+      plan.entries.push_back({0, std::nullopt, seed});
+    }
+    return plan;
+  };
+  stop_now = false;
+  views_left = -1;
+  run_plan(planned("whole.csv", 1, false), "test", stop_now);
+  for (const int threads : {1, 2}) {
+    for (const int views : {1, 40, 200}) {
+      const fs::path out = folder_ / fmt::format("cut{}_{}.csv", threads, views);
+      stop_now = false;
+      views_left = views;
+      EXPECT_TRUE(run_plan(planned(out.filename(), threads, false), "test", stop_now).interrupted);
+      std::set<std::string> keys;
+      for (const Fields& row : read_table(out).rows) {
+        keys.insert(row_key(row));
+      }
+      for (const Fields& step : read_table(steps_path(out)).rows) {
+        EXPECT_EQ(keys.count(step_row_key(step)), 1U);
+      }
+      stop_now = false;
+      views_left = -1;
+      run_plan(planned(out.filename(), threads, true), "test", stop_now);
+      expect_files(out, folder_ / "whole.csv", out.string());
+    }
+  }
+}
+
+TEST_F(StreamRunTest, ShardsMergeToTheUndividedFiles) {
+  run(options("whole.csv"));
+  MergeOptions merge;
+  merge.output = folder_ / "merged.csv";
+  for (Index i = 3; i >= 1; --i) {
+    ReplayOptions o = options("shard" + std::to_string(i) + ".csv");
+    o.shard_index = i;
+    o.shard_count = 3;
+    run(o);
+    merge.shards.emplace_back(o.out);
+  }
+  const fs::path second = folder_ / "shard2.steps.csv";
+  const std::string steps = read_bytes(second);
+  const auto refused = [&](const std::string& text, const std::string& why) {
+    write_bytes(second, text);
+    const std::string message = refusal([&] { merge_shards(merge); });
+    EXPECT_NE(message.find(why), std::string::npos) << message;
+    EXPECT_FALSE(fs::exists(merge.output));
+    EXPECT_FALSE(fs::exists(steps_path(merge.output)));
+  };
+  const std::size_t last = steps.rfind('\n', steps.size() - 2) + 1;
+  refused(steps.substr(0, last), "are missing");
+  refused(steps.substr(0, steps.find('\n') + 1), "missing");
+  refused(steps + steps.substr(last), "ascend");
+  refused(steps + "stray,line\n", "fields");
+  refused("a,b\n", "header");
+  refused(steps + "u" + steps.substr(last + 1), "a step of no row");
+  fs::remove(second);
+  EXPECT_NE(refusal([&] { merge_shards(merge); }).find("no such file"), std::string::npos);
+  write_bytes(second, steps);
+  write_bytes(folder_ / "merged.steps.csv", "precious\n");
+  EXPECT_NE(refusal([&] { merge_shards(merge); }).find("merged.steps.csv"), std::string::npos);
+  merge.force = true;
+  merge_shards(merge);
+  expect_files(merge.output, folder_ / "whole.csv", "merged");
+}
+
+TEST_F(StreamRunTest, StepsPathsByHand) {
+  EXPECT_EQ(steps_path("a/out.csv"), "a/out.steps.csv");
+  EXPECT_EQ(steps_path("a.b/out"), "a.b/out.steps.csv");
+  EXPECT_EQ(steps_path("out.tsv"), "out.tsv.steps.csv");
+}
+
+TEST_F(StreamRunTest, TheMemoryLimitLimitsThreads) {
+  ReplayOptions o = options();
+  o.threads = 8;
+  const MemoryNeed need = memory_need(make_plan(o), make_plan(o).units.front());
+  o.memory_limit = need.unit + 3 * need.per_thread;
+  EXPECT_EQ(usable_threads(make_plan(o)), 3);
+  o.memory_limit = need.unit;
+  EXPECT_NE(refusal([&] { usable_threads(make_plan(o)); }).find("--memory-limit"),
+            std::string::npos);
+}
+
+// Two float64 sums of 2048 terms in different orders: far below 1e-12.
+TEST_F(StreamRunTest, TheSamplesExactStreamsHaveNoError) {
+  ReplayOptions o = options();
+  o.traces = {kSample};
+  o.algorithms = {"exact"};
+  o.recent = 256;
+  o.queries = 32;
+  o.eval_every = 0;
+  o.layers = {0, 3};
+  run(o);
+  const Table steps = read_table(steps_path(o.out));
+  EXPECT_EQ(steps.rows.size(), 8U * (64U + 31U));
+  for (const Fields& step : steps.rows) {
+    double error = 1.0;
+    ASSERT_TRUE(parse_number(step[steps.column("rel_error")], error));
+    EXPECT_TRUE(error <= 1e-12) << error;
+    EXPECT_EQ(std::stol(step[steps.column("bytes")]), (step_position(step) + 1) * 256);
+  }
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,82 @@
+// tova against the definition: the last query's softmax, mean over all query heads of the layer.
+#include "layer_job.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_tova();
+
+namespace {
+
+// One softmax in float64 against long double.
+constexpr long double kRounding = 1e-12L;
+
+std::vector<KvHead> layer(const HeadShape& shape, unsigned count) {
+  std::vector<KvHead> heads;
+  for (unsigned h = 0; h < count; ++h) {
+    heads.push_back(make_head(shape, 30 + h));
+  }
+  return heads;
+}
+
+TEST(Tova, EqualsTwinOverTheWholeLayer) {
+  const Method method = method_tova();
+  HeadShape shape;
+  shape.n = 90;
+  shape.nq = 60;
+  shape.group = 3;
+  const std::vector<KvHead> heads = layer(shape, 4);
+  const std::map<std::string, twin::TwinReduce> reduces = {{"mean", twin::TwinReduce::mean},
+                                                           {"max", twin::TwinReduce::max},
+                                                           {"sum", twin::TwinReduce::sum}};
+  for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
+    const SharedJob job(method, heads, 4, tokens, {35, 64});
+    for (const auto& [word, reduce] : reduces) {
+      twin::Rows every;  // all query heads side by side, the last scoring query alone
+      for (const KvHead& head : heads) {
+        for (const twin::Vec& p : twin::attention_sums(head, 63, 64)) {
+          every.push_back(p);
+        }
+      }
+      const twin::Vec all = twin::reduced(every, reduce);
+      twin::Vec scores;
+      for (const Index i : tokens) {
+        scores.push_back(all[static_cast<std::size_t>(i)]);
+      }
+      for (const Index kept : {0, 1, 5, 30, 41}) {
+        const auto got = job.run(kept * heads[0].pair_bytes(), {{"reduce", word}});
+        for (const std::vector<Index>& set : got) {
+          ASSERT_EQ(set, got.front());
+          ASSERT_TRUE(twin::is_top(tokens, scores, set, kept, kRounding));
+        }
+      }
+    }
+  }
+}
+
+TEST(Tova, AHeadAloneIsALayerOfItsOwn) {
+  const Method method = method_tova();
+  HeadShape shape;
+  const std::vector<KvHead> one = layer(shape, 1);
+  const SharedJob job(method, one, 1, positions(5, 50), {10, 60});
+  EXPECT_EQ(job.run(9 * one[0].pair_bytes()).front(), job.job(0).kept(9));
+}
+
+TEST(Tova, DifferentTokensInALayerAreAFault) {
+  const Method method = method_tova();
+  std::vector<Survey> surveys(2);
+  surveys[0].values = {1.0, 2.0};
+  surveys[1].values = {1.0};
+  EXPECT_THROW(method.share(surveys, Params("tova", method.info.params, {})), std::logic_error);
+  EXPECT_TRUE(method.share({}, Params("tova", method.info.params, {})).empty());
+}
+
+TEST(Tova, BudgetsAndOddInputs) {
+  check_budgets(method_tova());
+  check_odd_inputs(method_tova());
+  check_info(method_tova(), "tova");
+  EXPECT_EQ(method_tova().info.scope, Scope::layer);
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,116 @@
+#include "twin/merging.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace twin {
+namespace {
+
+bool has(const std::vector<Index>& set, Index i) {
+  return std::find(set.begin(), set.end(), i) != set.end();
+}
+
+Real cosine(const Vec& a, const Vec& b) {
+  const Real norms = std::sqrt(dot(a, a)) * std::sqrt(dot(b, b));
+  return norms > 0 ? dot(a, b) / norms : 0;
+}
+
+}  // namespace
+
+std::vector<Index> heavy_and_recent(const std::vector<Index>& tokens, const Vec& scores,
+                                    Index count, Index heavy) {
+  std::vector<Index> out;
+  const std::size_t older = tokens.size() - static_cast<std::size_t>(count - heavy);
+  std::vector<std::pair<Real, Index>> ranked;
+  for (std::size_t i = 0; i < older; ++i) {
+    ranked.emplace_back(-scores[i], tokens[i]);
+  }
+  std::sort(ranked.begin(), ranked.end());
+  for (Index i = 0; i < heavy; ++i) {
+    out.push_back(ranked[static_cast<std::size_t>(i)].second);
+  }
+  for (std::size_t i = older; i < tokens.size(); ++i) {
+    out.push_back(tokens[i]);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::map<Index, Merged> d2o(const kvbench::KvHead& head, const std::vector<Index>& tokens,
+                            const std::vector<Index>& kept) {
+  const Rows k = rows_of(head.k);
+  const Rows v = rows_of(head.v);
+  std::map<Index, Merged> out;
+  for (const Index i : kept) {
+    const auto at = static_cast<std::size_t>(i);
+    out[i] = {k[at], v[at], 1, false};
+  }
+  for (const Index i : tokens) {
+    if (has(kept, i)) {
+      continue;
+    }
+    const auto at = static_cast<std::size_t>(i);
+    Index best = kept[0];
+    for (const Index j : kept) {
+      if (cosine(k[at], k[static_cast<std::size_t>(j)]) >
+          cosine(k[at], k[static_cast<std::size_t>(best)])) {
+        best = j;
+      }
+    }
+    Merged& m = out[best];
+    for (std::size_t t = 0; t < m.k.size(); ++t) {
+      m.k[t] = (m.k[t] * m.w + k[at][t]) / (m.w + 1);
+    }
+    for (std::size_t t = 0; t < m.v.size(); ++t) {
+      m.v[t] = (m.v[t] * m.w + v[at][t]) / (m.w + 1);
+    }
+    m.w += 1;
+    m.changed = true;
+  }
+  return out;
+}
+
+std::map<Index, Merged> cam(const kvbench::KvHead& head, const std::vector<Index>& tokens,
+                            const Vec& scores, const std::vector<Index>& kept, Index merge,
+                            const std::vector<double>& draw) {
+  const Rows k = rows_of(head.k);
+  const Rows v = rows_of(head.v);
+  std::map<Index, Merged> out;
+  std::map<Index, Real> acc;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    acc[tokens[i]] = scores[i];
+  }
+  for (const Index i : kept) {
+    out[i] = {k[static_cast<std::size_t>(i)], v[static_cast<std::size_t>(i)], 1, false};
+  }
+  for (const Index i : tokens) {
+    if (has(kept, i)) {
+      continue;
+    }
+    std::vector<Index> behind;
+    Real sum = 0;
+    for (const Index j : kept) {
+      if (j > i && static_cast<Index>(behind.size()) < merge) {
+        behind.push_back(j);
+        sum += acc[j];
+      }
+    }
+    if (behind.empty()) {
+      continue;
+    }
+    const auto width = static_cast<Real>(behind.size());
+    const Real p = sum > 0 ? std::min<Real>(1, acc[i] / (sum / width)) : (acc[i] > 0 ? 1 : 0);
+    if (static_cast<Real>(draw[static_cast<std::size_t>(i)]) >= p) {
+      continue;
+    }
+    for (const Index j : behind) {
+      for (std::size_t t = 0; t < out[j].v.size(); ++t) {
+        out[j].v[t] += v[static_cast<std::size_t>(i)][t] / width;
+      }
+      out[j].changed = true;
+    }
+  }
+  return out;
+}
+
+}  // namespace twin

@@ -1,0 +1,31 @@
+// What d2o-merge and cam do with evicted tokens, from their definitions.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "twin/twin.hpp"
+
+namespace twin {
+
+/// `count` tokens as h2o keeps them: the heaviest of the older ones, and the most recent.
+std::vector<Index> heavy_and_recent(const std::vector<Index>& tokens, const Vec& scores,
+                                    Index count, Index heavy);
+
+/// A kept token after merging.
+struct Merged {
+  Vec k, v;
+  Real w = 1;
+  bool changed = false;
+};
+
+/// Every token that is not kept goes to the kept key of largest cosine; means and counts.
+std::map<Index, Merged> d2o(const kvbench::KvHead& head, const std::vector<Index>& tokens,
+                            const std::vector<Index>& kept);
+
+/// cam with `draw[i]` the uniform of token i; `scores` one per entry of `tokens`.
+std::map<Index, Merged> cam(const kvbench::KvHead& head, const std::vector<Index>& tokens,
+                            const Vec& scores, const std::vector<Index>& kept, Index merge,
+                            const std::vector<double>& draw);
+
+}  // namespace twin
