@@ -68,8 +68,9 @@ void UnitKeys::row(Index place, MatrixD& rows, Index to) const {
 
 void UnitKeys::similarities(Similarity kind, Index from, Index b, const double* cosines,
                             std::int32_t* out) const {
-  switch (kind) {  // NOLINT(bugprone-branch-clone): the branches differ in to_fixed's argument
-    case Similarity::relu:
+  switch (kind) {
+    // The branches differ in what to_fixed gets.
+    case Similarity::relu:  // NOLINT(bugprone-branch-clone)
 #pragma omp simd
       for (Index c = 0; c < kBlock; ++c) {
         out[c] = to_fixed(cosines[c] > 0.0 ? cosines[c] : 0.0);
