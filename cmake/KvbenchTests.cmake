@@ -3,9 +3,11 @@ set(KVBENCH_TEST_TIMEOUT 300)
 if(KVBENCH_SANITIZE)
   set(KVBENCH_TEST_TIMEOUT 1500)
 endif()
-set(_san_environment "")
+# A folder of this build's own: two builds may be tested at the same time.
+file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/test-files")
+set(_san_environment "TEST_TMPDIR=${CMAKE_CURRENT_BINARY_DIR}/test-files")
 if(KVBENCH_SANITIZE MATCHES "thread")
-  set(_san_environment
+  list(APPEND _san_environment
     "TSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/cmake/tsan.supp history_size=4")
 endif()
 set(_src "${CMAKE_CURRENT_SOURCE_DIR}")

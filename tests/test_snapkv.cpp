@@ -1,4 +1,5 @@
 // snapkv and the scores that pyramidkv and adakv share, against their definition.
+#include "algorithms/scoring.hpp"
 #include "algorithms/snapkv_scores.hpp"
 #include "method_checks.hpp"
 #include "twin/selection.hpp"

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
 #include "algorithms/snapkv_scores.hpp"
 

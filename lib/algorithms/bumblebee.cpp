@@ -23,9 +23,9 @@
 #include <optional>
 #include <queue>
 
-#include "algorithms/concave_phi.hpp"
+#include "algorithms/bumblebee_objective.hpp"
 #include "algorithms/contract.hpp"
-#include "algorithms/facility_location.hpp"
+#include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
 
 namespace kvbench {
@@ -34,20 +34,6 @@ namespace {
 // Bounds on the importance term are stretched by this much for the rounding of phi's increments
 // (1e-13 relative at worst, for phi=power with alpha = 0.001).
 constexpr double kPhiSlack = 1e-10;
-
-Similarity similarity_of(const std::string& text) {
-  if (text == "relu") {
-    return Similarity::relu;
-  }
-  return text == "one-plus" ? Similarity::one_plus : Similarity::absolute;
-}
-
-Reduce reduce_of(const std::string& text) {
-  if (text == "mean") {
-    return Reduce::mean;
-  }
-  return text == "max" ? Reduce::max : Reduce::sum;
-}
 
 // One member's gain, with what it was computed from.
 struct Gain {
@@ -69,12 +55,10 @@ class Mixture {
   Mixture(const Task& task, const Params& params)
       : n_(task.count()), acc_(static_cast<std::size_t>(n_), 0.0) {
     const double lambda = params.real("lambda");
-    if (params.text("phi") == "power") {
-      phi_ = ConcavePhi::power(params.real("alpha"), params.real("beta"));
-    }
+    phi_ = phi_of(params);
     if (lambda < 1.0) {
       const std::vector<double> scores =
-          reduce_group(task.scores->sums(task.scoring), reduce_of(params.text("reduce")));
+          reduce_group(task.scores->sums(task.scoring), reduce_of(params));
       for (std::size_t i = 0; i < acc_.size(); ++i) {
         acc_[i] = scores[static_cast<std::size_t>(task.tokens[i])];
       }
@@ -82,7 +66,7 @@ class Mixture {
       c_weight_ = whole > 0.0 ? (1.0 - lambda) / whole : 0.0;
     }
     if (lambda > 0.0) {
-      f_.emplace(task.head.k, task.tokens, similarity_of(params.text("sim")),
+      f_.emplace(task.head.k, task.tokens, similarity_of(params),
                  params.integer("matrix_mib") << 20);
       f_weight_ = f_->total() > 0 ? lambda / static_cast<double>(f_->total()) : 0.0;
     }
@@ -316,23 +300,15 @@ Method method_bumblebee() {
       "lazy greedy by default, the same set as greedy (the paper's runs are optimizer=stochastic); "
       "similarities rounded to multiples of 2^-30, so that their sums are exact";
   info.params = size_params();
+  const std::vector<ParamSpec> objective = objective_params();
+  info.params.insert(info.params.end(), objective.begin(), objective.end());
   const std::vector<ParamSpec> own = {
-      real_param("lambda", "0.3", 0, 1, "",
-                 "weight of facility location; 0: accumulated attention alone, 1: keys alone"),
-      choice_param("sim", {"relu", "one-plus", "abs"},
-                   "similarity of two keys: max(0, cos), 1 + cos, |cos|"),
-      choice_param("phi", {"log", "power"},
-                   "concave function of the summed attention: log(1 + x), or the inverse of "
-                   "y -> alpha y^(1/alpha) + beta y"),
-      real_param("alpha", "0.04", 0.001, 1, "", "of phi=power; smaller saturates earlier"),
-      real_param("beta", "1", 0, 1e6, "", "of phi=power; larger flattens it near 0"),
       choice_param("optimizer", {"lazy", "greedy", "stochastic"},
                    "Minoux's lazy greedy, plain greedy (the same set), or the best of a random "
                    "sample at each step"),
       real_param("epsilon", "1e-5", 1e-300, 1, "",
                  "of optimizer=stochastic: samples of ceil(m/B log(1/epsilon)) tokens"),
-      choice_param("reduce", {"mean", "max", "sum"},
-                   "one score per token from those of the group's query heads"),
+      reduce_param(),
       integer_param("matrix_mib", "256", 0, 1048576, "MiB",
                     "keep the matrix of similarities (4 m^2 bytes) up to this size, else compute "
                     "them when needed; no influence on the result"),

@@ -22,9 +22,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "algorithms/concave_phi.hpp"
+#include "algorithms/bumblebee_objective.hpp"
 #include "algorithms/contract.hpp"
-#include "algorithms/facility_location.hpp"
+#include "algorithms/scoring.hpp"
 #include "core/error.hpp"
 #include "core/math.hpp"
 
@@ -38,31 +38,15 @@ constexpr double kPhiSlack = 1e-10;
 constexpr Index kPositionBytes = 4;  // the position: breaks ties
 constexpr Index kScoreBytes = 4;     // the accumulated score
 
-Similarity similarity_of(const std::string& text) {
-  if (text == "relu") {
-    return Similarity::relu;
-  }
-  return text == "one-plus" ? Similarity::one_plus : Similarity::absolute;
-}
-
-Reduce reduce_of(const std::string& text) {
-  if (text == "mean") {
-    return Reduce::mean;
-  }
-  return text == "max" ? Reduce::max : Reduce::sum;
-}
-
 class BumbleBeeStream final : public StreamCache {
  public:
   BumbleBeeStream(const StreamTask& task, const Params& params)
       : head_(task.head),
         lambda_(params.real("lambda")),
-        reduce_(reduce_of(params.text("reduce"))),
+        reduce_(reduce_of(params)),
         tau_(most_tokens(task, params)),
-        kept_(tau_ + 1, task.head.d(), similarity_of(params.text("sim")), lambda_ > 0.0) {
-    if (params.text("phi") == "power") {
-      phi_ = ConcavePhi::power(params.real("alpha"), params.real("beta"));
-    }
+        kept_(tau_ + 1, task.head.d(), similarity_of(params), lambda_ > 0.0) {
+    phi_ = phi_of(params);
   }
 
   void append(Index j, Index leaving) override {
@@ -225,20 +209,10 @@ Method method_bumblebee_stream() {
   info.departures =
       "holds tau tokens, not tau - 1; a newcomer's score is its attention within S'; float32 "
       "scores; similarities rounded to multiples of 2^-30; the recent window enters no score";
-  info.params = {
-      integer_param("tokens", "auto", 0, 1e12, "tokens", "tau, in place of a budget"),
-      real_param("lambda", "0.3", 0, 1, "",
-                 "weight of facility location; 0: accumulated attention alone, 1: keys alone"),
-      choice_param("sim", {"relu", "one-plus", "abs"},
-                   "similarity of two keys: max(0, cos), 1 + cos, |cos|"),
-      choice_param("phi", {"log", "power"},
-                   "concave function of the summed attention: log(1 + x), or the inverse of "
-                   "y -> alpha y^(1/alpha) + beta y"),
-      real_param("alpha", "0.04", 0.001, 1, "", "of phi=power; smaller saturates earlier"),
-      real_param("beta", "1", 0, 1e6, "", "of phi=power; larger flattens it near 0"),
-      choice_param("reduce", {"mean", "max", "sum"},
-                   "one score per token and step from those of the group's query heads"),
-  };
+  info.params = objective_params();
+  info.params.push_back(
+      integer_param("tokens", "auto", 0, 1e12, "tokens", "tau, in place of a budget"));
+  info.params.push_back(reduce_param());
   info.sizes = {"tokens"};
   info.scores = true;
   Method method;

@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
-#include "algorithms/snapkv_scores.hpp"
 
 namespace kvbench {
 namespace {

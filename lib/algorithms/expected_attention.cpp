@@ -15,8 +15,8 @@
 #include <cmath>
 #include <limits>
 
+#include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
-#include "algorithms/snapkv_scores.hpp"
 #include "attention/similarity.hpp"
 #include "core/math.hpp"
 

@@ -8,8 +8,8 @@
 // scores are not needed once the selection is made, so they are not part of the cache.
 // Time O(m) beside the scores; stream: O(group (B + recent) d) per token.
 #include "algorithms/h2o_eviction.hpp"
+#include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
-#include "algorithms/snapkv_scores.hpp"
 
 namespace kvbench {
 namespace {

@@ -13,7 +13,7 @@
 #include <iterator>
 
 #include "algorithms/attended_cache.hpp"
-#include "algorithms/snapkv_scores.hpp"
+#include "algorithms/scoring.hpp"
 #include "algorithms/stream_tokens.hpp"
 
 namespace kvbench {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
-#include "algorithms/snapkv_scores.hpp"
 #include "core/float16.hpp"
 
 namespace kvbench {

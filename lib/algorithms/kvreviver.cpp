@@ -23,6 +23,7 @@
 #include "algorithms/contract.hpp"
 #include "algorithms/fisher_budget.hpp"
 #include "algorithms/revive_cache.hpp"
+#include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
 #include "core/error.hpp"
 
@@ -40,8 +41,7 @@ ReviveOptions read_options(const Params& p) {
   o.vague_ratio = p.real("vague_ratio");
   o.slack = p.integer("slack");
   o.replace_rate = p.real("replace_rate");
-  const std::string& reduce = p.text("reduce");
-  o.reduce = reduce == "mean" ? Reduce::mean : (reduce == "max" ? Reduce::max : Reduce::sum);
+  o.reduce = reduce_of(p);
   return o;
 }
 
@@ -186,8 +186,7 @@ Method method_kvreviver() {
           "a vague token comes back when its score exceeds the least candidate's times this"),
       choice_param("estimate", {"sum", "mean"},
                    "a cell as it is, or divided by the number of tokens in it"),
-      choice_param("reduce", {"mean", "max", "sum"},
-                   "attention of the group's query heads to one score per token, at each step"),
+      reduce_param(),
       choice_param("layer_budget", {"uniform", "fisher"},
                    "the same budget for every layer, or in proportion to Fisher information (needs "
                    "the trace's per-layer attribute fisher)"),

@@ -1,5 +1,4 @@
-// Scores of middle tokens from queries: the observation-window scores that snapkv, pyramidkv and
-// adakv select by, and the parts that every query-scoring method needs.
+// The observation-window scores that snapkv, pyramidkv and adakv select by.
 // [1] Li et al., "SnapKV: LLM Knows What You are Looking for Before Generation", NeurIPS 2024,
 //     arXiv:2404.14469, section 4.
 #pragma once
@@ -10,17 +9,6 @@
 #include "algorithms/contract.hpp"
 
 namespace kvbench {
-
-/// The parameter `reduce`: how scores of a group's query heads become one per token.
-ParamSpec reduce_param();
-Reduce reduce_of(const Params& params);
-
-/// out[i] = all[tokens[i]]; `all` [n].
-std::vector<double> take_scores(const std::vector<double>& all, std::span<const Index> tokens);
-
-/// floor(ratio * count), where a product that is whole but for its rounding counts as that number
-/// (0.29 * 100 is 28.999999999999996). 0 <= ratio <= 1; the result is in [0, count].
-Index floor_share(double ratio, Index count);
 
 /// The parameters `window`, `kernel`, `pool`, `reduce`.
 std::vector<ParamSpec> snapkv_params();

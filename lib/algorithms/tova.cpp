@@ -11,8 +11,8 @@
 #include <stdexcept>
 
 #include "algorithms/attended_cache.hpp"
+#include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
-#include "algorithms/snapkv_scores.hpp"
 #include "algorithms/stream_tokens.hpp"
 
 namespace kvbench {
