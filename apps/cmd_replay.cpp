@@ -249,6 +249,10 @@ void add_replay(CLI::App& app) {
   sub->add_option("--shard", o->shard, "Run the i-th of N parts of the plan; see kvbench merge")
       ->type_name("i/N")
       ->group(machine);
+  sub->add_flag("--kept", r.kept,
+                "Record in OUT.kept.csv which tokens each algorithm held exactly: at the end, and "
+                "in a stream every --eval-every tokens")
+      ->group(machine);
   sub->add_flag("--resume", r.resume, "Keep the rows that OUT.csv has and run what is missing")
       ->group(machine);
   sub->add_flag("--overwrite", r.overwrite, "Start anew where OUT.csv exists")->group(machine);

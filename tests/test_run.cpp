@@ -12,12 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "core/error.hpp"
-#include "make_trace.hpp"
-#include "replay/run.hpp"
+#include "replay_run.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
-#include "report_rows.hpp"
 
 namespace kvbench {
 namespace {
@@ -25,26 +22,13 @@ namespace {
 namespace fs = std::filesystem;
 using testing_replay::make_trace;
 using testing_replay::read_bytes;
+using testing_replay::refusal;
 using testing_replay::TraceShape;
+using testing_replay::untimed;
 using testing_replay::write_bytes;
-using testing_rows::test_folder;
 
 const std::string kSample = KVBENCH_DATA_DIR "/sample.h5";
 const std::atomic<bool> kGoOn = false;
-
-/// Rows of a file, timing columns emptied.
-std::vector<Fields> untimed(const fs::path& path) {
-  Table table = read_table(path);
-  EXPECT_EQ(table.header, schema_header());
-  for (Fields& row : table.rows) {
-    for (std::size_t i = 0; i < columns().size(); ++i) {
-      if (columns()[i].timing) {
-        row[i].clear();
-      }
-    }
-  }
-  return table.rows;
-}
 
 /// Equal rows; names the first field that differs.
 void expect_same(const std::vector<Fields>& got, const std::vector<Fields>& expected,
@@ -65,27 +49,8 @@ std::set<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-std::string refusal(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const InputError& e) {
-    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "accepted, expected a refusal";
-  return "";
-}
-
-class RunTest : public ::testing::Test {
+class RunTest : public testing_replay::ReplayTest {
  protected:
-  void SetUp() override {
-    folder_ = test_folder();
-    TraceShape shape;
-    shape.tokens = {60, 37};
-    shape.layers = {0, 2};
-    trace_ = make_trace(folder_ / "t.h5", shape);
-  }
-
   ReplayOptions options(const std::string& out = "out.csv") const {
     ReplayOptions o;
     o.traces = {trace_};
@@ -99,11 +64,6 @@ class RunTest : public ::testing::Test {
     o.threads = 1;
     return o;
   }
-
-  static RunResult run(const ReplayOptions& o) { return run_plan(make_plan(o), "test", kGoOn); }
-
-  fs::path folder_;
-  std::string trace_;
 };
 
 TEST_F(RunTest, WritesEveryRowOfThePlanInOrder) {

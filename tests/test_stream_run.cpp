@@ -6,70 +6,33 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "core/error.hpp"
-#include "make_trace.hpp"
-#include "replay/run.hpp"
 #include "replay/stream_job.hpp"
+#include "replay_run.hpp"
+#include "report/kept.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
 #include "report/steps.hpp"
-#include "report_rows.hpp"
 #include "stream_caches.hpp"
 
 namespace kvbench {
 namespace {
 
 namespace fs = std::filesystem;
-using testing_replay::make_trace;
 using testing_replay::read_bytes;
-using testing_replay::TraceShape;
+using testing_replay::refusal;
+using testing_replay::untimed;
 using testing_replay::write_bytes;
-using testing_rows::test_folder;
 
 const std::string kSample = KVBENCH_DATA_DIR "/sample.h5";
-const std::atomic<bool> kGoOn = false;
 
-std::vector<Fields> untimed(const fs::path& path) {
-  Table table = read_table(path);
-  EXPECT_EQ(table.header, schema_header());
-  for (Fields& row : table.rows) {
-    for (std::size_t i = 0; i < columns().size(); ++i) {
-      if (columns()[i].timing) {
-        row[i].clear();
-      }
-    }
-  }
-  return table.rows;
-}
-
-std::string refusal(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const InputError& e) {
-    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "accepted, expected a refusal";
-  return "";
-}
-
-class StreamRunTest : public ::testing::Test {
+class StreamRunTest : public testing_replay::ReplayTest {
  protected:
-  void SetUp() override {
-    folder_ = test_folder();
-    TraceShape shape;
-    shape.tokens = {60, 37};
-    shape.layers = {0, 2};
-    trace_ = make_trace(folder_ / "t.h5", shape);
-  }
-
   ReplayOptions options(const std::string& out = "out.csv") const {
     ReplayOptions o;
     o.traces = {trace_};
@@ -81,19 +44,17 @@ class StreamRunTest : public ::testing::Test {
     o.recent = 12;
     o.queries = 8;
     o.eval_every = 7;
+    o.kept = true;
     o.threads = 1;
     return o;
   }
 
-  static RunResult run(const ReplayOptions& o) { return run_plan(make_plan(o), "test", kGoOn); }
-
   void expect_files(const fs::path& got, const fs::path& expected, const std::string& what) const {
     EXPECT_EQ(untimed(got), untimed(expected)) << what;
-    EXPECT_EQ(read_bytes(steps_path(got)), read_bytes(steps_path(expected))) << what;
+    for (const SideTable* table : {&steps_table(), &kept_table()}) {
+      EXPECT_EQ(read_bytes(table->path(got)), read_bytes(table->path(expected))) << what;
+    }
   }
-
-  fs::path folder_;
-  std::string trace_;
 };
 
 TEST_F(StreamRunTest, StepsStandBesideTheirRowsInThePlansOrder) {
@@ -102,13 +63,13 @@ TEST_F(StreamRunTest, StepsStandBesideTheirRowsInThePlansOrder) {
   EXPECT_EQ(result.failed, 0);
   EXPECT_GT(result.infeasible, 0);  // 0.1 of 60 tokens are fewer than the window's 12
   const Table steps = read_table(folder_ / "out.steps.csv");
-  EXPECT_EQ(steps.header, steps_header());
+  EXPECT_EQ(steps.header, steps_table().header());
   EXPECT_EQ(steps.header.size(), 17U);
   EXPECT_EQ(steps.header.back(), "bytes");
   std::size_t at = 0;
   for (const Fields& row : read_table(o.out).rows) {
     EXPECT_EQ(row[column_index("sink")], "0");
-    if (!has_steps(row[column_index("status")])) {
+    if (!has_lines(row[column_index("status")])) {
       EXPECT_EQ(status_kind(row[column_index("status")]), "infeasible");
       continue;
     }
@@ -117,8 +78,8 @@ TEST_F(StreamRunTest, StepsStandBesideTheirRowsInThePlansOrder) {
     Index peak = 0;
     for (const Index position : stream_steps(o, n)) {
       const Fields& step = steps.rows.at(at++);
-      EXPECT_EQ(step_row_key(step), row_key(row));
-      EXPECT_EQ(step_position(step), position);
+      EXPECT_EQ(steps_table().key(step), row_key(row));
+      EXPECT_EQ(steps_table().step(step), position);
       double error = 0.0;
       ASSERT_TRUE(parse_number(step[steps.column("rel_error")], error));
       most = position >= n - 8 ? std::max(most, error) : most;
@@ -153,11 +114,12 @@ TEST_F(StreamRunTest, ThreadsAndOtherEntriesDoNotChangeAByteOfTheSteps) {
   }
 }
 
-TEST_F(StreamRunTest, ResumeAfterCutsOfEitherFileGivesTheUndisturbedOnes) {
+TEST_F(StreamRunTest, ResumeAfterCutsOfAnyFileGivesTheUndisturbedOnes) {
   const ReplayOptions whole = options("whole.csv");
   run(whole);
   const std::string main = read_bytes(whole.out);
-  const std::string steps = read_bytes(steps_path(whole.out));
+  const std::string steps = read_bytes(steps_table().path(whole.out));
+  const std::string kept = read_bytes(kept_table().path(whole.out));
   std::string manifest = read_bytes(manifest_path(whole.out));
   ReplayOptions o = options();
   o.resume = true;
@@ -166,15 +128,20 @@ TEST_F(StreamRunTest, ResumeAfterCutsOfEitherFileGivesTheUndisturbedOnes) {
   for (int i = 0; i < 14; ++i) {
     const std::size_t a = i == 0 ? main.size() : i == 1 ? 0 : random() % main.size();
     const std::size_t b = i == 1 ? steps.size() : i == 2 ? 0 : random() % steps.size();
+    const std::size_t c = i % 2 == 0 ? kept.size() : random() % kept.size();
+    write_bytes(kept_table().path(o.out), kept.substr(0, c));
     write_bytes(o.out, main.substr(0, a));
-    write_bytes(steps_path(o.out), steps.substr(0, b));
+    write_bytes(steps_table().path(o.out), steps.substr(0, b));
     write_bytes(manifest_path(o.out), manifest);
     run(o);
     expect_files(o.out, whole.out, "cut " + std::to_string(i));
   }
-  fs::remove(steps_path(o.out));
+  fs::remove(steps_table().path(o.out));
   EXPECT_EQ(run(o).resumed, 64);  // those that have no steps: infeasible at 0.1
   expect_files(o.out, whole.out, "no steps file");
+  fs::remove(kept_table().path(o.out));
+  EXPECT_EQ(run(o).resumed, 64);
+  expect_files(o.out, whole.out, "no file of kept tokens");
   const std::string text = read_bytes(o.out);
   EXPECT_EQ(run(o).resumed, read_manifest(o.out).rows);
   EXPECT_EQ(read_bytes(o.out), text);
@@ -184,17 +151,17 @@ TEST_F(StreamRunTest, ResumeRefusesForeignAndDoubledSteps) {
   ReplayOptions o = options();
   run(o);
   o.resume = true;
-  const std::string steps = read_bytes(steps_path(o.out));
+  const std::string steps = read_bytes(steps_table().path(o.out));
   const std::size_t last = steps.rfind('\n', steps.size() - 2) + 1;
-  write_bytes(steps_path(o.out), steps + steps.substr(last));
+  write_bytes(steps_table().path(o.out), steps + steps.substr(last));
   EXPECT_NE(refusal([&] { run(o); }).find("one step twice"), std::string::npos);
   std::string other = steps;
   other.replace(other.find("t.h5"), 4, "u.h5");
-  write_bytes(steps_path(o.out), other);
+  write_bytes(steps_table().path(o.out), other);
   EXPECT_NE(refusal([&] { run(o); }).find("does not make"), std::string::npos);
   other = steps.substr(0, last) + steps.substr(last);
   other.replace(other.find(",6,", other.find('\n')), 3, ",5,");
-  write_bytes(steps_path(o.out), other);
+  write_bytes(steps_table().path(o.out), other);
   EXPECT_NE(refusal([&] { run(o); }).find("does not evaluate"), std::string::npos);
   o.eval_every = 5;
   EXPECT_NE(refusal([&] { run(o); }).find("options"), std::string::npos);
@@ -257,8 +224,8 @@ TEST_F(StreamRunTest, AStopKeepsWholeJobsAndResumeCompletesThem) {
       for (const Fields& row : read_table(out).rows) {
         keys.insert(row_key(row));
       }
-      for (const Fields& step : read_table(steps_path(out)).rows) {
-        EXPECT_EQ(keys.count(step_row_key(step)), 1U);
+      for (const Fields& step : read_table(steps_table().path(out)).rows) {
+        EXPECT_EQ(keys.count(steps_table().key(step)), 1U);
       }
       stop_now = false;
       views_left = -1;
@@ -286,7 +253,7 @@ TEST_F(StreamRunTest, ShardsMergeToTheUndividedFiles) {
     const std::string message = refusal([&] { merge_shards(merge); });
     EXPECT_NE(message.find(why), std::string::npos) << message;
     EXPECT_FALSE(fs::exists(merge.output));
-    EXPECT_FALSE(fs::exists(steps_path(merge.output)));
+    EXPECT_FALSE(fs::exists(steps_table().path(merge.output)));
   };
   const std::size_t last = steps.rfind('\n', steps.size() - 2) + 1;
   refused(steps.substr(0, last), "are missing");
@@ -306,9 +273,9 @@ TEST_F(StreamRunTest, ShardsMergeToTheUndividedFiles) {
 }
 
 TEST_F(StreamRunTest, StepsPathsByHand) {
-  EXPECT_EQ(steps_path("a/out.csv"), "a/out.steps.csv");
-  EXPECT_EQ(steps_path("a.b/out"), "a.b/out.steps.csv");
-  EXPECT_EQ(steps_path("out.tsv"), "out.tsv.steps.csv");
+  EXPECT_EQ(steps_table().path("a/out.csv"), "a/out.steps.csv");
+  EXPECT_EQ(steps_table().path("a.b/out"), "a.b/out.steps.csv");
+  EXPECT_EQ(steps_table().path("out.tsv"), "out.tsv.steps.csv");
 }
 
 TEST_F(StreamRunTest, TheMemoryLimitLimitsThreads) {
@@ -332,13 +299,13 @@ TEST_F(StreamRunTest, TheSamplesExactStreamsHaveNoError) {
   o.eval_every = 0;
   o.layers = {0, 3};
   run(o);
-  const Table steps = read_table(steps_path(o.out));
+  const Table steps = read_table(steps_table().path(o.out));
   EXPECT_EQ(steps.rows.size(), 8U * (64U + 31U));
   for (const Fields& step : steps.rows) {
     double error = 1.0;
     ASSERT_TRUE(parse_number(step[steps.column("rel_error")], error));
     EXPECT_TRUE(error <= 1e-12) << error;
-    EXPECT_EQ(std::stol(step[steps.column("bytes")]), (step_position(step) + 1) * 256);
+    EXPECT_EQ(std::stol(step[steps.column("bytes")]), (steps_table().step(step) + 1) * 256);
   }
 }
 

@@ -62,7 +62,7 @@ void check_made(const MadeTokens& made, const Task& task, bool values) {
 
 // The rows of a job that ran.
 void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share,
-             std::vector<Row>& rows) {
+             std::vector<Row>& rows, std::vector<KeptSet>* kept) {
   const Variant& variant = c.plan().variants[entry.variant];
   const KvHead& head = c.head();
   Task task = c.task(entry);
@@ -115,6 +115,15 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     row.compress_ms = compress_ms;
     row.status = status_of(errors, degenerate, m, task.tokens.empty());
     row.diag = diag;
+  }
+  if (kept != nullptr) {
+    KeptSet set{head.n() - 1, {}};
+    for (Index i = 0; i < head.n(); ++i) {
+      if (held[static_cast<std::size_t>(i)] != 0) {
+        set.tokens.push_back(i);
+      }
+    }
+    kept->assign(1, std::move(set));
   }
 }
 
@@ -197,8 +206,8 @@ void check_compressed(const Compressed& result, const Task& task) {
   }
 }
 
-std::vector<Row> run_job(const HeadContext& context, const Entry& entry,
-                         const ShareOrError* share) {
+std::vector<Row> run_job(const HeadContext& context, const Entry& entry, const ShareOrError* share,
+                         std::vector<KeptSet>* kept) {
   std::vector<Row> rows;
   for (const Index q_head : context.unit().q_heads) {
     rows.push_back(blank_row(context, entry, q_head));
@@ -210,7 +219,7 @@ std::vector<Row> run_job(const HeadContext& context, const Entry& entry,
     }
   };
   try {
-    measure(context, entry, share, rows);
+    measure(context, entry, share, rows, kept);
   } catch (const std::exception& e) {
     set_status(status_of_error(e));
   }

@@ -8,6 +8,7 @@
 #include "attention/estimator.hpp"
 #include "attention/exact.hpp"
 #include "replay/plan.hpp"
+#include "report/kept.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
@@ -85,8 +86,9 @@ struct ShareOrError {
 /// Runs one job: a row per replayed query head of the unit. `share` for methods whose scope is
 /// wider than a head, else null. Never throws for what a method does: that becomes the rows'
 /// status.
+/// `kept`, if not null, gets the tokens held exactly, once; nothing where nothing was measured.
 std::vector<Row> run_job(const HeadContext& context, const Entry& entry,
-                         const ShareOrError* share = nullptr);
+                         const ShareOrError* share = nullptr, std::vector<KeptSet>* kept = nullptr);
 
 /// Most bytes that one unit needs beside its jobs, and that one job needs; for --memory-limit.
 struct MemoryNeed {

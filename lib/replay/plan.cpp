@@ -196,6 +196,9 @@ std::string Plan::hash() const {
   if (stream()) {
     text += fmt::format("eval-every {}\n", options.eval_every);
   }
+  if (options.kept) {
+    text += "kept\n";
+  }
   return sha256_text(text);
 }
 

@@ -35,6 +35,7 @@ struct ReplayOptions {
   std::uint64_t memory_limit = 0;  ///< bytes; 0: none
   Index shard_index = 1;
   Index shard_count = 1;
+  bool kept = false;  ///< record kept tokens in OUT.kept.csv
   bool resume = false;
   bool overwrite = false;
 };

@@ -9,7 +9,7 @@
 #include "core/error.hpp"
 #include "replay/job.hpp"
 #include "replay/stream_job.hpp"
-#include "report/schema.hpp"
+#include "report/kept.hpp"
 #include "report/steps.hpp"
 
 namespace kvbench {
@@ -21,14 +21,16 @@ struct Place {
   std::size_t at;
 };
 
-// By row key: every row that this shard's jobs make.
-std::unordered_map<std::string, Place> planned_places(const Plan& plan) {
+// By key: every row that this shard's jobs make. Rows of one key are one head's or, where the key
+// leaves out the query head, a whole job's; then the first stands for all.
+template <class Key>
+std::unordered_map<std::string, Place> planned_places(const Plan& plan, const Key& key) {
   std::unordered_map<std::string, Place> places;
   const Range jobs = plan.shard_jobs();
   for (Index job = jobs.begin; job < jobs.end; ++job) {
     const std::vector<Index>& heads = plan.unit_of(job).q_heads;
     for (std::size_t i = 0; i < heads.size(); ++i) {
-      places[planned_key(plan, job, heads[i])] = {job, i};
+      places.emplace(key(planned_row(plan, job, heads[i])), Place{job, i});
     }
   }
   return places;
@@ -50,7 +52,7 @@ std::string text_of(const Fields& fields, const Fields& header, std::string_view
 
 }  // namespace
 
-std::string planned_key(const Plan& plan, Index job, Index q_head) {
+Row planned_row(const Plan& plan, Index job, Index q_head) {
   const Unit& unit = plan.unit_of(job);
   const Entry& entry = plan.entry_of(job);
   const LayerMeta& layer = plan.layer_meta(unit);
@@ -60,6 +62,7 @@ std::string planned_key(const Plan& plan, Index job, Index q_head) {
   row.prompt = plan.prompt_meta(unit).id;
   row.layer = layer.layer;
   row.q_head = q_head;
+  row.kv_head = unit.kv_head;
   row.algorithm = variant.name();
   row.params = variant.params.canonical();
   row.protocol = plan.options.protocol;
@@ -68,9 +71,10 @@ std::string planned_key(const Plan& plan, Index job, Index q_head) {
   row.scores = plan.options.scores;
   row.device = plan.options.device;
   row.seed = entry.seed;
+  row.n_tokens = layer.n;
   row.n_queries = windows_of(plan.options, layer.n, layer.nq).queries;
   row.budget_requested = entry.budget;
-  return row_key(row);
+  return row;
 }
 
 Progressed::Progressed(const Plan& plan, const std::vector<Fields>& rows)
@@ -78,7 +82,7 @@ Progressed::Progressed(const Plan& plan, const std::vector<Fields>& rows)
   if (rows.empty()) {
     return;
   }
-  const auto places = planned_places(plan);
+  const auto places = planned_places(plan, [](const Row& row) { return row_key(row); });
   std::unordered_map<Index, std::size_t> found;
   for (const Fields& fields : rows) {
     const auto it = places.find(row_key(fields));
@@ -119,81 +123,106 @@ std::vector<Fields> Progressed::in_order() const {
   return out;
 }
 
-StepsProgressed::StepsProgressed(const Plan& plan, std::vector<Fields> rows) : plan_(plan) {
-  if (rows.empty()) {
+std::vector<const SideTable*> side_tables(const Plan& plan) {
+  std::vector<const SideTable*> out;
+  if (plan.stream()) {
+    out.push_back(&steps_table());
+  }
+  if (plan.options.kept) {
+    out.push_back(&kept_table());
+  }
+  return out;
+}
+
+std::vector<Index> side_positions(const Plan& plan, const SideTable& table, Index n) {
+  if (&table == &steps_table()) {
+    return stream_steps(plan.options, n);
+  }
+  return kept_steps(plan.options, n);
+}
+
+SideProgressed::SideProgressed(const Plan& plan, const SideTable& table,
+                               std::vector<Fields> lines) {
+  if (lines.empty()) {
     return;
   }
-  const std::string file = steps_path(plan.options.out).string();
-  const auto places = planned_places(plan);
-  std::map<Index, std::vector<Index>> positions;  // evaluated, by number of tokens
-  for (Fields& fields : rows) {
-    const auto it = places.find(step_row_key(fields));
+  const std::string file = table.path(plan.options.out).string();
+  const auto places =
+      planned_places(plan, [&](const Row& row) { return table.key_of_row(to_fields(row)); });
+  std::map<Index, std::vector<Index>> positions;  // by number of tokens
+  for (Fields& fields : lines) {
+    const auto it = places.find(table.key(fields));
     if (it == places.end()) {
-      refuse(file, "a step of a row that this plan does not make", fields, steps_header());
+      refuse(file, "a step of a row that this plan does not make", fields, table.header());
     }
     const Index job = it->second.job;
     const Unit& unit = plan.unit_of(job);
     const Index n = plan.layer_meta(unit).n;
     std::vector<Index>& steps = positions[n];
     if (steps.empty()) {
-      steps = stream_steps(plan.options, n);
+      steps = side_positions(plan, table, n);
     }
-    const Index position = step_position(fields);
+    const Index position = table.step(fields);
     const auto step = std::lower_bound(steps.begin(), steps.end(), position);
     if (step == steps.end() || *step != position) {
-      refuse(file, "a step that this plan does not evaluate", fields, steps_header());
+      refuse(file, "a step that this plan does not evaluate", fields, table.header());
     }
-    auto& heads = steps_[job];
-    heads.resize(unit.q_heads.size(), std::vector<Fields>(steps.size()));
-    Fields& place = heads[it->second.at][static_cast<std::size_t>(step - steps.begin())];
+    const std::size_t groups = table.per_query_head() ? unit.q_heads.size() : 1;
+    auto& rows = lines_[job];
+    rows.resize(groups, std::vector<Fields>(steps.size()));
+    Fields& place = rows[it->second.at][static_cast<std::size_t>(step - steps.begin())];
     if (!place.empty()) {
-      refuse(file, "one step twice", fields, steps_header());
+      refuse(file, "one step twice", fields, table.header());
     }
     place = std::move(fields);
   }
 }
 
-void StepsProgressed::settle(Progressed& main) {
-  const std::size_t status = column_index("status");
-  const Range jobs = plan_.shard_jobs();
-  for (Index job = jobs.begin; job < jobs.end; ++job) {
-    const auto it = steps_.find(job);
-    bool good = main.done(job);
-    if (good) {
-      const bool measured = has_steps(main.rows(job).front()[status]);
-      good = measured == (it != steps_.end());
-      if (good && measured) {
-        good = std::all_of(it->second.begin(), it->second.end(), [](const auto& steps) {
-          return std::none_of(steps.begin(), steps.end(),
-                              [](const Fields& fields) { return fields.empty(); });
-        });
-      }
-    }
-    if (!good) {
-      main.forget(job);
-      steps_.erase(job);
-    }
+bool SideProgressed::agrees(Index job, std::string_view status) const {
+  const auto it = lines_.find(job);
+  if (it == lines_.end() || !has_lines(status)) {
+    return (it != lines_.end()) == has_lines(status);
   }
+  return std::all_of(it->second.begin(), it->second.end(), [](const auto& steps) {
+    return std::none_of(steps.begin(), steps.end(),
+                        [](const Fields& fields) { return fields.empty(); });
+  });
 }
 
-Index StepsProgressed::row_count() const {
+Index SideProgressed::line_count() const {
   Index n = 0;
-  for (const auto& [job, heads] : steps_) {
-    for (const auto& steps : heads) {
+  for (const auto& [job, rows] : lines_) {
+    for (const auto& steps : rows) {
       n += static_cast<Index>(steps.size());
     }
   }
   return n;
 }
 
-std::vector<Fields> StepsProgressed::in_order() const {
+std::vector<Fields> SideProgressed::in_order() const {
   std::vector<Fields> out;
-  for (const auto& [job, heads] : steps_) {
-    for (const auto& steps : heads) {
+  for (const auto& [job, rows] : lines_) {
+    for (const auto& steps : rows) {
       out.insert(out.end(), steps.begin(), steps.end());
     }
   }
   return out;
+}
+
+void settle(const Plan& plan, Progressed& main, std::span<SideProgressed> sides) {
+  const std::size_t status = column_index("status");
+  const Range jobs = plan.shard_jobs();
+  for (Index job = jobs.begin; job < jobs.end; ++job) {
+    const bool good = main.done(job) && std::all_of(sides.begin(), sides.end(), [&](const auto& s) {
+                        return s.agrees(job, main.rows(job).front()[status]);
+                      });
+    if (!good) {
+      main.forget(job);
+      for (SideProgressed& side : sides) {
+        side.forget(job);
+      }
+    }
+  }
 }
 
 }  // namespace kvbench

@@ -1,13 +1,17 @@
-// What an earlier run of the same plan left in a result file, and in a stream's second one.
+// What an earlier run of the same plan left in a result file and in the tables beside it.
 #pragma once
 
-#include <cstdint>
 #include <map>
+#include <span>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "replay/plan.hpp"
 #include "report/csv.hpp"
+#include "report/schema.hpp"
+#include "report/side_table.hpp"
 
 namespace kvbench {
 
@@ -33,27 +37,35 @@ class Progressed {
   Range jobs_;
 };
 
-/// Rows of a stream's second table, matched with the jobs that make them.
-class StepsProgressed {
+/// Tables beside OUT.csv that this plan writes.
+std::vector<const SideTable*> side_tables(const Plan& plan);
+
+/// Positions of the queries for which `table` gets lines, ascending, in a prompt of n tokens.
+std::vector<Index> side_positions(const Plan& plan, const SideTable& table, Index n);
+
+/// Lines of a side table, matched with the jobs that make them.
+class SideProgressed {
  public:
-  /// Matches `rows` with the rows of this shard's jobs. Errors: InputError where one belongs to no
-  /// job of this shard or to none of its evaluated steps, or stands twice.
-  StepsProgressed(const Plan& plan, std::vector<Fields> rows);
+  /// Matches `lines` with the rows of this shard's jobs. Errors: InputError where one belongs to no
+  /// job of this shard or to none of its steps, or stands twice.
+  SideProgressed(const Plan& plan, const SideTable& table, std::vector<Fields> lines);
 
-  /// Makes the two tables agree: jobs of which some evaluated step is missing, or that have steps
-  /// though their rows say that nothing was measured, are forgotten in both.
-  void settle(Progressed& main);
-
-  Index row_count() const;
-  /// The rows of all jobs in the plan's order, each head's steps ascending.
+  /// Whether the job has every line that rows of this status call for, and no other.
+  bool agrees(Index job, std::string_view status) const;
+  /// The job is done again.
+  void forget(Index job) { lines_.erase(job); }
+  Index line_count() const;
+  /// The lines of all jobs in the plan's order, each row's steps ascending.
   std::vector<Fields> in_order() const;
 
  private:
-  const Plan& plan_;
-  std::map<Index, std::vector<std::vector<Fields>>> steps_;  // by job, query head and step
+  std::map<Index, std::vector<std::vector<Fields>>> lines_;  // by job, row (or all rows) and step
 };
 
-/// Key columns of the row that `job` makes for query head `q_head`, joined as row_key does.
-std::string planned_key(const Plan& plan, Index job, Index q_head);
+/// Makes the tables agree: jobs of which any lacks a part are forgotten in all.
+void settle(const Plan& plan, Progressed& main, std::span<SideProgressed> sides);
+
+/// The row that `job` makes for query head `q_head`, with nothing measured.
+Row planned_row(const Plan& plan, Index job, Index q_head);
 
 }  // namespace kvbench

@@ -7,8 +7,9 @@
 #include <chrono>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <mutex>
-#include <optional>
+#include <utility>
 
 #include "core/error.hpp"
 #include "replay/job.hpp"
@@ -16,6 +17,7 @@
 #include "replay/shared.hpp"
 #include "replay/stream_job.hpp"
 #include "report/csv.hpp"
+#include "report/kept.hpp"
 #include "report/manifest.hpp"
 #include "report/progress.hpp"
 #include "report/schema.hpp"
@@ -59,16 +61,22 @@ void check_same_plan(const Plan& plan, const Manifest& now) {
   }
 }
 
+// A table beside the main one, being written.
+struct Side {
+  const SideTable* table;
+  std::unique_ptr<CsvWriter> writer;
+};
+
 // Runs the jobs of one unit on all threads; the first exception that is not a row's ends the run.
 class UnitRunner {
  public:
-  /// `steps`: the second table of a stream, else null.
-  UnitRunner(const Plan& plan, const SharedBudgets& shares, CsvWriter& writer, CsvWriter* steps,
-             Progress& progress, const std::atomic<bool>& stop, int threads, RunResult& result)
+  UnitRunner(const Plan& plan, const SharedBudgets& shares, CsvWriter& writer,
+             std::vector<Side>& sides, Progress& progress, const std::atomic<bool>& stop,
+             int threads, RunResult& result)
       : plan_(plan),
         shares_(shares),
         writer_(writer),
-        steps_(steps),
+        sides_(sides),
         progress_(progress),
         stop_(stop),
         threads_(threads),
@@ -82,7 +90,10 @@ class UnitRunner {
       const HeadContext context(plan_, unit, threads_);
       each(jobs, [&](Index job) {
         const std::size_t entry = static_cast<std::size_t>(job) % plan_.entries.size();
-        finish({run_job(context, plan_.entry_of(job), shares_.find(unit, entry)), {}});
+        StreamResult done;
+        done.rows = run_job(context, plan_.entry_of(job), shares_.find(unit, entry),
+                            plan_.options.kept ? &done.kept : nullptr);
+        finish(done);
       });
     }
   }
@@ -111,18 +122,26 @@ class UnitRunner {
     }
   }
 
-  // Steps go first: rows without their steps are what a resumed run looks for.
+  // Side tables go first: rows without their lines are what a resumed run looks for.
   void finish(const StreamResult& done) {
     std::vector<Fields> lines;
-    std::vector<Fields> steps;
-    for (std::size_t i = 0; i < done.rows.size(); ++i) {
-      lines.push_back(to_fields(done.rows[i]));
-      for (const Step& step : done.steps.empty() ? std::vector<Step>{} : done.steps[i]) {
-        steps.push_back(step_fields(lines.back(), step));
-      }
+    for (const Row& row : done.rows) {
+      lines.push_back(to_fields(row));
     }
-    if (steps_ != nullptr) {
-      steps_->append(steps);
+    for (Side& side : sides_) {
+      std::vector<Fields> own;
+      if (side.table == &steps_table()) {
+        for (std::size_t i = 0; i < lines.size(); ++i) {
+          for (const Step& step : done.steps[i]) {
+            own.push_back(step_fields(lines[i], step));
+          }
+        }
+      } else {
+        for (const KeptSet& kept : done.kept) {
+          own.push_back(kept_fields(lines.front(), kept));
+        }
+      }
+      side.writer->append(own);
     }
     writer_.append(lines);
     const std::lock_guard lock(mutex_);
@@ -143,7 +162,7 @@ class UnitRunner {
   const Plan& plan_;
   const SharedBudgets& shares_;
   CsvWriter& writer_;
-  CsvWriter* steps_;
+  std::vector<Side>& sides_;
   Progress& progress_;
   const std::atomic<bool>& stop_;
   int threads_;
@@ -159,14 +178,19 @@ void put(CsvWriter& writer, const std::vector<Fields>& there, const std::vector<
 }
 
 // The files in the plan's order, and counts from what they really hold.
-void settle(const Plan& plan, CsvWriter& writer, CsvWriter* steps, RunResult& result) {
+void settle_files(const Plan& plan, CsvWriter& writer, const std::vector<Side>& sides,
+                  RunResult& result) {
   const Table table = read_table(plan.options.out);
   Progressed progressed(plan, table.rows);
-  if (steps != nullptr) {
-    const Table there = read_table(steps->path());
-    StepsProgressed steps_progressed(plan, there.rows);
-    steps_progressed.settle(progressed);
-    put(*steps, there.rows, steps_progressed.in_order());
+  std::vector<std::vector<Fields>> there;
+  std::vector<SideProgressed> side_lines;
+  for (const Side& side : sides) {
+    there.push_back(read_table(side.writer->path()).rows);
+    side_lines.emplace_back(plan, *side.table, there.back());
+  }
+  settle(plan, progressed, side_lines);
+  for (std::size_t i = 0; i < sides.size(); ++i) {
+    put(*sides[i].writer, there[i], side_lines[i].in_order());
   }
   const std::vector<Fields> sorted = progressed.in_order();
   put(writer, table.rows, sorted);
@@ -229,7 +253,8 @@ nlohmann::json configuration(const Plan& plan) {
           {"scores", o.scores},
           {"device", o.device},
           {"memory_limit", o.memory_limit},
-          {"eval_every", o.eval_every}};
+          {"eval_every", o.eval_every},
+          {"kept", o.kept}};
 }
 
 RunResult run_plan(const Plan& plan, const std::string& command_line,
@@ -237,10 +262,12 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   const auto start = std::chrono::steady_clock::now();
   const ReplayOptions& o = plan.options;
   const int threads = usable_threads(plan);
-  const std::filesystem::path steps_file = steps_path(o.out);
-  for (const auto& file : {std::filesystem::path(o.out), steps_file}) {
-    if (!o.resume && !o.overwrite && std::filesystem::exists(file) &&
-        (plan.stream() || file != steps_file)) {
+  std::vector<std::filesystem::path> files = {o.out};
+  for (const SideTable* table : side_tables(plan)) {
+    files.push_back(table->path(o.out));
+  }
+  for (const auto& file : files) {
+    if (!o.resume && !o.overwrite && std::filesystem::exists(file)) {
       throw InputError(fmt::format(
           "{}: exists, expected --resume to go on, --overwrite to start anew, or another file",
           file.string()));
@@ -272,13 +299,18 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
                                              : CsvWriter::Mode::create;
   CsvWriter writer(o.out, schema_header(), mode);
   Progressed before(plan, writer.existing());
-  std::optional<CsvWriter> steps;
-  if (plan.stream()) {
-    steps.emplace(steps_file, steps_header(), mode);
-    StepsProgressed steps_before(plan, steps->existing());
-    steps_before.settle(before);
-    if (steps_before.row_count() != static_cast<Index>(steps->existing().size())) {
-      steps->rewrite_sorted(steps_before.in_order());
+  std::vector<Side> sides;
+  std::vector<SideProgressed> sides_before;
+  for (const SideTable* table : side_tables(plan)) {
+    sides.push_back(
+        {table, std::make_unique<CsvWriter>(table->path(o.out), table->header(), mode)});
+    sides_before.emplace_back(plan, *table, sides.back().writer->existing());
+  }
+  settle(plan, before, sides_before);
+  for (std::size_t i = 0; i < sides.size(); ++i) {
+    CsvWriter& side = *sides[i].writer;
+    if (sides_before[i].line_count() != static_cast<Index>(side.existing().size())) {
+      side.rewrite_sorted(sides_before[i].in_order());
     }
   }
   if (before.row_count() != static_cast<Index>(writer.existing().size())) {
@@ -298,8 +330,7 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
     const SharedBudgets shares(plan, plan.stream() ? std::vector<Index>{} : open, stop);
     Progress progress(jobs.size(), "replay");
     progress.tick(jobs.size() - static_cast<Index>(open.size()));
-    UnitRunner runner(plan, shares, writer, steps ? &*steps : nullptr, progress, stop, threads,
-                      result);
+    UnitRunner runner(plan, shares, writer, sides, progress, stop, threads, result);
     for (auto begin = open.begin(); begin != open.end() && !stop;) {
       const Unit& unit = plan.unit_of(*begin);
       const auto end =
@@ -308,9 +339,9 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
       begin = end;
     }
   }
-  settle(plan, writer, steps ? &*steps : nullptr, result);
-  if (steps) {
-    steps->sync();
+  settle_files(plan, writer, sides, result);
+  for (const Side& side : sides) {
+    side.writer->sync();
   }
   writer.sync();
   result.interrupted = stop && result.rows < plan.row_range(jobs).size();

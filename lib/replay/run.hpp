@@ -21,13 +21,12 @@ struct RunResult {
 };
 
 /// Runs this shard's jobs of the plan into options.out and writes the manifest beside it.
-/// Streams write their steps into a second table, steps_path(options.out), which lives and dies
-/// with the first: refused where it exists, resumed, overwritten and put into order with it. Every
-/// value of the selected heads is checked before the first row is written. Rows are appended as
-/// jobs finish; at the end the file is put into the plan's order. `stop`: when it becomes true no
-/// further job is begun, the finished rows stay. `command_line` goes into the manifest. Errors:
-/// InputError (trace values, the output exists, a file to resume that is of another plan, memory
-/// limit too small), IoError.
+/// The plan's side tables (a stream's steps, kept tokens) live and die with the first: refused
+/// where they exist, resumed, overwritten and put into order with it. Every value of the selected
+/// heads is checked before the first row is written. Rows are appended as jobs finish; at the end
+/// the files are put into the plan's order. `stop`: when it becomes true no further job is begun,
+/// the finished rows stay. `command_line` goes into the manifest. Errors: InputError (trace values,
+/// the output exists, a file to resume that is of another plan, memory limit too small), IoError.
 RunResult run_plan(const Plan& plan, const std::string& command_line,
                    const std::atomic<bool>& stop);
 

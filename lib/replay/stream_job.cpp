@@ -25,6 +25,18 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Every j below n that is `last` or beyond, or ends a stretch of --eval-every tokens.
+std::vector<Index> steps_until(Index last, const ReplayOptions& o, Index n) {
+  const Index every = o.eval_every > 0 ? o.eval_every : std::max<Index>(1, n / 64);
+  std::vector<Index> out;
+  for (Index j = 0; j < n; ++j) {
+    if (j >= last || (j + 1) % every == 0) {
+      out.push_back(j);
+    }
+  }
+  return out;
+}
+
 std::span<const double> row_of(const MatrixD& m, std::size_t r) {
   return {m.row(static_cast<Index>(r)), static_cast<std::size_t>(m.cols())};
 }
@@ -80,6 +92,9 @@ class StreamJob {
         figures_(c.heads(), HeldOverSteps(n_)),
         probabilities_(c) {
     std::iota(positions_.begin(), positions_.end(), Index{0});
+    if (c.plan().options.kept) {
+      kept_steps_ = kept_steps(c.plan().options, n_);
+    }
     StreamTask task{c.head(), recent_, std::nullopt, Rng(entry.seed, c.id(), variant_.name())};
     if (entry.budget) {
       allowed_ = budget_bytes(*entry.budget, n_ * c.head().pair_bytes());
@@ -150,6 +165,14 @@ class StreamJob {
     const MatrixD z = sums.output(degenerate);
     attend_s += seconds_since(start);
 
+    if (kept_step_ < kept_steps_.size() && kept_steps_[kept_step_] == position) {
+      ++kept_step_;
+      KeptSet set{position, view_.held.tokens};  // of what has left the window
+      for (Index i = window.begin; i < window.end; ++i) {
+        set.tokens.push_back(i);
+      }
+      result.kept.push_back(std::move(set));
+    }
     for (std::size_t h = 0; h < c_.heads(); ++h) {
       const double error = query_error(c_.exact_output(h, s), row_of(z, in_group(h)));
       result.steps[h].push_back({position, error, bytes});
@@ -221,6 +244,8 @@ class StreamJob {
   std::vector<std::vector<double>> log_denominator_;
   std::vector<HeldOverSteps> figures_;
   Probabilities probabilities_;
+  std::vector<Index> kept_steps_;
+  std::size_t kept_step_ = 0;  // the next of them
   Index peak_bytes_ = 0;
   Index transient_bytes_ = 0;
   double append_s_ = 0.0;
@@ -230,15 +255,11 @@ class StreamJob {
 }  // namespace
 
 std::vector<Index> stream_steps(const ReplayOptions& o, Index n) {
-  const Index every = o.eval_every > 0 ? o.eval_every : std::max<Index>(1, n / 64);
-  const Index last = n - std::min(o.queries, n);
-  std::vector<Index> out;
-  for (Index j = 0; j < n; ++j) {
-    if (j >= last || (j + 1) % every == 0) {
-      out.push_back(j);
-    }
-  }
-  return out;
+  return steps_until(n - std::min(o.queries, n), o, n);
+}
+
+std::vector<Index> kept_steps(const ReplayOptions& o, Index n) {
+  return o.protocol == "stream" ? steps_until(n - 1, o, n) : std::vector<Index>{n - 1};
 }
 
 StreamContext::StreamContext(const Plan& plan, const Unit& unit, int threads)
@@ -267,6 +288,7 @@ StreamResult run_stream_job(const StreamContext& context, const Entry& entry) {
       result.rows.push_back(blank_row(context, entry, q_head));
     }
     result.steps.assign(result.rows.size(), {});
+    result.kept.clear();
   };
   start_anew();
   try {
@@ -297,8 +319,10 @@ MemoryNeed stream_memory_need(const LayerMeta& l, const ReplayOptions& o) {
       8 * kQueryBlock * l.n, 8 * l.n * (l.d + l.dv) + 16 * block * l.n + 9 * group * l.n +
                                  60 * l.n + 8 * group * m * (l.dv + 1) + 1024 * group * steps +
                                  8 * 512 * (l.d + l.dv + group) + (Index{1} << 22));
+  const Index kept_bytes =
+      o.kept ? 24 * l.n * static_cast<Index>(kept_steps(o, l.n).size()) : 0;  // sets, and as text
   need.unit = static_cast<std::uint64_t>(unit_bytes);
-  need.per_thread = static_cast<std::uint64_t>(thread_bytes);
+  need.per_thread = static_cast<std::uint64_t>(thread_bytes + kept_bytes);
   return need;
 }
 

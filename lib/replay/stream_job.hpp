@@ -16,6 +16,10 @@ namespace kvbench {
 /// (0: n / 64, at least 1), and the last --queries.
 std::vector<Index> stream_steps(const ReplayOptions& options, Index n);
 
+/// Positions at which --kept records what is held, in n tokens: under prefill the last; under
+/// stream every j with (j + 1) divisible by --eval-every, and the last.
+std::vector<Index> kept_steps(const ReplayOptions& options, Index n);
+
 /// What is computed once per KV head and serves all methods, budgets and seeds: exact attention of
 /// the replayed query heads at every evaluated step.
 class StreamContext : public HeadInput {
@@ -45,11 +49,12 @@ class StreamContext : public HeadInput {
   ValueNorms norms_;
 };
 
-/// What a stream job leaves: a row per replayed query head, and that row's steps. Rows that were
-/// not measured have none.
+/// What a stream job leaves: a row per replayed query head, that row's steps, and with --kept the
+/// sets that were held. Rows that were not measured have none.
 struct StreamResult {
   std::vector<Row> rows;
   std::vector<std::vector<Step>> steps;
+  std::vector<KeptSet> kept;
 };
 
 /// Runs one job. Never throws for what a method does: that becomes the rows' status.

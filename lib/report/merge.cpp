@@ -12,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "report/csv.hpp"
+#include "report/kept.hpp"
 #include "report/manifest.hpp"
 #include "report/schema.hpp"
 #include "report/sha256.hpp"
@@ -26,10 +27,23 @@ struct Part {
   fs::path path;
   Manifest manifest;
   Table table;
-  std::optional<Table> steps;  // of a stream
+  std::vector<Table> sides;  // one for each of side_tables(), in that order
 
   const PlanInfo& plan() const { return *manifest.plan; }
 };
+
+// The tables that a run of this manifest wrote beside the main one.
+std::vector<const SideTable*> side_tables(const Manifest& m) {
+  std::vector<const SideTable*> out;
+  const nlohmann::json& c = m.configuration;
+  if (c.is_object() && c.value("protocol", "") == "stream") {
+    out.push_back(&steps_table());
+  }
+  if (c.is_object() && c.value("kept", false)) {
+    out.push_back(&kept_table());
+  }
+  return out;
+}
 
 Part read_part(const fs::path& path) {
   std::optional<FileLock> lock;  // a shard that is still being written is refused
@@ -38,7 +52,7 @@ Part read_part(const fs::path& path) {
   } catch (const IoError&) {
     // A folder where no lock can be made is one where nobody writes a shard.
   }
-  Part part{path, read_manifest(path), read_table(path), std::nullopt};
+  Part part{path, read_manifest(path), read_table(path), {}};
   const Manifest& m = part.manifest;
   if (!m.plan || !m.shard) {
     throw InputError(fmt::format("{}: the manifest names no {}; only files of a --shard run merge",
@@ -70,12 +84,11 @@ Part read_part(const fs::path& path) {
   if (!m.end) {
     throw InputError(fmt::format("{}: the run never ended; resume it", path.string()));
   }
-  const nlohmann::json& c = m.configuration;
-  if (c.is_object() && c.value("protocol", "") == "stream") {
-    part.steps = read_table(steps_path(path));
-    if (part.steps->header != steps_header()) {
+  for (const SideTable* table : side_tables(m)) {
+    part.sides.push_back(read_table(table->path(path)));
+    if (part.sides.back().header != table->header()) {
       throw InputError(fmt::format("{}: the header differs from that of schema {}",
-                                   part.steps->source, schema_version));
+                                   part.sides.back().source, schema_version));
     }
   }
   return part;
@@ -119,28 +132,30 @@ void check_alike(const std::vector<Part>& parts) {
   }
 }
 
-/// Steps of all parts in the order of the merged rows; to be called before place_rows takes the
-/// tables apart.
-std::vector<Fields> place_steps(std::vector<Part>& parts) {
+/// Lines of side table number `side` of all parts in the order of the merged rows; to be called
+/// before place_rows takes the tables apart.
+std::vector<Fields> place_lines(std::vector<Part>& parts, const SideTable& table,
+                                std::size_t side) {
   struct Run {
-    Range rows;  // of the part's steps
+    Range lines;  // of the part's
     bool used = false;
   };
-  std::map<Index, std::vector<Fields>> by_row;  // by the row's place in the plan
+  std::map<Index, std::vector<Fields>> by_row;  // by the place in the plan of the run's first row
   const std::size_t status = column_index("status");
   const std::size_t tokens = column_index("n_tokens");
   std::map<std::string, Index> counts;  // prompts of one length have as many steps
   for (Part& p : parts) {
     std::unordered_map<std::string, Run> runs;
-    std::vector<Fields>& steps = p.steps->rows;
+    std::vector<Fields>& lines = p.sides[side].rows;
+    const std::string& source = p.sides[side].source;
     const auto refuse = [&](std::size_t i, std::string_view what) {
-      throw InputError(fmt::format("{}: row {}: {}", p.steps->source, i + 1, what));
+      throw InputError(fmt::format("{}: row {}: {}", source, i + 1, what));
     };
-    for (std::size_t i = 0; i < steps.size();) {
-      const std::string key = step_row_key(steps[i]);
+    for (std::size_t i = 0; i < lines.size();) {
+      const std::string key = table.key(lines[i]);
       const std::size_t begin = i;
-      for (++i; i < steps.size() && step_row_key(steps[i]) == key; ++i) {
-        if (step_position(steps[i]) <= step_position(steps[i - 1])) {
+      for (++i; i < lines.size() && table.key(lines[i]) == key; ++i) {
+        if (table.step(lines[i]) <= table.step(lines[i - 1])) {
           refuse(i, "steps of one row do not ascend");
         }
       }
@@ -153,33 +168,34 @@ std::vector<Fields> place_steps(std::vector<Part>& parts) {
     for (const Range& r : p.plan().row_ranges) {
       for (Index place = r.begin; place < r.end; ++place) {
         const Fields& row = p.table.rows[next++];
-        const auto it = runs.find(row_key(row));
-        if ((it != runs.end()) != has_steps(row[status])) {
+        const auto it = runs.find(table.key_of_row(row));
+        if ((it != runs.end()) != has_lines(row[status])) {
           throw InputError(fmt::format("{}: the steps of row {} of the plan {}; resume the shard",
-                                       p.steps->source, place,
+                                       source, place,
                                        it == runs.end() ? "are missing" : "are too many"));
         }
-        if (it != runs.end()) {
-          it->second.used = true;
-          const Range from = it->second.rows;
-          if (counts.emplace(row[tokens], from.size()).first->second != from.size()) {
-            refuse(static_cast<std::size_t>(from.begin), "steps of one row are missing");
-          }
-          by_row[place].assign(std::make_move_iterator(steps.begin() + from.begin),
-                               std::make_move_iterator(steps.begin() + from.end));
+        if (it == runs.end() || it->second.used) {
+          continue;
         }
+        it->second.used = true;
+        const Range from = it->second.lines;
+        if (counts.emplace(row[tokens], from.size()).first->second != from.size()) {
+          refuse(static_cast<std::size_t>(from.begin), "steps of one row are missing");
+        }
+        by_row[place].assign(std::make_move_iterator(lines.begin() + from.begin),
+                             std::make_move_iterator(lines.begin() + from.end));
       }
     }
     for (const auto& [key, run] : runs) {
       if (!run.used) {
-        refuse(static_cast<std::size_t>(run.rows.begin), "a step of no row of the shard");
+        refuse(static_cast<std::size_t>(run.lines.begin), "a step of no row of the shard");
       }
     }
   }
   std::vector<Fields> out;
-  for (auto& [place, steps] : by_row) {
-    out.insert(out.end(), std::make_move_iterator(steps.begin()),
-               std::make_move_iterator(steps.end()));
+  for (auto& [place, lines] : by_row) {
+    out.insert(out.end(), std::make_move_iterator(lines.begin()),
+               std::make_move_iterator(lines.end()));
   }
   return out;
 }
@@ -249,7 +265,6 @@ MergeResult merge_shards(const MergeOptions& options) {
   if (options.shards.empty()) {
     throw InputError("merge: no shards given");
   }
-  const fs::path steps_output = steps_path(options.output);
   const auto check_absent = [&](const fs::path& file) {
     if (!options.force && fs::exists(file)) {
       throw InputError(fmt::format("{}: the file exists; --force replaces it", file.string()));
@@ -257,8 +272,11 @@ MergeResult merge_shards(const MergeOptions& options) {
   };
   for (const fs::path& shard : options.shards) {
     std::error_code error;  // equivalent() fails where either is absent, which is no clash
-    if (fs::equivalent(shard, options.output, error) ||
-        fs::equivalent(steps_path(shard), steps_output, error)) {
+    bool same = fs::equivalent(shard, options.output, error);
+    for (const SideTable* table : {&steps_table(), &kept_table()}) {
+      same = same || fs::equivalent(table->path(shard), table->path(options.output), error);
+    }
+    if (same) {
       throw InputError(fmt::format("{}: the output is one of the shards", shard.string()));
     }
   }
@@ -271,16 +289,17 @@ MergeResult merge_shards(const MergeOptions& options) {
     return a.manifest.shard->index < b.manifest.shard->index;
   });
   check_alike(parts);
-  const bool stream = parts.front().steps.has_value();
+  const std::vector<const SideTable*> tables = side_tables(parts.front().manifest);
   for (const Part& p : parts) {
-    if (p.steps.has_value() != stream) {
-      throw InputError(fmt::format("{}: only some of the shards are streams", p.path.string()));
+    if (side_tables(p.manifest) != tables) {
+      throw InputError(fmt::format("{}: not of the same protocol and tables as {}", p.path.string(),
+                                   parts.front().path.string()));
     }
   }
-  std::vector<Fields> steps;
-  if (stream) {
-    check_absent(steps_output);
-    steps = place_steps(parts);
+  std::vector<std::vector<Fields>> lines;
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    check_absent(tables[i]->path(options.output));
+    lines.push_back(place_lines(parts, *tables[i], i));
   }
   const std::vector<Fields> rows = place_rows(parts);
 
@@ -294,8 +313,8 @@ MergeResult merge_shards(const MergeOptions& options) {
   manifest.failures = result.failures;
   const auto mode = options.force ? CsvWriter::Mode::overwrite : CsvWriter::Mode::create;
   CsvWriter writer(options.output, schema_header(), mode);
-  if (stream) {
-    CsvWriter(steps_output, steps_header(), mode).rewrite_sorted(steps);
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    CsvWriter(tables[i]->path(options.output), tables[i]->header(), mode).rewrite_sorted(lines[i]);
   }
   writer.rewrite_sorted(rows);
   write_manifest(options.output, manifest);

@@ -22,13 +22,13 @@ struct MergeResult {
 };
 
 /// Writes `output` and its manifest: rows in the plan's order, equal to the undivided file but for
-/// timing columns. Shards of a stream (their manifests say so) have their steps files joined in the
-/// same order into steps_path(output). Each shard's manifest says which rows of the plan the shard
-/// holds. Throws InputError and writes nothing when: a manifest is absent or carries no plan;
+/// timing columns. Side tables that the shards' manifests speak of (a stream's steps, kept tokens)
+/// are joined in the same order beside it. Each shard's manifest says which rows of the plan the
+/// shard holds. Throws InputError and writes nothing when: a manifest is absent or carries no plan;
 /// plans, schemas, traces or shard counts differ; a shard is missing, given twice, unfinished, or
-/// being written; ranges overlap or leave a gap; a row stands twice; a steps file is absent or does
-/// not go with its table; `output` exists without `force`, or is one of the shards. Throws IoError
-/// when writing fails.
+/// being written; ranges overlap or leave a gap; a row stands twice; a side table is absent or
+/// does not go with its main one; `output` exists without `force`, or is one of the shards. Throws
+/// IoError when writing fails.
 MergeResult merge_shards(const MergeOptions& options);
 
 }  // namespace kvbench

@@ -30,13 +30,15 @@ memory-limit = "1G"
 shard = "1/1"
 resume = true
 overwrite = false
+kept = true
 dry-run = false
 TOML
 good replay t.h5 --config all.toml
 good replay t.h5 -o line.csv --algorithm uniform:T=1,2 --algorithm local --budget 0.5,0.25 \
   --seeds 2 --layers 0 --heads 0,1 --prompts p0 --protocol prefill "${windows[@]}" --scores all \
-  --device cpu --threads 1 --memory-limit 1G --shard 1/1 --resume
+  --device cpu --threads 1 --memory-limit 1G --shard 1/1 --resume --kept
 same file.csv line.csv
+cmp file.kept.csv line.kept.csv || fail "kept tokens differ"
 [[ -n $(configuration file.csv) ]] || fail 'no configuration in the manifest'
 diff <(configuration file.csv) <(configuration line.csv) || fail 'the configurations differ'
 
