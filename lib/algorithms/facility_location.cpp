@@ -197,7 +197,7 @@ void FacilityLocation::gains(std::span<const Index> candidates, std::span<std::i
     return;
   }
   alignas(64) std::array<std::int32_t, static_cast<std::size_t>(kBlock)> row;
-  const auto step = static_cast<std::size_t>(UnitKeys::kRows);
+  const auto step = static_cast<std::size_t>(batch());
   for (std::size_t i = 0; i < candidates.size(); i += step) {
     const std::size_t count = std::min(step, candidates.size() - i);
     rows_.resize(static_cast<Index>(count), units_.d());

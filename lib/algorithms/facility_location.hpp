@@ -68,8 +68,9 @@ class FacilityLocation {
                    Index matrix_bytes);
 
   bool has_matrix() const { return !matrix_.empty(); }
-  /// Gains that are best asked for at once.
-  Index batch() const { return has_matrix() ? 1 : UnitKeys::kRows; }
+  /// Gains that are best asked for at once: without the matrix each batch reads all unit keys, and
+  /// below this many rows a batch waits for memory, not for arithmetic.
+  Index batch() const { return has_matrix() ? 1 : 8 * UnitKeys::kRows; }
 
   /// f(M) in units of 1 / kSimilarityOne.
   std::int64_t total() const { return total_; }
