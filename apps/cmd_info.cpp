@@ -9,6 +9,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,8 +70,8 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows, std::stri
   return text;
 }
 
-std::string norms_text(const NormRange& r) {
-  return fmt::format("{:.3g} / {:.3g} / {:.3g}", r.min, r.median, r.max);
+std::string norms_text(const std::optional<NormRange>& r) {
+  return r ? fmt::format("{:.3g} / {:.3g} / {:.3g}", r->min, r->median, r->max) : "-";
 }
 
 std::string retrieval_text(const std::vector<std::uint8_t>& heads) {
@@ -104,9 +105,16 @@ std::string layer_table(const PromptMeta& prompt, const std::vector<LayerNorms>*
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerMeta& l = layers[i];
     std::vector<std::string> row;
-    for (const Index size : {l.layer, l.q_heads, l.kv_heads, l.n, l.nq, l.d, l.dv}) {
-      row.push_back(std::to_string(size));
-    }
+    const auto size_or_dash = [](bool stored, Index size) {
+      return stored ? std::to_string(size) : std::string("-");
+    };
+    row.push_back(std::to_string(l.layer));
+    row.push_back(size_or_dash(l.has(Rows::queries), l.q_heads));
+    row.push_back(std::to_string(l.kv_heads));
+    row.push_back(std::to_string(l.n));
+    row.push_back(size_or_dash(l.has(Rows::queries), l.nq));
+    row.push_back(std::to_string(l.d));
+    row.push_back(size_or_dash(l.has(Rows::values), l.dv));
     row.push_back(fmt::format("{:.6g}", l.scale));
     if (fisher) {
       row.push_back(l.fisher ? fmt::format("{:.4g}", *l.fisher) : "-");
@@ -147,8 +155,9 @@ std::string report(const TraceMeta& meta, const Norms& norms) {
   return text;
 }
 
-Json norms_json(const NormRange& r) {
-  return {{"min", r.min}, {"median", r.median}, {"max", r.max}};
+// null where nothing is stored that has norms.
+Json norms_json(const std::optional<NormRange>& r) {
+  return r ? Json{{"min", r->min}, {"median", r->median}, {"max", r->max}} : Json();
 }
 
 Json layer_json(const LayerMeta& l) {
@@ -213,7 +222,7 @@ void run(const Options& options) {
   Json all = Json::array();
   bool first = true;
   for (const std::string& path : options.inputs) {
-    const TraceReader reader(path);
+    const TraceReader reader(path, TraceReader::Path::automatic, Require::keys);
     const Norms norms = options.no_values ? Norms() : read_values(reader);
     if (options.json) {
       all.push_back(to_json(reader.meta(), norms));

@@ -3,31 +3,20 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <charconv>
-#include <csignal>
 #include <cstdio>
 #include <memory>
 
 #include "config.hpp"
 #include "core/error.hpp"
 #include "exit_code.hpp"
+#include "long_run.hpp"
 #include "replay/job.hpp"
 #include "replay/run.hpp"
 #include "report/manifest.hpp"
 
 namespace kvbench {
 namespace {
-
-std::atomic<bool> stop_requested = false;
-
-// The first Ctrl-C lets running jobs finish and their rows be written; the second ends at once.
-extern "C" void request_stop(int signal) {
-  if (stop_requested.exchange(true)) {
-    std::signal(signal, SIG_DFL);
-    std::raise(signal);
-  }
-}
 
 struct Options {
   ReplayOptions replay;
@@ -36,25 +25,6 @@ struct Options {
   std::string memory_limit;
   bool dry_run = false;
 };
-
-std::uint64_t parse_bytes(const std::string& text) {
-  double x = 0.0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, x);
-  const std::string unit(rest, end);
-  double factor = 0.0;
-  for (const auto& [name, value] :
-       {std::pair{"", 1.0}, {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40}}) {
-    factor = unit == name ? value : factor;
-  }
-  if (error != std::errc() || factor == 0.0 || !(x > 0.0) || !(x * factor < 0x1p60)) {
-    throw InputError(
-        fmt::format("--memory-limit: got '{}', expected bytes, or a number with K, M, G or T "
-                    "(powers of 1024)",
-                    text));
-  }
-  return static_cast<std::uint64_t>(x * factor);
-}
 
 void parse_shard(const std::string& text, ReplayOptions& o) {
   const auto slash = text.find('/');
@@ -106,7 +76,7 @@ void run(CLI::App& command, Options& o) {
     apply_config(command, o.config);
   }
   if (!o.memory_limit.empty()) {
-    o.replay.memory_limit = parse_bytes(o.memory_limit);
+    o.replay.memory_limit = parse_memory_limit(o.memory_limit);
   }
   if (!o.shard.empty()) {
     parse_shard(o.shard, o.replay);
@@ -119,9 +89,7 @@ void run(CLI::App& command, Options& o) {
   if (o.replay.out.empty()) {
     throw InputError("replay: no output, expected -o OUT.csv");
   }
-  std::signal(SIGINT, request_stop);
-  std::signal(SIGTERM, request_stop);
-  const RunResult r = run_plan(plan, shell_line(command_arguments()), stop_requested);
+  const RunResult r = run_plan(plan, shell_line(command_arguments()), stop_on_signals());
   fmt::print(stderr, "{}: {} rows in {:.1f} s{}{}{}{}\n", o.replay.out, r.rows, r.wall_s,
              r.resumed > 0 ? fmt::format(", {} of them resumed", r.resumed) : "",
              r.infeasible > 0 ? fmt::format(", {} infeasible", r.infeasible) : "",

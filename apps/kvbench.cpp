@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 
+#include "cmd_cluster.hpp"
 #include "cmd_info.hpp"
 #include "cmd_list.hpp"
 #include "cmd_merge.hpp"
@@ -50,6 +51,7 @@ int program(int argc, char** argv) {
   add_list(app);
   add_synth(app);
   add_replay(app);
+  add_cluster(app);
   add_summarize(app);
   add_merge(app);
   app.footer(

@@ -40,13 +40,22 @@ std::vector<std::vector<LayerNorms>> measure_norms(
   std::vector<double> values;
   validate_values(reader, {}, [&](const HeadVisit& visit, const KvHead& head) {
     append_norms(head.k, keys);
-    append_norms(head.v, values);
+    if (head.dv() > 0) {
+      append_norms(head.v, values);
+    }
     for (const Matrix& q : head.q) {
       append_norms(q, queries);
     }
     const LayerMeta& layer = meta.prompts[visit.prompt].layers[visit.layer];
     if (visit.kv_head == layer.kv_heads - 1) {
-      result[visit.prompt].push_back({take_range(keys), take_range(queries), take_range(values)});
+      LayerNorms& norms = result[visit.prompt].emplace_back();
+      norms.keys = take_range(keys);
+      if (layer.has(Rows::queries)) {
+        norms.queries = take_range(queries);
+      }
+      if (layer.has(Rows::values)) {
+        norms.values = take_range(values);
+      }
     }
     if (progress) {
       progress(visit);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "trace/reader.hpp"
@@ -18,8 +19,8 @@ struct NormRange {
 
 struct LayerNorms {
   NormRange keys;
-  NormRange queries;
-  NormRange values;
+  std::optional<NormRange> queries;  ///< absent where the layer stores none
+  std::optional<NormRange> values;   ///< the same
 };
 
 /// Norms of every layer, [prompt][layer] in the order of TraceMeta. Reads, and so validates, every

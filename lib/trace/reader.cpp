@@ -4,6 +4,7 @@
 
 #include <array>
 #include <new>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -33,6 +34,13 @@ void check_finite(const Matrix& m, Index first_token, const h5::Tensor& tensor, 
   }
 }
 
+// The layer's datasets, opened anew; those that it does not store stay empty.
+struct OpenLayer {
+  std::optional<h5::Tensor> q;
+  std::optional<h5::Tensor> k;
+  std::optional<h5::Tensor> v;
+};
+
 }  // namespace
 
 struct TraceReader::Impl {
@@ -58,26 +66,46 @@ struct TraceReader::Impl {
     h5::read_raw(raw, buffers);
   }
 
+  OpenLayer open(const PromptMeta& prompt, const LayerMeta& layer) const;
   KvHead read_head(const PromptMeta& prompt, const LayerMeta& layer, Index kv_head) const;
+  Matrix read_rows(const PromptMeta& prompt, const LayerMeta& layer, Rows what, Index head) const;
+  const LayerMeta& find(std::size_t prompt, std::size_t layer) const;
+
+  // A head that does not fit is the machine's failure, and says which it was.
+  template <class Read>
+  auto guarded(const PromptMeta& prompt, const LayerMeta& layer, Index head,
+               const Read& work) const;
 };
 
-KvHead TraceReader::Impl::read_head(const PromptMeta& prompt, const LayerMeta& layer,
-                                    Index kv_head) const {
+OpenLayer TraceReader::Impl::open(const PromptMeta& prompt, const LayerMeta& layer) const {
   const h5::Place where{meta.path, h5::layer_path(prompt, layer)};
   const h5::Handle group(H5Oopen(file.get(), where.path.c_str(), H5P_DEFAULT), H5Oclose);
   if (!group) {
     where.refuse(fmt::format("group cannot be opened ({})", h5::last_error()));
   }
-  const h5::Tensor q = h5::open_tensor(group.get(), "q", meta.dtype, where);
-  const h5::Tensor k = h5::open_tensor(group.get(), "k", meta.dtype, where);
-  const h5::Tensor v = h5::open_tensor(group.get(), "v", meta.dtype, where);
+  OpenLayer out;
   // The file may have been replaced behind our back; buffers are sized from `layer`.
-  const bool same = q.heads == layer.q_heads && q.rows == layer.nq && q.width == layer.d &&
-                    k.heads == layer.kv_heads && k.rows == layer.n && k.width == layer.d &&
-                    v.heads == layer.kv_heads && v.rows == layer.n && v.width == layer.dv;
-  if (!same) {
-    where.refuse("shapes changed since the file was opened");
+  const auto open_as = [&](const char* name, Index heads, Index rows, Index width) {
+    h5::Tensor t = h5::open_tensor(group.get(), name, meta.dtype, where);
+    if (t.heads != heads || t.rows != rows || t.width != width) {
+      where.refuse("shapes changed since the file was opened");
+    }
+    return t;
+  };
+  if (layer.has(Rows::queries)) {
+    out.q = open_as("q", layer.q_heads, layer.nq, layer.d);
   }
+  out.k = open_as("k", layer.kv_heads, layer.n, layer.d);
+  if (layer.has(Rows::values)) {
+    out.v = open_as("v", layer.kv_heads, layer.n, layer.dv);
+  }
+  return out;
+}
+
+KvHead TraceReader::Impl::read_head(const PromptMeta& prompt, const LayerMeta& layer,
+                                    Index kv_head) const {
+  const OpenLayer open_layer = open(prompt, layer);
+  const auto& [q, k, v] = open_layer;
   KvHead head;
   head.scale = layer.scale;
   head.dtype = meta.dtype;
@@ -85,25 +113,67 @@ KvHead TraceReader::Impl::read_head(const PromptMeta& prompt, const LayerMeta& l
   head.v = Matrix(layer.n, layer.dv);
   const Index group_size = layer.group();
   const Index first_q = kv_head * group_size;
-  std::vector<h5::HeadRead> reads{{&k, kv_head, head.k.data()}, {&v, kv_head, head.v.data()}};
+  std::vector<h5::HeadRead> reads{{&*k, kv_head, head.k.data()}};
+  if (v) {
+    reads.push_back({&*v, kv_head, head.v.data()});
+  }
   head.q.reserve(static_cast<std::size_t>(group_size));
   for (Index i = 0; i < group_size; ++i) {
-    reads.push_back({&q, first_q + i, head.q.emplace_back(layer.nq, layer.d).data()});
+    reads.push_back({&*q, first_q + i, head.q.emplace_back(layer.nq, layer.d).data()});
   }
   read(reads);
-  check_finite(head.k, 0, k, kv_head);
-  check_finite(head.v, 0, v, kv_head);
+  check_finite(head.k, 0, *k, kv_head);
+  if (v) {
+    check_finite(head.v, 0, *v, kv_head);
+  }
   for (Index i = 0; i < group_size; ++i) {
-    check_finite(head.q[static_cast<std::size_t>(i)], layer.n - layer.nq, q, first_q + i);
+    check_finite(head.q[static_cast<std::size_t>(i)], layer.n - layer.nq, *q, first_q + i);
   }
   return head;
 }
 
-TraceReader::TraceReader(const std::string& path, Path how) : impl_(std::make_unique<Impl>()) {
+Matrix TraceReader::Impl::read_rows(const PromptMeta& prompt, const LayerMeta& layer, Rows what,
+                                    Index head) const {
+  const OpenLayer open_layer = open(prompt, layer);
+  const auto& tensor = what == Rows::queries ? open_layer.q
+                       : what == Rows::keys  ? open_layer.k
+                                             : open_layer.v;
+  Matrix out(tensor->rows, tensor->width);
+  const h5::HeadRead one{&*tensor, head, out.data()};
+  read({&one, 1});
+  check_finite(out, what == Rows::queries ? layer.n - layer.nq : 0, *tensor, head);
+  return out;
+}
+
+const LayerMeta& TraceReader::Impl::find(std::size_t prompt, std::size_t layer) const {
+  if (prompt >= meta.prompts.size()) {
+    refuse_index(meta, "prompt", static_cast<Index>(prompt), meta.prompts.size());
+  }
+  const PromptMeta& p = meta.prompts[prompt];
+  if (layer >= p.layers.size()) {
+    refuse_index(meta, "layer", static_cast<Index>(layer), p.layers.size());
+  }
+  return p.layers[layer];
+}
+
+template <class Read>
+auto TraceReader::Impl::guarded(const PromptMeta& prompt, const LayerMeta& layer, Index head,
+                                const Read& work) const {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    throw IoError(
+        h5::one_line(fmt::format("{}: {}: not enough memory for head {} of {} tokens", meta.path,
+                                 h5::layer_path(prompt, layer), head, layer.n)));
+  }
+}
+
+TraceReader::TraceReader(const std::string& path, Path how, Require require)
+    : impl_(std::make_unique<Impl>()) {
   const h5::Silence silence;
   impl_->how = how;
   impl_->file = h5::open_file(path);
-  impl_->meta = h5::read_structure(impl_->file.get(), path);
+  impl_->meta = h5::read_structure(impl_->file.get(), path, require);
 }
 
 TraceReader::~TraceReader() = default;
@@ -116,24 +186,28 @@ const TraceMeta& TraceReader::meta() const {
 
 KvHead TraceReader::read_head(std::size_t prompt, std::size_t layer, Index kv_head) const {
   const h5::Silence silence;
-  const TraceMeta& meta = impl_->meta;
-  if (prompt >= meta.prompts.size()) {
-    refuse_index(meta, "prompt", static_cast<Index>(prompt), meta.prompts.size());
-  }
-  const PromptMeta& p = meta.prompts[prompt];
-  if (layer >= p.layers.size()) {
-    refuse_index(meta, "layer", static_cast<Index>(layer), p.layers.size());
-  }
-  const LayerMeta& l = p.layers[layer];
+  const LayerMeta& l = impl_->find(prompt, layer);
+  const PromptMeta& p = impl_->meta.prompts[prompt];
   if (kv_head < 0 || kv_head >= l.kv_heads) {
-    refuse_index(meta, "kv_head", kv_head, static_cast<std::size_t>(l.kv_heads));
+    refuse_index(impl_->meta, "kv_head", kv_head, static_cast<std::size_t>(l.kv_heads));
   }
-  try {
-    return impl_->read_head(p, l, kv_head);
-  } catch (const std::bad_alloc&) {
-    throw IoError(h5::one_line(fmt::format("{}: {}: not enough memory for head {} of {} tokens",
-                                           meta.path, h5::layer_path(p, l), kv_head, l.n)));
+  return impl_->guarded(p, l, kv_head, [&] { return impl_->read_head(p, l, kv_head); });
+}
+
+Matrix TraceReader::read_rows(std::size_t prompt, std::size_t layer, Rows what, Index head) const {
+  const h5::Silence silence;
+  const LayerMeta& l = impl_->find(prompt, layer);
+  const PromptMeta& p = impl_->meta.prompts[prompt];
+  const Index heads = what == Rows::queries ? l.q_heads : l.kv_heads;
+  if (!l.has(what)) {
+    throw InputError(h5::one_line(fmt::format("{}: {}: holds no {}, expected some",
+                                              impl_->meta.path, h5::layer_path(p, l), name(what))));
   }
+  if (head < 0 || head >= heads) {
+    refuse_index(impl_->meta, what == Rows::queries ? "q_head" : "kv_head", head,
+                 static_cast<std::size_t>(heads));
+  }
+  return impl_->guarded(p, l, head, [&] { return impl_->read_rows(p, l, what, head); });
 }
 
 std::vector<std::int32_t> TraceReader::read_token_ids(std::size_t prompt) const {

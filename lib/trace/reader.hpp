@@ -26,8 +26,10 @@ class TraceReader {
     hdf5_only,  ///< always through HDF5: the slow twin that tests compare with
   };
 
-  /// Opens `path` and checks everything that docs/trace_format.md refuses, but values.
-  explicit TraceReader(const std::string& path, Path how = Path::automatic);
+  /// Opens `path` and checks everything that docs/trace_format.md refuses, but values. Layers
+  /// without q or v are refused, unless `require` says that keys are enough.
+  explicit TraceReader(const std::string& path, Path how = Path::automatic,
+                       Require require = Require::all);
   ~TraceReader();
   TraceReader(TraceReader&&) noexcept;
   TraceReader& operator=(TraceReader&&) noexcept;
@@ -36,12 +38,18 @@ class TraceReader {
 
   const TraceMeta& meta() const;
 
-  /// Keys, values and every query of the group of one KV head, as float32, all finite.
+  /// Keys, values and every query of the group of one KV head, as float32, all finite. Without
+  /// stored values `v` is [n, 0], without stored queries `q` is empty.
   /// `prompt` and `layer` are positions in meta().prompts and its layers (not a layer's number);
   /// 0 <= kv_head < kv_heads. Reads only the chunks that intersect these heads.
   /// Throws InputError on NaN or infinity (naming head and token), on corrupt data, and on an
   /// index out of range.
   KvHead read_head(std::size_t prompt, std::size_t layer, Index kv_head) const;
+
+  /// One head of one dataset of a layer that has it, [n, d], [n, dv] or [nq, d]: a query head for
+  /// queries, else a KV head. Elements, positions and errors as for read_head, with a third of its
+  /// memory or less.
+  Matrix read_rows(std::size_t prompt, std::size_t layer, Rows what, Index head) const;
 
   /// Token ids of a prompt, [n_tokens]; empty if the file holds none.
   std::vector<std::int32_t> read_token_ids(std::size_t prompt) const;

@@ -25,20 +25,42 @@ inline constexpr std::string_view kTokenIds = "token_ids";
 inline constexpr Index kMaxChunkTokens = 1024;  ///< tokens of one head per chunk when written
 }  // namespace schema
 
-/// One layer of one prompt: shapes and attributes. All sizes are at least 1.
+/// What every layer of a trace must hold for its reader's purpose.
+enum class Require : std::uint8_t {
+  all,   ///< q, k and v: what a replay needs
+  keys,  ///< k alone; q and v may be absent (`kvbench cluster`, `kvbench info`)
+};
+
+/// The datasets of a layer.
+enum class Rows : std::uint8_t { queries, keys, values };
+
+constexpr std::string_view name(Rows what) {
+  switch (what) {
+    case Rows::queries: return "queries";
+    case Rows::keys: return "keys";
+    case Rows::values: return "values";
+  }
+  return "?";
+}
+
+/// One layer of one prompt: shapes and attributes. All sizes are at least 1, but where a reader
+/// requires keys alone: without q both q_heads and nq are 0, without v dv is.
 struct LayerMeta {
   Index layer = 0;     ///< the layer's index in the model, >= 0
-  Index q_heads = 0;   ///< query heads, a multiple of kv_heads
+  Index q_heads = 0;   ///< query heads, a multiple of kv_heads; 0: no queries are stored
   Index kv_heads = 0;  ///< KV heads
   Index n = 0;         ///< tokens in the cache
-  Index nq = 0;        ///< stored queries: those at positions n - nq .. n - 1; 1 <= nq <= n
+  Index nq = 0;        ///< stored queries: those at positions n - nq .. n - 1; 1 <= nq <= n, or 0
   Index d = 0;         ///< width of queries and keys
-  Index dv = 0;        ///< width of values
+  Index dv = 0;        ///< width of values; 0: no values are stored
   double scale = 1.0;  ///< s in exp(s<k,q>): the layer's attribute, else the root's, else 1/sqrt(d)
   std::optional<double> fisher;               ///< the layer's weight for Fisher-weighted methods
   std::vector<std::uint8_t> retrieval_heads;  ///< [kv_heads], non-zero = retrieval head; or empty
 
   Index group() const { return q_heads / kv_heads; }  ///< query heads per KV head
+  bool has(Rows what) const {
+    return what == Rows::keys || (what == Rows::queries ? q_heads : dv) > 0;
+  }
 };
 
 /// One prompt.

@@ -70,15 +70,14 @@ void check_q_start(hid_t object, const Place& where, const LayerMeta& layer) {
   }
 }
 
-void check_shapes(const Tensor& q, const Tensor& k, const Tensor& v, Index n_tokens) {
-  if (k.rows != n_tokens) {
-    k.where.refuse(
-        fmt::format("holds {} tokens, expected the prompt's n_tokens = {}", k.rows, n_tokens));
-  }
+void check_values_shape(const Tensor& v, const Tensor& k) {
   if (v.heads != k.heads || v.rows != k.rows) {
     v.where.refuse(fmt::format("shape is [{}, {}, {}], expected [{}, {}, dv] as in k", v.heads,
                                v.rows, v.width, k.heads, k.rows));
   }
+}
+
+void check_queries_shape(const Tensor& q, const Tensor& k) {
   if (q.width != k.width) {
     q.where.refuse(fmt::format("width is {}, expected {} as in k", q.width, k.width));
   }
@@ -92,28 +91,52 @@ void check_shapes(const Tensor& q, const Tensor& k, const Tensor& v, Index n_tok
   }
 }
 
+// q or v of a layer that has its k; absent where that is allowed.
+std::optional<Tensor> open_beside_keys(hid_t layer, const char* name, const Place& where,
+                                       DType dtype, Require require) {
+  if (has_link(layer, name)) {
+    return open_tensor(layer, name, dtype, where);
+  }
+  if (require == Require::all) {
+    (where / name)
+        .refuse(
+            "dataset is missing, expected q, k and v in every layer (a trace of keys alone serves "
+            "kvbench cluster and info)");
+  }
+  return std::nullopt;
+}
+
 LayerMeta read_layer(hid_t layers, const std::string& name, const Place& parent, Index n_tokens,
-                     const TraceMeta& meta) {
+                     const TraceMeta& meta, Require require) {
   const Place where = parent / name;
   const auto index = parse_layer_name(name);
   if (!index) {
     where.refuse("layer name is not an index, expected decimal digits without leading zeros");
   }
   const Handle group = open_group(layers, name, where);
-  const Tensor q = open_tensor(group.get(), "q", meta.dtype, where);
   const Tensor k = open_tensor(group.get(), "k", meta.dtype, where);
-  const Tensor v = open_tensor(group.get(), "v", meta.dtype, where);
-  check_shapes(q, k, v, n_tokens);
+  const auto q = open_beside_keys(group.get(), "q", where, meta.dtype, require);
+  const auto v = open_beside_keys(group.get(), "v", where, meta.dtype, require);
+  if (k.rows != n_tokens) {
+    k.where.refuse(
+        fmt::format("holds {} tokens, expected the prompt's n_tokens = {}", k.rows, n_tokens));
+  }
   LayerMeta layer;
   layer.layer = *index;
-  layer.q_heads = q.heads;
   layer.kv_heads = k.heads;
   layer.n = k.rows;
-  layer.nq = q.rows;
   layer.d = k.width;
-  layer.dv = v.width;
-  check_q_start(group.get(), where, layer);
-  check_q_start(q.id.get(), q.where, layer);
+  if (v) {
+    check_values_shape(*v, k);
+    layer.dv = v->width;
+  }
+  if (q) {
+    check_queries_shape(*q, k);
+    layer.q_heads = q->heads;
+    layer.nq = q->rows;
+    check_q_start(group.get(), where, layer);
+    check_q_start(q->id.get(), q->where, layer);
+  }
   const auto own = read_scale(group.get(), where);
   const auto given = own ? own : meta.scale;
   layer.scale = given ? *given : 1.0 / std::sqrt(static_cast<double>(layer.d));
@@ -152,7 +175,7 @@ void check_token_ids(hid_t prompt, const Place& parent, Index n_tokens) {
 }
 
 PromptMeta read_prompt(hid_t prompts, const std::string& id, const Place& parent,
-                       const TraceMeta& meta) {
+                       const TraceMeta& meta, Require require) {
   const Place where = parent / id;
   const Handle group = open_group(prompts, id, where);
   PromptMeta prompt;
@@ -166,7 +189,7 @@ PromptMeta read_prompt(hid_t prompts, const std::string& id, const Place& parent
   const Place below = where / schema::kLayers;
   const Handle layers = open_group(group.get(), schema::kLayers, below);
   for (const std::string& name : link_names(layers.get(), below)) {
-    prompt.layers.push_back(read_layer(layers.get(), name, below, prompt.n_tokens, meta));
+    prompt.layers.push_back(read_layer(layers.get(), name, below, prompt.n_tokens, meta, require));
   }
   if (prompt.layers.empty()) {
     below.refuse("holds no layers, expected at least one");
@@ -228,7 +251,7 @@ Handle open_file(const std::string& path) {
   return file;
 }
 
-TraceMeta read_structure(hid_t file, const std::string& path) {
+TraceMeta read_structure(hid_t file, const std::string& path, Require require) {
   TraceMeta meta;
   meta.path = path;
   std::error_code failed;
@@ -238,7 +261,7 @@ TraceMeta read_structure(hid_t file, const std::string& path) {
   const Place below = root / schema::kPrompts;
   const Handle prompts = open_group(file, schema::kPrompts, below);
   for (const std::string& id : link_names(prompts.get(), below)) {
-    meta.prompts.push_back(read_prompt(prompts.get(), id, below, meta));
+    meta.prompts.push_back(read_prompt(prompts.get(), id, below, meta, require));
   }
   if (meta.prompts.empty()) {
     below.refuse("holds no prompts, expected at least one");

@@ -12,7 +12,8 @@ namespace kvbench::h5 {
 Handle open_file(const std::string& path);
 
 /// Checks groups, attributes, datasets, shapes and storage of an open file and describes them.
-TraceMeta read_structure(hid_t file, const std::string& path);
+/// Datasets that `require` does not ask for may be absent; those that are there are checked.
+TraceMeta read_structure(hid_t file, const std::string& path, Require require);
 
 /// Path of a layer's group, "/prompts/<id>/layers/<l>".
 std::string layer_path(const PromptMeta& prompt, const LayerMeta& layer);

@@ -33,6 +33,7 @@ struct HeadVisit {
 using HeadCallback = std::function<void(const HeadVisit&, const KvHead&)>;
 
 /// Reads every selected head, hands it to `on_head` if given, and returns how many there were.
+/// What a reader of key-only traces finds absent is absent in the head too (read_head).
 /// Throws InputError at the first value that is not finite or cannot be decoded.
 std::size_t validate_values(const TraceReader& reader, const TraceSelection& selection = {},
                             const HeadCallback& on_head = {});

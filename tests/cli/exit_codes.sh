@@ -7,7 +7,7 @@ for help in --help --help-all --version -h; do
   good "$help"
   [[ -n $out && -z $err ]] || fail "$help must print to stdout only"
 done
-for command in info list synth replay summarize merge; do
+for command in info list synth replay cluster summarize merge; do
   good "$command" --help
   [[ $out == *"Usage: kvbench $command"* ]] || fail "usage of $command: $out"
 done

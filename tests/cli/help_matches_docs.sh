@@ -14,7 +14,7 @@ while IFS= read -r line; do
 done <<< "$out"
 wide=$(awk 'length > 100' <<< "$out")
 [[ -z $wide ]] || fail "wider than 100 columns: $wide"
-for command in info list synth replay summarize merge; do
+for command in info list synth replay cluster summarize merge; do
   good "$command" --help
   wide=$(awk 'length > 100' <<< "$out")
   [[ -z $wide ]] || fail "wider than 100 columns in $command --help: $wide"

@@ -1,0 +1,46 @@
+// Is the number of clusters sublinear in the number of tokens? Counts of online delta-clustering
+// over prefixes of the stream, and the exponent of m ~ n^alpha.
+// [1] Zandieh, Han, Mirrokni, Karbasi, "ClusterGen: Token Generation in Sublinear Time and Memory
+//     with Clustering KV Cache", Definition 1 ((m, delta)-clusterability) and Algorithm 1.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/types.hpp"
+
+namespace kvbench {
+
+/// Clusters over the first n_prefix rows of a stream.
+struct PrefixCount {
+  Index n_prefix = 0;
+  Index clusters = 0;
+
+  friend bool operator==(const PrefixCount&, const PrefixCount&) = default;
+};
+
+/// Least squares of log m = log c + alpha log n.
+struct PowerLaw {
+  double alpha = 0.0;  ///< NaN of fewer than two counts; exactly 0 where all clusters are equal
+  double r2 = 0.0;     ///< share of the variance of log m that the line explains, in [0, 1]; NaN of
+                       ///< fewer than two counts, and where all are equal: nothing is to explain
+};
+
+struct DeltaGrowth {
+  double delta = 0.0;               ///< Euclidean distance, in the trace's own units
+  std::vector<PrefixCount> counts;  ///< ascending n_prefix
+  PowerLaw law;
+};
+
+/// The prefixes of a stream of n >= 1 rows: powers of two from 16 below n, and n.
+std::vector<Index> stream_prefixes(Index n);
+
+/// The fit over `counts`, whose n_prefix differ.
+PowerLaw fit_power_law(std::span<const PrefixCount> counts);
+
+/// Online delta-clustering (attention/delta_cover.hpp) of all rows in their order, counted at
+/// stream_prefixes. Prefixes that need more than `max_clusters` >= 1 are left out, so no count is
+/// ever cut off. Time O(n m d), memory O(m d), m at most max_clusters.
+DeltaGrowth delta_growth(MatrixView points, double delta, Index max_clusters);
+
+}  // namespace kvbench

@@ -1,0 +1,32 @@
+// First principal components of a head's rows: what t-SNE is fed with.
+// [1] Jolliffe, "Principal Component Analysis", 2nd ed., Springer, 2002.
+// The covariance is summed in float64 over all rows, whatever rows are shown later.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/types.hpp"
+
+namespace kvbench {
+
+struct Pca {
+  Index d = 0;                     ///< width of the rows
+  std::vector<double> mean;        ///< [d]
+  std::vector<double> components;  ///< [c, d] row-major, orthonormal rows, by falling variance; in
+                                   ///< each the entry of largest magnitude (the first of equals) is
+                                   ///< positive
+  std::vector<double> variance;    ///< [c] along each component, over n rows; >= 0
+
+  Index count() const { return static_cast<Index>(variance.size()); }
+};
+
+/// The first min(count, points.cols) components of all rows (at least one); count >= 1.
+/// Time O(n d^2 + d^3), memory O(d^2) beside the points.
+Pca principal_components(MatrixView points, Index count);
+
+/// Coordinates of `rows` of `points`, [rows, c]: centred, projected in float64, then rounded to
+/// float32.
+Matrix project(const Pca& pca, MatrixView points, std::span<const Index> rows);
+
+}  // namespace kvbench

@@ -1,0 +1,121 @@
+#include "replay/cluster_kept.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <utility>
+
+#include "core/error.hpp"
+#include "report/kept.hpp"
+#include "report/schema.hpp"
+
+namespace kvbench {
+namespace {
+
+void check(bool good, const std::string& message) {
+  if (!good) {
+    throw InputError(message);
+  }
+}
+
+std::string_view major_of(std::string_view schema) {
+  return schema.substr(0, schema.find('.'));
+}
+
+}  // namespace
+
+KeptSets::KeptSets(const ClusterPlan& plan) {
+  for (const ClusterHead& h : plan.heads) {
+    tokens_[plan.place(h)] = plan.layer(h).n;
+  }
+  for (const std::string& file : plan.options.kept_by) {
+    read(file);
+  }
+  // Labels are short; where that makes two settings one, a picture could not tell them apart.
+  for (const auto& [place, settings] : sets_) {
+    std::set<std::string> names;
+    for (const auto& [key, set] : settings) {
+      check(names.insert(labels_.label(set.setting)).second,
+            fmt::format("--kept-by: prompt {} layer {} KV head {} has two kept sets called '{}', "
+                        "expected files that differ in algorithm, parameters, budget or seed",
+                        place[1], place[2], place[3], labels_.label(set.setting)));
+    }
+  }
+}
+
+void KeptSets::fill(const Fields& place, Points& points) const {
+  points.kept_by.assign(points.tokens.size(), "");
+  const auto found = sets_.find(place);
+  if (found == sets_.end()) {
+    return;
+  }
+  for (const auto& [key, set] : found->second) {
+    const std::string label = labels_.label(set.setting);
+    const std::vector<Index> kept = parse_ranges(set.ranges, tokens_.at(place));
+    for (std::size_t i = 0; i < points.tokens.size(); ++i) {
+      if (std::binary_search(kept.begin(), kept.end(), points.tokens[i])) {
+        points.kept_by[i] += (points.kept_by[i].empty() ? "" : ";") + label;
+      }
+    }
+  }
+}
+
+void KeptSets::read(const std::string& file) {
+  const Table table = read_table(file);
+  std::vector<std::size_t> at;
+  for (const std::string& column : kept_table().header()) {
+    at.push_back(table.column(column));
+  }
+  bool fits = false;
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    std::map<std::string, std::string> row;
+    for (std::size_t c = 0; c < at.size(); ++c) {
+      row[kept_table().header()[c]] = table.rows[i][at[c]];
+    }
+    try {
+      fits = add(std::move(row)) || fits;
+    } catch (const InputError& e) {
+      throw InputError(fmt::format("{}: row {}: {}", file, i + 1, e.what()));
+    }
+  }
+  check(fits, fmt::format("{}: holds no kept set of a selected KV head, expected that of a replay "
+                          "of these traces",
+                          file));
+}
+
+// False where the row is of no selected head.
+bool KeptSets::add(std::map<std::string, std::string> row) {
+  check(major_of(row["schema"]) == major_of(schema_version),
+        fmt::format("got schema {}, expected {}", row["schema"], schema_version));
+  const Fields place{row["trace"], row["prompt"], row["layer"], row["kv_head"]};
+  const auto n = tokens_.find(place);
+  if (n == tokens_.end()) {
+    return false;
+  }
+  check(row["n_tokens"] == std::to_string(n->second),
+        fmt::format("got n_tokens {}, expected {} as in the trace", row["n_tokens"], n->second));
+  const std::string& text = row["step"];
+  Index step = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+  check(error == std::errc() && end == text.data() + text.size() && step >= 0 && step < n->second,
+        fmt::format("got step `{}`, expected a position below {}", text, n->second));
+  parse_ranges(row["tokens"], n->second);
+  Fields key;
+  for (const char* column : {"algorithm", "params", "protocol", "sink", "recent", "scores",
+                             "device", "seed", "budget_requested"}) {
+    key.push_back(row[column]);
+  }
+  Set& set = sets_[place][key];
+  check(step != set.step, fmt::format("step {} of {} stands twice", step, row["algorithm"]));
+  if (step > set.step) {
+    set = {{row["algorithm"], row["params"], row["budget_requested"], row["seed"]},
+           step,
+           row["tokens"]};
+    labels_.add(set.setting);
+  }
+  return true;
+}
+
+}  // namespace kvbench

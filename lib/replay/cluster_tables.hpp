@@ -1,0 +1,52 @@
+// The files that kvbench cluster writes; docs/schema.md says what is in them.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/points_file.hpp"
+#include "cluster/study.hpp"
+#include "replay/cluster_kept.hpp"
+#include "replay/cluster_plan.hpp"
+#include "report/csv.hpp"
+
+namespace kvbench {
+
+/// Names of all tables that a run may write into its folder.
+const Fields& cluster_table_names();
+
+/// All tables of a run. The rows of a head are appended with one write to each table (points: in
+/// blocks), when all of them are there.
+class ClusterTables {
+ public:
+  /// Makes the files in the folder options.out, which exists, with their headers; points that an
+  /// earlier run left in a form that this one does not write are removed. Errors: InputError,
+  /// IoError.
+  explicit ClusterTables(const ClusterPlan& plan);
+
+  /// Takes the quantiles of the norms of `rows`, head `number` of `what`, for the next add().
+  void add_norms(const ClusterHead& head, Rows what, Index number, MatrixView rows);
+
+  /// Writes the head: the norms taken, and the studies of `sets`. Fills the points' kept_by.
+  void add(const ClusterHead& head, const std::vector<Rows>& sets, std::vector<Study>& studies,
+           const KeptSets& kept);
+
+  /// Puts everything on the disk; rows by table.
+  std::map<std::string, Index> finish();
+
+ private:
+  void append(const std::string& name, const std::vector<Fields>& lines);
+  void add_points(const Fields& place, const Points& points);
+
+  const ClusterPlan& plan_;
+  Index point_width_ = 1;                     // columns x0, x1, ... of the widest rows
+  std::map<std::string, CsvWriter> writers_;  // by table
+  std::optional<PointsFile> points_file_;
+  std::map<std::string, Index> rows_;  // by table
+  std::vector<Fields> norms_;          // of the head in work
+};
+
+}  // namespace kvbench

@@ -1,0 +1,362 @@
+// kvbench cluster from a trace to its tables, and traces whose layers hold keys alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "core/error.hpp"
+#include "make_trace.hpp"
+#include "replay/cluster_run.hpp"
+#include "report/csv.hpp"
+#include "report/kept.hpp"
+#include "trace/inspect.hpp"
+#include "trace_files.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_replay::make_trace;
+using testing_replay::read_bytes;
+using testing_replay::TraceShape;
+using testing_replay::write_bytes;
+using testing_traces::alter;
+using testing_traces::planted_trace;
+using testing_traces::temporary_path;
+
+constexpr const char* kLayer = "/prompts/a/layers/0";
+
+ClusterOptions options(const std::string& trace, const std::string& folder = "out") {
+  ClusterOptions o;
+  o.traces = {trace};
+  o.out = temporary_path(folder);
+  fs::remove_all(o.out);
+  o.study.components = 3;
+  o.study.centers = 4;
+  o.study.deltas_rel = {0.3, 0.8};
+  return o;
+}
+
+ClusterResult run(const ClusterOptions& o) {
+  const std::atomic<bool> stop = false;
+  return run_cluster(o, "kvbench cluster", stop);
+}
+
+Table table(const ClusterOptions& o, const std::string& name) {
+  return read_table(fs::path(o.out) / name);
+}
+
+std::set<std::string> values(const Table& t, const char* column) {
+  std::set<std::string> out;
+  for (const Fields& row : t.rows) {
+    out.insert(row[t.column(column)]);
+  }
+  return out;
+}
+
+void expect_refusal(const ClusterOptions& o, const std::string& words) {
+  try {
+    run(o);
+    ADD_FAILURE() << "accepted: " << words;
+  } catch (const InputError& e) {
+    EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
+  }
+}
+
+TEST(ClusterRun, RowsOfEveryTable) {
+  TraceShape shape;
+  shape.tokens = {48, 20};
+  shape.layers = {0, 3};
+  ClusterOptions o = options(make_trace(temporary_path("t.h5"), shape));
+  o.study.max_points = 10;
+  const ClusterResult r = run(o);
+  EXPECT_EQ(r.heads, 8);
+  EXPECT_FALSE(r.interrupted);
+  // Per head and set: k = 1, 2, 4, 8, 16 of 48 tokens and 1, 2, 4, 8 of 20, twice two layers
+  // and heads, keys and values.
+  EXPECT_EQ(table(o, "coverage.csv").rows.size(), 4U * 2 * (5 + 4));
+  // Prefixes 16, 32, 48 and 16, 20 of two deltas.
+  EXPECT_EQ(table(o, "delta.csv").rows.size(), 4U * 2 * 2 * (3 + 2));
+  EXPECT_EQ(table(o, "growth.csv").rows.size(), 8U * 2 * 2);
+  EXPECT_EQ(table(o, "norms.csv").rows.size(), 8U * 4);
+  const Table norms = table(o, "norms.csv");
+  EXPECT_EQ(values(norms, "head"), (std::set<std::string>{"0", "1", "2", "3"}));
+  EXPECT_EQ(values(norms, "what"), (std::set<std::string>{"queries", "keys", "values"}));
+  for (const Fields& row : norms.rows) {
+    double before = 0.0;
+    for (const char* q : {"min", "p25", "p50", "p75", "p95", "max"}) {
+      const double x = std::stod(row[norms.column(q)]);
+      EXPECT_LE(before, x);
+      before = x;
+    }
+  }
+  const Table points = table(o, "points.csv");
+  EXPECT_EQ(values(points, "prompt"), (std::set<std::string>{"p0", "p1"}));
+  EXPECT_EQ(points.header.size(), 8U + 3);
+  const auto centers = std::count_if(points.rows.begin(), points.rows.end(), [&](const Fields& f) {
+    return f[points.column("is_center")] == "1";
+  });
+  EXPECT_EQ(centers, 8 * 2 * 4);
+  EXPECT_EQ(r.rows,
+            static_cast<Index>(table(o, "coverage.csv").rows.size() +
+                               table(o, "delta.csv").rows.size() + 32 + 32 + points.rows.size()));
+  EXPECT_NE(read_bytes(fs::path(o.out) / "cluster.json").find("\"kvbench-manifest\""),
+            std::string::npos);
+}
+
+TEST(ClusterRun, DoesNotDependOnThreadsOrMemory) {
+  ClusterOptions one = options(make_trace(temporary_path("t.h5")), "one");
+  ClusterOptions many = options(one.traces[0], "many");
+  one.threads = 1;
+  many.threads = 4;
+  many.memory_limit = std::uint64_t{1} << 24U;
+  run(one);
+  run(many);
+  for (const char* name : {"coverage.csv", "delta.csv", "growth.csv", "norms.csv", "points.csv"}) {
+    EXPECT_EQ(read_bytes(fs::path(one.out) / name), read_bytes(fs::path(many.out) / name)) << name;
+  }
+  many.memory_limit = 1000;
+  expect_refusal(many, "--memory-limit");
+}
+
+TEST(ClusterRun, RawRowsOfTwoWidths) {
+  TraceShape shape;  // d = 8, dv = 6
+  ClusterOptions o = options(make_trace(temporary_path("t.h5"), shape));
+  o.study.components = 0;
+  run(o);
+  const Table points = table(o, "points.csv");
+  EXPECT_EQ(points.header.back(), "x7");
+  const TraceReader reader(o.traces[0]);
+  const Matrix k = reader.read_rows(0, 0, Rows::keys, 0);
+  for (const Fields& row : points.rows) {
+    const bool keys = row[points.column("what")] == "keys";
+    EXPECT_EQ(row[points.column("x6")].empty(), !keys);
+    EXPECT_FALSE(row[points.column("x5")].empty());
+  }
+  EXPECT_EQ(std::stof(points.rows[5][points.column("x2")]), k.row(5)[2]);
+}
+
+TEST(ClusterRun, StoppedRunKeepsFinishedHeadsOnly) {
+  const ClusterOptions o = options(make_trace(temporary_path("t.h5")));
+  const std::atomic<bool> stop = true;
+  const ClusterResult r = run_cluster(o, "kvbench cluster", stop);
+  EXPECT_TRUE(r.interrupted);
+  EXPECT_EQ(r.heads, 0);
+  EXPECT_FALSE(fs::exists(o.out));
+}
+
+TEST(ClusterRun, ExistingTablesAreNotTouched) {
+  ClusterOptions o = options(make_trace(temporary_path("t.h5")));
+  fs::create_directories(o.out);
+  write_bytes(fs::path(o.out) / "points.h5", "precious");
+  expect_refusal(o, "points.h5: exists");
+  EXPECT_EQ(read_bytes(fs::path(o.out) / "points.h5"), "precious");
+  o.overwrite = true;
+  run(o);
+  EXPECT_FALSE(fs::exists(fs::path(o.out) / "points.h5"));  // would belong to other tables
+}
+
+TEST(ClusterRun, BadOptions) {
+  const ClusterOptions good = options(make_trace(temporary_path("t.h5")));
+  const auto bad = [&](const char* words, auto change) {
+    ClusterOptions o = good;
+    change(o);
+    expect_refusal(o, words);
+    EXPECT_FALSE(fs::exists(o.out)) << words;
+  };
+  bad("--what", [](auto& o) { o.what = {"queries"}; });
+  bad("--k", [](auto& o) { o.study.centers = 0; });
+  bad("--max-k", [](auto& o) { o.study.max_k = 0; });
+  bad("--max-clusters", [](auto& o) { o.study.max_clusters = 0; });
+  bad("--deltas", [](auto& o) { o.study.deltas = {-1.0}; });
+  bad("--delta-rel", [](auto& o) { o.study.deltas_rel = {std::nan("")}; });
+  bad("--points", [](auto& o) { o.points = "png"; });
+  bad("--pca", [](auto& o) { o.study.components = -1; });
+  bad("--max-points", [](auto& o) { o.study.max_points = -1; });
+  bad("--kv-heads", [](auto& o) { o.kv_heads = {2}; });
+  bad("--layers", [](auto& o) { o.layers = {9}; });
+  bad("--prompts", [](auto& o) { o.prompts = {"p9"}; });
+  bad("--threads", [](auto& o) { o.threads = -1; });
+  bad("two traces", [](auto& o) { o.traces.push_back(o.traces[0]); });
+  bad("--kept-by", [](auto& o) {
+    o.kept_by = {"x.csv"};
+    o.points = "none";
+  });
+  ClusterOptions cuda = good;
+  cuda.device = "cuda";
+  EXPECT_THROW(run(cuda), IoError);
+}
+
+// ------------------------------------------------------------------------------------ kept sets
+
+// A line of a kept table; `step` and `tokens` last, as its header says.
+std::string kept_line(const std::string& algorithm, const std::string& params,
+                      const std::string& seed, const std::string& budget, Index step,
+                      const std::string& tokens, const std::string& n = "48",
+                      const std::string& head = "0") {
+  Fields out;
+  for (const std::string& column : kept_table().header()) {
+    out.push_back(column == "schema"             ? "1.0"
+                  : column == "trace"            ? "t.h5"
+                  : column == "prompt"           ? "p0"
+                  : column == "layer"            ? "0"
+                  : column == "kv_head"          ? head
+                  : column == "algorithm"        ? algorithm
+                  : column == "params"           ? params
+                  : column == "seed"             ? seed
+                  : column == "budget_requested" ? budget
+                  : column == "n_tokens"         ? n
+                  : column == "step"             ? std::to_string(step)
+                  : column == "tokens"           ? tokens
+                                                 : "x");
+  }
+  return csv_line(out);
+}
+
+TEST(ClusterRun, KeptByLabels) {
+  ClusterOptions o = options(make_trace(temporary_path("t.h5")));
+  const std::string kept = temporary_path("out.kept.csv");
+  o.kept_by = {kept};
+  const std::string head = csv_line(kept_table().header());
+  write_bytes(kept, head + kept_line("local", "", "0", "0.5", 15, "0-15") +
+                        kept_line("local", "", "0", "0.5", 47, "0-1 40-47") +
+                        kept_line("uniform", "T=1", "0", "", 47, "1 3") +
+                        kept_line("uniform", "T=1", "1", "", 47, "1") +
+                        kept_line("uniform", "T=1", "1", "", 31, "2"));
+  run(o);
+  const Table points = table(o, "points.csv");
+  const auto labels = [&](const char* kv_head, const char* what, const char* token) {
+    for (const Fields& row : points.rows) {
+      if (row[points.column("kv_head")] == kv_head && row[points.column("what")] == what &&
+          row[points.column("token")] == token) {
+        return row[points.column("kept_by")];
+      }
+    }
+    return std::string("no such row");
+  };
+  for (const char* what : {"keys", "values"}) {
+    EXPECT_EQ(labels("0", what, "0"), "local");
+    EXPECT_EQ(labels("0", what, "1"), "local;uniform seed=0;uniform seed=1");
+    EXPECT_EQ(labels("0", what, "2"), "");  // an earlier step
+    EXPECT_EQ(labels("0", what, "3"), "uniform seed=0");
+    EXPECT_EQ(labels("0", what, "47"), "local");
+    EXPECT_EQ(labels("1", what, "1"), "");  // the file says nothing about this head
+  }
+
+  o.overwrite = true;
+  const auto bad = [&](const std::string& line, const std::string& words) {
+    write_bytes(kept, head + line);
+    expect_refusal(o, words);
+  };
+  bad("", "no kept set");
+  bad(kept_line("local", "", "0", "", 47, "0", "48", "7"), "no kept set");
+  bad(kept_line("local", "", "0", "", 47, "0", "49"), "row 1: got n_tokens 49, expected 48");
+  bad(kept_line("local", "", "0", "", 47, "0-48"), "row 1: kept tokens `0-48`");
+  bad(kept_line("local", "", "0", "", 48, "0"), "step `48`");
+  bad(kept_line("local", "", "0", "", 47, "0") + kept_line("local", "", "0", "", 47, "1"),
+      "row 2: step 47 of local stands twice");
+  std::string other = kept_line("local", "", "0", "", 47, "0");
+  other.replace(other.find(",x,"), 3, ",y,");  // another protocol, the same label
+  bad(kept_line("local", "", "0", "", 47, "0") + other, "two kept sets called 'local'");
+  write_bytes(kept, "trace,prompt\n");
+  expect_refusal(o, "column `schema` is missing");
+}
+
+// ---------------------------------------------------------------------------------- keys alone
+
+std::string without(const std::string& name, const std::vector<const char*>& datasets) {
+  const std::string path = planted_trace(name);
+  alter(path, kLayer, [&](hid_t layer) {
+    for (const char* d : datasets) {
+      H5Ldelete(layer, d, H5P_DEFAULT);
+    }
+  });
+  return path;
+}
+
+TEST(KeysAlone, AreReadWhereTheyAreEnough) {
+  const std::string whole = planted_trace("whole.h5");
+  const TraceReader all(whole);
+  const KvHead full = all.read_head(0, 0, 1);
+  for (const auto& [name, missing] : std::vector<std::pair<const char*, std::vector<const char*>>>{
+           {"k.h5", {"q", "v"}}, {"kv.h5", {"q"}}, {"kq.h5", {"v"}}}) {
+    const std::string path = without(name, missing);
+    const bool q = std::find(missing.begin(), missing.end(), std::string("q")) == missing.end();
+    const bool v = std::find(missing.begin(), missing.end(), std::string("v")) == missing.end();
+    const TraceReader reader(path, TraceReader::Path::automatic, Require::keys);
+    const LayerMeta& layer = reader.meta().prompts[0].layers[0];
+    EXPECT_EQ(layer.has(Rows::queries), q);
+    EXPECT_TRUE(layer.has(Rows::keys));
+    EXPECT_EQ(layer.has(Rows::values), v);
+    const KvHead head = reader.read_head(0, 0, 1);
+    EXPECT_TRUE(std::equal(full.k.data(), full.k.data() + full.n() * full.d(), head.k.data()));
+    EXPECT_EQ(head.group(), q ? full.group() : 0);
+    EXPECT_EQ(head.dv(), v ? full.dv() : 0);
+    EXPECT_EQ(head.n(), full.n());
+    const auto norms = measure_norms(reader);
+    EXPECT_EQ(norms[0][0].queries.has_value(), q);
+    EXPECT_EQ(norms[0][0].values.has_value(), v);
+    EXPECT_EQ(norms[0][0].keys.max, measure_norms(all)[0][0].keys.max);
+    // A replay needs all three, and says so.
+    try {
+      const TraceReader strict(path);
+      ADD_FAILURE() << name << " was accepted";
+    } catch (const InputError& e) {
+      EXPECT_NE(std::string(e.what()).find("expected q, k and v"), std::string::npos) << e.what();
+    }
+
+    const ClusterOptions o = options(path, std::string(name) + ".out");
+    EXPECT_EQ(run(o).heads, 3);
+    std::set<std::string> what{"keys"};
+    if (v) {
+      what.insert("values");
+    }
+    EXPECT_EQ(values(table(o, "coverage.csv"), "what"), what);
+    EXPECT_EQ(values(table(o, "points.csv"), "what"), what);
+    if (q) {
+      what.insert("queries");
+    }
+    EXPECT_EQ(values(table(o, "norms.csv"), "what"), what);
+  }
+}
+
+TEST(KeysAlone, KeysAreNeededAndTheRestIsChecked) {
+  const auto refused = [](const std::string& path, const char* words) {
+    try {
+      const TraceReader reader(path, TraceReader::Path::automatic, Require::keys);
+      ADD_FAILURE() << path << " was accepted";
+    } catch (const InputError& e) {
+      EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+    }
+  };
+  refused(without("no_k.h5", {"k"}), "/layers/0/k");
+  const std::string path = without("odd.h5", {"v"});
+  testing_traces::replace_dataset(path, "q", {6, 37, 25});
+  refused(path, "width is 25");
+  ClusterOptions o = options(without("only_k.h5", {"q", "v"}));
+  o.what = {"values"};
+  expect_refusal(o, "hold no values");
+}
+
+TEST(KeysAlone, OneHeadOfOneDatasetEqualsTheWhole) {
+  const std::string path = planted_trace("t.h5");
+  const TraceReader reader(path);
+  const KvHead head = reader.read_head(0, 0, 2);
+  const Matrix q = reader.read_rows(0, 0, Rows::queries, 5);
+  const Matrix v = reader.read_rows(0, 0, Rows::values, 2);
+  ASSERT_EQ(q.rows(), head.nq());
+  ASSERT_EQ(v.cols(), head.dv());
+  EXPECT_TRUE(std::equal(q.data(), q.data() + q.rows() * q.cols(), head.q[1].data()));
+  EXPECT_TRUE(std::equal(v.data(), v.data() + v.rows() * v.cols(), head.v.data()));
+  EXPECT_THROW(reader.read_rows(0, 0, Rows::queries, 6), InputError);
+  EXPECT_THROW(reader.read_rows(0, 0, Rows::keys, 3), InputError);
+  EXPECT_THROW(reader.read_rows(0, 1, Rows::keys, 0), InputError);
+  EXPECT_THROW(reader.read_rows(1, 0, Rows::keys, 0), InputError);
+}
+
+}  // namespace
+}  // namespace kvbench
