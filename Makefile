@@ -26,8 +26,8 @@ SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib 
 bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-asan test-tsan cuda bench format format-check lint tidy install clean help \
-	bootstrap
+.PHONY: all demo test test-asan test-tsan test-dump cuda bench format format-check lint tidy install \
+	clean help bootstrap
 
 all: ## build the program: build/kvbench
 	$(call bootstrap,build)
@@ -62,6 +62,19 @@ test-asan test-tsan: test-%: ## the tests under sanitizers, in build/asan and bu
 	@$(CMAKE) --preset $* -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$(PYTHON)" $(CMAKE_ARGS)
 	@$(BUILD) build/$* -j $(JOBS)
 	@$(CTEST) --test-dir build/$*
+
+# PIP_ARGS=...: more for pip, e.g. an index with torch for the CPU alone, which is far smaller.
+DUMP_VENV := build/dump-venv
+$(DUMP_VENV)/ready:
+	$(call bootstrap,dump)
+	@rm -rf $(DUMP_VENV)
+	@python3 -m venv $(DUMP_VENV) || $(PYTHON) -m venv --clear $(DUMP_VENV)
+	@$(DUMP_VENV)/bin/pip install --quiet $(PIP_ARGS) torch transformers h5py numpy
+	@touch $@
+
+test-dump: all $(DUMP_VENV)/ready ## test what needs torch, which pip puts into build/dump-venv
+	KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_dump_traces.py
+	KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_convert_traces.py
 
 cuda: ## build program and tests with CUDA kernels in build/cuda (needs nvcc)
 	$(call bootstrap,build test)

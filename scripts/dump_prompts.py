@@ -1,0 +1,134 @@
+"""Prompts of dump_traces.py: texts and token ids from files, tokenised and cut to length."""
+
+import json
+import os
+import re
+
+import numpy as np
+from transformers import AutoTokenizer
+
+from kvbench_trace import TraceError
+
+
+def load(loader, what, args, **options):
+    """What a `from_pretrained` returns; TraceError for all that it raises."""
+    try:
+        return loader(args.model, revision=args.revision,
+                      trust_remote_code=args.trust_remote_code, **options)
+    except MemoryError:
+        raise
+    except Exception as error:  # Whatever a model's files or their remote code raise.
+        first = str(error).strip().split("\n")[0] or type(error).__name__
+        raise TraceError(f"{args.model}: its {what} cannot be loaded: {first}") from None
+
+
+def read_lines(path):
+    """(line number, object) of a JSONL file; blank lines are skipped."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                try:
+                    yield number, json.loads(line)
+                except json.JSONDecodeError as error:
+                    raise TraceError(f"{path}:{number}: not JSON ({error.msg}, column "
+                                     f"{error.colno}), expected one object per line") from None
+    except UnicodeDecodeError:
+        raise TraceError(f"{path}: not UTF-8") from None
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def record_text(record, where, field, template):
+    """The text of one JSONL record, see `--field` and `--template`."""
+    def get(name):
+        if name not in record:
+            raise TraceError(f"{where}: no field `{name}`, it has {', '.join(record) or 'none'}")
+        value = record[name]
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+    if template is not None:
+        return re.sub(r"\{(\w+)\}", lambda match: get(match[1]), template)
+    if field is None and "text" not in record and "context" in record:
+        # LongBench: summarisation tasks have an empty input.
+        return "\n\n".join(filter(None, (get("context"), record.get("input", ""))))
+    return get(field or "text")
+
+
+def read_texts(args):
+    """[(text_id, text)] of --prompts."""
+    name = os.path.basename(args.prompts)
+    if not args.prompts.endswith((".jsonl", ".json")):
+        if args.field is not None or args.template is not None:
+            raise TraceError(f"{args.prompts}: --field and --template need a .jsonl file")
+        try:
+            with open(args.prompts, encoding="utf-8") as file:
+                return [(name, file.read())]
+        except UnicodeDecodeError:
+            raise TraceError(f"{args.prompts}: not UTF-8") from None
+        except OSError as error:
+            raise TraceError(f"{args.prompts}: cannot be read: {error.strerror}") from None
+    template = args.template
+    if template is not None and template.startswith("@"):
+        try:
+            with open(template[1:], encoding="utf-8") as file:
+                template = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise TraceError(f"{template[1:]}: cannot be read: {error}") from None
+    out = []
+    for number, record in read_lines(args.prompts):
+        if len(out) == args.max_prompts:
+            break
+        where = f"{args.prompts}:{number}"
+        if not isinstance(record, dict):
+            raise TraceError(f"{where}: got {type(record).__name__}, expected an object")
+        text_id = record.get("_id", record.get("id", f"{name}:{number}"))
+        out.append((str(text_id), record_text(record, where, args.field, template)))
+    return out
+
+
+def read_ids(args):
+    """[(text_id, token ids)] of --token-ids."""
+    name = os.path.basename(args.token_ids)
+    out = []
+    for number, record in read_lines(args.token_ids):
+        if len(out) == args.max_prompts:
+            break
+        ids = record.get("input_ids") if isinstance(record, dict) else record
+        if not (isinstance(ids, list) and ids and all(type(i) is int for i in ids)):
+            raise TraceError(f"{args.token_ids}:{number}: expected a list of token ids, or an "
+                             "object with such a list as `input_ids`")
+        out.append((f"{name}:{number}", ids))
+    return out
+
+
+def read_prompts(args, vocabulary):
+    """[(text_id, int array of token ids)], truncated; `vocabulary`: how many tokens there are."""
+    path = args.prompts or args.token_ids
+    if args.prompts:
+        tokenizer = load(AutoTokenizer.from_pretrained, "tokenizer", args)
+        prompts = [(text_id, tokenizer(text)["input_ids"]) for text_id, text in read_texts(args)]
+    else:
+        prompts = read_ids(args)
+    if not prompts:
+        raise TraceError(f"{path}: no prompts")
+    out = []
+    for text_id, ids in prompts:
+        ids = np.asarray(ids, np.int64)
+        if not ids.size:
+            raise TraceError(f"{path}: {text_id}: no tokens")
+        if ids.min() < 0 or ids.max() >= vocabulary:
+            bad = ids.min() if ids.min() < 0 else ids.max()
+            raise TraceError(f"{path}: {text_id}: token id {bad}, expected 0 to {vocabulary - 1}")
+        out.append((text_id, truncate(ids, args.max_tokens, args.truncate)))
+    return out
+
+
+def truncate(ids, limit, where):
+    """At most `limit` ids: "right" keeps the first; "middle" the first and last halves."""
+    if limit is None or len(ids) <= limit:
+        return ids
+    if where == "right":
+        return ids[:limit]
+    return np.concatenate([ids[:limit // 2], ids[len(ids) - (limit - limit // 2):]])

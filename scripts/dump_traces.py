@@ -1,0 +1,418 @@
+#!/usr/bin/env python3
+"""Dumps queries, keys and values of a Hugging Face causal language model as a kvbench trace.
+
+The model runs with an attention function of ours, registered in transformers' attention interface:
+it sees what every architecture hands to its attention (queries and keys after rotation, keys and
+values before they are repeated over a group), writes it, and returns the model's own attention.
+Layers whose attention is not exp(s <k, q>) over all earlier tokens are refused. See docs/dump.md.
+"""
+
+import argparse
+import logging
+import os
+import sys
+
+try:
+    import h5py  # noqa: F401  (checked here, so that one line says all that is missing)
+    import numpy as np
+    import torch
+    import transformers
+    from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+except ImportError as error:
+    print(f"dump_traces.py: {sys.executable} cannot import {error.name}: expected torch, "
+          "transformers 4.56 or newer, h5py and numpy, as in build/dump-venv of `make test-dump`",
+          file=sys.stderr)
+    sys.exit(2)
+
+from dump_fisher import fisher_information
+from dump_prompts import load, read_prompts
+from kvbench_trace import TraceError, TraceWriter, run_main
+
+ATTENTION = "kvbench_capture"
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+# Largest relative deviation of --attn-check that rounding explains, per type: the model rounds
+# logits and probabilities to it, and logits of some tens cost that many units of the last place.
+CHECK_LIMIT = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+CHECK_ROWS = 64  # queries that --attn-check recomputes per layer and chunk
+
+
+# --- The model -------------------------------------------------------------------------------
+
+
+def load_model(args):
+    """The model in evaluation mode on its device, and the cache's dtype by name."""
+    if os.path.isabs(args.model) or args.model.startswith("."):
+        if not os.path.isdir(args.model):
+            raise TraceError(f"{args.model}: no such folder")
+    dtype = args.dtype
+    if dtype is None:
+        config = load(AutoConfig.from_pretrained, "configuration", args).get_text_config()
+        dtype = str(getattr(config, "dtype", None)).removeprefix("torch.")
+        if dtype not in DTYPES:
+            raise TraceError(f"{args.model}: its configuration says dtype {dtype}; expected "
+                             f"--dtype {', '.join(DTYPES)}")
+    # Not `model.to(dtype)` later: that would round the rotation's frequencies as well.
+    model = load(AutoModelForCausalLM.from_pretrained, "model", args,
+                 dtype=DTYPES[args.compute_dtype or dtype], attn_implementation=ATTENTION)
+    try:
+        model = model.to(args.device)
+    except (RuntimeError, AssertionError) as error:
+        raise OSError(f"--device {args.device}: {str(error).splitlines()[0]}") from None
+    return model.eval().requires_grad_(False), dtype
+
+
+def model_name(args, config):
+    """Model id and commit hash; for a folder its name, without the host's path."""
+    commit = getattr(config, "_commit_hash", None)
+    folder = os.path.isdir(args.model)
+    name = os.path.basename(os.path.abspath(args.model)) if folder else args.model
+    revision = commit or args.revision
+    return args.name or (f"{name} @ {revision}" if revision else name)
+
+
+def rope_types(config):
+    """Kinds of rotary embedding that the configuration names, as in {"default"}; empty: none."""
+    found = set()
+    for name in ("rope_parameters", "rope_scaling"):
+        value = getattr(config, name, None)
+        if isinstance(value, dict):
+            # Models with two kinds of layers have one dictionary for each.
+            for part in [v for v in value.values() if isinstance(v, dict)] or [value]:
+                found.add(part.get("rope_type", part.get("type", "default")))
+    for name in ("rope_theta", "rotary_dim", "rotary_pct", "rotary_emb_base"):
+        if getattr(config, name, None):
+            found.add("default")
+    return found
+
+
+# --- Capture ---------------------------------------------------------------------------------
+
+
+class Stop(Exception):
+    """The last wanted layer is written; the rest of the forward pass is of no use."""
+
+
+class Capture:
+    """The attention function of the running model; writes what it sees while a prompt is open.
+
+    check: {layer: largest relative deviation} of --attn-check; skipped: {layer: reason}.
+    """
+
+    def __init__(self, args, model, dtype):
+        self.args, self.model, self.dtype = args, model, dtype
+        self.check, self.skipped, self.seen = {}, {}, set()
+        self.prompt_skips = set()
+        self.writer = self.fisher = None
+        self.n = self.start = 0
+
+    def __call__(self, module, query, key, value, mask, scaling=None, dropout=0.0, **options):
+        output, weights = self.attend(module, query, key, value, mask, scaling, options)
+        layer = getattr(module, "layer_idx", None)
+        if self.writer is None:
+            return output, weights
+        if layer is None:
+            raise TraceError(f"{self.args.model}: {type(module).__name__} does not say which "
+                             "layer it is: unsupported")
+        self.seen.add(layer)
+        if self.wanted(layer) and layer not in self.prompt_skips:
+            scale = query.shape[-1]**-0.5 if scaling is None else float(scaling)
+            reason = self.inexact(module, query, key, mask, options)
+            if reason is None and self.args.attn_check:
+                reason = self.check_layer(layer, query, key, value, scale, output)
+            if reason is None or self.allow(layer, reason):
+                self.write(layer, query, key, value, scale, reason)
+        if self.args.layers is not None and layer >= max(self.args.layers):
+            raise Stop
+        return output, weights
+
+    def wanted(self, layer):
+        return self.args.layers is None or layer in self.args.layers
+
+    def attend(self, module, query, key, value, mask, scaling, options):
+        """The model's own attention: SDPA, or for what SDPA has not, the architecture's eager."""
+        special = options.get("softcap") is not None or options.get("s_aux") is not None
+        if self.model._supports_sdpa and not special:
+            return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, mask,
+                                                   scaling=scaling, **options)
+        eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+        if eager is None:
+            raise TraceError(f"{self.args.model}: {type(module).__name__} has no eager attention: "
+                             "unsupported")
+        if mask is None:
+            mask = causal(query.shape[2], key.shape[2], query.device)[None, None]
+        if mask.dtype == torch.bool:
+            bias = torch.zeros(mask.shape, dtype=query.dtype, device=query.device)
+            mask = bias.masked_fill(~mask, torch.finfo(query.dtype).min)
+        return eager(module, query, key, value, mask, scaling=scaling, **options)
+
+    def inexact(self, module, query, key, mask, options):
+        """Why plain causal attention is not what this layer computes here; None if it is."""
+        rows, columns = query.shape[2], key.shape[2]
+        for name, what in (("softcap", "soft capping of logits"), ("s_aux", "an attention sink"),
+                           ("position_bias", "a bias by position")):
+            if options.get(name) is not None:
+                return f"{what} (`{name}`)"
+        is_causal = options.get("is_causal")
+        if not (getattr(module, "is_causal", True) if is_causal is None else is_causal):
+            return "attention to later tokens"
+        window = options.get("sliding_window") or getattr(module, "sliding_window", None)
+        hidden = f"a sliding window of {window} tokens" if window else "a mask other than causal"
+        if columns != self.start + rows:
+            return f"{hidden}: {columns} of {self.start + rows} keys are left"
+        if mask is None:
+            return None if rows in (1, columns) else "no mask for a part of the prompt"
+        plain = causal(rows, columns, mask.device)
+        if mask.dtype != torch.bool:
+            if bool((mask.masked_select(plain) != 0).any()):
+                return "a bias on the logits"
+            mask = mask > -1e4
+        return None if bool((mask == plain).all()) else hidden
+
+    def check_layer(self, layer, query, key, value, scale, output):
+        """Attention recomputed in double from the values to be stored; a reason if it is off."""
+        dtype = DTYPES[self.dtype]
+        rows = np.unique(np.linspace(0, query.shape[2] - 1, CHECK_ROWS).astype(int))
+        q = query[0, :, rows].to(dtype).double()
+        group = query.shape[1] // key.shape[1]
+        worst = 0.0
+        last = torch.as_tensor(self.start + rows, device=q.device)[:, None]
+        later = torch.arange(key.shape[2], device=q.device)[None] > last
+        for head in range(query.shape[1]):
+            k, v = (t[0, head // group].to(dtype).double() for t in (key, value))
+            logits = (q[head] @ k.T * scale).masked_fill(later, -torch.inf)
+            exact = logits.softmax(-1) @ v
+            own = output[0, rows, head].double()
+            deviation = float((exact - own).norm() / own.norm())
+            # A NaN must win, as `max` would hide it.
+            worst = deviation if not deviation <= worst else worst
+        self.check[layer] = max(self.check.get(layer, 0.0), worst)
+        compute = str(query.dtype).removeprefix("torch.")
+        limit = max(CHECK_LIMIT[self.dtype], CHECK_LIMIT[compute])
+        if worst <= limit:
+            return None
+        return f"attention that deviates from exact attention by {worst:.2g}, limit {limit:g}"
+
+    def allow(self, layer, reason):
+        """Whether an inexact layer is written; says so, or refuses it as --inexact has it."""
+        text = f"{self.args.model}: layer {layer}: {reason}"
+        if self.args.inexact == "refuse":
+            raise TraceError(f"{text}; got {self.n} tokens, expected plain causal attention over "
+                             "all of them (shorter prompts: --max-tokens; see --inexact)")
+        if layer not in self.skipped:
+            note(f"{text}; {'left out' if self.args.inexact == 'skip' else 'kept, and marked'}")
+        self.skipped[layer] = reason
+        if self.args.inexact == "keep":
+            return True
+        self.prompt_skips.add(layer)
+        if self.start:
+            self.writer.drop_layer(layer)  # Earlier chunks were within the window.
+        return False
+
+    def write(self, layer, query, key, value, scale, reason):
+        """Appends this chunk's rows of one layer."""
+        args, kv_heads = self.args, key.shape[1]
+        if query.shape[1] % kv_heads or value.shape[1] != kv_heads:
+            raise TraceError(f"{args.model}: layer {layer}: got {query.shape[1]} query, {kv_heads} "
+                             f"key and {value.shape[1]} value heads: unsupported")
+        group = query.shape[1] // kv_heads
+        heads = list(range(kv_heads)) if args.heads is None else args.heads
+        if max(heads) >= kv_heads:
+            raise TraceError(f"{args.model}: --heads: got {max(heads)}, expected 0 to "
+                             f"{kv_heads - 1}, the KV heads of layer {layer}")
+        q_heads = [h * group + g for h in heads for g in range(group)]
+        nq = min(args.last_queries or self.n, self.n)
+        if self.start == 0:
+            plain = query.shape[-1]**-0.5
+            self.writer.begin_layer(
+                layer, len(q_heads), len(heads), nq, query.shape[3], value.shape[3],
+                scale=None if abs(scale - plain) <= 1e-12 * plain else scale,
+                fisher=self.fisher_of(layer))
+            if args.heads is not None:
+                self.writer.set_attribute(layer, "kv_head_indices", np.asarray(heads, np.int64))
+        if reason:
+            self.writer.set_attribute(layer, "inexact", reason)
+        end = self.start + query.shape[2]
+        first = max(self.start, self.n - nq)  # The first token of this chunk whose query is stored.
+        if first < end:
+            self.put("q", layer, first - (self.n - nq), query[0, q_heads, first - self.start:])
+        # A sliding cache holds fewer than all earlier tokens: count from the end.
+        new = key.shape[2] - query.shape[2]
+        self.put("k", layer, self.start, key[0, heads, new:])
+        self.put("v", layer, self.start, value[0, heads, new:])
+
+    def fisher_of(self, layer):
+        if self.fisher is None:
+            return None
+        if layer not in self.fisher:
+            raise TraceError(f"{self.args.model}: --fisher: layer {layer}: its key and value "
+                             "weights are not known here: unsupported")
+        return self.fisher[layer]
+
+    def put(self, name, layer, row, tensor):
+        tensor = tensor.detach().to("cpu", DTYPES[self.dtype]).contiguous()
+        if self.dtype == "bfloat16":
+            array = tensor.view(torch.int16).numpy().view(np.uint16)
+        else:
+            array = tensor.numpy()
+        self.writer.write(name, 0, row, array, layer=layer)
+
+    def run(self, writer, ids):
+        """One prompt through the model, in chunks if so asked."""
+        args, n = self.args, len(ids)
+        step = args.chunk or n
+        self.writer, self.n = writer, n
+        self.seen.clear()
+        self.prompt_skips.clear()
+        cache = DynamicCache(config=self.model.config) if step < n else None
+        tokens = torch.as_tensor(ids, device=self.model.device)[None]
+        try:
+            with torch.inference_mode():
+                for self.start in range(0, n, step):
+                    try:
+                        # The base model: logits of a long prompt would outweigh its cache.
+                        self.model.base_model(
+                            input_ids=tokens[:, self.start:self.start + step],
+                            past_key_values=cache, use_cache=cache is not None)
+                    except Stop:
+                        pass
+        finally:
+            self.writer = None
+        if not self.seen:
+            raise TraceError(f"{args.model}: {type(self.model).__name__} does not use "
+                             "transformers' attention interface: unsupported")
+        absent = sorted(set(args.layers or ()) - self.seen)
+        if absent:
+            raise TraceError(f"{args.model}: --layers: no attention layer {absent[0]}, it has "
+                             f"{', '.join(map(str, sorted(self.seen)))}")
+        if self.seen <= self.prompt_skips:
+            raise TraceError(f"{args.model}: no layer is left: none has plain causal attention")
+
+
+def causal(rows, columns, device):
+    """bool [rows, columns]: the last `rows` tokens see themselves and what is before them."""
+    last = torch.arange(columns - rows, columns, device=device)
+    return torch.arange(columns, device=device)[None] <= last[:, None]
+
+
+# --- Command line ----------------------------------------------------------------------------
+
+
+def note(text):
+    print(text, file=sys.stderr)
+
+
+def index_list(text):
+    try:
+        out = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        out = [-1]
+    if out[0] < 0:
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected indices such as 0,1,5")
+    return out
+
+
+def positive(text):
+    if not (text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected an integer of at least 1")
+    return int(text)
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def parse_arguments():
+    parser = Parser(prog="dump_traces.py", description=__doc__.split("\n\n")[0])
+    add = parser.add_argument
+    add("--model", required=True, metavar="ID|PATH", help="model on the hub, or its folder")
+    add("--revision", help="branch, tag or commit of the model")
+    add("--trust-remote-code", action="store_true", help="run code that comes with the model")
+    add("--name", help="what the trace says of the model [default: id @ commit]")
+    add("-o", "--output", required=True, metavar="T.h5", help="the trace")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--prompts", metavar="FILE", help="a text (one prompt), or a .jsonl file "
+                        "with a record per prompt")
+    source.add_argument("--token-ids", metavar="FILE", help=".jsonl with a list of token ids, or "
+                        "an object with `input_ids`, per prompt; needs no tokenizer")
+    add("--field", help="the record's field that is the prompt [default: text; in LongBench's "
+        "records context, a blank line, input]")
+    add("--template", metavar="TEXT|@FILE", help="prompt with {field} for the record's fields")
+    add("--source", help="what the trace says of the data [default: the prompt file's name]")
+    add("--max-prompts", type=positive, metavar="N", help="only the first N prompts")
+    add("--max-tokens", type=positive, metavar="N", help="cut longer prompts to N tokens")
+    add("--truncate", choices=("middle", "right"), default="middle", help="middle: keep the first "
+        "N/2 and the last; right: keep the first N [default: middle]")
+    add("--layers", type=index_list, metavar="N,...", help="layers of the model [default: all]")
+    add("--heads", type=index_list, metavar="N,...", help="KV heads, with the query heads of their "
+        "groups [default: all]")
+    add("--last-queries", type=positive, metavar="N", help="store the last N queries only")
+    add("--dtype", choices=DTYPES, help="element type of the cache, and so of the trace "
+        "[default: the model's]")
+    add("--compute-dtype", choices=DTYPES, help="type in which the model runs [default: --dtype]")
+    add("--device", default="cpu", help="cpu, cuda, cuda:1, ... [default: cpu]")
+    add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time with a KV cache")
+    add("--gzip", type=int, choices=range(10), default=4, metavar="0..9",
+        help="compression, 0: none [default: 4]")
+    add("--fisher", action="store_true", help="store each layer's Fisher information (KVReviver)")
+    add("--fisher-tokens", type=positive, default=2048, metavar="N",
+        help="tokens per sample of --fisher; bounds its memory [default: 2048]")
+    add("--attn-check", action="store_true", help="recompute exact attention from what is stored, "
+        "compare with the model's, report the largest relative deviation of each layer")
+    add("--inexact", choices=("refuse", "skip", "keep"), default="refuse", help="layers whose "
+        "attention is not plain causal (sliding window, soft capping, ...): refuse the dump, leave "
+        "them out, or keep them with an attribute `inexact` [default: refuse]")
+    return parser.parse_args()
+
+
+def check_lengths(prompts, config, args, ropes):
+    """Refuses prompts that the model or --chunk cannot serve, before anything is computed."""
+    limit = getattr(config, "max_position_embeddings", None)
+    for text_id, ids in prompts:
+        if limit and len(ids) > limit:
+            text = f"{text_id}: {len(ids)} tokens, the model is made for {limit}"
+            if not ropes:
+                raise TraceError(f"{text}; see --max-tokens")
+            note(f"note: {text}")
+        if args.chunk and args.chunk < len(ids) and ropes & {"longrope", "dynamic"}:
+            raise TraceError(f"--chunk: {args.model}: its rotation depends on the prompt's length "
+                             f"({', '.join(sorted(ropes))}); expected a run without --chunk")
+
+
+def main():
+    args = parse_arguments()
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    logging.disable(logging.WARNING)
+    # The mask that SDPA takes: none when it is the causal one, else a boolean that can be examined.
+    ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION, sdpa_mask)
+    ALL_ATTENTION_FUNCTIONS.register(ATTENTION, ALL_ATTENTION_FUNCTIONS["sdpa"])
+    model, dtype = load_model(args)
+    config = model.config.get_text_config()
+    ropes = rope_types(config)
+    prompts = read_prompts(args, model.get_input_embeddings().num_embeddings)
+    check_lengths(prompts, config, args, ropes)
+    capture = Capture(args, model, dtype)
+    ALL_ATTENTION_FUNCTIONS.register(ATTENTION, capture)
+    source = args.source or os.path.basename(args.prompts or args.token_ids)
+    try:
+        with TraceWriter(args.output, model_name(args, model.config), source, dtype=dtype,
+                         rope="post" if ropes else "none", gzip=args.gzip) as writer:
+            if args.fisher:
+                capture.fisher = fisher_information(model, prompts, args)
+            for i, (text_id, ids) in enumerate(prompts):
+                writer.begin_prompt(f"p{i}", len(ids), ids, text_id)
+                capture.run(writer, ids)
+                note(f"p{i}: {len(ids)} tokens, {len(capture.seen - capture.prompt_skips)} layers")
+    except torch.OutOfMemoryError:
+        raise MemoryError from None
+    except RuntimeError as error:  # What torch raises for devices and for kernels that it lacks.
+        raise OSError(f"{args.model}: {str(error).splitlines()[0]}") from None
+    for layer, deviation in sorted(capture.check.items()):
+        note(f"layer {layer}: largest relative deviation from exact attention {deviation:.2e}")
+
+
+if __name__ == "__main__":
+    run_main(main)

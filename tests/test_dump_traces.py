@@ -1,0 +1,594 @@
+"""scripts/dump_traces.py and scripts/kvbench_trace.py on small random models of many architectures.
+
+Needs torch and transformers (`make test-dump`); without them every test is skipped. The models'
+own attention outputs come from transformers' own attention, in a second copy of each model that
+knows nothing of the dump: what a hook finds at the input of the output projection.
+Environment: KVBENCH, the program; without it, it is not run.
+"""
+
+import contextlib
+import csv
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+
+NEEDED = ("torch", "transformers", "h5py", "numpy")
+MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+if not MISSING:
+    import h5py
+    import numpy as np
+    import torch
+    import transformers
+    import dump_traces
+    import kvbench_trace as kt
+
+TOKENS, VOCABULARY = 40, 97
+SIZES = {"vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96,
+         "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+         # Wide enough that attention is far from uniform.
+         "initializer_range": 0.2, "max_position_embeddings": 128, "pad_token_id": 0,
+         "bos_token_id": 1, "eos_token_id": 2}
+# Without grouped queries.
+PLAIN = {key: value for key, value in SIZES.items() if key != "num_key_value_heads"}
+ARCHITECTURES = {
+    "llama": ("LlamaConfig", SIZES),
+    "mistral": ("MistralConfig", SIZES | {"sliding_window": 64}),
+    "qwen2": ("Qwen2Config", SIZES),
+    "qwen3": ("Qwen3Config", SIZES | {"head_dim": 32}),
+    "gemma": ("GemmaConfig", SIZES | {"head_dim": 32}),
+    "gemma2": ("Gemma2Config", SIZES | {"head_dim": 32, "attn_logit_softcapping": None,
+                                        "query_pre_attn_scalar": 20, "sliding_window": 64}),
+    "gemma3": ("Gemma3TextConfig", SIZES | {
+        "head_dim": 32, "sliding_window": 64, "query_pre_attn_scalar": 20,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}),
+    "phi3": ("Phi3Config", SIZES | {"sliding_window": None}),
+    "phi": ("PhiConfig", SIZES | {"partial_rotary_factor": 0.5}),
+    "gpt_neox": ("GPTNeoXConfig", PLAIN),
+    "opt": ("OPTConfig", PLAIN | {"ffn_dim": 96, "word_embed_proj_dim": 64, "init_std": 0.2}),
+    "gpt2": ("GPT2Config", PLAIN),
+}
+NO_ROTATION = {"opt", "gpt2"}
+OUTPUT_LAYERS = ("o_proj", "dense", "out_proj", "c_proj")
+# (cache's type, model's type, attention of the reference). A model that runs in float16 is compared
+# with SDPA, the attention that our run used: between SDPA and eager its layers' inputs drift apart
+# by roundings (3e-3 here), which is no fault of the dump. Gemma 2 has eager attention alone.
+RUNS = [("float32", "float32", "eager"), ("float16", "float32", "eager"),
+        ("float16", "float16", "sdpa")]
+# Rounding to 2^-11 (half an ulp) of q, k, v, and in the model of logits and probabilities: each
+# 5e-4 at most and partly averaged out; bfloat16 has 3 bits less; 2^-24 in float32, over sums of 64
+# and logits of about 10.
+TOLERANCE = {"float16": 1e-3, "float32": 1e-5, "bfloat16": 8e-3}
+# Chunks run through matrix products of other shapes, which sum in another order, in every layer.
+CHUNK_TOLERANCE = 1e-5
+
+
+def attention(q, k, v, scale):
+    """Exact causal attention in double: q [Hq, nq, d], the last queries; out [Hq, nq, dv]."""
+    n, nq, group = k.shape[1], q.shape[1], q.shape[0] // k.shape[0]
+    out = np.empty((q.shape[0], nq, v.shape[2]))
+    for head in range(q.shape[0]):
+        for row in range(nq):
+            last = n - nq + row
+            logits = k[head // group, :last + 1] @ q[head, row] * scale
+            weights = np.exp(logits - logits.max())
+            out[head, row] = weights @ v[head // group, :last + 1] / weights.sum()
+    return out
+
+
+def read_trace(path, prompt="p0"):
+    """{layer: {"q", "k", "v": float64, attributes...}} of one prompt."""
+    out = {}
+    with h5py.File(path) as file:
+        half = file.attrs["dtype"] == "bfloat16"
+        for layer, group in file[f"prompts/{prompt}/layers"].items():
+            out[int(layer)] = {name: (kt.from_bfloat16(group[name][:]) if half
+                                      else group[name][:]).astype(np.float64) for name in "qkv"}
+            out[int(layer)].update(group.attrs)
+    return out
+
+
+def own_outputs(path, ids, dtype, implementation="eager"):
+    """[layer] -> the model's attention output [n, Hq * dv], by transformers' own attention."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        path, dtype=getattr(torch, dtype), attn_implementation=implementation).eval()
+    out = {}
+    for module in model.modules():
+        layer = getattr(module, "layer_idx", None)
+        children = dict(module.named_children())
+        names = [name for name in OUTPUT_LAYERS if name in children]
+        if layer is not None and names and "Attention" in type(module).__name__:
+            children[names[0]].register_forward_pre_hook(
+                lambda _, inputs, layer=layer: out.update({layer: inputs[0][0].double().numpy()}))
+    with torch.inference_mode():
+        model(input_ids=torch.as_tensor(ids)[None])
+    return out
+
+
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
+class DumpTracesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+        transformers.utils.logging.disable_progress_bar()
+        cls.ids = np.random.default_rng(5).integers(3, VOCABULARY, TOKENS)
+        cls.ids_file = cls.file("ids.jsonl", json.dumps(cls.ids.tolist()) + "\n")
+        cls.models = {}
+
+    @classmethod
+    def file(cls, name, text):
+        path = os.path.join(cls.folder, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    @classmethod
+    def model(cls, name, config=None, **changes):
+        """Folder of a random model of an architecture, made once per name."""
+        if name not in cls.models:
+            kind, sizes = ARCHITECTURES.get(config or name) or (config, SIZES)
+            torch.manual_seed(7)
+            model = transformers.AutoModelForCausalLM.from_config(
+                getattr(transformers, kind)(**sizes | changes), dtype=torch.float32)
+            # Biases and norms start at zero and one, where a mistake in them would not show.
+            for parameter in model.parameters():
+                if parameter.ndim == 1:
+                    torch.nn.init.normal_(parameter, parameter.data.mean().item(), 0.1)
+            cls.models[name] = os.path.join(cls.folder, name)
+            model.save_pretrained(cls.models[name])
+        return cls.models[name]
+
+    @classmethod
+    def words_model(cls):
+        """A Llama with a word tokenizer: `w7` is the token 7, and every text starts with 1."""
+        path = cls.model("words", "llama")
+        if not os.path.exists(os.path.join(path, "tokenizer.json")):
+            from tokenizers import Tokenizer, models, pre_tokenizers, processors
+            words = {"<pad>": 0, "<s>": 1, "<unk>": 2} | {f"w{i}": i for i in range(3, VOCABULARY)}
+            inner = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+            inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+            inner.post_processor = processors.TemplateProcessing(
+                single="<s> $A", special_tokens=[("<s>", 1)])
+            transformers.PreTrainedTokenizerFast(
+                tokenizer_object=inner, bos_token="<s>", unk_token="<unk>",
+                pad_token="<pad>").save_pretrained(path)
+        return path
+
+    def run_script(self, *arguments):
+        """The script in this process: importing torch costs seconds."""
+        stderr, code = io.StringIO(), 0
+        with mock.patch.object(sys, "argv", ["dump_traces.py", *map(str, arguments)]), \
+                contextlib.redirect_stderr(stderr):
+            try:
+                kt.run_main(dump_traces.main)
+            except SystemExit as error:
+                code = error.code
+        return types.SimpleNamespace(code=code, stderr=stderr.getvalue())
+
+    def dump(self, model, *options, prompts=None):
+        """Path of a new trace of one model."""
+        path = os.path.join(self.folder, f"{self.id()}-{len(os.listdir(self.folder))}.h5")
+        what = prompts or ("--token-ids", self.ids_file)
+        result = self.run_script("--model", model, "-o", path, *what, *options)
+        self.assertEqual(result.code, 0, result.stderr)
+        self.stderr = result.stderr
+        return path
+
+    def expect_error(self, text, *arguments, code=2):
+        path = os.path.join(self.folder, "refused.h5")
+        result = self.run_script(*arguments, "-o", path)
+        self.assertEqual(result.code, code, result.stderr)
+        lines = result.stderr.strip().splitlines()
+        self.assertTrue(lines[-1].startswith("dump_traces.py: "), result.stderr)
+        self.assertIn(text, lines[-1])
+        left = [name for name in os.listdir(self.folder) if name.startswith("refused")]
+        self.assertEqual(left, [])
+
+    def assert_close(self, got, expected, tolerance, message=""):
+        self.assertEqual(got.shape, expected.shape)
+        deviation = np.linalg.norm(got - expected) / np.linalg.norm(expected)
+        self.assertTrue(deviation <= tolerance, f"{message}: {deviation} > {tolerance}")
+
+    def assert_same(self, got, expected):
+        self.assertEqual(got.shape, expected.shape)
+        self.assertTrue((got == expected).all())
+
+    def check_outputs(self, name, dtype, compute, implementation):
+        model = self.model(name)
+        path = self.dump(model, "--dtype", dtype, "--compute-dtype", compute, "--attn-check")
+        expected = own_outputs(model, self.ids, compute,
+                               "eager" if name == "gemma2" else implementation)
+        layers = read_trace(path)
+        self.assertEqual(sorted(layers), [0, 1, 2])
+        self.assertEqual(sorted(expected), [0, 1, 2])
+        for index, layer in layers.items():
+            q, k, v = (layer[part] for part in "qkv")
+            kv_heads = 2 if "num_key_value_heads" in ARCHITECTURES[name][1] else 4
+            self.assertEqual((len(q), len(k), len(v)), (4, kv_heads, kv_heads))
+            out = attention(q, k, v, layer.get("scale", q.shape[2]**-0.5))
+            expected_heads = expected[index].reshape(TOKENS, 4, -1).transpose(1, 0, 2)
+            for head in range(4):
+                self.assert_close(out[head], expected_heads[head], TOLERANCE[dtype],
+                                  f"{name} layer {index} head {head}")
+            # The first token attends to itself alone: v is what it should be, not only its sums.
+            self.assert_close(np.repeat(v[:, 0], 4 // kv_heads, 0), expected_heads[:, 0],
+                              TOLERANCE[dtype])
+        with h5py.File(path) as file:
+            self.assertEqual(file.attrs["rope"], "none" if name in NO_ROTATION else "post")
+            self.assertEqual(file.attrs["dtype"], dtype)
+            self.assertEqual(file["prompts/p0/token_ids"][:].tolist(), self.ids.tolist())
+        self.assertEqual(self.stderr.count("largest relative deviation"), 3)
+
+    def test_exact_attention_equals_the_models_own(self):
+        for name in ARCHITECTURES:
+            for run in RUNS:
+                with self.subTest(name=name, run=run):
+                    self.check_outputs(name, *run)
+
+    def test_attention_is_not_uniform(self):
+        # Otherwise the comparison above would say little of queries and keys.
+        for name in ARCHITECTURES:
+            for layer in read_trace(self.dump(self.model(name))).values():
+                q, k, v = (layer[part] for part in "qkv")
+                scale = layer.get("scale", q.shape[2]**-0.5)
+                out, flat = attention(q, k, v, scale), attention(q, k, v, 0.0)
+                self.assertGreater(np.linalg.norm(out - flat) / np.linalg.norm(out), 0.05, name)
+
+    def test_bfloat16_is_the_models_bits(self):
+        model = self.model("llama")
+        bits = read_trace(self.dump(model, "--dtype", "bfloat16", "--compute-dtype", "float32"))
+        full = read_trace(self.dump(model))
+        for index, layer in full.items():
+            for name in "qkv":
+                self.assert_same(bits[index][name], torch.from_numpy(
+                    layer[name]).float().bfloat16().double().numpy())
+        self.check_outputs("llama", "bfloat16", "bfloat16", "sdpa")
+
+    def test_chunks_make_the_same_trace(self):
+        for name in ARCHITECTURES:
+            whole = read_trace(self.dump(self.model(name)))
+            single = [["--chunk", "1", "--last-queries", "5"]] if name in ("llama", "opt") else []
+            for options in (*single, ["--chunk", "16"],
+                            ["--chunk", "7", "--layers", "0,1", "--last-queries", "9"]):
+                path = self.dump(self.model(name), "--attn-check", *options)
+                for index, layer in read_trace(path).items():
+                    for part in "qkv":
+                        rows = layer[part].shape[1]
+                        self.assert_close(layer[part], whole[index][part][:, TOKENS - rows:],
+                                          CHUNK_TOLERANCE, f"{name} {index} {part} {options}")
+        self.assertEqual(layer["q"].shape[1], 9)
+        self.assertEqual(layer["k"].shape[1], TOKENS)
+
+    def test_selections_are_slices(self):
+        for name in ("llama", "gpt_neox"):
+            group = 2 if name == "llama" else 1
+            whole = read_trace(self.dump(self.model(name)))
+            path = self.dump(self.model(name), "--layers", "2,0", "--heads", "1",
+                             "--last-queries", "7")
+            part = read_trace(path)
+            self.assertEqual(sorted(part), [0, 2])
+            for index, layer in part.items():
+                self.assert_same(layer["q"],
+                                 whole[index]["q"][group:2 * group, TOKENS - 7:])
+                self.assert_same(layer["k"], whole[index]["k"][1:2])
+                self.assert_same(layer["v"], whole[index]["v"][1:2])
+                self.assertEqual(list(layer["kv_head_indices"]), [1])
+
+    def test_kvbench_reads_and_replays(self):
+        program = os.environ.get("KVBENCH")
+        if not program:
+            self.skipTest("KVBENCH does not name the program")
+        for name in ("gemma2", "gpt_neox", "opt"):
+            for options in (["--dtype", "float16"], ["--chunk", "16", "--dtype", "bfloat16"]):
+                path = self.dump(self.model(name), *options)
+                subprocess.run([program, "info", path], check=True, capture_output=True)
+                table = path + ".csv"
+                subprocess.run([program, "replay", path, "-o", table, "--algorithm", "exact",
+                                "--sink", "4", "--recent", "8", "--queries", "8"], check=True,
+                               capture_output=True)
+                with open(table, encoding="utf-8") as file:
+                    rows = list(csv.DictReader(file))
+                self.assertEqual(len(rows), 3 * 4)
+                for row in rows:
+                    # The uncompressed cache against itself: rounding of doubles and no more.
+                    self.assertTrue(float(row["rel_error"]) <= 1e-12, row)
+
+    def test_a_text_is_one_prompt(self):
+        text = self.file("words.txt", "w5 w6\n\nw7 nothing")
+        path = self.dump(self.words_model(), prompts=("--prompts", text))
+        with h5py.File(path) as file:
+            self.assertEqual(list(file["prompts"]), ["p0"])
+            self.assertEqual(file["prompts/p0/token_ids"][:].tolist(), [1, 5, 6, 7, 2])
+            self.assertEqual(file["prompts/p0"].attrs["text_id"], "words.txt")
+            self.assertEqual(file.attrs["source"], "words.txt")
+            # The folder's name, and not where it stands on this machine.
+            self.assertEqual(file.attrs["model"], "words")
+
+    def test_records_templates_and_truncation(self):
+        records = [{"_id": "a", "context": " ".join(f"w{i}" for i in range(10, 30)),
+                    "input": "w3 w4", "answers": ["w9"], "length": 20},
+                   {"_id": "b", "context": "w50", "input": ""}, {"_id": "c"}]
+        data = self.file("long.jsonl", "\n\n".join(map(json.dumps, records)))
+        template = self.file("template.txt", "w8 {input} w9 {context} {w7")
+
+        def ids(*options):
+            path = self.dump(self.words_model(), *options, prompts=("--prompts", data))
+            with h5py.File(path) as file:
+                self.assertEqual(file["prompts/p0"].attrs["text_id"], "a")
+                return [p["token_ids"][:].tolist() for p in file["prompts"].values()]
+        context = list(range(10, 30))
+        two = ("--max-prompts", 2)
+        self.assertEqual(ids(*two), [[1, *context, 3, 4], [1, 50]])
+        self.assertEqual(ids(*two, "--field", "context"), [[1, *context], [1, 50]])
+        self.assertEqual(ids(*two, "--template", "@" + template),
+                         [[1, 8, 3, 4, 9, *context, 2], [1, 8, 9, 50, 2]])
+        self.assertEqual(ids(*two, "--max-tokens", 5), [[1, 10, 29, 3, 4], [1, 50]])
+        self.assertEqual(ids(*two, "--max-tokens", 4, "--truncate", "right"),
+                         [[1, 10, 11, 12], [1, 50]])
+        self.assertEqual(ids("--max-prompts", 1, "--max-tokens", 1), [[3 + 1]])
+        common = ("--model", self.words_model(), "--prompts", data)
+        self.expect_error("long.jsonl:5: no field `text`, it has _id", *common)
+        self.expect_error("long.jsonl:1: no field `nope`", *common, "--field", "nope")
+        self.expect_error("long.jsonl:1: no field `nope`", *common, "--template", "{nope}")
+
+    def test_fisher_against_a_slow_twin(self):
+        path = self.model("llama")
+        other = np.random.default_rng(6).integers(3, VOCABULARY, 9)
+        prompts = self.file("two.jsonl", json.dumps(self.ids.tolist()) + "\n"
+                            + json.dumps({"input_ids": other.tolist()}) + "\n")
+        samples = [self.ids[:16], self.ids[16:32], self.ids[32:], other]
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            path, attn_implementation="eager").double()
+        expected = np.zeros(3)
+        for ids in samples:
+            model.zero_grad()
+            chances = model(input_ids=torch.as_tensor(ids)[None]).logits[0].log_softmax(-1)
+            (-sum(chances[i, ids[i + 1]] for i in range(len(ids) - 1)) / (len(ids) - 1)).backward()
+            for name, weight in model.named_parameters():
+                if name.endswith(("k_proj.weight", "v_proj.weight")):
+                    expected[int(name.split(".")[2])] += (weight.grad**2).sum() / len(samples)
+        fused = self.fused_llama()
+        for folder, options, tolerance in (
+                # Gradients in single precision against double; in half, 2^-11 in each operation.
+                (path, [], 1e-4), (fused, [], 1e-4), (path, ["--dtype", "float16"], 0.05)):
+            trace = self.dump(folder, "--fisher", "--fisher-tokens", 16, *options,
+                              prompts=("--token-ids", prompts))
+            for prompt in ("p0", "p1"):
+                layers = read_trace(trace, prompt)
+                got = np.array([layers[i]["fisher"] for i in range(3)])
+                self.assertTrue((got > 0).all())
+                self.assert_close(got, expected, tolerance, folder)
+        layers = read_trace(self.dump(path, "--fisher", "--fisher-tokens", 16, "--layers", 1,
+                                      "--max-prompts", 1, prompts=("--token-ids", prompts)))
+        self.assertEqual(list(layers), [1])
+        self.assertGreater(layers[1]["fisher"], 0)
+        self.assertNotIn("fisher", read_trace(self.dump(path))[0])
+
+    def fused_llama(self):
+        """The Llama's weights in a Phi-3, whose projections are fused: the same function."""
+        source = transformers.AutoModelForCausalLM.from_pretrained(self.model("llama")).state_dict()
+        folder = self.model("fused", "phi3", rms_norm_eps=1e-6)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+        weights = {}
+        for name in model.state_dict():
+            stem, _, last = name.rpartition(".")
+            block, _, part = stem.rpartition(".")
+            parts = {"qkv_proj": ("q_proj", "k_proj", "v_proj"),
+                     "gate_up_proj": ("gate_proj", "up_proj")}.get(part, (part,))
+            weights[name] = torch.cat([source[".".join(filter(None, (block, p, last)))]
+                                       for p in parts])
+        model.load_state_dict(weights)
+        model.save_pretrained(folder)
+        self.assert_close(read_trace(self.dump(folder))[2]["k"],
+                          read_trace(self.dump(self.model("llama")))[2]["k"], 1e-5)
+        return folder
+
+    def test_fisher_of_fused_heads(self):
+        # Which rows of a fused weight make queries, keys and values: seen from what they change.
+        for name, weight_name, axis in (("gpt_neox", "query_key_value", 0), ("gpt2", "c_attn", 1)):
+            folder = self.model(name)
+            model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+            ids = torch.as_tensor(self.ids)[None]
+            model(input_ids=ids, labels=ids).loss.backward()
+            weight = next(w for key, w in model.named_parameters()
+                          if key.endswith(f"0.attn.{weight_name}.weight")
+                          or key.endswith(f"0.attention.{weight_name}.weight"))
+            squares = (weight.grad**2).sum(1 - axis).reshape(12, 16).sum(1)
+            before = read_trace(self.dump(folder, "--layers", 0))[0]
+            expected = 0.0
+            for block in range(12):  # 3 x 4 heads of 16 rows or columns.
+                changed = transformers.AutoModelForCausalLM.from_pretrained(folder)
+                state = changed.state_dict()
+                key = next(k for k in state if k.endswith(f".{weight_name}.weight"))
+                state[key].narrow(axis, 16 * block, 16).add_(1.0)
+                other = os.path.join(self.folder, f"{name}-changed")
+                changed.save_pretrained(other)
+                after = read_trace(self.dump(other, "--layers", 0))[0]
+                which = [part for part in "qkv" if not (before[part] == after[part]).all()]
+                self.assertEqual(len(which), 1)
+                if which != ["q"]:
+                    expected += float(squares[block])
+            got = read_trace(self.dump(folder, "--fisher"))[0]["fisher"]
+            self.assertTrue(abs(got - expected) <= 1e-4 * expected, (name, got, expected))
+
+    def test_sliding_windows_matter_only_beyond_the_window(self):
+        model = self.model("mistral16", "mistral", sliding_window=16)
+        common = ("--model", model, "--token-ids", self.ids_file)
+        for options in ([], ["--chunk", "8"], ["--max-tokens", "17"], ["--chunk", "5"]):
+            self.expect_error("layer 0: a sliding window of 16 tokens", *common, *options)
+        self.expect_error("no layer is left", *common, "--inexact", "skip")
+        self.dump(model, "--max-tokens", 16, "--attn-check")
+        # Every third layer of this one sees all tokens.
+        model = self.model("gemma16", "gemma3", sliding_window=16)
+        self.expect_error("layer 0: a sliding window", "--model", model, "--token-ids",
+                          self.ids_file)
+        whole = read_trace(self.dump(model, "--inexact", "skip"))
+        self.assertEqual(list(whole), [1])
+        self.assertIn("layer 0: a sliding window of 16 tokens; left out", self.stderr)
+        self.assertEqual(list(read_trace(self.dump(model, "--layers", 1))), [1])
+        for chunk in (8, 16, 20):
+            parts = read_trace(self.dump(model, "--inexact", "skip", "--chunk", chunk))
+            self.assertEqual(list(parts), [1])
+            for name in "qkv":
+                self.assert_close(parts[1][name], whole[1][name], CHUNK_TOLERANCE)
+        whole = read_trace(self.dump(model, "--inexact", "keep"))
+        parts = read_trace(self.dump(model, "--inexact", "keep", "--chunk", 8))
+        for index, layer in whole.items():
+            for trace in (whole, parts):
+                self.assertEqual("inexact" in trace[index], index != 1)
+            for name in "qkv":
+                self.assert_close(parts[index][name], layer[name], CHUNK_TOLERANCE)
+
+    def test_what_is_not_plain_attention_is_refused(self):
+        ids = ("--token-ids", self.ids_file)
+        model = self.model("capped", "gemma2", attn_logit_softcapping=5.0)
+        self.expect_error("layer 0: soft capping of logits", "--model", model, *ids)
+        # The model itself must still run as it is: the last layer's input depends on the others.
+        kept = read_trace(self.dump(model, "--inexact", "keep"))
+        reference = own_outputs(model, self.ids, "float32")
+        first = reference[2].reshape(TOKENS, 4, -1)[0]
+        self.assert_close(np.repeat(kept[2]["v"][:, 0], 2, 0), first, 1e-5)
+        self.assertIn("soft capping", kept[2]["inexact"])
+        model = self.model("sinks", "GptOssConfig", head_dim=16, num_local_experts=2,
+                           num_experts_per_tok=1, sliding_window=64)
+        self.expect_error("layer 0: an attention sink", "--model", model, *ids)
+        model = self.model("bloom", "BloomConfig")
+        self.expect_error("does not use transformers' attention interface", "--model", model, *ids)
+
+    def test_attn_check_sees_what_nothing_announces(self):
+        class Shifted(dump_traces.Capture):
+            def attend(self, *arguments):
+                output, weights = super().attend(*arguments)
+                return output + 0.01 * output.abs().mean(), weights
+        with mock.patch.object(dump_traces, "Capture", Shifted):
+            common = ("--model", self.model("llama"), "--token-ids", self.ids_file)
+            self.expect_error("layer 0: attention that deviates", *common, "--attn-check")
+
+    def test_errors_are_one_line(self):
+        model, ids = self.model("llama"), ("--token-ids", self.ids_file)
+        missing = os.path.join(self.folder, "none")
+        self.expect_error(f"{missing}: no such folder", "--model", missing, *ids)
+        empty = os.path.join(self.folder, "empty")
+        os.makedirs(empty, exist_ok=True)
+        self.expect_error("its configuration cannot be loaded", "--model", empty, *ids)
+        self.expect_error("its tokenizer cannot be loaded", "--model", model, "--prompts",
+                          self.file("a.txt", "w5"))
+        for text, message in (('[5]\n[6', "bad.jsonl:2: not JSON"), ("[5]\n\n{}", "bad.jsonl:3: "),
+                              ("[5, true]", "bad.jsonl:1: "), ("", "bad.jsonl: no prompts"),
+                              ("[97]", "token id 97, expected 0 to 96"), ("[-1]", "token id -1")):
+            bad = self.file("bad.jsonl", text)
+            self.expect_error(message, "--model", model, "--token-ids", bad)
+        self.expect_error("cannot be read", "--model", model, "--token-ids", missing)
+        self.expect_error("--layers: no attention layer 7, it has 0, 1, 2", "--model", model, *ids,
+                          "--layers", "1,7")
+        self.expect_error("--heads: got 2, expected 0 to 1", "--model", model, *ids, "--heads", "2")
+        self.expect_error("--layers: got `x`", "--model", model, *ids, "--layers", "x")
+        self.expect_error("--chunk", "--model", model, *ids, "--chunk", "0")
+        self.expect_error("one of the arguments", "--model", model)
+        many = self.file("many.jsonl", json.dumps([5] * 200))
+        self.expect_error("200 tokens, the model is made for 128", "--model", self.model("opt"),
+                          "--token-ids", many)
+        result = self.run_script("--model", model, *ids, "-o", os.path.join(missing, "t.h5"))
+        self.assertEqual((result.code, result.stderr.count("\n")), (2, 1))
+        if not torch.cuda.is_available():
+            self.expect_error("--device cuda", "--model", model, *ids, "--device", "cuda", code=3)
+
+    def test_a_rotation_by_length_needs_the_whole_prompt(self):
+        model = self.model("dynamic", "llama", rope_parameters={
+            "rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0})
+        self.dump(model)
+        self.expect_error("its rotation depends on the prompt's length (dynamic)", "--model", model,
+                          "--token-ids", self.ids_file, "--chunk", "8")
+
+
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
+class TraceWriterTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "t.h5")
+
+    def write(self, fill, **options):
+        with kt.TraceWriter(self.path, "m", "s", created="2026-01-02", **options) as writer:
+            writer.begin_prompt("a", 5)
+            writer.begin_layer(0, 2, 1, 3, 4, 6)
+            for name, shape in (("q", (2, 3, 4)), ("k", (1, 5, 4)), ("v", (1, 5, 6))):
+                writer.write(name, 0, 0, np.ones(shape, np.float32))
+            fill(writer)
+
+    def expect_error(self, text, fill, **options):
+        with self.assertRaises(kt.TraceError) as caught:
+            self.write(fill, **options)
+        self.assertIn(text, str(caught.exception))
+        self.assertEqual(os.listdir(os.path.dirname(self.path)), [])
+
+    def test_refusals(self):
+        def rows(array, head=0, start=0):
+            def fill(writer):
+                writer.begin_layer(1, 2, 1, 3, 4, 6)
+                writer.write("q", head, start, array)
+            return fill
+        self.expect_error("a/layers/1/q: head 0, row 1 was never written", rows(np.ones((1, 4))))
+        self.expect_error("got shape (1, 3, 5), expected [heads, rows, 4]", rows(np.ones((3, 5))))
+        self.expect_error("expected them within (2, 3, 4)", rows(np.ones((3, 4)), 0, 1))
+        self.expect_error("expected them within", rows(np.ones((3, 3, 4))))
+        self.expect_error("is written twice",
+                          lambda w: w.write("k", 0, 2, np.ones((1, 4), np.float32)))
+        for value in (np.nan, np.inf):
+            bad = np.ones((2, 3, 4), np.float32)
+            bad[1, 2, 3] = value
+            for dtype in kt.STORED:
+                self.expect_error(f"head 1, row 2, element 3: got {value}", rows(bad), dtype=dtype)
+        self.expect_error("got 70000.0, expected a finite float16", rows(np.full((1, 4), 7e4)))
+        self.expect_error("expected a finite bfloat16",
+                          rows(np.full((1, 4), 3.4e38, np.float32)), dtype="bfloat16")
+        self.expect_error("expected floating point", rows(np.ones((1, 4), int)))
+        self.expect_error("stands twice", lambda w: w.begin_layer(0, 2, 1, 3, 4, 6))
+        self.expect_error("multiple of the 2 KV heads", lambda w: w.begin_layer(2, 3, 2, 3, 4, 6))
+        self.expect_error("nq: got 6", lambda w: w.begin_layer(2, 2, 2, 6, 4, 6))
+        self.expect_error("fisher", lambda w: w.begin_layer(2, 2, 2, 3, 4, 6, fisher=-1.0))
+        self.expect_error("prompts/a: stands twice", lambda w: w.begin_prompt("a", 5))
+        self.expect_error("prompts/b: no layer was written", lambda w: w.begin_prompt("b", 5))
+        self.expect_error("rope: got `pre`", lambda w: None, rope="pre")
+
+    def test_a_failed_write_keeps_what_was_there(self):
+        self.write(lambda w: None)
+        with open(self.path, "rb") as file:
+            before = file.read()
+        with self.assertRaises(ValueError):
+            self.write(lambda w: int("x"))
+        with open(self.path, "rb") as file:
+            self.assertEqual(file.read(), before)
+        self.assertEqual(os.listdir(os.path.dirname(self.path)), ["t.h5"])
+
+    def test_partial_layers(self):
+        def keys_only(writer):
+            writer.begin_layer(3, 1, 1, 1, 2, 2, with_q=False, with_v=False)
+            writer.write("k", 0, 3, np.zeros((2, 2), np.float16))
+            writer.write("k", 0, 0, np.zeros((3, 2), np.float16))
+        self.write(keys_only)
+        with h5py.File(self.path) as file:
+            self.assertEqual(list(file["prompts/a/layers/3"]), ["k"])
+            self.assertEqual(file["prompts/a/layers/0/k"].chunks, (1, 5, 4))
+
+    def test_bfloat16_rounds_as_torch_does(self):
+        values = np.random.default_rng(1).standard_normal(4096).astype(np.float32)
+        ties = np.arange(0x3F800000, 0x3F900000, 0x8000, dtype=np.uint32).view(np.float32)
+        for array in (values, ties, values * 1e-39, -ties):
+            expected = torch.from_numpy(array.copy()).bfloat16().view(torch.int16).numpy()
+            self.assertTrue((kt.to_bfloat16(array) == expected.view(np.uint16)).all())
+
+
+if __name__ == "__main__":
+    unittest.main()
