@@ -1,0 +1,472 @@
+"""scripts/convert_traces.py: every container and axis order against the arrays that went in."""
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+try:
+    import h5py
+except ImportError:
+    raise unittest.SkipTest(f"{sys.executable} has no h5py") from None
+import numpy as np
+
+try:
+    import torch
+except ImportError:
+    torch = None
+try:
+    import safetensors.numpy
+except ImportError:
+    safetensors = None
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+
+import convert_traces  # noqa: E402
+import kvbench_trace  # noqa: E402
+
+HQ, HKV, N, NQ, D, DV = 4, 2, 11, 5, 8, 6
+SHAPES = {"q": (HQ, NQ, D), "k": (HKV, N, D), "v": (HKV, N, DV)}
+PATTERNS = ["--q", "layer_{layer}.q", "--k", "layer_{layer}.k", "--v", "layer_{layer}.v"]
+PLAIN = [*PATTERNS, "--axes", "head token dim"]
+
+
+def layer(seed, dtype=np.float16):
+    """{"q"|"k"|"v": [head, token, dim]}; no value stands twice in an array."""
+    rng = np.random.default_rng(seed)
+    return {name: rng.standard_normal(shape).astype(dtype) for name, shape in SHAPES.items()}
+
+
+def write_safetensors(path, arrays):
+    """By the format's description; `arrays`: {name: (dtype's name, array)}."""
+    header, blobs, at = {"__metadata__": {"format": "pt"}}, [], 0
+    for name, (dtype, array) in arrays.items():
+        blob = np.ascontiguousarray(array).tobytes()
+        header[name] = {"dtype": dtype, "shape": list(array.shape),
+                        "data_offsets": [at, at + len(blob)]}
+        blobs.append(blob)
+        at += len(blob)
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + b"".join(blobs))
+
+
+class ConvertTracesTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.out = self.path("out.h5")
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def run_script(self, *arguments):
+        stderr = io.StringIO()
+        code = 0
+        with mock.patch.object(sys, "argv", ["convert_traces.py", *arguments]), \
+                contextlib.redirect_stderr(stderr):
+            try:
+                kvbench_trace.run_main(convert_traces.main)
+            except SystemExit as error:
+                code = error.code
+        return types.SimpleNamespace(returncode=code, stderr=stderr.getvalue())
+
+    def convert(self, *arguments):
+        """Must end with 0; returns what it said on stderr."""
+        result = self.run_script(*arguments, "-o", self.out, "--overwrite")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stderr
+
+    def refuse(self, words, *arguments):
+        """One line, exit code 2, and no file left behind."""
+        if os.path.exists(self.out):
+            os.remove(self.out)
+        result = self.run_script(*arguments, "-o", self.out)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+        self.assertTrue(result.stderr.startswith("convert_traces.py: "), result.stderr)
+        self.assertIn(words, result.stderr)
+        self.assertFalse([name for name in os.listdir(self.folder.name) if name.startswith("out")])
+
+    def expect(self, layers, prompt="p0", dtype="float16"):
+        """The trace's layers of a prompt are exactly these, bit by bit."""
+        with h5py.File(self.out) as file:
+            self.assertEqual(file.attrs["dtype"], dtype)
+            group = file[f"prompts/{prompt}/layers"]
+            self.assertEqual(set(group), {str(index) for index in layers})
+            for index, tensors in layers.items():
+                self.assertEqual(set(group[str(index)]), set(tensors))
+                for name, want in tensors.items():
+                    got = group[str(index)][name][...]
+                    self.assertEqual(got.dtype, want.dtype)
+                    np.testing.assert_array_equal(got.view(np.uint8), np.ascontiguousarray(want)
+                                                  .view(np.uint8), f"{prompt} {index} {name}")
+
+    def npz(self, layers, name="in.npz", save=np.savez):
+        path = self.path(name)
+        save(path, **{f"layer_{i}.{role}": a for i, tensors in layers.items()
+                      for role, a in tensors.items()})
+        return path
+
+    def kvbench(self, *arguments):
+        program = os.environ.get("KVBENCH")
+        if not program:
+            self.skipTest("KVBENCH names no program")
+        return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+
+    # ------------------------------------------------------------------------------ containers
+
+    def test_npz(self):
+        layers = {0: layer(0), 3: layer(1), 11: layer(2)}
+        for save in (np.savez, np.savez_compressed):
+            self.convert(self.npz(layers, save=save), *PLAIN, "--model", "m@1", "--source", "s",
+                         "--scale", "0.25", "--rope", "none", "--created", "2020-01-02")
+            self.expect(layers)
+        with h5py.File(self.out) as file:
+            self.assertEqual(
+                dict(file.attrs), {"format": "kvbench-trace", "version": 1, "dtype": "float16",
+                                   "rope": "none", "scale": 0.25, "model": "m@1", "source": "s",
+                                   "created": "2020-01-02"})
+            self.assertEqual(file["prompts/p0"].attrs["n_tokens"], N)
+
+    def test_npy_and_a_file_per_array(self):
+        tensors = layer(4, np.float32)
+        paths = []
+        for name, order in (("q", "C"), ("k", "F"), ("v", "C")):
+            paths.append(self.path(f"layer_2.{name}.npy"))
+            np.save(paths[-1], np.asarray(tensors[name], order=order))
+        np.save(paths[0], tensors["q"].astype(">f4"))
+        self.convert(*paths, *PLAIN)
+        self.expect({2: tensors}, dtype="float32")
+
+    def test_safetensors(self):
+        layers = {0: layer(5), 1: layer(6)}
+        path = self.path("in.safetensors")
+        write_safetensors(path, {f"layer_{i}.{role}": ("F16", a) for i, tensors in layers.items()
+                                 for role, a in tensors.items()})
+        self.convert(path, *PLAIN)
+        self.expect(layers)
+
+    @unittest.skipIf(safetensors is None, "no safetensors library")
+    def test_safetensors_of_its_own_library(self):
+        layers = {0: layer(5, np.float32), 1: layer(6, np.float32)}
+        path = self.path("in.safetensors")
+        safetensors.numpy.save_file({f"layer_{i}.{role}": a for i, tensors in layers.items()
+                                     for role, a in tensors.items()}, path, {"k": "v"})
+        self.convert(path, *PLAIN)
+        self.expect(layers, dtype="float32")
+
+    def test_bfloat16_bits_survive(self):
+        # Every finite bit pattern, subnormals and both zeros included, as one key head.
+        every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
+        every = every[(every & 0x7F80) != 0x7F80].reshape(1, -1, 8)
+        path = self.path("in.safetensors")
+        write_safetensors(path, {"layer_0.k": ("BF16", every)})
+        self.convert(path, "--k", "layer_{layer}.k", "--axes", "head token dim")
+        self.expect({0: {"k": every}}, dtype="bfloat16")
+        # Integers are taken for bits on request only; ml_dtypes' arrays come back from .npy as V2.
+        for stored in (every, every.view("V2")):
+            source = self.npz({0: {"k": stored}})
+            key_only = ["--k", "layer_{layer}.k", "--axes", "head token dim"]
+            self.refuse("if they are the bits of bfloat16, say --dtype bfloat16", source, *key_only)
+            self.convert(source, *key_only, "--dtype", "bfloat16")
+            self.expect({0: {"k": every}}, dtype="bfloat16")
+        # As float32: exact.
+        self.convert(path, *key_only, "--dtype", "float32")
+        wide = (every.astype(np.uint32) << 16).view(np.float32)
+        self.expect({0: {"k": wide}}, dtype="float32")
+
+    def test_conversions(self):
+        tensors = layer(7, np.float64)
+        path = self.npz({0: tensors})
+        self.refuse("or --dtype with the one that the model's cache has", path, *PLAIN)
+        self.assertEqual(self.convert(path, *PLAIN, "--dtype", "float16"),
+                         "note: float64 is rounded to float16\n")
+        self.expect({0: {name: a.astype(np.float16) for name, a in tensors.items()}})
+        mixed = {"q": tensors["q"].astype(np.float16), "k": tensors["k"].astype(np.float32),
+                 "v": tensors["v"].astype(np.float32)}
+        path = self.npz({0: mixed})
+        self.refuse("float16 (layer_0.q) and float32 (layer_0.k), expected one type", path, *PLAIN)
+        self.assertEqual(self.convert(path, *PLAIN, "--dtype", "float32"), "")
+        self.expect({0: {name: a.astype(np.float32) for name, a in mixed.items()}}, dtype="float32")
+        # 1 + 2^-8 lies halfway between two bfloat16: to even, down; 1 + 3 * 2^-8: to even, up.
+        halves = np.array([[[1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 1 + 2**-8 + 2**-20]]],
+                          np.float32)
+        self.convert(self.npz({0: {"k": halves}}), "--k", "layer_{layer}.k", "--axes",
+                     "head token dim", "--dtype", "bfloat16")
+        self.expect({0: {"k": np.array([[[0x3F80, 0x3F82, 0xBF80, 0x3F81]]], np.uint16)}},
+                    dtype="bfloat16")
+
+    # ------------------------------------------------------------------------------------ axes
+
+    def test_axes_in_any_order(self):
+        letters = {"prompt": "p", "layer": "l", "head": "h", "token": "t", "dim": "d"}
+        prompts = [{0: layer(10 + i), 1: layer(20 + i)} for i in range(3)]
+        whole = {name: np.stack([np.stack([p[0][name], p[1][name]]) for p in prompts])
+                 for name in "qkv"}  # [prompt, layer, head, token, dim]
+        for order in ("prompt layer head token dim", "dim token head layer prompt",
+                      "layer batch token head dim", "head,dim,layer,token,prompt"):
+            to = "".join(letters[name.replace("batch", "prompt")]
+                         for name in order.replace(",", " ").split())
+            path = self.path("in.npz")
+            np.savez(path, **{name: np.einsum(f"plhtd->{to}", a) for name, a in whole.items()})
+            self.convert(path, "--q", "q", "--k", "k", "--v", "v", "--axes", order)
+            for index, layers in enumerate(prompts):
+                self.expect(layers, f"p{index}")
+
+    def test_axes_per_role_and_single_heads(self):
+        tensors = {name: a[:1] for name, a in layer(30).items()}
+        path = self.npz({0: {"q": tensors["q"].transpose(1, 0, 2), "k": tensors["k"][0],
+                             "v": tensors["v"][None]}})
+        self.convert(path, *PATTERNS, "--axes", "token dim", "--q-axes", "token head dim",
+                     "--v-axes", "batch head token dim")
+        self.expect({0: tensors})
+
+    def test_wrong_axes(self):
+        path = self.npz({0: layer(31)})
+        self.refuse("--axes is missing", path, *PATTERNS)
+        self.refuse("got `width`, expected names among batch (or prompt), layer", path, *PATTERNS,
+                    "--axes", "head token width")
+        self.refuse("expected every axis once", path, *PATTERNS, "--axes", "batch prompt token dim")
+        self.refuse("expected it to name `dim`", path, *PATTERNS, "--axes", "head token")
+        self.refuse(f"in.npz: layer_0.q: got shape [{HQ}, {NQ}, {D}], expected 4 axes: prompt head",
+                    path, *PATTERNS, "--axes", "batch head token dim")
+        self.refuse(f"k has {N} heads, {HKV} tokens, dim {D}, v has {HKV} heads, {N} tokens", path,
+                    *PLAIN, "--k-axes", "token head dim")
+        self.refuse("q has 5 heads, 4 tokens", path, *PLAIN, "--q-axes", "token head dim")
+        self.refuse("expected {layer} in it or a layer axis", path, "--k", "layer_0.k", "--axes",
+                    "head token dim")
+
+    # ---------------------------------------------------------------------------------- naming
+
+    def test_prompts_from_names(self):
+        prompts = {"a": {0: layer(40)}, "b-2": {0: layer(41)}}
+        path = self.path("in.npz")
+        np.savez(path, **{f"{p}/0/{role}": a for p, layers in prompts.items()
+                          for role, a in layers[0].items()})
+        names = ["--q", "{prompt}/{layer}/q", "--k", "{prompt}/{layer}/k",
+                 "--v", "{prompt}/{layer}/v", "--axes", "head token dim"]
+        self.convert(path, *names)
+        for prompt, layers in prompts.items():
+            self.expect(layers, prompt)
+
+    def test_a_file_per_prompt(self):
+        paths = [self.npz({0: layer(42)}, "x.npz"), self.npz({0: layer(43)}, "y.npz")]
+        self.refuse("layer 0 is also", *paths, *PLAIN)
+        patterns = [a if a.startswith("--") else "{prompt}.npz::" + a for a in PATTERNS]
+        self.convert(*paths, *patterns, "--axes", "head token dim")
+        self.expect({0: layer(42)}, "x")
+        self.expect({0: layer(43)}, "y")
+        self.convert(paths[0], *PLAIN, "--prompt-id", "doc")
+        self.expect({0: layer(42)}, "doc")
+
+    def test_missing_names(self):
+        path = self.npz({0: layer(44), 1: {"q": layer(45)["q"], "k": layer(45)["k"]}})
+        self.refuse("no array matches --k `keys_{layer}`, got layer_0.q, layer_0.k", path,
+                    "--k", "keys_{layer}", "--axes", "head token dim")
+        self.refuse("prompt p0, layer 1 has no array for --v, got one for --q, --k", path, *PLAIN)
+        self.refuse("got `{head}` in `{head}.k`, expected {prompt} or {layer}", path, "--k",
+                    "{head}.k", "--axes", "head token dim")
+        self.refuse("expected {layer} once", path, "--k", "{layer}{layer}", "--axes", "token dim")
+        self.refuse("no --k, and no array is called as in a saved past_key_values", path)
+
+    # ---------------------------------------------------------------------------------- values
+
+    def test_last_queries(self):
+        tensors = layer(50)
+        path = self.npz({0: tensors})
+        self.convert(path, *PLAIN, "--last-queries", "3")
+        self.expect({0: {**tensors, "q": tensors["q"][:, -3:]}})
+        self.convert(path, *PLAIN, "--last-queries", "99")
+        self.expect({0: tensors})
+
+    def test_undo_repeat(self):
+        tensors = layer(51)
+        repeated = {**tensors, "k": np.repeat(tensors["k"], 2, 0),
+                    "v": np.repeat(tensors["v"], 2, 0)}
+        path = self.npz({0: repeated})
+        self.assertIn("neighbouring KV heads are equal", self.convert(path, *PLAIN))
+        self.expect({0: repeated})
+        self.assertEqual(self.convert(path, *PLAIN, "--undo-repeat", "2"), "")
+        self.expect({0: tensors})
+        self.refuse("k has 4 heads, 11 tokens, dim 8, expected a multiple of --undo-repeat 3", path,
+                    *PLAIN, "--undo-repeat", "3")
+        repeated["v"][3, 7, 2] += 1
+        self.refuse("layer_0.v: layer 0: heads 2 and 3 differ at token 7, element 2",
+                    self.npz({0: repeated}), *PLAIN, "--undo-repeat", "2")
+
+    def test_shapes_that_disagree(self):
+        def broken(name, shape):
+            return self.npz({0: {**layer(52), name: np.ones(shape, np.float16)}})
+        self.refuse("expected the same dim", broken("q", (HQ, NQ, D + 1)), *PLAIN)
+        self.refuse("expected no more queries than keys", broken("q", (HQ, N + 1, D)), *PLAIN)
+        self.refuse("expected query heads to be a multiple", broken("q", (3, NQ, D)), *PLAIN)
+        self.refuse("expected as many heads and tokens", broken("v", (HKV, N - 1, DV)), *PLAIN)
+        self.refuse("expected no axis of size 0", broken("v", (HKV, 0, DV)), *PLAIN)
+        other = {name: np.ones((s[0], s[1] - (name != "q"), s[2]), np.float16)
+                 for name, s in SHAPES.items()}
+        self.refuse("prompt p0: layer 1 has 10 tokens and layer 0 has 11, expected one length",
+                    self.npz({0: layer(53), 1: other}), *PLAIN)
+
+    def test_values_that_no_trace_holds(self):
+        for value, dtype, said in ((np.nan, np.float16, "nan"), (-np.inf, np.float32, "-inf"),
+                                   (1e5, np.float32, "100000.0")):
+            tensors = layer(54, dtype)
+            tensors["k"][1, 9, 4] = value
+            self.refuse(f"in.npz: layer_6.k: {self.out}: prompts/p0/layers/6/k: head 1, row 9, "
+                        f"element 4: got {said}, expected a finite float16",
+                        self.npz({2: layer(55, dtype), 6: tensors}), *PLAIN, "--dtype", "float16")
+        self.refuse("got elements of type int64, expected float16",
+                    self.npz({0: {"k": np.ones((1, 2, 2), np.int64)}}), "--k", "layer_{layer}.k",
+                    "--axes", "head token dim")
+
+    # --------------------------------------------------------------------------- partial traces
+
+    def test_key_only(self):
+        keys = {index: {"k": layer(60 + index)["k"]} for index in range(2)}
+        said = self.convert(self.npz(keys), "--k", "layer_{layer}.k", "--axes", "head token dim")
+        self.assertIn("has no q and no v: `kvbench cluster` takes it", said)
+        self.expect(keys)
+        with h5py.File(self.out) as file:
+            self.assertEqual(list(file["prompts/p0/layers/1"]), ["k"])
+            self.assertEqual(file["prompts/p0/layers/1/k"].shape, SHAPES["k"])
+        self.refuse("--key-only: got --q or --v as well", self.npz(keys), *PLAIN, "--key-only")
+
+    def test_keys_and_values(self):
+        tensors = {name: layer(62)[name] for name in "kv"}
+        said = self.convert(self.npz({0: tensors}), *PATTERNS[2:], "--axes", "head token dim")
+        self.assertIn("has no q: ", said)
+        self.expect({0: tensors})
+
+    def test_kvbench_reads_it(self):
+        self.convert(self.npz({0: layer(63), 4: layer(64)}), *PLAIN)
+        result = self.kvbench("info", self.out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("p0", result.stdout)
+
+    def test_kvbench_reads_keys_alone(self):
+        self.convert(self.npz({0: {"k": layer(65)["k"]}}), "--k", "layer_{layer}.k", "--axes",
+                     "head token dim")
+        if "kvbench cluster" not in self.kvbench("--help-all").stdout:
+            self.skipTest("this kvbench has no `cluster` and reads whole traces only")
+        result = self.kvbench("info", self.out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.kvbench("cluster", self.out, "-o", self.path("clusters"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(self.path("clusters/norms.csv"), encoding="utf-8") as file:
+            what = [line.split(",")[4] for line in file]
+        self.assertEqual(what, ["what"] + ["keys"] * HKV)
+        result = self.kvbench("replay", self.out, "-o", self.path("x.csv"), "--algorithm", "exact")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("dataset is missing", result.stderr)
+
+    # ------------------------------------------------------------------------------------ .pt
+
+    @unittest.skipIf(torch is None, "no torch")
+    def test_saved_past_key_values(self):
+        layers = {index: {name: layer(70 + index)[name] for name in "kv"} for index in range(3)}
+        pairs = [tuple(torch.from_numpy(tensors[name])[None] for name in "kv")
+                 for tensors in layers.values()]
+        lists = {"key_cache": [k for k, _ in pairs], "value_cache": [v for _, v in pairs]}
+        cache_layers = {"layers": [{"keys": k, "values": v} for k, v in pairs]}
+        path = self.path("in.pt")
+        for saved in (tuple(pairs), lists, cache_layers, {"past_key_values": tuple(pairs), "x": 1}):
+            torch.save(saved, path)
+            self.assertIn("has no q: ", self.convert(path))
+            self.expect(layers)
+        self.convert(path, "--key-only")
+        self.expect({index: {"k": tensors["k"]} for index, tensors in layers.items()})
+        torch.save(tuple(pairs), path, _use_new_zipfile_serialization=False)
+        self.convert(path)
+        self.expect(layers)
+        # Queries beside them; and a file per prompt.
+        queries = {index: layer(70 + index)["q"] for index in range(3)}
+        torch.save({"past_key_values": tuple(pairs),
+                    "q": [torch.from_numpy(q)[None] for q in queries.values()]}, path)
+        self.convert(path, "--q", "q.{layer}")
+        self.expect({index: {**tensors, "q": queries[index]} for index, tensors in layers.items()})
+        other = self.path("other.pt")
+        torch.save(tuple(pairs[:1]), other)
+        torch.save(tuple(pairs), path)
+        self.convert(path, other)
+        self.expect(layers, "in")
+        self.expect({0: layers[0]}, "other")
+
+    @unittest.skipIf(torch is None, "no torch")
+    def test_bfloat16_tensors(self):
+        values = torch.randn(1, HKV, N, D).to(torch.bfloat16)
+        path = self.path("in.pt")
+        torch.save(((values, values[..., :DV]),), path)
+        self.convert(path)
+        bits = values.view(torch.int16).numpy().view(np.uint16)[0]
+        self.expect({0: {"k": bits, "v": bits[..., :DV]}}, dtype="bfloat16")
+
+    @unittest.skipIf(torch is None, "no torch")
+    def test_objects_are_not_unpickled(self):
+        path = self.path("in.pt")
+        torch.save({"k": torch.ones(1), "run": types.SimpleNamespace(a=1)}, path)
+        self.refuse("`types.SimpleNamespace` that could run code on loading", path)
+        with open(path, "wb") as file:
+            file.write(b"nothing of the kind")
+        self.refuse("in.pt: ", path)
+
+    def test_torch_is_missed_in_one_line(self):
+        path = self.path("in.pt")
+        with open(path, "wb"):
+            pass
+        with mock.patch.dict(sys.modules, {"torch": None}):
+            self.refuse("reading .pt needs PyTorch", path)
+
+    # ----------------------------------------------------------------------------------- files
+
+    def test_files_that_are_not_what_they_say(self):
+        key_only = ["--k", "{layer}", "--axes", "token dim"]
+        self.refuse("none.npz: no such file", self.path("none.npz"), *key_only)
+        self.refuse("unknown kind of file `.csv`, expected .npz, .npy", "x.csv", *key_only)
+        for name in ("bad.npz", "bad.npy", "bad.safetensors"):
+            for content in (b"", b"x" * 7, b"x" * 5000):
+                with open(self.path(name), "wb") as file:
+                    file.write(content)
+                self.refuse(f"{name}: ", self.path(name), *key_only)
+        objects = self.path("objects.npz")
+        np.savez(objects, **{"0": np.array([[{"a": 1}]], object)})
+        self.refuse("objects.npz: 0: got elements of type object", objects, *key_only)
+        path = self.path("in.safetensors")
+        write_safetensors(path, {"0": ("F16", np.ones((2, 2), np.float16))})
+        with open(path, "rb") as file:
+            whole = file.read()
+        with open(path, "wb") as file:
+            file.write(whole[:-1])
+        self.refuse("0: data at [0, 8) reach past the file's 7 bytes", path, *key_only)
+        with open(path, "wb") as file:
+            file.write(whole.replace(b"[2, 2]", b"[2, 3]"))
+        self.refuse("0: 8 bytes, expected 12 for shape [2, 3]", path, *key_only)
+
+    def test_usage(self):
+        path = self.npz({0: layer(80)})
+        self.refuse("--rope: got pre, expected post or none", path, *PLAIN, "--rope", "pre")
+        self.refuse("invalid choice: 'int8'", path, *PLAIN, "--dtype", "int8")
+        self.refuse("got 0, expected at least 1", path, *PLAIN, "--undo-repeat", "0")
+        self.refuse("scale: got nan, expected a finite number", path, *PLAIN, "--scale", "nan")
+        self.refuse("prompt id: got `a/b`", path, *PLAIN, "--prompt-id", "a/b")
+        self.convert(path, *PLAIN)
+        result = self.run_script(path, *PLAIN, "-o", self.out)
+        self.assertEqual((result.returncode, result.stderr), (
+            2, f"convert_traces.py: {self.out}: exists, expected a new file or --overwrite\n"))
+        self.expect({0: layer(80)})
+        result = subprocess.run(
+            [sys.executable, os.path.join(ROOT, "scripts", "convert_traces.py"), "--help"],
+            capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("--undo-repeat G", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,116 @@
+"""docs/tutorial.md: its commands run as they stand there, in order, on the sample.
+
+Blocks marked `sh` run in a folder that holds links to the source tree's data, scripts and configs,
+with the program under test as build/kvbench; output stays in that folder. Blocks marked `bash` need
+a model, other machines or minutes: of these only the files that they name are looked for.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PAGE = os.path.join(ROOT, "docs", "tutorial.md")
+# Everything that a block writes, by option: a command that wrote nothing must not pass.
+WRITTEN = re.compile(r"(?:^|\s)(?:-o|--output)\s+(results/tutorial/[\w./$-]+)")
+
+
+def blocks(text):
+    """(language, first line's number, text) of each fenced block."""
+    out = []
+    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        out.append((match[1], text.count("\n", 0, match.start()) + 2, match[2]))
+    return out
+
+
+class TutorialTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with open(PAGE, encoding="utf-8") as file:
+            cls.page = file.read()
+
+    def test_there_is_something_to_run(self):
+        # A fence that is spelled otherwise would quietly leave everything out.
+        run = [text for language, _, text in blocks(self.page) if language == "sh"]
+        joined = "\n".join(run)
+        for command in ("kvbench info", "kvbench replay", "kvbench cluster", "kvbench merge",
+                        "kvbench summarize", "scripts/convert_traces.py", "scripts/plot_"):
+            self.assertIn(command, joined)
+        self.assertEqual(self.page.count("```"), 2 * len(blocks(self.page)))
+        languages = {language for language, _, _ in blocks(self.page)}
+        self.assertEqual(languages, {"sh", "bash", "text"})
+
+    def test_files_that_it_names_exist(self):
+        commands = "\n".join(text for _, _, text in blocks(self.page))
+        named = set(re.findall(r"\b((?:scripts|configs|data)/[\w/]+\.(?:py|sh|toml|h5))", commands))
+        named |= {os.path.normpath(os.path.join("docs", link))
+                  for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", self.page)}
+        self.assertGreater(len(named), 15)
+        absent = sorted(name for name in named if not os.path.exists(os.path.join(ROOT, name)))
+        self.assertEqual(absent, [])
+
+    def test_links_into_pages_find_their_headings(self):
+        links = re.findall(r"\]\(([^)#:]+\.md)#([^)]+)\)", self.page)
+        self.assertTrue(links)
+        for page, anchor in links:
+            with open(os.path.join(ROOT, "docs", page), encoding="utf-8") as file:
+                headings = re.findall(r"^#+ (.+)$", file.read(), re.MULTILINE)
+            self.assertIn(anchor, [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-")
+                                   for h in headings])
+
+    def test_commands_run_as_written(self):
+        program = os.environ.get("KVBENCH")
+        if not program:
+            self.skipTest("KVBENCH names no program")
+        try:
+            import h5py  # noqa: F401  (what the scripts of the page need)
+            import matplotlib  # noqa: F401
+            import pandas  # noqa: F401
+        except ImportError as error:
+            self.skipTest(f"{sys.executable} has no {error.name}")
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("data", "scripts", "configs"):
+                os.symlink(os.path.join(ROOT, name), os.path.join(folder, name))
+            os.mkdir(os.path.join(folder, "build"))
+            os.symlink(os.path.abspath(program), os.path.join(folder, "build", "kvbench"))
+            environment = self.environment(folder)
+            for language, line, text in blocks(self.page):
+                if language != "sh":
+                    continue
+                with self.subTest(line=line):
+                    result = subprocess.run(
+                        ["bash", "-euo", "pipefail", "-c", text], cwd=folder, env=environment,
+                        capture_output=True, text=True, check=False)
+                    self.assertEqual(result.returncode, 0, f"docs/tutorial.md:{line}: "
+                                                           f"{result.stderr[-2000:]}")
+                    self.assertNotIn("Traceback", result.stderr)
+                    self.expect_files(folder, text)
+
+    def environment(self, folder):
+        """This Python as `python3`; a script in its place, since links confuse venvs."""
+        tools = os.path.join(folder, "bin")
+        os.mkdir(tools)
+        python = os.path.join(tools, "python3")
+        with open(python, "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        os.chmod(python, 0o755)
+        inherited = {name: value for name, value in os.environ.items()
+                     if name not in ("KVBENCH", "PYTHON")}
+        return {**inherited, "PATH": tools + os.pathsep + os.environ["PATH"],
+                "MPLBACKEND": "Agg", "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def expect_files(self, folder, text):
+        for name in WRITTEN.findall(text):
+            stem = os.path.join(folder, name.replace("$i", "1"))
+            made = [stem] if "." in os.path.basename(name) else [stem, stem + ".png"]
+            self.assertTrue(any(os.path.exists(path) for path in made), f"{name} was not made")
+            for path in made:
+                if os.path.isfile(path):
+                    self.assertGreater(os.path.getsize(path), 0, path)
+
+
+if __name__ == "__main__":
+    unittest.main()
