@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what kvbench needs and this machine lacks (Debian and its kin, through apt).
 #
-# usage: scripts/bootstrap.sh [GROUP...]      groups: build plot test bench lint all
+# usage: scripts/bootstrap.sh [GROUP...]      groups: build plot test bench lint dump all
 #                                             default: build plot test
 # Nothing is downloaded when everything is there. Elsewhere, or without the right to install, it
 # prints what is missing and exits with code 3.
@@ -9,10 +9,11 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build pkg-config git libeigen3-dev libhdf5-dev libcli11-dev libfmt-dev
   nlohmann-json3-dev librandom123-dev libdeflate-dev libssl-dev zlib1g-dev)
-plot=(python3 python3-numpy python3-pandas python3-matplotlib python3-h5py)
+plot=(python3 python3-numpy python3-pandas python3-matplotlib python3-h5py python3-sklearn)
 test=(libgtest-dev)
 bench=(libbenchmark-dev libopenblas-dev)
 lint=(clang-format clang-tidy libomp-dev)
+dump=(python3-venv)
 
 groups=("$@")
 if ((${#groups[@]} == 0)); then groups=(build plot test); fi
@@ -25,9 +26,10 @@ for group in "${groups[@]}"; do
     test) wanted+=("${test[@]}") ;;
     bench) wanted+=("${bench[@]}") ;;
     lint) wanted+=("${lint[@]}") ;;
-    all) wanted+=("${build[@]}" "${plot[@]}" "${test[@]}" "${bench[@]}" "${lint[@]}") ;;
+    dump) wanted+=("${dump[@]}") ;;
+    all) wanted+=("${build[@]}" "${plot[@]}" "${test[@]}" "${bench[@]}" "${lint[@]}" "${dump[@]}") ;;
     *)
-      echo "bootstrap: unknown group '$group' (build, plot, test, bench, lint, all)" >&2
+      echo "bootstrap: unknown group '$group' (build, plot, test, bench, lint, dump, all)" >&2
       exit 2
       ;;
   esac
@@ -64,6 +66,7 @@ present() {
     libbenchmark-dev) has_header benchmark/benchmark.h ;;
     libopenblas-dev) has_library openblas ;;
     libomp-dev) has_header omp.h -fopenmp ;;
+    python3-venv) has_module ensurepip ;;
     python3-*) has_module "${1#python3-}" ;;
     *) return 1 ;;
   esac > /dev/null

@@ -1,14 +1,22 @@
-"""What every plotting script of kvbench shares: reading result files, params, labels, colours.
+"""What every plotting script of kvbench shares: reading tables, params, labels, means, panels.
 
-Errors that a user can mend are CsvError; `run_main` prints them as one line and exits with 2.
+Errors that a user can mend are CsvError; `run_main` prints them as one line and exits with 2. A
+picture that cannot be written for the device's sake (full disk, I/O error) is DeviceError: 3.
 Column meanings: docs/schema.md.
 """
 
+import argparse
+import errno
+import math
 import sys
 
 try:
-    import matplotlib  # noqa: F401  (checked here for all scripts, so that one line says it)
+    import matplotlib
+    import numpy as np
     import pandas as pd
+
+    matplotlib.use("Agg")  # before pyplot: no script opens a window
+    import matplotlib.pyplot as plt
 except ImportError as error:
     print(f"{sys.executable} has no {error.name}; on Debian: apt install python3-pandas "
           "python3-matplotlib, and /usr/bin/python3", file=sys.stderr)
@@ -27,10 +35,27 @@ TEXT_COLUMNS = {
     "diag",
 }
 SETTINGS = ["protocol", "sink", "recent", "scores", "device", "n_queries"]
+HEAD_COLUMNS = ["trace", "prompt", "layer", "q_head"]  # what a mean over heads runs over
+
+PAGE_WIDTH = 7.0  # inches: both columns of a page
+COLUMN_WIDTH = 3.4
+FONT_SIZE = 8
+SMALL_FONT_SIZE = 6.5  # nothing in a picture is smaller
+
+# Errors below this are rounding of an exact cache: logarithmic axes leave them out.
+ROUNDING_ERROR = 1e-9
 
 
 class CsvError(Exception):
     """Bad input: one line for the user."""
+
+    exit_code = 2
+
+
+class DeviceError(CsvError):
+    """Nothing that the user gave is wrong: the device failed."""
+
+    exit_code = 3
 
 
 def parse_params(text):
@@ -58,23 +83,33 @@ def read_results(paths, needed):
     """
     columns = ["schema", "algorithm", "params", "status"]
     columns += [c for c in needed if c not in columns]
-    frames = []
-    for path in paths:
-        frame = _read_one(path)
-        for column in columns:
-            if column not in frame.columns:
-                raise CsvError(f"{path}: column `{column}` is missing")
-        for column in frame.columns:
-            if column not in TEXT_COLUMNS:
-                frame[column] = _numbers(frame[column], path, column, column in columns)
-        frames.append(frame)
-    frame = pd.concat(frames, ignore_index=True)
+    frame = read_table(paths, columns, TEXT_COLUMNS)
     schemas = sorted(frame["schema"].unique())
     if len(schemas) > 1:
         raise CsvError(f"{paths[0]}: mixed schemas: {', '.join(schemas)}")
     if schemas[0].split(".")[0] != SCHEMA_MAJOR:
         raise CsvError(f"{paths[0]}: schema {schemas[0]}, expected {SCHEMA_MAJOR}.x")
     return frame
+
+
+def read_table(paths, needed, text):
+    """Files of one header as one frame, such as OUT.steps.csv or those of `kvbench cluster`.
+
+    `needed`: columns that must be there. Columns of `text` are str, the others float64 (an empty
+    field is NaN); a column that is not needed and holds text stays str. Raises CsvError for a
+    missing file or column, an empty file, and a field of a needed column that is no number.
+    """
+    frames = []
+    for path in paths:
+        frame = _read_one(path)
+        for column in needed:
+            if column not in frame.columns:
+                raise CsvError(f"{path}: column `{column}` is missing")
+        for column in frame.columns:
+            if column not in text:
+                frame[column] = _numbers(frame[column], path, column, column in needed)
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
 
 
 def _read_one(path):
@@ -103,7 +138,29 @@ def _numbers(column, path, name, strict):
     return column if bad.any() else numbers.astype(float)
 
 
-def measured_rows(frame):
+def pick_algorithms(frame, names, path):
+    """Rows of these algorithms, all for an empty list; CsvError for one that has no rows."""
+    absent = [name for name in names if name not in set(frame["algorithm"])]
+    if absent:
+        raise CsvError(f"{path}: no rows of algorithm {', '.join(absent)}; it holds "
+                       + ", ".join(sorted(frame["algorithm"].unique())))
+    return frame[frame["algorithm"].isin(names)] if names else frame
+
+
+def pick_numbers(frame, column, values, path):
+    """Rows whose `column` is one of `values`, all for an empty list; CsvError for an absent one."""
+    have = frame[column].dropna().unique()
+    for value in values:
+        if not np.isclose(have, value, rtol=1e-9, atol=0).any():
+            raise CsvError(f"{path}: no rows with {column} {value:g}; it holds "
+                           + ", ".join(f"{v:g}" for v in sorted(have)))
+    if not values:
+        return frame
+    near = np.isclose(frame[column].to_numpy()[:, None], values, rtol=1e-9, atol=0).any(axis=1)
+    return frame[near]
+
+
+def measured_rows(frame, path=""):
     """Rows that hold measurements; says on stderr what was left out."""
     kind = frame["status"].map(status_kind)
     for word in ("infeasible", "failed"):
@@ -113,7 +170,8 @@ def measured_rows(frame):
             print(f"note: {count} {word} rows are left out ({names})", file=sys.stderr)
     kept = frame[~kind.isin(["infeasible", "failed"])].copy()
     if kept.empty:
-        raise CsvError("no row holds measurements: all are infeasible or failed")
+        where = f"{path}: " if path else ""
+        raise CsvError(f"{where}no row holds measurements: all are infeasible or failed")
     for name in SETTINGS:
         if name in kept.columns and (kept.groupby("algorithm")[name].nunique() > 1).any():
             print(f"note: rows that differ in {name} are pooled", file=sys.stderr)
@@ -137,6 +195,53 @@ def add_labels(frame, ignore=()):
     return frame
 
 
+def full_points(frame, keys, path):
+    """Rows of points that cover every head; says on stderr which points are left out.
+
+    A point is a group by `keys`, of one seed or more. Where an algorithm was feasible in some heads
+    only, a mean over these would stand beside means over all: easy heads against all heads. Heads
+    are those of the frame (of the point's layer, when `keys` holds `layer`).
+    """
+    facets = [k for k in keys if k in HEAD_COLUMNS]
+    heads = frame.groupby(HEAD_COLUMNS, dropna=False, sort=False).ngroup()
+    seen = heads.groupby([frame[k] for k in [*keys, "seed"]], dropna=False).transform("nunique")
+    of_all = (heads.groupby([frame[k] for k in facets], dropna=False).transform("nunique")
+              if facets else heads.nunique())
+    part = seen < of_all
+    for label in dict.fromkeys(frame.loc[part, "label"]):
+        rows = frame[part & (frame["label"] == label)]
+        points = len(rows.drop_duplicates(keys))
+        print(f"note: {label}: points left out because some heads are missing: {points}",
+              file=sys.stderr)
+    if part.all():
+        raise CsvError(f"{path}: no point has rows for every head that the file has")
+    return frame[~part]
+
+
+def mean_and_sd(frame, keys, column, spread="seeds"):
+    """One row per group of `keys`, in order of appearance: mean, sd (n - 1), seeds.
+
+    The mean over a seed's rows is taken first; `mean` is the mean of these and `sd` their standard
+    deviation, as in BalanceKV's figure 2. spread="all": sd over all rows. NaN and infinity stay
+    visible: they are not averaged away. One value has no sd (NaN).
+    """
+    per_seed = frame.groupby([*keys, "seed"], dropna=False, sort=False)[column].agg(
+        lambda v: v.mean(skipna=False))
+    groups = per_seed.groupby(level=list(keys), dropna=False, sort=False)
+    out = groups.agg(mean=lambda v: v.mean(skipna=False), sd="std", seeds="size")
+    if spread == "all":
+        out["sd"] = frame.groupby(list(keys), dropna=False, sort=False)[column].std()
+    return out.reset_index()
+
+
+def finite_points(table):
+    """Points whose mean is finite; says on stderr which labels have others."""
+    bad = ~np.isfinite(table["mean"])
+    for label in dict.fromkeys(table.loc[bad, "label"]):
+        print(f"note: {label} has a mean that is not finite; it is not drawn", file=sys.stderr)
+    return table[~bad]
+
+
 def line_style(i):
     """Colour, marker and dash of the i-th line; the first 7 differ in colour, the next in dash."""
     return {
@@ -146,19 +251,138 @@ def line_style(i):
     }
 
 
+def plot_line(axes, xs, means, sds, style, band=False, **more):
+    """A line with bars of one standard deviation (NaN: none) or a shaded band; returns the line."""
+    sds = np.nan_to_num(np.asarray(sds, dtype=float), nan=0.0, posinf=0.0)
+    means = np.asarray(means, dtype=float)
+    (drawn,) = axes.plot(xs, means, **{"ms": 3.5, "linewidth": 1.2, **style, **more})
+    if band:
+        axes.fill_between(xs, means - sds, means + sds, color=style["color"], alpha=0.2,
+                          linewidth=0)
+    elif (sds > 0).any():
+        axes.errorbar(xs, means, yerr=sds, fmt="none", ecolor=style["color"], elinewidth=0.8,
+                      capsize=2)
+    return drawn
+
+
+def panels(nrows, ncols, width=None, height=2.0, **more):
+    """Figure and 2-D array of axes in the style of all figures. Sizes in inches.
+
+    `width`: of the whole figure; default: COLUMN_WIDTH for up to two columns, else PAGE_WIDTH.
+    `height`: of one row.
+    """
+    plt.rcParams.update({
+        "font.size": FONT_SIZE, "axes.titlesize": FONT_SIZE, "legend.fontsize": 7.5,
+        "xtick.labelsize": 7, "ytick.labelsize": 7, "pdf.fonttype": 42, "axes.linewidth": 0.6})
+    if width is None:
+        width = COLUMN_WIDTH if ncols <= 2 else PAGE_WIDTH
+    figure, grid = plt.subplots(nrows, ncols, squeeze=False, constrained_layout=True,
+                                figsize=(width, height * nrows), **more)
+    for axes in grid.flat:
+        axes.grid(True, color="0.9", linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, grid
+
+
+def facets(groups, height=2.0):
+    """Figure and a dict from key to axes: each list of keys begins a row and wraps after four."""
+    ncols = min(4, max(len(keys) for keys in groups))
+    places = []
+    row = 0
+    for keys in groups:
+        places += [(key, (row + i // ncols, i % ncols)) for i, key in enumerate(keys)]
+        row += math.ceil(len(keys) / ncols)
+    figure, grid = panels(row, ncols, height=height)
+    used = {place for _, place in places}
+    for place in np.ndindex(grid.shape):
+        grid[place].set_visible(place in used)
+    return figure, {key: grid[place] for key, place in places}
+
+
+def legend_above(figure, handles):
+    """A legend above the panels, of as few rows as keep it within the figure's width."""
+    rows = 1
+    while True:
+        columns = math.ceil(len(handles) / rows)
+        legend = figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0),
+                               frameon=False, ncol=columns, columnspacing=1.5)
+        wide = legend.get_window_extent(figure.canvas.get_renderer()).width
+        if wide <= figure.bbox.width or columns == 1:
+            return legend
+        legend.remove()
+        rows += 1
+
+
+def line_handle(style, label):
+    """A legend's entry for `style`."""
+    return plt.Line2D([], [], **{"ms": 3.5, "linewidth": 1.2, "label": label, **style})
+
+
+def spread_out(positions, gap):
+    """Positions moved as little as need be to lie `gap` apart, in the order of `positions`."""
+    order = np.argsort(positions, kind="stable")
+    blocks = []  # [sum of wanted centres, count]; a block's members stand gap apart
+    for want in np.asarray(positions, dtype=float)[order]:
+        blocks.append([want, 1])
+        while len(blocks) > 1:
+            (left, m), (right, n) = blocks[-2:]
+            if right / n - left / m >= gap * (m + n) / 2:
+                break
+            blocks[-2:] = [[left + right, m + n]]
+    placed = np.concatenate([total / n + gap * (np.arange(n) - (n - 1) / 2)
+                             for total, n in blocks]) if blocks else np.empty(0)
+    out = np.empty(len(order))
+    out[order] = placed
+    return out
+
+
 def save_figure(figure, stem):
     """Writes STEM.png (200 dpi) and STEM.pdf; the same data give the same bytes."""
     try:
         figure.savefig(f"{stem}.png", dpi=200, bbox_inches="tight")
         figure.savefig(f"{stem}.pdf", bbox_inches="tight", metadata={"CreationDate": None})
     except OSError as error:
-        raise CsvError(f"{stem}: cannot be written: {error.strerror}") from None
+        kind = DeviceError if error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT) else CsvError
+        raise kind(f"{stem}: cannot be written: {error.strerror}") from None
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        print(f"{self.prog}: {message} (see --help)", file=sys.stderr)
+        sys.exit(2)
+
+
+def argument_parser(doc, inputs="OUT.csv", help_text="files of kvbench replay"):
+    """Parser with what every figure takes: input files and -o. Its errors are one line."""
+    parser = _Parser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("inputs", nargs="+", metavar=inputs, help=help_text)
+    parser.add_argument("-o", "--output", required=True, metavar="STEM",
+                        help="writes STEM.png and STEM.pdf")
+    return parser
+
+
+def name_list(text):
+    """`a,b` as a list, for argparse; empty parts are dropped."""
+    return [part for part in text.split(",") if part]
+
+
+def number_list(text):
+    """`0.5,0.25` as floats, for argparse."""
+    try:
+        values = [float(part) for part in name_list(text)]
+    except ValueError:
+        values = [math.nan]
+    if not np.isfinite(values).all():
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected numbers with commas between")
+    return values
 
 
 def run_main(main):
-    """Runs `main`; a CsvError becomes one line on stderr and exit code 2."""
+    """Runs `main`; a CsvError becomes one line on stderr and the error's exit code."""
     try:
         main()
     except CsvError as error:
         print(f"{sys.argv[0].rpartition('/')[2]}: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(error.exit_code)

@@ -1,0 +1,247 @@
+#!/usr/bin/env bash
+# Every figure from one trace, and a page that shows them: OUT/index.html, which opens from disk.
+#
+#   scripts/figures.sh TRACE OUT [SELECTION...]
+#
+# SELECTION: options that `kvbench replay` and `kvbench cluster` share, such as --layers 0,15,31 or
+# --prompts ID or --threads 8; give layers for a large model. Tables, manifests and pictures (PNG,
+# PDF) come to lie in OUT, those of an earlier run are overwritten. Methods along a stream are judged
+# by 64 last queries, not 256, for time: docs/figures.md has the full commands.
+# KVBENCH names the program (default: build/kvbench), PYTHON the interpreter (default: the first of
+# python3 and /usr/bin/python3 that has numpy, pandas, matplotlib and scikit-learn).
+# Exit code: that of the first step that failed; 1 when all steps ran but some rows failed.
+set -euo pipefail
+
+say() { echo "figures.sh: $*"; }
+die() {
+  echo "figures.sh: $2" >&2
+  exit "$1"
+}
+
+if [[ $# -lt 2 ]]; then
+  sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  exit 2
+fi
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+trace_given=$1
+out=$2
+shift 2
+selection=("$@")
+
+# Before the long part, not after it.
+kvbench=$(command -v "${KVBENCH:-$root/build/kvbench}") ||
+  die 2 "${KVBENCH:-$root/build/kvbench}: no such program; build it or set KVBENCH"
+kvbench=$(realpath -- "$kvbench")
+[[ -r $trace_given && -f $trace_given ]] || die 2 "$trace_given: no such file"
+trace=$(realpath -- "$trace_given")
+python=
+for candidate in ${PYTHON:-python3 /usr/bin/python3}; do
+  if "$candidate" -c 'import numpy, pandas, matplotlib, sklearn' 2> /dev/null; then
+    python=$(command -v -- "$candidate")
+    # Not realpath: a virtual environment is known by the link that starts it.
+    [[ $python == /* ]] || python=$PWD/$python
+    break
+  fi
+done
+[[ -n $python ]] || die 2 "${PYTHON:-python3} lacks numpy, pandas, matplotlib or scikit-learn;\
+ scripts/bootstrap.sh plot installs them (Debian), PYTHON names another interpreter"
+
+mkdir -p -- "$out" || die 3 "$out: cannot be made"
+cd -- "$out"
+started=$SECONDS
+failed_rows=0
+page=
+
+# As a reader would type it: without this machine's paths, quoted only where needed.
+typed() {
+  local word line=
+  for word; do
+    case $word in
+      "$kvbench") word=kvbench ;;
+      "$python") continue ;;
+      "$trace") word=$(basename -- "$trace") ;;
+      "$root"/*) word=${word#"$root"/} ;;
+    esac
+    [[ $word =~ ^[a-zA-Z0-9_.,:/=+@%-]+$ ]] || word=$(printf '%q' "$word")
+    line+=" $word"
+  done
+  echo "${line# }"
+}
+
+escaped() {
+  local text=${1//&/&amp;}
+  text=${text//</&lt;}
+  text=${text//>/&gt;}
+  echo "${text//\"/&quot;}"
+}
+
+# run COMMAND...: says it, runs it, stops with one line where it fails. 1 from kvbench means that
+# some rows failed: the others are still worth a picture.
+run() {
+  local code=0
+  say "$(typed "$@")"
+  "$@" < /dev/null || code=$?
+  if ((code == 1)) && [[ $1 == "$kvbench" ]]; then
+    failed_rows=1
+  elif ((code != 0)); then
+    die "$code" "stopped, exit code $code of: $(typed "$@")"
+  fi
+}
+
+# replay NAME OPTIONS...: NAME.csv by configs/NAME.toml; sets `made` to the command.
+replay() {
+  local command=("$kvbench" replay "$trace" --config "$root/configs/$1.toml" "${@:2}"
+    "${selection[@]}" -o "$1.csv" --overwrite)
+  run "${command[@]}"
+  made=$(typed "${command[@]}")
+}
+
+section() { page+="<h2>$(escaped "$1")</h2>"$'\n'; }
+
+# figure STEM TITLE TABLES CAPTION ALT -- SCRIPT ARGUMENTS...: makes STEM.{png,pdf} and its entry.
+# TABLES: files to link, spaces between. `made`: the command that made them.
+figure() {
+  local stem=$1 title=$2 tables=$3 caption=$4 alt=$5 links='' file
+  shift 6
+  local command=("$python" "$root/scripts/$1" "${@:2}" -o "$stem")
+  run "${command[@]}"
+  for file in $tables "$stem.png" "$stem.pdf"; do
+    [[ -s $file ]] || die 3 "$file: was not made by: $(typed "${command[@]}")"
+    links+=" <a href=\"$file\">$file</a>"
+  done
+  page+="<figure id=\"$stem\">
+<h3>$(escaped "$title")</h3>
+<a href=\"$stem.pdf\"><img src=\"$stem.png\" alt=\"$(escaped "$alt")\"></a>
+<figcaption><p>$(escaped "$caption")</p>
+<pre>$(escaped "$made")
+$(escaped "$(typed "${command[@]}")")</pre>
+<p>Files:$links</p></figcaption>
+</figure>
+"
+}
+
+section 'BalanceKV'
+replay balancekv_fig2
+figure balancekv_fig2 'Relative error against compression (BalanceKV, figure 2)' \
+  'balancekv_fig2.csv balancekv_fig2.csv.json' \
+  'Relative error per layer over T halvings of the middle: BalanceKV against uniform sampling and
+simple baselines at the same number of tokens. Means over heads; bars: standard deviation over
+seeds. In the paper BalanceKV lies below uniform sampling at every layer and T.' \
+  'Line plots of relative error over T, a panel per layer, a line per method.' \
+  -- plot_error.py balancekv_fig2.csv
+
+section 'BumbleBee'
+replay bumblebee_lambda
+figure bumblebee_lambda 'Error against lambda (BumbleBee, sensitivity to the mixture weight)' \
+  'bumblebee_lambda.csv bumblebee_lambda.csv.json' \
+  'Relative error over lambda, the weight of facility location against importance, per budget and
+concave function phi; horizontal lines: methods without lambda.' \
+  'Line plot of relative error over lambda, with horizontal lines of baselines.' \
+  -- plot_lambda.py bumblebee_lambda.csv
+replay stream_kept
+figure kept_map 'Tokens held over time (BumbleBee, figures 6 and 7)' \
+  'stream_kept.kept.csv stream_kept.csv stream_kept.csv.json' \
+  'Which tokens (x) the cache held at which step of the stream (y, downwards). A vertical line is a
+token held for long, the diagonal the recent window. In the paper H2O holds on to the first keys,
+BumbleBee to keys of all times.' \
+  'Maps of token position against step, a column per algorithm, a row per head.' \
+  -- plot_kept_map.py stream_kept.kept.csv
+replay kept
+run "$kvbench" cluster "$trace" "${selection[@]}" --kept-by kept.kept.csv -o cluster --overwrite
+made+=$'\n'$(typed "$kvbench" cluster "$trace" "${selection[@]}" --kept-by kept.kept.csv \
+  -o cluster --overwrite)
+figure tsne_kept 't-SNE of keys with kept tokens (BumbleBee, figure 8)' \
+  'kept.kept.csv cluster/points.csv cluster/cluster.json' \
+  'Keys of heads in the plane, triangles: the tokens that H2O and BumbleBee kept. The paper finds
+that those of BumbleBee represent all regions of the keys.' \
+  'Scatter plots of keys, a row per algorithm, a column per head; kept tokens are triangles.' \
+  -- plot_tsne.py cluster --kept h2o,bumblebee --max-points 800
+
+section 'ClusterGen'
+made=$(typed "$kvbench" cluster "$trace" "${selection[@]}" --kept-by kept.kept.csv -o cluster \
+  --overwrite)
+figure tsne 't-SNE of keys and values with k-center centres (ClusterGen, figure 1)' \
+  'cluster/points.csv cluster/cluster.json' \
+  'Keys (above) and values (below) of heads in the plane; green: the 16 centres of greedy k-center.
+In the paper keys cluster better than values.' \
+  'Scatter plots of keys and values, a column per head, centres in green.' \
+  -- plot_tsne.py cluster --max-points 800
+figure coverage 'Coverage curves (ClusterGen, section 3: clusterability)' \
+  'cluster/coverage.csv cluster/cluster.json' \
+  'Distance of the farthest token to its nearest of k centres, as a fraction of the distance at k =
+1. Means over KV heads, bands of one standard deviation. The lower curve clusters better.' \
+  'Line plots of relative radius over the number of centres, keys and values, a panel per layer.' \
+  -- plot_coverage.py cluster
+figure growth 'Growth of the number of clusters (ClusterGen, theorem B.4)' \
+  'cluster/delta.csv cluster/growth.csv cluster/coverage.csv cluster/cluster.json' \
+  'Clusters m opened by online clustering at radius delta over prefixes of n tokens. The theorem
+needs m to grow slower than n (dotted): a fitted exponent below 1. R: radius of one centre.' \
+  'Log-log plots of clusters over tokens, rows keys and values, a column per layer.' \
+  -- plot_growth.py cluster
+figure norms 'Norms of queries, keys and values (ClusterGen, appendix C.1)' \
+  'cluster/norms.csv cluster/cluster.json' \
+  'Median, 95th percentile and largest norm over the layers: means over heads, bands from the least
+to the largest head. The theorem assumes queries within a small constant r.' \
+  'Line plots of norms over layers, a panel each for queries, keys and values.' \
+  -- plot_norms.py cluster
+
+section 'KVReviver'
+replay kvreviver_amnesia
+figure kvreviver_amnesia 'Contextual amnesia (KVReviver, figure 2)' \
+  'kvreviver_amnesia.csv kvreviver_amnesia.csv.json' \
+  'Tokens that are no heavy hitters and yet get more than 0.5 % of attention, and the attention that
+they get, over the share of tokens kept as heavy hitters.' \
+  'Line plots of counts and of attention mass over the heavy-hitter ratio, a line per method.' \
+  -- plot_amnesia.py kvreviver_amnesia.csv
+replay kvreviver_reconstruction
+figure kvreviver_reconstruction 'Reconstruction from the sketch (KVReviver, table 2 and proofs)' \
+  'kvreviver_reconstruction.csv kvreviver_reconstruction.csv.json' \
+  'Squared error of the keys and values that the count sketch gives back over their mean square: sum
+against mean estimate. Dashed: the variance bound of the paper.' \
+  'Line plots of relative reconstruction error, keys and values, with a dashed bound.' \
+  -- plot_reconstruction.py kvreviver_reconstruction.csv
+
+section 'All methods'
+replay all_methods
+figure pareto 'Error against memory, every method' 'all_methods.csv all_methods.csv.json' \
+  'Relative error against the share of the middle held, everything counted, both axes logarithmic;
+the line is the Pareto front. Bars: standard deviation over seeds.' \
+  'Scatter plot of relative error over memory with the Pareto front, a label per method.' \
+  -- plot_pareto.py all_methods.csv --x middle_ratio
+figure heatmap 'Error by layer and head, every method' 'all_methods.csv all_methods.csv.json' \
+  'Relative error of every query head at a quarter of the middle.' \
+  'Heat maps of layer against head, a panel per method.' \
+  -- plot_heatmap.py all_methods.csv --budget 0.25
+replay stream --queries 64
+figure stream 'Error and memory along a stream' 'stream.csv stream.steps.csv stream.csv.json' \
+  'Relative error of the query at each step and bytes held, every streaming method, a column per
+budget. Grey: the full cache and the budget.' \
+  'Line plots over the steps of a stream: errors above, bytes below.' \
+  -- plot_stream.py stream.csv
+
+cat > index.html.tmp << HTML
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>kvbench: figures of $(escaped "$(basename -- "$trace")")</title>
+<style>
+body { font: 16px/1.5 sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+figure { margin: 2rem 0; border-top: 1px solid #ccc; }
+img { max-width: 100%; height: auto; }
+pre { background: #f4f4f4; padding: 0.5rem; white-space: pre-wrap; font-size: 13px; }
+</style>
+</head>
+<body>
+<h1>Figures of $(escaped "$(basename -- "$trace")")</h1>
+<p>Made by <code>scripts/figures.sh</code> with $(escaped "$("$kvbench" --version | head -1)").
+Commands run in this folder; configs/ and scripts/ are those of the source. A manifest
+(<code>.json</code>) beside each table says all else.</p>
+$page</body>
+</html>
+HTML
+mv -- index.html.tmp index.html
+say "$(grep -c '<figure' index.html) figures in $((SECONDS - started)) s: $out/index.html"
+exit "$failed_rows"

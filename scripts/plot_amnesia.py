@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Contextual amnesia against the heavy-hitter ratio (KVReviver, figure 2).
+
+The paper keeps a share of the tokens as heavy hitters of H2O or SnapKV, without their recent part,
+and counts how often the others get attention above 0.5 %. Here, per query head: the number of
+distinct tokens that the cache does not hold exactly and that some evaluated query gives attention
+above 0.005 (upper panel, column `amnesia_count`), and their attention, mean over queries (lower
+panel, `amnesia_mass`). configs/kvreviver_amnesia.toml makes the rows.
+
+x of a row: heavy hitters over tokens of the middle. Heavy hitters are the tokens kept of the
+middle, times heavy_ratio where an algorithm has that parameter (h2o's others are its recent part).
+Mean over prompts and heads (without --by-layer: and layers) per seed, then over seeds; bands:
+standard deviation over heads and seeds (n - 1), cut at 0.
+"""
+
+import kvbench_csv as kc
+import matplotlib.pyplot as plt
+import numpy as np
+
+PANELS = {
+    "amnesia_count": "activated tokens\nnot held",
+    "amnesia_mass": "attention\non them",
+}
+
+NEEDED = [*kc.HEAD_COLUMNS, "protocol", "sink", "recent", "seed", "n_tokens",
+          "budget_requested", "tokens_kept", *PANELS]
+
+
+def heavy_share(frame, path):
+    """Heavy hitters over tokens of the middle, per row; NaN where there is no middle."""
+    sink = np.where(frame["protocol"] == "stream", 0.0, frame["sink"])
+    middle = frame["n_tokens"] - sink - frame["recent"]
+    kept = frame["tokens_kept"] - sink - frame["recent"]
+    shares = []
+    for params in frame["params"]:
+        text = kc.parse_params(params).get("heavy_ratio", "1")
+        try:
+            shares.append(float(text))
+        except ValueError:
+            raise kc.CsvError(f"{path}: parameter heavy_ratio: got `{text}`, expected a "
+                              "number") from None
+    # As the methods do: the heavy part is rounded down to whole tokens.
+    heavy = np.floor(kept * np.array(shares) + 1e-9)
+    return (heavy / middle).where((middle > 0) & (kept >= 0))
+
+
+def load(paths, algorithms=(), layers=(), by_layer=False):
+    """One row per (layer, label, x, column): mean, sd. layer is -1 for all together."""
+    frame = kc.read_results(paths, NEEDED)
+    frame = kc.pick_algorithms(frame, algorithms, paths[0])
+    frame = kc.pick_numbers(frame, "layer", layers, paths[0])
+    frame = kc.measured_rows(frame, paths[0])
+    frame["x"] = heavy_share(frame, paths[0])
+    if frame["x"].isna().all():
+        raise kc.CsvError(f"{paths[0]}: no row has a middle that tokens are kept of")
+    frame = frame[frame["x"].notna()].copy()
+    kc.add_labels(frame, ignore=("T", "tokens"))
+    # A budget is one point, though prompts of other lengths round it to other shares.
+    keys = ["label", "params", "budget_requested"] + (["layer"] if by_layer else [])
+    frame = kc.full_points(frame, keys, paths[0])
+    tables = []
+    for column in PANELS:
+        table = kc.mean_and_sd(frame, keys, column, spread="all")
+        table["x"] = frame.groupby(keys, dropna=False, sort=False)["x"].mean().to_numpy()
+        table["column"] = column
+        tables.append(table)
+    out = kc.pd.concat(tables, ignore_index=True)
+    if not by_layer:
+        out["layer"] = -1.0
+    return kc.finite_points(out)
+
+
+def draw_panel(axes, part, labels):
+    for i, label in enumerate(labels):
+        points = part[part["label"] == label].sort_values("x")
+        style = kc.line_style(i)
+        xs, means = points["x"], points["mean"]
+        sds = points["sd"].fillna(0.0)
+        axes.plot(xs, means, ms=3.5, linewidth=1.2, **style)
+        axes.fill_between(xs, np.maximum(means - sds, 0.0), means + sds, color=style["color"],
+                          alpha=0.15, linewidth=0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+
+
+def draw(table):
+    """The figure: counts above, attention below; a column per layer."""
+    layers = sorted(table["layer"].unique())
+    labels = list(dict.fromkeys(table["label"]))
+    figure, grid = kc.panels(2, len(layers), sharex=True, height=1.6 if len(layers) > 1 else 1.5)
+    for row, (column, name) in enumerate(PANELS.items()):
+        for axes, layer in zip(grid[row], layers):
+            draw_panel(axes, table[(table["layer"] == layer) & (table["column"] == column)],
+                       labels)
+            if row == 0 and layer >= 0:
+                axes.set_title(f"layer {int(layer)}")
+        grid[row, 0].set_ylabel(name)
+    figure.align_ylabels(grid[:, 0])
+    figure.supxlabel("heavy hitters / tokens of the middle", fontsize=kc.FONT_SIZE)
+    kc.legend_above(figure, [kc.line_handle(kc.line_style(i), label)
+                             for i, label in enumerate(labels)])
+    return figure
+
+
+def parse_arguments(arguments=None):
+    parser = kc.argument_parser(__doc__)
+    parser.add_argument("--algorithms", type=kc.name_list, metavar="NAME,...", default=[],
+                        help="only these, default all")
+    parser.add_argument("--layers", type=kc.number_list, metavar="N,...", default=[],
+                        help="only these, default all")
+    parser.add_argument("--by-layer", action="store_true",
+                        help="one column of panels per layer, at most six")
+    return parser.parse_args(arguments)
+
+
+def main():
+    options = parse_arguments()
+    table = load(options.inputs, options.algorithms, options.layers, options.by_layer)
+    count = table["layer"].nunique()
+    if count > 6:
+        raise kc.CsvError(f"{options.inputs[0]}: {count} layers, expected at most 6 panels beside "
+                          "each other; choose with --layers")
+    kc.save_figure(draw(table), options.output)
+    plt.close("all")
+
+
+if __name__ == "__main__":
+    kc.run_main(main)

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Coverage curves: how far k centres leave the farthest token, keys beside values.
+
+One panel per layer; x is the number of centres k of greedy k-center, y the radius as a fraction of
+the radius of one centre (`radius_rel`). Lines are means over KV heads (of all prompts and traces
+given), bands their standard deviation (n - 1; one head: no band). A curve that falls faster means
+tokens that cluster better: ClusterGen (section 3) finds keys below values.
+"""
+
+import math
+import sys
+
+import kvbench_cluster_csv as kcc
+import kvbench_csv as kc
+import numpy as np
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+
+MOST_COLUMNS = 4  # panels beside each other on a page
+
+
+def reduce_heads(frame):
+    """One row per (layer, what, k): mean, sd and count of radius_rel over heads.
+
+    A k that some head of the layer lacks (traces of other lengths end earlier) is left out, for
+    the mean would jump where the heads change.
+    """
+    keys = ["layer", "what", "k"]
+    out = frame.groupby(keys, sort=True)["radius_rel"].agg(
+        mean=lambda v: v.mean(skipna=False), sd="std", heads="size").reset_index()
+    most = out.groupby(["layer", "what"])["heads"].transform("max")
+    if (out["heads"] < most).any():
+        print("note: values of k that only some heads have are left out", file=sys.stderr)
+    return out[out["heads"] == most].reset_index(drop=True)
+
+
+def load(paths, layers):
+    """The reduced table of the wanted layers; all layers where `layers` is empty."""
+    frame = kcc.read_table(paths, "coverage.csv", ["radius_rel"])
+    kept = kcc.choose(frame["layer"].unique(), layers, "--layers", paths[0])
+    table = reduce_heads(frame[frame["layer"].isin(kept)])
+    for what in table.loc[table["mean"].isna(), "what"].unique():
+        print(f"note: {what} have a radius_rel that is not a number; it is not drawn",
+              file=sys.stderr)
+    return table
+
+
+def draw(table, log_y=False):
+    """The figure: panels by layer, one line for keys and one for values."""
+    layers = sorted(table["layer"].unique())
+    whats = [what for what in kcc.WHAT if what in set(table["what"])]
+    nrows = math.ceil(len(layers) / MOST_COLUMNS)
+    ncols = math.ceil(len(layers) / nrows)
+    figure, grid = kc.panels(nrows, ncols, height=1.9, sharex=True, sharey=True)
+    for at, (axes, layer) in enumerate(zip(grid.flat, layers)):
+        part = table[table["layer"] == layer]
+        for i, what in enumerate(whats):
+            line = part[part["what"] == what]
+            # A single head has no deviation and gets no band.
+            kc.plot_line(axes, line["k"], line["mean"], line["sd"], kc.line_style(i),
+                         band=bool((line["heads"] > 1).any()))
+        axes.set_title(f"layer {int(layer)}")
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(FixedLocator(kcc.powers_of_4(1, table["k"].max())))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+        if log_y:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+            axes.yaxis.set_minor_formatter(NullFormatter())
+        else:
+            axes.set_ylim(0, max(1.05, 1.03 * np.nanmax([1.0, *table["mean"]])))
+        if at + ncols >= len(layers):
+            axes.tick_params(labelbottom=True)  # nothing stands below it
+    for axes in grid.flat[len(layers):]:
+        axes.set_visible(False)
+    figure.supxlabel("centres $k$", fontsize=8)
+    figure.supylabel("radius / radius of one centre", fontsize=8)
+    kc.legend_above(figure, [kc.line_handle(kc.line_style(i), what)
+                             for i, what in enumerate(whats)])
+    return figure
+
+
+def parse_arguments(arguments=None):
+    parser = kc.argument_parser(__doc__, "DIR|coverage.csv", "what kvbench cluster wrote")
+    parser.add_argument("--layers", metavar="N,...", default="", help="only these, default all")
+    parser.add_argument("--log-y", action="store_true", help="logarithmic radius axis")
+    return parser.parse_args(arguments)
+
+
+def main():
+    options = parse_arguments()
+    table = load(options.inputs, kcc.integers(options.layers, "--layers"))
+    kc.save_figure(draw(table, options.log_y), options.output)
+
+
+if __name__ == "__main__":
+    kc.run_main(main)

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Error against lambda, BumbleBee's weight of diversity against importance (its section 6).
+
+One panel per budget (with --by-layer: per layer as well). A line per variant of each algorithm with
+a parameter lambda, in configs/bumblebee_lambda.toml one per concave function phi; lambda = 0 is
+accumulated attention alone, 1 facility location over the keys alone. Algorithms without lambda
+(h2o, local, random-local) are horizontal lines, h2o being the one that the paper compares with.
+
+Mean over prompts, layers and heads per seed, then over seeds; bars: standard deviation over seeds
+(n - 1; none for one seed). The paper's measure is ROUGE of a model; here it is the attention
+output's error.
+"""
+
+import math
+
+import kvbench_csv as kc
+import matplotlib.pyplot as plt
+import numpy as np
+
+AXIS_LABELS = {
+    "rel_error": "relative error",
+    "rel_error_p95": "relative error, 95th percentile",
+    "log_z_error": "error of log denominator (nats)",
+    "amnesia_mass": "attention on tokens not held",
+}
+
+
+def lambda_of(params):
+    """lambda of a row as a float; NaN where the algorithm has none."""
+    text = kc.parse_params(params).get("lambda", "")
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def load(paths, column, budgets=(), by_layer=False):
+    """One row per (budget, layer, label, lambda): mean, sd, seeds. layer is -1 for all together."""
+    frame = kc.read_results(paths, [*kc.HEAD_COLUMNS, "seed", "budget_requested", column])
+    frame = kc.measured_rows(frame, paths[0])
+    frame = kc.pick_numbers(frame, "budget_requested", budgets, paths[0])
+    frame = frame[frame["budget_requested"].notna()].copy()
+    frame["lambda"] = [lambda_of(text) for text in frame["params"]]
+    if frame["lambda"].isna().all():
+        raise kc.CsvError(f"{paths[0]}: no row with a budget has the parameter lambda, expected "
+                          "bumblebee's")
+    kc.add_labels(frame, ignore=("lambda",))
+    keys = ["budget_requested", "label", "lambda"] + (["layer"] if by_layer else [])
+    table = kc.mean_and_sd(kc.full_points(frame, keys, paths[0]), keys, column)
+    if not by_layer:
+        table["layer"] = -1.0
+    return kc.finite_points(table)
+
+
+def styles(table):
+    """Style of each label: lines with lambda first, then the horizontal ones."""
+    curves = list(dict.fromkeys(table.loc[table["lambda"].notna(), "label"]))
+    levels = [label for label in dict.fromkeys(table["label"]) if label not in curves]
+    out = {label: kc.line_style(i) for i, label in enumerate(curves)}
+    for i, label in enumerate(levels):
+        style = kc.line_style(len(curves) + i)
+        out[label] = {"color": style["color"], "linestyle": kc.DASHES[1 + i % 3], "marker": None}
+    return out
+
+
+def draw_panel(axes, part, drawn):
+    for label, style in drawn.items():
+        points = part[part["label"] == label].sort_values("lambda")
+        if points.empty:
+            continue
+        if points["lambda"].notna().all():
+            kc.plot_line(axes, points["lambda"], points["mean"], points["sd"], style)
+            continue
+        point = points.iloc[0]
+        axes.axhline(point["mean"], color=style["color"], linestyle=style["linestyle"],
+                     linewidth=1.2)
+        if point["sd"] > 0:
+            axes.axhspan(point["mean"] - point["sd"], point["mean"] + point["sd"],
+                         color=style["color"], alpha=0.15, linewidth=0)
+
+
+def draw(table, column="rel_error", log_y=False):
+    """The figure: a row of panels per budget, or budgets beside each other without layers."""
+    budgets = sorted(table["budget_requested"].unique(), reverse=True)
+    layers = sorted(table["layer"].unique())
+    drawn = styles(table)
+    if len(layers) == 1:
+        groups = [[(budget, layers[0]) for budget in budgets]]
+    else:
+        groups = [[(budget, layer) for layer in layers] for budget in budgets]
+    figure, axes_of = kc.facets(groups)
+    for (budget, layer), axes in axes_of.items():
+        draw_panel(axes, table[(table["budget_requested"] == budget)
+                               & (table["layer"] == layer)], drawn)
+        title = f"budget {budget:g}"
+        axes.set_title(title if layer < 0 else f"{title}, layer {int(layer)}")
+        axes.set_xticks(np.linspace(0, 1, 6))
+        if log_y:
+            axes.set_yscale("log")
+    figure.supxlabel(r"$\lambda$  (0: attention alone, 1: facility location alone)",
+                     fontsize=kc.FONT_SIZE)
+    figure.supylabel(AXIS_LABELS[column], fontsize=kc.FONT_SIZE)
+    kc.legend_above(figure, [kc.line_handle(style, label) for label, style in drawn.items()])
+    return figure
+
+
+def parse_arguments(arguments=None):
+    parser = kc.argument_parser(__doc__)
+    parser.add_argument("--y", choices=list(AXIS_LABELS), default="rel_error",
+                        help="column on the y axis, default: rel_error")
+    parser.add_argument("--budgets", type=kc.number_list, metavar="RHO,...", default=[],
+                        help="only these, default all")
+    parser.add_argument("--by-layer", action="store_true", help="one panel per budget and layer")
+    parser.add_argument("--log-y", action="store_true", help="logarithmic error axis")
+    return parser.parse_args(arguments)
+
+
+def main():
+    options = parse_arguments()
+    table = load(options.inputs, options.y, options.budgets, options.by_layer)
+    kc.save_figure(draw(table, options.y, options.log_y), options.output)
+    plt.close("all")
+
+
+if __name__ == "__main__":
+    kc.run_main(main)

@@ -1,0 +1,314 @@
+"""Figures from replay tables (plot_lambda, _pareto, _amnesia, _reconstruction, _stream, _heatmap)
+against values computed by hand from small tables, and what they share in scripts/kvbench_csv.py.
+test_plot_scripts.py has what holds for every one of them."""
+
+import math
+import os
+import unittest
+from unittest import mock
+
+from plot_tables import DIAG, FigureTest, infeasible, kc, lambda_rows, np, revive_rows
+
+import plot_amnesia
+import plot_heatmap
+import plot_lambda
+import plot_pareto
+import plot_reconstruction
+import plot_stream
+
+
+def line_of(axes, color):
+    """x and y of the one plotted line of this colour; the caps of error bars have other markers."""
+    found = [a for a in axes.lines if a.get_color() == color and len(a.get_xdata()) > 0
+             and a.get_marker() in (*kc.MARKERS, "None")]
+    assert len(found) == 1, f"{len(found)} lines of {color}"
+    return list(found[0].get_xdata()), list(found[0].get_ydata())
+
+
+def spans(axes):
+    """Lower and upper ends of the error bars."""
+    return [tuple(sorted(segment[:, 1])) for container in axes.containers
+            for segment in container[2][0].get_segments()]
+
+
+class SharedTest(FigureTest):
+    def test_points_that_lack_heads_are_left_out(self):
+        path = self.write([
+            {"algorithm": "a"}, {"algorithm": "a", "q_head": 1},
+            {"algorithm": "b"}, {"algorithm": "b", "q_head": 1, "seed": 1},
+            {"algorithm": "c"}, infeasible(algorithm="c", q_head=1)])
+        frame = kc.read_results([path], [*kc.HEAD_COLUMNS, "seed"])
+        frame, _ = self.quiet(kc.measured_rows, frame)
+        kept, said = self.quiet(kc.full_points, kc.add_labels(frame), ["label"], path)
+        self.assertEqual(set(kept["label"]), {"a"})
+        self.assertIn("b: points left out because some heads are missing: 1", said)
+        self.assertIn("c: points left out because some heads are missing: 1", said)
+        with self.assertRaisesRegex(kc.CsvError, "t.csv: no point has rows for every head"):
+            self.quiet(kc.full_points, frame[frame["label"] == "b"], ["label"], path)
+
+    def test_mean_and_sd(self):
+        # Seeds' means 0.2 and 0.4: mean 0.3, sd sqrt(2 0.1^2); all rows: squares 0.14 over 3.
+        frame = kc.pd.DataFrame({"g": ["x"] * 4 + ["y"], "seed": [0, 0, 1, 1, 0],
+                                 "e": [0.1, 0.3, 0.2, 0.6, np.nan]})
+        table = kc.mean_and_sd(frame, ["g"], "e")
+        self.near(table.loc[0, ["mean", "sd", "seeds"]], [0.3, math.sqrt(0.02), 2])
+        self.assertTrue(math.isnan(table.loc[1, "mean"]))
+        self.near(kc.mean_and_sd(frame, ["g"], "e", "all").loc[0, "sd"], math.sqrt(0.14 / 3))
+
+    def test_spread_out(self):
+        self.near(kc.spread_out([0.0, 1.0], 0.1), [0, 1])
+        self.near(kc.spread_out([0.5, 0.5, 0.9], 0.2), [0.4, 0.6, 0.9])
+        self.near(kc.spread_out([1.0, 1.08], 0.1), [0.99, 1.09])
+        places = kc.spread_out([3.0, 1.0, 1.0, 1.1, 2.9], 0.5)
+        self.assertEqual(list(np.argsort(places)), [1, 2, 3, 4, 0])
+        self.assertGreater(np.diff(np.sort(places)).min(), 0.5 - 1e-12)
+
+    def test_numbers_from_the_command_line(self):
+        self.assertEqual(kc.number_list("0.5,2"), [0.5, 2.0])
+        for text in ("0.5,x", "nan", "inf"):
+            with self.assertRaisesRegex(Exception, "expected numbers"):
+                kc.number_list(text)
+
+    def test_full_disk_is_a_device_failure(self):
+        figure = mock.Mock()
+        figure.savefig.side_effect = OSError(kc.errno.ENOSPC, "No space left on device")
+        with self.assertRaises(kc.DeviceError) as caught:
+            kc.save_figure(figure, "x")
+        self.assertEqual(caught.exception.exit_code, 3)
+
+
+class LambdaTest(FigureTest):
+    def test_lines_and_levels(self):
+        figure = plot_lambda.draw(plot_lambda.load([self.write(lambda_rows())], "rel_error"))
+        axes = figure.axes[0]
+        xs, ys = line_of(axes, kc.PALETTE[0])  # means over heads: 0.1 more than head 0's
+        self.near([xs, ys], [[0, 0.3, 1], [0.6, 0.4, 0.5]])
+        self.near(line_of(axes, kc.PALETTE[1]), [[0.3], [0.3]])
+        self.near(line_of(axes, kc.PALETTE[2])[1], [0.35, 0.35])  # h2o, across the panel
+        self.near(line_of(axes, kc.PALETTE[3])[1], [0.4, 0.4])  # seeds' means 0.3 and 0.5
+        band = axes.patches[0].get_xy()
+        self.near([band[:, 1].min(), band[:, 1].max()],
+                  [0.4 - math.sqrt(0.02), 0.4 + math.sqrt(0.02)])
+        self.assertEqual([t.get_text() for t in figure.legends[0].texts],
+                         ["bumblebee phi=log", "bumblebee phi=power", "h2o", "random-local"])
+
+    def test_panels(self):
+        rows = [{**r, "layer": layer, "budget_requested": budget, "rel_error": r["rel_error"] * f}
+                for r in lambda_rows() for layer, budget, f in
+                ((0, 0.5, 1), (0, 0.25, 2), (3, 0.5, 3), (3, 0.25, 4))]
+        path = self.write(rows)
+        figure = plot_lambda.draw(plot_lambda.load([path], "rel_error", by_layer=True))
+        drawn = {a.get_title(): line_of(a, kc.PALETTE[1])[1][0] for a in figure.axes
+                 if a.get_visible()}
+        self.assertEqual(list(drawn), ["budget 0.5, layer 0", "budget 0.5, layer 3",
+                                       "budget 0.25, layer 0", "budget 0.25, layer 3"])
+        self.near(list(drawn.values()), [0.3, 0.9, 0.6, 1.2])
+        figure = plot_lambda.draw(plot_lambda.load([path], "rel_error", budgets=[0.25]))
+        self.assertEqual([a.get_title() for a in figure.axes], ["budget 0.25"])
+        self.near(line_of(figure.axes[0], kc.PALETTE[1])[1], [0.9])  # mean of 0.6 and 1.2
+
+
+class ParetoTest(FigureTest):
+    def rows(self):
+        points = [("a", 0.5, 0.01), ("a", 0.25, 0.2), ("b", 0.5, 0.1), ("b", 0.25, 0.1),
+                  ("c", 0.3, 0.1), ("d", 0.249, 0.3), ("oracle", 0.25, 0.001), ("exact", 1, 1e-16)]
+        for name, ratio, error in points:
+            for seed, shift in ((0, 0.8), (1, 1.2)):
+                yield {"algorithm": name, "ratio": ratio, "rel_error": error * shift, "seed": seed,
+                       "budget_requested": "" if name == "exact" else ratio,
+                       "bytes": 2000 * ratio}
+
+    def test_front(self):
+        table, said = self.quiet(plot_pareto.load, [self.write(self.rows())])
+        # d has 0.4 % less memory than b, which counts as the same; c has b's error with more.
+        front = plot_pareto.pareto_front(table)
+        self.assertEqual(list(front["label"]), ["b", "a", "exact"])
+        self.near(front["x"], [0.25, 0.5, 1])
+        self.assertIn("note: exact has points", said)
+
+    def test_lines_and_bars(self):
+        table, _ = self.quiet(plot_pareto.load, [self.write(self.rows())])
+        axes = plot_pareto.draw(table).axes[0]
+        line = next(a for a in axes.lines if a.get_label() == "a")
+        self.near([line.get_xdata(), line.get_ydata()], [[0.25, 0.5], [0.2, 0.01]])
+        # sd of 0.8 and 1.2 times the mean: 0.2 sqrt(2) of it
+        half = 0.2 * math.sqrt(2)
+        want = [(m * (1 - half), m * (1 + half)) for m in (0.2, 0.01)]
+        for span in want:
+            self.assertTrue(any(np.allclose(span, got, rtol=1e-9, atol=0) for got in spans(axes)))
+        front = next(a for a in axes.lines if a.get_label() == "Pareto front")
+        self.near(front.get_ydata(), [0.1, 0.01, 0.01])
+        self.near(front.get_xdata()[:2], [0.25, 0.5])
+        self.assertEqual(front.get_drawstyle(), "steps-post")
+        bold = {t.get_text() for t in axes.texts if t.get_weight() == "bold"}
+        self.assertEqual(bold, {"a", "b"})
+        labels = [a.get_label() for a in axes.lines]
+        self.assertNotIn("exact", labels)
+
+    def test_names_of_many_methods_do_not_overlap(self):
+        rows = [{"algorithm": f"method-number-{i}", "ratio": 0.5,
+                 "rel_error": 0.1 + 1e-4 * i} for i in range(26)]
+        table = plot_pareto.load([self.write(rows)])
+        figure = plot_pareto.draw(table)
+        figure.canvas.draw()
+        boxes = [t.get_window_extent() for t in figure.axes[0].texts
+                 if t.get_text().startswith("method")]
+        self.assertEqual(len(boxes), 26)
+        boxes.sort(key=lambda box: box.y0)
+        for lower, upper in zip(boxes, boxes[1:]):
+            self.assertGreater(upper.y0, lower.y0 + 0.8 * lower.height)  # descenders may meet
+
+    def test_native_sizes_join_one_line(self):
+        rows = [{"algorithm": "uniform", "params": f"T={t};tokens=auto", "budget_requested": "",
+                 "middle_ratio": 0.5**t, "rel_error": 0.1 * t} for t in (2, 1)]
+        table = plot_pareto.load([self.write(rows)], x="middle_ratio")
+        axes = plot_pareto.draw(table, x="middle_ratio").axes[0]
+        line = next(a for a in axes.lines if a.get_label() == "uniform")
+        self.near([line.get_xdata(), line.get_ydata()], [[0.25, 0.5], [0.2, 0.1]])
+
+
+class AmnesiaTest(FigureTest):
+    def test_heavy_share_by_hand(self):
+        # Middle 80 tokens. 60 kept: 40 of them, of which h2o's heavy part is half: 20 / 80.
+        rows = [{"params": "heavy_ratio=0.5"}, {"params": "heavy_ratio=1"},
+                {"params": "heavy_ratio=0.5", "tokens_kept": 63},  # floor(43 / 2) = 21
+                {"algorithm": "snapkv"},
+                {"protocol": "stream", "sink": 0, "recent": 20, "tokens_kept": 30}]
+        frame = kc.read_results([self.write(rows)], plot_amnesia.NEEDED)
+        self.near(plot_amnesia.heavy_share(frame, "t.csv"), [0.25, 0.5, 21 / 80, 0.5, 0.125])
+        frame["params"] = "heavy_ratio=x"
+        with self.assertRaisesRegex(kc.CsvError, "got `x`, expected a number"):
+            plot_amnesia.heavy_share(frame, "t.csv")
+
+    def test_lines_and_bands(self):
+        rows = [{"q_head": head, "params": "heavy_ratio=1", "budget_requested": budget,
+                 "tokens_kept": 20 + 80 * budget, "amnesia_count": count + 4 * head,
+                 "amnesia_mass": count / 100}
+                for head in (0, 1) for budget, count in ((0.5, 6), (0.25, 10))]
+        figure = plot_amnesia.draw(plot_amnesia.load([self.write(rows)]))
+        counts, masses = figure.axes
+        self.near(line_of(counts, kc.PALETTE[0]), [[0.25, 0.5], [12, 8]])
+        self.near(line_of(masses, kc.PALETTE[0]), [[0.25, 0.5], [0.1, 0.06]])
+        band = counts.collections[0].get_paths()[0].vertices  # heads 4 apart: sd 2 sqrt(2)
+        self.near([band[:, 1].min(), band[:, 1].max()],
+                  [8 - math.sqrt(8), 12 + math.sqrt(8)])
+
+    def test_layers(self):
+        rows = [{"layer": layer, "amnesia_count": layer} for layer in range(7)]
+        path = self.write(rows)
+        figure = plot_amnesia.draw(plot_amnesia.load([path], layers=[5, 2], by_layer=True))
+        self.assertEqual([a.get_title() for a in figure.axes[:2]], ["layer 2", "layer 5"])
+        self.near([line_of(a, kc.PALETTE[0])[1][0] for a in figure.axes[:2]], [2, 5])
+        code, said = self.run_script(plot_amnesia, path, "--by-layer", "-o", self.path("out"))
+        self.assertEqual(code, 2)
+        self.assertIn("7 layers, expected at most 6", said)
+
+
+class ReconstructionTest(FigureTest):
+    def test_errors_over_the_mean_square(self):
+        path = self.write([*revive_rows(), {"algorithm": "h2o"}])
+        figure = plot_reconstruction.draw(plot_reconstruction.load([path]))
+        keys, values = figure.axes
+        self.assertEqual(keys.get_title(), "budget 0.5")
+        self.near(line_of(keys, kc.PALETTE[0]), [[0.1, 0.2], [5, 2]])  # 2.5 / 0.5, 1 / 0.5
+        self.near(line_of(keys, kc.PALETTE[1])[1], [0.5, 0.2])
+        self.near(line_of(values, kc.PALETTE[0])[1], [0.5, 0.5])
+        self.near(line_of(keys, "0.3"), [[0.1, 0.2], [2 * math.pi, math.pi]])
+        self.assertTrue(any(np.allclose(span, (5 - math.sqrt(2), 5 + math.sqrt(2)))
+                            for span in spans(keys)))
+
+    def test_other_axes(self):
+        path = self.write(revive_rows())
+        table = plot_reconstruction.load([path], "load")
+        keys = plot_reconstruction.draw(table, "load").axes[0]
+        self.near(line_of(keys, kc.PALETTE[0]), [[1, 2], [2, 5]])
+        self.near(line_of(keys, "0.3"), [[1, 2], [math.pi, 2 * math.pi]])
+        figure = plot_reconstruction.draw(plot_reconstruction.load([path], "budget"), "budget")
+        self.assertEqual([a.get_title() for a in figure.axes[:2]],
+                         ["vague ratio 0.2", "vague ratio 0.1"])
+        self.near(line_of(figure.axes[1], kc.PALETTE[0]), [[0.5], [5]])
+
+    def test_what_is_left_out(self):
+        uneven = {"algorithm": "kvreviver", "diag": next(revive_rows())["diag"],
+                  "params": "candidate_ratio=0.7;estimate=sum;recent_ratio=0.2;vague_ratio=0.1"}
+        empty = {**next(revive_rows()), "seed": 5,
+                 "diag": DIAG.format(a=0, n=15, ke=0, kb=0, ve=0, vb=0)}
+        path = self.write([*revive_rows(), uneven, empty])
+        table, said = self.quiet(plot_reconstruction.load, [path])
+        self.assertIn("candidate_ratio and recent_ratio differ", said)
+        self.assertIn("1 rows with an empty sketch", said)
+        point = table[(table["part"] == "k") & (table["x"] == 0.1)].iloc[0]
+        self.near(point["mean"], 5)
+        code, said = self.run_script(plot_reconstruction, self.write([{}]), "-o", self.path("out"))
+        self.assertEqual(code, 2)
+        self.assertIn("t.csv: column `diag`: no row has k_error", said)
+
+
+class StreamTest(FigureTest):
+    def test_lines(self):
+        path = self.write_stream()
+        table = plot_stream.load([path], bins=2)
+        figure = plot_stream.draw(table)
+        errors, memory = figure.axes
+        self.assertEqual(errors.get_title(), "budget 0.5")
+        # Bin 0: steps 9 and 19, bin 1: 59 and 99; heads add 0 and 0.02, 0.01 in the mean.
+        xs, ys = line_of(errors, kc.PALETTE[0])
+        self.near([xs, ys], [[14, 79], [0.16, 0.81]])
+        self.near(line_of(memory, kc.PALETTE[0])[1], [15, 80])
+        exact = [a for a in errors.lines if a.get_color() == kc.PALETTE[1]]
+        self.assertTrue(np.isnan(exact[0].get_ydata()).all())
+        grey = [a for a in memory.lines if a.get_color() == "0.5"]
+        self.near(grey[0].get_ydata(), [2000 * 0.15 / 1024, 2000 * 0.8 / 1024])
+        self.near(grey[1].get_ydata(), [1000 / 1024, 1000 / 1024])
+
+    def test_files_that_do_not_go_together(self):
+        def expect(text, path):
+            code, said = self.run_script(plot_stream, path, "-o", self.path("out"))
+            self.assertEqual(code, 2, said)
+            self.assertIn(text, said.strip().splitlines()[-1])
+
+        expect("1 rows of", self.write_stream(lambda s: s["algorithm"] == "h2o" or s["q_head"] == 0))
+        path = self.write_stream()
+        self.write([{"protocol": "stream", "sink": 0}], "t.csv")
+        expect("steps have no row", path)
+        expect("got prefill alone", self.write([{}]))
+        self.write([{"protocol": "stream"}, {"protocol": "stream"}])
+        expect("two rows have the same key", path)
+        os.remove(self.path("t.steps.csv"))
+        self.write([{"protocol": "stream"}])
+        expect("t.steps.csv: no such file", path)
+
+
+class HeatmapTest(FigureTest):
+    def test_cells(self):
+        rows = [{"algorithm": name, "layer": layer, "q_head": head, "seed": seed,
+                 "rel_error": (1 + layer) * 0.1 + head * 0.01 + seed * 0.002}
+                for name in ("a", "b") for layer in (0, 4) for head in (0, 1) for seed in (0, 1)
+                if (name, layer, head) != ("b", 4, 1)]
+        rows += [infeasible(algorithm="b", layer=4, q_head=1),
+                 {"algorithm": "exact", "rel_error": 1e-16, "budget_requested": ""},
+                 {"algorithm": "a", "budget_requested": 0.75, "rel_error": 9}]
+        table, said = self.quiet(plot_heatmap.load, [self.write(rows)])
+        self.assertIn("budget 0.5 is shown", said)
+        self.assertIn("exact is exact", said)
+        figure = plot_heatmap.draw(table)
+        first, second = figure.axes[:2]
+        self.assertEqual([first.get_title(), second.get_title()], ["a", "b"])
+        self.near(first.images[0].get_array(), [[0.101, 0.111], [0.501, 0.511]])
+        array = np.ma.filled(second.images[0].get_array(), np.nan)
+        self.assertTrue(math.isnan(array[1, 1]))
+        self.near(array[0], [0.101, 0.111])
+        self.near(first.images[0].norm.vmax, 0.511)
+        self.near(second.images[0].norm.vmin, 0.101)
+        table, _ = self.quiet(plot_heatmap.load, [self.write(rows)], budget=0.75)
+        self.near(table["mean"], [9])
+
+    def test_a_budget_that_is_absent(self):
+        code, said = self.run_script(plot_heatmap, self.write([{}]), "--budget", "0.3",
+                                     "-o", self.path("out"))
+        self.assertEqual((code, said), (2, f"plot_heatmap.py: {self.path('t.csv')}: no rows with "
+                                        "budget_requested 0.3; it holds 0.5\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
