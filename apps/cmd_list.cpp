@@ -20,10 +20,17 @@ std::string protocols_text(const Method& m) {
                      m.open_stream != nullptr ? "stream" : "");
 }
 
+// Every prefill has its truth, scores and estimate computed on the device, and those of its
+// selections that lib/attention has kernels for; streams run on the CPU.
+std::string devices_text(const Method& m) {
+  return m.compress != nullptr ? "cpu cuda" : "cpu";
+}
+
 void print_all() {
-  fmt::print("{:<19} {:<15} {:<8} {}\n", "name", "protocols", "devices", "what it does");
+  fmt::print("{:<19} {:<15} {:<9} {}\n", "name", "protocols", "devices", "what it does");
   for (const Method& m : methods()) {
-    fmt::print("{:<19} {:<15} {:<8} {}\n", m.info.name, protocols_text(m), "cpu", m.info.summary);
+    fmt::print("{:<19} {:<15} {:<9} {}\n", m.info.name, protocols_text(m), devices_text(m),
+               m.info.summary);
   }
   fmt::print(
       "\nkvbench list NAME shows an algorithm's source and parameters. A+B composes two under "
@@ -38,7 +45,8 @@ void print_one(const Method& method) {
   if (!info.departures.empty()) {
     fmt::print("  departures  {}\n", info.departures);
   }
-  fmt::print("  protocols   {}\n  devices     cpu\n  size        {}\n", protocols_text(method),
+  fmt::print("  protocols   {}\n  devices     {}{}\n  size        {}\n", protocols_text(method),
+             devices_text(method), method.open_stream != nullptr ? " (stream: cpu)" : "",
              sizes_text(info));
   if (info.scope != Scope::head) {
     fmt::print("  budget      shared by the heads of {}\n",

@@ -201,9 +201,17 @@ void add_replay(CLI::App& app) {
       ->group(protocol);
 
   const char* machine = "Machine and files";
-  sub->add_option("--device", r.device, "Where to run")
+  sub->add_option(
+         "--device", r.device,
+         "Where attention, scores and selections are computed; auto is cuda where a device "
+         "can be used. Streams run on the CPU")
       ->capture_default_str()
-      ->type_name("cpu|cuda[:i]")
+      ->type_name("cpu|cuda[:i]|auto")
+      ->group(machine);
+  sub->add_option("--gpu-math", r.gpu_math,
+                  "exact: selections from the same products in the same order as on the CPU")
+      ->capture_default_str()
+      ->type_name("exact")
       ->group(machine);
   sub->add_option("--threads", r.threads, "CPU threads; 0 is all. Rows do not depend on it")
       ->capture_default_str()

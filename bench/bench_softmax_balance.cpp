@@ -4,7 +4,7 @@
 #include <benchmark/benchmark.h>
 #include <cblas.h>
 
-#include "algorithms/softmax_balance.hpp"
+#include "attention/softmax_balance.hpp"
 #include "make_head.hpp"
 
 namespace kvbench {
@@ -22,7 +22,7 @@ struct Block {
     gather_rows(head.k, positions(0, nb), keys);
     gather_rows(head.v, positions(0, nb), values);
     options.scale = head.scale;
-    options.step = Step::self;
+    options.step = WalkStep::self;
   }
   MatrixD keys, values;
   WalkOptions options;

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "algorithms/concave_phi.hpp"
-#include "algorithms/facility_location.hpp"
+#include "attention/facility_location.hpp"
 #include "make_head.hpp"
 #include "twin/bumblebee.hpp"
 

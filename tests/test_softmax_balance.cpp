@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "algorithms/softmax_balance.hpp"
+#include "attention/softmax_balance.hpp"
 #include "make_head.hpp"
 #include "twin/twin.hpp"
 
@@ -11,7 +11,7 @@ namespace kvbench {
 namespace {
 
 struct Case {
-  Step step;
+  WalkStep step;
   twin::TwinStep twin_step;
   double gamma;
   bool center;
@@ -29,20 +29,20 @@ class WalkTest : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(
     Options, WalkTest,
     ::testing::Values(
-        Case{Step::theory, twin::TwinStep::theory, 1.0, true, 0.0, 8, 64, 3.0, 1e-12},
-        Case{Step::fixed, twin::TwinStep::fixed, 1.0, true, 0.0, 8, 64, 3.0, 1e-12},
-        Case{Step::fixed, twin::TwinStep::fixed, 8.0, false, 0.3, 5, 33, 6.0, 1e-11},
-        Case{Step::fixed, twin::TwinStep::fixed, 0.0, true, 0.0, 8, 64, 3.0, 0.0},
-        Case{Step::self, twin::TwinStep::self, 1.0, true, 0.0, 8, 64, 3.0, 1e-11},
-        Case{Step::self, twin::TwinStep::self, 4.0, true, 0.5, 64, 256, 6.0, 1e-10},
-        Case{Step::greedy, twin::TwinStep::greedy, 1.0, true, 0.0, 64, 256, 6.0, 0.0},
-        Case{Step::repo, twin::TwinStep::repo, 4.0, true, 0.025, 64, 128, 3.0, 1e-11},
+        Case{WalkStep::theory, twin::TwinStep::theory, 1.0, true, 0.0, 8, 64, 3.0, 1e-12},
+        Case{WalkStep::fixed, twin::TwinStep::fixed, 1.0, true, 0.0, 8, 64, 3.0, 1e-12},
+        Case{WalkStep::fixed, twin::TwinStep::fixed, 8.0, false, 0.3, 5, 33, 6.0, 1e-11},
+        Case{WalkStep::fixed, twin::TwinStep::fixed, 0.0, true, 0.0, 8, 64, 3.0, 0.0},
+        Case{WalkStep::self, twin::TwinStep::self, 1.0, true, 0.0, 8, 64, 3.0, 1e-11},
+        Case{WalkStep::self, twin::TwinStep::self, 4.0, true, 0.5, 64, 256, 6.0, 1e-10},
+        Case{WalkStep::greedy, twin::TwinStep::greedy, 1.0, true, 0.0, 64, 256, 6.0, 0.0},
+        Case{WalkStep::repo, twin::TwinStep::repo, 4.0, true, 0.025, 64, 128, 3.0, 1e-11},
         // Norm 100 at d = 128: s|k|^2 = 884, past float64's exp; long double's reaches 11355.
-        Case{Step::theory, twin::TwinStep::theory, 1.0, false, 0.0, 128, 64, 100.0, 1e-10},
-        Case{Step::fixed, twin::TwinStep::fixed, 1.0, false, 0.0, 128, 64, 100.0, 1e-10},
-        Case{Step::self, twin::TwinStep::self, 1.0, true, 0.1, 128, 64, 100.0, 1e-8},
-        Case{Step::repo, twin::TwinStep::repo, 4.0, false, 0.025, 128, 64, 100.0, 1e-8},
-        Case{Step::greedy, twin::TwinStep::greedy, 1.0, false, 0.0, 128, 64, 100.0, 0.0}));
+        Case{WalkStep::theory, twin::TwinStep::theory, 1.0, false, 0.0, 128, 64, 100.0, 1e-10},
+        Case{WalkStep::fixed, twin::TwinStep::fixed, 1.0, false, 0.0, 128, 64, 100.0, 1e-10},
+        Case{WalkStep::self, twin::TwinStep::self, 1.0, true, 0.1, 128, 64, 100.0, 1e-8},
+        Case{WalkStep::repo, twin::TwinStep::repo, 4.0, false, 0.025, 128, 64, 100.0, 1e-8},
+        Case{WalkStep::greedy, twin::TwinStep::greedy, 1.0, false, 0.0, 128, 64, 100.0, 0.0}));
 
 TEST_P(WalkTest, ProbabilitiesAndSignsEqualTwin) {
   const Case& c = GetParam();
@@ -128,7 +128,8 @@ TEST(Walk, NoFiniteInputGivesInfOrNan) {
       shape.key_norm = key_norm;
       shape.value_norm = value_norm;
       const KvHead head = make_head(shape, 3);
-      for (const Step step : {Step::theory, Step::fixed, Step::self, Step::greedy, Step::repo}) {
+      for (const WalkStep step :
+           {WalkStep::theory, WalkStep::fixed, WalkStep::self, WalkStep::greedy, WalkStep::repo}) {
         for (const double gamma : {0.0, 1.0, 1e300}) {
           for (const bool center : {false, true}) {
             WalkOptions options;
@@ -160,7 +161,7 @@ TEST(Walk, TheoryIsACoinAt256) {
   std::vector<double> p;
   std::vector<std::int8_t> signs;
   WalkOptions options;
-  options.step = Step::theory;
+  options.step = WalkStep::theory;
   options.center = false;
   const WalkCounts counts = run(head, options, p, signs);
   EXPECT_EQ(counts.failures, 0);
@@ -182,7 +183,7 @@ TEST(Walk, GreedyAlternatesOnIdenticalTokens) {
   std::vector<double> p;
   std::vector<std::int8_t> signs;
   WalkOptions options;
-  options.step = Step::greedy;
+  options.step = WalkStep::greedy;
   const WalkCounts counts = run(head, options, p, signs);
   for (std::size_t i = 0; i < 32; i += 2) {
     EXPECT_EQ(p[i], 0.5);  // the sum is exactly 0 again
@@ -196,7 +197,7 @@ TEST(Walk, RepoTakesTheFirstSignAsPlus) {
   std::vector<double> p;
   std::vector<std::int8_t> signs;
   WalkOptions options;
-  options.step = Step::repo;
+  options.step = WalkStep::repo;
   run(make_head({}, 1), options, p, signs);
   EXPECT_EQ(p[0], 1.0);
   EXPECT_EQ(signs[0], 1);

@@ -15,7 +15,7 @@
 #include "algorithms/contract.hpp"
 #include "algorithms/halving.hpp"
 #include "algorithms/size.hpp"
-#include "algorithms/softmax_balance.hpp"
+#include "attention/softmax_balance.hpp"
 
 namespace kvbench {
 namespace {
@@ -34,17 +34,17 @@ struct Live {
   double weight;
 };
 
-Step step_of(const std::string& text) {
+WalkStep step_of(const std::string& text) {
   if (text == "theory") {
-    return Step::theory;
+    return WalkStep::theory;
   }
   if (text == "fixed") {
-    return Step::fixed;
+    return WalkStep::fixed;
   }
   if (text == "self") {
-    return Step::self;
+    return WalkStep::self;
   }
-  return text == "greedy" ? Step::greedy : Step::repo;
+  return text == "greedy" ? WalkStep::greedy : WalkStep::repo;
 }
 
 Select select_of(const std::string& text) {
@@ -70,7 +70,7 @@ double mean_square_value(const Task& task) {
 Options read_options(const Task& task, const Params& p) {
   Options o;
   o.walk.step = step_of(p.text("step"));
-  const bool repo = o.walk.step == Step::repo;
+  const bool repo = o.walk.step == WalkStep::repo;
   o.walk.gamma = p.is_auto("gamma") ? (repo ? 4.0 : 1.0) : p.real("gamma");
   o.walk.failure = p.real("failure");
   o.walk.scale = task.head.scale * p.real("temp");
@@ -133,29 +133,19 @@ class Halver {
 
  private:
   void halve_once(std::vector<Live>& live, int t) {
-    const auto m = static_cast<Index>(live.size());
     std::vector<std::int8_t> signs(live.size());
     std::vector<double> uniforms(live.size());
     const std::string suffix = fmt::format("{}{}", ones_ ? "-denominator-" : "-", t);
     task_.rng.stream("walk" + suffix).uniforms(0, uniforms);
     std::vector<Index> tokens;
     std::vector<double> weights;
-    for (Index b = 0; b < m; b += options_.block) {
-      const Index count = std::min(options_.block, m - b);
-      tokens.clear();
-      weights.clear();
-      for (Index i = b; i < b + count; ++i) {
-        tokens.push_back(live[static_cast<std::size_t>(i)].token);
-        weights.push_back(live[static_cast<std::size_t>(i)].weight);
-      }
-      gather_rows(task_.head.k, tokens, keys_);
-      set_values(tokens);
-      const auto at = static_cast<std::size_t>(b);
-      const auto size = static_cast<std::size_t>(count);
-      counts_ += softmax_balance(keys_, values_, weights, options_.walk,
-                                 std::span(uniforms).subspan(at, size),
-                                 std::span(signs).subspan(at, size), {}, scratch_);
+    for (const Live& l : live) {
+      tokens.push_back(l.token);
+      weights.push_back(l.weight);
     }
+    counts_ += balance_blocks(task_.head,
+                              {tokens, weights, uniforms, options_.block, ones_, options_.walk},
+                              signs, {}, scratch_, task_.device);
     RngStream fill = task_.rng.stream("fill" + suffix);
     const double before = total_weight(live);
     const std::vector<Survivor> survivors =
@@ -176,21 +166,11 @@ class Halver {
     live = std::move(next);
   }
 
-  void set_values(std::span<const Index> tokens) {
-    if (ones_) {
-      values_.resize(static_cast<Index>(tokens.size()), 1);
-      std::fill_n(values_.data(), tokens.size(), 1.0);
-    } else {
-      gather_rows(task_.head.v, tokens, values_);
-    }
-  }
-
   const Task& task_;
   Options options_;
   bool ones_;
   WalkCounts counts_;
   WalkScratch scratch_;
-  MatrixD keys_, values_;
 };
 
 // Weights as they are stored: one number where all are equal, else one float32 per token.

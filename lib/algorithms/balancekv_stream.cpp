@@ -34,7 +34,7 @@
 #include "algorithms/halving.hpp"
 #include "algorithms/merge_and_reduce.hpp"
 #include "algorithms/size.hpp"
-#include "algorithms/softmax_balance.hpp"
+#include "attention/softmax_balance.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -78,19 +78,19 @@ Index levels_for(Index n, Index t) {
   return levels;
 }
 
-Step step_of(const std::string& text) {
-  static const std::map<std::string, Step> steps = {{"greedy", Step::greedy},
-                                                    {"self", Step::self},
-                                                    {"fixed", Step::fixed},
-                                                    {"theory", Step::theory},
-                                                    {"repo", Step::repo}};
+WalkStep step_of(const std::string& text) {
+  static const std::map<std::string, WalkStep> steps = {{"greedy", WalkStep::greedy},
+                                                        {"self", WalkStep::self},
+                                                        {"fixed", WalkStep::fixed},
+                                                        {"theory", WalkStep::theory},
+                                                        {"repo", WalkStep::repo}};
   return steps.at(text);
 }
 
 Options read_options(const StreamTask& task, const Params& p) {
   Options o;
   o.walk.step = step_of(p.text("step"));
-  o.walk.gamma = p.is_auto("gamma") ? (o.walk.step == Step::repo ? 4.0 : 1.0) : p.real("gamma");
+  o.walk.gamma = p.is_auto("gamma") ? (o.walk.step == WalkStep::repo ? 4.0 : 1.0) : p.real("gamma");
   o.walk.failure = p.real("failure");
   o.walk.scale = task.head.scale * p.real("temp");
   o.walk.center = p.text("center") == "block";

@@ -67,7 +67,7 @@ class Mixture {
     }
     if (lambda > 0.0) {
       f_.emplace(task.head.k, task.tokens, similarity_of(params),
-                 params.integer("matrix_mib") << 20);
+                 params.integer("matrix_mib") << 20, task.device);
       f_weight_ = f_->total() > 0 ? lambda / static_cast<double>(f_->total()) : 0.0;
     }
   }

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "algorithms/concave_phi.hpp"
-#include "algorithms/facility_location.hpp"
 #include "algorithms/params.hpp"
+#include "attention/facility_location.hpp"
 
 namespace kvbench {
 

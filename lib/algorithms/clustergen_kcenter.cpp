@@ -23,7 +23,7 @@ Compressed compress(const Task& task, const Params& params) {
   const Index kept = tokens_to_keep(task, params, task.head.pair_bytes() + weight_bytes);
   const MatrixView keys = task.head.k;
   const Index first = params.text("start") == "first" ? 0 : farthest_from_mean(keys, task.tokens);
-  const KCenter found = k_center(keys, task.tokens, kept, first);
+  const KCenter found = k_center(keys, task.tokens, kept, first, task.device);
 
   // Cluster sizes by place; 0: no centre.
   std::vector<Index> size(task.tokens.size(), 0);

@@ -17,6 +17,8 @@
 
 namespace kvbench {
 
+class DeviceHead;
+
 /// What a head is given of a size that several heads share (Scope::layer, Scope::layers).
 struct Share {
   Index tokens = 0;            ///< how many of its tokens the head may keep
@@ -47,6 +49,8 @@ struct Task {
   Index kv_head = 0;
   /// The layer's Fisher information, where the trace carries it.
   std::optional<double> fisher = {};
+  /// The head on a device, for the functions of lib/attention that take one; null: on the CPU.
+  const DeviceHead* device = nullptr;
 
   Index count() const { return static_cast<Index>(tokens.size()); }
 };

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "attention/device.hpp"
 #include "core/math.hpp"
 
 namespace kvbench {
@@ -22,11 +23,31 @@ Eigen::Map<const RowMajor> map(const MatrixD& m) {
 
 }  // namespace
 
-SoftmaxSums::SoftmaxSums(const MatrixD& queries, Index dv)
+SoftmaxSums::SoftmaxSums(const MatrixD& queries, Index dv, const DeviceHead* device)
     : queries_(&queries),
+      device_(device),
       numerator_(queries.rows(), dv),
       denominator_(static_cast<std::size_t>(queries.rows()), 0.0),
       shift_(static_cast<std::size_t>(queries.rows()), -kInfinity) {}
+
+void SoftmaxSums::merge(const PartialSums& sums) {
+  for (Index r = 0; r < queries_->rows(); ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    if (sums.shift[at] == -kInfinity) {
+      continue;  // nothing entered
+    }
+    const double top = std::max(shift_[at], sums.shift[at]);
+    const double mine = exp_shared(shift_[at] - top);
+    const double theirs = exp_shared(sums.shift[at] - top);
+    denominator_[at] = denominator_[at] * mine + sums.denominator[at] * theirs;
+    double* to = numerator_.row(r);
+    const double* from = sums.numerator.row(r);
+    for (Index c = 0; c < numerator_.cols(); ++c) {
+      to[c] = to[c] * mine + from[c] * theirs;
+    }
+    shift_[at] = top;
+  }
+}
 
 void SoftmaxSums::add_block(MatrixView keys, MatrixView values, std::span<const Index> rows,
                             const double* log_weights, Part part, std::span<const Index> visible) {
@@ -82,6 +103,10 @@ void SoftmaxSums::add_block(MatrixView keys, MatrixView values, std::span<const 
 
 void SoftmaxSums::add_rows(MatrixView keys, MatrixView values, std::span<const Index> rows,
                            std::span<const float> weights, float common, Part part) {
+  if (device_ != nullptr && !rows.empty()) {
+    merge(device_->partial_sums(*queries_, {keys, values, rows, weights, common, part, {}}));
+    return;
+  }
   const bool weighted = !weights.empty() || common != 1.0F;
   std::vector<double> log_weights;
   std::vector<Index> block;
@@ -102,6 +127,14 @@ void SoftmaxSums::add_rows(MatrixView keys, MatrixView values, std::span<const I
 void SoftmaxSums::add_causal(const KvHead& head, Range range) {
   const Index m = queries_->rows();
   std::vector<Index> rows;
+  if (device_ != nullptr) {
+    rows.resize(static_cast<std::size_t>(range.size()));
+    std::iota(rows.begin(), rows.end(), range.begin);
+    const Index visible_from = head.n() - m + 1;  // query r stands at n - m + r and sees itself
+    merge(device_->partial_sums(*queries_,
+                                {head.k, head.v, rows, {}, 1.0F, Part::both, visible_from}));
+    return;
+  }
   std::vector<Index> visible(static_cast<std::size_t>(m));
   for (Index k0 = range.begin; k0 < range.end; k0 += kBlock) {
     const Index count = std::min(kBlock, range.end - k0);

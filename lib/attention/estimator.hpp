@@ -7,6 +7,7 @@
 // below the rounding of what does not. Knows no method.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,15 +16,37 @@
 
 namespace kvbench {
 
+class DeviceHead;
+
 /// Which sums a piece enters.
 enum class Part { both, numerator, denominator };
+
+/// Rows that enter the sums together.
+struct SumPiece {
+  MatrixView keys;                 ///< [., d]
+  MatrixView values;               ///< [., dv]; not read for Part::denominator
+  std::span<const Index> rows;     ///< of both
+  std::span<const float> weights;  ///< empty: `common`; else one per entry of `rows`, in [0, inf)
+  float common = 1.0F;
+  Part part = Part::both;
+  /// Query r sees rows below `visible_from` + r alone (the causal mask); none: all.
+  std::optional<Index> visible_from = {};
+};
+
+/// What a piece adds, each query under a shift of its own; what `part` leaves out is 0.
+struct PartialSums {
+  MatrixD numerator;                // [m, dv]: sum of w exp(s<k,q> - shift) v
+  std::vector<double> denominator;  // [m]: the same without v
+  std::vector<double> shift;        // [m]: the largest s<k,q> + log w; -inf where nothing entered
+};
 
 /// Numerator and denominator sums of m queries of one query head. Copyable: the sums over sinks
 /// and recent tokens are made once per head and every job goes on from a copy.
 class SoftmaxSums {
  public:
-  /// `queries` [m, d] in float64, already multiplied by the scale s; must outlive the object.
-  SoftmaxSums(const MatrixD& queries, Index dv);
+  /// `queries` [m, d] in float64, already multiplied by the scale s; must outlive the object, as
+  /// must `device`. Where that is not null, sums are made there: the same to rounding.
+  SoftmaxSums(const MatrixD& queries, Index dv, const DeviceHead* device = nullptr);
 
   /// Adds rows `rows` of keys [., d] and values [., dv] (not read for Part::denominator).
   /// `weights`: one per entry of `rows`, in [0, inf), or empty: `common` for all. A weight of 0
@@ -42,12 +65,15 @@ class SoftmaxSums {
   std::vector<double> log_denominator() const;
 
  private:
+  // Adds sums that a device made, under the larger of both shifts.
+  void merge(const PartialSums& sums);
   // Adds rows `rows`; `log_weights` null: weight 1; `visible` [m]: how many of them each query
   // sees, empty: all.
   void add_block(MatrixView keys, MatrixView values, std::span<const Index> rows,
                  const double* log_weights, Part part, std::span<const Index> visible);
 
   const MatrixD* queries_;
+  const DeviceHead* device_;
   MatrixD numerator_;                // [m, dv]
   std::vector<double> denominator_;  // [m]
   std::vector<double> shift_;        // [m]

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "attention/device.hpp"
 #include "core/math.hpp"
 
 namespace kvbench {
@@ -62,14 +63,18 @@ double softmax_row(RowMajor& p, Index r) {
 
 }  // namespace
 
-ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads) {
+ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads,
+                               const DeviceHead* device) {
   std::vector<Index> last(static_cast<std::size_t>(m));
   std::iota(last.begin(), last.end(), head.n() - m);
-  return exact_attention(head, g, last, threads);
+  return exact_attention(head, g, last, threads, device);
 }
 
 ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Index> positions,
-                               int threads) {
+                               int threads, const DeviceHead* device) {
+  if (device != nullptr) {
+    return device->exact_attention(g, positions);
+  }
   const Index n = head.n();
   const auto m = static_cast<Index>(positions.size());
   const Index blocks = (m + kQueryBlock - 1) / kQueryBlock;

@@ -11,6 +11,8 @@
 
 namespace kvbench {
 
+class DeviceHead;
+
 /// Attention probability above which losing a token counts as forgetting it
 /// (KVReviver, figure 2: heavy hitters are tokens with attention above 0.005).
 inline constexpr double kAmnesiaThreshold = 0.005;
@@ -32,13 +34,15 @@ struct ValueNorms {
 
 /// Exact attention of the last `m` queries of query head `g` of the group, 1 <= m <= nq.
 /// Blocked over queries and run on `threads` threads; the result does not depend on how many.
-/// Memory: threads x kQueryBlock x n float64.
-ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads);
+/// Memory: threads x kQueryBlock x n float64. With `device`, which holds this head, it is computed
+/// there: sums over tokens in another order, equal to rounding.
+ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads,
+                               const DeviceHead* device = nullptr);
 
 /// The same for the queries at `positions` (those that the trace holds; at least one), in their
 /// order; each sees the tokens up to itself.
 ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Index> positions,
-                               int threads);
+                               int threads, const DeviceHead* device = nullptr);
 
 /// Rows p_j [positions, n] of exact attention, 0 where unseen: for figures that need each query's
 /// own probabilities, a block of queries at a time. Memory: twice the result.

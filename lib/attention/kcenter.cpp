@@ -4,10 +4,12 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/device.hpp"
+
 namespace kvbench {
 namespace {
 
-constexpr Index kLanes = 8;  // partial sums of one distance; two AVX2 registers of float64
+constexpr Index kLanes = kDistanceLanes;
 
 inline double distance2(const double* a, const float* b, Index d) {
   double acc[kLanes] = {};
@@ -15,15 +17,13 @@ inline double distance2(const double* a, const float* b, Index d) {
   for (; t + kLanes <= d; t += kLanes) {
 #pragma omp simd
     for (Index l = 0; l < kLanes; ++l) {
-      const double diff = a[t + l] - static_cast<double>(b[t + l]);
-      acc[l] = std::fma(diff, diff, acc[l]);
+      acc[l] = add_square(a[t + l], b[t + l], acc[l]);
     }
   }
   for (Index l = 0; t < d; ++t, ++l) {
-    const double diff = a[t] - static_cast<double>(b[t]);
-    acc[l] = std::fma(diff, diff, acc[l]);
+    acc[l] = add_square(a[t], b[t], acc[l]);
   }
-  return ((acc[0] + acc[4]) + (acc[2] + acc[6])) + ((acc[1] + acc[5]) + (acc[3] + acc[7]));
+  return sum_of_lanes(acc);
 }
 
 // One more centre: every row that is strictly nearer to it than to all before becomes its own.
@@ -70,7 +70,11 @@ NearestRow nearest_row(const double* x, MatrixView rows) {
   return best;
 }
 
-KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index first) {
+KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index first,
+                 const DeviceHead* device) {
+  if (device != nullptr) {
+    return device->k_center(points, rows, k, first);
+  }
   const std::size_t m = rows.size();
   const auto count = static_cast<std::size_t>(std::clamp<Index>(k, 0, static_cast<Index>(m)));
   KCenter out;
@@ -81,21 +85,25 @@ KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index 
   while (out.centers.size() < count && (out.radius.empty() || out.radius.back() > 0.0)) {
     next = admit(points, rows, next, scratch, out);
   }
-  // Every row lies on a centre: all that are left are equally far, so the lowest places follow.
-  if (out.centers.size() < count) {
-    std::vector<bool> chosen(m, false);
-    for (const Index c : out.centers) {
-      chosen[static_cast<std::size_t>(c)] = true;
-    }
-    for (std::size_t i = 0; i < m && out.centers.size() < count; ++i) {
-      if (!chosen[i]) {
-        out.nearest[i] = static_cast<Index>(out.centers.size());
-        out.centers.push_back(static_cast<Index>(i));
-        out.radius.push_back(0.0);
-      }
+  admit_lowest(out, count);
+  return out;
+}
+
+void admit_lowest(KCenter& out, std::size_t count) {
+  if (out.centers.size() >= count) {
+    return;
+  }
+  std::vector<bool> chosen(out.nearest.size(), false);
+  for (const Index c : out.centers) {
+    chosen[static_cast<std::size_t>(c)] = true;
+  }
+  for (std::size_t i = 0; i < chosen.size() && out.centers.size() < count; ++i) {
+    if (!chosen[i]) {
+      out.nearest[i] = static_cast<Index>(out.centers.size());
+      out.centers.push_back(static_cast<Index>(i));
+      out.radius.push_back(0.0);
     }
   }
-  return out;
 }
 
 Index farthest_from_mean(MatrixView points, std::span<const Index> rows) {

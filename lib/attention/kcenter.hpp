@@ -13,12 +13,30 @@
 // the same gets the same bits.
 #pragma once
 
+#include <cmath>
 #include <span>
 #include <vector>
 
+#include "core/math.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
+
+class DeviceHead;
+
+/// Partial sums of one distance; two AVX2 registers of float64.
+inline constexpr Index kDistanceLanes = 8;
+
+/// acc + (a - b)^2, by one FMA.
+KVB_HD inline double add_square(double a, float b, double acc) {
+  const double diff = a - static_cast<double>(b);
+  return std::fma(diff, diff, acc);
+}
+
+/// The tree over the partial sums of one distance.
+KVB_HD inline double sum_of_lanes(const double* acc) {
+  return ((acc[0] + acc[4]) + (acc[2] + acc[6])) + ((acc[1] + acc[5]) + (acc[3] + acc[7]));
+}
 
 /// Squared Euclidean distance of `a` [d] and `b` [d], in float64, the order above.
 double squared_distance(const double* a, const float* b, Index d);
@@ -46,8 +64,13 @@ struct KCenter {
 /// Chooses min(k, rows.size()) centres: place `first`, then again and again the row farthest from
 /// the centres so far that is none of them; ties go to the lowest place.
 /// `rows`: row numbers of `points`, any order. 0 <= first < rows.size() where that is not 0.
-/// Time O(k m d), memory O(m + d) beside the points.
-KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index first = 0);
+/// Time O(k m d), memory O(m + d) beside the points. On `device`, where not null, to the same bits.
+KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index first = 0,
+                 const DeviceHead* device = nullptr);
+
+/// The end of k_center where every row lies on a centre: all that are left are equally far, so the
+/// lowest places follow until `out` has `count` centres.
+void admit_lowest(KCenter& out, std::size_t count);
 
 /// Place of the row farthest from the rows' mean (float64, summed in the order of `rows`); ties go
 /// to the lowest place. 0 of no rows.

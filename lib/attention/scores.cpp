@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "attention/device.hpp"
 #include "attention/similarity.hpp"
 #include "core/math.hpp"
 
@@ -26,7 +27,11 @@ thread_local double charged_seconds = 0.0;
 
 }  // namespace
 
-std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries) {
+std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries,
+                                                const DeviceHead* device) {
+  if (device != nullptr) {
+    return device->attention_sums(queries);
+  }
   const Index begin = std::max(queries.begin, head.q_start());
   std::vector<std::vector<double>> out(
       static_cast<std::size_t>(head.group()),
@@ -101,7 +106,7 @@ const std::vector<std::vector<double>>& ScoreBook::sums(Range queries) const {
   }
   std::call_once(entry->once, [&] {
     const auto start = std::chrono::steady_clock::now();
-    entry->sums = attention_sums(head_, queries);
+    entry->sums = attention_sums(head_, queries, device_);
     entry->seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   });

@@ -13,14 +13,18 @@
 
 namespace kvbench {
 
+class DeviceHead;
+
 /// How scores of a group's query heads become one score per token.
 enum class Reduce { mean, max, sum };
 
 /// out[g][i], i in [0, n): sum over queries at positions [queries.begin, queries.end) of
 /// p_ji = softmax_i(s <k_i, q_j>) over i <= j; 0 where no query sees i. One vector per query head.
 /// Positions before q_start are skipped (the trace holds no query there). float64; the order of
-/// summation is fixed. Time O(group m n d), memory O(group n).
-std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries);
+/// summation is fixed. Time O(group m n d), memory O(group n). With `device`, which holds this
+/// head, they are computed there: the same to rounding.
+std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries,
+                                                const DeviceHead* device = nullptr);
 
 /// Element-wise reduction over the group: [group][n] -> [n].
 std::vector<double> reduce_group(const std::vector<std::vector<double>>& scores, Reduce reduce);
@@ -29,11 +33,13 @@ std::vector<double> reduce_group(const std::vector<std::vector<double>>& scores,
 /// same queries pay once. Thread-safe.
 class ScoreBook {
  public:
-  explicit ScoreBook(const KvHead& head) : head_(head) {}
+  /// `device`, where not null, holds this head and outlives the book.
+  explicit ScoreBook(const KvHead& head, const DeviceHead* device = nullptr)
+      : head_(head), device_(device) {}
   ScoreBook(const ScoreBook&) = delete;
   ScoreBook& operator=(const ScoreBook&) = delete;
 
-  /// attention_sums(head, queries). The reference stays valid for the book's life.
+  /// attention_sums(head, queries, device). The reference stays valid for the book's life.
   const std::vector<std::vector<double>>& sums(Range queries) const;
 
   /// Correction to the time of a piece of work on this thread that asked books for sums, since the
@@ -49,6 +55,7 @@ class ScoreBook {
     double seconds = 0.0;
   };
   const KvHead& head_;
+  const DeviceHead* device_;
   mutable std::mutex mutex_;
   mutable std::map<std::pair<Index, Index>, std::unique_ptr<Entry>> entries_;
 };

@@ -146,8 +146,9 @@ HeadInput::HeadInput(const Plan& plan, const Unit& unit)
       unit_(unit),
       id_{plan.prompt_meta(unit).id, plan.layer_meta(unit).layer, unit.kv_head},
       head_(plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head)),
+      device_(plan.open_device ? plan.open_device(head_, plan.scratch_bytes) : nullptr),
       windows_(windows_of(plan.options, head_.n(), head_.nq())),
-      book_(head_) {
+      book_(head_, device_.get()) {
   middle_.resize(static_cast<std::size_t>(windows_.middle.size()));
   std::iota(middle_.begin(), middle_.end(), windows_.middle.begin);
 }
@@ -163,6 +164,7 @@ Task HeadInput::task(const Entry& entry) const {
   task.retrieval_heads = plan_.layer_meta(unit_).retrieval_heads;
   task.kv_head = id_.kv_head;
   task.fisher = plan_.layer_meta(unit_).fisher;
+  task.device = device_.get();
   return task;
 }
 
@@ -172,9 +174,9 @@ HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads) : Head
   group_mass_.assign(static_cast<std::size_t>(head().n()), 0.0);
   queries_.reserve(static_cast<std::size_t>(head().group()));
   for (Index g = 0; g < head().group(); ++g) {
-    truth_.push_back(exact_attention(head(), g, m, threads));
+    truth_.push_back(exact_attention(head(), g, m, threads, device()));
     queries_.push_back(scaled_queries(head(), g, m));
-    base_.emplace_back(queries_.back(), head().dv());
+    base_.emplace_back(queries_.back(), head().dv(), device());
     base_.back().add_causal(head(), windows().sink);
     base_.back().add_causal(head(), windows().recent);
     for (std::size_t i = 0; i < group_mass_.size(); ++i) {

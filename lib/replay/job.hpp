@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <memory>
 #include <vector>
 
 #include "attention/estimator.hpp"
@@ -37,6 +38,8 @@ class HeadInput {
   const HeadId& id() const { return id_; }
   const Windows& windows() const { return windows_; }
   const std::vector<Index>& middle() const { return middle_; }
+  /// The head on the plan's device; null on the CPU.
+  const DeviceHead* device() const { return device_.get(); }
 
   /// What an entry asks of its method here; without true mass and share.
   Task task(const Entry& entry) const;
@@ -46,6 +49,7 @@ class HeadInput {
   const Unit& unit_;
   HeadId id_;
   KvHead head_;
+  std::unique_ptr<DeviceHead> device_;
   Windows windows_;
   std::vector<Index> middle_;
   ScoreBook book_;

@@ -1,6 +1,7 @@
 #include "replay/plan.hpp"
 
 #include <fmt/format.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -49,12 +50,9 @@ void check_options(const ReplayOptions& o) {
   check(o.threads >= 0 && o.threads <= kMostThreads,
         fmt::format("--threads: got {}, expected 0 to {}", o.threads, kMostThreads));
   check(!(o.resume && o.overwrite), "--resume and --overwrite exclude each other");
-  if (o.device != "cpu") {
-    check(o.device.rfind("cuda", 0) == 0,
-          fmt::format("--device: got '{}', expected cpu or cuda[:i]", o.device));
-    throw IoError(fmt::format("--device {}: no algorithm runs on cuda in this build, expected cpu",
-                              o.device));
-  }
+  check(o.gpu_math == "exact", fmt::format("--gpu-math: got '{}', expected exact", o.gpu_math));
+  check(o.device == "cpu" || o.device == "auto" || !stream,
+        fmt::format("--device: got '{}', expected cpu: streams run on the CPU", o.device));
 }
 
 std::vector<Entry> list_entries(const ReplayOptions& o, const std::vector<Variant>& variants) {
@@ -141,6 +139,43 @@ std::vector<Unit> list_units(const ReplayOptions& o, const std::vector<TraceRead
   return out;
 }
 
+// Settles where the plan runs, and how much device memory a job's arrays may take.
+void plan_device(Plan& plan, const DeviceChoice& device) {
+  plan.options.device = device.text();
+  if (!device.cuda) {
+    return;
+  }
+  const DeviceInfo info = device_info(device.ordinal);
+  std::uint64_t room = info.free_bytes - info.free_bytes / 16;  // some is lost to fragments
+  if (plan.options.memory_limit > 0) {
+    room = std::min(room, plan.options.memory_limit);
+  }
+  const auto jobs = static_cast<std::uint64_t>(plan.options.threads > 0 ? plan.options.threads
+                                                                        : omp_get_num_procs());
+  std::size_t scratch = plan.scratch_bytes;
+  for (const Unit& unit : plan.units) {
+    const LayerMeta& l = plan.layer_meta(unit);
+    const std::uint64_t head = device_head_bytes(l.n, l.d, l.dv, l.group(), l.nq);
+    // Each job has at least one query's logits, in each of its arrays.
+    const std::uint64_t job = device_job_bytes(l.n, l.d);
+    const std::uint64_t least = 8 * static_cast<std::uint64_t>(l.n);
+    const auto arrays = static_cast<std::uint64_t>(kScratchArrays);
+    if (head + jobs * (job + arrays * least) > room) {
+      throw IoError(fmt::format(
+          "--device {}: prompt {} layer {} needs {} bytes for a KV head and {} for each of {} "
+          "threads, {} can be had; expected fewer --threads, or --device cpu",
+          plan.options.device, plan.prompt_meta(unit).id, l.layer, head, job + arrays * least, jobs,
+          room));
+    }
+    scratch =
+        std::min(scratch, static_cast<std::size_t>((room - head - jobs * job) / (jobs * arrays)));
+  }
+  plan.scratch_bytes = scratch;
+  plan.open_device = [ordinal = device.ordinal](const KvHead& head, std::size_t scratch_bytes) {
+    return open_device_head(head, ordinal, scratch_bytes);
+  };
+}
+
 }  // namespace
 
 const Unit& Plan::unit_of(Index job) const {
@@ -204,6 +239,9 @@ std::string Plan::hash() const {
 
 Plan make_plan(const ReplayOptions& options) {
   check_options(options);
+  const bool stream = options.protocol == "stream";
+  const DeviceChoice device =
+      choose_device(stream && options.device == "auto" ? "cpu" : options.device);
   Plan plan;
   plan.options = options;
   if (plan.stream()) {
@@ -227,6 +265,7 @@ Plan make_plan(const ReplayOptions& options) {
                       "expected all for --protocol stream",
                       options.traces[unit.trace], plan.prompt_meta(unit).id, l.layer, l.nq, l.n));
   }
+  plan_device(plan, device);
   return plan;
 }
 

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "attention/device.hpp"
 #include "replay/grid.hpp"
 #include "trace/reader.hpp"
 
@@ -30,7 +32,8 @@ struct ReplayOptions {
   Index queries = 256;   ///< >= 1
   Index eval_every = 0;  ///< stream: tokens between evaluated steps; 0: n / 64, at least 1
   std::string scores = "past";
-  std::string device = "cpu";
+  std::string device = "cpu";      ///< make_plan sets it to what it names: cpu or cuda:i
+  std::string gpu_math = "exact";  ///< exact: selections to the bit as on the CPU
   int threads = 0;                 ///< 0: all that the machine has
   std::uint64_t memory_limit = 0;  ///< bytes; 0: none
   Index shard_index = 1;
@@ -56,6 +59,9 @@ struct Entry {
   std::uint64_t seed = 0;
 };
 
+/// Puts a head on a device; its arrays of scratch keep to so many bytes each.
+using OpenDevice = std::function<std::unique_ptr<DeviceHead>(const KvHead&, std::size_t)>;
+
 struct Plan {
   ReplayOptions options;  ///< as given, but for what the protocol settles
   std::vector<TraceReader> readers;
@@ -63,6 +69,8 @@ struct Plan {
   std::vector<Variant> variants;
   std::vector<Unit> units;
   std::vector<Entry> entries;
+  OpenDevice open_device;  ///< empty: everything on the CPU
+  std::size_t scratch_bytes = std::size_t{1} << 28;
 
   /// Job j runs entry j % entries on unit j / entries.
   Index jobs() const { return static_cast<Index>(units.size() * entries.size()); }

@@ -252,6 +252,7 @@ nlohmann::json configuration(const Plan& plan) {
           {"queries", o.queries},
           {"scores", o.scores},
           {"device", o.device},
+          {"gpu_math", o.gpu_math},
           {"memory_limit", o.memory_limit},
           {"eval_every", o.eval_every},
           {"kept", o.kept}};
@@ -277,6 +278,11 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
 
   Manifest manifest = begin_manifest(command_line, configuration(plan));
   manifest.threads = threads;
+  if (o.device != "cpu") {
+    const DeviceInfo info = device_info(choose_device(o.device).ordinal);
+    manifest.gpu = info.model;
+    manifest.driver = info.driver;
+  }
   for (const std::string& trace : o.traces) {
     add_trace(manifest, trace);
   }

@@ -25,6 +25,7 @@ queries = +8
 eval-every = 0
 scores = "all"
 device = "cpu"
+gpu-math = "exact"
 threads = 1
 memory-limit = "1G"
 shard = "1/1"

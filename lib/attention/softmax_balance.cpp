@@ -1,10 +1,9 @@
-#include "algorithms/softmax_balance.hpp"
+#include "attention/softmax_balance.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "core/math.hpp"
+#include "attention/device.hpp"
 
 namespace kvbench {
 namespace {
@@ -40,26 +39,6 @@ double square_norm(const double* x, Index n) {
   return sum;
 }
 
-// Unclamped P(+1) of a token. `sum` * exp(`shift`) is y_j; `log_r2` = log R^2, `log_own` = log
-// G_jj.
-double probability_of_plus(const WalkOptions& o, double sum, double shift, double log_r2,
-                           double log_own, double theory_c, bool first) {
-  if (o.step == Step::repo && first) {
-    return 1.0;
-  }
-  if (sum == 0.0 || (o.gamma == 0.0 && o.step != Step::theory && o.step != Step::greedy)) {
-    return 0.5;
-  }
-  switch (o.step) {
-    case Step::theory: return 0.5 - scaled_exp(sum, shift - log_r2) / (2.0 * theory_c);
-    case Step::fixed: return 0.5 - o.gamma * scaled_exp(sum, shift - log_r2);
-    case Step::self: return 0.5 - o.gamma * scaled_exp(sum, shift - log_own);
-    case Step::greedy: return sum > 0.0 ? -kInfinity : kInfinity;
-    case Step::repo: return 0.5 - o.gamma * scaled_exp(sum, shift);
-  }
-  return 0.5;
-}
-
 }  // namespace
 
 WalkCounts& WalkCounts::operator+=(const WalkCounts& o) {
@@ -68,6 +47,23 @@ WalkCounts& WalkCounts::operator+=(const WalkCounts& o) {
   saturated += o.saturated;
   coin += o.coin;
   return *this;
+}
+
+double log_diagonal(const WalkOptions& options, double key_square, double value_square,
+                    double weight) {
+  return options.scale * key_square + log_value(weight, value_square, options.value_bias);
+}
+
+double theory_constant(const WalkOptions& options, Index nb) {
+  return 30.0 * std::log(static_cast<double>(nb) / options.failure);
+}
+
+void count_step(WalkStep step, double p, WalkCounts& counts) {
+  ++counts.steps;
+  // |y| > c R^2 is the same as P outside [0, 1] under the theory's step.
+  counts.failures += step == WalkStep::theory && (p < 0.0 || p > 1.0) ? 1 : 0;
+  counts.saturated += p <= 0.0 || p >= 1.0 ? 1 : 0;
+  counts.coin += std::abs(clamp_probability(p) - 0.5) < kCoinMargin ? 1 : 0;
 }
 
 WalkCounts softmax_balance(MatrixD& keys, const MatrixD& values, std::span<const double> weights,
@@ -90,8 +86,8 @@ WalkCounts softmax_balance(MatrixD& keys, const MatrixD& values, std::span<const
   for (Index j = 0; j < nb; ++j) {
     const auto at = static_cast<std::size_t>(j);
     scratch.norm_exponent[at] =
-        options.scale * square_norm(keys.row(j), keys.cols()) +
-        log_value(weights[at], square_norm(values.row(j), values.cols()), options.value_bias);
+        log_diagonal(options, square_norm(keys.row(j), keys.cols()),
+                     square_norm(values.row(j), values.cols()), weights[at]);
     log_r2 = std::max(log_r2, scratch.norm_exponent[at]);
   }
 
@@ -108,24 +104,19 @@ WalkCounts softmax_balance(MatrixD& keys, const MatrixD& values, std::span<const
 
   // The walk, right-looking: once sign i is drawn it is added to the sums of all later tokens, so
   // that every sum runs over i ascending whatever the vector width.
-  const double theory_c = 30.0 * std::log(static_cast<double>(nb) / options.failure);
+  const double theory_c = theory_constant(options, nb);
   scratch.sums.assign(count, 0.0);
   double* sums = scratch.sums.data();
   WalkCounts counts;
-  counts.steps = nb;
   for (Index i = 0; i < nb; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const double p = probability_of_plus(options, sums[i], shift[i], log_r2,
                                          scratch.norm_exponent[at], theory_c, i == 0);
-    const double clamped = std::clamp(p, 0.0, 1.0);
-    // |y| > c R^2 is the same as P outside [0, 1] under the theory's step.
-    counts.failures += options.step == Step::theory && (p < 0.0 || p > 1.0) ? 1 : 0;
-    counts.saturated += p <= 0.0 || p >= 1.0 ? 1 : 0;
-    counts.coin += std::abs(clamped - 0.5) < kCoinMargin ? 1 : 0;
+    count_step(options.step, p, counts);
     if (!probability.empty()) {
-      probability[at] = clamped;
+      probability[at] = clamp_probability(p);
     }
-    const std::int8_t sign = uniforms[at] < clamped ? std::int8_t{1} : std::int8_t{-1};
+    const std::int8_t sign = sign_of(p, uniforms[at]);
     signs[at] = sign;
 
     const double* e = scratch.exponent.row(i);
@@ -136,6 +127,32 @@ WalkCounts softmax_balance(MatrixD& keys, const MatrixD& values, std::span<const
       const double value = (inner[j] + options.value_bias) * weights[static_cast<std::size_t>(j)];
       sums[j] = std::fma(exp_shared(e[j] - shift[j]) * value, signed_weight, sums[j]);
     }
+  }
+  return counts;
+}
+
+WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
+                          std::span<std::int8_t> signs, std::span<double> probability,
+                          WalkScratch& scratch, const DeviceHead* device) {
+  if (device != nullptr) {
+    return device->balance_blocks(blocks, signs, probability);
+  }
+  const auto block = static_cast<std::size_t>(blocks.block);
+  WalkCounts counts;
+  for (std::size_t b = 0; b < blocks.tokens.size(); b += block) {
+    const std::size_t count = std::min(block, blocks.tokens.size() - b);
+    const std::span<const Index> tokens = blocks.tokens.subspan(b, count);
+    gather_rows(head.k, tokens, scratch.keys);
+    if (blocks.ones) {
+      scratch.values.resize(static_cast<Index>(count), 1);
+      std::fill_n(scratch.values.data(), count, 1.0);
+    } else {
+      gather_rows(head.v, tokens, scratch.values);
+    }
+    counts +=
+        softmax_balance(scratch.keys, scratch.values, blocks.weights.subspan(b, count),
+                        blocks.options, blocks.uniforms.subspan(b, count), signs.subspan(b, count),
+                        probability.empty() ? probability : probability.subspan(b, count), scratch);
   }
   return counts;
 }

@@ -1,8 +1,10 @@
-#include "algorithms/facility_location.hpp"
+#include "attention/facility_location.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+
+#include "attention/device.hpp"
 
 namespace kvbench {
 namespace {
@@ -11,13 +13,6 @@ constexpr Index kBlock = UnitKeys::kBlock;
 
 Index blocks_for(Index count) {
   return (count + kBlock - 1) / kBlock;
-}
-
-// Rounded to the nearest integer; x in [0, 1 + rounding], where adding a half and cutting off is
-// right and, unlike lround, vectorises.
-std::int32_t to_fixed(double x) {
-  // NOLINTNEXTLINE(bugprone-incorrect-roundings)
-  return static_cast<std::int32_t>(x * static_cast<double>(kSimilarityOne) + 0.5);
 }
 
 }  // namespace
@@ -68,18 +63,18 @@ void UnitKeys::row(Index place, MatrixD& rows, Index to) const {
 
 void UnitKeys::similarities(Similarity kind, Index from, Index b, const double* cosines,
                             std::int32_t* out) const {
+  // Each loop has its kind as a constant, so that it vectorises.
   switch (kind) {
-    // The branches differ in what to_fixed gets.
-    case Similarity::relu:  // NOLINT(bugprone-branch-clone)
+    case Similarity::relu:
 #pragma omp simd
       for (Index c = 0; c < kBlock; ++c) {
-        out[c] = to_fixed(cosines[c] > 0.0 ? cosines[c] : 0.0);
+        out[c] = fixed_similarity(Similarity::relu, cosines[c], 0.0);
       }
       break;
     case Similarity::absolute:
 #pragma omp simd
       for (Index c = 0; c < kBlock; ++c) {
-        out[c] = to_fixed(std::abs(cosines[c]));
+        out[c] = fixed_similarity(Similarity::absolute, cosines[c], 0.0);
       }
       break;
     case Similarity::one_plus: {
@@ -90,8 +85,7 @@ void UnitKeys::similarities(Similarity kind, Index from, Index b, const double* 
       const double* offset = offsets_.data() + b * kBlock;
 #pragma omp simd
       for (Index c = 0; c < kBlock; ++c) {
-        const double x = 0.5 * cosines[c] + offset[c];
-        out[c] = to_fixed(x > 0.0 ? x : 0.0);
+        out[c] = fixed_similarity(Similarity::one_plus, cosines[c], offset[c]);
       }
       break;
     }
@@ -99,11 +93,16 @@ void UnitKeys::similarities(Similarity kind, Index from, Index b, const double* 
 }
 
 FacilityLocation::FacilityLocation(MatrixView keys, std::span<const Index> ground, Similarity kind,
-                                   Index matrix_bytes)
+                                   Index matrix_bytes, const DeviceHead* device)
     : n_(static_cast<Index>(ground.size())), kind_(kind), units_(n_, keys.cols) {
   for (Index i = 0; i < n_; ++i) {
     units_.set(i, keys.row_span(ground[static_cast<std::size_t>(i)]));
     total_ += units_.is_zero(i) ? 0 : kSimilarityOne;
+  }
+  if (device != nullptr) {
+    device_ = device->coverage(units_, n_, kind);
+    units_ = UnitKeys(0, keys.cols);
+    return;
   }
   const Index padded = units_.padded();
   best_.assign(static_cast<std::size_t>(padded), 0);
@@ -125,6 +124,8 @@ FacilityLocation::FacilityLocation(MatrixView keys, std::span<const Index> groun
   });
 }
 
+FacilityLocation::~FacilityLocation() = default;
+
 // Hands every block of similarities on or above the diagonal to visit(bi, bj, tile): the products
 // are symmetric to the bit, the FMAs of both orders being the same.
 template <class Visit>
@@ -144,6 +145,9 @@ void FacilityLocation::sweep(Visit visit) {
 
 // With an empty A the gain is the plain sum of the row.
 std::vector<std::int64_t> FacilityLocation::singletons() {
+  if (device_ != nullptr) {
+    return device_->singletons();
+  }
   std::vector<std::int64_t> out(static_cast<std::size_t>(units_.padded()), 0);
   const auto row_sum = [](const std::int32_t* row, Index count) {
     std::int64_t sum = 0;
@@ -186,6 +190,10 @@ std::int64_t FacilityLocation::gain_in_block(const std::int32_t* similarities, I
 }
 
 void FacilityLocation::gains(std::span<const Index> candidates, std::span<std::int64_t> out) {
+  if (device_ != nullptr) {
+    device_->gains(candidates, out);
+    return;
+  }
   std::fill(out.begin(), out.end(), 0);
   if (has_matrix()) {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -216,6 +224,10 @@ void FacilityLocation::gains(std::span<const Index> candidates, std::span<std::i
 }
 
 void FacilityLocation::add(Index u) {
+  if (device_ != nullptr) {
+    value_ += device_->add(u);
+    return;
+  }
   std::array<std::int32_t, static_cast<std::size_t>(kBlock)> scratch;
   if (!has_matrix()) {
     rows_.resize(1, units_.d());

@@ -10,19 +10,42 @@
 // too. 1 + cos is held as (1 + cos) / 2: f enters every objective divided by f(M).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "attention/similarity.hpp"
+#include "core/math.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
+
+class DeviceCoverage;
+class DeviceHead;
 
 enum class Similarity { relu, one_plus, absolute };
 
 /// The integer that stands for similarity 1 (for 1 + cos: 2).
 inline constexpr std::int32_t kSimilarityOne = std::int32_t{1} << 30;
+
+/// Rounded to the nearest integer; x in [0, 1 + rounding], where adding a half and cutting off is
+/// right and, unlike lround, vectorises.
+KVB_HD inline std::int32_t to_fixed(double x) {
+  // NOLINTNEXTLINE(bugprone-incorrect-roundings)
+  return static_cast<std::int32_t>(x * static_cast<double>(kSimilarityOne) + 0.5);
+}
+
+/// The integer of two keys' similarity from their cosine (0 where either is a zero key). `offset`,
+/// read for one_plus alone: 1/2, or 0 where either is a zero key.
+KVB_HD inline std::int32_t fixed_similarity(Similarity kind, double cosine, double offset) {
+  if (kind == Similarity::absolute) {
+    return to_fixed(std::abs(cosine));
+  }
+  const double x = kind == Similarity::relu ? cosine : 0.5 * cosine + offset;
+  return to_fixed(x > 0.0 ? x : 0.0);
+}
 
 /// Keys divided by their norms, in blocks of columns that inner_products can read. [capacity, d].
 class UnitKeys {
@@ -62,15 +85,27 @@ class UnitKeys {
 /// thread-safe: one object per job.
 class FacilityLocation {
  public:
+  /// A batch of gains on a device costs about one round trip, up to this many.
+  static constexpr Index kDeviceBatch = 256;
+
   /// M = rows `ground` of `keys`; members are called by their place in `ground`.
-  /// Time O(n^2 d / 2) with the matrix, O(n d) without.
+  /// Time O(n^2 d / 2) with the matrix, O(n d) without. With `device` not null there is no matrix,
+  /// the unit keys move there, and so does all that is asked.
   FacilityLocation(MatrixView keys, std::span<const Index> ground, Similarity kind,
-                   Index matrix_bytes);
+                   Index matrix_bytes, const DeviceHead* device = nullptr);
+  ~FacilityLocation();
+  FacilityLocation(const FacilityLocation&) = delete;
+  FacilityLocation& operator=(const FacilityLocation&) = delete;
 
   bool has_matrix() const { return !matrix_.empty(); }
   /// Gains that are best asked for at once: without the matrix each batch reads all unit keys, and
   /// below this many rows a batch waits for memory, not for arithmetic.
-  Index batch() const { return has_matrix() ? 1 : 8 * UnitKeys::kRows; }
+  Index batch() const {
+    if (device_ != nullptr) {
+      return kDeviceBatch;
+    }
+    return has_matrix() ? 1 : 8 * UnitKeys::kRows;
+  }
 
   /// f(M) in units of 1 / kSimilarityOne.
   std::int64_t total() const { return total_; }
@@ -95,7 +130,8 @@ class FacilityLocation {
   AlignedVector<std::int32_t> best_;    // [padded]: max over A of sim(v, .)
   std::int64_t total_ = 0;
   std::int64_t value_ = 0;
-  MatrixD rows_, cosines_;  // scratch
+  MatrixD rows_, cosines_;                  // scratch
+  std::unique_ptr<DeviceCoverage> device_;  // null: the CPU
 };
 
 /// The retained set S of a stream and each member's nearest neighbour in it. With ground set S

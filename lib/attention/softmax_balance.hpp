@@ -1,0 +1,128 @@
+// SoftmaxBalance: the self-balancing walk over one block of tokens, with the kernel
+//   G_ij = exp(s <k_i, k_j>) w_i w_j (<v_i, v_j> + bias).
+// [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", Algorithm 2.
+// [2] Alweiss, Liu, Sawhney, "Discrepancy minimization via a self-balancing walk", STOC 2021.
+//
+// exp(s|k|^2) overflows float64 for key norms of real models, so each token's row of exponents is
+// shifted by its own maximum and probabilities are compared in log space. This is exact: the
+// algorithm is [1]'s, and no finite input gives inf or NaN.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "attention/similarity.hpp"
+#include "core/math.hpp"
+#include "core/types.hpp"
+
+namespace kvbench {
+
+class DeviceHead;
+
+/// How P(eta_j = +1) = 1/2 - y_j * step is scaled; y_j = sum_{i<j} G_ij eta_i.
+enum class WalkStep {
+  theory,  ///< 1 / (2 c R^2), c = 30 ln(nb / failure), R^2 = max_j G_jj: [1] as it stands
+  fixed,   ///< gamma / R^2
+  self,    ///< gamma / G_jj: relative to the token's own diagonal
+  greedy,  ///< the sign that opposes y_j; a fair coin at exactly 0
+  repo,    ///< gamma, unscaled; the first sign is +1: the authors' public code
+};
+
+struct WalkOptions {
+  WalkStep step = WalkStep::fixed;
+  double gamma = 1.0;       ///< >= 0; fixed, self, repo. 0: an independent fair coin
+  double failure = 0.01;    ///< in (0, 1); theory: probability of failure
+  double scale = 1.0;       ///< s, already multiplied by `temp`
+  double value_bias = 0.0;  ///< >= 0; one more value coordinate sqrt(bias), the same for all tokens
+  bool center = true;       ///< subtract the block's mean key: for one query a common factor
+};
+
+/// What a walk reports of itself. Fractions are of `steps`.
+struct WalkCounts {
+  std::int64_t steps = 0;
+  std::int64_t failures = 0;   ///< theory: |y_j| > c R^2
+  std::int64_t saturated = 0;  ///< P <= 0 or P >= 1
+  std::int64_t coin = 0;       ///< |P - 1/2| < 0.01
+
+  WalkCounts& operator+=(const WalkCounts& o);
+};
+
+/// Walks over consecutive blocks of one sequence of tokens of a head.
+struct BalanceBlocks {
+  std::span<const Index> tokens;     ///< positions in the head, in the order of the walk
+  std::span<const double> weights;   ///< [tokens], > 0
+  std::span<const double> uniforms;  ///< [tokens], in [0, 1)
+  Index block = 256;                 ///< tokens per block; the last one may be shorter
+  bool ones = false;                 ///< every value is 1 (one channel): balance the keys alone
+  WalkOptions options;
+};
+
+/// Scratch of a walk, to be reused from block to block.
+struct WalkScratch {
+  MatrixD keys, values;  // of balance_blocks
+  MatrixD transposed, exponent, kernel;
+  std::vector<double> shift, norm_exponent, sums;
+};
+
+/// Walks one block of nb tokens in the order given.
+/// keys [nb, d] (centred in place where asked), values [nb, dv], weights [nb] (> 0), uniforms [nb]
+/// in [0, 1): token j gets +1 where uniforms[j] < P_j. Out: signs [nb] in {-1, +1}; `probability`,
+/// where not empty, [nb]: P_j clamped to [0, 1]. Time O(nb^2 (d + dv)), memory O(nb^2).
+WalkCounts softmax_balance(MatrixD& keys, const MatrixD& values, std::span<const double> weights,
+                           const WalkOptions& options, std::span<const double> uniforms,
+                           std::span<std::int8_t> signs, std::span<double> probability,
+                           WalkScratch& scratch);
+
+/// Walks the blocks of `blocks` one after another, each on its own. Out: signs [tokens];
+/// `probability` [tokens], where not empty. On `device`, where not null, to the same bits.
+WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
+                          std::span<std::int8_t> signs, std::span<double> probability,
+                          WalkScratch& scratch, const DeviceHead* device = nullptr);
+
+// The parts of a walk that the device's walk (device_walk.hpp) shares.
+
+/// log G_jj = s|k|^2 + log w^2 (|v|^2 + bias), from the squares of token j's norms.
+double log_diagonal(const WalkOptions& options, double key_square, double value_square,
+                    double weight);
+
+/// c of WalkStep::theory in a block of `nb` tokens.
+double theory_constant(const WalkOptions& options, Index nb);
+
+/// Unclamped P(+1) of a token. `sum` * exp(`shift`) is y_j; `log_r2` = log R^2, `log_own` = log
+/// G_jj, `theory_c` = c; `first`: the block's first token.
+KVB_HD inline double probability_of_plus(const WalkOptions& o, double sum, double shift,
+                                         double log_r2, double log_own, double theory_c,
+                                         bool first) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (o.step == WalkStep::repo && first) {
+    return 1.0;
+  }
+  if (sum == 0.0 || (o.gamma == 0.0 && o.step != WalkStep::theory && o.step != WalkStep::greedy)) {
+    return 0.5;
+  }
+  switch (o.step) {
+    case WalkStep::theory: return 0.5 - scaled_exp(sum, shift - log_r2) / (2.0 * theory_c);
+    case WalkStep::fixed: return 0.5 - o.gamma * scaled_exp(sum, shift - log_r2);
+    case WalkStep::self: return 0.5 - o.gamma * scaled_exp(sum, shift - log_own);
+    case WalkStep::greedy: return sum > 0.0 ? -kInfinity : kInfinity;
+    case WalkStep::repo: return 0.5 - o.gamma * scaled_exp(sum, shift);
+  }
+  return 0.5;
+}
+
+/// P(+1) clamped to [0, 1].
+KVB_HD inline double clamp_probability(double p) {
+  return p < 0.0 ? 0.0 : (p > 1.0 ? 1.0 : p);
+}
+
+/// The sign that the unclamped `p` and a uniform draw give.
+KVB_HD inline std::int8_t sign_of(double p, double uniform) {
+  return uniform < clamp_probability(p) ? std::int8_t{1} : std::int8_t{-1};
+}
+
+/// Counts a token whose unclamped P(+1) was `p`.
+void count_step(WalkStep step, double p, WalkCounts& counts);
+
+}  // namespace kvbench

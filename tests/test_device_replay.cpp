@@ -1,0 +1,307 @@
+// Whole prefill replays on a device against the CPU: the same tokens kept, the same bytes and
+// states, metrics to rounding. The device is a HostMachine, which runs every kernel and driver that
+// a GPU runs; and a CUDA device where there is one.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention/device_on.hpp"
+#include "core/error.hpp"
+#include "replay_run.hpp"
+#include "report/kept.hpp"
+
+namespace kvbench {
+namespace {
+
+using testing_replay::make_trace;
+using testing_replay::read_bytes;
+using testing_replay::TraceShape;
+
+// Metrics of both are float64 sums of up to thousands of terms in different orders; on a figure of
+// size 1 that is 1e-12 at most, and a figure may be a difference of such (errors near 0).
+constexpr double kHostRelative = 1e-9;
+constexpr double kAbsolute = 1e-11;
+constexpr double kCudaRelative = 1e-5;  // the project's promise for a GPU
+
+OpenDevice host_device(HostMachine::Order order, std::size_t scratch_bytes) {
+  return [=](const KvHead& head, std::size_t) {
+    HostMachine machine(order);
+    machine.set_scratch_bytes(scratch_bytes);
+    return std::make_unique<DeviceHeadOn<HostMachine>>(machine, head);
+  };
+}
+
+// Counts what is asked of a device.
+class CountingHead final : public DeviceHead {
+ public:
+  struct Calls {
+    std::atomic<int> exact = 0, sums = 0, partial = 0, centers = 0, walks = 0, coverage = 0;
+  };
+
+  CountingHead(std::unique_ptr<DeviceHead> head, Calls& calls)
+      : head_(std::move(head)), calls_(calls) {}
+
+  ExactAttention exact_attention(Index g, std::span<const Index> positions) const override {
+    ++calls_.exact;
+    return head_->exact_attention(g, positions);
+  }
+  std::vector<std::vector<double>> attention_sums(Range queries) const override {
+    ++calls_.sums;
+    return head_->attention_sums(queries);
+  }
+  PartialSums partial_sums(const MatrixD& queries, const SumPiece& piece) const override {
+    ++calls_.partial;
+    return head_->partial_sums(queries, piece);
+  }
+  KCenter k_center(MatrixView points, std::span<const Index> rows, Index k,
+                   Index first) const override {
+    ++calls_.centers;
+    return head_->k_center(points, rows, k, first);
+  }
+  WalkCounts balance_blocks(const BalanceBlocks& blocks, std::span<std::int8_t> signs,
+                            std::span<double> probability) const override {
+    ++calls_.walks;
+    return head_->balance_blocks(blocks, signs, probability);
+  }
+  std::unique_ptr<DeviceCoverage> coverage(const UnitKeys& units, Index n,
+                                           Similarity kind) const override {
+    ++calls_.coverage;
+    return head_->coverage(units, n, kind);
+  }
+
+ private:
+  std::unique_ptr<DeviceHead> head_;
+  Calls& calls_;
+};
+
+bool cuda_is_here() {
+  return choose_device("auto").cuda;
+}
+
+class DeviceReplayTest : public testing_replay::ReplayTest {
+ protected:
+  ReplayOptions options(const std::string& out) const {
+    ReplayOptions o;
+    o.traces = {trace_};
+    o.out = (folder_ / out).string();
+    o.algorithms = {"all",
+                    "balancekv:step=theory,self,fixed,repo",
+                    "balancekv:select=strict;denominator=separate;center=none;block=8",
+                    "bumblebee:optimizer=greedy,stochastic;sim=one-plus,abs",
+                    "bumblebee:matrix_mib=0;lambda=1",
+                    "clustergen-kcenter:start=farthest-from-mean;weights=cluster",
+                    "h2o+balancekv",
+                    "snapkv+uniform"};
+    o.budgets = {0.5, 0.2};
+    o.seeds = "2";
+    o.sink = 4;
+    o.recent = 12;
+    o.queries = 8;
+    o.kept = true;
+    o.overwrite = true;
+    o.threads = 2;
+    return o;
+  }
+
+  static void go(Plan plan, const OpenDevice& device) {
+    static const std::atomic<bool> go_on = false;
+    if (device) {
+      plan.open_device = device;
+    }
+    run_plan(plan, "test", go_on);
+  }
+
+  // Runs the options on the CPU and as `device` has it, and compares every field.
+  void expect_same(ReplayOptions o, const OpenDevice& device, double relative,
+                   const std::string& what) const {
+    o.out = (folder_ / "cpu.csv").string();
+    o.device = "cpu";
+    go(make_plan(o), nullptr);
+    const Table cpu = read_table(o.out);
+    const std::string cpu_kept = read_bytes(kept_table().path(o.out));
+    o.out = (folder_ / "device.csv").string();
+    if (!device) {
+      o.device = "cuda";
+    }
+    go(make_plan(o), device);
+    const Table other = read_table(o.out);
+    std::string other_kept = read_bytes(kept_table().path(o.out));
+    if (!device) {
+      for (std::size_t at = other_kept.find(",cuda:0,"); at != std::string::npos;
+           at = other_kept.find(",cuda:0,", at)) {
+        other_kept.replace(at, 8, ",cpu,");
+      }
+    }
+    EXPECT_TRUE(other_kept == cpu_kept) << what << ": other tokens are kept";
+    ASSERT_EQ(other.rows.size(), cpu.rows.size()) << what;
+    ASSERT_FALSE(cpu.rows.empty());
+    for (std::size_t i = 0; i < cpu.rows.size(); ++i) {
+      compare_row(cpu.rows[i], other.rows[i], relative, what);
+    }
+  }
+
+  static void compare_row(const Fields& cpu, const Fields& other, double relative,
+                          const std::string& what) {
+    for (std::size_t c = 0; c < columns().size(); ++c) {
+      const std::string_view name = columns()[c].name;
+      if (columns()[c].timing || name == "device" || cpu[c] == other[c]) {
+        continue;
+      }
+      const std::string where = what + ": " + cpu[column_index("algorithm")] + " " +
+                                cpu[column_index("params")] + " " + cpu[column_index("status")] +
+                                ": " + std::string(name);
+      if (name == "diag") {
+        compare_diag(cpu[c], other[c], relative, where);
+        continue;
+      }
+      double a = 0.0;
+      double b = 0.0;
+      ASSERT_TRUE(parse_number(cpu[c], a) && parse_number(other[c], b)) << where << other[c];
+      EXPECT_TRUE(std::abs(a - b) <= relative * std::abs(a) + kAbsolute)
+          << where << " " << cpu[c] << " on the device " << other[c];
+    }
+  }
+
+  // How many gains are asked for at once is the device's choice; all else must agree.
+  static void compare_diag(const std::string& cpu, const std::string& other, double relative,
+                           const std::string& where) {
+    const auto a = split_params(cpu);
+    const auto b = split_params(other);
+    ASSERT_EQ(a.size(), b.size()) << where;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i].first, b[i].first) << where;
+      double x = 0.0;
+      double y = 0.0;
+      if (a[i].first == "gain_evaluations" || a[i].second == b[i].second) {
+        continue;
+      }
+      ASSERT_TRUE(parse_number(a[i].second, x) && parse_number(b[i].second, y)) << where;
+      // diag is written with six to nine digits.
+      EXPECT_TRUE(std::abs(x - y) <= std::max(relative, 1e-5) * std::abs(x) + kAbsolute)
+          << where << " " << a[i].first << " " << x << " on the device " << y;
+    }
+  }
+};
+
+TEST_F(DeviceReplayTest, EveryPrefillMethodOnAHostMachine) {
+  expect_same(options("x.csv"), host_device(HostMachine::Order::forward, std::size_t{1} << 20),
+              kHostRelative, "forward");
+  ReplayOptions o = options("x.csv");
+  o.scores = "all";
+  expect_same(o, host_device(HostMachine::Order::backward, 4096), kHostRelative, "backward, cut");
+}
+
+TEST_F(DeviceReplayTest, AHeadOfTheSampleOnAHostMachine) {
+  ReplayOptions o = options("x.csv");
+  o.traces = {std::string(KVBENCH_DATA_DIR) + "/sample.h5"};
+  o.algorithms = {"all", "snapkv+balancekv"};
+  o.budgets = {0.25};
+  o.seeds = "1";
+  o.layers = {2};
+  o.heads = {0};
+  o.sink = o.recent = o.queries = 256;
+  expect_same(o, host_device(HostMachine::Order::forward, std::size_t{1} << 24), kHostRelative,
+              "the sample");
+}
+
+// 2 prompts x 2 layers x 2 KV heads of 2 query heads; a method that went round the device would
+// agree with the CPU all the same.
+TEST_F(DeviceReplayTest, TheDeviceIsWhatIsAsked) {
+  CountingHead::Calls calls;
+  const OpenDevice host = host_device(HostMachine::Order::forward, 1 << 20);
+  ReplayOptions o = options("x.csv");
+  o.algorithms = {"exact"};
+  o.budgets.clear();
+  const OpenDevice counting = [&](const KvHead& head, std::size_t scratch) {
+    return std::make_unique<CountingHead>(host(head, scratch), calls);
+  };
+  const auto ask = [&](const std::string& algorithm) {
+    o.algorithms = {algorithm + ":tokens=9"};
+    o.seeds = "1";
+    go(make_plan(o), counting);
+  };
+  ask("knorm");
+  EXPECT_EQ(calls.exact, 16);
+  EXPECT_EQ(calls.partial, 16 * 3);  // sinks, recent tokens, what was kept
+  EXPECT_EQ(calls.sums + calls.centers + calls.walks + calls.coverage, 0);
+  ask("h2o");
+  EXPECT_EQ(calls.sums, 8);
+  ask("clustergen-kcenter");
+  EXPECT_EQ(calls.centers, 8);
+  ask("balancekv");
+  EXPECT_GE(calls.walks, 8);
+  ask("bumblebee");
+  EXPECT_EQ(calls.coverage, 8);
+}
+
+TEST_F(DeviceReplayTest, ShapesAndTypesOnAHostMachine) {
+  int seed = 1;
+  for (const TraceShape& shape :
+       {TraceShape{{65}, {0}, 1, 1, 20, 3, 1, DType::bfloat16, 2, 1.0F, {}},
+        TraceShape{{129}, {0}, 8, 1, 0, 16, 24, DType::float32, 3, 1.0F, {}},
+        TraceShape{{17}, {0}, 3, 3, 0, 1, 1, DType::float16, 4, 1.0F, {}},
+        TraceShape{{1}, {0}, 2, 1, 0, 8, 8, DType::float16, 5, 1.0F, {}},
+        TraceShape{{40}, {0}, 2, 1, 0, 8, 8, DType::float16, 6, 0.0F, {}}}) {
+    ReplayOptions o = options("x.csv");
+    o.traces = {make_trace(folder_ / ("s" + std::to_string(seed++) + ".h5"), shape)};
+    o.budgets = {0.5, 0.0};
+    o.seeds = "1";
+    expect_same(o, host_device(HostMachine::Order::forward, 1 << 14), kHostRelative,
+                "shape " + std::to_string(shape.tokens.front()));
+  }
+}
+
+TEST_F(DeviceReplayTest, EveryPrefillMethodOnCuda) {
+  if (!cuda_is_here()) {
+    GTEST_SKIP() << "no CUDA device or no CUDA in this build: nothing was compared on a GPU";
+  }
+  expect_same(options("x.csv"), nullptr, kCudaRelative, "cuda");
+  ReplayOptions o = options("x.csv");
+  o.traces = {std::string(KVBENCH_DATA_DIR) + "/sample.h5"};
+  o.sink = o.recent = o.queries = 256;
+  expect_same(o, nullptr, kCudaRelative, "the sample");
+}
+
+TEST_F(DeviceReplayTest, ShapesAndTypesOnCuda) {
+  if (!cuda_is_here()) {
+    GTEST_SKIP() << "no CUDA device or no CUDA in this build: nothing was compared on a GPU";
+  }
+  int seed = 1;
+  for (const Index d : {64, 80, 96, 128, 256}) {
+    for (const DType type : {DType::float16, DType::bfloat16, DType::float32}) {
+      TraceShape shape;
+      shape.tokens = {513};
+      shape.q_heads = 1 + seed % 8;
+      shape.kv_heads = 1;
+      shape.d = d;
+      shape.dv = d == 96 ? 64 : d;
+      shape.dtype = type;
+      shape.seed = static_cast<std::uint64_t>(seed);
+      ReplayOptions o = options("x.csv");
+      o.traces = {make_trace(folder_ / ("c" + std::to_string(seed++) + ".h5"), shape)};
+      expect_same(o, nullptr, kCudaRelative, "d = " + std::to_string(d));
+    }
+  }
+}
+
+TEST_F(DeviceReplayTest, ADeviceThatIsNotThereIsRefused) {
+  for (const char* text : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda0", "CUDA", "cuda:0x"}) {
+    EXPECT_THROW(choose_device(text), InputError) << text;
+  }
+  EXPECT_THROW(choose_device("cuda:99"), IoError);
+  EXPECT_EQ(choose_device("cpu").text(), "cpu");
+  EXPECT_EQ((DeviceChoice{true, 3}.text()), "cuda:3");
+  ReplayOptions o = options("x.csv");
+  o.device = "auto";
+  EXPECT_EQ(make_plan(o).options.device, cuda_is_here() ? "cuda:0" : "cpu");
+  o.gpu_math = "fast";
+  EXPECT_NE(testing_replay::refusal([&] { make_plan(o); }).find("--gpu-math"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvbench
