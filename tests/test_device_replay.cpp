@@ -37,7 +37,7 @@ OpenDevice host_device(HostMachine::Order order, std::size_t scratch_bytes) {
 }
 
 // Counts what is asked of a device.
-class CountingHead final : public DeviceHead {
+class CountingHead : public DeviceHead {
  public:
   struct Calls {
     std::atomic<int> exact = 0, sums = 0, partial = 0, centers = 0, walks = 0, coverage = 0;
@@ -237,6 +237,53 @@ TEST_F(DeviceReplayTest, TheDeviceIsWhatIsAsked) {
   EXPECT_GE(calls.walks, 8);
   ask("bumblebee");
   EXPECT_EQ(calls.coverage, 8);
+}
+
+// The third head does not fit, or the device is gone in the middle of a job: the run ends with the
+// device's own words, whole jobs stay, and resuming on a good device completes them.
+TEST_F(DeviceReplayTest, AFailingDeviceKeepsFinishedRows) {
+  const OpenDevice host = host_device(HostMachine::Order::forward, 1 << 20);
+  ReplayOptions o = options("whole.csv");
+  o.algorithms = {"knorm", "h2o"};
+  go(make_plan(o), host);
+  const auto whole = testing_replay::untimed(o.out);
+  class Gone final : public CountingHead {
+   public:
+    using CountingHead::CountingHead;
+    std::vector<std::vector<double>> attention_sums(Range) const override {
+      throw IoError("cuda:0: unspecified launch failure");
+    }
+  };
+  for (const bool at_once : {true, false}) {
+    CountingHead::Calls calls;
+    int heads = 0;
+    const OpenDevice failing = [&](const KvHead& head,
+                                   std::size_t scratch) -> std::unique_ptr<DeviceHead> {
+      if (++heads < 3) {
+        return host(head, scratch);
+      }
+      if (at_once) {
+        throw IoError("cuda:0: out of memory");
+      }
+      return std::make_unique<Gone>(host(head, scratch), calls);
+    };
+    o.out = (folder_ / "cut.csv").string();
+    o.overwrite = true;
+    o.resume = false;
+    try {
+      go(make_plan(o), failing);
+      ADD_FAILURE() << "the failure went unnoticed";
+    } catch (const IoError& e) {
+      EXPECT_EQ(std::string(e.what()).substr(0, 8), "cuda:0: ");
+    }
+    const auto kept = testing_replay::untimed(o.out);
+    EXPECT_GE(kept.size(), 2U * 4U * 2U) << "two heads of 4 jobs of 2 rows";
+    EXPECT_LT(kept.size(), whole.size());
+    o.overwrite = false;
+    o.resume = true;
+    go(make_plan(o), host);
+    EXPECT_EQ(testing_replay::untimed(o.out), whole);
+  }
 }
 
 TEST_F(DeviceReplayTest, ShapesAndTypesOnAHostMachine) {

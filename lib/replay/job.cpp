@@ -222,6 +222,8 @@ std::vector<Row> run_job(const HeadContext& context, const Entry& entry, const S
   };
   try {
     measure(context, entry, share, rows, kept);
+  } catch (const IoError&) {
+    throw;  // the device failed, not the method: every further job would fail too
   } catch (const std::exception& e) {
     set_status(status_of_error(e));
   }

@@ -89,7 +89,7 @@ struct ShareOrError {
 
 /// Runs one job: a row per replayed query head of the unit. `share` for methods whose scope is
 /// wider than a head, else null. Never throws for what a method does: that becomes the rows'
-/// status.
+/// status. Throws IoError where the device fails.
 /// `kept`, if not null, gets the tokens held exactly, once; nothing where nothing was measured.
 std::vector<Row> run_job(const HeadContext& context, const Entry& entry,
                          const ShareOrError* share = nullptr, std::vector<KeptSet>* kept = nullptr);

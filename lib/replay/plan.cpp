@@ -155,14 +155,15 @@ void plan_device(Plan& plan, const DeviceChoice& device) {
   std::size_t scratch = plan.scratch_bytes;
   for (const Unit& unit : plan.units) {
     const LayerMeta& l = plan.layer_meta(unit);
-    const std::uint64_t head = device_head_bytes(l.n, l.d, l.dv, l.group(), l.nq);
+    // The head that jobs run on, and the next.
+    const std::uint64_t head = 2 * device_head_bytes(l.n, l.d, l.dv, l.group(), l.nq);
     // Each job has at least one query's logits, in each of its arrays.
     const std::uint64_t job = device_job_bytes(l.n, l.d);
     const std::uint64_t least = 8 * static_cast<std::uint64_t>(l.n);
     const auto arrays = static_cast<std::uint64_t>(kScratchArrays);
     if (head + jobs * (job + arrays * least) > room) {
       throw IoError(fmt::format(
-          "--device {}: prompt {} layer {} needs {} bytes for a KV head and {} for each of {} "
+          "--device {}: prompt {} layer {} needs {} bytes for two KV heads and {} for each of {} "
           "threads, {} can be had; expected fewer --threads, or --device cpu",
           plan.options.device, plan.prompt_meta(unit).id, l.layer, head, job + arrays * least, jobs,
           room));

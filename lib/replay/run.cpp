@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -82,23 +83,43 @@ class UnitRunner {
         threads_(threads),
         result_(result) {}
 
-  void run(const Unit& unit, const std::vector<Index>& jobs) {
-    if (plan_.stream()) {
-      const StreamContext context(plan_, unit, threads_);
-      each(jobs, [&](Index job) { finish(run_stream_job(context, plan_.entry_of(job))); });
-    } else {
-      const HeadContext context(plan_, unit, threads_);
-      each(jobs, [&](Index job) {
-        const std::size_t entry = static_cast<std::size_t>(job) % plan_.entries.size();
-        StreamResult done;
-        done.rows = run_job(context, plan_.entry_of(job), shares_.find(unit, entry),
-                            plan_.options.kept ? &done.kept : nullptr);
-        finish(done);
-      });
+  /// Runs these jobs, which come in the plan's order. On a device the next head is read, uploaded
+  /// and given its truth while the jobs on this one run.
+  void run(const std::vector<Index>& open) {
+    std::future<std::unique_ptr<HeadContext>> ahead;
+    for (auto begin = open.begin(); begin != open.end() && !stop_;) {
+      const Unit& unit = plan_.unit_of(*begin);
+      const auto end =
+          std::find_if(begin, open.end(), [&](Index job) { return &plan_.unit_of(job) != &unit; });
+      if (plan_.stream()) {
+        const StreamContext context(plan_, unit, threads_);
+        each({begin, end},
+             [&](Index job) { finish(run_stream_job(context, plan_.entry_of(job))); });
+      } else {
+        const auto context = ahead.valid() ? ahead.get() : context_of(unit);
+        if (plan_.open_device && end != open.end()) {
+          ahead = std::async(std::launch::async,
+                             [this, next = &plan_.unit_of(*end)] { return context_of(*next); });
+        }
+        each({begin, end}, [&](Index job) { finish(run_prefill(*context, job)); });
+      }
+      begin = end;
     }
   }
 
  private:
+  std::unique_ptr<HeadContext> context_of(const Unit& unit) const {
+    return std::make_unique<HeadContext>(plan_, unit, threads_);
+  }
+
+  StreamResult run_prefill(const HeadContext& context, Index job) const {
+    const std::size_t entry = static_cast<std::size_t>(job) % plan_.entries.size();
+    StreamResult done;
+    done.rows = run_job(context, plan_.entry_of(job), shares_.find(context.unit(), entry),
+                        plan_.options.kept ? &done.kept : nullptr);
+    return done;
+  }
+
   template <class Work>
   void each(const std::vector<Index>& jobs, const Work& work) {
     std::exception_ptr error;
@@ -209,8 +230,10 @@ void settle_files(const Plan& plan, CsvWriter& writer, const std::vector<Side>& 
 
 MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   const LayerMeta& layer = plan.layer_meta(unit);
-  return plan.stream() ? stream_memory_need(layer, plan.options)
-                       : memory_need(layer, plan.options.queries);
+  MemoryNeed need = plan.stream() ? stream_memory_need(layer, plan.options)
+                                  : memory_need(layer, plan.options.queries);
+  need.unit *= plan.open_device ? 2 : 1;  // the next head is prepared meanwhile
+  return need;
 }
 
 int usable_threads(const Plan& plan) {
@@ -337,13 +360,7 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
     Progress progress(jobs.size(), "replay");
     progress.tick(jobs.size() - static_cast<Index>(open.size()));
     UnitRunner runner(plan, shares, writer, sides, progress, stop, threads, result);
-    for (auto begin = open.begin(); begin != open.end() && !stop;) {
-      const Unit& unit = plan.unit_of(*begin);
-      const auto end =
-          std::find_if(begin, open.end(), [&](Index job) { return &plan.unit_of(job) != &unit; });
-      runner.run(unit, {begin, end});
-      begin = end;
-    }
+    runner.run(open);
   }
   settle_files(plan, writer, sides, result);
   for (const Side& side : sides) {
