@@ -65,7 +65,8 @@ void UnitKeys::similarities(Similarity kind, Index from, Index b, const double* 
                             std::int32_t* out) const {
   // Each loop has its kind as a constant, so that it vectorises.
   switch (kind) {
-    case Similarity::relu:
+    // The branches differ in what fixed_similarity gets.
+    case Similarity::relu:  // NOLINT(bugprone-branch-clone)
 #pragma omp simd
       for (Index c = 0; c < kBlock; ++c) {
         out[c] = fixed_similarity(Similarity::relu, cosines[c], 0.0);

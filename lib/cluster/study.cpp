@@ -1,42 +1,16 @@
 #include "cluster/study.hpp"
 
 #include <algorithm>
-#include <exception>
 #include <functional>
-#include <mutex>
 
 #include "cluster/pca.hpp"
 #include "cluster/rows.hpp"
+#include "core/parallel.hpp"
 
 namespace kvbench {
 namespace {
 
 using Task = std::function<void()>;
-
-// Runs all on at most `threads`; the first exception is thrown on. False: stopped before the end.
-bool run_tasks(const std::vector<Task>& tasks, int threads, const std::atomic<bool>& stop) {
-  std::exception_ptr error;
-  std::mutex mutex;
-  std::atomic<bool> broken = false;
-  const auto count = static_cast<Index>(tasks.size());
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-  for (Index i = 0; i < count; ++i) {
-    if (stop || broken) {
-      continue;
-    }
-    try {
-      tasks[static_cast<std::size_t>(i)]();
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      error = error ? error : std::current_exception();
-      broken = true;
-    }
-  }
-  if (error) {
-    std::rethrow_exception(error);
-  }
-  return !stop;
-}
 
 std::vector<double> absolute_deltas(MatrixView points, const StudyOptions& o) {
   std::vector<double> out = o.deltas;
@@ -120,7 +94,9 @@ std::optional<std::vector<Study>> study(std::span<const MatrixView> sets,
       tasks.emplace_back([&, s] { axes[s] = principal_components(sets[s], options.components); });
     }
   }
-  if (!run_tasks(tasks, threads, stop)) {
+  parallel_for(static_cast<Index>(tasks.size()), threads, stop,
+               [&](Index i) { tasks[static_cast<std::size_t>(i)](); });
+  if (stop) {
     return std::nullopt;
   }
   for (std::size_t s = 0; options.points && s < sets.size(); ++s) {

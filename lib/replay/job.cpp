@@ -123,7 +123,8 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
         set.tokens.push_back(i);
       }
     }
-    kept->assign(1, std::move(set));
+    kept->clear();
+    kept->push_back(std::move(set));
   }
 }
 

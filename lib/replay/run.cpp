@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <filesystem>
 #include <future>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/parallel.hpp"
 #include "replay/job.hpp"
 #include "replay/resume.hpp"
 #include "replay/shared.hpp"
@@ -122,25 +122,8 @@ class UnitRunner {
 
   template <class Work>
   void each(const std::vector<Index>& jobs, const Work& work) {
-    std::exception_ptr error;
-    std::atomic<bool> broken = false;
-    const auto count = static_cast<Index>(jobs.size());
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads_)
-    for (Index i = 0; i < count; ++i) {
-      if (stop_ || broken) {
-        continue;
-      }
-      try {
-        work(jobs[static_cast<std::size_t>(i)]);
-      } catch (...) {
-        const std::lock_guard lock(mutex_);
-        error = error ? error : std::current_exception();
-        broken = true;
-      }
-    }
-    if (error) {
-      std::rethrow_exception(error);
-    }
+    parallel_for(static_cast<Index>(jobs.size()), threads_, stop_,
+                 [&](Index i) { work(jobs[static_cast<std::size_t>(i)]); });
   }
 
   // Side tables go first: rows without their lines are what a resumed run looks for.
