@@ -1,9 +1,7 @@
 // Facility location as block kernels against the CPU's: integers, so equal or wrong.
 #include <gtest/gtest.h>
 
-#include <stdexcept>
-
-#include "attention/device_coverage.hpp"
+#include "attention/device_on.hpp"
 #include "make_head.hpp"
 
 namespace kvbench {
@@ -30,37 +28,14 @@ Matrix odd_keys(Index n, Index d, unsigned seed) {
   return k;
 }
 
-// A head whose device is a HostMachine; it covers, and nothing else.
-class CoveringHead final : public DeviceHead {
- public:
-  explicit CoveringHead(HostMachine& machine) : machine_(machine) {}
-
-  ExactAttention exact_attention(Index, std::span<const Index>) const override { throw no(); }
-  std::vector<std::vector<double>> attention_sums(Range) const override { throw no(); }
-  PartialSums partial_sums(const MatrixD&, const SumPiece&) const override { throw no(); }
-  KCenter k_center(MatrixView, std::span<const Index>, Index, Index) const override { throw no(); }
-  WalkCounts balance_blocks(const BalanceBlocks&, std::span<std::int8_t>,
-                            std::span<double>) const override {
-    throw no();
-  }
-  std::unique_ptr<DeviceCoverage> coverage(const UnitKeys& units, Index n,
-                                           Similarity kind) const override {
-    return std::make_unique<CoverageOn<HostMachine>>(machine_, units, n, kind);
-  }
-
- private:
-  static std::logic_error no() { return std::logic_error("not covered"); }
-  HostMachine& machine_;
-};
-
 // Everything that can be asked, on the CPU with or without the matrix and on a machine.
 void expect_equal(const Matrix& k, const std::vector<Index>& ground, Similarity kind,
                   Index matrix_bytes, HostMachine::Order order) {
   const auto n = static_cast<Index>(ground.size());
   SCOPED_TRACE(testing::Message() << n << " keys of " << k.cols() << ", kind "
                                   << static_cast<int>(kind));
-  HostMachine machine(order);
-  const CoveringHead head(machine);
+  const KvHead bare;  // coverage works on unit keys that it is handed
+  const DeviceHeadOn<HostMachine> head(HostMachine(order), bare);
   FacilityLocation cpu(k, ground, kind, matrix_bytes);
   FacilityLocation device(k, ground, kind, matrix_bytes, &head);
   EXPECT_FALSE(device.has_matrix());

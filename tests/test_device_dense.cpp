@@ -3,11 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <stdexcept>
 #include <utility>
 
-#include "attention/device.hpp"
-#include "attention/device_dense.hpp"
+#include "attention/device_on.hpp"
 #include "attention/estimator.hpp"
 #include "attention/exact.hpp"
 #include "attention/scores.hpp"
@@ -361,40 +359,12 @@ TEST(Dense, ArraysStayWithinScratch) {
   }
 }
 
-// The dense half of a head on a device, played by the CPU.
-class PlayedHead : public DeviceHead {
- public:
-  explicit PlayedHead(const KvHead& head) : tensors_(machine_, head) {}
-
-  ExactAttention exact_attention(Index g, std::span<const Index> positions) const override {
-    return exact_attention_on(machine_, tensors_, g, positions);
-  }
-  std::vector<std::vector<double>> attention_sums(Range queries) const override {
-    return attention_sums_on(machine_, tensors_, queries);
-  }
-  PartialSums partial_sums(const MatrixD& queries, const SumPiece& piece) const override {
-    return partial_sums_on(machine_, tensors_, queries, piece);
-  }
-  KCenter k_center(MatrixView, std::span<const Index>, Index, Index) const override {
-    throw std::logic_error("not dense");
-  }
-  WalkCounts balance_blocks(const BalanceBlocks&, std::span<std::int8_t>,
-                            std::span<double>) const override {
-    throw std::logic_error("not dense");
-  }
-  std::unique_ptr<DeviceCoverage> coverage(const UnitKeys&, Index, Similarity) const override {
-    throw std::logic_error("not dense");
-  }
-
- private:
-  mutable HostMachine machine_;
-  HeadTensors<HostMachine> tensors_;
-};
+using PlayedHead = DeviceHeadOn<HostMachine>;
 
 TEST(OnDevice, SumsOfManyPiecesEqualTheCpu) {
   const KvHead head = head_of({400, 37, 32, 24, 2}, 94);
   const KvHead made = head_of({9, 1, 32, 24, 2}, 95);
-  const PlayedHead device(head);
+  const PlayedHead device(HostMachine(), head);
   const MatrixD queries = scaled_queries(head, 1, 37);
   std::vector<Index> some;
   for (Index i = 20; i < 330; i += 3) {
@@ -432,7 +402,7 @@ TEST(OnDevice, SumsOfManyPiecesEqualTheCpu) {
 
 TEST(OnDevice, NothingAddedIsDegenerate) {
   const KvHead head = head_of({50, 6, 8, 4, 1}, 96);
-  const PlayedHead device(head);
+  const PlayedHead device(HostMachine(), head);
   const MatrixD queries = scaled_queries(head, 0, 6);
   SoftmaxSums sums(queries, 4, &device);
   sums.add_rows(head.k, head.v, positions(0, 50), {}, 0.0F, Part::both);
@@ -444,7 +414,7 @@ TEST(OnDevice, NothingAddedIsDegenerate) {
 
 TEST(OnDevice, FunctionsAndBooksAskTheDevice) {
   const KvHead head = head_of({90, 50, 8, 4, 2}, 97);
-  const PlayedHead device(head);
+  const PlayedHead device(HostMachine(), head);
   const std::vector<Index> last = positions(60, 90);
   EXPECT_TRUE(exact_of(exact_attention(head, 1, 30, 1, &device)) ==
               exact_of(device.exact_attention(1, last)));

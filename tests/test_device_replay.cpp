@@ -40,7 +40,8 @@ OpenDevice host_device(HostMachine::Order order, std::size_t scratch_bytes) {
 class CountingHead : public DeviceHead {
  public:
   struct Calls {
-    std::atomic<int> exact = 0, sums = 0, partial = 0, centers = 0, walks = 0, coverage = 0;
+    std::atomic<int> exact = 0, sums = 0, partial = 0, centers = 0, walks = 0, coverage = 0,
+                     similar = 0;
   };
 
   CountingHead(std::unique_ptr<DeviceHead> head, Calls& calls)
@@ -67,6 +68,11 @@ class CountingHead : public DeviceHead {
                             std::span<double> probability) const override {
     ++calls_.walks;
     return head_->balance_blocks(blocks, signs, probability);
+  }
+  std::vector<Index> most_similar(std::span<const Index> to,
+                                  std::span<const Index> from) const override {
+    ++calls_.similar;
+    return head_->most_similar(to, from);
   }
   std::unique_ptr<DeviceCoverage> coverage(const UnitKeys& units, Index n,
                                            Similarity kind) const override {
@@ -228,13 +234,15 @@ TEST_F(DeviceReplayTest, TheDeviceIsWhatIsAsked) {
   ask("knorm");
   EXPECT_EQ(calls.exact, 16);
   EXPECT_EQ(calls.partial, 16 * 3);  // sinks, recent tokens, what was kept
-  EXPECT_EQ(calls.sums + calls.centers + calls.walks + calls.coverage, 0);
+  EXPECT_EQ(calls.sums + calls.centers + calls.walks + calls.coverage + calls.similar, 0);
   ask("h2o");
   EXPECT_EQ(calls.sums, 8);
   ask("clustergen-kcenter");
   EXPECT_EQ(calls.centers, 8);
   ask("balancekv");
   EXPECT_GE(calls.walks, 8);
+  ask("d2o-merge");
+  EXPECT_EQ(calls.similar, 8);
   ask("bumblebee");
   EXPECT_EQ(calls.coverage, 8);
 }

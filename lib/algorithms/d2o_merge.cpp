@@ -16,55 +16,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "algorithms/heavy_recent.hpp"
-#include "attention/similarity.hpp"
+#include "attention/most_similar.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr Index kWeightBytes = 4;
-constexpr Index kRows = 256;  // evicted tokens compared at a time
 
 std::vector<Index> tokens_at(const Task& task, std::span<const Index> places) {
   std::vector<Index> out;
   for (const Index p : places) {
     out.push_back(task.tokens[static_cast<std::size_t>(p)]);
-  }
-  return out;
-}
-
-// For each evicted token the place among `kept` of the key with the largest cosine. The evicted
-// key's own norm is common to all and left out.
-std::vector<std::size_t> nearest_kept(const KvHead& head, const std::vector<Index>& kept,
-                                      const std::vector<Index>& evicted) {
-  MatrixD keys, keys_t, rows, products;
-  gather_rows(head.k, kept, keys);
-  transpose(keys, keys_t);
-  std::vector<double> inverse;
-  for (Index i = 0; i < keys.rows(); ++i) {
-    double square = 0.0;
-    for (Index c = 0; c < keys.cols(); ++c) {
-      square = std::fma(keys.row(i)[c], keys.row(i)[c], square);
-    }
-    inverse.push_back(square > 0.0 ? 1.0 / std::sqrt(square) : 0.0);
-  }
-  std::vector<std::size_t> out;
-  for (std::size_t b = 0; b < evicted.size(); b += kRows) {
-    const std::size_t count = std::min<std::size_t>(kRows, evicted.size() - b);
-    gather_rows(head.k, std::span(evicted).subspan(b, count), rows);
-    products.resize(static_cast<Index>(count), keys.rows());
-    inner_products(rows, keys_t, products);
-    for (Index r = 0; r < static_cast<Index>(count); ++r) {
-      std::size_t best = 0;
-      for (std::size_t i = 1; i < kept.size(); ++i) {
-        if (products.row(r)[i] * inverse[i] > products.row(r)[best] * inverse[best]) {
-          best = i;
-        }
-      }
-      out.push_back(best);
-    }
   }
   return out;
 }
@@ -84,9 +48,9 @@ Compressed compress(const Task& task, const Params& params) {
   for (std::size_t i = 0; i < kept.size(); ++i) {
     members[i].push_back(kept[i]);
   }
-  const std::vector<std::size_t> target = nearest_kept(head, kept, evicted);
+  const std::vector<Index> target = most_similar(head, kept, evicted, task.device);
   for (std::size_t i = 0; i < evicted.size(); ++i) {
-    members[target[i]].push_back(evicted[i]);
+    members[static_cast<std::size_t>(target[i])].push_back(evicted[i]);
   }
   Index made = 0;
   for (std::vector<Index>& m : members) {

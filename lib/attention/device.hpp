@@ -46,6 +46,8 @@ class DeviceHead {
                            Index first) const = 0;
   virtual WalkCounts balance_blocks(const BalanceBlocks& blocks, std::span<std::int8_t> signs,
                                     std::span<double> probability) const = 0;
+  virtual std::vector<Index> most_similar(std::span<const Index> to,
+                                          std::span<const Index> from) const = 0;
   virtual std::unique_ptr<DeviceCoverage> coverage(const UnitKeys& units, Index n,
                                                    Similarity kind) const = 0;
 };

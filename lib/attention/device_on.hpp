@@ -11,6 +11,7 @@
 #include "attention/device_coverage.hpp"
 #include "attention/device_dense.hpp"
 #include "attention/device_kcenter.hpp"
+#include "attention/device_similar.hpp"
 #include "attention/device_tensors.hpp"
 #include "attention/device_walk.hpp"
 
@@ -48,6 +49,10 @@ class DeviceHeadOn final : public DeviceHead {
   WalkCounts balance_blocks(const BalanceBlocks& blocks, std::span<std::int8_t> signs,
                             std::span<double> probability) const override {
     return balance_blocks_on(machine_, tensors_, blocks, signs, probability);
+  }
+  std::vector<Index> most_similar(std::span<const Index> to,
+                                  std::span<const Index> from) const override {
+    return most_similar_on(machine_, tensors_, to, from);
   }
   std::unique_ptr<DeviceCoverage> coverage(const UnitKeys& units, Index n,
                                            Similarity kind) const override {
