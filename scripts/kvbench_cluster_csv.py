@@ -122,7 +122,7 @@ def point_groups(path):
     if groups.empty:
         raise kc.CsvError(f"{path}: no rows")
     for column in ["layer", "kv_head"]:
-        groups[column] = kc._numbers(groups[column], path, column, True)
+        groups[column] = kc.numbers(groups[column], path, column, True)
     _check_what(groups, path)
     return groups
 
@@ -140,11 +140,11 @@ def read_points(path, groups):
     with _reading(path):
         for part in pd.read_csv(path, dtype=str, keep_default_na=False, chunksize=POINTS_CHUNK):
             for column in ["layer", "kv_head"]:
-                part[column] = kc._numbers(part[column], path, column, True)
+                part[column] = kc.numbers(part[column], path, column, True)
             keys = part[[*HEAD, "what"]].itertuples(index=False, name=None)
             part = part[[key in wanted for key in keys]].copy()
             for column in ["token", "is_center", *xs]:
-                part[column] = kc._numbers(part[column], path, column, True)
+                part[column] = kc.numbers(part[column], path, column, True)
             pieces.append(part)
     return pd.concat(pieces, ignore_index=True)
 

@@ -44,6 +44,15 @@ SMALL_FONT_SIZE = 6.5  # nothing in a picture is smaller
 
 # Errors below this are rounding of an exact cache: logarithmic axes leave them out.
 ROUNDING_ERROR = 1e-9
+# What may be drawn as a method's error, as an axis says it.
+ERROR_LABELS = {
+    "rel_error": "relative error",
+    "rel_error_p95": "relative error, 95th percentile",
+    "eps_fro": r"$\epsilon$ (Frobenius norm)",
+    "eps_op": r"$\epsilon$ (operator norm)",
+    "log_z_error": "error of log denominator (nats)",
+    "amnesia_mass": "attention on tokens not held",
+}
 
 
 class CsvError(Exception):
@@ -107,7 +116,7 @@ def read_table(paths, needed, text):
                 raise CsvError(f"{path}: column `{column}` is missing")
         for column in frame.columns:
             if column not in text:
-                frame[column] = _numbers(frame[column], path, column, column in needed)
+                frame[column] = numbers(frame[column], path, column, column in needed)
         frames.append(frame)
     return pd.concat(frames, ignore_index=True)
 
@@ -127,15 +136,16 @@ def _read_one(path):
     return frame
 
 
-def _numbers(column, path, name, strict):
-    numbers = pd.to_numeric(column.where(column != "", "nan"), errors="coerce")
-    bad = numbers.isna() & ~column.isin(["", "nan"])
+def numbers(column, path, name, strict):
+    """A text column as floats; a CsvError names the first that is none, unless not `strict`."""
+    values = pd.to_numeric(column.where(column != "", "nan"), errors="coerce")
+    bad = values.isna() & ~column.isin(["", "nan"])
     if strict and bad.any():
         row = int(bad.to_numpy().nonzero()[0][0])
         raise CsvError(f"{path}: row {row + 1}: column `{name}`: got `{column.iloc[row]}`, "
                        "expected a number")
     # Columns that nobody asked for stay as they are: a newer minor version may add text columns.
-    return column if bad.any() else numbers.astype(float)
+    return column if bad.any() else values.astype(float)
 
 
 def pick_algorithms(frame, names, path):

@@ -16,14 +16,6 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-COLUMNS = {
-    "rel_error": "relative error",
-    "rel_error_p95": "relative error, 95th percentile",
-    "eps_fro": r"$\epsilon$ (Frobenius norm)",
-    "eps_op": r"$\epsilon$ (operator norm)",
-    "log_z_error": "error of log denominator (nats)",
-    "amnesia_mass": "attention on tokens not held",
-}
 MOST_PANELS = 48  # eight rows of six; more would not fit a page
 
 
@@ -108,7 +100,7 @@ def draw(table, column="rel_error"):
     for at in range(max(0, len(labels) - ncols), len(labels)):
         grid.flat[at].tick_params(labelbottom=True)  # nothing stands below it
     bar = figure.colorbar(image, ax=grid, fraction=0.04, pad=0.015, aspect=25)
-    bar.set_label(COLUMNS[column])
+    bar.set_label(kc.ERROR_LABELS[column])
     bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
     bar.ax.yaxis.set_minor_locator(NullLocator())
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
@@ -119,7 +111,7 @@ def draw(table, column="rel_error"):
 
 def parse_arguments(arguments=None):
     parser = kc.argument_parser(__doc__)
-    parser.add_argument("--column", choices=list(COLUMNS), default="rel_error",
+    parser.add_argument("--column", choices=list(kc.ERROR_LABELS), default="rel_error",
                         help="what the colours show, default: rel_error")
     parser.add_argument("--budget", type=float, metavar="RHO", help="default: the smallest")
     parser.add_argument("--algorithms", type=kc.name_list, metavar="NAME,...", default=[],

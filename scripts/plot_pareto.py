@@ -27,14 +27,6 @@ X_LABELS = {
     "middle_ratio": "bytes held / bytes of the full middle",
     "bytes": "bytes held per KV head",
 }
-Y_LABELS = {
-    "rel_error": "relative error",
-    "rel_error_p95": "relative error, 95th percentile",
-    "eps_fro": r"$\epsilon$ (Frobenius norm)",
-    "eps_op": r"$\epsilon$ (operator norm)",
-    "log_z_error": "error of log denominator (nats)",
-    "amnesia_mass": "attention on tokens not held",
-}
 # Parameters that set a size: along a line they vary, so they name no line.
 SIZE_PARAMETERS = ("T", "tokens", "delta", "bits")
 # Not to be had by a compressor: it is given the queries that it is judged by.
@@ -161,7 +153,7 @@ def draw(table, x="ratio", y="rel_error"):
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     axes.set_xlabel(X_LABELS[x])
-    axes.set_ylabel(Y_LABELS[y])
+    axes.set_ylabel(kc.ERROR_LABELS[y])
     figure.canvas.draw()  # names stand by places in the laid-out panel
     name_lines(axes, ends, bold)
     if not front.empty:
@@ -175,7 +167,7 @@ def draw(table, x="ratio", y="rel_error"):
 def parse_arguments(arguments=None):
     parser = kc.argument_parser(__doc__)
     parser.add_argument("--x", choices=list(X_LABELS), default="ratio", help="default: ratio")
-    parser.add_argument("--y", choices=list(Y_LABELS), default="rel_error",
+    parser.add_argument("--y", choices=list(kc.ERROR_LABELS), default="rel_error",
                         help="default: rel_error")
     parser.add_argument("--spread", choices=["seeds", "all"], default="seeds",
                         help="standard deviation over seeds (default) or over all rows")

@@ -11,23 +11,6 @@ constexpr Similarity kKinds[] = {Similarity::relu, Similarity::one_plus, Similar
 constexpr HostMachine::Order kOrders[] = {HostMachine::Order::forward,
                                           HostMachine::Order::backward};
 
-// Keys with duplicates (some scaled, some negated) and zero keys among them.
-Matrix odd_keys(Index n, Index d, unsigned seed) {
-  std::mt19937_64 generator(seed);
-  Matrix k = normal_matrix(n, d, 3.0, generator);
-  for (Index i = 1; i < n; ++i) {
-    const auto from = static_cast<Index>(generator() % static_cast<std::uint64_t>(i));
-    const auto dice = generator() % 8;
-    if (dice < 4) {
-      const float factor = dice == 0 ? 0.0F : dice == 1 ? -1.0F : dice == 2 ? 3.0F : 1.0F;
-      for (Index t = 0; t < d; ++t) {
-        k.row(i)[t] = factor * k.row(from)[t];
-      }
-    }
-  }
-  return k;
-}
-
 // Everything that can be asked, on the CPU with or without the matrix and on a machine.
 void expect_equal(const Matrix& k, const std::vector<Index>& ground, Similarity kind,
                   Index matrix_bytes, HostMachine::Order order) {

@@ -24,23 +24,6 @@ twin::Sim twin_of(Similarity kind) {
                                         : twin::Sim::absolute;
 }
 
-// Keys with duplicates (some scaled, some negated) and zero keys among them.
-Matrix odd_keys(Index n, Index d, unsigned seed) {
-  std::mt19937_64 generator(seed);
-  Matrix k = normal_matrix(n, d, 3.0, generator);
-  for (Index i = 1; i < n; ++i) {
-    const auto from = static_cast<Index>(generator() % static_cast<std::uint64_t>(i));
-    const auto dice = generator() % 8;
-    if (dice < 4) {
-      const float factor = dice == 0 ? 0.0F : dice == 1 ? -1.0F : dice == 2 ? 3.0F : 1.0F;
-      for (Index t = 0; t < d; ++t) {
-        k.row(i)[t] = factor * k.row(from)[t];
-      }
-    }
-  }
-  return k;
-}
-
 // f(A) in the integer's units.
 long double units(const twin::Rows& sim, Similarity kind, const std::vector<Index>& a) {
   const twin::Mixture g{sim, {}, 1, {}};

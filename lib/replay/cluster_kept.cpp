@@ -8,17 +8,12 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "replay/selection.hpp"
 #include "report/kept.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
 namespace {
-
-void check(bool good, const std::string& message) {
-  if (!good) {
-    throw InputError(message);
-  }
-}
 
 std::string_view major_of(std::string_view schema) {
   return schema.substr(0, schema.find('.'));
@@ -37,10 +32,11 @@ KeptSets::KeptSets(const ClusterPlan& plan) {
   for (const auto& [place, settings] : sets_) {
     std::set<std::string> names;
     for (const auto& [key, set] : settings) {
-      check(names.insert(labels_.label(set.setting)).second,
-            fmt::format("--kept-by: prompt {} layer {} KV head {} has two kept sets called '{}', "
-                        "expected files that differ in algorithm, parameters, budget or seed",
-                        place[1], place[2], place[3], labels_.label(set.setting)));
+      check_input(
+          names.insert(labels_.label(set.setting)).second,
+          fmt::format("--kept-by: prompt {} layer {} KV head {} has two kept sets called '{}', "
+                      "expected files that differ in algorithm, parameters, budget or seed",
+                      place[1], place[2], place[3], labels_.label(set.setting)));
     }
   }
 }
@@ -80,27 +76,30 @@ void KeptSets::read(const std::string& file) {
       throw InputError(fmt::format("{}: row {}: {}", file, i + 1, e.what()));
     }
   }
-  check(fits, fmt::format("{}: holds no kept set of a selected KV head, expected that of a replay "
+  check_input(fits,
+              fmt::format("{}: holds no kept set of a selected KV head, expected that of a replay "
                           "of these traces",
                           file));
 }
 
 // False where the row is of no selected head.
 bool KeptSets::add(std::map<std::string, std::string> row) {
-  check(major_of(row["schema"]) == major_of(schema_version),
-        fmt::format("got schema {}, expected {}", row["schema"], schema_version));
+  check_input(major_of(row["schema"]) == major_of(schema_version),
+              fmt::format("got schema {}, expected {}", row["schema"], schema_version));
   const Fields place{row["trace"], row["prompt"], row["layer"], row["kv_head"]};
   const auto n = tokens_.find(place);
   if (n == tokens_.end()) {
     return false;
   }
-  check(row["n_tokens"] == std::to_string(n->second),
-        fmt::format("got n_tokens {}, expected {} as in the trace", row["n_tokens"], n->second));
+  check_input(
+      row["n_tokens"] == std::to_string(n->second),
+      fmt::format("got n_tokens {}, expected {} as in the trace", row["n_tokens"], n->second));
   const std::string& text = row["step"];
   Index step = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
-  check(error == std::errc() && end == text.data() + text.size() && step >= 0 && step < n->second,
-        fmt::format("got step `{}`, expected a position below {}", text, n->second));
+  check_input(
+      error == std::errc() && end == text.data() + text.size() && step >= 0 && step < n->second,
+      fmt::format("got step `{}`, expected a position below {}", text, n->second));
   parse_ranges(row["tokens"], n->second);
   Fields key;
   for (const char* column : {"algorithm", "params", "protocol", "sink", "recent", "scores",
@@ -108,7 +107,7 @@ bool KeptSets::add(std::map<std::string, std::string> row) {
     key.push_back(row[column]);
   }
   Set& set = sets_[place][key];
-  check(step != set.step, fmt::format("step {} of {} stands twice", step, row["algorithm"]));
+  check_input(step != set.step, fmt::format("step {} of {} stands twice", step, row["algorithm"]));
   if (step > set.step) {
     set = {{row["algorithm"], row["params"], row["budget_requested"], row["seed"]},
            step,

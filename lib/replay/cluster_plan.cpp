@@ -9,28 +9,23 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "replay/selection.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr int kMostThreads = 1024;
 
-void check(bool good, const std::string& message) {
-  if (!good) {
-    throw InputError(message);
-  }
-}
-
 void check_options(const ClusterOptions& o) {
-  check(!o.traces.empty(), "cluster: no trace given");
-  check(!o.out.empty(), "cluster: no output, expected -o DIR");
-  check(!o.what.empty(), "--what: got nothing, expected keys, values or both");
+  check_input(!o.traces.empty(), "cluster: no trace given");
+  check_input(!o.out.empty(), "cluster: no output, expected -o DIR");
+  check_input(!o.what.empty(), "--what: got nothing, expected keys, values or both");
   for (const std::string& w : o.what) {
-    check(w == "keys" || w == "values",
-          fmt::format("--what: got '{}', expected keys, values or both", w));
+    check_input(w == "keys" || w == "values",
+                fmt::format("--what: got '{}', expected keys, values or both", w));
   }
   const auto at_least = [](const char* option, Index got, Index least) {
-    check(got >= least, fmt::format("{}: got {}, expected at least {}", option, got, least));
+    check_input(got >= least, fmt::format("{}: got {}, expected at least {}", option, got, least));
   };
   at_least("--k", o.study.centers, 1);
   at_least("--max-k", o.study.max_k, 1);
@@ -39,36 +34,22 @@ void check_options(const ClusterOptions& o) {
   at_least("--max-points", o.study.max_points, 0);
   const auto distances = [](const char* option, const std::vector<double>& all) {
     for (const double x : all) {
-      check(std::isfinite(x) && x >= 0.0,
-            fmt::format("{}: got {}, expected finite numbers >= 0", option, x));
+      check_input(std::isfinite(x) && x >= 0.0,
+                  fmt::format("{}: got {}, expected finite numbers >= 0", option, x));
     }
   };
   distances("--deltas", o.study.deltas);
   distances("--delta-rel", o.study.deltas_rel);
-  check(o.points == "csv" || o.points == "hdf5" || o.points == "none",
-        fmt::format("--points: got '{}', expected csv, hdf5 or none", o.points));
-  check(o.kept_by.empty() || o.points != "none",
-        "--kept-by: --points none shows no tokens, expected --points csv or hdf5");
-  check(o.threads >= 0 && o.threads <= kMostThreads,
-        fmt::format("--threads: got {}, expected 0 to {}", o.threads, kMostThreads));
+  check_input(o.points == "csv" || o.points == "hdf5" || o.points == "none",
+              fmt::format("--points: got '{}', expected csv, hdf5 or none", o.points));
+  check_input(o.kept_by.empty() || o.points != "none",
+              "--kept-by: --points none shows no tokens, expected --points csv or hdf5");
+  check_input(o.threads >= 0 && o.threads <= kMostThreads,
+              fmt::format("--threads: got {}, expected 0 to {}", o.threads, kMostThreads));
   if (o.device != "cpu") {
-    check(o.device.rfind("cuda", 0) == 0,
-          fmt::format("--device: got '{}', expected cpu or cuda[:i]", o.device));
+    check_input(o.device.rfind("cuda", 0) == 0,
+                fmt::format("--device: got '{}', expected cpu or cuda[:i]", o.device));
     throw IoError(fmt::format("--device {}: cluster does not run on cuda, expected cpu", o.device));
-  }
-}
-
-template <class T>
-bool chosen(const std::vector<T>& wanted, const T& x) {
-  return wanted.empty() || std::find(wanted.begin(), wanted.end(), x) != wanted.end();
-}
-
-// Every wanted thing must exist in some trace: a typo in --layers is no empty result.
-template <class T>
-void check_found(const char* option, const std::vector<T>& wanted, const std::set<T>& there) {
-  for (const T& x : wanted) {
-    check(there.count(x) > 0, fmt::format("{}: no trace has {}, expected some of {}", option, x,
-                                          fmt::join(there, ", ")));
   }
 }
 
@@ -98,7 +79,7 @@ std::vector<ClusterHead> list_heads(const ClusterPlan& plan) {
   check_found("--prompts", o.prompts, prompts);
   check_found("--layers", o.layers, layers);
   check_found("--kv-heads", o.kv_heads, kv_heads);
-  check(!out.empty(), "cluster: --prompts, --layers and --kv-heads together select nothing");
+  check_input(!out.empty(), "cluster: --prompts, --layers and --kv-heads together select nothing");
   return out;
 }
 
@@ -135,14 +116,15 @@ ClusterPlan make_cluster_plan(const ClusterOptions& options) {
   for (const std::string& path : options.traces) {
     plan.readers.emplace_back(path, TraceReader::Path::automatic, Require::keys);
     const std::string name = std::filesystem::path(path).filename().string();
-    check(!std::count(plan.trace_names.begin(), plan.trace_names.end(), name),
-          fmt::format("{}: two traces are called {}; rows could not tell them apart", path, name));
+    check_input(
+        !std::count(plan.trace_names.begin(), plan.trace_names.end(), name),
+        fmt::format("{}: two traces are called {}; rows could not tell them apart", path, name));
     plan.trace_names.push_back(name);
   }
   plan.heads = list_heads(plan);
   const bool some = std::any_of(plan.heads.begin(), plan.heads.end(),
                                 [&](const ClusterHead& h) { return !plan.sets(h).empty(); });
-  check(some, "--what values: the selected layers hold no values, expected some");
+  check_input(some, "--what values: the selected layers hold no values, expected some");
   return plan;
 }
 
@@ -163,10 +145,11 @@ int usable_threads(const ClusterPlan& plan) {
     if (o.memory_limit == 0) {
       continue;
     }
-    check(unit + per_thread <= o.memory_limit,
-          fmt::format("--memory-limit: got {} bytes, expected at least {} for prompt {} layer {} "
-                      "(n = {})",
-                      o.memory_limit, unit + per_thread, plan.prompt(h).id, l.layer, l.n));
+    check_input(
+        unit + per_thread <= o.memory_limit,
+        fmt::format("--memory-limit: got {} bytes, expected at least {} for prompt {} layer {} "
+                    "(n = {})",
+                    o.memory_limit, unit + per_thread, plan.prompt(h).id, l.layer, l.n));
     fit = std::min(fit, (o.memory_limit - unit) / per_thread);
   }
   return static_cast<int>(fit);

@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "replay/cluster_kept.hpp"
 #include "replay/cluster_tables.hpp"
+#include "replay/selection.hpp"
 #include "report/csv.hpp"
 #include "report/manifest.hpp"
 #include "report/progress.hpp"
@@ -19,21 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void check(bool good, const std::string& message) {
-  if (!good) {
-    throw InputError(message);
-  }
-}
-
 void check_output(const ClusterOptions& o) {
-  check(!fs::exists(o.out) || fs::is_directory(o.out),
-        fmt::format("{}: is no folder, expected one, or a name that is free", o.out));
+  check_input(!fs::exists(o.out) || fs::is_directory(o.out),
+              fmt::format("{}: is no folder, expected one, or a name that is free", o.out));
   Fields names = cluster_table_names();
   names.emplace_back("cluster.json");
   for (const std::string& name : names) {
-    check(o.overwrite || !fs::exists(fs::path(o.out) / name),
-          fmt::format("{}: exists, expected --overwrite to start anew, or another folder",
-                      (fs::path(o.out) / name).string()));
+    check_input(o.overwrite || !fs::exists(fs::path(o.out) / name),
+                fmt::format("{}: exists, expected --overwrite to start anew, or another folder",
+                            (fs::path(o.out) / name).string()));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "replay/selection.hpp"
 #include "report/sha256.hpp"
 
 namespace kvbench {
@@ -16,43 +17,41 @@ namespace {
 constexpr Index kMostShards = 1000000;  // times the number of jobs it fits 64 bits
 constexpr int kMostThreads = 1024;
 
-void check(bool good, const std::string& message) {
-  if (!good) {
-    throw InputError(message);
-  }
-}
-
 void check_options(const ReplayOptions& o) {
-  check(!o.traces.empty(), "replay: no trace given");
-  check(o.protocol == "prefill" || o.protocol == "stream",
-        fmt::format("--protocol: got '{}', expected prefill or stream", o.protocol));
-  check(o.scores == "past" || o.scores == "all",
-        fmt::format("--scores: got '{}', expected past or all", o.scores));
-  check(o.sink >= 0, fmt::format("--sink: got {}, expected at least 0", o.sink));
-  check(o.queries >= 1, fmt::format("--queries: got {}, expected at least 1", o.queries));
+  check_input(!o.traces.empty(), "replay: no trace given");
+  check_input(o.protocol == "prefill" || o.protocol == "stream",
+              fmt::format("--protocol: got '{}', expected prefill or stream", o.protocol));
+  check_input(o.scores == "past" || o.scores == "all",
+              fmt::format("--scores: got '{}', expected past or all", o.scores));
+  check_input(o.sink >= 0, fmt::format("--sink: got {}, expected at least 0", o.sink));
+  check_input(o.queries >= 1, fmt::format("--queries: got {}, expected at least 1", o.queries));
   const bool stream = o.protocol == "stream";
-  check(stream || o.recent >= o.queries,
-        fmt::format("--recent: got {}, expected at least --queries, which is {}", o.recent,
-                    o.queries));
-  check(o.recent >= 0, fmt::format("--recent: got {}, expected at least 0", o.recent));
-  check(o.eval_every >= 0,
-        fmt::format("--eval-every: got {}, expected at least 1, or 0 for n/64", o.eval_every));
-  check(stream || o.eval_every == 0,
-        "--eval-every: only --protocol stream has steps between the first and the last queries");
-  check(!stream || o.scores == "past",
-        "--scores all: a stream's methods see the queries that have come, expected past");
+  check_input(stream || o.recent >= o.queries,
+              fmt::format("--recent: got {}, expected at least --queries, which is {}", o.recent,
+                          o.queries));
+  check_input(o.recent >= 0, fmt::format("--recent: got {}, expected at least 0", o.recent));
+  check_input(
+      o.eval_every >= 0,
+      fmt::format("--eval-every: got {}, expected at least 1, or 0 for n/64", o.eval_every));
+  check_input(
+      stream || o.eval_every == 0,
+      "--eval-every: only --protocol stream has steps between the first and the last queries");
+  check_input(!stream || o.scores == "past",
+              "--scores all: a stream's methods see the queries that have come, expected past");
   for (const double b : o.budgets) {
-    check(b >= 0.0 && b <= 1.0, fmt::format("--budget: got {}, expected fractions in [0, 1]", b));
+    check_input(b >= 0.0 && b <= 1.0,
+                fmt::format("--budget: got {}, expected fractions in [0, 1]", b));
   }
-  check(o.shard_count <= kMostShards && o.shard_index >= 1 && o.shard_index <= o.shard_count,
-        fmt::format("--shard: got {}/{}, expected i/N with 1 <= i <= N <= {}", o.shard_index,
-                    o.shard_count, kMostShards));
-  check(o.threads >= 0 && o.threads <= kMostThreads,
-        fmt::format("--threads: got {}, expected 0 to {}", o.threads, kMostThreads));
-  check(!(o.resume && o.overwrite), "--resume and --overwrite exclude each other");
-  check(o.gpu_math == "exact", fmt::format("--gpu-math: got '{}', expected exact", o.gpu_math));
-  check(o.device == "cpu" || o.device == "auto" || !stream,
-        fmt::format("--device: got '{}', expected cpu: streams run on the CPU", o.device));
+  check_input(o.shard_count <= kMostShards && o.shard_index >= 1 && o.shard_index <= o.shard_count,
+              fmt::format("--shard: got {}/{}, expected i/N with 1 <= i <= N <= {}", o.shard_index,
+                          o.shard_count, kMostShards));
+  check_input(o.threads >= 0 && o.threads <= kMostThreads,
+              fmt::format("--threads: got {}, expected 0 to {}", o.threads, kMostThreads));
+  check_input(!(o.resume && o.overwrite), "--resume and --overwrite exclude each other");
+  check_input(o.gpu_math == "exact",
+              fmt::format("--gpu-math: got '{}', expected exact", o.gpu_math));
+  check_input(o.device == "cpu" || o.device == "auto" || !stream,
+              fmt::format("--device: got '{}', expected cpu: streams run on the CPU", o.device));
 }
 
 std::vector<Entry> list_entries(const ReplayOptions& o, const std::vector<Variant>& variants) {
@@ -71,10 +70,12 @@ std::vector<Entry> list_entries(const ReplayOptions& o, const std::vector<Varian
     const auto given =
         std::count_if(size_names.begin(), size_names.end(),
                       [&](const std::string& s) { return !variants[v].params.is_auto(s); });
-    check(given <= 1, fmt::format("{}: {}: more than one size, expected one of {}", name,
-                                  variants[v].params.canonical(), fmt::join(size_names, ", ")));
-    check(!sizes.empty(), fmt::format("{}: no size, expected --budget or one of its parameters {}",
-                                      name, fmt::join(size_names, ", ")));
+    check_input(given <= 1,
+                fmt::format("{}: {}: more than one size, expected one of {}", name,
+                            variants[v].params.canonical(), fmt::join(size_names, ", ")));
+    check_input(!sizes.empty(),
+                fmt::format("{}: no size, expected --budget or one of its parameters {}", name,
+                            fmt::join(size_names, ", ")));
     const bool random = variants[v].random();
     for (const auto& size : sizes) {
       for (const std::uint64_t seed : random ? seeds : std::vector<std::uint64_t>{0}) {
@@ -83,20 +84,6 @@ std::vector<Entry> list_entries(const ReplayOptions& o, const std::vector<Varian
     }
   }
   return out;
-}
-
-template <class T>
-bool chosen(const std::vector<T>& wanted, const T& x) {
-  return wanted.empty() || std::find(wanted.begin(), wanted.end(), x) != wanted.end();
-}
-
-// Every wanted thing must exist in some trace: a typo in --layers is no empty result.
-template <class T>
-void check_found(const char* option, const std::vector<T>& wanted, const std::set<T>& there) {
-  for (const T& x : wanted) {
-    check(there.count(x) > 0, fmt::format("{}: no trace has {}, expected some of {}", option, x,
-                                          fmt::join(there, ", ")));
-  }
 }
 
 std::vector<Unit> list_units(const ReplayOptions& o, const std::vector<TraceReader>& readers) {
@@ -135,7 +122,7 @@ std::vector<Unit> list_units(const ReplayOptions& o, const std::vector<TraceRead
   check_found("--layers", o.layers, layers);
   check_found("--heads", o.heads, heads);
   check_found("--prompts", o.prompts, prompts);
-  check(!out.empty(), "replay: --prompts, --layers and --heads together select nothing");
+  check_input(!out.empty(), "replay: --prompts, --layers and --heads together select nothing");
   return out;
 }
 
@@ -253,7 +240,7 @@ Plan make_plan(const ReplayOptions& options) {
   for (const std::string& path : options.traces) {
     plan.readers.emplace_back(path);
     const std::string name = std::filesystem::path(path).filename().string();
-    check(
+    check_input(
         std::find(plan.trace_names.begin(), plan.trace_names.end(), name) == plan.trace_names.end(),
         fmt::format("{}: two traces are called {}; rows could not tell them apart", path, name));
     plan.trace_names.push_back(name);
@@ -261,10 +248,11 @@ Plan make_plan(const ReplayOptions& options) {
   plan.units = list_units(options, plan.readers);
   for (const Unit& unit : plan.units) {
     const LayerMeta& l = plan.layer_meta(unit);
-    check(!plan.stream() || l.nq == l.n,
-          fmt::format("{}: prompt {} layer {} holds the queries of the last {} of {} tokens, "
-                      "expected all for --protocol stream",
-                      options.traces[unit.trace], plan.prompt_meta(unit).id, l.layer, l.nq, l.n));
+    check_input(
+        !plan.stream() || l.nq == l.n,
+        fmt::format("{}: prompt {} layer {} holds the queries of the last {} of {} tokens, "
+                    "expected all for --protocol stream",
+                    options.traces[unit.trace], plan.prompt_meta(unit).id, l.layer, l.nq, l.n));
   }
   plan_device(plan, device);
   return plan;
