@@ -58,15 +58,17 @@ void print_plan(const Plan& plan) {
   }
   fmt::print("\n{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7} {:>8}\n", "trace", "prompt", "layer",
              "kv_head", "q_heads", "tokens", "middle", "MiB");
+  const int threads = usable_threads(plan);
   for (const Unit& unit : plan.units) {
     const LayerMeta& l = plan.layer_meta(unit);
     const Windows w = windows_of(plan.options, l.n, l.nq);
     const MemoryNeed need = memory_need(plan, unit);
+    const auto heads = static_cast<std::uint64_t>(heads_at_once(plan, threads));
     fmt::print("{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7} {:>8.1f}\n",
                plan.trace_names[unit.trace], plan.prompt_meta(unit).id, l.layer, unit.kv_head,
                unit.q_heads.size(), l.n, w.middle.size(),
-               static_cast<double>(
-                   need.unit + need.per_thread * static_cast<std::uint64_t>(usable_threads(plan))) /
+               static_cast<double>(need.unit * heads +
+                                   need.per_thread * static_cast<std::uint64_t>(threads)) /
                    0x1p20);
   }
 }

@@ -10,31 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "attention/device_on.hpp"
-#include "core/error.hpp"
-#include "replay_run.hpp"
-#include "report/kept.hpp"
+#include "device_runs.hpp"
 
 namespace kvbench {
 namespace {
 
-using testing_replay::make_trace;
-using testing_replay::read_bytes;
-using testing_replay::TraceShape;
-
-// Metrics of both are float64 sums of up to thousands of terms in different orders; on a figure of
-// size 1 that is 1e-12 at most, and a figure may be a difference of such (errors near 0).
-constexpr double kHostRelative = 1e-9;
-constexpr double kAbsolute = 1e-11;
-constexpr double kCudaRelative = 1e-5;  // the project's promise for a GPU
-
-OpenDevice host_device(HostMachine::Order order, std::size_t scratch_bytes) {
-  return [=](const KvHead& head, std::size_t) {
-    HostMachine machine(order);
-    machine.set_scratch_bytes(scratch_bytes);
-    return std::make_unique<DeviceHeadOn<HostMachine>>(machine, head);
-  };
-}
+using namespace testing_device;
 
 // Counts what is asked of a device.
 class CountingHead : public DeviceHead {
@@ -50,6 +31,13 @@ class CountingHead : public DeviceHead {
   ExactAttention exact_attention(Index g, std::span<const Index> positions) const override {
     ++calls_.exact;
     return head_->exact_attention(g, positions);
+  }
+  MatrixD exact_probabilities(Index g, std::span<const Index> positions) const override {
+    return head_->exact_probabilities(g, positions);
+  }
+  std::vector<PartialSums> list_sums(const MatrixD& queries,
+                                     std::span<const ListPiece> lists) const override {
+    return head_->list_sums(queries, lists);
   }
   std::vector<std::vector<double>> attention_sums(Range queries) const override {
     ++calls_.sums;
@@ -85,11 +73,7 @@ class CountingHead : public DeviceHead {
   Calls& calls_;
 };
 
-bool cuda_is_here() {
-  return choose_device("auto").cuda;
-}
-
-class DeviceReplayTest : public testing_replay::ReplayTest {
+class DeviceReplayTest : public DeviceRuns {
  protected:
   ReplayOptions options(const std::string& out) const {
     ReplayOptions o;
@@ -112,85 +96,6 @@ class DeviceReplayTest : public testing_replay::ReplayTest {
     o.overwrite = true;
     o.threads = 2;
     return o;
-  }
-
-  static void go(Plan plan, const OpenDevice& device) {
-    static const std::atomic<bool> go_on = false;
-    if (device) {
-      plan.open_device = device;
-    }
-    run_plan(plan, "test", go_on);
-  }
-
-  // Runs the options on the CPU and as `device` has it, and compares every field.
-  void expect_same(ReplayOptions o, const OpenDevice& device, double relative,
-                   const std::string& what) const {
-    o.out = (folder_ / "cpu.csv").string();
-    o.device = "cpu";
-    go(make_plan(o), nullptr);
-    const Table cpu = read_table(o.out);
-    const std::string cpu_kept = read_bytes(kept_table().path(o.out));
-    o.out = (folder_ / "device.csv").string();
-    if (!device) {
-      o.device = "cuda";
-    }
-    go(make_plan(o), device);
-    const Table other = read_table(o.out);
-    std::string other_kept = read_bytes(kept_table().path(o.out));
-    if (!device) {
-      for (std::size_t at = other_kept.find(",cuda:0,"); at != std::string::npos;
-           at = other_kept.find(",cuda:0,", at)) {
-        other_kept.replace(at, 8, ",cpu,");
-      }
-    }
-    EXPECT_TRUE(other_kept == cpu_kept) << what << ": other tokens are kept";
-    ASSERT_EQ(other.rows.size(), cpu.rows.size()) << what;
-    ASSERT_FALSE(cpu.rows.empty());
-    for (std::size_t i = 0; i < cpu.rows.size(); ++i) {
-      compare_row(cpu.rows[i], other.rows[i], relative, what);
-    }
-  }
-
-  static void compare_row(const Fields& cpu, const Fields& other, double relative,
-                          const std::string& what) {
-    for (std::size_t c = 0; c < columns().size(); ++c) {
-      const std::string_view name = columns()[c].name;
-      if (columns()[c].timing || name == "device" || cpu[c] == other[c]) {
-        continue;
-      }
-      const std::string where = what + ": " + cpu[column_index("algorithm")] + " " +
-                                cpu[column_index("params")] + " " + cpu[column_index("status")] +
-                                ": " + std::string(name);
-      if (name == "diag") {
-        compare_diag(cpu[c], other[c], relative, where);
-        continue;
-      }
-      double a = 0.0;
-      double b = 0.0;
-      ASSERT_TRUE(parse_number(cpu[c], a) && parse_number(other[c], b)) << where << other[c];
-      EXPECT_TRUE(std::abs(a - b) <= relative * std::abs(a) + kAbsolute)
-          << where << " " << cpu[c] << " on the device " << other[c];
-    }
-  }
-
-  // How many gains are asked for at once is the device's choice; all else must agree.
-  static void compare_diag(const std::string& cpu, const std::string& other, double relative,
-                           const std::string& where) {
-    const auto a = split_params(cpu);
-    const auto b = split_params(other);
-    ASSERT_EQ(a.size(), b.size()) << where;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      EXPECT_EQ(a[i].first, b[i].first) << where;
-      double x = 0.0;
-      double y = 0.0;
-      if (a[i].first == "gain_evaluations" || a[i].second == b[i].second) {
-        continue;
-      }
-      ASSERT_TRUE(parse_number(a[i].second, x) && parse_number(b[i].second, y)) << where;
-      // diag is written with six to nine digits.
-      EXPECT_TRUE(std::abs(x - y) <= std::max(relative, 1e-5) * std::abs(x) + kAbsolute)
-          << where << " " << a[i].first << " " << x << " on the device " << y;
-    }
   }
 };
 

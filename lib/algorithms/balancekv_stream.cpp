@@ -42,6 +42,7 @@ namespace {
 
 constexpr Index kInstanceBytes = 16;  // bucket 4, t 4, arrivals 8
 constexpr Index kStateBytes = 16;     // v_max and r in float64
+constexpr Index kLeastOnDevice = 64;  // tokens of a block whose walk is worth the launches
 
 double square_norm(std::span<const float> x) {
   double sum = 0.0;
@@ -137,6 +138,7 @@ class BalanceKvStream final : public StreamCache {
  public:
   BalanceKvStream(const StreamTask& task, const Params& params)
       : head_(task.head),
+        device_(task.device),
         rng_(task.rng),
         options_(read_options(task, params)),
         denominator_{MergeAndReduce(options_.t, options_.levels), "denominator", true} {
@@ -270,25 +272,20 @@ class BalanceKvStream final : public StreamCache {
       std::vector<double> uniforms(block.size());
       std::vector<std::int8_t> signs(block.size());
       rng_.stream("walk" + name).uniforms(0, uniforms);
-      gather_rows(head_.k, block, keys_);
-      if (instance.ones) {
-        values_.resize(static_cast<Index>(block.size()), 1);
-        std::fill_n(values_.data(), block.size(), 1.0);
-      } else {
-        gather_rows(head_.v, block, values_);
-      }
       // All weights of a block are equal and so leave the walk as it is.
       const std::vector<double> weights(block.size(), 1.0);
+      const auto size = static_cast<Index>(block.size());
+      const bool there = size >= kLeastOnDevice && size <= kLongestDeviceWalk;
       counts_ +=
-          softmax_balance(keys_, values_, weights, options_.walk, uniforms, signs, {}, scratch_);
-      const double columns = static_cast<double>(values_.cols());
+          balance_blocks(head_, {block, weights, uniforms, size, instance.ones, options_.walk},
+                         signs, {}, scratch_, there ? device_ : nullptr);
+      const double columns = instance.ones ? 1.0 : static_cast<double>(head_.dv());
       instance.walked +=
           std::ldexp(30.0, static_cast<int>(id.level)) *
           std::log(static_cast<double>(block.size()) * columns / options_.walk.failure);
       RngStream fill = rng_.stream("fill" + name);
       std::vector<Index> kept;
-      for (const Survivor& s :
-           halve(signs, Select::strict, options_.fill, static_cast<Index>(block.size()), fill)) {
+      for (const Survivor& s : halve(signs, Select::strict, options_.fill, size, fill)) {
         kept.push_back(block[static_cast<std::size_t>(s.place)]);
       }
       return kept;
@@ -359,6 +356,7 @@ class BalanceKvStream final : public StreamCache {
   }
 
   const KvHead& head_;
+  const DeviceHead* device_;
   Rng rng_;
   Options options_;
   Instance denominator_;
@@ -370,7 +368,6 @@ class BalanceKvStream final : public StreamCache {
   Index peak_ = 0;  // most bytes ever held, the newcomer included before it is sorted in
   WalkCounts counts_;
   WalkScratch scratch_;
-  MatrixD keys_, values_;
 };
 
 std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {

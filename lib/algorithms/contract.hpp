@@ -121,6 +121,8 @@ struct StreamTask {
   /// Bytes that the method may hold at any time, beside the recent window; none: native parameters.
   std::optional<Index> budget_bytes;
   Rng rng;
+  /// The head on a device, for the functions of lib/attention that take one; null: on the CPU.
+  const DeviceHead* device = nullptr;
 };
 
 /// A cache that lives through a stream. One object per KV head and entry, used by one thread.

@@ -208,6 +208,12 @@ class QueryBlock {
                                 totals + 3 * rows_, rows_, cut.chunks()});
   }
 
+  /// out [rows, n]: the probabilities, 0 where unseen; n is at least what any query sees.
+  void probabilities(double* out, Index n) {
+    launch(*machine_, Probabilities{logits_.data(), totals_.data() + 3 * rows_, seen_.data(), out,
+                                    rows_, n, stride_});
+  }
+
   /// sums [keys] += the probabilities, row by row.
   void add_columns(double* sums, Notice notice) {
     launch(*machine_, ColumnSums{logits_.data(), totals_.data() + 3 * rows_, sums, notice, rows_,

@@ -165,6 +165,30 @@ struct RowTotals {
   }
 };
 
+/// out[r, i] = weights[r, i] inverse[r] below seen[r], else 0: one thread per entry.
+struct Probabilities {
+  static constexpr int kThreads = 256;
+  struct Shared {};
+
+  const double* weights;  // [rows, stride]
+  const double* inverse;  // [rows]
+  const Index* seen;      // [rows]
+  double* out;            // [rows, n]
+  Index rows, n, stride;
+
+  Index blocks() const { return pieces(rows * n, kThreads); }
+  KVB_HD int phases(Index) const { return 1; }
+
+  KVB_HD void run(int, Index block, int thread, Shared&) const {
+    const Index at = block * kThreads + thread;
+    if (at < rows * n) {
+      const Index r = at / n;
+      const Index i = at % n;
+      out[at] = i < seen[r] ? weights[r * stride + i] * inverse[r] : 0.0;
+    }
+  }
+};
+
 /// sums[i] += weights[r, i] inverse[r], r ascending, one FMA each: one thread per key.
 struct ColumnSums {
   static constexpr int kThreads = 64;

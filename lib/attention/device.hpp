@@ -38,9 +38,13 @@ class DeviceHead {
   virtual ~DeviceHead() = default;
 
   virtual ExactAttention exact_attention(Index g, std::span<const Index> positions) const = 0;
+  virtual MatrixD exact_probabilities(Index g, std::span<const Index> positions) const = 0;
   virtual std::vector<std::vector<double>> attention_sums(Range queries) const = 0;
   /// `queries` [m, d] in float64, times the scale.
   virtual PartialSums partial_sums(const MatrixD& queries, const SumPiece& piece) const = 0;
+  /// What each list adds to the sums of its own queries (rows of `queries`, as above).
+  virtual std::vector<PartialSums> list_sums(const MatrixD& queries,
+                                             std::span<const ListPiece> lists) const = 0;
   /// `points`: the head's keys or values (by address), or any other rows.
   virtual KCenter k_center(MatrixView points, std::span<const Index> rows, Index k,
                            Index first) const = 0;

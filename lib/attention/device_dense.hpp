@@ -93,6 +93,35 @@ ExactAttention exact_attention_on(M& machine, const HeadTensors<M>& head, Index 
   return out;
 }
 
+/// exact_probabilities(head, g, positions), on the machine that holds the head.
+template <class M>
+MatrixD exact_probabilities_on(M& machine, const HeadTensors<M>& head, Index g,
+                               std::span<const Index> positions) {
+  const KvHead& host = *head.head;
+  const auto m = static_cast<Index>(positions.size());
+  MatrixD out(m, host.n());
+  std::vector<Index> at(positions.begin(), positions.end());
+  std::vector<Index> seen(at);
+  std::for_each(at.begin(), at.end(), [&](Index& x) { x -= host.q_start(); });
+  std::for_each(seen.begin(), seen.end(), [](Index& x) { ++x; });
+  const Index count = *std::max_element(seen.begin(), seen.end());
+  dense::TokenRows<M> keys(head.k, host.d(), nullptr);
+  dense::PackedKeys<M> packed(machine, keys, count);
+  dense::QueryBlock<M> block(machine, m, count, host.d(), /*dv=*/0);
+  const Array<double, M> rows_there(machine, block.capacity() * host.n());
+  for (Index r0 = 0; r0 < m; r0 += block.capacity()) {
+    const Index rows = std::min(block.capacity(), m - r0);
+    block.set(head.q[static_cast<std::size_t>(g)].data(),
+              dense::part(std::span<const Index>(at), r0, rows),
+              dense::part(std::span<const Index>(seen), r0, rows), host.scale);
+    block.logits(packed, nullptr);
+    block.softmax();
+    block.probabilities(rows_there.data(), host.n());
+    rows_there.get({out.row(r0), static_cast<std::size_t>(rows * host.n())});
+  }
+  return out;
+}
+
 /// attention_sums(head, queries), on the machine that holds the head.
 template <class M>
 std::vector<std::vector<double>> attention_sums_on(M& machine, const HeadTensors<M>& head,

@@ -11,6 +11,7 @@
 #include "attention/device_coverage.hpp"
 #include "attention/device_dense.hpp"
 #include "attention/device_kcenter.hpp"
+#include "attention/device_lists.hpp"
 #include "attention/device_similar.hpp"
 #include "attention/device_tensors.hpp"
 #include "attention/device_walk.hpp"
@@ -27,11 +28,18 @@ class DeviceHeadOn final : public DeviceHead {
   ExactAttention exact_attention(Index g, std::span<const Index> positions) const override {
     return exact_attention_on(machine_, tensors_, g, positions);
   }
+  MatrixD exact_probabilities(Index g, std::span<const Index> positions) const override {
+    return exact_probabilities_on(machine_, tensors_, g, positions);
+  }
   std::vector<std::vector<double>> attention_sums(Range queries) const override {
     return attention_sums_on(machine_, tensors_, queries);
   }
   PartialSums partial_sums(const MatrixD& queries, const SumPiece& piece) const override {
     return partial_sums_on(machine_, tensors_, queries, piece);
+  }
+  std::vector<PartialSums> list_sums(const MatrixD& queries,
+                                     std::span<const ListPiece> lists) const override {
+    return list_sums_on(machine_, tensors_, queries, lists);
   }
   KCenter k_center(MatrixView points, std::span<const Index> rows, Index k,
                    Index first) const override {

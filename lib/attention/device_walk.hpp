@@ -24,9 +24,10 @@ class DeviceWalk {
       : machine_(machine), head_(head), blocks_(blocks), d_(head.head->d()), dv_(head.head->dv()) {
     const auto m = static_cast<Index>(blocks.tokens.size());
     all_ = {m, std::clamp<Index>(blocks.block, 1, std::max<Index>(m, 1))};
-    if (all_.block > Walk<1024>::kLongest) {
+    static_assert(Walk<1024>::kLongest == kLongestDeviceWalk);
+    if (all_.block > kLongestDeviceWalk) {
       throw InputError("balance_blocks: a block on a device has at most " +
-                       std::to_string(Walk<1024>::kLongest) + " tokens, got " +
+                       std::to_string(kLongestDeviceWalk) + " tokens, got " +
                        std::to_string(all_.block));
     }
     const Index widest = std::max(

@@ -30,7 +30,7 @@ SoftmaxSums::SoftmaxSums(const MatrixD& queries, Index dv, const DeviceHead* dev
       denominator_(static_cast<std::size_t>(queries.rows()), 0.0),
       shift_(static_cast<std::size_t>(queries.rows()), -kInfinity) {}
 
-void SoftmaxSums::merge(const PartialSums& sums) {
+void SoftmaxSums::add(const PartialSums& sums) {
   for (Index r = 0; r < queries_->rows(); ++r) {
     const auto at = static_cast<std::size_t>(r);
     if (sums.shift[at] == -kInfinity) {
@@ -104,7 +104,7 @@ void SoftmaxSums::add_block(MatrixView keys, MatrixView values, std::span<const 
 void SoftmaxSums::add_rows(MatrixView keys, MatrixView values, std::span<const Index> rows,
                            std::span<const float> weights, float common, Part part) {
   if (device_ != nullptr && !rows.empty()) {
-    merge(device_->partial_sums(*queries_, {keys, values, rows, weights, common, part, {}}));
+    add(device_->partial_sums(*queries_, {keys, values, rows, weights, common, part, {}}));
     return;
   }
   const bool weighted = !weights.empty() || common != 1.0F;
@@ -131,7 +131,7 @@ void SoftmaxSums::add_causal(const KvHead& head, Range range) {
     rows.resize(static_cast<std::size_t>(range.size()));
     std::iota(rows.begin(), rows.end(), range.begin);
     const Index visible_from = head.n() - m + 1;  // query r stands at n - m + r and sees itself
-    merge(device_->partial_sums(*queries_,
+    add(device_->partial_sums(*queries_,
                                 {head.k, head.v, rows, {}, 1.0F, Part::both, visible_from}));
     return;
   }

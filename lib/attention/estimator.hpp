@@ -40,6 +40,14 @@ struct PartialSums {
   std::vector<double> shift;        // [m]: the largest s<k,q> + log w; -inf where nothing entered
 };
 
+/// A list that some of a batch of queries alone sum over: queries [first_query, first_query +
+/// queries). Its piece has no causal mask.
+struct ListPiece {
+  Index first_query = 0;
+  Index queries = 0;
+  SumPiece piece;
+};
+
 /// Numerator and denominator sums of m queries of one query head. Copyable: the sums over sinks
 /// and recent tokens are made once per head and every job goes on from a copy.
 class SoftmaxSums {
@@ -58,6 +66,9 @@ class SoftmaxSums {
   /// query r stands at position n - m + r.
   void add_causal(const KvHead& head, Range range);
 
+  /// Adds sums that were made elsewhere, under the larger of both shifts.
+  void add(const PartialSums& sums);
+
   /// z [m, dv]. Rows whose denominator is 0 or not finite are NaN; `degenerate` counts them.
   MatrixD output(Index& degenerate) const;
 
@@ -65,8 +76,6 @@ class SoftmaxSums {
   std::vector<double> log_denominator() const;
 
  private:
-  // Adds sums that a device made, under the larger of both shifts.
-  void merge(const PartialSums& sums);
   // Adds rows `rows`; `log_weights` null: weight 1; `visible` [m]: how many of them each query
   // sees, empty: all.
   void add_block(MatrixView keys, MatrixView values, std::span<const Index> rows,

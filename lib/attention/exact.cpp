@@ -130,7 +130,11 @@ ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Inde
   return out;
 }
 
-MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions) {
+MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions,
+                            const DeviceHead* device) {
+  if (device != nullptr) {
+    return device->exact_probabilities(g, positions);
+  }
   RowMajor p;
   logits(head, g, positions, p);
   MatrixD out(p.rows(), p.cols());

@@ -45,8 +45,9 @@ ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Inde
                                int threads, const DeviceHead* device = nullptr);
 
 /// Rows p_j [positions, n] of exact attention, 0 where unseen: for figures that need each query's
-/// own probabilities, a block of queries at a time. Memory: twice the result.
-MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions);
+/// own probabilities, a block of queries at a time. Memory: twice the result. `device` as above.
+MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions,
+                            const DeviceHead* device = nullptr);
 
 /// Norms of V_{<=j} for the last `m` positions. Spectral norms from the eigenvalues of V'V
 /// [dv, dv], one rank-one update per query. Time O(m dv^3).

@@ -49,6 +49,9 @@ struct WalkCounts {
   WalkCounts& operator+=(const WalkCounts& o);
 };
 
+/// Tokens of a block that a device can walk over, at most.
+inline constexpr Index kLongestDeviceWalk = 4096;
+
 /// Walks over consecutive blocks of one sequence of tokens of a head.
 struct BalanceBlocks {
   std::span<const Index> tokens;     ///< positions in the head, in the order of the walk

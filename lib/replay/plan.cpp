@@ -50,8 +50,6 @@ void check_options(const ReplayOptions& o) {
   check_input(!(o.resume && o.overwrite), "--resume and --overwrite exclude each other");
   check_input(o.gpu_math == "exact",
               fmt::format("--gpu-math: got '{}', expected exact", o.gpu_math));
-  check_input(o.device == "cpu" || o.device == "auto" || !stream,
-              fmt::format("--device: got '{}', expected cpu: streams run on the CPU", o.device));
 }
 
 std::vector<Entry> list_entries(const ReplayOptions& o, const std::vector<Variant>& variants) {
@@ -126,7 +124,23 @@ std::vector<Unit> list_units(const ReplayOptions& o, const std::vector<TraceRead
   return out;
 }
 
-// Settles where the plan runs, and how much device memory a job's arrays may take.
+// Device memory that the jobs of the largest unit need with `heads` of them at a time, and what of
+// it is theirs beside scratch.
+struct DeviceNeed {
+  std::uint64_t heads = 0;
+  std::uint64_t jobs = 0;
+  std::uint64_t least_scratch = 0;  ///< one query's logits in each array of each job
+};
+
+DeviceNeed device_need(const LayerMeta& l, std::uint64_t heads, std::uint64_t jobs) {
+  // Those that jobs run on, and the next.
+  return {2 * heads * device_head_bytes(l.n, l.d, l.dv, l.group(), l.nq),
+          jobs * device_job_bytes(l.n, l.d),
+          jobs * kScratchArrays * 8 * static_cast<std::uint64_t>(l.n)};
+}
+
+// Settles where the plan runs, how many heads are there at a time, and how much device memory a
+// job's arrays may take.
 void plan_device(Plan& plan, const DeviceChoice& device) {
   plan.options.device = device.text();
   if (!device.cuda) {
@@ -137,27 +151,29 @@ void plan_device(Plan& plan, const DeviceChoice& device) {
   if (plan.options.memory_limit > 0) {
     room = std::min(room, plan.options.memory_limit);
   }
-  const auto jobs = static_cast<std::uint64_t>(plan.options.threads > 0 ? plan.options.threads
-                                                                        : omp_get_num_procs());
+  const auto jobs = static_cast<std::uint64_t>(wanted_threads(plan.options));
+  // Enough heads that every thread has some jobs before all wait for the last.
+  constexpr std::uint64_t kJobsPerThread = 4;
+  const std::uint64_t entries = plan.entries.size();
+  std::uint64_t heads = (kJobsPerThread * jobs + entries - 1) / entries;
   std::size_t scratch = plan.scratch_bytes;
   for (const Unit& unit : plan.units) {
     const LayerMeta& l = plan.layer_meta(unit);
-    // The head that jobs run on, and the next.
-    const std::uint64_t head = 2 * device_head_bytes(l.n, l.d, l.dv, l.group(), l.nq);
-    // Each job has at least one query's logits, in each of its arrays.
-    const std::uint64_t job = device_job_bytes(l.n, l.d);
-    const std::uint64_t least = 8 * static_cast<std::uint64_t>(l.n);
-    const auto arrays = static_cast<std::uint64_t>(kScratchArrays);
-    if (head + jobs * (job + arrays * least) > room) {
+    const DeviceNeed one = device_need(l, 1, jobs);
+    const std::uint64_t least = one.heads + one.jobs + one.least_scratch;
+    if (least > room) {
       throw IoError(fmt::format(
           "--device {}: prompt {} layer {} needs {} bytes for two KV heads and {} for each of {} "
           "threads, {} can be had; expected fewer --threads, or --device cpu",
-          plan.options.device, plan.prompt_meta(unit).id, l.layer, head, job + arrays * least, jobs,
-          room));
+          plan.options.device, plan.prompt_meta(unit).id, l.layer, one.heads,
+          (one.jobs + one.least_scratch) / jobs, jobs, room));
     }
-    scratch =
-        std::min(scratch, static_cast<std::size_t>((room - head - jobs * job) / (jobs * arrays)));
+    // Heads take half of what is left at most: scratch that is too small cuts work to pieces.
+    heads = std::min(heads, std::max<std::uint64_t>(1, (room - least) / 2 / one.heads));
+    scratch = std::min(scratch, static_cast<std::size_t>((room - heads * one.heads - one.jobs) /
+                                                         (jobs * kScratchArrays)));
   }
+  plan.heads_at_once = static_cast<Index>(heads);
   plan.scratch_bytes = scratch;
   plan.open_device = [ordinal = device.ordinal](const KvHead& head, std::size_t scratch_bytes) {
     return open_device_head(head, ordinal, scratch_bytes);
@@ -165,6 +181,16 @@ void plan_device(Plan& plan, const DeviceChoice& device) {
 }
 
 }  // namespace
+
+int wanted_threads(const ReplayOptions& o) {
+  // A thread that waits for a device leaves its core to others; more than 32 streams share queues
+  // of work there (CUDA_DEVICE_MAX_CONNECTIONS).
+  constexpr int kDeviceThreads = 32;
+  if (o.threads > 0) {
+    return o.threads;
+  }
+  return o.device == "cpu" ? omp_get_num_procs() : std::max(omp_get_num_procs(), kDeviceThreads);
+}
 
 const Unit& Plan::unit_of(Index job) const {
   return units[static_cast<std::size_t>(job) / entries.size()];
@@ -227,9 +253,7 @@ std::string Plan::hash() const {
 
 Plan make_plan(const ReplayOptions& options) {
   check_options(options);
-  const bool stream = options.protocol == "stream";
-  const DeviceChoice device =
-      choose_device(stream && options.device == "auto" ? "cpu" : options.device);
+  const DeviceChoice device = choose_device(options.device);
   Plan plan;
   plan.options = options;
   if (plan.stream()) {

@@ -34,7 +34,7 @@ struct ReplayOptions {
   std::string scores = "past";
   std::string device = "cpu";      ///< make_plan sets it to what it names: cpu or cuda:i
   std::string gpu_math = "exact";  ///< exact: selections to the bit as on the CPU
-  int threads = 0;                 ///< 0: all that the machine has
+  int threads = 0;                 ///< 0: all that the machine has; on a device at least 32
   std::uint64_t memory_limit = 0;  ///< bytes; 0: none
   Index shard_index = 1;
   Index shard_count = 1;
@@ -71,6 +71,7 @@ struct Plan {
   std::vector<Entry> entries;
   OpenDevice open_device;  ///< empty: everything on the CPU
   std::size_t scratch_bytes = std::size_t{1} << 28;
+  Index heads_at_once = 1;  ///< on a device: heads whose jobs run together, at most
 
   /// Job j runs entry j % entries on unit j / entries.
   Index jobs() const { return static_cast<Index>(units.size() * entries.size()); }
@@ -87,6 +88,9 @@ struct Plan {
   /// shards or paths.
   std::string hash() const;
 };
+
+/// Threads that a run is to have if memory suffices. On a device most of them wait for it.
+int wanted_threads(const ReplayOptions& options);
 
 /// Opens the traces and lists the jobs. Errors: InputError (bad option, a layer, head or prompt
 /// that no trace has, a method without a size, two traces of one name, a stream of a layer whose

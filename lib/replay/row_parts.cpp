@@ -11,14 +11,6 @@
 namespace kvbench {
 namespace {
 
-void add_set(SoftmaxSums& sums, const KvHead& head, const HeldTokens& held, const MadeTokens& made,
-             Part part) {
-  sums.add_rows(head.k, head.v, held.tokens, held.weights, held.common, part);
-  std::vector<Index> rows(static_cast<std::size_t>(made.k.rows()));
-  std::iota(rows.begin(), rows.end(), Index{0});
-  sums.add_rows(made.k, made.v, rows, made.weights, 1.0F, part);
-}
-
 // One line, whatever an exception says.
 std::string one_line(std::string text) {
   std::replace_if(
@@ -121,10 +113,28 @@ Holding holding_of(const Compressed& c) {
   return out;
 }
 
-void add_compressed(SoftmaxSums& sums, const KvHead& head, const Compressed& c) {
-  add_set(sums, head, c.held, c.made, c.denominator ? Part::numerator : Part::both);
+std::vector<SumPiece> pieces_of(const KvHead& head, const Compressed& c,
+                                std::span<const Index> first) {
+  std::vector<SumPiece> out;
+  const auto add = [&](const HeldTokens& held, const MadeTokens& made, Part part) {
+    const auto count = static_cast<std::size_t>(made.k.rows());
+    out.push_back({head.k, head.v, held.tokens, held.weights, held.common, part, {}});
+    out.push_back({made.k, made.v, first.first(count), made.weights, 1.0F, part, {}});
+  };
+  add(c.held, c.made, c.denominator ? Part::numerator : Part::both);
   if (c.denominator) {
-    add_set(sums, head, c.denominator->held, c.denominator->made, Part::denominator);
+    add(c.denominator->held, c.denominator->made, Part::denominator);
+  }
+  return out;
+}
+
+void add_compressed(SoftmaxSums& sums, const KvHead& head, const Compressed& c) {
+  const Index made =
+      std::max(c.made.k.rows(), c.denominator ? c.denominator->made.k.rows() : Index{0});
+  std::vector<Index> first(static_cast<std::size_t>(made));
+  std::iota(first.begin(), first.end(), Index{0});
+  for (const SumPiece& p : pieces_of(head, c, first)) {
+    sums.add_rows(p.keys, p.values, p.rows, p.weights, p.common, p.part);
   }
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <exception>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "attention/estimator.hpp"
 #include "metrics/amnesia.hpp"
@@ -30,6 +32,11 @@ std::string diag_text(const Compressed& result);
 
 /// What is held, for memory_figures.
 Holding holding_of(const Compressed& c);
+
+/// What a method holds as pieces of sums, numerator and denominator; all of them, also empty ones.
+/// `first`: 0, 1, ..., at least as many as there are made tokens. The pieces point into all three.
+std::vector<SumPiece> pieces_of(const KvHead& head, const Compressed& c,
+                                std::span<const Index> first);
 
 /// Adds what a method holds, numerator and denominator.
 void add_compressed(SoftmaxSums& sums, const KvHead& head, const Compressed& c);

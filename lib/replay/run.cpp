@@ -68,12 +68,12 @@ struct Side {
   std::unique_ptr<CsvWriter> writer;
 };
 
-// Runs the jobs of one unit on all threads; the first exception that is not a row's ends the run.
-class UnitRunner {
+// Runs jobs on all threads; the first exception that is not a row's ends the run.
+class JobRunner {
  public:
-  UnitRunner(const Plan& plan, const SharedBudgets& shares, CsvWriter& writer,
-             std::vector<Side>& sides, Progress& progress, const std::atomic<bool>& stop,
-             int threads, RunResult& result)
+  JobRunner(const Plan& plan, const SharedBudgets& shares, CsvWriter& writer,
+            std::vector<Side>& sides, Progress& progress, const std::atomic<bool>& stop,
+            int threads, Index heads, RunResult& result)
       : plan_(plan),
         shares_(shares),
         writer_(writer),
@@ -81,35 +81,74 @@ class UnitRunner {
         progress_(progress),
         stop_(stop),
         threads_(threads),
+        heads_(heads),
         result_(result) {}
 
-  /// Runs these jobs, which come in the plan's order. On a device the next head is read, uploaded
-  /// and given its truth while the jobs on this one run.
+  /// Runs these jobs, which come in the plan's order.
   void run(const std::vector<Index>& open) {
-    std::future<std::unique_ptr<HeadContext>> ahead;
-    for (auto begin = open.begin(); begin != open.end() && !stop_;) {
-      const Unit& unit = plan_.unit_of(*begin);
-      const auto end =
-          std::find_if(begin, open.end(), [&](Index job) { return &plan_.unit_of(job) != &unit; });
-      if (plan_.stream()) {
-        const StreamContext context(plan_, unit, threads_);
-        each({begin, end},
-             [&](Index job) { finish(run_stream_job(context, plan_.entry_of(job))); });
-      } else {
-        const auto context = ahead.valid() ? ahead.get() : context_of(unit);
-        if (plan_.open_device && end != open.end()) {
-          ahead = std::async(std::launch::async,
-                             [this, next = &plan_.unit_of(*end)] { return context_of(*next); });
-        }
-        each({begin, end}, [&](Index job) { finish(run_prefill(*context, job)); });
-      }
-      begin = end;
+    if (plan_.stream()) {
+      run_waves<StreamContext>(open, [](const StreamContext& context, Index job) {
+        return run_stream_job(context, context.plan().entry_of(job));
+      });
+    } else {
+      run_waves<HeadContext>(open, [this](const HeadContext& context, Index job) {
+        return run_prefill(context, job);
+      });
     }
   }
 
  private:
-  std::unique_ptr<HeadContext> context_of(const Unit& unit) const {
-    return std::make_unique<HeadContext>(plan_, unit, threads_);
+  using Jobs = std::vector<Index>::const_iterator;
+
+  // Heads of a wave, in the order of their jobs; fewer where the run was stopped.
+  template <class Context>
+  using Wave = std::vector<std::unique_ptr<Context>>;
+
+  // A wave of heads at a time: on the CPU one; on a device as many as keep it busy, and while their
+  // jobs run the next wave is read, uploaded and given its truth.
+  template <class Context, class Run>
+  void run_waves(const std::vector<Index>& open, const Run& run_one) {
+    std::future<Wave<Context>> ahead;
+    for (Jobs begin = open.begin(); begin != open.end() && !stop_;) {
+      const Jobs end = wave_end(begin, open.end());
+      const Wave<Context> wave = ahead.valid() ? ahead.get() : open_wave<Context>(begin, end);
+      if (plan_.open_device && end != open.end()) {
+        ahead = std::async(std::launch::async, [this, end, then = wave_end(end, open.end())] {
+          return open_wave<Context>(end, then);
+        });
+      }
+      parallel_for(end - begin, threads_, stop_, [&](Index i) {
+        const Index job = *(begin + i);
+        const Unit* unit = &plan_.unit_of(job);
+        const auto context = std::find_if(wave.begin(), wave.end(),
+                                          [&](const auto& c) { return &c->unit() == unit; });
+        finish(run_one(**context, job));
+      });
+      begin = end;
+    }
+  }
+
+  Jobs wave_end(Jobs begin, Jobs end) const {
+    Index heads = 0;
+    const Unit* last = nullptr;
+    return std::find_if(begin, end, [&](Index job) {
+      const Unit* unit = &plan_.unit_of(job);
+      heads += unit != last ? 1 : 0;
+      last = unit;
+      return heads > heads_;
+    });
+  }
+
+  template <class Context>
+  Wave<Context> open_wave(Jobs begin, Jobs end) const {
+    Wave<Context> out;
+    for (Jobs job = begin; job != end && !(stop_ && !out.empty()); ++job) {
+      const Unit& unit = plan_.unit_of(*job);
+      if (out.empty() || &out.back()->unit() != &unit) {
+        out.push_back(std::make_unique<Context>(plan_, unit, threads_));
+      }
+    }
+    return out;
   }
 
   StreamResult run_prefill(const HeadContext& context, Index job) const {
@@ -118,12 +157,6 @@ class UnitRunner {
     done.rows = run_job(context, plan_.entry_of(job), shares_.find(context.unit(), entry),
                         plan_.options.kept ? &done.kept : nullptr);
     return done;
-  }
-
-  template <class Work>
-  void each(const std::vector<Index>& jobs, const Work& work) {
-    parallel_for(static_cast<Index>(jobs.size()), threads_, stop_,
-                 [&](Index i) { work(jobs[static_cast<std::size_t>(i)]); });
   }
 
   // Side tables go first: rows without their lines are what a resumed run looks for.
@@ -170,6 +203,7 @@ class UnitRunner {
   Progress& progress_;
   const std::atomic<bool>& stop_;
   int threads_;
+  Index heads_;  // of a wave, at most
   RunResult& result_;
   std::mutex mutex_;
 };
@@ -220,7 +254,7 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
 }
 
 int usable_threads(const Plan& plan) {
-  const int wanted = plan.options.threads > 0 ? plan.options.threads : omp_get_num_procs();
+  const int wanted = wanted_threads(plan.options);
   if (plan.options.memory_limit == 0) {
     return wanted;
   }
@@ -237,6 +271,21 @@ int usable_threads(const Plan& plan) {
     fit = std::min(fit, (plan.options.memory_limit - need.unit) / need.per_thread);
   }
   return static_cast<int>(fit);
+}
+
+Index heads_at_once(const Plan& plan, int threads) {
+  if (!plan.open_device) {
+    return 1;
+  }
+  Index heads = plan.heads_at_once;
+  for (const Unit& unit : plan.units) {
+    const MemoryNeed need = memory_need(plan, unit);
+    const std::uint64_t jobs = need.per_thread * static_cast<std::uint64_t>(threads);
+    if (plan.options.memory_limit > 0) {
+      heads = std::min(heads, static_cast<Index>((plan.options.memory_limit - jobs) / need.unit));
+    }
+  }
+  return std::max<Index>(heads, 1);
 }
 
 nlohmann::json configuration(const Plan& plan) {
@@ -342,7 +391,8 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
     const SharedBudgets shares(plan, plan.stream() ? std::vector<Index>{} : open, stop);
     Progress progress(jobs.size(), "replay");
     progress.tick(jobs.size() - static_cast<Index>(open.size()));
-    UnitRunner runner(plan, shares, writer, sides, progress, stop, threads, result);
+    JobRunner runner(plan, shares, writer, sides, progress, stop, threads,
+                     heads_at_once(plan, threads), result);
     runner.run(open);
   }
   settle_files(plan, writer, sides, result);

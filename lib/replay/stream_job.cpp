@@ -21,6 +21,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Of steps whose queries attend together on a device: enough of them that a launch fills it.
+constexpr Index kStreamBatchBytes = Index{1} << 26;
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -62,7 +65,7 @@ class Probabilities {
       const std::span<const Index> positions(c_.steps().data() + begin_, end_ - begin_);
       blocks_.clear();
       for (std::size_t h = 0; h < c_.heads(); ++h) {
-        blocks_.push_back(exact_probabilities(c_.head(), c_.in_group(h), positions));
+        blocks_.push_back(exact_probabilities(c_.head(), c_.in_group(h), positions, c_.device()));
       }
     }
     return row_of(blocks_[head], step - begin_);
@@ -95,7 +98,8 @@ class StreamJob {
     if (c.plan().options.kept) {
       kept_steps_ = kept_steps(c.plan().options, n_);
     }
-    StreamTask task{c.head(), recent_, std::nullopt, Rng(entry.seed, c.id(), variant_.name())};
+    StreamTask task{c.head(), recent_, std::nullopt, Rng(entry.seed, c.id(), variant_.name()),
+                    c.device()};
     if (entry.budget) {
       allowed_ = budget_bytes(*entry.budget, n_ * c.head().pair_bytes());
       const Index window_bytes = window_ * c.head().pair_bytes();
@@ -117,14 +121,29 @@ class StreamJob {
     result.steps.assign(c_.heads(), {});
     for (std::size_t s = 0; s < c_.steps().size(); ++s) {
       arrive(c_.steps()[s]);
-      step(s, result);
+      look(s);
+      if (c_.device() == nullptr || batch_bytes_ > kStreamBatchBytes) {
+        settle(result);
+      }
     }
+    settle(result);
     for (std::size_t h = 0; h < c_.heads(); ++h) {
       finish(h, result.rows[h]);
     }
   }
 
  private:
+  // What is held at a step, until its queries attend to it: at once on the CPU, in batches on a
+  // device.
+  struct Moment {
+    std::size_t step = 0;
+    Range window;
+    Compressed view;
+    Index bytes = 0;
+    double seconds = 0.0;  // that it took to show the view
+    MatrixD queries;       // [group, d]
+  };
+
   // Appends what has come up to and with position `to`.
   void arrive(Index to) {
     const auto start = Clock::now();
@@ -134,67 +153,155 @@ class StreamJob {
     append_s_ += seconds_since(start);
   }
 
-  void step(std::size_t s, StreamResult& result) {
+  // Takes down what the cache holds now, after weighing it.
+  void look(std::size_t s) {
     const KvHead& head = c_.head();
     const Index position = c_.steps()[s];
-    const Range window{std::max<Index>(0, position + 1 - recent_), position + 1};
-    const std::span<const Index> all(positions_);
-    const auto left = static_cast<std::size_t>(window.begin);
-
-    auto start = Clock::now();
-    view_ = cache_ ? cache_->view() : Compressed{};
-    double attend_s = seconds_since(start);
-    check_compressed(view_, {head, all.first(left), std::nullopt, {}, {}, Rng()});
+    Moment now;
+    now.step = s;
+    now.window = {std::max<Index>(0, position + 1 - recent_), position + 1};
+    const auto start = Clock::now();
+    now.view = cache_ ? cache_->view() : Compressed{};
+    now.seconds = seconds_since(start);
+    const auto left = static_cast<std::size_t>(now.window.begin);
+    check_compressed(
+        now.view,
+        {head, std::span<const Index>(positions_).first(left), std::nullopt, {}, {}, Rng()});
     // Beside the window, as if what left it were the whole sequence.
-    const MemoryFigures memory = memory_figures(holding_of(view_), head, n_);
-    const Index bytes = window.size() * head.pair_bytes() + memory.middle_bytes;
-    if (allowed_ && bytes > *allowed_) {
+    const MemoryFigures memory = memory_figures(holding_of(now.view), head, n_);
+    now.bytes = now.window.size() * head.pair_bytes() + memory.middle_bytes;
+    if (allowed_ && now.bytes > *allowed_) {
       throw std::logic_error(
-          fmt::format("{} bytes held at position {}, budget {}", bytes, position, *allowed_));
+          fmt::format("{} bytes held at position {}, budget {}", now.bytes, position, *allowed_));
     }
-    peak_bytes_ = std::max(peak_bytes_, bytes);
-    transient_bytes_ = std::max(transient_bytes_, view_.transient_bytes);
+    peak_bytes_ = std::max(peak_bytes_, now.bytes);
+    transient_bytes_ = std::max(transient_bytes_, now.view.transient_bytes);
+    now.queries = queries_at(position);
+    batch_bytes_ += host_bytes(now);
+    moments_.push_back(std::move(now));
+  }
 
-    start = Clock::now();
-    const MatrixD queries = queries_at(position);
-    SoftmaxSums sums(queries, head.dv());
-    sums.add_rows(head.k, head.v, all.subspan(left, static_cast<std::size_t>(window.size())), {},
-                  1.0F, Part::both);
-    add_compressed(sums, head, view_);
-    Index degenerate = 0;
-    const MatrixD z = sums.output(degenerate);
-    attend_s += seconds_since(start);
+  // Of what a moment keeps in memory.
+  Index host_bytes(const Moment& m) const {
+    const auto of = [](const HeldTokens& held, const MadeTokens& made) {
+      return 12 * static_cast<Index>(held.tokens.size()) +
+             4 * (made.k.rows() * (made.k.cols() + 1) + made.v.rows() * made.v.cols());
+    };
+    const auto& denominator = m.view.denominator;
+    return of(m.view.held, m.view.made) + 8 * m.window.size() +
+           (denominator ? of(denominator->held, denominator->made) : 0) +
+           8 * m.queries.rows() * (m.queries.cols() + 4 * c_.head().dv());
+  }
 
+  // The moments' pieces of sums: the window first. They point into `positions_` and the moment.
+  std::vector<SumPiece> pieces(const Moment& m) {
+    const KvHead& head = c_.head();
+    Index longest = m.view.made.k.rows();
+    if (m.view.denominator) {
+      longest = std::max(longest, m.view.denominator->made.k.rows());
+    }
+    if (longest > n_) {
+      throw std::logic_error(
+          fmt::format("{} made tokens at position {}", longest, c_.steps()[m.step]));
+    }
+    const std::span<const Index> all(positions_);
+    std::vector<SumPiece> out = pieces_of(head, m.view, all);
+    const auto window = all.subspan(static_cast<std::size_t>(m.window.begin),
+                                    static_cast<std::size_t>(m.window.size()));
+    out.insert(out.begin(), {head.k, head.v, window, {}, 1.0F, Part::both, {}});
+    return out;
+  }
+
+  // The queries of all moments attend, and what comes out is judged.
+  void settle(StreamResult& result) {
+    if (moments_.empty()) {
+      return;
+    }
+    const auto start = Clock::now();
+    std::vector<SoftmaxSums> sums;
+    sums.reserve(moments_.size());
+    for (const Moment& m : moments_) {
+      sums.emplace_back(m.queries, c_.head().dv());
+    }
+    if (c_.device() != nullptr) {
+      attend_on(*c_.device(), sums);
+    } else {
+      for (std::size_t i = 0; i < moments_.size(); ++i) {
+        for (const SumPiece& p : pieces(moments_[i])) {
+          sums[i].add_rows(p.keys, p.values, p.rows, p.weights, p.common, p.part);
+        }
+      }
+    }
+    std::vector<MatrixD> z;
+    for (const SoftmaxSums& s : sums) {
+      Index degenerate = 0;
+      z.push_back(s.output(degenerate));
+    }
+    const double each = seconds_since(start) / static_cast<double>(moments_.size());
+    for (std::size_t i = 0; i < moments_.size(); ++i) {
+      moments_[i].seconds += each;
+      judge(moments_[i], z[i], sums[i].log_denominator(), result);
+    }
+    view_ = std::move(moments_.back().view);
+    moments_.clear();
+    batch_bytes_ = 0;
+  }
+
+  void attend_on(const DeviceHead& device, std::vector<SoftmaxSums>& sums) {
+    const Index group = c_.head().group();
+    const Index d = c_.head().d();
+    MatrixD queries(group * static_cast<Index>(moments_.size()), d);
+    std::vector<ListPiece> lists;
+    std::vector<std::size_t> owner;
+    for (std::size_t i = 0; i < moments_.size(); ++i) {
+      const Index first = group * static_cast<Index>(i);
+      std::copy_n(moments_[i].queries.data(), group * d, queries.row(first));
+      for (SumPiece& p : pieces(moments_[i])) {
+        if (!p.rows.empty()) {
+          lists.push_back({first, group, std::move(p)});
+          owner.push_back(i);
+        }
+      }
+    }
+    const std::vector<PartialSums> parts = device.list_sums(queries, lists);
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      sums[owner[p]].add(parts[p]);
+    }
+  }
+
+  void judge(const Moment& m, const MatrixD& z, const std::vector<double>& log_denominator,
+             StreamResult& result) {
+    const Index position = c_.steps()[m.step];
     if (kept_step_ < kept_steps_.size() && kept_steps_[kept_step_] == position) {
       ++kept_step_;
-      KeptSet set{position, view_.held.tokens};  // of what has left the window
-      for (Index i = window.begin; i < window.end; ++i) {
+      KeptSet set{position, m.view.held.tokens};  // of what has left the window
+      for (Index i = m.window.begin; i < m.window.end; ++i) {
         set.tokens.push_back(i);
       }
       result.kept.push_back(std::move(set));
     }
     for (std::size_t h = 0; h < c_.heads(); ++h) {
-      const double error = query_error(c_.exact_output(h, s), row_of(z, in_group(h)));
-      result.steps[h].push_back({position, error, bytes});
+      const double error = query_error(c_.exact_output(h, m.step), row_of(z, in_group(h)));
+      result.steps[h].push_back({position, error, m.bytes});
     }
-    if (s >= c_.early()) {
-      attend_s_ += attend_s;
-      keep(s, window, z, sums.log_denominator());
+    if (m.step >= c_.early()) {
+      attend_s_ += m.seconds;
+      keep(m, z, log_denominator);
     }
   }
 
   // A step of which the row's figures are made.
-  void keep(std::size_t s, Range window, const MatrixD& z, const std::vector<double>& log_d) {
+  void keep(const Moment& m, const MatrixD& z, const std::vector<double>& log_denominator) {
     std::fill(held_.begin(), held_.end(), std::uint8_t{0});
-    std::fill(held_.begin() + window.begin, held_.begin() + window.end, std::uint8_t{1});
-    for (const Index i : view_.held.tokens) {
+    std::fill(held_.begin() + m.window.begin, held_.begin() + m.window.end, std::uint8_t{1});
+    for (const Index i : m.view.held.tokens) {
       held_[static_cast<std::size_t>(i)] = 1;
     }
     for (std::size_t h = 0; h < c_.heads(); ++h) {
       const std::span<const double> from = row_of(z, in_group(h));
-      std::copy(from.begin(), from.end(), z_[h].row(static_cast<Index>(s - c_.early())));
-      log_denominator_[h].push_back(log_d[in_group(h)]);
-      figures_[h].add(probabilities_.at(h, s), held_);
+      std::copy(from.begin(), from.end(), z_[h].row(static_cast<Index>(m.step - c_.early())));
+      log_denominator_[h].push_back(log_denominator[in_group(h)]);
+      figures_[h].add(probabilities_.at(h, m.step), held_);
     }
   }
 
@@ -236,8 +343,10 @@ class StreamJob {
   Index window_;  // tokens in the window at the stream's end
   std::optional<Index> allowed_;
   std::unique_ptr<StreamCache> cache_;
-  Index next_ = 0;  // position to append
-  Compressed view_;
+  Index next_ = 0;               // position to append
+  std::vector<Moment> moments_;  // not yet attended to
+  Index batch_bytes_ = 0;        // that they take
+  Compressed view_;              // of the last that was
   std::vector<std::uint8_t> held_;
   std::vector<Index> positions_;
   std::vector<MatrixD> z_;  // per head, of the last --queries
@@ -268,11 +377,12 @@ StreamContext::StreamContext(const Plan& plan, const Unit& unit, int threads)
   early_ = steps_.size() - static_cast<std::size_t>(m);
   norms_ = value_norms(head(), m, threads);
   for (std::size_t h = 0; h < heads(); ++h) {
-    truth_.push_back(exact_attention(head(), in_group(h), m, threads));
+    truth_.push_back(exact_attention(head(), in_group(h), m, threads, device()));
     early_output_.push_back(
         early_ == 0
             ? MatrixD(0, head().dv())
-            : exact_attention(head(), in_group(h), {steps_.data(), early_}, threads).output);
+            : exact_attention(head(), in_group(h), {steps_.data(), early_}, threads, device())
+                  .output);
   }
 }
 
@@ -293,6 +403,8 @@ StreamResult run_stream_job(const StreamContext& context, const Entry& entry) {
   start_anew();
   try {
     StreamJob(context, entry).run(result);
+  } catch (const IoError&) {
+    throw;  // the device failed, not the method: every further job would fail too
   } catch (const std::exception& e) {
     start_anew();
     for (Row& row : result.rows) {
@@ -321,8 +433,11 @@ MemoryNeed stream_memory_need(const LayerMeta& l, const ReplayOptions& o) {
                                  8 * 512 * (l.d + l.dv + group) + (Index{1} << 22));
   const Index kept_bytes =
       o.kept ? 24 * l.n * static_cast<Index>(kept_steps(o, l.n).size()) : 0;  // sets, and as text
+  // A batch of steps, the last of which may exceed its share, and its lists once more.
+  const Index batch_bytes =
+      o.device == "cpu" ? 0 : 3 * (kStreamBatchBytes + 4 * l.n * (l.d + l.dv + 4));
   need.unit = static_cast<std::uint64_t>(unit_bytes);
-  need.per_thread = static_cast<std::uint64_t>(thread_bytes + kept_bytes);
+  need.per_thread = static_cast<std::uint64_t>(thread_bytes + kept_bytes + batch_bytes);
   return need;
 }
 

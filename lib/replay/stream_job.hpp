@@ -57,7 +57,8 @@ struct StreamResult {
   std::vector<KeptSet> kept;
 };
 
-/// Runs one job. Never throws for what a method does: that becomes the rows' status.
+/// Runs one job. Never throws for what a method does: that becomes the rows' status. Throws IoError
+/// where the device fails.
 StreamResult run_stream_job(const StreamContext& context, const Entry& entry);
 
 /// As memory_need, for streams.
