@@ -139,17 +139,19 @@ void add_cluster(CLI::App& app) {
       ->group(points);
 
   const char* machine = "Machine and files";
-  sub->add_option("--device", c.device, "Where to run; cluster runs on the CPU alone")
+  sub->add_option("--device", c.device,
+                  "Where rows are studied; auto is cuda where a device can be used. Points of a "
+                  "device agree to rounding, all else is the same")
       ->capture_default_str()
-      ->type_name("cpu|cuda[:i]")
+      ->type_name("cpu|cuda[:i]|auto")
       ->group(machine);
   sub->add_option("--threads", c.threads, "CPU threads; 0 is all. Rows do not depend on it")
       ->capture_default_str()
       ->type_name("N")
       ->group(machine);
   sub->add_option("--memory-limit", o->memory_limit,
-                  "Most memory for a KV head and its threads, as bytes or as 8G (K, M, G, T: "
-                  "powers of 1024); fewer threads are used to keep it")
+                  "Most memory for a KV head and its threads, on a device as well, as bytes or as "
+                  "8G (K, M, G, T: powers of 1024); fewer threads are used to keep it")
       ->type_name("BYTES")
       ->group(machine);
   sub->add_flag("--overwrite", c.overwrite, "Start anew where DIR holds such tables")

@@ -20,16 +20,14 @@ std::string protocols_text(const Method& m) {
                      m.open_stream != nullptr ? "stream" : "");
 }
 
-// Every prefill has its truth, scores and estimate computed on the device, and those of its
-// selections that lib/attention has kernels for; streams run on the CPU.
-std::string devices_text(const Method& m) {
-  return m.compress != nullptr ? "cpu cuda" : "cpu";
-}
+// Every method has its truth, scores and estimate computed on the device, and those of its
+// selections that lib/attention has kernels for (docs/gpu.md).
+constexpr const char* kDevices = "cpu cuda";
 
 void print_all() {
   fmt::print("{:<19} {:<15} {:<9} {}\n", "name", "protocols", "devices", "what it does");
   for (const Method& m : methods()) {
-    fmt::print("{:<19} {:<15} {:<9} {}\n", m.info.name, protocols_text(m), devices_text(m),
+    fmt::print("{:<19} {:<15} {:<9} {}\n", m.info.name, protocols_text(m), kDevices,
                m.info.summary);
   }
   fmt::print(
@@ -45,9 +43,8 @@ void print_one(const Method& method) {
   if (!info.departures.empty()) {
     fmt::print("  departures  {}\n", info.departures);
   }
-  fmt::print("  protocols   {}\n  devices     {}{}\n  size        {}\n", protocols_text(method),
-             devices_text(method), method.open_stream != nullptr ? " (stream: cpu)" : "",
-             sizes_text(info));
+  fmt::print("  protocols   {}\n  devices     {}\n  size        {}\n", protocols_text(method),
+             kDevices, sizes_text(info));
   if (info.scope != Scope::head) {
     fmt::print("  budget      shared by the heads of {}\n",
                info.scope == Scope::layer ? "a layer" : "all replayed layers");

@@ -97,6 +97,14 @@ void run(CLI::App& command, Options& o) {
              r.infeasible > 0 ? fmt::format(", {} infeasible", r.infeasible) : "",
              r.degenerate > 0 ? fmt::format(", {} degenerate", r.degenerate) : "",
              r.failed > 0 ? fmt::format(", {} FAILED (see column status)", r.failed) : "");
+  if (!r.math.entries.empty()) {
+    fmt::print(
+        stderr,
+        "gpu-math fast against exact on {} {} layer {} kv_head {}: of the kept tokens at most "
+        "{:.3g}% differ, rel_error by at most {:.3g}% (gpu_math_check in {}.json)\n",
+        r.math.trace, r.math.prompt, r.math.layer, r.math.kv_head, 100.0 * r.math.most_differing(),
+        100.0 * r.math.most_difference(), o.replay.out);
+  }
   if (r.interrupted) {
     fmt::print(stderr, "interrupted; --resume goes on\n");
     throw Exit{kExitInterrupted};
@@ -206,14 +214,15 @@ void add_replay(CLI::App& app) {
   sub->add_option(
          "--device", r.device,
          "Where attention, scores and selections are computed; auto is cuda where a device "
-         "can be used. Streams run on the CPU")
+         "can be used")
       ->capture_default_str()
       ->type_name("cpu|cuda[:i]|auto")
       ->group(machine);
   sub->add_option("--gpu-math", r.gpu_math,
-                  "exact: selections from the same products in the same order as on the CPU")
+                  "exact: selections from the same products in the same order as on the CPU. fast: "
+                  "tensor cores; how far that is from exact is measured on the first head")
       ->capture_default_str()
-      ->type_name("exact")
+      ->type_name("exact|fast")
       ->group(machine);
   sub->add_option("--threads", r.threads, "CPU threads; 0 is all. Rows do not depend on it")
       ->capture_default_str()

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -35,6 +36,13 @@ inline OpenDevice host_device(HostMachine::Order order, std::size_t scratch_byte
     machine.set_scratch_bytes(scratch_bytes);
     return std::make_unique<DeviceHeadOn<HostMachine>>(machine, head);
   };
+}
+
+/// A file of data/: in the folder that KVBENCH_DATA_DIR names, for a program that was carried to
+/// another machine, else where the sources were.
+inline std::string data_file(const std::string& name) {
+  const char* folder = std::getenv("KVBENCH_DATA_DIR");
+  return std::string(folder != nullptr ? folder : KVBENCH_DATA_DIR) + "/" + name;
 }
 
 inline bool cuda_is_here() {

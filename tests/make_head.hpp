@@ -1,6 +1,7 @@
 // Small KV heads for tests, made of normal numbers from a seeded standard generator.
 #pragma once
 
+#include <cstring>
 #include <random>
 
 #include "core/types.hpp"
@@ -63,6 +64,13 @@ inline std::vector<Index> positions(Index begin, Index end) {
     out.push_back(i);
   }
   return out;
+}
+
+inline bool same_bits(const Matrix& a, const Matrix& b) {
+  return a.rows() == b.rows() && a.cols() == b.cols() &&
+         (a.rows() * a.cols() == 0 ||
+          std::memcmp(a.data(), b.data(),
+                      static_cast<std::size_t>(a.rows() * a.cols()) * sizeof(float)) == 0);
 }
 
 }  // namespace kvbench

@@ -187,8 +187,9 @@ TEST(ClusterRun, BadOptions) {
     o.points = "none";
   });
   ClusterOptions cuda = good;
-  cuda.device = "cuda";
+  cuda.device = "cuda:99";
   EXPECT_THROW(run(cuda), IoError);
+  bad("--device", [](auto& o) { o.device = "tpu"; });
 }
 
 // ------------------------------------------------------------------------------------ kept sets

@@ -10,6 +10,7 @@
 #include "attention/exact.hpp"
 #include "attention/scores.hpp"
 #include "make_head.hpp"
+#include "sum_pieces.hpp"
 
 namespace kvbench {
 namespace {
@@ -254,35 +255,10 @@ TEST(PartialSumsOn, EveryKindOfPiece) {
     ++seed;
     const Index m = std::min<Index>(c.nq, 35);
     const MatrixD queries = scaled_queries(head, 0, m);
-    const std::vector<Index> all = positions(0, c.n);
-    std::vector<Index> some;
-    std::vector<float> weights;
-    for (Index i = c.n - 1; i >= 0; i -= i % 3 + 1) {  // descending, with gaps
-      some.push_back(i);
-      weights.push_back(static_cast<float>(i % 4) * 0.75F);  // every fourth is 0
-    }
-    const std::vector<float> nothing(some.size(), 0.0F);
-    const MatrixView k = head.k;
-    const MatrixView v = head.v;
-    const std::vector<SumPiece> pieces = {
-        {k, v, all, {}, 1.0F, Part::both, {}},
-        {k, v, all, {}, 1.0F, Part::both, c.n - m + 1},        // the causal mask
-        {k, v, some, weights, 1.0F, Part::both, c.n - m - 3},  // out of order, and before the head
-        {k, v, some, weights, 1.0F, Part::numerator, {}},
-        {k, {}, some, weights, 1.0F, Part::denominator, {}},
-        {k, v, some, {}, 2.5F, Part::both, {}},
-        {k, v, some, {}, 0.0F, Part::both, {}},
-        {k, v, some, nothing, 1.0F, Part::both, {}},
-        {k, v, {}, {}, 1.0F, Part::both, {}},
-        {k, v, all, {}, 1.0F, Part::both, -m / 2},               // some queries see nothing
-        {other.k, other.v, all, {}, 1.0F, Part::both, {}},       // not the head's own
-        {other.k, v, some, weights, 1.0F, Part::both, c.n - m},  // nor its keys
-        {k, other.v, some, weights, 1.0F, Part::both, {}},       // nor its values
-        {other.k, {}, some, {}, 3.0F, Part::denominator, {}},
-    };
-    for (std::size_t p = 0; p < pieces.size(); ++p) {
+    const SumPieces pieces(head, other, m);
+    for (std::size_t p = 0; p < pieces.list().size(); ++p) {
       SCOPED_TRACE("piece " + std::to_string(p));
-      check_piece(head, queries, pieces[p]);
+      check_piece(head, queries, pieces.list()[p]);
     }
   }
 }

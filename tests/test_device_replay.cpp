@@ -22,7 +22,7 @@ class CountingHead : public DeviceHead {
  public:
   struct Calls {
     std::atomic<int> exact = 0, sums = 0, partial = 0, centers = 0, walks = 0, coverage = 0,
-                     similar = 0;
+                     similar = 0, covers = 0, revivals = 0, top = 0, quantised = 0, merges = 0;
   };
 
   CountingHead(std::unique_ptr<DeviceHead> head, Calls& calls)
@@ -51,6 +51,34 @@ class CountingHead : public DeviceHead {
                    Index first) const override {
     ++calls_.centers;
     return head_->k_center(points, rows, k, first);
+  }
+  Cover delta_cover(MatrixView points, std::span<const Index> rows, double delta,
+                    Index max_clusters) const override {
+    ++calls_.covers;
+    return head_->delta_cover(points, rows, delta, max_clusters);
+  }
+  std::vector<Eviction> evictions(const EvictionRules& rules) const override {
+    return head_->evictions(rules);
+  }
+  std::vector<Index> departures(const RetentionRules& rules) const override {
+    return head_->departures(rules);
+  }
+  ReviveLog revive(const ReviveRules& rules) const override {
+    ++calls_.revivals;
+    return head_->revive(rules);
+  }
+  std::vector<Index> top_places(std::span<const double> scores, Index count) const override {
+    ++calls_.top;
+    return head_->top_places(scores, count);
+  }
+  Matrix read_back(MatrixView from, std::span<const Index> tokens,
+                   const CodeFormat& format) const override {
+    ++calls_.quantised;
+    return head_->read_back(from, tokens, format);
+  }
+  Matrix merge_rows(MatrixView from, const RowMerge& merge, DType type) const override {
+    ++calls_.merges;
+    return head_->merge_rows(from, merge, type);
   }
   WalkCounts balance_blocks(const BalanceBlocks& blocks, std::span<std::int8_t> signs,
                             std::span<double> probability) const override {
@@ -109,7 +137,7 @@ TEST_F(DeviceReplayTest, EveryPrefillMethodOnAHostMachine) {
 
 TEST_F(DeviceReplayTest, AHeadOfTheSampleOnAHostMachine) {
   ReplayOptions o = options("x.csv");
-  o.traces = {std::string(KVBENCH_DATA_DIR) + "/sample.h5"};
+  o.traces = {data_file("sample.h5")};
   o.algorithms = {"all", "snapkv+balancekv"};
   o.budgets = {0.25};
   o.seeds = "1";
@@ -132,23 +160,30 @@ TEST_F(DeviceReplayTest, TheDeviceIsWhatIsAsked) {
     return std::make_unique<CountingHead>(host(head, scratch), calls);
   };
   const auto ask = [&](const std::string& algorithm) {
-    o.algorithms = {algorithm + ":tokens=9"};
+    o.algorithms = {algorithm};
     o.seeds = "1";
     go(make_plan(o), counting);
   };
-  ask("knorm");
+  ask("knorm:tokens=9");
   EXPECT_EQ(calls.exact, 16);
   EXPECT_EQ(calls.partial, 16 * 3);  // sinks, recent tokens, what was kept
   EXPECT_EQ(calls.sums + calls.centers + calls.walks + calls.coverage + calls.similar, 0);
-  ask("h2o");
+  ask("h2o:tokens=9");
   EXPECT_EQ(calls.sums, 8);
-  ask("clustergen-kcenter");
+  ask("clustergen-kcenter:tokens=9");
   EXPECT_EQ(calls.centers, 8);
-  ask("balancekv");
+  ask("balancekv:tokens=9");
   EXPECT_GE(calls.walks, 8);
-  ask("d2o-merge");
+  ask("d2o-merge:tokens=9");
   EXPECT_EQ(calls.similar, 8);
-  ask("bumblebee");
+  EXPECT_EQ(calls.merges, 16);  // keys and values
+  ask("clustergen:delta=1");
+  EXPECT_GE(calls.covers, 8);
+  ask("kvreviver:tokens=20;slack=1;rows=1");  // fewer and its scores would not fit
+  EXPECT_EQ(calls.revivals, 8);
+  ask("quant-kivi:bits=4");
+  EXPECT_EQ(calls.quantised, 16);
+  ask("bumblebee:tokens=9");
   EXPECT_EQ(calls.coverage, 8);
 }
 
@@ -222,7 +257,7 @@ TEST_F(DeviceReplayTest, EveryPrefillMethodOnCuda) {
   }
   expect_same(options("x.csv"), nullptr, kCudaRelative, "cuda");
   ReplayOptions o = options("x.csv");
-  o.traces = {std::string(KVBENCH_DATA_DIR) + "/sample.h5"};
+  o.traces = {data_file("sample.h5")};
   o.sink = o.recent = o.queries = 256;
   expect_same(o, nullptr, kCudaRelative, "the sample");
 }
@@ -259,7 +294,7 @@ TEST_F(DeviceReplayTest, ADeviceThatIsNotThereIsRefused) {
   ReplayOptions o = options("x.csv");
   o.device = "auto";
   EXPECT_EQ(make_plan(o).options.device, cuda_is_here() ? "cuda:0" : "cpu");
-  o.gpu_math = "fast";
+  o.gpu_math = "turbo";
   EXPECT_NE(testing_replay::refusal([&] { make_plan(o); }).find("--gpu-math"), std::string::npos);
 }
 

@@ -92,7 +92,7 @@ TEST_F(DeviceStreamTest, EveryStreamOnCuda) {
   expect_same(options(), nullptr, kCudaRelative, "cuda");
   ReplayOptions o = options();
   o.algorithms = {"all"};
-  o.traces = {std::string(KVBENCH_DATA_DIR) + "/sample.h5"};
+  o.traces = {data_file("sample.h5")};
   o.recent = o.queries = 256;
   o.eval_every = 0;
   expect_same(o, nullptr, kCudaRelative, "the sample");

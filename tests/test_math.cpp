@@ -34,6 +34,53 @@ TEST(ExpShared, EndsAndSpecialValues) {
   EXPECT_TRUE(std::isnan(exp_shared(std::numeric_limits<double>::quiet_NaN())));
 }
 
+// Arguments of every size, near 0 on both sides, near -1 and where 1 + x crosses a power of 2 or
+// sqrt(2) times one.
+TEST(Log1pShared, WithinOneUlpOfLongDouble) {
+  std::mt19937_64 generator(2);
+  std::uniform_real_distribution<double> unit(0.0, 1.0);
+  const auto expect_close = [](double x) {
+    const long double truth = std::log1p(static_cast<long double>(x));
+    const double nearest = std::abs(static_cast<double>(truth));
+    const double ulp = std::nextafter(nearest, std::numeric_limits<double>::infinity()) - nearest;
+    ASSERT_TRUE(std::abs(static_cast<long double>(log1p_shared(x)) - truth) <= 1.0L * ulp) << x;
+  };
+  for (int i = 0; i < 200000; ++i) {
+    const double size = std::pow(10.0, 324.0 * unit(generator) - 24.0);
+    expect_close(std::min(size, 1e300));
+    expect_close(unit(generator) - 1.0 + 1e-17);
+    expect_close(3.0 * unit(generator) - 1.0);
+    expect_close(-std::pow(10.0, -20.0 * unit(generator) - 1e-9));
+    expect_close(-1.0 + std::pow(10.0, -15.0 * unit(generator) - 1e-9));
+    const int k = static_cast<int>(generator() % 60);
+    const double edge = std::ldexp(i % 2 == 0 ? 1.0 : std::sqrt(2.0), k - 1);
+    expect_close(edge * (1.0 + 1e-6 * (unit(generator) - 0.5)) - 1.0);
+  }
+  for (const double edge : {-0.2928, 0.4142, 1.0, 9007199254740992.0}) {
+    expect_close(std::nextafter(edge, -2.0));
+    expect_close(edge);
+    expect_close(std::nextafter(edge, 1e300));
+  }
+  for (const double tiny : {5e-324, 1e-310, 2.3e-308, 1e-300, 1e-17}) {
+    EXPECT_EQ(log1p_shared(tiny), tiny);
+    EXPECT_EQ(log1p_shared(-tiny), -tiny);
+  }
+}
+
+TEST(Log1pShared, EndsAndSpecialValues) {
+  const double inf = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(log1p_shared(0.0), 0.0);
+  EXPECT_FALSE(std::signbit(log1p_shared(0.0)));
+  EXPECT_EQ(log1p_shared(-0.0), 0.0);
+  EXPECT_EQ(log1p_shared(-1.0), -inf);
+  EXPECT_EQ(log1p_shared(inf), inf);
+  EXPECT_TRUE(std::isfinite(log1p_shared(std::nextafter(-1.0, 0.0))));
+  EXPECT_TRUE(std::isfinite(log1p_shared(1e300)));
+  EXPECT_TRUE(std::isnan(log1p_shared(-1.5)));
+  EXPECT_TRUE(std::isnan(log1p_shared(-inf)));
+  EXPECT_TRUE(std::isnan(log1p_shared(std::numeric_limits<double>::quiet_NaN())));
+}
+
 TEST(ScaledExp, NeverNanAndPullsBackIntoRange) {
   const double inf = std::numeric_limits<double>::infinity();
   EXPECT_EQ(scaled_exp(0.0, inf), 0.0);

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "algorithms/contract.hpp"
-#include "algorithms/quantize.hpp"
+#include "attention/quantize.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
 #include "twin/quantize.hpp"

@@ -72,7 +72,7 @@ Compressed compress(const Task& task, const Params& params) {
     kept = share({&alone, 1}, params).front().tokens;
   }
   Compressed out;
-  out.held.tokens = keep_top(task.tokens, snapkv_scores(task, params), kept);
+  out.held.tokens = keep_top(task.tokens, snapkv_scores(task, params), kept, task.device);
   return out;
 }
 

@@ -14,6 +14,11 @@
 //
 // In: positions 0 .. n-1 of K [n, d], Q group x [n, d]. Kept: tau tokens, weight 1.
 //
+// With a device the whole stream runs there when it is opened (attention/retained_stream.hpp), and
+// the cache follows what came back: the same departures to the bit. phi = power, whose std::pow a
+// device would round otherwise, stays on the CPU, unless lambda is 0 or 1, where phi has no say.
+// `gain_evaluations` of diag counts the members whose loss was evaluated; a device evaluates all.
+//
 // Time per position O((group + 1 + r) tau d), r the members whose nearest neighbour left. Memory
 // O(tau d).
 #include <fmt/format.h>
@@ -25,6 +30,7 @@
 #include "algorithms/bumblebee_objective.hpp"
 #include "algorithms/contract.hpp"
 #include "algorithms/scoring.hpp"
+#include "attention/device.hpp"
 #include "core/error.hpp"
 #include "core/math.hpp"
 
@@ -45,12 +51,22 @@ class BumbleBeeStream final : public StreamCache {
         lambda_(params.real("lambda")),
         reduce_(reduce_of(params)),
         tau_(most_tokens(task, params)),
-        kept_(tau_ + 1, task.head.d(), similarity_of(params), lambda_ > 0.0) {
+        on_device_(task.device != nullptr &&
+                   (params.text("phi") == "log" || lambda_ == 0.0 || lambda_ == 1.0)),
+        kept_(on_device_ ? 0 : tau_ + 1, task.head.d(), similarity_of(params), lambda_ > 0.0) {
     phi_ = phi_of(params);
+    if (on_device_) {
+      departures_ =
+          task.device->departures({tau_, task.recent, lambda_, similarity_of(params), reduce_});
+    }
   }
 
   void append(Index j, Index leaving) override {
     if (leaving < 0 || tau_ == 0) {
+      return;
+    }
+    if (on_device_) {
+      follow(departures_.at(static_cast<std::size_t>(j)), leaving);
       return;
     }
     kept_.add(head_.k.view().row_span(leaving));
@@ -74,7 +90,7 @@ class BumbleBeeStream final : public StreamCache {
     Compressed out;
     out.held.tokens = tokens_;
     std::sort(out.held.tokens.begin(), out.held.tokens.end());
-    out.aux_bytes = state_bytes(lambda_) * kept_.size();
+    out.aux_bytes = state_bytes(lambda_) * static_cast<Index>(tokens_.size());
     out.diag = {{"gain_evaluations", fmt::format("{}", evaluations_)}};
     return out;
   }
@@ -95,6 +111,15 @@ class BumbleBeeStream final : public StreamCache {
     }
     return std::min(task.head.n(), *task.budget_bytes / (task.head.pair_bytes() +
                                                          state_bytes(params.real("lambda"))));
+  }
+
+  // Takes in `leaving`, drops `gone` (-1: none). Tokens come and stay in ascending order.
+  void follow(Index gone, Index leaving) {
+    tokens_.push_back(leaving);
+    if (gone >= 0) {
+      evaluations_ += static_cast<Index>(tokens_.size());
+      tokens_.erase(std::lower_bound(tokens_.begin(), tokens_.end(), gone));
+    }
   }
 
   // Adds the attention of the group's queries at position j within S'.
@@ -184,6 +209,8 @@ class BumbleBeeStream final : public StreamCache {
   double lambda_;
   Reduce reduce_;
   Index tau_;
+  bool on_device_;
+  std::vector<Index> departures_;  // of a device, by position
   ConcavePhi phi_;
   RetainedKeys kept_;
   std::vector<Index> tokens_;  // by place, as kept_ orders them

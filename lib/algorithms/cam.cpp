@@ -21,6 +21,8 @@
 
 #include "algorithms/h2o_eviction.hpp"
 #include "algorithms/heavy_recent.hpp"
+#include "attention/merge_rows.hpp"
+#include "core/float16.hpp"
 
 namespace kvbench {
 namespace {
@@ -40,9 +42,10 @@ Compressed compress(const Task& task, const Params& params) {
   const RngStream draws = task.rng.stream("merge");
   const auto token = [&](Index place) { return task.tokens[static_cast<std::size_t>(place)]; };
 
-  // What is added to each kept value; empty: nothing.
-  std::vector<std::vector<double>> added(split.kept.size());
-  Index merged = 0;
+  // The tokens whose draw succeeds, and for each kept one which of them are added to it: `next` and
+  // `end` never go back, so they are neighbours.
+  RowMerge values;
+  std::vector<Range> added(split.kept.size());
   std::size_t next = 0;
   for (const Index place : split.evicted) {
     while (next < split.kept.size() && split.kept[next] < place) {
@@ -62,36 +65,28 @@ Compressed compress(const Task& task, const Params& params) {
     if (!(draws.uniform(static_cast<std::uint64_t>(token(place))) < p)) {
       continue;
     }
-    ++merged;
-    const float* value = head.v.row(token(place));
+    const auto at = static_cast<Index>(values.members.size());
+    values.members.push_back(token(place));
+    values.shares.push_back(width);
     for (std::size_t j = next; j < end; ++j) {
-      added[j].resize(static_cast<std::size_t>(head.dv()));
-      for (std::size_t c = 0; c < added[j].size(); ++c) {
-        added[j][c] += static_cast<double>(value[c]) / width;
-      }
+      added[j] = {added[j].size() > 0 ? added[j].begin : at, at + 1};
     }
   }
 
   Compressed out;
-  const auto made = static_cast<Index>(std::count_if(
-      added.begin(), added.end(), [](const std::vector<double>& a) { return !a.empty(); }));
-  out.made.k = Matrix(made, head.d());
-  out.made.v = Matrix(made, head.dv());
-  Index row = 0;
   for (std::size_t j = 0; j < split.kept.size(); ++j) {
     const Index kept = token(split.kept[j]);
-    if (added[j].empty()) {
+    if (added[j].size() == 0) {
       out.held.tokens.push_back(kept);
-      continue;
+    } else {
+      values.lists.push_back(added[j]);
+      values.onto.push_back(kept);
     }
-    std::copy_n(head.k.row(kept), head.d(), out.made.k.row(row));
-    for (Index c = 0; c < head.dv(); ++c) {
-      out.made.v.row(row)[c] = stored(head.dtype, static_cast<double>(head.v.row(kept)[c]) +
-                                                      added[j][static_cast<std::size_t>(c)]);
-    }
-    ++row;
   }
-  out.diag = {{"merged", fmt::format("{}", merged)}, {"changed", fmt::format("{}", made)}};
+  out.made.k = take_rows(head.k, values.onto);
+  out.made.v = merge_rows(head.v, values, head.dtype, task.device);
+  out.diag = {{"merged", fmt::format("{}", values.members.size())},
+              {"changed", fmt::format("{}", values.onto.size())}};
   return out;
 }
 
@@ -99,15 +94,14 @@ class CamStream final : public StreamCache {
  public:
   CamStream(const StreamTask& task, const Params& params)
       : head_(task.head),
-        merge_(params.integer("merge")),
         draws_(task.rng.stream("merge")),
-        eviction_(task, params) {}
+        eviction_(task, params, params.integer("merge")) {}
 
   void append(Index j, Index leaving) override {
-    const Index evicted = eviction_.step(j, leaving);
-    if (evicted >= 0) {
+    const Eviction evicted = eviction_.step(j, leaving);
+    if (evicted.token >= 0) {
       merge(evicted);
-      changed_.erase(evicted);
+      changed_.erase(evicted.token);
     }
   }
 
@@ -142,25 +136,20 @@ class CamStream final : public StreamCache {
     return {row.begin(), row.end()};
   }
 
-  void merge(Index evicted) {
-    const std::vector<Index> kept = eviction_.tokens();
-    const auto first = std::upper_bound(kept.begin(), kept.end(), evicted);
-    const auto last = first + std::min<std::ptrdiff_t>(merge_, kept.end() - first);
-    if (first == last) {
+  void merge(const Eviction& evicted) {
+    if (evicted.after_count == 0) {
       return;
     }
-    const auto width = static_cast<double>(last - first);
-    double sum = 0.0;
-    for (auto it = first; it != last; ++it) {
-      sum += eviction_.score(*it);
-    }
-    const double p = merge_probability(eviction_.evicted_score(), sum / width);
-    if (!(draws_.uniform(static_cast<std::uint64_t>(evicted)) < p)) {
+    const auto width = static_cast<double>(evicted.after_count);
+    const double p = merge_probability(evicted.score, evicted.after_sum / width);
+    if (!(draws_.uniform(static_cast<std::uint64_t>(evicted.token)) < p)) {
       return;
     }
     ++merged_;
-    const std::vector<float> value = value_of(evicted);
-    for (auto it = first; it != last; ++it) {
+    const std::vector<float> value = value_of(evicted.token);
+    const std::vector<Index>& kept = eviction_.tokens();
+    const auto first = std::upper_bound(kept.begin(), kept.end(), evicted.token);
+    for (auto it = first; it != first + evicted.after_count; ++it) {
       std::vector<float> target = value_of(*it);
       for (std::size_t c = 0; c < target.size(); ++c) {
         target[c] = stored(head_.dtype,
@@ -171,7 +160,6 @@ class CamStream final : public StreamCache {
   }
 
   const KvHead& head_;
-  Index merge_;
   RngStream draws_;
   H2oEviction eviction_;
   std::map<Index, std::vector<float>> changed_;  // values that are no longer the trace's

@@ -17,8 +17,9 @@
 // Tokens of zero value enter no slot ([1] divides 0 by 0 where all so far are zero). [1] takes
 // delta as given; delta=auto, samples=auto and the refusal of a delta that opens too many
 // clusters are settled when the stream opens, with all of it in view, also under `stream`; with
-// those given (delta, samples, no budget) nothing looks ahead, and the updates never do. A budget
-// that holds all tokens holds all tokens.
+// those given (delta, samples, no budget) nothing looks ahead, and the updates never do; a device
+// makes the same clusters of the whole stream in one go. A budget that holds all tokens holds all
+// tokens.
 // In: K [m, d], V [m, dv] of the task's tokens in order. Time O(m clusters d) and O(samples) per
 // change; delta=auto runs the clustering once per step of its bisection. Memory O(samples +
 // clusters (t + d)).
@@ -39,6 +40,7 @@ namespace {
 
 constexpr Index kCountBytes = 4;
 constexpr Index kMuBytes = 8;
+constexpr Index kAnyNumber = std::numeric_limits<Index>::max();  // of clusters
 
 struct Sizes {
   bool all = false;  ///< the budget holds every token as it is
@@ -58,7 +60,7 @@ Index cluster_bytes(const KvHead& head, Index t) {
 
 // Half of the budget (`share`) for pairs, the rest for clusters.
 Sizes sizes_by_budget(const KvHead& head, std::span<const Index> stream,
-                      std::optional<Index> budget, const Params& params) {
+                      std::optional<Index> budget, const Params& params, const DeviceHead* device) {
   if (!budget) {
     throw InputError("no size: give a budget or delta=");
   }
@@ -80,14 +82,14 @@ Sizes sizes_by_budget(const KvHead& head, std::span<const Index> stream,
   const auto shared = static_cast<Index>(params.real("share") * static_cast<double>(room));
   out.samples =
       given ? params.integer("samples") : std::clamp<Index>(shared / pair, 1, (room - each) / pair);
-  out.delta = smallest_delta(head.k, stream, (room - out.samples * pair) / each);
+  out.delta = smallest_delta(head.k, stream, (room - out.samples * pair) / each, device);
   return out;
 }
 
 // delta says how many clusters there are; pairs get what a budget leaves, or, with none, `share` of
 // the bytes.
 Sizes sizes_by_delta(const KvHead& head, std::span<const Index> stream, std::optional<Index> budget,
-                     const Params& params) {
+                     const Params& params, const DeviceHead* device) {
   Sizes out;
   out.t = params.integer("t");
   out.delta = params.real("delta");
@@ -96,7 +98,7 @@ Sizes sizes_by_delta(const KvHead& head, std::span<const Index> stream, std::opt
   if (given && !budget) {
     return out;
   }
-  const Cover cover = delta_cover(head.k, stream, out.delta);
+  const Cover cover = delta_cover(head.k, stream, out.delta, kAnyNumber, device);
   const Index clusters_bytes =
       static_cast<Index>(cover.representatives.size()) * cluster_bytes(head, out.t);
   const Index pair = head.pair_bytes();
@@ -115,9 +117,9 @@ Sizes sizes_by_delta(const KvHead& head, std::span<const Index> stream, std::opt
 }
 
 Sizes sizes_of(const KvHead& head, std::span<const Index> stream, std::optional<Index> budget,
-               const Params& params) {
-  return params.is_auto("delta") ? sizes_by_budget(head, stream, budget, params)
-                                 : sizes_by_delta(head, stream, budget, params);
+               const Params& params, const DeviceHead* device) {
+  return params.is_auto("delta") ? sizes_by_budget(head, stream, budget, params, device)
+                                 : sizes_by_delta(head, stream, budget, params, device);
 }
 
 double power(double x, Index n) {
@@ -215,13 +217,19 @@ void store(const std::vector<Drawn>& drawn, HeldTokens& out) {
 
 class ClusterGen {
  public:
-  ClusterGen(const KvHead& head, const Sizes& sizes, const Rng& rng)
+  // `stream`: the tokens that will be appended, in their order.
+  ClusterGen(const KvHead& head, std::span<const Index> stream, const Sizes& sizes, const Rng& rng,
+             const DeviceHead* device)
       : head_(head),
         sizes_(sizes),
         cover_(head.d(), sizes.delta),
         pairs_(static_cast<std::size_t>(sizes.samples), Index{-1}),
         key_coins_(rng.stream("reservoir")),
-        pair_coins_(rng.stream("values")) {}
+        pair_coins_(rng.stream("values")) {
+    if (device != nullptr && !sizes.all) {
+      ahead_ = delta_cover(head.k, stream, sizes.delta, kAnyNumber, device).cluster;
+    }
+  }
 
   void append(Index token) {
     if (sizes_.all) {
@@ -262,7 +270,7 @@ class ClusterGen {
               [](const Drawn& a, const Drawn& b) { return a.token < b.token; });
     out.denominator.emplace();
     store(drawn, out.denominator->held);
-    const Index clusters = cover_.clusters();
+    const auto clusters = static_cast<Index>(counts_.size());
     out.payload_bytes = sizes_.samples * head_.pair_bytes() +
                         clusters * (cluster_bytes(head_, sizes_.t) - kCountBytes);
     out.aux_bytes = kMuBytes + clusters * kCountBytes;
@@ -272,16 +280,21 @@ class ClusterGen {
  private:
   // UpdateSoftmaxNormalizer.
   void update_normalizer(Index token) {
-    const DeltaCover::Joined joined = cover_.add(head_.k.view().row_span(token));
+    const std::size_t cluster = next_cluster(token);
     const auto t = static_cast<std::size_t>(sizes_.t);
-    if (joined.opened) {
+    if (cluster == counts_.size()) {
       counts_.push_back(1);
       keys_.insert(keys_.end(), t, token);
       return;
     }
-    const auto cluster = static_cast<std::size_t>(joined.cluster);
     const auto n = static_cast<double>(++counts_[cluster]);
     take(key_coins_, token, 1.0 / n, (n - 1.0) / n, std::span(keys_).subspan(cluster * t, t));
+  }
+
+  // Clusters are numbered as they open.
+  std::size_t next_cluster(Index token) {
+    return static_cast<std::size_t>(
+        ahead_.empty() ? cover_.add(head_.k.view().row_span(token)).cluster : ahead_[next_++]);
   }
 
   // UpdateMatrixProduct.
@@ -295,7 +308,7 @@ class ClusterGen {
   }
 
   std::vector<std::pair<std::string, std::string>> diag(double weight_sum) const {
-    return {{"clusters", fmt::format("{}", cover_.clusters())},
+    return {{"clusters", fmt::format("{}", counts_.size())},
             {"weight_sum", fmt::format("{:.9g}", weight_sum)},
             {"delta", fmt::format("{:.9g}", sizes_.delta)},
             {"samples", fmt::format("{}", sizes_.samples)}};
@@ -304,6 +317,8 @@ class ClusterGen {
   const KvHead& head_;
   Sizes sizes_;
   DeltaCover cover_;
+  std::vector<Index> ahead_;   // [stream] the cluster of each token, where a device says it at once
+  std::size_t next_ = 0;       // of `ahead_`
   std::vector<Index> counts_;  // [clusters]
   std::vector<Index> keys_;    // [clusters, t] positions
   std::vector<Index> pairs_;   // [samples] positions; none before the first value that is not zero
@@ -317,8 +332,8 @@ Compressed compress(const Task& task, const Params& params) {
   if (task.tokens.empty()) {
     return {};
   }
-  ClusterGen cache(task.head, sizes_of(task.head, task.tokens, task.budget_bytes, params),
-                   task.rng);
+  const Sizes sizes = sizes_of(task.head, task.tokens, task.budget_bytes, params, task.device);
+  ClusterGen cache(task.head, task.tokens, sizes, task.rng, task.device);
   for (const Index i : task.tokens) {
     cache.append(i);
   }
@@ -345,8 +360,9 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
   std::vector<Index> stream(
       static_cast<std::size_t>(std::max<Index>(0, task.head.n() - task.recent)));
   std::iota(stream.begin(), stream.end(), Index{0});
-  const Sizes sizes = sizes_of(task.head, stream, task.budget_bytes, params);
-  return std::make_unique<ClusterGenStream>(ClusterGen(task.head, sizes, task.rng));
+  const Sizes sizes = sizes_of(task.head, stream, task.budget_bytes, params, task.device);
+  return std::make_unique<ClusterGenStream>(
+      ClusterGen(task.head, stream, sizes, task.rng, task.device));
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/math.hpp"
+
 namespace kvbench {
 
 /// phi(x), x >= 0: log(1 + x), or the y >= 0 with alpha y^(1/alpha) + beta y = x.
@@ -28,16 +30,16 @@ class ConcavePhi {
     return phi;
   }
 
-  Point at(double x) const { return {x, log_ ? std::log1p(x) : solve({}, x)}; }
+  Point at(double x) const { return {x, log_ ? log1p_shared(x) : solve({}, x)}; }
 
   /// phi(x + a) - phi(x), a >= 0; non-increasing in x and non-decreasing in a but for rounding.
   double increment(const Point& from, double a) const {
-    return log_ ? std::log1p(a / (1.0 + from.x)) : solve(from, a);
+    return log_ ? log1p_shared(a / (1.0 + from.x)) : solve(from, a);
   }
 
   /// phi(x) - phi(x - a), 0 <= a <= x.
   double decrement(const Point& from, double a) const {
-    return log_ ? -std::log1p(-a / (1.0 + from.x)) : solve(at(from.x - a), a);
+    return log_ ? -log1p_shared(-a / (1.0 + from.x)) : solve(at(from.x - a), a);
   }
 
   /// phi'(x): a lower bound of decrement / a and an upper one of increment / a. May be +inf.

@@ -2,22 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <numbers>
 
 #include "core/float16.hpp"
 
 namespace kvbench {
 namespace {
-
-float largest_element(DType type) {
-  switch (type) {
-    case DType::float16: return 65504.0F;
-    case DType::bfloat16: return 0x1.FEp127F;
-    case DType::float32: break;
-  }
-  return std::numeric_limits<float>::max();
-}
 
 // A row's cell, and what makes an estimate of it: factor * cell / count.
 struct Source {
@@ -27,7 +17,7 @@ struct Source {
 };
 
 template <bool Divide>
-void median_of_three(const Source* s, Index width, float* out) {
+void medians_of_three(const Source* s, Index width, float* out) {
   const Source a = s[0], b = s[1], c = s[2];
 #pragma omp simd
   for (Index t = 0; t < width; ++t) {
@@ -39,10 +29,7 @@ void median_of_three(const Source* s, Index width, float* out) {
       y /= b.count;
       z /= c.count;
     }
-    const float low = x < y ? x : y;
-    const float high = x < y ? y : x;
-    const float upper = high < z ? high : z;
-    out[t] = low < upper ? upper : low;
+    out[t] = median_of_three(x, y, z);
   }
 }
 
@@ -97,15 +84,11 @@ CountSketch::CountSketch(const SketchShape& shape, const RngStream& words)
 }
 
 Index CountSketch::cell(Index row, Index position) const {
-  const Hash& h = hashes_[static_cast<std::size_t>(row)];
-  const std::uint64_t u = (h.cell_a * static_cast<std::uint64_t>(position) + h.cell_b) >> 32U;
-  return static_cast<Index>(u * static_cast<std::uint64_t>(shape_.cells) >> 32U);
+  return sketch_cell(hashes_[static_cast<std::size_t>(row)], position, shape_.cells);
 }
 
 float CountSketch::sign(Index row, Index position) const {
-  const Hash& h = hashes_[static_cast<std::size_t>(row)];
-  const std::uint64_t u = h.sign_a * static_cast<std::uint64_t>(position) + h.sign_b;
-  return (u >> 63U) != 0 ? -1.0F : 1.0F;
+  return sketch_sign(hashes_[static_cast<std::size_t>(row)], position);
 }
 
 void CountSketch::accumulate(float* cell, const float* x, float factor, Index count) {
@@ -145,9 +128,9 @@ void CountSketch::median(const Matrix& cells, Index position, bool with_sign, fl
   if (shape_.rows != 3) {
     median_of(std::span(from).first(static_cast<std::size_t>(shape_.rows)), cells.cols(), out);
   } else if (mean) {
-    median_of_three<true>(from.data(), cells.cols(), out);
+    medians_of_three<true>(from.data(), cells.cols(), out);
   } else {
-    median_of_three<false>(from.data(), cells.cols(), out);
+    medians_of_three<false>(from.data(), cells.cols(), out);
   }
   round_to(shape_.dtype, out, cells.cols());  // quotients and means of two; others are elements
 }

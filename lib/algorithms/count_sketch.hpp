@@ -2,15 +2,8 @@
 // added to one cell per row, and from which it is estimated by the median over the rows.
 // [1] Yuan et al., "KVReviver: Reversible KV Cache Compression with Sketch-Based Token
 //     Reconstruction", Algorithms 1 and 2.
-// [2] Charikar, Chen, Farach-Colton, "Finding Frequent Items in Data Streams", ICALP 2002.
-// [3] Dietzfelbinger, "Universal hashing and k-wise independent random variables via integer
-//     arithmetic without primes", STACS 1996.
-//
-// Hash family. Row r has four 64-bit words a, b, a', b' = words 4r .. 4r+3 of the stream it is
-// given. For a position x in [0, 2^32):
-//   u(x)    = floor(((a x + b) mod 2^64) / 2^32)      pairwise independent on [0, 2^32)   [3]
-//   cell(x) = floor(u(x) * cells / 2^32)              P(cell(x) = cell(y)) <= 1/cells + 2^-32
-//   sign(x) = -1 where (a' x + b') mod 2^64 >= 2^63, else +1; exactly pairwise independent
+// Hashes are those of attention/sketch_cells.hpp: the words of row r are 4r .. 4r+3 of the stream
+// that it is given.
 //
 // Cells hold elements of the trace's type: each is rounded to it after every addition and
 // subtraction, and a sum beyond the largest finite element stays at that element (counted).
@@ -20,13 +13,11 @@
 #include <span>
 #include <vector>
 
+#include "attention/sketch_cells.hpp"
 #include "core/rng.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
-
-/// What a row says of a token: its cell's sum [1], or the sum divided by the tokens in the cell.
-enum class CellEstimate { sum, mean };
 
 /// The size of a sketch; what it is priced by.
 struct SketchShape {
@@ -50,7 +41,7 @@ class CountSketch {
   /// All cells zero. 1 <= rows <= kMaxRows; cells >= 0. Reads words 0 .. 4 rows - 1 of `words`.
   CountSketch(const SketchShape& shape, const RngStream& words);
 
-  static constexpr Index kMaxRows = 15;
+  static constexpr Index kMaxRows = kMaxSketchRows;
 
   /// Cell of `position` in `row`; 0 <= position < 2^32.
   Index cell(Index row, Index position) const;
@@ -83,19 +74,16 @@ class CountSketch {
   const Matrix& values() const { return values_; }
   /// Tokens in a cell, [rows * cells].
   std::span<const std::uint32_t> counts() const { return counts_; }
+  std::span<const SketchHash> hashes() const { return hashes_; }
 
  private:
-  struct Hash {
-    std::uint64_t cell_a, cell_b, sign_a, sign_b;
-  };
-
   Index place(Index row, Index position) const { return row * shape_.cells + cell(row, position); }
   void change(Index position, const float* key, const float* value, int direction);
   void accumulate(float* cell, const float* x, float factor, Index count);
   void median(const Matrix& cells, Index position, bool with_sign, float* out) const;
 
   SketchShape shape_;
-  std::vector<Hash> hashes_;
+  std::vector<SketchHash> hashes_;
   Matrix keys_;    // [rows * cells, d]
   Matrix values_;  // [rows * cells, dv]
   std::vector<std::uint32_t> counts_;

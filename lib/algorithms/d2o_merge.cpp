@@ -18,6 +18,7 @@
 #include <algorithm>
 
 #include "algorithms/heavy_recent.hpp"
+#include "attention/merge_rows.hpp"
 #include "attention/most_similar.hpp"
 
 namespace kvbench {
@@ -52,33 +53,21 @@ Compressed compress(const Task& task, const Params& params) {
   for (std::size_t i = 0; i < evicted.size(); ++i) {
     members[static_cast<std::size_t>(target[i])].push_back(evicted[i]);
   }
-  Index made = 0;
-  for (std::vector<Index>& m : members) {
-    std::sort(m.begin(), m.end());
-    made += m.size() > 1 ? 1 : 0;
-  }
-  out.made.k = Matrix(made, head.d());
-  out.made.v = Matrix(made, head.dv());
-  const auto mean = [&](MatrixView from, const std::vector<Index>& rows, float* to) {
-    for (Index c = 0; c < from.cols; ++c) {
-      double sum = 0.0;
-      for (const Index r : rows) {
-        sum += static_cast<double>(from.row(r)[c]);
-      }
-      to[c] = stored(head.dtype, sum / static_cast<double>(rows.size()));
-    }
-  };
+  RowMerge means;
   for (std::size_t i = 0; i < kept.size(); ++i) {
     if (members[i].size() == 1) {
       out.held.tokens.push_back(kept[i]);
       continue;
     }
-    const auto row = static_cast<Index>(out.made.weights.size());
-    mean(head.k, members[i], out.made.k.row(row));
-    mean(head.v, members[i], out.made.v.row(row));
+    std::sort(members[i].begin(), members[i].end());
+    const auto begin = static_cast<Index>(means.members.size());
+    means.members.insert(means.members.end(), members[i].begin(), members[i].end());
+    means.lists.push_back({begin, static_cast<Index>(means.members.size())});
     out.made.weights.push_back(static_cast<float>(members[i].size()));
   }
-  out.aux_bytes = made > 0 ? kWeightBytes * count : 0;
+  out.made.k = merge_rows(head.k, means, head.dtype, task.device);
+  out.made.v = merge_rows(head.v, means, head.dtype, task.device);
+  out.aux_bytes = !means.lists.empty() ? kWeightBytes * count : 0;
   out.diag = {{"merged", fmt::format("{}", evicted.size())},
               {"weight_sum", fmt::format("{}", kept.size() + evicted.size())}};
   return out;

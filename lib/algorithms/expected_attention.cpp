@@ -132,7 +132,7 @@ Compressed compress(const Task& task, const Params& params) {
                                        : log_reduced(logs, i, reduce_of(params)) + length);
   }
   Compressed out;
-  out.held.tokens = keep_top(task.tokens, scores, kept);
+  out.held.tokens = keep_top(task.tokens, scores, kept, task.device);
   return out;
 }
 

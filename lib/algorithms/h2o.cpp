@@ -22,7 +22,7 @@ Compressed compress(const Task& task, const Params& params) {
   const std::vector<double> scores =
       take_scores(reduce_group(task.scores->sums(task.scoring), reduce_of(params)), older);
   Compressed out;
-  out.held.tokens = keep_top(older, scores, heavy);
+  out.held.tokens = keep_top(older, scores, heavy, task.device);
   out.held.tokens.insert(out.held.tokens.end(), recent.begin(), recent.end());
   return out;
 }

@@ -10,9 +10,8 @@
 #pragma once
 
 #include <algorithm>
-#include <iterator>
 
-#include "algorithms/attended_cache.hpp"
+#include "algorithms/evicting_cache.hpp"
 #include "algorithms/scoring.hpp"
 #include "algorithms/stream_tokens.hpp"
 
@@ -22,65 +21,32 @@ class H2oEviction {
  public:
   static constexpr Index kScoreBytes = 4;
 
-  /// Errors: as stream_tokens_to_keep.
-  H2oEviction(const StreamTask& task, const Params& params)
-      : window_(std::min(task.recent, task.head.n())),
-        kept_(stream_tokens_to_keep(task, params, task.head.pair_bytes() + kScoreBytes,
-                                    kScoreBytes * window_)),
-        recent_(kept_ - floor_share(params.real("heavy_ratio"), kept_)),
-        cache_(task.head, kept_ + window_ + 1, reduce_of(params)) {}
+  /// `after`: of how many kept tokens behind an evicted one the scores are summed. Errors: as
+  /// stream_tokens_to_keep, and as DeviceHead::evictions.
+  H2oEviction(const StreamTask& task, const Params& params, Index after = 0)
+      : cache_(task, rules(task, params, after)) {}
 
-  /// One step of the stream; the token that is evicted, or -1.
-  Index step(Index j, Index leaving) {
-    cache_.add(j);
-    outside_ += leaving >= 0 ? 1 : 0;
-    cache_.attend(j);
-    if (outside_ <= kept_) {
-      return -1;
-    }
-    // Heavy candidates: the oldest outside_ - recent_ of those held.
-    auto lightest = cache_.slots().begin();
-    auto it = lightest;
-    for (Index i = 0; i < outside_ - recent_; ++i, ++it) {
-      if (cache_.score(it->second) <= cache_.score(lightest->second)) {
-        lightest = it;
-      }
-    }
-    return evict(lightest->first);
-  }
+  /// One step of the stream, and what it evicts.
+  Eviction step(Index j, Index leaving) { return cache_.step(j, leaving); }
 
   /// Tokens held outside the window, ascending.
-  std::vector<Index> tokens() const {
-    std::vector<Index> out;
-    for (const auto& [token, slot] : cache_.slots()) {
-      if (static_cast<Index>(out.size()) < outside_) {
-        out.push_back(token);
-      }
-    }
-    return out;
-  }
+  const std::vector<Index>& tokens() const { return cache_.tokens(); }
 
   Index aux_bytes() const { return kScoreBytes * cache_.size(); }
 
-  /// Accumulated score of a token that is held.
-  double score(Index token) const { return cache_.score(cache_.slots().at(token)); }
-  /// Accumulated score of the token evicted last.
-  double evicted_score() const { return evicted_score_; }
-
  private:
-  Index evict(Index token) {
-    evicted_score_ = score(token);
-    cache_.remove(token);
-    --outside_;
-    return token;
+  static EvictionRules rules(const StreamTask& task, const Params& params, Index after) {
+    EvictionRules out;
+    out.window = task.recent;
+    out.kept = stream_tokens_to_keep(task, params, task.head.pair_bytes() + kScoreBytes,
+                                     kScoreBytes * std::min(task.recent, task.head.n()));
+    out.protected_recent = out.kept - floor_share(params.real("heavy_ratio"), out.kept);
+    out.reduce = reduce_of(params);
+    out.after = after;
+    return out;
   }
 
-  Index window_;
-  Index kept_;
-  Index recent_;
-  AttendedCache cache_;
-  Index outside_ = 0;
-  double evicted_score_ = 0.0;
+  EvictingCache cache_;
 };
 
 }  // namespace kvbench

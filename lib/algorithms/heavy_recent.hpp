@@ -4,13 +4,11 @@
 #pragma once
 
 #include <algorithm>
-#include <cfloat>
 #include <vector>
 
 #include "algorithms/contract.hpp"
 #include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
-#include "core/float16.hpp"
 
 namespace kvbench {
 
@@ -39,8 +37,8 @@ inline Split split_heavy_recent(const Task& task, const Params& params, Index ke
   for (Index i = 0; i < older; ++i) {
     places[static_cast<std::size_t>(i)] = i;
   }
-  const std::vector<Index> top =
-      keep_top(places, std::span(out.scores).first(static_cast<std::size_t>(older)), heavy);
+  const std::vector<Index> top = keep_top(
+      places, std::span(out.scores).first(static_cast<std::size_t>(older)), heavy, task.device);
   std::set_difference(places.begin(), places.end(), top.begin(), top.end(),
                       std::back_inserter(out.evicted));
   out.kept = top;
@@ -48,14 +46,6 @@ inline Split split_heavy_recent(const Task& task, const Params& params, Index ke
     out.kept.push_back(i);
   }
   return out;
-}
-
-/// `x` as the cache stores it: an element of `type`, at the edge of its range where it is beyond.
-inline float stored(DType type, double x) {
-  const double edge = type == DType::float16    ? 65504.0
-                      : type == DType::bfloat16 ? 0x1.fep127
-                                                : static_cast<double>(FLT_MAX);
-  return round_to(type, static_cast<float>(std::clamp(x, -edge, edge)));
 }
 
 }  // namespace kvbench

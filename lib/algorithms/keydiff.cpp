@@ -42,8 +42,8 @@ Compressed compress(const Task& task, const Params& params) {
     scores.push_back(-dot(keys.row(i), sum.data(), d));
   }
   Compressed out;
-  out.held.tokens =
-      keep_top(task.tokens, scores, tokens_to_keep(task, params, task.head.pair_bytes()));
+  out.held.tokens = keep_top(task.tokens, scores,
+                             tokens_to_keep(task, params, task.head.pair_bytes()), task.device);
   return out;
 }
 

@@ -27,8 +27,8 @@ Compressed compress(const Task& task, const Params& params) {
     scores.push_back(score(task.head.k.view().row_span(i)));
   }
   Compressed out;
-  out.held.tokens =
-      keep_top(task.tokens, scores, tokens_to_keep(task, params, task.head.pair_bytes()));
+  out.held.tokens = keep_top(task.tokens, scores,
+                             tokens_to_keep(task, params, task.head.pair_bytes()), task.device);
   return out;
 }
 

@@ -19,12 +19,16 @@
 // In: K [n, d], V [n, dv], queries. Out: exact tokens (held) and estimated ones (made), weight 1.
 // Bytes: pairs of Recent and Candidate, sketch cells at the trace's element type; beside them 4 per
 // score, 4 per candidate (its position), 32 per row of the sketch (hash words), 4 per cell for
-// estimate=mean. Transient: the rebuilt vague tokens. Time O(group n^2 d), memory O(n d).
+// estimate=mean. Transient: the rebuilt vague tokens. Time O(group n^2 d), memory O(n d). On a
+// device, all steps are decided at once; none depends on what comes after it.
+#include <algorithm>
+
 #include "algorithms/contract.hpp"
 #include "algorithms/fisher_budget.hpp"
 #include "algorithms/revive_cache.hpp"
 #include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
+#include "attention/device.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -106,6 +110,14 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
   return out;
 }
 
+// With a device, what the steps ahead decide is decided there, before the cache takes them.
+void decide_on(const DeviceHead* device, const RevivePlan& plan,
+               const std::vector<ReviveStep>& steps, ReviveCache& cache) {
+  if (device != nullptr && !plan.all_exact) {
+    cache.follow(device->revive(cache.rules(steps)));
+  }
+}
+
 Compressed compress(const Task& task, const Params& params) {
   const ReviveOptions options = read_options(params);
   std::optional<Index> budget = task.budget_bytes;
@@ -118,18 +130,30 @@ Compressed compress(const Task& task, const Params& params) {
   }
   const RevivePlan plan = read_plan(task.head, params, options, budget, task.count(), task.count());
   ReviveCache cache(task.head, plan, options, task.rng.stream("sketch"));
+  std::vector<ReviveStep> steps;
   for (const Index j : task.tokens) {
-    cache.arrive(j, task.scoring.contains(j) && j >= task.head.q_start());
-    cache.insert(j);
+    steps.push_back({j, j, task.scoring.contains(j) && j >= task.head.q_start()});
+  }
+  decide_on(task.device, plan, steps, cache);
+  for (const ReviveStep& step : steps) {
+    cache.arrive(step.position, step.has_query);
+    cache.insert(step.insert);
   }
   return cache.view();
 }
 
 class Stream final : public StreamCache {
  public:
-  Stream(const KvHead& head, const RevivePlan& plan, const ReviveOptions& options,
-         const RngStream& words)
-      : q_start_(head.q_start()), cache_(head, plan, options, words) {}
+  Stream(const StreamTask& task, const RevivePlan& plan, const ReviveOptions& options)
+      : q_start_(task.head.q_start()), cache_(task.head, plan, options, task.rng.stream("sketch")) {
+    if (task.device != nullptr) {
+      std::vector<ReviveStep> steps;
+      for (Index j = 0; j < task.head.n(); ++j) {
+        steps.push_back({j, std::max<Index>(j - task.recent, -1), j >= q_start_});
+      }
+      decide_on(task.device, plan, steps, cache_);
+    }
+  }
 
   void append(Index j, Index leaving) override {
     cache_.arrive(j, j >= q_start_);
@@ -153,7 +177,7 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
   const Index n = task.head.n();
   const RevivePlan plan = read_plan(task.head, params, options, task.budget_bytes,
                                     std::max<Index>(0, n - task.recent), n);
-  return std::make_unique<Stream>(task.head, plan, options, task.rng.stream("sketch"));
+  return std::make_unique<Stream>(task, plan, options);
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ Compressed compress(const Task& task, const Params& params) {
     rank(scores, std::span(ranks).subspan(at, size));
   }
   Compressed out;
-  out.held.tokens = keep_top(task.tokens, ranks, kept);
+  out.held.tokens = keep_top(task.tokens, ranks, kept, task.device);
   return out;
 }
 

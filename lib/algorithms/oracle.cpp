@@ -15,8 +15,8 @@ Compressed compress(const Task& task, const Params& params) {
     mass.push_back(task.true_mass[static_cast<std::size_t>(i)]);
   }
   Compressed out;
-  out.held.tokens =
-      keep_top(task.tokens, mass, tokens_to_keep(task, params, task.head.pair_bytes()));
+  out.held.tokens = keep_top(task.tokens, mass,
+                             tokens_to_keep(task, params, task.head.pair_bytes()), task.device);
   return out;
 }
 

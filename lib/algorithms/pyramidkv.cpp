@@ -97,7 +97,7 @@ Compressed compress(const Task& task, const Params& params) {
   const Index kept = task.share != nullptr ? task.share->tokens
                                            : tokens_to_keep(task, params, task.head.pair_bytes());
   Compressed out;
-  out.held.tokens = keep_top(task.tokens, snapkv_scores(task, params), kept);
+  out.held.tokens = keep_top(task.tokens, snapkv_scores(task, params), kept, task.device);
   return out;
 }
 

@@ -20,8 +20,8 @@
 #include <limits>
 
 #include "algorithms/contract.hpp"
-#include "algorithms/quantize.hpp"
 #include "algorithms/size.hpp"
+#include "attention/quantize.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -32,7 +32,7 @@ struct Format {
   Index group = 32;
 };
 
-// A group of tokens as codes: its keys channel by channel, its values token by token.
+// A stream's group of tokens as codes: its keys channel by channel, its values token by token.
 struct Block {
   Index tokens;
   QuantizedRows keys;    // [d] rows of `tokens`
@@ -53,6 +53,20 @@ struct Block {
       values.append(head.v.view().row_span(i));
     }
   }
+
+  // Into rows `first` and on.
+  void read(MadeTokens& out, Index first) const {
+    std::vector<float> channel(static_cast<std::size_t>(tokens));
+    for (Index c = 0; c < out.k.cols(); ++c) {
+      keys.read(c, channel);
+      for (Index i = 0; i < tokens; ++i) {
+        out.k.row(first + i)[c] = channel[static_cast<std::size_t>(i)];
+      }
+    }
+    for (Index i = 0; i < tokens; ++i) {
+      values.read(i, {out.v.row(first + i), static_cast<std::size_t>(out.v.cols())});
+    }
+  }
 };
 
 Index block_payload(const KvHead& head, Index tokens, const Format& f) {
@@ -66,14 +80,21 @@ Index block_scales(const KvHead& head, Index tokens, const Format& f) {
 }
 
 Index block_bytes(const KvHead& head, Index tokens, const Format& f) {
-  return tokens > 0 ? block_payload(head, tokens, f) + block_scales(head, tokens, f) : 0;
+  return block_payload(head, tokens, f) + block_scales(head, tokens, f);
+}
+
+using BlockBytes = Index (*)(const KvHead&, Index, const Format&);
+
+// Over all blocks of `coded` tokens.
+Index sum_blocks(const KvHead& head, Index coded, const Format& f, BlockBytes bytes) {
+  const Index rest = coded % f.group;
+  return coded / f.group * bytes(head, f.group, f) + (rest > 0 ? bytes(head, rest, f) : 0);
 }
 
 // Bytes that `count` tokens take once compressed, the last `residual` exact.
 Index prefill_bytes(const KvHead& head, Index count, Index residual, const Format& f) {
   const Index coded = std::max<Index>(0, count - residual);
-  return coded / f.group * block_bytes(head, f.group, f) + block_bytes(head, coded % f.group, f) +
-         (count - coded) * head.pair_bytes();
+  return sum_blocks(head, coded, f, block_bytes) + (count - coded) * head.pair_bytes();
 }
 
 // The most that a stream of `count` tokens ever holds: tokens wait exactly until group + residual
@@ -146,59 +167,40 @@ class ErrorSum {
   double norm_ = 0.0;
 };
 
-// The cache: coded blocks of the oldest tokens, `exact` after them. `coded` are the blocks'
-// positions, in order.
-Compressed assemble(const KvHead& head, const std::vector<Block>& blocks,
-                    std::span<const Index> coded, std::span<const Index> exact, const Format& f) {
+// The cache but for its coded bytes: `made` read back of the tokens `coded`, `exact` after them.
+Compressed assemble(const KvHead& head, MadeTokens made, std::span<const Index> coded,
+                    std::span<const Index> exact, const Format& f) {
   Compressed out;
   out.held.tokens.assign(exact.begin(), exact.end());
   out.payload_bytes = static_cast<Index>(exact.size()) * head.pair_bytes();
-  const auto count = static_cast<Index>(coded.size());
-  out.made.k = Matrix(count, head.d());
-  out.made.v = Matrix(count, head.dv());
-  Index first = 0;
-  for (const Block& b : blocks) {
-    std::vector<float> channel(static_cast<std::size_t>(b.tokens));
-    for (Index c = 0; c < head.d(); ++c) {
-      b.keys.read(c, channel);
-      for (Index i = 0; i < b.tokens; ++i) {
-        out.made.k.row(first + i)[c] = channel[static_cast<std::size_t>(i)];
-      }
-    }
-    for (Index i = 0; i < b.tokens; ++i) {
-      b.values.read(i, {out.made.v.row(first + i), static_cast<std::size_t>(head.dv())});
-    }
-    first += b.tokens;
-    *out.payload_bytes += b.keys.code_bytes() + b.values.code_bytes();
-    out.aux_bytes += b.keys.scale_bytes() + b.values.scale_bytes();
-  }
   ErrorSum k_error, v_error;
-  for (Index i = 0; i < count; ++i) {
-    const Index token = coded[static_cast<std::size_t>(i)];
-    k_error.add(out.made.k.row(i), head.k.row(token), head.d());
-    v_error.add(out.made.v.row(i), head.v.row(token), head.dv());
+  for (std::size_t i = 0; i < coded.size(); ++i) {
+    const auto row = static_cast<Index>(i);
+    k_error.add(made.k.row(row), head.k.row(coded[i]), head.d());
+    v_error.add(made.v.row(row), head.v.row(coded[i]), head.dv());
   }
+  out.made = std::move(made);
   out.diag = {{"bits", fmt::format("{}", f.bits)},
               {"group", fmt::format("{}", f.group)},
-              {"coded", fmt::format("{}", count)},
+              {"coded", fmt::format("{}", coded.size())},
               {"k_error", k_error.text()},
               {"v_error", v_error.text()}};
   return out;
 }
 
+// Codes are read back as soon as they are made: what they would take is known ahead.
 Compressed compress(const Task& task, const Params& params) {
   const KvHead& head = task.head;
   const Format f = choose(head, task.count(), task.budget_bytes, params, prefill_bytes);
-  const Index coded = std::max<Index>(0, task.count() - params.integer("residual"));
-  std::vector<Block> blocks;
-  for (Index b = 0; b < coded; b += f.group) {
-    blocks.emplace_back(head,
-                        task.tokens.subspan(static_cast<std::size_t>(b),
-                                            static_cast<std::size_t>(std::min(f.group, coded - b))),
-                        f);
-  }
-  const auto cut = static_cast<std::size_t>(coded);
-  return assemble(head, blocks, task.tokens.first(cut), task.tokens.subspan(cut), f);
+  const Index count = std::max<Index>(0, task.count() - params.integer("residual"));
+  const auto coded = task.tokens.first(static_cast<std::size_t>(count));
+  MadeTokens made;
+  made.k = read_back(head.k, coded, {f.bits, f.group, GroupAlong::tokens}, task.device);
+  made.v = read_back(head.v, coded, {f.bits, f.group, GroupAlong::channels}, task.device);
+  Compressed out = assemble(head, std::move(made), coded, task.tokens.subspan(coded.size()), f);
+  *out.payload_bytes += sum_blocks(head, count, f, block_payload);
+  out.aux_bytes = sum_blocks(head, count, f, block_scales);
+  return out;
 }
 
 class KiviStream final : public StreamCache {
@@ -223,7 +225,23 @@ class KiviStream final : public StreamCache {
     }
   }
 
-  Compressed view() const override { return assemble(head_, blocks_, coded_, exact_, format_); }
+  Compressed view() const override {
+    const auto count = static_cast<Index>(coded_.size());
+    MadeTokens made;
+    made.k = Matrix(count, head_.d());
+    made.v = Matrix(count, head_.dv());
+    Index first = 0;
+    for (const Block& b : blocks_) {
+      b.read(made, first);
+      first += b.tokens;
+    }
+    Compressed out = assemble(head_, std::move(made), coded_, exact_, format_);
+    for (const Block& b : blocks_) {
+      *out.payload_bytes += b.keys.code_bytes() + b.values.code_bytes();
+      out.aux_bytes += b.keys.scale_bytes() + b.values.scale_bytes();
+    }
+    return out;
+  }
 
  private:
   const KvHead& head_;

@@ -141,13 +141,25 @@ ReviveCache::ReviveCache(const KvHead& head, const RevivePlan& plan, const Reviv
       options_(options),
       sketch_(plan.sketch, words),
       scores_(static_cast<std::size_t>(head.n()), 0.0F),
-      rebuilt_(static_cast<std::size_t>(std::max(head.d(), head.dv()))) {
-  if (!plan.all_exact) {
-    const Index panels = (head.n() + kLanes - 1) / kLanes;
-    panels_.assign(static_cast<std::size_t>(panels * head.d() * kLanes), 0.0F);
-    queries_.resize(head.group(), head.d());
-    logits_.resize(head.group(), panels * kLanes);
-  }
+      rebuilt_(static_cast<std::size_t>(std::max(head.d(), head.dv()))) {}
+
+ReviveRules ReviveCache::rules(std::span<const ReviveStep> steps) const {
+  return {steps,
+          plan_.recent,
+          plan_.slack,
+          plan_.candidates,
+          options_.replace_rate,
+          options_.reduce,
+          sketch_.hashes(),
+          plan_.sketch.cells,
+          plan_.sketch.dtype,
+          plan_.sketch.estimate};
+}
+
+void ReviveCache::follow(ReviveLog log) {
+  follows_ = true;
+  moves_ = std::move(log.moves);
+  scores_ = std::move(log.scores);
 }
 
 void ReviveCache::set_key(Index i, const float* key) {
@@ -169,12 +181,18 @@ void ReviveCache::refresh_keys() {
 
 void ReviveCache::arrive(Index j, bool has_query) {
   ++arrived_;
-  if (has_query && !plan_.all_exact) {
+  if (has_query && !plan_.all_exact && !follows_) {
     attend(j);
   }
 }
 
 void ReviveCache::attend(Index j) {
+  if (panels_.empty()) {
+    const Index panels = (head_.n() + kLanes - 1) / kLanes;
+    panels_.assign(static_cast<std::size_t>(panels * head_.d() * kLanes), 0.0F);
+    queries_.resize(head_.group(), head_.d());
+    logits_.resize(head_.group(), panels * kLanes);
+  }
   for (; filled_ <= j; ++filled_) {
     set_key(filled_, head_.k.row(filled_));
   }
@@ -230,6 +248,10 @@ void ReviveCache::insert(Index i) {
     }
     recent_.erase(recent_.begin(), end);
   }
+  if (follows_) {
+    move_as_logged(i);
+    return;
+  }
   while (static_cast<Index>(candidates_.size()) > plan_.candidates) {
     to_vague(candidates_[weakest_candidate()]);
   }
@@ -283,18 +305,38 @@ void ReviveCache::swap_back() {
     if (!(least < static_cast<double>(score(in)))) {
       return;
     }
-    Pair pair{std::vector<float>(static_cast<std::size_t>(head_.d())),
-              std::vector<float>(static_cast<std::size_t>(head_.dv()))};
-    sketch_.key(in, pair.k.data());
-    sketch_.value(in, pair.v.data());
-    sketch_.subtract(in, pair.k.data(), pair.v.data());
-    vague_.erase(vague_.begin() + static_cast<std::ptrdiff_t>(place));
-    to_vague(out);
-    insert_sorted(candidates_, in);
-    set_key(in,
-            pair.k.data());  // a score above 0: it was attended before, so no fill overwrites it
-    revived_.emplace(in, std::move(pair));
-    ++swaps_;
+    swap(out, place);
+  }
+}
+
+// Vague -> Candidate in the place of `out`.
+void ReviveCache::swap(Index out, std::size_t place) {
+  const Index in = vague_[place];
+  Pair pair{std::vector<float>(static_cast<std::size_t>(head_.d())),
+            std::vector<float>(static_cast<std::size_t>(head_.dv()))};
+  sketch_.key(in, pair.k.data());
+  sketch_.value(in, pair.v.data());
+  sketch_.subtract(in, pair.k.data(), pair.v.data());
+  vague_.erase(vague_.begin() + static_cast<std::ptrdiff_t>(place));
+  to_vague(out);
+  insert_sorted(candidates_, in);
+  if (!follows_) {
+    // A score above 0: it was attended before, so no fill overwrites it.
+    set_key(in, pair.k.data());
+  }
+  revived_.emplace(in, std::move(pair));
+  ++swaps_;
+}
+
+void ReviveCache::move_as_logged(Index i) {
+  for (; next_move_ < moves_.size() && moves_[next_move_].cause == i; ++next_move_) {
+    const ReviveMove& move = moves_[next_move_];
+    if (move.in < 0) {
+      to_vague(move.out);
+    } else {
+      const auto place = std::lower_bound(vague_.begin(), vague_.end(), move.in);
+      swap(move.out, static_cast<std::size_t>(place - vague_.begin()));
+    }
   }
 }
 

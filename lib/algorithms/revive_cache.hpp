@@ -14,6 +14,7 @@
 
 #include "algorithms/contract.hpp"
 #include "algorithms/count_sketch.hpp"
+#include "attention/revive_stream.hpp"
 #include "attention/scores.hpp"
 #include "attention/similarity.hpp"
 
@@ -52,6 +53,13 @@ class ReviveCache {
   ReviveCache(const KvHead& head, const RevivePlan& plan, const ReviveOptions& options,
               const RngStream& words);
 
+  /// What the steps ahead ask of a device. It points into `steps` and the cache.
+  ReviveRules rules(std::span<const ReviveStep> steps) const;
+
+  /// From now on the cache does what the log of its rules says and attends nothing. Before the
+  /// first arrive(); the steps of those rules must then be taken, in order.
+  void follow(ReviveLog log);
+
   /// Position j has arrived. With `has_query`, its query attends all positions 0 .. j (those that
   /// the cache was given as the cache holds them, all others exactly) and every one of them adds
   /// what it received, reduced over the group's query heads, to its score. Ascending j.
@@ -66,6 +74,7 @@ class ReviveCache {
   const std::vector<Index>& recent() const { return recent_; }
   const std::vector<Index>& candidates() const { return candidates_; }  ///< ascending
   const std::vector<Index>& vague() const { return vague_; }            ///< ascending
+  /// Where a log is followed: after its last step.
   float score(Index i) const { return scores_[static_cast<std::size_t>(i)]; }
   const CountSketch& sketch() const { return sketch_; }
   Index swaps() const { return swaps_; }
@@ -80,7 +89,9 @@ class ReviveCache {
   void refresh_keys();
   void set_key(Index i, const float* key);
   void to_vague(Index i);
+  void swap(Index out, std::size_t place);
   void swap_back();
+  void move_as_logged(Index i);
   std::size_t weakest_candidate() const;
   std::size_t strongest_vague() const;
   void report(Compressed& out) const;
@@ -96,6 +107,9 @@ class ReviveCache {
   std::vector<float> scores_;      // [n] float32, as they count
   Index arrived_ = 0;              // positions that arrive() saw: scores that are state
   Index swaps_ = 0;
+  bool follows_ = false;
+  std::vector<ReviveMove> moves_;  // of the log that is followed
+  std::size_t next_move_ = 0;
   // Work space of the attention, rebuildable at any time. Keys as every position is attended now,
   // eight tokens side by side: [n / 8, d, 8].
   AlignedVector<float> panels_;

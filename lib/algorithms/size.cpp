@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
+#include "attention/top_k.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -42,22 +42,12 @@ Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each, I
 }
 
 std::vector<Index> keep_top(std::span<const Index> tokens, std::span<const double> scores,
-                            Index count) {
-  std::vector<Index> order(tokens.size());
-  std::iota(order.begin(), order.end(), Index{0});
-  const auto better = [&](Index a, Index b) {
-    const double x = scores[static_cast<std::size_t>(a)];
-    const double y = scores[static_cast<std::size_t>(b)];
-    return x != y ? x > y : a < b;
-  };
-  const auto cut = order.begin() + count;
-  std::nth_element(order.begin(), cut == order.end() ? order.begin() : cut, order.end(), better);
-  order.resize(static_cast<std::size_t>(count));
-  std::sort(order.begin(), order.end());
-  for (Index& i : order) {
+                            Index count, const DeviceHead* device) {
+  std::vector<Index> out = top_places(scores, count, device);
+  for (Index& i : out) {
     i = tokens[static_cast<std::size_t>(i)];
   }
-  return order;
+  return out;
 }
 
 std::vector<Index> keep_last(std::span<const Index> tokens, Index count) {

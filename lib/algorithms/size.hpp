@@ -24,9 +24,10 @@ Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each,
                      Index fixed_bytes = 0);
 
 /// The `count` positions of `tokens` with the largest scores, ascending; ties go to the lowest
-/// position. `scores` [tokens.size()], finite. 0 <= count <= tokens.size().
+/// position. `scores` [tokens.size()], finite. 0 <= count <= tokens.size(). On `device`, where not
+/// null and the tokens are many (attention/top_k.hpp): the same.
 std::vector<Index> keep_top(std::span<const Index> tokens, std::span<const double> scores,
-                            Index count);
+                            Index count, const DeviceHead* device = nullptr);
 
 /// The last `count` of `tokens`.
 std::vector<Index> keep_last(std::span<const Index> tokens, Index count);

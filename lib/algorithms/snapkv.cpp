@@ -14,7 +14,7 @@ namespace {
 Compressed compress(const Task& task, const Params& params) {
   const Index kept = tokens_to_keep(task, params, task.head.pair_bytes());
   Compressed out;
-  out.held.tokens = keep_top(task.tokens, snapkv_scores(task, params), kept);
+  out.held.tokens = keep_top(task.tokens, snapkv_scores(task, params), kept, task.device);
   return out;
 }
 

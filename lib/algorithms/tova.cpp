@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "algorithms/attended_cache.hpp"
+#include "algorithms/evicting_cache.hpp"
 #include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
 #include "algorithms/stream_tokens.hpp"
@@ -54,47 +54,33 @@ Compressed compress(const Task& task, const Params& params) {
   }
   const Share& given = task.share == nullptr ? own : *task.share;
   Compressed out;
-  out.held.tokens = keep_top(task.tokens, given.values, given.tokens);
+  out.held.tokens = keep_top(task.tokens, given.values, given.tokens, task.device);
   return out;
 }
 
 class TovaStream final : public StreamCache {
  public:
-  TovaStream(const StreamTask& task, const Params& params)
-      : kept_(stream_tokens_to_keep(task, params, task.head.pair_bytes())),
-        cache_(task.head, kept_ + std::min(task.recent, task.head.n()) + 1, reduce_of(params)) {}
+  TovaStream(const StreamTask& task, const Params& params) : cache_(task, rules(task, params)) {}
 
-  void append(Index j, Index leaving) override {
-    cache_.add(j);
-    outside_ += leaving >= 0 ? 1 : 0;
-    cache_.attend(j);
-    if (outside_ <= kept_) {
-      return;
-    }
-    auto smallest = cache_.slots().begin();
-    auto it = smallest;
-    for (Index i = 0; i < outside_; ++i, ++it) {
-      if (cache_.last(it->second) <= cache_.last(smallest->second)) {
-        smallest = it;
-      }
-    }
-    cache_.remove(smallest->first);
-    --outside_;
-  }
+  void append(Index j, Index leaving) override { cache_.step(j, leaving); }
 
   Compressed view() const override {
     Compressed out;
-    auto it = cache_.slots().begin();
-    for (Index i = 0; i < outside_; ++i, ++it) {
-      out.held.tokens.push_back(it->first);
-    }
+    out.held.tokens = cache_.tokens();
     return out;
   }
 
  private:
-  Index kept_;
-  AttendedCache cache_;  // weights of one step only: no score is kept, none is counted
-  Index outside_ = 0;
+  static EvictionRules rules(const StreamTask& task, const Params& params) {
+    EvictionRules out;
+    out.window = task.recent;
+    out.kept = stream_tokens_to_keep(task, params, task.head.pair_bytes());
+    out.accumulate = false;  // weights of one step only: no score is kept, none is counted
+    out.reduce = reduce_of(params);
+    return out;
+  }
+
+  EvictingCache cache_;
 };
 
 std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {

@@ -8,13 +8,6 @@
 #include "attention/facility_location.hpp"
 #include "core/machine.hpp"
 
-// Arrays of a thread lie in registers only where every index is known to the compiler.
-#if defined(__CUDA_ARCH__)
-#define KVB_UNROLL _Pragma("unroll")
-#else
-#define KVB_UNROLL
-#endif
-
 namespace kvbench {
 
 /// The ground set in a machine's memory.
@@ -229,5 +222,3 @@ struct AddKey {
 };
 
 }  // namespace kvbench
-
-#undef KVB_UNROLL

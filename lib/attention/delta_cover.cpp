@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/device.hpp"
 #include "attention/kcenter.hpp"
 
 namespace kvbench {
@@ -23,8 +24,11 @@ DeltaCover::Joined DeltaCover::add(std::span<const float> key) {
   return out;
 }
 
-Cover delta_cover(MatrixView points, std::span<const Index> rows, double delta,
-                  Index max_clusters) {
+Cover delta_cover(MatrixView points, std::span<const Index> rows, double delta, Index max_clusters,
+                  const DeviceHead* device) {
+  if (device != nullptr) {
+    return device->delta_cover(points, rows, delta, max_clusters);
+  }
   Cover out;
   DeltaCover cover(points.cols, delta);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -44,8 +48,9 @@ Cover delta_cover(MatrixView points, std::span<const Index> rows, double delta,
   return out;
 }
 
-double smallest_delta(MatrixView points, std::span<const Index> rows, Index k) {
-  const KCenter centers = k_center(points, rows, k);
+double smallest_delta(MatrixView points, std::span<const Index> rows, Index k,
+                      const DeviceHead* device) {
+  const KCenter centers = k_center(points, rows, k, 0, device);
   const double radius = centers.radius.empty() ? 0.0 : centers.radius.back();
   if (radius == 0.0) {
     return 0.0;  // at most k different keys
@@ -54,17 +59,17 @@ double smallest_delta(MatrixView points, std::span<const Index> rows, Index k) {
   // radius. And representatives more than 2 radius apart have a centre each: at most k of them.
   // Both hold but for rounding, so both ends are tried before they are relied on.
   double good = 2.0 * radius;
-  Cover cover = delta_cover(points, rows, good, k);
+  Cover cover = delta_cover(points, rows, good, k, device);
   while (!cover.complete) {
     good *= 2.0;
-    cover = delta_cover(points, rows, good, k);
+    cover = delta_cover(points, rows, good, k, device);
   }
   good = cover.largest_join;
   // Below `open` nothing suffices: a failed run and all that do the same end there.
   double open = 0.0;
   double next = 0.5 * radius;
   while (open < good) {
-    cover = delta_cover(points, rows, next, k);
+    cover = delta_cover(points, rows, next, k, device);
     if (cover.complete) {
       good = cover.largest_join;
     } else {

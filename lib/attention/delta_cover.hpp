@@ -16,6 +16,8 @@
 
 namespace kvbench {
 
+class DeviceHead;
+
 /// The clusters of a stream so far. One key costs O(clusters d) time; memory O(clusters d).
 class DeltaCover {
  public:
@@ -55,15 +57,19 @@ struct Cover {
 };
 
 /// Runs `rows` of `points`, in their order, through a DeltaCover; stops where more than
-/// `max_clusters` would be needed. Time O(rows clusters d).
+/// `max_clusters` would be needed. Time O(rows clusters d). On `device`, where not null, to the
+/// same bits.
 Cover delta_cover(MatrixView points, std::span<const Index> rows, double delta,
-                  Index max_clusters = std::numeric_limits<Index>::max());
+                  Index max_clusters = std::numeric_limits<Index>::max(),
+                  const DeviceHead* device = nullptr);
 
 /// A delta that opens at most k clusters on this stream, such that the next smaller distance at
 /// which anything changes opens more: found by bisection between half and twice the greedy k-center
 /// radius, where it must lie, down to neighbouring runs, so it is itself a distance between two
 /// keys (or 0). The number of clusters need not fall monotonically with delta; where it does, this
-/// is the smallest delta of all. k >= 1. Time O(k rows d log(rows)).
-double smallest_delta(MatrixView points, std::span<const Index> rows, Index k);
+/// is the smallest delta of all. k >= 1. Time O(k rows d log(rows)). On `device`, where not null,
+/// each run and the k-center, to the same bits.
+double smallest_delta(MatrixView points, std::span<const Index> rows, Index k,
+                      const DeviceHead* device = nullptr);
 
 }  // namespace kvbench

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "attention/device_rows.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -45,8 +46,22 @@ std::uint64_t device_head_bytes(Index n, Index d, Index dv, Index group, Index n
   return static_cast<std::uint64_t>(4 * (n * (d + dv) + group * nq * d));
 }
 
-std::uint64_t device_job_bytes(Index n, Index d) {
-  return static_cast<std::uint64_t>(8 * n * (d + 8));
+std::uint64_t device_job_bytes(Index n, Index d, Index group) {
+  return static_cast<std::uint64_t>(8 * n * (d + 8 + 2 * group));
+}
+
+std::uint64_t device_rows_bytes(Index n, Index d) {
+  return static_cast<std::uint64_t>(4 * n * d);
+}
+
+std::uint64_t device_rows_task_bytes(Index n, Index d) {
+  // Six numbers per row of k-center with every row a centre, or of a cover with its batch; the mean
+  // and the total of a covariance.
+  return static_cast<std::uint64_t>(8 * (6 * n + d * d + d) + (Index{1} << 17));
+}
+
+std::uint64_t device_rows_least_scratch(Index d) {
+  return static_cast<std::uint64_t>(8 * d * d);
 }
 
 #if !defined(KVBENCH_HAVE_CUDA)
@@ -67,6 +82,11 @@ DeviceInfo device_info(int ordinal) {
 }
 
 std::unique_ptr<DeviceHead> open_device_head(const KvHead& /*head*/, int ordinal,
+                                             std::size_t /*scratch_bytes*/, GpuMath /*math*/) {
+  refuse(ordinal);
+}
+
+std::unique_ptr<DeviceRows> open_device_rows(MatrixView /*rows*/, int ordinal,
                                              std::size_t /*scratch_bytes*/) {
   refuse(ordinal);
 }

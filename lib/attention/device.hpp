@@ -11,10 +11,16 @@
 #include <string>
 #include <vector>
 
+#include "attention/delta_cover.hpp"
 #include "attention/estimator.hpp"
+#include "attention/eviction_stream.hpp"
 #include "attention/exact.hpp"
 #include "attention/facility_location.hpp"
 #include "attention/kcenter.hpp"
+#include "attention/merge_rows.hpp"
+#include "attention/quantize.hpp"
+#include "attention/retained_stream.hpp"
+#include "attention/revive_stream.hpp"
 #include "attention/softmax_balance.hpp"
 #include "core/types.hpp"
 
@@ -48,12 +54,33 @@ class DeviceHead {
   /// `points`: the head's keys or values (by address), or any other rows.
   virtual KCenter k_center(MatrixView points, std::span<const Index> rows, Index k,
                            Index first) const = 0;
+  /// `points`: the same.
+  virtual Cover delta_cover(MatrixView points, std::span<const Index> rows, double delta,
+                            Index max_clusters) const = 0;
   virtual WalkCounts balance_blocks(const BalanceBlocks& blocks, std::span<std::int8_t> signs,
                                     std::span<double> probability) const = 0;
+  /// Whole streams (nq == n): what goes at each position, [n].
+  virtual std::vector<Eviction> evictions(const EvictionRules& rules) const = 0;
+  /// The token that leaves at each position, or -1, [n].
+  virtual std::vector<Index> departures(const RetentionRules& rules) const = 0;
+  /// A whole stream or prefill, the steps of which have the queries that they say.
+  virtual ReviveLog revive(const ReviveRules& rules) const = 0;
   virtual std::vector<Index> most_similar(std::span<const Index> to,
                                           std::span<const Index> from) const = 0;
   virtual std::unique_ptr<DeviceCoverage> coverage(const UnitKeys& units, Index n,
                                                    Similarity kind) const = 0;
+  /// Any number of scores, also fewer than kTopOnDevice.
+  virtual std::vector<Index> top_places(std::span<const double> scores, Index count) const = 0;
+  /// `from`, here and below: as `points` of k_center.
+  virtual Matrix read_back(MatrixView from, std::span<const Index> tokens,
+                           const CodeFormat& format) const = 0;
+  virtual Matrix merge_rows(MatrixView from, const RowMerge& merge, DType type) const = 0;
+};
+
+/// What `--gpu-math` names.
+enum class GpuMath {
+  exact,  ///< selections from the CPU's products in its order, to the bit
+  fast,   ///< products by tensor cores, about 22 bits each (fast_*.hpp)
 };
 
 /// What `--device` names.
@@ -79,9 +106,9 @@ struct DeviceInfo {
 DeviceInfo device_info(int ordinal);
 
 /// Device memory that a head of these sizes takes, and that each job on it takes beside scratch
-/// (unit keys in float64, and some numbers per token).
+/// (unit keys in float64, two rows of logits per query head, and some numbers per token).
 std::uint64_t device_head_bytes(Index n, Index d, Index dv, Index group, Index nq);
-std::uint64_t device_job_bytes(Index n, Index d);
+std::uint64_t device_job_bytes(Index n, Index d, Index group);
 
 /// Arrays of scratch that one job has at a time, at most; each takes up to scratch_bytes.
 inline constexpr Index kScratchArrays = 8;
@@ -89,6 +116,7 @@ inline constexpr Index kScratchArrays = 8;
 /// Uploads a head, which must outlive the object. Its jobs' arrays of scratch keep to
 /// `scratch_bytes` each. Throws IoError where memory does not suffice.
 std::unique_ptr<DeviceHead> open_device_head(const KvHead& head, int ordinal,
-                                             std::size_t scratch_bytes);
+                                             std::size_t scratch_bytes,
+                                             GpuMath math = GpuMath::exact);
 
 }  // namespace kvbench

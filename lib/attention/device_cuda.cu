@@ -1,4 +1,6 @@
 // The CUDA build of attention/device.hpp: kernels and drivers of this room on a CudaMachine.
+#include <cstdlib>
+
 #include "attention/device_on.hpp"
 #include "core/cuda.cuh"
 
@@ -12,6 +14,9 @@ std::string version_text(int version) {
 }  // namespace
 
 DeviceInfo device_info(int ordinal) {
+  // Both settings count only if made before the device is first used. Jobs wait on streams of their
+  // own: as many of these as there can be run apart, and a thread that waits leaves its core.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver) {
@@ -27,6 +32,9 @@ DeviceInfo device_info(int ordinal) {
   cudaDeviceProp properties;
   check_cuda(cudaGetDeviceProperties(&properties, ordinal), "reading properties", ordinal);
   check_cuda(cudaSetDevice(ordinal), "selecting the device", ordinal);
+  if (cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess) {
+    cudaGetLastError();  // a program that used the device before keeps its own way of waiting
+  }
   cudaFuncAttributes attributes;
   if (cudaFuncGetAttributes(&attributes, block_kernel<Farthest>) != cudaSuccess) {
     cudaGetLastError();
@@ -51,15 +59,10 @@ DeviceInfo device_info(int ordinal) {
 }
 
 std::unique_ptr<DeviceHead> open_device_head(const KvHead& head, int ordinal,
-                                             std::size_t scratch_bytes) {
-  // Jobs allocate and free all the time: memory goes back to the device at the program's end only.
-  cudaMemPool_t pool = nullptr;
-  check_cuda(cudaDeviceGetDefaultMemPool(&pool, ordinal), "asking for the memory pool", ordinal);
-  std::uint64_t all = ~std::uint64_t{0};
-  check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all),
-             "setting up the memory pool", ordinal);
+                                             std::size_t scratch_bytes, GpuMath math) {
+  keep_pool(ordinal);
   CudaMachine machine(ordinal, scratch_bytes);
-  auto out = std::make_unique<DeviceHeadOn<CudaMachine>>(machine, head);
+  auto out = std::make_unique<DeviceHeadOn<CudaMachine>>(machine, head, math);
   machine.wait();  // jobs of other threads read what this thread's stream uploads
   return out;
 }

@@ -37,6 +37,41 @@ std::span<const T> part(std::span<const T> whole, Index begin, Index count) {
   return whole.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
 }
 
+/// Queries at positions of a head.
+struct QueriesAt {
+  std::vector<Index> rows;  ///< where each lies among the head's
+  std::vector<Index> seen;  ///< how many tokens each sees
+  Index most = 0;           ///< the largest of them
+
+  QueriesAt(const KvHead& head, std::span<const Index> positions) {
+    for (const Index position : positions) {
+      rows.push_back(position - head.q_start());
+      seen.push_back(position + 1);
+      most = std::max(most, position + 1);
+    }
+  }
+};
+
+/// Exact attention of m queries before there is any.
+inline ExactAttention blank_attention(const KvHead& head, Index m) {
+  ExactAttention out;
+  out.output = MatrixD(m, head.dv());
+  out.log_z.reserve(static_cast<std::size_t>(m));
+  out.p_norm.reserve(static_cast<std::size_t>(m));
+  out.mass.resize(static_cast<std::size_t>(head.n()));
+  out.noticed.resize(static_cast<std::size_t>(head.n()));
+  return out;
+}
+
+/// The next row, whose output is a numerator so far: `shift` is the logit at which a weight counts
+/// 1, `total` the sum of weights, `square` that of their squares.
+inline void finish_row(ExactAttention& to, double shift, double total, double square) {
+  double* row = to.output.row(static_cast<Index>(to.log_z.size()));
+  std::for_each(row, row + to.output.cols(), [&](double& x) { x /= total; });
+  to.log_z.push_back(shift + std::log(total));
+  to.p_norm.push_back(std::sqrt(square) / total);
+}
+
 }  // namespace dense
 
 /// exact_attention(head, g, positions, .), on the machine that holds the head.
@@ -45,24 +80,13 @@ ExactAttention exact_attention_on(M& machine, const HeadTensors<M>& head, Index 
                                   std::span<const Index> positions) {
   const KvHead& host = *head.head;
   const auto m = static_cast<Index>(positions.size());
-  const auto n = static_cast<std::size_t>(host.n());
-  ExactAttention out;
-  out.output = MatrixD(m, host.dv());
-  out.log_z.reserve(positions.size());
-  out.p_norm.reserve(positions.size());
-  out.mass.resize(n);
-  out.noticed.resize(n);
-
-  std::vector<Index> at(positions.begin(), positions.end());
-  std::vector<Index> seen(at);
-  std::for_each(at.begin(), at.end(), [&](Index& x) { x -= host.q_start(); });
-  std::for_each(seen.begin(), seen.end(), [](Index& x) { ++x; });
-  const Index count = *std::max_element(seen.begin(), seen.end());
+  ExactAttention out = dense::blank_attention(host, m);
+  const dense::QueriesAt at(host, positions);
 
   dense::TokenRows<M> keys(head.k, host.d(), nullptr);
   dense::TokenRows<M> values(head.v, host.dv(), nullptr);
-  dense::PackedKeys<M> packed(machine, keys, count);
-  dense::QueryBlock<M> block(machine, m, count, host.d(), host.dv());
+  dense::PackedKeys<M> packed(machine, keys, at.most);
+  dense::QueryBlock<M> block(machine, m, at.most, host.d(), host.dv());
   Array<double, M> mass(machine, host.n());
   Array<std::uint8_t, M> noticed(machine, host.n());
   mass.zero();
@@ -70,21 +94,16 @@ ExactAttention exact_attention_on(M& machine, const HeadTensors<M>& head, Index 
   for (Index r0 = 0; r0 < m; r0 += block.capacity()) {
     const Index rows = std::min(block.capacity(), m - r0);
     block.set(head.q[static_cast<std::size_t>(g)].data(),
-              dense::part(std::span<const Index>(at), r0, rows),
-              dense::part(std::span<const Index>(seen), r0, rows), host.scale);
+              dense::part(std::span<const Index>(at.rows), r0, rows),
+              dense::part(std::span<const Index>(at.seen), r0, rows), host.scale);
     block.logits(packed, nullptr);
     block.softmax();
     block.add_columns(mass.data(), {noticed.data(), kAmnesiaThreshold});
     block.weigh(values);
     block.numerator(out.output.row(r0));
     const dense::RowFigures figures = block.figures();
-    for (Index r = 0; r < rows; ++r) {
-      const auto i = static_cast<std::size_t>(r);
-      const double z = figures.total[i];
-      out.log_z.push_back(figures.shift[i] + std::log(z));
-      out.p_norm.push_back(std::sqrt(figures.square[i]) / z);
-      double* row = out.output.row(r0 + r);
-      std::for_each(row, row + host.dv(), [&](double& x) { x /= z; });
+    for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
+      dense::finish_row(out, figures.shift[r], figures.total[r], figures.square[r]);
     }
   }
   mass.get(out.mass);
@@ -100,20 +119,16 @@ MatrixD exact_probabilities_on(M& machine, const HeadTensors<M>& head, Index g,
   const KvHead& host = *head.head;
   const auto m = static_cast<Index>(positions.size());
   MatrixD out(m, host.n());
-  std::vector<Index> at(positions.begin(), positions.end());
-  std::vector<Index> seen(at);
-  std::for_each(at.begin(), at.end(), [&](Index& x) { x -= host.q_start(); });
-  std::for_each(seen.begin(), seen.end(), [](Index& x) { ++x; });
-  const Index count = *std::max_element(seen.begin(), seen.end());
+  const dense::QueriesAt at(host, positions);
   dense::TokenRows<M> keys(head.k, host.d(), nullptr);
-  dense::PackedKeys<M> packed(machine, keys, count);
-  dense::QueryBlock<M> block(machine, m, count, host.d(), /*dv=*/0);
+  dense::PackedKeys<M> packed(machine, keys, at.most);
+  dense::QueryBlock<M> block(machine, m, at.most, host.d(), /*dv=*/0);
   const Array<double, M> rows_there(machine, block.capacity() * host.n());
   for (Index r0 = 0; r0 < m; r0 += block.capacity()) {
     const Index rows = std::min(block.capacity(), m - r0);
     block.set(head.q[static_cast<std::size_t>(g)].data(),
-              dense::part(std::span<const Index>(at), r0, rows),
-              dense::part(std::span<const Index>(seen), r0, rows), host.scale);
+              dense::part(std::span<const Index>(at.rows), r0, rows),
+              dense::part(std::span<const Index>(at.seen), r0, rows), host.scale);
     block.logits(packed, nullptr);
     block.softmax();
     block.probabilities(rows_there.data(), host.n());

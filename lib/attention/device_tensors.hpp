@@ -19,12 +19,18 @@ struct HeadTensors {
     for (const Matrix& queries : from.q) {
       q.push_back(upload(machine, queries));
     }
+    std::vector<const float*> begins;
+    for (const Array<float, M>& queries : q) {
+      begins.push_back(queries.data());
+    }
+    q_rows = {machine, std::span<const float* const>(begins)};
   }
 
   const KvHead* head;
   Array<float, M> k;               ///< [n, d]
   Array<float, M> v;               ///< [n, dv]
   std::vector<Array<float, M>> q;  ///< group x [nq, d]
+  Array<const float*, M> q_rows;   ///< [group]: where each of q begins
 
  private:
   static Array<float, M> upload(M& machine, const Matrix& m) {

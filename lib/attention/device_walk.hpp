@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/device_tensors.hpp"
@@ -16,12 +17,31 @@
 
 namespace kvbench {
 
-/// The walks of one call, some token blocks at a time.
-template <class M>
+/// Gram matrices in float64, to the bits of the CPU.
+struct ExactGram {
+  /// out[b, i, j] = factor <x_i, x_j> for i < j, from `channels` [blocks, d, padded].
+  template <class M>
+  void operator()(M& machine, const WalkLayout& layout, const double* channels, Index d,
+                  double factor, double* out) {
+    const Gram kernel{layout, channels, d, factor, out};
+    machine.launch(kernel, kernel.launch_blocks());
+  }
+};
+
+/// The walks of one call, some token blocks at a time. `key_gram` and `value_gram` make their
+/// Gram matrices.
+template <class M, class MakeGram = ExactGram>
 class DeviceWalk {
  public:
-  DeviceWalk(M& machine, const HeadTensors<M>& head, const BalanceBlocks& blocks)
-      : machine_(machine), head_(head), blocks_(blocks), d_(head.head->d()), dv_(head.head->dv()) {
+  DeviceWalk(M& machine, const HeadTensors<M>& head, const BalanceBlocks& blocks,
+             MakeGram key_gram = {}, MakeGram value_gram = {})
+      : machine_(machine),
+        head_(head),
+        blocks_(blocks),
+        key_gram_(std::move(key_gram)),
+        value_gram_(std::move(value_gram)),
+        d_(head.head->d()),
+        dv_(head.head->dv()) {
     const auto m = static_cast<Index>(blocks.tokens.size());
     all_ = {m, std::clamp<Index>(blocks.block, 1, std::max<Index>(m, 1))};
     static_assert(Walk<1024>::kLongest == kLongestDeviceWalk);
@@ -93,9 +113,9 @@ class DeviceWalk {
     host_squares_.assign(2 * size, 1.0);
     squares_.get(std::span(host_squares_).first(blocks_.ones ? size : 2 * size));
 
-    launch(Gram{layout, keys_.data(), d_, blocks_.options.scale, exponents_.data()});
+    key_gram_(machine_, layout, keys_.data(), d_, blocks_.options.scale, exponents_.data());
     if (!blocks_.ones) {
-      launch(Gram{layout, values_.data(), dv_, 1.0, inner_.data()});
+      value_gram_(machine_, layout, values_.data(), dv_, 1.0, inner_.data());
     }
     launch(WalkFactors{layout, exponents_.data(), inner_.data(), weights_.data(),
                        blocks_.options.value_bias, shift_.data()});
@@ -156,6 +176,7 @@ class DeviceWalk {
   M& machine_;
   const HeadTensors<M>& head_;
   const BalanceBlocks& blocks_;
+  MakeGram key_gram_, value_gram_;
   Index d_;
   Index dv_;
   WalkLayout all_;

@@ -132,7 +132,7 @@ void SoftmaxSums::add_causal(const KvHead& head, Range range) {
     std::iota(rows.begin(), rows.end(), range.begin);
     const Index visible_from = head.n() - m + 1;  // query r stands at n - m + r and sees itself
     add(device_->partial_sums(*queries_,
-                                {head.k, head.v, rows, {}, 1.0F, Part::both, visible_from}));
+                              {head.k, head.v, rows, {}, 1.0F, Part::both, visible_from}));
     return;
   }
   std::vector<Index> visible(static_cast<std::size_t>(m));

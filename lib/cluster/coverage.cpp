@@ -3,9 +3,22 @@
 #include <algorithm>
 #include <numeric>
 
+#include "attention/device_rows.hpp"
 #include "attention/kcenter.hpp"
 
 namespace kvbench {
+namespace {
+
+KCenter centers_of_all(MatrixView points, Index k, const DeviceRows* device) {
+  if (device != nullptr) {
+    return device->k_center(k);
+  }
+  std::vector<Index> rows(static_cast<std::size_t>(points.rows));
+  std::iota(rows.begin(), rows.end(), Index{0});
+  return k_center(points, rows, k);
+}
+
+}  // namespace
 
 std::vector<Index> coverage_sizes(Index n, Index centers, Index max_k) {
   std::vector<Index> out{1, std::clamp<Index>(centers, 1, n)};
@@ -17,11 +30,9 @@ std::vector<Index> coverage_sizes(Index n, Index centers, Index max_k) {
   return out;
 }
 
-Coverage coverage(MatrixView points, Index centers, Index max_k) {
+Coverage coverage(MatrixView points, Index centers, Index max_k, const DeviceRows* device) {
   const std::vector<Index> sizes = coverage_sizes(points.rows, centers, max_k);
-  std::vector<Index> rows(static_cast<std::size_t>(points.rows));
-  std::iota(rows.begin(), rows.end(), Index{0});
-  KCenter found = k_center(points, rows, sizes.back());
+  const KCenter found = centers_of_all(points, sizes.back(), device);
   Coverage out;
   const double first = found.radius.front();
   for (const Index k : sizes) {

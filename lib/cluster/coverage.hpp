@@ -11,6 +11,8 @@
 
 namespace kvbench {
 
+class DeviceRows;
+
 /// One point of a coverage curve.
 struct CoveragePoint {
   Index k = 0;              ///< centres, >= 1
@@ -33,7 +35,8 @@ std::vector<Index> coverage_sizes(Index n, Index centers, Index max_k);
 
 /// Greedy k-center of all rows (at least one), first centre row 0, at coverage_sizes(...), with the
 /// first min(centers, rows) centres. Time O(k n d) for the largest k, memory O(n + d) beside the
-/// points.
-Coverage coverage(MatrixView points, Index centers, Index max_k);
+/// points. On `device`, which holds the points where not null, to the same bits.
+Coverage coverage(MatrixView points, Index centers, Index max_k,
+                  const DeviceRows* device = nullptr);
 
 }  // namespace kvbench

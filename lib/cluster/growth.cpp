@@ -6,11 +6,21 @@
 #include <numeric>
 
 #include "attention/delta_cover.hpp"
+#include "attention/device_rows.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr Index kShortestPrefix = 16;
+
+Cover cover_of_all(MatrixView points, double delta, Index max_clusters, const DeviceRows* device) {
+  if (device != nullptr) {
+    return device->delta_cover(delta, max_clusters);
+  }
+  std::vector<Index> rows(static_cast<std::size_t>(points.rows));
+  std::iota(rows.begin(), rows.end(), Index{0});
+  return delta_cover(points, rows, delta, max_clusters);
+}
 
 }  // namespace
 
@@ -54,10 +64,9 @@ PowerLaw fit_power_law(std::span<const PrefixCount> counts) {
   return {xy / xx, std::min(xy * xy / (xx * yy), 1.0)};
 }
 
-DeltaGrowth delta_growth(MatrixView points, double delta, Index max_clusters) {
-  std::vector<Index> rows(static_cast<std::size_t>(points.rows));
-  std::iota(rows.begin(), rows.end(), Index{0});
-  const Cover cover = delta_cover(points, rows, delta, max_clusters);
+DeltaGrowth delta_growth(MatrixView points, double delta, Index max_clusters,
+                         const DeviceRows* device) {
+  const Cover cover = cover_of_all(points, delta, max_clusters, device);
   DeltaGrowth out;
   out.delta = delta;
   // A run that stopped has seen cover.cluster.size() rows; what lies behind them is unknown.

@@ -11,6 +11,8 @@
 
 namespace kvbench {
 
+class DeviceRows;
+
 /// Clusters over the first n_prefix rows of a stream.
 struct PrefixCount {
   Index n_prefix = 0;
@@ -40,7 +42,9 @@ PowerLaw fit_power_law(std::span<const PrefixCount> counts);
 
 /// Online delta-clustering (attention/delta_cover.hpp) of all rows in their order, counted at
 /// stream_prefixes. Prefixes that need more than `max_clusters` >= 1 are left out, so no count is
-/// ever cut off. Time O(n m d), memory O(m d), m at most max_clusters.
-DeltaGrowth delta_growth(MatrixView points, double delta, Index max_clusters);
+/// ever cut off. Time O(n m d), memory O(m d), m at most max_clusters. On `device`,
+/// which holds the points where not null, to the same bits.
+DeltaGrowth delta_growth(MatrixView points, double delta, Index max_clusters,
+                         const DeviceRows* device = nullptr);
 
 }  // namespace kvbench

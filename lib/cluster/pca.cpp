@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/device_rows.hpp"
+
 namespace kvbench {
 namespace {
 
@@ -42,6 +44,18 @@ Eigen::MatrixXd covariance(MatrixView points, const std::vector<double>& mean) {
   return sum / static_cast<double>(points.rows);
 }
 
+// The lower triangle, which is all that the solver reads.
+Eigen::MatrixXd lower_triangle(const RowMoments& moments) {
+  const auto d = static_cast<Index>(moments.mean.size());
+  Eigen::MatrixXd out = Eigen::MatrixXd::Zero(d, d);
+  for (Index t = 0; t < d; ++t) {
+    for (Index u = 0; u <= t; ++u) {
+      out(t, u) = moments.covariance[static_cast<std::size_t>(t * d + u)];
+    }
+  }
+  return out;
+}
+
 // Either direction is as good; one is chosen, so that a picture does not flip between builds.
 void fix_sign(double* component, Index d) {
   const double* most = std::max_element(
@@ -53,11 +67,19 @@ void fix_sign(double* component, Index d) {
 
 }  // namespace
 
-Pca principal_components(MatrixView points, Index count) {
+Pca principal_components(MatrixView points, Index count, const DeviceRows* device) {
   Pca out;
   out.d = points.cols;
-  out.mean = column_means(points);
-  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(covariance(points, out.mean));
+  Eigen::MatrixXd spread;
+  if (device != nullptr) {
+    RowMoments moments = device->moments();
+    spread = lower_triangle(moments);
+    out.mean = std::move(moments.mean);
+  } else {
+    out.mean = column_means(points);
+    spread = covariance(points, out.mean);
+  }
+  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(spread);
   const Index kept = std::min(count, out.d);
   out.components.resize(static_cast<std::size_t>(kept * out.d));
   for (Index c = 0; c < kept; ++c) {

@@ -10,6 +10,8 @@
 
 namespace kvbench {
 
+class DeviceRows;
+
 struct Pca {
   Index d = 0;                     ///< width of the rows
   std::vector<double> mean;        ///< [d]
@@ -22,8 +24,10 @@ struct Pca {
 };
 
 /// The first min(count, points.cols) components of all rows (at least one); count >= 1.
-/// Time O(n d^2 + d^3), memory O(d^2) beside the points.
-Pca principal_components(MatrixView points, Index count);
+/// Time O(n d^2 + d^3), memory O(d^2) beside the points. On `device`, which holds the points where
+/// not null, the mean is the same to the bit and the covariance is summed in another order:
+/// variances agree to rounding, components to rounding over the gaps between variances.
+Pca principal_components(MatrixView points, Index count, const DeviceRows* device = nullptr);
 
 /// Coordinates of `rows` of `points`, [rows, c]: centred, projected in float64, then rounded to
 /// float32.

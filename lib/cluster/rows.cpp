@@ -3,9 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/device_rows.hpp"
+
 namespace kvbench {
 
-std::vector<double> row_norms(MatrixView rows) {
+std::vector<double> row_norms(MatrixView rows, const DeviceRows* device) {
+  if (device != nullptr) {
+    return device->norms();
+  }
   std::vector<double> out;
   out.reserve(static_cast<std::size_t>(rows.rows));
   for (Index i = 0; i < rows.rows; ++i) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "attention/device_rows.hpp"
 #include "cluster/pca.hpp"
 #include "cluster/rows.hpp"
 #include "core/parallel.hpp"
@@ -12,10 +13,11 @@ namespace {
 
 using Task = std::function<void()>;
 
-std::vector<double> absolute_deltas(MatrixView points, const StudyOptions& o) {
+std::vector<double> absolute_deltas(MatrixView points, const StudyOptions& o,
+                                    const DeviceRows* device) {
   std::vector<double> out = o.deltas;
   if (!o.deltas_rel.empty()) {
-    const double radius = coverage(points, 1, 1).curve.front().radius;
+    const double radius = coverage(points, 1, 1, device).curve.front().radius;
     for (const double x : o.deltas_rel) {
       out.push_back(x * radius);
     }
@@ -71,27 +73,30 @@ StudyMemory study_memory(const StudyOptions& o, Index n, Index d) {
 
 std::optional<std::vector<Study>> study(std::span<const MatrixView> sets,
                                         const StudyOptions& options, int threads,
-                                        const std::atomic<bool>& stop) {
+                                        const std::atomic<bool>& stop,
+                                        std::span<const std::unique_ptr<DeviceRows>> devices) {
+  const auto device = [&](std::size_t s) { return devices.empty() ? nullptr : devices[s].get(); };
   std::vector<Study> out(sets.size());
   std::vector<Pca> axes(sets.size());
   // The longest first: the whole coverage curve, then the smallest deltas.
   std::vector<Task> tasks;
   for (std::size_t s = 0; s < sets.size(); ++s) {
     tasks.emplace_back(
-        [&, s] { out[s].coverage = coverage(sets[s], options.centers, options.max_k); });
+        [&, s] { out[s].coverage = coverage(sets[s], options.centers, options.max_k, device(s)); });
   }
   for (std::size_t s = 0; s < sets.size(); ++s) {
-    const std::vector<double> deltas = absolute_deltas(sets[s], options);
+    const std::vector<double> deltas = absolute_deltas(sets[s], options, device(s));
     out[s].growth.resize(deltas.size());
     for (std::size_t i = 0; i < deltas.size(); ++i) {
       tasks.emplace_back([&, s, i, delta = deltas[i]] {
-        out[s].growth[i] = delta_growth(sets[s], delta, options.max_clusters);
+        out[s].growth[i] = delta_growth(sets[s], delta, options.max_clusters, device(s));
       });
     }
   }
   if (options.points && options.components > 0) {
     for (std::size_t s = 0; s < sets.size(); ++s) {
-      tasks.emplace_back([&, s] { axes[s] = principal_components(sets[s], options.components); });
+      tasks.emplace_back(
+          [&, s] { axes[s] = principal_components(sets[s], options.components, device(s)); });
     }
   }
   parallel_for(static_cast<Index>(tasks.size()), threads, stop,

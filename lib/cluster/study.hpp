@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,8 @@
 #include "core/types.hpp"
 
 namespace kvbench {
+
+class DeviceRows;
 
 struct StudyOptions {
   Index centers = 16;              ///< centres that points show; >= 1
@@ -51,9 +54,12 @@ struct StudyMemory {
 StudyMemory study_memory(const StudyOptions& options, Index n, Index d);
 
 /// A study of each of `sets` (at least one row each), on at most `threads`. Nothing where `stop`
-/// became true before all were done.
+/// became true before all were done. `devices`: the sets on a device, in their order, or empty: on
+/// the CPU; coverage and growth are the same to the bit, points to rounding
+/// (principal_components).
 std::optional<std::vector<Study>> study(std::span<const MatrixView> sets,
                                         const StudyOptions& options, int threads,
-                                        const std::atomic<bool>& stop);
+                                        const std::atomic<bool>& stop,
+                                        std::span<const std::unique_ptr<DeviceRows>> devices = {});
 
 }  // namespace kvbench

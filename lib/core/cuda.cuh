@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <type_traits>
 
@@ -20,6 +21,16 @@ inline void check_cuda(cudaError_t code, const char* what, int ordinal) {
     throw IoError("cuda:" + std::to_string(ordinal) + ": " + what + ": " +
                   cudaGetErrorString(code));
   }
+}
+
+/// Jobs allocate and free all the time: what they free stays the program's, to be handed out again,
+/// until it ends.
+inline void keep_pool(int ordinal) {
+  cudaMemPool_t pool = nullptr;
+  check_cuda(cudaDeviceGetDefaultMemPool(&pool, ordinal), "asking for the memory pool", ordinal);
+  std::uint64_t all = ~std::uint64_t{0};
+  check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all),
+             "setting up the memory pool", ordinal);
 }
 
 template <class Kernel>

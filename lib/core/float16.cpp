@@ -19,13 +19,6 @@ bool is_finite_bits(std::uint32_t bits) {
   return (bits & kExponent) != kExponent;
 }
 
-std::uint32_t round_bits_bfloat16(std::uint32_t bits) {
-  if ((bits & 0x7fffffffu) > kExponent) {
-    return (bits | 0x00400000u) & 0xffff0000u;
-  }
-  return (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
-}
-
 #if KVBENCH_F16C
 // Eight float32 bit patterns rounded to bfloat16, still in the upper halves of their lanes.
 __m256i round_bits_bfloat16(__m256i bits) {
@@ -44,68 +37,6 @@ __m256i load8(const float* p) {
 #endif
 
 }  // namespace
-
-float half_to_float(std::uint16_t bits) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
-  const std::uint32_t exponent = (bits >> 10) & 0x1fu;
-  std::uint32_t fraction = bits & 0x3ffu;
-  if (exponent == 0x1fu) {
-    const std::uint32_t quiet = fraction != 0 ? 0x00400000u : 0u;
-    return std::bit_cast<float>(sign | kExponent | quiet | (fraction << 13));
-  }
-  if (exponent != 0) {
-    return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (fraction << 13));
-  }
-  if (fraction == 0) {
-    return std::bit_cast<float>(sign);
-  }
-  // A denormal half is fraction * 2^-24; float32 holds it as a normal number.
-  const auto shift = static_cast<std::uint32_t>(std::countl_zero(fraction)) - 21u;
-  fraction = (fraction << shift) & 0x3ffu;
-  return std::bit_cast<float>(sign | ((113u - shift) << 23) | (fraction << 13));
-}
-
-float bfloat16_to_float(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
-
-std::uint16_t float_to_half(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t sign = (bits >> 16) & 0x8000u;
-  const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude >= kExponent) {
-    const std::uint32_t payload = (magnitude >> 13) & 0x3ffu;
-    const std::uint32_t quiet = magnitude > kExponent ? 0x200u : 0u;
-    return static_cast<std::uint16_t>(sign | 0x7c00u | quiet | payload);
-  }
-  if (magnitude >= 0x477ff000u) {  // 65520 and above round past the largest half, 65504
-    return static_cast<std::uint16_t>(sign | 0x7c00u);
-  }
-  if (magnitude < 0x33000000u) {  // below 2^-25, half of the least denormal
-    return static_cast<std::uint16_t>(sign);
-  }
-  const std::uint32_t exponent = magnitude >> 23;
-  std::uint32_t significand = 0;
-  std::uint32_t drop = 0;  // low bits of the significand that do not fit
-  std::uint32_t base = 0;  // the half's exponent field, so that a carry moves into it
-  if (exponent >= 113u) {
-    significand = magnitude & 0x7fffffu;
-    drop = 13;
-    base = (exponent - 112u) << 10;
-  } else {
-    significand = (magnitude & 0x7fffffu) | 0x800000u;
-    drop = 126u - exponent;
-  }
-  const std::uint32_t half_ulp = 1u << (drop - 1u);
-  const std::uint32_t kept = significand >> drop;
-  const std::uint32_t lost = significand & ((1u << drop) - 1u);
-  const bool up = lost > half_ulp || (lost == half_ulp && (kept & 1u) != 0);
-  return static_cast<std::uint16_t>(sign | (base + kept + (up ? 1u : 0u)));
-}
-
-std::uint16_t float_to_bfloat16(float x) {
-  return static_cast<std::uint16_t>(round_bits_bfloat16(std::bit_cast<std::uint32_t>(x)) >> 16);
-}
 
 void half_to_float(const std::uint16_t* in, float* out, Index count) {
   Index i = 0;
@@ -160,15 +91,6 @@ void float_to_bfloat16(const float* in, std::uint16_t* out, Index count) {
   for (; i < count; ++i) {
     out[i] = float_to_bfloat16(in[i]);
   }
-}
-
-float round_to(DType type, float x) {
-  switch (type) {
-    case DType::float16: return half_to_float(float_to_half(x));
-    case DType::bfloat16: return bfloat16_to_float(float_to_bfloat16(x));
-    case DType::float32: return x;
-  }
-  return x;
 }
 
 void round_to(DType type, float* x, Index count) {

@@ -3,20 +3,81 @@
 //
 // NaN: narrowing, and widening of half, keep the sign and the upper payload bits and set the quiet
 // bit, as the hardware does; NaN never turns into infinity. Widening of bfloat16 keeps every bit.
-// x86-64 with F16C and AVX2 uses them in the bulk functions; elsewhere the scalar code runs.
+// x86-64 with F16C and AVX2 uses them in the bulk functions; elsewhere the scalar code runs, which
+// CPU and CUDA share.
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <cfloat>
 #include <cstdint>
 
+#include "core/math.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
 
-float half_to_float(std::uint16_t bits);
-float bfloat16_to_float(std::uint16_t bits);
-std::uint16_t float_to_half(float x);
-std::uint16_t float_to_bfloat16(float x);
+KVB_HD inline float half_to_float(std::uint16_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+  const std::uint32_t exponent = (bits >> 10) & 0x1fu;
+  const std::uint32_t fraction = bits & 0x3ffu;
+  if (exponent == 0x1fu) {
+    const std::uint32_t quiet = fraction != 0 ? 0x00400000u : 0u;
+    return std::bit_cast<float>(sign | 0x7f800000u | quiet | (fraction << 13));
+  }
+  if (exponent != 0) {
+    return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (fraction << 13));
+  }
+  // A denormal half is fraction * 2^-24; float32 holds it as a normal number.
+  const float magnitude = static_cast<float>(fraction) * 0x1p-24F;
+  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
+}
+
+KVB_HD inline float bfloat16_to_float(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+KVB_HD inline std::uint16_t float_to_half(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t sign = (bits >> 16) & 0x8000u;
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude >= 0x7f800000u) {
+    const std::uint32_t payload = (magnitude >> 13) & 0x3ffu;
+    const std::uint32_t quiet = magnitude > 0x7f800000u ? 0x200u : 0u;
+    return static_cast<std::uint16_t>(sign | 0x7c00u | quiet | payload);
+  }
+  if (magnitude >= 0x477ff000u) {  // 65520 and above round past the largest half, 65504
+    return static_cast<std::uint16_t>(sign | 0x7c00u);
+  }
+  if (magnitude < 0x33000000u) {  // below 2^-25, half of the least denormal
+    return static_cast<std::uint16_t>(sign);
+  }
+  const std::uint32_t exponent = magnitude >> 23;
+  std::uint32_t significand = 0;
+  std::uint32_t drop = 0;  // low bits of the significand that do not fit
+  std::uint32_t base = 0;  // the half's exponent field, so that a carry moves into it
+  if (exponent >= 113u) {
+    significand = magnitude & 0x7fffffu;
+    drop = 13;
+    base = (exponent - 112u) << 10;
+  } else {
+    significand = (magnitude & 0x7fffffu) | 0x800000u;
+    drop = 126u - exponent;
+  }
+  const std::uint32_t half_ulp = 1u << (drop - 1u);
+  const std::uint32_t kept = significand >> drop;
+  const std::uint32_t lost = significand & ((1u << drop) - 1u);
+  const bool up = lost > half_ulp || (lost == half_ulp && (kept & 1u) != 0);
+  return static_cast<std::uint16_t>(sign | (base + kept + (up ? 1u : 0u)));
+}
+
+KVB_HD inline std::uint16_t float_to_bfloat16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) {
+    return static_cast<std::uint16_t>((bits | 0x00400000u) >> 16);
+  }
+  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
 
 /// `out[i]` from `in[i]`, 0 <= i < count. Arrays must not overlap; no alignment is needed.
 void half_to_float(const std::uint16_t* in, float* out, Index count);
@@ -26,7 +87,22 @@ void float_to_bfloat16(const float* in, std::uint16_t* out, Index count);
 
 /// `x` rounded to an element of `type`, as float32; float32 returns `x` as it is. A magnitude that
 /// rounds beyond the largest finite element becomes infinity.
-float round_to(DType type, float x);
+KVB_HD inline float round_to(DType type, float x) {
+  switch (type) {
+    case DType::float16: return half_to_float(float_to_half(x));
+    case DType::bfloat16: return bfloat16_to_float(float_to_bfloat16(x));
+    case DType::float32: return x;
+  }
+  return x;
+}
+
+/// `x` as a cache stores it: an element of `type`, at the edge of its range where it is beyond.
+KVB_HD inline float stored(DType type, double x) {
+  const double edge = type == DType::float16    ? 65504.0
+                      : type == DType::bfloat16 ? 0x1.fep127
+                                                : static_cast<double>(FLT_MAX);
+  return round_to(type, static_cast<float>(std::clamp(x, -edge, edge)));
+}
 
 /// In place, `count` elements.
 void round_to(DType type, float* x, Index count);

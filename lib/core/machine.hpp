@@ -14,6 +14,7 @@
 // All threads of a block finish a phase before any begins the next. Inside a phase no thread may
 // read or write what another writes there (atomic_add aside): a HostMachine that runs threads
 // backwards must get the same bits. Local variables do not live from phase to phase; Shared does.
+// A phase may be a program of warps (core/warp.hpp), whose lanes meet inside it.
 // Blocks of one launch run in any order and do not see each other.
 #pragma once
 

@@ -1,6 +1,6 @@
-// Arithmetic that CPU and CUDA share to the bit: one exp, written in explicit FMAs, so that a
-// selection cannot differ because two math libraries round differently. The build fuses nothing on
-// its own (-ffp-contract=off); what is fused here is written so.
+// Arithmetic that CPU and CUDA share to the bit: one exp and one log1p, written in explicit FMAs,
+// so that a selection cannot differ because two math libraries round differently. The build fuses
+// nothing on its own (-ffp-contract=off); what is fused here is written so.
 #pragma once
 
 #include <bit>
@@ -12,6 +12,14 @@
 #define KVB_HD __host__ __device__
 #else
 #define KVB_HD
+#endif
+
+// Before a loop of a kernel over an array of its thread: such arrays lie in registers only where
+// every index is known to the compiler.
+#if defined(__CUDA_ARCH__)
+#define KVB_UNROLL _Pragma("unroll")
+#else
+#define KVB_UNROLL
 #endif
 
 namespace kvbench {
@@ -51,6 +59,46 @@ KVB_HD inline double exp_shared(double x) {
   const double scale = std::bit_cast<double>((bits + 1023U) << 52U);
   const double result = p * scale;
   return x < kLow ? 0.0 : (x > kHigh ? std::numeric_limits<double>::infinity() : result);
+}
+
+/// log(1 + x), within 1 ulp on (-1, 1e300]. At -1: -inf. Below, and NaN: NaN. At +inf: +inf.
+/// 1 + x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)]; then log(1 + f) = f - f^2/2 + s (f^2/2 +
+/// R(s^2)), s = f / (2 + f), R the polynomial of degree 14 in s of FreeBSD's e_log.c (remainder
+/// below 2^-58); what rounding takes from 1 + x comes back as its share of the logarithm.
+KVB_HD inline double log1p_shared(double x) {
+  constexpr double kLn2High = 6.93147180369123816490e-01;  // 33 bits: k * kLn2High is exact
+  constexpr double kLn2Low = 1.90821492927058770002e-10;
+  constexpr std::uint64_t kRootHalf = 0x3fe6a09e00000000U;  // just below sqrt(1/2)
+  constexpr std::uint64_t kOne = 0x3ff0000000000000U;
+  if (!(x > -1.0)) {
+    return x == -1.0 ? -std::numeric_limits<double>::infinity()
+                     : std::numeric_limits<double>::quiet_NaN();
+  }
+  if (x == std::numeric_limits<double>::infinity()) {
+    return x;
+  }
+  double k = 0.0;
+  double f = x;
+  double lost = 0.0;
+  if (x < -0.2928 || x > 0.4142) {  // elsewhere f = x, without a rounding
+    const double u = 1.0 + x;
+    const std::uint64_t bits = std::bit_cast<std::uint64_t>(u) + (kOne - kRootHalf);
+    k = static_cast<double>(static_cast<std::int64_t>(bits >> 52U) - 1023);
+    f = std::bit_cast<double>((bits & 0x000fffffffffffffU) + kRootHalf) - 1.0;
+    lost = (x < 1.0 ? x - (u - 1.0) : 1.0 - (u - x)) / u;
+  }
+  const double half_square = 0.5 * f * f;
+  const double s = f / (2.0 + f);
+  const double z = s * s;
+  double p = 1.479819860511658591e-01;
+  p = std::fma(p, z, 1.531383769920937332e-01);
+  p = std::fma(p, z, 1.818357216161805012e-01);
+  p = std::fma(p, z, 2.222219843214978396e-01);
+  p = std::fma(p, z, 2.857142874366239149e-01);
+  p = std::fma(p, z, 3.999999999940941908e-01);
+  p = std::fma(p, z, 6.666666666666735130e-01);
+  const double rest = std::fma(s, std::fma(p, z, half_square), std::fma(k, kLn2Low, lost));
+  return (rest - half_square) + f + k * kLn2High;
 }
 
 /// S * exp(L) for any finite S and any L (also +-inf), never NaN: 0 * inf counts as 0.

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <set>
 
+#include "attention/device.hpp"
 #include "core/error.hpp"
 #include "replay/selection.hpp"
 
@@ -46,11 +47,6 @@ void check_options(const ClusterOptions& o) {
               "--kept-by: --points none shows no tokens, expected --points csv or hdf5");
   check_input(o.threads >= 0 && o.threads <= kMostThreads,
               fmt::format("--threads: got {}, expected 0 to {}", o.threads, kMostThreads));
-  if (o.device != "cpu") {
-    check_input(o.device.rfind("cuda", 0) == 0,
-                fmt::format("--device: got '{}', expected cpu or cuda[:i]", o.device));
-    throw IoError(fmt::format("--device {}: cluster does not run on cuda, expected cpu", o.device));
-  }
 }
 
 std::vector<ClusterHead> list_heads(const ClusterPlan& plan) {
@@ -83,7 +79,84 @@ std::vector<ClusterHead> list_heads(const ClusterPlan& plan) {
   return out;
 }
 
+int wanted_threads(const ClusterOptions& o) {
+  // A thread that waits for a device leaves its core to others.
+  constexpr int kDeviceThreads = 32;
+  if (o.threads > 0) {
+    return o.threads;
+  }
+  return o.device == "cpu" ? omp_get_num_procs() : std::max(omp_get_num_procs(), kDeviceThreads);
+}
+
+// Device memory of a head's sets, of a thread on the widest of them, and of its scratch.
+struct DeviceNeed {
+  std::uint64_t sets = 0;
+  std::uint64_t task = 0;
+  std::uint64_t least_scratch = 0;
+
+  std::uint64_t least() const { return sets + task + least_scratch; }
+};
+
+DeviceNeed device_need(const ClusterPlan& plan, const ClusterHead& h, Index n) {
+  DeviceNeed need;
+  for (const Rows what : plan.sets(h)) {
+    const Index d = plan.width(h, what);
+    need.sets += device_rows_bytes(n, d);
+    need.task = std::max(need.task, device_rows_task_bytes(n, d));
+    need.least_scratch = std::max(need.least_scratch, device_rows_least_scratch(d));
+  }
+  return need;
+}
+
+// Most tokens of a head as wide as `h` for which `room` suffices.
+Index tokens_that_fit(const ClusterPlan& plan, const ClusterHead& h, std::uint64_t room) {
+  const std::uint64_t fixed = device_need(plan, h, 0).least();
+  const std::uint64_t each = device_need(plan, h, 1).least() - fixed;
+  return room > fixed ? static_cast<Index>((room - fixed) / each) : 0;
+}
+
+// Settles where the plan runs, how many threads the device's memory allows, and how much of it a
+// task's array of scratch may take.
+void plan_device(ClusterPlan& plan, const DeviceChoice& device) {
+  plan.options.device = device.text();
+  if (!device.cuda) {
+    return;
+  }
+  const DeviceInfo info = device_info(device.ordinal);
+  fit_device(plan, info.free_bytes - info.free_bytes / 16);  // some is lost to fragments
+  plan.open_rows = [ordinal = device.ordinal](MatrixView rows, std::size_t scratch_bytes) {
+    return open_device_rows(rows, ordinal, scratch_bytes);
+  };
+}
+
 }  // namespace
+
+void fit_device(ClusterPlan& plan, std::uint64_t room) {
+  const ClusterOptions& o = plan.options;
+  if (o.memory_limit > 0) {
+    room = std::min(room, o.memory_limit);
+  }
+  auto threads = static_cast<std::uint64_t>(wanted_threads(o));
+  for (const ClusterHead& h : plan.heads) {
+    const LayerMeta& l = plan.layer(h);
+    const DeviceNeed need = device_need(plan, h, l.n);
+    if (need.least() > room) {
+      throw IoError(fmt::format(
+          "--device {}: prompt {} layer {} needs {} bytes for its rows and {} for a thread, {} can "
+          "be had, which {} of its {} tokens fit; expected --device cpu",
+          o.device, plan.prompt(h).id, l.layer, need.sets, need.task + need.least_scratch, room,
+          tokens_that_fit(plan, h, room), l.n));
+    }
+    threads = std::min(
+        threads, (room - need.sets) / std::max<std::uint64_t>(1, need.task + need.least_scratch));
+  }
+  for (const ClusterHead& h : plan.heads) {
+    const DeviceNeed need = device_need(plan, h, plan.layer(h).n);
+    plan.scratch_bytes = std::min(
+        plan.scratch_bytes, static_cast<std::size_t>((room - need.sets) / threads - need.task));
+  }
+  plan.device_threads = static_cast<int>(threads);
+}
 
 std::vector<double> default_deltas_rel() {
   return {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};
@@ -106,6 +179,7 @@ Fields ClusterPlan::place(const ClusterHead& h) const {
 
 ClusterPlan make_cluster_plan(const ClusterOptions& options) {
   check_options(options);
+  const DeviceChoice device = choose_device(options.device);
   ClusterPlan plan;
   plan.options = options;
   StudyOptions& study = plan.options.study;
@@ -125,12 +199,16 @@ ClusterPlan make_cluster_plan(const ClusterOptions& options) {
   const bool some = std::any_of(plan.heads.begin(), plan.heads.end(),
                                 [&](const ClusterHead& h) { return !plan.sets(h).empty(); });
   check_input(some, "--what values: the selected layers hold no values, expected some");
+  plan_device(plan, device);
   return plan;
 }
 
 int usable_threads(const ClusterPlan& plan) {
   const ClusterOptions& o = plan.options;
-  auto fit = static_cast<std::uint64_t>(o.threads > 0 ? o.threads : omp_get_num_procs());
+  auto fit = static_cast<std::uint64_t>(wanted_threads(o));
+  if (plan.device_threads > 0) {
+    fit = std::min(fit, static_cast<std::uint64_t>(plan.device_threads));
+  }
   for (const ClusterHead& h : plan.heads) {
     const LayerMeta& l = plan.layer(h);
     // Keys and values in float32, the stored bytes of one head as they are decoded, norms twice.

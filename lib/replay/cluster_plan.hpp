@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "attention/device_rows.hpp"
 #include "cluster/study.hpp"
 #include "core/types.hpp"
 #include "report/csv.hpp"
@@ -23,9 +26,9 @@ struct ClusterOptions {
   std::vector<Index> layers;         ///< layer indices in the model; empty: all
   std::vector<Index> kv_heads;       ///< empty: all
   std::vector<std::string> prompts;  ///< empty: all
-  std::string device = "cpu";
-  int threads = 0;                 ///< 0: all that the machine has
-  std::uint64_t memory_limit = 0;  ///< bytes; 0: none
+  std::string device = "cpu";        ///< make_cluster_plan sets it to what it names: cpu or cuda:i
+  int threads = 0;                   ///< 0: all that the machine has; on a device at least 32
+  std::uint64_t memory_limit = 0;    ///< bytes; 0: none
   bool overwrite = false;
 };
 
@@ -40,11 +43,17 @@ struct ClusterHead {
   Index kv_head = 0;
 };
 
+/// Puts rows on a device; its arrays of scratch keep to so many bytes each.
+using OpenRows = std::function<std::unique_ptr<DeviceRows>(MatrixView, std::size_t)>;
+
 struct ClusterPlan {
   ClusterOptions options;  ///< as given, with the defaults of what was left open
   std::vector<TraceReader> readers;
   std::vector<std::string> trace_names;  ///< without folders, all different
   std::vector<ClusterHead> heads;
+  OpenRows open_rows;      ///< empty: everything on the CPU
+  int device_threads = 0;  ///< whose tasks fit a device's memory; 0: any number
+  std::size_t scratch_bytes = std::size_t{1} << 26;
 
   const PromptMeta& prompt(const ClusterHead& h) const {
     return readers[h.trace].meta().prompts[h.prompt];
@@ -60,10 +69,16 @@ struct ClusterPlan {
 };
 
 /// Opens the traces and lists the heads. Errors: InputError (bad option, a layer, head or prompt
-/// that no trace has, two traces of one name), IoError (device absent).
+/// that no trace has, two traces of one name), IoError (device absent, or too small for a head and
+/// one thread).
 ClusterPlan make_cluster_plan(const ClusterOptions& options);
 
-/// Threads that fit the memory limit beside the largest head. Errors: InputError where none does.
+/// Settles how many threads `room` bytes of device memory, or the memory limit, allow, and their
+/// scratch. Errors: IoError where a head and one thread do not fit, with how many tokens would.
+void fit_device(ClusterPlan& plan, std::uint64_t room);
+
+/// Threads that fit the memory limit and the device beside the largest head. Errors: InputError
+/// where none fits the limit.
 int usable_threads(const ClusterPlan& plan);
 
 }  // namespace kvbench

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <memory>
 
+#include "attention/device.hpp"
 #include "core/error.hpp"
 #include "replay/cluster_kept.hpp"
 #include "replay/cluster_tables.hpp"
@@ -92,8 +94,12 @@ void write_cluster_manifest(const fs::path& folder, const Manifest& manifest,
 
 ClusterResult run_cluster(const ClusterOptions& options, const std::string& command_line,
                           const std::atomic<bool>& stop) {
+  return run_cluster(make_cluster_plan(options), command_line, stop);
+}
+
+ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_line,
+                          const std::atomic<bool>& stop) {
   const auto start = std::chrono::steady_clock::now();
-  const ClusterPlan plan = make_cluster_plan(options);
   const ClusterOptions& o = plan.options;
   const int threads = usable_threads(plan);
   const KeptSets kept(plan);
@@ -102,6 +108,11 @@ ClusterResult run_cluster(const ClusterOptions& options, const std::string& comm
   Manifest manifest = begin_manifest(command_line, configuration(o));
   manifest.schema = cluster_schema_version;
   manifest.threads = threads;
+  if (o.device != "cpu") {
+    const DeviceInfo info = device_info(choose_device(o.device).ordinal);
+    manifest.gpu = info.model;
+    manifest.driver = info.driver;
+  }
   for (const std::string& trace : o.traces) {
     add_trace(manifest, trace);
   }
@@ -121,13 +132,21 @@ ClusterResult run_cluster(const ClusterOptions& options, const std::string& comm
   for (const ClusterHead& h : plan.heads) {
     const std::vector<Rows> sets = plan.sets(h);
     std::vector<Matrix> rows;
+    std::vector<std::unique_ptr<DeviceRows>> devices;
     each_rows(plan, h, [&](Rows what, Index number, Matrix read) {
-      tables.add_norms(h, what, number, read);
-      if (std::count(sets.begin(), sets.end(), what)) {
+      const bool studied = std::count(sets.begin(), sets.end(), what) > 0;
+      if (studied && plan.open_rows) {
+        devices.push_back(plan.open_rows(read, plan.scratch_bytes));
+      }
+      // What is not studied is not worth the way to a device.
+      tables.add_norms(h, what, number, read,
+                       studied && plan.open_rows ? devices.back().get() : nullptr);
+      if (studied) {
         rows.push_back(std::move(read));
       }
     });
-    auto studies = study(std::vector<MatrixView>(rows.begin(), rows.end()), o.study, threads, stop);
+    auto studies =
+        study(std::vector<MatrixView>(rows.begin(), rows.end()), o.study, threads, stop, devices);
     if (!studies) {
       break;
     }

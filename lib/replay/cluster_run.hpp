@@ -31,4 +31,8 @@ struct ClusterResult {
 ClusterResult run_cluster(const ClusterOptions& options, const std::string& command_line,
                           const std::atomic<bool>& stop);
 
+/// The same of a plan that was made before.
+ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_line,
+                          const std::atomic<bool>& stop);
+
 }  // namespace kvbench

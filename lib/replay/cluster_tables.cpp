@@ -69,10 +69,11 @@ ClusterTables::ClusterTables(const ClusterPlan& plan) : plan_(plan) {
   }
 }
 
-void ClusterTables::add_norms(const ClusterHead& head, Rows what, Index number, MatrixView rows) {
+void ClusterTables::add_norms(const ClusterHead& head, Rows what, Index number, MatrixView rows,
+                              const DeviceRows* device) {
   Fields line = joined(plan_.place(head), {std::string(name(what))});
   line[3] = std::to_string(number);
-  const std::vector<double> norms = row_norms(rows);
+  const std::vector<double> norms = row_norms(rows, device);
   for (const double p : {0.0, 0.25, 0.5, 0.75, 0.95, 1.0}) {
     line.push_back(number_text(percentile(norms, p)));
   }

@@ -28,7 +28,9 @@ class ClusterTables {
   explicit ClusterTables(const ClusterPlan& plan);
 
   /// Takes the quantiles of the norms of `rows`, head `number` of `what`, for the next add().
-  void add_norms(const ClusterHead& head, Rows what, Index number, MatrixView rows);
+  /// `device`: the same rows on a device, or null.
+  void add_norms(const ClusterHead& head, Rows what, Index number, MatrixView rows,
+                 const DeviceRows* device = nullptr);
 
   /// Writes the head: the norms taken, and the studies of `sets`. Fills the points' kept_by.
   void add(const ClusterHead& head, const std::vector<Rows>& sets, std::vector<Study>& studies,

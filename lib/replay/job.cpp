@@ -142,12 +142,12 @@ Windows windows_of(const ReplayOptions& o, Index n, Index nq) {
   return w;
 }
 
-HeadInput::HeadInput(const Plan& plan, const Unit& unit)
+HeadInput::HeadInput(const Plan& plan, const Unit& unit, const OpenDevice& open)
     : plan_(plan),
       unit_(unit),
       id_{plan.prompt_meta(unit).id, plan.layer_meta(unit).layer, unit.kv_head},
       head_(plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head)),
-      device_(plan.open_device ? plan.open_device(head_, plan.scratch_bytes) : nullptr),
+      device_(open ? open(head_, plan.scratch_bytes) : nullptr),
       windows_(windows_of(plan.options, head_.n(), head_.nq())),
       book_(head_, device_.get()) {
   middle_.resize(static_cast<std::size_t>(windows_.middle.size()));
@@ -169,7 +169,8 @@ Task HeadInput::task(const Entry& entry) const {
   return task;
 }
 
-HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads) : HeadInput(plan, unit) {
+HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads, const OpenDevice& open)
+    : HeadInput(plan, unit, open) {
   const Index m = windows().queries;
   norms_ = value_norms(head(), m, threads);
   group_mass_.assign(static_cast<std::size_t>(head().n()), 0.0);

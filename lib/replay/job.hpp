@@ -28,7 +28,9 @@ Windows windows_of(const ReplayOptions& options, Index n, Index nq);
 /// A KV head as methods see it: what a survey of heads that share a budget needs, and no more.
 class HeadInput {
  public:
-  HeadInput(const Plan& plan, const Unit& unit);
+  /// On the device that `open` gives; null: on the CPU.
+  HeadInput(const Plan& plan, const Unit& unit, const OpenDevice& open);
+  HeadInput(const Plan& plan, const Unit& unit) : HeadInput(plan, unit, plan.open_device) {}
   HeadInput(const HeadInput&) = delete;  // the score book points into the head
   HeadInput& operator=(const HeadInput&) = delete;
 
@@ -58,7 +60,9 @@ class HeadInput {
 /// What is computed once per KV head and serves all methods, budgets and seeds.
 class HeadContext : public HeadInput {
  public:
-  HeadContext(const Plan& plan, const Unit& unit, int threads);
+  HeadContext(const Plan& plan, const Unit& unit, int threads, const OpenDevice& open);
+  HeadContext(const Plan& plan, const Unit& unit, int threads)
+      : HeadContext(plan, unit, threads, plan.open_device) {}
 
   const ExactAttention& truth(Index g) const { return truth_[static_cast<std::size_t>(g)]; }
   const ValueNorms& norms() const { return norms_; }

@@ -48,8 +48,8 @@ void check_options(const ReplayOptions& o) {
   check_input(o.threads >= 0 && o.threads <= kMostThreads,
               fmt::format("--threads: got {}, expected 0 to {}", o.threads, kMostThreads));
   check_input(!(o.resume && o.overwrite), "--resume and --overwrite exclude each other");
-  check_input(o.gpu_math == "exact",
-              fmt::format("--gpu-math: got '{}', expected exact", o.gpu_math));
+  check_input(o.gpu_math == "exact" || o.gpu_math == "fast",
+              fmt::format("--gpu-math: got '{}', expected exact or fast", o.gpu_math));
 }
 
 std::vector<Entry> list_entries(const ReplayOptions& o, const std::vector<Variant>& variants) {
@@ -135,7 +135,7 @@ struct DeviceNeed {
 DeviceNeed device_need(const LayerMeta& l, std::uint64_t heads, std::uint64_t jobs) {
   // Those that jobs run on, and the next.
   return {2 * heads * device_head_bytes(l.n, l.d, l.dv, l.group(), l.nq),
-          jobs * device_job_bytes(l.n, l.d),
+          jobs * device_job_bytes(l.n, l.d, l.group()),
           jobs * kScratchArrays * 8 * static_cast<std::uint64_t>(l.n)};
 }
 
@@ -175,9 +175,15 @@ void plan_device(Plan& plan, const DeviceChoice& device) {
   }
   plan.heads_at_once = static_cast<Index>(heads);
   plan.scratch_bytes = scratch;
-  plan.open_device = [ordinal = device.ordinal](const KvHead& head, std::size_t scratch_bytes) {
-    return open_device_head(head, ordinal, scratch_bytes);
+  const auto open_as = [ordinal = device.ordinal](GpuMath math) {
+    return [=](const KvHead& head, std::size_t scratch_bytes) {
+      return open_device_head(head, ordinal, scratch_bytes, math);
+    };
   };
+  plan.open_device = open_as(GpuMath::exact);
+  if (plan.options.gpu_math == "fast") {
+    plan.open_exact = std::exchange(plan.open_device, open_as(GpuMath::fast));
+  }
 }
 
 }  // namespace
@@ -247,6 +253,9 @@ std::string Plan::hash() const {
   }
   if (options.kept) {
     text += "kept\n";
+  }
+  if (options.device != "cpu" && options.gpu_math != "exact") {
+    text += fmt::format("gpu-math {}\n", options.gpu_math);
   }
   return sha256_text(text);
 }

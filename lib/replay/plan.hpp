@@ -33,7 +33,7 @@ struct ReplayOptions {
   Index eval_every = 0;  ///< stream: tokens between evaluated steps; 0: n / 64, at least 1
   std::string scores = "past";
   std::string device = "cpu";      ///< make_plan sets it to what it names: cpu or cuda:i
-  std::string gpu_math = "exact";  ///< exact: selections to the bit as on the CPU
+  std::string gpu_math = "exact";  ///< exact: selections to the bit as on the CPU; or fast
   int threads = 0;                 ///< 0: all that the machine has; on a device at least 32
   std::uint64_t memory_limit = 0;  ///< bytes; 0: none
   Index shard_index = 1;
@@ -70,6 +70,7 @@ struct Plan {
   std::vector<Unit> units;
   std::vector<Entry> entries;
   OpenDevice open_device;  ///< empty: everything on the CPU
+  OpenDevice open_exact;   ///< the same in exact mode, where open_device is another; else empty
   std::size_t scratch_bytes = std::size_t{1} << 28;
   Index heads_at_once = 1;  ///< on a device: heads whose jobs run together, at most
 

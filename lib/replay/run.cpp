@@ -389,6 +389,11 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
       }
     }
     const SharedBudgets shares(plan, plan.stream() ? std::vector<Index>{} : open, stop);
+    if (plan.open_exact && !open.empty()) {
+      result.math = check_math(plan, plan.unit_of(open.front()), shares, threads, stop);
+      manifest.math_check = to_json(result.math);
+      write_manifest(o.out, manifest);
+    }
     Progress progress(jobs.size(), "replay");
     progress.tick(jobs.size() - static_cast<Index>(open.size()));
     JobRunner runner(plan, shares, writer, sides, progress, stop, threads,

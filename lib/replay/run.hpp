@@ -6,6 +6,7 @@
 #include <string>
 
 #include "replay/job.hpp"
+#include "replay/math_check.hpp"
 #include "replay/plan.hpp"
 
 namespace kvbench {
@@ -18,6 +19,7 @@ struct RunResult {
   Index degenerate = 0;
   bool interrupted = false;
   double wall_s = 0.0;
+  MathChecks math;  ///< `--gpu-math fast` against exact on the first head that was run; else empty
 };
 
 /// Runs this shard's jobs of the plan into options.out and writes the manifest beside it.

@@ -95,9 +95,8 @@ class StreamJob {
         figures_(c.heads(), HeldOverSteps(n_)),
         probabilities_(c) {
     std::iota(positions_.begin(), positions_.end(), Index{0});
-    if (c.plan().options.kept) {
-      kept_steps_ = kept_steps(c.plan().options, n_);
-    }
+    kept_steps_ =
+        c.plan().options.kept ? kept_steps(c.plan().options, n_) : std::vector<Index>{n_ - 1};
     StreamTask task{c.head(), recent_, std::nullopt, Rng(entry.seed, c.id(), variant_.name()),
                     c.device()};
     if (entry.budget) {
@@ -371,8 +370,9 @@ std::vector<Index> kept_steps(const ReplayOptions& o, Index n) {
   return o.protocol == "stream" ? steps_until(n - 1, o, n) : std::vector<Index>{n - 1};
 }
 
-StreamContext::StreamContext(const Plan& plan, const Unit& unit, int threads)
-    : HeadInput(plan, unit), steps_(stream_steps(plan.options, head().n())) {
+StreamContext::StreamContext(const Plan& plan, const Unit& unit, int threads,
+                             const OpenDevice& open)
+    : HeadInput(plan, unit, open), steps_(stream_steps(plan.options, head().n())) {
   const Index m = windows().queries;
   early_ = steps_.size() - static_cast<std::size_t>(m);
   norms_ = value_norms(head(), m, threads);

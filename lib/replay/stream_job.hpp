@@ -25,7 +25,9 @@ std::vector<Index> kept_steps(const ReplayOptions& options, Index n);
 class StreamContext : public HeadInput {
  public:
   /// The trace holds all queries of the head.
-  StreamContext(const Plan& plan, const Unit& unit, int threads);
+  StreamContext(const Plan& plan, const Unit& unit, int threads, const OpenDevice& open);
+  StreamContext(const Plan& plan, const Unit& unit, int threads)
+      : StreamContext(plan, unit, threads, plan.open_device) {}
 
   /// How many query heads of the group are replayed; number `head` of them in the group.
   std::size_t heads() const { return unit().q_heads.size(); }
@@ -49,8 +51,9 @@ class StreamContext : public HeadInput {
   ValueNorms norms_;
 };
 
-/// What a stream job leaves: a row per replayed query head, that row's steps, and with --kept the
-/// sets that were held. Rows that were not measured have none.
+/// What a stream job leaves: a row per replayed query head, that row's steps, and the sets that
+/// were held (at the stream's end; with --kept at every recorded step). Rows that were not measured
+/// have none.
 struct StreamResult {
   std::vector<Row> rows;
   std::vector<std::vector<Step>> steps;

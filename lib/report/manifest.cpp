@@ -95,6 +95,7 @@ Manifest from_json(const json& j) {
   if (const json& plan = j.at("plan"); !plan.is_null()) {
     m.plan = plan_from_json(plan);
   }
+  m.math_check = j.value("gpu_math_check", nlohmann::json());
   m.inputs = j.at("inputs");
   return m;
 }
@@ -160,6 +161,7 @@ json manifest_to_json(const Manifest& m) {
   j["wall_s"] = m.wall_s;
   j["shard"] = m.shard ? json{{"index", m.shard->index}, {"count", m.shard->count}} : json(nullptr);
   j["plan"] = m.plan ? plan_to_json(*m.plan) : json(nullptr);
+  j["gpu_math_check"] = m.math_check;
   j["inputs"] = m.inputs;
   return j;
 }

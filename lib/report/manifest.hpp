@@ -54,7 +54,8 @@ struct Manifest {
   double wall_s = 0.0;                ///< seconds from start to end
   std::optional<Shard> shard;         ///< empty for an undivided run
   std::optional<PlanInfo> plan;
-  nlohmann::json inputs;  ///< of a merged file: one object per shard; null otherwise
+  nlohmann::json math_check;  ///< `--gpu-math fast` against exact on the first head; else null
+  nlohmann::json inputs;      ///< of a merged file: one object per shard; null otherwise
 };
 
 /// PATH.json for PATH.

@@ -71,7 +71,7 @@ refused 2 traces -- cluster -o no
 refused 2 nowhere.h5 -- cluster nowhere.h5 -o no
 refused 2 'is no folder' -- cluster t.h5 -o t.h5
 refused 3 no/proc -- cluster t.h5 -o /proc/no/proc
-refused 3 cuda -- cluster t.h5 -o no --device cuda
+refused 3 cuda -- cluster t.h5 -o no --device cuda:99
 refused 2 --device -- cluster t.h5 -o no --device tpu
 refused 2 --what -- cluster t.h5 -o no --what queries
 refused 2 --delta-rel -- cluster t.h5 -o no --delta-rel=-1

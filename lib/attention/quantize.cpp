@@ -1,18 +1,9 @@
-#include "algorithms/quantize.hpp"
+#include "attention/quantize.hpp"
 
-#include <algorithm>
-#include <cmath>
-
-#include "core/float16.hpp"
+#include "attention/device.hpp"
 
 namespace kvbench {
 namespace {
-
-constexpr float kLargestHalf = 65504.0F;
-
-std::uint16_t to_half(double x) {
-  return float_to_half(std::clamp(static_cast<float>(x), -kLargestHalf, kLargestHalf));
-}
 
 Index groups_of(Index length, Index group) {
   return (length + group - 1) / group;
@@ -37,21 +28,20 @@ Index QuantizedRows::scale_bytes(Index rows, Index length, Index group) {
 }
 
 void QuantizedRows::append(std::span<const float> row) {
-  const double top = std::exp2(bits_) - 1.0;
+  const double top = largest_code(bits_);
   for (Index b = 0; b < length_; b += group_) {
     const auto part = row.subspan(static_cast<std::size_t>(b),
                                   static_cast<std::size_t>(std::min(group_, length_ - b)));
     const auto [low, high] = std::minmax_element(part.begin(), part.end());
-    zeros_.push_back(to_half(static_cast<double>(*low)));
-    scales_.push_back(to_half((static_cast<double>(*high) - static_cast<double>(*low)) / top));
-    const auto zero = static_cast<double>(half_to_float(zeros_.back()));
-    const auto scale = static_cast<double>(half_to_float(scales_.back()));
+    const GroupScale halves = group_scale(*low, *high, top);
+    zeros_.push_back(halves.zero);
+    scales_.push_back(halves.scale);
+    const float zero = half_to_float(halves.zero);
+    const float scale = half_to_float(halves.scale);
     const std::size_t start = codes_.size();
     codes_.resize(start + static_cast<std::size_t>(packed(bits_, static_cast<Index>(part.size()))));
     for (std::size_t i = 0; i < part.size(); ++i) {
-      const double steps =
-          scale > 0.0 ? std::nearbyint((static_cast<double>(part[i]) - zero) / scale) : 0.0;
-      const auto code = static_cast<unsigned>(std::clamp(steps, 0.0, top));
+      const unsigned code = nearest_code(part[i], zero, scale, top);
       const std::size_t bit = i * static_cast<std::size_t>(bits_);
       codes_[start + bit / 8] =
           static_cast<std::uint8_t>(codes_[start + bit / 8] | (code << (bit % 8)));
@@ -71,10 +61,44 @@ void QuantizedRows::read(Index i, std::span<float> out) const {
     for (Index x = 0; x < count; ++x) {
       const auto bit = static_cast<std::size_t>(x * bits_);
       const unsigned code = (static_cast<unsigned>(codes_[start + bit / 8]) >> (bit % 8)) & mask;
-      out[static_cast<std::size_t>(b + x)] = std::fma(static_cast<float>(code), scale, zero);
+      out[static_cast<std::size_t>(b + x)] = read_code(code, zero, scale);
     }
     start += static_cast<std::size_t>(packed(bits_, count));
   }
+}
+
+Matrix read_back(MatrixView from, std::span<const Index> tokens, const CodeFormat& format,
+                 const DeviceHead* device) {
+  if (device != nullptr) {
+    return device->read_back(from, tokens, format);
+  }
+  const auto count = static_cast<Index>(tokens.size());
+  Matrix out(count, from.cols);
+  if (format.along == GroupAlong::channels) {
+    QuantizedRows row(format.bits, from.cols, format.group);
+    for (Index i = 0; i < count; ++i) {
+      row.append(from.row_span(tokens[static_cast<std::size_t>(i)]));
+      row.read(i, {out.row(i), static_cast<std::size_t>(from.cols)});
+    }
+    return out;
+  }
+  for (Index first = 0; first < count; first += format.group) {
+    const Index length = std::min(format.group, count - first);
+    QuantizedRows channels(format.bits, length, format.group);
+    std::vector<float> channel(static_cast<std::size_t>(length));
+    for (Index c = 0; c < from.cols; ++c) {
+      for (Index i = 0; i < length; ++i) {
+        channel[static_cast<std::size_t>(i)] =
+            from.row(tokens[static_cast<std::size_t>(first + i)])[c];
+      }
+      channels.append(channel);
+      channels.read(c, channel);
+      for (Index i = 0; i < length; ++i) {
+        out.row(first + i)[c] = channel[static_cast<std::size_t>(i)];
+      }
+    }
+  }
+  return out;
 }
 
 }  // namespace kvbench

@@ -1,0 +1,70 @@
+#include "algorithms/evicting_cache.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <stdexcept>
+
+#include "attention/device.hpp"
+
+namespace kvbench {
+
+EvictingCache::EvictingCache(const StreamTask& task, const EvictionRules& rules) : rules_(rules) {
+  if (task.device != nullptr) {
+    log_ = task.device->evictions(rules);
+  } else {
+    const Index window = std::min(rules.window, task.head.n());
+    cache_ = std::make_unique<AttendedCache>(task.head, rules.kept + window + 1, rules.reduce);
+  }
+}
+
+Eviction EvictingCache::step(Index j, Index leaving) {
+  if (leaving != (j < rules_.window ? -1 : j - rules_.window)) {
+    throw std::logic_error("evicting cache: another token leaves the window than its rules say");
+  }
+  ++size_;
+  if (leaving >= 0) {
+    outside_.push_back(leaving);
+  }
+  Eviction out;
+  if (cache_ == nullptr) {
+    out = log_.at(static_cast<std::size_t>(j));
+  } else {
+    cache_->add(j);
+    cache_->attend(j);
+    if (static_cast<Index>(outside_.size()) > rules_.kept) {
+      out = evict();
+    }
+  }
+  if (out.token >= 0) {
+    outside_.erase(std::lower_bound(outside_.begin(), outside_.end(), out.token));
+    --size_;
+  }
+  return out;
+}
+
+Eviction EvictingCache::evict() {
+  const auto score = [&](Index slot) {
+    return rules_.accumulate ? cache_->score(slot) : cache_->last(slot);
+  };
+  auto lightest = cache_->slots().begin();
+  auto it = lightest;
+  const auto candidates = static_cast<Index>(outside_.size()) - rules_.protected_recent;
+  for (Index i = 0; i < candidates; ++i, ++it) {
+    if (score(it->second) <= score(lightest->second)) {
+      lightest = it;
+    }
+  }
+  Eviction out;
+  out.token = lightest->first;
+  out.score = score(lightest->second);
+  const Index last = outside_.back();
+  for (it = std::next(lightest);
+       out.after_count < rules_.after && it != cache_->slots().end() && it->first <= last; ++it) {
+    out.after_sum += score(it->second);
+    ++out.after_count;
+  }
+  cache_->remove(out.token);
+  return out;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,104 @@
+// Asymmetric round-to-nearest quantisation of short groups of numbers to 2, 4 or 8 bits, packed.
+// [1] Liu et al., "KIVI: A Tuning-Free Asymmetric 2bit Quantization for KV Cache", ICML 2024,
+//     arXiv:2402.02750, section 3.
+//
+// A group of numbers x has zero = min x and scale = (max x - min x) / (2^bits - 1), both float32
+// rounded to float16; codes are those nearest to x under the rounded pair, so that what is read
+// back is the best that this pair can say. Reading back: zero + code * scale.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/float16.hpp"
+#include "core/math.hpp"
+#include "core/types.hpp"
+
+namespace kvbench {
+
+class DeviceHead;
+
+/// Zero and scale of a group, float16.
+struct GroupScale {
+  std::uint16_t zero;
+  std::uint16_t scale;
+};
+
+/// Largest code of `bits` bits.
+KVB_HD inline double largest_code(int bits) {
+  return static_cast<double>((1 << bits) - 1);
+}
+
+/// Of a group between `low` and `high`. Numbers beyond float16's range are taken at its edge.
+KVB_HD inline GroupScale group_scale(float low, float high, double top) {
+  const auto range = static_cast<double>(high) - static_cast<double>(low);
+  const auto half = [](float x) { return float_to_half(std::clamp(x, -65504.0F, 65504.0F)); };
+  return {half(low), half(static_cast<float>(range / top))};
+}
+
+/// The code of `x` in a group with this zero and scale.
+KVB_HD inline unsigned nearest_code(float x, float zero, float scale, double top) {
+  if (!(scale > 0.0F)) {
+    return 0;
+  }
+  const double steps = std::nearbyint((static_cast<double>(x) - static_cast<double>(zero)) /
+                                      static_cast<double>(scale));
+  return static_cast<unsigned>(std::clamp(steps, 0.0, top));
+}
+
+KVB_HD inline float read_code(unsigned code, float zero, float scale) {
+  return std::fma(static_cast<float>(code), scale, zero);
+}
+
+/// Rows of equal length, each cut into groups; what a cache would really allocate for them.
+class QuantizedRows {
+ public:
+  /// `bits` 2, 4 or 8; `length` numbers per row in groups of `group` (the last may be shorter).
+  QuantizedRows(int bits, Index length, Index group);
+
+  /// `row` [length], finite. Numbers beyond float16's range are read back at its edge.
+  void append(std::span<const float> row);
+  /// Row `i` read back into `out` [length].
+  void read(Index i, std::span<float> out) const;
+
+  Index rows() const { return rows_; }
+  /// Bytes of the codes: every group starts at a byte.
+  Index code_bytes() const { return static_cast<Index>(codes_.size()); }
+  /// Bytes of scales and zeros.
+  Index scale_bytes() const { return 2 * static_cast<Index>(scales_.size() + zeros_.size()); }
+
+  /// The same for `rows` rows, ahead of making them.
+  static Index code_bytes(int bits, Index rows, Index length, Index group);
+  static Index scale_bytes(Index rows, Index length, Index group);
+
+ private:
+  int bits_;
+  Index length_;
+  Index group_;
+  Index rows_ = 0;
+  std::vector<std::uint8_t> codes_;    // low bits first
+  std::vector<std::uint16_t> scales_;  // float16, one per group
+  std::vector<std::uint16_t> zeros_;
+};
+
+/// Which numbers make a group: `group` neighbouring tokens of one channel, or `group` neighbouring
+/// channels of one token. The last may be shorter.
+enum class GroupAlong { tokens, channels };
+
+/// How a matrix is coded.
+struct CodeFormat {
+  int bits = 8;  ///< 2, 4 or 8
+  Index group = 32;
+  GroupAlong along = GroupAlong::channels;
+};
+
+/// Rows `tokens` of `from` [., cols], coded and read back: [tokens, cols], as QuantizedRows has it.
+/// On `device`, where not null, to the same bits; `from` are then best the head's keys or values,
+/// which lie there. Time O(tokens cols).
+Matrix read_back(MatrixView from, std::span<const Index> tokens, const CodeFormat& format,
+                 const DeviceHead* device = nullptr);
+
+}  // namespace kvbench
