@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Compares two result tables of one plan, such as those of --device cpu and --device cuda.
+
+  scripts/compare_runs.py CPU.csv CUDA.csv [--relative 1e-5]
+  scripts/compare_runs.py EXACT.csv FAST.csv --means 0.01
+
+Rows are joined by the key columns of docs/schema.md but for `device`. Figures of error and mass
+must agree to --relative of the first table's (of 1e-6 where that is smaller: rounding of an exact
+cache). So must numbers in `diag`, to 1e-5 where --relative is less, since they have six digits; but
+for `gain_evaluations`, of which a device makes other numbers. Timing columns are left out. All else
+must be the same text: statuses, tokens kept, bytes. What is NaN never agrees, not even with NaN.
+Tables of steps (CPU.steps.csv) and of kept tokens (CPU.kept.csv) are compared where both runs have
+them; where one alone has, that is a difference.
+
+With --means nothing is compared but the mean `rel_error` of each algorithm and params at each
+budget, over the rows that have one, as many in both: it must agree to this part of the first
+table's (of 1e-4 where that is smaller: rounding of an exact cache). This is for --gpu-math exact
+and fast, which may keep different tokens.
+
+Needs Python alone. Exit code 0: the same; 1: they differ; 2: bad usage or no such table.
+"""
+
+import argparse
+import csv
+import math
+import os
+import sys
+
+KEYS = ("trace", "prompt", "layer", "q_head", "kv_head", "algorithm", "params", "protocol", "sink",
+        "recent", "scores", "seed", "n_tokens", "n_queries", "budget_requested", "step")
+LEFT_OUT = {"device", "compress_ms", "attend_us_per_query"}
+FIGURES = {"rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",
+           "eps_fro", "eps_op", "log_z_error", "cosine", "mass_kept", "amnesia_mass"}
+DIAG_LEFT_OUT = {"gain_evaluations"}
+DIAG_RELATIVE = 1e-5
+SMALL = 1e-6  # figures below are compared as if they were this large
+SMALL_MEAN = 1e-4
+SHOWN = 10
+csv.field_size_limit(1 << 30)  # a list of kept tokens is one field
+
+
+class TableError(Exception):
+    """Bad input: one line for the user."""
+
+
+def side_path(path, kind):
+    """OUT.kind.csv of OUT.csv."""
+    stem = path[:-4] if path.endswith(".csv") else path
+    return f"{stem}.{kind}.csv"
+
+
+def read_rows(path):
+    """Columns, and a dict from key to row (a dict of texts)."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            columns = reader.fieldnames
+            if not columns:
+                raise TableError(f"{path}: the file is empty")
+            if len(set(columns)) < len(columns) or "algorithm" not in columns:
+                raise TableError(f"{path}: not a table of kvbench replay")
+            keys = [name for name in KEYS if name in columns]
+            rows = {}
+            for row in reader:
+                if None in row or None in row.values():
+                    raise TableError(f"{path}: line {reader.line_num}: expected {len(columns)} "
+                                     "fields")
+                key = tuple(row[name] for name in keys)
+                if key in rows:
+                    raise TableError(f"{path}: line {reader.line_num}: a row for the second time")
+                rows[key] = row
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise TableError(f"{path}: cannot be read: {error}") from None
+    if not rows:
+        raise TableError(f"{path}: no rows")
+    return columns, rows
+
+
+def is_nan(text):
+    return text.lstrip("+-").lower() == "nan"
+
+
+def distance(first, second, small=SMALL):
+    """|a - b| over the larger of |a| and `small`; NaN or infinite where one is no finite number."""
+    try:
+        a, b = float(first), float(second)
+    except ValueError:
+        return math.nan
+    return abs(a - b) / max(abs(a), small)
+
+
+def means(path):
+    """How many rows have a rel_error, and its mean, by algorithm, params and budget."""
+    columns, rows = read_rows(path)
+    if "rel_error" not in columns:
+        raise TableError(f"{path}: no column rel_error")
+    errors = {}
+    for row in rows.values():
+        of = errors.setdefault((row["algorithm"], row["params"], row["budget_requested"]), [])
+        if row["rel_error"]:
+            try:
+                of.append(float(row["rel_error"]))
+            except ValueError:
+                of.append(math.nan)
+    return {key: (len(of), math.fsum(of) / max(len(of), 1)) for key, of in errors.items()}
+
+
+class Comparison:
+    """Differences of two runs, and the largest distance that was let pass."""
+
+    def __init__(self, relative):
+        self.relative = relative
+        self.differences = 0
+        self.rows = 0
+        self.shown = []
+        self.largest = (0.0, "")
+
+    def differ(self, text):
+        self.differences += 1
+        if len(self.shown) < SHOWN:
+            self.shown.append(text)
+
+    def number(self, first, second, relative, where):
+        if not is_nan(first) and not is_nan(second) and first == second:
+            return
+        apart = distance(first, second)
+        # Written so that NaN differs.
+        if apart <= relative:
+            self.largest = max(self.largest, (apart, where))
+        else:
+            self.differ(f"{where}: {first or 'nothing'} and {second or 'nothing'}")
+
+    def text(self, first, second, where):
+        if first != second or is_nan(first):
+            self.differ(f"{where}: {shortened(first, second)}")
+
+    def diag(self, first, second, where):
+        parts = [[part.partition("=") for part in text.split(";")] for text in (first, second)]
+        if [p[0] for p in parts[0]] != [p[0] for p in parts[1]]:
+            self.differ(f"{where}: {shortened(first, second)}")
+            return
+        for (name, _, a), (_, _, b) in zip(*parts):
+            if name not in DIAG_LEFT_OUT:
+                self.number(a, b, max(self.relative, DIAG_RELATIVE), f"{where} {name}")
+
+    def tables(self, first_path, second_path):
+        first_columns, first = read_rows(first_path)
+        second_columns, second = read_rows(second_path)
+        name = os.path.basename(first_path)
+        if first_columns != second_columns:
+            odd = sorted(set(first_columns) ^ set(second_columns)) or ["their order"]
+            self.differ(f"{name}: columns differ: {', '.join(odd)}")
+            return
+        for missing, of in ((first.keys() - second.keys(), second_path),
+                            (second.keys() - first.keys(), first_path)):
+            for key in sorted(missing):
+                self.differ(f"{os.path.basename(of)} has no row {' '.join(filter(None, key))}")
+        for key, row in first.items():
+            if key in second:
+                self.rows += 1
+                self.row(row, second[key], f"{name}: {' '.join(filter(None, key))}")
+
+    def means(self, first_path, second_path):
+        first, second = means(first_path), means(second_path)
+        for key in sorted(first.keys() ^ second.keys()):
+            self.differ(f"one table alone has {' '.join(filter(None, key))}")
+        for key in sorted(first.keys() & second.keys()):
+            self.rows += 1
+            (first_count, a), (second_count, b) = first[key], second[key]
+            where = " ".join(filter(None, key)) + ": mean rel_error"
+            apart = distance(a, b, SMALL_MEAN)
+            if first_count != second_count:
+                self.differ(f"{where}: of {first_count} and of {second_count} rows")
+            elif apart <= self.relative:  # so that NaN differs
+                self.largest = max(self.largest, (apart, where))
+            else:
+                self.differ(f"{where}: {a:.6g} and {b:.6g}")
+
+    def row(self, first, second, row):
+        for column, text in first.items():
+            where = f"{row}: {column}"
+            if column in LEFT_OUT or column in KEYS:
+                continue
+            if column in FIGURES:
+                self.number(text, second[column], self.relative, where)
+            elif column == "diag":
+                self.diag(text, second[column], where)
+            else:
+                self.text(text, second[column], where)
+
+
+def shortened(first, second):
+    """Both texts from a little before where they part."""
+    at = len(os.path.commonprefix([first, second]))
+    begin = max(0, at - 20)
+    parts = [text[begin:at + 40] or "nothing" for text in (first, second)]
+    return ("..." if begin else "") + " and ".join(f"'{part}'" for part in parts)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("first", metavar="CPU.csv")
+    parser.add_argument("second", metavar="CUDA.csv")
+    parser.add_argument("--relative", type=float, default=1e-5, metavar="X",
+                        help="largest relative difference of a figure [1e-5]")
+    parser.add_argument("--means", type=float, metavar="X",
+                        help="compare means alone, to this relative difference")
+    options = parser.parse_args(arguments)
+    for name in ("relative", "means"):
+        value = getattr(options, name)
+        if value is not None and not 0.0 <= value < 1.0:
+            parser.error(f"--{name}: got {value}, expected a number from 0 to below 1")
+    only_means = options.means is not None
+    comparison = Comparison(options.means if only_means else options.relative)
+    try:
+        if only_means:
+            comparison.means(options.first, options.second)
+        else:
+            comparison.tables(options.first, options.second)
+        for kind in () if only_means else ("steps", "kept"):
+            paths = [side_path(path, kind) for path in (options.first, options.second)]
+            have = [os.path.exists(path) for path in paths]
+            if all(have):
+                comparison.tables(*paths)
+            elif any(have):
+                comparison.differ(f"{paths[have.index(False)]} is not there")
+    except TableError as error:
+        print(f"compare_runs.py: {error}", file=sys.stderr)
+        return 2
+    for text in comparison.shown:
+        print(text)
+    if comparison.differences > len(comparison.shown):
+        print(f"... and {comparison.differences - len(comparison.shown)} more")
+    of = "means" if only_means else "rows"
+    if comparison.differences:
+        print(f"differences: {comparison.differences} in {comparison.rows} {of}")
+        return 1
+    apart, where = comparison.largest
+    print(f"same: {comparison.rows} {of}, largest relative difference {apart:.2g}"
+          + (f" ({where})" if where else ""))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

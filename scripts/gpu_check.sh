@@ -1,0 +1,300 @@
+#!/usr/bin/env bash
+# Verifies kvbench on a machine with a CUDA device, then measures it there.
+#
+#   scripts/gpu_check.sh [--only PARTS] BUILD_DIR OUT_DIR [TRACE...] [-- OPTIONS...]
+#
+# BUILD_DIR holds kvbench, kvbench_tests and bench/bench_device; it may have been carried here, with
+# this source tree, from a machine with a compiler:
+#   cmake --preset portable -DKVBENCH_BENCH=ON && cmake --build --preset portable
+# Nothing is asked of this machine but a driver and python3; parts that need more say what.
+#
+#   a  the tests that compare device and CPU
+#   b  the same on small traces under compute-sanitizer: memcheck, racecheck
+#   c  configs/all_methods.toml on data/sample.h5 and each TRACE, --device cpu and cuda: the same
+#      tokens kept, metrics within 1e-5 (scripts/compare_runs.py), and the ratio of times
+#   d  every method on a synthetic trace of 32768 tokens, likewise
+#   e  configs/stream.toml on data/sample.h5, likewise
+#   f  bench_device and bench/peer_torch.py (PyTorch), joined in OUT_DIR/gpu_table.md
+#   g  configs/all_methods.toml on data/sample.h5 under --gpu-math fast and exact: the mean rel_error
+#      of every method within 1 % (scripts/compare_runs.py --means), and the ratio of times
+#   h  every stream on the device alone, a synthetic trace of 32768 tokens with 32 query and 8 KV
+#      heads, 10 seeds: seconds of each in OUT_DIR/long_streams.tsv
+#
+# PARTS: letters with commas between them, such as a,c; default: all. OPTIONS go to every replay,
+# such as --layers 0. Tables, logs and times come to lie in OUT_DIR, those of an earlier run are
+# overwritten. f measures nothing where another part failed.
+# Environment: PYTHON, the interpreter (default: the first of python3 and /usr/bin/python3 that has
+# torch, else python3); KVBENCH_CHECK_TOKENS, tokens of d and h (default: 32768);
+# KVBENCH_CHECK_SEEDS, seeds of h (default: 10); KVBENCH_SANITIZER_FILTER, tests of b;
+# CUDA_VISIBLE_DEVICES chooses the device.
+# Exit code: 0, some parts passed and none failed; 1, one failed; 2, bad usage; 77, all skipped.
+set -euo pipefail
+
+usage() { sed -n '2,30s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+die() {
+  echo "gpu_check.sh: $1" >&2
+  exit 2
+}
+
+only=abcdefgh
+while [[ ${1:-} == -* ]]; do
+  case $1 in
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    --only)
+      [[ ${2:-} =~ ^[a-h](,[a-h])*$ ]] || die "--only: got '${2:-}', expected some of a,b,c,d,e,f,g,h"
+      only=${2//,/}
+      shift 2
+      ;;
+    *) die "$1: no such option; --help lists them" ;;
+  esac
+done
+if [[ $# -lt 2 ]]; then
+  usage >&2
+  exit 2
+fi
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$1
+out=$2
+shift 2
+traces=()
+while [[ $# -gt 0 && $1 != -- ]]; do
+  [[ -f $1 && -r $1 ]] || die "$1: no such file"
+  traces+=("$1")
+  shift
+done
+[[ ${1:-} != -- ]] || shift
+options=("$@")
+
+kvbench=$build/kvbench
+[[ -x $kvbench ]] || die "$kvbench: no such program; build it or carry it here"
+sample=$root/data/sample.h5
+[[ -r $sample ]] || die "$sample: no such file; the source tree must be here"
+python=
+for candidate in ${PYTHON:-python3 /usr/bin/python3}; do
+  command -v -- "$candidate" > /dev/null || continue
+  python=${python:-$candidate}
+  if "$candidate" -c 'import torch' 2> /dev/null; then
+    python=$candidate
+    break
+  fi
+done
+[[ -n $python ]] || die "${PYTHON:-python3}: no such program; comparisons need it"
+mkdir -p -- "$out" || die "$out: cannot be made"
+runs=$out/runs.tsv
+: > "$runs"
+if command -v nvidia-smi > /dev/null; then
+  nvidia-smi > "$out/card.txt" 2>&1 || true
+fi
+
+# Why the program cannot use a device here; empty: it can.
+no_device=
+if ! no_device=$("$kvbench" replay "$sample" --algorithm exact --device cuda --dry-run \
+  -o "$out/none.csv" 2>&1 > /dev/null); then
+  no_device=${no_device#kvbench: error: }
+  no_device=${no_device:-"$kvbench cannot run"}
+else
+  no_device=
+fi
+
+# A part ends with one of these; `why` is what is said of it.
+why=
+pass() {
+  why=$1
+  return 0
+}
+fail() {
+  why=$1
+  return 1
+}
+skip() {
+  why=$1
+  return 77
+}
+
+# tests LOG FILTER COMMAND...: the test program's tests by FILTER, under COMMAND where given.
+tests() {
+  local log=$1 filter=$2 ran skipped
+  shift 2
+  [[ -x $build/kvbench_tests ]] || { skip "$build/kvbench_tests is not there" || return; }
+  "$@" "$build/kvbench_tests" --gtest_filter="$filter" > "$log" 2>&1 < /dev/null ||
+    { fail "exit code $? of kvbench_tests: $log" || return; }
+  ran=$(sed -n 's/^\[==========\] \([0-9]*\) tests\{0,1\} from .* ran\..*/\1/p' "$log")
+  skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) tests\{0,1\}, listed below:.*/\1/p' "$log")
+  [[ -n $ran && $ran != 0 ]] || { fail "no test is called $filter: $log" || return; }
+  [[ $ran != "${skipped:-0}" ]] || { fail "every test was skipped: $log" || return; }
+  pass "$ran tests, ${skipped:-0} of them skipped"
+}
+
+part_a() { tests "$out/tests.log" '*Cuda*'; }
+
+part_b() {
+  local tool filter=${KVBENCH_SANITIZER_FILTER:-*Cuda*-*EveryPrefillMethodOnCuda*}
+  command -v compute-sanitizer > /dev/null || { skip 'no compute-sanitizer on the PATH' || return; }
+  for tool in memcheck racecheck; do
+    tests "$out/$tool.log" "$filter" compute-sanitizer --tool "$tool" --error-exitcode 9 || return
+  done
+  pass "memcheck and racecheck, each $why"
+}
+
+seconds_since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.3f", b - a }'; }
+
+# both NAME TRACE OPTIONS...: replays the trace on the CPU and on the device and compares.
+both() {
+  local name=$1 trace=$2 device began code said
+  local -A seconds
+  shift 2
+  for device in cpu cuda; do
+    began=$EPOCHREALTIME
+    code=0
+    "$kvbench" replay "$trace" "$@" "${options[@]}" --kept --device "$device" --overwrite \
+      -o "$out/$name.$device.csv" > "$out/$name.$device.log" 2>&1 < /dev/null || code=$?
+    seconds[$device]=$(seconds_since "$began")
+    ((code == 0)) ||
+      { fail "$name: exit code $code of kvbench with --device $device: $out/$name.$device.log" ||
+        return; }
+  done
+  code=0
+  said=$("$python" "$root/scripts/compare_runs.py" "$out/$name.cpu.csv" \
+    "$out/$name.cuda.csv" 2>&1) || code=$?
+  printf '%s\n' "$said" > "$out/$name.compared.log"
+  said=$(tail -n 1 <<< "$said")
+  ((code == 0)) || { fail "$name: $said: $out/$name.compared.log" || return; }
+  printf '%s\t%s\t%s\n' "$name" "${seconds[cpu]}" "${seconds[cuda]}" >> "$runs"
+  pass "$name: ${said%% (*}; $(awk -v a="${seconds[cpu]}" -v b="${seconds[cuda]}" \
+    'BEGIN { printf "CPU %.1f s, CUDA %.1f s, ratio %.2f", a, b, (b > 0 ? a / b : 0) }')"
+}
+
+part_c() {
+  local trace said
+  both all_methods "$sample" --config "$root/configs/all_methods.toml" || return
+  said=$why
+  for trace in "${traces[@]}"; do
+    both "trace-$(basename -- "${trace%.*}")" "$trace" --config "$root/configs/all_methods.toml" ||
+      return
+    said+="; $why"
+  done
+  why=$said
+}
+
+part_d() {
+  local n=${KVBENCH_CHECK_TOKENS:-32768}
+  "$kvbench" synth -o "$out/synth.h5" --layers 1 --q-heads 4 --kv-heads 1 --tokens "$n" --d 128 \
+    --dv 128 --gzip 0 > "$out/synth.log" 2>&1 ||
+    { fail "exit code $? of synth: $out/synth.log" || return; }
+  both "synth-$n" "$out/synth.h5" --algorithm all --budget 0.125
+}
+
+part_e() {
+  local refused
+  if ! refused=$("$kvbench" replay "$sample" --config "$root/configs/stream.toml" --device cuda \
+    --dry-run -o "$out/none.csv" 2>&1 > /dev/null); then
+    skip "${refused#kvbench: error: }" || return
+  fi
+  both stream "$sample" --config "$root/configs/stream.toml"
+}
+
+part_f() {
+  local bench=$build/bench/bench_device peer=() cublas code=0 said='without PyTorch'
+  [[ -x $bench ]] || { skip "$bench is not there; KVBENCH_BENCH=ON builds it" || return; }
+  [[ $failed == 0 ]] || { skip 'another part failed: nothing is measured' || return; }
+  # PyTorch brings cuBLAS along, by which the card's own rates are measured.
+  cublas=$("$python" -c 'import glob, os, nvidia
+print(":".join(sorted({os.path.dirname(found) for folder in nvidia.__path__
+                       for found in glob.glob(folder + "/**/libcublas.so.*", recursive=True)})))' \
+    2> /dev/null) || cublas=
+  LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$cublas "$bench" \
+    --benchmark_out="$out/bench_device.json" --benchmark_out_format=json \
+    > "$out/bench_device.log" 2>&1 ||
+    { fail "exit code $? of bench_device: $out/bench_device.log" || return; }
+  if "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2> /dev/null; then
+    "$python" "$root/bench/peer_torch.py" --device cuda > "$out/peer.jsonl" 2> "$out/peer.log" ||
+      code=$?
+    peer=(--peer "$out/peer.jsonl")
+    said='with PyTorch'
+  fi
+  "$python" "$root/scripts/gpu_table.py" "$out/bench_device.json" "${peer[@]}" --runs "$runs" \
+    -o "$out/gpu_table.md" 2> "$out/table.log" ||
+    { fail "exit code $? of gpu_table.py: $out/table.log" || return; }
+  ((code == 0)) ||
+    { fail "exit code $code of peer_torch.py: $out/peer.log; what there is: $out/gpu_table.md" ||
+      return; }
+  pass "$out/gpu_table.md, $said"
+}
+
+part_g() {
+  local math began code said
+  local -A seconds
+  for math in exact fast; do
+    began=$EPOCHREALTIME
+    code=0
+    "$kvbench" replay "$sample" --config "$root/configs/all_methods.toml" "${options[@]}" \
+      --device cuda --gpu-math "$math" --overwrite -o "$out/math_$math.csv" \
+      > "$out/math_$math.log" 2>&1 < /dev/null || code=$?
+    seconds[$math]=$(seconds_since "$began")
+    ((code == 0)) ||
+      { fail "exit code $code of kvbench with --gpu-math $math: $out/math_$math.log" || return; }
+  done
+  code=0
+  said=$("$python" "$root/scripts/compare_runs.py" "$out/math_exact.csv" "$out/math_fast.csv" \
+    --means 0.01 2>&1) || code=$?
+  printf '%s\n' "$said" > "$out/math.compared.log"
+  said=$(tail -n 1 <<< "$said")
+  ((code == 0)) || { fail "$said: $out/math.compared.log" || return; }
+  pass "${said%% (*}; exact ${seconds[exact]} s, fast ${seconds[fast]} s"
+}
+
+part_h() {
+  local n=${KVBENCH_CHECK_TOKENS:-32768} streams name began code seconds slowest=0 which=
+  "$kvbench" synth -o "$out/long.h5" --layers 1 --q-heads 32 --kv-heads 8 --tokens "$n" --d 128 \
+    --dv 128 --gzip 0 > "$out/long.log" 2>&1 ||
+    { fail "exit code $? of synth: $out/long.log" || return; }
+  streams=$("$kvbench" list | awk '/stream .* cuda / { print $1 }')
+  [[ -n $streams ]] || { fail 'kvbench list shows no stream on cuda' || return; }
+  : > "$out/long_streams.tsv"
+  for name in $streams; do
+    began=$EPOCHREALTIME
+    code=0
+    "$kvbench" replay "$out/long.h5" --protocol stream --algorithm "$name" --budget 0.125 \
+      --seeds "${KVBENCH_CHECK_SEEDS:-10}" "${options[@]}" --device cuda --overwrite -o "$out/long.csv" \
+      >> "$out/long.log" 2>&1 < /dev/null || code=$?
+    seconds=$(seconds_since "$began")
+    ((code == 0)) || { fail "exit code $code of $name: $out/long.log" || return; }
+    printf '%s\t%s\n' "$name" "$seconds" >> "$out/long_streams.tsv"
+    if awk -v a="$seconds" -v b="$slowest" 'BEGIN { exit !(a > b) }'; then
+      slowest=$seconds which=$name
+    fi
+  done
+  pass "$(wc -l < "$out/long_streams.tsv") streams, the slowest $which with $slowest s"
+}
+
+declare -A titles=([a]='parity tests' [b]='compute-sanitizer' [c]='every method' [d]='long trace'
+  [e]='streams' [f]='benchmarks' [g]='fast mode' [h]='long streams')
+passed=0
+failed=0
+for part in a b c d e f g h; do
+  [[ $only == *$part* ]] || continue
+  code=0
+  if [[ -n $no_device ]]; then
+    why="no device: $no_device"
+    code=77
+  else
+    "part_$part" || code=$?
+  fi
+  case $code in
+    0)
+      word=pass
+      passed=$((passed + 1))
+      ;;
+    77) word=skipped ;;
+    *)
+      word=FAIL
+      failed=$((failed + 1))
+      ;;
+  esac
+  echo "$part ${titles[$part]}: $word: $why"
+done
+((failed == 0)) || exit 1
+((passed > 0)) || exit 77

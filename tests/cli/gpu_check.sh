@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# scripts/gpu_check.sh without a device: every part says aloud that it is skipped. Then with
+# programs in the place of those that need one: a pass, and each kind of failure, is called so.
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
+check=$SRC/scripts/gpu_check.sh
+export PYTHON=${PYTHON:-python3} KVBENCH_CHECK_TOKENS=640
+
+# checks CODE ARGS...: gpu_check.sh must end with CODE; sets out.
+checks() {
+  local expected=$1
+  shift
+  code=0
+  "$check" "$@" > "$scratch/out" 2> "$scratch/err" || code=$?
+  out=$(cat "$scratch/out" "$scratch/err")
+  [[ $code == "$expected" ]] || fail "exit code $code, not $expected, of: gpu_check.sh $*: $out"
+}
+says() {
+  local words
+  for words; do
+    [[ $out == *"$words"* ]] || fail "'$words' is not said: $out"
+  done
+}
+
+# program FILE: makes an executable script of stdin.
+program() {
+  { echo '#!/usr/bin/env bash'; cat; } > "$1"
+  chmod +x "$1"
+}
+
+checks 0 --help
+says 'scripts/gpu_check.sh [--only PARTS] BUILD_DIR OUT_DIR' 'Exit code: 0'
+checks 2
+says 'BUILD_DIR OUT_DIR'
+mkdir build
+checks 2 build results
+says 'build/kvbench: no such program'
+ln -s "$KVBENCH" build/kvbench
+checks 2 --only a,z build results
+says "--only: got 'a,z'"
+checks 2 --all build results
+says '--all: no such option'
+checks 2 build results none.h5
+says 'none.h5: no such file'
+[[ ! -e results ]] || fail 'a refused run made a folder'
+
+# Hidden, where there is one.
+CUDA_VISIBLE_DEVICES='' checks 77 build results
+[[ $(grep -c ': skipped: no device: ' "$scratch/out") == 8 ]] || fail "not eight parts skipped: $out"
+CUDA_VISIBLE_DEVICES='' checks 77 --only b,f build results
+[[ $(wc -l < "$scratch/out") == 2 ]] || fail "not two parts: $out"
+
+# A device that computes as the CPU does, since it is the CPU. WRONG: what awk does to its table.
+rm build/kvbench
+program build/kvbench << 'SHIM'
+arguments=() table= last=
+for word; do
+  [[ $last == --device && $word == cuda ]] && word=cpu cuda=1
+  [[ $last == -o ]] && table=$word
+  arguments+=("$word")
+  last=$word
+done
+if [[ -n ${NO_STREAMS:-} && ${cuda:-} == 1 && $* == *stream.toml* ]]; then
+  echo 'kvbench: error: --device: streams run on the CPU' >&2
+  exit 2
+fi
+"$KVBENCH" "${arguments[@]}" || exit
+if [[ ${cuda:-} == 1 && -n ${WRONG:-} && -s $table ]]; then
+  awk -F, -v OFS=, "$WRONG" "$table" > "$table.wrong" && mv "$table.wrong" "$table"
+fi
+SHIM
+export KVBENCH
+small=(-- --layers 0 --heads 0 --queries 16 --budget 0.25 --seeds 1)
+
+checks 0 --only c,e build results "$SRC/data/sample.h5" "${small[@]}"
+says 'c every method: pass: all_methods: same: ' 'trace-sample: same: ' ', CUDA ' ', ratio ' \
+  'e streams: pass: stream: same: '
+[[ $(wc -l < results/runs.tsv) == 3 ]] || fail "times of $(wc -l < results/runs.tsv) runs, not 3"
+NO_STREAMS=1 checks 77 --only e build results "${small[@]}"
+says 'e streams: skipped: --device: streams run on the CPU'
+checks 0 --only d build results "${small[@]}"
+says 'd long trace: pass: synth-640: same: '
+for wrong in 'NR == 5 { $26 = $26 * 1.001 } { print }' 'NR == 5 { $26 = "nan" } { print }' \
+  'NR != 5'; do
+  WRONG=$wrong checks 1 --only c build results "${small[@]}"
+  says 'c every method: FAIL: all_methods: differences: '
+done
+WRONG='{ exit 1 }' checks 1 --only c build results "${small[@]}"
+says 'FAIL: all_methods: exit code 1 of kvbench with --device cuda'
+
+checks 0 --only g build results "${small[@]}"
+says 'g fast mode: pass: same: ' ' means, largest relative difference 0; exact ' ', fast '
+# All rel_error of a fast run's snapkv a little too large.
+WRONG='FILENAME ~ /fast/ && $7 == "snapkv" { $26 *= 1.02 } { print }' \
+  checks 1 --only g build results "${small[@]}"
+says 'g fast mode: FAIL: differences: 1 in '
+export KVBENCH_CHECK_SEEDS=2
+checks 0 --only h build results -- --heads 0 --queries 4 --eval-every 320
+says 'h long streams: pass: ' ' streams, the slowest '
+while read -r name seconds; do
+  [[ -n $name && $seconds =~ ^[0-9]+\.[0-9]+$ ]] || fail "a time: $name $seconds"
+done < results/long_streams.tsv
+"$KVBENCH" list | grep -q '^kvreviver .*stream' || fail 'kvreviver is no stream any more'
+grep -q '^kvreviver' results/long_streams.tsv || fail "$(< results/long_streams.tsv)"
+WRONG='{ exit 1 }' checks 1 --only h build results -- --heads 0 --queries 4 --eval-every 320
+says 'FAIL: exit code 1 of exact'
+
+# Programs that need a device, by what they would say.
+checks 77 --only a,f build results
+says 'kvbench_tests is not there' 'bench/bench_device is not there'
+program build/kvbench_tests << 'SHIM'
+echo "$*" > asked
+echo "[==========] $RAN tests from 1 test suite ran. (5 ms total)"
+((SKIPPED == 0)) || echo "[  SKIPPED ] $SKIPPED tests, listed below:"
+exit "${CODE:-0}"
+SHIM
+RAN=4 SKIPPED=1 checks 0 --only a build results
+says 'a parity tests: pass: 4 tests, 1 of them skipped'
+[[ $(< asked) == '--gtest_filter=*Cuda*' ]] || fail "tests asked for: $(< asked)"
+RAN=4 SKIPPED=4 checks 1 --only a build results
+says 'FAIL: every test was skipped'
+RAN=0 SKIPPED=0 checks 1 --only a build results
+says 'FAIL: no test is called *Cuda*'
+CODE=1 RAN=4 SKIPPED=0 checks 1 --only a build results
+says 'FAIL: exit code 1 of kvbench_tests'
+
+mkdir tools
+program tools/compute-sanitizer << 'SHIM'
+[[ $* != "--tool ${BROKEN:-none} "* ]] || exit 9
+shift 4
+exec "$@"
+SHIM
+export RAN=2 SKIPPED=0
+PATH=$PWD/tools:$PATH checks 0 --only b build results
+says 'b compute-sanitizer: pass: memcheck and racecheck, each 2 tests'
+BROKEN=racecheck PATH=$PWD/tools:$PATH checks 1 --only b build results
+says 'FAIL: exit code 9 of kvbench_tests: results/racecheck.log'
+
+mkdir build/bench
+program build/bench/bench_device << 'SHIM'
+for word; do
+  [[ $word != --benchmark_out=* ]] || cat > "${word#*=}" <<< "${JSON:-not one}"
+done
+SHIM
+json='{"context": {"card": "H1", "copy_bytes_per_s": "2e12"}, "benchmarks": [{"name":
+ "exact/most_similar/32768/manual_time", "real_time": 1.5, "time_unit": "ms", "flop/s": 1e12,
+ "bytes/s": 1e9, "of_bound": 0.25}]}'
+JSON=$json checks 0 --only c,f build results "${small[@]}"
+says 'f benchmarks: pass: results/gpu_table.md'
+grep -q '| most_similar | 32768 | exact | 1.50 ms | 1.00 Tflop/s | 1.00 GB/s | 25 % |' \
+  results/gpu_table.md || fail "$(< results/gpu_table.md)"
+grep -q '^| all_methods | ' results/gpu_table.md || fail "$(< results/gpu_table.md)"
+checks 1 --only f build results
+says 'FAIL: exit code 2 of gpu_table.py'
+# A Python that says it has PyTorch and a card; the peer itself finds none.
+program tools/python << 'SHIM'
+[[ $1 == -c && $2 == *torch* ]] || exec "$REAL_PYTHON" "$@"
+SHIM
+CUDA_VISIBLE_DEVICES='' REAL_PYTHON=$PYTHON PYTHON=tools/python JSON=$json \
+  checks 1 --only f build results
+says 'FAIL: exit code 3 of peer_torch.py: results/peer.log; what there is: results/gpu_table.md'
+JSON=$json CODE=1 checks 1 --only a,f build results
+says 'f benchmarks: skipped: another part failed'

@@ -1,0 +1,222 @@
+"""scripts/compare_runs.py: what agrees, what does not, and that NaN never does."""
+
+import contextlib
+import csv
+import io
+import os
+import re
+import sys
+import tempfile
+import types
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+
+import compare_runs  # noqa: E402
+
+# The columns of a result table, from the page that describes them.
+with open(os.path.join(ROOT, "docs", "schema.md"), encoding="utf-8") as page:
+    SECTION = page.read().split("## The table")[1].split("Missing values:")[0]
+COLUMNS = re.findall(r"^\| `(\w+)` \|", SECTION, re.MULTILINE)
+TIMING = re.findall(r"^\| `(\w+)` \|.*\| timing \|$", SECTION, re.MULTILINE)
+KEY_COLUMNS = re.findall(r"^\| `(\w+)` \|.*\| key \|$", SECTION, re.MULTILINE)
+
+ROW = {"schema": "1.0", "trace": "t.h5", "prompt": "nan", "layer": "0", "q_head": "0",
+       "kv_head": "0", "algorithm": "bumblebee", "params": "lambda=0.3;phi=log",
+       "protocol": "prefill", "sink": "4", "recent": "8", "scores": "past", "device": "cpu",
+       "seed": "0", "n_tokens": "64", "n_queries": "8", "budget_requested": "0.5",
+       "tokens_kept": "40", "bytes": "1000", "full_bytes": "2000", "ratio": "0.5",
+       "middle_ratio": "0.5", "aux_bytes": "0", "peak_bytes": "1000", "transient_bytes": "0",
+       "rel_error": "0.25", "rel_error_mean": "0.25", "rel_error_p50": "0.25",
+       "rel_error_p95": "0.25", "rel_error_max": "0.25", "eps_fro": "0.25", "eps_op": "inf",
+       "log_z_error": "0.25", "cosine": "0.875", "mass_kept": "0.9", "amnesia_count": "3",
+       "amnesia_mass": "3e-16", "compress_ms": "1.5", "attend_us_per_query": "2.5",
+       "status": "ok", "diag": "objective=12.5;gain_evaluations=100"}
+
+
+class CompareTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def write(self, name, rows, columns=None):
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, columns or list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        return path
+
+    def run_script(self, *arguments):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = compare_runs.main(list(arguments))
+            except SystemExit as error:
+                code = error.code
+        return types.SimpleNamespace(code=code, out=out.getvalue(), err=err.getvalue())
+
+    def compare(self, first, second, *options):
+        """Of tables of the ordinary row and another query head's, changed as the dicts say."""
+        other = {**ROW, "q_head": "1"}
+        return self.run_script(self.write("a.csv", [other, {**ROW, **first}]),
+                               self.write("b.csv", [{**ROW, "device": "cuda:0", **second},
+                                                    {**other, "device": "cuda:0"}]), *options)
+
+    def expect_same(self, first, second, *options):
+        result = self.compare(first, second, *options)
+        self.assertEqual(result.code, 0, result.out + result.err)
+        self.assertIn("same: 2 rows", result.out)
+        return result.out
+
+    def expect_other(self, words, first, second, *options):
+        result = self.compare(first, second, *options)
+        self.assertEqual(result.code, 1, result.out + result.err)
+        self.assertIn("differences: 1 in", result.out)
+        self.assertIn(words, result.out)
+
+    def test_the_row_has_every_column(self):
+        self.assertEqual(list(ROW), COLUMNS)
+        self.assertGreater(len(KEY_COLUMNS), 10)
+        self.assertEqual(set(KEY_COLUMNS) - {"device"} - set(compare_runs.KEYS), set())
+        self.assertEqual(compare_runs.LEFT_OUT, {"device", *TIMING})
+
+    def test_device_timing_and_rounding_agree(self):
+        self.expect_same({}, {})
+        self.expect_same({}, {"compress_ms": "9", "attend_us_per_query": "nan"})
+        out = self.expect_same({}, {"rel_error": "0.2500024"})
+        self.assertRegex(out, r"largest relative difference 9\.6e-06 \(.*rel_error\)")
+        self.expect_same({}, {"amnesia_mass": "5e-12"})
+        self.expect_same({}, {"diag": "objective=12.50001;gain_evaluations=7"})
+        self.expect_same({}, {"rel_error": "0.26"}, "--relative", "0.05")
+
+    def test_every_figure_beyond_the_tolerance_differs(self):
+        for name in sorted(compare_runs.FIGURES):
+            value = "2e-11" if name == "amnesia_mass" else "0.3"
+            self.expect_other(name, {}, {name: value})
+        self.expect_other("rel_error", {}, {"rel_error": "0.250003"})
+        self.expect_other("rel_error", {}, {"rel_error": "0.25000000000000006"}, "--relative", "0")
+
+    def test_all_else_must_be_the_same(self):
+        others = set(COLUMNS) - compare_runs.FIGURES - compare_runs.LEFT_OUT - {
+            *compare_runs.KEYS, "diag"}
+        self.assertIn("tokens_kept", others)
+        for name in sorted(others):
+            self.expect_other(name, {}, {name: ROW[name] + "1"})
+        self.expect_other("objective", {}, {"diag": "objective=12.51;gain_evaluations=100"})
+        self.expect_other("diag", {}, {"diag": "other=12.5;gain_evaluations=100"})
+        self.expect_other("diag", {}, {"diag": ""})
+        self.expect_other("rel_error", {}, {"rel_error": ""})
+        self.expect_other("rel_error", {"rel_error": ""}, {})
+
+    def test_nan_never_agrees(self):
+        for name in sorted(compare_runs.FIGURES | {"ratio", "bytes"}):
+            for first, second in (("nan", "nan"), ("nan", ROW[name]), (ROW[name], "nan")):
+                self.expect_other(name, {name: first}, {name: second})
+        both = {"diag": "objective=nan;gain_evaluations=100"}
+        self.expect_other("objective", both, both)
+        self.expect_other("objective", {}, both)
+
+    def test_infinity_agrees_with_itself_alone(self):
+        self.expect_other("eps_op", {}, {"eps_op": "1e300"})
+        self.expect_other("eps_op", {}, {"eps_op": "-inf"})
+        self.expect_other("rel_error", {}, {"rel_error": "inf"})
+
+    def test_rows_that_one_table_lacks(self):
+        first = self.write("a.csv", [ROW, {**ROW, "seed": "1"}])
+        second = self.write("b.csv", [ROW])
+        for pair, words in (((first, second), "b.csv has no row"),
+                            ((second, first), "b.csv has no row")):
+            result = self.run_script(*pair)
+            self.assertEqual(result.code, 1)
+            self.assertIn(words, result.out)
+        many = self.write("many.csv", [{**ROW, "seed": str(i)} for i in range(30)])
+        result = self.run_script(many, second)
+        self.assertIn("and 19 more", result.out)
+        self.assertIn("differences: 29 in 1 rows", result.out)
+
+    def test_steps_and_kept_tokens(self):
+        def write_pair(kind, first, second):
+            columns = [c for c in ROW if c in KEY_COLUMNS]
+            base = {c: ROW[c] for c in columns}
+            self.write(f"a.{kind}.csv", [{**base, **first}])
+            if second is not None:
+                self.write(f"b.{kind}.csv", [{**base, "device": "cuda:0", **second}])
+
+        steps = {"step": "5", "rel_error": "0.5", "bytes": "10"}
+        kept = {"step": "63", "tokens": "0-20 22"}
+        write_pair("steps", steps, {**steps, "rel_error": "0.500001"})
+        write_pair("kept", kept, kept)
+        result = self.compare({}, {})
+        self.assertEqual((result.code, "same: 4 rows" in result.out), (0, True), result.out)
+        write_pair("steps", steps, {**steps, "rel_error": "0.51"})
+        self.assertEqual(self.compare({}, {}).code, 1)
+        write_pair("steps", {**steps, "rel_error": "nan"}, {**steps, "rel_error": "nan"})
+        self.assertEqual(self.compare({}, {}).code, 1)
+        write_pair("steps", steps, steps)
+        write_pair("kept", kept, {**kept, "tokens": "0-20 23"})
+        result = self.compare({}, {})
+        self.assertEqual(result.code, 1)
+        self.assertIn("tokens: '0-20 22' and '0-20 23'", result.out)
+        long = {**kept, "tokens": "1 3 " * 100000}
+        write_pair("kept", long, long)
+        self.assertEqual(self.compare({}, {}).code, 0)
+        os.remove(os.path.join(self.folder, "b.kept.csv"))
+        result = self.compare({}, {})
+        self.assertEqual(result.code, 1)
+        self.assertIn("b.kept.csv is not there", result.out)
+
+    def test_means(self):
+        def means(of, *options):
+            first = self.write("a.csv", [{**ROW, "seed": str(i), "rel_error": x}
+                                         for i, x in enumerate(("0.2", "0.4", ""))])
+            second = self.write("b.csv", [{**ROW, "seed": str(i), "rel_error": x,
+                                           "tokens_kept": "7"} for i, x in enumerate(of)])
+            return self.run_script(first, second, "--means", *options)
+
+        for of in (("0.2", "0.4", ""), ("0.4", "0.2", ""), ("0.3", "", "0.302")):
+            result = means(of, "0.01")
+            self.assertEqual(result.code, 0, result.out)
+            self.assertIn("same: 1 means", result.out)
+        for of, words in ((("0.2", "0.41", ""), "mean rel_error: 0.3 and 0.305"),
+                          (("0.2", "nan", ""), "0.3 and nan"), (("inf", "0.2", ""), "0.3 and inf"),
+                          (("0.3", "0.3", "0.3"), "of 2 and of 3 rows"),
+                          (("", "", ""), "of 2 and of 0 rows")):
+            result = means(of, "0.01")
+            self.assertEqual(result.code, 1, of)
+            self.assertIn(words, result.out)
+        self.assertEqual(means(("0.2", "0.41", ""), "0.02").code, 0)
+        tiny = [self.write(name, [{**ROW, "rel_error": x}])
+                for name, x in (("c.csv", "1e-16"), ("d.csv", "9e-7"), ("e.csv", "2e-6"))]
+        self.assertEqual(self.run_script(*tiny[:2], "--means", "0.01").code, 0)
+        self.assertEqual(self.run_script(tiny[0], tiny[2], "--means", "0.01").code, 1)
+        other = self.write("f.csv", [{**ROW, "algorithm": "h2o"}])
+        result = self.run_script(tiny[0], other, "--means", "0.01")
+        self.assertEqual((result.code, "one table alone has" in result.out), (1, True))
+
+    def test_refusals(self):
+        good = self.write("a.csv", [ROW])
+        for words, arguments in (
+                ("none.csv", [good, "none.csv"]),
+                ("no rows", [good, self.write("n.csv", [], COLUMNS)]),
+                ("second time", [good, self.write("d.csv", [ROW, ROW])]),
+                ("not a table", [good, self.write("x.csv", [{"a": 1}])]),
+                ("--relative", [good, good, "--relative", "nan"]),
+                ("--relative", [good, good, "--relative", "1"]),
+                ("--means", [good, good, "--means", "-1"])):
+            result = self.run_script(*arguments)
+            self.assertEqual(result.code, 2, words)
+            self.assertIn(words, result.err)
+        empty = os.path.join(self.folder, "e.csv")
+        with open(empty, "w", encoding="utf-8"):
+            pass
+        self.assertIn("is empty", self.run_script(good, empty).err)
+        with open(empty, "w", encoding="utf-8") as file:
+            file.write(",".join(COLUMNS) + "\n1.0,t.h5\n")
+        self.assertIn("expected 41 fields", self.run_script(good, empty).err)
+
+
+if __name__ == "__main__":
+    unittest.main()
