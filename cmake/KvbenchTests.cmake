@@ -52,6 +52,31 @@ if(_test_units)
     PROPERTIES TIMEOUT ${KVBENCH_TEST_TIMEOUT} LABELS unit ENVIRONMENT "${_san_environment}")
 endif()
 
+# --------------------------------------------------------------------------------- emulated device
+# The code of the CUDA build on a device that tests/emulated plays on the CPU, by switching stacks:
+# x86-64 alone, and not where a sanitizer watches stacks.
+if(_test_units AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND NOT KVBENCH_SANITIZE)
+  file(GLOB _emulated ${_glob} tests/emulated/*.cpp)
+  add_executable(kvbench_emulated_tests ${_emulated} lib/attention/device.cpp
+    tests/test_device_cluster.cpp tests/test_device_replay.cpp tests/test_device_streams.cpp
+    tests/test_math_check.cpp)
+  target_include_directories(kvbench_emulated_tests BEFORE PRIVATE
+    "${_src}/tests/emulated" "${_src}/tests")
+  target_link_libraries(kvbench_emulated_tests PRIVATE kvbench_lib GTest::gtest GTest::gtest_main)
+  target_compile_definitions(kvbench_emulated_tests PRIVATE
+    KVB_EMULATED=1 KVBENCH_HAVE_CUDA=1 KVBENCH_DATA_DIR="${_src}/data")
+  kvbench_target_options(kvbench_emulated_tests)
+  target_compile_options(kvbench_emulated_tests PRIVATE
+    -include cuda_runtime.h $<$<CONFIG:Release>:-O1>)
+  kvbench_link_dependencies(kvbench_emulated_tests)
+  # Tests of long traces wait for a card: lanes taken one after another would need hours.
+  gtest_discover_tests(kvbench_emulated_tests
+    TEST_PREFIX emulated.
+    TEST_FILTER "*Cuda*-*.TheSampleOnCuda:*.ShapesAndTypesOnCuda:*.FastOnCuda"
+    DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT ${KVBENCH_TEST_TIMEOUT} LABELS unit ENVIRONMENT "${_san_environment}")
+endif()
+
 set(_environment "SRC=${_src}" "PYTHONDONTWRITEBYTECODE=1" ${_san_environment})
 if(TARGET kvbench)
   list(APPEND _environment "KVBENCH=$<TARGET_FILE:kvbench>")

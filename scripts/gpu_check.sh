@@ -131,7 +131,7 @@ tests() {
 part_a() { tests "$out/tests.log" '*Cuda*'; }
 
 part_b() {
-  local tool filter=${KVBENCH_SANITIZER_FILTER:-*Cuda*-*EveryPrefillMethodOnCuda*}
+  local tool filter=${KVBENCH_SANITIZER_FILTER:-*Cuda*-*SampleOnCuda*}
   command -v compute-sanitizer > /dev/null || { skip 'no compute-sanitizer on the PATH' || return; }
   for tool in memcheck racecheck; do
     tests "$out/$tool.log" "$filter" compute-sanitizer --tool "$tool" --error-exitcode 9 || return

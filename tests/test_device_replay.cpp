@@ -256,6 +256,12 @@ TEST_F(DeviceReplayTest, EveryPrefillMethodOnCuda) {
     GTEST_SKIP() << "no CUDA device or no CUDA in this build: nothing was compared on a GPU";
   }
   expect_same(options("x.csv"), nullptr, kCudaRelative, "cuda");
+}
+
+TEST_F(DeviceReplayTest, TheSampleOnCuda) {
+  if (!cuda_is_here()) {
+    GTEST_SKIP() << "no CUDA device or no CUDA in this build: nothing was compared on a GPU";
+  }
   ReplayOptions o = options("x.csv");
   o.traces = {data_file("sample.h5")};
   o.sink = o.recent = o.queries = 256;

@@ -90,6 +90,12 @@ TEST_F(DeviceStreamTest, EveryStreamOnCuda) {
     GTEST_SKIP() << "no CUDA device or no CUDA in this build: nothing was compared on a GPU";
   }
   expect_same(options(), nullptr, kCudaRelative, "cuda");
+}
+
+TEST_F(DeviceStreamTest, TheSampleOnCuda) {
+  if (!cuda_is_here()) {
+    GTEST_SKIP() << "no CUDA device or no CUDA in this build: nothing was compared on a GPU";
+  }
   ReplayOptions o = options();
   o.algorithms = {"all"};
   o.traces = {data_file("sample.h5")};

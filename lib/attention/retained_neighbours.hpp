@@ -13,7 +13,7 @@ namespace kvbench {
 
 /// to = max(to, x), for what threads of a block share; a maximum of integers has no order.
 KVB_HD inline void atomic_raise(std::int64_t* to, std::int64_t x) {
-#if defined(__CUDA_ARCH__)
+#if defined(KVB_DEVICE_CODE)
   static_assert(sizeof(long long) == sizeof(std::int64_t));
   atomicMax(reinterpret_cast<long long*>(to), static_cast<long long>(x));
 #else
@@ -23,7 +23,7 @@ KVB_HD inline void atomic_raise(std::int64_t* to, std::int64_t x) {
 
 /// Counts up; returns the number before. For lists whose order does not matter.
 KVB_HD inline int atomic_claim(int* count) {
-#if defined(__CUDA_ARCH__)
+#if defined(KVB_DEVICE_CODE)
   return atomicAdd(count, 1);
 #else
   return (*count)++;

@@ -1,5 +1,5 @@
-// The machine that is a CUDA device (core/machine.hpp). What is here cannot run without one, so it
-// is kept to memory, copies and launches; all else is tested on a HostMachine.
+// The machine that is a CUDA device (core/machine.hpp). Without one it runs on the emulated device
+// of tests/emulated alone, so it is kept to memory, copies and launches.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -115,8 +115,11 @@ class CudaMachine {
     use();
     constexpr Index kMostBlocks = Index{1} << 30;  // of a grid's first axis: 2^31 - 1
     const auto grid = static_cast<unsigned>(std::min(blocks, kMostBlocks));
-    block_kernel<<<grid, Kernel::kThreads, 0, cudaStreamPerThread>>>(kernel, blocks);
-    check_cuda(cudaGetLastError(), "launching a kernel", ordinal_);
+    Kernel copy = kernel;
+    void* arguments[] = {&copy, &blocks};
+    check_cuda(cudaLaunchKernel(block_kernel<Kernel>, dim3(grid), dim3(Kernel::kThreads), arguments,
+                                0, cudaStreamPerThread),
+               "launching a kernel", ordinal_);
   }
 
   /// Waits for what this thread launched.

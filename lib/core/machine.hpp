@@ -33,7 +33,7 @@ namespace kvbench {
 
 /// Adds to an integer that threads of any block share; sums of integers have no order.
 KVB_HD inline void atomic_add(std::int64_t* to, std::int64_t x) {
-#if defined(__CUDA_ARCH__)
+#if defined(KVB_DEVICE_CODE)
   atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(x));
 #else
   *to += x;

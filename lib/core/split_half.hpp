@@ -16,7 +16,7 @@
 #include "core/float16.hpp"
 #include "core/math.hpp"
 
-#if defined(__CUDACC__)
+#if defined(KVB_CUDA_HEADERS)
 #include <cuda_fp16.h>
 #endif
 
@@ -24,7 +24,7 @@ namespace kvbench {
 
 /// float_to_half, by the GPU's own instruction there: the same bits, NaN's payload aside.
 KVB_HD inline std::uint16_t half_bits(float x) {
-#if defined(__CUDA_ARCH__)
+#if defined(KVB_DEVICE_CODE)
   return __half_as_ushort(__float2half_rn(x));
 #else
   return float_to_half(x);
@@ -32,7 +32,7 @@ KVB_HD inline std::uint16_t half_bits(float x) {
 }
 
 KVB_HD inline float half_value(std::uint16_t bits) {
-#if defined(__CUDA_ARCH__)
+#if defined(KVB_DEVICE_CODE)
   return __half2float(__ushort_as_half(bits));
 #else
   return half_to_float(bits);

@@ -31,7 +31,7 @@
 #include "core/types.hpp"
 #include "core/warp.hpp"
 
-#if defined(__CUDACC__)
+#if defined(KVB_CUDA_HEADERS)
 #include <cuda_fp16.h>
 #include <mma.h>
 #endif
@@ -75,7 +75,7 @@ struct SplitRows {
 /// over), or their columns (its rows are).
 enum class RightSide { rows, columns };
 
-#if defined(__CUDA_ARCH__)
+#if defined(KVB_DEVICE_CODE)
 
 template <RightSide side>
 struct RightLayout {

@@ -13,7 +13,7 @@ inline constexpr int kWarpLanes = 32;
 
 /// Whether this thread runs its warp's program: every lane of a GPU, the first on a HostMachine.
 KVB_HD inline bool runs_warp(int thread) {
-#if defined(__CUDA_ARCH__)
+#if defined(KVB_DEVICE_CODE)
   static_cast<void>(thread);
   return true;
 #else
@@ -22,7 +22,7 @@ KVB_HD inline bool runs_warp(int thread) {
 }
 
 KVB_HD inline void meet_warp() {
-#if defined(__CUDA_ARCH__)
+#if defined(KVB_DEVICE_CODE)
   __syncwarp();
 #endif
 }
@@ -30,7 +30,7 @@ KVB_HD inline void meet_warp() {
 /// f(lane) for every lane of the warp; the lanes meet before and after.
 template <class F>
 KVB_HD void for_lanes(int thread, const F& f) {
-#if defined(__CUDA_ARCH__)
+#if defined(KVB_DEVICE_CODE)
   __syncwarp();
   f(thread % kWarpLanes);
   __syncwarp();
@@ -47,7 +47,7 @@ template <class T>
 class PerLane {
  public:
   KVB_HD T& operator[](int lane) {
-#if defined(__CUDA_ARCH__)
+#if defined(KVB_DEVICE_CODE)
     static_cast<void>(lane);
     return x_;
 #else
@@ -56,7 +56,7 @@ class PerLane {
   }
 
  private:
-#if defined(__CUDA_ARCH__)
+#if defined(KVB_DEVICE_CODE)
   T x_;
 #else
   T x_[kWarpLanes];

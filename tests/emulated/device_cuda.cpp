@@ -1,0 +1,2 @@
+// The CUDA build's own sources, for the emulated device.
+#include "attention/device_cuda.cu"

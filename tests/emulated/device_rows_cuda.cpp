@@ -1,0 +1,1 @@
+#include "attention/device_rows_cuda.cu"
