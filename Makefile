@@ -21,7 +21,7 @@ CMAKE     := cmake --log-level=NOTICE
 BUILD     := cmake --build
 CTEST     := ctest --output-on-failure -j $(JOBS)
 SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib tests bench -type f; } \
-	| grep -E '^(apps|lib|tests|bench)/.*\.(cpp|hpp|cu|cuh)$$' | { while read -r f; do \
+	| grep -E '^(apps|lib|tests|bench)/.*\.(cpp|hpp|h|cu|cuh)$$' | { while read -r f; do \
 	[[ ! -f $$f ]] || echo "$$f"; done; }
 bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 

@@ -48,6 +48,13 @@ class GpuTableTest(unittest.TestCase):
                             (1.5e-5, "15.0 uB/s"), (2e-10, "0.20 nB/s")):
             self.assertEqual(gpu_table.in_units(value, "B/s"), text)
 
+    def test_what_computes_nothing_has_no_rate_of_arithmetic(self):
+        moved = line("exact/top_places/131072")
+        del moved["flop/s"]
+        result = self.run_script(self.bench(moved))
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("| top_places | 131072 | exact | 2.00 ms | - | 450 GB/s | 12.5 % ", result.out)
+
     def test_rows_are_joined_by_kernel_and_size(self):
         peer = [{"name": "card/copy", "rate": 3e12},
                 {"name": "exact_attention/32768", "dtype": "float64", "seconds": 0.004},

@@ -255,9 +255,9 @@ class StreamJob {
     for (std::size_t i = 0; i < moments_.size(); ++i) {
       const Index first = group * static_cast<Index>(i);
       std::copy_n(moments_[i].queries.data(), group * d, queries.row(first));
-      for (SumPiece& p : pieces(moments_[i])) {
+      for (const SumPiece& p : pieces(moments_[i])) {
         if (!p.rows.empty()) {
-          lists.push_back({first, group, std::move(p)});
+          lists.push_back({first, group, p});
           owner.push_back(i);
         }
       }
