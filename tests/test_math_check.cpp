@@ -31,9 +31,10 @@ class MathCheckTest : public DeviceRuns {
     o.traces = {data_file("sample.h5")};
     o.out = (folder_ / "fast.csv").string();
     o.algorithms = {"all"};
-    o.budgets = {0.25};
+    o.budgets = {0.0625};
     o.layers = {2};
-    o.heads = {0, 1};
+    o.heads = {0};
+    o.queries = 64;
     o.overwrite = true;
     o.threads = 2;
     return o;
