@@ -76,11 +76,12 @@ test-dump: all $(DUMP_VENV)/ready ## test what needs torch, which pip puts into 
 	KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_dump_traces.py
 	KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_convert_traces.py
 
+CUDA_BUILD ?= build/cuda
 cuda: ## build with CUDA kernels in build/cuda (needs nvcc), run the tests of devices
 	$(call bootstrap,build test)
-	@$(CMAKE) --preset cuda -DKVBENCH_WERROR=$(WERROR) $(CMAKE_ARGS)
-	@$(BUILD) build/cuda -j $(JOBS)
-	@$(CTEST) --test-dir build/cuda -R '^(Device|MathCheck|TileProduct)'
+	@$(CMAKE) --preset cuda -B $(CUDA_BUILD) -DKVBENCH_WERROR=$(WERROR) $(CMAKE_ARGS)
+	@$(BUILD) $(CUDA_BUILD) -j $(JOBS)
+	@$(CTEST) --test-dir $(CUDA_BUILD) -R '^(Device|MathCheck|TileProduct)'
 
 # Debian's OpenBLAS takes new processors for ancient ones, five times slower; a slow peer would
 # flatter us.
