@@ -127,6 +127,8 @@ Compressed compose(const Method& a, const Method& b, const Task& task, const Par
   out.payload_bytes = row_bytes(kept, task.head) + row_bytes(rest, task.head);
   out.aux_bytes = kept.aux_bytes + rest.aux_bytes;
   out.transient_bytes = std::max(kept.transient_bytes, rest.transient_bytes);
+  out.quantised = rest.quantised;
+  out.degenerate = kept.degenerate.empty() ? rest.degenerate : kept.degenerate;
   out.held = join(kept.held.tokens, rest.held);
   out.made = std::move(rest.made);
   if (rest.denominator) {

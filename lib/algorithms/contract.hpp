@@ -3,6 +3,7 @@
 // See docs/new_algorithm.md for a complete one.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 namespace kvbench {
 
 class DeviceHead;
+struct RopeTables;
 
 /// What a head is given of a size that several heads share (Scope::layer, Scope::layers).
 struct Share {
@@ -51,6 +53,10 @@ struct Task {
   std::optional<double> fisher = {};
   /// The head on a device, for the functions of lib/attention that take one; null: on the CPU.
   const DeviceHead* device = nullptr;
+  /// Tokens [0, sink) are the protocol's: exact, in every softmax, never in `tokens`.
+  Index sink = 0;
+  /// The layer's rotary tables, where the trace carries them; else null.
+  const RopeTables* rope = nullptr;
 
   Index count() const { return static_cast<Index>(tokens.size()); }
 };
@@ -93,6 +99,12 @@ struct Compressed {
   std::optional<Index> payload_bytes;
   /// Bytes needed only while attending (a rebuilt cache). Not part of `bytes`.
   Index transient_bytes = 0;
+  /// How many of `made` are tokens of the task under a format of fewer bits: tokens kept, though
+  /// not held exactly.
+  Index quantised = 0;
+  /// Why this is no fair instance of the method (a sketch of one cell, say), for the status
+  /// `degenerate: ...`; empty: it is one. The row is measured all the same.
+  std::string degenerate;
   /// The method's own figures, in the order of the `diag` column. Never used in a metric.
   std::vector<std::pair<std::string, std::string>> diag;
 };
@@ -123,6 +135,9 @@ struct StreamTask {
   Rng rng;
   /// The head on a device, for the functions of lib/attention that take one; null: on the CPU.
   const DeviceHead* device = nullptr;
+  /// Tokens [0, sink) stay exact too, outside the method's budget: they are in every softmax, but
+  /// the method holds, scores and counts none of them.
+  Index sink = 0;
 };
 
 /// A cache that lives through a stream. One object per KV head and entry, used by one thread.
@@ -132,12 +147,24 @@ class StreamCache {
 
   /// Position j has arrived; its key, value and the group's queries are rows j of the head. The
   /// recent window is now [max(0, j + 1 - recent), j], still exact and paid by the protocol.
-  /// `leaving` is the position that left it just now and is the method's to keep or drop, or -1.
-  /// With recent = 0 it is j itself.
+  /// `leaving` is the position that left it just now and is the method's to keep or drop, or -1
+  /// (none, or a sink). With recent = 0 it is j itself, where j is no sink.
   virtual void append(Index j, Index leaving) = 0;
 
   /// What the cache holds beside the recent window, to attend with and to be weighed.
   virtual Compressed view() const = 0;
+};
+
+/// What is known of a layer before any of its heads is read.
+struct LayerFacts {
+  Index n = 0;   ///< tokens
+  Index d = 0;   ///< head_dim of queries and keys
+  Index dv = 0;  ///< head_dim of values
+  bool stream = false;
+  Range scoring;  ///< positions of the queries that a method may score with
+  bool has_fisher = false;
+  Index rope_positions = 0;  ///< rows of the rotary tables; 0: the trace carries none
+  Index rope_dim = 0;
 };
 
 /// What `kvbench list` prints and what the replay needs to know without running anything.
@@ -153,6 +180,15 @@ struct MethodInfo {
   bool keeps_tokens = false;    ///< holds tokens of weight 1 and nothing else: can lead an `A+B`
   bool sees_evaluated = false;  ///< `oracle` alone
   bool scores = false;          ///< uses queries to score tokens: `--scores` matters
+  /// How many of the last scoring queries the method's definition asks for; null: all that there
+  /// are from position 0 on.
+  Index (*query_window)(const Params&) = nullptr;
+  /// Throws InputError where parameters that are each in range do not go together, or not with the
+  /// method (an even pooling kernel, say). Null: nothing to check.
+  void (*check)(const Params&) = nullptr;
+  /// Resolves what depends on the trace: the values to replace (those that were `auto`). Throws
+  /// InputError where the layer lacks what the parameters ask for. Null: nothing to resolve.
+  std::map<std::string, std::string> (*resolve)(const Params&, const LayerFacts&) = nullptr;
   /// Where the scope depends on the parameters; null: it is `scope`.
   Scope (*scope_of)(const Params&) = nullptr;
   Scope scope = Scope::head;  ///< which heads share one budget

@@ -114,6 +114,20 @@ Params::Params(std::string_view method, const std::vector<ParamSpec>& specs,
     const auto it = given.find(spec.name);
     values_[spec.name] = checked(method, spec, it == given.end() ? spec.fallback : it->second);
   }
+  write_canonical();
+}
+
+Params Params::with(const std::map<std::string, std::string>& values) const {
+  Params out = *this;
+  for (const auto& [key, value] : values) {
+    out.values_.at(key) = value;
+  }
+  out.write_canonical();
+  return out;
+}
+
+void Params::write_canonical() {
+  canonical_.clear();
   for (const auto& [key, value] : values_) {
     canonical_ += fmt::format("{}{}={}", canonical_.empty() ? "" : ";", key, value);
   }

@@ -41,6 +41,9 @@ class Params {
   Params(std::string_view method, const std::vector<ParamSpec>& specs,
          const std::map<std::string, std::string>& given);
 
+  /// The same with some values replaced, unchecked: by what a method resolved from a trace.
+  Params with(const std::map<std::string, std::string>& values) const;
+
   bool is_auto(std::string_view name) const { return text(name) == "auto"; }
   /// Errors of all four: InputError where the parameter does not exist or is auto.
   Index integer(std::string_view name) const;
@@ -53,6 +56,8 @@ class Params {
   const std::map<std::string, std::string>& values() const { return values_; }
 
  private:
+  void write_canonical();
+
   std::string method_;
   std::map<std::string, std::string> values_;
   std::string canonical_;

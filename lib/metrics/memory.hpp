@@ -12,6 +12,7 @@ namespace kvbench {
 struct Holding {
   Index pairs = 0;       ///< exact (k,v) pairs
   Index made_pairs = 0;  ///< (k,v) pairs that are in no trace
+  Index quantised = 0;   ///< those of them that are tokens of the trace in fewer bits
   Index keys_only = 0;   ///< keys stored without a value (a denominator's own)
   Index aux_bytes = 0;
   std::optional<Index> payload_bytes;  ///< stored otherwise than as rows (codes, sketches)

@@ -113,7 +113,8 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     fill(row, errors);
     fill(row, held_figures(c.truth(g), held));
     row.compress_ms = compress_ms;
-    row.status = status_of(errors, degenerate, m, task.tokens.empty());
+    row.status =
+        status_of(errors, degenerate, m, task.tokens.empty() ? "empty middle" : result.degenerate);
     row.diag = diag;
   }
   if (kept != nullptr) {
@@ -166,6 +167,7 @@ Task HeadInput::task(const Entry& entry) const {
   task.kv_head = id_.kv_head;
   task.fisher = plan_.layer_meta(unit_).fisher;
   task.device = device_.get();
+  task.sink = windows_.sink.size();
   return task;
 }
 
@@ -202,6 +204,8 @@ void check_compressed(const Compressed& result, const Task& task) {
   require(
       result.aux_bytes >= 0 && result.transient_bytes >= 0 && result.payload_bytes.value_or(0) >= 0,
       "byte counts of at least 0");
+  require(result.quantised >= 0 && result.quantised <= result.made.k.rows(),
+          "quantised tokens among the made ones");
   if (result.denominator) {
     check_held(result.denominator->held, task);
     check_made(result.denominator->made, task, /*values=*/false);

@@ -27,8 +27,8 @@ struct ReplayOptions {
   std::vector<Index> heads;   ///< query heads; empty: all
   std::vector<std::string> prompts;
   std::string protocol = "prefill";
-  Index sink = 256;      ///< tokens, >= 0; make_plan sets it to 0 under stream
-  Index recent = 256;    ///< tokens; under prefill >= queries
+  Index sink = 16;       ///< tokens, >= 0
+  Index recent = 512;    ///< tokens; under prefill >= queries
   Index queries = 256;   ///< >= 1
   Index eval_every = 0;  ///< stream: tokens between evaluated steps; 0: n / 64, at least 1
   std::string scores = "past";

@@ -72,7 +72,8 @@ void fill(Row& row, const HeldFigures& f) {
   row.amnesia_mass = f.amnesia_mass;
 }
 
-std::string status_of(const ErrorFigures& errors, Index degenerate, Index m, bool empty_middle) {
+std::string status_of(const ErrorFigures& errors, Index degenerate, Index m,
+                      const std::string& reason) {
   if (degenerate > 0) {
     return fmt::format("degenerate: denominator is 0 or not finite for {} of {} queries",
                        degenerate, m);
@@ -82,7 +83,7 @@ std::string status_of(const ErrorFigures& errors, Index degenerate, Index m, boo
         "degenerate: exact output is 0 and the estimate is not, for {} of {} queries",
         errors.infinite, m);
   }
-  return empty_middle ? "ok: empty middle" : "ok";
+  return reason.empty() ? "ok" : "degenerate: " + one_line(reason);
 }
 
 std::string status_of_error(const std::exception& error) {
@@ -102,6 +103,7 @@ Holding holding_of(const Compressed& c) {
   Holding out;
   out.pairs = static_cast<Index>(c.held.tokens.size());
   out.made_pairs = c.made.k.rows();
+  out.quantised = c.quantised;
   if (c.denominator) {
     out.keys_only =
         c.denominator->made.k.rows() +

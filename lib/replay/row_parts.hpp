@@ -22,8 +22,10 @@ void fill(Row& row, const MemoryFigures& figures);
 void fill(Row& row, const ErrorFigures& figures);
 void fill(Row& row, const HeldFigures& figures);
 
-/// Status of a measured row: `degenerate` of the row's m queries had no denominator.
-std::string status_of(const ErrorFigures& errors, Index degenerate, Index m, bool empty_middle);
+/// Status of a measured row: `degenerate` of the row's m queries had no denominator; `reason`: what
+/// else makes the row no fair measurement, or empty.
+std::string status_of(const ErrorFigures& errors, Index degenerate, Index m,
+                      const std::string& reason);
 /// `infeasible: why` or `failed: why`, on one line.
 std::string status_of_error(const std::exception& error);
 

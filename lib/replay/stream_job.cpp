@@ -317,7 +317,8 @@ class StreamJob {
         1e6 * attend_s_ / (static_cast<double>(m) * static_cast<double>(c_.head().group()));
     const auto degenerate = std::count_if(log_denominator_[h].begin(), log_denominator_[h].end(),
                                           [](double x) { return !std::isfinite(x); });
-    row.status = status_of(errors, degenerate, m, n_ <= recent_);
+    row.status = status_of(errors, degenerate, m,
+                           n_ <= recent_ ? "nothing leaves the recent window" : view_.degenerate);
     row.diag = diag_text(view_);
   }
 

@@ -1,0 +1,25 @@
+#include "core/rope.hpp"
+
+namespace kvbench {
+
+void unrotate(const RopeTables& tables, Index position, std::span<const float> row,
+              std::span<double> out) {
+  for (std::size_t c = 0; c < row.size(); ++c) {
+    out[c] = static_cast<double>(row[c]);
+  }
+  const float* cos = tables.cos.row(position);
+  const float* sin = tables.sin.row(position);
+  for (Index t = 0; t < tables.cos.cols(); ++t) {
+    const auto a = static_cast<std::size_t>(tables.first(t));
+    const auto b = static_cast<std::size_t>(tables.second(t));
+    const auto c = static_cast<double>(cos[t]);
+    const auto s = static_cast<double>(sin[t]);
+    const double x = out[a];
+    const double y = out[b];
+    const double square = c * c + s * s;
+    out[a] = (c * x + s * y) / square;
+    out[b] = (c * y - s * x) / square;
+  }
+}
+
+}  // namespace kvbench

@@ -1,0 +1,38 @@
+// Rotary position embedding (Su et al., "RoFormer", 2021, arXiv:2104.09864) as a trace stores it:
+// the tables that the model itself computed, so that scaled variants need no formula of ours.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/types.hpp"
+
+namespace kvbench {
+
+/// Which two channels of a head turn together, for pair t of rope_dim / 2.
+enum class RopeLayout : std::uint8_t {
+  half,         ///< t and t + rope_dim / 2 (Llama as Hugging Face has it)
+  interleaved,  ///< 2 t and 2 t + 1 (GPT-J, Cohere)
+};
+
+/// cos and sin by position. Channels from rope_dim on do not turn. Entries may carry an attention
+/// factor (yarn), so cos^2 + sin^2 need not be 1.
+struct RopeTables {
+  Matrix cos;  ///< [positions, rope_dim / 2]
+  Matrix sin;  ///< [positions, rope_dim / 2]
+  RopeLayout layout = RopeLayout::half;
+
+  Index positions() const { return cos.rows(); }
+  Index dim() const { return 2 * cos.cols(); }
+
+  /// The two channels of pair t.
+  Index first(Index t) const { return layout == RopeLayout::half ? t : 2 * t; }
+  Index second(Index t) const { return layout == RopeLayout::half ? t + cos.cols() : 2 * t + 1; }
+};
+
+/// What a row was before its rotation at `position`: the inverse, divided by cos^2 + sin^2. `row`
+/// and `out` [d], d >= tables.dim(); 0 <= position < tables.positions(). float64.
+void unrotate(const RopeTables& tables, Index position, std::span<const float> row,
+              std::span<double> out);
+
+}  // namespace kvbench
