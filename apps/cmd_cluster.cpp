@@ -8,6 +8,7 @@
 #include "cmd_replay.hpp"
 #include "config.hpp"
 #include "core/error.hpp"
+#include "decimal.hpp"
 #include "exit_code.hpp"
 #include "long_run.hpp"
 #include "replay/cluster_run.hpp"
@@ -73,10 +74,12 @@ void add_cluster(CLI::App& app) {
       ->group(what);
   repeatable(sub->add_option("--layers", c.layers, "Layer indices of the model [default: all]"))
       ->delimiter(',')
+      ->check(decimal<Index>())
       ->type_name("N,...")
       ->group(what);
   repeatable(sub->add_option("--kv-heads", c.kv_heads, "KV heads [default: all]"))
       ->delimiter(',')
+      ->check(decimal<Index>())
       ->type_name("N,...")
       ->group(what);
   repeatable(sub->add_option("--prompts", c.prompts, "Prompt ids [default: all]"))

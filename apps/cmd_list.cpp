@@ -24,14 +24,21 @@ std::string protocols_text(const Method& m) {
 // selections that lib/attention has kernels for (docs/gpu.md).
 constexpr const char* kDevices = "cpu cuda";
 
+// Which queries it looks at.
+const char* queries_text(const MethodInfo& info) {
+  return info.sees_evaluated ? "evaluated" : info.scores ? "scoring" : "none";
+}
+
 void print_all() {
-  fmt::print("{:<19} {:<15} {:<9} {}\n", "name", "protocols", "devices", "what it does");
+  fmt::print("{:<19} {:<15} {:<9} {:<10} {}\n", "name", "protocols", "devices", "queries",
+             "what it does");
   for (const Method& m : methods()) {
-    fmt::print("{:<19} {:<15} {:<9} {}\n", m.info.name, protocols_text(m), kDevices,
-               m.info.summary);
+    fmt::print("{:<19} {:<15} {:<9} {:<10} {}\n", m.info.name, protocols_text(m), kDevices,
+               queries_text(m.info), m.info.summary);
   }
   fmt::print(
-      "\nkvbench list NAME shows an algorithm's source and parameters. A+B composes two under "
+      "\nqueries: those that an algorithm looks at; scoring are the ones before the evaluated.\n"
+      "kvbench list NAME shows an algorithm's source and parameters. A+B composes two under "
       "prefill:\nA keeps tokens in a share of the bytes, B represents the rest "
       "(oracle+balancekv:share=0.25).\n");
 }
@@ -45,6 +52,7 @@ void print_one(const Method& method) {
   }
   fmt::print("  protocols   {}\n  devices     {}\n  size        {}\n", protocols_text(method),
              kDevices, sizes_text(info));
+  fmt::print("  queries     {}\n", queries_text(info));
   if (info.scope != Scope::head) {
     fmt::print("  budget      shared by the heads of {}\n",
                info.scope == Scope::layer ? "a layer" : "all replayed layers");

@@ -9,6 +9,7 @@
 
 #include "config.hpp"
 #include "core/error.hpp"
+#include "decimal.hpp"
 #include "exit_code.hpp"
 #include "long_run.hpp"
 #include "replay/job.hpp"
@@ -84,6 +85,9 @@ void run(CLI::App& command, Options& o) {
     parse_shard(o.shard, o.replay);
   }
   const Plan plan = make_plan(o.replay);
+  for (const std::string& note : scoring_notes(plan)) {
+    fmt::print(stderr, "{}\n", note);
+  }
   if (o.dry_run) {
     print_plan(plan);
     return;
@@ -145,9 +149,10 @@ void add_replay(CLI::App& app) {
   const char* what = "What to run";
   repeatable(sub->add_option("--algorithm", r.algorithms,
                              "Algorithm, and values for its parameters: lists (v1,v2) and ranges "
-                             "(first:last or first:last:step, ends included) make a grid. May be "
+                             "(first:last or first:last:step, ends included) make a grid. Commas "
+                             "before the first colon separate algorithms: a,b,c:KEY=VALUES. May be "
                              "repeated; 'all' is every algorithm; 'kvbench list' names them"))
-      ->type_name("NAME[:KEY=VALUES[;KEY=VALUES]...]")
+      ->type_name("NAME,...[:KEY=VALUES[;KEY=VALUES]...]")
       ->group(what);
   repeatable(sub->add_option("--budget", r.budgets,
                              "Fractions of the middle's full bytes (stream: of the stream's) "
@@ -164,10 +169,12 @@ void add_replay(CLI::App& app) {
       ->group(what);
   repeatable(sub->add_option("--layers", r.layers, "Layer indices of the model [default: all]"))
       ->delimiter(',')
+      ->check(decimal<Index>())
       ->type_name("N,...")
       ->group(what);
   repeatable(sub->add_option("--heads", r.heads, "Query heads [default: all]"))
       ->delimiter(',')
+      ->check(decimal<Index>())
       ->type_name("N,...")
       ->group(what);
   repeatable(sub->add_option("--prompts", r.prompts, "Prompt ids [default: all]"))
@@ -186,6 +193,7 @@ void add_replay(CLI::App& app) {
       ->group(protocol);
   sub->add_option("--sink", r.sink, "First tokens, which stay uncompressed (stream: ignored)")
       ->capture_default_str()
+      ->check(decimal<Index>())
       ->type_name("TOKENS")
       ->group(protocol);
   sub->add_option("--recent", r.recent,
@@ -195,6 +203,7 @@ void add_replay(CLI::App& app) {
       ->group(protocol);
   sub->add_option("--queries", r.queries, "Last queries, which are evaluated")
       ->capture_default_str()
+      ->check(decimal<Index>())
       ->type_name("N")
       ->group(protocol);
   sub->add_option("--eval-every", r.eval_every,
@@ -205,7 +214,7 @@ void add_replay(CLI::App& app) {
       ->group(protocol);
   sub->add_option("--scores", r.scores,
                   "Queries that algorithms may score tokens with: those before the evaluated ones "
-                  "(past), or all")
+                  "(past), or all; rows of algorithms that look at no query say none")
       ->capture_default_str()
       ->type_name("past|all")
       ->group(protocol);
@@ -239,6 +248,9 @@ void add_replay(CLI::App& app) {
   sub->add_flag("--kept", r.kept,
                 "Record in OUT.kept.csv which tokens each algorithm held exactly: at the end, and "
                 "in a stream every --eval-every tokens")
+      ->group(machine);
+  sub->add_flag("--per-query", r.per_query,
+                "prefill: write OUT.queries.csv, the relative error of each evaluated query")
       ->group(machine);
   sub->add_flag("--resume", r.resume, "Keep the rows that OUT.csv has and run what is missing")
       ->group(machine);

@@ -30,6 +30,9 @@ void run(const Options& options) {
   for (const std::string& name : summary.pooled) {
     fmt::print(stderr, "note: rows that differ in {0} are pooled; --by {0} separates them\n", name);
   }
+  for (const auto& [status, rows] : summary.left_out) {
+    fmt::print(stderr, "note: {} rows are left out: {}\n", rows, status);
+  }
   if (!options.csv.empty()) {
     std::string text;
     for (const Fields& line : summary_csv(summary)) {

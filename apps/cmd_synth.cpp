@@ -7,6 +7,7 @@
 
 #include "config.hpp"
 #include "core/error.hpp"
+#include "decimal.hpp"
 #include "trace/schema.hpp"
 #include "trace/synth.hpp"
 
@@ -20,11 +21,20 @@ struct Options {
   std::string config;
 };
 
+template <class T>
+CLI::Option* add_value(CLI::App* sub, const char* flag, T& value, const char* help) {
+  CLI::Option* option = sub->add_option(flag, value, help)->capture_default_str();
+  if constexpr (std::is_integral_v<T>) {
+    option->check(decimal<T>());
+  }
+  return option;
+}
+
 void add_shape_options(CLI::App* sub, Options& o) {
   SynthOptions& s = o.synth;
   const char* group = "Shape";
   const auto option = [&](const char* flag, auto& value, const char* help) {
-    sub->add_option(flag, value, help)->capture_default_str()->group(group);
+    add_value(sub, flag, value, help)->group(group);
   };
   option("--prompts", s.prompts, "Prompts, named p0, p1, ...");
   option("--layers", s.layers, "Layers per prompt");
@@ -43,7 +53,7 @@ void add_shape_options(CLI::App* sub, Options& o) {
 void add_structure_options(CLI::App* sub, SynthOptions& s) {
   const char* group = "Planted structure (strengths in nats; 0 is off)";
   const auto option = [&](const char* flag, auto& value, const char* help) {
-    sub->add_option(flag, value, help)->capture_default_str()->group(group);
+    add_value(sub, flag, value, help)->group(group);
   };
   option("--key-norm", s.key_norm, "Norm of cluster centres");
   option("--key-offset", s.key_offset, "Norm of one vector added to all keys");
@@ -86,8 +96,7 @@ void add_synth(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("synth", "Write a trace with planted structure, seeded");
   sub->add_option("-o,--output", o->output, "Trace to write")->required()->type_name("T.h5");
-  sub->add_option("--seed", o->synth.seed, "Same options and seed give the same file")
-      ->capture_default_str();
+  add_value(sub, "--seed", o->synth.seed, "Same options and seed give the same file");
   sub->add_option("--config", o->config, "TOML file with options; the command line wins")
       ->type_name("FILE.toml");
   add_shape_options(sub, *o);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "core/rope.hpp"
 #include "core/types.hpp"
 #include "trace/writer.hpp"
 
@@ -29,8 +31,9 @@ struct TraceShape {
   Index dv = 6;
   DType dtype = DType::float16;
   std::uint64_t seed = 1;
-  float value_scale = 1.0F;   ///< 0: all values are 0, and so is every exact output
-  std::optional<float> mark;  ///< put at v[last head][n / 2][0] of the last layer: see poison
+  std::optional<RopeTables> rope;  ///< of all layers
+  float value_scale = 1.0F;        ///< 0: all values are 0, and so is every exact output
+  std::optional<float> mark;       ///< put at v[last head][n / 2][0] of the last layer: see poison
 };
 
 inline Matrix random_matrix(Index rows, Index cols, float scale, std::mt19937_64& random) {
@@ -40,6 +43,25 @@ inline Matrix random_matrix(Index rows, Index cols, float scale, std::mt19937_64
     m.data()[i] = scale * normal(random);
   }
   return m;
+}
+
+/// Tables of angles position * theta^(-2 t / rope_dim), times `factor` (yarn's attention factor).
+inline RopeTables rope_tables(Index positions, Index rope_dim, RopeLayout layout = RopeLayout::half,
+                              double theta = 10000.0, double factor = 1.0) {
+  RopeTables out;
+  out.layout = layout;
+  out.cos = Matrix(positions, rope_dim / 2);
+  out.sin = Matrix(positions, rope_dim / 2);
+  for (Index p = 0; p < positions; ++p) {
+    for (Index t = 0; t < rope_dim / 2; ++t) {
+      const double angle =
+          static_cast<double>(p) *
+          std::pow(theta, -2.0 * static_cast<double>(t) / static_cast<double>(rope_dim));
+      out.cos.row(p)[t] = static_cast<float>(factor * std::cos(angle));
+      out.sin.row(p)[t] = static_cast<float>(factor * std::sin(angle));
+    }
+  }
+  return out;
 }
 
 /// Writes the trace; returns its path as text, as options want it.
@@ -75,6 +97,9 @@ inline std::string make_trace(const std::filesystem::path& path, const TraceShap
         writer.write_v(h, v);
       }
     }
+  }
+  if (shape.rope) {
+    writer.write_rope(*shape.rope);
   }
   writer.close();
   return path.string();

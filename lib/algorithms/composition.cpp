@@ -20,24 +20,31 @@ bool is_size(const Method& m, const std::string& name) {
 }
 
 void check_part(const Method& m) {
-  if (m.compress == nullptr || m.info.scope != Scope::head || m.info.sizes.empty()) {
+  if (m.compress == nullptr || m.info.sizes.empty()) {
     throw InputError(fmt::format(
-        "{}: cannot be part of a composition, expected a method that runs under prefill, takes a "
-        "budget, and shares it with no other head",
+        "{}: cannot be part of a composition, expected a method that runs under prefill and takes "
+        "a budget",
         m.info.name));
   }
 }
 
-// A part's own parameters out of the composition's; its sizes are the composition's business.
-Params part_params(const Method& m, const Params& all) {
-  std::map<std::string, std::string> own;
-  const std::string prefix = prefix_of(m);
-  for (const auto& [key, value] : all.values()) {
-    if (key.rfind(prefix, 0) == 0) {
-      own[key.substr(prefix.size())] = value;
-    }
+void check_scope(const Method& b, Scope scope) {
+  if (scope != Scope::head) {
+    throw InputError(fmt::format(
+        "{}: shares its budget with other heads, so it can only come first in a composition",
+        b.info.name));
   }
-  return {m.info.name, m.info.params, own};
+}
+
+// Of the whole, if no head shared anything.
+Index own_bytes(const Task& task, const Params& params) {
+  return task.budget_bytes && params.is_auto("tokens") && params.is_auto("T")
+             ? *task.budget_bytes
+             : tokens_to_keep(task, params, task.head.pair_bytes()) * task.head.pair_bytes();
+}
+
+Index first_bytes(Index total, const Params& params) {
+  return static_cast<Index>(params.real("share") * static_cast<double>(total));
 }
 
 Index row_bytes(const Compressed& c, const KvHead& head) {
@@ -72,6 +79,7 @@ HeldTokens join(const std::vector<Index>& kept, const HeldTokens& rest) {
 std::vector<ParamSpec> composition_params(const Method& a, const Method& b) {
   check_part(a);
   check_part(b);
+  check_scope(b, b.info.scope);
   if (&a == &b) {
     throw InputError(fmt::format("{0}+{0}: expected two different methods", a.info.name));
   }
@@ -93,19 +101,39 @@ std::vector<ParamSpec> composition_params(const Method& a, const Method& b) {
   return out;
 }
 
-bool composition_is_random(const Method& a, const Method& b, const Params& params) {
-  return a.info.random(part_params(a, params)) || b.info.random(part_params(b, params));
+Params part_params(const Method& part, const Params& all) {
+  std::map<std::string, std::string> own;
+  const std::string prefix = prefix_of(part);
+  for (const auto& [key, value] : all.values()) {
+    if (key.rfind(prefix, 0) == 0) {
+      own[key.substr(prefix.size())] = value;
+    }
+  }
+  return {part.info.name, part.info.params, own};
+}
+
+void check_composition(const Method& b, const Params& params) {
+  check_scope(b,
+              b.info.scope_of != nullptr ? b.info.scope_of(part_params(b, params)) : b.info.scope);
+}
+
+Task first_task(const Method& a, const Task& task, const Params& params) {
+  Task first = task;
+  first.budget_bytes = first_bytes(own_bytes(task, params), params);
+  first.rng = task.rng.part(a.info.name);
+  return first;
+}
+
+Index composition_bytes(const Task& task, const Params& params) {
+  const Index own = own_bytes(task, params);
+  return task.share == nullptr
+             ? own
+             : own - first_bytes(own, params) + task.share->tokens * task.head.pair_bytes();
 }
 
 Compressed compose(const Method& a, const Method& b, const Task& task, const Params& params) {
-  const Index total =
-      task.budget_bytes && params.is_auto("tokens") && params.is_auto("T")
-          ? *task.budget_bytes
-          : tokens_to_keep(task, params, task.head.pair_bytes()) * task.head.pair_bytes();
-  Task first = task;
-  first.budget_bytes = static_cast<Index>(params.real("share") * static_cast<double>(total));
-  first.rng = task.rng.part(a.info.name);
-  Compressed kept = a.compress(first, part_params(a, params));
+  const Index total = composition_bytes(task, params);
+  Compressed kept = a.compress(first_task(a, task, params), part_params(a, params));
   if (kept.made.k.rows() > 0 || kept.denominator || !kept.held.weights.empty() ||
       kept.held.common != 1.0F) {
     throw std::logic_error(
@@ -121,6 +149,7 @@ Compressed compose(const Method& a, const Method& b, const Task& task, const Par
   second.tokens = left;
   second.budget_bytes = total - used;
   second.rng = task.rng.part(b.info.name);
+  second.share = nullptr;
   Compressed rest = b.compress(second, part_params(b, params));
 
   Compressed out;

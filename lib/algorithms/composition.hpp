@@ -11,14 +11,25 @@ namespace kvbench {
 
 /// The composition's parameters: `share`, the sizes `tokens` and `T` of the whole, and those of
 /// both parts (but for their sizes) with the part's name and a dot before them.
-/// Errors: InputError where A and B cannot be composed: A keeps no tokens, either shares its budget
-/// with other heads, has one size only or runs under no `prefill`, or both are the same method.
+/// Errors: InputError where A and B cannot be composed: A keeps no tokens, B shares its budget with
+/// other heads, either has one size only or runs under no `prefill`, or both are the same method.
 std::vector<ParamSpec> composition_params(const Method& a, const Method& b);
 
-/// Whether either part draws random numbers with these parameters.
-bool composition_is_random(const Method& a, const Method& b, const Params& params);
+/// A part's own parameters out of the composition's; its sizes are the composition's business.
+Params part_params(const Method& part, const Params& all);
 
-/// Runs A, then B on what A left. `params` as composition_params declares them. Time of both.
+/// Throws InputError where parameters do not go together: B shares its budget with other heads.
+void check_composition(const Method& b, const Params& params);
+
+/// What A is asked for: its part of the bytes, random streams of its own.
+Task first_task(const Method& a, const Task& task, const Params& params);
+
+/// Bytes that the whole may hold: the task's budget, or what `tokens` or T says; where A shares its
+/// part with other heads, its share (task.share) and the rest of this head's bytes.
+Index composition_bytes(const Task& task, const Params& params);
+
+/// Runs A, then B on what A left: the tokens that it did not keep, and the bytes that it did not
+/// use. `params` as composition_params declares them. Time of both.
 Compressed compose(const Method& a, const Method& b, const Task& task, const Params& params);
 
 }  // namespace kvbench

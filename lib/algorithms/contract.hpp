@@ -180,6 +180,10 @@ struct MethodInfo {
   bool keeps_tokens = false;    ///< holds tokens of weight 1 and nothing else: can lead an `A+B`
   bool sees_evaluated = false;  ///< `oracle` alone
   bool scores = false;          ///< uses queries to score tokens: `--scores` matters
+  bool reads_rope = false;      ///< uses the trace's rotary tables, where it has them
+  /// Whether only queries at positions of the tokens to compress score (the middle is streamed).
+  /// Null: all positions before the end of the prompt.
+  bool (*middle_queries_only)(const Params&) = nullptr;
   /// How many of the last scoring queries the method's definition asks for; null: all that there
   /// are from position 0 on.
   Index (*query_window)(const Params&) = nullptr;

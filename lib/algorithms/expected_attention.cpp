@@ -1,41 +1,48 @@
 // expected-attention: the tokens with the largest attention that a Gaussian query would pay them,
 // times the length of their values.
 // [1] Devoto, Jeblick, Jegou, "Expected Attention: KV Cache Compression by Estimating Attention
-// from
-//     Future Queries Distribution", 2025, arXiv:2510.00636.
-// Departs from [1]: the queries of traces have their rotary embedding, so mean and covariance are
-// those of post-RoPE queries and no rotation to future positions is averaged in.
-// Per query head, with mean mu and covariance Sigma (over N) of the scoring queries:
+//     from Future Queries Distribution", 2025, arXiv:2510.00636.
+// [2] Its public code: ExpectedAttentionPress of NVIDIA/kvpress, commit 8bb29b9.
+// Per query head, with mean m and covariance C (over N) of the scoring queries before their
+// rotation (positions below n_skip left out), and R the mean of the rotations to the n_future
+// positions from the end of the prompt on: mu = R m, Sigma = R C R',
 //   E exp(s<q,k>) = exp(s mu.k + s^2 k'Sigma k / 2),
 // softmax over the task's tokens, reduced over the group, times |v|. Computed as logarithms, which
 // rank alike and do not underflow. No scoring query: mu and Sigma are 0 and |v| decides.
+// Departs from [1], [2]: the softmax runs over the task's tokens ([2]: over all but its 4 sinks).
+// rope=post, for traces without rotary tables, takes m and C of the queries as stored and R = 1.
 // In: K [m, d], V [m, dv], Q [N, d]. Out: B tokens of weight 1. float64, fixed order.
 // Time O(group (N + m) d^2), memory O((N + m) d).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
 #include "attention/similarity.hpp"
+#include "core/error.hpp"
 #include "core/math.hpp"
+#include "core/rope.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr double kLowest = std::numeric_limits<double>::lowest();
 
-// Mean [1, d] and covariance [d, d] of rows `rows` of `queries`.
+// Mean [1, d] and covariance [d, d] of queries.
 struct Gaussian {
   MatrixD mean, covariance;
 };
 
-Gaussian fit(MatrixView queries, std::span<const Index> rows) {
-  const Index d = queries.cols;
-  const auto count = static_cast<double>(std::max<std::size_t>(1, rows.size()));
+// Of the rows of x, which is centred in place.
+Gaussian fit(MatrixD& x) {
+  const Index d = x.cols();
+  const auto count = static_cast<double>(std::max<Index>(1, x.rows()));
   Gaussian out;
-  MatrixD x, x_t;
-  gather_rows(queries, rows, x);
+  MatrixD x_t;
   out.mean.resize(1, d);
   std::fill_n(out.mean.data(), d, 0.0);
   for (Index r = 0; r < x.rows(); ++r) {
@@ -58,6 +65,52 @@ Gaussian fit(MatrixView queries, std::span<const Index> rows) {
   }
   return out;
 }
+
+// The mean of the rotations to positions [begin, begin + count): pair t turns by (cos[t], sin[t]).
+class MeanRotation {
+ public:
+  MeanRotation(const RopeTables& tables, Index begin, Index count) : tables_(tables) {
+    for (Index t = 0; t < tables.cos.cols(); ++t) {
+      double c = 0.0;
+      double s = 0.0;
+      for (Index p = begin; p < begin + count; ++p) {
+        c += static_cast<double>(tables.cos.row(p)[t]);
+        s += static_cast<double>(tables.sin.row(p)[t]);
+      }
+      cos_.push_back(c / static_cast<double>(count));
+      sin_.push_back(s / static_cast<double>(count));
+    }
+  }
+
+  // mean := R mean, covariance := R covariance R'.
+  void apply(Gaussian& query) const {
+    turn(query.mean.data(), 1);
+    const Index d = query.covariance.rows();
+    for (Index i = 0; i < d; ++i) {
+      turn(query.covariance.row(i), 1);  // columns: C R'
+    }
+    for (Index j = 0; j < d; ++j) {
+      turn(query.covariance.data() + j, d);  // rows: R (C R')
+    }
+  }
+
+ private:
+  // R x, where channel c of x is x[c * stride].
+  void turn(double* x, Index stride) const {
+    for (Index t = 0; t < tables_.cos.cols(); ++t) {
+      double& a = x[tables_.first(t) * stride];
+      double& b = x[tables_.second(t) * stride];
+      const double c = cos_[static_cast<std::size_t>(t)];
+      const double s = sin_[static_cast<std::size_t>(t)];
+      const double turned = c * a - s * b;
+      b = c * b + s * a;
+      a = turned;
+    }
+  }
+
+  const RopeTables& tables_;
+  std::vector<double> cos_, sin_;
+};
 
 // log of the softmax over the tokens of s mu.k + s^2 k'Sigma k / 2. keys [m, d], keys_t [d, m].
 std::vector<double> log_attention(const MatrixD& keys, const MatrixD& keys_t, const Gaussian& query,
@@ -112,18 +165,57 @@ double log_norm(std::span<const float> value) {
   return square > 0.0 ? 0.5 * std::log(square) : kLowest;
 }
 
+// Scoring queries of one query head as rows, before their rotation where `rope` is given.
+MatrixD gather_queries(const Task& task, const Matrix& queries, Range positions,
+                       const RopeTables* rope) {
+  MatrixD out(positions.size(), queries.cols());
+  for (Index r = 0; r < out.rows(); ++r) {
+    const Index position = positions.begin + r;
+    const std::span<const float> from = queries.view().row_span(position - task.head.q_start());
+    if (rope != nullptr) {
+      unrotate(*rope, position, from, {out.row(r), from.size()});
+    } else {
+      std::copy(from.begin(), from.end(), out.row(r));
+    }
+  }
+  return out;
+}
+
+void require_tables(bool there, Index end, Index positions) {
+  if (!there) {
+    throw InputError(
+        "expected-attention: rope=tables needs the trace's rotary tables (/rope), which this layer "
+        "does not have; expected rope=post, or a trace dumped with them");
+  }
+  if (end > positions) {
+    throw InputError(
+        fmt::format("expected-attention: the rotary tables hold {} positions, expected at least {} "
+                    "(the prompt's end and n_future)",
+                    positions, end));
+  }
+}
+
 Compressed compress(const Task& task, const Params& params) {
   const Index kept = tokens_to_keep(task, params, task.head.pair_bytes());
-  std::vector<Index> rows;  // of the query matrices
-  for (Index j = task.scoring.begin; j < task.scoring.end; ++j) {
-    rows.push_back(j - task.head.q_start());
+  const RopeTables* rope = params.text("rope") == "post" ? nullptr : task.rope;
+  const Index future = params.integer("n_future");
+  if (params.text("rope") == "tables") {
+    require_tables(rope != nullptr, task.scoring.end + future,
+                   rope != nullptr ? rope->positions() : 0);
   }
+  const Range positions = {std::max(task.scoring.begin, params.integer("n_skip")),
+                           task.scoring.end};
   MatrixD keys, keys_t;
   gather_rows(task.head.k, task.tokens, keys);
   transpose(keys, keys_t);
   std::vector<std::vector<double>> logs;
   for (const Matrix& queries : task.head.q) {
-    logs.push_back(log_attention(keys, keys_t, fit(queries, rows), task.head.scale));
+    MatrixD rows = gather_queries(task, queries, positions, rope);
+    Gaussian query = fit(rows);
+    if (rope != nullptr) {
+      MeanRotation(*rope, task.scoring.end, future).apply(query);
+    }
+    logs.push_back(log_attention(keys, keys_t, query, task.head.scale));
   }
   std::vector<double> scores;
   for (std::size_t i = 0; i < task.tokens.size(); ++i) {
@@ -136,21 +228,46 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
+std::map<std::string, std::string> resolve(const Params& params, const LayerFacts& layer) {
+  const bool there = layer.rope_positions > 0;
+  const std::string rope =
+      params.is_auto("rope") ? (there ? "tables" : "post") : params.text("rope");
+  if (rope == "tables") {
+    require_tables(there, layer.scoring.end + params.integer("n_future"), layer.rope_positions);
+  }
+  return {{"rope", rope}};
+}
+
 }  // namespace
 
 Method method_expected_attention() {
   MethodInfo info;
   info.name = "expected-attention";
   info.summary = "largest expected attention of a Gaussian query, times the value's norm";
-  info.source = "Devoto et al., 2025, arXiv:2510.00636";
+  info.source = "Devoto et al., 2025, arXiv:2510.00636; NVIDIA/kvpress 8bb29b9";
   info.departures =
-      "mean and covariance of post-RoPE scoring queries, no average over future rotations; scores "
-      "reduced over the group";
+      "softmax over the middle (kvpress: over all tokens but its 4 sinks); rope=post, for traces "
+      "without rotary tables, is not the method: statistics of rotated queries, no future "
+      "positions";
   info.params = size_params();
+  ParamSpec rope = choice_param(
+      "rope", {"tables", "post"},
+      "tables: queries are un-rotated by the trace's rotary tables, and rotated to future "
+      "positions; post: queries as stored; auto: tables where the trace has them, else post");
+  rope.fallback = "auto";
+  info.params.push_back(std::move(rope));
+  info.params.push_back(integer_param("n_future", "512", 1, 1e6, "tokens",
+                                      "positions behind the prompt over which rotations are "
+                                      "averaged; more look further ahead (rope=tables)"));
+  info.params.push_back(integer_param("n_skip", "4", 0, 1e9, "queries",
+                                      "first positions whose queries are left out; they are often "
+                                      "outliers"));
   info.params.push_back(reduce_param());
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.scores = true;
+  info.reads_rope = true;
+  info.resolve = resolve;
   return {info, compress};
 }
 

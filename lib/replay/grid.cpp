@@ -104,6 +104,7 @@ void expand(const std::string& spec, std::vector<Variant>& out) {
   }
   for (const auto& point : grid) {
     variant.params = Params(variant.name(), specs, point);
+    variant.check();
     out.push_back(variant);
   }
 }
@@ -139,14 +140,91 @@ const std::vector<std::string>& Variant::sizes() const {
   return rest == nullptr ? method->info.sizes : composed;
 }
 
+// The method, or both parts of a composition, each with its own parameters.
+std::vector<Variant::Part> Variant::parts() const {
+  if (rest == nullptr) {
+    return {{method, params, ""}};
+  }
+  return {{method, part_params(*method, params), method->info.name + "."},
+          {rest, part_params(*rest, params), rest->info.name + "."}};
+}
+
 bool Variant::random() const {
-  // A composition's parts read their own parameters; whether these make them random is theirs.
-  return rest == nullptr ? method->info.random(params)
-                         : composition_is_random(*method, *rest, params);
+  return any_part([](const Part& p) { return p.method->info.random(p.params); });
 }
 
 bool Variant::sees_evaluated() const {
-  return method->info.sees_evaluated || (rest != nullptr && rest->info.sees_evaluated);
+  return any_part([](const Part& p) { return p.method->info.sees_evaluated; });
+}
+
+bool Variant::sees_queries() const {
+  return any_part(
+      [](const Part& p) { return p.method->info.sees_evaluated || p.method->info.scores; });
+}
+
+bool Variant::reads_rope() const {
+  return any_part([](const Part& p) { return p.method->info.reads_rope; });
+}
+
+Scope Variant::scope() const {
+  const Part first = parts().front();
+  const MethodInfo& info = first.method->info;
+  return info.scope_of != nullptr ? info.scope_of(first.params) : info.scope;
+}
+
+std::optional<Variant::Queries> Variant::queries(Range scoring, Range middle) const {
+  std::optional<Queries> out;
+  for (const Part& p : parts()) {
+    const MethodInfo& info = p.method->info;
+    if (!info.scores) {
+      continue;
+    }
+    Range asked = {0, scoring.end};
+    if (info.middle_queries_only != nullptr && info.middle_queries_only(p.params)) {
+      asked = {middle.begin, std::min(middle.end, scoring.end)};
+    } else if (info.query_window != nullptr) {
+      asked.begin = std::max<Index>(0, scoring.end - info.query_window(p.params));
+    }
+    const Index had = Range{std::max(asked.begin, scoring.begin), asked.end}.size();
+    out = out.value_or(Queries{});
+    out->had = std::max(out->had, had);
+    out->asked = std::max(out->asked, asked.size());
+    out->none = out->none || had == 0;
+    out->fewer = out->fewer || had < asked.size();
+  }
+  return out;
+}
+
+Variant Variant::resolved(const LayerFacts& layer) const {
+  std::map<std::string, std::string> changed;
+  for (const Part& p : parts()) {
+    if (p.method->info.resolve != nullptr) {
+      for (const auto& [key, value] : p.method->info.resolve(p.params, layer)) {
+        changed[p.prefix + key] = value;
+      }
+    }
+  }
+  return {method, params.with(changed), rest};
+}
+
+Task Variant::surveyed(const Task& task) const {
+  return rest == nullptr ? task : first_task(*method, task, params);
+}
+
+Survey Variant::survey(const Task& task) const {
+  return method->survey(task, parts().front().params);
+}
+
+std::vector<Share> Variant::share(std::span<const Survey> surveys) const {
+  return method->share(surveys, parts().front().params);
+}
+
+std::optional<Index> Variant::allowed_bytes(const Task& task) const {
+  if (task.share == nullptr) {
+    return task.budget_bytes;
+  }
+  return rest == nullptr ? task.share->tokens * task.head.pair_bytes()
+                         : composition_bytes(task, params);
 }
 
 bool Variant::runs_under(const std::string& protocol) const {
@@ -163,10 +241,36 @@ bool Variant::sized() const {
                                         [&](const std::string& s) { return !params.is_auto(s); });
 }
 
+void Variant::check() const {
+  for (const Part& p : parts()) {
+    if (p.method->info.check != nullptr) {
+      p.method->info.check(p.params);
+    }
+  }
+  if (rest != nullptr) {
+    check_composition(*rest, params);
+  }
+}
+
+std::vector<std::string> split_algorithms(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  std::vector<std::string> out = split(text.substr(0, colon), ',');
+  if (colon != std::string::npos) {
+    out.back() += text.substr(colon);
+  }
+  return out;
+}
+
 std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs,
                                        const std::string& protocol) {
   std::vector<Variant> out;
+  std::vector<std::string> listed;
   for (const std::string& spec : specs) {
+    for (std::string& one : split_algorithms(spec)) {
+      listed.push_back(std::move(one));
+    }
+  }
+  for (const std::string& spec : listed) {
     if (spec == "all") {
       for (const Method& m : methods()) {
         if (Variant{&m, {}, nullptr}.runs_under(protocol)) {

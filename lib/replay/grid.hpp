@@ -2,7 +2,10 @@
 // values, each a method with all of its parameters resolved.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,17 +19,61 @@ struct Variant {
   Params params;
   const Method* rest = nullptr;  ///< B of a composition; `method` is A
 
+  /// What a variant's definition asks of the scoring queries, and what the trace gives it.
+  struct Queries {
+    Index had = 0;       ///< positions whose queries score; 0: the row is degenerate
+    Index asked = 0;     ///< positions whose queries the definition asks for
+    bool none = false;   ///< some part that scores has no query at all
+    bool fewer = false;  ///< some part has fewer than it asks for
+  };
+
   std::string name() const;
   /// Parameters any of which fixes the size.
   const std::vector<std::string>& sizes() const;
   bool random() const;
   bool sees_evaluated() const;
+  /// Whether it looks at any query; if not, `scores` is `none`.
+  bool sees_queries() const;
+  bool reads_rope() const;
+  /// Which heads share one budget; a composition's is A's.
+  Scope scope() const;
+  /// Of what scores; nothing where no part scores with queries before the evaluated ones.
+  std::optional<Queries> queries(Range scoring, Range middle) const;
+  /// With what depends on the layer resolved. Throws InputError where the layer lacks something.
+  Variant resolved(const LayerFacts& layer) const;
   bool runs_under(const std::string& protocol) const;
   Compressed compress(const Task& task) const;
+  /// Surveys and shares of a scope wider than a head: the method's, or A's of a composition.
+  Survey survey(const Task& task) const;
+  std::vector<Share> share(std::span<const Survey> surveys) const;
+  /// What `survey` is asked for: the task, or A's.
+  Task surveyed(const Task& task) const;
+  /// Most bytes that it may hold: the budget, or by the share that `task` carries; none: native
+  /// parameters say.
+  std::optional<Index> allowed_bytes(const Task& task) const;
 
   /// Whether its own parameters fix its size, or it has one size only: no budget applies.
   bool sized() const;
+
+  /// Throws InputError where values that are each in range do not go together.
+  void check() const;
+
+ private:
+  struct Part {
+    const Method* method;
+    Params params;
+    std::string prefix;  // of its parameters in the variant's
+  };
+  std::vector<Part> parts() const;
+  template <class Test>
+  bool any_part(const Test& test) const {
+    const std::vector<Part> all = parts();
+    return std::any_of(all.begin(), all.end(), test);
+  }
 };
+
+/// Splits "a,b,c:key=v1,v2" at the commas before the first colon: a, b and c:key=v1,v2.
+std::vector<std::string> split_algorithms(const std::string& text);
 
 /// Expands specs into variants in canonical order: the registry's order, then the parameters by
 /// value. The order and repetition of `specs` do not matter. "all" stands for every method that

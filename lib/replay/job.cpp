@@ -62,21 +62,21 @@ void check_made(const MadeTokens& made, const Task& task, bool values) {
 
 // The rows of a job that ran.
 void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share,
-             std::vector<Row>& rows, std::vector<KeptSet>* kept) {
-  const Variant& variant = c.plan().variants[entry.variant];
+             std::vector<Row>& rows, std::vector<KeptSet>* kept,
+             std::vector<std::vector<double>>* query_errors) {
+  const Variant& variant = c.plan().variant_of(c.unit(), entry);
   const KvHead& head = c.head();
   Task task = c.task(entry);
   if (variant.sees_evaluated()) {
     task.true_mass = c.group_mass();
   }
-  std::optional<Index> allowed = task.budget_bytes;
   if (share != nullptr) {
     if (share->error) {
       std::rethrow_exception(share->error);
     }
     task.share = &share->share;
-    allowed = share->share.tokens * head.pair_bytes();
   }
+  const std::optional<Index> allowed = variant.allowed_bytes(task);
 
   ScoreBook::take_charged_seconds();
   const auto start = Clock::now();
@@ -96,7 +96,11 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   for (const Index i : result.held.tokens) {
     held[static_cast<std::size_t>(i)] = 1;
   }
-  const std::string diag = diag_text(result);
+  const std::string diag = diag_text(c, entry, result);
+  std::string reason = unfair(c, entry, task.tokens.empty());
+  if (reason.empty()) {
+    reason = result.degenerate;
+  }
 
   const Index m = c.windows().queries;
   for (Row& row : rows) {
@@ -113,9 +117,15 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     fill(row, errors);
     fill(row, held_figures(c.truth(g), held));
     row.compress_ms = compress_ms;
-    row.status =
-        status_of(errors, degenerate, m, task.tokens.empty() ? "empty middle" : result.degenerate);
+    row.status = status_of(errors, degenerate, m, reason);
     row.diag = diag;
+    if (query_errors != nullptr) {
+      std::vector<double>& own = query_errors->emplace_back();
+      for (Index j = 0; j < m; ++j) {
+        const auto width = static_cast<std::size_t>(head.dv());
+        own.push_back(query_error({c.truth(g).output.row(j), width}, {z.row(j), width}));
+      }
+    }
   }
   if (kept != nullptr) {
     KeptSet set{head.n() - 1, {}};
@@ -151,6 +161,10 @@ HeadInput::HeadInput(const Plan& plan, const Unit& unit, const OpenDevice& open)
       device_(open ? open(head_, plan.scratch_bytes) : nullptr),
       windows_(windows_of(plan.options, head_.n(), head_.nq())),
       book_(head_, device_.get()) {
+  if (std::any_of(plan.variants.begin(), plan.variants.end(),
+                  [](const Variant& v) { return v.reads_rope(); })) {
+    rope_ = plan.readers[unit.trace].read_rope(unit.prompt, unit.layer);
+  }
   middle_.resize(static_cast<std::size_t>(windows_.middle.size()));
   std::iota(middle_.begin(), middle_.end(), windows_.middle.begin);
 }
@@ -168,6 +182,7 @@ Task HeadInput::task(const Entry& entry) const {
   task.fisher = plan_.layer_meta(unit_).fisher;
   task.device = device_.get();
   task.sink = windows_.sink.size();
+  task.rope = rope_.get();
   return task;
 }
 
@@ -215,7 +230,8 @@ void check_compressed(const Compressed& result, const Task& task) {
 }
 
 std::vector<Row> run_job(const HeadContext& context, const Entry& entry, const ShareOrError* share,
-                         std::vector<KeptSet>* kept) {
+                         std::vector<KeptSet>* kept,
+                         std::vector<std::vector<double>>* query_errors) {
   std::vector<Row> rows;
   for (const Index q_head : context.unit().q_heads) {
     rows.push_back(blank_row(context, entry, q_head));
@@ -227,11 +243,14 @@ std::vector<Row> run_job(const HeadContext& context, const Entry& entry, const S
     }
   };
   try {
-    measure(context, entry, share, rows, kept);
+    measure(context, entry, share, rows, kept, query_errors);
   } catch (const IoError&) {
     throw;  // the device failed, not the method: every further job would fail too
   } catch (const std::exception& e) {
     set_status(status_of_error(e));
+    if (query_errors != nullptr) {
+      query_errors->clear();
+    }
   }
   return rows;
 }

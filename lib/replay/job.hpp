@@ -55,6 +55,7 @@ class HeadInput {
   Windows windows_;
   std::vector<Index> middle_;
   ScoreBook book_;
+  std::shared_ptr<const RopeTables> rope_;  // null: no variant asks, or the trace has none
 };
 
 /// What is computed once per KV head and serves all methods, budgets and seeds.
@@ -94,9 +95,11 @@ struct ShareOrError {
 /// Runs one job: a row per replayed query head of the unit. `share` for methods whose scope is
 /// wider than a head, else null. Never throws for what a method does: that becomes the rows'
 /// status. Throws IoError where the device fails.
-/// `kept`, if not null, gets the tokens held exactly, once; nothing where nothing was measured.
+/// `kept`, if not null, gets the tokens held exactly, once; `query_errors` the relative error of
+/// every evaluated query, by row. Nothing where nothing was measured.
 std::vector<Row> run_job(const HeadContext& context, const Entry& entry,
-                         const ShareOrError* share = nullptr, std::vector<KeptSet>* kept = nullptr);
+                         const ShareOrError* share = nullptr, std::vector<KeptSet>* kept = nullptr,
+                         std::vector<std::vector<double>>* query_errors = nullptr);
 
 /// Most bytes that one unit needs beside its jobs, and that one job needs; for --memory-limit.
 struct MemoryNeed {

@@ -118,7 +118,7 @@ MathChecks check_math(const Plan& plan, const Unit& unit, const SharedBudgets& s
   }
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Entry& entry = plan.entries[entries[i]];
-    const Variant& variant = plan.variants[entry.variant];
+    const Variant& variant = plan.variant_of(unit, entry);
     MathCheck check;
     check.algorithm = variant.name();
     check.params = variant.params.canonical();

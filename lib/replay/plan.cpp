@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "replay/job.hpp"
 #include "replay/selection.hpp"
 #include "report/sha256.hpp"
 
@@ -47,6 +48,8 @@ void check_options(const ReplayOptions& o) {
                           o.shard_count, kMostShards));
   check_input(o.threads >= 0 && o.threads <= kMostThreads,
               fmt::format("--threads: got {}, expected 0 to {}", o.threads, kMostThreads));
+  check_input(!stream || !o.per_query,
+              "--per-query: under --protocol stream OUT.steps.csv holds each evaluated query");
   check_input(!(o.resume && o.overwrite), "--resume and --overwrite exclude each other");
   check_input(o.gpu_math == "exact" || o.gpu_math == "fast",
               fmt::format("--gpu-math: got '{}', expected exact or fast", o.gpu_math));
@@ -124,6 +127,44 @@ std::vector<Unit> list_units(const ReplayOptions& o, const std::vector<TraceRead
   return out;
 }
 
+// Settles what methods leave to the trace, and refuses what a layer cannot give, before any row.
+void resolve_variants(Plan& plan) {
+  std::set<std::tuple<std::size_t, std::size_t, std::size_t>> seen;
+  for (const Unit& unit : plan.units) {
+    if (!seen.insert({unit.trace, unit.prompt, unit.layer}).second) {
+      continue;
+    }
+    const LayerMeta& l = plan.layer_meta(unit);
+    const LayerFacts facts{l.n,
+                           l.d,
+                           l.dv,
+                           plan.stream(),
+                           windows_of(plan.options, l.n, l.nq).scoring,
+                           l.fisher.has_value(),
+                           l.rope_positions,
+                           l.rope_dim};
+    std::set<std::pair<std::string, std::string>> here;
+    for (std::size_t v = 0; v < plan.variants.size(); ++v) {
+      const Variant& variant = plan.variants[v];
+      Variant now;
+      try {
+        now = variant.resolved(facts);
+      } catch (const InputError& e) {
+        throw InputError(fmt::format("{}: prompt {} layer {}: {}", plan.trace_names[unit.trace],
+                                     plan.prompt_meta(unit).id, l.layer, e.what()));
+      }
+      check_input(
+          here.emplace(now.name(), now.params.canonical()).second,
+          fmt::format("--algorithm {}: {} comes twice where `auto` is resolved (prompt {} "
+                      "layer {}), expected each once",
+                      now.name(), now.params.canonical(), plan.prompt_meta(unit).id, l.layer));
+      if (now.params.canonical() != variant.params.canonical()) {
+        plan.resolved.emplace(std::tuple{unit.trace, unit.prompt, unit.layer, v}, std::move(now));
+      }
+    }
+  }
+}
+
 // Device memory that the jobs of the largest unit need with `heads` of them at a time, and what of
 // it is theirs beside scratch.
 struct DeviceNeed {
@@ -188,6 +229,41 @@ void plan_device(Plan& plan, const DeviceChoice& device) {
 
 }  // namespace
 
+std::optional<Variant::Queries> scoring_queries(const Plan& plan, const Unit& unit,
+                                                const Variant& variant) {
+  const LayerMeta& l = plan.layer_meta(unit);
+  const Windows w = windows_of(plan.options, l.n, l.nq);
+  return plan.stream() ? variant.queries({l.n - l.nq, l.n}, {0, l.n})
+                       : variant.queries(w.scoring, w.middle);
+}
+
+std::vector<std::string> scoring_notes(const Plan& plan) {
+  struct Lacking {
+    std::set<std::string> algorithms;
+    std::set<std::tuple<std::size_t, std::size_t, std::size_t, Index>> heads;
+  };
+  std::map<std::pair<Index, Index>, Lacking> by_queries;  // had, asked
+  for (const Unit& unit : plan.units) {
+    for (const Entry& entry : plan.entries) {
+      const Variant& variant = plan.variant_of(unit, entry);
+      const auto queries = scoring_queries(plan, unit, variant);
+      if (queries && queries->fewer) {
+        Lacking& one = by_queries[{queries->had, queries->asked}];
+        one.algorithms.insert(variant.name());
+        one.heads.insert({unit.trace, unit.prompt, unit.layer, unit.kv_head});
+      }
+    }
+  }
+  std::vector<std::string> out;
+  for (const auto& [counts, one] : by_queries) {
+    out.push_back(fmt::format(
+        "note: {} of the {} queries that {} would score with are in the trace ({} KV heads){}",
+        counts.first, counts.second, fmt::join(one.algorithms, ", "), one.heads.size(),
+        counts.first == 0 ? "; these rows are degenerate" : ""));
+  }
+  return out;
+}
+
 int wanted_threads(const ReplayOptions& o) {
   // A thread that waits for a device leaves its core to others; more than 32 streams share queues
   // of work there (CUDA_DEVICE_MAX_CONNECTIONS).
@@ -204,6 +280,11 @@ const Unit& Plan::unit_of(Index job) const {
 
 const Entry& Plan::entry_of(Index job) const {
   return entries[static_cast<std::size_t>(job) % entries.size()];
+}
+
+const Variant& Plan::variant_of(const Unit& unit, const Entry& entry) const {
+  const auto it = resolved.find({unit.trace, unit.prompt, unit.layer, entry.variant});
+  return it == resolved.end() ? variants[entry.variant] : it->second;
 }
 
 Range Plan::shard_jobs() const {
@@ -248,11 +329,17 @@ std::string Plan::hash() const {
     text += fmt::format("{} {} {} {}\n", v.name(), v.params.canonical(),
                         e.budget ? fmt::format("{}", *e.budget) : "", e.seed);
   }
+  for (const auto& [where, v] : resolved) {
+    text += fmt::format("{} {}\n", v.name(), v.params.canonical());
+  }
   if (stream()) {
     text += fmt::format("eval-every {}\n", options.eval_every);
   }
   if (options.kept) {
     text += "kept\n";
+  }
+  if (options.per_query) {
+    text += "per-query\n";
   }
   if (options.device != "cpu" && options.gpu_math != "exact") {
     text += fmt::format("gpu-math {}\n", options.gpu_math);
@@ -287,6 +374,7 @@ Plan make_plan(const ReplayOptions& options) {
                     "expected all for --protocol stream",
                     options.traces[unit.trace], plan.prompt_meta(unit).id, l.layer, l.nq, l.n));
   }
+  resolve_variants(plan);
   plan_device(plan, device);
   return plan;
 }

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "attention/device.hpp"
@@ -38,7 +40,8 @@ struct ReplayOptions {
   std::uint64_t memory_limit = 0;  ///< bytes; 0: none
   Index shard_index = 1;
   Index shard_count = 1;
-  bool kept = false;  ///< record kept tokens in OUT.kept.csv
+  bool kept = false;       ///< record kept tokens in OUT.kept.csv
+  bool per_query = false;  ///< prefill: a line per evaluated query in OUT.queries.csv
   bool resume = false;
   bool overwrite = false;
 };
@@ -74,10 +77,16 @@ struct Plan {
   std::size_t scratch_bytes = std::size_t{1} << 28;
   Index heads_at_once = 1;  ///< on a device: heads whose jobs run together, at most
 
+  /// Variants as they run where they depend on the layer, by (trace, prompt, layer, variant);
+  /// variant_of looks here first.
+  std::map<std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>, Variant> resolved;
+
   /// Job j runs entry j % entries on unit j / entries.
   Index jobs() const { return static_cast<Index>(units.size() * entries.size()); }
   const Unit& unit_of(Index job) const;
   const Entry& entry_of(Index job) const;
+  /// What an entry runs on a unit, all parameters resolved.
+  const Variant& variant_of(const Unit& unit, const Entry& entry) const;
   /// Jobs of this shard: a contiguous part, so that a shard touches few units.
   Range shard_jobs() const;
   /// Rows of the undivided file that the jobs make.
@@ -90,12 +99,21 @@ struct Plan {
   std::string hash() const;
 };
 
+/// What a variant's definition asks of the queries that score, and what the unit's trace holds.
+/// Nothing where the variant scores with none.
+std::optional<Variant::Queries> scoring_queries(const Plan& plan, const Unit& unit,
+                                                const Variant& variant);
+
+/// Lines for the terminal: which algorithms have fewer queries to score with than they ask for, and
+/// on how many KV heads. Empty where all have what they ask for.
+std::vector<std::string> scoring_notes(const Plan& plan);
+
 /// Threads that a run is to have if memory suffices. On a device most of them wait for it.
 int wanted_threads(const ReplayOptions& options);
 
 /// Opens the traces and lists the jobs. Errors: InputError (bad option, a layer, head or prompt
 /// that no trace has, a method without a size, two traces of one name, a stream of a layer whose
-/// queries are not all stored), IoError (device absent).
+/// queries are not all stored, a method that needs what a layer lacks), IoError (device absent).
 Plan make_plan(const ReplayOptions& options);
 
 }  // namespace kvbench

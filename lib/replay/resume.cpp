@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
 #include "replay/job.hpp"
+#include "replay/row_parts.hpp"
 #include "replay/stream_job.hpp"
 #include "report/kept.hpp"
+#include "report/queries.hpp"
 #include "report/steps.hpp"
 
 namespace kvbench {
@@ -30,7 +33,8 @@ std::unordered_map<std::string, Place> planned_places(const Plan& plan, const Ke
   for (Index job = jobs.begin; job < jobs.end; ++job) {
     const std::vector<Index>& heads = plan.unit_of(job).q_heads;
     for (std::size_t i = 0; i < heads.size(); ++i) {
-      places.emplace(key(planned_row(plan, job, heads[i])), Place{job, i});
+      places.emplace(key(blank_row(plan, plan.unit_of(job), plan.entry_of(job), heads[i])),
+                     Place{job, i});
     }
   }
   return places;
@@ -51,31 +55,6 @@ std::string text_of(const Fields& fields, const Fields& header, std::string_view
 }
 
 }  // namespace
-
-Row planned_row(const Plan& plan, Index job, Index q_head) {
-  const Unit& unit = plan.unit_of(job);
-  const Entry& entry = plan.entry_of(job);
-  const LayerMeta& layer = plan.layer_meta(unit);
-  const Variant& variant = plan.variants[entry.variant];
-  Row row;
-  row.trace = plan.trace_names[unit.trace];
-  row.prompt = plan.prompt_meta(unit).id;
-  row.layer = layer.layer;
-  row.q_head = q_head;
-  row.kv_head = unit.kv_head;
-  row.algorithm = variant.name();
-  row.params = variant.params.canonical();
-  row.protocol = plan.options.protocol;
-  row.sink = plan.options.sink;
-  row.recent = plan.options.recent;
-  row.scores = plan.options.scores;
-  row.device = plan.options.device;
-  row.seed = entry.seed;
-  row.n_tokens = layer.n;
-  row.n_queries = windows_of(plan.options, layer.n, layer.nq).queries;
-  row.budget_requested = entry.budget;
-  return row;
-}
 
 Progressed::Progressed(const Plan& plan, const std::vector<Fields>& rows)
     : jobs_(plan.shard_jobs()) {
@@ -131,12 +110,20 @@ std::vector<const SideTable*> side_tables(const Plan& plan) {
   if (plan.options.kept) {
     out.push_back(&kept_table());
   }
+  if (plan.options.per_query) {
+    out.push_back(&queries_table());
+  }
   return out;
 }
 
-std::vector<Index> side_positions(const Plan& plan, const SideTable& table, Index n) {
+std::vector<Index> side_positions(const Plan& plan, const SideTable& table, Index n, Index nq) {
   if (&table == &steps_table()) {
     return stream_steps(plan.options, n);
+  }
+  if (&table == &queries_table()) {
+    std::vector<Index> out(static_cast<std::size_t>(windows_of(plan.options, n, nq).queries));
+    std::iota(out.begin(), out.end(), n - static_cast<Index>(out.size()));
+    return out;
   }
   return kept_steps(plan.options, n);
 }
@@ -149,7 +136,7 @@ SideProgressed::SideProgressed(const Plan& plan, const SideTable& table,
   const std::string file = table.path(plan.options.out).string();
   const auto places =
       planned_places(plan, [&](const Row& row) { return table.key_of_row(to_fields(row)); });
-  std::map<Index, std::vector<Index>> positions;  // by number of tokens
+  std::map<std::pair<Index, Index>, std::vector<Index>> positions;  // by tokens and queries
   for (Fields& fields : lines) {
     const auto it = places.find(table.key(fields));
     if (it == places.end()) {
@@ -157,10 +144,10 @@ SideProgressed::SideProgressed(const Plan& plan, const SideTable& table,
     }
     const Index job = it->second.job;
     const Unit& unit = plan.unit_of(job);
-    const Index n = plan.layer_meta(unit).n;
-    std::vector<Index>& steps = positions[n];
+    const LayerMeta& layer = plan.layer_meta(unit);
+    std::vector<Index>& steps = positions[{layer.n, layer.nq}];
     if (steps.empty()) {
-      steps = side_positions(plan, table, n);
+      steps = side_positions(plan, table, layer.n, layer.nq);
     }
     const Index position = table.step(fields);
     const auto step = std::lower_bound(steps.begin(), steps.end(), position);

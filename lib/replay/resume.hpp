@@ -40,8 +40,9 @@ class Progressed {
 /// Tables beside OUT.csv that this plan writes.
 std::vector<const SideTable*> side_tables(const Plan& plan);
 
-/// Positions of the queries for which `table` gets lines, ascending, in a prompt of n tokens.
-std::vector<Index> side_positions(const Plan& plan, const SideTable& table, Index n);
+/// Positions of the queries for which `table` gets lines, ascending, in a prompt of n tokens of
+/// which the last nq have queries.
+std::vector<Index> side_positions(const Plan& plan, const SideTable& table, Index n, Index nq);
 
 /// Lines of a side table, matched with the jobs that make them.
 class SideProgressed {
@@ -64,8 +65,5 @@ class SideProgressed {
 
 /// Makes the tables agree: jobs of which any lacks a part are forgotten in all.
 void settle(const Plan& plan, Progressed& main, std::span<SideProgressed> sides);
-
-/// The row that `job` makes for query head `q_head`, with nothing measured.
-Row planned_row(const Plan& plan, Index job, Index q_head);
 
 }  // namespace kvbench

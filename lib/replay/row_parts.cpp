@@ -20,28 +20,43 @@ std::string one_line(std::string text) {
 
 }  // namespace
 
-Row blank_row(const HeadInput& c, const Entry& entry, Index q_head) {
-  const ReplayOptions& o = c.plan().options;
-  const Variant& variant = c.plan().variants[entry.variant];
+Row blank_row(const Plan& plan, const Unit& unit, const Entry& entry, Index q_head) {
+  const ReplayOptions& o = plan.options;
+  const LayerMeta& layer = plan.layer_meta(unit);
+  const Variant& variant = plan.variant_of(unit, entry);
   Row row;
-  row.trace = c.plan().trace_names[c.unit().trace];
-  row.prompt = c.id().prompt;
-  row.layer = c.id().layer;
+  row.trace = plan.trace_names[unit.trace];
+  row.prompt = plan.prompt_meta(unit).id;
+  row.layer = layer.layer;
   row.q_head = q_head;
-  row.kv_head = c.id().kv_head;
+  row.kv_head = unit.kv_head;
   row.algorithm = variant.name();
   row.params = variant.params.canonical();
   row.protocol = o.protocol;
   row.sink = o.sink;
   row.recent = o.recent;
-  row.scores = o.scores;
+  row.scores = variant.sees_queries() ? o.scores : "none";
   row.device = o.device;
   row.seed = entry.seed;
-  row.n_tokens = c.head().n();
-  row.n_queries = c.windows().queries;
+  row.n_tokens = layer.n;
+  row.n_queries = windows_of(o, layer.n, layer.nq).queries;
   row.budget_requested = entry.budget;
-  row.full_bytes = c.head().n() * c.head().pair_bytes();
+  row.full_bytes =
+      layer.n * (layer.d + layer.dv) * bytes_per_element(plan.readers[unit.trace].meta().dtype);
+  if (const auto queries = scoring_queries(plan, unit, variant)) {
+    row.scoring_queries = queries->had;
+  } else if (variant.sees_evaluated()) {
+    row.scoring_queries = row.n_queries;
+  }
   return row;
+}
+
+std::string unfair(const HeadInput& c, const Entry& entry, bool empty_middle) {
+  if (empty_middle) {
+    return "empty middle";
+  }
+  const auto queries = scoring_queries(c.plan(), c.unit(), c.plan().variant_of(c.unit(), entry));
+  return queries && queries->none ? "no scoring queries" : "";
 }
 
 void fill(Row& row, const MemoryFigures& f) {
@@ -91,10 +106,17 @@ std::string status_of_error(const std::exception& error) {
   return fmt::format("{}: {}", infeasible ? "infeasible" : "failed", one_line(error.what()));
 }
 
-std::string diag_text(const Compressed& result) {
+std::string diag_text(const HeadInput& c, const Entry& entry, const Compressed& result) {
   std::string diag;
-  for (const auto& [key, value] : result.diag) {
+  const auto add = [&](const std::string& key, const std::string& value) {
     diag += fmt::format("{}{}={}", diag.empty() ? "" : ";", key, value);
+  };
+  for (const auto& [key, value] : result.diag) {
+    add(key, value);
+  }
+  const auto queries = scoring_queries(c.plan(), c.unit(), c.plan().variant_of(c.unit(), entry));
+  if (queries && queries->fewer) {
+    add("scoring_queries_asked", fmt::format("{}", queries->asked));
   }
   return diag;
 }

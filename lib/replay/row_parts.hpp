@@ -15,7 +15,13 @@
 namespace kvbench {
 
 /// A row with its key and descriptive columns; nothing measured yet.
-Row blank_row(const HeadInput& c, const Entry& entry, Index q_head);
+Row blank_row(const Plan& plan, const Unit& unit, const Entry& entry, Index q_head);
+inline Row blank_row(const HeadInput& c, const Entry& entry, Index q_head) {
+  return blank_row(c.plan(), c.unit(), entry, q_head);
+}
+
+/// What else than a method's own word makes a measured row no fair measurement; or empty.
+std::string unfair(const HeadInput& c, const Entry& entry, bool empty_middle);
 
 /// Memory columns but for peak_bytes, which is the protocol's.
 void fill(Row& row, const MemoryFigures& figures);
@@ -29,8 +35,9 @@ std::string status_of(const ErrorFigures& errors, Index degenerate, Index m,
 /// `infeasible: why` or `failed: why`, on one line.
 std::string status_of_error(const std::exception& error);
 
-/// The `diag` column.
-std::string diag_text(const Compressed& result);
+/// The `diag` column: the method's own figures; and, where the trace holds fewer queries to score
+/// with than the method asks for, how many it asks for.
+std::string diag_text(const HeadInput& c, const Entry& entry, const Compressed& result);
 
 /// What is held, for memory_figures.
 Holding holding_of(const Compressed& c);

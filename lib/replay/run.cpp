@@ -21,6 +21,7 @@
 #include "report/kept.hpp"
 #include "report/manifest.hpp"
 #include "report/progress.hpp"
+#include "report/queries.hpp"
 #include "report/schema.hpp"
 #include "report/steps.hpp"
 
@@ -155,7 +156,8 @@ class JobRunner {
     const std::size_t entry = static_cast<std::size_t>(job) % plan_.entries.size();
     StreamResult done;
     done.rows = run_job(context, plan_.entry_of(job), shares_.find(context.unit(), entry),
-                        plan_.options.kept ? &done.kept : nullptr);
+                        plan_.options.kept ? &done.kept : nullptr,
+                        plan_.options.per_query ? &done.query_errors : nullptr);
     return done;
   }
 
@@ -171,6 +173,15 @@ class JobRunner {
         for (std::size_t i = 0; i < lines.size(); ++i) {
           for (const Step& step : done.steps[i]) {
             own.push_back(step_fields(lines[i], step));
+          }
+        }
+      } else if (side.table == &queries_table()) {
+        for (std::size_t i = 0; i < done.query_errors.size(); ++i) {
+          const auto& errors = done.query_errors[i];
+          const Index first = done.rows[i].n_tokens - static_cast<Index>(errors.size());
+          for (std::size_t j = 0; j < errors.size(); ++j) {
+            const auto offset = static_cast<Index>(j);
+            own.push_back(query_fields(lines[i], first + offset, offset, errors[j]));
           }
         }
       } else {
@@ -310,7 +321,8 @@ nlohmann::json configuration(const Plan& plan) {
           {"gpu_math", o.gpu_math},
           {"memory_limit", o.memory_limit},
           {"eval_every", o.eval_every},
-          {"kept", o.kept}};
+          {"kept", o.kept},
+          {"per_query", o.per_query}};
 }
 
 RunResult run_plan(const Plan& plan, const std::string& command_line,

@@ -43,12 +43,7 @@ std::vector<Unit> sharing_units(const Plan& plan, const Unit& unit, bool all_lay
 }
 
 Scope scope_of(const Plan& plan, const Entry& entry) {
-  const Variant& v = plan.variants[entry.variant];
-  if (v.rest != nullptr) {
-    return Scope::head;
-  }
-  const MethodInfo& info = v.method->info;
-  return info.scope_of != nullptr ? info.scope_of(v.params) : info.scope;
+  return plan.variants[entry.variant].scope();
 }
 
 }  // namespace
@@ -112,12 +107,12 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
       if (scope == Scope::head || wanted.count({group_of(unit, scope), e}) == 0) {
         continue;
       }
-      const Variant& variant = plan.variants[plan.entries[e].variant];
+      const Variant& variant = plan.variant_of(unit, plan.entries[e]);
       Collected& group = collected[{group_of(unit, scope), e}];
       group.units.push_back(unit);
       try {
-        const Task task = input.task(plan.entries[e]);
-        Survey survey = variant.method->survey(task, variant.params);
+        const Task task = variant.surveyed(input.task(plan.entries[e]));
+        Survey survey = variant.survey(task);
         survey.layer = input.id().layer;
         survey.kv_head = input.id().kv_head;
         survey.middle = static_cast<Index>(input.middle().size());
@@ -135,7 +130,7 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
     std::vector<Share> shares(group.units.size());
     try {
       if (!group.error) {
-        shares = variant.method->share(group.surveys, variant.params);
+        shares = variant.share(group.surveys);
         check_shares(group.surveys, shares);
       }
     } catch (...) {

@@ -84,7 +84,8 @@ class StreamJob {
  public:
   StreamJob(const StreamContext& c, const Entry& entry)
       : c_(c),
-        variant_(c.plan().variants[entry.variant]),
+        entry_(entry),
+        variant_(c.plan().variant_of(c.unit(), entry)),
         recent_(c.plan().options.recent),
         n_(c.head().n()),
         window_(std::min(recent_, n_)),
@@ -319,7 +320,7 @@ class StreamJob {
                                           [](double x) { return !std::isfinite(x); });
     row.status = status_of(errors, degenerate, m,
                            n_ <= recent_ ? "nothing leaves the recent window" : view_.degenerate);
-    row.diag = diag_text(view_);
+    row.diag = diag_text(c_, entry_, view_);
   }
 
   std::size_t in_group(std::size_t h) const { return static_cast<std::size_t>(c_.in_group(h)); }
@@ -337,6 +338,7 @@ class StreamJob {
   }
 
   const StreamContext& c_;
+  const Entry& entry_;
   const Variant& variant_;
   Index recent_;
   Index n_;

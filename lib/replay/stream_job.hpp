@@ -58,6 +58,7 @@ struct StreamResult {
   std::vector<Row> rows;
   std::vector<std::vector<Step>> steps;
   std::vector<KeptSet> kept;
+  std::vector<std::vector<double>> query_errors;  ///< prefill with --per-query: by row
 };
 
 /// Runs one job. Never throws for what a method does: that becomes the rows' status. Throws IoError

@@ -14,6 +14,7 @@
 #include "report/csv.hpp"
 #include "report/kept.hpp"
 #include "report/manifest.hpp"
+#include "report/queries.hpp"
 #include "report/schema.hpp"
 #include "report/sha256.hpp"
 #include "report/steps.hpp"
@@ -41,6 +42,9 @@ std::vector<const SideTable*> side_tables(const Manifest& m) {
   }
   if (c.is_object() && c.value("kept", false)) {
     out.push_back(&kept_table());
+  }
+  if (c.is_object() && c.value("per_query", false)) {
+    out.push_back(&queries_table());
   }
   return out;
 }
@@ -273,7 +277,7 @@ MergeResult merge_shards(const MergeOptions& options) {
   for (const fs::path& shard : options.shards) {
     std::error_code error;  // equivalent() fails where either is absent, which is no clash
     bool same = fs::equivalent(shard, options.output, error);
-    for (const SideTable* table : {&steps_table(), &kept_table()}) {
+    for (const SideTable* table : {&steps_table(), &kept_table(), &queries_table()}) {
       same = same || fs::equivalent(table->path(shard), table->path(options.output), error);
     }
     if (same) {

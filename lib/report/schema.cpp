@@ -20,6 +20,8 @@ std::string field_text(const T& value) {
     return number_text(value);
   } else if constexpr (std::is_same_v<T, std::optional<double>>) {
     return value ? number_text(*value) : std::string();
+  } else if constexpr (std::is_same_v<T, std::optional<Index>>) {
+    return value ? fmt::format("{}", *value) : std::string();
   } else {
     return fmt::format("{}", value);
   }
@@ -59,7 +61,7 @@ constexpr std::array table{
     column<&Row::protocol>("protocol", "", key, "`prefill` or `stream`"),
     column<&Row::sink>("sink", "tokens", key, "first tokens that stay uncompressed; 0 under stream"),
     column<&Row::recent>("recent", "tokens", key, "last tokens that stay uncompressed"),
-    column<&Row::scores>("scores", "", key, "queries that a method may see: `past` or `all`"),
+    column<&Row::scores>("scores", "", key, "queries that a method may score with: `past` or `all`; `none` where it looks at none"),
     column<&Row::device>("device", "", key, "`cpu` or `cuda:i`"),
     column<&Row::seed>("seed", "", key, "random seed; 0 for deterministic methods"),
     column<&Row::n_tokens>("n_tokens", "tokens", plain, "length of the prompt"),
@@ -89,6 +91,7 @@ constexpr std::array table{
     column<&Row::attend_us_per_query>("attend_us_per_query", "us", timing, "wall time to attend, per query of one query head"),
     column<&Row::status>("status", "", plain, "`ok`, `degenerate`, `infeasible` or `failed`, then `: reason`"),
     column<&Row::diag>("diag", "", plain, "the method's own diagnostics, `key=value;key=value`"),
+    column<&Row::scoring_queries>("scoring_queries", "queries", plain, "positions whose queries the method scored tokens with (stream: all; `oracle`: the evaluated ones); empty where it looks at none"),
 };
 // clang-format on
 
@@ -107,6 +110,16 @@ const std::vector<std::string>& schema_header() {
     return names;
   }();
   return header;
+}
+
+std::vector<std::string_view> key_columns() {
+  std::vector<std::string_view> names;
+  for (const Column& c : table) {
+    if (c.key) {
+      names.push_back(c.name);
+    }
+  }
+  return names;
 }
 
 std::size_t column_index(std::string_view name) {

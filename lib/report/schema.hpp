@@ -18,7 +18,7 @@
 namespace kvbench {
 
 /// MAJOR.MINOR. Appending a column raises MINOR; any other change raises MAJOR.
-inline constexpr std::string_view schema_version = "1.0";
+inline constexpr std::string_view schema_version = "1.1";
 
 /// One row, fields in column order. Byte counts describe the whole cache (sinks, middle, recent) of
 /// the KV head that serves the row. Real-valued measurements start as NaN, so that one that nobody
@@ -37,7 +37,7 @@ struct Row {
   std::string protocol;                    ///< prefill | stream
   Index sink = 0;                          ///< tokens
   Index recent = 0;                        ///< tokens
-  std::string scores;                      ///< past | all
+  std::string scores;                      ///< past | all | none
   std::string device;                      ///< cpu | cuda:i
   std::uint64_t seed = 0;                  ///< 0 for deterministic methods
   Index n_tokens = 0;                      ///< tokens of the prompt
@@ -67,6 +67,8 @@ struct Row {
   double attend_us_per_query = unset;      ///< microseconds per query of one query head
   std::string status;  ///< ok | degenerate[: why] | infeasible: why | failed: why
   std::string diag;    ///< the method's own `key=value;...`
+  std::optional<Index>
+      scoring_queries;  ///< queries that a method scored with; empty: it looks at none
 };
 
 /// What is known about one column. All views point to static storage.
@@ -85,6 +87,9 @@ std::span<const Column> columns();
 
 /// Column names, in file order: the header of a result file.
 const std::vector<std::string>& schema_header();
+
+/// Names of the columns that identify a row, in file order.
+std::vector<std::string_view> key_columns();
 
 /// Position of a column. Throws InputError for a name that the schema lacks.
 std::size_t column_index(std::string_view name);

@@ -3,23 +3,14 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <vector>
 
 #include "report/schema.hpp"
 
 namespace kvbench {
 
 const SideTable& steps_table() {
-  static const SideTable table = [] {
-    std::vector<std::string_view> keys;
-    for (const Column& c : columns()) {
-      if (c.key) {
-        keys.push_back(c.name);
-      }
-    }
-    constexpr std::array<std::string_view, 2> own = {"rel_error", "bytes"};
-    return SideTable("steps", keys, own);
-  }();
+  constexpr std::array<std::string_view, 2> own = {"rel_error", "bytes"};
+  static const SideTable table("steps", key_columns(), own);
   return table;
 }
 

@@ -73,6 +73,7 @@ class Collector {
         seen_[{&group - groups_.data(), name}].insert(row[at]);
       }
       if (!count_status(group.group, row[status_at], table, r)) {
+        ++summary_.left_out[kind_and_reason(row[status_at])];
         continue;
       }
       for (std::size_t m = 0; m < metric_at.size(); ++m) {
@@ -105,6 +106,12 @@ class Collector {
   }
 
  private:
+  // Of a degenerate row the reason too; others have numbers in theirs.
+  static std::string kind_and_reason(std::string_view status) {
+    const std::string_view kind = status_kind(status);
+    return std::string(kind == "degenerate" ? status : kind);
+  }
+
   static std::vector<std::size_t> positions(const Table& table,
                                             const std::vector<std::string>& names) {
     std::vector<std::size_t> at;
@@ -133,22 +140,18 @@ class Collector {
   static bool count_status(SummaryGroup& group, std::string_view status, const Table& table,
                            std::size_t r) {
     const std::string_view kind = status_kind(status);
-    if (kind == "infeasible") {
-      ++group.infeasible;
-      return false;
+    for (const auto& [name, count] : {std::pair{"ok", &group.count},
+                                      {"degenerate", &group.degenerate},
+                                      {"infeasible", &group.infeasible},
+                                      {"failed", &group.failed}}) {
+      if (kind == name) {
+        ++*count;
+        return count == &group.count;
+      }
     }
-    if (kind == "failed") {
-      ++group.failed;
-      return false;
-    }
-    if (kind != "ok" && kind != "degenerate") {
-      throw InputError(
-          fmt::format("{}: row {}: status `{}`, expected ok, degenerate, infeasible or failed",
-                      table.source, r + 1, status));
-    }
-    group.degenerate += kind == "degenerate" ? 1 : 0;
-    ++group.count;
-    return true;
+    throw InputError(
+        fmt::format("{}: row {}: status `{}`, expected ok, degenerate, infeasible or failed",
+                    table.source, r + 1, status));
   }
 
   Summary& summary_;

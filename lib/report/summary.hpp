@@ -1,6 +1,7 @@
 // Reduces result rows to mean, standard deviation and count per group. Computes nothing else.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,8 +34,8 @@ struct Moments {
 struct SummaryGroup {
   std::vector<std::string> key;  ///< values of Summary::group_columns
   std::vector<Moments> moments;  ///< one per Summary::metrics
-  Index count = 0;               ///< rows that entered the means: ok and degenerate
-  Index degenerate = 0;          ///< of these, degenerate ones
+  Index count = 0;               ///< rows that entered the means: those that are ok
+  Index degenerate = 0;          ///< rows left out
   Index infeasible = 0;          ///< rows left out
   Index failed = 0;              ///< rows left out
 };
@@ -46,6 +47,8 @@ struct Summary {
   /// Settings (protocol, sink, device, ...) that differ between the rows of some group: the means
   /// pool what may not belong together.
   std::vector<std::string> pooled;
+  /// Rows left out of all groups, by status; an empty reason where the status gives none.
+  std::map<std::string, Index> left_out;
 };
 
 /// All tables as one. Throws InputError: a missing column, no rows at all, differing schema

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <map>
+#include <memory>
 #include <new>
 #include <optional>
 #include <span>
@@ -11,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/float16.hpp"
 #include "trace/chunk_read.hpp"
+#include "trace/rope_tables.hpp"
 #include "trace/structure.hpp"
 
 namespace kvbench {
@@ -48,6 +51,7 @@ struct TraceReader::Impl {
   TraceMeta meta;
   Path how = Path::automatic;
   mutable h5::ReadBuffers buffers;
+  mutable std::map<std::string, std::weak_ptr<const RopeTables>> ropes;  // by path in the file
 
   ~Impl() {
     const h5::Silence silence;
@@ -208,6 +212,23 @@ Matrix TraceReader::read_rows(std::size_t prompt, std::size_t layer, Rows what, 
                  static_cast<std::size_t>(heads));
   }
   return impl_->guarded(p, l, head, [&] { return impl_->read_rows(p, l, what, head); });
+}
+
+std::shared_ptr<const RopeTables> TraceReader::read_rope(std::size_t prompt,
+                                                         std::size_t layer) const {
+  const h5::Silence silence;
+  const LayerMeta& l = impl_->find(prompt, layer);
+  if (l.rope_path.empty()) {
+    return nullptr;
+  }
+  std::weak_ptr<const RopeTables>& known = impl_->ropes[l.rope_path];
+  if (auto tables = known.lock()) {
+    return tables;
+  }
+  auto tables =
+      std::make_shared<const RopeTables>(h5::read_rope_tables(impl_->file.get(), impl_->meta, l));
+  known = tables;
+  return tables;
 }
 
 std::vector<std::int32_t> TraceReader::read_token_ids(std::size_t prompt) const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/rope.hpp"
 #include "core/types.hpp"
 #include "trace/schema.hpp"
 
@@ -50,6 +51,10 @@ class TraceReader {
   /// queries, else a KV head. Elements, positions and errors as for read_head, with a third of its
   /// memory or less.
   Matrix read_rows(std::size_t prompt, std::size_t layer, Rows what, Index head) const;
+
+  /// The rotary tables of a layer, all finite; null where it has none. Layers that share tables
+  /// share the object while somebody holds it. Throws InputError on values that are no rotation.
+  std::shared_ptr<const RopeTables> read_rope(std::size_t prompt, std::size_t layer) const;
 
   /// Token ids of a prompt, [n_tokens]; empty if the file holds none.
   std::vector<std::int32_t> read_token_ids(std::size_t prompt) const;

@@ -13,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "trace/dataset.hpp"
+#include "trace/rope_tables.hpp"
 
 namespace kvbench::h5 {
 
@@ -266,6 +267,7 @@ TraceMeta read_structure(hid_t file, const std::string& path, Require require) {
   if (meta.prompts.empty()) {
     below.refuse("holds no prompts, expected at least one");
   }
+  read_rope_structure(file, root, meta);
   return meta;
 }
 

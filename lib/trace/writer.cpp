@@ -349,6 +349,46 @@ void TraceWriter::write_v(Index kv_head, MatrixView v) {
   impl_->write(impl_->v, kv_head, v);
 }
 
+void TraceWriter::write_rope(const RopeTables& tables, std::optional<Index> layer) {
+  const h5::Silence silence;
+  Impl& w = *impl_;
+  const std::string root(schema::kRope);
+  if (tables.cos.rows() < 1 || tables.cos.cols() < 1 || tables.cos.rows() != tables.sin.rows() ||
+      tables.cos.cols() != tables.sin.cols()) {
+    w.misuse("rotary tables are empty or differ in shape");
+  }
+  const bool there = h5::has_link(w.file.get(), root);
+  if (there && !layer) {
+    w.misuse("rotary tables are written twice");
+  }
+  Handle group = there ? Handle(H5Gopen2(w.file.get(), root.c_str(), H5P_DEFAULT), H5Gclose)
+                       : w.group(w.file.get(), root);
+  if (layer) {
+    const std::string name = std::to_string(*layer);
+    if (!parse_layer_name(name) || h5::has_link(group.get(), name) ||
+        h5::has_link(group.get(), "cos")) {
+      w.misuse(fmt::format("rotary tables of layer {} are out of range or written twice", name));
+    }
+    group = w.group(group.get(), name);
+  }
+  w.string_attribute(group.get(), "layout",
+                     tables.layout == RopeLayout::half ? "half" : "interleaved");
+  for (const auto& [name, table] : {std::pair{"cos", &tables.cos}, {"sin", &tables.sin}}) {
+    const std::array<hsize_t, 2> dims{static_cast<hsize_t>(table->rows()),
+                                      static_cast<hsize_t>(table->cols())};
+    const Handle space(H5Screate_simple(2, dims.data(), nullptr), H5Sclose);
+    const Handle plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+    H5Pset_obj_track_times(plist.get(), false);
+    const Handle data(H5Dcreate2(group.get(), name, H5T_IEEE_F32LE, space.get(), H5P_DEFAULT,
+                                 plist.get(), H5P_DEFAULT),
+                      H5Dclose);
+    if (!data ||
+        H5Dwrite(data.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, table->data()) < 0) {
+      w.fail(fmt::format("rope/{}", name));
+    }
+  }
+}
+
 void TraceWriter::close() {
   const h5::Silence silence;
   Impl& w = *impl_;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/rope.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
@@ -63,6 +64,10 @@ class TraceWriter {
   void write_q(Index q_head, MatrixView q);   ///< [nq, d]
   void write_k(Index kv_head, MatrixView k);  ///< [n, d]
   void write_v(Index kv_head, MatrixView v);  ///< [n, dv]
+
+  /// Rotary tables of all layers, or of one layer index of the model: once, or once for each. At
+  /// least one position and one pair, cos and sin of one shape, all finite.
+  void write_rope(const RopeTables& tables, std::optional<Index> layer = {});
 
   /// Finishes the last layer, closes the file and renames it to PATH.
   void close();

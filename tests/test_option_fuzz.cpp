@@ -1,0 +1,126 @@
+// Every parameter of every method at its bounds, beyond them and as no number at all: refused with
+// one line before any row is written, or a run none of whose rows failed. Never in between.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "algorithms/registry.hpp"
+#include "replay_run.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> values_of(const ParamSpec& p) {
+  std::vector<std::string> out = {"",   "auto", "nan", "inf", "-inf", "1e999", "0x10", "1,",
+                                  " 1", "1 ",   "+1",  "--1", "yes",  "01",    "1e",   "\xc3\xa9"};
+  const auto add = [&](double x) { out.push_back(fmt::format("{}", x)); };
+  switch (p.kind) {
+    case ParamKind::flag:
+      for (const char* text : {"true", "false", "0", "1", "2", "True"}) {
+        out.emplace_back(text);
+      }
+      break;
+    case ParamKind::choice: out.insert(out.end(), p.choices.begin(), p.choices.end()); break;
+    case ParamKind::integer:
+      for (const double x : {p.min - 1, p.min, p.min + 1, p.max - 1, p.max, p.max + 1, 0.0, 1.0,
+                             7.0, 8.0, 0.5, -1.0, 9.3e18}) {
+        out.push_back(fmt::format("{:.17g}", x));
+      }
+      break;
+    case ParamKind::real:
+      for (const double x :
+           {p.min, p.max, std::nextafter(p.min, -1e300), std::nextafter(p.max, 1e300),
+            0.5 * (p.min + p.max), 0.0, -0.0, 1.0, -1.0, 5e-324, 1e308}) {
+        add(x);
+      }
+      break;
+  }
+  return out;
+}
+
+class OptionFuzz : public testing_replay::ReplayTest {
+ protected:
+  void SetUp() override {
+    folder_ = testing_rows::test_folder();
+    testing_replay::TraceShape shape;
+    shape.tokens = {56};
+    shape.rope = testing_replay::rope_tables(56 + 512, 4);
+    trace_ = testing_replay::make_trace(folder_ / "t.h5", shape);
+  }
+
+  // Whether it ran; a refusal must be one line and leave nothing behind.
+  bool runs(const std::string& spec, const std::string& protocol, bool with_budget) {
+    ReplayOptions o;
+    o.traces = {trace_};
+    o.out = (folder_ / "out.csv").string();
+    o.algorithms = {spec};
+    o.protocol = protocol;
+    o.sink = 2;
+    o.recent = 12;
+    o.queries = 6;
+    o.heads = {0};
+    o.threads = 1;
+    o.overwrite = true;
+    if (with_budget) {
+      o.budgets = {0.6};
+    }
+    fs::remove(o.out);
+    RunResult result;
+    try {
+      result = run(o);
+    } catch (const InputError& e) {
+      EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << spec << ": " << e.what();
+      EXPECT_FALSE(fs::exists(o.out)) << spec << ": refused after the table was begun";
+      return false;
+    }
+    EXPECT_EQ(result.failed, 0) << spec << " (" << protocol << "): "
+                                << (result.failed > 0
+                                        ? read_table(o.out).rows.front()[column_index("status")]
+                                        : "");
+    return true;
+  }
+};
+
+TEST_F(OptionFuzz, EveryParameterIsRefusedOrRuns) {
+  Index tried = 0;
+  Index ran = 0;
+  for (const Method& m : methods()) {
+    for (const ParamSpec& p : m.info.params) {
+      const bool size =
+          std::find(m.info.sizes.begin(), m.info.sizes.end(), p.name) != m.info.sizes.end();
+      for (const std::string& value : values_of(p)) {
+        const std::string spec = m.info.name + ":" + p.name + "=" + value;
+        for (const char* protocol : {"prefill", "stream"}) {
+          const bool there =
+              std::string(protocol) == "stream" ? m.open_stream != nullptr : m.compress != nullptr;
+          if (there) {
+            ++tried;
+            ran += runs(spec, protocol, !size) ? 1 : 0;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(tried, 1200);
+  EXPECT_GE(ran, tried / 5);  // bounds themselves, choices and defaults run
+}
+
+// What used to become failed rows.
+TEST_F(OptionFuzz, KnownCombinationsAreRefused) {
+  for (const char* spec :
+       {"snapkv:kernel=8", "pyramidkv:kernel=2", "adakv:kernel=4",
+        "kvreviver:recent_ratio=0.9;candidate_ratio=0.9", "kvreviver:layer_budget=fisher",
+        "h2o+kvreviver:kvreviver.layer_budget=fisher", "h2o+snapkv:snapkv.kernel=8", "d2o-merge",
+        "h2o+adakv"}) {
+    EXPECT_FALSE(runs(spec, "prefill", true)) << spec;
+  }
+  EXPECT_FALSE(runs("balancekv-stream:t=7", "stream", true));
+  EXPECT_FALSE(runs("kvreviver:layer_budget=fisher", "stream", true));
+}
+
+}  // namespace
+}  // namespace kvbench
