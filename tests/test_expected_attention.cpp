@@ -1,7 +1,9 @@
-// expected-attention against its definition in long double with the covariance written out.
+// expected-attention of queries as stored against its definition in long double; test_rope.cpp has
+// the method with rotary tables.
 #include <cmath>
 
 #include "method_checks.hpp"
+#include "twin/expected_attention.hpp"
 #include "twin/selection.hpp"
 
 namespace kvbench {
@@ -14,58 +16,6 @@ using twin::Real;
 
 // Logits reach some tens, so float64's relative error of a score is some 1e-14.
 constexpr Real kRounding = 1e-11L;
-
-twin::Vec twin_scores(const KvHead& head, const std::vector<Index>& tokens, Index begin, Index end,
-                      twin::TwinReduce reduce) {
-  const auto d = static_cast<std::size_t>(head.d());
-  const twin::Rows keys = twin::rows_of(head.k);
-  const twin::Rows values = twin::rows_of(head.v);
-  const Real count = static_cast<Real>(end - begin);
-  const Real s = head.scale;
-  twin::Rows per_head;
-  for (const Matrix& q : head.q) {
-    const twin::Rows all = twin::rows_of(q);
-    const twin::Rows rows(all.begin() + (begin - head.q_start()),
-                          all.begin() + (end - head.q_start()));
-    twin::Vec mean(d, 0);
-    for (const twin::Vec& x : rows) {
-      for (std::size_t t = 0; t < d; ++t) {
-        mean[t] += x[t] / count;
-      }
-    }
-    twin::Rows covariance(d, twin::Vec(d, 0));
-    for (const twin::Vec& x : rows) {
-      for (std::size_t a = 0; a < d; ++a) {
-        for (std::size_t b = 0; b < d; ++b) {
-          covariance[a][b] += (x[a] - mean[a]) * (x[b] - mean[b]) / count;
-        }
-      }
-    }
-    twin::Vec e;
-    Real z = 0;
-    for (const Index i : tokens) {
-      const twin::Vec& k = keys[static_cast<std::size_t>(i)];
-      Real quadratic = 0;
-      for (std::size_t a = 0; a < d; ++a) {
-        for (std::size_t b = 0; b < d; ++b) {
-          quadratic += k[a] * covariance[a][b] * k[b];
-        }
-      }
-      e.push_back(std::exp(s * twin::dot(mean, k) + s * s * quadratic / 2));
-      z += e.back();
-    }
-    for (Real& x : e) {
-      x /= z;
-    }
-    per_head.push_back(e);
-  }
-  twin::Vec out = twin::reduced(per_head, reduce);
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const twin::Vec& v = values[static_cast<std::size_t>(tokens[i])];
-    out[i] *= std::sqrt(twin::dot(v, v));
-  }
-  return out;
-}
 
 TEST(ExpectedAttention, EqualsTwin) {
   const Method method = method_expected_attention();
@@ -85,7 +35,8 @@ TEST(ExpectedAttention, EqualsTwin) {
       for (const Range scoring : {Range{40, 100}, Range{45, 46}, Range{60, 65}}) {
         const JobOf job(method, head, tokens, scoring);
         for (const auto& [word, reduce] : reduces) {
-          const twin::Vec slow = twin_scores(head, tokens, scoring.begin, scoring.end, reduce);
+          const twin::Vec slow = twin::expected_attention(head, tokens, scoring.begin, scoring.end,
+                                                          nullptr, nullptr, true, 0, reduce);
           for (const Index kept : {0, 1, 9, 30, 55}) {
             ASSERT_TRUE(
                 twin::is_top(tokens, slow, job.kept(kept, {{"reduce", word}}), kept, kRounding));
@@ -113,8 +64,8 @@ TEST(ExpectedAttention, TheCovarianceIsOverN) {
   head.k.data()[1] = 0.5F;
   head.v.data()[2] = 2.0F;
   const JobOf job(method, head, positions(0, 5), {0, 2});
-  EXPECT_EQ(job.kept(1), (std::vector<Index>{2}));
-  EXPECT_EQ(job.kept(2), (std::vector<Index>{1, 2}));
+  EXPECT_EQ(job.kept(1, {{"n_skip", "0"}}), (std::vector<Index>{2}));
+  EXPECT_EQ(job.kept(2, {{"n_skip", "0"}}), (std::vector<Index>{1, 2}));
 }
 
 TEST(ExpectedAttention, WithoutScoringQueriesTheValuesDecide) {

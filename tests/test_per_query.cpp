@@ -1,0 +1,121 @@
+// OUT.queries.csv: every evaluated query's own error, whatever the order, threads and
+// interruptions.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <map>
+
+#include "metrics/error.hpp"
+#include "replay_run.hpp"
+#include "report/merge.hpp"
+#include "report/queries.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_replay::read_bytes;
+using testing_replay::refusal;
+using testing_replay::untimed;
+using testing_replay::write_bytes;
+
+// Means and percentiles of numbers that are written in full.
+constexpr double kRounding = 1e-12;
+
+class PerQuery : public testing_replay::ReplayTest {
+ protected:
+  ReplayOptions options(const std::string& out = "out.csv") const {
+    ReplayOptions o;
+    o.traces = {trace_};
+    o.out = (folder_ / out).string();
+    o.algorithms = {"uniform,h2o,quant-kivi:bits=2"};  // the last one fits no budget here
+    o.budgets = {0.5, 0.05};
+    o.sink = 2;
+    o.recent = 20;
+    o.queries = 7;
+    o.threads = 1;
+    o.per_query = true;
+    return o;
+  }
+  static fs::path queries_of(const ReplayOptions& o) { return queries_table().path(o.out); }
+};
+
+TEST_F(PerQuery, ALinePerQueryThatAgreesWithItsRow) {
+  const ReplayOptions o = options();
+  run(o);
+  const Table lines = read_table(queries_of(o));
+  ASSERT_EQ(lines.header, queries_table().header());
+  const std::size_t step = lines.column("step");
+  const std::size_t offset = lines.column("offset");
+  const std::size_t error = lines.column("rel_error");
+  std::map<std::string, std::vector<double>> errors;
+  for (const Fields& line : lines.rows) {
+    std::vector<double>& own = errors[queries_table().key(line)];
+    const Index n = line[lines.column("prompt")] == "p0" ? 60 : 37;
+    EXPECT_EQ(line[offset], std::to_string(own.size()));
+    EXPECT_EQ(line[step], std::to_string(n - 7 + static_cast<Index>(own.size())));
+    own.push_back(std::stod(line[error]));
+  }
+  Index measured = 0;
+  for (const Fields& row : untimed(o.out)) {
+    const std::string key = queries_table().key_of_row(row);
+    if (status_kind(row[column_index("status")]) == "infeasible") {
+      EXPECT_EQ(errors.count(key), 0U);
+      continue;
+    }
+    ++measured;
+    ASSERT_EQ(errors[key].size(), 7U);
+    double mean = 0.0;
+    double largest = 0.0;
+    for (const double x : errors[key]) {
+      mean += x / 7.0;
+      largest = std::max(largest, x);
+    }
+    EXPECT_TRUE(std::abs(mean - std::stod(row[column_index("rel_error_mean")])) <= kRounding);
+    EXPECT_TRUE(std::abs(largest - std::stod(row[column_index("rel_error_max")])) <= kRounding);
+  }
+  EXPECT_EQ(static_cast<Index>(errors.size()), measured);
+  EXPECT_GT(measured, 0);
+}
+
+TEST_F(PerQuery, ResumesWhatIsMissing) {
+  const ReplayOptions whole = options("whole.csv");
+  run(whole);
+  ReplayOptions o = options("part.csv");
+  run(o);
+  // A line is lost: its job is done again, in both tables.
+  const std::string text = read_bytes(queries_of(o));
+  write_bytes(queries_of(o), text.substr(0, text.rfind('\n', text.size() - 2) + 1));
+  o.resume = true;
+  EXPECT_GT(run(o).resumed, 0);
+  EXPECT_EQ(read_bytes(queries_of(o)), read_bytes(queries_of(whole)));
+  EXPECT_EQ(untimed(o.out), untimed(whole.out));
+}
+
+TEST_F(PerQuery, ShardsMergeToTheWhole) {
+  const ReplayOptions whole = options("whole.csv");
+  run(whole);
+  MergeOptions merge;
+  merge.output = folder_ / "merged.csv";
+  for (Index i = 1; i <= 3; ++i) {
+    ReplayOptions o = options("s" + std::to_string(i) + ".csv");
+    o.shard_index = i;
+    o.shard_count = 3;
+    o.threads = 2;
+    run(o);
+    merge.shards.push_back(o.out);
+  }
+  merge_shards(merge);
+  EXPECT_EQ(read_bytes(folder_ / "merged.queries.csv"), read_bytes(queries_of(whole)));
+}
+
+TEST_F(PerQuery, StreamsHaveTheirSteps) {
+  ReplayOptions o = options();
+  o.protocol = "stream";
+  o.algorithms = {"uniform"};
+  EXPECT_NE(refusal([&] { run(o); }).find("OUT.steps.csv"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvbench

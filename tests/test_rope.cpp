@@ -1,0 +1,263 @@
+// Rotary tables: un-rotating undoes the rotation, /rope is read as it was written and refused where
+// it is none, and expected-attention with tables equals its definition.
+#include <gtest/gtest.h>
+#include <hdf5.h>
+
+#include <cmath>
+#include <functional>
+
+#include "core/rope.hpp"
+#include "method_checks.hpp"
+#include "replay_run.hpp"
+#include "trace/reader.hpp"
+#include "twin/expected_attention.hpp"
+
+namespace kvbench {
+
+Method method_expected_attention();
+
+namespace {
+
+namespace fs = std::filesystem;
+using testing_replay::refusal;
+using testing_replay::rope_tables;
+using testing_replay::TraceShape;
+
+// Tables and rows are float32; the rotation back is float64.
+constexpr double kFloat = 1e-6;
+// Logits reach some tens in long double and float64.
+constexpr twin::Real kRounding = 1e-11L;
+
+TEST(Rope, UnrotateUndoesTheModelsRotation) {
+  for (const RopeLayout layout : {RopeLayout::half, RopeLayout::interleaved}) {
+    for (const Index dim : {2, 6, 8}) {
+      for (const double factor : {1.0, 1.3}) {
+        const RopeTables tables = rope_tables(50, dim, layout, 100.0, factor);
+        const std::vector<double> x = {0.5, -1.25, 2.0, 3.5, -0.75, 1.0, 4.0, -2.0};
+        for (const Index p : {0, 1, 17, 49}) {
+          // Written out as models do it: rotate_half, or the even and odd channels.
+          std::vector<float> turned(x.begin(), x.end());
+          for (Index t = 0; t < dim / 2; ++t) {
+            const auto a = static_cast<std::size_t>(layout == RopeLayout::half ? t : 2 * t);
+            const auto b =
+                static_cast<std::size_t>(layout == RopeLayout::half ? t + dim / 2 : 2 * t + 1);
+            const double c = static_cast<double>(tables.cos.row(p)[t]);
+            const double s = static_cast<double>(tables.sin.row(p)[t]);
+            turned[a] = static_cast<float>(x[a] * c - x[b] * s);
+            turned[b] = static_cast<float>(x[b] * c + x[a] * s);
+          }
+          std::vector<double> back(8);
+          unrotate(tables, p, turned, back);
+          for (std::size_t i = 0; i < 8; ++i) {
+            ASSERT_TRUE(std::abs(back[i] - x[i]) <= kFloat * 8) << dim << " " << p << " " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+class RopeTrace : public testing_replay::ReplayTest {
+ protected:
+  // A trace of 40 tokens, changed by `change` after it was written.
+  std::string trace(const std::function<void(hid_t)>& change, Index positions = 40 + 512,
+                    Index dim = 8) {
+    TraceShape shape;
+    shape.tokens = {40};
+    shape.layers = {0, 3};
+    shape.rope = rope_tables(positions, dim);
+    const std::string path = make_trace(folder_ / "rope.h5", shape);
+    const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+    change(file);
+    H5Fclose(file);
+    return path;
+  }
+
+  static void set(hid_t file, const char* dataset, Index at, float value) {
+    const hid_t data = H5Dopen2(file, dataset, H5P_DEFAULT);
+    const hid_t space = H5Dget_space(data);
+    hsize_t dims[2];
+    H5Sget_simple_extent_dims(space, dims, nullptr);
+    std::vector<float> all(dims[0] * dims[1]);
+    H5Dread(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data());
+    all[static_cast<std::size_t>(at)] = value;
+    H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data());
+    H5Sclose(space);
+    H5Dclose(data);
+  }
+};
+
+TEST_F(RopeTrace, IsReadAsItWasWritten) {
+  const RopeTables want = rope_tables(552, 8);
+  const TraceReader reader(trace([](hid_t) {}));
+  const LayerMeta& layer = reader.meta().prompts[0].layers[1];
+  EXPECT_EQ(layer.rope_positions, 552);
+  EXPECT_EQ(layer.rope_dim, 8);
+  const auto got = reader.read_rope(0, 1);
+  ASSERT_NE(got, nullptr);
+  EXPECT_EQ(got->layout, RopeLayout::half);
+  EXPECT_TRUE(std::equal(want.cos.data(), want.cos.data() + 552 * 4, got->cos.data()));
+  EXPECT_TRUE(std::equal(want.sin.data(), want.sin.data() + 552 * 4, got->sin.data()));
+  EXPECT_EQ(reader.read_rope(0, 0), got);  // shared while it is held
+}
+
+TEST_F(RopeTrace, LayersMayHaveTheirOwnOrNone) {
+  const fs::path path = folder_ / "layers.h5";
+  TraceHeader header;
+  header.gzip_level = 0;
+  TraceWriter writer(path.string(), header);
+  writer.begin_prompt("p0", 4);
+  for (const Index l : {0, 1}) {
+    LayerSpec spec;
+    spec.layer = l;
+    spec.nq = 4;
+    spec.d = 6;
+    spec.dv = 2;
+    writer.begin_layer(spec);
+    writer.write_q(0, Matrix(4, 6));
+    writer.write_k(0, Matrix(4, 6));
+    writer.write_v(0, Matrix(4, 2));
+  }
+  writer.write_rope(rope_tables(516, 4, RopeLayout::interleaved), 1);
+  EXPECT_THROW(writer.write_rope(rope_tables(516, 4), 1), InputError);
+  EXPECT_THROW(writer.write_rope(rope_tables(516, 4)), InputError);
+  writer.close();
+  const TraceReader reader(path.string());
+  EXPECT_EQ(reader.read_rope(0, 0), nullptr);
+  EXPECT_EQ(reader.meta().prompts[0].layers[0].rope_positions, 0);
+  ASSERT_NE(reader.read_rope(0, 1), nullptr);
+  EXPECT_EQ(reader.read_rope(0, 1)->layout, RopeLayout::interleaved);
+  EXPECT_EQ(reader.meta().prompts[0].layers[1].rope_dim, 4);
+}
+
+TEST_F(RopeTrace, RefusesWhatAreNoTables) {
+  const auto message = [&](const std::string& path) {
+    return refusal([&] { const TraceReader reader(path); });
+  };
+  EXPECT_NE(
+      message(trace([](hid_t) {}, 551)).find("holds 551 positions, expected at least n + 512"),
+      std::string::npos);
+  EXPECT_NE(message(trace([](hid_t) {}, 552, 10)).find("turns 10 channels, expected at most the 8"),
+            std::string::npos);
+  EXPECT_NE(
+      message(trace([](hid_t f) { H5Ldelete(f, "/rope/sin", H5P_DEFAULT); })).find("/rope/sin"),
+      std::string::npos);
+  EXPECT_NE(message(trace([](hid_t f) {
+              H5Adelete_by_name(f, "/rope", "layout", H5P_DEFAULT);
+            })).find("layout"),
+            std::string::npos);
+  EXPECT_NE(message(trace([](hid_t f) {
+              H5Ldelete(f, "/rope/sin", H5P_DEFAULT);
+              H5Lcreate_hard(f, "/prompts/p0/layers/0/q", f, "/rope/sin", H5P_DEFAULT, H5P_DEFAULT);
+            })).find("/rope/sin"),
+            std::string::npos);
+}
+
+TEST_F(RopeTrace, RefusesValuesThatAreNoRotation) {
+  const auto message = [&](const std::string& path) {
+    const TraceReader reader(path);
+    return refusal([&] { reader.read_rope(0, 0); });
+  };
+  EXPECT_NE(message(trace([](hid_t f) {
+              set(f, "/rope/cos", 9, std::nanf(""));
+            })).find("position 2, pair 1 is nan"),
+            std::string::npos);
+  EXPECT_NE(message(trace([](hid_t f) {
+              set(f, "/rope/cos", 3, 0.0F);
+              set(f, "/rope/sin", 3, 0.0F);
+            })).find("position 0, pair 3: cos and sin are both 0"),
+            std::string::npos);
+}
+
+TEST_F(RopeTrace, AutoIsResolvedInTheRow) {
+  ReplayOptions o;
+  o.traces = {trace([](hid_t) {})};
+  o.out = (folder_ / "out.csv").string();
+  o.algorithms = {"expected-attention", "h2o+expected-attention"};
+  o.budgets = {0.5};
+  o.sink = 2;
+  o.recent = 12;
+  o.queries = 8;
+  o.overwrite = true;
+  run(o);
+  for (const Fields& row : testing_replay::untimed(o.out)) {
+    EXPECT_NE(row[column_index("params")].find("rope=tables"), std::string::npos);
+    EXPECT_EQ(row[column_index("status")], "ok");
+  }
+  o.traces = {trace_};  // without tables
+  run(o);
+  for (const Fields& row : testing_replay::untimed(o.out)) {
+    EXPECT_NE(row[column_index("params")].find("rope=post"), std::string::npos);
+  }
+  o.algorithms = {"expected-attention:rope=tables"};
+  EXPECT_NE(refusal([&] { run(o); }).find("needs the trace's rotary tables"), std::string::npos);
+  o.algorithms = {"expected-attention:rope=auto,post"};
+  EXPECT_NE(refusal([&] { run(o); }).find("comes twice"), std::string::npos);
+  o.traces = {trace([](hid_t) {})};
+  o.algorithms = {"expected-attention:n_future=520"};  // 40 - 8 + 520 = 552 fits
+  EXPECT_EQ(run(o).failed, 0);
+  o.algorithms = {"expected-attention:n_future=521"};
+  EXPECT_NE(refusal([&] { run(o); }).find("hold 552 positions, expected at least 553"),
+            std::string::npos);
+}
+
+TEST(ExpectedAttentionTables, EqualsTwin) {
+  const Method method = method_expected_attention();
+  HeadShape shape;
+  shape.n = 110;
+  shape.nq = 70;
+  shape.d = 10;
+  shape.dv = 5;
+  shape.group = 3;
+  for (const double norm : {0.5, 3.0, 20.0}) {
+    shape.key_norm = norm;
+    const KvHead head = make_head(shape, 12);
+    for (const auto& [layout, dim] : {std::pair{RopeLayout::half, Index{10}},
+                                      {RopeLayout::interleaved, Index{10}},
+                                      {RopeLayout::half, Index{4}},
+                                      {RopeLayout::interleaved, Index{6}}}) {
+      const RopeTables tables = rope_tables(110 + 512, dim, layout, 50.0, 1.2);
+      const std::vector<Index> tokens = gappy(8, 90);
+      for (const Range scoring : {Range{40, 100}, Range{45, 46}}) {
+        for (const Index future : {1, 37, 512}) {
+          for (const Index skip : {0, 44}) {
+            const JobOf job(method, head, tokens, scoring);
+            Task task = job.task(20 * head.pair_bytes());
+            task.rope = &tables;
+            const Compressed c =
+                method.compress(task, job.params({{"n_future", std::to_string(future)},
+                                                  {"n_skip", std::to_string(skip)}}));
+            const twin::Vec slow = twin::expected_attention(
+                head, tokens, std::max(scoring.begin, skip), scoring.end, &tables.cos, &tables.sin,
+                layout == RopeLayout::half, future);
+            ASSERT_TRUE(twin::is_top(tokens, slow, c.held.tokens, 20, kRounding))
+                << norm << " " << dim << " " << future << " " << skip;
+          }
+        }
+      }
+    }
+  }
+}
+
+// A wrong layout is another method: the twin would notice.
+TEST(ExpectedAttentionTables, TheLayoutMatters) {
+  const Method method = method_expected_attention();
+  HeadShape shape;
+  shape.n = 110;
+  shape.nq = 110;
+  shape.key_norm = 6.0;
+  const KvHead head = make_head(shape, 3);
+  const JobOf job(method, head, positions(4, 90), {0, 100});
+  std::vector<std::vector<Index>> kept;
+  for (const RopeLayout layout : {RopeLayout::half, RopeLayout::interleaved}) {
+    const RopeTables tables = rope_tables(622, 8, layout, 50.0);
+    Task task = job.task(20 * head.pair_bytes());
+    task.rope = &tables;
+    kept.push_back(method.compress(task, job.params()).held.tokens);
+  }
+  EXPECT_NE(kept[0], kept[1]);
+  EXPECT_NE(kept[0], job.kept(20, {{"rope", "post"}}));
+}
+
+}  // namespace
+}  // namespace kvbench
