@@ -6,7 +6,10 @@
 
 namespace kvbench {
 
+Method method_adakv();
+Method method_pyramidkv();
 Method method_snapkv();
+Method method_tova();
 
 namespace {
 
@@ -79,14 +82,29 @@ TEST(SnapKv, EqualScoresStayEqualUnderPooling) {
 }
 
 TEST(SnapKv, AnEvenKernelIsRefused) {
-  const Method method = method_snapkv();
-  const JobOf job(method, make_head({}, 1), positions(10, 30), {30, 60});
-  try {
-    job.run(1000, {{"kernel", "4"}});
-    FAIL();
-  } catch (const InputError& e) {
-    EXPECT_NE(std::string(e.what()).find("kernel: got 4, expected an odd"), std::string::npos);
+  for (const Method& method : {method_snapkv(), method_pyramidkv(), method_adakv()}) {
+    const MethodInfo& info = method.info;
+    ASSERT_NE(info.check, nullptr);
+    EXPECT_NO_THROW(info.check(Params(info.name, info.params, {{"kernel", "7"}})));
+    EXPECT_NO_THROW(info.check(Params(info.name, info.params, {})));
+    try {
+      info.check(Params(info.name, info.params, {{"kernel", "8"}}));
+      FAIL() << info.name;
+    } catch (const InputError& e) {
+      EXPECT_EQ(std::string(e.what()),
+                info.name + ": parameter kernel: got 8, expected an odd integer");
+    }
   }
+}
+
+TEST(SnapKv, SaysHowManyQueriesItsScoresAskFor) {
+  for (const Method& method : {method_snapkv(), method_pyramidkv(), method_adakv()}) {
+    const MethodInfo& info = method.info;
+    EXPECT_EQ(info.query_window(Params(info.name, info.params, {})), 32);
+    EXPECT_EQ(info.query_window(Params(info.name, info.params, {{"window", "5"}})), 5);
+  }
+  const MethodInfo tova = method_tova().info;
+  EXPECT_EQ(tova.query_window(Params(tova.name, tova.params, {})), 1);
 }
 
 TEST(SnapKv, FloorShareIsNotCutByRounding) {

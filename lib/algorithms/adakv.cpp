@@ -96,6 +96,8 @@ Method method_adakv() {
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.scores = true;
+  info.query_window = snapkv_window;
+  info.check = [](const Params& p) { check_snapkv_params("adakv", p); };
   info.scope = Scope::layer;
   return {info, compress, nullptr, survey, share};
 }

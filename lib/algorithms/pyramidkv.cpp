@@ -119,6 +119,8 @@ Method method_pyramidkv() {
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.scores = true;
+  info.query_window = snapkv_window;
+  info.check = [](const Params& p) { check_snapkv_params("pyramidkv", p); };
   info.scope = Scope::layers;
   return {info, compress, nullptr, survey, share};
 }

@@ -34,6 +34,8 @@ Method method_snapkv() {
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.scores = true;
+  info.query_window = snapkv_window;
+  info.check = [](const Params& p) { check_snapkv_params("snapkv", p); };
   return {info, compress};
 }
 

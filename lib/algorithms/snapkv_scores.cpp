@@ -37,18 +37,29 @@ std::vector<double> pooled(const std::vector<double>& scores, std::span<const In
 
 std::vector<ParamSpec> snapkv_params() {
   return {integer_param("window", "32", 1, 1e9, "queries",
-                        "observation window: how many of the last scoring queries score"),
+                        "observation window: how many of the last scoring queries score; larger "
+                        "averages over more"),
           integer_param("kernel", "5", 1, 1e6, "tokens",
-                        "width of the pooling over neighbouring positions; odd, 1: no pooling"),
+                        "width of the pooling over neighbouring positions; odd; larger keeps whole "
+                        "stretches of text, 1: no pooling"),
           choice_param("pool", {"avg", "max"}, "pooling over the kernel, padding not counted"),
           reduce_param()};
 }
 
-std::vector<double> snapkv_scores(const Task& task, const Params& params) {
+Index snapkv_window(const Params& params) {
+  return params.integer("window");
+}
+
+void check_snapkv_params(std::string_view method, const Params& params) {
   const Index kernel = params.integer("kernel");
   if (kernel % 2 == 0) {
-    throw InputError(fmt::format("parameter kernel: got {}, expected an odd integer", kernel));
+    throw InputError(
+        fmt::format("{}: parameter kernel: got {}, expected an odd integer", method, kernel));
   }
+}
+
+std::vector<double> snapkv_scores(const Task& task, const Params& params) {
+  const Index kernel = params.integer("kernel");
   const Range window = {std::max(task.scoring.begin, task.scoring.end - params.integer("window")),
                         task.scoring.end};
   const bool largest = params.text("pool") == "max";

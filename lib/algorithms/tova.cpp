@@ -103,6 +103,7 @@ Method method_tova() {
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.scores = true;
+  info.query_window = [](const Params&) { return Index{1}; };
   info.scope = Scope::layer;
   return {info, compress, open_stream, survey, share};
 }
