@@ -25,9 +25,7 @@ twin::Vec twin_part(const twin::Rows& rows, std::size_t begin, std::size_t lag) 
         low = std::min(low, rows[j][t]);
         high = std::max(high, rows[j][t]);
       }
-      if (high > low) {
-        scaled.push_back((rows[i][t] - low) / (high - low));
-      }
+      scaled.push_back(high > low ? (rows[i][t] - low) / (high - low) : 0);
     }
     Real mean = 0;
     Real square = 0;
@@ -48,7 +46,8 @@ twin::Vec twin_part(const twin::Rows& rows, std::size_t begin, std::size_t lag) 
   return out;
 }
 
-// Each token's place in the order of keeping: whole ranks, `lag` for what ranks highest.
+// Each token's place in the order of keeping: whole ranks; from `lag` on for what ranks highest,
+// the newer the higher.
 twin::Vec twin_ranks(const KvHead& head, const std::vector<Index>& tokens, std::size_t sink,
                      std::size_t lag) {
   const twin::Rows all_k = twin::rows_of(head.k);
@@ -58,7 +57,10 @@ twin::Vec twin_ranks(const KvHead& head, const std::vector<Index>& tokens, std::
     k.push_back(all_k[static_cast<std::size_t>(i)]);
     v.push_back(all_v[static_cast<std::size_t>(i)]);
   }
-  twin::Vec ranks(tokens.size(), static_cast<Real>(lag));
+  twin::Vec ranks;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    ranks.push_back(static_cast<Real>(lag + i));
+  }
   const std::size_t parts = tokens.size() > sink ? (tokens.size() - sink) / lag : 0;
   for (std::size_t p = 0; p + 1 < parts; ++p) {
     const twin::Vec a = twin_part(k, sink + p * lag, lag);
@@ -84,7 +86,8 @@ TEST(LagKv, EqualsTwin) {
   for (unsigned seed = 0; seed < 4; ++seed) {
     KvHead head = make_head(shape, seed);
     for (Index i = 0; i < 130; ++i) {
-      head.k.row(i)[3] = 0.5F;  // a channel without a scale
+      head.k.row(i)[3] = 0.5F;  // a channel without a scale in any partition
+      head.v.row(i)[1] = i < 60 ? 0.25F : head.v.row(i)[1];  // and one in some
     }
     for (const std::vector<Index>& tokens : {positions(4, 120), gappy(4, 120)}) {
       const JobOf job(method, head, tokens, {});
@@ -118,17 +121,25 @@ TEST(LagKv, PartitionsByHand) {
     a.insert(a.end(), b.begin(), b.end());
     return a;
   };
+  const auto newest = [](const std::vector<Index>& all, Index count) {
+    return std::vector<Index>(all.end() - count, all.end());
+  };
   // Two partitions [4, 12) and [12, 20): the second is the last.
   EXPECT_EQ(top(20, 12), join(positions(0, 4), positions(12, 20)));
   // A tail of 3 beside it.
   EXPECT_EQ(top(23, 15), join(positions(0, 4), positions(12, 23)));
   // Three partitions, the last [20, 28).
   EXPECT_EQ(top(28, 12), join(positions(0, 4), positions(20, 28)));
+  // A budget below those keeps the newest of them: tail, last partition, then sinks.
+  const std::vector<Index> highest = join(positions(0, 4), positions(12, 23));
+  for (Index count = 0; count <= 15; ++count) {
+    EXPECT_EQ(top(23, count), newest(highest, count));
+  }
   // One token short of two partitions, one partition, less than one, only sinks, less than those:
-  // no partition has a next one, so all rank alike and the lowest positions stay.
+  // no partition has a next one, so all rank highest and the newest stay.
   for (const Index m : {19, 12, 11, 5, 4, 3, 1}) {
     for (Index count = 0; count <= m; ++count) {
-      EXPECT_EQ(top(m, count), positions(0, count));
+      EXPECT_EQ(top(m, count), positions(m - count, m));
     }
   }
 }
@@ -145,6 +156,38 @@ TEST(LagKv, PartitionsLoseAlike) {
                             [&](Index i) { return begin <= i && i < begin + 16; }),
               3);
   }
+}
+
+// A channel that is constant in the next partition counts as 0 among the others: of (x, 5) and
+// (x, -5) scaled to (x', 0) the one whose x' is farther from 0 spreads most, whatever the other
+// channel holds. Without that channel no token would have two channels to spread over.
+TEST(LagKv, AConstantChannelIsZeroNotAbsent) {
+  const Method method = method_lagkv();
+  HeadShape shape;
+  shape.n = 8;
+  shape.d = shape.dv = 2;
+  KvHead head = make_head(shape, 1);
+  std::fill_n(head.v.data(), 16, 1.0F);
+  const float x[] = {0.5F, 3.0F, 0.25F, 2.0F, 0.0F, 1.0F, 0.5F, 0.75F};
+  for (Index i = 0; i < 8; ++i) {
+    head.k.row(i)[0] = x[i];
+    head.k.row(i)[1] = i < 4 ? static_cast<float>(100 * i) : 5.0F;
+  }
+  const JobOf job(method, head, positions(0, 8), {});
+  const Given by = {{"lag_sink", "0"}, {"lag", "4"}};
+  EXPECT_EQ(job.kept(5, by), (std::vector<Index>{1, 4, 5, 6, 7}));
+  EXPECT_EQ(job.kept(6, by), (std::vector<Index>{1, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(job.kept(7, by), (std::vector<Index>{0, 1, 3, 4, 5, 6, 7}));
+}
+
+// Keys and values of one channel have no deviation: all scores are equal.
+TEST(LagKv, OneChannelHasNoSpread) {
+  const Method method = method_lagkv();
+  HeadShape shape;
+  shape.d = shape.dv = 1;
+  const JobOf job(method, make_head(shape, 2), positions(0, 32), {});
+  EXPECT_EQ(job.kept(10, {{"lag_sink", "0"}, {"lag", "8"}}),
+            (std::vector<Index>{0, 8, 24, 25, 26, 27, 28, 29, 30, 31}));
 }
 
 TEST(LagKv, IdenticalTokensKeepTheLowestOfEachPartition) {

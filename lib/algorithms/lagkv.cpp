@@ -1,13 +1,18 @@
 // lagkv: tokens whose channels spread most, seen on the scale of the tokens that follow.
 // [1] Liang et al., "LagKV: Lag-Relative Information of the KV Cache Tells Which Tokens Are
 //     Important", 2025, arXiv:2504.04704, section 3.
+// [2] LagKVPress of kvpress 0.5.5, presses/lagkv_press.py, the public implementation.
 // After lag_sink tokens the task's tokens are cut into partitions of `lag`. Channels of a partition
 // are scaled by the next one's minimum and maximum; a token's spread is the sample standard
 // deviation of its scaled channels; softmax over the partition; mean of keys' and values'. What
 // counts is the rank within the partition, so that all partitions lose alike. Sinks, the last whole
-// partition and the tail rank above all; so fewer than two partitions leave one rank for all.
-// Departs from [1]: a channel that is constant in the next partition has no scale and is left out;
-// a budget below the top rank's tokens is met, lowest positions first.
+// partition and the tail rank above all; so fewer than two partitions leave one rank for all. Among
+// those that rank above all ties go to the newest, all other ties to the lowest position.
+// Departs from [1] and [2]: a channel that is constant in the next partition is scaled to 0 ([2]
+// divides by zero); a budget below the top rank's tokens is met with the newest of them ([2] leaves
+// it to topk's order, and keeps the sinks before the newest where there are fewer than two
+// partitions); equal scores in a partition rank by position ([2]: by an unstable sort). float64
+// where [2] computes and ranks in the model's type, where ranks of bfloat16 collide.
 // In: K [m, d], V [m, dv]. Out: B tokens of weight 1. float64, fixed order. Time O(m (d + dv)).
 #include <algorithm>
 #include <cmath>
@@ -42,26 +47,24 @@ Scale scale_of(MatrixView m, std::span<const Index> tokens) {
   return out;
 }
 
-// Sample standard deviation over the channels that have a scale; 0 where fewer than two have.
+// Sample standard deviation over all channels; 0 of a single one. A channel without a width is 0.
 double spread(std::span<const float> row, const Scale& scale) {
-  double sum = 0.0;
-  double count = 0.0;
-  for (std::size_t t = 0; t < row.size(); ++t) {
-    if (scale.width[t] > 0.0) {
-      sum += (static_cast<double>(row[t]) - scale.low[t]) / scale.width[t];
-      count += 1.0;
-    }
-  }
-  if (count < 2.0) {
+  const auto scaled = [&](std::size_t t) {
+    return scale.width[t] > 0.0 ? (static_cast<double>(row[t]) - scale.low[t]) / scale.width[t]
+                                : 0.0;
+  };
+  const auto count = static_cast<double>(row.size());
+  if (row.size() < 2) {
     return 0.0;
+  }
+  double sum = 0.0;
+  for (std::size_t t = 0; t < row.size(); ++t) {
+    sum += scaled(t);
   }
   double square = 0.0;
   for (std::size_t t = 0; t < row.size(); ++t) {
-    if (scale.width[t] > 0.0) {
-      const double off =
-          (static_cast<double>(row[t]) - scale.low[t]) / scale.width[t] - sum / count;
-      square = std::fma(off, off, square);
-    }
+    const double off = scaled(t) - sum / count;
+    square = std::fma(off, off, square);
   }
   return std::sqrt(square / (count - 1.0));
 }
@@ -102,7 +105,9 @@ Compressed compress(const Task& task, const Params& params) {
   const Index kept = tokens_to_keep(task, params, task.head.pair_bytes());
   const Index sink = std::min(task.count(), params.integer("lag_sink"));
   const Index lag = params.integer("lag");
-  std::vector<double> ranks(task.tokens.size(), 1.0);
+  // 1 and more for what ranks above all, the newest highest.
+  std::vector<double> ranks(task.tokens.size());
+  std::iota(ranks.begin(), ranks.end(), 1.0);
   for (Index begin = sink; begin + 2 * lag <= task.count(); begin += lag) {
     const auto at = static_cast<std::size_t>(begin);
     const auto size = static_cast<std::size_t>(lag);
@@ -126,13 +131,16 @@ Method method_lagkv() {
   info.summary = "largest channel spread on the scale of the following tokens, by partition";
   info.source = "Liang et al., 2025, arXiv:2504.04704, section 3";
   info.departures =
-      "channels constant in the next partition are left out; a budget below sinks, last partition "
-      "and tail keeps the lowest positions of them";
+      "channels constant in the next partition are scaled to 0; a budget below sinks, last "
+      "partition and tail keeps the newest of them; equal scores rank by position";
   info.params = size_params();
-  info.params.push_back(integer_param("lag_sink", "4", 0, 1e9, "tokens",
-                                      "leading tokens of the middle that rank above all"));
-  info.params.push_back(integer_param("lag", "128", 1, 1e9, "tokens",
-                                      "tokens of a partition, scaled by the next one's range"));
+  info.params.push_back(
+      integer_param("lag_sink", "4", 0, 1e9, "tokens",
+                    "leading tokens of the middle that rank above all; more protect the oldest"));
+  info.params.push_back(
+      integer_param("lag", "128", 1, 1e9, "tokens",
+                    "tokens of a partition, scaled by the next one's range; larger compares with "
+                    "more tokens and protects as many of the newest"));
   info.sizes = size_names();
   info.keeps_tokens = true;
   return {info, compress};
