@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 #include "algorithms/contract.hpp"
 #include "algorithms/params.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
 #include "twin/cluster.hpp"
+#include "twin/kmeans.hpp"
 
 namespace kvbench {
 
@@ -20,8 +22,10 @@ namespace {
 Compressed run(const KvHead& head, const std::vector<Index>& tokens,
                const std::map<std::string, std::string>& given, std::optional<Index> budget = {}) {
   const Method m = method_clustergen_kcenter();
+  std::map<std::string, std::string> all = given;
+  all.try_emplace("recent_share", "0");  // centres alone unless a test says more
   const Task task{head, tokens, budget, {0, 0}, {}, Rng(0, {"p", 0, 0}, m.info.name)};
-  return m.compress(task, Params(m.info.name, m.info.params, given));
+  return m.compress(task, Params(m.info.name, m.info.params, all));
 }
 
 Index bytes_of(const Compressed& c, const KvHead& head) {
@@ -97,6 +101,72 @@ TEST(ClusterGenKCenter, EqualsTwin) {
   }
 }
 
+// The recent ones, and centres of the others, whose mean and sizes are meant.
+TEST(ClusterGenKCenter, RecentTokensAndCentresOfTheOthersEqualTwin) {
+  HeadShape shape;
+  shape.n = 60;
+  for (unsigned seed = 1; seed <= 3; ++seed) {
+    const KvHead head = make_head(shape, seed);
+    std::vector<Index> tokens = positions(4, 50);
+    tokens.erase(tokens.begin() + 7);
+    const auto m = static_cast<Index>(tokens.size());
+    for (const auto& [share, kept, recent] : {std::tuple("0.5", Index{9}, Index{4}),
+                                              {"0.5", Index{1}, Index{0}},
+                                              {"0.29", Index{20}, Index{5}},
+                                              {"0", Index{9}, Index{0}},
+                                              {"1", Index{9}, Index{9}},
+                                              {"0.5", m, m / 2},
+                                              {"1", m, m}}) {
+      twin::Rows points;  // of the others
+      for (Index i = 0; i < m - recent; ++i) {
+        points.push_back(
+            twin::rows_of(head.k)[static_cast<std::size_t>(tokens[static_cast<std::size_t>(i)])]);
+      }
+      Index far = 0;
+      for (Index i = 0; i < m - recent; ++i) {
+        const twin::Vec mean = twin::mean_of(points, positions(0, m - recent));
+        far = twin::distance(points[static_cast<std::size_t>(i)], mean) >
+                      twin::distance(points[static_cast<std::size_t>(far)], mean)
+                  ? i
+                  : far;
+      }
+      for (const char* start : {"first", "farthest-from-mean"}) {
+        const std::vector<Index> centers =
+            twin::greedy_centers(points, kept - recent, std::string(start) == "first" ? 0 : far);
+        std::map<Index, float> expected;
+        if (kept > recent) {
+          for (const Index number : twin::nearest_centers(points, centers)) {
+            const Index place = centers[static_cast<std::size_t>(number)];
+            expected[tokens[static_cast<std::size_t>(place)]] += 1.0F;
+          }
+        }
+        for (Index i = m - recent; i < m; ++i) {
+          expected[tokens[static_cast<std::size_t>(i)]] = 1.0F;
+        }
+        std::vector<Index> positions_kept;
+        std::vector<float> sizes;
+        for (const auto& [token, size] : expected) {
+          positions_kept.push_back(token);
+          sizes.push_back(size);
+        }
+        for (const char* weights : {"one", "cluster"}) {
+          const Compressed c = run(head, tokens,
+                                   {{"start", start},
+                                    {"weights", weights},
+                                    {"recent_share", share},
+                                    {"tokens", std::to_string(kept)}});
+          const bool cluster = std::string(weights) == "cluster";
+          ASSERT_EQ(c.held.tokens, positions_kept) << start << " " << kept << " " << share;
+          ASSERT_EQ(c.held.weights, cluster ? sizes : std::vector<float>{});
+          ASSERT_EQ(c.aux_bytes, cluster ? 4 * kept : 0);
+        }
+      }
+    }
+  }
+  const Method method = method_clustergen_kcenter();
+  EXPECT_EQ(Params(method.info.name, method.info.params, {}).real("recent_share"), 0.5);
+}
+
 TEST(ClusterGenKCenter, BudgetIsNeverExceeded) {
   for (const DType dtype : {DType::float16, DType::float32}) {
     HeadShape shape;
@@ -107,7 +177,9 @@ TEST(ClusterGenKCenter, BudgetIsNeverExceeded) {
     for (const char* weights : {"one", "cluster"}) {
       for (const Index m : {1, 2, 33, 60}) {
         for (Index budget = 0; budget < 70 * head.pair_bytes(); budget += 37) {
-          const Compressed c = run(head, positions(4, 4 + m), {{"weights", weights}}, budget);
+          const char* share = budget % 2 == 0 ? "0.5" : "0";
+          const Compressed c = run(head, positions(4, 4 + m),
+                                   {{"weights", weights}, {"recent_share", share}}, budget);
           ASSERT_LE(bytes_of(c, head), budget);
           // And it is used: one more token would not fit, or there is none.
           ASSERT_TRUE(static_cast<Index>(c.held.tokens.size()) == m ||

@@ -1,16 +1,19 @@
-// clustergen-kcenter: the tokens whose keys are the B centres of greedy k-center. What ClusterGen's
-// paper runs in its experiments, beside a window of recent tokens (the protocol's).
+// clustergen-kcenter: the floor(recent_share B) most recent tokens, and of the other tokens those
+// whose keys are the centres of greedy k-center. What ClusterGen's paper runs in its experiments:
+// as many recent tokens as centres (beside the protocol's window).
 // [1] Zandieh, Han, Mirrokni, Karbasi, "ClusterGen: Token Generation in Sublinear Time and Memory
 //     with Clustering KV Cache", section 4; greedy k-center after Dyer and Frieze, 1985.
-// weights=one is [1]; weights=cluster, where a centre stands for all tokens nearest to it, is what
-// the theory of [1] suggests and is not in its experiments. [1] does not say where greedy k-center
-// starts: start=first takes the middle's first token.
+// weights=one is [1]; weights=cluster, where a centre stands for all of the other tokens that are
+// nearest to it and a recent token for itself, is what the theory of [1] suggests and is not in its
+// experiments. [1] does not say where greedy k-center starts: start=first takes the middle's first
+// token; start=farthest-from-mean means the mean of the tokens that are not recent.
 // In: K [m, d] of the task's tokens. Out: B of them, ascending. Time O(B m d), memory O(m).
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
 #include "attention/kcenter.hpp"
 
@@ -21,17 +24,20 @@ Compressed compress(const Task& task, const Params& params) {
   const bool cluster_weights = params.text("weights") == "cluster";
   const Index weight_bytes = cluster_weights ? 4 : 0;
   const Index kept = tokens_to_keep(task, params, task.head.pair_bytes() + weight_bytes);
+  const Index recent = floor_share(params.real("recent_share"), kept);
+  const auto others = task.tokens.first(task.tokens.size() - static_cast<std::size_t>(recent));
   const MatrixView keys = task.head.k;
-  const Index first = params.text("start") == "first" ? 0 : farthest_from_mean(keys, task.tokens);
-  const KCenter found = k_center(keys, task.tokens, kept, first, task.device);
+  const Index first = params.text("start") == "first" ? 0 : farthest_from_mean(keys, others);
+  const KCenter found = k_center(keys, others, kept - recent, first, task.device);
 
-  // Cluster sizes by place; 0: no centre.
+  // Cluster sizes by place; 0: not kept. A recent token is a cluster of its own.
   std::vector<Index> size(task.tokens.size(), 0);
-  if (kept > 0) {
+  if (!found.centers.empty()) {
     for (const Index number : found.nearest) {
       ++size[static_cast<std::size_t>(found.centers[static_cast<std::size_t>(number)])];
     }
   }
+  std::fill(size.end() - recent, size.end(), Index{1});
   Compressed out;
   Index weight_sum = 0;
   for (std::size_t i = 0; i < size.size(); ++i) {
@@ -54,18 +60,24 @@ Compressed compress(const Task& task, const Params& params) {
 Method method_clustergen_kcenter() {
   MethodInfo info;
   info.name = "clustergen-kcenter";
-  info.summary = "the centres of greedy k-center over the keys";
+  info.summary = "recent tokens, and the centres of greedy k-center over the keys of the others";
   info.source = "Zandieh et al., ClusterGen (papers/clustergen), section 4";
   info.departures =
       "[1] leaves the first centre open: the middle's first token; weights=cluster and "
       "start=farthest-from-mean are not in its experiments";
   info.params = size_params();
+  info.params.push_back(real_param(
+      "recent_share", "0.5", 0, 1, "share of the kept tokens",
+      "the most recent tokens, rounded down to whole ones; larger keeps more of them and "
+      "fewer centres; 0: centres alone"));
   info.params.push_back(choice_param(
       "start", {"first", "farthest-from-mean"},
-      "first centre: the middle's first token, or the one farthest from its mean key"));
-  info.params.push_back(choice_param("weights", {"one", "cluster"},
-                                     "weight of a kept token: 1, or how many tokens of the middle "
-                                     "are nearest to it (a float32 each)"));
+      "first centre: the middle's first token, or, of the tokens that are not recent, the one "
+      "farthest from their mean key"));
+  info.params.push_back(
+      choice_param("weights", {"one", "cluster"},
+                   "weight of a centre: 1, or how many of the tokens that are not "
+                   "recent are nearest to it (a float32 for every kept token)"));
   info.sizes = size_names();
   return {info, compress};
 }

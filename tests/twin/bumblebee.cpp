@@ -85,9 +85,9 @@ Real Mixture::value(const std::vector<Index>& a) const {
   return out;
 }
 
-std::vector<Index> greedy(const Mixture& g, Index count) {
-  std::vector<Index> out;
-  while (static_cast<Index>(out.size()) < count) {
+std::vector<Index> greedy(const Mixture& g, Index count, const std::vector<Index>& start) {
+  std::vector<Index> out = start;
+  while (out.size() < start.size() + static_cast<std::size_t>(count)) {
     Index best = -1;
     Real best_so_far = 0;
     for (Index e = 0; e < static_cast<Index>(g.sim.size()); ++e) {

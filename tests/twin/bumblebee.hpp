@@ -36,7 +36,8 @@ struct Mixture {
 };
 
 /// `count` members one by one, each the first with the largest value(A + e); in order of selection.
-std::vector<Index> greedy(const Mixture& g, Index count);
+/// A starts as `start`, which comes first.
+std::vector<Index> greedy(const Mixture& g, Index count, const std::vector<Index>& start = {});
 
 /// The largest value of any `count` members.
 Real best_value(const Mixture& g, Index count);
