@@ -108,7 +108,8 @@ TEST_F(AllMethods, OracleKeepsTheMostMass) {
 
 TEST_F(AllMethods, CompositionsMeetTheirBudgets) {
   const Table table = run({"h2o+balancekv:share=0.25,0.75", "snapkv+uniform", "bumblebee+balancekv",
-                           "oracle+quant-kivi:share=0.2", "knorm+d2o-merge"});
+                           "oracle+quant-kivi:share=0.2", "knorm+count-merge", "snapkv+d2o",
+                           "h2o+kmeans", "lagkv+kmeans:share=0.75"});
   ASSERT_FALSE(table.rows.empty());
   for (const Fields& row : table.rows) {
     const std::string& status = row[column_index("status")];

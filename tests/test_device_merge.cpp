@@ -16,8 +16,10 @@
 
 namespace kvbench {
 
-Method method_d2o_merge();
 Method method_cam();
+Method method_count_merge();
+Method method_d2o();
+Method method_kmeans();
 
 namespace {
 
@@ -171,7 +173,7 @@ TEST(MergeRows, KeysValuesAndOtherRowsOfAHead) {
 
 TEST(MergeRows, MergingMethodsAreTheSameOnADevice) {
   unsigned seed = 5;
-  for (const Method& method : {method_d2o_merge(), method_cam()}) {
+  for (const Method& method : {method_count_merge(), method_d2o(), method_kmeans(), method_cam()}) {
     for (const DType dtype : kTypes) {
       for (const Index n : {1, 2, 40, 513}) {
         HeadShape shape;

@@ -112,7 +112,9 @@ class DeviceReplayTest : public DeviceRuns {
                     "balancekv:select=strict;denominator=separate;center=none;block=8",
                     "bumblebee:optimizer=greedy,stochastic;sim=one-plus,abs",
                     "bumblebee:matrix_mib=0;lambda=1",
+                    "bumblebee:recent_share=0",
                     "clustergen-kcenter:start=farthest-from-mean;weights=cluster",
+                    "clustergen-kcenter:recent_share=0;weights=cluster",
                     "h2o+balancekv",
                     "snapkv+uniform"};
     o.budgets = {0.5, 0.2};
@@ -174,9 +176,15 @@ TEST_F(DeviceReplayTest, TheDeviceIsWhatIsAsked) {
   EXPECT_EQ(calls.centers, 8);
   ask("balancekv:tokens=9");
   EXPECT_GE(calls.walks, 8);
-  ask("d2o-merge:tokens=9");
+  ask("count-merge:tokens=9");
   EXPECT_EQ(calls.similar, 8);
   EXPECT_EQ(calls.merges, 16);  // keys and values
+  ask("d2o:tokens=9");
+  EXPECT_EQ(calls.similar, 16);
+  EXPECT_EQ(calls.merges, 16);  // its weighted means are the CPU's
+  ask("kmeans:tokens=9");
+  EXPECT_EQ(calls.centers, 16);
+  EXPECT_EQ(calls.merges, 32);
   ask("clustergen:delta=1");
   EXPECT_GE(calls.covers, 8);
   ask("kvreviver:tokens=20;slack=1;rows=1");  // fewer and its scores would not fit

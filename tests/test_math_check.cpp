@@ -95,7 +95,7 @@ TEST_F(MathCheckTest, ADeviceThatIsWrongIsSeen) {
   o.layers = {0};
   o.sink = 4;
   o.recent = o.queries = 8;
-  o.algorithms = {"balancekv:step=greedy", "d2o-merge", "knorm"};
+  o.algorithms = {"balancekv:step=greedy", "count-merge", "knorm"};
   o.budgets = {0.5};
   o.seeds = "3";
   const RunResult result = run_with(o, wrong, host_as(GpuMath::exact));

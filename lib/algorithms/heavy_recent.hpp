@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "algorithms/contract.hpp"
@@ -18,6 +19,16 @@ struct Split {
   std::vector<Index> evicted;
   std::vector<double> scores;  ///< [m]: accumulated attention, reduced over the group
 };
+
+/// Positions of the task's tokens at `places`.
+inline std::vector<Index> tokens_at(const Task& task, std::span<const Index> places) {
+  std::vector<Index> out;
+  out.reserve(places.size());
+  for (const Index p : places) {
+    out.push_back(task.tokens[static_cast<std::size_t>(p)]);
+  }
+  return out;
+}
 
 /// The parameters that the choice reads beside the sizes: `heavy_ratio`, `reduce`.
 inline std::vector<ParamSpec> heavy_recent_params() {

@@ -39,6 +39,10 @@ const Method& find_method(std::string_view name) {
     }
     names.push_back(m.info.name);
   }
+  if (name == "d2o-merge") {
+    throw InputError(
+        "no algorithm 'd2o-merge': what it computed is now count-merge; the paper's D2O is d2o");
+  }
   throw InputError(
       fmt::format("no algorithm '{}', expected one of {}", name, fmt::join(names, ", ")));
 }

@@ -36,8 +36,8 @@ std::vector<Index> heavy_and_recent(const std::vector<Index>& tokens, const Vec&
   return out;
 }
 
-std::map<Index, Merged> d2o(const kvbench::KvHead& head, const std::vector<Index>& tokens,
-                            const std::vector<Index>& kept) {
+std::map<Index, Merged> count_merge(const kvbench::KvHead& head, const std::vector<Index>& tokens,
+                                    const std::vector<Index>& kept) {
   const Rows k = rows_of(head.k);
   const Rows v = rows_of(head.v);
   std::map<Index, Merged> out;
@@ -66,6 +66,54 @@ std::map<Index, Merged> d2o(const kvbench::KvHead& head, const std::vector<Index
     }
     m.w += 1;
     m.changed = true;
+  }
+  return out;
+}
+
+std::map<Index, Merged> d2o(const kvbench::KvHead& head, const std::vector<Index>& tokens,
+                            const std::vector<Index>& kept, Real ema) {
+  const Rows k = rows_of(head.k);
+  const Rows v = rows_of(head.v);
+  std::map<Index, std::vector<std::pair<Index, Real>>> taken;  // by kept token: evicted token, u
+  bool started = false;
+  Real tau = 0;
+  for (const Index i : tokens) {
+    if (has(kept, i) || kept.empty()) {
+      continue;
+    }
+    Index best = kept[0];
+    Real u = -2;
+    for (const Index j : kept) {
+      const Real x = cosine(k[static_cast<std::size_t>(i)], k[static_cast<std::size_t>(j)]);
+      if (x > u) {
+        best = j;
+        u = x;
+      }
+    }
+    const Real before = started ? tau : u;
+    tau = started ? ema * u + (1 - ema) * tau : u;
+    started = true;
+    if (!(u < before)) {
+      taken[best].emplace_back(i, u);
+    }
+  }
+  const auto merged = [](const Rows& rows, Index own,
+                         const std::vector<std::pair<Index, Real>>& others) {
+    Vec out;
+    for (std::size_t t = 0; t < rows[0].size(); ++t) {
+      Real above = std::exp(Real{1}) * rows[static_cast<std::size_t>(own)][t];
+      Real below = std::exp(Real{1});
+      for (const auto& [i, u] : others) {
+        above += std::exp(u) * rows[static_cast<std::size_t>(i)][t];
+        below += std::exp(u);
+      }
+      out.push_back(above / below);
+    }
+    return out;
+  };
+  std::map<Index, Merged> out;
+  for (const Index i : kept) {
+    out[i] = {merged(k, i, taken[i]), merged(v, i, taken[i]), 1, !taken[i].empty()};
   }
   return out;
 }

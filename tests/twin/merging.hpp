@@ -1,4 +1,4 @@
-// What d2o-merge and cam do with evicted tokens, from their definitions.
+// What count-merge, d2o and cam do with evicted tokens, from their definitions.
 #pragma once
 
 #include <map>
@@ -20,8 +20,13 @@ struct Merged {
 };
 
 /// Every token that is not kept goes to the kept key of largest cosine; means and counts.
+std::map<Index, Merged> count_merge(const kvbench::KvHead& head, const std::vector<Index>& tokens,
+                                    const std::vector<Index>& kept);
+
+/// Tokens that are not kept, in order: those whose largest cosine u to a kept key is not below a
+/// running mean of u are merged into that key's token by weights e^u, its own e.
 std::map<Index, Merged> d2o(const kvbench::KvHead& head, const std::vector<Index>& tokens,
-                            const std::vector<Index>& kept);
+                            const std::vector<Index>& kept, Real ema);
 
 /// cam with `draw[i]` the uniform of token i; `scores` one per entry of `tokens`.
 std::map<Index, Merged> cam(const kvbench::KvHead& head, const std::vector<Index>& tokens,

@@ -1,0 +1,93 @@
+// count-merge against its twin, what it keeps of sums, ties, budgets and odd inputs; the name that
+// it had.
+#include "algorithms/registry.hpp"
+#include "merge_checks.hpp"
+
+namespace kvbench {
+
+Method method_count_merge();
+
+namespace {
+
+TEST(CountMerge, EqualsTheTwin) {
+  const Method method = method_count_merge();
+  const Range scoring = {70, 100};
+  for (const auto& tokens : {positions(10, 90), gappy(10, 90)}) {
+    const JobOf job(method, make_head(merging_shape(110), 3), tokens, scoring);
+    const auto m = static_cast<Index>(tokens.size());
+    for (const Index count : {Index{1}, Index{2}, Index{13}, m - 1, m}) {
+      const Compressed c = job.run({}, {{"tokens", std::to_string(count)}});
+      const std::vector<Index> kept =
+          twin::heavy_and_recent(tokens, accumulated(job, scoring), count, count / 2);
+      expect_merged(c, twin::count_merge(job.head(), tokens, kept));
+      double weights = static_cast<double>(c.held.tokens.size());
+      for (const float w : c.made.weights) {
+        weights += static_cast<double>(w);
+      }
+      ASSERT_EQ(weights, static_cast<double>(m));  // every token is stood for once
+      ASSERT_EQ(c.aux_bytes, count < m ? 4 * count : 0);
+    }
+  }
+}
+
+// The weighted sums of keys and values are those of all tokens.
+TEST(CountMerge, KeepsTheSumsOfKeysAndValues) {
+  const Method method = method_count_merge();
+  const JobOf job(method, make_head(merging_shape(80), 4), positions(5, 75), {60, 80});
+  const Compressed c = job.run({}, {{"tokens", "9"}});
+  for (Index t = 0; t < 5; ++t) {
+    double all = 0.0;
+    double left = 0.0;
+    for (const Index i : job.tokens()) {
+      all += static_cast<double>(job.head().v.row(i)[t]);
+    }
+    for (const Index i : c.held.tokens) {
+      left += static_cast<double>(job.head().v.row(i)[t]);
+    }
+    for (Index r = 0; r < c.made.v.rows(); ++r) {
+      left += static_cast<double>(c.made.weights[static_cast<std::size_t>(r)]) *
+              static_cast<double>(c.made.v.row(r)[t]);
+    }
+    EXPECT_NEAR(left, all, 1e-5);  // 70 float32 terms
+  }
+}
+
+TEST(CountMerge, TiesAndZeroKeysGoToTheLowestPosition) {
+  const Method method = method_count_merge();
+  KvHead head = make_head(merging_shape(20), 5);
+  for (Index i = 0; i < 20; ++i) {  // the same direction, powers of two apart: cosine 1 exactly
+    for (Index c = 0; c < 8; ++c) {
+      head.k.row(i)[c] = std::ldexp(head.k.row(0)[c], static_cast<int>(i % 3));
+    }
+  }
+  std::fill_n(head.k.row(1), 8, 0.0F);
+  const JobOf job(method, head, positions(0, 20), {20, 20});
+  const Compressed c = job.run({}, {{"tokens", "4"}, {"heavy_ratio", "0"}});
+  EXPECT_EQ(c.held.tokens, (std::vector<Index>{17, 18, 19}));
+  EXPECT_EQ(c.made.weights, (std::vector<float>{17.0F}));
+}
+
+TEST(CountMerge, BudgetsAndOddInputs) {
+  const Method method = method_count_merge();
+  check_merging_budgets(method, 4);
+  check_odd_inputs(method);
+  check_huge_values(method);
+  EXPECT_EQ(method.info.sizes, (std::vector<std::string>{"tokens", "T"}));
+  EXPECT_TRUE(method.info.scores);
+  EXPECT_FALSE(method.info.keeps_tokens);
+  EXPECT_EQ(method.info.source, "kvbench");
+}
+
+TEST(CountMerge, TheNameThatItHadIsRefusedWithBothNames) {
+  try {
+    find_method("d2o-merge");
+    FAIL();
+  } catch (const InputError& e) {
+    EXPECT_EQ(std::string(e.what()),
+              "no algorithm 'd2o-merge': what it computed is now count-merge; the paper's D2O is "
+              "d2o");
+  }
+}
+
+}  // namespace
+}  // namespace kvbench

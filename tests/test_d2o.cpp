@@ -1,0 +1,129 @@
+// d2o against its twin, by hand, what its threshold drops, ties, budgets and odd inputs.
+#include "merge_checks.hpp"
+
+namespace kvbench {
+
+Method method_d2o();
+
+namespace {
+
+Index merged_of(const Compressed& c) {
+  EXPECT_EQ(c.diag.size(), 1U);
+  EXPECT_EQ(c.diag[0].first, "merged");
+  return std::stoll(c.diag[0].second);
+}
+
+TEST(D2o, EqualsTheTwin) {
+  const Method method = method_d2o();
+  const Range scoring = {70, 100};
+  bool dropped_some = false;
+  bool merged_more_into_one = false;
+  for (const unsigned seed : {3U, 4U}) {
+    for (const auto& tokens : {positions(10, 90), gappy(10, 90)}) {
+      const JobOf job(method, make_head(merging_shape(110), seed), tokens, scoring);
+      const auto m = static_cast<Index>(tokens.size());
+      for (const char* ema : {"0", "0.3", "0.7", "1"}) {
+        for (const Index count : {Index{1}, Index{2}, Index{13}, m - 1, m}) {
+          const Compressed c = job.run({}, {{"tokens", std::to_string(count)}, {"ema", ema}});
+          const std::vector<Index> kept =
+              twin::heavy_and_recent(tokens, accumulated(job, scoring), count, count / 2);
+          expect_merged(c, twin::d2o(job.head(), tokens, kept, std::stold(ema)));
+          ASSERT_TRUE(c.made.weights.empty());
+          ASSERT_EQ(c.aux_bytes, 0);
+          ASSERT_EQ(static_cast<Index>(c.held.tokens.size()) + c.made.k.rows(), count);
+          const Index merged = merged_of(c);
+          ASSERT_TRUE(count == m ? merged == 0 : merged >= 1);  // the first is always merged
+          ASSERT_LE(merged, m - count);
+          dropped_some = dropped_some || merged < m - count;
+          merged_more_into_one = merged_more_into_one || merged > c.made.k.rows();
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(dropped_some);
+  EXPECT_TRUE(merged_more_into_one);
+}
+
+// Kept are 4 and 5 with keys (1, 0) and (0, 1). Tokens 0 and 1 have u = .8, one to each: merged.
+// Token 2 has u = .6, below the threshold of .8: dropped, and the threshold becomes
+// .7 .6 + .3 .8 = .66. Token 3's u of .65 is below it.
+TEST(D2o, ByHand) {
+  const Method method = method_d2o();
+  HeadShape shape;
+  shape.n = shape.nq = 7;
+  shape.d = shape.dv = 2;
+  shape.group = 1;
+  KvHead head = make_head(shape, 1);
+  const float keys[7][2] = {{0.6F, 0.8F}, {0.8F, 0.6F}, {-0.8F, 0.6F}, {-0.76F, 0.65F},
+                            {1.0F, 0.0F}, {0.0F, 1.0F}, {0.0F, 0.0F}};
+  for (Index i = 0; i < 7; ++i) {
+    for (Index t = 0; t < 2; ++t) {
+      head.k.row(i)[t] = keys[i][t];
+      head.v.row(i)[t] = static_cast<float>(10 * i + t);
+    }
+  }
+  const JobOf job(method, head, positions(0, 6), {7, 7});
+  const Compressed c = job.run({}, {{"tokens", "2"}, {"heavy_ratio", "0"}});
+  EXPECT_EQ(merged_of(c), 2);
+  ASSERT_EQ(c.made.v.rows(), 2);
+  const double e = std::exp(1.0);
+  const double w = std::exp(0.8);
+  const auto mean = [&](double kept, double taken) { return (e * kept + w * taken) / (e + w); };
+  constexpr double kKeyRounding = 1e-5;  // .6 and .8 are no float32 numbers; values up to 50
+  EXPECT_NEAR(static_cast<double>(c.made.v.row(0)[0]), mean(40, 10), kKeyRounding);
+  EXPECT_NEAR(static_cast<double>(c.made.v.row(0)[1]), mean(41, 11), kKeyRounding);
+  EXPECT_NEAR(static_cast<double>(c.made.v.row(1)[0]), mean(50, 0), kKeyRounding);
+  EXPECT_NEAR(static_cast<double>(c.made.k.row(0)[1]), mean(0, 0.6), kKeyRounding);
+  EXPECT_NEAR(static_cast<double>(c.made.k.row(1)[0]), mean(0, 0.6), kKeyRounding);
+  EXPECT_TRUE(c.held.tokens.empty());
+}
+
+// Parallel keys have u = 1 but for rounding: none lies below the threshold, whatever their lengths.
+TEST(D2o, ParallelKeysAreAllMergedIntoTheLowest) {
+  const Method method = method_d2o();
+  for (unsigned seed = 1; seed <= 5; ++seed) {
+    KvHead head = make_head(merging_shape(60), seed);
+    for (Index i = 0; i < 60; ++i) {
+      for (Index t = 0; t < 8; ++t) {
+        head.k.row(i)[t] = head.k.row(0)[t] * static_cast<float>(1 + i % 7);
+      }
+    }
+    for (const char* ema : {"0", "0.7", "1"}) {
+      const JobOf job(method, head, positions(0, 60), {60, 60});
+      const Compressed c = job.run({}, {{"tokens", "4"}, {"heavy_ratio", "0"}, {"ema", ema}});
+      EXPECT_EQ(merged_of(c), 56);
+    }
+  }
+}
+
+// A zero key has cosine 0 to everything: dropped once the threshold is above, merged before.
+TEST(D2o, ZeroKeys) {
+  const Method method = method_d2o();
+  KvHead head = make_head(merging_shape(10), 2);
+  for (Index i = 1; i < 10; ++i) {
+    std::copy_n(head.k.row(0), 8, head.k.row(i));
+  }
+  for (const bool first : {true, false}) {
+    KvHead one = head;
+    std::fill_n(one.k.row(first ? 0 : 3), 8, 0.0F);
+    const JobOf job(method, one, positions(0, 10), {10, 10});
+    const Compressed c = job.run({}, {{"tokens", "3"}, {"heavy_ratio", "0"}});
+    EXPECT_EQ(merged_of(c), first ? 7 : 6);
+    EXPECT_EQ(c.held.tokens, (std::vector<Index>{8, 9}));
+  }
+}
+
+TEST(D2o, BudgetsAndOddInputs) {
+  const Method method = method_d2o();
+  check_merging_budgets(method, 0);
+  check_odd_inputs(method);
+  check_huge_values(method);
+  EXPECT_EQ(method.info.name, "d2o");
+  EXPECT_EQ(method.info.sizes, (std::vector<std::string>{"tokens", "T"}));
+  EXPECT_TRUE(method.info.scores);
+  EXPECT_FALSE(method.info.keeps_tokens);
+  EXPECT_FALSE(method.info.departures.empty());
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,174 @@
+// kmeans against its twin, what a common key offset and equal keys do to it, what it keeps of sums,
+// budgets and odd inputs.
+#include <numeric>
+
+#include "merge_checks.hpp"
+#include "twin/cluster.hpp"
+#include "twin/kmeans.hpp"
+
+namespace kvbench {
+
+Method method_kmeans();
+
+namespace {
+
+Given given(Index tokens, Index iterations = 10) {
+  return {{"tokens", std::to_string(tokens)}, {"iterations", std::to_string(iterations)}};
+}
+
+// Clusters by the twin, called by their lowest position.
+std::map<Index, twin::Merged> expected(const KvHead& head, const std::vector<Index>& tokens,
+                                       Index count, Index rounds) {
+  twin::Rows k;
+  twin::Rows v;
+  for (const Index i : tokens) {
+    k.push_back(twin::rows_of(head.k)[static_cast<std::size_t>(i)]);
+    v.push_back(twin::rows_of(head.v)[static_cast<std::size_t>(i)]);
+  }
+  std::map<Index, twin::Merged> out;
+  for (const std::vector<Index>& members :
+       twin::lloyd(k, twin::greedy_centers(k, count, 0), rounds)) {
+    out[tokens[static_cast<std::size_t>(members[0])]] = {
+        twin::mean_of(k, members), twin::mean_of(v, members),
+        static_cast<twin::Real>(members.size()), members.size() > 1};
+  }
+  return out;
+}
+
+TEST(KMeans, EqualsTheTwin) {
+  const Method method = method_kmeans();
+  for (const unsigned seed : {3U, 4U}) {
+    for (const auto& tokens : {positions(10, 60), gappy(10, 70)}) {
+      const JobOf job(method, make_head(merging_shape(80), seed), tokens, {});
+      const auto m = static_cast<Index>(tokens.size());
+      for (const Index count : {Index{1}, Index{2}, Index{7}, Index{20}, m - 1, m}) {
+        for (const Index rounds : {1, 2, 10}) {
+          const Compressed c = job.run({}, given(count, rounds));
+          expect_merged(c, expected(job.head(), tokens, count, rounds));
+          const Index clusters = static_cast<Index>(c.held.tokens.size()) + c.made.k.rows();
+          ASSERT_EQ(c.aux_bytes, 4 * clusters);
+          ASSERT_EQ(c.diag[0].second, std::to_string(clusters));
+        }
+      }
+      EXPECT_EQ(job.run({}, given(m)).held.tokens, tokens);
+    }
+  }
+}
+
+// Whole numbers of two values: many equal distances, and equal keys among the first centres, whose
+// clusters get no token and are gone.
+TEST(KMeans, TiesGoToTheEarlierAndEmptyClustersAreGone) {
+  const Method method = method_kmeans();
+  std::mt19937_64 generator(1);
+  bool gone = false;
+  for (const Index d : {1, 2, 3}) {
+    HeadShape shape = merging_shape(50);
+    shape.d = d;
+    KvHead head = make_head(shape, 2);
+    for (Index i = 0; i < 50 * d; ++i) {
+      head.k.data()[i] = static_cast<float>(generator() % 4);
+    }
+    const JobOf job(method, head, gappy(3, 48), {});
+    for (const Index count : {1, 2, 4, 9, 20, 30}) {
+      // Means of thirds and sevenths are rounded differently in long double: one assignment, whose
+      // centres are whole numbers.
+      const Compressed c = job.run({}, given(count, 1));
+      expect_merged(c, expected(head, job.tokens(), count, 1));
+      gone = gone || static_cast<Index>(c.held.tokens.size()) + c.made.k.rows() < count;
+    }
+  }
+  EXPECT_TRUE(gone);
+}
+
+// An offset that all keys share moves the centroids by as much and changes no cluster.
+TEST(KMeans, ACommonOffsetCostsNoDigits) {
+  const Method method = method_kmeans();
+  std::mt19937_64 generator(5);
+  KvHead head = make_head(merging_shape(60), 6);
+  for (Index i = 0; i < 60 * 8; ++i) {
+    head.k.data()[i] = static_cast<float>(generator() % 1000) / 1024.0F;  // exact beside 4096
+  }
+  KvHead moved = head;
+  for (Index i = 0; i < 60 * 8; ++i) {
+    moved.k.data()[i] += 4096.0F;
+  }
+  const JobOf here(method, head, positions(0, 60), {});
+  const JobOf there(method, moved, positions(0, 60), {});
+  for (const Index count : {2, 10, 25}) {
+    const Compressed a = here.run({}, given(count));
+    const Compressed b = there.run({}, given(count));
+    ASSERT_GT(a.made.v.rows(), 0);
+    EXPECT_EQ(a.held.tokens, b.held.tokens);
+    EXPECT_EQ(a.made.weights, b.made.weights);
+    EXPECT_TRUE(same_bits(a.made.v, b.made.v));
+  }
+}
+
+TEST(KMeans, KeepsTheSumsOfKeysAndValues) {
+  const Method method = method_kmeans();
+  const JobOf job(method, make_head(merging_shape(80), 4), positions(5, 75), {});
+  const Compressed c = job.run({}, given(9));
+  const double weights =
+      std::accumulate(c.made.weights.begin(), c.made.weights.end(), 0.0,
+                      [](double sum, float w) { return sum + static_cast<double>(w); });
+  EXPECT_EQ(weights + static_cast<double>(c.held.tokens.size()), 70.0);
+  for (Index t = 0; t < 5; ++t) {
+    double all = 0.0;
+    double left = 0.0;
+    for (const Index i : job.tokens()) {
+      all += static_cast<double>(job.head().v.row(i)[t]);
+    }
+    for (const Index i : c.held.tokens) {
+      left += static_cast<double>(job.head().v.row(i)[t]);
+    }
+    for (Index r = 0; r < c.made.v.rows(); ++r) {
+      left += static_cast<double>(c.made.weights[static_cast<std::size_t>(r)]) *
+              static_cast<double>(c.made.v.row(r)[t]);
+    }
+    EXPECT_NEAR(left, all, 1e-5);  // 70 float32 terms
+  }
+}
+
+// One cluster for all equal keys, with the mean of their values: what attention makes of them.
+TEST(KMeans, EqualKeysAreOneCluster) {
+  const Method method = method_kmeans();
+  KvHead head = make_head(merging_shape(20), 7);
+  for (Index i = 1; i < 20; ++i) {
+    std::copy_n(head.k.row(0), 8, head.k.row(i));
+  }
+  const JobOf job(method, head, positions(2, 18), {});
+  const Compressed c = job.run({}, given(5));
+  EXPECT_TRUE(c.held.tokens.empty());
+  EXPECT_EQ(c.made.weights, (std::vector<float>{16.0F}));
+  EXPECT_TRUE(std::equal(c.made.k.row(0), c.made.k.row(0) + 8, head.k.row(0)));
+  EXPECT_EQ(c.aux_bytes, 4);
+}
+
+TEST(KMeans, BudgetsAndOddInputs) {
+  const Method method = method_kmeans();
+  check_merging_budgets(method, 4, /*fewer=*/true);
+  check_huge_values(method);
+  KvHead head = make_head(merging_shape(40), 8);
+  for (const double norm : {0.0, 1e-44, 3e37}) {
+    for (Index i = 0; i < 40 * 8; ++i) {
+      head.k.data()[i] = static_cast<float>((i % 3 == 0 ? -norm : norm) * (i % 7 == 0 ? 1 : 0.5));
+    }
+    for (const Index m : {0, 1, 30}) {
+      const JobOf job(method, head, positions(5, 5 + m), {});
+      for (const Index budget : {Index{0}, Index{1}, Index{500}, Index{1} << 40}) {
+        const Compressed c = job.run(budget);
+        for (Index i = 0; i < c.made.k.rows() * 8; ++i) {
+          ASSERT_TRUE(std::isfinite(c.made.k.data()[i]));
+        }
+      }
+      ASSERT_NO_THROW(job.run({}, {{"T", "1"}}));
+      ASSERT_THROW(job.run({}), InputError);
+    }
+  }
+  EXPECT_FALSE(method.info.scores);
+  EXPECT_FALSE(method.info.keeps_tokens);
+  EXPECT_FALSE(method.info.random(Params("kmeans", method.info.params, {})));
+}
+
+}  // namespace
+}  // namespace kvbench
