@@ -7,15 +7,17 @@
 // are gone at once; centroids become their members' means. It ends earlier where no token moves,
 // which changes nothing. Clusters are those of the last assignment; one of a single token is that
 // token, held exactly.
-// Distances come from differences in float64, never from |a|^2 + |b|^2 - 2<a,b>, whose digits
-// cancel where keys share a large offset; their order of summation is kcenter's. Centroids are
-// float64 until the end, then rounded once to the trace's element type, as values are.
+// Which centroid is nearest is decided by differences in float64, never by |a|^2 + |b|^2 - 2<a,b>,
+// whose digits cancel where keys share a large offset; their order of summation is kcenter's.
+// Inner products only rule out what is farther beyond rounding. Centroids are float64 until the
+// end, then rounded once to the trace's element type, as values are.
 //
 // In: K [m, d], V [m, dv]. Out: at most B entries, a float32 weight each. No query is looked at.
 // Time O((1 + iterations) m B d), memory O(B d) float64 and O(m).
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -46,24 +48,97 @@ void take_means(MatrixView keys, const Members& members, MatrixD& centroids) {
   }
 }
 
-// Every token to its nearest centroid, ties to the earlier; clusters without a token are left out.
-Members assign(MatrixView keys, std::span<const Index> tokens, const MatrixD& centroids) {
-  Members out(static_cast<std::size_t>(centroids.rows()));
-  for (const Index i : tokens) {
-    double least = std::numeric_limits<double>::infinity();
-    Index nearest = 0;
-    for (Index c = 0; c < centroids.rows(); ++c) {
-      const double squared = squared_distance(centroids.row(c), keys.row(i), keys.cols);
-      if (squared < least) {
-        least = squared;
-        nearest = c;
+// Every token to its nearest centroid, ties to the earlier. Inner products of keys and centroids
+// less the mean key say which centroids can be the nearest; distances decide between those that
+// rounding could exchange.
+class Assignment {
+ public:
+  Assignment(MatrixView keys, std::span<const Index> tokens) : keys_(keys), tokens_(tokens) {
+    MatrixD mean;
+    take_means(keys, {{tokens.begin(), tokens.end()}}, mean);
+    origin_.assign(mean.row(0), mean.row(0) + keys.cols);
+  }
+
+  // Members of each centroid; those without one are left out.
+  Members operator()(const MatrixD& centroids) {
+    set(centroids);
+    Members out(static_cast<std::size_t>(centroids.rows()));
+    for (std::size_t b = 0; b < tokens_.size(); b += kRows) {
+      const std::span<const Index> block = tokens_.subspan(b, std::min(kRows, tokens_.size() - b));
+      gather_rows(keys_, block, rows_);
+      for (Index r = 0; r < rows_.rows(); ++r) {
+        subtract_origin(rows_.row(r));
+      }
+      inner_products(rows_, centred_t_, products_);
+      for (Index r = 0; r < rows_.rows(); ++r) {
+        const Index token = block[static_cast<std::size_t>(r)];
+        out[static_cast<std::size_t>(nearest(token, r, centroids))].push_back(token);
       }
     }
-    out[static_cast<std::size_t>(nearest)].push_back(i);
+    std::erase_if(out, [](const std::vector<Index>& list) { return list.empty(); });
+    return out;
   }
-  std::erase_if(out, [](const std::vector<Index>& list) { return list.empty(); });
-  return out;
-}
+
+ private:
+  static constexpr std::size_t kRows = 128;  // tokens at a time
+
+  void set(const MatrixD& centroids) {
+    MatrixD centred = centroids;
+    half_squares_.clear();
+    longest_ = 0.0;
+    for (Index c = 0; c < centred.rows(); ++c) {
+      subtract_origin(centred.row(c));
+      const double squared = square(centred.row(c));
+      half_squares_.push_back(0.5 * squared);
+      longest_ = std::max(longest_, std::sqrt(squared));
+    }
+    transpose(centred, centred_t_);
+  }
+
+  void subtract_origin(double* row) const {
+    for (std::size_t t = 0; t < origin_.size(); ++t) {
+      row[t] -= origin_[t];
+    }
+  }
+
+  double square(const double* row) const {
+    return std::inner_product(row, row + keys_.cols, row, 0.0);
+  }
+
+  // |x - c|^2 = |x|^2 - 2 (<x, c> - |c|^2 / 2), both less the origin: the nearest has the largest
+  // bracket. Its error, and that of a distance by differences, is some d + 4 roundings of terms
+  // that (|x| + |c|)^2 bounds; four times that misses nothing that could win.
+  Index nearest(Index token, Index r, const MatrixD& centroids) {
+    double* bracket = products_.row(r);
+    double most = -std::numeric_limits<double>::infinity();
+    for (std::size_t c = 0; c < half_squares_.size(); ++c) {
+      bracket[c] -= half_squares_[c];
+      most = std::max(most, bracket[c]);
+    }
+    const double reach = std::sqrt(square(rows_.row(r))) + longest_;
+    const double slack = 4.0 * static_cast<double>(keys_.cols + 4) *
+                         std::numeric_limits<double>::epsilon() * reach * reach;
+    double least = std::numeric_limits<double>::infinity();
+    Index out = 0;
+    for (Index c = 0; c < centroids.rows(); ++c) {
+      if (bracket[c] >= most - slack) {
+        const double squared = squared_distance(centroids.row(c), keys_.row(token), keys_.cols);
+        if (squared < least) {
+          least = squared;
+          out = c;
+        }
+      }
+    }
+    return out;
+  }
+
+  MatrixView keys_;
+  std::span<const Index> tokens_;
+  std::vector<double> origin_;  // [d]: the tokens' mean key
+  MatrixD rows_, centred_t_, products_;
+  std::vector<double> half_squares_;  // [centroids]
+  double longest_ = 0.0;              // of the centroids, less the origin
+};
 
 Compressed compress(const Task& task, const Params& params) {
   const Index count = tokens_to_keep(task, params, task.head.pair_bytes() + kCountBytes);
@@ -75,9 +150,10 @@ Compressed compress(const Task& task, const Params& params) {
       members.push_back({task.tokens[static_cast<std::size_t>(place)]});
     }
     MatrixD centroids;
+    Assignment assign(keys, task.tokens);
     for (Index round = params.integer("iterations"); round > 0; --round) {
       take_means(keys, members, centroids);
-      Members next = assign(keys, task.tokens, centroids);
+      Members next = assign(centroids);
       if (next == members) {
         break;
       }
