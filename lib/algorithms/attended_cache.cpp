@@ -13,6 +13,7 @@ AttendedCache::AttendedCache(const KvHead& head, Index capacity, Reduce reduce)
       reduce_(reduce),
       keys_(head.d(), capacity),
       scores_(at(capacity)),
+      scored_(at(capacity)),
       last_(at(capacity)),
       queries_(head.group(), head.d()),
       logits_(head.group(), capacity) {
@@ -21,7 +22,7 @@ AttendedCache::AttendedCache(const KvHead& head, Index capacity, Reduce reduce)
   }
 }
 
-void AttendedCache::add(Index token) {
+void AttendedCache::take_in(Index token, bool scored) {
   if (free_.empty()) {
     throw std::logic_error("attended cache: no room");
   }
@@ -32,6 +33,7 @@ void AttendedCache::add(Index token) {
     keys_.row(c)[slot] = static_cast<double>(head_.k.row(token)[c]);
   }
   scores_[at(slot)] = 0.0F;
+  scored_[at(slot)] = scored ? 1 : 0;
   last_[at(slot)] = 0.0;
 }
 
@@ -75,6 +77,10 @@ void AttendedCache::attend(Index j) {
   }
   const double heads = reduce_ == Reduce::mean ? static_cast<double>(head_.group()) : 1.0;
   for (const auto& [token, slot] : slots_) {
+    if (!scored(slot)) {
+      last_[at(slot)] = 0.0;
+      continue;
+    }
     last_[at(slot)] /= heads;
     scores_[at(slot)] =
         static_cast<float>(static_cast<double>(scores_[at(slot)]) + last_[at(slot)]);

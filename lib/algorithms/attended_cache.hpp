@@ -2,6 +2,7 @@
 // from the queries so far, within this set alone: what H2O, CaM and TOVA evict by.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <vector>
 
@@ -19,7 +20,10 @@ class AttendedCache {
   AttendedCache(const KvHead& head, Index capacity, Reduce reduce);
 
   /// Takes `token` in with score 0. There must be room.
-  void add(Index token);
+  void add(Index token) { take_in(token, true); }
+  /// The same for a token that takes part in every softmax but earns no score: `score` and `last`
+  /// stay 0. It is in slots() as any other.
+  void add_unscored(Index token) { take_in(token, false); }
   void remove(Index token);
 
   /// The group's queries at position j attend to all tokens held: reduced over the query heads,
@@ -32,9 +36,13 @@ class AttendedCache {
   double score(Index slot) const { return static_cast<double>(scores_[at(slot)]); }
   /// Weight from the latest queries alone; 0 for a token that came after them.
   double last(Index slot) const { return last_[at(slot)]; }
+  /// False for what add_unscored took in.
+  bool scored(Index slot) const { return scored_[at(slot)] != 0; }
 
  private:
   static std::size_t at(Index slot) { return static_cast<std::size_t>(slot); }
+
+  void take_in(Index token, bool scored);
 
   const KvHead& head_;
   Reduce reduce_;
@@ -42,6 +50,7 @@ class AttendedCache {
   std::vector<Index> free_;
   MatrixD keys_;  // [d, capacity]
   std::vector<float> scores_;
+  std::vector<std::uint8_t> scored_;
   std::vector<double> last_;
   MatrixD queries_, logits_;
 };
