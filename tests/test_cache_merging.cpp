@@ -21,6 +21,7 @@ TEST(Cam, EqualsTheTwin) {
       for (const Index merge : {1, 3, 32}) {
         for (const char* ratio : {"0.5", "1"}) {
           const Compressed c = job.run({}, {{"tokens", std::to_string(count)},
+                                            {"prefill", "once"},
                                             {"merge", std::to_string(merge)},
                                             {"heavy_ratio", ratio}});
           const Index heavy = std::string(ratio) == "1" ? count : count / 2;
@@ -39,7 +40,7 @@ TEST(Cam, KeepsTheSumOfValuesWhenAllMerge) {
   KvHead head = make_head(merging_shape(40), 7);
   std::fill_n(head.k.data(), 40 * 8, 0.0F);  // one query, equal scores: probability 1
   const JobOf job(method, head, positions(2, 38), {39, 40});
-  const Compressed c = job.run({}, {{"tokens", "8"}, {"heavy_ratio", "0"}});
+  const Compressed c = job.run({}, {{"tokens", "8"}, {"heavy_ratio", "0"}, {"prefill", "once"}});
   ASSERT_EQ(c.made.k.rows(), 8);
   for (Index t = 0; t < 5; ++t) {
     double all = 0.0;

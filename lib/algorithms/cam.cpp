@@ -1,42 +1,52 @@
 // cam: evicts as h2o does, and adds each evicted value, at random, to the kept values after it.
 // [1] Zhang et al., "CaM: Cache Merging for Memory-efficient LLMs Inference", ICML 2024.
-// Departs from [1]: under prefill all evictions are one step, with the attention accumulated over
-// all scoring queries ([1]: one eviction per decoding step, with the scores of that moment); one
-// set per KV head, scores reduced over its query heads.
+// Departs from [1]: one set per KV head, scores reduced over its query heads; fewer than `merge`
+// targets share the whole value.
 //
 // For an evicted token i let N be the next `merge` kept tokens of the middle behind it (fewer at
 // the end). With probability clamp(acc_i / mean_N acc, 0, 1), one draw per token, every j in N gets
 // v_j += v_i / |N|; so the sum of values is kept where the draw succeeds. A mean of 0 counts as
 // probability 1 where acc_i > 0 and 0 where acc_i = 0. Keys stay as they are; a token whose value
-// has changed is no longer held exactly. Sums in float64, positions ascending, one rounding.
-// In: K, V [m, .], accumulated attention [m]. Out: B tokens of weight 1. Time O(m + (m - B) merge).
-// Stream: one eviction per step as h2o_eviction.hpp has it, with the scores of that moment, as [1];
-// an evicted value is passed on with what had been merged into it, and a sum is rounded when
-// stored. The recent window, exact by the protocol, is not merged into.
+// has changed is no longer held exactly.
+//
+// Prefill, prefill=stream: one eviction at a time with the scores of that moment, as [1], over the
+// middle (h2o_prefill.hpp); an evicted value is passed on with what had been merged into it, and
+// each sum is rounded. Queries behind the middle score nothing. On the CPU, with a device too.
+// Prefill, prefill=once: all evictions are one step, with the attention accumulated over all
+// scoring queries. Sums in float64, positions ascending, one rounding.
+// Stream: as prefill=stream, by h2o_eviction.hpp. The recent window, exact by the protocol, is not
+// merged into.
+// In: K, V [m, .], queries or accumulated attention [m]. Out: B tokens of weight 1. Under prefill
+// the scores are gone when it ends. Time: once O(m + (m - B) merge dv) beside the scores, stream
+// O(group m (B + sink) d).
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 
+#include "algorithms/cam_values.hpp"
 #include "algorithms/h2o_eviction.hpp"
+#include "algorithms/h2o_prefill.hpp"
 #include "algorithms/heavy_recent.hpp"
 #include "attention/merge_rows.hpp"
-#include "core/float16.hpp"
 
 namespace kvbench {
 namespace {
 
-double merge_probability(double own, double mean) {
-  if (mean > 0.0) {
-    return std::clamp(own / mean, 0.0, 1.0);
-  }
-  return own > 0.0 ? 1.0 : 0.0;
+Compressed compress_stream(const Task& task, const Params& params, Index count) {
+  EvictionRules rules;
+  rules.kept = count;
+  rules.protected_recent = count - floor_share(params.real("heavy_ratio"), count);
+  rules.reduce = reduce_of(params);
+  rules.after = params.integer("merge");
+  CamValues values(task.head, task.rng.stream("merge"));
+  const std::vector<Index> kept = stream_evictions(
+      task, rules,
+      [&](const Eviction& gone, std::span<const Index> left) { values.evict(gone, left); });
+  return values.view(kept);
 }
 
-Compressed compress(const Task& task, const Params& params) {
+Compressed compress_once(const Task& task, const Params& params, Index count) {
   const KvHead& head = task.head;
-  const Index count = tokens_to_keep(task, params, head.pair_bytes());
   const Index merge = params.integer("merge");
   const Split split = split_heavy_recent(task, params, count);
   const RngStream draws = task.rng.stream("merge");
@@ -60,7 +70,7 @@ Compressed compress(const Task& task, const Params& params) {
     for (std::size_t j = next; j < end; ++j) {
       sum += split.scores[static_cast<std::size_t>(split.kept[j])];
     }
-    const double p = merge_probability(split.scores[static_cast<std::size_t>(place)], sum / width);
+    const double p = cam_probability(split.scores[static_cast<std::size_t>(place)], sum / width);
     // Drawn by position, so that the draw of a token does not depend on the others.
     if (!(draws.uniform(static_cast<std::uint64_t>(token(place))) < p)) {
       continue;
@@ -90,80 +100,34 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
+Compressed compress(const Task& task, const Params& params) {
+  const Index count = tokens_to_keep(task, params, task.head.pair_bytes());
+  return params.text("prefill") == "once" ? compress_once(task, params, count)
+                                          : compress_stream(task, params, count);
+}
+
 class CamStream final : public StreamCache {
  public:
   CamStream(const StreamTask& task, const Params& params)
-      : head_(task.head),
-        draws_(task.rng.stream("merge")),
+      : values_(task.head, task.rng.stream("merge")),
         eviction_(task, params, params.integer("merge")) {}
 
   void append(Index j, Index leaving) override {
     const Eviction evicted = eviction_.step(j, leaving);
     if (evicted.token >= 0) {
-      merge(evicted);
-      changed_.erase(evicted.token);
+      values_.evict(evicted, eviction_.tokens());
     }
   }
 
   Compressed view() const override {
-    Compressed out;
-    for (const Index token : eviction_.tokens()) {
-      if (!changed_.contains(token)) {
-        out.held.tokens.push_back(token);
-      }
-    }
-    const auto made = static_cast<Index>(changed_.size());
-    out.made.k = Matrix(made, head_.d());
-    out.made.v = Matrix(made, head_.dv());
-    Index row = 0;
-    for (const auto& [token, value] : changed_) {
-      std::copy_n(head_.k.row(token), head_.d(), out.made.k.row(row));
-      std::copy(value.begin(), value.end(), out.made.v.row(row));
-      ++row;
-    }
+    Compressed out = values_.view(eviction_.tokens());
     out.aux_bytes = eviction_.aux_bytes();
-    out.diag = {{"merged", fmt::format("{}", merged_)}, {"changed", fmt::format("{}", made)}};
     return out;
   }
 
  private:
-  std::vector<float> value_of(Index token) const {
-    const auto found = changed_.find(token);
-    if (found != changed_.end()) {
-      return found->second;
-    }
-    const auto row = head_.v.view().row_span(token);
-    return {row.begin(), row.end()};
-  }
-
-  void merge(const Eviction& evicted) {
-    if (evicted.after_count == 0) {
-      return;
-    }
-    const auto width = static_cast<double>(evicted.after_count);
-    const double p = merge_probability(evicted.score, evicted.after_sum / width);
-    if (!(draws_.uniform(static_cast<std::uint64_t>(evicted.token)) < p)) {
-      return;
-    }
-    ++merged_;
-    const std::vector<float> value = value_of(evicted.token);
-    const std::vector<Index>& kept = eviction_.tokens();
-    const auto first = std::upper_bound(kept.begin(), kept.end(), evicted.token);
-    for (auto it = first; it != first + evicted.after_count; ++it) {
-      std::vector<float> target = value_of(*it);
-      for (std::size_t c = 0; c < target.size(); ++c) {
-        target[c] = stored(head_.dtype,
-                           static_cast<double>(target[c]) + static_cast<double>(value[c]) / width);
-      }
-      changed_[*it] = std::move(target);
-    }
-  }
-
-  const KvHead& head_;
-  RngStream draws_;
+  CamValues values_;
   H2oEviction eviction_;
-  std::map<Index, std::vector<float>> changed_;  // values that are no longer the trace's
-  Index merged_ = 0;
 };
 
 std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
@@ -178,14 +142,19 @@ Method method_cam() {
   info.summary = "h2o's eviction; evicted values are added at random to the kept ones after them";
   info.source = "Zhang et al., CaM, ICML 2024";
   info.departures =
-      "prefill: all evictions in one step with scores over all scoring queries; one set per "
-      "KV head; fewer than `merge` targets share the whole value";
+      "one set per KV head; fewer than `merge` targets share the whole value; prefill=once: all "
+      "evictions in one step with scores over all scoring queries";
   info.params = size_params();
   for (const ParamSpec& p : heavy_recent_params()) {
     info.params.push_back(p);
   }
   info.params.push_back(integer_param("merge", "32", 1, 1e9, "tokens",
                                       "kept tokens behind an evicted one that share its value"));
+  info.params.push_back(
+      choice_param("prefill", {"stream", "once"},
+                   "under prefill: one eviction at a time, with the attention of the middle's own "
+                   "queries so far, or all at once, with that of all scoring queries. The stream "
+                   "protocol streams whatever is said here"));
   info.sizes = size_names();
   info.scores = true;
   info.random = always_random;

@@ -1,0 +1,265 @@
+// cam under prefill, one eviction at a time, against its twin; who is attended and who scores; what
+// merging keeps; the attended cache's unscored tokens.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "algorithms/attended_cache.hpp"
+#include "algorithms/composition.hpp"
+#include "core/float16.hpp"
+#include "method_checks.hpp"
+#include "twin/cam.hpp"
+
+namespace kvbench {
+
+Method method_cam();
+Method method_local();
+
+namespace {
+
+// Sums of float64 against long double, both rounded to float32 after every merge.
+constexpr double kStoreTolerance = 1e-6;
+// Sums of values: 60 tokens of size 1, each rounded to float32 at each of some 50 merges.
+constexpr double kSumTolerance = 1e-4;
+
+HeadShape shape_of(Index n, DType dtype = DType::float32) {
+  HeadShape shape;
+  shape.n = shape.nq = n;
+  shape.dv = 5;
+  shape.group = 3;
+  shape.dtype = dtype;
+  return shape;
+}
+
+KvHead head_of(const HeadShape& shape, unsigned seed) {
+  KvHead head = make_head(shape, seed);
+  round_to(shape.dtype, head.k.data(), shape.n * shape.d);
+  round_to(shape.dtype, head.v.data(), shape.n * shape.dv);
+  return head;
+}
+
+twin::CamTwin twin_of(const KvHead& head, const std::vector<Index>& tokens, Range scoring,
+                      Index sink) {
+  twin::CamTwin t;
+  t.head = &head;
+  t.tokens = tokens;
+  for (Index i = 0; i < head.n(); ++i) {
+    t.attends.push_back(scoring.contains(i) && i >= head.q_start());
+  }
+  t.sink = sink;
+  t.element = head.dtype == DType::float16
+                  ? twin::Element{11, -24}
+                  : (head.dtype == DType::bfloat16 ? twin::Element{8, -133} : twin::Element{});
+  t.draw.resize(static_cast<std::size_t>(head.n()));
+  Rng(1, {"p", 0, 0}, "cam").stream("merge").uniforms(0, t.draw);
+  return t;
+}
+
+Compressed run(const JobOf& job, Index sink, const Given& given) {
+  Task task = job.task();
+  task.sink = sink;
+  const Compressed c = method_cam().compress(task, job.params(given));
+  check_compressed(c, task);
+  return c;
+}
+
+void expect_equal(const Compressed& c, const twin::CamTwin& expected) {
+  std::vector<Index> exact;
+  Index row = 0;
+  for (const auto& [token, m] : expected.held) {
+    if (!m.changed) {
+      exact.push_back(token);
+      continue;
+    }
+    ASSERT_LT(row, c.made.k.rows());
+    for (std::size_t t = 0; t < m.k.size(); ++t) {
+      ASSERT_EQ(static_cast<twin::Real>(c.made.k.row(row)[t]), m.k[t]);
+    }
+    for (std::size_t t = 0; t < m.v.size(); ++t) {
+      const auto x = static_cast<double>(m.v[t]);
+      ASSERT_TRUE(std::abs(static_cast<double>(c.made.v.row(row)[t]) - x) <=
+                  kStoreTolerance * (1 + std::abs(x)))
+          << token;
+    }
+    ++row;
+  }
+  ASSERT_EQ(row, c.made.k.rows());
+  ASSERT_EQ(c.held.tokens, exact);
+  ASSERT_EQ(c.aux_bytes, 0);  // scores are gone when the compression ends
+  ASSERT_EQ(c.diag.front().second, std::to_string(expected.merged));
+}
+
+TEST(CamPrefill, EqualsTheTwin) {
+  const Method method = method_cam();
+  Index merged = 0;
+  for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
+    const KvHead head = head_of(shape_of(70, dtype), 6);
+    for (const auto& tokens : {positions(6, 60), gappy(6, 60)}) {
+      for (const Range scoring : {Range{0, 70}, Range{20, 40}, Range{65, 70}}) {
+        const JobOf job(method, head, tokens, scoring);
+        const auto m = static_cast<Index>(tokens.size());
+        for (const Index count : {Index{0}, Index{1}, Index{2}, Index{13}, m - 1, m}) {
+          for (const Index merge : {1, 3, 32}) {
+            for (const auto& [ratio, reduce] :
+                 {std::pair{"0.5", "mean"}, std::pair{"1", "max"}, std::pair{"0", "sum"}}) {
+              twin::CamTwin slow = twin_of(head, tokens, scoring, 4);
+              slow.kept = count;
+              slow.heavy = std::string(ratio) == "1"   ? count
+                           : std::string(ratio) == "0" ? 0
+                                                       : count / 2;
+              slow.merge = merge;
+              slow.reduce = std::string(reduce) == "max"   ? 'x'
+                            : std::string(reduce) == "sum" ? 's'
+                                                           : 'm';
+              slow.run();
+              const Compressed c = run(job, 4,
+                                       {{"tokens", std::to_string(count)},
+                                        {"merge", std::to_string(merge)},
+                                        {"heavy_ratio", ratio},
+                                        {"reduce", reduce}});
+              ASSERT_NO_FATAL_FAILURE(expect_equal(c, slow)) << count << " " << merge << ratio;
+              merged += slow.merged;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(merged, 1000);
+}
+
+// The trace holds the last queries only: the others add nothing.
+TEST(CamPrefill, QueriesThatTheTraceLacksScoreNothing) {
+  const Method method = method_cam();
+  KvHead head = head_of(shape_of(50), 7);
+  for (Matrix& q : head.q) {
+    Matrix last(20, head.d());
+    std::copy_n(q.row(30), 20 * head.d(), last.data());
+    q = last;
+  }
+  const JobOf job(method, head, positions(4, 45), {0, 50});
+  twin::CamTwin slow = twin_of(head, job.tokens(), {30, 50}, 4);
+  slow.kept = 12;
+  slow.heavy = 6;
+  slow.run();
+  expect_equal(run(job, 4, {{"tokens", "12"}}), slow);
+}
+
+// What lies behind the middle, and what another method of a composition holds, is never looked at;
+// sinks are.
+TEST(CamPrefill, AttendsSinksHeldTokensAndItselfAlone) {
+  const Method method = method_cam();
+  const HeadShape shape = shape_of(60);
+  const KvHead head = head_of(shape, 8);
+  const auto tokens = gappy(5, 50);
+  const auto result = [&](const KvHead& h) {
+    const JobOf job(method, h, tokens, {0, 60});
+    return run(job, 5, {{"tokens", "12"}});
+  };
+  const Compressed c = result(head);
+  KvHead other = head;
+  for (Index i = 5; i < 60; ++i) {
+    if (!std::binary_search(tokens.begin(), tokens.end(), i)) {
+      std::fill_n(other.k.row(i), shape.d, 7.0F);
+      std::fill_n(other.v.row(i), shape.dv, 7.0F);
+    }
+  }
+  const Compressed same = result(other);
+  EXPECT_EQ(same.held.tokens, c.held.tokens);
+  EXPECT_TRUE(same_bits(same.made.v, c.made.v));
+  for (Index i = 0; i < 5; ++i) {  // sinks that take the most of some queries and little of others
+    for (Index t = 0; t < shape.d; ++t) {
+      other.k.row(i)[t] *= 8.0F;
+    }
+  }
+  const Compressed changed = result(other);
+  EXPECT_FALSE(changed.held.tokens == c.held.tokens && same_bits(changed.made.v, c.made.v));
+}
+
+// With equal scores everywhere every draw succeeds: nothing of the values' sum is lost.
+TEST(CamPrefill, KeepsTheSumOfValuesWhenAllMerge) {
+  const Method method = method_cam();
+  KvHead head = head_of(shape_of(64), 9);
+  std::fill_n(head.k.data(), 64 * head.d(), 0.0F);
+  // No protected tokens: of equal scores the latest goes, so the oldest would merge; protected
+  // ones make the oldest of the others go, whose score is the largest of all.
+  const JobOf job(method, head, positions(2, 62), {0, 64});
+  const Compressed c = run(job, 2, {{"tokens", "10"}, {"heavy_ratio", "0"}});
+  ASSERT_EQ(c.diag.front().second, "50");
+  for (Index t = 0; t < head.dv(); ++t) {
+    double all = 0.0;
+    double left = 0.0;
+    for (const Index i : job.tokens()) {
+      all += static_cast<double>(head.v.row(i)[t]);
+    }
+    for (const Index i : c.held.tokens) {
+      left += static_cast<double>(head.v.row(i)[t]);
+    }
+    for (Index r = 0; r < c.made.v.rows(); ++r) {
+      left += static_cast<double>(c.made.v.row(r)[t]);
+    }
+    EXPECT_TRUE(std::abs(left - all) <= kSumTolerance) << left << " " << all;
+  }
+}
+
+TEST(CamPrefill, WorksBehindAnotherMethod) {
+  const Method a = method_local();
+  const Method b = method_cam();
+  const JobOf job(b, head_of(shape_of(80), 10), positions(4, 70), {0, 80});
+  const Params params("local+cam", composition_params(a, b), {{"cam.merge", "4"}});
+  Task task = job.task(20 * job.head().pair_bytes());
+  task.sink = 4;
+  const Compressed c = compose(a, b, task, params);
+  check_compressed(c, task);
+  EXPECT_EQ(static_cast<Index>(c.held.tokens.size()) + c.made.k.rows(), 20);
+  EXPECT_GT(c.made.k.rows(), 0);
+}
+
+// The tokens behind the middle are no part of the protocol's stream either: a stream without a
+// window over the same tokens holds the same.
+TEST(CamPrefill, EqualsItsStreamWithoutAWindow) {
+  const Method method = method_cam();
+  const KvHead head = head_of(shape_of(90), 11);
+  const JobOf job(method, head, positions(0, 90), {0, 90});
+  const Given given = {{"tokens", "20"}, {"merge", "5"}};
+  const Compressed prefill = run(job, 0, given);
+  const auto cache =
+      method.open_stream({head, 0, {}, Rng(1, {"p", 0, 0}, "cam")}, job.params(given));
+  for (Index j = 0; j < 90; ++j) {
+    cache->append(j, j);
+  }
+  const Compressed stream = cache->view();
+  EXPECT_EQ(prefill.held.tokens, stream.held.tokens);
+  EXPECT_TRUE(same_bits(prefill.made.v, stream.made.v));
+  EXPECT_EQ(prefill.diag, stream.diag);
+  EXPECT_EQ(stream.aux_bytes, 4 * 20);
+}
+
+// An unscored token takes its part of every softmax and keeps score 0.
+TEST(AttendedCache, UnscoredTokensAreAttendedAndEarnNothing) {
+  const KvHead head = head_of(shape_of(12), 12);
+  AttendedCache all(head, 12, Reduce::mean);
+  AttendedCache cache(head, 12, Reduce::mean);
+  for (Index i = 0; i < 12; ++i) {
+    all.add(i);
+    i % 4 == 0 ? cache.add_unscored(i) : cache.add(i);
+  }
+  for (const Index j : {10, 11}) {
+    all.attend(j);
+    cache.attend(j);
+    for (const auto& [token, slot] : cache.slots()) {
+      const Index other = all.slots().at(token);
+      EXPECT_EQ(cache.scored(slot), token % 4 != 0);
+      EXPECT_EQ(cache.score(slot), token % 4 == 0 ? 0.0 : all.score(other));
+      EXPECT_EQ(cache.last(slot), token % 4 == 0 ? 0.0 : all.last(other));
+      EXPECT_GT(all.last(other), 0.0);
+    }
+  }
+  cache.remove(4);
+  cache.add(0 + 4);  // a slot that was unscored scores again
+  EXPECT_TRUE(cache.scored(cache.slots().at(4)));
+}
+
+}  // namespace
+}  // namespace kvbench
