@@ -10,6 +10,8 @@
 #include "attention/quantize.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
+#include "metrics/memory.hpp"
+#include "replay/row_parts.hpp"
 #include "twin/quantize.hpp"
 
 namespace kvbench {
@@ -163,6 +165,7 @@ TEST(QuantKivi, EqualsTheTwin) {
             c.held.tokens,
             std::vector<Index>(tokens.begin() + static_cast<std::ptrdiff_t>(coded), tokens.end()));
         ASSERT_EQ(c.made.k.rows(), static_cast<Index>(coded));
+        ASSERT_EQ(c.quantised, static_cast<Index>(coded));
         for (std::size_t b = 0; b < coded; b += group) {
           const std::size_t end = std::min(b + group, coded);
           const twin::Rows channels = twin::transposed(rows_at(head.k, tokens, b, end));
@@ -189,6 +192,27 @@ TEST(QuantKivi, BytesByHand) {
   EXPECT_EQ(*c.payload_bytes, 128 * 256 + 64 * (3 * 8 + 3) + 108 * 16);
   EXPECT_EQ(c.aux_bytes, 4 * (64 * 4 + 108 * 2));
   EXPECT_EQ(figure(c, "coded"), "108");
+}
+
+// 2048 tokens of which 16 are sinks and 512 recent: all of them are kept, coded or not.
+TEST(QuantKivi, CodedTokensAreKeptTokens) {
+  HeadShape shape;
+  shape.n = 2048;
+  shape.dtype = DType::float16;
+  const KvHead head = make_head(shape, 6);
+  const Compressed c = run(head, positions(16, 1536), {{"bits", "4"}});
+  EXPECT_EQ(c.held.tokens.size(), 128U);
+  EXPECT_EQ(memory_figures(holding_of(c), head, 1520).tokens_kept, 2048);
+  const auto cache = open(head, {{"bits", "4"}}, {}, 512);
+  for (Index j = 0; j < 2048; ++j) {
+    cache->append(j, j >= 512 ? j - 512 : -1);
+    if (j % 97 == 0 || j == 2047) {
+      const Compressed view = cache->view();
+      const Index left = std::max<Index>(0, j + 1 - 512);
+      ASSERT_EQ(view.quantised, view.made.k.rows());
+      ASSERT_EQ(memory_figures(holding_of(view), head, left).tokens_kept, 2048);
+    }
+  }
 }
 
 // The finest format that fits: more bits first, then smaller groups; never above the budget.

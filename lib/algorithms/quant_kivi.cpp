@@ -180,6 +180,7 @@ Compressed assemble(const KvHead& head, MadeTokens made, std::span<const Index> 
     v_error.add(made.v.row(row), head.v.row(coded[i]), head.dv());
   }
   out.made = std::move(made);
+  out.quantised = static_cast<Index>(coded.size());
   out.diag = {{"bits", fmt::format("{}", f.bits)},
               {"group", fmt::format("{}", f.group)},
               {"coded", fmt::format("{}", coded.size())},
