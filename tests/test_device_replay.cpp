@@ -187,7 +187,7 @@ TEST_F(DeviceReplayTest, TheDeviceIsWhatIsAsked) {
   EXPECT_EQ(calls.merges, 32);
   ask("clustergen:delta=1");
   EXPECT_GE(calls.covers, 8);
-  ask("kvreviver:tokens=20;slack=1;rows=1");  // fewer and its scores would not fit
+  ask("kvreviver:prefill=stream;tokens=20;slack=1;rows=1");
   EXPECT_EQ(calls.revivals, 8);
   ask("quant-kivi:bits=4");
   EXPECT_EQ(calls.quantised, 16);

@@ -339,8 +339,9 @@ TEST(DeviceRevive, TheMethodIsTheSame) {
     const DeviceHeadOn<HostMachine> device(HostMachine(), head);
     const DeviceHeadOn<HostMachine> late_device(HostMachine(HostMachine::Order::backward), late);
     for (const char* estimate : {"sum", "mean"}) {
-      const Params params("kvreviver", method.info.params,
-                          {{"estimate", estimate}, {"replace_rate", "1"}, {"slack", "5"}});
+      const Params params(
+          "kvreviver", method.info.params,
+          {{"estimate", estimate}, {"replace_rate", "1"}, {"slack", "5"}, {"prefill", "stream"}});
       for (const Index budget_tokens : {2, 70, 110, 1000}) {
         SCOPED_TRACE(testing::Message() << estimate << " budget " << budget_tokens);
         const Index budget = budget_tokens * head.pair_bytes();

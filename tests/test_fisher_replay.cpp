@@ -74,7 +74,7 @@ TEST(FisherReplay, LayersGetBytesByTheAttribute) {
     const double allowed =
         !is_fisher(row) ? 0.5 : (row[column_index("layer")] == "0" ? 0.75 : 0.25);
     EXPECT_LE(middle_ratio(row), allowed);
-    EXPECT_GE(middle_ratio(row), allowed - 0.05);  // unused slack (16 of 500 tokens), whole cells
+    EXPECT_GE(middle_ratio(row), allowed - 0.05);  // whole tokens and cells
   }
 }
 

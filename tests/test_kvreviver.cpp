@@ -1,5 +1,5 @@
-// kvreviver against its slow twin, step by step; budgets at every step; what swapping conserves;
-// odd inputs.
+// kvreviver's stream, under both protocols, against its slow twin, step by step; budgets at every
+// step; what swapping conserves; odd inputs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,7 +44,8 @@ Task task_of(const KvHead& head, std::span<const Index> tokens, std::optional<In
 }
 
 Compressed run(const KvHead& head, const std::vector<Index>& tokens, std::optional<Index> budget,
-               const Given& given = {}, std::uint64_t seed = 0) {
+               Given given = {}, std::uint64_t seed = 0) {
+  given["prefill"] = "stream";
   return method_kvreviver().compress(task_of(head, tokens, budget, seed), params_of(given));
 }
 
@@ -162,10 +163,9 @@ TEST(KvReviver, PrefillEqualsTwin) {
         tokens.push_back(i);
       }
     }
-    const auto m = static_cast<Index>(tokens.size());
     for (const Index budget_tokens : {35, 55, 75}) {
       const Index budget = budget_tokens * head.pair_bytes();
-      const auto sizes = twin::reviver_sizes(budget, m, given_or(one.given, "slack", 16),
+      const auto sizes = twin::reviver_sizes(budget, 0, given_or(one.given, "slack", 16),
                                              given_or(one.given, "rows", 3), head.pair_bytes(),
                                              one.given.contains("estimate"));
       if (sizes.cells < 1) {

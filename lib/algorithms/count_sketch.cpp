@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numbers>
 
 #include "core/float16.hpp"
@@ -113,6 +114,36 @@ void CountSketch::change(Index position, const float* key, const float* value, i
     accumulate(values_.row(at), value, factor * sign(r, position), shape_.dv);
     counts_[static_cast<std::size_t>(at)] += direction > 0 ? 1U : ~0U;
     changed_[static_cast<std::size_t>(at)] = 1;
+  }
+}
+
+void CountSketch::fill(std::span<const Index> positions, MatrixView k, MatrixView v) {
+  std::vector<double> key_sums(counts_.size() * static_cast<std::size_t>(shape_.d), 0.0);
+  std::vector<double> value_sums(counts_.size() * static_cast<std::size_t>(shape_.dv), 0.0);
+  const auto add_row = [](std::vector<double>& sums, Index at, double factor,
+                          std::span<const float> row) {
+    double* sum = sums.data() + at * static_cast<Index>(row.size());
+    for (std::size_t t = 0; t < row.size(); ++t) {
+      sum[t] += factor * static_cast<double>(row[t]);
+    }
+  };
+  for (const Index i : positions) {
+    for (Index r = 0; r < shape_.rows; ++r) {
+      const Index at = place(r, i);
+      add_row(key_sums, at, 1.0, k.row_span(i));
+      add_row(value_sums, at, static_cast<double>(sign(r, i)), v.row_span(i));
+      ++counts_[static_cast<std::size_t>(at)];
+      changed_[static_cast<std::size_t>(at)] = 1;
+    }
+  }
+  store(key_sums, keys_);
+  store(value_sums, values_);
+}
+
+void CountSketch::store(std::span<const double> sums, Matrix& cells) {
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    overflows_ += std::fabs(sums[i]) > static_cast<double>(largest_) ? 1 : 0;
+    cells.data()[i] = stored(shape_.dtype, sums[i]);
   }
 }
 

@@ -6,7 +6,8 @@
 // that it is given.
 //
 // Cells hold elements of the trace's type: each is rounded to it after every addition and
-// subtraction, and a sum beyond the largest finite element stays at that element (counted).
+// subtraction, or once where all tokens come at once, and a sum beyond the largest finite element
+// stays at that element (counted).
 #pragma once
 
 #include <cstdint>
@@ -57,6 +58,10 @@ class CountSketch {
     change(position, key, value, -1);
   }
 
+  /// Into an empty sketch, the tokens of `positions`, ascending, with their rows of k [., d] and
+  /// v [., dv]: sums in float64, each element rounded once. Needs cells > 0.
+  void fill(std::span<const Index> positions, MatrixView k, MatrixView v);
+
   /// The element-wise median over the rows (of an even number of rows: the mean of the two middle
   /// ones, rounded to the element type). For `mean`, `position` must be in the sketch.
   void key(Index position, float* out) const;
@@ -80,6 +85,7 @@ class CountSketch {
   Index place(Index row, Index position) const { return row * shape_.cells + cell(row, position); }
   void change(Index position, const float* key, const float* value, int direction);
   void accumulate(float* cell, const float* x, float factor, Index count);
+  void store(std::span<const double> sums, Matrix& cells);
   void median(const Matrix& cells, Index position, bool with_sign, float* out) const;
 
   SketchShape shape_;

@@ -6,25 +6,32 @@
 // each step; ties in Candidate send the highest position to the sketch, ties in Vague bring the
 // lowest back; where all tokens fit the budget as they are, they are kept so.
 //
-// Prefill: the task's tokens are streamed. The query at each attends everything up to itself (the
-// revived cache, and exactly what is not the method's: the sinks, and what another method of a
-// composition holds) and adds to the scores; then the token is inserted. A token whose query the
-// trace does not hold, or which lies outside the scoring queries, adds nothing to any score: it is
-// inserted all the same, with score 0 so far. With no query at all every score is 0, so Candidate
-// keeps the earliest tokens and nothing is ever swapped.
+// Prefill, prefill=batch: attention within the prompt is exact, scores are the attention that the
+// scoring queries gave, and all of the task's tokens are compressed at once (revive_batch.hpp).
+// Prefill, prefill=stream: the task's tokens are streamed. The query at each attends everything up
+// to itself (the revived cache, and exactly what is not the method's: the sinks, and what another
+// method of a composition holds) and adds to the scores, so that errors feed back into them; then
+// the token is inserted. A token whose query the trace does not hold, or which lies outside the
+// scoring queries, adds nothing to any score: it is inserted all the same, with score 0 so far.
+// With no query at all every score is 0, so Candidate keeps the earliest tokens and nothing is ever
+// swapped.
 // Stream: the query at each position attends the protocol's recent window and the cache, then the
 // token that leaves the window is inserted. Scores count from a token's arrival on, so those of
 // the window are state too and count.
 //
 // In: K [n, d], V [n, dv], queries. Out: exact tokens (held) and estimated ones (made), weight 1.
 // Bytes: pairs of Recent and Candidate, sketch cells at the trace's element type; beside them 4 per
-// score, 4 per candidate (its position), 32 per row of the sketch (hash words), 4 per cell for
-// estimate=mean. Transient: the rebuilt vague tokens. Time O(group n^2 d), memory O(n d). On a
-// device, all steps are decided at once; none depends on what comes after it.
+// candidate (its position), 32 per row of the sketch (hash words), 4 per cell for estimate=mean,
+// and in a stream 4 per score. Transient: the rebuilt vague tokens. Time O(group n^2 d), memory O(n
+// d); a batch O(rows n (d + dv)) beside the scores. On a device, all steps of a stream are decided
+// at once; none depends on what comes after it.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "algorithms/contract.hpp"
 #include "algorithms/fisher_budget.hpp"
+#include "algorithms/revive_batch.hpp"
 #include "algorithms/revive_cache.hpp"
 #include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
@@ -38,6 +45,15 @@ bool by_fisher(const Params& p) {
   return p.text("layer_budget") == "fisher";
 }
 
+bool in_batch(const Params& p) {
+  return p.text("prefill") == "batch";
+}
+
+Vague vague_of(const Params& p) {
+  const std::string& text = p.text("vague");
+  return text == "none" ? Vague::none : text == "mean" ? Vague::mean : Vague::sketch;
+}
+
 ReviveOptions read_options(const Params& p) {
   ReviveOptions o;
   o.recent_ratio = p.real("recent_ratio");
@@ -46,31 +62,39 @@ ReviveOptions read_options(const Params& p) {
   o.slack = p.integer("slack");
   o.replace_rate = p.real("replace_rate");
   o.reduce = reduce_of(p);
+  o.vague = vague_of(p);
   return o;
 }
 
-RevivePlan read_plan(const KvHead& head, const Params& p, const ReviveOptions& options,
-                     std::optional<Index> budget, Index tokens, Index scored) {
-  if (!p.is_auto("tokens") && !by_fisher(p)) {
-    budget = p.integer("tokens") * head.pair_bytes();
-  }
-  if (!budget) {
-    throw InputError("no size: give a budget or tokens=");
-  }
+SketchShape read_shape(const KvHead& head, const Params& p) {
   SketchShape shape;
   shape.rows = p.integer("rows");
   shape.d = head.d();
   shape.dv = head.dv();
   shape.dtype = head.dtype;
   shape.estimate = p.text("estimate") == "sum" ? CellEstimate::sum : CellEstimate::mean;
-  return plan_revive(options, shape, tokens, scored, *budget);
+  return shape;
+}
+
+Index read_budget(const KvHead& head, const Params& p, std::optional<Index> budget) {
+  if (!p.is_auto("tokens") && !by_fisher(p)) {
+    budget = p.integer("tokens") * head.pair_bytes();
+  }
+  if (!budget) {
+    throw InputError("no size: give a budget or tokens=");
+  }
+  return *budget;
+}
+
+void refuse_fisher() {
+  throw InputError(
+      "kvreviver: layer_budget=fisher needs the trace's per-layer attribute `fisher`, which this "
+      "trace does not give; use layer_budget=uniform");
 }
 
 void require_fisher(const Task& task) {
   if (!task.fisher) {
-    throw InputError(
-        "kvreviver: layer_budget=fisher needs the trace's per-layer attribute `fisher`, which this "
-        "trace does not give; use layer_budget=uniform");
+    refuse_fisher();
   }
 }
 
@@ -118,17 +142,7 @@ void decide_on(const DeviceHead* device, const RevivePlan& plan,
   }
 }
 
-Compressed compress(const Task& task, const Params& params) {
-  const ReviveOptions options = read_options(params);
-  std::optional<Index> budget = task.budget_bytes;
-  if (by_fisher(params)) {
-    require_fisher(task);
-    if (task.share == nullptr) {
-      throw InputError("kvreviver: layer_budget=fisher cannot be part of a composition");
-    }
-    budget = task.share->tokens * task.head.pair_bytes();
-  }
-  const RevivePlan plan = read_plan(task.head, params, options, budget, task.count(), task.count());
+Compressed compress_stream(const Task& task, const ReviveOptions& options, const RevivePlan& plan) {
   ReviveCache cache(task.head, plan, options, task.rng.stream("sketch"));
   std::vector<ReviveStep> steps;
   for (const Index j : task.tokens) {
@@ -140,6 +154,31 @@ Compressed compress(const Task& task, const Params& params) {
     cache.insert(step.insert);
   }
   return cache.view();
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const ReviveOptions options = read_options(params);
+  std::optional<Index> given = task.budget_bytes;
+  if (by_fisher(params)) {
+    require_fisher(task);
+    if (task.share == nullptr) {
+      throw InputError("kvreviver: layer_budget=fisher cannot be part of a composition");
+    }
+    given = task.share->tokens * task.head.pair_bytes();
+  }
+  const Index budget = read_budget(task.head, params, given);
+  const SketchShape shape = read_shape(task.head, params);
+  if (!in_batch(params)) {
+    return compress_stream(task, options,
+                           plan_revive(options, shape, task.count(), /*scored=*/0, budget));
+  }
+  const RevivePlan plan = plan_batch(options, shape, task.count(), budget);
+  std::vector<double> scores;
+  if (!plan.all_exact) {
+    scores =
+        take_scores(reduce_group(task.scores->sums(task.scoring), options.reduce), task.tokens);
+  }
+  return revive_batch(task, options, plan, scores);
 }
 
 class Stream final : public StreamCache {
@@ -169,15 +208,42 @@ class Stream final : public StreamCache {
   ReviveCache cache_;
 };
 
-std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
+void refuse_stream(const Params& params) {
   if (by_fisher(params)) {
     throw InputError("kvreviver: layer_budget=fisher runs under prefill only");
   }
+  if (vague_of(params) != Vague::sketch) {
+    throw InputError(
+        fmt::format("kvreviver: vague={} runs under prefill only", params.text("vague")));
+  }
+}
+
+std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
+  refuse_stream(params);
   const ReviveOptions options = read_options(params);
   const Index n = task.head.n();
-  const RevivePlan plan = read_plan(task.head, params, options, task.budget_bytes,
-                                    std::max<Index>(0, n - task.recent), n);
+  const RevivePlan plan =
+      plan_revive(options, read_shape(task.head, params), std::max<Index>(0, n - task.recent), n,
+                  read_budget(task.head, params, task.budget_bytes));
   return std::make_unique<Stream>(task, plan, options);
+}
+
+void check(const Params& params) {
+  check_ratios(read_options(params));
+  if (!in_batch(params) && vague_of(params) != Vague::sketch) {
+    throw InputError(fmt::format("kvreviver: vague={} needs prefill=batch, got prefill=stream",
+                                 params.text("vague")));
+  }
+}
+
+std::map<std::string, std::string> resolve(const Params& params, const LayerFacts& layer) {
+  if (layer.stream) {
+    refuse_stream(params);
+  }
+  if (by_fisher(params) && !layer.has_fisher) {
+    refuse_fisher();
+  }
+  return {};
 }
 
 }  // namespace
@@ -188,36 +254,52 @@ Method method_kvreviver() {
   info.summary = "recent and heavy tokens exactly, all others rebuilt from a count sketch";
   info.source = "Yuan et al., KVReviver (papers/kvreviver), Algorithms 1-4";
   info.departures =
-      "scores reduced over the group's query heads at each step; cells at the trace's element "
-      "type; "
-      "all tokens exact where the budget holds them; a position without a query in the trace (or "
-      "outside the scoring queries) is inserted with score 0 and adds to none";
+      "scores reduced over the group's query heads; cells at the trace's element type; all tokens "
+      "exact where the budget holds them; a batch swaps nothing back; prefill=stream and stream: "
+      "scores reduced at each step, and a position without a query in the trace (or outside the "
+      "scoring queries) is inserted with score 0 and adds to none";
   info.params = {
       integer_param("tokens", "auto", 0, 1e12, "tokens",
                     "size in place of a budget: the bytes of that many full tokens, shared out as "
                     "a budget is"),
-      real_param("recent_ratio", "0.45", 0, 1, "",
-                 "part of the bytes left after scores, slack and hash words for the newest tokens"),
+      real_param(
+          "recent_ratio", "0.45", 0, 1, "",
+          "part of the bytes for the newest tokens, of those left after hash words (and, one "
+          "by one, the slack; in a stream the scores too)"),
       real_param("candidate_ratio", "0.45", 0, 1, "",
                  "the same for the tokens of most accumulated attention"),
       real_param("vague_ratio", "0.1", 1e-6, 1, "", "the same for the count sketch"),
       integer_param("rows", "3", 1, static_cast<double>(CountSketch::kMaxRows), "",
                     "rows of the sketch; a token is estimated by the median over them"),
       integer_param("slack", "16", 0, 1e9, "tokens",
-                    "tokens by which Recent may exceed its share before it is emptied in bulk"),
+                    "tokens by which Recent may exceed its share before it is emptied in bulk; a "
+                    "batch has none"),
       real_param(
           "replace_rate", "1.1", 1, 1e6, "",
-          "a vague token comes back when its score exceeds the least candidate's times this"),
+          "a vague token comes back when its score exceeds the least candidate's times this; "
+          "never in a batch"),
       choice_param("estimate", {"sum", "mean"},
                    "a cell as it is, or divided by the number of tokens in it"),
       reduce_param(),
+      choice_param(
+          "prefill", {"batch", "stream"},
+          "under prefill: the middle compressed once, by exact attention within the prompt, "
+          "or token by token, each attending what is left of those before it. The stream "
+          "protocol streams whatever is said here"),
+      choice_param(
+          "vague", {"sketch", "none", "mean"},
+          "what stands for the other tokens: the sketch, nothing, or one mean token with "
+          "their number as weight; what this saves of the sketch's share goes to the heavy "
+          "tokens. none and mean: prefill=batch only"),
       choice_param("layer_budget", {"uniform", "fisher"},
                    "the same budget for every layer, or in proportion to Fisher information (needs "
                    "the trace's per-layer attribute fisher)"),
   };
   info.sizes = {"tokens"};
   info.scores = true;
-  info.random = always_random;
+  info.random = [](const Params& p) { return vague_of(p) == Vague::sketch; };
+  info.check = check;
+  info.resolve = resolve;
   info.scope_of = [](const Params& p) { return by_fisher(p) ? Scope::layers : Scope::head; };
   return {info, compress, open_stream, survey, share};
 }

@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/error.hpp"
+#include "algorithms/revive_report.hpp"
 #include "core/math.hpp"
 
 namespace kvbench {
 namespace {
 
-constexpr Index kLanes = 8;       // tokens side by side in a panel
-constexpr Index kScoreBytes = 4;  // float32
-constexpr Index kPlaceBytes = 4;  // a candidate's position
+constexpr Index kLanes = 8;  // tokens side by side in a panel
 
 // logits[g][lane] = <key of lane, queries[g]> for H query heads: one FMA per channel, ascending.
 template <Index H>
@@ -61,78 +59,11 @@ void softmax(double* row, Index count) {
   }
 }
 
-// Bytes of a share, rounded down; a product that is a whole number but for its rounding is that.
-Index share_of(double ratio, Index bytes) {
-  const double x = ratio * static_cast<double>(bytes);
-  const double nearest = std::round(x);
-  return static_cast<Index>(std::fabs(x - nearest) <= 1e-9 * nearest ? nearest : std::floor(x));
-}
-
 void insert_sorted(std::vector<Index>& v, Index i) {
   v.insert(std::lower_bound(v.begin(), v.end(), i), i);
 }
 
-// Sums of squares of x - y, channel by channel, so that the order of summation is fixed.
-void add_squares(const float* x, const float* y, std::vector<double>& sums) {
-  for (std::size_t t = 0; t < sums.size(); ++t) {
-    const double e = static_cast<double>(x[t]) - (y == nullptr ? 0.0 : static_cast<double>(y[t]));
-    sums[t] += e * e;
-  }
-}
-
-double mean_of(const std::vector<double>& sums, Index rows) {
-  double total = 0.0;
-  for (const double s : sums) {
-    total += s;
-  }
-  return rows > 0 ? total / (static_cast<double>(rows) * static_cast<double>(sums.size())) : 0.0;
-}
-
 }  // namespace
-
-RevivePlan plan_revive(const ReviveOptions& o, SketchShape shape, Index tokens, Index scored,
-                       Index budget) {
-  constexpr double kSumSlop = 1e-9;  // 0.45 + 0.45 + 0.1 need not add up to 1 to the last bit
-  const double sum = o.recent_ratio + o.candidate_ratio + o.vague_ratio;
-  if (!(sum <= 1.0 + kSumSlop)) {
-    throw InputError(fmt::format(
-        "kvreviver: recent_ratio + candidate_ratio + vague_ratio must be at most 1, got {}", sum));
-  }
-  RevivePlan plan;
-  const Index pair = (shape.d + shape.dv) * bytes_per_element(shape.dtype);
-  if (tokens <= budget / pair) {
-    plan.all_exact = true;
-    plan.sketch = shape;
-    plan.sketch.cells = 0;
-    return plan;
-  }
-  shape.cells = 1;  // hash words count once there is a cell; counts are priced with the cells
-  const Index cell = shape.payload_bytes() + shape.aux_bytes() - 32 * shape.rows;
-  const Index fixed = scored * kScoreBytes + o.slack * pair + 32 * shape.rows;
-  if (budget < fixed || share_of(o.vague_ratio, budget - fixed) < cell) {
-    // What one cell per row takes, or all tokens as they are, whichever is less. (Not less than one
-    // byte more than what was given, should rounding of the ratio fall on the other side.)
-    const double left = std::ceil(static_cast<double>(cell) / o.vague_ratio);
-    const Index all = tokens * pair;
-    Index needed = all;
-    if (left < static_cast<double>(all)) {
-      needed = std::min(all, std::max(fixed + static_cast<Index>(left), budget + 1));
-    }
-    throw Infeasible(
-        fmt::format("kvreviver: needs {} bytes ({} accumulated scores, slack {} tokens, one sketch "
-                    "cell in each of {} rows), budget {}",
-                    needed, scored, o.slack, shape.rows, budget),
-        needed);
-  }
-  const Index left = budget - fixed;
-  plan.slack = o.slack;
-  plan.recent = std::min(tokens, share_of(o.recent_ratio, left) / pair);
-  plan.candidates = std::min(tokens, share_of(o.candidate_ratio, left) / (pair + kPlaceBytes));
-  const Index rest = left - plan.recent * pair - plan.candidates * (pair + kPlaceBytes);
-  shape.cells = std::min(tokens, std::min(rest, share_of(o.vague_ratio, left)) / cell);
-  plan.sketch = shape;
-  return plan;
-}
 
 ReviveCache::ReviveCache(const KvHead& head, const RevivePlan& plan, const ReviveOptions& options,
                          const RngStream& words)
@@ -369,8 +300,10 @@ Compressed ReviveCache::view() const {
   }
   const auto pairs = static_cast<Index>(recent_.size() + candidates_.size());
   out.payload_bytes = pairs * head_.pair_bytes() + plan_.sketch.payload_bytes();
-  out.aux_bytes = arrived_ * kScoreBytes + static_cast<Index>(candidates_.size()) * kPlaceBytes +
+  out.aux_bytes = (plan_.counts_scores ? arrived_ * kReviveScoreBytes : 0) +
+                  static_cast<Index>(candidates_.size()) * kRevivePlaceBytes +
                   plan_.sketch.aux_bytes();
+  out.degenerate = plan_.degenerate();
   out.transient_bytes = vague * head_.pair_bytes();
   report(out);
   return out;
@@ -378,28 +311,15 @@ Compressed ReviveCache::view() const {
 
 // Reconstruction errors of the vague tokens, per element and squared, beside the bounds of [1].
 void ReviveCache::report(Compressed& out) const {
-  std::vector<double> k_error(static_cast<std::size_t>(head_.d()), 0.0), k_square(k_error);
-  std::vector<double> v_error(static_cast<std::size_t>(head_.dv()), 0.0), v_square(v_error);
   const auto count = static_cast<Index>(vague_.size());
-  const Index first = out.made.k.rows() - count;
-  for (Index r = 0; r < count; ++r) {
-    const Index i = vague_[static_cast<std::size_t>(r)];
-    add_squares(out.made.k.row(first + r), head_.k.row(i), k_error);
-    add_squares(out.made.v.row(first + r), head_.v.row(i), v_error);
-    add_squares(head_.k.row(i), nullptr, k_square);
-    add_squares(head_.v.row(i), nullptr, v_square);
-  }
-  const Index total = plan_.sketch.rows * plan_.sketch.cells;
-  const auto number = [](double x) { return fmt::format("{:.6g}", x); };
+  const ReviveErrors errors =
+      revive_errors(head_, vague_, out.made.k, out.made.v, out.made.k.rows() - count);
   out.diag = {{"swaps", fmt::format("{}", swaps_)},
               {"vague", fmt::format("{}", count)},
-              {"revived", fmt::format("{}", revived_.size())},
-              {"cells", fmt::format("{}", total)},
-              {"k_error", number(mean_of(k_error, count))},
-              {"k_bound", number(sketch_variance_bound(count, total, mean_of(k_square, count)))},
-              {"v_error", number(mean_of(v_error, count))},
-              {"v_bound", number(sketch_variance_bound(count, total, mean_of(v_square, count)))},
-              {"overflows", fmt::format("{}", sketch_.overflows())}};
+              {"revived", fmt::format("{}", revived_.size())}};
+  const auto figures = sketch_figures(errors, count, plan_.sketch);
+  out.diag.insert(out.diag.end(), figures.begin(), figures.end());
+  out.diag.emplace_back("overflows", fmt::format("{}", sketch_.overflows()));
 }
 
 }  // namespace kvbench

@@ -14,38 +14,12 @@
 
 #include "algorithms/contract.hpp"
 #include "algorithms/count_sketch.hpp"
+#include "algorithms/revive_plan.hpp"
 #include "attention/revive_stream.hpp"
 #include "attention/scores.hpp"
 #include "attention/similarity.hpp"
 
 namespace kvbench {
-
-struct ReviveOptions {
-  double recent_ratio = 0.45;     ///< of the bytes left after scores, slack and hash words
-  double candidate_ratio = 0.45;  ///< the three sum to at most 1
-  double vague_ratio = 0.1;
-  Index slack = 16;           ///< tokens that Recent may hold above its budget
-  double replace_rate = 1.1;  ///< >= 1, else swapping need not end
-  Reduce reduce = Reduce::mean;
-};
-
-/// Capacities, from a byte budget.
-struct RevivePlan {
-  /// All tokens fit as they are: then nothing is ever chosen, and neither scores nor a sketch are
-  /// kept. The other fields mean nothing.
-  bool all_exact = false;
-  Index recent = 0;      ///< tokens, without the slack
-  Index slack = 0;       ///< tokens
-  Index candidates = 0;  ///< tokens
-  SketchShape sketch;
-};
-
-/// `tokens`: how many the cache has to hold at the end; `scored`: how many accumulated scores that
-/// takes; `shape.cells` is ignored. A row of the sketch never has more cells than there are tokens.
-/// Errors: InputError where the ratios sum to more than 1; Infeasible where the vague share is
-/// less than one cell per row.
-RevivePlan plan_revive(const ReviveOptions& options, SketchShape shape, Index tokens, Index scored,
-                       Index budget);
 
 class ReviveCache {
  public:

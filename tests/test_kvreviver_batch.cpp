@@ -1,0 +1,442 @@
+// kvreviver with prefill=batch: against its twin, its bytes, what stands for the vague tokens, when
+// a sketch is no fair one, and what is refused before the first row.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "algorithms/composition.hpp"
+#include "algorithms/count_sketch.hpp"
+#include "core/float16.hpp"
+#include "method_checks.hpp"
+#include "twin/kvreviver_batch.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_kvreviver();
+Method method_local();
+
+namespace {
+
+// Even rows halve two float32 quotients of up to 8 that may cancel: two roundings of 2^-22.
+constexpr double kHalves = 5e-7;
+
+constexpr DType kTypes[] = {DType::float32, DType::float16, DType::bfloat16};
+
+KvHead rounded_head(HeadShape shape, unsigned seed) {
+  KvHead head = make_head(shape, seed);
+  round_to(shape.dtype, head.k.data(), shape.n * shape.d);
+  round_to(shape.dtype, head.v.data(), shape.n * shape.dv);
+  return head;
+}
+
+HeadShape shape_of(Index n, DType dtype = DType::float32) {
+  HeadShape shape;
+  shape.n = shape.nq = n;
+  shape.d = 16;
+  shape.dv = 11;
+  shape.dtype = dtype;
+  return shape;
+}
+
+// `c` with seed 1, as JobOf has it.
+twin::BatchTwin twin_of(const JobOf& job, Range scoring, twin::ReviverSizes sizes,
+                        twin::TwinReduce reduce, bool mean) {
+  twin::BatchTwin t;
+  t.head = &job.head();
+  t.tokens = job.tokens();
+  const twin::Vec all =
+      twin::reduced(twin::attention_sums(job.head(), scoring.begin, scoring.end), reduce);
+  for (const Index i : t.tokens) {
+    t.scores.push_back(all[static_cast<std::size_t>(i)]);
+  }
+  t.sizes = sizes;
+  t.mean = mean;
+  const bool half = job.head().dtype == DType::float16;
+  const bool full = job.head().dtype == DType::float32;
+  t.element = half ? twin::Element{11, -24} : full ? twin::Element{} : twin::Element{8, -133};
+  t.largest = half ? 65504.0L : full ? 0x1.FFFFFEp127L : 0x1.FEp127L;
+  const RngStream words = Rng(1, {"p", 0, 0}, "kvreviver").stream("sketch");
+  for (std::uint64_t w = 0; w < static_cast<std::uint64_t>(4 * sizes.rows); ++w) {
+    t.words.push_back(words.word(w));
+  }
+  t.choose();
+  return t;
+}
+
+std::string figure(const Compressed& c, const std::string& key) {
+  for (const auto& [name, value] : c.diag) {
+    if (name == key) {
+      return value;
+    }
+  }
+  return "none";
+}
+
+Index bytes_of(const Compressed& c, const JobOf& job) {
+  return middle_bytes_of(c, job.head(), static_cast<Index>(job.tokens().size()));
+}
+
+std::string refusal(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// To the bit where `tolerance` is 0.
+void expect_rows(const Matrix& got, const twin::Rows& expected, double tolerance) {
+  ASSERT_EQ(got.rows(), static_cast<Index>(expected.size()));
+  for (Index i = 0; i < got.rows(); ++i) {
+    for (Index t = 0; t < got.cols(); ++t) {
+      const auto e =
+          static_cast<double>(expected[static_cast<std::size_t>(i)][static_cast<std::size_t>(t)]);
+      ASSERT_TRUE(std::abs(static_cast<double>(got.row(i)[t]) - e) <= tolerance) << i << " " << t;
+    }
+  }
+}
+
+struct Case {
+  Given given;
+  Index rows = 3;
+  bool mean = false;
+  twin::TwinReduce reduce = twin::TwinReduce::mean;
+};
+
+TEST(KvReviverBatch, EqualsTheTwin) {
+  const Method method = method_kvreviver();
+  const std::vector<Case> cases = {
+      {{}},
+      {{{"estimate", "mean"}, {"reduce", "max"}}, 3, true, twin::TwinReduce::max},
+      {{{"rows", "1"}}, 1},
+      {{{"rows", "4"}, {"estimate", "mean"}, {"slack", "500"}}, 4, true},
+      {{{"rows", "5"}, {"reduce", "sum"}}, 5, false, twin::TwinReduce::sum}};
+  Index fair = 0;
+  for (const DType dtype : kTypes) {
+    for (const auto& tokens : {positions(5, 122), gappy(5, 122)}) {
+      for (const Range scoring : {Range{0, 120}, Range{100, 110}}) {
+        const JobOf job(method, rounded_head(shape_of(130, dtype), 11), tokens, scoring);
+        const Index pair = job.head().pair_bytes();
+        for (const Case& one : cases) {
+          for (const Index budget : {20 * pair + 7, 40 * pair + 1, 70 * pair}) {
+            const auto sizes = twin::reviver_sizes(budget, 0, 0, one.rows, pair, one.mean);
+            if (sizes.cells < 1) {
+              EXPECT_THROW(job.run(budget, one.given), Infeasible);
+              continue;
+            }
+            twin::BatchTwin slow = twin_of(job, scoring, sizes, one.reduce, one.mean);
+            const Compressed c = job.run(budget, one.given);
+            ASSERT_EQ(c.held.tokens, slow.exact);
+            const bool halves = one.rows % 2 == 0 && dtype == DType::float32;
+            const double tolerance = halves ? kHalves : 0.0;
+            ASSERT_NO_FATAL_FAILURE(expect_rows(c.made.k, slow.rebuilt_keys(), tolerance));
+            ASSERT_NO_FATAL_FAILURE(expect_rows(c.made.v, slow.rebuilt_values(), tolerance));
+            ASSERT_EQ(c.aux_bytes, 4 * sizes.candidates + 32 * one.rows +
+                                       (one.mean ? 4 * one.rows * sizes.cells : 0));
+            ASSERT_EQ(c.payload_bytes,
+                      (sizes.recent + sizes.candidates + one.rows * sizes.cells) * pair);
+            ASSERT_LE(bytes_of(c, job), budget);
+            ASSERT_EQ(c.transient_bytes, static_cast<Index>(slow.vague.size()) * pair);
+            ASSERT_EQ(figure(c, "vague"), std::to_string(slow.vague.size()));
+            ASSERT_EQ(figure(c, "cells"), std::to_string(one.rows * sizes.cells));
+            ASSERT_EQ(c.degenerate.empty(), sizes.cells > 1);
+            fair += sizes.cells > 1 ? 1 : 0;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(fair, 40);
+}
+
+TEST(KvReviverBatch, WithoutASketchEqualsTheTwin) {
+  const Method method = method_kvreviver();
+  const Range scoring = {0, 120};
+  for (const DType dtype : kTypes) {
+    for (const auto& tokens : {positions(5, 122), gappy(5, 122)}) {
+      const JobOf job(method, rounded_head(shape_of(130, dtype), 12), tokens, scoring);
+      const Index pair = job.head().pair_bytes();
+      for (const Index budget : {20 * pair + 7, 41 * pair + 1, 70 * pair}) {
+        for (const bool mean : {false, true}) {
+          const auto sizes = twin::plain_sizes(budget, pair, mean);
+          twin::BatchTwin slow = twin_of(job, scoring, sizes, twin::TwinReduce::mean, false);
+          const Compressed c = job.run(budget, {{"vague", mean ? "mean" : "none"}});
+          ASSERT_EQ(c.held.tokens, slow.exact);
+          ASSERT_EQ(c.made.k.rows(), mean ? 1 : 0);
+          ASSERT_EQ(c.aux_bytes, mean ? 4 : 0);
+          ASSERT_LE(bytes_of(c, job), budget);
+          ASSERT_EQ(c.transient_bytes, 0);
+          ASSERT_EQ(figure(c, "vague"), std::to_string(slow.vague.size()));
+          ASSERT_TRUE(c.degenerate.empty());
+          if (mean) {
+            ASSERT_TRUE(twin::rows_of(c.made.k)[0] == slow.mean_of(job.head().k));
+            ASSERT_TRUE(twin::rows_of(c.made.v)[0] == slow.mean_of(job.head().v));
+            ASSERT_EQ(c.made.weights, (std::vector<float>{static_cast<float>(slow.vague.size())}));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Whatever the seed; one row is enough.
+TEST(KvReviverBatch, OnlyTheSketchDraws) {
+  const Method method = method_kvreviver();
+  const JobOf job(method, rounded_head(shape_of(130), 13), positions(5, 122), {0, 120});
+  for (const char* vague : {"sketch", "none", "mean"}) {
+    const Params params = job.params({{"vague", vague}, {"rows", "1"}});
+    const auto made = [&](std::uint64_t seed) {
+      Task task = job.task(40 * job.head().pair_bytes());
+      task.rng = Rng(seed, {"p", 0, 0}, "kvreviver");
+      return method.compress(task, params).made.k;
+    };
+    const bool sketch = vague == std::string("sketch");
+    EXPECT_EQ(method.info.random(params), sketch);
+    EXPECT_TRUE(same_bits(made(1), made(1)));
+    EXPECT_EQ(same_bits(made(1), made(2)), !sketch);
+  }
+}
+
+// No byte above the budget; where it cannot be met the bytes said are the least that do.
+TEST(KvReviverBatch, BudgetsAndTheLeastBytes) {
+  const Method method = method_kvreviver();
+  for (const DType dtype : {DType::float16, DType::float32}) {
+    for (Given given :
+         {Given{}, Given{{"vague", "none"}}, Given{{"vague", "mean"}}, Given{{"estimate", "mean"}},
+          Given{{"recent_ratio", "0"}}, Given{{"candidate_ratio", "0"}},
+          Given{{"candidate_ratio", "0"}, {"vague", "mean"}},
+          Given{{"recent_ratio", "0.001"}, {"rows", "1"}},
+          Given{{"candidate_ratio", "0.3"}, {"vague_ratio", "0.01"}},
+          Given{{"recent_ratio", "0"}, {"candidate_ratio", "0"}, {"vague_ratio", "1"}}}) {
+      for (const char* prefill : {"batch", "stream"}) {
+        if (prefill == std::string("stream") && given.contains("vague")) {
+          continue;
+        }
+        given["prefill"] = prefill;
+        for (const Index m : {1, 2, 3, 17, 60, 140}) {
+          const JobOf job(method, rounded_head(shape_of(150, dtype), 14), positions(5, 5 + m),
+                          {0, 150});
+          const Index full = m * job.head().pair_bytes();
+          for (Index budget = 0; budget <= full + 64; budget += 1 + full / 37) {
+            try {
+              EXPECT_LE(bytes_of(job.run(budget, given), job), budget);
+            } catch (const Infeasible& e) {
+              EXPECT_GT(e.needed_bytes(), budget);
+              EXPECT_LE(e.needed_bytes(), full);
+              EXPECT_NO_THROW(job.run(e.needed_bytes(), given));
+              EXPECT_THROW(job.run(e.needed_bytes() - 1, given), Infeasible);
+            }
+          }
+          const Compressed all = job.run(full, given);
+          EXPECT_EQ(all.held.tokens, job.tokens());
+          EXPECT_EQ(bytes_of(all, job), full);
+          EXPECT_TRUE(all.degenerate.empty());
+        }
+      }
+    }
+  }
+}
+
+// A share that holds no token is no instance of the method; a share of 0 asks for none.
+TEST(KvReviverBatch, EveryShareHoldsAToken) {
+  const Method method = method_kvreviver();
+  const JobOf job(method, rounded_head(shape_of(130), 15), positions(5, 122), {0, 120});
+  const Index pair = job.head().pair_bytes();
+  const Index budget = 60 * pair;
+  for (const char* ratio : {"recent_ratio", "candidate_ratio"}) {
+    for (const char* prefill : {"batch", "stream"}) {
+      EXPECT_THROW(job.run(budget, {{ratio, "0.01"}, {"prefill", prefill}}), Infeasible);
+      EXPECT_NO_THROW(job.run(budget, {{ratio, "0"}, {"prefill", prefill}}));
+    }
+  }
+  StreamTask stream{job.head(), 0, budget, Rng()};
+  EXPECT_THROW(method.open_stream(stream, job.params({{"recent_ratio", "0.01"}})), Infeasible);
+}
+
+// One cell a row holds the sum of all vague tokens, in every protocol.
+TEST(KvReviverBatch, OneCellARowIsDegenerate) {
+  const Method method = method_kvreviver();
+  const JobOf job(method, rounded_head(shape_of(130), 16), positions(0, 130), {0, 130});
+  const Index pair = job.head().pair_bytes();
+  // Cells a row by budget: 0.1 of what is left over 3 pairs.
+  for (const Index tokens : {45, 75}) {
+    const Index left = tokens * pair;
+    const bool one = tokens == 45;
+    const Compressed batch = job.run(left + 96);
+    EXPECT_EQ(figure(batch, "cells"), one ? "3" : "6");
+    EXPECT_EQ(batch.degenerate, one ? "a sketch of one cell a row" : "");
+    EXPECT_GT(batch.made.k.rows(), 0);
+    const Compressed streamed =
+        job.run(left + 96 + 2 * pair, {{"prefill", "stream"}, {"slack", "2"}});
+    EXPECT_EQ(figure(streamed, "cells"), one ? "3" : "6");
+    EXPECT_EQ(streamed.degenerate.empty(), !one);
+    const StreamTask task{job.head(), 0, left + 96 + 2 * pair + 4 * 130, Rng(1, {}, "kvreviver")};
+    const auto cache = method.open_stream(task, job.params({{"slack", "2"}}));
+    for (Index j = 0; j < 130; ++j) {
+      cache->append(j, j);
+    }
+    EXPECT_EQ(cache->view().degenerate.empty(), !one);
+  }
+}
+
+// Under prefill scores are gone when the compression ends; in a stream each is paid for.
+TEST(KvReviverBatch, OneAccountOfScores) {
+  const Method method = method_kvreviver();
+  const JobOf job(method, rounded_head(shape_of(130), 17), positions(0, 130), {0, 130});
+  const Index budget = 80 * job.head().pair_bytes();
+  const auto candidates = [&](const Compressed& c) {
+    return static_cast<Index>(c.held.tokens.size()) + std::stoll(figure(c, "revived"));
+  };
+  const Compressed prefill = job.run(budget, {{"prefill", "stream"}});
+  EXPECT_LE(prefill.aux_bytes, 4 * candidates(prefill) + 96);
+  const auto cache =
+      method.open_stream({job.head(), 0, budget, Rng(1, {}, "kvreviver")}, job.params());
+  for (Index j = 0; j < 130; ++j) {
+    cache->append(j, j);
+  }
+  EXPECT_GE(cache->view().aux_bytes, 4 * 130 + 96);
+}
+
+TEST(KvReviverBatch, SumsBeyondTheTypeStayAtItsEdge) {
+  const Method method = method_kvreviver();
+  for (const DType dtype : kTypes) {
+    KvHead head = rounded_head(shape_of(90, dtype), 18);
+    const float big = dtype == DType::float16 ? 60000.0F : 3e38F;
+    for (Index i = 0; i < 90 * 16; ++i) {
+      head.k.data()[i] = round_to(dtype, head.k.data()[i] < 0 ? -big : big);
+    }
+    for (Index i = 0; i < 90 * 11; ++i) {
+      head.v.data()[i] = round_to(dtype, big);
+    }
+    head.q.assign(2, Matrix(0, 16));  // attention of such keys means nothing
+    const JobOf job(method, head, positions(3, 83), {0, 90});
+    const Index budget = 60 * head.pair_bytes();
+    twin::BatchTwin slow =
+        twin_of(job, {90, 90}, twin::reviver_sizes(budget, 0, 0, 3, head.pair_bytes(), false),
+                twin::TwinReduce::mean, false);
+    const Compressed c = job.run(budget);
+    ASSERT_EQ(c.held.tokens, slow.exact);  // no query: the earliest and the latest
+    ASSERT_TRUE(twin::rows_of(c.made.k) == slow.rebuilt_keys());
+    ASSERT_TRUE(twin::rows_of(c.made.v) == slow.rebuilt_values());
+    ASSERT_GT(slow.overflows, 0);
+    ASSERT_EQ(figure(c, "overflows"), std::to_string(slow.overflows));
+  }
+}
+
+TEST(KvReviverBatch, OddInputsGiveDefinedResults) {
+  const Method method = method_kvreviver();
+  std::vector<KvHead> heads = {rounded_head(shape_of(40), 1), rounded_head(shape_of(40), 2),
+                               rounded_head(shape_of(40), 3)};
+  std::fill_n(heads[1].k.data(), 40 * 16, 0.0F);
+  std::fill_n(heads[2].v.data(), 40 * 11, 0.0F);
+  for (const KvHead& head : heads) {
+    for (const Index m : {0, 1, 30}) {
+      for (const Range scoring : {Range{0, 40}, Range{40, 40}}) {
+        for (const char* vague : {"sketch", "none", "mean"}) {
+          const JobOf job(method, head, positions(5, 5 + m), scoring);
+          for (const Index budget : {0, 1, 10, 25, 1 << 20}) {
+            try {
+              const Compressed c =
+                  job.run(budget * head.pair_bytes(), {{"vague", vague}, {"rows", "1"}});
+              EXPECT_LE(bytes_of(c, job), budget * head.pair_bytes());
+            } catch (const Infeasible&) {
+              EXPECT_LT(budget, 25);
+              EXPECT_GT(m, budget);
+            }
+          }
+          EXPECT_THROW(job.run({}, {{"vague", vague}}), InputError);
+          EXPECT_LE(bytes_of(job.run({}, {{"tokens", "25"}, {"vague", vague}, {"rows", "1"}}), job),
+                    25 * head.pair_bytes());
+        }
+      }
+    }
+  }
+}
+
+TEST(KvReviverBatch, WorksBehindAnotherMethod) {
+  const Method a = method_local();
+  const Method b = method_kvreviver();
+  const JobOf job(b, rounded_head(shape_of(130), 19), positions(5, 122), {0, 120});
+  for (const char* vague : {"sketch", "none", "mean"}) {
+    const Params params("local+kvreviver", composition_params(a, b), {{"kvreviver.vague", vague}});
+    const Index budget = 90 * job.head().pair_bytes();
+    const Task task = job.task(budget);
+    const Compressed c = compose(a, b, task, params);
+    check_compressed(c, task);
+    EXPECT_LE(bytes_of(c, job), budget);
+    EXPECT_EQ(c.made.k.rows() > 0, vague != std::string("none"));
+    EXPECT_EQ(composition_is_random(a, b, params), vague == std::string("sketch"));
+  }
+}
+
+TEST(KvReviverBatch, RefusedBeforeTheFirstRow) {
+  const Method method = method_kvreviver();
+  const auto params = [&](const Given& given) {
+    return Params("kvreviver", method.info.params, given);
+  };
+  const auto checked = [&](const Given& given) {
+    return refusal([&] { method.info.check(params(given)); });
+  };
+  EXPECT_EQ(checked({}), "");
+  EXPECT_EQ(checked({{"vague", "none"}}), "");
+  EXPECT_EQ(checked({{"prefill", "stream"}}), "");
+  EXPECT_NE(checked({{"recent_ratio", "0.6"}}).find("at most 1, got 1.15"), std::string::npos);
+  EXPECT_NE(checked({{"vague", "none"}, {"recent_ratio", "0.6"}}), "");
+  for (const char* vague : {"none", "mean"}) {
+    EXPECT_NE(checked({{"vague", vague}, {"prefill", "stream"}}).find("needs prefill=batch"),
+              std::string::npos);
+  }
+  const auto resolved = [&](const Given& given, bool stream, bool fisher) {
+    LayerFacts layer;
+    layer.n = 100;
+    layer.stream = stream;
+    layer.has_fisher = fisher;
+    return refusal([&] { EXPECT_TRUE(method.info.resolve(params(given), layer).empty()); });
+  };
+  EXPECT_EQ(resolved({}, false, false), "");
+  EXPECT_EQ(resolved({}, true, false), "");
+  EXPECT_EQ(resolved({{"prefill", "stream"}}, true, false), "");
+  EXPECT_EQ(resolved({{"vague", "mean"}}, false, false), "");
+  EXPECT_NE(resolved({{"vague", "mean"}}, true, false).find("under prefill only"),
+            std::string::npos);
+  EXPECT_EQ(resolved({{"layer_budget", "fisher"}}, false, true), "");
+  EXPECT_NE(resolved({{"layer_budget", "fisher"}}, false, false).find("`fisher`"),
+            std::string::npos);
+  EXPECT_NE(resolved({{"layer_budget", "fisher"}}, true, true).find("under prefill only"),
+            std::string::npos);
+}
+
+// Whole numbers: every sum is exact, so that one rounding and many give the same cells.
+TEST(CountSketch, FilledAtOnceEqualsAddedOneByOne) {
+  for (const DType dtype : kTypes) {
+    std::mt19937_64 generator(20);
+    HeadShape shape = shape_of(40, dtype);
+    KvHead head = make_head(shape, 20);
+    for (Matrix* m : {&head.k, &head.v}) {
+      for (Index i = 0; i < m->rows() * m->cols(); ++i) {
+        m->data()[i] = static_cast<float>(generator() % 5) - 2.0F;
+      }
+    }
+    const SketchShape cells{3, 4, 16, 11, dtype, CellEstimate::mean};
+    const RngStream words = Rng(1, {}, "x").stream("sketch");
+    CountSketch one(cells, words), all(cells, words);
+    const std::vector<Index> tokens = gappy(0, 40);
+    for (const Index i : tokens) {
+      one.add(i, head.k.row(i), head.v.row(i));
+    }
+    all.fill(tokens, head.k, head.v);
+    EXPECT_TRUE(same_bits(one.keys(), all.keys()));
+    EXPECT_TRUE(same_bits(one.values(), all.values()));
+    EXPECT_TRUE(std::equal(one.counts().begin(), one.counts().end(), all.counts().begin()));
+    EXPECT_TRUE(all.changed(tokens.front()));
+    EXPECT_EQ(all.overflows(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace kvbench
