@@ -186,12 +186,13 @@ void add_replay(CLI::App& app) {
   sub->add_option("--protocol", r.protocol,
                   "prefill: the tokens between sink and recent window (the middle) are compressed "
                   "once, then the last queries are evaluated. stream: tokens come one by one, the "
-                  "last --recent stay uncompressed, and queries are evaluated along the way; "
+                  "first --sink and the last --recent stay uncompressed, and queries are "
+                  "evaluated along the way; "
                   "OUT.steps.csv gets a row per evaluated query")
       ->capture_default_str()
       ->type_name("NAME")
       ->group(protocol);
-  sub->add_option("--sink", r.sink, "First tokens, which stay uncompressed (stream: ignored)")
+  sub->add_option("--sink", r.sink, "First tokens, which stay uncompressed")
       ->capture_default_str()
       ->check(decimal<Index>())
       ->type_name("TOKENS")

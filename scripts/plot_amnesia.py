@@ -22,15 +22,15 @@ PANELS = {
     "amnesia_mass": "attention\non them",
 }
 
-NEEDED = [*kc.HEAD_COLUMNS, "protocol", "sink", "recent", "seed", "n_tokens",
+NEEDED = [*kc.HEAD_COLUMNS, "sink", "recent", "seed", "n_tokens",
           "budget_requested", "tokens_kept", *PANELS]
 
 
 def heavy_share(frame, path):
     """Heavy hitters over tokens of the middle, per row; NaN where there is no middle."""
-    sink = np.where(frame["protocol"] == "stream", 0.0, frame["sink"])
-    middle = frame["n_tokens"] - sink - frame["recent"]
-    kept = frame["tokens_kept"] - sink - frame["recent"]
+    windows = frame["sink"] + frame["recent"]
+    middle = frame["n_tokens"] - windows
+    kept = frame["tokens_kept"] - windows
     shares = []
     for params in frame["params"]:
         text = kc.parse_params(params).get("heavy_ratio", "1")

@@ -31,9 +31,9 @@ inline Compressed run(const KvHead& head, const std::vector<Index>& tokens, cons
 }
 
 inline std::unique_ptr<StreamCache> open(const KvHead& head, Index recent, const Given& given,
-                                         std::optional<Index> budget = {}) {
+                                         std::optional<Index> budget = {}, Index sink = 0) {
   const Method m = method_clustergen();
-  const StreamTask task{head, recent, budget, Rng(0, {"p", 0, 0}, m.info.name)};
+  const StreamTask task{head, recent, budget, Rng(0, {"p", 0, 0}, m.info.name), nullptr, sink};
   return m.open_stream(task, Params(m.info.name, m.info.params, given));
 }
 

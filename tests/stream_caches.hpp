@@ -1,4 +1,5 @@
-// Stream caches made for tests: their views follow from the positions that have left the window.
+// Stream caches made for tests: their views follow from the positions that have left the window and
+// are no sinks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@
 
 namespace kvbench::testing_stream {
 
-/// A function of what has left the window by position j.
+/// A function of what has left the window by position j, sinks not among it.
 using View = Compressed (*)(const StreamTask& task, const std::vector<Index>& left, Index j);
 
 class MadeCache final : public StreamCache {
@@ -22,7 +23,7 @@ class MadeCache final : public StreamCache {
   void append(Index j, Index leaving) override {
     // The protocol itself: every position once, and each leaves when the window has moved on.
     EXPECT_EQ(j, last_ + 1);
-    EXPECT_EQ(leaving, j >= task_.recent ? j - task_.recent : -1);
+    EXPECT_EQ(leaving, j - task_.recent >= task_.sink ? j - task_.recent : -1);
     last_ = j;
     if (leaving >= 0) {
       left_.push_back(leaving);
@@ -94,6 +95,15 @@ inline Compressed greedy_once(const StreamTask& task, const std::vector<Index>&,
 inline Compressed ahead(const StreamTask&, const std::vector<Index>&, Index j) {
   Compressed c;
   c.held.tokens = {j};
+  return c;
+}
+
+/// Holds the first token once it has left the window.
+inline Compressed first(const StreamTask& task, const std::vector<Index>&, Index j) {
+  Compressed c;
+  if (j >= task.recent) {
+    c.held.tokens = {0};
+  }
   return c;
 }
 

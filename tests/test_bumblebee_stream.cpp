@@ -20,16 +20,17 @@ namespace {
 using Given = std::map<std::string, std::string>;
 
 std::unique_ptr<StreamCache> open(const KvHead& head, Index recent, std::optional<Index> budget,
-                                  const Given& given) {
+                                  const Given& given, Index sink = 0) {
   const Method method = method_bumblebee_stream();
-  const StreamTask task{head, recent, budget, Rng(0, {"p", 0, 0}, method.info.name)};
+  const StreamTask task{head, recent, budget, Rng(0, {"p", 0, 0}, method.info.name), nullptr, sink};
   return method.open_stream(task, Params(method.info.name, method.info.params, given));
 }
 
-// Attention within the retained set, in long double; scores in float32 as documented.
+// Attention within sinks and the retained set, in long double; scores in float32 as documented.
 struct TwinStream {
   const KvHead& head;
   std::string reduce;
+  Index sink = 0;
   twin::Rows keys = twin::rows_of(head.k);
   std::map<Index, float> scores = {};  // S, by position
 
@@ -38,11 +39,17 @@ struct TwinStream {
     std::map<Index, long double> step;
     for (const Matrix& q : head.q) {
       const twin::Vec query = twin::rows_of(q)[static_cast<std::size_t>(j)];
+      const auto term = [&](Index i) {
+        return std::exp(static_cast<long double>(head.scale) *
+                        twin::dot(query, keys[static_cast<std::size_t>(i)]));
+      };
       long double z = 0;
+      for (Index i = 0; i < sink; ++i) {
+        z += term(i);
+      }
       std::map<Index, long double> p;
       for (const auto& [i, score] : scores) {
-        const auto s = static_cast<long double>(head.scale);
-        p[i] = std::exp(s * twin::dot(query, keys[static_cast<std::size_t>(i)]));
+        p[i] = term(i);
         z += p[i];
       }
       for (const auto& [i, x] : p) {
@@ -113,7 +120,7 @@ KvHead stream_head(Index n, unsigned seed, bool odd) {
 struct Case {
   std::string sim = "relu", phi = "log", reduce = "mean";
   std::string lambda = "0.3";
-  Index tau = 9, recent = 0, n = 60;
+  Index tau = 9, recent = 0, n = 60, sink = 0;
   unsigned seed = 1;
   bool odd = false;
 };
@@ -129,17 +136,18 @@ int compare(const Case& c) {
                            {"phi", c.phi},
                            {"reduce", c.reduce},
                            {"lambda", c.lambda},
-                           {"tokens", std::to_string(c.tau)}});
+                           {"tokens", std::to_string(c.tau)}},
+                          c.sink);
   const twin::Sim sim = c.sim == "relu"       ? twin::Sim::relu
                         : c.sim == "one-plus" ? twin::Sim::one_plus
                                               : twin::Sim::absolute;
-  TwinStream slow{head, c.reduce};
+  TwinStream slow{head, c.reduce, c.sink};
   int others = 0;
   for (Index j = 0; j < c.n; ++j) {
     const Index leaving = j - c.recent;
-    cache->append(j, leaving < 0 ? -1 : leaving);
+    cache->append(j, leaving < c.sink ? -1 : leaving);
     const std::vector<Index> now = cache->view().held.tokens;
-    if (leaving < 0) {
+    if (leaving < c.sink) {
       EXPECT_TRUE(now.empty());
       continue;
     }
@@ -206,6 +214,33 @@ TEST(BumbleBeeStream, RecentWindowReduceAndSizes) {
       }
     }
   }
+}
+
+// Sinks take weight from every score; there are none of them in S'.
+TEST(BumbleBeeStream, Sinks) {
+  int others = 0;
+  for (const char* lambda : {"0", "0.3", "1"}) {
+    for (const char* phi : {"log", "power"}) {
+      for (const auto& [sink, recent] :
+           {std::pair<Index, Index>{1, 0}, {5, 0}, {5, 7}, {30, 3}, {50, 10}, {60, 0}, {90, 4}}) {
+        Case c;
+        c.lambda = lambda;
+        c.phi = phi;
+        c.sink = sink;
+        c.recent = recent;
+        c.odd = sink == 5;
+        c.seed = 6;
+        others += compare(c);
+      }
+    }
+  }
+  EXPECT_GT(others, 100);
+  // More sinks than a block of keys.
+  Case c;
+  c.n = 200;
+  c.sink = 150;
+  c.seed = 7;
+  EXPECT_GT(compare(c), 10);
 }
 
 // Equal keys and queries of zero: every loss ties, and the lowest position leaves where scores tie

@@ -196,14 +196,24 @@ TEST(ClusterGenStream, EqualsCompressOfWhatHasLeft) {
   shape.n = 120;
   const KvHead head = make_head(shape, 6);
   const Given given = {{"delta", "3"}, {"t", "3"}, {"samples", "9"}};
-  for (const Index recent : {0, 1, 30, 119, 120, 500}) {
-    const auto cache = open(head, recent, given);
+  for (const auto& [sink, recent] : {std::pair<Index, Index>{0, 0},
+                                     {0, 1},
+                                     {0, 30},
+                                     {0, 119},
+                                     {0, 120},
+                                     {0, 500},
+                                     {7, 0},
+                                     {16, 30},
+                                     {119, 0},
+                                     {130, 0},
+                                     {60, 60}}) {
+    const auto cache = open(head, recent, given, {}, sink);
     for (Index j = 0; j < 120; ++j) {
-      cache->append(j, j >= recent ? j - recent : -1);
-      const Index left = std::max<Index>(0, j + 1 - recent);
+      cache->append(j, j - recent >= sink ? j - recent : -1);
+      const Index left = std::max<Index>(sink, j + 1 - recent);
       const Compressed c = cache->view();
-      if (left > 0) {
-        ASSERT_TRUE(same(c, run(head, positions(0, left), given)));
+      if (left > sink) {
+        ASSERT_TRUE(same(c, run(head, positions(sink, left), given)));
       } else {
         ASSERT_TRUE(c.held.tokens.empty() && c.denominator->held.tokens.empty());
       }
@@ -218,15 +228,23 @@ TEST(ClusterGenStream, BudgetHoldsAtEveryMoment) {
   const KvHead head = make_head(shape, 7);
   const Index full = 150 * head.pair_bytes();
   for (const double rho : {0.01, 0.04, 0.1, 0.33, 0.5, 0.9, 1.0}) {
-    for (const Index recent : {0, 10, 100, 150, 151}) {
+    for (const auto& [sink, recent] : {std::pair<Index, Index>{0, 0},
+                                       {0, 10},
+                                       {0, 100},
+                                       {0, 150},
+                                       {0, 151},
+                                       {16, 0},
+                                       {16, 10},
+                                       {50, 100},
+                                       {500, 0}}) {
       const auto budget = static_cast<Index>(rho * static_cast<double>(full));
       try {
-        const auto cache = open(head, recent, {}, budget);
+        const auto cache = open(head, recent, {}, budget, sink);
         for (Index j = 0; j < 150; ++j) {
-          cache->append(j, j >= recent ? j - recent : -1);
+          cache->append(j, j - recent >= sink ? j - recent : -1);
           const Compressed c = cache->view();
           ASSERT_LE(bytes_of(c, head), budget);
-          const Index left = std::max<Index>(0, j + 1 - recent);
+          const Index left = std::max<Index>(0, j + 1 - recent - sink);
           if (c.denominator) {
             double sum = 0.0;
             for (const float w : c.denominator->held.weights) {
@@ -243,6 +261,13 @@ TEST(ClusterGenStream, BudgetHoldsAtEveryMoment) {
       }
     }
   }
+  // A budget of all that is no sink holds just that, as it is.
+  const auto cache = open(head, 10, {}, 124 * head.pair_bytes(), 16);
+  for (Index j = 0; j < 150; ++j) {
+    cache->append(j, j >= 26 ? j - 10 : -1);
+  }
+  EXPECT_EQ(cache->view().held.tokens, positions(16, 140));
+  EXPECT_FALSE(cache->view().denominator);
 }
 
 // With delta and samples given, nothing later than the present has any influence.

@@ -337,8 +337,18 @@ TEST(DeviceClusterGen, TheDeviceIsWhatIsAsked) {
 TEST(DeviceClusterGen, StreamEqualsTheCpuAtEveryMoment) {
   const Method method = method_clustergen();
   unsigned seed = 20;
-  for (const auto& [n, d, dv, recent] : std::vector<std::tuple<Index, Index, Index, Index>>{
-           {1, 2, 2, 0}, {150, 8, 5, 0}, {150, 8, 5, 30}, {40, 3, 1, 39}, {40, 3, 1, 100}}) {
+  struct Size {
+    Index n, d, dv, recent, sink;
+  };
+  for (const Size& size : std::vector<Size>{{1, 2, 2, 0, 0},
+                                            {150, 8, 5, 0, 0},
+                                            {150, 8, 5, 30, 0},
+                                            {150, 8, 5, 30, 16},
+                                            {40, 3, 1, 39, 0},
+                                            {40, 3, 1, 100, 0},
+                                            {40, 3, 1, 9, 31},
+                                            {40, 3, 1, 0, 100}}) {
+    const auto [n, d, dv, recent, sink] = size;
     const KvHead head = head_of(n, d, dv, ++seed);
     const auto device = device_of(head, HostMachine::Order::backward);
     for (const Setting& setting : kSettings) {
@@ -349,9 +359,10 @@ TEST(DeviceClusterGen, StreamEqualsTheCpuAtEveryMoment) {
           StreamTask task{head, recent, bytes(setting, head, n),
                           Rng(4, {"p", 0, 0}, method.info.name)};
           task.device = on;
+          task.sink = sink;
           const auto cache = method.open_stream(task, params);
           for (Index j = 0; j < seen; ++j) {
-            cache->append(j, j >= recent ? j - recent : -1);
+            cache->append(j, j - recent >= sink ? j - recent : -1);
           }
           return cache->view();
         };

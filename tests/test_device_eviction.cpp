@@ -47,12 +47,12 @@ KvHead head_of(Index n, Index d, Index group, Keys keys, unsigned seed) {
   return head;
 }
 
-StreamTask task_of(const KvHead& head, Index recent, const DeviceHead* device) {
-  return {head, recent, {}, Rng(1, {"p", 0, 0}, "test"), device};
+StreamTask task_of(const KvHead& head, Index recent, const DeviceHead* device, Index sink = 0) {
+  return {head, recent, {}, Rng(1, {"p", 0, 0}, "test"), device, sink};
 }
 
-Index leaving(Index j, Index recent) {
-  return j < recent ? -1 : j - recent;
+Index leaving(Index j, Index recent, Index sink = 0) {
+  return j - recent < sink ? -1 : j - recent;
 }
 
 bool same_bits(double a, double b) {
@@ -63,13 +63,15 @@ bool same_bits(double a, double b) {
 std::pair<int, int> expect_equal(const KvHead& head, const EvictionRules& rules) {
   SCOPED_TRACE(testing::Message() << "n " << head.n() << " d " << head.d() << " group "
                                   << head.group() << " kept " << rules.kept << " window "
-                                  << rules.window << " protected " << rules.protected_recent);
-  EvictingCache cache(task_of(head, rules.window, nullptr), rules);
+                                  << rules.window << " protected " << rules.protected_recent
+                                  << " sink " << rules.sink);
+  EvictingCache cache(task_of(head, rules.window, nullptr, rules.sink), rules);
   std::vector<Eviction> cpu;
   int others = 0;
   for (Index j = 0; j < head.n(); ++j) {
     const Index oldest = cache.tokens().empty() ? -1 : cache.tokens().front();
-    cpu.push_back(cache.step(j, leaving(j, rules.window)));
+    cpu.push_back(cache.step(j, leaving(j, rules.window, rules.sink)));
+    EXPECT_TRUE(cpu.back().token < 0 || cpu.back().token >= rules.sink);
     others += cpu.back().token >= 0 && cpu.back().token != oldest ? 1 : 0;
   }
   int gone = 0;
@@ -144,6 +146,37 @@ TEST(DeviceEviction, SizesFromNoneToAll) {
   }
 }
 
+EvictionRules with_sinks(EvictionRules rules, Index sink) {
+  rules.sink = sink;
+  return rules;
+}
+
+TEST(DeviceEviction, SinksFromNoneToAll) {
+  unsigned seed = 150;
+  for (const Index n : {1, 2, 40}) {
+    const KvHead head = head_of(n, 5, 3, Keys::normal, ++seed);
+    for (const Index sink : {Index{0}, Index{1}, Index{6}, n - 1, n, n + 3, Index{1} << 40}) {
+      for (const Index window : {Index{0}, Index{4}, n, Index{1} << 40}) {
+        for (const Index kept : {Index{0}, Index{1}, Index{9}}) {
+          const Index own = std::min(kept, n);
+          const auto [gone, others] = expect_equal(
+              head, with_sinks(rules_of(own, window, own / 2, true, Reduce::mean, 4), sink));
+          EXPECT_EQ(gone, std::max<Index>(0, n - std::min(window, n) - std::min(sink, n) - own));
+          expect_equal(head, with_sinks(rules_of(own, window, 0, false, Reduce::max), sink));
+        }
+      }
+    }
+  }
+  // Beyond a tile of columns and the threads of a block; ties.
+  for (const Keys keys : {Keys::normal, Keys::odd, Keys::zero}) {
+    const KvHead head = head_of(700, 3, 2, keys, ++seed);
+    const auto [gone, others] =
+        expect_equal(head, with_sinks(rules_of(60, 12, 20, true, Reduce::mean, 40), 530));
+    EXPECT_EQ(gone, 98);
+    expect_equal(head, with_sinks(rules_of(300, 0, 0, false), 130));
+  }
+}
+
 // More tokens than a block has threads, and lists of more than one tile of columns.
 TEST(DeviceEviction, LongStreams) {
   const KvHead head = head_of(513, 16, 3, Keys::odd, 7);
@@ -204,19 +237,26 @@ TEST(DeviceEviction, MethodsHoldTheSameAtEveryPosition) {
     for (const auto order : kOrders) {
       const HostHead device(HostMachine(order), head);
       for (const Method& m : {method_h2o(), method_cam(), method_tova()}) {
-        for (const Index recent : {0, 9, 200}) {
+        for (const auto& [sink, recent] : {std::pair<Index, Index>{0, 0},
+                                           {0, 9},
+                                           {0, 200},
+                                           {16, 0},
+                                           {16, 9},
+                                           {100, 30},
+                                           {200, 9}}) {
           for (const Given& given :
                {Given{{"tokens", "0"}}, Given{{"tokens", "1"}}, Given{{"tokens", "30"}},
                 Given{{"tokens", "30"}, {"reduce", "max"}}, Given{{"tokens", "500"}}}) {
             const Params params(m.info.name, m.info.params, given);
-            const auto a = m.open_stream(task_of(head, recent, nullptr), params);
-            const auto b = m.open_stream(task_of(head, recent, &device), params);
+            const auto a = m.open_stream(task_of(head, recent, nullptr, sink), params);
+            const auto b = m.open_stream(task_of(head, recent, &device, sink), params);
             for (Index j = 0; j < head.n(); ++j) {
-              a->append(j, leaving(j, recent));
-              b->append(j, leaving(j, recent));
+              a->append(j, leaving(j, recent, sink));
+              b->append(j, leaving(j, recent, sink));
               expect_same_view(a->view(), b->view());
               if (HasFatalFailure()) {
-                FAIL() << m.info.name << " recent " << recent << " position " << j;
+                FAIL() << m.info.name << " sink " << sink << " recent " << recent << " position "
+                       << j;
               }
             }
           }
@@ -230,6 +270,9 @@ TEST(DeviceEviction, RefusesAnotherWindowThanItsRules) {
   const KvHead head = head_of(10, 2, 1, Keys::normal, 13);
   EvictingCache cache(task_of(head, 3, nullptr), rules_of(2, 3, 0, true));
   EXPECT_THROW(cache.step(0, 0), std::logic_error);
+  EvictingCache sinks(task_of(head, 0, nullptr, 2), with_sinks(rules_of(2, 0, 0, true), 2));
+  sinks.step(0, -1);
+  EXPECT_THROW(sinks.step(1, 1), std::logic_error);
 }
 
 }  // namespace

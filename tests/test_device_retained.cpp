@@ -37,28 +37,29 @@ KvHead head_of(Index n, Index d, Index group, unsigned seed, bool odd) {
 }
 
 std::unique_ptr<StreamCache> open(const KvHead& head, Index recent, const Given& given,
-                                  const DeviceHead* device) {
+                                  const DeviceHead* device, Index sink = 0) {
   const Method m = method_bumblebee_stream();
-  return m.open_stream({head, recent, {}, Rng(0, {"p", 0, 0}, m.info.name), device},
+  return m.open_stream({head, recent, {}, Rng(0, {"p", 0, 0}, m.info.name), device, sink},
                        Params(m.info.name, m.info.params, given));
 }
 
 // Returns how often another than the newcomer left.
-int expect_equal(const KvHead& head, Index recent, const Given& given) {
+int expect_equal(const KvHead& head, Index recent, const Given& given, Index sink = 0) {
   std::string text;
   for (const auto& [name, value] : given) {
     text += " " + name + "=" + value;
   }
   SCOPED_TRACE(testing::Message() << "n " << head.n() << " d " << head.d() << " group "
-                                  << head.group() << " recent " << recent << text);
+                                  << head.group() << " sink " << sink << " recent " << recent
+                                  << text);
   int others = 0;
   for (const auto order : kOrders) {
     const HostHead device(HostMachine(order), head);
-    const auto cpu = open(head, recent, given, nullptr);
-    const auto other = open(head, recent, given, &device);
+    const auto cpu = open(head, recent, given, nullptr, sink);
+    const auto other = open(head, recent, given, &device, sink);
     others = 0;
     for (Index j = 0; j < head.n(); ++j) {
-      const Index leaving = j < recent ? -1 : j - recent;
+      const Index leaving = j - recent < sink ? -1 : j - recent;
       const std::size_t held = cpu->view().held.tokens.size();
       cpu->append(j, leaving);
       other->append(j, leaving);
@@ -122,6 +123,39 @@ TEST(DeviceRetained, SizesFromNoneToAll) {
       }
     }
   }
+}
+
+TEST(DeviceRetained, SinksFromNoneToAll) {
+  unsigned seed = 350;
+  for (const Index n : {1, 2, 40}) {
+    const KvHead head = head_of(n, 5, 3, ++seed, n == 40);
+    for (const Index sink : {Index{0}, Index{1}, Index{6}, n - 1, n, n + 3, Index{1} << 40}) {
+      for (const Index recent : {Index{0}, Index{4}, n, Index{1} << 40}) {
+        for (const Index tau : {Index{0}, Index{1}, Index{9}}) {
+          for (const char* lambda : {"0", "0.5", "1"}) {
+            expect_equal(head, recent, {{"lambda", lambda}, {"tokens", std::to_string(tau)}}, sink);
+          }
+        }
+      }
+    }
+  }
+  // Beyond a tile of columns, beyond the threads of a block, and members that end one column into
+  // a tile.
+  int others = 0;
+  for (const auto& [n, sink, tau] : {std::tuple<Index, Index, Index>{400, 130, 200},
+                                     {700, 530, 100},
+                                     {300, 16, 112},
+                                     {300, 128, 128},
+                                     {300, 1, 127}}) {
+    for (const char* lambda : {"0", "0.4"}) {
+      for (const char* sim : kSimilarities) {
+        others +=
+            expect_equal(head_of(n, 3, 2, ++seed, seed % 2 == 0), 5,
+                         {{"sim", sim}, {"lambda", lambda}, {"tokens", std::to_string(tau)}}, sink);
+      }
+    }
+  }
+  EXPECT_GT(others, 300);
 }
 
 // More members than a tile has columns and than a block has threads; many that lose their nearest

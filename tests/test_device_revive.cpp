@@ -40,11 +40,11 @@ KvHead head_of(const HeadShape& shape, unsigned seed) {
   return head;
 }
 
-// Every position has a query and `recent` of them are not the cache's yet.
-std::vector<ReviveStep> stream_steps(Index n, Index recent) {
+// Every position has a query; the first `sink` are never the cache's, the last `recent` not yet.
+std::vector<ReviveStep> stream_steps(Index n, Index recent, Index sink = 0) {
   std::vector<ReviveStep> steps;
   for (Index j = 0; j < n; ++j) {
-    steps.push_back({j, j >= recent ? j - recent : -1, true});
+    steps.push_back({j, j - recent >= sink ? j - recent : -1, true});
   }
   return steps;
 }
@@ -130,9 +130,9 @@ void expect_same(const KvHead& head, const RevivePlan& plan, const ReviveOptions
 void both_protocols(const KvHead& head, const RevivePlan& plan, const ReviveOptions& options,
                     Index& swaps) {
   ASSERT_NO_FATAL_FAILURE(expect_same(head, plan, options, prefill_steps(head), swaps));
-  for (const Index recent : {Index{0}, Index{9}}) {
+  for (const auto& [sink, recent] : {std::pair<Index, Index>{0, 0}, {0, 9}, {5, 9}}) {
     ASSERT_NO_FATAL_FAILURE(
-        expect_same(head, plan, options, stream_steps(head.n(), recent), swaps));
+        expect_same(head, plan, options, stream_steps(head.n(), recent, sink), swaps));
   }
 }
 
@@ -349,24 +349,23 @@ TEST(DeviceRevive, TheMethodIsTheSame) {
         Task task{late, tokens, budget, {30, 140}, {}, rng};
         Task on_device = task;
         on_device.device = &late_device;
-        StreamTask stream{head, 9, budget, rng};
-        StreamTask stream_on_device = stream;
-        stream_on_device.device = &device;
         if (budget_tokens == 2) {
           EXPECT_THROW(method.compress(on_device, params), Infeasible);
-          EXPECT_THROW(method.open_stream(stream_on_device, params), Infeasible);
+          EXPECT_THROW(method.open_stream({head, 9, budget, rng, &device}, params), Infeasible);
           continue;
         }
         const Compressed whole = method.compress(task, params);
         expect_same_view(whole, method.compress(on_device, params));
         all_exact += whole.held.tokens == tokens ? 1 : 0;
-        const auto cpu = method.open_stream(stream, params);
-        const auto follower = method.open_stream(stream_on_device, params);
-        for (Index j = 0; j < shape.n; ++j) {
-          for (StreamCache* cache : {cpu.get(), follower.get()}) {
-            cache->append(j, j >= 9 ? j - 9 : -1);
+        for (const Index sink : {0, 20, 145, 1000}) {
+          const auto cpu = method.open_stream({head, 9, budget, rng, nullptr, sink}, params);
+          const auto follower = method.open_stream({head, 9, budget, rng, &device, sink}, params);
+          for (Index j = 0; j < shape.n; ++j) {
+            for (StreamCache* cache : {cpu.get(), follower.get()}) {
+              cache->append(j, j - 9 >= sink ? j - 9 : -1);
+            }
+            ASSERT_NO_FATAL_FAILURE(expect_same_view(cpu->view(), follower->view())) << j;
           }
-          ASSERT_NO_FATAL_FAILURE(expect_same_view(cpu->view(), follower->view())) << j;
         }
       }
     }

@@ -30,6 +30,7 @@ class DeviceStreamTest : public DeviceRuns {
     o.budgets = {0.6, 0.4};
     o.seeds = "2";
     o.protocol = "stream";
+    o.sink = 3;
     o.recent = 8;
     o.queries = 8;
     o.eval_every = 5;
@@ -55,14 +56,17 @@ TEST_F(DeviceStreamTest, ShapesAndTypesOnAHostMachine) {
         TraceShape{{17}, {0}, 3, 3, 0, 1, 1, DType::float16, 4, 1.0F, {}},
         TraceShape{{1}, {0}, 2, 1, 0, 8, 8, DType::float16, 5, 1.0F, {}},
         TraceShape{{40}, {0}, 2, 1, 0, 8, 8, DType::float16, 6, 0.0F, {}}}) {
-    for (const Index recent : {0, 16}) {
+    for (const auto& [sink, recent] :
+         {std::pair<Index, Index>{0, 0}, {0, 16}, {5, 0}, {9, 16}, {1000, 16}}) {
       ReplayOptions o = options();
       o.traces = {make_trace(folder_ / ("s" + std::to_string(seed++) + ".h5"), shape)};
       o.budgets = {0.7};
       o.seeds = "1";
+      o.sink = sink;
       o.recent = recent;
-      expect_same(o, host_device(HostMachine::Order::forward, 1 << 14), kHostRelative,
-                  "shape " + std::to_string(shape.tokens.front()));
+      expect_same(
+          o, host_device(HostMachine::Order::forward, 1 << 14), kHostRelative,
+          "shape " + std::to_string(shape.tokens.front()) + " sink " + std::to_string(sink));
     }
   }
 }

@@ -199,7 +199,8 @@ TEST(KvReviver, PrefillEqualsTwin) {
 TEST(KvReviver, StreamEqualsTwinAtEveryStep) {
   Index swaps = 0;
   for (const Case& one : cases()) {
-    for (const Index recent : {0, 9}) {
+    for (const auto& [sink, recent] :
+         {std::pair<Index, Index>{0, 0}, {0, 9}, {1, 0}, {6, 9}, {20, 9}}) {
       HeadShape shape;
       shape.n = 140;
       shape.nq = 140;
@@ -210,25 +211,31 @@ TEST(KvReviver, StreamEqualsTwinAtEveryStep) {
       shape.key_norm = 5.0;
       const KvHead head = rounded_head(shape, 21);
       const Index budget = 100 * head.pair_bytes();
-      const auto sizes = twin::reviver_sizes(budget, shape.n, given_or(one.given, "slack", 16),
-                                             given_or(one.given, "rows", 3), head.pair_bytes(),
-                                             one.given.contains("estimate"));
+      const Index rows = given_or(one.given, "rows", 3);
+      const bool mean = one.given.contains("estimate");
+      const auto sizes = twin::reviver_sizes(
+          budget, shape.n - sink, given_or(one.given, "slack", 16), rows, head.pair_bytes(), mean);
       ASSERT_GE(sizes.cells, 1);
       twin::ReviverTwin slow = twin_of(head, sizes, one.given, 4);
-      const StreamTask task{head, recent, budget, Rng(4, {"p", 0, 0}, "kvreviver")};
+      slow.sink = sink;
+      const StreamTask task{head, recent, budget, Rng(4, {"p", 0, 0}, "kvreviver"), nullptr, sink};
       const auto cache = method_kvreviver().open_stream(task, params_of(one.given));
       std::vector<char> mine(static_cast<std::size_t>(shape.n), 0);
       for (Index j = 0; j < shape.n; ++j) {
         const Index leaving = j - recent;
-        cache->append(j, leaving >= 0 ? leaving : -1);
+        cache->append(j, leaving >= sink ? leaving : -1);
         slow.arrive(j, true);
-        if (leaving >= 0) {
+        if (leaving >= sink) {
           slow.insert(leaving);
           mine[static_cast<std::size_t>(leaving)] = 1;
         }
         const Compressed c = cache->view();
         ASSERT_NO_FATAL_FAILURE(expect_same_view(c, slow)) << j;
         ASSERT_LE(bytes_of(c, head), budget) << j;
+        // Scores of all but sinks, positions of candidates, hash words, counts.
+        ASSERT_EQ(c.aux_bytes, 4 * std::max<Index>(0, j + 1 - sink) +
+                                   4 * static_cast<Index>(slow.in('c').size()) + 32 * rows +
+                                   (mean ? 4 * rows * sizes.cells : 0));
         if (j % 20 == 19) {
           const twin::Vec z = output_of(c, head, mine, one.group - 1, j);
           const twin::Vec expected = slow.output(one.group - 1, j);

@@ -119,6 +119,7 @@ TEST_F(MathCheckTest, StreamsAndExactRuns) {
   o.algorithms = {"local", "balancekv-stream:t=16"};
   o.budgets = {0.6};
   o.protocol = "stream";
+  o.sink = 4;
   o.recent = o.queries = 8;
   const RunResult fast = run_with(o, host_as(GpuMath::fast), host_as(GpuMath::exact));
   ASSERT_EQ(fast.math.entries.size(), 2U);

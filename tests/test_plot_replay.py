@@ -173,7 +173,7 @@ class AmnesiaTest(FigureTest):
         rows = [{"params": "heavy_ratio=0.5"}, {"params": "heavy_ratio=1"},
                 {"params": "heavy_ratio=0.5", "tokens_kept": 63},  # floor(43 / 2) = 21
                 {"algorithm": "snapkv"},
-                {"protocol": "stream", "sink": 0, "recent": 20, "tokens_kept": 30}]
+                {"protocol": "stream", "sink": 5, "recent": 15, "tokens_kept": 30}]
         frame = kc.read_results([self.write(rows)], plot_amnesia.NEEDED)
         self.near(plot_amnesia.heavy_share(frame, "t.csv"), [0.25, 0.5, 21 / 80, 0.5, 0.125])
         frame["params"] = "heavy_ratio=x"

@@ -33,9 +33,10 @@ Compressed run(const KvHead& head, const std::vector<Index>& tokens, const Given
 }
 
 std::unique_ptr<StreamCache> open(const KvHead& head, const Given& given,
-                                  std::optional<Index> budget, Index recent) {
+                                  std::optional<Index> budget, Index recent, Index sink = 0) {
   const Method m = method_quant_kivi();
-  return m.open_stream({head, recent, budget, Rng()}, Params("quant-kivi", m.info.params, given));
+  return m.open_stream({head, recent, budget, Rng(), nullptr, sink},
+                       Params("quant-kivi", m.info.params, given));
 }
 
 Index bytes_of(const Compressed& c) {
@@ -287,18 +288,19 @@ TEST(QuantKivi, StreamHoldsTheBudgetAtEveryStepAndEqualsPrefillOnWholeGroups) {
   const KvHead head = make_head(shape, 7);
   const Index full = head.n() * head.pair_bytes();
   int feasible = 0;
-  for (const Index recent : {0, 25}) {
+  for (const auto& [sink, recent] :
+       {std::pair<Index, Index>{0, 0}, {0, 25}, {16, 0}, {16, 25}, {290, 25}}) {
     for (const double rho : {0.1, 0.3, 0.5, 0.6, 0.8, 1.0}) {
       for (const char* residual : {"0", "30"}) {
         const auto budget = static_cast<Index>(rho * static_cast<double>(full));
         try {
-          const auto cache = open(head, {{"residual", residual}}, budget, recent);
+          const auto cache = open(head, {{"residual", residual}}, budget, recent, sink);
           ++feasible;
           for (Index j = 0; j < head.n(); ++j) {
-            cache->append(j, j - recent >= 0 ? j - recent : -1);
+            cache->append(j, j - recent >= sink ? j - recent : -1);
             const Compressed c = cache->view();
             ASSERT_LE(bytes_of(c), budget);
-            const Index arrived = std::max<Index>(0, j + 1 - recent);
+            const Index arrived = std::max<Index>(0, j + 1 - recent - sink);
             ASSERT_EQ(static_cast<Index>(c.held.tokens.size()) + c.made.k.rows(), arrived);
           }
         } catch (const Infeasible& e) {
@@ -308,11 +310,18 @@ TEST(QuantKivi, StreamHoldsTheBudgetAtEveryStepAndEqualsPrefillOnWholeGroups) {
       }
     }
   }
-  EXPECT_GE(feasible, 16);
+  EXPECT_GE(feasible, 44);
   // 100 tokens at 2 bits in groups of 32 hold the most just before the third group is coded: two
   // groups (keys 8 x (8 + 4), values 32 x (2 + 4) bytes) and 32 exact tokens of 32 bytes.
   try {
     open(head, {{"residual", "0"}}, 0, 200);
+    FAIL();
+  } catch (const Infeasible& e) {
+    EXPECT_EQ(e.needed_bytes(), 2 * (8 * 12 + 32 * 6) + 32 * 32);
+  }
+  // Just as many where some of the tokens are sinks.
+  try {
+    open(head, {{"residual", "0"}}, 0, 180, 20);
     FAIL();
   } catch (const Infeasible& e) {
     EXPECT_EQ(e.needed_bytes(), 2 * (8 * 12 + 32 * 6) + 32 * 32);
@@ -331,6 +340,15 @@ TEST(QuantKivi, StreamHoldsTheBudgetAtEveryStepAndEqualsPrefillOnWholeGroups) {
       std::equal(stream.made.k.data(), stream.made.k.data() + 64 * 8, prefill.made.k.data()));
   EXPECT_TRUE(
       std::equal(stream.made.v.data(), stream.made.v.data() + 64 * 8, prefill.made.v.data()));
+  // Sinks are in no group: the groups start with the first token behind them.
+  const auto behind = open(head, given, {}, 0, 5);
+  for (Index j = 0; j < 89; ++j) {
+    behind->append(j, j < 5 ? -1 : j);
+  }
+  const Compressed shifted = run(head, positions(5, 89), given);
+  EXPECT_EQ(behind->view().held.tokens, shifted.held.tokens);
+  EXPECT_TRUE(std::equal(shifted.made.k.data(), shifted.made.k.data() + 64 * 8,
+                         behind->view().made.k.data()));
 }
 
 }  // namespace

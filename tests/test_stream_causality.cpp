@@ -67,9 +67,12 @@ TEST(StreamCausality, NoMethodLooksBehindThePositionThatHasCome) {
     const Params params(m.info.name, m.info.params, given_to(m.info.name));
     const bool sized = std::any_of(m.info.sizes.begin(), m.info.sizes.end(),
                                    [&](const std::string& s) { return !params.is_auto(s); });
-    for (const Index recent : {0, 9}) {
+    for (const auto& window : {std::pair<Index, Index>{0, 0}, {0, 9}, {6, 0}, {6, 9}, {20, 9}}) {
+      const Index sink = window.first;
+      const Index recent = window.second;
       for (const Index j : {0, 5, 40, 150}) {
-        StreamTask task{head, recent, 100 * head.pair_bytes(), Rng(1, {"p", 0, 0}, m.info.name)};
+        StreamTask task{head,    recent, 100 * head.pair_bytes(), Rng(1, {"p", 0, 0}, m.info.name),
+                        nullptr, sink};
         if (sized) {
           task.budget_bytes = std::nullopt;
         }
@@ -83,14 +86,16 @@ TEST(StreamCausality, NoMethodLooksBehindThePositionThatHasCome) {
           take(other.q[g], head.q[g]);
         }
         const auto view = [&](const KvHead& of) {
-          const auto cache = m.open_stream({of, recent, task.budget_bytes, task.rng}, params);
+          const auto cache =
+              m.open_stream({of, recent, task.budget_bytes, task.rng, nullptr, sink}, params);
           for (Index i = 0; i <= j; ++i) {
-            cache->append(i, i >= recent ? i - recent : -1);
+            cache->append(i, i - recent >= sink ? i - recent : -1);
           }
           return cache->view();
         };
         expect_same(view(head), view(other),
-                    m.info.name + " recent " + std::to_string(recent) + " at " + std::to_string(j));
+                    m.info.name + " sink " + std::to_string(sink) + " recent " +
+                        std::to_string(recent) + " at " + std::to_string(j));
       }
     }
   }

@@ -25,8 +25,9 @@ using Given = std::map<std::string, std::string>;
 constexpr double kStoreTolerance = 1e-5;
 
 std::unique_ptr<StreamCache> open(const Method& m, const KvHead& head, const Given& given,
-                                  std::optional<Index> budget = {}, Index recent = 0) {
-  return m.open_stream({head, recent, budget, Rng(1, {"p", 0, 0}, m.info.name)},
+                                  std::optional<Index> budget = {}, Index recent = 0,
+                                  Index sink = 0) {
+  return m.open_stream({head, recent, budget, Rng(1, {"p", 0, 0}, m.info.name), nullptr, sink},
                        Params(m.info.name, m.info.params, given));
 }
 
@@ -37,28 +38,35 @@ KvHead head_of(Index n, unsigned seed) {
   return make_head(shape, seed);
 }
 
-Index leaving(Index j, Index recent) {
-  return j - recent >= 0 ? j - recent : -1;
+Index leaving(Index j, Index recent, Index sink = 0) {
+  return j - recent >= sink ? j - recent : -1;
 }
+
+struct Exact {
+  Index sink, recent;
+};
+// Sinks none, fewer and more than the window; nearly all tokens; all of them.
+constexpr Exact kExact[] = {{0, 0}, {0, 7}, {3, 0}, {3, 7}, {20, 7}, {50, 9}, {60, 7}, {70, 0}};
 
 TEST(StreamEviction, H2oEqualsTheTwinAtEveryStep) {
   const KvHead head = head_of(60, 1);
-  for (const Index recent : {0, 7}) {
+  for (const auto& [sink, recent] : kExact) {
     for (const Index kept : {0, 1, 2, 11, 53}) {
       for (const double ratio : {0.0, 0.5, 1.0}) {
         for (const char* reduce : {"mean", "max"}) {
           twin::EvictionTwin twin;
-          twin.kept = std::min(kept, 60 - recent);
+          twin.kept = std::clamp<Index>(60 - recent - sink, 0, kept);
           twin.heavy = static_cast<Index>(std::floor(ratio * static_cast<double>(twin.kept)));
           twin.window = recent;
+          twin.sink = sink;
           twin.largest = std::string(reduce) == "max";
           const auto cache = open(method_h2o(), head,
                                   {{"tokens", std::to_string(kept)},
                                    {"heavy_ratio", std::to_string(ratio)},
                                    {"reduce", reduce}},
-                                  {}, recent);
+                                  {}, recent, sink);
           for (Index j = 0; j < 60; ++j) {
-            cache->append(j, leaving(j, recent));
+            cache->append(j, leaving(j, recent, sink));
             twin.step(head, j);
             const Compressed c = cache->view();
             ASSERT_EQ(c.held.tokens, twin.outside(j)) << j;
@@ -73,23 +81,24 @@ TEST(StreamEviction, H2oEqualsTheTwinAtEveryStep) {
 TEST(StreamEviction, CamEqualsTheTwinAtEveryStep) {
   const KvHead head = head_of(60, 2);
   const RngStream draws = Rng(1, {"p", 0, 0}, "cam").stream("merge");
-  for (const Index recent : {0, 7}) {
+  for (const auto& [sink, recent] : kExact) {
     for (const Index kept : {1, 11, 40}) {
       for (const Index merge : {1, 4, 32}) {
         twin::EvictionTwin twin;
-        twin.kept = kept;
-        twin.heavy = kept / 2;
+        twin.kept = std::clamp<Index>(60 - recent - sink, 0, kept);
+        twin.heavy = twin.kept / 2;
         twin.window = recent;
+        twin.sink = sink;
         std::map<Index, twin::Vec> values;  // of all tokens, as they stand
         std::map<Index, bool> changed;
         for (Index i = 0; i < 60; ++i) {
           values[i] = twin::rows_of(head.v)[static_cast<std::size_t>(i)];
         }
-        const auto cache =
-            open(method_cam(), head,
-                 {{"tokens", std::to_string(kept)}, {"merge", std::to_string(merge)}}, {}, recent);
+        const auto cache = open(
+            method_cam(), head,
+            {{"tokens", std::to_string(kept)}, {"merge", std::to_string(merge)}}, {}, recent, sink);
         for (Index j = 0; j < 60; ++j) {
-          cache->append(j, leaving(j, recent));
+          cache->append(j, leaving(j, recent, sink));
           const auto [evicted, score] = twin.step(head, j);
           std::vector<Index> behind;
           twin::Real sum = 0;
@@ -129,6 +138,7 @@ TEST(StreamEviction, CamEqualsTheTwinAtEveryStep) {
           }
           ASSERT_EQ(c.held.tokens, exact) << j;
           ASSERT_EQ(c.made.v.rows(), row);
+          ASSERT_EQ(c.aux_bytes, 4 * static_cast<Index>(twin.score.size()));
         }
       }
     }
@@ -139,12 +149,13 @@ TEST(StreamEviction, CamEqualsTheTwinAtEveryStep) {
 TEST(StreamEviction, TovaEqualsItsDefinitionAtEveryStep) {
   const KvHead head = head_of(60, 8);
   const twin::Rows k = twin::rows_of(head.k);
-  for (const Index recent : {0, 7}) {
+  for (const auto& [sink, recent] : kExact) {
     for (const Index kept : {0, 1, 11, 53}) {
-      const auto cache = open(method_tova(), head, {{"tokens", std::to_string(kept)}}, {}, recent);
-      std::vector<Index> held;
+      const auto cache =
+          open(method_tova(), head, {{"tokens", std::to_string(kept)}}, {}, recent, sink);
+      std::vector<Index> held;  // sinks too
       for (Index j = 0; j < 60; ++j) {
-        cache->append(j, leaving(j, recent));
+        cache->append(j, leaving(j, recent, sink));
         held.push_back(j);
         std::map<Index, twin::Real> weight;
         for (const Matrix& queries : head.q) {
@@ -163,7 +174,7 @@ TEST(StreamEviction, TovaEqualsItsDefinitionAtEveryStep) {
         }
         std::vector<Index> outside;
         for (const Index i : held) {
-          if (i <= j - recent) {
+          if (i >= sink && i <= j - recent) {
             outside.push_back(i);
           }
         }
@@ -195,31 +206,35 @@ TEST(StreamEviction, NeverMoreThanTheBudgetAndNothingBehindThePosition) {
   }
   const Index pair = head.pair_bytes();
   for (const Method& m : {method_h2o(), method_cam(), method_tova()}) {
-    for (const Index recent : {0, 10, 90, 200}) {
+    for (const auto& [sink, recent] :
+         {Exact{0, 0}, Exact{0, 10}, Exact{0, 90}, Exact{0, 200}, Exact{16, 0}, Exact{16, 10},
+          Exact{16, 80}, Exact{100, 10}, Exact{16, 200}}) {
       for (const double rho : {0.0, 0.02, 0.1, 0.5, 1.0, 2.0}) {
         const auto budget = static_cast<Index>(rho * static_cast<double>(90 * pair));
-        // h2o and cam keep a score of 4 bytes for every token, the window's included; tova none.
+        // h2o and cam keep a score of 4 bytes for every token but sinks, the window's included;
+        // tova none.
         const Index score = m.info.name == "tova" ? 0 : 4;
-        const Index window = std::min<Index>(recent, 90);
+        const Index others = 90 - std::min<Index>(sink, 90);
+        const Index window = std::min<Index>(recent, others);
         if (budget < score * window) {
-          EXPECT_THROW(open(m, head, {}, budget, recent), Infeasible);
+          EXPECT_THROW(open(m, head, {}, budget, recent, sink), Infeasible);
           continue;
         }
-        const auto a = open(m, head, {}, budget, recent);
-        const auto b = open(m, other, {}, budget, recent);
+        const auto a = open(m, head, {}, budget, recent, sink);
+        const auto b = open(m, other, {}, budget, recent, sink);
         Compressed c;
         for (Index j = 0; j < 70; ++j) {
-          a->append(j, leaving(j, recent));
-          b->append(j, leaving(j, recent));
+          a->append(j, leaving(j, recent, sink));
+          b->append(j, leaving(j, recent, sink));
           c = a->view();
           ASSERT_LE(
               (static_cast<Index>(c.held.tokens.size()) + c.made.k.rows()) * pair + c.aux_bytes,
               budget);
         }
         EXPECT_EQ(c.held.tokens, b->view().held.tokens);
-        const Index fits = std::min(90 - window, (budget - score * window) / (pair + score));
+        const Index fits = std::min(others - window, (budget - score * window) / (pair + score));
         EXPECT_EQ(static_cast<Index>(c.held.tokens.size()) + c.made.k.rows(),
-                  std::min(fits, std::max<Index>(0, 70 - recent)));
+                  std::min(fits, std::max<Index>(0, 70 - recent - sink)));
       }
     }
     EXPECT_THROW(open(m, head, {}), InputError);

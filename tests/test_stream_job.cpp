@@ -64,6 +64,7 @@ class StreamJobTest : public ::testing::Test {
     ReplayOptions o;
     o.algorithms = {"exact"};
     o.protocol = "stream";
+    o.sink = 0;
     o.recent = 7;
     o.queries = 5;
     o.eval_every = 6;
@@ -98,7 +99,7 @@ Harness slow_harness(const KvHead& head, Index g, View make_view, const ReplayOp
   const twin::Rows k = twin::rows_of(head.k);
   const twin::Rows v = twin::rows_of(head.v);
   const twin::Rows q = twin::rows_of(head.q[gi]);
-  const StreamTask task{head, o.recent, std::nullopt, Rng()};
+  const StreamTask task{head, o.recent, std::nullopt, Rng(), nullptr, o.sink};
   Harness out;
   twin::Real moved = 0, exact = 0, log_z = 0, kept = 0, cosine = 0;
   std::set<Index> forgotten;
@@ -116,7 +117,7 @@ Harness slow_harness(const KvHead& head, Index g, View make_view, const ReplayOp
     std::set<Index> held;
     const auto at = [](Index i) { return static_cast<std::size_t>(i); };
     for (Index i = 0; i <= j; ++i) {
-      if (i + o.recent <= j) {
+      if (i >= o.sink && i + o.recent <= j) {
         left.push_back(i);
       } else {
         numerator.push_back({k[at(i)], v[at(i)], 1});
@@ -124,7 +125,7 @@ Harness slow_harness(const KvHead& head, Index g, View make_view, const ReplayOp
         held.insert(i);
       }
     }
-    const auto window = static_cast<Index>(held.size());
+    const auto window = static_cast<Index>(held.size());  // and sinks
     const Compressed c = make_view(task, left, j);
     Index bytes =
         (window + static_cast<Index>(c.held.tokens.size()) + c.made.k.rows()) * head.pair_bytes() +
@@ -233,7 +234,7 @@ void expect_like(const StreamResult& got, const KvHead& head, View view, const R
     EXPECT_EQ(row.full_bytes, head.n() * head.pair_bytes());
     EXPECT_NEAR(row.ratio, static_cast<double>(row.bytes) / static_cast<double>(row.full_bytes),
                 kRounding);
-    EXPECT_EQ(row.sink, 0);
+    EXPECT_EQ(row.sink, o.sink);
     EXPECT_EQ(row.protocol, "stream");
     EXPECT_EQ(row.n_queries, o.queries);
     EXPECT_GE(row.compress_ms, 0.0);
@@ -242,7 +243,7 @@ void expect_like(const StreamResult& got, const KvHead& head, View view, const R
 }
 
 TEST_F(StreamJobTest, EqualsTheSlowHarness) {
-  std::vector<ReplayOptions> cases(5, options());
+  std::vector<ReplayOptions> cases(9, options());
   cases[1].recent = 0;
   cases[1].eval_every = 4;
   cases[2].recent = 3;  // fewer than the queries
@@ -250,14 +251,21 @@ TEST_F(StreamJobTest, EqualsTheSlowHarness) {
   cases[3].heads = {3};  // one of the group's two
   cases[3].eval_every = 1;
   cases[4].recent = 39;
+  cases[5].sink = 4;
+  cases[6].sink = 12;  // more than the first steps have tokens, and more than the window
+  cases[6].eval_every = 1;
+  cases[7].sink = 5;
+  cases[7].recent = 0;
+  cases[8].sink = 32;  // one token is left between the two
   const Method method = made_method<everything>();
   for (const ReplayOptions& o : cases) {
     const StreamResult got = run(method, std::nullopt, o);
     EXPECT_EQ(got.rows.size(), o.heads.empty() ? 2U : 1U);
     expect_like(got, head_, everything, o);
-    EXPECT_EQ(got.rows.back().diag, "left=" + std::to_string(40 - o.recent) + ";last=39");
+    EXPECT_EQ(got.rows.back().diag, "left=" + std::to_string(40 - o.recent - o.sink) + ";last=39");
   }
   ReplayOptions o = options();
+  o.sink = 3;
   const StreamResult windows = run(made_method<keep_none>(), std::nullopt, o);
   expect_like(windows, head_, keep_none, o);
   EXPECT_GT(windows.rows[0].rel_error, 0.01);
@@ -316,13 +324,25 @@ TEST(StreamTruth, FiguresOverStepsOfOneCacheAreThoseOfThatCache) {
 
 TEST_F(StreamJobTest, TheWholeCacheHasNoErrorAtAnyStep) {
   const Method method = made_method<keep_all>();
-  for (const Index recent : {0, 7, 40, 100}) {
+  for (const auto& [sink, recent] : {std::pair<Index, Index>{0, 0},
+                                     {0, 7},
+                                     {0, 40},
+                                     {0, 100},
+                                     {3, 0},
+                                     {3, 7},
+                                     {32, 7},
+                                     {33, 7},
+                                     {20, 30},
+                                     {40, 0},
+                                     {100, 0},
+                                     {100, 100}}) {
     ReplayOptions o = options();
+    o.sink = sink;
     o.recent = recent;
     const StreamResult got = run(method, 1.0, o);
     for (std::size_t h = 0; h < 2; ++h) {
       const Row& row = got.rows[h];
-      EXPECT_EQ(row.status, recent >= 40 ? "ok: empty middle" : "ok");
+      EXPECT_EQ(row.status, sink + recent >= 40 ? "degenerate: empty middle" : "ok");
       for (const Step& s : got.steps[h]) {
         EXPECT_LE(s.rel_error, 1e-13);
         EXPECT_EQ(s.bytes, (s.position + 1) * head_.pair_bytes());
@@ -340,26 +360,44 @@ TEST_F(StreamJobTest, TheWholeCacheHasNoErrorAtAnyStep) {
 }
 
 std::optional<Index> given;
+Index given_sink = -1;
 
 Compressed tells_its_budget(const StreamTask& task, const std::vector<Index>&, Index) {
   given = task.budget_bytes;
+  given_sink = task.sink;
   return {};
 }
 
-TEST_F(StreamJobTest, BudgetsAreOfTheWholeStreamAndLeaveTheMethodWhatTheWindowDoesNot) {
+TEST_F(StreamJobTest, BudgetsAreOfTheWholeStreamAndLeaveTheMethodWhatSinksAndWindowDoNot) {
   const Method method = made_method<tells_its_budget>();
   run(method, 0.5);
   const Index pair = head_.pair_bytes();
   EXPECT_EQ(given, 20 * pair - 7 * pair);
+  EXPECT_EQ(given_sink, 0);
+  ReplayOptions sinks = options();
+  sinks.sink = 4;
+  run(method, 0.5, sinks);
+  EXPECT_EQ(given, 20 * pair - 11 * pair);
+  EXPECT_EQ(given_sink, 4);
+  EXPECT_EQ(run(method, 11.0 / 40, sinks).rows[0].status, "ok");
+  EXPECT_EQ(given, 0);
+  EXPECT_EQ(run(method, 0.27, sinks).rows[0].status,  // 10.8 tokens
+            "infeasible: sinks and recent window need " + std::to_string(11 * pair) +
+                " bytes, budget " + std::to_string(budget_bytes(0.27, 40 * pair)) +
+                " for the stream");
+  sinks.sink = 1000;
+  EXPECT_EQ(status_kind(run(method, 0.99, sinks).rows[0].status), "infeasible");
+  EXPECT_EQ(status_kind(run(method, 1.0, sinks).rows[0].status), "degenerate");
   run(method);
   EXPECT_EQ(given, std::nullopt);
   EXPECT_EQ(run(method, 7.0 / 40).rows[0].status, "ok");
   EXPECT_EQ(given, 0);
   const StreamResult none = run(method, 0.17);  // 6.8 tokens
   EXPECT_TRUE(none.steps[0].empty());
-  EXPECT_EQ(none.rows[1].status,
-            "infeasible: the recent window needs " + std::to_string(7 * pair) + " bytes, budget " +
-                std::to_string(budget_bytes(0.17, 40 * pair)) + " for the stream");
+  EXPECT_EQ(none.rows[1].status, "infeasible: sinks and recent window need " +
+                                     std::to_string(7 * pair) + " bytes, budget " +
+                                     std::to_string(budget_bytes(0.17, 40 * pair)) +
+                                     " for the stream");
 }
 
 TEST_F(StreamJobTest, WhatAMethodDoesWrongIsTheRowsStatus) {
@@ -383,6 +421,32 @@ TEST_F(StreamJobTest, WhatAMethodDoesWrongIsTheRowsStatus) {
   EXPECT_EQ(status(refuses), "infeasible: needs 9 bytes, budget 3");
 }
 
+// Sinks are the protocol's: a method that holds one too would count it twice.
+TEST_F(StreamJobTest, ASinkIsNotAMethodsToHold) {
+  ReplayOptions o = options();
+  EXPECT_EQ(run(made_method<first>(), std::nullopt, o).rows[0].status, "ok");
+  o.sink = 1;
+  EXPECT_EQ(run(made_method<first>(), std::nullopt, o).rows[0].status,
+            "failed: held tokens among the task's");
+}
+
+TEST_F(StreamJobTest, KeptSetsHoldSinksAndWindowOnce) {
+  ReplayOptions o = options();
+  o.kept = true;
+  o.sink = 9;
+  const StreamResult r = run(made_method<keep_none>(), std::nullopt, o);
+  EXPECT_EQ(r.kept.size(), 7U);  // 5, 11, ..., 35, and 39
+  for (const KeptSet& set : r.kept) {
+    std::vector<Index> expected;
+    for (Index i = 0; i <= set.step; ++i) {
+      if (i < 9 || i > set.step - 7) {
+        expected.push_back(i);
+      }
+    }
+    EXPECT_EQ(set.tokens, expected) << set.step;
+  }
+}
+
 TEST_F(StreamJobTest, NothingHeldIsDegenerateAndStillHasItsSteps) {
   ReplayOptions o = options();
   o.recent = 0;
@@ -396,14 +460,18 @@ TEST_F(StreamJobTest, NothingHeldIsDegenerateAndStillHasItsSteps) {
 
 TEST_F(StreamJobTest, TinyStreams) {
   for (const Index n : {1, 2, 3, 7, 8, 9}) {
-    TraceShape shape;
-    shape.tokens = {n};
-    const ReplayOptions o = options();
-    const StreamResult r = run(made_method<keep_all>(), std::nullopt, o, shape);
-    EXPECT_EQ(status_kind(r.rows[0].status), "ok");
-    EXPECT_EQ(r.steps[0].back().position, n - 1);
-    EXPECT_LE(r.rows[0].rel_error_max, 1e-13);
-    EXPECT_EQ(r.rows[0].n_queries, std::min<Index>(n, 5));
+    for (const Index sink : {0, 1, 2, 20}) {
+      TraceShape shape;
+      shape.tokens = {n};
+      ReplayOptions o = options();
+      o.sink = sink;
+      const StreamResult r = run(made_method<keep_all>(), std::nullopt, o, shape);
+      EXPECT_EQ(status_kind(r.rows[0].status), n > sink + 7 ? "ok" : "degenerate");
+      EXPECT_EQ(r.steps[0].back().position, n - 1);
+      EXPECT_LE(r.rows[0].rel_error_max, 1e-13);
+      EXPECT_EQ(r.rows[0].n_queries, std::min<Index>(n, 5));
+      EXPECT_EQ(r.rows[0].tokens_kept, n);
+    }
   }
 }
 
@@ -427,10 +495,10 @@ TEST(StreamPlan, RefusesWhatAStreamCannotDo) {
       << message();
   o.traces = {make_trace(test_folder() / "all.h5")};
   o.recent = 0;
-  EXPECT_EQ(make_plan(o).options.sink, 0);
+  EXPECT_EQ(make_plan(o).options.sink, 16);
   const std::string hash = make_plan(o).hash();
   o.sink = 9;
-  EXPECT_EQ(make_plan(o).hash(), hash);
+  EXPECT_NE(make_plan(o).hash(), hash);
   o.eval_every = 3;
   EXPECT_NE(make_plan(o).hash(), hash);
   o.eval_every = -1;

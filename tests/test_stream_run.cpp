@@ -41,6 +41,7 @@ class StreamRunTest : public testing_replay::ReplayTest {
     o.budgets = {0.5, 0.1};
     o.seeds = "2";
     o.protocol = "stream";
+    o.sink = 3;
     o.recent = 12;
     o.queries = 8;
     o.eval_every = 7;
@@ -61,14 +62,14 @@ TEST_F(StreamRunTest, StepsStandBesideTheirRowsInThePlansOrder) {
   const ReplayOptions o = options();
   const RunResult result = run(o);
   EXPECT_EQ(result.failed, 0);
-  EXPECT_GT(result.infeasible, 0);  // 0.1 of 60 tokens are fewer than the window's 12
+  EXPECT_GT(result.infeasible, 0);  // 0.1 of 60 tokens are fewer than 3 sinks and a window of 12
   const Table steps = read_table(folder_ / "out.steps.csv");
   EXPECT_EQ(steps.header, steps_table().header());
   EXPECT_EQ(steps.header.size(), 17U);
   EXPECT_EQ(steps.header.back(), "bytes");
   std::size_t at = 0;
   for (const Fields& row : read_table(o.out).rows) {
-    EXPECT_EQ(row[column_index("sink")], "0");
+    EXPECT_EQ(row[column_index("sink")], "3");
     if (!has_lines(row[column_index("status")])) {
       EXPECT_EQ(status_kind(row[column_index("status")]), "infeasible");
       continue;

@@ -24,8 +24,8 @@ using Given = std::map<std::string, std::string>;
 
 std::unique_ptr<StreamCache> open(const Method& m, const KvHead& head, const Given& given,
                                   std::optional<Index> budget = {}, Index recent = 0,
-                                  std::uint64_t seed = 0) {
-  return m.open_stream({head, recent, budget, Rng(seed, {"p", 0, 0}, m.info.name)},
+                                  std::uint64_t seed = 0, Index sink = 0) {
+  return m.open_stream({head, recent, budget, Rng(seed, {"p", 0, 0}, m.info.name), nullptr, sink},
                        Params(m.info.name, m.info.params, given));
 }
 
@@ -36,37 +36,49 @@ KvHead long_head(Index n) {
   return make_head(shape, 1);
 }
 
-// Calls check(arrivals so far, view) after every step.
+// Calls check(arrivals so far, view) after every step; arrivals: tokens that left the window and
+// are no sinks, of which the first is `sink`.
 template <class Check>
-void live(StreamCache& cache, Index n, Index recent, Check check) {
+void live(StreamCache& cache, Index n, Index recent, Check check, Index sink = 0) {
   for (Index j = 0; j < n; ++j) {
-    cache.append(j, j - recent >= 0 ? j - recent : -1);
-    check(std::max<Index>(0, j + 1 - recent), cache.view());
+    cache.append(j, j - recent >= sink ? j - recent : -1);
+    check(std::max<Index>(0, j + 1 - recent - sink), cache.view());
   }
 }
 
 TEST(StreamSimple, DeterministicOnesEqualTheirDefinitionAtEveryStep) {
   const KvHead head = long_head(60);
-  for (const Index recent : {0, 1, 7, 60, 100}) {
-    live(*open(method_exact(), head, {}, {}, recent), 60, recent,
-         [](Index m, const Compressed& c) { ASSERT_EQ(c.held.tokens, positions(0, m)); });
-    for (const Index kept : {0, 1, 2, 5, 12, 60, 90}) {
-      const Given tokens = {{"tokens", std::to_string(kept)}};
-      live(*open(method_local(), head, tokens, {}, recent), 60, recent,
-           [&](Index m, const Compressed& c) {
-             ASSERT_EQ(c.held.tokens, positions(std::max<Index>(0, m - kept), m));
-           });
-      live(*open(method_streamingllm(), head, tokens, {}, recent), 60, recent,
-           [&](Index m, const Compressed& c) {
-             const Index sinks = std::min<Index>(4, kept);
-             std::vector<Index> expected;
-             for (Index i = 0; i < m; ++i) {
-               if (i < sinks || i >= m - (kept - sinks)) {
-                 expected.push_back(i);
-               }
-             }
-             ASSERT_EQ(c.held.tokens, expected);
-           });
+  for (const Index sink : {0, 1, 3, 4, 11, 59, 60, 100}) {
+    for (const Index recent : {0, 1, 7, 60, 100}) {
+      SCOPED_TRACE(testing::Message() << "sink " << sink << " recent " << recent);
+      live(
+          *open(method_exact(), head, {}, {}, recent, 0, sink), 60, recent,
+          [&](Index m, const Compressed& c) {
+            ASSERT_EQ(c.held.tokens, positions(sink, sink + m));
+          },
+          sink);
+      for (const Index kept : {0, 1, 2, 5, 12, 60, 90}) {
+        const Given tokens = {{"tokens", std::to_string(kept)}};
+        live(
+            *open(method_local(), head, tokens, {}, recent, 0, sink), 60, recent,
+            [&](Index m, const Compressed& c) {
+              ASSERT_EQ(c.held.tokens, positions(sink + std::max<Index>(0, m - kept), sink + m));
+            },
+            sink);
+        live(
+            *open(method_streamingllm(), head, tokens, {}, recent, 0, sink), 60, recent,
+            [&](Index m, const Compressed& c) {
+              const Index own = std::min(std::max<Index>(0, 4 - sink), kept);
+              std::vector<Index> expected;
+              for (Index i = 0; i < m; ++i) {
+                if (i < own || i >= m - (kept - own)) {
+                  expected.push_back(sink + i);
+                }
+              }
+              ASSERT_EQ(c.held.tokens, expected);
+            },
+            sink);
+      }
     }
   }
 }
@@ -75,15 +87,18 @@ TEST(StreamSimple, SizesComeFromBudgetTokensOrT) {
   const KvHead head = long_head(64);
   const Index pair = head.pair_bytes();
   const auto kept = [&](const Method& m, const Given& given, std::optional<Index> budget,
-                        Index recent) {
-    const auto cache = open(m, head, given, budget, recent);
+                        Index recent, Index sink = 0) {
+    const auto cache = open(m, head, given, budget, recent, 0, sink);
     std::size_t most = 0;
-    live(*cache, 64, recent, [&](Index, const Compressed& c) {
-      most = std::max(most, c.held.tokens.size());
-      if (budget) {
-        ASSERT_LE(static_cast<Index>(c.held.tokens.size()) * pair + c.aux_bytes, *budget);
-      }
-    });
+    live(
+        *cache, 64, recent,
+        [&](Index, const Compressed& c) {
+          most = std::max(most, c.held.tokens.size());
+          if (budget) {
+            ASSERT_LE(static_cast<Index>(c.held.tokens.size()) * pair + c.aux_bytes, *budget);
+          }
+        },
+        sink);
     EXPECT_EQ(most, cache->view().held.tokens.size());
     return most;
   };
@@ -96,6 +111,11 @@ TEST(StreamSimple, SizesComeFromBudgetTokensOrT) {
     EXPECT_EQ(kept(m, {}, Index{1} << 40, 0), 64U);
     EXPECT_EQ(kept(m, {{"T", "2"}}, {}, 0), 16U);
     EXPECT_EQ(kept(m, {{"T", "2"}}, {}, 16), 12U);
+    EXPECT_EQ(kept(m, {{"T", "2"}}, {}, 16, 8), 10U);
+    EXPECT_EQ(kept(m, {{"T", "2"}}, {}, 16, 48), 0U);
+    EXPECT_EQ(kept(m, {{"T", "0"}}, {}, 0, Index{1} << 40), 0U);
+    EXPECT_EQ(kept(m, {}, Index{1} << 40, Index{1} << 40, 3), 0U);
+    EXPECT_EQ(kept(m, {}, Index{1} << 40, 10, 3), 51U);
     EXPECT_EQ(kept(m, {{"tokens", "9"}}, {}, 0), 9U);
     EXPECT_EQ(kept(m, {{"tokens", "9"}}, {}, 64), 0U);
     EXPECT_THROW(open(m, head, {}), InputError);
@@ -122,35 +142,43 @@ std::set<Index> reservoir_twin(const std::vector<Index>& tokens, std::size_t cap
 
 TEST(StreamSimple, ReservoirsEqualTheirTwinAtEveryStep) {
   const KvHead head = long_head(80);
-  for (const Index recent : {0, 9}) {
+  for (const auto& window : {std::pair<Index, Index>{0, 0}, {0, 9}, {5, 0}, {5, 9}, {16, 60}}) {
+    const Index sink = window.first;
+    const Index recent = window.second;
     for (const Index kept : {0, 1, 2, 7, 30, 80}) {
+      SCOPED_TRACE(testing::Message() << sink << " sinks, recent " << recent << ", kept " << kept);
       const Given tokens = {{"tokens", std::to_string(kept)}};
-      const Index capacity = std::min<Index>(kept, 80 - recent);
+      const Index capacity = std::min<Index>(kept, 80 - recent - sink);
       const Rng rng(3, {"p", 0, 0}, "uniform");
-      live(*open(method_uniform(), head, tokens, {}, recent, 3), 80, recent,
-           [&](Index m, const Compressed& c) {
-             const std::set<Index> expected = reservoir_twin(
-                 positions(0, m), static_cast<std::size_t>(capacity), rng.stream("sample"));
-             ASSERT_EQ(c.held.tokens, std::vector<Index>(expected.begin(), expected.end()));
-             if (!expected.empty()) {
-               ASSERT_FLOAT_EQ(c.held.common * static_cast<float>(expected.size()),
-                               static_cast<float>(m));
-             }
-             ASSERT_EQ(c.aux_bytes, expected.empty() ? 0 : 4);
-           });
+      live(
+          *open(method_uniform(), head, tokens, {}, recent, 3, sink), 80, recent,
+          [&](Index m, const Compressed& c) {
+            const std::set<Index> expected =
+                reservoir_twin(positions(sink, sink + m), static_cast<std::size_t>(capacity),
+                               rng.stream("sample"));
+            ASSERT_EQ(c.held.tokens, std::vector<Index>(expected.begin(), expected.end()));
+            if (!expected.empty()) {  // the weights stand for the tokens that are no sinks
+              ASSERT_FLOAT_EQ(c.held.common * static_cast<float>(expected.size()),
+                              static_cast<float>(m));
+            }
+            ASSERT_EQ(c.aux_bytes, expected.empty() ? 0 : 4);
+          },
+          sink);
       const Rng other(3, {"p", 0, 0}, "random-local");
-      live(*open(method_random_local(), head, tokens, {}, recent, 3), 80, recent,
-           [&](Index m, const Compressed& c) {
-             const Index local = std::min(m, capacity - capacity / 2);
-             std::set<Index> expected =
-                 reservoir_twin(positions(0, m - local), static_cast<std::size_t>(capacity / 2),
-                                other.stream("sample"));
-             for (Index i = m - local; i < m; ++i) {
-               expected.insert(i);
-             }
-             ASSERT_EQ(c.held.tokens, std::vector<Index>(expected.begin(), expected.end()));
-             ASSERT_EQ(c.held.common, 1.0F);
-           });
+      live(
+          *open(method_random_local(), head, tokens, {}, recent, 3, sink), 80, recent,
+          [&](Index m, const Compressed& c) {
+            const Index local = std::min(m, capacity - capacity / 2);
+            std::set<Index> expected =
+                reservoir_twin(positions(sink, sink + m - local),
+                               static_cast<std::size_t>(capacity / 2), other.stream("sample"));
+            for (Index i = m - local; i < m; ++i) {
+              expected.insert(sink + i);
+            }
+            ASSERT_EQ(c.held.tokens, std::vector<Index>(expected.begin(), expected.end()));
+            ASSERT_EQ(c.held.common, 1.0F);
+          },
+          sink);
     }
   }
 }

@@ -5,7 +5,8 @@
 // A token with 2^i <= |v| < 2^{i+1} goes to bucket i, one with |v| = 0 to none; every key goes to
 // the denominator with v = 1. Level l has weight 2^l in both. A bucket is erased once all of it is
 // at most epsilon/(2n) exp(-s r^2) v_max, compared as logarithms; v_max and (by default) r are the
-// largest norms that have arrived, the recent window's included.
+// largest norms that have arrived, the sinks' and the recent window's included, which enter no
+// instance; n is the stream's length with them.
 //
 // Departs from [1]: the bucket's inequality, whose sides [1] has swapped; the erasure looks at the
 // bucket's upper end, so that nothing above the bound goes; T = ceil(log2(n/t)) where n/t is no
@@ -88,7 +89,15 @@ WalkStep step_of(const std::string& text) {
   return steps.at(text);
 }
 
+// Before the first row; again where a cache opens without one.
+void check(const Params& p) {
+  if (!p.is_auto("t") && p.integer("t") % 2 != 0) {
+    throw InputError(fmt::format("parameter t: got {}, expected an even integer", p.integer("t")));
+  }
+}
+
 Options read_options(const StreamTask& task, const Params& p) {
+  check(p);
   Options o;
   o.walk.step = step_of(p.text("step"));
   o.walk.gamma = p.is_auto("gamma") ? (o.walk.step == WalkStep::repo ? 4.0 : 1.0) : p.real("gamma");
@@ -108,9 +117,6 @@ Options read_options(const StreamTask& task, const Params& p) {
       o.t += o.t % 2;
     } else {
       o.t = p.integer("t");
-    }
-    if (o.t % 2 != 0) {
-      throw InputError(fmt::format("balancekv-stream: t must be even, got {}", o.t));
     }
     o.levels = p.is_auto("T") ? levels_for(n, o.t) : p.integer("T");
   } else if (task.budget_bytes) {
@@ -409,6 +415,7 @@ Method method_balancekv_stream() {
                    "how the minority is filled up from the majority to exactly half"),
   };
   info.sizes = {"t", "T"};
+  info.check = check;
   info.random = always_random;
   Method method;
   method.info = info;

@@ -11,6 +11,8 @@
 // newcomer's score is its attention within S', also where a member leaves ([1], line 14: within S);
 // scores are float32; similarities are multiples of 2^-30. With a recent window the newcomer is the
 // token that leaves it: attention to the window itself, which is kept anyway, enters no score.
+// Sinks are no members: the queries attend to them beside S', but they have no score, no similarity
+// to anything counts, and they are in neither normaliser.
 //
 // In: positions 0 .. n-1 of K [n, d], Q group x [n, d]. Kept: tau tokens, weight 1.
 //
@@ -19,12 +21,13 @@
 // device would round otherwise, stays on the CPU, unless lambda is 0 or 1, where phi has no say.
 // `gain_evaluations` of diag counts the members whose loss was evaluated; a device evaluates all.
 //
-// Time per position O((group + 1 + r) tau d), r the members whose nearest neighbour left. Memory
-// O(tau d).
+// Time per position O((group + 1 + r) tau d + group sink d), r the members whose nearest neighbour
+// left. Memory O((tau + sink) d).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "algorithms/bumblebee_objective.hpp"
@@ -53,15 +56,20 @@ class BumbleBeeStream final : public StreamCache {
         tau_(most_tokens(task, params)),
         on_device_(task.device != nullptr &&
                    (params.text("phi") == "log" || lambda_ == 0.0 || lambda_ == 1.0)),
-        kept_(on_device_ ? 0 : tau_ + 1, task.head.d(), similarity_of(params), lambda_ > 0.0) {
+        kept_(on_device_ ? 0 : tau_ + 1, task.head.d(), similarity_of(params), lambda_ > 0.0),
+        sink_count_(on_device_ || !(lambda_ < 1.0) ? 0 : std::min(task.sink, task.head.n())),
+        sinks_(sink_count_, task.head.d()) {
     phi_ = phi_of(params);
     if (on_device_) {
-      departures_ =
-          task.device->departures({tau_, task.recent, lambda_, similarity_of(params), reduce_});
+      departures_ = task.device->departures(
+          {tau_, task.recent, lambda_, similarity_of(params), reduce_, task.sink});
     }
   }
 
   void append(Index j, Index leaving) override {
+    if (j < sink_count_) {
+      sinks_.set(j, head_.k.view().row_span(j));
+    }
     if (leaving < 0 || tau_ == 0) {
       return;
     }
@@ -122,7 +130,27 @@ class BumbleBeeStream final : public StreamCache {
     }
   }
 
-  // Adds the attention of the group's queries at position j within S'.
+  // attention_[g][first + i] = <query g, unit key i>.
+  void multiply(const UnitKeys& units, Index count, Index first) {
+    for (Index b = 0; b * UnitKeys::kBlock < count; ++b) {
+      inner_products(queries_, units.block(b), products_);
+      for (Index g = 0; g < head_.group(); ++g) {
+        std::copy_n(products_.row(g), UnitKeys::kBlock,
+                    attention_.row(g) + first + b * UnitKeys::kBlock);
+      }
+    }
+  }
+
+  // Products to logits; returns the larger of `most` and the largest.
+  double weigh(const UnitKeys& units, Index count, double* p, double most) const {
+    for (Index i = 0; i < count; ++i) {
+      p[i] = head_.scale * units.norm(i) * p[i];
+      most = std::max(most, p[i]);
+    }
+    return most;
+  }
+
+  // Adds the attention of the group's queries at position j within sinks and S'.
   void score(Index j) {
     const UnitKeys& units = kept_.units();
     const Index size = kept_.size();
@@ -134,25 +162,26 @@ class BumbleBeeStream final : public StreamCache {
       std::transform(q, q + head_.d(), queries_.row(g),
                      [](float x) { return static_cast<double>(x); });
     }
-    attention_.resize(head_.group(), units.padded());
-    for (Index b = 0; b * UnitKeys::kBlock < size; ++b) {
-      inner_products(queries_, units.block(b), products_);
-      for (Index g = 0; g < head_.group(); ++g) {
-        std::copy_n(products_.row(g), UnitKeys::kBlock, attention_.row(g) + b * UnitKeys::kBlock);
-      }
-    }
+    attention_.resize(head_.group(), units.padded() + sinks_.padded());
+    multiply(units, size, 0);
+    multiply(sinks_, sink_count_, units.padded());
     reduced_.assign(count, 0.0);
     for (Index g = 0; g < head_.group(); ++g) {
       double* p = attention_.row(g);
-      for (Index i = 0; i < size; ++i) {
-        p[i] = head_.scale * units.norm(i) * p[i];
-      }
-      const double shift = *std::max_element(p, p + size);
+      double* sinks = p + units.padded();
+      double shift = -std::numeric_limits<double>::infinity();
+      shift = weigh(units, size, p, shift);
+      shift = weigh(sinks_, sink_count_, sinks, shift);
 #pragma omp simd
       for (Index i = 0; i < size; ++i) {
         p[i] = exp_shared(p[i] - shift);
       }
-      const double inverse = 1.0 / std::accumulate(p, p + size, 0.0);
+#pragma omp simd
+      for (Index i = 0; i < sink_count_; ++i) {
+        sinks[i] = exp_shared(sinks[i] - shift);
+      }
+      const double before = std::accumulate(sinks, sinks + sink_count_, 0.0);
+      const double inverse = 1.0 / std::accumulate(p, p + size, before);
       for (std::size_t i = 0; i < count; ++i) {
         const double share = p[i] * inverse;
         reduced_[i] = reduce_ == Reduce::max ? std::max(reduced_[i], share) : reduced_[i] + share;
@@ -213,6 +242,8 @@ class BumbleBeeStream final : public StreamCache {
   std::vector<Index> departures_;  // of a device, by position
   ConcavePhi phi_;
   RetainedKeys kept_;
+  Index sink_count_;  // that scores ask for: none on a device, which has its own, or without scores
+  UnitKeys sinks_;
   std::vector<Index> tokens_;  // by place, as kept_ orders them
   std::vector<float> scores_;
   Index evaluations_ = 0;

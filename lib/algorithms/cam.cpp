@@ -14,8 +14,8 @@
 // each sum is rounded. Queries behind the middle score nothing. On the CPU, with a device too.
 // Prefill, prefill=once: all evictions are one step, with the attention accumulated over all
 // scoring queries. Sums in float64, positions ascending, one rounding.
-// Stream: as prefill=stream, by h2o_eviction.hpp. The recent window, exact by the protocol, is not
-// merged into.
+// Stream: as prefill=stream, by h2o_eviction.hpp. Sinks and the recent window, exact by the
+// protocol, are not merged into.
 // In: K, V [m, .], queries or accumulated attention [m]. Out: B tokens of weight 1. Under prefill
 // the scores are gone when it ends. Time: once O(m + (m - B) merge dv) beside the scores, stream
 // O(group m (B + sink) d).

@@ -32,6 +32,7 @@
 
 #include "algorithms/contract.hpp"
 #include "algorithms/size.hpp"
+#include "algorithms/stream_tokens.hpp"
 #include "attention/delta_cover.hpp"
 #include "core/error.hpp"
 
@@ -356,10 +357,9 @@ class ClusterGenStream final : public StreamCache {
 };
 
 std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
-  // The tokens that will leave the recent window.
-  std::vector<Index> stream(
-      static_cast<std::size_t>(std::max<Index>(0, task.head.n() - task.recent)));
-  std::iota(stream.begin(), stream.end(), Index{0});
+  const Range middle = stream_middle(task);
+  std::vector<Index> stream(static_cast<std::size_t>(middle.size()));
+  std::iota(stream.begin(), stream.end(), middle.begin);
   const Sizes sizes = sizes_of(task.head, stream, task.budget_bytes, params, task.device);
   return std::make_unique<ClusterGenStream>(
       ClusterGen(task.head, stream, sizes, task.rng, task.device));

@@ -12,16 +12,20 @@ EvictingCache::EvictingCache(const StreamTask& task, const EvictionRules& rules)
   if (task.device != nullptr) {
     log_ = task.device->evictions(rules);
   } else {
-    const Index window = std::min(rules.window, task.head.n());
-    cache_ = std::make_unique<AttendedCache>(task.head, rules.kept + window + 1, rules.reduce);
+    const Index n = task.head.n();
+    cache_ = std::make_unique<AttendedCache>(
+        task.head, std::min(rules.sink, n) + rules.kept + std::min(rules.window, n) + 1,
+        rules.reduce);
   }
 }
 
 Eviction EvictingCache::step(Index j, Index leaving) {
-  if (leaving != (j < rules_.window ? -1 : j - rules_.window)) {
+  const Index left = j - rules_.window;
+  if (leaving != (left < rules_.sink ? -1 : left)) {
     throw std::logic_error("evicting cache: another token leaves the window than its rules say");
   }
-  ++size_;
+  const bool sink = j < rules_.sink;
+  size_ += sink ? 0 : 1;
   if (leaving >= 0) {
     outside_.push_back(leaving);
   }
@@ -29,7 +33,11 @@ Eviction EvictingCache::step(Index j, Index leaving) {
   if (cache_ == nullptr) {
     out = log_.at(static_cast<std::size_t>(j));
   } else {
-    cache_->add(j);
+    if (sink) {
+      cache_->add_unscored(j);
+    } else {
+      cache_->add(j);
+    }
     cache_->attend(j);
     if (static_cast<Index>(outside_.size()) > rules_.kept) {
       out = evict();
@@ -46,7 +54,7 @@ Eviction EvictingCache::evict() {
   const auto score = [&](Index slot) {
     return rules_.accumulate ? cache_->score(slot) : cache_->last(slot);
   };
-  auto lightest = cache_->slots().begin();
+  auto lightest = cache_->slots().find(outside_.front());  // sinks come before it
   auto it = lightest;
   const auto candidates = static_cast<Index>(outside_.size()) - rules_.protected_recent;
   for (Index i = 0; i < candidates; ++i, ++it) {

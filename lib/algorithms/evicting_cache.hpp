@@ -18,12 +18,13 @@ class EvictingCache {
   EvictingCache(const StreamTask& task, const EvictionRules& rules);
 
   /// Position j arrives; returns what goes. Positions come in order, from 0. Throws
-  /// std::logic_error where `leaving` is not the token that a window of the rules' size loses.
+  /// std::logic_error where `leaving` is not the token that a window of the rules' size loses, or
+  /// -1 for a sink.
   Eviction step(Index j, Index leaving);
 
-  /// Tokens held outside the window, ascending.
+  /// Tokens held outside the window, ascending; no sinks.
   const std::vector<Index>& tokens() const { return outside_; }
-  /// Tokens held, window and all.
+  /// Tokens held, window and all, but no sinks: those that have a score.
   Index size() const { return size_; }
 
  private:

@@ -2,11 +2,11 @@
 // [1] Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language
 //     Models", NeurIPS 2023, arXiv:2306.14048, Algorithm 1.
 //
-// At each step the newcomer joins, the queries attend to everything held (the recent window
+// At each step the newcomer joins, the queries attend to everything held (sinks and recent window
 // included) and add their weights to the scores, and if the tokens outside the window are then more
 // than B the lightest of them goes, the most recent B - floor(heavy_ratio B) excepted; of equally
-// light ones the latest. Scores go with their token; those of the window are kept for when it
-// leaves, and count: 4 bytes for each token held, window and all.
+// light ones the latest. Sinks never go and have no score. Scores go with their token; those of the
+// window are kept for when it leaves, and count: 4 bytes for each token held but the sinks.
 #pragma once
 
 #include <algorithm>
@@ -38,8 +38,9 @@ class H2oEviction {
   static EvictionRules rules(const StreamTask& task, const Params& params, Index after) {
     EvictionRules out;
     out.window = task.recent;
+    out.sink = task.sink;
     out.kept = stream_tokens_to_keep(task, params, task.head.pair_bytes() + kScoreBytes,
-                                     kScoreBytes * std::min(task.recent, task.head.n()));
+                                     kScoreBytes * stream_window(task));
     out.protected_recent = out.kept - floor_share(params.real("heavy_ratio"), out.kept);
     out.reduce = reduce_of(params);
     out.after = after;

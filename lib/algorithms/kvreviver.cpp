@@ -15,9 +15,9 @@
 // scoring queries, adds nothing to any score: it is inserted all the same, with score 0 so far.
 // With no query at all every score is 0, so Candidate keeps the earliest tokens and nothing is ever
 // swapped.
-// Stream: the query at each position attends the protocol's recent window and the cache, then the
-// token that leaves the window is inserted. Scores count from a token's arrival on, so those of
-// the window are state too and count.
+// Stream: the query at each position attends the protocol's sinks and recent window and the cache,
+// then the token that leaves the window is inserted. Scores count from a token's arrival on, so
+// those of the window are state too and count; sinks have none.
 //
 // In: K [n, d], V [n, dv], queries. Out: exact tokens (held) and estimated ones (made), weight 1.
 // Bytes: pairs of Recent and Candidate, sketch cells at the trace's element type; beside them 4 per
@@ -35,6 +35,7 @@
 #include "algorithms/revive_cache.hpp"
 #include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
+#include "algorithms/stream_tokens.hpp"
 #include "attention/device.hpp"
 #include "core/error.hpp"
 
@@ -184,18 +185,21 @@ Compressed compress(const Task& task, const Params& params) {
 class Stream final : public StreamCache {
  public:
   Stream(const StreamTask& task, const RevivePlan& plan, const ReviveOptions& options)
-      : q_start_(task.head.q_start()), cache_(task.head, plan, options, task.rng.stream("sketch")) {
+      : q_start_(task.head.q_start()),
+        sink_(task.sink),
+        cache_(task.head, plan, options, task.rng.stream("sketch")) {
     if (task.device != nullptr) {
       std::vector<ReviveStep> steps;
       for (Index j = 0; j < task.head.n(); ++j) {
-        steps.push_back({j, std::max<Index>(j - task.recent, -1), j >= q_start_});
+        const Index leaving = j - task.recent;
+        steps.push_back({j, leaving >= sink_ ? leaving : -1, j >= q_start_});
       }
       decide_on(task.device, plan, steps, cache_);
     }
   }
 
   void append(Index j, Index leaving) override {
-    cache_.arrive(j, j >= q_start_);
+    cache_.arrive(j, j >= q_start_, j >= sink_);
     if (leaving >= 0) {
       cache_.insert(leaving);
     }
@@ -205,6 +209,7 @@ class Stream final : public StreamCache {
 
  private:
   Index q_start_;
+  Index sink_;
   ReviveCache cache_;
 };
 
@@ -221,10 +226,10 @@ void refuse_stream(const Params& params) {
 std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
   refuse_stream(params);
   const ReviveOptions options = read_options(params);
-  const Index n = task.head.n();
+  const Range middle = stream_middle(task);
   const RevivePlan plan =
-      plan_revive(options, read_shape(task.head, params), std::max<Index>(0, n - task.recent), n,
-                  read_budget(task.head, params, task.budget_bytes));
+      plan_revive(options, read_shape(task.head, params), middle.size(),
+                  task.head.n() - middle.begin, read_budget(task.head, params, task.budget_bytes));
   return std::make_unique<Stream>(task, plan, options);
 }
 

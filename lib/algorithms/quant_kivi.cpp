@@ -21,6 +21,7 @@
 
 #include "algorithms/contract.hpp"
 #include "algorithms/size.hpp"
+#include "algorithms/stream_tokens.hpp"
 #include "attention/quantize.hpp"
 #include "core/error.hpp"
 
@@ -209,8 +210,8 @@ class KiviStream final : public StreamCache {
   KiviStream(const StreamTask& task, const Params& params)
       : head_(task.head),
         residual_(params.integer("residual")),
-        format_(choose(task.head, std::max<Index>(0, task.head.n() - task.recent),
-                       task.budget_bytes, params, stream_bytes)) {}
+        format_(choose(task.head, stream_middle(task).size(), task.budget_bytes, params,
+                       stream_bytes)) {}
 
   void append(Index, Index leaving) override {
     if (leaving < 0) {

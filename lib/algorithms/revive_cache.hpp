@@ -36,8 +36,9 @@ class ReviveCache {
 
   /// Position j has arrived. With `has_query`, its query attends all positions 0 .. j (those that
   /// the cache was given as the cache holds them, all others exactly) and every one of them adds
-  /// what it received, reduced over the group's query heads, to its score. Ascending j.
-  void arrive(Index j, bool has_query);
+  /// what it received, reduced over the group's query heads, to its score. Ascending j. `scored`:
+  /// whether that of j is ever looked at, and so is state that counts; a sink's is not.
+  void arrive(Index j, bool has_query, bool scored = true);
 
   /// Puts position i, that has arrived, into the cache: Algorithm 3. Ascending i.
   void insert(Index i);
@@ -79,7 +80,7 @@ class ReviveCache {
   std::vector<Index> vague_;       // ascending
   std::map<Index, Pair> revived_;  // candidates that were estimated
   std::vector<float> scores_;      // [n] float32, as they count
-  Index arrived_ = 0;              // positions that arrive() saw: scores that are state
+  Index scored_ = 0;               // scores that are state
   Index swaps_ = 0;
   bool follows_ = false;
   std::vector<ReviveMove> moves_;  // of the log that is followed

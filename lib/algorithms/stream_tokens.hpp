@@ -1,4 +1,5 @@
-// What the streams of token-keeping methods share: their size, and the first and last that left.
+// What the streams of token-keeping methods share: which tokens are theirs, how many of them they
+// keep, and the first and last that left.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +12,25 @@
 
 namespace kvbench {
 
-/// tokens_to_keep for a stream: m is how many tokens leave the recent window by the stream's end.
-/// Errors: as tokens_to_keep.
+/// The tokens that leave the recent window by the stream's end and are no sinks: a method's own.
+/// sink, recent >= 0, of any size.
+inline Range stream_middle(const StreamTask& task) {
+  const Index n = task.head.n();
+  const Index sink = std::min(task.sink, n);
+  return {sink, std::max(sink, n - std::min(task.recent, n))};
+}
+
+/// Tokens of the recent window at its largest, sinks not among them.
+inline Index stream_window(const StreamTask& task) {
+  return task.head.n() - stream_middle(task).end;
+}
+
+/// tokens_to_keep for a stream: m is the size of stream_middle. Errors: as tokens_to_keep.
 inline Index stream_tokens_to_keep(const StreamTask& task, const Params& params, Index bytes_each,
                                    Index fixed_bytes = 0) {
-  std::vector<Index> all(static_cast<std::size_t>(std::max<Index>(0, task.head.n() - task.recent)));
-  std::iota(all.begin(), all.end(), Index{0});
+  const Range middle = stream_middle(task);
+  std::vector<Index> all(static_cast<std::size_t>(middle.size()));
+  std::iota(all.begin(), all.end(), middle.begin);
   return tokens_to_keep({task.head, all, task.budget_bytes, {}, {}, task.rng}, params, bytes_each,
                         fixed_bytes);
 }

@@ -3,8 +3,8 @@
 //     arXiv:2309.17453.
 // Departs from [1]: kept keys are not re-rotated to new positions (traces hold post-RoPE keys),
 // and under prefill the replay's own uncompressed sinks stand before these. Time O(B).
-// Stream: the sequence's first n_sink tokens, then a ring of the last that left the recent window,
-// as in [1]; O(1) per token.
+// Stream: of the sequence's first n_sink tokens those that are no sinks of the protocol, then a
+// ring of the last that left the recent window, as in [1]; O(1) per token.
 #include <algorithm>
 
 #include "algorithms/contract.hpp"
@@ -28,7 +28,7 @@ class SinkStream final : public StreamCache {
  public:
   SinkStream(const StreamTask& task, const Params& params)
       : SinkStream(stream_tokens_to_keep(task, params, task.head.pair_bytes()),
-                   params.integer("n_sink")) {}
+                   std::max<Index>(0, params.integer("n_sink") - task.sink)) {}
 
   void append(Index, Index leaving) override {
     if (leaving >= 0 && static_cast<Index>(sinks_.size()) < sink_count_) {
@@ -46,8 +46,8 @@ class SinkStream final : public StreamCache {
   }
 
  private:
-  SinkStream(Index kept, Index n_sink)
-      : sink_count_(std::min(kept, n_sink)), last_(kept - sink_count_) {}
+  // `own`: first tokens beside the protocol's sinks.
+  SinkStream(Index kept, Index own) : sink_count_(std::min(kept, own)), last_(kept - sink_count_) {}
 
   Index sink_count_;
   std::vector<Index> sinks_;
@@ -69,7 +69,8 @@ Method method_streamingllm() {
   info.params = size_params();
   info.params.push_back(
       integer_param("n_sink", "4", 0, 1e9, "tokens",
-                    "leading tokens of the middle (stream: of the sequence) that are always kept"));
+                    "leading tokens of the middle that are always kept (stream: of the sequence, "
+                    "those counted that --sink keeps)"));
   info.sizes = size_names();
   info.keeps_tokens = true;
   return {info, compress, open_stream};

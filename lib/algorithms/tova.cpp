@@ -2,11 +2,12 @@
 // [1] Oren et al., "Transformers are Multi-State RNNs", EMNLP 2024, arXiv:2401.06104, section 3.2.
 // Departs from [1]: under prefill the middle is compressed once, by the last scoring query, not by
 // dropping one token at each step. Under stream a cache is one KV head's, so the set is too: at
-// each step the group's queries attend to everything held, and of the tokens outside the recent
-// window the one with the smallest weight (the latest of equal ones) goes where they are more than
-// B. A head surveys its group's scores [m]; the layer's are their mean (max, sum) over all heads,
-// and each head keeps the same B tokens with weight 1. A head without a share is a layer of its
-// own. Time O(m) beside the scores of one query; stream: O(group (B + recent) d) per token.
+// each step the group's queries attend to everything held, sinks and recent window included, and of
+// the tokens outside these the one with the smallest weight (the latest of equal ones) goes where
+// they are more than B. A head surveys its group's scores [m]; the layer's are their mean (max,
+// sum) over all heads, and each head keeps the same B tokens with weight 1. A head without a share
+// is a layer of its own. Time O(m) beside the scores of one query; stream: O(group (B + recent) d)
+// per token.
 #include <algorithm>
 #include <stdexcept>
 
@@ -74,6 +75,7 @@ class TovaStream final : public StreamCache {
   static EvictionRules rules(const StreamTask& task, const Params& params) {
     EvictionRules out;
     out.window = task.recent;
+    out.sink = task.sink;
     out.kept = stream_tokens_to_keep(task, params, task.head.pair_bytes());
     out.accumulate = false;  // weights of one step only: no score is kept, none is counted
     out.reduce = reduce_of(params);

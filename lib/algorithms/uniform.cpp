@@ -2,8 +2,8 @@
 // unbiased. The baseline of BalanceKV's figure 2.
 // [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", section 4.1.
 // One weight is stored for all tokens (4 bytes). Time O(m).
-// Stream: a reservoir of B over what left the recent window, weight arrivals/B (arrivals follow
-// from the position); at any moment a uniform subset. O(1) per token.
+// Stream: a reservoir of B over what left the recent window and is no sink, weight arrivals/B
+// (arrivals follow from the position); at any moment a uniform subset. O(1) per token.
 #include <algorithm>
 
 #include "algorithms/contract.hpp"

@@ -27,7 +27,8 @@ std::vector<Eviction> evictions_on(M& machine, const HeadTensors<M>& head,
   kernel.rules = rules;
   kernel.rules.kept = std::min(rules.kept, n);
   kernel.rules.window = std::min(rules.window, n);
-  const Index most = std::min(n, kernel.rules.kept + kernel.rules.window + 1);
+  kernel.rules.sink = std::min(rules.sink, n);
+  const Index most = std::min(n, kernel.rules.sink + kernel.rules.kept + kernel.rules.window + 1);
   const Index stride = (most + kStreamColumns - 1) / kStreamColumns * kStreamColumns;
 
   Array<float, M> columns(machine, d * stride);

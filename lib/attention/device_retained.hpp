@@ -12,8 +12,8 @@
 namespace kvbench {
 
 /// The token that leaves at each position of the head, or -1, [n]; nq == n. Equal to a stream on
-/// the CPU to the bit. Two launches, one wait. Memory: for each token held at a time 8 d bytes of
-/// unit key, 16 per query head and 52 more, and 12 per position.
+/// the CPU to the bit. Two launches, one wait. Memory: for each token held at a time, and each
+/// sink, 8 d bytes of unit key, 16 per query head and 52 more, and 12 per position.
 template <class M>
 std::vector<Index> departures_on(M& machine, const HeadTensors<M>& head,
                                  const RetentionRules& rules) {
@@ -23,20 +23,27 @@ std::vector<Index> departures_on(M& machine, const HeadTensors<M>& head,
   RetainTokens kernel;
   kernel.rules = rules;
   kernel.rules.kept = std::min(rules.kept, n);
-  kernel.rules.window = std::min(rules.window, n);
-  kernel.steps = n - kernel.rules.window;
+  kernel.rules.sink = std::min(rules.sink, n);
+  kernel.rules.window = std::min(rules.window, n - kernel.rules.sink);
+  const Index first = kernel.rules.sink + kernel.rules.window;  // position of the first step
+  kernel.steps = n - first;
   if (kernel.steps == 0) {
     return out;
   }
   if (rules.kept <= 0) {  // each leaves at once
     for (Index i = 0; i < kernel.steps; ++i) {
-      out[static_cast<std::size_t>(i + kernel.rules.window)] = i;
+      out[static_cast<std::size_t>(first + i)] = kernel.rules.sink + i;
     }
     return out;
   }
   const Index group = rules.lambda < 1.0 ? head.head->group() : 0;
   const Index most = std::min(kernel.steps, kernel.rules.kept + 1);
-  const Index stride = (most + kStreamColumns - 1) / kStreamColumns * kStreamColumns;
+  // Sinks, of which only scores know, and behind them whole tiles of members.
+  kernel.sinks = group > 0 ? kernel.rules.sink : 0;
+  const auto in_tiles = [](Index columns) {
+    return (columns + kStreamColumns - 1) / kStreamColumns * kStreamColumns;
+  };
+  const Index stride = in_tiles(kernel.sinks + in_tiles(most));
 
   const Array<double, M> key_norms(machine, n);
   Array<double, M> units(machine, d * stride);
@@ -77,7 +84,7 @@ std::vector<Index> departures_on(M& machine, const HeadTensors<M>& head,
   machine.launch(kernel, 1);
   std::vector<std::int32_t> leaves(static_cast<std::size_t>(kernel.steps));
   log.get(leaves);
-  std::copy(leaves.begin(), leaves.end(), out.begin() + kernel.rules.window);
+  std::copy(leaves.begin(), leaves.end(), out.begin() + first);
   return out;
 }
 

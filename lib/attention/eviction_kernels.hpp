@@ -53,7 +53,7 @@ struct EvictTokens {
     std::int32_t place;  // of the evicted token in the list
   };
 
-  EvictionRules rules;  // kept, window <= n
+  EvictionRules rules;  // kept, window, sink <= n
   Index n, d, stride;   // stride: slots, a multiple of kStreamColumns
   double scale;
   const float* keys;               // [n, d]
@@ -132,7 +132,7 @@ struct EvictTokens {
  private:
   /// Tokens evicted before position j: how many leave the window says when.
   KVB_HD Index gone(Index j) const {
-    const Index over = j - rules.window - rules.kept;
+    const Index over = j - rules.window - rules.sink - rules.kept;
     return over > 0 ? over : 0;
   }
   /// Tokens that position j attends to.
@@ -223,7 +223,7 @@ struct EvictTokens {
   // Scores, and each thread's own lightest of the tokens that may go.
   KVB_HD void weigh(Index j, int thread, Shared& shared) const {
     const Index candidates = rules.kept + 1 - rules.protected_recent;
-    const std::int32_t last = evicts(j) ? list(j)[candidates - 1].token : -1;
+    const std::int32_t last = evicts(j) ? list(j)[rules.sink + candidates - 1].token : -1;
     const double heads = rules.reduce == Reduce::mean ? static_cast<double>(softmax.group) : 1.0;
     EvictionCandidate best{0.0, {-1, -1}};
     for (Index s = thread; s < size(j); s += kThreads) {
@@ -236,7 +236,7 @@ struct EvictTokens {
         scores[s] = static_cast<float>(static_cast<double>(scores[s]) + weight);
         weight = static_cast<double>(scores[s]);
       }
-      if (tokens[s] <= last) {
+      if (tokens[s] <= last && tokens[s] >= rules.sink) {
         const EvictionCandidate own{weight, {tokens[s], static_cast<std::int32_t>(s)}};
         best = goes_before(own, best) ? own : best;
       }
@@ -275,7 +275,7 @@ struct EvictTokens {
   }
 
   KVB_HD void look_behind(Index j, const Shared& shared) const {
-    const Index behind = rules.kept - shared.place;
+    const Index behind = rules.sink + rules.kept - shared.place;
     const Index count = behind < rules.after ? behind : rules.after;
     const HeldSlot* order = list(j + 1) + shared.place;
     const float* score = scores;

@@ -4,7 +4,8 @@
 //
 // At position j token j joins the tokens held, the group's queries attend to all of them, and if
 // more than `kept` lie outside the recent window, the one with the lowest score goes; of equal ones
-// the latest. The `protected_recent` latest of those outside the window do not go.
+// the latest. The `protected_recent` latest of those outside the window do not go. Sinks are always
+// held and attended; they have no score, and no other rule speaks of them.
 #pragma once
 
 #include "attention/scores.hpp"
@@ -22,6 +23,7 @@ struct EvictionRules {
   Reduce reduce = Reduce::mean;  ///< of the weights of a group's query heads
   /// Of how many kept tokens behind the evicted one scores are summed; 0: of none.
   Index after = 0;
+  Index sink = 0;  ///< tokens [0, sink) are sinks, also where the window has not lost them yet
 };
 
 /// What went at one position.

@@ -9,11 +9,14 @@
 // make the products of the next position with the members held now, the one that is about to leave
 // included. Of a member that was some others' nearest the others' are searched anew.
 //
-// Cost per position, C members, a group of G, r of them searched anew: (G + 1 + r) C d FMAs and
-// 8 C d bytes of unit keys (once for queries and newcomer, once for every six searched; from the
-// second-level cache while 8 C d of all streams fit), 2 G C exponentials and multiplications, two
-// sums of C one after another. At C = 4096, G = 4, d = 128 the bytes are 4 MiB, at 64 a cycle 66
-// thousand cycles, twice where members are searched.
+// Products and softmax are by column: sinks first, in every sum before the members, then the
+// places.
+//
+// Cost per position, C members and sinks, a group of G, r members searched anew: (G + 1 + r) C d
+// FMAs and 8 C d bytes of unit keys (once for queries and newcomer, once for every six searched;
+// from the second-level cache while 8 C d of all streams fit), 2 G C exponentials and
+// multiplications, two sums of C one after another. At C = 4096, G = 4, d = 128 the bytes are 4
+// MiB, at 64 a cycle 66 thousand cycles, twice where members are searched.
 #pragma once
 
 #include <cmath>
@@ -40,8 +43,8 @@ KVB_HD inline bool leaves_before(const Departure& a, const Departure& b) {
   return a.loss < b.loss || (a.loss == b.loss && a.token < b.token);
 }
 
-/// One launch block. Needs `units` and `rows` cleared. Step i takes in token i at position
-/// i + window.
+/// One launch block. Needs `units` and `rows` cleared. Step i takes in token sink + i at position
+/// sink + i + window.
 struct RetainTokens {
   static constexpr int kThreads = kStreamThreads;
   static constexpr int kRows = 6;  // rows of a tile
@@ -57,19 +60,20 @@ struct RetainTokens {
     int orphans;                // members whose nearest neighbour left
   };
 
-  RetentionRules rules;    // 1 <= kept <= n, window <= n
-  Index steps, d, stride;  // stride: places, a multiple of kStreamColumns
+  RetentionRules rules;    // 1 <= kept <= n; sink + window <= n
+  Index sinks;             // that have columns: none where lambda is 1
+  Index steps, d, stride;  // stride: columns, sinks and whole tiles of places
   double scale;
   const float* keys;               // [n, d]
   const double* key_norms;         // [n]
   const float* const* query_rows;  // [softmax.group] of [n, d]
-  double* units;                   // [d, stride] unit keys of the members
+  double* units;                   // [d, stride] unit keys of sinks and members
   PackedRows<kRows> rows;          // of the next step: the queries, then the newcomer's unit key
   double* products;                // [2, softmax.group + 1, stride]: logits, then cosines
   double* newest;                  // [softmax.group] the newcomer's own logits
   SoftmaxRows softmax;             // of no rows where lambda is 1; sums are kept as inverses
+  double* norms;                   // [stride] by column
   // By place, [stride]:
-  double* norms;
   float* scores;
   std::int32_t* tokens;
   std::int64_t* neighbours;  // Nearest
@@ -107,8 +111,8 @@ struct RetainTokens {
       sum_and_multiply(i, part, thread, shared);
     }
     if (i < 0) {
-      if (part == kAdmit && thread == 0) {
-        shared.nonzero_keys = 0;
+      if (part == kAdmit) {
+        take_in_sinks(thread, shared);
       }
       return;
     }
@@ -121,7 +125,7 @@ struct RetainTokens {
     switch (part) {
       case kAdmit: admit(i, thread, shared); break;
       case kParts:
-        softmax.find_parts(row(i), stride, size(i), thread);
+        softmax.find_parts(row(i), stride, sinks + size(i), thread);
         find_nearest_few(thread, shared);
         break;
       case kFew:
@@ -135,7 +139,7 @@ struct RetainTokens {
         }
         break;
       case kLargest: softmax.find_largest(thread); break;
-      case kExp: softmax.make_exponentials(row(i), stride, size(i), thread); break;
+      case kExp: softmax.make_exponentials(row(i), stride, sinks + size(i), thread); break;
       case kWeigh: weigh(i, thread); break;
       case kLosses: find_losses(i, thread, shared); break;
       case kSearch:
@@ -165,28 +169,51 @@ struct RetainTokens {
   KVB_HD Index size(Index i) const { return place(i) + 1; }
   KVB_HD bool tracks() const { return rules.lambda > 0.0; }
   KVB_HD double* row(Index i) const { return products + (i & 1) * (softmax.group + 1) * stride; }
-  KVB_HD double* cosines(Index i) const { return row(i) + softmax.group * stride; }
+  /// By place.
+  KVB_HD double* logits(Index i) const { return row(i) + sinks; }
+  KVB_HD double* cosines(Index i) const { return logits(i) + softmax.group * stride; }
+  KVB_HD double* place_units() const { return units + sinks; }
+  KVB_HD double* place_norms() const { return norms + sinks; }
 
-  KVB_HD NeighbourSearch search() const { return {units, norms, d, stride, rules.kind}; }
+  KVB_HD NeighbourSearch search() const {
+    return {place_units(), place_norms(), d, stride, rules.kind};
+  }
+
+  KVB_HD double unit(Index token, Index t) const {
+    const double norm = key_norms[token];
+    return norm > 0.0 ? static_cast<double>(keys[token * d + t]) / norm : 0.0;
+  }
+
+  KVB_HD void take_in_sinks(int thread, Shared& shared) const {
+    for (Index e = thread; e < sinks * d; e += kThreads) {
+      units[e / sinks * stride + e % sinks] = unit(e % sinks, e / sinks);
+    }
+    for (Index s = thread; s < sinks; s += kThreads) {
+      norms[s] = key_norms[s];
+    }
+    if (thread == 0) {
+      shared.nonzero_keys = 0;
+    }
+  }
 
   KVB_HD void admit(Index i, int thread, Shared& shared) const {
     const Index last = place(i);
-    const double norm = key_norms[i];
+    const double norm = key_norms[rules.sink + i];
     for (Index t = thread; t < d; t += kThreads) {
-      units[t * stride + last] = rows.at(softmax.group, t);
+      place_units()[t * stride + last] = rows.at(softmax.group, t);
     }
     for (Index h = thread; h < softmax.group; h += kThreads) {
-      row(i)[h * stride + last] = newest[h];
+      logits(i)[h * stride + last] = newest[h];
     }
     if (thread == 0) {
-      norms[last] = norm;
-      tokens[last] = static_cast<std::int32_t>(i);
+      place_norms()[last] = norm;
+      tokens[last] = static_cast<std::int32_t>(rules.sink + i);
       scores[last] = 0.0F;
       shared.nonzero_keys += norm > 0.0 ? 1 : 0;
     }
     std::int64_t own = 0;
     for (Index p = thread; tracks() && p < last; p += kThreads) {
-      const std::int32_t x = search().similarity(cosines(i)[p], norms[p], norm);
+      const std::int32_t x = search().similarity(cosines(i)[p], place_norms()[p], norm);
       const std::int64_t theirs = Nearest::make(x, last);
       const std::int64_t mine = Nearest::make(x, p);
       before[p] = neighbours[p];
@@ -207,14 +234,14 @@ struct RetainTokens {
   }
 
   KVB_HD void pack(Index i, int thread) const {
+    const Index token = rules.sink + i;
     for (Index h = 0; h < softmax.group; ++h) {
       for (Index t = thread; t < d; t += kThreads) {
-        rows.at(h, t) = static_cast<double>(query_rows[h][(i + rules.window) * d + t]);
+        rows.at(h, t) = static_cast<double>(query_rows[h][(token + rules.window) * d + t]);
       }
     }
-    const double norm = key_norms[i];
     for (Index t = thread; t < d; t += kThreads) {
-      rows.at(softmax.group, t) = norm > 0.0 ? static_cast<double>(keys[i * d + t]) / norm : 0.0;
+      rows.at(softmax.group, t) = unit(token, t);
     }
   }
 
@@ -228,8 +255,8 @@ struct RetainTokens {
     if (warp < summing) {
       if (part == kSum) {
         softmax.make_sums(
-            row(i), stride, size(i), [](Index p) { return p; }, [](double x) { return 1.0 / x; },
-            thread);
+            row(i), stride, sinks + size(i), [](Index c) { return c; },
+            [](double x) { return 1.0 / x; }, thread);
       } else if (thread == 0) {
         const float* score = scores;
         shared.total = sum_in_order(
@@ -243,13 +270,13 @@ struct RetainTokens {
     if (i + 1 >= steps) {
       return;
     }
-    const Index members = i < 0 ? 0 : size(i);
+    const Index columns = sinks + (i < 0 ? 0 : size(i));
     const Index tiles = rows.tiles();
-    const Index items = (members + kStreamColumns - 1) / kStreamColumns * tiles;
+    const Index items = (columns + kStreamColumns - 1) / kStreamColumns * tiles;
     const Index half = items / 2;
     const Index end = part == kSum ? half : items;
     for (Index item = (part == kSum ? 0 : half) + warp; item < end; item += warps) {
-      multiply_members(i + 1, item % tiles, item / tiles * kStreamColumns, members, lane);
+      multiply_held(i + 1, item % tiles, item / tiles * kStreamColumns, columns, lane);
     }
     // The last warp has the least of these; it multiplies the newcomer's own key.
     if (part == kSum && warp == warps - 1) {
@@ -262,23 +289,23 @@ struct RetainTokens {
       for (Index t = 0; t < d; ++t) {
         acc = std::fma(rows.at(h, t), rows.at(softmax.group, t), acc);
       }
-      newest[h] = scale * key_norms[i] * acc;
+      newest[h] = scale * key_norms[rules.sink + i] * acc;
     }
   }
-  KVB_HD void multiply_members(Index i, Index tile, Index first, Index end, int lane) const {
+  KVB_HD void multiply_held(Index i, Index tile, Index first, Index end, int lane) const {
     double acc[kRows][kOwn];
     multiply_columns<kRows, kOwn>(rows.tile(tile), units, d, stride, first, lane, acc);
     double* out = row(i);
     KVB_UNROLL
     for (int o = 0; o < kOwn; ++o) {
-      const Index p = first + lane + o * kStreamWarp;
-      if (p < end) {
-        const double factor = scale * norms[p];
+      const Index c = first + lane + o * kStreamWarp;
+      if (c < end) {
+        const double factor = scale * norms[c];
         KVB_UNROLL
         for (int r = 0; r < kRows; ++r) {
           const Index h = tile * kRows + r;
           if (h <= softmax.group) {
-            out[h * stride + p] = h < softmax.group ? factor * acc[r][o] : acc[r][o];
+            out[h * stride + c] = h < softmax.group ? factor * acc[r][o] : acc[r][o];
           }
         }
       }
@@ -291,7 +318,7 @@ struct RetainTokens {
     for (Index p = thread; softmax.group > 0 && p < size(i); p += kThreads) {
       double weight = 0.0;
       for (Index h = 0; h < softmax.group; ++h) {
-        weight = add_weight(rules.reduce, weight, row(i)[h * stride + p] * softmax.sums[h]);
+        weight = add_weight(rules.reduce, weight, logits(i)[h * stride + p] * softmax.sums[h]);
       }
       scores[p] = static_cast<float>(static_cast<double>(scores[p]) + weight * part);
     }
@@ -309,7 +336,7 @@ struct RetainTokens {
     for (Index p = thread; p < size(i); p += kThreads) {
       auto loss = static_cast<double>(scores[p]);
       if (key_weight > 0.0) {
-        const std::int64_t self = norms[p] > 0.0 ? kSimilarityOne : 0;
+        const std::int64_t self = place_norms()[p] > 0.0 ? kSimilarityOne : 0;
         const double keys_lost =
             key_weight * static_cast<double>(self - Nearest::similarity(neighbours[p]));
         loss = score_weight > 0.0 ? keys_lost + score_weight * -log1p_shared(-loss / (1.0 + x))
@@ -328,7 +355,7 @@ struct RetainTokens {
     }
     log[i] = best.token;
     shared.leaves = best.place;
-    shared.nonzero_keys -= norms[best.place] > 0.0 ? 1 : 0;
+    shared.nonzero_keys -= place_norms()[best.place] > 0.0 ? 1 : 0;
     shared.orphans = 0;
   }
 
@@ -338,13 +365,13 @@ struct RetainTokens {
     const Index last = place(i);
     if (hole != last) {
       for (Index t = thread; t < d; t += kThreads) {
-        units[t * stride + hole] = units[t * stride + last];
+        place_units()[t * stride + hole] = place_units()[t * stride + last];
       }
       for (Index h = thread; h <= softmax.group; h += kThreads) {
-        row(i + 1)[h * stride + hole] = row(i + 1)[h * stride + last];
+        logits(i + 1)[h * stride + hole] = logits(i + 1)[h * stride + last];
       }
       if (thread == 0) {
-        norms[hole] = norms[last];
+        place_norms()[hole] = place_norms()[last];
         tokens[hole] = tokens[last];
         scores[hole] = scores[last];
       }

@@ -3,8 +3,8 @@
 // its decisions, which a cache on the host then follows. Knows no method.
 //
 // At position j the token that leaves the recent window joins the retained ones, S', the group's
-// queries at j attend to S' alone and add their weights to its float32 scores, and if S' has more
-// than `kept` tokens, the one leaves whose removal costs
+// queries at j attend to sinks and S' and add their weights within both to the float32 scores of
+// S', and if S' has more than `kept` tokens, the one leaves whose removal costs
 //   lambda (f(S') - f(S'-i)) / f(S') + (1 - lambda) (c(S') - c(S'-i)) / c(S')
 // least, of equal ones the earliest: f facility location with ground set S'
 // (facility_location.hpp), c(A) = log(1 + sum of the scores in A). A part whose f or c is 0 is left
@@ -23,6 +23,7 @@ struct RetentionRules {
   double lambda = 0.5;  ///< in [0, 1]; 0: no f, 1: no scores
   Similarity kind = Similarity::relu;
   Reduce reduce = Reduce::mean;  ///< of the weights of a group's query heads
+  Index sink = 0;  ///< tokens [0, sink) are sinks: they are in every softmax and in no S'
 };
 
 }  // namespace kvbench

@@ -352,9 +352,6 @@ Plan make_plan(const ReplayOptions& options) {
   const DeviceChoice device = choose_device(options.device);
   Plan plan;
   plan.options = options;
-  if (plan.stream()) {
-    plan.options.sink = 0;  // what a stream's method keeps of the first tokens is its own choice
-  }
   plan.variants = expand_algorithms(options.algorithms, options.protocol);
   plan.entries = list_entries(options, plan.variants);
   for (const std::string& path : options.traces) {

@@ -86,9 +86,10 @@ class StreamJob {
       : c_(c),
         entry_(entry),
         variant_(c.plan().variant_of(c.unit(), entry)),
-        recent_(c.plan().options.recent),
         n_(c.head().n()),
-        window_(std::min(recent_, n_)),
+        sink_(std::min(c.plan().options.sink, n_)),
+        recent_(std::min(c.plan().options.recent, n_)),
+        exact_(std::min(sink_ + recent_, n_)),
         held_(static_cast<std::size_t>(n_)),
         positions_(static_cast<std::size_t>(n_)),
         z_(c.heads(), MatrixD(c.windows().queries, c.head().dv())),
@@ -98,20 +99,21 @@ class StreamJob {
     std::iota(positions_.begin(), positions_.end(), Index{0});
     kept_steps_ =
         c.plan().options.kept ? kept_steps(c.plan().options, n_) : std::vector<Index>{n_ - 1};
-    StreamTask task{c.head(), recent_, std::nullopt, Rng(entry.seed, c.id(), variant_.name()),
-                    c.device()};
+    StreamTask task{c.head(),   recent_, std::nullopt, Rng(entry.seed, c.id(), variant_.name()),
+                    c.device(), sink_};
     if (entry.budget) {
       allowed_ = budget_bytes(*entry.budget, n_ * c.head().pair_bytes());
-      const Index window_bytes = window_ * c.head().pair_bytes();
-      if (*allowed_ < window_bytes) {
-        throw Infeasible(fmt::format("the recent window needs {} bytes, budget {} for the stream",
-                                     window_bytes, *allowed_),
-                         window_bytes);
+      const Index exact_bytes = exact_ * c.head().pair_bytes();
+      if (*allowed_ < exact_bytes) {
+        throw Infeasible(
+            fmt::format("sinks and recent window need {} bytes, budget {} for the stream",
+                        exact_bytes, *allowed_),
+            exact_bytes);
       }
-      task.budget_bytes = *allowed_ - window_bytes;
+      task.budget_bytes = *allowed_ - exact_bytes;
     }
     const auto start = Clock::now();
-    if (n_ > recent_) {  // else nothing ever leaves the window
+    if (n_ > exact_) {  // else nothing but sinks ever leaves the window
       cache_ = variant_.method->open_stream(task, variant_.params);
     }
     append_s_ = seconds_since(start);
@@ -137,7 +139,8 @@ class StreamJob {
   // device.
   struct Moment {
     std::size_t step = 0;
-    Range window;
+    Range sinks;   // both exact; the window begins behind the sinks
+    Range window;  //
     Compressed view;
     Index bytes = 0;
     double seconds = 0.0;  // that it took to show the view
@@ -148,7 +151,8 @@ class StreamJob {
   void arrive(Index to) {
     const auto start = Clock::now();
     for (; cache_ && next_ <= to; ++next_) {
-      cache_->append(next_, next_ >= recent_ ? next_ - recent_ : -1);
+      const Index leaving = next_ - recent_;
+      cache_->append(next_, leaving >= sink_ ? leaving : -1);
     }
     append_s_ += seconds_since(start);
   }
@@ -159,17 +163,17 @@ class StreamJob {
     const Index position = c_.steps()[s];
     Moment now;
     now.step = s;
-    now.window = {std::max<Index>(0, position + 1 - recent_), position + 1};
+    now.sinks = {0, std::min(sink_, position + 1)};
+    now.window = {std::max(now.sinks.end, position + 1 - recent_), position + 1};
     const auto start = Clock::now();
     now.view = cache_ ? cache_->view() : Compressed{};
     now.seconds = seconds_since(start);
-    const auto left = static_cast<std::size_t>(now.window.begin);
     check_compressed(
         now.view,
-        {head, std::span<const Index>(positions_).first(left), std::nullopt, {}, {}, Rng()});
-    // Beside the window, as if what left it were the whole sequence.
+        {head, positions({now.sinks.end, now.window.begin}), std::nullopt, {}, {}, Rng()});
+    // Beside sinks and window, as if what left it were the whole sequence.
     const MemoryFigures memory = memory_figures(holding_of(now.view), head, n_);
-    now.bytes = now.window.size() * head.pair_bytes() + memory.middle_bytes;
+    now.bytes = (now.sinks.size() + now.window.size()) * head.pair_bytes() + memory.middle_bytes;
     if (allowed_ && now.bytes > *allowed_) {
       throw std::logic_error(
           fmt::format("{} bytes held at position {}, budget {}", now.bytes, position, *allowed_));
@@ -188,12 +192,18 @@ class StreamJob {
              4 * (made.k.rows() * (made.k.cols() + 1) + made.v.rows() * made.v.cols());
     };
     const auto& denominator = m.view.denominator;
-    return of(m.view.held, m.view.made) + 8 * m.window.size() +
+    return of(m.view.held, m.view.made) + 8 * (m.sinks.size() + m.window.size()) +
            (denominator ? of(denominator->held, denominator->made) : 0) +
            8 * m.queries.rows() * (m.queries.cols() + 4 * c_.head().dv());
   }
 
-  // The moments' pieces of sums: the window first. They point into `positions_` and the moment.
+  std::span<const Index> positions(Range range) const {
+    return std::span<const Index>(positions_)
+        .subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size()));
+  }
+
+  // The moments' pieces of sums: sinks and window first. They point into `positions_` and the
+  // moment.
   std::vector<SumPiece> pieces(const Moment& m) {
     const KvHead& head = c_.head();
     Index longest = m.view.made.k.rows();
@@ -204,11 +214,11 @@ class StreamJob {
       throw std::logic_error(
           fmt::format("{} made tokens at position {}", longest, c_.steps()[m.step]));
     }
-    const std::span<const Index> all(positions_);
-    std::vector<SumPiece> out = pieces_of(head, m.view, all);
-    const auto window = all.subspan(static_cast<std::size_t>(m.window.begin),
-                                    static_cast<std::size_t>(m.window.size()));
-    out.insert(out.begin(), {head.k, head.v, window, {}, 1.0F, Part::both, {}});
+    std::vector<SumPiece> out = pieces_of(head, m.view, positions_);
+    const auto exact = [&](Range range) {
+      return SumPiece{head.k, head.v, positions(range), {}, 1.0F, Part::both, {}};
+    };
+    out.insert(out.begin(), {exact(m.sinks), exact(m.window)});
     return out;
   }
 
@@ -274,9 +284,11 @@ class StreamJob {
     const Index position = c_.steps()[m.step];
     if (kept_step_ < kept_steps_.size() && kept_steps_[kept_step_] == position) {
       ++kept_step_;
-      KeptSet set{position, m.view.held.tokens};  // of what has left the window
-      for (Index i = m.window.begin; i < m.window.end; ++i) {
-        set.tokens.push_back(i);
+      KeptSet set{position, {}};
+      const std::vector<Index>& held = m.view.held.tokens;  // of what lies between the two
+      for (const std::span<const Index> part :
+           {positions(m.sinks), std::span<const Index>(held), positions(m.window)}) {
+        set.tokens.insert(set.tokens.end(), part.begin(), part.end());
       }
       result.kept.push_back(std::move(set));
     }
@@ -293,7 +305,9 @@ class StreamJob {
   // A step of which the row's figures are made.
   void keep(const Moment& m, const MatrixD& z, const std::vector<double>& log_denominator) {
     std::fill(held_.begin(), held_.end(), std::uint8_t{0});
-    std::fill(held_.begin() + m.window.begin, held_.begin() + m.window.end, std::uint8_t{1});
+    for (const Range exact : {m.sinks, m.window}) {
+      std::fill(held_.begin() + exact.begin, held_.begin() + exact.end, std::uint8_t{1});
+    }
     for (const Index i : m.view.held.tokens) {
       held_[static_cast<std::size_t>(i)] = 1;
     }
@@ -308,7 +322,7 @@ class StreamJob {
   void finish(std::size_t h, Row& row) const {
     const Index m = c_.windows().queries;
     const ErrorFigures errors = error_figures(c_.truth(h), c_.norms(), z_[h], log_denominator_[h]);
-    fill(row, memory_figures(holding_of(view_), c_.head(), n_ - window_));
+    fill(row, memory_figures(holding_of(view_), c_.head(), n_ - exact_));
     row.peak_bytes = peak_bytes_;
     row.transient_bytes = transient_bytes_;
     fill(row, errors);
@@ -318,8 +332,7 @@ class StreamJob {
         1e6 * attend_s_ / (static_cast<double>(m) * static_cast<double>(c_.head().group()));
     const auto degenerate = std::count_if(log_denominator_[h].begin(), log_denominator_[h].end(),
                                           [](double x) { return !std::isfinite(x); });
-    row.status = status_of(errors, degenerate, m,
-                           n_ <= recent_ ? "nothing leaves the recent window" : view_.degenerate);
+    row.status = status_of(errors, degenerate, m, exact_ == n_ ? "empty middle" : view_.degenerate);
     row.diag = diag_text(c_, entry_, view_);
   }
 
@@ -340,9 +353,10 @@ class StreamJob {
   const StreamContext& c_;
   const Entry& entry_;
   const Variant& variant_;
-  Index recent_;
   Index n_;
-  Index window_;  // tokens in the window at the stream's end
+  Index sink_;    // at most n
+  Index recent_;  // at most n
+  Index exact_;   // tokens in sinks and window at the stream's end
   std::optional<Index> allowed_;
   std::unique_ptr<StreamCache> cache_;
   Index next_ = 0;               // position to append

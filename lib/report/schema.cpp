@@ -59,7 +59,7 @@ constexpr std::array table{
     column<&Row::algorithm>("algorithm", "", key, "name as `kvbench list` prints it; `A+B` for a composition"),
     column<&Row::params>("params", "", key, "canonical `key=value;key=value`, keys sorted, defaults written out"),
     column<&Row::protocol>("protocol", "", key, "`prefill` or `stream`"),
-    column<&Row::sink>("sink", "tokens", key, "first tokens that stay uncompressed; 0 under stream"),
+    column<&Row::sink>("sink", "tokens", key, "first tokens that stay uncompressed"),
     column<&Row::recent>("recent", "tokens", key, "last tokens that stay uncompressed"),
     column<&Row::scores>("scores", "", key, "queries that a method may score with: `past` or `all`; `none` where it looks at none"),
     column<&Row::device>("device", "", key, "`cpu` or `cuda:i`"),

@@ -4,11 +4,11 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
 small_trace t.h5
 small_trace part.h5 --nq 40
-stream=(--protocol stream --recent 8 --queries 4)
+stream=(--protocol stream --sink 3 --recent 8 --queries 4)
 command=(replay t.h5 "${stream[@]}" --algorithm uniform --algorithm exact --budget 0.5 --seeds 2)
 
 good "${command[@]}" -o out.csv --eval-every 16
-[[ $(column out.csv sink | sort -u) == 0 ]] || fail 'sink is not 0'
+[[ $(column out.csv sink | sort -u) == 3 ]] || fail 'sink is not 3'
 [[ $(head -1 out.steps.csv) == trace,prompt,*,step,rel_error,bytes ]] || fail 'header of the steps'
 for seed in 0 1; do # every 16th of 96, and the last 4
   steps=$(awk -F, -v s="$seed" '$5 == "uniform" && $4 == 1 && $12 == s { print $(NF - 2) }' \
@@ -21,7 +21,8 @@ refused 2 options -- "${command[@]}" -o out.csv --eval-every 8 --resume
 good "${command[@]}" -o out.csv --eval-every 16 --overwrite
 cmp out.steps.csv first.steps || fail 'the steps differ between two runs'
 
-printf '%s\n' 'protocol = "stream"' 'recent = 8' 'queries = 4' 'eval-every = 16' > stream.toml
+printf '%s\n' 'protocol = "stream"' 'sink = 3' 'recent = 8' 'queries = 4' 'eval-every = 16' \
+  > stream.toml
 good replay t.h5 --config stream.toml -o file.csv --algorithm uniform --algorithm exact \
   --budget 0.5 --seeds 2
 same file.csv out.csv
@@ -39,6 +40,17 @@ cmp merged.steps.csv out.steps.csv || fail 'merged steps differ'
 
 echo precious > new.steps.csv
 refused 2 new.steps.csv -- "${command[@]}" -o new.csv
+# Sinks and window are all there is: no method holds a byte, and the rows say so.
+good replay t.h5 --protocol stream --sink 90 --recent 6 --queries 4 -o all.csv --budget 1 \
+  --algorithm h2o --algorithm kvreviver --algorithm balancekv-stream
+[[ $(column all.csv status | sort -u) == 'degenerate: empty middle' ]] || fail 'an empty middle'
+[[ $(column all.csv ratio | sort -u) == 1 ]] || fail 'more than all, or less'
+# A sink is exact at once: one token more or less in the budget.
+good replay t.h5 --protocol stream --sink 40 --recent 8 --queries 4 -o half.csv --budget 0.5,0.49 \
+  --algorithm local
+[[ $(grep -c 'infeasible: sinks and recent window need ' half.csv) == 2 ]] ||
+  fail 'sinks are not in the budget'
+[[ $(column half.csv status | grep -cx ok) == 2 ]] || fail 'sinks count twice'
 refused 2 'last 40 of 96' -- replay part.h5 "${stream[@]}" -o no.csv --algorithm exact
 refused 2 'expected --protocol prefill' -- replay t.h5 "${stream[@]}" -o no.csv --algorithm oracle
 refused 2 --scores -- replay t.h5 "${stream[@]}" -o no.csv --algorithm exact --scores all

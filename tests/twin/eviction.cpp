@@ -16,16 +16,23 @@ std::vector<Index> EvictionTwin::outside(Index j) const {
 }
 
 std::pair<Index, float> EvictionTwin::step(const kvbench::KvHead& head, Index j) {
-  score[j] = 0;
+  if (j >= sink) {
+    score[j] = 0;
+  }
   const Rows k = rows_of(head.k);
   std::map<Index, Real> weight;
   for (const kvbench::Matrix& queries : head.q) {
     const Vec q = rows_of(queries)[static_cast<std::size_t>(j)];
+    const auto term = [&](Index token) {
+      return std::exp(static_cast<Real>(head.scale) * dot(k[static_cast<std::size_t>(token)], q));
+    };
     Real sum = 0;
+    for (Index token = 0; token < sink && token <= j; ++token) {
+      sum += term(token);
+    }
     std::map<Index, Real> own;
     for (const auto& [token, s] : score) {
-      own[token] =
-          std::exp(static_cast<Real>(head.scale) * dot(k[static_cast<std::size_t>(token)], q));
+      own[token] = term(token);
       sum += own[token];
     }
     for (const auto& [token, e] : own) {

@@ -15,8 +15,9 @@ struct EvictionTwin {
   Index heavy = 0;       ///< of which heavy hitters
   Index window = 0;      ///< most recent tokens that are never evicted
   bool largest = false;  ///< group reduction: the largest weight instead of the mean
+  Index sink = 0;        ///< first tokens: attended from their arrival on, and nothing else
 
-  std::map<Index, float> score;  ///< of every token held, the window's too
+  std::map<Index, float> score;  ///< of every token held, the window's too; sinks have none
 
   /// Position j arrives; the evicted token and its score, or -1.
   std::pair<Index, float> step(const kvbench::KvHead& head, Index j);

@@ -137,7 +137,7 @@ void ReviverTwin::arrive(Index j, bool has_query) {
   for (Index g = 0; g < head->group(); ++g) {
     p.push_back(probabilities(g, j));
   }
-  for (Index i = 0; i <= j; ++i) {
+  for (Index i = sink; i <= j; ++i) {
     Real sum = 0;
     Real most = 0;
     for (const Vec& row : p) {

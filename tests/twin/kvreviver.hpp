@@ -38,6 +38,7 @@ struct ReviverTwin {
   double replace_rate = 1.1;
   bool mean = false;
   char reduce = 'm';  // m: mean, x: max, s: sum
+  Index sink = 0;     // the first tokens, never inserted: attended, without a score
 
   struct Cell {
     Vec k, v;
