@@ -111,7 +111,7 @@ void ReviveCache::refresh_keys() {
 }
 
 void ReviveCache::arrive(Index j, bool has_query, bool scored) {
-  scored_ += scored ? 1 : 0;
+  arrived_ += scored ? 1 : 0;
   if (has_query && !plan_.all_exact && !follows_) {
     attend(j);
   }
@@ -300,7 +300,7 @@ Compressed ReviveCache::view() const {
   }
   const auto pairs = static_cast<Index>(recent_.size() + candidates_.size());
   out.payload_bytes = pairs * head_.pair_bytes() + plan_.sketch.payload_bytes();
-  out.aux_bytes = (plan_.counts_scores ? scored_ * kReviveScoreBytes : 0) +
+  out.aux_bytes = (plan_.counts_scores ? arrived_ * kReviveScoreBytes : 0) +
                   static_cast<Index>(candidates_.size()) * kRevivePlaceBytes +
                   plan_.sketch.aux_bytes();
   out.degenerate = plan_.degenerate();

@@ -80,7 +80,7 @@ class ReviveCache {
   std::vector<Index> vague_;       // ascending
   std::map<Index, Pair> revived_;  // candidates that were estimated
   std::vector<float> scores_;      // [n] float32, as they count
-  Index scored_ = 0;               // scores that are state
+  Index arrived_ = 0;              // positions that arrive() saw, but sinks: scores that are state
   Index swaps_ = 0;
   bool follows_ = false;
   std::vector<ReviveMove> moves_;  // of the log that is followed
