@@ -103,10 +103,18 @@ def read_ids(args):
     return out
 
 
+def check_tokenizer(args):
+    """Refuses a folder without one: some releases of transformers make an empty one up."""
+    if os.path.isdir(args.model) and not any(
+            re.search("token|vocab|spiece|merges", name) for name in os.listdir(args.model)):
+        raise TraceError(f"{args.model}: its tokenizer cannot be loaded: the folder has none")
+
+
 def read_prompts(args, vocabulary):
     """[(text_id, int array of token ids)], truncated; `vocabulary`: how many tokens there are."""
     path = args.prompts or args.token_ids
     if args.prompts:
+        check_tokenizer(args)
         tokenizer = load(AutoTokenizer.from_pretrained, "tokenizer", args)
         prompts = [(text_id, tokenizer(text)["input_ids"]) for text_id, text in read_texts(args)]
     else:

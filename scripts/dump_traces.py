@@ -28,6 +28,7 @@ except ImportError as error:
 
 from dump_fisher import fisher_information
 from dump_prompts import load, read_prompts
+from dump_rope import RotaryTables, Stop, rope_types
 from kvbench_trace import TraceError, TraceWriter, run_main
 
 ATTENTION = "kvbench_capture"
@@ -35,6 +36,9 @@ DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch
 # Largest relative deviation of --attn-check that rounding explains, per type: the model rounds
 # logits and probabilities to it, and logits of some tens cost that many units of the last place.
 CHECK_LIMIT = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+# The default protocol: how many queries `kvbench replay` evaluates, and the most that a method's
+# definition asks for before these (attention-matching's ref_queries; snapkv's window is 32).
+DEFAULT_QUERIES = FEW_QUERIES = 256
 CHECK_ROWS = 64  # queries that --attn-check recomputes per layer and chunk
 
 
@@ -42,12 +46,13 @@ CHECK_ROWS = 64  # queries that --attn-check recomputes per layer and chunk
 
 
 def load_model(args):
-    """The model in evaluation mode on its device, and the cache's dtype by name."""
+    """The model in evaluation mode on its device, the cache's dtype by name, and who chose it."""
     if os.path.isabs(args.model) or args.model.startswith("."):
         if not os.path.isdir(args.model):
             raise TraceError(f"{args.model}: no such folder")
-    dtype = args.dtype
+    dtype, chosen = args.dtype, "--dtype"
     if dtype is None:
+        chosen = "the model's configuration"
         config = load(AutoConfig.from_pretrained, "configuration", args).get_text_config()
         dtype = str(getattr(config, "dtype", None)).removeprefix("torch.")
         if dtype not in DTYPES:
@@ -60,7 +65,7 @@ def load_model(args):
         model = model.to(args.device)
     except (RuntimeError, AssertionError) as error:
         raise OSError(f"--device {args.device}: {str(error).splitlines()[0]}") from None
-    return model.eval().requires_grad_(False), dtype
+    return model.eval().requires_grad_(False), dtype, chosen
 
 
 def model_name(args, config):
@@ -72,26 +77,7 @@ def model_name(args, config):
     return args.name or (f"{name} @ {revision}" if revision else name)
 
 
-def rope_types(config):
-    """Kinds of rotary embedding that the configuration names, as in {"default"}; empty: none."""
-    found = set()
-    for name in ("rope_parameters", "rope_scaling"):
-        value = getattr(config, name, None)
-        if isinstance(value, dict):
-            # Models with two kinds of layers have one dictionary for each.
-            for part in [v for v in value.values() if isinstance(v, dict)] or [value]:
-                found.add(part.get("rope_type", part.get("type", "default")))
-    for name in ("rope_theta", "rotary_dim", "rotary_pct", "rotary_emb_base"):
-        if getattr(config, name, None):
-            found.add("default")
-    return found
-
-
 # --- Capture ---------------------------------------------------------------------------------
-
-
-class Stop(Exception):
-    """The last wanted layer is written; the rest of the forward pass is of no use."""
 
 
 class Capture:
@@ -104,12 +90,14 @@ class Capture:
         self.args, self.model, self.dtype = args, model, dtype
         self.check, self.skipped, self.seen = {}, {}, set()
         self.prompt_skips = set()
-        self.writer = self.fisher = None
+        self.writer = self.fisher = self.rotary = None
         self.n = self.start = 0
 
     def __call__(self, module, query, key, value, mask, scaling=None, dropout=0.0, **options):
         output, weights = self.attend(module, query, key, value, mask, scaling, options)
         layer = getattr(module, "layer_idx", None)
+        if self.rotary is not None:
+            self.rotary.saw(module, query, key)
         if self.writer is None:
             return output, weights
         if layer is None:
@@ -262,7 +250,7 @@ class Capture:
         """One prompt through the model, in chunks if so asked."""
         args, n = self.args, len(ids)
         step = args.chunk or n
-        self.writer, self.n = writer, n
+        self.writer, self.n, self.start = writer, n, 0
         self.seen.clear()
         self.prompt_skips.clear()
         cache = DynamicCache(config=self.model.config) if step < n else None
@@ -367,6 +355,35 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def say_dtype(dtype, chosen):
+    """Which element type the trace has, and what that means where it is not what caches have."""
+    text = f"dtype {dtype} ({chosen})"
+    if dtype == "float32":
+        text += (": twice the bytes of float16 and bfloat16, in which models are served; byte "
+                 "budgets and the trace's size follow it. --dtype float16 or bfloat16 says what "
+                 "is served")
+    note(text)
+
+
+def say_scoring_queries(prompts, args):
+    """Warns of a trace whose queries are all, or nearly all, evaluated: none is left to score."""
+    short = [text_id for text_id, ids in prompts if args.last_queries < len(ids)]
+    left = args.last_queries - DEFAULT_QUERIES
+    if not short or left >= FEW_QUERIES:
+        return
+    what = (f"warning: --last-queries {args.last_queries}: kvbench evaluates the last "
+            f"{DEFAULT_QUERIES} queries by default, and methods that look at queries score tokens "
+            "with those before them (`--scores past`)")
+    if left <= 0:
+        what += ("; none is left, so rows of snapkv, h2o, expected-attention and the like will be "
+                 "`degenerate: no scoring queries`")
+    else:
+        what += (f"; {left} are left, fewer than some methods ask for, so snapkv, h2o, "
+                 "expected-attention and the like choose worse than they would")
+    note(f"{what}. Dump all queries (no --last-queries), or at least "
+         f"{DEFAULT_QUERIES + FEW_QUERIES}; or replay with fewer `--queries`")
+
+
 def check_lengths(prompts, config, args, ropes):
     """Refuses prompts that the model or --chunk cannot serve, before anything is computed."""
     limit = getattr(config, "max_position_embeddings", None)
@@ -389,23 +406,38 @@ def main():
     # The mask that SDPA takes: none when it is the causal one, else a boolean that can be examined.
     ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION, sdpa_mask)
     ALL_ATTENTION_FUNCTIONS.register(ATTENTION, ALL_ATTENTION_FUNCTIONS["sdpa"])
-    model, dtype = load_model(args)
+    model, dtype, chosen = load_model(args)
     config = model.config.get_text_config()
     ropes = rope_types(config)
     prompts = read_prompts(args, model.get_input_embeddings().num_embeddings)
     check_lengths(prompts, config, args, ropes)
     capture = Capture(args, model, dtype)
+    capture.rotary = rotary = RotaryTables(model, args.layers,
+                                           max(len(ids) for _, ids in prompts))
     ALL_ATTENTION_FUNCTIONS.register(ATTENTION, capture)
     source = args.source or os.path.basename(args.prompts or args.token_ids)
     try:
+        rotary.find(prompts[0][1])
+        rotates = bool(ropes) or rotary.reason is None
         with TraceWriter(args.output, model_name(args, model.config), source, dtype=dtype,
-                         rope="post" if ropes else "none", gzip=args.gzip) as writer:
+                         rope="post" if rotates else "none", gzip=args.gzip) as writer:
+            say_dtype(dtype, chosen)
+            if args.last_queries:
+                say_scoring_queries(prompts, args)
             if args.fisher:
                 capture.fisher = fisher_information(model, prompts, args)
             for i, (text_id, ids) in enumerate(prompts):
                 writer.begin_prompt(f"p{i}", len(ids), ids, text_id)
+                rotary.prompt_begins(capture)
                 capture.run(writer, ids)
+                rotary.prompt_ends(f"p{i}")
                 note(f"p{i}: {len(ids)} tokens, {len(capture.seen - capture.prompt_skips)} layers")
+            if rotary.reason is None:
+                note(f"rotary tables: {rotary.write(writer)}")
+            elif rotates:
+                note(f"warning: {args.model}: the trace gets no rotary tables (/rope): "
+                     f"{rotary.reason}; methods that turn keys and queries back "
+                     "(expected-attention) do without, or say that they cannot")
     except torch.OutOfMemoryError:
         raise MemoryError from None
     except RuntimeError as error:  # What torch raises for devices and for kernels that it lacks.

@@ -1,0 +1,370 @@
+"""The rotary tables (/rope) that scripts/dump_traces.py writes, what it says of dtype and queries.
+
+Un-rotating here is written anew, in NumPy. Equal tokens of layer 0 have equal keys before rotation,
+so a prompt of few different tokens shows whether tables, layout and number of channels are the
+model's; projections of a second copy of the model show the same of every layer.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+from dump_models import ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, DumpCase, read_trace
+
+if not MISSING:
+    import dump_rope
+    import h5py
+    import numpy as np
+    import torch
+    import transformers
+    from dump_models import kt
+
+AHEAD = 512  # positions beyond the prompt that the format asks for
+
+
+def scaled(kind, **more):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, **more}}
+
+
+# name: (configuration, what differs). 40 tokens are more than those of 16 or 32 were made for.
+SCALED = {
+    "llama3": ("llama", scaled("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                               original_max_position_embeddings=32)),
+    "yarn": ("llama", scaled("yarn", factor=4.0, original_max_position_embeddings=32)),
+    "linear": ("llama", scaled("linear", factor=4.0)),
+    "dynamic-long": ("llama", {"max_position_embeddings": 16, **scaled("dynamic", factor=4.0)}),
+    "longrope": ("phi3", {
+        "original_max_position_embeddings": 16,
+        **scaled("longrope", short_factor=[1.0] * 8, long_factor=[1.5 + i for i in range(8)],
+                 original_max_position_embeddings=16)}),
+}
+# Neighbouring channels turn together; GLM turns half of them; Cohere 2 and SmolLM 3 have layers
+# that do not rotate.
+OTHERS = {
+    "cohere": ("CohereConfig", {}),
+    "cohere2": ("Cohere2Config", {"sliding_window": 64, "layer_types": [
+        "sliding_attention", "full_attention", "sliding_attention"]}),
+    "glm": ("GlmConfig", {"head_dim": 16}),
+    "smollm3": ("SmolLM3Config", {"no_rope_layers": [1, 0, 1]}),
+}
+ROTARY = {name: (name, {}) for name in ARCHITECTURES if name not in NO_ROTATION}
+INTERLEAVED = {"cohere", "cohere2", "glm"}
+CHANNELS = {"phi": 8, "gpt_neox": 4, "glm": 8}  # fewer than the head's
+# Largest relative difference of keys that should be equal: tables and stored keys are rounded to
+# 2^-24, in a rotation and its inverse. A model in float16 rounds the tables and its keys to 2^-11.
+EQUAL, EQUAL_HALF = 2e-6, 5e-3
+# What a wrong table leaves, at least. The least is 0.02: Cohere's fastest channels stay turned back.
+WRONG = 0.01
+
+
+def read_tables(path, layer):
+    """cos and sin (float64) and layout of a layer."""
+    with h5py.File(path) as file:
+        root = file["rope"]
+        own = root if "cos" in root else root[str(layer)]
+        for name in ("cos", "sin"):
+            assert own[name].dtype == np.float32
+        return own["cos"][:].astype(float), own["sin"][:].astype(float), own.attrs["layout"]
+
+
+def unrotate(x, cos, sin, layout):
+    """x [heads, n, d] turned back, row i by the tables' row i."""
+    out, half = x.copy(), cos.shape[1]
+    for i in range(half):
+        a, b = (i, i + half) if layout == "half" else (2 * i, 2 * i + 1)
+        c, s = cos[:x.shape[1], i], sin[:x.shape[1], i]
+        length = c**2 + s**2
+        out[..., a] = (c * x[..., a] + s * x[..., b]) / length
+        out[..., b] = (c * x[..., b] - s * x[..., a]) / length
+    return out
+
+
+def unequal(keys, ids):
+    """Largest difference between keys [heads, n, d] of equal tokens, relative to their length."""
+    worst = 0.0
+    for token in set(ids):
+        same = keys[:, [i for i, t in enumerate(ids) if t == token]]
+        assert same.shape[1] > 3
+        off = np.linalg.norm(same - same[:, :1], axis=2) / np.linalg.norm(same, axis=2)
+        worst = max(worst, off.max())
+    return worst
+
+
+def projections(path, ids):
+    """[layer] -> {"q", "k"} [heads, n, d] before rotation, by hooks in transformers' own model."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager")
+    out = {}
+    for module in model.modules():
+        if not hasattr(module, "layer_idx") or not hasattr(module, "q_proj"):
+            continue
+        for part in "qk":
+            norm = getattr(module, f"{part}_norm", None)
+
+            def keep(_, inputs, output, part=part, module=module, normed=norm is not None):
+                output = output[0].detach().double()
+                heads = output if normed else output.view(len(ids), -1, module.head_dim)
+                heads = heads if heads.shape[0] != len(ids) else heads.transpose(0, 1)
+                out.setdefault(module.layer_idx, {})[part] = heads.numpy()
+            (norm or getattr(module, f"{part}_proj")).register_forward_hook(keep)
+    model(input_ids=torch.as_tensor(ids)[None])
+    return out
+
+
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
+class RopeTest(DumpCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.few = np.random.default_rng(8).integers(3, 8, TOKENS).tolist()
+        cls.few_file = cls.file("few.jsonl", json.dumps(cls.few) + "\n")
+
+    def dump_few(self, name, *options):
+        config, changes = ({**ROTARY, **SCALED, **OTHERS})[name]
+        model = self.model(name, config, **changes)
+        return self.dump(model, *options, prompts=("--token-ids", self.few_file))
+
+    def test_unrotated_equal_tokens_have_equal_keys(self):
+        for name in {**ROTARY, **SCALED, **OTHERS}:
+            with self.subTest(name):
+                path = self.dump_few(name)
+                cos, sin, layout = read_tables(path, 0)
+                k = read_trace(path)[0]["k"]
+                self.assertEqual(layout, "interleaved" if name in INTERLEAVED else "half")
+                self.assertEqual(cos.shape, (TOKENS + AHEAD, CHANNELS.get(name, k.shape[2]) / 2))
+                self.assertEqual(sin.shape, cos.shape)
+                self.assertTrue(unequal(unrotate(k, cos, sin, layout), self.few) <= EQUAL)
+                # Position 0 is not turned; all positions turned by one angle would pass the above.
+                self.assertTrue((sin[0] == 0).all() and (cos[0] > 0).all())
+                # What is not the model's rotation fails: none, another layout, half the channels,
+                # another speed, the frequencies in another order.
+                other = "half" if layout == "interleaved" else "interleaved"
+                half = cos.shape[1] // 2
+                for what, tables in {
+                        "none": (cos[:, :0], sin[:, :0], layout), "layout": (cos, sin, other),
+                        "channels": (cos[:, :half], sin[:, :half], layout),
+                        "speed": (cos[::2], sin[::2], layout), "sign": (cos, -sin, layout),
+                        "order": (cos[:, ::-1], sin[:, ::-1], layout)}.items():
+                    self.assertGreater(unequal(unrotate(k, *tables), self.few), WRONG, what)
+
+    def test_scaled_rotations_are_in_effect(self):
+        # Otherwise these would be five times the same test.
+        plain = read_tables(self.dump_few("llama"), 0)[0]
+        phi3 = read_tables(self.dump_few("phi3"), 0)[0]
+        for name in SCALED:
+            cos, sin, _ = read_tables(self.dump_few(name), 0)
+            other = phi3 if name == "longrope" else plain
+            self.assertGreater(np.abs(cos - other)[:TOKENS].max(), 0.1, name)
+            # Of these two the tables carry an attention factor.
+            factor = np.sqrt(cos**2 + sin**2)
+            self.assert_close(factor, np.full_like(factor, factor[0, 0]), EQUAL)
+            self.assertEqual(factor[0, 0] > 1.01, name in ("yarn", "longrope"))
+
+    def test_every_layer_against_the_projections(self):
+        for name in ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "llama3",
+                     "yarn", "linear", "dynamic-long", "cohere", "cohere2", "glm", "smollm3"):
+            path = self.dump_few(name)
+            expected = projections(self.models[name], self.few)
+            self.assertEqual(sorted(expected), [0, 1, 2])
+            for index, layer in read_trace(path).items():
+                tables = read_tables(path, index)
+                for part in "qk":
+                    self.assert_close(unrotate(layer[part], *tables), expected[index][part],
+                                      EQUAL, f"{name} layer {index} {part}")
+
+    def test_layers_that_differ(self):
+        path = self.dump_few("gemma3")
+        with h5py.File(path) as file:
+            self.assertEqual(sorted(file["rope"]), ["0", "1", "2"])
+            self.assertEqual(dict(file["rope"].attrs), {})
+            # One copy of the numbers for the two local layers.
+            self.assertEqual(file["rope/0/cos"], file["rope/2/cos"])
+            self.assertNotEqual(file["rope/0/cos"], file["rope/1/cos"])
+        local, full = (read_tables(path, layer)[0] for layer in (0, 1))
+        at = np.arange(TOKENS + AHEAD)[:, None]
+        for cos, theta in ((local, 1e4), (full, 1e6)):
+            # Angles of 552 in float32 are off by half a unit of the last place, 3e-5.
+            angle = at * theta**(-np.arange(16) / 16)
+            self.assertTrue(np.abs(cos - np.cos(angle)).max() <= 1e-4)
+        path = self.dump_few("cohere2")
+        cos, sin, layout = read_tables(path, 1)
+        self.assertEqual((cos.shape, layout), ((TOKENS + AHEAD, 1), "half"))
+        self.assertTrue((cos == 1).all() and (sin == 0).all())
+        self.assertIn("no rotation (layers 1)", self.stderr)
+        # A selection has tables of its own layers alone.
+        path = self.dump_few("gemma3", "--layers", "1")
+        with h5py.File(path) as file:
+            self.assertEqual(sorted(file["rope"]), ["cos", "sin"])
+            self.assertEqual(dict(file["rope"].attrs), {"layout": "half"})
+        self.assertTrue((read_tables(path, 1)[0] == full).all())
+        path = self.dump_few("gemma3", "--layers", "0,2", "--chunk", "16")
+        self.assertTrue((read_tables(path, 2)[0] == local).all())
+
+    def test_types_and_chunks(self):
+        full = read_tables(self.dump_few("llama"), 0)[0]
+        for options in (["--dtype", "float16"], ["--dtype", "float16", "--chunk", "7"],
+                        ["--dtype", "float16", "--compute-dtype", "float32"]):
+            path = self.dump_few("llama", *options)
+            cos, sin, layout = read_tables(path, 0)
+            keys = unrotate(read_trace(path)[0]["k"], cos, sin, layout)
+            self.assertTrue(unequal(keys, self.few) <= EQUAL_HALF, options)
+            # A model in float16 multiplies by tables in float16, and these are what is stored.
+            same = full if "--compute-dtype" in options else full.astype(np.float16)
+            self.assertTrue((cos == same).all())
+
+    def test_the_longest_prompt_decides(self):
+        lines = [json.dumps(self.few[:n]) for n in (9, 40, 3)]
+        prompts = ("--token-ids", self.file("three.jsonl", "\n".join(lines)))
+        path = self.dump(self.model("llama"), prompts=prompts)
+        self.assertEqual(len(read_tables(path, 0)[0]), TOKENS + AHEAD)
+        # A rotation by length: one table for prompts of one length, or none.
+        config, changes = SCALED["dynamic-long"]
+        dynamic = self.model("dynamic-long", config, **changes)
+        with h5py.File(self.dump(dynamic, prompts=prompts)) as file:
+            self.assertNotIn("rope", file)
+            self.assertEqual(file.attrs["rope"], "post")
+        self.assertIn("no rotary tables (/rope): p1: the rotation depends on the prompt's length",
+                      self.stderr)
+        twice = self.file("twice.jsonl", json.dumps(self.few) + "\n" + json.dumps(self.few[::-1]))
+        path = self.dump(dynamic, prompts=("--token-ids", twice))
+        tables = read_tables(path, 0)
+        for prompt, ids in (("p0", self.few), ("p1", self.few[::-1])):
+            k = read_trace(path, prompt)[0]["k"]
+            self.assertTrue(unequal(unrotate(k, *tables), ids) <= EQUAL)
+
+    def expect_none(self, model, reason):
+        path = self.dump(model, prompts=("--token-ids", self.few_file))
+        with h5py.File(path) as file:
+            self.assertNotIn("rope", file)
+            self.assertEqual(file.attrs["rope"], "post")
+        self.assertIn("the trace gets no rotary tables (/rope): " + reason, self.stderr)
+
+    def test_models_without_tables(self):
+        for name in NO_ROTATION:
+            with h5py.File(self.dump(self.model(name))) as file:
+                self.assertNotIn("rope", file)
+                self.assertEqual(file.attrs["rope"], "none")
+            self.assertNotIn("rope", self.stderr)
+            self.assertNotIn("rotary", self.stderr)
+        # A norm with weights after the rotation: keys are no rotation of anything known.
+        self.expect_none(self.model("hunyuan", "HunYuanDenseV1Config", head_dim=16),
+                         "layer 0: HunYuanDenseV1Attention does not turn the first channels")
+
+    def test_the_dump_checks_its_tables(self):
+        model = self.model("llama")
+
+        def other_layout(source, cos, width):
+            yield dump_rope.Layer(source, slice(0, cos.shape[1] // 2), "interleaved")
+
+        def later(source, count):
+            return tuple(t[1:] for t in own(source, count + 1))
+        own = dump_rope.Source.tables
+        with mock.patch.object(dump_rope, "candidates", other_layout):
+            self.expect_none(model, "layer 0: LlamaAttention does not turn the first channels of "
+                             "queries and keys by its cos and sin alone (off by ")
+        with mock.patch.object(dump_rope.Source, "tables", later):
+            self.expect_none(model, "p0: LlamaRotaryEmbedding gave other cos and sin when it ran "
+                             "again (off by 0.")
+        with mock.patch.object(dump_rope, "is_rotation", lambda value: False):
+            self.expect_none(model, "layer 0: LlamaAttention is not given a cos and a sin")
+        with mock.patch.object(dump_rope.RotaryTables, "_made", lambda *_: None):
+            self.expect_none(model, "layer 0: LlamaAttention: which module made its cos and sin")
+        with mock.patch.object(dump_rope, "takes_rotation", lambda module: False):
+            self.expect_none(model, "no layer's attention takes cos and sin")
+
+    def test_kvbench_reads_it(self):
+        program = os.environ.get("KVBENCH")
+        if not program:
+            self.skipTest("KVBENCH does not name the program")
+        for name in ("gemma3", "yarn", "glm"):
+            subprocess.run([program, "info", self.dump_few(name)], check=True, capture_output=True)
+
+    def test_what_it_says_of_the_dtype(self):
+        self.dump(self.model("llama"))
+        self.assertIn("dtype float32 (the model's configuration): twice the bytes", self.stderr)
+        self.dump(self.model("llama"), "--dtype", "float16")
+        self.assertIn("dtype float16 (--dtype)\n", self.stderr)
+
+    def test_what_it_says_of_too_few_queries(self):
+        ids = self.file("long.jsonl", json.dumps(self.few * 20) + "\n")
+
+        def said(*options):
+            self.dump(self.model("llama", max_position_embeddings=1024), "--layers", "0",
+                      *options, prompts=("--token-ids", ids))
+            return [line for line in self.stderr.splitlines() if line.startswith("warning: ")]
+        for count in (1, 256):
+            (line,) = said("--last-queries", count)
+            self.assertIn(f"--last-queries {count}: kvbench evaluates the last 256", line)
+            self.assertIn("none is left", line)
+            self.assertIn("degenerate: no scoring queries", line)
+            self.assertIn("or at least 512", line)
+        (line,) = said("--last-queries", 300)
+        self.assertIn("44 are left, fewer than some methods ask for", line)
+        for options in ((), ("--last-queries", 512), ("--last-queries", 800)):
+            self.assertEqual(said(*options), [])
+        # All queries of these 40 tokens are stored.
+        self.dump(self.model("llama"), "--last-queries", 40)
+        self.assertNotIn("warning", self.stderr)
+
+
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
+class WriteRopeTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "t.h5")
+
+    def write(self, fill, **options):
+        """A prompt of 5 tokens, layers 0 and 2, keys of 4 channels."""
+        with kt.TraceWriter(self.path, "m", "s", **options) as writer:
+            writer.begin_prompt("a", 5)
+            for layer in (0, 2):
+                writer.begin_layer(layer, 1, 1, 5, 4, 4, with_q=False, with_v=False)
+                writer.write("k", 0, 0, np.ones((5, 4), np.float32))
+            fill(writer)
+
+    def test_refusals(self):
+        good = np.ones((517, 2), np.float32)
+
+        def refuse(text, cos, sin=None, layout="half", layers=None, **options):
+            with self.assertRaises(kt.TraceError) as caught:
+                self.write(lambda w: w.write_rope(cos, cos if sin is None else sin, layout,
+                                                  layers), **options)
+            self.assertIn(text, str(caught.exception))
+            self.assertFalse(os.path.exists(self.path))
+        refuse("rope: layout: got `both`, expected half or interleaved", good, layout="both")
+        refuse("got tables for `none`", good, rope="none")
+        refuse("rope/sin: got shape (517, 1), expected", good, good[:, :1])
+        refuse("rope/cos: got shape (517,), expected", good[:, 0])
+        refuse("rope/cos: got shape (517, 0), expected", good[:, :0])
+        refuse("rope/cos: expected finite", np.where(np.arange(2) == 1, np.nan, good))
+        refuse("rope/cos: expected finite floating point", good.astype(int))
+        refuse("rope: got 516 positions, expected at least 517: prompt a and 512", good[1:])
+        refuse("rope: got 6 channels that turn, layer 0 has keys of 4", np.ones((517, 3)))
+        refuse("rope: has no table for layer 2", good, layers=[0])
+
+    def test_tables(self):
+        cos, sin = np.full((600, 2), 0.5), np.full((600, 2), -0.5, np.float32)
+        self.write(lambda w: w.write_rope(cos, sin, "interleaved"), gzip=0)
+        with h5py.File(self.path) as file:
+            self.assertEqual(file["rope"].attrs["layout"], "interleaved")
+            self.assertEqual(file["rope/cos"].dtype, np.float32)
+            self.assertTrue((file["rope/cos"][:] == 0.5).all())
+            self.assertTrue((file["rope/sin"][:] == -0.5).all())
+
+        def each(writer):
+            writer.write_rope(cos, sin, "half", [2, 7])
+            writer.write_rope(sin, cos, "interleaved", [0])
+        self.write(each)
+        with h5py.File(self.path) as file:
+            self.assertEqual(sorted(file["rope"]), ["0", "2", "7"])
+            self.assertEqual(file["rope/7"].attrs["layout"], "half")
+            self.assertTrue((file["rope/7/cos"][:] == 0.5).all())
+            self.assertTrue((file["rope/0/cos"][:] == -0.5).all())
+
+
+if __name__ == "__main__":
+    unittest.main()
