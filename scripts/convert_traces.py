@@ -12,6 +12,10 @@ are what by patterns over their names, and what their axes mean by --axes:
   a past_key_values saved by torch.save   no patterns at all: recognised (a tuple of (k, v) per
                                           layer, or a cache's key_cache and value_cache)
 
+A dump has no rotary tables, which some methods need to turn keys and queries back
+(expected-attention). --rope-theta and --rope-layout make them, for plain rotations only: with
+scaled frequencies (llama3, yarn, linear, ...) they would be wrong, and no file can tell.
+
 {layer} stands for digits, {prompt} for any text without a slash; `FILE::NAME` also matches the
 file's name. The array of a .npy file is called as the file without .npy; what lies deeper in a .pt
 file is joined by dots: `past_key_values.3.0`.
@@ -32,6 +36,7 @@ from dataclasses import dataclass
 
 # First: it says in one line which package is missing.
 from kvbench_trace import STORED, TraceError, TraceWriter, from_bfloat16, run_main  # isort: skip
+import convert_rope
 from kvbench_arrays import ELEMENT_TYPES, Array, open_arrays
 
 AXES = ("prompt", "layer", "head", "token", "dim")
@@ -325,6 +330,8 @@ def convert(options):
     source = options.source or ", ".join(os.path.basename(path) for path in options.inputs)
     with TraceWriter(options.output, options.model, source, options.created, dtype, options.rope,
                      options.scale, options.gzip) as writer:
+        if options.rope_theta is not None:
+            convert_rope.write_rope(writer, [views["k"] for views in found.values()], options)
         filler = Filler(writer, options)
         for prompt, layers in prompts.items():
             n = next(iter(layers.values()))["k"].extent("token")
@@ -389,6 +396,7 @@ def parse_arguments(arguments=None):
     values.add_argument("--rope", choices=("post", "none", "pre"), default="post",
                         help="post: q and k after the rotary embedding; none: the model has none. "
                              "pre is refused [default: post]")
+    convert_rope.add_options(values)
     values.add_argument("--scale", type=float, metavar="S",
                         help="s in exp(s <k, q>) [default: 1/sqrt(dim)]")
     values.add_argument("--undo-repeat", type=positive_int, default=1, metavar="G",
@@ -403,6 +411,7 @@ def parse_arguments(arguments=None):
     if options.rope == "pre":
         raise TraceError("--rope: got pre, expected post or none: inner products of keys from "
                          "before the rotation are not the model's logits; dump them after it")
+    convert_rope.check_options(options)
     if options.key_only and (options.q or options.v):
         raise TraceError("--key-only: got --q or --v as well, expected neither")
     if os.path.exists(options.output) and not options.overwrite:

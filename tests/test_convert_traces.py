@@ -345,6 +345,67 @@ class ConvertTracesTest(unittest.TestCase):
         self.assertIn("has no q: ", said)
         self.expect({0: tensors})
 
+    def test_rotary_tables(self):
+        path = self.npz({0: layer(0), 5: layer(1)})
+        tables = ["--rope-theta", "10000"]
+        for dim, channels, kind in (([], D, "half"), (["--rope-dim", "4"], 4, "interleaved")):
+            self.convert(path, *PLAIN, *tables, "--rope-layout", kind, *dim)
+            self.expect({0: layer(0), 5: layer(1)})
+            with h5py.File(self.out) as file:
+                self.assertEqual(file.attrs["rope"], "post")
+                self.assertEqual(sorted(file["rope"]), ["cos", "sin"])
+                self.assertEqual(dict(file["rope"].attrs), {"layout": kind})
+                for name, function in (("cos", np.cos), ("sin", np.sin)):
+                    got = file["rope"][name][:]
+                    self.assertEqual((got.dtype, got.shape), (np.float32, (N + 512, channels // 2)))
+                    want = [[function(p * 10000.0**(-2 * i / channels))
+                             for i in range(channels // 2)] for p in range(N + 512)]
+                    # An angle of 522 in float32 is off by half a unit of its last place, 3e-5.
+                    self.assertTrue(np.abs(got - want).max() <= 1e-4)
+        self.convert(path, *PLAIN)
+        with h5py.File(self.out) as file:
+            self.assertNotIn("rope", file)
+
+    @unittest.skipUnless(torch, "no torch")
+    def test_rotary_tables_are_those_of_a_model(self):
+        try:
+            import transformers
+        except ImportError:
+            self.skipTest("no transformers")
+        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+        config = transformers.LlamaConfig(hidden_size=128, num_attention_heads=2, rope_theta=5e5)
+        embedding = LlamaRotaryEmbedding(config)
+        cos, sin = embedding(torch.zeros(1), torch.arange(4096)[None])
+        got = convert_traces.rotary_tables(5e5, 64, 4096)
+        for mine, theirs in zip(got, (cos, sin)):
+            # A frequency may differ in the last place, 6e-8, which 4096 positions multiply.
+            off = np.abs(mine - theirs[0, :, :32].numpy()).max()
+            self.assertTrue(off <= 1e-3, off)
+
+    def test_rotary_options_that_do_not_fit(self):
+        path = self.npz({0: layer(0)})
+        half = ["--rope-layout", "half"]
+        for options, words in (
+                (["--rope-theta", "1e4"], "--rope-theta: got no --rope-layout, expected half or"),
+                (half, "got no --rope-theta"), (["--rope-dim", "4"], "got no --rope-theta"),
+                (["--rope-theta", "0", *half], "got 0, expected a finite number > 0"),
+                (["--rope-theta", "inf", *half], "got inf, expected a finite number > 0"),
+                (["--rope-theta", "x", *half], "invalid positive_number value: 'x'"),
+                (["--rope-theta", "1e4", "--rope-layout", "both"], "invalid choice: 'both'"),
+                (["--rope-theta", "1e4", *half, "--rope", "none"], "got it with --rope none"),
+                (["--rope-theta", "1e4", *half, "--rope-dim", "3"], "--rope-dim: got 3, expected"),
+                (["--rope-theta", "1e4", *half, "--rope-dim", "10"], "an even number from 2 to 8"),
+                (["--rope-theta", "1e4", *half, "--rope-dim", "0"], "--rope-dim: got 0"),
+                (["--rope-theta", "1e4", *half, "--rope-dim", "-2"], "--rope-dim: got -2")):
+            self.refuse(words, path, *PLAIN, *options)
+        one = self.path("one.npz")
+        np.savez(one, **{"layer_0.k": np.ones((2, N, 8), np.float16),
+                         "layer_1.k": np.ones((2, N, 4), np.float16)})
+        keys = ["--key-only", "--k", "layer_{layer}.k", "--axes", "head token dim"]
+        self.refuse("the layers' keys differ in dim, expected --rope-dim", one, *keys,
+                    "--rope-theta", "1e4", *half)
+        self.convert(one, *keys, "--rope-theta", "1e4", *half, "--rope-dim", "4")
+
     def test_kvbench_reads_it(self):
         self.convert(self.npz({0: layer(63), 4: layer(64)}), *PLAIN)
         result = self.kvbench("info", self.out)
