@@ -101,16 +101,17 @@ def read_results(paths, needed):
     return frame
 
 
-def read_table(paths, needed, text):
+def read_table(paths, needed, text, others=None):
     """Files of one header as one frame, such as OUT.steps.csv or those of `kvbench cluster`.
 
-    `needed`: columns that must be there. Columns of `text` are str, the others float64 (an empty
+    `needed`: columns that must be there; `others`: all else that is read where it is there, None:
+    every column (a long table takes memory for each). Columns of `text` are str, the others float64 (an empty
     field is NaN); a column that is not needed and holds text stays str. Raises CsvError for a
     missing file or column, an empty file, and a field of a needed column that is no number.
     """
     frames = []
     for path in paths:
-        frame = _read_one(path)
+        frame = _read_one(path, None if others is None else {*needed, *others})
         for column in needed:
             if column not in frame.columns:
                 raise CsvError(f"{path}: column `{column}` is missing")
@@ -121,10 +122,11 @@ def read_table(paths, needed, text):
     return pd.concat(frames, ignore_index=True)
 
 
-def _read_one(path):
+def _read_one(path, columns):
     try:
         # Text first: pandas' own guesses turn a prompt `007` into 7 and `nan` into a gap.
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False,
+                            usecols=None if columns is None else columns.__contains__)
     except FileNotFoundError:
         raise CsvError(f"{path}: no such file") from None
     except pd.errors.EmptyDataError:

@@ -25,6 +25,8 @@ DEFAULTS = {
     "budget_requested": 0.5, "tokens_kept": 60, "bytes": 1000, "full_bytes": 2000, "ratio": 0.5,
     "middle_ratio": 0.5, "rel_error": 0.1, "amnesia_count": 3, "amnesia_mass": 0.1,
     "status": "ok", "diag": "",
+    # OUT.queries.csv alone has these.
+    "step": 96, "offset": 0,
 }
 MEASURED = ("tokens_kept", "bytes", "ratio", "middle_ratio", "rel_error", "amnesia_count",
             "amnesia_mass")

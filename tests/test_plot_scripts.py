@@ -16,12 +16,13 @@ from plot_tables import SCRIPTS, FigureTest, infeasible, kc, lambda_rows, revive
 import plot_amnesia
 import plot_heatmap
 import plot_lambda
+import plot_offset
 import plot_pareto
 import plot_reconstruction
 import plot_stream
 
 SCRIPTS_TESTED = (plot_lambda, plot_pareto, plot_amnesia, plot_reconstruction, plot_stream,
-                  plot_heatmap)
+                  plot_heatmap, plot_offset)
 WIDEST = kc.PAGE_WIDTH + 0.2  # a tight picture has 0.1 inch of margin at each side
 SMALLEST = 6.0  # pt, the least that journals take
 
@@ -44,6 +45,9 @@ class EveryScriptTest(FigureTest):
             (plot_reconstruction, self.write(revive_rows(), "kv.csv"), []),
             (plot_stream, self.write_stream(), ["--band"]),
             (plot_heatmap, self.path("plain.csv"), []),
+            (plot_offset, self.write([{**row, "offset": offset} for row in plain
+                                      for offset in range(3)], "plain.queries.csv"), ["--log-y"]),
+            (plot_offset, self.path("plain.queries.csv"), ["--by", "layer", "--budgets", "0.5"]),
         ]
 
     def test_pictures(self):
@@ -104,6 +108,7 @@ class EveryScriptTest(FigureTest):
                 (plot_pareto, "no rows with layer 9; it holds 0", ["--layers", "9"]),
                 (plot_pareto, "got `many`, expected numbers", ["--layers", "many"]),
                 (plot_stream, "got `0`, expected a number above 0", ["--bins", "0"]),
+                (plot_offset, "got `x`, expected a number above 0", ["--bins", "x"]),
                 (plot_heatmap, "cannot be written", ["-o", self.path("no/out")])):
             with self.subTest(text):
                 code, said = self.run_script(module, path, "-o", self.path("out"), *options)

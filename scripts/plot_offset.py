@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Error against the offset of the query (rows of `kvbench replay --per-query`).
+
+Reads OUT.queries.csv: a row for each evaluated query of each query head, with its relative error
+|z - a| / |a|. x is the query's offset: its number among the evaluated queries (under prefill: how
+many tokens were decoded before it). One panel for each budget; --by layer: one for each layer.
+
+A line is the median over prompts, layers, heads and seeds (--mean: the mean), in bins of
+neighbouring offsets (--bins); a band goes from the lower to the upper quartile of the same errors
+(--band; by default where there are at most four methods). An error may be infinite (an exact output
+of zero): it counts in quartiles as it is, and a mean leaves a gap there. Methods whose errors are
+rounding alone (below 1e-9, `exact`) are left out.
+
+Look for: a line that falls from the first query on. Near the start only the exact tokens before
+the first evaluated query (recent - queries of them) stand beside the compressed middle, later also
+the keys of all queries before: a method that does well at the end alone lives on these.
+"""
+
+import argparse
+import sys
+
+import kvbench_csv as kc
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+KEYS = ["prompt", "layer", "q_head", "seed", "budget_requested", "offset"]
+MOST_PANELS = 24
+MOST_BANDS = 4  # more of them beside each other are one grey
+
+
+def read_queries(paths):
+    """The rows of all tables; the columns that it needs are looked up by name."""
+    frame = kc.read_table(paths, ["schema", "algorithm", "params", *KEYS, "rel_error"],
+                          kc.TEXT_COLUMNS, kc.SETTINGS)
+    schemas = sorted(frame["schema"].unique())
+    if len(schemas) > 1:
+        raise kc.CsvError(f"{paths[0]}: mixed schemas: {', '.join(schemas)}")
+    if schemas[0].split(".")[0] != kc.SCHEMA_MAJOR:
+        raise kc.CsvError(f"{paths[0]}: schema {schemas[0]}, expected {kc.SCHEMA_MAJOR}.x")
+    for name in kc.SETTINGS:
+        if name in frame.columns and (frame.groupby("algorithm")[name].nunique() > 1).any():
+            print(f"note: rows that differ in {name} are pooled", file=sys.stderr)
+    empty = frame["rel_error"].isna()
+    if empty.any():
+        names = ", ".join(sorted(frame.loc[empty, "algorithm"].unique()))
+        print(f"note: {int(empty.sum())} rows without an error are left out ({names})",
+              file=sys.stderr)
+    if empty.all():
+        raise kc.CsvError(f"{paths[0]}: no row holds measurements: every error is empty")
+    return frame[~empty].copy()
+
+
+def load(paths, algorithms=(), budgets=(), layers=(), by="budget", bins=32):
+    """One row per (panel, label, bin): offset (mean of the bin's), mean, low, median, high.
+
+    panel: the budget (NaN: none, as of exact), or with by="layer" the layer.
+    """
+    frame = read_queries(paths)
+    frame = kc.pick_algorithms(frame, algorithms, paths[0])
+    frame = kc.pick_numbers(frame, "layer", layers, paths[0])
+    if budgets:
+        # What has no budget (exact, native sizes) stands beside every one.
+        native = frame["budget_requested"].isna()
+        given = kc.pick_numbers(frame[~native], "budget_requested", budgets, paths[0])
+        frame = kc.pd.concat([given, frame[native]]).sort_index()
+    have = sorted(frame["budget_requested"].dropna().unique(), reverse=True)
+    if by == "layer" and len(have) > 1:
+        raise kc.CsvError(f"{paths[0]}: {len(have)} budgets, expected one with --by layer; choose "
+                          "with --budgets " + ", ".join(f"{v:g}" for v in have))
+    kc.add_labels(frame)
+    if not (frame["offset"] >= 0).all() or not (frame["offset"] % 1 == 0).all():
+        raise kc.CsvError(f"{paths[0]}: column `offset`: expected whole numbers from 0 on")
+    frame["bin"] = np.floor(frame["offset"] * bins / (frame["offset"].max() + 1))
+    frame["panel"] = frame["layer" if by == "layer" else "budget_requested"]
+    frame = whole_heads(frame, paths[0])
+    groups = frame.groupby(["panel", "label", "bin"], dropna=False, sort=False)
+    errors = groups["rel_error"]
+    table = errors.agg(mean="mean", low=quartile(0.25), median=quartile(0.5),
+                       high=quartile(0.75))
+    table["offset"] = groups["offset"].mean()
+    return above_rounding(table.reset_index(), paths[0])
+
+
+def above_rounding(table, path):
+    """The rows of methods with some error above rounding; says which have none."""
+    largest = table.groupby("label", sort=False)["high"].transform("max")
+    for label in dict.fromkeys(table.loc[largest < kc.ROUNDING_ERROR, "label"]):
+        print(f"note: {label} is exact: its errors are below {kc.ROUNDING_ERROR:g}, it is not "
+              "drawn", file=sys.stderr)
+    table = table[largest >= kc.ROUNDING_ERROR].reset_index(drop=True)
+    if table.empty:
+        raise kc.CsvError(f"{path}: errors are below {kc.ROUNDING_ERROR:g} in every point")
+    return table
+
+
+def quartile(share):
+    """Linear interpolation; infinite errors lie above all others."""
+    def value(errors):
+        # "lower" and "higher" first: inf - inf in an interpolation would be NaN.
+        low, high = (np.quantile(errors, share, method=m) for m in ("lower", "higher"))
+        return low if low == high else np.quantile(errors, share)
+    return value
+
+
+def whole_heads(frame, path):
+    """Rows of methods that have every head of their panel: easy heads alone would flatter."""
+    heads = frame.groupby(["prompt", "layer", "q_head"], sort=False).ngroup()
+    seen = heads.groupby([frame["panel"], frame["label"]], dropna=False).transform("nunique")
+    of_all = heads.groupby(frame["panel"], dropna=False).transform("nunique")
+    part = seen < of_all
+    for label in dict.fromkeys(frame.loc[part, "label"]):
+        print(f"note: {label}: left out where some heads are missing", file=sys.stderr)
+    if part.all():
+        raise kc.CsvError(f"{path}: no method has rows for every head that the file has")
+    return frame[~part]
+
+
+def panel_list(table, by):
+    """[(title, rows)]: rows without a budget stand in the panel of every budget."""
+    values = sorted(table["panel"].dropna().unique(), reverse=by == "budget")
+    if not values:
+        return [("native sizes", table)]
+    native = table["panel"].isna()
+    name = "layer" if by == "layer" else "budget"
+    return [(f"{name} {value:g}", table[(table["panel"] == value) | native]) for value in values]
+
+
+def draw_panel(axes, rows, labels, centre, band):
+    for i, label in enumerate(labels):
+        points = rows[rows["label"] == label].sort_values("offset")
+        style = {**kc.line_style(i), "markevery": (i % 5, 5)}  # markers of lines side by side
+        middle = points[centre].where(np.isfinite(points[centre])
+                                      & (points[centre] >= kc.ROUNDING_ERROR))
+        axes.plot(points["offset"], middle, ms=3, linewidth=1.0, **style)
+        if band:
+            low, high = (points[name].where(middle.notna() & np.isfinite(points[name]))
+                         for name in ("low", "high"))
+            axes.fill_between(points["offset"], low.clip(lower=0), high, color=style["color"],
+                              alpha=0.15, linewidth=0)
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.set_xlim(left=0)
+
+
+def draw(table, by="budget", centre="median", band=None, log_y=False):
+    """The figure: at most four panels beside each other, one scale of errors for all.
+
+    band: None: where there are few methods.
+    """
+    labels = list(dict.fromkeys(table["label"]))
+    band = len(labels) <= MOST_BANDS if band is None else band
+    parts = panel_list(table, by)
+    ncols = min(4, len(parts))
+    nrows = -(-len(parts) // ncols)
+    figure, grid = kc.panels(nrows, ncols, height=2.3 if nrows == 1 else 1.7, sharex=True,
+                             sharey=True)
+    for axes in grid.flat[len(parts):]:
+        axes.set_visible(False)
+    for at, (axes, (title, rows)) in enumerate(zip(grid.flat, parts)):
+        draw_panel(axes, rows, labels, centre, band)
+        axes.set_title(title)
+        if at + ncols >= len(parts):
+            axes.tick_params(labelbottom=True)  # nothing stands below it
+    means = table[centre]
+    seen = means[np.isfinite(means) & (means >= kc.ROUNDING_ERROR)]
+    if log_y and not seen.empty:
+        grid[0, 0].set_yscale("log")
+        grid[0, 0].yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+        grid[0, 0].set_ylim(seen.min() / 1.5, seen.max() * 1.5)
+    elif not log_y:
+        # A band may reach far above every line; the lines are what the picture is about.
+        grid[0, 0].set_ylim(0, 1.6 * seen.max() if not seen.empty else 1)
+    figure.supxlabel("offset of the query (tokens)", fontsize=kc.FONT_SIZE)
+    figure.supylabel(f"relative error ({centre})", fontsize=kc.FONT_SIZE)
+    kc.legend_above(figure, [kc.line_handle(kc.line_style(i), label)
+                             for i, label in enumerate(labels)])
+    return figure
+
+
+def positive(text):
+    """A number of bins, for argparse."""
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected a number above 0")
+    return int(text)
+
+
+def parse_arguments(arguments=None):
+    parser = kc.argument_parser(__doc__, "OUT.queries.csv", "files of kvbench replay --per-query")
+    parser.add_argument("--algorithms", type=kc.name_list, metavar="NAME,...", default=[],
+                        help="only these, default all")
+    parser.add_argument("--budgets", type=kc.number_list, metavar="RHO,...", default=[],
+                        help="only these, default all")
+    parser.add_argument("--layers", type=kc.number_list, metavar="N,...", default=[],
+                        help="only these, default all")
+    parser.add_argument("--by", choices=["budget", "layer"], default="budget",
+                        help="what the panels are, default budget (over all layers); layer needs "
+                             "one budget")
+    parser.add_argument("--bins", type=positive, metavar="N", default=32,
+                        help="points of a line at most, default 32")
+    parser.add_argument("--mean", action="store_true", help="lines are means, not medians")
+    parser.add_argument("--band", action=argparse.BooleanOptionalAction, default=None,
+                        help="shade between the quartiles, default for up to four methods")
+    parser.add_argument("--log-y", action="store_true", help="logarithmic error axis")
+    return parser.parse_args(arguments)
+
+
+def main():
+    options = parse_arguments()
+    table = load(options.inputs, options.algorithms, options.budgets, options.layers, options.by,
+                 options.bins)
+    centre = "mean" if options.mean else "median"
+    for label in dict.fromkeys(table.loc[~np.isfinite(table[centre]), "label"]):
+        print(f"note: {label} has a {centre} that is not finite; its line has a gap there",
+              file=sys.stderr)
+    count = table["panel"].dropna().nunique()
+    if count > MOST_PANELS:
+        raise kc.CsvError(f"{options.inputs[0]}: {count} panels, expected at most {MOST_PANELS}; "
+                          f"choose with --{options.by}s")
+    kc.save_figure(draw(table, options.by, centre, options.band, options.log_y),
+                   options.output)
+    plt.close("all")
+
+
+if __name__ == "__main__":
+    kc.run_main(main)

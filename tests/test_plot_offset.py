@@ -1,0 +1,166 @@
+"""scripts/plot_offset.py against values computed by hand from small tables of single queries."""
+
+import unittest
+
+from matplotlib.collections import PolyCollection
+from plot_tables import FigureTest, kc, np
+
+import plot_offset
+
+COLUMNS = ["schema", "trace", "prompt", "layer", "q_head", "algorithm", "params", "protocol", "sink",
+           "recent", "scores", "device", "seed", "n_queries", "budget_requested", "step", "offset",
+           "rel_error"]
+
+
+def line_of(axes, i):
+    """x and y of the i-th method's line."""
+    style = kc.line_style(i)
+    found = [a for a in axes.lines
+             if (a.get_color(), a.get_linestyle()) == (style["color"], style["linestyle"])]
+    assert len(found) == 1, f"{len(found)} lines of method {i}"
+    return list(found[0].get_xdata()), list(found[0].get_ydata())
+
+
+def band_of(axes, i):
+    """Lower and upper ends of the i-th band at its first x."""
+    bands = [c for c in axes.collections if isinstance(c, PolyCollection)]
+    points = bands[i].get_paths()[0].vertices
+    first = points[points[:, 0] == points[:, 0].min()][:, 1]
+    return first.min(), first.max()
+
+
+def rows():
+    """a and b at two layers of two heads, four offsets: errors 1 to 4 times the offset's."""
+    for name, scale in (("a", 1.0), ("b", 10.0)):
+        for layer in (0, 3):
+            for head in (0, 1):
+                for offset in range(4):
+                    yield {"algorithm": name, "layer": layer, "q_head": head, "offset": offset,
+                           "step": 96 + offset, "schema": "1.3",
+                           "rel_error": scale * (1 + head + 2 * (layer > 0)) * (offset + 1) / 100}
+
+
+class OffsetTest(FigureTest):
+    def table(self, records, name="t.queries.csv", columns=COLUMNS):
+        return self.write(records, name, columns=columns)
+
+    def draw(self, path, bins=4, **options):
+        table, self.said = self.quiet(plot_offset.load, [path], bins=bins, **options)
+        return table
+
+    def test_medians_and_quartiles(self):
+        table = self.draw(self.table(rows()))
+        figure = plot_offset.draw(table)
+        (axes,) = figure.axes
+        self.assertEqual(axes.get_title(), "budget 0.5")
+        # Of 1, 2, 3, 4: quartiles 1.75, 2.5, 3.25.
+        self.near(line_of(axes, 0), [[0, 1, 2, 3], [0.025, 0.05, 0.075, 0.1]])
+        self.near(line_of(axes, 1)[1], [0.25, 0.5, 0.75, 1.0])
+        self.near(band_of(axes, 0), [0.0175, 0.0325])
+        self.near(band_of(axes, 1), [0.175, 0.325])
+        self.assertEqual([t.get_text() for t in figure.legends[0].texts], ["a", "b"])
+        self.assertEqual(axes.get_yscale(), "linear")
+        self.assertEqual(plot_offset.draw(table, log_y=True).axes[0].get_yscale(), "log")
+        self.assertEqual(len(plot_offset.draw(table, band=False).axes[0].collections), 0)
+        self.assertEqual(self.said, "")
+
+    def test_means_and_bins(self):
+        # Two bins of two offsets: of 1, 2, 3, 4 and of 2, 4, 6, 8 the mean is 3.75.
+        uneven = [{**r, "rel_error": 0.99} if r["algorithm"] == "a" and r["layer"] and r["q_head"]
+                  and r["offset"] == 1 else r for r in rows()]
+        axes = plot_offset.draw(self.draw(self.table(uneven), bins=2), centre="mean").axes[0]
+        self.near(line_of(axes, 1), [[0.5, 2.5], [0.375, 0.875]])
+        # 0.99 in place of 0.08: the mean moves by 0.91 / 8, the median of 8 not at all.
+        self.near(line_of(axes, 0)[1], [0.0375 + 0.91 / 8, 0.0875])
+        axes = plot_offset.draw(self.draw(self.table(uneven), bins=2)).axes[0]
+        self.near(line_of(axes, 0)[1], [0.035, 0.085])  # 1 2 2 3 4 4 6 x; 3 4 6 8 9 12 12 16
+
+    def test_layers(self):
+        path = self.table(rows())
+        figure = plot_offset.draw(self.draw(path, by="layer"), by="layer")
+        self.assertEqual([a.get_title() for a in figure.axes], ["layer 0", "layer 3"])
+        self.near([line_of(a, 0)[1][0] for a in figure.axes], [0.015, 0.035])
+        figure = plot_offset.draw(self.draw(path, layers=[3]))
+        self.near(line_of(figure.axes[0], 0)[1][0], 0.035)
+
+    def test_many_layers_have_four_panels_to_a_row(self):
+        many = [{**r, "layer": layer} for r in rows() for layer in range(6) if r["layer"] == 0]
+        figure = plot_offset.draw(self.draw(self.table(many), by="layer"), by="layer")
+        shown = [a for a in figure.axes if a.get_visible()]
+        self.assertEqual([a.get_title() for a in shown], [f"layer {i}" for i in range(6)])
+        self.assertEqual(len({round(a.get_position().y0, 3) for a in shown}), 2)
+        self.assertAlmostEqual(figure.get_figwidth(), kc.PAGE_WIDTH)
+        many = [{**r, "layer": layer} for r in rows() for layer in range(25) if r["layer"] == 0]
+        code, said = self.run_script(plot_offset, self.table(many), "--by", "layer", "-o",
+                                     self.path("out"))
+        self.assertEqual(code, 2)
+        self.assertIn("25 panels, expected at most 24; choose with --layers", said)
+
+    def test_budgets(self):
+        two = [{**r, "budget_requested": budget, "rel_error": r["rel_error"] * (2 - budget)}
+               for r in rows() for budget in (0.25, 0.5)]
+        two += [{**r, "algorithm": "c", "budget_requested": ""} for r in rows()
+                if r["algorithm"] == "a"]
+        path = self.table(two)
+        axes = plot_offset.draw(self.draw(path)).axes
+        self.assertEqual([a.get_title() for a in axes], ["budget 0.5", "budget 0.25"])
+        self.near([line_of(a, 0)[1][0] for a in axes], [0.025 * 1.5, 0.025 * 1.75])
+        self.near([line_of(a, 2)[1][0] for a in axes], [0.025, 0.025])  # no budget: beside each
+        axes = plot_offset.draw(self.draw(path, budgets=[0.25])).axes
+        self.assertEqual([a.get_title() for a in axes], ["budget 0.25"])
+        self.near(line_of(axes[0], 2)[1][0], 0.025)
+        code, said = self.run_script(plot_offset, path, "--by", "layer", "-o", self.path("out"))
+        self.assertEqual(code, 2)
+        self.assertIn("2 budgets, expected one with --by layer; choose with --budgets 0.5, 0.25",
+                      said)
+
+    def test_layers_of_one_budget_and_of_none(self):
+        mixed = [*rows(), *({**r, "algorithm": "c", "budget_requested": ""} for r in rows()
+                            if r["algorithm"] == "a")]
+        figure = plot_offset.draw(self.draw(self.table(mixed), by="layer"), by="layer")
+        self.near([line_of(a, 2)[1][0] for a in figure.axes], [0.015, 0.035])
+
+    def test_what_is_not_finite_or_only_rounding(self):
+        infinite = [{**r, "rel_error": "inf"} if r["q_head"] and r["layer"] else r for r in rows()]
+        exact = [{**r, "algorithm": "exact", "rel_error": 1e-16, "budget_requested": ""}
+                 for r in rows() if r["algorithm"] == "a"]
+        path = self.table([*infinite, *exact])
+        table = self.draw(path)
+        self.assertIn("note: exact is exact", self.said)
+        axes = plot_offset.draw(table).axes[0]
+        self.near(line_of(axes, 0)[1][0], 0.025)  # 1, 2, 3, inf
+        self.assertEqual(len(axes.lines), 2)
+        code, said = self.run_script(plot_offset, path, "--mean", "-o", self.path("out"))
+        self.assertEqual(code, 0, said)
+        self.assertIn("note: a has a mean that is not finite; its line has a gap there", said)
+        code, said = self.run_script(plot_offset, self.table(exact), "-o", self.path("out"))
+        self.assertEqual(code, 2)
+        self.assertIn("errors are below 1e-09 in every point", said)
+
+    def test_methods_that_lack_heads_are_left_out(self):
+        path = self.table([r for r in rows() if r["algorithm"] == "a" or r["q_head"] == 0])
+        self.assertEqual(set(self.draw(path)["label"]), {"a"})
+        self.assertIn("note: b: left out where some heads are missing", self.said)
+        path = self.table([{**r, "rel_error": ""} if r["algorithm"] == "b" else r for r in rows()])
+        self.assertEqual(set(self.draw(path)["label"]), {"a"})
+        self.assertIn("note: 16 rows without an error are left out (b)", self.said)
+
+    def test_columns_by_name(self):
+        # In another order, with keys and measures of a later minor version, one of them text.
+        columns = ["extra", *reversed(COLUMNS), "unit"]
+        path = self.table(({**r, "extra": 7, "unit": "x"} for r in rows()), columns=columns)
+        figure = plot_offset.draw(self.draw(path))
+        self.near(line_of(figure.axes[0], 0)[1], [0.025, 0.05, 0.075, 0.1])
+
+    def test_offsets_that_are_none(self):
+        for offset in (-1, 0.5):
+            path = self.table({**r, "offset": offset} for r in rows())
+            with self.assertRaisesRegex(kc.CsvError, "column `offset`: expected whole numbers"):
+                plot_offset.load([path])
+        path = self.table([{**r, "offset": ""} if r["layer"] else r for r in rows()])
+        with self.assertRaisesRegex(kc.CsvError, "column `offset`: expected whole numbers"):
+            plot_offset.load([path])
+
+
+if __name__ == "__main__":
+    unittest.main()
