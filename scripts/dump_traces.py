@@ -122,7 +122,8 @@ class Capture:
         """The model's own attention: SDPA, or for what SDPA has not, the architecture's eager."""
         special = options.get("softcap") is not None or options.get("s_aux") is not None
         if self.model._supports_sdpa and not special:
-            return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, mask,
+            # No dropout, said aloud: libraries that wrap the interface (kvpress) insist on it.
+            return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, mask, dropout=0.0,
                                                    scaling=scaling, **options)
         eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
         if eager is None:
