@@ -2,6 +2,7 @@
 #   CMAKE_ARGS=...   more options for CMake, e.g. make CMAKE_ARGS=-DKVBENCH_NATIVE=ON
 #   BOOTSTRAP=no     do not look for (or install) missing packages
 #   JOBS=N           parallel jobs (default: all cores)
+#   PYTHON=...       interpreter of the scripts (default: the first python3 that has their packages)
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
@@ -12,10 +13,11 @@ CMAKE_ARGS ?=
 BOOTSTRAP  ?= yes
 WERROR     := $(if $(CI),ON,OFF)
 
-# The python3 on the PATH may be one without numpy; take the first that has what scripts need.
-PYTHON ?= $(shell for p in python3 /usr/bin/python3; do \
-	"$$p" -c 'import numpy, pandas, matplotlib' 2>/dev/null && { command -v "$$p"; exit; }; \
-	done; echo python3)
+# Found when a recipe runs, not when make reads it: only then has the bootstrap installed packages.
+# The shell line that starts with one of these goes on with "$$python".
+export PYTHON
+find_python = python=$$(scripts/find_python.sh $(1))
+plot_python = $(call find_python,numpy pandas matplotlib --prefer h5py sklearn)
 
 CMAKE     := cmake --log-level=NOTICE
 BUILD     := cmake --build
@@ -36,15 +38,17 @@ all: ## build the program: build/kvbench
 	@echo "built: build/kvbench"
 
 DEMO := results/demo
+DEMO_BUILD ?= build/native
 demo: ## replay one figure on the sample trace and plot it, under results/demo/
 	$(call bootstrap,build plot)
-	@$(CMAKE) -S . -B build/native -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_NATIVE=ON \
+	@$(plot_python); echo "python: $$python"
+	@$(CMAKE) -S . -B $(DEMO_BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_NATIVE=ON \
 		-DKVBENCH_TESTS=OFF -DKVBENCH_CUDA=OFF $(CMAKE_ARGS)
-	@$(BUILD) build/native -j $(JOBS) --target kvbench
+	@$(BUILD) $(DEMO_BUILD) -j $(JOBS) --target kvbench
 	@mkdir -p $(DEMO) && rm -f $(DEMO)/fig2.*
-	build/native/kvbench replay data/sample.h5 --config configs/balancekv_fig2.toml -o $(DEMO)/fig2.csv
-	build/native/kvbench summarize $(DEMO)/fig2.csv
-	$(PYTHON) scripts/plot_error.py $(DEMO)/fig2.csv -o $(DEMO)/fig2
+	$(DEMO_BUILD)/kvbench replay data/sample.h5 --config configs/balancekv_fig2.toml -o $(DEMO)/fig2.csv
+	$(DEMO_BUILD)/kvbench summarize $(DEMO)/fig2.csv
+	$(plot_python); "$$python" scripts/plot_error.py $(DEMO)/fig2.csv -o $(DEMO)/fig2
 	@ls $(DEMO)/fig2.csv $(DEMO)/fig2.csv.json $(DEMO)/fig2.png $(DEMO)/fig2.pdf > /dev/null
 	@echo "rows:     $(DEMO)/fig2.csv"
 	@echo "manifest: $(DEMO)/fig2.csv.json"
@@ -52,14 +56,15 @@ demo: ## replay one figure on the sample trace and plot it, under results/demo/
 
 test: ## build and run all tests in build/test
 	$(call bootstrap,build plot test)
-	@$(CMAKE) -S . -B build/test -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_TESTS=ON \
-		-DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$(PYTHON)" $(CMAKE_ARGS)
+	@$(plot_python); $(CMAKE) -S . -B build/test -G Ninja -DCMAKE_BUILD_TYPE=Release \
+		-DKVBENCH_TESTS=ON -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS)
 	@$(BUILD) build/test -j $(JOBS)
 	@$(CTEST) --test-dir build/test
 
 test-asan test-tsan: test-%: ## the tests under sanitizers, in build/asan and build/tsan
 	$(call bootstrap,build plot test)
-	@$(CMAKE) --preset $* -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$(PYTHON)" $(CMAKE_ARGS)
+	@$(plot_python); $(CMAKE) --preset $* -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" \
+		$(CMAKE_ARGS)
 	@$(BUILD) build/$* -j $(JOBS)
 	@$(CTEST) --test-dir build/$*
 
@@ -68,7 +73,7 @@ DUMP_VENV := build/dump-venv
 $(DUMP_VENV)/ready:
 	$(call bootstrap,dump)
 	@rm -rf $(DUMP_VENV)
-	@python3 -m venv $(DUMP_VENV) || $(PYTHON) -m venv --clear $(DUMP_VENV)
+	@$(call find_python,venv ensurepip); "$$python" -m venv $(DUMP_VENV)
 	@$(DUMP_VENV)/bin/pip install --quiet $(PIP_ARGS) torch transformers h5py numpy
 	@touch $@
 

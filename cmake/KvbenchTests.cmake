@@ -91,23 +91,8 @@ if(TARGET kvbench)
 endif()
 
 # ----------------------------------------------------------------------------------------- Python
-# The python3 on the PATH may be one without numpy; prefer one that has all that the scripts need.
-if(NOT KVBENCH_PYTHON)
-  find_program(_python3 python3)
-  foreach(_candidate IN LISTS _python3 ITEMS /usr/bin/python3)
-    execute_process(COMMAND "${_candidate}" -c "import numpy, pandas, matplotlib"
-                    RESULT_VARIABLE _failed OUTPUT_QUIET ERROR_QUIET)
-    if(NOT _failed)
-      set(_python "${_candidate}")
-      break()
-    endif()
-  endforeach()
-  if(NOT _python)
-    set(_python "${_python3}")
-  endif()
-  set(KVBENCH_PYTHON "${_python}" CACHE FILEPATH "python3 for scripts and their tests")
-endif()
-list(APPEND _environment "PYTHON=${KVBENCH_PYTHON}")
+include(cmake/KvbenchPython.cmake)
+list(APPEND _environment "PYTHON=${kvbench_python}")
 
 # Exit code 77: a test said aloud that it cannot run here.
 function(kvbench_add_test name)
@@ -120,14 +105,14 @@ endfunction()
 # most of the time, and what they run is tested elsewhere.
 set(_long_scripts test_docs_commands figures)
 file(GLOB _python_tests ${_glob} tests/test_*.py)
-if(KVBENCH_PYTHON)
+if(kvbench_python)
   foreach(_test IN LISTS _python_tests)
     get_filename_component(_name "${_test}" NAME_WE)
     if(KVBENCH_SANITIZE AND _name IN_LIST _long_scripts)
       continue()
     endif()
     kvbench_add_test(python.${_name}
-      "${KVBENCH_PYTHON}" "${_src}/cmake/run_python_test.py" "${_src}/${_test}")
+      "${kvbench_python}" "${_src}/cmake/run_python_test.py" "${_src}/${_test}")
   endforeach()
 elseif(_python_tests)
   message(STATUS "kvbench: no python3, its tests are left out")

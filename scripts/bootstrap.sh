@@ -36,13 +36,7 @@ for group in "${groups[@]}"; do
 done
 
 has_header() { echo "#include <$1>" | g++ -E -x c++ "${@:2}" - > /dev/null 2>&1; }
-has_module() {
-  local python
-  for python in ${PYTHON:-} python3 /usr/bin/python3; do
-    if "$python" -c "import $1" > /dev/null 2>&1; then return 0; fi
-  done
-  return 1
-}
+has_module() { "$(dirname -- "${BASH_SOURCE[0]}")/find_python.sh" "$1" 2> /dev/null; }
 has_library() {
   [[ -f $(g++ -print-file-name="lib$1.so" 2> /dev/null) ]] ||
     [[ -f $(g++ -print-file-name="lib$1.a" 2> /dev/null) ]]

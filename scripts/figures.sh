@@ -7,8 +7,8 @@
 # --prompts ID or --threads 8; give layers for a large model. Tables, manifests and pictures (PNG,
 # PDF) come to lie in OUT, those of an earlier run are overwritten. Methods along a stream are judged
 # by 64 last queries, not 256, for time: docs/figures.md has the full commands.
-# KVBENCH names the program (default: build/kvbench), PYTHON the interpreter (default: the first of
-# python3 and /usr/bin/python3 that has numpy, pandas, matplotlib and scikit-learn).
+# KVBENCH names the program (default: build/kvbench), PYTHON the interpreter (default: the first
+# python3 that has numpy, pandas, matplotlib and scikit-learn).
 # Exit code: that of the first step that failed; 1 when all steps ran but some rows failed.
 set -euo pipefail
 
@@ -35,17 +35,7 @@ kvbench=$(command -v "${KVBENCH:-$root/build/kvbench}") ||
 kvbench=$(realpath -- "$kvbench")
 [[ -r $trace_given && -f $trace_given ]] || die 2 "$trace_given: no such file"
 trace=$(realpath -- "$trace_given")
-python=
-for candidate in ${PYTHON:-python3 /usr/bin/python3}; do
-  if "$candidate" -c 'import numpy, pandas, matplotlib, sklearn' 2> /dev/null; then
-    python=$(command -v -- "$candidate")
-    # Not realpath: a virtual environment is known by the link that starts it.
-    [[ $python == /* ]] || python=$PWD/$python
-    break
-  fi
-done
-[[ -n $python ]] || die 2 "${PYTHON:-python3} lacks numpy, pandas, matplotlib or scikit-learn;\
- scripts/bootstrap.sh plot installs them (Debian), PYTHON names another interpreter"
+python=$("$root/scripts/find_python.sh" numpy pandas matplotlib sklearn 2>&1) || die 2 "$python"
 
 mkdir -p -- "$out" || die 3 "$out: cannot be made"
 cd -- "$out"

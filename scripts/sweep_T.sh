@@ -4,18 +4,18 @@
 #   scripts/sweep_T.sh TRACE OUT_DIR [further arguments of `kvbench replay`]
 #
 # Writes OUT_DIR/balancekv_fig2.{csv,csv.json,png,pdf} and balancekv_fig2_summary.csv.
-# KVBENCH names the program (default: build/kvbench), PYTHON the interpreter (default: python3).
+# KVBENCH names the program (default: build/kvbench), PYTHON the interpreter (default: the first
+# python3 that has numpy, pandas and matplotlib).
 # Exit code: that of the first step that failed; 1 when all steps ran but some rows failed.
 set -euo pipefail
 
 if [[ $# -lt 2 ]]; then
-  sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
   exit 2
 fi
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 kvbench=${KVBENCH:-$root/build/kvbench}
-python=${PYTHON:-python3}
 trace=$1
 out_dir=$2
 shift 2
@@ -25,6 +25,7 @@ if ! command -v "$kvbench" >/dev/null; then
   exit 2
 fi
 # Before the long part, not after it.
+python=$("$root/scripts/find_python.sh" numpy pandas matplotlib) || exit 2
 "$python" "$root/scripts/plot_error.py" --help >/dev/null
 
 mkdir -p "$out_dir"

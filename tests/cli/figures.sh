@@ -16,14 +16,7 @@ stops() {
   [[ $last == "figures.sh: "*"$words"* ]] || fail "'$words' is not said last for: $*: $last"
 }
 
-python=
-for candidate in ${PYTHON:-python3 /usr/bin/python3}; do
-  if "$candidate" -c 'import numpy, pandas, matplotlib, sklearn' 2> /dev/null; then
-    python=$candidate
-    break
-  fi
-done
-if [[ -z $python ]]; then
+if ! python=$("$SRC/scripts/find_python.sh" numpy pandas matplotlib sklearn); then
   echo 'SKIPPED: no python3 with numpy, pandas, matplotlib and scikit-learn'
   exit 77
 fi
