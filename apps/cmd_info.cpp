@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,6 +73,31 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows, std::stri
 
 std::string norms_text(const std::optional<NormRange>& r) {
   return r ? fmt::format("{:.3g} / {:.3g} / {:.3g}", r->min, r->median, r->max) : "-";
+}
+
+// What of the layers has rotary tables: nothing, all alike, or some.
+std::string tables_text(const TraceMeta& meta) {
+  std::size_t layers = 0;
+  std::set<std::pair<Index, Index>> shapes;
+  std::size_t with = 0;
+  for (const PromptMeta& prompt : meta.prompts) {
+    for (const LayerMeta& l : prompt.layers) {
+      ++layers;
+      if (l.rope_positions > 0) {
+        ++with;
+        shapes.emplace(l.rope_positions, l.rope_dim);
+      }
+    }
+  }
+  if (with == 0) {
+    return meta.rope == "post" ? "; no rotary tables" : "";
+  }
+  std::string text = "; rotary tables:";
+  for (const auto& [positions, dim] : shapes) {
+    text += fmt::format("{} {} positions, {} channels", text.back() == ':' ? "" : " and", positions,
+                        dim);
+  }
+  return text + (with < layers ? fmt::format(" ({} of {} layers)", with, layers) : "");
 }
 
 std::string retrieval_text(const std::vector<std::uint8_t>& heads) {
@@ -141,7 +167,7 @@ std::string report(const TraceMeta& meta, const Norms& norms) {
   line("source", or_dash(meta.source));
   line("created", or_dash(meta.created));
   line("dtype", name(meta.dtype));
-  line("rope", meta.rope);
+  line("rope", meta.rope + tables_text(meta));
   line("scale", meta.scale ? fmt::format("{}", *meta.scale) : "1/sqrt(d)");
   line("values", norms.empty() ? "not read (--no-values)"
                                : "all finite; norms below are min / median / max over all heads");
@@ -166,6 +192,8 @@ Json layer_json(const LayerMeta& l) {
            {"dv", l.dv},       {"scale", l.scale}};
   out["fisher"] = l.fisher ? Json(*l.fisher) : Json();
   out["retrieval_heads"] = l.retrieval_heads;
+  out["rope_positions"] = l.rope_positions;
+  out["rope_dim"] = l.rope_dim;
   return out;
 }
 

@@ -173,17 +173,17 @@ def pick_numbers(frame, column, values, path):
 
 
 def measured_rows(frame, path=""):
-    """Rows that hold measurements; says on stderr what was left out."""
+    """Rows with fair measurements (status ok); says on stderr what was left out."""
     kind = frame["status"].map(status_kind)
-    for word in ("infeasible", "failed"):
+    for word in ("degenerate", "infeasible", "failed"):
         count = int((kind == word).sum())
         if count:
             names = ", ".join(sorted(frame.loc[kind == word, "algorithm"].unique()))
             print(f"note: {count} {word} rows are left out ({names})", file=sys.stderr)
-    kept = frame[~kind.isin(["infeasible", "failed"])].copy()
+    kept = frame[kind == "ok"].copy()
     if kept.empty:
         where = f"{path}: " if path else ""
-        raise CsvError(f"{where}no row holds measurements: all are infeasible or failed")
+        raise CsvError(f"{where}no row holds measurements: all are degenerate, infeasible or failed")
     for name in SETTINGS:
         if name in kept.columns and (kept.groupby("algorithm")[name].nunique() > 1).any():
             print(f"note: rows that differ in {name} are pooled", file=sys.stderr)

@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "algorithms/composition.hpp"
 #include "algorithms/registry.hpp"
@@ -10,6 +13,7 @@
 #include "make_head.hpp"
 #include "replay/grid.hpp"
 #include "replay/job.hpp"
+#include "replay_run.hpp"
 
 namespace kvbench {
 namespace {
@@ -112,9 +116,114 @@ TEST(CompositionSpec, NamesParametersAndRefusals) {
   EXPECT_EQ(expand_algorithms({"oracle+uniform:share=0.25,0.5,0.75"}).size(), 3U);
   for (const char* bad :
        {"uniform+balancekv", "exact+uniform", "oracle+exact", "oracle+oracle", "oracle+nope",
-        "oracle+uniform:step=self", "oracle+uniform:share=2", "oracle+uniform+local"}) {
+        "oracle+uniform:step=self", "oracle+uniform:share=2", "oracle+uniform+local", "h2o+adakv",
+        "adakv+pyramidkv", "h2o+kvreviver:kvreviver.layer_budget=fisher"}) {
     EXPECT_THROW(expand_algorithms({bad}), InputError) << bad;
   }
+}
+
+TEST(CompositionSpec, CommasBeforeTheFirstColonSeparateAlgorithms) {
+  const auto names = [](const std::string& text) {
+    std::vector<std::string> out;
+    for (const Variant& v : expand_algorithms({text})) {
+      out.push_back(v.name() + " " + v.params.canonical());
+    }
+    return out;
+  };
+  const auto apart = [&](const std::vector<std::string>& specs) {
+    std::vector<std::string> out;
+    for (const Variant& v : expand_algorithms(specs)) {
+      out.push_back(v.name() + " " + v.params.canonical());
+    }
+    return out;
+  };
+  EXPECT_EQ(names("h2o,local,uniform:T=1,2"), apart({"h2o", "local", "uniform:T=1,2"}));
+  EXPECT_EQ(names("all,h2o+uniform"), apart({"all", "h2o+uniform"}));
+  for (const char* bad : {"h2o,,local", ",h2o", "h2o,", "h2o,T=1", ""}) {
+    EXPECT_THROW(expand_algorithms({bad}), InputError) << bad;
+  }
+}
+
+// A shares its part over the layer; B gets the head's own other part, and what A left unused.
+class SharedComposition : public testing_replay::ReplayTest {
+ protected:
+  std::vector<Fields> rows(const std::string& algorithm, double budget, bool kept = false) {
+    ReplayOptions o;
+    o.traces = {trace_};
+    o.out = (folder_ / "out.csv").string();
+    o.algorithms = {algorithm};
+    o.budgets = {budget};
+    o.prompts = {"p0"};
+    o.sink = 2;
+    o.recent = 12;
+    o.queries = 8;
+    o.overwrite = true;
+    o.kept = kept;
+    EXPECT_EQ(run(o).failed, 0);
+    return testing_replay::untimed(o.out);
+  }
+  static double number(const Fields& row, const char* column) {
+    return std::stod(row[column_index(column)]);
+  }
+};
+
+TEST_F(SharedComposition, MeetsTheBudgetOverTheHeadsThatShare) {
+  for (const char* name : {"adakv+balancekv", "pyramidkv+kmeans", "tova+uniform",
+                           "duoattention+uniform", "adakv+quant-kivi"}) {
+    for (const double budget : {0.8, 0.5, 0.2, 0.0}) {
+      std::map<std::string, double> bytes;  // by layer, or all together
+      std::map<std::string, double> full;
+      std::set<std::string> seen;
+      bool measured = true;
+      for (const Fields& row : rows(name, budget)) {
+        measured = measured && row[column_index("status")] == "ok";
+        const std::string layer = row[column_index("layer")];
+        if (!measured || !seen.insert(layer + "/" + row[column_index("kv_head")]).second) {
+          continue;
+        }
+        const std::string group = std::string(name).starts_with("pyramidkv") ? "" : layer;
+        const double pair = number(row, "full_bytes") / number(row, "n_tokens");
+        bytes[group] += number(row, "bytes") - 14 * pair;
+        full[group] += number(row, "full_bytes") - 14 * pair;
+      }
+      for (const auto& [group, held] : bytes) {
+        EXPECT_TRUE(!measured || held <= budget * full[group]) << name << " " << budget;
+      }
+    }
+  }
+}
+
+// With all of the bytes for A it is A; with none it is B, in every head.
+TEST_F(SharedComposition, TheExtremesAreThePartsAlone) {
+  const auto a = rows("adakv", 0.5);
+  const auto all = rows("adakv+uniform:share=1", 0.5);
+  const auto b = rows("knorm", 0.5);
+  const auto none = rows("adakv+knorm:share=0", 0.5);
+  ASSERT_EQ(a.size(), all.size());
+  ASSERT_EQ(b.size(), none.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(number(a[i], "mass_kept"), number(all[i], "mass_kept"));
+    EXPECT_EQ(number(b[i], "mass_kept"), number(none[i], "mass_kept"));
+    EXPECT_EQ(number(b[i], "rel_error"), number(none[i], "rel_error"));
+  }
+}
+
+// What a head holds: A's share of it, and floor of the rest for B, token by token.
+TEST_F(SharedComposition, EachHeadsRestGoesToB) {
+  const auto alone = rows("adakv", 0.25);
+  const auto both = rows("adakv+knorm:share=0.5", 0.5);
+  ASSERT_EQ(alone.size(), both.size());
+  std::set<double> different;
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    const double a = number(alone[i], "tokens_kept") - 14;
+    const double ab = number(both[i], "tokens_kept") - 14;
+    const double middle = 60 - 14;
+    // B's part: the head's bytes less A's part of them, in whole tokens.
+    EXPECT_TRUE(std::abs(ab - a - (std::floor(0.5 * middle) - std::floor(0.25 * middle))) <= 1.0)
+        << a << " " << ab;
+    different.insert(a);
+  }
+  EXPECT_GT(different.size(), 1U);  // the shares do differ between heads
 }
 
 }  // namespace

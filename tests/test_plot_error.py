@@ -99,7 +99,7 @@ class PlotErrorTest(unittest.TestCase):
         self.assertAlmostEqual(plot_error.load([path], [], "seeds").iloc[0]["mean"], 0.1)
 
     def test_nan_is_not_averaged_away(self):
-        path = self.write([line(error="0.1"), line(head=1, error="nan", status="degenerate"),
+        path = self.write([line(error="0.1"), line(head=1, error="nan", status="ok"),
                            line(layer=1, error="inf"), line(layer=1, head=1, error="1")])
         means = plot_error.load([path], [], "seeds")["mean"]
         self.assertTrue(math.isnan(means[0]))
@@ -133,7 +133,7 @@ class PlotErrorTest(unittest.TestCase):
         self.expect_error("no row has a parameter T", self.write([line(params="a=1")]))
         self.expect_error("got `many`, expected a number", self.write([line(error="many")]))
         self.expect_error("no rows of algorithm nope", self.write([line()]), "--algorithms", "nope")
-        self.expect_error("all are infeasible or failed",
+        self.expect_error("all are degenerate, infeasible or failed",
                           self.write([line(status="failed: x", error="", ratio="")]))
         empty = os.path.join(self.folder.name, "empty.csv")
         with open(empty, "w", encoding="utf-8"):

@@ -51,7 +51,10 @@ TEST(Summary, AgreesWithANaiveTwin) {
         rows.back().status = "infeasible: y";
         ++lost[key];
         break;
-      case 2: rows.back().status = "degenerate"; [[fallthrough]];
+      case 2:
+        rows.back().status = "degenerate: z";
+        ++lost[key];
+        break;
       default: twin[key].push_back(error);
     }
   }
@@ -61,6 +64,15 @@ TEST(Summary, AgreesWithANaiveTwin) {
                                   as_table({rows.begin() + 250, rows.end()})};
   const Summary summary = summarize(tables, options);
   ASSERT_EQ(summary.groups.size(), 12u);
+  Index left_out = 0;
+  for (const auto& [status, count] : summary.left_out) {
+    EXPECT_TRUE(status == "failed" || status == "infeasible" || status == "degenerate: z") << status;
+    left_out += count;
+  }
+  for (const auto& [key, count] : lost) {
+    left_out -= count;
+  }
+  EXPECT_EQ(left_out, 0);
   for (const SummaryGroup& g : summary.groups) {
     const std::string key = g.key[0] + "|" + g.key[1] + "|" + g.key[3];
     const std::vector<double>& values = twin[key];
@@ -72,7 +84,7 @@ TEST(Summary, AgreesWithANaiveTwin) {
     }
     const auto n = static_cast<double>(values.size());
     EXPECT_EQ(g.count, static_cast<Index>(values.size())) << key;
-    EXPECT_EQ(g.failed + g.infeasible, lost[key]) << key;
+    EXPECT_EQ(g.failed + g.infeasible + g.degenerate, lost[key]) << key;
     EXPECT_NEAR(g.moments[0].mean, sum / n, rounding) << key;
     EXPECT_NEAR(g.moments[0].sd, std::sqrt((squares - sum * sum / n) / (n - 1)), rounding) << key;
     EXPECT_EQ(g.moments[1].mean, 0.25);

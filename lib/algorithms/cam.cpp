@@ -157,6 +157,7 @@ Method method_cam() {
                    "protocol streams whatever is said here"));
   info.sizes = size_names();
   info.scores = true;
+  info.middle_queries_only = [](const Params& p) { return p.text("prefill") == "stream"; };
   info.random = always_random;
   return {info, compress, open_stream};
 }

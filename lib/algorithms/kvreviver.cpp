@@ -302,6 +302,7 @@ Method method_kvreviver() {
   };
   info.sizes = {"tokens"};
   info.scores = true;
+  info.middle_queries_only = [](const Params& p) { return p.text("prefill") == "stream"; };
   info.random = [](const Params& p) { return vague_of(p) == Vague::sketch; };
   info.check = check;
   info.resolve = resolve;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <vector>
 
 #include "report/schema.hpp"
 
@@ -10,7 +11,11 @@ namespace kvbench {
 
 const SideTable& queries_table() {
   constexpr std::array<std::string_view, 2> own = {"offset", "rel_error"};
-  static const SideTable table("queries", key_columns(), own);
+  static const SideTable table = [&] {
+    std::vector<std::string_view> joined = key_columns();
+    joined.insert(joined.begin(), "schema");
+    return SideTable("queries", joined, own);
+  }();
   return table;
 }
 

@@ -10,7 +10,7 @@
 
 namespace kvbench {
 
-/// Key columns of the main table in its order, then step (the query's position), offset (its number
+/// Schema and key columns of the main table in its order, then step (the query's position), offset (its number
 /// among the evaluated queries, from 0), rel_error (|z-a| / |a| of this query).
 const SideTable& queries_table();
 

@@ -106,10 +106,10 @@ class Collector {
   }
 
  private:
-  // Of a degenerate row the reason too; others have numbers in theirs.
+  // Of a degenerate row the reason too, but for the row's own counts; others are full of numbers.
   static std::string kind_and_reason(std::string_view status) {
     const std::string_view kind = status_kind(status);
-    return std::string(kind == "degenerate" ? status : kind);
+    return std::string(kind == "degenerate" ? status.substr(0, status.find(" for ")) : kind);
   }
 
   static std::vector<std::size_t> positions(const Table& table,

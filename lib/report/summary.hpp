@@ -47,7 +47,7 @@ struct Summary {
   /// Settings (protocol, sink, device, ...) that differ between the rows of some group: the means
   /// pool what may not belong together.
   std::vector<std::string> pooled;
-  /// Rows left out of all groups, by status; an empty reason where the status gives none.
+  /// Rows left out of all groups: by `infeasible`, `failed`, or `degenerate: reason`.
   std::map<std::string, Index> left_out;
 };
 

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Tables of a page from result tables: one line per algorithm, one column per table and budget.
+
+    scripts/results_table.py default=OUT.csv balancekv=OUT256.csv
+
+Prints Markdown: the mean of a metric (--metric, default rel_error) over prompts, layers, heads and
+seeds. Each LABEL=OUT.csv makes a group of columns, one for each budget. Only points that cover every
+head of their table count; `-` stands for a point that does not (infeasible somewhere). Lines are
+sorted by --sort LABEL:BUDGET (default: the first table at its second smallest budget).
+"""
+
+import argparse
+import sys
+
+import kvbench_csv as kc
+
+
+def load(path, metric):
+    """Mean of `metric` by (label, budget), for points that cover every head of the table."""
+    frame = kc.read_results([path], [metric, "seed", "budget_requested", *kc.HEAD_COLUMNS,
+                                     *kc.SETTINGS])
+    heads = frame.groupby(kc.HEAD_COLUMNS).ngroups
+    frame = kc.add_labels(kc.measured_rows(frame, path))
+    out = {}
+    for (label, budget), rows in frame.groupby(["label", "budget_requested"], dropna=False,
+                                               sort=False):
+        for _, seed in rows.groupby("seed"):
+            if seed.groupby(kc.HEAD_COLUMNS).ngroups < heads:
+                break
+        else:
+            out[label, budget] = rows[metric].mean(skipna=False)
+    return out
+
+
+def table(groups, sort, digits):
+    """Markdown lines. `groups`: (label, {(algorithm, budget): mean}) in order."""
+    columns = [(name, budget) for name, means in groups
+               for budget in sorted({b for _, b in means if b == b}, reverse=True)]
+    if not columns:
+        raise kc.CsvError("no table has rows with a budget")
+    by_name = dict(groups)
+    if sort not in columns:
+        raise kc.CsvError(f"--sort: got {sort[0]}:{sort[1]:g}, expected one of "
+                          + ", ".join(f"{n}:{b:g}" for n, b in columns))
+    labels = list(dict.fromkeys(label for _, means in groups for label, b in means if b == b))
+    labels.sort(key=lambda a: by_name[sort[0]].get((a, sort[1]), float("inf")))
+    lines = ["| algorithm | " + " | ".join(f"{name} {budget:g}" for name, budget in columns) + " |",
+             "| --- |" + " ---: |" * len(columns)]
+    for label in labels:
+        cells = [by_name[name].get((label, budget)) for name, budget in columns]
+        lines.append(f"| `{label}` | "
+                     + " | ".join("-" if x is None else f"{x:.{digits}f}" for x in cells) + " |")
+    return lines
+
+
+def named(text):
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected LABEL=OUT.csv")
+    return name, path
+
+
+def sort_key(text):
+    name, colon, budget = text.rpartition(":")
+    try:
+        return name, float(budget)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected LABEL:BUDGET") from None
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="+", type=named, metavar="LABEL=OUT.csv")
+    parser.add_argument("--metric", default="rel_error", metavar="COLUMN")
+    parser.add_argument("--sort", type=sort_key, metavar="LABEL:BUDGET")
+    parser.add_argument("--digits", type=int, default=3)
+    args = parser.parse_args(argv)
+    groups = [(name, load(path, args.metric)) for name, path in args.tables]
+    if len(dict(groups)) < len(groups):
+        raise kc.CsvError("two tables have one label")
+    budgets = sorted({b for _, b in groups[0][1] if b == b})
+    default = (groups[0][0], budgets[min(1, len(budgets) - 1)] if budgets else 0.0)
+    print("\n".join(table(groups, args.sort or default, args.digits)))
+    return 0
+
+
+if __name__ == "__main__":
+    kc.run_main(main)

@@ -1,0 +1,65 @@
+"""scripts/results_table.py: means by hand, points that lack heads, order, refusals."""
+
+import contextlib
+import io
+import unittest
+
+from plot_tables import FigureTest, infeasible, kc
+
+import results_table
+
+
+def rows(scale):
+    """Two heads, two budgets; random-local with two seeds; quant-kivi infeasible in one head."""
+    for head in (0, 1):
+        for budget in (0.5, 0.25):
+            yield {"q_head": head, "budget_requested": budget,
+                   "rel_error": scale * (head + 1) * (1 - budget)}
+            for seed in (0, 1):
+                yield {"q_head": head, "budget_requested": budget, "algorithm": "random-local",
+                       "seed": seed, "rel_error": scale * (0.1 + 0.2 * seed)}
+        kivi = {"q_head": head, "budget_requested": 0.5, "algorithm": "quant-kivi"}
+        yield infeasible(**kivi) if head else {**kivi, "rel_error": 0.01}
+    for head in (0, 1):
+        yield {"q_head": head, "algorithm": "exact", "budget_requested": "", "rel_error": 0}
+
+
+class ResultsTable(FigureTest):
+    def run_main(self, *arguments):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            results_table.main(list(arguments))
+        return out.getvalue().splitlines()
+
+    def test_means_by_hand(self):
+        a = self.write(rows(1), "a.csv")
+        b = self.write(rows(2), "b.csv")
+        lines = self.run_main(f"new={a}", f"old={b}")
+        self.assertEqual(lines[0], "| algorithm | new 0.5 | new 0.25 | old 0.5 | old 0.25 |")
+        # h2o: (0.5 + 1.0) / 2; random-local: (0.1 + 0.3) / 2; one head of quant-kivi is missing.
+        self.assertEqual(lines[2:], ["| `random-local` | 0.200 | 0.200 | 0.400 | 0.400 |",
+                                     "| `h2o` | 0.750 | 1.125 | 1.500 | 2.250 |"])
+
+    def test_a_point_of_one_table_alone(self):
+        a = self.write(rows(1), "a.csv")
+        b = self.write([{"q_head": 0, "budget_requested": 0.5, "rel_error": 0.25}], "b.csv")
+        lines = self.run_main(f"a={a}", f"b={b}", "--sort", "b:0.5")
+        self.assertEqual(lines[2:], ["| `h2o` | 0.750 | 1.125 | 0.250 |",
+                                     "| `random-local` | 0.200 | 0.200 | - |"])
+
+    def test_nan_is_not_averaged_away(self):
+        a = self.write([{"q_head": 0, "rel_error": "nan"}, {"q_head": 1}], "a.csv")
+        self.assertEqual(self.run_main(f"a={a}")[2:], ["| `h2o` | nan |"])
+
+    def test_refusals(self):
+        a = self.write(rows(1), "a.csv")
+        for arguments in ([f"a={a}", "--sort", "a:0.3"], [f"a={a}", f"a={a}"], ["a=nowhere.csv"]):
+            with self.assertRaises(kc.CsvError), contextlib.redirect_stderr(io.StringIO()):
+                results_table.main(arguments)
+        for arguments in (["nolabel"], [f"a={a}", "--sort", "x"]):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+                results_table.main(arguments)
+
+
+if __name__ == "__main__":
+    unittest.main()
