@@ -69,17 +69,19 @@ test-asan test-tsan: test-%: ## the tests under sanitizers, in build/asan and bu
 	@$(CTEST) --test-dir build/$*
 
 # PIP_ARGS=...: more for pip, e.g. an index with torch for the CPU alone, which is far smaller.
+# kvpress, the peer of some methods, says which releases of transformers it can use.
 DUMP_VENV := build/dump-venv
-$(DUMP_VENV)/ready:
+DUMP_READY := $(DUMP_VENV)/ready-kvpress-0.5.5
+$(DUMP_READY):
 	$(call bootstrap,dump)
 	@rm -rf $(DUMP_VENV)
 	@$(call find_python,venv ensurepip); "$$python" -m venv $(DUMP_VENV)
-	@$(DUMP_VENV)/bin/pip install --quiet $(PIP_ARGS) torch transformers h5py numpy
+	@$(DUMP_VENV)/bin/pip install --quiet $(PIP_ARGS) torch transformers h5py numpy kvpress==0.5.5
 	@touch $@
 
-test-dump: all $(DUMP_VENV)/ready ## test what needs torch, which pip puts into build/dump-venv
-	KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_dump_traces.py
-	KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_convert_traces.py
+test-dump: all $(DUMP_READY) ## test what needs torch, which pip puts into build/dump-venv
+	for t in dump_traces dump_rope convert_traces peer_kvpress; do \
+		KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_$$t.py; done
 
 CUDA_BUILD ?= build/cuda
 cuda: ## build with CUDA kernels in build/cuda (needs nvcc), run the tests of devices

@@ -64,6 +64,28 @@ def read_trace(path, prompt="p0"):
     return out
 
 
+def read_tables(path, layer):
+    """cos and sin (float64) and layout of a layer."""
+    with h5py.File(path) as file:
+        root = file["rope"]
+        own = root if "cos" in root else root[str(layer)]
+        for name in ("cos", "sin"):
+            assert own[name].dtype == np.float32
+        return own["cos"][:].astype(float), own["sin"][:].astype(float), own.attrs["layout"]
+
+
+def unrotate(x, cos, sin, layout):
+    """x [heads, n, d] turned back, row i by the tables' row i."""
+    out, half = x.copy(), cos.shape[1]
+    for i in range(half):
+        a, b = (i, i + half) if layout == "half" else (2 * i, 2 * i + 1)
+        c, s = cos[:x.shape[1], i], sin[:x.shape[1], i]
+        length = c**2 + s**2
+        out[..., a] = (c * x[..., a] + s * x[..., b]) / length
+        out[..., b] = (c * x[..., b] - s * x[..., a]) / length
+    return out
+
+
 class DumpCase(unittest.TestCase):
     """The script, run in this process on models that are made once per class."""
 

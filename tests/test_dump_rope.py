@@ -13,7 +13,8 @@ import tempfile
 import unittest
 from unittest import mock
 
-from dump_models import ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, DumpCase, read_trace
+from dump_models import (ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, DumpCase, read_tables,
+                         read_trace, unrotate)
 
 if not MISSING:
     import dump_rope
@@ -59,28 +60,6 @@ CHANNELS = {"phi": 8, "gpt_neox": 4, "glm": 8}  # fewer than the head's
 EQUAL, EQUAL_HALF = 2e-6, 5e-3
 # What a wrong table leaves, at least. The least is 0.02: Cohere's fastest channels stay turned back.
 WRONG = 0.01
-
-
-def read_tables(path, layer):
-    """cos and sin (float64) and layout of a layer."""
-    with h5py.File(path) as file:
-        root = file["rope"]
-        own = root if "cos" in root else root[str(layer)]
-        for name in ("cos", "sin"):
-            assert own[name].dtype == np.float32
-        return own["cos"][:].astype(float), own["sin"][:].astype(float), own.attrs["layout"]
-
-
-def unrotate(x, cos, sin, layout):
-    """x [heads, n, d] turned back, row i by the tables' row i."""
-    out, half = x.copy(), cos.shape[1]
-    for i in range(half):
-        a, b = (i, i + half) if layout == "half" else (2 * i, 2 * i + 1)
-        c, s = cos[:x.shape[1], i], sin[:x.shape[1], i]
-        length = c**2 + s**2
-        out[..., a] = (c * x[..., a] + s * x[..., b]) / length
-        out[..., b] = (c * x[..., b] - s * x[..., a]) / length
-    return out
 
 
 def unequal(keys, ids):
