@@ -29,6 +29,7 @@ except ImportError:
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
 
+import convert_rope  # noqa: E402
 import convert_traces  # noqa: E402
 import kvbench_trace  # noqa: E402
 
@@ -376,7 +377,7 @@ class ConvertTracesTest(unittest.TestCase):
         config = transformers.LlamaConfig(hidden_size=128, num_attention_heads=2, rope_theta=5e5)
         embedding = LlamaRotaryEmbedding(config)
         cos, sin = embedding(torch.zeros(1), torch.arange(4096)[None])
-        got = convert_traces.rotary_tables(5e5, 64, 4096)
+        got = convert_rope.rotary_tables(5e5, 64, 4096)
         for mine, theirs in zip(got, (cos, sin)):
             # A frequency may differ in the last place, 6e-8, which 4096 positions multiply.
             off = np.abs(mine - theirs[0, :, :32].numpy()).max()

@@ -58,7 +58,7 @@ CHANNELS = {"phi": 8, "gpt_neox": 4, "glm": 8}  # fewer than the head's
 # Largest relative difference of keys that should be equal: tables and stored keys are rounded to
 # 2^-24, in a rotation and its inverse. A model in float16 rounds the tables and its keys to 2^-11.
 EQUAL, EQUAL_HALF = 2e-6, 5e-3
-# What a wrong table leaves, at least. The least is 0.02: Cohere's fastest channels stay turned back.
+# What a wrong table leaves, at least. The least is 0.02: Cohere's fastest channels turn back.
 WRONG = 0.01
 
 

@@ -15,7 +15,8 @@ import tempfile
 import unittest
 from unittest import mock
 
-from dump_models import ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, VOCABULARY, DumpCase, read_trace
+from dump_models import (ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, VOCABULARY, DumpCase,
+                         read_trace)
 
 if not MISSING:
     import h5py

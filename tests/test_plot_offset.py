@@ -7,8 +7,8 @@ from plot_tables import FigureTest, kc, np
 
 import plot_offset
 
-COLUMNS = ["schema", "trace", "prompt", "layer", "q_head", "algorithm", "params", "protocol", "sink",
-           "recent", "scores", "device", "seed", "n_queries", "budget_requested", "step", "offset",
+COLUMNS = ["schema", "trace", "prompt", "layer", "q_head", "algorithm", "params", "protocol",
+           "sink", "recent", "scores", "device", "seed", "n_queries", "budget_requested", "step", "offset",
            "rel_error"]
 
 
