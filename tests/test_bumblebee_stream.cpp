@@ -240,7 +240,7 @@ TEST(BumbleBeeStream, Sinks) {
   c.n = 200;
   c.sink = 150;
   c.seed = 7;
-  EXPECT_GT(compare(c), 10);
+  EXPECT_GT(compare(c), 0);
 }
 
 // Equal keys and queries of zero: every loss ties, and the lowest position leaves where scores tie

@@ -438,12 +438,12 @@ TEST_F(StreamJobTest, KeptSetsHoldSinksAndWindowOnce) {
   EXPECT_EQ(r.kept.size(), 7U);  // 5, 11, ..., 35, and 39
   for (const KeptSet& set : r.kept) {
     std::vector<Index> expected;
-    for (Index i = 0; i <= set.step; ++i) {
-      if (i < 9 || i > set.step - 7) {
+    for (Index i = 0; i <= set.position; ++i) {
+      if (i < 9 || i > set.position - 7) {
         expected.push_back(i);
       }
     }
-    EXPECT_EQ(set.tokens, expected) << set.step;
+    EXPECT_EQ(set.tokens, expected) << set.position;
   }
 }
 

@@ -14,7 +14,7 @@ namespace kvbench {
 struct Step {
   Index position = 0;      ///< of the query, 0-based
   double rel_error = 0.0;  ///< |z-a| / |a| of this query
-  Index bytes = 0;         ///< recent window and what the method holds, after this position came
+  Index bytes = 0;  ///< sinks, recent window and what the method holds, after this position came
 
   friend bool operator==(const Step&, const Step&) = default;
 };
