@@ -1,5 +1,5 @@
 // The stream protocol on one head: one job with caches made for the test against a slow harness in
-// long double that starts from nothing at every step; what a plan of streams refuses.
+// long double that starts from nothing at every step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,34 +29,6 @@ using namespace testing_stream;
 
 // float64 sums of a few dozen terms against long double.
 constexpr double kRounding = 1e-11;
-
-// ------------------------------------------------------------------------------------------ steps
-
-std::vector<Index> steps_of(Index every, Index queries, Index n) {
-  ReplayOptions o;
-  o.eval_every = every;
-  o.queries = queries;
-  return stream_steps(o, n);
-}
-
-TEST(StreamSteps, ByHand) {
-  EXPECT_EQ(steps_of(4, 2, 10), (std::vector<Index>{3, 7, 8, 9}));
-  EXPECT_EQ(steps_of(4, 3, 12), (std::vector<Index>{3, 7, 9, 10, 11}));
-  EXPECT_EQ(steps_of(100, 1, 5), (std::vector<Index>{4}));
-  EXPECT_EQ(steps_of(1, 1, 3), (std::vector<Index>{0, 1, 2}));
-  EXPECT_EQ(steps_of(3, 100, 4), (std::vector<Index>{0, 1, 2, 3}));
-  EXPECT_EQ(steps_of(0, 1, 1), (std::vector<Index>{0}));
-}
-
-TEST(StreamSteps, ByDefaultAnd64thOfTheStreamIsBetween) {
-  for (const Index n : {1, 63, 64, 127, 128, 2048, 4100}) {
-    const Index every = std::max<Index>(1, n / 64);
-    EXPECT_EQ(steps_of(0, 1, n), steps_of(every, 1, n));
-    EXPECT_LE(steps_of(0, 1, n).size(), 130U);
-  }
-}
-
-// -------------------------------------------------------------------------------------------- job
 
 class StreamJobTest : public ::testing::Test {
  protected:
@@ -272,56 +244,6 @@ TEST_F(StreamJobTest, EqualsTheSlowHarness) {
   EXPECT_GT(windows.rows[0].amnesia_count, 0);
 }
 
-TEST(StreamTruth, OfAnyPositionsInAnyOrder) {
-  HeadShape shape;
-  shape.n = 70;
-  shape.nq = 50;  // positions 20 .. 69
-  const KvHead head = make_head(shape, 3);
-  std::vector<Index> positions = {69, 20, 33};
-  for (Index j = 25; j < 65; ++j) {
-    positions.push_back(j);  // more than a block
-  }
-  const ExactAttention a = exact_attention(head, 1, positions, 2);
-  const MatrixD p = exact_probabilities(head, 1, positions);
-  for (std::size_t r = 0; r < positions.size(); ++r) {
-    const twin::Attention slow = twin::attention(head, 1, positions[r]);
-    const auto row = static_cast<Index>(r);
-    EXPECT_NEAR(a.log_z[r], static_cast<double>(slow.log_z), 1e-12);
-    for (Index t = 0; t < head.dv(); ++t) {
-      EXPECT_NEAR(a.output.row(row)[t], static_cast<double>(slow.out[static_cast<std::size_t>(t)]),
-                  1e-13);
-    }
-    for (Index i = 0; i < head.n(); ++i) {
-      EXPECT_NEAR(p.row(row)[i], static_cast<double>(slow.p[static_cast<std::size_t>(i)]), 1e-13);
-    }
-  }
-}
-
-// One cache throughout: the figures of a stream are those of a prefill.
-TEST(StreamTruth, FiguresOverStepsOfOneCacheAreThoseOfThatCache) {
-  const KvHead head = make_head({}, 4);
-  const Index m = 20;
-  std::vector<Index> last;
-  std::vector<std::uint8_t> held(64);
-  for (Index i = 0; i < 64; ++i) {
-    held[static_cast<std::size_t>(i)] = i % 3 == 0 ? 1 : 0;
-    if (i >= 64 - m) {
-      last.push_back(i);
-    }
-  }
-  const MatrixD p = exact_probabilities(head, 0, last);
-  HeldOverSteps steps(64);
-  for (Index r = 0; r < m; ++r) {
-    steps.add({p.row(r), 64}, held);
-  }
-  const HeldFigures got = steps.figures();
-  const HeldFigures expected = held_figures(exact_attention(head, 0, m, 1), held);
-  EXPECT_GT(expected.amnesia_count, 0);
-  EXPECT_EQ(got.amnesia_count, expected.amnesia_count);
-  EXPECT_NEAR(got.amnesia_mass, expected.amnesia_mass, 1e-14);
-  EXPECT_NEAR(got.mass_kept, expected.mass_kept, 1e-14);
-}
-
 TEST_F(StreamJobTest, TheWholeCacheHasNoErrorAtAnyStep) {
   const Method method = made_method<keep_all>();
   for (const auto& [sink, recent] : {std::pair<Index, Index>{0, 0},
@@ -473,58 +395,6 @@ TEST_F(StreamJobTest, TinyStreams) {
       EXPECT_EQ(r.rows[0].tokens_kept, n);
     }
   }
-}
-
-TEST(StreamPlan, RefusesWhatAStreamCannotDo) {
-  TraceShape shape;
-  shape.nq = 20;
-  ReplayOptions o;
-  o.traces = {make_trace(test_folder() / "part.h5", shape)};
-  o.algorithms = {"exact"};
-  o.protocol = "stream";
-  const auto message = [&] {
-    try {
-      make_plan(o);
-    } catch (const InputError& e) {
-      return std::string(e.what());
-    }
-    return std::string("accepted");
-  };
-  EXPECT_NE(message().find("part.h5: prompt p0 layer 0 holds the queries of the last 20 of 48"),
-            std::string::npos)
-      << message();
-  o.traces = {make_trace(test_folder() / "all.h5")};
-  o.recent = 0;
-  EXPECT_EQ(make_plan(o).options.sink, 16);
-  const std::string hash = make_plan(o).hash();
-  o.sink = 9;
-  EXPECT_NE(make_plan(o).hash(), hash);
-  o.eval_every = 3;
-  EXPECT_NE(make_plan(o).hash(), hash);
-  o.eval_every = -1;
-  EXPECT_NE(message().find("--eval-every"), std::string::npos);
-  o.eval_every = 0;
-  o.scores = "all";
-  EXPECT_NE(message().find("--scores"), std::string::npos);
-  o.scores = "past";
-  o.algorithms = {"oracle"};
-  EXPECT_NE(message().find("expected --protocol prefill"), std::string::npos);
-}
-
-TEST(StreamMemory, CoversWhatGrowsWithTheStream) {
-  LayerMeta small;
-  small.q_heads = 8;
-  small.kv_heads = 2;
-  small.n = small.nq = 1000;
-  small.d = small.dv = 128;
-  LayerMeta large = small;
-  large.n = large.nq = 4000;
-  const ReplayOptions o;
-  EXPECT_LT(stream_memory_need(small, o).unit, stream_memory_need(large, o).unit);
-  EXPECT_LT(stream_memory_need(small, o).per_thread, stream_memory_need(large, o).per_thread);
-  // The head in float32, and a job's view of all of it.
-  EXPECT_GE(stream_memory_need(small, o).unit, 4U * 1000U * (128U + 128U + 4U * 128U));
-  EXPECT_GE(stream_memory_need(small, o).per_thread, 4U * 1000U * (128U + 128U));
 }
 
 }  // namespace
