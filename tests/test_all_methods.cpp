@@ -40,8 +40,8 @@ class AllMethods : public ::testing::Test {
   }
 };
 
-// Middle's bytes of a row: ratio times what the sample's middle of 1536 tokens weighs.
-constexpr double kMiddleBytes = 1536.0 * 2 * 64 * 2;
+// Middle's bytes of a row: ratio times what the sample's middle of 1520 tokens weighs.
+constexpr double kMiddleBytes = 1520.0 * 2 * 64 * 2;
 
 TEST_F(AllMethods, RowsAreCompleteAndWithinTheirBudgets) {
   const Table table = run({"all"});
