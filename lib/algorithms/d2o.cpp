@@ -2,18 +2,21 @@
 // into it, the others are dropped.
 // [1] Wan et al., "D2O: Dynamic Discriminative Operations for Efficient Long-Context Inference of
 //     Large Language Models", ICLR 2025, arXiv:2406.13035, section 3.3.
+// [2] github.com/AIoT-MLSys-Lab/D2O, modeling_llama3_7b_13b_d2o.py.
 // One pass over the evicted tokens in order of position. u_i is the largest cosine of token i's key
 // to the keys of the kept tokens. A threshold tau starts at the first u and becomes
 // ema u + (1 - ema) tau at every evicted token; one with u below tau as it was before is dropped.
 // A kept token c that tokens i are merged into becomes, key and value alike,
 //   (e x_c + sum_i e^u_i x_i) / (e + sum_i e^u_i),
 // and counts as one token in the softmax: no weight, no bytes beside the pair.
-// Departs from [1]: every head and layer has the same budget ([1]: by the variance of attention),
-// and there is one set per KV head; the cache is compressed once, after the prompt, and merges are
-// all of kept keys and values as they were ([1] goes on while decoding and merges into what it
-// merged before); the threshold starts at the first token's u, not at a mean; a u that is below tau
-// by no more than rounding counts as equal to it. Keys are those of the trace, so after rotary
-// embedding, and are averaged as such.
+// Departs from [1] and its public code [2]: every head and layer has the same budget ([1]: by the
+// variance of attention), and there is one set and one threshold per KV head ([2]: one threshold
+// for all heads, of mean similarities); the cache is compressed once, after the prompt, and merges
+// are all of kept keys and values as they were ([1] goes on while decoding and merges into what it
+// merged before); the threshold moves with every evicted token ([2]: once per step, and a token is
+// compared with it after the update); weights are [1]'s exponentials ([2]: the similarities, in a
+// plain mean); a u that is below tau by no more than rounding counts as equal to it. Keys are those
+// of the trace, so after rotary embedding, and are averaged as such.
 //
 // In: K [m, d], V [m, dv], accumulated attention [m]. Out: B tokens of weight 1; those that nothing
 // was merged into are held as they are, the others made. A zero key has cosine 0 to everything;
@@ -136,9 +139,9 @@ Method method_d2o() {
       "dropped";
   info.source = "Wan et al., ICLR 2025, arXiv:2406.13035, section 3.3";
   info.departures =
-      "equal budgets over layers, one set per KV head; compressed once after the prompt, merged "
-      "into kept tokens as they were; the threshold starts at the first evicted token's similarity "
-      "(within 1e-12 counts as equal)";
+      "equal budgets over layers, one set and one threshold per KV head; compressed once after the "
+      "prompt, merged into kept tokens as they were; the threshold moves token by token (within "
+      "1e-12 counts as equal); the paper's exponential weights, not its public code's";
   info.params = size_params();
   for (const ParamSpec& p : heavy_recent_params()) {
     info.params.push_back(p);
