@@ -142,7 +142,8 @@ Method method_cam() {
   info.summary = "h2o's eviction; evicted values are added at random to the kept ones after them";
   info.source = "Zhang et al., CaM, ICML 2024";
   info.departures =
-      "one set per KV head; fewer than `merge` targets share the whole value; prefill=once: all "
+      "one set per KV head; fewer than `merge` targets share the whole value; under prefill only "
+      "the middle is evicted and merged, and queries behind it score nothing; prefill=once: all "
       "evictions in one step with scores over all scoring queries";
   info.params = size_params();
   for (const ParamSpec& p : heavy_recent_params()) {

@@ -260,8 +260,9 @@ Method method_kvreviver() {
   info.source = "Yuan et al., KVReviver (papers/kvreviver), Algorithms 1-4";
   info.departures =
       "scores reduced over the group's query heads; cells at the trace's element type; all tokens "
-      "exact where the budget holds them; a batch swaps nothing back; prefill=stream and stream: "
-      "scores reduced at each step, and a position without a query in the trace (or outside the "
+      "exact where the budget holds them; a batch swaps nothing back; vague=none and vague=mean "
+      "are not the paper's; prefill=stream and stream: scores reduced at each step, and a position "
+      "without a query in the trace (or outside the "
       "scoring queries) is inserted with score 0 and adds to none";
   info.params = {
       integer_param("tokens", "auto", 0, 1e12, "tokens",
