@@ -65,10 +65,36 @@ bad 'a b' --algorithm $'a\nb'
 
 refused 2 --sink -- replay t.h5 -o out.csv --algorithm exact --sink -1
 refused 2 --sink -- replay t.h5 -o out.csv --algorithm exact --sink 1e3
+# Integers are decimal, and those that do not fit are refused.
+for value in 010 0x10 00 +4 99999999999999999999 -99999999999999999999 4.0 ' 4'; do
+  for option in --sink --recent --queries --threads --layers --heads; do
+    refused 2 "$option" -- replay t.h5 -o out.csv --algorithm exact "$option" "$value"
+  done
+done
+refused 2 --threads -- replay t.h5 -o out.csv --algorithm exact --threads 4294967297
+refused 2 --n -- synth -o o.h5 --n 010
+refused 2 --k -- cluster t.h5 -o dir --k 010
+printf 'sink = 010\n' > octal.toml
+refused 2 sink -- replay t.h5 -o out.csv --algorithm exact --config octal.toml
+# What a row would refuse is refused before the first row.
+bad kernel --algorithm snapkv:kernel=8 --budget 0.5
+bad kernel --algorithm 'h2o+snapkv:snapkv.kernel=8' --budget 0.5
+bad 't: got 7' --protocol stream --algorithm balancekv-stream:t=7 --budget 0.5
+bad ratio --algorithm 'kvreviver:recent_ratio=0.9;candidate_ratio=0.9' --budget 0.5
+bad fisher --algorithm kvreviver:layer_budget=fisher --budget 0.5
+bad /rope --algorithm expected-attention:rope=tables --budget 0.5
+bad 'count-merge' --algorithm d2o-merge --budget 0.5
+bad OUT.steps.csv --protocol stream --algorithm exact --per-query
+bad "''" --algorithm exact,,uniform --budget 0.5
 refused 2 --recent -- replay t.h5 -o out.csv --algorithm exact --recent 8 --queries 9
 refused 2 --queries -- replay t.h5 -o out.csv --algorithm exact --queries 0
 refused 2 -o -- replay t.h5 --algorithm exact
 refused 2 'two traces' -- replay t.h5 t.h5 -o out.csv --algorithm exact
+
+# Commas before the first colon separate algorithms.
+good replay "${windows[@]}" -o list.csv --algorithm exact,local,uniform:T=1,2 t.h5
+[[ $(cut -d, -f7 list.csv | sort -u | xargs) == 'algorithm exact local uniform' ]] ||
+  fail "a,b,c: $(cut -d, -f7 list.csv | sort -u | xargs)"
 
 # One value per mention: what follows a repeatable option is a trace again.
 good replay "${windows[@]}" -o one.csv --algorithm exact t.h5

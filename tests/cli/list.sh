@@ -12,7 +12,7 @@ while read -r stem; do
   grep -qE "^$name +(prefill|stream|prefill stream) +cpu" <<< "$listed" || fail "$name is not listed"
   good list "$name"
   [[ -z $err && $out == "$name: "* ]] || fail "list $name: $out $err"
-  for word in source protocols devices size; do
+  for word in source protocols devices size queries; do
     grep -qE "^  $word +[^ ]" <<< "$out" || fail "list $name says no $word: $out"
   done
   # As many defaults with a range as parameters; each default is accepted as written.
