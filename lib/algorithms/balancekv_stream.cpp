@@ -89,10 +89,11 @@ WalkStep step_of(const std::string& text) {
   return steps.at(text);
 }
 
-// Before the first row; again where a cache opens without one.
+// Before the first row, and again where a cache opens without one.
 void check(const Params& p) {
   if (!p.is_auto("t") && p.integer("t") % 2 != 0) {
-    throw InputError(fmt::format("parameter t: got {}, expected an even integer", p.integer("t")));
+    throw InputError(fmt::format("balancekv-stream: parameter t: got {}, expected an even integer",
+                                 p.integer("t")));
   }
 }
 
