@@ -11,6 +11,7 @@
 #include "algorithms/count_sketch.hpp"
 #include "core/float16.hpp"
 #include "method_checks.hpp"
+#include "replay/grid.hpp"
 #include "twin/kvreviver_batch.hpp"
 #include "twin/selection.hpp"
 
@@ -370,7 +371,7 @@ TEST(KvReviverBatch, WorksBehindAnotherMethod) {
     check_compressed(c, task);
     EXPECT_LE(bytes_of(c, job), budget);
     EXPECT_EQ(c.made.k.rows() > 0, vague != std::string("none"));
-    EXPECT_EQ(composition_is_random(a, b, params), vague == std::string("sketch"));
+    EXPECT_EQ((Variant{&a, params, &b}).random(), vague == std::string("sketch"));
   }
 }
 
