@@ -31,9 +31,9 @@ struct TraceShape {
   Index dv = 6;
   DType dtype = DType::float16;
   std::uint64_t seed = 1;
-  float value_scale = 1.0F;        ///< 0: all values are 0, and so is every exact output
-  std::optional<float> mark;       ///< put at v[last head][n / 2][0] of the last layer: see poison
-  std::optional<RopeTables> rope;  ///< of all layers
+  float value_scale = 1.0F;   ///< 0: all values are 0, and so is every exact output
+  std::optional<float> mark;  ///< put at v[last head][n / 2][0] of the last layer: see poison
+  std::optional<RopeTables> rope = {};  ///< of all layers
 };
 
 inline Matrix random_matrix(Index rows, Index cols, float scale, std::mt19937_64& random) {
