@@ -113,14 +113,12 @@ format-check: ## fail on a source that clang-format would change
 	@$(SOURCES) | xargs -r clang-format --dry-run -Werror
 	@echo "format: clean"
 
-# nvcc's and GCC's own flags are unknown to clang; everything else is as compiled.
 tidy: ## clang-tidy over lib/ and apps/
 	$(call bootstrap,build test lint)
 	@$(CMAKE) -S . -B build/lint -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_TESTS=OFF \
 		-DKVBENCH_CUDA=OFF $(CMAKE_ARGS)
-	@$(SOURCES) | grep -E '^(lib|apps)/.*\.cpp$$' | xargs -r -P $(JOBS) -n 1 \
-		clang-tidy -p build/lint --quiet --extra-arg=-Wno-unknown-warning-option \
-		2> >(grep -v -E '^[0-9]+ warnings? (generated|treated)' >&2 || true)
+	@$(call find_python,); $(SOURCES) | grep -E '^(lib|apps)/.*\.cpp$$' | \
+		xargs -r "$$python" scripts/tidy.py build/lint $(JOBS)
 	@echo "clang-tidy: clean"
 
 lint: format-check ## format check, include rule, clang-tidy
