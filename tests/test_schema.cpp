@@ -22,8 +22,8 @@ TEST(Schema, HeaderIsTheContractsWordForWord) {
       "device,seed,n_tokens,n_queries,budget_requested,tokens_kept,bytes,full_bytes,ratio,"
       "middle_ratio,aux_bytes,peak_bytes,transient_bytes,rel_error,rel_error_mean,rel_error_p50,"
       "rel_error_p95,rel_error_max,eps_fro,eps_op,log_z_error,cosine,mass_kept,amnesia_count,"
-      "amnesia_mass,compress_ms,attend_us_per_query,status,diag\n");
-  EXPECT_EQ(schema_version, "1.0");
+      "amnesia_mass,compress_ms,attend_us_per_query,status,diag,scoring_queries\n");
+  EXPECT_EQ(schema_version, "1.1");
 }
 
 TEST(Schema, KeyAndTimingColumns) {
@@ -47,7 +47,10 @@ TEST(Schema, EveryFieldReachesItsColumn) {
   row.diag = "a=1;b=2";
   const std::vector<std::string> fields = to_fields(row);
   const auto field = [&](std::string_view name) { return fields[column_index(name)]; };
-  EXPECT_EQ(field("schema"), "1.0");
+  EXPECT_EQ(field("schema"), "1.1");
+  EXPECT_EQ(field("scoring_queries"), "");
+  row.scoring_queries = 32;
+  EXPECT_EQ(to_fields(row)[column_index("scoring_queries")], "32");
   EXPECT_EQ(field("layer"), "3");
   EXPECT_EQ(field("q_head"), "5");
   EXPECT_EQ(field("kv_head"), "2");

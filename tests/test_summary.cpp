@@ -66,7 +66,8 @@ TEST(Summary, AgreesWithANaiveTwin) {
   ASSERT_EQ(summary.groups.size(), 12u);
   Index left_out = 0;
   for (const auto& [status, count] : summary.left_out) {
-    EXPECT_TRUE(status == "failed" || status == "infeasible" || status == "degenerate: z") << status;
+    EXPECT_TRUE(status == "failed" || status == "infeasible" || status == "degenerate: z")
+        << status;
     left_out += count;
   }
   for (const auto& [key, count] : lost) {
