@@ -44,7 +44,7 @@ constexpr Expected kExpected[] = {
 constexpr double kRelativeError = 1e-8;
 
 TraceReader open_sample() {
-  return TraceReader(std::string(KVBENCH_DATA_DIR) + "/sample.h5");
+  return TraceReader(KVBENCH_DATA_DIR "/sample.h5");
 }
 
 TEST(TraceSample, Shape) {
