@@ -1,5 +1,5 @@
-// What nearly every test includes, compiled once for all (cmake/KvbenchTests.cmake). Nothing of ours:
-// a change there would compile every test again. A test still includes what it uses.
+// What nearly every test includes, compiled once for all (cmake/KvbenchTests.cmake). Nothing of
+// ours: a change there would compile every test again. A test still includes what it uses.
 #pragma once
 
 #include <gtest/gtest.h>
