@@ -90,6 +90,7 @@ void add_cluster(CLI::App& app) {
   const char* coverage = "Coverage (greedy k-center, first centre token 0)";
   sub->add_option("--k", c.study.centers, "Centres that points.csv marks; a row of coverage.csv")
       ->capture_default_str()
+      ->check(decimal<Index>())
       ->type_name("N")
       ->group(coverage);
   sub->add_option(
@@ -97,6 +98,7 @@ void add_cluster(CLI::App& app) {
          "The curve has k = 1, 2, 4, ... up to half the tokens, and up to this; time grows "
          "with it")
       ->capture_default_str()
+      ->check(decimal<Index>())
       ->type_name("N")
       ->group(coverage);
 
@@ -115,6 +117,7 @@ void add_cluster(CLI::App& app) {
   sub->add_option("--max-clusters", c.study.max_clusters,
                   "Prefixes of the stream that need more are left out; time grows with it")
       ->capture_default_str()
+      ->check(decimal<Index>())
       ->type_name("N")
       ->group(growth);
 
@@ -127,11 +130,13 @@ void add_cluster(CLI::App& app) {
                   "Columns: first principal components of all of a head's tokens; 0: the rows "
                   "themselves")
       ->capture_default_str()
+      ->check(decimal<Index>())
       ->type_name("N")
       ->group(points);
   sub->add_option("--max-points", c.study.max_points,
                   "Evenly spaced tokens of a head, and the centres besides; 0: all")
       ->capture_default_str()
+      ->check(decimal<Index>())
       ->type_name("N")
       ->group(points);
   repeatable(sub->add_option("--kept-by", c.kept_by,
@@ -150,6 +155,7 @@ void add_cluster(CLI::App& app) {
       ->group(machine);
   sub->add_option("--threads", c.threads, "CPU threads; 0 is all. Rows do not depend on it")
       ->capture_default_str()
+      ->check(decimal<int>())
       ->type_name("N")
       ->group(machine);
   sub->add_option("--memory-limit", o->memory_limit,

@@ -200,6 +200,7 @@ void add_replay(CLI::App& app) {
   sub->add_option("--recent", r.recent,
                   "Last tokens, which stay uncompressed; under prefill at least --queries")
       ->capture_default_str()
+      ->check(decimal<Index>())
       ->type_name("TOKENS")
       ->group(protocol);
   sub->add_option("--queries", r.queries, "Last queries, which are evaluated")
@@ -211,6 +212,7 @@ void add_replay(CLI::App& app) {
                   "stream: evaluate every so many tokens besides the last queries; 0 is n/64, at "
                   "least 1")
       ->capture_default_str()
+      ->check(decimal<Index>())
       ->type_name("TOKENS")
       ->group(protocol);
   sub->add_option("--scores", r.scores,
@@ -236,6 +238,7 @@ void add_replay(CLI::App& app) {
       ->group(machine);
   sub->add_option("--threads", r.threads, "CPU threads; 0 is all. Rows do not depend on it")
       ->capture_default_str()
+      ->check(decimal<int>())
       ->type_name("N")
       ->group(machine);
   sub->add_option("--memory-limit", o->memory_limit,

@@ -22,7 +22,7 @@ COLUMNS = re.findall(r"^\| `(\w+)` \|", SECTION, re.MULTILINE)
 TIMING = re.findall(r"^\| `(\w+)` \|.*\| timing \|$", SECTION, re.MULTILINE)
 KEY_COLUMNS = re.findall(r"^\| `(\w+)` \|.*\| key \|$", SECTION, re.MULTILINE)
 
-ROW = {"schema": "1.0", "trace": "t.h5", "prompt": "nan", "layer": "0", "q_head": "0",
+ROW = {"schema": "1.1", "trace": "t.h5", "prompt": "nan", "layer": "0", "q_head": "0",
        "kv_head": "0", "algorithm": "bumblebee", "params": "lambda=0.3;phi=log",
        "protocol": "prefill", "sink": "4", "recent": "8", "scores": "past", "device": "cpu",
        "seed": "0", "n_tokens": "64", "n_queries": "8", "budget_requested": "0.5",
@@ -32,7 +32,8 @@ ROW = {"schema": "1.0", "trace": "t.h5", "prompt": "nan", "layer": "0", "q_head"
        "rel_error_p95": "0.25", "rel_error_max": "0.25", "eps_fro": "0.25", "eps_op": "inf",
        "log_z_error": "0.25", "cosine": "0.875", "mass_kept": "0.9", "amnesia_count": "3",
        "amnesia_mass": "3e-16", "compress_ms": "1.5", "attend_us_per_query": "2.5",
-       "status": "ok", "diag": "objective=12.5;gain_evaluations=100"}
+       "status": "ok", "diag": "objective=12.5;gain_evaluations=100",
+       "scoring_queries": "56"}
 
 
 class CompareTest(unittest.TestCase):
@@ -215,7 +216,7 @@ class CompareTest(unittest.TestCase):
         self.assertIn("is empty", self.run_script(good, empty).err)
         with open(empty, "w", encoding="utf-8") as file:
             file.write(",".join(COLUMNS) + "\n1.0,t.h5\n")
-        self.assertIn("expected 41 fields", self.run_script(good, empty).err)
+        self.assertIn("expected 42 fields", self.run_script(good, empty).err)
 
 
 if __name__ == "__main__":

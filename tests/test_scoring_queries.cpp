@@ -119,7 +119,7 @@ TEST_F(ScoringQueries, FewerThanAskedForAreSaid) {
 }
 
 TEST_F(ScoringQueries, NoneIsDegenerate) {
-  const ReplayOptions o = options(8, {"h2o,snapkv,tova,oracle,uniform,uniform:T=2,lagkv+h2o"});
+  const ReplayOptions o = options(8, {"h2o,snapkv,tova,oracle,uniform,lagkv+h2o"});
   for (const auto& [name, row] : rows(o)) {
     const bool scores = name == "h2o" || name == "snapkv" || name == "tova" || name == "lagkv+h2o";
     EXPECT_EQ(cell(row, "status"), scores ? "degenerate: no scoring queries" : "ok") << name;
@@ -131,7 +131,10 @@ TEST_F(ScoringQueries, NoneIsDegenerate) {
 
 // cam and kvreviver stream the middle: queries behind it are of no use to them.
 TEST_F(ScoringQueries, AStreamedMiddleNeedsItsOwnQueries) {
-  auto got = rows(options(20, {"cam", "kvreviver:prefill=stream"}));
+  auto got = rows(options(
+      20,
+      {"cam",
+       "kvreviver:prefill=stream;slack=0;recent_ratio=0.3;candidate_ratio=0.3;vague_ratio=0.4"}));
   EXPECT_EQ(cell(got["kvreviver"], "status"), "degenerate: no scoring queries");
   const ReplayOptions o = options(28, {"cam"});
   EXPECT_EQ(cell(rows(o)["cam"], "scoring_queries"), "12");  // [32, 44) of the middle

@@ -200,9 +200,14 @@ Compressed compress(const Task& task, const Params& params) {
   const bool separate = denominator == "separate";
   const Index weight_bytes = 4;
   const Index key_bytes = task.head.d() * bytes_per_element(task.head.dtype);
-  const Index kept = tokens_to_keep(
-      task, params,
-      task.head.pair_bytes() + weight_bytes + (separate ? key_bytes + weight_bytes : 0));
+  const Index bytes_each =
+      task.head.pair_bytes() + weight_bytes + (separate ? key_bytes + weight_bytes : 0);
+  Index kept = tokens_to_keep(task, params, bytes_each);
+  // The uniform weight is one number more; the last token may have to make room for it.
+  if (denominator == "uniform" && kept > 0 && task.budget_bytes &&
+      kept * bytes_each + weight_bytes > *task.budget_bytes) {
+    --kept;
+  }
 
   Compressed out;
   Halver halver(task, options, /*ones=*/false);

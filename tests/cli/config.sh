@@ -32,14 +32,16 @@ shard = "1/1"
 resume = true
 overwrite = false
 kept = true
+per-query = true
 dry-run = false
 TOML
 good replay t.h5 --config all.toml
 good replay t.h5 -o line.csv --algorithm uniform:T=1,2 --algorithm local --budget 0.5,0.25 \
   --seeds 2 --layers 0 --heads 0,1 --prompts p0 --protocol prefill "${windows[@]}" --scores all \
-  --device cpu --threads 1 --memory-limit 1G --shard 1/1 --resume --kept
+  --device cpu --threads 1 --memory-limit 1G --shard 1/1 --resume --kept --per-query
 same file.csv line.csv
 cmp file.kept.csv line.kept.csv || fail "kept tokens differ"
+cmp file.queries.csv line.queries.csv || fail "errors of queries differ"
 [[ -n $(configuration file.csv) ]] || fail 'no configuration in the manifest'
 diff <(configuration file.csv) <(configuration line.csv) || fail 'the configurations differ'
 
