@@ -132,7 +132,7 @@ TEST_F(ScoringQueries, NoneIsDegenerate) {
 // cam and kvreviver stream the middle: queries behind it are of no use to them.
 TEST_F(ScoringQueries, AStreamedMiddleNeedsItsOwnQueries) {
   auto got = rows(options(
-      20,
+      16,
       {"cam",
        "kvreviver:prefill=stream;slack=0;recent_ratio=0.3;candidate_ratio=0.3;vague_ratio=0.4"}));
   EXPECT_EQ(cell(got["kvreviver"], "status"), "degenerate: no scoring queries");

@@ -10,8 +10,8 @@
 
 namespace kvbench {
 
-/// Schema and key columns of the main table in its order, then step (the query's position), offset (its number
-/// among the evaluated queries, from 0), rel_error (|z-a| / |a| of this query).
+/// Schema and key columns of the main table in its order, then step (the query's position), offset
+/// (its number among the evaluated queries, from 0), rel_error (|z-a| / |a| of this query).
 const SideTable& queries_table();
 
 /// The line of a query; `row`: all columns of its row in the main table (to_fields).

@@ -92,7 +92,7 @@ refused 2 -o -- replay t.h5 --algorithm exact
 refused 2 'two traces' -- replay t.h5 t.h5 -o out.csv --algorithm exact
 
 # Commas before the first colon separate algorithms.
-good replay "${windows[@]}" -o list.csv --algorithm exact,local,uniform:T=1,2 t.h5
+good replay "${windows[@]}" -o list.csv --budget 0.5 --algorithm exact,local,uniform:T=1,2 t.h5
 [[ $(cut -d, -f7 list.csv | sort -u | xargs) == 'algorithm exact local uniform' ]] ||
   fail "a,b,c: $(cut -d, -f7 list.csv | sort -u | xargs)"
 

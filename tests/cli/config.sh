@@ -55,9 +55,9 @@ for option in $(grep -oE -e '--[a-z][a-z-]+' <<< "$out" | sort -u); do
 done
 
 # The command line wins, also with another number of values.
-good replay t.h5 --config all.toml -o wins.csv --sink 9 --algorithm exact --seeds 1 --budget 1
+good replay t.h5 --config all.toml -o wins.csv --sink 9 --algorithm h2o --seeds 1 --budget 1
 [[ $(column wins.csv sink | sort -u) == 9 ]] || fail 'sink is not that of the command line'
-[[ $(column wins.csv algorithm | sort -u) == exact ]] || fail 'algorithms of the file were added'
+[[ $(column wins.csv algorithm | sort -u) == h2o ]] || fail 'algorithms of the file were added'
 [[ $(column wins.csv scores | sort -u) == all ]] || fail 'scores is not that of the file'
 
 # Strings of lists, as on the command line; keys without a section; no end of line.

@@ -6,7 +6,8 @@ namespace twin {
 namespace {
 
 // The d x d rotation to one position.
-Rows rotation(const kvbench::Matrix& cos, const kvbench::Matrix& sin, Index position, std::size_t d, bool half) {
+Rows rotation(const kvbench::Matrix& cos, const kvbench::Matrix& sin, Index position, std::size_t d,
+              bool half) {
   Rows r(d, Vec(d, 0));
   for (std::size_t c = 0; c < d; ++c) {
     r[c][c] = 1;
@@ -61,9 +62,9 @@ Vec solve(Rows m, Vec y) {
 
 }  // namespace
 
-Vec expected_attention(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index begin, Index end,
-                       const kvbench::Matrix* cos, const kvbench::Matrix* sin, bool half, Index future,
-                       TwinReduce reduce) {
+Vec expected_attention(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index begin,
+                       Index end, const kvbench::Matrix* cos, const kvbench::Matrix* sin, bool half,
+                       Index future, TwinReduce reduce) {
   const auto d = static_cast<std::size_t>(head.d());
   const Rows keys = rows_of(head.k);
   const Rows values = rows_of(head.v);

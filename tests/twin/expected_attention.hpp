@@ -10,8 +10,8 @@ namespace twin {
 /// over the Gaussian of the queries at positions [begin, end), un-rotated by cos, sin [p, pairs]
 /// and turned by the mean rotation to positions [end, end + future) (tables null: as stored, no
 /// rotation); mean over the group, times |v|.
-Vec expected_attention(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index begin, Index end,
-                       const kvbench::Matrix* cos, const kvbench::Matrix* sin, bool half, Index future,
-                       TwinReduce reduce = TwinReduce::mean);
+Vec expected_attention(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index begin,
+                       Index end, const kvbench::Matrix* cos, const kvbench::Matrix* sin, bool half,
+                       Index future, TwinReduce reduce = TwinReduce::mean);
 
 }  // namespace twin
