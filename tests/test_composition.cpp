@@ -193,6 +193,42 @@ TEST_F(SharedComposition, MeetsTheBudgetOverTheHeadsThatShare) {
   }
 }
 
+// Whatever keeps tokens goes with whatever takes a set of tokens and a budget.
+TEST_F(SharedComposition, EveryPairRuns) {
+  std::vector<std::string> pairs;
+  for (const Method& a : methods()) {
+    for (const Method& b : methods()) {
+      if (a.info.keeps_tokens && &a != &b && b.compress != nullptr && !b.info.sizes.empty() &&
+          b.info.scope == Scope::head) {
+        pairs.push_back(a.info.name + "+" + b.info.name);
+      }
+    }
+  }
+  EXPECT_GT(pairs.size(), 200U);
+  ReplayOptions o;
+  o.traces = {trace_};
+  o.out = (folder_ / "pairs.csv").string();
+  o.algorithms = pairs;
+  o.budgets = {0.9, 0.4, 0.1};
+  o.prompts = {"p0"};
+  o.layers = {0};
+  o.heads = {0};
+  o.sink = 2;
+  o.recent = 12;
+  o.queries = 8;
+  EXPECT_EQ(run(o).failed, 0);
+  std::set<std::string> measured;
+  for (const Fields& row : testing_replay::untimed(o.out)) {
+    const std::string& status = row[column_index("status")];
+    EXPECT_NE(status_kind(status), "failed") << row[column_index("algorithm")] << " " << status;
+    if (status == "ok") {
+      measured.insert(row[column_index("algorithm")]);
+      EXPECT_TRUE(number(row, "rel_error") >= 0.0) << row[column_index("algorithm")];
+    }
+  }
+  EXPECT_EQ(measured.size(), pairs.size());
+}
+
 // With all of the bytes for A it is A; with none it is B, in every head.
 TEST_F(SharedComposition, TheExtremesAreThePartsAlone) {
   const auto a = rows("adakv", 0.5);

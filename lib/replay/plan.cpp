@@ -240,17 +240,22 @@ std::optional<Variant::Queries> scoring_queries(const Plan& plan, const Unit& un
 std::vector<std::string> scoring_notes(const Plan& plan) {
   struct Lacking {
     std::set<std::string> algorithms;
-    std::set<std::tuple<std::size_t, std::size_t, std::size_t, Index>> heads;
+    std::set<const Unit*> heads;
   };
   std::map<std::pair<Index, Index>, Lacking> by_queries;  // had, asked
+  // All heads of a layer have as many queries: a variant is asked once for each layer.
+  std::map<std::tuple<std::size_t, std::size_t, std::size_t>, std::vector<const Unit*>> layers;
   for (const Unit& unit : plan.units) {
-    for (const Entry& entry : plan.entries) {
-      const Variant& variant = plan.variant_of(unit, entry);
-      const auto queries = scoring_queries(plan, unit, variant);
+    layers[{unit.trace, unit.prompt, unit.layer}].push_back(&unit);
+  }
+  for (const auto& [where, units] : layers) {
+    for (std::size_t v = 0; v < plan.variants.size(); ++v) {
+      const Variant& variant = plan.variant_of(*units.front(), {v, std::nullopt, 0});
+      const auto queries = scoring_queries(plan, *units.front(), variant);
       if (queries && queries->fewer) {
         Lacking& one = by_queries[{queries->had, queries->asked}];
         one.algorithms.insert(variant.name());
-        one.heads.insert({unit.trace, unit.prompt, unit.layer, unit.kv_head});
+        one.heads.insert(units.begin(), units.end());
       }
     }
   }
