@@ -100,6 +100,29 @@ inline void check_merging_budgets(const Method& method, Index extra, bool fewer 
   }
 }
 
+/// The weighted sums of keys and values held and made are those of all the task's tokens.
+inline void check_sums_kept(const JobOf& job, const Compressed& c) {
+  constexpr double kRounding = 1e-5;  // of some tens of float32 terms of size 1
+  for (const auto& [all, made] :
+       {std::pair{&job.head().k, &c.made.k}, {&job.head().v, &c.made.v}}) {
+    for (Index t = 0; t < all->cols(); ++t) {
+      double whole = 0.0;
+      double left = 0.0;
+      for (const Index i : job.tokens()) {
+        whole += static_cast<double>(all->row(i)[t]);
+      }
+      for (const Index i : c.held.tokens) {
+        left += static_cast<double>(all->row(i)[t]);
+      }
+      for (Index r = 0; r < made->rows(); ++r) {
+        left += static_cast<double>(c.made.weights[static_cast<std::size_t>(r)]) *
+                static_cast<double>(made->row(r)[t]);
+      }
+      EXPECT_NEAR(left, whole, kRounding);
+    }
+  }
+}
+
 /// Sums beyond the largest half stay finite.
 inline void check_huge_values(const Method& method) {
   HeadShape shape = merging_shape(30);

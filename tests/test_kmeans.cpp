@@ -112,21 +112,7 @@ TEST(KMeans, KeepsTheSumsOfKeysAndValues) {
       std::accumulate(c.made.weights.begin(), c.made.weights.end(), 0.0,
                       [](double sum, float w) { return sum + static_cast<double>(w); });
   EXPECT_EQ(weights + static_cast<double>(c.held.tokens.size()), 70.0);
-  for (Index t = 0; t < 5; ++t) {
-    double all = 0.0;
-    double left = 0.0;
-    for (const Index i : job.tokens()) {
-      all += static_cast<double>(job.head().v.row(i)[t]);
-    }
-    for (const Index i : c.held.tokens) {
-      left += static_cast<double>(job.head().v.row(i)[t]);
-    }
-    for (Index r = 0; r < c.made.v.rows(); ++r) {
-      left += static_cast<double>(c.made.weights[static_cast<std::size_t>(r)]) *
-              static_cast<double>(c.made.v.row(r)[t]);
-    }
-    EXPECT_NEAR(left, all, 1e-5);  // 70 float32 terms
-  }
+  check_sums_kept(job, c);
 }
 
 // One cluster for all equal keys, with the mean of their values: what attention makes of them.
