@@ -391,6 +391,13 @@ def number_list(text):
     return values
 
 
+def positive(text):
+    """A number of bins, for argparse."""
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected a number above 0")
+    return int(text)
+
+
 def run_main(main):
     """Runs `main`; a CsvError becomes one line on stderr and the error's exit code."""
     try:

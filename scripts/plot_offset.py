@@ -177,13 +177,6 @@ def draw(table, by="budget", centre="median", band=None, log_y=False):
     return figure
 
 
-def positive(text):
-    """A number of bins, for argparse."""
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected a number above 0")
-    return int(text)
-
-
 def parse_arguments(arguments=None):
     parser = kc.argument_parser(__doc__, "OUT.queries.csv", "files of kvbench replay --per-query")
     parser.add_argument("--algorithms", type=kc.name_list, metavar="NAME,...", default=[],
@@ -195,7 +188,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--by", choices=["budget", "layer"], default="budget",
                         help="what the panels are, default budget (over all layers); layer needs "
                              "one budget")
-    parser.add_argument("--bins", type=positive, metavar="N", default=32,
+    parser.add_argument("--bins", type=kc.positive, metavar="N", default=32,
                         help="points of a line at most, default 32")
     parser.add_argument("--mean", action="store_true", help="lines are means, not medians")
     parser.add_argument("--band", action=argparse.BooleanOptionalAction, default=None,

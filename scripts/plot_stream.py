@@ -12,7 +12,6 @@ seeds. Where prompts differ in length, the last bins hold the longer ones only. 
 (nothing dropped yet) are rounding and leave a gap in the logarithmic line.
 """
 
-import argparse
 import sys
 
 import kvbench_csv as kc
@@ -137,13 +136,6 @@ def draw(table, band=False, linear_y=False):
     return figure
 
 
-def positive(text):
-    """A number of bins, for argparse."""
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected a number above 0")
-    return int(text)
-
-
 def parse_arguments(arguments=None):
     parser = kc.argument_parser(
         __doc__, help_text="files of kvbench replay --protocol stream, OUT.steps.csv beside them")
@@ -151,7 +143,7 @@ def parse_arguments(arguments=None):
                         help="only these, default all")
     parser.add_argument("--budgets", type=kc.number_list, metavar="RHO,...", default=[],
                         help="only these, default all")
-    parser.add_argument("--bins", type=positive, metavar="N", default=48,
+    parser.add_argument("--bins", type=kc.positive, metavar="N", default=48,
                         help="points along the stream, default 48")
     parser.add_argument("--band", action="store_true", help="shade the spread over seeds")
     parser.add_argument("--linear-y", action="store_true", help="linear error axis")

@@ -40,7 +40,8 @@ Eviction EvictingCache::step(Index j, Index leaving) {
     }
     cache_->attend(j);
     if (static_cast<Index>(outside_.size()) > rules_.kept) {
-      out = evict();
+      out = lightest_of(*cache_, outside_, rules_);
+      cache_->remove(out.token);
     }
   }
   if (out.token >= 0) {
@@ -50,13 +51,14 @@ Eviction EvictingCache::step(Index j, Index leaving) {
   return out;
 }
 
-Eviction EvictingCache::evict() {
+Eviction lightest_of(const AttendedCache& cache, const std::vector<Index>& outside,
+                     const EvictionRules& rules) {
   const auto score = [&](Index slot) {
-    return rules_.accumulate ? cache_->score(slot) : cache_->last(slot);
+    return rules.accumulate ? cache.score(slot) : cache.last(slot);
   };
-  auto lightest = cache_->slots().find(outside_.front());  // sinks come before it
+  auto lightest = cache.slots().find(outside.front());  // sinks come before it
   auto it = lightest;
-  const auto candidates = static_cast<Index>(outside_.size()) - rules_.protected_recent;
+  const auto candidates = static_cast<Index>(outside.size()) - rules.protected_recent;
   for (Index i = 0; i < candidates; ++i, ++it) {
     if (score(it->second) <= score(lightest->second)) {
       lightest = it;
@@ -65,13 +67,12 @@ Eviction EvictingCache::evict() {
   Eviction out;
   out.token = lightest->first;
   out.score = score(lightest->second);
-  const Index last = outside_.back();
+  const Index last = outside.back();
   for (it = std::next(lightest);
-       out.after_count < rules_.after && it != cache_->slots().end() && it->first <= last; ++it) {
+       out.after_count < rules.after && it != cache.slots().end() && it->first <= last; ++it) {
     out.after_sum += score(it->second);
     ++out.after_count;
   }
-  cache_->remove(out.token);
   return out;
 }
 

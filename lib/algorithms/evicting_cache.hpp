@@ -11,6 +11,12 @@
 
 namespace kvbench {
 
+/// What goes of `outside`, the scored tokens held outside a recent window, ascending, of which
+/// there is one more than may stay: the lightest but for rules.protected_recent, of equal ones the
+/// latest.
+Eviction lightest_of(const AttendedCache& cache, const std::vector<Index>& outside,
+                     const EvictionRules& rules);
+
 /// With a device the whole stream runs there when the object is made, and steps follow what came
 /// back: the same evictions, scores and sums to the bit.
 class EvictingCache {
@@ -28,8 +34,6 @@ class EvictingCache {
   Index size() const { return size_; }
 
  private:
-  Eviction evict();
-
   EvictionRules rules_;
   std::unique_ptr<AttendedCache> cache_;  // null: `log_` says it all
   std::vector<Eviction> log_;

@@ -2,36 +2,9 @@
 
 #include <algorithm>
 
-#include "algorithms/attended_cache.hpp"
+#include "algorithms/evicting_cache.hpp"
 
 namespace kvbench {
-namespace {
-
-// Of `held`, which has one token more than may stay.
-Eviction lightest_of(const AttendedCache& cache, const std::vector<Index>& held,
-                     const EvictionRules& rules) {
-  // Sinks lie before every held token.
-  const auto begin = cache.slots().lower_bound(held.front());
-  const auto candidates = static_cast<Index>(held.size()) - rules.protected_recent;
-  auto lightest = begin;
-  auto it = begin;
-  for (Index i = 0; i < candidates; ++i, ++it) {
-    if (cache.score(it->second) <= cache.score(lightest->second)) {
-      lightest = it;
-    }
-  }
-  Eviction out;
-  out.token = lightest->first;
-  out.score = cache.score(lightest->second);
-  for (it = std::next(lightest); out.after_count < rules.after && it != cache.slots().end(); ++it) {
-    out.after_sum += cache.score(it->second);
-    ++out.after_count;
-  }
-  return out;
-}
-
-}  // namespace
-
 std::vector<Index> stream_evictions(const Task& task, const EvictionRules& rules,
                                     const OnEviction& on_eviction) {
   if (task.count() <= rules.kept) {

@@ -21,7 +21,7 @@ struct Variant {
 
   /// What a variant's definition asks of the scoring queries, and what the trace gives it.
   struct Queries {
-    Index had = 0;       ///< positions whose queries score; 0: the row is degenerate
+    Index had = 0;       ///< positions whose queries score; the most of any part
     Index asked = 0;     ///< positions whose queries the definition asks for
     bool none = false;   ///< some part that scores has no query at all
     bool fewer = false;  ///< some part has fewer than it asks for

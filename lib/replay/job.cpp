@@ -161,8 +161,7 @@ HeadInput::HeadInput(const Plan& plan, const Unit& unit, const OpenDevice& open)
       device_(open ? open(head_, plan.scratch_bytes) : nullptr),
       windows_(windows_of(plan.options, head_.n(), head_.nq())),
       book_(head_, device_.get()) {
-  if (std::any_of(plan.variants.begin(), plan.variants.end(),
-                  [](const Variant& v) { return v.reads_rope(); })) {
+  if (plan.reads_rope) {
     rope_ = plan.readers[unit.trace].read_rope(unit.prompt, unit.layer);
   }
   middle_.resize(static_cast<std::size_t>(windows_.middle.size()));

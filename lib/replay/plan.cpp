@@ -377,6 +377,8 @@ Plan make_plan(const ReplayOptions& options) {
                     options.traces[unit.trace], plan.prompt_meta(unit).id, l.layer, l.nq, l.n));
   }
   resolve_variants(plan);
+  plan.reads_rope = std::any_of(plan.variants.begin(), plan.variants.end(),
+                                [](const Variant& v) { return v.reads_rope(); });
   plan_device(plan, device);
   return plan;
 }

@@ -36,7 +36,9 @@ void validate_values(const Plan& plan, const std::atomic<bool>& stop) {
       return;
     }
     plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head);
-    plan.readers[unit.trace].read_rope(unit.prompt, unit.layer);
+    if (plan.reads_rope) {
+      plan.readers[unit.trace].read_rope(unit.prompt, unit.layer);
+    }
     progress.tick();
   }
 }
