@@ -60,6 +60,10 @@ void print_one(const Method& method) {
   if (info.keeps_tokens) {
     fmt::print("  composes    can lead a composition A+B\n");
   }
+  if ((info.keeps_tokens || info.selects_tokens) && info.scope == Scope::head) {
+    fmt::print("  selects     can say which tokens attention-matching keeps (keys={})\n",
+               info.name);
+  }
   if (info.params.empty()) {
     fmt::print("  no parameters\n");
     return;

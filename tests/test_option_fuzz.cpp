@@ -24,6 +24,11 @@ std::vector<std::string> values_of(const ParamSpec& p) {
         out.emplace_back(text);
       }
       break;
+    case ParamKind::method:
+      for (const Method& m : methods()) {
+        out.push_back(m.info.name);
+      }
+      [[fallthrough]];
     case ParamKind::choice: out.insert(out.end(), p.choices.begin(), p.choices.end()); break;
     case ParamKind::integer:
       for (const double x : {p.min - 1, p.min, p.min + 1, p.max - 1, p.max, p.max + 1, 0.0, 1.0,

@@ -270,6 +270,7 @@ Method method_balancekv() {
   };
   info.params.insert(info.params.end(), own.begin(), own.end());
   info.sizes = size_names();
+  info.selects_tokens = true;
   info.random = always_random;
   return {info, compress};
 }

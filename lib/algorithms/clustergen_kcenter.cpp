@@ -79,6 +79,7 @@ Method method_clustergen_kcenter() {
                    "weight of a centre: 1, or how many of the tokens that are not "
                    "recent are nearest to it (a float32 for every kept token)"));
   info.sizes = size_names();
+  info.selects_tokens = true;
   return {info, compress};
 }
 

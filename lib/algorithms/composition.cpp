@@ -5,19 +5,12 @@
 #include <algorithm>
 #include <iterator>
 
+#include "algorithms/named.hpp"
 #include "algorithms/size.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
 namespace {
-
-std::string prefix_of(const Method& m) {
-  return m.info.name + ".";
-}
-
-bool is_size(const Method& m, const std::string& name) {
-  return std::find(m.info.sizes.begin(), m.info.sizes.end(), name) != m.info.sizes.end();
-}
 
 void check_part(const Method& m) {
   if (m.compress == nullptr || m.info.sizes.empty()) {
@@ -76,7 +69,8 @@ HeldTokens join(const std::vector<Index>& kept, const HeldTokens& rest) {
 
 }  // namespace
 
-std::vector<ParamSpec> composition_params(const Method& a, const Method& b) {
+std::vector<ParamSpec> composition_params(const Method& a, const Method& b,
+                                          const std::map<std::string, std::string>& given) {
   check_part(a);
   check_part(b);
   check_scope(b, b.info.scope);
@@ -91,25 +85,9 @@ std::vector<ParamSpec> composition_params(const Method& a, const Method& b) {
   out.push_back(real_param("share", "0.5", 0, 1, "fraction",
                            "part of the middle's bytes that the first method gets"));
   for (const Method* m : {&a, &b}) {
-    for (ParamSpec spec : m->info.params) {
-      if (!is_size(*m, spec.name)) {
-        spec.name = prefix_of(*m) + spec.name;
-        out.push_back(std::move(spec));
-      }
-    }
+    add_part_params(*m, given, out);
   }
   return out;
-}
-
-Params part_params(const Method& part, const Params& all) {
-  std::map<std::string, std::string> own;
-  const std::string prefix = prefix_of(part);
-  for (const auto& [key, value] : all.values()) {
-    if (key.rfind(prefix, 0) == 0) {
-      own[key.substr(prefix.size())] = value;
-    }
-  }
-  return {part.info.name, part.info.params, own};
 }
 
 void check_composition(const Method& b, const Params& params) {
@@ -166,7 +144,7 @@ Compressed compose(const Method& a, const Method& b, const Task& task, const Par
   }
   for (const auto& [method, part] : {std::pair{&a, &kept}, std::pair{&b, &rest}}) {
     for (const auto& [key, value] : part->diag) {
-      out.diag.emplace_back(prefix_of(*method) + key, value);
+      out.diag.emplace_back(part_prefix(*method) + key, value);
     }
   }
   return out;

@@ -13,10 +13,9 @@ namespace kvbench {
 /// both parts (but for their sizes) with the part's name and a dot before them.
 /// Errors: InputError where A and B cannot be composed: A keeps no tokens, B shares its budget with
 /// other heads, either has one size only or runs under no `prefill`, or both are the same method.
-std::vector<ParamSpec> composition_params(const Method& a, const Method& b);
-
-/// A part's own parameters out of the composition's; its sizes are the composition's business.
-Params part_params(const Method& part, const Params& all);
+/// `given`: the values given to them, by which a part may name a method of its own.
+std::vector<ParamSpec> composition_params(const Method& a, const Method& b,
+                                          const std::map<std::string, std::string>& given = {});
 
 /// Throws InputError where parameters do not go together: B shares its budget with other heads.
 void check_composition(const Method& b, const Params& params);

@@ -57,6 +57,11 @@ struct Task {
   Index sink = 0;
   /// The layer's rotary tables, where the trace carries them; else null.
   const RopeTables* rope = nullptr;
+  /// Positions of the evaluated queries; like true_mass only for methods that see them.
+  Range evaluated = {};
+  /// [hidden, group dv]: the layer's output projection, the columns of this KV head's query heads
+  /// in order, where the trace carries it; else null.
+  const Matrix* o_proj = nullptr;
 
   Index count() const { return static_cast<Index>(tokens.size()); }
 };
@@ -165,6 +170,7 @@ struct LayerFacts {
   bool has_fisher = false;
   Index rope_positions = 0;  ///< rows of the rotary tables; 0: the trace carries none
   Index rope_dim = 0;
+  Index hidden = 0;  ///< rows of the output projection; 0: the trace carries none
 };
 
 /// What `kvbench list` prints and what the replay needs to know without running anything.
@@ -177,10 +183,14 @@ struct MethodInfo {
   /// Parameters any of which fixes the size, so that no budget is needed ("T", "tokens").
   /// Empty: the method has one size only and takes no budget (`exact`).
   std::vector<std::string> sizes;
-  bool keeps_tokens = false;    ///< holds tokens of weight 1 and nothing else: can lead an `A+B`
-  bool sees_evaluated = false;  ///< `oracle` alone
+  bool keeps_tokens = false;  ///< holds tokens of weight 1 and nothing else: can lead an `A+B`
+  /// Holds tokens of the trace, of any weight, and nothing else, and has the size `tokens`: can say
+  /// which tokens another method keeps (attention-matching's `keys`). True where keeps_tokens is.
+  bool selects_tokens = false;
+  bool sees_evaluated = false;  ///< `oracle` and `oracle-matching` alone
   bool scores = false;          ///< uses queries to score tokens: `--scores` matters
   bool reads_rope = false;      ///< uses the trace's rotary tables, where it has them
+  bool reads_o_proj = false;    ///< uses the layer's output projection, where the trace has it
   /// Whether only queries at positions of the tokens to compress score (the middle is streamed).
   /// Null: all positions before the end of the prompt.
   bool (*middle_queries_only)(const Params&) = nullptr;

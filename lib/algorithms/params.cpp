@@ -31,6 +31,7 @@ std::string checked(std::string_view method, const ParamSpec& spec, const std::s
         refuse();
       }
       return text;
+    case ParamKind::method: return text;  // whoever expands the name knows all methods
     case ParamKind::flag:
       if (text == "true" || text == "1") {
         return "true";
@@ -74,6 +75,20 @@ ParamSpec choice_param(std::string name, std::vector<std::string> choices, std::
           std::move(doc)};
 }
 
+ParamSpec method_param(std::string name, std::vector<std::string> choices, std::string expected,
+                       void (*takes)(const Method&), std::string doc) {
+  ParamSpec out = choice_param(std::move(name), std::move(choices), std::move(doc));
+  out.kind = ParamKind::method;
+  out.expected = std::move(expected);
+  out.takes = takes;
+  return out;
+}
+
+bool ParamSpec::names_method(const std::string& value) const {
+  return kind == ParamKind::method &&
+         std::find(choices.begin(), choices.end(), value) == choices.end();
+}
+
 ParamSpec flag_param(std::string name, bool fallback, std::string doc) {
   return {std::move(name), ParamKind::flag, fallback ? "true" : "false", 0.0, 0.0, {}, "",
           std::move(doc)};
@@ -83,6 +98,8 @@ std::string allowed(const ParamSpec& spec) {
   const std::string otherwise = spec.fallback == "auto" ? " or auto" : "";
   switch (spec.kind) {
     case ParamKind::choice: return fmt::format("{}{}", fmt::join(spec.choices, "|"), otherwise);
+    case ParamKind::method:
+      return fmt::format("{} or {}", fmt::join(spec.choices, "|"), spec.expected);
     case ParamKind::flag: return "true|false";
     case ParamKind::integer:
       return fmt::format("an integer in [{:.0f}, {:.0f}]{}", spec.min, spec.max, otherwise);

@@ -10,7 +10,11 @@
 
 namespace kvbench {
 
-enum class ParamKind { integer, real, choice, flag };
+struct Method;
+
+/// `method` is a choice that may also be the name of a registered method; that method's parameters
+/// then join, with its name and a dot before theirs (algorithms/named.hpp).
+enum class ParamKind { integer, real, choice, flag, method };
 
 /// One parameter. `fallback` is its default as text; "auto" means "not given" and is allowed only
 /// where it is the default.
@@ -20,9 +24,15 @@ struct ParamSpec {
   std::string fallback;
   double min = 0.0;                  ///< inclusive; integer and real
   double max = 0.0;                  ///< inclusive
-  std::vector<std::string> choices;  ///< choice
+  std::vector<std::string> choices;  ///< choice and method
   std::string unit;                  ///< "tokens", "", ...
   std::string doc;
+  /// method: throws InputError where that method cannot stand here, saying what was expected.
+  void (*takes)(const Method&) = nullptr;
+  std::string expected = {};  ///< method: what else than `choices` there may be, for people
+
+  /// Whether the value names a method.
+  bool names_method(const std::string& value) const;
 };
 
 ParamSpec integer_param(std::string name, std::string fallback, double min, double max,
@@ -30,6 +40,8 @@ ParamSpec integer_param(std::string name, std::string fallback, double min, doub
 ParamSpec real_param(std::string name, std::string fallback, double min, double max,
                      std::string unit, std::string doc);
 ParamSpec choice_param(std::string name, std::vector<std::string> choices, std::string doc);
+ParamSpec method_param(std::string name, std::vector<std::string> choices, std::string expected,
+                       void (*takes)(const Method&), std::string doc);
 ParamSpec flag_param(std::string name, bool fallback, std::string doc);
 
 /// Every parameter of one method with a value: given or default.

@@ -74,6 +74,7 @@ Method method_uniform() {
   info.source = "BalanceKV (papers/balancekv), section 4.1: the comparison baseline";
   info.params = size_params();
   info.sizes = size_names();
+  info.selects_tokens = true;
   info.random = always_random;
   return {info, compress, open_stream};
 }

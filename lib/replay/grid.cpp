@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "algorithms/composition.hpp"
+#include "algorithms/named.hpp"
 #include "algorithms/registry.hpp"
 #include "algorithms/size.hpp"
 #include "core/error.hpp"
@@ -61,21 +62,24 @@ std::vector<std::string> expand_value(const std::string& spec, const std::string
   return out;
 }
 
-// NAME or A+B -> the methods, and the parameters that they take together.
-std::vector<ParamSpec> name_variant(const std::string& name, Variant& out) {
+// NAME or A+B -> the methods.
+Variant name_variant(const std::string& name) {
   const auto plus = name.find('+');
+  Variant out;
   out.method = &find_method(name.substr(0, plus));
-  if (plus == std::string::npos) {
-    return out.method->info.params;
-  }
-  out.rest = &find_method(name.substr(plus + 1));
-  return composition_params(*out.method, *out.rest);
+  out.rest = plus == std::string::npos ? nullptr : &find_method(name.substr(plus + 1));
+  return out;
+}
+
+// The parameters that a variant's methods take where these are given.
+std::vector<ParamSpec> specs_of(const Variant& v, const std::map<std::string, std::string>& given) {
+  return v.rest == nullptr ? params_of(*v.method, given)
+                           : composition_params(*v.method, *v.rest, given);
 }
 
 void expand(const std::string& spec, std::vector<Variant>& out) {
   const auto colon = spec.find(':');
-  Variant variant;
-  const std::vector<ParamSpec> specs = name_variant(spec.substr(0, colon), variant);
+  Variant variant = name_variant(spec.substr(0, colon));
   std::vector<std::map<std::string, std::string>> grid(1);
   const std::string rest = colon == std::string::npos ? "" : spec.substr(colon + 1);
   for (const std::string& item : rest.empty() ? std::vector<std::string>{} : split(rest, ';')) {
@@ -103,7 +107,7 @@ void expand(const std::string& spec, std::vector<Variant>& out) {
     grid = std::move(next);
   }
   for (const auto& point : grid) {
-    variant.params = Params(variant.name(), specs, point);
+    variant.params = Params(variant.name(), specs_of(variant, point), point);
     variant.check();
     out.push_back(variant);
   }
@@ -118,15 +122,19 @@ bool before(const Variant& a, const Variant& b) {
   if (a.method != b.method || a.rest != b.rest) {
     return std::pair(a.method, a.rest) < std::pair(b.method, b.rest);
   }
-  for (const auto& [key, x] : a.params.values()) {
-    const std::string& y = b.params.text(key);
-    if (x != y) {
-      double p = 0.0;
-      double q = 0.0;
-      return number(x, p) && number(y, q) ? p < q : x < y;
-    }
+  const auto& own = a.params.values();
+  const auto& other = b.params.values();
+  // Which parameters there are may depend on their values: the first difference decides.
+  const auto [x, y] = std::mismatch(own.begin(), own.end(), other.begin(), other.end());
+  if (x == own.end() || y == other.end()) {
+    return y != other.end();
   }
-  return false;
+  if (x->first != y->first) {
+    return x->first < y->first;
+  }
+  double p = 0.0;
+  double q = 0.0;
+  return number(x->second, p) && number(y->second, q) ? p < q : x->second < y->second;
 }
 
 }  // namespace
@@ -140,13 +148,22 @@ const std::vector<std::string>& Variant::sizes() const {
   return rest == nullptr ? method->info.sizes : composed;
 }
 
-// The method, or both parts of a composition, each with its own parameters.
 std::vector<Variant::Part> Variant::parts() const {
+  std::vector<Part> out;
   if (rest == nullptr) {
-    return {{method, params, ""}};
+    out.push_back({method, params, ""});
+  } else {
+    for (const Method* m : {method, rest}) {
+      out.push_back({m, part_params(*m, params), part_prefix(*m)});
+    }
   }
-  return {{method, part_params(*method, params), method->info.name + "."},
-          {rest, part_params(*rest, params), rest->info.name + "."}};
+  for (std::size_t i = 0; i < out.size(); ++i) {  // grows: a named method may name others
+    const Part whole = out[i];
+    for (const Method* m : named_methods(*whole.method, whole.params)) {
+      out.push_back({m, part_params(*m, whole.params), whole.prefix + part_prefix(*m)});
+    }
+  }
+  return out;
 }
 
 bool Variant::random() const {
@@ -164,6 +181,10 @@ bool Variant::sees_queries() const {
 
 bool Variant::reads_rope() const {
   return any_part([](const Part& p) { return p.method->info.reads_rope; });
+}
+
+bool Variant::reads_o_proj() const {
+  return any_part([](const Part& p) { return p.method->info.reads_o_proj; });
 }
 
 Scope Variant::scope() const {

@@ -35,6 +35,7 @@ struct Variant {
   /// Whether it looks at any query; if not, `scores` is `none`.
   bool sees_queries() const;
   bool reads_rope() const;
+  bool reads_o_proj() const;
   /// Which heads share one budget; a composition's is A's.
   Scope scope() const;
   /// Of what scores; nothing where no part scores with queries before the evaluated ones.
@@ -64,6 +65,7 @@ struct Variant {
     Params params;
     std::string prefix;  // of its parameters in the variant's
   };
+  /// The method, or both of a composition, then the methods that their parameters name.
   std::vector<Part> parts() const;
   template <class Test>
   bool any_part(const Test& test) const {
