@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "algorithms/contract.hpp"
+#include "algorithms/named.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
 #include "metrics/memory.hpp"
@@ -34,7 +35,7 @@ class JobOf {
   const KvHead& head() const { return head_; }
   const std::vector<Index>& tokens() const { return tokens_; }
   Params params(const Given& given = {}) const {
-    return {method_.info.name, method_.info.params, given};
+    return {method_.info.name, params_of(method_, given), given};
   }
   Task task(std::optional<Index> budget = {}) const {
     Task t{head_, tokens_, budget, scoring_, {}, Rng(1, {"p", 0, 0}, method_.info.name)};

@@ -1,0 +1,398 @@
+// attention-matching and oracle-matching: kept tokens, weights and values against twins from the
+// definition, the optimum on the reference queries, exactness, and inputs with nothing to fit.
+#include <cmath>
+#include <numeric>
+
+#include "algorithms/registry.hpp"
+#include "layer_job.hpp"
+#include "merge_checks.hpp"
+#include "replay/grid.hpp"
+#include "replay_run.hpp"
+#include "twin/bounded_fit.hpp"
+#include "twin/matching.hpp"
+
+namespace kvbench {
+
+Method method_attention_matching();
+Method method_oracle_matching();
+
+namespace {
+
+using twin::Real;
+
+constexpr Real kLow = 1;
+constexpr Real kHigh = 20.085536923187668L;
+// Weights and values are stored in float32; a solution moves by its condition times that.
+constexpr Real kSolved = 2e-4L;
+
+HeadShape matching_shape() {
+  HeadShape shape;
+  shape.n = shape.nq = 90;
+  shape.dv = 5;
+  return shape;
+}
+
+class Matching : public ::testing::Test {
+ protected:
+  Matching() : job_(method_, make_head(matching_shape(), 5), gappy(6, 60), {0, 80}) {}
+
+  twin::Reference reference(Index count) const {
+    return twin::reference(job_.head(), job_.tokens(), 80 - count, 80);
+  }
+  // Places of the kept tokens among the task's.
+  std::vector<Index> places(const std::vector<Index>& kept) const {
+    std::vector<Index> out;
+    for (const Index i : kept) {
+      out.push_back(std::lower_bound(job_.tokens().begin(), job_.tokens().end(), i) -
+                    job_.tokens().begin());
+    }
+    return out;
+  }
+  std::vector<Index> kept(const Given& given) const {
+    Given plain = given;
+    plain["weights"] = "one";
+    plain["values"] = "kept";
+    return job_.run({}, plain).held.tokens;
+  }
+
+  const Method method_ = method_attention_matching();
+  JobOf job_;
+};
+
+twin::Vec wide(const std::vector<float>& w) {
+  return {w.begin(), w.end()};
+}
+
+double figure(const Compressed& c, const std::string& name) {
+  for (const auto& [key, value] : c.diag) {
+    if (key == name) {
+      return std::stod(value);
+    }
+  }
+  ADD_FAILURE() << "no " << name;
+  return NAN;
+}
+
+TEST_F(Matching, KeysAreTheLargestScoresOfTheReferenceQueries) {
+  for (const Index count : {1, 7, 30}) {
+    const twin::Reference r = reference(count);
+    for (const std::string rule : {"rms", "mean", "max"}) {
+      std::vector<double> scores;
+      for (std::size_t i = 0; i < job_.tokens().size(); ++i) {
+        Real sum = 0;
+        Real square = 0;
+        Real most = 0;
+        for (const twin::Vec& p : r.softmax) {
+          sum += p[i];
+          square += p[i] * p[i];
+          most = std::max(most, p[i]);
+        }
+        scores.push_back(static_cast<double>(rule == "rms" ? square : rule == "mean" ? sum : most));
+      }
+      for (const Index size : {1, 5, 20}) {
+        std::vector<Index> expected;
+        for (const Index place : twin::top(scores, size)) {
+          expected.push_back(job_.tokens()[static_cast<std::size_t>(place)]);
+        }
+        std::sort(expected.begin(), expected.end());
+        EXPECT_EQ(kept({{"keys", rule},
+                        {"tokens", std::to_string(size)},
+                        {"ref_queries", std::to_string(count)}}),
+                  expected)
+            << rule;
+      }
+    }
+  }
+}
+
+TEST_F(Matching, PursuitChoosesAsTheTwin) {
+  const twin::Reference r = reference(20);
+  for (const Index size : {1, 4, 9}) {
+    std::vector<Index> expected =
+        twin::pursuit(r.exponential, r.mass, size, 1e-12L, 1096.6331584284585L);
+    std::sort(expected.begin(), expected.end());
+    EXPECT_EQ(
+        places(kept({{"keys", "omp"}, {"tokens", std::to_string(size)}, {"ref_queries", "20"}})),
+        expected);
+  }
+}
+
+// The weights' sum of squares is the optimum's, and the twin's conditions hold for them.
+TEST_F(Matching, WeightsAreAtTheOptimum) {
+  for (const Index count : {4, 20, 60}) {  // 8, 40 and 120 rows
+    const twin::Reference r = reference(count);
+    for (const Index size : {1, 10, 24}) {
+      const Compressed c = job_.run({}, {{"tokens", std::to_string(size)},
+                                         {"ref_queries", std::to_string(count)},
+                                         {"values", "kept"}});
+      ASSERT_EQ(c.aux_bytes, 4 * size);
+      const twin::Rows e = twin::columns(r.exponential, places(c.held.tokens));
+      const twin::Vec best = twin::bounded_fit(e, r.mass, kLow, kHigh);
+      const Real optimum = twin::misfit(e, r.mass, best);
+      const Real square = twin::dot(r.mass, r.mass);
+      const Real mine = twin::misfit(e, r.mass, wide(c.held.weights));
+      // 1e-13: float32 weights are within 6e-8 of the optimum, whose misfit is flat there.
+      EXPECT_TRUE(mine <= optimum * (1 + 1e-6L) + 1e-13L * square) << count << " " << size;
+      EXPECT_NEAR(figure(c, "mass_error"), static_cast<double>(std::sqrt(optimum / square)), 1e-6);
+    }
+  }
+}
+
+TEST_F(Matching, ValuesSolveTheRidgeProblem) {
+  for (const Index count : {4, 20, 60}) {
+    const twin::Reference r = reference(count);
+    for (const char* ridge : {"0.01", "1", "1e-7"}) {
+      for (const Index size : {1, 10, 24}) {
+        for (const std::string weights : {"fitted", "one"}) {
+          const Given given = {{"tokens", std::to_string(size)},
+                               {"ref_queries", std::to_string(count)},
+                               {"weights", weights},
+                               {"ridge", ridge}};
+          const Compressed c = job_.run({}, given);
+          Given plain = given;
+          plain["values"] = "kept";
+          const Compressed held = job_.run({}, plain);
+          const std::vector<Index> at = places(held.held.tokens);
+          ASSERT_EQ(c.made.weights, held.held.weights);
+          const twin::Vec w = weights == "one" ? twin::Vec(at.size(), 1) : wide(c.made.weights);
+          const twin::Rows x = twin::weighted_softmax(twin::columns(r.exponential, at), w);
+          twin::Rows v;
+          for (const Index i : held.held.tokens) {
+            v.push_back(twin::rows_of(job_.head().v)[static_cast<std::size_t>(i)]);
+          }
+          twin::Rows missing = twin::product(x, v);
+          Real trace = 0;
+          for (std::size_t i = 0; i < x.size(); ++i) {
+            trace += twin::dot(x[i], x[i]);
+            for (std::size_t t = 0; t < missing[i].size(); ++t) {
+              missing[i][t] = r.output[i][t] - missing[i][t];
+            }
+          }
+          const twin::Rows moved =
+              twin::ridge(x, missing, std::stold(ridge) * trace / static_cast<Real>(at.size()));
+          for (std::size_t i = 0; i < at.size(); ++i) {
+            ASSERT_TRUE(std::equal(c.made.k.row(static_cast<Index>(i)),
+                                   c.made.k.row(static_cast<Index>(i)) + 8,
+                                   job_.head().k.row(held.held.tokens[i])));
+            for (std::size_t t = 0; t < v[i].size(); ++t) {
+              const Real expected = v[i][t] + moved[i][t];
+              ASSERT_TRUE(std::fabs(static_cast<Real>(c.made.v.row(static_cast<Index>(i))[t]) -
+                                    expected) <= kSolved * (1 + std::fabs(expected)))
+                  << "ridge " << ridge << " R " << x.size() << " B " << at.size();
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Without a ridge and with more tokens than reference queries many values fit: the nearest is
+// taken. Its difference from the kept values lies in the span of X's rows, and nothing is left to
+// fit.
+TEST_F(Matching, WithoutRidgeTheNearestValuesThatFit) {
+  const twin::Reference r = reference(3);  // 6 rows
+  const Compressed c =
+      job_.run({}, {{"tokens", "20"}, {"ref_queries", "3"}, {"ridge", "0"}, {"weights", "one"}});
+  const std::vector<Index> tokens = kept({{"tokens", "20"}, {"ref_queries", "3"}});
+  const twin::Rows x =
+      twin::weighted_softmax(twin::columns(r.exponential, places(tokens)), twin::Vec(20, 1));
+  twin::Rows moved;
+  twin::Rows made;
+  for (Index i = 0; i < 20; ++i) {
+    made.push_back(twin::rows_of(c.made.v)[static_cast<std::size_t>(i)]);
+    moved.push_back(made.back());
+    for (std::size_t t = 0; t < 5; ++t) {
+      moved.back()[t] -= twin::rows_of(
+          job_.head().v)[static_cast<std::size_t>(tokens[static_cast<std::size_t>(i)])][t];
+    }
+  }
+  const twin::Rows seen = twin::product(x, made);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    for (std::size_t t = 0; t < 5; ++t) {
+      EXPECT_NEAR(static_cast<double>(seen[i][t]), static_cast<double>(r.output[i][t]), 1e-5);
+    }
+  }
+  // moved = X' a: the least squares solution of that has no residual.
+  twin::Rows x_t(20, twin::Vec(x.size()));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    for (std::size_t j = 0; j < 20; ++j) {
+      x_t[j][i] = x[i][j];
+    }
+  }
+  const twin::Rows back = twin::product(x_t, twin::ridge(x_t, moved, 0));
+  for (std::size_t j = 0; j < 20; ++j) {
+    for (std::size_t t = 0; t < 5; ++t) {
+      EXPECT_NEAR(static_cast<double>(back[j][t]), static_cast<double>(moved[j][t]), 1e-4);
+    }
+  }
+}
+
+// With as many keys as tokens nothing is missing: weights 1 and the values as they are.
+TEST_F(Matching, AllTokensAreExact) {
+  for (const std::string keys : {"rms", "omp", "h2o"}) {
+    for (const char* ridge : {"0", "0.01"}) {
+      const Compressed c = job_.run({}, {{"tokens", "1000"}, {"keys", keys}, {"ridge", ridge}});
+      ASSERT_EQ(c.made.k.rows(), static_cast<Index>(job_.tokens().size()));
+      for (Index i = 0; i < c.made.k.rows(); ++i) {
+        const Index at = job_.tokens()[static_cast<std::size_t>(i)];
+        EXPECT_TRUE(std::equal(c.made.v.row(i), c.made.v.row(i) + 5, job_.head().v.row(at)));
+        EXPECT_EQ(c.made.weights[static_cast<std::size_t>(i)], 1.0F);
+      }
+    }
+  }
+}
+
+TEST_F(Matching, KeysOfOtherMethodsAreTheirs) {
+  for (const std::string name : {"h2o", "snapkv", "local", "knorm", "balancekv", "uniform",
+                                 "clustergen-kcenter", "bumblebee"}) {
+    const Method& other = find_method(name);
+    const Task task = job_.task();
+    Task as_part = task;
+    as_part.rng = task.rng.part(name);
+    const Compressed own =
+        other.compress(as_part, Params(name, other.info.params, {{"tokens", "13"}}));
+    EXPECT_EQ(kept({{"keys", name}, {"tokens", "13"}}), own.held.tokens) << name;
+  }
+  // The other's parameters are taken under its name.
+  EXPECT_NE(kept({{"keys", "h2o"}, {"tokens", "13"}, {"h2o.heavy_ratio", "1"}}),
+            kept({{"keys", "h2o"}, {"tokens", "13"}, {"h2o.heavy_ratio", "0"}}));
+}
+
+TEST_F(Matching, HeadsShareAsTheNamedMethodDoes) {
+  std::vector<KvHead> heads;
+  for (unsigned h = 0; h < 3; ++h) {
+    HeadShape shape = matching_shape();
+    shape.key_norm = 1.0 + 4.0 * h;
+    heads.push_back(make_head(shape, 40 + h));
+  }
+  const Index pair = heads.front().pair_bytes();
+  const Method& adakv = find_method("adakv");
+  const SharedJob alone(adakv, heads, 3, gappy(6, 60), {0, 80});
+  const SharedJob matched(method_, heads, 3, gappy(6, 60), {0, 80});
+  const Given plain = {
+      {"heads", "adakv"}, {"weights", "one"}, {"values", "kept"}, {"adakv.floor", "0.1"}};
+  const auto expected = alone.run(15 * pair, {{"floor", "0.1"}});
+  const auto got = matched.run(15 * pair, plain);
+  bool uneven = false;
+  for (std::size_t h = 0; h < 3; ++h) {
+    EXPECT_EQ(got[h].size(), expected[h].size());
+    uneven = uneven || got[h].size() != got[0].size();
+  }
+  EXPECT_TRUE(uneven);
+}
+
+TEST(MatchingBudgets, WithinBudgetsAndAtTheElementType) {
+  check_merging_budgets(method_attention_matching(), 4);
+  check_merging_budgets(method_oracle_matching(), 4);
+  check_huge_values(method_attention_matching());
+}
+
+// Repeated keys, zero keys, zero values, huge keys and values; one reference query or none; one
+// token: finite, and within the contract.
+TEST(MatchingOddInputs, NothingFiniteGivesNan) {
+  const Method method = method_attention_matching();
+  HeadShape shape = matching_shape();
+  std::vector<KvHead> heads;
+  for (unsigned seed = 1; seed <= 7; ++seed) {
+    shape.key_norm = seed == 5 ? 300.0 : 3.0;
+    heads.push_back(make_head(shape, seed));
+  }
+  for (Index i = 1; i < 90; ++i) {
+    std::copy_n(heads[0].k.row(0), 8, heads[0].k.row(i));
+    std::copy_n(heads[0].v.row(0), 5, heads[0].v.row(i));
+    std::copy_n(heads[5].k.row(i % 4), 8, heads[5].k.row(i));
+  }
+  std::fill_n(heads[1].v.data(), 90 * 5, 0.0F);
+  std::fill_n(heads[2].k.data(), 90 * 8, 0.0F);
+  heads[3].k = odd_keys(90, 8, 9);
+  for (Index i = 0; i < 90 * 5; ++i) {
+    heads[6].v.data()[i] *= 1e38F;
+    heads[6].k.data()[i] *= 1e36F;
+  }
+  for (const KvHead& head : heads) {
+    for (const Index m : {0, 1, 2, 40}) {
+      for (const Range scoring : {Range{0, 90}, Range{45, 46}, Range{90, 90}}) {
+        const JobOf job(method, head, positions(5, 5 + m), scoring);
+        for (const Given& given :
+             {Given{}, Given{{"keys", "omp"}}, Given{{"ridge", "0"}}, Given{{"ridge", "1e-9"}},
+              Given{{"w_min", "0"}, {"w_max", "1e6"}}, Given{{"w_min", "0"}, {"w_max", "0"}},
+              Given{{"weights", "one"}, {"keys", "max"}}, Given{{"values", "kept"}}}) {
+          for (const char* size : {"0", "1", "2", "15", "39", "1000"}) {
+            Given sized = given;
+            sized["tokens"] = size;
+            const Compressed c = job.run({}, sized);  // checks that all is finite
+            for (const auto& [key, value] : c.diag) {
+              ASSERT_TRUE(std::isfinite(std::stod(value))) << key << "=" << value;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+class MatchingRuns : public testing_replay::ReplayTest {};
+
+TEST_F(MatchingRuns, RowsSayWhatWasSeenAndOracleIsLabelled) {
+  ReplayOptions o;
+  o.traces = {trace_};
+  o.out = (folder_ / "out.csv").string();
+  o.algorithms = {"attention-matching:ref_queries=4",
+                  "oracle-matching",
+                  "attention-matching:keys=oracle;ref_queries=4",
+                  "oracle",
+                  "h2o+attention-matching",
+                  "attention-matching:heads=adakv,pyramidkv"};
+  o.budgets = {0.5};
+  o.sink = 2;
+  o.recent = 12;
+  o.queries = 6;
+  o.threads = 1;
+  EXPECT_EQ(run(o).failed, 0);
+  std::map<std::string, double> error;
+  for (const Fields& row : testing_replay::untimed(o.out)) {
+    const auto cell = [&](std::string_view name) { return row[column_index(name)]; };
+    EXPECT_EQ(cell("status"), "ok");
+    error[cell("algorithm")] += std::stod(cell("rel_error"));
+    if (cell("algorithm") == "oracle-matching") {
+      EXPECT_EQ(cell("scoring_queries"), "6");
+    } else if (cell("params").find("ref_queries=4") != std::string::npos) {
+      EXPECT_EQ(cell("scoring_queries"), "4");
+    }
+  }
+  EXPECT_LT(error["oracle-matching"], error["oracle"]);
+}
+
+TEST(MatchingSpecs, NamedMethodsBringTheirParameters) {
+  const auto variants = expand_algorithms(
+      {"attention-matching:keys=h2o;h2o.heavy_ratio=0.25,0.75", "attention-matching:keys=rms,mean",
+       "h2o+attention-matching:attention-matching.keys=snapkv;attention-matching.snapkv.window=8"});
+  ASSERT_EQ(variants.size(), 5U);
+  EXPECT_NE(variants[0].params.canonical().find("h2o.heavy_ratio=0.25"), std::string::npos);
+  EXPECT_EQ(variants[0].params.canonical().find("h2o.tokens"), std::string::npos);
+  EXPECT_EQ(variants[4].params.text("attention-matching.snapkv.window"), "8");
+  EXPECT_TRUE(expand_algorithms({"attention-matching:keys=oracle"}).front().sees_evaluated());
+  EXPECT_TRUE(expand_algorithms({"attention-matching:keys=balancekv"}).front().random());
+  EXPECT_FALSE(expand_algorithms({"attention-matching"}).front().random());
+  EXPECT_EQ(expand_algorithms({"attention-matching:heads=pyramidkv"}).front().scope(),
+            Scope::layers);
+  const auto refused = [](const std::string& spec, const std::string& expected) {
+    const std::string said = testing_replay::refusal([&] { expand_algorithms({spec}); });
+    EXPECT_NE(said.find(expected), std::string::npos) << said;
+  };
+  refused("attention-matching:keys=nothing", "parameter keys: got 'nothing'");
+  refused("attention-matching:keys=adakv", "heads=adakv");
+  refused("attention-matching:keys=kmeans", "does not select tokens");
+  refused("attention-matching:keys=attention-matching", "does not select tokens");
+  refused("attention-matching:heads=h2o", "shares no budget");
+  refused("attention-matching:h2o.heavy_ratio=0.5", "no parameter 'h2o.heavy_ratio'");
+  refused("attention-matching:keys=h2o;h2o.tokens=5", "no parameter 'h2o.tokens'");
+  refused("attention-matching:w_min=3;w_max=2", "w_min <= w_max");
+  refused("attention-matching:heads=adakv;tokens=5", "expected a budget");
+  refused("h2o+attention-matching:attention-matching.heads=adakv", "shares its budget");
+  refused("attention-matching:keys=snapkv;snapkv.kernel=4", "odd");
+}
+
+}  // namespace
+}  // namespace kvbench
