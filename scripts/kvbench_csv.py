@@ -199,7 +199,10 @@ def add_labels(frame, ignore=()):
     for algorithm, group in frame.groupby("algorithm", sort=False):
         variants = {text: parse_params(text) for text in group["params"].unique()}
         keys = list(dict.fromkeys(k for v in variants.values() for k in v if k not in ignore))
-        shown = [k for k in keys if len({v.get(k) for v in variants.values()}) > 1]
+        # A parameter that only some have differs too, but for one that another's value brings with
+        # it (attention-matching's keys=h2o brings h2o.heavy_ratio).
+        shown = [k for k in keys
+                 if len({v.get(k) for v in variants.values() if k in v or "." not in k}) > 1]
         for text, values in variants.items():
             parts = [f"{k}={values[k]}" for k in shown if k in values]
             texts[algorithm, text] = " ".join([algorithm, *parts])

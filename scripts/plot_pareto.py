@@ -9,8 +9,9 @@ bars: standard deviation over seeds (n - 1; none for one seed), with `--spread a
 The Pareto front (thick grey) joins the points that no other beats in error at the same memory or
 less; half a per cent more is the same (caches hold whole tokens). With some memory one can have the
 error of the front's nearest point to its left, so the front is a staircase.
-`oracle` sees the evaluated queries and stays outside the front (dashed). Errors below 1e-9 (an
-exact cache) are rounding and lie below the axis. Each line is named at its right end, methods on
+What sees the evaluated queries (`oracle`, also as a part of another) is dashed and stays outside
+the front. `oracle-matching`, where it is given, is the floor: the least error known for the bytes,
+dotted, and grey below. Errors below 1e-9 (an exact cache) are rounding and lie below the axis. Each line is named at its right end, methods on
 the front in bold. Points that are infeasible in some heads are left out.
 """
 
@@ -29,10 +30,16 @@ X_LABELS = {
 }
 # Parameters that set a size: along a line they vary, so they name no line.
 SIZE_PARAMETERS = ("T", "tokens", "delta", "bits")
-# Not to be had by a compressor: it is given the queries that it is judged by.
-NOT_ON_FRONT = {"oracle"}
+# Fitted to the queries that it is judged by: the least error known for the bytes.
+FLOOR = "oracle-matching"
 # One budget buys whole tokens, blocks or groups: bytes of methods differ by this share at most.
 SAME_MEMORY = 1.005
+
+
+def sees_evaluated(algorithm, params):
+    """Whether some part is given the queries that it is judged by: no compressor can have that."""
+    named = kc.parse_params(params).values()
+    return any(name in ("oracle", FLOOR) for name in [*algorithm.split("+"), *named])
 
 
 def load(paths, x="ratio", y="rel_error", spread="seeds", algorithms=(), layers=()):
@@ -63,7 +70,8 @@ def pareto_front(table):
 
     x within SAME_MEMORY is the same; of points alike in both the first stays.
     """
-    points = table[~table["algorithm"].isin(NOT_ON_FRONT)].sort_values(["mean", "x"], kind="stable")
+    oracles = [sees_evaluated(*pair) for pair in zip(table["algorithm"], table["params"])]
+    points = table[~np.array(oracles, bool)].sort_values(["mean", "x"], kind="stable")
     front = []
     for at, (x, mean) in enumerate(zip(points["x"], points["mean"])):
         others = points.iloc[:at]  # smaller errors, or equal ones of no more memory
@@ -133,18 +141,25 @@ def draw(table, x="ratio", y="rel_error"):
     axes.set_yscale("log")
     front = drawn_points(pareto_front(table))
     bold = set(front["label"])
+    low, high = shown["mean"].min(), shown["mean"].max()
     ends = {}
     for i, label in enumerate(labels):
         points = shown[shown["label"] == label].sort_values("x")
         style = kc.line_style(i)
         on_front = label in bold
-        if set(points["algorithm"]) <= NOT_ON_FRONT:
+        if sees_evaluated(points["algorithm"].iloc[0], points["params"].iloc[0]):
             style["linestyle"] = "--"
+        if label == FLOOR:
+            style.update(color="0.3", linestyle=":")
+            axes.fill_between(points["x"], points["mean"], low / 1.3, color="0.93", zorder=0,
+                              linewidth=0)
+            axes.annotate("least error known", (points["x"].iloc[0], points["mean"].iloc[0]),
+                          xytext=(6, -14), textcoords="offset points", color="0.35",
+                          fontsize=kc.SMALL_FONT_SIZE)
         kc.plot_line(axes, points["x"], points["mean"], points["sd"], style,
                      linewidth=1.4 if on_front else 0.8, ms=4 if on_front else 2.8,
                      alpha=1.0 if on_front else 0.75, zorder=4 if on_front else 3, label=label)
         ends[label] = ((points["x"].iloc[-1], points["mean"].iloc[-1]), style)
-    low, high = shown["mean"].min(), shown["mean"].max()
     axes.set_ylim(low / 1.3, high * 1.3)  # bars may leave: a mean minus its sd can be below zero
     axes.set_xlim(shown["x"].min() / 1.1, shown["x"].max() * 1.1)
     draw_front(axes, front)

@@ -126,6 +126,25 @@ class ParetoTest(FigureTest):
         self.near(front["x"], [0.25, 0.5, 1])
         self.assertIn("note: exact has points", said)
 
+    def test_what_sees_the_evaluated_queries_stays_outside_and_the_floor_is_drawn(self):
+        rows = list(self.rows())
+        for name, params in (("oracle+uniform", ""), ("a", "keys=oracle"), ("oracle-matching", "")):
+            rows += [{"algorithm": name, "params": params, "ratio": ratio, "rel_error": 0.0005 / ratio,
+                      "seed": 0, "budget_requested": ratio, "bytes": 2000 * ratio}
+                     for ratio in (0.25, 0.5)]
+        table, _ = self.quiet(plot_pareto.load, [self.write(rows)])
+        self.assertEqual(list(plot_pareto.pareto_front(table)["algorithm"]), ["b", "a", "exact"])
+        self.assertNotIn("keys=oracle", set(plot_pareto.pareto_front(table)["params"]))
+        axes = plot_pareto.draw(table).axes[0]
+        dashed = {line.get_label() for line in axes.lines if line.get_linestyle() == "--"}
+        self.assertLessEqual({"oracle", "oracle+uniform", "a keys=oracle"}, dashed)
+        self.assertIn("least error known", [text.get_text() for text in axes.texts])
+        # The area goes down from the floor's own points.
+        area = np.vstack([path.vertices for drawn in axes.collections
+                          for path in drawn.get_paths()])
+        for x, y in ((0.25, 0.002), (0.5, 0.001)):
+            self.assertTrue(np.isclose(area, (x, y), rtol=1e-9, atol=0).all(axis=1).any())
+
     def test_lines_and_bars(self):
         table, _ = self.quiet(plot_pareto.load, [self.write(self.rows())])
         axes = plot_pareto.draw(table).axes[0]

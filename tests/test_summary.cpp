@@ -141,6 +141,12 @@ TEST(Summary, ShortLabelsShowWhatDiffers) {
   EXPECT_EQ(short_labels(algorithms, params),
             (std::vector<std::string>{"balancekv T=1", "balancekv T=2", "uniform", "snapkv",
                                       "snapkv x=1"}));
+  // What another parameter's value brings with it names nothing; where it varies, it does.
+  EXPECT_EQ(short_labels(std::vector<std::string>(4, "a"),
+                         std::vector<std::string>{"keys=rms", "h2o.r=1;h2o.x=1;keys=h2o",
+                                                  "h2o.r=2;h2o.x=1;keys=h2o", "b.r=3;keys=b"}),
+            (std::vector<std::string>{"a keys=rms", "a h2o.r=1 keys=h2o", "a h2o.r=2 keys=h2o",
+                                      "a keys=b"}));
 }
 
 TEST(Summary, TextIsAligned) {

@@ -102,7 +102,10 @@ std::vector<std::string> short_labels(std::span<const std::string> algorithms,
     std::string label = algorithms[i];
     for (const auto& [key, value] : split_params(params[i])) {
       const Seen& s = seen[algorithms[i]][key];
-      if (s.values.size() > 1 || s.groups < groups[algorithms[i]]) {
+      // Absent from some groups: named, but for what another parameter's value brings with it
+      // (attention-matching's keys=h2o brings h2o.heavy_ratio).
+      const bool brought = key.find('.') != std::string::npos;
+      if (s.values.size() > 1 || (s.groups < groups[algorithms[i]] && !brought)) {
         label += fmt::format(" {}={}", key, value);
       }
     }
