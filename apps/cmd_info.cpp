@@ -100,6 +100,39 @@ std::string tables_text(const TraceMeta& meta) {
   return text + (with < layers ? fmt::format(" ({} of {} layers)", with, layers) : "");
 }
 
+// The hidden sizes of the layers' output projections, and whether norms come with them.
+std::string projection_text(const TraceMeta& meta) {
+  std::size_t layers = 0;
+  std::size_t with = 0;
+  std::size_t normed = 0;
+  std::set<Index> sizes;
+  for (const PromptMeta& prompt : meta.prompts) {
+    for (const LayerMeta& l : prompt.layers) {
+      ++layers;
+      normed += l.has_residual_norm ? 1 : 0;
+      if (l.hidden > 0) {
+        ++with;
+        sizes.insert(l.hidden);
+      }
+    }
+  }
+  const auto of_layers = [layers](std::size_t count) {
+    return count < layers ? fmt::format(" ({} of {} layers)", count, layers) : std::string();
+  };
+  return fmt::format(
+      "{}; {}{}",
+      with == 0 ? "no weights"
+                : fmt::format("hidden size {}{}", fmt::join(sizes, " and "), of_layers(with)),
+      normed == 0 ? "no residual norms" : "residual norms", normed == 0 ? "" : of_layers(normed));
+}
+
+bool has_projection(const TraceMeta& meta) {
+  return std::any_of(meta.prompts.begin(), meta.prompts.end(), [](const PromptMeta& p) {
+    return std::any_of(p.layers.begin(), p.layers.end(),
+                       [](const LayerMeta& l) { return l.hidden > 0 || l.has_residual_norm; });
+  });
+}
+
 std::string retrieval_text(const std::vector<std::uint8_t>& heads) {
   std::string text;
   for (std::size_t h = 0; h < heads.size(); ++h) {
@@ -168,6 +201,9 @@ std::string report(const TraceMeta& meta, const Norms& norms) {
   line("created", or_dash(meta.created));
   line("dtype", name(meta.dtype));
   line("rope", meta.rope + tables_text(meta));
+  if (has_projection(meta)) {
+    line("o_proj", projection_text(meta));
+  }
   line("scale", meta.scale ? fmt::format("{}", *meta.scale) : "1/sqrt(d)");
   line("values", norms.empty() ? "not read (--no-values)"
                                : "all finite; norms below are min / median / max over all heads");
@@ -194,6 +230,8 @@ Json layer_json(const LayerMeta& l) {
   out["retrieval_heads"] = l.retrieval_heads;
   out["rope_positions"] = l.rope_positions;
   out["rope_dim"] = l.rope_dim;
+  out["hidden"] = l.hidden;
+  out["residual_norm"] = l.has_residual_norm;
   return out;
 }
 

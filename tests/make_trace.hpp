@@ -34,6 +34,8 @@ struct TraceShape {
   float value_scale = 1.0F;   ///< 0: all values are 0, and so is every exact output
   std::optional<float> mark;  ///< put at v[last head][n / 2][0] of the last layer: see poison
   std::optional<RopeTables> rope = {};  ///< of all layers
+  Index hidden = 0;            ///< rows of the output projections; 0: none, see made_projection
+  bool residual_norm = false;  ///< 1, 1.25, 1.5, ... by stored query
 };
 
 inline Matrix random_matrix(Index rows, Index cols, float scale, std::mt19937_64& random) {
@@ -43,6 +45,18 @@ inline Matrix random_matrix(Index rows, Index cols, float scale, std::mt19937_64
     m.data()[i] = scale * normal(random);
   }
   return m;
+}
+
+/// The output projection of a layer, [hidden, heads * dv]: exact in every element type, and no two
+/// neighbouring rows, columns or layers alike.
+inline Matrix made_projection(Index hidden, Index columns, Index layer) {
+  Matrix w(hidden, columns);
+  for (Index r = 0; r < hidden; ++r) {
+    for (Index c = 0; c < columns; ++c) {
+      w.row(r)[c] = static_cast<float>((r * 31 + c * 7 + layer * 11) % 61 - 30) / 4.0F;
+    }
+  }
+  return w;
 }
 
 /// Tables of angles position * theta^(-2 t / rope_dim), times `factor` (yarn's attention factor).
@@ -95,6 +109,16 @@ inline std::string make_trace(const std::filesystem::path& path, const TraceShap
           v.row(n / 2)[0] = *shape.mark;
         }
         writer.write_v(h, v);
+      }
+      if (shape.hidden > 0) {
+        writer.write_o_proj(made_projection(shape.hidden, spec.q_heads * spec.dv, layer));
+      }
+      if (shape.residual_norm) {
+        std::vector<float> norms;
+        for (Index r = 0; r < spec.nq; ++r) {
+          norms.push_back(1.0F + static_cast<float>(r) / 4.0F);
+        }
+        writer.write_residual_norm(norms);
       }
     }
   }

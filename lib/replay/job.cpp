@@ -165,6 +165,9 @@ HeadInput::HeadInput(const Plan& plan, const Unit& unit, const OpenDevice& open)
   if (plan.reads_rope) {
     rope_ = plan.readers[unit.trace].read_rope(unit.prompt, unit.layer);
   }
+  if (plan.reads_o_proj) {
+    o_proj_ = plan.readers[unit.trace].read_o_proj(unit.prompt, unit.layer, unit.kv_head);
+  }
   middle_.resize(static_cast<std::size_t>(windows_.middle.size()));
   std::iota(middle_.begin(), middle_.end(), windows_.middle.begin);
 }
@@ -183,6 +186,7 @@ Task HeadInput::task(const Entry& entry) const {
   task.device = device_.get();
   task.sink = windows_.sink.size();
   task.rope = rope_.get();
+  task.o_proj = o_proj_.rows() > 0 ? &o_proj_ : nullptr;
   return task;
 }
 

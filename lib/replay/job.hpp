@@ -55,6 +55,7 @@ class HeadInput {
   Windows windows_;
   std::vector<Index> middle_;
   ScoreBook book_;
+  Matrix o_proj_;                           // empty: the same of output projections
   std::shared_ptr<const RopeTables> rope_;  // null: no variant asks, or the trace has none
 };
 

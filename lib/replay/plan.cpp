@@ -142,7 +142,8 @@ void resolve_variants(Plan& plan) {
                            windows_of(plan.options, l.n, l.nq).scoring,
                            l.fisher.has_value(),
                            l.rope_positions,
-                           l.rope_dim};
+                           l.rope_dim,
+                           l.hidden};
     std::set<std::pair<std::string, std::string>> here;
     for (std::size_t v = 0; v < plan.variants.size(); ++v) {
       const Variant& variant = plan.variants[v];
@@ -379,6 +380,8 @@ Plan make_plan(const ReplayOptions& options) {
   resolve_variants(plan);
   plan.reads_rope = std::any_of(plan.variants.begin(), plan.variants.end(),
                                 [](const Variant& v) { return v.reads_rope(); });
+  plan.reads_o_proj = std::any_of(plan.variants.begin(), plan.variants.end(),
+                                  [](const Variant& v) { return v.reads_o_proj(); });
   plan_device(plan, device);
   return plan;
 }

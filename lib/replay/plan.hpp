@@ -75,8 +75,9 @@ struct Plan {
   OpenDevice open_device;  ///< empty: everything on the CPU
   OpenDevice open_exact;   ///< the same in exact mode, where open_device is another; else empty
   std::size_t scratch_bytes = std::size_t{1} << 28;
-  bool reads_rope = false;  ///< whether some variant uses the traces' rotary tables
-  Index heads_at_once = 1;  ///< on a device: heads whose jobs run together, at most
+  bool reads_rope = false;    ///< whether some variant uses the traces' rotary tables
+  bool reads_o_proj = false;  ///< the same of the layers' output projections
+  Index heads_at_once = 1;    ///< on a device: heads whose jobs run together, at most
 
   /// Variants as they run where they depend on the layer, by (trace, prompt, layer, variant);
   /// variant_of looks here first.

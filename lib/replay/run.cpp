@@ -39,6 +39,9 @@ void validate_values(const Plan& plan, const std::atomic<bool>& stop) {
     if (plan.reads_rope) {
       plan.readers[unit.trace].read_rope(unit.prompt, unit.layer);
     }
+    if (plan.reads_o_proj) {
+      plan.readers[unit.trace].read_o_proj(unit.prompt, unit.layer, unit.kv_head);
+    }
     progress.tick();
   }
 }
@@ -263,6 +266,9 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   const LayerMeta& layer = plan.layer_meta(unit);
   MemoryNeed need = plan.stream() ? stream_memory_need(layer, plan.options)
                                   : memory_need(layer, plan.options.queries);
+  if (plan.reads_o_proj) {
+    need.unit += 4 * static_cast<std::uint64_t>(layer.hidden * layer.group() * layer.dv);
+  }
   need.unit *= plan.open_device ? 2 : 1;  // the next head is prepared meanwhile
   return need;
 }

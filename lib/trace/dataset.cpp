@@ -18,8 +18,8 @@ constexpr std::uint64_t kMaxRatio = 2000;
 // Sizes stay far below what an Index can address even after widening to float32.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 60;
 
-std::string describe_shape(const std::array<hsize_t, 3>& s) {
-  return fmt::format("[{}, {}, {}]", s[0], s[1], s[2]);
+std::string describe_shape(const std::vector<hsize_t>& s) {
+  return fmt::format("[{}]", fmt::join(s, ", "));
 }
 
 bool is_ieee(hid_t type, std::size_t size, std::size_t exponent_bits, std::size_t fraction_bits,
@@ -84,47 +84,6 @@ std::string describe_type(hid_t type) {
     case H5T_ENUM: return "enumeration";
     default: return "another type";
   }
-}
-
-void check_type(Tensor& t, DType expected) {
-  const Handle type(H5Dget_type(t.id.get()), H5Tclose);
-  if (!type) {
-    t.where.refuse(fmt::format("element type cannot be read ({})", last_error()));
-  }
-  const auto found = stored_dtype(type.get());
-  if (found != expected) {
-    t.where.refuse(fmt::format("elements are {}, expected {} for dtype {}",
-                               describe_type(type.get()), stored_as(expected), name(expected)));
-  }
-  t.dtype = expected;
-  t.big_endian = H5Tget_order(type.get()) == H5T_ORDER_BE;
-}
-
-void check_shape(Tensor& t) {
-  const Handle space(H5Dget_space(t.id.get()), H5Sclose);
-  const int rank = space && H5Sget_simple_extent_type(space.get()) == H5S_SIMPLE
-                       ? H5Sget_simple_extent_ndims(space.get())
-                       : 0;
-  if (rank != 3) {
-    t.where.refuse(fmt::format("rank is {}, expected 3: [heads, tokens, width]", rank));
-  }
-  std::array<hsize_t, 3> s{};
-  H5Sget_simple_extent_dims(space.get(), s.data(), nullptr);
-  std::uint64_t bytes = static_cast<std::uint64_t>(t.element_bytes());
-  for (const hsize_t size : s) {
-    if (size == 0) {
-      t.where.refuse(fmt::format("shape is {}, expected sizes of at least 1", describe_shape(s)));
-    }
-    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes) ||
-        bytes > kMaxBytes) {
-      t.where.refuse(
-          fmt::format("shape is {}, expected a product that fits memory", describe_shape(s)));
-    }
-  }
-  t.heads = static_cast<Index>(s[0]);
-  t.rows = static_cast<Index>(s[1]);
-  t.width = static_cast<Index>(s[2]);
-  check_storage(t.id.get(), bytes, t.file_bytes, t.where);
 }
 
 // A C string: HDF5 fills a buffer that is longer than the name.
@@ -298,13 +257,60 @@ void check_storage(hid_t dataset, std::uint64_t bytes, std::uint64_t file_bytes,
   check_filters(plist.get(), where);
 }
 
+ElementType check_type(hid_t dataset, DType expected, bool or_float32, const Place& where) {
+  const Handle type(H5Dget_type(dataset), H5Tclose);
+  if (!type) {
+    where.refuse(fmt::format("element type cannot be read ({})", last_error()));
+  }
+  const auto found = stored_dtype(type.get());
+  if (!found || !(*found == expected || (or_float32 && *found == DType::float32))) {
+    where.refuse(fmt::format("elements are {}, expected {} for dtype {}{}",
+                             describe_type(type.get()), stored_as(expected), name(expected),
+                             or_float32 && expected != DType::float32
+                                 ? fmt::format(", or {}", stored_as(DType::float32))
+                                 : ""));
+  }
+  return {*found, H5Tget_order(type.get()) == H5T_ORDER_BE};
+}
+
+std::vector<Index> check_shape(hid_t dataset, std::size_t rank, std::string_view axes,
+                               Index element_bytes, const Place& where) {
+  const Handle space(H5Dget_space(dataset), H5Sclose);
+  const int found = space && H5Sget_simple_extent_type(space.get()) == H5S_SIMPLE
+                        ? H5Sget_simple_extent_ndims(space.get())
+                        : 0;
+  if (found != static_cast<int>(rank)) {
+    where.refuse(fmt::format("rank is {}, expected {}: [{}]", found, rank, axes));
+  }
+  std::vector<hsize_t> s(rank);
+  H5Sget_simple_extent_dims(space.get(), s.data(), nullptr);
+  auto bytes = static_cast<std::uint64_t>(element_bytes);
+  for (const hsize_t size : s) {
+    if (size == 0) {
+      where.refuse(fmt::format("shape is {}, expected sizes of at least 1", describe_shape(s)));
+    }
+    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes) ||
+        bytes > kMaxBytes) {
+      where.refuse(
+          fmt::format("shape is {}, expected a product that fits memory", describe_shape(s)));
+    }
+  }
+  check_storage(dataset, bytes, file_size_of(dataset), where);
+  return {s.begin(), s.end()};
+}
+
 Tensor open_tensor(hid_t parent, std::string_view name, DType expected, const Place& group) {
   Tensor t;
   t.where = group / name;
   t.id = open_dataset(parent, name, t.where);
   t.file_bytes = file_size_of(t.id.get());
-  check_type(t, expected);
-  check_shape(t);
+  const ElementType type = check_type(t.id.get(), expected, false, t.where);
+  t.dtype = type.dtype;
+  t.big_endian = type.big_endian;
+  const auto sizes = check_shape(t.id.get(), 3, "heads, tokens, width", t.element_bytes(), t.where);
+  t.heads = sizes[0];
+  t.rows = sizes[1];
+  t.width = sizes[2];
   const Handle plist(H5Dget_create_plist(t.id.get()), H5Pclose);
   find_raw_layout(t, plist.get());
   return t;

@@ -1,9 +1,10 @@
-// Internal to lib/trace: one q, k or v dataset, [heads, tokens, width], opened and checked.
+// Internal to lib/trace: checks of datasets, and one q, k or v, [heads, tokens, width], opened.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "core/types.hpp"
 #include "trace/hdf5_util.hpp"
@@ -40,6 +41,20 @@ struct Tensor {
 /// Opens the dataset `name` below `parent` and refuses what docs/trace_format.md says, except
 /// values and sizes that disagree with other datasets.
 Tensor open_tensor(hid_t parent, std::string_view name, DType expected, const Place& group);
+
+/// How the elements of a dataset are stored.
+struct ElementType {
+  DType dtype = DType::float32;
+  bool big_endian = false;
+};
+
+/// Refuses elements that are not stored as `expected` has it, nor as float32 where that will do.
+ElementType check_type(hid_t dataset, DType expected, bool or_float32, const Place& where);
+
+/// The sizes of a dataset, [rank]. Refuses another rank than that of `axes`, sizes of zero, and
+/// what check_storage refuses.
+std::vector<Index> check_shape(hid_t dataset, std::size_t rank, std::string_view axes,
+                               Index element_bytes, const Place& where);
 
 /// Bytes that the file of `object` has on disk.
 std::uint64_t file_size_of(hid_t object);

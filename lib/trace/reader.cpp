@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/float16.hpp"
 #include "trace/chunk_read.hpp"
+#include "trace/projection.hpp"
 #include "trace/rope_tables.hpp"
 #include "trace/structure.hpp"
 
@@ -229,6 +230,30 @@ std::shared_ptr<const RopeTables> TraceReader::read_rope(std::size_t prompt,
       std::make_shared<const RopeTables>(h5::read_rope_tables(impl_->file.get(), impl_->meta, l));
   known = tables;
   return tables;
+}
+
+Matrix TraceReader::read_o_proj(std::size_t prompt, std::size_t layer, Index kv_head) const {
+  const h5::Silence silence;
+  const LayerMeta& l = impl_->find(prompt, layer);
+  if (kv_head < 0 || kv_head >= l.kv_heads) {
+    refuse_index(impl_->meta, "kv_head", kv_head, static_cast<std::size_t>(l.kv_heads));
+  }
+  const PromptMeta& p = impl_->meta.prompts[prompt];
+  if (l.hidden == 0) {
+    return {};
+  }
+  return impl_->guarded(p, l, kv_head, [&] {
+    return h5::read_o_proj(impl_->file.get(), impl_->meta, p, l, kv_head);
+  });
+}
+
+std::vector<float> TraceReader::read_residual_norm(std::size_t prompt, std::size_t layer) const {
+  const h5::Silence silence;
+  const LayerMeta& l = impl_->find(prompt, layer);
+  if (!l.has_residual_norm) {
+    return {};
+  }
+  return h5::read_residual_norm(impl_->file.get(), impl_->meta, impl_->meta.prompts[prompt], l);
 }
 
 std::vector<std::int32_t> TraceReader::read_token_ids(std::size_t prompt) const {

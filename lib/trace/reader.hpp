@@ -56,6 +56,16 @@ class TraceReader {
   /// share the object while somebody holds it. Throws InputError on values that are no rotation.
   std::shared_ptr<const RopeTables> read_rope(std::size_t prompt, std::size_t layer) const;
 
+  /// The layer's output projection, the columns that multiply the query heads of one KV head:
+  /// float32 [hidden, group * dv], all finite, dv columns for each query head in order. Empty where
+  /// the layer has none. Reads no other columns, but whole chunks. Elements, positions and errors
+  /// as for read_head; a value that is not finite is named by its row and its column in the file.
+  Matrix read_o_proj(std::size_t prompt, std::size_t layer, Index kv_head) const;
+
+  /// Norms of the residual stream that the layer's attention output is added to, by stored query:
+  /// [nq], finite and at least 0, anything else throws InputError. Empty where the layer has none.
+  std::vector<float> read_residual_norm(std::size_t prompt, std::size_t layer) const;
+
   /// Token ids of a prompt, [n_tokens]; empty if the file holds none.
   std::vector<std::int32_t> read_token_ids(std::size_t prompt) const;
 

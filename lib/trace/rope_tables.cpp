@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <map>
 
@@ -31,25 +30,9 @@ struct Shape {
 };
 
 Shape shape_of(hid_t dataset, const Place& where) {
-  const Handle type(H5Dget_type(dataset), H5Tclose);
-  if (!type || H5Tget_class(type.get()) != H5T_FLOAT || H5Tget_size(type.get()) != 4) {
-    where.refuse("elements are no 32-bit floating-point numbers, expected float32");
-  }
-  const Handle space(H5Dget_space(dataset), H5Sclose);
-  const int rank = space ? H5Sget_simple_extent_ndims(space.get()) : -1;
-  if (rank != 2) {
-    where.refuse(
-        fmt::format("rank is {}, expected 2: [positions, rope_dim / 2]", std::max(rank, 0)));
-  }
-  std::array<hsize_t, 2> dims{};
-  H5Sget_simple_extent_dims(space.get(), dims.data(), nullptr);
-  constexpr hsize_t kLargest = hsize_t{1} << 31;  // positions and channels are far fewer
-  if (dims[0] < 1 || dims[1] < 1 || dims[0] > kLargest || dims[1] > kLargest) {
-    where.refuse(
-        fmt::format("shape is [{}, {}], expected sizes from 1 to {}", dims[0], dims[1], kLargest));
-  }
-  check_storage(dataset, 4 * dims[0] * dims[1], file_size_of(dataset), where);
-  return {static_cast<Index>(dims[0]), static_cast<Index>(dims[1])};
+  check_type(dataset, DType::float32, false, where);
+  const auto sizes = check_shape(dataset, 2, "positions, rope_dim / 2", 4, where);
+  return {sizes[0], sizes[1]};
 }
 
 Shape read_shape(hid_t group, const Place& where) {

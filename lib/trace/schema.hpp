@@ -22,9 +22,11 @@ inline constexpr std::string_view kRopePre = "pre";           ///< refused
 inline constexpr std::string_view kPrompts = "prompts";
 inline constexpr std::string_view kLayers = "layers";
 inline constexpr std::string_view kTokenIds = "token_ids";
-inline constexpr std::string_view kRope = "rope";  ///< group of rotary tables, optional
-inline constexpr Index kRopeAhead = 512;           ///< positions that they go beyond the prompt
-inline constexpr Index kMaxChunkTokens = 1024;     ///< tokens of one head per chunk when written
+inline constexpr std::string_view kRope = "rope";     ///< group of rotary tables, optional
+inline constexpr std::string_view kOProj = "o_proj";  ///< of a layer, optional
+inline constexpr std::string_view kResidualNorm = "residual_norm";  ///< the same
+inline constexpr Index kRopeAhead = 512;        ///< positions that they go beyond the prompt
+inline constexpr Index kMaxChunkTokens = 1024;  ///< tokens of one head per chunk when written
 }  // namespace schema
 
 /// What every layer of a trace must hold for its reader's purpose.
@@ -58,9 +60,11 @@ struct LayerMeta {
   double scale = 1.0;  ///< s in exp(s<k,q>): the layer's attribute, else the root's, else 1/sqrt(d)
   std::optional<double> fisher;               ///< the layer's weight for Fisher-weighted methods
   std::vector<std::uint8_t> retrieval_heads;  ///< [kv_heads], non-zero = retrieval head; or empty
-  Index rope_positions = 0;  ///< rows of the rotary tables, >= n + 512; 0: the layer has none
-  Index rope_dim = 0;        ///< channels that turn: 2 .. d, even; 0: the layer has no tables
-  std::string rope_path;     ///< where the tables are in the file; empty: the layer has none
+  Index rope_positions = 0;        ///< rows of the rotary tables, >= n + 512; 0: the layer has none
+  Index rope_dim = 0;              ///< channels that turn: 2 .. d, even; 0: the layer has no tables
+  Index hidden = 0;                ///< rows of the output projection; 0: the layer has none
+  bool has_residual_norm = false;  ///< norms of the residual stream, [nq]
+  std::string rope_path;           ///< where the tables are in the file; empty: the layer has none
 
   Index group() const { return q_heads / kv_heads; }  ///< query heads per KV head
   bool has(Rows what) const {

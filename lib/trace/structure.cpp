@@ -13,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "trace/dataset.hpp"
+#include "trace/projection.hpp"
 #include "trace/rope_tables.hpp"
 
 namespace kvbench::h5 {
@@ -146,6 +147,7 @@ LayerMeta read_layer(hid_t layers, const std::string& name, const Place& parent,
     where.refuse(
         fmt::format("attribute fisher is {}, expected a finite number >= 0", *layer.fisher));
   }
+  read_projection_structure(group.get(), where, meta.dtype, layer);
   layer.retrieval_heads = optional_flags(group.get(), "retrieval_heads", layer.kv_heads, where);
   return layer;
 }

@@ -33,8 +33,10 @@ std::size_t validate_values(const TraceReader& reader, const TraceSelection& sel
     visit.done = i + 1;
     visit.total = visits.size();
     const KvHead head = reader.read_head(visit.prompt, visit.layer, visit.kv_head);
+    reader.read_o_proj(visit.prompt, visit.layer, visit.kv_head);
     if (visit.kv_head == 0) {
       reader.read_rope(visit.prompt, visit.layer);
+      reader.read_residual_norm(visit.prompt, visit.layer);
     }
     if (on_head) {
       on_head(visit, head);

@@ -32,8 +32,9 @@ struct HeadVisit {
 /// Called once per head, in file order.
 using HeadCallback = std::function<void(const HeadVisit&, const KvHead&)>;
 
-/// Reads every selected head, hands it to `on_head` if given, and returns how many there were.
-/// What a reader of key-only traces finds absent is absent in the head too (read_head).
+/// Reads every selected head with its columns of the output projection, and the rotary tables and
+/// residual norms of its layer; hands the head to `on_head` if given, and returns how many heads
+/// there were. What a reader of key-only traces finds absent is absent in the head too (read_head).
 /// Throws InputError at the first value that is not finite or cannot be decoded.
 std::size_t validate_values(const TraceReader& reader, const TraceSelection& selection = {},
                             const HeadCallback& on_head = {});

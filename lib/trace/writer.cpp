@@ -16,6 +16,7 @@
 #include "core/float16.hpp"
 #include "trace/chunk_write.hpp"
 #include "trace/hdf5_util.hpp"
+#include "trace/projection.hpp"
 #include "trace/schema.hpp"
 
 namespace kvbench {
@@ -48,6 +49,7 @@ struct TraceWriter::Impl {
   bool prompt_has_layer = false;
   bool any_prompt = false;
   std::optional<LayerSpec> layer;
+  Handle layer_group;
   Output q, k, v;
 
   ~Impl();
@@ -66,6 +68,8 @@ struct TraceWriter::Impl {
   Output create(hid_t parent, const char* name, Index heads, Index rows, Index width) const;
   void finish_layer();
   void write(Output& out, Index head, MatrixView m);
+  void expect_new(std::string_view name) const;
+  void check_finite(std::string_view what, MatrixView m) const;
 };
 
 TraceWriter::Impl::~Impl() {
@@ -76,6 +80,7 @@ TraceWriter::Impl::~Impl() {
   q.id.reset();
   k.id.reset();
   v.id.reset();
+  layer_group.reset();
   layers.reset();
   prompts.reset();
   file.reset();
@@ -153,6 +158,15 @@ Output TraceWriter::Impl::create(hid_t parent, const char* name, Index heads, In
   return out;
 }
 
+void TraceWriter::Impl::check_finite(std::string_view what, MatrixView m) const {
+  for (Index i = 0; i < m.rows * m.cols; ++i) {
+    if (!std::isfinite(round_to(header.dtype, m.data[i]))) {
+      misuse(fmt::format("{}, row {}: {} is not finite as {}", what, i / m.cols, m.data[i],
+                         name(header.dtype)));
+    }
+  }
+}
+
 void TraceWriter::Impl::write(Output& out, Index head, MatrixView m) {
   const h5::Silence silence;
   if (!layer) {
@@ -166,12 +180,7 @@ void TraceWriter::Impl::write(Output& out, Index head, MatrixView m) {
     misuse(fmt::format("{} head {} has shape [{}, {}], expected [{}, {}]", out.name, head, m.rows,
                        m.cols, out.shape[1], out.shape[2]));
   }
-  for (Index i = 0; i < m.rows * m.cols; ++i) {
-    if (!std::isfinite(round_to(header.dtype, m.data[i]))) {
-      misuse(fmt::format("{} head {}, row {}: {} is not finite as {}", out.name, head, i / m.cols,
-                         m.data[i], name(header.dtype)));
-    }
-  }
+  check_finite(fmt::format("{} head {}", out.name, head), m);
   const Index chunk_rows = std::min(out.shape[1], schema::kMaxChunkTokens);
   std::vector<std::vector<std::uint8_t>> chunks;
   try {
@@ -204,7 +213,15 @@ void TraceWriter::Impl::finish_layer() {
       fail(fmt::format("layer {}: {}", layer->layer, out->name));
     }
   }
+  layer_group.reset();
   layer.reset();
+}
+
+// An optional dataset of the layer is about to be written.
+void TraceWriter::Impl::expect_new(std::string_view name) const {
+  if (!layer || h5::has_link(layer_group.get(), name)) {
+    misuse(fmt::format("{} written before begin_layer or twice", name));
+  }
 }
 
 TraceWriter::TraceWriter(const std::string& path, const TraceHeader& header)
@@ -319,7 +336,8 @@ void TraceWriter::begin_layer(const LayerSpec& layer) {
     w.misuse(fmt::format("layer {}: {} retrieval flags, expected {}", name,
                          layer.retrieval_heads.size(), layer.kv_heads));
   }
-  const Handle group = w.group(w.layers.get(), name);
+  w.layer_group = w.group(w.layers.get(), name);
+  const Handle& group = w.layer_group;
   w.q = w.create(group.get(), "q", layer.q_heads, layer.nq, layer.d);
   w.k = w.create(group.get(), "k", layer.kv_heads, w.n, layer.d);
   w.v = w.create(group.get(), "v", layer.kv_heads, w.n, layer.dv);
@@ -349,6 +367,43 @@ void TraceWriter::write_v(Index kv_head, MatrixView v) {
   impl_->write(impl_->v, kv_head, v);
 }
 
+void TraceWriter::write_o_proj(MatrixView w) {
+  const h5::Silence silence;
+  Impl& i = *impl_;
+  i.expect_new(schema::kOProj);
+  const Index width = i.layer->q_heads * i.layer->dv;
+  if (w.rows < 1 || w.cols != width) {
+    i.misuse(
+        fmt::format("o_proj has shape [{}, {}], expected [hidden, {}]", w.rows, w.cols, width));
+  }
+  i.check_finite("o_proj", w);
+  try {
+    if (!h5::write_o_proj(i.layer_group.get(), w, i.layer->dv, i.header.dtype,
+                          i.header.gzip_level)) {
+      i.fail("o_proj");
+    }
+  } catch (const std::bad_alloc&) {
+    throw IoError(h5::one_line(fmt::format("{}: not enough memory for o_proj", i.partial)));
+  }
+}
+
+void TraceWriter::write_residual_norm(std::span<const float> norms) {
+  const h5::Silence silence;
+  Impl& w = *impl_;
+  w.expect_new(schema::kResidualNorm);
+  if (static_cast<Index>(norms.size()) != w.layer->nq) {
+    w.misuse(fmt::format("{} residual norms, expected nq = {}", norms.size(), w.layer->nq));
+  }
+  for (const float x : norms) {
+    if (!(std::isfinite(x) && x >= 0)) {
+      w.misuse(fmt::format("residual norm is {}, expected finite numbers >= 0", x));
+    }
+  }
+  if (!h5::write_floats(w.layer_group.get(), schema::kResidualNorm, {norms.size()}, norms.data())) {
+    w.fail("residual_norm");
+  }
+}
+
 void TraceWriter::write_rope(const RopeTables& tables, std::optional<Index> layer) {
   const h5::Silence silence;
   Impl& w = *impl_;
@@ -374,16 +429,10 @@ void TraceWriter::write_rope(const RopeTables& tables, std::optional<Index> laye
   w.string_attribute(group.get(), "layout",
                      tables.layout == RopeLayout::half ? "half" : "interleaved");
   for (const auto& [name, table] : {std::pair{"cos", &tables.cos}, {"sin", &tables.sin}}) {
-    const std::array<hsize_t, 2> dims{static_cast<hsize_t>(table->rows()),
-                                      static_cast<hsize_t>(table->cols())};
-    const Handle space(H5Screate_simple(2, dims.data(), nullptr), H5Sclose);
-    const Handle plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-    H5Pset_obj_track_times(plist.get(), false);
-    const Handle data(H5Dcreate2(group.get(), name, H5T_IEEE_F32LE, space.get(), H5P_DEFAULT,
-                                 plist.get(), H5P_DEFAULT),
-                      H5Dclose);
-    if (!data ||
-        H5Dwrite(data.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, table->data()) < 0) {
+    if (!h5::write_floats(
+            group.get(), name,
+            {static_cast<hsize_t>(table->rows()), static_cast<hsize_t>(table->cols())},
+            table->data())) {
       w.fail(fmt::format("rope/{}", name));
     }
   }

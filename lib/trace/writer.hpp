@@ -42,11 +42,11 @@ struct LayerSpec {
 /// A trace being written to PATH.tmp.
 ///
 /// Order of calls: begin_prompt, then per layer begin_layer followed by every head of q, k and v
-/// once, in any order; at the end close(). Prompts and layers may come in any order.
-/// Values are rounded to the header's dtype (to nearest, ties to even).
-/// Errors: InputError for sizes, names and order of calls that the schema does not allow and for
-/// values that are not finite after rounding; IoError when the file cannot be written.
-/// Threads: see TraceReader. Compression uses OpenMP threads of its own.
+/// once and, where the model has them, the projection and the norms, in any order; at the end
+/// close(). Prompts and layers may come in any order. Values are rounded to the header's dtype (to
+/// nearest, ties to even). Errors: InputError for sizes, names and order of calls that the schema
+/// does not allow and for values that are not finite after rounding; IoError when the file cannot
+/// be written. Threads: see TraceReader. Compression uses OpenMP threads of its own.
 class TraceWriter {
  public:
   TraceWriter(const std::string& path, const TraceHeader& header);
@@ -64,6 +64,12 @@ class TraceWriter {
   void write_q(Index q_head, MatrixView q);   ///< [nq, d]
   void write_k(Index kv_head, MatrixView k);  ///< [n, d]
   void write_v(Index kv_head, MatrixView v);  ///< [n, dv]
+
+  /// The output projection of the layer, [hidden, q_heads * dv], columns head by head, rounded to
+  /// the header's dtype; and the norm of the residual stream that the layer's attention output is
+  /// added to, for each stored query: [nq], at least 0, kept in float32. Each at most once.
+  void write_o_proj(MatrixView w);
+  void write_residual_norm(std::span<const float> norms);
 
   /// Rotary tables of all layers, or of one layer index of the model: once, or once for each. At
   /// least one position and one pair, cos and sin of one shape, all finite.
