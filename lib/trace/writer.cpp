@@ -12,65 +12,23 @@
 #include <system_error>
 #include <utility>
 
-#include "core/error.hpp"
 #include "core/float16.hpp"
 #include "trace/chunk_write.hpp"
-#include "trace/hdf5_util.hpp"
-#include "trace/projection.hpp"
 #include "trace/schema.hpp"
+#include "trace/writer_impl.hpp"
 
 namespace kvbench {
 
-namespace {
-
 using h5::Handle;
+using h5::Output;
+
+namespace {
 
 // HDF5 cannot hold a chunk of 4 GiB or more.
 constexpr Index kMaxChunkBytes = Index{1} << 31;
 constexpr Index kMaxSize = Index{1} << 40;
 
-struct Output {
-  Handle id;
-  const char* name = "";
-  std::array<Index, 3> shape{};
-  std::vector<bool> written;  // per head
-};
-
 }  // namespace
-
-struct TraceWriter::Impl {
-  std::string path;
-  std::string partial;
-  TraceHeader header;
-  Handle file;
-  Handle prompts;
-  Handle layers;
-  Index n = 0;
-  bool prompt_has_layer = false;
-  bool any_prompt = false;
-  std::optional<LayerSpec> layer;
-  Handle layer_group;
-  Output q, k, v;
-
-  ~Impl();
-  [[noreturn]] void misuse(const std::string& what) const {
-    throw InputError(h5::one_line(fmt::format("{}: {}", path, what)));
-  }
-  [[noreturn]] void fail(const std::string& what) const {
-    throw IoError(h5::one_line(
-        fmt::format("{}: {} cannot be written ({})", partial, what, h5::last_error())));
-  }
-
-  void string_attribute(hid_t object, const char* name, std::string_view text) const;
-  void attribute(hid_t object, const char* name, hid_t type, hid_t memory, const void* value,
-                 hsize_t count = 0) const;
-  Handle group(hid_t parent, const std::string& name) const;
-  Output create(hid_t parent, const char* name, Index heads, Index rows, Index width) const;
-  void finish_layer();
-  void write(Output& out, Index head, MatrixView m);
-  void expect_new(std::string_view name) const;
-  void check_finite(std::string_view what, MatrixView m) const;
-};
 
 TraceWriter::Impl::~Impl() {
   if (!file) {
@@ -217,13 +175,6 @@ void TraceWriter::Impl::finish_layer() {
   layer.reset();
 }
 
-// An optional dataset of the layer is about to be written.
-void TraceWriter::Impl::expect_new(std::string_view name) const {
-  if (!layer || h5::has_link(layer_group.get(), name)) {
-    misuse(fmt::format("{} written before begin_layer or twice", name));
-  }
-}
-
 TraceWriter::TraceWriter(const std::string& path, const TraceHeader& header)
     : impl_(std::make_unique<Impl>()) {
   const h5::Silence silence;
@@ -365,77 +316,6 @@ void TraceWriter::write_k(Index kv_head, MatrixView k) {
 
 void TraceWriter::write_v(Index kv_head, MatrixView v) {
   impl_->write(impl_->v, kv_head, v);
-}
-
-void TraceWriter::write_o_proj(MatrixView w) {
-  const h5::Silence silence;
-  Impl& i = *impl_;
-  i.expect_new(schema::kOProj);
-  const Index width = i.layer->q_heads * i.layer->dv;
-  if (w.rows < 1 || w.cols != width) {
-    i.misuse(
-        fmt::format("o_proj has shape [{}, {}], expected [hidden, {}]", w.rows, w.cols, width));
-  }
-  i.check_finite("o_proj", w);
-  try {
-    if (!h5::write_o_proj(i.layer_group.get(), w, i.layer->dv, i.header.dtype,
-                          i.header.gzip_level)) {
-      i.fail("o_proj");
-    }
-  } catch (const std::bad_alloc&) {
-    throw IoError(h5::one_line(fmt::format("{}: not enough memory for o_proj", i.partial)));
-  }
-}
-
-void TraceWriter::write_residual_norm(std::span<const float> norms) {
-  const h5::Silence silence;
-  Impl& w = *impl_;
-  w.expect_new(schema::kResidualNorm);
-  if (static_cast<Index>(norms.size()) != w.layer->nq) {
-    w.misuse(fmt::format("{} residual norms, expected nq = {}", norms.size(), w.layer->nq));
-  }
-  for (const float x : norms) {
-    if (!(std::isfinite(x) && x >= 0)) {
-      w.misuse(fmt::format("residual norm is {}, expected finite numbers >= 0", x));
-    }
-  }
-  if (!h5::write_floats(w.layer_group.get(), schema::kResidualNorm, {norms.size()}, norms.data())) {
-    w.fail("residual_norm");
-  }
-}
-
-void TraceWriter::write_rope(const RopeTables& tables, std::optional<Index> layer) {
-  const h5::Silence silence;
-  Impl& w = *impl_;
-  const std::string root(schema::kRope);
-  if (tables.cos.rows() < 1 || tables.cos.cols() < 1 || tables.cos.rows() != tables.sin.rows() ||
-      tables.cos.cols() != tables.sin.cols()) {
-    w.misuse("rotary tables are empty or differ in shape");
-  }
-  const bool there = h5::has_link(w.file.get(), root);
-  if (there && !layer) {
-    w.misuse("rotary tables are written twice");
-  }
-  Handle group = there ? Handle(H5Gopen2(w.file.get(), root.c_str(), H5P_DEFAULT), H5Gclose)
-                       : w.group(w.file.get(), root);
-  if (layer) {
-    const std::string name = std::to_string(*layer);
-    if (!parse_layer_name(name) || h5::has_link(group.get(), name) ||
-        h5::has_link(group.get(), "cos")) {
-      w.misuse(fmt::format("rotary tables of layer {} are out of range or written twice", name));
-    }
-    group = w.group(group.get(), name);
-  }
-  w.string_attribute(group.get(), "layout",
-                     tables.layout == RopeLayout::half ? "half" : "interleaved");
-  for (const auto& [name, table] : {std::pair{"cos", &tables.cos}, {"sin", &tables.sin}}) {
-    if (!h5::write_floats(
-            group.get(), name,
-            {static_cast<hsize_t>(table->rows()), static_cast<hsize_t>(table->cols())},
-            table->data())) {
-      w.fail(fmt::format("rope/{}", name));
-    }
-  }
 }
 
 void TraceWriter::close() {

@@ -1,0 +1,466 @@
+// Output projections and residual norms of a trace: read as they were written in every type and
+// layout, refused where they do not fit the layer, and handed to the methods that ask.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "replay/job.hpp"
+#include "replay_run.hpp"
+#include "trace/reader.hpp"
+#include "trace/validate.hpp"
+#include "trace_files.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_replay::made_projection;
+using testing_replay::make_trace;
+using testing_replay::refusal;
+using testing_replay::TraceShape;
+using testing_replay::untimed;
+using testing_traces::alter;
+using testing_traces::planted;
+using testing_traces::planted_trace;
+using testing_traces::Shape;
+using testing_traces::Storage;
+using testing_traces::temporary_path;
+
+constexpr const char* kLayer = "/prompts/a/layers/0";
+constexpr hsize_t kHidden = 11;
+constexpr hsize_t kColumns = 6 * 9;  // of testing_traces::Shape: query heads times width of values
+
+// Writes [rows, columns] planted values as o_proj, and leaves all else alone.
+void put_o_proj(hid_t layer, std::vector<hsize_t> sizes, DType type, const Storage& storage = {},
+                const std::string& external_file = "") {
+  H5Ldelete(layer, "o_proj", H5P_DEFAULT);
+  hsize_t count = 1;
+  for (const hsize_t size : sizes) {
+    count *= size;
+  }
+  const hsize_t columns = sizes.back();
+  const auto bytes =
+      testing_traces::planted_bytes('o', {1, count / columns, columns}, type, storage.big_endian);
+  const hid_t space = H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr);
+  const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+  const hid_t element = testing_traces::make_type(type, storage.big_endian);
+  if (storage.layout == Storage::Layout::chunked) {
+    H5Pset_chunk(plist, 2, storage.chunk.data());
+  } else if (storage.layout == Storage::Layout::compact) {
+    H5Pset_layout(plist, H5D_COMPACT);
+  } else if (storage.layout == Storage::Layout::external) {
+    H5Pset_external(plist, external_file.c_str(), 0, bytes.size());
+  }
+  for (const auto& set : storage.settings) {
+    set(plist);
+  }
+  const hid_t data = H5Dcreate2(layer, "o_proj", element, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+  ASSERT_GE(data, 0);
+  EXPECT_GE(H5Dwrite(data, element, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()), 0);
+  H5Dclose(data);
+  H5Tclose(element);
+  H5Pclose(plist);
+  H5Sclose(space);
+}
+
+void put_norms(hid_t layer, const std::vector<float>& norms, hid_t type = H5T_IEEE_F32LE) {
+  H5Ldelete(layer, "residual_norm", H5P_DEFAULT);
+  const hsize_t count = norms.size();
+  const hid_t space = H5Screate_simple(1, &count, nullptr);
+  const hid_t data =
+      H5Dcreate2(layer, "residual_norm", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  ASSERT_GE(data, 0);
+  EXPECT_GE(H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, norms.data()), 0);
+  H5Dclose(data);
+  H5Sclose(space);
+}
+
+void expect_planted(const TraceReader& reader, const Shape& s) {
+  ASSERT_EQ(reader.meta().prompts[0].layers[0].hidden, static_cast<Index>(kHidden));
+  for (Index h = 0; h < s.kv_heads; ++h) {
+    const Matrix w = reader.read_o_proj(0, 0, h);
+    ASSERT_EQ(w.rows(), static_cast<Index>(kHidden));
+    ASSERT_EQ(w.cols(), 2 * s.dv);  // two query heads for each KV head
+    for (Index r = 0; r < w.rows(); ++r) {
+      for (Index c = 0; c < w.cols(); ++c) {
+        ASSERT_EQ(w.row(r)[c], planted('o', 0, r, h * 2 * s.dv + c)) << h << " " << r << " " << c;
+      }
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------- reading
+
+TEST(Projection, EveryTypeAndLayoutGivesItsColumns) {
+  const auto gzip = [](hid_t p) { H5Pset_deflate(p, 4); };
+  const auto shuffle = [](hid_t p) { H5Pset_shuffle(p); };
+  const auto checksum = [](hid_t p) { H5Pset_fletcher32(p); };
+  using Layout = Storage::Layout;
+  const std::vector<Storage> storages{
+      {},
+      {Layout::contiguous, {}, true, false, {}, false},
+      {Layout::compact, {}, false, false, {}, false},
+      {Layout::external, {}, false, false, {}, false},
+      {Layout::chunked, {kHidden, 9}, false, false, {shuffle, gzip}, false},
+      {Layout::chunked, {kHidden, 9}, true, false, {shuffle, gzip}, false},
+      {Layout::chunked, {4, 7}, false, false, {gzip}, false},
+      {Layout::chunked, {kHidden, kColumns}, false, false, {checksum}, false},
+      {Layout::chunked, {1, 1}, false, false, {}, false},
+  };
+  for (const DType type : {DType::float16, DType::bfloat16, DType::float32}) {
+    for (const DType stored : {type, DType::float32}) {
+      for (std::size_t i = 0; i < storages.size(); ++i) {
+        const std::string path = planted_trace("t.h5", type);
+        alter(path, kLayer, [&](hid_t layer) {
+          put_o_proj(layer, {kHidden, kColumns}, stored, storages[i], path + ".raw");
+        });
+        SCOPED_TRACE(std::string(name(type)) + " as " + std::string(name(stored)) + ", layout " +
+                     std::to_string(i));
+        for (const auto how : {TraceReader::Path::automatic, TraceReader::Path::hdf5_only}) {
+          expect_planted(TraceReader(path, how), Shape{});
+        }
+      }
+    }
+  }
+}
+
+TEST(Projection, IsReadAsItWasWritten) {
+  constexpr Index kRows = 1030;  // more than one chunk
+  const Matrix w = made_projection(kRows, 4 * 3, 0);
+  for (const DType type : {DType::float16, DType::bfloat16, DType::float32}) {
+    for (const int gzip : {0, 4}) {
+      const std::string path = temporary_path("t.h5");
+      TraceHeader header;
+      header.dtype = type;
+      header.gzip_level = gzip;
+      TraceWriter writer(path, header);
+      writer.begin_prompt("p0", 3);
+      LayerSpec spec;
+      spec.q_heads = 4;
+      spec.kv_heads = 2;
+      spec.nq = 2;
+      spec.dv = 3;
+      EXPECT_THROW(writer.write_o_proj(w), InputError);  // before its layer
+      writer.begin_layer(spec);
+      writer.write_o_proj(w);
+      for (Index h = 0; h < 4; ++h) {
+        writer.write_q(h, Matrix(2, 1));
+      }
+      for (Index h = 0; h < 2; ++h) {
+        writer.write_k(h, Matrix(3, 1));
+        writer.write_v(h, Matrix(3, 3));
+      }
+      const std::vector<float> norms{0.0F, 3.1415927F};
+      writer.write_residual_norm(norms);
+      writer.close();
+      const TraceReader reader(path);
+      EXPECT_EQ(reader.meta().prompts[0].layers[0].hidden, kRows);
+      EXPECT_TRUE(reader.meta().prompts[0].layers[0].has_residual_norm);
+      EXPECT_EQ(reader.read_residual_norm(0, 0), norms);
+      for (Index h = 0; h < 2; ++h) {
+        const Matrix got = reader.read_o_proj(0, 0, h);
+        ASSERT_EQ(got.cols(), 2 * 3);
+        for (Index r = 0; r < kRows; ++r) {
+          ASSERT_TRUE(std::equal(got.row(r), got.row(r) + 6, w.row(r) + 6 * h)) << h << " " << r;
+        }
+      }
+    }
+  }
+}
+
+TEST(Projection, LayersMayHaveNeither) {
+  const TraceReader reader(planted_trace("t.h5"));
+  EXPECT_EQ(reader.meta().prompts[0].layers[0].hidden, 0);
+  EXPECT_FALSE(reader.meta().prompts[0].layers[0].has_residual_norm);
+  EXPECT_EQ(reader.read_o_proj(0, 0, 0).rows(), 0);
+  EXPECT_TRUE(reader.read_residual_norm(0, 0).empty());
+  EXPECT_THROW(reader.read_o_proj(0, 0, 3), InputError);
+  EXPECT_THROW(reader.read_o_proj(0, 1, 0), InputError);
+  EXPECT_THROW(reader.read_residual_norm(1, 0), InputError);
+}
+
+TEST(Projection, AreIgnoredInPartialTraces) {
+  const std::string path = planted_trace("t.h5");
+  alter(path, kLayer, [](hid_t layer) {
+    put_o_proj(layer, {kHidden, kColumns}, DType::float16);
+    put_norms(layer, std::vector<float>(37, 2.0F));
+    H5Ldelete(layer, "v", H5P_DEFAULT);
+  });
+  const auto layer_of = [&path] {
+    const TraceReader reader(path, TraceReader::Path::automatic, Require::keys);
+    validate_values(reader);
+    return reader.meta().prompts[0].layers[0];
+  };
+  EXPECT_EQ(layer_of().hidden, 0);
+  EXPECT_TRUE(layer_of().has_residual_norm);
+  alter(path, kLayer, [](hid_t layer) { H5Ldelete(layer, "q", H5P_DEFAULT); });
+  EXPECT_EQ(layer_of().hidden, 0);
+  EXPECT_FALSE(layer_of().has_residual_norm);
+}
+
+TEST(Projection, TheWriterRefusesWhatTheReaderWould) {
+  TraceHeader header;
+  header.dtype = DType::float16;
+  TraceWriter writer(temporary_path("t.h5"), header);
+  writer.begin_prompt("p0", 2);
+  LayerSpec spec;
+  spec.q_heads = 2;
+  spec.nq = 2;
+  spec.dv = 3;
+  writer.begin_layer(spec);
+  EXPECT_THROW(writer.write_o_proj(Matrix(4, 5)), InputError);
+  EXPECT_THROW(writer.write_o_proj(Matrix(0, 6)), InputError);
+  Matrix large(4, 6);
+  large.row(3)[1] = 7e4F;  // infinite as a half
+  EXPECT_THROW(writer.write_o_proj(large), InputError);
+  writer.write_o_proj(Matrix(4, 6));
+  EXPECT_THROW(writer.write_o_proj(Matrix(4, 6)), InputError);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::vector<float>& bad :
+       {std::vector<float>{1.0F}, {1.0F, -1.0F}, {nan, 1.0F}, {1.0F, 1.0F, 1.0F}}) {
+    EXPECT_THROW(writer.write_residual_norm(bad), InputError);
+  }
+  writer.write_residual_norm(std::vector<float>{1.0F, 0.0F});
+  EXPECT_THROW(writer.write_residual_norm(std::vector<float>{1.0F, 0.0F}), InputError);
+}
+
+// ------------------------------------------------------------------------------------ refusals
+
+struct Spoiled {
+  std::function<void(hid_t)> spoil;
+  std::vector<std::string> says;
+};
+
+void expect_refusal(const std::string& path, const Spoiled& test) {
+  alter(path, kLayer, test.spoil);
+  const std::string message = refusal([&] {
+    const TraceReader reader(path);
+    validate_values(reader);
+  });
+  EXPECT_EQ(message.rfind(path + ": /prompts/a/layers/0/", 0), 0U) << message;
+  for (const std::string& part : test.says) {
+    EXPECT_NE(message.find(part), std::string::npos) << "no \"" << part << "\" in: " << message;
+  }
+}
+
+TEST(Projection, RefusesWhatDoesNotFitTheLayer) {
+  const auto matrix = [](std::vector<hsize_t> sizes, DType type = DType::float16) {
+    return [=](hid_t layer) { put_o_proj(layer, sizes, type); };
+  };
+  // A shape alone, without data.
+  const auto bare = [](const char* name, std::vector<hsize_t> sizes) {
+    return [=](hid_t layer) {
+      const hid_t space = H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr);
+      H5Dclose(
+          H5Dcreate2(layer, name, H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+      H5Sclose(space);
+    };
+  };
+  const auto norms = [](std::size_t count, hid_t type = H5T_IEEE_F32LE) {
+    return [=](hid_t layer) { put_norms(layer, std::vector<float>(count, 1.0F), type); };
+  };
+  const std::vector<Spoiled> cases{
+      {matrix({kHidden, kColumns + 1}), {"o_proj", "[11, 55]", "[hidden, 6 * 9]"}},
+      {matrix({kHidden, 2 * kColumns}), {"o_proj", "[11, 108]", "[hidden, 6 * 9]"}},
+      {matrix({kColumns, kHidden}), {"o_proj", "[54, 11]", "[hidden, 6 * 9]"}},
+      {matrix({6, kHidden, 9}), {"o_proj", "rank is 3, expected 2: [hidden, q_heads * dv]"}},
+      {matrix({kColumns}), {"o_proj", "rank is 1, expected 2"}},
+      {matrix({kHidden, kColumns}, DType::bfloat16),
+       {"o_proj", "elements are uint16, expected 16-bit IEEE float for dtype float16, or 32-bit"}},
+      {bare("o_proj", {0, kColumns}), {"o_proj", "shape is [0, 54], expected sizes of at least 1"}},
+      {bare("o_proj", {hsize_t{1} << 54, kColumns}), {"o_proj", "product that fits memory"}},
+      {bare("o_proj", {kHidden, kColumns}), {"o_proj", "holds 0 bytes, expected 2376"}},
+      {norms(36), {"residual_norm", "holds 36 norms, expected nq = 37"}},
+      {norms(100), {"residual_norm", "holds 100 norms, expected nq = 37"}},
+      {norms(37, H5T_IEEE_F64LE), {"residual_norm", "64-bit float", "expected 32-bit IEEE float"}},
+      {bare("residual_norm", {37, 1}), {"residual_norm", "rank is 2, expected 1: [nq]"}},
+      {bare("residual_norm", {37}), {"residual_norm", "holds 0 bytes, expected 148"}},
+      {[](hid_t layer) {
+         H5Gclose(H5Gcreate2(layer, "o_proj", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+       },
+       {"o_proj", "dataset"}},
+  };
+  for (const Spoiled& test : cases) {
+    const std::string path = planted_trace("t.h5");
+    expect_refusal(path, test);
+    // All of these are found when the file is opened.
+    EXPECT_THROW(TraceReader{path}, InputError) << test.says[1];
+  }
+}
+
+TEST(Projection, RefusesValuesThatAreNotFinite) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    // The last column of the second KV head: 18 to 35 are its own.
+    expect_refusal(planted_trace("t.h5"),
+                   {[bad](hid_t layer) {
+                      put_o_proj(layer, {kHidden, kColumns}, DType::float32);
+                      const hid_t data = H5Dopen2(layer, "o_proj", H5P_DEFAULT);
+                      const hid_t space = H5Dget_space(data);
+                      const std::array<hsize_t, 2> at{10, 35};
+                      H5Sselect_elements(space, H5S_SELECT_SET, 1, at.data());
+                      const hid_t one = H5Screate(H5S_SCALAR);
+                      EXPECT_GE(H5Dwrite(data, H5T_NATIVE_FLOAT, one, space, H5P_DEFAULT, &bad), 0);
+                      H5Sclose(one);
+                      H5Sclose(space);
+                      H5Dclose(data);
+                    },
+                    {"o_proj", "row 10, column 35 is ", bad != bad ? "nan" : "-inf"}});
+  }
+  for (const auto& [bad, text] : {std::pair{std::numeric_limits<float>::quiet_NaN(), "nan"},
+                                  {std::numeric_limits<float>::infinity(), "inf"},
+                                  {-0.5F, "-0.5"}}) {
+    std::vector<float> norms(37, 1.0F);
+    norms[11] = bad;
+    // Row 11 is the query at token n - nq + 11.
+    expect_refusal(planted_trace("t.h5"), {[&norms](hid_t layer) { put_norms(layer, norms); },
+                                           {"residual_norm", std::string("token 74 is ") + text}});
+  }
+}
+
+TEST(Projection, FlippedBytesAreReadOrRefused) {
+  std::mt19937 random(5);
+  const std::string path = temporary_path("flipped.h5");
+  TraceShape shape;
+  shape.tokens = {12};
+  shape.hidden = 5;
+  shape.residual_norm = true;
+  make_trace(temporary_path("whole.h5"), shape);
+  const std::string whole = testing_replay::read_bytes(temporary_path("whole.h5"));
+  const testing_traces::Quiet quiet;
+  for (int i = 0; i < 400; ++i) {
+    std::string bytes = whole;
+    for (int f = 0; f <= i % 4; ++f) {
+      bytes[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
+    }
+    testing_replay::write_bytes(path, bytes);
+    try {
+      validate_values(TraceReader(path));  // must return
+    } catch (const Error&) {
+      continue;
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------- methods
+
+// What each call of the test's method was given: KV head and projection.
+std::mutex seen_mutex;
+std::vector<std::pair<Index, Matrix>> seen;
+
+Compressed looking(const Task& task, const Params&) {
+  const std::lock_guard lock(seen_mutex);
+  seen.emplace_back(task.kv_head, task.o_proj == nullptr ? Matrix() : *task.o_proj);
+  return {};
+}
+
+class ProjectionRun : public testing_replay::ReplayTest {
+ protected:
+  // Two layers of 2 KV heads of 3 query heads each.
+  std::string trace(Index hidden) {
+    TraceShape shape;
+    shape.tokens = {40};
+    shape.layers = {0, 3};
+    shape.q_heads = 6;
+    shape.hidden = hidden;
+    return make_trace(folder_ / "w.h5", shape);
+  }
+
+  // A plan of one method that looks at its task.
+  Plan plan(const std::string& path, bool reads) {
+    method_.info.name = "looking";
+    method_.info.reads_o_proj = reads;
+    method_.compress = looking;
+    ReplayOptions o;
+    o.traces = {path};
+    o.out = (folder_ / "out.csv").string();
+    o.algorithms = {"exact"};
+    o.sink = 2;
+    o.recent = 12;
+    o.queries = 8;
+    o.threads = 1;
+    o.overwrite = true;
+    Plan plan = make_plan(o);
+    plan.variants = {{&method_, Params("looking", {}, {})}};
+    plan.entries = {{0, std::nullopt, 0}};
+    plan.reads_o_proj = plan.variants[0].reads_o_proj();
+    return plan;
+  }
+
+  Method method_;
+};
+
+TEST_F(ProjectionRun, MethodsThatAskGetTheColumnsOfTheirHead) {
+  const std::string path = trace(7);
+  seen.clear();
+  const std::atomic<bool> go_on = false;
+  run_plan(plan(path, true), "test", go_on);
+  ASSERT_EQ(seen.size(), 4U);  // 2 layers of 2 KV heads, in order
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto& [kv_head, w] = seen[i];
+    const Matrix whole = made_projection(7, 6 * 6, i < 2 ? 0 : 3);
+    ASSERT_EQ(w.rows(), 7);
+    ASSERT_EQ(w.cols(), 3 * 6);
+    for (Index r = 0; r < 7; ++r) {
+      EXPECT_TRUE(std::equal(w.row(r), w.row(r) + 18, whole.row(r) + 18 * kv_head)) << i;
+    }
+  }
+}
+
+TEST_F(ProjectionRun, OthersGetNone) {
+  const std::atomic<bool> go_on = false;
+  for (const auto& [hidden, reads] : {std::pair{7, false}, {0, true}}) {
+    const std::string path = trace(hidden);
+    seen.clear();
+    run_plan(plan(path, reads), "test", go_on);
+    ASSERT_EQ(seen.size(), 4U);
+    for (const auto& [kv_head, w] : seen) {
+      EXPECT_EQ(w.rows(), 0);
+    }
+  }
+}
+
+TEST_F(ProjectionRun, IsCheckedBeforeTheFirstRowWhereItIsRead) {
+  const std::string path = trace(7);
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  const hid_t layer = H5Gopen2(file, "/prompts/p0/layers/3", H5P_DEFAULT);
+  H5Ldelete(layer, "o_proj", H5P_DEFAULT);
+  const std::vector<float> bad(7 * 36, std::numeric_limits<float>::quiet_NaN());
+  const std::array<hsize_t, 2> sizes{7, 36};
+  const hid_t space = H5Screate_simple(2, sizes.data(), nullptr);
+  const hid_t data =
+      H5Dcreate2(layer, "o_proj", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  EXPECT_GE(H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, bad.data()), 0);
+  H5Dclose(data);
+  H5Sclose(space);
+  H5Gclose(layer);
+  H5Fclose(file);
+  const std::atomic<bool> go_on = false;
+  EXPECT_NE(
+      refusal([&] { run_plan(plan(path, true), "test", go_on); }).find("row 0, column 0 is nan"),
+      std::string::npos);
+  EXPECT_FALSE(fs::exists(folder_ / "out.csv"));
+  EXPECT_EQ(run_plan(plan(path, false), "test", go_on).failed, 0);
+}
+
+TEST_F(ProjectionRun, MemoryIsCountedWhereItIsRead) {
+  const std::string path = trace(7);
+  const Plan with = plan(path, true);
+  const Plan without = plan(path, false);
+  EXPECT_EQ(memory_need(with, with.units[0]).unit,
+            memory_need(without, without.units[0]).unit + 4 * 7 * 3 * 6);
+}
+
+}  // namespace
+}  // namespace kvbench
