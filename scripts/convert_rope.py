@@ -5,7 +5,8 @@ import math
 
 import numpy as np
 
-from kvbench_trace import FUTURE_POSITIONS, ROPE_LAYOUTS, TraceError
+from kvbench_trace import TraceError
+from kvbench_trace_parts import FUTURE_POSITIONS, ROPE_LAYOUTS
 
 
 def positive_number(text):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kvbench_trace import FUTURE_POSITIONS
+from kvbench_trace_parts import FUTURE_POSITIONS
 
 PROBE_TOKENS = 32  # of the short run; its positions tell layouts apart from the second one on
 # Largest relative deviation of the rotated queries and keys in the short run: one rounding to the

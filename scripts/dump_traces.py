@@ -7,7 +7,6 @@ values before they are repeated over a group), writes it, and returns the model'
 Layers whose attention is not exp(s <k, q>) over all earlier tokens are refused. See docs/dump.md.
 """
 
-import argparse
 import logging
 import os
 import sys
@@ -27,6 +26,8 @@ except ImportError as error:
     sys.exit(2)
 
 from dump_fisher import fisher_information
+from dump_o_proj import OutputProjections
+from dump_options import parse_arguments
 from dump_prompts import load, read_prompts
 from dump_rope import RotaryTables, Stop, rope_types
 from kvbench_trace import TraceError, TraceWriter, run_main
@@ -90,7 +91,7 @@ class Capture:
         self.args, self.model, self.dtype = args, model, dtype
         self.check, self.skipped, self.seen = {}, {}, set()
         self.prompt_skips = set()
-        self.writer = self.fisher = self.rotary = None
+        self.writer = self.fisher = self.rotary = self.projections = None
         self.n = self.start = 0
 
     def __call__(self, module, query, key, value, mask, scaling=None, dropout=0.0, **options):
@@ -98,6 +99,8 @@ class Capture:
         layer = getattr(module, "layer_idx", None)
         if self.rotary is not None:
             self.rotary.saw(module, query, key)
+        if self.projections is not None:
+            self.projections.saw(module, output)
         if self.writer is None:
             return output, weights
         if layer is None:
@@ -220,12 +223,17 @@ class Capture:
                 fisher=self.fisher_of(layer))
             if args.heads is not None:
                 self.writer.set_attribute(layer, "kv_head_indices", np.asarray(heads, np.int64))
+            if self.projections is not None:
+                self.projections.write_weight(self.writer, layer, q_heads, value.shape[3])
         if reason:
             self.writer.set_attribute(layer, "inexact", reason)
         end = self.start + query.shape[2]
         first = max(self.start, self.n - nq)  # The first token of this chunk whose query is stored.
         if first < end:
             self.put("q", layer, first - (self.n - nq), query[0, q_heads, first - self.start:])
+            if self.projections is not None:
+                self.projections.write_norms(self.writer, layer, first - (self.n - nq),
+                                             first - self.start)
         # A sliding cache holds fewer than all earlier tokens: count from the end.
         new = key.shape[2] - query.shape[2]
         self.put("k", layer, self.start, key[0, heads, new:])
@@ -292,70 +300,6 @@ def note(text):
     print(text, file=sys.stderr)
 
 
-def index_list(text):
-    try:
-        out = sorted({int(part) for part in text.split(",")})
-    except ValueError:
-        out = [-1]
-    if out[0] < 0:
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected indices such as 0,1,5")
-    return out
-
-
-def positive(text):
-    if not (text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected an integer of at least 1")
-    return int(text)
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}\n")
-
-
-def parse_arguments():
-    parser = Parser(prog="dump_traces.py", description=__doc__.split("\n\n")[0])
-    add = parser.add_argument
-    add("--model", required=True, metavar="ID|PATH", help="model on the hub, or its folder")
-    add("--revision", help="branch, tag or commit of the model")
-    add("--trust-remote-code", action="store_true", help="run code that comes with the model")
-    add("--name", help="what the trace says of the model [default: id @ commit]")
-    add("-o", "--output", required=True, metavar="T.h5", help="the trace")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--prompts", metavar="FILE", help="a text (one prompt), or a .jsonl file "
-                        "with a record per prompt")
-    source.add_argument("--token-ids", metavar="FILE", help=".jsonl with a list of token ids, or "
-                        "an object with `input_ids`, per prompt; needs no tokenizer")
-    add("--field", help="the record's field that is the prompt [default: text; in LongBench's "
-        "records context, a blank line, input]")
-    add("--template", metavar="TEXT|@FILE", help="prompt with {field} for the record's fields")
-    add("--source", help="what the trace says of the data [default: the prompt file's name]")
-    add("--max-prompts", type=positive, metavar="N", help="only the first N prompts")
-    add("--max-tokens", type=positive, metavar="N", help="cut longer prompts to N tokens")
-    add("--truncate", choices=("middle", "right"), default="middle", help="middle: keep the first "
-        "N/2 and the last; right: keep the first N [default: middle]")
-    add("--layers", type=index_list, metavar="N,...", help="layers of the model [default: all]")
-    add("--heads", type=index_list, metavar="N,...", help="KV heads, with the query heads of their "
-        "groups [default: all]")
-    add("--last-queries", type=positive, metavar="N", help="store the last N queries only")
-    add("--dtype", choices=DTYPES, help="element type of the cache, and so of the trace "
-        "[default: the model's]")
-    add("--compute-dtype", choices=DTYPES, help="type in which the model runs [default: --dtype]")
-    add("--device", default="cpu", help="cpu, cuda, cuda:1, ... [default: cpu]")
-    add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time with a KV cache")
-    add("--gzip", type=int, choices=range(10), default=4, metavar="0..9",
-        help="compression, 0: none [default: 4]")
-    add("--fisher", action="store_true", help="store each layer's Fisher information (KVReviver)")
-    add("--fisher-tokens", type=positive, default=2048, metavar="N",
-        help="tokens per sample of --fisher; bounds its memory [default: 2048]")
-    add("--attn-check", action="store_true", help="recompute exact attention from what is stored, "
-        "compare with the model's, report the largest relative deviation of each layer")
-    add("--inexact", choices=("refuse", "skip", "keep"), default="refuse", help="layers whose "
-        "attention is not plain causal (sliding window, soft capping, ...): refuse the dump, leave "
-        "them out, or keep them with an attribute `inexact` [default: refuse]")
-    return parser.parse_args()
-
-
 def say_dtype(dtype, chosen):
     """Which element type the trace has, and what that means where it is not what caches have."""
     text = f"dtype {dtype} ({chosen})"
@@ -400,7 +344,7 @@ def check_lengths(prompts, config, args, ropes):
 
 
 def main():
-    args = parse_arguments()
+    args = parse_arguments(__doc__.split("\n\n")[0])
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     logging.disable(logging.WARNING)
@@ -419,6 +363,9 @@ def main():
     source = args.source or os.path.basename(args.prompts or args.token_ids)
     try:
         rotary.find(prompts[0][1])
+        if args.o_proj:
+            capture.projections = OutputProjections(model, args, dtype)
+            capture.projections.find(prompts[0][1])
         rotates = bool(ropes) or rotary.reason is None
         with TraceWriter(args.output, model_name(args, model.config), source, dtype=dtype,
                          rope="post" if rotates else "none", gzip=args.gzip) as writer:
@@ -432,7 +379,11 @@ def main():
                 rotary.prompt_begins(capture)
                 capture.run(writer, ids)
                 rotary.prompt_ends(f"p{i}")
+                if capture.projections is not None:
+                    capture.projections.prompt_ends(f"p{i}")
                 note(f"p{i}: {len(ids)} tokens, {len(capture.seen - capture.prompt_skips)} layers")
+            if capture.projections is not None:
+                note(f"output projections: {capture.projections.said()}")
             if rotary.reason is None:
                 note(f"rotary tables: {rotary.write(writer)}")
             elif rotates:

@@ -18,15 +18,12 @@ except ImportError as error:
           "and /usr/bin/python3", file=sys.stderr)
     sys.exit(2)
 
+from kvbench_trace_parts import CHUNK_TOKENS, OptionalParts
+
 FORMAT = "kvbench-trace"
 VERSION = 1
 STORED = {"float16": np.float16, "bfloat16": np.uint16, "float32": np.float32}
 ROPES = ("post", "none")
-ROPE_LAYOUTS = ("half", "interleaved")
-# Positions that a rotary table has beyond the prompt: methods that expect future queries turn by
-# them (expected-attention: 512).
-FUTURE_POSITIONS = 512
-CHUNK_TOKENS = 1024  # tokens of one head per chunk, as the C++ writer's
 MAX_LAYER = 1000000
 
 
@@ -66,7 +63,7 @@ def run_main(main):
     sys.exit(code)
 
 
-class TraceWriter:
+class TraceWriter(OptionalParts):
     """Writes one trace, some rows at a time: PATH.tmp while it grows, PATH once it is whole.
 
     A context manager: leaving it normally checks that every row of every dataset was written and
@@ -134,64 +131,9 @@ class TraceWriter:
             with contextlib.suppress(OSError):
                 os.remove(self._tmp)
 
-    def write_rope(self, cos, sin, layout, layers=None):
-        """The rotation's tables by position, for all layers or for a list of them.
-
-        cos, sin  [n_max, rope_dim / 2], as the model has them, an attention factor included; the
-                  trace keeps float32. n_max must reach FUTURE_POSITIONS beyond the longest prompt
-        layout    which of the first rope_dim channels turn together: "half": i and
-                  i + rope_dim / 2; "interleaved": 2 i and 2 i + 1
-        layers    call again until each layer of the trace has its own; None: one for all
-        """
-        if layout not in ROPE_LAYOUTS:
-            raise self._error("rope", f"layout: got `{layout}`, expected "
-                                      f"{' or '.join(ROPE_LAYOUTS)}")
-        if self._root["rope"] != "post":
-            raise self._error("rope", f"got tables for `{self._root['rope']}`, expected rope "
-                                      "`post`: without a rotation there are none")
-        tables = {"cos": np.asarray(cos), "sin": np.asarray(sin)}
-        shape = tables["cos"].shape
-        for name, table in tables.items():
-            if table.ndim != 2 or 0 in table.shape or table.shape != shape:
-                raise self._error(f"rope/{name}", f"got shape {table.shape}, expected [n_max, "
-                                                  "rope_dim / 2], the same for cos and sin")
-            if table.dtype.kind != "f" or not np.isfinite(table).all():
-                raise self._error(f"rope/{name}", "expected finite floating point")
-        root = self._file.require_group("rope")
-        first = None
-        for layer in [None] if layers is None else layers:
-            where = root if layer is None else root.create_group(str(layer))
-            for name, table in tables.items():
-                if first is not None:
-                    where[name] = first[name]  # A link: layers of one kind share the numbers.
-                    continue
-                where.create_dataset(name, data=table.astype(np.float32),
-                                     **self._filters())
-            where.attrs["layout"] = layout
-            first = where
-
     def _filters(self):
         return {"compression": "gzip", "compression_opts": self._gzip,
                 "shuffle": True} if self._gzip else {}
-
-    def _check_rope(self):
-        """Tables long enough, no wider than keys, and for every layer where they differ."""
-        root = self._file.get("rope")
-        if root is None:
-            return
-        for (prompt, layer), (n, d) in self._sizes.items():
-            own = root if "cos" in root else root.get(str(layer))
-            if own is None:
-                raise self._error("rope", f"has no table for layer {layer}, expected one for each "
-                                          "layer of the trace")
-            rows, half = own["cos"].shape
-            if rows < n + FUTURE_POSITIONS:
-                raise self._error(own.name[1:], f"got {rows} positions, expected at least "
-                                                f"{n + FUTURE_POSITIONS}: prompt {prompt} and "
-                                                f"{FUTURE_POSITIONS}")
-            if 2 * half > d:
-                raise self._error(own.name[1:], f"got {2 * half} channels that turn, layer {layer} "
-                                                f"has keys of {d}")
 
     def begin_prompt(self, id, n_tokens, token_ids=None, text_id=None):
         """Opens the prompt `id` of n_tokens >= 1 tokens; the one before must be whole.

@@ -1,0 +1,71 @@
+"""The command line of dump_traces.py."""
+
+import argparse
+
+DTYPES = ("float16", "bfloat16", "float32")
+
+
+def index_list(text):
+    try:
+        out = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        out = [-1]
+    if out[0] < 0:
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected indices such as 0,1,5")
+    return out
+
+
+def positive(text):
+    if not (text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected an integer of at least 1")
+    return int(text)
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def parse_arguments(description):
+    parser = Parser(prog="dump_traces.py", description=description)
+    add = parser.add_argument
+    add("--model", required=True, metavar="ID|PATH", help="model on the hub, or its folder")
+    add("--revision", help="branch, tag or commit of the model")
+    add("--trust-remote-code", action="store_true", help="run code that comes with the model")
+    add("--name", help="what the trace says of the model [default: id @ commit]")
+    add("-o", "--output", required=True, metavar="T.h5", help="the trace")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--prompts", metavar="FILE", help="a text (one prompt), or a .jsonl file "
+                        "with a record per prompt")
+    source.add_argument("--token-ids", metavar="FILE", help=".jsonl with a list of token ids, or "
+                        "an object with `input_ids`, per prompt; needs no tokenizer")
+    add("--field", help="the record's field that is the prompt [default: text; in LongBench's "
+        "records context, a blank line, input]")
+    add("--template", metavar="TEXT|@FILE", help="prompt with {field} for the record's fields")
+    add("--source", help="what the trace says of the data [default: the prompt file's name]")
+    add("--max-prompts", type=positive, metavar="N", help="only the first N prompts")
+    add("--max-tokens", type=positive, metavar="N", help="cut longer prompts to N tokens")
+    add("--truncate", choices=("middle", "right"), default="middle", help="middle: keep the first "
+        "N/2 and the last; right: keep the first N [default: middle]")
+    add("--layers", type=index_list, metavar="N,...", help="layers of the model [default: all]")
+    add("--heads", type=index_list, metavar="N,...", help="KV heads, with the query heads of their "
+        "groups [default: all]")
+    add("--last-queries", type=positive, metavar="N", help="store the last N queries only")
+    add("--dtype", choices=DTYPES, help="element type of the cache, and so of the trace "
+        "[default: the model's]")
+    add("--compute-dtype", choices=DTYPES, help="type in which the model runs [default: --dtype]")
+    add("--device", default="cpu", help="cpu, cuda, cuda:1, ... [default: cpu]")
+    add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time with a KV cache")
+    add("--gzip", type=int, choices=range(10), default=4, metavar="0..9",
+        help="compression, 0: none [default: 4]")
+    add("--fisher", action="store_true", help="store each layer's Fisher information (KVReviver)")
+    add("--fisher-tokens", type=positive, default=2048, metavar="N",
+        help="tokens per sample of --fisher; bounds its memory [default: 2048]")
+    add("--o-proj", action="store_true", help="store each layer's output projection, and the norm "
+        "of the residual stream that its output is added to")
+    add("--attn-check", action="store_true", help="recompute exact attention from what is stored, "
+        "compare with the model's, report the largest relative deviation of each layer")
+    add("--inexact", choices=("refuse", "skip", "keep"), default="refuse", help="layers whose "
+        "attention is not plain causal (sliding window, soft capping, ...): refuse the dump, leave "
+        "them out, or keep them with an attribute `inexact` [default: refuse]")
+    return parser.parse_args()
