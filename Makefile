@@ -80,7 +80,7 @@ $(DUMP_READY):
 	@touch $@
 
 test-dump: all $(DUMP_READY) ## test what needs torch, which pip puts into build/dump-venv
-	for t in dump_traces dump_rope convert_traces peer_kvpress; do \
+	for t in dump_traces dump_rope dump_o_proj convert_traces peer_kvpress; do \
 		KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_$$t.py; done
 
 CUDA_BUILD ?= build/cuda

@@ -1,0 +1,365 @@
+"""What scripts/dump_traces.py --o-proj writes: output projections and norms of the residual stream.
+
+A second copy of each model, which knows nothing of the dump, says what its attention modules return
+(hooks) and what enters its layers (transformers' own output_hidden_states). The attention that the
+projection multiplies is computed from the trace, in double.
+Environment: KVBENCH, the program; without it, it is not run.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+from dump_models import ARCHITECTURES, MISSING, TOKENS, DumpCase, read_trace
+from test_dump_traces import CHUNK_TOLERANCE, OUTPUT_LAYERS, RUNS, TOLERANCE, attention
+
+if not MISSING:
+    import h5py
+    import numpy as np
+    import torch
+    import transformers
+    from dump_models import dump_traces, kt
+
+# name: (configuration, what differs, what lies between the projection and the residual stream).
+OTHERS = {
+    "cohere": ("CohereConfig", {}, None),  # Parallel blocks.
+    "stablelm": ("StableLmConfig", {"use_parallel_residual": True}, None),
+    "optpost": ("opt", {"do_layer_norm_before": False}, None),  # Norms behind the sum.
+    "glm4": ("Glm4Config", {"head_dim": 16}, "Glm4RMSNorm lies between"),
+    "olmo2": ("Olmo2Config", {}, "Olmo2RMSNorm lies between"),
+    "exaone4": ("Exaone4Config", {"sliding_window": 64}, "Exaone4RMSNorm lies between"),
+    "granite": ("GraniteConfig", {"residual_multiplier": 0.22}, "a factor of 0.22 lies between"),
+}
+NORMED = {"gemma2": "Gemma2RMSNorm lies between", "gemma3": "Gemma3RMSNorm lies between"}
+MODELS = {name: (name, {}, NORMED.get(name)) for name in ARCHITECTURES} | OTHERS
+# Beside the rounding of q, k and v that TOLERANCE is for, the module's output is rounded.
+OUTPUT_TOLERANCE = {name: 2 * value for name, value in TOLERANCE.items()}
+
+
+def read_projections(path, prompt="p0"):
+    """{layer: (W float64, norms, note)} of one prompt."""
+    out = {}
+    with h5py.File(path) as file:
+        for layer, group in file[f"prompts/{prompt}/layers"].items():
+            weight, norms = group["o_proj"][:], group["residual_norm"][:]
+            assert norms.dtype == np.float32
+            if weight.dtype == np.uint16:
+                weight = kt.from_bfloat16(weight)
+            out[int(layer)] = weight.astype(np.float64), norms, group.attrs.get("o_proj_note")
+    return out
+
+
+def reference(path, ids, dtype, implementation="eager"):
+    """({layer: its attention module's output without the bias [n, hidden]}, {layer: the projection's
+    weight [hidden, columns]}, {layer: norms of the layer's input [n]}) of a second copy."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        path, dtype=getattr(torch, dtype), attn_implementation="eager").eval()
+    if model._supports_sdpa:
+        model.set_attn_implementation(implementation)
+    outputs, weights = {}, {}
+    for module in model.modules():
+        layer = getattr(module, "layer_idx", None)
+        children = dict(module.named_children())
+        names = [name for name in OUTPUT_LAYERS if name in children]
+        if layer is None or not names or "Attention" not in type(module).__name__:
+            continue
+        last = children[names[0]]
+        bias = 0.0 if last.bias is None else last.bias.detach().double().numpy()
+        weight = last.weight.detach().double().numpy()
+        weights[layer] = weight.T if type(last).__name__ == "Conv1D" else weight
+        module.register_forward_hook(
+            lambda _, inputs, output, layer=layer, bias=bias: outputs.update(
+                {layer: output[0][0].double().numpy() - bias}))
+    with torch.inference_mode():
+        states = model(input_ids=torch.as_tensor(ids)[None], output_hidden_states=True)
+    # Entry l is what enters layer l; the last is behind the final norm.
+    norms = {layer: np.linalg.norm(states.hidden_states[layer][0].double().numpy(), axis=1)
+             for layer in outputs}
+    return outputs, weights, norms
+
+
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
+class OutputProjectionTest(DumpCase):
+    def model_of(self, name):
+        config, changes, _ = MODELS[name]
+        return self.model(name, config, **changes)
+
+    def check(self, name, dtype, compute, implementation):
+        model = self.model_of(name)
+        path = self.dump(model, "--o-proj", "--dtype", dtype, "--compute-dtype", compute)
+        outputs, weights, norms = reference(model, self.ids, compute, implementation)
+        layers, projections = read_trace(path), read_projections(path)
+        self.assertEqual(sorted(projections), [0, 1, 2])
+        self.assertEqual(sorted(outputs), [0, 1, 2])
+        for index, (weight, norm, note) in projections.items():
+            layer = layers[index]
+            heads = attention(layer["q"], layer["k"], layer["v"],
+                              layer.get("scale", layer["q"].shape[2]**-0.5))
+            joined = heads.transpose(1, 0, 2).reshape(TOKENS, -1)
+            where = f"{name} layer {index}"
+            self.assert_close(joined @ weight.T, outputs[index], OUTPUT_TOLERANCE[dtype], where)
+            self.assert_same(weight, weights[index])
+            self.assert_close(norm.astype(float), norms[index], TOLERANCE[compute], where)
+            self.assertEqual(norm.shape, (TOKENS,))
+            if MODELS[name][2] is None:
+                self.assertIsNone(note, where)
+            else:
+                self.assertIn(MODELS[name][2], note, where)
+                self.assertIn(note, self.stderr)
+
+    def test_projections_make_what_the_modules_return(self):
+        for name in MODELS:
+            for run in RUNS:
+                with self.subTest(name=name, run=run):
+                    self.check(name, *run)
+        self.check("llama", "bfloat16", "bfloat16", "sdpa")
+
+    def test_other_matrices_would_not(self):
+        # Square ones, so that a transposed weight or other heads would pass unnoticed.
+        model = self.model("llama")
+        path = self.dump(model, "--o-proj")
+        outputs, _, norms = reference(model, self.ids, "float32")
+        weight, norm, _ = read_projections(path)[1]
+        layer = read_trace(path)[1]
+        joined = attention(layer["q"], layer["k"], layer["v"], 0.25).transpose(
+            1, 0, 2).reshape(TOKENS, -1)
+        self.assertEqual(weight.shape, (64, 64))
+        for other in (weight.T, np.roll(weight, 16, axis=1), weight[::-1]):
+            off = np.linalg.norm(joined @ other.T - outputs[1]) / np.linalg.norm(outputs[1])
+            self.assertGreater(off, 0.5)
+        # Another layer's stream has other norms.
+        self.assertGreater(np.linalg.norm(norm - norms[2]) / np.linalg.norm(norms[2]), 0.05)
+
+    def test_element_types(self):
+        model = self.model("llama")
+        for dtype, compute, stored in (("float16", "float16", np.float16),
+                                       ("float16", "float32", np.float32),
+                                       ("bfloat16", "bfloat16", np.uint16),
+                                       ("bfloat16", "float16", np.float32),
+                                       ("float32", "float32", np.float32)):
+            path = self.dump(model, "--o-proj", "--dtype", dtype, "--compute-dtype", compute)
+            with h5py.File(path) as file:
+                data = file["prompts/p0/layers/0/o_proj"]
+                self.assertEqual(data.dtype, stored)
+                self.assertEqual(data.chunks, (64, 16))
+            # No rounding beside the model's own.
+            _, weights, _ = reference(model, self.ids, compute)
+            self.assert_same(read_projections(path)[0][0], weights[0])
+
+    def test_selections_and_chunks(self):
+        for name in ("llama", "gpt2", "opt", "gemma2"):
+            group = 2 if "num_key_value_heads" in ARCHITECTURES[name][1] else 1
+            model = self.model_of(name)
+            whole = read_projections(self.dump(model, "--o-proj"))
+            for options in (["--chunk", "7"], ["--chunk", "40"], []):
+                part = read_projections(self.dump(model, "--o-proj", "--layers", "2,0", "--heads",
+                                                  "1", "--last-queries", "9", *options))
+                self.assertEqual(sorted(part), [0, 2])
+                for index, (weight, norms, note) in part.items():
+                    all_columns, all_norms, all_note = whole[index]
+                    width = all_columns.shape[1] // 4
+                    self.assert_same(weight,
+                                     all_columns[:, group * width:2 * group * width])
+                    self.assert_close(norms, all_norms[TOKENS - 9:], CHUNK_TOLERANCE)
+                    self.assertEqual(note, all_note)
+
+    def test_prompts_share_the_weights(self):
+        lines = [json.dumps(self.ids[:n].tolist()) for n in (9, 30, 12)]
+        prompts = ("--token-ids", self.file("three.jsonl", "\n".join(lines)))
+        model = self.model("llama")
+        path = self.dump(model, "--o-proj", prompts=prompts)
+        with h5py.File(path) as file:
+            first, *others = (file[f"prompts/p{i}/layers/1/o_proj"] for i in range(3))
+            for other in others:
+                self.assertEqual(first, other)
+        whole = read_projections(self.dump(model, "--o-proj"))[1][1]
+        for i, n in enumerate((9, 30, 12)):
+            norms = read_projections(path, f"p{i}")[1][1]
+            self.assert_close(norms, whole[:n], CHUNK_TOLERANCE)
+
+    def test_layers_that_are_left_out(self):
+        # Two layers are dropped again in the second chunk of the first prompt, and are written for
+        # the second, which is within the window.
+        model = self.model("gemma16", "gemma3", sliding_window=16)
+        lines = [json.dumps(self.ids[:n].tolist()) for n in (40, 9)]
+        prompts = ("--token-ids", self.file("two.jsonl", "\n".join(lines)))
+        path = self.dump(model, "--o-proj", "--inexact", "skip", "--chunk", "8", prompts=prompts)
+        _, weights, _ = reference(model, self.ids, "float32")
+        for prompt, layers in (("p0", [1]), ("p1", [0, 1, 2])):
+            projections = read_projections(path, prompt)
+            self.assertEqual(sorted(projections), layers)
+            for index, (weight, _, _) in projections.items():
+                self.assert_same(weight, weights[index])
+
+    def test_without_the_option_there_is_nothing(self):
+        with h5py.File(self.dump(self.model("llama"))) as file:
+            self.assertEqual(sorted(file["prompts/p0/layers/0"]), ["k", "q", "v"])
+
+    def expect_refusal(self, text, change):
+        """`change` alters the loaded model, whose dump is then refused."""
+        load = dump_traces.load_model
+
+        def changed(args):
+            model, *rest = load(args)
+            change(model.model.layers)
+            return (model, *rest)
+        with mock.patch.object(dump_traces, "load_model", changed):
+            self.expect_error(text, "--model", self.model("llama"), "--token-ids", self.ids_file,
+                              "--o-proj")
+
+    def test_refusals(self):
+        def swap(layer, new):
+            layer.self_attn.o_proj = new
+
+        def tie(layers):
+            layers[2].self_attn.o_proj = layers[0].self_attn.o_proj
+        self.expect_refusal("layer 2: its output projection is also that of layer 0", tie)
+        self.expect_refusal(
+            "layer 1: LlamaAttention: its output projection does more than multiply by its weight",
+            lambda layers: swap(layers[1], More(64, 64, bias=False)))
+        self.expect_refusal(
+            "layer 0: LlamaAttention: no part of it is given what its heads give",
+            lambda layers: swap(layers[0], Gated(layers[0].self_attn.o_proj)))
+        self.expect_refusal(
+            "layer 0: LlamaAttention: its output projection is a Quantised of torch.int8",
+            lambda layers: swap(layers[0], Quantised(layers[0].self_attn.o_proj)))
+        self.expect_refusal(
+            "layer 1: LlamaAttention: what it returns to its layer is not its output projection's",
+            lambda layers: layers[1].self_attn.register_forward_hook(
+                lambda _, inputs, output: (output[0] + 1.0, *output[1:])))
+        self.expect_refusal(
+            "layer 0: LlamaDecoderLayer: where it adds its attention's output is not known",
+            lambda layers: layers[0].post_attention_layernorm.register_forward_pre_hook(
+                lambda _, inputs: (inputs[0].flip(-1),)) and layers[0].register_forward_hook(
+                    lambda _, inputs, output: output * 1.5))
+        # Another layer's trouble is none of a selection's.
+        result = self.run_script("--model", self.model("llama"), "--token-ids", self.ids_file,
+                                 "--o-proj", "--layers", "1", "-o",
+                                 os.path.join(self.folder, "one.h5"))
+        self.assertEqual(result.code, 0, result.stderr)
+
+    def test_kvbench_reads_it(self):
+        program = os.environ.get("KVBENCH")
+        if not program:
+            self.skipTest("KVBENCH does not name the program")
+        for options in (["--dtype", "float16"], ["--dtype", "float16", "--compute-dtype", "float32"],
+                        ["--dtype", "bfloat16"]):
+            path = self.dump(self.model("gemma2"), "--o-proj", *options)
+            text = subprocess.run([program, "info", path], check=True, capture_output=True,
+                                  text=True).stdout
+            self.assertIn("o_proj   hidden size 64; residual norms\n", text)
+            (told,) = json.loads(subprocess.run([program, "info", "--json", path], check=True,
+                                                capture_output=True).stdout)
+            for layer in told["prompts"][0]["layers"]:
+                self.assertEqual((layer["hidden"], layer["residual_norm"]), (64, True))
+
+
+if not MISSING:
+    class More(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(torch.sigmoid(x))
+
+    class Gated(torch.nn.Module):
+        """Something else between the heads and the projection."""
+
+        def __init__(self, plain):
+            super().__init__()
+            self.inner = plain
+
+        def forward(self, x):
+            return self.inner(torch.sigmoid(x))
+
+    class Quantised(torch.nn.Linear):
+        """Eight bits and a factor."""
+
+        def __init__(self, plain):
+            super().__init__(64, 64, bias=False)
+            weight = plain.weight.detach()
+            self.factor = weight.abs().max() / 127
+            self.weight = torch.nn.Parameter((weight / self.factor).round().to(torch.int8), False)
+
+        def forward(self, x):
+            return x @ (self.weight.to(x.dtype) * self.factor).T
+
+
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
+class WriteProjectionTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "t.h5")
+
+    def write(self, fill, parts="qkv", **options):
+        """A prompt of 5 tokens, layer 0 with 2 query heads, 3 queries and values of 6."""
+        with kt.TraceWriter(self.path, "m", "s", **options) as writer:
+            writer.begin_prompt("a", 5)
+            writer.begin_layer(0, 2, 1, 3, 4, 6, **{f"with_{x}": x in parts for x in "qkv"})
+            for name, shape in (("q", (2, 3, 4)), ("k", (1, 5, 4)), ("v", (1, 5, 6))):
+                if name in parts:
+                    writer.write(name, 0, 0, np.ones(shape, np.float32))
+            fill(writer)
+
+    def refuse(self, text, fill, **options):
+        with self.assertRaises(kt.TraceError) as caught:
+            self.write(fill, **options)
+        self.assertIn(text, str(caught.exception))
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_refusals_of_projections(self):
+        good = np.ones((7, 12), np.float16)
+
+        def put(array, **options):
+            return lambda w: w.write_o_proj(array, **options)
+        self.refuse("a/layers/0/o_proj: got shape (7, 13), expected [hidden, 2 * 6]",
+                    put(np.ones((7, 13), np.float16)))
+        self.refuse("got shape (0, 12)", put(good[:0]))
+        self.refuse("got shape (7,)", put(good[:, 0]))
+        self.refuse("got elements of type float64, expected float16 or float32",
+                    put(good.astype(float)))
+        self.refuse("got elements of type uint16", put(good.view(np.uint16)))
+        self.refuse("got elements of type float16, expected bfloat16", put(good), dtype="bfloat16")
+        for value in (np.nan, -np.inf):
+            bad = good.astype(np.float32)
+            bad[6, 11] = value
+            self.refuse("row 6, column 11: expected finite values", put(bad))
+            self.refuse("row 6, column 11: expected finite values",
+                        put((bad.view(np.uint32) >> 16).astype(np.uint16)), dtype="bfloat16")
+        self.refuse("is written twice", lambda w: [w.write_o_proj(good) for _ in range(2)])
+        self.refuse("the layer has no v", put(good), parts="qk")
+        self.refuse("layer 3: `o_proj` before the layer was begun", put(good, layer=3))
+
+    def test_refusals_of_norms(self):
+        def put(*calls):
+            return lambda w: [w.write_residual_norm(*call) for call in calls]
+        good = np.ones(3)
+        self.refuse("residual_norm: got shape (4,) from row 0, expected rows within 3",
+                    put((0, np.ones(4))))
+        self.refuse("from row 1", put((1, good)))
+        self.refuse("from row -1", put((-1, good)))
+        for value in (np.nan, np.inf, -1.0, 1e39):
+            self.refuse("row 2: got ", put((0, good[:1]), (1, np.array([1.0, value]))))
+        self.refuse("row 1 is written twice", put((0, good[:2]), (1, good[:2])))
+        self.refuse("residual_norm: head 0, row 2 was never written", put((0, good[:2])))
+        self.refuse("the layer has no q", put((0, good)), parts="kv")
+
+    def test_what_is_written(self):
+        weight = np.arange(7 * 12, dtype=np.float32).reshape(7, 12)
+
+        def fill(writer):
+            writer.write_o_proj(weight)
+            writer.write_residual_norm(2, np.array([0.0]))
+            writer.write_residual_norm(0, np.array([1.0, 2.5]))
+        self.write(fill, gzip=0)
+        with h5py.File(self.path) as file:
+            layer = file["prompts/a/layers/0"]
+            self.assertTrue((layer["o_proj"][:] == weight).all())
+            self.assertEqual(layer["o_proj"].dtype, np.float32)
+            self.assertEqual(layer["residual_norm"][:].tolist(), [1.0, 2.5, 0.0])
+
+
+if __name__ == "__main__":
+    unittest.main()
