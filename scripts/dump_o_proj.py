@@ -1,8 +1,8 @@
 """The output projections of dump_traces.py, and the norms of the residual stream.
 
 W [hidden, Hq * dv] is what the attention module multiplies its heads' outputs by, without the bias.
-The norm is that of the decoder layer's input: in every architecture that passes the checks, pre-norm
-or post-norm, sequential or parallel, that is what the layer's attention output is added to.
+The norm is that of the decoder layer's input: in every architecture that passes the checks,
+pre-norm or post-norm, sequential or parallel, that is what the attention output is added to.
 
 Nothing is taken from names. In short runs before the prompts, the projection is the module that is
 given the very output of the attention function; its weight must make its output, and that must be
@@ -217,8 +217,8 @@ class LayerRun:
             # The factor is rounded as well, and so is its product.
             if deviation(seen - stream - factor * added, stream, added) <= 2 * limit:
                 return f"a factor of {factor:.4g} lies between it and the residual stream"
-        raise TraceError(f"{where}{type(self.block).__name__}: where it adds its attention's output "
-                         "is not known here: unsupported")
+        raise TraceError(f"{where}{type(self.block).__name__}: where it adds its attention's "
+                         "output is not known here: unsupported")
 
 
 def given(args, kwargs):

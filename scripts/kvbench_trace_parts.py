@@ -1,5 +1,5 @@
-"""What a trace may hold beside queries, keys and values (docs/trace_format.md): rotary tables, output
-projections, norms of the residual stream. The part of kvbench_trace.TraceWriter that writes them."""
+"""What a trace may hold beside queries, keys and values (docs/trace_format.md): rotary tables,
+output projections, norms of the residual stream. kvbench_trace.TraceWriter's part for them."""
 
 import numpy as np
 

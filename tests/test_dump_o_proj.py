@@ -54,8 +54,8 @@ def read_projections(path, prompt="p0"):
 
 
 def reference(path, ids, dtype, implementation="eager"):
-    """({layer: its attention module's output without the bias [n, hidden]}, {layer: the projection's
-    weight [hidden, columns]}, {layer: norms of the layer's input [n]}) of a second copy."""
+    """Of a second copy, by layer: the attention module's output without the bias [n, hidden], the
+    projection's weight [hidden, columns], and the norms of the layer's input [n]."""
     model = transformers.AutoModelForCausalLM.from_pretrained(
         path, dtype=getattr(torch, dtype), attn_implementation="eager").eval()
     if model._supports_sdpa:
@@ -246,8 +246,8 @@ class OutputProjectionTest(DumpCase):
         program = os.environ.get("KVBENCH")
         if not program:
             self.skipTest("KVBENCH does not name the program")
-        for options in (["--dtype", "float16"], ["--dtype", "float16", "--compute-dtype", "float32"],
-                        ["--dtype", "bfloat16"]):
+        half = ["--dtype", "float16"]
+        for options in (half, [*half, "--compute-dtype", "float32"], ["--dtype", "bfloat16"]):
             path = self.dump(self.model("gemma2"), "--o-proj", *options)
             text = subprocess.run([program, "info", path], check=True, capture_output=True,
                                   text=True).stdout
