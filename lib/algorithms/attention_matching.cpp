@@ -50,6 +50,10 @@ Method method_attention_matching() {
   info.query_window = [](const Params& p) { return p.integer("ref_queries"); };
   info.check = [](const Params& p) { check_matching("attention-matching", p); };
   info.scope_of = matching_scope;
+  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
+    const Index positions = std::min(p.integer("ref_queries"), l.scoring.size());
+    return matching_scratch(p, l, l.group * positions, middle, kept);
+  };
   return {info, compress, nullptr, matching_survey, matching_share};
 }
 

@@ -170,7 +170,9 @@ struct LayerFacts {
   bool has_fisher = false;
   Index rope_positions = 0;  ///< rows of the rotary tables; 0: the trace carries none
   Index rope_dim = 0;
-  Index hidden = 0;  ///< rows of the output projection; 0: the trace carries none
+  Index hidden = 0;     ///< rows of the output projection; 0: the trace carries none
+  Index group = 1;      ///< query heads to a KV head
+  Index evaluated = 0;  ///< evaluated queries of a query head
 };
 
 /// What `kvbench list` prints and what the replay needs to know without running anything.
@@ -203,6 +205,9 @@ struct MethodInfo {
   /// Resolves what depends on the trace: the values to replace (those that were `auto`). Throws
   /// InputError where the layer lacks what the parameters ask for. Null: nothing to resolve.
   std::map<std::string, std::string> (*resolve)(const Params&, const LayerFacts&) = nullptr;
+  /// Most bytes that compressing `middle` tokens to `kept` needs beside the head, for
+  /// --memory-limit. Null: no more than a copy of the head.
+  Index (*scratch_bytes)(const Params&, const LayerFacts&, Index middle, Index kept) = nullptr;
   /// Where the scope depends on the parameters; null: it is `scope`.
   Scope (*scope_of)(const Params&) = nullptr;
   Scope scope = Scope::head;  ///< which heads share one budget

@@ -261,6 +261,18 @@ std::vector<Share> matching_share(std::span<const Survey> surveys, const Params&
   return method.share(surveys, part_params(method, params));
 }
 
+Index matching_scratch(const Params& params, const LayerFacts& layer, Index rows, Index middle,
+                       Index kept) {
+  const Index side = std::min(rows, kept);
+  Index numbers = middle * (2 * layer.d + layer.dv) + rows * (layer.d + 2 * layer.dv) +
+                  ReferenceAttention::kBlock * middle;
+  numbers += 3 * rows * kept + 3 * side * side;  // E or X, a scaled copy; Gram, system, factor
+  if (params.text("keys") == "omp") {
+    numbers += rows * (middle + kept) + kept * kept;
+  }
+  return numbers * static_cast<Index>(sizeof(double));
+}
+
 Compressed match_attention(const Task& task, const Params& params, Range reference) {
   const bool weighted = params.text("weights") == "fitted";
   const bool valued = params.text("values") == "fitted";

@@ -23,6 +23,10 @@ Scope matching_scope(const Params& params);
 Survey matching_survey(const Task& task, const Params& params);
 std::vector<Share> matching_share(std::span<const Survey> surveys, const Params& params);
 
+/// Most bytes that match_attention needs for R reference queries, m tokens and B kept ones.
+Index matching_scratch(const Params& params, const LayerFacts& layer, Index rows, Index middle,
+                       Index kept);
+
 /// Fits to the queries at positions `reference`. With values=fitted all entries are made; else
 /// tokens are held with weights. Diagnostics: mass_error and output_error (of the reference
 /// queries, relative, in the Frobenius norm), weight_mean, at_min, at_max, fit_gap.

@@ -24,6 +24,9 @@ Method method_oracle_matching() {
   info.sees_evaluated = true;
   info.check = [](const Params& p) { check_matching("oracle-matching", p); };
   info.scope_of = matching_scope;
+  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
+    return matching_scratch(p, l, l.group * l.evaluated, middle, kept);
+  };
   return {info, compress, nullptr, matching_survey, matching_share};
 }
 

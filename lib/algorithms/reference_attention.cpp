@@ -12,8 +12,6 @@ namespace {
 
 using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-constexpr Index kBlock = 48;  // rows whose logits over all tokens are in memory at once
-
 MatrixD scaled_rows(const KvHead& head, Range positions) {
   const Range held = {std::max(positions.begin, head.q_start()), std::min(positions.end, head.n())};
   MatrixD out(head.group() * held.size(), head.d());

@@ -16,6 +16,9 @@ enum class KeyScore { none, rms, mean, max };
 /// by position. Every one attends all tokens of the task, uncausal. R rows, m tokens.
 class ReferenceAttention {
  public:
+  /// Rows whose logits over all tokens are in memory at once.
+  static constexpr Index kBlock = 48;
+
   /// `positions` [begin, end): of the reference queries; those that the trace does not hold are
   /// left out, and R may be 0. One pass over all tokens; time O(R m (d + dv)), memory O(R (d + dv)
   /// + m d). The order of summation of what scores is fixed, so that selections depend on no

@@ -253,6 +253,16 @@ bool Variant::runs_under(const std::string& protocol) const {
                               : method->compress != nullptr;
 }
 
+Index Variant::scratch_bytes(const LayerFacts& layer, Index middle, Index kept) const {
+  Index most = 0;
+  for (const Part& p : parts()) {
+    if (p.method->info.scratch_bytes != nullptr) {
+      most = std::max(most, p.method->info.scratch_bytes(p.params, layer, middle, kept));
+    }
+  }
+  return most;
+}
+
 Compressed Variant::compress(const Task& task) const {
   return rest == nullptr ? method->compress(task, params) : compose(*method, *rest, task, params);
 }

@@ -43,6 +43,8 @@ struct Variant {
   /// With what depends on the layer resolved. Throws InputError where the layer lacks something.
   Variant resolved(const LayerFacts& layer) const;
   bool runs_under(const std::string& protocol) const;
+  /// What its parts need most beside the head; 0 where none says so.
+  Index scratch_bytes(const LayerFacts& layer, Index middle, Index kept) const;
   Compressed compress(const Task& task) const;
   /// Surveys and shares of a scope wider than a head: the method's, or A's of a composition.
   Survey survey(const Task& task) const;

@@ -135,15 +135,7 @@ void resolve_variants(Plan& plan) {
       continue;
     }
     const LayerMeta& l = plan.layer_meta(unit);
-    const LayerFacts facts{l.n,
-                           l.d,
-                           l.dv,
-                           plan.stream(),
-                           windows_of(plan.options, l.n, l.nq).scoring,
-                           l.fisher.has_value(),
-                           l.rope_positions,
-                           l.rope_dim,
-                           l.hidden};
+    const LayerFacts facts = layer_facts(plan, unit);
     std::set<std::pair<std::string, std::string>> here;
     for (std::size_t v = 0; v < plan.variants.size(); ++v) {
       const Variant& variant = plan.variants[v];
@@ -229,6 +221,21 @@ void plan_device(Plan& plan, const DeviceChoice& device) {
 }
 
 }  // namespace
+
+LayerFacts layer_facts(const Plan& plan, const Unit& unit) {
+  const LayerMeta& l = plan.layer_meta(unit);
+  return {l.n,
+          l.d,
+          l.dv,
+          plan.stream(),
+          windows_of(plan.options, l.n, l.nq).scoring,
+          l.fisher.has_value(),
+          l.rope_positions,
+          l.rope_dim,
+          l.hidden,
+          l.group(),
+          windows_of(plan.options, l.n, l.nq).queries};
+}
 
 std::optional<Variant::Queries> scoring_queries(const Plan& plan, const Unit& unit,
                                                 const Variant& variant) {

@@ -101,6 +101,9 @@ struct Plan {
   std::string hash() const;
 };
 
+/// What methods are told of a unit's layer before its heads are read.
+LayerFacts layer_facts(const Plan& plan, const Unit& unit);
+
 /// What a variant's definition asks of the queries that score, and what the unit's trace holds.
 /// Nothing where the variant scores with none.
 std::optional<Variant::Queries> scoring_queries(const Plan& plan, const Unit& unit,

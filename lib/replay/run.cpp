@@ -270,6 +270,17 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
     need.unit += 4 * static_cast<std::uint64_t>(layer.hidden * layer.group() * layer.dv);
   }
   need.unit *= plan.open_device ? 2 : 1;  // the next head is prepared meanwhile
+  const LayerFacts facts = layer_facts(plan, unit);
+  const Index middle = windows_of(plan.options, layer.n, layer.nq).middle.size();
+  Index most = 0;
+  for (const Entry& entry : plan.entries) {
+    const double share = entry.budget.value_or(1.0);  // a native size is not known here
+    most = std::max(
+        most,
+        plan.variant_of(unit, entry)
+            .scratch_bytes(facts, middle, static_cast<Index>(share * static_cast<double>(middle))));
+  }
+  need.per_thread += static_cast<std::uint64_t>(most);
   return need;
 }
 
