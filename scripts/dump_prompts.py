@@ -56,40 +56,67 @@ def record_text(record, where, field, template):
     return get(field or "text")
 
 
+def read_file(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except UnicodeDecodeError:
+        raise TraceError(f"{path}: not UTF-8") from None
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+
+
 def read_texts(args):
-    """[(text_id, text)] of --prompts."""
-    name = os.path.basename(args.prompts)
-    if not args.prompts.endswith((".jsonl", ".json")):
-        if args.field is not None or args.template is not None:
-            raise TraceError(f"{args.prompts}: --field and --template need a .jsonl file")
-        try:
-            with open(args.prompts, encoding="utf-8") as file:
-                return [(name, file.read())]
-        except UnicodeDecodeError:
-            raise TraceError(f"{args.prompts}: not UTF-8") from None
-        except OSError as error:
-            raise TraceError(f"{args.prompts}: cannot be read: {error.strerror}") from None
+    """[(record's `id` or None, text_id, text)] of --prompts, those of --set and --ids."""
     template = args.template
     if template is not None and template.startswith("@"):
-        try:
-            with open(template[1:], encoding="utf-8") as file:
-                template = file.read()
-        except (OSError, UnicodeDecodeError) as error:
-            raise TraceError(f"{template[1:]}: cannot be read: {error}") from None
+        template = read_file(template[1:])
     out = []
-    for number, record in read_lines(args.prompts):
-        if len(out) == args.max_prompts:
-            break
-        where = f"{args.prompts}:{number}"
-        if not isinstance(record, dict):
-            raise TraceError(f"{where}: got {type(record).__name__}, expected an object")
-        text_id = record.get("_id", record.get("id", f"{name}:{number}"))
-        out.append((str(text_id), record_text(record, where, args.field, template)))
-    return out
+    for path in args.prompts:
+        name = os.path.basename(path)
+        if not path.endswith((".jsonl", ".json")):
+            for value, option in ((args.field, "field"), (args.template, "template"),
+                                  (args.set, "set"), (args.ids, "ids")):
+                if value is not None:
+                    raise TraceError(f"{path}: --{option} needs a .jsonl file")
+            out.append((None, name, read_file(path)))
+            continue
+        for number, record in read_lines(path):
+            where = f"{path}:{number}"
+            if not isinstance(record, dict):
+                raise TraceError(f"{where}: got {type(record).__name__}, expected an object")
+            text_id = str(record.get("_id", record.get("id", f"{name}:{number}")))
+            if (args.ids is not None and text_id not in args.ids
+                    or args.set is not None and record.get("set") != args.set):
+                continue
+            own = str(record["id"]) if "id" in record and "_id" not in record else None
+            out.append((own, text_id, record_text(record, where, args.field, template)))
+            if len(out) == args.max_prompts:
+                return out
+    return out[:args.max_prompts]
+
+
+def check_chosen(args, texts):
+    """Refuses an --ids that no record has, and a --set of which there is none."""
+    files = ", ".join(args.prompts)
+    absent = [one for one in args.ids or () if one not in {text_id for _, text_id, _ in texts}]
+    if absent and (args.max_prompts is None or len(texts) < args.max_prompts):
+        of_set = f" in set {args.set}" if args.set is not None else ""
+        raise TraceError(f"{files}: --ids: no record {', '.join(absent)}{of_set}")
+    if not texts and args.set is not None:
+        raise TraceError(f"{files}: --set: no record has the set {args.set}")
+
+
+def prompt_names(ids):
+    """What the trace calls the prompts: their own ids if all can be names, else p0, p1, ..."""
+    fit = all(one and "/" not in one and "\0" not in one and one != "." for one in ids)
+    if fit and len(set(ids)) == len(ids):
+        return ids
+    return [f"p{i}" for i in range(len(ids))]
 
 
 def read_ids(args):
-    """[(text_id, token ids)] of --token-ids."""
+    """[(None, text_id, token ids)] of --token-ids."""
     name = os.path.basename(args.token_ids)
     out = []
     for number, record in read_lines(args.token_ids):
@@ -99,7 +126,7 @@ def read_ids(args):
         if not (isinstance(ids, list) and ids and all(type(i) is int for i in ids)):
             raise TraceError(f"{args.token_ids}:{number}: expected a list of token ids, or an "
                              "object with such a list as `input_ids`")
-        out.append((f"{name}:{number}", ids))
+        out.append((None, f"{name}:{number}", ids))
     return out
 
 
@@ -111,25 +138,31 @@ def check_tokenizer(args):
 
 
 def read_prompts(args, vocabulary):
-    """[(text_id, int array of token ids)], truncated; `vocabulary`: how many tokens there are."""
-    path = args.prompts or args.token_ids
+    """[(name, text_id, token ids)], truncated; `vocabulary`: how many tokens there are.
+
+    name: the prompt's in the trace. Token ids: int64 array.
+    """
     if args.prompts:
+        path = ", ".join(args.prompts)
         check_tokenizer(args)
         tokenizer = load(AutoTokenizer.from_pretrained, "tokenizer", args)
-        prompts = [(text_id, tokenizer(text)["input_ids"]) for text_id, text in read_texts(args)]
+        texts = read_texts(args)
+        check_chosen(args, texts)
+        prompts = [(own, text_id, tokenizer(text)["input_ids"]) for own, text_id, text in texts]
     else:
+        path = args.token_ids
         prompts = read_ids(args)
     if not prompts:
         raise TraceError(f"{path}: no prompts")
     out = []
-    for text_id, ids in prompts:
+    for name, (_, text_id, ids) in zip(prompt_names([own for own, _, _ in prompts]), prompts):
         ids = np.asarray(ids, np.int64)
         if not ids.size:
             raise TraceError(f"{path}: {text_id}: no tokens")
         if ids.min() < 0 or ids.max() >= vocabulary:
             bad = ids.min() if ids.min() < 0 else ids.max()
             raise TraceError(f"{path}: {text_id}: token id {bad}, expected 0 to {vocabulary - 1}")
-        out.append((text_id, truncate(ids, args.max_tokens, args.truncate)))
+        out.append((name, text_id, truncate(ids, args.max_tokens, args.truncate)))
     return out
 
 

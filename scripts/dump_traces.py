@@ -312,7 +312,7 @@ def say_dtype(dtype, chosen):
 
 def say_scoring_queries(prompts, args):
     """Warns of a trace whose queries are all, or nearly all, evaluated: none is left to score."""
-    short = [text_id for text_id, ids in prompts if args.last_queries < len(ids)]
+    short = [text_id for _, text_id, ids in prompts if args.last_queries < len(ids)]
     left = args.last_queries - DEFAULT_QUERIES
     if not short or left >= FEW_QUERIES:
         return
@@ -332,7 +332,7 @@ def say_scoring_queries(prompts, args):
 def check_lengths(prompts, config, args, ropes):
     """Refuses prompts that the model or --chunk cannot serve, before anything is computed."""
     limit = getattr(config, "max_position_embeddings", None)
-    for text_id, ids in prompts:
+    for _, text_id, ids in prompts:
         if limit and len(ids) > limit:
             text = f"{text_id}: {len(ids)} tokens, the model is made for {limit}"
             if not ropes:
@@ -358,14 +358,15 @@ def main():
     check_lengths(prompts, config, args, ropes)
     capture = Capture(args, model, dtype)
     capture.rotary = rotary = RotaryTables(model, args.layers,
-                                           max(len(ids) for _, ids in prompts))
+                                           max(len(ids) for *_, ids in prompts))
     ALL_ATTENTION_FUNCTIONS.register(ATTENTION, capture)
-    source = args.source or os.path.basename(args.prompts or args.token_ids)
+    files = args.prompts or [args.token_ids]
+    source = args.source or ", ".join(os.path.basename(path) for path in files)
     try:
-        rotary.find(prompts[0][1])
+        rotary.find(prompts[0][2])
         if args.o_proj:
             capture.projections = OutputProjections(model, args, dtype)
-            capture.projections.find(prompts[0][1])
+            capture.projections.find(prompts[0][2])
         rotates = bool(ropes) or rotary.reason is None
         with TraceWriter(args.output, model_name(args, model.config), source, dtype=dtype,
                          rope="post" if rotates else "none", gzip=args.gzip) as writer:
@@ -374,14 +375,15 @@ def main():
                 say_scoring_queries(prompts, args)
             if args.fisher:
                 capture.fisher = fisher_information(model, prompts, args)
-            for i, (text_id, ids) in enumerate(prompts):
-                writer.begin_prompt(f"p{i}", len(ids), ids, text_id)
+            for name, text_id, ids in prompts:
+                writer.begin_prompt(name, len(ids), ids, text_id)
                 rotary.prompt_begins(capture)
                 capture.run(writer, ids)
-                rotary.prompt_ends(f"p{i}")
+                rotary.prompt_ends(name)
                 if capture.projections is not None:
-                    capture.projections.prompt_ends(f"p{i}")
-                note(f"p{i}: {len(ids)} tokens, {len(capture.seen - capture.prompt_skips)} layers")
+                    capture.projections.prompt_ends(name)
+                layers = len(capture.seen - capture.prompt_skips)
+                note(f"{name}: {len(ids)} tokens, {layers} layers")
             if capture.projections is not None:
                 note(f"output projections: {capture.projections.said()}")
             if rotary.reason is None:

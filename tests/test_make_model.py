@@ -155,7 +155,7 @@ class RealModel(unittest.TestCase):
     def test_the_tokenizer_puts_nothing_before_and_splits_digits(self):
         from transformers import AutoTokenizer
         tokenizer = AutoTokenizer.from_pretrained(MODEL)
-        text = "The capital of France is 48213.\n\n\tint main() { return x; } caf\u00e9 \u201cso\u201d"
+        text = "The capital of France is 48213.\n\n\tint main() { return x; caf\u00e9 \u201cso\u201d"
         ids = tokenizer(text)["input_ids"]
         self.assertEqual(tokenizer.decode(ids), text)
         # From the model's own vocabulary: " capital" is 3575, "4" 36, "8" 40.
