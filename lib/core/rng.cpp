@@ -3,7 +3,11 @@
 #include <Random123/philox.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <numeric>
+
+#include "core/math.hpp"
 
 namespace kvbench {
 namespace {
@@ -38,6 +42,12 @@ std::uint64_t RngStream::word(std::uint64_t i) const {
   const auto r = r123::Philox4x32()(counter, key);
   const unsigned o = (i % 2) * 2;
   return static_cast<std::uint64_t>(r[o]) | static_cast<std::uint64_t>(r[o + 1]) << 32;
+}
+
+double RngStream::normal(std::uint64_t i) const {
+  // Of 1 - u, which is never 0.
+  const double radius = std::sqrt(-2.0 * log1p_shared(-uniform(2 * i)));
+  return radius * std::cos(2.0 * std::numbers::pi * uniform(2 * i + 1));
 }
 
 void RngStream::uniforms(std::uint64_t first, std::span<double> out) const {

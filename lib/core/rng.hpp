@@ -29,6 +29,11 @@ class RngStream {
   /// The `i`-th draw as a uniform in [0, 1): the word's upper 53 bits / 2^53.
   double uniform(std::uint64_t i) const { return static_cast<double>(word(i) >> 11) * 0x1.0p-53; }
 
+  /// The `i`-th draw as a standard normal: sqrt(-2 log(1 - u)) cos(2 pi u') of the uniforms 2 i and
+  /// 2 i + 1 (Box and Muller, Annals of Mathematical Statistics 29, 1958). Finite: |x| < 8.6. The
+  /// cosine is the math library's, so machines agree to its rounding.
+  double normal(std::uint64_t i) const;
+
   /// `out[j] = uniform(first + j)`.
   void uniforms(std::uint64_t first, std::span<double> out) const;
 
