@@ -1,0 +1,245 @@
+// compactor: leverage of the keys blended with the attention that tokens get within chunks,
+// whatever the causal order.
+// [1] Chari, Van Durme, "Compactor: Calibrated Query-Agnostic KV Cache Compression with Approximate
+//     Leverage Scores", 2025, arXiv:2507.08143.
+// [2] Its code in NVIDIA/kvpress, commit 8bb29b9: CompactorPress, NonCausalAttnPress.
+// The task's first 8 and last 4 tokens rank highest, lower positions first, and enter no score. Of
+// the others:
+//   l  leverage (leverage_scores.hpp);
+//   a  per query head, in chunks of 256 tokens: softmax over the chunk's keys of <k, q> (without
+//      the scale) summed over the chunk's queries; a short last chunk is filled up with zero keys
+//      and zero queries, which count; reduced over the group, times |v|, then the mean of three
+//      neighbours, where a missing one counts as 0.
+// Both become z-scores over all KV heads of the layer (n - 1; a deviation below 1e-6 counts as
+// 1e-6); the score is blending * l + a, blending = 1 - B/m unless given. Every head keeps its B.
+// Departs from [2]: centred, chunked and normalised over the middle; queries of the middle's tokens
+// that the trace lacks add nothing.
+// A head surveys l and a [m - 12 each]; its share holds both means and deviations. A head without a
+// share is a layer of its own. In: K [m, d], Q of the task's tokens, V [m, dv]. Out: B tokens of
+// weight 1. float64. Time O(group m chunk d) beside leverage; memory O(m d + 256 chunk).
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "algorithms/leverage_scores.hpp"
+#include "algorithms/scoring.hpp"
+#include "algorithms/size.hpp"
+#include "core/math.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr double kLeastDeviation = 1e-6;  // [2]'s
+constexpr std::size_t kRows = 256;        // queries at a time
+
+// The task's tokens but its first and last ones.
+struct Parts {
+  std::span<const Index> first, inner, last;
+};
+
+Parts parts_of(const Task& task, const Params& params) {
+  const std::span<const Index> all = task.tokens;
+  const auto m = task.count();
+  const auto first = static_cast<std::size_t>(std::min(m, params.integer("first")));
+  const auto last =
+      static_cast<std::size_t>(std::min(m - static_cast<Index>(first), params.integer("last")));
+  return {all.first(first), all.subspan(first, all.size() - first - last), all.last(last)};
+}
+
+// What each token gets from the queries of its chunk, [tokens].
+std::vector<double> chunk_attention(const Task& task, const Matrix& queries,
+                                    std::span<const Index> tokens, std::size_t chunk) {
+  const KvHead& head = task.head;
+  std::vector<double> out(tokens.size(), 0.0);
+  MatrixD keys;
+  MatrixD keys_t;
+  MatrixD rows;
+  MatrixD logits;
+  for (std::size_t b = 0; b < tokens.size(); b += chunk) {
+    const std::span<const Index> part = tokens.subspan(b, std::min(chunk, tokens.size() - b));
+    const auto fillers = static_cast<double>(chunk - part.size());
+    std::vector<Index> there;  // rows of `queries`
+    for (const Index i : part) {
+      if (i >= std::max(task.scoring.begin, head.q_start()) && i < task.scoring.end) {
+        there.push_back(i - head.q_start());
+      }
+    }
+    gather_rows(head.k, part, keys);
+    transpose(keys, keys_t);
+    for (std::size_t r = 0; r < there.size(); r += kRows) {
+      gather_rows(queries, std::span(there).subspan(r, std::min(kRows, there.size() - r)), rows);
+      inner_products(rows, keys_t, logits);
+      for (Index j = 0; j < logits.rows(); ++j) {
+        double* row = logits.row(j);
+        double shift = *std::max_element(row, row + part.size());
+        shift = fillers > 0.0 ? std::max(shift, 0.0) : shift;
+        double z = fillers > 0.0 ? fillers * exp_shared(-shift) : 0.0;
+        for (std::size_t i = 0; i < part.size(); ++i) {
+          row[i] = exp_shared(row[i] - shift);
+          z += row[i];
+        }
+        for (std::size_t i = 0; i < part.size(); ++i) {
+          out[b + i] += row[i] / z;
+        }
+      }
+    }
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      out[b + i] += fillers / static_cast<double>(chunk);  // a zero query attends to all alike
+    }
+  }
+  return out;
+}
+
+double norm(std::span<const float> x) {
+  double square = 0.0;
+  for (const float c : x) {
+    square = std::fma(static_cast<double>(c), static_cast<double>(c), square);
+  }
+  return std::sqrt(square);
+}
+
+std::vector<double> attention_scores(const Task& task, const Params& params,
+                                     std::span<const Index> tokens) {
+  std::vector<std::vector<double>> heads;
+  for (const Matrix& queries : task.head.q) {
+    heads.push_back(
+        chunk_attention(task, queries, tokens, static_cast<std::size_t>(params.integer("chunk"))));
+  }
+  std::vector<double> heavy = reduce_group(heads, reduce_of(params));
+  for (std::size_t i = 0; i < heavy.size(); ++i) {
+    heavy[i] *= norm(task.head.v.view().row_span(tokens[i]));
+  }
+  std::vector<double> out;
+  for (std::size_t i = 0; i < heavy.size(); ++i) {
+    const double before = i > 0 ? heavy[i - 1] : 0.0;
+    const double behind = i + 1 < heavy.size() ? heavy[i + 1] : 0.0;
+    out.push_back((before + heavy[i] + behind) / 3.0);
+  }
+  return out;
+}
+
+// l, then a, of the tokens between the first and the last ones.
+std::vector<double> both_scores(const Task& task, const Params& params) {
+  const std::span<const Index> tokens = parts_of(task, params).inner;
+  std::vector<double> out = leverage_scores(unrotated_keys("compactor", task, tokens),
+                                            params.integer("sketch"), task.rng.stream("sketch"));
+  const std::vector<double> attention = attention_scores(task, params, tokens);
+  out.insert(out.end(), attention.begin(), attention.end());
+  return out;
+}
+
+Survey survey(const Task& task, const Params& params) {
+  Survey out;
+  out.kv_head = task.kv_head;
+  out.middle = task.count();
+  out.tokens = tokens_to_keep(task, params, task.head.pair_bytes());
+  out.values = both_scores(task, params);
+  return out;
+}
+
+// Mean and deviation (n - 1) of one half of all heads' values.
+std::array<double, 2> moments_of(std::span<const Survey> surveys, bool second) {
+  const auto each = [&](const auto& use) {
+    for (const Survey& s : surveys) {
+      const std::size_t half = s.values.size() / 2;
+      for (std::size_t i = 0; i < half; ++i) {
+        use(s.values[second ? half + i : i]);
+      }
+    }
+  };
+  double count = 0.0;
+  double mean = 0.0;
+  each([&](double x) {
+    mean += x;
+    count += 1.0;
+  });
+  mean /= std::max(1.0, count);
+  double square = 0.0;
+  each([&](double x) { square += (x - mean) * (x - mean); });
+  const double deviation = std::sqrt(square / std::max(1.0, count - 1.0));
+  return {mean, std::max(deviation, kLeastDeviation)};
+}
+
+std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
+  const std::array<double, 2> l = moments_of(surveys, false);
+  const std::array<double, 2> a = moments_of(surveys, true);
+  std::vector<Share> out;
+  for (const Survey& s : surveys) {
+    out.push_back({s.tokens, {l[0], l[1], a[0], a[1]}});
+  }
+  return out;
+}
+
+// Computes the head's scores anew: so a row's time has them.
+Compressed compress(const Task& task, const Params& params) {
+  Share own;
+  if (task.share == nullptr) {
+    const Survey alone = survey(task, params);
+    own = share({&alone, 1}, params).front();
+  }
+  const Share& given = task.share == nullptr ? own : *task.share;
+  const std::vector<double> both = both_scores(task, params);
+  const std::size_t half = both.size() / 2;
+  const double blending = params.is_auto("blending")
+                              ? 1.0 - static_cast<double>(given.tokens) /
+                                          static_cast<double>(std::max<Index>(1, task.count()))
+                              : params.real("blending");
+  std::vector<double> scores;
+  for (std::size_t i = 0; i < half; ++i) {
+    scores.push_back(blending * (both[i] - given.values[0]) / given.values[1] +
+                     (both[half + i] - given.values[2]) / given.values[3]);
+  }
+  const Parts parts = parts_of(task, params);
+  std::vector<Index> highest(parts.first.begin(), parts.first.end());
+  highest.insert(highest.end(), parts.last.begin(), parts.last.end());
+  const auto sure = std::min(highest.size(), static_cast<std::size_t>(given.tokens));
+  highest.resize(sure);
+  Compressed out;
+  out.held.tokens =
+      keep_top(parts.inner, scores, given.tokens - static_cast<Index>(sure), task.device);
+  out.held.tokens.insert(out.held.tokens.end(), highest.begin(), highest.end());
+  std::sort(out.held.tokens.begin(), out.held.tokens.end());
+  return out;
+}
+
+std::map<std::string, std::string> resolve(const Params&, const LayerFacts& layer) {
+  require_rope_tables("compactor", layer);
+  return {};
+}
+
+}  // namespace
+
+Method method_compactor() {
+  MethodInfo info;
+  info.name = "compactor";
+  info.summary = "leverage of un-rotated keys, blended with non-causal attention within chunks";
+  info.source = "Chari and Van Durme, 2025, arXiv:2507.08143; NVIDIA/kvpress 8bb29b9";
+  info.departures =
+      "centred, chunked and normalised over the middle (kvpress: over all tokens), in float64; "
+      "tokens that rank highest go by position; one set per KV head, attention reduced over its "
+      "query heads";
+  info.params = size_params();
+  info.params.push_back(sketch_param());
+  info.params.push_back(integer_param("chunk", "256", 1, 1e6, "tokens",
+                                      "tokens whose queries attend to each other's keys; larger "
+                                      "compares over longer stretches, and is slower"));
+  info.params.push_back(real_param("blending", "auto", 0, 1e6, "",
+                                   "weight of the leverage's z-score beside the attention's; "
+                                   "larger favours unusual keys; auto: 1 - B/m"));
+  info.params.push_back(integer_param("first", "8", 0, 1e9, "tokens",
+                                      "oldest tokens of the middle, which rank highest"));
+  info.params.push_back(
+      integer_param("last", "4", 0, 1e9, "tokens", "newest tokens of the middle, which rank next"));
+  info.params.push_back(reduce_param());
+  info.sizes = size_names();
+  info.keeps_tokens = true;
+  info.scores = true;
+  info.middle_queries_only = [](const Params&) { return true; };
+  info.reads_rope = true;
+  info.resolve = resolve;
+  info.scope = Scope::layer;
+  info.random = draws_sketch;
+  return {info, compress, nullptr, survey, share};
+}
+
+}  // namespace kvbench
