@@ -1,0 +1,118 @@
+// value-merge: evicts as h2o does and adds each evicted token's value to that of the kept token
+// whose key is most similar, by similarity and by the lengths of both values. Keys stay.
+// [1] MergingPress of NVIDIA/kvpress, commit 8bb29b9, after Bolya et al., "Token Merging", ICLR
+//     2023, arXiv:2210.09461, and Wan et al., "D2O", ICLR 2025, arXiv:2406.13035.
+// [2] Zhang et al., "H2O", NeurIPS 2023, arXiv:2306.14048: the eviction.
+// A kept value v and those v_i of the evicted tokens nearest to it become
+//   (v + sum w_i v_i) / (1 + sum w_i),  w_i = max(0, cos_i) |v_i| / (|v_i| + |v| + 1e-6),
+// v as it was: the order of merges does not matter. No count in the softmax, no bytes beside pairs.
+// Departs from [1]: it evicts as h2o ([1]: by any score); float64, one rounding.
+// In: K [m, d], V [m, dv], accumulated attention [m]. Out: B tokens; those whose value changed are
+// made. A zero key has cosine 0 to everything; ties go to the lowest position.
+// Time O((m - B) B d), memory O(256 B + B dv).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "algorithms/heavy_recent.hpp"
+#include "attention/most_similar.hpp"
+#include "core/float16.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr double kLeastLength = 1e-6;  // [1]'s, so that two zero values divide nothing by 0
+
+double dot(std::span<const float> a, std::span<const float> b) {
+  double sum = 0.0;
+  for (std::size_t t = 0; t < a.size(); ++t) {
+    sum = std::fma(static_cast<double>(a[t]), static_cast<double>(b[t]), sum);
+  }
+  return sum;
+}
+
+double length(std::span<const float> x) {
+  return std::sqrt(dot(x, x));
+}
+
+// What one kept token has taken in.
+struct Taken {
+  double weight = 0.0;
+  std::vector<double> sum;  // [dv]; empty: nothing yet
+};
+
+Compressed compress(const Task& task, const Params& params) {
+  const Index count = tokens_to_keep(task, params, task.head.pair_bytes());
+  Compressed out;
+  out.diag = {{"merged", "0"}};
+  if (count == 0) {
+    return out;
+  }
+  const Split split = split_heavy_recent(task, params, count);
+  const std::vector<Index> kept = tokens_at(task, split.kept);
+  const std::vector<Index> evicted = tokens_at(task, split.evicted);
+  const std::vector<Index> target = most_similar(task.head, kept, evicted, task.device);
+  const std::vector<double> kept_inverse = inverse_norms(task.head.k, kept);
+  const std::vector<double> evicted_inverse = inverse_norms(task.head.k, evicted);
+  const MatrixView keys = task.head.k;
+  const MatrixView values = task.head.v;
+  std::vector<Taken> taken(kept.size());
+  Index merged = 0;
+  for (std::size_t i = 0; i < evicted.size(); ++i) {
+    const auto to = static_cast<std::size_t>(target[i]);
+    const double cosine = dot(keys.row_span(evicted[i]), keys.row_span(kept[to])) *
+                          evicted_inverse[i] * kept_inverse[to];
+    const std::span<const float> value = values.row_span(evicted[i]);
+    const double own = length(value);
+    const double weight =
+        std::max(0.0, cosine) * own / (own + length(values.row_span(kept[to])) + kLeastLength);
+    if (!(weight > 0.0)) {
+      continue;
+    }
+    ++merged;
+    Taken& t = taken[to];
+    t.weight += weight;
+    t.sum.resize(value.size(), 0.0);
+    for (std::size_t c = 0; c < value.size(); ++c) {
+      t.sum[c] = std::fma(weight, static_cast<double>(value[c]), t.sum[c]);
+    }
+  }
+  std::vector<Index> changed;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    (taken[i].sum.empty() ? out.held.tokens : changed).push_back(kept[i]);
+  }
+  out.made.k = take_rows(keys, changed);
+  out.made.v = take_rows(values, changed);
+  Index row = 0;
+  for (const Taken& t : taken) {
+    if (t.sum.empty()) {
+      continue;
+    }
+    float* v = out.made.v.row(row++);
+    for (std::size_t c = 0; c < t.sum.size(); ++c) {
+      v[c] = stored(task.head.dtype, (static_cast<double>(v[c]) + t.sum[c]) / (1.0 + t.weight));
+    }
+  }
+  out.diag = {{"merged", fmt::format("{}", merged)}};
+  return out;
+}
+
+}  // namespace
+
+Method method_value_merge() {
+  MethodInfo info;
+  info.name = "value-merge";
+  info.summary = "h2o's eviction; evicted values blended into those of the nearest kept keys";
+  info.source = "MergingPress of NVIDIA/kvpress 8bb29b9; Zhang et al., arXiv:2306.14048";
+  info.departures = "evicts as h2o (kvpress: by any score); one rounding, in float64";
+  info.params = size_params();
+  for (const ParamSpec& p : heavy_recent_params()) {
+    info.params.push_back(p);
+  }
+  info.sizes = size_names();
+  info.scores = true;
+  return {info, compress};
+}
+
+}  // namespace kvbench
