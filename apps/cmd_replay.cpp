@@ -85,6 +85,9 @@ void run(CLI::App& command, Options& o) {
     parse_shard(o.shard, o.replay);
   }
   const Plan plan = make_plan(o.replay);
+  for (const std::string& note : plan.left_out) {
+    fmt::print(stderr, "{}\n", note);
+  }
   for (const std::string& note : scoring_notes(plan)) {
     fmt::print(stderr, "{}\n", note);
   }

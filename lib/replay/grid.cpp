@@ -137,6 +137,20 @@ bool before(const Variant& a, const Variant& b) {
   return number(x->second, p) && number(y->second, q) ? p < q : x->second < y->second;
 }
 
+// Of variants in order; of two alike the one that was named.
+void drop_repeated(std::vector<Variant>& variants) {
+  std::vector<Variant> out;
+  for (Variant& v : variants) {
+    if (!out.empty() && out.back().method == v.method && out.back().rest == v.rest &&
+        out.back().params.canonical() == v.params.canonical()) {
+      out.back().by_all = out.back().by_all && v.by_all;
+    } else {
+      out.push_back(std::move(v));
+    }
+  }
+  variants = std::move(out);
+}
+
 }  // namespace
 
 std::string Variant::name() const {
@@ -225,7 +239,7 @@ Variant Variant::resolved(const LayerFacts& layer) const {
       }
     }
   }
-  return {method, params.with(changed), rest};
+  return {method, params.with(changed), rest, by_all};
 }
 
 Task Variant::surveyed(const Task& task) const {
@@ -306,6 +320,7 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs,
       for (const Method& m : methods()) {
         if (Variant{&m, {}, nullptr}.runs_under(protocol)) {
           expand(m.info.name, out);
+          out.back().by_all = true;  // defaults alone: one variant
         }
       }
     } else {
@@ -323,10 +338,7 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs,
     }
   }
   std::sort(out.begin(), out.end(), before);
-  const auto same = [](const Variant& a, const Variant& b) {
-    return a.method == b.method && a.rest == b.rest && a.params.canonical() == b.params.canonical();
-  };
-  out.erase(std::unique(out.begin(), out.end(), same), out.end());
+  drop_repeated(out);
   return out;
 }
 

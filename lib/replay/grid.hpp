@@ -18,6 +18,8 @@ struct Variant {
   const Method* method = nullptr;
   Params params;
   const Method* rest = nullptr;  ///< B of a composition; `method` is A
+  /// Whether only "all" asked for it: then it is left out where a layer lacks what it needs.
+  bool by_all = false;
 
   /// What a variant's definition asks of the scoring queries, and what the trace gives it.
   struct Queries {
@@ -81,7 +83,8 @@ std::vector<std::string> split_algorithms(const std::string& text);
 
 /// Expands specs into variants in canonical order: the registry's order, then the parameters by
 /// value. The order and repetition of `specs` do not matter. "all" stands for every method that
-/// runs under `protocol` ("prefill" or "stream"); one that does not is refused when named.
+/// runs under `protocol` ("prefill" or "stream"); one that does not is refused when named. What is
+/// not named besides has `by_all` set.
 /// Ranges a:b:step include b where a step lands on it (to 1e-9 of a step); a:b steps by 1.
 /// Errors: InputError naming the spec and what was expected.
 std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs,

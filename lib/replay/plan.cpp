@@ -127,8 +127,21 @@ std::vector<Unit> list_units(const ReplayOptions& o, const std::vector<TraceRead
   return out;
 }
 
+// Takes out what only "all" asked for and some layer cannot give: `lacking` says what, by variant.
+void leave_out(Plan& plan, const std::map<std::size_t, std::string>& lacking) {
+  for (auto it = lacking.rbegin(); it != lacking.rend(); ++it) {
+    plan.variants.erase(plan.variants.begin() + static_cast<std::ptrdiff_t>(it->first));
+  }
+  for (const auto& [v, what] : lacking) {
+    plan.left_out.push_back("note: --algorithm all leaves out " + what);
+  }
+  plan.entries = list_entries(plan.options, plan.variants);
+  plan.resolved.clear();
+}
+
 // Settles what methods leave to the trace, and refuses what a layer cannot give, before any row.
 void resolve_variants(Plan& plan) {
+  std::map<std::size_t, std::string> lacking;
   std::set<std::tuple<std::size_t, std::size_t, std::size_t>> seen;
   for (const Unit& unit : plan.units) {
     if (!seen.insert({unit.trace, unit.prompt, unit.layer}).second) {
@@ -143,8 +156,14 @@ void resolve_variants(Plan& plan) {
       try {
         now = variant.resolved(facts);
       } catch (const InputError& e) {
-        throw InputError(fmt::format("{}: prompt {} layer {}: {}", plan.trace_names[unit.trace],
-                                     plan.prompt_meta(unit).id, l.layer, e.what()));
+        const std::string where =
+            fmt::format("{}: prompt {} layer {}: {}", plan.trace_names[unit.trace],
+                        plan.prompt_meta(unit).id, l.layer, e.what());
+        if (!variant.by_all) {
+          throw InputError(where);
+        }
+        lacking.emplace(v, variant.name() + ": " + where);
+        continue;
       }
       check_input(
           here.emplace(now.name(), now.params.canonical()).second,
@@ -155,6 +174,10 @@ void resolve_variants(Plan& plan) {
         plan.resolved.emplace(std::tuple{unit.trace, unit.prompt, unit.layer, v}, std::move(now));
       }
     }
+  }
+  if (!lacking.empty()) {  // numbers of variants change: once more, over those that are left
+    leave_out(plan, lacking);
+    resolve_variants(plan);
   }
 }
 
@@ -235,46 +258,6 @@ LayerFacts layer_facts(const Plan& plan, const Unit& unit) {
           l.hidden,
           l.group(),
           windows_of(plan.options, l.n, l.nq).queries};
-}
-
-std::optional<Variant::Queries> scoring_queries(const Plan& plan, const Unit& unit,
-                                                const Variant& variant) {
-  const LayerMeta& l = plan.layer_meta(unit);
-  const Windows w = windows_of(plan.options, l.n, l.nq);
-  return plan.stream() ? variant.queries({l.n - l.nq, l.n}, {0, l.n})
-                       : variant.queries(w.scoring, w.middle);
-}
-
-std::vector<std::string> scoring_notes(const Plan& plan) {
-  struct Lacking {
-    std::set<std::string> algorithms;
-    std::set<const Unit*> heads;
-  };
-  std::map<std::pair<Index, Index>, Lacking> by_queries;  // had, asked
-  // All heads of a layer have as many queries: a variant is asked once for each layer.
-  std::map<std::tuple<std::size_t, std::size_t, std::size_t>, std::vector<const Unit*>> layers;
-  for (const Unit& unit : plan.units) {
-    layers[{unit.trace, unit.prompt, unit.layer}].push_back(&unit);
-  }
-  for (const auto& [where, units] : layers) {
-    for (std::size_t v = 0; v < plan.variants.size(); ++v) {
-      const Variant& variant = plan.variant_of(*units.front(), {v, std::nullopt, 0});
-      const auto queries = scoring_queries(plan, *units.front(), variant);
-      if (queries && queries->fewer) {
-        Lacking& one = by_queries[{queries->had, queries->asked}];
-        one.algorithms.insert(variant.name());
-        one.heads.insert(units.begin(), units.end());
-      }
-    }
-  }
-  std::vector<std::string> out;
-  for (const auto& [counts, one] : by_queries) {
-    out.push_back(fmt::format(
-        "note: {} of the {} queries that {} would score with are in the trace ({} KV heads){}",
-        counts.first, counts.second, fmt::join(one.algorithms, ", "), one.heads.size(),
-        counts.first == 0 ? "; these rows are degenerate" : ""));
-  }
-  return out;
 }
 
 int wanted_threads(const ReplayOptions& o) {

@@ -79,6 +79,9 @@ struct Plan {
   bool reads_o_proj = false;  ///< the same of the layers' output projections
   Index heads_at_once = 1;    ///< on a device: heads whose jobs run together, at most
 
+  /// Lines for the terminal: which methods `--algorithm all` leaves out, and what a layer lacks.
+  std::vector<std::string> left_out;
+
   /// Variants as they run where they depend on the layer, by (trace, prompt, layer, variant);
   /// variant_of looks here first.
   std::map<std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>, Variant> resolved;
@@ -118,7 +121,8 @@ int wanted_threads(const ReplayOptions& options);
 
 /// Opens the traces and lists the jobs. Errors: InputError (bad option, a layer, head or prompt
 /// that no trace has, a method without a size, two traces of one name, a stream of a layer whose
-/// queries are not all stored, a method that needs what a layer lacks), IoError (device absent).
+/// queries are not all stored, a method that is named and needs what a layer lacks), IoError
+/// (device absent).
 Plan make_plan(const ReplayOptions& options);
 
 }  // namespace kvbench
