@@ -12,10 +12,10 @@ class SharedJob {
  public:
   /// `heads`: by layer, then KV head, `kv_heads` to a layer; all compress `tokens`.
   SharedJob(const Method& method, const std::vector<KvHead>& heads, Index kv_heads,
-            const std::vector<Index>& tokens, Range scoring)
+            const std::vector<Index>& tokens, Range scoring, bool equipped = false)
       : method_(method), kv_heads_(kv_heads) {
     for (const KvHead& head : heads) {
-      jobs_.emplace_back(method, head, tokens, scoring);
+      jobs_.emplace_back(method, head, tokens, scoring, equipped);
     }
   }
 
@@ -52,14 +52,15 @@ class SharedJob {
     return out;
   }
 
- private:
   Task task(std::size_t i, Index budget) const {
     Task t = jobs_[i].task(budget);
     t.kv_head = static_cast<Index>(i) % kv_heads_;
+    t.rng = Rng(1, {"p", static_cast<Index>(i) / kv_heads_, t.kv_head}, method_.info.name);
     t.retrieval_heads = retrieval_heads;
     return t;
   }
 
+ private:
   const Method& method_;
   Index kv_heads_;
   std::deque<JobOf> jobs_;  // a job points into itself: it never moves

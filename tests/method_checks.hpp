@@ -15,6 +15,7 @@
 #include "algorithms/named.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
+#include "make_trace.hpp"
 #include "metrics/memory.hpp"
 #include "replay/job.hpp"
 
@@ -25,12 +26,24 @@ using Given = std::map<std::string, std::string>;
 /// A head, its tokens, its scores and what a job asks: everything that a Task points to.
 class JobOf {
  public:
-  JobOf(const Method& method, KvHead head, std::vector<Index> tokens, Range scoring)
+  /// `equipped`: with rotary tables and an output projection.
+  JobOf(const Method& method, KvHead head, std::vector<Index> tokens, Range scoring,
+        bool equipped = false)
       : method_(method),
         head_(std::move(head)),
         tokens_(std::move(tokens)),
         scoring_(scoring),
-        book_(head_) {}
+        book_(head_) {
+    if (equipped) {
+      rope = testing_replay::rope_tables(head_.n(), head_.d() / 2 * 2);
+      std::mt19937_64 generator(77);
+      o_proj = normal_matrix(13, static_cast<Index>(head_.q.size()) * head_.dv(), 1.0, generator);
+    }
+  }
+
+  /// What a task gets where it is set.
+  std::optional<RopeTables> rope;
+  std::optional<Matrix> o_proj;
 
   const KvHead& head() const { return head_; }
   const std::vector<Index>& tokens() const { return tokens_; }
@@ -40,6 +53,8 @@ class JobOf {
   Task task(std::optional<Index> budget = {}) const {
     Task t{head_, tokens_, budget, scoring_, {}, Rng(1, {"p", 0, 0}, method_.info.name)};
     t.scores = &book_;
+    t.rope = rope ? &*rope : nullptr;
+    t.o_proj = o_proj ? &*o_proj : nullptr;
     return t;
   }
   Compressed run(std::optional<Index> budget, const Given& given = {}) const {
@@ -82,7 +97,8 @@ inline std::vector<Index> gappy(Index begin, Index end) {
 
 /// Never more bytes than the budget, and all of it used where whole tokens fit unless
 /// `all_or_nothing`; many budgets, sizes, types, and tokens with gaps.
-inline void check_budgets(const Method& method, bool all_or_nothing = false) {
+inline void check_budgets(const Method& method, bool all_or_nothing = false,
+                          bool equipped = false) {
   for (const DType dtype : {DType::float16, DType::float32}) {
     HeadShape shape;
     shape.n = 150;
@@ -91,7 +107,7 @@ inline void check_budgets(const Method& method, bool all_or_nothing = false) {
     shape.dtype = dtype;
     for (const Index m : {1, 2, 3, 20, 100}) {
       for (const std::vector<Index>& tokens : {positions(10, 10 + m), gappy(10, 10 + m)}) {
-        const JobOf job(method, make_head(shape, 21), tokens, {90, 140});
+        const JobOf job(method, make_head(shape, 21), tokens, {90, 140}, equipped);
         const auto count = static_cast<Index>(tokens.size());
         const Index pair = job.head().pair_bytes();
         for (Index budget = 0; budget <= (count + 2) * pair; budget += 1 + pair / 3) {
@@ -111,7 +127,7 @@ inline void check_budgets(const Method& method, bool all_or_nothing = false) {
 
 /// Identical keys, zero keys, zero values, huge keys, no scoring query, one token, no token: a
 /// result that keeps the contract. Native sizes work, and no size at all is refused.
-inline void check_odd_inputs(const Method& method) {
+inline void check_odd_inputs(const Method& method, bool equipped = false) {
   HeadShape shape;
   shape.n = 40;
   shape.nq = 40;
@@ -129,7 +145,7 @@ inline void check_odd_inputs(const Method& method) {
   for (const KvHead& head : heads) {
     for (const Index m : {0, 1, 30}) {
       for (const Range scoring : {Range{0, 40}, Range{35, 36}, Range{40, 40}}) {
-        const JobOf job(method, head, positions(5, 5 + m), scoring);
+        const JobOf job(method, head, positions(5, 5 + m), scoring, equipped);
         for (const Index budget : {Index{0}, Index{1}, 10 * head.pair_bytes(), Index{1} << 40}) {
           ASSERT_NO_THROW(job.run(budget));
         }
@@ -141,8 +157,8 @@ inline void check_odd_inputs(const Method& method) {
   }
 }
 
-/// Every parameter is documented, the size parameters are there, and nothing is drawn.
-inline void check_info(const Method& method, const std::string& name) {
+/// Every parameter is documented, the size parameters are there, and something is drawn or not.
+inline void check_info(const Method& method, const std::string& name, bool random = false) {
   EXPECT_EQ(method.info.name, name);
   EXPECT_FALSE(method.info.summary.empty());
   EXPECT_FALSE(method.info.source.empty());
@@ -151,7 +167,7 @@ inline void check_info(const Method& method, const std::string& name) {
   for (const ParamSpec& p : method.info.params) {
     EXPECT_FALSE(p.doc.empty()) << p.name;
   }
-  EXPECT_FALSE(method.info.random(Params(name, method.info.params, {})));
+  EXPECT_EQ(method.info.random(Params(name, method.info.params, {})), random);
 }
 
 }  // namespace kvbench

@@ -199,14 +199,17 @@ TEST_F(SharedComposition, EveryPairRuns) {
   for (const Method& a : methods()) {
     for (const Method& b : methods()) {
       if (a.info.keeps_tokens && &a != &b && b.compress != nullptr && !b.info.sizes.empty() &&
-          b.info.scope == Scope::head) {
+          b.info.scope == Scope::head && !a.info.reads_o_proj && !b.info.reads_o_proj) {
         pairs.push_back(a.info.name + "+" + b.info.name);
       }
     }
   }
   EXPECT_GT(pairs.size(), 200U);
+  testing_replay::TraceShape shape;  // with rotary tables, without output projections
+  shape.tokens = {60};
+  shape.rope = testing_replay::rope_tables(60 + 512, 8);
   ReplayOptions o;
-  o.traces = {trace_};
+  o.traces = {testing_replay::make_trace(folder_ / "rope.h5", shape)};
   o.out = (folder_ / "pairs.csv").string();
   o.algorithms = pairs;
   o.budgets = {1.0, 0.4, 0.1};

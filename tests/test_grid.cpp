@@ -108,6 +108,18 @@ TEST(Grid, AllIsEveryMethodInTheRegistrysOrder) {
   EXPECT_EQ(expanded({"all", "exact", "all"}), expanded({"all"}));
 }
 
+TEST(Grid, WhatIsNamedBesidesAllIsAskedForByName) {
+  for (const Texts& specs : {Texts{"all", "leverage"}, {"leverage", "all"}, {"all,leverage,all"}}) {
+    for (const Variant& v : expand_algorithms(specs)) {
+      EXPECT_EQ(v.by_all, v.name() != "leverage") << v.name();
+      EXPECT_EQ(v.resolved({}).by_all, v.by_all);
+    }
+  }
+  for (const Variant& v : expand_algorithms({"all", "uniform:T=2"})) {
+    EXPECT_EQ(v.by_all, v.params.canonical() != "T=2;tokens=auto") << v.name();
+  }
+}
+
 TEST(Grid, AMethodOfTheOtherProtocolIsRefusedInOneLine) {
   for (const auto& [name, protocol] : {std::pair{"snapkv", "stream"},
                                        {"balancekv-stream", "prefill"},

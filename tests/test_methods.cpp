@@ -9,6 +9,7 @@
 #include "algorithms/size.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
+#include "make_trace.hpp"
 #include "metrics/memory.hpp"
 #include "replay/job.hpp"
 #include "twin/twin.hpp"
@@ -41,6 +42,12 @@ class EveryMethod : public ::testing::TestWithParam<std::string> {
     Task task{
         head, tokens, budget, {head.q_start(), head.n()}, mass, Rng(seed, {"p", 1, 0}, GetParam())};
     task.scores = &book;
+    const RopeTables rope = testing_replay::rope_tables(head.n() + 512, 8);
+    task.rope = method().info.reads_rope ? &rope : nullptr;
+    std::mt19937_64 generator(5);
+    const Matrix o_proj =
+        normal_matrix(12, static_cast<Index>(head.q.size()) * head.dv(), 1.0, generator);
+    task.o_proj = method().info.reads_o_proj ? &o_proj : nullptr;
     Compressed c = method().compress(task, defaults());
     check_compressed(c, task);
     return c;

@@ -345,6 +345,84 @@ TEST_F(PlanTest, AnAbsentDeviceIsNoBadUsage) {
   EXPECT_THROW(plan_with([](auto& o) { o.device = "cuda:99"; }), IoError);
 }
 
+std::set<std::string> names_of(const Plan& plan) {
+  std::set<std::string> out;
+  for (Index job = 0; job < plan.jobs(); ++job) {
+    out.insert(plan.variant_of(plan.unit_of(job), plan.entry_of(job)).name());
+  }
+  return out;
+}
+
+TEST_F(PlanTest, AllLeavesOutWhatATraceCannotFeedAndSaysSo) {
+  const auto all = [](auto& o) { o.algorithms = {"all"}; };
+  const Plan bare = plan_with(all);
+  const std::set<std::string> names = names_of(bare);
+  for (const char* name : {"leverage", "compactor", "criticalkv"}) {
+    EXPECT_EQ(names.count(name), 0U) << name;
+  }
+  for (const char* name : {"exact", "expected-attention", "curdkv", "value-merge", "kvreviver"}) {
+    EXPECT_EQ(names.count(name), 1U) << name;
+  }
+  ASSERT_EQ(bare.left_out.size(), 3U);
+  EXPECT_EQ(bare.left_out[0],
+            "note: --algorithm all leaves out leverage: a.h5: prompt p0 layer 0: leverage: needs "
+            "the trace's rotary tables (/rope) to un-rotate keys, which this layer does not have; "
+            "expected a trace dumped with them");
+  EXPECT_NE(bare.left_out[1].find("leaves out compactor: "), std::string::npos);
+  EXPECT_NE(bare.left_out[2].find("leaves out criticalkv: "), std::string::npos);
+  EXPECT_NE(bare.left_out[2].find("output projection (o_proj)"), std::string::npos);
+  // What is resolved belongs to the variant that is left in its place.
+  for (const auto& [where, variant] : bare.resolved) {
+    EXPECT_EQ(variant.method, bare.variants[std::get<3>(where)].method);
+  }
+  // The jobs are those of a plan that names what is left.
+  std::vector<std::string> rest(names.begin(), names.end());
+  EXPECT_EQ(plan_with([&](auto& o) { o.algorithms = rest; }).hash(), bare.hash());
+}
+
+TEST_F(PlanTest, AllLeavesOutWhatOneLayerOfSeveralLacks) {
+  TraceShape shape;
+  shape.rope = testing_replay::rope_tables(48 + 512, 8);
+  make_trace(folder_ / "rope.h5", shape);
+  const auto with = [&](const std::vector<std::string>& traces) {
+    return plan_with([&](auto& o) {
+      o.algorithms = {"all"};
+      o.traces.clear();
+      for (const std::string& name : traces) {
+        o.traces.push_back((folder_ / name).string());
+      }
+    });
+  };
+  const Plan fed = with({"rope.h5"});
+  EXPECT_EQ(names_of(fed).count("leverage"), 1U);
+  EXPECT_EQ(names_of(fed).count("compactor"), 1U);
+  EXPECT_EQ(fed.left_out.size(), 1U);  // no output projection
+  const Plan mixed = with({"rope.h5", "b.h5"});
+  EXPECT_EQ(names_of(mixed).count("leverage"), 0U);
+  ASSERT_EQ(mixed.left_out.size(), 3U);
+  EXPECT_NE(mixed.left_out[0].find("b.h5: prompt p0 layer 1"), std::string::npos);
+}
+
+TEST_F(PlanTest, WhatIsNamedIsRefusedWhereALayerLacksIt) {
+  for (const std::vector<std::string>& algorithms : {std::vector<std::string>{"leverage"},
+                                                     {"all", "leverage"},
+                                                     {"all,leverage:sketch=0"},
+                                                     {"leverage+uniform"},
+                                                     {"h2o+leverage"},
+                                                     {"compactor"},
+                                                     {"criticalkv"}}) {
+    EXPECT_THROW(plan_with([&](auto& o) { o.algorithms = algorithms; }), InputError)
+        << algorithms[0];
+  }
+  try {
+    plan_with([](auto& o) { o.algorithms = {"all", "compactor"}; });
+    FAIL();
+  } catch (const InputError& e) {
+    EXPECT_NE(std::string(e.what()).find("a.h5: prompt p0 layer 0: compactor: needs the trace's"),
+              std::string::npos);
+  }
+}
+
 TEST_F(PlanTest, AcceptsTheEdgesOfEveryRange) {
   EXPECT_NO_THROW(plan_with([](auto& o) {
     o.sink = 0;

@@ -100,5 +100,44 @@ TEST(Rng, SamplingEnds) {
   EXPECT_EQ(sample_without_replacement(stream, 4, 4), (std::vector<Index>{0, 1, 2, 3}));
 }
 
+// Box and Muller's formula on the stream's own uniforms, in long double.
+TEST(RngNormal, IsTheTransformOfTwoUniforms) {
+  constexpr long double kRounding = 1e-14L;  // of float64's log and cosine, |x| up to 9
+  const long double two_pi = 2 * std::acos(-1.0L);
+  const RngStream stream = Rng(3, {"p", 1, 2}, "a").stream("sketch");
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    const long double u = stream.uniform(2 * i);
+    const long double v = stream.uniform(2 * i + 1);
+    const long double x = std::sqrt(-2 * std::log(1 - u)) * std::cos(two_pi * v);
+    ASSERT_TRUE(std::abs(stream.normal(i) - x) <= kRounding) << i;
+  }
+}
+
+TEST(RngNormal, HasTheMomentsAndTailsOfANormal) {
+  const RngStream stream = Rng(4, {"p", 1, 2}, "a").stream("sketch");
+  constexpr int kCount = 200000;
+  double sum[5] = {};
+  int beyond = 0;
+  double lag = 0.0;
+  for (std::uint64_t i = 0; i < kCount; ++i) {
+    const double x = stream.normal(i);
+    double power = 1.0;
+    for (double& s : sum) {
+      s += power / kCount;
+      power *= x;
+    }
+    beyond += std::abs(x) > 1.959963984540054 ? 1 : 0;
+    lag += x * stream.normal(i + 1) / kCount;
+  }
+  // Five standard errors: sqrt(var / kCount) with var 1, 2, 15, 96 of x, x^2, x^3, x^4.
+  const double error = 5.0 / std::sqrt(static_cast<double>(kCount));
+  EXPECT_NEAR(sum[1], 0.0, error);
+  EXPECT_NEAR(sum[2], 1.0, error * std::sqrt(2.0));
+  EXPECT_NEAR(sum[3], 0.0, error * std::sqrt(15.0));
+  EXPECT_NEAR(sum[4], 3.0, error * std::sqrt(96.0));
+  EXPECT_NEAR(static_cast<double>(beyond) / kCount, 0.05, error * std::sqrt(0.05 * 0.95));
+  EXPECT_NEAR(lag, 0.0, error);
+}
+
 }  // namespace
 }  // namespace kvbench

@@ -27,6 +27,7 @@ class ScoringQueries : public testing_replay::ReplayTest {
     TraceShape shape;
     shape.tokens = {60};
     shape.nq = nq;
+    shape.rope = testing_replay::rope_tables(60 + 512, 8);
     ReplayOptions o;
     o.traces = {make_trace(folder_ / ("q" + std::to_string(nq) + ".h5"), shape)};
     o.out = (folder_ / "out.csv").string();
@@ -65,7 +66,9 @@ TEST_F(ScoringQueries, NoneWhereAMethodLooksAtNoQuery) {
                                        "clustergen",
                                        "balancekv-stream",
                                        "clustergen-kcenter",
-                                       "kmeans"};
+                                       "kmeans",
+                                       "leverage",
+                                       "curdkv"};
   for (const Method& m : methods()) {
     const Variant v = {&m, Params(m.info.name, m.info.params, {}), nullptr};
     EXPECT_EQ(!v.sees_queries(), blind.count(m.info.name) > 0) << m.info.name;
@@ -129,16 +132,20 @@ TEST_F(ScoringQueries, NoneIsDegenerate) {
             std::string::npos);
 }
 
-// cam and kvreviver stream the middle: queries behind it are of no use to them.
+// cam and kvreviver stream the middle, compactor compares its tokens: queries behind it are of no
+// use to them.
 TEST_F(ScoringQueries, AStreamedMiddleNeedsItsOwnQueries) {
   auto got = rows(options(
-      16,
-      {"cam",
-       "kvreviver:prefill=stream;slack=0;recent_ratio=0.3;candidate_ratio=0.3;vague_ratio=0.4"}));
+      16, {"cam",
+           "kvreviver:prefill=stream;slack=0;recent_ratio=0.3;candidate_ratio=0.3;vague_ratio=0.4",
+           "compactor"}));
+  EXPECT_EQ(cell(got["compactor"], "status"), "degenerate: no scoring queries");
   EXPECT_EQ(cell(got["kvreviver"], "status"), "degenerate: no scoring queries");
-  const ReplayOptions o = options(28, {"cam"});
-  EXPECT_EQ(cell(rows(o)["cam"], "scoring_queries"), "12");  // [32, 44) of the middle
-  EXPECT_NE(cell(rows(o)["cam"], "diag").find("scoring_queries_asked=40"), std::string::npos);
+  const ReplayOptions o = options(28, {"cam", "compactor"});
+  for (const auto& [name, row] : rows(o)) {
+    EXPECT_EQ(cell(row, "scoring_queries"), "12") << name;  // [32, 44) of the middle
+    EXPECT_NE(cell(row, "diag").find("scoring_queries_asked=40"), std::string::npos) << name;
+  }
 }
 
 TEST_F(ScoringQueries, AStreamSeesAllQueries) {

@@ -83,6 +83,9 @@ bad 't: got 7' --protocol stream --algorithm balancekv-stream:t=7 --budget 0.5
 bad ratio --algorithm 'kvreviver:recent_ratio=0.9;candidate_ratio=0.9' --budget 0.5
 bad fisher --algorithm kvreviver:layer_budget=fisher --budget 0.5
 bad /rope --algorithm expected-attention:rope=tables --budget 0.5
+bad /rope --algorithm leverage --budget 0.5
+bad /rope --algorithm all,compactor --budget 0.5
+bad o_proj --algorithm criticalkv --budget 0.5
 bad 'count-merge' --algorithm d2o-merge --budget 0.5
 bad OUT.steps.csv --protocol stream --algorithm exact --per-query
 bad "''" --algorithm exact,,uniform --budget 0.5

@@ -161,4 +161,46 @@ std::map<Index, Merged> cam(const kvbench::KvHead& head, const std::vector<Index
   return out;
 }
 
+std::map<Index, Merged> value_merge(const kvbench::KvHead& head, const std::vector<Index>& tokens,
+                                    const std::vector<Index>& kept) {
+  const Rows k = rows_of(head.k);
+  const Rows v = rows_of(head.v);
+  const auto norm = [&](Index i) {
+    return std::sqrt(dot(v[static_cast<std::size_t>(i)], v[static_cast<std::size_t>(i)]));
+  };
+  std::map<Index, Index> nearest;
+  for (const Index i : tokens) {
+    for (const Index j : kept) {
+      const auto cos_to = [&](Index other) {
+        return cosine(k[static_cast<std::size_t>(i)], k[static_cast<std::size_t>(other)]);
+      };
+      if (!has(kept, i) && (nearest.count(i) == 0 || cos_to(j) > cos_to(nearest[i]))) {
+        nearest[i] = j;
+      }
+    }
+  }
+  std::map<Index, Merged> out;
+  for (const Index j : kept) {
+    const auto at = static_cast<std::size_t>(j);
+    Vec above = v[at];
+    Real below = 1;
+    for (const auto& [i, to] : nearest) {
+      if (to != j) {
+        continue;
+      }
+      const Real w = std::max<Real>(0, cosine(k[static_cast<std::size_t>(i)], k[at])) * norm(i) /
+                     (norm(i) + norm(j) + 1e-6L);
+      for (std::size_t t = 0; t < above.size(); ++t) {
+        above[t] += w * v[static_cast<std::size_t>(i)][t];
+      }
+      below += w;
+    }
+    for (Real& x : above) {
+      x /= below;
+    }
+    out[j] = {k[at], above, 1, below > 1};
+  }
+  return out;
+}
+
 }  // namespace twin

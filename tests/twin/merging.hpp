@@ -1,4 +1,4 @@
-// What count-merge, d2o and cam do with evicted tokens, from their definitions.
+// What count-merge, d2o, cam and value-merge do with evicted tokens, from their definitions.
 #pragma once
 
 #include <map>
@@ -32,5 +32,10 @@ std::map<Index, Merged> d2o(const kvbench::KvHead& head, const std::vector<Index
 std::map<Index, Merged> cam(const kvbench::KvHead& head, const std::vector<Index>& tokens,
                             const Vec& scores, const std::vector<Index>& kept, Index merge,
                             const std::vector<double>& draw);
+
+/// Every token that is not kept goes to the kept key of largest cosine c: values become
+/// (v + sum w_i v_i) / (1 + sum w_i), w_i = max(0, c) |v_i| / (|v_i| + |v| + 1e-6); keys stay.
+std::map<Index, Merged> value_merge(const kvbench::KvHead& head, const std::vector<Index>& tokens,
+                                    const std::vector<Index>& kept);
 
 }  // namespace twin

@@ -1,0 +1,252 @@
+// compactor against its definition over a layer of heads: chunks filled up, z-scores over all
+// heads, blending, the tokens that rank highest; what the trace lacks.
+#include <cmath>
+#include <set>
+
+#include "layer_job.hpp"
+#include "replay_run.hpp"
+#include "twin/leverage.hpp"
+
+namespace kvbench {
+
+Method method_compactor();
+
+namespace {
+
+using testing_replay::refusal;
+
+// z-scores cancel: scores near 0 have no relative accuracy, so all are taken up by kLift.
+constexpr twin::Real kLift = 100;
+constexpr twin::Real kRounding = 1e-10L;
+
+const std::map<std::string, twin::TwinReduce> kReduces = {{"mean", twin::TwinReduce::mean},
+                                                          {"max", twin::TwinReduce::max},
+                                                          {"sum", twin::TwinReduce::sum}};
+
+struct Settings {
+  Index first = 8, last = 4, chunk = 256, sketch = 48;
+  std::string blending = "auto";
+  std::string reduce = "mean";
+
+  Given given() const {
+    return {{"first", std::to_string(first)}, {"last", std::to_string(last)},
+            {"chunk", std::to_string(chunk)}, {"sketch", std::to_string(sketch)},
+            {"blending", blending},           {"reduce", reduce}};
+  }
+};
+
+// Of the tokens between the first and the last ones, one row per head.
+struct SlowScores {
+  std::size_t first = 0, last = 0;
+  twin::Rows l, a;
+};
+
+SlowScores slow_scores(const SharedJob& layer, std::size_t heads, Range scoring,
+                       const Settings& s) {
+  SlowScores out;
+  const std::vector<Index>& tokens = layer.job(0).tokens();
+  out.first = std::min(tokens.size(), static_cast<std::size_t>(s.first));
+  out.last = std::min(tokens.size() - out.first, static_cast<std::size_t>(s.last));
+  const std::vector<Index> inner(tokens.begin() + static_cast<std::ptrdiff_t>(out.first),
+                                 tokens.end() - static_cast<std::ptrdiff_t>(out.last));
+  for (std::size_t h = 0; h < heads; ++h) {
+    const JobOf& job = layer.job(h);
+    twin::Rows phi;
+    const RngStream normals = layer.task(h, 0).rng.stream("sketch");
+    for (Index t = 0; s.sketch > 0 && t < job.head().d(); ++t) {
+      phi.emplace_back();
+      for (Index c = 0; c < s.sketch; ++c) {
+        phi.back().push_back(
+            static_cast<twin::Real>(normals.normal(static_cast<std::uint64_t>(t * s.sketch + c))) /
+            std::sqrt(static_cast<twin::Real>(s.sketch)));
+      }
+    }
+    out.l.push_back(twin::leverage(
+        twin::unrotated(job.head(), inner, job.rope->cos, job.rope->sin, true), phi, 1e-2L));
+    out.a.push_back(twin::chunk_attention(job.head(), inner, scoring.begin, scoring.end, s.chunk,
+                                          kReduces.at(s.reduce)));
+  }
+  out.l = twin::z_scores(out.l);
+  out.a = twin::z_scores(out.a);
+  return out;
+}
+
+// What ranks highest is far above, falling with the position.
+twin::Vec blended(const SlowScores& slow, std::size_t head, std::size_t m, twin::Real blending) {
+  twin::Vec out(m);
+  for (std::size_t i = 0; i < m; ++i) {
+    const bool highest = i < slow.first || i >= m - slow.last;
+    out[i] = highest
+                 ? 1e6L - static_cast<twin::Real>(i)
+                 : kLift + blending * slow.l[head][i - slow.first] + slow.a[head][i - slow.first];
+  }
+  return out;
+}
+
+std::vector<KvHead> heads_of(Index count, Index n, Index nq) {
+  HeadShape shape;
+  shape.n = n;
+  shape.nq = nq;
+  shape.dv = 5;
+  std::vector<KvHead> out;
+  for (Index h = 0; h < count; ++h) {
+    shape.key_norm = 2.0 + static_cast<double>(h);  // heads on different scales
+    shape.value_norm = 1.0 + 2.0 * static_cast<double>(h);
+    out.push_back(make_head(shape, static_cast<unsigned>(30 + h)));
+  }
+  return out;
+}
+
+void expect_equal(const SharedJob& layer, std::size_t heads, Range scoring, const Settings& s,
+                  const std::vector<Index>& sizes) {
+  const std::vector<Index>& tokens = layer.job(0).tokens();
+  const SlowScores slow = slow_scores(layer, heads, scoring, s);
+  for (const Index kept : sizes) {
+    const auto got = layer.run(kept * layer.job(0).head().pair_bytes(), s.given());
+    const twin::Real blending =
+        s.blending == "auto"
+            ? 1 - static_cast<twin::Real>(kept) / static_cast<twin::Real>(tokens.size())
+            : std::stold(s.blending);
+    for (std::size_t h = 0; h < heads; ++h) {
+      ASSERT_TRUE(
+          twin::is_top(tokens, blended(slow, h, tokens.size(), blending), got[h], kept, kRounding))
+          << kept << " head " << h;
+    }
+  }
+}
+
+TEST(Compactor, EqualsTheDefinition) {
+  const Method method = method_compactor();
+  // 76, 52 and 64 - 12 = 52 inner tokens in chunks of 16 and 13: short, exact and single chunks.
+  for (const std::vector<Index>& tokens : {positions(8, 96), gappy(8, 104), positions(0, 64)}) {
+    for (const Range scoring : {Range{0, 110}, Range{40, 100}}) {
+      const Index nq = scoring.begin == 0 ? 110 : 70;
+      const SharedJob layer(method, heads_of(3, 110, nq), 3, tokens, scoring, true);
+      for (const Index chunk : {13, 16, 256}) {
+        for (const char* reduce : {"mean", "max", "sum"}) {
+          Settings s;
+          s.chunk = chunk;
+          s.reduce = reduce;
+          expect_equal(layer, 3, scoring, s, {0, 1, 8, 12, 13, 30, 50});
+        }
+      }
+    }
+  }
+}
+
+TEST(Compactor, EveryParameterDoesWhatItSays) {
+  const Method method = method_compactor();
+  const SharedJob layer(method, heads_of(2, 90, 90), 2, positions(4, 84), {0, 90}, true);
+  for (const char* blending : {"0", "0.35", "5"}) {
+    for (const Index sketch : {0, 7}) {
+      for (const auto& [first, last] :
+           {std::pair<Index, Index>{0, 0}, {0, 5}, {3, 0}, {78, 1}, {70, 8}}) {
+        Settings s;
+        s.blending = blending;
+        s.sketch = sketch;
+        s.first = first;
+        s.last = last;
+        expect_equal(layer, 2, {0, 90}, s, {1, 5, 20, 79});
+      }
+    }
+  }
+}
+
+TEST(Compactor, FirstAndLastTokensRankHighestByPosition) {
+  const Method method = method_compactor();
+  const JobOf job(method, heads_of(1, 60, 60)[0], positions(10, 50), {0, 60}, true);
+  EXPECT_EQ(job.kept(3), (std::vector<Index>{10, 11, 12}));
+  EXPECT_EQ(job.kept(10), (std::vector<Index>{10, 11, 12, 13, 14, 15, 16, 17, 46, 47}));
+  const std::vector<Index> most = job.kept(13);
+  EXPECT_EQ(std::vector<Index>(most.end() - 4, most.end()), (std::vector<Index>{46, 47, 48, 49}));
+  // No token is between them.
+  for (const Index m : {1, 5, 8, 10, 12}) {
+    const JobOf small(method, heads_of(1, 60, 60)[0], positions(10, 10 + m), {0, 60}, true);
+    for (Index kept = 0; kept <= m; ++kept) {
+      EXPECT_EQ(small.kept(kept), positions(10, 10 + kept));
+    }
+  }
+}
+
+// A head alone is normalised by itself: with others it keeps other tokens, but as many.
+TEST(Compactor, ScoresAreNormalisedOverTheLayer) {
+  const Method method = method_compactor();
+  const std::vector<KvHead> heads = heads_of(3, 300, 300);
+  const SharedJob layer(method, heads, 3, positions(4, 284), {0, 300}, true);
+  const Index budget = 70 * heads[0].pair_bytes();
+  const auto together = layer.run(budget);
+  int differ = 0;
+  for (std::size_t h = 0; h < 3; ++h) {
+    const SharedJob alone(method, {heads[h]}, 1, positions(4, 284), {0, 300}, true);
+    Task task = layer.task(h, budget);
+    task.share = nullptr;
+    const Compressed c = method.compress(task, layer.job(h).params());
+    EXPECT_EQ(c.held.tokens.size(), 70U);
+    EXPECT_EQ(together[h].size(), 70U);
+    differ += c.held.tokens != together[h] ? 1 : 0;
+  }
+  EXPECT_GT(differ, 0);
+}
+
+TEST(Compactor, TheSketchIsTheHeadsOwn) {
+  const Method method = method_compactor();
+  HeadShape shape;
+  shape.n = 200;
+  shape.nq = 200;
+  shape.d = 64;
+  const KvHead head = make_head(shape, 7);
+  const SharedJob layer(method, {head, head}, 2, positions(4, 190), {0, 200}, true);
+  const auto got = layer.run(60 * head.pair_bytes(), {{"blending", "10"}});
+  EXPECT_NE(got[0], got[1]);  // the same keys under two sketches
+  const auto exact = layer.run(60 * head.pair_bytes(), {{"blending", "10"}, {"sketch", "0"}});
+  EXPECT_EQ(exact[0], exact[1]);
+}
+
+// Logits without the scale reach thousands; equal scores have no deviation.
+TEST(Compactor, HugeAndEqualInputsStayFinite) {
+  const Method method = method_compactor();
+  KvHead huge = heads_of(1, 60, 60)[0];
+  for (Matrix* m : {&huge.k, &huge.v, &huge.q[0], &huge.q[1]}) {
+    for (Index i = 0; i < m->rows() * m->cols(); ++i) {
+      m->data()[i] *= 1e37F;
+    }
+  }
+  KvHead equal = huge;
+  std::fill_n(equal.k.data(), 60 * 8, 0.0F);
+  std::fill_n(equal.v.data(), 60 * 5, 1.0F);
+  for (const KvHead& head : {huge, equal}) {
+    const JobOf job(method, head, positions(10, 50), {0, 60}, true);
+    const Survey s = method.survey(job.task(1000), job.params());
+    for (const double x : s.values) {
+      ASSERT_TRUE(std::isfinite(x));
+    }
+    const std::vector<Share> shares = method.share({&s, 1}, job.params());
+    for (const double x : shares[0].values) {
+      ASSERT_TRUE(std::isfinite(x));
+    }
+    EXPECT_EQ(job.kept(20).size(), 20U);
+  }
+  // All alike but for the ends, where pooling divides a missing neighbour's 0 by 3 as well: the
+  // lowest of the others are kept.
+  const JobOf job(method, equal, positions(10, 50), {0, 60}, true);
+  EXPECT_EQ(job.kept(14, {{"chunk", "28"}}),
+            (std::vector<Index>{10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 46, 47, 48, 49}));
+}
+
+TEST(Compactor, BudgetsAndOddInputs) {
+  const Method method = method_compactor();
+  check_budgets(method, false, true);
+  check_odd_inputs(method, true);
+  check_info(method, "compactor", true);
+  EXPECT_EQ(method.info.scope, Scope::layer);
+  EXPECT_TRUE(method.info.scores);
+  LayerFacts layer;
+  layer.n = 100;
+  EXPECT_NE(refusal([&] {
+              method.info.resolve(Params("compactor", method.info.params, {}), layer);
+            }).find("compactor: needs the trace's rotary tables (/rope)"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvbench

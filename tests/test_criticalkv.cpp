@@ -1,0 +1,132 @@
+// criticalkv against its definition; its limits are snapkv and a choice by values.
+#include <cmath>
+
+#include "method_checks.hpp"
+#include "replay_run.hpp"
+#include "twin/leverage.hpp"
+
+namespace kvbench {
+
+Method method_criticalkv();
+Method method_snapkv();
+
+namespace {
+
+// Tokens by the definition, ascending: `first` by score, the others by the product.
+std::vector<Index> twin_kept(const std::vector<Index>& tokens, const twin::Vec& scores,
+                             const twin::Vec& norms, Index count, Index first, twin::Real epsilon) {
+  std::vector<Index> out = twin::best(tokens, scores, first);
+  std::vector<Index> rest;
+  twin::Vec products;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (std::find(out.begin(), out.end(), tokens[i]) == out.end()) {
+      rest.push_back(tokens[i]);
+      products.push_back((scores[i] + epsilon) * norms[i]);
+    }
+  }
+  const std::vector<Index> second = twin::best(rest, products, count - first);
+  out.insert(out.end(), second.begin(), second.end());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+TEST(CriticalKv, EqualsTwin) {
+  const Method method = method_criticalkv();
+  HeadShape shape;
+  shape.n = 120;
+  shape.nq = 60;
+  shape.dv = 5;
+  shape.group = 3;
+  int by_score = 0;
+  for (unsigned seed = 0; seed < 5; ++seed) {
+    for (const std::vector<Index>& tokens : {positions(8, 90), gappy(8, 90)}) {
+      const JobOf job(method, make_head(shape, seed), tokens, {70, 110}, true);
+      const twin::Vec scores =
+          twin::snapkv(job.head(), tokens, 78, 110, 2, false, twin::TwinReduce::mean);
+      const twin::Vec norms = twin::output_norms(job.head(), tokens, *job.o_proj);
+      for (const Index count : {0, 1, 2, 7, 30, 54}) {
+        // No two of these scores or products are within rounding of each other.
+        ASSERT_EQ(job.kept(count), twin_kept(tokens, scores, norms, count, count / 2, 1e-4L));
+        ASSERT_EQ(job.kept(count, {{"first_share", "0.29"}, {"epsilon", "3"}}),
+                  twin_kept(tokens, scores, norms, count, count * 29 / 100, 3));
+        by_score += job.kept(count) == twin::best(tokens, scores, count) ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_LT(by_score, 40);  // the values do decide
+}
+
+TEST(CriticalKv, AllByScoreIsSnapKv) {
+  const Method snapkv = method_snapkv();
+  const Method method = method_criticalkv();
+  HeadShape shape;
+  shape.n = 150;
+  shape.nq = 90;
+  const KvHead head = make_head(shape, 3);
+  const JobOf job(method, head, gappy(8, 130), {70, 140}, true);
+  const JobOf snap(snapkv, head, gappy(8, 130), {70, 140});
+  for (const Index count : {1, 10, 50}) {
+    EXPECT_EQ(job.kept(count, {{"first_share", "1"}, {"pool", "max"}}),
+              snap.kept(count, {{"pool", "max"}}));
+  }
+}
+
+// Each query head has its own columns of W; a value that no column passes on is never critical.
+TEST(CriticalKv, TheProjectionsColumnsAreThoseOfTheHeads) {
+  const Method method = method_criticalkv();
+  KvHead head = make_head({}, 4);
+  JobOf job(method, head, positions(10, 50), {}, true);
+  job.o_proj = Matrix(6, 16);
+  std::fill_n(job.o_proj->data(), 6 * 16, 0.0F);
+  job.o_proj->row(2)[8 + 3] = -2.0F;  // second query head, channel 3
+  std::vector<Index> by_channel = positions(10, 50);
+  std::sort(by_channel.begin(), by_channel.end(), [&](Index a, Index b) {
+    return std::abs(head.v.row(a)[3]) > std::abs(head.v.row(b)[3]);
+  });
+  by_channel.resize(7);
+  std::sort(by_channel.begin(), by_channel.end());
+  EXPECT_EQ(job.kept(7, {{"first_share", "0"}}), by_channel);  // no scoring query: scores are 0
+}
+
+TEST(CriticalKv, HugeValuesStayInOrder) {
+  const Method method = method_criticalkv();
+  KvHead head = make_head({}, 5);
+  JobOf job(method, head, positions(10, 50), {0, 64}, true);
+  for (Index i = 0; i < job.o_proj->rows() * job.o_proj->cols(); ++i) {
+    job.o_proj->data()[i] = 3e38F;
+  }
+  KvHead huge = head;
+  std::fill_n(huge.v.row(31), 8, 3e38F);
+  JobOf other(method, huge, positions(10, 50), {0, 64}, true);
+  other.o_proj = job.o_proj;
+  const std::vector<Index> kept = other.kept(1);
+  EXPECT_EQ(kept, (std::vector<Index>{31}));
+}
+
+TEST(CriticalKv, BudgetsAndOddInputs) {
+  const Method method = method_criticalkv();
+  check_budgets(method, false, true);
+  check_odd_inputs(method, true);
+  check_info(method, "criticalkv");
+  EXPECT_TRUE(method.info.scores);
+  EXPECT_TRUE(method.info.reads_o_proj);
+}
+
+TEST(CriticalKv, WithoutAProjectionItIsRefused) {
+  const Method method = method_criticalkv();
+  const Params params("criticalkv", method.info.params, {});
+  LayerFacts layer;
+  EXPECT_NE(testing_replay::refusal([&] {
+              method.info.resolve(params, layer);
+            }).find("criticalkv: needs the layer's output projection (o_proj)"),
+            std::string::npos);
+  layer.hidden = 12;
+  EXPECT_TRUE(method.info.resolve(params, layer).empty());
+  const JobOf job(method, make_head({}, 1), positions(10, 50), {});
+  EXPECT_THROW(job.run(100), InputError);
+  EXPECT_THROW(method.info.check(Params("criticalkv", method.info.params, {{"kernel", "4"}})),
+               InputError);
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,84 @@
+// curdkv against its definition.
+#include "method_checks.hpp"
+#include "twin/leverage.hpp"
+
+namespace kvbench {
+
+Method method_curdkv();
+
+namespace {
+
+constexpr twin::Real kRounding = 1e-13L;  // sums of a window's squares in float64
+
+TEST(CurdKv, EqualsTwin) {
+  const Method method = method_curdkv();
+  HeadShape shape;
+  shape.n = 200;
+  shape.d = 33;
+  shape.dv = 7;
+  for (unsigned seed = 0; seed < 5; ++seed) {
+    for (const std::vector<Index>& tokens : {positions(8, 170), gappy(8, 170), positions(3, 12)}) {
+      const JobOf job(method, make_head(shape, seed), tokens, {});
+      for (const Index window : {1, 5, 16, 1000}) {
+        for (const Index first : {0, 4, 500}) {
+          const twin::Vec slow = twin::curdkv(job.head(), tokens, window, first);
+          for (const Index kept : {0, 1, 5, 9, 60, 100}) {
+            const Index size = std::min(kept, static_cast<Index>(tokens.size()));
+            ASSERT_TRUE(twin::is_top(tokens, slow,
+                                     job.kept(size, {{"window", std::to_string(window)},
+                                                     {"first", std::to_string(first)}}),
+                                     size, kRounding))
+                << seed << " " << window << " " << first << " " << kept;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Windows count from the task's first token, and shares compare within them only.
+TEST(CurdKv, ATokenIsWeighedAgainstItsWindow) {
+  const Method method = method_curdkv();
+  KvHead head = make_head({}, 1);
+  for (Index i = 0; i < 64; ++i) {
+    for (Index t = 0; t < 8; ++t) {
+      head.k.row(i)[t] = i < 26 ? 100.0F : 1.0F;  // a loud window, then quiet ones
+      head.v.row(i)[t] = 1.0F;
+    }
+  }
+  head.v.row(40)[0] = 5.0F;
+  head.v.row(15)[0] = 2.0F;
+  const JobOf job(method, head, positions(10, 58), {});
+  EXPECT_EQ(job.kept(5), (std::vector<Index>{10, 11, 12, 13, 40}));
+  EXPECT_EQ(job.kept(6), (std::vector<Index>{10, 11, 12, 13, 15, 40}));
+}
+
+TEST(CurdKv, WindowsOfZerosAndHugeKeys) {
+  const Method method = method_curdkv();
+  KvHead head = make_head({}, 2);
+  std::fill_n(head.k.row(26), 16 * 8, 0.0F);
+  std::fill_n(head.v.row(42), 16 * 8, 0.0F);
+  for (Index t = 0; t < 8; ++t) {
+    head.k.row(20)[t] = 3e38F;
+    head.v.row(20)[t] = 3e38F;
+    head.k.row(21)[t] = 1e-45F;
+  }
+  const JobOf job(method, head, positions(10, 58), {});
+  EXPECT_EQ(job.kept(5), (std::vector<Index>{10, 11, 12, 13, 20}));
+  // What is left is 0 or nearly; equal zeros go by position.
+  const std::vector<Index> kept = job.kept(24);
+  EXPECT_EQ(kept.size(), 24U);
+  EXPECT_EQ(kept[16], 26);
+  EXPECT_EQ(kept.back(), 33);
+}
+
+TEST(CurdKv, BudgetsAndOddInputs) {
+  check_budgets(method_curdkv());
+  check_odd_inputs(method_curdkv());
+  check_info(method_curdkv(), "curdkv");
+  EXPECT_FALSE(method_curdkv().info.scores);
+  EXPECT_FALSE(method_curdkv().info.reads_rope);
+}
+
+}  // namespace
+}  // namespace kvbench

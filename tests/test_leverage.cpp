@@ -1,0 +1,252 @@
+// leverage against its definition: exact, through the sketch's own draws, with every layout of
+// rotary tables; how near the sketch comes; what is refused.
+#include <cmath>
+#include <set>
+
+#include "algorithms/leverage_scores.hpp"
+#include "method_checks.hpp"
+#include "replay_run.hpp"
+#include "twin/leverage.hpp"
+
+namespace kvbench {
+
+Method method_leverage();
+
+namespace {
+
+using testing_replay::refusal;
+using testing_replay::rope_tables;
+
+constexpr twin::Real kRidge = 1e-2L;
+// The matrix has a condition of up to 1e7 (keys of some tens over a ridge of 1e-2), which costs
+// float64 as many of its 16 digits.
+constexpr twin::Real kRounding = 1e-8L;
+
+// The sketch's entries by their definition: draw t * columns + c over sqrt(columns).
+twin::Rows sketch_of(const Rng& rng, Index d, Index columns) {
+  const RngStream normals = rng.stream("sketch");
+  twin::Rows out(static_cast<std::size_t>(d));
+  for (Index t = 0; t < d; ++t) {
+    for (Index c = 0; c < columns; ++c) {
+      out[static_cast<std::size_t>(t)].push_back(
+          static_cast<twin::Real>(normals.normal(static_cast<std::uint64_t>(t * columns + c))) /
+          std::sqrt(static_cast<twin::Real>(columns)));
+    }
+  }
+  return out;
+}
+
+MatrixD as_double(const Matrix& m) {
+  MatrixD out;
+  gather_rows(m, positions(0, m.rows()), out);
+  return out;
+}
+
+TEST(Leverage, ScoresEqualTheDefinition) {
+  const Rng rng(3, {"p", 0, 0}, "leverage");
+  std::mt19937_64 generator(4);
+  for (const Index m : {1, 2, 5, 40, 700}) {  // fewer tokens than channels, and several blocks
+    for (const Index d : {1, 7, 24}) {
+      for (const double norm : {0.01, 1.0, 30.0}) {
+        Matrix keys = normal_matrix(m, d, norm, generator);
+        for (Index i = 0; i < m; ++i) {
+          keys.row(i)[0] += 5.0F;  // a common offset, which the mean takes out
+        }
+        for (const Index columns : {0, 1, 5, 48}) {
+          const twin::Rows phi = columns > 0 ? sketch_of(rng, d, columns) : twin::Rows{};
+          const twin::Vec slow = twin::leverage(twin::rows_of(keys), phi, kRidge);
+          const std::vector<double> fast =
+              leverage_scores(as_double(keys), columns, rng.stream("sketch"));
+          ASSERT_EQ(fast.size(), slow.size());
+          for (std::size_t i = 0; i < fast.size(); ++i) {
+            ASSERT_TRUE(std::abs(fast[i] - slow[i]) <= kRounding) << m << " " << d << " " << norm;
+            ASSERT_TRUE(fast[i] >= 0.0 && fast[i] <= 1.0 + static_cast<double>(kRounding));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Leverage, KeepsWhatTheDefinitionKeeps) {
+  const Method method = method_leverage();
+  HeadShape shape;
+  shape.n = 110;
+  shape.d = 10;
+  shape.key_norm = 6.0;
+  for (const auto& [layout, dim] : {std::pair{RopeLayout::half, Index{10}},
+                                    {RopeLayout::interleaved, Index{10}},
+                                    {RopeLayout::half, Index{4}},
+                                    {RopeLayout::interleaved, Index{6}}}) {
+    for (const std::vector<Index>& tokens : {positions(8, 90), gappy(8, 90)}) {
+      JobOf job(method, make_head(shape, 5), tokens, {});
+      job.rope = rope_tables(110, dim, layout, 50.0, 1.2);
+      const twin::Rows keys = twin::unrotated(job.head(), tokens, job.rope->cos, job.rope->sin,
+                                              layout == RopeLayout::half);
+      for (const Index columns : {0, 3, 48}) {
+        const Rng rng(1, {"p", 0, 0}, "leverage");
+        const twin::Vec slow =
+            twin::leverage(keys, columns > 0 ? sketch_of(rng, 10, columns) : twin::Rows{}, kRidge);
+        for (const Index kept : {0, 1, 9, 30, 54}) {
+          ASSERT_TRUE(twin::is_top(
+              tokens, slow, job.kept(kept, {{"sketch", std::to_string(columns)}}), kept, kRounding))
+              << dim << " " << columns << " " << kept;
+        }
+      }
+    }
+  }
+}
+
+// Otherwise equal selections would say nothing of the tables.
+TEST(Leverage, UnrotatingMatters) {
+  const Method method = method_leverage();
+  HeadShape shape;
+  shape.n = 110;
+  shape.key_offset = 2.0;
+  JobOf job(method, make_head(shape, 5), positions(8, 90), {});
+  std::set<std::vector<Index>> kept;
+  for (const RopeLayout layout : {RopeLayout::half, RopeLayout::interleaved}) {
+    job.rope = rope_tables(110, 8, layout, 50.0);
+    kept.insert(job.kept(20, {{"sketch", "0"}}));
+  }
+  std::fill_n(job.rope->cos.data(), 110 * 4, 1.0F);
+  std::fill_n(job.rope->sin.data(), 110 * 4, 0.0F);
+  kept.insert(job.kept(20, {{"sketch", "0"}}));
+  EXPECT_EQ(kept.size(), 3U);
+}
+
+double correlation(const std::vector<double>& a, const std::vector<double>& b) {
+  const auto n = static_cast<double>(a.size());
+  double ma = 0.0;
+  double mb = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ma += a[i] / n;
+    mb += b[i] / n;
+  }
+  double ab = 0.0;
+  double aa = 0.0;
+  double bb = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ab += (a[i] - ma) * (b[i] - mb);
+    aa += (a[i] - ma) * (a[i] - ma);
+    bb += (b[i] - mb) * (b[i] - mb);
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
+// Keys in a space of no more dimensions than the sketch has columns keep their leverage whatever
+// the draws, but for the ridge; keys of falling spectrum nearly do, the better the more columns.
+TEST(Leverage, TheSketchComesNearTheExactScores) {
+  std::mt19937_64 generator(6);
+  const Matrix narrow = normal_matrix(600, 32, 20.0, generator);
+  Matrix wide = normal_matrix(600, 96, 20.0, generator);
+  for (Index i = 0; i < 600; ++i) {
+    for (Index t = 0; t < 96; ++t) {
+      wide.row(i)[t] *= std::exp(-0.06F * static_cast<float>(t));
+    }
+  }
+  const auto mean_correlation = [](const Matrix& keys, Index columns) {
+    const RngStream none;
+    const std::vector<double> exact = leverage_scores(as_double(keys), 0, none);
+    double sum = 0.0;
+    for (std::uint64_t seed = 0; seed < 5; ++seed) {
+      const Rng rng(seed, {"p", 0, 0}, "leverage");
+      sum += correlation(exact, leverage_scores(as_double(keys), columns, rng.stream("sketch")));
+    }
+    return sum / 5.0;
+  };
+  EXPECT_GT(mean_correlation(narrow, 48), 0.999);
+  const double few = mean_correlation(wide, 6);
+  const double usual = mean_correlation(wide, 48);
+  const double many = mean_correlation(wide, 1024);
+  EXPECT_GT(usual, 0.6);
+  EXPECT_GT(usual, few + 0.1);
+  EXPECT_GT(many, 0.99);
+}
+
+TEST(Leverage, TheSketchDiffersByHeadAndSeedAndZeroColumnsDrawNothing) {
+  const Method method = method_leverage();
+  HeadShape shape;
+  shape.n = 200;
+  shape.d = 64;
+  const JobOf job(method, make_head(shape, 7), positions(10, 190), {}, true);
+  const auto kept = [&](const Rng& rng, const Given& given) {
+    Task task = job.task(30 * job.head().pair_bytes());
+    task.rng = rng;
+    return method.compress(task, job.params(given)).held.tokens;
+  };
+  std::set<std::vector<Index>> drawn;
+  std::set<std::vector<Index>> exact;
+  for (const Rng& rng : {Rng(1, {"p", 0, 0}, "leverage"), Rng(2, {"p", 0, 0}, "leverage"),
+                         Rng(1, {"p", 0, 1}, "leverage"), Rng(1, {"p", 1, 0}, "leverage")}) {
+    EXPECT_EQ(kept(rng, {}), kept(rng, {}));
+    drawn.insert(kept(rng, {}));
+    exact.insert(kept(rng, {{"sketch", "0"}}));
+  }
+  EXPECT_EQ(drawn.size(), 4U);
+  EXPECT_EQ(exact.size(), 1U);
+  EXPECT_TRUE(method.info.random(job.params()));
+  EXPECT_FALSE(method.info.random(job.params({{"sketch", "0"}})));
+}
+
+// Keys as large as float32 holds, and repeated ones: the ridge grows until there is a factor.
+TEST(Leverage, HugeAndRepeatedKeysStayFinite) {
+  for (const float size : {1e-38F, 1e6F, 1e12F, 3e38F}) {
+    for (const Index columns : {0, 48}) {
+      std::mt19937_64 generator(8);
+      Matrix keys = normal_matrix(50, 8, 1.0, generator);
+      for (Index i = 0; i < 50; ++i) {
+        for (Index t = 0; t < 8; ++t) {
+          const float x = std::clamp(keys.row(i % 3)[t], -1.0F, 1.0F);  // rank 3
+          keys.row(i)[t] = size * x;
+        }
+      }
+      const Rng rng(1, {"p", 0, 0}, "leverage");
+      for (const double x : leverage_scores(as_double(keys), columns, rng.stream("sketch"))) {
+        ASSERT_TRUE(x >= 0.0 && x <= 1.0 + 1e-6) << size << " " << columns << " " << x;
+      }
+    }
+  }
+}
+
+TEST(Leverage, EqualKeysTieToTheLowestPosition) {
+  const Method method = method_leverage();
+  KvHead head = make_head({}, 9);
+  std::fill_n(head.k.data(), 64 * 8, 0.0F);
+  const JobOf job(method, head, positions(10, 50), {}, true);
+  EXPECT_EQ(job.kept(4), (std::vector<Index>{10, 11, 12, 13}));
+  head.k.row(33)[2] = 1.0F;
+  const JobOf odd(method, head, positions(10, 50), {}, true);
+  EXPECT_EQ(odd.kept(2), (std::vector<Index>{10, 33}));
+}
+
+TEST(Leverage, BudgetsAndOddInputs) {
+  check_budgets(method_leverage(), false, true);
+  check_odd_inputs(method_leverage(), true);
+  check_info(method_leverage(), "leverage", true);
+  EXPECT_FALSE(method_leverage().info.scores);
+  EXPECT_TRUE(method_leverage().info.reads_rope);
+}
+
+TEST(Leverage, WithoutTablesItIsRefused) {
+  const Method method = method_leverage();
+  LayerFacts layer;
+  layer.n = 100;
+  const Params params("leverage", method.info.params, {});
+  EXPECT_NE(refusal([&] {
+              method.info.resolve(params, layer);
+            }).find("leverage: needs the trace's rotary tables (/rope)"),
+            std::string::npos);
+  layer.rope_positions = 99;
+  EXPECT_NE(refusal([&] {
+              method.info.resolve(params, layer);
+            }).find("hold 99 positions, expected at least the layer's 100"),
+            std::string::npos);
+  layer.rope_positions = 100;
+  EXPECT_TRUE(method.info.resolve(params, layer).empty());
+  const JobOf job(method, make_head({}, 1), positions(10, 50), {});
+  EXPECT_THROW(job.run(100), InputError);
+}
+
+}  // namespace
+}  // namespace kvbench
