@@ -154,7 +154,8 @@ void add_replay(CLI::App& app) {
                              "Algorithm, and values for its parameters: lists (v1,v2) and ranges "
                              "(first:last or first:last:step, ends included) make a grid. Commas "
                              "before the first colon separate algorithms: a,b,c:KEY=VALUES. May be "
-                             "repeated; 'all' is every algorithm; 'kvbench list' names them"))
+                             "repeated; 'all' is every algorithm that finds in the traces what it "
+                             "needs; 'kvbench list' names them"))
       ->type_name("NAME,...[:KEY=VALUES[;KEY=VALUES]...]")
       ->group(what);
   repeatable(sub->add_option("--budget", r.budgets,
