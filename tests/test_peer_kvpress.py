@@ -50,10 +50,9 @@ if not MISSING:
 # kvpress runs in float64 here. The trace's queries, keys and tables are float32: un-rotating rounds
 # to 2^-24, and a logit of some tens carries that many units. kvbench scores tokens in float32.
 SCORE_ROUNDING = 1e-4
-# kvpress casts what it factors to float32: a condition of some thousands takes that many units.
-LEVERAGE_ROUNDING = 1e-3
-# compactor's logits have no scale: four times the others' here. Of z-scores, whose unit is 1.
-COMPACTOR_ROUNDING = 1e-3
+# Of z-scores, whose unit is 1: kvpress casts what it factors to float32, and its softmax too; both
+# are off by 1e-5 at most here.
+Z_ROUNDING = 1e-4
 # Of all selected tokens, how many may be within rounding of a threshold.
 FEW_TIES = 0.01
 
@@ -183,11 +182,11 @@ class PeerTest(PeerCase):
                     bare = self.bare_keys(name, index, layer, sink)
                     peer = self.leverage_scores(name, index, k, v, sink)
                     off = np.abs(z_scores(leverage(bare)) - peer).max()
-                    self.assertTrue(off <= LEVERAGE_ROUNDING, (name, sink, index, off))
+                    self.assertTrue(off <= Z_ROUNDING, (name, sink, index, off))
                     peer = self.compactor_scores(name, index, k, v, sink, 100)
                     own = compactor(layer["q"][:, sink:END], bare, k, v, 100)
                     off = np.abs(own - peer).max()
-                    self.assertTrue(off <= COMPACTOR_ROUNDING, (name, sink, index, off))
+                    self.assertTrue(off <= Z_ROUNDING, (name, sink, index, off))
 
     def test_compactors_parts_both_matter(self):
         for index, layer, k, v in self.layers("groups", 4):
@@ -208,12 +207,12 @@ class PeerTest(PeerCase):
                           for at, kv in middle.items()}
                 for layer, head, params, kept in self.kept(name, "leverage:sketch=0", sink):
                     self.compare(kept, scores[layer][head], int(params["tokens"]),
-                                 LEVERAGE_ROUNDING, ("leverage", name, sink, layer, head), 1)
+                                 Z_ROUNDING, ("leverage", name, sink, layer, head), 1)
                 scores = {(at, size): self.compactor_scores(name, at, *kv, sink, size)
                           for at, kv in middle.items() for size in SIZES}
                 for layer, head, params, kept in self.kept(name, "compactor:sketch=0", sink):
                     size = int(params["tokens"])
-                    self.compare(kept, scores[layer, size][head], size, COMPACTOR_ROUNDING,
+                    self.compare(kept, scores[layer, size][head], size, Z_ROUNDING,
                                  ("compactor", name, sink, layer, head), 1)
         self.check_ties("leverage", FEW_TIES)
         self.check_ties("compactor", FEW_TIES)
@@ -224,7 +223,7 @@ class PeerTest(PeerCase):
             exact, drawn = (self.kept("groups", f"{algorithm}:sketch={sketch}", 4)
                             for sketch in (0, 48))
             same = sum(len(a[3] & b[3]) for a, b in zip(exact, drawn))
-            self.assertGreater(same / sum(len(a[3]) for a in exact), 0.97, algorithm)
+            self.assertGreater(same / sum(len(a[3]) for a in exact), 0.99, algorithm)
 
     def test_curdkv_is_what_kvpress_has(self):
         for name in MODELS:
