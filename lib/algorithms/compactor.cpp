@@ -216,8 +216,7 @@ Method method_compactor() {
   info.source = "Chari and Van Durme, 2025, arXiv:2507.08143; NVIDIA/kvpress 8bb29b9";
   info.departures =
       "centred, chunked and normalised over the middle (kvpress: over all tokens), in float64; "
-      "tokens that rank highest go by position; one set per KV head, attention reduced over its "
-      "query heads";
+      "tokens that rank highest go by position; queries that the trace lacks add nothing";
   info.params = size_params();
   info.params.push_back(sketch_param());
   info.params.push_back(integer_param("chunk", "256", 1, 1e6, "tokens",
