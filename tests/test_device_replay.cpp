@@ -181,7 +181,9 @@ TEST_F(DeviceReplayTest, TheDeviceIsWhatIsAsked) {
   EXPECT_EQ(calls.merges, 16);  // keys and values
   ask("d2o:tokens=9");
   EXPECT_EQ(calls.similar, 16);
-  EXPECT_EQ(calls.merges, 16);  // its weighted means are the CPU's
+  ask("value-merge:tokens=9");
+  EXPECT_EQ(calls.similar, 24);
+  EXPECT_EQ(calls.merges, 16);  // weighted means are the CPU's
   ask("kmeans:tokens=9");
   EXPECT_EQ(calls.centers, 16);
   EXPECT_EQ(calls.merges, 32);

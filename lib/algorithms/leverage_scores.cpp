@@ -117,8 +117,11 @@ std::vector<double> leverage_scores(MatrixD keys, Index sketch, const RngStream&
   if (keys.rows() == 0) {
     return out;
   }
-  centre(keys);
-  const MatrixD rows = sketch > 0 ? sketched(keys, sketch, normals) : std::move(keys);
+  MatrixD rows = std::move(keys);
+  centre(rows);
+  if (sketch > 0) {
+    rows = sketched(rows, sketch, normals);
+  }
   const Eigen::MatrixXd lower = factor(rows);
   Eigen::MatrixXd columns;
   for (Index b = 0; b < rows.rows(); b += kBlock) {
