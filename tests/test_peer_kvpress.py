@@ -128,7 +128,8 @@ class PeerTest(PeerCase):
                     self.assertEqual((params["rope"], params["n_future"], params["n_skip"]),
                                      ("tables", "512", "4"))
                     self.compare(kept, scores[layer][head], int(params["tokens"]), SCORE_ROUNDING,
-                                 ("expected-attention", name, sink, which, layer, head, params["tokens"]))
+                                 ("expected-attention", name, sink, which, layer, head,
+                                  params["tokens"]))
         self.check_ties("expected-attention", FEW_TIES)
 
     def test_lagkv_keeps_what_kvpress_keeps(self):
