@@ -9,7 +9,8 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build pkg-config git libeigen3-dev libhdf5-dev libcli11-dev libfmt-dev
   nlohmann-json3-dev librandom123-dev libdeflate-dev libssl-dev zlib1g-dev)
-plot=(python3 python3-numpy python3-pandas python3-matplotlib python3-h5py python3-sklearn)
+plot=(python3 python3-numpy python3-pandas python3-matplotlib python3-h5py python3-sklearn
+  python3-scipy)
 test=(libgtest-dev)
 bench=(libbenchmark-dev libopenblas-dev)
 lint=(clang-format clang-tidy libomp-dev)

@@ -368,10 +368,14 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
+def plain_parser(doc):
+    """Parser without arguments yet. Its errors are one line."""
+    return _Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
 def argument_parser(doc, inputs="OUT.csv", help_text="files of kvbench replay"):
-    """Parser with what every figure takes: input files and -o. Its errors are one line."""
-    parser = _Parser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Parser with what every figure takes: input files and -o."""
+    parser = plain_parser(doc)
     parser.add_argument("inputs", nargs="+", metavar=inputs, help=help_text)
     parser.add_argument("-o", "--output", required=True, metavar="STEM",
                         help="writes STEM.png and STEM.pdf")
