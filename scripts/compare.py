@@ -169,7 +169,7 @@ def compare_to(rows, values, options):
                                            options.resamples, options.seed)[0]
         p, sign = ks.signed_rank_test(apart)
         better = -1 if not options.higher_better else 1
-        row.update(pairs=len(apart), difference=apart.mean(), difference_low=low,
+        row.update(to=options.to, pairs=len(apart), difference=apart.mean(), difference_low=low,
                    difference_high=high, relative=apart.mean() / base[both.index].mean(),
                    better=int((apart * better > 0).sum()), worse=int((apart * better < 0).sum()),
                    p=p, sign=sign * better)
@@ -258,8 +258,8 @@ def paired(found, options):
     one = ks.least_p(n)
     if made and made * one > options.alpha:
         found.notes.append(
-            f"too few prompts for Wilcoxon's test: with {ks.counted(n)} the smallest p is {one:.3g}, "
-            f"after Holm's correction for {made} methods {min(1, made * one):.3g}, above "
+            f"too few prompts for Wilcoxon's test: with {ks.counted(n)} the smallest p is "
+            f"{one:.3g}, after Holm's correction for {made} methods {min(1, made * one):.3g}, above "
             f"{options.alpha:g}: no difference can be established; "
             f"{ks.prompts_to_compare(made, options.alpha)} prompts could")
 

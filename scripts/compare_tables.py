@@ -130,8 +130,8 @@ def intro(comparisons, options):
     kinds = {"t": "studentised bootstrap", "bca": "BCa bootstrap",
              "percentile": "percentile bootstrap"}
     text = (f"{options.metric}, {better} is better; {ks.counted(units)}, each a mean over layers, "
-            f"heads and seeds. Intervals: {100 * options.level:g} %, {kinds[options.interval]} over "
-            f"prompts, {options.resamples} resamples, seed {options.seed}.")
+            f"heads and seeds. Intervals: {100 * options.level:g} %, {kinds[options.interval]} "
+            f"over prompts, {options.resamples} resamples, seed {options.seed}.")
     if options.to:
         text += (f" Differences are a method minus {options.to} at the same prompt; p: Wilcoxon's "
                  "signed-rank test, exact, Holm's correction over the methods of the budget.")

@@ -2,7 +2,8 @@
 
 values [prompts, methods]: one figure per prompt and method, such as a mean over layers, heads and
 seeds. Rows are taken as independent draws; all comparisons are within prompts. Tests as in Demsar,
-Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7 (2006). docs/statistics.md says when to use what. Needs scipy.
+Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7 (2006). docs/statistics.md
+says when to use what. Needs scipy.
 """
 
 import math
@@ -56,8 +57,9 @@ def bootstrap_intervals(values, level=0.95, kind="t", resamples=RESAMPLES, seed=
         # A resample of one prompt alone has no spread: as far out as can be.
         alone = spread <= 1e-9 * np.sqrt(square / n)
         ts = moves / np.where(alone, 1, spread)
-        ts[alone] = np.sign(ts[alone]) * np.inf
-        ts[np.isnan(ts)] = 0
+        near = np.abs(moves) <= 1e-12 * np.sqrt(square / n)
+        ts[alone] = np.copysign(np.inf, ts[alone])
+        ts[alone & near] = 0
         error = np.sqrt(square / (n * (n - 1)))
         # inverted_cdf: a resample's own value, never a mean of one and infinity.
         at = np.quantile(ts, tails[::-1], axis=0, method="inverted_cdf")

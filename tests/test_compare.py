@@ -1,0 +1,344 @@
+"""scripts/compare.py: figures by hand, what is left out and said, a planted effect, its outputs and
+pictures. Its statistics alone: test_kvbench_stats.py."""
+
+import contextlib
+import csv
+import importlib.util
+import io
+import itertools
+import json
+import os
+import struct
+import subprocess
+import sys
+import unittest
+from unittest import mock
+
+import numpy as np
+from matplotlib.text import Text
+from plot_tables import SCRIPTS, FigureTest, infeasible, kc
+
+SCIPY = importlib.util.find_spec("scipy") is not None
+if SCIPY:
+    import compare
+    import compare_figures
+
+SMALLEST = 6.0  # pt, the least that journals take
+SMALL = {  # mean rel_error by prompt and method
+    "a": (0.1, 0.3, 0.2, 0.4), "b": (0.2, 0.5, 0.1, 0.6), "c": (0.4, 0.4, 0.4, 0.8)}
+
+
+def small_rows():
+    """Four prompts, three methods; per prompt two layers, two heads and, for b, two seeds."""
+    for name, values in SMALL.items():
+        for prompt, value in enumerate(values):
+            for layer, head in itertools.product((0, 3), (0, 1)):
+                for seed in (0, 1) if name == "b" else (0,):
+                    part = (1 + 0.5 * (1 if layer else -1)) * (1 + 0.2 * (1 if head else -1))
+                    part *= 1 + 0.1 * (2 * seed - 1) if name == "b" else 1
+                    yield {"prompt": f"p{prompt}", "layer": layer, "q_head": head, "seed": seed,
+                           "algorithm": name, "rel_error": value * part}
+
+
+def planted(methods, prompts, worse=(), seed=1, budgets=(0.5,)):
+    """Methods alike but for noise, `worse` ones by a half; prompts differ by far more."""
+    rng = np.random.default_rng(seed)
+    for prompt, budget in itertools.product(range(prompts), budgets):
+        hard = rng.lognormal(0, 0.6)
+        for i in range(methods):
+            noise = rng.lognormal(0, 0.1) * (1.5 if i in worse else 1) * (1 + 0.02 * i)
+            for head in (0, 1):
+                yield {"prompt": f"p{prompt}", "q_head": head, "algorithm": f"method-{i}",
+                       "budget_requested": budget, "rel_error": hard * noise * (1 + head / 4)}
+
+
+@unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
+class CompareTest(FigureTest):
+    def run_compare(self, *arguments, code=0):
+        """stdout and stderr."""
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            got, said = self.run_script(compare, *arguments)
+        self.assertEqual(got, code, said)
+        self.assertNotIn("Traceback", said)
+        return out.getvalue(), said
+
+    def table(self, name):
+        with open(self.path(name), encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def compare(self, rows, *options, name="t.csv"):
+        """{method: row} of the table for one budget, and what was said."""
+        _, said = self.run_compare(self.write(rows, name), "--csv", self.path("c.csv"), *options)
+        return {row["method"]: row for row in self.table("c.csv")}, said
+
+    def test_figures_by_hand(self):
+        rows, said = self.compare(small_rows(), "--to", "a")
+        self.assertEqual(list(rows), ["a", "b", "c"])  # by mean: .25, .35, .5
+        self.near([rows[m]["mean"] for m in "abc"], [0.25, 0.35, 0.5])
+        self.near([rows[m]["median"] for m in "abc"], [0.25, 0.35, 0.4])
+        # Ranks: p0 1 2 3; p1 1 3 2; p2 2 1 3; p3 1 2 3.
+        self.near([rows[m]["mean_rank"] for m in "abc"], [1.25, 2.0, 2.75])
+        self.near([rows[m]["wins"] for m in "abc"], [3, 1, 0])
+        # b - a: .1, .2, -.1, .2; ranks 1.5, 3.5, -1.5, 3.5: P(sum <= 1.5) = 3/16.
+        self.near([rows["b"][c] for c in ("difference", "relative", "better", "worse", "p")],
+                  [0.1, 0.4, 1, 3, 0.375])
+        self.near([rows["c"]["p"], rows["c"]["p_holm"], rows["b"]["p_holm"]], [0.125, 0.25, 0.375])
+        self.assertEqual((rows["a"]["difference"], rows["a"]["p"], rows["a"]["verdict"]),
+                         ("", "", ""))
+        self.assertEqual((rows["b"]["verdict"], rows["b"]["to"]), ("undecided", "a"))
+        self.assertTrue(float(rows["b"]["low"]) < 0.35 < float(rows["b"]["high"]))
+        tests = self.table("c.tests.csv")[0]
+        # 12 * 4 / (3 * 4) * (1.25^2 + 2^2 + 2.75^2 - 3 * 16 / 4)
+        self.near([tests["chi2"], tests["prompts"], tests["methods"]], [4.5, 4, 3])
+        self.near(tests["f"], 3 * 4.5 / (4 * 2 - 4.5))
+        layers = {(r["method"], r["layer"]): r for r in self.table("c.layers.csv")}
+        self.near([layers["b", "0"]["mean"], layers["b", "3"]["mean"],
+                   layers["b", "3"]["difference"], layers["c", "0"]["median"]],
+                  [0.175, 0.525, 0.15, 0.2])
+        prompts = {(r["method"], r["prompt"]): r for r in self.table("c.prompts.csv")}
+        self.near([prompts["b", "p3"]["value"], prompts["b", "p3"]["rank"]], [0.6, 2])
+        self.assertIn("too few prompts for Wilcoxon's test: with 4 prompts the smallest p is 0.125,"
+                      " after Holm's correction for 2 methods 0.25, above 0.05", said)
+        self.assertIn("; 7 prompts could", said)
+        # Without a method to compare with, no such columns have figures.
+        alone, said = self.compare(small_rows())
+        self.near([alone[m]["mean"] for m in "abc"], [0.25, 0.35, 0.5])
+        self.assertEqual({alone[m]["p"] for m in "abc"}, {""})
+        self.assertNotIn("Wilcoxon", said)
+
+    def test_a_metric_of_which_more_is_better(self):
+        def rows():
+            for row in small_rows():
+                yield {**row, "mass_kept": 1 - row["rel_error"]}
+        columns = [*kc.HEAD_COLUMNS, *kc.SETTINGS, "schema", "algorithm", "params", "status",
+                   "seed", "budget_requested", "rel_error", "mass_kept"]
+        path = self.write(({"mass_kept": 0, **row} for row in rows()), columns=columns)
+        self.run_compare(path, "--metric", "mass_kept", "--to", "a", "--csv", self.path("c.csv"))
+        got = {row["method"]: row for row in self.table("c.csv")}
+        self.near([got[m]["mean_rank"] for m in "abc"], [1.25, 2.0, 2.75])
+        self.near([got["b"]["better"], got["b"]["worse"], got["b"]["difference"]], [1, 3, -0.1])
+        self.run_compare(path, "--higher-better", "--csv", self.path("c.csv"))
+        self.assertEqual([row["method"] for row in self.table("c.csv")], ["c", "b", "a"])
+        self.near([row["mean_rank"] for row in self.table("c.csv")], [1.25, 2.0, 2.75])
+
+    def test_what_lacks_prompts_is_said_and_has_no_rank(self):
+        rows = list(small_rows())
+        kivi = [{**row, "algorithm": "quant-kivi"} for row in rows if row["algorithm"] == "a"]
+        kivi[0] = {**kivi[0], **infeasible()}  # one head of p0
+        half = [{**row, "algorithm": "half"} for row in rows
+                if row["algorithm"] == "a" and (row["prompt"], row["layer"]) != ("p1", 3)]
+        flat = [{**row, "algorithm": "flat", "status": "degenerate: empty middle"} for row in rows
+                if row["algorithm"] == "a"]
+        endless = [{**row, "algorithm": "endless",
+                    **({"rel_error": "inf"} if row["prompt"] == "p2" else {})}
+                   for row in rows if row["algorithm"] == "a"]
+        seeds = [{**row, "algorithm": "seeds", "status": "failed: x" if row["seed"] else "ok"}
+                 for row in rows if row["algorithm"] == "b"]
+        plain, _ = self.compare(rows, "--to", "b")
+        got, said = self.compare([*rows, *kivi, *half, *flat, *endless, *seeds], "--to", "b")
+        for method in "abc":
+            self.assertEqual(got[method]["mean_rank"], plain[method]["mean_rank"])
+        for method, have in (("quant-kivi", 3), ("half", 3), ("flat", 0), ("endless", 3),
+                             ("seeds", 0)):
+            self.assertIn(f"{method} has {have} of 4 prompts", said)
+            if have:
+                self.assertEqual((got[method]["mean_rank"], got[method]["wins"]), ("", ""))
+                self.assertEqual((got[method]["prompts"], got[method]["pairs"]), ("3", "3"))
+            else:
+                self.assertNotIn(method, got)
+        self.near(got["half"]["mean"], (0.1 + 0.2 + 0.4) / 3)  # without p1
+        self.near(got["half"]["difference"], (-0.1 + 0.1 - 0.2) / 3)
+        for words in ("1 infeasible rows are left out (quant-kivi)", "degenerate rows are left out "
+                      "(flat)", "failed rows are left out (seeds)"):
+            self.assertIn(words, said)
+        tests = self.table("c.tests.csv")[0]
+        self.assertEqual(tests["methods"], "3")
+        text, _ = self.run_compare(self.path("t.csv"))
+        self.assertIn("| prompts |", text)
+
+    def test_a_planted_effect(self):
+        got, said = self.compare(planted(6, 12, worse=(4,)), "--to", "method-0")
+        self.assertEqual(got["method-4"]["verdict"], "worse")
+        self.assertEqual({got[f"method-{i}"]["verdict"] for i in (1, 2, 3)}, {"undecided"})
+        self.assertGreater(float(got["method-4"]["difference_low"]), 0)
+        self.assertEqual(said, "")  # twelve prompts are enough for six methods
+        got, _ = self.compare(planted(6, 12, worse=(4,)), "--to", "method-4")
+        self.assertEqual({got[f"method-{i}"]["verdict"] for i in (0, 1, 2, 3, 5)}, {"better"})
+
+    def test_too_few_prompts(self):
+        _, said = self.compare(planted(6, 2), "--to", "method-0")
+        self.assertIn("no intervals: 2 prompts", said)
+        self.assertIn("too few prompts for Wilcoxon's test", said)
+        self.assertIn("too few prompts for Nemenyi's test: mean ranks of 6 methods differ by 5 at "
+                      "most", said)
+        got, said = self.compare(planted(6, 1), "--to", "method-0")
+        self.assertEqual({row["verdict"] for row in got.values()}, {"", "undecided"})
+        self.assertEqual(self.table("c.tests.csv")[0]["chi2"], "")
+
+    def test_selections(self):
+        rows = list(planted(3, 6, budgets=(0.5, 0.25)))
+        path = self.write(rows)
+        records = self.path("r.jsonl")
+        with open(records, "w", encoding="utf-8") as file:
+            for i in range(9):
+                file.write(json.dumps({"id": f"p{i}", "set": "test" if i % 2 else "dev",
+                                       "text": "x"}) + "\n")
+
+        def prompts(*options):
+            self.run_compare(path, "--csv", self.path("c.csv"), *options)
+            found = self.table("c.prompts.csv")
+            self.assertTrue(found)
+            return ({r["prompt"] for r in found}, {r["budget"] for r in found},
+                    {r["method"] for r in found})
+        methods = {f"method-{i}" for i in range(3)}
+        self.assertEqual(prompts("--set", "test", "--records", records),
+                         ({"p1", "p3", "p5"}, {"0.5", "0.25"}, methods))
+        self.assertEqual(prompts("--prompts", "p0,p4", "--budgets", "0.25"),
+                         ({"p0", "p4"}, {"0.25"}, methods))
+        self.assertEqual(prompts("--exclude", "method-1")[2], {"method-0", "method-2"})
+        self.assertEqual(prompts("--algorithms", "method-1,method-2")[2], {"method-1", "method-2"})
+        # The committed prompts' own sets.
+        own = self.write([{**row, "prompt": name} for row in rows if row["prompt"] == "p0"
+                          for name in ("prose-1", "prose-2")], "own.csv")
+        self.run_compare(own, "--set", "test", "--csv", self.path("c.csv"))
+        self.assertEqual({r["prompt"] for r in self.table("c.prompts.csv")}, {"prose-2"})
+
+    def test_several_files(self):
+        rows = list(small_rows())
+        one = self.write([r for r in rows if r["prompt"] in ("p0", "p1")], "one.csv")
+        two = self.write([r for r in rows if r["prompt"] in ("p2", "p3")], "two.csv")
+        whole, _ = self.compare(rows, "--to", "a")
+        self.run_compare(one, two, "--to", "a", "--csv", self.path("c.csv"))
+        self.assertEqual({row["method"]: row for row in self.table("c.csv")}, whole)
+        other = self.write([{**r, "trace": "u.h5"} for r in rows], "other.csv")
+        _, said = self.run_compare(self.path("t.csv"), other, "--csv", self.path("c.csv"))
+        self.assertIn("prompts of one name in several traces count as several prompts: p0", said)
+        self.assertEqual(len({r["prompt"] for r in self.table("c.prompts.csv")}), 8)
+        _, said = self.run_compare(one, one, code=2)
+        self.assertIn("rows stand twice: prompt p0", said)
+
+    def test_refusals(self):
+        path = self.write(small_rows())
+        for words, options in (
+                ("--to: got `z`, expected one of a, b, c", ["--to", "z"]),
+                ("column `nope` is missing", ["--metric", "nope"]),
+                ("no rows of algorithm z; it holds a, b, c", ["--algorithms", "z"]),
+                ("no rows of prompt p9; it holds p0", ["--prompts", "p9"]),
+                ("no rows with budget_requested 0.3", ["--budgets", "0.3"]),
+                ("no budget has two methods", ["--algorithms", "a"]),
+                ("no rows are left", ["--exclude", "a,b,c"]),
+                ("--set: no rows of prompts of the set test", ["--set", "test"]),
+                ("none.jsonl: cannot be read", ["--set", "test", "--records", "none.jsonl"]),
+                ("between 0 and 1", ["--alpha", "2"]),
+                ("a name that ends in .csv", ["--csv", "x"]),
+                ("cannot be written", ["--markdown", self.path("no/x.md")])):
+            with self.subTest(words):
+                _, said = self.run_compare(path, *options, code=2)
+                self.assertIn(words, said.strip().splitlines()[-1])
+        result = subprocess.run([sys.executable, os.path.join(SCRIPTS, "compare.py"), "none.csv"],
+                                capture_output=True, text=True, check=False)
+        self.assertEqual((result.returncode, result.stderr),
+                         (2, "compare.py: none.csv: no such file\n"))
+
+    def test_markdown_and_latex(self):
+        rows = [{**row, "algorithm": row["algorithm"].replace("c", "c+x"),
+                 "params": "a_b=1" if row["seed"] == 0 else "a_b=2"} for row in small_rows()
+                if row["seed"] == 0] + [{**row, "params": "a_b=2"} for row in small_rows()
+                                        if row["algorithm"] == "b" and row["seed"] == 0]
+        path = self.write(rows)
+        text, _ = self.run_compare(path, "--to", "a")
+        lines = text.splitlines()
+        at = next(i for i, line in enumerate(lines) if line.startswith("| method | mean"))
+        table = lines[at:at + 6]
+        self.assertEqual({line.count("|") for line in table}, {12})
+        self.assertTrue(table[2].startswith("| `a` | 0.2500 |"))
+        self.assertIn("`b a_b=1`", text)
+        self.assertIn("Friedman's test of 4 methods at 4 prompts: chi2 =", text)
+        self.assertIn("- too few prompts for Wilcoxon's test", text)
+        self.assertIn("| method | 0 | 3 |", text)
+        self.run_compare(path, "--to", "a", "--latex", self.path("t.tex"), "--markdown",
+                         self.path("t.md"))
+        with open(self.path("t.md"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), text)
+        with open(self.path("t.tex"), encoding="utf-8") as file:
+            tex = [line for line in file.read().splitlines() if not line.startswith("%")]
+        self.assertIn("\\texttt{b a\\_b=1}", "\n".join(tex))
+        self.assertIn("95 \\%", "\n".join(tex))
+        self.assertEqual(tex.count("\\begin{tabular}{lrrrrrrrrrr}"), 1)
+        self.assertEqual(sum(line.endswith("\\\\") for line in tex), 2 * 5)
+        self.assertEqual({line.count(" & ") for line in tex if line.endswith("\\\\")}, {10, 2})
+
+    def test_the_same_again(self):
+        path = self.write(planted(4, 7))
+        for name in ("x", "y"):
+            self.run_compare(path, "--to", "method-0", "--csv", self.path(f"{name}.csv"))
+        for end in (".csv", ".layers.csv", ".prompts.csv", ".tests.csv"):
+            with open(self.path("x" + end), "rb") as x, open(self.path("y" + end), "rb") as y:
+                self.assertEqual(x.read(), y.read())
+        self.run_compare(path, "--to", "method-0", "--seed", "1", "--csv", self.path("z.csv"))
+        self.assertNotEqual(self.table("x.csv")[0]["low"], self.table("z.csv")[0]["low"])
+
+
+@unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
+class PicturesTest(FigureTest):
+    def test_legible_with_few_and_many_methods(self):
+        for methods, budgets, options in ((5, (0.5,), []), (15, (0.5, 0.25), ["--to", "method-1"]),
+                                          (30, (0.5, 0.25, 0.125), ["--to", "method-1"])):
+            with self.subTest(methods=methods):
+                path = self.write(planted(methods, 9, worse=range(methods // 2), budgets=budgets))
+                contents = []
+                for stem in ("one", "two"):
+                    figures = []
+                    save = kc.save_figure
+
+                    def keep(figure, stem, figures=figures, save=save):
+                        figures.append(figure)
+                        save(figure, stem)
+                    with mock.patch.object(kc, "save_figure", keep):
+                        code, said = self.run_script(compare, path, "--figures", self.path(stem),
+                                                     "--resamples", "200", *options)
+                    self.assertEqual(code, 0, said)
+                    names = [f"cd.{b:g}" for b in budgets] + ["intervals"]
+                    self.assertEqual(len(figures), len(names))
+                    contents.append([open(self.path(f"{stem}.{name}{end}"), "rb").read()
+                                     for name in names for end in (".png", ".pdf")])
+                self.assertEqual(contents[0], contents[1])
+                for figure, png in zip(figures, contents[0][::2]):
+                    self.check(figure, png)
+
+    def check(self, figure, png):
+        width = struct.unpack(">I", png[16:20])[0] / 200  # inches at 200 dpi
+        self.assertLess(width, kc.PAGE_WIDTH + 0.2)
+        target = kc.COLUMN_WIDTH if width < kc.COLUMN_WIDTH + 0.2 else kc.PAGE_WIDTH
+        texts = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text()]
+        self.assertGreater(len(texts), 8)
+        small = min(t.get_fontsize() for t in texts) * min(1.0, target / width)
+        self.assertGreaterEqual(small, SMALLEST)
+        # Names of methods do not lie over one another.
+        renderer = figure.canvas.get_renderer()
+        names = [t for t in texts if t.get_text().startswith("method-")]
+        boxes = [t.get_window_extent(renderer) for t in names]
+        self.assertGreaterEqual(len(boxes), 4)
+        for one, other in itertools.combinations(boxes, 2):
+            self.assertFalse(one.overlaps(other))
+
+    def test_bars_do_not_touch(self):
+        groups = [(0, 3), (1, 4), (4, 6), (5, 8), (9, 10)]
+        rows = compare_figures.stacked(groups)
+        for (a, row), (b, other) in itertools.combinations(zip(groups, rows), 2):
+            if row == other:
+                self.assertLess(a[1], b[0])
+        self.assertEqual(rows, [0, 1, 0, 1, 0])
+
+    def test_long_names(self):
+        rows = [{**row, "algorithm": row["algorithm"] + "-of-a-name-that-goes-on-and-on-and-on"}
+                for row in planted(6, 6)]
+        code, said = self.run_script(compare, self.write(rows), "--figures", self.path("x"))
+        self.assertEqual(code, 0, said)
+        with open(self.path("x.cd.0.5.png"), "rb") as file:
+            self.assertLess(struct.unpack(">I", file.read()[16:20])[0] / 200, kc.PAGE_WIDTH + 0.2)
+
+
+if __name__ == "__main__":
+    unittest.main()
