@@ -141,6 +141,9 @@ def load(paths, options):
             print(f"note: budget {budget}: {labels[0]} alone; nothing to compare", file=sys.stderr)
             continue
         found = Comparison(budget, values.reindex(columns=labels))
+        absent = [unit for unit in dict.fromkeys(frame["unit"]) if unit not in set(units)]
+        if absent:
+            found.notes.append(f"{ks.counted(len(absent))} without rows here: {', '.join(absent)}")
         for label in labels:
             have = int(found.values[label].notna().sum())
             if have < len(units):
@@ -260,7 +263,7 @@ def paired(found, options):
         found.notes.append(
             f"too few prompts for Wilcoxon's test: with {ks.counted(n)} the smallest p is "
             f"{one:.3g}, after Holm's correction for {made} methods {min(1, made * one):.3g}, above "
-            f"{options.alpha:g}: no difference can be established; "
+            f"{options.alpha:g}: no difference to {options.to} can be established by it; "
             f"{ks.prompts_to_compare(made, options.alpha)} prompts could")
 
 

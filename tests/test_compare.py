@@ -218,6 +218,24 @@ class CompareTest(FigureTest):
         _, said = self.run_compare(one, one, code=2)
         self.assertIn("rows stand twice: prompt p0", said)
 
+    def test_a_budget_that_some_prompts_lack(self):
+        rows = [row for row in planted(3, 6, budgets=(0.5, 0.25))
+                if row["prompt"] != "p2" or row["budget_requested"] == 0.5]
+        text, said = self.run_compare(self.write(rows))
+        self.assertIn("note: budget 0.25: 1 prompt without rows here: p2\n", said)
+        self.assertIn("## Budget 0.5: 6 prompts", text)
+        self.assertIn("## Budget 0.25: 5 prompts", text)
+
+    def test_rows_without_a_budget(self):
+        rows = [{**row, "budget_requested": "", "params": f"T={t}"} for t in (1, 2)
+                for row in planted(2, 5)]
+        text, _ = self.run_compare(self.write(rows))
+        self.assertIn("## Budget native: 5 prompts", text)
+        self.assertIn("| `method-1 T=2` |", text)
+        exact = [{**row, "algorithm": "exact", "budget_requested": ""} for row in planted(1, 5)]
+        _, said = self.run_compare(self.write([*planted(2, 5), *exact]))
+        self.assertIn("note: budget native: exact alone; nothing to compare", said)
+
     def test_refusals(self):
         path = self.write(small_rows())
         for words, options in (
