@@ -53,6 +53,7 @@ class OptionFuzz : public testing_replay::ReplayTest {
     folder_ = testing_rows::test_folder();
     testing_replay::TraceShape shape;
     shape.tokens = {56};
+    shape.hidden = 12;
     shape.rope = testing_replay::rope_tables(56 + 512, 4);
     trace_ = testing_replay::make_trace(folder_ / "t.h5", shape);
   }
