@@ -190,10 +190,17 @@ def measured_rows(frame, path=""):
     return kept
 
 
-def add_labels(frame, ignore=()):
+def commonest(values):
+    """The value of more than half of them, or None."""
+    values = list(values)
+    return next((v for v in set(values) if 2 * values.count(v) > len(values)), None)
+
+
+def add_labels(frame, ignore=(), short=False):
     """Adds the column `label`: the algorithm and those of its parameters that differ in `frame`.
 
-    `ignore`: parameters that never enter a label (what the x axis shows).
+    `ignore`: parameters that never enter a label (what the x axis shows). `short`: nor do values
+    that more than half of the algorithm's variants have, as in an ablation around one setting.
     """
     texts = {}
     for algorithm, group in frame.groupby("algorithm", sort=False):
@@ -203,8 +210,10 @@ def add_labels(frame, ignore=()):
         # it (attention-matching's keys=h2o brings h2o.heavy_ratio).
         shown = [k for k in keys
                  if len({v.get(k) for v in variants.values() if k in v or "." not in k}) > 1]
+        usual = {k: commonest(v.get(k) for v in variants.values()) if short else None
+                 for k in shown}
         for text, values in variants.items():
-            parts = [f"{k}={values[k]}" for k in shown if k in values]
+            parts = [f"{k}={values[k]}" for k in shown if k in values and values[k] != usual[k]]
             texts[algorithm, text] = " ".join([algorithm, *parts])
     frame["label"] = [texts[pair] for pair in zip(frame["algorithm"], frame["params"])]
     return frame

@@ -51,6 +51,18 @@ class ResultsTable(FigureTest):
         a = self.write([{"q_head": 0, "rel_error": "nan"}, {"q_head": 1}], "a.csv")
         self.assertEqual(self.run_main(f"a={a}")[2:], ["| `h2o` | nan |"])
 
+    def test_short_names_leave_out_what_most_variants_have(self):
+        params = ["a=1;keys=rms", "a=2;keys=rms", "a=1;keys=omp", "a=1;keys=h2o;h2o.r=3"]
+        a = self.write([{"params": p, "rel_error": 0.1 * (i + 1)} for i, p in enumerate(params)],
+                       "a.csv")
+        names = [line.split("`")[1] for line in self.run_main(f"a={a}")[2:]]
+        self.assertEqual(names, ["h2o a=1 keys=rms", "h2o a=2 keys=rms", "h2o a=1 keys=omp",
+                                 "h2o a=1 keys=h2o"])
+        names = [line.split("`")[1] for line in self.run_main(f"a={a}", "--short")[2:]]
+        # rms is the value of two of four: no more than half.
+        self.assertEqual(names, ["h2o keys=rms", "h2o a=2 keys=rms", "h2o keys=omp",
+                                 "h2o keys=h2o"])
+
     def test_refusals(self):
         a = self.write(rows(1), "a.csv")
         for arguments in ([f"a={a}", "--sort", "a:0.3"], [f"a={a}", f"a={a}"], ["a=nowhere.csv"]):

@@ -1,6 +1,6 @@
 // attention-matching: kept tokens get weights and values by which past queries see the attention
 // mass and the attention output of the whole middle.
-// [1] Zweiger et al., "Attention Matching", 2026, arXiv:2602.16284.
+// [1] Zweiger, Fu, Guo, Kim, "Fast KV Compaction via Attention Matching", 2026, arXiv:2602.16284.
 // [2] Its public code, commit 2e59cc8.
 // Reference queries: the last ref_queries scoring positions of all query heads of the group, R rows
 // of equal weight, each against all of the task's tokens, uncausal. Sinks, recent tokens and what a
@@ -35,7 +35,7 @@ Method method_attention_matching() {
   info.name = "attention-matching";
   info.summary =
       "weights and values of the kept tokens fitted to the attention that past queries pay";
-  info.source = "Zweiger et al., 2026, arXiv:2602.16284; public code 2e59cc8";
+  info.source = "Zweiger et al., Fast KV Compaction via Attention Matching, 2026, arXiv:2602.16284";
   info.departures =
       "w_min = 1 and ridge = 0.01 in place of exp(-3) and 0; weights at their optimum; reference "
       "queries are the prompt's own, the last ones";

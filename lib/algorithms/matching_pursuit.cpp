@@ -12,12 +12,35 @@ constexpr double kDependent = 1e-12;
 // Of |column| |y|: a multiplier below it is 0.
 constexpr double kFlat = 1e-12;
 
-double dot(const std::vector<double>& a, const std::vector<double>& b) {
+// Eight sums side by side, in a fixed order: a chain of one would wait for each addition.
+double dot(const double* a, const double* b, std::size_t count) {
+  constexpr std::size_t kLanes = 8;
+  double sums[kLanes] = {};
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      sums[lane] = std::fma(a[i + lane], b[i + lane], sums[lane]);
+    }
+  }
+  for (; i < count; ++i) {
+    sums[0] = std::fma(a[i], b[i], sums[0]);
+  }
   double sum = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    sum = std::fma(a[i], b[i], sum);
+  for (const double x : sums) {
+    sum += x;
   }
   return sum;
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  return dot(a.data(), b.data(), a.size());
+}
+
+// out += factor * x.
+void add(double factor, const std::vector<double>& x, std::vector<double>& out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = std::fma(factor, x[i], out[i]);
+  }
 }
 
 // Lower Cholesky factor of the Gram matrix of the free columns, one row a column, in the order in
@@ -32,11 +55,7 @@ class Factor {
     std::vector<double> row(size() + 1);
     double rest = gram.back();
     for (std::size_t i = 0; i < size(); ++i) {
-      double sum = gram[i];
-      for (std::size_t t = 0; t < i; ++t) {
-        sum = std::fma(-rows_[i][t], row[t], sum);
-      }
-      row[i] = sum / rows_[i][i];
+      row[i] = (gram[i] - dot(rows_[i].data(), row.data(), i)) / rows_[i][i];
       rest = std::fma(-row[i], row[i], rest);
     }
     if (!(rest > kDependent * gram.back())) {
@@ -66,10 +85,7 @@ class Factor {
 
   std::vector<double> solve(std::vector<double> x) const {
     for (std::size_t i = 0; i < size(); ++i) {
-      for (std::size_t t = 0; t < i; ++t) {
-        x[i] = std::fma(-rows_[i][t], x[t], x[i]);
-      }
-      x[i] /= rows_[i][i];
+      x[i] = (x[i] - dot(rows_[i].data(), x.data(), i)) / rows_[i][i];
     }
     for (std::size_t i = size(); i-- > 0;) {
       x[i] /= rows_[i][i];
@@ -91,15 +107,16 @@ class BoundedWeights {
   BoundedWeights(std::vector<double> y, double low, double high)
       : y_(std::move(y)), low_(low), high_(high), y_norm_(std::sqrt(dot(y_, y_))) {}
 
-  void add(std::vector<double> column) {
-    std::vector<double> gram;
-    for (const std::vector<double>& other : columns_) {
-      gram.push_back(dot(other, column));
+  void add_column(std::vector<double> column) {
+    std::vector<double> own;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      own.push_back(dot(columns_[i], column));
+      gram_[i].push_back(own.back());
     }
-    gram.push_back(dot(column, column));
+    own.push_back(dot(column, column));
+    gram_.push_back(std::move(own));
     target_.push_back(dot(column, y_));
     columns_.push_back(std::move(column));
-    gram_.push_back(std::move(gram));
     w_.push_back(low_);
     is_free_.push_back(false);
     settle();
@@ -109,18 +126,18 @@ class BoundedWeights {
   std::vector<double> residual() const {
     std::vector<double> out = y_;
     for (std::size_t j = 0; j < w_.size(); ++j) {
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        out[i] = std::fma(-w_[j], columns_[j][i], out[i]);
-      }
+      add(-w_[j], columns_[j], out);
     }
     return out;
   }
 
  private:
-  double gram(std::size_t i, std::size_t j) const { return i >= j ? gram_[i][j] : gram_[j][i]; }
-
   void settle() {
     std::vector<bool> barred(w_.size(), false);
+    down_ = target_;
+    for (std::size_t j = 0; j < w_.size(); ++j) {
+      add(-w_[j], gram_[j], down_);
+    }
     // Each round frees one weight or fixes one; far fewer rounds are needed than this.
     for (std::size_t round = 0; round < 10 * w_.size() + 100; ++round) {
       to_optimum();
@@ -130,9 +147,9 @@ class BoundedWeights {
       }
       std::vector<double> row;
       for (const std::size_t f : free_) {
-        row.push_back(gram(next, f));
+        row.push_back(gram_[next][f]);
       }
-      row.push_back(gram(next, next));
+      row.push_back(gram_[next][next]);
       if (factor_.append(row)) {
         free_.push_back(next);
         is_free_[next] = true;
@@ -146,17 +163,14 @@ class BoundedWeights {
   // way there.
   void to_optimum() {
     while (!free_.empty()) {
-      std::vector<double> right;
+      std::vector<double> best;
       for (const std::size_t f : free_) {
-        double sum = target_[f];
-        for (std::size_t j = 0; j < w_.size(); ++j) {
-          if (!is_free_[j]) {
-            sum = std::fma(-gram(f, j), w_[j], sum);
-          }
-        }
-        right.push_back(sum);
+        best.push_back(down_[f]);
       }
-      const std::vector<double> best = factor_.solve(std::move(right));
+      best = factor_.solve(std::move(best));
+      for (std::size_t i = 0; i < free_.size(); ++i) {
+        best[i] += w_[free_[i]];
+      }
       double step = 1.0;
       std::size_t first = free_.size();
       for (std::size_t i = 0; i < free_.size(); ++i) {
@@ -172,17 +186,23 @@ class BoundedWeights {
         }
       }
       for (std::size_t i = 0; i < free_.size(); ++i) {
-        double& w = w_[free_[i]];
-        w = std::clamp(w + step * (best[i] - w), low_, high_);
+        const double from = w_[free_[i]];
+        move(free_[i], from + step * (best[i] - from));
       }
       if (first == free_.size()) {
         return;
       }
-      w_[free_[first]] = best[first] < low_ ? low_ : high_;
+      move(free_[first], best[first] < low_ ? low_ : high_);
       factor_.remove(first);
       is_free_[free_[first]] = false;
       free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(first));
     }
+  }
+
+  void move(std::size_t j, double to) {
+    const double from = w_[j];
+    w_[j] = std::clamp(to, low_, high_);
+    add(from - w_[j], gram_[j], down_);
   }
 
   // The fixed weight that most wants to leave its bound, by its gradient; w_.size(): none does.
@@ -193,12 +213,8 @@ class BoundedWeights {
       if (barred[j] || !(high_ > low_) || is_free_[j]) {
         continue;
       }
-      double down = target_[j];
-      for (std::size_t i = 0; i < w_.size(); ++i) {
-        down = std::fma(-gram(j, i), w_[i], down);
-      }
-      const double inward = w_[j] > low_ ? -down : down;
-      const double flat = kFlat * std::sqrt(gram(j, j)) * y_norm_;
+      const double inward = w_[j] > low_ ? -down_[j] : down_[j];
+      const double flat = kFlat * std::sqrt(gram_[j][j]) * y_norm_;
       if (inward > flat && inward > most) {
         most = inward;
         out = j;
@@ -209,8 +225,9 @@ class BoundedWeights {
 
   std::vector<double> y_;
   double low_, high_, y_norm_;
-  std::vector<std::vector<double>> columns_, gram_;  // gram_[j][i], i <= j
+  std::vector<std::vector<double>> columns_, gram_;
   std::vector<double> target_, w_;
+  std::vector<double> down_;       // E_S' (y - E_S w): half of the gradient, downhill
   std::vector<std::size_t> free_;  // in the factor's order
   std::vector<bool> is_free_;
   Factor factor_;
@@ -246,7 +263,7 @@ std::vector<Index> matching_pursuit(const MatrixD& e, std::span<const double> y,
     for (Index i = 0; i < e.rows(); ++i) {
       column.push_back(e.row(i)[best]);
     }
-    weights.add(std::move(column));
+    weights.add_column(std::move(column));
   }
   std::sort(out.begin(), out.end());
   return out;
