@@ -153,9 +153,9 @@ def draw(table, x="ratio", y="rel_error"):
             style.update(color="0.3", linestyle=":")
             axes.fill_between(points["x"], points["mean"], low / 1.3, color="0.93", zorder=0,
                               linewidth=0)
-            axes.annotate("least error known", (points["x"].iloc[0], points["mean"].iloc[0]),
-                          xytext=(6, -14), textcoords="offset points", color="0.35",
-                          fontsize=kc.SMALL_FONT_SIZE)
+            axes.annotate("least error known", (points["x"].iloc[0], 0.03),
+                          xycoords=("data", "axes fraction"), xytext=(6, 0), color="0.35",
+                          textcoords="offset points", fontsize=kc.SMALL_FONT_SIZE)
         kc.plot_line(axes, points["x"], points["mean"], points["sd"], style,
                      linewidth=1.4 if on_front else 0.8, ms=4 if on_front else 2.8,
                      alpha=1.0 if on_front else 0.75, zorder=4 if on_front else 3, label=label)

@@ -15,11 +15,12 @@ import sys
 import kvbench_csv as kc
 
 
-def load(path, metric, short=False):
+def load(path, metric, short=False, budgets=()):
     """Mean of `metric` by (label, budget), for points that cover every head of the table."""
     frame = kc.read_results([path], [metric, "seed", "budget_requested", *kc.HEAD_COLUMNS,
                                      *kc.SETTINGS])
     heads = frame.groupby(kc.HEAD_COLUMNS).ngroups
+    frame = kc.pick_numbers(frame, "budget_requested", budgets, path)
     frame = kc.add_labels(kc.measured_rows(frame, path), short=short)
     out = {}
     for (label, budget), rows in frame.groupby(["label", "budget_requested"], dropna=False,
@@ -74,11 +75,14 @@ def main(argv=None):
     parser.add_argument("tables", nargs="+", type=named, metavar="LABEL=OUT.csv")
     parser.add_argument("--metric", default="rel_error", metavar="COLUMN")
     parser.add_argument("--sort", type=sort_key, metavar="LABEL:BUDGET")
+    parser.add_argument("--budgets", type=kc.number_list, default=[], metavar="X,...",
+                        help="only these [default: all]")
     parser.add_argument("--short", action="store_true", help="leave values out of names that more "
                         "than half of an algorithm's variants have (an ablation around one setting)")
     parser.add_argument("--digits", type=int, default=3)
     args = parser.parse_args(argv)
-    groups = [(name, load(path, args.metric, args.short)) for name, path in args.tables]
+    groups = [(name, load(path, args.metric, args.short, args.budgets))
+              for name, path in args.tables]
     if len(dict(groups)) < len(groups):
         raise kc.CsvError("two tables have one label")
     budgets = sorted({b for _, b in groups[0][1] if b == b})

@@ -364,6 +364,30 @@ TEST_F(MatchingRuns, RowsSayWhatWasSeenAndOracleIsLabelled) {
   EXPECT_LT(error["oracle-matching"], error["oracle"]);
 }
 
+TEST_F(MatchingRuns, TheMemoryOfAFitCounts) {
+  const auto need = [&](const std::string& spec) {
+    ReplayOptions o;
+    o.traces = {trace_};
+    o.out = (folder_ / "out.csv").string();
+    o.algorithms = {spec};
+    o.budgets = {0.5};
+    o.sink = 2;
+    o.recent = 12;
+    o.queries = 6;
+    const Plan plan = make_plan(o);
+    return memory_need(plan, plan.units.front()).per_thread;
+  };
+  // Prompt p0 has 60 tokens: 46 in the middle, of which 23 are kept; 6 scoring positions behind it
+  // and 5 in it make 22 rows of two query heads. Four matrices of that at least.
+  const std::uint64_t few = need("attention-matching:ref_queries=11");
+  EXPECT_GE(few, need("h2o") + std::uint64_t{4} * 22 * 23 * sizeof(double));
+  EXPECT_GT(need("attention-matching:ref_queries=40"), few);
+  EXPECT_GE(need("attention-matching:ref_queries=11;keys=omp"),
+            few + std::uint64_t{22} * 46 * sizeof(double));
+  EXPECT_GT(need("h2o+attention-matching"), need("h2o+uniform"));
+  EXPECT_GT(need("oracle-matching"), need("oracle"));
+}
+
 TEST(MatchingSpecs, NamedMethodsBringTheirParameters) {
   const auto variants = expand_algorithms(
       {"attention-matching:keys=h2o;h2o.heavy_ratio=0.25,0.75", "attention-matching:keys=rms,mean",
