@@ -4,9 +4,10 @@
     scripts/results_table.py default=OUT.csv balancekv=OUT256.csv
 
 Prints Markdown: the mean of a metric (--metric, default rel_error) over prompts, layers, heads and
-seeds. Each LABEL=OUT.csv makes a group of columns, one for each budget. Only points that cover every
-head of their table count; `-` stands for a point that does not (infeasible somewhere). Lines are
-sorted by --sort LABEL:BUDGET (default: the first table at its second smallest budget).
+seeds. Each LABEL makes a group of columns, one for each budget; files of one LABEL are one table,
+such as those of several prompts. Only points that cover every head of their table count; `-` stands
+for a point that does not (infeasible somewhere). Lines are sorted by --sort LABEL:BUDGET (default:
+the first table at its second smallest budget).
 """
 
 import argparse
@@ -15,13 +16,16 @@ import sys
 import kvbench_csv as kc
 
 
-def load(path, metric, short=False, budgets=()):
+def load(paths, metric, short=False, budgets=()):
     """Mean of `metric` by (label, budget), for points that cover every head of the table."""
-    frame = kc.read_results([path], [metric, "seed", "budget_requested", *kc.HEAD_COLUMNS,
+    frame = kc.read_results(paths, [metric, "seed", "budget_requested", *kc.HEAD_COLUMNS,
                                      *kc.SETTINGS])
+    if frame.duplicated([*kc.HEAD_COLUMNS, *kc.SETTINGS, "algorithm", "params", "seed",
+                         "budget_requested"]).any():
+        raise kc.CsvError(f"{', '.join(paths)}: rows stand twice")
     heads = frame.groupby(kc.HEAD_COLUMNS).ngroups
-    frame = kc.pick_numbers(frame, "budget_requested", budgets, path)
-    frame = kc.add_labels(kc.measured_rows(frame, path), short=short)
+    frame = kc.pick_numbers(frame, "budget_requested", budgets, paths[0])
+    frame = kc.add_labels(kc.measured_rows(frame, paths[0]), short=short)
     out = {}
     for (label, budget), rows in frame.groupby(["label", "budget_requested"], dropna=False,
                                                sort=False):
@@ -81,10 +85,11 @@ def main(argv=None):
                         "than half of an algorithm's variants have (an ablation around one setting)")
     parser.add_argument("--digits", type=int, default=3)
     args = parser.parse_args(argv)
-    groups = [(name, load(path, args.metric, args.short, args.budgets))
-              for name, path in args.tables]
-    if len(dict(groups)) < len(groups):
-        raise kc.CsvError("two tables have one label")
+    paths = {}
+    for name, path in args.tables:
+        paths.setdefault(name, []).append(path)
+    groups = [(name, load(files, args.metric, args.short, args.budgets))
+              for name, files in paths.items()]
     budgets = sorted({b for _, b in groups[0][1] if b == b})
     default = (groups[0][0], budgets[min(1, len(budgets) - 1)] if budgets else 0.0)
     print("\n".join(table(groups, args.sort or default, args.digits)))

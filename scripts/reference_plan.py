@@ -1,0 +1,354 @@
+"""The plan of scripts/reference.py: what configs/reference.toml says, checked, with its commands.
+
+A stage is one kvbench command per prompt, a report some commands over the tables of all prompts.
+Words of commands may hold placeholders; `Places` fills them in for running and for reading.
+"""
+
+import glob
+import hashlib
+import json
+import os
+import re
+import shlex
+import tomllib
+from dataclasses import dataclass
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROWS = "rows.csv"
+# What a word may hold: {STAGE/FILE} stands for that file of every prompt, one word each.
+TABLE = re.compile(r"\{([\w-]+)/([\w.-]*)\}")
+NAME = re.compile(r"[\w-]+")
+
+
+class PlanError(Exception):
+    """Something that the user can mend: one line. `exit_code` as everywhere in kvbench."""
+
+    def __init__(self, text, exit_code=2):
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One text. number: its place among all, from 0; digest: of its whole record."""
+    id: str
+    set: str
+    number: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One command per prompt. kind: replay or cluster; seconds: a first guess for one prompt."""
+    name: str
+    title: str
+    kind: str
+    options: tuple
+    prompts: tuple
+    fewer: str
+    layers: tuple
+    needs: tuple
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """Commands over whole stages; files that they leave in {out} are results."""
+    name: str
+    title: str
+    run: tuple
+    stages: tuple
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    title: str
+    out: str
+    work: str
+    records: tuple
+    layers: tuple
+    full_layers: tuple
+    model: dict
+    trace: tuple
+    trace_seconds: float
+    prompts: dict
+    stages: dict
+    reports: dict
+
+
+def digest(data):
+    """SHA-256 of bytes or text."""
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+
+
+def file_digest(path):
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise PlanError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+class Reader:
+    """A table of the file; get() takes a key of the type, rest() refuses keys that nobody took."""
+
+    def __init__(self, table, where):
+        if not isinstance(table, dict):
+            raise PlanError(f"{where}: got {table!r}, expected a table")
+        self.table, self.where = dict(table), where
+
+    def get(self, key, kind, default=None):
+        if key not in self.table:
+            if default is None:
+                raise PlanError(f"{self.where}: `{key}` is missing")
+            return default
+        value = self.table.pop(key)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise PlanError(f"{self.where}: {key}: got {value!r}, expected another type")
+        return value
+
+    def words(self, key, default=None):
+        value = self.get(key, list, default)
+        if not all(isinstance(word, str) for word in value):
+            raise PlanError(f"{self.where}: {key}: got {value!r}, expected a list of strings")
+        return tuple(value)
+
+    def numbers(self, key, default=None):
+        value = self.get(key, list, default)
+        if not all(type(n) is int and n >= 0 for n in value) or len(set(value)) < len(value):
+            raise PlanError(f"{self.where}: {key}: got {value!r}, expected different layers")
+        return tuple(value)
+
+    def seconds(self):
+        value = self.get("seconds", (int, float))
+        if not value > 0:
+            raise PlanError(f"{self.where}: seconds: got {value}, expected a number above 0")
+        return float(value)
+
+    def rest(self):
+        for key in self.table:
+            raise PlanError(f"{self.where}: unknown key `{key}`")
+
+
+def read_prompts(patterns):
+    """{id: Prompt} of .jsonl files, in their order."""
+    out = {}
+    for pattern in patterns:
+        paths = sorted(glob.glob(os.path.join(ROOT, pattern)))
+        if not paths:
+            raise PlanError(f"{pattern}: no such file")
+        for path in paths:
+            try:
+                with open(path, encoding="utf-8") as file:
+                    records = [json.loads(line) for line in file if line.strip()]
+                ids = [(record["id"], record.get("set", "")) for record in records]
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise PlanError(f"{path}: records with an id expected: {error}") from None
+            for (name, group), record in zip(ids, records):
+                if name in out or not NAME.fullmatch(name):
+                    raise PlanError(f"{path}: id {name!r} stands twice, or is no plain word")
+                text = json.dumps(record, sort_keys=True)
+                out[name] = Prompt(name, group, len(out), digest(text))
+    return out
+
+
+def pick_prompts(wanted, prompts, where):
+    """Ids of a set ("test"), of all ("all"), or of a list."""
+    if isinstance(wanted, str):
+        ids = [p.id for p in prompts.values() if wanted in ("all", p.set)]
+        if not ids:
+            raise PlanError(f"{where}: prompts: no prompt of the set `{wanted}`")
+        return tuple(ids)
+    for one in wanted:
+        if one not in prompts:
+            raise PlanError(f"{where}: prompts: no prompt `{one}`; there are {', '.join(prompts)}")
+    return tuple(id for id in prompts if id in wanted)
+
+
+def read_stage(table, where, prompts, stages):
+    at = Reader(table, where)
+    name = at.get("name", str)
+    where = at.where = f"{where} {name}"
+    if not NAME.fullmatch(name) or name in stages or name in ("traces", "reports"):
+        raise PlanError(f"{where}: the name is taken, or no plain word")
+    kinds = [kind for kind in ("replay", "cluster") if kind in at.table]
+    if len(kinds) != 1:
+        raise PlanError(f"{where}: expected either `replay` or `cluster`, a list of options")
+    options = at.words(kinds[0])
+    picked = pick_prompts(at.get("prompts", (str, list), "test"), prompts, where)
+    fewer = at.get("fewer", str, "")
+    everything = {p.id for p in prompts.values() if p.set == "test"}
+    if everything - set(picked) and not fewer:
+        raise PlanError(f"{where}: not all test prompts: `fewer` must say why")
+    needs = tuple(dict.fromkeys(match[1] for word in options for match in TABLE.finditer(word)))
+    for need in needs:
+        if need not in stages or set(picked) - set(stages[need].prompts):
+            raise PlanError(f"{where}: {{{need}/...}} is no earlier stage of the same prompts")
+    out = Stage(name, at.get("title", str), kinds[0], options, picked, fewer,
+                at.numbers("layers", []), needs, at.seconds())
+    at.rest()
+    return out
+
+
+def read_report(table, where, stages, reports):
+    at = Reader(table, where)
+    name = at.get("name", str)
+    where = at.where = f"{where} {name}"
+    if not NAME.fullmatch(name) or name in reports:
+        raise PlanError(f"{where}: the name is taken, or no plain word")
+    run = at.words("run")
+    used = tuple(dict.fromkeys(m[1] for line in run for m in TABLE.finditer(line)))
+    for stage in used:
+        if stage not in stages:
+            raise PlanError(f"{where}: {{{stage}/...}}: no such stage")
+    if not run or not used:
+        raise PlanError(f"{where}: expected commands that read {{STAGE/{ROWS}}}")
+    out = Report(name, at.get("title", str), run, used, at.seconds())
+    at.rest()
+    return out
+
+
+def read_plan(path):
+    try:
+        with open(path, "rb") as file:
+            top = Reader(tomllib.load(file), os.path.basename(path))
+    except OSError as error:
+        raise PlanError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PlanError(f"{path}: {error}") from None
+    name = top.where
+    records = top.words("prompts")
+    prompts = read_prompts(records)
+    stages, reports = {}, {}
+    for table in top.get("stage", list):
+        stage = read_stage(table, f"{name}: stage", prompts, stages)
+        stages[stage.name] = stage
+    for table in top.get("report", list, []):
+        report = read_report(table, f"{name}: report", stages, reports)
+        reports[report.name] = report
+    model = Reader(top.get("model", dict), f"{name}: model")
+    trace = Reader(top.get("trace", dict), f"{name}: trace")
+    plan = Plan(top.get("title", str), top.get("out", str), top.get("work", str), records,
+                top.numbers("layers"), top.numbers("full_layers", []),
+                {"folder": model.get("folder", str), "files": model.words("files"),
+                 "run": model.words("run")},
+                trace.words("run"), trace.seconds(), prompts, stages, reports)
+    for reader in (model, trace, top):
+        reader.rest()
+    return plan
+
+
+class Places:
+    """Fills in placeholders. work and out: folders; layers: those of the traces.
+
+    command(): words to run, from the root of the source tree; typed(): the same as a reader would
+    type them there, without this machine's paths.
+    """
+
+    def __init__(self, plan, work, out, layers, kvbench, python, dump_python):
+        self.plan, self.layers, self.out = plan, layers, out
+        self.work, self.programs = work, (kvbench, python, dump_python)
+
+    def trace(self, prompt):
+        return os.path.join(self.work, "traces", prompt + ".h5")
+
+    def folder(self, stage, prompt):
+        return os.path.join(self.work, stage, prompt)
+
+    def read_name(self, path):
+        """A path as the README has it."""
+        inside = os.path.relpath(path, ROOT)
+        return path if inside.startswith("..") else inside
+
+    def fill(self, word, values, prompts):
+        """A word without placeholders: as many words as there are files for it."""
+        out = [word]
+        for match in TABLE.finditer(word):
+            mine = prompts(match[1])
+            out = [text.replace(match[0], os.path.join(self.folder(match[1], prompt), match[2]))
+                   for text in out for prompt in mine]
+        for key, value in values.items():
+            out = [text.replace("{" + key + "}", value) for text in out]
+        return out
+
+    def values(self, prompt=None, **more):
+        """Placeholders that do not depend on a stage."""
+        out = {"layers": ",".join(map(str, self.layers)),
+               "model": os.path.join(ROOT, self.plan.model["folder"]), **more}
+        if prompt is not None:
+            out.update(prompt=prompt.id, number=str(prompt.number), trace=self.trace(prompt.id))
+        return out
+
+    def trace_words(self, prompt, output):
+        words = []
+        for word in self.plan.trace:
+            if word == "{records}":
+                for pattern in self.plan.records:
+                    words += sorted(glob.glob(os.path.join(ROOT, pattern)))
+            else:
+                words += self.fill(word, {**self.values(prompt), "trace": output}, None)
+        return self.with_program(words)
+
+    def stage_words(self, stage, prompt, folder):
+        """One step's command; replay writes folder/rows.csv, cluster into folder."""
+        words = [self.programs[0], stage.kind, self.trace(prompt.id)]
+        for word in stage.options:
+            words += self.fill(word, self.values(prompt), lambda _: [prompt.id])
+        layers = [n for n in stage.layers if n in self.layers]
+        if layers:
+            words += ["--layers", ",".join(map(str, layers))]
+        target = os.path.join(folder, ROWS) if stage.kind == "replay" else folder
+        return [*words, "-o", target]
+
+    def report_words(self, line, prompts, folder):
+        """(words, file for stdout or None) of a report's command; `> FILE` at its end is that."""
+        words = []
+        for word in shlex.split(line):
+            words += self.fill(word, {**self.values(), "out": folder}, prompts)
+        output = None
+        if len(words) > 2 and words[-2] == ">":
+            words, output = words[:-2], words[-1]
+        return self.with_program(words), output
+
+    def with_program(self, words):
+        """The first word as something that can be started."""
+        kvbench, python, dump_python = self.programs
+        if words[0] == "kvbench":
+            return [kvbench, *words[1:]]
+        if words[0] == "dump":
+            return [dump_python, os.path.join(ROOT, words[1]), *words[2:]]
+        if words[0].endswith(".py"):
+            return [python, os.path.join(ROOT, words[0]), *words[1:]]
+        return list(words)
+
+    def typed(self, words):
+        """A line for people: paths from the root, alike words joined by braces as in bash."""
+        names = dict(zip(self.programs, ("build/kvbench", "", "build/dump-venv/bin/python")))
+        texts = [names.get(word) if names.get(word) is not None else self.short(word)
+                 for word in words]
+        return " ".join(shlex.quote(t) if "{" not in t else t for t in braces(texts) if t)
+
+    def short(self, word):
+        return word.replace(ROOT + os.sep, "")
+
+
+def braces(texts):
+    """Neighbours that differ in one path component become one word: a/{x,y}/rows.csv."""
+    out, at = [], 0
+    while at < len(texts):
+        parts = texts[at].split("/")
+        best = (1, texts[at])
+        for i in range(len(parts)) if len(parts) > 2 else ():
+            group = [parts[i]]
+            for text in texts[at + 1:]:
+                other = text.split("/")
+                if [*other[:i], *other[i + 1:]] != [*parts[:i], *parts[i + 1:]]:
+                    break
+                group.append(other[i])
+            if len(group) > best[0]:
+                joined = "{" + ",".join(group) + "}"
+                best = (len(group), "/".join([*parts[:i], joined, *parts[i + 1:]]))
+        out.append(best[1])
+        at += best[0]
+    return out
