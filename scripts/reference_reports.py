@@ -16,6 +16,26 @@ from reference_steps import Failed, read_json, say, write_json, write_text
 STATE = ("done.json", "log.txt")
 
 
+def split_shared(values):
+    """(what all of these dicts hold alike, what is left of each), tables within tables too."""
+    shared, rest = {}, [dict(one) for one in values]
+    for key, value in values[0].items():
+        mine = [one.get(key) for one in values]
+        if all(isinstance(one, dict) for one in mine):
+            alike, others = split_shared(mine)
+            if alike:
+                shared[key] = alike
+            for one, other in zip(rest, others):
+                one.pop(key)
+                if other:
+                    one[key] = other
+        elif all(key in one and one[key] == value for one in values):
+            shared[key] = value
+            for one in rest:
+                one.pop(key)
+    return shared, rest
+
+
 class Reports:
     """prompts: {stage: its Prompts}; what a report reads."""
 
@@ -140,12 +160,8 @@ class Reports:
             name = rp.ROWS + ".json" if stage.kind == "replay" else "cluster.json"
             found[prompt.id] = read_json(os.path.join(
                 self.places.folder(stage.name, prompt.id), name)) or {}
-        first = next(iter(found.values()))
-        shared = {key: value for key, value in first.items()
-                  if all(key in one and one[key] == value for one in found.values())}
-        return {"stage": stage.name, "shared": shared, "prompts": {
-            prompt: {key: value for key, value in one.items() if key not in shared}
-            for prompt, one in found.items()}}
+        shared, rest = split_shared(list(found.values()))
+        return {"stage": stage.name, "shared": shared, "prompts": dict(zip(found, rest))}
 
     def times(self, stages):
         """Seconds by stage and prompt; empty for a step that was interrupted."""

@@ -1,0 +1,389 @@
+"""scripts/reference.py with the real program on small synthetic traces: a run that nobody disturbs,
+runs that are interrupted and resumed, what a change does again, refusals and failures."""
+
+import fcntl
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from unittest import mock
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SCRIPT = os.path.join(ROOT, "scripts", "reference.py")
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+
+import reference_plan as rp  # noqa: E402
+import reference_steps  # noqa: E402
+from reference_reports import split_shared  # noqa: E402
+
+PROGRAM = os.environ.get("KVBENCH", "")
+MISSING = [name for name in ("numpy", "pandas", "matplotlib", "scipy")
+           if importlib.util.find_spec(name) is None]
+PATIENCE = 120  # s; a run takes two on an idle machine
+
+PLAN = """
+title = "Small"
+out = "unused"
+work = "unused"
+prompts = ["{folder}/prompts.jsonl"]
+layers = [0, 1]
+full_layers = [0, 1, 2]
+
+[model]
+folder = "{folder}/model"
+files = ["config.json"]
+run = ["{model}", "{folder}/model", "{folder}/model/config.json"]
+
+[trace]
+run = ["kvbench", "synth", "-o", "{{trace}}", "--seed", "{{number}}", "--layers", "2", "--n", "700",
+  "--d", "16", "--dv", "16"]
+seconds = 3
+
+[[stage]]
+name = "equal"
+title = "Two methods."
+replay = ["--config", "{folder}/equal.toml"]
+seconds = 20
+
+[[stage]]
+name = "again"
+title = "Methods with seeds."
+replay = ["--config", "{folder}/again.toml", "--kept"]
+prompts = ["a", "c"]
+fewer = "An example."
+seconds = 10
+
+[[stage]]
+name = "groups"
+title = "Clusters."
+cluster = ["--points", "csv", "--max-points", "64", "--kept-by", "{{again/rows.kept.csv}}"]
+prompts = ["a"]
+fewer = "It needs the other."
+layers = [1]
+seconds = 5
+
+[[report]]
+name = "table"
+title = "A table"
+run = ["kvbench summarize {{equal/rows.csv}} --metric rel_error --csv {{out}}/equal.summary.csv",
+  "scripts/results_table.py x={{equal/rows.csv}} > {{out}}/table.md"]
+seconds = 2
+
+[[report]]
+name = "both"
+title = "Statistics"
+run = ["scripts/compare.py {{equal/rows.csv}} --to h2o --resamples 100 --csv {{out}}/compare.csv",
+  "kvbench summarize {{again/rows.csv}} --metric rel_error --csv {{out}}/again.summary.csv",
+  "{groups}"]
+seconds = 4
+"""
+
+
+class ReferenceTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not PROGRAM:
+            raise unittest.SkipTest("KVBENCH names no program")
+        if MISSING:
+            raise unittest.SkipTest(f"{sys.executable} lacks {', '.join(MISSING)}")
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = os.path.realpath(folder.name)
+        self.out = os.path.join(self.folder, "out")
+        self.made = self.path("model", "config.json")
+        with open(self.path("prompts.jsonl"), "w", encoding="utf-8") as file:
+            for name, group in (("a", "test"), ("b", "test"), ("c", "dev")):
+                file.write(json.dumps({"id": name, "set": group, "text": name}) + "\n")
+        self.write("make.sh", '#!/bin/sh\nmkdir -p "$1" && echo "{}" > "$2"\n')
+        os.chmod(self.path("make.sh"), 0o755)
+        self.write("equal.toml", 'algorithm = ["h2o", "uniform"]\nbudget = [0.5, 0.25]\n'
+                   'sink = 4\nrecent = 64\nqueries = 32\n')
+        self.write("again.toml", 'algorithm = ["balancekv", "uniform"]\nbudget = [0.5, 0.25]\n'
+                   'seeds = "2"\nsink = 4\nrecent = 64\nqueries = 32\n')
+        self.plan()
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def read(self, *parts):
+        with open(self.path(*parts), encoding="utf-8") as file:
+            return file.read()
+
+    def plan(self, change=lambda text: text):
+        last = "scripts/results_table.py y={{again/rows.csv}} > {{out}}/again.md"
+        text = PLAN.replace("{groups}", last).format(folder=self.folder,
+                                                     model=self.path("make.sh"))
+        self.write("plan.toml", change(text))
+
+    def words(self, *options, out=None, work="work"):
+        return [sys.executable, SCRIPT, "--plan", self.path("plan.toml"), "--work",
+                self.path(work), "--out", out or self.out, "--kvbench", PROGRAM, *options]
+
+    def run_it(self, *options, code=0, **more):
+        """stdout and stderr."""
+        done = subprocess.run(self.words(*options, **more), capture_output=True, text=True,
+                              timeout=PATIENCE, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        return done.stdout, done.stderr
+
+    def tables(self, out=None):
+        """{file: text} of a results folder, times left out, no half file in it."""
+        found = {}
+        for folder, _, files in os.walk(out or self.out):
+            for name in files:
+                path = os.path.join(folder, name)
+                self.assertFalse(name.endswith(".part"), path)
+                inside = os.path.relpath(path, out or self.out)
+                if inside != "times.csv" and not inside.startswith("manifests"):
+                    with open(path, encoding="utf-8") as file:
+                        text = file.read()
+                    found[inside] = text.replace(out or self.out, "OUT")
+        return found
+
+    def did(self, said):
+        """What a run did, in order: `a equal`, `report table`, ..."""
+        return [line.split("] ")[1].split(":")[0] for line in said.splitlines() if "] " in line]
+
+    def test_whole_run(self):
+        said, _ = self.run_it("--dry-run")
+        listed = [line.split("\t")[0] for line in said.splitlines() if "\t" in line]
+        self.assertEqual(listed, [
+            "a trace", "a equal", "a again", "a groups", "b trace", "b equal", "c trace", "c again",
+            "report table", "report both"])
+        self.assertIn("left: 5 of 5 steps, 3 traces, 2 reports; about 80 s", said)  # By hand.
+        self.assertEqual(sorted(os.listdir(self.folder)),
+                         ["again.toml", "equal.toml", "make.sh", "plan.toml", "prompts.jsonl"])
+
+        said, _ = self.run_it()
+        self.assertEqual(self.did(said), listed)
+        self.assertIn("left: 5 of 5 steps", said)
+        found = self.tables()
+        self.assertLessEqual({"README.md", "equal.summary.csv", "table.md", "compare.csv",
+                              "compare.prompts.csv", "again.summary.csv", "again.md"}, set(found))
+        # Both prompts are in the table, and each under its own name.
+        self.assertEqual(found["compare.prompts.csv"].count("a.h5"),
+                         found["compare.prompts.csv"].count("b.h5"))
+        self.assertGreater(found["compare.prompts.csv"].count("b.h5"), 0)
+        self.assertIn("h2o", found["table.md"])
+        self.assertIn("replay", found["README.md"])
+        self.assertIn("equal/{a,b}/rows.csv", found["README.md"])
+        self.assertNotIn("Not made yet", found["README.md"])
+        manifest = json.loads(self.read("out", "manifests", "equal.json"))
+        self.assertEqual(set(manifest["prompts"]), {"a", "b"})
+        self.assertEqual(manifest["shared"]["configuration"]["queries"], 32)
+        self.assertNotIn("queries", manifest["prompts"]["a"]["configuration"])
+        self.assertIn("a.h5", manifest["prompts"]["a"]["traces"][0]["path"])
+        self.assertTrue(os.path.getsize(self.path("work", "groups", "a", "points.csv")))
+        self.assertFalse([n for n in os.listdir(self.path("work", "traces")) if n.endswith(".h5")])
+
+        before = self.changed_times(self.out)
+        said, _ = self.run_it()
+        self.assertIn("done before: 5 steps, 2 reports", said)
+        self.assertEqual(self.did(said), [])
+        self.assertEqual(self.changed_times(self.out), before)
+        # What somebody removed comes back from what is done.
+        os.remove(os.path.join(self.out, "table.md"))
+        self.run_it()
+        self.assertEqual(self.tables(), found)
+
+    def changed_times(self, folder):
+        return {os.path.join(at, name): os.stat(os.path.join(at, name)).st_mtime_ns
+                for at, _, files in os.walk(folder) for name in files}
+
+    def test_a_change_does_its_own_steps_again(self):
+        self.run_it()
+        before = self.tables()
+        self.write("again.toml", self.read("again.toml").replace('"2"', '"3"'))
+        said, _ = self.run_it()
+        # `groups` reads what `again` keeps.
+        self.assertEqual(self.did(said), ["a trace", "a again", "a groups", "c trace", "c again",
+                                          "report both"])
+        after = self.tables()
+        self.assertEqual(before["equal.summary.csv"], after["equal.summary.csv"])
+        self.assertNotEqual(before["again.summary.csv"], after["again.summary.csv"])
+        # A prompt's own text: its steps alone.
+        self.write("prompts.jsonl", self.read("prompts.jsonl").replace('"text": "b"', '"text": "B"'))
+        said, _ = self.run_it("--keep")
+        self.assertEqual(self.did(said), ["b trace", "b equal", "report table", "report both"])
+        self.assertTrue(os.path.isfile(self.path("work", "traces", "b.h5")))
+
+    def test_parts(self):
+        said, _ = self.run_it("--only", "groups")
+        self.assertEqual(self.did(said), ["a trace", "a again", "a groups", "c trace", "c again"])
+        self.assertEqual(self.tables(), {})
+        said, _ = self.run_it("--max-minutes", "0.001")
+        self.assertIn("stopped by --max-minutes before a trace", said)
+        self.assertEqual(self.did(said), [])
+        said, _ = self.run_it("--prompts", "b", out=self.path("b"))
+        self.assertEqual(self.did(said), ["b trace", "b equal", "report table"])
+        self.assertIn("Not made yet", self.tables(self.path("b"))["README.md"])
+        said, _ = self.run_it("--layers", "1", "--only", "equal", "--prompts", "a")
+        self.assertTrue(os.path.isdir(self.path("work-layers-1", "equal", "a")))
+        said, _ = self.run_it()
+        self.assertEqual(self.did(said), ["a trace", "a equal", "report table", "report both"])
+
+    def disturbed(self, number, work):
+        """A run that gets a signal in a replay, one that gets it in a report, one to the end."""
+        out = self.path("out-" + work)
+        did = []
+        for moment in (("again", "a", "rows.csv"), ("reports", "both.part")):
+            run = subprocess.Popen(self.words(out=out, work=work), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+            while run.poll() is None and not os.path.exists(self.path(work, *moment)):
+                time.sleep(0.002)
+            run.send_signal(number)
+            said, errors = run.communicate(timeout=PATIENCE)
+            self.assertEqual(run.returncode, 130 if number == signal.SIGINT else -signal.SIGKILL,
+                             said + errors)
+            self.assertNotIn("Traceback", errors)
+            self.assertEqual(self.tables(out), {})
+            did.append(self.did(said))
+        said, _ = self.run_it(out=out, work=work)
+        did.append(self.did(said))
+        # At most the step at which the signal came is done again; traces of a prompt at work stay.
+        self.assertEqual(did, [
+            ["a trace", "a equal"],
+            ["a again", "a groups", "b trace", "b equal", "c trace", "c again", "report table"],
+            ["report both"]])
+        return self.tables(out)
+
+    def test_interrupted_runs_give_the_same_tables(self):
+        # Long enough that a signal comes before its end.
+        self.write("again.toml", self.read("again.toml").replace('"2"', '"100"'))
+        self.run_it()
+        whole = {name: text.replace("/work/", "/W/") for name, text in self.tables().items()}
+        for number, work in ((signal.SIGINT, "int"), (signal.SIGKILL, "kill")):
+            with self.subTest(number=number):
+                found = self.disturbed(number, work)
+                self.assertEqual({n: t.replace(f"/{work}/", "/W/") for n, t in found.items()},
+                                 whole)
+
+    def test_a_step_that_stopped_half_way_goes_on(self):
+        """What kvbench has in the middle of a step: some rows, and begun.json."""
+        self.run_it("--keep")
+        whole = self.tables()
+        folder = self.path("work", "again", "a")
+        with open(os.path.join(folder, "done.json"), encoding="utf-8") as file:
+            done = json.load(file)
+        os.remove(os.path.join(folder, "done.json"))
+        with open(os.path.join(folder, "begun.json"), "w", encoding="utf-8") as file:
+            json.dump({key: done[key] for key in ("inputs", "program")}, file)
+        rows = self.read("work", "again", "a", "rows.csv").splitlines(keepends=True)
+        self.write("work/again/a/rows.csv", "".join(rows[:5]) + rows[5][:9])  # Cut in a line.
+        said, _ = self.run_it()
+        self.assertIn("a again", self.did(said))
+        self.assertNotIn("begins anew", said)
+        self.assertEqual(self.tables(), whole)
+        again = self.read("work", "again", "a", "rows.csv").splitlines(keepends=True)
+        self.assertEqual(again[:5], rows[:5])  # These were kept, their times too.
+        self.assertIsNone(json.loads(self.read("work", "again", "a", "done.json"))["seconds"])
+        # Half a file of another configuration is no beginning.
+        self.write("again.toml", self.read("again.toml").replace('"2"', '"1"'))
+        self.run_it()
+        self.assertLess(len(self.read("work", "again", "a", "rows.csv").splitlines()), len(rows))
+
+    def test_failures_name_the_command_and_leave_results(self):
+        self.run_it()
+        before, times = self.tables(), self.changed_times(self.out)
+        self.write("equal.toml", self.read("equal.toml").replace("h2o", "nosuch"))
+        _, errors = self.run_it(code=2)
+        self.assertIn("exit code 2 of: build/kvbench replay", errors)
+        self.assertIn("nosuch", errors)
+        self.assertEqual((self.tables(), self.changed_times(self.out)), (before, times))
+        self.write("equal.toml", self.read("equal.toml").replace("nosuch", "h2o,local"))
+        self.plan(lambda text: text.replace("--to h2o", "--to nosuch"))
+        _, errors = self.run_it(code=2)
+        self.assertIn("of: scripts/compare.py", errors)
+        self.assertEqual((self.tables(), self.changed_times(self.out)), (before, times))
+        self.plan()
+        self.run_it()
+        self.assertIn("local", self.tables()["table.md"])
+
+    def test_refusals(self):
+        for code, options, expected in (
+                (2, ["--only", "nosuch"], "there are equal, again, groups"),
+                (2, ["--prompts", "nosuch"], "there are a, b, c"),
+                (2, ["--layers", "0,x"], "expected different layers"),
+                (2, ["--layers", "0", "--full"], "expected one of them"),
+                (2, ["--max-minutes", "0"], "above 0"),
+                (3, ["--kvbench", self.path("nosuch")], "no such program"),
+                (2, ["--plan", self.path("nosuch.toml")], "cannot be read")):
+            with self.subTest(options=options):
+                _, errors = self.run_it(*options, code=code)
+                self.assertIn(expected, errors)
+        for old, new, expected in (
+                ("seconds = 20", "seconds = 0", "stage equal: seconds"),
+                ('fewer = "An example."', "", "`fewer` must say why"),
+                ("[0, 1, 2]", "[0, 0]", "full_layers"),
+                ('title = "Clusters."', 'titel = "Clusters."', "`title` is missing"),
+                ("{again/rows.kept.csv}", "{later/rows.kept.csv}", "no earlier stage"),
+                ("y={again/rows.csv}", "y={nosuch/rows.csv}", "no such stage"),
+                ('prompts = ["a"]', 'prompts = ["z"]', "no prompt `z`"),
+                ("[model]", "[model", "plan.toml")):
+            with self.subTest(new=new):
+                self.plan(lambda text, old=old, new=new: text.replace(old, new))
+                _, errors = self.run_it(code=2)
+                self.assertIn(expected, errors)
+        self.plan()
+        shutil.rmtree(self.path("work"), ignore_errors=True)
+        self.write("make.sh", "#!/bin/sh\nexit 3\n")
+        _, errors = self.run_it(code=3)
+        self.assertIn("exit code 3 of:", errors)
+
+    def test_one_run_at_a_time(self):
+        os.mkdir(self.path("work"))
+        with open(self.path("work", "lock"), "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with (mock.patch.object(reference_steps, "LOCK_PATIENCE", 0.2),
+                  self.assertRaisesRegex(rp.PlanError, "another run")):
+                reference_steps.Commands().take_lock(self.path("work"))
+        reference_steps.Commands().take_lock(self.path("work"))
+
+
+class PlanTest(unittest.TestCase):
+    """The committed plan, and what needs no program."""
+
+    def test_manifests_are_split(self):
+        one = {"a": 1, "b": {"c": 2, "d": 3}, "e": {"f": 4}, "g": 5}
+        two = {"a": 1, "b": {"c": 2, "d": 9}, "e": {"f": 4}, "g": [6]}
+        self.assertEqual(split_shared([one, two]), (
+            {"a": 1, "b": {"c": 2}, "e": {"f": 4}}, [{"b": {"d": 3}, "g": 5},
+                                                     {"b": {"d": 9}, "g": [6]}]))
+        self.assertEqual(split_shared([one])[1], [{}])
+
+    def test_it_reads_and_uses_files_that_exist(self):
+        plan = rp.read_plan(os.path.join(ROOT, "configs", "reference.toml"))
+        for stage in plan.stages.values():
+            for word in stage.options:
+                if word.endswith(".toml"):
+                    self.assertTrue(os.path.isfile(os.path.join(ROOT, word)), word)
+            for prompt in stage.prompts:
+                self.assertEqual(plan.prompts[prompt].set, "test", stage.name)
+        used = {name for report in plan.reports.values() for name in report.stages}
+        self.assertEqual(used, set(plan.stages))
+        seconds = sum(s.seconds * len(s.prompts) for s in plan.stages.values())
+        seconds += plan.trace_seconds * len({p for s in plan.stages.values() for p in s.prompts})
+        seconds += sum(r.seconds for r in plan.reports.values())
+        self.assertLess(seconds, 3 * 3600)  # What is promised for two cores.
+
+    def test_braces(self):
+        self.assertEqual(rp.braces(["x", "w/a/r.csv", "w/b/r.csv", "--to", "h/i", "w/a/r.csv"]),
+                         ["x", "w/{a,b}/r.csv", "--to", "h/i", "w/a/r.csv"])
+        self.assertEqual(rp.braces(["l=w/a/", "l=w/b/"]), ["l=w/{a,b}/"])
+
+
+if __name__ == "__main__":
+    unittest.main()
