@@ -48,6 +48,13 @@ class ResultsTable(FigureTest):
         self.assertEqual(lines[2:], ["| `h2o` | 0.750 | 1.125 | 0.250 |",
                                      "| `random-local` | 0.200 | 0.200 | - |"])
 
+    def test_files_of_one_label_are_one_table(self):
+        """Two prompts, .25 and .75; a method that one of them lacks has no mean."""
+        a = self.write([{"prompt": "p", "rel_error": 0.25},
+                        {"prompt": "p", "algorithm": "snapkv", "rel_error": 0.5}], "a.csv")
+        b = self.write([{"prompt": "q", "rel_error": 0.75}], "b.csv")
+        self.assertEqual(self.run_main(f"x={a}", f"x={b}")[2:], ["| `h2o` | 0.500 |"])
+
     def test_nan_is_not_averaged_away(self):
         a = self.write([{"q_head": 0, "rel_error": "nan"}, {"q_head": 1}], "a.csv")
         self.assertEqual(self.run_main(f"a={a}")[2:], ["| `h2o` | nan |"])
