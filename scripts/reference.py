@@ -166,8 +166,8 @@ class Run:
             if missing:
                 raise rp.PlanError(f"{sys.executable} has no {', '.join(missing)}; "
                                    "scripts/bootstrap.sh plot installs them", 3)
-        if (not self.steps.lacks_model() and self.plan.trace[0] == "dump" and any(kind == "trace" for kind, *_ in left)
-                and not os.access(self.args.dump_python, os.X_OK)):
+        dumps = self.plan.trace[0] == "dump" and any(kind == "trace" for kind, *_ in left)
+        if dumps and not self.steps.lacks_model() and not os.access(self.args.dump_python, os.X_OK):
             raise rp.PlanError(f"{self.args.dump_python}: no such program; `make model` makes it",
                                3)
 
@@ -230,7 +230,7 @@ class Run:
         self.announce(left)
         for prompt in self.plan.prompts.values():  # What an interrupted run left behind.
             self.tidy(("trace", prompt, None, 0), left)
-        code, stopped = 0, False
+        stopped = False
         for i, step in enumerate(left):
             self.commands.check()
             kind, _, what, _ = step
@@ -246,7 +246,6 @@ class Run:
                 continue
             start = time.monotonic()
             failed_rows = self.do(step)
-            code = max(code, failed_rows)
             say(f"[{i + 1}/{len(left)}] {self.describe(step)}: "
                 f"{duration(time.monotonic() - start)}"
                 + (", some rows failed" if failed_rows else "")
@@ -255,8 +254,13 @@ class Run:
         if self.publishes:
             changed = self.reports.publish()
             if changed:
-                say(f"results: {counted(changed, 'new file')} in {self.places.read_name(self.places.out)}")
-        return code
+                say(f"results: {counted(changed, 'new file')} in "
+                    + self.places.read_name(self.places.out))
+        failed = [f"{p.id} {name}" for name, stage in self.stages.items()
+                  for p in self.prompts[name] if (self.steps.done(stage, p) or {}).get("code")]
+        if failed:
+            say(f"rows failed (column `status` says why) in {', '.join(failed)}")
+        return 1 if failed else 0
 
     def too_late(self, begin, steps):
         """Whether these would end after --max-minutes. A trace comes with its first stage."""

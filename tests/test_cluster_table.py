@@ -25,7 +25,8 @@ class ClusterTableTest(unittest.TestCase):
         for prompt in "ab":
             os.mkdir(self.path(prompt))
             mine = {key: value for key, value in HEADS.items() if key[0] == prompt}
-            at = [(f"{p}.h5,{p},{layer},{head},", value) for (p, layer, head), value in mine.items()]
+            at = [(f"{p}.h5,{p},{layer},{head},", value)
+                  for (p, layer, head), value in mine.items()]
             self.write(prompt, "coverage", HEAD + "k,radius,radius_rel,center", [
                 f"{key}keys,{k},{value[k - 1]},{value[k - 1] / value[0]},0"
                 for key, value in at for k in (1, 2)])

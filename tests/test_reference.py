@@ -1,7 +1,6 @@
 """scripts/reference.py with the real program on small synthetic traces: a run that nobody disturbs,
 runs that are interrupted and resumed, what a change does again, refusals and failures."""
 
-import fcntl
 import importlib.util
 import json
 import os
@@ -12,16 +11,9 @@ import sys
 import tempfile
 import time
 import unittest
-from unittest import mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SCRIPT = os.path.join(ROOT, "scripts", "reference.py")
-sys.path.insert(0, os.path.join(ROOT, "scripts"))
-
-import reference_plan as rp  # noqa: E402
-import reference_steps  # noqa: E402
-from reference_reports import split_shared  # noqa: E402
-
 PROGRAM = os.environ.get("KVBENCH", "")
 MISSING = [name for name in ("numpy", "pandas", "matplotlib", "scipy")
            if importlib.util.find_spec(name) is None]
@@ -215,7 +207,8 @@ class ReferenceTest(unittest.TestCase):
         self.assertEqual(before["equal.summary.csv"], after["equal.summary.csv"])
         self.assertNotEqual(before["again.summary.csv"], after["again.summary.csv"])
         # A prompt's own text: its steps alone.
-        self.write("prompts.jsonl", self.read("prompts.jsonl").replace('"text": "b"', '"text": "B"'))
+        records = self.read("prompts.jsonl")
+        self.write("prompts.jsonl", records.replace('"text": "b"', '"text": "B"'))
         said, _ = self.run_it("--keep")
         self.assertEqual(self.did(said), ["b trace", "b equal", "report table", "report both"])
         self.assertTrue(os.path.isfile(self.path("work", "traces", "b.h5")))
@@ -311,6 +304,11 @@ class ReferenceTest(unittest.TestCase):
         self.plan()
         self.run_it()
         self.assertIn("local", self.tables()["table.md"])
+        # kvbench had exit code 1: rows of status failed are results, and are not forgotten.
+        done = self.read("work", "equal", "b", "done.json")
+        self.write("work/equal/b/done.json", done.replace('"code": 0', '"code": 1'))
+        said, _ = self.run_it("--only", "equal", code=1)
+        self.assertIn("rows failed (column `status` says why) in b equal", said)
 
     def test_refusals(self):
         for code, options, expected in (
@@ -342,47 +340,6 @@ class ReferenceTest(unittest.TestCase):
         self.write("make.sh", "#!/bin/sh\nexit 3\n")
         _, errors = self.run_it(code=3)
         self.assertIn("exit code 3 of:", errors)
-
-    def test_one_run_at_a_time(self):
-        os.mkdir(self.path("work"))
-        with open(self.path("work", "lock"), "w", encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            with (mock.patch.object(reference_steps, "LOCK_PATIENCE", 0.2),
-                  self.assertRaisesRegex(rp.PlanError, "another run")):
-                reference_steps.Commands().take_lock(self.path("work"))
-        reference_steps.Commands().take_lock(self.path("work"))
-
-
-class PlanTest(unittest.TestCase):
-    """The committed plan, and what needs no program."""
-
-    def test_manifests_are_split(self):
-        one = {"a": 1, "b": {"c": 2, "d": 3}, "e": {"f": 4}, "g": 5}
-        two = {"a": 1, "b": {"c": 2, "d": 9}, "e": {"f": 4}, "g": [6]}
-        self.assertEqual(split_shared([one, two]), (
-            {"a": 1, "b": {"c": 2}, "e": {"f": 4}}, [{"b": {"d": 3}, "g": 5},
-                                                     {"b": {"d": 9}, "g": [6]}]))
-        self.assertEqual(split_shared([one])[1], [{}])
-
-    def test_it_reads_and_uses_files_that_exist(self):
-        plan = rp.read_plan(os.path.join(ROOT, "configs", "reference.toml"))
-        for stage in plan.stages.values():
-            for word in stage.options:
-                if word.endswith(".toml"):
-                    self.assertTrue(os.path.isfile(os.path.join(ROOT, word)), word)
-            for prompt in stage.prompts:
-                self.assertEqual(plan.prompts[prompt].set, "test", stage.name)
-        used = {name for report in plan.reports.values() for name in report.stages}
-        self.assertEqual(used, set(plan.stages))
-        seconds = sum(s.seconds * len(s.prompts) for s in plan.stages.values())
-        seconds += plan.trace_seconds * len({p for s in plan.stages.values() for p in s.prompts})
-        seconds += sum(r.seconds for r in plan.reports.values())
-        self.assertLess(seconds, 3 * 3600)  # What is promised for two cores.
-
-    def test_braces(self):
-        self.assertEqual(rp.braces(["x", "w/a/r.csv", "w/b/r.csv", "--to", "h/i", "w/a/r.csv"]),
-                         ["x", "w/{a,b}/r.csv", "--to", "h/i", "w/a/r.csv"])
-        self.assertEqual(rp.braces(["l=w/a/", "l=w/b/"]), ["l=w/{a,b}/"])
 
 
 if __name__ == "__main__":
