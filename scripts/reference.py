@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the reference results: model, traces, replays, statistics, tables and pictures.
 
-    make reference                      # all of configs/reference.toml, or what is left of it
+    make reference                      # all of the plan, or what is left of it
     scripts/reference.py --dry-run      # only say what is left and how long it takes
 
 Prompt by prompt: a trace is made, every stage that needs the prompt runs on it, and it is deleted
@@ -55,8 +55,8 @@ def parse_arguments(arguments=None):
     parser = argparse.ArgumentParser(prog="reference.py", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--plan", default=os.path.join(rp.ROOT, "configs", "reference.toml"), metavar="FILE.toml",
-        help="what to do [configs/reference.toml]")
+    add("--plan", default=os.path.join(rp.ROOT, "configs", "reference", "smollm2-135m.toml"),
+        metavar="FILE.toml", help="what to do [configs/reference/smollm2-135m.toml]")
     add("--dry-run", action="store_true", help="list what is left; do nothing")
     add("--only", type=names, default=[], metavar="STAGE,...", help="only these stages")
     add("--prompts", type=names, default=[], metavar="ID,...", help="only these prompts")

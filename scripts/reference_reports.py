@@ -189,7 +189,7 @@ class Reports:
         lines = [
             f"# Reference results: {self.plan.title}", "",
             "`make reference` made this folder, this page too (`scripts/reference.py` by "
-            "`configs/reference.toml`). Tables and pictures say the same every time; "
+            "`configs/reference/smollm2-135m.toml`). Tables and pictures say the same every time; "
             "`times.csv` and the times in `manifests/` do not. Commands run in the root of the "
             "source tree; `--help` of a script and docs/schema.md say what columns mean.", "",
             f"- Layers: {', '.join(map(str, layers))}.",

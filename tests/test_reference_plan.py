@@ -1,4 +1,4 @@
-"""scripts/reference.py: the committed plan, and what needs no program. Its runs: test_reference.py."""
+"""scripts/reference.py: the committed plan, and what needs no program. Runs: test_reference.py."""
 
 import fcntl
 import os
@@ -71,7 +71,7 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(split_shared([one])[1], [{}])
 
     def test_it_reads_and_uses_files_that_exist(self):
-        plan = rp.read_plan(os.path.join(ROOT, "configs", "reference.toml"))
+        plan = rp.read_plan(os.path.join(ROOT, "configs", "reference", "smollm2-135m.toml"))
         for stage in plan.stages.values():
             for word in stage.options:
                 if word.endswith(".toml"):
@@ -93,7 +93,7 @@ class PlanTest(unittest.TestCase):
 
 class ClockTest(unittest.TestCase):
     def setUp(self):
-        plan = rp.read_plan(os.path.join(ROOT, "configs", "reference.toml"))
+        plan = rp.read_plan(os.path.join(ROOT, "configs", "reference", "smollm2-135m.toml"))
         self.clock = reference_steps.Clock(plan, plan.layers)
         self.stage = next(iter(plan.stages))
         self.seconds = plan.stages[self.stage].seconds
