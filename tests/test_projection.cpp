@@ -1,22 +1,18 @@
 // Output projections and residual norms of a trace: read as they were written in every type and
-// layout, refused where they do not fit the layer, and handed to the methods that ask.
+// layout, refused where they do not fit the layer. What methods get: test_projection_run.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <limits>
-#include <mutex>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/error.hpp"
-#include "replay/job.hpp"
 #include "replay_run.hpp"
 #include "trace/reader.hpp"
 #include "trace/validate.hpp"
@@ -25,12 +21,10 @@
 namespace kvbench {
 namespace {
 
-namespace fs = std::filesystem;
 using testing_replay::made_projection;
 using testing_replay::make_trace;
 using testing_replay::refusal;
 using testing_replay::TraceShape;
-using testing_replay::untimed;
 using testing_traces::alter;
 using testing_traces::planted;
 using testing_traces::planted_trace;
@@ -382,115 +376,6 @@ TEST(Projection, FlippedBytesAreReadOrRefused) {
     }
   }
   EXPECT_GT(refused, 0);
-}
-
-// ------------------------------------------------------------------------------------- methods
-
-// What each call of the test's method was given: KV head and projection.
-std::mutex seen_mutex;
-std::vector<std::pair<Index, Matrix>> seen;
-
-Compressed looking(const Task& task, const Params&) {
-  const std::lock_guard lock(seen_mutex);
-  seen.emplace_back(task.kv_head, task.o_proj == nullptr ? Matrix() : *task.o_proj);
-  return {};
-}
-
-class ProjectionRun : public testing_replay::ReplayTest {
- protected:
-  // Two layers of 2 KV heads of 3 query heads each.
-  std::string trace(Index hidden) {
-    TraceShape shape;
-    shape.tokens = {40};
-    shape.layers = {0, 3};
-    shape.q_heads = 6;
-    shape.hidden = hidden;
-    return make_trace(folder_ / "w.h5", shape);
-  }
-
-  // A plan of one method that looks at its task.
-  Plan plan(const std::string& path, bool reads) {
-    method_.info.name = "looking";
-    method_.info.reads_o_proj = reads;
-    method_.compress = looking;
-    ReplayOptions o;
-    o.traces = {path};
-    o.out = (folder_ / "out.csv").string();
-    o.algorithms = {"exact"};
-    o.sink = 2;
-    o.recent = 12;
-    o.queries = 8;
-    o.threads = 1;
-    o.overwrite = true;
-    Plan plan = make_plan(o);
-    plan.variants = {{&method_, Params("looking", {}, {})}};
-    plan.entries = {{0, std::nullopt, 0}};
-    plan.reads_o_proj = plan.variants[0].reads_o_proj();
-    return plan;
-  }
-
-  Method method_;
-};
-
-TEST_F(ProjectionRun, MethodsThatAskGetTheColumnsOfTheirHead) {
-  const std::string path = trace(7);
-  seen.clear();
-  const std::atomic<bool> go_on = false;
-  run_plan(plan(path, true), "test", go_on);
-  ASSERT_EQ(seen.size(), 4U);  // 2 layers of 2 KV heads, in order
-  for (std::size_t i = 0; i < 4; ++i) {
-    const auto& [kv_head, w] = seen[i];
-    const Matrix whole = made_projection(7, 6 * 6, i < 2 ? 0 : 3);
-    ASSERT_EQ(w.rows(), 7);
-    ASSERT_EQ(w.cols(), 3 * 6);
-    for (Index r = 0; r < 7; ++r) {
-      EXPECT_TRUE(std::equal(w.row(r), w.row(r) + 18, whole.row(r) + 18 * kv_head)) << i;
-    }
-  }
-}
-
-TEST_F(ProjectionRun, OthersGetNone) {
-  const std::atomic<bool> go_on = false;
-  for (const auto& [hidden, reads] : {std::pair{7, false}, {0, true}}) {
-    const std::string path = trace(hidden);
-    seen.clear();
-    run_plan(plan(path, reads), "test", go_on);
-    ASSERT_EQ(seen.size(), 4U);
-    for (const auto& [kv_head, w] : seen) {
-      EXPECT_EQ(w.rows(), 0);
-    }
-  }
-}
-
-TEST_F(ProjectionRun, IsCheckedBeforeTheFirstRowWhereItIsRead) {
-  const std::string path = trace(7);
-  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
-  const hid_t layer = H5Gopen2(file, "/prompts/p0/layers/3", H5P_DEFAULT);
-  H5Ldelete(layer, "o_proj", H5P_DEFAULT);
-  const std::vector<float> bad(7 * 36, std::numeric_limits<float>::quiet_NaN());
-  const std::array<hsize_t, 2> sizes{7, 36};
-  const hid_t space = H5Screate_simple(2, sizes.data(), nullptr);
-  const hid_t data =
-      H5Dcreate2(layer, "o_proj", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  EXPECT_GE(H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, bad.data()), 0);
-  H5Dclose(data);
-  H5Sclose(space);
-  H5Gclose(layer);
-  H5Fclose(file);
-  const std::atomic<bool> go_on = false;
-  EXPECT_NE(
-      refusal([&] { run_plan(plan(path, true), "test", go_on); }).find("row 0, column 0 is nan"),
-      std::string::npos);
-  EXPECT_FALSE(fs::exists(folder_ / "out.csv"));
-  EXPECT_EQ(run_plan(plan(path, false), "test", go_on).failed, 0);
-}
-
-TEST_F(ProjectionRun, MemoryIsCountedWhereItIsRead) {
-  const std::string path = trace(7);
-  const Plan with = plan(path, true);
-  const Plan without = plan(path, false);
-  EXPECT_EQ(memory_need(with, with.units[0]).unit,
-            memory_need(without, without.units[0]).unit + 4 * 7 * 3 * 6);
 }
 
 }  // namespace
