@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "algorithms/named.hpp"
 #include "algorithms/registry.hpp"
 
 namespace kvbench {
@@ -60,7 +61,7 @@ void print_one(const Method& method) {
   if (info.keeps_tokens) {
     fmt::print("  composes    can lead a composition A+B\n");
   }
-  if ((info.keeps_tokens || info.selects_tokens) && info.scope == Scope::head) {
+  if (can_select(method)) {
     fmt::print("  selects     can say which tokens attention-matching keeps (keys={})\n",
                info.name);
   }

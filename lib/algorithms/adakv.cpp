@@ -64,13 +64,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
 }
 
 Compressed compress(const Task& task, const Params& params) {
-  Index kept = 0;
-  if (task.share != nullptr) {
-    kept = task.share->tokens;
-  } else {
-    const Survey alone = survey(task, params);
-    kept = share({&alone, 1}, params).front().tokens;
-  }
+  const Index kept = share_of(task, params, survey, share).tokens;
   Compressed out;
   out.held.tokens = keep_top(task.tokens, snapkv_scores(task, params), kept, task.device);
   return out;

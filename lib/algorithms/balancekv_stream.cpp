@@ -35,6 +35,7 @@
 #include "algorithms/halving.hpp"
 #include "algorithms/merge_and_reduce.hpp"
 #include "algorithms/size.hpp"
+#include "attention/similarity.hpp"
 #include "attention/softmax_balance.hpp"
 #include "core/error.hpp"
 
@@ -44,14 +45,6 @@ namespace {
 constexpr Index kInstanceBytes = 16;  // bucket 4, t 4, arrivals 8
 constexpr Index kStateBytes = 16;     // v_max and r in float64
 constexpr Index kLeastOnDevice = 64;  // tokens of a block whose walk is worth the launches
-
-double square_norm(std::span<const float> x) {
-  double sum = 0.0;
-  for (const float e : x) {
-    sum = std::fma(static_cast<double>(e), static_cast<double>(e), sum);
-  }
-  return sum;
-}
 
 // i with 2^i <= |v| < 2^{i+1}, from |v|^2 > 0, whose exponent needs no root.
 int bucket_of(double square) {
@@ -156,10 +149,10 @@ class BalanceKvStream final : public StreamCache {
   }
 
   void append(Index j, Index leaving) override {
-    largest_value_ = std::max(largest_value_, square_norm(head_.v.view().row_span(j)));
-    largest_norm_ = std::max(largest_norm_, square_norm(head_.k.view().row_span(j)));
+    largest_value_ = std::max(largest_value_, squared_norm(head_.v.view().row_span(j)));
+    largest_norm_ = std::max(largest_norm_, squared_norm(head_.k.view().row_span(j)));
     for (const Matrix& q : head_.q) {
-      largest_norm_ = std::max(largest_norm_, square_norm(q.view().row_span(j - head_.q_start())));
+      largest_norm_ = std::max(largest_norm_, squared_norm(q.view().row_span(j - head_.q_start())));
     }
     erase_small_buckets();
     if (leaving < 0) {
@@ -228,7 +221,7 @@ class BalanceKvStream final : public StreamCache {
 
   // The newcomer's bucket; none for a zero value and for a bucket that would be erased at once.
   std::optional<int> bucket_for(Index token) {
-    const double square = square_norm(head_.v.view().row_span(token));
+    const double square = squared_norm(head_.v.view().row_span(token));
     if (square == 0.0) {
       return {};
     }

@@ -34,6 +34,7 @@
 #include "algorithms/size.hpp"
 #include "algorithms/stream_tokens.hpp"
 #include "attention/delta_cover.hpp"
+#include "attention/similarity.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -178,14 +179,6 @@ void take(RngStream& rng, Index token, double p, double q, std::span<Index> slot
       slots[static_cast<std::size_t>(slot)] = token;
     }
   }
-}
-
-double squared_norm(std::span<const float> row) {
-  double sum = 0.0;
-  for (const float x : row) {
-    sum = std::fma(static_cast<double>(x), static_cast<double>(x), sum);
-  }
-  return sum;
 }
 
 float stored_weight(double w) {

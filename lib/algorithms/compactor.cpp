@@ -24,6 +24,7 @@
 #include "algorithms/leverage_scores.hpp"
 #include "algorithms/scoring.hpp"
 #include "algorithms/size.hpp"
+#include "attention/similarity.hpp"
 #include "core/math.hpp"
 
 namespace kvbench {
@@ -90,14 +91,6 @@ std::vector<double> chunk_attention(const Task& task, const Matrix& queries,
   return out;
 }
 
-double norm(std::span<const float> x) {
-  double square = 0.0;
-  for (const float c : x) {
-    square = std::fma(static_cast<double>(c), static_cast<double>(c), square);
-  }
-  return std::sqrt(square);
-}
-
 std::vector<double> attention_scores(const Task& task, const Params& params,
                                      std::span<const Index> tokens) {
   std::vector<std::vector<double>> heads;
@@ -107,7 +100,7 @@ std::vector<double> attention_scores(const Task& task, const Params& params,
   }
   std::vector<double> heavy = reduce_group(heads, reduce_of(params));
   for (std::size_t i = 0; i < heavy.size(); ++i) {
-    heavy[i] *= norm(task.head.v.view().row_span(tokens[i]));
+    heavy[i] *= std::sqrt(squared_norm(task.head.v.view().row_span(tokens[i])));
   }
   std::vector<double> out;
   for (std::size_t i = 0; i < heavy.size(); ++i) {
@@ -172,12 +165,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
 
 // Computes the head's scores anew: so a row's time has them.
 Compressed compress(const Task& task, const Params& params) {
-  Share own;
-  if (task.share == nullptr) {
-    const Survey alone = survey(task, params);
-    own = share({&alone, 1}, params).front();
-  }
-  const Share& given = task.share == nullptr ? own : *task.share;
+  const Share given = share_of(task, params, survey, share);
   const std::vector<double> both = both_scores(task, params);
   const std::size_t half = both.size() / 2;
   const double blending = params.is_auto("blending")

@@ -186,8 +186,9 @@ struct MethodInfo {
   /// Empty: the method has one size only and takes no budget (`exact`).
   std::vector<std::string> sizes;
   bool keeps_tokens = false;  ///< holds tokens of weight 1 and nothing else: can lead an `A+B`
-  /// Holds tokens of the trace, of any weight, and nothing else, and has the size `tokens`: can say
-  /// which tokens another method keeps (attention-matching's `keys`). True where keeps_tokens is.
+  /// Holds tokens of the trace and nothing else, but not all of weight 1: like one that
+  /// keeps_tokens it can say which tokens another method keeps (attention-matching's `keys`;
+  /// can_select).
   bool selects_tokens = false;
   bool sees_evaluated = false;  ///< `oracle` and `oracle-matching` alone
   bool scores = false;          ///< uses queries to score tokens: `--scores` matters

@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "algorithms/size.hpp"
+#include "attention/similarity.hpp"
 
 namespace kvbench {
 namespace {
@@ -24,11 +25,7 @@ std::vector<double> window_shares(MatrixView rows, std::span<const Index> tokens
                                   std::size_t window) {
   std::vector<double> out;
   for (const Index i : tokens) {
-    double square = 0.0;
-    for (const float x : rows.row_span(i)) {
-      square = std::fma(static_cast<double>(x), static_cast<double>(x), square);
-    }
-    out.push_back(square);
+    out.push_back(squared_norm(rows.row_span(i)));
   }
   for (std::size_t b = 0; b < out.size(); b += window) {
     const std::size_t end = std::min(out.size(), b + window);

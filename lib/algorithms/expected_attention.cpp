@@ -43,21 +43,9 @@ Gaussian fit(MatrixD& x) {
   const auto count = static_cast<double>(std::max<Index>(1, x.rows()));
   Gaussian out;
   MatrixD x_t;
+  const std::vector<double> mean = center_rows(x);
   out.mean.resize(1, d);
-  std::fill_n(out.mean.data(), d, 0.0);
-  for (Index r = 0; r < x.rows(); ++r) {
-    for (Index t = 0; t < d; ++t) {
-      out.mean.data()[t] += x.row(r)[t];
-    }
-  }
-  for (Index t = 0; t < d; ++t) {
-    out.mean.data()[t] /= count;
-  }
-  for (Index r = 0; r < x.rows(); ++r) {
-    for (Index t = 0; t < d; ++t) {
-      x.row(r)[t] -= out.mean.data()[t];
-    }
-  }
+  std::copy(mean.begin(), mean.end(), out.mean.data());
   transpose(x, x_t);
   inner_products(x_t, x, out.covariance);
   for (Index t = 0; t < d * d; ++t) {
@@ -158,10 +146,7 @@ double log_reduced(const std::vector<std::vector<double>>& logs, std::size_t i, 
 }
 
 double log_norm(std::span<const float> value) {
-  double square = 0.0;
-  for (const float x : value) {
-    square = std::fma(static_cast<double>(x), static_cast<double>(x), square);
-  }
+  const double square = squared_norm(value);
   return square > 0.0 ? 0.5 * std::log(square) : kLowest;
 }
 

@@ -8,16 +8,13 @@
 
 #include "algorithms/contract.hpp"
 #include "algorithms/size.hpp"
+#include "attention/similarity.hpp"
 
 namespace kvbench {
 namespace {
 
 double score(std::span<const float> key) {
-  double square = 0.0;
-  for (const float x : key) {
-    square = std::fma(static_cast<double>(x), static_cast<double>(x), square);
-  }
-  return -static_cast<double>(static_cast<float>(std::sqrt(square)));
+  return -static_cast<double>(static_cast<float>(std::sqrt(squared_norm(key))));
 }
 
 Compressed compress(const Task& task, const Params& params) {

@@ -16,24 +16,6 @@ namespace {
 constexpr double kRidge = 1e-2;  // [2]'s, absolute
 constexpr Index kBlock = 512;    // rows that are solved for at once
 
-void centre(MatrixD& rows) {
-  const Index d = rows.cols();
-  std::vector<double> mean(static_cast<std::size_t>(d), 0.0);
-  for (Index i = 0; i < rows.rows(); ++i) {
-    for (Index t = 0; t < d; ++t) {
-      mean[static_cast<std::size_t>(t)] += rows.row(i)[t];
-    }
-  }
-  for (double& x : mean) {
-    x /= static_cast<double>(rows.rows());
-  }
-  for (Index i = 0; i < rows.rows(); ++i) {
-    for (Index t = 0; t < d; ++t) {
-      rows.row(i)[t] -= mean[static_cast<std::size_t>(t)];
-    }
-  }
-}
-
 MatrixD sketched(const MatrixD& rows, Index columns, const RngStream& normals) {
   MatrixD projection(rows.cols(), columns);
   const double scale = 1.0 / std::sqrt(static_cast<double>(columns));
@@ -118,7 +100,7 @@ std::vector<double> leverage_scores(MatrixD keys, Index sketch, const RngStream&
     return out;
   }
   MatrixD rows = std::move(keys);
-  centre(rows);
+  center_rows(rows);
   if (sketch > 0) {
     rows = sketched(rows, sketch, normals);
   }

@@ -26,6 +26,7 @@ using Eigen::MatrixXd;
 using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 constexpr Index kWeightBytes = 4;
+constexpr const char* kEqual = "equal";  // heads: no method shares
 // Weights within which keys=omp chooses; those of the paper's public code.
 constexpr double kPursuitLow = 1e-12;
 constexpr double kPursuitHigh = 1096.6331584284585;  // exp(7)
@@ -37,9 +38,7 @@ void takes_selecting(const Method& m) {
   if (m.info.scope != Scope::head) {
     throw InputError(fmt::format("{0} shares its budget with other heads: heads={0}", m.info.name));
   }
-  const auto& sizes = m.info.sizes;
-  if (!(m.info.keeps_tokens || m.info.selects_tokens) || m.compress == nullptr ||
-      std::find(sizes.begin(), sizes.end(), "tokens") == sizes.end()) {
+  if (!can_select(m)) {
     throw InputError(fmt::format("{} does not select tokens of a given number", m.info.name));
   }
 }
@@ -52,12 +51,7 @@ void takes_sharing(const Method& m) {
 
 const Method* sharing(const Params& params) {
   const std::string& heads = params.text("heads");
-  for (const ParamSpec& spec : matching_params()) {
-    if (spec.name == "heads" && spec.names_method(heads)) {
-      return &find_method(heads);
-    }
-  }
-  return nullptr;
+  return heads == kEqual ? nullptr : &find_method(heads);
 }
 
 std::optional<KeyScore> score_of(const std::string& keys) {
@@ -225,7 +219,7 @@ std::vector<ParamSpec> matching_params() {
       real_param("ridge", "0.01", 0, 1e6, "mean diagonal of X'X",
                  "pull of fitted values towards the kept ones; larger trusts the reference queries "
                  "less; 0 (the paper's) of all best values takes the nearest, slowly"),
-      method_param("heads", {"equal"}, "a method that shares its budget over heads (adakv)",
+      method_param("heads", {kEqual}, "a method that shares its budget over heads (adakv)",
                    takes_sharing,
                    "tokens per head: all alike, or as that method shares a layer's or all layers' "
                    "bytes (heads=adakv takes adakv.floor and so on); with a budget only"),

@@ -39,6 +39,13 @@ std::string part_prefix(const Method& part) {
   return part.info.name + ".";
 }
 
+bool can_select(const Method& m) {
+  const MethodInfo& info = m.info;
+  return (info.keeps_tokens || info.selects_tokens) && m.compress != nullptr &&
+         info.scope == Scope::head &&
+         std::find(info.sizes.begin(), info.sizes.end(), "tokens") != info.sizes.end();
+}
+
 std::vector<ParamSpec> params_of(const Method& m, const std::map<std::string, std::string>& given) {
   std::vector<ParamSpec> out = m.info.params;
   for (const ParamSpec& spec : m.info.params) {

@@ -14,6 +14,11 @@ namespace kvbench {
 /// What stands before a part's parameters: its name and a dot.
 std::string part_prefix(const Method& part);
 
+/// Whether it can say which tokens another method keeps: it runs under prefill, shares its budget
+/// with no other head, takes a number of `tokens`, and holds that many of the trace and nothing
+/// else.
+bool can_select(const Method& m);
+
 /// All parameters that `m` takes where these are given: its own, and those of the methods that they
 /// (or defaults) name. Errors: InputError where a named method does not exist or cannot stand
 /// there.

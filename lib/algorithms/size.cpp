@@ -41,6 +41,15 @@ Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each, I
   return std::min(m, (*task.budget_bytes - fixed_bytes) / bytes_each);
 }
 
+Share share_of(const Task& task, const Params& params, Survey (*survey)(const Task&, const Params&),
+               std::vector<Share> (*share)(std::span<const Survey>, const Params&)) {
+  if (task.share != nullptr) {
+    return *task.share;
+  }
+  const Survey alone = survey(task, params);
+  return share({&alone, 1}, params).front();
+}
+
 std::vector<Index> keep_top(std::span<const Index> tokens, std::span<const double> scores,
                             Index count, const DeviceHead* device) {
   std::vector<Index> out = top_places(scores, count, device);

@@ -23,6 +23,11 @@ std::vector<std::string> size_names();
 Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each,
                      Index fixed_bytes = 0);
 
+/// The head's share; of a head without one, what it would get as a layer of its own. `survey` and
+/// `share` are the method's.
+Share share_of(const Task& task, const Params& params, Survey (*survey)(const Task&, const Params&),
+               std::vector<Share> (*share)(std::span<const Survey>, const Params&));
+
 /// The `count` positions of `tokens` with the largest scores, ascending; ties go to the lowest
 /// position. `scores` [tokens.size()], finite. 0 <= count <= tokens.size(). On `device`, where not
 /// null and the tokens are many (attention/top_k.hpp): the same.

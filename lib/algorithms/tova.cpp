@@ -48,12 +48,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
 }
 
 Compressed compress(const Task& task, const Params& params) {
-  Share own;
-  if (task.share == nullptr) {
-    const Survey alone = survey(task, params);
-    own = share({&alone, 1}, params).front();
-  }
-  const Share& given = task.share == nullptr ? own : *task.share;
+  const Share given = share_of(task, params, survey, share);
   Compressed out;
   out.held.tokens = keep_top(task.tokens, given.values, given.tokens, task.device);
   return out;

@@ -17,6 +17,7 @@
 
 #include "algorithms/heavy_recent.hpp"
 #include "attention/most_similar.hpp"
+#include "attention/similarity.hpp"
 #include "core/float16.hpp"
 
 namespace kvbench {
@@ -24,16 +25,8 @@ namespace {
 
 constexpr double kLeastLength = 1e-6;  // [1]'s, so that two zero values divide nothing by 0
 
-double dot(std::span<const float> a, std::span<const float> b) {
-  double sum = 0.0;
-  for (std::size_t t = 0; t < a.size(); ++t) {
-    sum = std::fma(static_cast<double>(a[t]), static_cast<double>(b[t]), sum);
-  }
-  return sum;
-}
-
 double length(std::span<const float> x) {
-  return std::sqrt(dot(x, x));
+  return std::sqrt(squared_norm(x));
 }
 
 // What one kept token has taken in.
@@ -61,7 +54,7 @@ Compressed compress(const Task& task, const Params& params) {
   Index merged = 0;
   for (std::size_t i = 0; i < evicted.size(); ++i) {
     const auto to = static_cast<std::size_t>(target[i]);
-    const double cosine = dot(keys.row_span(evicted[i]), keys.row_span(kept[to])) *
+    const double cosine = inner_product(keys.row_span(evicted[i]), keys.row_span(kept[to])) *
                           evicted_inverse[i] * kept_inverse[to];
     const std::span<const float> value = values.row_span(evicted[i]);
     const double own = length(value);

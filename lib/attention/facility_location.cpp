@@ -29,11 +29,7 @@ UnitKeys::UnitKeys(Index capacity, Index d) : d_(d) {
 }
 
 void UnitKeys::set(Index place, std::span<const float> key) {
-  double square = 0.0;  // float32 elements: neither overflows nor vanishes in float64
-  for (const float x : key) {
-    square = std::fma(static_cast<double>(x), static_cast<double>(x), square);
-  }
-  const double norm = std::sqrt(square);
+  const double norm = std::sqrt(squared_norm(key));
   norms_[static_cast<std::size_t>(place)] = norm;
   offsets_[static_cast<std::size_t>(place)] = norm > 0.0 ? 0.5 : 0.0;
   double* column = columns_[static_cast<std::size_t>(place / kBlock)].data() + place % kBlock;

@@ -17,12 +17,7 @@ std::vector<double> inverse_norms(MatrixView keys, std::span<const Index> tokens
   std::vector<double> out;
   out.reserve(tokens.size());
   for (const Index token : tokens) {
-    const float* key = keys.row(token);
-    double square = 0.0;
-    for (Index t = 0; t < keys.cols; ++t) {
-      const auto x = static_cast<double>(key[t]);
-      square = std::fma(x, x, square);
-    }
+    const double square = squared_norm(keys.row_span(token));
     out.push_back(square > 0.0 ? 1.0 / std::sqrt(square) : 0.0);
   }
   return out;

@@ -65,6 +65,25 @@ void inner_products(const MatrixD& a, const MatrixD& b_t, MatrixD& out, bool upp
   }
 }
 
+std::vector<double> center_rows(MatrixD& rows) {
+  const Index d = rows.cols();
+  std::vector<double> mean(static_cast<std::size_t>(d), 0.0);
+  for (Index i = 0; i < rows.rows(); ++i) {
+    for (Index t = 0; t < d; ++t) {
+      mean[static_cast<std::size_t>(t)] += rows.row(i)[t];
+    }
+  }
+  for (double& x : mean) {
+    x /= static_cast<double>(std::max<Index>(1, rows.rows()));
+  }
+  for (Index i = 0; i < rows.rows(); ++i) {
+    for (Index t = 0; t < d; ++t) {
+      rows.row(i)[t] -= mean[static_cast<std::size_t>(t)];
+    }
+  }
+  return mean;
+}
+
 void transpose(const MatrixD& m, MatrixD& out) {
   out.resize(m.cols(), m.rows());
   for (Index i = 0; i < m.rows(); ++i) {

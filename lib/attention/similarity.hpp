@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <vector>
 
@@ -42,6 +43,23 @@ class MatrixD {
 /// a [na, d], b_t [d, nb] (b transposed), out [na, nb]. With `upper`, only entries j >= i are
 /// needed and the others may hold anything. Time O(na nb d).
 void inner_products(const MatrixD& a, const MatrixD& b_t, MatrixD& out, bool upper = false);
+
+/// sum_t a[t] b[t] of as many elements each, in float64, t ascending, one FMA each, from 0. float32
+/// elements: neither overflows nor vanishes.
+inline double inner_product(std::span<const float> a, std::span<const float> b) {
+  double sum = 0.0;
+  for (std::size_t t = 0; t < a.size(); ++t) {
+    sum = std::fma(static_cast<double>(a[t]), static_cast<double>(b[t]), sum);
+  }
+  return sum;
+}
+
+inline double squared_norm(std::span<const float> x) {
+  return inner_product(x, x);
+}
+
+/// Subtracts the rows' mean from each row, in place. The mean [cols]; of no rows: 0.
+std::vector<double> center_rows(MatrixD& rows);
 
 /// out [cols, rows] = m [rows, cols] transposed.
 void transpose(const MatrixD& m, MatrixD& out);

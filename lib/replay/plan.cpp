@@ -247,17 +247,18 @@ void plan_device(Plan& plan, const DeviceChoice& device) {
 
 LayerFacts layer_facts(const Plan& plan, const Unit& unit) {
   const LayerMeta& l = plan.layer_meta(unit);
+  const Windows w = windows_of(plan.options, l.n, l.nq);
   return {l.n,
           l.d,
           l.dv,
           plan.stream(),
-          windows_of(plan.options, l.n, l.nq).scoring,
+          w.scoring,
           l.fisher.has_value(),
           l.rope_positions,
           l.rope_dim,
           l.hidden,
           l.group(),
-          windows_of(plan.options, l.n, l.nq).queries};
+          w.queries};
 }
 
 int wanted_threads(const ReplayOptions& o) {
