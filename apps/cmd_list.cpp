@@ -7,6 +7,7 @@
 
 #include "algorithms/named.hpp"
 #include "algorithms/registry.hpp"
+#include "replay/grid.hpp"
 
 namespace kvbench {
 namespace {
@@ -79,16 +80,55 @@ void print_one(const Method& method) {
                p.unit.empty() ? "" : fmt::format(" [{}]", p.unit));
     fmt::print("    {:<{}}  default {}; {}\n", "", width, p.fallback, allowed(p));
   }
+  if (!info.authors.empty()) {
+    fmt::print("  authors     the source's setting, {}:authors\n    {}\n", info.name, info.authors);
+  }
+  if (!info.grid.empty()) {
+    fmt::print("  grid        what tuning tries beside the default, {}:grid\n    {}\n", info.name,
+               fmt::join(info.grid, "\n    "));
+  }
+}
+
+// CSV: a line per setting that tuning tries, parameters as in column `params` of a result table.
+void print_grids(const std::string& name) {
+  fmt::print("algorithm,setting,params\n");
+  for (const Method& m : methods()) {
+    if (!name.empty() && m.info.name != name) {
+      continue;
+    }
+    const std::string protocol = m.compress != nullptr ? "prefill" : "stream";
+    const auto canonical = [&](const std::string& spec) {
+      return expand_algorithms({spec}, protocol).front().params.canonical();
+    };
+    const std::string usual = canonical(m.info.name);
+    const std::string authors = canonical(m.info.name + ":authors");
+    for (const Variant& v : expand_algorithms({m.info.name + ":grid"}, protocol)) {
+      const std::string& params = v.params.canonical();
+      fmt::print("{},{},{}\n", m.info.name,
+                 params == usual     ? "default"
+                 : params == authors ? "authors"
+                                     : "grid",
+                 params);
+    }
+  }
 }
 
 }  // namespace
 
 void add_list(CLI::App& app) {
   const auto name = std::make_shared<std::string>();
+  const auto grids = std::make_shared<bool>(false);
   CLI::App* sub = app.add_subcommand("list", "List algorithms, or one algorithm's parameters");
   sub->add_option("algorithm", *name, "Algorithm to show in full")->type_name("ALGORITHM");
-  sub->callback([name] {
-    if (name->empty()) {
+  sub->add_flag("--grid", *grids,
+                "Print as CSV every setting that tuning tries: --algorithm NAME:grid");
+  sub->callback([name, grids] {
+    if (!name->empty()) {
+      find_method(*name);  // throws on an unknown one
+    }
+    if (*grids) {
+      print_grids(*name);
+    } else if (name->empty()) {
       print_all();
     } else {
       print_one(find_method(*name));

@@ -155,7 +155,9 @@ void add_replay(CLI::App& app) {
                              "(first:last or first:last:step, ends included) make a grid. Commas "
                              "before the first colon separate algorithms: a,b,c:KEY=VALUES. May be "
                              "repeated; 'all' is every algorithm that finds in the traces what it "
-                             "needs; 'kvbench list' names them"))
+                             "needs; 'kvbench list' names them. NAME:grid and NAME:authors "
+                             "are settings that an algorithm declares, all:grid and all:authors "
+                             "those of all"))
       ->type_name("NAME,...[:KEY=VALUES[;KEY=VALUES]...]")
       ->group(what);
   repeatable(sub->add_option("--budget", r.budgets,

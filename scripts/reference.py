@@ -6,9 +6,10 @@
 
 Prompt by prompt: a trace is made, every stage that needs the prompt runs on it, and it is deleted
 (--keep keeps it). When all prompts of a stage are done its reports are made and come to lie in the
-results folder. A step is one stage of one prompt. It is done again only where something changed
-that it depends on: prompt, model, layers, options, configuration or program. Interrupt it as you
-like: the same command goes on from there.
+results folder. A report whose files a stage reads comes before all other prompts: parameters are
+chosen on the development set first. A step is one stage of one prompt. It is done again only where
+something changed that it depends on: prompt, model, layers, options, configuration or program.
+Interrupt it as you like: the same command goes on from there.
 
 With --layers or --full steps are kept in a folder of their own. With --prompts or --layers results
 are written only where --out names a folder: they are not the reference.
@@ -95,8 +96,13 @@ class Run:
         out = args.out or os.path.join(rp.ROOT, plan.out + ("-full" if args.full else ""))
         self.publishes = bool(args.out) or not (args.prompts or args.layers)
         self.stages = self.chosen_stages()
+        # Reports that a stage reads, and what these read: all of their prompts, whatever is chosen.
+        self.first_reports = [r for r in plan.reports.values() if any(
+            r.name in stage.after for stage in self.stages.values())]
+        self.first_stages = {name for r in self.first_reports for name in r.stages}
         self.prompts = {name: [plan.prompts[id] for id in stage.prompts
-                               if not args.prompts or id in args.prompts]
+                               if not args.prompts or id in args.prompts
+                               or name in self.first_stages]
                         for name, stage in plan.stages.items()}
         self.commands = Commands()
         self.program = Program(args.kvbench)
@@ -123,6 +129,7 @@ class Run:
         for stage in reversed(list(self.plan.stages.values())):
             if stage.name in chosen:
                 chosen |= set(stage.needs)
+                chosen |= {name for r in stage.after for name in self.plan.reports[r].stages}
         return {name: stage for name, stage in self.plan.stages.items() if name in chosen}
 
     def learn(self):
@@ -144,19 +151,32 @@ class Run:
 
     def left(self):
         """[(kind, prompt or None, stage or report or None, seconds)] in the order of doing."""
-        out, undone = [], set()
-        for prompt in self.plan.prompts.values():
-            stages = [s for s in self.stages.values() if prompt in self.prompts[s.name]
-                      and not self.steps.done(s, prompt)]
-            if stages and not self.steps.has_trace(prompt):
-                out.append(("trace", prompt, None, self.clock.expected("trace")))
-            for stage in stages:
-                undone.add(stage.name)
-                out.append(("stage", prompt, stage, self.clock.expected(stage.name)))
-        for report in self.chosen_reports:
-            if undone & set(report.stages) or not self.reports.done(report):
-                out.append(("report", None, report,
-                            self.clock.expected("report " + report.name)))
+        out, undone, fresh, traces = [], set(), set(), set()
+
+        def add_stages(stages):
+            for prompt in self.plan.prompts.values():
+                mine = [s for s in stages if prompt in self.prompts[s.name]
+                        and (fresh & set(s.after) or not self.steps.done(s, prompt))]
+                if mine and prompt.id not in traces and not self.steps.has_trace(prompt):
+                    out.append(("trace", prompt, None, self.clock.expected("trace")))
+                for stage in mine:
+                    traces.add(prompt.id)
+                    undone.add(stage.name)
+                    out.append(("stage", prompt, stage, self.clock.expected(stage.name)))
+
+        def add_reports(reports):
+            for report in reports:
+                if (undone & set(report.stages) or fresh & set(report.after)
+                        or not self.reports.done(report)):
+                    fresh.add(report.name)
+                    out.append(("report", None, report,
+                                self.clock.expected("report " + report.name)))
+
+        first = [s for s in self.stages.values() if s.name in self.first_stages]
+        add_stages(first)
+        add_reports(self.first_reports)
+        add_stages([s for s in self.stages.values() if s not in first])
+        add_reports([r for r in self.chosen_reports if r not in self.first_reports])
         return out
 
     def check_tools(self, left):
@@ -230,27 +250,13 @@ class Run:
         self.announce(left)
         for prompt in self.plan.prompts.values():  # What an interrupted run left behind.
             self.tidy(("trace", prompt, None, 0), left)
-        stopped = False
-        for i, step in enumerate(left):
-            self.commands.check()
-            kind, _, what, _ = step
-            rest = left[i + 1:]
-            if kind == "report":
-                if not self.reports.ready(what):
-                    continue  # Only after --max-minutes.
-            elif stopped or self.too_late(begin, left[i:i + (2 if kind == "trace" else 1)]):
-                if not stopped:
-                    say(f"stopped by --max-minutes before {self.describe(step)}; left: about "
-                        + duration(self.at(left[i:])))
-                stopped = True
-                continue
-            start = time.monotonic()
-            failed_rows = self.do(step)
-            say(f"[{i + 1}/{len(left)}] {self.describe(step)}: "
-                f"{duration(time.monotonic() - start)}"
-                + (", some rows failed" if failed_rows else "")
-                + (f"; left: about {duration(self.at(rest))}" if rest and not stopped else ""))
-            self.tidy(step, rest)
+        last = max((i for i, step in enumerate(left) if step[2] in self.first_reports), default=-1)
+        stopped = self.do_all(left, last + 1, begin)
+        if not stopped:
+            left = self.left()  # A report made anew may say what it said: less is left then.
+            stopped = self.do_all(left, len(left), begin)
+        if stopped:
+            self.do_reports(left)
         if self.publishes:
             changed = self.reports.publish()
             if changed:
@@ -261,6 +267,32 @@ class Run:
         if failed:
             say(f"rows failed (column `status` says why) in {', '.join(failed)}")
         return 1 if failed else 0
+
+    def do_all(self, left, end, begin):
+        """The steps before `end`; whether --max-minutes stopped it."""
+        for i, step in enumerate(left[:end]):
+            self.commands.check()
+            ahead = left[i:i + (2 if step[0] == "trace" else 1)]
+            if step[0] != "report" and self.too_late(begin, ahead):
+                say(f"stopped by --max-minutes before {self.describe(step)}; left: about "
+                    + duration(self.at(left[i:])))
+                return True
+            self.do_one(step, f"[{i + 1}/{len(left)}] ", left[i + 1:])
+        return False
+
+    def do_one(self, step, place, rest):
+        start = time.monotonic()
+        failed_rows = self.do(step)
+        say(place + f"{self.describe(step)}: {duration(time.monotonic() - start)}"
+            + (", some rows failed" if failed_rows else "")
+            + (f"; left: about {duration(self.at(rest))}" if rest else ""))
+        self.tidy(step, rest)
+
+    def do_reports(self, left):
+        """After --max-minutes: those whose steps are done."""
+        for kind, _, report, _ in left:
+            if kind == "report" and self.reports.ready(report) and not self.reports.done(report):
+                self.do_one((kind, None, report, 0), "", [])
 
     def too_late(self, begin, steps):
         """Whether these would end after --max-minutes. A trace comes with its first stage."""

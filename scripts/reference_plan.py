@@ -39,7 +39,11 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Stage:
-    """One command per prompt. kind: replay or cluster; seconds: a first guess for one prompt."""
+    """One command per prompt. kind: replay or cluster; seconds: a first guess for one prompt.
+
+    needs: earlier stages whose files of the same prompt it reads; after: reports whose files it
+    reads.
+    """
     name: str
     title: str
     kind: str
@@ -48,16 +52,21 @@ class Stage:
     fewer: str
     layers: tuple
     needs: tuple
+    after: tuple
     seconds: float
 
 
 @dataclass(frozen=True)
 class Report:
-    """Commands over whole stages; files that they leave in {out} are results."""
+    """Commands over whole stages; files that they leave in {out} are results.
+
+    after: earlier reports whose files they read.
+    """
     name: str
     title: str
     run: tuple
     stages: tuple
+    after: tuple
     seconds: float
 
 
@@ -166,7 +175,8 @@ def pick_prompts(wanted, prompts, where):
     return tuple(id for id in prompts if id in wanted)
 
 
-def read_stage(table, where, prompts, stages):
+def read_stage(table, where, prompts, stages, reports):
+    """reports: {name: the stages that it reads} of all reports, which may stand further down."""
     at = Reader(table, where)
     name = at.get("name", str)
     where = at.where = f"{where} {name}"
@@ -176,17 +186,25 @@ def read_stage(table, where, prompts, stages):
     if len(kinds) != 1:
         raise PlanError(f"{where}: expected either `replay` or `cluster`, a list of options")
     options = at.words(kinds[0])
-    picked = pick_prompts(at.get("prompts", (str, list), "test"), prompts, where)
+    wanted = at.get("prompts", (str, list), "test")
+    picked = pick_prompts(wanted, prompts, where)
     fewer = at.get("fewer", str, "")
     everything = {p.id for p in prompts.values() if p.set == "test"}
-    if everything - set(picked) and not fewer:
+    if wanted != "dev" and everything - set(picked) and not fewer:
         raise PlanError(f"{where}: not all test prompts: `fewer` must say why")
-    needs = tuple(dict.fromkeys(match[1] for word in options for match in TABLE.finditer(word)))
+    used = tuple(dict.fromkeys(match[1] for word in options for match in TABLE.finditer(word)))
+    after = tuple(one for one in used if one in reports and one not in stages)
+    for report in after:
+        later = [one for one in reports[report] if one not in stages or stages[one].after]
+        if later:
+            raise PlanError(f"{where}: {{{report}/...}} reads the stage {later[0]}, which is no "
+                            "earlier one, or waits for a report itself")
+    needs = tuple(one for one in used if one not in after)
     for need in needs:
         if need not in stages or set(picked) - set(stages[need].prompts):
             raise PlanError(f"{where}: {{{need}/...}} is no earlier stage of the same prompts")
     out = Stage(name, at.get("title", str), kinds[0], options, picked, fewer,
-                at.numbers("layers", []), needs, at.seconds())
+                at.numbers("layers", []), needs, after, at.seconds())
     at.rest()
     return out
 
@@ -199,12 +217,14 @@ def read_report(table, where, stages, reports):
         raise PlanError(f"{where}: the name is taken, or no plain word")
     run = at.words("run")
     used = tuple(dict.fromkeys(m[1] for line in run for m in TABLE.finditer(line)))
+    after = tuple(one for one in used if one in reports and one not in stages)
+    used = tuple(one for one in used if one not in after)
     for stage in used:
         if stage not in stages:
-            raise PlanError(f"{where}: {{{stage}/...}}: no such stage")
+            raise PlanError(f"{where}: {{{stage}/...}}: no such stage, and no earlier report")
     if not run or not used:
         raise PlanError(f"{where}: expected commands that read {{STAGE/{ROWS}}}")
-    out = Report(name, at.get("title", str), run, used, at.seconds())
+    out = Report(name, at.get("title", str), run, used, after, at.seconds())
     at.rest()
     return out
 
@@ -221,10 +241,13 @@ def read_plan(path):
     records = top.words("prompts")
     prompts = read_prompts(records)
     stages, reports = {}, {}
+    written = top.get("report", list, [])
+    reads = {str(table.get("name")): [m[1] for m in TABLE.finditer(str(table.get("run")))]
+             for table in written if isinstance(table, dict)}
     for table in top.get("stage", list):
-        stage = read_stage(table, f"{name}: stage", prompts, stages)
+        stage = read_stage(table, f"{name}: stage", prompts, stages, reads)
         stages[stage.name] = stage
-    for table in top.get("report", list, []):
+    for table in written:
         report = read_report(table, f"{name}: report", stages, reports)
         reports[report.name] = report
     model = Reader(top.get("model", dict), f"{name}: model")
@@ -254,7 +277,13 @@ class Places:
         return os.path.join(self.work, "traces", prompt + ".h5")
 
     def folder(self, stage, prompt):
+        """Of a step, or of a report whose files a stage reads."""
+        if stage in self.plan.reports and stage not in self.plan.stages:
+            return self.report_folder(stage)
         return os.path.join(self.work, stage, prompt)
+
+    def report_folder(self, report):
+        return os.path.join(self.work, "reports", report)
 
     def read_name(self, path):
         """A path as the README has it."""
@@ -330,6 +359,9 @@ class Places:
         return " ".join(shlex.quote(t) if "{" not in t else t for t in braces(texts) if t)
 
     def short(self, word):
+        """Reports' files as they lie in the results folder."""
+        for report in self.plan.reports:
+            word = word.replace(self.report_folder(report) + os.sep, self.out + os.sep)
         return word.replace(ROOT + os.sep, "")
 
 

@@ -53,13 +53,16 @@ class Reports:
         """Whether every step that it reads is done."""
         return all(self.prompts[name] for name in report.stages) and all(
             self.steps.done(self.plan.stages[name], prompt)
-            for name in report.stages for prompt in self.prompts[name])
+            for name in report.stages for prompt in self.prompts[name]) and all(
+            self.done(self.plan.reports[name]) for name in report.after)
 
     def inputs(self, report):
         """Of a report that is ready."""
         done = {f"{name}/{p.id}": rp.file_digest(os.path.join(
             self.places.folder(name, p.id), "done.json"))
             for name in report.stages for p in self.prompts[name]}
+        # Reports that were read: what was there when they were done.
+        done |= {name: self.inputs(self.plan.reports[name]) for name in report.after}
         return {"run": list(report.run), "scripts": self.scripts, "steps": done}
 
     def done(self, report):
@@ -70,8 +73,8 @@ class Reports:
 
     def lines(self, report, folder, shown):
         """[(words, file for stdout, the same as typed)]; shown: the folder that readers know."""
-        def ids(stage):
-            return [p.id for p in self.prompts[stage]]
+        def ids(name):
+            return [p.id for p in self.prompts[name]] if name in self.plan.stages else [""]
 
         out = []
         for line in report.run:

@@ -210,7 +210,15 @@ class Steps:
         return {"trace": self.trace_inputs(prompt), "kind": stage.kind,
                 "options": list(stage.options), "layers": layers, "configs": files,
                 "needs": {need: self.inputs(self.plan.stages[need], prompt)
-                          for need in stage.needs}}
+                          for need in stage.needs}, **self.read_of_reports(stage)}
+
+    def read_of_reports(self, stage):
+        """Digests of the reports' files that a stage reads; these change while we run."""
+        files = {match[0]: os.path.join(self.places.report_folder(match[1]), match[2])
+                 for word in stage.options for match in rp.TABLE.finditer(word)
+                 if match[1] in stage.after}
+        return {"reports": {name: rp.file_digest(path) if os.path.exists(path) else "absent"
+                            for name, path in files.items()}} if files else {}
 
     def folder(self, stage, prompt):
         return self.places.folder(stage.name, prompt.id)

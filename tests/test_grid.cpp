@@ -123,6 +123,59 @@ TEST(Grid, WhatIsNamedBesidesAllIsAskedForByName) {
   }
 }
 
+TEST(Grid, EveryMethodDeclaresAGridThatHoldsItsDefaultAndItsAuthorsSetting) {
+  std::size_t tuned = 0;
+  for (const Method& m : methods()) {
+    const std::string protocol = m.compress != nullptr ? "prefill" : "stream";
+    const auto texts = [&](const std::string& spec) {
+      std::set<std::string> out;
+      for (const Variant& v : expand_algorithms({spec}, protocol)) {
+        EXPECT_EQ(v.method, &m);
+        EXPECT_EQ(v.sized(), m.info.sizes.empty()) << v.params.canonical();  // a budget applies
+        EXPECT_FALSE(v.by_all);
+        out.insert(v.params.canonical());
+      }
+      return out;
+    };
+    const std::set<std::string> grid = texts(m.info.name + ":grid");
+    const std::set<std::string> authors = texts(m.info.name + ":authors");
+    const std::set<std::string> usual = texts(m.info.name);
+    EXPECT_EQ(authors.size(), 1U);
+    EXPECT_EQ(authors == usual, m.info.authors.empty()) << m.info.name;
+    EXPECT_EQ(grid.count(*usual.begin()), 1U) << m.info.name;
+    EXPECT_EQ(grid.count(*authors.begin()), 1U) << m.info.name;
+    for (const std::string& settings : m.info.grid) {
+      for (const std::string& one : texts(m.info.name + ":" + settings)) {
+        EXPECT_EQ(grid.count(one), 1U) << m.info.name << " " << one;
+      }
+    }
+    EXPECT_EQ(grid.size() > 1, !m.info.grid.empty()) << m.info.name;
+    tuned += grid.size() > 1 ? 1U : 0U;
+  }
+  EXPECT_GT(tuned, 20U);
+}
+
+TEST(Grid, AllGridIsEveryMethodsGrid) {
+  for (const std::string what : {"grid", "authors"}) {
+    Texts each;
+    for (const Method& m : methods()) {
+      if (m.compress != nullptr) {
+        each.push_back(m.info.name + ":" + what);
+      }
+    }
+    EXPECT_EQ(expanded({"all:" + what}), expanded(each));
+    for (const Variant& v : expand_algorithms({"all:" + what})) {
+      EXPECT_TRUE(v.by_all);
+    }
+  }
+  // Named besides, one is asked for by name.
+  for (const Variant& v : expand_algorithms({"all:grid", "criticalkv:grid"})) {
+    EXPECT_EQ(v.by_all, v.method->info.name != "criticalkv");
+  }
+  EXPECT_NE(refusal({"h2o+kmeans:grid"}).find("declares no settings"), std::string::npos);
+  EXPECT_NE(refusal({"nosuch:authors"}).find("nosuch"), std::string::npos);
+}
+
 TEST(Grid, AMethodOfTheOtherProtocolIsRefusedInOneLine) {
   for (const auto& [name, protocol] : {std::pair{"snapkv", "stream"},
                                        {"balancekv-stream", "prefill"},

@@ -310,6 +310,77 @@ class ReferenceTest(unittest.TestCase):
         said, _ = self.run_it("--only", "equal", code=1)
         self.assertIn("rows failed (column `status` says why) in b equal", said)
 
+    def plan_with_choice(self):
+        """`first`, on the development prompt, makes a configuration that the stage `chosen` runs."""
+        self.write("choose.py", "import sys\nrows = open(sys.argv[1], encoding='utf-8').read()\n"
+                   "name = 'local' if 'seed' in rows and sys.argv[2] == 'local' else 'h2o'\n"
+                   "print(f'algorithm = [\"{name}\"]')\n")
+        new = f"""
+[[stage]]
+name = "first"
+title = "A method on the development prompt."
+replay = ["--algorithm", "uniform", "--budget", "0.5", "--recent", "64", "--queries", "32"]
+prompts = "dev"
+seconds = 1
+
+[[stage]]
+name = "chosen"
+title = "What was chosen."
+replay = ["--config", "{{choice/chosen.toml}}", "--budget", "0.5", "--recent", "64", "--queries", "32"]
+seconds = 1
+
+[[report]]
+name = "after"
+title = "Reads a report"
+run = ["scripts/results_table.py z={{chosen/rows.csv}} --sort z:0.5 > {{out}}/after.md",
+  "{sys.executable} {self.path("choose.py")} {{choice/chosen.toml}} local > {{out}}/again.toml"]
+seconds = 1
+
+[[report]]
+name = "choice"
+title = "A choice"
+run = ["{sys.executable} {self.path("choose.py")} {{first/rows.csv}} local > {{out}}/chosen.toml"]
+seconds = 1
+"""
+        self.plan(lambda text: self.in_order(text, new))
+
+    def in_order(self, text, new):
+        reports = text.index("[[report]]")
+        stages, own = new.split("[[report]]", 1)
+        after, choice = own.split("[[report]]")
+        return f"{text[:reports]}{stages}[[report]]{choice}[[report]]{after}{text[reports:]}"
+
+    def test_a_report_that_a_stage_reads_comes_first(self):
+        self.plan_with_choice()
+        said, _ = self.run_it("--dry-run", "--only", "chosen", "--prompts", "a")
+        listed = [line.split("\t")[0] for line in said.splitlines() if "\t" in line]
+        self.assertEqual(listed[:3], ["c trace", "c first", "report choice"])
+        said, _ = self.run_it()
+        self.assertEqual(self.did(said)[:3], ["c trace", "c first", "report choice"])
+        self.assertLess(self.did(said).index("b chosen"), self.did(said).index("report after"))
+        self.assertIn('"local"', self.tables()["chosen.toml"])
+        self.assertIn("`local`", self.tables()["after.md"])
+        self.assertIn("--config", self.tables()["README.md"])
+        self.assertNotIn("work/reports", self.tables()["README.md"])
+        said, _ = self.run_it()
+        self.assertEqual(self.did(said), [])
+        # Another choice: what reads it is done again, and nothing else.
+        self.write("plan.toml", self.read("plan.toml").replace(
+            "{first/rows.csv} local", "{first/rows.csv} other"))
+        said, _ = self.run_it()
+        self.assertEqual(self.did(said), ["report choice", "a trace", "a chosen", "b trace",
+                                          "b chosen", "report after"])
+        self.assertIn("`h2o`", self.tables()["after.md"])
+        # A choice made anew that comes out the same does no step again.
+        self.write("plan.toml", self.read("plan.toml").replace(
+            "{first/rows.csv} other", "{first/rows.csv} another"))
+        self.run_it("--keep")
+        times = self.changed_times(self.path("work", "chosen"))
+        self.write("plan.toml", self.read("plan.toml").replace(
+            "{first/rows.csv} another", "{first/rows.csv} one-more"))
+        self.run_it()
+        self.assertEqual(self.changed_times(self.path("work", "chosen")), times)
+
     def test_refusals(self):
         for code, options, expected in (
                 (2, ["--only", "nosuch"], "there are equal, again, groups"),

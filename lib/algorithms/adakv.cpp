@@ -87,6 +87,7 @@ Method method_adakv() {
                  "parts, which is snapkv"));
   const std::vector<ParamSpec> own = snapkv_params();
   info.params.insert(info.params.end(), own.begin(), own.end());
+  info.grid = {"floor=0,0.2,0.5,0.8;window=32,256;kernel=1,5"};
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.scores = true;

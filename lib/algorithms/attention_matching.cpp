@@ -45,6 +45,9 @@ Method method_attention_matching() {
       "reference queries: how many of the last scoring positions, of all query heads of the group; "
       "larger averages over more, and over queries that favour their own neighbours in the "
       "middle"));
+  info.grid = {"keys=rms,mean,max;ridge=0.01,0.1", "w_min=0,0.049787068367863944,1;ridge=0,0.01",
+               "ref_queries=64,256,1024"};
+  info.authors = "w_min=0.049787068367863944;ridge=0";
   info.sizes = {"tokens", "T"};
   info.scores = true;
   info.query_window = [](const Params& p) { return p.integer("ref_queries"); };

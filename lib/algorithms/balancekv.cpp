@@ -242,8 +242,9 @@ Method method_balancekv() {
   info.summary = "repeated halving by the self-balancing walk, weighted survivors";
   info.source = "Han et al., BalanceKV (papers/balancekv), Algorithm 2 and section 4.1";
   info.departures =
-      "defaults chosen by a sweep; step=theory;center=none;select=strict;denominator=separate is "
-      "the paper's text, step=repo;select=repo;denominator=uniform the public code";
+      "step chosen on development prompts; step=theory;center=none;select=strict;"
+      "denominator=separate is the paper's text, "
+      "step=repo;select=repo;center=none;denominator=uniform the public code";
   info.params = size_params();
   const std::vector<ParamSpec> own = {
       choice_param("step", {"greedy", "self", "fixed", "theory", "repo"},
@@ -269,6 +270,15 @@ Method method_balancekv() {
                    "the numerator's weights, |M|/B for all, or a second run with v = 1"),
   };
   info.params.insert(info.params.end(), own.begin(), own.end());
+  info.grid = {
+      "step=greedy,self;select=weighted,strict,block;center=block,none;value_bias_rel=0,0.1,0.5",
+      "block=64,512,1024;value_bias_rel=0,0.5",
+      "temp=0.25,0.5",
+      "rescale=true",
+      "step=self;gamma=10,64",
+      "step=theory;center=none;select=strict;denominator=separate",
+      "step=repo;select=repo;center=none;denominator=uniform"};
+  info.authors = "step=repo;select=repo;center=none;denominator=uniform";
   info.sizes = size_names();
   info.selects_tokens = true;
   info.random = always_random;

@@ -408,6 +408,7 @@ Method method_balancekv_stream() {
       choice_param("fill", {"random", "order"},
                    "how the minority is filled up from the majority to exactly half"),
   };
+  info.grid = {"step=greedy,self;center=block,none"};
   info.sizes = {"t", "T"};
   info.check = check;
   info.random = always_random;

@@ -343,6 +343,7 @@ Method method_bumblebee() {
                     "them when needed; no influence on the result"),
   };
   info.params.insert(info.params.end(), own.begin(), own.end());
+  info.grid = {"lambda=0.1,0.3,0.6;recent_share=0,0.5,0.75", "phi=power"};
   info.sizes = size_names();
   info.scores = true;
   info.keeps_tokens = true;

@@ -271,6 +271,7 @@ Method method_bumblebee_stream() {
   info.params.push_back(
       integer_param("tokens", "auto", 0, 1e12, "tokens", "tau, in place of a budget"));
   info.params.push_back(reduce_param());
+  info.grid = {"lambda=0.1,0.3,0.6;phi=log,power"};
   info.sizes = {"tokens"};
   info.scores = true;
   Method method;

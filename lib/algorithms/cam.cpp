@@ -156,6 +156,7 @@ Method method_cam() {
                    "under prefill: one eviction at a time, with the attention of the middle's own "
                    "queries so far, or all at once, with that of all scoring queries. The stream "
                    "protocol streams whatever is said here"));
+  info.grid = {"heavy_ratio=0.5,0.75;merge=8,32", "prefill=once"};
   info.sizes = size_names();
   info.scores = true;
   info.middle_queries_only = [](const Params& p) { return p.text("prefill") == "stream"; };

@@ -382,6 +382,7 @@ Method method_clustergen() {
       real_param("share", "0.5", 0.001, 0.999, "",
                  "part of the bytes for the (k,v) pairs; not read where `samples` is given"),
   };
+  info.grid = {"t=2,8,32;share=0.1,0.25,0.5,0.75"};
   info.sizes = {"delta"};
   info.random = always_random;
   Method method{info, compress};

@@ -78,6 +78,7 @@ Method method_clustergen_kcenter() {
       choice_param("weights", {"one", "cluster"},
                    "weight of a centre: 1, or how many of the tokens that are not "
                    "recent are nearest to it (a float32 for every kept token)"));
+  info.grid = {"recent_share=0,0.25,0.5,0.75;weights=one,cluster"};
   info.sizes = size_names();
   info.selects_tokens = true;
   return {info, compress};

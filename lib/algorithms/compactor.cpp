@@ -218,6 +218,7 @@ Method method_compactor() {
   info.params.push_back(
       integer_param("last", "4", 0, 1e9, "tokens", "newest tokens of the middle, which rank next"));
   info.params.push_back(reduce_param());
+  info.grid = {"blending=auto,0,0.25,0.5,1"};
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.scores = true;

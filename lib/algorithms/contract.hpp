@@ -185,6 +185,12 @@ struct MethodInfo {
   /// Parameters any of which fixes the size, so that no budget is needed ("T", "tokens").
   /// Empty: the method has one size only and takes no budget (`exact`).
   std::vector<std::string> sizes;
+  /// What tuning tries, each entry as after the colon of `--algorithm NAME:`; `NAME:grid` stands
+  /// for all of them, the default and the authors' setting. Empty: nothing to tune.
+  std::vector<std::string> grid;
+  /// The setting of the source's experiments, in the same form; `NAME:authors` stands for it.
+  /// Empty: it is the default.
+  std::string authors;
   bool keeps_tokens = false;  ///< holds tokens of weight 1 and nothing else: can lead an `A+B`
   /// Holds tokens of the trace and nothing else, but not all of weight 1: like one that
   /// keeps_tokens it can say which tokens another method keeps (attention-matching's `keys`;

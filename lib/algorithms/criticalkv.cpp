@@ -119,6 +119,7 @@ Method method_criticalkv() {
                                    "values decide more"));
   const std::vector<ParamSpec> own = snapkv_params();
   info.params.insert(info.params.end(), own.begin(), own.end());
+  info.grid = {"first_share=0.25,0.5,0.75;window=32,256;kernel=1,5"};
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.scores = true;

@@ -72,6 +72,7 @@ Method method_curdkv() {
                                       "over longer stretches"));
   info.params.push_back(integer_param("first", "4", 0, 1e9, "tokens",
                                       "oldest tokens of the middle, which rank highest"));
+  info.grid = {"window=16,64,256,1024"};
   info.sizes = size_names();
   info.keeps_tokens = true;
   return {info, compress};

@@ -150,6 +150,7 @@ Method method_d2o() {
       "ema", "0.7", 0, 1, "",
       "share of the newest evicted token in the threshold below which tokens are dropped; larger "
       "follows the latest similarities, smaller stays at the first ones"));
+  info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75;ema=0.5,0.7,0.9"};
   info.sizes = size_names();
   info.scores = true;
   return {info, compress};

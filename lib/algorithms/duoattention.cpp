@@ -76,6 +76,7 @@ Method method_duoattention() {
       "middle, not by trained gates; as many as the layer's budget allows in full";
   info.params = size_params();
   info.params.push_back(reduce_param());
+  info.grid = {"reduce=mean,max"};
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.scores = true;

@@ -248,6 +248,7 @@ Method method_expected_attention() {
                                       "first positions whose queries are left out; they are often "
                                       "outliers"));
   info.params.push_back(reduce_param());
+  info.grid = {"n_future=128,256,512;reduce=mean,max"};
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.scores = true;

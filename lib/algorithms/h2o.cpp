@@ -61,6 +61,7 @@ Method method_h2o() {
       real_param("heavy_ratio", "0.5", 0, 1, "share of the kept tokens",
                  "heavy hitters, rounded down to whole tokens; the others are the most recent"));
   info.params.push_back(reduce_param());
+  info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75,1;reduce=mean,max"};
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.scores = true;

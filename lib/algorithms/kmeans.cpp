@@ -180,6 +180,7 @@ Method method_kmeans() {
       "iterations", "10", 1, 1e6, "assignments",
       "assignments to the nearest centroid, means between them, from greedy k-center on; more come "
       "closer to a fixed point and take longer"));
+  info.grid = {"iterations=1,3,10,30"};
   info.sizes = size_names();
   return {info, compress};
 }

@@ -301,6 +301,10 @@ Method method_kvreviver() {
                    "the same budget for every layer, or in proportion to Fisher information (needs "
                    "the trace's per-layer attribute fisher)"),
   };
+  info.grid = {"estimate=sum,mean;rows=1,3", "candidate_ratio=0.7;recent_ratio=0.2",
+               "candidate_ratio=0.2;recent_ratio=0.7",
+               "candidate_ratio=0.5;recent_ratio=0.2;vague_ratio=0.3",
+               "candidate_ratio=0.79;recent_ratio=0.2;vague_ratio=0.01"};
   info.sizes = {"tokens"};
   info.scores = true;
   info.middle_queries_only = [](const Params& p) { return p.text("prefill") == "stream"; };

@@ -141,6 +141,7 @@ Method method_lagkv() {
       integer_param("lag", "128", 1, 1e9, "tokens",
                     "tokens of a partition, scaled by the next one's range; larger compares with "
                     "more tokens and protects as many of the newest"));
+  info.grid = {"lag=32,64,128,256,512"};
   info.sizes = size_names();
   info.keeps_tokens = true;
   return {info, compress};

@@ -40,6 +40,7 @@ Method method_leverage() {
   info.departures = "keys are centred over the middle (kvpress: over all tokens), in float64";
   info.params = size_params();
   info.params.push_back(sketch_param());
+  info.grid = {"sketch=0,48"};
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.reads_rope = true;

@@ -116,6 +116,7 @@ Method method_pyramidkv() {
                                    "the last layer's budget is B / beta; 1: equal budgets"));
   const std::vector<ParamSpec> own = snapkv_params();
   info.params.insert(info.params.end(), own.begin(), own.end());
+  info.grid = {"beta=1,2,5,20;window=32,256;kernel=1,5"};
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.scores = true;

@@ -276,6 +276,7 @@ Method method_quant_kivi() {
                     "may double it"),
       integer_param("residual", "128", 0, 1e9, "tokens", "most recent tokens that stay exact"),
   };
+  info.grid = {"group_size=32,64,128;residual=0,32,128"};
   info.sizes = {"bits"};
   return {info, compress, open_stream};
 }

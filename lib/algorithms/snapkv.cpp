@@ -31,6 +31,7 @@ Method method_snapkv() {
   info.params = size_params();
   const std::vector<ParamSpec> own = snapkv_params();
   info.params.insert(info.params.end(), own.begin(), own.end());
+  info.grid = {"window=16,32,64,256,1024;kernel=1,5,15;reduce=mean,max", "window=32,256;pool=max"};
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.scores = true;

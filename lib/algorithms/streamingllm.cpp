@@ -71,6 +71,7 @@ Method method_streamingllm() {
       integer_param("n_sink", "4", 0, 1e9, "tokens",
                     "leading tokens of the middle that are always kept (stream: of the sequence, "
                     "those counted that --sink keeps)"));
+  info.grid = {"n_sink=0,4,16,64"};
   info.sizes = size_names();
   info.keeps_tokens = true;
   return {info, compress, open_stream};

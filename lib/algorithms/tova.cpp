@@ -97,6 +97,7 @@ Method method_tova() {
   info.params = size_params();
   info.params.push_back(choice_param("reduce", {"mean", "max", "sum"},
                                      "how scores of the layer's query heads become one per token"));
+  info.grid = {"reduce=mean,max"};
   info.sizes = size_names();
   info.keeps_tokens = true;
   info.scores = true;

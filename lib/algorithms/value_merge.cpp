@@ -103,6 +103,7 @@ Method method_value_merge() {
   for (const ParamSpec& p : heavy_recent_params()) {
     info.params.push_back(p);
   }
+  info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75,1;reduce=mean,max"};
   info.sizes = size_names();
   info.scores = true;
   return {info, compress};

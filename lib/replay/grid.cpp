@@ -113,6 +113,45 @@ void expand(const std::string& spec, std::vector<Variant>& out) {
   }
 }
 
+// What may stand in place of KEY=VALUES: settings that the method declares.
+enum class Declared { grid, authors };
+
+// "NAME:grid" and "NAME:authors" -> NAME and which; nothing for all else.
+std::optional<std::pair<std::string, Declared>> declared(const std::string& spec) {
+  const auto colon = spec.find(':');
+  const std::string rest = colon == std::string::npos ? "" : spec.substr(colon + 1);
+  if (rest != "grid" && rest != "authors") {
+    return {};
+  }
+  return std::pair(spec.substr(0, colon), rest == "grid" ? Declared::grid : Declared::authors);
+}
+
+void expand_declared(const Method& method, Declared what, std::vector<Variant>& out) {
+  const MethodInfo& info = method.info;
+  const std::string authors = info.authors.empty() ? info.name : info.name + ":" + info.authors;
+  expand(authors, out);
+  if (what == Declared::grid) {
+    expand(info.name, out);
+    for (const std::string& settings : info.grid) {
+      expand(info.name + ":" + settings, out);
+    }
+  }
+}
+
+// Every method that runs under the protocol: its default, or what it declares.
+void expand_all(const std::string& protocol, std::optional<Declared> what,
+                std::vector<Variant>& out) {
+  const std::size_t begin = out.size();
+  for (const Method& m : methods()) {
+    if (Variant{&m, {}, nullptr}.runs_under(protocol)) {
+      what ? expand_declared(m, *what, out) : expand(m.info.name, out);
+    }
+  }
+  for (std::size_t i = begin; i < out.size(); ++i) {
+    out[i].by_all = true;
+  }
+}
+
 // By registry order, then parameter by parameter; numbers by value, so that T=2 precedes T=10.
 bool before(const Variant& a, const Variant& b) {
   // Compositions stand behind all plain methods.
@@ -316,13 +355,18 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs,
     }
   }
   for (const std::string& spec : listed) {
+    const auto what = declared(spec);
     if (spec == "all") {
-      for (const Method& m : methods()) {
-        if (Variant{&m, {}, nullptr}.runs_under(protocol)) {
-          expand(m.info.name, out);
-          out.back().by_all = true;  // defaults alone: one variant
-        }
+      expand_all(protocol, {}, out);
+    } else if (what && what->first == "all") {
+      expand_all(protocol, what->second, out);
+    } else if (what) {
+      const Variant named = name_variant(what->first);
+      if (named.rest != nullptr) {
+        throw InputError(fmt::format(
+            "--algorithm {}: a composition declares no settings, expected one method", spec));
       }
+      expand_declared(*named.method, what->second, out);
     } else {
       expand(spec, out);
     }

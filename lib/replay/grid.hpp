@@ -84,9 +84,10 @@ std::vector<std::string> split_algorithms(const std::string& text);
 /// Expands specs into variants in canonical order: the registry's order, then the parameters by
 /// value. The order and repetition of `specs` do not matter. "all" stands for every method that
 /// runs under `protocol` ("prefill" or "stream"); one that does not is refused when named. What is
-/// not named besides has `by_all` set.
-/// Ranges a:b:step include b where a step lands on it (to 1e-9 of a step); a:b steps by 1.
-/// Errors: InputError naming the spec and what was expected.
+/// not named besides has `by_all` set. "NAME:authors" stands for the setting of the method's
+/// source, "NAME:grid" for that, the default and all settings of the declared grid; "all:authors"
+/// and "all:grid" for those of all methods. Ranges a:b:step include b where a step lands on it (to
+/// 1e-9 of a step); a:b steps by 1. Errors: InputError naming the spec and what was expected.
 std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs,
                                        const std::string& protocol = "prefill");
 

@@ -1,0 +1,167 @@
+"""scripts/tune.py: choices and tables with figures that are known by hand."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SCRIPT = os.path.join(ROOT, "scripts", "tune.py")
+PROGRAM = os.environ.get("KVBENCH", "")
+MISSING = [name for name in ("numpy", "pandas", "matplotlib", "scipy")
+           if importlib.util.find_spec(name) is None]
+HEADER = ("schema,trace,prompt,layer,q_head,kv_head,algorithm,params,protocol,sink,recent,scores,"
+          "device,seed,n_queries,budget_requested,rel_error,status\n")
+GRIDS = """algorithm,setting,params
+exact,default,
+a,default,T=auto;x=1;y=auto
+a,grid,T=auto;x=2;y=auto
+a,authors,T=auto;x=3;y=auto
+b,default,z=0
+b,grid,z=1
+"""
+A1, A2, A3 = "T=auto;x=1;y=tables", "T=auto;x=2;y=tables", "T=auto;x=3;y=tables"
+
+
+def rows(algorithm, params, errors, budget=0.125, heads=2, status="ok", seeds=1):
+    """A prompt per error; its heads lie around it, so that only their mean is it."""
+    out = []
+    for prompt, error in enumerate(errors):
+        for head in range(heads):
+            for seed in range(seeds):
+                value = error * (0.5 if head == 0 else 1.5) if heads == 2 else error
+                out.append(f"1.1,t{prompt}.h5,p{prompt},0,{head},0,{algorithm},{params},prefill,16,512,"
+                           f"past,cpu,{seed},256,{budget},{value},{status}\n")
+    return out
+
+
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}")
+class TuneTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.write("grids.csv", GRIDS)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, *parts):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            for part in parts:
+                file.writelines(part)
+        return self.path(name)
+
+    def read(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read()
+
+    def run_it(self, *words, code=0):
+        done = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        return done.stdout + done.stderr
+
+    def choose(self, *more, code=0):
+        return self.run_it("choose", self.path("dev.csv"), "--grids", self.path("grids.csv"),
+                           "--settings", self.path("tuned.toml"), "--csv", self.path("tuning.csv"),
+                           "--markdown", self.path("tuning.md"), *more, code=code)
+
+    def test_the_least_mean_over_prompts_is_chosen(self):
+        # x = 2 has the least mean (.2 against .25 and .3), x = 1 the least at one prompt.
+        self.write("dev.csv", HEADER, rows("a", A1, [0.1, 0.4]), rows("a", A2, [0.2, 0.2]),
+                   rows("a", A3, [0.3, 0.3]), rows("b", "z=0", [0.5, 0.5]),
+                   rows("b", "z=1", [0.5, 0.5]), rows("exact", "", [0, 0], budget=""))
+        self.choose()
+        self.assertEqual([line for line in self.read("tuned.toml").splitlines() if ":" in line
+                          and not line.startswith("#")], ['  "a:x=2",'])  # b: a tie, the default.
+        table = self.read("tuning.csv").splitlines()
+        self.assertEqual(table[0], "algorithm,budget,metric,prompts,settings,usable,default,tuned,"
+                         "setting,default_setting")
+        a = table[1].split(",")
+        self.assertEqual(a[:6], ["a", "0.125", "rel_error", "2", "3", "3"])
+        self.assertAlmostEqual(float(a[6]), 0.25, delta=1e-12)
+        self.assertAlmostEqual(float(a[7]), 0.2, delta=1e-12)
+        self.assertEqual(a[8:], ["x=2", "x=1"])
+        self.assertIn("| `a` | 3 | 0.250 | 0.200 | `x=2` |", self.read("tuning.md"))
+        self.assertIn("| `b` | 2 | 0.500 | 0.500 | the default |", self.read("tuning.md"))
+
+    def test_what_is_not_whole_is_not_chosen(self):
+        for name, bad in (("infeasible", rows("a", A2, [0.2], status="infeasible: too small")),
+                          ("NaN", rows("a", A2, [float("nan")])),
+                          ("a head", rows("a", A2, [0.2], heads=1)),
+                          ("a prompt", rows("a", A2, []))):
+            with self.subTest(name):
+                self.write("dev.csv", HEADER, rows("a", A1, [0.3, 0.3]), rows("a", A3, [0.31, 0.31]),
+                           rows("a", A2, [0.2, 0.2])[:2] if name != "a prompt" else
+                           rows("a", A2, [0.2]), [row.replace("t0.h5,p0", "t1.h5,p1") for row in bad])
+                self.choose()
+                self.assertNotIn('"a:', self.read("tuned.toml"))
+                self.assertIn("a,0.125,rel_error,2,3,2,", self.read("tuning.csv"))
+
+    def test_both_columns(self):
+        usual = [0.4, 0.5, 0.3, 0.6, 0.5]
+        self.write("dev.csv", HEADER, rows("a", A1, [0.4]), rows("a", A2, [0.2]), rows("a", A3, [0.5]),
+                   rows("b", "z=0", [0.1]), rows("b", "z=1", [0.2]))
+        self.choose()
+        self.write("all.csv", HEADER, rows("a", A1, [9, 9, 9, 9, 9]), rows("b", "z=0", usual))
+        self.write("authors.csv", HEADER, rows("a", A3, usual))
+        self.write("tuned.csv", HEADER, rows("a", A2, [0.3, 0.5, 0.1, 0.4, 0.6]))
+        self.run_it("table", self.path("all.csv"), "--authors", self.path("authors.csv"), "--tuned",
+                    self.path("tuned.csv"), "--choice", self.path("tuning.csv"), "--csv",
+                    self.path("both.csv"), "--markdown", self.path("both.md"))
+        lines = [line.split(",") for line in self.read("both.csv").splitlines()]
+        by_name = {line[1]: dict(zip(lines[0], line)) for line in lines[1:]}
+        a = by_name["a"]
+        self.assertAlmostEqual(float(a["authors"]), 0.46, delta=1e-12)  # not the default's 9
+        self.assertAlmostEqual(float(a["tuned"]), 0.38, delta=1e-12)
+        self.assertAlmostEqual(float(a["difference"]), -0.08, delta=1e-12)
+        self.assertEqual((a["better"], a["worse"], a["setting"]), ("3", "1", "x=2"))
+        self.assertLess(float(a["difference_low"]), -0.08)
+        self.assertGreater(float(a["difference_high"]), -0.08)
+        b = by_name["b"]
+        self.assertEqual(b["authors"], b["tuned"])
+        self.assertEqual(float(b["difference"]), 0)
+        self.assertIn("| `a` | 0.460 |", self.read("both.md"))
+        self.assertIn("-0.080", self.read("both.md"))
+
+    def test_refusals(self):
+        good = rows("a", A1, [0.1]) + rows("a", A2, [0.2]) + rows("a", A3, [0.2])
+        for bad, expected in ((good + rows("a", A1, [0.1]), "rows stand twice"),
+                              (good + rows("a", A1, [0.1], budget=0.5), "2 budgets"),
+                              (good + rows("a", "T=auto;x=4;y=tables", [0.1]), "not those of its grid"),
+                              (good + [row.replace("t0.h5", "u.h5") for row in good],
+                               "several traces"),
+                              ([row.replace("prefill", "stream") for row in good[:2]] + good[2:],
+                               "several protocols")):
+            with self.subTest(expected):
+                self.write("dev.csv", HEADER, bad)
+                self.assertIn(expected, self.choose(code=2))
+        self.run_it("choose", self.path("nosuch.csv"), "--grids", self.path("grids.csv"), code=2)
+        self.run_it("nosuch", code=2)
+
+    @unittest.skipIf(not PROGRAM, "KVBENCH names no program")
+    def test_with_the_program(self):
+        """What the program declares and what it writes into rows go together."""
+        trace, dev = self.path("t.h5"), self.path("dev.csv")
+        for words in ([PROGRAM, "synth", "-o", trace, "--n", "700", "--d", "16", "--dv", "16",
+                       "--layers", "1"],
+                      [PROGRAM, "replay", trace, "--algorithm", "h2o:grid", "--algorithm",
+                       "balancekv:grid", "--algorithm", "expected-attention:grid", "--recent", "64",
+                       "--queries", "32", "--budget", "0.25", "-o", dev]):
+            subprocess.run(words, check=True, capture_output=True)
+        with open(self.path("grids.csv"), "w", encoding="utf-8") as file:
+            subprocess.run([PROGRAM, "list", "--grid"], check=True, stdout=file)
+        self.choose()
+        self.assertEqual([line.split(",")[0] for line in self.read("tuning.csv").splitlines()[1:]],
+                         ["h2o", "expected-attention", "balancekv"])
+        subprocess.run([PROGRAM, "replay", trace, "--config", self.path("tuned.toml"), "--recent",
+                        "64", "--queries", "32", "--budget", "0.25", "-o", self.path("tuned.csv")],
+                       check=True, capture_output=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
