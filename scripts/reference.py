@@ -56,8 +56,8 @@ def parse_arguments(arguments=None):
     parser = argparse.ArgumentParser(prog="reference.py", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--plan", default=os.path.join(rp.ROOT, "configs", "reference", "smollm2-135m.toml"),
-        metavar="FILE.toml", help="what to do [configs/reference/smollm2-135m.toml]")
+    add("--plan", default=os.path.join(rp.ROOT, rp.USUAL), metavar="FILE.toml",
+        help=f"what to do [{rp.USUAL}]")
     add("--dry-run", action="store_true", help="list what is left; do nothing")
     add("--only", type=names, default=[], metavar="STAGE,...", help="only these stages")
     add("--prompts", type=names, default=[], metavar="ID,...", help="only these prompts")

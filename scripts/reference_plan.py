@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROWS = "rows.csv"
+USUAL = "configs/reference/smollm2-135m.toml"
 # What a word may hold: {STAGE/FILE} stands for that file of every prompt, one word each.
 TABLE = re.compile(r"\{([\w-]+)/([\w.-]*)\}")
 NAME = re.compile(r"[\w-]+")
@@ -72,6 +73,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Plan:
+    path: str
     title: str
     out: str
     work: str
@@ -252,7 +254,7 @@ def read_plan(path):
         reports[report.name] = report
     model = Reader(top.get("model", dict), f"{name}: model")
     trace = Reader(top.get("trace", dict), f"{name}: trace")
-    plan = Plan(top.get("title", str), top.get("out", str), top.get("work", str), records,
+    plan = Plan(path, top.get("title", str), top.get("out", str), top.get("work", str), records,
                 top.numbers("layers"), top.numbers("full_layers", []),
                 {"folder": model.get("folder", str), "files": model.words("files"),
                  "run": model.words("run")},

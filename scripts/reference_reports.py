@@ -181,6 +181,11 @@ class Reports:
                 write([stage.name, prompt.id, "" if seconds is None else seconds])
         return out.getvalue()
 
+    def command(self):
+        plan = self.places.read_name(os.path.abspath(self.plan.path))
+        usual = plan == rp.USUAL
+        return "make reference" if usual else f"make reference REFERENCE_ARGS='--plan {plan}'"
+
     def readme(self, stages):
         """The page of the results folder; nothing in it is typed by hand."""
         any_prompt = rp.Prompt("PROMPT", "", 0, "")
@@ -191,10 +196,9 @@ class Reports:
         words = self.places.typed(self.places.trace_words(any_prompt, trace))
         lines = [
             f"# Reference results: {self.plan.title}", "",
-            "`make reference` made this folder, this page too (`scripts/reference.py` by "
-            "`configs/reference/smollm2-135m.toml`). Tables and pictures say the same every time; "
-            "`times.csv` and the times in `manifests/` do not. Commands run in the root of the "
-            "source tree; `--help` of a script and docs/schema.md say what columns mean.", "",
+            f"`{self.command()}` made this folder, this page too. Tables and pictures say the same "
+            "every time; `times.csv` and the times in `manifests/` do not. Commands run in the root "
+            "of the source tree; `--help` of a script and docs/schema.md say what columns mean.", "",
             f"- Layers: {', '.join(map(str, layers))}.",
             f"- Program: {'; '.join(programs)}.",
             f"- The model: `{self.places.typed(list(self.plan.model['run']))}`.",

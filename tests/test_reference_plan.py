@@ -76,8 +76,11 @@ class PlanTest(unittest.TestCase):
             for word in stage.options:
                 if word.endswith(".toml"):
                     self.assertTrue(os.path.isfile(os.path.join(ROOT, word)), word)
-            for prompt in stage.prompts:
-                self.assertEqual(plan.prompts[prompt].set, "test", stage.name)
+            # What was chosen on the development prompts is never reported on them.
+            sets = {plan.prompts[prompt].set for prompt in stage.prompts}
+            self.assertEqual(sets, {"dev" if stage.name == "grids" else "test"}, stage.name)
+        self.assertEqual([r.name for r in plan.reports.values() if "grids" in r.stages], ["tuning"])
+        self.assertEqual(plan.stages["tuned"].after, ("tuning",))
         used = {name for report in plan.reports.values() for name in report.stages}
         self.assertEqual(used, set(plan.stages))
         seconds = sum(s.seconds * len(s.prompts) for s in plan.stages.values())

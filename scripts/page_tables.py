@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Fills the tables of a page from files of results: no number in them is typed by hand.
+
+    scripts/page_tables.py docs/findings.md             # writes the tables anew
+    scripts/page_tables.py --check docs/findings.md     # exit code 1 where one differs
+
+A table of the page stands between two lines:
+
+    <!-- table: results/reference/MODEL/equal_bytes.compare.csv | where budget=0.125 |
+         name method | show mean, low..high=95 %, difference:+ | sort mean | rows h2o snapkv -->
+    <!-- end -->
+
+file      a CSV file, from the root of the source tree; `LABEL=FILE LABEL=FILE` joins several by
+          name, each with its own columns
+where     only rows in which these columns have these values; a number is compared as one
+name      columns whose values make a row's name, in code font. `label` is algorithm and those of its
+          params that differ among the rows
+show      columns: COLUMN[=TITLE][:FORMAT]; LOW..HIGH is an interval. FORMAT is one of Python's
+          (.3f is the usual one; + shows the sign)
+pivot     COLUMN: a column per value of it, for each of `show`
+sort      COLUMN, of the file or, with pivot, a value of the pivot's column; -COLUMN: largest first
+rows      only rows of these names; `rows -NAME` leaves one out
+first     N: only the first N rows
+"""
+
+import math
+import os
+import re
+import shlex
+import sys
+
+import kvbench_csv as kc
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BLOCK = re.compile(r"^<!-- table: (?P<spec>.*?) -->\n(?P<body>.*?)^<!-- end -->$", re.M | re.S)
+KEYS = ("where", "name", "show", "pivot", "sort", "rows", "first")
+
+
+def parse(spec):
+    """{key: text}, with the files as {label: path} under `files`."""
+    parts = [" ".join(part.split()) for part in spec.split("|")]
+    out = {"files": {}}
+    for word in shlex.split(parts[0]):
+        label, _, path = word.rpartition("=")
+        out["files"][label] = path
+    for part in parts[1:]:
+        key, _, text = part.partition(" ")
+        if key not in KEYS or key in out:
+            raise kc.CsvError(f"table {parts[0]}: got `{part}`, expected one each of "
+                              + ", ".join(KEYS))
+        out[key] = text
+    for key in ("name", "show"):
+        if key not in out:
+            raise kc.CsvError(f"table {parts[0]}: `{key}` is missing")
+    return out
+
+
+def read(path):
+    """A frame of text; `label` is added where there are algorithm and params."""
+    frame = kc.read_table([os.path.join(ROOT, path)], [], ())
+    frame = frame.astype(str).where(frame.notna(), "")
+    return frame
+
+
+def as_number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def same(cell, value):
+    a, b = as_number(cell), as_number(value)
+    return cell == value if math.isnan(a) or math.isnan(b) else a == b
+
+
+def select(frame, where, path):
+    for word in shlex.split(where):
+        column, _, value = word.partition("=")
+        need(frame, column, path)
+        frame = frame[frame[column].map(lambda cell, value=value: same(cell, value))]
+        if frame.empty:
+            raise kc.CsvError(f"{path}: no row with {word}")
+    return frame
+
+
+def need(frame, column, path):
+    if column not in frame.columns:
+        raise kc.CsvError(f"{path}: no column `{column}`; there are {', '.join(frame.columns)}")
+
+
+def shown(text):
+    """[(column, high column or None, title, format)] of `show`."""
+    out = []
+    for item in text.split(","):
+        head, _, style = item.strip().partition(":")
+        columns, _, title = head.partition("=")
+        low, _, high = columns.partition("..")
+        style = style or ".3f"
+        out.append((low, high or None, title or columns.replace("_", " "),
+                    "+.3f" if style == "+" else style))
+    return out
+
+
+def cell(row, low, high, style):
+    if high:
+        ends = [text(row[low], style), text(row[high], style)]
+        return "-" if "-" in ends else f"{ends[0]} to {ends[1]}"
+    return text(row[low], style)
+
+
+def text(value, style):
+    number = as_number(value)
+    if style == "s" or (math.isnan(number) and value):
+        return value
+    return "-" if not math.isfinite(number) else format(int(number) if style == "d" else number, style)
+
+
+def cells_of(path, label, spec):
+    """({name: {title: cell}}, titles, {name: {sort key: number}}) of one file."""
+    frame = read(path)
+    if {"algorithm", "params"} <= set(frame.columns):
+        good = select(frame, spec.get("where", ""), path)
+        frame = kc.add_labels(good.copy(), short=True)
+    else:
+        frame = select(frame, spec.get("where", ""), path)
+    columns = shown(spec["show"])
+    for column in [c for low, high, _, _ in columns for c in (low, high) if c]:
+        need(frame, column, path)
+    names = [word.strip() for word in spec["name"].split(",")]
+    pivot = spec.get("pivot")
+    for column in [*names, *([pivot] if pivot else [])]:
+        need(frame, column, path)
+    out, titles, sorts = {}, [], {}
+    for _, row in frame.iterrows():
+        name = ", ".join(row[n] for n in names)
+        at = out.setdefault(name, {})
+        for low, high, title, style in columns:
+            whole = " ".join(part for part in (
+                label, title if not pivot or len(columns) > 1 else "",
+                f"{as_number(row[pivot]):g}" if pivot and as_number(row[pivot]) == as_number(
+                    row[pivot]) else row[pivot] if pivot else "") if part)
+            if whole in at:
+                raise kc.CsvError(f"{path}: several rows of {name}, {whole}")
+            at[whole] = cell(row, low, high, style)
+            if whole not in titles:
+                titles.append(whole)
+        keys = sorts.setdefault(name, {})
+        keys.update(dict(row) if not pivot else
+                    {row[pivot]: row[columns[0][0]], f"{as_number(row[pivot]):g}": row[columns[0][0]]})
+    return out, titles, sorts
+
+
+def table(text_of_spec):
+    """Lines of Markdown."""
+    spec = parse(text_of_spec)
+    rows, titles, order = {}, [], {}
+    for label, path in spec["files"].items():
+        found, columns, sorts = cells_of(path, label, spec)
+        for name, values in found.items():
+            rows.setdefault(name, {}).update(values)
+        titles += columns
+        order = order or sorts
+    key = spec.get("sort")
+    names = list(rows)
+    if key:
+        sign = -1 if key.startswith("-") else 1
+        key = key.lstrip("-")
+        if not any(key in keys for keys in order.values()):
+            raise kc.CsvError(f"table {text_of_spec.split('|')[0]}: sort: no `{key}`")
+
+        def place(name):
+            number = as_number(order.get(name, {}).get(key, ""))
+            return math.inf if math.isnan(number) else sign * number
+        names.sort(key=place)
+    picked = shlex.split(spec.get("rows", ""))
+    leave = {word[1:] for word in picked if word.startswith("-")}
+    take = [word for word in picked if not word.startswith("-")]
+    for word in [*leave, *take]:
+        if word not in rows:
+            raise kc.CsvError(f"table {text_of_spec.split('|')[0]}: rows: no `{word}`; there are "
+                              + ", ".join(rows))
+    names = [n for n in names if n not in leave and (not take or n in take)]
+    names = names[:int(spec.get("first", len(names)))]
+    head = spec["name"].replace("label", "algorithm").replace("_", " ")
+    lines = [f"| {head} | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(titles)]
+    lines += [f"| `{name}` | " + " | ".join(rows[name].get(t, "-") for t in titles) + " |"
+              for name in names]
+    return lines
+
+
+def filled(page):
+    """The page with its tables made anew."""
+    return BLOCK.sub(lambda match: f"<!-- table: {match['spec']} -->\n"
+                     + "\n".join(table(match["spec"])) + "\n<!-- end -->", page)
+
+
+def main(arguments=None):
+    parser = kc.plain_parser(__doc__)
+    parser.add_argument("pages", nargs="+", metavar="PAGE.md")
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 where one differs")
+    options = parser.parse_args(arguments)
+    differs = []
+    for path in options.pages:
+        try:
+            with open(path, encoding="utf-8") as file:
+                page = file.read()
+        except OSError as error:
+            raise kc.CsvError(f"{path}: {error.strerror}") from None
+        new = filled(page)
+        if new == page:
+            continue
+        differs.append(path)
+        if not options.check:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(new)
+    if differs and options.check:
+        print(f"tables differ from their files: {', '.join(differs)}; scripts/page_tables.py makes "
+              "them anew", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    kc.run_main(main)
