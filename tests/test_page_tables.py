@@ -1,0 +1,132 @@
+"""scripts/page_tables.py, and that docs/findings.md has no number that no file of results holds."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SCRIPT = os.path.join(ROOT, "scripts", "page_tables.py")
+FINDINGS = os.path.join(ROOT, "docs", "findings.md")
+MISSING = [name for name in ("numpy", "pandas", "matplotlib")
+           if importlib.util.find_spec(name) is None]
+BLOCK = re.compile(r"^<!-- table: .*? -->\n.*?^<!-- end -->$", re.M | re.S)
+SUMMARY = """algorithm,params,budget_requested,mean_rel_error,low,high
+a,x=1;y=0,0.5,0.12345,0.1,0.2
+a,x=1;y=0,0.25,0.3,0.2,0.4
+a,x=2;y=0,0.5,0.05,0.04,0.06
+a,x=2;y=0,0.25,,,
+b,,0.5,0.07,0.01,0.09
+b,,0.25,0.01,0.0,0.02
+"""
+
+
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}")
+class PageTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.csv = os.path.join(folder.name, "s.csv")
+        self.page = os.path.join(folder.name, "page.md")
+        with open(self.csv, "w", encoding="utf-8") as file:
+            file.write(SUMMARY)
+
+    def write(self, spec, body=""):
+        with open(self.page, "w", encoding="utf-8") as file:
+            file.write(f"Text 1.\n\n<!-- table: {spec} -->\n{body}<!-- end -->\nText 2.\n")
+
+    def run_it(self, *options, code=0, page=None):
+        done = subprocess.run([sys.executable, SCRIPT, *options, page or self.page],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        return done.stderr
+
+    def rows(self, spec):
+        self.write(spec)
+        self.run_it()
+        with open(self.page, encoding="utf-8") as file:
+            text = file.read()
+        self.assertTrue(text.startswith("Text 1.\n") and text.endswith("<!-- end -->\nText 2.\n"))
+        self.run_it("--check")
+        return [line for line in text.splitlines() if line.startswith("|")]
+
+    def test_pivot(self):
+        self.assertEqual(self.rows(f"{self.csv} | name label | show mean_rel_error | "
+                                   "pivot budget_requested | sort 0.5"), [
+            "| algorithm | 0.5 | 0.25 |", "| --- | ---: | ---: |", "| `a x=2` | 0.050 | - |",
+            "| `b` | 0.070 | 0.010 |", "| `a x=1` | 0.123 | 0.300 |"])
+
+    def test_columns(self):
+        self.assertEqual(self.rows(
+            f"{self.csv} | where budget_requested=.5 | name algorithm, params |\n"
+            "show mean_rel_error=error:.2f, low..high=95 % | sort -mean_rel_error | first 2"), [
+            "| algorithm, params | error | 95 % |", "| --- | ---: | ---: |",
+            "| `a, x=1;y=0` | 0.12 | 0.100 to 0.200 |", "| `b, ` | 0.07 | 0.010 to 0.090 |"])
+
+    def test_two_files(self):
+        other = self.csv.replace("s.csv", "t.csv")
+        with open(other, "w", encoding="utf-8") as file:
+            file.write(SUMMARY.replace("b,,0.25", "c,,0.25"))
+        self.assertEqual(self.rows(
+            f"A={self.csv} B={other} | where budget_requested=0.25 | name label | "
+            "show mean_rel_error=e | rows b c"), [
+            "| algorithm | A e | B e |", "| --- | ---: | ---: |", "| `b` | 0.010 | - |",
+            "| `c` | - | 0.010 |"])
+
+    def test_a_number_that_differs_is_found(self):
+        spec = f"{self.csv} | where budget_requested=0.5 | name label | show mean_rel_error | rows b"
+        table = "| algorithm | mean rel error |\n| --- | ---: |\n| `b` | 0.070 |\n"
+        self.write(spec, table)
+        self.run_it("--check")
+        self.write(spec, table.replace("0.070", "0.071"))
+        self.assertIn("tables differ", self.run_it("--check", code=1))
+        self.run_it()
+        self.run_it("--check")
+
+    def test_refusals(self):
+        for spec, expected in (
+                (f"{self.csv} | name label", "`show` is missing"),
+                (f"{self.csv} | name label | show nosuch", "no column `nosuch`"),
+                (f"{self.csv} | name label | show low | where nosuch=1", "no column `nosuch`"),
+                (f"{self.csv} | name label | show low | where budget_requested=1", "no row with"),
+                (f"{self.csv} | name label | show low", "several rows of a"),
+                (f"{self.csv} | name label | show low | pivot budget_requested | rows z",
+                 "rows: no `z`"),
+                (f"{self.csv} | name label | show low | pivot budget_requested | sort 1",
+                 "sort: no `1`"),
+                (f"{self.csv} | name label | show low | colour red", "got `colour red`"),
+                ("nosuch.csv | name label | show low", "nosuch.csv")):
+            with self.subTest(spec=spec):
+                self.write(spec)
+                self.assertIn(expected, self.run_it(code=2))
+
+    def test_the_findings_tables_are_those_of_the_files(self):
+        self.run_it("--check", page=FINDINGS)
+        with open(FINDINGS, encoding="utf-8") as file:
+            page = file.read()
+        self.assertGreater(len(BLOCK.findall(page)), 5)
+        for spec in re.findall(r"<!-- table: (.*?) \|", page):
+            for word in spec.split():
+                self.assertTrue(word.rpartition("=")[2].startswith("results/reference/"), word)
+        # Tables of numbers elsewhere would be typed by hand.
+        for line in BLOCK.sub("", page).splitlines():
+            if line.lstrip().startswith("|"):
+                self.assertIsNone(re.search(r"\d\.\d", line), line)
+
+    def test_numbers_in_the_findings_text_stand_in_its_tables(self):
+        """Errors as the text quotes them, with three digits: each is some table's."""
+        with open(FINDINGS, encoding="utf-8") as file:
+            page = file.read()
+        tables = set(re.findall(r"\d+\.\d{3}(?!\d)", " ".join(BLOCK.findall(page))))
+        text = re.sub(r"^    .*$", "", BLOCK.sub("", page), flags=re.M)
+        quoted = set(re.findall(r"(?<![\d.])\d+\.\d{3}(?![\d.])", text))
+        self.assertGreater(len(quoted), 10)
+        self.assertEqual(sorted(quoted - tables), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
