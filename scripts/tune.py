@@ -12,8 +12,8 @@
 choose: of every method's settings (`NAME:grid`, `kvbench list NAME`) the one with the least mean of
 --metric over prompts at the tables' budget. A prompt's figure is the mean over layers, heads and
 seeds. A setting that is not `ok` on every head of every prompt is not chosen. --settings is a
-configuration of kvbench with the chosen settings that are not the default; of a setting it names
-the parameters that the grid varies.
+configuration of kvbench with the chosen settings that are not the default, each as what it changes
+of the default.
 
 table: every method with its authors' setting and tuned, on prompts that the choice never saw, with
 bootstrap intervals over prompts. --authors: rows of the authors' settings where these are not
@@ -30,7 +30,7 @@ import numpy as np
 HIGHER_BETTER = ("cosine", "mass_kept")
 POINT = ["budget_requested", "algorithm", "params"]
 CHOICE = ["algorithm", "budget", "metric", "prompts", "settings", "usable", "default", "tuned",
-          "setting", "default_setting"]
+          "setting"]
 
 
 def figures(paths, metric):
@@ -63,6 +63,13 @@ def varied(settings):
     keys = [key for key in keys if len({part.get(key) for part in parts.values()}) > 1]
     return {text: ";".join(f"{key}={part[key]}" for key in keys if key in part)
             for text, part in parts.items()}
+
+
+def changed(text, usual):
+    """What of a setting is not the default's."""
+    before = kc.parse_params(usual)
+    return ";".join(f"{key}={value}" for key, value in kc.parse_params(text).items()
+                    if before.get(key) != value)
 
 
 def read_grids(path):
@@ -108,12 +115,11 @@ def choose(options):
         # The default comes first: a tie is no reason to leave it.
         order = sorted(usable, key=lambda params: params != usual)
         chosen = best(order, key=usable.get)
-        prompts = found[name, chosen].size
-        rows.append([name, *budgets, options.metric, prompts, len(settings), len(usable),
-                     usable.get(usual, np.nan), usable[chosen], settings[chosen][1],
-                     settings[usual][1]])
-        if chosen != usual:
-            lines.append(f'  "{name}:{settings[chosen][1]}",')
+        setting = changed(settings[chosen][1], settings[usual][1])
+        rows.append([name, *budgets, options.metric, found[name, chosen].size, len(settings),
+                     len(usable), usable.get(usual, np.nan), usable[chosen], setting])
+        if setting:
+            lines.append(f'  "{name}:{setting}",')
     if options.csv:
         ct.write_table(options.csv, CHOICE, [dict(zip(CHOICE, row)) for row in rows])
     if options.settings:
@@ -125,7 +131,7 @@ def choose(options):
     if options.markdown:
         titles = ["method", "settings", "default", "best", "chosen"]
         cells = [[r[0], str(r[4]), ct.number(r[6], options.digits), ct.number(r[7], options.digits),
-                  f"`{r[8]}`" if r[8] != r[9] else "the default"] for r in rows if r[4] > 1]
+                  f"`{r[8]}`" if r[8] else "the default"] for r in rows if r[4] > 1]
         ct.write_text(options.markdown, "\n".join(
             [f"Mean {options.metric} at {rows[0][1]:g} of the bytes over "
              f"{ks.counted(rows[0][3])}.", "", *ct.markdown_table(titles, cells)]) + "\n")
@@ -161,7 +167,7 @@ def table(options):
     tuned = {**one_setting(options.tables, options.metric),
              **one_setting(options.tuned, options.metric)}
     chosen = kc.read_table([options.choice], ["algorithm", "setting"], {"algorithm", "setting",
-                           "metric", "default_setting"})
+                           "metric"})
     settings = dict(zip(chosen["algorithm"], chosen["setting"]))
     sign = 1 if options.metric in HIGHER_BETTER else -1
     rows = []
