@@ -14,7 +14,7 @@ file      a CSV file, from the root of the source tree; `LABEL=FILE LABEL=FILE` 
           name, each with its own columns
 where     only rows in which these columns have these values; a number is compared as one
 name      columns whose values make a row's name, in code font. `label` is algorithm and those of its
-          params that differ among the rows
+          params that differ among the rows; `params.KEY` is one of the params, here and in pivot
 show      columns: COLUMN[=TITLE][:FORMAT]; LOW..HIGH is an interval. FORMAT is one of Python's
           (.3f is the usual one; + shows the sign)
 pivot     COLUMN: a column per value of it, for each of `show`
@@ -119,16 +119,21 @@ def text(value, style):
 def cells_of(path, label, spec):
     """({name: {title: cell}}, titles, {name: {sort key: number}}) of one file."""
     frame = read(path)
-    if {"algorithm", "params"} <= set(frame.columns):
-        good = select(frame, spec.get("where", ""), path)
-        frame = kc.add_labels(good.copy(), short=True)
-    else:
-        frame = select(frame, spec.get("where", ""), path)
     columns = shown(spec["show"])
-    for column in [c for low, high, _, _ in columns for c in (low, high) if c]:
-        need(frame, column, path)
     names = [word.strip() for word in spec["name"].split(",")]
     pivot = spec.get("pivot")
+    if {"algorithm", "params"} <= set(frame.columns):
+        keys = [name.removeprefix("params.") for name in [*names, pivot or ""]
+                if name.startswith("params.")]
+        for key in keys:
+            frame["params." + key] = [kc.parse_params(params).get(key, "")
+                                      for params in frame["params"]]
+        frame = select(frame, spec.get("where", ""), path)
+        frame = kc.add_labels(frame.copy(), ignore=keys, short=True)
+    else:
+        frame = select(frame, spec.get("where", ""), path)
+    for column in [c for low, high, _, _ in columns for c in (low, high) if c]:
+        need(frame, column, path)
     for column in [*names, *([pivot] if pivot else [])]:
         need(frame, column, path)
     out, titles, sorts = {}, [], {}

@@ -67,6 +67,11 @@ class PageTest(unittest.TestCase):
             "| algorithm, params | error | 95 % |", "| --- | ---: | ---: |",
             "| `a, x=1;y=0` | 0.12 | 0.100 to 0.200 |", "| `b, ` | 0.07 | 0.010 to 0.090 |"])
 
+    def test_one_of_the_params(self):
+        self.assertEqual(self.rows(f"{self.csv} | where budget_requested=0.5 algorithm=a | name label "
+                                   "| show mean_rel_error | pivot params.x"), [
+            "| algorithm | 1 | 2 |", "| --- | ---: | ---: |", "| `a` | 0.123 | 0.050 |"])
+
     def test_two_files(self):
         other = self.csv.replace("s.csv", "t.csv")
         with open(other, "w", encoding="utf-8") as file:
