@@ -43,39 +43,100 @@ def bootstrap_intervals(values, level=0.95, kind="t", resamples=RESAMPLES, seed=
     n, columns = values.shape
     if n < FEWEST_FOR_INTERVALS:
         return np.full((columns, 2), math.nan)
+    mean, apart, square, equal = _apart(values)
+    draws = _draws(n, resamples, seed)
+    tails = np.array([(1 - level) / 2, (1 + level) / 2])
+    if kind == "t":
+        ts, error = _studentised(apart, square, draws)
+        # inverted_cdf: a resample's own value, never a mean of one and infinity.
+        at = np.quantile(ts, tails[::-1], axis=0, method="inverted_cdf")
+        out = mean - at * error
+    else:
+        moves = draws @ apart / n
+        if kind == "percentile":
+            out = mean + np.quantile(moves, tails, axis=0)
+        else:
+            below = (np.sum(moves < 0, axis=0) + np.sum(moves == 0, axis=0) / 2) / resamples
+            bias = stats.norm.ppf(np.clip(below, 0.5 / resamples, 1 - 0.5 / resamples))
+            acceleration = (apart**3).sum(axis=0) / (6 * square**1.5)
+            z = bias + stats.norm.ppf(tails)[:, None]
+            places = stats.norm.cdf(bias + z / (1 - acceleration * z))
+            out = mean + np.array([np.quantile(moves[:, j], places[:, j])
+                                   for j in range(columns)]).T
+    out[:, equal] = mean[equal]
+    return out.T
+
+
+def _apart(values):
+    """(mean, distances from it, their sum of squares, whether all are equal) by column."""
     mean = values.mean(axis=0)
     apart = values - mean
     square = (apart**2).sum(axis=0)
     # Equal values whose mean was rounded are equal.
     equal = np.ptp(values, axis=0) <= 1e-14 * np.abs(values).max(axis=0)
     square[equal] = 1.0
-    draws = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
+    return mean, apart, square, equal
+
+
+def _draws(n, resamples, seed):
+    """How often each resample holds each prompt: [resamples, n]."""
+    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
+
+
+def _studentised(apart, square, draws):
+    """(t of each resample [resamples, m], the data's standard errors [m])."""
+    n = len(apart)
     moves = draws @ apart / n
-    tails = np.array([(1 - level) / 2, (1 + level) / 2])
-    if kind == "t":
-        spread = np.sqrt(np.maximum(draws @ apart**2 / n - moves**2, 0) / (n - 1))
-        # A resample of one prompt alone has no spread: as far out as can be.
-        alone = spread <= 1e-9 * np.sqrt(square / n)
-        ts = moves / np.where(alone, 1, spread)
-        near = np.abs(moves) <= 1e-12 * np.sqrt(square / n)
-        ts[alone] = np.copysign(np.inf, ts[alone])
-        ts[alone & near] = 0
-        error = np.sqrt(square / (n * (n - 1)))
-        # inverted_cdf: a resample's own value, never a mean of one and infinity.
-        at = np.quantile(ts, tails[::-1], axis=0, method="inverted_cdf")
-        out = mean - at * error
-    elif kind == "percentile":
-        out = mean + np.quantile(moves, tails, axis=0)
-    else:
-        below = (np.sum(moves < 0, axis=0) + np.sum(moves == 0, axis=0) / 2) / resamples
-        bias = stats.norm.ppf(np.clip(below, 0.5 / resamples, 1 - 0.5 / resamples))
-        acceleration = (apart**3).sum(axis=0) / (6 * square**1.5)
-        z = bias + stats.norm.ppf(tails)[:, None]
-        places = stats.norm.cdf(bias + z / (1 - acceleration * z))
-        out = mean + np.array([np.quantile(moves[:, j], places[:, j])
-                               for j in range(columns)]).T
-    out[:, equal] = mean[equal]
-    return out.T
+    spread = np.sqrt(np.maximum(draws @ apart**2 / n - moves**2, 0) / (n - 1))
+    # A resample of one prompt alone has no spread: as far out as can be.
+    alone = spread <= 1e-9 * np.sqrt(square / n)
+    ts = moves / np.where(alone, 1, spread)
+    near = np.abs(moves) <= 1e-12 * np.sqrt(square / n)
+    ts[alone] = np.copysign(np.inf, ts[alone])
+    ts[alone & near] = 0
+    return ts, np.sqrt(square / (n * (n - 1)))
+
+
+def holm_intervals(columns, alpha=0.05, resamples=RESAMPLES, seed=0):
+    """[(low, high, adjusted p)] for the means of `columns`: which are below 0, which above?
+
+    columns: one array per question, a figure per prompt, lengths may differ. p of a column is the
+    level at which its studentised bootstrap interval (bootstrap_intervals) meets 0; Holm's rule
+    adjusts them, and the interval of a column is that of the level at which the rule looked at it.
+    So with chance 1 - alpha no column whose interval leaves out 0 does so wrongly, and an interval
+    leaves out 0 where the adjusted p is at most alpha. NaN with fewer than 4 prompts; such a column
+    is no test and takes nothing from the others. There are at least 40 / alpha resamples a test.
+    """
+    tests = [i for i, values in enumerate(columns) if len(values) >= FEWEST_FOR_INTERVALS]
+    resamples = max(resamples, math.ceil(40 * len(tests) / alpha))
+    found = {}
+    for n in sorted({len(columns[i]) for i in tests}):
+        draws = _draws(n, resamples, seed)
+        for i in (i for i in tests if len(columns[i]) == n):
+            mean, apart, square, equal = _apart(np.asarray(columns[i], float)[:, None])
+            ts, error = _studentised(apart, square, draws)
+            ts, at = np.sort(ts[:, 0]), mean[0] / error[0]
+            # Resamples at least as far out, on the side that counts against the mean's sign.
+            above = resamples - np.searchsorted(ts, at, side="left")
+            below = np.searchsorted(ts, at, side="right")
+            p = min(1.0, 2 * max(min(above, below), 1) / resamples)
+            if equal[0]:
+                ts, p = np.zeros(1), (2 / resamples if mean[0] else 1.0)
+            found[i] = (p, mean[0], error[0], ts)
+    order = sorted(tests, key=lambda i: found[i][0])
+    adjusted = dict(zip(order, holm([found[i][0] for i in order])))
+    out = [(math.nan, math.nan, math.nan)] * len(columns)
+    rank = 0
+    for i in order:
+        p, mean, error, ts = found[i]
+        # The last level that was reached is everybody's who did not pass.
+        level = alpha / (len(tests) - rank)
+        tail = np.quantile(ts, [1 - level / 2, level / 2], method="inverted_cdf")
+        low, high = mean - tail * error
+        out[i] = (float(low), float(high), float(adjusted[i]))
+        if p <= level and rank < len(tests) - 1:
+            rank += 1
+    return out
 
 
 def signed_rank_test(differences):
