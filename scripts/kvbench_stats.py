@@ -131,7 +131,8 @@ def holm_intervals(columns, alpha=0.05, resamples=RESAMPLES, seed=0):
         p, mean, error, ts = found[i]
         # The last level that was reached is everybody's who did not pass.
         level = alpha / (len(tests) - rank)
-        tail = np.quantile(ts, [1 - level / 2, level / 2], method="inverted_cdf")
+        inside = 1 - level
+        tail = np.quantile(ts, [(1 + inside) / 2, (1 - inside) / 2], method="inverted_cdf")
         low, high = mean - tail * error
         out[i] = (float(low), float(high), float(adjusted[i]))
         if p <= level and rank < len(tests) - 1:
