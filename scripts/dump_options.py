@@ -46,6 +46,7 @@ def parse_arguments(description):
     add("--ids", type=lambda text: text.split(","), metavar="ID,...",
         help="only records of these ids")
     add("--source", help="what the trace says of the data [default: the prompt file's name]")
+    add("--created", metavar="DATE", help="what the trace says of the date [default: today]")
     add("--max-prompts", type=positive, metavar="N", help="only the first N prompts")
     add("--max-tokens", type=positive, metavar="N", help="cut longer prompts to N tokens")
     add("--truncate", choices=("middle", "right"), default="middle", help="middle: keep the first "

@@ -368,7 +368,8 @@ def main():
             capture.projections = OutputProjections(model, args, dtype)
             capture.projections.find(prompts[0][2])
         rotates = bool(ropes) or rotary.reason is None
-        with TraceWriter(args.output, model_name(args, model.config), source, dtype=dtype,
+        with TraceWriter(args.output, model_name(args, model.config), source,
+                         created=args.created, dtype=dtype,
                          rope="post" if rotates else "none", gzip=args.gzip) as writer:
             say_dtype(dtype, chosen)
             if args.last_queries:

@@ -184,6 +184,18 @@ class DumpTracesTest(DumpCase):
             # The folder's name, and not where it stands on this machine.
             self.assertEqual(file.attrs["model"], "words")
 
+    def test_a_dated_dump_can_be_made_again(self):
+        texts = []
+        for _ in range(2):
+            path = self.dump(self.model("llama"), "--created", "2020-01-02", "--name", "m",
+                             "--source", "s")
+            with open(path, "rb") as file:
+                texts.append(file.read())
+            with h5py.File(path) as file:
+                self.assertEqual([file.attrs[name] for name in ("created", "model", "source")],
+                                 ["2020-01-02", "m", "s"])
+        self.assertEqual(texts[0], texts[1])
+
     def test_records_templates_and_truncation(self):
         records = [{"_id": "a", "context": " ".join(f"w{i}" for i in range(10, 30)),
                     "input": "w3 w4", "answers": ["w9"], "length": 20},
