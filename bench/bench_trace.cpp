@@ -1,6 +1,6 @@
 // Reading one layer of a trace into float32, head by head: own chunk decoding against HDF5's own
 // read and conversion of the same file, in the same run.
-// The file is data/sample.h5 unless KVBENCH_BENCH_TRACE names another.
+// The file is tests/data/small.h5 unless KVBENCH_BENCH_TRACE names another.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -13,7 +13,7 @@ namespace {
 
 std::string path() {
   const char* given = std::getenv("KVBENCH_BENCH_TRACE");
-  return given != nullptr ? given : std::string(KVBENCH_DATA_DIR) + "/sample.h5";
+  return given != nullptr ? given : KVBENCH_TEST_DATA_DIR "/small.h5";
 }
 
 void read(benchmark::State& state, TraceReader::Path how) {

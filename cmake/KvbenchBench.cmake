@@ -17,7 +17,8 @@ foreach(_source IN LISTS _bench_sources)
   add_executable(${_name} "${_source}")
   target_include_directories(${_name} PRIVATE
     "${CMAKE_CURRENT_SOURCE_DIR}/bench" "${CMAKE_CURRENT_SOURCE_DIR}/tests")
-  target_compile_definitions(${_name} PRIVATE KVBENCH_DATA_DIR="${CMAKE_CURRENT_SOURCE_DIR}/data")
+  target_compile_definitions(${_name} PRIVATE
+    KVBENCH_TEST_DATA_DIR="${CMAKE_CURRENT_SOURCE_DIR}/tests/data")
   target_link_libraries(${_name} PRIVATE kvbench_lib benchmark::benchmark)
   if(_source MATCHES "\\.cu$")  # these have a main of their own, and peers on the device
     target_link_libraries(${_name} PRIVATE ${CMAKE_DL_LIBS})

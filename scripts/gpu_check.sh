@@ -128,10 +128,13 @@ tests() {
   pass "$ran tests, ${skipped:-0} of them skipped"
 }
 
+# Those that read a trace take it from here, wherever they were compiled.
+export KVBENCH_TEST_DATA_DIR=${KVBENCH_TEST_DATA_DIR:-$root/tests/data}
+
 part_a() { tests "$out/tests.log" '*Cuda*'; }
 
 part_b() {
-  local tool filter=${KVBENCH_SANITIZER_FILTER:-*Cuda*-*SampleOnCuda*}
+  local tool filter=${KVBENCH_SANITIZER_FILTER:-*Cuda*-*SmallTraceOnCuda*}
   command -v compute-sanitizer > /dev/null || { skip 'no compute-sanitizer on the PATH' || return; }
   for tool in memcheck racecheck; do
     tests "$out/$tool.log" "$filter" compute-sanitizer --tool "$tool" --error-exitcode 9 || return

@@ -38,11 +38,11 @@ inline OpenDevice host_device(HostMachine::Order order, std::size_t scratch_byte
   };
 }
 
-/// A file of data/: in the folder that KVBENCH_DATA_DIR names, for a program that was carried to
-/// another machine, else where the sources were.
+/// A file of tests/data: in the folder that KVBENCH_TEST_DATA_DIR names, for a program that was
+/// carried to another machine, else where the sources were.
 inline std::string data_file(const std::string& name) {
-  const char* folder = std::getenv("KVBENCH_DATA_DIR");
-  return std::string(folder != nullptr ? folder : KVBENCH_DATA_DIR) + "/" + name;
+  const char* folder = std::getenv("KVBENCH_TEST_DATA_DIR");
+  return std::string(folder != nullptr ? folder : KVBENCH_TEST_DATA_DIR) + "/" + name;
 }
 
 inline bool cuda_is_here() {

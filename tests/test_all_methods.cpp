@@ -1,4 +1,4 @@
-// Every prefill method on the real sample through the whole replay: rows complete, budgets met,
+// Every prefill method on tests/data/small.h5 through the whole replay: rows complete, budgets met,
 // the oracle's promise.
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ class AllMethods : public ::testing::Test {
  protected:
   static Table run(const std::vector<std::string>& algorithms) {
     ReplayOptions o;
-    o.traces = {std::string(KVBENCH_DATA_DIR) + "/sample.h5"};
+    o.traces = {KVBENCH_TEST_DATA_DIR "/small.h5"};
     o.out = ::testing::TempDir() + "/" +
             ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".csv";
     o.algorithms = algorithms;
@@ -40,7 +40,7 @@ class AllMethods : public ::testing::Test {
   }
 };
 
-// Middle's bytes of a row: ratio times what the sample's middle of 1520 tokens weighs.
+// Middle's bytes of a row: ratio times what that trace's middle of 1520 tokens weighs.
 constexpr double kMiddleBytes = 1520.0 * 2 * 64 * 2;
 
 TEST_F(AllMethods, RowsAreCompleteAndWithinTheirBudgets) {

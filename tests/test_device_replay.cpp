@@ -137,9 +137,9 @@ TEST_F(DeviceReplayTest, EveryPrefillMethodOnAHostMachine) {
   expect_same(o, host_device(HostMachine::Order::backward, 4096), kHostRelative, "backward, cut");
 }
 
-TEST_F(DeviceReplayTest, AHeadOfTheSampleOnAHostMachine) {
+TEST_F(DeviceReplayTest, AHeadOfTheSmallTraceOnAHostMachine) {
   ReplayOptions o = options("x.csv");
-  o.traces = {data_file("sample.h5")};
+  o.traces = {data_file("small.h5")};
   o.algorithms = {"all", "snapkv+balancekv"};
   o.budgets = {0.25};
   o.seeds = "1";
@@ -147,7 +147,7 @@ TEST_F(DeviceReplayTest, AHeadOfTheSampleOnAHostMachine) {
   o.heads = {0};
   o.sink = o.recent = o.queries = 256;
   expect_same(o, host_device(HostMachine::Order::forward, std::size_t{1} << 24), kHostRelative,
-              "the sample");
+              "the small trace");
 }
 
 // 2 prompts x 2 layers x 2 KV heads of 2 query heads; a method that went round the device would
@@ -268,14 +268,14 @@ TEST_F(DeviceReplayTest, EveryPrefillMethodOnCuda) {
   expect_same(options("x.csv"), nullptr, kCudaRelative, "cuda");
 }
 
-TEST_F(DeviceReplayTest, TheSampleOnCuda) {
+TEST_F(DeviceReplayTest, TheSmallTraceOnCuda) {
   if (!cuda_is_here()) {
     GTEST_SKIP() << "no CUDA device or no CUDA in this build: nothing was compared on a GPU";
   }
   ReplayOptions o = options("x.csv");
-  o.traces = {data_file("sample.h5")};
+  o.traces = {data_file("small.h5")};
   o.sink = o.recent = o.queries = 256;
-  expect_same(o, nullptr, kCudaRelative, "the sample");
+  expect_same(o, nullptr, kCudaRelative, "the small trace");
 }
 
 TEST_F(DeviceReplayTest, ShapesAndTypesOnCuda) {

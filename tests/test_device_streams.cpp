@@ -96,16 +96,16 @@ TEST_F(DeviceStreamTest, EveryStreamOnCuda) {
   expect_same(options(), nullptr, kCudaRelative, "cuda");
 }
 
-TEST_F(DeviceStreamTest, TheSampleOnCuda) {
+TEST_F(DeviceStreamTest, TheSmallTraceOnCuda) {
   if (!cuda_is_here()) {
     GTEST_SKIP() << "no CUDA device or no CUDA in this build: nothing was compared on a GPU";
   }
   ReplayOptions o = options();
   o.algorithms = {"all"};
-  o.traces = {data_file("sample.h5")};
+  o.traces = {data_file("small.h5")};
   o.recent = o.queries = 256;
   o.eval_every = 0;
-  expect_same(o, nullptr, kCudaRelative, "the sample");
+  expect_same(o, nullptr, kCudaRelative, "the small trace");
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ class MathCheckTest : public DeviceRuns {
  protected:
   ReplayOptions options() const {
     ReplayOptions o;
-    o.traces = {data_file("sample.h5")};
+    o.traces = {data_file("small.h5")};
     o.out = (folder_ / "fast.csv").string();
     o.algorithms = {"all"};
     o.budgets = {0.0625};

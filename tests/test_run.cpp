@@ -1,5 +1,5 @@
-// Whole runs on tiny traces and on the sample: the same rows whatever the threads, the order of
-// specs, shards, interruptions and resumptions; nothing written where a run is refused.
+// Whole runs on tiny traces and on tests/data/small.h5: the same rows whatever the threads, the
+// order of specs, shards, interruptions and resumptions; nothing written where a run is refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ using testing_replay::TraceShape;
 using testing_replay::untimed;
 using testing_replay::write_bytes;
 
-const std::string kSample = KVBENCH_DATA_DIR "/sample.h5";
+const std::string kSmallTrace = KVBENCH_TEST_DATA_DIR "/small.h5";
 const std::atomic<bool> kGoOn = false;
 
 /// Equal rows; names the first field that differs.
@@ -502,12 +502,12 @@ TEST_F(RunTest, AMemoryLimitLowersThreadsOrRefuses) {
   EXPECT_FALSE(fs::exists(o.out));
 }
 
-// ------------------------------------------------------------------------------------- the sample
+// ------------------------------------------------------------------------------- the small trace
 
-TEST_F(RunTest, ExactHasNoErrorOnTheSample) {
-  ASSERT_TRUE(fs::exists(kSample)) << kSample;
+TEST_F(RunTest, ExactHasNoErrorOnTheSmallTrace) {
+  ASSERT_TRUE(fs::exists(kSmallTrace)) << kSmallTrace;
   ReplayOptions o;
-  o.traces = {kSample};
+  o.traces = {kSmallTrace};
   o.out = (folder_ / "exact.csv").string();
   o.algorithms = {"exact"};
   o.threads = 2;
@@ -530,10 +530,10 @@ TEST_F(RunTest, ExactHasNoErrorOnTheSample) {
   }
 }
 
-TEST_F(RunTest, ThreadsAndResumeDoNotChangeARowOfTheSample) {
-  ASSERT_TRUE(fs::exists(kSample)) << kSample;
+TEST_F(RunTest, ThreadsAndResumeDoNotChangeARowOfTheSmallTrace) {
+  ASSERT_TRUE(fs::exists(kSmallTrace)) << kSmallTrace;
   ReplayOptions o;
-  o.traces = {kSample};
+  o.traces = {kSmallTrace};
   o.out = (folder_ / "one.csv").string();
   o.algorithms = {"all"};
   o.budgets = {0.3};

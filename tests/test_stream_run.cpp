@@ -1,5 +1,5 @@
 // Whole stream runs: the second table goes with the first through threads, interruption, resuming,
-// overwriting and merging; and the sample's exact streams.
+// overwriting and merging; and exact streams of tests/data/small.h5.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ using testing_replay::refusal;
 using testing_replay::untimed;
 using testing_replay::write_bytes;
 
-const std::string kSample = KVBENCH_DATA_DIR "/sample.h5";
+const std::string kSmallTrace = KVBENCH_TEST_DATA_DIR "/small.h5";
 
 class StreamRunTest : public testing_replay::ReplayTest {
  protected:
@@ -291,9 +291,9 @@ TEST_F(StreamRunTest, TheMemoryLimitLimitsThreads) {
 }
 
 // Two float64 sums of 2048 terms in different orders: far below 1e-12.
-TEST_F(StreamRunTest, TheSamplesExactStreamsHaveNoError) {
+TEST_F(StreamRunTest, ExactStreamsOfTheSmallTraceHaveNoError) {
   ReplayOptions o = options();
-  o.traces = {kSample};
+  o.traces = {kSmallTrace};
   o.algorithms = {"exact"};
   o.recent = 256;
   o.queries = 32;

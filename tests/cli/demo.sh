@@ -4,10 +4,10 @@
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
 sample=$SRC/data/sample.h5
 
-good replay "$sample" --config "$SRC/configs/balancekv_fig2.toml" --layers 0,2 --seeds 2 -o fig2.csv
-# 2 layers x 4 query heads x (balancekv, uniform, random-local: 4 T x 2 seeds; oracle, local,
+good replay "$sample" --config "$SRC/configs/balancekv_fig2.toml" --layers 0,18 --seeds 2 -o fig2.csv
+# 2 layers x 9 query heads x (balancekv, uniform, random-local: 4 T x 2 seeds; oracle, local,
 # streamingllm: 4 T; exact).
-[[ $(wc -l < fig2.csv) == $((1 + 8 * (3 * 8 + 3 * 4 + 1))) ]] || fail "$(wc -l < fig2.csv) lines"
+[[ $(wc -l < fig2.csv) == $((1 + 18 * (3 * 8 + 3 * 4 + 1))) ]] || fail "$(wc -l < fig2.csv) lines"
 [[ -s fig2.csv.json ]] || fail 'no manifest'
 good summarize fig2.csv --by layer
 for text in 'balancekv T=4' 'uniform T=1' streamingllm exact; do
@@ -23,5 +23,5 @@ fi
 
 for config in "$SRC"/configs/*.toml; do
   good replay "$sample" --config "$config" --dry-run
-  [[ $out == 'plan: 8 KV heads x '* ]] || fail "$config: $out"
+  [[ $out == 'plan: 12 KV heads x '* ]] || fail "$config: $out"
 done

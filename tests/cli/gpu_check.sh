@@ -71,8 +71,8 @@ SHIM
 export KVBENCH
 small=(-- --layers 0 --heads 0 --queries 16 --budget 0.25 --seeds 1)
 
-checks 0 --only c,e build results "$SRC/data/sample.h5" "${small[@]}"
-says 'c every method: pass: all_methods: same: ' 'trace-sample: same: ' ', CUDA ' ', ratio ' \
+checks 0 --only c,e build results "$SRC/tests/data/small.h5" "${small[@]}"
+says 'c every method: pass: all_methods: same: ' 'trace-small: same: ' ', CUDA ' ', ratio ' \
   'e streams: pass: stream: same: '
 [[ $(wc -l < results/runs.tsv) == 3 ]] || fail "times of $(wc -l < results/runs.tsv) runs, not 3"
 NO_STREAMS=1 checks 77 --only e build results "${small[@]}"
