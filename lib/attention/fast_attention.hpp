@@ -15,8 +15,8 @@
 // At |l| = 30 that is 1e-5 of a weight at most. The row's sum carries the mean of these errors and
 // the output a mean of their signs, so outputs agree to 1e-5 of their norm (float16, bfloat16), and
 // to 1e-4 where logits are of some hundred or elements are float32. Played on the CPU with heads of
-// data/sample.h5 (float16), the mean rel_error of 23 methods was that of exact mode to 1e-7; method
-// exact, whose truth and estimate are summed in different orders, had 1e-7 instead of 1e-16.
+// tests/data/small.h5 (float16), the mean rel_error of 23 methods was that of exact mode to 1e-7;
+// method exact, whose truth and estimate are summed in different orders, had 1e-7, not 1e-16.
 //
 // Cost of a logit. Flops of the tensor cores: 2 d p for the sum in each of two passes (p = 1, 2 or
 // 3 products, core/tile_product.hpp) and 2 dv (p + 1) for its value; beside them some 40 operations
