@@ -90,7 +90,7 @@ sample: model ## the demo trace, data/sample.h5, again from that model
 	@MODEL=$(MODEL) PYTHON=$(DUMP_VENV)/bin/python scripts/make_sample.sh
 
 # FULL=1: all layers. KEEP=1: traces stay. REFERENCE_ARGS=...: more, such as --dry-run.
-reference: all $(DUMP_READY) ## the reference results, results/reference/smollm2-135m (3 hours)
+reference: all $(DUMP_READY) ## the reference results, results/reference/smollm2-135m (90 minutes)
 	$(call bootstrap,plot)
 	@$(plot_python); "$$python" scripts/reference.py $(if $(FULL),--full) $(if $(KEEP),--keep) \
 		$(REFERENCE_ARGS)
