@@ -62,7 +62,8 @@ class Claim:
 
     def scale(self, x):
         """As shown."""
-        return float(np.exp(x)) if self.ratio else float(x)
+        with np.errstate(over="ignore"):  # an interval without an end
+            return float(np.exp(x)) if self.ratio else float(x)
 
     @property
     def zero(self):

@@ -12,7 +12,8 @@ A table of the page stands between two lines:
 
 file      a CSV file, from the root of the source tree; `LABEL=FILE LABEL=FILE` joins several by
           name, each with its own columns
-where     only rows in which these columns have these values; a number is compared as one
+where     only rows in which these columns have these values, or with != have not; a number is
+          compared as one
 name      columns whose values make a row's name, in code font. `label` is algorithm and those of its
           params that differ among the rows; `params.KEY` is one of the params, here and in pivot
 show      columns: COLUMN[=TITLE][:FORMAT]; LOW..HIGH is an interval. FORMAT is one of Python's
@@ -77,8 +78,10 @@ def same(cell, value):
 def select(frame, where, path):
     for word in shlex.split(where):
         column, _, value = word.partition("=")
+        wanted = not column.endswith("!")
+        column = column.rstrip("!")
         need(frame, column, path)
-        frame = frame[frame[column].map(lambda cell, value=value: same(cell, value))]
+        frame = frame[frame[column].map(lambda cell, value=value: same(cell, value)) == wanted]
         if frame.empty:
             raise kc.CsvError(f"{path}: no row with {word}")
     return frame
@@ -112,7 +115,7 @@ def cell(row, low, high, style):
 def text(value, style):
     number = as_number(value)
     if style == "s" or (math.isnan(number) and value):
-        return value
+        return value or "-"
     return "-" if not math.isfinite(number) else format(int(number) if style == "d" else number, style)
 
 
@@ -123,8 +126,8 @@ def cells_of(path, label, spec):
     names = [word.strip() for word in spec["name"].split(",")]
     pivot = spec.get("pivot")
     if {"algorithm", "params"} <= set(frame.columns):
-        keys = [name.removeprefix("params.") for name in [*names, pivot or ""]
-                if name.startswith("params.")]
+        keys = sorted(set(re.findall(r"(?<![\w.])params\.(\w+)", " ".join(
+            [*names, pivot or "", spec.get("where", "")]))))
         for key in keys:
             frame["params." + key] = [kc.parse_params(params).get(key, "")
                                       for params in frame["params"]]
