@@ -18,7 +18,7 @@ name      columns whose values make a row's name, in code font. `label` is algor
           params that differ among the rows; `params.KEY` is one of the params, here and in pivot
 show      columns: COLUMN[=TITLE][:FORMAT]; LOW..HIGH is an interval. FORMAT is one of Python's
           (.3f is the usual one; + shows the sign)
-pivot     COLUMN: a column per value of it, for each of `show`
+pivot     COLUMN[=VALUE,...]: a column per value of it (or of these), for each of `show`
 sort      COLUMN, of the file or, with pivot, a value of the pivot's column; -COLUMN: largest first
 rows      only rows of these names; `rows -NAME` leaves one out
 first     N: only the first N rows
@@ -124,10 +124,10 @@ def cells_of(path, label, spec):
     frame = read(path)
     columns = shown(spec["show"])
     names = [word.strip() for word in spec["name"].split(",")]
-    pivot = spec.get("pivot")
+    pivot, _, picked = spec.get("pivot", "").partition("=")
     if {"algorithm", "params"} <= set(frame.columns):
         keys = sorted(set(re.findall(r"(?<![\w.])params\.(\w+)", " ".join(
-            [*names, pivot or "", spec.get("where", "")]))))
+            [*names, pivot, spec.get("where", "")]))))
         for key in keys:
             frame["params." + key] = [kc.parse_params(params).get(key, "")
                                       for params in frame["params"]]
@@ -139,6 +139,8 @@ def cells_of(path, label, spec):
         need(frame, column, path)
     for column in [*names, *([pivot] if pivot else [])]:
         need(frame, column, path)
+    if picked:
+        frame = frame[frame[pivot].map(lambda cell: any(same(cell, v) for v in picked.split(",")))]
     out, titles, sorts = {}, [], {}
     for _, row in frame.iterrows():
         name = ", ".join(row[n] for n in names)
@@ -190,7 +192,7 @@ def table(text_of_spec):
                               + ", ".join(rows))
     names = [n for n in names if n not in leave and (not take or n in take)]
     names = names[:int(spec.get("first", len(names)))]
-    head = spec["name"].replace("label", "algorithm").replace("_", " ")
+    head = spec["name"].replace("label", "algorithm").replace("params.", "").replace("_", " ")
     lines = [f"| {head} | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(titles)]
     lines += [f"| `{name}` | " + " | ".join(rows[name].get(t, "-") for t in titles) + " |"
               for name in names]

@@ -71,6 +71,9 @@ class PageTest(unittest.TestCase):
         self.assertEqual(self.rows(f"{self.csv} | where budget_requested=0.5 algorithm=a | name label "
                                    "| show mean_rel_error | pivot params.x"), [
             "| algorithm | 1 | 2 |", "| --- | ---: | ---: |", "| `a` | 0.123 | 0.050 |"])
+        self.assertEqual(self.rows(f"{self.csv} | where algorithm=a | name params.x "
+                                   "| show mean_rel_error | pivot budget_requested=0.25,0.1"), [
+            "| x | 0.25 |", "| --- | ---: |", "| `1` | 0.300 |", "| `2` | - |"])
         self.assertEqual(self.rows(f"{self.csv} | where budget_requested!=.5 params.x!=2 | "
                                    "name algorithm | show mean_rel_error")[2:],
                          ["| `a` | 0.300 |", "| `b` | 0.010 |"])
