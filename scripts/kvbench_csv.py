@@ -39,6 +39,7 @@ HEAD_COLUMNS = ["trace", "prompt", "layer", "q_head"]  # what a mean over heads 
 
 PAGE_WIDTH = 7.0  # inches: both columns of a page
 COLUMN_WIDTH = 3.4
+PAGE_HEIGHT = 9.6  # no figure is higher, its legend included
 FONT_SIZE = 8
 SMALL_FONT_SIZE = 6.5  # nothing in a picture is smaller
 
@@ -289,39 +290,34 @@ def plot_line(axes, xs, means, sds, style, band=False, **more):
     return drawn
 
 
+def set_style():
+    """Type sizes and widths of lines, for every figure that is made from now on."""
+    plt.rcParams.update({
+        "font.size": FONT_SIZE, "axes.titlesize": FONT_SIZE, "legend.fontsize": 7.5,
+        "xtick.labelsize": 7, "ytick.labelsize": 7, "pdf.fonttype": 42, "axes.linewidth": 0.6})
+
+
+def dress(axes):
+    """Grid and frame of a panel, as all have them."""
+    axes.grid(True, color="0.9", linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def panels(nrows, ncols, width=None, height=2.0, **more):
     """Figure and 2-D array of axes in the style of all figures. Sizes in inches.
 
     `width`: of the whole figure; default: COLUMN_WIDTH for up to two columns, else PAGE_WIDTH.
     `height`: of one row.
     """
-    plt.rcParams.update({
-        "font.size": FONT_SIZE, "axes.titlesize": FONT_SIZE, "legend.fontsize": 7.5,
-        "xtick.labelsize": 7, "ytick.labelsize": 7, "pdf.fonttype": 42, "axes.linewidth": 0.6})
+    set_style()
     if width is None:
         width = COLUMN_WIDTH if ncols <= 2 else PAGE_WIDTH
     figure, grid = plt.subplots(nrows, ncols, squeeze=False, constrained_layout=True,
                                 figsize=(width, height * nrows), **more)
     for axes in grid.flat:
-        axes.grid(True, color="0.9", linewidth=0.5)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        dress(axes)
     return figure, grid
-
-
-def facets(groups, height=2.0):
-    """Figure and a dict from key to axes: each list of keys begins a row and wraps after four."""
-    ncols = min(4, max(len(keys) for keys in groups))
-    places = []
-    row = 0
-    for keys in groups:
-        places += [(key, (row + i // ncols, i % ncols)) for i, key in enumerate(keys)]
-        row += math.ceil(len(keys) / ncols)
-    figure, grid = panels(row, ncols, height=height)
-    used = {place for _, place in places}
-    for place in np.ndindex(grid.shape):
-        grid[place].set_visible(place in used)
-    return figure, {key: grid[place] for key, place in places}
 
 
 def legend_above(figure, handles):

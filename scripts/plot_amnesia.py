@@ -14,6 +14,7 @@ standard deviation over heads and seeds (n - 1), cut at 0.
 """
 
 import kvbench_csv as kc
+import kvbench_layers as kl
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -21,6 +22,8 @@ PANELS = {
     "amnesia_count": "activated tokens\nnot held",
     "amnesia_mass": "attention\non them",
 }
+HEAVY = "heavy hitters / tokens of the middle"
+MOST_COLUMNS = 6  # layers beside each other
 
 NEEDED = [*kc.HEAD_COLUMNS, "sink", "recent", "seed", "n_tokens",
           "budget_requested", "tokens_kept", *PANELS]
@@ -79,14 +82,23 @@ def draw_panel(axes, part, labels):
         axes.plot(xs, means, ms=3.5, linewidth=1.2, **style)
         axes.fill_between(xs, np.maximum(means - sds, 0.0), means + sds, color=style["color"],
                           alpha=0.15, linewidth=0)
+    set_axes(axes)
+
+
+def set_axes(axes):
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
 
 
 def draw(table):
-    """The figure: counts above, attention below; a column per layer."""
+    """The figure: counts above, attention below; a column per layer, or an overview of many."""
     layers = sorted(table["layer"].unique())
     labels = list(dict.fromkeys(table["label"]))
+    if len(layers) > MOST_COLUMNS:
+        parts = [kl.Part(table[table["column"] == column], name.replace("\n", " "), log=False)
+                 for column, name in PANELS.items()]
+        return kl.overview(parts, {label: kc.line_style(i) for i, label in enumerate(labels)},
+                           HEAVY, lambda axes, _: set_axes(axes), tick="{:.2g}".format)
     figure, grid = kc.panels(2, len(layers), sharex=True, height=1.6 if len(layers) > 1 else 1.5)
     for row, (column, name) in enumerate(PANELS.items()):
         for axes, layer in zip(grid[row], layers):
@@ -96,7 +108,7 @@ def draw(table):
                 axes.set_title(f"layer {int(layer)}")
         grid[row, 0].set_ylabel(name)
     figure.align_ylabels(grid[:, 0])
-    figure.supxlabel("heavy hitters / tokens of the middle", fontsize=kc.FONT_SIZE)
+    figure.supxlabel(HEAVY, fontsize=kc.FONT_SIZE)
     kc.legend_above(figure, [kc.line_handle(kc.line_style(i), label)
                              for i, label in enumerate(labels)])
     return figure
@@ -109,17 +121,14 @@ def parse_arguments(arguments=None):
     parser.add_argument("--layers", type=kc.number_list, metavar="N,...", default=[],
                         help="only these, default all")
     parser.add_argument("--by-layer", action="store_true",
-                        help="one column of panels per layer, at most six")
+                        help="one column of panels per layer; of more than six the mean over "
+                             "layers, and maps of layer against ratio")
     return parser.parse_args(arguments)
 
 
 def main():
     options = parse_arguments()
     table = load(options.inputs, options.algorithms, options.layers, options.by_layer)
-    count = table["layer"].nunique()
-    if count > 6:
-        raise kc.CsvError(f"{options.inputs[0]}: {count} layers, expected at most 6 panels beside "
-                          "each other; choose with --layers")
     kc.save_figure(draw(table), options.output)
     plt.close("all")
 

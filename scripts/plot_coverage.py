@@ -5,17 +5,21 @@ One panel per layer; x is the number of centres k of greedy k-center, y the radi
 the radius of one centre (`radius_rel`). Lines are means over KV heads (of all prompts and traces
 given), bands their standard deviation (n - 1; one head: no band). A curve that falls faster means
 tokens that cluster better: ClusterGen (section 3) finds keys below values.
+
+Of more than nine layers: the mean over layers with the quartiles of layers, and a map of layer
+against k each for keys and values.
 """
 
-import math
 import sys
 
 import kvbench_cluster_csv as kcc
 import kvbench_csv as kc
+import kvbench_layers as kl
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-MOST_COLUMNS = 4  # panels beside each other on a page
+CENTRES = "centres $k$"
+RADIUS = "radius / radius of one centre"
 
 
 def reduce_heads(frame):
@@ -44,39 +48,42 @@ def load(paths, layers):
     return table
 
 
+def set_axes(axes, table, log_y):
+    """k in powers of 4; radii up to that of one centre."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(kcc.powers_of_4(1, table["k"].max())))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    if log_y:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_ylim(0, max(1.05, 1.03 * np.nanmax([1.0, *table["mean"]])))
+
+
 def draw(table, log_y=False):
-    """The figure: panels by layer, one line for keys and one for values."""
+    """The figure: a panel per layer with a line each for keys and values, or an overview."""
     layers = sorted(table["layer"].unique())
     whats = [what for what in kcc.WHAT if what in set(table["what"])]
-    nrows = math.ceil(len(layers) / MOST_COLUMNS)
-    ncols = math.ceil(len(layers) / nrows)
-    figure, grid = kc.panels(nrows, ncols, height=1.9, sharex=True, sharey=True)
-    for at, (axes, layer) in enumerate(zip(grid.flat, layers)):
+    styles = {what: kc.line_style(i) for i, what in enumerate(whats)}
+    if not kl.few(layers):
+        rows = table[np.isfinite(table["mean"])].rename(columns={"what": "label"})
+        part = kl.Part(rows.assign(x=rows["k"]), RADIUS, log=False)
+        return kl.overview([part], styles, CENTRES, lambda axes, _: set_axes(axes, table, log_y))
+    figure, panels = kl.facets([layers], height=1.9, sharex=True, sharey=True)
+    for layer, axes in panels.items():
         part = table[table["layer"] == layer]
-        for i, what in enumerate(whats):
+        for what, style in styles.items():
             line = part[part["what"] == what]
             # A single head has no deviation and gets no band.
-            kc.plot_line(axes, line["k"], line["mean"], line["sd"], kc.line_style(i),
+            kc.plot_line(axes, line["k"], line["mean"], line["sd"], style,
                          band=bool((line["heads"] > 1).any()))
         axes.set_title(f"layer {int(layer)}")
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(FixedLocator(kcc.powers_of_4(1, table["k"].max())))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-        axes.xaxis.set_minor_locator(NullLocator())
-        if log_y:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-            axes.yaxis.set_minor_formatter(NullFormatter())
-        else:
-            axes.set_ylim(0, max(1.05, 1.03 * np.nanmax([1.0, *table["mean"]])))
-        if at + ncols >= len(layers):
-            axes.tick_params(labelbottom=True)  # nothing stands below it
-    for axes in grid.flat[len(layers):]:
-        axes.set_visible(False)
-    figure.supxlabel("centres $k$", fontsize=8)
-    figure.supylabel("radius / radius of one centre", fontsize=8)
-    kc.legend_above(figure, [kc.line_handle(kc.line_style(i), what)
-                             for i, what in enumerate(whats)])
+        set_axes(axes, table, log_y)
+    figure.supxlabel(CENTRES, fontsize=8)
+    figure.supylabel(RADIUS, fontsize=8)
+    kc.legend_above(figure, [kc.line_handle(style, what) for what, style in styles.items()])
     return figure
 
 

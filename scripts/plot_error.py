@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Relative error against compression, one panel per layer (BalanceKV, figure 2).
 
+Of more than nine layers: the mean over layers with the quartiles of layers, and a map of layer
+against x per algorithm.
+
 Per algorithm and x the mean of rel_error over traces, prompts and heads is taken for each seed
 first; the line shows the mean of these over seeds, the bar their standard deviation (n - 1), as in
 the paper. `--spread all` shows the standard deviation over all rows instead. One seed: no bar.
@@ -14,12 +17,9 @@ import math
 import sys
 
 import kvbench_csv as kc
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
-import numpy as np  # noqa: E402
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator  # noqa: E402
+import kvbench_layers as kl
+import numpy as np
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 AXIS_LABELS = {
     "T": "halvings $T$",
@@ -135,58 +135,66 @@ def set_x_axis(axes, x, table):
     axes.xaxis.set_inverted(True)
 
 
-def set_y_axis(axes, part, log_y):
-    """From zero with room for what lies on it; logarithmic: from the lines' least mean on."""
+def set_y_axis(axes, means, log_y):
+    """From zero with room for what lies on it; logarithmic: from the least of `means` on."""
     if not log_y:
         axes.set_ylim(bottom=-0.03 * axes.get_ylim()[1])
         return
     axes.set_yscale("log")
-    # `exact` has rounding errors, or zero: far below all else, they would flatten every line.
-    means = part.loc[part["T"].notna() & (part["mean"] > 0), "mean"]
-    means = means[np.isfinite(means)]
-    if not means.empty:
+    means = means[np.isfinite(means) & (means > 0)]
+    if len(means):
         axes.set_ylim(0.7 * means.min(), 1.4 * means.max())
+        kl.plain_log(axes.yaxis)
+
+
+def line_means(part):
+    """Means of the lines alone: `exact` has rounding errors or zero, which would flatten all."""
+    return part.loc[part["T"].notna(), "mean"].to_numpy()
+
+
+def line_styles(table, x):
+    """{label: style}; what has no T is a dotted level, but for x = middle_ratio, where it is a
+    point."""
+    out = {}
+    for i, label in enumerate(dict.fromkeys(table["label"])):
+        out[label] = kc.line_style(i)
+        if x != "middle_ratio" and table.loc[table["label"] == label, "T"].isna().all():
+            out[label].update(linestyle=":", marker=None)
+    return out
 
 
 def draw(table, x="T", log_y=False, band=False, share_y=False):
-    """The figure. Panels are 1.75 inches wide: at most four beside each other."""
+    """The figure: a panel per layer, or of many layers an overview."""
     layers = sorted(table["layer"].unique())
-    labels = list(dict.fromkeys(table["label"]))
-    nrows = math.ceil(len(layers) / 4)
-    ncols = math.ceil(len(layers) / nrows)
-    plt.rcParams.update({"font.size": 8, "axes.titlesize": 8, "legend.fontsize": 7.5,
-                         "pdf.fonttype": 42, "axes.linewidth": 0.6})
-    figure, grid = plt.subplots(nrows, ncols, squeeze=False, sharex=x != "middle_ratio",
-                                sharey=share_y, constrained_layout=True,
-                                figsize=(max(1.75 * ncols, 3.4), 2.0 * nrows))
-    for at, (axes, layer) in enumerate(zip(grid.flat, layers)):
+    styles = line_styles(table, x)
+    if not kl.few(layers):
+        return draw_overview(table, styles, x, log_y)
+    figure, panels = kl.facets([layers], sharex=x != "middle_ratio", sharey=share_y)
+    for layer, axes in panels.items():
         part = table[table["layer"] == layer]
-        for i, label in enumerate(labels):
-            draw_line(axes, part[part["label"] == label], x, kc.line_style(i), band)
+        for label, style in styles.items():
+            draw_line(axes, part[part["label"] == label], x, style, band)
         axes.set_title(f"layer {int(layer)}")
-        axes.grid(True, color="0.9", linewidth=0.5)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
         set_x_axis(axes, x, table)
-        set_y_axis(axes, table if share_y else part, log_y)
-        if at + ncols >= len(layers):
-            axes.tick_params(labelbottom=True)  # nothing stands below it
-    for axes in grid.flat[len(layers):]:
-        axes.set_visible(False)
-    figure.supxlabel(AXIS_LABELS[x], fontsize=8)
-    figure.supylabel("relative error", fontsize=8)
-    handles = []
-    for i, label in enumerate(labels):
-        style = kc.line_style(i)
-        if x != "middle_ratio" and table.loc[table["label"] == label, "T"].isna().all():
-            style = {"color": style["color"], "linestyle": ":"}
-        handles.append(plt.Line2D([], [], ms=3.5, linewidth=1.2, label=label, **style))
-    widest = max(len(label) for label in labels)
-    per_row = max(1, min(len(labels), int(figure.get_figwidth() * 14 / (widest + 6))))
-    legend_rows = math.ceil(len(labels) / per_row)
-    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False,
-                  ncol=math.ceil(len(labels) / legend_rows))
+        set_y_axis(axes, line_means(table if share_y else part), log_y)
+    figure.supxlabel(AXIS_LABELS[x], fontsize=kc.FONT_SIZE)
+    figure.supylabel("relative error", fontsize=kc.FONT_SIZE)
+    kc.legend_above(figure, [kc.line_handle(style, label) for label, style in styles.items()])
     return figure
+
+
+def draw_overview(table, styles, x, log_y):
+    """Means over layers, and a map of layer and T per algorithm."""
+    def prepare(axes, means):
+        set_x_axis(axes, x, table)
+        set_y_axis(axes, means.loc[means["x"].notna(), ["low", "high"]].to_numpy().ravel(), log_y)
+
+    rows = table[np.isfinite(table["mean"])]
+    rows = rows.assign(x=rows["T"], at=x_values(rows, x))
+    by_t = x != "budget"
+    return kl.overview([kl.Part(rows, "relative error")], styles, AXIS_LABELS[x], prepare,
+                       map_x_name=AXIS_LABELS["T" if by_t else "budget"],
+                       tick="{:g}".format if by_t else lambda t: fraction_text(2.0**-t))
 
 
 def parse_arguments(arguments=None):

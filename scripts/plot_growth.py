@@ -7,6 +7,9 @@ radius of one centre (coverage.csv, k = 1), so that heads can share a line. Line
 means over KV heads; a legend gives the mean over heads of alpha, the fitted exponent of
 m ~ n^alpha. The dotted line of slope 1 is m = n: a cluster per token. Theorem B.4 asks for
 alpha < 1.
+
+Of more than four layers the curves of four evenly spaced ones are shown, and below them maps of
+layer against delta: alpha of every layer.
 """
 
 import math
@@ -15,10 +18,13 @@ import sys
 
 import kvbench_cluster_csv as kcc
 import kvbench_csv as kc
+import kvbench_layers as kl
 import numpy as np
+from matplotlib.colors import Normalize
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 MOST_COLUMNS = 4  # panels beside each other on a page
+MAPS_HEIGHT = 2.1  # inches
 MOST_LINES = 5  # more do not fit into a panel's legend
 HEAD = [*kcc.HEAD, "what"]
 
@@ -49,7 +55,6 @@ def load(paths, layers):
     fits = kcc.read_table(paths, "growth.csv", ["alpha"])
     coverage = kcc.read_table(paths, "coverage.csv", ["radius"])
     chosen = kcc.choose(counts["layer"].unique(), layers, "--layers", paths[0])
-    chosen = kcc.spread_out(chosen, MOST_COLUMNS) if not layers else chosen
     counts, fits = (t[t["layer"].isin(chosen)].copy() for t in (counts, fits))
     one = coverage[coverage["k"] == 1]
     radii = dict(zip(one[HEAD].itertuples(index=False, name=None), one["radius"]))
@@ -90,47 +95,78 @@ def alpha_text(alpha, key):
 
 
 def draw(table, alpha, absolute, deltas):
-    """The figure: rows keys and values, columns layers, a line per delta."""
+    """The figure: rows keys and values, columns layers, a line per delta. Of more layers than
+    columns some are shown, and maps of alpha below show all."""
     layers = sorted(table["layer"].unique())
+    shown = kcc.spread_out(layers, MOST_COLUMNS)
     whats = [what for what in kcc.WHAT if what in set(table["what"])]
-    figure, grid = kc.panels(len(whats), len(layers), height=2.0, sharex=True, sharey=True)
+    if len(shown) == len(layers):
+        figure, grid = kc.panels(len(whats), len(layers), height=2.0, sharex=True, sharey=True)
+        top = figure
+    else:
+        figure, (top, below) = kl.blocks([2.0 * len(whats) + 0.3, MAPS_HEIGHT])
+        grid = kl.block_panels(top, len(whats), len(shown), sharex=True, sharey=True)
+        draw_alphas(below, alpha, layers, whats, absolute)
     ends = table["n_prefix"].min(), table["n_prefix"].max()
     for row, what in enumerate(whats):
-        for column, layer in enumerate(layers):
-            axes = grid[row, column]
+        for column, layer in enumerate(shown):
             part = table[(table["what"] == what) & (table["layer"] == layer)]
-            for i, delta in enumerate(deltas):
-                line = part[part["delta"] == delta]
-                if line.empty:
-                    continue
-                axes.plot(line["n_prefix"], line["clusters"], ms=2.5, linewidth=1.1,
-                          label=alpha_text(alpha, (layer, what, delta)), **kc.line_style(i))
-            axes.plot(ends, ends, color="0.4", linestyle=":", linewidth=0.9)
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log", base=2)
-            for axis in (axes.xaxis, axes.yaxis):
-                axis.set_major_locator(FixedLocator(kcc.powers_of_4(1, ends[1])))
-                axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-                axis.set_minor_locator(NullLocator())
-            axes.set_xlim(ends[0] / 1.3, 1.3 * ends[1])
-            axes.set_ylim(0.8, 1.6 * ends[1])
-            # m <= n: the upper left is always free for the legend.
-            axes.legend(loc="upper left", frameon=False, handlelength=1.6,
-                        fontsize=kc.SMALL_FONT_SIZE, handletextpad=0.4,
-                        borderaxespad=0.1, labelspacing=0.15, borderpad=0.1)
-            axes.set_title(f"{what}, layer {int(layer)}")
-    figure.supxlabel("tokens of the stream $n$ (dotted: $m = n$)", fontsize=8)
-    figure.supylabel("clusters $m$", fontsize=8)
-    figure.suptitle(f"legends: $\\delta{'' if absolute else ' / R'}$"
-                    ": fitted $\\alpha$ of $m \\sim n^\\alpha$", fontsize=8)
+            draw_panel(grid[row, column], part, alpha, (layer, what), deltas, ends)
+    top.supxlabel("tokens of the stream $n$ (dotted: $m = n$)", fontsize=8)
+    top.supylabel("clusters $m$", fontsize=8)
+    of_all = "" if len(shown) == len(layers) else f"; {len(shown)} of {len(layers)} layers"
+    top.suptitle(f"legends: {delta_name(absolute)}: "
+                 rf"fitted $\alpha$ of $m \sim n^\alpha${of_all}", fontsize=8)
     return figure
+
+
+def delta_name(absolute):
+    return r"$\delta$" if absolute else r"$\delta / R$"
+
+
+def draw_panel(axes, part, alpha, place, deltas, ends):
+    """One layer's keys or values: a line per delta."""
+    for i, delta in enumerate(deltas):
+        line = part[part["delta"] == delta]
+        if line.empty:
+            continue
+        axes.plot(line["n_prefix"], line["clusters"], ms=2.5, linewidth=1.1,
+                  label=alpha_text(alpha, (*place, delta)), **kc.line_style(i))
+    axes.plot(ends, ends, color="0.4", linestyle=":", linewidth=0.9)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    for axis, least in ((axes.xaxis, ends[0]), (axes.yaxis, 1)):
+        axis.set_major_locator(FixedLocator(kcc.powers_of_4(least, ends[1])))
+        axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+        axis.set_minor_locator(NullLocator())
+    axes.set_xlim(ends[0] / 1.3, 1.3 * ends[1])
+    axes.set_ylim(0.8, 1.6 * ends[1])
+    # m <= n: the upper left is always free for the legend.
+    axes.legend(loc="upper left", frameon=False, handlelength=1.6,
+                fontsize=kc.SMALL_FONT_SIZE, handletextpad=0.4,
+                borderaxespad=0.1, labelspacing=0.15, borderpad=0.1)
+    axes.set_title(f"{place[1]}, layer {int(place[0])}")
+
+
+def draw_alphas(block, alpha, layers, whats, absolute):
+    """A map of layer against delta each for keys and values, from 0 to a cluster per token."""
+    fits = alpha.rename("mean").reset_index()
+    deltas = sorted(fits["delta"].unique())
+    maps = {what: kl.cell_matrix(fits[fits["what"] == what], "delta", layers, deltas)
+            for what in whats}
+    kl.draw_maps(block, kl.block_panels(block, 1, len(whats), sharex=True, sharey=True), maps,
+                 layers, deltas, (Normalize(0, 1), "neither"), r"fitted $\alpha$",
+                 tick="{:.3g}".format)
+    block.supxlabel(delta_name(absolute) + ", every layer", fontsize=8)
+    block.supylabel("layer", fontsize=8)
 
 
 def parse_arguments(arguments=None):
     parser = kc.argument_parser(
         __doc__, "DIR", "folders of kvbench cluster: delta.csv, growth.csv, coverage.csv")
     parser.add_argument("--layers", metavar="N,...", default="",
-                        help=f"default: all, or {MOST_COLUMNS} evenly spaced ones of more")
+                        help=f"only these, default all; of more than {MOST_COLUMNS} the curves of "
+                             "evenly spaced ones, and alpha of every one")
     parser.add_argument("--deltas", metavar="X,...", default="",
                         help="lines to draw, in the legend's numbers; default: all, or "
                              f"{MOST_LINES} evenly spaced ones of more")

@@ -2,19 +2,19 @@
 """Error by layer and head: one panel per algorithm, layers downwards, query heads across.
 
 Cells are means over prompts and seeds; the colours' scale is logarithmic and the same for all
-panels. One budget is shown (--budget; default: the smallest of the file) beside what was given
-native sizes. A hatched cell has no measurement: infeasible there, or not replayed. Panels whose
-errors are all below 1e-9 (an exact cache) are left out.
+panels. The 2 % of the cells with the largest errors share one colour, and so do those with the
+smallest (pointed ends of the bar). One budget is shown (--budget; default: the smallest of the
+file) beside what was given native sizes. A hatched cell has no measurement: infeasible there, or
+not replayed. Panels whose errors are all below 1e-9 (an exact cache) are left out.
 """
 
 import math
 import sys
 
 import kvbench_csv as kc
+import kvbench_layers as kl
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.colors import LogNorm
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 MOST_PANELS = 48  # eight rows of six; more would not fit a page
 
@@ -57,53 +57,21 @@ def load(paths, column="rel_error", budget=None, algorithms=()):
     return table
 
 
-def cell_matrix(part, layers, heads):
-    """Means as [layers, heads], NaN where there is none."""
-    cells = part.pivot(index="layer", columns="q_head", values="mean")
-    return cells.reindex(index=layers, columns=heads).to_numpy()
-
-
 def draw(table, column="rel_error"):
-    """The figure: as many panels beside each other as their titles allow, at page width."""
+    """The figure: as many maps beside each other as their titles allow, at page width."""
     layers = sorted(table["layer"].unique())
     heads = sorted(table["q_head"].unique())
     labels = list(dict.fromkeys(table["label"]))
-    # 6.5 pt: 17 characters to the inch; 0.6 in are the colour bar and the layers' numbers.
-    longest = max(len(label) for label in labels)
-    ncols = max(1, min(6, len(labels), int((kc.PAGE_WIDTH - 0.6) / (longest / 17 + 0.1))))
+    ncols = kl.map_columns(labels)
     nrows = math.ceil(len(labels) / ncols)
     width = kc.PAGE_WIDTH if ncols > 2 else kc.COLUMN_WIDTH
     shape = min(1.6, max(0.6, len(layers) / len(heads)))  # of a panel: its height per width
-    height = 0.28 + (width - 0.8) / max(ncols, 2) * shape
+    height = min(0.28 + (width - 0.8) / max(ncols, 2) * shape, (kc.PAGE_HEIGHT - 0.5) / nrows)
     figure, grid = kc.panels(nrows, ncols, width=width, height=height, sharex=True, sharey=True)
-    positive = table.loc[table["mean"] >= kc.ROUNDING_ERROR, "mean"]
-    low, high = positive.min(), positive.max()
-    norm = LogNorm(low, high) if low < high else LogNorm(low / 2, high * 2)
-    image = None
-    for axes, label in zip(grid.flat, labels):
-        cells = cell_matrix(table[table["label"] == label], layers, heads)
-        axes.set_facecolor("0.92")
-        axes.patch.set(hatch="/////", edgecolor="0.7")
-        axes.grid(False)
-        # What is below the scale (an exact head) has the scale's lowest colour.
-        image = axes.imshow(np.maximum(cells, low), norm=norm, cmap="viridis", aspect="auto",
-                            interpolation="nearest")
-        axes.set_title(label, fontsize=kc.SMALL_FONT_SIZE, pad=2)
-        axes.tick_params(length=2)
-        for axis, values in ((axes.xaxis, heads), (axes.yaxis, layers)):
-            axis.set_major_locator(MaxNLocator(4, integer=True))
-            axis.set_major_formatter(FuncFormatter(
-                lambda at, _, values=values: f"{values[round(at)]:g}"
-                if 0 <= round(at) < len(values) else ""))
-    for axes in grid.flat[len(labels):]:
-        axes.set_visible(False)
-    for at in range(max(0, len(labels) - ncols), len(labels)):
-        grid.flat[at].tick_params(labelbottom=True)  # nothing stands below it
-    bar = figure.colorbar(image, ax=grid, fraction=0.04, pad=0.015, aspect=25)
-    bar.set_label(kc.ERROR_LABELS[column])
-    bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
-    bar.ax.yaxis.set_minor_locator(NullLocator())
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    maps = {label: kl.cell_matrix(table[table["label"] == label], "q_head", layers, heads)
+            for label in labels}
+    kl.draw_maps(figure, grid, maps, layers, heads, kl.colour_scale(table["mean"], log=True),
+                 kc.ERROR_LABELS[column])
     figure.supxlabel("query head", fontsize=kc.FONT_SIZE)
     figure.supylabel("layer", fontsize=kc.FONT_SIZE)
     return figure

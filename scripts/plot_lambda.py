@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Error against lambda, BumbleBee's weight of diversity against importance (its section 6).
 
-One panel per budget (with --by-layer: per layer as well). A line per variant of each algorithm with
+One panel per budget (with --by-layer: per layer as well, or for many layers means over them and a
+map of layer against lambda). A line per variant of each algorithm with
 a parameter lambda, in configs/bumblebee_lambda.toml one per concave function phi; lambda = 0 is
 accumulated attention alone, 1 facility location over the keys alone. Algorithms without lambda
 (h2o, local, random-local) are horizontal lines, h2o being the one that the paper compares with.
@@ -14,9 +15,11 @@ output's error.
 import math
 
 import kvbench_csv as kc
+import kvbench_layers as kl
 import matplotlib.pyplot as plt
 import numpy as np
 
+LAMBDA = r"$\lambda$  (0: attention alone, 1: facility location alone)"
 AXIS_LABELS = {
     "rel_error": "relative error",
     "rel_error_p95": "relative error, 95th percentile",
@@ -79,8 +82,26 @@ def draw_panel(axes, part, drawn):
                          color=style["color"], alpha=0.15, linewidth=0)
 
 
+def set_axes(axes, log_y):
+    axes.set_xticks(np.linspace(0, 1, 6))
+    if log_y:
+        axes.set_yscale("log")
+
+
+def draw_overview(table, budgets, drawn, column, log_y):
+    """Panels and maps per budget; a dot marks each layer's best lambda."""
+    parts = []
+    for budget in budgets:
+        rows = table[table["budget_requested"] == budget]
+        parts.append(kl.Part(rows.assign(x=rows["lambda"]), AXIS_LABELS[column],
+                             f"budget {budget:g}"))
+    return kl.overview(parts, drawn, r"$\lambda$", lambda axes, _: set_axes(axes, log_y),
+                       map_x_name=LAMBDA + "; dot: the least of the layer", least=True)
+
+
 def draw(table, column="rel_error", log_y=False):
-    """The figure: a row of panels per budget, or budgets beside each other without layers."""
+    """The figure: a row of panels per budget, budgets beside each other without layers, or an
+    overview of many layers."""
     budgets = sorted(table["budget_requested"].unique(), reverse=True)
     layers = sorted(table["layer"].unique())
     drawn = styles(table)
@@ -88,17 +109,16 @@ def draw(table, column="rel_error", log_y=False):
         groups = [[(budget, layers[0]) for budget in budgets]]
     else:
         groups = [[(budget, layer) for layer in layers] for budget in budgets]
-    figure, axes_of = kc.facets(groups)
+    if not kl.few(layers, len(budgets)):
+        return draw_overview(table, budgets, drawn, column, log_y)
+    figure, axes_of = kl.facets(groups)
     for (budget, layer), axes in axes_of.items():
         draw_panel(axes, table[(table["budget_requested"] == budget)
                                & (table["layer"] == layer)], drawn)
         title = f"budget {budget:g}"
         axes.set_title(title if layer < 0 else f"{title}, layer {int(layer)}")
-        axes.set_xticks(np.linspace(0, 1, 6))
-        if log_y:
-            axes.set_yscale("log")
-    figure.supxlabel(r"$\lambda$  (0: attention alone, 1: facility location alone)",
-                     fontsize=kc.FONT_SIZE)
+        set_axes(axes, log_y)
+    figure.supxlabel(LAMBDA, fontsize=kc.FONT_SIZE)
     figure.supylabel(AXIS_LABELS[column], fontsize=kc.FONT_SIZE)
     kc.legend_above(figure, [kc.line_handle(style, label) for label, style in drawn.items()])
     return figure

@@ -11,6 +11,7 @@ import math
 
 import kvbench_cluster_csv as kcc
 import kvbench_csv as kc
+import kvbench_layers as kl
 from matplotlib.ticker import MaxNLocator
 
 QUANTILES = {"max": "largest", "p95": "95th percentile", "p50": "median"}
@@ -38,7 +39,8 @@ def draw(table):
             style = kc.line_style(i)
             axes.fill_between(part["layer"], part[f"{quantile}_least"], part[f"{quantile}_most"],
                               color=style["color"], alpha=0.2, linewidth=0)
-            axes.plot(part["layer"], part[f"{quantile}_mean"], ms=3.5, linewidth=1.2, **style)
+            axes.plot(part["layer"], part[f"{quantile}_mean"], linewidth=1.2, **style,
+                      ms=3.5 if part["layer"].nunique() <= kl.MOST_PANELS else 2)
         largest = part["max_most"].max(skipna=False)
         text = "not a number" if math.isnan(largest) else f"{largest:.3g}"
         axes.set_title(f"{what}, $r$ = {text}")

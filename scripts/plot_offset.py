@@ -3,7 +3,8 @@
 
 Reads OUT.queries.csv: a row for each evaluated query of each query head, with its relative error
 |z - a| / |a|. x is the query's offset: its number among the evaluated queries (under prefill: how
-many tokens were decoded before it). One panel for each budget; --by layer: one for each layer.
+many tokens were decoded before it). One panel for each budget; --by layer: one for each layer, and
+of more than nine layers the mean over layers, with a map of layer against offset for each method.
 
 A line is the median over prompts, layers, heads and seeds (--mean: the mean), in bins of
 neighbouring offsets (--bins); a band goes from the lower to the upper quartile of the same errors
@@ -20,12 +21,14 @@ import argparse
 import sys
 
 import kvbench_csv as kc
+import kvbench_layers as kl
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 KEYS = ["prompt", "layer", "q_head", "seed", "budget_requested", "offset"]
-MOST_PANELS = 24
+MOST_PANELS = 20  # of budgets: five rows
+OFFSET = "offset of the query (tokens)"
 MOST_BANDS = 4  # more of them beside each other are one grey
 
 
@@ -142,39 +145,53 @@ def draw_panel(axes, rows, labels, centre, band):
     axes.set_xlim(left=0)
 
 
+def set_error_axis(axes, values, log_y):
+    """For lines of `values`: a band may reach far above them, but they are what it is about."""
+    seen = values[np.isfinite(values) & (values >= kc.ROUNDING_ERROR)]
+    if log_y and len(seen):
+        axes.set_yscale("log")
+        axes.set_ylim(seen.min() / 1.5, seen.max() * 1.5)
+        kl.plain_log(axes.yaxis)
+    elif not log_y:
+        axes.set_ylim(0, 1.6 * seen.max() if len(seen) else 1)
+
+
 def draw(table, by="budget", centre="median", band=None, log_y=False):
-    """The figure: at most four panels beside each other, one scale of errors for all.
+    """The figure: at most four panels beside each other, one scale of errors for all; or an
+    overview of many layers.
 
     band: None: where there are few methods.
     """
     labels = list(dict.fromkeys(table["label"]))
+    styles = {label: kc.line_style(i) for i, label in enumerate(labels)}
     band = len(labels) <= MOST_BANDS if band is None else band
     parts = panel_list(table, by)
-    ncols = min(4, len(parts))
-    nrows = -(-len(parts) // ncols)
-    figure, grid = kc.panels(nrows, ncols, height=2.3 if nrows == 1 else 1.7, sharex=True,
-                             sharey=True)
-    for axes in grid.flat[len(parts):]:
-        axes.set_visible(False)
-    for at, (axes, (title, rows)) in enumerate(zip(grid.flat, parts)):
-        draw_panel(axes, rows, labels, centre, band)
-        axes.set_title(title)
-        if at + ncols >= len(parts):
-            axes.tick_params(labelbottom=True)  # nothing stands below it
-    means = table[centre]
-    seen = means[np.isfinite(means) & (means >= kc.ROUNDING_ERROR)]
-    if log_y and not seen.empty:
-        grid[0, 0].set_yscale("log")
-        grid[0, 0].yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-        grid[0, 0].set_ylim(seen.min() / 1.5, seen.max() * 1.5)
-    elif not log_y:
-        # A band may reach far above every line; the lines are what the picture is about.
-        grid[0, 0].set_ylim(0, 1.6 * seen.max() if not seen.empty else 1)
-    figure.supxlabel("offset of the query (tokens)", fontsize=kc.FONT_SIZE)
-    figure.supylabel(f"relative error ({centre})", fontsize=kc.FONT_SIZE)
-    kc.legend_above(figure, [kc.line_handle(kc.line_style(i), label)
-                             for i, label in enumerate(labels)])
+    name = f"relative error ({centre})"
+    if by == "layer" and not kl.few(parts, height=1.7):
+        return draw_overview(table, styles, centre, name, log_y)
+    titles = [title for title, _ in parts]
+    figure, panels = kl.facets([titles], height=2.3 if len(parts) <= 4 else 1.7, sharex=True,
+                               sharey=True)
+    for title, rows in parts:
+        draw_panel(panels[title], rows, labels, centre, band)
+        panels[title].set_title(title)
+    set_error_axis(panels[titles[0]], table[centre].to_numpy(), log_y)
+    figure.supxlabel(OFFSET, fontsize=kc.FONT_SIZE)
+    figure.supylabel(name, fontsize=kc.FONT_SIZE)
+    kc.legend_above(figure, [kc.line_handle(style, label) for label, style in styles.items()])
     return figure
+
+
+def draw_overview(table, styles, centre, name, log_y):
+    """Means over layers, and a map of layer and offset per method."""
+    def prepare(axes, means):
+        set_error_axis(axes, means["mean"].to_numpy(), log_y)
+        axes.set_xlim(left=0)
+
+    # The bins of all heads of a method are the same: their mean offset names them.
+    rows = table.assign(x=table["offset"].round(), layer=table["panel"], mean=table[centre])
+    rows = rows[np.isfinite(rows["mean"])]
+    return kl.overview([kl.Part(rows, name)], styles, OFFSET, prepare)
 
 
 def parse_arguments(arguments=None):
@@ -206,9 +223,9 @@ def main():
         print(f"note: {label} has a {centre} that is not finite; its line has a gap there",
               file=sys.stderr)
     count = table["panel"].dropna().nunique()
-    if count > MOST_PANELS:
+    if options.by == "budget" and count > MOST_PANELS:
         raise kc.CsvError(f"{options.inputs[0]}: {count} panels, expected at most {MOST_PANELS}; "
-                          f"choose with --{options.by}s")
+                          f"choose with --budgets")
     kc.save_figure(draw(table, options.by, centre, options.band, options.log_y),
                    options.output)
     plt.close("all")

@@ -49,7 +49,7 @@ class PlotErrorTest(unittest.TestCase):
                 kc.run_main(plot_error.main)
             except SystemExit as error:
                 code = error.code
-        plot_error.plt.close("all")
+        kc.plt.close("all")
         return types.SimpleNamespace(returncode=code, stderr=stderr.getvalue())
 
     def expect_error(self, text, *arguments):
