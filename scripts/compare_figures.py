@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+MOST_COLUMNS = 5  # panels of intervals beside each other, where three would need a second page
 ROW = 0.145  # inches for a line of small type
 BAR = 0.065  # inches between bars of the diagram
 LONGEST = 40  # characters of a name
@@ -98,14 +99,16 @@ def intervals(comparisons, options):
         order += [row["method"] for row in found.rows if row["method"] not in order]
     if options.to:
         order.remove(options.to)
-    columns = min(3, len(comparisons))
+    height = 0.65 + ROW * len(order)
+    columns = next((n for n in range(min(3, len(comparisons)), MOST_COLUMNS)
+                    if math.ceil(len(comparisons) / n) * height <= kc.PAGE_HEIGHT - 0.4),
+                   min(MOST_COLUMNS, len(comparisons)))
     rows = math.ceil(len(comparisons) / columns)
     wide = kc.COLUMN_WIDTH if len(comparisons) == 1 and len(order) <= 6 else kc.PAGE_WIDTH
-    figure, grid = kc.panels(rows, columns, width=wide, height=0.65 + ROW * len(order),
-                             sharey=True)
+    figure, grid = kc.panels(rows, columns, width=wide, height=height, sharey=True)
     unit = log_unit(comparisons, options)
     for axes, found in zip(grid.flat, comparisons):
-        draw_panel(axes, found, order, options)
+        draw_panel(axes, found, order, options, " " if columns <= 3 else "\n")
         if unit is None:
             axes.xaxis.set_major_locator(MaxNLocator(4))
         else:
@@ -149,7 +152,7 @@ def log_unit(comparisons, options):
     return 10**math.floor(math.log10(np.median(sizes)))
 
 
-def draw_panel(axes, found, order, options):
+def draw_panel(axes, found, order, options, space):
     low_name, high_name, middle = (("difference_low", "difference_high", "difference")
                                    if options.to else ("low", "high", "mean"))
     for row in found.rows:
@@ -165,8 +168,8 @@ def draw_panel(axes, found, order, options):
         if np.isfinite(ends).all():
             axes.plot(ends, [y, y], color=color, linewidth=1.3, solid_capstyle="butt")
         axes.plot([row[middle]], [y], marker="o", ms=3.6, color=color, linestyle="none",
-                  markerfacecolor=color if sure else "white", markeredgewidth=0.9)
-    axes.set_title(f"budget {found.budget}, {ks.counted(len(found.values))}")
+                  markerfacecolor=color if sure else "white", markeredgewidth=0.9, clip_on=False)
+    axes.set_title(f"budget {found.budget},{space}{ks.counted(len(found.values))}")
     if options.to:
         axes.axvline(0, color="black", linewidth=0.7)
 

@@ -25,7 +25,6 @@ KEYS = {
 }
 TEXT = {"schema", "trace", "prompt", "what", "kept_by", "algorithm", "params", "protocol",
         "scores", "device", "budget_requested", "tokens"}
-MOST_TICKS = 5  # of a panel's x axis: numbers of four digits stay apart
 WHAT = ["queries", "keys", "values"]  # in the order in which figures show them
 POINTS_CHUNK = 20_000  # rows read at a time, so that only the wanted heads are ever in memory
 
@@ -234,11 +233,11 @@ def spread_out(values, most):
     return [values[round(i * (len(values) - 1) / (most - 1))] for i in range(most)]
 
 
-def powers_of_4(least, most):
+def powers_of_4(least, most, room=16):
     """Ticks of a logarithmic axis of counts: powers of 4 from `least` to `most`, of 16 where these
-    would be more than MOST_TICKS."""
+    would be more than `room`."""
     ticks = [4.0**i for i in range(16) if least <= 4**i <= most] or [float(least)]
-    return ticks if len(ticks) <= MOST_TICKS else ticks[::2]
+    return ticks if len(ticks) <= room else ticks[::2]
 
 
 def only_prompt(frame, prompt, path):

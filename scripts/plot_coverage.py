@@ -51,7 +51,7 @@ def load(paths, layers):
 def set_axes(axes, table, log_y):
     """k in powers of 4; radii up to that of one centre."""
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(kcc.powers_of_4(1, table["k"].max())))
+    axes.xaxis.set_major_locator(FixedLocator(kcc.powers_of_4(1, table["k"].max(), room=5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     if log_y:

@@ -135,8 +135,9 @@ def draw_panel(axes, part, alpha, place, deltas, ends):
     axes.plot(ends, ends, color="0.4", linestyle=":", linewidth=0.9)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    for axis, least in ((axes.xaxis, ends[0]), (axes.yaxis, 1)):
-        axis.set_major_locator(FixedLocator(kcc.powers_of_4(least, ends[1])))
+    for axis, ticks in ((axes.xaxis, kcc.powers_of_4(*ends, room=4)),
+                        (axes.yaxis, kcc.powers_of_4(1, ends[1]))):
+        axis.set_major_locator(FixedLocator(ticks))
         axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
         axis.set_minor_locator(NullLocator())
     axes.set_xlim(ends[0] / 1.3, 1.3 * ends[1])

@@ -83,7 +83,8 @@ def kept_map(rows):
 
 def draw(frame, labels, heads):
     """The figure: columns labels, rows heads."""
-    figure, grid = kc.panels(len(heads), len(labels), height=1.8, sharex=True, sharey=True)
+    figure, grid = kc.panels(len(heads), len(labels), sharex=True, sharey=True,
+                             height=min(1.8, (kc.PAGE_HEIGHT - 0.6) / len(heads)))
     for i, head in enumerate(heads):
         for j, label in enumerate(labels):
             axes = grid[i, j]

@@ -15,9 +15,13 @@ seeds. Where prompts differ in length, the last bins hold the longer ones only. 
 import sys
 
 import kvbench_csv as kc
+import kvbench_layers as kl
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
+
+MANY = 6  # methods; of more the errors get a higher panel
+FIRST_ERRORS = 0.02  # share of points that the error axis leaves out below
 
 JOIN_KEYS = ["trace", "prompt", "layer", "q_head", "algorithm", "params", "protocol", "sink",
              "recent", "scores", "device", "seed", "n_queries", "budget_requested"]
@@ -109,7 +113,10 @@ def draw(table, band=False, linear_y=False):
     """The figure: errors above, memory below, a column per budget."""
     table, budgets = fill_budgets(table)
     labels = list(dict.fromkeys(table["label"]))
-    figure, grid = kc.panels(2, len(budgets), sharex=True, sharey="row", height=2.0)
+    # Errors are close together where there are many methods; memory is not.
+    figure, grid = kc.panels(2, len(budgets), sharex=True, sharey="row",
+                             height=2.0 if len(labels) <= MANY else 2.6,
+                             gridspec_kw={"height_ratios": [1 if len(labels) <= MANY else 2, 1]})
     for column, budget in enumerate(budgets):
         part = table if np.isnan(budget) else table[table["budget_requested"] == budget]
         draw_column(grid[0, column], grid[1, column], part, labels, band)
@@ -120,8 +127,10 @@ def draw(table, band=False, linear_y=False):
     for axes in grid[0]:
         if not linear_y and not errors.empty:
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-            axes.set_ylim(errors["mean"].min() / 1.3, errors["mean"].max() * 1.3)
+            # The first errors after something is dropped are tiny and would take half the axis.
+            low = errors["mean"].quantile(FIRST_ERRORS, interpolation="lower")
+            axes.set_ylim(low / 1.3, errors["mean"].max() * 1.3)
+            kl.plain_log(axes.yaxis)
     grid[0, 0].set_ylabel("relative error")
     grid[1, 0].set_ylabel("KiB per KV head")
     for axes in grid[1]:

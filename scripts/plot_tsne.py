@@ -17,6 +17,7 @@ import numpy as np
 import tsne
 
 MOST_COLUMNS = 4  # panels beside each other on a page
+MOST_ROWS = 8
 VECTOR_POINTS = 5000  # beyond, a PDF of vector dots is slow to open; dots become a 300-dpi image
 TOKEN = {"color": kc.PALETTE[4], "s": 3, "linewidths": 0}
 EVICTED = {"color": "0.8", "s": 3, "linewidths": 0}
@@ -116,7 +117,12 @@ def draw_panel(axes, rows, xy, label):
 def draw(pictures, heads, whats, kept):
     """The figure: columns heads; rows quantities, and within them the labels of `kept`."""
     rows = [(what, label) for what in whats for label in (kept or [None])]
-    figure, grid = kc.panels(len(rows), len(heads), height=1.75)
+    if len(rows) > MOST_ROWS:
+        raise kc.CsvError(f"--kept and --what: got {len(rows)} rows of panels, expected at most "
+                          f"{MOST_ROWS} for one figure")
+    figure, grid = kc.panels(len(rows), len(heads), height=min(1.75, (kc.PAGE_HEIGHT - 0.8)
+                                                               / len(rows)))
+    space = " " if len(heads) <= MOST_COLUMNS else "\n"
     for i, (what, label) in enumerate(rows):
         for j, head in enumerate(heads):
             axes = grid[i, j]
@@ -126,7 +132,7 @@ def draw(pictures, heads, whats, kept):
             axes.set_xticks([])  # t-SNE's axes have neither unit nor meaning
             axes.set_yticks([])
             if i == 0:
-                axes.set_title(f"layer {head[0]}, KV head {head[1]}")
+                axes.set_title(f"layer {head[0]},{space}KV head {head[1]}")
         text = what if label is None else label if len(whats) == 1 else f"{what}: {label}"
         grid[i, 0].set_ylabel(text.replace(" ", "\n"), fontsize=8)
     entries = [(TOKEN, "tokens"), (CENTER, "k-center centres")]

@@ -302,7 +302,7 @@ class CompareTest(FigureTest):
 class PicturesTest(FigureTest):
     def test_legible_with_few_and_many_methods(self):
         for methods, budgets, options in ((5, (0.5,), []), (15, (0.5, 0.25), ["--to", "method-1"]),
-                                          (30, (0.5, 0.25, 0.125), ["--to", "method-1"])):
+                                          (33, (0.5, 0.25, 0.125, 0.06), ["--to", "method-1"])):
             with self.subTest(methods=methods):
                 path = self.write(planted(methods, 9, worse=range(methods // 2), budgets=budgets))
                 contents = []
@@ -326,16 +326,17 @@ class PicturesTest(FigureTest):
                     self.check(figure, png)
 
     def check(self, figure, png):
-        width = struct.unpack(">I", png[16:20])[0] / 200  # inches at 200 dpi
+        width, height = (pixels / 200 for pixels in struct.unpack(">II", png[16:24]))  # 200 dpi
         self.assertLess(width, kc.PAGE_WIDTH + 0.2)
+        self.assertLess(height, kc.PAGE_HEIGHT + 0.2)
         target = kc.COLUMN_WIDTH if width < kc.COLUMN_WIDTH + 0.2 else kc.PAGE_WIDTH
         texts = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text()]
         self.assertGreater(len(texts), 8)
         small = min(t.get_fontsize() for t in texts) * min(1.0, target / width)
         self.assertGreaterEqual(small, SMALLEST)
-        # Names of methods do not lie over one another.
+        # Names of methods and of panels do not lie over one another.
         renderer = figure.canvas.get_renderer()
-        names = [t for t in texts if t.get_text().startswith("method-")]
+        names = [t for t in texts if t.get_text().startswith(("method-", "budget "))]
         boxes = [t.get_window_extent(renderer) for t in names]
         self.assertGreaterEqual(len(boxes), 4)
         for one, other in itertools.combinations(boxes, 2):
