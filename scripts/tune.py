@@ -72,6 +72,26 @@ def changed(text, usual):
                     if before.get(key) != value)
 
 
+EACH = ["algorithm", "setting", "prompts", "mean", "difference", "difference_low",
+        "difference_high", "better", "worse"]
+
+
+def each_setting(name, settings, found, usual, options):
+    """A dict per usable setting: its mean, and paired what it changes of the default's figure."""
+    sign = 1 if options.metric in HIGHER_BETTER else -1
+    out = []
+    for params, (_, text) in settings.items():
+        mean, before = found[name, params], found[name, usual]
+        if mean is None:
+            continue
+        apart = (mean - before).to_numpy() if before is not None else np.full(mean.size, np.nan)
+        values = [np.nan] * 3 if before is None else interval(apart, options)
+        out.append(dict(zip(EACH, [name, changed(text, settings[usual][1]) or "default", mean.size,
+                                   mean.mean(), *values, int((apart * sign > 0).sum()),
+                                   int((apart * sign < 0).sum())])))
+    return sorted(out, key=lambda row: -sign * row["mean"])
+
+
 def read_grids(path):
     """[(algorithm, setting, params)] of `kvbench list --grid`."""
     frame = kc.read_table([path], ["algorithm", "setting", "params"],
@@ -105,13 +125,15 @@ def choose(options):
     found = {(name, params): mean for (budget, name, params), mean in found.items()
              if budget == budget}
     best = max if options.metric in HIGHER_BETTER else min
-    rows, lines = [], []
+    rows, lines, each = [], [], []
     for name, settings in row_settings(read_grids(options.grids), list(found)).items():
         usable = {params: found[name, params].mean() for params in settings
                   if found[name, params] is not None}
         if not usable:
             continue
         usual = next(params for params, (setting, _) in settings.items() if setting == "default")
+        if options.each:
+            each += each_setting(name, settings, found, usual, options)
         # The default comes first: a tie is no reason to leave it.
         order = sorted(usable, key=lambda params: params != usual)
         chosen = best(order, key=usable.get)
@@ -122,6 +144,8 @@ def choose(options):
             lines.append(f'  "{name}:{setting}",')
     if options.csv:
         ct.write_table(options.csv, CHOICE, [dict(zip(CHOICE, row)) for row in rows])
+    if options.each:
+        ct.write_table(options.each, EACH, each)
     if options.settings:
         ct.write_text(options.settings, "\n".join([
             "# Settings chosen by scripts/tune.py on the development prompts: of every method's grid",
@@ -224,23 +248,26 @@ def parse_arguments(arguments=None):
         sub.add_argument("--csv", metavar="FILE.csv")
         sub.add_argument("--markdown", metavar="FILE.md", help="- is the terminal")
         sub.add_argument("--digits", type=int, default=3)
+        sub.add_argument("--resamples", type=int, default=ks.RESAMPLES)
         if name == "choose":
             sub.add_argument("--grids", required=True, metavar="FILE.csv",
                              help="what `kvbench list --grid` prints")
             sub.add_argument("--settings", metavar="FILE.toml",
                              help="the chosen settings, as a configuration")
+            sub.add_argument("--each", metavar="FILE.csv",
+                             help="every setting with its mean and its difference to the default")
         else:
             sub.add_argument("--tuned", nargs="+", required=True, metavar="OUT.csv")
             sub.add_argument("--authors", nargs="+", metavar="OUT.csv")
             sub.add_argument("--choice", required=True, metavar="FILE.csv",
                              help="--csv of `tune.py choose`")
-            sub.add_argument("--resamples", type=int, default=ks.RESAMPLES)
     return parser.parse_args(arguments)
 
 
 def main(arguments=None):
     options = parse_arguments(arguments)
-    if not (options.csv or options.markdown or getattr(options, "settings", None)):
+    if not (options.csv or options.markdown or getattr(options, "settings", None)
+            or getattr(options, "each", None)):
         options.markdown = "-"
     options.run(options)
 

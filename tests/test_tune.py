@@ -1,5 +1,6 @@
 """scripts/tune.py: choices and tables with figures that are known by hand."""
 
+import csv
 import importlib.util
 import os
 import subprocess
@@ -68,7 +69,8 @@ class TuneTest(unittest.TestCase):
     def choose(self, *more, code=0):
         return self.run_it("choose", self.path("dev.csv"), "--grids", self.path("grids.csv"),
                            "--settings", self.path("tuned.toml"), "--csv", self.path("tuning.csv"),
-                           "--markdown", self.path("tuning.md"), *more, code=code)
+                           "--markdown", self.path("tuning.md"), "--each", self.path("each.csv"),
+                           *more, code=code)
 
     def test_the_least_mean_over_prompts_is_chosen(self):
         # x = 2 has the least mean (.2 against .25 and .3), x = 1 the least at one prompt.
@@ -86,6 +88,14 @@ class TuneTest(unittest.TestCase):
         self.assertAlmostEqual(float(a[6]), 0.25, delta=1e-12)
         self.assertAlmostEqual(float(a[7]), 0.2, delta=1e-12)
         self.assertEqual(a[8:], ["x=2"])
+        with open(self.path("each.csv"), encoding="utf-8") as file:
+            each = {(row["algorithm"], row["setting"]): row for row in csv.DictReader(file)}
+        self.assertEqual(list(each), [("a", "x=2"), ("a", "default"), ("a", "x=3"),
+                                      ("b", "default"), ("b", "z=1")])
+        row = each["a", "x=2"]
+        self.assertAlmostEqual(float(row["difference"]), -0.05, delta=1e-12)
+        self.assertEqual((row["prompts"], row["better"], row["worse"]), ("2", "1", "1"))
+        self.assertEqual(row["difference_low"], "")  # two prompts have no interval
         self.assertIn("| `a` | 3 | 0.250 | 0.200 | `x=2` |", self.read("tuning.md"))
         self.assertIn("| `b` | 2 | 0.500 | 0.500 | the default |", self.read("tuning.md"))
 
