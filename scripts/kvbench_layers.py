@@ -18,6 +18,7 @@ from matplotlib.transforms import offset_copy
 MOST_PANELS = 9  # layers that get a panel each
 MOST_COLUMNS = 4  # panels of lines beside each other on a page
 MOST_MAPS = 6  # maps beside each other
+MAP_TICKS = 4  # numbers at either axis of a map, at most
 LEAST_MAP = 0.8  # inches, with its title
 LINES_HEIGHT = 2.3
 BLOCK_MARGIN = 0.45  # inches below a block of maps: numbers and name of x
@@ -139,9 +140,8 @@ def draw_maps(figure, grid, maps, layers, columns, scale, name, tick="{:g}".form
         axes.tick_params(length=2)
         for axis, texts in ((axes.xaxis, [tick(v) for v in columns]),
                             (axes.yaxis, [f"{v:g}" for v in layers])):
-            axis.set_major_locator(MaxNLocator(4, integer=True))
-            axis.set_major_formatter(FuncFormatter(
-                lambda at, _, texts=texts: texts[round(at)] if 0 <= round(at) < len(texts) else ""))
+            some = range(0, len(texts), math.ceil(len(texts) / MAP_TICKS))
+            axis.set_ticks(some, [texts[i] for i in some])
     bar = figure.colorbar(image, ax=grid, fraction=0.04, pad=0.015, aspect=25, extend=extend,
                           extendfrac=0.03)
     bar.set_label(name, fontsize=kc.FONT_SIZE)

@@ -215,6 +215,14 @@ class ReplayTest(LegibleTest):
             self.assertEqual(list(maps), names)
             self.assertEqual(maps[names[0]].shape, (layers, len(HEADS)))
 
+    def test_heatmap_of_one_head(self):
+        rows = [row for row in self.rows(range(30)) if row["q_head"] == HEADS[1]]
+        figure, size = self.picture(plot_heatmap, self.write(rows), "--budget", "0.5")
+        self.check(figure, size)
+        axes = figure.axes[0]
+        self.assertEqual([t.get_text() for t in axes.get_xticklabels()], ["4"])
+        self.assertEqual([t.get_text() for t in axes.get_yticklabels()], ["0", "8", "16", "24"])
+
     def test_pareto(self):
         names = [f"method-number-{i}" for i in range(34)]
         few, many = self.both(plot_pareto, lambda layers: [
