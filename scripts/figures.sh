@@ -118,7 +118,7 @@ figure balancekv_fig2 'Relative error against compression (BalanceKV, figure 2)'
   'Relative error per layer over T halvings of the middle: BalanceKV against uniform sampling and
 simple baselines at the same number of tokens. Means over heads; bars: standard deviation over
 seeds. In the paper BalanceKV lies below uniform sampling at every layer and T.' \
-  'Line plots of relative error over T, a panel per layer, a line per method.' \
+  'Line plots of relative error over T, a line per method; a panel or a row of a map per layer.' \
   -- plot_error.py balancekv_fig2.csv
 
 section 'BumbleBee'
@@ -161,13 +161,14 @@ figure coverage 'Coverage curves (ClusterGen, section 3: clusterability)' \
   'cluster/coverage.csv cluster/cluster.json' \
   'Distance of the farthest token to its nearest of k centres, as a fraction of the distance at k =
 1. Means over KV heads, bands of one standard deviation. The lower curve clusters better.' \
-  'Line plots of relative radius over the number of centres, keys and values, a panel per layer.' \
+  'Line plots of relative radius over the number of centres, keys and values; a panel or a row of a
+map per layer.' \
   -- plot_coverage.py cluster
 figure growth 'Growth of the number of clusters (ClusterGen, theorem B.4)' \
   'cluster/delta.csv cluster/growth.csv cluster/coverage.csv cluster/cluster.json' \
   'Clusters m opened by online clustering at radius delta over prefixes of n tokens. The theorem
 needs m to grow slower than n (dotted): a fitted exponent below 1. R: radius of one centre.' \
-  'Log-log plots of clusters over tokens, rows keys and values, a column per layer.' \
+  'Log-log plots of clusters over tokens, rows keys and values, columns layers.' \
   -- plot_growth.py cluster
 figure norms 'Norms of queries, keys and values (ClusterGen, appendix C.1)' \
   'cluster/norms.csv cluster/cluster.json' \
