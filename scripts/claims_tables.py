@@ -126,12 +126,10 @@ def growth_rows(paths, scale):
     coverage = kcc.read_table(paths, "coverage.csv", ["radius"])
     norms = kcc.read_table(paths, "norms.csv", ["max"])
     keys = [*plot_growth.HEAD, "delta"]
-    one = coverage[coverage["k"] == 1]
-    radii = dict(zip(one[plot_growth.HEAD].itertuples(index=False, name=None), one["radius"]))
     frame = growth[growth["what"] == "keys"].copy()
     if frame.empty:
         raise kc.CsvError(f"{paths[0]}: growth.csv has no rows of keys")
-    frame["delta_rel"] = plot_growth.relative(frame, radii)
+    frame["delta_rel"] = plot_growth.relative(frame, coverage)
     layer = [*UNIT, "layer"]
     queries = norms[norms["what"] == "queries"].copy()
     if queries.empty:

@@ -27,10 +27,8 @@ def figures(paths):
     coverage = kcc.read_table(paths, "coverage.csv", ["radius", "radius_rel"])
     growth = kcc.read_table(paths, "growth.csv", ["alpha"])
     norms = kcc.read_table(paths, "norms.csv", ["p50", "p95", "max"])
-    one = coverage[coverage["k"] == 1]
-    radii = dict(zip(one[plot_growth.HEAD].itertuples(index=False, name=None), one["radius"]))
     parts = [coverage.assign(figure="radius_rel", x=coverage["k"], value=coverage["radius_rel"]),
-             growth.assign(figure="alpha", x=plot_growth.relative(growth, radii),
+             growth.assign(figure="alpha", x=plot_growth.relative(growth, coverage),
                            value=growth["alpha"])]
     parts += [norms.assign(figure="norm_" + name, x=math.nan, value=norms[name])
               for name in ("p50", "p95", "max")]

@@ -33,7 +33,6 @@ import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROMPTS = os.path.join(ROOT, "data", "prompts")
-HIGHER_BETTER = {"cosine", "mass_kept"}
 POINT = ["budget", "label", "unit"]
 
 
@@ -310,7 +309,7 @@ def parse_arguments(arguments=None):
                         "and .pdf")
     options = parser.parse_args(arguments)
     if options.higher_better is None:
-        options.higher_better = options.metric in HIGHER_BETTER
+        options.higher_better = options.metric in kc.HIGHER_BETTER
     if options.csv is not None and not options.csv.endswith(".csv"):
         parser.error(f"--csv: got `{options.csv}`, expected a name that ends in .csv")
     if not (options.csv or options.markdown or options.latex or options.figures):

@@ -45,6 +45,7 @@ SMALL_FONT_SIZE = 6.5  # nothing in a picture is smaller
 
 # Errors below this are rounding of an exact cache: logarithmic axes leave them out.
 ROUNDING_ERROR = 1e-9
+HIGHER_BETTER = {"cosine", "mass_kept"}  # of all other metrics the least is the best
 # What may be drawn as a method's error, as an axis says it.
 ERROR_LABELS = {
     "rel_error": "relative error",

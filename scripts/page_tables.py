@@ -57,10 +57,9 @@ def parse(spec):
 
 
 def read(path):
-    """A frame of text; `label` is added where there are algorithm and params."""
+    """A frame of text; an empty field is ''."""
     frame = kc.read_table([os.path.join(ROOT, path)], [], ())
-    frame = frame.astype(str).where(frame.notna(), "")
-    return frame
+    return frame.astype(str).where(frame.notna(), "")
 
 
 def as_number(text):
@@ -116,7 +115,15 @@ def text(value, style):
     number = as_number(value)
     if style == "s" or (math.isnan(number) and value):
         return value or "-"
-    return "-" if not math.isfinite(number) else format(int(number) if style == "d" else number, style)
+    if not math.isfinite(number):
+        return "-"
+    return format(int(number) if style == "d" else number, style)
+
+
+def short(value):
+    """A number as people write it, other text as it is."""
+    number = as_number(value)
+    return value if math.isnan(number) else f"{number:g}"
 
 
 def cells_of(path, label, spec):
@@ -135,29 +142,26 @@ def cells_of(path, label, spec):
         frame = kc.add_labels(frame.copy(), ignore=keys, short=True)
     else:
         frame = select(frame, spec.get("where", ""), path)
-    for column in [c for low, high, _, _ in columns for c in (low, high) if c]:
-        need(frame, column, path)
-    for column in [*names, *([pivot] if pivot else [])]:
-        need(frame, column, path)
+    for column in [*(c for low, high, _, _ in columns for c in (low, high)), *names, pivot]:
+        if column:
+            need(frame, column, path)
     if picked:
         frame = frame[frame[pivot].map(lambda cell: any(same(cell, v) for v in picked.split(",")))]
     out, titles, sorts = {}, [], {}
     for _, row in frame.iterrows():
         name = ", ".join(row[n] for n in names)
+        place = short(row[pivot]) if pivot else ""
         at = out.setdefault(name, {})
         for low, high, title, style in columns:
-            whole = " ".join(part for part in (
-                label, title if not pivot or len(columns) > 1 else "",
-                f"{as_number(row[pivot]):g}" if pivot and as_number(row[pivot]) == as_number(
-                    row[pivot]) else row[pivot] if pivot else "") if part)
+            own = title if not pivot or len(columns) > 1 else ""
+            whole = " ".join(part for part in (label, own, place) if part)
             if whole in at:
                 raise kc.CsvError(f"{path}: several rows of {name}, {whole}")
             at[whole] = cell(row, low, high, style)
             if whole not in titles:
                 titles.append(whole)
         keys = sorts.setdefault(name, {})
-        keys.update(dict(row) if not pivot else
-                    {row[pivot]: row[columns[0][0]], f"{as_number(row[pivot]):g}": row[columns[0][0]]})
+        keys.update({place: row[columns[0][0]]} if pivot else dict(row))
     return out, titles, sorts
 
 

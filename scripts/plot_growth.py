@@ -29,8 +29,11 @@ MOST_LINES = 5  # more do not fit into a panel's legend
 HEAD = [*kcc.HEAD, "what"]
 
 
-def relative(frame, radii):
-    """delta / R of every row, rounded so that heads meet; NaN where R is missing or 0."""
+def relative(frame, coverage):
+    """delta / R of every row, rounded so that heads meet; NaN where R is missing or 0. R: the
+    radius of one centre, from the table of coverage."""
+    one = coverage[coverage["k"] == 1]
+    radii = dict(zip(one[HEAD].itertuples(index=False, name=None), one["radius"]))
     keys = list(frame[HEAD].itertuples(index=False, name=None))
     radius = np.array([radii.get(key, math.nan) for key in keys])
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -56,13 +59,11 @@ def load(paths, layers):
     coverage = kcc.read_table(paths, "coverage.csv", ["radius"])
     chosen = kcc.choose(counts["layer"].unique(), layers, "--layers", paths[0])
     counts, fits = (t[t["layer"].isin(chosen)].copy() for t in (counts, fits))
-    one = coverage[coverage["k"] == 1]
-    radii = dict(zip(one[HEAD].itertuples(index=False, name=None), one["radius"]))
-    ratios = relative(counts, radii)
+    ratios = relative(counts, coverage)
     absolute = len(np.unique(ratios)) > counts["delta"].nunique() or np.isnan(ratios).any()
     if not absolute:
         counts["delta"] = ratios
-        fits["delta"] = relative(fits, radii)
+        fits["delta"] = relative(fits, coverage)
     keys = ["layer", "what", "delta"]
     table = counts.groupby([*keys, "n_prefix"], sort=True)["clusters"].agg(
         clusters=geometric_mean, heads="size").reset_index()

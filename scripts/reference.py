@@ -252,8 +252,9 @@ class Run:
             self.tidy(("trace", prompt, None, 0), left)
         last = max((i for i, step in enumerate(left) if step[2] in self.first_reports), default=-1)
         stopped = self.do_all(left, last + 1, begin)
+        if last >= 0 and not stopped:  # A report made anew may say what it said: less is left then.
+            left = self.left()
         if not stopped:
-            left = self.left()  # A report made anew may say what it said: less is left then.
             stopped = self.do_all(left, len(left), begin)
         if stopped:
             self.do_reports(left)

@@ -27,10 +27,13 @@ import kvbench_csv as kc
 import kvbench_stats as ks
 import numpy as np
 
-HIGHER_BETTER = ("cosine", "mass_kept")
 POINT = ["budget_requested", "algorithm", "params"]
+DIFFERENCE = ["difference", "difference_low", "difference_high", "better", "worse"]
 CHOICE = ["algorithm", "budget", "metric", "prompts", "settings", "usable", "default", "tuned",
           "setting"]
+EACH = ["algorithm", "setting", "prompts", "mean", *DIFFERENCE]
+TABLE = ["budget", "algorithm", "prompts", "setting", "authors", "authors_low", "authors_high",
+         "tuned", "tuned_low", "tuned_high", *DIFFERENCE]
 
 
 def figures(paths, metric):
@@ -72,24 +75,38 @@ def changed(text, usual):
                     if before.get(key) != value)
 
 
-EACH = ["algorithm", "setting", "prompts", "mean", "difference", "difference_low",
-        "difference_high", "better", "worse"]
+def sign_of(options):
+    """1 where a larger figure is the better one, else -1."""
+    return 1 if options.metric in kc.HIGHER_BETTER else -1
+
+
+def interval(name, values, options):
+    """{name: mean over prompts, name_low, name_high}."""
+    low, high = ks.bootstrap_intervals(np.asarray(values)[:, None], resamples=options.resamples)[0]
+    return {name: float(np.mean(values)), f"{name}_low": low, f"{name}_high": high}
+
+
+def paired(after, before, options):
+    """The columns DIFFERENCE: what changed, prompt by prompt."""
+    apart = (after - before).to_numpy()
+    wins = apart * sign_of(options)
+    return {**interval("difference", apart, options), "better": int((wins > 0).sum()),
+            "worse": int((wins < 0).sum())}
 
 
 def each_setting(name, settings, found, usual, options):
     """A dict per usable setting: its mean, and paired what it changes of the default's figure."""
-    sign = 1 if options.metric in HIGHER_BETTER else -1
-    out = []
+    before, out = found[name, usual], []
     for params, (_, text) in settings.items():
-        mean, before = found[name, params], found[name, usual]
+        mean = found[name, params]
         if mean is None:
             continue
-        apart = (mean - before).to_numpy() if before is not None else np.full(mean.size, np.nan)
-        values = [np.nan] * 3 if before is None else interval(apart, options)
-        out.append(dict(zip(EACH, [name, changed(text, settings[usual][1]) or "default", mean.size,
-                                   mean.mean(), *values, int((apart * sign > 0).sum()),
-                                   int((apart * sign < 0).sum())])))
-    return sorted(out, key=lambda row: -sign * row["mean"])
+        row = {"algorithm": name, "setting": changed(text, settings[usual][1]) or "default",
+               "prompts": mean.size, "mean": mean.mean()}
+        # Without a default's figure: how often something is better than nothing is 0.
+        row |= paired(mean, before, options) if before is not None else {"better": 0, "worse": 0}
+        out.append(row)
+    return sorted(out, key=lambda row: -sign_of(options) * row["mean"])
 
 
 def read_grids(path):
@@ -124,7 +141,8 @@ def choose(options):
         raise kc.CsvError(f"{options.tables[0]}: rows of {len(budgets)} budgets, expected one")
     found = {(name, params): mean for (budget, name, params), mean in found.items()
              if budget == budget}
-    best = max if options.metric in HIGHER_BETTER else min
+    best = max if sign_of(options) > 0 else min
+    budget, = budgets
     rows, lines, each = [], [], []
     for name, settings in row_settings(read_grids(options.grids), list(found)).items():
         usable = {params: found[name, params].mean() for params in settings
@@ -138,50 +156,43 @@ def choose(options):
         order = sorted(usable, key=lambda params: params != usual)
         chosen = best(order, key=usable.get)
         setting = changed(settings[chosen][1], settings[usual][1])
-        rows.append([name, *budgets, options.metric, found[name, chosen].size, len(settings),
-                     len(usable), usable.get(usual, np.nan), usable[chosen], setting])
+        rows.append({"algorithm": name, "budget": budget, "metric": options.metric,
+                     "prompts": found[name, chosen].size, "settings": len(settings),
+                     "usable": len(usable), "default": usable.get(usual, np.nan),
+                     "tuned": usable[chosen], "setting": setting})
         if setting:
             lines.append(f'  "{name}:{setting}",')
     if options.csv:
-        ct.write_table(options.csv, CHOICE, [dict(zip(CHOICE, row)) for row in rows])
+        ct.write_table(options.csv, CHOICE, rows)
     if options.each:
         ct.write_table(options.each, EACH, each)
     if options.settings:
         ct.write_text(options.settings, "\n".join([
             "# Settings chosen by scripts/tune.py on the development prompts: of every method's grid",
-            f"# the one of the best mean {options.metric} at budget {rows[0][1]:g}, where that is not "
+            f"# the one of the best mean {options.metric} at budget {budget:g}, where that is not "
             "the default.",
             "algorithm = [", *lines, "]", ""]))
     if options.markdown:
         titles = ["method", "settings", "default", "best", "chosen"]
-        cells = [[r[0], str(r[4]), ct.number(r[6], options.digits), ct.number(r[7], options.digits),
-                  f"`{r[8]}`" if r[8] else "the default"] for r in rows if r[4] > 1]
+        cells = [[row["algorithm"], str(row["settings"]), ct.number(row["default"], options.digits),
+                  ct.number(row["tuned"], options.digits),
+                  f"`{row['setting']}`" if row["setting"] else "the default"]
+                 for row in rows if row["settings"] > 1]
         ct.write_text(options.markdown, "\n".join(
-            [f"Mean {options.metric} at {rows[0][1]:g} of the bytes over "
-             f"{ks.counted(rows[0][3])}.", "", *ct.markdown_table(titles, cells)]) + "\n")
+            [f"Mean {options.metric} at {budget:g} of the bytes over "
+             f"{ks.counted(rows[0]['prompts'])}.", "", *ct.markdown_table(titles, cells)]) + "\n")
 
 
 def one_setting(paths, metric):
-    """{(budget, algorithm): (params, figures by prompt or None)}; one setting per algorithm."""
+    """{(budget, algorithm): figures by prompt or None}; one setting per algorithm."""
     out = {}
-    for (budget, name, params), mean in figures(paths, metric).items():
+    for (budget, name, _), mean in figures(paths, metric).items():
         if budget != budget:
             continue
         if (budget, name) in out:
             raise kc.CsvError(f"{paths[0]}: {name} has several settings, expected one")
-        out[budget, name] = (params, mean)
+        out[budget, name] = mean
     return out
-
-
-def interval(values, options):
-    """(mean, low, high) over prompts."""
-    low, high = ks.bootstrap_intervals(np.asarray(values)[:, None], resamples=options.resamples)[0]
-    return float(np.mean(values)), low, high
-
-
-TABLE = ["budget", "algorithm", "prompts", "setting", "authors", "authors_low", "authors_high",
-         "tuned", "tuned_low", "tuned_high", "difference", "difference_low", "difference_high",
-         "better", "worse"]
 
 
 def table(options):
@@ -193,45 +204,41 @@ def table(options):
     chosen = kc.read_table([options.choice], ["algorithm", "setting"], {"algorithm", "setting",
                            "metric"})
     settings = dict(zip(chosen["algorithm"], chosen["setting"]))
-    sign = 1 if options.metric in HIGHER_BETTER else -1
     rows = []
-    for (budget, name), (params, before) in usual.items():
-        after_params, after = tuned[budget, name]
+    for (budget, name), before in usual.items():
+        after = tuned[budget, name]
         if before is None or after is None:
             continue
         if list(before.index) != list(after.index):
             raise kc.CsvError(f"{name}: tuned rows are of other prompts")
-        row = [budget, name, before.size, settings.get(name, ""), *interval(before, options)]
-        if after_params == params:
-            rows.append([*row, *row[4:7], 0.0, 0.0, 0.0, 0, 0])
-            continue
-        apart = (after - before).to_numpy()
-        rows.append([*row, *interval(after, options), *interval(apart, options),
-                     int((apart * sign > 0).sum()), int((apart * sign < 0).sum())])
-    rows.sort(key=lambda row: (-row[0], -sign * row[7]))
+        rows.append({"budget": budget, "algorithm": name, "prompts": before.size,
+                     "setting": settings.get(name, ""),
+                     **interval("authors", before, options), **interval("tuned", after, options),
+                     **paired(after, before, options)})
+    rows.sort(key=lambda row: (-row["budget"], -sign_of(options) * row["tuned"]))
     if options.csv:
-        ct.write_table(options.csv, TABLE, [dict(zip(TABLE, row)) for row in rows])
+        ct.write_table(options.csv, TABLE, rows)
     if options.markdown:
         ct.write_text(options.markdown, "\n".join(table_lines(rows, options)) + "\n")
 
 
 def table_lines(rows, options):
     """Markdown: a table per budget."""
-    out = []
-    for budget in dict.fromkeys(row[0] for row in rows):
-        here = [row for row in rows if row[0] == budget]
+    digits, out = options.digits, []
+
+    def span(row, name):
+        return ct.span(row[name + "_low"], row[name + "_high"], digits)
+
+    for budget in dict.fromkeys(row["budget"] for row in rows):
+        here = [row for row in rows if row["budget"] == budget]
         titles = ["method", "authors' setting", "95 %", "tuned", "95 %", "tuned minus authors'",
                   "95 %", "better/worse"]
-        cells = []
-        for row in here:
-            d = options.digits
-            same = row[13] == row[14] == 0 and row[10] == 0
-            cells.append([row[1], ct.number(row[4], d), ct.span(row[5], row[6], d),
-                          ct.number(row[7], d), ct.span(row[8], row[9], d),
-                          *(["-", "-", "-"] if same else
-                            [f"{row[10]:+.{d}f}", ct.span(row[11], row[12], d),
-                             f"{row[13]}/{row[14]}"])])
-        out += [f"## Budget {budget:g}: {ks.counted(here[0][2])}", "",
+        cells = [[row["algorithm"], ct.number(row["authors"], digits), span(row, "authors"),
+                  ct.number(row["tuned"], digits), span(row, "tuned"),
+                  *(["-", "-", "-"] if row["difference"] == row["better"] == row["worse"] == 0 else
+                    [f"{row['difference']:+.{digits}f}", span(row, "difference"),
+                     f"{row['better']}/{row['worse']}"])] for row in here]
+        out += [f"## Budget {budget:g}: {ks.counted(here[0]['prompts'])}", "",
                 *ct.markdown_table(titles, cells), ""]
     return out[:-1]
 

