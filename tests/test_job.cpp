@@ -289,7 +289,7 @@ class JobTest : public ::testing::Test {
     const HeadContext context(plan, plan.units.at(1), 1);
     head_ = context.head();
     windows_ = context.windows();
-    std::vector<Row> rows = run_job(context, plan.entries.front());
+    std::vector<Row> rows = run_job(context, plan.entries.front()).rows;
     EXPECT_EQ(rows.size(), plan.units.at(1).q_heads.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
       EXPECT_EQ(rows[i].q_head, plan.units.at(1).q_heads[i]);

@@ -105,7 +105,7 @@ TEST_F(SharedTest, SharesAboveTheBudgetFailTheRows) {
   const Plan p = plan(m);
   const SharedBudgets shares(p, {0, 1}, stop_);
   const HeadContext context(p, p.units[0], 1);
-  const std::vector<Row> rows = run_job(context, p.entries[0], shares.find(p.units[0], 0));
+  const std::vector<Row> rows = run_job(context, p.entries[0], shares.find(p.units[0], 0)).rows;
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[0].status, "failed: shares that together exceed the budget");
 }
@@ -120,7 +120,7 @@ TEST_F(SharedTest, AHeadMayNotHoldMoreThanItsShare) {
   const Plan p = plan(m);
   const SharedBudgets shares(p, {0, 1}, stop_);
   const HeadContext context(p, p.units[0], 1);  // kv head 1, whose share is 0
-  const std::vector<Row> rows = run_job(context, p.entries[0], shares.find(p.units[0], 0));
+  const std::vector<Row> rows = run_job(context, p.entries[0], shares.find(p.units[0], 0)).rows;
   EXPECT_EQ(rows[0].status.rfind("failed: ", 0), 0U) << rows[0].status;
 }
 

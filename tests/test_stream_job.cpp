@@ -44,8 +44,8 @@ class StreamJobTest : public ::testing::Test {
   }
 
   /// The second KV head of a trace.
-  StreamResult run(const Method& method, std::optional<double> budget = std::nullopt,
-                   ReplayOptions o = options(), TraceShape shape = {}) {
+  JobResult run(const Method& method, std::optional<double> budget = std::nullopt,
+                ReplayOptions o = options(), TraceShape shape = {}) {
     shape.tokens = {shape.tokens.front() == 48 ? 40 : shape.tokens.front()};
     o.traces = {make_trace(test_folder() / "t.h5", shape)};
     Plan plan = make_plan(o);
@@ -178,7 +178,7 @@ Harness slow_harness(const KvHead& head, Index g, View make_view, const ReplayOp
   return out;
 }
 
-void expect_like(const StreamResult& got, const KvHead& head, View view, const ReplayOptions& o) {
+void expect_like(const JobResult& got, const KvHead& head, View view, const ReplayOptions& o) {
   for (std::size_t h = 0; h < got.rows.size(); ++h) {
     const Row& row = got.rows[h];
     const Harness slow = slow_harness(head, row.q_head - row.kv_head * head.group(), view, o);
@@ -231,14 +231,14 @@ TEST_F(StreamJobTest, EqualsTheSlowHarness) {
   cases[8].sink = 32;  // one token is left between the two
   const Method method = made_method<everything>();
   for (const ReplayOptions& o : cases) {
-    const StreamResult got = run(method, std::nullopt, o);
+    const JobResult got = run(method, std::nullopt, o);
     EXPECT_EQ(got.rows.size(), o.heads.empty() ? 2U : 1U);
     expect_like(got, head_, everything, o);
     EXPECT_EQ(got.rows.back().diag, "left=" + std::to_string(40 - o.recent - o.sink) + ";last=39");
   }
   ReplayOptions o = options();
   o.sink = 3;
-  const StreamResult windows = run(made_method<keep_none>(), std::nullopt, o);
+  const JobResult windows = run(made_method<keep_none>(), std::nullopt, o);
   expect_like(windows, head_, keep_none, o);
   EXPECT_GT(windows.rows[0].rel_error, 0.01);
   EXPECT_GT(windows.rows[0].amnesia_count, 0);
@@ -261,7 +261,7 @@ TEST_F(StreamJobTest, TheWholeCacheHasNoErrorAtAnyStep) {
     ReplayOptions o = options();
     o.sink = sink;
     o.recent = recent;
-    const StreamResult got = run(method, 1.0, o);
+    const JobResult got = run(method, 1.0, o);
     for (std::size_t h = 0; h < 2; ++h) {
       const Row& row = got.rows[h];
       EXPECT_EQ(row.status, sink + recent >= 40 ? "degenerate: empty middle" : "ok");
@@ -314,7 +314,7 @@ TEST_F(StreamJobTest, BudgetsAreOfTheWholeStreamAndLeaveTheMethodWhatSinksAndWin
   EXPECT_EQ(given, std::nullopt);
   EXPECT_EQ(run(method, 7.0 / 40).rows[0].status, "ok");
   EXPECT_EQ(given, 0);
-  const StreamResult none = run(method, 0.17);  // 6.8 tokens
+  const JobResult none = run(method, 0.17);  // 6.8 tokens
   EXPECT_TRUE(none.steps[0].empty());
   EXPECT_EQ(none.rows[1].status, "infeasible: sinks and recent window need " +
                                      std::to_string(7 * pair) + " bytes, budget " +
@@ -324,7 +324,7 @@ TEST_F(StreamJobTest, BudgetsAreOfTheWholeStreamAndLeaveTheMethodWhatSinksAndWin
 
 TEST_F(StreamJobTest, WhatAMethodDoesWrongIsTheRowsStatus) {
   const auto status = [&](const Method& m) {
-    const StreamResult r = run(m, 0.5);
+    const JobResult r = run(m, 0.5);
     EXPECT_EQ(r.rows.size(), 2U);
     EXPECT_EQ(r.rows[0].status, r.rows[1].status);
     EXPECT_EQ(r.steps, decltype(r.steps)(2));
@@ -356,7 +356,7 @@ TEST_F(StreamJobTest, KeptSetsHoldSinksAndWindowOnce) {
   ReplayOptions o = options();
   o.kept = true;
   o.sink = 9;
-  const StreamResult r = run(made_method<keep_none>(), std::nullopt, o);
+  const JobResult r = run(made_method<keep_none>(), std::nullopt, o);
   EXPECT_EQ(r.kept.size(), 7U);  // 5, 11, ..., 35, and 39
   for (const KeptSet& set : r.kept) {
     std::vector<Index> expected;
@@ -372,7 +372,7 @@ TEST_F(StreamJobTest, KeptSetsHoldSinksAndWindowOnce) {
 TEST_F(StreamJobTest, NothingHeldIsDegenerateAndStillHasItsSteps) {
   ReplayOptions o = options();
   o.recent = 0;
-  const StreamResult r = run(made_method<keep_none>(), 0.0, o);
+  const JobResult r = run(made_method<keep_none>(), 0.0, o);
   EXPECT_EQ(r.rows[0].status, "degenerate: denominator is 0 or not finite for 5 of 5 queries");
   EXPECT_EQ(r.rows[0].mass_kept, 0.0);
   EXPECT_EQ(r.rows[0].peak_bytes, 0);
@@ -387,7 +387,7 @@ TEST_F(StreamJobTest, TinyStreams) {
       shape.tokens = {n};
       ReplayOptions o = options();
       o.sink = sink;
-      const StreamResult r = run(made_method<keep_all>(), std::nullopt, o, shape);
+      const JobResult r = run(made_method<keep_all>(), std::nullopt, o, shape);
       EXPECT_EQ(status_kind(r.rows[0].status), n > sink + 7 ? "ok" : "degenerate");
       EXPECT_EQ(r.steps[0].back().position, n - 1);
       EXPECT_LE(r.rows[0].rel_error_max, 1e-13);

@@ -61,9 +61,7 @@ void check_made(const MadeTokens& made, const Task& task, bool values) {
 }
 
 // The rows of a job that ran.
-void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share,
-             std::vector<Row>& rows, std::vector<KeptSet>* kept,
-             std::vector<std::vector<double>>* query_errors) {
+void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share, JobResult& out) {
   const Variant& variant = c.plan().variant_of(c.unit(), entry);
   const KvHead& head = c.head();
   Task task = c.task(entry);
@@ -104,7 +102,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   }
 
   const Index m = c.windows().queries;
-  for (Row& row : rows) {
+  for (Row& row : out.rows) {
     const Index g = row.q_head - c.id().kv_head * head.group();
     const auto attend_start = Clock::now();
     SoftmaxSums sums = c.base(g);
@@ -120,24 +118,19 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     row.compress_ms = compress_ms;
     row.status = status_of(errors, degenerate, m, reason);
     row.diag = diag;
-    if (query_errors != nullptr) {
-      std::vector<double>& own = query_errors->emplace_back();
-      for (Index j = 0; j < m; ++j) {
-        const auto width = static_cast<std::size_t>(head.dv());
-        own.push_back(query_error({c.truth(g).output.row(j), width}, {z.row(j), width}));
-      }
+    std::vector<double>& errors_of_row = out.query_errors.emplace_back();
+    for (Index j = 0; j < m; ++j) {
+      const auto width = static_cast<std::size_t>(head.dv());
+      errors_of_row.push_back(query_error({c.truth(g).output.row(j), width}, {z.row(j), width}));
     }
   }
-  if (kept != nullptr) {
-    KeptSet set{head.n() - 1, {}};
-    for (Index i = 0; i < head.n(); ++i) {
-      if (held[static_cast<std::size_t>(i)] != 0) {
-        set.tokens.push_back(i);
-      }
+  KeptSet set{head.n() - 1, {}};
+  for (Index i = 0; i < head.n(); ++i) {
+    if (held[static_cast<std::size_t>(i)] != 0) {
+      set.tokens.push_back(i);
     }
-    kept->clear();
-    kept->push_back(std::move(set));
   }
+  out.kept.push_back(std::move(set));
 }
 
 }  // namespace
@@ -233,30 +226,26 @@ void check_compressed(const Compressed& result, const Task& task) {
   }
 }
 
-std::vector<Row> run_job(const HeadContext& context, const Entry& entry, const ShareOrError* share,
-                         std::vector<KeptSet>* kept,
-                         std::vector<std::vector<double>>* query_errors) {
-  std::vector<Row> rows;
-  for (const Index q_head : context.unit().q_heads) {
-    rows.push_back(blank_row(context, entry, q_head));
-  }
-  const auto set_status = [&](const std::string& status) {
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      rows[i] = blank_row(context, entry, context.unit().q_heads[i]);
-      rows[i].status = status;
+JobResult run_job(const HeadContext& context, const Entry& entry, const ShareOrError* share) {
+  JobResult out;
+  const auto start_anew = [&] {
+    out = {};
+    for (const Index q_head : context.unit().q_heads) {
+      out.rows.push_back(blank_row(context, entry, q_head));
     }
   };
+  start_anew();
   try {
-    measure(context, entry, share, rows, kept, query_errors);
+    measure(context, entry, share, out);
   } catch (const IoError&) {
     throw;  // the device failed, not the method: every further job would fail too
   } catch (const std::exception& e) {
-    set_status(status_of_error(e));
-    if (query_errors != nullptr) {
-      query_errors->clear();
+    start_anew();
+    for (Row& row : out.rows) {
+      row.status = status_of_error(e);
     }
   }
-  return rows;
+  return out;
 }
 
 MemoryNeed memory_need(const LayerMeta& l, Index queries) {

@@ -8,9 +8,8 @@
 
 #include "attention/estimator.hpp"
 #include "attention/exact.hpp"
+#include "replay/job_result.hpp"
 #include "replay/plan.hpp"
-#include "report/kept.hpp"
-#include "report/schema.hpp"
 
 namespace kvbench {
 
@@ -93,14 +92,10 @@ struct ShareOrError {
   std::exception_ptr error;
 };
 
-/// Runs one job: a row per replayed query head of the unit. `share` for methods whose scope is
-/// wider than a head, else null. Never throws for what a method does: that becomes the rows'
-/// status. Throws IoError where the device fails.
-/// `kept`, if not null, gets the tokens held exactly, once; `query_errors` the relative error of
-/// every evaluated query, by row. Nothing where nothing was measured.
-std::vector<Row> run_job(const HeadContext& context, const Entry& entry,
-                         const ShareOrError* share = nullptr, std::vector<KeptSet>* kept = nullptr,
-                         std::vector<std::vector<double>>* query_errors = nullptr);
+/// Runs one job. `share` for methods whose scope is wider than a head, else null. Never throws for
+/// what a method does: that becomes the rows' status. Throws IoError where the device fails.
+JobResult run_job(const HeadContext& context, const Entry& entry,
+                  const ShareOrError* share = nullptr);
 
 /// Most bytes that one unit needs beside its jobs, and that one job needs; for --memory-limit.
 struct MemoryNeed {

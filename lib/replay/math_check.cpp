@@ -13,7 +13,7 @@ namespace kvbench {
 namespace {
 
 // Both modes' results of every entry.
-using Results = std::vector<StreamResult>;
+using Results = std::vector<JobResult>;
 
 template <class Context, class Run>
 Results results_of(const Plan& plan, const Unit& unit, const OpenDevice& open,
@@ -38,7 +38,7 @@ bool measured(const std::string& status) {
   return status.rfind("ok", 0) == 0;
 }
 
-void compare(const StreamResult& exact, const StreamResult& fast, MathCheck& out) {
+void compare(const JobResult& exact, const JobResult& fast, MathCheck& out) {
   out.same_status = exact.rows.size() == fast.rows.size() && !exact.rows.empty() &&
                     std::equal(exact.rows.begin(), exact.rows.end(), fast.rows.begin(),
                                [](const Row& a, const Row& b) { return a.status == b.status; });
@@ -104,12 +104,10 @@ MathChecks check_math(const Plan& plan, const Unit& unit, const SharedBudgets& s
                                          return run_stream_job(c, plan.entries[e]);
                                        });
     }
-    return results_of<HeadContext>(
-        plan, unit, open, entries, threads, stop, [&](const HeadContext& c, std::size_t e) {
-          StreamResult one;
-          one.rows = run_job(c, plan.entries[e], shares.find(unit, e), &one.kept);
-          return one;
-        });
+    return results_of<HeadContext>(plan, unit, open, entries, threads, stop,
+                                   [&](const HeadContext& c, std::size_t e) {
+                                     return run_job(c, plan.entries[e], shares.find(unit, e));
+                                   });
   };
   const Results exact = both(plan.open_exact);
   const Results fast = both(plan.open_device);

@@ -18,12 +18,9 @@
 #include "replay/shared.hpp"
 #include "replay/stream_job.hpp"
 #include "report/csv.hpp"
-#include "report/kept.hpp"
 #include "report/manifest.hpp"
 #include "report/progress.hpp"
-#include "report/queries.hpp"
 #include "report/schema.hpp"
-#include "report/steps.hpp"
 
 namespace kvbench {
 namespace {
@@ -69,27 +66,18 @@ void check_same_plan(const Plan& plan, const Manifest& now) {
   }
 }
 
-// A table beside the main one, being written.
-struct Side {
-  const SideTable* table;
-  std::unique_ptr<CsvWriter> writer;
-};
-
 // Runs jobs on all threads; the first exception that is not a row's ends the run.
 class JobRunner {
  public:
-  JobRunner(const Plan& plan, const SharedBudgets& shares, CsvWriter& writer,
-            std::vector<Side>& sides, Progress& progress, const std::atomic<bool>& stop,
-            int threads, Index heads, RunResult& result)
+  JobRunner(const Plan& plan, const SharedBudgets& shares, Outputs& outputs, Progress& progress,
+            const std::atomic<bool>& stop, int threads, Index heads)
       : plan_(plan),
         shares_(shares),
-        writer_(writer),
-        sides_(sides),
+        outputs_(outputs),
         progress_(progress),
         stop_(stop),
         threads_(threads),
-        heads_(heads),
-        result_(result) {}
+        heads_(heads) {}
 
   /// Runs these jobs, which come in the plan's order.
   void run(const std::vector<Index>& open) {
@@ -129,7 +117,9 @@ class JobRunner {
         const Unit* unit = &plan_.unit_of(job);
         const auto context = std::find_if(wave.begin(), wave.end(),
                                           [&](const auto& c) { return &c->unit() == unit; });
-        finish(run_one(**context, job));
+        outputs_.write(job, run_one(**context, job));
+        const std::lock_guard lock(mutex_);
+        progress_.tick();
       });
       begin = end;
     }
@@ -158,107 +148,20 @@ class JobRunner {
     return out;
   }
 
-  StreamResult run_prefill(const HeadContext& context, Index job) const {
+  JobResult run_prefill(const HeadContext& context, Index job) const {
     const std::size_t entry = static_cast<std::size_t>(job) % plan_.entries.size();
-    StreamResult done;
-    done.rows = run_job(context, plan_.entry_of(job), shares_.find(context.unit(), entry),
-                        plan_.options.kept ? &done.kept : nullptr,
-                        plan_.options.per_query ? &done.query_errors : nullptr);
-    return done;
-  }
-
-  // Side tables go first: rows without their lines are what a resumed run looks for.
-  void finish(const StreamResult& done) {
-    std::vector<Fields> lines;
-    for (const Row& row : done.rows) {
-      lines.push_back(to_fields(row));
-    }
-    for (Side& side : sides_) {
-      std::vector<Fields> own;
-      if (side.table == &steps_table()) {
-        for (std::size_t i = 0; i < lines.size(); ++i) {
-          for (const Step& step : done.steps[i]) {
-            own.push_back(step_fields(lines[i], step));
-          }
-        }
-      } else if (side.table == &queries_table()) {
-        for (std::size_t i = 0; i < done.query_errors.size(); ++i) {
-          const auto& errors = done.query_errors[i];
-          const Index first = done.rows[i].n_tokens - static_cast<Index>(errors.size());
-          for (std::size_t j = 0; j < errors.size(); ++j) {
-            const auto offset = static_cast<Index>(j);
-            own.push_back(query_fields(lines[i], first + offset, offset, errors[j]));
-          }
-        }
-      } else {
-        for (const KeptSet& kept : done.kept) {
-          own.push_back(kept_fields(lines.front(), kept));
-        }
-      }
-      side.writer->append(own);
-    }
-    writer_.append(lines);
-    const std::lock_guard lock(mutex_);
-    for (const Row& row : done.rows) {
-      count(row.status);
-    }
-    progress_.tick();
-  }
-
-  void count(const std::string& status) {
-    const std::string_view kind = status_kind(status);
-    result_.rows += 1;
-    result_.failed += kind == "failed" ? 1 : 0;
-    result_.infeasible += kind == "infeasible" ? 1 : 0;
-    result_.degenerate += kind == "degenerate" ? 1 : 0;
+    return run_job(context, plan_.entry_of(job), shares_.find(context.unit(), entry));
   }
 
   const Plan& plan_;
   const SharedBudgets& shares_;
-  CsvWriter& writer_;
-  std::vector<Side>& sides_;
+  Outputs& outputs_;
   Progress& progress_;
   const std::atomic<bool>& stop_;
   int threads_;
   Index heads_;  // of a wave, at most
-  RunResult& result_;
   std::mutex mutex_;
 };
-
-// Replaces a table's rows where they are not these.
-void put(CsvWriter& writer, const std::vector<Fields>& there, const std::vector<Fields>& sorted) {
-  if (sorted != there) {
-    writer.rewrite_sorted(sorted);
-  }
-}
-
-// The files in the plan's order, and counts from what they really hold.
-void settle_files(const Plan& plan, CsvWriter& writer, const std::vector<Side>& sides,
-                  RunResult& result) {
-  const Table table = read_table(plan.options.out);
-  Progressed progressed(plan, table.rows);
-  std::vector<std::vector<Fields>> there;
-  std::vector<SideProgressed> side_lines;
-  for (const Side& side : sides) {
-    there.push_back(read_table(side.writer->path()).rows);
-    side_lines.emplace_back(plan, *side.table, there.back());
-  }
-  settle(plan, progressed, side_lines);
-  for (std::size_t i = 0; i < sides.size(); ++i) {
-    put(*sides[i].writer, there[i], side_lines[i].in_order());
-  }
-  const std::vector<Fields> sorted = progressed.in_order();
-  put(writer, table.rows, sorted);
-  const std::size_t status = column_index("status");
-  result.rows = static_cast<Index>(sorted.size());
-  result.failed = result.infeasible = result.degenerate = 0;
-  for (const Fields& row : sorted) {
-    const std::string_view kind = status_kind(row[status]);
-    result.failed += kind == "failed" ? 1 : 0;
-    result.infeasible += kind == "infeasible" ? 1 : 0;
-    result.degenerate += kind == "degenerate" ? 1 : 0;
-  }
-}
 
 }  // namespace
 
@@ -350,11 +253,7 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   const auto start = std::chrono::steady_clock::now();
   const ReplayOptions& o = plan.options;
   const int threads = usable_threads(plan);
-  std::vector<std::filesystem::path> files = {o.out};
-  for (const SideTable* table : side_tables(plan)) {
-    files.push_back(table->path(o.out));
-  }
-  for (const auto& file : files) {
+  for (const auto& file : Outputs::files(plan)) {
     if (!o.resume && !o.overwrite && std::filesystem::exists(file)) {
       throw InputError(fmt::format(
           "{}: exists, expected --resume to go on, --overwrite to start anew, or another file",
@@ -387,36 +286,15 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   if (o.resume && std::filesystem::exists(o.out)) {
     check_same_plan(plan, manifest);
   }
-  const CsvWriter::Mode mode = o.resume      ? CsvWriter::Mode::resume
-                               : o.overwrite ? CsvWriter::Mode::overwrite
-                                             : CsvWriter::Mode::create;
-  CsvWriter writer(o.out, schema_header(), mode);
-  Progressed before(plan, writer.existing());
-  std::vector<Side> sides;
-  std::vector<SideProgressed> sides_before;
-  for (const SideTable* table : side_tables(plan)) {
-    sides.push_back(
-        {table, std::make_unique<CsvWriter>(table->path(o.out), table->header(), mode)});
-    sides_before.emplace_back(plan, *table, sides.back().writer->existing());
-  }
-  settle(plan, before, sides_before);
-  for (std::size_t i = 0; i < sides.size(); ++i) {
-    CsvWriter& side = *sides[i].writer;
-    if (sides_before[i].line_count() != static_cast<Index>(side.existing().size())) {
-      side.rewrite_sorted(sides_before[i].in_order());
-    }
-  }
-  if (before.row_count() != static_cast<Index>(writer.existing().size())) {
-    writer.rewrite_sorted(before.in_order());  // rows of half-written jobs go, the jobs run again
-  }
-  result.resumed = before.row_count();
+  Outputs outputs(plan);
+  result.resumed = outputs.rows_resumed();
   manifest.rows_resumed = result.resumed;
   write_manifest(o.out, manifest);
 
   {
     std::vector<Index> open;
     for (Index job = jobs.begin; job < jobs.end; ++job) {
-      if (!before.done(job)) {
+      if (!outputs.done(job)) {
         open.push_back(job);
       }
     }
@@ -428,15 +306,11 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
     }
     Progress progress(jobs.size(), "replay");
     progress.tick(jobs.size() - static_cast<Index>(open.size()));
-    JobRunner runner(plan, shares, writer, sides, progress, stop, threads,
-                     heads_at_once(plan, threads), result);
-    runner.run(open);
+    JobRunner(plan, shares, outputs, progress, stop, threads, heads_at_once(plan, threads))
+        .run(open);
   }
-  settle_files(plan, writer, sides, result);
-  for (const Side& side : sides) {
-    side.writer->sync();
-  }
-  writer.sync();
+  static_cast<RowCounts&>(result) = outputs.settle();
+  outputs.sync();
   result.interrupted = stop && result.rows < plan.row_range(jobs).size();
   result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   end_manifest(manifest, result.rows, result.failed, result.wall_s);

@@ -7,16 +7,13 @@
 
 #include "replay/job.hpp"
 #include "replay/math_check.hpp"
+#include "replay/outputs.hpp"
 #include "replay/plan.hpp"
 
 namespace kvbench {
 
-struct RunResult {
-  Index rows = 0;     ///< in the file
-  Index resumed = 0;  ///< of these, found there
-  Index failed = 0;
-  Index infeasible = 0;
-  Index degenerate = 0;
+struct RunResult : RowCounts {  // of the file
+  Index resumed = 0;            ///< rows that were there
   bool interrupted = false;
   double wall_s = 0.0;
   MathChecks math;  ///< `--gpu-math fast` against exact on the first head that was run; else empty

@@ -119,7 +119,7 @@ class StreamJob {
     append_s_ = seconds_since(start);
   }
 
-  void run(StreamResult& result) {
+  void run(JobResult& result) {
     result.steps.assign(c_.heads(), {});
     for (std::size_t s = 0; s < c_.steps().size(); ++s) {
       arrive(c_.steps()[s]);
@@ -223,7 +223,7 @@ class StreamJob {
   }
 
   // The queries of all moments attend, and what comes out is judged.
-  void settle(StreamResult& result) {
+  void settle(JobResult& result) {
     if (moments_.empty()) {
       return;
     }
@@ -280,7 +280,7 @@ class StreamJob {
   }
 
   void judge(const Moment& m, const MatrixD& z, const std::vector<double>& log_denominator,
-             StreamResult& result) {
+             JobResult& result) {
     const Index position = c_.steps()[m.step];
     if (kept_step_ < kept_steps_.size() && kept_steps_[kept_step_] == position) {
       ++kept_step_;
@@ -407,8 +407,8 @@ std::span<const double> StreamContext::exact_output(std::size_t h, std::size_t s
   return step < early_ ? row_of(early_output_[h], step) : row_of(truth_[h].output, step - early_);
 }
 
-StreamResult run_stream_job(const StreamContext& context, const Entry& entry) {
-  StreamResult result;
+JobResult run_stream_job(const StreamContext& context, const Entry& entry) {
+  JobResult result;
   const auto start_anew = [&] {
     result.rows.clear();
     for (const Index q_head : context.unit().q_heads) {

@@ -8,7 +8,6 @@
 
 #include "attention/exact.hpp"
 #include "replay/job.hpp"
-#include "report/steps.hpp"
 
 namespace kvbench {
 
@@ -51,19 +50,9 @@ class StreamContext : public HeadInput {
   ValueNorms norms_;
 };
 
-/// What a stream job leaves: a row per replayed query head, that row's steps, and the sets that
-/// were held (at the stream's end; with --kept at every recorded step). Rows that were not measured
-/// have none.
-struct StreamResult {
-  std::vector<Row> rows;
-  std::vector<std::vector<Step>> steps;
-  std::vector<KeptSet> kept;
-  std::vector<std::vector<double>> query_errors;  ///< prefill with --per-query: by row
-};
-
 /// Runs one job. Never throws for what a method does: that becomes the rows' status. Throws IoError
 /// where the device fails.
-StreamResult run_stream_job(const StreamContext& context, const Entry& entry);
+JobResult run_stream_job(const StreamContext& context, const Entry& entry);
 
 /// As memory_need, for streams.
 MemoryNeed stream_memory_need(const LayerMeta& layer, const ReplayOptions& options);

@@ -1,0 +1,21 @@
+// What one job leaves: its rows, and what the tables and files beside them are made of.
+#pragma once
+
+#include <vector>
+
+#include "report/kept.hpp"
+#include "report/schema.hpp"
+#include "report/steps.hpp"
+
+namespace kvbench {
+
+/// A row per replayed query head of the unit, in order; all else is empty where the rows were not
+/// measured (has_lines).
+struct JobResult {
+  std::vector<Row> rows;
+  std::vector<std::vector<Step>> steps;           ///< stream: by row, the evaluated steps
+  std::vector<KeptSet> kept;                      ///< at the end; a stream's at every recorded step
+  std::vector<std::vector<double>> query_errors;  ///< prefill: by row, of every evaluated query
+};
+
+}  // namespace kvbench

@@ -1,0 +1,59 @@
+// The files that a run writes: OUT.csv and the tables beside it. A job's lines go to all of them,
+// those of the main table last: rows without their lines are what a resumed run looks for.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "replay/job_result.hpp"
+#include "replay/plan.hpp"
+#include "replay/resume.hpp"
+#include "report/csv.hpp"
+
+namespace kvbench {
+
+/// Rows of OUT.csv by status.
+struct RowCounts {
+  Index rows = 0;
+  Index failed = 0;
+  Index infeasible = 0;
+  Index degenerate = 0;
+};
+
+class Outputs {
+ public:
+  /// Every file of the plan; for refusals before anything is opened.
+  static std::vector<std::filesystem::path> files(const Plan& plan);
+
+  /// Opens the files as the plan's options say: to resume, to overwrite, or anew. What an earlier
+  /// run left of jobs that are not whole in all files goes. Errors: as of CsvWriter; InputError
+  /// where a file holds what this plan does not make.
+  explicit Outputs(const Plan& plan);
+
+  /// Whether an earlier run has done the job.
+  bool done(Index job) const { return before_.done(job); }
+  Index rows_resumed() const { return before_.row_count(); }
+
+  /// Appends what a job left. Thread-safe. Throws IoError.
+  void write(Index job, const JobResult& result);
+
+  /// Puts the files into the plan's order, and counts what they really hold.
+  RowCounts settle();
+
+  /// Forces everything to the disk.
+  void sync();
+
+ private:
+  struct Side {
+    const SideTable* table;
+    std::unique_ptr<CsvWriter> writer;
+  };
+
+  const Plan& plan_;
+  CsvWriter writer_;
+  Progressed before_;
+  std::vector<Side> sides_;
+};
+
+}  // namespace kvbench

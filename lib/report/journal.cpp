@@ -1,0 +1,199 @@
+#include "report/journal.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <libdeflate.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr std::string_view kMagic = "kvbench-journal 1 ";
+
+// Before each record. Its own checksum tells a torn header from one that a record follows.
+struct Head {
+  std::int64_t number = 0;
+  std::uint64_t size = 0;
+  std::uint32_t checksum = 0;  // of the record's bytes
+  std::uint32_t own = 0;       // of the fields above
+};
+static_assert(sizeof(Head) == 24, "no padding: the bytes go to the file as they are");
+
+std::uint32_t checksum_of(const void* data, std::size_t size) {
+  return libdeflate_crc32(0, data, size);
+}
+
+std::uint32_t own_checksum(const Head& head) {
+  return checksum_of(&head, offsetof(Head, own));
+}
+
+[[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
+  throw IoError(fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)));
+}
+
+// False where the file ends first.
+bool read_at(int fd, const std::filesystem::path& path, std::uint64_t offset, void* to,
+             std::size_t size) {
+  auto* out = static_cast<char*>(to);
+  while (size > 0) {
+    const ssize_t got = ::pread(fd, out, size, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got < 0) {
+      fail(path, "cannot be read");
+    }
+    if (got == 0) {
+      return false;
+    }
+    out += got;
+    size -= static_cast<std::size_t>(got);
+    offset += static_cast<std::uint64_t>(got);
+  }
+  return true;
+}
+
+bool write_at(int fd, std::uint64_t offset, const void* from, std::size_t size) {
+  const auto* in = static_cast<const char*>(from);
+  while (size > 0) {
+    const ssize_t put = ::pwrite(fd, in, size, static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) {
+      continue;
+    }
+    if (put < 0) {
+      return false;
+    }
+    in += put;
+    size -= static_cast<std::size_t>(put);
+    offset += static_cast<std::uint64_t>(put);
+  }
+  return true;
+}
+
+}  // namespace
+
+Journal::Journal(std::filesystem::path path, std::string_view identity, bool resume)
+    : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd_ < 0) {
+    fail(path_, "cannot be opened");
+  }
+  try {
+    if (!resume || !recover(identity)) {
+      start_anew(identity);
+    }
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
+}
+
+Journal::~Journal() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+  }
+}
+
+void Journal::cut(std::uint64_t size) {
+  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0) {
+    fail(path_, "cannot be cut");
+  }
+  end_ = size;
+}
+
+void Journal::start_anew(std::string_view identity) {
+  const std::string first = fmt::format("{}{}\n", kMagic, identity);
+  cut(0);
+  if (!write_at(fd_, 0, first.data(), first.size())) {
+    fail(path_, "cannot be written");
+  }
+  begin_ = end_ = first.size();
+}
+
+bool Journal::recover(std::string_view identity) {
+  const std::string expected = fmt::format("{}{}\n", kMagic, identity);
+  std::string first(expected.size(), '\0');
+  if (!read_at(fd_, path_, 0, first.data(), first.size()) || first != expected) {
+    return false;
+  }
+  struct ::stat info {};
+  if (::fstat(fd_, &info) != 0) {
+    fail(path_, "cannot be looked at");
+  }
+  const auto size = static_cast<std::uint64_t>(info.st_size);
+  begin_ = end_ = first.size();
+  std::vector<std::byte> bytes;
+  for (Head head; read_at(fd_, path_, end_, &head, sizeof head);) {
+    const std::uint64_t offset = end_ + sizeof head;
+    if (head.own != own_checksum(head) || head.size > size - offset) {
+      break;
+    }
+    // Sizes alone do not show a hole that a crash of the machine left in the bytes.
+    bytes.resize(head.size);
+    if (!read_at(fd_, path_, offset, bytes.data(), bytes.size()) ||
+        checksum_of(bytes.data(), bytes.size()) != head.checksum) {
+      break;
+    }
+    places_[head.number] = {offset, head.size, head.checksum};
+    end_ = offset + head.size;
+  }
+  cut(end_);
+  return true;
+}
+
+void Journal::append(Index number, std::span<const std::byte> record) {
+  Head head{number, record.size(), checksum_of(record.data(), record.size()), 0};
+  head.own = own_checksum(head);
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t offset = end_ + sizeof head;
+  if (!write_at(fd_, end_, &head, sizeof head) ||
+      !write_at(fd_, offset, record.data(), record.size())) {
+    const int error = errno;
+    cut(end_);
+    errno = error;
+    fail(path_, "cannot be written");
+  }
+  places_[number] = {offset, head.size, head.checksum};
+  end_ = offset + head.size;
+}
+
+bool Journal::has(Index number) const {
+  const std::lock_guard lock(mutex_);
+  return places_.count(number) > 0;
+}
+
+std::vector<std::byte> Journal::read(Index number) const {
+  Place place;
+  {
+    const std::lock_guard lock(mutex_);
+    place = places_.at(number);
+  }
+  std::vector<std::byte> out(place.size);
+  if (!read_at(fd_, path_, place.offset, out.data(), out.size()) ||
+      checksum_of(out.data(), out.size()) != place.checksum) {
+    throw IoError(fmt::format("{}: record {} is not what was written", path_.string(), number));
+  }
+  return out;
+}
+
+void Journal::clear() {
+  const std::lock_guard lock(mutex_);
+  places_.clear();
+  cut(begin_);
+}
+
+void Journal::remove() {
+  ::close(std::exchange(fd_, -1));
+  std::error_code ignored;  // one that is left is cut at the next start
+  std::filesystem::remove(path_, ignored);
+}
+
+}  // namespace kvbench
