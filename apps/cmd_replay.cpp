@@ -1,127 +1,11 @@
 #include "cmd_replay.hpp"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include <charconv>
-#include <cstdio>
 #include <memory>
 
-#include "config.hpp"
-#include "core/error.hpp"
 #include "decimal.hpp"
-#include "exit_code.hpp"
-#include "long_run.hpp"
-#include "replay/job.hpp"
-#include "replay/run.hpp"
-#include "report/manifest.hpp"
+#include "run_options.hpp"
 
 namespace kvbench {
-namespace {
-
-struct Options {
-  ReplayOptions replay;
-  std::string config;
-  std::string shard;
-  std::string memory_limit;
-  bool dry_run = false;
-};
-
-void parse_shard(const std::string& text, ReplayOptions& o) {
-  const auto slash = text.find('/');
-  const auto read = [&](std::string_view part, Index& out) {
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), out);
-    return error == std::errc() && end == part.data() + part.size();
-  };
-  const std::string_view view = text;
-  if (slash == std::string::npos || !read(view.substr(0, slash), o.shard_index) ||
-      !read(view.substr(slash + 1), o.shard_count)) {
-    throw InputError(fmt::format("--shard: got '{}', expected i/N", text));
-  }
-}
-
-void print_plan(const Plan& plan) {
-  const Range jobs = plan.shard_jobs();
-  fmt::print("plan: {} KV heads x {} entries = {} jobs, {} rows\n", plan.units.size(),
-             plan.entries.size(), plan.jobs(), plan.row_range({0, plan.jobs()}).size());
-  if (plan.options.shard_count > 1) {
-    fmt::print("this shard ({}/{}): jobs {} to {}, {} rows\n", plan.options.shard_index,
-               plan.options.shard_count, jobs.begin, jobs.end, plan.row_range(jobs).size());
-  }
-  fmt::print("\n{:<14} {:>7}  {}\n", "algorithm", "entries", "parameters");
-  for (std::size_t v = 0; v < plan.variants.size(); ++v) {
-    Index count = 0;
-    for (const Entry& e : plan.entries) {
-      count += e.variant == v ? 1 : 0;
-    }
-    fmt::print("{:<14} {:>7}  {}\n", plan.variants[v].name(), count,
-               plan.variants[v].params.canonical());
-  }
-  fmt::print("\n{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7} {:>8}\n", "trace", "prompt", "layer",
-             "kv_head", "q_heads", "tokens", "middle", "MiB");
-  const int threads = usable_threads(plan);
-  for (const Unit& unit : plan.units) {
-    const LayerMeta& l = plan.layer_meta(unit);
-    const Windows w = windows_of(plan.options, l.n, l.nq);
-    const MemoryNeed need = memory_need(plan, unit);
-    const auto heads = static_cast<std::uint64_t>(heads_at_once(plan, threads));
-    fmt::print("{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7} {:>8.1f}\n",
-               plan.trace_names[unit.trace], plan.prompt_meta(unit).id, l.layer, unit.kv_head,
-               unit.q_heads.size(), l.n, w.middle.size(),
-               static_cast<double>(need.unit * heads +
-                                   need.per_thread * static_cast<std::uint64_t>(threads)) /
-                   0x1p20);
-  }
-}
-
-void run(CLI::App& command, Options& o) {
-  if (!o.config.empty()) {
-    apply_config(command, o.config);
-  }
-  if (!o.memory_limit.empty()) {
-    o.replay.memory_limit = parse_memory_limit(o.memory_limit);
-  }
-  if (!o.shard.empty()) {
-    parse_shard(o.shard, o.replay);
-  }
-  const Plan plan = make_plan(o.replay);
-  for (const std::string& note : plan.left_out) {
-    fmt::print(stderr, "{}\n", note);
-  }
-  for (const std::string& note : scoring_notes(plan)) {
-    fmt::print(stderr, "{}\n", note);
-  }
-  if (o.dry_run) {
-    print_plan(plan);
-    return;
-  }
-  if (o.replay.out.empty()) {
-    throw InputError("replay: no output, expected -o OUT.csv");
-  }
-  const RunResult r = run_plan(plan, shell_line(command_arguments()), stop_on_signals());
-  fmt::print(stderr, "{}: {} rows in {:.1f} s{}{}{}{}\n", o.replay.out, r.rows, r.wall_s,
-             r.resumed > 0 ? fmt::format(", {} of them resumed", r.resumed) : "",
-             r.infeasible > 0 ? fmt::format(", {} infeasible", r.infeasible) : "",
-             r.degenerate > 0 ? fmt::format(", {} degenerate", r.degenerate) : "",
-             r.failed > 0 ? fmt::format(", {} FAILED (see column status)", r.failed) : "");
-  if (!r.math.entries.empty()) {
-    fmt::print(
-        stderr,
-        "gpu-math fast against exact on {} {} layer {} kv_head {}: of the kept tokens at most "
-        "{:.3g}% differ, rel_error by at most {:.3g}% (gpu_math_check in {}.json)\n",
-        r.math.trace, r.math.prompt, r.math.layer, r.math.kv_head, 100.0 * r.math.most_differing(),
-        100.0 * r.math.most_difference(), o.replay.out);
-  }
-  if (r.interrupted) {
-    fmt::print(stderr, "interrupted; --resume goes on\n");
-    throw Exit{kExitInterrupted};
-  }
-  if (r.failed > 0) {
-    throw Exit{kExitFailedRows};
-  }
-}
-
-}  // namespace
 
 std::vector<std::string>& command_arguments() {
   static std::vector<std::string> arguments;
@@ -129,25 +13,14 @@ std::vector<std::string>& command_arguments() {
 }
 
 void add_replay(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<RunOptions>();
   ReplayOptions& r = o->replay;
   CLI::App* sub = app.add_subcommand("replay", "Replay traces through compression algorithms");
   sub->footer(
       "\nExample:\n"
       "  kvbench replay data/sample.h5 -o out.csv --seeds 10 \\\n"
       "      --algorithm 'balancekv:T=1:4' --algorithm 'uniform:T=1:4'");
-  // One value, or one list with commas, per mention: what follows may be a trace.
-  const auto repeatable = [](CLI::Option* option) { return option->allow_extra_args(false); };
-  sub->add_option("traces", r.traces, "Trace files (docs/trace_format.md)")
-      ->required()
-      ->type_name("TRACE");
-  sub->add_option("-o,--out", r.out, "Result table to write; its manifest is OUT.csv.json")
-      ->type_name("OUT.csv");
-  sub->add_option("--config", o->config,
-                  "TOML file with any of these options; the command line "
-                  "wins over it")
-      ->type_name("FILE.toml");
-  sub->add_flag("--dry-run", o->dry_run, "Print the plan and stop; nothing is written");
+  add_files(*sub, *o);
 
   const char* what = "What to run";
   repeatable(sub->add_option("--algorithm", r.algorithms,
@@ -173,20 +46,7 @@ void add_replay(CLI::App& app) {
       ->capture_default_str()
       ->type_name("N|A:B|A,B,...")
       ->group(what);
-  repeatable(sub->add_option("--layers", r.layers, "Layer indices of the model [default: all]"))
-      ->delimiter(',')
-      ->check(decimal<Index>())
-      ->type_name("N,...")
-      ->group(what);
-  repeatable(sub->add_option("--heads", r.heads, "Query heads [default: all]"))
-      ->delimiter(',')
-      ->check(decimal<Index>())
-      ->type_name("N,...")
-      ->group(what);
-  repeatable(sub->add_option("--prompts", r.prompts, "Prompt ids [default: all]"))
-      ->delimiter(',')
-      ->type_name("ID,...")
-      ->group(what);
+  add_selection(*sub, *o, what);
 
   const char* protocol = "Protocol";
   sub->add_option("--protocol", r.protocol,
@@ -229,42 +89,12 @@ void add_replay(CLI::App& app) {
       ->group(protocol);
 
   const char* machine = "Machine and files";
-  sub->add_option(
-         "--device", r.device,
-         "Where attention, scores and selections are computed; auto is cuda where a device "
-         "can be used")
-      ->capture_default_str()
-      ->type_name("cpu|cuda[:i]|auto")
+  add_machine(*sub, *o, machine);
+  sub->add_option("--export-caches", r.export_caches,
+                  "Write what each algorithm holds, as attention sees it, to this file "
+                  "(docs/caches.md), for kvbench evaluate and scripts/score_model.py")
+      ->type_name("C.h5")
       ->group(machine);
-  sub->add_option("--gpu-math", r.gpu_math,
-                  "exact: selections from the same products in the same order as on the CPU. fast: "
-                  "tensor cores; how far that is from exact is measured on the first head")
-      ->capture_default_str()
-      ->type_name("exact|fast")
-      ->group(machine);
-  sub->add_option("--threads", r.threads, "CPU threads; 0 is all. Rows do not depend on it")
-      ->capture_default_str()
-      ->check(decimal<int>())
-      ->type_name("N")
-      ->group(machine);
-  sub->add_option("--memory-limit", o->memory_limit,
-                  "Most memory for a KV head and its jobs, as bytes or as 8G (K, M, G, T: powers "
-                  "of 1024); fewer threads are used to keep it")
-      ->type_name("BYTES")
-      ->group(machine);
-  sub->add_option("--shard", o->shard, "Run the i-th of N parts of the plan; see kvbench merge")
-      ->type_name("i/N")
-      ->group(machine);
-  sub->add_flag("--kept", r.kept,
-                "Record in OUT.kept.csv which tokens each algorithm held exactly: at the end, and "
-                "in a stream every --eval-every tokens")
-      ->group(machine);
-  sub->add_flag("--per-query", r.per_query,
-                "prefill: write OUT.queries.csv, the relative error of each evaluated query")
-      ->group(machine);
-  sub->add_flag("--resume", r.resume, "Keep the rows that OUT.csv has and run what is missing")
-      ->group(machine);
-  sub->add_flag("--overwrite", r.overwrite, "Start anew where OUT.csv exists")->group(machine);
   sub->callback([sub, o] { run(*sub, *o); });
 }
 

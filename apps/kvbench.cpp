@@ -10,6 +10,7 @@
 #include <string>
 
 #include "cmd_cluster.hpp"
+#include "cmd_evaluate.hpp"
 #include "cmd_info.hpp"
 #include "cmd_list.hpp"
 #include "cmd_merge.hpp"
@@ -51,6 +52,7 @@ int program(int argc, char** argv) {
   add_list(app);
   add_synth(app);
   add_replay(app);
+  add_evaluate(app);
   add_cluster(app);
   add_summarize(app);
   add_merge(app);

@@ -19,6 +19,7 @@
 namespace kvbench {
 
 class DeviceHead;
+struct Compressed;
 struct RopeTables;
 
 /// What a head is given of a size that several heads share (Scope::layer, Scope::layers).
@@ -62,6 +63,9 @@ struct Task {
   /// [hidden, group dv]: the layer's output projection, the columns of this KV head's query heads
   /// in order, where the trace carries it; else null.
   const Matrix* o_proj = nullptr;
+  /// What another program made of these tokens, where that is judged instead of a method
+  /// (`kvbench evaluate`); else null.
+  const Compressed* given = nullptr;
 
   Index count() const { return static_cast<Index>(tokens.size()); }
 };

@@ -20,6 +20,8 @@ struct Variant {
   const Method* rest = nullptr;  ///< B of a composition; `method` is A
   /// Whether only "all" asked for it: then it is left out where a layer lacks what it needs.
   bool by_all = false;
+  /// What the rows' `scores` say where it is no registered method (evaluate); else empty.
+  std::string declared_scores = {};
 
   /// What a variant's definition asks of the scoring queries, and what the trace gives it.
   struct Queries {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <mutex>
 #include <numeric>
 #include <stdexcept>
 
@@ -12,6 +13,8 @@
 #include "metrics/amnesia.hpp"
 #include "metrics/error.hpp"
 #include "metrics/memory.hpp"
+#include "replay/given.hpp"
+#include "replay/head_cache.hpp"
 #include "replay/row_parts.hpp"
 
 namespace kvbench {
@@ -60,6 +63,12 @@ void check_made(const MadeTokens& made, const Task& task, bool values) {
   require(finite(made.k) && finite(made.v), "made keys and values finite");
 }
 
+// Jobs may be reading caches meanwhile.
+KvHead read_head(const Plan& plan, const Unit& unit) {
+  const std::lock_guard lock(hdf5_mutex());
+  return plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head);
+}
+
 // The rows of a job that ran.
 void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share, JobResult& out) {
   const Variant& variant = c.plan().variant_of(c.unit(), entry);
@@ -75,12 +84,21 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     }
     task.share = &share->share;
   }
-  const std::optional<Index> allowed = variant.allowed_bytes(task);
+  std::optional<Index> allowed = variant.allowed_bytes(task);
+  std::optional<GivenCaches::Given> given;
+  if (c.plan().caches) {
+    given = c.plan().caches->read(c.plan(), c.unit(), entry, head, c.middle());
+    task.given = &given->compressed;
+    allowed.reset();  // checked before the first row, over all heads that share it
+  }
 
   ScoreBook::take_charged_seconds();
   const auto start = Clock::now();
   const Compressed result = task.tokens.empty() ? Compressed{} : variant.compress(task);
-  const double compress_ms = 1e3 * (seconds_since(start) + ScoreBook::take_charged_seconds());
+  double compress_ms = 1e3 * (seconds_since(start) + ScoreBook::take_charged_seconds());
+  if (given) {
+    compress_ms = given->compress_ms;
+  }
   check_compressed(result, task);
 
   const MemoryFigures memory = memory_figures(holding_of(result), head, task.count());
@@ -116,6 +134,9 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     fill(row, errors);
     fill(row, held_figures(c.truth(g), held));
     row.compress_ms = compress_ms;
+    if (given) {
+      row.scoring_queries = given->scoring_queries;
+    }
     row.status = status_of(errors, degenerate, m, reason);
     row.diag = diag;
     std::vector<double>& errors_of_row = out.query_errors.emplace_back();
@@ -131,6 +152,9 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     }
   }
   out.kept.push_back(std::move(set));
+  if (!c.plan().options.export_caches.empty()) {
+    out.cache = exported(head, result, out.rows.front(), task.tokens.empty() ? "" : reason);
+  }
 }
 
 }  // namespace
@@ -151,7 +175,7 @@ HeadInput::HeadInput(const Plan& plan, const Unit& unit, const OpenDevice& open)
     : plan_(plan),
       unit_(unit),
       id_{plan.prompt_meta(unit).id, plan.layer_meta(unit).layer, unit.kv_head},
-      head_(plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head)),
+      head_(read_head(plan, unit)),
       device_(open ? open(head_, plan.scratch_bytes) : nullptr),
       windows_(windows_of(plan.options, head_.n(), head_.nq())),
       book_(head_, device_.get()) {

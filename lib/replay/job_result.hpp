@@ -1,11 +1,13 @@
 // What one job leaves: its rows, and what the tables and files beside them are made of.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "report/kept.hpp"
 #include "report/schema.hpp"
 #include "report/steps.hpp"
+#include "trace/caches.hpp"
 
 namespace kvbench {
 
@@ -16,6 +18,7 @@ struct JobResult {
   std::vector<std::vector<Step>> steps;           ///< stream: by row, the evaluated steps
   std::vector<KeptSet> kept;                      ///< at the end; a stream's at every recorded step
   std::vector<std::vector<double>> query_errors;  ///< prefill: by row, of every evaluated query
+  std::optional<HeadCache> cache;                 ///< where the plan exports caches
 };
 
 }  // namespace kvbench

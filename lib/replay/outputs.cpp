@@ -57,6 +57,9 @@ std::vector<std::filesystem::path> Outputs::files(const Plan& plan) {
   for (const SideTable* table : side_tables(plan)) {
     out.push_back(table->path(plan.options.out));
   }
+  if (!plan.options.export_caches.empty()) {
+    out.emplace_back(plan.options.export_caches);
+  }
   return out;
 }
 
@@ -70,7 +73,10 @@ Outputs::Outputs(const Plan& plan)
                                                          table->header(), mode_of(plan.options))});
     lines.emplace_back(plan, *table, sides_.back().writer->existing());
   }
-  kvbench::settle(plan, before_, lines);
+  if (!plan.options.export_caches.empty()) {
+    caches_ = std::make_unique<CacheExport>(plan);
+  }
+  kvbench::settle(plan, before_, lines, caches_.get());
   for (std::size_t i = 0; i < sides_.size(); ++i) {
     CsvWriter& side = *sides_[i].writer;
     if (lines[i].line_count() != static_cast<Index>(side.existing().size())) {
@@ -82,7 +88,17 @@ Outputs::Outputs(const Plan& plan)
   }
 }
 
-void Outputs::write(Index /*job*/, const JobResult& result) {
+void Outputs::write(Index job, const JobResult& result) {
+  if (caches_) {
+    const std::string& status = result.rows.front().status;
+    if (result.cache) {
+      caches_->write(job, *result.cache);
+    } else if (status_kind(status) == "infeasible") {
+      HeadCache none;
+      none.infeasible = status.substr(std::string_view("infeasible: ").size());
+      caches_->write(job, none);
+    }
+  }
   std::vector<Fields> rows;
   for (const Row& row : result.rows) {
     rows.push_back(to_fields(row));
@@ -102,7 +118,7 @@ RowCounts Outputs::settle() {
     there.push_back(read_table(side.writer->path()).rows);
     lines.emplace_back(plan_, *side.table, there.back());
   }
-  kvbench::settle(plan_, progressed, lines);
+  kvbench::settle(plan_, progressed, lines, caches_.get());
   for (std::size_t i = 0; i < sides_.size(); ++i) {
     put(*sides_[i].writer, there[i], lines[i].in_order());
   }
@@ -118,6 +134,12 @@ RowCounts Outputs::settle() {
     out.degenerate += kind == "degenerate" ? 1 : 0;
   }
   return out;
+}
+
+void Outputs::finish(const std::vector<std::string>& trace_sha256) {
+  if (caches_) {
+    caches_->finish(trace_sha256);
+  }
 }
 
 void Outputs::sync() {

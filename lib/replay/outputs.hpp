@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "replay/cache_export.hpp"
 #include "replay/job_result.hpp"
 #include "replay/plan.hpp"
 #include "replay/resume.hpp"
@@ -38,8 +39,11 @@ class Outputs {
   /// Appends what a job left. Thread-safe. Throws IoError.
   void write(Index job, const JobResult& result);
 
-  /// Puts the files into the plan's order, and counts what they really hold.
+  /// Puts the tables into the plan's order, and counts what they really hold.
   RowCounts settle();
+
+  /// After a complete run: makes the caches file. `trace_sha256`: of the traces, in order.
+  void finish(const std::vector<std::string>& trace_sha256);
 
   /// Forces everything to the disk.
   void sync();
@@ -54,6 +58,7 @@ class Outputs {
   CsvWriter writer_;
   Progressed before_;
   std::vector<Side> sides_;
+  std::unique_ptr<CacheExport> caches_;  // null: none are exported
 };
 
 }  // namespace kvbench

@@ -8,6 +8,8 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "replay/cache_export.hpp"
+#include "replay/given.hpp"
 #include "replay/job.hpp"
 #include "replay/selection.hpp"
 #include "report/sha256.hpp"
@@ -338,6 +340,9 @@ std::string Plan::hash() const {
   if (options.per_query) {
     text += "per-query\n";
   }
+  if (caches) {
+    text += fmt::format("caches {}\n", caches->hash());
+  }
   if (options.device != "cpu" && options.gpu_math != "exact") {
     text += fmt::format("gpu-math {}\n", options.gpu_math);
   }
@@ -345,12 +350,17 @@ std::string Plan::hash() const {
 }
 
 Plan make_plan(const ReplayOptions& options) {
-  check_options(options);
-  const DeviceChoice device = choose_device(options.device);
   Plan plan;
   plan.options = options;
-  plan.variants = expand_algorithms(options.algorithms, options.protocol);
-  plan.entries = list_entries(options, plan.variants);
+  if (!options.caches.empty()) {
+    take_caches(plan);
+  }
+  check_options(plan.options);
+  const DeviceChoice device = choose_device(options.device);
+  if (!plan.caches) {
+    plan.variants = expand_algorithms(options.algorithms, options.protocol);
+    plan.entries = list_entries(options, plan.variants);
+  }
   for (const std::string& path : options.traces) {
     plan.readers.emplace_back(path);
     const std::string name = std::filesystem::path(path).filename().string();
@@ -360,6 +370,12 @@ Plan make_plan(const ReplayOptions& options) {
     plan.trace_names.push_back(name);
   }
   plan.units = list_units(options, plan.readers);
+  if (plan.caches) {
+    keep_given_units(plan);
+  }
+  if (!options.export_caches.empty()) {
+    CacheExport::check(plan);
+  }
   for (const Unit& unit : plan.units) {
     const LayerMeta& l = plan.layer_meta(unit);
     check_input(
@@ -368,7 +384,9 @@ Plan make_plan(const ReplayOptions& options) {
                     "expected all for --protocol stream",
                     options.traces[unit.trace], plan.prompt_meta(unit).id, l.layer, l.nq, l.n));
   }
-  resolve_variants(plan);
+  if (!plan.caches) {
+    resolve_variants(plan);
+  }
   plan.reads_rope = std::any_of(plan.variants.begin(), plan.variants.end(),
                                 [](const Variant& v) { return v.reads_rope(); });
   plan.reads_o_proj = std::any_of(plan.variants.begin(), plan.variants.end(),

@@ -40,8 +40,10 @@ struct ReplayOptions {
   std::uint64_t memory_limit = 0;  ///< bytes; 0: none
   Index shard_index = 1;
   Index shard_count = 1;
-  bool kept = false;       ///< record kept tokens in OUT.kept.csv
-  bool per_query = false;  ///< prefill: a line per evaluated query in OUT.queries.csv
+  bool kept = false;                ///< record kept tokens in OUT.kept.csv
+  bool per_query = false;           ///< prefill: a line per evaluated query in OUT.queries.csv
+  std::string export_caches;        ///< caches file to write (docs/caches.md); empty: none
+  std::vector<std::string> caches;  ///< evaluate: caches files to judge; they give the protocol
   bool resume = false;
   bool overwrite = false;
 };
@@ -60,10 +62,13 @@ struct Entry {
   std::size_t variant = 0;
   std::optional<double> budget;
   std::uint64_t seed = 0;
+  std::size_t cache_group = 0;  ///< evaluate: which of GivenCaches' groups
 };
 
 /// Puts a head on a device; its arrays of scratch keep to so many bytes each.
 using OpenDevice = std::function<std::unique_ptr<DeviceHead>(const KvHead&, std::size_t)>;
+
+class GivenCaches;
 
 struct Plan {
   ReplayOptions options;  ///< as given, but for what the protocol settles
@@ -78,6 +83,9 @@ struct Plan {
   bool reads_rope = false;    ///< whether some variant uses the traces' rotary tables
   bool reads_o_proj = false;  ///< the same of the layers' output projections
   Index heads_at_once = 1;    ///< on a device: heads whose jobs run together, at most
+
+  /// evaluate: the caches that take the place of methods; else null.
+  std::shared_ptr<const GivenCaches> caches;
 
   /// Lines for the terminal: which methods `--algorithm all` leaves out, and what a layer lacks.
   std::vector<std::string> left_out;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "replay/cache_export.hpp"
 #include "replay/job.hpp"
 #include "replay/row_parts.hpp"
 #include "replay/stream_job.hpp"
@@ -196,13 +197,16 @@ std::vector<Fields> SideProgressed::in_order() const {
   return out;
 }
 
-void settle(const Plan& plan, Progressed& main, std::span<SideProgressed> sides) {
+void settle(const Plan& plan, Progressed& main, std::span<SideProgressed> sides,
+            const CacheExport* caches) {
   const std::size_t status = column_index("status");
   const Range jobs = plan.shard_jobs();
   for (Index job = jobs.begin; job < jobs.end; ++job) {
-    const bool good = main.done(job) && std::all_of(sides.begin(), sides.end(), [&](const auto& s) {
-                        return s.agrees(job, main.rows(job).front()[status]);
-                      });
+    const auto agrees = [&](const auto& part) {
+      return part.agrees(job, main.rows(job).front()[status]);
+    };
+    const bool good = main.done(job) && std::all_of(sides.begin(), sides.end(), agrees) &&
+                      (caches == nullptr || agrees(*caches));
     if (!good) {
       main.forget(job);
       for (SideProgressed& side : sides) {

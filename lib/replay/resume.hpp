@@ -63,7 +63,11 @@ class SideProgressed {
   std::map<Index, std::vector<std::vector<Fields>>> lines_;  // by job, row (or all rows) and step
 };
 
-/// Makes the tables agree: jobs of which any lacks a part are forgotten in all.
-void settle(const Plan& plan, Progressed& main, std::span<SideProgressed> sides);
+class CacheExport;
+
+/// Makes the tables, and the caches that are exported (null: none), agree: jobs of which any lacks
+/// a part are forgotten in all tables.
+void settle(const Plan& plan, Progressed& main, std::span<SideProgressed> sides,
+            const CacheExport* caches);
 
 }  // namespace kvbench

@@ -35,7 +35,9 @@ Row blank_row(const Plan& plan, const Unit& unit, const Entry& entry, Index q_he
   row.protocol = o.protocol;
   row.sink = o.sink;
   row.recent = o.recent;
-  row.scores = variant.sees_queries() ? o.scores : "none";
+  row.scores = !variant.declared_scores.empty() ? variant.declared_scores
+               : variant.sees_queries()         ? o.scores
+                                                : "none";
   row.device = o.device;
   row.seed = entry.seed;
   row.n_tokens = layer.n;

@@ -13,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "core/parallel.hpp"
+#include "replay/given.hpp"
 #include "replay/job.hpp"
 #include "replay/resume.hpp"
 #include "replay/shared.hpp"
@@ -173,6 +174,10 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
     need.unit += 4 * static_cast<std::uint64_t>(layer.hidden * layer.group() * layer.dv);
   }
   need.unit *= plan.open_device ? 2 : 1;  // the next head is prepared meanwhile
+  if (plan.caches || !plan.options.export_caches.empty()) {
+    // A copy of what is held, and the same as a record or as what a file gave.
+    need.per_thread += 8 * static_cast<std::uint64_t>(layer.n * (2 * layer.d + layer.dv + 3));
+  }
   const LayerFacts facts = layer_facts(plan, unit);
   const Index middle = windows_of(plan.options, layer.n, layer.nq).middle.size();
   Index most = 0;
@@ -245,7 +250,9 @@ nlohmann::json configuration(const Plan& plan) {
           {"memory_limit", o.memory_limit},
           {"eval_every", o.eval_every},
           {"kept", o.kept},
-          {"per_query", o.per_query}};
+          {"per_query", o.per_query},
+          {"export_caches", o.export_caches},
+          {"caches", o.caches}};
 }
 
 RunResult run_plan(const Plan& plan, const std::string& command_line,
@@ -261,6 +268,9 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
     }
   }
   validate_values(plan, stop);
+  if (plan.caches) {
+    plan.caches->check(plan, stop);
+  }
 
   Manifest manifest = begin_manifest(command_line, configuration(plan));
   manifest.threads = threads;
@@ -312,6 +322,13 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   static_cast<RowCounts&>(result) = outputs.settle();
   outputs.sync();
   result.interrupted = stop && result.rows < plan.row_range(jobs).size();
+  if (!result.interrupted) {
+    std::vector<std::string> hashes;
+    for (const TraceFile& trace : manifest.traces) {
+      hashes.push_back(trace.sha256);
+    }
+    outputs.finish(hashes);
+  }
   result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   end_manifest(manifest, result.rows, result.failed, result.wall_s);
   write_manifest(o.out, manifest);

@@ -14,6 +14,7 @@
 #include "metrics/amnesia.hpp"
 #include "metrics/error.hpp"
 #include "metrics/memory.hpp"
+#include "replay/head_cache.hpp"
 #include "replay/row_parts.hpp"
 
 namespace kvbench {
@@ -131,6 +132,9 @@ class StreamJob {
     settle(result);
     for (std::size_t h = 0; h < c_.heads(); ++h) {
       finish(h, result.rows[h]);
+    }
+    if (!c_.plan().options.export_caches.empty()) {
+      result.cache = exported(c_.head(), view_, result.rows.front(), view_.degenerate);
     }
   }
 
@@ -416,6 +420,7 @@ JobResult run_stream_job(const StreamContext& context, const Entry& entry) {
     }
     result.steps.assign(result.rows.size(), {});
     result.kept.clear();
+    result.cache.reset();
   };
   start_anew();
   try {

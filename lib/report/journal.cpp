@@ -170,6 +170,11 @@ bool Journal::has(Index number) const {
   return places_.count(number) > 0;
 }
 
+bool Journal::empty() const {
+  const std::lock_guard lock(mutex_);
+  return places_.empty();
+}
+
 std::vector<std::byte> Journal::read(Index number) const {
   Place place;
   {

@@ -32,6 +32,7 @@ class Journal {
   void append(Index number, std::span<const std::byte> record);
 
   bool has(Index number) const;
+  bool empty() const;
   /// A record that is there. Thread-safe. Throws IoError where its bytes are not those written.
   std::vector<std::byte> read(Index number) const;
 

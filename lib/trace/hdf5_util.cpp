@@ -65,34 +65,50 @@ void expect_one(const Attribute& a, const char* name, const char* expected, cons
   where.refuse(fmt::format("attribute {} cannot be read ({})", name, last_error()));
 }
 
-std::string read_variable_string(const Attribute& a, const char* name, const Place& where) {
+std::vector<std::string> read_variable_strings(const Attribute& a, const char* name,
+                                               const Place& where) {
   const Handle memory(H5Tcopy(H5T_C_S1), H5Tclose);
   H5Tset_size(memory.get(), H5T_VARIABLE);
   H5Tset_cset(memory.get(), H5Tget_cset(a.type.get()));
-  char* text = nullptr;
-  if (H5Aread(a.id.get(), memory.get(), static_cast<void*>(&text)) < 0) {
+  std::vector<char*> texts(static_cast<std::size_t>(a.count), nullptr);
+  if (H5Aread(a.id.get(), memory.get(), static_cast<void*>(texts.data())) < 0) {
     refuse_unreadable(name, where);
   }
-  std::string result = text == nullptr ? std::string() : std::string(text);
-  H5free_memory(text);
-  return result;
+  std::vector<std::string> out;
+  for (char* text : texts) {
+    out.emplace_back(text == nullptr ? "" : text);
+    H5free_memory(text);
+  }
+  return out;
 }
 
-std::string read_fixed_string(const Attribute& a, const char* name, const Place& where) {
+std::vector<std::string> read_fixed_strings(const Attribute& a, const char* name,
+                                            const Place& where) {
   const std::size_t size = H5Tget_size(a.type.get());
-  if (size == 0 || size > kMaxAttributeBytes) {
-    where.refuse(fmt::format("attribute {} has {} bytes, expected at most {}", name, size,
-                             kMaxAttributeBytes));
+  const auto count = static_cast<std::size_t>(a.count);
+  if (size == 0 || size > kMaxAttributeBytes / count) {
+    where.refuse(fmt::format("attribute {} has {} times {} bytes, expected at most {}", name, count,
+                             size, kMaxAttributeBytes));
   }
-  std::string text(size, '\0');
-  if (H5Aread(a.id.get(), a.type.get(), text.data()) < 0) {
+  std::string all(size * count, '\0');
+  if (H5Aread(a.id.get(), a.type.get(), all.data()) < 0) {
     refuse_unreadable(name, where);
   }
-  text.resize(std::min(text.find('\0'), text.size()));
-  if (H5Tget_strpad(a.type.get()) == H5T_STR_SPACEPAD) {
-    text.resize(text.find_last_not_of(' ') + 1);
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::string text = all.substr(i * size, size);
+    text.resize(std::min(text.find('\0'), text.size()));
+    if (H5Tget_strpad(a.type.get()) == H5T_STR_SPACEPAD) {
+      text.resize(text.find_last_not_of(' ') + 1);
+    }
+    out.push_back(std::move(text));
   }
-  return text;
+  return out;
+}
+
+std::vector<std::string> read_strings(const Attribute& a, const char* name, const Place& where) {
+  return H5Tis_variable_str(a.type.get()) > 0 ? read_variable_strings(a, name, where)
+                                              : read_fixed_strings(a, name, where);
 }
 
 // Link names are collected with room for a hostile count; a trace has far fewer.
@@ -222,8 +238,19 @@ std::optional<std::string> optional_string(hid_t object, const char* name, const
     refuse_kind(name, "a string", where);
   }
   expect_one(*a, name, "one string", where);
-  return H5Tis_variable_str(a->type.get()) > 0 ? read_variable_string(*a, name, where)
-                                               : read_fixed_string(*a, name, where);
+  return read_strings(*a, name, where).front();
+}
+
+std::vector<std::string> required_strings(hid_t object, const char* name, const Place& where) {
+  constexpr hssize_t kMost = 100000;
+  const auto a = open_attribute(object, name, where);
+  if (!a || a->null || a->kind != H5T_STRING || a->count < 1 || a->count > kMost) {
+    where.refuse(
+        fmt::format("attribute {} is missing or of the wrong type, expected a string or "
+                    "an array of at most {}",
+                    name, kMost));
+  }
+  return read_strings(*a, name, where);
 }
 
 std::optional<std::int64_t> optional_int(hid_t object, const char* name, const Place& where) {

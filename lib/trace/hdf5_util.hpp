@@ -83,6 +83,8 @@ std::optional<std::string> optional_string(hid_t object, const char* name, const
 std::optional<std::int64_t> optional_int(hid_t object, const char* name, const Place& where);
 std::optional<double> optional_float(hid_t object, const char* name, const Place& where);
 std::string required_string(hid_t object, const char* name, const Place& where);
+/// One string or an array of them, at least one.
+std::vector<std::string> required_strings(hid_t object, const char* name, const Place& where);
 std::int64_t required_int(hid_t object, const char* name, const Place& where);
 
 /// Flags of an integer or boolean array attribute, [size], as 0 and 1; empty if absent.

@@ -1,0 +1,151 @@
+#include "replay/cache_export.hpp"
+
+#include <fmt/format.h>
+
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "core/error.hpp"
+#include "replay/head_cache.hpp"
+#include "replay/job.hpp"
+#include "report/schema.hpp"
+#include "report/side_table.hpp"
+
+namespace kvbench {
+namespace {
+
+// What decides which entries the file holds.
+std::string identity(const Plan& plan) {
+  return fmt::format("{} {}/{}", plan.hash(), plan.options.shard_index, plan.options.shard_count);
+}
+
+std::string journal_file(const Plan& plan) {
+  return plan.options.export_caches + ".part";
+}
+
+std::string scope_text(Scope scope) {
+  return scope == Scope::head ? "head" : scope == Scope::layer ? "layer" : "layers";
+}
+
+}  // namespace
+
+void CacheExport::check(const Plan& plan) {
+  const std::string& out = plan.options.export_caches;
+  std::vector<std::string> others = plan.options.traces;
+  others.push_back(plan.options.out);
+  for (const std::string& other : others) {
+    std::error_code absent;  // two names that lead to no file are compared as they are
+    if (out == other || std::filesystem::equivalent(out, other, absent)) {
+      throw InputError(
+          fmt::format("--export-caches: {} is also a trace or the table, expected a "
+                      "file of its own",
+                      out));
+    }
+  }
+  std::map<std::string, std::size_t> traces;
+  for (const Unit& unit : plan.units) {
+    const std::string& id = plan.prompt_meta(unit).id;
+    const std::size_t first = traces.emplace(id, unit.trace).first->second;
+    if (first != unit.trace) {
+      throw InputError(fmt::format(
+          "--export-caches: {} and {} both hold a prompt {}, expected prompts of different names, "
+          "or one trace",
+          plan.trace_names[first], plan.trace_names[unit.trace], id));
+    }
+  }
+}
+
+CacheExport::CacheExport(const Plan& plan)
+    : plan_(plan), journal_(journal_file(plan), identity(plan), plan.options.resume) {
+  std::map<std::tuple<std::string, std::string, std::optional<double>, std::uint64_t>, std::size_t>
+      known;
+  const Range jobs = plan.shard_jobs();
+  const auto entries = static_cast<Index>(plan.entries.size());
+  // By entry, then by unit: the order does not depend on where the shard begins.
+  for (Index e = 0; e < entries; ++e) {
+    for (Index job = e; job < plan.jobs(); job += entries) {
+      const Entry& entry = plan.entry_of(job);
+      const Variant& variant = plan.variant_of(plan.unit_of(job), entry);
+      const std::string params = variant.params.canonical();
+      const auto [at, fresh] = known.emplace(
+          std::tuple{variant.name(), params, entry.budget, entry.seed}, groups_.size());
+      if (fresh) {
+        groups_.push_back({fmt::format("{:03}_{}", groups_.size(), variant.name()), variant.name(),
+                           params, entry.budget, entry.seed,
+                           variant.sees_queries() ? plan.options.scores : "none",
+                           scope_text(variant.scope())});
+        jobs_.emplace_back();
+      }
+      if (jobs.contains(job)) {
+        jobs_[at->second].push_back(job);
+        group_of_.emplace(job, at->second);
+      }
+    }
+  }
+  if (plan.options.resume && std::filesystem::exists(plan.options.export_caches)) {
+    file_ = std::make_unique<CacheReader>(plan.options.export_caches);
+    if (file_->meta().plan != identity(plan)) {
+      throw InputError(fmt::format("{}: is of another run, expected that of {} or no file",
+                                   plan.options.export_caches, plan.options.out));
+    }
+    for (std::size_t g = 0; g < file_->groups().size(); ++g) {
+      file_groups_.emplace(file_->groups()[g].name, g);
+    }
+  }
+}
+
+CachePlace CacheExport::place_of(Index job) const {
+  const Unit& unit = plan_.unit_of(job);
+  return {plan_.prompt_meta(unit).id, plan_.layer_meta(unit).layer, unit.kv_head};
+}
+
+bool CacheExport::in_file(Index job) const {
+  const auto group = file_groups_.find(groups_[group_of_.at(job)].name);
+  return group != file_groups_.end() && file_->has(group->second, place_of(job));
+}
+
+bool CacheExport::agrees(Index job, std::string_view status) const {
+  return status_kind(status) == "failed" || journal_.has(job) || in_file(job);
+}
+
+void CacheExport::write(Index job, const HeadCache& cache) {
+  journal_.append(job, to_bytes(cache));
+}
+
+std::optional<HeadCache> CacheExport::find(Index job) const {
+  if (journal_.has(job)) {
+    return cache_from_bytes(journal_.read(job));
+  }
+  const auto group = file_groups_.find(groups_[group_of_.at(job)].name);
+  if (group == file_groups_.end()) {
+    return std::nullopt;
+  }
+  const LayerMeta& l = plan_.layer_meta(plan_.unit_of(job));
+  return file_->read(group->second, place_of(job), {l.n, l.d, l.dv});
+}
+
+void CacheExport::finish(const std::vector<std::string>& trace_sha256) {
+  const ReplayOptions& o = plan_.options;
+  if (!file_ || !journal_.empty()) {
+    // No job runs any more: nobody else reads HDF5.
+    CacheWriter writer(o.export_caches,
+                       {trace_sha256, o.protocol, o.sink, o.recent, o.queries, identity(plan_)});
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      if (jobs_[g].empty()) {
+        continue;
+      }
+      writer.begin_group(groups_[g]);
+      for (const Index job : jobs_[g]) {
+        if (const auto cache = find(job)) {
+          const DType dtype = plan_.readers[plan_.unit_of(job).trace].meta().dtype;
+          writer.put(place_of(job), *cache, dtype);
+        }
+      }
+    }
+    writer.close();
+  }
+  journal_.remove();
+}
+
+}  // namespace kvbench

@@ -1,0 +1,59 @@
+// `--export-caches C.h5`: what each job's method holds. Finished jobs leave it in a journal,
+// C.h5.part, one record a job, so that a kill loses nothing and memory holds one job's; when all
+// jobs are done C.h5 is made of it, in the plan's order.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replay/plan.hpp"
+#include "report/journal.hpp"
+#include "trace/caches.hpp"
+
+namespace kvbench {
+
+class CacheExport {
+ public:
+  /// Opens the journal; where the plan resumes, with the records of an earlier run, and C.h5 itself
+  /// where that is done. Errors: IoError; InputError where C.h5 is of another run.
+  explicit CacheExport(const Plan& plan);
+
+  /// Throws InputError where the plan's prompts cannot be told apart in one file: two traces that
+  /// hold a prompt of the same id.
+  static void check(const Plan& plan);
+
+  /// Whether the job left what rows of this status call for.
+  bool agrees(Index job, std::string_view status) const;
+  /// Thread-safe. Throws IoError.
+  void write(Index job, const HeadCache& cache);
+
+  /// Makes C.h5 of what all jobs of the shard left, if anything is new, and deletes the journal.
+  /// `trace_sha256`: of the plan's traces, in order. Throws IoError.
+  void finish(const std::vector<std::string>& trace_sha256);
+
+  /// Where the records are until then.
+  const std::filesystem::path& journal_path() const { return journal_.path(); }
+
+ private:
+  // An entry's job, by group.
+  using Jobs = std::vector<Index>;
+
+  CachePlace place_of(Index job) const;
+  bool in_file(Index job) const;
+  std::optional<HeadCache> find(Index job) const;
+
+  const Plan& plan_;
+  std::vector<CacheGroup> groups_;
+  std::vector<Jobs> jobs_;                          // of each group, ascending
+  std::map<Index, std::size_t> group_of_;           // by job of the shard
+  std::unique_ptr<CacheReader> file_;               // C.h5 of an earlier run
+  std::map<std::string, std::size_t> file_groups_;  // its groups by name
+  Journal journal_;
+};
+
+}  // namespace kvbench

@@ -1,0 +1,297 @@
+#include "replay/given.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "core/error.hpp"
+#include "metrics/memory.hpp"
+#include "replay/head_cache.hpp"
+#include "replay/job.hpp"
+#include "replay/row_parts.hpp"
+#include "report/progress.hpp"
+#include "report/schema.hpp"
+#include "report/sha256.hpp"
+
+namespace kvbench {
+namespace {
+
+// The plan's methods are given what they return.
+Compressed as_given(const Task& task, const Params&) {
+  return *task.given;
+}
+
+Params params_of(const CacheGroup& group) {
+  std::vector<ParamSpec> specs;
+  for (const auto& [key, value] : split_params(group.params)) {
+    ParamSpec spec;
+    spec.name = key;
+    spec.kind = ParamKind::choice;
+    spec.fallback = value;
+    spec.choices = {value};
+    specs.push_back(std::move(spec));
+  }
+  return Params(group.algorithm, specs, {});
+}
+
+CachePlace place_of(const Plan& plan, const Unit& unit) {
+  return {plan.prompt_meta(unit).id, plan.layer_meta(unit).layer, unit.kv_head};
+}
+
+void check_alike(const CachesMeta& m, const CachesMeta& first, const std::string& path,
+                 const std::string& first_path) {
+  const auto differ = [&](const char* what, const auto& got, const auto& expected) {
+    if (got != expected) {
+      throw InputError(
+          fmt::format("{}: {} {}, expected {} as in {}", path, what, got, expected, first_path));
+    }
+  };
+  differ("sink", m.sink, first.sink);
+  differ("recent", m.recent, first.recent);
+  differ("queries", m.queries, first.queries);
+  differ("trace_sha256", fmt::format("{}", fmt::join(m.trace_sha256, " ")),
+         fmt::format("{}", fmt::join(first.trace_sha256, " ")));
+}
+
+}  // namespace
+
+// Groups of one algorithm, params, budget and seed; several where a run's shards are files.
+struct GivenCaches::Group {
+  CacheGroup info;
+  std::vector<std::pair<std::size_t, std::size_t>> parts;  // file, and group of the file
+};
+
+GivenCaches::GivenCaches(const std::vector<std::string>& paths) : paths_(paths) {
+  std::map<std::tuple<std::string, std::string, std::optional<double>, std::uint64_t>, std::size_t>
+      known;
+  for (const std::string& path : paths) {
+    files_.emplace_back(path);
+    const CacheReader& file = files_.back();
+    const CachesMeta& m = file.meta();
+    if (m.protocol != "prefill") {
+      throw InputError(fmt::format(
+          "{}: protocol is {}: what a method holds at a stream's end says nothing of its steps; "
+          "expected prefill",
+          path, m.protocol));
+    }
+    if (m.queries < 1 || m.recent < m.queries) {
+      throw InputError(fmt::format("{}: recent {} and queries {}, expected 1 <= queries <= recent",
+                                   path, m.recent, m.queries));
+    }
+    check_alike(m, meta(), path, paths.front());
+    for (std::size_t g = 0; g < file.groups().size(); ++g) {
+      const CacheGroup& group = file.groups()[g];
+      const auto [at, fresh] = known.emplace(
+          std::tuple{group.algorithm, group.params, group.budget, group.seed}, groups_.size());
+      if (fresh) {
+        groups_.push_back({group, {}});
+      }
+      Group& own = groups_[at->second];
+      if (own.info.scores != group.scores || own.info.scope != group.scope) {
+        throw InputError(fmt::format(
+            "{}: /{}: scores {} and scope {}, expected {} and {} as in another file", path,
+            group.name, group.scores, group.scope, own.info.scores, own.info.scope));
+      }
+      own.parts.emplace_back(files_.size() - 1, g);
+    }
+  }
+  for (const Group& group : groups_) {
+    auto method = std::make_unique<Method>();
+    method->info.name = group.info.algorithm;
+    method->compress = as_given;
+    methods_.push_back(std::move(method));
+  }
+}
+
+GivenCaches::~GivenCaches() = default;
+
+const CachesMeta& GivenCaches::meta() const {
+  return files_.front().meta();
+}
+
+void GivenCaches::check_traces(const std::vector<std::string>& paths) const {
+  const std::vector<std::string>& from = meta().trace_sha256;
+  for (const std::string& path : paths) {
+    const std::string hash = sha256_file(path);
+    if (std::find(from.begin(), from.end(), hash) == from.end()) {
+      throw InputError(
+          fmt::format("{}: its SHA-256 {} is none of those in {} ({}); expected the "
+                      "trace that the caches were made from",
+                      path, hash, paths_.front(), fmt::join(from, " ")));
+    }
+  }
+}
+
+void GivenCaches::list(std::vector<Variant>& variants, std::vector<Entry>& entries) const {
+  std::map<std::pair<std::string, std::string>, std::size_t> known;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const CacheGroup& info = groups_[g].info;
+    const auto [at, fresh] = known.emplace(std::pair{info.algorithm, info.params}, variants.size());
+    if (fresh) {
+      Variant variant;
+      variant.method = methods_[g].get();
+      variant.params = params_of(info);
+      variant.declared_scores = info.scores;
+      variants.push_back(std::move(variant));
+    } else if (variants[at->second].declared_scores != info.scores) {
+      throw InputError(
+          fmt::format("{}: /{}: scores is {}, expected {} as in the other groups of "
+                      "{} with these params",
+                      paths_.front(), info.name, info.scores, variants[at->second].declared_scores,
+                      info.algorithm));
+    }
+    entries.push_back({at->second, info.budget, info.seed, g});
+  }
+}
+
+const CacheReader* GivenCaches::file_of(const Group& group, const CachePlace& place,
+                                        std::size_t& at) const {
+  for (const auto& [file, number] : group.parts) {
+    if (files_[file].has(number, place)) {
+      at = number;
+      return &files_[file];
+    }
+  }
+  return nullptr;
+}
+
+bool GivenCaches::holds(const CachePlace& place) const {
+  return std::any_of(groups_.begin(), groups_.end(), [&](const Group& group) {
+    std::size_t at = 0;
+    return file_of(group, place, at) != nullptr;
+  });
+}
+
+GivenCaches::Given GivenCaches::read(const Plan& plan, const Unit& unit, const Entry& entry,
+                                     const KvHead& head, std::span<const Index> middle) const {
+  const Group& group = groups_[entry.cache_group];
+  const CachePlace place = place_of(plan, unit);
+  std::size_t at = 0;
+  const CacheReader* file = file_of(group, place, at);
+  if (file == nullptr) {
+    throw InputError(
+        fmt::format("the caches of {} hold nothing for this head", group.info.algorithm));
+  }
+  const auto cache =
+      file->read(at, place, {static_cast<Index>(middle.size()), head.d(), head.dv()});
+  Given out;
+  out.compressed = compressed_of(*cache, head, middle, file->where(at, place));
+  out.compress_ms = cache->compress_ms.value_or(std::numeric_limits<double>::quiet_NaN());
+  out.scoring_queries = cache->scoring_queries;
+  return out;
+}
+
+void GivenCaches::check(const Plan& plan, const std::atomic<bool>& stop) const {
+  // By entry and heads that share a budget: bytes held, and bytes that may be.
+  struct Bytes {
+    Index held = 0;
+    std::string where;
+  };
+  using Shared = std::tuple<std::size_t, std::size_t, std::size_t, Index, Index>;
+  std::map<Shared, Bytes> bytes;
+  std::map<Shared, Index> allowed;
+  Progress progress(static_cast<Index>(plan.units.size()), "checking");
+  for (const Unit& unit : plan.units) {
+    if (stop) {
+      return;
+    }
+    const KvHead head = plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head);
+    const Windows windows = windows_of(plan.options, head.n(), head.nq());
+    std::vector<Index> middle(static_cast<std::size_t>(windows.middle.size()));
+    std::iota(middle.begin(), middle.end(), windows.middle.begin);
+    const CachePlace place = place_of(plan, unit);
+    for (const Entry& entry : plan.entries) {
+      const CacheGroup& info = groups_[entry.cache_group].info;
+      std::size_t at = 0;
+      const CacheReader* file = file_of(groups_[entry.cache_group], place, at);
+      if (file == nullptr) {
+        continue;
+      }
+      Index held = 0;
+      try {
+        const Given given = read(plan, unit, entry, head, middle);
+        held =
+            memory_figures(holding_of(given.compressed), head, windows.middle.size()).middle_bytes;
+      } catch (const Infeasible&) {
+        continue;
+      }
+      if (!info.budget) {
+        continue;
+      }
+      const bool layers = info.scope == "layers";
+      const Shared shared{entry.cache_group, unit.trace, unit.prompt,
+                          layers ? -1 : plan.layer_meta(unit).layer,
+                          info.scope == "head" ? unit.kv_head : -1};
+      Bytes& sum = bytes[shared];
+      sum.held += held;
+      sum.where = file->where(at, place);
+      // Heads that share, replayed or not: all KV heads of the layer, of every layer that is there.
+      Index& room = allowed[shared];
+      const Index each = budget_bytes(*info.budget, windows.middle.size() * head.pair_bytes());
+      if (info.scope == "head") {
+        room = each;
+      } else if (const auto& layer_units = plan.units; layers) {
+        std::set<std::size_t> seen;
+        for (const Unit& u : layer_units) {
+          if (u.trace == unit.trace && u.prompt == unit.prompt) {
+            seen.insert(u.layer);
+          }
+        }
+        room = static_cast<Index>(seen.size()) * plan.layer_meta(unit).kv_heads * each;
+      } else {
+        room = plan.layer_meta(unit).kv_heads * each;
+      }
+    }
+    progress.tick();
+  }
+  for (const auto& [shared, sum] : bytes) {
+    if (sum.held > allowed.at(shared)) {
+      const CacheGroup& info = groups_[std::get<0>(shared)].info;
+      throw InputError(fmt::format(
+          "{}: {} bytes of keys, values and aux_bytes{}, expected at most {} by the budget {}",
+          sum.where, sum.held,
+          info.scope == "head"    ? ""
+          : info.scope == "layer" ? " with the other KV heads of the layer"
+                                  : " with the other heads and layers",
+          allowed.at(shared), *info.budget));
+    }
+  }
+}
+
+void take_caches(Plan& plan) {
+  auto caches = std::make_shared<const GivenCaches>(plan.options.caches);
+  const CachesMeta& meta = caches->meta();
+  plan.options.protocol = meta.protocol;
+  plan.options.sink = meta.sink;
+  plan.options.recent = meta.recent;
+  plan.options.queries = meta.queries;
+  caches->check_traces(plan.options.traces);
+  caches->list(plan.variants, plan.entries);
+  plan.caches = std::move(caches);
+}
+
+void keep_given_units(Plan& plan) {
+  std::erase_if(plan.units,
+                [&](const Unit& unit) { return !plan.caches->holds(place_of(plan, unit)); });
+  if (plan.units.empty()) {
+    throw InputError(fmt::format("{}: holds nothing of the selected prompts, layers and heads",
+                                 plan.options.caches.front()));
+  }
+}
+
+std::string GivenCaches::hash() const {
+  std::string out;
+  for (const std::string& path : paths_) {
+    out += (out.empty() ? "" : " ") + sha256_file(path);
+  }
+  return out;
+}
+
+}  // namespace kvbench

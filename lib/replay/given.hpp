@@ -1,0 +1,74 @@
+// `kvbench evaluate`: caches that another program made, in place of methods. The plan, the truth,
+// the metrics and the tables are the replay's; only what a job compresses to is read from a file.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "algorithms/contract.hpp"
+#include "replay/plan.hpp"
+#include "trace/caches.hpp"
+
+namespace kvbench {
+
+/// The groups of one caches file or of several (a run's shards), as a plan needs them.
+class GivenCaches {
+ public:
+  /// Opens the files. Errors: InputError where one is no caches file, is of the stream protocol, or
+  /// has other windows or traces than the first; where groups differ in `scores` or `scope` alone.
+  explicit GivenCaches(const std::vector<std::string>& paths);
+  ~GivenCaches();
+  GivenCaches(const GivenCaches&) = delete;
+  GivenCaches& operator=(const GivenCaches&) = delete;
+
+  const CachesMeta& meta() const;
+
+  /// Throws InputError where a trace is none of those that the caches were made from.
+  void check_traces(const std::vector<std::string>& paths) const;
+
+  /// A variant per algorithm and parameters, and an entry per group: in the files' order.
+  void list(std::vector<Variant>& variants, std::vector<Entry>& entries) const;
+
+  /// Whether any group holds something of the unit.
+  bool holds(const CachePlace& place) const;
+
+  /// What stands in place of compressing.
+  struct Given {
+    Compressed compressed;
+    double compress_ms = 0.0;  ///< NaN where the file does not say
+    std::optional<Index> scoring_queries;
+  };
+  /// Thread-safe. Throws InputError where the group lacks the head, or as compressed_of.
+  Given read(const Plan& plan, const Unit& unit, const Entry& entry, const KvHead& head,
+             std::span<const Index> middle) const;
+
+  /// Reads and checks everything that the plan will read, before the first row, and that no
+  /// entries hold more bytes than their budget, over the heads that share it. Entries that are
+  /// missing are left to their rows. Errors: as read; InputError.
+  void check(const Plan& plan, const std::atomic<bool>& stop) const;
+
+  /// SHA-256 of the files, one after another.
+  std::string hash() const;
+
+ private:
+  struct Group;
+  std::vector<CacheReader> files_;
+  std::vector<std::string> paths_;
+  std::vector<Group> groups_;
+  std::vector<std::unique_ptr<Method>> methods_;
+
+  const CacheReader* file_of(const Group& group, const CachePlace& place, std::size_t& at) const;
+};
+
+/// Opens the plan's caches: they say the protocol and its windows, and what the entries are.
+/// Errors: InputError.
+void take_caches(Plan& plan);
+
+/// Leaves out heads of which no group holds anything. Throws InputError where none is left.
+void keep_given_units(Plan& plan);
+
+}  // namespace kvbench
