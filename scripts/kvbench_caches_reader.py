@@ -11,6 +11,7 @@ from kvbench_caches_format import (COUNTS, FORMAT, NUMBERS, PROTOCOLS, SCOPES, S
 from kvbench_trace import TraceError
 from kvbench_trace_heads import text_of
 
+ATTRIBUTES = {*COUNTS, *NUMBERS, *TEXTS}
 DATASETS = ("k", "v", "log_weight", "token", "k_den", "log_weight_den")
 
 
@@ -51,7 +52,7 @@ class CacheGroup:
     def __init__(self, algorithm, params, budget, seed, scores, scope):
         self.algorithm, self.params, self.budget, self.seed = algorithm, params, budget, seed
         self.scores, self.scope = scores, scope
-        self.places = {}  # (prompt, layer, KV head) -> HDF5 group
+        self.places = {}  # (prompt, layer, KV head) -> (file, path in it)
 
     @property
     def key(self):
@@ -70,22 +71,22 @@ class CacheGroup:
 
     def read(self, prompt, layer, kv_head, sizes=(None, None)):
         """The CacheEntry, or None where the group has none. sizes: d and dv, to be checked."""
-        inner = self.places.get((prompt, layer, kv_head))
-        if inner is None:
+        if (prompt, layer, kv_head) not in self.places:
             return None
-        where = f"{inner.file.filename}: {inner.name[1:]}"
-        found = {}
-        for name in DATASETS:
-            if name in inner:
-                if not isinstance(inner[name], h5py.Dataset):
-                    raise TraceError(f"{where}/{name}: got a group, expected a dataset")
-                try:
-                    found[name] = np.asarray(inner[name][()])
-                except OSError as error:
-                    raise TraceError(f"{where}/{name}: cannot be read: {error}") from None
-        attributes = {name: number(where, name, inner.attrs[name])
-                      for name in (*COUNTS, *NUMBERS) if name in inner.attrs}
-        attributes |= {name: text_of(inner.attrs[name]) for name in TEXTS if name in inner.attrs}
+        file, path = self.places[prompt, layer, kv_head]
+        where, found, inner = f"{file.filename}: {path[1:]}", {}, file[path]
+        if not isinstance(inner, h5py.Group):
+            raise TraceError(f"{where}: got a dataset, expected a group")
+        for name in {*inner} & {*DATASETS}:
+            data = inner[name]
+            if not isinstance(data, h5py.Dataset):
+                raise TraceError(f"{where}/{name}: got a group, expected a dataset")
+            try:
+                found[name] = data[()] if data.ndim else np.asarray(data[()])
+            except OSError as error:
+                raise TraceError(f"{where}/{name}: cannot be read: {error}") from None
+        attributes = {name: number(where, name, value) if name not in TEXTS else text_of(value)
+                      for name, value in inner.attrs.items() if name in ATTRIBUTES}
         if "infeasible" in attributes:
             if found:
                 raise TraceError(f"{where}: got {', '.join(found)}, expected no dataset where the "
@@ -220,12 +221,12 @@ class CacheReader:
         group = found.setdefault(group.key, group)
         for prompt, part in inner.get("prompts", {}).items():
             for layer, heads in part.get("layers", {}).items():
-                for head, entry in heads.items():
+                # Names alone: opening every entry of a long run would take minutes.
+                for head in heads:
                     if not (layer.isdigit() and head.isdigit()):
-                        raise TraceError(f"{where}/prompts/{prompt}/layers/{layer}/{head}: "
-                                         "expected numbers of layer and KV head")
+                        continue
                     place = prompt, int(layer), int(head)
                     if place in group.places:
                         raise TraceError(f"{where}/prompts/{prompt}/layers/{layer}/{head}: stands "
-                                         f"in {group.places[place].file.filename} as well")
-                    group.places[place] = entry
+                                         f"in {group.places[place][0].filename} as well")
+                    group.places[place] = inner.file, f"{heads.name}/{head}"

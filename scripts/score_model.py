@@ -32,7 +32,7 @@ from dump_traces import ATTENTION, load_model, note
 from kvbench_caches import CacheEntry, CacheReader, read_head
 from kvbench_trace import TraceError, run_main
 from kvbench_trace_heads import file_sha256, open_trace
-from score_attention import CompressedAttention
+from score_attention import CompressedAttention, NewTokens
 from score_options import parse_arguments
 from score_table import Table, key_of
 
@@ -85,7 +85,7 @@ class Scorer:
                                     for at in range(0, self.queries, ROWS)])
         self.next_ids = self.ids[0, self.prefix + 1:]
         self.loss_exact = self.loss(self.exact, self.exact_lse)
-        self.said_exact = self.say(self.exact[-1], after, "plain")
+        self.said_exact = self.say(self.exact[-1], after, "goes on")
 
     def decode(self, mode, start, tokens, cache=None):
         """Logits [tokens, vocabulary] of new tokens, and the cache with them.
@@ -94,7 +94,10 @@ class Scorer:
         """
         if cache is None:
             cache = copy.copy(self.cache)
-            cache.layers = [copy.copy(layer) for layer in self.cache.layers]
+            cache.layers = [
+                NewTokens(self.prefix, layer.is_sliding)
+                if mode == "compressed" and at in self.attention.caches else copy.copy(layer)
+                for at, layer in enumerate(self.cache.layers)]
         self.attention.mode, self.attention.start = mode, start
         try:
             logits = self.model(input_ids=tokens, past_key_values=cache, use_cache=True).logits[0]
