@@ -96,7 +96,8 @@ reference: all $(DUMP_READY) ## the reference results, results/reference/smollm2
 		$(REFERENCE_ARGS)
 
 test-dump: all $(DUMP_READY) ## test what needs torch, which pip puts into build/dump-venv
-	for t in dump_traces dump_rope dump_o_proj convert_traces peer_kvpress make_model prompts; do \
+	for t in dump_traces dump_rope dump_o_proj convert_traces peer_kvpress make_model prompts \
+		score_model; do \
 		KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_$$t.py; done
 
 CUDA_BUILD ?= build/cuda

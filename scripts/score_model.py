@@ -310,7 +310,7 @@ def check_model(args, prompt, exact):
             raise TraceError(f"{where}: got shape {head.k.shape}, the model {args.model} has "
                              f"{own.shape}: not the model of the trace")
         deviation = float(np.linalg.norm(own - head.k) / np.linalg.norm(head.k))
-        limit = SAME_MODEL[head.dtype]
+        limit = max(SAME_MODEL[head.dtype], SAME_MODEL[args.compute_dtype])
         if not deviation <= limit:
             raise TraceError(f"{where}: the keys of {args.model} differ from the trace's by "
                              f"{deviation:.2g} (relative), expected at most {limit:g}: not the "

@@ -1,6 +1,7 @@
 """The table of score_model.py: columns, rows, resuming; without torch."""
 
 import csv
+import io
 import os
 
 from kvbench_trace import TraceError
@@ -55,7 +56,7 @@ class Table:
         """The whole rows of the file."""
         with open(self.path, encoding="utf-8", newline="") as file:
             text = file.read()
-        rows = list(csv.reader(text.splitlines(keepends=True)))
+        rows = list(csv.reader(io.StringIO(text, newline="")))
         if not rows or tuple(rows[0]) != COLUMNS:
             raise TraceError(f"{self.path}: --resume: its columns are not those of a table of "
                              "score_model.py")
