@@ -68,10 +68,13 @@ def ids_of_set(options):
         raise kc.CsvError(str(error)) from None
 
 
-def read(paths, options):
-    """Rows with unit, label, budget (text) and head, of the chosen methods, budgets and layers."""
-    frame = kc.read_results(paths, [options.metric, "seed", "budget_requested", *kc.HEAD_COLUMNS,
-                                    *kc.SETTINGS])
+def read(paths, options, metrics=None):
+    """Rows with unit, label, budget (text) and head, of the chosen methods, budgets and layers.
+
+    metrics: columns that must be there, in place of that of --metric.
+    """
+    frame = kc.read_results(paths, [*(metrics or [options.metric]), "seed", "budget_requested",
+                                    *kc.HEAD_COLUMNS, *kc.SETTINGS])
     frame = kc.pick_algorithms(frame, options.algorithms, paths[0])
     frame = frame[~frame["algorithm"].isin(options.exclude)]
     frame = kc.pick_numbers(frame, "layer", options.layers, paths[0])

@@ -44,7 +44,7 @@ def bootstrap_intervals(values, level=0.95, kind="t", resamples=RESAMPLES, seed=
     if n < FEWEST_FOR_INTERVALS:
         return np.full((columns, 2), math.nan)
     mean, apart, square, equal = _apart(values)
-    draws = _draws(n, resamples, seed)
+    draws = resample_counts(n, resamples, seed)
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
     if kind == "t":
         ts, error = _studentised(apart, square, draws)
@@ -78,7 +78,7 @@ def _apart(values):
     return mean, apart, square, equal
 
 
-def _draws(n, resamples, seed):
+def resample_counts(n, resamples, seed):
     """How often each resample holds each prompt: [resamples, n]."""
     return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
 
@@ -111,7 +111,7 @@ def holm_intervals(columns, alpha=0.05, resamples=RESAMPLES, seed=0):
     resamples = max(resamples, math.ceil(40 * len(tests) / alpha))
     found = {}
     for n in sorted({len(columns[i]) for i in tests}):
-        draws = _draws(n, resamples, seed)
+        draws = resample_counts(n, resamples, seed)
         for i in (i for i in tests if len(columns[i]) == n):
             mean, apart, square, equal = _apart(np.asarray(columns[i], float)[:, None])
             ts, error = _studentised(apart, square, draws)
