@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from correlate_ranks import ACROSS, ALIKE, BEST, WITHIN
 from correlate_tables import SCORE_TITLES, title
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 DRAWN = ("kl", "loss_change")  # scores of the scatter, where they are there
 ROW = 0.115  # inches for a name of a method
@@ -16,6 +16,7 @@ LONGEST = 26  # characters of a name
 LETTER = 0.56 * kc.SMALL_FONT_SIZE / 72  # inches of an average letter
 TITLE = 0.75  # inches of a row of panels beside its names
 DOTS = 0.2  # inches for a metric's correlations
+MOST_STEPS = 15  # a wider axis has numbers at powers of ten only
 
 
 def short(label):
@@ -40,6 +41,8 @@ def set_scale(axis, values):
         room = (values.max() / values.min())**0.06 if values.max() > values.min() else 1.5
         set_limits(values.min() / room, values.max() * room)
         kl.plain_log(axis)
+        if values.max() > MOST_STEPS * values.min():  # Panels are narrow.
+            axis.set_major_locator(LogLocator(numticks=20))
         return
     size = np.median(np.abs(values[values != 0])) if values.any() else 1.0
     unit = 10.0**math.floor(math.log10(size))
@@ -92,7 +95,8 @@ def scatter(found):
                 axes.set_ylabel(SCORE_TITLES[score])
             ends = ("" if math.isnan(line.spearman_low) else
                     f" [{line.spearman_low:.2f}, {line.spearman_high:.2f}]")
-            axes.set_title(rf"rank correlation {line.spearman:.2f}{ends}")
+            axes.set_title(f"rank corr. {line.spearman:.2f}{ends}", loc="left",
+                           fontsize=kc.SMALL_FONT_SIZE)
             name_methods(axes, table, x, level, methods, (height - TITLE))
     kc.legend_above(figure, [kc.line_handle(style, f"budget {budget}")
                              for style, budget in zip(styles, budgets)])

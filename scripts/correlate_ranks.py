@@ -170,26 +170,25 @@ def correlate_prompts(found, scopes, used, scores, resamples, seed):
                              ks.resample_counts(n, resamples, seed)[:drawn]])
     sides = {name: scopes.ranked(counts @ values / counts.sum(axis=1, keepdims=True))
              for name, values in scores.items()}
-    drawn_spearman = {}
+    drawn_spearman, misjudged = {}, {score: [] for score in scores}
     for key, figures in predictors(found.table, used, counts):
         if n == len(found.table.units):
             found.figures[key] = figures[0]
         x = scopes.ranked(figures)
         for score, y in sides.items():
             add_lines(found, scopes, score, key, n, x, y, drawn_spearman, resamples)
-            add_methods(found, scopes, score, key, n, x, y)
-    for score in scores:
+            misjudged[score] += method_rows(scopes, score, key, n, x, y)
+    for score, rows in misjudged.items():
         compare_to_best(found, score, drawn_spearman)
-        found.methods = [row for row in found.methods
-                         if row.score != score or kept(found, row)]
+        found.methods += worth_keeping(found, rows, score)
 
 
-def kept(found, row):
-    """Of --methods: means over heads, and what predicts the score best."""
-    best = [found.best(row.score, scope) for scope in (ACROSS, WITHIN)]
-    return row.reduction == "mean" or any(
-        line and (line.level, line.metric, line.reduction)
-        == (row.level, row.metric, row.reduction) for line in best)
+def worth_keeping(found, rows, score):
+    """Of --methods: means, and what predicts the score best."""
+    best = [found.best(score, scope) for scope in (ACROSS, WITHIN)]
+    keys = {(line.level, line.metric, line.reduction) for line in best if line}
+    return [row for row in rows
+            if row.reduction == "mean" or (row.level, row.metric, row.reduction) in keys]
 
 
 def add_lines(found, scopes, score, key, n, x, y, drawn_spearman, resamples):
@@ -221,13 +220,14 @@ def set_figures(line, measure, point, ends):
     setattr(line, f"{measure}_high", float(ends[1]))
 
 
-def add_methods(found, scopes, score, key, n, x, y):
+def method_rows(scopes, score, key, n, x, y):
+    out = []
     for method, (budgets, places) in scopes.places(x, y).items():
-        low, high = kr.interval(places[n + 1:])
+        low, high = (float(end) for end in kr.interval(places[n + 1:]))
         # By the metric it stands lower, that is better, than by the score.
         verdict = "flattered" if high < 0 else "slandered" if low > 0 else ""
-        found.methods.append(Misjudged(score, *key, method, budgets, float(places[0]), float(low),
-                                       float(high), verdict))
+        out.append(Misjudged(score, *key, method, budgets, float(places[0]), low, high, verdict))
+    return out
 
 
 def compare_to_best(found, score, drawn_spearman):
