@@ -198,7 +198,7 @@ def add_lines(found, scopes, score, key, n, x, y, drawn_spearman, resamples):
         for scope, values in scopes.correlations(x, y, function).items():
             point, alone, drawn = values[0], values[1:n + 1], values[n + 1:]
             line = lines.setdefault(scope, Line(score, *key, scope, scopes.size(scope, y), n))
-            set_figures(line, measure, point, kr.interval(drawn))
+            set_figures(line, measure, point, kr.interval(point, drawn, n, bounds=(-1, 1)))
             if measure == "spearman":
                 drawn_spearman[score, key, scope] = drawn
             if scope in (ACROSS, WITHIN):
@@ -223,7 +223,7 @@ def set_figures(line, measure, point, ends):
 def method_rows(scopes, score, key, n, x, y):
     out = []
     for method, (budgets, places) in scopes.places(x, y).items():
-        low, high = (float(end) for end in kr.interval(places[n + 1:]))
+        low, high = kr.interval(places[0], places[n + 1:], n)
         # By the metric it stands lower, that is better, than by the score.
         verdict = "flattered" if high < 0 else "slandered" if low > 0 else ""
         out.append(Misjudged(score, *key, method, budgets, float(places[0]), low, high, verdict))
@@ -238,12 +238,12 @@ def compare_to_best(found, score, drawn_spearman):
         if not lines:
             continue
         best = max(lines, key=lambda line: line.spearman)
-        keys = {id(line): (score, (line.level, line.metric, line.reduction), scope)
-                for line in lines}
+        drawn = {id(line): drawn_spearman[score, (line.level, line.metric, line.reduction), scope]
+                 for line in lines}
         for line in lines:
-            apart = drawn_spearman[keys[id(best)]] - drawn_spearman[keys[id(line)]]
-            low, high = kr.interval(apart)
-            line.behind, line.behind_low, line.behind_high = (
-                best.spearman - line.spearman, float(low), float(high))
+            apart = drawn[id(best)] - drawn[id(line)]
+            line.behind = best.spearman - line.spearman
+            low, high = kr.interval(line.behind, apart, line.prompts)
+            line.behind_low, line.behind_high = low, high
             line.verdict = (BEST if line is best else "" if math.isnan(low) else
                             WORSE if low > 0 else ALIKE)

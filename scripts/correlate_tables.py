@@ -45,6 +45,8 @@ def cells(found):
 
 def cell_text(line, digits):
     """Correlation with its interval; the best is bold, what cannot be told from it has a star."""
+    if line is None:
+        return "-"
     text = ct.number(line.spearman, digits)
     if line.verdict == BEST:
         text = f"**{text}**"
@@ -59,12 +61,16 @@ def correlation_table(found, scope, options):
     by_metric = {}
     for line in found.pick(scope=scope, reduction="mean"):
         by_metric.setdefault((line.level, line.metric), {})[line.score] = line
-    # NaN last.
-    order = sorted(by_metric.values(), key=lambda mine: -mine[scores[0]].spearman
-                   if not math.isnan(mine[scores[0]].spearman) else math.inf)
+    # By the first score that has correlations; NaN last.
+    first = next((score for score in scores for mine in by_metric.values()
+                  if score in mine and not math.isnan(mine[score].spearman)), None)
+    known = [mine[first].spearman if first else math.nan for mine in by_metric.values()]
+    order = [mine for _, mine in sorted(
+        zip(known, by_metric.values()),
+        key=lambda pair: math.inf if math.isnan(pair[0]) else -pair[0])]
     titles = ["metric", *(SCORE_TITLES[score] for score in scores)]
     return ct.markdown_table(titles, [
-        [next(iter(mine.values())).metric, *(cell_text(mine[score], options.digits)
+        [next(iter(mine.values())).metric, *(cell_text(mine.get(score), options.digits)
                                              for score in scores)] for mine in order])
 
 

@@ -5,7 +5,11 @@ pair; Spearman's and Kendall's correlation follow from the signs. Equal values s
 figures that differ by rounding only are equal.
 """
 
+import math
+
+import kvbench_stats as ks
 import numpy as np
+from scipy import stats
 
 # Means of the same numbers, added in another order, differ by less than this share.
 ROUNDING = 1e-12
@@ -77,17 +81,22 @@ def kendall(x, y):
     return ratio(above, np.count_nonzero(x.signs, axis=1), np.count_nonzero(y.signs, axis=1))
 
 
-def interval(resampled, level=0.95):
-    """[2, ...]: percentiles over the first axis; NaN where too few resamples have a value."""
-    missing = np.isnan(resampled)
-    if not len(resampled):
-        return np.full((2, *resampled.shape[1:]), np.nan)
-    tails = [(1 - level) / 2, (1 + level) / 2]
-    lost = missing.mean(axis=0) > 1 - LEAST_SHARE
-    if not missing.any():
-        return np.quantile(resampled, tails, axis=0)
-    out = np.nanquantile(np.where(lost, 0.0, resampled), tails, axis=0)
-    return np.where(lost, np.nan, out)
+def interval(point, resampled, prompts, level=0.95, bounds=None):
+    """(low, high) for a figure of `prompts` prompts from its resampled values [r].
+
+    A normal interval around the figure less the bootstrap's bias, with Student's t and a standard
+    deviation over prompts - 1. Noise of the prompts lowers correlations, and lowers them again in
+    resamples: percentiles would lie too low (docs/statistics.md). Values may be NaN, but where too
+    few are not, there is no interval. `bounds` cuts its ends.
+    """
+    values = resampled[~np.isnan(resampled)]
+    if prompts < ks.FEWEST_FOR_INTERVALS or len(values) <= LEAST_SHARE * len(resampled):
+        return math.nan, math.nan
+    half = stats.t.ppf((1 + level) / 2, prompts - 1) * values.std() * math.sqrt(
+        prompts / (prompts - 1))
+    middle = 2 * point - values.mean()
+    ends = middle - half, middle + half
+    return tuple(float(end) for end in (ends if bounds is None else np.clip(ends, *bounds)))
 
 
 def pooled_medians(values, prompts, cells, counts):

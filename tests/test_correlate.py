@@ -1,0 +1,505 @@
+"""scripts/correlate.py: correlations and ranks by hand and by counting pairs, what is left out and
+said, refusals, its outputs and pictures."""
+
+import contextlib
+import csv
+import importlib.util
+import io
+import itertools
+import math
+import random
+import statistics
+import sys
+import unittest
+from unittest import mock
+
+from plot_tables import FigureTest, kc, np
+from test_plot_layers import LegibleTest
+
+SCIPY = importlib.util.find_spec("scipy") is not None
+if SCIPY:
+    import correlate
+    import correlate_cells as cc
+    import kvbench_ranks as kr
+
+ROW_COLUMNS = [*kc.HEAD_COLUMNS, *kc.SETTINGS, "schema", "kv_head", "algorithm", "params", "seed",
+               "budget_requested", "status"]
+LAYER_COLUMNS = ["schema", "trace", "prompt", "layer", "algorithm", "params", *kc.SETTINGS, "seed",
+                 "budget_requested", "out_rel_error", "residual_rel_error"]
+SCORE_COLUMNS = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers",
+                 "n_tokens", "n_queries", "loss", "loss_exact", "loss_change", "kl", "kl_p95",
+                 "top_agreement", "answer_exact", "answer", "answer_expected", "answer_exact_right",
+                 "answer_right", "status"]
+HEADS = tuple(itertools.product((0, 3), (0, 1)))  # layer, query head
+
+
+# ------------------------------------------------------------------------------- slow twins
+
+
+def slow_kendall(x, y):
+    """tau-b: agreeing less disagreeing pairs, over the root of pairs that differ in x and in y."""
+    agree = apart_x = apart_y = 0
+    for i in range(len(x)):
+        for j in range(i):
+            dx, dy = (x[i] > x[j]) - (x[i] < x[j]), (y[i] > y[j]) - (y[i] < y[j])
+            agree += dx * dy
+            apart_x += dx != 0
+            apart_y += dy != 0
+    return agree / math.sqrt(apart_x * apart_y) if apart_x and apart_y else math.nan
+
+
+def slow_ranks(x):
+    """Mean place among the sorted values."""
+    return [statistics.mean(place for place, v in enumerate(sorted(x), 1) if v == one) for one in x]
+
+
+def slow_spearman(x, y):
+    a, b = slow_ranks(x), slow_ranks(y)
+    if len(set(a)) == 1 or len(set(b)) == 1:
+        return math.nan
+    return statistics.correlation(a, b)
+
+
+@unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
+class RanksTest(unittest.TestCase):
+    def test_twins(self):
+        """Random values, many of them equal, and groups of cells."""
+        dice = random.Random(1)
+        for cells in (3, 4, 9):
+            x, y = ([[dice.choice((1, 2, 3, 3.5, 8)) for _ in range(cells)] for _ in range(40)]
+                    for _ in range(2))
+            pairs = kr.Pairs(cells)
+            for members in (list(range(cells)), [0, 2, cells - 1][:cells - 1]):
+                group = pairs.group(members)
+                a, b = (kr.Ranked(pairs.signs(np.array(v, float)), group) for v in (x, y))
+                for one, other, rho, tau, ranks in zip(x, y, kr.spearman(a, b), kr.kendall(a, b),
+                                                       a.ranks):
+                    one, other = [one[i] for i in members], [other[i] for i in members]
+                    np.testing.assert_allclose(rho, slow_spearman(one, other), atol=1e-12)
+                    np.testing.assert_allclose(tau, slow_kendall(one, other), atol=1e-12)
+                    want = np.array(slow_ranks(one)) - (len(members) + 1) / 2
+                    np.testing.assert_array_equal(ranks, want)
+
+    def test_rounding_is_no_difference(self):
+        values = np.array([[0.1 + 0.2, 0.3, 0.3 * (1 + 1e-9), -0.3]])
+        self.assertEqual(kr.Pairs(4).signs(values).tolist(), [[0, -1, 1, -1, 1, 1]])
+
+    def test_pooled_medians(self):
+        """As often as each prompt is drawn, its values stand in the pool."""
+        dice = random.Random(2)
+        values = [(dice.choice((0.5, 1, 2, dice.random())), p, c) for c in range(3)
+                  for p in range(4) for _ in range(1 + dice.randrange(5))]
+        counts = [[1, 1, 1, 1], [0, 0, 4, 0], [2, 0, 1, 1], [0, 3, 1, 0]]
+        got = kr.pooled_medians(np.array([v for v, _, _ in values]),
+                                np.array([p for _, p, _ in values]),
+                                np.array([c for _, _, c in values]), np.array(counts))
+        want = [[statistics.median([v for v, p, c in values if c == cell
+                                    for _ in range(count[p])]) for cell in range(3)]
+                for count in counts]
+        np.testing.assert_allclose(got, want, rtol=1e-15)
+
+    def test_interval(self):
+        # Five prompts, t(.975, 4) = 2.776445: mean of resamples .5, their spread .1.
+        got = kr.interval(0.6, np.array([0.4, 0.6, 0.4, 0.6]), 5)
+        half = 2.7764451 * 0.1 * math.sqrt(5 / 4)
+        np.testing.assert_allclose(got, (0.7 - half, 0.7 + half), rtol=1e-7)
+        self.assertEqual(kr.interval(0.6, np.array([0.4, 0.6]), 5, bounds=(-1, 0.8))[1], 0.8)
+        for lost in (kr.interval(0.6, np.array([0.4, 0.6]), 3),
+                     kr.interval(0.6, np.array([0.4] * 8 + [math.nan] * 2), 5)):
+            self.assertTrue(all(map(math.isnan, lost)))
+
+
+# ------------------------------------------------------------------------------------ tables
+
+
+class Tables(FigureTest):
+    """Writes both sides: a figure by (prompt, method, budget)."""
+
+    def write_rows(self, figures, name="rows.csv", **more):
+        """All metrics are the figure, turned ones 1 less it; heads and seeds spread around it."""
+        rows = []
+        for (prompt, method, budget), value in figures.items():
+            for layer, head in HEADS:
+                part = value * (1 + (0.5 if layer else -0.5)) * (1 + (0.2 if head else -0.2))
+                row = {"trace": f"{prompt}.h5", "prompt": prompt, "algorithm": method,
+                       "layer": layer, "q_head": head, "budget_requested": budget,
+                       **{m: 1 - part if m in cc.TURNED else part for m in cc.HEAD_METRICS}}
+                rows.append({**row, **{key: make(row) for key, make in more.items()}})
+        return self.write(rows, name, columns=[*ROW_COLUMNS, *cc.HEAD_METRICS])
+
+    def write_layers(self, figures, name="layers.csv", drop=(), residual=None):
+        rows = [{"trace": f"{prompt}.h5", "prompt": prompt, "algorithm": method, "layer": layer,
+                 "budget_requested": budget, "out_rel_error": value,
+                 "residual_rel_error": value / 2 if residual is None else residual}
+                for (prompt, method, budget), value in figures.items()
+                for layer in sorted({layer for layer, _ in HEADS}) if (prompt, layer) not in drop]
+        return self.write(rows, name, columns=LAYER_COLUMNS)
+
+    def write_scores(self, figures, name="scores.csv", columns=SCORE_COLUMNS, **more):
+        rows = []
+        for (prompt, method, budget), value in figures.items():
+            row = dict.fromkeys(SCORE_COLUMNS, "") | {
+                "trace": f"{prompt}.h5", "prompt": prompt, "algorithm": method, "params": "",
+                "budget_requested": budget, "seed": 0, "kl": value, "loss_change": value - 1,
+                "top_agreement": 1 - value / 10, "status": "ok"}
+            rows.append({**row, **{key: make(row) for key, make in more.items()}})
+        return self.write(rows, name, columns=columns)
+
+    def correlate(self, *arguments, code=0):
+        """stdout and stderr."""
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            got, said = self.run_script(correlate, *arguments)
+        self.assertEqual(got, code, said)
+        self.assertNotIn("Traceback", said)
+        return out.getvalue(), said
+
+    def table(self, name):
+        with open(self.path(name), encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def lines(self, *arguments, metric="rel_error", reduction="mean"):
+        """{(score, scope): line} of a metric, and what was said."""
+        _, said = self.correlate(*arguments, "--csv", self.path("c.csv"), "--resamples", "200")
+        return {(line["score"], line["scope"]): line for line in self.table("c.csv")
+                if (line["metric"], line["reduction"]) == (metric, reduction)}, said
+
+
+def grid(values, prompts=("p0", "p1"), budgets=(0.5, 0.25)):
+    """{(prompt, method, budget): figure}: `values` by method, doubled at each smaller budget."""
+    return {(prompt, method, budget): value * 2**b * (1 + p / 8)
+            for b, budget in enumerate(budgets) for method, value in values.items()
+            for p, prompt in enumerate(prompts)}
+
+
+UP = {"a": 0.01, "b": 0.02, "c": 0.03, "d": 0.05}
+MANY = tuple(f"p{i}" for i in range(6))
+
+
+@unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
+class CorrelateTest(Tables):
+    def test_perfect_and_reversed(self):
+        """Every metric is turned so that a good predictor has 1, and a bad one -1."""
+        rows, layers = self.write_rows(grid(UP)), self.write_layers(grid(UP))
+        upside_down = {"a": 0.05, "b": 0.03, "c": 0.02, "d": 0.01}
+        for values, sign in ((UP, 1), (upside_down, -1)):
+            scores = self.write_scores(grid(values))
+            self.correlate(rows, "--layers", layers, "--scores", scores, "--csv",
+                           self.path("c.csv"))
+            found = self.table("c.csv")
+            metrics = {line["metric"] for line in found}
+            self.assertEqual(metrics, {cc.turned_name(m) for m in
+                                       [*cc.HEAD_METRICS, *cc.LAYER_METRICS]})
+            self.assertLessEqual({"1-cosine", "1-mass_kept"}, metrics)
+            for line in found:
+                with self.subTest(**line):
+                    if sign > 0 or line["scope"] not in ("all", "prompt all"):
+                        # Else methods go the other way, and budgets the same.
+                        self.near([line["spearman"], line["kendall"]], [sign, sign])
+                    size = {"0.5": 4, "0.25": 4}.get(line["scope"], 8)
+                    self.assertEqual((line["cells"], line["prompts"]), (str(size), "2"))
+            # Two prompts are too few for intervals.
+            self.assertEqual({line["spearman_low"] for line in found}, {""})
+
+    def test_by_counting_pairs(self):
+        """Ties, two prompts, medians: the same from the tables by loops."""
+        dice = random.Random(3)
+        keys = list(grid(UP))
+        rows = {key: dice.choice((0.01, 0.02, 0.05)) for key in keys}
+        scores = {key: dice.choice((0.1, 0.2, 0.4)) for key in keys}
+        cells = list(dict.fromkeys((budget, method) for _, method, budget in keys))
+        heads = [(1 + a) * (1 + b) for a in (0.5, -0.5) for b in (0.2, -0.2)]
+
+        def side(values, cell, reduce):
+            return reduce([[values[p, cell[1], cell[0]] * h for h in heads] for p in ("p0", "p1")])
+
+        reductions = {
+            "mean": lambda parts: sum(map(sum, parts)) / 8,
+            "median": lambda parts: statistics.median(sum(parts, [])),
+            "prompt_median": lambda parts: sum(map(statistics.median, parts)) / 2}
+        files = self.write_rows(rows), "--scores", self.write_scores(scores)
+        y = {cell: round(sum(scores[p, cell[1], cell[0]] for p in ("p0", "p1")), 9)
+             for cell in cells}
+        for name, reduce in reductions.items():
+            x = {cell: round(side(rows, cell, reduce), 9) for cell in cells}
+            got, _ = self.lines(*files, reduction=name)
+            by_budget = {}
+            for scope, some in (("all", cells), ("0.5", cells[:4]), ("0.25", cells[4:])):
+                pair = [x[c] for c in some], [y[c] for c in some]
+                by_budget[scope] = slow_spearman(*pair), slow_kendall(*pair)
+                self.near([got["kl", scope][m] for m in ("spearman", "kendall")],
+                          by_budget[scope])
+            self.near([got["kl", "within"][m] for m in ("spearman", "kendall")],
+                      np.mean([by_budget["0.5"], by_budget["0.25"]], axis=0))
+            # One prompt at a time, then the mean.
+            alone = []
+            for p in ("p0", "p1"):
+                pair = ([round(reduce([[rows[p, c[1], c[0]] * h for h in heads]] * 2), 9)
+                         for c in cells], [scores[p, c[1], c[0]] for c in cells])
+                alone.append((slow_spearman(*pair), slow_kendall(*pair)))
+            self.near([got["kl", "prompt all"][m] for m in ("spearman", "kendall")],
+                      np.mean(alone, axis=0))
+
+    def test_seeds_are_averaged(self):
+        """One side's figure of a cell is the mean of its seeds: b stands between a and c only so."""
+        figures = grid({"a": 0.02, "b": 0.02, "c": 0.03})
+        rows = []
+        for seed, factor in ((0, 0.5), (1, 2.0)):
+            path = self.write_rows({k: v for k, v in figures.items()
+                                    if k[1] == "b" or seed == 0}, f"r{seed}.csv",
+                                   seed=lambda _, seed=seed: seed, rel_error=lambda row, f=factor:
+                                   row["rel_error"] * (f if row["algorithm"] == "b" else 1))
+            rows.append(path)
+        scores = [self.write_scores({k: v for k, v in grid({"a": 1, "b": 2, "c": 3}).items()
+                                     if k[1] == "b" or seed == 0}, f"s{seed}.csv",
+                                    seed=lambda _, seed=seed: seed) for seed in (0, 1)]
+        got, _ = self.lines(*rows, "--scores", *scores)
+        self.near(got["kl", "within"]["spearman"], 1.0)
+        _, said = self.lines(*rows, "--scores", scores[0])  # Seed 1 has no scores: 0 alone counts.
+        self.assertNotIn("left out", said)
+        got, _ = self.lines(*rows, "--scores", scores[0])
+        self.near(got["kl", "within"]["spearman"], 0.5)  # b, a, c against a, b, c.
+
+    def test_needles(self):
+        """Only prompts that the exact model answers right count for wrong answers."""
+        figures = grid(UP, prompts=("n0", "n1", "n2", "plain"), budgets=(0.5,))
+        wrong = {("a", "n0"): 0, ("b", "n0"): 0, ("c", "n0"): 1, ("d", "n0"): 1,
+                 ("a", "n1"): 0, ("b", "n1"): 1, ("c", "n1"): 0, ("d", "n1"): 1}
+
+        def right(row):
+            if row["prompt"] == "plain":
+                return ""
+            # The exact model fails n2: whatever a method says there does not count.
+            return 1 - wrong.get((row["algorithm"], row["prompt"]), row["algorithm"] == "a")
+
+        scores = self.write_scores(figures, answer_right=right, answer_exact_right=lambda row: {
+            "plain": "", "n2": 0}.get(row["prompt"], 1))
+        self.correlate(self.write_rows(figures), "--scores", scores, "--csv", self.path("c.csv"),
+                       "--cells", self.path("cells.csv"))
+        cells = {row["method"]: row for row in self.table("cells.csv")}
+        self.near([cells[m]["wrong_answers"] for m in "abcd"], [0, 0.5, 0.5, 1])
+        line = next(r for r in self.table("c.csv") if (r["score"], r["metric"], r["reduction"],
+                                                       r["scope"]) ==
+                    ("wrong_answers", "rel_error", "mean", "all"))
+        self.assertEqual((line["prompts"], line["cells"]), ("2", "4"))
+        self.near([line["spearman"], line["kendall"]],
+                  [slow_spearman([1, 2, 3, 4], [0, .5, .5, 1]),
+                   slow_kendall([1, 2, 3, 4], [0, .5, .5, 1])])
+        usual = next(r for r in self.table("c.csv") if r["score"] == "kl" and r["scope"] == "all")
+        self.assertEqual(usual["prompts"], "4")
+        # Nobody's exact answer is right: there is no such score.
+        scores = self.write_scores(figures, answer_right=right,
+                                   answer_exact_right=lambda row: "" if row["prompt"] == "plain"
+                                   else 0)
+        got, _ = self.lines(self.write_rows(figures), "--scores", scores)
+        self.assertEqual({score for score, _ in got}, {"kl", "loss_change", "1-top_agreement"})
+
+    def test_the_best_and_who_is_misjudged(self):
+        """eps_fro is the score itself; rel_error takes the worst method for the best one."""
+        figures = grid({**UP, "d": 0.001}, MANY)
+        truth = grid(UP, MANY)
+        rows = self.write_rows(figures, eps_fro=lambda row: truth[
+            row["prompt"], row["algorithm"], row["budget_requested"]])
+        self.correlate(rows, "--scores", self.write_scores(truth), "--csv", self.path("c.csv"),
+                       "--methods", self.path("m.csv"), "--markdown", self.path("c.md"))
+        lines = {(r["metric"], r["reduction"], r["scope"]): r for r in self.table("c.csv")
+                 if r["score"] == "kl"}
+        self.assertEqual([lines["eps_fro", "mean", s]["verdict"] for s in ("all", "within")],
+                         ["best", "best"])
+        for scope in ("all", "within"):
+            line = lines["rel_error", "mean", scope]
+            self.assertEqual(line["verdict"], "worse")
+            self.near(line["behind"], 1 - float(line["spearman"]))
+            self.assertGreater(float(line["behind_low"]), 0)
+        # Alike at every resample: not told from the best.
+        self.assertEqual(lines["eps_fro", "median", "all"]["verdict"], "alike")
+        places = {r["method"]: r for r in self.table("m.csv")
+                  if (r["score"], r["metric"], r["reduction"]) == ("kl", "rel_error", "mean")}
+        # By rel_error d is the first of four, by the score the last.
+        self.near([places[m]["places"] for m in "abcd"], [1, 1, 1, -3])
+        self.assertEqual([places[m]["verdict"] for m in "abcd"],
+                         ["slandered", "slandered", "slandered", "flattered"])
+        self.assertEqual({r["places"] for r in self.table("m.csv") if r["metric"] == "eps_fro"
+                          and r["score"] == "kl"}, {"0.0"})
+        with open(self.path("c.md"), encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn("| `eps_fro` | **1.00** [1.00, 1.00] |", text)
+        self.assertIn("d (-3.0)", text)
+
+    def test_the_same_again(self):
+        dice = random.Random(4)
+        figures = {key: value * dice.uniform(0.3, 3) for key, value in grid(UP, MANY).items()}
+        rows = self.write_rows(figures)
+        scores = self.write_scores({k: v * dice.uniform(0.3, 3) for k, v in figures.items()})
+        texts = []
+        for seed in ("0", "0", "1"):
+            self.correlate(rows, "--scores", scores, "--csv", self.path("c.csv"), "--methods",
+                           self.path("m.csv"), "--seed", seed)
+            with open(self.path("c.csv"), encoding="utf-8") as c, \
+                    open(self.path("m.csv"), encoding="utf-8") as m:
+                texts.append(c.read() + m.read())
+        self.assertEqual(texts[0], texts[1])
+        self.assertNotEqual(texts[0], texts[2])
+        for line in self.table("c.csv"):
+            if line["scope"] in ("all", "within"):
+                low, high = float(line["spearman_low"]), float(line["spearman_high"])
+                self.assertTrue(-1 <= low <= high <= 1, line)
+
+
+@unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
+class LeftOutTest(Tables):
+    def test_one_side_only(self):
+        """Prompts and methods of one side are named and do not count."""
+        whole = self.write_rows(grid(UP)), "--scores", self.write_scores(grid(UP))
+        want, said = self.lines(*whole)
+        self.assertNotIn("without", said)
+        rows = self.write_rows({**grid({**UP, "r": 9}), **grid(UP, ("mine",))})
+        scores = self.write_scores({**grid({**UP, "s": 0}), **grid(UP, ("theirs",))})
+        got, said = self.lines(rows, "--scores", scores)
+        self.assertEqual(got, want)
+        for words in ("prompts without scores: mine", "prompts without rows: theirs",
+                      "methods without scores: r", "methods without rows: s"):
+            self.assertIn(words, said)
+
+    def test_cells_that_lack_a_prompt(self):
+        figures = grid({**UP, "part": 0.04, "weak": 0.06})
+        short = {k: v for k, v in figures.items() if k != ("p1", "part", 0.5)}
+        rows = self.write_rows(figures, status=lambda row: "infeasible: too small" if
+                               (row["algorithm"], row["q_head"], row["budget_requested"]) ==
+                               ("weak", 1, 0.25) else "ok")
+        got, said = self.lines(rows, "--scores", self.write_scores(short))
+        self.assertIn("part at budget 0.5 left out: it lacks 1 of 2 prompts (no rows, scores or "
+                      "seeds): p1", said)
+        self.assertIn("weak at budget 0.25 left out: it lacks 2 of 2 prompts (heads infeasible", said)
+        self.assertEqual([got["kl", s]["cells"] for s in ("all", "0.5", "0.25")], ["10", "5", "5"])
+        failed = self.write_scores(figures, status=lambda row: "failed: x" if
+                                   row["algorithm"] == "part" else "ok")
+        _, said = self.lines(self.write_rows(figures), "--scores", failed)
+        self.assertIn("failed rows are left out (part)", said)
+
+    def test_metrics_without_values(self):
+        layers = self.write_layers(grid(UP), residual="")
+        rows = self.write_rows(grid(UP), log_z_error=lambda row: "nan" if row["algorithm"] == "b"
+                               else row["rel_error"])
+        _, said = self.correlate(rows, "--layers", layers, "--scores", self.write_scores(grid(UP)),
+                                 "--csv", self.path("c.csv"))
+        self.assertIn("residual_rel_error left out: the tables have no values of it", said)
+        self.assertIn("log_z_error left out: not finite for b", said)
+        metrics = {line["metric"] for line in self.table("c.csv")}
+        self.assertIn("out_rel_error", metrics)
+        self.assertFalse(metrics & {"residual_rel_error", "log_z_error"})
+
+    def test_a_constant_side_has_no_correlation(self):
+        figures = grid(UP, MANY)
+        scores = self.write_scores(figures, kl=lambda row: 1.0 if row["budget_requested"] == 0.5
+                                   else row["kl"], top_agreement=lambda _: 1.0)
+        got, _ = self.lines(self.write_rows(figures), "--scores", scores)
+        self.assertEqual(got["kl", "0.5"]["spearman"], "")
+        self.assertEqual(got["1-top_agreement", "all"]["spearman"], "")
+        # The mean over budgets is of those at which the score differs.
+        self.near(got["kl", "within"]["spearman"], 1.0)
+        self.assertEqual(got["kl", "within"]["cells"], "4")
+        text, _ = self.correlate(self.path("rows.csv"), "--scores", scores, "--resamples", "50")
+        self.assertIn("other top token, over all cells: no correlation", text)
+
+    def test_few_cells_of_a_budget(self):
+        figures = {**grid(UP, budgets=(0.5,)), **grid({"a": 1, "b": 2}, budgets=(0.1,))}
+        got, said = self.lines(self.write_rows(figures), "--scores", self.write_scores(figures))
+        self.assertIn("budget 0.1: 2 cells, expected at least 3 for its own correlations", said)
+        self.assertEqual({scope for _, scope in got}, {"all", "0.5", "within", "prompt all",
+                                                       "prompt within"})
+
+    def test_refusals(self):
+        figures = grid(UP)
+        rows, scores = self.write_rows(figures), self.write_scores(figures)
+        layers = self.write_layers(figures)
+
+        def other(**more):
+            return self.write_scores(figures, "other.csv", **more)
+
+        first = ("p0", "a", 0.5)
+        cases = [
+            ("no prompt in common: the rows have p0, p1, the scores q",
+             lambda: [rows, "--scores", self.write_scores(grid(UP, ("q",)), "o.csv")]),
+            ("no method in common: the rows have a, b, c, d, the scores z",
+             lambda: [rows, "--scores", self.write_scores(grid({"z": 1}), "o.csv")]),
+            ("(trace, prompt, algorithm, params, budget, seed) in common",
+             lambda: [rows, "--scores", other(params=lambda _: "T=1")]),
+            ("column `kl`: got nan at prompt p0, a", lambda: [rows, "--scores", other(
+                kl=lambda row: "nan" if row["algorithm"] == "a" else 1)]),
+            ("column `kl`: got `x`", lambda: [rows, "--scores", other(kl=lambda _: "x")]),
+            ("rows stand twice: prompt p0, a, budget 0.5, seed 0",
+             lambda: [rows, "--scores", scores, scores]),
+            ("rows stand twice: prompt p0, layer 0", lambda: [rows, rows, "--scores", scores]),
+            ("column `top_agreement` is missing", lambda: [rows, "--scores", self.write_scores(
+                figures, "o.csv", columns=[c for c in SCORE_COLUMNS if c != "top_agreement"])]),
+            ("column `eps_op` is missing", lambda: [self.write(
+                [dict.fromkeys(cc.HEAD_METRICS, 0)], "o.csv", columns=[*ROW_COLUMNS, *cc.HEAD_METRICS[:6]]), "--scores", scores]),
+            ("1 cells (method and budget)", lambda: [rows, "--scores", self.write_scores(
+                {k: v for k, v in figures.items() if k[1:] == first[1:]}, "o.csv")]),
+            ("expected 0, 1 or nothing", lambda: [rows, "--scores", other(
+                answer_right=lambda _: 2)]),
+            ("`answer_exact_right` differs within prompt p0", lambda: [rows, "--scores", other(
+                answer_right=lambda _: 1,
+                answer_exact_right=lambda row: int(row["algorithm"] == "a"))]),
+            ("no row of prompt p1, layer 3, a, which the main table has",
+             lambda: [rows, "--scores", scores, "--layers",
+                      self.write_layers(figures, "o.csv", drop={("p1", 3)})]),
+            ("layers.csv: rows stand twice: prompt p0, layer 0, a",
+             lambda: [rows, "--scores", scores, "--layers", layers, layers]),
+            ("column `out_rel_error` is missing", lambda: [rows, "--scores", scores, "--layers",
+                                                           rows]),
+            ("none.csv: no such file", lambda: [rows, "--scores", "none.csv"]),
+            ("no rows of algorithm z", lambda: [rows, "--scores", scores, "--algorithms", "z"]),
+            ("cannot be written", lambda: [rows, "--scores", scores, "--csv",
+                                           self.path("no/c.csv")])]
+        for words, arguments in cases:
+            with self.subTest(words):
+                _, said = self.correlate(*arguments(), "--resamples", "50", code=2)
+                self.assertIn(words, said.strip().splitlines()[-1])
+
+
+@unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
+class PicturesTest(Tables, LegibleTest):
+    def test_legible_with_few_and_many_methods(self):
+        dice = random.Random(5)
+        for methods in (3, 12, 35):
+            names = {f"method-of-some-length-{i}"[:8 + i % 14] + str(i): 0.01 * 1.1**i
+                     for i in range(methods)}
+            figures = {key: value * dice.uniform(0.7, 1.4) for key, value in
+                       grid(names, ("p0", "p1", "p2", "p3"), (0.25, 0.125, 0.0625)).items()}
+            rows, layers = self.write_rows(figures), self.write_layers(figures)
+            for change in (0, 0.3):  # With and without changes of the loss below zero.
+                scores = self.write_scores(figures, loss_change=lambda row, c=change:
+                                           row["kl"] - c * dice.random())
+                with self.subTest(methods=methods, change=change):
+                    found = {}
+                    with mock.patch.object(kc, "save_figure", lambda figure, stem, found=found:
+                                           found.setdefault(stem.rpartition(".")[2], figure)):
+                        self.correlate(rows, "--layers", layers, "--scores", scores, "--figures",
+                                       self.path("f"), "--resamples", "50")
+                    self.assertEqual(set(found), {"scatter", "correlations"})
+                    for figure in found.values():
+                        figure.canvas.draw()
+                        box = figure.get_tightbbox(figure.canvas.get_renderer())
+                        self.check(figure, (box.width, box.height))
+                    said = [t.get_text() for t in found["scatter"].findobj(kc.plt.Text)]
+                    for name in names:  # Named once in each of four panels.
+                        self.assertEqual(said.count(name), 4)
+
+    def test_files_are_the_same_again(self):
+        figures = grid(UP, MANY)
+        rows, scores = self.write_rows(figures), self.write_scores(figures)
+        contents = []
+        for stem in ("one", "two"):
+            self.correlate(rows, "--scores", scores, "--figures", self.path(stem), "--resamples",
+                           "50")
+            contents.append([open(self.path(f"{stem}.{name}.{end}"), "rb").read()
+                             for name in ("scatter", "correlations") for end in ("png", "pdf")])
+        self.assertEqual(contents[0], contents[1])
+
+
+del LegibleTest  # Its own tests run where it is defined.
+
+if __name__ == "__main__":
+    unittest.main()
