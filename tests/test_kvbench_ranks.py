@@ -1,0 +1,92 @@
+"""scripts/kvbench_ranks.py: rank correlations by counting pairs, medians by pooling, intervals."""
+
+import importlib.util
+import math
+import random
+import statistics
+import sys
+import unittest
+
+import plot_tables  # noqa: F401  (the scripts' folder)
+import numpy as np
+
+SCIPY = importlib.util.find_spec("scipy") is not None
+if SCIPY:
+    import kvbench_ranks as kr
+
+
+def slow_kendall(x, y):
+    """tau-b: agreeing less disagreeing pairs, over the root of pairs that differ in x and in y."""
+    agree = apart_x = apart_y = 0
+    for i in range(len(x)):
+        for j in range(i):
+            dx, dy = (x[i] > x[j]) - (x[i] < x[j]), (y[i] > y[j]) - (y[i] < y[j])
+            agree += dx * dy
+            apart_x += dx != 0
+            apart_y += dy != 0
+    return agree / math.sqrt(apart_x * apart_y) if apart_x and apart_y else math.nan
+
+
+def slow_ranks(x):
+    """Mean place among the sorted values."""
+    return [statistics.mean(place for place, v in enumerate(sorted(x), 1) if v == one) for one in x]
+
+
+def slow_spearman(x, y):
+    a, b = slow_ranks(x), slow_ranks(y)
+    if len(set(a)) == 1 or len(set(b)) == 1:
+        return math.nan
+    return statistics.correlation(a, b)
+
+
+@unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
+class RanksTest(unittest.TestCase):
+    def test_twins(self):
+        """Random values, many of them equal, and groups of cells."""
+        dice = random.Random(1)
+        for cells in (3, 4, 9):
+            x, y = ([[dice.choice((1, 2, 3, 3.5, 8)) for _ in range(cells)] for _ in range(40)]
+                    for _ in range(2))
+            pairs = kr.Pairs(cells)
+            for members in (list(range(cells)), [0, 2, cells - 1][:cells - 1]):
+                group = pairs.group(members)
+                a, b = (kr.Ranked(pairs.signs(np.array(v, float)), group) for v in (x, y))
+                for one, other, rho, tau, ranks in zip(x, y, kr.spearman(a, b), kr.kendall(a, b),
+                                                       a.ranks):
+                    one, other = [one[i] for i in members], [other[i] for i in members]
+                    np.testing.assert_allclose(rho, slow_spearman(one, other), atol=1e-12)
+                    np.testing.assert_allclose(tau, slow_kendall(one, other), atol=1e-12)
+                    want = np.array(slow_ranks(one)) - (len(members) + 1) / 2
+                    np.testing.assert_array_equal(ranks, want)
+
+    def test_rounding_is_no_difference(self):
+        values = np.array([[0.1 + 0.2, 0.3, 0.3 * (1 + 1e-9), -0.3]])
+        self.assertEqual(kr.Pairs(4).signs(values).tolist(), [[0, -1, 1, -1, 1, 1]])
+
+    def test_pooled_medians(self):
+        """As often as each prompt is drawn, its values stand in the pool."""
+        dice = random.Random(2)
+        values = [(dice.choice((0.5, 1, 2, dice.random())), p, c) for c in range(3)
+                  for p in range(4) for _ in range(1 + dice.randrange(5))]
+        counts = [[1, 1, 1, 1], [0, 0, 4, 0], [2, 0, 1, 1], [0, 3, 1, 0]]
+        got = kr.pooled_medians(np.array([v for v, _, _ in values]),
+                                np.array([p for _, p, _ in values]),
+                                np.array([c for _, _, c in values]), np.array(counts))
+        want = [[statistics.median([v for v, p, c in values if c == cell
+                                    for _ in range(count[p])]) for cell in range(3)]
+                for count in counts]
+        np.testing.assert_allclose(got, want, rtol=1e-15)
+
+    def test_interval(self):
+        # Five prompts, t(.975, 4) = 2.776445: mean of resamples .5, their spread .1.
+        got = kr.interval(0.6, np.array([0.4, 0.6, 0.4, 0.6]), 5)
+        half = 2.7764451 * 0.1 * math.sqrt(5 / 4)
+        np.testing.assert_allclose(got, (0.7 - half, 0.7 + half), rtol=1e-7)
+        self.assertEqual(kr.interval(0.6, np.array([0.4, 0.6]), 5, bounds=(-1, 0.8))[1], 0.8)
+        for lost in (kr.interval(0.6, np.array([0.4, 0.6]), 3),
+                     kr.interval(0.6, np.array([0.4] * 8 + [math.nan] * 2), 5)):
+            self.assertTrue(all(map(math.isnan, lost)))
+
+
+if __name__ == "__main__":
+    unittest.main()
