@@ -11,20 +11,19 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// a / b where 0 / 0 is 0 and x / 0 is infinite: no error in an output of norm 0 is no error.
-double relative(double a, double b) {
-  if (b == 0.0) {
-    return a == 0.0 ? 0.0 : (std::isnan(a) ? kNan : kInfinity);
-  }
-  return a / b;
-}
-
 // std::max drops a NaN on one side.
 double max_or_nan(double a, double b) {
   return std::isnan(a) || std::isnan(b) ? kNan : std::max(a, b);
 }
 
 }  // namespace
+
+double relative_size(double a, double b) {
+  if (b == 0.0) {
+    return a == 0.0 ? 0.0 : (std::isnan(a) ? kNan : kInfinity);
+  }
+  return a / b;
+}
 
 double percentile(std::span<const double> values, double p) {
   if (std::any_of(values.begin(), values.end(), [](double x) { return std::isnan(x); })) {
@@ -49,7 +48,7 @@ double query_error(std::span<const double> a, std::span<const double> z) {
     moved += (z[c] - a[c]) * (z[c] - a[c]);
     exact += a[c] * a[c];
   }
-  return relative(std::sqrt(moved), std::sqrt(exact));
+  return relative_size(std::sqrt(moved), std::sqrt(exact));
 }
 
 ErrorFigures error_figures(const ExactAttention& truth, const ValueNorms& norms, const MatrixD& z,
@@ -77,10 +76,12 @@ ErrorFigures error_figures(const ExactAttention& truth, const ValueNorms& norms,
     moved_total += moved;
     exact_total += exact;
     moved = std::sqrt(moved);
-    per_query.push_back(relative(moved, std::sqrt(exact)));
+    per_query.push_back(relative_size(moved, std::sqrt(exact)));
     out.infinite += std::isinf(per_query.back()) ? 1 : 0;
-    out.eps_fro = max_or_nan(out.eps_fro, relative(moved, truth.p_norm[at] * norms.frobenius[at]));
-    out.eps_op = max_or_nan(out.eps_op, relative(moved, truth.p_norm[at] * norms.spectral[at]));
+    out.eps_fro =
+        max_or_nan(out.eps_fro, relative_size(moved, truth.p_norm[at] * norms.frobenius[at]));
+    out.eps_op =
+        max_or_nan(out.eps_op, relative_size(moved, truth.p_norm[at] * norms.spectral[at]));
     out.log_z_error += std::abs(log_denominator[at] - truth.log_z[at]);
     const double lengths = std::sqrt(exact) * std::sqrt(estimate);
     out.cosine += std::isnan(estimate) ? kNan
@@ -89,7 +90,7 @@ ErrorFigures error_figures(const ExactAttention& truth, const ValueNorms& norms,
                                        : 0.0;
   }
   const auto count = static_cast<double>(m);
-  out.rel_error = relative(std::sqrt(moved_total), std::sqrt(exact_total));
+  out.rel_error = relative_size(std::sqrt(moved_total), std::sqrt(exact_total));
   for (const double x : per_query) {
     out.rel_error_mean += x / count;
     out.rel_error_max = max_or_nan(out.rel_error_max, x);

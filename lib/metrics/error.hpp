@@ -28,6 +28,10 @@ struct ErrorFigures {
 ErrorFigures error_figures(const ExactAttention& truth, const ValueNorms& norms, const MatrixD& z,
                            std::span<const double> log_denominator);
 
+/// a / b where 0 / 0 is 0 and x / 0 is infinite: no error in an output of norm 0 is no error. NaN
+/// stays NaN.
+double relative_size(double a, double b);
+
 /// |z - a| / |a| of one query: 0 where both are 0, infinite where only `a` is, NaN where `z` is.
 double query_error(std::span<const double> a, std::span<const double> z);
 

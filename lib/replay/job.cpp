@@ -15,6 +15,7 @@
 #include "metrics/memory.hpp"
 #include "replay/given.hpp"
 #include "replay/head_cache.hpp"
+#include "replay/layer_errors.hpp"
 #include "replay/row_parts.hpp"
 
 namespace kvbench {
@@ -144,6 +145,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
       const auto width = static_cast<std::size_t>(head.dv());
       errors_of_row.push_back(query_error({c.truth(g).output.row(j), width}, {z.row(j), width}));
     }
+    add_layer_part(c, row.q_head, c.truth(g).output, z, out.layer);
   }
   KeptSet set{head.n() - 1, {}};
   for (Index i = 0; i < head.n(); ++i) {

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "report/kept.hpp"
+#include "report/layers.hpp"
 #include "report/queries.hpp"
 #include "report/schema.hpp"
 #include "report/steps.hpp"
@@ -60,6 +61,9 @@ std::vector<std::filesystem::path> Outputs::files(const Plan& plan) {
   if (!plan.options.export_caches.empty()) {
     out.emplace_back(plan.options.export_caches);
   }
+  if (!plan.error_layers.empty()) {
+    out.push_back(layers_table().path(plan.options.out));
+  }
   return out;
 }
 
@@ -77,6 +81,15 @@ Outputs::Outputs(const Plan& plan)
     caches_ = std::make_unique<CacheExport>(plan);
   }
   kvbench::settle(plan, before_, lines, caches_.get());
+  if (!plan.error_layers.empty()) {
+    layers_ = std::make_unique<LayerErrors>(plan, mode_of(plan.options));
+    for (const Index job : layers_->open(before_)) {
+      before_.forget(job);
+      for (SideProgressed& side : lines) {
+        side.forget(job);
+      }
+    }
+  }
   for (std::size_t i = 0; i < sides_.size(); ++i) {
     CsvWriter& side = *sides_[i].writer;
     if (lines[i].line_count() != static_cast<Index>(side.existing().size())) {
@@ -106,7 +119,16 @@ void Outputs::write(Index job, const JobResult& result) {
   for (Side& side : sides_) {
     side.writer->append(lines_of(*side.table, result, rows));
   }
+  if (layers_) {
+    layers_->keep(job, result);
+  }
   writer_.append(rows);
+}
+
+void Outputs::finish_layers(int threads, const std::atomic<bool>& stop) {
+  if (layers_) {
+    layers_->finish(threads, stop);
+  }
 }
 
 RowCounts Outputs::settle() {
@@ -124,6 +146,9 @@ RowCounts Outputs::settle() {
   }
   const std::vector<Fields> sorted = progressed.in_order();
   put(writer_, table.rows, sorted);
+  if (layers_) {
+    layers_->settle();
+  }
   const std::size_t status = column_index("status");
   RowCounts out;
   out.rows = static_cast<Index>(sorted.size());
@@ -145,6 +170,9 @@ void Outputs::finish(const std::vector<std::string>& trace_sha256) {
 void Outputs::sync() {
   for (const Side& side : sides_) {
     side.writer->sync();
+  }
+  if (layers_) {
+    layers_->sync();
   }
   writer_.sync();
 }

@@ -2,12 +2,14 @@
 // those of the main table last: rows without their lines are what a resumed run looks for.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <vector>
 
 #include "replay/cache_export.hpp"
 #include "replay/job_result.hpp"
+#include "replay/layer_errors.hpp"
 #include "replay/plan.hpp"
 #include "replay/resume.hpp"
 #include "report/csv.hpp"
@@ -39,6 +41,11 @@ class Outputs {
   /// Appends what a job left. Thread-safe. Throws IoError.
   void write(Index job, const JobResult& result);
 
+  /// Between jobs: the lines of layers whose jobs are all done. Reads the traces. Throws IoError.
+  void finish_layers(int threads, const std::atomic<bool>& stop);
+  /// Whether a layer lacks its lines: a run that was stopped may have all rows and not all lines.
+  bool lacks_layers() const { return layers_ && layers_->lacks_lines(); }
+
   /// Puts the tables into the plan's order, and counts what they really hold.
   RowCounts settle();
 
@@ -59,6 +66,7 @@ class Outputs {
   Progressed before_;
   std::vector<Side> sides_;
   std::unique_ptr<CacheExport> caches_;  // null: none are exported
+  std::unique_ptr<LayerErrors> layers_;  // null: no layer's error is made
 };
 
 }  // namespace kvbench

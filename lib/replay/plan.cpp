@@ -11,6 +11,7 @@
 #include "replay/cache_export.hpp"
 #include "replay/given.hpp"
 #include "replay/job.hpp"
+#include "replay/layer_errors.hpp"
 #include "replay/selection.hpp"
 #include "report/sha256.hpp"
 
@@ -286,11 +287,6 @@ const Variant& Plan::variant_of(const Unit& unit, const Entry& entry) const {
   return it == resolved.end() ? variants[entry.variant] : it->second;
 }
 
-Range Plan::shard_jobs() const {
-  const Index n = options.shard_count;
-  return {jobs() * (options.shard_index - 1) / n, jobs() * options.shard_index / n};
-}
-
 Range Plan::row_range(Range job_range) const {
   const auto rows_before = [&](Index job) {
     Index rows = 0;
@@ -343,6 +339,9 @@ std::string Plan::hash() const {
   if (caches) {
     text += fmt::format("caches {}\n", caches->hash());
   }
+  if (!error_layers.empty()) {
+    text += "layer-errors\n";
+  }
   if (options.device != "cpu" && options.gpu_math != "exact") {
     text += fmt::format("gpu-math {}\n", options.gpu_math);
   }
@@ -391,6 +390,7 @@ Plan make_plan(const ReplayOptions& options) {
                                 [](const Variant& v) { return v.reads_rope(); });
   plan.reads_o_proj = std::any_of(plan.variants.begin(), plan.variants.end(),
                                   [](const Variant& v) { return v.reads_o_proj(); });
+  plan_layer_errors(plan);
   plan_device(plan, device);
   return plan;
 }

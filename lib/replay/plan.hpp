@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -57,6 +58,9 @@ struct Unit {
   std::vector<Index> q_heads;  ///< replayed query heads of the group, ascending
 };
 
+/// Whether two units are KV heads of one layer of one prompt.
+bool same_layer(const Unit& a, const Unit& b);
+
 /// What is run on every unit.
 struct Entry {
   std::size_t variant = 0;
@@ -82,12 +86,16 @@ struct Plan {
   std::size_t scratch_bytes = std::size_t{1} << 28;
   bool reads_rope = false;    ///< whether some variant uses the traces' rotary tables
   bool reads_o_proj = false;  ///< the same of the layers' output projections
-  Index heads_at_once = 1;    ///< on a device: heads whose jobs run together, at most
+  /// Layers that OUT.layers.csv has lines of, by (trace, prompt, layer) as in a unit: those with an
+  /// output projection of which all query heads are replayed.
+  std::set<std::tuple<std::size_t, std::size_t, std::size_t>> error_layers;
+  Index heads_at_once = 1;  ///< on a device: heads whose jobs run together, at most
 
   /// evaluate: the caches that take the place of methods; else null.
   std::shared_ptr<const GivenCaches> caches;
 
-  /// Lines for the terminal: which methods `--algorithm all` leaves out, and what a layer lacks.
+  /// Lines for the terminal: which methods `--algorithm all` leaves out, and what a layer lacks;
+  /// which layers OUT.layers.csv leaves out.
   std::vector<std::string> left_out;
 
   /// Variants as they run where they depend on the layer, by (trace, prompt, layer, variant);
@@ -100,7 +108,14 @@ struct Plan {
   const Entry& entry_of(Index job) const;
   /// What an entry runs on a unit, all parameters resolved.
   const Variant& variant_of(const Unit& unit, const Entry& entry) const;
-  /// Jobs of this shard: a contiguous part, so that a shard touches few units.
+  /// Whether OUT.layers.csv has lines of the unit's layer.
+  bool makes_layer_error(const Unit& unit) const;
+  /// Numbers of the units of one layer, which follow each other; `unit`: any of them.
+  Range layer_units(Index unit) const;
+  /// Those of every layer, in order.
+  std::vector<Range> layers() const;
+  /// Jobs of this shard: a contiguous part, so that a shard touches few units. No shard cuts a
+  /// layer whose error is made.
   Range shard_jobs() const;
   /// Rows of the undivided file that the jobs make.
   Range row_range(Range job_range) const;

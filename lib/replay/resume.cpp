@@ -126,6 +126,9 @@ std::vector<Index> side_positions(const Plan& plan, const SideTable& table, Inde
     std::iota(out.begin(), out.end(), n - static_cast<Index>(out.size()));
     return out;
   }
+  if (!table.steps()) {
+    return {0};
+  }
   return kept_steps(plan.options, n);
 }
 
@@ -135,13 +138,17 @@ SideProgressed::SideProgressed(const Plan& plan, const SideTable& table,
     return;
   }
   const std::string file = table.path(plan.options.out).string();
+  const bool of_steps = table.steps();
   const auto places =
       planned_places(plan, [&](const Row& row) { return table.key_of_row(to_fields(row)); });
   std::map<std::pair<Index, Index>, std::vector<Index>> positions;  // by tokens and queries
   for (Fields& fields : lines) {
     const auto it = places.find(table.key(fields));
     if (it == places.end()) {
-      refuse(file, "a step of a row that this plan does not make", fields, table.header());
+      refuse(file,
+             of_steps ? "a step of a row that this plan does not make"
+                      : "a line of rows that this plan does not make",
+             fields, table.header());
     }
     const Index job = it->second.job;
     const Unit& unit = plan.unit_of(job);
@@ -160,7 +167,7 @@ SideProgressed::SideProgressed(const Plan& plan, const SideTable& table,
     rows.resize(groups, std::vector<Fields>(steps.size()));
     Fields& place = rows[it->second.at][static_cast<std::size_t>(step - steps.begin())];
     if (!place.empty()) {
-      refuse(file, "one step twice", fields, table.header());
+      refuse(file, of_steps ? "one step twice" : "one line twice", fields, table.header());
     }
     place = std::move(fields);
   }

@@ -37,7 +37,8 @@ class Progressed {
   Range jobs_;
 };
 
-/// Tables beside OUT.csv that this plan writes.
+/// Tables beside OUT.csv that this plan writes, but for OUT.layers.csv: its lines are not one
+/// job's.
 std::vector<const SideTable*> side_tables(const Plan& plan);
 
 /// Positions of the queries for which `table` gets lines, ascending, in a prompt of n tokens of
@@ -51,6 +52,8 @@ class SideProgressed {
   /// job of this shard or to none of its steps, or stands twice.
   SideProgressed(const Plan& plan, const SideTable& table, std::vector<Fields> lines);
 
+  /// Whether there is a line of the job; of a table without steps, of the first job of its key.
+  bool has(Index job) const { return lines_.count(job) > 0; }
   /// Whether the job has every line that rows of this status call for, and no other.
   bool agrees(Index job, std::string_view status) const;
   /// The job is done again.

@@ -15,6 +15,7 @@
 #include "core/parallel.hpp"
 #include "replay/given.hpp"
 #include "replay/job.hpp"
+#include "replay/layer_errors.hpp"
 #include "replay/resume.hpp"
 #include "replay/shared.hpp"
 #include "replay/stream_job.hpp"
@@ -40,6 +41,7 @@ void validate_values(const Plan& plan, const std::atomic<bool>& stop) {
     if (plan.reads_o_proj) {
       plan.readers[unit.trace].read_o_proj(unit.prompt, unit.layer, unit.kv_head);
     }
+    validate_layer_values(plan, unit);
     progress.tick();
   }
 }
@@ -108,6 +110,7 @@ class JobRunner {
     for (Jobs begin = open.begin(); begin != open.end() && !stop_;) {
       const Jobs end = wave_end(begin, open.end());
       const Wave<Context> wave = ahead.valid() ? ahead.get() : open_wave<Context>(begin, end);
+      outputs_.finish_layers(threads_, stop_);  // while nobody else reads a trace
       if (plan_.open_device && end != open.end()) {
         ahead = std::async(std::launch::async, [this, end, then = wave_end(end, open.end())] {
           return open_wave<Context>(end, then);
@@ -126,15 +129,25 @@ class JobRunner {
     }
   }
 
+  // A wave that reaches a layer's end goes no further than the last that it reaches, where the
+  // layers' errors are made: what jobs of open layers left would pile up.
   Jobs wave_end(Jobs begin, Jobs end) const {
     Index heads = 0;
     const Unit* last = nullptr;
-    return std::find_if(begin, end, [&](Index job) {
-      const Unit* unit = &plan_.unit_of(job);
+    Jobs whole = begin;  // behind the last job of a layer
+    for (Jobs at = begin; at != end; ++at) {
+      const Unit* unit = &plan_.unit_of(*at);
+      if (unit != last && last != nullptr && plan_.makes_layer_error(*last) &&
+          !same_layer(*unit, *last)) {
+        whole = at;
+      }
       heads += unit != last ? 1 : 0;
       last = unit;
-      return heads > heads_;
-    });
+      if (heads > heads_) {
+        return whole == begin ? at : whole;
+      }
+    }
+    return end;
   }
 
   template <class Context>
@@ -189,6 +202,7 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
             .scratch_bytes(facts, middle, static_cast<Index>(share * static_cast<double>(middle))));
   }
   need.per_thread += static_cast<std::uint64_t>(most);
+  add_layer_need(plan, unit, need);
   return need;
 }
 
@@ -252,7 +266,9 @@ nlohmann::json configuration(const Plan& plan) {
           {"kept", o.kept},
           {"per_query", o.per_query},
           {"export_caches", o.export_caches},
-          {"caches", o.caches}};
+          {"caches", o.caches},
+          {"layer_errors", !plan.error_layers.empty()},
+          {"layer_errors_without", layers_without_error(plan)}};
 }
 
 RunResult run_plan(const Plan& plan, const std::string& command_line,
@@ -318,10 +334,12 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
     progress.tick(jobs.size() - static_cast<Index>(open.size()));
     JobRunner(plan, shares, outputs, progress, stop, threads, heads_at_once(plan, threads))
         .run(open);
+    outputs.finish_layers(threads, stop);
   }
   static_cast<RowCounts&>(result) = outputs.settle();
   outputs.sync();
-  result.interrupted = stop && result.rows < plan.row_range(jobs).size();
+  result.interrupted =
+      stop && (result.rows < plan.row_range(jobs).size() || outputs.lacks_layers());
   if (!result.interrupted) {
     std::vector<std::string> hashes;
     for (const TraceFile& trace : manifest.traces) {

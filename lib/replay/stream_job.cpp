@@ -15,6 +15,7 @@
 #include "metrics/error.hpp"
 #include "metrics/memory.hpp"
 #include "replay/head_cache.hpp"
+#include "replay/layer_errors.hpp"
 #include "replay/row_parts.hpp"
 
 namespace kvbench {
@@ -132,6 +133,7 @@ class StreamJob {
     settle(result);
     for (std::size_t h = 0; h < c_.heads(); ++h) {
       finish(h, result.rows[h]);
+      add_layer_part(c_, result.rows[h].q_head, c_.truth(h).output, z_[h], result.layer);
     }
     if (!c_.plan().options.export_caches.empty()) {
       result.cache = exported(c_.head(), view_, result.rows.front(), view_.degenerate);
@@ -421,6 +423,7 @@ JobResult run_stream_job(const StreamContext& context, const Entry& entry) {
     result.steps.assign(result.rows.size(), {});
     result.kept.clear();
     result.cache.reset();
+    result.layer = {};
   };
   start_anew();
   try {

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -13,6 +15,7 @@
 #include "core/error.hpp"
 #include "report/csv.hpp"
 #include "report/kept.hpp"
+#include "report/layers.hpp"
 #include "report/manifest.hpp"
 #include "report/queries.hpp"
 #include "report/schema.hpp"
@@ -45,6 +48,9 @@ std::vector<const SideTable*> side_tables(const Manifest& m) {
   }
   if (c.is_object() && c.value("per_query", false)) {
     out.push_back(&queries_table());
+  }
+  if (c.is_object() && c.value("layer_errors", false)) {
+    out.push_back(&layers_table());
   }
   return out;
 }
@@ -204,6 +210,64 @@ std::vector<Fields> place_lines(std::vector<Part>& parts, const SideTable& table
   return out;
 }
 
+/// The same for a table with one line for all rows of a layer that join with it, where all of them
+/// were measured. A shard holds whole layers.
+std::vector<Fields> place_layer_lines(std::vector<Part>& parts, const SideTable& table,
+                                      std::size_t side) {
+  const std::size_t status = column_index("status");
+  std::map<Index, Fields> by_row;  // by the place in the plan of the first of the rows
+  for (Part& p : parts) {
+    const std::string& source = p.sides[side].source;
+    std::set<std::tuple<std::string, std::string, std::string>> without;
+    for (const nlohmann::json& layer :
+         p.manifest.configuration.value("layer_errors_without", nlohmann::json::array())) {
+      without.emplace(layer.at(0), layer.at(1), fmt::format("{}", layer.at(2).get<Index>()));
+    }
+    std::unordered_map<std::string, Fields*> lines;
+    for (std::size_t i = 0; i < p.sides[side].rows.size(); ++i) {
+      Fields& line = p.sides[side].rows[i];
+      if (!lines.emplace(table.key(line), &line).second) {
+        throw InputError(fmt::format("{}: row {}: a line stands twice", source, i + 1));
+      }
+    }
+    struct Rows {
+      Index first = 0;
+      bool measured = true;
+    };
+    std::unordered_map<std::string, Rows> groups;
+    std::size_t next = 0;
+    for (const Range& r : p.plan().row_ranges) {
+      for (Index place = r.begin; place < r.end; ++place) {
+        const Fields& row = p.table.rows[next++];
+        Rows& rows = groups.emplace(table.key_of_row(row), Rows{place}).first->second;
+        rows.measured = rows.measured && has_lines(row[status]) &&
+                        without.count({row[column_index("trace")], row[column_index("prompt")],
+                                       row[column_index("layer")]}) == 0;
+      }
+    }
+    for (const auto& [key, rows] : groups) {
+      const auto it = lines.find(key);
+      if ((it != lines.end()) != rows.measured) {
+        throw InputError(fmt::format("{}: the line of row {} of the plan {}; resume the shard",
+                                     source, rows.first,
+                                     it == lines.end() ? "is missing" : "is too many"));
+      }
+      if (it != lines.end()) {
+        by_row[rows.first] = std::move(*it->second);
+        lines.erase(it);
+      }
+    }
+    if (!lines.empty()) {
+      throw InputError(fmt::format("{}: a line of no rows of the shard", source));
+    }
+  }
+  std::vector<Fields> out;
+  for (auto& [place, line] : by_row) {
+    out.push_back(std::move(line));
+  }
+  return out;
+}
+
 /// Every part's rows at their places in the plan.
 std::vector<Fields> place_rows(std::vector<Part>& parts) {
   const auto total = static_cast<std::size_t>(parts.front().plan().rows);
@@ -277,7 +341,8 @@ MergeResult merge_shards(const MergeOptions& options) {
   for (const fs::path& shard : options.shards) {
     std::error_code error;  // equivalent() fails where either is absent, which is no clash
     bool same = fs::equivalent(shard, options.output, error);
-    for (const SideTable* table : {&steps_table(), &kept_table(), &queries_table()}) {
+    for (const SideTable* table :
+         {&steps_table(), &kept_table(), &queries_table(), &layers_table()}) {
       same = same || fs::equivalent(table->path(shard), table->path(options.output), error);
     }
     if (same) {
@@ -303,7 +368,8 @@ MergeResult merge_shards(const MergeOptions& options) {
   std::vector<std::vector<Fields>> lines;
   for (std::size_t i = 0; i < tables.size(); ++i) {
     check_absent(tables[i]->path(options.output));
-    lines.push_back(place_lines(parts, *tables[i], i));
+    lines.push_back(tables[i]->steps() ? place_lines(parts, *tables[i], i)
+                                       : place_layer_lines(parts, *tables[i], i));
   }
   const std::vector<Fields> rows = place_rows(parts);
 

@@ -18,14 +18,16 @@ void append_to_key(std::string& key, const std::string& field) {
 }  // namespace
 
 SideTable::SideTable(std::string_view name, std::span<const std::string_view> joined,
-                     std::span<const std::string_view> own)
-    : name_(name) {
+                     std::span<const std::string_view> own, bool steps)
+    : name_(name), steps_(steps) {
   for (const std::string_view column : joined) {
     joined_.push_back(column_index(column));
     header_.emplace_back(column);
     per_query_head_ = per_query_head_ || column == "q_head";
   }
-  header_.emplace_back("step");
+  if (steps_) {
+    header_.emplace_back("step");
+  }
   header_.insert(header_.end(), own.begin(), own.end());
 }
 
@@ -52,7 +54,9 @@ Fields SideTable::line(std::span<const std::string> row, Index step,
   for (const std::size_t column : joined_) {
     out.push_back(row[column]);
   }
-  out.push_back(fmt::format("{}", step));
+  if (steps_) {
+    out.push_back(fmt::format("{}", step));
+  }
   out.insert(out.end(), own.begin(), own.end());
   check_width(out);
   return out;
@@ -77,6 +81,9 @@ std::string SideTable::key_of_row(std::span<const std::string> row) const {
 
 Index SideTable::step(std::span<const std::string> line) const {
   check_width(line);
+  if (!steps_) {
+    return 0;
+  }
   const std::string& text = line[joined_.size()];
   Index position = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), position);

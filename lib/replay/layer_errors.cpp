@@ -1,0 +1,284 @@
+#include "replay/layer_errors.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/parallel.hpp"
+#include "metrics/layer_error.hpp"
+#include "replay/row_parts.hpp"
+#include "report/layers.hpp"
+
+namespace kvbench {
+namespace {
+
+std::filesystem::path journal_path(const Plan& plan) {
+  std::filesystem::path out = layers_table().path(plan.options.out);
+  out += ".part";
+  return out;
+}
+
+std::span<const std::byte> bytes_of(const Matrix& m) {
+  return std::as_bytes(std::span(m.data(), static_cast<std::size_t>(m.rows() * m.cols())));
+}
+
+// Sum of the squared norms of the residual stream at the last m stored queries, where it is known.
+std::optional<double> residual_square(const Plan& plan, const Unit& unit, Index m) {
+  if (!plan.layer_meta(unit).has_residual_norm) {
+    return std::nullopt;
+  }
+  const std::vector<float> norms =
+      plan.readers[unit.trace].read_residual_norm(unit.prompt, unit.layer);
+  double sum = 0.0;
+  for (auto r = norms.end() - m; r != norms.end(); ++r) {
+    sum += static_cast<double>(*r) * static_cast<double>(*r);
+  }
+  return sum;
+}
+
+}  // namespace
+
+void validate_layer_values(const Plan& plan, const Unit& unit) {
+  if (plan.makes_layer_error(unit)) {
+    const TraceReader& reader = plan.readers[unit.trace];
+    reader.read_o_proj(unit.prompt, unit.layer, unit.kv_head);
+    reader.read_residual_norm(unit.prompt, unit.layer);
+  }
+}
+
+void add_layer_need(const Plan& plan, const Unit& unit, MemoryNeed& need) {
+  if (!plan.makes_layer_error(unit)) {
+    return;
+  }
+  const LayerMeta& l = plan.layer_meta(unit);
+  const Index m = windows_of(plan.options, l.n, l.nq).queries;
+  const Index columns = l.q_heads * l.dv;
+  const Index part = 4 * m * l.group() * l.dv;
+  // The layer's projection, once. A job's two parts; or the parts of one entry's heads, of which
+  // one as the journal gives it, and what their product takes.
+  need.unit += static_cast<std::uint64_t>(4 * l.hidden * columns);
+  need.per_thread = std::max(
+      need.per_thread + static_cast<std::uint64_t>(2 * part),
+      static_cast<std::uint64_t>(4 * m * columns + part + projected_square_bytes(columns)));
+}
+
+void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, const MatrixD& estimate,
+                    LayerPart& part) {
+  if (!c.plan().makes_layer_error(c.unit())) {
+    return;
+  }
+  const Index m = exact.rows();
+  const Index dv = exact.cols();
+  const Index group = c.head().group();
+  if (part.exact.rows() == 0) {
+    part = {Matrix(m, group * dv), Matrix(m, group * dv)};
+  }
+  const Index first = (q_head - c.id().kv_head * group) * dv;
+  for (Index j = 0; j < m; ++j) {
+    for (Index t = 0; t < dv; ++t) {
+      const double a = exact.row(j)[t];
+      part.exact.row(j)[first + t] = static_cast<float>(a);
+      part.differences.row(j)[first + t] = static_cast<float>(estimate.row(j)[t] - a);
+    }
+  }
+}
+
+LayerErrors::LayerErrors(const Plan& plan, CsvWriter::Mode mode)
+    : plan_(plan),
+      entries_(static_cast<Index>(plan.entries.size())),
+      jobs_(plan.shard_jobs()),
+      writer_(layers_table().path(plan.options.out), layers_table().header(), mode),
+      journal_(journal_path(plan), plan.hash(), mode == CsvWriter::Mode::resume),
+      states_(static_cast<std::size_t>(jobs_.size()), State::open) {
+  for (const Range units : plan.layers()) {
+    const Unit& unit = plan.units[static_cast<std::size_t>(units.begin)];
+    if (plan.makes_layer_error(unit) && jobs_.contains(job_of(units.begin, 0))) {
+      open_.push_back(units);
+    }
+  }
+}
+
+std::vector<Index> LayerErrors::open(const Progressed& before) {
+  SideProgressed lines(plan_, layers_table(), writer_.existing());
+  const std::size_t status = column_index("status");
+  for (Index job = jobs_.begin; job < jobs_.end; ++job) {
+    if (before.done(job)) {
+      state(job) = has_lines(before.rows(job).front()[status]) ? State::measured  //
+                                                               : State::unmeasured;
+    }
+  }
+  std::vector<Index> again;
+  for (const Range units : open_) {
+    for (Index e = 0; e < entries_; ++e) {
+      const Index line = job_of(units.begin, e);
+      if (measured(units, e) && lines.has(line)) {
+        written_.insert(line);
+        continue;
+      }
+      lines.forget(line);
+      if (unmeasured(units, e)) {
+        continue;  // it gets no line, whatever the others are
+      }
+      for (Index u = units.begin; u < units.end; ++u) {
+        const Index job = job_of(u, e);
+        if (state(job) != State::measured) {
+          continue;
+        }
+        if (journal_.has(job) && journal_.has(exact_number(u))) {
+          exact_.insert(u);
+        } else {
+          state(job) = State::open;
+          again.push_back(job);
+        }
+      }
+    }
+  }
+  if (exact_.empty()) {
+    journal_.clear();  // what is left in it may be of other traces
+  }
+  if (lines.line_count() != static_cast<Index>(writer_.existing().size())) {
+    writer_.rewrite_sorted(lines.in_order());
+  }
+  return again;
+}
+
+void LayerErrors::keep(Index job, const JobResult& result) {
+  if (!plan_.makes_layer_error(plan_.unit_of(job))) {
+    return;
+  }
+  const bool has_part = has_lines(result.rows.front().status);
+  if (has_part) {
+    const Index unit = job / entries_;
+    const std::lock_guard lock(mutex_);  // the first of the unit's jobs that come leaves the exact
+    if (exact_.count(unit) == 0) {
+      journal_.append(exact_number(unit), bytes_of(result.layer.exact));
+      exact_.insert(unit);
+    }
+  }
+  if (has_part) {
+    journal_.append(job, bytes_of(result.layer.differences));
+  }
+  state(job) = has_part ? State::measured : State::unmeasured;
+}
+
+bool LayerErrors::done(Range units) {
+  const auto begin = states_.begin() + (job_of(units.begin, 0) - jobs_.begin);
+  const auto end = states_.begin() + (job_of(units.end, 0) - jobs_.begin);
+  return std::find(begin, end, State::open) == end;
+}
+
+bool LayerErrors::measured(Range units, Index entry) {
+  for (Index u = units.begin; u < units.end; ++u) {
+    if (state(job_of(u, entry)) != State::measured) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool LayerErrors::unmeasured(Range units, Index entry) {
+  for (Index u = units.begin; u < units.end; ++u) {
+    if (state(job_of(u, entry)) == State::unmeasured) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The heads' differences of an entry, or for entry -1 their exact outputs.
+std::vector<Matrix> LayerErrors::parts(Range units, Index entry) const {
+  const Unit& unit = plan_.units[static_cast<std::size_t>(units.begin)];
+  const LayerMeta& l = plan_.layer_meta(unit);
+  const Index m = windows_of(plan_.options, l.n, l.nq).queries;
+  std::vector<Matrix> out;
+  for (Index u = units.begin; u < units.end; ++u) {
+    const Index number = entry < 0 ? exact_number(u) : job_of(u, entry);
+    const std::vector<std::byte> bytes = journal_.read(number);
+    Matrix& to = out.emplace_back(m, l.group() * l.dv);
+    if (bytes.size() != bytes_of(to).size()) {
+      throw IoError(fmt::format("{}: record {} has {} bytes, expected {}", journal_.path().string(),
+                                number, bytes.size(), bytes_of(to).size()));
+    }
+    std::memcpy(to.data(), bytes.data(), bytes.size());
+  }
+  return out;
+}
+
+bool LayerErrors::make_lines(Range units, int threads, const std::atomic<bool>& stop) {
+  std::vector<Index> entries;
+  for (Index e = 0; e < entries_; ++e) {
+    if (measured(units, e) && written_.count(job_of(units.begin, e)) == 0) {
+      entries.push_back(e);
+    }
+  }
+  if (entries.empty()) {
+    return true;
+  }
+  const Unit& first = plan_.units[static_cast<std::size_t>(units.begin)];
+  const LayerMeta& l = plan_.layer_meta(first);
+  std::vector<Matrix> projection;
+  for (Index u = units.begin; u < units.end; ++u) {
+    projection.push_back(plan_.readers[first.trace].read_o_proj(
+        first.prompt, first.layer, plan_.units[static_cast<std::size_t>(u)].kv_head));
+  }
+  const std::optional<double> residual =
+      residual_square(plan_, first, windows_of(plan_.options, l.n, l.nq).queries);
+
+  std::vector<Index> pieces = {-1};  // the exact outputs
+  pieces.insert(pieces.end(), entries.begin(), entries.end());
+  std::vector<std::optional<double>> squares(pieces.size());
+  parallel_for(static_cast<Index>(pieces.size()), threads, stop, [&](Index i) {
+    const auto at = static_cast<std::size_t>(i);
+    squares[at] = projected_square(parts(units, pieces[at]), projection);
+  });
+  if (std::find(squares.begin(), squares.end(), std::nullopt) != squares.end()) {
+    return false;  // stopped
+  }
+  std::vector<Fields> lines;
+  for (std::size_t i = 1; i < pieces.size(); ++i) {
+    const LayerError error = layer_error(*squares[i], *squares[0], residual);
+    const Row row = blank_row(plan_, first, plan_.entries[static_cast<std::size_t>(pieces[i])],
+                              first.q_heads.front());
+    lines.push_back(layer_fields(to_fields(row), error.out_rel, error.residual_rel));
+  }
+  writer_.append(lines);
+  for (const Index e : entries) {
+    written_.insert(job_of(units.begin, e));
+  }
+  return true;
+}
+
+void LayerErrors::finish(int threads, const std::atomic<bool>& stop) {
+  for (auto layer = open_.begin(); layer != open_.end() && !stop;) {
+    const bool finished = done(*layer) && make_lines(*layer, threads, stop);
+    layer = finished ? open_.erase(layer) : std::next(layer);
+  }
+  // What jobs of an open layer left is needed: then all stays for a while.
+  const bool needed = std::any_of(open_.begin(), open_.end(), [&](Range units) {
+    return std::any_of(exact_.begin(), exact_.end(),
+                       [&](Index unit) { return units.contains(unit); });
+  });
+  if (!needed && !exact_.empty()) {
+    journal_.clear();
+    exact_.clear();
+  }
+}
+
+void LayerErrors::settle() {
+  const Table table = read_table(writer_.path());
+  const std::vector<Fields> sorted = SideProgressed(plan_, layers_table(), table.rows).in_order();
+  if (sorted != table.rows) {
+    writer_.rewrite_sorted(sorted);
+  }
+  if (open_.empty()) {
+    journal_.remove();
+  }
+}
+
+}  // namespace kvbench

@@ -1,0 +1,88 @@
+// The errors of whole layers: OUT.layers.csv. A job sees one KV head, so what jobs leave for it
+// (the differences of their outputs, and once per KV head the exact ones) waits in a journal on the
+// disk, OUT.layers.csv.part, until all heads of the layer are done.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <unordered_set>
+#include <vector>
+
+#include "replay/job.hpp"
+#include "replay/job_result.hpp"
+#include "replay/plan.hpp"
+#include "replay/resume.hpp"
+#include "report/csv.hpp"
+#include "report/journal.hpp"
+
+namespace kvbench {
+
+/// Settles plan.error_layers; plan.left_out says which layers are left out, where others have
+/// output projections.
+void plan_layer_errors(Plan& plan);
+
+/// Layers of the plan that have no lines where others do: [[trace, prompt, layer], ...].
+nlohmann::json layers_without_error(const Plan& plan);
+
+/// Reads what the unit's layer error is made of, which checks its values. Errors: InputError.
+void validate_layer_values(const Plan& plan, const Unit& unit);
+
+/// Adds what layer errors take of memory to what else the unit and its jobs do.
+void add_layer_need(const Plan& plan, const Unit& unit, MemoryNeed& need);
+
+/// Takes down the outputs of one query head, exact and estimated [m, dv], where the plan makes the
+/// error of its layer.
+void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, const MatrixD& estimate,
+                    LayerPart& part);
+
+class LayerErrors {
+ public:
+  /// Opens the table and the journal. Errors: as of CsvWriter and SideProgressed.
+  LayerErrors(const Plan& plan, CsvWriter::Mode mode);
+
+  /// To be called once: settles what is left to do. Returns the jobs among `before` that must run
+  /// again since their layer's lines are not there and the journal lacks their part.
+  std::vector<Index> open(const Progressed& before);
+
+  /// Puts down a job's part, before its rows. Thread-safe. Throws IoError.
+  void keep(Index job, const JobResult& result);
+
+  /// Makes the lines of layers whose jobs are all done, unless `stop`. Not beside keep(); nobody
+  /// else may read a trace meanwhile. Throws IoError.
+  void finish(int threads, const std::atomic<bool>& stop);
+
+  /// Whether lines are missing of layers whose jobs are all done or not.
+  bool lacks_lines() const { return !open_.empty(); }
+
+  /// Puts the lines into the plan's order; the journal goes once no line is missing.
+  void settle();
+  void sync() { writer_.sync(); }
+
+ private:
+  enum class State : std::uint8_t { open, measured, unmeasured };
+
+  Index job_of(Index unit, Index entry) const { return unit * entries_ + entry; }
+  Index exact_number(Index unit) const { return plan_.jobs() + unit; }
+  State& state(Index job) { return states_[static_cast<std::size_t>(job - jobs_.begin)]; }
+  bool done(Range units);
+  bool measured(Range units, Index entry);    // on all heads
+  bool unmeasured(Range units, Index entry);  // on some head
+  std::vector<Matrix> parts(Range units, Index entry) const;
+  bool make_lines(Range units, int threads, const std::atomic<bool>& stop);
+
+  const Plan& plan_;
+  Index entries_;
+  Range jobs_;  // of the shard
+  CsvWriter writer_;
+  Journal journal_;
+  std::vector<State> states_;          // of the shard's jobs
+  std::vector<Range> open_;            // units of layers that may lack lines
+  std::unordered_set<Index> written_;  // by the job of a line's first unit
+  std::unordered_set<Index> exact_;    // units whose exact outputs are in the journal
+  std::mutex mutex_;
+};
+
+}  // namespace kvbench
