@@ -60,7 +60,8 @@ class CacheGroup:
 
     def __str__(self):
         budget = "" if self.budget is None else f" at {self.budget:g}"
-        return f"{self.algorithm}{':' if self.params else ''}{self.params}{budget}, seed {self.seed}"
+        params = f":{self.params}" if self.params else ""
+        return f"{self.algorithm}{params}{budget}, seed {self.seed}"
 
     def prompts(self):
         return sorted({prompt for prompt, _, _ in self.places})

@@ -118,8 +118,8 @@ class CompressedAttention(Capture):
                 reason = self.deviates(query, key, value, scale, output)
             if reason is not None:
                 raise TraceError(f"{self.args.model}: layer {layer}: {reason}; got "
-                                 f"{self.start + query.shape[2]} tokens, expected plain causal attention over all of them in "
-                                 "layers that caches replace")
+                                 f"{self.start + query.shape[2]} tokens, expected plain causal "
+                                 "attention over all of them in layers that caches replace")
             if self.mode == "exact":
                 self.exact[layer] = key[0], value[0]
         return output, weights

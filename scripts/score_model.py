@@ -26,24 +26,16 @@ except ImportError as error:
           file=sys.stderr)
     sys.exit(2)
 
-from dump_prompts import check_tokenizer, load, read_lines
-from dump_rope import rope_types
-from dump_traces import ATTENTION, load_model, note
-from kvbench_caches import CacheEntry, CacheReader, read_head
+from dump_prompts import check_tokenizer, load
+from dump_traces import ATTENTION, load_model, model_name, note
+from kvbench_caches import CacheEntry, CacheReader
 from kvbench_trace import TraceError, run_main
-from kvbench_trace_heads import file_sha256, open_trace
 from score_attention import CompressedAttention, NewTokens
 from score_options import parse_arguments
-from score_table import Table, key_of
+from score_prompts import Failed, check_model, check_prompts, read_answers, read_plan
+from score_table import Manifest, Table, key_of
 
-# Largest relative difference between a trace's keys and the model's own that roundings explain:
-# of stored keys, and of a model that was dumped in another type or on another device.
-SAME_MODEL = {"float32": 1e-2, "float16": 5e-2, "bfloat16": 1e-1}
 ROWS = 32  # logits are compared this many rows at a time
-
-
-class Failed(Exception):
-    """A row without figures; `status` says why."""
 
 
 # --- The running model -----------------------------------------------------------------------
@@ -171,7 +163,6 @@ class Scorer:
 
     def self_check(self, layers):
         """Largest difference of logits, relative to their largest, over caches that hold all."""
-        self.place({layer: {} for layer in layers})
         sink, recent = min(self.sink, self.prefix), max(self.n - self.recent, self.sink)
         entries = {}
         for layer in layers:
@@ -182,141 +173,6 @@ class Scorer:
         self.place(entries)
         logits, _ = self.decode("compressed", self.prefix, self.ids[:, self.prefix:])
         return float((logits - self.exact).abs().max() / self.exact.abs().max())
-
-
-# --- Prompts and groups ----------------------------------------------------------------------
-
-
-class Prompt:
-    """One prompt of a trace, and what the caches hold of it."""
-
-    def __init__(self, trace, name, group, groups):
-        self.trace, self.name, self.groups = trace, name, groups
-        if "token_ids" not in group:
-            raise TraceError(f"{trace}: prompts/{name}: token_ids: got none, expected the prompt's "
-                             "tokens: dump the trace with scripts/dump_traces.py")
-        self.ids = group["token_ids"][:].astype(np.int64)
-        # Where any group has an entry, all must.
-        self.places = sorted({place for one in groups for place in one.heads(name)})
-        self.layers = sorted({layer for layer, _ in self.places})
-        self.heads = {}  # layer -> the model's index of each KV head of the trace
-        for layer in self.layers:
-            if str(layer) not in group["layers"]:
-                raise TraceError(f"{trace}: prompts/{name}/layers/{layer}: not in the trace, but "
-                                 "in the caches")
-            part = group[f"layers/{layer}"]
-            own = np.arange(part["k"].shape[0])
-            self.heads[layer] = [int(h) for h in part.attrs.get("kv_head_indices", own)]
-
-    def entries(self, group, exact):
-        """{layer: {the model's KV head: CacheEntry}} of a group, and what is degenerate.
-
-        exact: {layer: (k, v)}, whose widths entries must have
-        """
-        out, degenerate = {layer: {} for layer in self.layers}, None
-        for layer, head in self.places:
-            where = f"layer {layer}, KV head {head}"
-            keys, values = exact[layer]
-            if head >= len(self.heads[layer]):
-                raise Failed(f"failed: {where}: the trace has {len(self.heads[layer])} KV heads")
-            try:
-                entry = group.read(self.name, layer, head, (keys.shape[2], values.shape[2]))
-            except TraceError as error:
-                raise Failed(f"failed: {error}") from None
-            if entry is None:
-                raise Failed(f"failed: {where}: no entry, but other groups have one")
-            if entry.infeasible is not None:
-                raise Failed(f"infeasible: {where}: {entry.infeasible}")
-            if entry.degenerate is not None and degenerate is None:
-                degenerate = f"degenerate: {where}: {entry.degenerate}"
-            out[layer][self.heads[layer][head]] = entry
-        return out, degenerate
-
-
-def read_plan(args, reader):
-    """[Prompt] that the caches hold, in the traces' order."""
-    groups = [group for group in reader.groups
-              if args.algorithms is None or group.algorithm in args.algorithms]
-    absent = sorted(set(args.algorithms or ()) - {group.algorithm for group in groups})
-    if absent:
-        raise TraceError(f"--algorithms: no group of {absent[0]}, the caches have "
-                         f"{', '.join(sorted({group.algorithm for group in reader.groups}))}")
-    held = {prompt for group in groups for prompt in group.prompts()}
-    out, seen = [], set()
-    for path in args.trace:
-        got = file_sha256(path) if os.path.exists(path) else None
-        with open_trace(path) as file:
-            if got not in reader.traces:
-                raise TraceError(f"{path}: SHA-256: got {got[:12]}..., expected one that the caches "
-                                 f"were made from: {', '.join(sorted(reader.traces))[:64]}")
-            for name, group in file["prompts"].items():
-                if name not in held or (args.prompts is not None and name not in args.prompts):
-                    continue
-                if name in seen:
-                    raise TraceError(f"{path}: prompts/{name}: stands in two traces")
-                seen.add(name)
-                out.append(Prompt(path, name, group, groups))
-    absent = sorted(set(args.prompts or held) - seen)
-    if absent and args.prompts is not None:
-        raise TraceError(f"--prompts: no prompt {absent[0]} in traces and caches, they have "
-                         f"{', '.join(sorted(held))}")
-    if not out:
-        raise TraceError(f"{', '.join(args.trace)}: got no prompt that the caches hold, expected "
-                         "at least one")
-    return out
-
-
-def read_answers(args):
-    """{prompt: answer} of --prompt-records."""
-    out = {}
-    for path in args.prompt_records or ():
-        for number, record in read_lines(path):
-            if not isinstance(record, dict) or "id" not in record:
-                raise TraceError(f"{path}:{number}: expected an object with an `id`")
-            if "answer" in record:
-                out[str(record["id"])] = str(record["answer"])
-    return out
-
-
-def check_prompts(args, model, prompts, reader):
-    """Refuses what the model cannot serve, before anything is computed."""
-    config = model.config.get_text_config()
-    ropes = rope_types(config)
-    if ropes & {"longrope", "dynamic"}:
-        raise TraceError(f"{args.model}: its rotation depends on the prompt's length "
-                         f"({', '.join(sorted(ropes))}): the prefix alone would rotate differently")
-    limit = getattr(config, "max_position_embeddings", None)
-    vocabulary = model.get_input_embeddings().num_embeddings
-    for prompt in prompts:
-        where, n = f"{prompt.trace}: prompts/{prompt.name}", len(prompt.ids)
-        if n <= reader.queries:
-            raise TraceError(f"{where}: got {n} tokens, expected more than the {reader.queries} "
-                             "queries of the caches")
-        if limit and n > limit:
-            raise TraceError(f"{where}: {n} tokens, the model is made for {limit}")
-        if prompt.ids.min() < 0 or prompt.ids.max() >= vocabulary:
-            raise TraceError(f"{where}: token id {prompt.ids.max()}, expected 0 to "
-                             f"{vocabulary - 1}: not this model's tokens")
-
-
-def check_model(args, prompt, exact):
-    """TraceError unless the model's own keys are the trace's; the largest deviation otherwise."""
-    worst = 0.0
-    for layer in {prompt.layers[0], prompt.layers[-1]}:
-        head = read_head(prompt.trace, prompt.name, layer, 0, with_q=False)
-        own = exact[layer][0][prompt.heads[layer][0]].float().cpu().numpy()
-        where = f"{prompt.trace}: prompts/{prompt.name}/layers/{layer}/k"
-        if own.shape != head.k.shape:
-            raise TraceError(f"{where}: got shape {head.k.shape}, the model {args.model} has "
-                             f"{own.shape}: not the model of the trace")
-        deviation = float(np.linalg.norm(own - head.k) / np.linalg.norm(head.k))
-        limit = max(SAME_MODEL[head.dtype], SAME_MODEL[args.compute_dtype])
-        if not deviation <= limit:
-            raise TraceError(f"{where}: the keys of {args.model} differ from the trace's by "
-                             f"{deviation:.2g} (relative), expected at most {limit:g}: not the "
-                             "model of the trace")
-        worst = max(worst, deviation)
-    return worst
 
 
 # --- Command line ----------------------------------------------------------------------------
@@ -373,7 +229,7 @@ def score_prompt(scorer, prompt, answer, missing, table, progress):
 
 def main():
     args = parse_arguments(__doc__.split("\n\n")[0])
-    args.dtype = args.compute_dtype
+    args.dtype, args.name = args.compute_dtype, None  # What load_model and model_name look at.
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     logging.disable(logging.WARNING)
@@ -393,7 +249,14 @@ def main():
         attention = CompressedAttention(args, model, dtype)
         ALL_ATTENTION_FUNCTIONS.register(ATTENTION, attention)
         scorer = Scorer(args, model, attention, tokenizer, reader)
+        settings = {"model": model_name(args, model.config), "compute_dtype": args.compute_dtype,
+                    "answer_tokens": args.answer_tokens, "sink": reader.sink,
+                    "recent": reader.recent, "queries": reader.queries}
+        manifest = Manifest(args, settings, {
+            "torch": torch.__version__, "transformers": transformers.__version__,
+            "device": args.device, "threads": torch.get_num_threads()})
         with Table(args.output, args.resume, args.overwrite) as table, torch.inference_mode():
+            manifest.write()
             plan = [(prompt, [group for group in prompt.groups if key_of(
                 os.path.basename(prompt.trace), prompt.name, group) not in table.done])
                 for prompt in prompts]
@@ -407,6 +270,7 @@ def main():
                 raise MemoryError from None
             except RuntimeError as error:
                 raise OSError(f"{args.model}: {str(error).splitlines()[0]}") from None
+        manifest.write(rows=progress.done, failed=table.failed)
     if table.failed:
         note(f"score_model.py: {table.failed} rows failed: {args.output}")
         sys.exit(1)

@@ -1,10 +1,16 @@
 """The table of score_model.py: columns, rows, resuming; without torch."""
 
+import contextlib
 import csv
+import datetime
 import io
+import json
 import os
+import platform
+import sys
 
 from kvbench_trace import TraceError
+from kvbench_trace_heads import file_sha256
 
 COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers",
            "n_tokens", "n_queries", "loss", "loss_exact", "loss_change", "kl", "kl_p95",
@@ -42,6 +48,7 @@ class Table:
         if resume and os.path.exists(path):
             kept = [row for row in self.read() if not row["status"].startswith("failed")]
             self.done = {tuple(row[name] for name in KEY) for row in kept}
+        self.rows = len(kept)
         # Failed rows and the half row of a run that was killed go; the rest is never at risk.
         part = path + ".part"
         with open(part, "w", encoding="utf-8", newline="") as file:
@@ -66,6 +73,7 @@ class Table:
 
     def write(self, values):
         """One row, {column: value}; columns that are not there stay empty."""
+        self.rows += 1
         self.failed += values["status"].startswith("failed")
         self.out.writerow([field(values.get(name)) for name in COLUMNS])
         self.file.flush()
@@ -75,3 +83,47 @@ class Table:
 
     def __exit__(self, *_):
         self.file.close()
+        if not self.rows:
+            # A refusal of the first prompt leaves nothing to go on with.
+            for path in (self.path, self.path + ".json"):
+                with contextlib.suppress(OSError):
+                    os.remove(path)
+
+
+class Manifest:
+    """SCORES.csv.json: what the rows were made with.
+
+    settings  what all rows of a table must share: --resume with others is refused
+    machine   what may differ between runs
+    """
+
+    def __init__(self, args, settings, machine):
+        self.path = args.output + ".json"
+        if args.resume and os.path.exists(args.output) and os.path.exists(self.path):
+            with open(self.path, encoding="utf-8") as file:
+                try:
+                    old = json.load(file)["settings"]
+                except (ValueError, KeyError, TypeError):
+                    raise TraceError(f"{self.path}: not a manifest of score_model.py") from None
+            for name, value in settings.items():
+                if old.get(name) != value:
+                    raise TraceError(f"{args.output}: --resume: {name}: got {value}, the rows that "
+                                     f"are there have {old.get(name)}")
+        self.content = {
+            "settings": settings, "command": sys.argv, **machine, "host": platform.node(),
+            "traces": {path: file_sha256(path) for path in args.trace},
+            "caches": {path: file_sha256(path) for path in args.caches},
+            "begin": self.now()}
+
+    @staticmethod
+    def now():
+        return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+    def write(self, **more):
+        """The file, whole; `more`: what is known at the end."""
+        if more:
+            self.content |= more | {"end": self.now()}
+        with open(self.path + ".part", "w", encoding="utf-8") as file:
+            json.dump(self.content, file, indent=2)
+            file.write("\n")
+        os.replace(self.path + ".part", self.path)

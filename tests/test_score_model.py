@@ -15,7 +15,7 @@ import types
 import unittest
 from unittest import mock
 
-from dump_models import ARCHITECTURES, MISSING, TOKENS, VOCABULARY, DumpCase
+from dump_models import ARCHITECTURES, MISSING, ROOT, TOKENS, DumpCase
 
 if not MISSING:
     import h5py
@@ -26,6 +26,7 @@ if not MISSING:
     import kvbench_caches as kc
     import score_model
 
+REAL = os.path.join(ROOT, "build", "models", "smollm2-135m")
 SINK, RECENT, QUERIES = 4, 12, 8
 WINDOWS = {"sink": SINK, "recent": RECENT, "queries": QUERIES}
 MIDDLE = range(SINK, TOKENS - RECENT)
@@ -89,8 +90,11 @@ class ScoreCase(DumpCase):
             return list(csv.DictReader(file))
 
     def refused(self, text, *arguments, code=2):
-        result = self.script("-o", self.path(".csv"), *arguments)
+        out = self.path(".csv")
+        result = self.script("-o", out, *arguments)
         self.assertEqual(result.code, code, result.stderr)
+        self.assertEqual([name for name in os.listdir(self.folder)
+                          if name.startswith(os.path.basename(out))], [])
         last = result.stderr.strip().splitlines()[-1]
         self.assertTrue(last.startswith("score_model.py: "), result.stderr)
         self.assertIn(text, last)
@@ -402,6 +406,10 @@ class ScoreModelTest(ScoreCase):
             whole = file.read()
         lines = whole.splitlines(keepends=True)
         self.assertEqual(len(lines), 7)
+        with open(out + ".json", encoding="utf-8") as file:
+            manifest = json.load(file)
+        self.assertEqual((manifest["rows"], manifest["failed"]), (6, 0))
+        self.assertEqual(manifest["caches"], {caches: kc.file_sha256(caches)})
         self.refused_again(model, trace, caches, out)
         for kept in ("".join(lines[:1]), "".join(lines[:4]), "".join(lines[:4]) + lines[4][:30],
                      whole[:-1], whole):
@@ -423,6 +431,12 @@ class ScoreModelTest(ScoreCase):
         result = self.script("--model", model, "--trace", trace, "--caches", caches, "-o", out,
                              "--resume")
         self.assertIn("its columns are not those", result.stderr)
+        with open(out, "w", encoding="utf-8") as file:
+            file.write(whole)
+        result = self.script("--model", model, "--trace", trace, "--caches", caches, "-o", out,
+                             "--resume", "--compute-dtype", "float16")
+        self.assertIn("--resume: compute_dtype: got float16, the rows that are there have float32",
+                      result.stderr)
         rows = self.score(model, trace, caches, "--overwrite", "--prompts", "p1", "--algorithms",
                           "local", out=out)
         self.assertEqual([(row["prompt"], row["algorithm"]) for row in rows], [("p1", "local")])
@@ -467,6 +481,36 @@ class ScoreModelTest(ScoreCase):
         records = self.file("records.jsonl", json.dumps({"id": "p1", "answer": "w9"}) + "\n")
         rows = self.score(model, trace, caches, "--prompt-records", records)
         self.assertEqual({row["answer"] + row["answer_right"] for row in rows}, {""})
+
+
+@unittest.skipIf(MISSING or not os.path.isdir(REAL), f"no {REAL}; see make model")
+class RealModelTest(ScoreCase):
+    """SmolLM2 on a real text, of which its own tokenizer makes the tokens."""
+
+    def test_everything_and_all_but_the_first_token(self):
+        texts = os.path.join(ROOT, "data", "prompts", "prose.jsonl")
+        tokens, queries, recent = 600, 64, 128
+        windows = {"sink": 0, "recent": recent, "queries": queries}
+        for dtype, exact_kl in (("float32", 1e-9), ("float16", 1e-6)):
+            self.logits = []
+            trace = self.dump(REAL, "--dtype", dtype, "--compute-dtype", "float32", "--max-tokens",
+                              tokens, prompts=("--prompts", texts, "--ids", "prose-2"))
+            caches = self.caches(trace, ("exact", keep(range(tokens - recent))),
+                                 ("no-first", keep(range(1, tokens - recent))), windows=windows)
+            rows = self.score(REAL, trace, caches)
+            with h5py.File(trace) as file:
+                ids = file["prompts/prose-2/token_ids"][:]
+            bias = np.zeros((9, tokens))
+            exact = own_logits(REAL, ids, bias, queries)
+            bias[:, 0] = -np.inf
+            masked = own_logits(REAL, ids, bias, queries)
+            # Thirty layers, logits up to 30; float16 has 2^-11 in keys and values.
+            limit = {"float32": 1e-3, "float16": 0.1}[dtype]
+            for row, logits, expected in zip(rows, self.logits, (exact, masked), strict=True):
+                worst = float(np.abs(logits - expected).max())
+                self.assertTrue(worst <= limit, worst)
+            self.assertTrue(float(rows[0]["kl"]) <= exact_kl, rows[0])
+            self.assertGreater(np.abs(masked - exact).max(), 10 * limit)
 
 
 if __name__ == "__main__":
