@@ -132,6 +132,12 @@ set(_sanitizer_skips
   test_plot_cluster test_kvbench_caches test_plot_error test_plot_layers test_plot_offset
   test_plot_replay test_plot_scripts test_prompts test_reference_plan test_results_table
   test_sample test_score_model)
+set(_sanitizer_skips test_docs_commands test_reference figures
+  check_includes find_python tidy
+  test_cluster_table test_compare test_compare_runs test_gpu_table test_kvbench_caches
+  test_kvbench_stats test_make_model test_page_tables test_paper_claims test_peer_torch test_plot_cluster
+  test_plot_error test_plot_layers test_plot_offset test_plot_replay test_plot_scripts test_prompts
+  test_reference_plan test_results_table test_sample test_score_model)
 file(GLOB _python_tests ${_glob} tests/test_*.py)
 if(kvbench_python)
   foreach(_test IN LISTS _python_tests)
