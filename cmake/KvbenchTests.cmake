@@ -133,6 +133,7 @@ set(_sanitizer_skips
   test_plot_replay test_plot_scripts test_prompts test_reference_plan test_results_table
   test_sample test_score_model)
 set(_sanitizer_skips test_docs_commands test_reference figures
+set(_sanitizer_skips test_docs_commands test_reference test_reference_then figures
   check_includes find_python tidy
   test_cluster_table test_compare test_compare_runs test_gpu_table test_kvbench_caches
   test_kvbench_stats test_make_model test_page_tables test_paper_claims test_peer_torch test_plot_cluster

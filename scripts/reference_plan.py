@@ -1,7 +1,7 @@
 """The plan of scripts/reference.py: what configs/reference/*.toml says, checked, with its commands.
 
 A stage is one kvbench command per prompt, a report some commands over the tables of all prompts.
-Words of commands may hold placeholders; `Places` fills them in for running and for reading.
+Words of commands may hold placeholders; reference_places.py fills them in.
 """
 
 import glob
@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import tomllib
 from dataclasses import dataclass
 
@@ -43,7 +42,8 @@ class Stage:
     """One command per prompt. kind: replay or cluster; seconds: a first guess for one prompt.
 
     needs: earlier stages whose files of the same prompt it reads; after: reports whose files it
-    reads.
+    reads. then: a command after the first, which reads its files; drop: files of both that go when
+    the step is done. full: it runs on a trace of full_layers, whatever the others have.
     """
     name: str
     title: str
@@ -55,6 +55,9 @@ class Stage:
     needs: tuple
     after: tuple
     seconds: float
+    then: tuple = ()
+    drop: tuple = ()
+    full: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class Reader:
                 raise PlanError(f"{self.where}: `{key}` is missing")
             return default
         value = self.table.pop(key)
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if not isinstance(value, kind) or isinstance(value, bool) and kind is not bool:
             raise PlanError(f"{self.where}: {key}: got {value!r}, expected another type")
         return value
 
@@ -206,7 +209,16 @@ def read_stage(table, where, prompts, stages, reports):
         if need not in stages or set(picked) - set(stages[need].prompts):
             raise PlanError(f"{where}: {{{need}/...}} is no earlier stage of the same prompts")
     out = Stage(name, at.get("title", str), kinds[0], options, picked, fewer,
-                at.numbers("layers", []), needs, after, at.seconds())
+                at.numbers("layers", []), needs, after, at.seconds(), at.words("then", []),
+                at.words("drop", []), at.get("full", bool, False))
+    if (out.then or out.drop) and out.kind != "replay":
+        raise PlanError(f"{where}: then, drop: expected with `replay` only")
+    for word in out.then:
+        if TABLE.search(word):
+            raise PlanError(f"{where}: then: got `{word}`, expected files in {{folder}}")
+    for word in out.drop:
+        if os.path.basename(word) != word:
+            raise PlanError(f"{where}: drop: got `{word}`, expected a file's name")
     at.rest()
     return out
 
@@ -261,128 +273,6 @@ def read_plan(path):
                 trace.words("run"), trace.seconds(), prompts, stages, reports)
     for reader in (model, trace, top):
         reader.rest()
+    if any(stage.full for stage in stages.values()) and not plan.full_layers:
+        raise PlanError(f"{name}: a stage is full, but full_layers is missing")
     return plan
-
-
-class Places:
-    """Fills in placeholders. work and out: folders; layers: those of the traces.
-
-    command(): words to run, from the root of the source tree; typed(): the same as a reader would
-    type them there, without this machine's paths.
-    """
-
-    def __init__(self, plan, work, out, layers, kvbench, python, dump_python):
-        self.plan, self.layers, self.out = plan, layers, out
-        self.work, self.programs = work, (kvbench, python, dump_python)
-
-    def trace(self, prompt):
-        return os.path.join(self.work, "traces", prompt + ".h5")
-
-    def folder(self, stage, prompt):
-        """Of a step, or of a report whose files a stage reads."""
-        if stage in self.plan.reports and stage not in self.plan.stages:
-            return self.report_folder(stage)
-        return os.path.join(self.work, stage, prompt)
-
-    def report_folder(self, report):
-        return os.path.join(self.work, "reports", report)
-
-    def read_name(self, path):
-        """A path as the README has it."""
-        inside = os.path.relpath(path, ROOT)
-        return path if inside.startswith("..") else inside
-
-    def fill(self, word, values, prompts):
-        """A word without placeholders: as many words as there are files for it."""
-        out = [word]
-        for match in TABLE.finditer(word):
-            mine = prompts(match[1])
-            out = [text.replace(match[0], os.path.join(self.folder(match[1], prompt), match[2]))
-                   for text in out for prompt in mine]
-        for key, value in values.items():
-            out = [text.replace("{" + key + "}", value) for text in out]
-        return out
-
-    def values(self, prompt=None, **more):
-        """Placeholders that do not depend on a stage."""
-        out = {"layers": ",".join(map(str, self.layers)),
-               "model": os.path.join(ROOT, self.plan.model["folder"]), **more}
-        if prompt is not None:
-            out.update(prompt=prompt.id, number=str(prompt.number), trace=self.trace(prompt.id))
-        return out
-
-    def trace_words(self, prompt, output):
-        words = []
-        for word in self.plan.trace:
-            if word == "{records}":
-                for pattern in self.plan.records:
-                    words += sorted(glob.glob(os.path.join(ROOT, pattern)))
-            else:
-                words += self.fill(word, {**self.values(prompt), "trace": output}, None)
-        return self.with_program(words)
-
-    def stage_words(self, stage, prompt, folder):
-        """One step's command; replay writes folder/rows.csv, cluster into folder."""
-        words = [self.programs[0], stage.kind, self.trace(prompt.id)]
-        for word in stage.options:
-            words += self.fill(word, self.values(prompt), lambda _: [prompt.id])
-        layers = [n for n in stage.layers if n in self.layers]
-        if layers:
-            words += ["--layers", ",".join(map(str, layers))]
-        target = os.path.join(folder, ROWS) if stage.kind == "replay" else folder
-        return [*words, "-o", target]
-
-    def report_words(self, line, prompts, folder):
-        """(words, file for stdout or None) of a report's command; `> FILE` at its end is that."""
-        words = []
-        for word in shlex.split(line):
-            words += self.fill(word, {**self.values(), "out": folder}, prompts)
-        output = None
-        if len(words) > 2 and words[-2] == ">":
-            words, output = words[:-2], words[-1]
-        return self.with_program(words), output
-
-    def with_program(self, words):
-        """The first word as something that can be started."""
-        kvbench, python, dump_python = self.programs
-        if words[0] == "kvbench":
-            return [kvbench, *words[1:]]
-        if words[0] == "dump":
-            return [dump_python, os.path.join(ROOT, words[1]), *words[2:]]
-        if words[0].endswith(".py"):
-            return [python, os.path.join(ROOT, words[0]), *words[1:]]
-        return list(words)
-
-    def typed(self, words):
-        """A line for people: paths from the root, alike words joined by braces as in bash."""
-        names = dict(zip(self.programs, ("build/kvbench", "", "build/dump-venv/bin/python")))
-        texts = [names.get(word) if names.get(word) is not None else self.short(word)
-                 for word in words]
-        return " ".join(shlex.quote(t) if "{" not in t else t for t in braces(texts) if t)
-
-    def short(self, word):
-        """Reports' files as they lie in the results folder."""
-        for report in self.plan.reports:
-            word = word.replace(self.report_folder(report) + os.sep, self.out + os.sep)
-        return word.replace(ROOT + os.sep, "")
-
-
-def braces(texts):
-    """Neighbours that differ in one path component become one word: a/{x,y}/rows.csv."""
-    out, at = [], 0
-    while at < len(texts):
-        parts = texts[at].split("/")
-        best = (1, texts[at])
-        for i in range(len(parts)) if len(parts) > 2 else ():
-            group = [parts[i]]
-            for text in texts[at + 1:]:
-                other = text.split("/")
-                if [*other[:i], *other[i + 1:]] != [*parts[:i], *parts[i + 1:]]:
-                    break
-                group.append(other[i])
-            if len(group) > best[0]:
-                joined = "{" + ",".join(group) + "}"
-                best = (len(group), "/".join([*parts[:i], joined, *parts[i + 1:]]))
-        out.append(best[1])
-        at += best[0]
-    return out

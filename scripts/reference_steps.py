@@ -20,6 +20,8 @@ import reference_plan as rp
 INTERRUPTED = 130
 LOCK_PATIENCE = 20.0  # s; a killed run's last command needs a moment to end
 PR_SET_PDEATHSIG = 1
+# What a trace is called: that of the plan's layers, that of all layers for stages that are `full`.
+TRACES = {False: "trace", True: "full trace"}
 # What decides a row besides options: where these are equal in two commits, so are their programs.
 SOURCES = ("lib", "apps", "CMakeLists.txt", "cmake")
 
@@ -101,10 +103,11 @@ class Commands:
         if self.stopped:
             raise Failed("interrupted; the same command goes on from here", INTERRUPTED)
 
-    def run(self, words, log, typed, output=None):
-        """Exit code 0 or, of `kvbench replay` with failed rows, 1. Raises Failed for all else.
+    def run(self, words, log, typed, output=None, rows=False):
+        """Exit code 0 or, of a command with failed rows, 1. Raises Failed for all else.
 
-        log: a file that gets what the command says; output: one for its stdout alone.
+        log: a file that gets what the command says; output: one for its stdout alone; rows: like
+        `kvbench replay` the command has failed rows when it exits with 1.
         """
         self.check()
         # Manifests repeat what stands here: nothing of where the source tree lies.
@@ -132,7 +135,7 @@ class Commands:
             code = self.child.wait()
             self.child = None
         self.check()
-        if code == 0 or (code == 1 and words[1] == "replay"):
+        if code == 0 or (code == 1 and (rows or words[1] == "replay")):
             return code
         with open(log, "rb") as file:
             file.seek(start)
@@ -188,10 +191,10 @@ class Steps:
             self.digests[path] = rp.file_digest(path)
         return self.digests[path]
 
-    def trace_inputs(self, prompt):
+    def trace_inputs(self, prompt, full=False):
         """What a trace depends on. The model is named by its small files and its weights' size."""
         folder = os.path.join(rp.ROOT, self.plan.model["folder"])
-        return {"prompt": prompt.digest, "layers": list(self.places.layers),
+        return {"prompt": prompt.digest, "layers": list(self.places.layers_of(full)),
                 "run": list(self.plan.trace),
                 "model": {name: self.model_file(os.path.join(folder, name))
                           for name in self.plan.model["files"]}}
@@ -206,11 +209,29 @@ class Steps:
         """What a step depends on, but for the program."""
         files = {word: self.digest(os.path.join(rp.ROOT, word)) for word in stage.options
                  if word.endswith(".toml")}
-        layers = [n for n in stage.layers if n in self.places.layers]
-        return {"trace": self.trace_inputs(prompt), "kind": stage.kind,
+        full = self.places.full(stage)
+        layers = [n for n in stage.layers if n in self.places.layers_of(full)]
+        return {"trace": self.trace_inputs(prompt, full), "kind": stage.kind,
                 "options": list(stage.options), "layers": layers, "configs": files,
                 "needs": {need: self.inputs(self.plan.stages[need], prompt)
-                          for need in stage.needs}, **self.read_of_reports(stage)}
+                          for need in stage.needs}, **self.read_of_reports(stage),
+                **self.second_command(stage)}
+
+    def second_command(self, stage):
+        """`then` with digests of its scripts and of what these import from beside them."""
+        if not stage.then:
+            return {}
+        scripts = [word for word in stage.then if word.endswith(".py")]
+        found = {}
+        for script in scripts:  # Grows on the way.
+            path = os.path.join(rp.ROOT, script)
+            found[script] = self.digest(path)
+            with open(path, encoding="utf-8") as file:
+                names = re.findall(r"^\s*(?:from|import) (\w+)", file.read(), re.MULTILINE)
+            beside = (os.path.join(os.path.dirname(script), f"{name}.py") for name in names)
+            scripts += [other for other in dict.fromkeys(beside) if other not in scripts
+                        and os.path.isfile(os.path.join(rp.ROOT, other))]
+        return {"then": list(stage.then), "drop": list(stage.drop), "scripts": found}
 
     def read_of_reports(self, stage):
         """Digests of the reports' files that a stage reads; these change while we run."""
@@ -231,10 +252,10 @@ class Steps:
             return found
         return None
 
-    def has_trace(self, prompt):
-        path = self.places.trace(prompt.id)
+    def has_trace(self, prompt, full=False):
+        path = self.places.trace(prompt.id, full)
         found = read_json(path + ".json")
-        return bool(found and found.get("inputs") == self.trace_inputs(prompt)
+        return bool(found and found.get("inputs") == self.trace_inputs(prompt, full)
                     and os.path.isfile(path))
 
     def lacks_model(self):
@@ -253,27 +274,27 @@ class Steps:
             raise Failed(f"{typed}: left no {self.plan.model['folder']}/{self.lacks_model()}", 3)
         self.digests.clear()
 
-    def make_trace(self, prompt):
+    def make_trace(self, prompt, full=False):
         """Seconds that it took."""
-        path = self.places.trace(prompt.id)
+        path = self.places.trace(prompt.id, full)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        self.drop_trace(prompt)
-        words = self.places.trace_words(prompt, path)
+        self.drop_trace(prompt, full)
+        words = self.places.trace_words(prompt, full)
         start = time.monotonic()
         self.commands.run(words, os.path.join(os.path.dirname(path), prompt.id + ".log"),
                           self.places.typed(words))
         seconds = time.monotonic() - start
         if not os.path.isfile(path):
             raise Failed(f"left no trace: {self.places.typed(words)}", 3)
-        write_json(path + ".json", {"inputs": self.trace_inputs(prompt)})
+        write_json(path + ".json", {"inputs": self.trace_inputs(prompt, full)})
         # Of its own: times outlive traces.
-        write_json(os.path.join(self.places.work, "traces", prompt.id + ".done.json"),
-                   {"layers": len(self.places.layers), "seconds": round(seconds, 2)})
+        write_json(path.removesuffix(".h5") + ".done.json",
+                   {"layers": len(self.places.layers_of(full)), "seconds": round(seconds, 2)})
         return seconds
 
-    def drop_trace(self, prompt):
-        for path in (self.places.trace(prompt.id) + ".json", self.places.trace(prompt.id),
-                     self.places.trace(prompt.id) + ".tmp"):
+    def drop_trace(self, prompt, full=False):
+        trace = self.places.trace(prompt.id, full)
+        for path in (trace + ".json", trace, trace + ".tmp"):
             if os.path.exists(path):
                 os.remove(path)
 
@@ -287,7 +308,7 @@ class Steps:
         resumed = resumed and os.path.isfile(os.path.join(folder, rp.ROWS))
         if resumed:
             try:
-                return self.finish(stage, [*words, "--resume"], folder, now, None)
+                return self.finish(stage, prompt, [*words, "--resume"], now, None)
             except Failed as error:
                 # A trace made again may differ in a last digit: then the rows are no beginning.
                 if error.exit_code != 2:
@@ -296,18 +317,27 @@ class Steps:
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         write_json(begun, now)
-        return self.finish(stage, words, folder, now, time.monotonic())
+        return self.finish(stage, prompt, words, now, time.monotonic())
 
-    def finish(self, stage, words, folder, now, start):
+    def finish(self, stage, prompt, words, now, start):
+        folder = self.folder(stage, prompt)
         log = os.path.join(folder, "log.txt")
         typed = self.places.typed(words)
         code = self.commands.run(words, log, typed)
-        found = {**now, "command": typed, "code": code, "layers": len(self.places.layers),
+        if stage.then:
+            second = self.places.then_words(stage, prompt, folder)
+            code |= self.commands.run(second, log, self.places.typed(second), rows=True)
+        found = {**now, "command": typed, "code": code,
+                 "layers": len(self.places.layers_of(self.places.full(stage))),
                  "seconds": None if start is None else round(time.monotonic() - start, 2)}
         manifest = read_json(os.path.join(
             folder, rp.ROWS + ".json" if stage.kind == "replay" else "cluster.json"))
         if manifest is None:
             raise Failed(f"left no manifest: {typed}", 3)
+        # Before the step counts as done: a kill in between costs a step, and no file stays behind.
+        for name in stage.drop:
+            if os.path.exists(os.path.join(folder, name)):
+                os.remove(os.path.join(folder, name))
         write_json(os.path.join(folder, "done.json"), found)
         os.remove(os.path.join(folder, "begun.json"))
         return found
@@ -319,18 +349,21 @@ class Clock:
     Guesses are scaled by how this machine compared where both are known.
     """
 
-    def __init__(self, plan, layers):
+    def __init__(self, plan, layers, full_layers=()):
         self.plan, self.layers = plan, layers
+        self.full_layers = full_layers or plan.full_layers
         self.times = {}
 
     def guess(self, name):
-        if name == "trace":
+        if name in ("trace", "full trace"):
+            layers = self.layers if name == "trace" else self.plan.full_layers
             # The forward pass goes to the last layer whatever is written.
-            return self.plan.trace_seconds * (0.6 + 0.4 * len(self.layers) / len(self.plan.layers))
+            return self.plan.trace_seconds * (0.6 + 0.4 * len(layers) / len(self.plan.layers))
         if name in self.plan.stages:
             stage = self.plan.stages[name]
-            mine = [n for n in stage.layers if n in self.layers] or self.layers
-            usual = stage.layers or self.plan.layers
+            layers = self.full_layers if stage.full else self.layers
+            mine = [n for n in stage.layers if n in layers] or layers
+            usual = stage.layers or (self.plan.full_layers if stage.full else self.plan.layers)
             return stage.seconds * len(mine) / len(usual)
         return self.plan.reports[name.removeprefix("report ")].seconds
 

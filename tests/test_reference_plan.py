@@ -14,6 +14,7 @@ sys.path.insert(0, os.path.join(ROOT, "scripts"))
 
 import reference_plan as rp  # noqa: E402
 import reference_steps  # noqa: E402
+from reference_places import braces  # noqa: E402
 from reference_reports import split_shared  # noqa: E402
 
 
@@ -89,9 +90,9 @@ class PlanTest(unittest.TestCase):
         self.assertLess(seconds, 3 * 3600)  # What is promised for two cores.
 
     def test_braces(self):
-        self.assertEqual(rp.braces(["x", "w/a/r.csv", "w/b/r.csv", "--to", "h/i", "w/a/r.csv"]),
+        self.assertEqual(braces(["x", "w/a/r.csv", "w/b/r.csv", "--to", "h/i", "w/a/r.csv"]),
                          ["x", "w/{a,b}/r.csv", "--to", "h/i", "w/a/r.csv"])
-        self.assertEqual(rp.braces(["l=w/a/", "l=w/b/"]), ["l=w/{a,b}/"])
+        self.assertEqual(braces(["l=w/a/", "l=w/b/"]), ["l=w/{a,b}/"])
 
 
 class ClockTest(unittest.TestCase):
