@@ -6,7 +6,7 @@ import kvbench_csv as kc
 import kvbench_layers as kl
 import matplotlib.pyplot as plt
 import numpy as np
-from correlate_ranks import ACROSS, ALIKE, BEST, WITHIN
+from correlate_ranks import ACROSS, WITHIN, WORSE
 from correlate_tables import SCORE_TITLES, title
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
@@ -16,7 +16,6 @@ LONGEST = 26  # characters of a name
 LETTER = 0.56 * kc.SMALL_FONT_SIZE / 72  # inches of an average letter
 TITLE = 0.75  # inches of a row of panels beside its names
 DOTS = 0.2  # inches for a metric's correlations
-MOST_STEPS = 15  # a wider axis has numbers at powers of ten only
 
 
 def short(label):
@@ -41,8 +40,9 @@ def set_scale(axis, values):
         room = (values.max() / values.min())**0.06 if values.max() > values.min() else 1.5
         set_limits(values.min() / room, values.max() * room)
         kl.plain_log(axis)
-        if values.max() > MOST_STEPS * values.min():  # Panels are narrow.
-            axis.set_major_locator(LogLocator(numticks=20))
+        if values.max() > 15 * values.min():  # Panels are narrow.
+            steps = (1, 3) if values.max() < 100 * values.min() else (1,)
+            axis.set_major_locator(LogLocator(subs=steps, numticks=20))
         return
     size = np.median(np.abs(values[values != 0])) if values.any() else 1.0
     unit = 10.0**math.floor(math.log10(size))
@@ -162,7 +162,7 @@ def correlations(found):
                 y = order.index(line.metric) + shift
                 axes.plot([line.spearman_low, line.spearman_high], [y, y], linewidth=1.2,
                           color=colors[scope], solid_capstyle="butt")
-                full = line.verdict in (BEST, ALIKE)
+                full = line.verdict != WORSE
                 axes.plot([line.spearman], [y], marker="o", ms=3.4, color=colors[scope],
                           markerfacecolor=colors[scope] if full else "white", markeredgewidth=0.9,
                           linestyle="none", clip_on=False)
