@@ -96,10 +96,13 @@ void plan_layer_errors(Plan& plan) {
     return;  // nobody can expect the table
   }
   if (partly > 0) {
-    plan.left_out.push_back(fmt::format(
-        "note: OUT.layers.csv {} {}: --heads leaves out some of their query heads",
-        plan.error_layers.empty() ? "is not written:" : "leaves out",
-        plan.error_layers.empty() ? "it needs whole layers" : fmt::format("{} layers", partly)));
+    plan.left_out.push_back(
+        plan.error_layers.empty()
+            ? "note: OUT.layers.csv is not written: --heads leaves out some of the query heads of "
+              "every layer"
+            : fmt::format("note: OUT.layers.csv leaves out {} layers of which --heads leaves out "
+                          "some query heads",
+                          partly));
   }
   if (!plan.error_layers.empty()) {
     plan.left_out.insert(plan.left_out.end(), notes.begin(), notes.end());

@@ -1,0 +1,405 @@
+// OUT.layers.csv: its numbers against triple loops over the trace's values and the cache's tokens,
+// and which layers get lines.
+#include <gtest/gtest.h>
+#include <hdf5.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "device_runs.hpp"
+#include "replay/shared.hpp"
+#include "replay/stream_job.hpp"
+#include "replay_run.hpp"
+#include "report/kept.hpp"
+#include "report/layers.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_replay::made_projection;
+using testing_replay::make_trace;
+using testing_replay::TraceShape;
+
+using Wide = std::vector<std::vector<double>>;  // [rows][columns]
+
+// Outputs are rounded to float32 once, 6e-8 each; sums of them are no worse.
+constexpr double kRounded = 1e-6;
+constexpr Index kHidden = 7;
+constexpr Index kQueries = 9;
+
+bool near(double got, double expected, double relative) {
+  return std::abs(got - expected) <= relative * std::abs(expected);
+}
+
+Wide wide(const Matrix& m) {
+  Wide out(static_cast<std::size_t>(m.rows()));
+  for (Index r = 0; r < m.rows(); ++r) {
+    out[static_cast<std::size_t>(r)].assign(m.row(r), m.row(r) + m.cols());
+  }
+  return out;
+}
+
+// |sum_h W_h x_h|_F; x: by query head [m][dv]; W: [hidden][heads * dv].
+double through_projection(const std::vector<Wide>& x, const Wide& w) {
+  double sum = 0.0;
+  for (std::size_t j = 0; j < x[0].size(); ++j) {
+    for (const std::vector<double>& row : w) {
+      double to = 0.0;
+      for (std::size_t h = 0; h < x.size(); ++h) {
+        for (std::size_t t = 0; t < x[h][j].size(); ++t) {
+          to += row[h * x[h][j].size() + t] * x[h][j][t];
+        }
+      }
+      sum += to * to;
+    }
+  }
+  return std::sqrt(sum);
+}
+
+std::vector<Wide> difference(const std::vector<Wide>& a, const std::vector<Wide>& b) {
+  std::vector<Wide> out = a;
+  for (std::size_t h = 0; h < a.size(); ++h) {
+    for (std::size_t j = 0; j < a[h].size(); ++j) {
+      for (std::size_t t = 0; t < a[h][j].size(); ++t) {
+        out[h][j][t] -= b[h][j][t];
+      }
+    }
+  }
+  return out;
+}
+
+class LayerErrorsTest : public testing_replay::ReplayTest {
+ protected:
+  // Two prompts, two layers, 2 KV heads of 3 query heads each; values are narrower than keys.
+  std::string trace(const std::string& name = "w.h5", bool norms = true) const {
+    TraceShape shape;
+    shape.tokens = {60, 41};
+    shape.layers = {0, 2};
+    shape.q_heads = 6;
+    shape.hidden = kHidden;
+    shape.residual_norm = norms;
+    shape.rope = testing_replay::rope_tables(60 + 512, 8);
+    return make_trace(folder_ / name, shape);
+  }
+
+  ReplayOptions options(const std::string& protocol = "prefill") const {
+    ReplayOptions o;
+    o.traces = {trace()};
+    o.out = (folder_ / "out.csv").string();
+    o.algorithms = {"all", "h2o+balancekv"};
+    if (protocol == "stream") {
+      o.algorithms.pop_back();
+    }
+    o.budgets = {0.5, 0.02};  // the second is too small for some
+    o.protocol = protocol;
+    o.sink = 3;
+    o.recent = 12;
+    o.queries = kQueries;
+    o.threads = 1;
+    return o;
+  }
+
+  static fs::path layers_of(const ReplayOptions& o) { return layers_table().path(o.out); }
+
+  // Attention of the last queries of every query head to the tokens that `may` lets them see.
+  template <class May>
+  static std::vector<Wide> attention(const std::string& path, std::size_t prompt, std::size_t layer,
+                                     const May& may) {
+    const TraceReader reader(path, TraceReader::Path::hdf5_only);
+    const LayerMeta& l = reader.meta().prompts[prompt].layers[layer];
+    std::vector<Wide> out;
+    for (Index h = 0; h < l.q_heads; ++h) {
+      const Wide q = wide(reader.read_rows(prompt, layer, Rows::queries, h));
+      const Wide k = wide(reader.read_rows(prompt, layer, Rows::keys, h / 3));
+      const Wide v = wide(reader.read_rows(prompt, layer, Rows::values, h / 3));
+      Wide& a = out.emplace_back();
+      for (Index j = l.n - kQueries; j < l.n; ++j) {
+        std::vector<double> sum(static_cast<std::size_t>(l.dv), 0.0);
+        double total = 0.0;
+        for (Index i = 0; i <= j; ++i) {
+          const auto at = static_cast<std::size_t>(i);
+          if (!may(h / 3, j, i)) {
+            continue;
+          }
+          double logit = 0.0;
+          for (std::size_t t = 0; t < k[at].size(); ++t) {
+            logit += q[static_cast<std::size_t>(j)][t] * k[at][t];
+          }
+          const double p = std::exp(logit / std::sqrt(static_cast<double>(l.d)));
+          total += p;
+          for (std::size_t t = 0; t < sum.size(); ++t) {
+            sum[t] += p * v[at][t];
+          }
+        }
+        for (double& x : sum) {
+          x /= total;
+        }
+        a.push_back(sum);
+      }
+    }
+    return out;
+  }
+
+  static std::vector<Wide> exact(const std::string& path, std::size_t prompt, std::size_t layer) {
+    return attention(path, prompt, layer, [](Index, Index, Index) { return true; });
+  }
+
+  // Of make_trace's norms 1, 1.25, 1.5, ...
+  static double residual(Index n) {
+    double sum = 0.0;
+    for (Index j = n - kQueries; j < n; ++j) {
+      const double r = 1.0 + static_cast<double>(j) / 4.0;
+      sum += r * r;
+    }
+    return std::sqrt(sum);
+  }
+
+  static std::map<std::string, Fields> lines_by_key(const ReplayOptions& o) {
+    std::map<std::string, Fields> out;
+    const Table table = read_table(layers_of(o));
+    EXPECT_EQ(table.header, layers_table().header());
+    for (const Fields& line : table.rows) {
+      EXPECT_TRUE(out.emplace(layers_table().key(line), line).second);
+    }
+    return out;
+  }
+};
+
+// Every job once more: its parts against the twin's exact outputs and its rows' own errors, and the
+// line against a product of triple loops over these parts.
+void check_every_method(const Plan& plan, const std::map<std::string, Fields>& lines,
+                        const std::function<std::vector<Wide>(const Unit&)>& exact_of,
+                        const std::function<double(Index)>& residual) {
+  const std::atomic<bool> go_on = false;
+  std::vector<Index> jobs;
+  for (Index job = 0; job < plan.jobs(); ++job) {
+    jobs.push_back(job);
+  }
+  const SharedBudgets shares(plan, plan.stream() ? std::vector<Index>{} : jobs, go_on);
+  std::size_t checked = 0;
+  std::size_t unmeasured = 0;
+  for (std::size_t u = 0; u < plan.units.size(); u += 2) {  // the two KV heads of a layer
+    const LayerMeta& l = plan.layer_meta(plan.units[u]);
+    const std::vector<Wide> exact = exact_of(plan.units[u]);
+    const Wide w = wide(made_projection(kHidden, l.q_heads * l.dv, l.layer));
+    const double whole = through_projection(exact, w);
+    std::vector<std::vector<JobResult>> results(plan.entries.size());
+    for (std::size_t kv = 0; kv < 2; ++kv) {
+      const Unit& unit = plan.units[u + kv];
+      const auto run_all = [&](const auto& run_one) {
+        for (std::size_t e = 0; e < plan.entries.size(); ++e) {
+          results[e].push_back(run_one(e));
+        }
+      };
+      if (plan.stream()) {
+        const StreamContext context(plan, unit, 1);
+        run_all([&](std::size_t e) { return run_stream_job(context, plan.entries[e]); });
+      } else {
+        const HeadContext context(plan, unit, 1);
+        run_all(
+            [&](std::size_t e) { return run_job(context, plan.entries[e], shares.find(unit, e)); });
+      }
+    }
+    for (const std::vector<JobResult>& heads : results) {
+      const Row& row = heads[0].rows.front();
+      const std::string what = row.algorithm + " " + row.params + " " + row.status;
+      const auto line = lines.find(layers_table().key_of_row(to_fields(row)));
+      if (!has_lines(row.status) || !has_lines(heads[1].rows.front().status)) {
+        EXPECT_EQ(line, lines.end()) << what;
+        ++unmeasured;
+        continue;
+      }
+      std::vector<Wide> moved;
+      for (std::size_t h = 0; h < exact.size(); ++h) {
+        const JobResult& result = heads[h / 3];
+        Wide& d = moved.emplace_back();
+        double d2 = 0.0;
+        double a2 = 0.0;
+        for (Index j = 0; j < kQueries; ++j) {
+          auto& to = d.emplace_back();
+          for (Index t = 0; t < l.dv; ++t) {
+            const Index column = static_cast<Index>(h % 3) * l.dv + t;
+            const double a = exact[h][static_cast<std::size_t>(j)][static_cast<std::size_t>(t)];
+            ASSERT_TRUE(std::abs(static_cast<double>(result.layer.exact.row(j)[column]) - a) <=
+                        kRounded * (1.0 + std::abs(a)))
+                << what;
+            to.push_back(static_cast<double>(result.layer.differences.row(j)[column]));
+            d2 += to.back() * to.back();
+            a2 += a * a;
+          }
+        }
+        EXPECT_TRUE(near(std::sqrt(d2 / a2), result.rows[h % 3].rel_error, kRounded) ||
+                    (d2 < 1e-25 && result.rows[h % 3].rel_error < 1e-12))
+            << what;
+      }
+      ASSERT_NE(line, lines.end()) << what;
+      const double error = through_projection(moved, w);
+      const std::size_t first = line->second.size() - 2;
+      EXPECT_TRUE(near(std::stod(line->second[first]), error / whole, kRounded)) << what;
+      EXPECT_TRUE(near(std::stod(line->second[first + 1]), error / residual(l.n), kRounded))
+          << what;
+      ++checked;
+    }
+  }
+  EXPECT_EQ(checked, lines.size());
+  EXPECT_GT(checked, 30U);
+  EXPECT_GT(unmeasured, 0U);
+}
+
+TEST_F(LayerErrorsTest, EveryMethodThroughTheProjection) {
+  for (const char* protocol : {"prefill", "stream"}) {
+    ReplayOptions o = options(protocol);
+    o.overwrite = true;
+    EXPECT_EQ(run(o).failed, 0);
+    EXPECT_FALSE(fs::exists(folder_ / "out.layers.csv.part"));
+    check_every_method(
+        make_plan(o), lines_by_key(o),
+        [&](const Unit& unit) { return exact(o.traces[0], unit.prompt, unit.layer); }, residual);
+  }
+}
+
+// From the files alone: methods that keep tokens with weight 1, by the tokens of OUT.kept.csv.
+TEST_F(LayerErrorsTest, KeptTokensGiveTheSameNumbers) {
+  for (const char* protocol : {"prefill", "stream"}) {
+    const bool stream = std::string(protocol) == "stream";
+    ReplayOptions o = options(protocol);
+    o.overwrite = true;
+    o.kept = true;
+    o.budgets = {0.5};
+    o.algorithms = {stream ? "streamingllm,local,h2o" : "streamingllm,knorm,h2o,snapkv"};
+    o.eval_every = stream ? 1 : 0;  // what is held at every step
+    run(o);
+    const Table kept = read_table(kept_table().path(o.out));
+    const TraceReader reader(o.traces[0]);
+    std::map<std::string, std::map<Index, std::vector<Index>>> held;  // by key, position
+    const auto key_of = [](const Fields& line, const Table& table, const std::string& kv_head) {
+      return line[table.column("prompt")] + " " + line[table.column("layer")] + " " + kv_head +
+             " " + line[table.column("algorithm")];
+    };
+    for (const Fields& line : kept.rows) {
+      held[key_of(line, kept, line[kept.column("kv_head")])][kept_table().step(line)] =
+          parse_ranges(line.back(), 60);
+    }
+    const Table lines = read_table(layers_of(o));
+    EXPECT_EQ(lines.rows.size(), 2U * 2U * (stream ? 3U : 4U));
+    for (const Fields& line : lines.rows) {
+      const std::size_t prompt = line[lines.column("prompt")] == "p0" ? 0 : 1;
+      const std::size_t layer = line[lines.column("layer")] == "0" ? 0 : 1;
+      const Index n = prompt == 0 ? 60 : 41;
+      const std::vector<Wide> a = exact(o.traces[0], prompt, layer);
+      const std::vector<Wide> z =
+          attention(o.traces[0], prompt, layer, [&](Index kv_head, Index j, Index i) {
+            const std::vector<Index>& set =
+                held.at(key_of(line, lines, std::to_string(kv_head))).at(stream ? j : n - 1);
+            return std::binary_search(set.begin(), set.end(), i);
+          });
+      const Wide w = wide(made_projection(kHidden, 6 * 6, layer == 0 ? 0 : 2));
+      const double error = through_projection(difference(z, a), w);
+      EXPECT_TRUE(near(std::stod(line[lines.column("out_rel_error")]),
+                       error / through_projection(a, w), kRounded));
+      EXPECT_TRUE(
+          near(std::stod(line[lines.column("residual_rel_error")]), error / residual(n), kRounded));
+    }
+  }
+}
+
+TEST_F(LayerErrorsTest, ADeviceGivesTheSameLines) {
+  ReplayOptions o = options();
+  o.algorithms = {"h2o", "uniform", "balancekv"};
+  run(o);
+  const Table cpu = read_table(layers_of(o));
+  const std::atomic<bool> go_on = false;
+  for (const Index heads : {1, 3, 100}) {  // of a wave: within a layer, across layers, all
+    o.out = (folder_ / ("device" + std::to_string(heads) + ".csv")).string();
+    Plan plan = make_plan(o);
+    plan.open_device = testing_device::host_device(HostMachine::Order::forward, 1 << 14);
+    plan.heads_at_once = heads;
+    run_plan(plan, "test", go_on);
+    const Table device = read_table(layers_of(o));
+    ASSERT_EQ(device.rows.size(), cpu.rows.size());
+    for (std::size_t i = 0; i < cpu.rows.size(); ++i) {
+      EXPECT_EQ(layers_table().key(device.rows[i]), layers_table().key(cpu.rows[i]));
+      for (const char* column : {"out_rel_error", "residual_rel_error"}) {
+        EXPECT_TRUE(near(std::stod(device.rows[i][device.column(column)]),
+                         std::stod(cpu.rows[i][cpu.column(column)]), kRounded));
+      }
+    }
+    EXPECT_FALSE(fs::exists(layers_of(o).string() + ".part"));
+  }
+}
+
+TEST_F(LayerErrorsTest, WithoutNormsThereIsNoErrorOfTheStream) {
+  ReplayOptions o = options();
+  o.traces = {trace("bare.h5", false)};
+  o.algorithms = {"uniform"};
+  run(o);
+  const Table table = read_table(layers_of(o));
+  ASSERT_EQ(table.rows.size(), 2U * 2U * 2U);
+  for (const Fields& line : table.rows) {
+    EXPECT_GT(std::stod(line[table.column("out_rel_error")]), 0.0);
+    EXPECT_EQ(line[table.column("residual_rel_error")], "");
+  }
+}
+
+TEST_F(LayerErrorsTest, OnlyWholeLayersWithAProjectionGetLines) {
+  ReplayOptions o = options();
+  o.algorithms = {"uniform"};
+  o.heads = {0, 1, 2, 3, 4};
+  EXPECT_TRUE(make_plan(o).error_layers.empty());
+  EXPECT_EQ(
+      make_plan(o).left_out,
+      (std::vector<std::string>{
+          "note: OUT.layers.csv is not written: --heads leaves out some of the query heads of "
+          "every layer"}));
+  const std::string partial = make_plan(o).hash();
+  run(o);
+  EXPECT_FALSE(fs::exists(layers_of(o)));
+  EXPECT_FALSE(fs::exists(layers_of(o).string() + ".part"));
+
+  o.heads = {0, 1, 2, 3, 4, 5};
+  EXPECT_NE(make_plan(o).hash(), partial);
+  EXPECT_TRUE(make_plan(o).left_out.empty());
+
+  const hid_t file = H5Fopen(o.traces[0].c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  EXPECT_GE(H5Ldelete(file, "/prompts/p1/layers/0/o_proj", H5P_DEFAULT), 0);
+  H5Fclose(file);
+  o.overwrite = true;
+  EXPECT_EQ(make_plan(o).left_out,
+            (std::vector<std::string>{"note: OUT.layers.csv leaves out w.h5: prompt p1 layer 0: "
+                                      "the trace has no output projection (o_proj)"}));
+  run(o);
+  const Table table = read_table(layers_of(o));
+  std::map<std::string, int> of_layer;
+  for (const Fields& line : table.rows) {
+    ++of_layer[line[table.column("prompt")] + "/" + line[table.column("layer")]];
+  }
+  EXPECT_EQ(of_layer, (std::map<std::string, int>{{"p0/0", 2}, {"p0/2", 2}, {"p1/2", 2}}));
+
+  o.heads.clear();
+  o.traces = {trace_};  // no layer has a projection: nobody is told
+  EXPECT_TRUE(make_plan(o).left_out.empty());
+}
+
+TEST_F(LayerErrorsTest, ExactOutputsOfZeroHaveNoErrorWhereNothingMoves) {
+  TraceShape shape;
+  shape.hidden = kHidden;
+  shape.value_scale = 0.0F;
+  ReplayOptions o = options();
+  o.traces = {make_trace(folder_ / "zero.h5", shape)};
+  o.algorithms = {"streamingllm"};
+  o.budgets = {0.5};
+  run(o);
+  const Table table = read_table(layers_of(o));
+  ASSERT_EQ(table.rows.size(), 1U);
+  EXPECT_EQ(table.rows[0][table.column("out_rel_error")], "0");
+}
+
+}  // namespace
+}  // namespace kvbench

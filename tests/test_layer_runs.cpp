@@ -1,0 +1,332 @@
+// OUT.layers.csv through interruption, kills, resuming, overwriting, shards and merging: always the
+// file of an undisturbed run.
+#include <gtest/gtest.h>
+#include <hdf5.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "replay_run.hpp"
+#include "report/layers.hpp"
+#include "report/manifest.hpp"
+#include "report/merge.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_replay::make_trace;
+using testing_replay::read_bytes;
+using testing_replay::refusal;
+using testing_replay::TraceShape;
+using testing_replay::untimed;
+using testing_replay::write_bytes;
+
+std::atomic<bool> stop_now = false;
+std::mutex calls_mutex;
+int calls_left = -1;
+int calls = 0;
+
+// A random half of the tokens; counts its calls and stops the run when it is told to.
+Compressed stopping(const Task& task, const Params&) {
+  {
+    const std::lock_guard lock(calls_mutex);
+    ++calls;
+    if (--calls_left == 0) {
+      stop_now = true;
+    }
+  }
+  Compressed c;
+  RngStream random = task.rng.stream("sample");
+  for (const Index i : sample_without_replacement(random, task.count(), task.count() / 2)) {
+    c.held.tokens.push_back(task.tokens[static_cast<std::size_t>(i)]);
+  }
+  return c;
+}
+
+// The same on the first KV head; the second fits no budget.
+Compressed unfit(const Task& task, const Params&) {
+  if (task.kv_head == 1) {
+    throw Infeasible("on purpose", 1);
+  }
+  return stopping(task, Params());
+}
+
+class LayerRunsTest : public testing_replay::ReplayTest {
+ protected:
+  void SetUp() override {
+    ReplayTest::SetUp();
+    TraceShape shape;
+    shape.tokens = {40, 33};
+    shape.layers = {0, 2};
+    shape.hidden = 5;
+    shape.residual_norm = true;
+    trace_ = make_trace(folder_ / "w.h5", shape);
+    stopping_.info.name = "stopping";
+    stopping_.compress = stopping;
+    unfit_.info.name = "unfit";
+    unfit_.compress = unfit;
+    stop_now = false;
+    calls_left = -1;
+  }
+
+  ReplayOptions options(const std::string& out) const {
+    ReplayOptions o;
+    o.traces = {trace_};
+    o.out = (folder_ / out).string();
+    o.algorithms = {"exact"};
+    o.sink = 2;
+    o.recent = 8;
+    o.queries = 5;
+    o.threads = 1;
+    return o;
+  }
+
+  // 8 units of 3 entries: 24 jobs, 20 calls of `stopping`.
+  Plan planned(const ReplayOptions& o) const {
+    Plan plan = make_plan(o);
+    plan.variants = {{&stopping_, Params("stopping", {}, {})}, {&unfit_, Params("unfit", {}, {})}};
+    plan.entries = {{0, std::nullopt, 0}, {1, std::nullopt, 0}, {0, std::nullopt, 1}};
+    return plan;
+  }
+  RunResult go(const ReplayOptions& o, int stop_after = -1) const {
+    stop_now = false;
+    calls_left = stop_after;
+    calls = 0;
+    return run_plan(planned(o), "test", stop_now);
+  }
+
+  static fs::path layers_of(const ReplayOptions& o) { return layers_table().path(o.out); }
+  static fs::path part_of(const ReplayOptions& o) { return layers_of(o).string() + ".part"; }
+
+  void expect_whole(const ReplayOptions& got, const ReplayOptions& whole,
+                    const std::string& what) const {
+    EXPECT_EQ(untimed(got.out), untimed(whole.out)) << what;
+    EXPECT_EQ(read_bytes(layers_of(got)), read_bytes(layers_of(whole))) << what;
+    EXPECT_FALSE(fs::exists(part_of(got))) << what;
+  }
+
+  Method stopping_;
+  Method unfit_;
+};
+
+TEST_F(LayerRunsTest, AnInterruptAtAnyJobIsResumedWithoutRepetition) {
+  const ReplayOptions whole = options("whole.csv");
+  const RunResult undisturbed = go(whole);
+  EXPECT_EQ(undisturbed.infeasible, 2 * 4);
+  EXPECT_EQ(calls, 20);
+  EXPECT_EQ(read_table(layers_of(whole)).rows.size(), 4U * 2U);  // not those of `unfit`
+  for (const int threads : {1, 2}) {
+    for (int stop = 1; stop <= 20; ++stop) {
+      const std::string what = std::to_string(threads) + " threads, call " + std::to_string(stop);
+      ReplayOptions o = options("cut.csv");
+      o.threads = threads;
+      o.overwrite = true;
+      const RunResult first = go(o, stop);
+      const int before = calls;
+      EXPECT_TRUE(first.interrupted || first.rows == undisturbed.rows) << what;
+      EXPECT_EQ(fs::exists(part_of(o)), first.interrupted) << what;
+      o.overwrite = false;
+      o.resume = true;
+      const RunResult second = go(o);
+      EXPECT_EQ(before + calls, 20) << what;
+      EXPECT_EQ(second.resumed, first.rows) << what;
+      expect_whole(o, whole, what);
+    }
+  }
+}
+
+// What a kill leaves: each file up to some byte. Rows may be there without the journal's part, the
+// journal's without rows, lines without either.
+TEST_F(LayerRunsTest, FilesCutAnywhereAreCompleted) {
+  const ReplayOptions whole = options("whole.csv");
+  go(whole);
+  std::mt19937_64 random(3);
+  ReplayOptions o = options("cut.csv");
+  for (int round = 0; round < 40; ++round) {
+    o.resume = false;
+    o.overwrite = true;
+    go(o, static_cast<int>(1 + random() % 19));
+    for (const fs::path& file : {fs::path(o.out), layers_of(o), part_of(o)}) {
+      const std::string text = read_bytes(file);
+      const std::uint64_t how = random() % 4;
+      if (how == 0) {
+        write_bytes(file, text.substr(0, random() % (text.size() + 1)));
+      } else if (how == 1 && file != o.out) {
+        fs::remove(file);
+      }
+    }
+    o.resume = true;
+    o.overwrite = false;
+    go(o);
+    expect_whole(o, whole, "round " + std::to_string(round));
+  }
+  // Lines that are lost when nothing else is left to do: their jobs run again.
+  const std::string lines = read_bytes(layers_of(o));
+  write_bytes(layers_of(o), lines.substr(0, lines.rfind('\n', lines.size() - 2) + 1));
+  go(o);
+  EXPECT_EQ(calls, 2);  // two KV heads
+  expect_whole(o, whole, "a line lost");
+  fs::remove(layers_of(o));
+  go(o);
+  EXPECT_EQ(calls, 16);  // all but `unfit`
+  expect_whole(o, whole, "the table lost");
+  go(o);
+  EXPECT_EQ(calls, 0);
+  expect_whole(o, whole, "nothing lost");
+}
+
+TEST_F(LayerRunsTest, AJournalOfAnotherTraceIsNotUsed) {
+  ReplayOptions o = options("out.csv");
+  go(o, 3);
+  const std::string part = read_bytes(part_of(o));
+  TraceShape other;
+  other.tokens = {40, 33};
+  other.layers = {0, 2};
+  other.hidden = 5;
+  other.residual_norm = true;
+  other.seed = 99;
+  make_trace(trace_, other);
+  const ReplayOptions whole = options("whole.csv");
+  go(whole);
+  // As a run leaves it that was killed before its first row.
+  fs::remove(manifest_path(o.out));
+  fs::remove(layers_of(o));
+  write_bytes(o.out, "");
+  write_bytes(part_of(o), part);
+  o.resume = true;
+  go(o);
+  expect_whole(o, whole, "another trace");
+}
+
+TEST_F(LayerRunsTest, ForeignAndDoubledLinesAreRefused) {
+  ReplayOptions o = options("out.csv");
+  go(o);
+  o.resume = true;
+  const std::string text = read_bytes(layers_of(o));
+  const std::size_t last = text.rfind('\n', text.size() - 2) + 1;
+  const auto refused = [&](const std::string& now, const std::string& why) {
+    write_bytes(layers_of(o), now);
+    const std::string message = refusal([&] { go(o); });
+    EXPECT_NE(message.find("out.layers.csv: holds " + why), std::string::npos) << message;
+    EXPECT_EQ(read_bytes(layers_of(o)), now);
+  };
+  refused(text + text.substr(last), "one line twice");
+  std::string other = text;
+  other.replace(other.find("w.h5"), 4, "u.h5");
+  refused(other, "a line of rows that this plan does not make");
+  write_bytes(layers_of(o), text);
+  o.resume = false;
+  EXPECT_NE(refusal([&] { go(o); }).find("exists"), std::string::npos);
+  fs::remove(o.out);
+  EXPECT_NE(refusal([&] { go(o); }).find("out.layers.csv: exists"), std::string::npos);
+}
+
+TEST_F(LayerRunsTest, ShardsHoldWholeLayersAndMergeToTheUndividedFile) {
+  // One layer of four has no projection and may be cut; the others may not.
+  const hid_t file = H5Fopen(trace_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  EXPECT_GE(H5Ldelete(file, "/prompts/p0/layers/2/o_proj", H5P_DEFAULT), 0);
+  H5Fclose(file);
+  const ReplayOptions whole = options("whole.csv");
+  go(whole);
+  EXPECT_EQ(read_table(layers_of(whole)).rows.size(), 3U * 2U);
+  for (const Index count : {2, 3, 5, 11}) {
+    MergeOptions merge;
+    merge.output = folder_ / ("merged" + std::to_string(count) + ".csv");
+    Index end = 0;
+    for (Index i = 1; i <= count; ++i) {
+      ReplayOptions o = options("s" + std::to_string(count) + "_" + std::to_string(i) + ".csv");
+      o.shard_index = i;
+      o.shard_count = count;
+      const Plan plan = planned(o);
+      const Range jobs = plan.shard_jobs();
+      EXPECT_EQ(jobs.begin, end);
+      EXPECT_GE(jobs.end, jobs.begin);
+      end = jobs.end;
+      EXPECT_TRUE(end % 6 == 0 || (end > 6 && end < 12)) << end;
+      go(o, static_cast<int>(i));  // interrupted, where it is long enough
+      o.resume = true;
+      go(o);
+      EXPECT_FALSE(fs::exists(part_of(o)));
+      merge.shards.emplace_back(o.out);
+    }
+    EXPECT_EQ(end, 24);
+    merge_shards(merge);
+    EXPECT_EQ(untimed(merge.output), untimed(whole.out));
+    EXPECT_EQ(read_bytes(layers_table().path(merge.output)), read_bytes(layers_of(whole)));
+  }
+}
+
+TEST_F(LayerRunsTest, MergeRefusesTablesThatDoNotGoWithTheirRows) {
+  MergeOptions merge;
+  merge.output = folder_ / "merged.csv";
+  for (Index i = 1; i <= 2; ++i) {
+    ReplayOptions o = options("s" + std::to_string(i) + ".csv");
+    o.shard_index = i;
+    o.shard_count = 2;
+    go(o);
+    merge.shards.emplace_back(o.out);
+  }
+  const fs::path table = layers_table().path(merge.shards[1]);
+  const std::string text = read_bytes(table);
+  const std::size_t last = text.rfind('\n', text.size() - 2) + 1;
+  const auto refused = [&](const std::string& why) {
+    const std::string message = refusal([&] { merge_shards(merge); });
+    EXPECT_NE(message.find("s2.layers.csv"), std::string::npos) << message;
+    EXPECT_NE(message.find(why), std::string::npos) << message;
+    EXPECT_FALSE(fs::exists(merge.output));
+    EXPECT_FALSE(fs::exists(layers_table().path(merge.output)));
+  };
+  write_bytes(table, text.substr(0, last));
+  refused("is missing");
+  write_bytes(table, text + text.substr(last));
+  refused("twice");
+  const std::size_t before = text.rfind('\n', last - 2) + 1;
+  std::string other = text + text.substr(before, last - before);  // that of seed 0
+  other.replace(other.rfind("stopping"), 8, "unfit");
+  write_bytes(table, other);
+  refused("is too many");
+  other = text + text.substr(last);
+  other.replace(other.rfind("stopping"), 8, "staying");
+  write_bytes(table, other);
+  refused("of no rows");
+  fs::remove(table);
+  refused("s2.layers.csv");
+  write_bytes(table, text);
+  write_bytes(folder_ / "merged.layers.csv", "precious\n");
+  EXPECT_NE(refusal([&] { merge_shards(merge); }).find("merged.layers.csv: the file exists"),
+            std::string::npos);
+}
+
+TEST_F(LayerRunsTest, MemoryIsCounted) {
+  ReplayOptions o = options("out.csv");
+  const Plan with = make_plan(o);
+  o.heads = {0, 1, 2};  // no whole layer; the first KV head as before
+  const Plan without = make_plan(o);
+  const MemoryNeed more = memory_need(with, with.units[0]);
+  const MemoryNeed less = memory_need(without, without.units[0]);
+  EXPECT_EQ(more.unit, less.unit + 4 * 5 * 4 * 6);  // the layer's projection
+  EXPECT_GE(more.per_thread, less.per_thread + 2 * 4 * 5 * 2 * 6);
+}
+
+TEST_F(LayerRunsTest, ValuesAreCheckedBeforeTheFirstRow) {
+  const hid_t file = H5Fopen(trace_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  const hid_t data = H5Dopen2(file, "/prompts/p1/layers/2/residual_norm", H5P_DEFAULT);
+  std::vector<float> norms(33, 1.0F);
+  norms[7] = -1.0F;
+  EXPECT_GE(H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, norms.data()), 0);
+  H5Dclose(data);
+  H5Fclose(file);
+  ReplayOptions o = options("out.csv");
+  EXPECT_NE(refusal([&] { go(o); }).find("residual_norm"), std::string::npos);
+  EXPECT_FALSE(fs::exists(o.out));
+}
+
+}  // namespace
+}  // namespace kvbench
