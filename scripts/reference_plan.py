@@ -43,7 +43,7 @@ class Stage:
 
     needs: earlier stages whose files of the same prompt it reads; after: reports whose files it
     reads. then: a command after the first, which reads its files; drop: files of both that go when
-    the step is done. full: it runs on a trace of full_layers, whatever the others have.
+    the step is done.
     """
     name: str
     title: str
@@ -57,7 +57,6 @@ class Stage:
     seconds: float
     then: tuple = ()
     drop: tuple = ()
-    full: bool = False
 
 
 @dataclass(frozen=True)
@@ -210,7 +209,7 @@ def read_stage(table, where, prompts, stages, reports):
             raise PlanError(f"{where}: {{{need}/...}} is no earlier stage of the same prompts")
     out = Stage(name, at.get("title", str), kinds[0], options, picked, fewer,
                 at.numbers("layers", []), needs, after, at.seconds(), at.words("then", []),
-                at.words("drop", []), at.get("full", bool, False))
+                at.words("drop", []))
     if (out.then or out.drop) and out.kind != "replay":
         raise PlanError(f"{where}: then, drop: expected with `replay` only")
     for word in out.then:
@@ -273,6 +272,4 @@ def read_plan(path):
                 trace.words("run"), trace.seconds(), prompts, stages, reports)
     for reader in (model, trace, top):
         reader.rest()
-    if any(stage.full for stage in stages.values()) and not plan.full_layers:
-        raise PlanError(f"{name}: a stage is full, but full_layers is missing")
     return plan

@@ -11,7 +11,7 @@ import shutil
 import time
 
 import reference_plan as rp
-from reference_steps import TRACES, Failed, read_json, say, write_json, write_text
+from reference_steps import Failed, read_json, say, write_json, write_text
 
 STATE = ("done.json", "log.txt")
 
@@ -173,11 +173,8 @@ class Reports:
         write(["stage", "prompt", "seconds"])
         prompts = {p.id: p for stage in stages for p in self.prompts[stage.name]}
         for prompt in prompts:
-            for full, name in TRACES.items():
-                path = self.places.trace(prompt, full).removesuffix(".h5") + ".done.json"
-                found = read_json(path)
-                if found or not full:
-                    write([name, prompt, (found or {}).get("seconds", "")])
+            found = read_json(os.path.join(self.places.work, "traces", prompt + ".done.json")) or {}
+            write(["trace", prompt, found.get("seconds", "")])
         for stage in stages:
             for prompt in self.prompts[stage.name]:
                 seconds = self.steps.done(stage, prompt)["seconds"]
@@ -195,8 +192,7 @@ class Reports:
         layers = self.places.layers
         programs = sorted({self.steps.done(s, p)["program"]["version"]
                            for s in stages for p in self.prompts[s.name]})
-        traces = [self.places.typed(self.places.trace_words(any_prompt, full)) for full in sorted(
-            {False, *(self.places.full(stage) for stage in stages)})]
+        words = self.places.typed(self.places.trace_words(any_prompt))
         lines = [
             f"# Reference results: {self.plan.title}", "",
             f"`{self.command()}` made this folder, this page too. Tables and pictures say the same "
@@ -205,9 +201,7 @@ class Reports:
             f"- Layers: {', '.join(map(str, layers))}.",
             f"- Program: {'; '.join(programs)}.",
             f"- The model: `{self.places.typed(list(self.plan.model['run']))}`.",
-            "- A trace per prompt, deleted after its stages"
-            + ("; one of all layers for stages that ask for it:" if len(traces) > 1 else ":"), "",
-            *(line for words in traces for line in (f"      {words}", "")),
+            "- A trace per prompt, deleted after its stages:", "", f"      {words}", "",
             "## Stages", "",
             "One command per prompt. `manifests/STAGE.json` has the manifests of all its runs.", ""]
         for stage in stages:

@@ -20,8 +20,6 @@ import reference_plan as rp
 INTERRUPTED = 130
 LOCK_PATIENCE = 20.0  # s; a killed run's last command needs a moment to end
 PR_SET_PDEATHSIG = 1
-# What a trace is called: that of the plan's layers, that of all layers for stages that are `full`.
-TRACES = {False: "trace", True: "full trace"}
 # What decides a row besides options: where these are equal in two commits, so are their programs.
 SOURCES = ("lib", "apps", "CMakeLists.txt", "cmake")
 
@@ -191,10 +189,10 @@ class Steps:
             self.digests[path] = rp.file_digest(path)
         return self.digests[path]
 
-    def trace_inputs(self, prompt, full=False):
+    def trace_inputs(self, prompt):
         """What a trace depends on. The model is named by its small files and its weights' size."""
         folder = os.path.join(rp.ROOT, self.plan.model["folder"])
-        return {"prompt": prompt.digest, "layers": list(self.places.layers_of(full)),
+        return {"prompt": prompt.digest, "layers": list(self.places.layers),
                 "run": list(self.plan.trace),
                 "model": {name: self.model_file(os.path.join(folder, name))
                           for name in self.plan.model["files"]}}
@@ -209,9 +207,8 @@ class Steps:
         """What a step depends on, but for the program."""
         files = {word: self.digest(os.path.join(rp.ROOT, word)) for word in stage.options
                  if word.endswith(".toml")}
-        full = self.places.full(stage)
-        layers = [n for n in stage.layers if n in self.places.layers_of(full)]
-        return {"trace": self.trace_inputs(prompt, full), "kind": stage.kind,
+        layers = [n for n in stage.layers if n in self.places.layers]
+        return {"trace": self.trace_inputs(prompt), "kind": stage.kind,
                 "options": list(stage.options), "layers": layers, "configs": files,
                 "needs": {need: self.inputs(self.plan.stages[need], prompt)
                           for need in stage.needs}, **self.read_of_reports(stage),
@@ -252,10 +249,10 @@ class Steps:
             return found
         return None
 
-    def has_trace(self, prompt, full=False):
-        path = self.places.trace(prompt.id, full)
+    def has_trace(self, prompt):
+        path = self.places.trace(prompt.id)
         found = read_json(path + ".json")
-        return bool(found and found.get("inputs") == self.trace_inputs(prompt, full)
+        return bool(found and found.get("inputs") == self.trace_inputs(prompt)
                     and os.path.isfile(path))
 
     def lacks_model(self):
@@ -274,26 +271,26 @@ class Steps:
             raise Failed(f"{typed}: left no {self.plan.model['folder']}/{self.lacks_model()}", 3)
         self.digests.clear()
 
-    def make_trace(self, prompt, full=False):
+    def make_trace(self, prompt):
         """Seconds that it took."""
-        path = self.places.trace(prompt.id, full)
+        path = self.places.trace(prompt.id)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        self.drop_trace(prompt, full)
-        words = self.places.trace_words(prompt, full)
+        self.drop_trace(prompt)
+        words = self.places.trace_words(prompt)
         start = time.monotonic()
         self.commands.run(words, os.path.join(os.path.dirname(path), prompt.id + ".log"),
                           self.places.typed(words))
         seconds = time.monotonic() - start
         if not os.path.isfile(path):
             raise Failed(f"left no trace: {self.places.typed(words)}", 3)
-        write_json(path + ".json", {"inputs": self.trace_inputs(prompt, full)})
+        write_json(path + ".json", {"inputs": self.trace_inputs(prompt)})
         # Of its own: times outlive traces.
         write_json(path.removesuffix(".h5") + ".done.json",
-                   {"layers": len(self.places.layers_of(full)), "seconds": round(seconds, 2)})
+                   {"layers": len(self.places.layers), "seconds": round(seconds, 2)})
         return seconds
 
-    def drop_trace(self, prompt, full=False):
-        trace = self.places.trace(prompt.id, full)
+    def drop_trace(self, prompt):
+        trace = self.places.trace(prompt.id)
         for path in (trace + ".json", trace, trace + ".tmp"):
             if os.path.exists(path):
                 os.remove(path)
@@ -328,7 +325,7 @@ class Steps:
             second = self.places.then_words(stage, prompt, folder)
             code |= self.commands.run(second, log, self.places.typed(second), rows=True)
         found = {**now, "command": typed, "code": code,
-                 "layers": len(self.places.layers_of(self.places.full(stage))),
+                 "layers": len(self.places.layers),
                  "seconds": None if start is None else round(time.monotonic() - start, 2)}
         manifest = read_json(os.path.join(
             folder, rp.ROWS + ".json" if stage.kind == "replay" else "cluster.json"))
@@ -349,21 +346,18 @@ class Clock:
     Guesses are scaled by how this machine compared where both are known.
     """
 
-    def __init__(self, plan, layers, full_layers=()):
+    def __init__(self, plan, layers):
         self.plan, self.layers = plan, layers
-        self.full_layers = full_layers or plan.full_layers
         self.times = {}
 
     def guess(self, name):
-        if name in ("trace", "full trace"):
-            layers = self.layers if name == "trace" else self.plan.full_layers
+        if name == "trace":
             # The forward pass goes to the last layer whatever is written.
-            return self.plan.trace_seconds * (0.6 + 0.4 * len(layers) / len(self.plan.layers))
+            return self.plan.trace_seconds * (0.6 + 0.4 * len(self.layers) / len(self.plan.layers))
         if name in self.plan.stages:
             stage = self.plan.stages[name]
-            layers = self.full_layers if stage.full else self.layers
-            mine = [n for n in stage.layers if n in layers] or layers
-            usual = stage.layers or (self.plan.full_layers if stage.full else self.plan.layers)
+            mine = [n for n in stage.layers if n in self.layers] or self.layers
+            usual = stage.layers or self.plan.layers
             return stage.seconds * len(mine) / len(usual)
         return self.plan.reports[name.removeprefix("report ")].seconds
 

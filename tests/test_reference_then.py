@@ -1,5 +1,5 @@
-"""scripts/reference.py: stages of two commands on a trace of all layers, with the real program and a
-stub of what runs after it."""
+"""scripts/reference.py: stages of two commands, with the real program and a stub of what runs
+after it."""
 
 import json
 import os
@@ -34,7 +34,6 @@ STAGE = """
 name = "model"
 title = "Two commands."
 replay = ["--config", "{folder}/equal.toml", "--kept"]
-full = true
 then = ["{python}", "{folder}/score.py", "{{trace}}", "{{folder}}/rows.csv", "{{folder}}/rows.kept.csv",
   "{{folder}}/scores.csv", "{folder}/stop"]
 drop = ["rows.kept.csv"]
@@ -72,34 +71,22 @@ class ThenTest(test_reference.ReferenceTest):
 
         self.plan(both)
 
-    def layers_of(self, *parts):
-        rows = self.read(*parts).splitlines()
-        column = rows[0].split(",").index("layer")
-        return {row.split(",")[column] for row in rows[1:]}
-
     def test_whole_run(self):
         said, _ = self.run_it("--dry-run")
         listed = [line.split("\t")[0] for line in said.splitlines() if "\t" in line]
         self.assertEqual(listed, [
-            "a trace", "a equal", "a full trace", "a model", "b trace", "b equal", "b full trace",
-            "b model", "report table", "report scores"])
+            "a trace", "a equal", "a model", "b trace", "b equal", "b model", "report table",
+            "report scores"])
         said, _ = self.run_it()
         self.assertEqual(self.did(said), listed)
-        self.assertEqual(self.layers_of("work", "equal", "a", "rows.csv"), {"0", "1"})
-        self.assertEqual(self.layers_of("work", "model", "a", "rows.csv"), {"0", "1", "2"})
         left = os.listdir(self.path("work", "model", "a"))
         self.assertIn("scores.csv", left)
         self.assertNotIn("rows.kept.csv", left)
-        for work in ("traces", "traces-full"):
-            self.assertFalse([n for n in os.listdir(self.path("work", work)) if n.endswith(".h5")])
         found = self.tables()
         want = "".join("scored " + line + "\n" for name in "ab" for line in
                        self.read("work", "model", name, "rows.csv").splitlines())
         self.assertEqual(found["scores.csv"], want)
         self.assertIn("score.py", found["README.md"])
-        self.assertIn("traces-full/PROMPT.h5", found["README.md"])
-        self.assertIn("0,1,2", found["README.md"])
-        self.assertRegex(self.read("out", "times.csv"), r"(?m)^full trace,a,\d")
         said, _ = self.run_it()
         self.assertEqual(self.did(said), [])
 
@@ -107,8 +94,7 @@ class ThenTest(test_reference.ReferenceTest):
         self.run_it()
         self.write("score_part.py", "def score(line):\n    return 'again ' + line\n")
         said, _ = self.run_it()
-        self.assertEqual(self.did(said), ["a full trace", "a model", "b full trace", "b model",
-                                          "report scores"])
+        self.assertEqual(self.did(said), ["a trace", "a model", "b trace", "b model", "report scores"])
         self.assertIn("again ", self.tables()["scores.csv"])
 
     def test_interrupted_in_the_second_command(self):
@@ -140,13 +126,6 @@ class ThenTest(test_reference.ReferenceTest):
         self.assertIn("rows failed (column `status` says why) in a model, b model", said)
         self.assertIn("scores.csv", self.tables())
 
-    def test_one_trace_where_layers_are_alike(self):
-        for options, work in ((["--full"], "work-full"), (["--layers", "1"], "work-layers-1")):
-            said, _ = self.run_it(*options, out=self.path(work + "-out"))
-            self.assertEqual([step for step in self.did(said) if "trace" in step],
-                             ["a trace", "b trace"])
-            self.assertFalse(os.path.isdir(self.path(work, "traces-full")))
-
     def test_refusals(self):
         for old, new, expected in (
                 ('drop = ["rows', 'drop = ["x/rows', "stage model: drop: got `x/rows.kept.csv`"),
@@ -154,8 +133,6 @@ class ThenTest(test_reference.ReferenceTest):
                  "stage model: then: got `{equal/rows.csv}`, expected files in {folder}"),
                 ('replay = ["--config", "{0}/equal.toml", "--kept"]', "cluster = []",
                  "expected with `replay` only"),
-                ("full_layers = [0, 1, 2]", "", "a stage is full, but full_layers is missing"),
-                ("full = true", "full = 1", "full: got 1, expected another type"),
                 ("seconds = 30", "seconds = true", "seconds: got True")):
             with self.subTest(new=new):
                 old = old.replace("{0}", self.folder)
