@@ -71,7 +71,10 @@ void add_files(CLI::App& sub, RunOptions& o) {
   sub.add_option("traces", o.replay.traces, "Trace files (docs/trace_format.md)")
       ->required()
       ->type_name("TRACE");
-  sub.add_option("-o,--out", o.replay.out, "Result table to write; its manifest is OUT.csv.json")
+  sub.add_option(
+         "-o,--out", o.replay.out,
+         "Result table to write; its manifest is OUT.csv.json. OUT.layers.csv beside it has whole "
+         "layers' errors, where the traces hold output projections")
       ->type_name("OUT.csv");
   sub.add_option("--config", o.config,
                  "TOML file with any of these options; the command line "

@@ -9,8 +9,8 @@ must agree to --relative of the first table's (of 1e-6 where that is smaller: ro
 cache). So must numbers in `diag`, to 1e-5 where --relative is less, since they have six digits; but
 for `gain_evaluations`, of which a device makes other numbers. Timing columns are left out. All else
 must be the same text: statuses, tokens kept, bytes. What is NaN never agrees, not even with NaN.
-Tables of steps (CPU.steps.csv) and of kept tokens (CPU.kept.csv) are compared where both runs have
-them; where one alone has, that is a difference.
+Tables of steps (CPU.steps.csv), of kept tokens (CPU.kept.csv) and of layers (CPU.layers.csv) are
+compared where both runs have them; where one alone has, that is a difference.
 
 With --means nothing is compared but the mean `rel_error` of each algorithm and params at each
 budget, over the rows that have one, as many in both: it must agree to this part of the first
@@ -31,6 +31,7 @@ KEYS = ("trace", "prompt", "layer", "q_head", "kv_head", "algorithm", "params", 
 LEFT_OUT = {"device", "compress_ms", "attend_us_per_query"}
 FIGURES = {"rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",
            "eps_fro", "eps_op", "log_z_error", "cosine", "mass_kept", "amnesia_mass"}
+LAYER_FIGURES = {"out_rel_error", "residual_rel_error"}
 DIAG_LEFT_OUT = {"gain_evaluations"}
 DIAG_RELATIVE = 1e-5
 SMALL = 1e-6  # figures below are compared as if they were this large
@@ -181,7 +182,7 @@ class Comparison:
             where = f"{row}: {column}"
             if column in LEFT_OUT or column in KEYS:
                 continue
-            if column in FIGURES:
+            if column in FIGURES or (column in LAYER_FIGURES and text):
                 self.number(text, second[column], self.relative, where)
             elif column == "diag":
                 self.diag(text, second[column], where)
@@ -218,7 +219,7 @@ def main(arguments=None):
             comparison.means(options.first, options.second)
         else:
             comparison.tables(options.first, options.second)
-        for kind in () if only_means else ("steps", "kept"):
+        for kind in () if only_means else ("steps", "kept", "layers"):
             paths = [side_path(path, kind) for path in (options.first, options.second)]
             have = [os.path.exists(path) for path in paths]
             if all(have):

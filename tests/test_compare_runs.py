@@ -169,6 +169,16 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(result.code, 1)
         self.assertIn("b.kept.csv is not there", result.out)
 
+    def test_layers(self):
+        base = {c: ROW[c] for c in ROW if c in KEY_COLUMNS and c not in ("q_head", "kv_head")}
+        first = {**base, "out_rel_error": "0.5", "residual_rel_error": ""}
+        self.write("a.layers.csv", [first])
+        for error, code in (("0.500001", 0), ("0.51", 1), ("nan", 1)):
+            self.write("b.layers.csv", [{**first, "device": "cuda:0", "out_rel_error": error}])
+            self.assertEqual(self.compare({}, {}).code, code, error)
+        self.write("b.layers.csv", [{**first, "residual_rel_error": "0.1"}])
+        self.assertEqual(self.compare({}, {}).code, 1)
+
     def test_means(self):
         def means(of, *options):
             first = self.write("a.csv", [{**ROW, "seed": str(i), "rel_error": x}
