@@ -11,8 +11,9 @@ void add_evaluate(CLI::App& app) {
   CLI::App* sub = app.add_subcommand(
       "evaluate", "Judge caches that another program made, under the protocol of the replay");
   sub->footer(
-      "\nThe caches say the protocol and its windows. Every entry is checked before the first row: "
-      "shapes, values,\ntokens that must be the trace's, bytes within the budget.\n\n"
+      "\nThe caches say the protocol and its windows. Every entry is checked before the first "
+      "row:\n"
+      "shapes, values, tokens that must be the trace's, bytes within the budget.\n\n"
       "Example:\n"
       "  kvbench replay data/sample.h5 -o out.csv --algorithm snapkv --budget 0.125 \\\n"
       "      --export-caches caches.h5\n"

@@ -9,8 +9,13 @@
 #include "core/error.hpp"
 #include "replay/head_cache.hpp"
 #include "replay/job.hpp"
+#include "report/kept.hpp"
+#include "report/layers.hpp"
+#include "report/manifest.hpp"
+#include "report/queries.hpp"
 #include "report/schema.hpp"
 #include "report/side_table.hpp"
+#include "report/steps.hpp"
 
 namespace kvbench {
 namespace {
@@ -24,6 +29,13 @@ std::string journal_file(const Plan& plan) {
   return plan.options.export_caches + ".part";
 }
 
+// Two names of one file, there or not, are one path.
+std::filesystem::path resolved(const std::filesystem::path& path) {
+  std::error_code failed;
+  const auto out = std::filesystem::weakly_canonical(std::filesystem::absolute(path), failed);
+  return failed ? path : out;
+}
+
 std::string scope_text(Scope scope) {
   return scope == Scope::head ? "head" : scope == Scope::layer ? "layer" : "layers";
 }
@@ -32,15 +44,17 @@ std::string scope_text(Scope scope) {
 
 void CacheExport::check(const Plan& plan) {
   const std::string& out = plan.options.export_caches;
-  std::vector<std::string> others = plan.options.traces;
-  others.push_back(plan.options.out);
-  for (const std::string& other : others) {
-    std::error_code absent;  // two names that lead to no file are compared as they are
-    if (out == other || std::filesystem::equivalent(out, other, absent)) {
-      throw InputError(
-          fmt::format("--export-caches: {} is also a trace or the table, expected a "
-                      "file of its own",
-                      out));
+  std::vector<std::filesystem::path> others(plan.options.traces.begin(), plan.options.traces.end());
+  others.emplace_back(plan.options.out);
+  others.push_back(manifest_path(plan.options.out));
+  for (const SideTable* table :
+       {&steps_table(), &kept_table(), &queries_table(), &layers_table()}) {
+    others.push_back(table->path(plan.options.out));
+  }
+  for (const auto& other : others) {
+    if (resolved(out) == resolved(other)) {
+      throw InputError(fmt::format(
+          "--export-caches: {} is also a trace or a table, expected a file of its own", out));
     }
   }
   std::map<std::string, std::size_t> traces;
@@ -57,7 +71,9 @@ void CacheExport::check(const Plan& plan) {
 }
 
 CacheExport::CacheExport(const Plan& plan)
-    : plan_(plan), journal_(journal_file(plan), identity(plan), plan.options.resume) {
+    : plan_(plan),
+      lock_(plan.options.export_caches),
+      journal_(journal_file(plan), identity(plan), plan.options.resume) {
   std::map<std::tuple<std::string, std::string, std::optional<double>, std::uint64_t>, std::size_t>
       known;
   const Range jobs = plan.shard_jobs();
@@ -85,14 +101,20 @@ CacheExport::CacheExport(const Plan& plan)
   }
   if (plan.options.resume && std::filesystem::exists(plan.options.export_caches)) {
     file_ = std::make_unique<CacheReader>(plan.options.export_caches);
-    if (file_->meta().plan != identity(plan)) {
-      throw InputError(fmt::format("{}: is of another run, expected that of {} or no file",
-                                   plan.options.export_caches, plan.options.out));
-    }
     for (std::size_t g = 0; g < file_->groups().size(); ++g) {
       file_groups_.emplace(file_->groups()[g].name, g);
     }
   }
+}
+
+const Plan& CacheExport::check_earlier(const Plan& plan) {
+  const std::string& out = plan.options.export_caches;
+  if (!out.empty() && plan.options.resume && std::filesystem::exists(out) &&
+      CacheReader(out).meta().plan != identity(plan)) {
+    throw InputError(fmt::format("{}: is of another run, expected that of {} or no file", out,
+                                 plan.options.out));
+  }
+  return plan;
 }
 
 CachePlace CacheExport::place_of(Index job) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "replay/plan.hpp"
+#include "report/csv.hpp"
 #include "report/journal.hpp"
 #include "trace/caches.hpp"
 
@@ -20,12 +21,15 @@ namespace kvbench {
 class CacheExport {
  public:
   /// Opens the journal; where the plan resumes, with the records of an earlier run, and C.h5 itself
-  /// where that is done. Errors: IoError; InputError where C.h5 is of another run.
+  /// where that is done. Errors: IoError; InputError where another run writes C.h5.
   explicit CacheExport(const Plan& plan);
 
-  /// Throws InputError where the plan's prompts cannot be told apart in one file: two traces that
-  /// hold a prompt of the same id.
+  /// Throws InputError where C.h5 is another file of the run, and where the plan's prompts cannot
+  /// be told apart in one file: two traces that hold a prompt of the same id.
   static void check(const Plan& plan);
+  /// Before anything is opened: throws InputError where the plan resumes and C.h5 is of another
+  /// run. Returns the plan.
+  static const Plan& check_earlier(const Plan& plan);
 
   /// Whether the job left what rows of this status call for.
   bool agrees(Index job, std::string_view status) const;
@@ -53,6 +57,7 @@ class CacheExport {
   std::map<Index, std::size_t> group_of_;           // by job of the shard
   std::unique_ptr<CacheReader> file_;               // C.h5 of an earlier run
   std::map<std::string, std::size_t> file_groups_;  // its groups by name
+  FileLock lock_;
   Journal journal_;
 };
 

@@ -60,6 +60,18 @@ void check_alike(const CachesMeta& m, const CachesMeta& first, const std::string
          fmt::format("{}", fmt::join(first.trace_sha256, " ")));
 }
 
+void check_budget(Index held, Index allowed, const CacheGroup& group, const std::string& where) {
+  if (held > allowed) {
+    throw InputError(fmt::format(
+        "{}: {} bytes of keys, values and aux_bytes{}, expected at most {} by the budget {}", where,
+        held,
+        group.scope == "head"    ? ""
+        : group.scope == "layer" ? " with the other KV heads of the layer"
+                                 : " with the other heads and layers",
+        allowed, *group.budget));
+  }
+}
+
 }  // namespace
 
 // Groups of one algorithm, params, budget and seed; several where a run's shards are files.
@@ -182,21 +194,52 @@ GivenCaches::Given GivenCaches::read(const Plan& plan, const Unit& unit, const E
   const auto cache =
       file->read(at, place, {static_cast<Index>(middle.size()), head.d(), head.dv()});
   Given out;
-  out.compressed = compressed_of(*cache, head, middle, file->where(at, place));
   out.compress_ms = cache->compress_ms.value_or(std::numeric_limits<double>::quiet_NaN());
   out.scoring_queries = cache->scoring_queries;
+  out.infeasible = cache->infeasible;
+  if (out.infeasible.empty()) {
+    out.compressed = compressed_of(*cache, head, middle, file->where(at, place));
+  }
   return out;
 }
 
+// Over the heads that share with `unit`, whether they are evaluated or not: heads of one layer, or
+// of all layers of the prompt that the group holds.
+void GivenCaches::check_shared(const Plan& plan, const Group& group, const Unit& unit) const {
+  const bool all_layers = group.info.scope == "layers";
+  const DType dtype = plan.readers[unit.trace].meta().dtype;
+  Index held = 0;
+  Index allowed = 0;
+  std::string where;
+  const auto& layers = plan.prompt_meta(unit).layers;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    if (!all_layers && l != unit.layer) {
+      continue;
+    }
+    const LayerMeta& layer = layers[l];
+    const Index middle = windows_of(plan.options, layer.n, layer.nq).middle.size();
+    bool there = false;
+    for (Index kv = 0; kv < layer.kv_heads; ++kv) {
+      const CachePlace place{plan.prompt_meta(unit).id, layer.layer, kv};
+      std::size_t at = 0;
+      const CacheReader* file = file_of(group, place, at);
+      const auto cache =
+          file == nullptr ? std::nullopt : file->read(at, place, {middle, layer.d, layer.dv});
+      if (cache) {
+        there = true;
+        where = file->where(at, place);
+        held += cache->infeasible.empty() ? bytes_of(*cache, layer.d, layer.dv, dtype).sum() : 0;
+      }
+    }
+    const Index full = middle * (layer.d + layer.dv) * bytes_per_element(dtype);
+    allowed += there ? layer.kv_heads * budget_bytes(*group.info.budget, full) : 0;
+  }
+  check_budget(held, allowed, group.info, where);
+}
+
 void GivenCaches::check(const Plan& plan, const std::atomic<bool>& stop) const {
-  // By entry and heads that share a budget: bytes held, and bytes that may be.
-  struct Bytes {
-    Index held = 0;
-    std::string where;
-  };
-  using Shared = std::tuple<std::size_t, std::size_t, std::size_t, Index, Index>;
-  std::map<Shared, Bytes> bytes;
-  std::map<Shared, Index> allowed;
+  // By group, trace, prompt and, where heads of one layer share, layer.
+  std::set<std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>> shared;
   Progress progress(static_cast<Index>(plan.units.size()), "checking");
   for (const Unit& unit : plan.units) {
     if (stop) {
@@ -207,61 +250,33 @@ void GivenCaches::check(const Plan& plan, const std::atomic<bool>& stop) const {
     std::vector<Index> middle(static_cast<std::size_t>(windows.middle.size()));
     std::iota(middle.begin(), middle.end(), windows.middle.begin);
     const CachePlace place = place_of(plan, unit);
+    const Index full = windows.middle.size() * head.pair_bytes();
     for (const Entry& entry : plan.entries) {
-      const CacheGroup& info = groups_[entry.cache_group].info;
+      const Group& group = groups_[entry.cache_group];
+      const CacheGroup& info = group.info;
       std::size_t at = 0;
-      const CacheReader* file = file_of(groups_[entry.cache_group], place, at);
+      const CacheReader* file = file_of(group, place, at);
       if (file == nullptr) {
         continue;
       }
-      Index held = 0;
-      try {
-        const Given given = read(plan, unit, entry, head, middle);
-        held =
-            memory_figures(holding_of(given.compressed), head, windows.middle.size()).middle_bytes;
-      } catch (const Infeasible&) {
-        continue;
-      }
+      const Given given = read(plan, unit, entry, head, middle);
       if (!info.budget) {
         continue;
       }
-      const bool layers = info.scope == "layers";
-      const Shared shared{entry.cache_group, unit.trace, unit.prompt,
-                          layers ? -1 : plan.layer_meta(unit).layer,
-                          info.scope == "head" ? unit.kv_head : -1};
-      Bytes& sum = bytes[shared];
-      sum.held += held;
-      sum.where = file->where(at, place);
-      // Heads that share, replayed or not: all KV heads of the layer, of every layer that is there.
-      Index& room = allowed[shared];
-      const Index each = budget_bytes(*info.budget, windows.middle.size() * head.pair_bytes());
       if (info.scope == "head") {
-        room = each;
-      } else if (const auto& layer_units = plan.units; layers) {
-        std::set<std::size_t> seen;
-        for (const Unit& u : layer_units) {
-          if (u.trace == unit.trace && u.prompt == unit.prompt) {
-            seen.insert(u.layer);
-          }
-        }
-        room = static_cast<Index>(seen.size()) * plan.layer_meta(unit).kv_heads * each;
-      } else {
-        room = plan.layer_meta(unit).kv_heads * each;
+        const Index held = given.infeasible.empty() ? memory_figures(holding_of(given.compressed),
+                                                                     head, windows.middle.size())
+                                                          .middle_bytes
+                                                    : 0;
+        check_budget(held, budget_bytes(*info.budget, full), info, file->where(at, place));
+      } else if (shared
+                     .insert({entry.cache_group, unit.trace, unit.prompt,
+                              info.scope == "layer" ? unit.layer : std::size_t{0}})
+                     .second) {
+        check_shared(plan, group, unit);
       }
     }
     progress.tick();
-  }
-  for (const auto& [shared, sum] : bytes) {
-    if (sum.held > allowed.at(shared)) {
-      const CacheGroup& info = groups_[std::get<0>(shared)].info;
-      throw InputError(fmt::format(
-          "{}: {} bytes of keys, values and aux_bytes{}, expected at most {} by the budget {}",
-          sum.where, sum.held,
-          info.scope == "head"    ? ""
-          : info.scope == "layer" ? " with the other KV heads of the layer"
-                                  : " with the other heads and layers",
-          allowed.at(shared), *info.budget));
-    }
   }
 }
 

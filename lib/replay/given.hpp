@@ -41,6 +41,7 @@ class GivenCaches {
     Compressed compressed;
     double compress_ms = 0.0;  ///< NaN where the file does not say
     std::optional<Index> scoring_queries;
+    std::string infeasible;  ///< why the budget cannot be met; then `compressed` is empty
   };
   /// Thread-safe. Throws InputError where the group lacks the head, or as compressed_of.
   Given read(const Plan& plan, const Unit& unit, const Entry& entry, const KvHead& head,
@@ -62,6 +63,7 @@ class GivenCaches {
   std::vector<std::unique_ptr<Method>> methods_;
 
   const CacheReader* file_of(const Group& group, const CachePlace& place, std::size_t& at) const;
+  void check_shared(const Plan& plan, const Group& group, const Unit& unit) const;
 };
 
 /// Opens the plan's caches: they say the protocol and its windows, and what the entries are.

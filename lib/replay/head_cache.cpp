@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <type_traits>
@@ -68,9 +69,9 @@ Index weight_bytes(const std::vector<float>& log_weights) {
   return log_weights.empty() || log_weights.front() == 0.0F ? 0 : 4;
 }
 
-Index counted_payload(const HeadCache& c, const KvHead& head) {
+Index counted_payload(const HeadCache& c, Index d, Index dv, DType dtype) {
   const Index keys_only = c.denominator && c.denominator->k ? c.denominator->k->rows() : 0;
-  return c.rows() * head.pair_bytes() + keys_only * head.d() * bytes_per_element(head.dtype);
+  return (c.rows() * (d + dv) + keys_only * d) * bytes_per_element(dtype);
 }
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
@@ -136,7 +137,7 @@ class Packer {
   }
   template <class T>
   void put(const std::optional<T>& value) {
-    put(value.has_value());
+    put(static_cast<std::uint8_t>(value.has_value()));
     if (value) {
       put(*value);
     }
@@ -187,9 +188,12 @@ class Unpacker {
   }
   template <class T>
   void get(std::optional<T>& value) {
-    bool there = false;
+    std::uint8_t there = 0;
     get(there);
-    if (there) {
+    if (there > 1) {
+      fail();
+    }
+    if (there == 1) {
       get(value.emplace());
     }
   }
@@ -268,7 +272,7 @@ HeadCache cache_of(const KvHead& head, const Compressed& r) {
   out.aux_bytes = r.aux_bytes;
   const Index payload = r.payload_bytes.value_or(
       out.rows() * head.pair_bytes() + keys_only * head.d() * bytes_per_element(head.dtype));
-  if (r.payload_bytes || payload != counted_payload(out, head)) {
+  if (r.payload_bytes || payload != counted_payload(out, head.d(), head.dv(), head.dtype)) {
     out.payload_bytes = payload;
   }
   out.quantised = r.quantised;
@@ -286,11 +290,15 @@ HeadCache exported(const KvHead& head, const Compressed& result, const Row& row,
   return out;
 }
 
+CacheBytes bytes_of(const HeadCache& c, Index d, Index dv, DType dtype) {
+  const Index weights =
+      weight_bytes(c.log_weight) + (c.denominator ? weight_bytes(c.denominator->log_weight) : 0);
+  return {c.payload_bytes.value_or(counted_payload(c, d, dv, dtype)),
+          c.aux_bytes.value_or(weights)};
+}
+
 Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const Index> middle,
                          const std::string& where) {
-  if (!c.infeasible.empty()) {
-    throw Infeasible(c.infeasible, 0);
-  }
   if (!c.payload_bytes) {
     check_elements(c.k, head.dtype, "k", where);
     check_elements(c.v, head.dtype, "v", where);
@@ -349,7 +357,6 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
   }
   out.held.weights = weigh(c.log_weight, held);
   out.made = {pick(c.k, made), pick(c.v, made), weigh(c.log_weight, made)};
-  Index aux = weight_bytes(c.log_weight);
   if (c.denominator) {
     const std::vector<float>& logs_den = c.denominator->log_weight;
     Denominator& den = out.denominator.emplace();
@@ -362,10 +369,10 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
       den.made = {out.made.k, Matrix(), weigh(logs_den, made)};
       den.same_keys = true;
     }
-    aux += weight_bytes(logs_den);
   }
-  out.aux_bytes = c.aux_bytes.value_or(aux);
-  out.payload_bytes = c.payload_bytes.value_or(counted_payload(c, head));
+  const CacheBytes bytes = bytes_of(c, head.d(), head.dv(), head.dtype);
+  out.aux_bytes = bytes.aux;
+  out.payload_bytes = bytes.payload;
   out.transient_bytes = c.transient_bytes;
   out.quantised = c.quantised;
   out.degenerate = c.degenerate;

@@ -21,10 +21,18 @@ HeadCache cache_of(const KvHead& head, const Compressed& result);
 HeadCache exported(const KvHead& head, const Compressed& result, const Row& row,
                    const std::string& reason);
 
-/// An entry as a method's result. `middle`: the positions that its tokens may be, ascending;
-/// `where`: for refusals. Throws Infeasible where the entry says so; InputError where tokens come
-/// twice, are not in the middle, or are not what the head holds; where keys and values are not
-/// numbers of the head's type though they are counted so; where counts are impossible.
+/// Bytes that an entry holds of the middle of a head of width d and dv, as docs/caches.md counts.
+struct CacheBytes {
+  Index payload = 0;
+  Index aux = 0;
+  Index sum() const { return payload + aux; }
+};
+CacheBytes bytes_of(const HeadCache& cache, Index d, Index dv, DType dtype);
+
+/// An entry, none that is infeasible, as a method's result. `middle`: the positions that its tokens
+/// may be, ascending; `where`: for refusals. Throws InputError where tokens come twice, are not in
+/// the middle, or are not what the head holds; where keys and values are not numbers of the head's
+/// type though they are counted so; where counts are impossible.
 Compressed compressed_of(const HeadCache& cache, const KvHead& head, std::span<const Index> middle,
                          const std::string& where);
 

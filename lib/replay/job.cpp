@@ -71,7 +71,8 @@ KvHead read_head(const Plan& plan, const Unit& unit) {
 }
 
 // The rows of a job that ran.
-void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share, JobResult& out) {
+void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share,
+             const GivenCaches::Given* given, JobResult& out) {
   const Variant& variant = c.plan().variant_of(c.unit(), entry);
   const KvHead& head = c.head();
   Task task = c.task(entry);
@@ -86,9 +87,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     task.share = &share->share;
   }
   std::optional<Index> allowed = variant.allowed_bytes(task);
-  std::optional<GivenCaches::Given> given;
-  if (c.plan().caches) {
-    given = c.plan().caches->read(c.plan(), c.unit(), entry, head, c.middle());
+  if (given != nullptr) {
     task.given = &given->compressed;
     allowed.reset();  // checked before the first row, over all heads that share it
   }
@@ -97,7 +96,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   const auto start = Clock::now();
   const Compressed result = task.tokens.empty() ? Compressed{} : variant.compress(task);
   double compress_ms = 1e3 * (seconds_since(start) + ScoreBook::take_charged_seconds());
-  if (given) {
+  if (given != nullptr) {
     compress_ms = given->compress_ms;
   }
   check_compressed(result, task);
@@ -135,9 +134,6 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     fill(row, errors);
     fill(row, held_figures(c.truth(g), held));
     row.compress_ms = compress_ms;
-    if (given) {
-      row.scoring_queries = given->scoring_queries;
-    }
     row.status = status_of(errors, degenerate, m, reason);
     row.diag = diag;
     std::vector<double>& errors_of_row = out.query_errors.emplace_back();
@@ -254,15 +250,27 @@ void check_compressed(const Compressed& result, const Task& task) {
 
 JobResult run_job(const HeadContext& context, const Entry& entry, const ShareOrError* share) {
   JobResult out;
+  std::optional<GivenCaches::Given> given;
   const auto start_anew = [&] {
     out = {};
     for (const Index q_head : context.unit().q_heads) {
       out.rows.push_back(blank_row(context, entry, q_head));
+      if (given) {
+        out.rows.back().scoring_queries = given->scoring_queries;
+      }
     }
   };
   start_anew();
   try {
-    measure(context, entry, share, out);
+    const Plan& plan = context.plan();
+    if (plan.caches) {
+      given = plan.caches->read(plan, context.unit(), entry, context.head(), context.middle());
+      if (!given->infeasible.empty()) {
+        throw Infeasible(given->infeasible, 0);
+      }
+      start_anew();
+    }
+    measure(context, entry, share, given ? &*given : nullptr, out);
   } catch (const IoError&) {
     throw;  // the device failed, not the method: every further job would fail too
   } catch (const std::exception& e) {

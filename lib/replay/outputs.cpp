@@ -68,7 +68,7 @@ std::vector<std::filesystem::path> Outputs::files(const Plan& plan) {
 }
 
 Outputs::Outputs(const Plan& plan)
-    : plan_(plan),
+    : plan_(CacheExport::check_earlier(plan)),
       writer_(plan.options.out, schema_header(), mode_of(plan.options)),
       before_(plan, writer_.existing()) {
   std::vector<SideProgressed> lines;
@@ -108,6 +108,7 @@ void Outputs::write(Index job, const JobResult& result) {
       caches_->write(job, *result.cache);
     } else if (status_kind(status) == "infeasible") {
       HeadCache none;
+      none.scoring_queries = result.rows.front().scoring_queries;
       none.infeasible = status.substr(std::string_view("infeasible: ").size());
       caches_->write(job, none);
     }

@@ -9,6 +9,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
@@ -277,6 +278,15 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   const ReplayOptions& o = plan.options;
   const int threads = usable_threads(plan);
   for (const auto& file : Outputs::files(plan)) {
+    for (const auto* inputs : {&o.traces, &o.caches}) {
+      for (const std::string& input : *inputs) {
+        std::error_code absent;
+        if (std::filesystem::equivalent(file, input, absent)) {
+          throw InputError(
+              fmt::format("{}: is also what the run reads, expected another file", file.string()));
+        }
+      }
+    }
     if (!o.resume && !o.overwrite && std::filesystem::exists(file)) {
       throw InputError(fmt::format(
           "{}: exists, expected --resume to go on, --overwrite to start anew, or another file",

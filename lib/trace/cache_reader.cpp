@@ -72,10 +72,31 @@ Index at_least_0(hid_t object, const char* name, const Place& where) {
   return value;
 }
 
+// Bytes or tokens of one KV head. The bound is far above any, and sums of many stay in 64 bits.
 std::optional<Index> optional_count(hid_t object, const char* name, const Place& where) {
-  const auto value = h5::optional_int(object, name, where);
-  if (value && *value < 0) {
-    where.refuse(fmt::format("{} is {}, expected at least 0", name, *value));
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
+  const auto value = h5::optional_unsigned(object, name, where);
+  if (value && *value > kMost) {
+    where.refuse(fmt::format("{} is {}, expected at most {}", name, *value, kMost));
+  }
+  return value;
+}
+
+std::optional<double> optional_time(hid_t object, const char* name, const Place& where) {
+  const auto value = h5::optional_float(object, name, where);
+  if (value && !(*value >= 0.0 && *value <= std::numeric_limits<double>::max())) {
+    where.refuse(fmt::format("{} is {}, expected a finite number of at least 0", name, *value));
+  }
+  return value;
+}
+
+// Text of a row: one line.
+std::string optional_line(hid_t object, const char* name, const Place& where) {
+  std::string value = h5::optional_string(object, name, where).value_or("");
+  if (std::any_of(value.begin(), value.end(),
+                  [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; })) {
+    where.refuse(
+        fmt::format("{} is \"{}\", expected a line without control characters", name, value));
   }
   return value;
 }
@@ -163,7 +184,8 @@ std::vector<float> read_log_weights(hid_t parent, const char* name, Index rows,
   const Values from = open_values(parent, name, H5T_FLOAT, rows, 0, entry);
   std::vector<float> out(static_cast<std::size_t>(rows));
   read_floats(from, out.data(), rows);
-  const float most = std::log(std::numeric_limits<float>::max());
+  // The float next to this logarithm may lie above it, where the weight is infinite.
+  const double most = std::log(static_cast<double>(std::numeric_limits<float>::max()));
   const auto bad = std::find_if(out.begin(), out.end(), [&](float x) { return !(x <= most); });
   if (bad != out.end()) {
     from.where.refuse(fmt::format("entry {} is {}, expected at most {:.4g} (-inf: weight 0)",
@@ -174,8 +196,16 @@ std::vector<float> read_log_weights(hid_t parent, const char* name, Index rows,
 
 std::vector<std::int32_t> read_tokens(hid_t parent, Index rows, const Place& entry) {
   const Values from = open_values(parent, caches::kToken, H5T_INTEGER, rows, 0, entry);
-  std::vector<std::int32_t> out(static_cast<std::size_t>(rows));
-  read_all(from, H5T_NATIVE_INT32, out.data());
+  std::vector<std::int64_t> wide(static_cast<std::size_t>(rows));
+  read_all(from, H5T_NATIVE_INT64, wide.data());
+  std::vector<std::int32_t> out;
+  for (const std::int64_t t : wide) {
+    if (t < -1 || t > std::numeric_limits<std::int32_t>::max()) {
+      from.where.refuse(
+          fmt::format("row {} is {}, expected a position, or -1 where it was made", out.size(), t));
+    }
+    out.push_back(static_cast<std::int32_t>(t));
+  }
   return out;
 }
 
@@ -192,8 +222,7 @@ CacheGroup read_group(hid_t root, const std::string& name, const Place& file) {
   if (out.budget && !(*out.budget >= 0.0 && *out.budget <= 1.0)) {
     where.refuse(fmt::format("budget is {}, expected a fraction in [0, 1]", *out.budget));
   }
-  out.seed =
-      static_cast<std::uint64_t>(optional_count(group.get(), caches::kSeed, where).value_or(0));
+  out.seed = h5::optional_unsigned(group.get(), caches::kSeed, where).value_or(0);
   out.scores = one_of(group.get(), caches::kScores, out.scores, {"past", "all", "none"}, where);
   out.scope = one_of(group.get(), caches::kScope, out.scope, {"head", "layer", "layers"}, where);
   return out;
@@ -220,10 +249,14 @@ struct CacheReader::Impl {
     std::string here = groups[group].name;
     for (const std::string& step : {std::string("prompts"), at.prompt, std::string("layers"),
                                     fmt::format("{}", at.layer), fmt::format("{}", at.kv_head)}) {
-      here += "/" + step;
-      if (!h5::has_link(file.get(), here)) {
+      const htri_t there = H5Lexists(file.get(), (here + "/" + step).c_str(), H5P_DEFAULT);
+      if (there < 0) {
+        Place{path, "/" + here}.refuse("expected a group, found another kind of object");
+      }
+      if (there == 0) {
         return false;
       }
+      here += "/" + step;
     }
     return true;
   }
@@ -313,7 +346,8 @@ std::optional<HeadCache> CacheReader::read(std::size_t group, const CachePlace& 
   const Handle entry = h5::open_group(impl_->file.get(), where.path, where);
   const hid_t id = entry.get();
   HeadCache out;
-  out.infeasible = h5::optional_string(id, caches::kInfeasible, where).value_or("");
+  out.infeasible = optional_line(id, caches::kInfeasible, where);
+  out.scoring_queries = optional_count(id, caches::kScoringQueries, where);
   if (!out.infeasible.empty()) {
     return out;
   }
@@ -342,10 +376,9 @@ std::optional<HeadCache> CacheReader::read(std::size_t group, const CachePlace& 
   out.payload_bytes = optional_count(id, caches::kPayloadBytes, where);
   out.quantised = optional_count(id, caches::kQuantised, where).value_or(0);
   out.transient_bytes = optional_count(id, caches::kTransientBytes, where).value_or(0);
-  out.compress_ms = h5::optional_float(id, caches::kCompressMs, where);
-  out.scoring_queries = optional_count(id, caches::kScoringQueries, where);
-  out.degenerate = h5::optional_string(id, caches::kDegenerate, where).value_or("");
-  out.diag = h5::optional_string(id, caches::kDiag, where).value_or("");
+  out.compress_ms = optional_time(id, caches::kCompressMs, where);
+  out.degenerate = optional_line(id, caches::kDegenerate, where);
+  out.diag = optional_line(id, caches::kDiag, where);
   return out;
 }
 

@@ -169,6 +169,9 @@ void CacheWriter::put(const CachePlace& place, const HeadCache& c, DType dtype) 
     w.fail(path);
   }
   const hid_t at = entry.get();
+  if (c.scoring_queries) {
+    w.integer(at, caches::kScoringQueries, *c.scoring_queries);
+  }
   if (!c.infeasible.empty()) {
     w.string(at, caches::kInfeasible, c.infeasible);
     return;
@@ -204,9 +207,6 @@ void CacheWriter::put(const CachePlace& place, const HeadCache& c, DType dtype) 
   }
   if (c.compress_ms) {
     w.real(at, caches::kCompressMs, *c.compress_ms);
-  }
-  if (c.scoring_queries) {
-    w.integer(at, caches::kScoringQueries, *c.scoring_queries);
   }
   if (!c.degenerate.empty()) {
     w.string(at, caches::kDegenerate, c.degenerate);

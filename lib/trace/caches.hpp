@@ -36,7 +36,7 @@ struct HeadCache {
   Index transient_bytes = 0;
   std::optional<double> compress_ms;
   std::optional<Index> scoring_queries;
-  std::string infeasible;  ///< why the budget cannot be met; then nothing else is there
+  std::string infeasible;  ///< why the budget cannot be met; then only scoring_queries is there
   std::string degenerate;
   std::string diag;
 
@@ -113,7 +113,7 @@ class CacheReader {
     Index dv = 0;
   };
   /// Nothing where the group has no such entry. Values are finite, weights below infinity; tokens
-  /// are not checked.
+  /// at least -1, and not compared with the trace's.
   std::optional<HeadCache> read(std::size_t group, const CachePlace& place,
                                 const Shape& shape) const;
   bool has(std::size_t group, const CachePlace& place) const;

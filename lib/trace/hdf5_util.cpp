@@ -65,6 +65,19 @@ void expect_one(const Attribute& a, const char* name, const char* expected, cons
   where.refuse(fmt::format("attribute {} cannot be read ({})", name, last_error()));
 }
 
+template <class T>
+T read_integer(const Attribute& a, hid_t memory, const char* name, const Place& where) {
+  if (a.kind != H5T_INTEGER) {
+    refuse_kind(name, "an integer", where);
+  }
+  expect_one(a, name, "one integer", where);
+  T value = 0;
+  if (H5Aread(a.id.get(), memory, &value) < 0) {
+    refuse_unreadable(name, where);
+  }
+  return value;
+}
+
 std::vector<std::string> read_variable_strings(const Attribute& a, const char* name,
                                                const Place& where) {
   const Handle memory(H5Tcopy(H5T_C_S1), H5Tclose);
@@ -258,15 +271,23 @@ std::optional<std::int64_t> optional_int(hid_t object, const char* name, const P
   if (!a) {
     return std::nullopt;
   }
-  if (a->kind != H5T_INTEGER) {
-    refuse_kind(name, "an integer", where);
+  return read_integer<std::int64_t>(*a, H5T_NATIVE_INT64, name, where);
+}
+
+std::optional<std::uint64_t> optional_unsigned(hid_t object, const char* name, const Place& where) {
+  const auto a = open_attribute(object, name, where);
+  if (!a) {
+    return std::nullopt;
   }
-  expect_one(*a, name, "one integer", where);
-  std::int64_t value = 0;
-  if (H5Aread(a->id.get(), H5T_NATIVE_INT64, &value) < 0) {
-    refuse_unreadable(name, where);
+  // HDF5 turns what the memory's type cannot hold into its nearest number, without a word.
+  if (a->kind == H5T_INTEGER && H5Tget_sign(a->type.get()) == H5T_SGN_NONE) {
+    return read_integer<std::uint64_t>(*a, H5T_NATIVE_UINT64, name, where);
   }
-  return value;
+  const auto value = read_integer<std::int64_t>(*a, H5T_NATIVE_INT64, name, where);
+  if (value < 0) {
+    where.refuse(fmt::format("{} is {}, expected at least 0", name, value));
+  }
+  return static_cast<std::uint64_t>(value);
 }
 
 std::optional<double> optional_float(hid_t object, const char* name, const Place& where) {

@@ -81,6 +81,8 @@ std::vector<std::string> link_names(hid_t group, const Place& where);
 /// or variable length, numbers in any width; a null dataspace (h5py.Empty) is an empty string.
 std::optional<std::string> optional_string(hid_t object, const char* name, const Place& where);
 std::optional<std::int64_t> optional_int(hid_t object, const char* name, const Place& where);
+/// An integer of at least 0; refuses others. Unlike optional_int it holds all of 64 bits.
+std::optional<std::uint64_t> optional_unsigned(hid_t object, const char* name, const Place& where);
 std::optional<double> optional_float(hid_t object, const char* name, const Place& where);
 std::string required_string(hid_t object, const char* name, const Place& where);
 /// One string or an array of them, at least one.
