@@ -72,7 +72,7 @@ class Tables(FigureTest):
         """stdout and stderr."""
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            got, said = self.run_script(correlate, *arguments)
+            got, said = self.run_script(correlate, "--resamples", "200", *arguments)
         self.assertEqual(got, code, said)
         self.assertNotIn("Traceback", said)
         return out.getvalue(), said
@@ -83,7 +83,7 @@ class Tables(FigureTest):
 
     def lines(self, *arguments, metric="rel_error", reduction="mean"):
         """{(score, scope): line} of a metric, and what was said."""
-        _, said = self.correlate(*arguments, "--csv", self.path("c.csv"), "--resamples", "200")
+        _, said = self.correlate(*arguments, "--csv", self.path("c.csv"))
         return {(line["score"], line["scope"]): line for line in self.table("c.csv")
                 if (line["metric"], line["reduction"]) == (metric, reduction)}, said
 
@@ -322,7 +322,7 @@ class LeftOutTest(Tables):
         # The mean over budgets is of those at which the score differs.
         self.near(got["kl", "within"]["spearman"], 1.0)
         self.assertEqual(got["kl", "within"]["cells"], "4")
-        text, _ = self.correlate(self.path("rows.csv"), "--scores", scores, "--resamples", "50")
+        text, _ = self.correlate(self.path("rows.csv"), "--scores", scores)
         self.assertIn("other top token, over all cells: no correlation", text)
 
     def test_few_cells_of_a_budget(self):
@@ -378,7 +378,7 @@ class LeftOutTest(Tables):
                                            self.path("no/c.csv")])]
         for words, arguments in cases:
             with self.subTest(words):
-                _, said = self.correlate(*arguments(), "--resamples", "50", code=2)
+                _, said = self.correlate(*arguments(), code=2)
                 self.assertIn(words, said.strip().splitlines()[-1])
 
 
@@ -400,7 +400,7 @@ class PicturesTest(Tables, LegibleTest):
                     with mock.patch.object(kc, "save_figure", lambda figure, stem, found=found:
                                            found.setdefault(stem.rpartition(".")[2], figure)):
                         self.correlate(rows, "--layers", layers, "--scores", scores, "--figures",
-                                       self.path("f"), "--resamples", "50")
+                                       self.path("f"))
                     self.assertEqual(set(found), {"scatter", "correlations"})
                     for figure in found.values():
                         figure.canvas.draw()
@@ -415,8 +415,7 @@ class PicturesTest(Tables, LegibleTest):
         rows, scores = self.write_rows(figures), self.write_scores(figures)
         contents = []
         for stem in ("one", "two"):
-            self.correlate(rows, "--scores", scores, "--figures", self.path(stem), "--resamples",
-                           "50")
+            self.correlate(rows, "--scores", scores, "--figures", self.path(stem))
             contents.append([open(self.path(f"{stem}.{name}.{end}"), "rb").read()
                              for name in ("scatter", "correlations") for end in ("png", "pdf")])
         self.assertEqual(contents[0], contents[1])
