@@ -94,7 +94,8 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
 
   ScoreBook::take_charged_seconds();
   const auto start = Clock::now();
-  const Compressed result = task.tokens.empty() ? Compressed{} : variant.compress(task);
+  const bool ask = !task.tokens.empty() || given != nullptr;
+  const Compressed result = ask ? variant.compress(task) : Compressed{};
   double compress_ms = 1e3 * (seconds_since(start) + ScoreBook::take_charged_seconds());
   if (given != nullptr) {
     compress_ms = given->compress_ms;

@@ -138,6 +138,7 @@ CacheWriter::~CacheWriter() = default;
 void CacheWriter::begin_group(const CacheGroup& g) {
   const h5::Silence silence;
   Impl& w = *impl_;
+  w.group.reset();  // here: closing clears what HDF5 says of a failure
   w.group = Handle(H5Gcreate2(w.file.get(), g.name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
                    H5Gclose);
   if (!w.group) {

@@ -1,0 +1,122 @@
+// Runs that export caches and runs that evaluate them: what their tests share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "replay/head_cache.hpp"
+#include "replay_run.hpp"
+#include "report/kept.hpp"
+#include "report/layers.hpp"
+#include "report/queries.hpp"
+#include "trace/caches.hpp"
+
+namespace kvbench::testing_caches {
+
+// A cache is what a method held, but that weights go through log w as a float: |log w| is at most
+// some 20, so a weight comes back within 21 * 2^-24 = 1.3e-6 of itself, the quotient of sums of
+// them within twice that, and figures that are relative to |a| or |p| |V| likewise. Where all
+// weights are 1 the sums are the same numbers.
+inline constexpr double kRelative = 1e-6;
+inline constexpr double kAbsolute = 2.6e-6;
+
+inline bool is_figure(const std::string& column) {
+  static const std::set<std::string> figures{
+      "rel_error",    "rel_error_mean", "rel_error_p50",     "rel_error_p95", "rel_error_max",
+      "eps_fro",      "eps_op",         "log_z_error",       "cosine",        "mass_kept",
+      "amnesia_mass", "out_rel_error",  "residual_rel_error"};
+  return figures.count(column) > 0;
+}
+
+/// Text, counts and bytes equal; figures within the bounds; timing columns apart.
+inline void expect_same_tables(const std::filesystem::path& got_path,
+                               const std::filesystem::path& expected_path,
+                               double relative = kRelative, double absolute = kAbsolute) {
+  SCOPED_TRACE(got_path.string() + " and " + expected_path.string());
+  const Table got = read_table(got_path);
+  const Table expected = read_table(expected_path);
+  ASSERT_EQ(got.header, expected.header);
+  ASSERT_EQ(got.rows.size(), expected.rows.size());
+  ASSERT_FALSE(expected.rows.empty());
+  for (std::size_t i = 0; i < got.rows.size(); ++i) {
+    for (std::size_t c = 0; c < got.header.size(); ++c) {
+      const std::string& name = got.header[c];
+      const std::string& a = got.rows[i][c];
+      const std::string& b = expected.rows[i][c];
+      if (name == "compress_ms" || name == "attend_us_per_query" || a == b) {
+        continue;
+      }
+      const std::string where = expected.rows[i][got.column("algorithm")] + " " +
+                                expected.rows[i][got.column("params")] + " row " +
+                                std::to_string(i) + " " + name + ": " + a + ", expected " + b;
+      double x = 0.0;
+      double y = 0.0;
+      ASSERT_TRUE(is_figure(name) && parse_number(a, x) && parse_number(b, y)) << where;
+      ASSERT_TRUE(std::abs(x - y) <= relative * std::abs(y) + absolute) << where;
+    }
+  }
+}
+
+/// What a caches file holds of the plan's heads, by group and place; times apart.
+inline std::map<std::string, std::vector<std::byte>> contents(const std::string& path,
+                                                              const Plan& plan) {
+  std::map<std::string, std::vector<std::byte>> out;
+  const CacheReader reader(path);
+  for (std::size_t g = 0; g < reader.groups().size(); ++g) {
+    const CacheGroup& group = reader.groups()[g];
+    const std::string what = group.name + "|" + group.algorithm + "|" + group.params + "|" +
+                             (group.budget ? number_text(*group.budget) : "") + "|" +
+                             std::to_string(group.seed) + "|" + group.scores + "|" + group.scope;
+    for (const Unit& unit : plan.units) {
+      const LayerMeta& layer = plan.layer_meta(unit);
+      const CachePlace place{plan.prompt_meta(unit).id, layer.layer, unit.kv_head};
+      if (auto cache = reader.read(g, place, {layer.n, layer.d, layer.dv})) {
+        cache->compress_ms.reset();
+        out.emplace(what + " " + reader.where(g, place).substr(path.size()), to_bytes(*cache));
+      }
+    }
+  }
+  return out;
+}
+
+class CachesTest : public testing_replay::ReplayTest {
+ protected:
+  ReplayOptions options(const std::string& out = "out.csv",
+                        const std::string& caches = "c.h5") const {
+    ReplayOptions o;
+    o.traces = {trace_};
+    o.out = (folder_ / out).string();
+    o.algorithms = {"exact", "uniform", "balancekv:T=2;block=8", "kmeans", "kvreviver"};
+    o.budgets = {0.5, 0.1};
+    o.seeds = "2";
+    o.sink = 4;
+    o.recent = 12;
+    o.queries = 8;
+    o.threads = 1;
+    o.export_caches = caches.empty() ? "" : (folder_ / caches).string();
+    return o;
+  }
+
+  ReplayOptions evaluation(const std::string& out, const std::vector<std::string>& caches) const {
+    ReplayOptions o;
+    o.traces = {trace_};
+    o.out = (folder_ / out).string();
+    o.threads = 1;
+    for (const std::string& name : caches) {
+      o.caches.push_back((folder_ / name).string());
+    }
+    return o;
+  }
+
+  std::string at(const std::string& name) const { return (folder_ / name).string(); }
+};
+
+}  // namespace kvbench::testing_caches

@@ -1,0 +1,298 @@
+// `replay --export-caches` and back: evaluated again, what was exported gives the rows that it came
+// from, for every method, whatever threads, shards and devices; the stream's file has its end.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cache_runs.hpp"
+#include "core/error.hpp"
+#include "device_runs.hpp"
+#include "report/manifest.hpp"
+#include "report/merge.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_caches;
+using testing_replay::make_trace;
+using testing_replay::read_bytes;
+using testing_replay::refusal;
+using testing_replay::TraceShape;
+
+using CacheExportTest = CachesTest;
+
+// Everything that some method needs: rotary tables and output projections.
+TraceShape full_shape() {
+  TraceShape shape;
+  shape.tokens = {60, 16};  // of the second nothing lies between the windows
+  shape.layers = {0, 2};
+  shape.rope = testing_replay::rope_tables(640, 8);
+  shape.hidden = 10;
+  shape.residual_norm = true;
+  return shape;
+}
+
+std::vector<TraceShape> shapes() {
+  std::vector<TraceShape> out(3, full_shape());
+  out[1].q_heads = 3;
+  out[1].kv_heads = 1;
+  out[1].dv = 11;
+  out[1].nq = 20;
+  out[1].dtype = DType::bfloat16;
+  out[2].q_heads = 2;
+  out[2].dv = 8;
+  out[2].nq = 8;  // the evaluated queries alone: nothing to score with
+  out[2].dtype = DType::float32;
+  return out;
+}
+
+TEST_F(CacheExportTest, EvaluatedAgainEveryMethodGivesItsRows) {
+  Index infeasible = 0;
+  Index degenerate = 0;
+  for (const TraceShape& shape : shapes()) {
+    trace_ = make_trace(folder_ / "t.h5", shape);
+    ReplayOptions o = options();
+    o.algorithms = {"all", "h2o+balancekv", "balancekv:T=2;denominator=separate",
+                    "attention-matching:keys=h2o"};
+    o.budgets = {0.5, 0.1, 0.0};
+    o.seeds = "1:2";
+    o.kept = true;
+    o.per_query = true;
+    o.overwrite = true;
+    o.threads = 2;
+    const RunResult was = run(o);
+    EXPECT_EQ(was.failed, 0);
+    infeasible += was.infeasible;
+    degenerate += was.degenerate;
+    EXPECT_FALSE(fs::exists(at("c.h5.part")));
+    ReplayOptions e = evaluation("again.csv", {"c.h5"});
+    e.kept = true;
+    e.per_query = true;
+    e.overwrite = true;
+    const RunResult is = run(e);
+    EXPECT_EQ(is.failed, 0);
+    EXPECT_EQ(is.infeasible, was.infeasible);
+    EXPECT_EQ(is.degenerate, was.degenerate);
+    expect_same_tables(e.out, o.out);
+    EXPECT_TRUE(read_bytes(kept_table().path(e.out)) == read_bytes(kept_table().path(o.out)));
+    expect_same_tables(queries_table().path(e.out), queries_table().path(o.out));
+    expect_same_tables(layers_table().path(e.out), layers_table().path(o.out));
+  }
+  EXPECT_GT(infeasible, 0);
+  EXPECT_GT(degenerate, 0);
+}
+
+// Where no weight is stored nothing is rounded: the same sums in the same order.
+TEST_F(CacheExportTest, WithoutWeightsEveryFigureIsTheSame) {
+  ReplayOptions o = options();
+  o.algorithms = {"exact", "local", "snapkv", "h2o", "streamingllm"};
+  run(o);
+  const ReplayOptions e = evaluation("again.csv", {"c.h5"});
+  run(e);
+  expect_same_tables(e.out, o.out, 0.0, 0.0);
+}
+
+TEST_F(CacheExportTest, TheFileSaysWhatTheRunWas) {
+  const ReplayOptions o = options();
+  run(o);
+  const Plan plan = make_plan(o);
+  const CacheReader reader(o.export_caches);
+  const CachesMeta& m = reader.meta();
+  EXPECT_EQ(m.trace_sha256, std::vector<std::string>{read_manifest(o.out).traces[0].sha256});
+  EXPECT_EQ(m.protocol, "prefill");
+  EXPECT_EQ(m.sink, 4);
+  EXPECT_EQ(m.recent, 12);
+  EXPECT_EQ(m.queries, 8);
+  ASSERT_EQ(reader.groups().size(), plan.entries.size());
+  for (std::size_t g = 0; g < plan.entries.size(); ++g) {
+    const CacheGroup& group = reader.groups()[g];
+    const Entry& entry = plan.entries[g];
+    EXPECT_EQ(group.algorithm, plan.variants[entry.variant].name());
+    EXPECT_EQ(group.params, plan.variants[entry.variant].params.canonical());
+    EXPECT_EQ(group.budget, entry.budget);
+    EXPECT_EQ(group.seed, entry.seed);
+  }
+  EXPECT_EQ(contents(o.export_caches, plan).size(), static_cast<std::size_t>(plan.jobs()));
+}
+
+TEST_F(CacheExportTest, ThreadsDoNotChangeTheFile) {
+  const ReplayOptions one = options();
+  run(one);
+  ReplayOptions more = options("more.csv", "more.h5");
+  more.threads = 3;
+  run(more);
+  const Plan plan = make_plan(one);
+  EXPECT_TRUE(contents(one.export_caches, plan) == contents(more.export_caches, plan));
+}
+
+TEST_F(CacheExportTest, AStreamsFileHasItsEnd) {
+  trace_ = make_trace(folder_ / "t.h5", full_shape());
+  ReplayOptions o = options();
+  o.protocol = "stream";
+  o.algorithms = {"all"};
+  o.kept = true;
+  const RunResult result = run(o);
+  EXPECT_EQ(result.failed, 0);
+  // By row without its query head: the tokens of the last step.
+  std::map<std::string, std::string> kept;
+  const Table table = read_table(kept_table().path(o.out));
+  const auto key_of = [](const auto& text) {
+    return text("prompt") + " " + text("layer") + " " + text("kv_head") + " " + text("algorithm") +
+           " " + text("params") + " " + text("budget_requested") + " " + text("seed");
+  };
+  for (const Fields& line : table.rows) {
+    const auto text = [&](const char* name) { return line[table.column(name)]; };
+    kept[key_of(text)] = text("tokens");  // steps ascend
+  }
+  const CacheReader reader(o.export_caches);
+  EXPECT_EQ(reader.meta().protocol, "stream");
+  const Plan plan = make_plan(o);
+  std::map<std::string, std::size_t> groups;
+  for (std::size_t g = 0; g < reader.groups().size(); ++g) {
+    const CacheGroup& group = reader.groups()[g];
+    groups[group.algorithm + " " + group.params + " " +
+           (group.budget ? number_text(*group.budget) : "") + " " + std::to_string(group.seed)] = g;
+  }
+  std::size_t compared = 0;
+  for (const Fields& row : read_table(o.out).rows) {
+    const auto text = [&](const char* name) { return row[column_index(name)]; };
+    const Index n = std::stol(text("n_tokens"));
+    const CachePlace place{text("prompt"), std::stol(text("layer")), std::stol(text("kv_head"))};
+    const auto cache = reader.read(groups.at(text("algorithm") + " " + text("params") + " " +
+                                             text("budget_requested") + " " + text("seed")),
+                                   place, {n, 8, 6});
+    ASSERT_TRUE(cache.has_value());
+    if (status_kind(text("status")) == "infeasible") {
+      EXPECT_EQ("infeasible: " + cache->infeasible, text("status"));
+      continue;
+    }
+    const Index exact = std::min<Index>(n, 4 + 12);  // sinks and window
+    const Index held = bytes_of(*cache, 8, 6, DType::float16).sum();
+    EXPECT_EQ(std::to_string(exact * 14 * 2 + held), text("bytes")) << text("algorithm");
+    std::vector<Index> tokens;
+    for (Index t = 0; t < n; ++t) {
+      if (t < 4 || t >= n - 12 ||
+          std::find(cache->token.begin(), cache->token.end(), t) != cache->token.end()) {
+        tokens.push_back(t);
+      }
+    }
+    EXPECT_EQ(ranges_text(tokens), kept.at(key_of(text))) << text("algorithm");
+    ++compared;
+  }
+  EXPECT_GT(compared, 100U);
+  const std::string message = refusal([&] { run(evaluation("again.csv", {"c.h5"})); });
+  EXPECT_NE(message.find("c.h5: protocol is stream"), std::string::npos) << message;
+  EXPECT_FALSE(fs::exists(at("again.csv")));
+}
+
+TEST_F(CacheExportTest, ShardsAreOneRun) {
+  ReplayOptions whole = options("whole.csv", "whole.h5");
+  // With budgets that heads and layers share.
+  whole.algorithms = {"pyramidkv", "adakv", "balancekv:T=2;block=8", "kmeans", "kvreviver"};
+  run(whole);
+  run(evaluation("whole-again.csv", {"whole.h5"}));
+  std::vector<std::string> files;
+  MergeOptions merge;
+  merge.output = at("merged.csv");
+  for (Index i = 1; i <= 3; ++i) {
+    const std::string number = std::to_string(i);
+    ReplayOptions o = whole;
+    o.out = at("shard" + number + ".csv");
+    o.export_caches = at("shard" + number + ".h5");
+    o.shard_index = i;
+    o.shard_count = 3;
+    run(o);
+    files.push_back("shard" + number + ".h5");
+  }
+  run(evaluation("from-shards.csv", files));
+  expect_same_tables(at("from-shards.csv"), at("whole.csv"));
+  expect_same_tables(at("from-shards.csv"), at("whole-again.csv"), 0.0, 0.0);
+  for (Index i = 3; i >= 1; --i) {
+    ReplayOptions e = evaluation("part" + std::to_string(i) + ".csv", {"whole.h5"});
+    e.shard_index = i;
+    e.shard_count = 3;
+    run(e);
+    merge.shards.emplace_back(e.out);
+  }
+  merge_shards(merge);
+  expect_same_tables(merge.output, at("whole-again.csv"), 0.0, 0.0);
+}
+
+// Heads that share a budget are weighed together, whichever of them are looked at.
+TEST_F(CacheExportTest, SomeLayersAndHeadsOfASharedBudget) {
+  ReplayOptions o = options();
+  o.algorithms = {"pyramidkv", "adakv", "uniform"};
+  run(o);
+  const Table all = read_table(o.out);
+  ReplayOptions e = evaluation("some.csv", {"c.h5"});
+  e.layers = {0};
+  e.heads = {1};
+  run(e);
+  const Table some = read_table(e.out);
+  std::vector<Fields> expected;
+  for (const Fields& row : all.rows) {
+    if (row[column_index("layer")] == "0" && row[column_index("q_head")] == "1") {
+      expected.push_back(row);
+    }
+  }
+  ASSERT_EQ(some.rows.size(), expected.size());
+  ASSERT_FALSE(expected.empty());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(row_key(some.rows[i]), row_key(expected[i]));
+    EXPECT_EQ(some.rows[i][column_index("bytes")], expected[i][column_index("bytes")]);
+  }
+}
+
+TEST_F(CacheExportTest, TheMemoryLimitCountsCaches) {
+  ReplayOptions o = options("limited.csv", "limited.h5");
+  o.threads = 8;
+  const Plan plan = make_plan(o);
+  const MemoryNeed need = memory_need(plan, plan.units.front());
+  ReplayOptions without = o;
+  without.export_caches.clear();
+  const Plan plain = make_plan(without);
+  const Index n = 60;
+  const auto copies = static_cast<std::uint64_t>(2 * 4 * n * (8 + 6));  // twice, keys and values
+  EXPECT_GE(need.per_thread, memory_need(plain, plain.units.front()).per_thread + copies);
+  o.memory_limit = need.unit + 2 * need.per_thread;
+  EXPECT_EQ(usable_threads(make_plan(o)), 2);
+  run(o);
+  ReplayOptions e = evaluation("again.csv", {"limited.h5"});
+  e.memory_limit = 1000;
+  const std::string message = refusal([&] { run(e); });
+  EXPECT_NE(message.find("--memory-limit: got 1000 bytes, expected at least"), std::string::npos);
+  e.memory_limit = o.memory_limit;
+  run(e);
+  expect_same_tables(e.out, o.out);
+}
+
+// A device attends; what is read from the file is what the CPU reads.
+TEST_F(CacheExportTest, OnADevice) {
+  using testing_device::host_device;
+  const auto on_device = [&](const ReplayOptions& o) {
+    Plan plan = make_plan(o);
+    plan.open_device = host_device(HostMachine::Order::forward, std::size_t{1} << 20);
+    plan.heads_at_once = 2;
+    static const std::atomic<bool> go_on = false;
+    run_plan(plan, "test", go_on);
+  };
+  ReplayOptions o = options();
+  o.threads = 3;
+  on_device(o);
+  ReplayOptions e = evaluation("again.csv", {"c.h5"});
+  e.threads = 3;
+  on_device(e);
+  expect_same_tables(e.out, o.out);
+  const ReplayOptions c = evaluation("cpu.csv", {"c.h5"});
+  run(c);
+  expect_same_tables(e.out, c.out, testing_device::kHostRelative, testing_device::kAbsolute);
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,330 @@
+// `--export-caches` of runs that are stopped, killed, resumed or started anew: the file is that of
+// an undisturbed run, jobs whose caches are lost run again, and nobody else's file is touched.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cache_runs.hpp"
+#include "core/error.hpp"
+#include "core/rng.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_caches;
+using testing_replay::make_trace;
+using testing_replay::read_bytes;
+using testing_replay::refusal;
+using testing_replay::TraceShape;
+using testing_replay::untimed;
+using testing_replay::write_bytes;
+
+std::atomic<bool> stop_now = false;
+std::mutex calls_mutex;
+int calls_left = -1;  // of compress, until the run is stopped
+int calls_made = 0;
+
+Compressed stopping(const Task& task, const Params&) {
+  {
+    const std::lock_guard lock(calls_mutex);
+    ++calls_made;
+    if (--calls_left == 0) {
+      stop_now = true;
+    }
+  }
+  Compressed c;
+  RngStream random = task.rng.stream("sample");
+  for (const Index i : sample_without_replacement(random, task.count(), task.count() / 2)) {
+    c.held.tokens.push_back(task.tokens[static_cast<std::size_t>(i)]);
+  }
+  c.held.common = 2.0F;
+  c.aux_bytes = 4;
+  return c;
+}
+
+Compressed failing(const Task&, const Params&) {
+  throw std::runtime_error("on purpose");
+}
+
+Compressed needy(const Task&, const Params&) {
+  throw Infeasible("needs a byte more", 1);
+}
+
+class CacheResumeTest : public CachesTest {
+ protected:
+  static constexpr int kSeeds = 3;
+  static constexpr int kJobs = 8 * kSeeds;
+
+  // Two prompts of two layers of two KV heads, under a method that may stop the run.
+  Plan planned(const ReplayOptions& options) {
+    ReplayOptions o = options;
+    o.algorithms = {"exact"};
+    Plan plan = make_plan(o);
+    method_.info.name = "stopping";
+    method_.compress = stopping;
+    plan.variants = {{&method_, Params("stopping", {}, {})}};
+    plan.entries.clear();
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+      plan.entries.push_back({0, std::nullopt, seed});
+    }
+    return plan;
+  }
+
+  // Runs until the method was called so often; -1: to the end.
+  RunResult go(const ReplayOptions& o, int calls = -1) {
+    stop_now = false;
+    calls_left = calls;
+    calls_made = 0;
+    return run_plan(planned(o), "test", stop_now);
+  }
+
+  ReplayOptions resumed(ReplayOptions o) const {
+    o.resume = true;
+    o.overwrite = false;
+    return o;
+  }
+
+  void expect_whole(const ReplayOptions& o, const std::string& what) {
+    EXPECT_EQ(untimed(o.out), untimed(at("whole.csv"))) << what;
+    EXPECT_TRUE(contents(o.export_caches, planned(o)) == contents(at("whole.h5"), planned(o)))
+        << what;
+    EXPECT_FALSE(fs::exists(o.export_caches + ".part")) << what;
+    EXPECT_FALSE(fs::exists(o.export_caches + ".tmp")) << what;
+    EXPECT_FALSE(fs::exists(o.export_caches + ".lock")) << what;
+  }
+
+  Method method_;
+};
+
+TEST_F(CacheResumeTest, StoppedAfterEveryJobAndResumed) {
+  go(options("whole.csv", "whole.h5"));
+  ASSERT_EQ(contents(at("whole.h5"), planned(options())).size(), std::size_t{kJobs});
+  for (const int threads : {1, 2}) {
+    for (int calls = 1; calls < kJobs - threads; calls += threads == 1 ? 1 : 5) {
+      ReplayOptions o = options();
+      o.threads = threads;
+      o.overwrite = true;
+      const std::string what = std::to_string(calls) + " calls";
+      fs::remove(o.export_caches);
+      EXPECT_TRUE(go(o, calls).interrupted) << what;
+      EXPECT_FALSE(fs::exists(o.export_caches)) << what;
+      EXPECT_TRUE(fs::exists(o.export_caches + ".part")) << what;
+      const int before = calls_made;
+      go(resumed(o));
+      EXPECT_EQ(calls_made, kJobs - before) << what;
+      expect_whole(o, what);
+    }
+  }
+}
+
+TEST_F(CacheResumeTest, AJournalCutAnywhereCostsTheJobsBehindTheCut) {
+  go(options("whole.csv", "whole.h5"));
+  const ReplayOptions o = options();
+  go(o, 10);
+  const std::string rows = read_bytes(o.out);
+  const std::string manifest = read_bytes(o.out + ".json");
+  const std::string journal = read_bytes(o.export_caches + ".part");
+  std::vector<std::size_t> cuts{0, 1, 20, journal.size() - 1, journal.size()};
+  for (std::size_t i = 1; i < 12; ++i) {
+    cuts.push_back(journal.size() * i / 12);
+  }
+  std::sort(cuts.begin(), cuts.end());
+  int last = kJobs;
+  for (const std::size_t cut : cuts) {
+    const std::string what = "cut at " + std::to_string(cut);
+    fs::remove(o.export_caches);
+    write_bytes(o.out, rows);
+    write_bytes(o.out + ".json", manifest);
+    write_bytes(o.export_caches + ".part", journal.substr(0, cut));
+    go(resumed(o));
+    EXPECT_LE(calls_made, last) << what;
+    last = calls_made;
+    expect_whole(o, what);
+  }
+  EXPECT_EQ(last, kJobs - 10);
+  // A byte that is not what was written: that record and those behind it are made again.
+  fs::remove(o.export_caches);
+  write_bytes(o.out, rows);
+  write_bytes(o.out + ".json", manifest);
+  std::string other = journal;
+  other[other.size() / 2] ^= 1;
+  write_bytes(o.export_caches + ".part", other);
+  go(resumed(o));
+  EXPECT_GT(calls_made, kJobs - 10);
+  EXPECT_LT(calls_made, kJobs);
+  expect_whole(o, "flipped");
+}
+
+TEST_F(CacheResumeTest, RowsWhoseCachesAreGoneAreMadeAgain) {
+  go(options("whole.csv", "whole.h5"));
+  const ReplayOptions o = options();
+  go(o);
+  fs::remove(o.export_caches);
+  go(resumed(o));
+  EXPECT_EQ(calls_made, kJobs);
+  expect_whole(o, "the file gone");
+  // And caches whose rows are gone: a row's cache is that of its run.
+  const std::string rows = read_bytes(o.out);
+  write_bytes(o.out, rows.substr(0, rows.size() / 2));
+  go(resumed(o));
+  EXPECT_GT(calls_made, 0);
+  EXPECT_LT(calls_made, kJobs);
+  expect_whole(o, "rows gone");
+}
+
+TEST_F(CacheResumeTest, ACompleteRunIsLeftAsItIs) {
+  const ReplayOptions o = options();
+  go(o);
+  const std::string file = read_bytes(o.export_caches);
+  const auto time = fs::last_write_time(o.export_caches);
+  go(resumed(o));
+  EXPECT_EQ(calls_made, 0);
+  EXPECT_TRUE(read_bytes(o.export_caches) == file);
+  EXPECT_EQ(fs::last_write_time(o.export_caches), time);
+  EXPECT_FALSE(fs::exists(o.export_caches + ".part"));
+}
+
+TEST_F(CacheResumeTest, ARunThatFirstExportedNothing) {
+  go(options("whole.csv", "whole.h5"));
+  go(options("out.csv", ""), 5);
+  ReplayOptions o = resumed(options());
+  go(o);
+  EXPECT_EQ(calls_made, kJobs);
+  expect_whole(o, "first without");
+}
+
+TEST_F(CacheResumeTest, OverwriteStartsAnew) {
+  go(options("whole.csv", "whole.h5"));
+  ReplayOptions o = options();
+  write_bytes(o.export_caches, "precious\n");
+  const std::string message = refusal([&] { go(o); });
+  EXPECT_NE(message.find("c.h5: exists, expected --resume"), std::string::npos) << message;
+  EXPECT_EQ(read_bytes(o.export_caches), "precious\n");
+  EXPECT_FALSE(fs::exists(o.out));
+  o.overwrite = true;
+  go(o);
+  expect_whole(o, "over another file");
+  go(o, 7);  // stopped: the earlier file stands, the journal has the new jobs
+  go(resumed(o));
+  EXPECT_EQ(calls_made, kJobs - 7);
+  expect_whole(o, "over its own");
+}
+
+TEST_F(CacheResumeTest, AnotherRunsFileIsRefused) {
+  ReplayOptions other = options("other.csv");
+  other.sink = 3;
+  go(other);
+  const std::string file = read_bytes(other.export_caches);
+  ReplayOptions o = resumed(options());
+  for (const bool started : {false, true}) {
+    if (started) {
+      go(options("out.csv", ""), 5);
+    }
+    const std::string rows = started ? read_bytes(o.out) : "";
+    const std::string message = refusal([&] { go(o); });
+    EXPECT_NE(message.find("c.h5: is of another run"), std::string::npos) << message;
+    EXPECT_TRUE(read_bytes(o.export_caches) == file);
+    EXPECT_EQ(fs::exists(o.out), started) << "nothing is begun where a run is refused";
+    EXPECT_EQ(started ? read_bytes(o.out) : "", rows);
+  }
+  write_bytes(o.export_caches, "notes\n");
+  EXPECT_NE(refusal([&] { go(o); }).find("cannot be opened as HDF5"), std::string::npos);
+  // A shard of the same plan is another run, too.
+  fs::remove(o.export_caches);
+  ReplayOptions shard = options("shard.csv");
+  shard.shard_index = 1;
+  shard.shard_count = 2;
+  go(shard);
+  EXPECT_NE(refusal([&] { go(o); }).find("another run"), std::string::npos);
+}
+
+TEST_F(CacheResumeTest, TwoRunsDoNotWriteOneFile) {
+  const ReplayOptions first = options();
+  const FileLock lock(first.export_caches);
+  const std::string message = refusal([&] { go(options("second.csv")); });
+  EXPECT_NE(message.find("another run is writing"), std::string::npos) << message;
+  EXPECT_FALSE(fs::exists(first.export_caches + ".part"));
+}
+
+TEST_F(CacheResumeTest, AFileOfItsOwn) {
+  for (const std::string name :
+       {"t.h5", "out.csv", "./out.csv", "out.csv.json", "out.kept.csv", "out.steps.csv",
+        "out.queries.csv", "out.layers.csv", "none/../out.csv"}) {
+    ReplayOptions o = options("out.csv", name);
+    o.overwrite = true;
+    const std::string trace = read_bytes(trace_);
+    const std::string message = refusal([&] { make_plan(o); });
+    EXPECT_NE(message.find("--export-caches"), std::string::npos) << message;
+    EXPECT_NE(message.find("expected a file of its own"), std::string::npos) << message;
+    EXPECT_TRUE(read_bytes(trace_) == trace);
+  }
+  ReplayOptions o = options("t.h5", "c.h5");
+  o.overwrite = true;
+  EXPECT_NE(refusal([&] { run(o); }).find("t.h5: is also what the run reads"), std::string::npos);
+}
+
+TEST_F(CacheResumeTest, PromptsOfOneNameInTwoTracesAreRefused) {
+  ReplayOptions o = options();
+  TraceShape shape;
+  shape.tokens = {40};  // p0 again
+  o.traces.push_back(make_trace(folder_ / "u.h5", shape));
+  const std::string message = refusal([&] { make_plan(o); });
+  for (const char* part : {"--export-caches", "t.h5", "u.h5", "prompt p0"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+  o.prompts = {"p1"};  // which one trace has
+  EXPECT_NO_THROW(make_plan(o));
+}
+
+// What failed or could not be is a row again.
+TEST_F(CacheResumeTest, FailedAndInfeasibleJobs) {
+  Method fails;
+  fails.info.name = "fails";
+  fails.compress = failing;
+  Method needs;
+  needs.info.name = "needs";
+  needs.compress = needy;
+  const auto plan_of = [&](const ReplayOptions& o) {
+    Plan plan = planned(o);
+    plan.variants.push_back({&fails, Params("fails", {}, {})});
+    plan.variants.push_back({&needs, Params("needs", {}, {})});
+    plan.entries.push_back({1, 0.25, 0});
+    plan.entries.push_back({2, 0.25, 0});
+    return plan;
+  };
+  const ReplayOptions o = options();
+  stop_now = false;
+  calls_left = -1;
+  const RunResult was = run_plan(plan_of(o), "test", stop_now);
+  EXPECT_EQ(was.failed, 16);
+  EXPECT_EQ(was.infeasible, 16);
+  calls_made = 0;
+  run_plan(plan_of(resumed(o)), "test", stop_now);
+  EXPECT_EQ(calls_made, 0);
+  const ReplayOptions e = evaluation("again.csv", {"c.h5"});
+  const RunResult is = run(e);
+  EXPECT_EQ(is.failed, 16);
+  EXPECT_EQ(is.infeasible, 16);
+  const std::vector<Fields> before = untimed(o.out);
+  const std::vector<Fields> after = untimed(e.out);
+  ASSERT_EQ(before.size(), after.size());
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    const std::string& status = after[i][column_index("status")];
+    EXPECT_EQ(row_key(after[i]), row_key(before[i]));
+    if (before[i][column_index("status")] == "failed: on purpose") {
+      EXPECT_EQ(status, "failed: the caches of fails hold nothing for this head");
+    } else {
+      EXPECT_EQ(status, before[i][column_index("status")]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvbench
