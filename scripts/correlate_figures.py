@@ -4,6 +4,7 @@ import math
 
 import kvbench_csv as kc
 import kvbench_layers as kl
+import kvbench_stats as ks
 import matplotlib.pyplot as plt
 import numpy as np
 from correlate_ranks import ACROSS, WITHIN, WORSE
@@ -42,7 +43,7 @@ def set_scale(axis, values):
         kl.plain_log(axis)
         if values.max() > 15 * values.min():  # Panels are narrow.
             steps = (1, 3) if values.max() < 100 * values.min() else (1,)
-            axis.set_major_locator(LogLocator(subs=steps, numticks=20))
+            axis.set_major_locator(LogLocator(subs=steps, numticks=7 if steps == (1,) else 20))
         return
     size = np.median(np.abs(values[values != 0])) if values.any() else 1.0
     unit = 10.0**math.floor(math.log10(size))
@@ -74,6 +75,7 @@ def scatter(found):
     wide = (kc.PAGE_WIDTH - 0.55 - 0.45 - 2 * names) / 2  # of a panel
     styles = [{"color": kc.PALETTE[i % len(kc.PALETTE)], "marker": kc.MARKERS[i % len(kc.MARKERS)],
                "linestyle": "none"} for i in range(len(budgets))]
+    drawn = set()
     for row, score in enumerate(scores):
         level = np.nanmean(table.scores[score], axis=0)
         lines = chosen(found, score)
@@ -87,9 +89,11 @@ def scatter(found):
                                wide / kc.PAGE_WIDTH, (height - TITLE) / (height * len(scores))])
             line = lines[column]
             x = found.figures[line.level, line.metric, line.reduction]
-            set_scale(axes.xaxis, x)
-            set_scale(axes.yaxis, level)
-            draw_cells(axes, table, x, level, budgets, styles, methods)
+            # Rounding of an exact cache would take most of a logarithmic axis.
+            shown = [i for i in table.members() if not 0 < x[i] < kc.ROUNDING_ERROR]
+            set_scale(axes.xaxis, x[shown])
+            set_scale(axes.yaxis, level[shown])
+            draw_cells(axes, table, shown, x, level, budgets, styles)
             axes.set_xlabel(f"{title(line)}, mean")
             if column == 0:
                 axes.set_ylabel(SCORE_TITLES[score])
@@ -97,24 +101,26 @@ def scatter(found):
                     f" [{line.spearman_low:.2f}, {line.spearman_high:.2f}]")
             axes.set_title(f"rank corr. {line.spearman:.2f}{ends}", loc="left",
                            fontsize=kc.SMALL_FONT_SIZE)
-            name_methods(axes, table, x, level, methods, (height - TITLE))
+            name_methods(axes, table, shown, x, level, (height - TITLE))
+            drawn |= {table.cells[i][0] for i in shown}
     kc.legend_above(figure, [kc.line_handle(style, f"budget {budget}")
-                             for style, budget in zip(styles, budgets)])
+                             for style, budget in zip(styles, budgets) if budget in drawn])
     return figure
 
 
-def draw_cells(axes, table, x, y, budgets, styles, methods):
-    for method in methods:
-        mine = [i for i, cell in enumerate(table.cells) if cell[1] == method]
+def draw_cells(axes, table, shown, x, y, budgets, styles):
+    for method in {table.cells[i][1]: None for i in shown}:
+        mine = [i for i in shown if table.cells[i][1] == method]
         axes.plot(x[mine], y[mine], color="0.75", linewidth=0.5, zorder=1)
     for budget, style in zip(budgets, styles):
-        mine = table.members(budget)
+        mine = [i for i in shown if table.cells[i][0] == budget]
         axes.plot(x[mine], y[mine], ms=3.2, zorder=2, markeredgewidth=0, **style)
 
 
-def name_methods(axes, table, x, y, methods, inches):
+def name_methods(axes, table, shown, x, y, inches):
     """Names right of the panel, each with a line to the method's cell of the smallest budget."""
-    last = {method: i for i, (_, method) in enumerate(table.cells)}
+    last = {table.cells[i][1]: i for i in shown}
+    methods = list(last)
     at = np.array([[x[last[m]], y[last[m]]] for m in methods])
     to_axes = axes.transScale + axes.transLimits
     at = to_axes.transform(at)
@@ -168,7 +174,7 @@ def correlations(found):
                           linestyle="none", clip_on=False)
         axes.axvline(0, color="black", linewidth=0.6)
         prompts = max(line.prompts for line in found.pick(score=score, scope=ACROSS))
-        axes.set_title(f"{SCORE_TITLES[score]},\n{prompts} prompts")
+        axes.set_title(f"{SCORE_TITLES[score]},\n{ks.counted(prompts)}")
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     grid[0, 0].set_yticks(range(len(order)), order, fontsize=kc.SMALL_FONT_SIZE)
     grid[0, 0].set_ylim(len(order) - 0.4, -0.6)

@@ -410,6 +410,23 @@ class PicturesTest(Tables, LegibleTest):
                     for name in names:  # Named once in each of four panels.
                         self.assertEqual(said.count(name), 4)
 
+    def test_an_exact_cache_is_not_drawn(self):
+        """Its rounding would take most of the axis."""
+        figures = grid({**UP, "exact": 1e-15}, MANY)
+        figures = {key: 0.0 if key[1] == "exact" else value for key, value in figures.items()}
+        rows = self.write_rows({key: value or 1e-15 for key, value in figures.items()})
+        found = {}
+        with mock.patch.object(kc, "save_figure", lambda figure, stem:
+                               found.setdefault(stem.rpartition(".")[2], figure)):
+            self.correlate(rows, "--scores", self.write_scores(figures), "--figures",
+                           self.path("f"))
+        panels = [axes for axes in found["scatter"].axes if axes.get_visible()]
+        for axes in panels:
+            self.assertGreater(axes.get_xlim()[0], 1e-3)
+            said = [t.get_text() for t in axes.texts]
+            self.assertEqual(sorted(said), ["a", "b", "c", "d"])
+        self.assertEqual(len(panels), 4)
+
     def test_files_are_the_same_again(self):
         figures = grid(UP, MANY)
         rows, scores = self.write_rows(figures), self.write_scores(figures)
