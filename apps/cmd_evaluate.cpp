@@ -8,6 +8,7 @@ namespace kvbench {
 
 void add_evaluate(CLI::App& app) {
   const auto o = std::make_shared<RunOptions>();
+  o->evaluates = true;
   CLI::App* sub = app.add_subcommand(
       "evaluate", "Judge caches that another program made, under the protocol of the replay");
   sub->footer(
@@ -22,7 +23,6 @@ void add_evaluate(CLI::App& app) {
   const char* what = "What to evaluate";
   repeatable(sub->add_option("--caches", o->replay.caches,
                              "Caches files (docs/caches.md); several are the shards of one run"))
-      ->required()
       ->delimiter(',')
       ->type_name("C.h5")
       ->group(what);

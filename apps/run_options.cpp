@@ -144,6 +144,9 @@ void run(CLI::App& command, RunOptions& o) {
   if (!o.config.empty()) {
     apply_config(command, o.config);
   }
+  if (o.evaluates && o.replay.caches.empty()) {
+    throw InputError("evaluate: no caches, expected --caches C.h5");
+  }
   if (!o.memory_limit.empty()) {
     o.replay.memory_limit = parse_memory_limit(o.memory_limit);
   }

@@ -15,6 +15,7 @@ struct RunOptions {
   std::string shard;
   std::string memory_limit;
   bool dry_run = false;
+  bool evaluates = false;  ///< caches take the place of algorithms
 };
 
 /// One value, or one list with commas, per mention: what follows may be a trace.

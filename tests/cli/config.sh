@@ -33,13 +33,20 @@ resume = true
 overwrite = false
 kept = true
 per-query = true
+export-caches = "caches.h5"
 dry-run = false
 TOML
 good replay t.h5 --config all.toml
+mv caches.h5 file.h5
 good replay t.h5 -o line.csv --algorithm uniform:T=1,2 --algorithm local --budget 0.5,0.25 \
   --seeds 2 --layers 0 --heads 0,1 --prompts p0 --protocol prefill "${windows[@]}" --scores all \
-  --device cpu --threads 1 --memory-limit 1G --shard 1/1 --resume --kept --per-query
+  --device cpu --threads 1 --memory-limit 1G --shard 1/1 --resume --kept --per-query \
+  --export-caches caches.h5
 same file.csv line.csv
+[[ -s file.h5 && -s caches.h5 ]] || fail 'no caches'
+printf '[evaluate]\ncaches = "caches.h5"\nout = "again.csv"\nheads = [0]\n' > evaluate.toml
+good evaluate t.h5 --config evaluate.toml
+[[ $(column again.csv q_head | sort -u) == 0 ]] || fail 'evaluate: heads are not those of the file'
 cmp file.kept.csv line.kept.csv || fail "kept tokens differ"
 cmp file.queries.csv line.queries.csv || fail "errors of queries differ"
 [[ -n $(configuration file.csv) ]] || fail 'no configuration in the manifest'
@@ -55,6 +62,7 @@ for option in $(grep -oE -e '--[a-z][a-z-]+' <<< "$out" | sort -u); do
 done
 
 # The command line wins, also with another number of values.
+rm caches.h5
 good replay t.h5 --config all.toml -o wins.csv --sink 9 --algorithm h2o --seeds 1 --budget 1
 [[ $(column wins.csv sink | sort -u) == 9 ]] || fail 'sink is not that of the command line'
 [[ $(column wins.csv algorithm | sort -u) == h2o ]] || fail 'algorithms of the file were added'
