@@ -245,6 +245,18 @@ TEST_F(CacheResumeTest, AnotherRunsFileIsRefused) {
   EXPECT_NE(refusal([&] { go(o); }).find("another run"), std::string::npos);
 }
 
+TEST_F(CacheResumeTest, NothingIsBegunWhereTheFileCannotBe) {
+  for (const std::string name : {"none/c.h5", "folder"}) {
+    fs::create_directories(at("folder"));
+    ReplayOptions o = options("out.csv", name);
+    o.overwrite = true;
+    const std::string message = refusal([&] { go(o); });
+    EXPECT_EQ(message.rfind("--export-caches: ", 0), 0U) << message;
+    EXPECT_EQ(calls_made, 0);
+    EXPECT_FALSE(fs::exists(o.out));
+  }
+}
+
 TEST_F(CacheResumeTest, TwoRunsDoNotWriteOneFile) {
   const ReplayOptions first = options();
   const FileLock lock(first.export_caches);

@@ -430,6 +430,9 @@ TEST_F(EvaluateTest, WhatIsNotOfThisTraceIsRefusedBeforeTheFirstRow) {
   write({{named("mine"), some()}});
   expect(message([&](ReplayOptions& e) { e.caches.push_back(at("other.h5")); }),
          "other.h5: sink 3, expected 4 as in ");
+  write({{named("mine"), some()}}, "other.h5");
+  expect(message([&](ReplayOptions& e) { e.caches.push_back(at("other.h5")); }),
+         "other.h5: /mine/prompts/p0/layers/0/0: also in ");
   CacheGroup group = named("mine");
   group.scores = "all";
   write({{group, some()}}, "other.h5");

@@ -109,7 +109,18 @@ CacheExport::CacheExport(const Plan& plan)
 
 const Plan& CacheExport::check_earlier(const Plan& plan) {
   const std::string& out = plan.options.export_caches;
-  if (!out.empty() && plan.options.resume && std::filesystem::exists(out) &&
+  if (out.empty()) {
+    return plan;
+  }
+  const std::filesystem::path file = resolved(out);
+  if (!std::filesystem::is_directory(file.parent_path())) {
+    throw InputError(fmt::format("--export-caches: {}: no such folder, expected one that is there",
+                                 file.parent_path().string()));
+  }
+  if (std::filesystem::exists(file) && !std::filesystem::is_regular_file(file)) {
+    throw InputError(fmt::format("--export-caches: {}: not a regular file", out));
+  }
+  if (plan.options.resume && std::filesystem::exists(out) &&
       CacheReader(out).meta().plan != identity(plan)) {
     throw InputError(fmt::format("{}: is of another run, expected that of {} or no file", out,
                                  plan.options.out));

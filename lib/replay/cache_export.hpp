@@ -27,8 +27,8 @@ class CacheExport {
   /// Throws InputError where C.h5 is another file of the run, and where the plan's prompts cannot
   /// be told apart in one file: two traces that hold a prompt of the same id.
   static void check(const Plan& plan);
-  /// Before anything is opened: throws InputError where the plan resumes and C.h5 is of another
-  /// run. Returns the plan.
+  /// Before anything is opened: throws InputError where C.h5 cannot be a file, or where the plan
+  /// resumes and it is of another run. Returns the plan.
   static const Plan& check_earlier(const Plan& plan);
 
   /// Whether the job left what rows of this status call for.

@@ -165,13 +165,20 @@ void GivenCaches::list(std::vector<Variant>& variants, std::vector<Entry>& entri
 
 const CacheReader* GivenCaches::file_of(const Group& group, const CachePlace& place,
                                         std::size_t& at) const {
+  const CacheReader* found = nullptr;
   for (const auto& [file, number] : group.parts) {
-    if (files_[file].has(number, place)) {
-      at = number;
-      return &files_[file];
+    if (!files_[file].has(number, place)) {
+      continue;
     }
+    if (found != nullptr) {
+      throw InputError(fmt::format("{}: also in {}, expected each head of {} in one of the files",
+                                   files_[file].where(number, place), found->path(),
+                                   group.info.algorithm));
+    }
+    at = number;
+    found = &files_[file];
   }
-  return nullptr;
+  return found;
 }
 
 bool GivenCaches::holds(const CachePlace& place) const {

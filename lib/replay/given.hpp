@@ -20,6 +20,7 @@ class GivenCaches {
  public:
   /// Opens the files. Errors: InputError where one is no caches file, is of the stream protocol, or
   /// has other windows or traces than the first; where groups differ in `scores` or `scope` alone.
+  /// What asks for a head throws InputError where two files hold it in groups that are alike.
   explicit GivenCaches(const std::vector<std::string>& paths);
   ~GivenCaches();
   GivenCaches(const GivenCaches&) = delete;
