@@ -249,14 +249,15 @@ struct CacheReader::Impl {
     std::string here = groups[group].name;
     for (const std::string& step : {std::string("prompts"), at.prompt, std::string("layers"),
                                     fmt::format("{}", at.layer), fmt::format("{}", at.kv_head)}) {
-      const htri_t there = H5Lexists(file.get(), (here + "/" + step).c_str(), H5P_DEFAULT);
+      std::string next = fmt::format("{}/{}", here, step);
+      const htri_t there = H5Lexists(file.get(), next.c_str(), H5P_DEFAULT);
       if (there < 0) {
         Place{path, "/" + here}.refuse("expected a group, found another kind of object");
       }
       if (there == 0) {
         return false;
       }
-      here += "/" + step;
+      here = std::move(next);
     }
     return true;
   }
