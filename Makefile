@@ -101,7 +101,7 @@ reference: all $(DUMP_READY) ## the reference results, results/reference/ (2 hou
 
 test-dump: all $(DUMP_READY) ## test what needs torch, which pip puts into build/dump-venv
 	for t in dump_traces dump_rope dump_o_proj convert_traces peer_kvpress make_model prompts \
-		score_model; do \
+		score_model python_method; do \
 		KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_$$t.py; done
 
 CUDA_BUILD ?= build/cuda
