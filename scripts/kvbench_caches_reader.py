@@ -9,7 +9,7 @@ import numpy as np
 from kvbench_caches_format import (COUNTS, FORMAT, NUMBERS, PROTOCOLS, SCOPES, SCORES, TEXTS,
                                    VERSION, check_entry, params_text)
 from kvbench_trace import TraceError
-from kvbench_trace_heads import text_of
+from kvbench_trace_heads import open_hdf5, text_of
 
 ATTRIBUTES = {*COUNTS, *NUMBERS, *TEXTS}
 DATASETS = ("k", "v", "log_weight", "token", "k_den", "log_weight_den")
@@ -157,14 +157,8 @@ class CacheReader:
             file.close()
 
     def open(self, path):
-        if not os.path.exists(path):
-            raise TraceError(f"{path}: no such file")
-        try:
-            file = h5py.File(path, "r")
-        except OSError:
-            raise TraceError(f"{path}: not an HDF5 file, or cut off") from None
-        self.files.append(file)
-        return file
+        self.files.append(open_hdf5(path))
+        return self.files[-1]
 
     @staticmethod
     def root(path, file):

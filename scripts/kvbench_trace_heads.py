@@ -47,6 +47,16 @@ def text_of(value):
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
+def open_hdf5(path):
+    """An h5py.File to read; TraceError where it is none."""
+    if not os.path.exists(path):
+        raise TraceError(f"{path}: no such file")
+    try:
+        return h5py.File(path, "r")
+    except OSError:
+        raise TraceError(f"{path}: not an HDF5 file, or cut off") from None
+
+
 @contextlib.contextmanager
 def open_trace(trace):
     """The trace as an open h5py.File; `trace`: its path, or such a file, which stays open."""
@@ -54,13 +64,7 @@ def open_trace(trace):
         yield trace
         return
     path = os.fspath(trace)
-    if not os.path.exists(path):
-        raise TraceError(f"{path}: no such file")
-    try:
-        file = h5py.File(path, "r")
-    except OSError:
-        raise TraceError(f"{path}: not an HDF5 file, or cut off") from None
-    with file:
+    with open_hdf5(path) as file:
         got = text_of(file.attrs.get("format", "nothing")), file.attrs.get("version")
         if got != (FORMAT, VERSION):
             raise TraceError(f"{path}: format: got {got[0]}, version {got[1]}, expected {FORMAT}, "

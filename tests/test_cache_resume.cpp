@@ -6,44 +6,32 @@
 #include <atomic>
 #include <filesystem>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "cache_runs.hpp"
 #include "core/error.hpp"
-#include "core/rng.hpp"
+#include "stopping_method.hpp"
 
 namespace kvbench {
 namespace {
 
 namespace fs = std::filesystem;
 using namespace testing_caches;
+using testing_replay::calls_left;
+using testing_replay::calls_made;
 using testing_replay::make_trace;
 using testing_replay::read_bytes;
 using testing_replay::refusal;
+using testing_replay::stop_now;
+using testing_replay::stopping;
 using testing_replay::TraceShape;
 using testing_replay::untimed;
 using testing_replay::write_bytes;
 
-std::atomic<bool> stop_now = false;
-std::mutex calls_mutex;
-int calls_left = -1;  // of compress, until the run is stopped
-int calls_made = 0;
-
-Compressed stopping(const Task& task, const Params&) {
-  {
-    const std::lock_guard lock(calls_mutex);
-    ++calls_made;
-    if (--calls_left == 0) {
-      stop_now = true;
-    }
-  }
-  Compressed c;
-  RngStream random = task.rng.stream("sample");
-  for (const Index i : sample_without_replacement(random, task.count(), task.count() / 2)) {
-    c.held.tokens.push_back(task.tokens[static_cast<std::size_t>(i)]);
-  }
+// A weighted sample, which has a weight to store.
+Compressed weighted(const Task& task, const Params& params) {
+  Compressed c = stopping(task, params);
   c.held.common = 2.0F;
   c.aux_bytes = 4;
   return c;
@@ -67,9 +55,9 @@ class CacheResumeTest : public CachesTest {
     ReplayOptions o = options;
     o.algorithms = {"exact"};
     Plan plan = make_plan(o);
-    method_.info.name = "stopping";
-    method_.compress = stopping;
-    plan.variants = {{&method_, Params("stopping", {}, {})}};
+    method_.info.name = "weighted";
+    method_.compress = weighted;
+    plan.variants = {{&method_, Params("weighted", {}, {})}};
     plan.entries.clear();
     for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
       plan.entries.push_back({0, std::nullopt, seed});

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <mutex>
 #include <random>
 #include <string>
 #include <vector>
@@ -16,41 +15,24 @@
 #include "report/layers.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
+#include "stopping_method.hpp"
 
 namespace kvbench {
 namespace {
 
 namespace fs = std::filesystem;
+using testing_replay::calls_left;
+using testing_replay::calls_made;
 using testing_replay::make_trace;
 using testing_replay::read_bytes;
 using testing_replay::refusal;
+using testing_replay::stop_now;
+using testing_replay::stopping;
 using testing_replay::TraceShape;
 using testing_replay::untimed;
 using testing_replay::write_bytes;
 
-std::atomic<bool> stop_now = false;
-std::mutex calls_mutex;
-int calls_left = -1;
-int calls = 0;
-
-// A random half of the tokens; counts its calls and stops the run when it is told to.
-Compressed stopping(const Task& task, const Params&) {
-  {
-    const std::lock_guard lock(calls_mutex);
-    ++calls;
-    if (--calls_left == 0) {
-      stop_now = true;
-    }
-  }
-  Compressed c;
-  RngStream random = task.rng.stream("sample");
-  for (const Index i : sample_without_replacement(random, task.count(), task.count() / 2)) {
-    c.held.tokens.push_back(task.tokens[static_cast<std::size_t>(i)]);
-  }
-  return c;
-}
-
-// The same on the first KV head; the second fits no budget.
+// `stopping` on the first KV head; the second fits no budget.
 Compressed unfit(const Task& task, const Params&) {
   if (task.kv_head == 1) {
     throw Infeasible("on purpose", 1);
@@ -98,7 +80,7 @@ class LayerRunsTest : public testing_replay::ReplayTest {
   RunResult go(const ReplayOptions& o, int stop_after = -1) const {
     stop_now = false;
     calls_left = stop_after;
-    calls = 0;
+    calls_made = 0;
     return run_plan(planned(o), "test", stop_now);
   }
 
@@ -120,7 +102,7 @@ TEST_F(LayerRunsTest, AnInterruptAtAnyJobIsResumedWithoutRepetition) {
   const ReplayOptions whole = options("whole.csv");
   const RunResult undisturbed = go(whole);
   EXPECT_EQ(undisturbed.infeasible, 2 * 4);
-  EXPECT_EQ(calls, 20);
+  EXPECT_EQ(calls_made, 20);
   EXPECT_EQ(read_table(layers_of(whole)).rows.size(), 4U * 2U);  // not those of `unfit`
   for (const int threads : {1, 2}) {
     for (int stop = 1; stop <= 20; ++stop) {
@@ -129,13 +111,13 @@ TEST_F(LayerRunsTest, AnInterruptAtAnyJobIsResumedWithoutRepetition) {
       o.threads = threads;
       o.overwrite = true;
       const RunResult first = go(o, stop);
-      const int before = calls;
+      const int before = calls_made;
       EXPECT_TRUE(first.interrupted || first.rows == undisturbed.rows) << what;
       EXPECT_EQ(fs::exists(part_of(o)), first.interrupted) << what;
       o.overwrite = false;
       o.resume = true;
       const RunResult second = go(o);
-      EXPECT_EQ(before + calls, 20) << what;
+      EXPECT_EQ(before + calls_made, 20) << what;
       EXPECT_EQ(second.resumed, first.rows) << what;
       expect_whole(o, whole, what);
     }
@@ -171,14 +153,14 @@ TEST_F(LayerRunsTest, FilesCutAnywhereAreCompleted) {
   const std::string lines = read_bytes(layers_of(o));
   write_bytes(layers_of(o), lines.substr(0, lines.rfind('\n', lines.size() - 2) + 1));
   go(o);
-  EXPECT_EQ(calls, 2);  // two KV heads
+  EXPECT_EQ(calls_made, 2);  // two KV heads
   expect_whole(o, whole, "a line lost");
   fs::remove(layers_of(o));
   go(o);
-  EXPECT_EQ(calls, 16);  // all but `unfit`
+  EXPECT_EQ(calls_made, 16);  // all but `unfit`
   expect_whole(o, whole, "the table lost");
   go(o);
-  EXPECT_EQ(calls, 0);
+  EXPECT_EQ(calls_made, 0);
   expect_whole(o, whole, "nothing lost");
 }
 

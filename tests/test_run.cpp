@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <set>
 #include <string>
@@ -16,14 +15,18 @@
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
+#include "stopping_method.hpp"
 
 namespace kvbench {
 namespace {
 
 namespace fs = std::filesystem;
+using testing_replay::calls_left;
 using testing_replay::make_trace;
 using testing_replay::read_bytes;
 using testing_replay::refusal;
+using testing_replay::stop_now;
+using testing_replay::stopping;
 using testing_replay::TraceShape;
 using testing_replay::untimed;
 using testing_replay::write_bytes;
@@ -374,28 +377,6 @@ TEST_F(RunTest, ShardsMergeToTheUndividedFile) {
 }
 
 // ----------------------------------------------------------------------------------- interruption
-
-std::atomic<bool> stop_now = false;
-std::mutex calls_mutex;
-int calls_left = 0;
-
-Compressed stopping(const Task& task, const Params&) {
-  {
-    // Counted and stopped at once: after the last call only those begin that another thread had
-    // already been given.
-    const std::lock_guard lock(calls_mutex);
-    calls_left -= 1;
-    if (calls_left == 0) {
-      stop_now = true;
-    }
-  }
-  Compressed c;
-  RngStream random = task.rng.stream("sample");
-  for (const Index i : sample_without_replacement(random, task.count(), task.count() / 2)) {
-    c.held.tokens.push_back(task.tokens[static_cast<std::size_t>(i)]);
-  }
-  return c;
-}
 
 Compressed hopeless(const Task&, const Params&) {
   throw std::runtime_error("on purpose");

@@ -2,20 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <system_error>
 #include <tuple>
 #include <utility>
 
 #include "core/error.hpp"
 #include "replay/head_cache.hpp"
 #include "replay/job.hpp"
-#include "report/kept.hpp"
-#include "report/layers.hpp"
 #include "report/manifest.hpp"
-#include "report/queries.hpp"
 #include "report/schema.hpp"
-#include "report/side_table.hpp"
-#include "report/steps.hpp"
+#include "report/side_tables.hpp"
 
 namespace kvbench {
 namespace {
@@ -31,9 +26,7 @@ std::string journal_file(const Plan& plan) {
 
 // Two names of one file, there or not, are one path.
 std::filesystem::path resolved(const std::filesystem::path& path) {
-  std::error_code failed;
-  const auto out = std::filesystem::weakly_canonical(std::filesystem::absolute(path), failed);
-  return failed ? path : out;
+  return resolved_path(std::filesystem::absolute(path));
 }
 
 std::string scope_text(Scope scope) {
@@ -47,8 +40,7 @@ void CacheExport::check(const Plan& plan) {
   std::vector<std::filesystem::path> others(plan.options.traces.begin(), plan.options.traces.end());
   others.emplace_back(plan.options.out);
   others.push_back(manifest_path(plan.options.out));
-  for (const SideTable* table :
-       {&steps_table(), &kept_table(), &queries_table(), &layers_table()}) {
+  for (const SideTable* table : all_side_tables()) {
     others.push_back(table->path(plan.options.out));
   }
   for (const auto& other : others) {

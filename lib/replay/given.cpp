@@ -7,7 +7,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -16,7 +15,6 @@
 #include "replay/head_cache.hpp"
 #include "replay/job.hpp"
 #include "replay/row_parts.hpp"
-#include "report/progress.hpp"
 #include "report/schema.hpp"
 #include "report/sha256.hpp"
 
@@ -244,46 +242,37 @@ void GivenCaches::check_shared(const Plan& plan, const Group& group, const Unit&
   check_budget(held, allowed, group.info, where);
 }
 
-void GivenCaches::check(const Plan& plan, const std::atomic<bool>& stop) const {
-  // By group, trace, prompt and, where heads of one layer share, layer.
-  std::set<std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>> shared;
-  Progress progress(static_cast<Index>(plan.units.size()), "checking");
-  for (const Unit& unit : plan.units) {
-    if (stop) {
-      return;
+void GivenCaches::check(const Plan& plan, const Unit& unit, const KvHead& head,
+                        Checked& shared) const {
+  const Windows windows = windows_of(plan.options, head.n(), head.nq());
+  std::vector<Index> middle(static_cast<std::size_t>(windows.middle.size()));
+  std::iota(middle.begin(), middle.end(), windows.middle.begin);
+  const CachePlace place = place_of(plan, unit);
+  const Index full = windows.middle.size() * head.pair_bytes();
+  for (const Entry& entry : plan.entries) {
+    const Group& group = groups_[entry.cache_group];
+    const CacheGroup& info = group.info;
+    std::size_t at = 0;
+    const CacheReader* file = file_of(group, place, at);
+    if (file == nullptr) {
+      continue;
     }
-    const KvHead head = plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head);
-    const Windows windows = windows_of(plan.options, head.n(), head.nq());
-    std::vector<Index> middle(static_cast<std::size_t>(windows.middle.size()));
-    std::iota(middle.begin(), middle.end(), windows.middle.begin);
-    const CachePlace place = place_of(plan, unit);
-    const Index full = windows.middle.size() * head.pair_bytes();
-    for (const Entry& entry : plan.entries) {
-      const Group& group = groups_[entry.cache_group];
-      const CacheGroup& info = group.info;
-      std::size_t at = 0;
-      const CacheReader* file = file_of(group, place, at);
-      if (file == nullptr) {
-        continue;
-      }
-      const Given given = read(plan, unit, entry, head, middle);
-      if (!info.budget) {
-        continue;
-      }
-      if (info.scope == "head") {
-        const Index held = given.infeasible.empty() ? memory_figures(holding_of(given.compressed),
-                                                                     head, windows.middle.size())
-                                                          .middle_bytes
-                                                    : 0;
-        check_budget(held, budget_bytes(*info.budget, full), info, file->where(at, place));
-      } else if (shared
-                     .insert({entry.cache_group, unit.trace, unit.prompt,
-                              info.scope == "layer" ? unit.layer : std::size_t{0}})
-                     .second) {
-        check_shared(plan, group, unit);
-      }
+    const Given given = read(plan, unit, entry, head, middle);
+    if (!info.budget) {
+      continue;
     }
-    progress.tick();
+    if (info.scope == "head") {
+      const Index held = given.infeasible.empty() ? memory_figures(holding_of(given.compressed),
+                                                                   head, windows.middle.size())
+                                                        .middle_bytes
+                                                  : 0;
+      check_budget(held, budget_bytes(*info.budget, full), info, file->where(at, place));
+    } else if (shared
+                   .insert({entry.cache_group, unit.trace, unit.prompt,
+                            info.scope == "layer" ? unit.layer : std::size_t{0}})
+                   .second) {
+      check_shared(plan, group, unit);
+    }
   }
 }
 
@@ -308,12 +297,13 @@ void keep_given_units(Plan& plan) {
   }
 }
 
-std::string GivenCaches::hash() const {
-  std::string out;
-  for (const std::string& path : paths_) {
-    out += (out.empty() ? "" : " ") + sha256_file(path);
+const std::string& GivenCaches::hash() const {
+  if (hash_.empty()) {
+    for (const std::string& path : paths_) {
+      hash_ += (hash_.empty() ? "" : " ") + sha256_file(path);
+    }
   }
-  return out;
+  return hash_;
 }
 
 }  // namespace kvbench

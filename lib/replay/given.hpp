@@ -2,11 +2,12 @@
 // the metrics and the tables are the replay's; only what a job compresses to is read from a file.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "algorithms/contract.hpp"
@@ -48,13 +49,16 @@ class GivenCaches {
   Given read(const Plan& plan, const Unit& unit, const Entry& entry, const KvHead& head,
              std::span<const Index> middle) const;
 
-  /// Reads and checks everything that the plan will read, before the first row, and that no
+  /// Budgets that were checked already: group, trace, prompt and, where heads of one layer share,
+  /// layer.
+  using Checked = std::set<std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>>;
+  /// Reads and checks all that the plan will read of one unit, before the first row, and that no
   /// entries hold more bytes than their budget, over the heads that share it. Entries that are
   /// missing are left to their rows. Errors: as read; InputError.
-  void check(const Plan& plan, const std::atomic<bool>& stop) const;
+  void check(const Plan& plan, const Unit& unit, const KvHead& head, Checked& shared) const;
 
-  /// SHA-256 of the files, one after another.
-  std::string hash() const;
+  /// SHA-256 of the files, one after another; read once. Not thread-safe.
+  const std::string& hash() const;
 
  private:
   struct Group;
@@ -62,6 +66,7 @@ class GivenCaches {
   std::vector<std::string> paths_;
   std::vector<Group> groups_;
   std::vector<std::unique_ptr<Method>> methods_;
+  mutable std::string hash_;  // empty: not yet asked for
 
   const CacheReader* file_of(const Group& group, const CachePlace& place, std::size_t& at) const;
   void check_shared(const Plan& plan, const Group& group, const Unit& unit) const;

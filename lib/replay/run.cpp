@@ -31,11 +31,15 @@ namespace {
 // Reading a head checks its values; a bad one must be found before the first row is written.
 void validate_values(const Plan& plan, const std::atomic<bool>& stop) {
   Progress progress(static_cast<Index>(plan.units.size()), "checking");
+  GivenCaches::Checked budgets;
   for (const Unit& unit : plan.units) {
     if (stop) {
       return;
     }
-    plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head);
+    const KvHead head = plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head);
+    if (plan.caches) {
+      plan.caches->check(plan, unit, head, budgets);
+    }
     if (plan.reads_rope) {
       plan.readers[unit.trace].read_rope(unit.prompt, unit.layer);
     }
@@ -294,9 +298,6 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
     }
   }
   validate_values(plan, stop);
-  if (plan.caches) {
-    plan.caches->check(plan, stop);
-  }
 
   Manifest manifest = begin_manifest(command_line, configuration(plan));
   manifest.threads = threads;

@@ -45,6 +45,10 @@ Table read_table(const std::filesystem::path& path);
 /// Length of the longest prefix of `text` that ends with a whole record (quote-aware).
 std::size_t whole_records_length(std::string_view text);
 
+/// The path with symbolic links resolved, as far as it leads: two names of one file meet at one
+/// lock, and a rename replaces the file and not the link.
+std::filesystem::path resolved_path(const std::filesystem::path& path);
+
 /// Replaces `path` by `text` through PATH.tmp, fsync and rename: a reader sees the old file or the
 /// new one. Throws IoError.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);

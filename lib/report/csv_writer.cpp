@@ -37,14 +37,6 @@ bool write_all(int fd, std::string_view text) {
   return true;
 }
 
-/// Resolves symbolic links, so that two names of one file meet at one lock and a rename replaces
-/// the file and not the link.
-fs::path resolved(const fs::path& path) {
-  std::error_code error;
-  const fs::path out = fs::weakly_canonical(path, error);
-  return error ? path : out;
-}
-
 void sync_folder(const fs::path& path) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -56,8 +48,14 @@ void sync_folder(const fs::path& path) {
 
 }  // namespace
 
+fs::path resolved_path(const fs::path& path) {
+  std::error_code error;
+  const fs::path out = fs::weakly_canonical(path, error);
+  return error ? path : out;
+}
+
 void write_file_atomically(const fs::path& path, std::string_view text) {
-  const fs::path target = resolved(path);
+  const fs::path target = resolved_path(path);
   fs::path tmp = target;
   tmp += ".tmp";
   const int fd = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -80,7 +78,7 @@ void write_file_atomically(const fs::path& path, std::string_view text) {
   sync_folder(target);
 }
 
-FileLock::FileLock(const fs::path& path) : lock_path_(resolved(path)) {
+FileLock::FileLock(const fs::path& path) : lock_path_(resolved_path(path)) {
   lock_path_ += ".lock";
   while (true) {
     fd_ = ::open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -118,7 +116,7 @@ FileLock::~FileLock() {
 }
 
 CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode)
-    : path_(resolved(path)), header_(std::move(header)), lock_(path_) {
+    : path_(resolved_path(path)), header_(std::move(header)), lock_(path_) {
   std::error_code error;
   const fs::file_status status = fs::status(path_, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {

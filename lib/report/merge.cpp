@@ -14,13 +14,10 @@
 
 #include "core/error.hpp"
 #include "report/csv.hpp"
-#include "report/kept.hpp"
-#include "report/layers.hpp"
 #include "report/manifest.hpp"
-#include "report/queries.hpp"
 #include "report/schema.hpp"
 #include "report/sha256.hpp"
-#include "report/steps.hpp"
+#include "report/side_tables.hpp"
 
 namespace kvbench {
 namespace {
@@ -341,8 +338,7 @@ MergeResult merge_shards(const MergeOptions& options) {
   for (const fs::path& shard : options.shards) {
     std::error_code error;  // equivalent() fails where either is absent, which is no clash
     bool same = fs::equivalent(shard, options.output, error);
-    for (const SideTable* table :
-         {&steps_table(), &kept_table(), &queries_table(), &layers_table()}) {
+    for (const SideTable* table : all_side_tables()) {
       same = same || fs::equivalent(table->path(shard), table->path(options.output), error);
     }
     if (same) {
