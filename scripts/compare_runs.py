@@ -2,7 +2,6 @@
 """Compares two result tables of one plan, such as those of --device cpu and --device cuda.
 
   scripts/compare_runs.py CPU.csv CUDA.csv [--relative 1e-5]
-  scripts/compare_runs.py EXACT.csv FAST.csv --means 0.01
 
 Rows are joined by the key columns of docs/schema.md but for `device`. Figures of error and mass
 must agree to --relative of the first table's (of 1e-6 where that is smaller: rounding of an exact
@@ -11,11 +10,6 @@ for `gain_evaluations`, of which a device makes other numbers. Timing columns ar
 must be the same text: statuses, tokens kept, bytes. What is NaN never agrees, not even with NaN.
 Tables of steps (CPU.steps.csv), of kept tokens (CPU.kept.csv) and of layers (CPU.layers.csv) are
 compared where both runs have them; where one alone has, that is a difference.
-
-With --means nothing is compared but the mean `rel_error` of each algorithm and params at each
-budget, over the rows that have one, as many in both: it must agree to this part of the first
-table's (of 1e-4 where that is smaller: rounding of an exact cache). This is for --gpu-math exact
-and fast, which may keep different tokens.
 
 Needs Python alone. Exit code 0: the same; 1: they differ; 2: bad usage or no such table.
 """
@@ -35,7 +29,6 @@ LAYER_FIGURES = {"out_rel_error", "residual_rel_error"}
 DIAG_LEFT_OUT = {"gain_evaluations"}
 DIAG_RELATIVE = 1e-5
 SMALL = 1e-6  # figures below are compared as if they were this large
-SMALL_MEAN = 1e-4
 SHOWN = 10
 csv.field_size_limit(1 << 30)  # a list of kept tokens is one field
 
@@ -81,29 +74,13 @@ def is_nan(text):
     return text.lstrip("+-").lower() == "nan"
 
 
-def distance(first, second, small=SMALL):
-    """|a - b| over the larger of |a| and `small`; NaN or infinite where one is no finite number."""
+def distance(first, second):
+    """|a - b| over the larger of |a| and SMALL; NaN or infinite where one is no finite number."""
     try:
         a, b = float(first), float(second)
     except ValueError:
         return math.nan
-    return abs(a - b) / max(abs(a), small)
-
-
-def means(path):
-    """How many rows have a rel_error, and its mean, by algorithm, params and budget."""
-    columns, rows = read_rows(path)
-    if "rel_error" not in columns:
-        raise TableError(f"{path}: no column rel_error")
-    errors = {}
-    for row in rows.values():
-        of = errors.setdefault((row["algorithm"], row["params"], row["budget_requested"]), [])
-        if row["rel_error"]:
-            try:
-                of.append(float(row["rel_error"]))
-            except ValueError:
-                of.append(math.nan)
-    return {key: (len(of), math.fsum(of) / max(len(of), 1)) for key, of in errors.items()}
+    return abs(a - b) / max(abs(a), SMALL)
 
 
 class Comparison:
@@ -161,22 +138,6 @@ class Comparison:
                 self.rows += 1
                 self.row(row, second[key], f"{name}: {' '.join(filter(None, key))}")
 
-    def means(self, first_path, second_path):
-        first, second = means(first_path), means(second_path)
-        for key in sorted(first.keys() ^ second.keys()):
-            self.differ(f"one table alone has {' '.join(filter(None, key))}")
-        for key in sorted(first.keys() & second.keys()):
-            self.rows += 1
-            (first_count, a), (second_count, b) = first[key], second[key]
-            where = " ".join(filter(None, key)) + ": mean rel_error"
-            apart = distance(a, b, SMALL_MEAN)
-            if first_count != second_count:
-                self.differ(f"{where}: of {first_count} and of {second_count} rows")
-            elif apart <= self.relative:  # so that NaN differs
-                self.largest = max(self.largest, (apart, where))
-            else:
-                self.differ(f"{where}: {a:.6g} and {b:.6g}")
-
     def row(self, first, second, row):
         for column, text in first.items():
             where = f"{row}: {column}"
@@ -205,21 +166,13 @@ def main(arguments=None):
     parser.add_argument("second", metavar="CUDA.csv")
     parser.add_argument("--relative", type=float, default=1e-5, metavar="X",
                         help="largest relative difference of a figure [1e-5]")
-    parser.add_argument("--means", type=float, metavar="X",
-                        help="compare means alone, to this relative difference")
     options = parser.parse_args(arguments)
-    for name in ("relative", "means"):
-        value = getattr(options, name)
-        if value is not None and not 0.0 <= value < 1.0:
-            parser.error(f"--{name}: got {value}, expected a number from 0 to below 1")
-    only_means = options.means is not None
-    comparison = Comparison(options.means if only_means else options.relative)
+    if not 0.0 <= options.relative < 1.0:
+        parser.error(f"--relative: got {options.relative}, expected a number from 0 to below 1")
+    comparison = Comparison(options.relative)
     try:
-        if only_means:
-            comparison.means(options.first, options.second)
-        else:
-            comparison.tables(options.first, options.second)
-        for kind in () if only_means else ("steps", "kept", "layers"):
+        comparison.tables(options.first, options.second)
+        for kind in ("steps", "kept", "layers"):
             paths = [side_path(path, kind) for path in (options.first, options.second)]
             have = [os.path.exists(path) for path in paths]
             if all(have):
@@ -233,12 +186,11 @@ def main(arguments=None):
         print(text)
     if comparison.differences > len(comparison.shown):
         print(f"... and {comparison.differences - len(comparison.shown)} more")
-    of = "means" if only_means else "rows"
     if comparison.differences:
-        print(f"differences: {comparison.differences} in {comparison.rows} {of}")
+        print(f"differences: {comparison.differences} in {comparison.rows} rows")
         return 1
     apart, where = comparison.largest
-    print(f"same: {comparison.rows} {of}, largest relative difference {apart:.2g}"
+    print(f"same: {comparison.rows} rows, largest relative difference {apart:.2g}"
           + (f" ({where})" if where else ""))
     return 0
 

@@ -30,7 +30,10 @@ import re
 import shlex
 import sys
 
-import kvbench_csv as kc
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "python"))
+
+from kvbench import command  # noqa: E402
+from kvbench import tables as kt  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BLOCK = re.compile(r"^<!-- table: (?P<spec>.*?) -->\n(?P<body>.*?)^<!-- end -->$", re.M | re.S)
@@ -47,18 +50,18 @@ def parse(spec):
     for part in parts[1:]:
         key, _, text = part.partition(" ")
         if key not in KEYS or key in out:
-            raise kc.CsvError(f"table {parts[0]}: got `{part}`, expected one each of "
+            raise kt.CsvError(f"table {parts[0]}: got `{part}`, expected one each of "
                               + ", ".join(KEYS))
         out[key] = text
     for key in ("name", "show"):
         if key not in out:
-            raise kc.CsvError(f"table {parts[0]}: `{key}` is missing")
+            raise kt.CsvError(f"table {parts[0]}: `{key}` is missing")
     return out
 
 
 def read(path):
     """A frame of text; an empty field is ''."""
-    frame = kc.read_table([os.path.join(ROOT, path)], [], ())
+    frame = kt.read_table([os.path.join(ROOT, path)], [], ())
     return frame.astype(str).where(frame.notna(), "")
 
 
@@ -82,13 +85,13 @@ def select(frame, where, path):
         need(frame, column, path)
         frame = frame[frame[column].map(lambda cell, value=value: same(cell, value)) == wanted]
         if frame.empty:
-            raise kc.CsvError(f"{path}: no row with {word}")
+            raise kt.CsvError(f"{path}: no row with {word}")
     return frame
 
 
 def need(frame, column, path):
     if column not in frame.columns:
-        raise kc.CsvError(f"{path}: no column `{column}`; there are {', '.join(frame.columns)}")
+        raise kt.CsvError(f"{path}: no column `{column}`; there are {', '.join(frame.columns)}")
 
 
 def shown(text):
@@ -136,10 +139,10 @@ def cells_of(path, label, spec):
         keys = sorted(set(re.findall(r"(?<![\w.])params\.(\w+)", " ".join(
             [*names, pivot, spec.get("where", "")]))))
         for key in keys:
-            frame["params." + key] = [kc.parse_params(params).get(key, "")
+            frame["params." + key] = [kt.parse_params(params).get(key, "")
                                       for params in frame["params"]]
         frame = select(frame, spec.get("where", ""), path)
-        frame = kc.add_labels(frame.copy(), ignore=keys, short=True)
+        frame = kt.add_labels(frame.copy(), ignore=keys, short=True)
     else:
         frame = select(frame, spec.get("where", ""), path)
     for column in [*(c for low, high, _, _ in columns for c in (low, high)), *names, pivot]:
@@ -156,7 +159,7 @@ def cells_of(path, label, spec):
             own = title if not pivot or len(columns) > 1 else ""
             whole = " ".join(part for part in (label, own, place) if part)
             if whole in at:
-                raise kc.CsvError(f"{path}: several rows of {name}, {whole}")
+                raise kt.CsvError(f"{path}: several rows of {name}, {whole}")
             at[whole] = cell(row, low, high, style)
             if whole not in titles:
                 titles.append(whole)
@@ -181,7 +184,7 @@ def table(text_of_spec):
         sign = -1 if key.startswith("-") else 1
         key = key.lstrip("-")
         if not any(key in keys for keys in order.values()):
-            raise kc.CsvError(f"table {text_of_spec.split('|')[0]}: sort: no `{key}`")
+            raise kt.CsvError(f"table {text_of_spec.split('|')[0]}: sort: no `{key}`")
 
         def place(name):
             number = as_number(order.get(name, {}).get(key, ""))
@@ -192,7 +195,7 @@ def table(text_of_spec):
     take = [word for word in picked if not word.startswith("-")]
     for word in [*leave, *take]:
         if word not in rows:
-            raise kc.CsvError(f"table {text_of_spec.split('|')[0]}: rows: no `{word}`; there are "
+            raise kt.CsvError(f"table {text_of_spec.split('|')[0]}: rows: no `{word}`; there are "
                               + ", ".join(rows))
     names = [n for n in names if n not in leave and (not take or n in take)]
     names = names[:int(spec.get("first", len(names)))]
@@ -210,7 +213,7 @@ def filled(page):
 
 
 def main(arguments=None):
-    parser = kc.plain_parser(__doc__)
+    parser = command.plain_parser(__doc__)
     parser.add_argument("pages", nargs="+", metavar="PAGE.md")
     parser.add_argument("--check", action="store_true", help="write nothing; 1 where one differs")
     options = parser.parse_args(arguments)
@@ -220,7 +223,7 @@ def main(arguments=None):
             with open(path, encoding="utf-8") as file:
                 page = file.read()
         except OSError as error:
-            raise kc.CsvError(f"{path}: {error.strerror}") from None
+            raise kt.CsvError(f"{path}: {error.strerror}") from None
         new = filled(page)
         if new == page:
             continue
@@ -235,4 +238,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    kc.run_main(main)
+    command.run_main(main)

@@ -1,104 +1,13 @@
 #!/usr/bin/env python3
-"""Coverage curves: how far k centres leave the farthest token, keys beside values.
+"""The program is python/kvbench/plot/coverage.py."""
 
-One panel per layer; x is the number of centres k of greedy k-center, y the radius as a fraction of
-the radius of one centre (`radius_rel`). Lines are means over KV heads (of all prompts and traces
-given), bands their standard deviation (n - 1; one head: no band). A curve that falls faster means
-tokens that cluster better: ClusterGen (section 3) finds keys below values.
-
-Of more than nine layers: the mean over layers with the quartiles of layers, and a map of layer
-against k each for keys and values.
-"""
-
+import os
 import sys
 
-import kvbench_cluster_csv as kcc
-import kvbench_csv as kc
-import kvbench_layers as kl
-import numpy as np
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "python"))
 
-CENTRES = "centres $k$"
-RADIUS = "radius / radius of one centre"
-
-
-def reduce_heads(frame):
-    """One row per (layer, what, k): mean, sd and count of radius_rel over heads.
-
-    A k that some head of the layer lacks (traces of other lengths end earlier) is left out, for
-    the mean would jump where the heads change.
-    """
-    keys = ["layer", "what", "k"]
-    out = frame.groupby(keys, sort=True)["radius_rel"].agg(
-        mean=lambda v: v.mean(skipna=False), sd="std", heads="size").reset_index()
-    most = out.groupby(["layer", "what"])["heads"].transform("max")
-    if (out["heads"] < most).any():
-        print("note: values of k that only some heads have are left out", file=sys.stderr)
-    return out[out["heads"] == most].reset_index(drop=True)
-
-
-def load(paths, layers):
-    """The reduced table of the wanted layers; all layers where `layers` is empty."""
-    frame = kcc.read_table(paths, "coverage.csv", ["radius_rel"])
-    kept = kcc.choose(frame["layer"].unique(), layers, "--layers", paths[0])
-    table = reduce_heads(frame[frame["layer"].isin(kept)])
-    for what in table.loc[table["mean"].isna(), "what"].unique():
-        print(f"note: {what} have a radius_rel that is not a number; it is not drawn",
-              file=sys.stderr)
-    return table
-
-
-def set_axes(axes, table, log_y):
-    """k in powers of 4; radii up to that of one centre."""
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(kcc.powers_of_4(1, table["k"].max(), room=5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
-    if log_y:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
-        axes.set_ylim(0, max(1.05, 1.03 * np.nanmax([1.0, *table["mean"]])))
-
-
-def draw(table, log_y=False):
-    """The figure: a panel per layer with a line each for keys and values, or an overview."""
-    layers = sorted(table["layer"].unique())
-    whats = [what for what in kcc.WHAT if what in set(table["what"])]
-    styles = {what: kc.line_style(i) for i, what in enumerate(whats)}
-    if not kl.few(layers):
-        rows = table[np.isfinite(table["mean"])].rename(columns={"what": "label"})
-        part = kl.Part(rows.assign(x=rows["k"]), RADIUS, log=False)
-        return kl.overview([part], styles, CENTRES, lambda axes, _: set_axes(axes, table, log_y))
-    figure, panels = kl.facets([layers], height=1.9, sharex=True, sharey=True)
-    for layer, axes in panels.items():
-        part = table[table["layer"] == layer]
-        for what, style in styles.items():
-            line = part[part["what"] == what]
-            # A single head has no deviation and gets no band.
-            kc.plot_line(axes, line["k"], line["mean"], line["sd"], style,
-                         band=bool((line["heads"] > 1).any()))
-        axes.set_title(f"layer {int(layer)}")
-        set_axes(axes, table, log_y)
-    figure.supxlabel(CENTRES, fontsize=8)
-    figure.supylabel(RADIUS, fontsize=8)
-    kc.legend_above(figure, [kc.line_handle(style, what) for what, style in styles.items()])
-    return figure
-
-
-def parse_arguments(arguments=None):
-    parser = kc.argument_parser(__doc__, "DIR|coverage.csv", "what kvbench cluster wrote")
-    parser.add_argument("--layers", metavar="N,...", default="", help="only these, default all")
-    parser.add_argument("--log-y", action="store_true", help="logarithmic radius axis")
-    return parser.parse_args(arguments)
-
-
-def main():
-    options = parse_arguments()
-    table = load(options.inputs, kcc.integers(options.layers, "--layers"))
-    kc.save_figure(draw(table, options.log_y), options.output)
-
+from kvbench.command import run_main  # noqa: E402
+from kvbench.plot.coverage import main  # noqa: E402
 
 if __name__ == "__main__":
-    kc.run_main(main)
+    run_main(main)

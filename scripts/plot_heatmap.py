@@ -1,98 +1,13 @@
 #!/usr/bin/env python3
-"""Error by layer and head: one panel per algorithm, layers downwards, query heads across.
+"""The program is python/kvbench/plot/heatmap.py."""
 
-Cells are means over prompts and seeds; the colours' scale is logarithmic and the same for all
-panels. The 2 % of the cells with the largest errors share one colour, and so do those with the
-smallest (pointed ends of the bar). One budget is shown (--budget; default: the smallest of the
-file) beside what was given native sizes. A hatched cell has no measurement: infeasible there, or
-not replayed. Panels whose errors are all below 1e-9 (an exact cache) are left out.
-"""
-
-import math
+import os
 import sys
 
-import kvbench_csv as kc
-import kvbench_layers as kl
-import matplotlib.pyplot as plt
-import numpy as np
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "python"))
 
-MOST_PANELS = 48  # eight rows of six; more would not fit a page
-
-
-def pick_budget(frame, budget, path):
-    """Rows of one budget and rows without one; says which if the file has several."""
-    have = sorted(frame["budget_requested"].dropna().unique())
-    if budget is not None:
-        kc.pick_numbers(frame, "budget_requested", [budget], path)
-    elif have:
-        budget = have[0]
-        if len(have) > 1:
-            print(f"note: budget {budget:g} is shown; --budget chooses among "
-                  + ", ".join(f"{b:g}" for b in have), file=sys.stderr)
-    else:
-        return frame
-    native = frame["budget_requested"].isna()
-    near = np.isclose(frame["budget_requested"], budget, rtol=1e-9, atol=0)
-    return frame[native | near]
-
-
-def load(paths, column="rel_error", budget=None, algorithms=()):
-    """One row per (label, layer, q_head): mean; NaN and infinite means are left out."""
-    frame = kc.read_results(paths, [*kc.HEAD_COLUMNS, "seed", "budget_requested", column])
-    frame = kc.pick_algorithms(frame, algorithms, paths[0])
-    frame = pick_budget(frame, budget, paths[0])
-    frame = kc.add_labels(kc.measured_rows(frame, paths[0]))
-    table = kc.finite_points(kc.mean_and_sd(frame, ["label", "layer", "q_head"], column))
-    most = table.groupby("label")["mean"].transform("max")
-    for label in dict.fromkeys(table.loc[most < kc.ROUNDING_ERROR, "label"]):
-        print(f"note: {label} is exact and left out", file=sys.stderr)
-    table = table[most >= kc.ROUNDING_ERROR]
-    if table.empty:
-        raise kc.CsvError(f"{paths[0]}: column `{column}` is below {kc.ROUNDING_ERROR:g} or not "
-                          "finite everywhere, expected errors for a logarithmic scale")
-    count = table["label"].nunique()
-    if count > MOST_PANELS:
-        raise kc.CsvError(f"{paths[0]}: {count} panels, expected at most {MOST_PANELS}; choose "
-                          "with --algorithms")
-    return table
-
-
-def draw(table, column="rel_error"):
-    """The figure: as many maps beside each other as their titles allow, at page width."""
-    layers = sorted(table["layer"].unique())
-    heads = sorted(table["q_head"].unique())
-    labels = list(dict.fromkeys(table["label"]))
-    ncols = kl.map_columns(labels)
-    nrows = math.ceil(len(labels) / ncols)
-    width = kc.PAGE_WIDTH if ncols > 2 else kc.COLUMN_WIDTH
-    shape = min(1.6, max(0.6, len(layers) / len(heads)))  # of a panel: its height per width
-    height = min(0.28 + (width - 0.8) / max(ncols, 2) * shape, (kc.PAGE_HEIGHT - 0.5) / nrows)
-    figure, grid = kc.panels(nrows, ncols, width=width, height=height, sharex=True, sharey=True)
-    maps = {label: kl.cell_matrix(table[table["label"] == label], "q_head", layers, heads)
-            for label in labels}
-    kl.draw_maps(figure, grid, maps, layers, heads, kl.colour_scale(table["mean"], log=True),
-                 kc.ERROR_LABELS[column])
-    figure.supxlabel("query head", fontsize=kc.FONT_SIZE)
-    figure.supylabel("layer", fontsize=kc.FONT_SIZE)
-    return figure
-
-
-def parse_arguments(arguments=None):
-    parser = kc.argument_parser(__doc__)
-    parser.add_argument("--column", choices=list(kc.ERROR_LABELS), default="rel_error",
-                        help="what the colours show, default: rel_error")
-    parser.add_argument("--budget", type=float, metavar="RHO", help="default: the smallest")
-    parser.add_argument("--algorithms", type=kc.name_list, metavar="NAME,...", default=[],
-                        help="only these, default all")
-    return parser.parse_args(arguments)
-
-
-def main():
-    options = parse_arguments()
-    table = load(options.inputs, options.column, options.budget, options.algorithms)
-    kc.save_figure(draw(table, options.column), options.output)
-    plt.close("all")
-
+from kvbench.command import run_main  # noqa: E402
+from kvbench.plot.heatmap import main  # noqa: E402
 
 if __name__ == "__main__":
-    kc.run_main(main)
+    run_main(main)

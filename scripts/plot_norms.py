@@ -1,67 +1,13 @@
 #!/usr/bin/env python3
-"""Norms of queries, keys and values over the layers (ClusterGen, appendix C.1).
+"""The program is python/kvbench/plot/norms.py."""
 
-One panel each for queries, keys and values; x is the layer, y the Euclidean norm. Lines are the
-median, the 95th percentile and the largest norm of a head's tokens, as means over heads (of all
-prompts and traces given); bands reach from the least to the largest head. The title gives r, the
-largest norm of all: ClusterGen's theorem B.4 assumes queries within a small constant r.
-"""
+import os
+import sys
 
-import math
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "python"))
 
-import kvbench_cluster_csv as kcc
-import kvbench_csv as kc
-import kvbench_layers as kl
-from matplotlib.ticker import MaxNLocator
-
-QUANTILES = {"max": "largest", "p95": "95th percentile", "p50": "median"}
-
-
-def load(paths):
-    """One row per (what, layer): mean, min and max over heads of each of QUANTILES."""
-    frame = kcc.read_table(paths, "norms.csv", list(QUANTILES))
-    groups = frame.groupby(["what", "layer"], sort=True)[list(QUANTILES)]
-    # skipna: a norm that is not a number must show, not be averaged away.
-    table = groups.agg([lambda v: v.mean(skipna=False), lambda v: v.min(skipna=False),
-                        lambda v: v.max(skipna=False)])
-    table.columns = [f"{quantile}_{name}" for quantile in QUANTILES
-                     for name in ("mean", "least", "most")]
-    return table.reset_index()
-
-
-def draw(table):
-    """The figure: panels by what, lines by quantile."""
-    whats = [what for what in kcc.WHAT if what in set(table["what"])]
-    figure, grid = kc.panels(1, len(whats))
-    for axes, what in zip(grid.flat, whats):
-        part = table[table["what"] == what]
-        for i, quantile in enumerate(QUANTILES):
-            style = kc.line_style(i)
-            axes.fill_between(part["layer"], part[f"{quantile}_least"], part[f"{quantile}_most"],
-                              color=style["color"], alpha=0.2, linewidth=0)
-            axes.plot(part["layer"], part[f"{quantile}_mean"], linewidth=1.2, **style,
-                      ms=3.5 if part["layer"].nunique() <= kl.MOST_PANELS else 2)
-        largest = part["max_most"].max(skipna=False)
-        text = "not a number" if math.isnan(largest) else f"{largest:.3g}"
-        axes.set_title(f"{what}, $r$ = {text}")
-        axes.set_ylim(bottom=0)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    figure.supxlabel("layer", fontsize=8)
-    figure.supylabel("norm", fontsize=8)
-    kc.legend_above(figure, [kc.line_handle(kc.line_style(i), text)
-                             for i, text in enumerate(QUANTILES.values())])
-    return figure
-
-
-def parse_arguments(arguments=None):
-    parser = kc.argument_parser(__doc__, "DIR|norms.csv", "what kvbench cluster wrote")
-    return parser.parse_args(arguments)
-
-
-def main():
-    options = parse_arguments()
-    kc.save_figure(draw(load(options.inputs)), options.output)
-
+from kvbench.command import run_main  # noqa: E402
+from kvbench.plot.norms import main  # noqa: E402
 
 if __name__ == "__main__":
-    kc.run_main(main)
+    run_main(main)

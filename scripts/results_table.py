@@ -11,26 +11,30 @@ the first table at its second smallest budget).
 """
 
 import argparse
+import os
 import sys
 
-import kvbench_csv as kc
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "python"))
+
+from kvbench import command  # noqa: E402
+from kvbench import tables as kt  # noqa: E402
 
 
 def load(paths, metric, short=False, budgets=()):
     """Mean of `metric` by (label, budget), for points that cover every head of the table."""
-    frame = kc.read_results(paths, [metric, "seed", "budget_requested", *kc.HEAD_COLUMNS,
-                                     *kc.SETTINGS])
-    if frame.duplicated([*kc.HEAD_COLUMNS, *kc.SETTINGS, "algorithm", "params", "seed",
+    frame = kt.read_results(paths, [metric, "seed", "budget_requested", *kt.HEAD_COLUMNS,
+                                     *kt.SETTINGS])
+    if frame.duplicated([*kt.HEAD_COLUMNS, *kt.SETTINGS, "algorithm", "params", "seed",
                          "budget_requested"]).any():
-        raise kc.CsvError(f"{', '.join(paths)}: rows stand twice")
-    heads = frame.groupby(kc.HEAD_COLUMNS).ngroups
-    frame = kc.pick_numbers(frame, "budget_requested", budgets, paths[0])
-    frame = kc.add_labels(kc.measured_rows(frame, paths[0]), short=short)
+        raise kt.CsvError(f"{', '.join(paths)}: rows stand twice")
+    heads = frame.groupby(kt.HEAD_COLUMNS).ngroups
+    frame = kt.pick_numbers(frame, "budget_requested", budgets, paths[0])
+    frame = kt.add_labels(kt.measured_rows(frame, paths[0]), short=short)
     out = {}
     for (label, budget), rows in frame.groupby(["label", "budget_requested"], dropna=False,
                                                sort=False):
         for _, seed in rows.groupby("seed"):
-            if seed.groupby(kc.HEAD_COLUMNS).ngroups < heads:
+            if seed.groupby(kt.HEAD_COLUMNS).ngroups < heads:
                 break
         else:
             out[label, budget] = rows[metric].mean(skipna=False)
@@ -42,10 +46,10 @@ def table(groups, sort, digits):
     columns = [(name, budget) for name, means in groups
                for budget in sorted({b for _, b in means if b == b}, reverse=True)]
     if not columns:
-        raise kc.CsvError("no table has rows with a budget")
+        raise kt.CsvError("no table has rows with a budget")
     by_name = dict(groups)
     if sort not in columns:
-        raise kc.CsvError(f"--sort: got {sort[0]}:{sort[1]:g}, expected one of "
+        raise kt.CsvError(f"--sort: got {sort[0]}:{sort[1]:g}, expected one of "
                           + ", ".join(f"{n}:{b:g}" for n, b in columns))
     labels = list(dict.fromkeys(label for _, means in groups for label, b in means if b == b))
     labels.sort(key=lambda a: by_name[sort[0]].get((a, sort[1]), float("inf")))
@@ -79,7 +83,7 @@ def main(argv=None):
     parser.add_argument("tables", nargs="+", type=named, metavar="LABEL=OUT.csv")
     parser.add_argument("--metric", default="rel_error", metavar="COLUMN")
     parser.add_argument("--sort", type=sort_key, metavar="LABEL:BUDGET")
-    parser.add_argument("--budgets", type=kc.number_list, default=[], metavar="X,...",
+    parser.add_argument("--budgets", type=command.number_list, default=[], metavar="X,...",
                         help="only these [default: all]")
     parser.add_argument("--short", action="store_true", help="leave values out of names that more "
                         "than half of an algorithm's variants have (an ablation around one setting)")
@@ -97,4 +101,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    kc.run_main(main)
+    command.run_main(main)

@@ -1,28 +1,22 @@
 """Small random models of many architectures, and what tests of scripts/dump_traces.py share."""
 
-import contextlib
-import importlib.util
-import io
 import json
 import os
-import sys
 import tempfile
-import types
 import unittest
-from unittest import mock
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "scripts"))
+from script_case import call, missing, write_text
+
 
 NEEDED = ("torch", "transformers", "h5py", "numpy")
-MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+MISSING = missing(*NEEDED)
 if not MISSING:
     import h5py
     import numpy as np
     import torch
     import transformers
-    import dump_traces
-    import kvbench_trace as kt
+    from kvbench.dump import main as dump_traces
+    from kvbench.trace import writer as kt
 
 TOKENS, VOCABULARY = 40, 97
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96,
@@ -101,10 +95,7 @@ class DumpCase(unittest.TestCase):
 
     @classmethod
     def file(cls, name, text):
-        path = os.path.join(cls.folder, name)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        return path
+        return write_text(os.path.join(cls.folder, name), text)
 
     @classmethod
     def model(cls, name, config=None, **changes):
@@ -139,31 +130,23 @@ class DumpCase(unittest.TestCase):
         return path
 
     def run_script(self, *arguments):
-        """The script in this process: importing torch costs seconds."""
-        stderr, code = io.StringIO(), 0
-        with mock.patch.object(sys, "argv", ["dump_traces.py", *map(str, arguments)]), \
-                contextlib.redirect_stderr(stderr):
-            try:
-                kt.run_main(dump_traces.main)
-            except SystemExit as error:
-                code = error.code
-        return types.SimpleNamespace(code=code, stderr=stderr.getvalue())
+        return call(lambda: kt.run_main(dump_traces.main), "dump_traces.py", *arguments)
 
     def dump(self, model, *options, prompts=None):
         """Path of a new trace of one model."""
         path = os.path.join(self.folder, f"{self.id()}-{len(os.listdir(self.folder))}.h5")
         what = prompts or ("--token-ids", self.ids_file)
         result = self.run_script("--model", model, "-o", path, *what, *options)
-        self.assertEqual(result.code, 0, result.stderr)
-        self.stderr = result.stderr
+        self.assertEqual(result.code, 0, result.err)
+        self.stderr = result.err
         return path
 
     def expect_error(self, text, *arguments, code=2):
         path = os.path.join(self.folder, "refused.h5")
         result = self.run_script(*arguments, "-o", path)
-        self.assertEqual(result.code, code, result.stderr)
-        lines = result.stderr.strip().splitlines()
-        self.assertTrue(lines[-1].startswith("dump_traces.py: "), result.stderr)
+        self.assertEqual(result.code, code, result.err)
+        lines = result.err.strip().splitlines()
+        self.assertTrue(lines[-1].startswith("dump_traces.py: "), result.err)
         self.assertIn(text, lines[-1])
         left = [name for name in os.listdir(self.folder) if name.startswith("refused")]
         self.assertEqual(left, [])

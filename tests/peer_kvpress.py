@@ -4,8 +4,6 @@ The definitions are written anew from the trace alone. See test_peer_kvpress.py.
 """
 
 import contextlib
-import csv
-import importlib.util
 import json
 import os
 import shutil
@@ -14,8 +12,10 @@ import sys
 import unittest
 from unittest import mock
 
+from script_case import KVBENCH, missing, read_rows
+
 NEEDED = ("kvpress", "torch", "transformers", "h5py", "numpy")
-MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+MISSING = missing(*NEEDED)
 REASON = f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump"
 if not MISSING:
     import h5py
@@ -295,13 +295,12 @@ class PeerCase(DumpCase):
 
     def replay(self, name, algorithm, sink, *options, sizes=SIZES, trace=None):
         """(what the program did, its table's path) of a replay with --kept."""
-        program = os.environ.get("KVBENCH")
-        if not program:
+        if not KVBENCH:
             self.skipTest("KVBENCH does not name the program")
         table = os.path.join(self.folder, f"{self.id()}-{len(os.listdir(self.folder))}.csv")
         joint = ";" if ":" in algorithm else ":"
         result = subprocess.run(
-            [program, "replay", trace or self.trace(name), "-o", table, "--kept", "--algorithm",
+            [KVBENCH, "replay", trace or self.trace(name), "-o", table, "--kept", "--algorithm",
              f"{algorithm}{joint}tokens={','.join(map(str, sizes))}", "--sink", str(sink),
              "--recent", str(RECENT), "--queries", str(QUERIES), *options],
             capture_output=True, text=True, check=False)
@@ -312,18 +311,17 @@ class PeerCase(DumpCase):
         result, table = self.replay(name, algorithm, sink, *options, sizes=sizes, trace=trace)
         self.assertEqual(result.returncode, 0, result.stderr)
         out = []
-        with open(table[:-4] + ".kept.csv", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                self.assertEqual(row["algorithm"], algorithm.partition(":")[0])
-                params = dict(part.split("=") for part in row["params"].split(";"))
-                held = set()
-                for part in row["tokens"].split():
-                    first, _, last = part.partition("-")
-                    held |= set(range(int(first), int(last or first) + 1))
-                middle = range(sink, END)
-                self.assertEqual(held - set(middle), {*range(sink), *range(END, TOKENS)})
-                out.append((int(row["layer"]), int(row["kv_head"]), params,
-                            {i - sink for i in held & set(middle)}))
+        for row in read_rows(table[:-4] + ".kept.csv"):
+            self.assertEqual(row["algorithm"], algorithm.partition(":")[0])
+            params = dict(part.split("=") for part in row["params"].split(";"))
+            held = set()
+            for part in row["tokens"].split():
+                first, _, last = part.partition("-")
+                held |= set(range(int(first), int(last or first) + 1))
+            middle = range(sink, END)
+            self.assertEqual(held - set(middle), {*range(sink), *range(END, TOKENS)})
+            out.append((int(row["layer"]), int(row["kv_head"]), params,
+                        {i - sink for i in held & set(middle)}))
         heads = MODELS[name].get("num_key_value_heads", 2)
         self.assertEqual(len(out), 3 * heads * len(sizes))
         return out

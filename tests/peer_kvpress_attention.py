@@ -4,9 +4,9 @@ Run by test_peer_kvpress.py, whose docstring says how both programs are given on
 """
 
 import contextlib
-import csv
 import sys
 
+from script_case import read_rows
 from peer_kvpress import (
     END, KERNEL, MISSING, QUERIES, SINKS, SIZES, TOKENS, WINDOW, PeerCase, criticalkv, given,
     output_norms, value_merge)
@@ -199,8 +199,7 @@ class AttentionPeerTest(PeerCase):
                     sets.setdefault((layer, int(params["tokens"])), []).append(sorted(kept))
                 result, table = self.replay(name, "value-merge", sink)
                 self.assertEqual(result.returncode, 0, result.stderr)
-                with open(table, encoding="utf-8") as file:
-                    rows = list(csv.DictReader(file))
+                rows = read_rows(table)
                 exact = {(layer, int(params["tokens"]), head): kept for layer, head, params, kept
                          in self.kept(name, "value-merge", sink)}
                 middle = {index: rest for index, *rest in self.layers(name, sink)}

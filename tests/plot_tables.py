@@ -3,19 +3,14 @@
 import contextlib
 import io
 import math
-import os
-import sys
-import tempfile
-import unittest
-from unittest import mock
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SCRIPTS = os.path.join(ROOT, "scripts")
-sys.path.insert(0, SCRIPTS)
+import numpy as np
 
-import kvbench_csv as kc  # noqa: E402
-import numpy as np  # noqa: E402
-import plot_stream  # noqa: E402
+from script_case import FolderCase, call, program, read_rows
+
+from kvbench import command
+from kvbench.plot import figures as kf
+from kvbench.plot import stream as plot_stream
 
 # The columns of docs/schema.md that the figures read, with values of an ordinary row.
 DEFAULTS = {
@@ -67,14 +62,13 @@ def revive_rows():
                              f"recent_ratio={share:g};vague_ratio={vague}"}
 
 
-class FigureTest(unittest.TestCase):
+class FigureTest(FolderCase):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.addCleanup(kc.plt.close, "all")
+        super().setUp()
+        self.addCleanup(kf.plt.close, "all")
 
-    def path(self, name):
-        return os.path.join(self.folder.name, name)
+    def table(self, name):
+        return read_rows(self.path(name))
 
     def write(self, rows, name="t.csv", drop=(), columns=None):
         columns = columns or [c for c in DEFAULTS if c not in drop]
@@ -84,18 +78,20 @@ class FigureTest(unittest.TestCase):
                 file.write(",".join(str({**DEFAULTS, **row}[c]) for c in columns) + "\n")
         return self.path(name)
 
+    def call(self, module, *arguments):
+        return call(lambda: command.run_main(module.main), program(module), *arguments)
+
     def run_script(self, module, *arguments):
-        """In this process, for speed: exit code and stderr."""
-        stderr = io.StringIO()
-        code = 0
-        name = module.__name__ + ".py"
-        with mock.patch.object(sys, "argv", [name, *arguments]), \
-                contextlib.redirect_stderr(stderr):
-            try:
-                kc.run_main(module.main)
-            except SystemExit as error:
-                code = error.code
-        return code, stderr.getvalue()
+        """Exit code and stderr."""
+        done = self.call(module, *arguments)
+        return done.code, done.err
+
+    def must(self, module, *arguments, code=0):
+        """stdout and stderr of a run that ends with this code."""
+        done = self.call(module, *arguments)
+        self.assertEqual(done.code, code, done.err)
+        self.assertNotIn("Traceback", done.err)
+        return done.out, done.err
 
     def quiet(self, function, *arguments, **options):
         """Result and what was said on stderr."""

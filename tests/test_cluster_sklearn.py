@@ -1,7 +1,5 @@
 """kvbench cluster against scikit-learn's distances: coverage and cluster counts at n = 2048."""
 
-import csv
-import importlib.util
 import os
 import subprocess
 import tempfile
@@ -9,8 +7,9 @@ import unittest
 
 import numpy as np
 
-PROGRAM = os.environ.get("KVBENCH", "")
-MISSING = [name for name in ("sklearn", "h5py") if importlib.util.find_spec(name) is None]
+from script_case import KVBENCH, missing, read_rows
+
+MISSING = missing("sklearn", "h5py")
 N = 2048
 # scikit-learn's float64 Euclidean distances come from |a|^2 + |b|^2 - 2<a,b>. With keys of norm
 # about 10 the terms are of order 100, so that squares are off by some 1e-13 and distances, which
@@ -44,7 +43,7 @@ def near_delta(distances, delta):
 
 
 @unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}")
-@unittest.skipIf(not PROGRAM, "needs the program (environment variable KVBENCH)")
+@unittest.skipIf(not KVBENCH, "needs the program (environment variable KVBENCH)")
 class ClusterAgainstSklearnTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -55,14 +54,13 @@ class ClusterAgainstSklearnTest(unittest.TestCase):
         cls.addClassCleanup(cls.folder.cleanup)
         trace = os.path.join(cls.folder.name, "t.h5")
         out = os.path.join(cls.folder.name, "out")
-        subprocess.run([PROGRAM, "synth", "-o", trace, "--layers", "1", "--q-heads", "1",
+        subprocess.run([KVBENCH, "synth", "-o", trace, "--layers", "1", "--q-heads", "1",
                         "--kv-heads", "1", "--n", str(N), "--nq", "16", "--d", "32", "--dv", "16"],
                        check=True)
-        subprocess.run([PROGRAM, "cluster", trace, "-o", out, "--points", "none"], check=True)
+        subprocess.run([KVBENCH, "cluster", trace, "-o", out, "--points", "none"], check=True)
         cls.tables = {}
         for name in ("coverage", "delta", "norms"):
-            with open(os.path.join(out, name + ".csv"), newline="", encoding="utf-8") as file:
-                cls.tables[name] = list(csv.DictReader(file))
+            cls.tables[name] = read_rows(os.path.join(out, name + ".csv"))
         with h5py.File(trace) as file:
             layer = next(iter(next(iter(file["prompts"].values()))["layers"].values()))
             cls.rows = {"keys": layer["k"][0].astype(np.float64),

@@ -1,14 +1,10 @@
 """scripts/cluster_table.py against hand calculations."""
 
-import csv
 import os
-import subprocess
-import sys
-import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SCRIPT = os.path.join(ROOT, "scripts", "cluster_table.py")
+from script_case import FolderCase, read_rows, run_program
+
 HEAD = "trace,prompt,layer,kv_head,what,"
 # By (prompt, layer, head): radius of 1 and of 2 centres, alpha at delta .5 of the first, p50.
 HEADS = {("a", 0, 0): (4.0, 2.0, 0.5, 1.0), ("a", 0, 1): (8.0, 2.0, 0.7, 3.0),
@@ -17,11 +13,9 @@ HEADS = {("a", 0, 0): (4.0, 2.0, 0.5, 1.0), ("a", 0, 1): (8.0, 2.0, 0.7, 3.0),
          ("b", 3, 0): (2.0, 2.0, float("nan"), 8.0), ("b", 3, 1): (2.0, 1.0, 1.0, 8.0)}
 
 
-class ClusterTableTest(unittest.TestCase):
+class ClusterTableTest(FolderCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        super().setUp()
         for prompt in "ab":
             os.mkdir(self.path(prompt))
             mine = {key: value for key, value in HEADS.items() if key[0] == prompt}
@@ -35,22 +29,17 @@ class ClusterTableTest(unittest.TestCase):
             self.write(prompt, "norms", "trace,prompt,layer,head,what,min,p25,p50,p75,p95,max", [
                 f"{key}queries,0,0,{value[3]},9,10,{value[3] * 4}" for key, value in at])
 
-    def path(self, *parts):
-        return os.path.join(self.folder, *parts)
-
     def write(self, prompt, name, head, rows):
-        with open(self.path(prompt, name + ".csv"), "w", encoding="utf-8") as file:
-            file.write("\n".join([head, *rows]) + "\n")
+        self.write_file(os.path.join(prompt, name + ".csv"), "\n".join([head, *rows]) + "\n")
 
     def run_script(self, *folders):
-        return subprocess.run([sys.executable, SCRIPT, *folders, "-o", self.path("out.csv")],
-                              capture_output=True, text=True, check=False)
+        return run_program("cluster_table.py", *folders, "-o", self.path("out.csv"))
 
     def test_by_hand(self):
         done = self.run_script(self.path("a"), self.path("b"))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        with open(self.path("out.csv"), encoding="utf-8", newline="") as file:
-            found = {(r["figure"], r["what"], r["x"], r["layer"]): r for r in csv.DictReader(file)}
+        found = {(r["figure"], r["what"], r["x"], r["layer"]): r
+                 for r in read_rows(self.path("out.csv"))}
         for key, mean, sd in (
                 # a: (.5 + .25)/2 = .375; b: .25.
                 (("radius_rel", "keys", "2", "0"), 0.3125, 0.125 / 2**0.5),

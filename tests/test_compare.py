@@ -1,27 +1,25 @@
 """scripts/compare.py: figures by hand, what is left out and said, a planted effect, its outputs and
 pictures. Its statistics alone: test_kvbench_stats.py."""
 
-import contextlib
-import csv
-import importlib.util
-import io
 import itertools
 import json
-import os
 import struct
-import subprocess
 import sys
 import unittest
 from unittest import mock
 
 import numpy as np
 from matplotlib.text import Text
-from plot_tables import SCRIPTS, FigureTest, infeasible, kc
+from plot_tables import FigureTest, infeasible
 
-SCIPY = importlib.util.find_spec("scipy") is not None
+from kvbench import tables as kt
+from kvbench.plot import figures as kf
+from script_case import missing, run_program
+
+SCIPY = not missing("scipy")
 if SCIPY:
-    import compare
-    import compare_figures
+    from kvbench.compare import figures as compare_figures
+    from kvbench.compare import main as compare
 
 SMALLEST = 6.0  # pt, the least that journals take
 SMALL = {  # mean rel_error by prompt and method
@@ -55,17 +53,7 @@ def planted(methods, prompts, worse=(), seed=1, budgets=(0.5,)):
 @unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
 class CompareTest(FigureTest):
     def run_compare(self, *arguments, code=0):
-        """stdout and stderr."""
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            got, said = self.run_script(compare, *arguments)
-        self.assertEqual(got, code, said)
-        self.assertNotIn("Traceback", said)
-        return out.getvalue(), said
-
-    def table(self, name):
-        with open(self.path(name), encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
+        return self.must(compare, *arguments, code=code)
 
     def compare(self, rows, *options, name="t.csv"):
         """{method: row} of the table for one budget, and what was said."""
@@ -111,7 +99,7 @@ class CompareTest(FigureTest):
         def rows():
             for row in small_rows():
                 yield {**row, "mass_kept": 1 - row["rel_error"]}
-        columns = [*kc.HEAD_COLUMNS, *kc.SETTINGS, "schema", "algorithm", "params", "status",
+        columns = [*kt.HEAD_COLUMNS, *kt.SETTINGS, "schema", "algorithm", "params", "status",
                    "seed", "budget_requested", "rel_error", "mass_kept"]
         path = self.write(({"mass_kept": 0, **row} for row in rows()), columns=columns)
         self.run_compare(path, "--metric", "mass_kept", "--to", "a", "--csv", self.path("c.csv"))
@@ -254,8 +242,7 @@ class CompareTest(FigureTest):
             with self.subTest(words):
                 _, said = self.run_compare(path, *options, code=2)
                 self.assertIn(words, said.strip().splitlines()[-1])
-        result = subprocess.run([sys.executable, os.path.join(SCRIPTS, "compare.py"), "none.csv"],
-                                capture_output=True, text=True, check=False)
+        result = run_program("compare.py", "none.csv")
         self.assertEqual((result.returncode, result.stderr),
                          (2, "compare.py: none.csv: no such file\n"))
 
@@ -308,12 +295,12 @@ class PicturesTest(FigureTest):
                 contents = []
                 for stem in ("one", "two"):
                     figures = []
-                    save = kc.save_figure
+                    save = kf.save_figure
 
                     def keep(figure, stem, figures=figures, save=save):
                         figures.append(figure)
                         save(figure, stem)
-                    with mock.patch.object(kc, "save_figure", keep):
+                    with mock.patch.object(kf, "save_figure", keep):
                         code, said = self.run_script(compare, path, "--figures", self.path(stem),
                                                      "--resamples", "200", *options)
                     self.assertEqual(code, 0, said)
@@ -327,9 +314,9 @@ class PicturesTest(FigureTest):
 
     def check(self, figure, png):
         width, height = (pixels / 200 for pixels in struct.unpack(">II", png[16:24]))  # 200 dpi
-        self.assertLess(width, kc.PAGE_WIDTH + 0.2)
-        self.assertLess(height, kc.PAGE_HEIGHT + 0.2)
-        target = kc.COLUMN_WIDTH if width < kc.COLUMN_WIDTH + 0.2 else kc.PAGE_WIDTH
+        self.assertLess(width, kf.PAGE_WIDTH + 0.2)
+        self.assertLess(height, kf.PAGE_HEIGHT + 0.2)
+        target = kf.COLUMN_WIDTH if width < kf.COLUMN_WIDTH + 0.2 else kf.PAGE_WIDTH
         texts = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text()]
         self.assertGreater(len(texts), 8)
         small = min(t.get_fontsize() for t in texts) * min(1.0, target / width)
@@ -356,7 +343,7 @@ class PicturesTest(FigureTest):
         code, said = self.run_script(compare, self.write(rows), "--figures", self.path("x"))
         self.assertEqual(code, 0, said)
         with open(self.path("x.cd.0.5.png"), "rb") as file:
-            self.assertLess(struct.unpack(">I", file.read()[16:20])[0] / 200, kc.PAGE_WIDTH + 0.2)
+            self.assertLess(struct.unpack(">I", file.read()[16:20])[0] / 200, kf.PAGE_WIDTH + 0.2)
 
 
 if __name__ == "__main__":

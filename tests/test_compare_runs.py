@@ -1,19 +1,14 @@
 """scripts/compare_runs.py: what agrees, what does not, and that NaN never does."""
 
-import contextlib
 import csv
-import io
 import os
 import re
-import sys
-import tempfile
-import types
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "scripts"))
 
-import compare_runs  # noqa: E402
+from script_case import ROOT, FolderCase, call
+
+import compare_runs
 
 # The columns of a result table, from the page that describes them.
 with open(os.path.join(ROOT, "docs", "schema.md"), encoding="utf-8") as page:
@@ -36,14 +31,9 @@ ROW = {"schema": "1.1", "trace": "t.h5", "prompt": "nan", "layer": "0", "q_head"
        "scoring_queries": "56"}
 
 
-class CompareTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
+class CompareTest(FolderCase):
     def write(self, name, rows, columns=None):
-        path = os.path.join(self.folder, name)
+        path = self.path(name)
         with open(path, "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, columns or list(rows[0]), lineterminator="\n")
             writer.writeheader()
@@ -51,13 +41,7 @@ class CompareTest(unittest.TestCase):
         return path
 
     def run_script(self, *arguments):
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code = compare_runs.main(list(arguments))
-            except SystemExit as error:
-                code = error.code
-        return types.SimpleNamespace(code=code, out=out.getvalue(), err=err.getvalue())
+        return call(lambda: compare_runs.main(list(arguments)), "compare_runs.py")
 
     def compare(self, first, second, *options):
         """Of tables of the ordinary row and another query head's, changed as the dicts say."""
@@ -164,7 +148,7 @@ class CompareTest(unittest.TestCase):
         long = {**kept, "tokens": "1 3 " * 100000}
         write_pair("kept", long, long)
         self.assertEqual(self.compare({}, {}).code, 0)
-        os.remove(os.path.join(self.folder, "b.kept.csv"))
+        os.remove(self.path("b.kept.csv"))
         result = self.compare({}, {})
         self.assertEqual(result.code, 1)
         self.assertIn("b.kept.csv is not there", result.out)
@@ -179,34 +163,6 @@ class CompareTest(unittest.TestCase):
         self.write("b.layers.csv", [{**first, "residual_rel_error": "0.1"}])
         self.assertEqual(self.compare({}, {}).code, 1)
 
-    def test_means(self):
-        def means(of, *options):
-            first = self.write("a.csv", [{**ROW, "seed": str(i), "rel_error": x}
-                                         for i, x in enumerate(("0.2", "0.4", ""))])
-            second = self.write("b.csv", [{**ROW, "seed": str(i), "rel_error": x,
-                                           "tokens_kept": "7"} for i, x in enumerate(of)])
-            return self.run_script(first, second, "--means", *options)
-
-        for of in (("0.2", "0.4", ""), ("0.4", "0.2", ""), ("0.3", "", "0.302")):
-            result = means(of, "0.01")
-            self.assertEqual(result.code, 0, result.out)
-            self.assertIn("same: 1 means", result.out)
-        for of, words in ((("0.2", "0.41", ""), "mean rel_error: 0.3 and 0.305"),
-                          (("0.2", "nan", ""), "0.3 and nan"), (("inf", "0.2", ""), "0.3 and inf"),
-                          (("0.3", "0.3", "0.3"), "of 2 and of 3 rows"),
-                          (("", "", ""), "of 2 and of 0 rows")):
-            result = means(of, "0.01")
-            self.assertEqual(result.code, 1, of)
-            self.assertIn(words, result.out)
-        self.assertEqual(means(("0.2", "0.41", ""), "0.02").code, 0)
-        tiny = [self.write(name, [{**ROW, "rel_error": x}])
-                for name, x in (("c.csv", "1e-16"), ("d.csv", "9e-7"), ("e.csv", "2e-6"))]
-        self.assertEqual(self.run_script(*tiny[:2], "--means", "0.01").code, 0)
-        self.assertEqual(self.run_script(tiny[0], tiny[2], "--means", "0.01").code, 1)
-        other = self.write("f.csv", [{**ROW, "algorithm": "h2o"}])
-        result = self.run_script(tiny[0], other, "--means", "0.01")
-        self.assertEqual((result.code, "one table alone has" in result.out), (1, True))
-
     def test_refusals(self):
         good = self.write("a.csv", [ROW])
         for words, arguments in (
@@ -215,12 +171,11 @@ class CompareTest(unittest.TestCase):
                 ("second time", [good, self.write("d.csv", [ROW, ROW])]),
                 ("not a table", [good, self.write("x.csv", [{"a": 1}])]),
                 ("--relative", [good, good, "--relative", "nan"]),
-                ("--relative", [good, good, "--relative", "1"]),
-                ("--means", [good, good, "--means", "-1"])):
+                ("--relative", [good, good, "--relative", "1"])):
             result = self.run_script(*arguments)
             self.assertEqual(result.code, 2, words)
             self.assertIn(words, result.err)
-        empty = os.path.join(self.folder, "e.csv")
+        empty = self.path("e.csv")
         with open(empty, "w", encoding="utf-8"):
             pass
         self.assertIn("is empty", self.run_script(good, empty).err)

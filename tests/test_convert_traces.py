@@ -1,127 +1,20 @@
-"""scripts/convert_traces.py: every container and axis order against the arrays that went in."""
+"""scripts/convert_traces.py: every container and axis order against the arrays that went in, names,
+values, files that are not what they say. Partial traces, rotary tables, .pt: test_convert_parts.py.
+"""
 
-import contextlib
-import io
-import json
-import os
-import subprocess
-import sys
-import tempfile
-import types
 import unittest
-from unittest import mock
 
-try:
-    import h5py
-except ImportError:
-    raise unittest.SkipTest(f"{sys.executable} has no h5py") from None
-import numpy as np
-
-try:
-    import torch
-except ImportError:
-    torch = None
 try:
     import safetensors.numpy
 except ImportError:
     safetensors = None
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "scripts"))
-
-import convert_rope  # noqa: E402
-import convert_traces  # noqa: E402
-import kvbench_trace  # noqa: E402
-
-HQ, HKV, N, NQ, D, DV = 4, 2, 11, 5, 8, 6
-SHAPES = {"q": (HQ, NQ, D), "k": (HKV, N, D), "v": (HKV, N, DV)}
-PATTERNS = ["--q", "layer_{layer}.q", "--k", "layer_{layer}.k", "--v", "layer_{layer}.v"]
-PLAIN = [*PATTERNS, "--axes", "head token dim"]
+from convert_case import (D, DV, HKV, HQ, N, NQ, PATTERNS, PLAIN, SHAPES, ConvertCase, h5py, layer,
+                          np, write_safetensors)
+from script_case import run_program
 
 
-def layer(seed, dtype=np.float16):
-    """{"q"|"k"|"v": [head, token, dim]}; no value stands twice in an array."""
-    rng = np.random.default_rng(seed)
-    return {name: rng.standard_normal(shape).astype(dtype) for name, shape in SHAPES.items()}
-
-
-def write_safetensors(path, arrays):
-    """By the format's description; `arrays`: {name: (dtype's name, array)}."""
-    header, blobs, at = {"__metadata__": {"format": "pt"}}, [], 0
-    for name, (dtype, array) in arrays.items():
-        blob = np.ascontiguousarray(array).tobytes()
-        header[name] = {"dtype": dtype, "shape": list(array.shape),
-                        "data_offsets": [at, at + len(blob)]}
-        blobs.append(blob)
-        at += len(blob)
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text + b"".join(blobs))
-
-
-class ConvertTracesTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.out = self.path("out.h5")
-
-    def path(self, name):
-        return os.path.join(self.folder.name, name)
-
-    def run_script(self, *arguments):
-        stderr = io.StringIO()
-        code = 0
-        with mock.patch.object(sys, "argv", ["convert_traces.py", *arguments]), \
-                contextlib.redirect_stderr(stderr):
-            try:
-                kvbench_trace.run_main(convert_traces.main)
-            except SystemExit as error:
-                code = error.code
-        return types.SimpleNamespace(returncode=code, stderr=stderr.getvalue())
-
-    def convert(self, *arguments):
-        """Must end with 0; returns what it said on stderr."""
-        result = self.run_script(*arguments, "-o", self.out, "--overwrite")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return result.stderr
-
-    def refuse(self, words, *arguments):
-        """One line, exit code 2, and no file left behind."""
-        if os.path.exists(self.out):
-            os.remove(self.out)
-        result = self.run_script(*arguments, "-o", self.out)
-        self.assertEqual(result.returncode, 2, result.stderr)
-        self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
-        self.assertTrue(result.stderr.startswith("convert_traces.py: "), result.stderr)
-        self.assertIn(words, result.stderr)
-        self.assertFalse([name for name in os.listdir(self.folder.name) if name.startswith("out")])
-
-    def expect(self, layers, prompt="p0", dtype="float16"):
-        """The trace's layers of a prompt are exactly these, bit by bit."""
-        with h5py.File(self.out) as file:
-            self.assertEqual(file.attrs["dtype"], dtype)
-            group = file[f"prompts/{prompt}/layers"]
-            self.assertEqual(set(group), {str(index) for index in layers})
-            for index, tensors in layers.items():
-                self.assertEqual(set(group[str(index)]), set(tensors))
-                for name, want in tensors.items():
-                    got = group[str(index)][name][...]
-                    self.assertEqual(got.dtype, want.dtype)
-                    np.testing.assert_array_equal(got.view(np.uint8), np.ascontiguousarray(want)
-                                                  .view(np.uint8), f"{prompt} {index} {name}")
-
-    def npz(self, layers, name="in.npz", save=np.savez):
-        path = self.path(name)
-        save(path, **{f"layer_{i}.{role}": a for i, tensors in layers.items()
-                      for role, a in tensors.items()})
-        return path
-
-    def kvbench(self, *arguments):
-        program = os.environ.get("KVBENCH")
-        if not program:
-            self.skipTest("KVBENCH names no program")
-        return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
-
+class ConvertTracesTest(ConvertCase):
     # ------------------------------------------------------------------------------ containers
 
     def test_npz(self):
@@ -328,164 +221,6 @@ class ConvertTracesTest(unittest.TestCase):
                     self.npz({0: {"k": np.ones((1, 2, 2), np.int64)}}), "--k", "layer_{layer}.k",
                     "--axes", "head token dim")
 
-    # --------------------------------------------------------------------------- partial traces
-
-    def test_key_only(self):
-        keys = {index: {"k": layer(60 + index)["k"]} for index in range(2)}
-        said = self.convert(self.npz(keys), "--k", "layer_{layer}.k", "--axes", "head token dim")
-        self.assertIn("has no q and no v: `kvbench cluster` takes it", said)
-        self.expect(keys)
-        with h5py.File(self.out) as file:
-            self.assertEqual(list(file["prompts/p0/layers/1"]), ["k"])
-            self.assertEqual(file["prompts/p0/layers/1/k"].shape, SHAPES["k"])
-        self.refuse("--key-only: got --q or --v as well", self.npz(keys), *PLAIN, "--key-only")
-
-    def test_keys_and_values(self):
-        tensors = {name: layer(62)[name] for name in "kv"}
-        said = self.convert(self.npz({0: tensors}), *PATTERNS[2:], "--axes", "head token dim")
-        self.assertIn("has no q: ", said)
-        self.expect({0: tensors})
-
-    def test_rotary_tables(self):
-        path = self.npz({0: layer(0), 5: layer(1)})
-        tables = ["--rope-theta", "10000"]
-        for dim, channels, kind in (([], D, "half"), (["--rope-dim", "4"], 4, "interleaved")):
-            self.convert(path, *PLAIN, *tables, "--rope-layout", kind, *dim)
-            self.expect({0: layer(0), 5: layer(1)})
-            with h5py.File(self.out) as file:
-                self.assertEqual(file.attrs["rope"], "post")
-                self.assertEqual(sorted(file["rope"]), ["cos", "sin"])
-                self.assertEqual(dict(file["rope"].attrs), {"layout": kind})
-                for name, function in (("cos", np.cos), ("sin", np.sin)):
-                    got = file["rope"][name][:]
-                    self.assertEqual((got.dtype, got.shape), (np.float32, (N + 512, channels // 2)))
-                    want = [[function(p * 10000.0**(-2 * i / channels))
-                             for i in range(channels // 2)] for p in range(N + 512)]
-                    # An angle of 522 in float32 is off by half a unit of its last place, 3e-5.
-                    self.assertTrue(np.abs(got - want).max() <= 1e-4)
-        self.convert(path, *PLAIN)
-        with h5py.File(self.out) as file:
-            self.assertNotIn("rope", file)
-
-    @unittest.skipUnless(torch, "no torch")
-    def test_rotary_tables_are_those_of_a_model(self):
-        try:
-            import transformers
-        except ImportError:
-            self.skipTest("no transformers")
-        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-        config = transformers.LlamaConfig(hidden_size=128, num_attention_heads=2, rope_theta=5e5)
-        embedding = LlamaRotaryEmbedding(config)
-        cos, sin = embedding(torch.zeros(1), torch.arange(4096)[None])
-        got = convert_rope.rotary_tables(5e5, 64, 4096)
-        for mine, theirs in zip(got, (cos, sin)):
-            # A frequency may differ in the last place, 6e-8, which 4096 positions multiply.
-            off = np.abs(mine - theirs[0, :, :32].numpy()).max()
-            self.assertTrue(off <= 1e-3, off)
-
-    def test_rotary_options_that_do_not_fit(self):
-        path = self.npz({0: layer(0)})
-        half = ["--rope-layout", "half"]
-        for options, words in (
-                (["--rope-theta", "1e4"], "--rope-theta: got no --rope-layout, expected half or"),
-                (half, "got no --rope-theta"), (["--rope-dim", "4"], "got no --rope-theta"),
-                (["--rope-theta", "0", *half], "got 0, expected a finite number > 0"),
-                (["--rope-theta", "inf", *half], "got inf, expected a finite number > 0"),
-                (["--rope-theta", "x", *half], "invalid positive_number value: 'x'"),
-                (["--rope-theta", "1e4", "--rope-layout", "both"], "invalid choice: 'both'"),
-                (["--rope-theta", "1e4", *half, "--rope", "none"], "got it with --rope none"),
-                (["--rope-theta", "1e4", *half, "--rope-dim", "3"], "--rope-dim: got 3, expected"),
-                (["--rope-theta", "1e4", *half, "--rope-dim", "10"], "an even number from 2 to 8"),
-                (["--rope-theta", "1e4", *half, "--rope-dim", "0"], "--rope-dim: got 0"),
-                (["--rope-theta", "1e4", *half, "--rope-dim", "-2"], "--rope-dim: got -2")):
-            self.refuse(words, path, *PLAIN, *options)
-        one = self.path("one.npz")
-        np.savez(one, **{"layer_0.k": np.ones((2, N, 8), np.float16),
-                         "layer_1.k": np.ones((2, N, 4), np.float16)})
-        keys = ["--key-only", "--k", "layer_{layer}.k", "--axes", "head token dim"]
-        self.refuse("the layers' keys differ in dim, expected --rope-dim", one, *keys,
-                    "--rope-theta", "1e4", *half)
-        self.convert(one, *keys, "--rope-theta", "1e4", *half, "--rope-dim", "4")
-
-    def test_kvbench_reads_it(self):
-        self.convert(self.npz({0: layer(63), 4: layer(64)}), *PLAIN)
-        result = self.kvbench("info", self.out)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("p0", result.stdout)
-
-    def test_kvbench_reads_keys_alone(self):
-        self.convert(self.npz({0: {"k": layer(65)["k"]}}), "--k", "layer_{layer}.k", "--axes",
-                     "head token dim")
-        if "kvbench cluster" not in self.kvbench("--help-all").stdout:
-            self.skipTest("this kvbench has no `cluster` and reads whole traces only")
-        result = self.kvbench("info", self.out)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        result = self.kvbench("cluster", self.out, "-o", self.path("clusters"))
-        self.assertEqual(result.returncode, 0, result.stderr)
-        with open(self.path("clusters/norms.csv"), encoding="utf-8") as file:
-            what = [line.split(",")[4] for line in file]
-        self.assertEqual(what, ["what"] + ["keys"] * HKV)
-        result = self.kvbench("replay", self.out, "-o", self.path("x.csv"), "--algorithm", "exact")
-        self.assertEqual(result.returncode, 2, result.stderr)
-        self.assertIn("dataset is missing", result.stderr)
-
-    # ------------------------------------------------------------------------------------ .pt
-
-    @unittest.skipIf(torch is None, "no torch")
-    def test_saved_past_key_values(self):
-        layers = {index: {name: layer(70 + index)[name] for name in "kv"} for index in range(3)}
-        pairs = [tuple(torch.from_numpy(tensors[name])[None] for name in "kv")
-                 for tensors in layers.values()]
-        lists = {"key_cache": [k for k, _ in pairs], "value_cache": [v for _, v in pairs]}
-        cache_layers = {"layers": [{"keys": k, "values": v} for k, v in pairs]}
-        path = self.path("in.pt")
-        for saved in (tuple(pairs), lists, cache_layers, {"past_key_values": tuple(pairs), "x": 1}):
-            torch.save(saved, path)
-            self.assertIn("has no q: ", self.convert(path))
-            self.expect(layers)
-        self.convert(path, "--key-only")
-        self.expect({index: {"k": tensors["k"]} for index, tensors in layers.items()})
-        torch.save(tuple(pairs), path, _use_new_zipfile_serialization=False)
-        self.convert(path)
-        self.expect(layers)
-        # Queries beside them; and a file per prompt.
-        queries = {index: layer(70 + index)["q"] for index in range(3)}
-        torch.save({"past_key_values": tuple(pairs),
-                    "q": [torch.from_numpy(q)[None] for q in queries.values()]}, path)
-        self.convert(path, "--q", "q.{layer}")
-        self.expect({index: {**tensors, "q": queries[index]} for index, tensors in layers.items()})
-        other = self.path("other.pt")
-        torch.save(tuple(pairs[:1]), other)
-        torch.save(tuple(pairs), path)
-        self.convert(path, other)
-        self.expect(layers, "in")
-        self.expect({0: layers[0]}, "other")
-
-    @unittest.skipIf(torch is None, "no torch")
-    def test_bfloat16_tensors(self):
-        values = torch.randn(1, HKV, N, D).to(torch.bfloat16)
-        path = self.path("in.pt")
-        torch.save(((values, values[..., :DV]),), path)
-        self.convert(path)
-        bits = values.view(torch.int16).numpy().view(np.uint16)[0]
-        self.expect({0: {"k": bits, "v": bits[..., :DV]}}, dtype="bfloat16")
-
-    @unittest.skipIf(torch is None, "no torch")
-    def test_objects_are_not_unpickled(self):
-        path = self.path("in.pt")
-        torch.save({"k": torch.ones(1), "run": types.SimpleNamespace(a=1)}, path)
-        self.refuse("`types.SimpleNamespace` that could run code on loading", path)
-        with open(path, "wb") as file:
-            file.write(b"nothing of the kind")
-        self.refuse("in.pt: ", path)
-
-    def test_torch_is_missed_in_one_line(self):
-        path = self.path("in.pt")
-        with open(path, "wb"):
-            pass
-        with mock.patch.dict(sys.modules, {"torch": None}):
-            self.refuse("reading .pt needs PyTorch", path)
-
     # ----------------------------------------------------------------------------------- files
 
     def test_files_that_are_not_what_they_say(self):
@@ -520,12 +255,10 @@ class ConvertTracesTest(unittest.TestCase):
         self.refuse("prompt id: got `a/b`", path, *PLAIN, "--prompt-id", "a/b")
         self.convert(path, *PLAIN)
         result = self.run_script(path, *PLAIN, "-o", self.out)
-        self.assertEqual((result.returncode, result.stderr), (
+        self.assertEqual((result.code, result.err), (
             2, f"convert_traces.py: {self.out}: exists, expected a new file or --overwrite\n"))
         self.expect({0: layer(80)})
-        result = subprocess.run(
-            [sys.executable, os.path.join(ROOT, "scripts", "convert_traces.py"), "--help"],
-            capture_output=True, text=True, check=False)
+        result = run_program("convert_traces.py", "--help")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("--undo-repeat G", result.stdout)
 

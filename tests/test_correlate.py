@@ -1,10 +1,6 @@
 """scripts/correlate.py: correlations by hand and by counting pairs, what is left out and said,
 refusals, its outputs and pictures. Its arithmetic alone: test_kvbench_ranks.py."""
 
-import contextlib
-import csv
-import importlib.util
-import io
 import itertools
 import random
 import statistics
@@ -12,18 +8,22 @@ import sys
 import unittest
 from unittest import mock
 
-from plot_tables import FigureTest, kc, np
+from script_case import missing
+from plot_tables import FigureTest, np
+
+from kvbench import tables as kt
+from kvbench.plot import figures as kf
 from test_kvbench_ranks import slow_kendall, slow_spearman
 from test_plot_layers import LegibleTest
 
-SCIPY = importlib.util.find_spec("scipy") is not None
+SCIPY = not missing("scipy")
 if SCIPY:
-    import correlate
-    import correlate_cells as cc
+    from kvbench.correlate import cells as cc
+    from kvbench.correlate import main as correlate
 
-ROW_COLUMNS = [*kc.HEAD_COLUMNS, *kc.SETTINGS, "schema", "kv_head", "algorithm", "params", "seed",
+ROW_COLUMNS = [*kt.HEAD_COLUMNS, *kt.SETTINGS, "schema", "kv_head", "algorithm", "params", "seed",
                "budget_requested", "status"]
-LAYER_COLUMNS = ["schema", "trace", "prompt", "layer", "algorithm", "params", *kc.SETTINGS, "seed",
+LAYER_COLUMNS = ["schema", "trace", "prompt", "layer", "algorithm", "params", *kt.SETTINGS, "seed",
                  "budget_requested", "out_rel_error", "residual_rel_error"]
 SCORE_COLUMNS = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers",
                  "n_tokens", "n_queries", "loss", "loss_exact", "loss_change", "kl", "kl_p95",
@@ -69,17 +69,7 @@ class Tables(FigureTest):
         return self.write(rows, name, columns=columns)
 
     def correlate(self, *arguments, code=0):
-        """stdout and stderr."""
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            got, said = self.run_script(correlate, "--resamples", "200", *arguments)
-        self.assertEqual(got, code, said)
-        self.assertNotIn("Traceback", said)
-        return out.getvalue(), said
-
-    def table(self, name):
-        with open(self.path(name), encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
+        return self.must(correlate, "--resamples", "200", *arguments, code=code)
 
     def lines(self, *arguments, metric="rel_error", reduction="mean"):
         """{(score, scope): line} of a metric, and what was said."""
@@ -397,7 +387,7 @@ class PicturesTest(Tables, LegibleTest):
                                            row["kl"] - c * dice.random())
                 with self.subTest(methods=methods, change=change):
                     found = {}
-                    with mock.patch.object(kc, "save_figure", lambda figure, stem, found=found:
+                    with mock.patch.object(kf, "save_figure", lambda figure, stem, found=found:
                                            found.setdefault(stem.rpartition(".")[2], figure)):
                         self.correlate(rows, "--layers", layers, "--scores", scores, "--figures",
                                        self.path("f"))
@@ -406,7 +396,7 @@ class PicturesTest(Tables, LegibleTest):
                         figure.canvas.draw()
                         box = figure.get_tightbbox(figure.canvas.get_renderer())
                         self.check(figure, (box.width, box.height))
-                    said = [t.get_text() for t in found["scatter"].findobj(kc.plt.Text)]
+                    said = [t.get_text() for t in found["scatter"].findobj(kf.plt.Text)]
                     for name in names:  # Named once in each of four panels.
                         self.assertEqual(said.count(name), 4)
 
@@ -416,7 +406,7 @@ class PicturesTest(Tables, LegibleTest):
         figures = {key: 0.0 if key[1] == "exact" else value for key, value in figures.items()}
         rows = self.write_rows({key: value or 1e-15 for key, value in figures.items()})
         found = {}
-        with mock.patch.object(kc, "save_figure", lambda figure, stem:
+        with mock.patch.object(kf, "save_figure", lambda figure, stem:
                                found.setdefault(stem.rpartition(".")[2], figure)):
             self.correlate(rows, "--scores", self.write_scores(figures), "--figures",
                            self.path("f"))

@@ -12,7 +12,8 @@ import sys
 import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from script_case import KVBENCH, ROOT
+
 PAGE = os.path.join(ROOT, "docs", "tutorial.md")
 # Everything that a block writes, by option: a command that wrote nothing must not pass.
 WRITTEN = re.compile(r"(?:^|\s)(?:-o|--output)\s+(results/tutorial/[\w./$-]+)")
@@ -45,7 +46,7 @@ class TutorialTest(unittest.TestCase):
 
     def test_files_that_it_names_exist(self):
         commands = "\n".join(text for _, _, text in blocks(self.page))
-        named = set(re.findall(r"\b((?:scripts|configs|data)/[\w/]+\.(?:py|sh|toml|h5))", commands))
+        named = set(re.findall(r"\b((?:scripts|python|configs|data)/[\w/]+\.(?:py|sh|toml|h5))", commands))
         named |= {os.path.normpath(os.path.join("docs", link))
                   for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", self.page)}
         self.assertGreater(len(named), 15)
@@ -62,8 +63,7 @@ class TutorialTest(unittest.TestCase):
                                    for h in headings])
 
     def test_commands_run_as_written(self):
-        program = os.environ.get("KVBENCH")
-        if not program:
+        if not KVBENCH:
             self.skipTest("KVBENCH names no program")
         try:
             import h5py  # noqa: F401  (what the scripts of the page need)
@@ -72,10 +72,10 @@ class TutorialTest(unittest.TestCase):
         except ImportError as error:
             self.skipTest(f"{sys.executable} has no {error.name}")
         with tempfile.TemporaryDirectory() as folder:
-            for name in ("data", "scripts", "configs"):
+            for name in ("data", "scripts", "python", "configs"):
                 os.symlink(os.path.join(ROOT, name), os.path.join(folder, name))
             os.mkdir(os.path.join(folder, "build"))
-            os.symlink(os.path.abspath(program), os.path.join(folder, "build", "kvbench"))
+            os.symlink(os.path.abspath(KVBENCH), os.path.join(folder, "build", "kvbench"))
             environment = self.environment(folder)
             for language, line, text in blocks(self.page):
                 if language != "sh":

@@ -10,10 +10,10 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 from unittest import mock
 
+from script_case import KVBENCH, FolderCase
 from dump_models import ARCHITECTURES, MISSING, TOKENS, DumpCase, read_trace
 from test_dump_traces import CHUNK_TOLERANCE, OUTPUT_LAYERS, RUNS, TOLERANCE, attention
 
@@ -240,19 +240,18 @@ class OutputProjectionTest(DumpCase):
         result = self.run_script("--model", self.model("llama"), "--token-ids", self.ids_file,
                                  "--o-proj", "--layers", "1", "-o",
                                  os.path.join(self.folder, "one.h5"))
-        self.assertEqual(result.code, 0, result.stderr)
+        self.assertEqual(result.code, 0, result.err)
 
     def test_kvbench_reads_it(self):
-        program = os.environ.get("KVBENCH")
-        if not program:
+        if not KVBENCH:
             self.skipTest("KVBENCH does not name the program")
         half = ["--dtype", "float16"]
         for options in (half, [*half, "--compute-dtype", "float32"], ["--dtype", "bfloat16"]):
             path = self.dump(self.model("gemma2"), "--o-proj", *options)
-            text = subprocess.run([program, "info", path], check=True, capture_output=True,
+            text = subprocess.run([KVBENCH, "info", path], check=True, capture_output=True,
                                   text=True).stdout
             self.assertIn("o_proj   hidden size 64; residual norms\n", text)
-            (told,) = json.loads(subprocess.run([program, "info", "--json", path], check=True,
+            (told,) = json.loads(subprocess.run([KVBENCH, "info", "--json", path], check=True,
                                                 capture_output=True).stdout)
             for layer in told["prompts"][0]["layers"]:
                 self.assertEqual((layer["hidden"], layer["residual_norm"]), (64, True))
@@ -287,15 +286,14 @@ if not MISSING:
 
 
 @unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
-class WriteProjectionTest(unittest.TestCase):
+class WriteProjectionTest(FolderCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = os.path.join(folder.name, "t.h5")
+        super().setUp()
+        self.trace = self.path("t.h5")
 
     def write(self, fill, parts="qkv", **options):
         """A prompt of 5 tokens, layer 0 with 2 query heads, 3 queries and values of 6."""
-        with kt.TraceWriter(self.path, "m", "s", **options) as writer:
+        with kt.TraceWriter(self.trace, "m", "s", **options) as writer:
             writer.begin_prompt("a", 5)
             writer.begin_layer(0, 2, 1, 3, 4, 6, **{f"with_{x}": x in parts for x in "qkv"})
             for name, shape in (("q", (2, 3, 4)), ("k", (1, 5, 4)), ("v", (1, 5, 6))):
@@ -307,7 +305,7 @@ class WriteProjectionTest(unittest.TestCase):
         with self.assertRaises(kt.TraceError) as caught:
             self.write(fill, **options)
         self.assertIn(text, str(caught.exception))
-        self.assertFalse(os.path.exists(self.path))
+        self.assertFalse(os.path.exists(self.trace))
 
     def test_refusals_of_projections(self):
         good = np.ones((7, 12), np.float16)
@@ -354,7 +352,7 @@ class WriteProjectionTest(unittest.TestCase):
             writer.write_residual_norm(2, np.array([0.0]))
             writer.write_residual_norm(0, np.array([1.0, 2.5]))
         self.write(fill, gzip=0)
-        with h5py.File(self.path) as file:
+        with h5py.File(self.trace) as file:
             layer = file["prompts/a/layers/0"]
             self.assertTrue((layer["o_proj"][:] == weight).all())
             self.assertEqual(layer["o_proj"].dtype, np.float32)

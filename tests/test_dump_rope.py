@@ -9,15 +9,15 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 from unittest import mock
 
+from script_case import KVBENCH, FolderCase
 from dump_models import (ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, DumpCase, read_tables,
                          read_trace, unrotate)
 
 if not MISSING:
-    import dump_rope
+    from kvbench.dump import rope as dump_rope
     import h5py
     import numpy as np
     import torch
@@ -255,11 +255,10 @@ class RopeTest(DumpCase):
             self.expect_none(model, "no layer's attention takes cos and sin")
 
     def test_kvbench_reads_it(self):
-        program = os.environ.get("KVBENCH")
-        if not program:
+        if not KVBENCH:
             self.skipTest("KVBENCH does not name the program")
         for name in ("gemma3", "yarn", "glm"):
-            subprocess.run([program, "info", self.dump_few(name)], check=True, capture_output=True)
+            subprocess.run([KVBENCH, "info", self.dump_few(name)], check=True, capture_output=True)
 
     def test_what_it_says_of_the_dtype(self):
         self.dump(self.model("llama"))
@@ -290,15 +289,14 @@ class RopeTest(DumpCase):
 
 
 @unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
-class WriteRopeTest(unittest.TestCase):
+class WriteRopeTest(FolderCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = os.path.join(folder.name, "t.h5")
+        super().setUp()
+        self.trace = self.path("t.h5")
 
     def write(self, fill, **options):
         """A prompt of 5 tokens, layers 0 and 2, keys of 4 channels."""
-        with kt.TraceWriter(self.path, "m", "s", **options) as writer:
+        with kt.TraceWriter(self.trace, "m", "s", **options) as writer:
             writer.begin_prompt("a", 5)
             for layer in (0, 2):
                 writer.begin_layer(layer, 1, 1, 5, 4, 4, with_q=False, with_v=False)
@@ -313,7 +311,7 @@ class WriteRopeTest(unittest.TestCase):
                 self.write(lambda w: w.write_rope(cos, cos if sin is None else sin, layout,
                                                   layers), **options)
             self.assertIn(text, str(caught.exception))
-            self.assertFalse(os.path.exists(self.path))
+            self.assertFalse(os.path.exists(self.trace))
         refuse("rope: layout: got `both`, expected half or interleaved", good, layout="both")
         refuse("got tables for `none`", good, rope="none")
         refuse("rope/sin: got shape (517, 1), expected", good, good[:, :1])
@@ -328,7 +326,7 @@ class WriteRopeTest(unittest.TestCase):
     def test_tables(self):
         cos, sin = np.full((600, 2), 0.5), np.full((600, 2), -0.5, np.float32)
         self.write(lambda w: w.write_rope(cos, sin, "interleaved"), gzip=0)
-        with h5py.File(self.path) as file:
+        with h5py.File(self.trace) as file:
             self.assertEqual(file["rope"].attrs["layout"], "interleaved")
             self.assertEqual(file["rope/cos"].dtype, np.float32)
             self.assertTrue((file["rope/cos"][:] == 0.5).all())
@@ -338,7 +336,7 @@ class WriteRopeTest(unittest.TestCase):
             writer.write_rope(cos, sin, "half", [2, 7])
             writer.write_rope(sin, cos, "interleaved", [0])
         self.write(each)
-        with h5py.File(self.path) as file:
+        with h5py.File(self.trace) as file:
             self.assertEqual(sorted(file["rope"]), ["0", "2", "7"])
             self.assertEqual(file["rope/7"].attrs["layout"], "half")
             self.assertTrue((file["rope/7/cos"][:] == 0.5).all())

@@ -1,4 +1,6 @@
-"""scripts/dump_traces.py and scripts/kvbench_trace.py on small random models of many architectures.
+"""scripts/dump_traces.py on small random models of many architectures.
+
+Fisher information: test_dump_fisher.py; the writer alone: test_kvbench_trace.py.
 
 Needs torch and transformers (`make test-dump`); without them every test is skipped. The models'
 own attention outputs come from transformers' own attention, in a second copy of each model that
@@ -6,16 +8,15 @@ knows nothing of the dump: what a hook finds at the input of the output projecti
 Environment: KVBENCH, the program; without it, it is not run.
 """
 
-import csv
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 from unittest import mock
 
-from dump_models import (ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, VOCABULARY, DumpCase,
+from script_case import KVBENCH, read_rows
+from dump_models import (ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, DumpCase,
                          read_trace)
 
 if not MISSING:
@@ -23,7 +24,7 @@ if not MISSING:
     import numpy as np
     import torch
     import transformers
-    from dump_models import dump_traces, kt
+    from dump_models import dump_traces
 
 OUTPUT_LAYERS = ("o_proj", "dense", "out_proj", "c_proj")
 # (cache's type, model's type, attention of the reference). A model that runs in float16 is compared
@@ -155,19 +156,17 @@ class DumpTracesTest(DumpCase):
                 self.assertEqual(list(layer["kv_head_indices"]), [1])
 
     def test_kvbench_reads_and_replays(self):
-        program = os.environ.get("KVBENCH")
-        if not program:
+        if not KVBENCH:
             self.skipTest("KVBENCH does not name the program")
         for name in ("gemma2", "gpt_neox", "opt"):
             for options in (["--dtype", "float16"], ["--chunk", "16", "--dtype", "bfloat16"]):
                 path = self.dump(self.model(name), *options)
-                subprocess.run([program, "info", path], check=True, capture_output=True)
+                subprocess.run([KVBENCH, "info", path], check=True, capture_output=True)
                 table = path + ".csv"
-                subprocess.run([program, "replay", path, "-o", table, "--algorithm", "exact",
+                subprocess.run([KVBENCH, "replay", path, "-o", table, "--algorithm", "exact",
                                 "--sink", "4", "--recent", "8", "--queries", "8"], check=True,
                                capture_output=True)
-                with open(table, encoding="utf-8") as file:
-                    rows = list(csv.DictReader(file))
+                rows = read_rows(table)
                 self.assertEqual(len(rows), 3 * 4)
                 for row in rows:
                     # The uncompressed cache against itself: rounding of doubles and no more.
@@ -259,86 +258,6 @@ class DumpTracesTest(DumpCase):
         self.expect_error("--set and --ids need --prompts", "--model", self.words_model(),
                           "--token-ids", self.ids_file, "--ids", "a")
 
-    def test_fisher_against_a_slow_twin(self):
-        path = self.model("llama")
-        other = np.random.default_rng(6).integers(3, VOCABULARY, 9)
-        prompts = self.file("two.jsonl", json.dumps(self.ids.tolist()) + "\n"
-                            + json.dumps({"input_ids": other.tolist()}) + "\n")
-        samples = [self.ids[:16], self.ids[16:32], self.ids[32:], other]
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            path, attn_implementation="eager").double()
-        expected = np.zeros(3)
-        for ids in samples:
-            model.zero_grad()
-            chances = model(input_ids=torch.as_tensor(ids)[None]).logits[0].log_softmax(-1)
-            (-sum(chances[i, ids[i + 1]] for i in range(len(ids) - 1)) / (len(ids) - 1)).backward()
-            for name, weight in model.named_parameters():
-                if name.endswith(("k_proj.weight", "v_proj.weight")):
-                    expected[int(name.split(".")[2])] += (weight.grad**2).sum() / len(samples)
-        fused = self.fused_llama()
-        for folder, options, tolerance in (
-                # Gradients in single precision against double; in half, 2^-11 in each operation.
-                (path, [], 1e-4), (fused, [], 1e-4), (path, ["--dtype", "float16"], 0.05)):
-            trace = self.dump(folder, "--fisher", "--fisher-tokens", 16, *options,
-                              prompts=("--token-ids", prompts))
-            for prompt in ("p0", "p1"):
-                layers = read_trace(trace, prompt)
-                got = np.array([layers[i]["fisher"] for i in range(3)])
-                self.assertTrue((got > 0).all())
-                self.assert_close(got, expected, tolerance, folder)
-        layers = read_trace(self.dump(path, "--fisher", "--fisher-tokens", 16, "--layers", 1,
-                                      "--max-prompts", 1, prompts=("--token-ids", prompts)))
-        self.assertEqual(list(layers), [1])
-        self.assertGreater(layers[1]["fisher"], 0)
-        self.assertNotIn("fisher", read_trace(self.dump(path))[0])
-
-    def fused_llama(self):
-        """The Llama's weights in a Phi-3, whose projections are fused: the same function."""
-        source = transformers.AutoModelForCausalLM.from_pretrained(self.model("llama")).state_dict()
-        folder = self.model("fused", "phi3", rms_norm_eps=1e-6)
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-        weights = {}
-        for name in model.state_dict():
-            stem, _, last = name.rpartition(".")
-            block, _, part = stem.rpartition(".")
-            parts = {"qkv_proj": ("q_proj", "k_proj", "v_proj"),
-                     "gate_up_proj": ("gate_proj", "up_proj")}.get(part, (part,))
-            weights[name] = torch.cat([source[".".join(filter(None, (block, p, last)))]
-                                       for p in parts])
-        model.load_state_dict(weights)
-        model.save_pretrained(folder)
-        self.assert_close(read_trace(self.dump(folder))[2]["k"],
-                          read_trace(self.dump(self.model("llama")))[2]["k"], 1e-5)
-        return folder
-
-    def test_fisher_of_fused_heads(self):
-        # Which rows of a fused weight make queries, keys and values: seen from what they change.
-        for name, weight_name, axis in (("gpt_neox", "query_key_value", 0), ("gpt2", "c_attn", 1)):
-            folder = self.model(name)
-            model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-            ids = torch.as_tensor(self.ids)[None]
-            model(input_ids=ids, labels=ids).loss.backward()
-            weight = next(w for key, w in model.named_parameters()
-                          if key.endswith(f"0.attn.{weight_name}.weight")
-                          or key.endswith(f"0.attention.{weight_name}.weight"))
-            squares = (weight.grad**2).sum(1 - axis).reshape(12, 16).sum(1)
-            before = read_trace(self.dump(folder, "--layers", 0))[0]
-            expected = 0.0
-            for block in range(12):  # 3 x 4 heads of 16 rows or columns.
-                changed = transformers.AutoModelForCausalLM.from_pretrained(folder)
-                state = changed.state_dict()
-                key = next(k for k in state if k.endswith(f".{weight_name}.weight"))
-                state[key].narrow(axis, 16 * block, 16).add_(1.0)
-                other = os.path.join(self.folder, f"{name}-changed")
-                changed.save_pretrained(other)
-                after = read_trace(self.dump(other, "--layers", 0))[0]
-                which = [part for part in "qkv" if not (before[part] == after[part]).all()]
-                self.assertEqual(len(which), 1)
-                if which != ["q"]:
-                    expected += float(squares[block])
-            got = read_trace(self.dump(folder, "--fisher"))[0]["fisher"]
-            self.assertTrue(abs(got - expected) <= 1e-4 * expected, (name, got, expected))
-
     def test_sliding_windows_matter_only_beyond_the_window(self):
         model = self.model("mistral16", "mistral", sliding_window=16)
         common = ("--model", model, "--token-ids", self.ids_file)
@@ -417,7 +336,7 @@ class DumpTracesTest(DumpCase):
         self.expect_error("200 tokens, the model is made for 128", "--model", self.model("opt"),
                           "--token-ids", many)
         result = self.run_script("--model", model, *ids, "-o", os.path.join(missing, "t.h5"))
-        self.assertEqual((result.code, result.stderr.count("\n")), (2, 1))
+        self.assertEqual((result.code, result.err.count("\n")), (2, 1))
         if not torch.cuda.is_available():
             self.expect_error("--device cuda", "--model", model, *ids, "--device", "cuda", code=3)
 
@@ -427,84 +346,6 @@ class DumpTracesTest(DumpCase):
         self.dump(model)
         self.expect_error("its rotation depends on the prompt's length (dynamic)", "--model", model,
                           "--token-ids", self.ids_file, "--chunk", "8")
-
-
-@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
-class TraceWriterTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = os.path.join(folder.name, "t.h5")
-
-    def write(self, fill, **options):
-        with kt.TraceWriter(self.path, "m", "s", created="2026-01-02", **options) as writer:
-            writer.begin_prompt("a", 5)
-            writer.begin_layer(0, 2, 1, 3, 4, 6)
-            for name, shape in (("q", (2, 3, 4)), ("k", (1, 5, 4)), ("v", (1, 5, 6))):
-                writer.write(name, 0, 0, np.ones(shape, np.float32))
-            fill(writer)
-
-    def expect_error(self, text, fill, **options):
-        with self.assertRaises(kt.TraceError) as caught:
-            self.write(fill, **options)
-        self.assertIn(text, str(caught.exception))
-        self.assertEqual(os.listdir(os.path.dirname(self.path)), [])
-
-    def test_refusals(self):
-        def rows(array, head=0, start=0):
-            def fill(writer):
-                writer.begin_layer(1, 2, 1, 3, 4, 6)
-                writer.write("q", head, start, array)
-            return fill
-        self.expect_error("a/layers/1/q: head 0, row 1 was never written", rows(np.ones((1, 4))))
-        self.expect_error("got shape (1, 3, 5), expected [heads, rows, 4]", rows(np.ones((3, 5))))
-        self.expect_error("expected them within (2, 3, 4)", rows(np.ones((3, 4)), 0, 1))
-        self.expect_error("expected them within", rows(np.ones((3, 3, 4))))
-        self.expect_error("is written twice",
-                          lambda w: w.write("k", 0, 2, np.ones((1, 4), np.float32)))
-        for value in (np.nan, np.inf):
-            bad = np.ones((2, 3, 4), np.float32)
-            bad[1, 2, 3] = value
-            for dtype in kt.STORED:
-                self.expect_error(f"head 1, row 2, element 3: got {value}", rows(bad), dtype=dtype)
-        self.expect_error("got 70000.0, expected a finite float16", rows(np.full((1, 4), 7e4)))
-        self.expect_error("expected a finite bfloat16",
-                          rows(np.full((1, 4), 3.4e38, np.float32)), dtype="bfloat16")
-        self.expect_error("expected floating point", rows(np.ones((1, 4), int)))
-        self.expect_error("stands twice", lambda w: w.begin_layer(0, 2, 1, 3, 4, 6))
-        self.expect_error("multiple of the 2 KV heads", lambda w: w.begin_layer(2, 3, 2, 3, 4, 6))
-        self.expect_error("nq: got 6", lambda w: w.begin_layer(2, 2, 2, 6, 4, 6))
-        self.expect_error("fisher", lambda w: w.begin_layer(2, 2, 2, 3, 4, 6, fisher=-1.0))
-        self.expect_error("prompts/a: stands twice", lambda w: w.begin_prompt("a", 5))
-        self.expect_error("prompts/b: no layer was written", lambda w: w.begin_prompt("b", 5))
-        self.expect_error("rope: got `pre`", lambda w: None, rope="pre")
-
-    def test_a_failed_write_keeps_what_was_there(self):
-        self.write(lambda w: None)
-        with open(self.path, "rb") as file:
-            before = file.read()
-        with self.assertRaises(ValueError):
-            self.write(lambda w: int("x"))
-        with open(self.path, "rb") as file:
-            self.assertEqual(file.read(), before)
-        self.assertEqual(os.listdir(os.path.dirname(self.path)), ["t.h5"])
-
-    def test_partial_layers(self):
-        def keys_only(writer):
-            writer.begin_layer(3, 1, 1, 1, 2, 2, with_q=False, with_v=False)
-            writer.write("k", 0, 3, np.zeros((2, 2), np.float16))
-            writer.write("k", 0, 0, np.zeros((3, 2), np.float16))
-        self.write(keys_only)
-        with h5py.File(self.path) as file:
-            self.assertEqual(list(file["prompts/a/layers/3"]), ["k"])
-            self.assertEqual(file["prompts/a/layers/0/k"].chunks, (1, 5, 4))
-
-    def test_bfloat16_rounds_as_torch_does(self):
-        values = np.random.default_rng(1).standard_normal(4096).astype(np.float32)
-        ties = np.arange(0x3F800000, 0x3F900000, 0x8000, dtype=np.uint32).view(np.float32)
-        for array in (values, ties, values * 1e-39, -ties):
-            expected = torch.from_numpy(array.copy()).bfloat16().view(torch.int16).numpy()
-            self.assertTrue((kt.to_bfloat16(array) == expected.view(np.uint16)).all())
 
 
 if __name__ == "__main__":

@@ -1,19 +1,17 @@
-"""scripts/kvbench_caches.py: caches files written and read, refusals. Without torch."""
+"""python/kvbench/caches: caches files written and read, refusals. Without torch."""
 
 import os
-import sys
-import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "scripts"))
+from script_case import FolderCase
+
 
 try:
     import h5py
     import numpy as np
-    import kvbench_caches as kc
-    import kvbench_trace as kt
-    from score_table import COLUMNS, Table
+    from kvbench import caches as kc
+    from kvbench.score.table import COLUMNS, Table
+    from kvbench.trace import writer as kt
 except (ImportError, SystemExit):
     h5py = None
 
@@ -22,16 +20,11 @@ WINDOWS = {"sink": 2, "recent": 8, "queries": 5}
 
 
 @unittest.skipIf(h5py is None, "h5py is missing")
-class CachesTest(unittest.TestCase):
+class CachesTest(FolderCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        super().setUp()
         self.rng = np.random.default_rng(1)
         self.trace = self.make_trace("t.h5")
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
 
     def make_trace(self, name, dtype="float32", prompts=("a", "b"), **options):
         path = self.path(name)

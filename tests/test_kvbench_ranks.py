@@ -1,18 +1,18 @@
-"""scripts/kvbench_ranks.py: rank correlations by counting pairs, medians by pooling, intervals."""
+"""python/kvbench/ranks.py: rank correlations by counting pairs, medians by pooling, intervals."""
 
-import importlib.util
 import math
 import random
 import statistics
 import sys
 import unittest
 
-import plot_tables  # noqa: F401  (the scripts' folder)
+from script_case import missing
+
 import numpy as np
 
-SCIPY = importlib.util.find_spec("scipy") is not None
+SCIPY = not missing("scipy")
 if SCIPY:
-    import kvbench_ranks as kr
+    from kvbench import ranks as kr
 
 
 def slow_kendall(x, y):

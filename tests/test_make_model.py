@@ -3,7 +3,6 @@ model itself where build/models holds it and torch is there (`make model`, `make
 
 import contextlib
 import hashlib
-import importlib.util
 import io
 import os
 import sys
@@ -12,13 +11,13 @@ import unittest
 import zipfile
 from unittest import mock
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "scripts"))
 
-import make_model as mm  # noqa: E402
+from script_case import ROOT, missing
+
+from kvbench import model as mm
 
 MODEL = os.path.join(ROOT, "build", "models", "smollm2-135m")
-MISSING = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+MISSING = missing("torch", "transformers")
 
 
 class Interrupt(Exception):

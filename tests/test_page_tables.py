@@ -1,18 +1,17 @@
 """scripts/page_tables.py, and that docs/findings.md has no number that no file of results holds."""
 
-import importlib.util
 import os
 import re
-import subprocess
 import sys
-import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SCRIPT = os.path.join(ROOT, "scripts", "page_tables.py")
+from script_case import ROOT, FolderCase, call, missing, read_text, run_program
+
 FINDINGS = os.path.join(ROOT, "docs", "findings.md")
-MISSING = [name for name in ("numpy", "pandas", "matplotlib")
-           if importlib.util.find_spec(name) is None]
+MISSING = missing("numpy", "pandas", "matplotlib")
+if not MISSING:
+    from kvbench import command
+    import page_tables
 BLOCK = re.compile(r"^<!-- table: .*? -->\n.*?^<!-- end -->$", re.M | re.S)
 SUMMARY = """algorithm,params,budget_requested,mean_rel_error,low,high
 a,x=1;y=0,0.5,0.12345,0.1,0.2
@@ -25,31 +24,26 @@ b,,0.25,0.01,0.0,0.02
 
 
 @unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}")
-class PageTest(unittest.TestCase):
+class PageTest(FolderCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.csv = os.path.join(folder.name, "s.csv")
-        self.page = os.path.join(folder.name, "page.md")
-        with open(self.csv, "w", encoding="utf-8") as file:
-            file.write(SUMMARY)
+        super().setUp()
+        self.csv = self.write_file("s.csv", SUMMARY)
+        self.page = self.path("page.md")
 
     def write(self, spec, body=""):
-        with open(self.page, "w", encoding="utf-8") as file:
-            file.write(f"Text 1.\n\n<!-- table: {spec} -->\n{body}<!-- end -->\nText 2.\n")
+        self.write_file("page.md", f"Text 1.\n\n<!-- table: {spec} -->\n{body}<!-- end -->\nText 2.\n")
 
     def run_it(self, *options, code=0, page=None):
-        done = subprocess.run([sys.executable, SCRIPT, *options, page or self.page],
-                              capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        self.assertNotIn("Traceback", done.stderr)
-        return done.stderr
+        done = call(lambda: command.run_main(page_tables.main), "page_tables.py", *options,
+                    page or self.page)
+        self.assertEqual(done.code, code, done.out + done.err)
+        self.assertNotIn("Traceback", done.err)
+        return done.err
 
     def rows(self, spec):
         self.write(spec)
         self.run_it()
-        with open(self.page, encoding="utf-8") as file:
-            text = file.read()
+        text = read_text(self.page)
         self.assertTrue(text.startswith("Text 1.\n") and text.endswith("<!-- end -->\nText 2.\n"))
         self.run_it("--check")
         return [line for line in text.splitlines() if line.startswith("|")]
@@ -116,7 +110,8 @@ class PageTest(unittest.TestCase):
                 self.assertIn(expected, self.run_it(code=2))
 
     def test_the_findings_tables_are_those_of_the_files(self):
-        self.run_it("--check", page=FINDINGS)
+        done = run_program("page_tables.py", "--check", FINDINGS)
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
         with open(FINDINGS, encoding="utf-8") as file:
             page = file.read()
         self.assertGreater(len(BLOCK.findall(page)), 5)

@@ -1,30 +1,24 @@
 """Figures of clusterability and kept tokens against hand calculations."""
 
 import contextlib
-import importlib.util
 import io
 import math
 import os
-import subprocess
-import sys
-import tempfile
-import types
 import unittest
-from unittest import mock
 
 import numpy as np
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SCRIPTS = os.path.join(ROOT, "scripts")
-sys.path.insert(0, SCRIPTS)
+from script_case import FolderCase, call, missing, program, run_program
 
-import kvbench_cluster_csv as kcc  # noqa: E402
-import kvbench_csv as kc  # noqa: E402
-import plot_coverage  # noqa: E402
-import plot_growth  # noqa: E402
-import plot_kept_map  # noqa: E402
-import plot_norms  # noqa: E402
-import plot_tsne  # noqa: E402
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.cluster import tables as kcc
+from kvbench.plot import coverage as plot_coverage
+from kvbench.plot import figures as kf
+from kvbench.plot import growth as plot_growth
+from kvbench.plot import kept_map as plot_kept_map
+from kvbench.plot import norms as plot_norms
+from kvbench.plot import tsne as plot_tsne
 
 SCRIPTS_TESTED = [plot_coverage, plot_growth, plot_kept_map, plot_norms, plot_tsne]
 HEAD = "trace,prompt,layer,kv_head,what,"
@@ -35,7 +29,7 @@ NORMS = "trace,prompt,layer,head,what,min,p25,p50,p75,p95,max"
 POINTS = HEAD + "token,is_center,kept_by,x0,x1"
 KEPT = ("schema,trace,prompt,layer,kv_head,algorithm,params,protocol,sink,recent,scores,device,"
         "seed,n_tokens,budget_requested,step,tokens")
-HAS_SKLEARN = importlib.util.find_spec("sklearn") is not None
+HAS_SKLEARN = not missing("sklearn")
 EXACT = 12  # places: sums of a few doubles
 
 
@@ -58,39 +52,26 @@ def points_rows(n=12, layer=0, head=0, kept="", prompt="p"):
     return out
 
 
-class Figures(unittest.TestCase):
+class Figures(FolderCase):
     """A scratch folder, tables in it, and the scripts in this process."""
 
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.addCleanup(kc.plt.close, "all")
-
-    def path(self, name):
-        return os.path.join(self.folder.name, name)
+        super().setUp()
+        self.addCleanup(kf.plt.close, "all")
 
     def write(self, name, header, lines):
-        with open(self.path(name), "w", encoding="utf-8") as file:
-            file.write("\n".join([header, *lines]) + "\n")
-        return self.path(name)
+        return self.write_file(name, "\n".join([header, *lines]) + "\n")
 
     def run_script(self, module, *arguments):
-        stderr = io.StringIO()
-        code = 0
-        with mock.patch.object(sys, "argv", [module.__name__ + ".py", *arguments]), \
-                contextlib.redirect_stderr(stderr):
-            try:
-                kc.run_main(module.main)
-            except SystemExit as error:
-                code = error.code
-        kc.plt.close("all")
-        return types.SimpleNamespace(returncode=code, stderr=stderr.getvalue())
+        done = call(lambda: command.run_main(module.main), program(module), *arguments)
+        kf.plt.close("all")
+        return done
 
     def expect_error(self, module, text, *arguments):
         result = self.run_script(module, *arguments, "-o", self.path("out"))
-        self.assertEqual(result.returncode, 2, result.stderr)
-        last = result.stderr.strip().splitlines()[-1]
-        self.assertTrue(last.startswith(module.__name__ + ".py: "), last)
+        self.assertEqual(result.code, 2, result.err)
+        last = result.err.strip().splitlines()[-1]
+        self.assertTrue(last.startswith(program(module) + ": "), last)
         self.assertIn(text, last)
         self.assertFalse(os.path.exists(self.path("out.png")))
 
@@ -99,7 +80,7 @@ class Figures(unittest.TestCase):
         contents = []
         for stem in ("first", "second"):
             result = self.run_script(module, *arguments, "-o", self.path(stem))
-            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.code, 0, result.err)
             with open(self.path(stem) + ".png", "rb") as png, \
                     open(self.path(stem) + ".pdf", "rb") as pdf:
                 contents.append((png.read(), pdf.read()))
@@ -146,8 +127,8 @@ class CoverageTest(Figures):
 
     def test_pictures(self):
         self.write("coverage.csv", COVERAGE, self.rows())
-        self.expect_pictures(plot_coverage, self.folder.name)
-        self.expect_pictures(plot_coverage, self.folder.name, "--log-y", "--layers", "3")
+        self.expect_pictures(plot_coverage, self.folder)
+        self.expect_pictures(plot_coverage, self.folder, "--log-y", "--layers", "3")
 
     def test_errors(self):
         good = self.write("coverage.csv", COVERAGE, self.rows())
@@ -184,7 +165,7 @@ class GrowthTest(Figures):
                     for n, m in zip((16, 64), counts)])
         self.write("growth.csv", GROWTH, [f"t,p,0,0,keys,{deltas[0]},0.5,1",
                                           f"t,p,0,1,keys,{deltas[1]},0.9,1"])
-        return self.folder.name
+        return self.folder
 
     def test_heads_meet_on_delta_over_radius(self):
         table, alpha, absolute = plot_growth.load([self.tables()], [])
@@ -258,7 +239,7 @@ class KeptMapTest(Figures):
             with self.assertRaises(ValueError, msg=text):
                 kcc.parse_ranges(text)
         np.testing.assert_array_equal(kcc.held("1-2 4", 5), [False, True, True, False, True])
-        with self.assertRaises(kc.CsvError):
+        with self.assertRaises(kt.CsvError):
             kcc.held("1-5", 5)
 
     def test_labels_name_what_differs(self):
@@ -350,7 +331,7 @@ class TsneTest(Figures):
 
     @unittest.skipUnless(HAS_SKLEARN, "no scikit-learn")
     def test_embedding(self):
-        import tsne
+        from kvbench.plot import embedding as tsne
         rng = np.random.default_rng(0)
         points = np.concatenate([rng.normal(size=(15, 8)), rng.normal(size=(15, 8)) + 50])
         once, = tsne.embed_all([points], 1)
@@ -362,12 +343,12 @@ class TsneTest(Figures):
         np.testing.assert_array_equal(tsne.embed(np.ones((9, 3))), np.zeros((9, 2)))
         for bad, text in ((np.ones((4, 2)), "got 4 points, expected at least 5"),
                           (np.full((9, 2), np.nan), "not finite")):
-            with self.assertRaisesRegex(kc.CsvError, text):
+            with self.assertRaisesRegex(kt.CsvError, text):
                 tsne.embed(bad)
 
     @unittest.skipUnless(HAS_SKLEARN, "no scikit-learn")
     def test_jobs_do_not_change_the_picture(self):
-        import tsne
+        from kvbench.plot import embedding as tsne
         sets = [np.random.default_rng(seed).normal(size=(20, 4)) for seed in (1, 2)]
         for one, two in zip(tsne.embed_all(sets, 1), tsne.embed_all(sets, 2)):
             np.testing.assert_array_equal(one, two)
@@ -377,8 +358,8 @@ class TsneTest(Figures):
         path = self.write("points.csv", POINTS, points_rows(12, kept="h2o")
                           + points_rows(12, layer=1) + points_rows(12, prompt="q"))
         result = self.expect_pictures(plot_tsne, path, "--jobs", "1")
-        self.assertIn("2 prompts; prompt p of t.h5 is shown", result.stderr)
-        self.expect_pictures(plot_tsne, self.folder.name, "--jobs", "1", "--kept", "h2o",
+        self.assertIn("2 prompts; prompt p of t.h5 is shown", result.err)
+        self.expect_pictures(plot_tsne, self.folder, "--jobs", "1", "--kept", "h2o",
                              "--prompt", "p")
         self.expect_error(plot_tsne, "--kept: got `nope`, which kept none of these tokens; it "
                           "holds h2o", path, "--kept", "nope", "--prompt", "p")
@@ -405,9 +386,7 @@ class ProgramsTest(unittest.TestCase):
             self.assertIn(module.__doc__.splitlines()[0], text.getvalue())
 
     def test_as_a_program(self):
-        result = subprocess.run(
-            [sys.executable, os.path.join(SCRIPTS, "plot_norms.py"), "none.csv", "-o", "x"],
-            capture_output=True, text=True, check=False)
+        result = run_program("plot_norms.py", "none.csv", "-o", "x")
         self.assertEqual(result.returncode, 2)
         self.assertEqual(result.stderr, "plot_norms.py: none.csv: no such file\n")
 

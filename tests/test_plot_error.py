@@ -1,22 +1,15 @@
-"""scripts/plot_error.py and scripts/kvbench_csv.py against hand calculations."""
+"""scripts/plot_error.py and python/kvbench/tables.py against hand calculations."""
 
-import contextlib
-import io
 import math
 import os
-import subprocess
-import sys
-import tempfile
-import types
 import unittest
-from unittest import mock
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SCRIPTS = os.path.join(ROOT, "scripts")
-sys.path.insert(0, SCRIPTS)
+from script_case import FolderCase, call, run_program
 
-import kvbench_csv as kc  # noqa: E402
-import plot_error  # noqa: E402
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.plot import error as plot_error
+from kvbench.plot import figures as kf
 
 HEADER = ("schema,trace,prompt,layer,q_head,algorithm,params,protocol,seed,budget_requested,"
           "middle_ratio,rel_error,status")
@@ -28,36 +21,20 @@ def line(layer=0, head=0, algorithm="balancekv", params="T=1;block=256", seed=0,
             f"{ratio},{error},{status}")
 
 
-class PlotErrorTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-
+class PlotErrorTest(FolderCase):
     def write(self, lines, name="t.csv", header=HEADER):
-        path = os.path.join(self.folder.name, name)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n".join([header, *lines]) + "\n")
-        return path
+        return self.write_file(name, "\n".join([header, *lines]) + "\n")
 
     def run_script(self, *arguments):
-        """The script in this process: an interpreter and pandas per call would cost seconds."""
-        stderr = io.StringIO()
-        code = 0
-        with mock.patch.object(sys, "argv", ["plot_error.py", *arguments]), \
-                contextlib.redirect_stderr(stderr):
-            try:
-                kc.run_main(plot_error.main)
-            except SystemExit as error:
-                code = error.code
-        kc.plt.close("all")
-        return types.SimpleNamespace(returncode=code, stderr=stderr.getvalue())
+        self.addCleanup(kf.plt.close, "all")
+        return call(lambda: command.run_main(plot_error.main), "plot_error.py", *arguments)
 
     def expect_error(self, text, *arguments):
-        result = self.run_script(*arguments, "-o", os.path.join(self.folder.name, "out"))
-        self.assertEqual(result.returncode, 2, result.stderr)
-        last = result.stderr.strip().splitlines()[-1]
+        result = self.run_script(*arguments, "-o", self.path("out"))
+        self.assertEqual(result.code, 2, result.err)
+        last = result.err.strip().splitlines()[-1]
         self.assertIn(text, last)
-        self.assertFalse(os.path.exists(os.path.join(self.folder.name, "out.png")))
+        self.assertFalse(os.path.exists(self.path("out.png")))
 
     def test_mean_and_spread_by_hand(self):
         # Seeds' means over two heads: (0.1+0.3)/2 = 0.2 and (0.2+0.6)/2 = 0.4.
@@ -111,16 +88,16 @@ class PlotErrorTest(unittest.TestCase):
         path = self.write(lines + [line(algorithm="exact", params="", error="0")])
         for extra in ([], ["--x", "budget", "--band"], ["--x", "middle_ratio", "--log-y"],
                       ["--spread", "all", "--share-y"]):
-            stem = os.path.join(self.folder.name, "made" + "".join(extra))
+            stem = self.path("made" + "".join(extra))
             result = self.run_script(path, "-o", stem, *extra)
-            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.code, 0, result.err)
             with open(stem + ".png", "rb") as file:
                 self.assertEqual(file.read(4), b"\x89PNG")
             with open(stem + ".pdf", "rb") as file:
                 self.assertEqual(file.read(4), b"%PDF")
 
     def test_errors_are_one_line_and_exit_2(self):
-        missing = os.path.join(self.folder.name, "none.csv")
+        missing = self.path("none.csv")
         self.expect_error("no such file", missing)
         self.expect_error("no rows", self.write([]))
         self.expect_error("column `rel_error` is missing",
@@ -135,29 +112,27 @@ class PlotErrorTest(unittest.TestCase):
         self.expect_error("no rows of algorithm nope", self.write([line()]), "--algorithms", "nope")
         self.expect_error("all are degenerate, infeasible or failed",
                           self.write([line(status="failed: x", error="", ratio="")]))
-        empty = os.path.join(self.folder.name, "empty.csv")
+        empty = self.path("empty.csv")
         with open(empty, "w", encoding="utf-8"):
             pass
         self.expect_error("the file is empty", empty)
         result = self.run_script(self.write([line()]), "-o",
-                                 os.path.join(self.folder.name, "no", "out"))
-        self.assertEqual(result.returncode, 2)
-        self.assertIn("cannot be written", result.stderr)
+                                 self.path("no", "out"))
+        self.assertEqual(result.code, 2)
+        self.assertIn("cannot be written", result.err)
 
     def test_as_a_program(self):
-        result = subprocess.run(
-            [sys.executable, os.path.join(SCRIPTS, "plot_error.py"), "none.csv", "-o", "x"],
-            capture_output=True, text=True, check=False)
+        result = run_program("plot_error.py", "none.csv", "-o", "x")
         self.assertEqual(result.returncode, 2)
         self.assertEqual(result.stderr, "plot_error.py: none.csv: no such file\n")
 
     def test_text_stays_text(self):
-        frame = kc.read_results([self.write([line()])], ["prompt"])
+        frame = kt.read_results([self.write([line()])], ["prompt"])
         self.assertEqual(frame["prompt"][0], "007")
-        self.assertEqual(kc.parse_params("T=2;a=b=c;odd"), {"T": "2", "a": "b=c", "odd": ""})
+        self.assertEqual(kt.parse_params("T=2;a=b=c;odd"), {"T": "2", "a": "b=c", "odd": ""})
 
     def test_first_lines_differ_in_colour_and_all_in_style(self):
-        styles = [tuple(kc.line_style(i).values()) for i in range(28)]
+        styles = [tuple(kf.line_style(i).values()) for i in range(28)]
         self.assertEqual(len(set(styles)), 28)
         self.assertEqual(len({s[0] for s in styles[:7]}), 7)
 

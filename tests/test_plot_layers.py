@@ -1,7 +1,6 @@
 """Every figure with 4 layers and with 30: legible, and on one page. What overviews of many layers
-show (scripts/kvbench_layers.py), by hand."""
+show (python/kvbench/plot/layers.py), by hand."""
 
-import importlib.util
 import itertools
 import math
 import os
@@ -9,24 +8,27 @@ import unittest
 from unittest import mock
 
 from matplotlib.text import Text
-from plot_tables import DIAG, STEP_COLUMNS, FigureTest, kc, np
+from script_case import missing
+from plot_tables import DIAG, STEP_COLUMNS, FigureTest, np
 
-import kvbench_layers as kl
-import plot_amnesia
-import plot_coverage
-import plot_error
-import plot_growth
-import plot_heatmap
-import plot_kept_map
-import plot_lambda
-import plot_norms
-import plot_offset
-import plot_pareto
-import plot_reconstruction
-import plot_stream
-import plot_tsne
+from kvbench import tables as kt
+from kvbench.plot import amnesia as plot_amnesia
+from kvbench.plot import bumblebee_lambda as plot_lambda
+from kvbench.plot import coverage as plot_coverage
+from kvbench.plot import error as plot_error
+from kvbench.plot import figures as kf
+from kvbench.plot import growth as plot_growth
+from kvbench.plot import heatmap as plot_heatmap
+from kvbench.plot import kept_map as plot_kept_map
+from kvbench.plot import layers as kl
+from kvbench.plot import norms as plot_norms
+from kvbench.plot import offset as plot_offset
+from kvbench.plot import pareto as plot_pareto
+from kvbench.plot import reconstruction as plot_reconstruction
+from kvbench.plot import stream as plot_stream
+from kvbench.plot import tsne as plot_tsne
 
-HAS_SKLEARN = importlib.util.find_spec("sklearn") is not None
+HAS_SKLEARN = not missing("sklearn")
 SLACK = 0.02  # inches: the outermost ink is not the outermost text
 HEADS = (0, 4)
 HEAD = "trace,prompt,layer,kv_head,what,"
@@ -38,7 +40,7 @@ KEPT = ("schema,trace,prompt,layer,kv_head,algorithm,params,protocol,sink,recent
 def shown_texts(figure):
     """Texts that are drawn and not empty: ticks outside an axis' view have labels, too."""
     hidden = set()
-    for axes in figure.findobj(kc.plt.Axes):
+    for axes in figure.findobj(kf.plt.Axes):
         for axis in (axes.xaxis, axes.yaxis):
             low, high = sorted(axis.get_view_interval())
             slack = 1e-9 * (high - low)
@@ -59,7 +61,7 @@ class LegibleTest(FigureTest):
     def picture(self, module, *arguments):
         """The figure that the script would write, laid out, and its size in inches as written."""
         figures = []
-        with mock.patch.object(kc, "save_figure", lambda figure, stem: figures.append(figure)):
+        with mock.patch.object(kf, "save_figure", lambda figure, stem: figures.append(figure)):
             code, said = self.run_script(module, *arguments, "-o", self.path("picture"))
         self.assertEqual(code, 0, said)
         figures[0].canvas.draw()
@@ -68,8 +70,8 @@ class LegibleTest(FigureTest):
 
     def check(self, figure, size):
         """One page, no text over another, legends beside the panels or within one."""
-        self.assertLess(size[0], kc.PAGE_WIDTH + SLACK)
-        self.assertLess(size[1], kc.PAGE_HEIGHT + SLACK)
+        self.assertLess(size[0], kf.PAGE_WIDTH + SLACK)
+        self.assertLess(size[1], kf.PAGE_HEIGHT + SLACK)
         texts = shown_texts(figure)
         self.assertGreater(len(texts), 5)
         boxes = [(t.get_text(), t.get_window_extent()) for t in texts]
@@ -139,7 +141,7 @@ class ReplayTest(LegibleTest):
                                         for i in range(30)])
             lines = {line.get_color(): line for line in many.axes[0].lines}
             means = [np.mean([error(i, 2.0**t, 2) for i in range(30)]) for t in (1, 2, 3)]
-            self.near(sorted(lines[kc.PALETTE[1]].get_ydata()), means)  # bytes fall with T
+            self.near(sorted(lines[kf.PALETTE[1]].get_ydata()), means)  # bytes fall with T
 
     def test_exact_is_a_level_without_a_map(self):
         rows = self.rows(range(12)) + [{"layer": layer, "q_head": head, "algorithm": "exact",
@@ -151,7 +153,7 @@ class ReplayTest(LegibleTest):
         self.assertIn("exact", [t.get_text() for t in figure.legends[0].get_texts()])
 
     def test_as_many_layers_as_have_a_panel_each(self):
-        for count, panels in ((kl.MOST_PANELS, kl.MOST_PANELS), (kl.MOST_PANELS + 1, 1)):
+        for count, panels in ((kl.MAX_PANELS, kl.MAX_PANELS), (kl.MAX_PANELS + 1, 1)):
             figure, size = self.picture(plot_error, *self.make(range(count)))
             self.check(figure, size)
             self.assertEqual(len([a for a in figure.axes if a.lines]), panels)
@@ -365,7 +367,7 @@ class ClusterTest(LegibleTest):
 
 class SharedTest(FigureTest):
     def frame(self, rows):
-        return kc.pd.DataFrame(rows, columns=["label", "layer", "x", "mean"])
+        return kt.pd.DataFrame(rows, columns=["label", "layer", "x", "mean"])
 
     def test_means_and_quartiles_over_layers(self):
         rows = self.frame([("a", layer, x, value * x) for x in (1, 2)

@@ -3,9 +3,11 @@
 import unittest
 
 from matplotlib.collections import PolyCollection
-from plot_tables import FigureTest, kc, np
+from plot_tables import FigureTest
 
-import plot_offset
+from kvbench import tables as kt
+from kvbench.plot import figures as kf
+from kvbench.plot import offset as plot_offset
 
 COLUMNS = ["schema", "trace", "prompt", "layer", "q_head", "algorithm", "params", "protocol",
            "sink", "recent", "scores", "device", "seed", "n_queries", "budget_requested", "step", "offset",
@@ -14,7 +16,7 @@ COLUMNS = ["schema", "trace", "prompt", "layer", "q_head", "algorithm", "params"
 
 def line_of(axes, i):
     """x and y of the i-th method's line."""
-    style = kc.line_style(i)
+    style = kf.line_style(i)
     found = [a for a in axes.lines
              if (a.get_color(), a.get_linestyle()) == (style["color"], style["linestyle"])]
     assert len(found) == 1, f"{len(found)} lines of method {i}"
@@ -89,7 +91,7 @@ class OffsetTest(FigureTest):
         shown = [a for a in figure.axes if a.get_visible()]
         self.assertEqual([a.get_title() for a in shown], [f"layer {i}" for i in range(6)])
         self.assertEqual(len({round(a.get_position().y0, 3) for a in shown}), 2)
-        self.assertAlmostEqual(figure.get_figwidth(), kc.PAGE_WIDTH)
+        self.assertAlmostEqual(figure.get_figwidth(), kf.PAGE_WIDTH)
         many = [{**r, "budget_requested": 1 / (1 + i)} for r in rows() for i in range(21)
                 if r["layer"] == 0]
         code, said = self.run_script(plot_offset, self.table(many), "-o", self.path("out"))
@@ -155,10 +157,10 @@ class OffsetTest(FigureTest):
     def test_offsets_that_are_none(self):
         for offset in (-1, 0.5):
             path = self.table({**r, "offset": offset} for r in rows())
-            with self.assertRaisesRegex(kc.CsvError, "column `offset`: expected whole numbers"):
+            with self.assertRaisesRegex(kt.CsvError, "column `offset`: expected whole numbers"):
                 plot_offset.load([path])
         path = self.table([{**r, "offset": ""} if r["layer"] else r for r in rows()])
-        with self.assertRaisesRegex(kc.CsvError, "column `offset`: expected whole numbers"):
+        with self.assertRaisesRegex(kt.CsvError, "column `offset`: expected whole numbers"):
             plot_offset.load([path])
 
 

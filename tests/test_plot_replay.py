@@ -1,5 +1,5 @@
 """Figures from replay tables (plot_lambda, _pareto, _amnesia, _reconstruction, _stream, _heatmap)
-against values computed by hand from small tables, and what they share in scripts/kvbench_csv.py.
+against values computed by hand from small tables, and what they share in python/kvbench/tables.py.
 test_plot_scripts.py has what holds for every one of them."""
 
 import math
@@ -7,20 +7,23 @@ import os
 import unittest
 from unittest import mock
 
-from plot_tables import DIAG, FigureTest, infeasible, kc, lambda_rows, np, revive_rows
+from plot_tables import DIAG, FigureTest, infeasible, lambda_rows, np, revive_rows
 
-import plot_amnesia
-import plot_heatmap
-import plot_lambda
-import plot_pareto
-import plot_reconstruction
-import plot_stream
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.plot import amnesia as plot_amnesia
+from kvbench.plot import bumblebee_lambda as plot_lambda
+from kvbench.plot import figures as kf
+from kvbench.plot import heatmap as plot_heatmap
+from kvbench.plot import pareto as plot_pareto
+from kvbench.plot import reconstruction as plot_reconstruction
+from kvbench.plot import stream as plot_stream
 
 
 def line_of(axes, color):
     """x and y of the one plotted line of this colour; the caps of error bars have other markers."""
     found = [a for a in axes.lines if a.get_color() == color and len(a.get_xdata()) > 0
-             and a.get_marker() in (*kc.MARKERS, "None")]
+             and a.get_marker() in (*kf.MARKERS, "None")]
     assert len(found) == 1, f"{len(found)} lines of {color}"
     return list(found[0].get_xdata()), list(found[0].get_ydata())
 
@@ -37,43 +40,43 @@ class SharedTest(FigureTest):
             {"algorithm": "a"}, {"algorithm": "a", "q_head": 1},
             {"algorithm": "b"}, {"algorithm": "b", "q_head": 1, "seed": 1},
             {"algorithm": "c"}, infeasible(algorithm="c", q_head=1)])
-        frame = kc.read_results([path], [*kc.HEAD_COLUMNS, "seed"])
-        frame, _ = self.quiet(kc.measured_rows, frame)
-        kept, said = self.quiet(kc.full_points, kc.add_labels(frame), ["label"], path)
+        frame = kt.read_results([path], [*kt.HEAD_COLUMNS, "seed"])
+        frame, _ = self.quiet(kt.measured_rows, frame)
+        kept, said = self.quiet(kt.full_points, kt.add_labels(frame), ["label"], path)
         self.assertEqual(set(kept["label"]), {"a"})
         self.assertIn("b: points left out because some heads are missing: 1", said)
         self.assertIn("c: points left out because some heads are missing: 1", said)
-        with self.assertRaisesRegex(kc.CsvError, "t.csv: no point has rows for every head"):
-            self.quiet(kc.full_points, frame[frame["label"] == "b"], ["label"], path)
+        with self.assertRaisesRegex(kt.CsvError, "t.csv: no point has rows for every head"):
+            self.quiet(kt.full_points, frame[frame["label"] == "b"], ["label"], path)
 
     def test_mean_and_sd(self):
         # Seeds' means 0.2 and 0.4: mean 0.3, sd sqrt(2 0.1^2); all rows: squares 0.14 over 3.
-        frame = kc.pd.DataFrame({"g": ["x"] * 4 + ["y"], "seed": [0, 0, 1, 1, 0],
+        frame = kt.pd.DataFrame({"g": ["x"] * 4 + ["y"], "seed": [0, 0, 1, 1, 0],
                                  "e": [0.1, 0.3, 0.2, 0.6, np.nan]})
-        table = kc.mean_and_sd(frame, ["g"], "e")
+        table = kt.mean_and_sd(frame, ["g"], "e")
         self.near(table.loc[0, ["mean", "sd", "seeds"]], [0.3, math.sqrt(0.02), 2])
         self.assertTrue(math.isnan(table.loc[1, "mean"]))
-        self.near(kc.mean_and_sd(frame, ["g"], "e", "all").loc[0, "sd"], math.sqrt(0.14 / 3))
+        self.near(kt.mean_and_sd(frame, ["g"], "e", "all").loc[0, "sd"], math.sqrt(0.14 / 3))
 
     def test_spread_out(self):
-        self.near(kc.spread_out([0.0, 1.0], 0.1), [0, 1])
-        self.near(kc.spread_out([0.5, 0.5, 0.9], 0.2), [0.4, 0.6, 0.9])
-        self.near(kc.spread_out([1.0, 1.08], 0.1), [0.99, 1.09])
-        places = kc.spread_out([3.0, 1.0, 1.0, 1.1, 2.9], 0.5)
+        self.near(kf.spread_out([0.0, 1.0], 0.1), [0, 1])
+        self.near(kf.spread_out([0.5, 0.5, 0.9], 0.2), [0.4, 0.6, 0.9])
+        self.near(kf.spread_out([1.0, 1.08], 0.1), [0.99, 1.09])
+        places = kf.spread_out([3.0, 1.0, 1.0, 1.1, 2.9], 0.5)
         self.assertEqual(list(np.argsort(places)), [1, 2, 3, 4, 0])
         self.assertGreater(np.diff(np.sort(places)).min(), 0.5 - 1e-12)
 
     def test_numbers_from_the_command_line(self):
-        self.assertEqual(kc.number_list("0.5,2"), [0.5, 2.0])
+        self.assertEqual(command.number_list("0.5,2"), [0.5, 2.0])
         for text in ("0.5,x", "nan", "inf"):
             with self.assertRaisesRegex(Exception, "expected numbers"):
-                kc.number_list(text)
+                command.number_list(text)
 
     def test_full_disk_is_a_device_failure(self):
         figure = mock.Mock()
-        figure.savefig.side_effect = OSError(kc.errno.ENOSPC, "No space left on device")
-        with self.assertRaises(kc.DeviceError) as caught:
-            kc.save_figure(figure, "x")
+        figure.savefig.side_effect = OSError(kf.errno.ENOSPC, "No space left on device")
+        with self.assertRaises(kt.DeviceError) as caught:
+            kf.save_figure(figure, "x")
         self.assertEqual(caught.exception.exit_code, 3)
 
 
@@ -81,11 +84,11 @@ class LambdaTest(FigureTest):
     def test_lines_and_levels(self):
         figure = plot_lambda.draw(plot_lambda.load([self.write(lambda_rows())], "rel_error"))
         axes = figure.axes[0]
-        xs, ys = line_of(axes, kc.PALETTE[0])  # means over heads: 0.1 more than head 0's
+        xs, ys = line_of(axes, kf.PALETTE[0])  # means over heads: 0.1 more than head 0's
         self.near([xs, ys], [[0, 0.3, 1], [0.6, 0.4, 0.5]])
-        self.near(line_of(axes, kc.PALETTE[1]), [[0.3], [0.3]])
-        self.near(line_of(axes, kc.PALETTE[2])[1], [0.35, 0.35])  # h2o, across the panel
-        self.near(line_of(axes, kc.PALETTE[3])[1], [0.4, 0.4])  # seeds' means 0.3 and 0.5
+        self.near(line_of(axes, kf.PALETTE[1]), [[0.3], [0.3]])
+        self.near(line_of(axes, kf.PALETTE[2])[1], [0.35, 0.35])  # h2o, across the panel
+        self.near(line_of(axes, kf.PALETTE[3])[1], [0.4, 0.4])  # seeds' means 0.3 and 0.5
         band = axes.patches[0].get_xy()
         self.near([band[:, 1].min(), band[:, 1].max()],
                   [0.4 - math.sqrt(0.02), 0.4 + math.sqrt(0.02)])
@@ -98,14 +101,14 @@ class LambdaTest(FigureTest):
                 ((0, 0.5, 1), (0, 0.25, 2), (3, 0.5, 3), (3, 0.25, 4))]
         path = self.write(rows)
         figure = plot_lambda.draw(plot_lambda.load([path], "rel_error", by_layer=True))
-        drawn = {a.get_title(): line_of(a, kc.PALETTE[1])[1][0] for a in figure.axes
+        drawn = {a.get_title(): line_of(a, kf.PALETTE[1])[1][0] for a in figure.axes
                  if a.get_visible()}
         self.assertEqual(list(drawn), ["budget 0.5, layer 0", "budget 0.5, layer 3",
                                        "budget 0.25, layer 0", "budget 0.25, layer 3"])
         self.near(list(drawn.values()), [0.3, 0.9, 0.6, 1.2])
         figure = plot_lambda.draw(plot_lambda.load([path], "rel_error", budgets=[0.25]))
         self.assertEqual([a.get_title() for a in figure.axes], ["budget 0.25"])
-        self.near(line_of(figure.axes[0], kc.PALETTE[1])[1], [0.9])  # mean of 0.6 and 1.2
+        self.near(line_of(figure.axes[0], kf.PALETTE[1])[1], [0.9])  # mean of 0.6 and 1.2
 
 
 class ParetoTest(FigureTest):
@@ -193,10 +196,10 @@ class AmnesiaTest(FigureTest):
                 {"params": "heavy_ratio=0.5", "tokens_kept": 63},  # floor(43 / 2) = 21
                 {"algorithm": "snapkv"},
                 {"protocol": "stream", "sink": 5, "recent": 15, "tokens_kept": 30}]
-        frame = kc.read_results([self.write(rows)], plot_amnesia.NEEDED)
+        frame = kt.read_results([self.write(rows)], plot_amnesia.NEEDED)
         self.near(plot_amnesia.heavy_share(frame, "t.csv"), [0.25, 0.5, 21 / 80, 0.5, 0.125])
         frame["params"] = "heavy_ratio=x"
-        with self.assertRaisesRegex(kc.CsvError, "got `x`, expected a number"):
+        with self.assertRaisesRegex(kt.CsvError, "got `x`, expected a number"):
             plot_amnesia.heavy_share(frame, "t.csv")
 
     def test_lines_and_bands(self):
@@ -206,8 +209,8 @@ class AmnesiaTest(FigureTest):
                 for head in (0, 1) for budget, count in ((0.5, 6), (0.25, 10))]
         figure = plot_amnesia.draw(plot_amnesia.load([self.write(rows)]))
         counts, masses = figure.axes
-        self.near(line_of(counts, kc.PALETTE[0]), [[0.25, 0.5], [12, 8]])
-        self.near(line_of(masses, kc.PALETTE[0]), [[0.25, 0.5], [0.1, 0.06]])
+        self.near(line_of(counts, kf.PALETTE[0]), [[0.25, 0.5], [12, 8]])
+        self.near(line_of(masses, kf.PALETTE[0]), [[0.25, 0.5], [0.1, 0.06]])
         band = counts.collections[0].get_paths()[0].vertices  # heads 4 apart: sd 2 sqrt(2)
         self.near([band[:, 1].min(), band[:, 1].max()],
                   [8 - math.sqrt(8), 12 + math.sqrt(8)])
@@ -217,7 +220,7 @@ class AmnesiaTest(FigureTest):
         path = self.write(rows)
         figure = plot_amnesia.draw(plot_amnesia.load([path], layers=[5, 2], by_layer=True))
         self.assertEqual([a.get_title() for a in figure.axes[:2]], ["layer 2", "layer 5"])
-        self.near([line_of(a, kc.PALETTE[0])[1][0] for a in figure.axes[:2]], [2, 5])
+        self.near([line_of(a, kf.PALETTE[0])[1][0] for a in figure.axes[:2]], [2, 5])
         for count, panels in ((6, 12), (7, 2)):  # of more than six: means, and maps
             figure = plot_amnesia.draw(plot_amnesia.load([path], layers=range(count),
                                                          by_layer=True))
@@ -230,9 +233,9 @@ class ReconstructionTest(FigureTest):
         figure = plot_reconstruction.draw(plot_reconstruction.load([path]))
         keys, values = figure.axes
         self.assertEqual(keys.get_title(), "budget 0.5")
-        self.near(line_of(keys, kc.PALETTE[0]), [[0.1, 0.2], [5, 2]])  # 2.5 / 0.5, 1 / 0.5
-        self.near(line_of(keys, kc.PALETTE[1])[1], [0.5, 0.2])
-        self.near(line_of(values, kc.PALETTE[0])[1], [0.5, 0.5])
+        self.near(line_of(keys, kf.PALETTE[0]), [[0.1, 0.2], [5, 2]])  # 2.5 / 0.5, 1 / 0.5
+        self.near(line_of(keys, kf.PALETTE[1])[1], [0.5, 0.2])
+        self.near(line_of(values, kf.PALETTE[0])[1], [0.5, 0.5])
         self.near(line_of(keys, "0.3"), [[0.1, 0.2], [2 * math.pi, math.pi]])
         self.assertTrue(any(np.allclose(span, (5 - math.sqrt(2), 5 + math.sqrt(2)))
                             for span in spans(keys)))
@@ -241,12 +244,12 @@ class ReconstructionTest(FigureTest):
         path = self.write(revive_rows())
         table = plot_reconstruction.load([path], "load")
         keys = plot_reconstruction.draw(table, "load").axes[0]
-        self.near(line_of(keys, kc.PALETTE[0]), [[1, 2], [2, 5]])
+        self.near(line_of(keys, kf.PALETTE[0]), [[1, 2], [2, 5]])
         self.near(line_of(keys, "0.3"), [[1, 2], [math.pi, 2 * math.pi]])
         figure = plot_reconstruction.draw(plot_reconstruction.load([path], "budget"), "budget")
         self.assertEqual([a.get_title() for a in figure.axes[:2]],
                          ["vague ratio 0.2", "vague ratio 0.1"])
-        self.near(line_of(figure.axes[1], kc.PALETTE[0]), [[0.5], [5]])
+        self.near(line_of(figure.axes[1], kf.PALETTE[0]), [[0.5], [5]])
 
     def test_what_is_left_out(self):
         uneven = {"algorithm": "kvreviver", "diag": next(revive_rows())["diag"],
@@ -272,10 +275,10 @@ class StreamTest(FigureTest):
         errors, memory = figure.axes
         self.assertEqual(errors.get_title(), "budget 0.5")
         # Bin 0: steps 9 and 19, bin 1: 59 and 99; heads add 0 and 0.02, 0.01 in the mean.
-        xs, ys = line_of(errors, kc.PALETTE[0])
+        xs, ys = line_of(errors, kf.PALETTE[0])
         self.near([xs, ys], [[14, 79], [0.16, 0.81]])
-        self.near(line_of(memory, kc.PALETTE[0])[1], [15, 80])
-        exact = [a for a in errors.lines if a.get_color() == kc.PALETTE[1]]
+        self.near(line_of(memory, kf.PALETTE[0])[1], [15, 80])
+        exact = [a for a in errors.lines if a.get_color() == kf.PALETTE[1]]
         self.assertTrue(np.isnan(exact[0].get_ydata()).all())
         grey = [a for a in memory.lines if a.get_color() == "0.5"]
         self.near(grey[0].get_ydata(), [2000 * 0.15 / 1024, 2000 * 0.8 / 1024])

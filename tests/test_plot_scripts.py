@@ -1,29 +1,28 @@
 """What holds for every figure from replay tables: one line per error, --help, legible fonts, widths
 that fit a page, and the same bytes each time. Values by hand: test_plot_replay.py."""
 
-import contextlib
 import io
 import os
 import struct
-import subprocess
-import sys
 import unittest
 from unittest import mock
 
 from matplotlib.text import Text
-from plot_tables import SCRIPTS, FigureTest, infeasible, kc, lambda_rows, revive_rows
+from script_case import program, run_program
+from plot_tables import FigureTest, infeasible, lambda_rows, revive_rows
 
-import plot_amnesia
-import plot_heatmap
-import plot_lambda
-import plot_offset
-import plot_pareto
-import plot_reconstruction
-import plot_stream
+from kvbench.plot import amnesia as plot_amnesia
+from kvbench.plot import bumblebee_lambda as plot_lambda
+from kvbench.plot import figures as kf
+from kvbench.plot import heatmap as plot_heatmap
+from kvbench.plot import offset as plot_offset
+from kvbench.plot import pareto as plot_pareto
+from kvbench.plot import reconstruction as plot_reconstruction
+from kvbench.plot import stream as plot_stream
 
 SCRIPTS_TESTED = (plot_lambda, plot_pareto, plot_amnesia, plot_reconstruction, plot_stream,
                   plot_heatmap, plot_offset)
-WIDEST = kc.PAGE_WIDTH + 0.2  # a tight picture has 0.1 inch of margin at each side
+WIDEST = kf.PAGE_WIDTH + 0.2  # a tight picture has 0.1 inch of margin at each side
 SMALLEST = 6.0  # pt, the least that journals take
 
 
@@ -54,7 +53,7 @@ class EveryScriptTest(FigureTest):
         for module, path, options in self.inputs():
             with self.subTest(module.__name__):
                 figures = []
-                save = kc.save_figure
+                save = kf.save_figure
 
                 def keep(figure, stem, figures=figures, save=save):
                     figures.append(figure)
@@ -62,7 +61,7 @@ class EveryScriptTest(FigureTest):
 
                 contents = []
                 for stem in (self.path("one"), self.path("two")):
-                    with mock.patch.object(kc, "save_figure", keep):
+                    with mock.patch.object(kf, "save_figure", keep):
                         code, said = self.run_script(module, path, "-o", stem, *options)
                     self.assertEqual(code, 0, said)
                     contents.append([open(stem + end, "rb").read() for end in (".png", ".pdf")])
@@ -71,7 +70,7 @@ class EveryScriptTest(FigureTest):
                 self.assertEqual((png[:4], pdf[:4]), (b"\x89PNG", b"%PDF"))
                 width = struct.unpack(">I", png[16:20])[0] / 200  # inches at 200 dpi
                 self.assertLess(width, WIDEST)
-                target = (kc.COLUMN_WIDTH if width < kc.COLUMN_WIDTH + 0.2 else kc.PAGE_WIDTH)
+                target = (kf.COLUMN_WIDTH if width < kf.COLUMN_WIDTH + 0.2 else kf.PAGE_WIDTH)
                 texts = [t for t in figures[0].findobj(Text) if t.get_visible() and t.get_text()]
                 self.assertGreater(len(texts), 5)
                 small = min(t.get_fontsize() for t in texts) * min(1.0, target / width)
@@ -93,7 +92,7 @@ class EveryScriptTest(FigureTest):
                     self.assertEqual(code, 2, said)
                     lines = said.strip().splitlines()
                     self.assertIn(text, lines[-1])
-                    self.assertTrue(lines[-1].startswith(module.__name__ + ".py: "))
+                    self.assertTrue(lines[-1].startswith(program(module) + ": "))
                     self.assertTrue(all(line.startswith("note: ") for line in lines[:-1]))
                     self.assertFalse(os.path.exists(self.path("out.png")))
             code, said = self.run_script(module, "x.csv")
@@ -122,16 +121,11 @@ class EveryScriptTest(FigureTest):
     def test_help(self):
         for module in SCRIPTS_TESTED:
             out = io.StringIO()
-            with contextlib.redirect_stdout(out):
-                code, _ = self.run_script(module, "--help")
-            self.assertEqual(code, 0)
-            self.assertIn(module.__doc__.strip().splitlines()[0], out.getvalue())
-            self.assertTrue(os.access(module.__file__, os.X_OK), module.__file__)
+            out, _ = self.must(module, "--help")
+            self.assertIn(module.__doc__.strip().splitlines()[0], out)
 
     def test_as_a_program(self):
-        result = subprocess.run(
-            [sys.executable, os.path.join(SCRIPTS, "plot_pareto.py"), "none.csv", "-o", "x"],
-            capture_output=True, text=True, check=False)
+        result = run_program("plot_pareto.py", "none.csv", "-o", "x")
         self.assertEqual((result.returncode, result.stderr),
                          (2, "plot_pareto.py: none.csv: no such file\n"))
 

@@ -1,27 +1,22 @@
 """data/prompts/ as its README promises, and the scripts that make it, by lengths in characters or
 words; lengths in tokens and the files' remaking where the model's tokenizer is (`make model`)."""
 
-import contextlib
-import importlib.util
-import io
 import json
 import os
 import random
-import sys
-import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "scripts"))
 
-import kvbench_prompts as kp  # noqa: E402
-import make_needles  # noqa: E402
-import make_prompts  # noqa: E402
+from script_case import ROOT, FolderCase, call, missing, program
+
+from kvbench.prompts import make as make_prompts
+from kvbench.prompts import needles as make_needles
+from kvbench.prompts import records as kp
 
 PROMPTS = os.path.join(ROOT, "data", "prompts")
 KINDS = ("prose", "verse", "code", "technical")
 MODEL = os.path.join(ROOT, "build", "models", "smollm2-135m")
-TOKENIZER = (importlib.util.find_spec("tokenizers") is not None
+TOKENIZER = (not missing("tokenizers")
              and os.path.isfile(os.path.join(MODEL, "tokenizer.json")))
 LONGEST_SHARED = 200
 
@@ -110,32 +105,14 @@ class Fit(unittest.TestCase):
         self.assertIsNone(kp.shared_stretch({"a": a}))
 
 
-class Run(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def write(self, name, text):
-        with open(self.path(name), "w", encoding="utf-8") as file:
-            file.write(text)
-        return self.path(name)
-
+class Run(FolderCase):
     def run_script(self, module, *arguments):
-        out, error = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
-            try:
-                code = module.main(list(arguments))
-            except SystemExit as stop:
-                code = stop.code
-        return code, error.getvalue()
+        done = call(lambda: module.main(list(arguments)), program(module))
+        return done.code, done.err
 
     def test_needles_by_characters(self):
         text = "\n\n".join(f"Paragraph {i} says that {i} times {i} is {i * i}." for i in range(60))
-        path = self.write("t.jsonl", "".join(
+        path = self.write_file("t.jsonl", "".join(
             json.dumps({"id": f"a{i}", "kind": "prose", "text": text}) + "\n" for i in range(4)))
 
         def run(name, *options):
@@ -160,7 +137,7 @@ class Run(unittest.TestCase):
         self.assertEqual(len(set(keys)), 4)
         self.assertNotEqual(keys, [r["answer"] for r in run("o.jsonl", "--seed", "4")])
         # The key is the record's own, whoever stands beside it.
-        self.write("t.jsonl", json.dumps({"id": "a2", "text": text}) + "\n")
+        self.write_file("t.jsonl", json.dumps({"id": "a2", "text": text}) + "\n")
         self.assertEqual(run("one.jsonl", "--seed", "3")[0]["answer"], keys[2])
 
     def test_a_passkey_that_the_text_has_is_not_taken(self):
@@ -169,7 +146,7 @@ class Run(unittest.TestCase):
         self.assertNotEqual(make_needles.passkey(0, "a", f"see {key}."), key)
 
     def test_refusals(self):
-        path = self.write("t.jsonl", '{"id": "a", "text": "too short"}\n')
+        path = self.write_file("t.jsonl", '{"id": "a", "text": "too short"}\n')
         for words, arguments in (
                 ("a: 134 characters with needle and question, expected at least 500",
                  [path, "--chars", "500"]),
@@ -177,8 +154,8 @@ class Run(unittest.TestCase):
                 ("--tokens needs --model", [path]),
                 ("none.jsonl: cannot be read", ["none.jsonl", "--chars", "5"]),
                 ("expected an object with a `text`",
-                 [self.write("x.jsonl", "[1]\n"), "--chars", "5"]),
-                ("no texts", [self.write("e.jsonl", ""), "--chars", "5"])):
+                 [self.write_file("x.jsonl", "[1]\n"), "--chars", "5"]),
+                ("no texts", [self.write_file("e.jsonl", ""), "--chars", "5"])):
             code, said = self.run_script(make_needles, *arguments, "-o", self.path("n.jsonl"))
             self.assertEqual(code, 2, words)
             self.assertIn(words, said)
@@ -187,7 +164,7 @@ class Run(unittest.TestCase):
     def test_prompts_of_works(self):
         work = "\n\n".join(f"Line one of {i},\nline two of {i}."
                            + ("" if i % 3 else f"\n    indented {i}") for i in range(40)) + "\n"
-        self.write("work.txt", work)
+        self.write_file("work.txt", work)
         words = type("Words", (), {"count": staticmethod(lambda text: len(text.split()))})
         spec = {"tokens": 25, "works": {"work": {"title": "A work", "sha256":
                                                  make_prompts.hashlib.sha256(
@@ -209,7 +186,7 @@ class Run(unittest.TestCase):
             make(start=len(work) - 80)
         with self.assertRaisesRegex(kp.PromptError, "not among the list's works"):
             make(sources=["other.txt"])
-        self.write("work.txt", work + "x")
+        self.write_file("work.txt", work + "x")
         with self.assertRaisesRegex(kp.PromptError, "SHA-256"):
             make()
         long = "".join(chr(97 + i * i % 26) for i in range(300))
@@ -225,7 +202,7 @@ class Run(unittest.TestCase):
             head, *entries = file.read().split("[[prompt]]")
         own = [entry for entry in entries if '"git:' in entry]
         self.assertEqual(len(own), 16)
-        path = self.write("own.toml", "[[prompt]]".join([head, *own]))
+        path = self.write_file("own.toml", "[[prompt]]".join([head, *own]))
         code, said = self.run_script(make_prompts, path, "--model", MODEL, "-o", self.folder)
         if "git:" in said:
             self.skipTest(f"the commit is not here: {said.strip()}")

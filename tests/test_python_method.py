@@ -4,21 +4,17 @@ The page's SnapKV must give what kvbench's own gives: same tokens, same rows. It
 and is left out, aloud, where that is missing.
 """
 
-import csv
-import importlib.util
 import os
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import numpy as np
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SCRIPTS = os.path.join(ROOT, "scripts")
+from script_case import KVBENCH, ROOT, FolderCase, missing, read_rows
+
 TRACE = os.path.join(ROOT, "data", "sample.h5")
-KVBENCH = os.environ.get("KVBENCH", "")
 PAGE = os.path.join(ROOT, "docs", "python_method.md")
 BUDGETS = {"0.25", "0.125"}
 
@@ -29,39 +25,25 @@ def programs():
         return dict(re.findall(r"<!-- file: (\S+) -->\n```python\n(.*?)```", file.read(), re.DOTALL))
 
 
-def rows(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 @unittest.skipUnless(os.access(KVBENCH, os.X_OK), "no program")
-@unittest.skipUnless(importlib.util.find_spec("h5py"), "no h5py")
-class PythonMethodTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+@unittest.skipIf(missing("h5py"), "no h5py")
+class PythonMethodTest(FolderCase):
     def call(self, *command):
         done = subprocess.run(command, capture_output=True, text=True, check=False,
-                              env={**os.environ, "PYTHONPATH": SCRIPTS})
+                              env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")})
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def caches_of(self, name):
         """Runs a script of the page; the rows that evaluate makes of its caches, and their sets."""
-        with open(self.path(name), "w", encoding="utf-8") as file:
-            file.write(programs()[name])
+        self.write_file(name, programs()[name])
         self.call(sys.executable, self.path(name), TRACE, self.path("c.h5"))
         self.call(KVBENCH, "evaluate", TRACE, "--caches", self.path("c.h5"), "--kept", "-o",
                   self.path("e.csv"))
-        found = rows(self.path("e.csv"))
+        found = read_rows(self.path("e.csv"))
         self.assertEqual({row["budget_requested"] for row in found}, BUDGETS)
         self.assertEqual({row["status"] for row in found}, {"ok"})
         self.assertEqual(len(found), 2 * 4 * 9)  # budgets, layers, query heads
-        return found, rows(self.path("e.kept.csv"))
+        return found, read_rows(self.path("e.kept.csv"))
 
     def test_the_page_has_two_short_methods(self):
         self.assertEqual(set(programs()), {"snapkv_numpy.py", "kmeans_torch.py"})
@@ -73,10 +55,10 @@ class PythonMethodTest(unittest.TestCase):
         self.call(KVBENCH, "replay", TRACE, "--algorithm", "snapkv", "--budget", "0.25,0.125",
                   "--kept", "-o", self.path("r.csv"))
         places = ("prompt", "layer", "q_head", "budget_requested")
-        expected = {tuple(row[c] for c in places): row for row in rows(self.path("r.csv"))}
+        expected = {tuple(row[c] for c in places): row for row in read_rows(self.path("r.csv"))}
         places_kept = ("prompt", "layer", "kv_head", "budget_requested")
         sets = {tuple(row[c] for c in places_kept): row["tokens"]
-                for row in rows(self.path("r.kept.csv"))}
+                for row in read_rows(self.path("r.kept.csv"))}
         self.assertEqual(len(kept), 2 * 4 * 3)
         for row in kept:
             self.assertEqual(row["tokens"], sets[tuple(row[c] for c in places_kept)])
@@ -86,7 +68,7 @@ class PythonMethodTest(unittest.TestCase):
                            "rel_error", "eps_op", "cosine", "log_z_error"):
                 self.assertEqual(row[column], own[column], column)
 
-    @unittest.skipUnless(importlib.util.find_spec("torch"), "no torch")
+    @unittest.skipIf(missing("torch"), "no torch")
     def test_kmeans_in_torch_fills_its_budget_with_made_entries(self):
         found, _ = self.caches_of("kmeans_torch.py")
         for row in found:
@@ -103,7 +85,7 @@ class PythonMethodTest(unittest.TestCase):
     def test_commands_of_the_page_name_what_is_there(self):
         with open(PAGE, encoding="utf-8") as file:
             text = file.read()
-        named = set(re.findall(r"\b((?:scripts|data)/[\w/]+\.(?:py|h5))", text))
+        named = set(re.findall(r"\b((?:scripts|python|data)/[\w/]+\.(?:py|h5))", text))
         named |= {os.path.join("docs", link) for link in re.findall(r"\]\((\w+\.md)\)", text)}
         self.assertGreaterEqual(len(named), 5)
         self.assertEqual([name for name in named if not os.path.exists(os.path.join(ROOT, name))],

@@ -1,22 +1,19 @@
 """scripts/reference.py with the real program on small synthetic traces: a run that nobody disturbs,
 runs that are interrupted and resumed, what a change does again, refusals and failures."""
 
-import importlib.util
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from script_case import KVBENCH, ROOT, FolderCase, missing, read_text
+
 SCRIPT = os.path.join(ROOT, "scripts", "reference.py")
-PROGRAM = os.environ.get("KVBENCH", "")
-MISSING = [name for name in ("numpy", "pandas", "matplotlib", "scipy")
-           if importlib.util.find_spec(name) is None]
+MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 PATIENCE = 120  # s; a run takes two on an idle machine
 
 PLAN = """
@@ -77,18 +74,16 @@ seconds = 4
 """
 
 
-class ReferenceTest(unittest.TestCase):
+class ReferenceTest(FolderCase):
     @classmethod
     def setUpClass(cls):
-        if not PROGRAM:
+        if not KVBENCH:
             raise unittest.SkipTest("KVBENCH names no program")
         if MISSING:
             raise unittest.SkipTest(f"{sys.executable} lacks {', '.join(MISSING)}")
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = os.path.realpath(folder.name)
+        super().setUp()
         self.out = os.path.join(self.folder, "out")
         self.made = self.path("model", "config.json")
         with open(self.path("prompts.jsonl"), "w", encoding="utf-8") as file:
@@ -102,16 +97,11 @@ class ReferenceTest(unittest.TestCase):
                    'seeds = "2"\nsink = 4\nrecent = 64\nqueries = 32\n')
         self.plan()
 
-    def path(self, *parts):
-        return os.path.join(self.folder, *parts)
-
     def write(self, name, text):
-        with open(self.path(name), "w", encoding="utf-8") as file:
-            file.write(text)
+        self.write_file(name, text)
 
     def read(self, *parts):
-        with open(self.path(*parts), encoding="utf-8") as file:
-            return file.read()
+        return read_text(self.path(*parts))
 
     def plan(self, change=lambda text: text):
         last = "scripts/results_table.py y={{again/rows.csv}} > {{out}}/again.md"
@@ -121,7 +111,7 @@ class ReferenceTest(unittest.TestCase):
 
     def words(self, *options, out=None, work="work"):
         return [sys.executable, SCRIPT, "--plan", self.path("plan.toml"), "--work",
-                self.path(work), "--out", out or self.out, "--kvbench", PROGRAM, *options]
+                self.path(work), "--out", out or self.out, "--kvbench", KVBENCH, *options]
 
     def run_it(self, *options, code=0, **more):
         """stdout and stderr."""

@@ -4,18 +4,17 @@ import fcntl
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 from unittest import mock
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "scripts"))
 
-import reference_plan as rp  # noqa: E402
-import reference_steps  # noqa: E402
-from reference_places import braces  # noqa: E402
-from reference_reports import split_shared  # noqa: E402
+from script_case import ROOT
+
+from kvbench.reference import plan as rp
+from kvbench.reference import steps as reference_steps
+from kvbench.reference.places import braces
+from kvbench.reference.reports import split_shared
 
 
 class PlanTest(unittest.TestCase):

@@ -57,7 +57,7 @@ class ThenTest(test_reference.ReferenceTest):
 
     def two_commands(self, change=lambda text: text):
         stage, report = STAGE.format(folder=self.folder, python=sys.executable).split("[[report]]")
-        program = os.path.abspath(test_reference.PROGRAM)
+        program = os.path.abspath(test_reference.KVBENCH)
 
         def both(text):
             begin, end = text.index('run = ["kvbench", "synth"'), text.index("seconds = 3\n")

@@ -4,7 +4,9 @@ import contextlib
 import io
 import unittest
 
-from plot_tables import FigureTest, infeasible, kc
+from plot_tables import FigureTest, infeasible
+
+from kvbench import tables as kt
 
 import results_table
 
@@ -74,7 +76,7 @@ class ResultsTable(FigureTest):
     def test_refusals(self):
         a = self.write(rows(1), "a.csv")
         for arguments in ([f"a={a}", "--sort", "a:0.3"], [f"a={a}", f"a={a}"], ["a=nowhere.csv"]):
-            with self.assertRaises(kc.CsvError), contextlib.redirect_stderr(io.StringIO()):
+            with self.assertRaises(kt.CsvError), contextlib.redirect_stderr(io.StringIO()):
                 results_table.main(arguments)
         for arguments in (["nolabel"], [f"a={a}", "--sort", "x"]):
             with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):

@@ -8,12 +8,12 @@ import unittest
 
 import numpy as np
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "scripts"))
+from script_case import ROOT
+
 try:
     import h5py
 
-    from kvbench_trace import from_bfloat16
+    from kvbench.trace.writer import from_bfloat16
 except (ImportError, SystemExit):
     h5py = None
 

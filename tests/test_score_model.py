@@ -1,140 +1,25 @@
-"""scripts/score_model.py on small random models of many architectures.
+"""scripts/score_model.py on small random models of many architectures: logits and figures by twins.
 
-Needs torch and transformers (`make test-dump`); without them every test is skipped. The twins run a
-second copy of each model, which knows nothing of the script, over all tokens at once: transformers'
-own eager attention with a mask that has a bias per query head and token, or a loop of ours.
+Needs torch and transformers (`make test-dump`); without them every test is skipped. The twins:
+score_case.py; refusals, resuming and generation: test_score_runs.py.
 """
 
-import contextlib
-import csv
-import io
-import json
 import os
-import sys
-import types
 import unittest
-from unittest import mock
 
-from dump_models import ARCHITECTURES, MISSING, ROOT, TOKENS, DumpCase
+from dump_models import ARCHITECTURES, MISSING, TOKENS
+from script_case import ROOT
+from score_case import (MIDDLE, QUERIES, RECENT, SINK, TOLERANCE, WINDOWS, ScoreCase, everything, keep,
+                        own_logits)
 
 if not MISSING:
     import h5py
     import numpy as np
     import torch
     import transformers
-    from dump_models import kt
-    import kvbench_caches as kc
-    import score_model
+    from kvbench import caches as kc
 
 REAL = os.path.join(ROOT, "build", "models", "smollm2-135m")
-SINK, RECENT, QUERIES = 4, 12, 8
-WINDOWS = {"sink": SINK, "recent": RECENT, "queries": QUERIES}
-MIDDLE = range(SINK, TOKENS - RECENT)
-# Float32 through three layers, logits of about 10, summed in another order.
-TOLERANCE = 1e-4
-
-
-@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
-class ScoreCase(DumpCase):
-    """The script, run in this process, and the logits that it got over each group's caches."""
-
-    def setUp(self):
-        self.logits = []
-        decode = score_model.Scorer.decode
-
-        def recorded(scorer, mode, start, tokens, cache=None):
-            out = decode(scorer, mode, start, tokens, cache)
-            if mode == "compressed" and cache is None:
-                self.logits.append(out[0].double().numpy())
-            return out
-        patch = mock.patch.object(score_model.Scorer, "decode", recorded)
-        patch.start()
-        self.addCleanup(patch.stop)
-
-    def path(self, end):
-        return os.path.join(self.folder, f"{self.id()}-{len(os.listdir(self.folder))}{end}")
-
-    def trace(self, model, *options):
-        return self.dump(model, "--dtype", "float32", *options)
-
-    def caches(self, trace, *groups, path=None, windows=WINDOWS, protocol="prefill"):
-        """A caches file. group: (name, f); f(head, layer, kv_head): what `put` takes, or None."""
-        path = path or self.path(".caches.h5")
-        with kc.CacheWriter(path, [trace], protocol=protocol, **windows) as writer:
-            for name, entry in groups:
-                group = writer.group(name)
-                for prompt, layer, head in kc.trace_heads(trace):
-                    held = entry(kc.read_head(trace, prompt, layer, head), layer, head)
-                    if held is not None:
-                        group.put(prompt, layer, head, **held)
-        return path
-
-    def script(self, *arguments):
-        stderr, code = io.StringIO(), 0
-        with mock.patch.object(sys, "argv", ["score_model.py", *map(str, arguments)]), \
-                contextlib.redirect_stderr(stderr):
-            try:
-                kt.run_main(score_model.main)
-            except SystemExit as error:
-                code = error.code
-        return types.SimpleNamespace(code=code, stderr=stderr.getvalue())
-
-    def score(self, model, trace, caches, *options, code=0, out=None):
-        """The rows, as dicts; self.logits has the logits of each."""
-        out = out or self.path(".csv")
-        result = self.script("--model", model, "--trace", trace, "--caches", caches, "-o", out,
-                             *options)
-        self.assertEqual(result.code, code, result.stderr)
-        self.stderr = result.stderr
-        with open(out, encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-
-    def refused(self, text, *arguments, code=2):
-        out = self.path(".csv")
-        result = self.script("-o", out, *arguments)
-        self.assertEqual(result.code, code, result.stderr)
-        self.assertEqual([name for name in os.listdir(self.folder)
-                          if name.startswith(os.path.basename(out))], [])
-        last = result.stderr.strip().splitlines()[-1]
-        self.assertTrue(last.startswith("score_model.py: "), result.stderr)
-        self.assertIn(text, last)
-
-    def assert_logits(self, got, expected, message=""):
-        self.assertEqual(got.shape, expected.shape)
-        worst = float(np.abs(got - expected).max())
-        self.assertTrue(worst <= TOLERANCE, f"{message}: {worst}")
-
-
-def keep(tokens, log_weight=None):
-    """A cache of these tokens, for every head."""
-    tokens = np.asarray(tokens, int)
-    return lambda head, *_: {"k": head.k[tokens], "v": head.v[tokens], "token": tokens,
-                             "log_weight": log_weight}
-
-
-def everything(head, *_):
-    return keep(MIDDLE)(head)
-
-
-def own_logits(path, ids, bias=None, queries=QUERIES, attention="eager"):
-    """Logits of the last rows of the model's own run over all tokens.
-
-    bias  [Hq, n] on the logits of attention of the last rows, -inf: not seen
-    """
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        path, dtype=torch.float32, attn_implementation=attention).eval()
-    n = len(ids)
-    options = {}
-    if bias is not None:
-        low = torch.finfo(torch.float32).min
-        mask = torch.zeros(1, len(bias), n, n).masked_fill(
-            torch.ones(n, n, dtype=torch.bool).triu(1), low)
-        mask[0, :, n - queries:] += torch.as_tensor(np.maximum(bias, low / 2))[:, None].float()
-        # OPT would count positions in the mask.
-        options = {"attention_mask": mask.clamp(min=low), "position_ids": torch.arange(n)[None]}
-    with torch.inference_mode():
-        return model(input_ids=torch.as_tensor(ids)[None], **options).logits[0, -queries:].double(
-            ).numpy()
 
 
 class ScoreModelTest(ScoreCase):
@@ -315,172 +200,6 @@ class ScoreModelTest(ScoreCase):
         rows = self.score(model, trace, caches, "--compute-dtype", "bfloat16")
         # The cache has float32's keys where the model has rounded them to 8 bits.
         self.assertTrue(0 < float(rows[0]["kl"]) <= 0.1, rows)
-
-    def test_entries_without_figures(self):
-        model = self.model("llama")
-        trace = self.trace(model)
-
-        def infeasible(head, layer, kv_head):
-            return {"infeasible": "needs 9 bytes"} if (layer, kv_head) == (1, 0) else everything(
-                head)
-        caches = self.caches(
-            trace, ("exact", everything), ("tight", infeasible),
-            ("lacks", lambda head, layer, kv: everything(head) if layer != 2 else None),
-            ("unfair", lambda *a: everything(*a) | {"degenerate": "two cells"}),
-            ("loud", lambda *a: everything(*a) | {"log_weight": np.full(len(MIDDLE), -np.inf)}))
-        with h5py.File(caches, "r+") as file:
-            file["0000-exact/prompts/p0/layers/0/1/k"][0, 3] = np.nan
-        rows = {row["algorithm"]: row for row in self.score(model, trace, caches, code=1)}
-        self.assertIn("0000-exact/prompts/p0/layers/0/1: k[0, 3]: got nan, expected a finite",
-                      rows["exact"]["status"])
-        self.assertEqual(rows["tight"]["status"], "infeasible: layer 1, KV head 0: needs 9 bytes")
-        self.assertEqual(rows["lacks"]["status"], "failed: layer 2, KV head 0: no entry, but other "
-                                                  "groups have one")
-        for name in ("exact", "tight", "lacks"):
-            self.assertEqual(rows[name]["kl"] + rows[name]["loss"], "")
-        self.assertEqual(rows["unfair"]["status"], "degenerate: layer 0, KV head 0: two cells")
-        self.assertTrue(0 <= float(rows["unfair"]["kl"]) <= 1e-8)
-        self.assertEqual(rows["loud"]["status"], "ok")
-        self.assertIn("2 rows failed", self.stderr)
-
-    def test_refusals(self):
-        model = self.model("llama")
-        trace = self.trace(model)
-        caches = self.caches(trace, ("exact", everything))
-        other = self.trace(model, "--layers", "0")
-        self.refused("SHA-256: got", "--model", model, "--trace", other, "--caches", caches)
-        stream = self.caches(trace, ("exact", everything), protocol="stream")
-        common = ("--model", model, "--trace", trace, "--caches")
-        self.refused("protocol: got stream, expected prefill", *common, stream)
-        self.refused("not an HDF5 file", *common, self.ids_file)
-        self.refused("format: got kvbench-trace, expected kvbench-caches", *common, trace)
-        self.refused("no such file", *common, caches + "none")
-        self.refused("--algorithms: no group of nope", *common, caches, "--algorithms", "nope")
-        self.refused("--prompts: no prompt nope", *common, caches, "--prompts", "nope")
-        changed = self.model("llama-other", "llama", initializer_range=0.21)
-        self.refused("not the model of the trace", "--model", changed, "--trace", trace, "--caches",
-                     caches)
-        self.refused("not the model of the trace", "--model", self.model("gpt2"), "--trace", trace,
-                     "--caches", caches)
-        few = self.model("llama2", "llama", num_hidden_layers=2)
-        self.refused("layer 2: " + few + " has no such attention layer, it has 0, 1", "--model",
-                     few, "--trace", trace, "--caches", caches)
-        bare = self.path(".h5")
-        with h5py.File(trace) as file, h5py.File(bare, "w") as copy:
-            copy.attrs.update(file.attrs)
-            file.copy("prompts", copy)
-            del copy["prompts/p0/token_ids"]
-        self.refused("token_ids: got none", "--model", model, "--trace", bare, "--caches",
-                     self.caches(bare, ("exact", everything)))
-        long = self.caches(trace, ("exact", lambda head, *_: keep([])(head)),
-                           windows={"sink": 0, "recent": TOKENS, "queries": TOKENS})
-        self.refused(f"got {TOKENS} tokens, expected more than the {TOKENS} queries", *common, long)
-        result = self.script("--model", model, "--trace", trace)
-        self.assertEqual(result.code, 2)
-
-    def test_inexact_layers_are_refused_where_caches_replace_them(self):
-        model = self.model("gemma16", "gemma3", sliding_window=16)
-        trace = self.trace(model, "--inexact", "keep")
-        self.refused("layer 0: a sliding window of 16 tokens", "--model", model, "--trace", trace,
-                     "--caches", self.caches(trace, ("exact", everything)))
-        # Layer 1 sees all tokens; the others stay the model's own.
-        caches = self.caches(trace, ("exact", lambda head, layer, _: everything(head)
-                                     if layer == 1 else None))
-        self.score(model, trace, caches)
-        self.assert_logits(self.logits[0], own_logits(model, self.ids))
-        model = self.model("dynamic", "llama", rope_parameters={
-            "rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0})
-        trace = self.trace(model)
-        self.refused("its rotation depends on the prompt's length (dynamic)", "--model", model,
-                     "--trace", trace, "--caches", self.caches(trace, ("exact", everything)))
-
-    def test_resume_does_what_is_missing(self):
-        model = self.model("llama")
-        ids = self.file("three.jsonl", "".join(json.dumps(np.roll(self.ids, i).tolist()) + "\n"
-                                               for i in range(3)))
-        trace = self.dump(model, "--dtype", "float32", prompts=("--token-ids", ids))
-        caches = self.caches(trace, ("exact", everything), ("local", keep([9, 20])))
-        out = self.path(".csv")
-        self.score(model, trace, caches, out=out)
-        with open(out, encoding="utf-8") as file:
-            whole = file.read()
-        lines = whole.splitlines(keepends=True)
-        self.assertEqual(len(lines), 7)
-        with open(out + ".json", encoding="utf-8") as file:
-            manifest = json.load(file)
-        self.assertEqual((manifest["rows"], manifest["failed"]), (6, 0))
-        self.assertEqual(manifest["caches"], {caches: kc.file_sha256(caches)})
-        self.refused_again(model, trace, caches, out)
-        for kept in ("".join(lines[:1]), "".join(lines[:4]), "".join(lines[:4]) + lines[4][:30],
-                     whole[:-1], whole):
-            with open(out, "w", encoding="utf-8") as file:
-                file.write(kept)
-            self.logits = []
-            self.score(model, trace, caches, "--resume", out=out)
-            with open(out, encoding="utf-8") as file:
-                self.assertEqual(file.read(), whole)
-            self.assertEqual(len(self.logits), 7 - max(1, kept.count("\n")))
-        # A failed row is tried again.
-        with open(out, "w", encoding="utf-8") as file:
-            file.write("".join(lines[:6]) + lines[6].replace(",ok", ",failed: once"))
-        self.score(model, trace, caches, "--resume", out=out)
-        with open(out, encoding="utf-8") as file:
-            self.assertEqual(file.read(), whole)
-        with open(out, "w", encoding="utf-8") as file:
-            file.write("a,b\n1,2\n")
-        result = self.script("--model", model, "--trace", trace, "--caches", caches, "-o", out,
-                             "--resume")
-        self.assertIn("its columns are not those", result.stderr)
-        with open(out, "w", encoding="utf-8") as file:
-            file.write(whole)
-        result = self.script("--model", model, "--trace", trace, "--caches", caches, "-o", out,
-                             "--resume", "--compute-dtype", "float16")
-        self.assertIn("--resume: compute_dtype: got float16, the rows that are there have float32",
-                      result.stderr)
-        rows = self.score(model, trace, caches, "--overwrite", "--prompts", "p1", "--algorithms",
-                          "local", out=out)
-        self.assertEqual([(row["prompt"], row["algorithm"]) for row in rows], [("p1", "local")])
-
-    def refused_again(self, model, trace, caches, out):
-        result = self.script("--model", model, "--trace", trace, "--caches", caches, "-o", out)
-        self.assertEqual(result.code, 2)
-        self.assertIn("is there already", result.stderr)
-
-    def test_generation_is_the_models_own(self):
-        model = self.words_model()
-        trace = self.trace(model)
-        records = self.file("records.jsonl", json.dumps({"id": "p0", "answer": "w999"}) + "\n")
-        caches = self.caches(trace, ("exact", everything), ("none", keep([])))
-        rows = self.score(model, trace, caches, "--prompt-records", records, "--answer-tokens", 9)
-        own = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
-        tokenizer = transformers.AutoTokenizer.from_pretrained(model)
-        said = own.generate(torch.as_tensor(self.ids)[None], do_sample=False, max_new_tokens=9)
-        said = [token for token in said[0, TOKENS:].tolist() if token != 2]
-        self.assertGreater(len(said), 4)
-        self.assertEqual(rows[0]["answer"], tokenizer.decode(said))
-        self.assertEqual(rows[0]["answer_exact"], tokenizer.decode(said))
-        # Greedy over the cache without a middle: each token by a run of the masked model.
-        bias = np.zeros((4, TOKENS))
-        bias[:, MIDDLE] = -np.inf
-        ids, other = self.ids.tolist(), []
-        while len(other) < 9:
-            wide = np.concatenate([bias, np.zeros((4, len(other)))], 1)
-            token = int(own_logits(model, ids + other, wide, QUERIES + len(other))[-1].argmax())
-            if token == 2:
-                break
-            other.append(token)
-        self.assertEqual(rows[1]["answer"], tokenizer.decode(other))
-        self.assertNotEqual(other, said)
-        self.assertEqual((rows[0]["answer_right"], rows[0]["answer_exact_right"]), ("0", "0"))
-        word = tokenizer.decode(said[2:3])
-        records = self.file("records.jsonl", json.dumps({"id": "p0", "answer": word}) + "\n")
-        rows = self.score(model, trace, caches, "--prompt-records", records)
-        self.assertEqual((rows[0]["answer"], rows[0]["answer_right"], rows[0]["answer_expected"]),
-                         (tokenizer.decode(said[:3]), "1", word))
-        # Without a record nothing is asked.
-        records = self.file("records.jsonl", json.dumps({"id": "p1", "answer": "w9"}) + "\n")
-        rows = self.score(model, trace, caches, "--prompt-records", records)
-        self.assertEqual({row["answer"] + row["answer_right"] for row in rows}, {""})
 
 
 @unittest.skipIf(MISSING or not os.path.isdir(REAL), f"no {REAL}; see make model")

@@ -1,18 +1,15 @@
 """scripts/tune.py: choices and tables with figures that are known by hand."""
 
-import csv
-import importlib.util
-import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SCRIPT = os.path.join(ROOT, "scripts", "tune.py")
-PROGRAM = os.environ.get("KVBENCH", "")
-MISSING = [name for name in ("numpy", "pandas", "matplotlib", "scipy")
-           if importlib.util.find_spec(name) is None]
+from script_case import KVBENCH, FolderCase, call, missing, read_rows, read_text, run_program
+
+MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
+if not MISSING:
+    from kvbench import command
+    from kvbench import tune
 HEADER = ("schema,trace,prompt,layer,q_head,kv_head,algorithm,params,protocol,sink,recent,scores,"
           "device,seed,n_queries,budget_requested,rel_error,status\n")
 GRIDS = """algorithm,setting,params
@@ -39,38 +36,30 @@ def rows(algorithm, params, errors, budget=0.125, heads=2, status="ok", seeds=1)
 
 
 @unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}")
-class TuneTest(unittest.TestCase):
+class TuneTest(FolderCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        super().setUp()
         self.write("grids.csv", GRIDS)
 
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
     def write(self, name, *parts):
-        with open(self.path(name), "w", encoding="utf-8") as file:
-            for part in parts:
-                file.writelines(part)
-        return self.path(name)
+        return self.write_file(name, "".join(map("".join, parts)))
 
     def read(self, name):
-        with open(self.path(name), encoding="utf-8") as file:
-            return file.read()
+        return read_text(self.path(name))
 
     def run_it(self, *words, code=0):
-        done = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True,
-                              check=False)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        self.assertNotIn("Traceback", done.stderr)
-        return done.stdout + done.stderr
+        done = call(lambda: command.run_main(tune.main), "tune.py", *words)
+        self.assertEqual(done.code, code, done.out + done.err)
+        self.assertNotIn("Traceback", done.err)
+        return done.out + done.err
+
+    def words(self, *more):
+        return ["choose", self.path("dev.csv"), "--grids", self.path("grids.csv"), "--settings",
+                self.path("tuned.toml"), "--csv", self.path("tuning.csv"), "--markdown",
+                self.path("tuning.md"), "--each", self.path("each.csv"), *more]
 
     def choose(self, *more, code=0):
-        return self.run_it("choose", self.path("dev.csv"), "--grids", self.path("grids.csv"),
-                           "--settings", self.path("tuned.toml"), "--csv", self.path("tuning.csv"),
-                           "--markdown", self.path("tuning.md"), "--each", self.path("each.csv"),
-                           *more, code=code)
+        return self.run_it(*self.words(*more), code=code)
 
     def test_the_least_mean_over_prompts_is_chosen(self):
         # x = 2 has the least mean (.2 against .25 and .3), x = 1 the least at one prompt.
@@ -88,8 +77,7 @@ class TuneTest(unittest.TestCase):
         self.assertAlmostEqual(float(a[6]), 0.25, delta=1e-12)
         self.assertAlmostEqual(float(a[7]), 0.2, delta=1e-12)
         self.assertEqual(a[8:], ["x=2"])
-        with open(self.path("each.csv"), encoding="utf-8") as file:
-            each = {(row["algorithm"], row["setting"]): row for row in csv.DictReader(file)}
+        each = {(row["algorithm"], row["setting"]): row for row in read_rows(self.path("each.csv"))}
         self.assertEqual(list(each), [("a", "x=2"), ("a", "default"), ("a", "x=3"),
                                       ("b", "default"), ("b", "z=1")])
         row = each["a", "x=2"]
@@ -153,22 +141,24 @@ class TuneTest(unittest.TestCase):
         self.run_it("choose", self.path("nosuch.csv"), "--grids", self.path("grids.csv"), code=2)
         self.run_it("nosuch", code=2)
 
-    @unittest.skipIf(not PROGRAM, "KVBENCH names no program")
+    @unittest.skipIf(not KVBENCH, "KVBENCH names no program")
     def test_with_the_program(self):
         """What the program declares and what it writes into rows go together."""
         trace, dev = self.path("t.h5"), self.path("dev.csv")
-        for words in ([PROGRAM, "synth", "-o", trace, "--n", "700", "--d", "16", "--dv", "16",
+        for words in ([KVBENCH, "synth", "-o", trace, "--n", "700", "--d", "16", "--dv", "16",
                        "--layers", "1"],
-                      [PROGRAM, "replay", trace, "--algorithm", "h2o:grid", "--algorithm",
+                      [KVBENCH, "replay", trace, "--algorithm", "h2o:grid", "--algorithm",
                        "balancekv:grid", "--algorithm", "expected-attention:grid", "--recent", "64",
                        "--queries", "32", "--budget", "0.25", "-o", dev]):
             subprocess.run(words, check=True, capture_output=True)
         with open(self.path("grids.csv"), "w", encoding="utf-8") as file:
-            subprocess.run([PROGRAM, "list", "--grid"], check=True, stdout=file)
-        self.choose()
+            subprocess.run([KVBENCH, "list", "--grid"], check=True, stdout=file)
+        done = run_program("tune.py", *self.words())
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
         self.assertEqual([line.split(",")[0] for line in self.read("tuning.csv").splitlines()[1:]],
                          ["h2o", "expected-attention", "balancekv"])
-        subprocess.run([PROGRAM, "replay", trace, "--config", self.path("tuned.toml"), "--recent",
+        subprocess.run([KVBENCH, "replay", trace, "--config", self.path("tuned.toml"), "--recent",
                         "64", "--queries", "32", "--budget", "0.25", "-o", self.path("tuned.csv")],
                        check=True, capture_output=True)
 

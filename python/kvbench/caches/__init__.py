@@ -1,0 +1,24 @@
+"""Caches files (docs/caches.md) in numpy: what compression methods leave of a prompt.
+
+    with CacheWriter("c.h5", ["t.h5"], sink=16, recent=512, queries=256) as writer:
+        group = writer.group("my-method", {"window": 32}, budget=0.25)
+        for prompt, layer, kv_head in trace_heads("t.h5"):
+            head = read_head("t.h5", prompt, layer, kv_head)
+            ...
+            group.put(prompt, layer, kv_head, head.k[kept], head.v[kept], token=kept)
+
+    reader = CacheReader(["c.h5"])
+    for group in reader.groups:
+        entry = group.read(prompt, layer, kv_head)  # None where there is none
+
+Errors are TraceError, one line: file, path inside it, what, got, expected.
+"""
+
+from kvbench.caches.format import params_text, round_to
+from kvbench.caches.reader import CacheEntry, CacheReader
+from kvbench.caches.writer import CacheWriter, GroupWriter
+from kvbench.trace.heads import Head, file_sha256, read_head, trace_heads
+from kvbench.trace.writer import TraceError
+
+__all__ = ["CacheEntry", "CacheReader", "CacheWriter", "GroupWriter", "Head", "TraceError",
+           "file_sha256", "params_text", "read_head", "round_to", "trace_heads"]

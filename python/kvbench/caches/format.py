@@ -1,0 +1,91 @@
+"""What the writer and the reader of caches files (docs/caches.md) share: the format's names, the
+checks of an entry, rounding."""
+
+import numpy as np
+
+from kvbench.trace.writer import TraceError, from_bfloat16, to_bfloat16
+
+FORMAT = "kvbench-caches"
+VERSION = 1
+PROTOCOLS = ("prefill", "stream")
+SCORES = ("past", "all", "none")
+SCOPES = ("head", "layer", "layers")
+# Attributes of an entry, by what they are.
+COUNTS = ("aux_bytes", "payload_bytes", "quantised", "transient_bytes", "scoring_queries")
+NUMBERS = ("compress_ms",)
+TEXTS = ("infeasible", "degenerate", "diag")
+
+
+def round_to(array, dtype):
+    """`array` rounded to nearest, ties to even, to a trace's element type.
+
+    dtype  "float16": float16; "float32": float32; "bfloat16": float32 that bfloat16 can hold
+    Values beyond the type become infinite.
+    """
+    with np.errstate(over="ignore"):
+        single = np.asarray(array).astype(np.float16 if dtype == "float16" else np.float32)
+    if dtype != "bfloat16":
+        return single
+    finite = np.isfinite(single)
+    # to_bfloat16 takes finite input only.
+    return np.where(finite, from_bfloat16(to_bfloat16(np.where(finite, single, 0))), single)
+
+
+def params_text(params):
+    """`key=value;key=value`, keys ascending, of a dict or of such a text in any order."""
+    if not isinstance(params, str):
+        params = ";".join(f"{key}={value}" for key, value in params.items())
+    parts = [part.partition("=") for part in params.split(";") if part]
+    for key, equals, _ in parts:
+        if not key or not equals:
+            raise TraceError(f"params: got `{params}`, expected key=value;key=value")
+    if len({key for key, _, _ in parts}) < len(parts):
+        raise TraceError(f"params: got `{params}`, expected each key once")
+    return ";".join(f"{key}={value}" for key, _, value in sorted(parts))
+
+
+def check_entry(where, sizes, k, v, log_weight, token, k_den, log_weight_den):
+    """TraceError unless shapes, types and numbers of an entry are those of docs/caches.md.
+
+    where  file and path, for the message; sizes: (d, dv), None where unknown
+    """
+    def fail(what, got, expected):
+        raise TraceError(f"{where}: {what}: got {got}, expected {expected}")
+
+    for name, array, width in (("k", k, sizes[0]), ("v", v, sizes[1]), ("k_den", k_den, sizes[0])):
+        if array is None and name == "k_den":
+            continue
+        if array is None:
+            fail(name, "nothing", "a dataset")
+        if array.ndim != 2 or (width is not None and array.shape[1] != width):
+            fail(f"{name}: shape", list(array.shape), f"[B, {'d' if width is None else width}]")
+    if len(v) != len(k):
+        fail("v: rows", len(v), f"{len(k)}, as k has")
+    if k_den is not None and k_den.shape[1] != k.shape[1]:
+        fail("k_den: width", k_den.shape[1], f"{k.shape[1]}, as k has")
+    rows_den = len(k) if k_den is None else len(k_den)
+    for name, array, rows in (("log_weight", log_weight, len(k)), ("token", token, len(k)),
+                              ("log_weight_den", log_weight_den, rows_den)):
+        if array is not None and array.shape != (rows,):
+            fail(f"{name}: shape", list(array.shape), f"[{rows}]")
+    for name, array in (("k", k), ("v", v), ("log_weight", log_weight), ("k_den", k_den),
+                        ("log_weight_den", log_weight_den)):
+        if array is None:
+            continue
+        if array.dtype.kind != "f" or array.dtype.itemsize not in (2, 4, 8):
+            fail(f"{name}: elements", array.dtype, "16-, 32- or 64-bit floats")
+        weight = name.startswith("log")
+        bad = ~(np.isfinite(array) | ((array == -np.inf) if weight else False))
+        if bad.any():
+            at = np.argwhere(bad)[0]
+            fail(f"{name}{[int(i) for i in at]}", array[tuple(at)],
+                 "a number or -inf" if weight else "a finite number")
+    if token is not None:
+        if token.dtype.kind not in "iu":
+            fail("token: elements", token.dtype, "integers")
+        held = token[token >= 0]
+        if (token < -1).any():
+            fail("token", int(token.min()), "a position, or -1")
+        if len(np.unique(held)) < len(held):
+            fail("token", f"{np.sort(held)[:-1][np.diff(np.sort(held)) == 0][0]} twice",
+                 "each position once")

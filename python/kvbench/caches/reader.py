@@ -1,0 +1,237 @@
+"""The reader of caches files (docs/caches.md)."""
+
+import dataclasses
+import os
+
+import h5py
+import numpy as np
+
+from kvbench.caches.format import (
+    COUNTS,
+    FORMAT,
+    NUMBERS,
+    PROTOCOLS,
+    SCOPES,
+    SCORES,
+    TEXTS,
+    VERSION,
+    check_entry,
+    params_text,
+)
+from kvbench.trace.heads import open_hdf5, text_of
+from kvbench.trace.writer import TraceError
+
+ATTRIBUTES = {*COUNTS, *NUMBERS, *TEXTS}
+DATASETS = ("k", "v", "log_weight", "token", "k_den", "log_weight_den")
+
+
+@dataclasses.dataclass
+class CacheEntry:
+    """What one KV head of one layer of one prompt holds of the middle; see docs/caches.md.
+
+    k, v, k_den                  float32 [B, d], [B, dv], [B2, d] or None
+    log_weight, log_weight_den   float32 [B], [B2] or None
+    token                        int64 [B] or None
+    attributes                   {name: value}, those that the format names
+    Where `infeasible` is not None, all arrays are None.
+    """
+
+    k: np.ndarray | None
+    v: np.ndarray | None
+    log_weight: np.ndarray | None
+    token: np.ndarray | None
+    k_den: np.ndarray | None
+    log_weight_den: np.ndarray | None
+    attributes: dict
+
+    @property
+    def infeasible(self):
+        return self.attributes.get("infeasible")
+
+    @property
+    def degenerate(self):
+        return self.attributes.get("degenerate")
+
+
+class CacheGroup:
+    """One method with one setting, in one file or in several.
+
+    algorithm, params, budget (None: none was asked for), seed, scores, scope: as in docs/caches.md
+    """
+
+    def __init__(self, algorithm, params, budget, seed, scores, scope):
+        self.algorithm, self.params, self.budget, self.seed = algorithm, params, budget, seed
+        self.scores, self.scope = scores, scope
+        self.places = {}  # (prompt, layer, KV head) -> (file, path in it)
+
+    @property
+    def key(self):
+        return self.algorithm, self.params, self.budget, self.seed
+
+    def __str__(self):
+        budget = "" if self.budget is None else f" at {self.budget:g}"
+        params = f":{self.params}" if self.params else ""
+        return f"{self.algorithm}{params}{budget}, seed {self.seed}"
+
+    def prompts(self):
+        return sorted({prompt for prompt, _, _ in self.places})
+
+    def heads(self, prompt):
+        """[(layer, KV head)] of a prompt, in order."""
+        return sorted((layer, head) for p, layer, head in self.places if p == prompt)
+
+    def read(self, prompt, layer, kv_head, sizes=(None, None)):
+        """The CacheEntry, or None where the group has none. sizes: d and dv, to be checked."""
+        if (prompt, layer, kv_head) not in self.places:
+            return None
+        file, path = self.places[prompt, layer, kv_head]
+        where, found, inner = f"{file.filename}: {path[1:]}", {}, file[path]
+        if not isinstance(inner, h5py.Group):
+            raise TraceError(f"{where}: got a dataset, expected a group")
+        for name in {*inner} & {*DATASETS}:
+            data = inner[name]
+            if not isinstance(data, h5py.Dataset):
+                raise TraceError(f"{where}/{name}: got a group, expected a dataset")
+            try:
+                found[name] = data[()] if data.ndim else np.asarray(data[()])
+            except OSError as error:
+                raise TraceError(f"{where}/{name}: cannot be read: {error}") from None
+        attributes = {name: number(where, name, value) if name not in TEXTS else text_of(value)
+                      for name, value in inner.attrs.items() if name in ATTRIBUTES}
+        if "infeasible" in attributes:
+            if found:
+                raise TraceError(f"{where}: got {', '.join(found)}, expected no dataset where the "
+                                 "entry is infeasible")
+            return CacheEntry(None, None, None, None, None, None, attributes)
+        arrays = [found.get(name) for name in DATASETS]
+        check_entry(where, sizes, *arrays)
+        return CacheEntry(*(None if array is None else
+                            array.astype(np.int64 if name == "token" else np.float32)
+                            for name, array in zip(DATASETS, arrays)), attributes)
+
+
+def number(where, name, value):
+    """An attribute that is a number."""
+    try:
+        out = int(value) if name in COUNTS else float(value)
+        if out != value or out < 0:
+            raise ValueError
+    except (TypeError, ValueError):
+        raise TraceError(f"{where}: {name}: got {value}, expected "
+                         f"{'an integer' if name in COUNTS else 'a number'} >= 0") from None
+    return out
+
+
+class CacheReader:
+    """One caches file, or several that are parts of one run: groups of equal (algorithm, params,
+    budget, seed) are one group. Reads the structure at once, arrays when they are asked for.
+
+    protocol, sink, recent, queries    those of all files
+    traces                             {SHA-256} of the trace files that they were made from
+    groups                             [CacheGroup] in the files' order
+    """
+
+    def __init__(self, paths):
+        paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+        self.files, self.traces, found, first = [], set(), {}, None
+        try:
+            for path in map(os.fspath, paths):
+                file = self.open(path)
+                root = self.root(path, file)
+                self.traces |= root.pop("traces")
+                if first is not None and root != first[1]:
+                    name = next(name for name in root if root[name] != first[1][name])
+                    raise TraceError(f"{path}: {name}: got {root[name]}, expected "
+                                     f"{first[1][name]}, as {first[0]} has")
+                first = first or (path, root)
+                for name, inner in file.items():
+                    if isinstance(inner, h5py.Group):
+                        self.add(f"{path}: {name}", inner, found)
+        except BaseException:
+            self.close()
+            raise
+        if first is None:
+            raise TraceError("caches: got no file, expected at least one")
+        self.protocol, self.sink, self.recent, self.queries = (
+            first[1][name] for name in ("protocol", "sink", "recent", "queries"))
+        self.groups = list(found.values())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        for file in self.files:
+            file.close()
+
+    def open(self, path):
+        self.files.append(open_hdf5(path))
+        return self.files[-1]
+
+    @staticmethod
+    def root(path, file):
+        """The attributes of the root, checked."""
+        got = text_of(file.attrs.get("format", "nothing"))
+        if got != FORMAT:
+            raise TraceError(f"{path}: format: got {got}, expected {FORMAT}")
+        if file.attrs.get("version") != VERSION:
+            raise TraceError(f"{path}: version: got {file.attrs.get('version')}, expected "
+                             f"{VERSION}")
+        out = {"protocol": text_of(file.attrs.get("protocol", "nothing"))}
+        if out["protocol"] not in PROTOCOLS:
+            raise TraceError(f"{path}: protocol: got {out['protocol']}, expected "
+                             f"{' or '.join(PROTOCOLS)}")
+        for name in ("sink", "recent", "queries"):
+            try:
+                value = file.attrs.get(name)
+                out[name] = int(value)
+                if out[name] != value or value < (name == "queries"):
+                    raise ValueError
+            except (TypeError, ValueError):
+                raise TraceError(f"{path}: {name}: got {value}, expected an integer of at least "
+                                 f"{int(name == 'queries')}") from None
+        if out["protocol"] == "prefill" and out["recent"] < out["queries"]:
+            raise TraceError(f"{path}: recent: got {out['recent']}, expected at least queries, "
+                             f"{out['queries']}")
+        sums = np.atleast_1d(np.asarray(file.attrs.get("trace_sha256", ()), object))
+        out["traces"] = {text_of(one).lower() for one in sums}
+        if not out["traces"]:
+            raise TraceError(f"{path}: trace_sha256: got nothing, expected the traces' SHA-256")
+        return out
+
+    @staticmethod
+    def add(where, inner, found):
+        """One group of a file, to those of `found`, {key: CacheGroup}."""
+        attributes = inner.attrs
+        if "algorithm" not in attributes:
+            raise TraceError(f"{where}: algorithm: got nothing, expected the method's name")
+        try:
+            params = params_text(text_of(attributes.get("params", "")))
+        except TraceError as error:
+            raise TraceError(f"{where}: {error}") from None
+        budget = attributes.get("budget")
+        if budget is not None and not 0 <= budget <= 1:
+            raise TraceError(f"{where}: budget: got {budget}, expected a number in [0, 1]")
+        group = CacheGroup(text_of(attributes["algorithm"]), params,
+                           None if budget is None else float(budget),
+                           int(attributes.get("seed", 0)),
+                           text_of(attributes.get("scores", "past")),
+                           text_of(attributes.get("scope", "head")))
+        for name, expected in (("scores", SCORES), ("scope", SCOPES)):
+            if getattr(group, name) not in expected:
+                raise TraceError(f"{where}: {name}: got {getattr(group, name)}, expected "
+                                 f"{', '.join(expected)}")
+        group = found.setdefault(group.key, group)
+        for prompt, part in inner.get("prompts", {}).items():
+            for layer, heads in part.get("layers", {}).items():
+                # Names alone: opening every entry of a long run would take minutes.
+                for head in heads:
+                    if not (layer.isdigit() and head.isdigit()):
+                        continue
+                    place = prompt, int(layer), int(head)
+                    if place in group.places:
+                        raise TraceError(f"{where}/prompts/{prompt}/layers/{layer}/{head}: stands "
+                                         f"in {group.places[place][0].filename} as well")
+                    group.places[place] = inner.file, f"{heads.name}/{head}"

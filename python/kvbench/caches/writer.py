@@ -1,0 +1,208 @@
+"""Writing caches files."""
+
+import contextlib
+import os
+import re
+
+import h5py
+import numpy as np
+
+from kvbench.caches.format import (
+    COUNTS,
+    FORMAT,
+    NUMBERS,
+    PROTOCOLS,
+    SCOPES,
+    SCORES,
+    TEXTS,
+    VERSION,
+    check_entry,
+    params_text,
+    round_to,
+)
+from kvbench.trace.heads import file_sha256, open_trace, trace_dtype
+from kvbench.trace.writer import TraceError
+
+
+class CacheWriter:
+    """Writes one caches file: PATH.part while it grows, PATH once it is whole.
+
+    A context manager; leaving it by an exception removes PATH.part and keeps what PATH held before.
+
+    path     of the caches
+    traces   paths of the trace files that they are made from, of one element type
+    sink, recent, queries, protocol    the protocol's windows in tokens, and its name
+    """
+
+    def __init__(self, path, traces, sink=16, recent=512, queries=256, protocol="prefill"):
+        self.path = os.fspath(path)
+        self.traces = [os.fspath(t) for t in
+                       ([traces] if isinstance(traces, (str, os.PathLike)) else traces)]
+        self.sink, self.recent, self.queries = sink, recent, queries
+        if protocol not in PROTOCOLS:
+            raise self.error("", f"protocol: got `{protocol}`, expected {' or '.join(PROTOCOLS)}")
+        if sink < 0 or queries < 1 or recent < (queries if protocol == "prefill" else 0):
+            raise self.error("", f"got sink {sink}, recent {recent}, queries {queries}, expected "
+                                 "sink >= 0, queries >= 1, recent >= queries")
+        if not self.traces:
+            raise self.error("", "traces: got none, expected at least one")
+        dtypes = {trace_dtype(trace) for trace in self.traces}
+        if len(dtypes) > 1:
+            raise self.error("", f"traces: got {', '.join(sorted(dtypes))}, expected one type")
+        self.dtype = dtypes.pop()
+        self.sizes = {}  # (prompt, layer) -> (n, KV heads, d, dv)
+        for trace in self.traces:
+            with open_trace(trace) as file:
+                for prompt, group in file["prompts"].items():
+                    for layer, parts in group["layers"].items():
+                        place = prompt, int(layer)
+                        if place in self.sizes:
+                            raise self.error("", f"traces: prompt {prompt} stands in two of them")
+                        heads, n, d = parts["k"].shape
+                        self.sizes[place] = n, heads, d, parts["v"].shape[2]
+        self.root = {"format": FORMAT, "version": VERSION, "protocol": protocol, "sink": sink,
+                     "recent": recent, "queries": queries,
+                     "trace_sha256": [file_sha256(trace) for trace in self.traces]}
+        self.file, self.names = None, {}
+
+    def __enter__(self):
+        folder = os.path.dirname(self.path)
+        if folder and not os.path.isdir(folder):
+            raise self.error("", "cannot be written: its folder does not exist")
+        try:
+            self.file = h5py.File(self.part, "w")
+        except OSError as error:
+            raise OSError(f"{self.path}: cannot be written: {error}") from None
+        self.file.attrs.update(self.root)
+        return self
+
+    def __exit__(self, kind, error, trace):
+        try:
+            self.file.close()
+            if kind is None:
+                os.replace(self.part, self.path)
+        finally:
+            with contextlib.suppress(Exception):
+                self.file.close()
+            with contextlib.suppress(OSError):
+                os.remove(self.part)
+
+    @property
+    def part(self):
+        return self.path + ".part"
+
+    def error(self, where, what):
+        return TraceError(": ".join(part for part in (self.path, where, what) if part))
+
+    def group(self, algorithm, params="", budget=None, seed=0, scores="past", scope="head"):
+        """A new group: one method with one setting.
+
+        algorithm  letters, digits and . _ + -
+        params     dict, or `key=value;key=value`
+        budget     fraction of the middle's bytes that was asked for, in [0, 1]; None: none was
+        scores     which queries the method looked at: past, all or none
+        scope      which heads share the budget: head, layer or layers
+        """
+        if not re.fullmatch(r"[A-Za-z0-9._+-]+", algorithm):
+            raise self.error("", f"algorithm: got `{algorithm}`, expected letters, digits and . _ "
+                                 "+ -")
+        try:
+            params = params_text(params)
+        except TraceError as error:
+            raise self.error(algorithm, str(error)) from None
+        if budget is not None and not 0 <= budget <= 1:
+            raise self.error(algorithm, f"budget: got {budget}, expected a number in [0, 1]")
+        for name, got, expected in (("scores", scores, SCORES), ("scope", scope, SCOPES)):
+            if got not in expected:
+                raise self.error(algorithm, f"{name}: got `{got}`, expected "
+                                            f"{', '.join(expected)}")
+        key = algorithm, params, budget, int(seed)
+        if key in self.names:
+            raise self.error(algorithm, f"params `{params}`, budget {budget}, seed {seed}: stands "
+                                        "twice")
+        name = self.names[key] = f"{len(self.names):04d}-{algorithm}"
+        group = self.file.create_group(name)
+        group.attrs.update({"algorithm": algorithm, "params": params, "seed": int(seed),
+                            "scores": scores, "scope": scope})
+        if budget is not None:
+            group.attrs["budget"] = float(budget)
+        return GroupWriter(self, group)
+
+
+class GroupWriter:
+    """Writes the entries of one group; from CacheWriter.group."""
+
+    def __init__(self, writer, group):
+        self.writer, self.inner = writer, group
+
+    def put(self, prompt, layer, kv_head, k=None, v=None, log_weight=None, token=None, k_den=None,
+            log_weight_den=None, **attributes):
+        """The entry of one KV head: what is left of the middle's tokens.
+
+        k, v, k_den    [B, d], [B, dv], [B2, d], any float type; rounded to the trace's element type
+                       unless payload_bytes says what they cost
+        log_weight, log_weight_den    [B], [B2]: log of the weights; None: weight 1
+        token          [B]: position that the row is held exactly of, -1 where it was made; None: -1
+        attributes     those of docs/caches.md; with infeasible=REASON there is nothing else
+        """
+        writer = self.writer
+        where = f"{self.inner.name[1:]}/prompts/{prompt}/layers/{layer}/{kv_head}"
+        n, heads, d, dv = self.place(where, prompt, layer)
+        if not 0 <= kv_head < heads:
+            raise writer.error(where, f"KV head: got {kv_head}, expected 0 to {heads - 1}")
+        if where in writer.file:
+            raise writer.error(where, "stands twice")
+        for name, value in attributes.items():
+            if name not in (*COUNTS, *NUMBERS, *TEXTS):
+                raise writer.error(where, f"attribute: got `{name}`, expected "
+                                          f"{', '.join((*COUNTS, *NUMBERS, *TEXTS))}")
+            if name in COUNTS and not (value == int(value) and value >= 0):
+                raise writer.error(where, f"{name}: got {value}, expected an integer >= 0")
+        arrays = {"k": k, "v": v, "log_weight": log_weight, "token": token, "k_den": k_den,
+                  "log_weight_den": log_weight_den}
+        arrays = {name: np.asarray(a) for name, a in arrays.items() if a is not None}
+        if attributes.get("infeasible") is not None:
+            if arrays:
+                raise writer.error(where, f"got {', '.join(arrays)}, expected nothing where the "
+                                          "entry is infeasible")
+        else:
+            arrays = self.checked(f"{writer.path}: {where}", arrays, (d, dv), n,
+                                  "payload_bytes" in attributes)
+        group = writer.file.create_group(where)
+        for name, array in arrays.items():
+            group.create_dataset(name, data=array)
+        for name, value in attributes.items():
+            group.attrs[name] = (int(value) if name in COUNTS else
+                                 float(value) if name in NUMBERS else str(value))
+
+    def place(self, where, prompt, layer):
+        try:
+            return self.writer.sizes[prompt, layer]
+        except KeyError:
+            traces = ", ".join(self.writer.traces)
+            raise self.writer.error(where, f"not in the trace ({traces})") from None
+
+    def checked(self, where, arrays, sizes, n, own_bytes):
+        """The arrays as they are stored; TraceError for what the format does not allow."""
+        def check():
+            check_entry(where, sizes, *(arrays.get(name) for name in
+                        ("k", "v", "log_weight", "token", "k_den", "log_weight_den")))
+
+        check()
+        token, writer = arrays.get("token"), self.writer
+        if token is not None and writer.root["protocol"] == "prefill":
+            held = token[token >= 0]
+            outside = held[(held < writer.sink) | (held >= n - writer.recent)]
+            if len(outside):
+                raise TraceError(f"{where}: token: got {outside[0]}, expected a position of the "
+                                 f"middle, {writer.sink} to {n - writer.recent - 1}")
+        for name in ("k", "v", "k_den"):
+            if name in arrays:
+                arrays[name] = round_to(arrays[name], "float32" if own_bytes else writer.dtype)
+        for name in ("log_weight", "log_weight_den"):
+            if name in arrays:
+                arrays[name] = arrays[name].astype(np.float32)
+        if token is not None:
+            arrays["token"] = token.astype(np.int32)
+        check()  # Rounding may have gone beyond the type.
+        return arrays

@@ -1,0 +1,65 @@
+"""Figures of `kvbench cluster` over prompts, as one CSV.
+
+    scripts/cluster_table.py DIR [DIR ...] -o clusters.csv
+
+A prompt's figure is the mean over a layer's heads; a row has mean and standard deviation (n - 1)
+over prompts. Rows of layer `all` are means over layers first. Figures, by `what` (queries, keys,
+values) and x:
+
+    radius_rel  x = k     distance of the farthest row to the nearest of k centres, over that of one
+    alpha       x = delta exponent of clusters ~ n^alpha; delta over the radius of one centre
+    norm_p50, norm_p95, norm_max
+"""
+
+import math
+
+import pandas as pd
+
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.cluster import tables as kcc
+from kvbench.plot import growth as plot_growth
+
+UNIT = ["trace", "prompt"]
+
+
+def figures(paths):
+    """A frame of trace, prompt, layer, what, figure, x, value: a row per head."""
+    coverage = kcc.read_table(paths, "coverage.csv", ["radius", "radius_rel"])
+    growth = kcc.read_table(paths, "growth.csv", ["alpha"])
+    norms = kcc.read_table(paths, "norms.csv", ["p50", "p95", "max"])
+    parts = [coverage.assign(figure="radius_rel", x=coverage["k"], value=coverage["radius_rel"]),
+             growth.assign(figure="alpha", x=plot_growth.relative(growth, coverage),
+                           value=growth["alpha"])]
+    parts += [norms.assign(figure="norm_" + name, x=math.nan, value=norms[name])
+              for name in ("p50", "p95", "max")]
+    columns = [*UNIT, "layer", "what", "figure", "x", "value"]
+    return pd.concat([part[columns] for part in parts], ignore_index=True)
+
+
+def mean(values):
+    """A NaN is not averaged away."""
+    return values.mean(skipna=False)
+
+
+def table(frame):
+    """Mean, sd and number of prompts by figure, what, x and layer."""
+    keys = ["figure", "what", "x", "layer"]
+    each = frame.groupby([*keys, *UNIT], dropna=False)["value"].agg(mean).reset_index()
+    whole = each.groupby(["figure", "what", "x", *UNIT], dropna=False)["value"].agg(mean)
+    each["layer"] = each["layer"].map("{:.0f}".format)
+    both = pd.concat([whole.reset_index().assign(layer="all"), each], ignore_index=True)
+    return both.groupby(keys, dropna=False, sort=False)["value"].agg(
+        prompts="size", mean=mean, sd=lambda v: v.std(skipna=False)).reset_index()
+
+
+def main(arguments=None):
+    parser = command.plain_parser(__doc__)
+    parser.add_argument("inputs", nargs="+", metavar="DIR", help="folders of kvbench cluster")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE.csv")
+    options = parser.parse_args(arguments)
+    out = table(figures(options.inputs))
+    try:
+        out.to_csv(options.output, index=False, float_format="%.6g", lineterminator="\n")
+    except OSError as error:
+        raise kt.DeviceError(f"{options.output}: {error.strerror}") from None

@@ -1,0 +1,255 @@
+"""Reading of what `kvbench cluster` writes (DIR/*.csv) and of kept sets (OUT.kept.csv).
+
+Errors are kvbench.tables.CsvError, one line `file: what, got, expected`, as for result files.
+Column meanings: docs/schema.md.
+"""
+
+import contextlib
+import os
+import sys
+
+import numpy as np
+import pandas as pd
+
+from kvbench import tables as kt
+
+HEAD = ["trace", "prompt", "layer", "kv_head"]
+# Key columns of each table: no two rows of a table may agree in all of them.
+KEYS = {
+    "coverage.csv": [*HEAD, "what", "k"],
+    "delta.csv": [*HEAD, "what", "delta", "n_prefix"],
+    "growth.csv": [*HEAD, "what", "delta"],
+    "norms.csv": ["trace", "prompt", "layer", "head", "what"],
+    "points.csv": [*HEAD, "what", "token"],
+    "kept.csv": [*HEAD, "algorithm", "params", "protocol", "sink", "recent", "scores", "device",
+                 "seed", "budget_requested", "step"],
+}
+TEXT = {"schema", "trace", "prompt", "what", "kept_by", "algorithm", "params", "protocol",
+        "scores", "device", "budget_requested", "tokens"}
+WHAT = ["queries", "keys", "values"]  # in the order in which figures show them
+POINTS_CHUNK = 20_000  # rows read at a time, so that only the wanted heads are ever in memory
+
+
+@contextlib.contextmanager
+def _reading(path):
+    """What pandas throws while it reads `path`, as a CsvError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise kt.CsvError(f"{path}: no such file") from None
+    except pd.errors.EmptyDataError:
+        raise kt.CsvError(f"{path}: the file is empty") from None
+    except (pd.errors.ParserError, UnicodeDecodeError, OSError) as error:
+        raise kt.CsvError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+
+
+def table_path(path, name):
+    """`path` itself, or its file `name` when it is a folder that kvbench cluster wrote."""
+    return os.path.join(path, name) if os.path.isdir(path) else path
+
+
+def read_table(paths, name, needed):
+    """The tables `name` (a key of KEYS) of `paths` (files, or folders that hold one) as one frame.
+
+    `needed`: columns that are read besides the table's key columns. Integers and floats are
+    float64, an empty field NaN; text stays as it is. Raises CsvError: missing file or column, no
+    rows, files whose columns differ, foreign or mixed schemas, a field that is no number, an
+    unknown `what`, a row that stands twice.
+    """
+    frames = []
+    columns = list(dict.fromkeys([*KEYS[name], *needed]))
+    for path in (table_path(p, name) for p in paths):
+        frame = kt.read_table([path], columns, TEXT)
+        if frames and list(frame.columns) != list(frames[0].columns):
+            raise kt.CsvError(f"{path}: its columns differ from those of "
+                              f"{table_path(paths[0], name)}; they cannot share a figure")
+        _check_what(frame, path)
+        frames.append(frame)
+    frame = pd.concat(frames, ignore_index=True)
+    first = table_path(paths[0], name)
+    if "schema" in columns:
+        _check_schema(frame, first)
+    if frame.duplicated(KEYS[name]).any():
+        row = frame[frame.duplicated(KEYS[name])].iloc[0]
+        at = ", ".join(f"{k} {row[k]}" for k in KEYS[name] if str(row[k]) != "")
+        raise kt.CsvError(f"{first}: two rows for {at}, expected one")
+    return frame
+
+
+def _check_columns(have, needed, path):
+    for column in needed:
+        if column not in have:
+            raise kt.CsvError(f"{path}: column `{column}` is missing")
+
+
+def _check_what(frame, path):
+    if "what" not in frame.columns:
+        return
+    unknown = ~frame["what"].isin(WHAT)
+    if unknown.any():
+        row = int(unknown.to_numpy().nonzero()[0][0])
+        raise kt.CsvError(f"{path}: row {row + 1}: column `what`: got `{frame['what'].iloc[row]}`, "
+                          f"expected one of {', '.join(WHAT)}")
+
+
+def _check_schema(frame, path):
+    schemas = sorted(frame["schema"].unique())
+    if len(schemas) > 1:
+        raise kt.CsvError(f"{path}: mixed schemas: {', '.join(schemas)}")
+    if schemas[0].split(".")[0] != kt.SCHEMA_MAJOR:
+        raise kt.CsvError(f"{path}: schema {schemas[0]}, expected {kt.SCHEMA_MAJOR}.x")
+
+
+def point_columns(path):
+    """The columns x0, x1, ... of a points table (file or folder), in order."""
+    path = table_path(path, "points.csv")
+    with _reading(path):
+        header = list(pd.read_csv(path, nrows=0, dtype=str).columns)
+    _check_columns(header, [*KEYS["points.csv"], "is_center", "kept_by", "x0"], path)
+    return [c for c in header if c[:1] == "x" and c[1:].isdigit()]
+
+
+def point_groups(path):
+    """What a points table holds: a row per trace, prompt, layer, kv_head and what, in order."""
+    point_columns(path)  # says what is missing
+    path = table_path(path, "points.csv")
+    columns = [*HEAD, "what"]
+    with _reading(path):
+        parts = [part.drop_duplicates() for part in pd.read_csv(
+            path, dtype=str, keep_default_na=False, usecols=columns, chunksize=POINTS_CHUNK)]
+    if not parts:
+        raise kt.CsvError(f"{path}: no rows")
+    groups = pd.concat(parts, ignore_index=True).drop_duplicates(ignore_index=True)
+    if groups.empty:
+        raise kt.CsvError(f"{path}: no rows")
+    for column in ["layer", "kv_head"]:
+        groups[column] = kt.numbers(groups[column], path, column, True)
+    _check_what(groups, path)
+    return groups
+
+
+def read_points(path, groups):
+    """The rows of a points table (file or folder) that are of `groups`, x columns as float64.
+
+    `groups`: some rows of point_groups. The table is read piece by piece, for it may be far larger
+    than what a figure shows.
+    """
+    xs = point_columns(path)
+    path = table_path(path, "points.csv")
+    wanted = set(groups[[*HEAD, "what"]].itertuples(index=False, name=None))
+    parts = []
+    with _reading(path):
+        for part in pd.read_csv(path, dtype=str, keep_default_na=False, chunksize=POINTS_CHUNK):
+            for column in ["layer", "kv_head"]:
+                part[column] = kt.numbers(part[column], path, column, True)
+            keys = part[[*HEAD, "what"]].itertuples(index=False, name=None)
+            part = part[[key in wanted for key in keys]].copy()
+            for column in ["token", "is_center", *xs]:
+                part[column] = kt.numbers(part[column], path, column, True)
+            parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def read_kept(paths):
+    """Kept-set tables as one frame with the columns of KEYS, n_tokens, tokens and `label`."""
+    frame = read_table(paths, "kept.csv", ["schema", "n_tokens", "tokens"])
+    frame["label"] = kept_labels(frame)
+    return frame
+
+
+def kept_labels(frame):
+    """A label per row: the algorithm, and ` key=value` for what of budget_requested, its parameters
+    and seed differs between its entries; an empty budget is left out.
+
+    The rule of `kvbench cluster --kept-by`, so that a label means the same in both.
+    """
+    texts = {}
+    for algorithm, group in frame.groupby("algorithm", sort=False):
+        entries = group[["budget_requested", "params", "seed"]].drop_duplicates()
+        parts = [{"budget_requested": budget, **kt.parse_params(params), "seed": f"{seed:g}"}
+                 for budget, params, seed in entries.itertuples(index=False)]
+        keys = list(dict.fromkeys(k for part in parts for k in part))
+        shown = [k for k in keys if len({part[k] for part in parts if k in part}) > 1]
+        for entry, part in zip(entries.itertuples(index=False), parts):
+            words = [f"{k}={part[k]}" for k in shown if part.get(k)]
+            texts[(algorithm, *entry)] = " ".join([algorithm, *words])
+    columns = zip(frame["algorithm"], frame["budget_requested"], frame["params"], frame["seed"])
+    return [texts[key] for key in columns]
+
+
+def parse_ranges(text):
+    """`0-3 7 9-10` as a list of (first, last), both included; ascending, disjoint.
+
+    Raises ValueError with the offending part.
+    """
+    ranges = []
+    for part in text.split():
+        first, dash, last = part.partition("-")
+        if not (first.isdecimal() and (last.isdecimal() if dash else True)):
+            raise ValueError(part)
+        pair = int(first), int(last if dash else first)
+        if pair[1] < pair[0] or (ranges and pair[0] <= ranges[-1][1]):
+            raise ValueError(part)
+        ranges.append(pair)
+    return ranges
+
+
+def held(text, n):
+    """bool [n]: which token positions `text` (a field `tokens`) names. Raises CsvError."""
+    mask = np.zeros(n, dtype=bool)
+    try:
+        for first, last in parse_ranges(text):
+            if last >= n:
+                raise ValueError(f"{first}-{last}")
+            mask[first:last + 1] = True
+    except ValueError as error:
+        raise kt.CsvError(f"column `tokens`: got `{error}`, expected ascending ranges within "
+                          f"0-{n - 1}") from None
+    return mask
+
+
+def integers(text, option):
+    """`0,2,5` as [0, 2, 5]; the empty text is [] (all). Raises CsvError."""
+    parts = [part for part in text.split(",") if part]
+    for part in parts:
+        if not part.isdecimal():
+            raise kt.CsvError(f"{option}: got `{part}`, expected layer or head indices as 0,2,5")
+    return [int(part) for part in parts]
+
+
+def choose(present, wanted, option, path):
+    """`wanted` where given and all present, else all of `present`, ascending. Raises CsvError."""
+    present = sorted({int(value) for value in present})
+    absent = [value for value in wanted if value not in present]
+    if absent:
+        raise kt.CsvError(f"{path}: {option}: got {absent[0]}, which it does not hold; it holds "
+                          + ", ".join(map(str, present)))
+    return sorted(set(wanted)) if wanted else present
+
+
+def spread_out(values, count):
+    """At most `count` of the ascending `values`, first and last included, evenly spaced."""
+    if len(values) <= count:
+        return list(values)
+    return [values[round(i * (len(values) - 1) / (count - 1))] for i in range(count)]
+
+
+def powers_of_4(low, high, room=16):
+    """Ticks of a logarithmic axis of counts: powers of 4 from `low` to `high`, of 16 where these
+    would be more than `room`."""
+    ticks = [4.0**i for i in range(16) if low <= 4**i <= high] or [float(low)]
+    return ticks if len(ticks) <= room else ticks[::2]
+
+
+def only_prompt(frame, prompt, path):
+    """The rows of one prompt: `prompt`, or the first one that stands in the frame (said aloud)."""
+    pairs = list(frame[["trace", "prompt"]].drop_duplicates().itertuples(index=False, name=None))
+    chosen = [pair for pair in pairs if not prompt or pair[1] == prompt]
+    if not chosen:
+        raise kt.CsvError(f"{path}: --prompt: got `{prompt}`, expected one of "
+                          + ", ".join(dict.fromkeys(pair[1] for pair in pairs)))
+    trace, prompt = chosen[0]
+    if len(chosen) > 1:
+        print(f"note: {path} holds {len(chosen)} prompts; prompt {prompt} of {trace} is shown "
+              "(--prompt takes another)", file=sys.stderr)
+    return frame[(frame["trace"] == trace) & (frame["prompt"] == prompt)]

@@ -1,0 +1,1 @@
+"""Methods compared by statistics over prompts: scripts/compare.py."""

@@ -1,0 +1,232 @@
+"""The two sides of scripts/correlate.py, cell by cell: replay's figures and the model's scores."""
+
+import os
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from kvbench import stats as ks
+from kvbench import tables as kt
+from kvbench.compare import main as compare
+
+HEAD_METRICS = ["rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",
+                "eps_fro", "eps_op", "log_z_error", "cosine", "mass_kept", "amnesia_count",
+                "amnesia_mass", "middle_ratio"]
+LAYER_METRICS = ["out_rel_error", "residual_rel_error"]
+TURNED = kt.HIGHER_BETTER | {"middle_ratio", "top_agreement"}
+# Scores of every prompt; `wrong_answers` is of prompts that the exact model answers right.
+SCORES = ["kl", "loss_change", "top_agreement"]
+WRONG = "wrong_answers"
+ANSWERS = ["answer_exact_right", "answer_right"]
+KEY = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed"]
+POINT = [*compare.POINT, "seed"]
+TEXT = kt.TEXT_COLUMNS | {"answer", "answer_exact", "answer_expected", "layers"}
+FEWEST_CELLS = 3
+
+
+@dataclass
+class Level:
+    """Figures of heads or of layers: values [n, metrics], each with its prompt's and cell's number."""
+    name: str
+    metrics: list
+    values: np.ndarray
+    prompts: np.ndarray
+    cells: np.ndarray
+
+
+@dataclass
+class Table:
+    """Both sides. cells: (budget, method) in the order of budgets; units: the prompts.
+
+    scores: {name: [prompts, cells]}, NaN where a prompt has no such score; all are higher where it
+    is worse, as are the levels' figures (`1-NAME`: turned).
+    """
+    cells: list
+    units: list
+    levels: list
+    scores: dict
+
+    def budgets(self):
+        return list(dict.fromkeys(budget for budget, _ in self.cells))
+
+    def members(self, budget=None):
+        """Numbers of the cells of a budget, of all without one."""
+        return [i for i, cell in enumerate(self.cells) if budget in (None, cell[0])]
+
+
+def note(text):
+    print(f"note: {text}", file=sys.stderr)
+
+
+def shown(names):
+    """A few names for a line."""
+    names = list(names)
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def turned_name(metric):
+    return f"1-{metric}" if metric in TURNED else metric
+
+
+def keys_of(frame):
+    """The columns by which the tables join, as tuples; no budget is None."""
+    budget = frame["budget_requested"].astype(object).where(frame["budget_requested"].notna(), None)
+    return list(zip(frame["trace"], frame["prompt"], frame["algorithm"], frame["params"], budget,
+                    frame["seed"]))
+
+
+def read_scores(paths):
+    """Rows of scripts/score_model.py with status ok, one per key; `agreement` is turned."""
+    frame = kt.read_table(paths, [*KEY, *SCORES, *ANSWERS, "status"], TEXT)
+    frame["trace"] = frame["trace"].map(os.path.basename)
+    twice = frame.duplicated(KEY)
+    if twice.any():
+        row = frame[twice].iloc[0]
+        raise kt.CsvError(f"{', '.join(paths)}: rows stand twice: prompt {row['prompt']}, "
+                          f"{row['algorithm']}, budget {row['budget_requested']:g}, seed "
+                          f"{row['seed']:g}")
+    frame = kt.measured_rows(frame, paths[0])
+    for score in SCORES:
+        bad = frame[~np.isfinite(frame[score])]
+        if len(bad):
+            row = bad.iloc[0]
+            raise kt.CsvError(f"{paths[0]}: column `{score}`: got {row[score]} at prompt "
+                              f"{row['prompt']}, {row['algorithm']}, expected a number")
+    for column in ANSWERS:
+        bad = frame[~(frame[column].isin([0, 1]) | frame[column].isna())]
+        if len(bad):
+            raise kt.CsvError(f"{paths[0]}: column `{column}`: got {bad[column].iloc[0]:g}, "
+                              "expected 0, 1 or nothing")
+    counts = frame.groupby(["trace", "prompt"])["answer_exact_right"].nunique()
+    if (counts > 1).any():
+        raise kt.CsvError(f"{paths[0]}: column `answer_exact_right` differs within prompt "
+                          f"{counts.index[counts > 1][0][1]}")
+    frame[WRONG] = (1 - frame["answer_right"]).where(frame["answer_exact_right"] == 1)
+    return frame
+
+
+def both_sides(rows, scores):
+    """Rows and scores of the keys that both have; says what only one has."""
+    row_keys, score_keys = pd.Series(keys_of(rows), rows.index), pd.Series(keys_of(scores),
+                                                                         scores.index)
+    texts = []
+    for column, what in (("prompt", "prompts"), ("algorithm", "methods")):
+        have, wanted = set(rows[column]), set(scores[column])
+        if not have & wanted:
+            raise kt.CsvError(f"no {what[:-1]} in common: the rows have {shown(sorted(have))}, the "
+                              f"scores {shown(sorted(wanted))}")
+        texts += [f"{what} without scores: {shown(sorted(have - wanted))}"] if have - wanted else []
+        texts += [f"{what} without rows: {shown(sorted(wanted - have))}"] if wanted - have else []
+    common = set(row_keys) & set(score_keys)
+    if not common:
+        raise kt.CsvError("no (trace, prompt, algorithm, params, budget, seed) in common; the rows "
+                          f"have {row_keys.iloc[0]}, the scores {score_keys.iloc[0]}")
+    for text in texts:
+        note(text)
+    return rows[row_keys.isin(common)].copy(), scores[score_keys.isin(common)].copy()
+
+
+def whole_cells(good, points, lost):
+    """The cells (budget, label) of which every prompt is there; says which are left out.
+
+    good: keys POINT of whole points that have a score; points: of all rows that have one.
+    """
+    units = sorted(points["unit"].unique())
+    seeds = points.groupby(["budget", "label", "unit"])["seed"].nunique()
+    have = good.drop_duplicates(POINT).groupby(["budget", "label", "unit"])["seed"].nunique()
+    kept = []
+    for budget, label in points[["budget", "label"]].drop_duplicates().itertuples(index=False):
+        expected = int(seeds[budget, label].max())
+        short = [unit for unit in units if have.get((budget, label, unit), 0) < expected]
+        if not short:
+            kept.append((budget, label))
+            continue
+        why = ("heads infeasible, degenerate, failed or absent" if (budget, label) in lost
+               else "no rows, scores or seeds")
+        note(f"{label} at budget {budget} left out: it lacks {len(short)} of "
+             f"{ks.counted(len(units))} ({why}): {shown(short)}")
+    return kept, units
+
+
+def level_of(name, frame, metrics, labels):
+    """A Level of rows that have unit and cell numbers; metrics without finite values leave."""
+    kept = []
+    for metric in metrics:
+        bad = frame[~np.isfinite(frame[metric])]
+        if bad.empty:
+            kept.append(metric)
+            continue
+        if len(bad) == len(frame):
+            note(f"{metric} left out: the tables have no values of it")
+            continue
+        note(f"{metric} left out: not finite for "
+             + shown(dict.fromkeys(labels[c][1] for c in bad["cell"])))
+    values = frame[kept].to_numpy(float)
+    turned = [metric in TURNED for metric in kept]
+    values[:, turned] = 1 - values[:, turned]
+    return Level(name, [turned_name(metric) for metric in kept], values,
+                 frame["unit_number"].to_numpy(int), frame["cell"].to_numpy(int))
+
+
+def numbered(frame, cells, units):
+    """Rows of these cells, with their numbers."""
+    place = {cell: i for i, cell in enumerate(cells)}
+    at = [place.get(cell, -1) for cell in zip(frame["budget"], frame["label"])]
+    number = {unit: i for i, unit in enumerate(units)}
+    frame = frame.assign(cell=at, unit_number=frame["unit"].map(number))
+    return frame[frame["cell"] >= 0]
+
+
+def read_layers(paths, rows, labels, options):
+    """Rows of OUT.layers.csv with budget, label and unit, for every layer of every point of `rows`."""
+    # A trace without the residual stream's norms leaves that column empty.
+    frame = kt.read_table(paths, [*KEY, "layer", *kt.SETTINGS, *LAYER_METRICS], kt.TEXT_COLUMNS)
+    keys = [*KEY, "layer", *kt.SETTINGS]
+    if frame.duplicated(keys).any():
+        row = frame[frame.duplicated(keys)].iloc[0]
+        raise kt.CsvError(f"{', '.join(paths)}: rows stand twice: prompt {row['prompt']}, layer "
+                          f"{row['layer']:g}, {row['algorithm']}")
+    wanted = pd.DataFrame({"key": keys_of(rows), "layer": rows["layer"]}).drop_duplicates()
+    frame["key"] = keys_of(frame)
+    merged = wanted.merge(frame[["key", "layer", *LAYER_METRICS]], on=["key", "layer"], how="left",
+                          indicator=True)
+    absent = merged[merged["_merge"] == "left_only"]
+    if len(absent):
+        key = absent["key"].iloc[0]
+        raise kt.CsvError(f"{paths[0]}: no row of prompt {key[1]}, layer "
+                          f"{absent['layer'].iloc[0]:g}, {key[2]}, which the main table has")
+    for name, at in (("budget", 0), ("label", 1), ("unit", 2)):
+        merged[name] = merged["key"].map(lambda key, at=at: labels[key][at])
+    return merged
+
+
+def load(options):
+    """The Table of what both sides have. Raises CsvError with fewer than FEWEST_CELLS cells."""
+    rows = compare.read(options.inputs, options, HEAD_METRICS)
+    scores = read_scores(options.scores)
+    rows, scores = both_sides(rows, scores)
+    points, lost = compare.points(rows, options.inputs[0])
+    labels = dict(zip(keys_of(rows), zip(rows["budget"], rows["label"], rows["unit"])))
+    order = rows.sort_values("budget_requested", ascending=False, kind="stable")
+    cells, units = whole_cells(points, order, lost)
+    if len(cells) < FEWEST_CELLS:
+        raise kt.CsvError(f"{options.inputs[0]}: {len(cells)} cells (method and budget) have every "
+                          f"prompt on both sides, expected at least {FEWEST_CELLS}")
+    rows = numbered(points, cells, units)
+    levels = [level_of("head", rows, HEAD_METRICS, cells)]
+    if options.layers_tables:
+        layers = read_layers(options.layers_tables, rows, labels, options)
+        levels.append(level_of("layer", numbered(layers, cells, units), LAYER_METRICS, cells))
+    for at, name in enumerate(("budget", "label", "unit")):
+        scores[name] = [labels[key][at] for key in keys_of(scores)]
+    scores = numbered(scores, cells, units)
+    found = {}
+    for score in [*SCORES, WRONG]:
+        means = compare.means(scores.groupby(["unit_number", "cell"])[score])
+        table = means.unstack("cell").reindex(range(len(units))).to_numpy()
+        if np.isnan(table).all():
+            continue
+        found[turned_name(score)] = 1 - table if score in TURNED else table
+    return Table(cells, units, levels, found)

@@ -1,0 +1,140 @@
+"""Tables of scripts/correlate.py: CSV and Markdown."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from kvbench import stats as ks
+from kvbench.compare import tables as ct
+from kvbench.correlate.cells import WRONG
+from kvbench.correlate.ranks import ACROSS, ALIKE, BEST, REDUCTIONS, WITHIN, Line, Misjudged
+
+COLUMNS = [field.name for field in dataclasses.fields(Line)]
+METHOD_COLUMNS = [field.name for field in dataclasses.fields(Misjudged)]
+# What tables and pictures call the scores.
+SCORE_TITLES = {"kl": "KL divergence", "loss_change": "change of the loss",
+                "1-top_agreement": "other top token", WRONG: "wrong answers"}
+
+
+def rows(found):
+    return [dataclasses.asdict(line) for line in found.lines]
+
+
+def methods(found):
+    return [dataclasses.asdict(row) for row in found.methods]
+
+
+def title(line):
+    """A metric as a table names it."""
+    return line.metric if line.reduction == "mean" else f"{line.metric} ({line.reduction})"
+
+
+def cells(found):
+    """(columns, rows) of --cells: scores, then METRIC (mean), METRIC.median, METRIC.prompt_median."""
+    names = {key: key[1] + ("" if key[2] == "mean" else f".{key[2]}") for key in found.figures}
+    out = []
+    for i, (budget, method) in enumerate(found.table.cells):
+        row = {"budget": budget, "method": method, "prompts": len(found.table.units)}
+        for score, values in found.table.scores.items():
+            row[score] = float(np.nanmean(values[:, i]))
+        row.update({name: float(found.figures[key][i]) for key, name in names.items()})
+        out.append(row)
+    return ["budget", "method", "prompts", *found.table.scores, *names.values()], out
+
+
+
+def cell_text(line, digits):
+    """Correlation with its interval; the best is bold, what cannot be told from it has a star."""
+    if line is None:
+        return "-"
+    text = ct.number(line.spearman, digits)
+    if line.verdict == BEST:
+        text = f"**{text}**"
+    elif line.verdict == ALIKE and not math.isnan(line.behind_low):
+        text += " \\*"
+    return text + (f" {ct.span(line.spearman_low, line.spearman_high, digits)}"
+                   if not math.isnan(line.spearman_low) else "")
+
+
+def correlation_table(found, scope, options):
+    scores = list(found.table.scores)
+    by_metric = {}
+    for line in found.pick(scope=scope, reduction="mean"):
+        by_metric.setdefault((line.level, line.metric), {})[line.score] = line
+    # By the first score that has correlations; NaN last.
+    first = next((score for score in scores for mine in by_metric.values()
+                  if score in mine and not math.isnan(mine[score].spearman)), None)
+    known = [mine[first].spearman if first else math.nan for mine in by_metric.values()]
+    order = [mine for _, mine in sorted(
+        zip(known, by_metric.values()),
+        key=lambda pair: math.inf if math.isnan(pair[0]) else -pair[0])]
+    titles = ["metric", *(SCORE_TITLES[score] for score in scores)]
+    return ct.markdown_table(titles, [
+        [next(iter(mine.values())).metric, *(cell_text(mine.get(score), options.digits)
+                                             for score in scores)] for mine in order])
+
+
+def prompt_counts(found):
+    """`16 prompts (wrong answers: 7)`."""
+    everything = {line.score: line.prompts for line in found.pick(scope=ACROSS)}
+    usual = len(found.table.units)
+    other = [f"{SCORE_TITLES[score]}: {n}" for score, n in everything.items() if n != usual]
+    return ks.counted(usual) + (f" ({', '.join(other)})" if other else "")
+
+
+def best_lines(found, options):
+    """A sentence per score and scope."""
+    for score in found.table.scores:
+        for scope, where in ((ACROSS, "over all cells"), (WITHIN, "within budgets")):
+            best = found.best(score, scope)
+            if best is None:
+                yield f"- {SCORE_TITLES[score]}, {where}: no correlation (a side is constant)."
+                continue
+            lines = found.pick(score=score, scope=scope)
+            alike = [title(line) for line in lines if line.verdict == ALIKE]
+            many = (f"{len(alike)} of {len(lines) - 1} others cannot be told from it"
+                    if not math.isnan(best.spearman_low) else "no intervals")
+            yield (f"- {SCORE_TITLES[score]}, {where}: `{title(best)}` predicts best "
+                   f"({ct.number(best.spearman, options.digits)}); {many}.")
+
+
+def misjudged_table(found, options):
+    """Methods whose interval leaves out 0, by the best metric within budgets and by rel_error."""
+    out = []
+    for score in found.table.scores:
+        best = found.best(score, WITHIN)
+        chosen = {("head", "rel_error", "mean")}
+        chosen |= {(best.level, best.metric, best.reduction)} if best else set()
+        for key in sorted(chosen):
+            mine = [row for row in found.methods if row.score == score and row.verdict
+                    and (row.level, row.metric, row.reduction) == key]
+            words = {verdict: ", ".join(
+                f"{row.method} ({row.places:+.1f})"
+                for row in sorted(mine, key=lambda row: -abs(row.places)) if row.verdict == verdict)
+                or "-" for verdict in ("flattered", "slandered")}
+            name = key[1] if key[2] == "mean" else f"{key[1]} ({key[2]})"
+            out.append([name, SCORE_TITLES[score], words["flattered"], words["slandered"]])
+    return ct.markdown_table(["metric", "score", "flattered", "slandered"], out)
+
+
+def markdown(found, options):
+    table = found.table
+    lines = [
+        f"Spearman's rank correlation with scores of the model; {len(table.cells)} cells (method and "
+        f"budget), {prompt_counts(found)}. Higher is worse on both sides (1-NAME: turned), 1 is a "
+        f"perfect prediction. Intervals: 95 %, {options.resamples} resamples of the prompts, seed "
+        f"{options.seed}. Bold: the best of all metrics and reductions; \\*: not told from the best.",
+        "", "Over all cells:", "", *correlation_table(found, ACROSS, options), ""]
+    if found.pick(scope=WITHIN):
+        lines += ["Within budgets, mean over budgets:", "",
+                  *correlation_table(found, WITHIN, options), ""]
+    lines += ["Of all metrics and reductions ("
+              + "; ".join(f"{name}: {text}" for name, text in REDUCTIONS.items()) + "):", "",
+              *best_lines(found, options), ""]
+    if found.pick(scope=WITHIN):
+        lines += ["Methods that a metric misjudges (places by the metric minus places by the score "
+                  "among the methods of a budget, mean over budgets; interval without 0). Flattered: "
+                  "the metric ranks them better than the score does.", "",
+                  *misjudged_table(found, options), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"

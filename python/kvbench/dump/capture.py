@@ -1,0 +1,234 @@
+"""The attention function that the running model gets: it writes what it sees."""
+
+import sys
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from kvbench.dump.rope import Stop
+from kvbench.trace.writer import TraceError
+
+ATTENTION = "kvbench_capture"
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+# Largest relative deviation of --attn-check that rounding explains, per type: the model rounds
+# logits and probabilities to it, and logits of some tens cost that many units of the last place.
+CHECK_LIMIT = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+CHECK_ROWS = 64  # queries that --attn-check recomputes per layer and chunk
+
+
+def note(text):
+    print(text, file=sys.stderr)
+
+
+class Capture:
+    """The attention function of the running model; writes what it sees while a prompt is open.
+
+    check: {layer: largest relative deviation} of --attn-check; skipped: {layer: reason}.
+    """
+
+    def __init__(self, args, model, dtype):
+        self.args, self.model, self.dtype = args, model, dtype
+        self.check, self.skipped, self.seen = {}, {}, set()
+        self.prompt_skips = set()
+        self.writer = self.fisher = self.rotary = self.projections = None
+        self.n = self.start = 0
+
+    def __call__(self, module, query, key, value, mask, scaling=None, dropout=0.0, **options):
+        output, weights = self.attend(module, query, key, value, mask, scaling, options)
+        layer = getattr(module, "layer_idx", None)
+        if self.rotary is not None:
+            self.rotary.saw(module, query, key)
+        if self.projections is not None:
+            self.projections.saw(module, output)
+        if self.writer is None:
+            return output, weights
+        if layer is None:
+            raise TraceError(f"{self.args.model}: {type(module).__name__} does not say which "
+                             "layer it is: unsupported")
+        self.seen.add(layer)
+        if self.wanted(layer) and layer not in self.prompt_skips:
+            scale = query.shape[-1]**-0.5 if scaling is None else float(scaling)
+            reason = self.inexact(module, query, key, mask, options)
+            if reason is None and self.args.attn_check:
+                reason = self.check_layer(layer, query, key, value, scale, output)
+            if reason is None or self.allow(layer, reason):
+                self.write(layer, query, key, value, scale, reason)
+        if self.args.layers is not None and layer >= max(self.args.layers):
+            raise Stop
+        return output, weights
+
+    def wanted(self, layer):
+        return self.args.layers is None or layer in self.args.layers
+
+    def attend(self, module, query, key, value, mask, scaling, options):
+        """The model's own attention: SDPA, or for what SDPA has not, the architecture's eager."""
+        special = options.get("softcap") is not None or options.get("s_aux") is not None
+        if self.model._supports_sdpa and not special:
+            # No dropout, said aloud: libraries that wrap the interface (kvpress) insist on it.
+            return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, mask, dropout=0.0,
+                                                   scaling=scaling, **options)
+        eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+        if eager is None:
+            raise TraceError(f"{self.args.model}: {type(module).__name__} has no eager attention: "
+                             "unsupported")
+        if mask is None:
+            mask = causal(query.shape[2], key.shape[2], query.device)[None, None]
+        if mask.dtype == torch.bool:
+            bias = torch.zeros(mask.shape, dtype=query.dtype, device=query.device)
+            mask = bias.masked_fill(~mask, torch.finfo(query.dtype).min)
+        return eager(module, query, key, value, mask, scaling=scaling, **options)
+
+    def inexact(self, module, query, key, mask, options):
+        """Why plain causal attention is not what this layer computes here; None if it is."""
+        rows, columns = query.shape[2], key.shape[2]
+        for name, what in (("softcap", "soft capping of logits"), ("s_aux", "an attention sink"),
+                           ("position_bias", "a bias by position")):
+            if options.get(name) is not None:
+                return f"{what} (`{name}`)"
+        is_causal = options.get("is_causal")
+        if not (getattr(module, "is_causal", True) if is_causal is None else is_causal):
+            return "attention to later tokens"
+        window = options.get("sliding_window") or getattr(module, "sliding_window", None)
+        hidden = f"a sliding window of {window} tokens" if window else "a mask other than causal"
+        if columns != self.start + rows:
+            return f"{hidden}: {columns} of {self.start + rows} keys are left"
+        if mask is None:
+            return None if rows in (1, columns) else "no mask for a part of the prompt"
+        plain = causal(rows, columns, mask.device)
+        if mask.dtype != torch.bool:
+            if bool((mask.masked_select(plain) != 0).any()):
+                return "a bias on the logits"
+            mask = mask > -1e4
+        return None if bool((mask == plain).all()) else hidden
+
+    def check_layer(self, layer, query, key, value, scale, output):
+        """Attention recomputed in double from the values to be stored; a reason if it is off."""
+        dtype = DTYPES[self.dtype]
+        rows = np.unique(np.linspace(0, query.shape[2] - 1, CHECK_ROWS).astype(int))
+        q = query[0, :, rows].to(dtype).double()
+        group = query.shape[1] // key.shape[1]
+        worst = 0.0
+        last = torch.as_tensor(self.start + rows, device=q.device)[:, None]
+        later = torch.arange(key.shape[2], device=q.device)[None] > last
+        for head in range(query.shape[1]):
+            k, v = (t[0, head // group].to(dtype).double() for t in (key, value))
+            logits = (q[head] @ k.T * scale).masked_fill(later, -torch.inf)
+            exact = logits.softmax(-1) @ v
+            own = output[0, rows, head].double()
+            deviation = float((exact - own).norm() / own.norm())
+            # A NaN must win, as `max` would hide it.
+            worst = deviation if not deviation <= worst else worst
+        self.check[layer] = max(self.check.get(layer, 0.0), worst)
+        compute = str(query.dtype).removeprefix("torch.")
+        limit = max(CHECK_LIMIT[self.dtype], CHECK_LIMIT[compute])
+        if worst <= limit:
+            return None
+        return f"attention that deviates from exact attention by {worst:.2g}, limit {limit:g}"
+
+    def allow(self, layer, reason):
+        """Whether an inexact layer is written; says so, or refuses it as --inexact has it."""
+        text = f"{self.args.model}: layer {layer}: {reason}"
+        if self.args.inexact == "refuse":
+            raise TraceError(f"{text}; got {self.n} tokens, expected plain causal attention over "
+                             "all of them (shorter prompts: --max-tokens; see --inexact)")
+        if layer not in self.skipped:
+            note(f"{text}; {'left out' if self.args.inexact == 'skip' else 'kept, and marked'}")
+        self.skipped[layer] = reason
+        if self.args.inexact == "keep":
+            return True
+        self.prompt_skips.add(layer)
+        if self.start:
+            self.writer.drop_layer(layer)  # Earlier chunks were within the window.
+        return False
+
+    def write(self, layer, query, key, value, scale, reason):
+        """Appends this chunk's rows of one layer."""
+        args, kv_heads = self.args, key.shape[1]
+        if query.shape[1] % kv_heads or value.shape[1] != kv_heads:
+            raise TraceError(f"{args.model}: layer {layer}: got {query.shape[1]} query, {kv_heads} "
+                             f"key and {value.shape[1]} value heads: unsupported")
+        group = query.shape[1] // kv_heads
+        heads = list(range(kv_heads)) if args.heads is None else args.heads
+        if max(heads) >= kv_heads:
+            raise TraceError(f"{args.model}: --heads: got {max(heads)}, expected 0 to "
+                             f"{kv_heads - 1}, the KV heads of layer {layer}")
+        q_heads = [h * group + g for h in heads for g in range(group)]
+        nq = min(args.last_queries or self.n, self.n)
+        if self.start == 0:
+            plain = query.shape[-1]**-0.5
+            self.writer.begin_layer(
+                layer, len(q_heads), len(heads), nq, query.shape[3], value.shape[3],
+                scale=None if abs(scale - plain) <= 1e-12 * plain else scale,
+                fisher=self.fisher_of(layer))
+            if args.heads is not None:
+                self.writer.set_attribute(layer, "kv_head_indices", np.asarray(heads, np.int64))
+            if self.projections is not None:
+                self.projections.write_weight(self.writer, layer, q_heads, value.shape[3])
+        if reason:
+            self.writer.set_attribute(layer, "inexact", reason)
+        end = self.start + query.shape[2]
+        first = max(self.start, self.n - nq)  # The first token of this chunk whose query is stored.
+        if first < end:
+            self.put("q", layer, first - (self.n - nq), query[0, q_heads, first - self.start:])
+            if self.projections is not None:
+                self.projections.write_norms(self.writer, layer, first - (self.n - nq),
+                                             first - self.start)
+        # A sliding cache holds fewer than all earlier tokens: count from the end.
+        new = key.shape[2] - query.shape[2]
+        self.put("k", layer, self.start, key[0, heads, new:])
+        self.put("v", layer, self.start, value[0, heads, new:])
+
+    def fisher_of(self, layer):
+        if self.fisher is None:
+            return None
+        if layer not in self.fisher:
+            raise TraceError(f"{self.args.model}: --fisher: layer {layer}: its key and value "
+                             "weights are not known here: unsupported")
+        return self.fisher[layer]
+
+    def put(self, name, layer, row, tensor):
+        tensor = tensor.detach().to("cpu", DTYPES[self.dtype]).contiguous()
+        if self.dtype == "bfloat16":
+            array = tensor.view(torch.int16).numpy().view(np.uint16)
+        else:
+            array = tensor.numpy()
+        self.writer.write(name, 0, row, array, layer=layer)
+
+    def run(self, writer, ids):
+        """One prompt through the model, in chunks if so asked."""
+        args, n = self.args, len(ids)
+        step = args.chunk or n
+        self.writer, self.n, self.start = writer, n, 0
+        self.seen.clear()
+        self.prompt_skips.clear()
+        cache = DynamicCache(config=self.model.config) if step < n else None
+        tokens = torch.as_tensor(ids, device=self.model.device)[None]
+        try:
+            with torch.inference_mode():
+                for self.start in range(0, n, step):
+                    try:
+                        # The base model: logits of a long prompt would outweigh its cache.
+                        self.model.base_model(
+                            input_ids=tokens[:, self.start:self.start + step],
+                            past_key_values=cache, use_cache=cache is not None)
+                    except Stop:
+                        pass
+        finally:
+            self.writer = None
+        if not self.seen:
+            raise TraceError(f"{args.model}: {type(self.model).__name__} does not use "
+                             "transformers' attention interface: unsupported")
+        absent = sorted(set(args.layers or ()) - self.seen)
+        if absent:
+            raise TraceError(f"{args.model}: --layers: no attention layer {absent[0]}, it has "
+                             f"{', '.join(map(str, sorted(self.seen)))}")
+        if self.seen <= self.prompt_skips:
+            raise TraceError(f"{args.model}: no layer is left: none has plain causal attention")
+
+
+def causal(rows, columns, device):
+    """bool [rows, columns]: the last `rows` tokens see themselves and what is before them."""
+    last = torch.arange(columns - rows, columns, device=device)
+    return torch.arange(columns, device=device)[None] <= last[:, None]

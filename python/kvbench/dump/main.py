@@ -1,0 +1,177 @@
+"""Dumps queries, keys and values of a Hugging Face causal language model as a kvbench trace.
+
+The model runs with an attention function of ours, registered in transformers' attention interface:
+it sees what every architecture hands to its attention (queries and keys after rotation, keys and
+values before they are repeated over a group), writes it, and returns the model's own attention.
+Layers whose attention is not exp(s <k, q>) over all earlier tokens are refused. See docs/dump.md.
+"""
+
+import logging
+import os
+import sys
+
+try:
+    # All that its parts need is checked here, so that one line says what is missing.
+    import h5py  # noqa: F401
+    import numpy  # noqa: F401
+    import torch
+    import transformers
+    from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache  # noqa: F401
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+except ImportError as error:
+    print(f"dump_traces.py: {sys.executable} cannot import {error.name}: expected torch, "
+          "transformers 4.56 or newer, h5py and numpy, as in build/dump-venv of `make test-dump`",
+          file=sys.stderr)
+    sys.exit(2)
+
+from kvbench.dump.capture import ATTENTION, DTYPES, Capture, note
+from kvbench.dump.fisher import fisher_information
+from kvbench.dump.o_proj import OutputProjections
+from kvbench.dump.options import parse_arguments
+from kvbench.dump.prompts import load, read_prompts
+from kvbench.dump.rope import RotaryTables, rope_types
+from kvbench.trace.writer import TraceError, TraceWriter
+
+# The default protocol: how many queries `kvbench replay` evaluates, and the most that a method's
+# definition asks for before these (attention-matching's ref_queries; snapkv's window is 32).
+DEFAULT_QUERIES = ENOUGH_QUERIES = 256
+
+
+# --- The model -------------------------------------------------------------------------------
+
+
+def load_model(args):
+    """The model in evaluation mode on its device, the cache's dtype by name, and who chose it."""
+    if os.path.isabs(args.model) or args.model.startswith("."):
+        if not os.path.isdir(args.model):
+            raise TraceError(f"{args.model}: no such folder")
+    dtype, chosen = args.dtype, "--dtype"
+    if dtype is None:
+        chosen = "the model's configuration"
+        config = load(AutoConfig.from_pretrained, "configuration", args).get_text_config()
+        dtype = str(getattr(config, "dtype", None)).removeprefix("torch.")
+        if dtype not in DTYPES:
+            raise TraceError(f"{args.model}: its configuration says dtype {dtype}; expected "
+                             f"--dtype {', '.join(DTYPES)}")
+    # Not `model.to(dtype)` later: that would round the rotation's frequencies as well.
+    model = load(AutoModelForCausalLM.from_pretrained, "model", args,
+                 dtype=DTYPES[args.compute_dtype or dtype], attn_implementation=ATTENTION)
+    try:
+        model = model.to(args.device)
+    except (RuntimeError, AssertionError) as error:
+        raise OSError(f"--device {args.device}: {str(error).splitlines()[0]}") from None
+    return model.eval().requires_grad_(False), dtype, chosen
+
+
+def model_name(args, config):
+    """Model id and commit hash; for a folder its name, without the host's path."""
+    commit = getattr(config, "_commit_hash", None)
+    folder = os.path.isdir(args.model)
+    name = os.path.basename(os.path.abspath(args.model)) if folder else args.model
+    revision = commit or args.revision
+    return args.name or (f"{name} @ {revision}" if revision else name)
+
+
+# --- Command line ----------------------------------------------------------------------------
+
+
+def say_dtype(dtype, chosen):
+    """Which element type the trace has, and what that means where it is not what caches have."""
+    text = f"dtype {dtype} ({chosen})"
+    if dtype == "float32":
+        text += (": twice the bytes of float16 and bfloat16, in which models are served; byte "
+                 "budgets and the trace's size follow it. --dtype float16 or bfloat16 says what "
+                 "is served")
+    note(text)
+
+
+def say_scoring_queries(prompts, args):
+    """Warns of a trace whose queries are all, or nearly all, evaluated: none is left to score."""
+    short = [text_id for _, text_id, ids in prompts if args.last_queries < len(ids)]
+    left = args.last_queries - DEFAULT_QUERIES
+    if not short or left >= ENOUGH_QUERIES:
+        return
+    what = (f"warning: --last-queries {args.last_queries}: kvbench evaluates the last "
+            f"{DEFAULT_QUERIES} queries by default, and methods that look at queries score tokens "
+            "with those before them (`--scores past`)")
+    if left <= 0:
+        what += ("; none is left, so rows of snapkv, h2o, expected-attention and the like will be "
+                 "`degenerate: no scoring queries`")
+    else:
+        what += (f"; {left} are left, fewer than some methods ask for, so snapkv, h2o, "
+                 "expected-attention and the like choose worse than they would")
+    note(f"{what}. Dump all queries (no --last-queries), or at least "
+         f"{DEFAULT_QUERIES + ENOUGH_QUERIES}; or replay with fewer `--queries`")
+
+
+def check_lengths(prompts, config, args, ropes):
+    """Refuses prompts that the model or --chunk cannot serve, before anything is computed."""
+    limit = getattr(config, "max_position_embeddings", None)
+    for _, text_id, ids in prompts:
+        if limit and len(ids) > limit:
+            text = f"{text_id}: {len(ids)} tokens, the model is made for {limit}"
+            if not ropes:
+                raise TraceError(f"{text}; see --max-tokens")
+            note(f"note: {text}")
+        if args.chunk and args.chunk < len(ids) and ropes & {"longrope", "dynamic"}:
+            raise TraceError(f"--chunk: {args.model}: its rotation depends on the prompt's length "
+                             f"({', '.join(sorted(ropes))}); expected a run without --chunk")
+
+
+def main():
+    args = parse_arguments(__doc__.split("\n\n")[0])
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    logging.disable(logging.WARNING)
+    # The mask that SDPA takes: none when it is the causal one, else a boolean that can be examined.
+    ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION, sdpa_mask)
+    ALL_ATTENTION_FUNCTIONS.register(ATTENTION, ALL_ATTENTION_FUNCTIONS["sdpa"])
+    model, dtype, chosen = load_model(args)
+    config = model.config.get_text_config()
+    ropes = rope_types(config)
+    prompts = read_prompts(args, model.get_input_embeddings().num_embeddings)
+    check_lengths(prompts, config, args, ropes)
+    capture = Capture(args, model, dtype)
+    capture.rotary = rotary = RotaryTables(model, args.layers,
+                                           max(len(ids) for *_, ids in prompts))
+    ALL_ATTENTION_FUNCTIONS.register(ATTENTION, capture)
+    files = args.prompts or [args.token_ids]
+    source = args.source or ", ".join(os.path.basename(path) for path in files)
+    try:
+        rotary.find(prompts[0][2])
+        if args.o_proj:
+            capture.projections = OutputProjections(model, args, dtype)
+            capture.projections.find(prompts[0][2])
+        rotates = bool(ropes) or rotary.reason is None
+        with TraceWriter(args.output, model_name(args, model.config), source,
+                         created=args.created, dtype=dtype,
+                         rope="post" if rotates else "none", gzip=args.gzip) as writer:
+            say_dtype(dtype, chosen)
+            if args.last_queries:
+                say_scoring_queries(prompts, args)
+            if args.fisher:
+                capture.fisher = fisher_information(model, prompts, args)
+            for name, text_id, ids in prompts:
+                writer.begin_prompt(name, len(ids), ids, text_id)
+                rotary.prompt_begins(capture)
+                capture.run(writer, ids)
+                rotary.prompt_ends(name)
+                if capture.projections is not None:
+                    capture.projections.prompt_ends(name)
+                layers = len(capture.seen - capture.prompt_skips)
+                note(f"{name}: {len(ids)} tokens, {layers} layers")
+            if capture.projections is not None:
+                note(f"output projections: {capture.projections.said()}")
+            if rotary.reason is None:
+                note(f"rotary tables: {rotary.write(writer)}")
+            elif rotates:
+                note(f"warning: {args.model}: the trace gets no rotary tables (/rope): "
+                     f"{rotary.reason}; methods that turn keys and queries back "
+                     "(expected-attention) do without, or say that they cannot")
+    except torch.OutOfMemoryError:
+        raise MemoryError from None
+    except RuntimeError as error:  # What torch raises for devices and for kernels that it lacks.
+        raise OSError(f"{args.model}: {str(error).splitlines()[0]}") from None
+    for layer, deviation in sorted(capture.check.items()):
+        note(f"layer {layer}: largest relative deviation from exact attention {deviation:.2e}")

@@ -1,0 +1,241 @@
+"""The output projections of dump_traces.py, and the norms of the residual stream.
+
+W [hidden, Hq * dv] is what the attention module multiplies its heads' outputs by, without the bias.
+The norm is that of the decoder layer's input: in every architecture that passes the checks,
+pre-norm or post-norm, sequential or parallel, that is what the attention output is added to.
+
+Nothing is taken from names. In short runs before the prompts, the projection is the module that is
+given the very output of the attention function; its weight must make its output, and that must be
+what the attention module returns. How the decoder layer adds it shows in what the layer's parts get
+and give: most add it as it is; Gemma 2 and 3, OLMo 2 and GLM 4 put a norm in between, Granite a
+factor. There W is still the projection itself, and an attribute of the layer says what follows it.
+"""
+
+import numpy as np
+import torch
+from transformers.pytorch_utils import Conv1D
+
+from kvbench.trace.writer import TraceError
+
+PROBE_TOKENS = 32  # of the short runs
+# Largest deviation of a sum of two or three numbers, relative to their sizes: two roundings to half
+# a unit of the last place (2^-24, 2^-11, 2^-8), and twice that to spare.
+SUM_LIMIT = {torch.float32: 2.0**-22, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
+# The same of a product with a weight, whose partial sums may be rounded too.
+PRODUCT_LIMIT = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
+DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+class OutputProjections:
+    """Finds and checks the projections of all wanted layers, then watches the residual stream.
+
+    In this order: `find` once; for each prompt `write_weight` and `write_norms` of each layer, from
+    within the model's run, and `prompt_ends`; `said`, for the user.
+    """
+
+    def __init__(self, model, args, dtype):
+        """dtype: the trace's."""
+        self.model, self.args, self.dtype = model, args, dtype
+        self.layers = {}  # layer -> (weight [hidden, columns], what follows it or None)
+        self.norms = {}  # layer -> norms of the residual stream, by row of the chunk in progress
+        self.stored = {}  # layer -> the last prompt that has its projection
+        self.new = set()  # layers of the prompt in progress
+        self.outputs = None  # attention module -> the attention function's output, in a short run
+
+    # --- The short runs
+
+    def find(self, ids):
+        """Finds every wanted layer's projection and residual stream."""
+        ids = (list(ids) * PROBE_TOKENS)[:PROBE_TOKENS]
+        tokens = torch.as_tensor(np.asarray(ids), device=self.model.device)[None]
+        modules = dict(self.model.named_modules())
+        names = {module: name for name, module in modules.items()}
+        self._run(tokens)  # Which modules call the attention function.
+        runs = {}
+        for attention in self.outputs:
+            layer = getattr(attention, "layer_idx", None)
+            if layer is not None and (self.args.layers is None or layer in self.args.layers):
+                runs[layer] = LayerRun(modules[names[attention].rpartition(".")[0]], attention)
+        try:
+            self._run(tokens)
+        finally:
+            for run in runs.values():
+                run.end()
+        owners = {}
+        for layer, run in sorted(runs.items()):
+            where = f"{self.args.model}: --o-proj: layer {layer}: "
+            weight = run.projection(where, self.outputs[run.attention])
+            other = owners.setdefault(weight.data_ptr(), layer)
+            if other != layer:
+                raise TraceError(f"{where}its output projection is also that of layer {other}: "
+                                 "unsupported")
+            self.layers[layer] = weight, run.how_added(where)
+            run.block.register_forward_pre_hook(
+                lambda _, args, kwargs, layer=layer: self._enters(layer, args, kwargs),
+                with_kwargs=True)
+        self.outputs = None
+
+    def _run(self, tokens):
+        self.outputs = {}
+        with torch.inference_mode():
+            self.model.base_model(input_ids=tokens, use_cache=False)
+
+    def saw(self, module, output):
+        """What the attention function returns; of use in the short runs alone."""
+        if self.outputs is not None:
+            self.outputs[module] = output.detach().clone()
+
+    # --- The prompts
+
+    def _enters(self, layer, args, kwargs):
+        stream = given(args, kwargs)[0].detach()
+        self.norms[layer] = torch.linalg.vector_norm(stream, dim=-1, dtype=torch.float64).cpu()
+
+    def write_weight(self, writer, layer, q_heads, dv):
+        """The projection of a layer that was begun: the columns of these query heads."""
+        weight, follows = self.layers[layer]
+        self.new.add(layer)
+        if not (layer in self.stored and writer.share_o_proj(self.stored[layer], layer)):
+            columns = [head * dv + i for head in q_heads for i in range(dv)]
+            writer.write_o_proj(self._array(weight[:, columns]), layer)
+        if follows:
+            writer.set_attribute(layer, "o_proj_note", follows)
+
+    def _array(self, weight):
+        """As the trace's type where the weight has it, else as float32: nothing is rounded."""
+        weight = weight.detach().cpu().contiguous()
+        if DTYPES[weight.dtype] != self.dtype:
+            return weight.float().numpy()
+        if self.dtype == "bfloat16":
+            return weight.view(torch.int16).numpy().view(np.uint16)
+        return weight.numpy()
+
+    def write_norms(self, writer, layer, row, first):
+        """Norms of this chunk from its token `first` on; `row`: of that token's stored query."""
+        writer.write_residual_norm(row, self.norms[layer][first:].numpy(), layer)
+
+    def prompt_ends(self, prompt):
+        self.stored.update(dict.fromkeys(self.new, prompt))
+        self.new.clear()
+
+    def said(self):
+        """What was written, for the user."""
+        sizes = sorted({weight.shape[0] for weight, _ in self.layers.values()})
+        text = f"hidden size {' and '.join(map(str, sizes))}"
+        for note in sorted({note for _, note in self.layers.values() if note}):
+            layers = " ".join(str(layer) for layer, (_, own) in sorted(self.layers.items())
+                              if own == note)
+            text += f"; layers {layers}: {note}"
+        return text
+
+
+class LayerRun:
+    """What one decoder layer and its attention get and give in the short run."""
+
+    def __init__(self, block, attention):
+        self.block, self.attention = block, attention
+        self.entered = self.left = None  # the layer's input and output, [tokens, hidden]
+        self.parts = []  # (module, its input, its output) of the layer's children, in order
+        self.leaves = []  # the same of the attention's innermost modules
+        self.hooks = [block.register_forward_pre_hook(self._enters, with_kwargs=True),
+                      block.register_forward_hook(self._leaves)]
+        leaves = [m for m in attention.modules() if not any(True for _ in m.children())]
+        for modules, record in ((block.children(), self.parts), (leaves, self.leaves)):
+            for module in modules:
+                self.hooks.append(module.register_forward_hook(
+                    lambda module, args, kwargs, output, record=record: record.append(
+                        (module, rows(given(args, kwargs)), rows(output))), with_kwargs=True))
+
+    def end(self):
+        for hook in self.hooks:
+            hook.remove()
+
+    def _enters(self, _, args, kwargs):
+        self.entered = rows(given(args, kwargs))
+
+    def _leaves(self, _, args, output):
+        self.left = rows(output)
+
+    def projection(self, where, output):
+        """The weight [hidden, Hq * dv] that makes the attention's result of `output`."""
+        where += f"{type(self.attention).__name__}: "
+        heads = output.reshape(-1, output.shape[-2] * output.shape[-1])
+        found = [leaf for leaf in self.leaves if leaf[1] is not None
+                 and leaf[1].shape == heads.shape and torch.equal(leaf[1], heads)
+                 and not isinstance(leaf[0], (torch.nn.Dropout, torch.nn.Identity))]
+        if len(found) != 1:
+            raise TraceError(f"{where}no part of it is given what its heads give, as it is: "
+                             "unsupported")
+        module, _, result = found[0]
+        weight = getattr(module, "weight", None)
+        if not isinstance(module, (torch.nn.Linear, Conv1D)) or weight.dtype not in DTYPES:
+            kind = f" of {weight.dtype}" if isinstance(weight, torch.Tensor) else ""
+            raise TraceError(f"{where}its output projection is a {type(module).__name__}{kind}, "
+                             "expected a plain matrix of floating point: unsupported")
+        if isinstance(module, Conv1D):
+            weight = weight.T
+        own = heads.double() @ weight.double().T
+        if module.bias is not None:
+            own = own + module.bias.double()
+        off = deviation(own - result.double(), own)
+        if not off <= PRODUCT_LIMIT[weight.dtype]:
+            raise TraceError(f"{where}its output projection does more than multiply by its weight "
+                             f"(off by {off:.2g}, limit {PRODUCT_LIMIT[weight.dtype]:g})")
+        returned = next((part[2] for part in self.parts if part[0] is self.attention), None)
+        if returned is None or not torch.equal(returned, result):
+            raise TraceError(f"{where}what it returns to its layer is not its output projection's "
+                             "output: unsupported")
+        return weight
+
+    def how_added(self, where):
+        """What lies between the projection and the layer's input that it is added to; None: it is
+        added as it is."""
+        at = next(i for i, part in enumerate(self.parts) if part[0] is self.attention)
+        stream, added = self.entered.double(), self.parts[at][2].double()
+        later = [part[1] for part in self.parts[at + 1:]] + [self.left]
+        later = [s.double() for s in later if s is not None and s.shape == stream.shape
+                 and not torch.equal(s, self.entered)]
+        given_out = [(module, out.double()) for module, _, out in self.parts
+                     if out is not None and out.shape == stream.shape]
+        # (deviation, what follows the projection), of all ways to explain what is seen.
+        ways = []
+        for seen in later:
+            for module, part in given_out:
+                same = torch.equal(part, added)  # The attention, or a dropout behind it.
+                ways.append((deviation(seen - stream - part, stream, part),
+                             None if same else f"{type(module).__name__} lies between it and the "
+                             "residual stream"))
+        for _, part in given_out:  # A parallel block.
+            rest = self.left.double() - stream - added - part
+            ways.append((deviation(rest, stream, added, part), None))
+        off, follows = min(ways, key=lambda way: way[0])
+        limit = SUM_LIMIT[self.entered.dtype]
+        if off <= limit:
+            return follows
+        for seen in later:
+            factor = float(((seen - stream) * added).sum() / added.square().sum())
+            # The factor is rounded as well, and so is its product.
+            if deviation(seen - stream - factor * added, stream, added) <= 2 * limit:
+                return f"a factor of {factor:.4g} lies between it and the residual stream"
+        raise TraceError(f"{where}{type(self.block).__name__}: where it adds its attention's "
+                         "output is not known here: unsupported")
+
+
+def given(args, kwargs):
+    """The hidden states among a module's arguments; None where there are none."""
+    return args[0] if args else kwargs.get("hidden_states")
+
+
+def rows(value):
+    """A copy of a tensor, or of the first of a tuple, as [tokens, width]; None of anything else."""
+    if isinstance(value, tuple) and value:
+        value = value[0]
+    if not isinstance(value, torch.Tensor) or value.ndim < 2:
+        return None
+    return value.detach().clone().reshape(-1, value.shape[-1])
+
+
+def deviation(difference, *parts):
+    """The largest length of a row, relative to the lengths of what was summed."""
+    size = sum(part.norm(dim=-1) for part in parts)
+    return float((difference.norm(dim=-1) / size.clamp(min=1e-30)).max())

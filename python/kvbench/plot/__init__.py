@@ -1,0 +1,1 @@
+"""Figures: scripts/plot_*.py."""

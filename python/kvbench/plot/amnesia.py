@@ -1,0 +1,135 @@
+"""Contextual amnesia against the heavy-hitter ratio (KVReviver, figure 2).
+
+The paper keeps a share of the tokens as heavy hitters of H2O or SnapKV, without their recent part,
+and counts how often the others get attention above 0.5 %. Here, per query head: the number of
+distinct tokens that the cache does not hold exactly and that some evaluated query gives attention
+above 0.005 (upper panel, column `amnesia_count`), and their attention, mean over queries (lower
+panel, `amnesia_mass`). configs/kvreviver_amnesia.toml makes the rows.
+
+x of a row: heavy hitters over tokens of the middle. Heavy hitters are the tokens kept of the
+middle, times heavy_ratio where an algorithm has that parameter (h2o's others are its recent part).
+Mean over prompts and heads (without --by-layer: and layers) per seed, then over seeds; bands:
+standard deviation over heads and seeds (n - 1), cut at 0.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.plot import figures as kf
+from kvbench.plot import layers as kl
+
+PANELS = {
+    "amnesia_count": "activated tokens\nnot held",
+    "amnesia_mass": "attention\non them",
+}
+HEAVY = "heavy hitters / tokens of the middle"
+MAX_COLUMNS = 6  # layers beside each other
+
+NEEDED = [*kt.HEAD_COLUMNS, "sink", "recent", "seed", "n_tokens",
+          "budget_requested", "tokens_kept", *PANELS]
+
+
+def heavy_share(frame, path):
+    """Heavy hitters over tokens of the middle, per row; NaN where there is no middle."""
+    windows = frame["sink"] + frame["recent"]
+    middle = frame["n_tokens"] - windows
+    kept = frame["tokens_kept"] - windows
+    shares = []
+    for params in frame["params"]:
+        text = kt.parse_params(params).get("heavy_ratio", "1")
+        try:
+            shares.append(float(text))
+        except ValueError:
+            raise kt.CsvError(f"{path}: parameter heavy_ratio: got `{text}`, expected a "
+                              "number") from None
+    # As the methods do: the heavy part is rounded down to whole tokens.
+    heavy = np.floor(kept * np.array(shares) + 1e-9)
+    return (heavy / middle).where((middle > 0) & (kept >= 0))
+
+
+def load(paths, algorithms=(), layers=(), by_layer=False):
+    """One row per (layer, label, x, column): mean, sd. layer is -1 for all together."""
+    frame = kt.read_results(paths, NEEDED)
+    frame = kt.pick_algorithms(frame, algorithms, paths[0])
+    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
+    frame = kt.measured_rows(frame, paths[0])
+    frame["x"] = heavy_share(frame, paths[0])
+    if frame["x"].isna().all():
+        raise kt.CsvError(f"{paths[0]}: no row has a middle that tokens are kept of")
+    frame = frame[frame["x"].notna()].copy()
+    kt.add_labels(frame, ignore=("T", "tokens"))
+    # A budget is one point, though prompts of other lengths round it to other shares.
+    keys = ["label", "params", "budget_requested"] + (["layer"] if by_layer else [])
+    frame = kt.full_points(frame, keys, paths[0])
+    tables = []
+    for column in PANELS:
+        table = kt.mean_and_sd(frame, keys, column, spread="all")
+        table["x"] = frame.groupby(keys, dropna=False, sort=False)["x"].mean().to_numpy()
+        table["column"] = column
+        tables.append(table)
+    out = kt.pd.concat(tables, ignore_index=True)
+    if not by_layer:
+        out["layer"] = -1.0
+    return kt.finite_points(out)
+
+
+def draw_panel(axes, part, labels):
+    for i, label in enumerate(labels):
+        points = part[part["label"] == label].sort_values("x")
+        style = kf.line_style(i)
+        xs, means = points["x"], points["mean"]
+        sds = points["sd"].fillna(0.0)
+        axes.plot(xs, means, ms=3.5, linewidth=1.2, **style)
+        axes.fill_between(xs, np.maximum(means - sds, 0.0), means + sds, color=style["color"],
+                          alpha=0.15, linewidth=0)
+    set_axes(axes)
+
+
+def set_axes(axes):
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+
+
+def draw(table):
+    """The figure: counts above, attention below; a column per layer, or an overview of many."""
+    layers = sorted(table["layer"].unique())
+    labels = list(dict.fromkeys(table["label"]))
+    if len(layers) > MAX_COLUMNS:
+        parts = [kl.Part(table[table["column"] == column], name.replace("\n", " "), log=False)
+                 for column, name in PANELS.items()]
+        return kl.overview(parts, {label: kf.line_style(i) for i, label in enumerate(labels)},
+                           HEAVY, lambda axes, _: set_axes(axes), tick="{:.2g}".format)
+    figure, grid = kf.panels(2, len(layers), sharex=True, height=1.6 if len(layers) > 1 else 1.5)
+    for row, (column, name) in enumerate(PANELS.items()):
+        for axes, layer in zip(grid[row], layers):
+            draw_panel(axes, table[(table["layer"] == layer) & (table["column"] == column)],
+                       labels)
+            if row == 0 and layer >= 0:
+                axes.set_title(f"layer {int(layer)}")
+        grid[row, 0].set_ylabel(name)
+    figure.align_ylabels(grid[:, 0])
+    figure.supxlabel(HEAVY, fontsize=kf.FONT_SIZE)
+    kf.legend_above(figure, [kf.line_handle(kf.line_style(i), label)
+                             for i, label in enumerate(labels)])
+    return figure
+
+
+def parse_arguments(arguments=None):
+    parser = command.argument_parser(__doc__)
+    parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
+                        help="only these, default all")
+    parser.add_argument("--layers", type=command.number_list, metavar="N,...", default=[],
+                        help="only these, default all")
+    parser.add_argument("--by-layer", action="store_true",
+                        help="one column of panels per layer; of more than six the mean over "
+                             "layers, and maps of layer against ratio")
+    return parser.parse_args(arguments)
+
+
+def main():
+    options = parse_arguments()
+    table = load(options.inputs, options.algorithms, options.layers, options.by_layer)
+    kf.save_figure(draw(table), options.output)
+    plt.close("all")

@@ -1,0 +1,144 @@
+"""Error against lambda, BumbleBee's weight of diversity against importance (its section 6).
+
+One panel per budget (with --by-layer: per layer as well, or for many layers means over them and a
+map of layer against lambda). A line per variant of each algorithm with
+a parameter lambda, in configs/bumblebee_lambda.toml one per concave function phi; lambda = 0 is
+accumulated attention alone, 1 facility location over the keys alone. Algorithms without lambda
+(h2o, local, random-local) are horizontal lines, h2o being the one that the paper compares with.
+
+Mean over prompts, layers and heads per seed, then over seeds; bars: standard deviation over seeds
+(n - 1; none for one seed). The paper's measure is ROUGE of a model; here it is the attention
+output's error.
+"""
+
+import math
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.plot import figures as kf
+from kvbench.plot import layers as kl
+
+LAMBDA = r"$\lambda$  (0: attention alone, 1: facility location alone)"
+AXIS_LABELS = {
+    "rel_error": "relative error",
+    "rel_error_p95": "relative error, 95th percentile",
+    "log_z_error": "error of log denominator (nats)",
+    "amnesia_mass": "attention on tokens not held",
+}
+
+
+def lambda_of(params):
+    """lambda of a row as a float; NaN where the algorithm has none."""
+    text = kt.parse_params(params).get("lambda", "")
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def load(paths, column, budgets=(), by_layer=False):
+    """One row per (budget, layer, label, lambda): mean, sd, seeds. layer is -1 for all together."""
+    frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", column])
+    frame = kt.measured_rows(frame, paths[0])
+    frame = kt.pick_numbers(frame, "budget_requested", budgets, paths[0])
+    frame = frame[frame["budget_requested"].notna()].copy()
+    frame["lambda"] = [lambda_of(text) for text in frame["params"]]
+    if frame["lambda"].isna().all():
+        raise kt.CsvError(f"{paths[0]}: no row with a budget has the parameter lambda, expected "
+                          "bumblebee's")
+    kt.add_labels(frame, ignore=("lambda",))
+    keys = ["budget_requested", "label", "lambda"] + (["layer"] if by_layer else [])
+    table = kt.mean_and_sd(kt.full_points(frame, keys, paths[0]), keys, column)
+    if not by_layer:
+        table["layer"] = -1.0
+    return kt.finite_points(table)
+
+
+def styles(table):
+    """Style of each label: lines with lambda first, then the horizontal ones."""
+    curves = list(dict.fromkeys(table.loc[table["lambda"].notna(), "label"]))
+    levels = [label for label in dict.fromkeys(table["label"]) if label not in curves]
+    out = {label: kf.line_style(i) for i, label in enumerate(curves)}
+    for i, label in enumerate(levels):
+        style = kf.line_style(len(curves) + i)
+        out[label] = {"color": style["color"], "linestyle": kf.DASHES[1 + i % 3], "marker": None}
+    return out
+
+
+def draw_panel(axes, part, drawn):
+    for label, style in drawn.items():
+        points = part[part["label"] == label].sort_values("lambda")
+        if points.empty:
+            continue
+        if points["lambda"].notna().all():
+            kf.plot_line(axes, points["lambda"], points["mean"], points["sd"], style)
+            continue
+        point = points.iloc[0]
+        axes.axhline(point["mean"], color=style["color"], linestyle=style["linestyle"],
+                     linewidth=1.2)
+        if point["sd"] > 0:
+            axes.axhspan(point["mean"] - point["sd"], point["mean"] + point["sd"],
+                         color=style["color"], alpha=0.15, linewidth=0)
+
+
+def set_axes(axes, log_y):
+    axes.set_xticks(np.linspace(0, 1, 6))
+    if log_y:
+        axes.set_yscale("log")
+
+
+def draw_overview(table, budgets, drawn, column, log_y):
+    """Panels and maps per budget; a dot marks each layer's best lambda."""
+    parts = []
+    for budget in budgets:
+        rows = table[table["budget_requested"] == budget]
+        parts.append(kl.Part(rows.assign(x=rows["lambda"]), AXIS_LABELS[column],
+                             f"budget {budget:g}"))
+    return kl.overview(parts, drawn, r"$\lambda$", lambda axes, _: set_axes(axes, log_y),
+                       map_x_name=LAMBDA + "; dot: the minimum of the layer", minima=True)
+
+
+def draw(table, column="rel_error", log_y=False):
+    """The figure: a row of panels per budget, budgets beside each other without layers, or an
+    overview of many layers."""
+    budgets = sorted(table["budget_requested"].unique(), reverse=True)
+    layers = sorted(table["layer"].unique())
+    drawn = styles(table)
+    if len(layers) == 1:
+        groups = [[(budget, layers[0]) for budget in budgets]]
+    else:
+        groups = [[(budget, layer) for layer in layers] for budget in budgets]
+    if not kl.fit_panels(layers, len(budgets)):
+        return draw_overview(table, budgets, drawn, column, log_y)
+    figure, axes_of = kl.facets(groups)
+    for (budget, layer), axes in axes_of.items():
+        draw_panel(axes, table[(table["budget_requested"] == budget)
+                               & (table["layer"] == layer)], drawn)
+        title = f"budget {budget:g}"
+        axes.set_title(title if layer < 0 else f"{title}, layer {int(layer)}")
+        set_axes(axes, log_y)
+    figure.supxlabel(LAMBDA, fontsize=kf.FONT_SIZE)
+    figure.supylabel(AXIS_LABELS[column], fontsize=kf.FONT_SIZE)
+    kf.legend_above(figure, [kf.line_handle(style, label) for label, style in drawn.items()])
+    return figure
+
+
+def parse_arguments(arguments=None):
+    parser = command.argument_parser(__doc__)
+    parser.add_argument("--y", choices=list(AXIS_LABELS), default="rel_error",
+                        help="column on the y axis, default: rel_error")
+    parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
+                        help="only these, default all")
+    parser.add_argument("--by-layer", action="store_true", help="one panel per budget and layer")
+    parser.add_argument("--log-y", action="store_true", help="logarithmic error axis")
+    return parser.parse_args(arguments)
+
+
+def main():
+    options = parse_arguments()
+    table = load(options.inputs, options.y, options.budgets, options.by_layer)
+    kf.save_figure(draw(table, options.y, options.log_y), options.output)
+    plt.close("all")

@@ -1,0 +1,121 @@
+"""The style of every figure, its lines, panels and legends, and writing it."""
+
+import errno
+import math
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from kvbench.tables import CsvError, DeviceError
+
+# Okabe and Ito's palette, safe for the common kinds of colour blindness. Yellow is left out: it
+# does not show on white. Lines differ in marker and dash as well, for print in grey.
+PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000"]
+MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">"]
+DASHES = ["-", "--", "-.", ":"]
+
+PAGE_WIDTH = 7.0  # inches: both columns of a page
+COLUMN_WIDTH = 3.4
+PAGE_HEIGHT = 9.6  # no figure is higher, its legend included
+FONT_SIZE = 8
+SMALL_FONT_SIZE = 6.5  # nothing in a picture is smaller
+
+
+def line_style(i):
+    """Colour, marker and dash of the i-th line; the first 7 differ in colour, the next in dash."""
+    return {
+        "color": PALETTE[i % len(PALETTE)],
+        "marker": MARKERS[i % len(MARKERS)],
+        "linestyle": DASHES[i // len(PALETTE) % len(DASHES)],
+    }
+
+
+def plot_line(axes, xs, means, sds, style, band=False, **more):
+    """A line with bars of one standard deviation (NaN: none) or a shaded band; returns the line."""
+    sds = np.nan_to_num(np.asarray(sds, dtype=float), nan=0.0, posinf=0.0)
+    means = np.asarray(means, dtype=float)
+    (drawn,) = axes.plot(xs, means, **{"ms": 3.5, "linewidth": 1.2, **style, **more})
+    if band:
+        axes.fill_between(xs, means - sds, means + sds, color=style["color"], alpha=0.2,
+                          linewidth=0)
+    elif (sds > 0).any():
+        axes.errorbar(xs, means, yerr=sds, fmt="none", ecolor=style["color"], elinewidth=0.8,
+                      capsize=2)
+    return drawn
+
+
+def set_style():
+    """Type sizes and widths of lines, for every figure that is made from now on."""
+    plt.rcParams.update({
+        "font.size": FONT_SIZE, "axes.titlesize": FONT_SIZE, "legend.fontsize": 7.5,
+        "xtick.labelsize": 7, "ytick.labelsize": 7, "pdf.fonttype": 42, "axes.linewidth": 0.6})
+
+
+def dress(axes):
+    """Grid and frame of a panel, as all have them."""
+    axes.grid(True, color="0.9", linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def panels(nrows, ncols, width=None, height=2.0, **more):
+    """Figure and 2-D array of axes in the style of all figures. Sizes in inches.
+
+    `width`: of the whole figure; default: COLUMN_WIDTH for up to two columns, else PAGE_WIDTH.
+    `height`: of one row.
+    """
+    set_style()
+    if width is None:
+        width = COLUMN_WIDTH if ncols <= 2 else PAGE_WIDTH
+    figure, grid = plt.subplots(nrows, ncols, squeeze=False, constrained_layout=True,
+                                figsize=(width, height * nrows), **more)
+    for axes in grid.flat:
+        dress(axes)
+    return figure, grid
+
+
+def legend_above(figure, handles):
+    """A legend above the panels, of as few rows as keep it within the figure's width."""
+    rows = 1
+    while True:
+        columns = math.ceil(len(handles) / rows)
+        legend = figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0),
+                               frameon=False, ncol=columns, columnspacing=1.5)
+        wide = legend.get_window_extent(figure.canvas.get_renderer()).width
+        if wide <= figure.bbox.width or columns == 1:
+            return legend
+        legend.remove()
+        rows += 1
+
+
+def line_handle(style, label):
+    """A legend's entry for `style`."""
+    return plt.Line2D([], [], **{"ms": 3.5, "linewidth": 1.2, "label": label, **style})
+
+
+def spread_out(positions, gap):
+    """Positions moved as little as need be to lie `gap` apart, in the order of `positions`."""
+    order = np.argsort(positions, kind="stable")
+    blocks = []  # [sum of wanted centres, count]; a block's members stand gap apart
+    for want in np.asarray(positions, dtype=float)[order]:
+        blocks.append([want, 1])
+        while len(blocks) > 1:
+            (left, m), (right, n) = blocks[-2:]
+            if right / n - left / m >= gap * (m + n) / 2:
+                break
+            blocks[-2:] = [[left + right, m + n]]
+    placed = np.concatenate([total / n + gap * (np.arange(n) - (n - 1) / 2)
+                             for total, n in blocks]) if blocks else np.empty(0)
+    out = np.empty(len(order))
+    out[order] = placed
+    return out
+
+
+def save_figure(figure, stem):
+    """Writes STEM.png (200 dpi) and STEM.pdf; the same data give the same bytes."""
+    try:
+        figure.savefig(f"{stem}.png", dpi=200, bbox_inches="tight")
+        figure.savefig(f"{stem}.pdf", bbox_inches="tight", metadata={"CreationDate": None})
+    except OSError as error:
+        kind = DeviceError if error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT) else CsvError
+        raise kind(f"{stem}: cannot be written: {error.strerror}") from None

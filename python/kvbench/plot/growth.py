@@ -1,0 +1,192 @@
+"""Growth of the number of clusters m(delta) with the length of the stream (ClusterGen, section 2).
+
+Rows are keys and values, columns layers, both axes logarithmic: over prefixes of the stream, how
+many clusters of radius delta the online clustering opened. delta is shown as a fraction of R, the
+radius of one centre (coverage.csv, k = 1), so that heads can share a line. Lines are geometric
+means over KV heads; a legend gives the mean over heads of alpha, the fitted exponent of
+m ~ n^alpha. The dotted line of slope 1 is m = n: a cluster per token. Theorem B.4 asks for
+alpha < 1.
+
+Of more than four layers the curves of four evenly spaced ones are shown, and below them maps of
+layer against delta: alpha of every layer.
+"""
+
+import math
+import os
+import sys
+
+import numpy as np
+from matplotlib.colors import Normalize
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.cluster import tables as kcc
+from kvbench.plot import figures as kf
+from kvbench.plot import layers as kl
+
+MAX_COLUMNS = 4  # panels beside each other on a page
+MAPS_HEIGHT = 2.1  # inches
+MAX_LINES = 5  # more do not fit into a panel's legend
+HEAD = [*kcc.HEAD, "what"]
+
+
+def relative(frame, coverage):
+    """delta / R of every row, rounded so that heads meet; NaN where R is missing or 0. R: the
+    radius of one centre, from the table of coverage."""
+    one = coverage[coverage["k"] == 1]
+    radii = dict(zip(one[HEAD].itertuples(index=False, name=None), one["radius"]))
+    keys = list(frame[HEAD].itertuples(index=False, name=None))
+    radius = np.array([radii.get(key, math.nan) for key in keys])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(radius > 0, frame["delta"].to_numpy() / radius, math.nan)
+    return np.round(ratio, 6)
+
+
+def geometric_mean(values):
+    return math.exp(np.log(values).mean()) if (values > 0).all() else math.nan
+
+
+def load(paths, layers):
+    """Two tables: clusters by (layer, what, delta, n_prefix), alpha by (layer, what, delta).
+
+    The column `delta` of both is delta / R where these agree between heads (as with the program's
+    own grid), else the absolute delta.
+    """
+    for path in paths:
+        if not os.path.isdir(path):
+            raise kt.CsvError(f"{path}: no such folder; expected one that kvbench cluster wrote")
+    counts = kcc.read_table(paths, "delta.csv", ["clusters"])
+    fits = kcc.read_table(paths, "growth.csv", ["alpha"])
+    coverage = kcc.read_table(paths, "coverage.csv", ["radius"])
+    chosen = kcc.choose(counts["layer"].unique(), layers, "--layers", paths[0])
+    counts, fits = (t[t["layer"].isin(chosen)].copy() for t in (counts, fits))
+    ratios = relative(counts, coverage)
+    absolute = len(np.unique(ratios)) > counts["delta"].nunique() or np.isnan(ratios).any()
+    if not absolute:
+        counts["delta"] = ratios
+        fits["delta"] = relative(fits, coverage)
+    keys = ["layer", "what", "delta"]
+    table = counts.groupby([*keys, "n_prefix"], sort=True)["clusters"].agg(
+        clusters=geometric_mean, heads="size").reset_index()
+    # Prefixes that would need too many clusters are left out per head; a mean over the heads that
+    # remain would bend the line.
+    largest = table.groupby(keys)["heads"].transform("max")
+    if (table["heads"] < largest).any():
+        print("note: prefixes that only some heads have are left out", file=sys.stderr)
+    table = table[table["heads"] == largest]
+    alpha = fits.groupby(keys, sort=True)["alpha"].agg(lambda v: v.mean(skipna=False))
+    return table, alpha, absolute
+
+
+def shown_deltas(table, wanted):
+    """At most MAX_LINES of the table's deltas, or those of `wanted`. Raises CsvError."""
+    present = sorted(table["delta"].unique())
+    for value in wanted:
+        if not np.isclose(present, value, rtol=1e-3).any():
+            raise kt.CsvError(f"--deltas: got {value:g}, expected some of "
+                              + ", ".join(f"{v:.4g}" for v in present))
+    if wanted:
+        return [v for v in present if np.isclose(wanted, v, rtol=1e-3).any()]
+    return kcc.spread_out(present, MAX_LINES)
+
+
+def alpha_text(alpha, key):
+    """`0.2: α = 0.61`, `–` where no line could be fitted."""
+    value = alpha.get(key, math.nan)
+    return f"{key[2]:.3g}: {'–' if math.isnan(value) else f'{value:.2f}'}"
+
+
+def draw(table, alpha, absolute, deltas):
+    """The figure: rows keys and values, columns layers, a line per delta. Of more layers than
+    columns some are shown, and maps of alpha below show all."""
+    layers = sorted(table["layer"].unique())
+    shown = kcc.spread_out(layers, MAX_COLUMNS)
+    whats = [what for what in kcc.WHAT if what in set(table["what"])]
+    if len(shown) == len(layers):
+        figure, grid = kf.panels(len(whats), len(layers), height=2.0, sharex=True, sharey=True)
+        top = figure
+    else:
+        figure, (top, below) = kl.blocks([2.0 * len(whats) + 0.3, MAPS_HEIGHT])
+        grid = kl.block_panels(top, len(whats), len(shown), sharex=True, sharey=True)
+        draw_alphas(below, alpha, layers, whats, absolute)
+    ends = table["n_prefix"].min(), table["n_prefix"].max()
+    for row, what in enumerate(whats):
+        for column, layer in enumerate(shown):
+            part = table[(table["what"] == what) & (table["layer"] == layer)]
+            draw_panel(grid[row, column], part, alpha, (layer, what), deltas, ends)
+    top.supxlabel("tokens of the stream $n$ (dotted: $m = n$)", fontsize=8)
+    top.supylabel("clusters $m$", fontsize=8)
+    of_all = "" if len(shown) == len(layers) else f"; {len(shown)} of {len(layers)} layers"
+    top.suptitle(f"legends: {delta_name(absolute)}: "
+                 rf"fitted $\alpha$ of $m \sim n^\alpha${of_all}", fontsize=8)
+    return figure
+
+
+def delta_name(absolute):
+    return r"$\delta$" if absolute else r"$\delta / R$"
+
+
+def draw_panel(axes, part, alpha, place, deltas, ends):
+    """One layer's keys or values: a line per delta."""
+    for i, delta in enumerate(deltas):
+        line = part[part["delta"] == delta]
+        if line.empty:
+            continue
+        axes.plot(line["n_prefix"], line["clusters"], ms=2.5, linewidth=1.1,
+                  label=alpha_text(alpha, (*place, delta)), **kf.line_style(i))
+    axes.plot(ends, ends, color="0.4", linestyle=":", linewidth=0.9)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    for axis, ticks in ((axes.xaxis, kcc.powers_of_4(*ends, room=4)),
+                        (axes.yaxis, kcc.powers_of_4(1, ends[1]))):
+        axis.set_major_locator(FixedLocator(ticks))
+        axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+        axis.set_minor_locator(NullLocator())
+    axes.set_xlim(ends[0] / 1.3, 1.3 * ends[1])
+    axes.set_ylim(0.8, 1.6 * ends[1])
+    # m <= n: the upper left is always free for the legend.
+    axes.legend(loc="upper left", frameon=False, handlelength=1.6,
+                fontsize=kf.SMALL_FONT_SIZE, handletextpad=0.4,
+                borderaxespad=0.1, labelspacing=0.15, borderpad=0.1)
+    axes.set_title(f"{place[1]}, layer {int(place[0])}")
+
+
+def draw_alphas(block, alpha, layers, whats, absolute):
+    """A map of layer against delta each for keys and values, from 0 to a cluster per token."""
+    fits = alpha.rename("mean").reset_index()
+    deltas = sorted(fits["delta"].unique())
+    maps = {what: kl.cell_matrix(fits[fits["what"] == what], "delta", layers, deltas)
+            for what in whats}
+    kl.draw_maps(block, kl.block_panels(block, 1, len(whats), sharex=True, sharey=True), maps,
+                 layers, deltas, (Normalize(0, 1), "neither"), r"fitted $\alpha$",
+                 tick="{:.3g}".format)
+    block.supxlabel(delta_name(absolute) + ", every layer", fontsize=8)
+    block.supylabel("layer", fontsize=8)
+
+
+def parse_arguments(arguments=None):
+    parser = command.argument_parser(
+        __doc__, "DIR", "folders of kvbench cluster: delta.csv, growth.csv, coverage.csv")
+    parser.add_argument("--layers", metavar="N,...", default="",
+                        help=f"only these, default all; of more than {MAX_COLUMNS} the curves of "
+                             "evenly spaced ones, and alpha of every one")
+    parser.add_argument("--deltas", metavar="X,...", default="",
+                        help="lines to draw, in the legend's numbers; default: all, or "
+                             f"{MAX_LINES} evenly spaced ones of more")
+    return parser.parse_args(arguments)
+
+
+def numbers(text, option):
+    try:
+        return [float(part) for part in text.split(",") if part]
+    except ValueError:
+        raise kt.CsvError(f"{option}: got `{text}`, expected numbers as 0.1,0.5") from None
+
+
+def main():
+    options = parse_arguments()
+    wanted = numbers(options.deltas, "--deltas")
+    table, alpha, absolute = load(options.inputs, kcc.integers(options.layers, "--layers"))
+    figure = draw(table, alpha, absolute, shown_deltas(table, wanted))
+    kf.save_figure(figure, options.output)

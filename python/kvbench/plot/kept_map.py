@@ -1,0 +1,139 @@
+"""Which tokens a cache held at which step of a stream (BumbleBee, figures 6 and 7).
+
+One panel per algorithm (columns) and KV head (rows); x is the token's position, y the step, from
+top to bottom. Coloured: the token was held at that step, sinks and recent window included; white:
+evicted; grey: not there yet. A vertical line is a token that was held for long, the diagonal band
+the recent tokens. From OUT.kept.csv of `kvbench replay --protocol stream --kept`.
+"""
+
+import sys
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.ticker import MaxNLocator
+
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.cluster import tables as kcc
+from kvbench.plot import figures as kf
+
+MAX_COLUMNS = 4  # panels beside each other on a page
+MAX_ROWS = 6
+MAX_CELLS = 1024  # columns of a map; longer streams show the held share of each cell's tokens
+HELD = kf.PALETTE[0]
+SHADES = LinearSegmentedColormap.from_list("held", ["white", HELD])
+FUTURE = "0.9"
+
+
+def load(paths, labels, layers, kv_heads, prompt):
+    """Rows of the wanted labels and heads of one prompt, and the labels and heads in order."""
+    frame = kcc.read_kept(paths)
+    frame = frame[frame["protocol"] == "stream"]
+    if frame.empty:
+        raise kt.CsvError(f"{paths[0]}: no row of protocol stream; a map over steps needs "
+                          "kvbench replay --protocol stream --kept")
+    frame = kcc.only_prompt(frame, prompt, paths[0])
+    present = list(dict.fromkeys(frame["label"]))
+    absent = [label for label in labels if label not in present]
+    if absent:
+        raise kt.CsvError(f"{paths[0]}: --labels: got `{absent[0]}`, expected some of "
+                          + ", ".join(present))
+    if not labels and len(present) > MAX_COLUMNS:
+        print(f"note: the first {MAX_COLUMNS} of {len(present)} labels are shown (--labels takes "
+              f"others: {', '.join(present)})", file=sys.stderr)
+    labels = labels or present[:MAX_COLUMNS]
+    chosen_layers = kcc.choose(frame["layer"], layers, "--layers", paths[0])
+    chosen_heads = kcc.choose(frame["kv_head"], kv_heads, "--kv-heads", paths[0])
+    chosen_layers = chosen_layers if layers else kcc.spread_out(chosen_layers, 2)
+    chosen_heads = chosen_heads if kv_heads else chosen_heads[:1]
+    frame = frame[frame["layer"].isin(chosen_layers) & frame["kv_head"].isin(chosen_heads)
+                  & frame["label"].isin(labels)]
+    pairs = frame[["layer", "kv_head"]].drop_duplicates().sort_values(["layer", "kv_head"])
+    heads = [(int(a), int(b)) for a, b in pairs.itertuples(index=False)]
+    if not heads:
+        raise kt.CsvError(f"{paths[0]}: no row of layers {chosen_layers}, KV heads {chosen_heads}")
+    if len(heads) > MAX_ROWS or len(labels) > MAX_COLUMNS:
+        raise kt.CsvError(f"--layers, --kv-heads and --labels: got {len(heads)} heads and "
+                          f"{len(labels)} labels, expected at most {MAX_ROWS} and {MAX_COLUMNS}")
+    return frame, labels, heads
+
+
+def kept_map(rows):
+    """The map of one label and head: y edges [s + 1], x edges [c + 1], share held [s, c].
+
+    Steps need not be evenly spaced: a row reaches from the step before it to its own. A share is
+    NaN where none of the cell's tokens had come by then, else held / come.
+    """
+    rows = rows.sort_values("step")
+    steps = rows["step"].to_numpy().astype(int)
+    n = int(rows["n_tokens"].iloc[0])
+    width = -(-n // MAX_CELLS)
+    starts = np.arange(0, n, width)
+    share = np.full((len(steps), len(starts)), np.nan)
+    for i, (step, tokens) in enumerate(zip(steps, rows["tokens"])):
+        mask = kcc.held(tokens, n)
+        come = np.arange(n) <= step
+        if (mask & ~come).any():
+            raise kt.CsvError(f"column `tokens`: step {step} holds token "
+                              f"{int((mask & ~come).nonzero()[0][0])}, which comes after it")
+        counts = np.add.reduceat(come.astype(float), starts)
+        held = np.add.reduceat(mask.astype(float), starts)
+        np.divide(held, counts, out=share[i], where=counts > 0)
+    return np.concatenate([[0], steps + 1]), np.append(starts, n), share
+
+
+def draw(frame, labels, heads):
+    """The figure: columns labels, rows heads."""
+    figure, grid = kf.panels(len(heads), len(labels), sharex=True, sharey=True,
+                             height=min(1.8, (kf.PAGE_HEIGHT - 0.6) / len(heads)))
+    for i, head in enumerate(heads):
+        for j, label in enumerate(labels):
+            axes = grid[i, j]
+            axes.grid(False)
+            axes.spines[["top", "right"]].set_visible(True)
+            axes.set_facecolor(FUTURE)
+            rows = frame[(frame["label"] == label) & (frame["layer"] == head[0])
+                         & (frame["kv_head"] == head[1])]
+            if not rows.empty:
+                y, x, share = kept_map(rows)
+                axes.pcolormesh(x, y, np.ma.masked_invalid(share), cmap=SHADES, vmin=0, vmax=1,
+                                rasterized=True)
+            if i == 0:
+                axes.set_title(label.replace(" ", "\n", 1))
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+            axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+        grid[i, 0].set_ylabel(f"layer {head[0]}, KV head {head[1]}", fontsize=8)
+    last = int(frame["step"].max()) + 1
+    grid[0, 0].set_ylim(last, 0)  # shared; time runs downwards, as in the paper
+    grid[0, 0].set_xlim(0, int(frame["n_tokens"].max()))
+    figure.supxlabel("token position", fontsize=8)
+    figure.supylabel("step", fontsize=8)
+    handles = [plt.Rectangle((0, 0), 1, 1, facecolor=color, edgecolor="0.6", linewidth=0.5,
+                             label=text)
+               for color, text in ((HELD, "held"), ("white", "evicted"),
+                                   (FUTURE, "not yet come"))]
+    kf.legend_above(figure, handles)
+    return figure
+
+
+def parse_arguments(arguments=None):
+    parser = command.argument_parser(
+        __doc__, "OUT.kept.csv", "files of kvbench replay --protocol stream --kept")
+    parser.add_argument("--labels", metavar="LABEL,...", default="",
+                        help=f"panels: algorithms, with what of their budgets, parameters and "
+                             f"seeds differs; default: the first {MAX_COLUMNS}")
+    parser.add_argument("--layers", metavar="N,...", default="",
+                        help="default: the first and the last")
+    parser.add_argument("--kv-heads", metavar="N,...", default="", help="default: the first")
+    parser.add_argument("--prompt", metavar="ID", default="", help="default: the first")
+    return parser.parse_args(arguments)
+
+
+def main():
+    options = parse_arguments()
+    frame, labels, heads = load(
+        options.inputs, [label for label in options.labels.split(",") if label],
+        kcc.integers(options.layers, "--layers"), kcc.integers(options.kv_heads, "--kv-heads"),
+        options.prompt)
+    kf.save_figure(draw(frame, labels, heads), options.output)

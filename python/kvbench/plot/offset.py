@@ -1,0 +1,233 @@
+"""Error against the offset of the query (rows of `kvbench replay --per-query`).
+
+Reads OUT.queries.csv: a row for each evaluated query of each query head, with its relative error
+|z - a| / |a|. x is the query's offset: its number among the evaluated queries (under prefill: how
+many tokens were decoded before it). One panel for each budget; --by layer: one for each layer, and
+of more than nine layers the mean over layers, with a map of layer against offset for each method.
+
+A line is the median over prompts, layers, heads and seeds (--mean: the mean), in bins of
+neighbouring offsets (--bins); a band goes from the lower to the upper quartile of the same errors
+(--band; by default where there are at most four methods). An error may be infinite (an exact output
+of zero): it counts in quartiles as it is, and a mean leaves a gap there. Methods whose errors are
+rounding alone (below 1e-9, `exact`) are left out.
+
+Look for: a line that falls from the first query on. Near the start only the exact tokens before
+the first evaluated query (recent - queries of them) stand beside the compressed middle, later also
+the keys of all queries before: a method that does well at the end alone lives on these.
+"""
+
+import argparse
+import sys
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.plot import figures as kf
+from kvbench.plot import layers as kl
+
+KEYS = ["prompt", "layer", "q_head", "seed", "budget_requested", "offset"]
+MAX_PANELS = 20  # of budgets: five rows
+OFFSET = "offset of the query (tokens)"
+MAX_BANDS = 4  # more of them beside each other are one grey
+
+
+def read_queries(paths):
+    """The rows of all tables; the columns that it needs are looked up by name."""
+    frame = kt.read_table(paths, ["schema", "algorithm", "params", *KEYS, "rel_error"],
+                          kt.TEXT_COLUMNS, kt.SETTINGS)
+    schemas = sorted(frame["schema"].unique())
+    if len(schemas) > 1:
+        raise kt.CsvError(f"{paths[0]}: mixed schemas: {', '.join(schemas)}")
+    if schemas[0].split(".")[0] != kt.SCHEMA_MAJOR:
+        raise kt.CsvError(f"{paths[0]}: schema {schemas[0]}, expected {kt.SCHEMA_MAJOR}.x")
+    for name in kt.SETTINGS:
+        if name in frame.columns and (frame.groupby("algorithm")[name].nunique() > 1).any():
+            print(f"note: rows that differ in {name} are pooled", file=sys.stderr)
+    empty = frame["rel_error"].isna()
+    if empty.any():
+        names = ", ".join(sorted(frame.loc[empty, "algorithm"].unique()))
+        print(f"note: {int(empty.sum())} rows without an error are left out ({names})",
+              file=sys.stderr)
+    if empty.all():
+        raise kt.CsvError(f"{paths[0]}: no row holds measurements: every error is empty")
+    return frame[~empty].copy()
+
+
+def load(paths, algorithms=(), budgets=(), layers=(), by="budget", bins=32):
+    """One row per (panel, label, bin): offset (mean of the bin's), mean, low, median, high.
+
+    panel: the budget (NaN: none, as of exact), or with by="layer" the layer.
+    """
+    frame = read_queries(paths)
+    frame = kt.pick_algorithms(frame, algorithms, paths[0])
+    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
+    if budgets:
+        # What has no budget (exact, native sizes) stands beside every one.
+        native = frame["budget_requested"].isna()
+        given = kt.pick_numbers(frame[~native], "budget_requested", budgets, paths[0])
+        frame = kt.pd.concat([given, frame[native]]).sort_index()
+    have = sorted(frame["budget_requested"].dropna().unique(), reverse=True)
+    if by == "layer" and len(have) > 1:
+        raise kt.CsvError(f"{paths[0]}: {len(have)} budgets, expected one with --by layer; choose "
+                          "with --budgets " + ", ".join(f"{v:g}" for v in have))
+    kt.add_labels(frame)
+    if not (frame["offset"] >= 0).all() or not (frame["offset"] % 1 == 0).all():
+        raise kt.CsvError(f"{paths[0]}: column `offset`: expected whole numbers from 0 on")
+    frame["bin"] = np.floor(frame["offset"] * bins / (frame["offset"].max() + 1))
+    frame["panel"] = frame["layer" if by == "layer" else "budget_requested"]
+    frame = whole_heads(frame, paths[0])
+    groups = frame.groupby(["panel", "label", "bin"], dropna=False, sort=False)
+    errors = groups["rel_error"]
+    table = errors.agg(mean="mean", low=quartile(0.25), median=quartile(0.5),
+                       high=quartile(0.75))
+    table["offset"] = groups["offset"].mean()
+    return above_rounding(table.reset_index(), paths[0])
+
+
+def above_rounding(table, path):
+    """The rows of methods with some error above rounding; says which have none."""
+    largest = table.groupby("label", sort=False)["high"].transform("max")
+    for label in dict.fromkeys(table.loc[largest < kt.ROUNDING_ERROR, "label"]):
+        print(f"note: {label} is exact: its errors are below {kt.ROUNDING_ERROR:g}, it is not "
+              "drawn", file=sys.stderr)
+    table = table[largest >= kt.ROUNDING_ERROR].reset_index(drop=True)
+    if table.empty:
+        raise kt.CsvError(f"{path}: errors are below {kt.ROUNDING_ERROR:g} in every point")
+    return table
+
+
+def quartile(share):
+    """Linear interpolation; infinite errors lie above all others."""
+    def value(errors):
+        # "lower" and "higher" first: inf - inf in an interpolation would be NaN.
+        low, high = (np.quantile(errors, share, method=m) for m in ("lower", "higher"))
+        return low if low == high else np.quantile(errors, share)
+    return value
+
+
+def whole_heads(frame, path):
+    """Rows of methods that have every head of their panel: easy heads alone would flatter."""
+    heads = frame.groupby(["prompt", "layer", "q_head"], sort=False).ngroup()
+    seen = heads.groupby([frame["panel"], frame["label"]], dropna=False).transform("nunique")
+    of_all = heads.groupby(frame["panel"], dropna=False).transform("nunique")
+    part = seen < of_all
+    for label in dict.fromkeys(frame.loc[part, "label"]):
+        print(f"note: {label}: left out where some heads are missing", file=sys.stderr)
+    if part.all():
+        raise kt.CsvError(f"{path}: no method has rows for every head that the file has")
+    return frame[~part]
+
+
+def panel_list(table, by):
+    """[(title, rows)]: rows without a budget stand in the panel of every budget."""
+    values = sorted(table["panel"].dropna().unique(), reverse=by == "budget")
+    if not values:
+        return [("native sizes", table)]
+    native = table["panel"].isna()
+    name = "layer" if by == "layer" else "budget"
+    return [(f"{name} {value:g}", table[(table["panel"] == value) | native]) for value in values]
+
+
+def draw_panel(axes, rows, labels, centre, band):
+    for i, label in enumerate(labels):
+        points = rows[rows["label"] == label].sort_values("offset")
+        style = {**kf.line_style(i), "markevery": (i % 5, 5)}  # markers of lines side by side
+        middle = points[centre].where(np.isfinite(points[centre])
+                                      & (points[centre] >= kt.ROUNDING_ERROR))
+        axes.plot(points["offset"], middle, ms=3, linewidth=1.0, **style)
+        if band:
+            low, high = (points[name].where(middle.notna() & np.isfinite(points[name]))
+                         for name in ("low", "high"))
+            axes.fill_between(points["offset"], low.clip(lower=0), high, color=style["color"],
+                              alpha=0.15, linewidth=0)
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.set_xlim(left=0)
+
+
+def set_error_axis(axes, values, log_y):
+    """For lines of `values`: a band may reach far above them, but they are what it is about."""
+    seen = values[np.isfinite(values) & (values >= kt.ROUNDING_ERROR)]
+    if log_y and len(seen):
+        axes.set_yscale("log")
+        axes.set_ylim(seen.min() / 1.5, seen.max() * 1.5)
+        kl.plain_log(axes.yaxis)
+    elif not log_y:
+        axes.set_ylim(0, 1.6 * seen.max() if len(seen) else 1)
+
+
+def draw(table, by="budget", centre="median", band=None, log_y=False):
+    """The figure: at most four panels beside each other, one scale of errors for all; or an
+    overview of many layers.
+
+    band: None: where there are few methods.
+    """
+    labels = list(dict.fromkeys(table["label"]))
+    styles = {label: kf.line_style(i) for i, label in enumerate(labels)}
+    band = len(labels) <= MAX_BANDS if band is None else band
+    parts = panel_list(table, by)
+    name = f"relative error ({centre})"
+    if by == "layer" and not kl.fit_panels(parts, height=1.7):
+        return draw_overview(table, styles, centre, name, log_y)
+    titles = [title for title, _ in parts]
+    figure, panels = kl.facets([titles], height=2.3 if len(parts) <= 4 else 1.7, sharex=True,
+                               sharey=True)
+    for title, rows in parts:
+        draw_panel(panels[title], rows, labels, centre, band)
+        panels[title].set_title(title)
+    set_error_axis(panels[titles[0]], table[centre].to_numpy(), log_y)
+    figure.supxlabel(OFFSET, fontsize=kf.FONT_SIZE)
+    figure.supylabel(name, fontsize=kf.FONT_SIZE)
+    kf.legend_above(figure, [kf.line_handle(style, label) for label, style in styles.items()])
+    return figure
+
+
+def draw_overview(table, styles, centre, name, log_y):
+    """Means over layers, and a map of layer and offset per method."""
+    def prepare(axes, means):
+        set_error_axis(axes, means["mean"].to_numpy(), log_y)
+        axes.set_xlim(left=0)
+
+    # The bins of all heads of a method are the same: their mean offset names them.
+    rows = table.assign(x=table["offset"].round(), layer=table["panel"], mean=table[centre])
+    rows = rows[np.isfinite(rows["mean"])]
+    return kl.overview([kl.Part(rows, name)], styles, OFFSET, prepare)
+
+
+def parse_arguments(arguments=None):
+    parser = command.argument_parser(__doc__, "OUT.queries.csv", "files of kvbench replay --per-query")
+    parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
+                        help="only these, default all")
+    parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
+                        help="only these, default all")
+    parser.add_argument("--layers", type=command.number_list, metavar="N,...", default=[],
+                        help="only these, default all")
+    parser.add_argument("--by", choices=["budget", "layer"], default="budget",
+                        help="what the panels are, default budget (over all layers); layer needs "
+                             "one budget")
+    parser.add_argument("--bins", type=command.positive, metavar="N", default=32,
+                        help="points of a line at most, default 32")
+    parser.add_argument("--mean", action="store_true", help="lines are means, not medians")
+    parser.add_argument("--band", action=argparse.BooleanOptionalAction, default=None,
+                        help="shade between the quartiles, default for up to four methods")
+    parser.add_argument("--log-y", action="store_true", help="logarithmic error axis")
+    return parser.parse_args(arguments)
+
+
+def main():
+    options = parse_arguments()
+    table = load(options.inputs, options.algorithms, options.budgets, options.layers, options.by,
+                 options.bins)
+    centre = "mean" if options.mean else "median"
+    for label in dict.fromkeys(table.loc[~np.isfinite(table[centre]), "label"]):
+        print(f"note: {label} has a {centre} that is not finite; its line has a gap there",
+              file=sys.stderr)
+    count = table["panel"].dropna().nunique()
+    if options.by == "budget" and count > MAX_PANELS:
+        raise kt.CsvError(f"{options.inputs[0]}: {count} panels, expected at most {MAX_PANELS}; "
+                          f"choose with --budgets")
+    kf.save_figure(draw(table, options.by, centre, options.band, options.log_y),
+                   options.output)
+    plt.close("all")

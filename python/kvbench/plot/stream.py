@@ -1,0 +1,176 @@
+"""Error and memory along a stream (rows of `kvbench replay --protocol stream`).
+
+Reads OUT.csv and the OUT.steps.csv beside it, which it joins by their key columns. A column of
+panels per budget. Above: relative error of the query at each step; below: bytes held per KV head
+(recent window and what the method holds), with the full cache (grey, dotted) and the budget (grey,
+dashed: the share of the stream's final bytes that was asked for).
+
+Steps are gathered into bins of equal width (--bins); a point is the mean over a bin's steps, over
+prompts, layers and heads, per seed, then over seeds; --band shades the standard deviation over
+seeds. Where prompts differ in length, the last bins hold the longer ones only. Errors below 1e-9
+(nothing dropped yet) are rounding and leave a gap in the logarithmic line.
+"""
+
+import sys
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.plot import figures as kf
+from kvbench.plot import layers as kl
+
+MANY = 6  # methods; of more the errors get a higher panel
+FIRST_ERRORS = 0.02  # share of points that the error axis leaves out below
+
+JOIN_KEYS = ["trace", "prompt", "layer", "q_head", "algorithm", "params", "protocol", "sink",
+             "recent", "scores", "device", "seed", "n_queries", "budget_requested"]
+
+
+def steps_path(path):
+    """OUT.steps.csv of OUT.csv."""
+    return (path[:-4] if path.endswith(".csv") else path) + ".steps.csv"
+
+
+def read_joined(path):
+    """The steps of one table's measured rows, with its n_tokens and full_bytes."""
+    rows = kt.read_results([path], [*JOIN_KEYS, "n_tokens", "full_bytes"])
+    rows = kt.measured_rows(rows, path)
+    if not (rows["protocol"] == "stream").any():
+        raise kt.CsvError(f"{path}: column `protocol`: got prefill alone, expected rows of "
+                          "--protocol stream")
+    steps = kt.read_table([steps_path(path)], [*JOIN_KEYS, "step", "rel_error", "bytes"],
+                          kt.TEXT_COLUMNS)
+    if rows.duplicated(JOIN_KEYS).any():
+        raise kt.CsvError(f"{path}: two rows have the same key")
+    joined = steps.merge(rows[[*JOIN_KEYS, "n_tokens", "full_bytes"]], on=JOIN_KEYS, how="left",
+                         validate="many_to_one")
+    lost = int(joined["n_tokens"].isna().sum())
+    if lost:
+        raise kt.CsvError(f"{steps_path(path)}: {lost} steps have no row in {path}, expected the "
+                          "two files of one run")
+    streamed = rows[rows["protocol"] == "stream"]
+    without = len(streamed) - len(joined.drop_duplicates(JOIN_KEYS))
+    if without > 0:
+        raise kt.CsvError(f"{steps_path(path)}: {without} rows of {path} have no steps, expected "
+                          "the two files of one run")
+    return joined
+
+
+def load(paths, algorithms=(), budgets=(), bins=48):
+    """One row per (budget, label, bin, column): mean, sd, step; columns rel_error, bytes, full.
+
+    step: mean position of the bin's steps. bytes and full (all tokens up to the step) in bytes.
+    """
+    frame = kt.pd.concat([read_joined(path) for path in paths], ignore_index=True)
+    frame = kt.pick_algorithms(frame, algorithms, paths[0])
+    frame = kt.pick_numbers(frame, "budget_requested", budgets, paths[0])
+    kt.add_labels(frame)
+    frame = kt.full_points(frame, ["label", "budget_requested"], paths[0]).copy()
+    frame["full"] = frame["full_bytes"] * (frame["step"] + 1) / frame["n_tokens"]
+    frame["limit"] = frame["full_bytes"] * frame["budget_requested"]
+    frame["bin"] = np.floor(frame["step"] * bins / frame["n_tokens"].max())
+    keys = ["budget_requested", "label", "bin"]
+    groups = frame.groupby(keys, dropna=False, sort=False)
+    tables = []
+    for column in ("rel_error", "bytes", "full", "limit"):
+        table = kt.mean_and_sd(frame, keys, column)
+        table["step"] = groups["step"].mean().to_numpy()
+        table["column"] = column
+        tables.append(table)
+    return kt.pd.concat(tables, ignore_index=True)
+
+
+def fill_budgets(table):
+    """Rows without a budget (exact, native sizes) stand in the panels of every budget."""
+    budgets = sorted(table["budget_requested"].dropna().unique(), reverse=True)
+    if not budgets:
+        return table, [np.nan]
+    native = table[table["budget_requested"].isna()]
+    copies = [native.assign(budget_requested=budget) for budget in budgets]
+    given = table[table["budget_requested"].notna()]
+    return kt.pd.concat([given, *copies], ignore_index=True), budgets
+
+
+def draw_column(error_axes, memory_axes, part, labels, band):
+    for i, label in enumerate(labels):
+        own = part[part["label"] == label]
+        for axes, column, unit in ((error_axes, "rel_error", 1), (memory_axes, "bytes", 1024)):
+            points = own[own["column"] == column].sort_values("step")
+            means = points["mean"] / unit
+            if column == "rel_error":
+                means = means.where(np.isfinite(means) & (means >= kt.ROUNDING_ERROR))
+            style = {**kf.line_style(i), "markevery": (i % 7, 7)}  # markers of lines side by side
+            sds = points["sd"] / unit if band else points["sd"] * 0
+            kf.plot_line(axes, points["step"], means, sds, style, band, linewidth=0.9, ms=3)
+    for column, dash in (("full", ":"), ("limit", "--")):
+        points = part[part["column"] == column].groupby("bin").mean(numeric_only=True)
+        memory_axes.plot(points["step"], points["mean"] / 1024, color="0.5", linestyle=dash,
+                         linewidth=1.2, zorder=1)
+
+
+def draw(table, band=False, linear_y=False):
+    """The figure: errors above, memory below, a column per budget."""
+    table, budgets = fill_budgets(table)
+    labels = list(dict.fromkeys(table["label"]))
+    # Errors are close together where there are many methods; memory is not.
+    figure, grid = kf.panels(2, len(budgets), sharex=True, sharey="row",
+                             height=2.0 if len(labels) <= MANY else 2.6,
+                             gridspec_kw={"height_ratios": [1 if len(labels) <= MANY else 2, 1]})
+    for column, budget in enumerate(budgets):
+        part = table if np.isnan(budget) else table[table["budget_requested"] == budget]
+        draw_column(grid[0, column], grid[1, column], part, labels, band)
+        grid[0, column].set_title("native sizes" if np.isnan(budget) else f"budget {budget:g}")
+        grid[1, column].xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    errors = table[(table["column"] == "rel_error") & (table["mean"] >= kt.ROUNDING_ERROR)
+                   & np.isfinite(table["mean"])]
+    for axes in grid[0]:
+        if not linear_y and not errors.empty:
+            axes.set_yscale("log")
+            # The first errors after something is dropped are tiny and would take half the axis.
+            low = errors["mean"].quantile(FIRST_ERRORS, interpolation="lower")
+            axes.set_ylim(low / 1.3, errors["mean"].max() * 1.3)
+            kl.plain_log(axes.yaxis)
+    grid[0, 0].set_ylabel("relative error")
+    grid[1, 0].set_ylabel("KiB per KV head")
+    for axes in grid[1]:
+        axes.set_ylim(bottom=0)
+    figure.align_ylabels(grid[:, 0])
+    figure.supxlabel("step (tokens)", fontsize=kf.FONT_SIZE)
+    handles = [kf.line_handle(kf.line_style(i), label) for i, label in enumerate(labels)]
+    handles.append(plt.Line2D([], [], color="0.5", linestyle=":", label="full cache"))
+    if not np.isnan(budgets[0]):
+        handles.append(plt.Line2D([], [], color="0.5", linestyle="--", label="budget"))
+    kf.legend_above(figure, handles)
+    return figure
+
+
+def parse_arguments(arguments=None):
+    parser = command.argument_parser(
+        __doc__, help_text="files of kvbench replay --protocol stream, OUT.steps.csv beside them")
+    parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
+                        help="only these, default all")
+    parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
+                        help="only these, default all")
+    parser.add_argument("--bins", type=command.positive, metavar="N", default=48,
+                        help="points along the stream, default 48")
+    parser.add_argument("--band", action="store_true", help="shade the spread over seeds")
+    parser.add_argument("--linear-y", action="store_true", help="linear error axis")
+    return parser.parse_args(arguments)
+
+
+def main():
+    options = parse_arguments()
+    table = load(options.inputs, options.algorithms, options.budgets, options.bins)
+    bad = table[(table["column"] == "rel_error") & ~np.isfinite(table["mean"])]
+    for label in dict.fromkeys(bad["label"]):
+        print(f"note: {label} has a mean that is not finite; its line has a gap there",
+              file=sys.stderr)
+    count = table["budget_requested"].dropna().nunique()
+    if count > 4:
+        raise kt.CsvError(f"{options.inputs[0]}: {count} budgets, expected at most 4 panels beside "
+                          "each other; choose with --budgets")
+    kf.save_figure(draw(table, options.band, options.linear_y), options.output)
+    plt.close("all")

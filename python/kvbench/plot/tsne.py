@@ -1,0 +1,193 @@
+"""t-SNE of cached keys beside values (ClusterGen, figure 1; BumbleBee, figure 8).
+
+Columns are heads, rows keys and values. Dots are tokens, the green ones with an edge the centres
+of greedy k-center (`kvbench cluster --k`, 16). With --kept, rows are instead what each of the
+named labels kept of the tokens (`kvbench cluster --kept-by`): kept tokens are triangles, evicted
+ones pale dots. Every picture of a row of tokens is its own embedding of points.csv's columns; the
+same data, on the same libraries, give the same picture.
+"""
+
+import os
+import sys
+
+import numpy as np
+
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.cluster import tables as kcc
+from kvbench.plot import embedding as tsne
+from kvbench.plot import figures as kf
+
+MAX_COLUMNS = 4  # panels beside each other on a page
+MAX_ROWS = 8
+VECTOR_POINTS = 5000  # beyond, a PDF of vector dots is slow to open; dots become a 300-dpi image
+TOKEN = {"color": kf.PALETTE[4], "s": 3, "linewidths": 0}
+EVICTED = {"color": "0.8", "s": 3, "linewidths": 0}
+CENTER = {"color": kf.PALETTE[2], "s": 22, "linewidths": 0.5, "edgecolors": "black"}
+KEPT = {"color": kf.PALETTE[3], "s": 9, "linewidths": 0.2, "marker": "^", "edgecolors": "black"}
+
+
+def heads_to_show(heads, layers, kv_heads, path):
+    """The (layer, KV head) pairs of the figure's columns, from all pairs that there are."""
+    chosen_layers = kcc.choose([h[0] for h in heads], layers, "--layers", path)
+    chosen_heads = kcc.choose([h[1] for h in heads], kv_heads, "--kv-heads", path)
+    if not layers:
+        chosen_layers = kcc.spread_out(chosen_layers, MAX_COLUMNS)
+    if not kv_heads:
+        chosen_heads = chosen_heads[:1]
+    out = [pair for pair in sorted(heads)
+           if pair[0] in chosen_layers and pair[1] in chosen_heads]
+    if len(out) > 2 * MAX_COLUMNS:
+        raise kt.CsvError(f"--layers and --kv-heads: got {len(out)} heads, expected at most "
+                          f"{2 * MAX_COLUMNS} for one figure")
+    if not out:
+        raise kt.CsvError(f"{path}: no layer of {chosen_layers} holds a KV head of {chosen_heads}")
+    return out
+
+
+def load(path, whats, layers, kv_heads, prompt):
+    """Rows to show, and their (layer, KV head) pairs."""
+    groups = kcc.only_prompt(kcc.point_groups(path), prompt, path)
+    absent = [what for what in whats if what not in set(groups["what"])]
+    if absent:
+        raise kt.CsvError(f"{path}: --what: got {absent[0]}, which it does not hold; it holds "
+                          + ", ".join(groups["what"].unique()))
+    pairs = {(int(a), int(b)) for a, b in zip(groups["layer"], groups["kv_head"])}
+    heads = heads_to_show(pairs, layers, kv_heads, path)
+    shown = [pair in heads for pair in zip(groups["layer"], groups["kv_head"])]
+    return kcc.read_points(path, groups[np.array(shown) & groups["what"].isin(whats)]), heads
+
+
+def labels_of(field):
+    return [label for label in field.split(";") if label]
+
+
+def check_labels(frame, wanted, path):
+    present = sorted({label for field in frame["kept_by"].unique() for label in labels_of(field)})
+    for label in wanted:
+        if label not in present:
+            holds = f"it holds {', '.join(present)}" if present else (
+                "it holds none (kvbench cluster --kept-by OUT.kept.csv fills them)")
+            raise kt.CsvError(f"{path}: --kept: got `{label}`, which kept none of these tokens; "
+                              + holds)
+
+
+def thin(frame, count):
+    """At most about `count` evenly spaced tokens of each picture, and every centre."""
+    if not count:
+        return frame
+    rank = frame.groupby(["layer", "kv_head", "what"]).cumcount()
+    size = frame.groupby(["layer", "kv_head", "what"])["token"].transform("size")
+    every = -(-size // count)
+    return frame[(rank % every == 0) | (frame["is_center"] == 1)]
+
+
+def embeddings(frame, heads, whats, jobs, seed, perplexity):
+    """{(layer, KV head, what): (its rows, positions [n, 2])} for the pictures that have rows."""
+    columns = [c for c in frame.columns if c[:1] == "x" and c[1:].isdigit()]
+    keys = []
+    sets = []
+    for head in heads:
+        for what in whats:
+            rows = frame[(frame["layer"] == head[0]) & (frame["kv_head"] == head[1])
+                         & (frame["what"] == what)]
+            if rows.empty:
+                continue
+            keys.append((*head, what))
+            # Columns that only wider heads of the table fill are empty throughout.
+            sets.append((rows, rows[columns].dropna(axis="columns", how="all").to_numpy()))
+    flat = tsne.embed_all([points for _, points in sets], jobs, seed, perplexity)
+    return {key: (rows, xy) for key, (rows, _), xy in zip(keys, sets, flat)}
+
+
+def scatter(axes, xy, style, zorder):
+    axes.scatter(xy[:, 0], xy[:, 1], zorder=zorder, rasterized=len(xy) > VECTOR_POINTS, **style)
+
+
+def draw_panel(axes, rows, xy, label):
+    """Tokens and centres; with a label, what it kept above what it evicted."""
+    if label is None:
+        center = rows["is_center"].to_numpy() == 1
+        scatter(axes, xy[~center], TOKEN, 1)
+        scatter(axes, xy[center], CENTER, 2)
+        return
+    kept = np.array([label in labels_of(field) for field in rows["kept_by"]], dtype=bool)
+    scatter(axes, xy[~kept], EVICTED, 1)
+    scatter(axes, xy[kept], KEPT, 2)
+
+
+def draw(pictures, heads, whats, kept):
+    """The figure: columns heads; rows quantities, and within them the labels of `kept`."""
+    rows = [(what, label) for what in whats for label in (kept or [None])]
+    if len(rows) > MAX_ROWS:
+        raise kt.CsvError(f"--kept and --what: got {len(rows)} rows of panels, expected at most "
+                          f"{MAX_ROWS} for one figure")
+    figure, grid = kf.panels(len(rows), len(heads), height=min(1.75, (kf.PAGE_HEIGHT - 0.8)
+                                                               / len(rows)))
+    space = " " if len(heads) <= MAX_COLUMNS else "\n"
+    for i, (what, label) in enumerate(rows):
+        for j, head in enumerate(heads):
+            axes = grid[i, j]
+            if (*head, what) in pictures:
+                draw_panel(axes, *pictures[*head, what], label)
+            axes.spines[["top", "right"]].set_visible(True)
+            axes.set_xticks([])  # t-SNE's axes have neither unit nor meaning
+            axes.set_yticks([])
+            if i == 0:
+                axes.set_title(f"layer {head[0]},{space}KV head {head[1]}")
+        text = what if label is None else label if len(whats) == 1 else f"{what}: {label}"
+        grid[i, 0].set_ylabel(text.replace(" ", "\n"), fontsize=8)
+    entries = [(TOKEN, "tokens"), (CENTER, "k-center centres")]
+    if kept:
+        entries = [(EVICTED, "evicted"), (KEPT, "kept")]
+    handles = [axes.scatter([], [], label=text, **(style | {"s": max(style["s"], 12)}))
+               for style, text in entries]
+    kf.legend_above(figure, handles)
+    return figure
+
+
+def parse_arguments(arguments=None):
+    parser = command.argument_parser(__doc__, "DIR|points.csv", "what kvbench cluster wrote (one)")
+    parser.add_argument("--kept", metavar="LABEL,...", default="",
+                        help="mark the tokens that these kept (labels of column kept_by)")
+    parser.add_argument("--what", metavar="WHAT,...", default="",
+                        help="keys, values or both; default: both, with --kept keys")
+    parser.add_argument("--layers", metavar="N,...", default="",
+                        help=f"default: all, or {MAX_COLUMNS} evenly spaced ones of more")
+    parser.add_argument("--kv-heads", metavar="N,...", default="", help="default: the first")
+    parser.add_argument("--prompt", metavar="ID", default="", help="default: the first")
+    parser.add_argument("--max-points", type=int, default=0, metavar="N",
+                        help="about N evenly spaced tokens per picture, and all centres; 0: all "
+                             "(default); t-SNE of 2000 tokens takes some 15 s")
+    parser.add_argument("--perplexity", type=float, default=tsne.PERPLEXITY,
+                        help="neighbours that t-SNE looks at, default: %(default)g")
+    parser.add_argument("--seed", type=int, default=0, help="t-SNE's random state, default: 0")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N",
+                        help="embeddings at a time, default: all cores; no influence on the "
+                             "picture")
+    return parser.parse_args(arguments)
+
+
+def main():
+    options = parse_arguments()
+    tsne.require_sklearn()
+    if options.max_points < 0 or not options.perplexity >= 1:
+        raise kt.CsvError("--max-points and --perplexity: expected at least 0 and 1, got "
+                          f"{options.max_points} and {options.perplexity:g}")
+    kept = [label for label in options.kept.split(",") if label]
+    whats = [w for w in options.what.split(",") if w] or (["keys"] if kept else ["keys", "values"])
+    unknown = [w for w in whats if w not in ("keys", "values")]
+    if unknown:
+        raise kt.CsvError(f"--what: got `{unknown[0]}`, expected keys, values or both")
+    if len(options.inputs) > 1:
+        raise kt.CsvError(f"got {len(options.inputs)} inputs, expected one")
+    path = options.inputs[0]
+    frame, heads = load(path, whats, kcc.integers(options.layers, "--layers"),
+                        kcc.integers(options.kv_heads, "--kv-heads"), options.prompt)
+    check_labels(frame, kept, path)
+    whole = len(frame)
+    frame = thin(frame, options.max_points)
+    if len(frame) < whole:
+        print(f"note: {len(frame)} of {whole} tokens are shown (--max-points)", file=sys.stderr)
+    pictures = embeddings(frame, heads, whats, options.jobs, options.seed, options.perplexity)
+    kf.save_figure(draw(pictures, heads, whats, kept), options.output)

@@ -1,0 +1,1 @@
+"""Prompts: scripts/make_prompts.py, scripts/make_needles.py."""

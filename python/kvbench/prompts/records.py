@@ -1,0 +1,109 @@
+"""What the scripts of prompts share: .jsonl files, lengths in tokens, texts that overlap.
+
+A prompt file has one object a line: id, kind, set ("dev" or "test"), text, and what else its maker
+knows (data/prompts/README.md).
+"""
+
+import bisect
+import json
+import os
+
+SETS = ("dev", "test")
+
+
+class PromptError(Exception):
+    """Bad input: one line for the user."""
+
+
+def read_jsonl(path):
+    """The objects of a file, in order."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            records = [json.loads(line) for line in file if line.strip()]
+    except OSError as error:
+        raise PromptError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise PromptError(f"{path}: not one JSON object a line: {error}") from None
+    for at, record in enumerate(records, 1):
+        if not isinstance(record, dict) or not isinstance(record.get("text"), str):
+            raise PromptError(f"{path}: record {at}: expected an object with a `text`")
+    return records
+
+
+def write_jsonl(path, records):
+    """The file appears when it is whole."""
+    part = path + ".part"
+    with open(part, "w", encoding="utf-8") as file:
+        for record in records:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    os.replace(part, path)
+
+
+class Tokens:
+    """Lengths by the tokenizer of a model's folder, without what it may put around a text."""
+
+    def __init__(self, folder):
+        from tokenizers import Tokenizer
+
+        path = os.path.join(folder, "tokenizer.json")
+        if not os.path.isfile(path):
+            raise PromptError(f"{path}: no such file (make model: build/models/smollm2-135m)")
+        self.inner = Tokenizer.from_file(path)
+
+    def spans(self, text):
+        """(begin, end) of each token, in characters."""
+        return self.inner.encode(text, add_special_tokens=False).offsets
+
+    def count(self, text):
+        return len(self.spans(text))
+
+
+def fit(text, tokens, count, build=lambda cut: cut):
+    """build(text[:end]) of exactly `tokens` tokens, at a word's end if there is one; else None.
+
+    A longer cut must not make fewer tokens, but for the few that a cut in a word makes.
+    """
+    ends = range(len(text) + 1)
+    end = bisect.bisect_right(ends, tokens, key=lambda e: count(build(text[:e]))) - 1
+
+    def rank(e):
+        whole = e == len(text) or (text[e].isspace() and not text[e - 1:e].isspace())
+        return not whole, abs(e - end)
+
+    for near in sorted(ends[max(0, end - 60):end + 61], key=rank):
+        out = build(text[:near])
+        if count(out) == tokens:
+            return out
+    return None
+
+
+def shared_stretch(texts, length=200):
+    """(id, id, stretch) of the first two of `texts`, {id: text}, that share `length` characters.
+
+    None where no two do. A stretch of `length` characters has a block of half as many that begins
+    at a multiple of that half: these blocks are searched at every place of the other texts.
+    """
+    half = length // 2
+    blocks = {}
+    for name, text in texts.items():
+        for at in range(0, len(text) - half + 1, half):
+            blocks.setdefault(text[at:at + half], []).append((name, at))
+    for name, text in texts.items():
+        for at in range(len(text) - half + 1):
+            for other, place in blocks.get(text[at:at + half], ()):
+                if other != name:
+                    stretch = common_stretch(text, at, texts[other], place)
+                    if len(stretch) >= length:
+                        return name, other, stretch
+    return None
+
+
+def common_stretch(a, at, b, place):
+    """The longest text around a[at] and b[place] that both have."""
+    begin = 0
+    while begin < min(at, place) and a[at - begin - 1] == b[place - begin - 1]:
+        begin += 1
+    end = 0
+    while at + end < len(a) and place + end < len(b) and a[at + end] == b[place + end]:
+        end += 1
+    return a[at - begin:at + end]

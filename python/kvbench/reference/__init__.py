@@ -1,0 +1,1 @@
+"""The reference results: scripts/reference.py."""

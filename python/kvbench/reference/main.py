@@ -1,0 +1,334 @@
+"""Makes the reference results: model, traces, replays, statistics, tables and pictures.
+
+    make reference                      # all of the plan, or what is left of it
+    scripts/reference.py --dry-run      # only say what is left and how long it takes
+
+Prompt by prompt: a trace is made, every stage that needs the prompt runs on it, and it is deleted
+(--keep keeps it). When all prompts of a stage are done its reports are made and come to lie in the
+results folder. A report whose files a stage reads comes before all other prompts: parameters are
+chosen on the development set first. A step is one stage of one prompt. It is done again only where
+something changed that it depends on: prompt, model, layers, options, configuration or program.
+Interrupt it as you like: the same command goes on from there.
+
+With --layers or --full steps are kept in a folder of their own. With --prompts or --layers results
+are written only where --out names a folder: they are not the reference.
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+import time
+
+from kvbench.reference import plan as rp
+from kvbench.reference.places import Places
+from kvbench.reference.reports import Reports
+from kvbench.reference.steps import (
+    Clock,
+    Commands,
+    Failed,
+    Program,
+    Steps,
+    duration,
+    read_json,
+    say,
+)
+
+NEEDED = ("numpy", "pandas", "matplotlib", "scipy")
+
+
+def names(text):
+    return [name for name in text.split(",") if name]
+
+
+def layer_list(text):
+    try:
+        out = tuple(int(n) for n in names(text))
+    except ValueError:
+        out = ()
+    if not out or min(out) < 0 or len(set(out)) < len(out):
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected different layers, such as 0,8")
+    return out
+
+
+def minutes(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected minutes above 0")
+    return value
+
+
+def parse_arguments(arguments=None):
+    parser = argparse.ArgumentParser(prog="reference.py", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--plan", default=os.path.join(rp.ROOT, rp.USUAL), metavar="FILE.toml",
+        help=f"what to do [{rp.USUAL}]")
+    add("--dry-run", action="store_true", help="list what is left; do nothing")
+    add("--only", type=names, default=[], metavar="STAGE,...", help="only these stages")
+    add("--prompts", type=names, default=[], metavar="ID,...", help="only these prompts")
+    add("--layers", type=layer_list, metavar="N,...", help="these layers, not those of the plan")
+    add("--full", action="store_true", help="all layers of the model")
+    add("--max-minutes", type=minutes, metavar="M", help="begin nothing that would end later")
+    add("--keep", action="store_true", help="keep traces")
+    add("--out", metavar="DIR", help="results folder")
+    add("--work", metavar="DIR", help="folder of traces and rows")
+    add("--kvbench", default=os.path.join(rp.ROOT, "build", "kvbench"), metavar="PROGRAM")
+    add("--dump-python", default=os.path.join(rp.ROOT, "build", "dump-venv", "bin", "python"),
+        metavar="PROGRAM", help="interpreter with torch [that of `make model`]")
+    args = parser.parse_args(arguments)
+    if args.full and args.layers:
+        parser.error("--full and --layers: expected one of them")
+    return args
+
+
+def counted(number, what):
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+class Run:
+    """One call: what is chosen, what is left of it, and doing it."""
+
+    def __init__(self, args):
+        self.args, self.plan = args, rp.read_plan(args.plan)
+        plan = self.plan
+        self.layers = args.layers or (plan.full_layers if args.full else plan.layers)
+        if not self.layers:
+            raise rp.PlanError(f"{args.plan}: full_layers is missing")
+        suffix = "-full" if args.full else ""
+        if args.layers:
+            suffix = "-layers-" + ".".join(map(str, args.layers))
+        work = os.path.abspath(args.work or os.path.join(rp.ROOT, plan.work)) + suffix
+        out = args.out or os.path.join(rp.ROOT, plan.out + ("-full" if args.full else ""))
+        self.publishes = bool(args.out) or not (args.prompts or args.layers)
+        self.stages = self.chosen_stages()
+        # Reports that a stage reads, and what these read: all of their prompts, whatever is chosen.
+        self.first_reports = [r for r in plan.reports.values() if any(
+            r.name in stage.after for stage in self.stages.values())]
+        self.first_stages = {name for r in self.first_reports for name in r.stages}
+        self.prompts = {name: [plan.prompts[id] for id in stage.prompts
+                               if not args.prompts or id in args.prompts
+                               or name in self.first_stages]
+                        for name, stage in plan.stages.items()}
+        self.commands = Commands()
+        self.program = Program(args.kvbench)
+        self.places = Places(plan, work, os.path.abspath(out), self.layers, self.program.path,
+                             sys.executable, args.dump_python)
+        self.steps = Steps(plan, self.places, self.program, self.commands)
+        self.reports = Reports(self.steps, self.prompts)
+        self.chosen_reports = [r for r in plan.reports.values() if self.publishes and all(
+            name in self.stages and self.prompts[name] for name in r.stages)]
+        self.clock = Clock(plan, self.layers)
+        self.learn()
+
+    def chosen_stages(self):
+        """{name: stage} of --only, with what these need."""
+        for name in self.args.only:
+            if name not in self.plan.stages:
+                raise rp.PlanError(f"--only: no stage `{name}`; there are "
+                                   + ", ".join(self.plan.stages))
+        for name in self.args.prompts:
+            if name not in self.plan.prompts:
+                raise rp.PlanError(f"--prompts: no prompt `{name}`; there are "
+                                   + ", ".join(self.plan.prompts))
+        chosen = set(self.args.only or self.plan.stages)
+        for stage in reversed(list(self.plan.stages.values())):
+            if stage.name in chosen:
+                chosen |= set(stage.needs)
+                chosen |= {name for r in stage.after for name in self.plan.reports[r].stages}
+        return {name: stage for name, stage in self.plan.stages.items() if name in chosen}
+
+    def learn(self):
+        """Times of what is done already."""
+        for stage in self.plan.stages.values():
+            for prompt in self.prompts[stage.name]:
+                found = read_json(os.path.join(self.places.folder(stage.name, prompt.id),
+                                               "done.json"))
+                if found and found.get("layers") == len(self.layers):
+                    self.clock.took(stage.name, found.get("seconds"))
+        for prompt in self.plan.prompts:
+            found = read_json(os.path.join(self.places.work, "traces", prompt + ".done.json"))
+            if found and found.get("layers") == len(self.layers):
+                self.clock.took("trace", found.get("seconds"))
+        for report in self.plan.reports.values():
+            found = read_json(os.path.join(self.reports.folder(report), "done.json"))
+            if found:
+                self.clock.took("report " + report.name, found.get("seconds"))
+
+    def left(self):
+        """[(kind, prompt or None, stage or report or None, seconds)] in the order of doing."""
+        out, undone, fresh, traces = [], set(), set(), set()
+
+        def add_stages(stages):
+            for prompt in self.plan.prompts.values():
+                mine = [s for s in stages if prompt in self.prompts[s.name]
+                        and (fresh & set(s.after) or not self.steps.done(s, prompt))]
+                if mine and prompt.id not in traces and not self.steps.has_trace(prompt):
+                    out.append(("trace", prompt, None, self.clock.expected("trace")))
+                for stage in mine:
+                    traces.add(prompt.id)
+                    undone.add(stage.name)
+                    out.append(("stage", prompt, stage, self.clock.expected(stage.name)))
+
+        def add_reports(reports):
+            for report in reports:
+                if (undone & set(report.stages) or fresh & set(report.after)
+                        or not self.reports.done(report)):
+                    fresh.add(report.name)
+                    out.append(("report", None, report,
+                                self.clock.expected("report " + report.name)))
+
+        first = [s for s in self.stages.values() if s.name in self.first_stages]
+        add_stages(first)
+        add_reports(self.first_reports)
+        add_stages([s for s in self.stages.values() if s not in first])
+        add_reports([r for r in self.chosen_reports if r not in self.first_reports])
+        return out
+
+    def check_tools(self, left):
+        """Before the long part, not after it. The model's command may make the interpreter."""
+        if any(kind == "report" for kind, *_ in left):
+            missing = [m for m in NEEDED if importlib.util.find_spec(m) is None]
+            if missing:
+                raise rp.PlanError(f"{sys.executable} has no {', '.join(missing)}; "
+                                   "scripts/bootstrap.sh plot installs them", 3)
+        dumps = any((self.plan.trace if kind == "trace" else what.then if kind == "stage" else ())
+                    [:1] == ("dump",) for kind, _, what, _ in left)
+        if dumps and not self.steps.lacks_model() and not os.access(self.args.dump_python, os.X_OK):
+            raise rp.PlanError(f"{self.args.dump_python}: no such program; `make model` makes it",
+                               3)
+
+    def describe(self, step):
+        kind, prompt, what, _ = step
+        if kind == "report":
+            return f"report {what.name}"
+        return f"{prompt.id} " + ("trace" if kind == "trace" else what.name)
+
+    def announce(self, left):
+        total = sum(len(self.prompts[name]) for name in self.stages)
+        rest = sum(kind == "stage" for kind, *_ in left)
+        traces = sum(kind == "trace" for kind, *_ in left)
+        reports = sum(kind == "report" for kind, *_ in left)
+        if not left:
+            say(f"done before: {counted(total, 'step')}, "
+                + counted(len(self.chosen_reports), "report"))
+            return
+        say(f"left: {rest} of {counted(total, 'step')}, {counted(traces, 'trace')}, "
+            f"{counted(reports, 'report')}; about " + duration(sum(step[3] for step in left)))
+        if not self.publishes:
+            say("no results are written: a part of the prompts or layers, and no --out")
+
+    def dry_run(self, left):
+        for step in left:
+            print(f"{self.describe(step)}\t{step[3]:.0f} s")
+        self.announce(left)
+        return 0
+
+    def do(self, step):
+        """Exit code 0 or 1. Seconds go to the clock."""
+        kind, prompt, what, _ = step
+        if kind == "trace":
+            self.clock.took("trace", self.steps.make_trace(prompt))
+            return 0
+        if kind == "stage":
+            found = self.steps.run(what, prompt)
+            self.clock.took(what.name, found["seconds"])
+            return found["code"]
+        self.clock.took("report " + what.name, self.reports.run(what)["seconds"])
+        return 0
+
+    def at(self, steps):
+        """Seconds expected for steps, by what is known now."""
+        return sum(self.clock.expected("trace" if kind == "trace" else
+                                       what.name if kind == "stage" else "report " + what.name)
+                   for kind, _, what, _ in steps)
+
+    def work(self):
+        begin = time.monotonic()
+        if self.args.dry_run:
+            return self.dry_run(self.left())
+        self.check_tools(self.left())
+        self.commands.catch()
+        self.commands.take_lock(self.places.work)
+        if self.steps.lacks_model() and any(kind == "trace" for kind, *_ in self.left()):
+            self.steps.make_model()
+        left = self.left()
+        self.check_tools(left)
+        self.announce(left)
+        for prompt in self.plan.prompts.values():  # What an interrupted run left behind.
+            self.tidy(("trace", prompt, None, 0), left)
+        last = max((i for i, step in enumerate(left) if step[2] in self.first_reports), default=-1)
+        stopped = self.do_all(left, last + 1, begin)
+        if last >= 0 and not stopped:  # A report made anew may say what it said: less is left then.
+            left = self.left()
+        if not stopped:
+            stopped = self.do_all(left, len(left), begin)
+        if stopped:
+            self.do_reports(left)
+        if self.publishes:
+            changed = self.reports.publish()
+            if changed:
+                say(f"results: {counted(changed, 'new file')} in "
+                    + self.places.read_name(self.places.out))
+        failed = [f"{p.id} {name}" for name, stage in self.stages.items()
+                  for p in self.prompts[name] if (self.steps.done(stage, p) or {}).get("code")]
+        if failed:
+            say(f"rows failed (column `status` says why) in {', '.join(failed)}")
+        return 1 if failed else 0
+
+    def do_all(self, left, end, begin):
+        """The steps before `end`; whether --max-minutes stopped it."""
+        for i, step in enumerate(left[:end]):
+            self.commands.check()
+            ahead = left[i:i + (2 if step[0] == "trace" else 1)]
+            if step[0] != "report" and self.too_late(begin, ahead):
+                say(f"stopped by --max-minutes before {self.describe(step)}; left: about "
+                    + duration(self.at(left[i:])))
+                return True
+            self.do_one(step, f"[{i + 1}/{len(left)}] ", left[i + 1:])
+        return False
+
+    def do_one(self, step, place, rest):
+        start = time.monotonic()
+        failed_rows = self.do(step)
+        say(place + f"{self.describe(step)}: {duration(time.monotonic() - start)}"
+            + (", some rows failed" if failed_rows else "")
+            + (f"; left: about {duration(self.at(rest))}" if rest else ""))
+        self.tidy(step, rest)
+
+    def do_reports(self, left):
+        """After --max-minutes: those whose steps are done."""
+        for kind, _, report, _ in left:
+            if kind == "report" and self.reports.ready(report) and not self.reports.done(report):
+                self.do_one((kind, None, report, 0), "", [])
+
+    def too_late(self, begin, steps):
+        """Whether these would end after --max-minutes. A trace comes with its first stage."""
+        if not self.args.max_minutes:
+            return False
+        return time.monotonic() - begin + self.at(steps) > 60 * self.args.max_minutes
+
+    def tidy(self, step, rest):
+        """Deletes the prompt's trace after its last step."""
+        prompt = step[1]
+        if prompt is not None and not self.args.keep and all(s[1] != prompt for s in rest):
+            self.steps.drop_trace(prompt)
+
+
+def main(arguments=None):
+    try:
+        return Run(parse_arguments(arguments)).work()
+    except Failed as error:
+        print(f"reference.py: {error}", file=sys.stderr)
+        return error.exit_code
+    except rp.PlanError as error:
+        print(f"reference.py: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        print(f"reference.py: {error}", file=sys.stderr)
+        return 3

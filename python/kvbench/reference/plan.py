@@ -1,0 +1,276 @@
+"""The plan of scripts/reference.py: what configs/reference/*.toml says, checked, with its commands.
+
+A stage is one kvbench command per prompt, a report some commands over the tables of all prompts.
+Words of commands may hold placeholders; places.py fills them in.
+"""
+
+import glob
+import hashlib
+import json
+import os
+import re
+import tomllib
+from dataclasses import dataclass
+
+from kvbench import ROOT
+
+ROWS = "rows.csv"
+USUAL = "configs/reference/smollm2-135m.toml"
+# What a word may hold: {STAGE/FILE} stands for that file of every prompt, one word each.
+TABLE = re.compile(r"\{([\w-]+)/([\w.-]*)\}")
+NAME = re.compile(r"[\w-]+")
+
+
+class PlanError(Exception):
+    """Something that the user can mend: one line. `exit_code` as everywhere in kvbench."""
+
+    def __init__(self, text, exit_code=2):
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One text. number: its place among all, from 0; digest: of its whole record."""
+    id: str
+    set: str
+    number: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One command per prompt. kind: replay or cluster; seconds: a first guess for one prompt.
+
+    needs: earlier stages whose files of the same prompt it reads; after: reports whose files it
+    reads. then: a command after the first, which reads its files; drop: files of both that go when
+    the step is done.
+    """
+    name: str
+    title: str
+    kind: str
+    options: tuple
+    prompts: tuple
+    fewer: str
+    layers: tuple
+    needs: tuple
+    after: tuple
+    seconds: float
+    then: tuple = ()
+    drop: tuple = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """Commands over whole stages; files that they leave in {out} are results.
+
+    after: earlier reports whose files they read.
+    """
+    name: str
+    title: str
+    run: tuple
+    stages: tuple
+    after: tuple
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    path: str
+    title: str
+    out: str
+    work: str
+    records: tuple
+    layers: tuple
+    full_layers: tuple
+    model: dict
+    trace: tuple
+    trace_seconds: float
+    prompts: dict
+    stages: dict
+    reports: dict
+
+
+def digest(data):
+    """SHA-256 of bytes or text."""
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+
+
+def file_digest(path):
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise PlanError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+class Reader:
+    """A table of the file; get() takes a key of the type, rest() refuses keys that nobody took."""
+
+    def __init__(self, table, where):
+        if not isinstance(table, dict):
+            raise PlanError(f"{where}: got {table!r}, expected a table")
+        self.table, self.where = dict(table), where
+
+    def get(self, key, kind, default=None):
+        if key not in self.table:
+            if default is None:
+                raise PlanError(f"{self.where}: `{key}` is missing")
+            return default
+        value = self.table.pop(key)
+        if not isinstance(value, kind) or isinstance(value, bool) and kind is not bool:
+            raise PlanError(f"{self.where}: {key}: got {value!r}, expected another type")
+        return value
+
+    def words(self, key, default=None):
+        value = self.get(key, list, default)
+        if not all(isinstance(word, str) for word in value):
+            raise PlanError(f"{self.where}: {key}: got {value!r}, expected a list of strings")
+        return tuple(value)
+
+    def numbers(self, key, default=None):
+        value = self.get(key, list, default)
+        if not all(type(n) is int and n >= 0 for n in value) or len(set(value)) < len(value):
+            raise PlanError(f"{self.where}: {key}: got {value!r}, expected different layers")
+        return tuple(value)
+
+    def seconds(self):
+        value = self.get("seconds", (int, float))
+        if not value > 0:
+            raise PlanError(f"{self.where}: seconds: got {value}, expected a number above 0")
+        return float(value)
+
+    def rest(self):
+        for key in self.table:
+            raise PlanError(f"{self.where}: unknown key `{key}`")
+
+
+def read_prompts(patterns):
+    """{id: Prompt} of .jsonl files, in their order."""
+    out = {}
+    for pattern in patterns:
+        paths = sorted(glob.glob(os.path.join(ROOT, pattern)))
+        if not paths:
+            raise PlanError(f"{pattern}: no such file")
+        for path in paths:
+            try:
+                with open(path, encoding="utf-8") as file:
+                    records = [json.loads(line) for line in file if line.strip()]
+                ids = [(record["id"], record.get("set", "")) for record in records]
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise PlanError(f"{path}: records with an id expected: {error}") from None
+            for (name, group), record in zip(ids, records):
+                if name in out or not NAME.fullmatch(name):
+                    raise PlanError(f"{path}: id {name!r} stands twice, or is no plain word")
+                text = json.dumps(record, sort_keys=True)
+                out[name] = Prompt(name, group, len(out), digest(text))
+    return out
+
+
+def pick_prompts(wanted, prompts, where):
+    """Ids of a set ("test"), of all ("all"), or of a list."""
+    if isinstance(wanted, str):
+        ids = [p.id for p in prompts.values() if wanted in ("all", p.set)]
+        if not ids:
+            raise PlanError(f"{where}: prompts: no prompt of the set `{wanted}`")
+        return tuple(ids)
+    for one in wanted:
+        if one not in prompts:
+            raise PlanError(f"{where}: prompts: no prompt `{one}`; there are {', '.join(prompts)}")
+    return tuple(id for id in prompts if id in wanted)
+
+
+def read_stage(table, where, prompts, stages, reports):
+    """reports: {name: the stages that it reads} of all reports, which may stand further down."""
+    at = Reader(table, where)
+    name = at.get("name", str)
+    where = at.where = f"{where} {name}"
+    if not NAME.fullmatch(name) or name in stages or name in ("traces", "reports"):
+        raise PlanError(f"{where}: the name is taken, or no plain word")
+    kinds = [kind for kind in ("replay", "cluster") if kind in at.table]
+    if len(kinds) != 1:
+        raise PlanError(f"{where}: expected either `replay` or `cluster`, a list of options")
+    options = at.words(kinds[0])
+    wanted = at.get("prompts", (str, list), "test")
+    picked = pick_prompts(wanted, prompts, where)
+    fewer = at.get("fewer", str, "")
+    everything = {p.id for p in prompts.values() if p.set == "test"}
+    if wanted != "dev" and everything - set(picked) and not fewer:
+        raise PlanError(f"{where}: not all test prompts: `fewer` must say why")
+    used = tuple(dict.fromkeys(match[1] for word in options for match in TABLE.finditer(word)))
+    after = tuple(one for one in used if one in reports and one not in stages)
+    for report in after:
+        later = [one for one in reports[report] if one not in stages or stages[one].after]
+        if later:
+            raise PlanError(f"{where}: {{{report}/...}} reads the stage {later[0]}, which is no "
+                            "earlier one, or waits for a report itself")
+    needs = tuple(one for one in used if one not in after)
+    for need in needs:
+        if need not in stages or set(picked) - set(stages[need].prompts):
+            raise PlanError(f"{where}: {{{need}/...}} is no earlier stage of the same prompts")
+    out = Stage(name, at.get("title", str), kinds[0], options, picked, fewer,
+                at.numbers("layers", []), needs, after, at.seconds(), at.words("then", []),
+                at.words("drop", []))
+    if (out.then or out.drop) and out.kind != "replay":
+        raise PlanError(f"{where}: then, drop: expected with `replay` only")
+    for word in out.then:
+        if TABLE.search(word):
+            raise PlanError(f"{where}: then: got `{word}`, expected files in {{folder}}")
+    for word in out.drop:
+        if os.path.basename(word) != word:
+            raise PlanError(f"{where}: drop: got `{word}`, expected a file's name")
+    at.rest()
+    return out
+
+
+def read_report(table, where, stages, reports):
+    at = Reader(table, where)
+    name = at.get("name", str)
+    where = at.where = f"{where} {name}"
+    if not NAME.fullmatch(name) or name in reports:
+        raise PlanError(f"{where}: the name is taken, or no plain word")
+    run = at.words("run")
+    used = tuple(dict.fromkeys(m[1] for line in run for m in TABLE.finditer(line)))
+    after = tuple(one for one in used if one in reports and one not in stages)
+    used = tuple(one for one in used if one not in after)
+    for stage in used:
+        if stage not in stages:
+            raise PlanError(f"{where}: {{{stage}/...}}: no such stage, and no earlier report")
+    if not run or not used:
+        raise PlanError(f"{where}: expected commands that read {{STAGE/{ROWS}}}")
+    out = Report(name, at.get("title", str), run, used, after, at.seconds())
+    at.rest()
+    return out
+
+
+def read_plan(path):
+    try:
+        with open(path, "rb") as file:
+            top = Reader(tomllib.load(file), os.path.basename(path))
+    except OSError as error:
+        raise PlanError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PlanError(f"{path}: {error}") from None
+    name = top.where
+    records = top.words("prompts")
+    prompts = read_prompts(records)
+    stages, reports = {}, {}
+    written = top.get("report", list, [])
+    reads = {str(table.get("name")): [m[1] for m in TABLE.finditer(str(table.get("run")))]
+             for table in written if isinstance(table, dict)}
+    for table in top.get("stage", list):
+        stage = read_stage(table, f"{name}: stage", prompts, stages, reads)
+        stages[stage.name] = stage
+    for table in written:
+        report = read_report(table, f"{name}: report", stages, reports)
+        reports[report.name] = report
+    model = Reader(top.get("model", dict), f"{name}: model")
+    trace = Reader(top.get("trace", dict), f"{name}: trace")
+    plan = Plan(path, top.get("title", str), top.get("out", str), top.get("work", str), records,
+                top.numbers("layers"), top.numbers("full_layers", []),
+                {"folder": model.get("folder", str), "files": model.words("files"),
+                 "run": model.words("run")},
+                trace.words("run"), trace.seconds(), prompts, stages, reports)
+    for reader in (model, trace, top):
+        reader.rest()
+    return plan

@@ -1,0 +1,227 @@
+"""The reports of scripts/reference.py: tables and pictures over whole stages, and how they come to
+lie in the results folder, each file whole or not at all."""
+
+import csv
+import filecmp
+import io
+import os
+import shutil
+import time
+
+from kvbench.reference import plan as rp
+from kvbench.reference import sources
+from kvbench.reference.steps import Failed, read_json, write_json, write_text
+
+STATE = ("done.json", "log.txt")
+
+
+def split_shared(values):
+    """(what all of these dicts hold alike, what is left of each), tables within tables too."""
+    shared, rest = {}, [dict(one) for one in values]
+    for key, value in values[0].items():
+        mine = [one.get(key) for one in values]
+        if all(isinstance(one, dict) for one in mine):
+            alike, others = split_shared(mine)
+            if alike:
+                shared[key] = alike
+            for one, other in zip(rest, others):
+                one.pop(key)
+                if other:
+                    one[key] = other
+        elif all(key in one and one[key] == value for one in values):
+            shared[key] = value
+            for one in rest:
+                one.pop(key)
+    return shared, rest
+
+
+class Reports:
+    """prompts: {stage: its Prompts}; what a report reads."""
+
+    def __init__(self, steps, prompts):
+        self.steps, self.plan, self.places = steps, steps.plan, steps.places
+        self.commands, self.prompts = steps.commands, prompts
+        self.scripts = rp.digest("".join(
+            rp.file_digest(os.path.join(rp.ROOT, path)) for path in sources.of_reports()))
+
+    def folder(self, report):
+        return os.path.join(self.places.work, "reports", report.name)
+
+    def ready(self, report):
+        """Whether every step that it reads is done."""
+        return all(self.prompts[name] for name in report.stages) and all(
+            self.steps.done(self.plan.stages[name], prompt)
+            for name in report.stages for prompt in self.prompts[name]) and all(
+            self.done(self.plan.reports[name]) for name in report.after)
+
+    def inputs(self, report):
+        """Of a report that is ready."""
+        done = {f"{name}/{p.id}": rp.file_digest(os.path.join(
+            self.places.folder(name, p.id), "done.json"))
+            for name in report.stages for p in self.prompts[name]}
+        # Reports that were read: what was there when they were done.
+        done |= {name: self.inputs(self.plan.reports[name]) for name in report.after}
+        return {"run": list(report.run), "scripts": self.scripts, "steps": done}
+
+    def done(self, report):
+        if not self.ready(report):
+            return None
+        found = read_json(os.path.join(self.folder(report), "done.json"))
+        return found if found and found.get("inputs") == self.inputs(report) else None
+
+    def lines(self, report, folder, shown):
+        """[(words, file for stdout, the same as typed)]; shown: the folder that readers know."""
+        def ids(name):
+            return [p.id for p in self.prompts[name]] if name in self.plan.stages else [""]
+
+        out = []
+        for line in report.run:
+            words, output = self.places.report_words(line, ids, folder)
+            typed, target = self.places.report_words(line, ids, shown)
+            text = self.places.typed(typed)
+            out.append((words, output, text + (f" > {target}" if target else "")))
+        return out
+
+    def run(self, report):
+        folder = self.folder(report)
+        part = folder + ".part"
+        shutil.rmtree(part, ignore_errors=True)
+        os.makedirs(part)
+        start = time.monotonic()
+        typed = []
+        for words, output, text in self.lines(report, part, self.places.read_name(self.places.out)):
+            self.commands.run(words, os.path.join(part, "log.txt"), text, output)
+            typed.append(text)
+        files = sorted(set(os.listdir(part)) - set(STATE))
+        if not files:
+            raise Failed(f"report {report.name}: its commands left no file", 3)
+        found = {"inputs": self.inputs(report), "commands": typed, "files": files,
+                 "seconds": round(time.monotonic() - start, 2)}
+        write_json(os.path.join(part, "done.json"), found)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.rename(part, folder)
+        return found
+
+    # ------------------------------------------------------------------------------- results
+
+    def publish(self):
+        """Brings the results folder to what is done. Returns the number of files that changed."""
+        wanted = {}
+        for report in self.plan.reports.values():
+            found = self.done(report)
+            if found:
+                for name in found["files"]:
+                    wanted[name] = os.path.join(self.folder(report), name)
+        if not wanted:
+            return 0
+        pages = os.path.join(self.places.work, "reports", "pages")
+        shutil.rmtree(pages, ignore_errors=True)
+        whole = [s for s in self.plan.stages.values() if self.prompts[s.name] and all(
+            self.steps.done(s, p) for p in self.prompts[s.name])]
+        for stage in whole:
+            write_json(os.path.join(pages, f"{stage.name}.json"), self.manifest(stage))
+            wanted[f"manifests/{stage.name}.json"] = os.path.join(pages, f"{stage.name}.json")
+        for name, text in (("times.csv", self.times(whole)), ("README.md", self.readme(whole))):
+            write_text(os.path.join(pages, name), text)
+            wanted[name] = os.path.join(pages, name)
+        changed = sum(self.put(path, name) for name, path in wanted.items())
+        self.remove_others(wanted)
+        return changed
+
+    def put(self, path, name):
+        """Copies a file into the results folder unless it is there; it appears when it is whole."""
+        target = os.path.join(self.places.out, name)
+        if os.path.isfile(target) and filecmp.cmp(path, target, shallow=False):
+            return 0
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        part = os.path.join(self.places.work, "reports", "publish.part")
+        shutil.copyfile(path, part)
+        try:
+            os.replace(part, target)
+        except OSError:  # Another file system: there is no way but through a name beside it.
+            shutil.copyfile(part, target + ".part")
+            os.replace(target + ".part", target)
+        return 1
+
+    def remove_others(self, wanted):
+        """What an earlier run put there and this one has no more; nothing else is touched."""
+        path = os.path.join(self.places.work, "reports", "published.json")
+        known = read_json(path) or {}
+        out = os.path.abspath(self.places.out)
+        for name in known.get(out, []):
+            old = os.path.join(out, name)
+            if name not in wanted and os.path.isfile(old):
+                os.remove(old)
+        write_json(path, {**known, out: sorted(wanted)})
+
+    def manifest(self, stage):
+        """The manifests of a stage's steps: what they share once, the rest by prompt."""
+        found = {}
+        for prompt in self.prompts[stage.name]:
+            name = rp.ROWS + ".json" if stage.kind == "replay" else "cluster.json"
+            found[prompt.id] = read_json(os.path.join(
+                self.places.folder(stage.name, prompt.id), name)) or {}
+        shared, rest = split_shared(list(found.values()))
+        return {"stage": stage.name, "shared": shared, "prompts": dict(zip(found, rest))}
+
+    def times(self, stages):
+        """Seconds by stage and prompt; empty for a step that was interrupted."""
+        out = io.StringIO()
+        write = csv.writer(out, lineterminator="\n").writerow
+        write(["stage", "prompt", "seconds"])
+        prompts = {p.id: p for stage in stages for p in self.prompts[stage.name]}
+        for prompt in prompts:
+            found = read_json(os.path.join(self.places.work, "traces", prompt + ".done.json")) or {}
+            write(["trace", prompt, found.get("seconds", "")])
+        for stage in stages:
+            for prompt in self.prompts[stage.name]:
+                seconds = self.steps.done(stage, prompt)["seconds"]
+                write([stage.name, prompt.id, "" if seconds is None else seconds])
+        return out.getvalue()
+
+    def command(self):
+        plan = self.places.read_name(os.path.abspath(self.plan.path))
+        usual = plan == rp.USUAL
+        return "make reference" if usual else f"make reference REFERENCE_ARGS='--plan {plan}'"
+
+    def readme(self, stages):
+        """The page of the results folder; nothing in it is typed by hand."""
+        any_prompt = rp.Prompt("PROMPT", "", 0, "")
+        layers = self.places.layers
+        programs = sorted({self.steps.done(s, p)["program"]["version"]
+                           for s in stages for p in self.prompts[s.name]})
+        words = self.places.typed(self.places.trace_words(any_prompt))
+        lines = [
+            f"# Reference results: {self.plan.title}", "",
+            f"`{self.command()}` made this folder, this page too. Tables and pictures say the same "
+            "every time; `times.csv` and the times in `manifests/` do not. Commands run in the root "
+            "of the source tree; `--help` of a script and docs/schema.md say what columns mean.", "",
+            f"- Layers: {', '.join(map(str, layers))}.",
+            f"- Program: {'; '.join(programs)}.",
+            f"- The model: `{self.places.typed(list(self.plan.model['run']))}`.",
+            "- A trace per prompt, deleted after its stages:", "", f"      {words}", "",
+            "## Stages", "",
+            "One command per prompt. `manifests/STAGE.json` has the manifests of all its runs.", ""]
+        for stage in stages:
+            mine = [p.id for p in self.prompts[stage.name]]
+            folder = self.places.folder(stage.name, any_prompt.id)
+            typed = [self.places.typed(self.places.stage_words(stage, any_prompt, folder))]
+            if stage.then:
+                typed.append(self.places.typed(self.places.then_words(stage, any_prompt, folder)))
+            count = f"{len(mine)} prompt" + ("" if len(mine) == 1 else "s")
+            lines += [f"### {stage.name}", "", f"{stage.title} {count}: {', '.join(mine)}."
+                      + (f" {stage.fewer}" if stage.fewer else ""), "",
+                      *(line for text in typed for line in (f"    {text}", ""))]
+        lines += ["## Tables and pictures", ""]
+        for report in self.plan.reports.values():
+            found = self.done(report)
+            if not found:
+                continue
+            lines += [f"### {report.title}", "",
+                      "Files: " + ", ".join(f"[{n}]({n})" for n in found["files"]) + ".", ""]
+            lines += [line for text in found["commands"] for line in (f"    {text}", "")]
+        absent = [s for s in self.plan.stages if s not in {w.name for w in stages}]
+        absent += [r.name for r in self.plan.reports.values() if not self.done(r)]
+        if absent:
+            lines += ["## Not made yet", "", ", ".join(dict.fromkeys(absent)) + ".", ""]
+        return "\n".join(lines)

@@ -1,0 +1,35 @@
+"""The Python files that a step or a report runs: their digests decide whether it still holds."""
+
+import ast
+import glob
+import os
+
+from kvbench.reference import plan as rp
+
+
+def of_reports():
+    """Paths from the root of all files that a report may run, sorted."""
+    return sorted(path for pattern in ("scripts/*.py", "python/kvbench/**/*.py")
+                  for path in glob.glob(pattern, root_dir=rp.ROOT, recursive=True)
+                  if "/reference" not in path)
+
+
+def imported(script):
+    """Files that a script imports from beside it or from our package, as paths from the root."""
+    with open(os.path.join(rp.ROOT, script), encoding="utf-8") as file:
+        try:
+            tree = ast.parse(file.read())
+        except SyntaxError:  # Running it says so.
+            return []
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    # Importing a.b runs a as well.
+    stems = [os.path.join(*name.split(".")[:depth]) for name in names
+             for depth in range(1, name.count(".") + 2)]
+    paths = [os.path.join(folder, stem + end) for stem in stems
+             for folder in (os.path.dirname(script), "python") for end in (".py", "/__init__.py")]
+    return [path for path in dict.fromkeys(paths) if os.path.isfile(os.path.join(rp.ROOT, path))]

@@ -1,0 +1,371 @@
+"""The steps of scripts/reference.py: what lies on disk, commands that can be interrupted.
+
+A folder of a step or report holds begun.json while it is at work and done.json once it is whole:
+what it depends on (`inputs`), the program, its commands and its seconds. Nothing else is state.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from kvbench.reference import plan as rp
+from kvbench.reference import sources
+
+INTERRUPTED = 130
+LOCK_PATIENCE = 20.0  # s; a killed run's last command needs a moment to end
+PR_SET_PDEATHSIG = 1
+# What decides a row besides options: where these are equal in two commits, so are their programs.
+SOURCES = ("lib", "apps", "CMakeLists.txt", "cmake")
+
+
+def say(text):
+    print(f"reference: {text}", flush=True)
+
+
+def duration(seconds):
+    """As people say it: 40 s, 12 min, 2 h 05 min."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def read_json(path):
+    """What a file holds; None where it is absent or was cut off."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
+
+
+def write_text(path, text):
+    """The file appears when it is whole."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    part = path + ".part"
+    with open(part, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+
+def write_json(path, value):
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+class Failed(rp.PlanError):
+    """A command failed; its exit code goes on."""
+
+
+class Commands:
+    """Runs commands one at a time. SIGINT and SIGTERM go on to the one that runs; then we end too.
+
+    A command ends as well where we are killed, and until it has, nobody else can begin: it holds
+    the lock with us.
+    """
+
+    def __init__(self):
+        self.child, self.stopped, self.lock = None, False, None
+
+    def catch(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.on_signal)
+
+    def on_signal(self, _number, _frame):
+        again, self.stopped = self.stopped, True
+        if self.child is not None and self.child.poll() is None:
+            os.killpg(self.child.pid, signal.SIGKILL if again else signal.SIGINT)
+
+    def take_lock(self, folder):
+        os.makedirs(folder, exist_ok=True)
+        self.lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o666)
+        end = time.monotonic() + LOCK_PATIENCE
+        while True:
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise rp.PlanError(f"{folder}: another run is at work there") from None
+                self.check()
+                time.sleep(0.1)
+
+    def check(self):
+        if self.stopped:
+            raise Failed("interrupted; the same command goes on from here", INTERRUPTED)
+
+    def run(self, words, log, typed, output=None, rows=False):
+        """Exit code 0 or, of a command with failed rows, 1. Raises Failed for all else.
+
+        log: a file that gets what the command says; output: one for its stdout alone; rows: like
+        `kvbench replay` the command has failed rows when it exits with 1.
+        """
+        self.check()
+        # Manifests repeat what stands here: nothing of where the source tree lies.
+        words = [word.replace(rp.ROOT + os.sep, "") for word in words]
+        libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+        def begin():
+            if libc is not None:
+                libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+        with open(log, "ab") as said:
+            start = said.tell()
+            stdout = open(output, "wb") if output else said
+            try:
+                self.child = subprocess.Popen(
+                    words, cwd=rp.ROOT, stdin=subprocess.DEVNULL, stdout=stdout, stderr=said,
+                    start_new_session=True, pass_fds=[self.lock], preexec_fn=begin)
+            except OSError as error:
+                raise Failed(f"{typed}: cannot be started: {error.strerror}", 3) from None
+            finally:
+                if output:
+                    stdout.close()
+            if self.stopped:  # The signal came before there was a child to hand it to.
+                self.on_signal(None, None)
+            code = self.child.wait()
+            self.child = None
+        self.check()
+        if code == 0 or (code == 1 and (rows or words[1] == "replay")):
+            return code
+        with open(log, "rb") as file:
+            file.seek(start)
+            tail = file.read().decode(errors="replace").strip().splitlines()[-5:]
+        for line in tail:
+            print(f"  {line}", file=sys.stderr)
+        raise Failed(f"exit code {code} of: {typed}", code if code in (1, 2, 3) else 3)
+
+
+class Program:
+    """kvbench: {version, sha256}, and whether a step that another one made still holds."""
+
+    def __init__(self, path):
+        found = shutil.which(path)
+        if found is None:
+            raise rp.PlanError(f"{path}: no such program; `make` builds it", 3)
+        self.path = os.path.abspath(found)
+        try:
+            version = subprocess.run([self.path, "--version"], capture_output=True, text=True,
+                                     check=True).stdout.splitlines()[0]
+        except (OSError, subprocess.CalledProcessError, IndexError):
+            raise rp.PlanError(f"{path}: is no kvbench", 3) from None
+        self.now = {"version": version, "sha256": rp.file_digest(self.path)}
+        self.known = {}
+
+    def same(self, other):
+        """Equal bytes, or two clean commits between which no source of the program changed."""
+        if not isinstance(other, dict):
+            return False
+        if other.get("sha256") == self.now["sha256"]:
+            return True
+        key = other.get("version", "")
+        if key not in self.known:
+            commits = [re.search(r" \(([0-9a-f]{40})\)$", text) for text in
+                       (key, self.now["version"])]
+            self.known[key] = all(commits) and subprocess.run(
+                ["git", "diff", "--quiet", commits[0][1], commits[1][1], "--", *SOURCES],
+                cwd=rp.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                check=False).returncode == 0
+        return self.known[key]
+
+
+class Steps:
+    """Every (prompt, stage) and trace: what each depends on, which are done, how to do one."""
+
+    def __init__(self, plan, places, program, commands):
+        self.plan, self.places = plan, places
+        self.program, self.commands = program, commands
+        self.digests = {}
+
+    def digest(self, path):
+        if path not in self.digests:
+            self.digests[path] = rp.file_digest(path)
+        return self.digests[path]
+
+    def trace_inputs(self, prompt):
+        """What a trace depends on. The model is named by its small files and its weights' size."""
+        folder = os.path.join(rp.ROOT, self.plan.model["folder"])
+        return {"prompt": prompt.digest, "layers": list(self.places.layers),
+                "run": list(self.plan.trace),
+                "model": {name: self.model_file(os.path.join(folder, name))
+                          for name in self.plan.model["files"]}}
+
+    def model_file(self, path):
+        if not os.path.exists(path):
+            return "absent"
+        size = os.path.getsize(path)
+        return size if size > 1 << 24 else self.digest(path)
+
+    def inputs(self, stage, prompt):
+        """What a step depends on, but for the program."""
+        files = {word: self.digest(os.path.join(rp.ROOT, word)) for word in stage.options
+                 if word.endswith(".toml")}
+        layers = [n for n in stage.layers if n in self.places.layers]
+        return {"trace": self.trace_inputs(prompt), "kind": stage.kind,
+                "options": list(stage.options), "layers": layers, "configs": files,
+                "needs": {need: self.inputs(self.plan.stages[need], prompt)
+                          for need in stage.needs}, **self.read_of_reports(stage),
+                **self.second_command(stage)}
+
+    def second_command(self, stage):
+        """`then` with digests of its scripts and of what these import."""
+        if not stage.then:
+            return {}
+        scripts = [word for word in stage.then if word.endswith(".py")]
+        found = {}
+        for script in scripts:  # Grows on the way.
+            found[script] = self.digest(os.path.join(rp.ROOT, script))
+            scripts += [other for other in sources.imported(script) if other not in scripts]
+        return {"then": list(stage.then), "drop": list(stage.drop), "scripts": found}
+
+    def read_of_reports(self, stage):
+        """Digests of the reports' files that a stage reads; these change while we run."""
+        files = {match[0]: os.path.join(self.places.report_folder(match[1]), match[2])
+                 for word in stage.options for match in rp.TABLE.finditer(word)
+                 if match[1] in stage.after}
+        return {"reports": {name: rp.file_digest(path) if os.path.exists(path) else "absent"
+                            for name, path in files.items()}} if files else {}
+
+    def folder(self, stage, prompt):
+        return self.places.folder(stage.name, prompt.id)
+
+    def done(self, stage, prompt):
+        """The step's done.json where it still holds; else None."""
+        found = read_json(os.path.join(self.folder(stage, prompt), "done.json"))
+        if (found and found.get("inputs") == self.inputs(stage, prompt)
+                and self.program.same(found.get("program"))):
+            return found
+        return None
+
+    def has_trace(self, prompt):
+        path = self.places.trace(prompt.id)
+        found = read_json(path + ".json")
+        return bool(found and found.get("inputs") == self.trace_inputs(prompt)
+                    and os.path.isfile(path))
+
+    def lacks_model(self):
+        """The first of its files that is not there."""
+        folder = os.path.join(rp.ROOT, self.plan.model["folder"])
+        return next((name for name in self.plan.model["files"]
+                     if not os.path.isfile(os.path.join(folder, name))), None)
+
+    def make_model(self):
+        typed = self.places.typed(list(self.plan.model["run"]))
+        say(f"the model: {typed}")
+        os.makedirs(self.places.work, exist_ok=True)
+        self.commands.run(list(self.plan.model["run"]), os.path.join(self.places.work, "model.log"),
+                          typed)
+        if self.lacks_model():
+            raise Failed(f"{typed}: left no {self.plan.model['folder']}/{self.lacks_model()}", 3)
+        self.digests.clear()
+
+    def make_trace(self, prompt):
+        """Seconds that it took."""
+        path = self.places.trace(prompt.id)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self.drop_trace(prompt)
+        words = self.places.trace_words(prompt)
+        start = time.monotonic()
+        self.commands.run(words, os.path.join(os.path.dirname(path), prompt.id + ".log"),
+                          self.places.typed(words))
+        seconds = time.monotonic() - start
+        if not os.path.isfile(path):
+            raise Failed(f"left no trace: {self.places.typed(words)}", 3)
+        write_json(path + ".json", {"inputs": self.trace_inputs(prompt)})
+        # Of its own: times outlive traces.
+        write_json(path.removesuffix(".h5") + ".done.json",
+                   {"layers": len(self.places.layers), "seconds": round(seconds, 2)})
+        return seconds
+
+    def drop_trace(self, prompt):
+        trace = self.places.trace(prompt.id)
+        for path in (trace + ".json", trace, trace + ".tmp"):
+            if os.path.exists(path):
+                os.remove(path)
+
+    def run(self, stage, prompt):
+        """Does one step, or the rest of it. Returns its done.json."""
+        folder = self.folder(stage, prompt)
+        begun, finished = (os.path.join(folder, name) for name in ("begun.json", "done.json"))
+        now = {"inputs": self.inputs(stage, prompt), "program": self.program.now}
+        words = self.places.stage_words(stage, prompt, folder)
+        resumed = stage.kind == "replay" and read_json(begun) == now
+        resumed = resumed and os.path.isfile(os.path.join(folder, rp.ROWS))
+        if resumed:
+            try:
+                return self.finish(stage, prompt, [*words, "--resume"], now, None)
+            except Failed as error:
+                # A trace made again may differ in a last digit: then the rows are no beginning.
+                if error.exit_code != 2:
+                    raise
+                say(f"{prompt.id} {stage.name}: begins anew")
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        write_json(begun, now)
+        return self.finish(stage, prompt, words, now, time.monotonic())
+
+    def finish(self, stage, prompt, words, now, start):
+        folder = self.folder(stage, prompt)
+        log = os.path.join(folder, "log.txt")
+        typed = self.places.typed(words)
+        code = self.commands.run(words, log, typed)
+        if stage.then:
+            second = self.places.then_words(stage, prompt, folder)
+            code |= self.commands.run(second, log, self.places.typed(second), rows=True)
+        found = {**now, "command": typed, "code": code,
+                 "layers": len(self.places.layers),
+                 "seconds": None if start is None else round(time.monotonic() - start, 2)}
+        manifest = read_json(os.path.join(
+            folder, rp.ROWS + ".json" if stage.kind == "replay" else "cluster.json"))
+        if manifest is None:
+            raise Failed(f"left no manifest: {typed}", 3)
+        # Before the step counts as done: a kill in between costs a step, and no file stays behind.
+        for name in stage.drop:
+            if os.path.exists(os.path.join(folder, name)):
+                os.remove(os.path.join(folder, name))
+        write_json(os.path.join(folder, "done.json"), found)
+        os.remove(os.path.join(folder, "begun.json"))
+        return found
+
+
+class Clock:
+    """How long things take: the mean of what was measured, else the first guess.
+
+    Guesses are scaled by how this machine compared where both are known.
+    """
+
+    def __init__(self, plan, layers):
+        self.plan, self.layers = plan, layers
+        self.times = {}
+
+    def guess(self, name):
+        if name == "trace":
+            # The forward pass goes to the last layer whatever is written.
+            return self.plan.trace_seconds * (0.6 + 0.4 * len(self.layers) / len(self.plan.layers))
+        if name in self.plan.stages:
+            stage = self.plan.stages[name]
+            mine = [n for n in stage.layers if n in self.layers] or self.layers
+            usual = stage.layers or self.plan.layers
+            return stage.seconds * len(mine) / len(usual)
+        return self.plan.reports[name.removeprefix("report ")].seconds
+
+    def took(self, name, seconds):
+        if seconds is not None:
+            self.times.setdefault(name, []).append(seconds)
+
+    def expected(self, name):
+        if name in self.times:
+            return sum(self.times[name]) / len(self.times[name])
+        measured = sum(sum(seconds) for seconds in self.times.values())
+        guessed = sum(self.guess(known) * len(seconds) for known, seconds in self.times.items())
+        # A few steps say little: they pull the factor from 1 as far as they weigh.
+        weight = self.guess(name)
+        return weight * (measured + weight) / (guessed + weight)

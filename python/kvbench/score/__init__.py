@@ -1,0 +1,1 @@
+"""Compressed caches in the model: scripts/score_model.py."""

@@ -1,0 +1,219 @@
+"""Attention over compressed caches inside a running model; a part of score_model.py.
+
+A layer that the caches hold attends, per KV head, to the exact sinks, the cache's entries with the
+log of their weight as a bias, the exact recent tokens of the prefix, and the new tokens, causally.
+The other layers attend to what the model itself would. Softmax and sums are float32.
+"""
+
+import dataclasses
+import functools
+
+import torch
+from transformers.cache_utils import DynamicLayer
+
+from kvbench.dump.capture import CHECK_LIMIT, Capture
+from kvbench.trace.writer import TraceError
+
+CHECK_ROWS = 16  # queries per layer whose exact attention is compared with the model's own
+LOGITS = 1 << 25  # logits in memory at a time
+
+
+@dataclasses.dataclass
+class Bucket:
+    """KV heads of one layer whose caches have equal sizes.
+
+    heads   indices [h] of the layer's KV heads
+    k, v    [h, N + room, d], [h, N + room, dv]: sinks, entries, recent tokens; then the new tokens
+    size    N
+    bias    [h, 1, N], log of the weights; None where all weights are 1
+    k_den, bias_den   [h, B2, d], [h, 1, B2]: the entries of the denominator, where these are others
+    entries           [begin, end) of the numerator's entries within N
+    """
+
+    heads: list
+    k: torch.Tensor
+    v: torch.Tensor
+    size: int
+    bias: torch.Tensor | None
+    k_den: torch.Tensor | None
+    bias_den: torch.Tensor | None
+    entries: tuple
+
+
+class NewTokens(DynamicLayer):
+    """A layer of the model's cache that holds the tokens after the prefix only, but counts all:
+    over_caches has the prefix elsewhere, and copying it for every cache would take a tenth of the
+    time."""
+
+    def __init__(self, prefix, is_sliding):
+        super().__init__()
+        self.prefix, self.is_sliding = prefix, is_sliding
+
+    def get_seq_length(self, *_):
+        return self.prefix + super().get_seq_length()
+
+
+@functools.lru_cache(maxsize=4)
+def later(rows, device):
+    """bool [rows, rows]: the tokens after each."""
+    return torch.ones(rows, rows, dtype=torch.bool, device=device).triu(1)
+
+
+def attend(q, k, v, rows, bias=None, k_den=None, bias_den=None, entries=None):
+    """Attention of queries over weighted tokens, float32.
+
+    q      [h, group * rows, d], scaled: `rows` queries of each query head of a group
+    k, v   [h, N, d], [h, N, dv]: the last `rows` of the N tokens are the queries' own, causal
+    bias   [h, 1, n] on the first n tokens; k_den, bias_den, entries: see Bucket
+    out    [h, group * rows, dv]
+    """
+    logits = torch.bmm(q, k.transpose(1, 2))
+    if bias is not None:
+        logits[..., :bias.shape[-1]] += bias
+    if rows > 1:
+        logits[..., -rows:].unflatten(1, (-1, rows)).masked_fill_(later(rows, q.device), -torch.inf)
+    if k_den is None:
+        return torch.bmm(logits.softmax(-1), v)
+    below = torch.bmm(q, k_den.transpose(1, 2)) + bias_den
+    # One shift for both sums: they are a quotient's.
+    shift = logits.amax(-1, keepdim=True)
+    if below.shape[-1]:
+        shift = torch.maximum(shift, below.amax(-1, keepdim=True))
+    weights, below = (logits - shift).exp(), (below - shift).exp()
+    begin, end = entries
+    total = (weights[..., :begin].sum(-1) + weights[..., end:].sum(-1) + below.sum(-1))
+    return torch.bmm(weights, v) / total[..., None]
+
+
+class CompressedAttention(Capture):
+    """The attention function of the running model. `mode` says what it does:
+
+    plain        the model's own attention
+    exact        the same; of `wanted_layers` it keeps keys and values, and checks that attention
+                 over a cache would be the model's, were the cache exact
+    goes on      the same, after the prompt's end: checks, and keeps nothing
+    compressed   layers of `caches` attend to these
+    """
+
+    def __init__(self, args, model, dtype):
+        super().__init__(args, model, dtype)
+        self.mode, self.wanted_layers = "plain", set()
+        self.caches = {}  # layer -> [Bucket]
+        self.exact = {}  # layer -> (k [Hkv, n, d], v [Hkv, n, dv])
+        self.prefix = 0  # tokens before the first new one
+
+    def __call__(self, module, query, key, value, mask, scaling=None, dropout=0.0, **options):
+        layer = getattr(module, "layer_idx", None)
+        scale = query.shape[-1]**-0.5 if scaling is None else float(scaling)
+        if layer is None:
+            raise TraceError(f"{self.args.model}: {type(module).__name__} does not say which "
+                             "layer it is: unsupported")
+        self.seen.add(layer)
+        if self.mode == "compressed" and layer in self.caches:
+            return self.over_caches(layer, query, key, value, scale), None
+        output, weights = self.attend(module, query, key, value, mask, scaling, options)
+        if self.mode in ("exact", "goes on") and layer in self.wanted_layers:
+            reason = self.inexact(module, query, key, mask, options)
+            if reason is None and self.mode == "exact":
+                reason = self.deviates(query, key, value, scale, output)
+            if reason is not None:
+                raise TraceError(f"{self.args.model}: layer {layer}: {reason}; got "
+                                 f"{self.start + query.shape[2]} tokens, expected plain causal "
+                                 "attention over all of them in layers that caches replace")
+            if self.mode == "exact":
+                self.exact[layer] = key[0], value[0]
+        return output, weights
+
+    def deviates(self, query, key, value, scale, output):
+        """A reason if attention as it is computed over caches is not the model's own."""
+        rows, heads = min(CHECK_ROWS, query.shape[2]), key.shape[1]
+        q = query[0, :, -rows:].float().unflatten(0, (heads, -1)).flatten(1, 2) * scale
+        own = output[0, -rows:].float()
+        ours = attend(q, key[0].float(), value[0].float(), rows).unflatten(1, (-1, rows))
+        ours = ours.flatten(0, 1).transpose(0, 1)
+        deviation = float((ours - own).norm() / own.norm())
+        limit = CHECK_LIMIT[str(query.dtype).removeprefix("torch.")]
+        if deviation <= limit:
+            return None
+        return f"attention that deviates from exact attention by {deviation:.2g}, limit {limit:g}"
+
+    def over_caches(self, layer, query, key, value, scale):
+        """[1, rows, Hq, dv]: attention of the last rows over the caches of a layer.
+
+        key, value: of the new tokens, as NewTokens has them
+        """
+        rows, new, group = query.shape[2], key.shape[2], query.shape[1] // key.shape[1]
+        out = torch.empty(query.shape[1], rows, value.shape[3], device=query.device)
+        q = query[0].float().unflatten(0, (-1, group)).flatten(1, 2) * scale
+        out = out.unflatten(0, (-1, group)).flatten(1, 2)
+        for bucket in self.caches[layer]:
+            end = bucket.size + new
+            own = slice(end - rows, end)
+            bucket.k[:, own] = key[0, bucket.heads, -rows:]
+            bucket.v[:, own] = value[0, bucket.heads, -rows:]
+            step = max(1, LOGITS // (group * rows * end))
+            for at in range(0, len(bucket.heads), step):
+                part = slice(at, at + step)
+                heads = bucket.heads[part]
+                out[heads] = attend(
+                    q[heads], bucket.k[part, :end], bucket.v[part, :end], rows,
+                    *(None if t is None else t[part]
+                      for t in (bucket.bias, bucket.k_den, bucket.bias_den)), bucket.entries)
+        out = out.unflatten(1, (group, rows)).flatten(0, 1)
+        return out.transpose(0, 1)[None].to(query.dtype).contiguous()
+
+    def buckets(self, layer, entries, sink, recent, room):
+        """[Bucket] of a layer.
+
+        entries       {KV head: CacheEntry}; heads that are not there keep the model's own middle
+        sink, recent  [0, sink) and [recent, prefix) are the exact tokens
+        room          new tokens at most
+        """
+        keys, values = self.exact[layer]
+        sizes = {}
+        for head in range(len(keys)):
+            entry = entries.get(head)
+            size = (recent - sink, None) if entry is None else (
+                len(entry.k), None if entry.k_den is None and entry.log_weight_den is None
+                else len(entry.k if entry.k_den is None else entry.k_den))
+            sizes.setdefault(size, []).append(head)
+        return [self.bucket(keys, values, heads, entries, size, (sink, recent), room)
+                for size, heads in sizes.items()]
+
+    def bucket(self, keys, values, heads, entries, size, exact, room):
+        (count, count_den), (sink, recent) = size, exact
+        device, end = keys.device, exact[0] + count
+        total = end + self.prefix - recent
+
+        def empty(*shape):
+            return torch.empty(*shape, device=device)
+
+        def tensor(array):
+            return torch.from_numpy(array).to(device)
+
+        k = empty(len(heads), total + room, keys.shape[2])
+        v = empty(len(heads), total + room, values.shape[2])
+        bias = torch.zeros(len(heads), 1, total, device=device)
+        k_den = bias_den = None
+        if count_den is not None:
+            k_den = empty(len(heads), count_den, keys.shape[2])
+            bias_den = torch.zeros(len(heads), 1, count_den, device=device)
+        for i, head in enumerate(heads):
+            entry = entries.get(head)
+            for to, own, name in ((k, keys, "k"), (v, values, "v")):
+                to[i, :sink] = own[head, :sink]
+                to[i, sink:end] = (own[head, sink:recent] if entry is None
+                                   else tensor(getattr(entry, name)))
+                to[i, end:total] = own[head, recent:self.prefix]
+            if entry is not None and entry.log_weight is not None:
+                bias[i, 0, sink:end] = tensor(entry.log_weight)
+            if count_den is not None:
+                k_den[i] = tensor(entry.k if entry.k_den is None else entry.k_den)
+                weight = entry.log_weight_den
+                if weight is None and entry.k_den is None:
+                    weight = entry.log_weight
+                if weight is not None:
+                    bias_den[i, 0] = tensor(weight)
+        if not bool((bias != 0).any()):
+            bias = None
+        return Bucket(heads, k, v, total, bias, k_den, bias_den, (sink, end))

@@ -1,0 +1,38 @@
+"""The command line of score_model.py."""
+
+from kvbench.dump.options import DTYPES, Parser, positive
+
+
+def names(text):
+    return text.split(",")
+
+
+def parse_arguments(description):
+    parser = Parser(prog="score_model.py", description=description)
+    add = parser.add_argument
+    add("--model", required=True, metavar="ID|PATH", help="model on the hub, or its folder: the "
+        "one that the traces were dumped from")
+    add("--revision", help="branch, tag or commit of the model")
+    add("--trust-remote-code", action="store_true", help="run code that comes with the model")
+    add("--trace", required=True, nargs="+", metavar="T.h5", help="traces with token ids")
+    add("--caches", required=True, nargs="+", metavar="C.h5", help="caches made from these traces; "
+        "several files are parts of one run")
+    add("-o", "--output", required=True, metavar="SCORES.csv", help="a row per prompt and group")
+    add("--prompts", type=names, metavar="ID,...", help="only these prompts [default: all that the "
+        "caches hold]")
+    add("--algorithms", type=names, metavar="NAME,...", help="only groups of these algorithms")
+    add("--prompt-records", nargs="+", metavar="FILE.jsonl", help="records with `id` and `answer`: "
+        "their prompts are continued, and searched for the answer")
+    add("--answer-tokens", type=positive, default=16, metavar="N",
+        help="tokens of a continuation at most [default: 16]")
+    add("--compute-dtype", choices=DTYPES, default="float32",
+        help="type in which the model runs [default: float32]")
+    add("--device", default="cpu", help="cpu, cuda, cuda:1, ... [default: cpu]")
+    add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time")
+    add("--self-check", action="store_true", help="per prompt, run a cache that holds all of the "
+        "model's own keys and values, and report how far its logits are from the model's")
+    old = parser.add_mutually_exclusive_group()
+    old.add_argument("--resume", action="store_true", help="go on with SCORES.csv: rows that are "
+                     "there stay, failed ones are tried again")
+    old.add_argument("--overwrite", action="store_true", help="replace SCORES.csv")
+    return parser.parse_args()

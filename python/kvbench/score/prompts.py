@@ -1,0 +1,155 @@
+"""Which prompts score_model.py scores over which caches, and what it refuses; a part of it."""
+
+import os
+
+import numpy as np
+
+from kvbench.dump.capture import note
+from kvbench.dump.prompts import read_lines
+from kvbench.dump.rope import rope_types
+from kvbench.trace.heads import file_sha256, open_trace, read_head
+from kvbench.trace.writer import TraceError
+
+# Largest relative difference between a trace's keys and the model's own that roundings explain:
+# of stored keys, and of a model that was dumped in another type or on another device.
+SAME_MODEL = {"float32": 1e-2, "float16": 5e-2, "bfloat16": 1e-1}
+
+
+class Failed(Exception):
+    """A row without figures; `status` says why."""
+
+
+class Prompt:
+    """One prompt of a trace, and what the caches hold of it."""
+
+    def __init__(self, trace, name, group, groups):
+        self.trace, self.name, self.groups = trace, name, groups
+        if "token_ids" not in group:
+            raise TraceError(f"{trace}: prompts/{name}: token_ids: got none, expected the prompt's "
+                             "tokens: dump the trace with scripts/dump_traces.py")
+        self.ids = group["token_ids"][:].astype(np.int64)
+        # Where any group has an entry, all must.
+        self.places = sorted({place for one in groups for place in one.heads(name)})
+        self.layers = sorted({layer for layer, _ in self.places})
+        self.heads = {}  # layer -> the model's index of each KV head of the trace
+        for layer in self.layers:
+            if str(layer) not in group["layers"]:
+                raise TraceError(f"{trace}: prompts/{name}/layers/{layer}: not in the trace, but "
+                                 "in the caches")
+            part = group[f"layers/{layer}"]
+            own = np.arange(part["k"].shape[0])
+            self.heads[layer] = [int(h) for h in part.attrs.get("kv_head_indices", own)]
+
+    def entries(self, group, exact):
+        """{layer: {the model's KV head: CacheEntry}} of a group, and what is degenerate.
+
+        exact: {layer: (k, v)}, whose widths entries must have
+        """
+        out, degenerate = {layer: {} for layer in self.layers}, None
+        for layer, head in self.places:
+            where = f"layer {layer}, KV head {head}"
+            keys, values = exact[layer]
+            if head >= len(self.heads[layer]):
+                raise Failed(f"failed: {where}: the trace has {len(self.heads[layer])} KV heads")
+            try:
+                entry = group.read(self.name, layer, head, (keys.shape[2], values.shape[2]))
+            except TraceError as error:
+                raise Failed(f"failed: {error}") from None
+            if entry is None:
+                raise Failed(f"failed: {where}: no entry, but other groups have one")
+            if entry.infeasible is not None:
+                raise Failed(f"infeasible: {where}: {entry.infeasible}")
+            if entry.degenerate is not None and degenerate is None:
+                degenerate = f"degenerate: {where}: {entry.degenerate}"
+            out[layer][self.heads[layer][head]] = entry
+        return out, degenerate
+
+
+def read_plan(args, reader):
+    """[Prompt] that the caches hold, in the traces' order."""
+    groups = [group for group in reader.groups
+              if args.algorithms is None or group.algorithm in args.algorithms]
+    absent = sorted(set(args.algorithms or ()) - {group.algorithm for group in groups})
+    if absent:
+        raise TraceError(f"--algorithms: no group of {absent[0]}, the caches have "
+                         f"{', '.join(sorted({group.algorithm for group in reader.groups}))}")
+    held = {prompt for group in groups for prompt in group.prompts()}
+    out, seen = [], set()
+    for path in args.trace:
+        got = file_sha256(path) if os.path.exists(path) else None
+        with open_trace(path) as file:
+            if got not in reader.traces:
+                sums = ", ".join(one[:12] + "..." for one in sorted(reader.traces))
+                raise TraceError(f"{path}: SHA-256: got {got[:12]}..., expected one of those that "
+                                 f"the caches were made from, {sums}")
+            for name, group in file["prompts"].items():
+                if name not in held or (args.prompts is not None and name not in args.prompts):
+                    continue
+                if name in seen:
+                    raise TraceError(f"{path}: prompts/{name}: stands in two traces")
+                seen.add(name)
+                out.append(Prompt(path, name, group, groups))
+    absent = sorted(set(args.prompts or held) - seen)
+    if absent and args.prompts is not None:
+        raise TraceError(f"--prompts: no prompt {absent[0]} in traces and caches, they have "
+                         f"{', '.join(sorted(held))}")
+    if absent and out:
+        note(f"note: {len(absent)} prompts of the caches are in none of the traces: "
+             f"{', '.join(absent)}")
+    if not out:
+        raise TraceError(f"{', '.join(args.trace)}: got no prompt that the caches hold, expected "
+                         "at least one")
+    return out
+
+
+def read_answers(args):
+    """{prompt: answer} of --prompt-records."""
+    out = {}
+    for path in args.prompt_records or ():
+        for number, record in read_lines(path):
+            if not isinstance(record, dict) or "id" not in record:
+                raise TraceError(f"{path}:{number}: expected an object with an `id`")
+            if "answer" in record:
+                out[str(record["id"])] = str(record["answer"])
+    return out
+
+
+def check_prompts(args, model, prompts, reader):
+    """Refuses what the model cannot serve, before anything is computed."""
+    config = model.config.get_text_config()
+    ropes = rope_types(config)
+    if ropes & {"longrope", "dynamic"}:
+        raise TraceError(f"{args.model}: its rotation depends on the prompt's length "
+                         f"({', '.join(sorted(ropes))}): the prefix alone would rotate differently")
+    limit = getattr(config, "max_position_embeddings", None)
+    vocabulary = model.get_input_embeddings().num_embeddings
+    for prompt in prompts:
+        where, n = f"{prompt.trace}: prompts/{prompt.name}", len(prompt.ids)
+        if n <= reader.queries:
+            raise TraceError(f"{where}: got {n} tokens, expected more than the {reader.queries} "
+                             "queries of the caches")
+        if limit and n > limit:
+            raise TraceError(f"{where}: {n} tokens, the model is made for {limit}")
+        if prompt.ids.min() < 0 or prompt.ids.max() >= vocabulary:
+            raise TraceError(f"{where}: token id {prompt.ids.max()}, expected 0 to "
+                             f"{vocabulary - 1}: not this model's tokens")
+
+
+def check_model(args, prompt, exact):
+    """TraceError unless the model's own keys are the trace's; the largest deviation otherwise."""
+    worst = 0.0
+    for layer in {prompt.layers[0], prompt.layers[-1]}:
+        head = read_head(prompt.trace, prompt.name, layer, 0, with_q=False)
+        own = exact[layer][0][prompt.heads[layer][0]].float().cpu().numpy()
+        where = f"{prompt.trace}: prompts/{prompt.name}/layers/{layer}/k"
+        if own.shape != head.k.shape:
+            raise TraceError(f"{where}: got shape {head.k.shape}, the model {args.model} has "
+                             f"{own.shape}: not the model of the trace")
+        deviation = float(np.linalg.norm(own - head.k) / np.linalg.norm(head.k))
+        limit = max(SAME_MODEL[head.dtype], SAME_MODEL[args.compute_dtype])
+        if not deviation <= limit:
+            raise TraceError(f"{where}: the keys of {args.model} differ from the trace's by "
+                             f"{deviation:.2g} (relative), expected at most {limit:g}: not the "
+                             "model of the trace")
+        worst = max(worst, deviation)
+    return worst

@@ -1,0 +1,129 @@
+"""The table of score_model.py: columns, rows, resuming; without torch."""
+
+import contextlib
+import csv
+import datetime
+import io
+import json
+import os
+import platform
+import sys
+
+from kvbench.trace.heads import file_sha256
+from kvbench.trace.writer import TraceError
+
+COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers",
+           "n_tokens", "n_queries", "loss", "loss_exact", "loss_change", "kl", "kl_p95",
+           "top_agreement", "answer_exact", "answer", "answer_expected", "answer_exact_right",
+           "answer_right", "status")
+KEY = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed")
+
+
+def field(value):
+    """A value as it stands in the table: shortest floats, nothing for None."""
+    if value is None:
+        return ""
+    return repr(float(value)) if isinstance(value, float) else str(value)
+
+
+def key_of(trace, prompt, group):
+    return tuple(map(field, (trace, prompt, *group.key)))
+
+
+class Table:
+    """Appends rows to a file, each whole and flushed. A context manager.
+
+    resume     keep the rows that are there, but for failed ones; `done` has their keys
+    overwrite  replace a file that is there; without both, one that is there is refused
+    """
+
+    def __init__(self, path, resume=False, overwrite=False):
+        self.path, self.done, self.failed, kept = path, set(), 0, []
+        if os.path.exists(path) and not (resume or overwrite):
+            raise TraceError(f"{path}: is there already; --resume goes on with it, --overwrite "
+                             "replaces it")
+        folder = os.path.dirname(path)
+        if folder and not os.path.isdir(folder):
+            raise TraceError(f"{path}: cannot be written: its folder does not exist")
+        if resume and os.path.exists(path):
+            kept = [row for row in self.read() if not row["status"].startswith("failed")]
+            self.done = {tuple(row[name] for name in KEY) for row in kept}
+        self.rows = len(kept)
+        # Failed rows and the half row of a run that was killed go; the rest is never at risk.
+        part = path + ".part"
+        with open(part, "w", encoding="utf-8", newline="") as file:
+            out = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            out.writeheader()
+            out.writerows(kept)
+        os.replace(part, path)
+        self.file = open(path, "a", encoding="utf-8", newline="")
+        self.out = csv.writer(self.file, lineterminator="\n")
+
+    def read(self):
+        """The whole rows of the file."""
+        with open(self.path, encoding="utf-8", newline="") as file:
+            text = file.read()
+        rows = list(csv.reader(io.StringIO(text, newline="")))
+        if not rows or tuple(rows[0]) != COLUMNS:
+            raise TraceError(f"{self.path}: --resume: its columns are not those of a table of "
+                             "score_model.py")
+        if not text.endswith("\n") or len(rows[-1]) != len(COLUMNS):
+            rows.pop()
+        return [dict(zip(COLUMNS, row)) for row in rows[1:]]
+
+    def write(self, values):
+        """One row, {column: value}; columns that are not there stay empty."""
+        self.rows += 1
+        self.failed += values["status"].startswith("failed")
+        self.out.writerow([field(values.get(name)) for name in COLUMNS])
+        self.file.flush()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.file.close()
+        if not self.rows:
+            # A refusal of the first prompt leaves nothing to go on with.
+            for path in (self.path, self.path + ".json"):
+                with contextlib.suppress(OSError):
+                    os.remove(path)
+
+
+class Manifest:
+    """SCORES.csv.json: what the rows were made with.
+
+    settings  what all rows of a table must share: --resume with others is refused
+    machine   what may differ between runs
+    """
+
+    def __init__(self, args, settings, machine):
+        self.path = args.output + ".json"
+        if args.resume and os.path.exists(args.output) and os.path.exists(self.path):
+            with open(self.path, encoding="utf-8") as file:
+                try:
+                    old = json.load(file)["settings"]
+                except (ValueError, KeyError, TypeError):
+                    raise TraceError(f"{self.path}: not a manifest of score_model.py") from None
+            for name, value in settings.items():
+                if old.get(name) != value:
+                    raise TraceError(f"{args.output}: --resume: {name}: got {value}, the rows that "
+                                     f"are there have {old.get(name)}")
+        self.content = {
+            "settings": settings, "command": sys.argv, **machine, "host": platform.node(),
+            "traces": {path: file_sha256(path) for path in args.trace},
+            "caches": {path: file_sha256(path) for path in args.caches},
+            "begin": self.now()}
+
+    @staticmethod
+    def now():
+        return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+    def write(self, **more):
+        """The file, whole; `more`: what is known at the end."""
+        if more:
+            self.content |= more | {"end": self.now()}
+        with open(self.path + ".part", "w", encoding="utf-8") as file:
+            json.dump(self.content, file, indent=2)
+            file.write("\n")
+        os.replace(self.path + ".part", self.path)

@@ -1,0 +1,254 @@
+"""Tables of kvbench: reading them, params, labels, means.
+
+Errors that a user can mend are CsvError; `command.run_main` prints them as one line and exits with
+2. A file that cannot be written for the device's sake (full disk, I/O error) is DeviceError: 3.
+Column meanings: docs/schema.md.
+"""
+
+import sys
+
+from kvbench import missing
+
+try:
+    import matplotlib
+    import numpy as np
+    import pandas as pd
+
+    matplotlib.use("Agg")  # before pyplot: no script opens a window
+    import matplotlib.pyplot  # noqa: F401  (here, so that one line says what is missing)
+except ImportError as error:
+    print(missing(error, "python3-pandas python3-matplotlib"), file=sys.stderr)
+    sys.exit(2)
+
+SCHEMA_MAJOR = "1"
+
+TEXT_COLUMNS = {
+    "schema", "trace", "prompt", "algorithm", "params", "protocol", "scores", "device", "status",
+    "diag",
+}
+SETTINGS = ["protocol", "sink", "recent", "scores", "device", "n_queries"]
+HEAD_COLUMNS = ["trace", "prompt", "layer", "q_head"]  # what a mean over heads runs over
+
+# Errors below this are rounding of an exact cache: logarithmic axes leave them out.
+ROUNDING_ERROR = 1e-9
+HIGHER_BETTER = {"cosine", "mass_kept"}  # of all other metrics the least is the best
+# What may be drawn as a method's error, as an axis says it.
+ERROR_LABELS = {
+    "rel_error": "relative error",
+    "rel_error_p95": "relative error, 95th percentile",
+    "eps_fro": r"$\epsilon$ (Frobenius norm)",
+    "eps_op": r"$\epsilon$ (operator norm)",
+    "log_z_error": "error of log denominator (nats)",
+    "amnesia_mass": "attention on tokens not held",
+}
+
+
+class CsvError(Exception):
+    """Bad input: one line for the user."""
+
+    exit_code = 2
+
+
+class DeviceError(CsvError):
+    """Nothing that the user gave is wrong: the device failed."""
+
+    exit_code = 3
+
+
+def parse_params(text):
+    """`key=value;key=value` as a dict, in the text's order; a part without `=` maps to ''."""
+    out = {}
+    for part in text.split(";"):
+        if part:
+            key, _, value = part.partition("=")
+            out[key] = value
+    return out
+
+
+def status_kind(status):
+    """First word of a status: ok, degenerate, infeasible or failed."""
+    return status.partition(":")[0]
+
+
+def read_results(paths, needed):
+    """Result files as one frame.
+
+    `needed`: columns that the caller reads besides schema, algorithm, params and status. Numeric
+    columns are float64 (an empty field, as in rows without measurements, is NaN); text columns are
+    str. Raises CsvError for a missing file or column, an empty file, mixed or foreign schemas, and
+    a field that is no number.
+    """
+    columns = ["schema", "algorithm", "params", "status"]
+    columns += [c for c in needed if c not in columns]
+    frame = read_table(paths, columns, TEXT_COLUMNS)
+    schemas = sorted(frame["schema"].unique())
+    if len(schemas) > 1:
+        raise CsvError(f"{paths[0]}: mixed schemas: {', '.join(schemas)}")
+    if schemas[0].split(".")[0] != SCHEMA_MAJOR:
+        raise CsvError(f"{paths[0]}: schema {schemas[0]}, expected {SCHEMA_MAJOR}.x")
+    return frame
+
+
+def read_table(paths, needed, text, others=None):
+    """Files of one header as one frame, such as OUT.steps.csv or those of `kvbench cluster`.
+
+    `needed`: columns that must be there; `others`: all else that is read where it is there, None:
+    every column (a long table takes memory for each). Columns of `text` are str, the others float64 (an empty
+    field is NaN); a column that is not needed and holds text stays str. Raises CsvError for a
+    missing file or column, an empty file, and a field of a needed column that is no number.
+    """
+    frames = []
+    for path in paths:
+        frame = _read_one(path, None if others is None else {*needed, *others})
+        for column in needed:
+            if column not in frame.columns:
+                raise CsvError(f"{path}: column `{column}` is missing")
+        for column in frame.columns:
+            if column not in text:
+                frame[column] = numbers(frame[column], path, column, column in needed)
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
+
+
+def _read_one(path, columns):
+    try:
+        # Text first: pandas' own guesses turn a prompt `007` into 7 and `nan` into a gap.
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False,
+                            usecols=None if columns is None else columns.__contains__)
+    except FileNotFoundError:
+        raise CsvError(f"{path}: no such file") from None
+    except pd.errors.EmptyDataError:
+        raise CsvError(f"{path}: the file is empty") from None
+    except (pd.errors.ParserError, UnicodeDecodeError, OSError) as error:
+        raise CsvError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+    if frame.empty:
+        raise CsvError(f"{path}: no rows")
+    return frame
+
+
+def numbers(column, path, name, strict):
+    """A text column as floats; a CsvError names the first that is none, unless not `strict`."""
+    values = pd.to_numeric(column.where(column != "", "nan"), errors="coerce")
+    bad = values.isna() & ~column.isin(["", "nan"])
+    if strict and bad.any():
+        row = int(bad.to_numpy().nonzero()[0][0])
+        raise CsvError(f"{path}: row {row + 1}: column `{name}`: got `{column.iloc[row]}`, "
+                       "expected a number")
+    # Columns that nobody asked for stay as they are: a newer minor version may add text columns.
+    return column if bad.any() else values.astype(float)
+
+
+def pick_algorithms(frame, names, path):
+    """Rows of these algorithms, all for an empty list; CsvError for one that has no rows."""
+    absent = [name for name in names if name not in set(frame["algorithm"])]
+    if absent:
+        raise CsvError(f"{path}: no rows of algorithm {', '.join(absent)}; it holds "
+                       + ", ".join(sorted(frame["algorithm"].unique())))
+    return frame[frame["algorithm"].isin(names)] if names else frame
+
+
+def pick_numbers(frame, column, values, path):
+    """Rows whose `column` is one of `values`, all for an empty list; CsvError for an absent one."""
+    have = frame[column].dropna().unique()
+    for value in values:
+        if not np.isclose(have, value, rtol=1e-9, atol=0).any():
+            raise CsvError(f"{path}: no rows with {column} {value:g}; it holds "
+                           + ", ".join(f"{v:g}" for v in sorted(have)))
+    if not values:
+        return frame
+    near = np.isclose(frame[column].to_numpy()[:, None], values, rtol=1e-9, atol=0).any(axis=1)
+    return frame[near]
+
+
+def measured_rows(frame, path=""):
+    """Rows with fair measurements (status ok); says on stderr what was left out."""
+    kind = frame["status"].map(status_kind)
+    for word in ("degenerate", "infeasible", "failed"):
+        count = int((kind == word).sum())
+        if count:
+            names = ", ".join(sorted(frame.loc[kind == word, "algorithm"].unique()))
+            print(f"note: {count} {word} rows are left out ({names})", file=sys.stderr)
+    kept = frame[kind == "ok"].copy()
+    if kept.empty:
+        where = f"{path}: " if path else ""
+        raise CsvError(f"{where}no row holds measurements: all are degenerate, infeasible or failed")
+    for name in SETTINGS:
+        if name in kept.columns and (kept.groupby("algorithm")[name].nunique() > 1).any():
+            print(f"note: rows that differ in {name} are pooled", file=sys.stderr)
+    return kept
+
+
+def commonest(values):
+    """The value of more than half of them, or None."""
+    values = list(values)
+    return next((v for v in set(values) if 2 * values.count(v) > len(values)), None)
+
+
+def add_labels(frame, ignore=(), short=False):
+    """Adds the column `label`: the algorithm and those of its parameters that differ in `frame`.
+
+    `ignore`: parameters that never enter a label (what the x axis shows). `short`: nor do values
+    that more than half of the algorithm's variants have, as in an ablation around one setting.
+    """
+    texts = {}
+    for algorithm, group in frame.groupby("algorithm", sort=False):
+        variants = {text: parse_params(text) for text in group["params"].unique()}
+        keys = list(dict.fromkeys(k for v in variants.values() for k in v if k not in ignore))
+        # A parameter that only some have differs too, but for one that another's value brings with
+        # it (attention-matching's keys=h2o brings h2o.heavy_ratio).
+        shown = [k for k in keys
+                 if len({v.get(k) for v in variants.values() if k in v or "." not in k}) > 1]
+        usual = {k: commonest(v.get(k) for v in variants.values()) if short else None
+                 for k in shown}
+        for text, values in variants.items():
+            parts = [f"{k}={values[k]}" for k in shown if k in values and values[k] != usual[k]]
+            texts[algorithm, text] = " ".join([algorithm, *parts])
+    frame["label"] = [texts[pair] for pair in zip(frame["algorithm"], frame["params"])]
+    return frame
+
+
+def full_points(frame, keys, path):
+    """Rows of points that cover every head; says on stderr which points are left out.
+
+    A point is a group by `keys`, of one seed or more. Where an algorithm was feasible in some heads
+    only, a mean over these would stand beside means over all: easy heads against all heads. Heads
+    are those of the frame (of the point's layer, when `keys` holds `layer`).
+    """
+    facets = [k for k in keys if k in HEAD_COLUMNS]
+    heads = frame.groupby(HEAD_COLUMNS, dropna=False, sort=False).ngroup()
+    seen = heads.groupby([frame[k] for k in [*keys, "seed"]], dropna=False).transform("nunique")
+    of_all = (heads.groupby([frame[k] for k in facets], dropna=False).transform("nunique")
+              if facets else heads.nunique())
+    part = seen < of_all
+    for label in dict.fromkeys(frame.loc[part, "label"]):
+        rows = frame[part & (frame["label"] == label)]
+        points = len(rows.drop_duplicates(keys))
+        print(f"note: {label}: points left out because some heads are missing: {points}",
+              file=sys.stderr)
+    if part.all():
+        raise CsvError(f"{path}: no point has rows for every head that the file has")
+    return frame[~part]
+
+
+def mean_and_sd(frame, keys, column, spread="seeds"):
+    """One row per group of `keys`, in order of appearance: mean, sd (n - 1), seeds.
+
+    The mean over a seed's rows is taken first; `mean` is the mean of these and `sd` their standard
+    deviation, as in BalanceKV's figure 2. spread="all": sd over all rows. NaN and infinity stay
+    visible: they are not averaged away. One value has no sd (NaN).
+    """
+    per_seed = frame.groupby([*keys, "seed"], dropna=False, sort=False)[column].agg(
+        lambda v: v.mean(skipna=False))
+    groups = per_seed.groupby(level=list(keys), dropna=False, sort=False)
+    out = groups.agg(mean=lambda v: v.mean(skipna=False), sd="std", seeds="size")
+    if spread == "all":
+        out["sd"] = frame.groupby(list(keys), dropna=False, sort=False)[column].std()
+    return out.reset_index()
+
+
+def finite_points(table):
+    """Points whose mean is finite; says on stderr which labels have others."""
+    bad = ~np.isfinite(table["mean"])
+    for label in dict.fromkeys(table.loc[bad, "label"]):
+        print(f"note: {label} has a mean that is not finite; it is not drawn", file=sys.stderr)
+    return table[~bad]

@@ -1,0 +1,119 @@
+"""Reading traces (docs/trace_format.md) one head at a time, in numpy: what a method that is written
+in Python begins with.
+
+    for prompt, layer, kv_head in trace_heads("t.h5"):
+        head = read_head("t.h5", prompt, layer, kv_head)
+        head.k, head.v, head.q  # float32 [n, d], [n, dv], [group, nq, d]
+
+Errors are TraceError, one line: file, path inside it, got, expected.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+
+import h5py
+import numpy as np
+
+from kvbench.trace.writer import FORMAT, STORED, VERSION, TraceError, from_bfloat16
+
+
+@dataclasses.dataclass
+class Head:
+    """One KV head of one layer of one prompt; float32, exactly what the trace holds.
+
+    k, v     [n, d], [n, dv]: keys as the attention multiplies them, and values
+    q        [group, nq, d]: the last nq queries of the query heads that this KV head serves
+    scale    s in exp(s <k, q>)
+    dtype    the trace's element type: float16, bfloat16 or float32
+    """
+
+    k: np.ndarray
+    v: np.ndarray
+    q: np.ndarray
+    scale: float
+    dtype: str
+
+
+def file_sha256(path):
+    """Hexadecimal SHA-256 of a file; an OSError names it."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def text_of(value):
+    """An attribute as str: h5py gives bytes for strings of fixed length."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def open_hdf5(path):
+    """An h5py.File to read; TraceError where it is none."""
+    if not os.path.exists(path):
+        raise TraceError(f"{path}: no such file")
+    try:
+        return h5py.File(path, "r")
+    except OSError:
+        raise TraceError(f"{path}: not an HDF5 file, or cut off") from None
+
+
+@contextlib.contextmanager
+def open_trace(trace):
+    """The trace as an open h5py.File; `trace`: its path, or such a file, which stays open."""
+    if isinstance(trace, h5py.File):
+        yield trace
+        return
+    path = os.fspath(trace)
+    with open_hdf5(path) as file:
+        got = text_of(file.attrs.get("format", "nothing")), file.attrs.get("version")
+        if got != (FORMAT, VERSION):
+            raise TraceError(f"{path}: format: got {got[0]}, version {got[1]}, expected {FORMAT}, "
+                             f"version {VERSION}")
+        if text_of(file.attrs.get("dtype")) not in STORED:
+            raise TraceError(f"{path}: dtype: got {text_of(file.attrs.get('dtype'))}, expected "
+                             f"{', '.join(STORED)}")
+        yield file
+
+
+def trace_dtype(trace):
+    """The element type of a trace's cache."""
+    with open_trace(trace) as file:
+        return text_of(file.attrs["dtype"])
+
+
+def trace_heads(trace, prompts=None, layers=None):
+    """[(prompt, layer, KV head)] of a trace, in order; `prompts`, `layers`: only these."""
+    out = []
+    with open_trace(trace) as file:
+        for prompt, group in file["prompts"].items():
+            if prompts is not None and prompt not in prompts:
+                continue
+            for layer in sorted(map(int, group["layers"])):
+                if layers is None or layer in layers:
+                    heads = group[f"layers/{layer}/k"].shape[0]
+                    out.extend((prompt, layer, head) for head in range(heads))
+    return out
+
+
+def read_head(trace, prompt, layer, kv_head, with_q=True):
+    """The Head of a trace: a path, or an open h5py.File. with_q=False leaves q None."""
+    with open_trace(trace) as file:
+        where = f"prompts/{prompt}/layers/{layer}"
+        if where not in file:
+            raise TraceError(f"{file.filename}: {where}: not in the trace")
+        group, dtype = file[where], text_of(file.attrs["dtype"])
+        heads, _, d = group["k"].shape
+        if not 0 <= kv_head < heads:
+            raise TraceError(f"{file.filename}: {where}: KV head: got {kv_head}, expected 0 to "
+                             f"{heads - 1}")
+
+        def rows(name, which):
+            data = group[name][which]
+            return from_bfloat16(data) if dtype == "bfloat16" else data.astype(np.float32)
+
+        q = None
+        if with_q:
+            size = group["q"].shape[0] // heads
+            q = rows("q", slice(kv_head * size, (kv_head + 1) * size))
+        scale = group.attrs.get("scale", file.attrs.get("scale", d**-0.5))
+        return Head(rows("k", kv_head), rows("v", kv_head), q, float(scale), dtype)

@@ -1,0 +1,144 @@
+"""What a trace may hold beside queries, keys and values (docs/trace_format.md): rotary tables,
+output projections, norms of the residual stream. writer.TraceWriter's part for them."""
+
+import numpy as np
+
+ROPE_LAYOUTS = ("half", "interleaved")
+# Positions that a rotary table has beyond the prompt: methods that expect future queries turn by
+# them (expected-attention: 512).
+FUTURE_POSITIONS = 512
+CHUNK_TOKENS = 1024  # tokens of one head per chunk, as the C++ writer's
+
+
+class OptionalParts:
+    """Methods of TraceWriter, whose file, open prompt and errors they use."""
+
+    def write_rope(self, cos, sin, layout, layers=None):
+        """The rotation's tables by position, for all layers or for a list of them.
+
+        cos, sin  [n_max, rope_dim / 2], as the model has them, an attention factor included; the
+                  trace keeps float32. n_max must reach FUTURE_POSITIONS beyond the longest prompt
+        layout    which of the first rope_dim channels turn together: "half": i and
+                  i + rope_dim / 2; "interleaved": 2 i and 2 i + 1
+        layers    call again until each layer of the trace has its own; None: one for all
+        """
+        if layout not in ROPE_LAYOUTS:
+            raise self._error("rope", f"layout: got `{layout}`, expected "
+                                      f"{' or '.join(ROPE_LAYOUTS)}")
+        if self._root["rope"] != "post":
+            raise self._error("rope", f"got tables for `{self._root['rope']}`, expected rope "
+                                      "`post`: without a rotation there are none")
+        tables = {"cos": np.asarray(cos), "sin": np.asarray(sin)}
+        shape = tables["cos"].shape
+        for name, table in tables.items():
+            if table.ndim != 2 or 0 in table.shape or table.shape != shape:
+                raise self._error(f"rope/{name}", f"got shape {table.shape}, expected [n_max, "
+                                                  "rope_dim / 2], the same for cos and sin")
+            if table.dtype.kind != "f" or not np.isfinite(table).all():
+                raise self._error(f"rope/{name}", "expected finite floating point")
+        root = self._file.require_group("rope")
+        first = None
+        for layer in [None] if layers is None else layers:
+            where = root if layer is None else root.create_group(str(layer))
+            for name, table in tables.items():
+                if first is not None:
+                    where[name] = first[name]  # A link: layers of one kind share the numbers.
+                    continue
+                where.create_dataset(name, data=table.astype(np.float32),
+                                     **self._filters())
+            where.attrs["layout"] = layout
+            first = where
+
+    def _check_rope(self):
+        """Tables long enough, no wider than keys, and for every layer where they differ."""
+        root = self._file.get("rope")
+        if root is None:
+            return
+        for (prompt, layer), (n, d) in self._sizes.items():
+            own = root if "cos" in root else root.get(str(layer))
+            if own is None:
+                raise self._error("rope", f"has no table for layer {layer}, expected one for each "
+                                          "layer of the trace")
+            rows, half = own["cos"].shape
+            if rows < n + FUTURE_POSITIONS:
+                raise self._error(own.name[1:], f"got {rows} positions, expected at least "
+                                                f"{n + FUTURE_POSITIONS}: prompt {prompt} and "
+                                                f"{FUTURE_POSITIONS}")
+            if 2 * half > d:
+                raise self._error(own.name[1:], f"got {2 * half} channels that turn, layer {layer} "
+                                                f"has keys of {d}")
+
+    def write_o_proj(self, array, layer=None):
+        """The output projection of a begun layer that has q and v.
+
+        array  [hidden, q_heads * dv], the columns head by head, without a bias: in the element type
+               of the trace (bfloat16 as its bits, uint16), or float32, which is kept as it is
+        layer  default the one begun last
+        """
+        layer, where, group = self._begun(layer, "o_proj", "qv")
+        array = np.asarray(array)
+        own = np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype)
+        if array.dtype not in (own, np.float32):
+            raise self._error(where, f"got elements of type {array.dtype}, expected {self.dtype} "
+                                     "or float32")
+        heads, dv = group["q"].shape[0], group["v"].shape[2]
+        if array.ndim != 2 or not len(array) or array.shape[1] != heads * dv:
+            raise self._error(where, f"got shape {array.shape}, expected [hidden, {heads} * {dv}]")
+        bits = array.dtype == np.uint16
+        finite = (array & 0x7F80) != 0x7F80 if bits else np.isfinite(array)
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            raise self._error(where, f"row {row}, column {column}: expected finite values")
+        group.create_dataset("o_proj", data=array, chunks=(min(len(array), CHUNK_TOKENS), dv),
+                             **self._filters())
+
+    def share_o_proj(self, prompt, layer=None):
+        """The layer has the projection that it has in an earlier prompt: one copy of the numbers.
+        Whether there is one."""
+        layer, _, group = self._begun(layer, "o_proj", "qv")
+        earlier = self._file.get(f"prompts/{prompt}/layers/{layer}/o_proj")
+        if earlier is not None:
+            group["o_proj"] = earlier
+        return earlier is not None
+
+    def write_residual_norm(self, start_row, norms, layer=None):
+        """Norms of the residual stream that the layer's attention output is added to.
+
+        start_row  the first stored query that `norms`, [rows], belongs to: finite, >= 0; all rows
+                   of the layer must be written once
+        """
+        layer, where, group = self._begun(layer, "residual_norm", "q")
+        nq = group["q"].shape[1]
+        if "residual_norm" not in group:
+            group.create_dataset("residual_norm", (nq,), np.float32)
+            self._missing[layer, "residual_norm"] = np.ones((1, nq), bool)
+        norms = np.asarray(norms)
+        if norms.ndim != 1 or not 0 <= start_row <= nq - len(norms):
+            raise self._error(where, f"got shape {norms.shape} from row {start_row}, expected "
+                                     f"rows within {nq}")
+        with np.errstate(over="ignore"):
+            norms = norms.astype(np.float32)
+        bad = ~(np.isfinite(norms) & (norms >= 0))
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise self._error(where, f"row {start_row + row}: got {norms[row]}, expected finite "
+                                     "numbers >= 0")
+        missing = self._missing[layer, "residual_norm"][0, start_row:start_row + len(norms)]
+        if not missing.all():
+            raise self._error(where, f"row {start_row + int(np.argmin(missing))} is written twice")
+        group["residual_norm"][start_row:start_row + len(norms)] = norms
+        missing[:] = False
+
+    def _begun(self, layer, name, needed):
+        """Index, place of `name` and group of a begun layer; it must have the datasets `needed`."""
+        layer = self._layer if layer is None else layer
+        if self._prompt is None or str(layer) not in self._prompt["layers"]:
+            raise self._error("", f"layer {layer}: `{name}` before the layer was begun")
+        where = f"{self._prompt.name[1:]}/layers/{layer}/{name}"
+        group = self._prompt["layers"][str(layer)]
+        for part in needed:
+            if part not in group:
+                raise self._error(where, f"the layer has no {part}, which this belongs to")
+        if name == "o_proj" and name in group:
+            raise self._error(where, "is written twice")
+        return layer, where, group

@@ -1,0 +1,312 @@
+"""A streaming writer of kvbench's trace format (docs/trace_format.md) for the Python scripts.
+
+Errors that a user can mend are TraceError; `run_main` prints them as one line and exits with 2,
+and what the disk or the device refuses as one line with 3.
+"""
+
+import contextlib
+import datetime
+import math
+import os
+import sys
+
+from kvbench import missing
+
+try:
+    import h5py
+    import numpy as np
+except ImportError as error:
+    print(missing(error, "python3-h5py"), file=sys.stderr)
+    sys.exit(2)
+
+from kvbench.trace.parts import CHUNK_TOKENS, OptionalParts
+
+FORMAT = "kvbench-trace"
+VERSION = 1
+STORED = {"float16": np.float16, "bfloat16": np.uint16, "float32": np.float32}
+ROPES = ("post", "none")
+MAX_LAYER = 1000000
+
+
+class TraceError(Exception):
+    """Bad input: one line for the user."""
+
+
+def to_bfloat16(array):
+    """The 16 bits of each float32, uint16, rounded to nearest, ties to even. Finite input only."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    # In 64 bits, so that the carry of the largest floats cannot wrap around.
+    return ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def from_bfloat16(bits):
+    """float32 of bfloat16's bits (uint16); exact."""
+    return (np.asarray(bits, np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def run_main(main):
+    """Runs `main`; an error becomes one line and an exit code: TraceError 2, OSError and lack of
+    memory 3, an interrupt 130."""
+    name = os.path.basename(sys.argv[0])
+    try:
+        main()
+    except TraceError as error:
+        code, text = 2, str(error)
+    except KeyboardInterrupt:
+        code, text = 130, "interrupted"
+    except MemoryError:
+        code, text = 3, "out of memory"
+    except OSError as error:
+        code, text = 3, str(error)
+    else:
+        return
+    print(f"{name}: {' '.join(text.split())}", file=sys.stderr)
+    sys.exit(code)
+
+
+class TraceWriter(OptionalParts):
+    """Writes one trace, some rows at a time: PATH.tmp while it grows, PATH once it is whole.
+
+    A context manager: leaving it normally checks that every row of every dataset was written and
+    renames; leaving it by an exception removes PATH.tmp and keeps what PATH held before.
+
+    path     of the trace
+    model    model id and revision; source: data set; created: date (default: today, UTC)
+    dtype    "float16" | "bfloat16" | "float32", the element type of the model's cache
+    rope     "post": q and k as the attention multiplies them, after rotation; "none": no rotation
+    scale    s in exp(s <k, q>) for all layers; None: 1 / sqrt(d)
+    gzip     level 1..9 (after shuffle); 0: no filters
+    """
+
+    def __init__(self, path, model, source, created=None, dtype="float16", rope="post",
+                 scale=None, gzip=4):
+        self.path = os.fspath(path)
+        if dtype not in STORED:
+            raise self._error("", f"dtype: got `{dtype}`, expected {', '.join(STORED)}")
+        if rope not in ROPES:
+            raise self._error("", f"rope: got `{rope}`, expected post or none")
+        if gzip not in range(10):
+            raise self._error("", f"gzip: got {gzip}, expected 0 to 9")
+        if created is None:
+            created = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        self.dtype = dtype
+        self._gzip = gzip
+        self._prompt = None  # the open prompt's group
+        self._layer = None  # index of the layer begun last
+        self._missing = {}  # (layer, name) of the open prompt -> bool [heads, rows] not yet written
+        self._root = {"format": FORMAT, "version": VERSION, "dtype": dtype, "rope": rope,
+                      "model": str(model), "source": str(source), "created": str(created)}
+        if scale is not None:
+            self._root["scale"] = self._positive("scale", scale)
+        self._sizes = {}  # (prompt, layer) -> (n, d)
+        self._file = None
+
+    def __enter__(self):
+        folder = os.path.dirname(self.path)
+        if folder and not os.path.isdir(folder):
+            raise self._error("", "cannot be written: its folder does not exist")
+        if os.path.isdir(self.path):
+            raise self._error("", "cannot be written: is a folder")
+        try:
+            self._file = h5py.File(self._tmp, "w")
+        except OSError as error:
+            raise OSError(f"{self.path}: cannot be written: {error}") from None
+        self._file.attrs.update(self._root)
+        self._file.create_group("prompts")
+        return self
+
+    def __exit__(self, kind, error, trace):
+        try:
+            if kind is None:
+                self.end_prompt()
+                if not len(self._file["prompts"]):
+                    raise self._error("", "no prompt was written")
+                self._check_rope()
+            self._file.close()
+            if kind is None:
+                os.replace(self._tmp, self.path)
+        finally:
+            # Also after a failed close, as on a full disk.
+            with contextlib.suppress(Exception):
+                self._file.close()
+            with contextlib.suppress(OSError):
+                os.remove(self._tmp)
+
+    def _filters(self):
+        return {"compression": "gzip", "compression_opts": self._gzip,
+                "shuffle": True} if self._gzip else {}
+
+    def begin_prompt(self, id, n_tokens, token_ids=None, text_id=None):
+        """Opens the prompt `id` of n_tokens >= 1 tokens; the one before must be whole.
+
+        token_ids: int [n_tokens]. text_id: what the text is called where it comes from.
+        """
+        self.end_prompt()
+        id = str(id)
+        where = f"prompts/{id}"
+        if not id or "/" in id or "\0" in id or id == ".":
+            raise self._error("", f"prompt id: got `{id}`, expected a name without slashes")
+        if id in self._file["prompts"]:
+            raise self._error(where, "stands twice")
+        if n_tokens < 1:
+            raise self._error(where, f"n_tokens: got {n_tokens}, expected at least 1")
+        group = self._file["prompts"].create_group(id)
+        group.create_group("layers")
+        group.attrs["n_tokens"] = np.int64(n_tokens)
+        if text_id is not None:
+            group.attrs["text_id"] = str(text_id)
+        if token_ids is not None:
+            token_ids = np.asarray(token_ids)
+            if token_ids.shape != (n_tokens,):
+                raise self._error(f"{where}/token_ids", f"shape: got {token_ids.shape}, "
+                                                        f"expected {(n_tokens,)}")
+            group.create_dataset("token_ids", data=token_ids.astype(np.int32))
+        self._prompt = group
+        self._layer = None
+
+    def begin_layer(self, layer, q_heads, kv_heads, nq, d, dv, scale=None, fisher=None,
+                    retrieval_heads=None, with_q=True, with_k=True, with_v=True):
+        """Creates a layer's datasets: q [q_heads, nq, d], k [kv_heads, n, d], v [kv_heads, n, dv].
+
+        layer            index in the model; layers may come in any order and be filled in turns
+        nq               the last nq queries of the prompt are stored, 1 <= nq <= n
+        scale            overrides the root's; fisher: the layer's weight, >= 0
+        retrieval_heads  [kv_heads], non-zero = retrieval head
+        with_q, ...      False leaves the dataset out; keys alone serve `kvbench cluster`, a replay
+                         needs all three
+        """
+        if self._prompt is None:
+            raise self._error("", "a layer before its prompt")
+        n = int(self._prompt.attrs["n_tokens"])
+        if not 0 <= layer <= MAX_LAYER:
+            raise self._error(self._prompt.name, f"layer: got {layer}, expected 0 to {MAX_LAYER}")
+        where = f"{self._prompt.name[1:]}/layers/{layer}"
+        sizes = {"q_heads": q_heads, "kv_heads": kv_heads, "nq": nq, "d": d, "dv": dv}
+        for name, size in sizes.items():
+            if size < 1:
+                raise self._error(where, f"{name}: got {size}, expected at least 1")
+        if q_heads % kv_heads:
+            raise self._error(where, f"got {q_heads} query heads, expected a multiple of the "
+                                     f"{kv_heads} KV heads")
+        if nq > n:
+            raise self._error(where, f"nq: got {nq}, expected at most n_tokens = {n}")
+        if str(layer) in self._prompt["layers"]:
+            raise self._error(where, "stands twice")
+        group = self._prompt["layers"].create_group(str(layer))
+        if scale is not None:
+            group.attrs["scale"] = self._positive(f"{where}: scale", scale)
+        if fisher is not None:
+            if not (math.isfinite(fisher) and fisher >= 0):
+                raise self._error(where, f"fisher: got {fisher}, expected a finite number >= 0")
+            group.attrs["fisher"] = float(fisher)
+        if retrieval_heads is not None:
+            flags = np.asarray(retrieval_heads)
+            if flags.shape != (kv_heads,):
+                raise self._error(where, f"retrieval_heads: got shape {flags.shape}, expected "
+                                         f"{(kv_heads,)}")
+            group.attrs["retrieval_heads"] = (flags != 0).astype(np.uint8)
+        shapes = {"q": (q_heads, nq, d), "k": (kv_heads, n, d), "v": (kv_heads, n, dv)}
+        for (name, shape), wanted in zip(shapes.items(), (with_q, with_k, with_v)):
+            if wanted:
+                group.create_dataset(name, shape, STORED[self.dtype],
+                                     chunks=(1, min(shape[1], CHUNK_TOKENS), shape[2]),
+                                     **self._filters())
+                self._missing[layer, name] = np.ones(shape[:2], bool)
+        self._layer = layer
+        self._sizes[self._prompt.name.rpartition("/")[2], layer] = n, d
+
+    def write(self, name, head, start_row, array, layer=None):
+        """Writes rows of one head or of several neighbouring ones.
+
+        name       "q", "k" or "v"; layer: default the one begun last
+        head       the first head; start_row: the first row of the dataset
+        array      [rows, width] for one head, [heads, rows, width] for more: float16, float32 or
+                   float64, or with dtype bfloat16 its bits as uint16. Values are rounded to
+                   nearest; NaN, infinity and what dtype cannot hold is refused.
+        """
+        layer = self._layer if layer is None else layer
+        if self._prompt is None or (layer, name) not in self._missing:
+            raise self._error("", f"layer {layer}: `{name}` was not begun")
+        where = f"{self._prompt.name[1:]}/layers/{layer}/{name}"
+        data = self._prompt["layers"][str(layer)][name]
+        array = np.asarray(array)
+        if array.ndim == 2:
+            array = array[None]
+        if array.ndim != 3 or array.shape[2] != data.shape[2]:
+            raise self._error(where, f"got shape {array.shape}, expected [heads, rows, "
+                                     f"{data.shape[2]}]")
+        heads, rows = array.shape[:2]
+        if not (0 <= head and head + heads <= data.shape[0]
+                and 0 <= start_row and start_row + rows <= data.shape[1]):
+            raise self._error(where, f"got heads {head}..{head + heads - 1}, rows {start_row}.."
+                                     f"{start_row + rows - 1}, expected them within {data.shape}")
+        missing = self._missing[layer, name][head:head + heads, start_row:start_row + rows]
+        if not missing.all():
+            at, row = np.argwhere(~missing)[0]
+            raise self._error(where, f"head {head + at}, row {start_row + row} is written twice")
+        try:
+            data[head:head + heads, start_row:start_row + rows] = self._stored(
+                array, where, head, start_row)
+        except OSError as error:
+            raise OSError(f"{self.path}: cannot be written: {error}") from None
+        missing[:] = False
+
+    def set_attribute(self, layer, name, value):
+        """A further attribute of a begun layer of the open prompt; kvbench ignores it."""
+        self._prompt["layers"][str(layer)].attrs[name] = value
+
+    def drop_layer(self, layer):
+        """Takes a begun layer of the open prompt out again."""
+        del self._prompt["layers"][str(layer)]
+        self._missing = {key: rows for key, rows in self._missing.items() if key[0] != layer}
+        del self._sizes[self._prompt.name.rpartition("/")[2], layer]
+
+    def end_prompt(self):
+        """Closes the open prompt, if any; TraceError when it has no layer or rows are missing."""
+        if self._prompt is None:
+            return
+        where = self._prompt.name[1:]
+        if not len(self._prompt["layers"]):
+            raise self._error(where, "no layer was written")
+        for (layer, name), absent in self._missing.items():
+            if absent.any():
+                head, row = np.argwhere(absent)[0]
+                raise self._error(f"{where}/layers/{layer}/{name}",
+                                  f"head {head}, row {row} was never written")
+        self._missing.clear()
+        self._prompt = None
+
+    @property
+    def _tmp(self):
+        return self.path + ".tmp"
+
+    def _stored(self, array, where, head, start_row):
+        """`array` in the file's element type; TraceError for what it cannot hold."""
+        bits = self.dtype == "bfloat16" and array.dtype == np.uint16
+        if not bits and array.dtype.kind != "f":
+            raise self._error(where, f"got elements of type {array.dtype}, expected floating point")
+        if bits:
+            out, finite = array, (array & 0x7F80) != 0x7F80
+        elif self.dtype == "bfloat16":
+            with np.errstate(over="ignore"):
+                single = array.astype(np.float32)
+            out = to_bfloat16(single)
+            finite = np.isfinite(single) & ((out & 0x7F80) != 0x7F80)
+        else:
+            with np.errstate(over="ignore"):
+                out = array.astype(STORED[self.dtype])
+            finite = np.isfinite(out)
+        if not finite.all():
+            at, row, element = np.argwhere(~finite)[0]
+            value = from_bfloat16(array[at, row, element]) if bits else array[at, row, element]
+            raise self._error(where, f"head {head + at}, row {start_row + row}, element {element}: "
+                                     f"got {float(value)}, expected a finite {self.dtype}")
+        return out
+
+    def _positive(self, what, value):
+        if not (math.isfinite(value) and value > 0):
+            raise self._error("", f"{what}: got {value}, expected a finite number > 0")
+        return float(value)
+
+    def _error(self, where, what):
+        return TraceError(": ".join(part for part in (self.path, where, what) if part))

@@ -1,0 +1,279 @@
+"""Chooses parameters on the development prompts, and shows what the choice is worth on others.
+
+    kvbench replay dev.h5 --algorithm all:grid --budget 0.125 -o dev.csv
+    kvbench list --grid > grids.csv
+    scripts/tune.py choose dev.csv --grids grids.csv --settings tuned.toml --csv tuning.csv
+
+    kvbench replay test.h5 --algorithm all --budget 0.125 -o all.csv
+    kvbench replay test.h5 --config tuned.toml --budget 0.125 -o tuned.csv
+    scripts/tune.py table all.csv --tuned tuned.csv --choice tuning.csv --csv both.csv
+
+choose: of every method's settings (`NAME:grid`, `kvbench list NAME`) the one with the least mean of
+--metric over prompts at the tables' budget. A prompt's figure is the mean over layers, heads and
+seeds. A setting that is not `ok` on every head of every prompt is not chosen. --settings is a
+configuration of kvbench with the chosen settings that are not the default, each as what it changes
+of the default.
+
+table: every method with its authors' setting and tuned, on prompts that the choice never saw, with
+bootstrap intervals over prompts. --authors: rows of the authors' settings where these are not
+kvbench's defaults; they stand in place of the defaults' rows.
+"""
+
+
+import numpy as np
+
+from kvbench import command
+from kvbench import stats as ks
+from kvbench import tables as kt
+from kvbench.compare import tables as ct
+
+POINT = ["budget_requested", "algorithm", "params"]
+DIFFERENCE = ["difference", "difference_low", "difference_high", "better", "worse"]
+CHOICE = ["algorithm", "budget", "metric", "prompts", "settings", "usable", "default", "tuned",
+          "setting"]
+EACH = ["algorithm", "setting", "prompts", "mean", *DIFFERENCE]
+TABLE = ["budget", "algorithm", "prompts", "setting", "authors", "authors_low", "authors_high",
+         "tuned", "tuned_low", "tuned_high", *DIFFERENCE]
+
+
+def figures(paths, metric):
+    """{(budget, algorithm, params): {prompt: mean over layers, heads and seeds}} of points that are
+    `ok` on every head of their prompt; None where some prompt's is not."""
+    frame = kt.read_results(paths, [metric, "seed", "budget_requested", *kt.HEAD_COLUMNS,
+                                    *kt.SETTINGS])
+    keys = [*kt.HEAD_COLUMNS, *POINT, "seed"]
+    if frame.duplicated(keys).any():
+        raise kt.CsvError(f"{', '.join(paths)}: rows stand twice")
+    if frame[["prompt", "trace"]].drop_duplicates()["prompt"].duplicated().any():
+        raise kt.CsvError(f"{paths[0]}: a prompt of one name in several traces")
+    if len(frame[kt.SETTINGS].drop(columns="scores").drop_duplicates()) > 1:
+        raise kt.CsvError(f"{paths[0]}: rows of several protocols, devices or windows")
+    heads = frame.groupby("prompt")[["layer", "q_head"]].apply(lambda f: len(f.drop_duplicates()))
+    out = {}
+    # A budget is NaN for what has one size only: no setting to choose.
+    for point, rows in frame.groupby(POINT, sort=False):
+        good = rows["status"].map(kt.status_kind).eq("ok").all() and np.isfinite(rows[metric]).all()
+        by_seed = rows.groupby(["prompt", "seed"]).size()
+        whole = all(by_seed[p].eq(heads[p]).all() if p in by_seed else False for p in heads.index)
+        out[point] = rows.groupby("prompt")[metric].mean() if good and whole else None
+    return out
+
+
+def varied(settings):
+    """{params: text of the keys that differ among them}. A named method's may be absent."""
+    parts = {text: kt.parse_params(text) for text in settings}
+    keys = sorted({key for part in parts.values() for key in part})
+    keys = [key for key in keys if len({part.get(key) for part in parts.values()}) > 1]
+    return {text: ";".join(f"{key}={part[key]}" for key in keys if key in part)
+            for text, part in parts.items()}
+
+
+def changed(text, usual):
+    """What of a setting is not the default's."""
+    before = kt.parse_params(usual)
+    return ";".join(f"{key}={value}" for key, value in kt.parse_params(text).items()
+                    if before.get(key) != value)
+
+
+def sign_of(options):
+    """1 where a larger figure is the better one, else -1."""
+    return 1 if options.metric in kt.HIGHER_BETTER else -1
+
+
+def interval(name, values, options):
+    """{name: mean over prompts, name_low, name_high}."""
+    low, high = ks.bootstrap_intervals(np.asarray(values)[:, None], resamples=options.resamples)[0]
+    return {name: float(np.mean(values)), f"{name}_low": low, f"{name}_high": high}
+
+
+def paired(after, before, options):
+    """The columns DIFFERENCE: what changed, prompt by prompt."""
+    apart = (after - before).to_numpy()
+    wins = apart * sign_of(options)
+    return {**interval("difference", apart, options), "better": int((wins > 0).sum()),
+            "worse": int((wins < 0).sum())}
+
+
+def each_setting(name, settings, found, usual, options):
+    """A dict per usable setting: its mean, and paired what it changes of the default's figure."""
+    before, out = found[name, usual], []
+    for params, (_, text) in settings.items():
+        mean = found[name, params]
+        if mean is None:
+            continue
+        row = {"algorithm": name, "setting": changed(text, settings[usual][1]) or "default",
+               "prompts": mean.size, "mean": mean.mean()}
+        # Without a default's figure: how often something is better than nothing is 0.
+        row |= paired(mean, before, options) if before is not None else {"better": 0, "worse": 0}
+        out.append(row)
+    return sorted(out, key=lambda row: -sign_of(options) * row["mean"])
+
+
+def read_grids(path):
+    """[(algorithm, setting, params)] of `kvbench list --grid`."""
+    frame = kt.read_table([path], ["algorithm", "setting", "params"],
+                          {"algorithm", "setting", "params"})
+    return list(frame[["algorithm", "setting", "params"]].itertuples(index=False, name=None))
+
+
+def row_settings(grids, rows):
+    """{algorithm: {params in a row: (setting, text)}}. A row's values may have become those of its
+    trace (rope=auto), so that rows are found by what differs among the grid's settings."""
+    out = {}
+    for name in dict.fromkeys(algorithm for algorithm, _, _ in grids):
+        declared = {params: setting for algorithm, setting, params in grids if algorithm == name}
+        short = varied(declared)
+        by_text = {short[params]: setting for params, setting in declared.items()}
+        mine = [params for algorithm, params in rows if algorithm == name]
+        texts = varied(mine)
+        if not mine:
+            continue
+        if sorted(texts.values()) != sorted(short.values()):
+            raise kt.CsvError(f"{name}: the rows' settings are not those of its grid")
+        out[name] = {params: (by_text[texts[params]], texts[params]) for params in mine}
+    return out
+
+
+def choose(options):
+    found = figures(options.tables, options.metric)
+    budgets = {budget for budget, _, _ in found if budget == budget}
+    if len(budgets) != 1:
+        raise kt.CsvError(f"{options.tables[0]}: rows of {len(budgets)} budgets, expected one")
+    found = {(name, params): mean for (budget, name, params), mean in found.items()
+             if budget == budget}
+    best = max if sign_of(options) > 0 else min
+    budget, = budgets
+    rows, lines, each = [], [], []
+    for name, settings in row_settings(read_grids(options.grids), list(found)).items():
+        usable = {params: found[name, params].mean() for params in settings
+                  if found[name, params] is not None}
+        if not usable:
+            continue
+        usual = next(params for params, (setting, _) in settings.items() if setting == "default")
+        if options.each:
+            each += each_setting(name, settings, found, usual, options)
+        # The default comes first: a tie is no reason to leave it.
+        order = sorted(usable, key=lambda params: params != usual)
+        chosen = best(order, key=usable.get)
+        setting = changed(settings[chosen][1], settings[usual][1])
+        rows.append({"algorithm": name, "budget": budget, "metric": options.metric,
+                     "prompts": found[name, chosen].size, "settings": len(settings),
+                     "usable": len(usable), "default": usable.get(usual, np.nan),
+                     "tuned": usable[chosen], "setting": setting})
+        if setting:
+            lines.append(f'  "{name}:{setting}",')
+    if options.csv:
+        ct.write_table(options.csv, CHOICE, rows)
+    if options.each:
+        ct.write_table(options.each, EACH, each)
+    if options.settings:
+        ct.write_text(options.settings, "\n".join([
+            "# Settings chosen by scripts/tune.py on the development prompts: of every method's grid",
+            f"# the one of the best mean {options.metric} at budget {budget:g}, where that is not "
+            "the default.",
+            "algorithm = [", *lines, "]", ""]))
+    if options.markdown:
+        titles = ["method", "settings", "default", "best", "chosen"]
+        cells = [[row["algorithm"], str(row["settings"]), ct.number(row["default"], options.digits),
+                  ct.number(row["tuned"], options.digits),
+                  f"`{row['setting']}`" if row["setting"] else "the default"]
+                 for row in rows if row["settings"] > 1]
+        ct.write_text(options.markdown, "\n".join(
+            [f"Mean {options.metric} at {budget:g} of the bytes over "
+             f"{ks.counted(rows[0]['prompts'])}.", "", *ct.markdown_table(titles, cells)]) + "\n")
+
+
+def one_setting(paths, metric):
+    """{(budget, algorithm): figures by prompt or None}; one setting per algorithm."""
+    out = {}
+    for (budget, name, _), mean in figures(paths, metric).items():
+        if budget != budget:
+            continue
+        if (budget, name) in out:
+            raise kt.CsvError(f"{paths[0]}: {name} has several settings, expected one")
+        out[budget, name] = mean
+    return out
+
+
+def table(options):
+    usual = one_setting(options.tables, options.metric)
+    if options.authors:
+        usual.update(one_setting(options.authors, options.metric))
+    tuned = {**one_setting(options.tables, options.metric),
+             **one_setting(options.tuned, options.metric)}
+    chosen = kt.read_table([options.choice], ["algorithm", "setting"], {"algorithm", "setting",
+                           "metric"})
+    settings = dict(zip(chosen["algorithm"], chosen["setting"]))
+    rows = []
+    for (budget, name), before in usual.items():
+        after = tuned[budget, name]
+        if before is None or after is None:
+            continue
+        if list(before.index) != list(after.index):
+            raise kt.CsvError(f"{name}: tuned rows are of other prompts")
+        rows.append({"budget": budget, "algorithm": name, "prompts": before.size,
+                     "setting": settings.get(name, ""),
+                     **interval("authors", before, options), **interval("tuned", after, options),
+                     **paired(after, before, options)})
+    rows.sort(key=lambda row: (-row["budget"], -sign_of(options) * row["tuned"]))
+    if options.csv:
+        ct.write_table(options.csv, TABLE, rows)
+    if options.markdown:
+        ct.write_text(options.markdown, "\n".join(table_lines(rows, options)) + "\n")
+
+
+def table_lines(rows, options):
+    """Markdown: a table per budget."""
+    digits, out = options.digits, []
+
+    def span(row, name):
+        return ct.span(row[name + "_low"], row[name + "_high"], digits)
+
+    for budget in dict.fromkeys(row["budget"] for row in rows):
+        here = [row for row in rows if row["budget"] == budget]
+        titles = ["method", "authors' setting", "95 %", "tuned", "95 %", "tuned minus authors'",
+                  "95 %", "better/worse"]
+        cells = [[row["algorithm"], ct.number(row["authors"], digits), span(row, "authors"),
+                  ct.number(row["tuned"], digits), span(row, "tuned"),
+                  *(["-", "-", "-"] if row["difference"] == row["better"] == row["worse"] == 0 else
+                    [f"{row['difference']:+.{digits}f}", span(row, "difference"),
+                     f"{row['better']}/{row['worse']}"])] for row in here]
+        out += [f"## Budget {budget:g}: {ks.counted(here[0]['prompts'])}", "",
+                *ct.markdown_table(titles, cells), ""]
+    return out[:-1]
+
+
+def parse_arguments(arguments=None):
+    parser = command.plain_parser(__doc__)
+    commands = parser.add_subparsers(required=True, metavar="choose|table")
+    for name, run in (("choose", choose), ("table", table)):
+        sub = commands.add_parser(name, description=__doc__,
+                                  formatter_class=parser.formatter_class)
+        sub.set_defaults(run=run)
+        sub.add_argument("tables", nargs="+", metavar="OUT.csv", help="files of kvbench replay")
+        sub.add_argument("--metric", default="rel_error", help="column [rel_error]")
+        sub.add_argument("--csv", metavar="FILE.csv")
+        sub.add_argument("--markdown", metavar="FILE.md", help="- is the terminal")
+        sub.add_argument("--digits", type=int, default=3)
+        sub.add_argument("--resamples", type=int, default=ks.RESAMPLES)
+        if name == "choose":
+            sub.add_argument("--grids", required=True, metavar="FILE.csv",
+                             help="what `kvbench list --grid` prints")
+            sub.add_argument("--settings", metavar="FILE.toml",
+                             help="the chosen settings, as a configuration")
+            sub.add_argument("--each", metavar="FILE.csv",
+                             help="every setting with its mean and its difference to the default")
+        else:
+            sub.add_argument("--tuned", nargs="+", required=True, metavar="OUT.csv")
+            sub.add_argument("--authors", nargs="+", metavar="OUT.csv")
+            sub.add_argument("--choice", required=True, metavar="FILE.csv",
+                             help="--csv of `tune.py choose`")
+    return parser.parse_args(arguments)
+
+
+def main(arguments=None):
+    options = parse_arguments(arguments)
+    if not (options.csv or options.markdown or getattr(options, "settings", None)
+            or getattr(options, "each", None)):
+        options.markdown = "-"
+    options.run(options)

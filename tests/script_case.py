@@ -1,0 +1,94 @@
+"""What Python tests share: places, tables, a folder per test, scripts run in this process."""
+
+import contextlib
+import csv
+import functools
+import importlib.util
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SCRIPTS = os.path.join(ROOT, "scripts")
+KVBENCH = os.environ.get("KVBENCH", "")  # the program; empty: it is not run
+sys.path[:0] = [os.path.join(ROOT, "python"), SCRIPTS]
+
+
+def missing(*names):
+    """Those of the packages that this Python lacks."""
+    return [name for name in names if importlib.util.find_spec(name) is None]
+
+
+def read_text(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def write_text(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def read_rows(path):
+    """A CSV file's rows as dicts of text."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@functools.cache
+def program(module):
+    """The name of the program in scripts/ that runs this module; of one that lies there, its own."""
+    for name in os.listdir(SCRIPTS):
+        if (name.endswith(".py")
+                and f"from {module.__name__} import main" in read_text(os.path.join(SCRIPTS, name))):
+            return name
+    return module.__name__ + ".py"
+
+
+def call(main, name, *arguments):
+    """A script's main() in this process, where an interpreter and its imports would cost seconds.
+
+    name  what sys.argv says it is called
+    returns  .code, .out and .err
+    """
+    out, err = io.StringIO(), io.StringIO()
+    with mock.patch.object(sys, "argv", [name, *map(str, arguments)]), \
+            contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main() or 0
+        except SystemExit as error:
+            code = error.code or 0
+    return types.SimpleNamespace(code=code, out=out.getvalue(), err=err.getvalue())
+
+
+def run_program(script, *arguments):
+    """A script of scripts/ in an interpreter of its own."""
+    return subprocess.run([sys.executable, os.path.join(SCRIPTS, script), *arguments],
+                          capture_output=True, text=True, check=False)
+
+
+class FolderCase(unittest.TestCase):
+    """A folder of the test's own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = os.path.realpath(folder.name)
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    def write_file(self, name, text):
+        return write_text(self.path(name), text)
+
+    def program(self, *arguments):
+        """What `kvbench ARGUMENTS` did; the test is skipped where there is no program."""
+        if not KVBENCH:
+            self.skipTest("KVBENCH names no program")
+        return subprocess.run([KVBENCH, *arguments], capture_output=True, text=True, check=False)
