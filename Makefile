@@ -21,7 +21,8 @@ plot_python = $(call find_python,numpy pandas matplotlib --prefer h5py sklearn)
 
 CMAKE     := cmake --log-level=NOTICE
 BUILD     := cmake --build
-CTEST     := ctest --output-on-failure -j $(JOBS)
+# Several tests run at a time: a thread that waits leaves the processor to theirs.
+CTEST     := OMP_WAIT_POLICY=passive ctest --output-on-failure -j $(JOBS)
 SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib tests bench -type f; } \
 	| grep -E '^(apps|lib|tests|bench)/.*\.(cpp|hpp|h|cu|cuh)$$' | { while read -r f; do \
 	[[ ! -f $$f ]] || echo "$$f"; done; }
@@ -100,16 +101,17 @@ reference: all $(DUMP_READY) ## the reference results, results/reference/ (2 hou
 			$(if $(KEEP),--keep) $(REFERENCE_ARGS); done
 
 test-dump: all $(DUMP_READY) ## test what needs torch, which pip puts into build/dump-venv
-	for t in dump_traces dump_rope dump_o_proj convert_traces peer_kvpress make_model prompts \
-		score_model python_method; do \
+	for t in dump_traces dump_fisher dump_rope dump_o_proj kvbench_trace convert_traces convert_parts \
+		peer_kvpress make_model prompts score_model score_runs python_method; do \
 		KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_$$t.py; done
 
 CUDA_BUILD ?= build/cuda
+CUDA_TESTS ?= ^(Gpu|emulated\.)
 cuda: ## build with CUDA kernels in build/cuda (needs nvcc), run the tests of devices
 	$(call bootstrap,build test)
 	@$(CMAKE) --preset cuda -B $(CUDA_BUILD) -DKVBENCH_WERROR=$(WERROR) $(CMAKE_ARGS)
 	@$(BUILD) $(CUDA_BUILD) -j $(JOBS)
-	@$(CTEST) --test-dir $(CUDA_BUILD) -R '^(Device|MathCheck|TileProduct)'
+	@$(CTEST) --test-dir $(CUDA_BUILD) -R '$(CUDA_TESTS)'
 
 # Debian's OpenBLAS takes new processors for ancient ones, five times slower; a slow peer would
 # flatter us.
@@ -123,7 +125,7 @@ bench: ## build and run the benchmarks; JSON under results/bench/
 	@for b in build/bench/bench/bench_*; do \
 		[[ -x $$b ]] || continue; echo "== $${b##*/}"; \
 		OPENBLAS_CORETYPE=$(PEER_CPU) "$$b" --benchmark_out=results/bench/$${b##*/}.json --benchmark_out_format=json || \
-			{ code=$$?; [[ $$b == */bench_device && $$code == 3 ]] || exit $$code; }; done
+			exit; done
 
 format: ## rewrite C++ and CUDA sources with clang-format
 	$(call bootstrap,lint)

@@ -1,11 +1,10 @@
-#include "cmd_cluster.hpp"
-
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <memory>
 
-#include "cmd_replay.hpp"
+#include "choice.hpp"
+#include "commands.hpp"
 #include "config.hpp"
 #include "core/error.hpp"
 #include "decimal.hpp"
@@ -19,6 +18,8 @@ namespace {
 
 struct Options {
   ClusterOptions cluster;
+  std::vector<std::string> what{"keys", "values"};
+  std::string points{name(ClusterOptions{}.points)};
   std::string config;
   std::string memory_limit;
 };
@@ -27,11 +28,17 @@ void run(CLI::App& command, Options& o) {
   if (!o.config.empty()) {
     apply_config(command, o.config);
   }
+  o.cluster.what.clear();
+  for (const std::string& word : o.what) {
+    o.cluster.what.push_back(choice("--what", word, {Rows::keys, Rows::values}));
+  }
+  o.cluster.points =
+      choice("--points", o.points, {PointsFormat::csv, PointsFormat::hdf5, PointsFormat::none});
   if (!o.memory_limit.empty()) {
     o.cluster.memory_limit = parse_memory_limit(o.memory_limit);
   }
   const ClusterResult r =
-      run_cluster(o.cluster, shell_line(command_arguments()), stop_on_signals());
+      run_cluster(make_cluster_plan(o.cluster), shell_line(command_arguments()), stop_on_signals());
   fmt::print(stderr, "{}: {} KV heads, {} rows in {:.1f} s\n", o.cluster.out, r.heads, r.rows,
              r.wall_s);
   if (r.interrupted) {
@@ -54,8 +61,6 @@ void add_cluster(CLI::App& app) {
       "\nExample:\n"
       "  kvbench replay data/sample.h5 -o out.csv --algorithm bumblebee --budget 0.5 --kept\n"
       "  kvbench cluster data/sample.h5 -o clusters --kept-by out.kept.csv");
-  // One value, or one list with commas, per mention: what follows may be a trace.
-  const auto repeatable = [](CLI::Option* option) { return option->allow_extra_args(false); };
   sub->add_option("traces", c.traces, "Trace files (docs/trace_format.md)")
       ->required()
       ->type_name("TRACE");
@@ -66,83 +71,55 @@ void add_cluster(CLI::App& app) {
       ->type_name("FILE.toml");
 
   const char* what = "What to study";
-  repeatable(sub->add_option("--what", c.what,
-                             "Sets of rows; norms.csv has queries, keys and values in any case"))
-      ->delimiter(',')
+  list(*sub, "--what", o->what, "Sets of rows; norms.csv has queries, keys and values in any case",
+       "keys,values")
       ->capture_default_str()
-      ->type_name("keys,values")
       ->group(what);
-  repeatable(sub->add_option("--layers", c.layers, "Layer indices of the model [default: all]"))
-      ->delimiter(',')
-      ->check(decimal<Index>())
-      ->type_name("N,...")
+  list(*sub, "--layers", c.layers, "Layer indices of the model [default: all]", "N,...")
       ->group(what);
-  repeatable(sub->add_option("--kv-heads", c.kv_heads, "KV heads [default: all]"))
-      ->delimiter(',')
-      ->check(decimal<Index>())
-      ->type_name("N,...")
-      ->group(what);
-  repeatable(sub->add_option("--prompts", c.prompts, "Prompt ids [default: all]"))
-      ->delimiter(',')
-      ->type_name("ID,...")
-      ->group(what);
+  list(*sub, "--kv-heads", c.kv_heads, "KV heads [default: all]", "N,...")->group(what);
+  list(*sub, "--prompts", c.prompts, "Prompt ids [default: all]", "ID,...")->group(what);
 
   const char* coverage = "Coverage (greedy k-center, first centre token 0)";
-  sub->add_option("--k", c.study.centers, "Centres that points.csv marks; a row of coverage.csv")
-      ->capture_default_str()
-      ->check(decimal<Index>())
-      ->type_name("N")
+  number(*sub, "--k", c.study.centers, "Centres that points.csv marks; a row of coverage.csv", "N")
       ->group(coverage);
-  sub->add_option(
-         "--max-k", c.study.max_k,
+  number(*sub, "--max-k", c.study.max_k,
          "The curve has k = 1, 2, 4, ... up to half the tokens, and up to this; time grows "
-         "with it")
-      ->capture_default_str()
-      ->check(decimal<Index>())
-      ->type_name("N")
+         "with it",
+         "N")
       ->group(coverage);
 
-  const char* growth = "Growth (online delta-clustering)";
-  repeatable(sub->add_option("--deltas", c.study.deltas,
-                             "Distances up to which a row joins a cluster, in the trace's units"))
-      ->delimiter(',')
-      ->type_name("X,...")
+  const char* growth = "Growth (online clusters)";
+  list(*sub, "--deltas", c.study.deltas,
+       "Distances up to which a row joins a cluster, in the trace's units", "X,...")
       ->group(growth);
-  repeatable(sub->add_option("--delta-rel", c.study.deltas_rel,
-                             "The same, times the radius of one centre (token 0) of the head "
-                             "[default without --deltas: 0.1, 0.2, ..., 0.9]"))
-      ->delimiter(',')
-      ->type_name("X,...")
+  list(*sub, "--delta-rel", c.study.deltas_rel,
+       "The same, times the radius of one centre (token 0) of the head "
+       "[default without --deltas: 0.1, 0.2, ..., 0.9]",
+       "X,...")
       ->group(growth);
-  sub->add_option("--max-clusters", c.study.max_clusters,
-                  "Prefixes of the stream that need more are left out; time grows with it")
-      ->capture_default_str()
-      ->check(decimal<Index>())
-      ->type_name("N")
+  number(*sub, "--max-clusters", c.study.max_clusters,
+         "Prefixes of the stream that need more are left out; time grows with it", "N")
       ->group(growth);
 
   const char* points = "Points (input of t-SNE)";
-  sub->add_option("--points", c.points, "points.csv, points.h5, or neither")
+  sub->add_option("--points", o->points, "points.csv, points.h5, or neither")
       ->capture_default_str()
       ->type_name("csv|hdf5|none")
       ->group(points);
-  sub->add_option("--pca", c.study.components,
-                  "Columns: first principal components of all of a head's tokens; 0: the rows "
-                  "themselves")
-      ->capture_default_str()
-      ->check(decimal<Index>())
-      ->type_name("N")
+  number(*sub, "--pca", c.study.components,
+         "Columns: first principal components of all of a head's tokens; 0: the rows "
+         "themselves",
+         "N")
       ->group(points);
-  sub->add_option("--max-points", c.study.max_points,
-                  "Evenly spaced tokens of a head, and the centres besides; 0: all")
-      ->capture_default_str()
-      ->check(decimal<Index>())
-      ->type_name("N")
+  number(*sub, "--max-points", c.study.max_points,
+         "Evenly spaced tokens of a head, and the centres besides; 0: all", "N")
       ->group(points);
-  repeatable(sub->add_option("--kept-by", c.kept_by,
-                             "Kept sets that a replay of these traces recorded (--kept); column "
-                             "kept_by says which algorithms held a token at the end. May be "
-                             "repeated"))
+  sub->add_option("--kept-by", c.kept_by,
+                  "Kept sets that a replay of these traces recorded (--kept); column "
+                  "kept_by says which algorithms held a token at the end. May be "
+                  "repeated")
+      ->allow_extra_args(false)  // what follows may be a trace
       ->type_name("OUT.kept.csv")
       ->group(points);
 
@@ -153,13 +130,10 @@ void add_cluster(CLI::App& app) {
       ->capture_default_str()
       ->type_name("cpu|cuda[:i]|auto")
       ->group(machine);
-  sub->add_option("--threads", c.threads, "CPU threads; 0 is all. Rows do not depend on it")
-      ->capture_default_str()
-      ->check(decimal<int>())
-      ->type_name("N")
+  number(*sub, "--threads", c.threads, "CPU threads; 0 is all. Rows do not depend on it", "N")
       ->group(machine);
   sub->add_option("--memory-limit", o->memory_limit,
-                  "Most memory for a KV head and its threads, on a device as well, as bytes or as "
+                  "Memory limit of a KV head and its threads, on a device as well, as bytes or as "
                   "8G (K, M, G, T: powers of 1024); fewer threads are used to keep it")
       ->type_name("BYTES")
       ->group(machine);

@@ -1,7 +1,7 @@
-#include "cmd_evaluate.hpp"
-
 #include <memory>
 
+#include "commands.hpp"
+#include "decimal.hpp"
 #include "run_options.hpp"
 
 namespace kvbench {
@@ -10,7 +10,7 @@ void add_evaluate(CLI::App& app) {
   const auto o = std::make_shared<RunOptions>();
   o->evaluates = true;
   CLI::App* sub = app.add_subcommand(
-      "evaluate", "Judge caches that another program made, under the protocol of the replay");
+      "evaluate", "Evaluate caches that another program made, under the protocol of the replay");
   sub->footer(
       "\nThe caches say the protocol and its windows. Every entry is checked before the first "
       "row:\n"
@@ -21,10 +21,8 @@ void add_evaluate(CLI::App& app) {
       "  kvbench evaluate data/sample.h5 --caches caches.h5 -o again.csv");
   add_files(*sub, *o);
   const char* what = "What to evaluate";
-  repeatable(sub->add_option("--caches", o->replay.caches,
-                             "Caches files (docs/caches.md); several are the shards of one run"))
-      ->delimiter(',')
-      ->type_name("C.h5")
+  list(*sub, "--caches", o->replay.caches,
+       "Caches files (docs/caches.md); several are the shards of one run", "C.h5")
       ->group(what);
   add_selection(*sub, *o, what);
   add_machine(*sub, *o, "Machine and files");

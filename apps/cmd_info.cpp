@@ -1,5 +1,3 @@
-#include "cmd_info.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,8 +13,9 @@
 #include <string_view>
 #include <vector>
 
+#include "commands.hpp"
 #include "core/error.hpp"
-#include "report/progress.hpp"
+#include "replay/progress.hpp"
 #include "trace/inspect.hpp"
 #include "trace/reader.hpp"
 
@@ -75,7 +74,7 @@ std::string norms_text(const std::optional<NormRange>& r) {
   return r ? fmt::format("{:.3g} / {:.3g} / {:.3g}", r->min, r->median, r->max) : "-";
 }
 
-// What of the layers has rotary tables: nothing, all alike, or some.
+// Which layers have rotary tables: none, all, or some.
 std::string tables_text(const TraceMeta& meta) {
   std::size_t layers = 0;
   std::set<std::pair<Index, Index>> shapes;

@@ -1,5 +1,3 @@
-#include "cmd_list.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 
 #include "algorithms/named.hpp"
 #include "algorithms/registry.hpp"
+#include "commands.hpp"
 #include "replay/grid.hpp"
 
 namespace kvbench {
@@ -22,11 +21,11 @@ std::string protocols_text(const Method& m) {
                      m.open_stream != nullptr ? "stream" : "");
 }
 
-// Every method has its truth, scores and estimate computed on the device, and those of its
-// selections that lib/attention has kernels for (docs/gpu.md).
+// Truth, scores and estimate of every method are computed on the device, and the operations that
+// attention/backend.hpp offers (docs/gpu.md).
 constexpr const char* kDevices = "cpu cuda";
 
-// Which queries it looks at.
+// Which queries it uses.
 const char* queries_text(const MethodInfo& info) {
   return info.sees_evaluated ? "evaluated" : info.scores ? "scoring" : "none";
 }
@@ -96,7 +95,7 @@ void print_grids(const std::string& name) {
     if (!name.empty() && m.info.name != name) {
       continue;
     }
-    const std::string protocol = m.compress != nullptr ? "prefill" : "stream";
+    const Protocol protocol = m.compress != nullptr ? Protocol::prefill : Protocol::stream;
     const auto canonical = [&](const std::string& spec) {
       return expand_algorithms({spec}, protocol).front().params.canonical();
     };

@@ -1,11 +1,10 @@
-#include "cmd_merge.hpp"
-
 #include <fmt/format.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "commands.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
 

@@ -1,7 +1,6 @@
-#include "cmd_replay.hpp"
-
 #include <memory>
 
+#include "commands.hpp"
 #include "decimal.hpp"
 #include "run_options.hpp"
 
@@ -23,22 +22,22 @@ void add_replay(CLI::App& app) {
   add_files(*sub, *o);
 
   const char* what = "What to run";
-  repeatable(sub->add_option("--algorithm", r.algorithms,
-                             "Algorithm, and values for its parameters: lists (v1,v2) and ranges "
-                             "(first:last or first:last:step, ends included) make a grid. Commas "
-                             "before the first colon separate algorithms: a,b,c:KEY=VALUES. May be "
-                             "repeated; 'all' is every algorithm that finds in the traces what it "
-                             "needs; 'kvbench list' names them. NAME:grid and NAME:authors "
-                             "are settings that an algorithm declares, all:grid and all:authors "
-                             "those of all"))
+  sub->add_option("--algorithm", r.algorithms,
+                  "Algorithm, and values for its parameters: lists (v1,v2) and ranges "
+                  "(first:last or first:last:step, ends included) make a grid. Commas "
+                  "before the first colon separate algorithms: a,b,c:KEY=VALUES. May be "
+                  "repeated; 'all' is every algorithm that finds in the traces what it "
+                  "needs; 'kvbench list' names them. NAME:grid and NAME:authors "
+                  "are settings that an algorithm declares, all:grid and all:authors "
+                  "those of all")
+      ->allow_extra_args(false)  // what follows may be a trace
       ->type_name("NAME,...[:KEY=VALUES[;KEY=VALUES]...]")
       ->group(what);
-  repeatable(sub->add_option("--budget", r.budgets,
-                             "Fractions of the middle's full bytes (stream: of the stream's) "
-                             "that an algorithm may hold, everything counted; for algorithms whose "
-                             "own parameters fix no size"))
-      ->delimiter(',')
-      ->type_name("RHO,...")
+  list(*sub, "--budget", r.budgets,
+       "Fractions of the middle's full bytes (stream: of the stream's) "
+       "that an algorithm may hold, everything counted; for algorithms whose "
+       "own parameters fix no size",
+       "RHO,...")
       ->group(what);
   sub->add_option("--seeds", r.seeds,
                   "N: seeds 0 to N-1; A:B: A to B-1; A,B,C: these. Deterministic algorithms run "
@@ -49,7 +48,7 @@ void add_replay(CLI::App& app) {
   add_selection(*sub, *o, what);
 
   const char* protocol = "Protocol";
-  sub->add_option("--protocol", r.protocol,
+  sub->add_option("--protocol", o->protocol,
                   "prefill: the tokens between sink and recent window (the middle) are compressed "
                   "once, then the last queries are evaluated. stream: tokens come one by one, the "
                   "first --sink and the last --recent stay uncompressed, and queries are "
@@ -58,30 +57,18 @@ void add_replay(CLI::App& app) {
       ->capture_default_str()
       ->type_name("NAME")
       ->group(protocol);
-  sub->add_option("--sink", r.sink, "First tokens, which stay uncompressed")
-      ->capture_default_str()
-      ->check(decimal<Index>())
-      ->type_name("TOKENS")
+  number(*sub, "--sink", r.sink, "First tokens, which stay uncompressed", "TOKENS")
       ->group(protocol);
-  sub->add_option("--recent", r.recent,
-                  "Last tokens, which stay uncompressed; under prefill at least --queries")
-      ->capture_default_str()
-      ->check(decimal<Index>())
-      ->type_name("TOKENS")
+  number(*sub, "--recent", r.recent,
+         "Last tokens, which stay uncompressed; under prefill at least --queries", "TOKENS")
       ->group(protocol);
-  sub->add_option("--queries", r.queries, "Last queries, which are evaluated")
-      ->capture_default_str()
-      ->check(decimal<Index>())
-      ->type_name("N")
+  number(*sub, "--queries", r.queries, "Last queries, which are evaluated", "N")->group(protocol);
+  number(*sub, "--eval-every", r.eval_every,
+         "stream: evaluate every so many tokens besides the last queries; 0 is n/64, at "
+         "least 1",
+         "TOKENS")
       ->group(protocol);
-  sub->add_option("--eval-every", r.eval_every,
-                  "stream: evaluate every so many tokens besides the last queries; 0 is n/64, at "
-                  "least 1")
-      ->capture_default_str()
-      ->check(decimal<Index>())
-      ->type_name("TOKENS")
-      ->group(protocol);
-  sub->add_option("--scores", r.scores,
+  sub->add_option("--scores", o->scores,
                   "Queries that algorithms may score tokens with: those before the evaluated ones "
                   "(past), or all; rows of algorithms that look at no query say none")
       ->capture_default_str()

@@ -1,5 +1,3 @@
-#include "cmd_summarize.hpp"
-
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -7,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "commands.hpp"
 #include "core/error.hpp"
 #include "report/csv.hpp"
 #include "report/summary.hpp"

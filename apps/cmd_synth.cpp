@@ -1,10 +1,9 @@
-#include "cmd_synth.hpp"
-
 #include <fmt/format.h>
 
 #include <memory>
 #include <string>
 
+#include "commands.hpp"
 #include "config.hpp"
 #include "core/error.hpp"
 #include "decimal.hpp"

@@ -1,16 +1,15 @@
-// The part of TOML that options need: comments, one level of sections, strings, numbers, true and
-// false, and arrays of these over any number of lines. The rest of TOML is refused with its line.
-// (CLI11's own reader drops what follows a # inside a string and takes no array that begins with a
-// line of its own, both without a word.)
+// TOML by toml++. (CLI11's own reader drops what follows a # inside a string and takes no array
+// that begins with a line of its own, both without a word.)
 #include "config.hpp"
 
 #include <fmt/format.h>
+#include <toml++/toml.h>
 
-#include <charconv>
 #include <fstream>
 #include <set>
 #include <sstream>
-#include <utility>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.hpp"
@@ -18,236 +17,119 @@
 namespace kvbench {
 namespace {
 
-struct Item {
-  std::string section;
-  std::string key;
-  std::vector<std::string> values;
-  bool array = false;
-};
-
-class Reader {
+class ConfigFile {
  public:
-  Reader(std::string text, std::string path) : text_(std::move(text)), path_(std::move(path)) {}
+  ConfigFile(CLI::App& command, const std::string& path) : command_(command), path_(path) {}
 
-  std::vector<Item> items() {
-    std::vector<Item> out;
-    std::set<std::pair<std::string, std::string>> seen;
-    std::string section;
-    while (skip_to_content()) {
-      if (take('[')) {
-        section = key();
-        expect(']', "']' behind the section's name");
-        end_line();
+  void apply() {
+    const toml::table file = parse();
+    for (const auto& [key, node] : file) {
+      const toml::table* section = node.as_table();
+      if (section == nullptr || section->is_inline()) {
+        apply(key.str(), node);
         continue;
       }
-      Item item;
-      item.section = section;
-      item.key = key();
-      expect('=', "'=' behind the key");
-      if (take('[')) {
-        item.array = true;
-        while (skip_to_content() && !take(']')) {
-          item.values.push_back(scalar());
-          skip_to_content();
-          if (!take(',') && peek() != ']') {
-            fail("',' or ']' in the array");
-          }
-        }
-        if (at_ > text_.size() || text_[at_ - 1] != ']') {
-          fail("']' at the array's end");
-        }
-      } else {
-        item.values.push_back(scalar());
+      if (key != command_.get_name()) {
+        fail(node,
+             fmt::format("section [{}], expected [{}] or none", key.str(), command_.get_name()));
       }
-      end_line();
-      if (!seen.emplace(item.section, item.key).second) {
-        throw InputError(fmt::format("--config {}: '{}' is given twice", path_, item.key));
+      for (const auto& [name, value] : *section) {
+        apply(name.str(), value);
       }
-      out.push_back(std::move(item));
     }
-    return out;
   }
 
  private:
-  char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
-
-  bool take(char c) {
-    if (at_ < text_.size() && text_[at_] == c) {
-      ++at_;
-      return true;
-    }
-    return false;
+  [[noreturn]] void fail(const toml::source_region& where, std::string_view what) const {
+    throw InputError(fmt::format("--config {}: line {}: {}", path_, where.begin.line, what));
+  }
+  [[noreturn]] void fail(const toml::node& node, std::string_view what) const {
+    fail(node.source(), what);
   }
 
-  void blanks() {
-    while (peek() == ' ' || peek() == '\t') {
-      ++at_;
+  toml::table parse() const {
+    std::ifstream file(path_);
+    std::ostringstream text;
+    // The stream of a folder opens, and fails at the first read.
+    if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(text << file.rdbuf())) ||
+        file.bad()) {
+      throw InputError(fmt::format("--config {}: cannot be read", path_));
+    }
+    try {
+      return toml::parse(text.view(), path_);
+    } catch (const toml::parse_error& e) {
+      std::istringstream lines(text.str());
+      std::string line;
+      for (toml::source_index i = 0; i < e.source().begin.line; ++i) {
+        std::getline(lines, line);
+      }
+      line.erase(line.find_last_not_of('\r') + 1);
+      fail(e.source(), fmt::format("`{}`: {}", line, e.description()));
     }
   }
 
-  void comment() {
-    if (peek() == '#') {
-      while (at_ < text_.size() && text_[at_] != '\n') {
-        ++at_;
+  // As the command line would have it.
+  std::string text(std::string_view key, const toml::node& node) const {
+    if (const auto* string = node.as_string()) {
+      return string->get();
+    }
+    if (const auto* integer = node.as_integer()) {
+      return fmt::format("{}", integer->get());
+    }
+    if (const auto* number = node.as_floating_point()) {
+      return fmt::format("{:#}", number->get());  // 16.0 stays one, for options that take integers
+    }
+    if (const auto* boolean = node.as_boolean()) {
+      return boolean->get() ? "true" : "false";
+    }
+    fail(node, fmt::format("{}: expected a string in quotes, a number, true or false", key));
+  }
+
+  void apply(std::string_view key, const toml::node& node) {
+    CLI::Option* option = command_.get_option_no_throw(fmt::format("--{}", key));
+    if (option == nullptr || key == "config" || key == "help" || key == "help-all") {
+      fail(node, fmt::format("'{}' is no option of kvbench {}", key, command_.get_name()));
+    }
+    if (set_here_.contains(option)) {
+      fail(node, fmt::format("'{}' is given twice", key));
+    }
+    std::vector<std::string> values;
+    if (const toml::array* array = node.as_array()) {
+      for (const toml::node& item : *array) {
+        values.push_back(text(key, item));
+      }
+    } else {
+      values.push_back(text(key, node));
+    }
+    if (option->count() > 0 || values.empty()) {
+      return;
+    }
+    if (option->get_expected_max() == 0) {  // a flag
+      if (!node.is_boolean()) {
+        fail(node, fmt::format("{}: got {}, expected true or false", key, values.front()));
+      }
+      if (values.front() == "false") {
+        return;
       }
     }
+    try {
+      option->add_result(values);
+      option->run_callback();
+    } catch (const CLI::Error& e) {
+      fail(node, fmt::format("{}: {}", key, e.what()));
+    }
+    set_here_.insert(option);
   }
 
-  // Over blanks, comments and line ends; false at the end of the file.
-  bool skip_to_content() {
-    while (at_ < text_.size()) {
-      blanks();
-      comment();
-      if (!take('\n') && !take('\r')) {
-        break;
-      }
-    }
-    return at_ < text_.size();
-  }
-
-  void expect(char c, const char* what) {
-    blanks();
-    if (!take(c)) {
-      fail(what);
-    }
-    blanks();
-  }
-
-  void end_line() {
-    blanks();
-    comment();
-    take('\r');
-    if (at_ < text_.size() && !take('\n')) {
-      fail("the line's end");
-    }
-  }
-
-  static bool bare(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-  }
-
-  std::string key() {
-    blanks();
-    if (peek() == '"' || peek() == '\'') {
-      return quoted();
-    }
-    const std::size_t begin = at_;
-    while (bare(peek())) {
-      ++at_;
-    }
-    if (at_ == begin) {
-      fail("a key or a [section]");
-    }
-    return text_.substr(begin, at_ - begin);
-  }
-
-  std::string quoted() {
-    const char quote = text_[at_++];
-    std::string out;
-    while (peek() != quote) {
-      if (at_ >= text_.size() || peek() == '\n') {
-        fail("a closing quote");
-      }
-      if (quote == '"' && take('\\')) {
-        const std::string_view from = "\"\\tn";
-        const std::size_t which = from.find(peek());
-        if (which == std::string_view::npos) {
-          fail("one of \\\" \\\\ \\t \\n behind a backslash");
-        }
-        out += "\"\\\t\n"[which];
-        ++at_;
-      } else {
-        out += text_[at_++];
-      }
-    }
-    ++at_;
-    return out;
-  }
-
-  std::string scalar() {
-    if (peek() == '"' || peek() == '\'') {
-      return quoted();
-    }
-    std::string word;
-    while (bare(peek()) || peek() == '.' || peek() == '+') {
-      word += peek() == '_' ? "" : std::string(1, peek());
-      ++at_;
-    }
-    if (word == "true" || word == "false") {
-      return word;
-    }
-    if (word.size() > 1 && word.front() == '+') {
-      word.erase(0, 1);
-    }
-    double number = 0.0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (word.empty() || error != std::errc() || end != word.data() + word.size()) {
-      fail("a string in quotes, a number, true or false");
-    }
-    return word;
-  }
-
-  [[noreturn]] void fail(const char* expected) const {
-    std::size_t line = 1;
-    for (std::size_t i = 0; i < at_ && i < text_.size(); ++i) {
-      line += text_[i] == '\n' ? 1 : 0;
-    }
-    throw InputError(fmt::format("--config {}: line {}: expected {}", path_, line, expected));
-  }
-
-  std::string text_;
+  CLI::App& command_;
   std::string path_;
-  std::size_t at_ = 0;
+  std::set<const CLI::Option*> set_here_;
 };
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  // The stream of a folder opens, and fails at the first read.
-  if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(text << file.rdbuf())) ||
-      file.bad()) {
-    throw InputError(fmt::format("--config {}: cannot be read", path));
-  }
-  return std::move(text).str();
-}
 
 }  // namespace
 
 void apply_config(CLI::App& command, const std::string& path) {
-  std::set<const CLI::Option*> set_here;
-  for (const Item& item : Reader(read_file(path), path).items()) {
-    if (!item.section.empty() && item.section != command.get_name()) {
-      throw InputError(fmt::format("--config {}: section [{}], expected [{}] or none", path,
-                                   item.section, command.get_name()));
-    }
-    CLI::Option* option = command.get_option_no_throw("--" + item.key);
-    if (option == nullptr || item.key == "config" || item.key == "help" || item.key == "help-all") {
-      throw InputError(fmt::format("--config {}: '{}' is no option of kvbench {}", path, item.key,
-                                   command.get_name()));
-    }
-    if (set_here.count(option) > 0) {
-      throw InputError(fmt::format("--config {}: '{}' is given twice", path, item.key));
-    }
-    if (option->count() > 0 || item.values.empty()) {
-      continue;
-    }
-    try {
-      if (option->get_expected_max() == 0) {  // a flag
-        if (item.array || (item.values[0] != "true" && item.values[0] != "false")) {
-          throw InputError(fmt::format("--config {}: {}: expected true or false", path, item.key));
-        }
-        if (item.values[0] == "false") {
-          continue;
-        }
-      }
-      option->add_result(item.values);
-      option->run_callback();
-      set_here.insert(option);
-    } catch (const CLI::Error& e) {
-      throw InputError(fmt::format("--config {}: {}: {}", path, item.key, e.what()));
-    }
-  }
+  ConfigFile(command, path).apply();
 }
 
 }  // namespace kvbench

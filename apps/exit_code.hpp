@@ -1,4 +1,4 @@
-// Exit codes of docs/cli.md, and the way a subcommand asks for one that is no error.
+// Exit codes of docs/cli.md, and how a subcommand ends with one that is not an error.
 #pragma once
 
 namespace kvbench {
@@ -11,7 +11,7 @@ enum ExitCode {
   kExitInterrupted = 130,
 };
 
-/// Thrown by a subcommand that has said all there is to say.
+/// Thrown by a subcommand that has already printed its message.
 struct Exit {
   int code;
 };

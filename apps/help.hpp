@@ -1,4 +1,4 @@
-// How --help looks: at most 100 columns, usage with argument names, defaults behind descriptions.
+// The layout of --help: 100 columns, usage with argument names, defaults after descriptions.
 #pragma once
 
 #include <CLI/CLI.hpp>

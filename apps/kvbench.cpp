@@ -9,14 +9,7 @@
 #include <new>
 #include <string>
 
-#include "cmd_cluster.hpp"
-#include "cmd_evaluate.hpp"
-#include "cmd_info.hpp"
-#include "cmd_list.hpp"
-#include "cmd_merge.hpp"
-#include "cmd_replay.hpp"
-#include "cmd_summarize.hpp"
-#include "cmd_synth.hpp"
+#include "commands.hpp"
 #include "core/error.hpp"
 #include "exit_code.hpp"
 #include "help.hpp"
@@ -43,10 +36,11 @@ int program(int argc, char** argv) {
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.require_subcommand(1);
-  app.set_version_flag("--version",
-                       fmt::format("kvbench {} ({}{})", build_info().version, build_info().commit,
-                                   build_info().dirty ? ", modified" : ""),
-                       "Print version and commit and exit");
+  app.set_version_flag(
+      "--version",
+      fmt::format("kvbench {} ({}{})", build_info().version, build_info().git_commit,
+                  build_info().git_dirty ? ", modified" : ""),
+      "Print version and commit and exit");
   app.set_help_all_flag("--help-all", "Print the help of every subcommand and exit");
   add_info(app);
   add_list(app);

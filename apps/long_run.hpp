@@ -1,4 +1,4 @@
-// What the commands that run for long share: a size in bytes from the command line, and how a run
+// Shared by commands that run for a long time: a size in bytes from the command line, and how a run
 // is interrupted.
 #pragma once
 

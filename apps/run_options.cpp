@@ -5,7 +5,8 @@
 #include <charconv>
 #include <cstdio>
 
-#include "cmd_replay.hpp"
+#include "choice.hpp"
+#include "commands.hpp"
 #include "config.hpp"
 #include "core/error.hpp"
 #include "decimal.hpp"
@@ -85,20 +86,10 @@ void add_files(CLI::App& sub, RunOptions& o) {
 
 void add_selection(CLI::App& sub, RunOptions& o, const char* group) {
   ReplayOptions& r = o.replay;
-  repeatable(sub.add_option("--layers", r.layers, "Layer indices of the model [default: all]"))
-      ->delimiter(',')
-      ->check(decimal<Index>())
-      ->type_name("N,...")
+  list(sub, "--layers", r.layers, "Layer indices of the model [default: all]", "N,...")
       ->group(group);
-  repeatable(sub.add_option("--heads", r.heads, "Query heads [default: all]"))
-      ->delimiter(',')
-      ->check(decimal<Index>())
-      ->type_name("N,...")
-      ->group(group);
-  repeatable(sub.add_option("--prompts", r.prompts, "Prompt ids [default: all]"))
-      ->delimiter(',')
-      ->type_name("ID,...")
-      ->group(group);
+  list(sub, "--heads", r.heads, "Query heads [default: all]", "N,...")->group(group);
+  list(sub, "--prompts", r.prompts, "Prompt ids [default: all]", "ID,...")->group(group);
 }
 
 void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
@@ -109,19 +100,10 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
       ->capture_default_str()
       ->type_name("cpu|cuda[:i]|auto")
       ->group(group);
-  sub.add_option("--gpu-math", r.gpu_math,
-                 "exact: selections from the same products in the same order as on the CPU. fast: "
-                 "tensor cores; how far that is from exact is measured on the first head")
-      ->capture_default_str()
-      ->type_name("exact|fast")
-      ->group(group);
-  sub.add_option("--threads", r.threads, "CPU threads; 0 is all. Rows do not depend on it")
-      ->capture_default_str()
-      ->check(decimal<int>())
-      ->type_name("N")
+  number(sub, "--threads", r.threads, "CPU threads; 0 is all. Rows do not depend on it", "N")
       ->group(group);
   sub.add_option("--memory-limit", o.memory_limit,
-                 "Most memory for a KV head and its jobs, as bytes or as 8G (K, M, G, T: powers "
+                 "Memory limit of a KV head and its jobs, as bytes or as 8G (K, M, G, T: powers "
                  "of 1024); fewer threads are used to keep it")
       ->type_name("BYTES")
       ->group(group);
@@ -147,6 +129,8 @@ void run(CLI::App& command, RunOptions& o) {
   if (o.evaluates && o.replay.caches.empty()) {
     throw InputError("evaluate: no caches, expected --caches C.h5");
   }
+  o.replay.protocol = choice("--protocol", o.protocol, {Protocol::prefill, Protocol::stream});
+  o.replay.scores = choice("--scores", o.scores, {Scores::past, Scores::all});
   if (!o.memory_limit.empty()) {
     o.replay.memory_limit = parse_memory_limit(o.memory_limit);
   }
@@ -173,14 +157,6 @@ void run(CLI::App& command, RunOptions& o) {
              r.infeasible > 0 ? fmt::format(", {} infeasible", r.infeasible) : "",
              r.degenerate > 0 ? fmt::format(", {} degenerate", r.degenerate) : "",
              r.failed > 0 ? fmt::format(", {} FAILED (see column status)", r.failed) : "");
-  if (!r.math.entries.empty()) {
-    fmt::print(
-        stderr,
-        "gpu-math fast against exact on {} {} layer {} kv_head {}: of the kept tokens at most "
-        "{:.3g}% differ, rel_error by at most {:.3g}% (gpu_math_check in {}.json)\n",
-        r.math.trace, r.math.prompt, r.math.layer, r.math.kv_head, 100.0 * r.math.most_differing(),
-        100.0 * r.math.most_difference(), o.replay.out);
-  }
   if (r.interrupted) {
     fmt::print(stderr, "interrupted; --resume goes on\n");
     throw Exit{kExitInterrupted};

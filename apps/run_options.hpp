@@ -1,4 +1,4 @@
-// What `replay` and `evaluate` share: which heads, where to run, what to write; and the run itself.
+// Options that `replay` and `evaluate` share (heads, device, files), and the run itself.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,17 +11,14 @@ namespace kvbench {
 /// Options as the command line has them, before they are read.
 struct RunOptions {
   ReplayOptions replay;
+  std::string protocol{name(ReplayOptions{}.protocol)};
+  std::string scores{name(ReplayOptions{}.scores)};
   std::string config;
   std::string shard;
   std::string memory_limit;
   bool dry_run = false;
   bool evaluates = false;  ///< caches take the place of algorithms
 };
-
-/// One value, or one list with commas, per mention: what follows may be a trace.
-inline CLI::Option* repeatable(CLI::Option* option) {
-  return option->allow_extra_args(false);
-}
 
 /// Traces, output, --config and --dry-run.
 void add_files(CLI::App& sub, RunOptions& o);
@@ -30,7 +27,7 @@ void add_selection(CLI::App& sub, RunOptions& o, const char* group);
 /// Device, threads, memory, shards, side tables, --resume and --overwrite.
 void add_machine(CLI::App& sub, RunOptions& o, const char* group);
 
-/// Plans, and prints the plan or runs it. Throws Exit where the run ended otherwise than well.
+/// Makes a plan, and prints it or runs it. Throws Exit where the run did not end with code 0.
 void run(CLI::App& command, RunOptions& o);
 
 }  // namespace kvbench

@@ -5,8 +5,8 @@
 #include <cblas.h>
 
 #include "attention/estimator.hpp"
-#include "attention/exact.hpp"
 #include "attention/scores.hpp"
+#include "attention/truth.hpp"
 #include "make_head.hpp"
 
 namespace kvbench {

@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "algorithms/bounded_least_squares.hpp"
-#include "algorithms/matching_pursuit.hpp"
-#include "algorithms/reference_attention.hpp"
 #include "algorithms/registry.hpp"
+#include "algorithms/shared/bounded_least_squares.hpp"
+#include "algorithms/shared/matching_pursuit.hpp"
+#include "algorithms/shared/reference_attention.hpp"
 #include "make_head.hpp"
 
 namespace kvbench {

@@ -36,9 +36,9 @@ void walk(benchmark::State& state) {
   const Index nb = state.range(0);
   const Index d = state.range(1);
   Block block(nb, d);
-  const std::vector<double> weights(static_cast<std::size_t>(nb), 1.0);
-  const std::vector<double> uniforms(static_cast<std::size_t>(nb), 0.3);
-  std::vector<std::int8_t> signs(static_cast<std::size_t>(nb));
+  const std::vector<double> weights(nb, 1.0);
+  const std::vector<double> uniforms(nb, 0.3);
+  std::vector<std::int8_t> signs(nb);
   WalkScratch scratch;
   for (auto _ : state) {
     MatrixD keys = block.keys;  // centred in place

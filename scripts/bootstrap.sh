@@ -8,7 +8,7 @@
 set -euo pipefail
 
 build=(g++ cmake ninja-build pkg-config git libeigen3-dev libhdf5-dev libcli11-dev libfmt-dev
-  nlohmann-json3-dev librandom123-dev libdeflate-dev libssl-dev zlib1g-dev)
+  libtomlplusplus-dev nlohmann-json3-dev librandom123-dev libdeflate-dev libssl-dev zlib1g-dev)
 plot=(python3 python3-numpy python3-pandas python3-matplotlib python3-h5py python3-sklearn
   python3-scipy)
 test=(libgtest-dev)
@@ -52,6 +52,7 @@ present() {
     libhdf5-dev) has_header hdf5.h || has_header hdf5/serial/hdf5.h ;;
     libcli11-dev) has_header CLI/CLI.hpp ;;
     libfmt-dev) has_header fmt/core.h ;;
+    libtomlplusplus-dev) has_header toml++/toml.h -std=c++17 ;;
     nlohmann-json3-dev) has_header nlohmann/json.hpp ;;
     librandom123-dev) has_header Random123/philox.h ;;
     libdeflate-dev) has_header libdeflate.h ;;

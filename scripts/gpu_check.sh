@@ -3,40 +3,36 @@
 #
 #   scripts/gpu_check.sh [--only PARTS] BUILD_DIR OUT_DIR [TRACE...] [-- OPTIONS...]
 #
-# BUILD_DIR holds kvbench, kvbench_tests and bench/bench_device; it may have been carried here, with
-# this source tree, from a machine with a compiler:
-#   cmake --preset portable -DKVBENCH_BENCH=ON && cmake --build --preset portable
+# BUILD_DIR holds kvbench and kvbench_tests; it may have been carried here, with this source tree,
+# from a machine with a compiler:
+#   cmake --preset portable && cmake --build --preset portable
 # Nothing is asked of this machine but a driver and python3; parts that need more say what.
 #
 #   a  the tests that compare device and CPU
-#   b  the same on small traces under compute-sanitizer: memcheck, racecheck
+#   b  those of them on small traces under compute-sanitizer: memcheck, racecheck
 #   c  configs/all_methods.toml on data/sample.h5 and each TRACE, --device cpu and cuda: the same
 #      tokens kept, metrics within 1e-5 (scripts/compare_runs.py), and the ratio of times
 #   d  every method on a synthetic trace of 32768 tokens, likewise
 #   e  configs/stream.toml on data/sample.h5, likewise
-#   f  bench_device and bench/peer_torch.py (PyTorch), joined in OUT_DIR/gpu_table.md
-#   g  configs/all_methods.toml on data/sample.h5 under --gpu-math fast and exact: the mean rel_error
-#      of every method within 1 % (scripts/compare_runs.py --means), and the ratio of times
-#   h  every stream on the device alone, a synthetic trace of 32768 tokens with 32 query and 8 KV
+#   f  every stream on the device alone, a synthetic trace of 32768 tokens with 32 query and 8 KV
 #      heads, 10 seeds: seconds of each in OUT_DIR/long_streams.tsv
 #
 # PARTS: letters with commas between them, such as a,c; default: all. OPTIONS go to every replay,
-# such as --layers 0. Tables, logs and times come to lie in OUT_DIR, those of an earlier run are
-# overwritten. f measures nothing where another part failed.
-# Environment: PYTHON, the interpreter (default: the first of python3 and /usr/bin/python3 that has
-# torch, else python3); KVBENCH_CHECK_TOKENS, tokens of d and h (default: 32768);
-# KVBENCH_CHECK_SEEDS, seeds of h (default: 10); KVBENCH_SANITIZER_FILTER, tests of b;
-# CUDA_VISIBLE_DEVICES chooses the device.
+# such as --layers 0. Tables, logs and times are written to OUT_DIR and replace those of an earlier
+# run; OUT_DIR/runs.tsv has the seconds of c, d and e on the CPU and on the device.
+# Environment: PYTHON, the interpreter (default: python3); KVBENCH_CHECK_TOKENS, tokens of d and f
+# (default: 32768); KVBENCH_CHECK_SEEDS, seeds of f (default: 10); KVBENCH_SANITIZER_FILTER, tests
+# of b; CUDA_VISIBLE_DEVICES chooses the device.
 # Exit code: 0, some parts passed and none failed; 1, one failed; 2, bad usage; 77, all skipped.
 set -euo pipefail
 
-usage() { sed -n '2,30s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,26s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 die() {
   echo "gpu_check.sh: $1" >&2
   exit 2
 }
 
-only=abcdefgh
+only=abcdef
 while [[ ${1:-} == -* ]]; do
   case $1 in
     -h | --help)
@@ -44,7 +40,7 @@ while [[ ${1:-} == -* ]]; do
       exit 0
       ;;
     --only)
-      [[ ${2:-} =~ ^[a-h](,[a-h])*$ ]] || die "--only: got '${2:-}', expected some of a,b,c,d,e,f,g,h"
+      [[ ${2:-} =~ ^[a-f](,[a-f])*$ ]] || die "--only: got '${2:-}', expected some of a,b,c,d,e,f"
       only=${2//,/}
       shift 2
       ;;
@@ -72,16 +68,8 @@ kvbench=$build/kvbench
 [[ -x $kvbench ]] || die "$kvbench: no such program; build it or carry it here"
 sample=$root/data/sample.h5
 [[ -r $sample ]] || die "$sample: no such file; the source tree must be here"
-python=
-for candidate in ${PYTHON:-python3 /usr/bin/python3}; do
-  command -v -- "$candidate" > /dev/null || continue
-  python=${python:-$candidate}
-  if "$candidate" -c 'import torch' 2> /dev/null; then
-    python=$candidate
-    break
-  fi
-done
-[[ -n $python ]] || die "${PYTHON:-python3}: no such program; comparisons need it"
+python=${PYTHON:-python3}
+command -v -- "$python" > /dev/null || die "$python: no such program; comparisons need it"
 mkdir -p -- "$out" || die "$out: cannot be made"
 runs=$out/runs.tsv
 : > "$runs"
@@ -131,10 +119,10 @@ tests() {
 # Those that read a trace take it from here, wherever they were compiled.
 export KVBENCH_TEST_DATA_DIR=${KVBENCH_TEST_DATA_DIR:-$root/tests/data}
 
-part_a() { tests "$out/tests.log" '*Cuda*'; }
+part_a() { tests "$out/tests.log" 'Gpu*'; }
 
 part_b() {
-  local tool filter=${KVBENCH_SANITIZER_FILTER:-*Cuda*-*SmallTraceOnCuda*}
+  local tool filter=${KVBENCH_SANITIZER_FILTER:-Gpu*-*.EveryMethod}
   command -v compute-sanitizer > /dev/null || { skip 'no compute-sanitizer on the PATH' || return; }
   for tool in memcheck racecheck; do
     tests "$out/$tool.log" "$filter" compute-sanitizer --tool "$tool" --error-exitcode 9 || return
@@ -200,56 +188,6 @@ part_e() {
 }
 
 part_f() {
-  local bench=$build/bench/bench_device peer=() cublas code=0 said='without PyTorch'
-  [[ -x $bench ]] || { skip "$bench is not there; KVBENCH_BENCH=ON builds it" || return; }
-  [[ $failed == 0 ]] || { skip 'another part failed: nothing is measured' || return; }
-  # PyTorch brings cuBLAS along, by which the card's own rates are measured.
-  cublas=$("$python" -c 'import glob, os, nvidia
-print(":".join(sorted({os.path.dirname(found) for folder in nvidia.__path__
-                       for found in glob.glob(folder + "/**/libcublas.so.*", recursive=True)})))' \
-    2> /dev/null) || cublas=
-  LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$cublas "$bench" \
-    --benchmark_out="$out/bench_device.json" --benchmark_out_format=json \
-    > "$out/bench_device.log" 2>&1 ||
-    { fail "exit code $? of bench_device: $out/bench_device.log" || return; }
-  if "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2> /dev/null; then
-    "$python" "$root/bench/peer_torch.py" --device cuda > "$out/peer.jsonl" 2> "$out/peer.log" ||
-      code=$?
-    peer=(--peer "$out/peer.jsonl")
-    said='with PyTorch'
-  fi
-  "$python" "$root/scripts/gpu_table.py" "$out/bench_device.json" "${peer[@]}" --runs "$runs" \
-    -o "$out/gpu_table.md" 2> "$out/table.log" ||
-    { fail "exit code $? of gpu_table.py: $out/table.log" || return; }
-  ((code == 0)) ||
-    { fail "exit code $code of peer_torch.py: $out/peer.log; what there is: $out/gpu_table.md" ||
-      return; }
-  pass "$out/gpu_table.md, $said"
-}
-
-part_g() {
-  local math began code said
-  local -A seconds
-  for math in exact fast; do
-    began=$EPOCHREALTIME
-    code=0
-    "$kvbench" replay "$sample" --config "$root/configs/all_methods.toml" "${options[@]}" \
-      --device cuda --gpu-math "$math" --overwrite -o "$out/math_$math.csv" \
-      > "$out/math_$math.log" 2>&1 < /dev/null || code=$?
-    seconds[$math]=$(seconds_since "$began")
-    ((code == 0)) ||
-      { fail "exit code $code of kvbench with --gpu-math $math: $out/math_$math.log" || return; }
-  done
-  code=0
-  said=$("$python" "$root/scripts/compare_runs.py" "$out/math_exact.csv" "$out/math_fast.csv" \
-    --means 0.01 2>&1) || code=$?
-  printf '%s\n' "$said" > "$out/math.compared.log"
-  said=$(tail -n 1 <<< "$said")
-  ((code == 0)) || { fail "$said: $out/math.compared.log" || return; }
-  pass "${said%% (*}; exact ${seconds[exact]} s, fast ${seconds[fast]} s"
-}
-
-part_h() {
   local n=${KVBENCH_CHECK_TOKENS:-32768} streams name began code seconds slowest=0 which=
   "$kvbench" synth -o "$out/long.h5" --layers 1 --q-heads 32 --kv-heads 8 --tokens "$n" --d 128 \
     --dv 128 --gzip 0 > "$out/long.log" 2>&1 ||
@@ -274,10 +212,10 @@ part_h() {
 }
 
 declare -A titles=([a]='parity tests' [b]='compute-sanitizer' [c]='every method' [d]='long trace'
-  [e]='streams' [f]='benchmarks' [g]='fast mode' [h]='long streams')
+  [e]='streams' [f]='long streams')
 passed=0
 failed=0
-for part in a b c d e f g h; do
+for part in a b c d e f; do
   [[ $only == *$part* ]] || continue
   code=0
   if [[ -n $no_device ]]; then

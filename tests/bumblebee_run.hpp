@@ -91,7 +91,7 @@ inline twin::Mixture mixture(const KvHead& head, const std::vector<Index>& token
   twin::Rows keys;
   const twin::Rows all = twin::rows_of(head.k);
   for (const Index i : tokens) {
-    keys.push_back(all[static_cast<std::size_t>(i)]);
+    keys.push_back(all[i]);
   }
   g.sim = twin::similarities(keys, sim, grid);
   g.acc.assign(tokens.size(), 0);
@@ -99,8 +99,7 @@ inline twin::Mixture mixture(const KvHead& head, const std::vector<Index>& token
     for (Index j = std::max(scoring.begin, head.q_start()); j < scoring.end; ++j) {
       const twin::Attention a = twin::attention(head, group, j);
       for (std::size_t i = 0; i < tokens.size(); ++i) {
-        g.acc[i] +=
-            a.p[static_cast<std::size_t>(tokens[i])] / static_cast<long double>(head.group());
+        g.acc[i] += a.p[tokens[i]] / static_cast<long double>(head.group());
       }
     }
   }
@@ -114,7 +113,7 @@ inline const std::pair<const char*, twin::Sim> kSims[] = {
 
 inline std::vector<Index> at(const std::vector<Index>& tokens, std::vector<Index> places) {
   for (Index& i : places) {
-    i = tokens[static_cast<std::size_t>(i)];
+    i = tokens[i];
   }
   return places;
 }

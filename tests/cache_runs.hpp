@@ -14,9 +14,7 @@
 
 #include "replay/head_cache.hpp"
 #include "replay_run.hpp"
-#include "report/kept.hpp"
-#include "report/layers.hpp"
-#include "report/queries.hpp"
+#include "report/side_table.hpp"
 #include "trace/caches.hpp"
 
 namespace kvbench::testing_caches {

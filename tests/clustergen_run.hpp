@@ -33,7 +33,8 @@ inline Compressed run(const KvHead& head, const std::vector<Index>& tokens, cons
 inline std::unique_ptr<StreamCache> open(const KvHead& head, Index recent, const Given& given,
                                          std::optional<Index> budget = {}, Index sink = 0) {
   const Method m = method_clustergen();
-  const StreamTask task{head, recent, budget, Rng(0, {"p", 0, 0}, m.info.name), nullptr, sink};
+  const StreamTask task{head,          recent, budget, Rng(0, {"p", 0, 0}, m.info.name),
+                        cpu_backend(), sink};
   return m.open_stream(task, Params(m.info.name, m.info.params, given));
 }
 
@@ -59,7 +60,7 @@ inline bool same(const Compressed& a, const Compressed& b) {
 }
 
 inline long double square(const KvHead& head, Index i) {
-  const twin::Vec v = twin::rows_of(head.v)[static_cast<std::size_t>(i)];
+  const twin::Vec v = twin::rows_of(head.v)[i];
   return twin::dot(v, v);
 }
 
@@ -74,7 +75,7 @@ inline KvHead line(const std::vector<double>& squares) {
   for (Index i = 0; i < shape.n; ++i) {
     head.k.row(i)[0] = static_cast<float>(i);
     head.k.row(i)[1] = 0.0F;
-    head.v.row(i)[0] = static_cast<float>(std::sqrt(squares[static_cast<std::size_t>(i)]));
+    head.v.row(i)[0] = static_cast<float>(std::sqrt(squares[i]));
   }
   return head;
 }

@@ -25,8 +25,14 @@ class SharedJob {
   std::vector<Survey> surveys(Index budget, const Given& given = {}) const {
     std::vector<Survey> out;
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
-      out.push_back(method_.survey(task(i, budget), jobs_[i].params(given)));
-      out.back().layer = static_cast<Index>(i) / kv_heads_;
+      const Task t = task(i, budget);
+      Survey s = method_.survey(t, jobs_[i].params(given));
+      s.layer = static_cast<Index>(i) / kv_heads_;
+      s.kv_head = t.kv_head;
+      s.middle = t.count();
+      s.pair_bytes = t.head.pair_bytes();
+      s.budget_bytes = budget;
+      out.push_back(std::move(s));
     }
     return out;
   }

@@ -1,9 +1,12 @@
 // Small KV heads for tests, made of normal numbers from a seeded standard generator.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <random>
+#include <vector>
 
+#include "core/float16.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
@@ -56,6 +59,35 @@ inline Matrix odd_keys(Index n, Index d, unsigned seed) {
     }
   }
   return k;
+}
+
+/// Keys and values rounded to the head's element type, as a trace stores them.
+inline KvHead make_rounded_head(const HeadShape& s, unsigned seed) {
+  KvHead head = make_head(s, seed);
+  round_to(s.dtype, head.k.data(), s.n * s.d);
+  round_to(s.dtype, head.v.data(), s.n * s.dv);
+  return head;
+}
+
+/// offset + {0 .. values - 1}: sums of squares are exact in float64; with little to choose from,
+/// many ties and equal rows.
+inline Matrix lattice(Index rows, Index cols, int values, std::mt19937_64& generator,
+                      double offset = 0.0) {
+  Matrix m(rows, cols);
+  for (Index i = 0; i < rows * cols; ++i) {
+    m.data()[i] = static_cast<float>(
+        offset + static_cast<double>(generator() % static_cast<unsigned>(values)));
+  }
+  return m;
+}
+
+/// scale * <key, query>, term by term.
+inline double slow_logit(const KvHead& head, const float* key, const float* query) {
+  double dot = 0.0;
+  for (Index t = 0; t < head.d(); ++t) {
+    dot += static_cast<double>(key[t]) * static_cast<double>(query[t]);
+  }
+  return head.scale * dot;
 }
 
 inline std::vector<Index> positions(Index begin, Index end) {

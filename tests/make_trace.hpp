@@ -7,16 +7,15 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "core/rope.hpp"
 #include "core/types.hpp"
+#include "files.hpp"
 #include "trace/writer.hpp"
 
 namespace kvbench::testing_replay {
@@ -127,17 +126,6 @@ inline std::string make_trace(const std::filesystem::path& path, const TraceShap
   }
   writer.close();
   return path.string();
-}
-
-inline std::string read_bytes(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-inline void write_bytes(const std::filesystem::path& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
 /// Replaces the stored `mark` of a float32 trace by NaN, which the writer would refuse.

@@ -38,8 +38,7 @@ inline void expect_merged(const Compressed& c, const std::map<Index, twin::Merge
     };
     near(m.k, c.made.k.row(row));
     near(m.v, c.made.v.row(row));
-    ASSERT_EQ(c.made.weights.empty() ? 1.0F : c.made.weights[static_cast<std::size_t>(row)],
-              static_cast<float>(m.w));
+    ASSERT_EQ(c.made.weights.empty() ? 1.0F : c.made.weights[row], static_cast<float>(m.w));
     ++row;
   }
   ASSERT_EQ(row, c.made.k.rows());
@@ -54,7 +53,7 @@ inline twin::Vec accumulated(const JobOf& job, Range scoring) {
                                       twin::TwinReduce::mean);
   twin::Vec out;
   for (const Index i : job.tokens()) {
-    out.push_back(all[static_cast<std::size_t>(i)]);
+    out.push_back(all[i]);
   }
   return out;
 }
@@ -115,8 +114,7 @@ inline void check_sums_kept(const JobOf& job, const Compressed& c) {
         left += static_cast<double>(all->row(i)[t]);
       }
       for (Index r = 0; r < made->rows(); ++r) {
-        left += static_cast<double>(c.made.weights[static_cast<std::size_t>(r)]) *
-                static_cast<double>(made->row(r)[t]);
+        left += static_cast<double>(c.made.weights[r]) * static_cast<double>(made->row(r)[t]);
       }
       EXPECT_NEAR(left, whole, kRounding);
     }

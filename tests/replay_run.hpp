@@ -1,16 +1,17 @@
-// Whole runs in tests: a folder with a tiny trace, rows without their timing columns, refusals.
+// Whole runs in tests: a folder with a tiny trace, rows without their timing columns.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "core/error.hpp"
 #include "make_trace.hpp"
+#include "refusal.hpp"
 #include "replay/run.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"
@@ -32,16 +33,23 @@ inline std::vector<Fields> untimed(const std::filesystem::path& path) {
   return table.rows;
 }
 
-/// The one line with which `act` refuses; a failure where it does not.
-inline std::string refusal(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const InputError& e) {
-    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
-    return e.what();
+/// Equal rows; names the first field that differs.
+inline void expect_same(const std::vector<Fields>& got, const std::vector<Fields>& expected,
+                        const std::string& what = "") {
+  EXPECT_EQ(got.size(), expected.size()) << what;
+  for (std::size_t i = 0; i < std::min(got.size(), expected.size()); ++i) {
+    for (std::size_t c = 0; c < columns().size(); ++c) {
+      ASSERT_EQ(got[i][c], expected[i][c]) << what << " row " << i << " " << columns()[c].name;
+    }
   }
-  ADD_FAILURE() << "accepted, expected a refusal";
-  return "";
+}
+
+inline std::set<std::string> names_in(const std::filesystem::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.insert(entry.path().filename().string());
+  }
+  return names;
 }
 
 /// Two prompts of 60 and 37 tokens, layers 0 and 2, in a folder of the test's own.
@@ -62,6 +70,24 @@ class ReplayTest : public ::testing::Test {
 
   std::filesystem::path folder_;
   std::string trace_;
+};
+
+/// Small runs of five algorithms.
+class RunTest : public ReplayTest {
+ protected:
+  ReplayOptions options(const std::string& out = "out.csv") const {
+    ReplayOptions o;
+    o.traces = {trace_};
+    o.out = (folder_ / out).string();
+    o.algorithms = {"exact", "uniform", "local", "balancekv:T=1,2;block=8", "oracle"};
+    o.budgets = {0.5, 0.1, 0.0};
+    o.seeds = "2";
+    o.sink = 4;
+    o.recent = 12;
+    o.queries = 8;
+    o.threads = 1;
+    return o;
+  }
 };
 
 }  // namespace kvbench::testing_replay

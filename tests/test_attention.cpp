@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "attention/estimator.hpp"
-#include "attention/exact.hpp"
+#include "attention/truth.hpp"
 #include "make_head.hpp"
 #include "twin/twin.hpp"
 
@@ -59,7 +59,7 @@ TEST(ExactAttention, EqualsTwin) {
   const ValueNorms norms = value_norms(head, m, 1);
   for (Index g = 0; g < head.group(); ++g) {
     const ExactAttention truth = exact_attention(head, g, m, 2);
-    std::vector<long double> mass(static_cast<std::size_t>(shape.n), 0.0L);
+    std::vector<long double> mass(shape.n, 0.0L);
     std::vector<int> noticed(mass.size(), 0);
     for (Index j = 0; j < m; ++j) {
       const twin::Attention slow = twin::attention(head, g, shape.n - m + j);
@@ -73,8 +73,7 @@ TEST(ExactAttention, EqualsTwin) {
       }
       EXPECT_NEAR(truth.p_norm[at], static_cast<double>(std::sqrt(square)), kRounding);
       for (Index t = 0; t < shape.dv; ++t) {
-        EXPECT_NEAR(truth.output.row(j)[t],
-                    static_cast<double>(slow.out[static_cast<std::size_t>(t)]), kRounding);
+        EXPECT_NEAR(truth.output.row(j)[t], static_cast<double>(slow.out[t]), kRounding);
       }
     }
     for (std::size_t i = 0; i < mass.size(); ++i) {
@@ -90,8 +89,7 @@ TEST(ExactAttention, EqualsTwin) {
     for (std::size_t i = 0; i < seen; ++i) {
       square += twin::dot(v[i], v[i]);
     }
-    EXPECT_NEAR(norms.frobenius[static_cast<std::size_t>(j)],
-                static_cast<double>(std::sqrt(square)), kRounding * 100);
+    EXPECT_NEAR(norms.frobenius[j], static_cast<double>(std::sqrt(square)), kRounding * 100);
     twin::Vec x(static_cast<std::size_t>(shape.dv), 1.0L);
     long double top = 0.0L;
     for (int step = 0; step < 3000; ++step) {
@@ -107,7 +105,7 @@ TEST(ExactAttention, EqualsTwin) {
         x[t] = y[t] / top;
       }
     }
-    EXPECT_NEAR(norms.spectral[static_cast<std::size_t>(j)], static_cast<double>(std::sqrt(top)),
+    EXPECT_NEAR(norms.spectral[j], static_cast<double>(std::sqrt(top)),
                 1e-9);  // power iteration's own convergence
   }
 }
@@ -164,20 +162,17 @@ TEST_P(EstimatorTest, SeparateSetsEqualTwin) {
     n_set.push_back({k[at], v[at], weights[i]});
   }
   for (const Index i : denominator) {
-    d_set.push_back({k[static_cast<std::size_t>(i)], {}, 2.5L});
+    d_set.push_back({k[i], {}, 2.5L});
   }
   const twin::Rows queries = twin::rows_of(head.q[1]);
   for (Index j = 0; j < m; ++j) {
-    const twin::Estimate slow =
-        twin::estimate(queries[static_cast<std::size_t>(j)], head.scale, n_set, d_set);
+    const twin::Estimate slow = twin::estimate(queries[j], head.scale, n_set, d_set);
     long double norm = std::sqrt(twin::dot(slow.z, slow.z));
     for (Index t = 0; t < head.dv(); ++t) {
       // Logits of up to 400 carry a rounding of 400 * 2^-52 into the exponent.
-      EXPECT_NEAR(z.row(j)[t], static_cast<double>(slow.z[static_cast<std::size_t>(t)]),
-                  1e-11 * static_cast<double>(norm));
+      EXPECT_NEAR(z.row(j)[t], static_cast<double>(slow.z[t]), 1e-11 * static_cast<double>(norm));
     }
-    EXPECT_NEAR(log_d[static_cast<std::size_t>(j)], static_cast<double>(slow.log_denominator),
-                1e-11);
+    EXPECT_NEAR(log_d[j], static_cast<double>(slow.log_denominator), 1e-11);
   }
 }
 
@@ -188,20 +183,19 @@ TEST(Estimator, CausalWindowsOverEverythingAreExactAttention) {
   const Index m = 30;
   const MatrixD q = scaled_queries(head, 0, m);
   SoftmaxSums sums(q, head.dv());
-  sums.add_causal(head, {60, 80});  // in any order of pieces
-  sums.add_causal(head, {0, 20});
+  sums.add(causal_rows(head, positions(60, 80), m));  // in any order of pieces
+  sums.add(causal_rows(head, positions(0, 20), m));
   sums.add_rows(head.k, head.v, positions(20, 50), {}, 1.0F, Part::both);
   Index degenerate = -1;
   const ExactAttention truth = exact_attention(head, 0, m, 1);
   // Tokens 50..59 are missing for all; give them through the mask too.
-  sums.add_causal(head, {50, 60});
+  sums.add(causal_rows(head, positions(50, 60), m));
   const MatrixD z = sums.output(degenerate);
   for (Index j = 0; j < m; ++j) {
     for (Index t = 0; t < head.dv(); ++t) {
       EXPECT_NEAR(z.row(j)[t], truth.output.row(j)[t], kRounding);
     }
-    EXPECT_NEAR(sums.log_denominator()[static_cast<std::size_t>(j)],
-                truth.log_z[static_cast<std::size_t>(j)], kRounding);
+    EXPECT_NEAR(sums.log_denominator()[j], truth.log_z[j], kRounding);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "algorithms/registry.hpp"
+#include "compressed.hpp"
 #include "layer_job.hpp"
 #include "merge_checks.hpp"
 #include "replay/grid.hpp"
@@ -63,16 +64,6 @@ twin::Vec wide(const std::vector<float>& w) {
   return {w.begin(), w.end()};
 }
 
-double figure(const Compressed& c, const std::string& name) {
-  for (const auto& [key, value] : c.diag) {
-    if (key == name) {
-      return std::stod(value);
-    }
-  }
-  ADD_FAILURE() << "no " << name;
-  return NAN;
-}
-
 TEST_F(Matching, KeysAreTheLargestScoresOfTheReferenceQueries) {
   for (const Index count : {1, 7, 30}) {
     const twin::Reference r = reference(count);
@@ -92,7 +83,7 @@ TEST_F(Matching, KeysAreTheLargestScoresOfTheReferenceQueries) {
       for (const Index size : {1, 5, 20}) {
         std::vector<Index> expected;
         for (const Index place : twin::top(scores, size)) {
-          expected.push_back(job_.tokens()[static_cast<std::size_t>(place)]);
+          expected.push_back(job_.tokens()[place]);
         }
         std::sort(expected.begin(), expected.end());
         EXPECT_EQ(kept({{"keys", rule},
@@ -133,7 +124,8 @@ TEST_F(Matching, WeightsAreAtTheOptimum) {
       const Real mine = twin::misfit(e, r.mass, wide(c.held.weights));
       // 1e-13: float32 weights are within 6e-8 of the optimum, whose misfit is flat there.
       EXPECT_TRUE(mine <= optimum * (1 + 1e-6L) + 1e-13L * square) << count << " " << size;
-      EXPECT_NEAR(figure(c, "mass_error"), static_cast<double>(std::sqrt(optimum / square)), 1e-6);
+      EXPECT_NEAR(diag_number(c, "mass_error"), static_cast<double>(std::sqrt(optimum / square)),
+                  1e-6);
     }
   }
 }
@@ -158,7 +150,7 @@ TEST_F(Matching, ValuesSolveTheRidgeProblem) {
           const twin::Rows x = twin::weighted_softmax(twin::columns(r.exponential, at), w);
           twin::Rows v;
           for (const Index i : held.held.tokens) {
-            v.push_back(twin::rows_of(job_.head().v)[static_cast<std::size_t>(i)]);
+            v.push_back(twin::rows_of(job_.head().v)[i]);
           }
           twin::Rows missing = twin::product(x, v);
           Real trace = 0;
@@ -200,11 +192,10 @@ TEST_F(Matching, WithoutRidgeTheNearestValuesThatFit) {
   twin::Rows moved;
   twin::Rows made;
   for (Index i = 0; i < 20; ++i) {
-    made.push_back(twin::rows_of(c.made.v)[static_cast<std::size_t>(i)]);
+    made.push_back(twin::rows_of(c.made.v)[i]);
     moved.push_back(made.back());
     for (std::size_t t = 0; t < 5; ++t) {
-      moved.back()[t] -= twin::rows_of(
-          job_.head().v)[static_cast<std::size_t>(tokens[static_cast<std::size_t>(i)])][t];
+      moved.back()[t] -= twin::rows_of(job_.head().v)[tokens[i]][t];
     }
   }
   const twin::Rows seen = twin::product(x, made);
@@ -235,9 +226,9 @@ TEST_F(Matching, AllTokensAreExact) {
       const Compressed c = job_.run({}, {{"tokens", "1000"}, {"keys", keys}, {"ridge", ridge}});
       ASSERT_EQ(c.made.k.rows(), static_cast<Index>(job_.tokens().size()));
       for (Index i = 0; i < c.made.k.rows(); ++i) {
-        const Index at = job_.tokens()[static_cast<std::size_t>(i)];
+        const Index at = job_.tokens()[i];
         EXPECT_TRUE(std::equal(c.made.v.row(i), c.made.v.row(i) + 5, job_.head().v.row(at)));
-        EXPECT_EQ(c.made.weights[static_cast<std::size_t>(i)], 1.0F);
+        EXPECT_EQ(c.made.weights[i], 1.0F);
       }
     }
   }

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "algorithms/registry.hpp"
+#include "compressed.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
 
@@ -19,14 +20,6 @@ Compressed run(const char* method, const KvHead& head, const std::vector<Index>&
   const Method& m = find_method(method);
   const Task task{head, tokens, budget, {0, 0}, {}, Rng(seed, {"p", 0, 0}, m.info.name)};
   return m.compress(task, Params(method, m.info.params, given));
-}
-
-double weight_sum(const HeldTokens& held) {
-  double sum = 0.0;
-  for (std::size_t i = 0; i < held.tokens.size(); ++i) {
-    sum += static_cast<double>(held.weight(i));
-  }
-  return sum;
 }
 
 TEST(BalanceKv, KeepsExactlyTheCountForEveryOption) {
@@ -133,7 +126,7 @@ TEST(BalanceKv, AFairCoinIsUniformSampling) {
     ASSERT_EQ(walk.held.tokens.size(), uniform.held.tokens.size());
     EXPECT_EQ(walk.held.common, uniform.held.common);
     for (const Index i : walk.held.tokens) {
-      included[static_cast<std::size_t>(i)] += 1.0;
+      included[i] += 1.0;
     }
     walk_means.push_back(mean(walk));
     uniform_means.push_back(mean(uniform));

@@ -1,14 +1,13 @@
-// balancekv-stream and MergeAndReduce: shapes and weights of the levels, the offline twin on the
-// same signs, the byte budget at every moment, erasures, and that a larger t errs less.
+// balancekv-stream: the offline twin on the same signs, the byte budget at every moment, erasures,
+// and that a larger t errs less. The levels alone: test_merge_and_reduce.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "algorithms/contract.hpp"
-#include "algorithms/merge_and_reduce.hpp"
+#include "compressed.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
 #include "twin/merge_and_reduce.hpp"
@@ -28,7 +27,7 @@ std::unique_ptr<StreamCache> open(const KvHead& head, const Given& given,
                                   std::optional<Index> budget = {}, Index recent = 0,
                                   std::uint64_t seed = 0, Index sink = 0) {
   static const Method method = method_balancekv_stream();
-  const StreamTask task{head, recent, budget, Rng(seed, {"p", 0, 0}, kName), nullptr, sink};
+  const StreamTask task{head, recent, budget, Rng(seed, {"p", 0, 0}, kName), cpu_backend(), sink};
   return method.open_stream(task, Params(kName, method.info.params, given));
 }
 
@@ -50,100 +49,6 @@ Index bytes_of(const Compressed& c, const KvHead& head) {
          static_cast<Index>(c.denominator->held.tokens.size()) * head.d() *
              bytes_per_element(head.dtype) +
          c.aux_bytes;
-}
-
-double figure(const Compressed& c, const std::string& key) {
-  for (const auto& [name, value] : c.diag) {
-    if (name == key) {
-      return std::stod(value);
-    }
-  }
-  ADD_FAILURE() << key;
-  return 0.0;
-}
-
-double weight_sum(const HeldTokens& held) {
-  double sum = 0.0;
-  for (std::size_t i = 0; i < held.tokens.size(); ++i) {
-    sum += static_cast<double>(held.weight(i));
-  }
-  return sum;
-}
-
-std::vector<Index> every_other(std::span<const Index> block, const BlockId&) {
-  std::vector<Index> out;
-  for (std::size_t i = 0; i < block.size(); i += 2) {
-    out.push_back(block[i]);
-  }
-  return out;
-}
-
-TEST(MergeAndReduceLevels, AtMostTokensPerLevelAndExactWeights) {
-  for (const Index t : {2, 6, 16, 64}) {
-    for (const Index limit : {Index{0}, Index{1}, Index{3}, MergeAndReduce::kUnlimited}) {
-      MergeAndReduce tree(t, limit);
-      std::set<std::pair<Index, Index>> seen;
-      const HalveBlock halve = [&](std::span<const Index> block, const BlockId& id) {
-        EXPECT_EQ(static_cast<Index>(block.size()), t);
-        EXPECT_TRUE(seen.emplace(id.level, id.number).second);
-        // Block b of level l stands for arrivals [b t 2^l, (b + 1) t 2^l).
-        EXPECT_GE(block.front(), id.number * (t << id.level));
-        EXPECT_LT(block.back(), (id.number + 1) * (t << id.level));
-        return every_other(block, id);
-      };
-      for (Index j = 0; j < 1000; ++j) {
-        tree.append(j, halve);
-        ASSERT_EQ(tree.weight(), static_cast<double>(j + 1));
-        for (std::size_t l = 0; l < tree.levels().size(); ++l) {
-          if (static_cast<Index>(l) != limit) {
-            ASSERT_LE(static_cast<Index>(tree.levels()[l].size()), t) << l;
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST(MergeAndReduceLevels, LoweringGivesTheShapeOfTheSmallerBatchAndNeverGrows) {
-  std::mt19937_64 generator(3);
-  for (int round = 0; round < 200; ++round) {
-    MergeAndReduce tree(128);
-    std::set<std::array<Index, 3>> seen;
-    const HalveBlock halve = [&](std::span<const Index> block, const BlockId& id) {
-      EXPECT_TRUE(seen.insert({id.t, id.level, id.number}).second);
-      EXPECT_EQ(static_cast<Index>(block.size()), id.t);
-      EXPECT_GE(block.front(), id.number * (id.t << id.level));
-      EXPECT_LT(block.back(), (id.number + 1) * (id.t << id.level));
-      return every_other(block, id);
-    };
-    const Index n = 1 + static_cast<Index>(generator() % 700);
-    for (Index j = 0; j < n; ++j) {
-      tree.append(j, halve);
-      if (generator() % 100 == 0 && tree.t() > 2) {
-        const Index before = tree.size();
-        tree.lower(halve);
-        ASSERT_LE(tree.size(), before);
-      }
-      ASSERT_EQ(tree.weight(), static_cast<double>(j + 1));
-    }
-    MergeAndReduce fresh(tree.t());
-    for (Index j = 0; j < n; ++j) {
-      fresh.append(j, every_other);
-    }
-    for (std::size_t l = 0; l < std::max(fresh.levels().size(), tree.levels().size()); ++l) {
-      const auto size = [&](const MergeAndReduce& m) {
-        return l < m.levels().size() ? m.levels()[l].size() : 0;
-      };
-      ASSERT_EQ(size(tree), size(fresh)) << l;
-    }
-  }
-}
-
-TEST(MergeAndReduceLevels, OddBatchesAreRefused) {
-  EXPECT_THROW(MergeAndReduce(3), std::logic_error);
-  EXPECT_THROW(MergeAndReduce(0), std::logic_error);
-  MergeAndReduce limited(8, 2);
-  EXPECT_THROW(limited.lower(every_other), std::logic_error);
 }
 
 using Weights = std::map<Index, double>;
@@ -169,8 +74,8 @@ void add_twin(const KvHead& head, const std::vector<Index>& tokens, const std::s
         .uniforms(0, uniforms);
     twin::Rows keys, values;
     for (const Index i : block) {
-      keys.push_back(k[static_cast<std::size_t>(i)]);
-      values.push_back(name == "denominator" ? twin::Vec{1} : v[static_cast<std::size_t>(i)]);
+      keys.push_back(k[i]);
+      values.push_back(name == "denominator" ? twin::Vec{1} : v[i]);
     }
     const twin::Vec ones(block.size(), 1);
     return twin::smaller_half(block, twin::walk(keys, values, ones, walk, uniforms).sign);
@@ -218,8 +123,8 @@ TEST(BalanceKvStream, EqualsTheOfflineTwinAtEveryStep) {
       add_twin(head, all, "denominator", t, levels, walk, denominator);
       ASSERT_EQ(weights_of(c.held), numerator) << j;
       ASSERT_EQ(weights_of(c.denominator->held), denominator) << j;
-      ASSERT_EQ(figure(c, "buckets"), static_cast<double>(buckets.size()));
-      ASSERT_EQ(figure(c, "weight_sum"), static_cast<double>(all.size()));
+      ASSERT_EQ(diag_number(c, "buckets"), static_cast<double>(buckets.size()));
+      ASSERT_EQ(diag_number(c, "weight_sum"), static_cast<double>(all.size()));
     }
   };
   twin::WalkTwin walk;
@@ -265,7 +170,7 @@ TEST(BalanceKvStream, MemoryNeverExceedsTheBudgetAndWeightsStayExact) {
               const Compressed c = cache->view();
               const double arrived = static_cast<double>(std::max<Index>(0, j + 1 - recent - sink));
               ASSERT_LE(bytes_of(c, head), budget);
-              ASSERT_LE(figure(c, "peak"), static_cast<double>(budget));
+              ASSERT_LE(diag_number(c, "peak"), static_cast<double>(budget));
               ASSERT_EQ(weight_sum(c.held), arrived);
               ASSERT_EQ(weight_sum(c.denominator->held), arrived);
             }
@@ -290,8 +195,8 @@ TEST(BalanceKvStream, WithRoomForAllItKeepsAll) {
   EXPECT_EQ(c.held.tokens, positions(0, 100));
   EXPECT_EQ(c.denominator->held.tokens, positions(0, 100));
   EXPECT_EQ(weight_sum(c.held), 100.0);
-  EXPECT_EQ(c.aux_bytes, 16 + 16 * (1 + static_cast<Index>(figure(c, "buckets"))));
-  EXPECT_TRUE(std::isinf(figure(c, "log10_epsilon_theorem")));
+  EXPECT_EQ(c.aux_bytes, 16 + 16 * (1 + static_cast<Index>(diag_number(c, "buckets"))));
+  EXPECT_TRUE(std::isinf(diag_number(c, "log10_epsilon_theorem")));
 }
 
 std::vector<twin::Weighted> entries(const KvHead& head, const HeldTokens& held) {
@@ -337,7 +242,7 @@ TEST(BalanceKvStream, ErrorFallsWithTheBatchSizeAndIsBelowTheTheorems) {
       const Compressed c = run(head, {{"t", t}}, {}, 0, seed);
       const double epsilon = measured_epsilon(head, c);
       sum += epsilon;
-      const double theorem = std::pow(10.0, figure(c, "log10_epsilon_theorem"));
+      const double theorem = std::pow(10.0, diag_number(c, "log10_epsilon_theorem"));
       EXPECT_LT(epsilon, theorem);
       EXPECT_TRUE(std::isfinite(theorem));
     }
@@ -363,28 +268,28 @@ TEST(BalanceKvStream, ErasesWhatLiesBelowTheBoundAndOnlyThat) {
     feed(*cache, j);
   }
   EXPECT_EQ(cache->view().held.tokens.size(), 20U);
-  EXPECT_EQ(figure(cache->view(), "erasures"), 0.0);
+  EXPECT_EQ(diag_number(cache->view(), "erasures"), 0.0);
   feed(*cache, 20);
   EXPECT_EQ(cache->view().held.tokens, (std::vector<Index>{20}));
-  EXPECT_EQ(figure(cache->view(), "erasures"), 1.0);
+  EXPECT_EQ(diag_number(cache->view(), "erasures"), 1.0);
   for (Index j = 21; j < 64; ++j) {
     feed(*cache, j);
   }
-  EXPECT_EQ(figure(cache->view(), "erasures"), 1.0 + 12.0);
-  EXPECT_EQ(figure(cache->view(), "erased_weight"), 20.0 + 12.0);
-  EXPECT_EQ(figure(cache->view(), "numerator_weight_sum"), 32.0);
-  EXPECT_EQ(figure(cache->view(), "weight_sum"), 64.0);
+  EXPECT_EQ(diag_number(cache->view(), "erasures"), 1.0 + 12.0);
+  EXPECT_EQ(diag_number(cache->view(), "erased_weight"), 20.0 + 12.0);
+  EXPECT_EQ(diag_number(cache->view(), "numerator_weight_sum"), 32.0);
+  EXPECT_EQ(diag_number(cache->view(), "weight_sum"), 64.0);
   // exp(-s r^2) lowers the bound: with keys as they are nothing is small enough.
-  EXPECT_EQ(figure(run(head, {{"t", "64"}, {"epsilon", "1"}, {"r", "10"}}), "erasures"), 0.0);
+  EXPECT_EQ(diag_number(run(head, {{"t", "64"}, {"epsilon", "1"}, {"r", "10"}}), "erasures"), 0.0);
   // The bucket's upper end counts: 2^-7 = v_max / 128 itself is kept in its bucket [2^-7, 2^-6).
   for (Index i = 0; i < 64; ++i) {
     head.v.row(i)[0] = i % 2 == 0 ? 1.0F : std::ldexp(1.0F, -7);
   }
-  EXPECT_EQ(figure(run(head, {{"t", "64"}, {"epsilon", "1"}, {"r", "0"}}), "erasures"), 0.0);
+  EXPECT_EQ(diag_number(run(head, {{"t", "64"}, {"epsilon", "1"}, {"r", "0"}}), "erasures"), 0.0);
   for (Index i = 1; i < 64; i += 2) {
     head.v.row(i)[0] = std::ldexp(1.0F, -8);
   }
-  EXPECT_EQ(figure(run(head, {{"t", "64"}, {"epsilon", "1"}, {"r", "0"}}), "erasures"), 32.0);
+  EXPECT_EQ(diag_number(run(head, {{"t", "64"}, {"epsilon", "1"}, {"r", "0"}}), "erasures"), 32.0);
 }
 
 TEST(BalanceKvStream, TheBoundsRadiusIsTheLargestNormSeenOfKeysAndOfAnyHeadsQueries) {
@@ -400,7 +305,7 @@ TEST(BalanceKvStream, TheBoundsRadiusIsTheLargestNormSeenOfKeysAndOfAnyHeadsQuer
     head.v.row(i)[0] = i % 2 == 0 ? 1.0F : std::ldexp(1.0F, -20);
   }
   const auto erasures = [&] {
-    return figure(run(head, {{"t", "64"}, {"epsilon", "1"}}), "erasures");
+    return diag_number(run(head, {{"t", "64"}, {"epsilon", "1"}}), "erasures");
   };
   EXPECT_EQ(erasures(), 32.0);  // r = 0
   // s r^2 = 64 / sqrt(8) = 22.6 lowers the bound by more than 20 ln 2 = 13.9.
@@ -462,7 +367,7 @@ TEST(BalanceKvStream, OddInputsGiveDefinedResults) {
     }
   }
   EXPECT_TRUE(run(heads[1], {{"t", "8"}}).held.tokens.empty());
-  EXPECT_EQ(figure(run(heads[1], {{"t", "8"}}), "buckets"), 0.0);
+  EXPECT_EQ(diag_number(run(heads[1], {{"t", "8"}}), "buckets"), 0.0);
 }
 
 TEST(BalanceKvStream, SizesAndRefusals) {

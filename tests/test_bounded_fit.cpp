@@ -6,8 +6,8 @@
 #include <cmath>
 #include <random>
 
-#include "algorithms/bounded_least_squares.hpp"
-#include "algorithms/matching_pursuit.hpp"
+#include "algorithms/shared/bounded_least_squares.hpp"
+#include "algorithms/shared/matching_pursuit.hpp"
 #include "twin/bounded_fit.hpp"
 
 namespace kvbench {
@@ -29,9 +29,9 @@ struct Problem {
 
   void finish() {
     for (Index i = 0; i < matrix.rows(); ++i) {
-      auto& row = e[static_cast<std::size_t>(i)];
+      auto& row = e[i];
       row.assign(matrix.row(i), matrix.row(i) + matrix.cols());
-      y.push_back(static_cast<Real>(target[static_cast<std::size_t>(i)]));
+      y.push_back(static_cast<Real>(target[i]));
     }
   }
 };
@@ -43,7 +43,7 @@ Problem attention_problem(Index rows, Index cols, Index tokens, double spread, b
   std::mt19937_64 generator(seed);
   std::normal_distribution<double> normal(0.0, 1.0);
   const Index d = 6;
-  std::vector<double> keys(static_cast<std::size_t>(tokens * d));
+  std::vector<double> keys(tokens * d);
   for (double& x : keys) {
     x = spread * normal(generator);
   }
@@ -52,7 +52,7 @@ Problem attention_problem(Index rows, Index cols, Index tokens, double spread, b
   }
   Problem out(rows, cols);
   for (Index i = 0; i < rows; ++i) {
-    std::vector<double> q(static_cast<std::size_t>(d));
+    std::vector<double> q(d);
     for (double& x : q) {
       x = normal(generator);
     }
@@ -60,14 +60,14 @@ Problem attention_problem(Index rows, Index cols, Index tokens, double spread, b
     for (Index j = 0; j < tokens; ++j) {
       double sum = 0.0;
       for (Index t = 0; t < d; ++t) {
-        sum += q[static_cast<std::size_t>(t)] * keys[static_cast<std::size_t>(j * d + t)];
+        sum += q[t] * keys[j * d + t];
       }
       logits.push_back(sum);
     }
     const double top = *std::max_element(logits.begin(), logits.end());
     double sum = 0.0;
     for (Index j = 0; j < tokens; ++j) {
-      const double x = std::exp(logits[static_cast<std::size_t>(j)] - top);
+      const double x = std::exp(logits[j] - top);
       sum += x;
       if (j < cols) {
         out.matrix.row(i)[j] = x;
@@ -130,7 +130,7 @@ TEST(BoundedLeastSquares, FindsPlantedWeights) {
     double sum = 0.0;
     for (Index j = 0; j < 20; ++j) {
       p.matrix.row(i)[j] = uniform(generator);
-      sum += p.matrix.row(i)[j] * planted[static_cast<std::size_t>(j)];
+      sum += p.matrix.row(i)[j] * planted[j];
     }
     p.target.push_back(sum);
   }

@@ -1,6 +1,6 @@
 // bumblebee with recent tokens in its set from the start: optimisers against the definition and
 // each other, what is drawn, what is evaluated.
-#include "algorithms/scoring.hpp"
+#include "algorithms/shared/scoring.hpp"
 #include "bumblebee_run.hpp"
 
 namespace kvbench {

@@ -22,7 +22,8 @@ using Given = std::map<std::string, std::string>;
 std::unique_ptr<StreamCache> open(const KvHead& head, Index recent, std::optional<Index> budget,
                                   const Given& given, Index sink = 0) {
   const Method method = method_bumblebee_stream();
-  const StreamTask task{head, recent, budget, Rng(0, {"p", 0, 0}, method.info.name), nullptr, sink};
+  const StreamTask task{head,          recent, budget, Rng(0, {"p", 0, 0}, method.info.name),
+                        cpu_backend(), sink};
   return method.open_stream(task, Params(method.info.name, method.info.params, given));
 }
 
@@ -38,10 +39,9 @@ struct TwinStream {
     scores[newcomer] = 0.0F;
     std::map<Index, long double> step;
     for (const Matrix& q : head.q) {
-      const twin::Vec query = twin::rows_of(q)[static_cast<std::size_t>(j)];
+      const twin::Vec query = twin::rows_of(q)[j];
       const auto term = [&](Index i) {
-        return std::exp(static_cast<long double>(head.scale) *
-                        twin::dot(query, keys[static_cast<std::size_t>(i)]));
+        return std::exp(static_cast<long double>(head.scale) * twin::dot(query, keys[i]));
       };
       long double z = 0;
       for (Index i = 0; i < sink; ++i) {
@@ -75,7 +75,7 @@ struct TwinStream {
     twin::Mixture g;
     twin::Rows rows;
     for (const auto& [i, score] : scores) {
-      rows.push_back(keys[static_cast<std::size_t>(i)]);
+      rows.push_back(keys[i]);
       g.acc.push_back(static_cast<long double>(score));
     }
     g.sim = twin::similarities(rows, sim, /*grid=*/true);

@@ -11,7 +11,6 @@
 
 #include "cache_runs.hpp"
 #include "core/error.hpp"
-#include "device_runs.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
 
@@ -134,7 +133,7 @@ TEST_F(CacheExportTest, ThreadsDoNotChangeTheFile) {
 TEST_F(CacheExportTest, AStreamsFileHasItsEnd) {
   trace_ = make_trace(folder_ / "t.h5", full_shape());
   ReplayOptions o = options();
-  o.protocol = "stream";
+  o.protocol = Protocol::stream;
   o.algorithms = {"all"};
   o.kept = true;
   const RunResult result = run(o);
@@ -270,28 +269,6 @@ TEST_F(CacheExportTest, TheMemoryLimitCountsCaches) {
   e.memory_limit = o.memory_limit;
   run(e);
   expect_same_tables(e.out, o.out);
-}
-
-// A device attends; what is read from the file is what the CPU reads.
-TEST_F(CacheExportTest, OnADevice) {
-  using testing_device::host_device;
-  const auto on_device = [&](const ReplayOptions& o) {
-    Plan plan = make_plan(o);
-    plan.open_device = host_device(HostMachine::Order::forward, std::size_t{1} << 20);
-    plan.heads_at_once = 2;
-    static const std::atomic<bool> go_on = false;
-    run_plan(plan, "test", go_on);
-  };
-  ReplayOptions o = options();
-  o.threads = 3;
-  on_device(o);
-  ReplayOptions e = evaluation("again.csv", {"c.h5"});
-  e.threads = 3;
-  on_device(e);
-  expect_same_tables(e.out, o.out);
-  const ReplayOptions c = evaluation("cpu.csv", {"c.h5"});
-  run(c);
-  expect_same_tables(e.out, c.out, testing_device::kHostRelative, testing_device::kAbsolute);
 }
 
 }  // namespace

@@ -18,16 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace testing_caches;
-using testing_replay::calls_left;
-using testing_replay::calls_made;
-using testing_replay::make_trace;
-using testing_replay::read_bytes;
-using testing_replay::refusal;
-using testing_replay::stop_now;
-using testing_replay::stopping;
-using testing_replay::TraceShape;
-using testing_replay::untimed;
-using testing_replay::write_bytes;
+using namespace testing_replay;
 
 // A weighted sample, which has a weight to store.
 Compressed weighted(const Task& task, const Params& params) {
@@ -52,26 +43,13 @@ class CacheResumeTest : public CachesTest {
 
   // Two prompts of two layers of two KV heads, under a method that may stop the run.
   Plan planned(const ReplayOptions& options) {
-    ReplayOptions o = options;
-    o.algorithms = {"exact"};
-    Plan plan = make_plan(o);
     method_.info.name = "weighted";
     method_.compress = weighted;
-    plan.variants = {{&method_, Params("weighted", {}, {})}};
-    plan.entries.clear();
-    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-      plan.entries.push_back({0, std::nullopt, seed});
-    }
-    return plan;
+    return plan_of_seeds(options, method_, kSeeds);
   }
 
   // Runs until the method was called so often; -1: to the end.
-  RunResult go(const ReplayOptions& o, int calls = -1) {
-    stop_now = false;
-    calls_left = calls;
-    calls_made = 0;
-    return run_plan(planned(o), "test", stop_now);
-  }
+  RunResult go(const ReplayOptions& o, int calls = -1) { return run_until(planned(o), calls); }
 
   ReplayOptions resumed(ReplayOptions o) const {
     o.resume = true;
@@ -300,13 +278,10 @@ TEST_F(CacheResumeTest, FailedAndInfeasibleJobs) {
     return plan;
   };
   const ReplayOptions o = options();
-  stop_now = false;
-  calls_left = -1;
-  const RunResult was = run_plan(plan_of(o), "test", stop_now);
+  const RunResult was = run_until(plan_of(o));
   EXPECT_EQ(was.failed, 16);
   EXPECT_EQ(was.infeasible, 16);
-  calls_made = 0;
-  run_plan(plan_of(resumed(o)), "test", stop_now);
+  run_until(plan_of(resumed(o)));
   EXPECT_EQ(calls_made, 0);
   const ReplayOptions e = evaluation("again.csv", {"c.h5"});
   const RunResult is = run(e);

@@ -58,7 +58,7 @@ bool says_nothing(const std::optional<CacheDenominator>& d) {
 }
 
 TEST(Caches, WhatIsWrittenComesBack) {
-  constexpr Index kMost = 9, kWidth = 6, kValueWidth = 5;
+  constexpr Index kMax = 9, kWidth = 6, kValueWidth = 5;
   const std::vector<CacheGroup> groups{
       {"0", "exact", "", std::nullopt, 0, "none", "head"},
       {"1 x", "adakv", "floor=0.2;kernel=5", 0.25, 3, "past", "layer"},
@@ -78,7 +78,7 @@ TEST(Caches, WhatIsWrittenComesBack) {
       for (const char* prompt : {"p0", "p1"}) {
         for (const Index layer : {0, 12}) {
           for (Index kv = 0; kv < 5; ++kv) {
-            HeadCache cache = random_cache(kMost, kWidth, kValueWidth, dtype, random);
+            HeadCache cache = random_cache(kMax, kWidth, kValueWidth, dtype, random);
             if (says_nothing(cache.denominator)) {
               cache.denominator.reset();
             }
@@ -100,7 +100,7 @@ TEST(Caches, WhatIsWrittenComesBack) {
     EXPECT_EQ(reader.meta().queries, 8);
     EXPECT_EQ(reader.meta().plan, "plan 1/2");
     ASSERT_EQ(reader.groups().size(), groups.size());
-    const CacheReader::Shape shape{kMost, kWidth, kValueWidth};
+    const CacheReader::Shape shape{kMax, kWidth, kValueWidth};
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const CacheGroup& got = reader.groups()[g];
       EXPECT_EQ(got.name, groups[g].name);
@@ -193,8 +193,7 @@ void expect_planted(const std::string& path) {
       EXPECT_EQ(cache->v.row(r)[c], planted('v', 0, r, c));
     }
     // The file has log(r + 1) in the style's type, which halves hold to 2^-11.
-    EXPECT_NEAR(cache->log_weight[static_cast<std::size_t>(r)], std::log(static_cast<float>(r + 1)),
-                1e-3F);
+    EXPECT_NEAR(cache->log_weight[r], std::log(static_cast<float>(r + 1)), 1e-3F);
   }
   EXPECT_EQ(cache->token, (std::vector<std::int32_t>{8, -1, 6, 7, -1}));
   EXPECT_FALSE(cache->denominator || cache->aux_bytes || cache->payload_bytes ||

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "algorithms/attended_cache.hpp"
 #include "algorithms/composition.hpp"
+#include "attention/evictions.hpp"
 #include "core/float16.hpp"
 #include "method_checks.hpp"
 #include "twin/cam.hpp"
@@ -32,13 +32,6 @@ HeadShape shape_of(Index n, DType dtype = DType::float32) {
   return shape;
 }
 
-KvHead head_of(const HeadShape& shape, unsigned seed) {
-  KvHead head = make_head(shape, seed);
-  round_to(shape.dtype, head.k.data(), shape.n * shape.d);
-  round_to(shape.dtype, head.v.data(), shape.n * shape.dv);
-  return head;
-}
-
 twin::CamTwin twin_of(const KvHead& head, const std::vector<Index>& tokens, Range scoring,
                       Index sink) {
   twin::CamTwin t;
@@ -51,7 +44,7 @@ twin::CamTwin twin_of(const KvHead& head, const std::vector<Index>& tokens, Rang
   t.element = head.dtype == DType::float16
                   ? twin::Element{11, -24}
                   : (head.dtype == DType::bfloat16 ? twin::Element{8, -133} : twin::Element{});
-  t.draw.resize(static_cast<std::size_t>(head.n()));
+  t.draw.resize(head.n());
   Rng(1, {"p", 0, 0}, "cam").stream("merge").uniforms(0, t.draw);
   return t;
 }
@@ -94,7 +87,7 @@ TEST(CamPrefill, EqualsTheTwin) {
   const Method method = method_cam();
   Index merged = 0;
   for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
-    const KvHead head = head_of(shape_of(70, dtype), 6);
+    const KvHead head = make_rounded_head(shape_of(70, dtype), 6);
     for (const auto& tokens : {positions(6, 60), gappy(6, 60)}) {
       for (const Range scoring : {Range{0, 70}, Range{20, 40}, Range{65, 70}}) {
         const JobOf job(method, head, tokens, scoring);
@@ -132,7 +125,7 @@ TEST(CamPrefill, EqualsTheTwin) {
 // The trace holds the last queries only: the others add nothing.
 TEST(CamPrefill, QueriesThatTheTraceLacksScoreNothing) {
   const Method method = method_cam();
-  KvHead head = head_of(shape_of(50), 7);
+  KvHead head = make_rounded_head(shape_of(50), 7);
   for (Matrix& q : head.q) {
     Matrix last(20, head.d());
     std::copy_n(q.row(30), 20 * head.d(), last.data());
@@ -151,7 +144,7 @@ TEST(CamPrefill, QueriesThatTheTraceLacksScoreNothing) {
 TEST(CamPrefill, AttendsSinksHeldTokensAndItselfAlone) {
   const Method method = method_cam();
   const HeadShape shape = shape_of(60);
-  const KvHead head = head_of(shape, 8);
+  const KvHead head = make_rounded_head(shape, 8);
   const auto tokens = gappy(5, 50);
   const auto result = [&](const KvHead& h) {
     const JobOf job(method, h, tokens, {0, 60});
@@ -180,7 +173,7 @@ TEST(CamPrefill, AttendsSinksHeldTokensAndItselfAlone) {
 // With equal scores everywhere every draw succeeds: nothing of the values' sum is lost.
 TEST(CamPrefill, KeepsTheSumOfValuesWhenAllMerge) {
   const Method method = method_cam();
-  KvHead head = head_of(shape_of(64), 9);
+  KvHead head = make_rounded_head(shape_of(64), 9);
   std::fill_n(head.k.data(), 64 * head.d(), 0.0F);
   // No protected tokens: of equal scores the latest goes, so the oldest would merge; protected
   // ones make the oldest of the others go, whose score is the largest of all.
@@ -206,7 +199,7 @@ TEST(CamPrefill, KeepsTheSumOfValuesWhenAllMerge) {
 TEST(CamPrefill, WorksBehindAnotherMethod) {
   const Method a = method_local();
   const Method b = method_cam();
-  const JobOf job(b, head_of(shape_of(80), 10), positions(4, 70), {0, 80});
+  const JobOf job(b, make_rounded_head(shape_of(80), 10), positions(4, 70), {0, 80});
   const Params params("local+cam", composition_params(a, b), {{"cam.merge", "4"}});
   Task task = job.task(20 * job.head().pair_bytes());
   task.sink = 4;
@@ -220,7 +213,7 @@ TEST(CamPrefill, WorksBehindAnotherMethod) {
 // window over the same tokens holds the same.
 TEST(CamPrefill, EqualsItsStreamWithoutAWindow) {
   const Method method = method_cam();
-  const KvHead head = head_of(shape_of(90), 11);
+  const KvHead head = make_rounded_head(shape_of(90), 11);
   const JobOf job(method, head, positions(0, 90), {0, 90});
   const Given given = {{"tokens", "20"}, {"merge", "5"}};
   const Compressed prefill = run(job, 0, given);
@@ -236,29 +229,34 @@ TEST(CamPrefill, EqualsItsStreamWithoutAWindow) {
   EXPECT_EQ(stream.aux_bytes, 4 * 20);
 }
 
-// An unscored token takes its part of every softmax and keeps score 0.
-TEST(AttendedCache, UnscoredTokensAreAttendedAndEarnNothing) {
-  const KvHead head = head_of(shape_of(12), 12);
-  AttendedCache all(head, 12, Reduce::mean);
-  AttendedCache cache(head, 12, Reduce::mean);
+// A sink takes its part of every softmax and keeps score 0.
+TEST(AttendedTokens, SinksAreAttendedAndEarnNothing) {
+  const KvHead head = make_rounded_head(shape_of(12), 12);
+  EvictionRules rules;
+  AttendedTokens all(head, 12, rules);
+  rules.sink = 3;
+  AttendedTokens cache(head, 12, rules);
   for (Index i = 0; i < 12; ++i) {
     all.add(i);
-    i % 4 == 0 ? cache.add_unscored(i) : cache.add(i);
+    cache.add(i);
   }
+  EXPECT_THROW(cache.add(12), std::logic_error);
   for (const Index j : {10, 11}) {
     all.attend(j);
     cache.attend(j);
-    for (const auto& [token, slot] : cache.slots()) {
-      const Index other = all.slots().at(token);
-      EXPECT_EQ(cache.scored(slot), token % 4 != 0);
-      EXPECT_EQ(cache.score(slot), token % 4 == 0 ? 0.0 : all.score(other));
-      EXPECT_EQ(cache.last(slot), token % 4 == 0 ? 0.0 : all.last(other));
-      EXPECT_GT(all.last(other), 0.0);
+    for (std::size_t i = 0; i < 12; ++i) {
+      const auto [token, slot] = cache.slots()[i];
+      const Index other = all.slots()[i].slot;
+      EXPECT_EQ(token, static_cast<Index>(i));
+      EXPECT_EQ(cache.score(slot), token < 3 ? 0.0 : all.score(other));
+      EXPECT_EQ(cache.weight(slot), token < 3 ? 0.0 : all.weight(other));
+      EXPECT_GT(all.weight(other), 0.0);
     }
   }
-  cache.remove(4);
-  cache.add(0 + 4);  // a slot that was unscored scores again
-  EXPECT_TRUE(cache.scored(cache.slots().at(4)));
+  EXPECT_GE(cache.evict(9).token, 3);
+  cache.add(12 - 1);  // into the slot that is free again
+  EXPECT_EQ(cache.slots().size(), 12U);
+  EXPECT_EQ(cache.score(cache.slots().back().slot), 0.0);
 }
 
 }  // namespace

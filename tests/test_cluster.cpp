@@ -11,7 +11,6 @@
 #include "cluster/growth.hpp"
 #include "cluster/kept_labels.hpp"
 #include "cluster/pca.hpp"
-#include "cluster/rows.hpp"
 #include "cluster/study.hpp"
 #include "make_head.hpp"
 #include "metrics/error.hpp"
@@ -28,15 +27,6 @@ constexpr double kRounding = 3e-14;
 constexpr double kVector = 1e-12;
 // Coordinates are rounded to float32: half an ulp, 2^-24, of values below 2^5.
 constexpr double kCoordinate = 2e-6;
-
-// Whole numbers: distances of the twin and of the code agree to the bit.
-Matrix lattice(Index rows, Index cols, int values, std::mt19937_64& generator) {
-  Matrix m(rows, cols);
-  for (Index i = 0; i < rows * cols; ++i) {
-    m.data()[i] = static_cast<float>(generator() % static_cast<unsigned>(values));
-  }
-  return m;
-}
 
 TEST(Coverage, Sizes) {
   using V = std::vector<Index>;
@@ -56,7 +46,7 @@ TEST(Coverage, EqualsTwinExactly) {
     for (const Index d : {1, 3, 9}) {
       const Matrix m = lattice(n, d, 7, generator);
       const twin::Rows rows = twin::rows_of(m);
-      const Coverage found = coverage(m, 5, 4096);
+      const Coverage found = coverage(*cpu_rows(m), 5, 4096);
       const std::vector<Index> centers = twin::greedy_centers(rows, n, 0);
       ASSERT_EQ(found.centers,
                 std::vector<Index>(centers.begin(), centers.begin() + std::min<Index>(5, n)));
@@ -77,7 +67,7 @@ TEST(Coverage, WithinTwiceTheBestAndFalling) {
   std::mt19937_64 generator(2);
   for (int round = 0; round < 20; ++round) {
     const Matrix m = normal_matrix(9, 2, 1.0, generator);
-    const Coverage found = coverage(m, 3, 4096);
+    const Coverage found = coverage(*cpu_rows(m), 3, 4096);
     double before = std::numeric_limits<double>::infinity();
     for (const CoveragePoint& p : found.curve) {
       const auto best = static_cast<double>(twin::best_radius(twin::rows_of(m), p.k));
@@ -105,7 +95,7 @@ TEST(Growth, CountsEqualTwinOfEveryPrefix) {
     const twin::Rows rows = twin::rows_of(m);
     for (const double delta : {0.0, 1.0, std::sqrt(2.0), 2.5, 100.0}) {
       for (const Index most : {Index{1}, Index{3}, Index{12}, Index{1000}}) {
-        const DeltaGrowth found = delta_growth(m, delta, most);
+        const DeltaGrowth found = delta_growth(*cpu_rows(m), delta, most);
         std::vector<PrefixCount> slow;
         for (const Index prefix : {16, 32, 64, 75}) {
           const twin::Rows head(rows.begin(), rows.begin() + prefix);
@@ -161,7 +151,7 @@ TEST(Rows, NormsAndQuantiles) {
   std::mt19937_64 generator(5);
   for (const Index n : {1, 2, 3, 50}) {
     const Matrix m = normal_matrix(n, 7, 2.0, generator);
-    const std::vector<double> found = row_norms(m);
+    const std::vector<double> found = cpu_rows(m)->norms();
     const twin::Vec slow = twin::norms(twin::rows_of(m));
     ASSERT_EQ(found.size(), slow.size());
     for (std::size_t i = 0; i < slow.size(); ++i) {
@@ -208,7 +198,7 @@ TEST(Pca, EqualsJacobi) {
     const Matrix m = stretched(200, d, generator);
     const twin::Rows rows = twin::rows_of(m);
     const twin::Eigen slow = twin::eigen(twin::covariance(rows));
-    const Pca found = principal_components(m, 50);
+    const Pca found = principal_components(*cpu_rows(m), 50);
     ASSERT_EQ(found.count(), d);
     for (Index c = 0; c < d; ++c) {
       const auto at = static_cast<std::size_t>(c);
@@ -223,7 +213,7 @@ TEST(Pca, EqualsJacobi) {
       }
       long double agreement = 0;
       for (Index t = 0; t < d; ++t) {
-        agreement += static_cast<long double>(v[t]) * slow.vectors[at][static_cast<std::size_t>(t)];
+        agreement += static_cast<long double>(v[t]) * slow.vectors[at][t];
       }
       ASSERT_NEAR(std::abs(static_cast<double>(agreement)), 1.0, kVector);
     }
@@ -234,19 +224,17 @@ TEST(Pca, OrthonormalFallingAndReconstructs) {
   std::mt19937_64 generator(7);
   const Index d = 12;
   const Matrix m = stretched(60, d, generator);
-  const Pca all = principal_components(m, d);
+  const Pca all = principal_components(*cpu_rows(m), d);
   for (Index a = 0; a < d; ++a) {
     for (Index b = 0; b <= a; ++b) {
       double dot = 0.0;
       for (Index t = 0; t < d; ++t) {
-        dot += all.components[static_cast<std::size_t>(a * d + t)] *
-               all.components[static_cast<std::size_t>(b * d + t)];
+        dot += all.components[a * d + t] * all.components[b * d + t];
       }
       ASSERT_NEAR(dot, a == b ? 1.0 : 0.0, kRounding);
     }
     if (a > 0) {
-      ASSERT_LE(all.variance[static_cast<std::size_t>(a)],
-                all.variance[static_cast<std::size_t>(a) - 1]);
+      ASSERT_LE(all.variance[a], all.variance[static_cast<std::size_t>(a) - 1]);
     }
   }
   const std::vector<Index> rows{0, 17, 59};
@@ -255,17 +243,16 @@ TEST(Pca, OrthonormalFallingAndReconstructs) {
   ASSERT_EQ(x.cols(), d);
   for (Index i = 0; i < 3; ++i) {
     for (Index t = 0; t < d; ++t) {
-      double back = all.mean[static_cast<std::size_t>(t)];
+      double back = all.mean[t];
       for (Index c = 0; c < d; ++c) {
-        back +=
-            static_cast<double>(x.row(i)[c]) * all.components[static_cast<std::size_t>(c * d + t)];
+        back += static_cast<double>(x.row(i)[c]) * all.components[c * d + t];
       }
-      ASSERT_NEAR(back, static_cast<double>(m.row(rows[static_cast<std::size_t>(i)])[t]),
+      ASSERT_NEAR(back, static_cast<double>(m.row(rows[i])[t]),
                   kCoordinate * std::sqrt(static_cast<double>(d)));
     }
   }
   // Fewer components are the first of all.
-  const Pca few = principal_components(m, 3);
+  const Pca few = principal_components(*cpu_rows(m), 3);
   EXPECT_EQ(few.count(), 3);
   EXPECT_TRUE(std::equal(few.components.begin(), few.components.end(), all.components.begin()));
 }
@@ -274,7 +261,7 @@ TEST(Pca, OneRowAndEqualRows) {
   for (const Index n : {1, 4}) {
     Matrix m(n, 3);
     std::fill_n(m.data(), n * 3, 2.5F);
-    const Pca pca = principal_components(m, 50);
+    const Pca pca = principal_components(*cpu_rows(m), 50);
     EXPECT_EQ(pca.variance, (std::vector<double>{0.0, 0.0, 0.0}));
     const Matrix x = project(pca, m, std::vector<Index>{0});
     EXPECT_EQ(std::vector<float>(x.data(), x.data() + 3), (std::vector<float>{0, 0, 0}));
@@ -296,6 +283,22 @@ TEST(KeptLabels, SayWhatDiffers) {
   EXPECT_EQ(labels.label(fixed), "uniform T=2 seed=0");
 }
 
+// Matrices to study on the CPU.
+class Sets {
+ public:
+  explicit Sets(const std::vector<MatrixView>& points) {
+    for (const MatrixView m : points) {
+      rows_.push_back(cpu_rows(m));
+      all_.push_back({m, rows_.back().get()});
+    }
+  }
+  const std::vector<StudySet>& all() const { return all_; }
+
+ private:
+  std::vector<std::unique_ptr<RowSet>> rows_;
+  std::vector<StudySet> all_;
+};
+
 StudyOptions small_study() {
   StudyOptions o;
   o.centers = 3;
@@ -310,10 +313,10 @@ TEST(Study, DoesNotDependOnThreads) {
   std::mt19937_64 generator(8);
   const Matrix k = normal_matrix(150, 6, 2.0, generator);
   const Matrix v = normal_matrix(150, 5, 1.0, generator);
-  const std::vector<MatrixView> sets{k, v};
+  const Sets sets({k, v});
   const std::atomic<bool> stop = false;
-  const auto one = study(sets, small_study(), 1, stop);
-  const auto four = study(sets, small_study(), 4, stop);
+  const auto one = study(sets.all(), small_study(), 1, stop);
+  const auto four = study(sets.all(), small_study(), 4, stop);
   ASSERT_TRUE(one && four);
   for (std::size_t s = 0; s < 2; ++s) {
     const Study& a = (*one)[s];
@@ -336,9 +339,9 @@ TEST(Study, DoesNotDependOnThreads) {
 TEST(Study, DeltasArePlacedByTheRadius) {
   std::mt19937_64 generator(9);
   const Matrix k = normal_matrix(40, 3, 2.0, generator);
-  const std::vector<MatrixView> sets{k};
+  const Sets sets({k});
   const std::atomic<bool> stop = false;
-  const auto done = study(sets, small_study(), 2, stop);
+  const auto done = study(sets.all(), small_study(), 2, stop);
   ASSERT_TRUE(done);
   const double radius = done->front().coverage.curve.front().radius;
   std::vector<double> expected{1.0, 0.25 * radius, 0.5 * radius};
@@ -365,8 +368,8 @@ TEST(Study, OddRows) {
     for (const Index n : {1, 20}) {
       Matrix m(n, 2);
       std::fill_n(m.data(), n * 2, fill);
-      const std::vector<MatrixView> sets{m};
-      const auto done = study(sets, o, 2, stop);
+      const Sets sets({m});
+      const auto done = study(sets.all(), o, 2, stop);
       ASSERT_TRUE(done);
       for (const CoveragePoint& p : done->front().coverage.curve) {
         EXPECT_EQ(p.radius, 0.0);
@@ -384,11 +387,11 @@ TEST(Study, OddRows) {
 TEST(Study, RawRowsAndStop) {
   std::mt19937_64 generator(10);
   const Matrix k = normal_matrix(30, 3, 2.0, generator);
-  const std::vector<MatrixView> sets{k};
+  const Sets sets({k});
   StudyOptions o = small_study();
   o.components = 0;
   std::atomic<bool> stop = false;
-  const auto done = study(sets, o, 2, stop);
+  const auto done = study(sets.all(), o, 2, stop);
   ASSERT_TRUE(done);
   const Points& p = done->front().points;
   for (std::size_t i = 0; i < p.tokens.size(); ++i) {
@@ -396,7 +399,7 @@ TEST(Study, RawRowsAndStop) {
                            k.row(p.tokens[i])));
   }
   stop = true;
-  EXPECT_FALSE(study(sets, o, 2, stop));
+  EXPECT_FALSE(study(sets.all(), o, 2, stop));
 }
 
 }  // namespace

@@ -9,9 +9,10 @@
 
 #include "core/error.hpp"
 #include "make_trace.hpp"
+#include "refusal.hpp"
 #include "replay/cluster_run.hpp"
 #include "report/csv.hpp"
-#include "report/kept.hpp"
+#include "report/side_table.hpp"
 #include "trace/inspect.hpp"
 #include "trace_files.hpp"
 
@@ -42,7 +43,7 @@ ClusterOptions options(const std::string& trace, const std::string& folder = "ou
 
 ClusterResult run(const ClusterOptions& o) {
   const std::atomic<bool> stop = false;
-  return run_cluster(o, "kvbench cluster", stop);
+  return run_cluster(make_cluster_plan(o), "kvbench cluster", stop);
 }
 
 Table table(const ClusterOptions& o, const std::string& name) {
@@ -58,13 +59,7 @@ std::set<std::string> values(const Table& t, const char* column) {
 }
 
 void expect_refusal(const ClusterOptions& o, const std::string& words) {
-  try {
-    run(o);
-    ADD_FAILURE() << "accepted: " << words;
-  } catch (const InputError& e) {
-    EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
-    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
-  }
+  testing_replay::expect_refusal([&] { run(o); }, words);
 }
 
 TEST(ClusterRun, RowsOfEveryTable) {
@@ -143,7 +138,7 @@ TEST(ClusterRun, RawRowsOfTwoWidths) {
 TEST(ClusterRun, StoppedRunKeepsFinishedHeadsOnly) {
   const ClusterOptions o = options(make_trace(temporary_path("t.h5")));
   const std::atomic<bool> stop = true;
-  const ClusterResult r = run_cluster(o, "kvbench cluster", stop);
+  const ClusterResult r = run_cluster(make_cluster_plan(o), "kvbench cluster", stop);
   EXPECT_TRUE(r.interrupted);
   EXPECT_EQ(r.heads, 0);
   EXPECT_FALSE(fs::exists(o.out));
@@ -168,13 +163,11 @@ TEST(ClusterRun, BadOptions) {
     expect_refusal(o, words);
     EXPECT_FALSE(fs::exists(o.out)) << words;
   };
-  bad("--what", [](auto& o) { o.what = {"queries"}; });
   bad("--k", [](auto& o) { o.study.centers = 0; });
   bad("--max-k", [](auto& o) { o.study.max_k = 0; });
   bad("--max-clusters", [](auto& o) { o.study.max_clusters = 0; });
   bad("--deltas", [](auto& o) { o.study.deltas = {-1.0}; });
   bad("--delta-rel", [](auto& o) { o.study.deltas_rel = {std::nan("")}; });
-  bad("--points", [](auto& o) { o.points = "png"; });
   bad("--pca", [](auto& o) { o.study.components = -1; });
   bad("--max-points", [](auto& o) { o.study.max_points = -1; });
   bad("--kv-heads", [](auto& o) { o.kv_heads = {2}; });
@@ -184,7 +177,7 @@ TEST(ClusterRun, BadOptions) {
   bad("two traces", [](auto& o) { o.traces.push_back(o.traces[0]); });
   bad("--kept-by", [](auto& o) {
     o.kept_by = {"x.csv"};
-    o.points = "none";
+    o.points = PointsFormat::none;
   });
   ClusterOptions cuda = good;
   cuda.device = "cuda:99";
@@ -303,12 +296,7 @@ TEST(KeysAlone, AreReadWhereTheyAreEnough) {
     EXPECT_EQ(norms[0][0].values.has_value(), v);
     EXPECT_EQ(norms[0][0].keys.max, measure_norms(all)[0][0].keys.max);
     // A replay needs all three, and says so.
-    try {
-      const TraceReader strict(path);
-      ADD_FAILURE() << name << " was accepted";
-    } catch (const InputError& e) {
-      EXPECT_NE(std::string(e.what()).find("expected q, k and v"), std::string::npos) << e.what();
-    }
+    testing_replay::expect_refusal([&] { const TraceReader strict(path); }, "expected q, k and v");
 
     const ClusterOptions o = options(path, std::string(name) + ".out");
     EXPECT_EQ(run(o).heads, 3);
@@ -327,19 +315,16 @@ TEST(KeysAlone, AreReadWhereTheyAreEnough) {
 
 TEST(KeysAlone, KeysAreNeededAndTheRestIsChecked) {
   const auto refused = [](const std::string& path, const char* words) {
-    try {
-      const TraceReader reader(path, TraceReader::Path::automatic, Require::keys);
-      ADD_FAILURE() << path << " was accepted";
-    } catch (const InputError& e) {
-      EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
-    }
+    testing_replay::expect_refusal(
+        [&] { const TraceReader reader(path, TraceReader::Path::automatic, Require::keys); },
+        words);
   };
   refused(without("no_k.h5", {"k"}), "/layers/0/k");
   const std::string path = without("odd.h5", {"v"});
   testing_traces::replace_dataset(path, "q", {6, 37, 25});
   refused(path, "width is 25");
   ClusterOptions o = options(without("only_k.h5", {"q", "v"}));
-  o.what = {"values"};
+  o.what = {Rows::values};
   expect_refusal(o, "hold no values");
 }
 

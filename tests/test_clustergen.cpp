@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "attention/delta_cover.hpp"
+#include "attention/online_clusters.hpp"
 #include "clustergen_run.hpp"
 #include "core/error.hpp"
 #include "twin/cluster.hpp"
@@ -26,7 +26,7 @@ TEST(ClusterGen, StateIsAlgorithmOnes) {
       long double mu = 0;
       for (Index i = 2; i < 88; i += 1 + i % 2) {
         tokens.push_back(i);
-        keys.push_back(twin::rows_of(head.k)[static_cast<std::size_t>(i)]);
+        keys.push_back(twin::rows_of(head.k)[i]);
         mu += square(head, i);
       }
       for (const char* delta : {"0", "1.5", "3.1", "4.5", "100"}) {
@@ -49,7 +49,7 @@ TEST(ClusterGen, StateIsAlgorithmOnes) {
             ASSERT_TRUE(std::is_sorted(d.tokens.begin(), d.tokens.end()));
             for (std::size_t i = 0; i < d.tokens.size(); ++i) {
               const auto place = std::find(tokens.begin(), tokens.end(), d.tokens[i]);
-              const Index own = cluster[static_cast<std::size_t>(place - tokens.begin())];
+              const Index own = cluster[place - tokens.begin()];
               const auto size = std::count(cluster.begin(), cluster.end(), own);
               by_cluster[own] += slots_of(
                   d.weight(i), static_cast<long double>(size) / static_cast<long double>(t));
@@ -135,7 +135,8 @@ TEST(ClusterGen, BudgetIsNeverExceededAndDeltaIsTheSmallest) {
         if (samples > 1) {
           ASSERT_LE(2 * samples * pair, budget);
         }
-        const Cover cover = delta_cover(head.k, tokens, smallest_delta(head.k, tokens, k));
+        const Clusters cover =
+            online_clusters(head.k, tokens, smallest_delta(*cpu_rows(head.k, tokens), k));
         ASSERT_EQ(diag(c, "clusters"), static_cast<Index>(cover.representatives.size()));
         ASSERT_LE(diag(c, "clusters"), k);
       }

@@ -50,7 +50,7 @@ TEST(ClusterGenKCenter, EqualsTwin) {
     twin::Rows points;
     twin::Vec mean(8, 0);
     for (const Index i : tokens) {
-      points.push_back(twin::rows_of(head.k)[static_cast<std::size_t>(i)]);
+      points.push_back(twin::rows_of(head.k)[i]);
       for (std::size_t t = 0; t < 8; ++t) {
         mean[t] += points.back()[t] / static_cast<long double>(m);
       }
@@ -72,12 +72,12 @@ TEST(ClusterGenKCenter, EqualsTwin) {
           const std::vector<Index> centers = twin::greedy_centers(points, kept, first ? 0 : far);
           std::map<Index, float> expected;
           for (const Index j : centers) {
-            expected[tokens[static_cast<std::size_t>(j)]] = 0.0F;
+            expected[tokens[j]] = 0.0F;
           }
           if (kept > 0) {
             for (const Index number : twin::nearest_centers(points, centers)) {
-              const Index place = centers[static_cast<std::size_t>(number)];
-              expected[tokens[static_cast<std::size_t>(place)]] += 1.0F;
+              const Index place = centers[number];
+              expected[tokens[place]] += 1.0F;
             }
           }
           std::vector<Index> positions_kept;
@@ -119,16 +119,12 @@ TEST(ClusterGenKCenter, RecentTokensAndCentresOfTheOthersEqualTwin) {
                                               {"1", m, m}}) {
       twin::Rows points;  // of the others
       for (Index i = 0; i < m - recent; ++i) {
-        points.push_back(
-            twin::rows_of(head.k)[static_cast<std::size_t>(tokens[static_cast<std::size_t>(i)])]);
+        points.push_back(twin::rows_of(head.k)[tokens[i]]);
       }
       Index far = 0;
       for (Index i = 0; i < m - recent; ++i) {
         const twin::Vec mean = twin::mean_of(points, positions(0, m - recent));
-        far = twin::distance(points[static_cast<std::size_t>(i)], mean) >
-                      twin::distance(points[static_cast<std::size_t>(far)], mean)
-                  ? i
-                  : far;
+        far = twin::distance(points[i], mean) > twin::distance(points[far], mean) ? i : far;
       }
       for (const char* start : {"first", "farthest-from-mean"}) {
         const std::vector<Index> centers =
@@ -136,12 +132,12 @@ TEST(ClusterGenKCenter, RecentTokensAndCentresOfTheOthersEqualTwin) {
         std::map<Index, float> expected;
         if (kept > recent) {
           for (const Index number : twin::nearest_centers(points, centers)) {
-            const Index place = centers[static_cast<std::size_t>(number)];
-            expected[tokens[static_cast<std::size_t>(place)]] += 1.0F;
+            const Index place = centers[number];
+            expected[tokens[place]] += 1.0F;
           }
         }
         for (Index i = m - recent; i < m; ++i) {
-          expected[tokens[static_cast<std::size_t>(i)]] = 1.0F;
+          expected[tokens[i]] = 1.0F;
         }
         std::vector<Index> positions_kept;
         std::vector<float> sizes;

@@ -50,7 +50,7 @@ TEST(ClusterGenLaw, ReservoirIsUniformWithReplacement) {
     const Compressed c =
         run(eight, positions(0, 8), {{"delta", "7"}, {"t", "3"}, {"samples", "1"}}, seed);
     for (const auto& [token, count] : key_slots(c, 8, 3)) {
-      seen[static_cast<std::size_t>(token)] += static_cast<double>(count);
+      seen[token] += static_cast<double>(count);
     }
     const Compressed two =
         run(four, positions(0, 4), {{"delta", "7"}, {"t", "2"}, {"samples", "1"}}, seed);
@@ -71,7 +71,7 @@ TEST(ClusterGenLaw, PairsAreDrawnByValueNorm) {
     const Compressed c =
         run(six, positions(0, 7), {{"delta", "1"}, {"t", "1"}, {"samples", "3"}}, seed);
     for (const auto& [token, count] : pair_slots(c, six, 16.25L, 3)) {
-      seen[static_cast<std::size_t>(token)] += static_cast<double>(count);
+      seen[token] += static_cast<double>(count);
     }
     const Compressed two =
         run(four, positions(0, 4), {{"delta", "1"}, {"t", "1"}, {"samples", "2"}}, seed);
@@ -105,8 +105,7 @@ TEST(ClusterGenLaw, BinomialDrawsOfManySlots) {
       spread[i] += standardised(static_cast<double>(count), p[i]);
     }
     for (const auto& [token, count] : key_slots(c, 3, 3000)) {
-      key_spread[static_cast<std::size_t>(token)] +=
-          standardised(static_cast<double>(count), 1.0 / 3.0);
+      key_spread[token] += standardised(static_cast<double>(count), 1.0 / 3.0);
     }
   }
   EXPECT_LT(chi_square(pairs, p), 13.8);
@@ -129,12 +128,9 @@ TEST(ClusterGenLaw, NumeratorAndDenominatorAreUnbiased) {
   const twin::Rows v = twin::rows_of(head.v);
   const twin::Vec q = twin::rows_of(head.q[0])[3];
   const auto term = [&](Index i) {
-    return static_cast<double>(std::exp(static_cast<long double>(head.scale) *
-                                        twin::dot(k[static_cast<std::size_t>(i)], q)));
+    return static_cast<double>(std::exp(static_cast<long double>(head.scale) * twin::dot(k[i], q)));
   };
-  const auto value = [&](Index i) {
-    return static_cast<double>(v[static_cast<std::size_t>(i)][2]);
-  };
+  const auto value = [&](Index i) { return static_cast<double>(v[i][2]); };
   double exact[2] = {0.0, 0.0};
   for (Index i = 0; i < 40; ++i) {
     exact[0] += term(i) * value(i);

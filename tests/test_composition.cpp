@@ -9,6 +9,7 @@
 
 #include "algorithms/composition.hpp"
 #include "algorithms/registry.hpp"
+#include "compressed.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
 #include "replay/grid.hpp"
@@ -56,20 +57,16 @@ TEST_F(Composition, PartsShareTokensAndBytes) {
     std::sort(sorted.rbegin(), sorted.rend());
     Index ones = 0;
     for (std::size_t i = 0; i < c.held.tokens.size(); ++i) {
-      const bool is_heavy = heavy > 0 && mass_[static_cast<std::size_t>(c.held.tokens[i])] >=
-                                             sorted[static_cast<std::size_t>(heavy - 1)];
+      const bool is_heavy = heavy > 0 && mass_[c.held.tokens[i]] >= sorted[heavy - 1];
       ones += is_heavy ? 1 : 0;
       if (is_heavy) {
         EXPECT_EQ(c.held.weight(i), 1.0F);
       }
     }
     EXPECT_EQ(ones, heavy);
-    double weight = 0.0;
-    for (std::size_t i = 0; i < c.held.tokens.size(); ++i) {
-      weight += static_cast<double>(c.held.weight(i));
-    }
     if (share < 1.0) {
-      EXPECT_NEAR(weight, 260.0, 1e-3);  // float32 weights: nothing of the middle is lost
+      EXPECT_NEAR(weight_sum(c.held), 260.0,
+                  1e-3);  // float32 weights: nothing of the middle is lost
     }
     EXPECT_LE(*c.payload_bytes + c.aux_bytes, budget);
   }

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "algorithms/count_sketch.hpp"
+#include "algorithms/shared/count_sketch.hpp"
 #include "core/float16.hpp"
 #include "make_head.hpp"
 #include "twin/kvreviver.hpp"
@@ -171,8 +171,7 @@ TEST(CountSketch, MedianOfAnyNumberOfRowsEqualsTwin) {
       slow.start();
       for (Index i = 0; i < hs.n; ++i) {
         s.add(i, head.k.row(i), head.v.row(i));
-        slow.put(i, slow.tokens[static_cast<std::size_t>(i)].k,
-                 slow.tokens[static_cast<std::size_t>(i)].v, 1);
+        slow.put(i, slow.tokens[i].k, slow.tokens[i].v, 1);
       }
       std::vector<float> k(19), v(5);
       for (Index i = 0; i < hs.n; ++i) {
@@ -194,9 +193,7 @@ TEST(CountSketch, WithoutCollisionsTokensComeBackToTheBit) {
   HeadShape hs;
   hs.n = 6;
   hs.dtype = DType::float16;
-  KvHead head = make_head(hs, 4);
-  round_to(hs.dtype, head.k.data(), hs.n * hs.d);
-  round_to(hs.dtype, head.v.data(), hs.n * hs.dv);
+  KvHead head = make_rounded_head(hs, 4);
   int exact = 0;
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     for (const CellEstimate estimate : {CellEstimate::sum, CellEstimate::mean}) {
@@ -207,7 +204,7 @@ TEST(CountSketch, WithoutCollisionsTokensComeBackToTheBit) {
       for (Index i = 0; i < hs.n; ++i) {
         int alone = 0;
         for (Index r = 0; r < 3; ++r) {
-          alone += s.counts()[static_cast<std::size_t>(r * 64 + s.cell(r, i))] == 1 ? 1 : 0;
+          alone += s.counts()[r * 64 + s.cell(r, i)] == 1 ? 1 : 0;
         }
         if (alone < 2) {
           continue;  // two rows that agree are the median
@@ -264,23 +261,6 @@ TEST(CountSketch, CellsAreElementsOfTheTypeAndStayFinite) {
     float out = 0.0F;
     s.key(0, &out);
     EXPECT_TRUE(std::isfinite(out));
-  }
-}
-
-TEST(CountSketch, ChangesAreSeenWhereACellIsShared) {
-  CountSketch s(shape_of(3, 16, 1, 1), stream_of(3));
-  const float one = 1.0F;
-  s.add(5, &one, &one);
-  s.forget_changes();
-  EXPECT_FALSE(s.changed(5));
-  s.add(9, &one, &one);
-  EXPECT_TRUE(s.changed(9));
-  for (Index x = 0; x < 200; ++x) {
-    bool shares = false;
-    for (Index r = 0; r < 3; ++r) {
-      shares = shares || s.cell(r, x) == s.cell(r, 9);
-    }
-    EXPECT_EQ(s.changed(x), shares);
   }
 }
 

@@ -34,7 +34,7 @@ twin::Vec masses(const std::vector<KvHead>& heads, const std::vector<Index>& tok
     const twin::Vec all = twin::reduced(twin::attention_sums(head, 10, 60), reduce);
     out.push_back(0);
     for (const Index i : tokens) {
-      out.back() += all[static_cast<std::size_t>(i)];
+      out.back() += all[i];
     }
   }
   return out;

@@ -1,11 +1,9 @@
-// `kvbench evaluate` on caches made by hand: figures against slow loops, bytes and budgets by hand,
-// refusals by name, exit codes of the program.
+// `kvbench evaluate` on caches made by hand: figures against slow loops, bytes and budgets by hand.
+// Refusals and exit codes: test_evaluate_refusals.cpp.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -14,48 +12,17 @@
 #include <string>
 #include <vector>
 
-#include "cache_runs.hpp"
 #include "caches_files.hpp"
-#include "core/float16.hpp"
-#include "report/sha256.hpp"
-#include "trace/reader.hpp"
+#include "evaluate_run.hpp"
+#include "make_head.hpp"
 
 namespace kvbench {
 namespace {
 
 namespace fs = std::filesystem;
 using namespace testing_caches;
-using testing_replay::read_bytes;
 using testing_replay::refusal;
 using testing_replay::untimed;
-
-// What a group holds of a head; nothing: it lacks the head.
-using Make = std::function<std::optional<HeadCache>(const KvHead&, const CachePlace&)>;
-
-struct Given {
-  CacheGroup group;
-  Make make;
-};
-
-CacheGroup named(const std::string& algorithm, std::optional<double> budget = {},
-                 const std::string& scope = "head") {
-  return {algorithm, algorithm, "", budget, 0, "none", scope};
-}
-
-constexpr Index kSink = 4, kRecent = 12, kQueries = 8;
-
-// Tokens [begin, end) as they are.
-HeadCache held(const KvHead& head, Index begin, Index end) {
-  HeadCache c;
-  c.k = Matrix(end - begin, head.d());
-  c.v = Matrix(end - begin, head.dv());
-  std::copy_n(head.k.row(begin), (end - begin) * head.d(), c.k.data());
-  std::copy_n(head.v.row(begin), (end - begin) * head.dv(), c.v.data());
-  for (Index t = begin; t < end; ++t) {
-    c.token.push_back(static_cast<std::int32_t>(t));
-  }
-  return c;
-}
 
 // ----------------------------------------------------------------------------- the slow references
 
@@ -64,16 +31,8 @@ struct Figures {
   double log_z_error = 0.0;
 };
 
-double logit(const KvHead& head, const float* key, const float* query) {
-  double dot = 0.0;
-  for (Index t = 0; t < head.d(); ++t) {
-    dot += static_cast<double>(key[t]) * static_cast<double>(query[t]);
-  }
-  return head.scale * dot;
-}
-
 double log_weight(const std::vector<float>& logs, Index i) {
-  return logs.empty() ? 0.0 : static_cast<double>(logs[static_cast<std::size_t>(i)]);
+  return logs.empty() ? 0.0 : static_cast<double>(logs[i]);
 }
 
 Figures slow_figures(const KvHead& head, const Matrix& queries, const HeadCache& c) {
@@ -83,7 +42,7 @@ Figures slow_figures(const KvHead& head, const Matrix& queries, const HeadCache&
   for (Index r = head.nq() - kQueries; r < head.nq(); ++r) {
     const float* q = queries.row(r);
     const Index position = head.n() - head.nq() + r;
-    std::vector<double> above(static_cast<std::size_t>(head.dv()), 0.0);
+    std::vector<double> above(head.dv(), 0.0);
     std::vector<double> truth = above;
     double below = 0.0;
     double true_below = 0.0;
@@ -93,7 +52,7 @@ Figures slow_figures(const KvHead& head, const Matrix& queries, const HeadCache&
       }
     };
     for (Index t = 0; t <= position; ++t) {
-      const double w = std::exp(logit(head, head.k.row(t), q));
+      const double w = std::exp(slow_logit(head, head.k.row(t), q));
       add(truth, w, head.v.row(t));
       true_below += w;
       if (t < kSink || t >= head.n() - kRecent) {
@@ -103,7 +62,7 @@ Figures slow_figures(const KvHead& head, const Matrix& queries, const HeadCache&
     }
     const bool own = c.denominator.has_value();
     for (Index i = 0; i < c.rows(); ++i) {
-      const double x = logit(head, c.k.row(i), q);
+      const double x = slow_logit(head, c.k.row(i), q);
       add(above, std::exp(x + log_weight(c.log_weight, i)), c.v.row(i));
       if (!own) {
         below += std::exp(x + log_weight(c.log_weight, i));
@@ -112,7 +71,8 @@ Figures slow_figures(const KvHead& head, const Matrix& queries, const HeadCache&
     if (own) {
       const Matrix& keys = c.denominator->k ? *c.denominator->k : c.k;
       for (Index i = 0; i < keys.rows(); ++i) {
-        below += std::exp(logit(head, keys.row(i), q) + log_weight(c.denominator->log_weight, i));
+        below +=
+            std::exp(slow_logit(head, keys.row(i), q) + log_weight(c.denominator->log_weight, i));
       }
     }
     for (std::size_t j = 0; j < above.size(); ++j) {
@@ -126,62 +86,28 @@ Figures slow_figures(const KvHead& head, const Matrix& queries, const HeadCache&
   return {std::sqrt(error / norm), log_error / static_cast<double>(kQueries)};
 }
 
-// ---------------------------------------------------------------------------------------- tests
-
-class EvaluateTest : public CachesTest {
- protected:
-  CachesMeta meta() const {
-    return {{sha256_file(trace_)}, "prefill", kSink, kRecent, kQueries, ""};
+// Each row's figures against the slow loops over what `make` gives.
+void expect_figures(const std::string& trace, const std::string& table, const Make& make,
+                    double tolerance) {
+  const TraceReader reader(trace);
+  const std::vector<Fields> rows = untimed(table);
+  ASSERT_EQ(rows.size(), 16U);
+  for (const Fields& row : rows) {
+    const auto text = [&](const char* name) { return row[column_index(name)]; };
+    const CachePlace place{text("prompt"), std::stol(text("layer")), std::stol(text("kv_head"))};
+    const KvHead head =
+        reader.read_head(place.prompt == "p0" ? 0 : 1, place.layer == 0 ? 0 : 1, place.kv_head);
+    const auto g = static_cast<std::size_t>(std::stol(text("q_head")) - 2 * place.kv_head);
+    const Figures expected = slow_figures(head, head.q[g], *make(head, place));
+    double error = -1.0;
+    double log_error = -1.0;
+    ASSERT_TRUE(parse_number(text("rel_error"), error));
+    ASSERT_TRUE(parse_number(text("log_z_error"), log_error));
+    EXPECT_EQ(text("status"), "ok");
+    EXPECT_LE(std::abs(error - expected.rel_error), tolerance);
+    EXPECT_LE(std::abs(log_error - expected.log_z_error), tolerance);
   }
-
-  void write(const std::vector<Given>& groups, const std::string& name = "c.h5") const {
-    write(groups, name, meta());
-  }
-  void write(const std::vector<Given>& groups, const std::string& name, const CachesMeta& m) const {
-    CacheWriter writer(at(name), m);
-    const TraceReader reader(trace_);
-    for (const Given& g : groups) {
-      writer.begin_group(g.group);
-      for (std::size_t p = 0; p < 2; ++p) {
-        for (std::size_t l = 0; l < 2; ++l) {
-          for (Index kv = 0; kv < 2; ++kv) {
-            const CachePlace place{p == 0 ? "p0" : "p1", l == 0 ? 0 : 2, kv};
-            if (const auto cache = g.make(reader.read_head(p, l, kv), place)) {
-              writer.put(place, *cache, DType::float16);
-            }
-          }
-        }
-      }
-    }
-    writer.close();
-  }
-
-  ReplayOptions again(const std::string& out = "out.csv") const {
-    return evaluation(out, {"c.h5"});
-  }
-
-  // Each row's figures against the slow loops over what `make` gives.
-  void expect_figures(const Make& make, double tolerance) const {
-    const TraceReader reader(trace_);
-    const std::vector<Fields> rows = untimed(at("out.csv"));
-    ASSERT_EQ(rows.size(), 16U);
-    for (const Fields& row : rows) {
-      const auto text = [&](const char* name) { return row[column_index(name)]; };
-      const CachePlace place{text("prompt"), std::stol(text("layer")), std::stol(text("kv_head"))};
-      const KvHead head =
-          reader.read_head(place.prompt == "p0" ? 0 : 1, place.layer == 0 ? 0 : 1, place.kv_head);
-      const auto g = static_cast<std::size_t>(std::stol(text("q_head")) - 2 * place.kv_head);
-      const Figures expected = slow_figures(head, head.q[g], *make(head, place));
-      double error = -1.0;
-      double log_error = -1.0;
-      ASSERT_TRUE(parse_number(text("rel_error"), error));
-      ASSERT_TRUE(parse_number(text("log_z_error"), log_error));
-      EXPECT_EQ(text("status"), "ok");
-      EXPECT_LE(std::abs(error - expected.rel_error), tolerance);
-      EXPECT_LE(std::abs(log_error - expected.log_z_error), tolerance);
-    }
-  }
-};
+}
 
 TEST_F(EvaluateTest, WhoKeepsEverythingIsExact) {
   const Make all = [](const KvHead& head, const CachePlace&) {
@@ -211,14 +137,14 @@ TEST_F(EvaluateTest, WhoKeepsEverythingIsExact) {
     EXPECT_EQ(rows[i][column_index("budget_requested")], "1");
     EXPECT_EQ(rows[i][column_index("scores")], "none");
   }
-  expect_figures(all, 1e-12);
+  expect_figures(trace_, at("out.csv"), all, 1e-12);
 }
 
 TEST_F(EvaluateTest, WhoKeepsNothingHasSinksAndRecentTokens) {
   const Make none = [](const KvHead& head, const CachePlace&) { return held(head, kSink, kSink); };
   write({{named("none", 0.0), none}});
   run(again());
-  expect_figures(none, 1e-12);
+  expect_figures(trace_, at("out.csv"), none, 1e-12);
   for (const Fields& row : untimed(at("out.csv"))) {
     EXPECT_EQ(row[column_index("tokens_kept")], "16");
     EXPECT_EQ(row[column_index("bytes")], std::to_string(16 * 14 * 2));
@@ -237,7 +163,7 @@ TEST_F(EvaluateTest, WeightsAndDenominatorsAsTheDocumentationSays) {
       std::normal_distribution<float> normal;
       HeadCache c = held(head, 10, 16);
       for (const Index i : {1, 4}) {  // two of the six are made
-        c.token[static_cast<std::size_t>(i)] = -1;
+        c.token[i] = -1;
         for (Index j = 0; j < head.d(); ++j) {
           c.k.row(i)[j] = round_to(DType::float16, normal(random));
         }
@@ -260,7 +186,7 @@ TEST_F(EvaluateTest, WeightsAndDenominatorsAsTheDocumentationSays) {
     ReplayOptions e = again();
     e.overwrite = true;
     run(e);
-    expect_figures(make, kWeightRounding);
+    expect_figures(trace_, at("out.csv"), make, kWeightRounding);
     // aux_bytes is absent: 4 bytes for each weight that is stored; keys alone weigh 8 * 2 bytes.
     const Index aux = 24 + (form == 1 ? 24 : form == 2 ? 36 : 0);
     const Index keys = form > 1 ? 9 * 16 : 0;
@@ -385,158 +311,6 @@ TEST_F(EvaluateTest, HeadsThatShareABudgetMeetItTogether) {
                         "expected at most 616"),
             std::string::npos)
       << layers;
-}
-
-// -------------------------------------------------------------------------------------- refusals
-
-Make some() {
-  return [](const KvHead& head, const CachePlace&) { return held(head, 6, 9); };
-}
-
-TEST_F(EvaluateTest, WhatIsNotOfThisTraceIsRefusedBeforeTheFirstRow) {
-  const auto message = [&](const std::function<void(ReplayOptions&)>& change = {}) {
-    ReplayOptions e = again();
-    if (change) {
-      change(e);
-    }
-    std::string text = refusal([&] { run(e); });
-    EXPECT_FALSE(fs::exists(e.out)) << text;
-    return text;
-  };
-  const auto expect = [](const std::string& text, const std::string& part) {
-    EXPECT_NE(text.find(part), std::string::npos) << text;
-  };
-  const auto with = [&](const std::function<void(CachesMeta&)>& change) {
-    CachesMeta m = meta();
-    change(m);
-    write({{named("mine"), some()}}, "c.h5", m);
-  };
-  with([](CachesMeta& m) { m.trace_sha256 = {std::string(64, 'b'), "c"}; });
-  expect(message(), "t.h5: its SHA-256 " + sha256_file(trace_) + " is none of those in");
-  with([](CachesMeta& m) { m.trace_sha256.insert(m.trace_sha256.begin(), "another"); });
-  run(again("good.csv"));
-  with([](CachesMeta& m) { m.protocol = "stream"; });
-  expect(message(), "c.h5: protocol is stream");
-  with([](CachesMeta& m) { m.recent = 7; });
-  expect(message(), "recent 7 and queries 8, expected 1 <= queries <= recent");
-  with([](CachesMeta& m) { m.queries = 0; });
-  expect(message(), "queries 0");
-
-  write({{named("mine"), some()}}, "other.h5", [&] {
-    CachesMeta m = meta();
-    m.sink = 3;
-    return m;
-  }());
-  write({{named("mine"), some()}});
-  expect(message([&](ReplayOptions& e) { e.caches.push_back(at("other.h5")); }),
-         "other.h5: sink 3, expected 4 as in ");
-  write({{named("mine"), some()}}, "other.h5");
-  expect(message([&](ReplayOptions& e) { e.caches.push_back(at("other.h5")); }),
-         "other.h5: /mine/prompts/p0/layers/0/0: also in ");
-  CacheGroup group = named("mine");
-  group.scores = "all";
-  write({{group, some()}}, "other.h5");
-  expect(message([&](ReplayOptions& e) { e.caches.push_back(at("other.h5")); }),
-         "other.h5: /mine: scores all and scope head, expected none and head");
-  group.seed = 1;
-  group.name = "more of mine";
-  write({{named("mine"), some()}, {group, some()}});
-  expect(message(), "scores is all, expected none as in the other groups of mine");
-
-  const Make one = [](const KvHead& head, const CachePlace& place) -> std::optional<HeadCache> {
-    return place.prompt == "p0" ? std::optional(held(head, 6, 9)) : std::nullopt;
-  };
-  write({{named("mine"), one}});
-  expect(message([](ReplayOptions& e) { e.prompts = {"p1"}; }),
-         "c.h5: holds nothing of the selected prompts, layers and heads");
-  expect(message([](ReplayOptions& e) { e.layers = {1}; }), "--layers");
-  EXPECT_EQ(run(again("p0.csv")).rows, 8);  // prompts that no group has are left out
-
-  const auto changed = [](const std::function<void(HeadCache&)>& change) {
-    return [=](const KvHead& head, const CachePlace& place) {
-      HeadCache c = held(head, 6, 9);
-      if (place.prompt == "p1" && place.layer == 2 && place.kv_head == 1) {
-        change(c);
-      }
-      return c;
-    };
-  };
-  const std::string where = "c.h5: /mine/prompts/p1/layers/2/1";
-  write({{named("mine"), changed([](HeadCache& c) { c.token[0] = 2; })}});
-  expect(message(), where + ": token: row 0 is 2, expected a position of the middle, 4 to 24");
-  write({{named("mine"), changed([](HeadCache& c) { c.v.row(1)[2] *= -2.0F; })}});
-  expect(message(), where + ": v: row 1 is said to be token 7, but channel 2 is");
-  write({{named("mine"), changed([](HeadCache& c) { c.quantised = 1; })}});
-  expect(message(), where + ": quantised is 1, expected at most the 0");
-  write({{named("mine"), changed([](HeadCache& c) { c.v = Matrix(3, 5); })}});
-  expect(message(), where + "/v: shape is [3, 5], expected [3, 6]");
-  write({{named("mine"), changed([](HeadCache& c) {
-            c.k = Matrix(22, 8);
-            c.v = Matrix(22, 6);
-            c.token.clear();
-          })}});
-  expect(message(), where + "/k: shape is [22, 8], expected [at most 21, 8]");
-}
-
-// ----------------------------------------------------------------------------------- the program
-
-struct Ended {
-  int code = -1;
-  std::string text;  // of both streams
-};
-
-TEST_F(EvaluateTest, TheProgramsExitCodes) {
-  const std::string program = KVBENCH_PROGRAM;
-  if (program.empty()) {
-    GTEST_SKIP() << "built without the program";
-  }
-  const auto call = [&](const std::string& arguments) {
-    const std::string command =
-        "'" + program + "' evaluate " + arguments + " > '" + at("text") + "' 2>&1";
-    const int status = std::system(command.c_str());  // NOLINT(cert-env33-c,concurrency-mt-unsafe)
-    return Ended{WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(at("text"))};
-  };
-  const std::string files = "'" + trace_ + "' --caches '" + at("c.h5") + "' -o ";
-  write({{named("mine"), some()}});
-  Ended end = call(files + "'" + at("good.csv") + "'");
-  EXPECT_EQ(end.code, 0) << end.text;
-  EXPECT_NE(end.text.find("good.csv: 16 rows in "), std::string::npos) << end.text;
-
-  const Make lacks = [](const KvHead& head, const CachePlace& place) -> std::optional<HeadCache> {
-    return place.layer == 2 ? std::optional(held(head, 6, 9)) : std::nullopt;
-  };
-  write({{named("mine"), some()}, {named("other"), lacks}});
-  end = call(files + "'" + at("lacks.csv") + "'");
-  EXPECT_EQ(end.code, 1) << end.text;
-  EXPECT_NE(end.text.find("8 FAILED"), std::string::npos) << end.text;
-  Index failed = 0;
-  for (const Fields& row : untimed(at("lacks.csv"))) {
-    if (row[column_index("algorithm")] == "other" && row[column_index("layer")] == "0") {
-      EXPECT_EQ(row[column_index("status")],
-                "failed: the caches of other hold nothing for this head");
-      EXPECT_EQ(row[column_index("rel_error")], "");
-      ++failed;
-    } else {
-      EXPECT_EQ(row[column_index("status")], "ok");
-    }
-  }
-  EXPECT_EQ(failed, 8);
-
-  const auto refused = [&](const std::string& arguments, const std::string& part) {
-    const Ended ended = call(arguments);
-    EXPECT_EQ(ended.code, 2) << ended.text;
-    EXPECT_EQ(std::count(ended.text.begin(), ended.text.end(), '\n'), 1) << ended.text;
-    EXPECT_EQ(ended.text.rfind("kvbench: error: ", 0), 0U) << ended.text;
-    EXPECT_NE(ended.text.find(part), std::string::npos) << ended.text;
-  };
-  refused("'" + trace_ + "' --caches '" + trace_ + "' -o '" + at("x.csv") + "'",
-          "t.h5: /: format is \"kvbench-trace\", expected \"kvbench-caches\"");
-  refused("'" + at("c.h5") + "' --caches '" + at("c.h5") + "' -o '" + at("x.csv") + "'", "SHA-256");
-  refused("'" + trace_ + "' --caches '" + at("none.h5") + "' -o '" + at("x.csv") + "'",
-          "none.h5: cannot be opened");
-  refused(files + "'" + at("c.h5") + "' --overwrite", "c.h5: is also what the run reads");
-  refused(files + "'" + trace_ + "' --overwrite", "t.h5: is also what the run reads");
-  EXPECT_FALSE(fs::exists(at("x.csv")));
 }
 
 }  // namespace

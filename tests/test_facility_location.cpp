@@ -4,9 +4,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "algorithms/concave_phi.hpp"
 #include "attention/facility_location.hpp"
+#include "attention/retention.hpp"
 #include "make_head.hpp"
+#include "streams/concave_phi.hpp"
 #include "twin/bumblebee.hpp"
 
 namespace kvbench {
@@ -84,8 +85,7 @@ TEST(FacilityLocation, BlocksOfKeysMeetWithoutSeams) {
       const std::vector<std::int64_t> first = with.singletons();
       ASSERT_EQ(first, without.singletons());
       for (const Index u : ground) {
-        ASSERT_LE(std::abs(static_cast<long double>(first[static_cast<std::size_t>(u)]) -
-                           units(sim, kind, {u})),
+        ASSERT_LE(std::abs(static_cast<long double>(first[u]) - units(sim, kind, {u})),
                   static_cast<long double>(n) * kUnits);
       }
       for (const Index u : {n - 1, Index{0}, n / 2}) {
@@ -116,7 +116,7 @@ TEST(RetainedKeys, LossEqualsTheDefinitionWithDuplicatesAndZeroKeys) {
         for (const Index i : members) {
           sim.emplace_back();
           for (const Index j : members) {
-            sim.back().push_back(sim_all[static_cast<std::size_t>(i)][static_cast<std::size_t>(j)]);
+            sim.back().push_back(sim_all[i][j]);
           }
         }
         const std::vector<Index> all = positions(0, kept.size());
@@ -137,7 +137,7 @@ TEST(RetainedKeys, LossEqualsTheDefinitionWithDuplicatesAndZeroKeys) {
           const bool newest = generator() % 3 == 0;
           const auto place = newest ? kept.size() - 1 : static_cast<Index>(generator() % size);
           kept.remove(place);
-          members[static_cast<std::size_t>(place)] = members.back();
+          members[place] = members.back();
           members.pop_back();
           ASSERT_EQ(kept.size(), static_cast<Index>(members.size()));
           if (generator() % 4 == 0) {

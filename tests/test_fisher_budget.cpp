@@ -7,7 +7,7 @@
 #include <random>
 
 #include "algorithms/contract.hpp"
-#include "algorithms/fisher_budget.hpp"
+#include "algorithms/shared/fisher_budget.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {

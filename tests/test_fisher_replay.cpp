@@ -4,8 +4,8 @@
 #include <atomic>
 #include <random>
 
-#include "core/error.hpp"
 #include "make_head.hpp"
+#include "refusal.hpp"
 #include "replay/run.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"
@@ -80,12 +80,8 @@ TEST(FisherReplay, LayersGetBytesByTheAttribute) {
 }
 
 TEST(FisherReplay, WithoutTheAttributeItIsRefusedBeforeTheFirstRow) {
-  try {
-    run(write_trace(::testing::TempDir() + "/fisher_absent.h5", false));
-    ADD_FAILURE() << "accepted";
-  } catch (const InputError& e) {
-    EXPECT_NE(std::string(e.what()).find("`fisher`"), std::string::npos) << e.what();
-  }
+  const std::string trace = write_trace(::testing::TempDir() + "/fisher_absent.h5", false);
+  testing_replay::expect_refusal([&] { run(trace); }, "`fisher`");
 }
 
 }  // namespace

@@ -201,7 +201,7 @@ TEST(Float16, Float32IsLeftAlone) {
 
 TEST(Float16, FindsNonFiniteAtAnyPlace) {
   for (const Index count : {1, 7, 8, 9, 31, 4096, 5000, 8192}) {
-    std::vector<float> x(static_cast<std::size_t>(count), std::numeric_limits<float>::max());
+    std::vector<float> x(count, std::numeric_limits<float>::max());
     EXPECT_TRUE(all_finite(x.data(), count));
     EXPECT_EQ(first_non_finite(x.data(), count), count);
     for (const Index at : {Index{0}, count / 2, count - 1}) {

@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "algorithms/registry.hpp"
-#include "core/error.hpp"
+#include "refusal.hpp"
 #include "replay/grid.hpp"
 
 namespace kvbench {
 namespace {
 
+using testing_replay::expect_refusal;
 using Texts = std::vector<std::string>;
 
 /// "name:canonical parameters" of each variant.
@@ -33,15 +34,9 @@ Texts values_of(const std::string& spec, const std::string& key) {
   return out;
 }
 
-/// What the refusal of `specs` says; a failure where nothing is refused.
 std::string refusal(const Texts& specs) {
-  try {
-    expand_algorithms(specs);
-  } catch (const InputError& e) {
-    return e.what();
-  }
-  ADD_FAILURE() << "accepted: " << (specs.empty() ? "nothing" : specs.front());
-  return "";
+  return testing_replay::refusal([&] { expand_algorithms(specs); },
+                                 specs.empty() ? "nothing" : specs.front());
 }
 
 TEST(Grid, ListsAndRangesIncludeTheirEnds) {
@@ -99,7 +94,8 @@ TEST(Grid, AllIsEveryMethodInTheRegistrysOrder) {
       }
     }
     Texts got;
-    for (const Variant& v : expand_algorithms({"all"}, stream ? "stream" : "prefill")) {
+    for (const Variant& v :
+         expand_algorithms({"all"}, stream ? Protocol::stream : Protocol::prefill)) {
       got.push_back(v.name());
     }
     EXPECT_EQ(got, names);
@@ -126,7 +122,7 @@ TEST(Grid, WhatIsNamedBesidesAllIsAskedForByName) {
 TEST(Grid, EveryMethodDeclaresAGridThatHoldsItsDefaultAndItsAuthorsSetting) {
   std::size_t tuned = 0;
   for (const Method& m : methods()) {
-    const std::string protocol = m.compress != nullptr ? "prefill" : "stream";
+    const Protocol protocol = m.compress != nullptr ? Protocol::prefill : Protocol::stream;
     const auto texts = [&](const std::string& spec) {
       std::set<std::string> out;
       for (const Variant& v : expand_algorithms({spec}, protocol)) {
@@ -177,17 +173,11 @@ TEST(Grid, AllGridIsEveryMethodsGrid) {
 }
 
 TEST(Grid, AMethodOfTheOtherProtocolIsRefusedInOneLine) {
-  for (const auto& [name, protocol] : {std::pair{"snapkv", "stream"},
-                                       {"balancekv-stream", "prefill"},
-                                       {"h2o+uniform", "stream"}}) {
-    try {
-      expand_algorithms({name}, protocol);
-      FAIL() << name;
-    } catch (const InputError& e) {
-      EXPECT_NE(
-          std::string(e.what()).find(std::string("does not run under --protocol ") + protocol),
-          std::string::npos);
-    }
+  for (const auto& [spec, protocol] : {std::pair{"snapkv", Protocol::stream},
+                                       {"balancekv-stream", Protocol::prefill},
+                                       {"h2o+uniform", Protocol::stream}}) {
+    expect_refusal([&, s = spec, p = protocol] { expand_algorithms({s}, p); },
+                   "does not run under --protocol " + std::string(name(protocol)));
   }
 }
 
@@ -263,12 +253,8 @@ TEST(Seeds, CountRangeAndList) {
 TEST(Seeds, RefusesEverythingElse) {
   for (const char* text : {"", "0", "-1", "1.5", "abc", "3:3", "4:3", "1:2:3", ":", "1:", ":2", ",",
                            "1,", "1,x", "1, 2", " 1", "1000001", "18446744073709551616", "1,2:3"}) {
-    try {
-      parse_seeds(text);
-      ADD_FAILURE() << "accepted '" << text << "'";
-    } catch (const InputError& e) {
-      EXPECT_NE(std::string(e.what()).find("--seeds"), std::string::npos) << e.what();
-    }
+    SCOPED_TRACE(text);
+    expect_refusal([&] { parse_seeds(text); }, "--seeds");
   }
 }
 

@@ -32,7 +32,7 @@ TEST(H2o, EqualsTwin) {
           const std::vector<Index> older(tokens.begin(), cut);
           twin::Vec scores;
           for (const Index i : older) {
-            scores.push_back(all[static_cast<std::size_t>(i)]);
+            scores.push_back(all[i]);
           }
           const std::vector<Index> got = job.kept(kept, {{"heavy_ratio", ratio}, {"reduce", word}});
           ASSERT_EQ(static_cast<Index>(got.size()), kept);

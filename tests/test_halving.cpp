@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <random>
 
-#include "algorithms/halving.hpp"
+#include "algorithms/shared/halving.hpp"
 
 namespace kvbench {
 namespace {
@@ -90,7 +90,7 @@ TEST(Halving, CountsOrderAndWeights) {
             Index seen[2] = {0, 0};
             Index c = -1;
             for (Index i = 0; c < 0; ++i) {
-              Index& n = seen[signs[static_cast<std::size_t>(i)] > 0 ? 1 : 0];
+              Index& n = seen[signs[i] > 0 ? 1 : 0];
               c = ++n == (m + 1) / 2 ? i : -1;
             }
             ASSERT_EQ(weight, static_cast<double>(c + 1 + m - 2 * ((m + 1) / 2)));

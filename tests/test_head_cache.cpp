@@ -37,13 +37,7 @@ KvHead rounded_head(DType dtype, unsigned seed) {
   shape.d = 7;
   shape.dv = 5;
   shape.dtype = dtype;
-  KvHead head = make_head(shape, seed);
-  for (Matrix* m : {&head.k, &head.v}) {
-    for (Index i = 0; i < m->rows() * m->cols(); ++i) {
-      m->data()[i] = round_to(dtype, m->data()[i]);
-    }
-  }
-  return head;
+  return make_rounded_head(shape, seed);
 }
 
 // How the random results weigh their entries.
@@ -126,29 +120,21 @@ struct Output {
   double denominator = 0.0;
 };
 
-double logit(const KvHead& head, const float* key, const float* query) {
-  double dot = 0.0;
-  for (Index t = 0; t < head.d(); ++t) {
-    dot += static_cast<double>(key[t]) * static_cast<double>(query[t]);
-  }
-  return head.scale * dot;
-}
-
 // At one query, over the sinks [0, kBegin) with weight 1 and what is held of the middle.
 Output slow_output(const KvHead& head, const float* query, const Compressed& c) {
   Output out;
-  out.z.assign(static_cast<std::size_t>(head.dv()), 0.0);
+  out.z.assign(head.dv(), 0.0);
   out.scale = out.z;
   double below = 0.0;
   const auto above = [&](double w, const float* key, const float* value) {
-    const double a = w * std::exp(logit(head, key, query));
+    const double a = w * std::exp(slow_logit(head, key, query));
     for (std::size_t j = 0; j < out.z.size(); ++j) {
       out.z[j] += a * static_cast<double>(value[j]);
       out.scale[j] += a * std::abs(static_cast<double>(value[j]));
     }
   };
   const auto under = [&](double w, const float* key) {
-    below += w * std::exp(logit(head, key, query));
+    below += w * std::exp(slow_logit(head, key, query));
   };
   for (Index t = 0; t < kBegin; ++t) {
     above(1.0, head.k.row(t), head.v.row(t));
@@ -163,7 +149,7 @@ Output slow_output(const KvHead& head, const float* query, const Compressed& c) 
     }
   }
   for (Index i = 0; i < c.made.k.rows(); ++i) {
-    const double w = c.made.weights.empty() ? 1.0 : c.made.weights[static_cast<std::size_t>(i)];
+    const double w = c.made.weights.empty() ? 1.0 : c.made.weights[i];
     above(w, c.made.k.row(i), c.made.v.row(i));
     if (!c.denominator) {
       under(w, c.made.k.row(i));
@@ -176,7 +162,7 @@ Output slow_output(const KvHead& head, const float* query, const Compressed& c) 
     }
     const MadeTokens& made = c.denominator->made;
     for (Index i = 0; i < made.k.rows(); ++i) {
-      under(made.weights.empty() ? 1.0 : made.weights[static_cast<std::size_t>(i)], made.k.row(i));
+      under(made.weights.empty() ? 1.0 : made.weights[i], made.k.row(i));
     }
   }
   for (std::size_t j = 0; j < out.z.size(); ++j) {
@@ -274,7 +260,7 @@ TEST(HeadCache, AnyOrderOfEntriesIsTheSameCache) {
       random_result(head, {true, true, true, true, Weights::each, true, false}, random);
   HeadCache cache = cache_of(head, result);
   HeadCache mixed = cache;
-  std::vector<std::size_t> order(static_cast<std::size_t>(cache.rows()));
+  std::vector<std::size_t> order(cache.rows());
   for (std::size_t i = 0; i < order.size(); ++i) {
     order[i] = i;
   }

@@ -1,12 +1,11 @@
-// Windows, budgets, the contract's checks, and one job with methods made for the test.
+// One job with methods made for the test: statuses, what a method is shown, figures against a naive
+// estimator. Windows and budgets: test_windows.cpp; the contract: test_contract.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <new>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -22,239 +21,6 @@ namespace {
 using testing_replay::make_trace;
 using testing_replay::TraceShape;
 using testing_rows::test_folder;
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-ReplayOptions windows(Index sink, Index recent, Index queries, const char* scores = "past") {
-  ReplayOptions o;
-  o.sink = sink;
-  o.recent = recent;
-  o.queries = queries;
-  o.scores = scores;
-  return o;
-}
-
-TEST(Windows, ByHand) {
-  const Windows w = windows_of(windows(4, 8, 5), 100, 100);
-  EXPECT_EQ(w.sink, (Range{0, 4}));
-  EXPECT_EQ(w.middle, (Range{4, 92}));
-  EXPECT_EQ(w.recent, (Range{92, 100}));
-  EXPECT_EQ(w.queries, 5);
-  EXPECT_EQ(w.scoring, (Range{0, 95}));
-  EXPECT_EQ(windows_of(windows(4, 8, 5, "all"), 100, 100).scoring, (Range{0, 100}));
-  // Of 20 stored queries the first 15 may be seen; of 3, none, and only 3 can be evaluated.
-  EXPECT_EQ(windows_of(windows(4, 8, 5), 100, 20).scoring, (Range{80, 95}));
-  EXPECT_EQ(windows_of(windows(4, 8, 5), 100, 3).scoring.size(), 0);
-  EXPECT_EQ(windows_of(windows(4, 8, 5, "all"), 100, 3).scoring, (Range{97, 100}));
-  EXPECT_EQ(windows_of(windows(4, 8, 5), 100, 3).queries, 3);
-}
-
-TEST(Windows, LegalEdges) {
-  const Windows none = windows_of(windows(0, 5, 5), 9, 9);
-  EXPECT_EQ(none.sink.size(), 0);
-  EXPECT_EQ(none.middle, (Range{0, 4}));
-  const Windows one = windows_of(windows(256, 256, 256), 1, 1);
-  EXPECT_EQ(one.sink, (Range{0, 1}));
-  EXPECT_EQ(one.middle.size(), 0);
-  EXPECT_EQ(one.recent.size(), 0);
-  EXPECT_EQ(one.queries, 1);
-}
-
-TEST(Windows, PartitionTheTokensWhateverTheSizes) {
-  for (Index n = 1; n <= 10; ++n) {
-    for (Index sink = 0; sink <= 12; ++sink) {
-      for (Index recent = 1; recent <= 12; ++recent) {
-        for (Index queries = 1; queries <= recent; ++queries) {
-          for (Index nq = 1; nq <= n; ++nq) {
-            const Windows past = windows_of(windows(sink, recent, queries), n, nq);
-            const Windows all = windows_of(windows(sink, recent, queries, "all"), n, nq);
-            std::vector<int> covered(static_cast<std::size_t>(n), 0);
-            for (const Range r : {past.sink, past.middle, past.recent}) {
-              for (Index i = r.begin; i < r.end; ++i) {
-                ++covered.at(static_cast<std::size_t>(i));
-              }
-            }
-            ASSERT_EQ(covered, std::vector<int>(static_cast<std::size_t>(n), 1));
-            ASSERT_EQ(past.sink.size(), std::min(sink, n));
-            ASSERT_EQ(past.middle.size(), std::max<Index>(0, n - sink - recent));
-            ASSERT_EQ(past.queries, std::min(queries, nq));
-            if (past.middle.size() > 0) {  // every evaluated query sees all of it
-              ASSERT_LE(past.middle.end, n - past.queries);
-            }
-            ASSERT_EQ(past.scoring.size(), nq - past.queries);
-            ASSERT_EQ(past.scoring.begin, n - nq);
-            ASSERT_EQ(all.scoring, (Range{n - nq, n}));
-            ASSERT_EQ(all.middle, past.middle);
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST(BudgetBytes, ProductsThatAreWholeNumbersStayWhole) {
-  EXPECT_EQ(budget_bytes(0.29, 100), 29);  // 0.29 * 100 is 28.999999999999996
-  EXPECT_EQ(budget_bytes(0.57, 100), 57);  // 56.99999999999999
-  EXPECT_EQ(budget_bytes(0.07, 100), 7);   // 7.000000000000001
-  EXPECT_EQ(budget_bytes(1.0 / 3.0, 100), 33);
-  EXPECT_EQ(budget_bytes(0.5, 7), 3);
-  EXPECT_EQ(budget_bytes(0.0, 1000), 0);
-  EXPECT_EQ(budget_bytes(1.0, 1000), 1000);
-  EXPECT_EQ(budget_bytes(0.5, 0), 0);
-}
-
-TEST(BudgetBytes, DecimalFractionsOfAnything) {
-  std::mt19937_64 random(11);
-  std::uniform_int_distribution<Index> sizes(1, 1LL << 36);
-  for (int i = 0; i < 20000; ++i) {
-    const Index full = i < 4000 ? i : sizes(random);
-    const auto p = static_cast<Index>(random() % 1001);
-    const double rho = static_cast<double>(p) / 1000.0;
-    ASSERT_EQ(budget_bytes(rho, full), p * full / 1000) << rho << " of " << full;
-  }
-}
-
-TEST(BudgetBytes, IsTheFloor) {
-  std::mt19937_64 random(12);
-  std::uniform_real_distribution<double> fractions(0.0, 1.0);
-  for (int i = 0; i < 20000; ++i) {
-    const double rho = fractions(random);
-    const auto full = static_cast<Index>(random() % 2048);
-    // 53 and 11 bits: the product is exact in the 64 bits of x87's long double.
-    const long double exact = static_cast<long double>(rho) * static_cast<long double>(full);
-    ASSERT_EQ(budget_bytes(rho, full), static_cast<Index>(std::floor(exact)));
-  }
-}
-
-// ------------------------------------------------------------------------------ check_compressed
-
-class ContractTest : public ::testing::Test {
- protected:
-  ContractTest() {
-    head_.k = Matrix(8, 4);
-    head_.v = Matrix(8, 3);
-    head_.q = {Matrix(8, 4)};
-  }
-
-  Task task() const { return {head_, tokens_, std::nullopt, {0, 8}, {}, Rng()}; }
-
-  static Compressed good() {
-    Compressed c;
-    c.held.tokens = {2, 5};
-    c.held.weights = {1.0F, 0.0F};
-    c.made.k = Matrix(2, 4);
-    c.made.v = Matrix(2, 3);
-    c.made.weights = {2.0F, 0.5F};
-    c.aux_bytes = 16;
-    c.payload_bytes = 0;
-    Denominator d;
-    d.held.tokens = {3};
-    d.made.k = Matrix(1, 4);
-    c.denominator = d;
-    return c;
-  }
-
-  KvHead head_;
-  std::vector<Index> tokens_{2, 3, 5, 6};
-};
-
-TEST_F(ContractTest, AcceptsWhatIsAllowed) {
-  EXPECT_NO_THROW(check_compressed(good(), task()));
-  EXPECT_NO_THROW(check_compressed(Compressed{}, task()));
-  Compressed all;
-  all.held.tokens = tokens_;
-  all.held.common = 3.5F;
-  EXPECT_NO_THROW(check_compressed(all, task()));
-  all.denominator = Denominator{};
-  all.denominator->held.tokens = tokens_;
-  all.denominator->held.weights = {1, 2, 3, 4};
-  all.denominator->same_keys = true;
-  EXPECT_NO_THROW(check_compressed(all, task()));
-}
-
-TEST_F(ContractTest, RefusesEveryBreach) {
-  struct Breach {
-    const char* what;
-    std::function<void(Compressed&)> make;
-  };
-  const std::vector<Breach> breaches{
-      {"held out of order",
-       [](auto& c) {
-         c.held.tokens = {5, 2};
-       }},
-      {"held twice",
-       [](auto& c) {
-         c.held.tokens = {2, 2};
-       }},
-      {"held outside the task",
-       [](auto& c) {
-         c.held.tokens = {2, 4};
-       }},
-      {"held beyond the prompt",
-       [](auto& c) {
-         c.held.tokens = {2, 100};
-       }},
-      {"held before the prompt",
-       [](auto& c) {
-         c.held.tokens = {-1, 2};
-       }},
-      {"one weight for two", [](auto& c) { c.held.weights = {1.0F}; }},
-      {"three weights for two",
-       [](auto& c) {
-         c.held.weights = {1, 1, 1};
-       }},
-      {"negative weight", [](auto& c) { c.held.weights[1] = -1.0F; }},
-      {"NaN weight", [](auto& c) { c.held.weights[0] = kNan; }},
-      {"infinite weight", [](auto& c) { c.held.weights[1] = kInfinity; }},
-      {"NaN common weight", [](auto& c) { c.held.common = kNan; }},
-      {"negative common weight", [](auto& c) { c.held.common = -0.5F; }},
-      {"infinite common weight", [](auto& c) { c.held.common = kInfinity; }},
-      {"made key too wide", [](auto& c) { c.made.k = Matrix(2, 5); }},
-      {"made value too wide", [](auto& c) { c.made.v = Matrix(2, 4); }},
-      {"fewer made values", [](auto& c) { c.made.v = Matrix(1, 3); }},
-      {"no made values", [](auto& c) { c.made.v = Matrix(); }},
-      {"made values alone",
-       [](auto& c) {
-         c.made.k = Matrix();
-         c.made.weights.clear();
-       }},
-      {"made weights too many",
-       [](auto& c) {
-         c.made.weights = {1, 1, 1};
-       }},
-      {"made weight negative", [](auto& c) { c.made.weights[0] = -1.0F; }},
-      {"made weight NaN", [](auto& c) { c.made.weights[1] = kNan; }},
-      {"made key NaN", [](auto& c) { c.made.k.row(1)[3] = kNan; }},
-      {"made key infinite", [](auto& c) { c.made.k.row(0)[0] = -kInfinity; }},
-      {"made value NaN", [](auto& c) { c.made.v.row(1)[2] = kNan; }},
-      {"made value infinite", [](auto& c) { c.made.v.row(0)[0] = kInfinity; }},
-      {"negative aux", [](auto& c) { c.aux_bytes = -1; }},
-      {"negative transient", [](auto& c) { c.transient_bytes = -1; }},
-      {"negative payload", [](auto& c) { c.payload_bytes = -1; }},
-      {"denominator out of order",
-       [](auto& c) {
-         c.denominator->held.tokens = {5, 3};
-       }},
-      {"denominator outside the task", [](auto& c) { c.denominator->held.tokens = {7}; }},
-      {"denominator weight", [](auto& c) { c.denominator->held.weights = {-1.0F}; }},
-      {"denominator weights",
-       [](auto& c) {
-         c.denominator->held.weights = {1, 1};
-       }},
-      {"denominator key too wide", [](auto& c) { c.denominator->made.k = Matrix(1, 3); }},
-      {"denominator key NaN", [](auto& c) { c.denominator->made.k.row(0)[0] = kNan; }},
-      {"denominator made weight", [](auto& c) { c.denominator->made.weights = {kNan}; }},
-      {"other keys called the same", [](auto& c) { c.denominator->same_keys = true; }},
-  };
-  for (const Breach& b : breaches) {
-    Compressed c = good();
-    b.make(c);
-    EXPECT_THROW(check_compressed(c, task()), std::logic_error) << b.what;
-  }
-}
-
-// --------------------------------------------------------------------------------------- run_job
 
 using Compress = Compressed (*)(const Task&, const Params&);
 
@@ -518,7 +284,7 @@ Compressed everything(const Task& task, const Params&) {
   Compressed c;
   Denominator d;
   for (Index i = 0; i < task.count(); ++i) {
-    const Index token = task.tokens[static_cast<std::size_t>(i)];
+    const Index token = task.tokens[i];
     if (i % 3 == 0) {
       c.held.tokens.push_back(token);
       c.held.weights.push_back(0.5F * static_cast<float>(i % 5));
@@ -595,10 +361,7 @@ TEST_F(JobTest, FiguresAgreeWithANaiveEstimator) {
           add(z, e * static_cast<double>(c.held.weights[j]), head_.v.row(c.held.tokens[j]));
         }
         for (const Index i : {0, 1}) {
-          add(z,
-              score(c.made.k.row(i)) *
-                  static_cast<double>(c.made.weights[static_cast<std::size_t>(i)]),
-              c.made.v.row(i));
+          add(z, score(c.made.k.row(i)) * static_cast<double>(c.made.weights[i]), c.made.v.row(i));
         }
         for (const Index i : c.denominator->held.tokens) {
           sum += 3.25 * score(head_.k.row(i));

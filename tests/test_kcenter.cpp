@@ -5,8 +5,9 @@
 #include <cmath>
 #include <random>
 
-#include "attention/delta_cover.hpp"
 #include "attention/kcenter.hpp"
+#include "attention/online_clusters.hpp"
+#include "attention/row_set.hpp"
 #include "make_head.hpp"
 #include "twin/cluster.hpp"
 
@@ -15,17 +16,6 @@ namespace {
 
 // Float64 sums of at most 70 squares against long double: 70 roundings of 2^-53.
 constexpr double kRounding = 1e-14;
-
-// Whole numbers: every difference, square and sum is exact in float64, so twins agree to the bit.
-// Few values per channel: many ties and many equal rows.
-Matrix lattice(Index rows, Index cols, int values, double offset, std::mt19937_64& generator) {
-  Matrix m(rows, cols);
-  for (Index i = 0; i < rows * cols; ++i) {
-    m.data()[i] = static_cast<float>(
-        offset + static_cast<double>(generator() % static_cast<unsigned>(values)));
-  }
-  return m;
-}
 
 std::vector<Index> every_other(Index n) {
   std::vector<Index> out;
@@ -39,7 +29,7 @@ twin::Rows some_rows(MatrixView m, const std::vector<Index>& rows) {
   const twin::Rows all = twin::rows_of(m);
   twin::Rows out;
   for (const Index i : rows) {
-    out.push_back(all[static_cast<std::size_t>(i)]);
+    out.push_back(all[i]);
   }
   return out;
 }
@@ -57,19 +47,20 @@ void expect_centers(MatrixView m, const std::vector<Index>& rows, Index k, Index
     ASSERT_LE(std::abs(fast.radius[j] - slow), tolerance * slow);
   }
   for (std::size_t i = 0; i < points.size(); ++i) {
-    const Index c = fast.centers[static_cast<std::size_t>(fast.nearest[i])];
-    const auto d = twin::distance(points[i], points[static_cast<std::size_t>(c)]);
+    const Index c = fast.centers[fast.nearest[i]];
+    const auto d = twin::distance(points[i], points[c]);
     ASSERT_LE(std::abs(fast.squared[i] - static_cast<double>(d * d)),
               2 * kRounding * static_cast<double>(d * d));
   }
 }
 
+// On whole numbers every difference, square and sum is exact in float64: twins agree to the bit.
 TEST(KCenter, EqualsTwinExactlyWithTiesAndEqualRows) {
   std::mt19937_64 generator(1);
   for (const double offset : {0.0, 1e4, -1e4}) {
     for (const Index d : {1, 2, 7, 8, 9, 20}) {
       for (const Index n : {2, 3, 16, 31}) {
-        const Matrix m = lattice(n, d, d == 1 ? 4 : 2, offset, generator);
+        const Matrix m = lattice(n, d, d == 1 ? 4 : 2, generator, offset);
         const std::vector<Index> rows = every_other(n);
         for (const Index k : {Index{1}, Index{2}, Index{5}, n}) {
           const auto first = static_cast<Index>(generator() % rows.size());
@@ -95,7 +86,7 @@ TEST(KCenter, EqualsTwinOnNormalKeysWithACommonOffset) {
 
 TEST(KCenter, OffsetThatFloatsHoldExactlyChangesNothing) {
   std::mt19937_64 generator(5);
-  const Matrix plain = lattice(50, 9, 100, 0.0, generator);
+  const Matrix plain = lattice(50, 9, 100, generator);
   Matrix moved = plain;
   for (Index i = 0; i < 50 * 9; ++i) {
     moved.data()[i] += 1e6F;
@@ -111,7 +102,7 @@ TEST(KCenter, WithinTwiceTheBestRadius) {
   std::mt19937_64 generator(2);
   for (int round = 0; round < 40; ++round) {
     const Matrix m =
-        round % 2 == 0 ? normal_matrix(10, 3, 1.0, generator) : lattice(10, 2, 5, 0.0, generator);
+        round % 2 == 0 ? normal_matrix(10, 3, 1.0, generator) : lattice(10, 2, 5, generator);
     const twin::Rows points = twin::rows_of(m);
     for (const Index k : {1, 2, 3, 5}) {
       const KCenter found = k_center(m, positions(0, 10), k, static_cast<Index>(generator() % 10));
@@ -155,16 +146,16 @@ TEST(KCenter, FarthestFromMean) {
   EXPECT_EQ(farthest_from_mean(m, {}), 0);
 }
 
-TEST(DeltaCover, EqualsTwinWithTiesAndDistancesEqualToDelta) {
+TEST(OnlineClusters, EqualsTwinWithTiesAndDistancesEqualToDelta) {
   std::mt19937_64 generator(7);
   for (const double offset : {0.0, 1e4}) {
     for (const Index d : {1, 2, 9}) {
-      const Matrix m = lattice(41, d, d == 9 ? 2 : 6, offset, generator);
+      const Matrix m = lattice(41, d, d == 9 ? 2 : 6, generator, offset);
       const std::vector<Index> rows = every_other(41);
       const twin::Rows points = some_rows(m, rows);
       // 1, 2 and 3 are distances that occur; sqrt(2) too, and rounds alike on both sides.
       for (const double delta : {0.0, 0.5, 1.0, std::sqrt(2.0), 1.5, 2.0, 3.0, 100.0}) {
-        const Cover fast = delta_cover(m, rows, delta);
+        const Clusters fast = online_clusters(m, rows, delta);
         // The twin's square root has more digits: let it be generous by its own rounding.
         const auto slow = twin::online_clusters(points, static_cast<long double>(delta) + 1e-15L);
         ASSERT_EQ(fast.cluster, slow) << d << " " << delta;
@@ -172,13 +163,12 @@ TEST(DeltaCover, EqualsTwinWithTiesAndDistancesEqualToDelta) {
         ASSERT_EQ(static_cast<Index>(fast.representatives.size()), twin::cluster_count(slow));
         ASSERT_LE(fast.largest_join, delta);
         ASSERT_GT(fast.smallest_open, delta);
-        ASSERT_EQ(delta_cover(m, rows, fast.largest_join).cluster, slow);
+        ASSERT_EQ(online_clusters(m, rows, fast.largest_join).cluster, slow);
         for (std::size_t c = 0; c < fast.representatives.size(); ++c) {
           const auto r = static_cast<std::size_t>(fast.representatives[c]);
           ASSERT_EQ(fast.cluster[r], static_cast<Index>(c));
           for (std::size_t e = 0; e < c; ++e) {  // Lemma B.3, property 4
-            ASSERT_GT(twin::distance(points[r],
-                                     points[static_cast<std::size_t>(fast.representatives[e])]),
+            ASSERT_GT(twin::distance(points[r], points[fast.representatives[e]]),
                       static_cast<long double>(delta));
           }
         }
@@ -187,18 +177,18 @@ TEST(DeltaCover, EqualsTwinWithTiesAndDistancesEqualToDelta) {
   }
 }
 
-TEST(DeltaCover, JoinsTheNearestAndEqualDistanceJoins) {
+TEST(OnlineClusters, JoinsTheNearestAndEqualDistanceJoins) {
   Matrix m(5, 1);
   const float values[] = {0.0F, 5.0F, 3.0F, 2.5F, 10.0F};
   std::copy_n(values, 5, m.data());
   // 3 lies within delta of both 0 and 5: the nearer, 5, though later. 2.5 ties: the earlier.
-  const Cover cover = delta_cover(m, positions(0, 5), 4.0);
+  const Clusters cover = online_clusters(m, positions(0, 5), 4.0);
   EXPECT_EQ(cover.cluster, (std::vector<Index>{0, 1, 1, 0, 2}));
   EXPECT_EQ(cover.representatives, (std::vector<Index>{0, 1, 4}));
-  EXPECT_EQ(delta_cover(m, positions(0, 5), 5.0).cluster, (std::vector<Index>{0, 0, 0, 0, 1}));
-  EXPECT_EQ(delta_cover(m, positions(0, 5), std::nextafter(5.0, 0.0)).representatives,
+  EXPECT_EQ(online_clusters(m, positions(0, 5), 5.0).cluster, (std::vector<Index>{0, 0, 0, 0, 1}));
+  EXPECT_EQ(online_clusters(m, positions(0, 5), std::nextafter(5.0, 0.0)).representatives,
             (std::vector<Index>{0, 1, 4}));
-  const Cover stopped = delta_cover(m, positions(0, 5), 4.0, 2);
+  const Clusters stopped = online_clusters(m, positions(0, 5), 4.0, 2);
   EXPECT_FALSE(stopped.complete);
   EXPECT_EQ(stopped.cluster.size(), 4U);
 }
@@ -211,15 +201,15 @@ TEST(SmallestDelta, IsMinimal) {
   int rounds = 0;
   for (int round = 0; round < 60; ++round) {
     const Index n = 5 + static_cast<Index>(generator() % 20);
-    const Matrix m = round % 3 == 0 ? lattice(n, 2, 4, 1e4, generator)
+    const Matrix m = round % 3 == 0 ? lattice(n, 2, 4, generator, 1e4)
                                     : normal_matrix(n, 1 + round % 4, 2.0, generator);
     const std::vector<Index> rows = positions(0, n);
     const twin::Rows points = twin::rows_of(m);
     const twin::Vec distances = twin::all_distances(points);
     for (const Index k : {Index{1}, Index{2}, Index{4}, n / 2, n}) {
-      const double delta = smallest_delta(m, rows, k);
+      const double delta = smallest_delta(*cpu_rows(m, rows), k);
       const auto count = [&](double x) {
-        return static_cast<Index>(delta_cover(m, rows, x).representatives.size());
+        return static_cast<Index>(online_clusters(m, rows, x).representatives.size());
       };
       ASSERT_LE(count(delta), k);
       if (delta == 0.0) {

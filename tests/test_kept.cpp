@@ -10,9 +10,9 @@
 #include "core/error.hpp"
 #include "replay/stream_job.hpp"
 #include "replay_run.hpp"
-#include "report/kept.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
+#include "report/side_table.hpp"
 
 namespace kvbench {
 namespace {
@@ -54,7 +54,7 @@ TEST(KeptRanges, RefusesWhatIsNone) {
 
 class KeptTest : public testing_replay::ReplayTest {
  protected:
-  ReplayOptions options(const std::string& protocol, const std::string& out = "out.csv") const {
+  ReplayOptions options(Protocol protocol, const std::string& out = "out.csv") const {
     ReplayOptions o;
     o.traces = {trace_};
     o.out = (folder_ / out).string();
@@ -64,7 +64,7 @@ class KeptTest : public testing_replay::ReplayTest {
     o.sink = 4;
     o.recent = 12;
     o.queries = 8;
-    o.eval_every = protocol == "stream" ? 7 : 0;
+    o.eval_every = protocol == Protocol::stream ? 7 : 0;
     o.protocol = protocol;
     o.kept = true;
     o.threads = 1;
@@ -75,8 +75,8 @@ class KeptTest : public testing_replay::ReplayTest {
 // By hand from the main table: one line per KV head and entry at each step, as many tokens as
 // `tokens_kept` says at the last, the windows among them.
 TEST_F(KeptTest, LinesHoldWhatTheRowsSay) {
-  for (const std::string protocol : {"prefill", "stream"}) {
-    ReplayOptions o = options(protocol, protocol + ".csv");
+  for (const Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+    ReplayOptions o = options(protocol, std::string(name(protocol)) + ".csv");
     run(o);
     const Table rows = read_table(o.out);
     const Table kept = read_table(kept_table().path(o.out));
@@ -92,7 +92,7 @@ TEST_F(KeptTest, LinesHoldWhatTheRowsSay) {
       last_key = key;
       const Index n = std::stol(row[rows.column("n_tokens")]);
       Indices steps = {n - 1};
-      if (protocol == "stream") {
+      if (protocol == Protocol::stream) {
         for (Index j = n - 2; j >= 0; --j) {
           if ((j + 1) % 7 == 0) {
             steps.insert(steps.begin(), j);
@@ -105,10 +105,10 @@ TEST_F(KeptTest, LinesHoldWhatTheRowsSay) {
         ASSERT_EQ(kept_table().step(line), step);
         const Indices tokens = parse_ranges(line[kept.column("tokens")], step + 1);
         for (Index t = std::max<Index>(0, step - 11); t <= step; ++t) {
-          EXPECT_TRUE(std::binary_search(tokens.begin(), tokens.end(), t)) << protocol << t;
+          EXPECT_TRUE(std::binary_search(tokens.begin(), tokens.end(), t)) << name(protocol) << t;
         }
         for (Index t = 0; t < std::min<Index>(4, step + 1); ++t) {
-          EXPECT_TRUE(std::binary_search(tokens.begin(), tokens.end(), t)) << protocol << t;
+          EXPECT_TRUE(std::binary_search(tokens.begin(), tokens.end(), t)) << name(protocol) << t;
         }
         if (step == n - 1) {
           EXPECT_EQ(std::to_string(tokens.size()), row[rows.column("tokens_kept")]);
@@ -124,7 +124,7 @@ TEST_F(KeptTest, LinesHoldWhatTheRowsSay) {
 
 // streamingllm under prefill keeps the first of the middle and the last: known without running it.
 TEST_F(KeptTest, TheTokensAreTheRightOnes) {
-  ReplayOptions o = options("prefill");
+  ReplayOptions o = options(Protocol::prefill);
   o.algorithms = {"local:tokens=5"};
   o.budgets.clear();
   run(o);
@@ -135,13 +135,13 @@ TEST_F(KeptTest, TheTokensAreTheRightOnes) {
 }
 
 TEST_F(KeptTest, PrefillShardsMergeAndCutsResume) {
-  const ReplayOptions whole = options("prefill", "whole.csv");
+  const ReplayOptions whole = options(Protocol::prefill, "whole.csv");
   run(whole);
   const std::string expected = read_bytes(kept_table().path(whole.out));
   MergeOptions merge;
   merge.output = folder_ / "merged.csv";
   for (Index i = 1; i <= 3; ++i) {
-    ReplayOptions o = options("prefill", "shard" + std::to_string(i) + ".csv");
+    ReplayOptions o = options(Protocol::prefill, "shard" + std::to_string(i) + ".csv");
     o.shard_index = i;
     o.shard_count = 3;
     run(o);
@@ -150,7 +150,7 @@ TEST_F(KeptTest, PrefillShardsMergeAndCutsResume) {
   merge_shards(merge);
   EXPECT_EQ(read_bytes(kept_table().path(merge.output)), expected);
 
-  ReplayOptions o = options("prefill");
+  ReplayOptions o = options(Protocol::prefill);
   o.resume = true;
   for (const std::size_t cut : {std::size_t{0}, expected.size() / 2, expected.size() - 3}) {
     testing_replay::write_bytes(o.out, read_bytes(whole.out));
@@ -165,7 +165,7 @@ TEST_F(KeptTest, PrefillShardsMergeAndCutsResume) {
 }
 
 TEST_F(KeptTest, RowsWithoutMeasurementHaveNoLines) {
-  ReplayOptions o = options("stream");
+  ReplayOptions o = options(Protocol::stream);
   o.budgets = {0.1};  // below the window's bytes
   run(o);
   const Table kept = read_table(kept_table().path(o.out));

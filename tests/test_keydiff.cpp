@@ -16,7 +16,7 @@ twin::Vec scores_of(const KvHead& head, const std::vector<Index>& tokens) {
   twin::Rows unit;
   twin::Vec mean(keys[0].size(), 0);
   for (const Index i : tokens) {
-    twin::Vec k = keys[static_cast<std::size_t>(i)];
+    twin::Vec k = keys[i];
     const twin::Real norm = std::sqrt(twin::dot(k, k));
     for (std::size_t t = 0; t < k.size(); ++t) {
       k[t] = norm > 0 ? k[t] / norm : 0;

@@ -22,15 +22,14 @@ std::map<Index, twin::Merged> expected(const KvHead& head, const std::vector<Ind
   twin::Rows k;
   twin::Rows v;
   for (const Index i : tokens) {
-    k.push_back(twin::rows_of(head.k)[static_cast<std::size_t>(i)]);
-    v.push_back(twin::rows_of(head.v)[static_cast<std::size_t>(i)]);
+    k.push_back(twin::rows_of(head.k)[i]);
+    v.push_back(twin::rows_of(head.v)[i]);
   }
   std::map<Index, twin::Merged> out;
   for (const std::vector<Index>& members :
        twin::lloyd(k, twin::greedy_centers(k, count, 0), rounds)) {
-    out[tokens[static_cast<std::size_t>(members[0])]] = {
-        twin::mean_of(k, members), twin::mean_of(v, members),
-        static_cast<twin::Real>(members.size()), members.size() > 1};
+    out[tokens[members[0]]] = {twin::mean_of(k, members), twin::mean_of(v, members),
+                               static_cast<twin::Real>(members.size()), members.size() > 1};
   }
   return out;
 }

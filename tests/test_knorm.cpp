@@ -23,7 +23,7 @@ TEST(Knorm, EqualsTwin) {
       const twin::Rows keys = twin::rows_of(head.k);
       twin::Vec scores;
       for (const Index i : tokens) {
-        const twin::Vec& k = keys[static_cast<std::size_t>(i)];
+        const twin::Vec& k = keys[i];
         scores.push_back(-static_cast<float>(std::sqrt(twin::dot(k, k))));  // norms are float32
       }
       for (const Index kept : {0, 1, 13, 60, 100}) {

@@ -1,67 +1,29 @@
-// kvreviver's stream, under both protocols, against its slow twin, step by step; budgets at every
-// step; what swapping conserves; odd inputs.
+// kvreviver's stream, under both protocols, against its slow twin, step by step; what
+// swapping conserves.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "algorithms/contract.hpp"
-#include "algorithms/revive_cache.hpp"
+#include "algorithms/shared/revive_cache.hpp"
+#include "compressed.hpp"
 #include "core/error.hpp"
 #include "core/float16.hpp"
 #include "make_head.hpp"
+#include "revive_runs.hpp"
 #include "twin/kvreviver.hpp"
 
 namespace kvbench {
-
-Method method_kvreviver();
-
 namespace {
 
-using Given = std::map<std::string, std::string>;
+using namespace testing_revive;
 
 // Outputs: float64 against long double over at most 200 tokens of size 1.
 constexpr double kOutputTolerance = 1e-12;
 // Scores: sums of float32 that may round differently where long double and float64 do; each of at
 // most 200 steps adds half an ulp.
 constexpr double kScoreTolerance = 1e-5;
-
-KvHead rounded_head(const HeadShape& shape, unsigned seed) {
-  KvHead head = make_head(shape, seed);
-  round_to(shape.dtype, head.k.data(), shape.n * shape.d);
-  round_to(shape.dtype, head.v.data(), shape.n * shape.dv);
-  return head;
-}
-
-Params params_of(const Given& given) {
-  return {"kvreviver", method_kvreviver().info.params, given};
-}
-
-Task task_of(const KvHead& head, std::span<const Index> tokens, std::optional<Index> budget,
-             std::uint64_t seed = 0) {
-  return {head, tokens, budget, {0, head.n()}, {}, Rng(seed, {"p", 0, 0}, "kvreviver")};
-}
-
-Compressed run(const KvHead& head, const std::vector<Index>& tokens, std::optional<Index> budget,
-               Given given = {}, std::uint64_t seed = 0) {
-  given["prefill"] = "stream";
-  return method_kvreviver().compress(task_of(head, tokens, budget, seed), params_of(given));
-}
-
-Index bytes_of(const Compressed& c, const KvHead& head) {
-  return c.aux_bytes +
-         c.payload_bytes.value_or(static_cast<Index>(c.held.tokens.size()) * head.pair_bytes());
-}
-
-std::string diag(const Compressed& c, const std::string& key) {
-  for (const auto& [name, value] : c.diag) {
-    if (name == key) {
-      return value;
-    }
-  }
-  return "";
-}
 
 // A twin with the same hash words and sizes as the method would take.
 twin::ReviverTwin twin_of(const KvHead& head, const twin::ReviverSizes& sizes, const Given& given,
@@ -98,8 +60,7 @@ twin::Vec output_of(const Compressed& c, const KvHead& head, const std::vector<c
   for (std::size_t i = 0; i < mk.size(); ++i) {
     set.push_back({mk[i], mv[i], 1});
   }
-  const twin::Vec q = twin::rows_of(
-      head.q[static_cast<std::size_t>(g)])[static_cast<std::size_t>(j - head.q_start())];
+  const twin::Vec q = twin::rows_of(head.q[g])[j - head.q_start()];
   return twin::estimate(q, static_cast<twin::Real>(head.scale), set, set).z;
 }
 
@@ -108,7 +69,7 @@ void expect_same_view(const Compressed& c, const twin::ReviverTwin& slow) {
   twin::Rows made_k, made_v;
   for (const char place : {'c', 'v'}) {
     for (const Index i : slow.in(place)) {
-      const auto& t = slow.tokens[static_cast<std::size_t>(i)];
+      const auto& t = slow.tokens[i];
       if (place == 'c' && !t.estimated) {
         exact.push_back(i);
       } else {
@@ -179,12 +140,12 @@ TEST(KvReviver, PrefillEqualsTwin) {
       }
       const Compressed c = run(head, tokens, budget, one.given, 3);
       expect_same_view(c, slow);
-      EXPECT_EQ(diag(c, "swaps"), std::to_string(slow.swaps));
+      EXPECT_EQ(diag_text(c, "swaps"), std::to_string(slow.swaps));
       EXPECT_LE(bytes_of(c, head), budget);
       swaps += slow.swaps;
-      std::vector<char> mine(static_cast<std::size_t>(head.n()), 0);
+      std::vector<char> mine(head.n(), 0);
       for (const Index i : tokens) {
-        mine[static_cast<std::size_t>(i)] = 1;
+        mine[i] = 1;
       }
       const Index last = head.n() - 1;
       const twin::Vec z = output_of(c, head, mine, 0, last), expected = slow.output(0, last);
@@ -218,16 +179,17 @@ TEST(KvReviver, StreamEqualsTwinAtEveryStep) {
       ASSERT_GE(sizes.cells, 1);
       twin::ReviverTwin slow = twin_of(head, sizes, one.given, 4);
       slow.sink = sink;
-      const StreamTask task{head, recent, budget, Rng(4, {"p", 0, 0}, "kvreviver"), nullptr, sink};
+      const StreamTask task{head,          recent, budget, Rng(4, {"p", 0, 0}, "kvreviver"),
+                            cpu_backend(), sink};
       const auto cache = method_kvreviver().open_stream(task, params_of(one.given));
-      std::vector<char> mine(static_cast<std::size_t>(shape.n), 0);
+      std::vector<char> mine(shape.n, 0);
       for (Index j = 0; j < shape.n; ++j) {
         const Index leaving = j - recent;
         cache->append(j, leaving >= sink ? leaving : -1);
         slow.arrive(j, true);
         if (leaving >= sink) {
           slow.insert(leaving);
-          mine[static_cast<std::size_t>(leaving)] = 1;
+          mine[leaving] = 1;
         }
         const Compressed c = cache->view();
         ASSERT_NO_FATAL_FAILURE(expect_same_view(c, slow)) << j;
@@ -269,9 +231,8 @@ TEST(KvReviver, PlacesAndScoresEqualTwinAtEveryStep) {
   ReviveCache fast(head, plan, ReviveOptions{}, words);
   for (Index j = 0; j < shape.n; ++j) {
     const bool has_query = j % 11 != 4;
-    fast.arrive(j, has_query);
+    fast.step({j, j, has_query});
     slow.arrive(j, has_query);
-    fast.insert(j);
     slow.insert(j);
     ASSERT_EQ(fast.recent(), slow.in('r'));
     ASSERT_EQ(fast.candidates(), slow.in('c'));
@@ -279,7 +240,7 @@ TEST(KvReviver, PlacesAndScoresEqualTwinAtEveryStep) {
     ASSERT_LE(fast.recent().size(), 10U);
     ASSERT_LE(fast.candidates().size(), 9U);
     for (Index i = 0; i <= j; ++i) {
-      const float expected = slow.tokens[static_cast<std::size_t>(i)].score;
+      const float expected = slow.tokens[i].score;
       ASSERT_NEAR(fast.score(i), expected, kScoreTolerance * static_cast<double>(expected));
     }
   }
@@ -306,8 +267,7 @@ TEST(KvReviver, SwappingConservesTotals) {
   plan.sketch = {3, 7, 4, 4, DType::float32, CellEstimate::sum};
   ReviveCache cache(head, plan, ReviveOptions{}, Rng(1, {"p", 0, 0}, "x").stream("sketch"));
   for (Index j = 0; j < shape.n; ++j) {
-    cache.arrive(j, true);
-    cache.insert(j);
+    cache.step({j, j, true});
     ASSERT_EQ(static_cast<Index>(cache.recent().size() + cache.candidates().size() +
                                  cache.vague().size()),
               j + 1);
@@ -330,7 +290,7 @@ TEST(KvReviver, SwappingConservesTotals) {
         Index count = 0;
         for (Index b = 0; b < 7; ++b) {
           cells += static_cast<double>(cache.sketch().keys().row(r * 7 + b)[t]);
-          count += static_cast<Index>(cache.sketch().counts()[static_cast<std::size_t>(r * 7 + b)]);
+          count += static_cast<Index>(cache.sketch().counts()[r * 7 + b]);
         }
         ASSERT_EQ(cells + held, in) << j;
         ASSERT_EQ(count, static_cast<Index>(cache.vague().size()));
@@ -338,124 +298,6 @@ TEST(KvReviver, SwappingConservesTotals) {
     }
   }
   EXPECT_GT(cache.swaps(), 20);
-}
-
-TEST(KvReviver, NeverHoldsMoreThanItsBudgetAndNeedsWhatItSays) {
-  for (const DType dtype : {DType::float16, DType::float32}) {
-    HeadShape shape;
-    shape.n = 150;
-    shape.nq = 150;
-    shape.d = 16;
-    shape.dv = 12;
-    shape.dtype = dtype;
-    const KvHead head = rounded_head(shape, 51);
-    for (const Given& given :
-         {Given{}, Given{{"estimate", "mean"}, {"slack", "3"}},
-          Given{{"recent_ratio", "0"}, {"candidate_ratio", "0"}, {"vague_ratio", "1"}},
-          Given{{"candidate_ratio", "0"}, {"rows", "2"}}, Given{{"recent_ratio", "0"}}}) {
-      for (const Index m : {1, 2, 3, 17, 60, 140}) {
-        const std::vector<Index> tokens = positions(5, 5 + m);
-        const Index full = m * head.pair_bytes();
-        for (Index budget = 0; budget <= full + 64; budget += 1 + full / 37) {
-          try {
-            EXPECT_LE(bytes_of(run(head, tokens, budget, given), head), budget);
-          } catch (const Infeasible& e) {
-            EXPECT_GT(e.needed_bytes(), budget);
-            EXPECT_LE(e.needed_bytes(), full);
-            EXPECT_NO_THROW(run(head, tokens, e.needed_bytes(), given));
-          }
-        }
-        const Compressed all = run(head, tokens, full, given);
-        EXPECT_EQ(all.held.tokens, tokens);
-        EXPECT_EQ(bytes_of(all, head), full);
-      }
-    }
-  }
-}
-
-TEST(KvReviver, OddInputsGiveDefinedResults) {
-  HeadShape shape;
-  shape.n = 90;
-  shape.nq = 90;
-  std::vector<KvHead> heads;
-  heads.push_back(make_head(shape, 1));  // identical tokens
-  for (Index i = 1; i < 90; ++i) {
-    std::copy_n(heads[0].k.row(0), 8, heads[0].k.row(i));
-    std::copy_n(heads[0].v.row(0), 8, heads[0].v.row(i));
-  }
-  heads.push_back(make_head(shape, 2));  // zero keys: equal attention everywhere
-  std::fill_n(heads[1].k.data(), 90 * 8, 0.0F);
-  heads.push_back(make_head(shape, 3));  // zero values
-  std::fill_n(heads[2].v.data(), 90 * 8, 0.0F);
-  shape.key_norm = 1e5;
-  shape.value_norm = 1e-30;
-  heads.push_back(make_head(shape, 4));
-  heads.push_back(make_head(shape, 5));  // sums of keys beyond float32
-  for (Index i = 0; i < 90 * 8; ++i) {
-    heads[4].k.data()[i] = heads[4].k.data()[i] < 0 ? -3e38F : 3e38F;
-    heads[4].v.data()[i] = 3e38F;
-  }
-  heads.push_back(make_head(shape, 6));  // no queries
-  heads[5].q.assign(2, Matrix(0, 8));
-  for (const KvHead& head : heads) {
-    for (const Index budget_tokens : {0, 30, 60, 1000000}) {
-      try {
-        const Compressed c = run(head, positions(3, 83), budget_tokens * head.pair_bytes());
-        EXPECT_TRUE(all_finite(c.made.k.data(), c.made.k.rows() * 8));
-        EXPECT_TRUE(all_finite(c.made.v.data(), c.made.v.rows() * 8));
-      } catch (const Infeasible&) {
-        EXPECT_LT(budget_tokens, 60);
-      }
-    }
-  }
-  // No query: nothing is swapped, Candidate keeps the earliest.
-  const Compressed c = run(heads[5], positions(3, 83), 60 * heads[5].pair_bytes());
-  EXPECT_EQ(diag(c, "swaps"), "0");
-  EXPECT_EQ(c.held.tokens.front(), 3);
-  EXPECT_EQ(c.held.tokens[5], 8);
-}
-
-TEST(KvReviver, ErrorsAreSetBesideThePapersBound) {
-  HeadShape shape;  // the paper's model: independent normal elements
-  shape.n = 600;
-  shape.nq = 600;
-  shape.d = 32;
-  shape.dv = 32;
-  const KvHead head = make_head(shape, 61);
-  const Compressed c = run(head, positions(0, 600), 200 * head.pair_bytes());
-  EXPECT_GT(std::stod(diag(c, "k_error")), 0.0);
-  EXPECT_LE(std::stod(diag(c, "k_error")), std::stod(diag(c, "k_bound")));
-  EXPECT_LE(std::stod(diag(c, "v_error")), std::stod(diag(c, "v_bound")));
-  EXPECT_EQ(diag(c, "overflows"), "0");
-  EXPECT_EQ(c.transient_bytes, std::stoll(diag(c, "vague")) * head.pair_bytes());
-  EXPECT_EQ(static_cast<Index>(c.held.tokens.size()) + c.made.k.rows(), 600);
-}
-
-TEST(KvReviver, SameSeedSameResultAndSeedsMatter) {
-  HeadShape shape;
-  shape.n = 200;
-  shape.nq = 200;
-  const KvHead head = make_head(shape, 71);
-  const auto keys = [&](std::uint64_t seed) {
-    return twin::rows_of(run(head, positions(0, 200), 130 * head.pair_bytes(), {}, seed).made.k);
-  };
-  EXPECT_TRUE(keys(1) == keys(1));
-  EXPECT_FALSE(keys(1) == keys(2));
-}
-
-TEST(KvReviver, SizesAndRefusals) {
-  const KvHead head = make_head({}, 1);
-  EXPECT_THROW(run(head, positions(0, 10), {}), InputError);
-  EXPECT_THROW(run(head, positions(0, 10), 100000, {{"recent_ratio", "0.6"}}), InputError);
-  EXPECT_THROW(run(head, positions(0, 60), {}, {{"tokens", "10"}}), Infeasible);
-  const Compressed c = run(head, positions(0, 60), {}, {{"tokens", "55"}});
-  EXPECT_LE(bytes_of(c, head), 55 * head.pair_bytes());
-  try {
-    run(head, positions(0, 10), 100000, {{"layer_budget", "fisher"}});
-    FAIL();
-  } catch (const InputError& e) {
-    EXPECT_NE(std::string(e.what()).find("`fisher`"), std::string::npos);
-  }
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "algorithms/composition.hpp"
-#include "algorithms/count_sketch.hpp"
+#include "algorithms/shared/count_sketch.hpp"
 #include "core/float16.hpp"
 #include "method_checks.hpp"
 #include "replay/grid.hpp"
@@ -52,7 +52,7 @@ twin::BatchTwin twin_of(const JobOf& job, Range scoring, twin::ReviverSizes size
   const twin::Vec all =
       twin::reduced(twin::attention_sums(job.head(), scoring.begin, scoring.end), reduce);
   for (const Index i : t.tokens) {
-    t.scores.push_back(all[static_cast<std::size_t>(i)]);
+    t.scores.push_back(all[i]);
   }
   t.sizes = sizes;
   t.mean = mean;
@@ -95,8 +95,7 @@ void expect_rows(const Matrix& got, const twin::Rows& expected, double tolerance
   ASSERT_EQ(got.rows(), static_cast<Index>(expected.size()));
   for (Index i = 0; i < got.rows(); ++i) {
     for (Index t = 0; t < got.cols(); ++t) {
-      const auto e =
-          static_cast<double>(expected[static_cast<std::size_t>(i)][static_cast<std::size_t>(t)]);
+      const auto e = static_cast<double>(expected[i][t]);
       ASSERT_TRUE(std::abs(static_cast<double>(got.row(i)[t]) - e) <= tolerance) << i << " " << t;
     }
   }
@@ -434,7 +433,6 @@ TEST(CountSketch, FilledAtOnceEqualsAddedOneByOne) {
     EXPECT_TRUE(same_bits(one.keys(), all.keys()));
     EXPECT_TRUE(same_bits(one.values(), all.values()));
     EXPECT_TRUE(std::equal(one.counts().begin(), one.counts().end(), all.counts().begin()));
-    EXPECT_TRUE(all.changed(tokens.front()));
     EXPECT_EQ(all.overflows(), 0);
   }
 }

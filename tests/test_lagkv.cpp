@@ -54,8 +54,8 @@ twin::Vec twin_ranks(const KvHead& head, const std::vector<Index>& tokens, std::
   const twin::Rows all_v = twin::rows_of(head.v);
   twin::Rows k, v;
   for (const Index i : tokens) {
-    k.push_back(all_k[static_cast<std::size_t>(i)]);
-    v.push_back(all_v[static_cast<std::size_t>(i)]);
+    k.push_back(all_k[i]);
+    v.push_back(all_v[i]);
   }
   twin::Vec ranks;
   for (std::size_t i = 0; i < tokens.size(); ++i) {

@@ -12,12 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "device_runs.hpp"
 #include "replay/shared.hpp"
 #include "replay/stream_job.hpp"
 #include "replay_run.hpp"
-#include "report/kept.hpp"
-#include "report/layers.hpp"
+#include "report/side_table.hpp"
 
 namespace kvbench {
 namespace {
@@ -41,7 +39,7 @@ bool near(double got, double expected, double relative) {
 Wide wide(const Matrix& m) {
   Wide out(static_cast<std::size_t>(m.rows()));
   for (Index r = 0; r < m.rows(); ++r) {
-    out[static_cast<std::size_t>(r)].assign(m.row(r), m.row(r) + m.cols());
+    out[r].assign(m.row(r), m.row(r) + m.cols());
   }
   return out;
 }
@@ -89,12 +87,12 @@ class LayerErrorsTest : public testing_replay::ReplayTest {
     return make_trace(folder_ / name, shape);
   }
 
-  ReplayOptions options(const std::string& protocol = "prefill") const {
+  ReplayOptions options(Protocol protocol = Protocol::prefill) const {
     ReplayOptions o;
     o.traces = {trace()};
     o.out = (folder_ / "out.csv").string();
     o.algorithms = {"all", "h2o+balancekv"};
-    if (protocol == "stream") {
+    if (protocol == Protocol::stream) {
       o.algorithms.pop_back();
     }
     o.budgets = {0.5, 0.02};  // the second is too small for some
@@ -121,7 +119,7 @@ class LayerErrorsTest : public testing_replay::ReplayTest {
       const Wide v = wide(reader.read_rows(prompt, layer, Rows::values, h / 3));
       Wide& a = out.emplace_back();
       for (Index j = l.n - kQueries; j < l.n; ++j) {
-        std::vector<double> sum(static_cast<std::size_t>(l.dv), 0.0);
+        std::vector<double> sum(l.dv, 0.0);
         double total = 0.0;
         for (Index i = 0; i <= j; ++i) {
           const auto at = static_cast<std::size_t>(i);
@@ -130,7 +128,7 @@ class LayerErrorsTest : public testing_replay::ReplayTest {
           }
           double logit = 0.0;
           for (std::size_t t = 0; t < k[at].size(); ++t) {
-            logit += q[static_cast<std::size_t>(j)][t] * k[at][t];
+            logit += q[j][t] * k[at][t];
           }
           const double p = std::exp(logit / std::sqrt(static_cast<double>(l.d)));
           total += p;
@@ -226,7 +224,7 @@ void check_every_method(const Plan& plan, const std::map<std::string, Fields>& l
           auto& to = d.emplace_back();
           for (Index t = 0; t < l.dv; ++t) {
             const Index column = static_cast<Index>(h % 3) * l.dv + t;
-            const double a = exact[h][static_cast<std::size_t>(j)][static_cast<std::size_t>(t)];
+            const double a = exact[h][j][t];
             ASSERT_TRUE(std::abs(static_cast<double>(result.layer.exact.row(j)[column]) - a) <=
                         kRounded * (1.0 + std::abs(a)))
                 << what;
@@ -254,7 +252,7 @@ void check_every_method(const Plan& plan, const std::map<std::string, Fields>& l
 }
 
 TEST_F(LayerErrorsTest, EveryMethodThroughTheProjection) {
-  for (const char* protocol : {"prefill", "stream"}) {
+  for (const Protocol protocol : {Protocol::prefill, Protocol::stream}) {
     ReplayOptions o = options(protocol);
     o.overwrite = true;
     EXPECT_EQ(run(o).failed, 0);
@@ -267,8 +265,8 @@ TEST_F(LayerErrorsTest, EveryMethodThroughTheProjection) {
 
 // From the files alone: methods that keep tokens with weight 1, by the tokens of OUT.kept.csv.
 TEST_F(LayerErrorsTest, KeptTokensGiveTheSameNumbers) {
-  for (const char* protocol : {"prefill", "stream"}) {
-    const bool stream = std::string(protocol) == "stream";
+  for (const Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+    const bool stream = protocol == Protocol::stream;
     ReplayOptions o = options(protocol);
     o.overwrite = true;
     o.kept = true;
@@ -307,31 +305,6 @@ TEST_F(LayerErrorsTest, KeptTokensGiveTheSameNumbers) {
       EXPECT_TRUE(
           near(std::stod(line[lines.column("residual_rel_error")]), error / residual(n), kRounded));
     }
-  }
-}
-
-TEST_F(LayerErrorsTest, ADeviceGivesTheSameLines) {
-  ReplayOptions o = options();
-  o.algorithms = {"h2o", "uniform", "balancekv"};
-  run(o);
-  const Table cpu = read_table(layers_of(o));
-  const std::atomic<bool> go_on = false;
-  for (const Index heads : {1, 3, 100}) {  // of a wave: within a layer, across layers, all
-    o.out = (folder_ / ("device" + std::to_string(heads) + ".csv")).string();
-    Plan plan = make_plan(o);
-    plan.open_device = testing_device::host_device(HostMachine::Order::forward, 1 << 14);
-    plan.heads_at_once = heads;
-    run_plan(plan, "test", go_on);
-    const Table device = read_table(layers_of(o));
-    ASSERT_EQ(device.rows.size(), cpu.rows.size());
-    for (std::size_t i = 0; i < cpu.rows.size(); ++i) {
-      EXPECT_EQ(layers_table().key(device.rows[i]), layers_table().key(cpu.rows[i]));
-      for (const char* column : {"out_rel_error", "residual_rel_error"}) {
-        EXPECT_TRUE(near(std::stod(device.rows[i][device.column(column)]),
-                         std::stod(cpu.rows[i][cpu.column(column)]), kRounded));
-      }
-    }
-    EXPECT_FALSE(fs::exists(layers_of(o).string() + ".part"));
   }
 }
 

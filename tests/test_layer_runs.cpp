@@ -12,25 +12,16 @@
 
 #include "core/error.hpp"
 #include "replay_run.hpp"
-#include "report/layers.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
+#include "report/side_table.hpp"
 #include "stopping_method.hpp"
 
 namespace kvbench {
 namespace {
 
 namespace fs = std::filesystem;
-using testing_replay::calls_left;
-using testing_replay::calls_made;
-using testing_replay::make_trace;
-using testing_replay::read_bytes;
-using testing_replay::refusal;
-using testing_replay::stop_now;
-using testing_replay::stopping;
-using testing_replay::TraceShape;
-using testing_replay::untimed;
-using testing_replay::write_bytes;
+using namespace testing_replay;
 
 // `stopping` on the first KV head; the second fits no budget.
 Compressed unfit(const Task& task, const Params&) {
@@ -54,8 +45,6 @@ class LayerRunsTest : public testing_replay::ReplayTest {
     stopping_.compress = stopping;
     unfit_.info.name = "unfit";
     unfit_.compress = unfit;
-    stop_now = false;
-    calls_left = -1;
   }
 
   ReplayOptions options(const std::string& out) const {
@@ -78,10 +67,7 @@ class LayerRunsTest : public testing_replay::ReplayTest {
     return plan;
   }
   RunResult go(const ReplayOptions& o, int stop_after = -1) const {
-    stop_now = false;
-    calls_left = stop_after;
-    calls_made = 0;
-    return run_plan(planned(o), "test", stop_now);
+    return run_until(planned(o), stop_after);
   }
 
   static fs::path layers_of(const ReplayOptions& o) { return layers_table().path(o.out); }

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <set>
 
-#include "algorithms/leverage_scores.hpp"
+#include "algorithms/shared/leverage_scores.hpp"
 #include "method_checks.hpp"
 #include "replay_run.hpp"
 #include "twin/leverage.hpp"
@@ -28,7 +28,7 @@ twin::Rows sketch_of(const Rng& rng, Index d, Index columns) {
   twin::Rows out(static_cast<std::size_t>(d));
   for (Index t = 0; t < d; ++t) {
     for (Index c = 0; c < columns; ++c) {
-      out[static_cast<std::size_t>(t)].push_back(
+      out[t].push_back(
           static_cast<twin::Real>(normals.normal(static_cast<std::uint64_t>(t * columns + c))) /
           std::sqrt(static_cast<twin::Real>(columns)));
     }

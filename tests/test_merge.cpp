@@ -5,6 +5,7 @@
 #include <random>
 
 #include "core/error.hpp"
+#include "refusal.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
 #include "report_rows.hpp"
@@ -79,12 +80,7 @@ std::string refusal(const auto& damage) {
   std::vector<ShardFile> shards = make_shards(folder, 3);
   damage(shards);
   const MergeOptions options = options_for(folder, shards);
-  std::string message = "no InputError";
-  try {
-    merge_shards(options);
-  } catch (const InputError& error) {
-    message = error.what();
-  }
+  const std::string message = testing_replay::refusal([&] { merge_shards(options); });
   EXPECT_FALSE(fs::exists(options.output));
   return message;
 }

@@ -8,7 +8,6 @@
 #include <random>
 #include <vector>
 
-#include "metrics/amnesia.hpp"
 #include "metrics/error.hpp"
 #include "metrics/memory.hpp"
 

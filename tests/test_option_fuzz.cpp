@@ -59,7 +59,7 @@ class OptionFuzz : public testing_replay::ReplayTest {
   }
 
   // Whether it ran; a refusal must be one line and leave nothing behind.
-  bool runs(const std::string& spec, const std::string& protocol, bool with_budget) {
+  bool runs(const std::string& spec, Protocol protocol, bool with_budget) {
     ReplayOptions o;
     o.traces = {trace_};
     o.out = (folder_ / "out.csv").string();
@@ -83,7 +83,7 @@ class OptionFuzz : public testing_replay::ReplayTest {
       EXPECT_FALSE(fs::exists(o.out)) << spec << ": refused after the table was begun";
       return false;
     }
-    EXPECT_EQ(result.failed, 0) << spec << " (" << protocol << "): "
+    EXPECT_EQ(result.failed, 0) << spec << " (" << name(protocol) << "): "
                                 << (result.failed > 0
                                         ? read_table(o.out).rows.front()[column_index("status")]
                                         : "");
@@ -100,9 +100,9 @@ TEST_F(OptionFuzz, EveryParameterIsRefusedOrRuns) {
           std::find(m.info.sizes.begin(), m.info.sizes.end(), p.name) != m.info.sizes.end();
       for (const std::string& value : values_of(p)) {
         const std::string spec = m.info.name + ":" + p.name + "=" + value;
-        for (const char* protocol : {"prefill", "stream"}) {
+        for (const Protocol protocol : {Protocol::prefill, Protocol::stream}) {
           const bool there =
-              std::string(protocol) == "stream" ? m.open_stream != nullptr : m.compress != nullptr;
+              protocol == Protocol::stream ? m.open_stream != nullptr : m.compress != nullptr;
           if (there) {
             ++tried;
             ran += runs(spec, protocol, !size) ? 1 : 0;
@@ -122,10 +122,10 @@ TEST_F(OptionFuzz, KnownCombinationsAreRefused) {
         "kvreviver:recent_ratio=0.9;candidate_ratio=0.9", "kvreviver:layer_budget=fisher",
         "h2o+kvreviver:kvreviver.layer_budget=fisher", "h2o+snapkv:snapkv.kernel=8", "d2o-merge",
         "h2o+adakv"}) {
-    EXPECT_FALSE(runs(spec, "prefill", true)) << spec;
+    EXPECT_FALSE(runs(spec, Protocol::prefill, true)) << spec;
   }
-  EXPECT_FALSE(runs("balancekv-stream:t=7", "stream", true));
-  EXPECT_FALSE(runs("kvreviver:layer_budget=fisher", "stream", true));
+  EXPECT_FALSE(runs("balancekv-stream:t=7", Protocol::stream, true));
+  EXPECT_FALSE(runs("kvreviver:layer_budget=fisher", Protocol::stream, true));
 }
 
 }  // namespace

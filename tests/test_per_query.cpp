@@ -9,16 +9,13 @@
 #include "metrics/error.hpp"
 #include "replay_run.hpp"
 #include "report/merge.hpp"
-#include "report/queries.hpp"
+#include "report/side_table.hpp"
 
 namespace kvbench {
 namespace {
 
 namespace fs = std::filesystem;
-using testing_replay::read_bytes;
-using testing_replay::refusal;
-using testing_replay::untimed;
-using testing_replay::write_bytes;
+using namespace testing_replay;
 
 // Means and percentiles of numbers that are written in full.
 constexpr double kRounding = 1e-12;
@@ -112,7 +109,7 @@ TEST_F(PerQuery, ShardsMergeToTheWhole) {
 
 TEST_F(PerQuery, StreamsHaveTheirSteps) {
   ReplayOptions o = options();
-  o.protocol = "stream";
+  o.protocol = Protocol::stream;
   o.algorithms = {"uniform"};
   EXPECT_NE(refusal([&] { run(o); }).find("OUT.steps.csv"), std::string::npos);
 }

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "report/progress.hpp"
+#include "replay/progress.hpp"
 
 namespace kvbench {
 namespace {

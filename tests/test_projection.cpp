@@ -14,8 +14,8 @@
 
 #include "core/error.hpp"
 #include "replay_run.hpp"
+#include "trace/inspect.hpp"
 #include "trace/reader.hpp"
-#include "trace/validate.hpp"
 #include "trace_files.hpp"
 
 namespace kvbench {

@@ -20,7 +20,7 @@ std::vector<Survey> layers_of(Index layers, Index kv_heads, Index middle, Index 
       s.kv_head = h;
       s.middle = middle;
       s.tokens = tokens;
-      s.values = {64.0};
+      s.pair_bytes = 64;
       out.push_back(s);
     }
   }
@@ -56,7 +56,7 @@ std::vector<Index> twin_budgets(Index layers, Index middle, Index b, Index beta)
   }
   for (; left > 0; --left) {
     const auto most = std::max_element(remainder.begin(), remainder.end());
-    out[static_cast<std::size_t>(most - remainder.begin())] += 1;
+    out[most - remainder.begin()] += 1;
     *most = -1;
   }
   return out;
@@ -143,7 +143,7 @@ TEST(PyramidKv, LayersOfUnequalRoomLoseNoTokens) {
 
 TEST(PyramidKv, LayersOfDifferentShapeAreRefused) {
   std::vector<Survey> surveys = layers_of(2, 1, 10, 5);
-  surveys[1].values = {128.0};
+  surveys[1].pair_bytes = 128;
   EXPECT_THROW(tokens_of(surveys, 20), InputError);
 }
 

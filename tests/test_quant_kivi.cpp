@@ -8,6 +8,7 @@
 
 #include "algorithms/contract.hpp"
 #include "attention/quantize.hpp"
+#include "compressed.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
 #include "metrics/memory.hpp"
@@ -35,21 +36,12 @@ Compressed run(const KvHead& head, const std::vector<Index>& tokens, const Given
 std::unique_ptr<StreamCache> open(const KvHead& head, const Given& given,
                                   std::optional<Index> budget, Index recent, Index sink = 0) {
   const Method m = method_quant_kivi();
-  return m.open_stream({head, recent, budget, Rng(), nullptr, sink},
+  return m.open_stream({head, recent, budget, Rng(), cpu_backend(), sink},
                        Params("quant-kivi", m.info.params, given));
 }
 
 Index bytes_of(const Compressed& c) {
   return *c.payload_bytes + c.aux_bytes;
-}
-
-std::string figure(const Compressed& c, const std::string& key) {
-  for (const auto& [name, value] : c.diag) {
-    if (name == key) {
-      return value;
-    }
-  }
-  return "";
 }
 
 void expect_rows(const Matrix& made, Index first, const twin::Rows& expected) {
@@ -67,7 +59,7 @@ twin::Rows rows_at(MatrixView m, const std::vector<Index>& tokens, std::size_t b
   const twin::Rows all = twin::rows_of(m);
   twin::Rows out;
   for (std::size_t i = begin; i < end; ++i) {
-    out.push_back(all[static_cast<std::size_t>(tokens[i])]);
+    out.push_back(all[tokens[i]]);
   }
   return out;
 }
@@ -192,7 +184,7 @@ TEST(QuantKivi, BytesByHand) {
   const Compressed c = run(head, positions(10, 246), {{"bits", "2"}});
   EXPECT_EQ(*c.payload_bytes, 128 * 256 + 64 * (3 * 8 + 3) + 108 * 16);
   EXPECT_EQ(c.aux_bytes, 4 * (64 * 4 + 108 * 2));
-  EXPECT_EQ(figure(c, "coded"), "108");
+  EXPECT_EQ(diag_text(c, "coded"), "108");
 }
 
 // 2048 tokens of which 16 are sinks and 512 recent: all of them are kept, coded or not.
@@ -230,7 +222,7 @@ TEST(QuantKivi, TheBudgetPicksBitsThenGroups) {
     const auto budget = static_cast<Index>(rho * static_cast<double>(full));
     const Compressed c = run(head, tokens, no_residual, budget);
     EXPECT_LE(bytes_of(c), budget);
-    return figure(c, "bits") + "/" + figure(c, "group");
+    return diag_text(c, "bits") + "/" + diag_text(c, "group");
   };
   // Bits per number of 16: bits + 32/group for whole groups of tokens and of channels.
   EXPECT_EQ(picked(1.0), "8/32");
@@ -244,8 +236,8 @@ TEST(QuantKivi, TheBudgetPicksBitsThenGroups) {
   for (const double rho : {0.6, 0.3, 0.15}) {  // fewer bytes, larger error
     const Compressed c =
         run(head, tokens, no_residual, static_cast<Index>(rho * static_cast<double>(full)));
-    EXPECT_GT(std::stod(figure(c, "k_error")), last);
-    last = std::stod(figure(c, "k_error"));
+    EXPECT_GT(std::stod(diag_text(c, "k_error")), last);
+    last = std::stod(diag_text(c, "k_error"));
   }
   try {
     run(head, tokens, {}, full / 10);  // 128 exact tokens of 400 alone are more

@@ -80,7 +80,7 @@ class RopeTrace : public testing_replay::ReplayTest {
     H5Sget_simple_extent_dims(space, dims, nullptr);
     std::vector<float> all(dims[0] * dims[1]);
     H5Dread(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data());
-    all[static_cast<std::size_t>(at)] = value;
+    all[at] = value;
     H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data());
     H5Sclose(space);
     H5Dclose(data);

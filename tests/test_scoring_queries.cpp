@@ -80,7 +80,7 @@ TEST_F(ScoringQueries, NoneWhereAMethodLooksAtNoQuery) {
     EXPECT_EQ(cell(row, "scoring_queries").empty(), none) << name;
   }
   ReplayOptions all = options(60, {"h2o", "knorm"});
-  all.scores = "all";
+  all.scores = Scores::all;
   EXPECT_EQ(cell(rows(all)["h2o"], "scores"), "all");
   EXPECT_EQ(cell(rows(all)["h2o"], "scoring_queries"), "60");
   EXPECT_EQ(cell(rows(all)["knorm"], "scores"), "none");
@@ -150,7 +150,7 @@ TEST_F(ScoringQueries, AStreamedMiddleNeedsItsOwnQueries) {
 
 TEST_F(ScoringQueries, AStreamSeesAllQueries) {
   ReplayOptions o = options(60, {"h2o,uniform"});
-  o.protocol = "stream";
+  o.protocol = Protocol::stream;
   auto got = rows(o);
   EXPECT_EQ(cell(got["h2o"], "scoring_queries"), "60");
   EXPECT_EQ(cell(got["h2o"], "scores"), "past");

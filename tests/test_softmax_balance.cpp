@@ -108,8 +108,8 @@ WalkCounts run(const KvHead& head, WalkOptions options, std::vector<double>& p,
   MatrixD keys, values;
   gather_rows(head.k, positions(0, n), keys);
   gather_rows(head.v, positions(0, n), values);
-  const std::vector<double> weights(static_cast<std::size_t>(n), 1.0);
-  const std::vector<double> uniforms(static_cast<std::size_t>(n), 0.25);
+  const std::vector<double> weights(n, 1.0);
+  const std::vector<double> uniforms(n, 0.25);
   p.assign(uniforms.size(), 0.0);
   signs.assign(uniforms.size(), 0);
   WalkScratch scratch;

@@ -71,8 +71,9 @@ TEST(StreamCausality, NoMethodLooksBehindThePositionThatHasCome) {
       const Index sink = window.first;
       const Index recent = window.second;
       for (const Index j : {0, 5, 40, 150}) {
-        StreamTask task{head,    recent, 100 * head.pair_bytes(), Rng(1, {"p", 0, 0}, m.info.name),
-                        nullptr, sink};
+        StreamTask task{
+            head,          recent, 100 * head.pair_bytes(), Rng(1, {"p", 0, 0}, m.info.name),
+            cpu_backend(), sink};
         if (sized) {
           task.budget_bytes = std::nullopt;
         }
@@ -87,7 +88,7 @@ TEST(StreamCausality, NoMethodLooksBehindThePositionThatHasCome) {
         }
         const auto view = [&](const KvHead& of) {
           const auto cache =
-              m.open_stream({of, recent, task.budget_bytes, task.rng, nullptr, sink}, params);
+              m.open_stream({of, recent, task.budget_bytes, task.rng, cpu_backend(), sink}, params);
           for (Index i = 0; i <= j; ++i) {
             cache->append(i, i - recent >= sink ? i - recent : -1);
           }

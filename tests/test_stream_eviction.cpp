@@ -27,8 +27,9 @@ constexpr double kStoreTolerance = 1e-5;
 std::unique_ptr<StreamCache> open(const Method& m, const KvHead& head, const Given& given,
                                   std::optional<Index> budget = {}, Index recent = 0,
                                   Index sink = 0) {
-  return m.open_stream({head, recent, budget, Rng(1, {"p", 0, 0}, m.info.name), nullptr, sink},
-                       Params(m.info.name, m.info.params, given));
+  return m.open_stream(
+      {head, recent, budget, Rng(1, {"p", 0, 0}, m.info.name), cpu_backend(), sink},
+      Params(m.info.name, m.info.params, given));
 }
 
 KvHead head_of(Index n, unsigned seed) {
@@ -92,7 +93,7 @@ TEST(StreamEviction, CamEqualsTheTwinAtEveryStep) {
         std::map<Index, twin::Vec> values;  // of all tokens, as they stand
         std::map<Index, bool> changed;
         for (Index i = 0; i < 60; ++i) {
-          values[i] = twin::rows_of(head.v)[static_cast<std::size_t>(i)];
+          values[i] = twin::rows_of(head.v)[i];
         }
         const auto cache = open(
             method_cam(), head,
@@ -159,10 +160,9 @@ TEST(StreamEviction, TovaEqualsItsDefinitionAtEveryStep) {
         held.push_back(j);
         std::map<Index, twin::Real> weight;
         for (const Matrix& queries : head.q) {
-          const twin::Vec q = twin::rows_of(queries)[static_cast<std::size_t>(j)];
+          const twin::Vec q = twin::rows_of(queries)[j];
           const auto term = [&](Index i) {
-            return std::exp(static_cast<twin::Real>(head.scale) *
-                            twin::dot(k[static_cast<std::size_t>(i)], q));
+            return std::exp(static_cast<twin::Real>(head.scale) * twin::dot(k[i], q));
           };
           twin::Real sum = 0;
           for (const Index i : held) {

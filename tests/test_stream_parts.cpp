@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/error.hpp"
 #include "make_head.hpp"
 #include "make_trace.hpp"
-#include "metrics/amnesia.hpp"
+#include "metrics/memory.hpp"
+#include "refusal.hpp"
 #include "replay/stream_job.hpp"
 #include "report_rows.hpp"
 #include "twin/twin.hpp"
@@ -61,11 +61,10 @@ TEST(StreamTruth, OfAnyPositionsInAnyOrder) {
     const auto row = static_cast<Index>(r);
     EXPECT_NEAR(a.log_z[r], static_cast<double>(slow.log_z), 1e-12);
     for (Index t = 0; t < head.dv(); ++t) {
-      EXPECT_NEAR(a.output.row(row)[t], static_cast<double>(slow.out[static_cast<std::size_t>(t)]),
-                  1e-13);
+      EXPECT_NEAR(a.output.row(row)[t], static_cast<double>(slow.out[t]), 1e-13);
     }
     for (Index i = 0; i < head.n(); ++i) {
-      EXPECT_NEAR(p.row(row)[i], static_cast<double>(slow.p[static_cast<std::size_t>(i)]), 1e-13);
+      EXPECT_NEAR(p.row(row)[i], static_cast<double>(slow.p[i]), 1e-13);
     }
   }
 }
@@ -77,7 +76,7 @@ TEST(StreamTruth, FiguresOverStepsOfOneCacheAreThoseOfThatCache) {
   std::vector<Index> last;
   std::vector<std::uint8_t> held(64);
   for (Index i = 0; i < 64; ++i) {
-    held[static_cast<std::size_t>(i)] = i % 3 == 0 ? 1 : 0;
+    held[i] = i % 3 == 0 ? 1 : 0;
     if (i >= 64 - m) {
       last.push_back(i);
     }
@@ -101,15 +100,8 @@ TEST(StreamPlan, RefusesWhatAStreamCannotDo) {
   ReplayOptions o;
   o.traces = {make_trace(test_folder() / "part.h5", shape)};
   o.algorithms = {"exact"};
-  o.protocol = "stream";
-  const auto message = [&] {
-    try {
-      make_plan(o);
-    } catch (const InputError& e) {
-      return std::string(e.what());
-    }
-    return std::string("accepted");
-  };
+  o.protocol = Protocol::stream;
+  const auto message = [&] { return testing_replay::refusal([&] { make_plan(o); }); };
   EXPECT_NE(message().find("part.h5: prompt p0 layer 0 holds the queries of the last 20 of 48"),
             std::string::npos)
       << message();
@@ -124,9 +116,9 @@ TEST(StreamPlan, RefusesWhatAStreamCannotDo) {
   o.eval_every = -1;
   EXPECT_NE(message().find("--eval-every"), std::string::npos);
   o.eval_every = 0;
-  o.scores = "all";
+  o.scores = Scores::all;
   EXPECT_NE(message().find("--scores"), std::string::npos);
-  o.scores = "past";
+  o.scores = Scores::past;
   o.algorithms = {"oracle"};
   EXPECT_NE(message().find("expected --protocol prefill"), std::string::npos);
 }

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
 #include <map>
 #include <random>
@@ -14,20 +13,17 @@
 
 #include "replay/stream_job.hpp"
 #include "replay_run.hpp"
-#include "report/kept.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
-#include "report/steps.hpp"
+#include "report/side_table.hpp"
+#include "stopping_method.hpp"
 #include "stream_caches.hpp"
 
 namespace kvbench {
 namespace {
 
 namespace fs = std::filesystem;
-using testing_replay::read_bytes;
-using testing_replay::refusal;
-using testing_replay::untimed;
-using testing_replay::write_bytes;
+using namespace testing_replay;
 
 const std::string kSmallTrace = KVBENCH_TEST_DATA_DIR "/small.h5";
 
@@ -40,7 +36,7 @@ class StreamRunTest : public testing_replay::ReplayTest {
     o.algorithms = {"exact", "uniform", "local", "streamingllm"};
     o.budgets = {0.5, 0.1};
     o.seeds = "2";
-    o.protocol = "stream";
+    o.protocol = Protocol::stream;
     o.sink = 3;
     o.recent = 12;
     o.queries = 8;
@@ -180,47 +176,31 @@ TEST_F(StreamRunTest, AnExistingStepsFileIsLeftAlone) {
   expect_files(o.out, folder_ / "fresh.csv", "overwritten");
   // A prefill has no steps and minds no file of that name.
   ReplayOptions prefill = options("other.csv");
-  prefill.protocol = "prefill";
+  prefill.protocol = Protocol::prefill;
   prefill.eval_every = 0;
   write_bytes(folder_ / "other.steps.csv", "precious\n");
   run(prefill);
   EXPECT_EQ(read_bytes(folder_ / "other.steps.csv"), "precious\n");
 }
 
-std::atomic<bool> stop_now = false;
-std::atomic<int> views_left = 0;
-
-Compressed stopping(const StreamTask& task, const std::vector<Index>& left, Index j) {
-  if (--views_left == 0) {
-    stop_now = true;
-  }
+Compressed counted(const StreamTask& task, const std::vector<Index>& left, Index j) {
+  count_call();
   return testing_stream::sampled(task, left, j);
 }
 
 TEST_F(StreamRunTest, AStopKeepsWholeJobsAndResumeCompletesThem) {
-  const Method method = testing_stream::made_method<stopping>();
+  const Method method = testing_stream::made_method<counted>();
   const auto planned = [&](const std::string& out, int threads, bool resume) {
     ReplayOptions o = options(out);
-    o.algorithms = {"exact"};
     o.threads = threads;
     o.resume = resume;
-    Plan plan = make_plan(o);
-    plan.variants = {{&method, Params("made-up", {}, {}), nullptr}};
-    plan.entries.clear();
-    for (std::uint64_t seed = 0; seed < 5; ++seed) {
-      plan.entries.push_back({0, std::nullopt, seed});
-    }
-    return plan;
+    return plan_of_seeds(o, method, 5);
   };
-  stop_now = false;
-  views_left = -1;
-  run_plan(planned("whole.csv", 1, false), "test", stop_now);
+  run_until(planned("whole.csv", 1, false));
   for (const int threads : {1, 2}) {
     for (const int views : {1, 40, 200}) {
       const fs::path out = folder_ / fmt::format("cut{}_{}.csv", threads, views);
-      stop_now = false;
-      views_left = views;
-      EXPECT_TRUE(run_plan(planned(out.filename(), threads, false), "test", stop_now).interrupted);
+      EXPECT_TRUE(run_until(planned(out.filename(), threads, false), views).interrupted);
       std::set<std::string> keys;
       for (const Fields& row : read_table(out).rows) {
         keys.insert(row_key(row));
@@ -228,9 +208,7 @@ TEST_F(StreamRunTest, AStopKeepsWholeJobsAndResumeCompletesThem) {
       for (const Fields& step : read_table(steps_table().path(out)).rows) {
         EXPECT_EQ(keys.count(steps_table().key(step)), 1U);
       }
-      stop_now = false;
-      views_left = -1;
-      run_plan(planned(out.filename(), threads, true), "test", stop_now);
+      run_until(planned(out.filename(), threads, true));
       expect_files(out, folder_ / "whole.csv", out.string());
     }
   }

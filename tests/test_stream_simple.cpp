@@ -25,8 +25,9 @@ using Given = std::map<std::string, std::string>;
 std::unique_ptr<StreamCache> open(const Method& m, const KvHead& head, const Given& given,
                                   std::optional<Index> budget = {}, Index recent = 0,
                                   std::uint64_t seed = 0, Index sink = 0) {
-  return m.open_stream({head, recent, budget, Rng(seed, {"p", 0, 0}, m.info.name), nullptr, sink},
-                       Params(m.info.name, m.info.params, given));
+  return m.open_stream(
+      {head, recent, budget, Rng(seed, {"p", 0, 0}, m.info.name), cpu_backend(), sink},
+      Params(m.info.name, m.info.params, given));
 }
 
 KvHead long_head(Index n) {
@@ -192,7 +193,7 @@ TEST(StreamSimple, EveryTokenIsEquallyLikelyInTheReservoir) {
     const auto cache = open(method_uniform(), head, {{"tokens", "10"}}, {}, 0, seed);
     live(*cache, 40, 0, [](Index, const Compressed&) {});
     for (const Index i : cache->view().held.tokens) {
-      seen[static_cast<std::size_t>(i)] += 1.0;
+      seen[i] += 1.0;
     }
   }
   double chi = 0.0;

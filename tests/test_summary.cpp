@@ -5,13 +5,14 @@
 #include <map>
 #include <random>
 
-#include "core/error.hpp"
+#include "refusal.hpp"
 #include "report/summary.hpp"
 #include "report_rows.hpp"
 
 namespace kvbench {
 namespace {
 
+using testing_replay::refusal;
 using testing_rows::as_table;
 using testing_rows::make_row;
 
@@ -19,15 +20,6 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 // Sums of a few hundred values of order one, in two orders.
 constexpr double rounding = 1e-12;
-
-std::string input_error(const auto& call) {
-  try {
-    call();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no InputError";
-}
 
 TEST(Summary, AgreesWithANaiveTwin) {
   std::mt19937 random(3);
@@ -197,7 +189,7 @@ TEST(Summary, PooledSettingsAreNamed) {
 TEST(Summary, Refusals) {
   Table good = as_table({make_row("a", "", 0, 0, 0, 0.1)}, "good.csv");
   const auto error_for = [](std::vector<Table> tables, SummaryOptions options = {}) {
-    return input_error([&] { summarize(tables, options); });
+    return refusal([&] { summarize(tables, options); });
   };
   EXPECT_EQ(error_for({as_table({}, "empty.csv")}), "empty.csv: no rows to summarize");
   SummaryOptions unknown;

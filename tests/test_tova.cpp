@@ -41,7 +41,7 @@ TEST(Tova, EqualsTwinOverTheWholeLayer) {
       const twin::Vec all = twin::reduced(every, reduce);
       twin::Vec scores;
       for (const Index i : tokens) {
-        scores.push_back(all[static_cast<std::size_t>(i)]);
+        scores.push_back(all[i]);
       }
       for (const Index kept : {0, 1, 5, 30, 41}) {
         const auto got = job.run(kept * heads[0].pair_bytes(), {{"reduce", word}});

@@ -3,15 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <fstream>
 #include <iterator>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "core/error.hpp"
+#include "files.hpp"
+#include "trace/inspect.hpp"
 #include "trace/reader.hpp"
-#include "trace/validate.hpp"
 #include "trace_files.hpp"
 
 // HDF5 1.10 itself leaks on some damaged metadata. Read by the leak checker of sanitizer builds.
@@ -23,20 +23,12 @@ extern "C" const char* __lsan_default_suppressions() {
 namespace kvbench {
 namespace {
 
+using testing_replay::read_bytes;
+using testing_replay::write_bytes;
 using testing_traces::planted_trace;
 using testing_traces::Shape;
 using testing_traces::Storage;
 using testing_traces::temporary_path;
-using Bytes = std::vector<char>;
-
-Bytes read_bytes(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void write_bytes(const std::string& path, const Bytes& bytes) {
-  std::ofstream(path, std::ios::binary).write(bytes.data(), std::ssize(bytes));
-}
 
 // True if the file could be read whole.
 bool readable(const std::string& path) {
@@ -72,13 +64,13 @@ Storage packed() {
 }
 
 TEST(TraceFuzz, Truncations) {
-  const Bytes whole =
+  const std::string whole =
       read_bytes(planted_trace("whole.h5", DType::float16, small_shape(), packed()));
   const std::string path = temporary_path("cut.h5");
   constexpr std::size_t kCases = 200;
   for (std::size_t i = 0; i < kCases; ++i) {
     const std::size_t length = whole.size() * i / kCases;
-    write_bytes(path, Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)));
+    write_bytes(path, whole.substr(0, length));
     EXPECT_FALSE(readable(path)) << "cut to " << length;
   }
 }
@@ -87,11 +79,11 @@ TEST(TraceFuzz, FlippedBytes) {
   std::mt19937 random(20240611);
   const std::string path = temporary_path("flipped.h5");
   for (const bool newest : {false, true}) {
-    const Bytes whole =
+    const std::string whole =
         read_bytes(planted_trace("whole.h5", DType::float16, small_shape(), packed(), newest));
     ASSERT_TRUE(readable(temporary_path("whole.h5")));
     for (int i = 0; i < 400; ++i) {
-      Bytes bytes = whole;
+      std::string bytes = whole;
       const int flips = 1 + i % 4;
       for (int f = 0; f < flips; ++f) {
         bytes[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
@@ -105,7 +97,7 @@ TEST(TraceFuzz, FlippedBytes) {
 TEST(TraceFuzz, FlippedBytesInChunks) {
   // The data of k alone, so that every case reaches our own decoder.
   std::mt19937 random(77);
-  const Bytes whole =
+  const std::string whole =
       read_bytes(planted_trace("whole.h5", DType::float16, small_shape(), packed()));
   const std::string path = temporary_path("flipped.h5");
   haddr_t address = 0;
@@ -118,7 +110,7 @@ TEST(TraceFuzz, FlippedBytesInChunks) {
   ASSERT_GT(size, 0U);
   int refused = 0;
   for (int i = 0; i < 400; ++i) {
-    Bytes bytes = whole;
+    std::string bytes = whole;
     bytes.at(address + random() % size) ^= static_cast<char>(1 + random() % 255);
     write_bytes(path, bytes);
     try {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "trace/inspect.hpp"
 #include "trace/reader.hpp"
-#include "trace/validate.hpp"
 #include "trace_files.hpp"
 
 namespace kvbench {
@@ -47,7 +47,7 @@ void expect_planted(const KvHead& head, const Shape& s, Index kv_head) {
   expect_planted(head.k, 'k', kv_head);
   expect_planted(head.v, 'v', kv_head);
   for (Index i = 0; i < head.group(); ++i) {
-    expect_planted(head.q[static_cast<std::size_t>(i)], 'q', kv_head * head.group() + i);
+    expect_planted(head.q[i], 'q', kv_head * head.group() + i);
   }
 }
 
@@ -292,17 +292,16 @@ TEST(TraceReader, RefusesIndicesOutOfRange) {
   EXPECT_THROW(reader.read_token_ids(1), InputError);
 }
 
-TEST(TraceReader, SelectionLimitsWhatIsRead) {
+TEST(TraceReader, ValidationVisitsEachHeadOnce) {
   const TraceReader reader(planted_trace("t.h5"));
-  TraceSelection selection;
-  selection.kv_heads = {0, 2};
   std::vector<Index> seen;
-  EXPECT_EQ(validate_values(reader, selection,
-                            [&](const HeadVisit& v, const KvHead&) { seen.push_back(v.kv_head); }),
-            2U);
-  EXPECT_EQ(seen, (std::vector<Index>{0, 2}));
-  selection.layers = {5};
-  EXPECT_EQ(validate_values(reader, selection), 0U);
+  validate_values(reader, [&](const HeadVisit& v, const KvHead& head) {
+    seen.push_back(v.kv_head);
+    EXPECT_EQ(v.done, seen.size());
+    EXPECT_EQ(v.total, 3U);
+    EXPECT_EQ(head.n(), 100);
+  });
+  EXPECT_EQ(seen, (std::vector<Index>{0, 1, 2}));
 }
 
 }  // namespace

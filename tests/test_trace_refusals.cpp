@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.hpp"
+#include "refusal.hpp"
+#include "trace/inspect.hpp"
 #include "trace/reader.hpp"
-#include "trace/validate.hpp"
 #include "trace_files.hpp"
 
 namespace kvbench {
@@ -36,17 +36,14 @@ Storage chunked(std::array<hsize_t, 3> chunk, std::vector<std::function<void(hid
 
 // The message of the refusal that `path` meets, opened and read whole.
 std::string refusal(const std::string& path) {
-  try {
-    const TraceReader reader(path);
-    validate_values(reader);
-  } catch (const InputError& e) {
-    const std::string message = e.what();
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-    EXPECT_EQ(message.rfind(path, 0), 0U) << message;
-    return message;
-  }
-  ADD_FAILURE() << path << " was accepted";
-  return "";
+  const std::string message = testing_replay::refusal(
+      [&] {
+        const TraceReader reader(path);
+        validate_values(reader);
+      },
+      path);
+  EXPECT_EQ(message.rfind(path, 0), 0U) << message;
+  return message;
 }
 
 void expect_refusal(const std::string& path, const std::vector<std::string>& parts) {

@@ -212,7 +212,7 @@ inline std::string planted_trace(const std::string& name, DType type = DType::fl
   put_dataset(layer, "q", dims(s.q_heads, s.nq, s.d), type, storage, path);
   put_dataset(layer, "k", dims(s.kv_heads, s.n, s.d), type, storage, path);
   put_dataset(layer, "v", dims(s.kv_heads, s.n, s.dv), type, storage, path);
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(s.n), 7);
+  std::vector<std::int32_t> ids(s.n, 7);
   const auto count = static_cast<hsize_t>(s.n);
   const hid_t space = H5Screate_simple(1, &count, nullptr);
   const hid_t data =

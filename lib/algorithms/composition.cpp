@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "algorithms/named.hpp"
-#include "algorithms/size.hpp"
+#include "algorithms/shared/size.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -33,7 +33,7 @@ void check_scope(const Method& b, Scope scope) {
 Index own_bytes(const Task& task, const Params& params) {
   return task.budget_bytes && params.is_auto("tokens") && params.is_auto("T")
              ? *task.budget_bytes
-             : tokens_to_keep(task, params, task.head.pair_bytes()) * task.head.pair_bytes();
+             : pairs_to_keep(task, params) * task.head.pair_bytes();
 }
 
 Index first_bytes(Index total, const Params& params) {
@@ -41,7 +41,6 @@ Index first_bytes(Index total, const Params& params) {
 }
 
 Index row_bytes(const Compressed& c, const KvHead& head) {
-  const Index key_bytes = head.d() * bytes_per_element(head.dtype);
   Index keys_only = 0;
   if (c.denominator) {
     keys_only = c.denominator->made.k.rows();
@@ -50,7 +49,7 @@ Index row_bytes(const Compressed& c, const KvHead& head) {
   }
   return c.payload_bytes.value_or((static_cast<Index>(c.held.tokens.size()) + c.made.k.rows()) *
                                       head.pair_bytes() +
-                                  keys_only * key_bytes);
+                                  keys_only * head.d() * bytes_per_element(head.dtype));
 }
 
 // Union of A's tokens at weight 1 and B's, ascending.
@@ -81,9 +80,8 @@ std::vector<ParamSpec> composition_params(const Method& a, const Method& b,
     throw InputError(fmt::format("{}: keeps no plain tokens, expected a token-keeping method first",
                                  a.info.name));
   }
-  std::vector<ParamSpec> out = size_params();
-  out.push_back(real_param("share", "0.5", 0, 1, "fraction",
-                           "part of the middle's bytes that the first method gets"));
+  std::vector<ParamSpec> out = size_params({real_param(
+      "share", "0.5", 0, 1, "fraction", "part of the middle's bytes that the first method gets")});
   for (const Method* m : {&a, &b}) {
     add_part_params(*m, given, out);
   }

@@ -1,6 +1,5 @@
-// What a method is: the whole plug-in contract. A method is one stem in this folder plus one line
-// in methods.inc; metrics, memory, protocols, CSV, sweeps and tests then come to it unasked.
-// See docs/new_algorithm.md for a complete one.
+// What a method is. Each has one stem in algorithms/methods and one line in methods.inc
+// (docs/new_algorithm.md).
 #pragma once
 
 #include <map>
@@ -12,13 +11,14 @@
 #include <vector>
 
 #include "algorithms/params.hpp"
+#include "attention/backend.hpp"
+#include "attention/score_book.hpp"
 #include "attention/scores.hpp"
 #include "core/rng.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
 
-class DeviceHead;
 struct Compressed;
 struct RopeTables;
 
@@ -36,35 +36,26 @@ struct Task {
   std::span<const Index> tokens;
   /// Bytes that the method may hold for `tokens`, everything counted; none: native parameters say.
   std::optional<Index> budget_bytes;
-  /// Positions of the queries that a method may score with (those that the trace holds).
-  Range scoring;
+  Range scoring;  ///< positions of the queries that a method may score with
   /// True attention mass [n] from the evaluated queries, mean over the group's query heads.
   /// Filled only for methods whose info says `sees_evaluated`.
   std::span<const double> true_mass;
   Rng rng;
-  /// Attention scores of this head, computed once for all jobs; null only in tests of methods that
-  /// do not score.
-  const ScoreBook* scores = nullptr;
-  /// The head's part, for methods whose scope is wider than a head; else null.
-  const Share* share = nullptr;
+  const ScoreBook* scores = nullptr;  ///< of this head, computed once for all jobs
+  const Share* share = nullptr;       ///< the head's, where the scope is wider than a head
   /// The layer's attribute of that name [kv_heads], or empty.
   std::span<const std::uint8_t> retrieval_heads = {};
   Index kv_head = 0;
-  /// The layer's Fisher information, where the trace carries it.
-  std::optional<double> fisher = {};
-  /// The head on a device, for the functions of lib/attention that take one; null: on the CPU.
-  const DeviceHead* device = nullptr;
+  std::optional<double> fisher = {};       ///< the layer's, where the trace carries it
+  const Backend& backend = cpu_backend();  ///< where heavy arithmetic on the head runs
   /// Tokens [0, sink) are the protocol's: exact, in every softmax, never in `tokens`.
   Index sink = 0;
-  /// The layer's rotary tables, where the trace carries them; else null.
-  const RopeTables* rope = nullptr;
-  /// Positions of the evaluated queries; like true_mass only for methods that see them.
-  Range evaluated = {};
+  const RopeTables* rope = nullptr;  ///< the layer's, where the trace carries them; else null
+  Range evaluated = {};              ///< positions of the evaluated queries; like true_mass
   /// [hidden, group dv]: the layer's output projection, the columns of this KV head's query heads
   /// in order, where the trace carries it; else null.
   const Matrix* o_proj = nullptr;
-  /// What another program made of these tokens, where that is judged instead of a method
-  /// (`kvbench evaluate`); else null.
+  /// What another program made of these tokens (`kvbench evaluate`); else null.
   const Compressed* given = nullptr;
 
   Index count() const { return static_cast<Index>(tokens.size()); }
@@ -96,6 +87,9 @@ struct Denominator {
   bool same_keys = false;
 };
 
+/// Names and texts of figures, in the order of the `diag` column.
+using Figures = std::vector<std::pair<std::string, std::string>>;
+
 /// What a method leaves of the task's tokens.
 struct Compressed {
   HeldTokens held;
@@ -114,42 +108,40 @@ struct Compressed {
   /// Why this is no fair instance of the method (a sketch of one cell, say), for the status
   /// `degenerate: ...`; empty: it is one. The row is measured all the same.
   std::string degenerate;
-  /// The method's own figures, in the order of the `diag` column. Never used in a metric.
-  std::vector<std::pair<std::string, std::string>> diag;
+  Figures diag;  ///< the method's own; never used in a metric
 };
 
-/// Which heads share one budget. The replay surveys all heads of the scope (every KV head of the
-/// layer; under `layers`, of every replayed layer of the prompt) one after another, hands the
-/// surveys to `share`, and compresses each head with its Share.
+/// Which heads share one budget: of the scope (every KV head of the layer; under `layers`, of every
+/// replayed layer of the prompt) the replay surveys all, hands the surveys to `share`, and
+/// compresses each head with its Share.
 enum class Scope { head, layer, layers };
 
-/// What one head tells those that it shares with.
+/// What one head tells those that it shares with. The method fills the first two, the replay the
+/// others.
 struct Survey {
+  Index tokens = 0;                 ///< that it could keep by the budget if none were shared
+  std::vector<double> values = {};  ///< the method's own
   Index layer = 0;
   Index kv_head = 0;
-  Index middle = 0;            ///< tokens that the head has to compress; filled by the replay
-  Index pair_bytes = 0;        ///< bytes of one (k,v) pair; filled by the replay
-  Index budget_bytes = 0;      ///< the head's budget, or that of `tokens` pairs; by the replay
-  Index tokens = 0;            ///< tokens that it could keep by the budget if none were shared
-  std::vector<double> values;  ///< the method's own
+  Index middle = 0;        ///< tokens that the head has to compress
+  Index pair_bytes = 0;    ///< bytes of one (k,v) pair
+  Index budget_bytes = 0;  ///< the head's budget, or that of `tokens` pairs
 };
 
 /// What a stream asks of a method: live through positions 0 .. n-1 of one KV head.
 struct StreamTask {
   const KvHead& head;  ///< nq == n; nothing behind the current position may be looked at
-  /// The protocol keeps the last `recent` tokens exact, outside the method's budget.
-  Index recent = 0;
+  Index recent = 0;    ///< the protocol keeps so many last tokens exact, outside the budget
   /// Bytes that the method may hold at any time, beside the recent window; none: native parameters.
   std::optional<Index> budget_bytes;
   Rng rng;
-  /// The head on a device, for the functions of lib/attention that take one; null: on the CPU.
-  const DeviceHead* device = nullptr;
+  const Backend& backend = cpu_backend();  ///< where heavy arithmetic on the head runs
   /// Tokens [0, sink) stay exact too, outside the method's budget: they are in every softmax, but
   /// the method holds, scores and counts none of them.
   Index sink = 0;
 };
 
-/// A cache that lives through a stream. One object per KV head and entry, used by one thread.
+/// A cache that lives through a stream, used by one thread.
 class StreamCache {
  public:
   virtual ~StreamCache() = default;
@@ -186,19 +178,18 @@ struct MethodInfo {
   std::string source;      ///< paper, section
   std::string departures;  ///< from the source; empty: none
   std::vector<ParamSpec> params;
-  /// Parameters any of which fixes the size, so that no budget is needed ("T", "tokens").
-  /// Empty: the method has one size only and takes no budget (`exact`).
-  std::vector<std::string> sizes;
-  /// What tuning tries, each entry as after the colon of `--algorithm NAME:`; `NAME:grid` stands
-  /// for all of them, the default and the authors' setting. Empty: nothing to tune.
+  /// Parameters any of which fixes the size, so that no budget is needed. Empty: the method has one
+  /// size only and takes no budget (`exact`).
+  std::vector<std::string> sizes = {"tokens", "T"};
+  /// What tuning tries, each entry as after the colon of `--algorithm NAME:`; `NAME:grid` is all of
+  /// them, the default and the authors' setting. Empty: nothing to tune.
   std::vector<std::string> grid;
   /// The setting of the source's experiments, in the same form; `NAME:authors` stands for it.
   /// Empty: it is the default.
   std::string authors;
   bool keeps_tokens = false;  ///< holds tokens of weight 1 and nothing else: can lead an `A+B`
   /// Holds tokens of the trace and nothing else, but not all of weight 1: like one that
-  /// keeps_tokens it can say which tokens another method keeps (attention-matching's `keys`;
-  /// can_select).
+  /// keeps_tokens it can say which tokens another method keeps (can_select).
   bool selects_tokens = false;
   bool sees_evaluated = false;  ///< `oracle` and `oracle-matching` alone
   bool scores = false;          ///< uses queries to score tokens: `--scores` matters
@@ -213,11 +204,11 @@ struct MethodInfo {
   /// Throws InputError where parameters that are each in range do not go together, or not with the
   /// method (an even pooling kernel, say). Null: nothing to check.
   void (*check)(const Params&) = nullptr;
-  /// Resolves what depends on the trace: the values to replace (those that were `auto`). Throws
-  /// InputError where the layer lacks what the parameters ask for. Null: nothing to resolve.
+  /// What depends on the trace: the values to replace (those that were `auto`). Throws InputError
+  /// where the layer lacks what the parameters ask for. Null: nothing to resolve.
   std::map<std::string, std::string> (*resolve)(const Params&, const LayerFacts&) = nullptr;
-  /// Most bytes that compressing `middle` tokens to `kept` needs beside the head, for
-  /// --memory-limit. Null: no more than a copy of the head.
+  /// The largest number of bytes that compressing `middle` tokens to `kept` needs beside the head,
+  /// for --memory-limit. Null: no more than a copy of the head.
   Index (*scratch_bytes)(const Params&, const LayerFacts&, Index middle, Index kept) = nullptr;
   /// Where the scope depends on the parameters; null: it is `scope`.
   Scope (*scope_of)(const Params&) = nullptr;
@@ -227,7 +218,7 @@ struct MethodInfo {
 };
 
 /// A method. `compress` is a pure function of its arguments, called from many threads at once.
-/// It throws Infeasible where the budget is below the least that it can hold.
+/// It throws Infeasible where the budget is below the smallest size that it can have.
 /// It runs under `prefill` if `compress` is set and under `stream` if `open_stream` is; one whose
 /// scope is wider than a head sets `survey` and `share` too.
 struct Method {
@@ -239,5 +230,11 @@ struct Method {
   /// together. Surveys come by layer, then KV head.
   std::vector<Share> (*share)(std::span<const Survey>, const Params&) = nullptr;
 };
+
+/// For Method::open_stream: a cache made of the task and the parameters.
+template <class Cache>
+std::unique_ptr<StreamCache> open_as(const StreamTask& task, const Params& params) {
+  return std::make_unique<Cache>(task, params);
+}
 
 }  // namespace kvbench

@@ -42,15 +42,13 @@ std::string part_prefix(const Method& part) {
 bool can_select(const Method& m) {
   const MethodInfo& info = m.info;
   return (info.keeps_tokens || info.selects_tokens) && m.compress != nullptr &&
-         info.scope == Scope::head &&
-         std::find(info.sizes.begin(), info.sizes.end(), "tokens") != info.sizes.end();
+         info.scope == Scope::head && std::ranges::find(info.sizes, "tokens") != info.sizes.end();
 }
 
 std::vector<ParamSpec> params_of(const Method& m, const std::map<std::string, std::string>& given) {
   std::vector<ParamSpec> out = m.info.params;
   for (const ParamSpec& spec : m.info.params) {
-    const auto it = given.find(spec.name);
-    const std::string& value = it == given.end() ? spec.fallback : it->second;
+    const std::string& value = spec.value_in(given);
     if (spec.names_method(value)) {
       add_part_params(named(m, spec, value), given, out);
     }
@@ -62,7 +60,7 @@ void add_part_params(const Method& part, const std::map<std::string, std::string
                      std::vector<ParamSpec>& out) {
   const std::vector<std::string>& sizes = part.info.sizes;
   for (ParamSpec spec : params_of(part, under_prefix(part, given))) {
-    if (std::find(sizes.begin(), sizes.end(), spec.name) == sizes.end()) {
+    if (std::ranges::find(sizes, spec.name) == sizes.end()) {
       spec.name = part_prefix(part) + spec.name;
       out.push_back(std::move(spec));
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 
 #include "core/error.hpp"
 
@@ -27,7 +28,7 @@ std::string checked(std::string_view method, const ParamSpec& spec, const std::s
   }
   switch (spec.kind) {
     case ParamKind::choice:
-      if (std::find(spec.choices.begin(), spec.choices.end(), text) == spec.choices.end()) {
+      if (std::ranges::find(spec.choices, text) == spec.choices.end()) {
         refuse();
       }
       return text;
@@ -85,13 +86,25 @@ ParamSpec method_param(std::string name, std::vector<std::string> choices, std::
 }
 
 bool ParamSpec::names_method(const std::string& value) const {
-  return kind == ParamKind::method &&
-         std::find(choices.begin(), choices.end(), value) == choices.end();
+  return kind == ParamKind::method && std::ranges::find(choices, value) == choices.end();
+}
+
+const std::string& ParamSpec::value_in(const std::map<std::string, std::string>& given) const {
+  const auto it = given.find(name);
+  return it == given.end() ? fallback : it->second;
 }
 
 ParamSpec flag_param(std::string name, bool fallback, std::string doc) {
   return {std::move(name), ParamKind::flag, fallback ? "true" : "false", 0.0, 0.0, {}, "",
           std::move(doc)};
+}
+
+std::vector<ParamSpec> joined(const std::vector<std::vector<ParamSpec>>& groups) {
+  std::vector<ParamSpec> out;
+  for (const std::vector<ParamSpec>& group : groups) {
+    out.insert(out.end(), group.begin(), group.end());
+  }
+  return out;
 }
 
 std::string allowed(const ParamSpec& spec) {
@@ -112,24 +125,18 @@ std::string allowed(const ParamSpec& spec) {
 Params::Params(std::string_view method, const std::vector<ParamSpec>& specs,
                const std::map<std::string, std::string>& given)
     : method_(method) {
-  for (const auto& item : given) {
-    const std::string& key = item.first;
-    const bool known =
-        std::any_of(specs.begin(), specs.end(), [&](const ParamSpec& s) { return s.name == key; });
-    if (!known) {
+  for (const auto& [key, value] : given) {
+    if (std::ranges::find(specs, key, &ParamSpec::name) == specs.end()) {
       std::vector<std::string> names;
-      for (const ParamSpec& s : specs) {
-        names.push_back(s.name);
-      }
-      std::sort(names.begin(), names.end());
+      std::ranges::transform(specs, std::back_inserter(names), &ParamSpec::name);
+      std::ranges::sort(names);
       throw InputError(fmt::format(
           "{}: no parameter '{}', expected {}", method, key,
           names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", "))));
     }
   }
   for (const ParamSpec& spec : specs) {
-    const auto it = given.find(spec.name);
-    values_[spec.name] = checked(method, spec, it == given.end() ? spec.fallback : it->second);
+    values_[spec.name] = checked(method, spec, spec.value_in(given));
   }
   write_canonical();
 }

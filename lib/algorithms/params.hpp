@@ -1,4 +1,4 @@
-// Parameters of a method: declared once, checked once, written canonically into every row.
+// Parameters of a method.
 #pragma once
 
 #include <map>
@@ -33,6 +33,8 @@ struct ParamSpec {
 
   /// Whether the value names a method.
   bool names_method(const std::string& value) const;
+  /// The value given to it, or its default.
+  const std::string& value_in(const std::map<std::string, std::string>& given) const;
 };
 
 ParamSpec integer_param(std::string name, std::string fallback, double min, double max,
@@ -43,6 +45,9 @@ ParamSpec choice_param(std::string name, std::vector<std::string> choices, std::
 ParamSpec method_param(std::string name, std::vector<std::string> choices, std::string expected,
                        void (*takes)(const Method&), std::string doc);
 ParamSpec flag_param(std::string name, bool fallback, std::string doc);
+
+/// The groups' parameters, one group after another.
+std::vector<ParamSpec> joined(const std::vector<std::vector<ParamSpec>>& groups);
 
 /// Every parameter of one method with a value: given or default.
 class Params {
@@ -62,7 +67,14 @@ class Params {
   double real(std::string_view name) const;
   bool flag(std::string_view name) const;
   const std::string& text(std::string_view name) const;
+  /// What `meaning` says of the parameter's text.
+  template <class T>
+  T choice(std::string_view name, const std::map<std::string_view, T>& meaning) const {
+    return meaning.at(text(name));
+  }
 
+  /// The name that errors begin with.
+  const std::string& method() const { return method_; }
   /// "key=value;key=value", keys sorted, defaults written out, numbers shortest.
   const std::string& canonical() const { return canonical_; }
   const std::map<std::string, std::string>& values() const { return values_; }

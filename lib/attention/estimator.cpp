@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
-#include "attention/device.hpp"
 #include "core/math.hpp"
 
 namespace kvbench {
@@ -15,7 +13,7 @@ namespace {
 using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr Index kBlock = 512;  // keys per piece: m x kBlock logits stay in cache
+constexpr Index kBlock = 512;  // keys per block: m x kBlock logits stay in cache
 
 Eigen::Map<const RowMajor> map(const MatrixD& m) {
   return {m.data(), m.rows(), m.cols()};
@@ -23,12 +21,11 @@ Eigen::Map<const RowMajor> map(const MatrixD& m) {
 
 }  // namespace
 
-SoftmaxSums::SoftmaxSums(const MatrixD& queries, Index dv, const DeviceHead* device)
+SoftmaxSums::SoftmaxSums(const MatrixD& queries, Index dv)
     : queries_(&queries),
-      device_(device),
       numerator_(queries.rows(), dv),
-      denominator_(static_cast<std::size_t>(queries.rows()), 0.0),
-      shift_(static_cast<std::size_t>(queries.rows()), -kInfinity) {}
+      denominator_(queries.rows(), 0.0),
+      shift_(queries.rows(), -kInfinity) {}
 
 void SoftmaxSums::add(const PartialSums& sums) {
   for (Index r = 0; r < queries_->rows(); ++r) {
@@ -103,56 +100,42 @@ void SoftmaxSums::add_block(MatrixView keys, MatrixView values, std::span<const 
 
 void SoftmaxSums::add_rows(MatrixView keys, MatrixView values, std::span<const Index> rows,
                            std::span<const float> weights, float common, Part part) {
-  if (device_ != nullptr && !rows.empty()) {
-    add(device_->partial_sums(*queries_, {keys, values, rows, weights, common, part, {}}));
-    return;
-  }
-  const bool weighted = !weights.empty() || common != 1.0F;
+  add({keys, values, rows, weights, common, part, {}, false});
+}
+
+void SoftmaxSums::add(const WeightedRows& set) {
+  const bool weighted = !set.weights.empty() || set.common != 1.0F;
   std::vector<double> log_weights;
   std::vector<Index> block;
-  for (std::size_t begin = 0; begin < rows.size(); begin += kBlock) {
+  std::vector<Index> visible(set.visible_from ? static_cast<std::size_t>(queries_->rows()) : 0);
+  for (std::size_t begin = 0; begin < set.rows.size(); begin += kBlock) {
     block.clear();
     log_weights.clear();
-    for (std::size_t i = begin; i < std::min(rows.size(), begin + kBlock); ++i) {
-      const float w = weights.empty() ? common : weights[i];
+    for (std::size_t i = begin; i < std::min(set.rows.size(), begin + kBlock); ++i) {
+      const float w = set.weights.empty() ? set.common : set.weights[i];
       if (w != 0.0F) {  // log 0 would make a shift of -inf
-        block.push_back(rows[i]);
+        block.push_back(set.rows[i]);
         log_weights.push_back(std::log(static_cast<double>(w)));
       }
     }
-    add_block(keys, values, block, weighted ? log_weights.data() : nullptr, part, {});
+    for (std::size_t r = 0; r < visible.size(); ++r) {
+      const Index end = *set.visible_from + static_cast<Index>(r);
+      visible[r] = std::lower_bound(block.begin(), block.end(), end) - block.begin();
+    }
+    add_block(set.keys, set.values, block, weighted ? log_weights.data() : nullptr, set.part,
+              visible);
   }
 }
 
-void SoftmaxSums::add_causal(const KvHead& head, Range range) {
-  const Index m = queries_->rows();
-  std::vector<Index> rows;
-  if (device_ != nullptr) {
-    rows.resize(static_cast<std::size_t>(range.size()));
-    std::iota(rows.begin(), rows.end(), range.begin);
-    const Index visible_from = head.n() - m + 1;  // query r stands at n - m + r and sees itself
-    add(device_->partial_sums(*queries_,
-                              {head.k, head.v, rows, {}, 1.0F, Part::both, visible_from}));
-    return;
-  }
-  std::vector<Index> visible(static_cast<std::size_t>(m));
-  for (Index k0 = range.begin; k0 < range.end; k0 += kBlock) {
-    const Index count = std::min(kBlock, range.end - k0);
-    rows.resize(static_cast<std::size_t>(count));
-    std::iota(rows.begin(), rows.end(), k0);
-    for (Index r = 0; r < m; ++r) {
-      const Index position = head.n() - m + r;
-      visible[static_cast<std::size_t>(r)] = std::clamp<Index>(position + 1 - k0, 0, count);
-    }
-    add_block(head.k, head.v, rows, nullptr, Part::both, visible);
-  }
+WeightedRows causal_rows(const KvHead& head, std::span<const Index> rows, Index m) {
+  return {head.k, head.v, rows, {}, 1.0F, Part::both, head.n() - m + 1, true};
 }
 
 MatrixD SoftmaxSums::output(Index& degenerate) const {
   MatrixD z(numerator_.rows(), numerator_.cols());
   degenerate = 0;
   for (Index r = 0; r < z.rows(); ++r) {
-    const double den = denominator_[static_cast<std::size_t>(r)];
+    const double den = denominator_[r];
     const bool good = std::isfinite(den) && den > 0.0;
     degenerate += good ? 0 : 1;
     for (Index c = 0; c < z.cols(); ++c) {
@@ -171,7 +154,7 @@ std::vector<double> SoftmaxSums::log_denominator() const {
 }
 
 MatrixD scaled_queries(const KvHead& head, Index g, Index m) {
-  const MatrixView q = head.q[static_cast<std::size_t>(g)];
+  const MatrixView q = head.q[g];
   MatrixD out(m, q.cols);
   for (Index r = 0; r < m; ++r) {
     const float* from = q.row(q.rows - m + r);

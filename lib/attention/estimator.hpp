@@ -2,7 +2,7 @@
 //
 //   z(q) = sum_N w exp(s<k,q>) v / sum_D w exp(s<k,q>)
 //
-// as running sums under one shift over both sets, in float64. Sets are added piece by piece; the
+// as running sums under one shift over both sets, in float64. Sets are added part by part; the
 // shift is the largest s<k,q> + log w seen in either, so nothing overflows and what underflows is
 // below the rounding of what does not. Knows no method.
 #pragma once
@@ -11,18 +11,16 @@
 #include <span>
 #include <vector>
 
-#include "attention/similarity.hpp"
+#include "attention/inner_products.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
 
-class DeviceHead;
-
-/// Which sums a piece enters.
+/// Which sums rows enter.
 enum class Part { both, numerator, denominator };
 
 /// Rows that enter the sums together.
-struct SumPiece {
+struct WeightedRows {
   MatrixView keys;                 ///< [., d]
   MatrixView values;               ///< [., dv]; not read for Part::denominator
   std::span<const Index> rows;     ///< of both
@@ -31,40 +29,32 @@ struct SumPiece {
   Part part = Part::both;
   /// Query r sees rows below `visible_from` + r alone (the causal mask); none: all.
   std::optional<Index> visible_from = {};
+  bool of_head = false;  ///< keys and values are the head's own, which a backend may have at hand
 };
 
-/// What a piece adds, each query under a shift of its own; what `part` leaves out is 0.
+/// What rows add, each query under a shift of its own; what `part` leaves out is 0.
 struct PartialSums {
   MatrixD numerator;                // [m, dv]: sum of w exp(s<k,q> - shift) v
   std::vector<double> denominator;  // [m]: the same without v
   std::vector<double> shift;        // [m]: the largest s<k,q> + log w; -inf where nothing entered
 };
 
-/// A list that some of a batch of queries alone sum over: queries [first_query, first_query +
-/// queries). Its piece has no causal mask.
-struct ListPiece {
-  Index first_query = 0;
-  Index queries = 0;
-  SumPiece piece;
-};
-
 /// Numerator and denominator sums of m queries of one query head. Copyable: the sums over sinks
 /// and recent tokens are made once per head and every job goes on from a copy.
 class SoftmaxSums {
  public:
-  /// `queries` [m, d] in float64, already multiplied by the scale s; must outlive the object, as
-  /// must `device`. Where that is not null, sums are made there: the same to rounding.
-  SoftmaxSums(const MatrixD& queries, Index dv, const DeviceHead* device = nullptr);
+  /// `queries` [m, d] in float64, already multiplied by the scale s; must outlive the
+  /// object.
+  SoftmaxSums(const MatrixD& queries, Index dv);
 
-  /// Adds rows `rows` of keys [., d] and values [., dv] (not read for Part::denominator).
-  /// `weights`: one per entry of `rows`, in [0, inf), or empty: `common` for all. A weight of 0
-  /// contributes nothing.
+  const MatrixD& queries() const { return *queries_; }
+
+  /// Adds rows. A weight of 0 contributes nothing.
+  void add(const WeightedRows& set);
+
+  /// The same without a causal mask.
   void add_rows(MatrixView keys, MatrixView values, std::span<const Index> rows,
                 std::span<const float> weights, float common, Part part);
-
-  /// Adds positions [range.begin, range.end) of the head with weight 1 under the causal mask:
-  /// query r stands at position n - m + r.
-  void add_causal(const KvHead& head, Range range);
 
   /// Adds sums that were made elsewhere, under the larger of both shifts.
   void add(const PartialSums& sums);
@@ -82,11 +72,14 @@ class SoftmaxSums {
                  const double* log_weights, Part part, std::span<const Index> visible);
 
   const MatrixD* queries_;
-  const DeviceHead* device_;
   MatrixD numerator_;                // [m, dv]
   std::vector<double> denominator_;  // [m]
   std::vector<double> shift_;        // [m]
 };
+
+/// Positions `rows`, ascending, of the head with weight 1 under the causal mask of its last `m`
+/// queries: query r stands at position n - m + r.
+WeightedRows causal_rows(const KvHead& head, std::span<const Index> rows, Index m);
 
 /// The last `m` queries of query head `g`, in float64, times the scale: what SoftmaxSums reads.
 MatrixD scaled_queries(const KvHead& head, Index g, Index m);

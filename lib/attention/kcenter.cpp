@@ -4,8 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/device.hpp"
-
 namespace kvbench {
 namespace {
 
@@ -31,11 +29,11 @@ inline double distance2(const double* a, const float* b, Index d) {
 Index admit(MatrixView points, std::span<const Index> rows, Index center,
             std::vector<double>& scratch, KCenter& out) {
   const Index d = points.cols;
-  const float* c = points.row(rows[static_cast<std::size_t>(center)]);
+  const float* c = points.row(rows[center]);
   std::copy_n(c, d, scratch.begin());
   const auto number = static_cast<Index>(out.centers.size());
   out.centers.push_back(center);
-  double most = -1.0;
+  double largest = -1.0;
   std::size_t farthest = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const double x = distance2(scratch.data(), points.row(rows[i]), d);
@@ -43,13 +41,13 @@ Index admit(MatrixView points, std::span<const Index> rows, Index center,
       out.squared[i] = x;
       out.nearest[i] = number;
     }
-    if (out.squared[i] > most) {
-      most = out.squared[i];
+    if (out.squared[i] > largest) {
+      largest = out.squared[i];
       farthest = i;
     }
   }
-  out.nearest[static_cast<std::size_t>(center)] = number;
-  out.radius.push_back(std::sqrt(most));
+  out.nearest[center] = number;
+  out.radius.push_back(std::sqrt(largest));
   return static_cast<Index>(farthest);
 }
 
@@ -70,17 +68,13 @@ NearestRow nearest_row(const double* x, MatrixView rows) {
   return best;
 }
 
-KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index first,
-                 const DeviceHead* device) {
-  if (device != nullptr) {
-    return device->k_center(points, rows, k, first);
-  }
+KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index first) {
   const std::size_t m = rows.size();
   const auto count = static_cast<std::size_t>(std::clamp<Index>(k, 0, static_cast<Index>(m)));
   KCenter out;
   out.nearest.assign(m, 0);
   out.squared.assign(m, std::numeric_limits<double>::infinity());
-  std::vector<double> scratch(static_cast<std::size_t>(points.cols));
+  std::vector<double> scratch(points.cols);
   Index next = first;
   while (out.centers.size() < count && (out.radius.empty() || out.radius.back() > 0.0)) {
     next = admit(points, rows, next, scratch, out);
@@ -95,7 +89,7 @@ void admit_lowest(KCenter& out, std::size_t count) {
   }
   std::vector<bool> chosen(out.nearest.size(), false);
   for (const Index c : out.centers) {
-    chosen[static_cast<std::size_t>(c)] = true;
+    chosen[c] = true;
   }
   for (std::size_t i = 0; i < chosen.size() && out.centers.size() < count; ++i) {
     if (!chosen[i]) {
@@ -118,12 +112,12 @@ Index farthest_from_mean(MatrixView points, std::span<const Index> rows) {
   for (double& x : mean) {
     x /= static_cast<double>(std::max<std::size_t>(rows.size(), 1));
   }
-  double most = -1.0;
+  double largest = -1.0;
   std::size_t farthest = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const double x = distance2(mean.data(), points.row(rows[i]), points.cols);
-    if (x > most) {
-      most = x;
+    if (x > largest) {
+      largest = x;
       farthest = i;
     }
   }

@@ -1,5 +1,5 @@
-// Greedy k-center over rows of a matrix, and the Euclidean distance that it and the online cover
-// share.
+// Greedy k-center over rows of a matrix, and the Euclidean distance that it and the online
+// clusters share.
 // [1] Gonzalez, "Clustering to minimize the maximum intercluster distance", Theoretical Computer
 //     Science 38, 1985; the same heuristic in Dyer and Frieze, "A simple heuristic for the
 //     p-centre problem", Operations Research Letters 3, 1985.
@@ -21,8 +21,6 @@
 #include "core/types.hpp"
 
 namespace kvbench {
-
-class DeviceHead;
 
 /// Partial sums of one distance; two AVX2 registers of float64.
 inline constexpr Index kDistanceLanes = 8;
@@ -64,9 +62,8 @@ struct KCenter {
 /// Chooses min(k, rows.size()) centres: place `first`, then again and again the row farthest from
 /// the centres so far that is none of them; ties go to the lowest place.
 /// `rows`: row numbers of `points`, any order. 0 <= first < rows.size() where that is not 0.
-/// Time O(k m d), memory O(m + d) beside the points. On `device`, where not null, to the same bits.
-KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index first = 0,
-                 const DeviceHead* device = nullptr);
+/// Time O(k m d), memory O(m + d) beside the points.
+KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index first = 0);
 
 /// The end of k_center where every row lies on a centre: all that are left are equally far, so the
 /// lowest places follow until `out` has `count` centres.

@@ -2,17 +2,13 @@
 
 #include <algorithm>
 
-#include "attention/device.hpp"
 #include "core/float16.hpp"
 
 namespace kvbench {
 
-Matrix merge_rows(MatrixView from, const RowMerge& merge, DType type, const DeviceHead* device) {
-  if (device != nullptr) {
-    return device->merge_rows(from, merge, type);
-  }
+Matrix merge_rows(MatrixView from, const RowMerge& merge, DType type) {
   Matrix out(static_cast<Index>(merge.lists.size()), from.cols);
-  std::vector<double> sum(static_cast<std::size_t>(from.cols));
+  std::vector<double> sum(from.cols);
   for (std::size_t j = 0; j < merge.lists.size(); ++j) {
     const Range list = merge.lists[j];
     std::fill(sum.begin(), sum.end(), 0.0);

@@ -9,8 +9,6 @@
 
 namespace kvbench {
 
-class DeviceHead;
-
 /// Lists of rows of a matrix, and what becomes of list j:
 ///   without `shares`: the mean of its rows;
 ///   with them: row onto[j] + the sum of its rows, each divided by its own share first.
@@ -22,10 +20,8 @@ struct RowMerge {
 };
 
 /// The merged rows [lists, cols] of `from` [., cols] as elements of `type`, at the edge of its
-/// range where they are beyond. float64, members in their order, one rounding; on `device`, where
-/// not null, to the same bits; `from` are then best the head's keys or values, which lie there.
+/// range where they are beyond. float64, members in their order, one rounding.
 /// Time O(cols * all lists' lengths).
-Matrix merge_rows(MatrixView from, const RowMerge& merge, DType type,
-                  const DeviceHead* device = nullptr);
+Matrix merge_rows(MatrixView from, const RowMerge& merge, DType type);
 
 }  // namespace kvbench

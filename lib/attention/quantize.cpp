@@ -1,7 +1,5 @@
 #include "attention/quantize.hpp"
 
-#include "attention/device.hpp"
-
 namespace kvbench {
 namespace {
 
@@ -30,8 +28,7 @@ Index QuantizedRows::scale_bytes(Index rows, Index length, Index group) {
 void QuantizedRows::append(std::span<const float> row) {
   const double top = largest_code(bits_);
   for (Index b = 0; b < length_; b += group_) {
-    const auto part = row.subspan(static_cast<std::size_t>(b),
-                                  static_cast<std::size_t>(std::min(group_, length_ - b)));
+    const auto part = row.subspan(b, static_cast<std::size_t>(std::min(group_, length_ - b)));
     const auto [low, high] = std::minmax_element(part.begin(), part.end());
     const GroupScale halves = group_scale(*low, *high, top);
     zeros_.push_back(halves.zero);
@@ -61,23 +58,19 @@ void QuantizedRows::read(Index i, std::span<float> out) const {
     for (Index x = 0; x < count; ++x) {
       const auto bit = static_cast<std::size_t>(x * bits_);
       const unsigned code = (static_cast<unsigned>(codes_[start + bit / 8]) >> (bit % 8)) & mask;
-      out[static_cast<std::size_t>(b + x)] = read_code(code, zero, scale);
+      out[b + x] = read_code(code, zero, scale);
     }
     start += static_cast<std::size_t>(packed(bits_, count));
   }
 }
 
-Matrix read_back(MatrixView from, std::span<const Index> tokens, const CodeFormat& format,
-                 const DeviceHead* device) {
-  if (device != nullptr) {
-    return device->read_back(from, tokens, format);
-  }
+Matrix read_back(MatrixView from, std::span<const Index> tokens, const CodeFormat& format) {
   const auto count = static_cast<Index>(tokens.size());
   Matrix out(count, from.cols);
   if (format.along == GroupAlong::channels) {
     QuantizedRows row(format.bits, from.cols, format.group);
     for (Index i = 0; i < count; ++i) {
-      row.append(from.row_span(tokens[static_cast<std::size_t>(i)]));
+      row.append(from.row_span(tokens[i]));
       row.read(i, {out.row(i), static_cast<std::size_t>(from.cols)});
     }
     return out;
@@ -85,16 +78,15 @@ Matrix read_back(MatrixView from, std::span<const Index> tokens, const CodeForma
   for (Index first = 0; first < count; first += format.group) {
     const Index length = std::min(format.group, count - first);
     QuantizedRows channels(format.bits, length, format.group);
-    std::vector<float> channel(static_cast<std::size_t>(length));
+    std::vector<float> channel(length);
     for (Index c = 0; c < from.cols; ++c) {
       for (Index i = 0; i < length; ++i) {
-        channel[static_cast<std::size_t>(i)] =
-            from.row(tokens[static_cast<std::size_t>(first + i)])[c];
+        channel[i] = from.row(tokens[first + i])[c];
       }
       channels.append(channel);
       channels.read(c, channel);
       for (Index i = 0; i < length; ++i) {
-        out.row(first + i)[c] = channel[static_cast<std::size_t>(i)];
+        out.row(first + i)[c] = channel[i];
       }
     }
   }

@@ -19,8 +19,6 @@
 
 namespace kvbench {
 
-class DeviceHead;
-
 /// Zero and scale of a group, float16.
 struct GroupScale {
   std::uint16_t zero;
@@ -96,9 +94,7 @@ struct CodeFormat {
 };
 
 /// Rows `tokens` of `from` [., cols], coded and read back: [tokens, cols], as QuantizedRows has it.
-/// On `device`, where not null, to the same bits; `from` are then best the head's keys or values,
-/// which lie there. Time O(tokens cols).
-Matrix read_back(MatrixView from, std::span<const Index> tokens, const CodeFormat& format,
-                 const DeviceHead* device = nullptr);
+/// Time O(tokens cols).
+Matrix read_back(MatrixView from, std::span<const Index> tokens, const CodeFormat& format);
 
 }  // namespace kvbench

@@ -2,11 +2,9 @@
 
 #include <Eigen/Core>
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
-#include "attention/device.hpp"
-#include "attention/similarity.hpp"
+#include "attention/inner_products.hpp"
 #include "core/math.hpp"
 
 namespace kvbench {
@@ -23,23 +21,15 @@ FloatMap map(MatrixView m) {
   return {m.data, m.rows, m.cols};
 }
 
-thread_local double charged_seconds = 0.0;
-
 }  // namespace
 
-std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries,
-                                                const DeviceHead* device) {
-  if (device != nullptr) {
-    return device->attention_sums(queries);
-  }
+std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries) {
   const Index begin = std::max(queries.begin, head.q_start());
-  std::vector<std::vector<double>> out(
-      static_cast<std::size_t>(head.group()),
-      std::vector<double>(static_cast<std::size_t>(head.n()), 0.0));
+  std::vector<std::vector<double>> out(head.group(), std::vector<double>(head.n(), 0.0));
   RowMajor p;
   for (Index g = 0; g < head.group(); ++g) {
-    const MatrixView q = head.q[static_cast<std::size_t>(g)];
-    double* sums = out[static_cast<std::size_t>(g)].data();
+    const MatrixView q = head.q[g];
+    double* sums = out[g].data();
     for (Index q0 = begin; q0 < queries.end; q0 += kQueries) {
       const Index rows = std::min(kQueries, queries.end - q0);
       const Index seen = q0 + rows;  // no query of the block sees further
@@ -91,35 +81,6 @@ std::vector<double> reduce_group(const std::vector<std::vector<double>>& scores,
     }
   }
   return out;
-}
-
-const std::vector<std::vector<double>>& ScoreBook::sums(Range queries) const {
-  const auto asked = std::chrono::steady_clock::now();
-  Entry* entry = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    auto& slot = entries_[{queries.begin, queries.end}];
-    if (slot == nullptr) {
-      slot = std::make_unique<Entry>();
-    }
-    entry = slot.get();
-  }
-  std::call_once(entry->once, [&] {
-    const auto start = std::chrono::steady_clock::now();
-    entry->sums = attention_sums(head_, queries, device_);
-    entry->seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  });
-  charged_seconds +=
-      entry->seconds -
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - asked).count();
-  return entry->sums;
-}
-
-double ScoreBook::take_charged_seconds() {
-  const double taken = charged_seconds;
-  charged_seconds = 0.0;
-  return taken;
 }
 
 }  // namespace kvbench

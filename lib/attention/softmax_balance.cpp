@@ -3,27 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/device.hpp"
-
 namespace kvbench {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kCoinMargin = 0.01;
-
-void center_keys(MatrixD& keys) {
-  const Index nb = keys.rows();
-  for (Index t = 0; t < keys.cols(); ++t) {
-    double sum = 0.0;
-    for (Index i = 0; i < nb; ++i) {
-      sum += keys.row(i)[t];
-    }
-    const double mean = sum / static_cast<double>(nb);
-    for (Index i = 0; i < nb; ++i) {
-      keys.row(i)[t] -= mean;
-    }
-  }
-}
 
 // log of w^2 (|v|^2 + bias): what a diagonal entry has beside its exponential.
 double log_value(double weight, double square, double bias) {
@@ -72,7 +56,7 @@ WalkCounts softmax_balance(MatrixD& keys, const MatrixD& values, std::span<const
                            WalkScratch& scratch) {
   const Index nb = keys.rows();
   if (options.center) {
-    center_keys(keys);
+    center_rows(keys);
   }
   transpose(keys, scratch.transposed);
   inner_products(keys, scratch.transposed, scratch.exponent, /*upper=*/true);
@@ -124,7 +108,7 @@ WalkCounts softmax_balance(MatrixD& keys, const MatrixD& values, std::span<const
     const double signed_weight = static_cast<double>(sign) * weights[at];
 #pragma omp simd
     for (Index j = i + 1; j < nb; ++j) {
-      const double value = (inner[j] + options.value_bias) * weights[static_cast<std::size_t>(j)];
+      const double value = (inner[j] + options.value_bias) * weights[j];
       sums[j] = std::fma(exp_shared(e[j] - shift[j]) * value, signed_weight, sums[j]);
     }
   }
@@ -133,10 +117,7 @@ WalkCounts softmax_balance(MatrixD& keys, const MatrixD& values, std::span<const
 
 WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
                           std::span<std::int8_t> signs, std::span<double> probability,
-                          WalkScratch& scratch, const DeviceHead* device) {
-  if (device != nullptr) {
-    return device->balance_blocks(blocks, signs, probability);
-  }
+                          WalkScratch& scratch) {
   const auto block = static_cast<std::size_t>(blocks.block);
   WalkCounts counts;
   for (std::size_t b = 0; b < blocks.tokens.size(); b += block) {

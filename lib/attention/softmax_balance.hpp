@@ -13,13 +13,11 @@
 #include <span>
 #include <vector>
 
-#include "attention/similarity.hpp"
+#include "attention/inner_products.hpp"
 #include "core/math.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
-
-class DeviceHead;
 
 /// How P(eta_j = +1) = 1/2 - y_j * step is scaled; y_j = sum_{i<j} G_ij eta_i.
 enum class WalkStep {
@@ -49,9 +47,6 @@ struct WalkCounts {
   WalkCounts& operator+=(const WalkCounts& o);
 };
 
-/// Tokens of a block that a device can walk over, at most.
-inline constexpr Index kLongestDeviceWalk = 4096;
-
 /// Walks over consecutive blocks of one sequence of tokens of a head.
 struct BalanceBlocks {
   std::span<const Index> tokens;     ///< positions in the head, in the order of the walk
@@ -79,12 +74,12 @@ WalkCounts softmax_balance(MatrixD& keys, const MatrixD& values, std::span<const
                            WalkScratch& scratch);
 
 /// Walks the blocks of `blocks` one after another, each on its own. Out: signs [tokens];
-/// `probability` [tokens], where not empty. On `device`, where not null, to the same bits.
+/// `probability` [tokens], where not empty.
 WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
                           std::span<std::int8_t> signs, std::span<double> probability,
-                          WalkScratch& scratch, const DeviceHead* device = nullptr);
+                          WalkScratch& scratch);
 
-// The parts of a walk that the device's walk (device_walk.hpp) shares.
+// The parts of a walk that every backend shares.
 
 /// log G_jj = s|k|^2 + log w^2 (|v|^2 + bias), from the squares of token j's norms.
 double log_diagonal(const WalkOptions& options, double key_square, double value_square,

@@ -1,25 +1,8 @@
 #include "cluster/coverage.hpp"
 
 #include <algorithm>
-#include <numeric>
-
-#include "attention/device_rows.hpp"
-#include "attention/kcenter.hpp"
 
 namespace kvbench {
-namespace {
-
-KCenter centers_of_all(MatrixView points, Index k, const DeviceRows* device) {
-  if (device != nullptr) {
-    return device->k_center(k);
-  }
-  std::vector<Index> rows(static_cast<std::size_t>(points.rows));
-  std::iota(rows.begin(), rows.end(), Index{0});
-  return k_center(points, rows, k);
-}
-
-}  // namespace
-
 std::vector<Index> coverage_sizes(Index n, Index centers, Index max_k) {
   std::vector<Index> out{1, std::clamp<Index>(centers, 1, n)};
   for (Index k = 2; k <= std::min(n / 2, max_k); k *= 2) {
@@ -30,9 +13,9 @@ std::vector<Index> coverage_sizes(Index n, Index centers, Index max_k) {
   return out;
 }
 
-Coverage coverage(MatrixView points, Index centers, Index max_k, const DeviceRows* device) {
-  const std::vector<Index> sizes = coverage_sizes(points.rows, centers, max_k);
-  const KCenter found = centers_of_all(points, sizes.back(), device);
+Coverage coverage(const RowSet& points, Index centers, Index max_k) {
+  const std::vector<Index> sizes = coverage_sizes(points.count(), centers, max_k);
+  const KCenter found = points.k_center(sizes.back());
   Coverage out;
   const double first = found.radius.front();
   for (const Index k : sizes) {
@@ -40,7 +23,7 @@ Coverage coverage(MatrixView points, Index centers, Index max_k, const DeviceRow
     const double radius = found.radius[last];
     out.curve.push_back({k, radius, first > 0.0 ? radius / first : 0.0, found.centers[last]});
   }
-  const auto shown = std::clamp<Index>(centers, 1, points.rows);
+  const auto shown = std::clamp<Index>(centers, 1, points.count());
   out.centers.assign(found.centers.begin(), found.centers.begin() + shown);
   return out;
 }

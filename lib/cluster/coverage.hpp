@@ -1,17 +1,16 @@
-// How well few tokens cover all others: the radius of greedy k-center over the number of centres.
+// How well k tokens cover all others: the radius of greedy k-center over the number of centres.
 // [1] Zandieh, Han, Mirrokni, Karbasi, "ClusterGen: Token Generation in Sublinear Time and Memory
 //     with Clustering KV Cache", section on clusterability: greedy k-center [Gonzalez 1985] on keys
 //     and values, 16 centres shown in t-SNE pictures.
-// The k-center itself is attention/kcenter.hpp, below this room, as a method needs it too.
+// The k-center itself is attention/kcenter.hpp, below this folder, as a method needs it too.
 #pragma once
 
 #include <vector>
 
+#include "attention/row_set.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
-
-class DeviceRows;
 
 /// One point of a coverage curve.
 struct CoveragePoint {
@@ -35,8 +34,7 @@ std::vector<Index> coverage_sizes(Index n, Index centers, Index max_k);
 
 /// Greedy k-center of all rows (at least one), first centre row 0, at coverage_sizes(...), with the
 /// first min(centers, rows) centres. Time O(k n d) for the largest k, memory O(n + d) beside the
-/// points. On `device`, which holds the points where not null, to the same bits.
-Coverage coverage(MatrixView points, Index centers, Index max_k,
-                  const DeviceRows* device = nullptr);
+/// points.
+Coverage coverage(const RowSet& points, Index centers, Index max_k);
 
 }  // namespace kvbench

@@ -3,24 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
-
-#include "attention/delta_cover.hpp"
-#include "attention/device_rows.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr Index kShortestPrefix = 16;
-
-Cover cover_of_all(MatrixView points, double delta, Index max_clusters, const DeviceRows* device) {
-  if (device != nullptr) {
-    return device->delta_cover(delta, max_clusters);
-  }
-  std::vector<Index> rows(static_cast<std::size_t>(points.rows));
-  std::iota(rows.begin(), rows.end(), Index{0});
-  return delta_cover(points, rows, delta, max_clusters);
-}
 
 }  // namespace
 
@@ -64,18 +51,17 @@ PowerLaw fit_power_law(std::span<const PrefixCount> counts) {
   return {xy / xx, std::min(xy * xy / (xx * yy), 1.0)};
 }
 
-DeltaGrowth delta_growth(MatrixView points, double delta, Index max_clusters,
-                         const DeviceRows* device) {
-  const Cover cover = cover_of_all(points, delta, max_clusters, device);
+DeltaGrowth delta_growth(const RowSet& points, double delta, Index max_clusters) {
+  const Clusters found = points.online_clusters(delta, max_clusters);
   DeltaGrowth out;
   out.delta = delta;
-  // A run that stopped has seen cover.cluster.size() rows; what lies behind them is unknown.
-  const auto seen = static_cast<Index>(cover.cluster.size());
-  for (const Index prefix : stream_prefixes(points.rows)) {
+  // A run that stopped has seen found.cluster.size() rows; what lies behind them is unknown.
+  const auto seen = static_cast<Index>(found.cluster.size());
+  for (const Index prefix : stream_prefixes(points.count())) {
     if (prefix <= seen) {
       const auto end =
-          std::lower_bound(cover.representatives.begin(), cover.representatives.end(), prefix);
-      out.counts.push_back({prefix, static_cast<Index>(end - cover.representatives.begin())});
+          std::lower_bound(found.representatives.begin(), found.representatives.end(), prefix);
+      out.counts.push_back({prefix, static_cast<Index>(end - found.representatives.begin())});
     }
   }
   out.law = fit_power_law(out.counts);

@@ -1,4 +1,4 @@
-// Is the number of clusters sublinear in the number of tokens? Counts of online delta-clustering
+// Is the number of clusters sublinear in the number of tokens? Counts of online clusters
 // over prefixes of the stream, and the exponent of m ~ n^alpha.
 // [1] Zandieh, Han, Mirrokni, Karbasi, "ClusterGen: Token Generation in Sublinear Time and Memory
 //     with Clustering KV Cache", Definition 1 ((m, delta)-clusterability) and Algorithm 1.
@@ -7,11 +7,10 @@
 #include <span>
 #include <vector>
 
+#include "attention/row_set.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
-
-class DeviceRows;
 
 /// Clusters over the first n_prefix rows of a stream.
 struct PrefixCount {
@@ -40,11 +39,9 @@ std::vector<Index> stream_prefixes(Index n);
 /// The fit over `counts`, whose n_prefix differ.
 PowerLaw fit_power_law(std::span<const PrefixCount> counts);
 
-/// Online delta-clustering (attention/delta_cover.hpp) of all rows in their order, counted at
+/// Online clusters (attention/online_clusters.hpp) of all rows in their order, counted at
 /// stream_prefixes. Prefixes that need more than `max_clusters` >= 1 are left out, so no count is
-/// ever cut off. Time O(n m d), memory O(m d), m at most max_clusters. On `device`,
-/// which holds the points where not null, to the same bits.
-DeltaGrowth delta_growth(MatrixView points, double delta, Index max_clusters,
-                         const DeviceRows* device = nullptr);
+/// ever cut off. Time O(n m d), memory O(m d), m at most max_clusters.
+DeltaGrowth delta_growth(const RowSet& points, double delta, Index max_clusters);
 
 }  // namespace kvbench

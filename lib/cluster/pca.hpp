@@ -6,11 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "attention/row_set.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
-
-class DeviceRows;
 
 struct Pca {
   Index d = 0;                     ///< width of the rows
@@ -23,11 +22,10 @@ struct Pca {
   Index count() const { return static_cast<Index>(variance.size()); }
 };
 
-/// The first min(count, points.cols) components of all rows (at least one); count >= 1.
-/// Time O(n d^2 + d^3), memory O(d^2) beside the points. On `device`, which holds the points where
-/// not null, the mean is the same to the bit and the covariance is summed in another order:
-/// variances agree to rounding, components to rounding over the gaps between variances.
-Pca principal_components(MatrixView points, Index count, const DeviceRows* device = nullptr);
+/// The first min(count, width) components of all rows (at least one); count >= 1.
+/// Time O(n d^2 + d^3), memory O(d^2) beside the points. Backends agree on variances to
+/// rounding, on components to rounding over the gaps between variances.
+Pca principal_components(const RowSet& points, Index count);
 
 /// Coordinates of `rows` of `points`, [rows, c]: centred, projected in float64, then rounded to
 /// float32.

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,8 +14,6 @@
 #include "core/types.hpp"
 
 namespace kvbench {
-
-class DeviceRows;
 
 struct StudyOptions {
   Index centers = 16;              ///< centres that points show; >= 1
@@ -43,6 +40,10 @@ struct Study {
   Points points;                    ///< empty where none were asked for
 };
 
+/// Ascending tokens of n to show: `count` evenly spaced ones (floor(i n / count), so token 0 is
+/// one; all where count is 0 or at least n), and besides them `always` (any order, each in [0, n)).
+std::vector<Index> spaced_tokens(Index n, Index count, std::span<const Index> always);
+
 /// Columns of the points of rows of width d.
 Index point_columns(const StudyOptions& options, Index d);
 
@@ -53,13 +54,16 @@ struct StudyMemory {
 };
 StudyMemory study_memory(const StudyOptions& options, Index n, Index d);
 
+/// A matrix to study, and its rows where they are computed on.
+struct StudySet {
+  MatrixView points;
+  const RowSet* rows;  ///< all of `points`, in their order; not null
+};
+
 /// A study of each of `sets` (at least one row each), on at most `threads`. Nothing where `stop`
-/// became true before all were done. `devices`: the sets on a device, in their order, or empty: on
-/// the CPU; coverage and growth are the same to the bit, points to rounding
-/// (principal_components).
-std::optional<std::vector<Study>> study(std::span<const MatrixView> sets,
-                                        const StudyOptions& options, int threads,
-                                        const std::atomic<bool>& stop,
-                                        std::span<const std::unique_ptr<DeviceRows>> devices = {});
+/// became true before all were done. Coverage and growth have the same bits on every backend,
+/// points agree as principal_components says.
+std::optional<std::vector<Study>> study(std::span<const StudySet> sets, const StudyOptions& options,
+                                        int threads, const std::atomic<bool>& stop);
 
 }  // namespace kvbench

@@ -30,7 +30,7 @@ class IoError : public Error {
 /// fault.
 class Infeasible : public Error {
  public:
-  /// `needed_bytes`: the least that the method could hold for the middle.
+  /// `needed_bytes`: the minimum that the method can hold for the middle.
   Infeasible(const std::string& what, std::int64_t needed_bytes)
       : Error(what), needed_bytes_(needed_bytes) {}
   std::int64_t needed_bytes() const { return needed_bytes_; }

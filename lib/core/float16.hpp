@@ -49,7 +49,7 @@ KVB_HD inline std::uint16_t float_to_half(float x) {
   if (magnitude >= 0x477ff000u) {  // 65520 and above round past the largest half, 65504
     return static_cast<std::uint16_t>(sign | 0x7c00u);
   }
-  if (magnitude < 0x33000000u) {  // below 2^-25, half of the least denormal
+  if (magnitude < 0x33000000u) {  // below 2^-25, half of the smallest denormal
     return static_cast<std::uint16_t>(sign);
   }
   const std::uint32_t exponent = magnitude >> 23;

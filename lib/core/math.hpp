@@ -14,15 +14,6 @@
 #define KVB_HD
 #endif
 
-// KVB_DEVICE_CODE: this is compiled for a device, whose lanes and tensor cores it may use. A build
-// with KVB_EMULATED has headers in place of CUDA's that carry such code out on a CPU.
-#if defined(__CUDA_ARCH__) || defined(KVB_EMULATED)
-#define KVB_DEVICE_CODE
-#endif
-#if defined(__CUDACC__) || defined(KVB_EMULATED)
-#define KVB_CUDA_HEADERS
-#endif
-
 // Before a loop of a kernel over an array of its thread: such arrays lie in registers only where
 // every index is known to the compiler.
 #if defined(__CUDA_ARCH__)

@@ -1,4 +1,4 @@
-// Independent pieces of work on several threads, with exceptions and a way to stop.
+// Independent tasks on several threads, with exceptions and a way to stop.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 namespace kvbench {
 
 /// work(0) .. work(count - 1), each once, in any order, on at most `threads` threads. Once `stop`
-/// is true or a piece has thrown, no further one is begun; the first exception is thrown on.
+/// is true or a task has thrown, no further one is begun; the first exception is thrown on.
 template <class Work>
 void parallel_for(Index count, int threads, const std::atomic<bool>& stop, const Work& work) {
   std::exception_ptr error;

@@ -84,25 +84,25 @@ Rng Rng::part(std::string_view name) const {
 
 std::vector<Index> sample_without_replacement(RngStream& rng, Index n, Index count) {
   std::vector<Index> picked;
-  picked.reserve(static_cast<std::size_t>(count));
+  picked.reserve(count);
   if (count * 8 < n) {
     // Floyd: the j-th step adds a draw from [0, j], or j itself where the draw is already in.
-    std::vector<bool> in(static_cast<std::size_t>(n), false);
+    std::vector<bool> in(n, false);
     for (Index j = n - count; j < n; ++j) {
       auto t = static_cast<Index>(rng.next_below(static_cast<std::uint64_t>(j) + 1));
-      if (in[static_cast<std::size_t>(t)]) {
+      if (in[t]) {
         t = j;
       }
-      in[static_cast<std::size_t>(t)] = true;
+      in[t] = true;
       picked.push_back(t);
     }
   } else {
-    std::vector<Index> all(static_cast<std::size_t>(n));
+    std::vector<Index> all(n);
     std::iota(all.begin(), all.end(), Index{0});
     for (Index j = 0; j < count; ++j) {
       const auto t = j + static_cast<Index>(rng.next_below(static_cast<std::uint64_t>(n - j)));
-      std::swap(all[static_cast<std::size_t>(j)], all[static_cast<std::size_t>(t)]);
-      picked.push_back(all[static_cast<std::size_t>(j)]);
+      std::swap(all[j], all[t]);
+      picked.push_back(all[j]);
     }
   }
   std::sort(picked.begin(), picked.end());

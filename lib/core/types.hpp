@@ -1,4 +1,4 @@
-// Shapes, element types and views that every room of kvbench shares. No I/O, no arithmetic.
+// Shapes, element types and views that every folder of kvbench shares. No I/O, no arithmetic.
 //
 // Conventions: row-major, last axis contiguous; positions are 0-based; `n` tokens, `d` = head_dim
 // of queries and keys, `dv` = head_dim of values. Query head h reads KV head h / (q_heads /
@@ -33,6 +33,9 @@ constexpr std::string_view name(DType t) {
   }
   return "?";
 }
+
+/// How scores of a group's query heads become one score per token.
+enum class Reduce { mean, max, sum };
 
 /// Half-open range of token positions [begin, end).
 struct Range {
@@ -82,8 +85,7 @@ struct MatrixView {
 class Matrix {
  public:
   Matrix() = default;
-  Matrix(Index rows, Index cols)
-      : rows_(rows), cols_(cols), data_(static_cast<std::size_t>(rows * cols)) {}
+  Matrix(Index rows, Index cols) : rows_(rows), cols_(cols), data_(rows * cols) {}
 
   Index rows() const { return rows_; }
   Index cols() const { return cols_; }

@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "attention/exact.hpp"
+#include "attention/truth.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {

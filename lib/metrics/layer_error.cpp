@@ -29,15 +29,12 @@ void widen(std::span<const Matrix> from, Index begin, Index end, Rows& to) {
   }
 }
 
-Index columns_of(std::span<const Matrix> all) {
-  return std::accumulate(all.begin(), all.end(), Index{0},
-                         [](Index sum, const Matrix& m) { return sum + m.cols(); });
-}
-
 }  // namespace
 
 double projected_square(std::span<const Matrix> x, std::span<const Matrix> w) {
-  const Index columns = columns_of(x);
+  const Index columns =
+      std::accumulate(x.begin(), x.end(), Index{0},
+                      [](Index sum, const Matrix& part) { return sum + part.cols(); });
   const Index m = x.front().rows();
   const Index hidden = w.front().rows();
   Rows queries(std::min(m, kQueries), columns);

@@ -15,7 +15,8 @@ namespace kvbench {
 /// Time m * hidden * sum_g group * dv; memory: projected_square_bytes.
 double projected_square(std::span<const Matrix> x, std::span<const Matrix> w);
 
-/// Most bytes that projected_square needs beside its arguments, for `columns` = sum_g group * dv.
+/// Bytes that projected_square needs at most beside its arguments, for `columns` = sum_g group *
+/// dv.
 Index projected_square_bytes(Index columns);
 
 /// Errors of one layer over its m evaluated queries.

@@ -10,7 +10,7 @@
 #include "replay/job.hpp"
 #include "report/manifest.hpp"
 #include "report/schema.hpp"
-#include "report/side_tables.hpp"
+#include "report/side_table.hpp"
 
 namespace kvbench {
 namespace {
@@ -20,17 +20,9 @@ std::string identity(const Plan& plan) {
   return fmt::format("{} {}/{}", plan.hash(), plan.options.shard_index, plan.options.shard_count);
 }
 
-std::string journal_file(const Plan& plan) {
-  return plan.options.export_caches + ".part";
-}
-
 // Two names of one file, there or not, are one path.
 std::filesystem::path resolved(const std::filesystem::path& path) {
   return resolved_path(std::filesystem::absolute(path));
-}
-
-std::string scope_text(Scope scope) {
-  return scope == Scope::head ? "head" : scope == Scope::layer ? "layer" : "layers";
 }
 
 }  // namespace
@@ -65,7 +57,7 @@ void CacheExport::check(const Plan& plan) {
 CacheExport::CacheExport(const Plan& plan)
     : plan_(plan),
       lock_(plan.options.export_caches),
-      journal_(journal_file(plan), identity(plan), plan.options.resume) {
+      journal_(plan.options.export_caches + ".part", identity(plan), plan.options.resume) {
   std::map<std::tuple<std::string, std::string, std::optional<double>, std::uint64_t>, std::size_t>
       known;
   const Range jobs = plan.shard_jobs();
@@ -79,10 +71,13 @@ CacheExport::CacheExport(const Plan& plan)
       const auto [at, fresh] = known.emplace(
           std::tuple{variant.name(), params, entry.budget, entry.seed}, groups_.size());
       if (fresh) {
+        const Scope scope = variant.scope();
         groups_.push_back({fmt::format("{:03}_{}", groups_.size(), variant.name()), variant.name(),
                            params, entry.budget, entry.seed,
-                           variant.sees_queries() ? plan.options.scores : "none",
-                           scope_text(variant.scope())});
+                           variant.sees_queries() ? std::string(name(plan.options.scores)) : "none",
+                           scope == Scope::head    ? "head"
+                           : scope == Scope::layer ? "layer"
+                                                   : "layers"});
         jobs_.emplace_back();
       }
       if (jobs.contains(job)) {
@@ -99,10 +94,10 @@ CacheExport::CacheExport(const Plan& plan)
   }
 }
 
-const Plan& CacheExport::check_earlier(const Plan& plan) {
+void CacheExport::check_earlier(const Plan& plan) {
   const std::string& out = plan.options.export_caches;
   if (out.empty()) {
-    return plan;
+    return;
   }
   const std::filesystem::path file = resolved(out);
   if (!std::filesystem::is_directory(file.parent_path())) {
@@ -117,7 +112,6 @@ const Plan& CacheExport::check_earlier(const Plan& plan) {
     throw InputError(fmt::format("{}: is of another run, expected that of {} or no file", out,
                                  plan.options.out));
   }
-  return plan;
 }
 
 CachePlace CacheExport::place_of(Index job) const {
@@ -154,8 +148,8 @@ void CacheExport::finish(const std::vector<std::string>& trace_sha256) {
   const ReplayOptions& o = plan_.options;
   if (!file_ || !journal_.empty()) {
     // No job runs any more: nobody else reads HDF5.
-    CacheWriter writer(o.export_caches,
-                       {trace_sha256, o.protocol, o.sink, o.recent, o.queries, identity(plan_)});
+    CacheWriter writer(o.export_caches, {trace_sha256, std::string(name(o.protocol)), o.sink,
+                                         o.recent, o.queries, identity(plan_)});
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       if (jobs_[g].empty()) {
         continue;

@@ -28,8 +28,8 @@ class CacheExport {
   /// be told apart in one file: two traces that hold a prompt of the same id.
   static void check(const Plan& plan);
   /// Before anything is opened: throws InputError where C.h5 cannot be a file, or where the plan
-  /// resumes and it is of another run. Returns the plan.
-  static const Plan& check_earlier(const Plan& plan);
+  /// resumes and it is of another run.
+  static void check_earlier(const Plan& plan);
 
   /// Whether the job left what rows of this status call for.
   bool agrees(Index job, std::string_view status) const;
@@ -44,16 +44,13 @@ class CacheExport {
   const std::filesystem::path& journal_path() const { return journal_.path(); }
 
  private:
-  // An entry's job, by group.
-  using Jobs = std::vector<Index>;
-
   CachePlace place_of(Index job) const;
   bool in_file(Index job) const;
   std::optional<HeadCache> find(Index job) const;
 
   const Plan& plan_;
   std::vector<CacheGroup> groups_;
-  std::vector<Jobs> jobs_;                          // of each group, ascending
+  std::vector<std::vector<Index>> jobs_;            // of each group, ascending
   std::map<Index, std::size_t> group_of_;           // by job of the shard
   std::unique_ptr<CacheReader> file_;               // C.h5 of an earlier run
   std::map<std::string, std::size_t> file_groups_;  // its groups by name

@@ -3,24 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <utility>
 
 #include "core/error.hpp"
 #include "replay/selection.hpp"
-#include "report/kept.hpp"
 #include "report/schema.hpp"
+#include "report/side_table.hpp"
 
 namespace kvbench {
-namespace {
-
-std::string_view major_of(std::string_view schema) {
-  return schema.substr(0, schema.find('.'));
-}
-
-}  // namespace
-
 KeptSets::KeptSets(const ClusterPlan& plan) {
   for (const ClusterHead& h : plan.heads) {
     tokens_[plan.place(h)] = plan.layer(h).n;
@@ -96,10 +87,8 @@ bool KeptSets::add(std::map<std::string, std::string> row) {
       fmt::format("got n_tokens {}, expected {} as in the trace", row["n_tokens"], n->second));
   const std::string& text = row["step"];
   Index step = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
-  check_input(
-      error == std::errc() && end == text.data() + text.size() && step >= 0 && step < n->second,
-      fmt::format("got step `{}`, expected a position below {}", text, n->second));
+  check_input(parse_number(text, step) && step >= 0 && step < n->second,
+              fmt::format("got step `{}`, expected a position below {}", text, n->second));
   parse_ranges(row["tokens"], n->second);
   Fields key;
   for (const char* column : {"algorithm", "params", "protocol", "sink", "recent", "scores",

@@ -5,35 +5,43 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "attention/device_rows.hpp"
+#include "attention/row_set.hpp"
 #include "cluster/study.hpp"
 #include "core/types.hpp"
+#include "replay/options.hpp"
 #include "report/csv.hpp"
 #include "trace/reader.hpp"
 
 namespace kvbench {
 
+/// Which file the points go into.
+enum class PointsFormat : std::uint8_t { csv, hdf5, none };
+
+constexpr std::string_view name(PointsFormat p) {
+  switch (p) {
+    case PointsFormat::csv: return "csv";
+    case PointsFormat::hdf5: return "hdf5";
+    case PointsFormat::none: return "none";
+  }
+  return "?";
+}
+
 /// Everything that a user can ask for; names and defaults as on the command line.
-struct ClusterOptions {
+struct ClusterOptions : ResourceOptions {
   std::vector<std::string> traces;  ///< layers need keys alone; rows of what is absent are left out
   std::string out;                  ///< folder
-  std::vector<std::string> what{"keys", "values"};
-  StudyOptions study;                ///< of the sets of `what`
-  std::string points = "csv";        ///< csv | hdf5 | none
+  std::vector<Rows> what{Rows::keys, Rows::values};  ///< not queries
+  StudyOptions study;                                ///< of the sets of `what`
+  PointsFormat points = PointsFormat::csv;
   std::vector<std::string> kept_by;  ///< OUT.kept.csv files; settings that share a name are refused
   std::vector<Index> layers;         ///< layer indices in the model; empty: all
   std::vector<Index> kv_heads;       ///< empty: all
   std::vector<std::string> prompts;  ///< empty: all
-  std::string device = "cpu";        ///< make_cluster_plan sets it to what it names: cpu or cuda:i
-  int threads = 0;                   ///< 0: all that the machine has; on a device at least 32
-  std::uint64_t memory_limit = 0;    ///< bytes; 0: none
   bool overwrite = false;
 };
-
-/// What `--delta-rel` is where neither it nor `--deltas` is given. At 1 one cluster holds all.
-std::vector<double> default_deltas_rel();
 
 /// One KV head of one layer of one prompt: what is studied at a time.
 struct ClusterHead {
@@ -43,15 +51,15 @@ struct ClusterHead {
   Index kv_head = 0;
 };
 
-/// Puts rows on a device; its arrays of scratch keep to so many bytes each.
-using OpenRows = std::function<std::unique_ptr<DeviceRows>(MatrixView, std::size_t)>;
+/// Puts a matrix where it is computed on; a device's arrays of scratch keep to so many bytes each.
+using OpenRows = std::function<std::unique_ptr<RowSet>(MatrixView, std::size_t)>;
 
 struct ClusterPlan {
   ClusterOptions options;  ///< as given, with the defaults of what was left open
   std::vector<TraceReader> readers;
   std::vector<std::string> trace_names;  ///< without folders, all different
   std::vector<ClusterHead> heads;
-  OpenRows open_rows;      ///< empty: everything on the CPU
+  OpenRows open_rows = [](MatrixView rows, std::size_t) { return cpu_rows(rows); };
   int device_threads = 0;  ///< whose tasks fit a device's memory; 0: any number
   std::size_t scratch_bytes = std::size_t{1} << 26;
 
@@ -73,9 +81,9 @@ struct ClusterPlan {
 /// one thread).
 ClusterPlan make_cluster_plan(const ClusterOptions& options);
 
-/// Settles how many threads `room` bytes of device memory, or the memory limit, allow, and their
-/// scratch. Errors: IoError where a head and one thread do not fit, with how many tokens would.
-void fit_device(ClusterPlan& plan, std::uint64_t room);
+/// Chooses how many threads `memory` bytes of a device allow, and their scratch. Errors: IoError
+/// where a head and one thread do not fit, with how many tokens would.
+void fit_device(ClusterPlan& plan, std::uint64_t memory);
 
 /// Threads that fit the memory limit and the device beside the largest head. Errors: InputError
 /// where none fits the limit.

@@ -8,14 +8,13 @@
 #include <map>
 #include <memory>
 
-#include "attention/device.hpp"
 #include "core/error.hpp"
 #include "replay/cluster_kept.hpp"
 #include "replay/cluster_tables.hpp"
+#include "replay/progress.hpp"
+#include "replay/run.hpp"
 #include "replay/selection.hpp"
 #include "report/csv.hpp"
-#include "report/manifest.hpp"
-#include "report/progress.hpp"
 
 namespace kvbench {
 namespace {
@@ -63,14 +62,18 @@ void validate_values(const ClusterPlan& plan, const std::atomic<bool>& stop) {
 }
 
 nlohmann::json configuration(const ClusterOptions& o) {
+  nlohmann::json what = nlohmann::json::array();
+  for (const Rows rows : o.what) {
+    what.push_back(name(rows));
+  }
   return {{"traces", o.traces},
-          {"what", o.what},
+          {"what", what},
           {"k", o.study.centers},
           {"max_k", o.study.max_k},
           {"deltas", o.study.deltas},
           {"delta_rel", o.study.deltas_rel},
           {"max_clusters", o.study.max_clusters},
-          {"points", o.points},
+          {"points", name(o.points)},
           {"pca", o.study.components},
           {"max_points", o.study.max_points},
           {"kept_by", o.kept_by},
@@ -86,16 +89,10 @@ void write_cluster_manifest(const fs::path& folder, const Manifest& manifest,
                             const std::map<std::string, Index>& tables) {
   nlohmann::json json = manifest_to_json(manifest);
   json["tables"] = tables;
-  write_file_atomically(folder / "cluster.json",
-                        json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  write_json(folder / "cluster.json", json);
 }
 
 }  // namespace
-
-ClusterResult run_cluster(const ClusterOptions& options, const std::string& command_line,
-                          const std::atomic<bool>& stop) {
-  return run_cluster(make_cluster_plan(options), command_line, stop);
-}
 
 ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_line,
                           const std::atomic<bool>& stop) {
@@ -105,17 +102,8 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
   const KeptSets kept(plan);
   check_output(o);
   validate_values(plan, stop);
-  Manifest manifest = begin_manifest(command_line, configuration(o));
+  Manifest manifest = start_manifest(command_line, configuration(o), o, o.traces, threads);
   manifest.schema = cluster_schema_version;
-  manifest.threads = threads;
-  if (o.device != "cpu") {
-    const DeviceInfo info = device_info(choose_device(o.device).ordinal);
-    manifest.gpu = info.model;
-    manifest.driver = info.driver;
-  }
-  for (const std::string& trace : o.traces) {
-    add_trace(manifest, trace);
-  }
   ClusterResult result;
   result.interrupted = stop;
   if (result.interrupted) {
@@ -132,21 +120,21 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
   for (const ClusterHead& h : plan.heads) {
     const std::vector<Rows> sets = plan.sets(h);
     std::vector<Matrix> rows;
-    std::vector<std::unique_ptr<DeviceRows>> devices;
+    std::vector<std::unique_ptr<RowSet>> there;
     each_rows(plan, h, [&](Rows what, Index number, Matrix read) {
-      const bool studied = std::count(sets.begin(), sets.end(), what) > 0;
-      if (studied && plan.open_rows) {
-        devices.push_back(plan.open_rows(read, plan.scratch_bytes));
+      if (std::count(sets.begin(), sets.end(), what) == 0) {
+        tables.add_norms(h, what, number, *cpu_rows(read));  // not worth the way to a device
+        return;
       }
-      // What is not studied is not worth the way to a device.
-      tables.add_norms(h, what, number, read,
-                       studied && plan.open_rows ? devices.back().get() : nullptr);
-      if (studied) {
-        rows.push_back(std::move(read));
-      }
+      there.push_back(plan.open_rows(read, plan.scratch_bytes));
+      tables.add_norms(h, what, number, *there.back());
+      rows.push_back(std::move(read));  // what `there` points to stays where it is
     });
-    auto studies =
-        study(std::vector<MatrixView>(rows.begin(), rows.end()), o.study, threads, stop, devices);
+    std::vector<StudySet> studied;
+    for (std::size_t s = 0; s < rows.size(); ++s) {
+      studied.push_back({rows[s], there[s].get()});
+    }
+    auto studies = study(studied, o.study, threads, stop);
     if (!studies) {
       break;
     }

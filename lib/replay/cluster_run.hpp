@@ -26,12 +26,8 @@ struct ClusterResult {
 /// file is made. The rows of a head are written when all of them are there: where `stop` becomes
 /// true the head in work is dropped and the finished ones stay, and a killed run leaves whole rows
 /// but for a table's last line. points.h5 appears at the end, of an interrupted run too.
-/// Errors: InputError (options, trace values, a kept-set file that does not fit the traces, output
+/// Errors: InputError (trace values, a kept-set file that does not fit the traces, output
 /// that exists, memory limit too small), IoError.
-ClusterResult run_cluster(const ClusterOptions& options, const std::string& command_line,
-                          const std::atomic<bool>& stop);
-
-/// The same of a plan that was made before.
 ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_line,
                           const std::atomic<bool>& stop);
 

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 
-#include "cluster/rows.hpp"
 #include "metrics/error.hpp"
-#include "report/schema.hpp"
 
 namespace kvbench {
 namespace {
@@ -14,36 +12,99 @@ namespace {
 constexpr std::size_t kPointsAtOnce = 1024;  // rows of points.csv that are text at the same time
 
 Fields header(const std::string& table, Index point_width) {
-  Fields out{"trace", "prompt", "layer", table == "norms.csv" ? "head" : "kv_head", "what"};
-  const std::map<std::string, Fields> own{{"coverage.csv", {"k", "radius", "radius_rel", "center"}},
-                                          {"delta.csv", {"delta", "n_prefix", "clusters"}},
-                                          {"growth.csv", {"delta", "alpha", "r2"}},
-                                          {"norms.csv", {"min", "p25", "p50", "p75", "p95", "max"}},
-                                          {"points.csv", {"token", "is_center", "kept_by"}}};
-  const Fields& columns = own.at(table);
-  out.insert(out.end(), columns.begin(), columns.end());
-  for (Index c = 0; table == "points.csv" && c < point_width; ++c) {
+  Fields out;
+  for (const ColumnDoc& column : cluster_place_columns()) {
+    out.emplace_back(column.name);
+  }
+  if (table == "norms.csv") {
+    out[3] = "head";
+  }
+  for (const ColumnDoc& column : cluster_columns().at(table)) {
+    out.emplace_back(column.name);
+  }
+  for (Index c = 1; table == "points.csv" && c < point_width; ++c) {
     out.push_back(fmt::format("x{}", c));
   }
   return out;
 }
 
-Fields joined(const Fields& first, const Fields& then) {
-  Fields out = first;
-  out.insert(out.end(), then.begin(), then.end());
+template <class... Values>
+Fields line(const Fields& place, const Values&... values) {
+  Fields out = place;
+  (out.push_back(field_text(values)), ...);
   return out;
 }
 
-bool wanted(const std::string& table, const std::string& points) {
-  return table == "points.csv" ? points == "csv" : table != "points.h5" || points == "hdf5";
+bool wanted(const std::string& table, PointsFormat points) {
+  return table == "points.csv" ? points == PointsFormat::csv
+                               : table != "points.h5" || points == PointsFormat::hdf5;
 }
 
 }  // namespace
 
-const Fields& cluster_table_names() {
-  static const Fields names{"coverage.csv", "delta.csv",  "growth.csv",
-                            "norms.csv",    "points.csv", "points.h5"};
-  return names;
+const std::vector<ColumnDoc>& cluster_place_columns() {
+  static const std::vector<ColumnDoc> columns{
+      {"trace", "", "trace file's name without folders"},
+      {"prompt", "", "prompt id inside the trace"},
+      {"layer", "", "layer's index in the model"},
+      {"kv_head", "",
+       "KV head, 0-based; in `norms.csv` the column is `head`: a query head for queries, else a KV "
+       "head"},
+      {"what", "", "`keys` or `values`; in `norms.csv` also `queries`"}};
+  return columns;
+}
+
+const std::map<std::string, std::vector<ColumnDoc>>& cluster_columns() {
+  static const std::map<std::string, std::vector<ColumnDoc>> columns{
+      {"coverage.csv",
+       {{"k", "centres", "number of centres"},
+        {"radius", "distance",
+         "largest distance of any token to its nearest centre; at most twice the best possible"},
+        {"radius_rel", "fraction",
+         "`radius` over the radius at `k` = 1; 0 where both are 0 (all tokens equal, or only one)"},
+        {"center", "token", "position of the `k`-th centre"}}},
+      {"delta.csv",
+       {{"delta", "distance",
+         "absolute, whether it came from `--deltas` or from `--delta-rel` (times the head's own "
+         "radius at `k` = 1)"},
+        {"n_prefix", "tokens",
+         "length of the prefix: 16, 32, 64, ... below the number of tokens, and that number"},
+        {"clusters", "clusters", "clusters that the prefix opens"}}},
+      {"growth.csv",
+       {{"delta", "distance", "as in `delta.csv`"},
+        {"alpha", "",
+         "exponent of clusters ~ n^alpha: below 1 is sublinear; 0 where all counts are equal; "
+         "`nan` of fewer than two rows"},
+        {"r2", "fraction",
+         "share of the variance of log `clusters` that the line explains; `nan` where all counts "
+         "are equal or fewer than two"}}},
+      {"norms.csv",
+       {{"min", "distance", "minimum"},
+        {"p25", "distance", "25th percentile by linear interpolation, as `rel_error_p95`"},
+        {"p50", "distance", "median"},
+        {"p75", "distance", "75th percentile"},
+        {"p95", "distance", "95th percentile"},
+        {"max", "distance", "maximum: the theorems' r"}}},
+      {"points.csv",
+       {{"token", "token", "position, 0-based, ascending"},
+        {"is_center", "0 or 1", "one of the first `--k` centres of `coverage.csv`"},
+        {"kept_by", "",
+         "settings of `--kept-by` files that held the token exactly at their last recorded step, "
+         "separated by `;`; empty: none"},
+        {"x0", "distance",
+         "first coordinate, float32; `x1`, `x2`, ... follow: the first `--pca` principal "
+         "components, or the row itself with `--pca 0`; empty where the head's rows are narrower "
+         "than the widest of the table"}}}};
+  return columns;
+}
+
+Fields cluster_table_names() {
+  Fields out;
+  for (const auto& [table, columns] : cluster_columns()) {
+    out.push_back(table);
+  }
+  out.emplace_back("points.h5");
+  return out;
 }
 
 ClusterTables::ClusterTables(const ClusterPlan& plan) : plan_(plan) {
@@ -69,15 +130,15 @@ ClusterTables::ClusterTables(const ClusterPlan& plan) : plan_(plan) {
   }
 }
 
-void ClusterTables::add_norms(const ClusterHead& head, Rows what, Index number, MatrixView rows,
-                              const DeviceRows* device) {
-  Fields line = joined(plan_.place(head), {std::string(name(what))});
-  line[3] = std::to_string(number);
-  const std::vector<double> norms = row_norms(rows, device);
+void ClusterTables::add_norms(const ClusterHead& head, Rows what, Index number,
+                              const RowSet& rows) {
+  Fields fields = line(plan_.place(head), std::string(name(what)));
+  fields[3] = field_text(number);
+  const std::vector<double> norms = rows.norms();
   for (const double p : {0.0, 0.25, 0.5, 0.75, 0.95, 1.0}) {
-    line.push_back(number_text(percentile(norms, p)));
+    fields.push_back(field_text(percentile(norms, p)));
   }
-  norms_.push_back(std::move(line));
+  norms_.push_back(std::move(fields));
 }
 
 void ClusterTables::add(const ClusterHead& head, const std::vector<Rows>& sets,
@@ -86,18 +147,15 @@ void ClusterTables::add(const ClusterHead& head, const std::vector<Rows>& sets,
   std::vector<Fields> delta;
   std::vector<Fields> growth;
   for (std::size_t s = 0; s < sets.size(); ++s) {
-    const Fields place = joined(plan_.place(head), {std::string(name(sets[s]))});
+    const Fields place = line(plan_.place(head), std::string(name(sets[s])));
     for (const CoveragePoint& p : studies[s].coverage.curve) {
-      coverage.push_back(joined(place, {std::to_string(p.k), number_text(p.radius),
-                                        number_text(p.radius_rel), std::to_string(p.center)}));
+      coverage.push_back(line(place, p.k, p.radius, p.radius_rel, p.center));
     }
     for (const DeltaGrowth& g : studies[s].growth) {
       for (const PrefixCount& c : g.counts) {
-        delta.push_back(joined(
-            place, {number_text(g.delta), std::to_string(c.n_prefix), std::to_string(c.clusters)}));
+        delta.push_back(line(place, g.delta, c.n_prefix, c.clusters));
       }
-      growth.push_back(
-          joined(place, {number_text(g.delta), number_text(g.law.alpha), number_text(g.law.r2)}));
+      growth.push_back(line(place, g.delta, g.law.alpha, g.law.r2));
     }
     if (plan_.options.study.points) {
       kept.fill(plan_.place(head), studies[s].points);
@@ -118,20 +176,21 @@ void ClusterTables::append(const std::string& table, const std::vector<Fields>& 
 
 void ClusterTables::add_points(const Fields& place, const Points& points) {
   if (points_file_) {
-    points_file_->add(fmt::format("/{}", fmt::join(place, "/")), points);
+    points_file_->add(fmt::format("/{}", fmt::join(place, "/")), points.tokens, points.is_center,
+                      points.kept_by, points.x);
     rows_.at("points.h5") += static_cast<Index>(points.tokens.size());
     return;
   }
   std::vector<Fields> lines;
   for (std::size_t i = 0; i < points.tokens.size(); ++i) {
-    Fields line = joined(place, {std::to_string(points.tokens[i]), points.is_center[i] ? "1" : "0",
-                                 points.kept_by[i]});
+    Fields fields =
+        line(place, points.tokens[i], points.is_center[i] ? "1" : "0", points.kept_by[i]);
     // Coordinates are float32: the shortest text that reads back as the same float32.
     const auto x = points.x.view().row_span(static_cast<Index>(i));
     for (std::size_t c = 0; c < static_cast<std::size_t>(point_width_); ++c) {
-      line.push_back(c < x.size() ? fmt::format("{}", x[c]) : "");
+      fields.push_back(c < x.size() ? fmt::format("{}", x[c]) : "");
     }
-    lines.push_back(std::move(line));
+    lines.push_back(std::move(fields));
     if (lines.size() == kPointsAtOnce || i + 1 == points.tokens.size()) {
       append("points.csv", lines);
       lines.clear();

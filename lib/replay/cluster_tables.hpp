@@ -7,16 +7,23 @@
 #include <string>
 #include <vector>
 
-#include "cluster/points_file.hpp"
 #include "cluster/study.hpp"
 #include "replay/cluster_kept.hpp"
 #include "replay/cluster_plan.hpp"
 #include "report/csv.hpp"
+#include "report/schema.hpp"
+#include "trace/points_file.hpp"
 
 namespace kvbench {
 
+/// The columns that all tables begin with: where a line comes from.
+const std::vector<ColumnDoc>& cluster_place_columns();
+
+/// Each CSV table's own columns, by file name. The last of points.csv, x0, stands for x0, x1, ...
+const std::map<std::string, std::vector<ColumnDoc>>& cluster_columns();
+
 /// Names of all tables that a run may write into its folder.
-const Fields& cluster_table_names();
+Fields cluster_table_names();
 
 /// All tables of a run. The rows of a head are appended with one write to each table (points: in
 /// blocks), when all of them are there.
@@ -28,9 +35,7 @@ class ClusterTables {
   explicit ClusterTables(const ClusterPlan& plan);
 
   /// Takes the quantiles of the norms of `rows`, head `number` of `what`, for the next add().
-  /// `device`: the same rows on a device, or null.
-  void add_norms(const ClusterHead& head, Rows what, Index number, MatrixView rows,
-                 const DeviceRows* device = nullptr);
+  void add_norms(const ClusterHead& head, Rows what, Index number, const RowSet& rows);
 
   /// Writes the head: the norms taken, and the studies of `sets`. Fills the points' kept_by.
   void add(const ClusterHead& head, const std::vector<Rows>& sets, std::vector<Study>& studies,

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -29,12 +28,11 @@ Compressed as_given(const Task& task, const Params&) {
 Params params_of(const CacheGroup& group) {
   std::vector<ParamSpec> specs;
   for (const auto& [key, value] : split_params(group.params)) {
-    ParamSpec spec;
+    ParamSpec& spec = specs.emplace_back();
     spec.name = key;
     spec.kind = ParamKind::choice;
     spec.fallback = value;
     spec.choices = {value};
-    specs.push_back(std::move(spec));
   }
   return Params(group.algorithm, specs, {});
 }
@@ -72,12 +70,6 @@ void check_budget(Index held, Index allowed, const CacheGroup& group, const std:
 
 }  // namespace
 
-// Groups of one algorithm, params, budget and seed; several where a run's shards are files.
-struct GivenCaches::Group {
-  CacheGroup info;
-  std::vector<std::pair<std::size_t, std::size_t>> parts;  // file, and group of the file
-};
-
 GivenCaches::GivenCaches(const std::vector<std::string>& paths) : paths_(paths) {
   std::map<std::tuple<std::string, std::string, std::optional<double>, std::uint64_t>, std::size_t>
       known;
@@ -85,7 +77,7 @@ GivenCaches::GivenCaches(const std::vector<std::string>& paths) : paths_(paths) 
     files_.emplace_back(path);
     const CacheReader& file = files_.back();
     const CachesMeta& m = file.meta();
-    if (m.protocol != "prefill") {
+    if (m.protocol != name(Protocol::prefill)) {
       throw InputError(fmt::format(
           "{}: protocol is {}: what a method holds at a stream's end says nothing of its steps; "
           "expected prefill",
@@ -101,7 +93,10 @@ GivenCaches::GivenCaches(const std::vector<std::string>& paths) : paths_(paths) 
       const auto [at, fresh] = known.emplace(
           std::tuple{group.algorithm, group.params, group.budget, group.seed}, groups_.size());
       if (fresh) {
-        groups_.push_back({group, {}});
+        Method method;
+        method.info.name = group.algorithm;
+        method.compress = as_given;
+        groups_.push_back({group, {}, std::move(method)});
       }
       Group& own = groups_[at->second];
       if (own.info.scores != group.scores || own.info.scope != group.scope) {
@@ -112,18 +107,6 @@ GivenCaches::GivenCaches(const std::vector<std::string>& paths) : paths_(paths) 
       own.parts.emplace_back(files_.size() - 1, g);
     }
   }
-  for (const Group& group : groups_) {
-    auto method = std::make_unique<Method>();
-    method->info.name = group.info.algorithm;
-    method->compress = as_given;
-    methods_.push_back(std::move(method));
-  }
-}
-
-GivenCaches::~GivenCaches() = default;
-
-const CachesMeta& GivenCaches::meta() const {
-  return files_.front().meta();
 }
 
 void GivenCaches::check_traces(const std::vector<std::string>& paths) const {
@@ -146,7 +129,7 @@ void GivenCaches::list(std::vector<Variant>& variants, std::vector<Entry>& entri
     const auto [at, fresh] = known.emplace(std::pair{info.algorithm, info.params}, variants.size());
     if (fresh) {
       Variant variant;
-      variant.method = methods_[g].get();
+      variant.method = &groups_[g].method;
       variant.params = params_of(info);
       variant.declared_scores = info.scores;
       variants.push_back(std::move(variant));
@@ -161,49 +144,43 @@ void GivenCaches::list(std::vector<Variant>& variants, std::vector<Entry>& entri
   }
 }
 
-const CacheReader* GivenCaches::file_of(const Group& group, const CachePlace& place,
-                                        std::size_t& at) const {
-  const CacheReader* found = nullptr;
+GivenCaches::Found GivenCaches::find(const Group& group, const CachePlace& place) const {
+  Found found{nullptr, 0, place};
   for (const auto& [file, number] : group.parts) {
     if (!files_[file].has(number, place)) {
       continue;
     }
-    if (found != nullptr) {
+    if (found.file != nullptr) {
       throw InputError(fmt::format("{}: also in {}, expected each head of {} in one of the files",
-                                   files_[file].where(number, place), found->path(),
+                                   files_[file].where(number, place), found.file->path(),
                                    group.info.algorithm));
     }
-    at = number;
-    found = &files_[file];
+    found.file = &files_[file];
+    found.group = number;
   }
   return found;
 }
 
 bool GivenCaches::holds(const CachePlace& place) const {
-  return std::any_of(groups_.begin(), groups_.end(), [&](const Group& group) {
-    std::size_t at = 0;
-    return file_of(group, place, at) != nullptr;
-  });
+  return std::ranges::any_of(
+      groups_, [&](const Group& group) { return find(group, place).file != nullptr; });
 }
 
 GivenCaches::Given GivenCaches::read(const Plan& plan, const Unit& unit, const Entry& entry,
                                      const KvHead& head, std::span<const Index> middle) const {
   const Group& group = groups_[entry.cache_group];
-  const CachePlace place = place_of(plan, unit);
-  std::size_t at = 0;
-  const CacheReader* file = file_of(group, place, at);
-  if (file == nullptr) {
+  const Found found = find(group, place_of(plan, unit));
+  if (found.file == nullptr) {
     throw InputError(
         fmt::format("the caches of {} hold nothing for this head", group.info.algorithm));
   }
-  const auto cache =
-      file->read(at, place, {static_cast<Index>(middle.size()), head.d(), head.dv()});
+  const auto cache = found.read({static_cast<Index>(middle.size()), head.d(), head.dv()});
   Given out;
   out.compress_ms = cache->compress_ms.value_or(std::numeric_limits<double>::quiet_NaN());
   out.scoring_queries = cache->scoring_queries;
   out.infeasible = cache->infeasible;
   if (out.infeasible.empty()) {
-    out.compressed = compressed_of(*cache, head, middle, file->where(at, place));
+    out.compressed = compressed_of(*cache, head, middle, found.where());
   }
   return out;
 }
@@ -225,14 +202,11 @@ void GivenCaches::check_shared(const Plan& plan, const Group& group, const Unit&
     const Index middle = windows_of(plan.options, layer.n, layer.nq).middle.size();
     bool there = false;
     for (Index kv = 0; kv < layer.kv_heads; ++kv) {
-      const CachePlace place{plan.prompt_meta(unit).id, layer.layer, kv};
-      std::size_t at = 0;
-      const CacheReader* file = file_of(group, place, at);
-      const auto cache =
-          file == nullptr ? std::nullopt : file->read(at, place, {middle, layer.d, layer.dv});
-      if (cache) {
+      const Found found = find(group, {plan.prompt_meta(unit).id, layer.layer, kv});
+      if (found.file != nullptr) {
+        const auto cache = found.read({middle, layer.d, layer.dv});
         there = true;
-        where = file->where(at, place);
+        where = found.where();
         held += cache->infeasible.empty() ? bytes_of(*cache, layer.d, layer.dv, dtype).sum() : 0;
       }
     }
@@ -245,16 +219,13 @@ void GivenCaches::check_shared(const Plan& plan, const Group& group, const Unit&
 void GivenCaches::check(const Plan& plan, const Unit& unit, const KvHead& head,
                         Checked& shared) const {
   const Windows windows = windows_of(plan.options, head.n(), head.nq());
-  std::vector<Index> middle(static_cast<std::size_t>(windows.middle.size()));
-  std::iota(middle.begin(), middle.end(), windows.middle.begin);
-  const CachePlace place = place_of(plan, unit);
+  const std::vector<Index> middle = positions_of(windows.middle);
   const Index full = windows.middle.size() * head.pair_bytes();
   for (const Entry& entry : plan.entries) {
     const Group& group = groups_[entry.cache_group];
     const CacheGroup& info = group.info;
-    std::size_t at = 0;
-    const CacheReader* file = file_of(group, place, at);
-    if (file == nullptr) {
+    const Found found = find(group, place_of(plan, unit));
+    if (found.file == nullptr) {
       continue;
     }
     const Given given = read(plan, unit, entry, head, middle);
@@ -266,7 +237,7 @@ void GivenCaches::check(const Plan& plan, const Unit& unit, const KvHead& head,
                                                                    head, windows.middle.size())
                                                         .middle_bytes
                                                   : 0;
-      check_budget(held, budget_bytes(*info.budget, full), info, file->where(at, place));
+      check_budget(held, budget_bytes(*info.budget, full), info, found.where());
     } else if (shared
                    .insert({entry.cache_group, unit.trace, unit.prompt,
                             info.scope == "layer" ? unit.layer : std::size_t{0}})
@@ -279,7 +250,7 @@ void GivenCaches::check(const Plan& plan, const Unit& unit, const KvHead& head,
 void take_caches(Plan& plan) {
   auto caches = std::make_shared<const GivenCaches>(plan.options.caches);
   const CachesMeta& meta = caches->meta();
-  plan.options.protocol = meta.protocol;
+  plan.options.protocol = Protocol::prefill;  // GivenCaches takes no others
   plan.options.sink = meta.sink;
   plan.options.recent = meta.recent;
   plan.options.queries = meta.queries;

@@ -2,7 +2,6 @@
 // the metrics and the tables are the replay's; only what a job compresses to is read from a file.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -23,11 +22,10 @@ class GivenCaches {
   /// has other windows or traces than the first; where groups differ in `scores` or `scope` alone.
   /// What asks for a head throws InputError where two files hold it in groups that are alike.
   explicit GivenCaches(const std::vector<std::string>& paths);
-  ~GivenCaches();
-  GivenCaches(const GivenCaches&) = delete;
+  GivenCaches(const GivenCaches&) = delete;  // variants point to the methods
   GivenCaches& operator=(const GivenCaches&) = delete;
 
-  const CachesMeta& meta() const;
+  const CachesMeta& meta() const { return files_.front().meta(); }
 
   /// Throws InputError where a trace is none of those that the caches were made from.
   void check_traces(const std::vector<std::string>& paths) const;
@@ -61,15 +59,28 @@ class GivenCaches {
   const std::string& hash() const;
 
  private:
-  struct Group;
+  // Groups of one algorithm, params, budget and seed; several where a run's shards are files.
+  struct Group {
+    CacheGroup info;
+    std::vector<std::pair<std::size_t, std::size_t>> parts;  // file, and group of the file
+    Method method;
+  };
+  struct Found {
+    const CacheReader* file;  // null: no file has the place
+    std::size_t group;        // of the file
+    CachePlace place;
+
+    auto read(const CacheReader::Shape& shape) const { return file->read(group, place, shape); }
+    std::string where() const { return file->where(group, place); }
+  };
+
+  Found find(const Group& group, const CachePlace& place) const;
+  void check_shared(const Plan& plan, const Group& group, const Unit& unit) const;
+
   std::vector<CacheReader> files_;
   std::vector<std::string> paths_;
   std::vector<Group> groups_;
-  std::vector<std::unique_ptr<Method>> methods_;
   mutable std::string hash_;  // empty: not yet asked for
-
-  const CacheReader* file_of(const Group& group, const CachePlace& place, std::size_t& at) const;
-  void check_shared(const Plan& plan, const Group& group, const Unit& unit) const;
 };
 
 /// Opens the plan's caches: they say the protocol and its windows, and what the entries are.

@@ -2,7 +2,6 @@
 // values, each a method with all of its parameters resolved.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "algorithms/contract.hpp"
+#include "replay/options.hpp"
 
 namespace kvbench {
 
@@ -25,7 +25,7 @@ struct Variant {
 
   /// What a variant's definition asks of the scoring queries, and what the trace gives it.
   struct Queries {
-    Index had = 0;       ///< positions whose queries score; the most of any part
+    Index had = 0;       ///< positions whose queries score; the maximum over the parts
     Index asked = 0;     ///< positions whose queries the definition asks for
     bool none = false;   ///< some part that scores has no query at all
     bool fewer = false;  ///< some part has fewer than it asks for
@@ -35,19 +35,19 @@ struct Variant {
   /// Parameters any of which fixes the size.
   const std::vector<std::string>& sizes() const;
   bool random() const;
-  bool sees_evaluated() const;
-  /// Whether it looks at any query; if not, `scores` is `none`.
-  bool sees_queries() const;
-  bool reads_rope() const;
-  bool reads_o_proj() const;
+  bool sees_evaluated() const { return any_part(&MethodInfo::sees_evaluated); }
+  /// Whether it uses any query; if not, `scores` is `none`.
+  bool sees_queries() const { return sees_evaluated() || any_part(&MethodInfo::scores); }
+  bool reads_rope() const { return any_part(&MethodInfo::reads_rope); }
+  bool reads_o_proj() const { return any_part(&MethodInfo::reads_o_proj); }
   /// Which heads share one budget; a composition's is A's.
   Scope scope() const;
   /// Of what scores; nothing where no part scores with queries before the evaluated ones.
   std::optional<Queries> queries(Range scoring, Range middle) const;
   /// With what depends on the layer resolved. Throws InputError where the layer lacks something.
   Variant resolved(const LayerFacts& layer) const;
-  bool runs_under(const std::string& protocol) const;
-  /// What its parts need most beside the head; 0 where none says so.
+  bool runs_under(Protocol protocol) const;
+  /// Maximum that its parts need beside the head; 0 where none says so.
   Index scratch_bytes(const LayerFacts& layer, Index middle, Index kept) const;
   Compressed compress(const Task& task) const;
   /// Surveys and shares of a scope wider than a head: the method's, or A's of a composition.
@@ -55,7 +55,7 @@ struct Variant {
   std::vector<Share> share(std::span<const Survey> surveys) const;
   /// What `survey` is asked for: the task, or A's.
   Task surveyed(const Task& task) const;
-  /// Most bytes that it may hold: the budget, or by the share that `task` carries; none: native
+  /// Bytes that it may hold at most: the budget, or by the share that `task` carries; none: native
   /// parameters say.
   std::optional<Index> allowed_bytes(const Task& task) const;
 
@@ -73,25 +73,19 @@ struct Variant {
   };
   /// The method, or both of a composition, then the methods that their parameters name.
   std::vector<Part> parts() const;
-  template <class Test>
-  bool any_part(const Test& test) const {
-    const std::vector<Part> all = parts();
-    return std::any_of(all.begin(), all.end(), test);
-  }
+  bool any_part(bool MethodInfo::*fact) const;
 };
 
-/// Splits "a,b,c:key=v1,v2" at the commas before the first colon: a, b and c:key=v1,v2.
-std::vector<std::string> split_algorithms(const std::string& text);
-
 /// Expands specs into variants in canonical order: the registry's order, then the parameters by
-/// value. The order and repetition of `specs` do not matter. "all" stands for every method that
-/// runs under `protocol` ("prefill" or "stream"); one that does not is refused when named. What is
+/// value. The order and repetition of `specs` do not matter; commas before a spec's first colon
+/// separate specs: "a,b,c:key=v1,v2" is a, b and c:key=v1,v2. "all" stands for every method that
+/// runs under `protocol`; one that does not is refused when named. What is
 /// not named besides has `by_all` set. "NAME:authors" stands for the setting of the method's
 /// source, "NAME:grid" for that, the default and all settings of the declared grid; "all:authors"
 /// and "all:grid" for those of all methods. Ranges a:b:step include b where a step lands on it (to
 /// 1e-9 of a step); a:b steps by 1. Errors: InputError naming the spec and what was expected.
 std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs,
-                                       const std::string& protocol = "prefill");
+                                       Protocol protocol = Protocol::prefill);
 
 /// "10" -> 0..9; "3:10" -> 3..9; "1,5,9" as listed. Errors: InputError.
 std::vector<std::uint64_t> parse_seeds(const std::string& text);

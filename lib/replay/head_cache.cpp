@@ -6,11 +6,12 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <numeric>
 #include <type_traits>
 
 #include "core/error.hpp"
 #include "core/float16.hpp"
+#include "metrics/memory.hpp"
+#include "replay/row_parts.hpp"
 
 namespace kvbench {
 namespace {
@@ -30,7 +31,7 @@ std::vector<float> logs(const std::vector<float>& weights) {
   return out;
 }
 
-float weight_of(const std::vector<float>& log_weights, std::size_t i) {
+float weight_of(const std::vector<float>& log_weights, Index i) {
   return log_weights.empty() ? 1.0F
                              : static_cast<float>(std::exp(static_cast<double>(log_weights[i])));
 }
@@ -48,12 +49,12 @@ std::vector<float> weights_of(const HeldTokens& held, const MadeTokens& made) {
   return out;
 }
 
-// Rows of `from` that are held, then what was made.
-Matrix rows_of(const Matrix& from, const std::vector<Index>& tokens, const Matrix& made) {
+// These rows of `from`, then what was made.
+Matrix rows_of(const Matrix& from, const std::vector<Index>& tokens, const Matrix& made = {}) {
   const auto held = static_cast<Index>(tokens.size());
   Matrix out(held + made.rows(), from.cols());
   for (Index i = 0; i < held; ++i) {
-    std::copy_n(from.row(tokens[static_cast<std::size_t>(i)]), from.cols(), out.row(i));
+    std::copy_n(from.row(tokens[i]), from.cols(), out.row(i));
   }
   std::copy_n(made.data(), made.rows() * made.cols(), out.row(held));
   return out;
@@ -91,15 +92,14 @@ void check_elements(const Matrix& m, DType dtype, const char* name, const std::s
   }
 }
 
-void check_token(const HeadCache& c, std::size_t i, const KvHead& head, const std::string& where) {
-  const Index t = c.token[i];
-  const auto row = static_cast<Index>(i);
+void check_token(const HeadCache& c, Index row, const KvHead& head, const std::string& where) {
+  const Index t = c.token[row];
   const auto check = [&](const char* name, const Matrix& got, const Matrix& trace) {
     for (Index j = 0; j < trace.cols(); ++j) {
       if (!(got.row(row)[j] == trace.row(t)[j])) {
         refuse(where, fmt::format("{}: row {} is said to be token {}, but channel {} is {}, "
                                   "expected the trace's {}; token -1 says that an entry was made",
-                                  name, i, t, j, got.row(row)[j], trace.row(t)[j]));
+                                  name, row, t, j, got.row(row)[j], trace.row(t)[j]));
       }
     }
   };
@@ -107,44 +107,12 @@ void check_token(const HeadCache& c, std::size_t i, const KvHead& head, const st
   check("v", c.v, head.v);
 }
 
-// ------------------------------------------------------------------------------------ as bytes
-
 class Packer {
  public:
-  template <class T>
-  void put(const T* values, std::size_t count) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    const auto* from = reinterpret_cast<const std::byte*>(values);
-    bytes.insert(bytes.end(), from, from + count * sizeof(T));
-  }
-  template <class T>
-  void put(const T& value) {
-    put(&value, 1);
-  }
-  template <class T>
-  void put(const std::vector<T>& values) {
-    put(values.size());
-    put(values.data(), values.size());
-  }
-  void put(const std::string& text) {
-    put(text.size());
-    put(text.data(), text.size());
-  }
-  void put(const Matrix& m) {
-    put(m.rows());
-    put(m.cols());
-    put(m.data(), static_cast<std::size_t>(m.rows() * m.cols()));
-  }
-  template <class T>
-  void put(const std::optional<T>& value) {
-    put(static_cast<std::uint8_t>(value.has_value()));
-    if (value) {
-      put(*value);
-    }
-  }
-  void put(const CacheDenominator& d) {
-    put(d.k);
-    put(d.log_weight);
+  static constexpr bool reads = false;
+  void raw(const void* from, std::size_t size) {
+    const auto* begin = static_cast<const std::byte*>(from);
+    bytes.insert(bytes.end(), begin, begin + size);
   }
 
   std::vector<std::byte> bytes;
@@ -152,77 +120,69 @@ class Packer {
 
 class Unpacker {
  public:
+  static constexpr bool reads = true;
   explicit Unpacker(std::span<const std::byte> bytes) : rest_(bytes) {}
-
-  template <class T>
-  void get(T* values, std::size_t count) {
-    need(count, sizeof(T));
-    if (count > 0) {
-      std::memcpy(values, rest_.data(), count * sizeof(T));
+  void raw(void* to, std::size_t size) {
+    expect(size <= rest_.size());
+    if (size > 0) {
+      std::memcpy(to, rest_.data(), size);
     }
-    rest_ = rest_.subspan(count * sizeof(T));
+    rest_ = rest_.subspan(size);
   }
-  template <class T>
-  void get(T& value) {
-    get(&value, 1);
-  }
-  template <class T>
-  void get(std::vector<T>& values) {
-    values.resize(size(sizeof(T)));
-    get(values.data(), values.size());
-  }
-  void get(std::string& text) {
-    text.resize(size(1));
-    get(text.data(), text.size());
-  }
-  void get(Matrix& m) {
-    Index rows = 0;
-    Index cols = 0;
-    get(rows);
-    get(cols);
-    if (rows < 0 || cols < 0 || (cols > 0 && rows > static_cast<Index>(rest_.size()) / cols)) {
-      fail();
-    }
-    m = Matrix(rows, cols);
-    get(m.data(), static_cast<std::size_t>(rows * cols));
-  }
-  template <class T>
-  void get(std::optional<T>& value) {
-    std::uint8_t there = 0;
-    get(there);
-    if (there > 1) {
-      fail();
-    }
-    if (there == 1) {
-      get(value.emplace());
-    }
-  }
-  void get(CacheDenominator& d) {
-    get(d.k);
-    get(d.log_weight);
-  }
-  void expect_end() const {
-    if (!rest_.empty()) {
-      fail();
+  /// Whether there are bytes for `count` things of `each`.
+  bool has(std::size_t count, std::size_t each) const { return count <= rest_.size() / each; }
+  bool at_end() const { return rest_.empty(); }
+  static void expect(bool good) {
+    if (!good) {
+      throw IoError("a cache's record is not what was written");
     }
   }
 
  private:
-  [[noreturn]] static void fail() { throw IoError("a cache's record is not what was written"); }
-  void need(std::size_t count, std::size_t each) const {
-    if (count > rest_.size() / each) {
-      fail();
-    }
-  }
-  std::size_t size(std::size_t each) {
-    std::size_t count = 0;
-    get(count);
-    need(count, each);
-    return count;
-  }
-
   std::span<const std::byte> rest_;
 };
+
+// A value to a Packer or from an Unpacker.
+template <class Archive, class T>
+void pass(Archive& archive, T& value) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    archive.raw(&value, sizeof value);
+  } else if constexpr (requires { value.has_value(); }) {
+    std::uint8_t there = value.has_value() ? 1 : 0;
+    pass(archive, there);
+    if constexpr (Archive::reads) {
+      archive.expect(there <= 1);
+      if (there == 1) {
+        value.emplace();
+      }
+    }
+    if (there == 1) {
+      pass(archive, *value);
+    }
+  } else if constexpr (requires { value.log_weight; }) {  // CacheDenominator
+    pass(archive, value.k);
+    pass(archive, value.log_weight);
+  } else if constexpr (requires { value.cols(); }) {  // Matrix
+    Index rows = value.rows();
+    Index cols = value.cols();
+    pass(archive, rows);
+    pass(archive, cols);
+    if constexpr (Archive::reads) {
+      archive.expect(rows >= 0 && cols >= 0 && (cols == 0 || archive.has(rows, cols)));
+      value = Matrix(rows, cols);
+    }
+    archive.raw(value.data(), sizeof(float) * static_cast<std::size_t>(rows * cols));
+  } else {  // vectors and strings
+    constexpr std::size_t each = sizeof(typename T::value_type);
+    std::size_t count = value.size();
+    pass(archive, count);
+    if constexpr (Archive::reads) {
+      archive.expect(archive.has(count, each));
+      value.resize(count);
+    }
+    archive.raw(value.data(), count * each);
+  }
+}
 
 // The same members in the same order, to either.
 template <class Cache, class Visit>
@@ -247,31 +207,26 @@ void each_member(Cache& c, const Visit& visit) {
 
 HeadCache cache_of(const KvHead& head, const Compressed& r) {
   HeadCache out;
-  out.k = rows_of(head.k, r.held.tokens, r.made.k.cols() > 0 ? r.made.k : Matrix(0, head.d()));
-  out.v = rows_of(head.v, r.held.tokens, r.made.v.cols() > 0 ? r.made.v : Matrix(0, head.dv()));
+  out.k = rows_of(head.k, r.held.tokens, r.made.k);
+  out.v = rows_of(head.v, r.held.tokens, r.made.v);
   out.log_weight = logs(weights_of(r.held, r.made));
-  out.token.assign(static_cast<std::size_t>(out.rows()), -1);
+  out.token.assign(out.rows(), -1);
   std::copy(r.held.tokens.begin(), r.held.tokens.end(), out.token.begin());
-  Index keys_only = 0;
   if (r.denominator) {
     const Denominator& from = *r.denominator;
     CacheDenominator& den = out.denominator.emplace();
     const std::vector<float> weights = weights_of(from.held, from.made);
     den.log_weight = logs(weights);
-    keys_only =
-        from.made.k.rows() + (from.same_keys ? 0 : static_cast<Index>(from.held.tokens.size()));
     // Only what is held: then the keys need not stand in the file twice.
     const bool repeats = from.same_keys && from.made.k.rows() == 0 && r.made.k.rows() == 0;
     if (repeats) {
       den.log_weight.resize(weights.size(), 0.0F);
     } else {
-      den.k = rows_of(head.k, from.held.tokens,
-                      from.made.k.cols() > 0 ? from.made.k : Matrix(0, head.d()));
+      den.k = rows_of(head.k, from.held.tokens, from.made.k);
     }
   }
   out.aux_bytes = r.aux_bytes;
-  const Index payload = r.payload_bytes.value_or(
-      out.rows() * head.pair_bytes() + keys_only * head.d() * bytes_per_element(head.dtype));
+  const Index payload = memory_figures(holding_of(r), head, 0).middle_bytes - r.aux_bytes;
   if (r.payload_bytes || payload != counted_payload(out, head.d(), head.dv(), head.dtype)) {
     out.payload_bytes = payload;
   }
@@ -306,9 +261,9 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
       check_elements(*c.denominator->k, head.dtype, "k_den", where);
     }
   }
-  std::vector<std::size_t> held;
-  std::vector<std::size_t> made;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(c.rows()); ++i) {
+  std::vector<Index> held;
+  std::vector<Index> made;
+  for (Index i = 0; i < c.rows(); ++i) {
     const Index t = c.token.empty() ? -1 : c.token[i];
     if (t < 0) {
       made.push_back(i);
@@ -323,8 +278,7 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
     check_token(c, i, head, where);
     held.push_back(i);
   }
-  std::sort(held.begin(), held.end(),
-            [&](std::size_t a, std::size_t b) { return c.token[a] < c.token[b]; });
+  std::ranges::sort(held, {}, [&](Index i) { return c.token[i]; });
   const auto twice = std::adjacent_find(held.begin(), held.end(),
                                         [&](auto a, auto b) { return c.token[a] == c.token[b]; });
   if (twice != held.end()) {
@@ -336,34 +290,25 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
                               c.quantised, made.size()));
   }
 
-  const auto pick = [](const Matrix& from, const std::vector<std::size_t>& rows) {
-    Matrix out(static_cast<Index>(rows.size()), from.cols());
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      std::copy_n(from.row(static_cast<Index>(rows[i])), from.cols(),
-                  out.row(static_cast<Index>(i)));
-    }
-    return out;
-  };
-  const auto weigh = [](const std::vector<float>& logs_of, const std::vector<std::size_t>& rows) {
+  const auto weigh = [](const std::vector<float>& logs_of, const std::vector<Index>& rows) {
     std::vector<float> out;
-    for (const std::size_t i : rows) {
+    for (const Index i : rows) {
       out.push_back(weight_of(logs_of, i));
     }
     return all_ones(out) ? std::vector<float>{} : out;
   };
   Compressed out;
-  for (const std::size_t i : held) {
+  for (const Index i : held) {
     out.held.tokens.push_back(c.token[i]);
   }
   out.held.weights = weigh(c.log_weight, held);
-  out.made = {pick(c.k, made), pick(c.v, made), weigh(c.log_weight, made)};
+  out.made = {rows_of(c.k, made), rows_of(c.v, made), weigh(c.log_weight, made)};
   if (c.denominator) {
     const std::vector<float>& logs_den = c.denominator->log_weight;
     Denominator& den = out.denominator.emplace();
     if (c.denominator->k) {
-      std::vector<std::size_t> all(static_cast<std::size_t>(c.denominator->k->rows()));
-      std::iota(all.begin(), all.end(), std::size_t{0});
-      den.made = {*c.denominator->k, Matrix(), weigh(logs_den, all)};
+      den.made = {*c.denominator->k, Matrix(),
+                  weigh(logs_den, positions_of({0, c.denominator->k->rows()}))};
     } else {
       den.held = {out.held.tokens, weigh(logs_den, held)};
       den.made = {out.made.k, Matrix(), weigh(logs_den, made)};
@@ -382,15 +327,15 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
 
 std::vector<std::byte> to_bytes(const HeadCache& cache) {
   Packer packer;
-  each_member(cache, [&](const auto& member) { packer.put(member); });
+  each_member(cache, [&](const auto& member) { pass(packer, member); });
   return std::move(packer.bytes);
 }
 
 HeadCache cache_from_bytes(std::span<const std::byte> bytes) {
   HeadCache out;
   Unpacker unpacker(bytes);
-  each_member(out, [&](auto& member) { unpacker.get(member); });
-  unpacker.expect_end();
+  each_member(out, [&](auto& member) { pass(unpacker, member); });
+  Unpacker::expect(unpacker.at_end());
   return out;
 }
 

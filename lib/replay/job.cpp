@@ -3,14 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <mutex>
 #include <numeric>
 #include <stdexcept>
 
 #include "core/error.hpp"
-#include "metrics/amnesia.hpp"
 #include "metrics/error.hpp"
 #include "metrics/memory.hpp"
 #include "replay/given.hpp"
@@ -20,12 +17,6 @@
 
 namespace kvbench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 void require(bool good, const char* what) {
   if (!good) {
@@ -64,12 +55,6 @@ void check_made(const MadeTokens& made, const Task& task, bool values) {
   require(finite(made.k) && finite(made.v), "made keys and values finite");
 }
 
-// Jobs may be reading caches meanwhile.
-KvHead read_head(const Plan& plan, const Unit& unit) {
-  const std::lock_guard lock(hdf5_mutex());
-  return plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head);
-}
-
 // The rows of a job that ran.
 void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share,
              const GivenCaches::Given* given, JobResult& out) {
@@ -93,10 +78,10 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   }
 
   ScoreBook::take_charged_seconds();
-  const auto start = Clock::now();
+  const double start = seconds_now();
   const bool ask = !task.tokens.empty() || given != nullptr;
   const Compressed result = ask ? variant.compress(task) : Compressed{};
-  double compress_ms = 1e3 * (seconds_since(start) + ScoreBook::take_charged_seconds());
+  double compress_ms = 1e3 * (seconds_now() - start + ScoreBook::take_charged_seconds());
   if (given != nullptr) {
     compress_ms = given->compress_ms;
   }
@@ -107,12 +92,12 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     throw std::logic_error(
         fmt::format("{} bytes held for the middle, budget {}", memory.middle_bytes, *allowed));
   }
-  std::vector<std::uint8_t> held(static_cast<std::size_t>(head.n()), 1);
+  std::vector<std::uint8_t> held(head.n(), 1);
   for (const Index i : c.middle()) {
-    held[static_cast<std::size_t>(i)] = 0;
+    held[i] = 0;
   }
   for (const Index i : result.held.tokens) {
-    held[static_cast<std::size_t>(i)] = 1;
+    held[i] = 1;
   }
   const std::string diag = diag_text(c, entry, result);
   std::string reason = unfair(c, entry, task.tokens.empty());
@@ -123,15 +108,15 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   const Index m = c.windows().queries;
   for (Row& row : out.rows) {
     const Index g = row.q_head - c.id().kv_head * head.group();
-    const auto attend_start = Clock::now();
+    const double attend_start = seconds_now();
     SoftmaxSums sums = c.base(g);
-    add_compressed(sums, head, result);
+    add_compressed(c.backend(), sums, head, result);
     Index degenerate = 0;
     const MatrixD z = sums.output(degenerate);
-    row.attend_us_per_query = 1e6 * seconds_since(attend_start) / static_cast<double>(m);
+    row.attend_us_per_query = 1e6 * (seconds_now() - attend_start) / static_cast<double>(m);
     const ErrorFigures errors = error_figures(c.truth(g), c.norms(), z, sums.log_denominator());
     fill(row, memory);
-    row.peak_bytes = memory.bytes;  // a prefill compresses once: what is left is the most it holds
+    row.peak_bytes = memory.bytes;  // a prefill compresses once: what is left is its maximum
     fill(row, errors);
     fill(row, held_figures(c.truth(g), held));
     row.compress_ms = compress_ms;
@@ -146,7 +131,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   }
   KeptSet set{head.n() - 1, {}};
   for (Index i = 0; i < head.n(); ++i) {
-    if (held[static_cast<std::size_t>(i)] != 0) {
+    if (held[i] != 0) {
       set.tokens.push_back(i);
     }
   }
@@ -166,32 +151,41 @@ Windows windows_of(const ReplayOptions& o, Index n, Index nq) {
   w.sink = {0, sink};
   w.middle = {sink, recent};
   w.recent = {recent, n};
-  w.scoring = {n - nq, o.scores == "all" ? n : std::max(n - nq, n - w.queries)};
+  w.scoring = {n - nq, o.scores == Scores::all ? n : std::max(n - nq, n - w.queries)};
   return w;
 }
 
-HeadInput::HeadInput(const Plan& plan, const Unit& unit, const OpenDevice& open)
+std::vector<Index> positions_of(Range range) {
+  std::vector<Index> out(range.size());
+  std::iota(out.begin(), out.end(), range.begin);
+  return out;
+}
+
+HeadInput::HeadInput(const Plan& plan, const Unit& unit)
     : plan_(plan),
       unit_(unit),
       id_{plan.prompt_meta(unit).id, plan.layer_meta(unit).layer, unit.kv_head},
-      head_(read_head(plan, unit)),
-      device_(open ? open(head_, plan.scratch_bytes) : nullptr),
+      head_(plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head)),
+      device_(plan.open_device ? plan.open_device(head_, plan.scratch_bytes) : nullptr),
       windows_(windows_of(plan.options, head_.n(), head_.nq())),
-      book_(head_, device_.get()) {
+      book_(head_, backend(), seconds_now) {
   if (plan.reads_rope) {
     rope_ = plan.readers[unit.trace].read_rope(unit.prompt, unit.layer);
   }
   if (plan.reads_o_proj) {
     o_proj_ = plan.readers[unit.trace].read_o_proj(unit.prompt, unit.layer, unit.kv_head);
   }
-  middle_.resize(static_cast<std::size_t>(windows_.middle.size()));
-  std::iota(middle_.begin(), middle_.end(), windows_.middle.begin);
+  middle_ = positions_of(windows_.middle);
 }
 
 Task HeadInput::task(const Entry& entry) const {
-  Task task{head_,        middle_,
-            std::nullopt, windows_.scoring,
-            {},           Rng(entry.seed, id_, plan_.variants[entry.variant].name())};
+  Task task{.head = head_,
+            .tokens = middle_,
+            .budget_bytes = {},
+            .scoring = windows_.scoring,
+            .true_mass = {},
+            .rng = Rng(entry.seed, id_, plan_.variants[entry.variant].name()),
+            .backend = backend()};
   if (entry.budget) {
     task.budget_bytes = budget_bytes(*entry.budget, task.count() * head_.pair_bytes());
   }
@@ -199,25 +193,26 @@ Task HeadInput::task(const Entry& entry) const {
   task.retrieval_heads = plan_.layer_meta(unit_).retrieval_heads;
   task.kv_head = id_.kv_head;
   task.fisher = plan_.layer_meta(unit_).fisher;
-  task.device = device_.get();
   task.sink = windows_.sink.size();
   task.rope = rope_.get();
   task.o_proj = o_proj_.rows() > 0 ? &o_proj_ : nullptr;
   return task;
 }
 
-HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads, const OpenDevice& open)
-    : HeadInput(plan, unit, open) {
+HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads) : HeadInput(plan, unit) {
   const Index m = windows().queries;
   norms_ = value_norms(head(), m, threads);
-  group_mass_.assign(static_cast<std::size_t>(head().n()), 0.0);
-  queries_.reserve(static_cast<std::size_t>(head().group()));
+  group_mass_.assign(head().n(), 0.0);
+  queries_.reserve(head().group());
+  const std::vector<Index> evaluated = positions_of({head().n() - m, head().n()});
+  const std::vector<Index> sinks = positions_of(windows().sink);
+  const std::vector<Index> recent = positions_of(windows().recent);
   for (Index g = 0; g < head().group(); ++g) {
-    truth_.push_back(exact_attention(head(), g, m, threads, device()));
+    truth_.push_back(backend().exact_attention(head(), g, evaluated, threads));
     queries_.push_back(scaled_queries(head(), g, m));
-    base_.emplace_back(queries_.back(), head().dv(), device());
-    base_.back().add_causal(head(), windows().sink);
-    base_.back().add_causal(head(), windows().recent);
+    base_.emplace_back(queries_.back(), head().dv());
+    backend().add_rows_to(head(), {&base_.back(), 1},
+                          {{{causal_rows(head(), sinks, m), causal_rows(head(), recent, m)}}});
     for (std::size_t i = 0; i < group_mass_.size(); ++i) {
       group_mass_[i] += truth_.back().mass[i] / static_cast<double>(head().group());
     }
@@ -250,37 +245,22 @@ void check_compressed(const Compressed& result, const Task& task) {
 }
 
 JobResult run_job(const HeadContext& context, const Entry& entry, const ShareOrError* share) {
-  JobResult out;
-  std::optional<GivenCaches::Given> given;
-  const auto start_anew = [&] {
-    out = {};
-    for (const Index q_head : context.unit().q_heads) {
-      out.rows.push_back(blank_row(context, entry, q_head));
-      if (given) {
-        out.rows.back().scoring_queries = given->scoring_queries;
-      }
-    }
-  };
-  start_anew();
-  try {
+  return run_guarded(context, entry, [&](JobResult& out) {
     const Plan& plan = context.plan();
-    if (plan.caches) {
-      given = plan.caches->read(plan, context.unit(), entry, context.head(), context.middle());
-      if (!given->infeasible.empty()) {
-        throw Infeasible(given->infeasible, 0);
-      }
-      start_anew();
+    if (!plan.caches) {
+      measure(context, entry, share, nullptr, out);
+      return;
     }
-    measure(context, entry, share, given ? &*given : nullptr, out);
-  } catch (const IoError&) {
-    throw;  // the device failed, not the method: every further job would fail too
-  } catch (const std::exception& e) {
-    start_anew();
+    const GivenCaches::Given given =
+        plan.caches->read(plan, context.unit(), entry, context.head(), context.middle());
     for (Row& row : out.rows) {
-      row.status = status_of_error(e);
+      row.scoring_queries = given.scoring_queries;
     }
-  }
-  return out;
+    if (!given.infeasible.empty()) {
+      throw Infeasible(given.infeasible, 0);
+    }
+    measure(context, entry, share, &given, out);
+  });
 }
 
 MemoryNeed memory_need(const LayerMeta& l, Index queries) {

@@ -1,17 +1,53 @@
 // One unit's shared part (the truth, the sums over sinks and recent tokens) and one job on it:
-// compress, attend, judge. Everything that a method claims is counted again here.
+// compress, attend, measure. Everything that a method claims is counted again here.
 #pragma once
 
 #include <exception>
 #include <memory>
+#include <optional>
 #include <vector>
 
-#include "attention/estimator.hpp"
-#include "attention/exact.hpp"
-#include "replay/job_result.hpp"
+#include "attention/backend.hpp"
+#include "attention/score_book.hpp"
 #include "replay/plan.hpp"
+#include "report/schema.hpp"
+#include "trace/caches.hpp"
 
 namespace kvbench {
+
+/// One evaluated step of one query head in a stream.
+struct Step {
+  Index position = 0;      ///< of the query, 0-based
+  double rel_error = 0.0;  ///< |z-a| / |a| of this query
+  Index bytes = 0;  ///< sinks, recent window and what the method holds, after this position came
+
+  friend bool operator==(const Step&, const Step&) = default;
+};
+
+/// The tokens that a KV head's cache held exactly when the query at `position` attended.
+struct KeptSet {
+  Index position = 0;         ///< of the query, 0-based
+  std::vector<Index> tokens;  ///< strictly ascending; sinks and recent tokens included
+
+  friend bool operator==(const KeptSet&, const KeptSet&) = default;
+};
+
+/// A KV head's part of its layer's error, rounded to float32.
+struct LayerPart {
+  Matrix exact;        ///< [m, group * dv]: exact outputs of the evaluated queries, heads abreast
+  Matrix differences;  ///< estimates less exact outputs
+};
+
+/// A row per replayed query head of the unit, in order; all else is empty where the rows were not
+/// measured (has_lines).
+struct JobResult {
+  std::vector<Row> rows;
+  std::vector<std::vector<Step>> steps;           ///< stream: by row, the evaluated steps
+  std::vector<KeptSet> kept;                      ///< at the end; a stream's at every recorded step
+  std::vector<std::vector<double>> query_errors;  ///< prefill: by row, of every evaluated query
+  std::optional<HeadCache> cache;                 ///< where the plan exports caches
+  LayerPart layer;                                ///< where the plan makes the layer's error
+};
 
 /// Where the windows of the prefill protocol lie in n tokens.
 struct Windows {
@@ -24,12 +60,13 @@ struct Windows {
 
 Windows windows_of(const ReplayOptions& options, Index n, Index nq);
 
+/// The positions of a range, in order.
+std::vector<Index> positions_of(Range range);
+
 /// A KV head as methods see it: what a survey of heads that share a budget needs, and no more.
 class HeadInput {
  public:
-  /// On the device that `open` gives; null: on the CPU.
-  HeadInput(const Plan& plan, const Unit& unit, const OpenDevice& open);
-  HeadInput(const Plan& plan, const Unit& unit) : HeadInput(plan, unit, plan.open_device) {}
+  HeadInput(const Plan& plan, const Unit& unit);
   HeadInput(const HeadInput&) = delete;  // the score book points into the head
   HeadInput& operator=(const HeadInput&) = delete;
 
@@ -39,8 +76,7 @@ class HeadInput {
   const HeadId& id() const { return id_; }
   const Windows& windows() const { return windows_; }
   const std::vector<Index>& middle() const { return middle_; }
-  /// The head on the plan's device; null on the CPU.
-  const DeviceHead* device() const { return device_.get(); }
+  const Backend& backend() const { return device_ == nullptr ? cpu_backend() : *device_; }
 
   /// What an entry asks of its method here; without true mass and share.
   Task task(const Entry& entry) const;
@@ -50,7 +86,7 @@ class HeadInput {
   const Unit& unit_;
   HeadId id_;
   KvHead head_;
-  std::unique_ptr<DeviceHead> device_;
+  std::unique_ptr<Backend> device_;  // null: the CPU
   Windows windows_;
   std::vector<Index> middle_;
   ScoreBook book_;
@@ -61,13 +97,11 @@ class HeadInput {
 /// What is computed once per KV head and serves all methods, budgets and seeds.
 class HeadContext : public HeadInput {
  public:
-  HeadContext(const Plan& plan, const Unit& unit, int threads, const OpenDevice& open);
-  HeadContext(const Plan& plan, const Unit& unit, int threads)
-      : HeadContext(plan, unit, threads, plan.open_device) {}
+  HeadContext(const Plan& plan, const Unit& unit, int threads);
 
-  const ExactAttention& truth(Index g) const { return truth_[static_cast<std::size_t>(g)]; }
+  const ExactAttention& truth(Index g) const { return truth_[g]; }
   const ValueNorms& norms() const { return norms_; }
-  const SoftmaxSums& base(Index g) const { return base_[static_cast<std::size_t>(g)]; }
+  const SoftmaxSums& base(Index g) const { return base_[g]; }
   const std::vector<double>& group_mass() const { return group_mass_; }
 
  private:
@@ -97,11 +131,7 @@ struct ShareOrError {
 JobResult run_job(const HeadContext& context, const Entry& entry,
                   const ShareOrError* share = nullptr);
 
-/// Most bytes that one unit needs beside its jobs, and that one job needs; for --memory-limit.
-struct MemoryNeed {
-  std::uint64_t unit = 0;
-  std::uint64_t per_thread = 0;
-};
+/// Of a head under the prefill protocol.
 MemoryNeed memory_need(const LayerMeta& layer, Index queries);
 
 }  // namespace kvbench

@@ -13,19 +13,13 @@
 #include "core/parallel.hpp"
 #include "metrics/layer_error.hpp"
 #include "replay/row_parts.hpp"
-#include "report/layers.hpp"
+#include "report/side_table.hpp"
 
 namespace kvbench {
 namespace {
 
-std::filesystem::path journal_path(const Plan& plan) {
-  std::filesystem::path out = layers_table().path(plan.options.out);
-  out += ".part";
-  return out;
-}
-
 std::span<const std::byte> bytes_of(const Matrix& m) {
-  return std::as_bytes(std::span(m.data(), static_cast<std::size_t>(m.rows() * m.cols())));
+  return std::as_bytes(std::span(m.data(), m.rows() * m.cols()));
 }
 
 // Sum of the squared norms of the residual stream at the last m stored queries, where it is known.
@@ -42,7 +36,59 @@ std::optional<double> residual_square(const Plan& plan, const Unit& unit, Index 
   return sum;
 }
 
+// Query heads of the layer that are replayed.
+Index replayed(const Plan& plan, Range units) {
+  Index out = 0;
+  for (Index u = units.begin; u < units.end; ++u) {
+    out += static_cast<Index>(plan.units[u].q_heads.size());
+  }
+  return out;
+}
+
 }  // namespace
+
+void plan_layer_errors(Plan& plan) {
+  std::vector<std::string> notes;  // of layers without a projection, where others have one
+  Index partly = 0;
+  for (const Range units : plan.layers()) {
+    const Unit& unit = plan.units[units.begin];
+    const LayerMeta& layer = plan.layer_meta(unit);
+    if (layer.hidden == 0) {
+      notes.push_back(fmt::format(
+          "note: OUT.layers.csv leaves out {}: prompt {} layer {}: the trace has no output "
+          "projection (o_proj)",
+          plan.trace_names[unit.trace], plan.prompt_meta(unit).id, layer.layer));
+    } else if (replayed(plan, units) < layer.q_heads) {
+      ++partly;  // --heads is the same for all layers
+    } else {
+      plan.error_layers.insert(unit.layer_key());
+    }
+  }
+  if (partly > 0) {
+    plan.left_out.push_back(
+        plan.error_layers.empty()
+            ? "note: OUT.layers.csv is not written: --heads leaves out some of the query heads of "
+              "every layer"
+            : fmt::format("note: OUT.layers.csv leaves out {} layers of which --heads leaves out "
+                          "some query heads",
+                          partly));
+  }
+  if (!plan.error_layers.empty()) {
+    plan.left_out.insert(plan.left_out.end(), notes.begin(), notes.end());
+  }
+}
+
+nlohmann::json layers_without_error(const Plan& plan) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const Range units : plan.layers()) {
+    const Unit& unit = plan.units[units.begin];
+    if (!plan.error_layers.empty() && !plan.makes_layer_error(unit)) {
+      out.push_back(
+          {plan.trace_names[unit.trace], plan.prompt_meta(unit).id, plan.layer_meta(unit).layer});
+    }
+  }
+  return out;
+}
 
 void validate_layer_values(const Plan& plan, const Unit& unit) {
   if (plan.makes_layer_error(unit)) {
@@ -94,23 +140,23 @@ LayerErrors::LayerErrors(const Plan& plan, CsvWriter::Mode mode)
       entries_(static_cast<Index>(plan.entries.size())),
       jobs_(plan.shard_jobs()),
       writer_(layers_table().path(plan.options.out), layers_table().header(), mode),
-      journal_(journal_path(plan), plan.hash(), mode == CsvWriter::Mode::resume),
-      states_(static_cast<std::size_t>(jobs_.size()), State::open) {
+      journal_(layers_table().path(plan.options.out) += ".part", plan.hash(),
+               mode == CsvWriter::Mode::resume),
+      states_(jobs_.size(), State::open) {
   for (const Range units : plan.layers()) {
-    const Unit& unit = plan.units[static_cast<std::size_t>(units.begin)];
+    const Unit& unit = plan.units[units.begin];
     if (plan.makes_layer_error(unit) && jobs_.contains(job_of(units.begin, 0))) {
       open_.push_back(units);
     }
   }
 }
 
-std::vector<Index> LayerErrors::open(const Progressed& before) {
-  SideProgressed lines(plan_, layers_table(), writer_.existing());
+std::vector<Index> LayerErrors::open(const FinishedTable& before) {
+  FinishedTable lines(plan_, &layers_table(), writer_.existing());
   const std::size_t status = column_index("status");
   for (Index job = jobs_.begin; job < jobs_.end; ++job) {
-    if (before.done(job)) {
-      state(job) = has_lines(before.rows(job).front()[status]) ? State::measured  //
-                                                               : State::unmeasured;
+    if (before.has(job)) {
+      state(job) = has_lines(before.first(job)[status]) ? State::measured : State::unmeasured;
     }
   }
   std::vector<Index> again;
@@ -122,7 +168,7 @@ std::vector<Index> LayerErrors::open(const Progressed& before) {
         continue;
       }
       lines.forget(line);
-      if (unmeasured(units, e)) {
+      if (some(units, e, State::unmeasured)) {
         continue;  // it gets no line, whatever the others are
       }
       for (Index u = units.begin; u < units.end; ++u) {
@@ -152,48 +198,47 @@ void LayerErrors::keep(Index job, const JobResult& result) {
   if (!plan_.makes_layer_error(plan_.unit_of(job))) {
     return;
   }
-  const bool has_part = has_lines(result.rows.front().status);
-  if (has_part) {
+  if (!has_lines(result.rows.front().status)) {
+    state(job) = State::unmeasured;
+    return;
+  }
+  {
     const Index unit = job / entries_;
     const std::lock_guard lock(mutex_);  // the first of the unit's jobs that come leaves the exact
-    if (exact_.count(unit) == 0) {
+    if (!exact_.contains(unit)) {
       journal_.append(exact_number(unit), bytes_of(result.layer.exact));
       exact_.insert(unit);
     }
   }
-  if (has_part) {
-    journal_.append(job, bytes_of(result.layer.differences));
-  }
-  state(job) = has_part ? State::measured : State::unmeasured;
+  journal_.append(job, bytes_of(result.layer.differences));
+  state(job) = State::measured;
 }
 
-bool LayerErrors::done(Range units) {
-  const auto begin = states_.begin() + (job_of(units.begin, 0) - jobs_.begin);
-  const auto end = states_.begin() + (job_of(units.end, 0) - jobs_.begin);
-  return std::find(begin, end, State::open) == end;
-}
-
-bool LayerErrors::measured(Range units, Index entry) {
+bool LayerErrors::some(Range units, Index entry, State state) const {
   for (Index u = units.begin; u < units.end; ++u) {
-    if (state(job_of(u, entry)) != State::measured) {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool LayerErrors::unmeasured(Range units, Index entry) {
-  for (Index u = units.begin; u < units.end; ++u) {
-    if (state(job_of(u, entry)) == State::unmeasured) {
+    if (states_[job_of(u, entry) - jobs_.begin] == state) {
       return true;
     }
   }
   return false;
 }
 
+bool LayerErrors::done(Range units) const {
+  for (Index e = 0; e < entries_; ++e) {
+    if (some(units, e, State::open)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool LayerErrors::measured(Range units, Index entry) const {
+  return !some(units, entry, State::open) && !some(units, entry, State::unmeasured);
+}
+
 // The heads' differences of an entry, or for entry -1 their exact outputs.
 std::vector<Matrix> LayerErrors::parts(Range units, Index entry) const {
-  const Unit& unit = plan_.units[static_cast<std::size_t>(units.begin)];
+  const Unit& unit = plan_.units[units.begin];
   const LayerMeta& l = plan_.layer_meta(unit);
   const Index m = windows_of(plan_.options, l.n, l.nq).queries;
   std::vector<Matrix> out;
@@ -213,39 +258,38 @@ std::vector<Matrix> LayerErrors::parts(Range units, Index entry) const {
 bool LayerErrors::make_lines(Range units, int threads, const std::atomic<bool>& stop) {
   std::vector<Index> entries;
   for (Index e = 0; e < entries_; ++e) {
-    if (measured(units, e) && written_.count(job_of(units.begin, e)) == 0) {
+    if (measured(units, e) && !written_.contains(job_of(units.begin, e))) {
       entries.push_back(e);
     }
   }
   if (entries.empty()) {
     return true;
   }
-  const Unit& first = plan_.units[static_cast<std::size_t>(units.begin)];
+  const Unit& first = plan_.units[units.begin];
   const LayerMeta& l = plan_.layer_meta(first);
   std::vector<Matrix> projection;
   for (Index u = units.begin; u < units.end; ++u) {
-    projection.push_back(plan_.readers[first.trace].read_o_proj(
-        first.prompt, first.layer, plan_.units[static_cast<std::size_t>(u)].kv_head));
+    projection.push_back(
+        plan_.readers[first.trace].read_o_proj(first.prompt, first.layer, plan_.units[u].kv_head));
   }
   const std::optional<double> residual =
       residual_square(plan_, first, windows_of(plan_.options, l.n, l.nq).queries);
 
-  std::vector<Index> pieces = {-1};  // the exact outputs
-  pieces.insert(pieces.end(), entries.begin(), entries.end());
-  std::vector<std::optional<double>> squares(pieces.size());
-  parallel_for(static_cast<Index>(pieces.size()), threads, stop, [&](Index i) {
+  std::vector<Index> estimates = {-1};  // the exact outputs
+  estimates.insert(estimates.end(), entries.begin(), entries.end());
+  std::vector<std::optional<double>> squares(estimates.size());
+  parallel_for(static_cast<Index>(estimates.size()), threads, stop, [&](Index i) {
     const auto at = static_cast<std::size_t>(i);
-    squares[at] = projected_square(parts(units, pieces[at]), projection);
+    squares[at] = projected_square(parts(units, estimates[at]), projection);
   });
   if (std::find(squares.begin(), squares.end(), std::nullopt) != squares.end()) {
     return false;  // stopped
   }
   std::vector<Fields> lines;
-  for (std::size_t i = 1; i < pieces.size(); ++i) {
+  for (std::size_t i = 1; i < estimates.size(); ++i) {
     const LayerError error = layer_error(*squares[i], *squares[0], residual);
-    const Row row = blank_row(plan_, first, plan_.entries[static_cast<std::size_t>(pieces[i])],
-                              first.q_heads.front());
-    lines.push_back(layer_fields(to_fields(row), error.out_rel, error.residual_rel));
+    const Row row = blank_row(plan_, first, plan_.entries[estimates[i]], first.q_heads.front());
+    lines.push_back(layers_table().line(to_fields(row), error.out_rel, error.residual_rel));
   }
   writer_.append(lines);
   for (const Index e : entries) {
@@ -270,9 +314,9 @@ void LayerErrors::finish(int threads, const std::atomic<bool>& stop) {
   }
 }
 
-void LayerErrors::settle() {
+void LayerErrors::reconcile() {
   const Table table = read_table(writer_.path());
-  const std::vector<Fields> sorted = SideProgressed(plan_, layers_table(), table.rows).in_order();
+  const std::vector<Fields> sorted = FinishedTable(plan_, &layers_table(), table.rows).in_order();
   if (sorted != table.rows) {
     writer_.rewrite_sorted(sorted);
   }

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "replay/job.hpp"
-#include "replay/job_result.hpp"
 #include "replay/plan.hpp"
 #include "replay/resume.hpp"
 #include "report/csv.hpp"
@@ -20,8 +19,8 @@
 
 namespace kvbench {
 
-/// Settles plan.error_layers; plan.left_out says which layers are left out, where others have
-/// output projections.
+/// Sets plan.error_layers; plan.left_out says which layers are left out, where others have output
+/// projections.
 void plan_layer_errors(Plan& plan);
 
 /// Layers of the plan that have no lines where others do: [[trace, prompt, layer], ...].
@@ -40,12 +39,12 @@ void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, cons
 
 class LayerErrors {
  public:
-  /// Opens the table and the journal. Errors: as of CsvWriter and SideProgressed.
+  /// Opens the table and the journal. Errors: as of CsvWriter and FinishedTable.
   LayerErrors(const Plan& plan, CsvWriter::Mode mode);
 
-  /// To be called once: settles what is left to do. Returns the jobs among `before` that must run
+  /// To be called once: finds what is left to do. Returns the jobs among `before` that must run
   /// again since their layer's lines are not there and the journal lacks their part.
-  std::vector<Index> open(const Progressed& before);
+  std::vector<Index> open(const FinishedTable& before);
 
   /// Puts down a job's part, before its rows. Thread-safe. Throws IoError.
   void keep(Index job, const JobResult& result);
@@ -58,7 +57,7 @@ class LayerErrors {
   bool lacks_lines() const { return !open_.empty(); }
 
   /// Puts the lines into the plan's order; the journal goes once no line is missing.
-  void settle();
+  void reconcile();
   void sync() { writer_.sync(); }
 
  private:
@@ -66,10 +65,10 @@ class LayerErrors {
 
   Index job_of(Index unit, Index entry) const { return unit * entries_ + entry; }
   Index exact_number(Index unit) const { return plan_.jobs() + unit; }
-  State& state(Index job) { return states_[static_cast<std::size_t>(job - jobs_.begin)]; }
-  bool done(Range units);
-  bool measured(Range units, Index entry);    // on all heads
-  bool unmeasured(Range units, Index entry);  // on some head
+  State& state(Index job) { return states_[job - jobs_.begin]; }
+  bool some(Range units, Index entry, State state) const;  // on some head
+  bool measured(Range units, Index entry) const;           // on all heads
+  bool done(Range units) const;
   std::vector<Matrix> parts(Range units, Index entry) const;
   bool make_lines(Range units, int threads, const std::atomic<bool>& stop);
 

@@ -2,11 +2,8 @@
 
 #include <string_view>
 
-#include "report/kept.hpp"
-#include "report/layers.hpp"
-#include "report/queries.hpp"
 #include "report/schema.hpp"
-#include "report/steps.hpp"
+#include "report/side_table.hpp"
 
 namespace kvbench {
 namespace {
@@ -17,38 +14,32 @@ CsvWriter::Mode mode_of(const ReplayOptions& o) {
                        : CsvWriter::Mode::create;
 }
 
-// A job's lines of a side table; `rows`: those of the main one.
-std::vector<Fields> lines_of(const SideTable& table, const JobResult& done,
+// A job's lines of a table; `rows`: those of OUT.csv.
+std::vector<Fields> lines_of(const SideTable* table, const JobResult& done,
                              const std::vector<Fields>& rows) {
   std::vector<Fields> out;
-  if (&table == &steps_table()) {
+  if (table == nullptr) {
+    out = rows;
+  } else if (table == &steps_table()) {
     for (std::size_t i = 0; i < done.steps.size(); ++i) {
       for (const Step& step : done.steps[i]) {
-        out.push_back(step_fields(rows[i], step));
+        out.push_back(table->line(rows[i], step.position, step.rel_error, step.bytes));
       }
     }
-  } else if (&table == &queries_table()) {
+  } else if (table == &queries_table()) {
     for (std::size_t i = 0; i < done.query_errors.size(); ++i) {
       const auto& errors = done.query_errors[i];
       const Index first = done.rows[i].n_tokens - static_cast<Index>(errors.size());
-      for (std::size_t j = 0; j < errors.size(); ++j) {
-        const auto offset = static_cast<Index>(j);
-        out.push_back(query_fields(rows[i], first + offset, offset, errors[j]));
+      for (Index j = 0; j < static_cast<Index>(errors.size()); ++j) {
+        out.push_back(table->line(rows[i], first + j, j, errors[j]));
       }
     }
   } else {
     for (const KeptSet& kept : done.kept) {
-      out.push_back(kept_fields(rows.front(), kept));
+      out.push_back(table->line(rows.front(), kept.position, ranges_text(kept.tokens)));
     }
   }
   return out;
-}
-
-// Replaces a table's rows where they are not these.
-void put(CsvWriter& writer, const std::vector<Fields>& there, const std::vector<Fields>& sorted) {
-  if (sorted != there) {
-    writer.rewrite_sorted(sorted);
-  }
 }
 
 }  // namespace
@@ -67,38 +58,38 @@ std::vector<std::filesystem::path> Outputs::files(const Plan& plan) {
   return out;
 }
 
-Outputs::Outputs(const Plan& plan)
-    : plan_(CacheExport::check_earlier(plan)),
-      writer_(plan.options.out, schema_header(), mode_of(plan.options)),
-      before_(plan, writer_.existing()) {
-  std::vector<SideProgressed> lines;
+Outputs::Outputs(const Plan& plan) : plan_(plan) {
+  CacheExport::check_earlier(plan);
+  const CsvWriter::Mode mode = mode_of(plan.options);
+  std::vector<FinishedTable> before;
+  const auto open = [&](const SideTable* table, const std::filesystem::path& path,
+                        const Fields& header) {
+    tables_.push_back({table, std::make_unique<CsvWriter>(path, header, mode)});
+    before.emplace_back(plan, table, tables_.back().writer->existing());
+  };
+  open(nullptr, plan.options.out, schema_header());
   for (const SideTable* table : side_tables(plan)) {
-    sides_.push_back({table, std::make_unique<CsvWriter>(table->path(plan.options.out),
-                                                         table->header(), mode_of(plan.options))});
-    lines.emplace_back(plan, *table, sides_.back().writer->existing());
+    open(table, table->path(plan.options.out), table->header());
   }
   if (!plan.options.export_caches.empty()) {
     caches_ = std::make_unique<CacheExport>(plan);
   }
-  kvbench::settle(plan, before_, lines, caches_.get());
+  kvbench::reconcile(plan, before, caches_.get());
   if (!plan.error_layers.empty()) {
-    layers_ = std::make_unique<LayerErrors>(plan, mode_of(plan.options));
-    for (const Index job : layers_->open(before_)) {
-      before_.forget(job);
-      for (SideProgressed& side : lines) {
-        side.forget(job);
+    layers_ = std::make_unique<LayerErrors>(plan, mode);
+    for (const Index job : layers_->open(before.front())) {
+      for (FinishedTable& table : before) {
+        table.forget(job);
       }
     }
   }
-  for (std::size_t i = 0; i < sides_.size(); ++i) {
-    CsvWriter& side = *sides_[i].writer;
-    if (lines[i].line_count() != static_cast<Index>(side.existing().size())) {
-      side.rewrite_sorted(lines[i].in_order());
+  for (std::size_t i = tables_.size(); i-- > 0;) {
+    CsvWriter& writer = *tables_[i].writer;
+    if (before[i].line_count() != static_cast<Index>(writer.existing().size())) {
+      writer.rewrite_sorted(before[i].in_order());  // lines of half-written jobs go
     }
   }
-  if (before_.row_count() != static_cast<Index>(writer_.existing().size())) {
-    writer_.rewrite_sorted(before_.in_order());  // rows of half-written jobs go
-  }
+  before_ = std::move(before.front());
 }
 
 void Outputs::write(Index job, const JobResult& result) {
@@ -117,13 +108,12 @@ void Outputs::write(Index job, const JobResult& result) {
   for (const Row& row : result.rows) {
     rows.push_back(to_fields(row));
   }
-  for (Side& side : sides_) {
-    side.writer->append(lines_of(*side.table, result, rows));
+  for (std::size_t i = tables_.size(); i-- > 0;) {
+    if (i == 0 && layers_) {
+      layers_->keep(job, result);
+    }
+    tables_[i].writer->append(lines_of(tables_[i].table, result, rows));
   }
-  if (layers_) {
-    layers_->keep(job, result);
-  }
-  writer_.append(rows);
 }
 
 void Outputs::finish_layers(int threads, const std::atomic<bool>& stop) {
@@ -132,27 +122,27 @@ void Outputs::finish_layers(int threads, const std::atomic<bool>& stop) {
   }
 }
 
-RowCounts Outputs::settle() {
-  const Table table = read_table(plan_.options.out);
-  Progressed progressed(plan_, table.rows);
+RowCounts Outputs::reconcile() {
   std::vector<std::vector<Fields>> there;
-  std::vector<SideProgressed> lines;
-  for (const Side& side : sides_) {
-    there.push_back(read_table(side.writer->path()).rows);
-    lines.emplace_back(plan_, *side.table, there.back());
+  std::vector<FinishedTable> finished;
+  for (const Out& out : tables_) {
+    there.push_back(read_table(out.writer->path()).rows);
+    finished.emplace_back(plan_, out.table, there.back());
   }
-  kvbench::settle(plan_, progressed, lines, caches_.get());
-  for (std::size_t i = 0; i < sides_.size(); ++i) {
-    put(*sides_[i].writer, there[i], lines[i].in_order());
+  kvbench::reconcile(plan_, finished, caches_.get());
+  std::vector<Fields> sorted;
+  for (std::size_t i = tables_.size(); i-- > 0;) {
+    sorted = finished[i].in_order();
+    if (sorted != there[i]) {
+      tables_[i].writer->rewrite_sorted(sorted);
+    }
   }
-  const std::vector<Fields> sorted = progressed.in_order();
-  put(writer_, table.rows, sorted);
   if (layers_) {
-    layers_->settle();
+    layers_->reconcile();
   }
   const std::size_t status = column_index("status");
   RowCounts out;
-  out.rows = static_cast<Index>(sorted.size());
+  out.rows = static_cast<Index>(sorted.size());  // of OUT.csv, the last
   for (const Fields& row : sorted) {
     const std::string_view kind = status_kind(row[status]);
     out.failed += kind == "failed" ? 1 : 0;
@@ -169,13 +159,12 @@ void Outputs::finish(const std::vector<std::string>& trace_sha256) {
 }
 
 void Outputs::sync() {
-  for (const Side& side : sides_) {
-    side.writer->sync();
-  }
   if (layers_) {
     layers_->sync();
   }
-  writer_.sync();
+  for (std::size_t i = tables_.size(); i-- > 0;) {
+    tables_[i].writer->sync();
+  }
 }
 
 }  // namespace kvbench

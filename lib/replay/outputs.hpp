@@ -1,14 +1,15 @@
 // The files that a run writes: OUT.csv and the tables beside it. A job's lines go to all of them,
-// those of the main table last: rows without their lines are what a resumed run looks for.
+// those of the main table last: a resumed run does rows again that have no lines.
 #pragma once
 
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "replay/cache_export.hpp"
-#include "replay/job_result.hpp"
+#include "replay/job.hpp"
 #include "replay/layer_errors.hpp"
 #include "replay/plan.hpp"
 #include "replay/resume.hpp"
@@ -35,8 +36,8 @@ class Outputs {
   explicit Outputs(const Plan& plan);
 
   /// Whether an earlier run has done the job.
-  bool done(Index job) const { return before_.done(job); }
-  Index rows_resumed() const { return before_.row_count(); }
+  bool done(Index job) const { return before_->has(job); }
+  Index rows_resumed() const { return before_->line_count(); }
 
   /// Appends what a job left. Thread-safe. Throws IoError.
   void write(Index job, const JobResult& result);
@@ -47,7 +48,7 @@ class Outputs {
   bool lacks_layers() const { return layers_ && layers_->lacks_lines(); }
 
   /// Puts the tables into the plan's order, and counts what they really hold.
-  RowCounts settle();
+  RowCounts reconcile();
 
   /// After a complete run: makes the caches file. `trace_sha256`: of the traces, in order.
   void finish(const std::vector<std::string>& trace_sha256);
@@ -56,15 +57,14 @@ class Outputs {
   void sync();
 
  private:
-  struct Side {
-    const SideTable* table;
+  struct Out {
+    const SideTable* table;  // null: OUT.csv
     std::unique_ptr<CsvWriter> writer;
   };
 
   const Plan& plan_;
-  CsvWriter writer_;
-  Progressed before_;
-  std::vector<Side> sides_;
+  std::vector<Out> tables_;              // OUT.csv first; it is the last to be written
+  std::optional<FinishedTable> before_;  // OUT.csv
   std::unique_ptr<CacheExport> caches_;  // null: none are exported
   std::unique_ptr<LayerErrors> layers_;  // null: no layer's error is made
 };

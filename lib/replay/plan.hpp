@@ -2,6 +2,7 @@
 // prints, what shards divide, and what a resumed run compares with.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -9,45 +10,16 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "attention/device.hpp"
+#include "attention/backend.hpp"
+#include "gpu/device.hpp"
 #include "replay/grid.hpp"
+#include "replay/options.hpp"
 #include "trace/reader.hpp"
 
 namespace kvbench {
-
-/// Everything that a user can ask of a replay; names and defaults as on the command line.
-struct ReplayOptions {
-  std::vector<std::string> traces;
-  std::string out;
-  std::vector<std::string> algorithms;
-  std::vector<double> budgets;  ///< each in [0, 1]; fractions of full bytes: of the middle, or of
-                                ///< a whole stream
-  std::string seeds = "1";
-  std::vector<Index> layers;  ///< layer indices in the model; empty: all
-  std::vector<Index> heads;   ///< query heads; empty: all
-  std::vector<std::string> prompts;
-  std::string protocol = "prefill";
-  Index sink = 16;       ///< tokens, >= 0
-  Index recent = 512;    ///< tokens; under prefill >= queries
-  Index queries = 256;   ///< >= 1
-  Index eval_every = 0;  ///< stream: tokens between evaluated steps; 0: n / 64, at least 1
-  std::string scores = "past";
-  std::string device = "cpu";      ///< make_plan sets it to what it names: cpu or cuda:i
-  std::string gpu_math = "exact";  ///< exact: selections to the bit as on the CPU; or fast
-  int threads = 0;                 ///< 0: all that the machine has; on a device at least 32
-  std::uint64_t memory_limit = 0;  ///< bytes; 0: none
-  Index shard_index = 1;
-  Index shard_count = 1;
-  bool kept = false;                ///< record kept tokens in OUT.kept.csv
-  bool per_query = false;           ///< prefill: a line per evaluated query in OUT.queries.csv
-  std::string export_caches;        ///< caches file to write (docs/caches.md); empty: none
-  std::vector<std::string> caches;  ///< evaluate: caches files to judge; they give the protocol
-  bool resume = false;
-  bool overwrite = false;
-};
 
 /// One KV head of one layer of one prompt: the unit of ground truth and of memory.
 struct Unit {
@@ -56,10 +28,10 @@ struct Unit {
   std::size_t layer = 0;
   Index kv_head = 0;
   std::vector<Index> q_heads;  ///< replayed query heads of the group, ascending
-};
 
-/// Whether two units are KV heads of one layer of one prompt.
-bool same_layer(const Unit& a, const Unit& b);
+  /// Equal for the KV heads of one layer of one prompt.
+  std::array<std::size_t, 3> layer_key() const { return {trace, prompt, layer}; }
+};
 
 /// What is run on every unit.
 struct Entry {
@@ -70,25 +42,24 @@ struct Entry {
 };
 
 /// Puts a head on a device; its arrays of scratch keep to so many bytes each.
-using OpenDevice = std::function<std::unique_ptr<DeviceHead>(const KvHead&, std::size_t)>;
+using OpenDevice = std::function<std::unique_ptr<Backend>(const KvHead&, std::size_t)>;
 
 class GivenCaches;
 
 struct Plan {
-  ReplayOptions options;  ///< as given, but for what the protocol settles
+  ReplayOptions options;  ///< as given, but for what the protocol decides
   std::vector<TraceReader> readers;
   std::vector<std::string> trace_names;  ///< file names without folders, all different
   std::vector<Variant> variants;
   std::vector<Unit> units;
   std::vector<Entry> entries;
   OpenDevice open_device;  ///< empty: everything on the CPU
-  OpenDevice open_exact;   ///< the same in exact mode, where open_device is another; else empty
   std::size_t scratch_bytes = std::size_t{1} << 28;
   bool reads_rope = false;    ///< whether some variant uses the traces' rotary tables
   bool reads_o_proj = false;  ///< the same of the layers' output projections
-  /// Layers that OUT.layers.csv has lines of, by (trace, prompt, layer) as in a unit: those with an
-  /// output projection of which all query heads are replayed.
-  std::set<std::tuple<std::size_t, std::size_t, std::size_t>> error_layers;
+  /// Layers that OUT.layers.csv has lines of, by layer_key: those with an output projection of
+  /// which all query heads are replayed.
+  std::set<std::array<std::size_t, 3>> error_layers;
   Index heads_at_once = 1;  ///< on a device: heads whose jobs run together, at most
 
   /// evaluate: the caches that take the place of methods; else null.
@@ -98,30 +69,37 @@ struct Plan {
   /// which layers OUT.layers.csv leaves out.
   std::vector<std::string> left_out;
 
-  /// Variants as they run where they depend on the layer, by (trace, prompt, layer, variant);
-  /// variant_of looks here first.
-  std::map<std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>, Variant> resolved;
+  /// Variants as they run where they depend on the layer, by layer_key and number; variant_of asks
+  /// here first.
+  std::map<std::pair<std::array<std::size_t, 3>, std::size_t>, Variant> resolved;
 
   /// Job j runs entry j % entries on unit j / entries.
   Index jobs() const { return static_cast<Index>(units.size() * entries.size()); }
-  const Unit& unit_of(Index job) const;
-  const Entry& entry_of(Index job) const;
+  const Unit& unit_of(Index job) const { return units[job / static_cast<Index>(entries.size())]; }
+  const Entry& entry_of(Index job) const { return entries[entry_number(job)]; }
+  std::size_t entry_number(Index job) const {
+    return static_cast<std::size_t>(job) % entries.size();
+  }
   /// What an entry runs on a unit, all parameters resolved.
   const Variant& variant_of(const Unit& unit, const Entry& entry) const;
   /// Whether OUT.layers.csv has lines of the unit's layer.
-  bool makes_layer_error(const Unit& unit) const;
+  bool makes_layer_error(const Unit& unit) const { return error_layers.contains(unit.layer_key()); }
   /// Numbers of the units of one layer, which follow each other; `unit`: any of them.
   Range layer_units(Index unit) const;
   /// Those of every layer, in order.
   std::vector<Range> layers() const;
-  /// Jobs of this shard: a contiguous part, so that a shard touches few units. No shard cuts a
+  /// Jobs of this shard: a contiguous part, so that no two shards share many units. No shard cuts a
   /// layer whose error is made.
   Range shard_jobs() const;
   /// Rows of the undivided file that the jobs make.
   Range row_range(Range job_range) const;
-  bool stream() const { return options.protocol == "stream"; }
-  const LayerMeta& layer_meta(const Unit& unit) const;
-  const PromptMeta& prompt_meta(const Unit& unit) const;
+  bool stream() const { return options.protocol == Protocol::stream; }
+  const LayerMeta& layer_meta(const Unit& unit) const {
+    return prompt_meta(unit).layers[unit.layer];
+  }
+  const PromptMeta& prompt_meta(const Unit& unit) const {
+    return readers[unit.trace].meta().prompts[unit.prompt];
+  }
   /// Hash of everything that decides which rows there are and what they hold; not of threads,
   /// shards or paths.
   std::string hash() const;
@@ -139,13 +117,25 @@ std::optional<Variant::Queries> scoring_queries(const Plan& plan, const Unit& un
 /// on how many KV heads. Empty where all have what they ask for.
 std::vector<std::string> scoring_notes(const Plan& plan);
 
-/// Threads that a run is to have if memory suffices. On a device most of them wait for it.
-int wanted_threads(const ReplayOptions& options);
-
 /// Opens the traces and lists the jobs. Errors: InputError (bad option, a layer, head or prompt
 /// that no trace has, a method without a size, two traces of one name, a stream of a layer whose
 /// queries are not all stored, a method that is named and needs what a layer lacks), IoError
 /// (device absent).
 Plan make_plan(const ReplayOptions& options);
+
+/// Chooses how many heads are on the device at a time, and how much of its memory a job's arrays
+/// may take. Throws IoError where a head and its jobs do not fit. Nothing where the plan is for the
+/// CPU.
+void plan_device(Plan& plan, const DeviceChoice& device);
+
+/// Bytes that a unit and its jobs need under the plan's protocol, at most.
+MemoryNeed memory_need(const Plan& plan, const Unit& unit);
+
+/// Threads that the run will use under the memory limit. Errors: InputError where one does not fit.
+int usable_threads(const Plan& plan);
+
+/// KV heads whose jobs run together: plan.heads_at_once, or fewer where `threads` jobs leave less
+/// memory under the limit; 1 on the CPU.
+Index heads_at_once(const Plan& plan, int threads);
 
 }  // namespace kvbench

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <vector>
 
@@ -32,11 +33,11 @@ Row blank_row(const Plan& plan, const Unit& unit, const Entry& entry, Index q_he
   row.kv_head = unit.kv_head;
   row.algorithm = variant.name();
   row.params = variant.params.canonical();
-  row.protocol = o.protocol;
+  row.protocol = name(o.protocol);
   row.sink = o.sink;
   row.recent = o.recent;
   row.scores = !variant.declared_scores.empty() ? variant.declared_scores
-               : variant.sees_queries()         ? o.scores
+               : variant.sees_queries()         ? std::string(name(o.scores))
                                                 : "none";
   row.device = o.device;
   row.seed = entry.seed;
@@ -53,40 +54,39 @@ Row blank_row(const Plan& plan, const Unit& unit, const Entry& entry, Index q_he
   return row;
 }
 
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+JobResult run_guarded(const HeadInput& c, const Entry& entry,
+                      const std::function<void(JobResult&)>& measure) {
+  JobResult out;
+  for (const Index q_head : c.unit().q_heads) {
+    out.rows.push_back(blank_row(c.plan(), c.unit(), entry, q_head));
+  }
+  JobResult blank = out;
+  try {
+    measure(out);
+    return out;
+  } catch (const IoError&) {
+    throw;  // the device failed, not the method: every further job would fail too
+  } catch (const std::exception& e) {
+    const bool infeasible = dynamic_cast<const Infeasible*>(&e) != nullptr;
+    for (std::size_t i = 0; i < blank.rows.size(); ++i) {
+      blank.rows[i].scoring_queries = out.rows[i].scoring_queries;
+      blank.rows[i].status =
+          fmt::format("{}: {}", infeasible ? "infeasible" : "failed", one_line(e.what()));
+    }
+    return blank;
+  }
+}
+
 std::string unfair(const HeadInput& c, const Entry& entry, bool empty_middle) {
   if (empty_middle) {
     return "empty middle";
   }
   const auto queries = scoring_queries(c.plan(), c.unit(), c.plan().variant_of(c.unit(), entry));
   return queries && queries->none ? "no scoring queries" : "";
-}
-
-void fill(Row& row, const MemoryFigures& f) {
-  row.tokens_kept = f.tokens_kept;
-  row.bytes = f.bytes;
-  row.full_bytes = f.full_bytes;
-  row.ratio = f.ratio;
-  row.middle_ratio = f.middle_ratio;
-  row.aux_bytes = f.aux_bytes;
-  row.transient_bytes = f.transient_bytes;
-}
-
-void fill(Row& row, const ErrorFigures& f) {
-  row.rel_error = f.rel_error;
-  row.rel_error_mean = f.rel_error_mean;
-  row.rel_error_p50 = f.rel_error_p50;
-  row.rel_error_p95 = f.rel_error_p95;
-  row.rel_error_max = f.rel_error_max;
-  row.eps_fro = f.eps_fro;
-  row.eps_op = f.eps_op;
-  row.log_z_error = f.log_z_error;
-  row.cosine = f.cosine;
-}
-
-void fill(Row& row, const HeldFigures& f) {
-  row.mass_kept = f.mass_kept;
-  row.amnesia_count = f.amnesia_count;
-  row.amnesia_mass = f.amnesia_mass;
 }
 
 std::string status_of(const ErrorFigures& errors, Index degenerate, Index m,
@@ -101,11 +101,6 @@ std::string status_of(const ErrorFigures& errors, Index degenerate, Index m,
         errors.infinite, m);
   }
   return reason.empty() ? "ok" : "degenerate: " + one_line(reason);
-}
-
-std::string status_of_error(const std::exception& error) {
-  const bool infeasible = dynamic_cast<const Infeasible*>(&error) != nullptr;
-  return fmt::format("{}: {}", infeasible ? "infeasible" : "failed", one_line(error.what()));
 }
 
 std::string diag_text(const HeadInput& c, const Entry& entry, const Compressed& result) {
@@ -139,13 +134,13 @@ Holding holding_of(const Compressed& c) {
   return out;
 }
 
-std::vector<SumPiece> pieces_of(const KvHead& head, const Compressed& c,
-                                std::span<const Index> first) {
-  std::vector<SumPiece> out;
+std::vector<WeightedRows> weighted_rows(const KvHead& head, const Compressed& c,
+                                        std::span<const Index> first) {
+  std::vector<WeightedRows> out;
   const auto add = [&](const HeldTokens& held, const MadeTokens& made, Part part) {
     const auto count = static_cast<std::size_t>(made.k.rows());
-    out.push_back({head.k, head.v, held.tokens, held.weights, held.common, part, {}});
-    out.push_back({made.k, made.v, first.first(count), made.weights, 1.0F, part, {}});
+    out.push_back({head.k, head.v, held.tokens, held.weights, held.common, part, {}, true});
+    out.push_back({made.k, made.v, first.first(count), made.weights, 1.0F, part, {}, false});
   };
   add(c.held, c.made, c.denominator ? Part::numerator : Part::both);
   if (c.denominator) {
@@ -154,14 +149,14 @@ std::vector<SumPiece> pieces_of(const KvHead& head, const Compressed& c,
   return out;
 }
 
-void add_compressed(SoftmaxSums& sums, const KvHead& head, const Compressed& c) {
+void add_compressed(const Backend& backend, SoftmaxSums& sums, const KvHead& head,
+                    const Compressed& c) {
   const Index made =
       std::max(c.made.k.rows(), c.denominator ? c.denominator->made.k.rows() : Index{0});
-  std::vector<Index> first(static_cast<std::size_t>(made));
+  std::vector<Index> first(made);
   std::iota(first.begin(), first.end(), Index{0});
-  for (const SumPiece& p : pieces_of(head, c, first)) {
-    sums.add_rows(p.keys, p.values, p.rows, p.weights, p.common, p.part);
-  }
+  const std::vector<WeightedRows> sets = weighted_rows(head, c, first);
+  backend.add_rows_to(head, {&sums, 1}, {&sets, 1});
 }
 
 }  // namespace kvbench

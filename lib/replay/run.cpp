@@ -1,28 +1,26 @@
 #include "replay/run.hpp"
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/parallel.hpp"
+#include "gpu/device.hpp"
 #include "replay/given.hpp"
 #include "replay/job.hpp"
 #include "replay/layer_errors.hpp"
+#include "replay/progress.hpp"
 #include "replay/resume.hpp"
 #include "replay/shared.hpp"
 #include "replay/stream_job.hpp"
 #include "report/csv.hpp"
-#include "report/manifest.hpp"
-#include "report/progress.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
@@ -67,40 +65,22 @@ void check_same_plan(const Plan& plan, const Manifest& now) {
       then.plan->row_ranges != now.plan->row_ranges) {
     refuse("options");
   }
-  for (std::size_t i = 0; i < now.traces.size(); ++i) {
-    if (i >= then.traces.size() || then.traces[i].sha256 != now.traces[i].sha256) {
-      refuse("the contents of the traces");
-    }
+  const std::vector<std::string> hashes = trace_hashes(now);
+  const std::vector<std::string> old = trace_hashes(then);
+  if (old.size() < hashes.size() || !std::equal(hashes.begin(), hashes.end(), old.begin())) {
+    refuse("the contents of the traces");
   }
 }
 
 // Runs jobs on all threads; the first exception that is not a row's ends the run.
-class JobRunner {
- public:
-  JobRunner(const Plan& plan, const SharedBudgets& shares, Outputs& outputs, Progress& progress,
-            const std::atomic<bool>& stop, int threads, Index heads)
-      : plan_(plan),
-        shares_(shares),
-        outputs_(outputs),
-        progress_(progress),
-        stop_(stop),
-        threads_(threads),
-        heads_(heads) {}
+struct JobRunner {
+  const Plan& plan;
+  Outputs& outputs;
+  Progress& progress;
+  const std::atomic<bool>& stop;
+  int threads;
+  Index wave_heads;  // at most
 
-  /// Runs these jobs, which come in the plan's order.
-  void run(const std::vector<Index>& open) {
-    if (plan_.stream()) {
-      run_waves<StreamContext>(open, [](const StreamContext& context, Index job) {
-        return run_stream_job(context, context.plan().entry_of(job));
-      });
-    } else {
-      run_waves<HeadContext>(open, [this](const HeadContext& context, Index job) {
-        return run_prefill(context, job);
-      });
-    }
-  }
-
- private:
   using Jobs = std::vector<Index>::const_iterator;
 
   // Heads of a wave, in the order of their jobs; fewer where the run was stopped.
@@ -110,25 +90,24 @@ class JobRunner {
   // A wave of heads at a time: on the CPU one; on a device as many as keep it busy, and while their
   // jobs run the next wave is read, uploaded and given its truth.
   template <class Context, class Run>
-  void run_waves(const std::vector<Index>& open, const Run& run_one) {
+  void run_waves(const std::vector<Index>& open, const Run& run_one) const {
     std::future<Wave<Context>> ahead;
-    for (Jobs begin = open.begin(); begin != open.end() && !stop_;) {
+    for (Jobs begin = open.begin(); begin != open.end() && !stop;) {
       const Jobs end = wave_end(begin, open.end());
       const Wave<Context> wave = ahead.valid() ? ahead.get() : open_wave<Context>(begin, end);
-      outputs_.finish_layers(threads_, stop_);  // while nobody else reads a trace
-      if (plan_.open_device && end != open.end()) {
+      outputs.finish_layers(threads, stop);  // while nobody else reads a trace
+      if (plan.open_device && end != open.end()) {
         ahead = std::async(std::launch::async, [this, end, then = wave_end(end, open.end())] {
           return open_wave<Context>(end, then);
         });
       }
-      parallel_for(end - begin, threads_, stop_, [&](Index i) {
+      parallel_for(end - begin, threads, stop, [&](Index i) {
         const Index job = *(begin + i);
-        const Unit* unit = &plan_.unit_of(job);
+        const Unit* unit = &plan.unit_of(job);
         const auto context = std::find_if(wave.begin(), wave.end(),
                                           [&](const auto& c) { return &c->unit() == unit; });
-        outputs_.write(job, run_one(**context, job));
-        const std::lock_guard lock(mutex_);
-        progress_.tick();
+        outputs.write(job, run_one(**context, job));
+        progress.tick();
       });
       begin = end;
     }
@@ -141,14 +120,14 @@ class JobRunner {
     const Unit* last = nullptr;
     Jobs whole = begin;  // behind the last job of a layer
     for (Jobs at = begin; at != end; ++at) {
-      const Unit* unit = &plan_.unit_of(*at);
-      if (unit != last && last != nullptr && plan_.makes_layer_error(*last) &&
-          !same_layer(*unit, *last)) {
+      const Unit* unit = &plan.unit_of(*at);
+      if (unit != last && last != nullptr && plan.makes_layer_error(*last) &&
+          unit->layer_key() != last->layer_key()) {
         whole = at;
       }
       heads += unit != last ? 1 : 0;
       last = unit;
-      if (heads > heads_) {
+      if (heads > wave_heads) {
         return whole == begin ? at : whole;
       }
     }
@@ -158,93 +137,17 @@ class JobRunner {
   template <class Context>
   Wave<Context> open_wave(Jobs begin, Jobs end) const {
     Wave<Context> out;
-    for (Jobs job = begin; job != end && !(stop_ && !out.empty()); ++job) {
-      const Unit& unit = plan_.unit_of(*job);
+    for (Jobs job = begin; job != end && !(stop && !out.empty()); ++job) {
+      const Unit& unit = plan.unit_of(*job);
       if (out.empty() || &out.back()->unit() != &unit) {
-        out.push_back(std::make_unique<Context>(plan_, unit, threads_));
+        out.push_back(std::make_unique<Context>(plan, unit, threads));
       }
     }
     return out;
   }
-
-  JobResult run_prefill(const HeadContext& context, Index job) const {
-    const std::size_t entry = static_cast<std::size_t>(job) % plan_.entries.size();
-    return run_job(context, plan_.entry_of(job), shares_.find(context.unit(), entry));
-  }
-
-  const Plan& plan_;
-  const SharedBudgets& shares_;
-  Outputs& outputs_;
-  Progress& progress_;
-  const std::atomic<bool>& stop_;
-  int threads_;
-  Index heads_;  // of a wave, at most
-  std::mutex mutex_;
 };
 
 }  // namespace
-
-MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
-  const LayerMeta& layer = plan.layer_meta(unit);
-  MemoryNeed need = plan.stream() ? stream_memory_need(layer, plan.options)
-                                  : memory_need(layer, plan.options.queries);
-  if (plan.reads_o_proj) {
-    need.unit += 4 * static_cast<std::uint64_t>(layer.hidden * layer.group() * layer.dv);
-  }
-  need.unit *= plan.open_device ? 2 : 1;  // the next head is prepared meanwhile
-  if (plan.caches || !plan.options.export_caches.empty()) {
-    // A copy of what is held, and the same as a record or as what a file gave.
-    need.per_thread += 8 * static_cast<std::uint64_t>(layer.n * (2 * layer.d + layer.dv + 3));
-  }
-  const LayerFacts facts = layer_facts(plan, unit);
-  const Index middle = windows_of(plan.options, layer.n, layer.nq).middle.size();
-  Index most = 0;
-  for (const Entry& entry : plan.entries) {
-    const double share = entry.budget.value_or(1.0);  // a native size is not known here
-    most = std::max(
-        most,
-        plan.variant_of(unit, entry)
-            .scratch_bytes(facts, middle, static_cast<Index>(share * static_cast<double>(middle))));
-  }
-  need.per_thread += static_cast<std::uint64_t>(most);
-  add_layer_need(plan, unit, need);
-  return need;
-}
-
-int usable_threads(const Plan& plan) {
-  const int wanted = wanted_threads(plan.options);
-  if (plan.options.memory_limit == 0) {
-    return wanted;
-  }
-  std::uint64_t fit = static_cast<std::uint64_t>(wanted);
-  for (const Unit& unit : plan.units) {
-    const MemoryNeed need = memory_need(plan, unit);
-    const std::uint64_t least = need.unit + need.per_thread;
-    if (least > plan.options.memory_limit) {
-      throw InputError(fmt::format(
-          "--memory-limit: got {} bytes, expected at least {} for prompt {} layer {} (n = {})",
-          plan.options.memory_limit, least, plan.prompt_meta(unit).id, plan.layer_meta(unit).layer,
-          plan.layer_meta(unit).n));
-    }
-    fit = std::min(fit, (plan.options.memory_limit - need.unit) / need.per_thread);
-  }
-  return static_cast<int>(fit);
-}
-
-Index heads_at_once(const Plan& plan, int threads) {
-  if (!plan.open_device) {
-    return 1;
-  }
-  Index heads = plan.heads_at_once;
-  for (const Unit& unit : plan.units) {
-    const MemoryNeed need = memory_need(plan, unit);
-    const std::uint64_t jobs = need.per_thread * static_cast<std::uint64_t>(threads);
-    if (plan.options.memory_limit > 0) {
-      heads = std::min(heads, static_cast<Index>((plan.options.memory_limit - jobs) / need.unit));
-    }
-  }
-  return std::max<Index>(heads, 1);
-}
 
 nlohmann::json configuration(const Plan& plan) {
   const ReplayOptions& o = plan.options;
@@ -259,13 +162,12 @@ nlohmann::json configuration(const Plan& plan) {
           {"layers", o.layers},
           {"heads", o.heads},
           {"prompts", o.prompts},
-          {"protocol", o.protocol},
+          {"protocol", name(o.protocol)},
           {"sink", o.sink},
           {"recent", o.recent},
           {"queries", o.queries},
-          {"scores", o.scores},
+          {"scores", name(o.scores)},
           {"device", o.device},
-          {"gpu_math", o.gpu_math},
           {"memory_limit", o.memory_limit},
           {"eval_every", o.eval_every},
           {"kept", o.kept},
@@ -274,6 +176,22 @@ nlohmann::json configuration(const Plan& plan) {
           {"caches", o.caches},
           {"layer_errors", !plan.error_layers.empty()},
           {"layer_errors_without", layers_without_error(plan)}};
+}
+
+Manifest start_manifest(const std::string& command_line, nlohmann::json configuration,
+                        const ResourceOptions& options, const std::vector<std::string>& traces,
+                        int threads) {
+  Manifest out = begin_manifest(command_line, std::move(configuration));
+  out.threads = threads;
+  if (options.on_device()) {
+    const DeviceInfo info = device_info(choose_device(options.device).ordinal);
+    out.gpu = info.model;
+    out.driver = info.driver;
+  }
+  for (const std::string& trace : traces) {
+    add_trace(out, trace);
+  }
+  return out;
 }
 
 RunResult run_plan(const Plan& plan, const std::string& command_line,
@@ -299,16 +217,7 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   }
   validate_values(plan, stop);
 
-  Manifest manifest = begin_manifest(command_line, configuration(plan));
-  manifest.threads = threads;
-  if (o.device != "cpu") {
-    const DeviceInfo info = device_info(choose_device(o.device).ordinal);
-    manifest.gpu = info.model;
-    manifest.driver = info.driver;
-  }
-  for (const std::string& trace : o.traces) {
-    add_trace(manifest, trace);
-  }
+  Manifest manifest = start_manifest(command_line, configuration(plan), o, o.traces, threads);
   const Range jobs = plan.shard_jobs();
   manifest.plan =
       PlanInfo{plan.hash(), plan.row_range({0, plan.jobs()}).size(), {plan.row_range(jobs)}};
@@ -336,27 +245,27 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
       }
     }
     const SharedBudgets shares(plan, plan.stream() ? std::vector<Index>{} : open, stop);
-    if (plan.open_exact && !open.empty()) {
-      result.math = check_math(plan, plan.unit_of(open.front()), shares, threads, stop);
-      manifest.math_check = to_json(result.math);
-      write_manifest(o.out, manifest);
-    }
     Progress progress(jobs.size(), "replay");
     progress.tick(jobs.size() - static_cast<Index>(open.size()));
-    JobRunner(plan, shares, outputs, progress, stop, threads, heads_at_once(plan, threads))
-        .run(open);
+    const JobRunner runner{plan, outputs, progress, stop, threads, heads_at_once(plan, threads)};
+    if (plan.stream()) {
+      runner.run_waves<StreamContext>(open, [&](const StreamContext& context, Index job) {
+        return run_stream_job(context, plan.entry_of(job));
+      });
+    } else {
+      runner.run_waves<HeadContext>(open, [&](const HeadContext& context, Index job) {
+        const std::size_t entry = plan.entry_number(job);
+        return run_job(context, plan.entries[entry], shares.find(context.unit(), entry));
+      });
+    }
     outputs.finish_layers(threads, stop);
   }
-  static_cast<RowCounts&>(result) = outputs.settle();
+  static_cast<RowCounts&>(result) = outputs.reconcile();
   outputs.sync();
   result.interrupted =
       stop && (result.rows < plan.row_range(jobs).size() || outputs.lacks_layers());
   if (!result.interrupted) {
-    std::vector<std::string> hashes;
-    for (const TraceFile& trace : manifest.traces) {
-      hashes.push_back(trace.sha256);
-    }
-    outputs.finish(hashes);
+    outputs.finish(trace_hashes(manifest));
   }
   result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   end_manifest(manifest, result.rows, result.failed, result.wall_s);

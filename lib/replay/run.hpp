@@ -4,11 +4,12 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "replay/job.hpp"
-#include "replay/math_check.hpp"
 #include "replay/outputs.hpp"
 #include "replay/plan.hpp"
+#include "report/manifest.hpp"
 
 namespace kvbench {
 
@@ -16,7 +17,6 @@ struct RunResult : RowCounts {  // of the file
   Index resumed = 0;            ///< rows that were there
   bool interrupted = false;
   double wall_s = 0.0;
-  MathChecks math;  ///< `--gpu-math fast` against exact on the first head that was run; else empty
 };
 
 /// Runs this shard's jobs of the plan into options.out and writes the manifest beside it.
@@ -29,17 +29,12 @@ struct RunResult : RowCounts {  // of the file
 RunResult run_plan(const Plan& plan, const std::string& command_line,
                    const std::atomic<bool>& stop);
 
+/// The manifest of a run on such a device that starts now; hashes the traces. Errors: as add_trace.
+Manifest start_manifest(const std::string& command_line, nlohmann::json configuration,
+                        const ResourceOptions& options, const std::vector<std::string>& traces,
+                        int threads);
+
 /// The options as resolved, for the manifest and the dry run.
 nlohmann::json configuration(const Plan& plan);
-
-/// Most bytes that a unit and its jobs need under the plan's protocol.
-MemoryNeed memory_need(const Plan& plan, const Unit& unit);
-
-/// Threads that the run will use under the memory limit. Errors: InputError where one does not fit.
-int usable_threads(const Plan& plan);
-
-/// KV heads whose jobs run together: plan.heads_at_once, or fewer where `threads` jobs leave less
-/// memory under the limit; 1 on the CPU.
-Index heads_at_once(const Plan& plan, int threads);
 
 }  // namespace kvbench

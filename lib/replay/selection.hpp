@@ -5,11 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/types.hpp"
+#include "trace/reader.hpp"
 
 namespace kvbench {
 
@@ -34,6 +37,58 @@ void check_found(const char* option, const std::vector<T>& wanted, const std::se
     check_input(there.count(x) > 0, fmt::format("{}: no trace has {}, expected some of {}", option,
                                                 x, fmt::join(there, ", ")));
   }
+}
+
+/// Opens traces behind each other in `readers`; `names`: without folders. Throws InputError where
+/// two names are the same.
+inline void open_traces(const std::vector<std::string>& paths, Require require,
+                        std::vector<TraceReader>& readers, std::vector<std::string>& names) {
+  for (const std::string& path : paths) {
+    readers.emplace_back(path, TraceReader::Path::automatic, require);
+    const std::string name = std::filesystem::path(path).filename().string();
+    check_input(
+        std::find(names.begin(), names.end(), name) == names.end(),
+        fmt::format("{}: two traces are called {}; rows could not tell them apart", path, name));
+    names.push_back(name);
+  }
+}
+
+/// What a user chose of all traces; empty: all.
+struct Selection {
+  const std::vector<std::string>& prompts;
+  const std::vector<Index>& layers;
+  const std::vector<Index>& heads;
+  const char* heads_option;
+  Index LayerMeta::*head_count;  ///< of such heads
+};
+
+/// Calls visit(trace, prompt, layer, LayerMeta) for every layer chosen. Throws InputError where a
+/// prompt, layer or head was chosen that no trace has.
+template <class Visit>
+void each_layer(const std::vector<TraceReader>& readers, const Selection& chose,
+                const Visit& visit) {
+  std::set<std::string> prompts;
+  std::set<Index> layers;
+  std::set<Index> heads;
+  for (std::size_t t = 0; t < readers.size(); ++t) {
+    const auto& all = readers[t].meta().prompts;
+    for (std::size_t p = 0; p < all.size(); ++p) {
+      prompts.insert(all[p].id);
+      for (std::size_t l = 0; l < all[p].layers.size(); ++l) {
+        const LayerMeta& layer = all[p].layers[l];
+        layers.insert(layer.layer);
+        for (Index h = 0; h < layer.*chose.head_count; ++h) {
+          heads.insert(h);
+        }
+        if (chosen(chose.prompts, all[p].id) && chosen(chose.layers, layer.layer)) {
+          visit(t, p, l, layer);
+        }
+      }
+    }
+  }
+  check_found("--layers", chose.layers, layers);
+  check_found(chose.heads_option, chose.heads, heads);
+  check_found("--prompts", chose.prompts, prompts);
 }
 
 }  // namespace kvbench

@@ -1,6 +1,7 @@
 #include "replay/shared.hpp"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -22,18 +23,14 @@ Group group_of(const Unit& unit, Scope scope) {
           scope == Scope::layer ? std::optional(unit.layer) : std::nullopt};
 }
 
-bool is_replayed_layer(const Plan& plan, const Unit& like, std::size_t layer) {
-  return std::any_of(plan.units.begin(), plan.units.end(), [&](const Unit& u) {
-    return u.trace == like.trace && u.prompt == like.prompt && u.layer == layer;
-  });
-}
-
 // All KV heads of the layers whose heads share with `unit` in some of the scopes asked for.
 std::vector<Unit> sharing_units(const Plan& plan, const Unit& unit, bool all_layers) {
   std::vector<Unit> out;
   const auto& layers = plan.prompt_meta(unit).layers;
   for (std::size_t l = 0; l < layers.size(); ++l) {
-    if (l == unit.layer || (all_layers && is_replayed_layer(plan, unit, l))) {
+    const bool replayed = std::ranges::binary_search(
+        plan.units, std::array{unit.trace, unit.prompt, l}, {}, &Unit::layer_key);
+    if (l == unit.layer || (all_layers && replayed)) {
       for (Index kv = 0; kv < layers[l].kv_heads; ++kv) {
         out.push_back({unit.trace, unit.prompt, l, kv, {}});
       }
@@ -46,8 +43,8 @@ Scope scope_of(const Plan& plan, const Entry& entry) {
   return plan.variants[entry.variant].scope();
 }
 
-}  // namespace
-
+// Throws std::logic_error where a method's shares are not one per survey, a share is negative or
+// above its head's tokens, or together they exceed what the heads' budgets hold.
 void check_shares(std::span<const Survey> surveys, std::span<const Share> shares) {
   if (shares.size() != surveys.size()) {
     throw std::logic_error("one share per surveyed head");
@@ -66,6 +63,8 @@ void check_shares(std::span<const Survey> surveys, std::span<const Share> shares
   }
 }
 
+}  // namespace
+
 SharedBudgets::Key SharedBudgets::key(const Unit& unit, std::size_t entry) {
   return {unit.trace, unit.prompt, unit.layer, unit.kv_head, entry};
 }
@@ -73,34 +72,24 @@ SharedBudgets::Key SharedBudgets::key(const Unit& unit, std::size_t entry) {
 SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
                              const std::atomic<bool>& stop) {
   std::set<std::pair<Group, std::size_t>> wanted;  // groups by entry
-  std::set<std::tuple<std::size_t, std::size_t, std::size_t, Index>> seen;
-  std::vector<Unit> to_read;
+  std::set<std::tuple<std::size_t, std::size_t, std::size_t, Index>> to_read;
   for (const Index job : jobs) {
-    const std::size_t entry = static_cast<std::size_t>(job) % plan.entries.size();
+    const std::size_t entry = plan.entry_number(job);
     const Scope scope = scope_of(plan, plan.entries[entry]);
-    if (scope == Scope::head) {
-      continue;
-    }
     const Unit& unit = plan.unit_of(job);
-    if (!wanted.insert({group_of(unit, scope), entry}).second) {
-      continue;
-    }
-    for (const Unit& u : sharing_units(plan, unit, scope == Scope::layers)) {
-      if (seen.insert({u.trace, u.prompt, u.layer, u.kv_head}).second) {
-        to_read.push_back(u);
+    if (scope != Scope::head && wanted.insert({group_of(unit, scope), entry}).second) {
+      for (const Unit& u : sharing_units(plan, unit, scope == Scope::layers)) {
+        to_read.insert({u.trace, u.prompt, u.layer, u.kv_head});
       }
     }
   }
-  std::sort(to_read.begin(), to_read.end(), [](const Unit& a, const Unit& b) {
-    return std::tie(a.trace, a.prompt, a.layer, a.kv_head) <
-           std::tie(b.trace, b.prompt, b.layer, b.kv_head);
-  });
 
   std::map<std::pair<Group, std::size_t>, Collected> collected;
-  for (const Unit& unit : to_read) {
+  for (const auto& [trace, prompt, layer, kv_head] : to_read) {
     if (stop) {
       return;
     }
+    const Unit unit{trace, prompt, layer, kv_head, {}};
     const HeadInput input(plan, unit);
     for (std::size_t e = 0; e < plan.entries.size(); ++e) {
       const Scope scope = scope_of(plan, plan.entries[e]);

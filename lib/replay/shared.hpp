@@ -30,8 +30,4 @@ class SharedBudgets {
   std::map<Key, ShareOrError> shares_;
 };
 
-/// Throws std::logic_error where a method's shares are not one per survey, a share is negative or
-/// above its head's tokens, or together they exceed what the heads' budgets hold.
-void check_shares(std::span<const Survey> surveys, std::span<const Share> shares);
-
 }  // namespace kvbench

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <memory>
 #include <numeric>
@@ -11,7 +10,7 @@
 #include <stdexcept>
 
 #include "core/error.hpp"
-#include "metrics/amnesia.hpp"
+#include "gpu/device.hpp"
 #include "metrics/error.hpp"
 #include "metrics/memory.hpp"
 #include "replay/head_cache.hpp"
@@ -20,15 +19,6 @@
 
 namespace kvbench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-// Of steps whose queries attend together on a device: enough of them that a launch fills it.
-constexpr Index kStreamBatchBytes = Index{1} << 26;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Every j below n that is `last` or beyond, or ends a stretch of --eval-every tokens.
 std::vector<Index> steps_until(Index last, const ReplayOptions& o, Index n) {
@@ -46,18 +36,11 @@ std::span<const double> row_of(const MatrixD& m, std::size_t r) {
   return {m.row(static_cast<Index>(r)), static_cast<std::size_t>(m.cols())};
 }
 
-// Rows of exact probabilities that a job has at a time of each query head: over the group as many
-// as one block of the ground truth has. Neither this nor how many queries attend together depends
-// on which query heads are replayed: the last bit of a row would.
-Index probability_rows(Index group) {
-  return std::max<Index>(1, kQueryBlock / group);
-}
-
 // Exact probabilities of the evaluated queries, for all query heads a block of queries at a time.
 class Probabilities {
  public:
   explicit Probabilities(const StreamContext& c)
-      : c_(c), rows_(probability_rows(c.head().group())) {}
+      : c_(c), rows_(std::max<Index>(1, kQueryBlock / c.head().group())) {}
 
   // Of replayed head `head` at step number `step`; steps must not go back before the last block.
   std::span<const double> at(std::size_t head, std::size_t step) {
@@ -67,7 +50,7 @@ class Probabilities {
       const std::span<const Index> positions(c_.steps().data() + begin_, end_ - begin_);
       blocks_.clear();
       for (std::size_t h = 0; h < c_.heads(); ++h) {
-        blocks_.push_back(exact_probabilities(c_.head(), c_.in_group(h), positions, c_.device()));
+        blocks_.push_back(c_.backend().exact_probabilities(c_.head(), c_.in_group(h), positions));
       }
     }
     return row_of(blocks_[head], step - begin_);
@@ -75,6 +58,9 @@ class Probabilities {
 
  private:
   const StreamContext& c_;
+  // Rows at a time of each query head: over the group as many as one block of the ground truth has.
+  // Neither this nor how many queries attend together depends on which query heads are replayed:
+  // the last bit of a row would.
   Index rows_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
@@ -92,8 +78,8 @@ class StreamJob {
         sink_(std::min(c.plan().options.sink, n_)),
         recent_(std::min(c.plan().options.recent, n_)),
         exact_(std::min(sink_ + recent_, n_)),
-        held_(static_cast<std::size_t>(n_)),
-        positions_(static_cast<std::size_t>(n_)),
+        held_(n_),
+        positions_(n_),
         z_(c.heads(), MatrixD(c.windows().queries, c.head().dv())),
         log_denominator_(c.heads()),
         figures_(c.heads(), HeldOverSteps(n_)),
@@ -101,8 +87,8 @@ class StreamJob {
     std::iota(positions_.begin(), positions_.end(), Index{0});
     kept_steps_ =
         c.plan().options.kept ? kept_steps(c.plan().options, n_) : std::vector<Index>{n_ - 1};
-    StreamTask task{c.head(),   recent_, std::nullopt, Rng(entry.seed, c.id(), variant_.name()),
-                    c.device(), sink_};
+    StreamTask task{c.head(),    recent_, std::nullopt, Rng(entry.seed, c.id(), variant_.name()),
+                    c.backend(), sink_};
     if (entry.budget) {
       allowed_ = budget_bytes(*entry.budget, n_ * c.head().pair_bytes());
       const Index exact_bytes = exact_ * c.head().pair_bytes();
@@ -114,23 +100,23 @@ class StreamJob {
       }
       task.budget_bytes = *allowed_ - exact_bytes;
     }
-    const auto start = Clock::now();
+    const double start = seconds_now();
     if (n_ > exact_) {  // else nothing but sinks ever leaves the window
       cache_ = variant_.method->open_stream(task, variant_.params);
     }
-    append_s_ = seconds_since(start);
+    append_s_ = seconds_now() - start;
   }
 
   void run(JobResult& result) {
     result.steps.assign(c_.heads(), {});
     for (std::size_t s = 0; s < c_.steps().size(); ++s) {
       arrive(c_.steps()[s]);
-      look(s);
-      if (c_.device() == nullptr || batch_bytes_ > kStreamBatchBytes) {
-        settle(result);
+      record(s);
+      if (batch_bytes_ > c_.backend().batch_bytes()) {
+        attend(result);
       }
     }
-    settle(result);
+    attend(result);
     for (std::size_t h = 0; h < c_.heads(); ++h) {
       finish(h, result.rows[h]);
       add_layer_part(c_, result.rows[h].q_head, c_.truth(h).output, z_[h], result.layer);
@@ -155,25 +141,25 @@ class StreamJob {
 
   // Appends what has come up to and with position `to`.
   void arrive(Index to) {
-    const auto start = Clock::now();
+    const double start = seconds_now();
     for (; cache_ && next_ <= to; ++next_) {
       const Index leaving = next_ - recent_;
       cache_->append(next_, leaving >= sink_ ? leaving : -1);
     }
-    append_s_ += seconds_since(start);
+    append_s_ += seconds_now() - start;
   }
 
   // Takes down what the cache holds now, after weighing it.
-  void look(std::size_t s) {
+  void record(std::size_t s) {
     const KvHead& head = c_.head();
     const Index position = c_.steps()[s];
     Moment now;
     now.step = s;
     now.sinks = {0, std::min(sink_, position + 1)};
     now.window = {std::max(now.sinks.end, position + 1 - recent_), position + 1};
-    const auto start = Clock::now();
+    const double start = seconds_now();
     now.view = cache_ ? cache_->view() : Compressed{};
-    now.seconds = seconds_since(start);
+    now.seconds = seconds_now() - start;
     check_compressed(
         now.view,
         {head, positions({now.sinks.end, now.window.begin}), std::nullopt, {}, {}, Rng()});
@@ -204,13 +190,12 @@ class StreamJob {
   }
 
   std::span<const Index> positions(Range range) const {
-    return std::span<const Index>(positions_)
-        .subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size()));
+    return std::span<const Index>(positions_).subspan(range.begin, range.size());
   }
 
-  // The moments' pieces of sums: sinks and window first. They point into `positions_` and the
+  // The moments' parts of sums: sinks and window first. They point into `positions_` and the
   // moment.
-  std::vector<SumPiece> pieces(const Moment& m) {
+  std::vector<WeightedRows> rows_at(const Moment& m) {
     const KvHead& head = c_.head();
     Index longest = m.view.made.k.rows();
     if (m.view.denominator) {
@@ -220,76 +205,47 @@ class StreamJob {
       throw std::logic_error(
           fmt::format("{} made tokens at position {}", longest, c_.steps()[m.step]));
     }
-    std::vector<SumPiece> out = pieces_of(head, m.view, positions_);
+    std::vector<WeightedRows> out = weighted_rows(head, m.view, positions_);
     const auto exact = [&](Range range) {
-      return SumPiece{head.k, head.v, positions(range), {}, 1.0F, Part::both, {}};
+      return WeightedRows{head.k, head.v, positions(range), {}, 1.0F, Part::both, {}, true};
     };
     out.insert(out.begin(), {exact(m.sinks), exact(m.window)});
     return out;
   }
 
-  // The queries of all moments attend, and what comes out is judged.
-  void settle(JobResult& result) {
+  // The queries of all moments attend, and what comes out is measured.
+  void attend(JobResult& result) {
     if (moments_.empty()) {
       return;
     }
-    const auto start = Clock::now();
+    const double start = seconds_now();
     std::vector<SoftmaxSums> sums;
+    std::vector<std::vector<WeightedRows>> all;
     sums.reserve(moments_.size());
     for (const Moment& m : moments_) {
       sums.emplace_back(m.queries, c_.head().dv());
+      all.push_back(rows_at(m));
     }
-    if (c_.device() != nullptr) {
-      attend_on(*c_.device(), sums);
-    } else {
-      for (std::size_t i = 0; i < moments_.size(); ++i) {
-        for (const SumPiece& p : pieces(moments_[i])) {
-          sums[i].add_rows(p.keys, p.values, p.rows, p.weights, p.common, p.part);
-        }
-      }
-    }
+    c_.backend().add_rows_to(c_.head(), sums, all);
     std::vector<MatrixD> z;
     for (const SoftmaxSums& s : sums) {
       Index degenerate = 0;
       z.push_back(s.output(degenerate));
     }
-    const double each = seconds_since(start) / static_cast<double>(moments_.size());
+    const double each = (seconds_now() - start) / static_cast<double>(moments_.size());
     for (std::size_t i = 0; i < moments_.size(); ++i) {
       moments_[i].seconds += each;
-      judge(moments_[i], z[i], sums[i].log_denominator(), result);
+      measure(moments_[i], z[i], sums[i].log_denominator(), result);
     }
     view_ = std::move(moments_.back().view);
     moments_.clear();
     batch_bytes_ = 0;
   }
 
-  void attend_on(const DeviceHead& device, std::vector<SoftmaxSums>& sums) {
-    const Index group = c_.head().group();
-    const Index d = c_.head().d();
-    MatrixD queries(group * static_cast<Index>(moments_.size()), d);
-    std::vector<ListPiece> lists;
-    std::vector<std::size_t> owner;
-    for (std::size_t i = 0; i < moments_.size(); ++i) {
-      const Index first = group * static_cast<Index>(i);
-      std::copy_n(moments_[i].queries.data(), group * d, queries.row(first));
-      for (const SumPiece& p : pieces(moments_[i])) {
-        if (!p.rows.empty()) {
-          lists.push_back({first, group, p});
-          owner.push_back(i);
-        }
-      }
-    }
-    const std::vector<PartialSums> parts = device.list_sums(queries, lists);
-    for (std::size_t p = 0; p < parts.size(); ++p) {
-      sums[owner[p]].add(parts[p]);
-    }
-  }
-
-  void judge(const Moment& m, const MatrixD& z, const std::vector<double>& log_denominator,
-             JobResult& result) {
+  void measure(const Moment& m, const MatrixD& z, const std::vector<double>& log_denominator,
+               JobResult& result) {
     const Index position = c_.steps()[m.step];
-    if (kept_step_ < kept_steps_.size() && kept_steps_[kept_step_] == position) {
-      ++kept_step_;
+    if (std::ranges::binary_search(kept_steps_, position)) {
       KeptSet set{position, {}};
       const std::vector<Index>& held = m.view.held.tokens;  // of what lies between the two
       for (const std::span<const Index> part :
@@ -315,7 +271,7 @@ class StreamJob {
       std::fill(held_.begin() + exact.begin, held_.begin() + exact.end, std::uint8_t{1});
     }
     for (const Index i : m.view.held.tokens) {
-      held_[static_cast<std::size_t>(i)] = 1;
+      held_[i] = 1;
     }
     for (std::size_t h = 0; h < c_.heads(); ++h) {
       const std::span<const double> from = row_of(z, in_group(h));
@@ -349,7 +305,7 @@ class StreamJob {
     const KvHead& head = c_.head();
     MatrixD out(head.group(), head.d());
     for (Index g = 0; g < head.group(); ++g) {
-      const float* from = head.q[static_cast<std::size_t>(g)].row(position);
+      const float* from = head.q[g].row(position);
       std::transform(from, from + head.d(), out.row(g),
                      [&](float x) { return static_cast<double>(x) * head.scale; });
     }
@@ -376,7 +332,6 @@ class StreamJob {
   std::vector<HeldOverSteps> figures_;
   Probabilities probabilities_;
   std::vector<Index> kept_steps_;
-  std::size_t kept_step_ = 0;  // the next of them
   Index peak_bytes_ = 0;
   Index transient_bytes_ = 0;
   double append_s_ = 0.0;
@@ -390,53 +345,7 @@ std::vector<Index> stream_steps(const ReplayOptions& o, Index n) {
 }
 
 std::vector<Index> kept_steps(const ReplayOptions& o, Index n) {
-  return o.protocol == "stream" ? steps_until(n - 1, o, n) : std::vector<Index>{n - 1};
-}
-
-StreamContext::StreamContext(const Plan& plan, const Unit& unit, int threads,
-                             const OpenDevice& open)
-    : HeadInput(plan, unit, open), steps_(stream_steps(plan.options, head().n())) {
-  const Index m = windows().queries;
-  early_ = steps_.size() - static_cast<std::size_t>(m);
-  norms_ = value_norms(head(), m, threads);
-  for (std::size_t h = 0; h < heads(); ++h) {
-    truth_.push_back(exact_attention(head(), in_group(h), m, threads, device()));
-    early_output_.push_back(
-        early_ == 0
-            ? MatrixD(0, head().dv())
-            : exact_attention(head(), in_group(h), {steps_.data(), early_}, threads, device())
-                  .output);
-  }
-}
-
-std::span<const double> StreamContext::exact_output(std::size_t h, std::size_t step) const {
-  return step < early_ ? row_of(early_output_[h], step) : row_of(truth_[h].output, step - early_);
-}
-
-JobResult run_stream_job(const StreamContext& context, const Entry& entry) {
-  JobResult result;
-  const auto start_anew = [&] {
-    result.rows.clear();
-    for (const Index q_head : context.unit().q_heads) {
-      result.rows.push_back(blank_row(context, entry, q_head));
-    }
-    result.steps.assign(result.rows.size(), {});
-    result.kept.clear();
-    result.cache.reset();
-    result.layer = {};
-  };
-  start_anew();
-  try {
-    StreamJob(context, entry).run(result);
-  } catch (const IoError&) {
-    throw;  // the device failed, not the method: every further job would fail too
-  } catch (const std::exception& e) {
-    start_anew();
-    for (Row& row : result.rows) {
-      row.status = status_of_error(e);
-    }
-  }
-  return result;
+  return o.protocol == Protocol::stream ? steps_until(n - 1, o, n) : std::vector<Index>{n - 1};
 }
 
 MemoryNeed stream_memory_need(const LayerMeta& l, const ReplayOptions& o) {
@@ -459,11 +368,35 @@ MemoryNeed stream_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const Index kept_bytes =
       o.kept ? 24 * l.n * static_cast<Index>(kept_steps(o, l.n).size()) : 0;  // sets, and as text
   // A batch of steps, the last of which may exceed its share, and its lists once more.
-  const Index batch_bytes =
-      o.device == "cpu" ? 0 : 3 * (kStreamBatchBytes + 4 * l.n * (l.d + l.dv + 4));
+  const Index batch_bytes = o.on_device() ? 3 * (kGpuBatchBytes + 4 * l.n * (l.d + l.dv + 4)) : 0;
   need.unit = static_cast<std::uint64_t>(unit_bytes);
   need.per_thread = static_cast<std::uint64_t>(thread_bytes + kept_bytes + batch_bytes);
   return need;
+}
+
+StreamContext::StreamContext(const Plan& plan, const Unit& unit, int threads)
+    : HeadInput(plan, unit), steps_(stream_steps(plan.options, head().n())) {
+  const Index m = windows().queries;
+  early_ = steps_.size() - static_cast<std::size_t>(m);
+  norms_ = value_norms(head(), m, threads);
+  const std::vector<Index> last = positions_of({head().n() - m, head().n()});
+  for (std::size_t h = 0; h < heads(); ++h) {
+    truth_.push_back(backend().exact_attention(head(), in_group(h), last, threads));
+    early_output_.push_back(
+        early_ == 0 ? MatrixD(0, head().dv())
+                    : backend()
+                          .exact_attention(head(), in_group(h), {steps_.data(), early_}, threads)
+                          .output);
+  }
+}
+
+std::span<const double> StreamContext::exact_output(std::size_t h, std::size_t step) const {
+  return step < early_ ? row_of(early_output_[h], step) : row_of(truth_[h].output, step - early_);
+}
+
+JobResult run_stream_job(const StreamContext& context, const Entry& entry) {
+  return run_guarded(context, entry,
+                     [&](JobResult& result) { StreamJob(context, entry).run(result); });
 }
 
 }  // namespace kvbench

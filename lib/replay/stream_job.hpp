@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "attention/exact.hpp"
+#include "attention/truth.hpp"
 #include "replay/job.hpp"
 
 namespace kvbench {
@@ -24,9 +24,7 @@ std::vector<Index> kept_steps(const ReplayOptions& options, Index n);
 class StreamContext : public HeadInput {
  public:
   /// The trace holds all queries of the head.
-  StreamContext(const Plan& plan, const Unit& unit, int threads, const OpenDevice& open);
-  StreamContext(const Plan& plan, const Unit& unit, int threads)
-      : StreamContext(plan, unit, threads, plan.open_device) {}
+  StreamContext(const Plan& plan, const Unit& unit, int threads);
 
   /// How many query heads of the group are replayed; number `head` of them in the group.
   std::size_t heads() const { return unit().q_heads.size(); }

@@ -7,8 +7,8 @@ namespace kvbench {
 
 struct BuildInfo {
   std::string version;     ///< MAJOR.MINOR.PATCH
-  std::string commit;      ///< git commit, hexadecimal; "unknown" outside a checkout
-  bool dirty = false;      ///< the checkout had uncommitted changes
+  std::string git_commit;  ///< git commit, hexadecimal; "unknown" outside a checkout
+  bool git_dirty = false;  ///< the checkout had uncommitted changes
   std::string compiler;    ///< name and version
   std::string flags;       ///< compiler flags
   std::string build_type;  ///< Release, Debug, ...

@@ -1,6 +1,10 @@
 #include "report/csv.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,90 +26,80 @@ struct Record {
   std::size_t line = 0;  // where it begins, 1-based
 };
 
-/// RFC 4180 as a small machine over the text; one object reads one text.
+/// RFC 4180; one object reads one text.
 class Parser {
  public:
   Parser(std::string_view text, std::string_view source) : text_(text), source_(source) {
     constexpr std::string_view bom = "\xEF\xBB\xBF";
-    if (text_.substr(0, bom.size()) == bom) {
+    if (text_.starts_with(bom)) {
       text_.remove_prefix(bom.size());
     }
   }
 
   /// False at the end of the text.
   bool next(Record& record) {
-    while (at_line_end()) {
+    while (peek() == '\n' || peek() == '\r') {
       take_line_end();
     }
-    if (at_ >= text_.size()) {
+    if (peek() == kEnd) {
       return false;
     }
-    record.fields.clear();
-    record.line = line_;
-    while (true) {
-      record.fields.push_back(text_[at_] == '"' ? quoted() : bare());
-      if (at_ < text_.size() && text_[at_] == ',') {
-        ++at_;
-        if (at_ < text_.size()) {
-          continue;
-        }
-        record.fields.emplace_back();  // the text ends behind a comma
-      }
-      break;
-    }
-    if (at_ < text_.size()) {
+    record = {{}, line_};
+    do {
+      record.fields.push_back(take('"') ? quoted() : bare());
+    } while (take(','));
+    if (peek() != kEnd) {
       take_line_end();
     }
     return true;
   }
 
  private:
-  bool at_line_end() const {
-    return at_ < text_.size() && (text_[at_] == '\n' || text_[at_] == '\r');
+  static constexpr int kEnd = -1;
+
+  int peek() const { return at_ < text_.size() ? static_cast<unsigned char>(text_[at_]) : kEnd; }
+
+  bool take(char c) {
+    const bool there = peek() == c;
+    at_ += there ? 1 : 0;
+    return there;
   }
 
   void take_line_end() {
-    if (text_[at_] == '\r') {
-      ++at_;
-      if (at_ >= text_.size() || text_[at_] != '\n') {
-        fail(line_, "a CR that no LF follows", "LF or CRLF at the end of a line");
-      }
+    if (take('\r') && peek() != '\n') {
+      fail(line_, "a CR that no LF follows", "LF or CRLF at the end of a line");
     }
     ++at_;
     ++line_;
   }
 
   std::string bare() {
-    const std::size_t begin = at_;
-    while (at_ < text_.size() && text_[at_] != ',' && text_[at_] != '\n' && text_[at_] != '\r') {
-      if (text_[at_] == '"') {
-        fail(line_, "a quote inside an unquoted field", "the whole field in quotes");
-      }
-      ++at_;
+    const std::string_view field = text_.substr(at_, text_.find_first_of(",\n\r", at_) - at_);
+    if (field.find('"') != std::string_view::npos) {
+      fail(line_, "a quote inside an unquoted field", "the whole field in quotes");
     }
-    return std::string(text_.substr(begin, at_ - begin));
+    at_ += field.size();
+    return std::string(field);
   }
 
+  // Behind the first quote.
   std::string quoted() {
     const std::size_t first_line = line_;
     std::string out;
-    ++at_;
     while (true) {
-      if (at_ >= text_.size()) {
+      const std::size_t quote = text_.find('"', at_);
+      if (quote == std::string_view::npos) {
         fail(first_line, "the end of the file inside quotes", "a closing quote");
       }
-      const char c = text_[at_++];
-      if (c == '"') {
-        if (at_ >= text_.size() || text_[at_] != '"') {
-          break;
-        }
-        ++at_;
-      } else if (c == '\n') {
-        ++line_;
+      out += text_.substr(at_, quote - at_);
+      at_ = quote + 1;
+      if (!take('"')) {
+        break;
       }
-      out += c;
+      out += '"';
     }
-    if (at_ < text_.size() && text_[at_] != ',' && !at_line_end()) {
+    line_ += static_cast<std::size_t>(std::count(out.begin(), out.end(), '\n'));
+    if (peek() != kEnd && peek() != ',' && peek() != '\n' && peek() != '\r') {
       fail(line_, fmt::format("`{}` behind a closing quote", text_[at_]), "a comma or a line end");
     }
     return out;
@@ -120,6 +114,19 @@ class Parser {
   std::size_t at_ = 0;
   std::size_t line_ = 1;
 };
+
+[[noreturn]] void throw_io(std::string_view action, const fs::path& path, int error) {
+  throw IoError(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(error)));
+}
+
+void sync_folder(const fs::path& path) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) {
+    ::fsync(fd);  // best effort: some file systems refuse it for folders
+    ::close(fd);
+  }
+}
 
 }  // namespace
 
@@ -155,15 +162,6 @@ std::string csv_line(std::span<const std::string> fields) {
   }
   line += '\n';
   return line;
-}
-
-std::vector<Fields> parse_csv(std::string_view text, std::string_view source) {
-  Parser parser(text, source);
-  std::vector<Fields> records;
-  for (Record record; parser.next(record);) {
-    records.push_back(std::move(record.fields));
-  }
-  return records;
 }
 
 Table parse_table(std::string_view text, const std::string& source) {
@@ -224,6 +222,183 @@ std::size_t whole_records_length(std::string_view text) {
     }
   }
   return length;
+}
+
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno != EINTR) {
+      return false;
+    }
+    bytes.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  }
+  return true;
+}
+
+fs::path resolved_path(const fs::path& path) {
+  std::error_code error;
+  const fs::path out = fs::weakly_canonical(path, error);
+  return error ? path : out;
+}
+
+void write_file_atomically(const fs::path& path, std::string_view text) {
+  const fs::path target = resolved_path(path);
+  fs::path tmp = target;
+  tmp += ".tmp";
+  const int fd = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    throw_io("create it", tmp, errno);
+  }
+  const bool written = write_all(fd, text) && ::fsync(fd) == 0;
+  const int write_error = errno;
+  const bool closed = ::close(fd) == 0;
+  if (!written || !closed) {
+    const int error = written ? errno : write_error;
+    ::unlink(tmp.c_str());
+    throw_io("write it", tmp, error);
+  }
+  if (::rename(tmp.c_str(), target.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(tmp.c_str());
+    throw_io("replace it", target, error);
+  }
+  sync_folder(target);
+}
+
+FileLock::FileLock(const fs::path& path) : lock_path_(resolved_path(path)) {
+  lock_path_ += ".lock";
+  while (true) {
+    fd_ = ::open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd_ < 0) {
+      throw_io("create it", lock_path_, errno);
+    }
+    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      const int error = errno;
+      ::close(fd_);
+      if (error == EWOULDBLOCK) {
+        throw InputError(fmt::format("another run is writing {} (lock {} is held)", path.string(),
+                                     lock_path_.string()));
+      }
+      throw_io("lock it", lock_path_, error);
+    }
+    // The former holder may have removed the name between our open and our lock; then we hold a
+    // file that nobody else will find, and must begin again.
+    struct stat held {};
+    struct stat named {};
+    if (::fstat(fd_, &held) == 0 && ::stat(lock_path_.c_str(), &named) == 0 &&
+        held.st_ino == named.st_ino && held.st_dev == named.st_dev) {
+      return;
+    }
+    ::close(fd_);
+  }
+}
+
+FileLock::~FileLock() {
+  ::unlink(lock_path_.c_str());
+  ::close(fd_);
+}
+
+CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode)
+    : path_(resolved_path(path)), header_(std::move(header)), lock_(path_) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path_, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    throw InputError(fmt::format("{}: not a regular file", path_.string()));
+  }
+  const bool empty = !fs::exists(status) || fs::file_size(path_, error) == 0;
+  if (mode == Mode::create && !empty) {
+    throw InputError(fmt::format("{}: the file exists; resume it or name another", path_.string()));
+  }
+  if (mode == Mode::resume && !empty) {
+    recover();
+  } else {
+    write_file_atomically(path_, csv_line(header_));
+  }
+  open_file();
+}
+
+CsvWriter::~CsvWriter() {
+  if (fd_ >= 0) {
+    ::fsync(fd_);
+    ::close(fd_);
+  }
+}
+
+void CsvWriter::recover() {
+  const std::string text = read_text_file(path_);
+  const std::size_t whole = whole_records_length(text);
+  const std::string head = csv_line(header_);
+  if (whole == 0) {
+    if (head.compare(0, text.size(), text) != 0) {
+      throw InputError(fmt::format("{}: line 1: not a result file of this schema (got `{:.40}`)",
+                                   path_.string(), text));
+    }
+    write_file_atomically(path_, head);
+    return;
+  }
+  Table table = parse_table(std::string_view(text).substr(0, whole), path_.string());
+  if (table.header != header_) {
+    const auto [got, expected] =
+        std::mismatch(table.header.begin(), table.header.end(), header_.begin(), header_.end());
+    throw InputError(fmt::format("{}: line 1: the header differs: got `{}`, expected `{}`",
+                                 path_.string(), got == table.header.end() ? "its end" : *got,
+                                 expected == header_.end() ? "its end" : *expected));
+  }
+  if (whole < text.size() && ::truncate(path_.c_str(), static_cast<off_t>(whole)) != 0) {
+    throw_io("cut off its torn last line", path_, errno);
+  }
+  existing_ = std::move(table.rows);
+}
+
+void CsvWriter::open_file() {
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (fd_ < 0) {
+    throw_io("open it for writing", path_, errno);
+  }
+}
+
+std::string CsvWriter::lines(std::span<const Fields> rows) const {
+  std::string text;
+  for (const Fields& row : rows) {
+    if (row.size() != header_.size()) {
+      throw InputError(fmt::format("{}: a row has {} fields, expected {}", path_.string(),
+                                   row.size(), header_.size()));
+    }
+    text += csv_line(row);
+  }
+  return text;
+}
+
+void CsvWriter::append(std::span<const Fields> rows) {
+  const std::string text = lines(rows);
+  const std::scoped_lock guard(mutex_);
+  struct stat before {};
+  if (::fstat(fd_, &before) != 0) {
+    throw_io("append to it", path_, errno);
+  }
+  if (!write_all(fd_, text)) {
+    const int error = errno;
+    if (::ftruncate(fd_, before.st_size) != 0) {
+      throw IoError(fmt::format("{}: cannot append to it: {}; its last line is torn",
+                                path_.string(), std::strerror(error)));
+    }
+    throw_io("append to it", path_, error);
+  }
+}
+
+void CsvWriter::rewrite_sorted(std::span<const Fields> rows) {
+  const std::string text = csv_line(header_) + lines(rows);
+  const std::scoped_lock guard(mutex_);
+  write_file_atomically(path_, text);
+  ::close(fd_);
+  open_file();
+}
+
+void CsvWriter::sync() {
+  const std::scoped_lock guard(mutex_);
+  if (::fsync(fd_) != 0) {
+    throw_io("write it to the disk", path_, errno);
+  }
 }
 
 }  // namespace kvbench

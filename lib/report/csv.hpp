@@ -26,20 +26,17 @@ struct Table {
 /// One CSV line with its "\n". A lone empty field is written `""`, as an empty line is no record.
 std::string csv_line(std::span<const std::string> fields);
 
-/// All records. Empty lines are skipped; a last line needs no line end; a leading BOM is dropped.
-/// Throws InputError (source, line, got, expected) for a quote inside a bare field, text behind a
-/// closing quote, a quote that never closes, or a CR that no LF follows.
-std::vector<Fields> parse_csv(std::string_view text, std::string_view source = "<csv>");
-
-/// A text with a header, all rows as wide as it. Throws InputError as read_table does.
+/// A text with a header. Empty lines are skipped; a last line needs no line end; a leading BOM is
+/// dropped. Throws InputError (source, line, got, expected) for an empty text, a repeated column
+/// name, a row as wide as the header is not, a quote inside a bare field, text behind a closing
+/// quote, a quote that never closes, or a CR that no LF follows.
 Table parse_table(std::string_view text, const std::string& source);
 
 /// A whole regular file. Throws InputError when it is absent or no regular file, IoError when
 /// reading fails.
 std::string read_text_file(const std::filesystem::path& path);
 
-/// A file with a header. Throws InputError when it is absent, empty, malformed, or has a row whose
-/// width differs from the header's or a repeated column name; IoError when reading fails.
+/// A file with a header. Errors: as of the two above.
 Table read_table(const std::filesystem::path& path);
 
 /// Length of the longest prefix of `text` that ends with a whole record (quote-aware).
@@ -48,6 +45,9 @@ std::size_t whole_records_length(std::string_view text);
 /// The path with symbolic links resolved, as far as it leads: two names of one file meet at one
 /// lock, and a rename replaces the file and not the link.
 std::filesystem::path resolved_path(const std::filesystem::path& path);
+
+/// Writes all bytes. False, with errno set, on the first failure.
+bool write_all(int fd, std::string_view bytes);
 
 /// Replaces `path` by `text` through PATH.tmp, fsync and rename: a reader sees the old file or the
 /// new one. Throws IoError.
@@ -89,9 +89,6 @@ class CsvWriter {
   /// Rows that the file held when it was opened, in file order; empty unless resuming.
   const std::vector<Fields>& existing() const { return existing_; }
 
-  /// Bytes of the torn last line that opening cut off.
-  std::size_t recovered_bytes() const { return recovered_bytes_; }
-
   /// Appends all rows with one write, whole or not at all: when the disk is full the file is cut
   /// back to its length before. Rows must be as wide as the header (InputError). Throws IoError.
   void append(std::span<const Fields> rows);
@@ -115,7 +112,6 @@ class CsvWriter {
   FileLock lock_;
   int fd_ = -1;
   std::vector<Fields> existing_;
-  std::size_t recovered_bytes_ = 0;
   std::mutex mutex_;
 };
 

@@ -3,15 +3,16 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <libdeflate.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <utility>
 
 #include "core/error.hpp"
+#include "report/csv.hpp"
 
 namespace kvbench {
 namespace {
@@ -39,50 +40,24 @@ std::uint32_t own_checksum(const Head& head) {
   throw IoError(fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)));
 }
 
-// False where the file ends first.
-bool read_at(int fd, const std::filesystem::path& path, std::uint64_t offset, void* to,
-             std::size_t size) {
-  auto* out = static_cast<char*>(to);
-  while (size > 0) {
-    const ssize_t got = ::pread(fd, out, size, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) {
-      continue;
-    }
-    if (got < 0) {
-      fail(path, "cannot be read");
-    }
-    if (got == 0) {
-      return false;
-    }
-    out += got;
-    size -= static_cast<std::size_t>(got);
-    offset += static_cast<std::uint64_t>(got);
-  }
-  return true;
+std::string_view text_of(const void* data, std::size_t size) {
+  return {static_cast<const char*>(data), size};
 }
 
-bool write_at(int fd, std::uint64_t offset, const void* from, std::size_t size) {
-  const auto* in = static_cast<const char*>(from);
-  while (size > 0) {
-    const ssize_t put = ::pwrite(fd, in, size, static_cast<off_t>(offset));
-    if (put < 0 && errno == EINTR) {
-      continue;
-    }
-    if (put < 0) {
-      return false;
-    }
-    in += put;
-    size -= static_cast<std::size_t>(put);
-    offset += static_cast<std::uint64_t>(put);
+// Reads on. False where the file ends first.
+bool read_next(std::ifstream& in, const std::filesystem::path& path, void* to, std::size_t size) {
+  in.read(static_cast<char*>(to), static_cast<std::streamsize>(size));
+  if (in.bad() || !in.is_open()) {
+    fail(path, "cannot be read");
   }
-  return true;
+  return !in.fail();
 }
 
 }  // namespace
 
 Journal::Journal(std::filesystem::path path, std::string_view identity, bool resume)
     : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (fd_ < 0) {
     fail(path_, "cannot be opened");
   }
@@ -112,7 +87,7 @@ void Journal::cut(std::uint64_t size) {
 void Journal::start_anew(std::string_view identity) {
   const std::string first = fmt::format("{}{}\n", kMagic, identity);
   cut(0);
-  if (!write_at(fd_, 0, first.data(), first.size())) {
+  if (!write_all(fd_, first)) {
     fail(path_, "cannot be written");
   }
   begin_ = end_ = first.size();
@@ -121,24 +96,21 @@ void Journal::start_anew(std::string_view identity) {
 bool Journal::recover(std::string_view identity) {
   const std::string expected = fmt::format("{}{}\n", kMagic, identity);
   std::string first(expected.size(), '\0');
-  if (!read_at(fd_, path_, 0, first.data(), first.size()) || first != expected) {
+  std::ifstream in(path_, std::ios::binary);
+  if (!read_next(in, path_, first.data(), first.size()) || first != expected) {
     return false;
   }
-  struct ::stat info {};
-  if (::fstat(fd_, &info) != 0) {
-    fail(path_, "cannot be looked at");
-  }
-  const auto size = static_cast<std::uint64_t>(info.st_size);
+  const std::uint64_t size = std::filesystem::file_size(path_);
   begin_ = end_ = first.size();
   std::vector<std::byte> bytes;
-  for (Head head; read_at(fd_, path_, end_, &head, sizeof head);) {
+  for (Head head; read_next(in, path_, &head, sizeof head);) {
     const std::uint64_t offset = end_ + sizeof head;
     if (head.own != own_checksum(head) || head.size > size - offset) {
       break;
     }
     // Sizes alone do not show a hole that a crash of the machine left in the bytes.
     bytes.resize(head.size);
-    if (!read_at(fd_, path_, offset, bytes.data(), bytes.size()) ||
+    if (!read_next(in, path_, bytes.data(), bytes.size()) ||
         checksum_of(bytes.data(), bytes.size()) != head.checksum) {
       break;
     }
@@ -154,8 +126,8 @@ void Journal::append(Index number, std::span<const std::byte> record) {
   head.own = own_checksum(head);
   const std::lock_guard lock(mutex_);
   const std::uint64_t offset = end_ + sizeof head;
-  if (!write_at(fd_, end_, &head, sizeof head) ||
-      !write_at(fd_, offset, record.data(), record.size())) {
+  if (!write_all(fd_, text_of(&head, sizeof head)) ||
+      !write_all(fd_, text_of(record.data(), record.size()))) {
     const int error = errno;
     cut(end_);
     errno = error;
@@ -182,7 +154,9 @@ std::vector<std::byte> Journal::read(Index number) const {
     place = places_.at(number);
   }
   std::vector<std::byte> out(place.size);
-  if (!read_at(fd_, path_, place.offset, out.data(), out.size()) ||
+  std::ifstream in(path_, std::ios::binary);
+  in.seekg(static_cast<std::streamoff>(place.offset));
+  if (!read_next(in, path_, out.data(), out.size()) ||
       checksum_of(out.data(), out.size()) != place.checksum) {
     throw IoError(fmt::format("{}: record {} is not what was written", path_.string(), number));
   }

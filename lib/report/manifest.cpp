@@ -15,10 +15,38 @@
 #include "report/schema.hpp"
 #include "report/sha256.hpp"
 
+template <class T>
+struct nlohmann::adl_serializer<std::optional<T>> {
+  static void to_json(json& j, const std::optional<T>& value) {
+    j = value ? json(*value) : json(nullptr);
+  }
+  static void from_json(const json& j, std::optional<T>& value) {
+    value = j.is_null() ? std::nullopt : std::optional<T>(j.get<T>());
+  }
+};
+
 namespace kvbench {
-namespace {
 
 using nlohmann::json;
+
+static void to_json(json& j, const Range& range) {
+  j = {range.begin, range.end};
+}
+
+static void from_json(const json& j, Range& range) {
+  range = {j.at(0).get<Index>(), j.at(1).get<Index>()};
+}
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BuildInfo, version, git_commit, git_dirty, compiler, flags,
+                                   build_type)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TraceFile, path, sha256, bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Shard, index, count)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PlanInfo, hash, rows, row_ranges)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Manifest, schema, tool, command_line, configuration, traces,
+                                   host, cpu, logical_cpus, threads, gpu, driver, start, end, rows,
+                                   rows_resumed, failures, wall_s, shard, plan, inputs)
+
+namespace {
 
 constexpr std::string_view format_name = "kvbench-manifest";
 
@@ -39,67 +67,6 @@ std::string cpu_model() {
   return "unknown";
 }
 
-template <class T>
-json nullable(const std::optional<T>& value) {
-  return value ? json(*value) : json(nullptr);
-}
-
-std::optional<std::string> optional_text(const json& value) {
-  return value.is_null() ? std::nullopt : std::optional(value.get<std::string>());
-}
-
-json plan_to_json(const PlanInfo& plan) {
-  json ranges = json::array();
-  for (const Range& r : plan.row_ranges) {
-    ranges.push_back({r.begin, r.end});
-  }
-  return {{"hash", plan.hash}, {"rows", plan.rows}, {"row_ranges", ranges}};
-}
-
-PlanInfo plan_from_json(const json& j) {
-  PlanInfo plan{j.at("hash").get<std::string>(), j.at("rows").get<Index>(), {}};
-  for (const json& r : j.at("row_ranges")) {
-    plan.row_ranges.push_back({r.at(0).get<Index>(), r.at(1).get<Index>()});
-  }
-  return plan;
-}
-
-Manifest from_json(const json& j) {
-  Manifest m;
-  m.schema = j.at("schema").get<std::string>();
-  const json& tool = j.at("tool");
-  m.build = {tool.at("version").get<std::string>(), tool.at("git_commit").get<std::string>(),
-             tool.at("git_dirty").get<bool>(),      tool.at("compiler").get<std::string>(),
-             tool.at("flags").get<std::string>(),   tool.at("build_type").get<std::string>()};
-  m.command_line = j.at("command_line").get<std::string>();
-  m.configuration = j.at("configuration");
-  for (const json& t : j.at("traces")) {
-    m.traces.push_back({t.at("path").get<std::string>(), t.at("sha256").get<std::string>(),
-                        t.at("bytes").get<std::uint64_t>()});
-  }
-  m.host = j.at("host").get<std::string>();
-  m.cpu = j.at("cpu").get<std::string>();
-  m.logical_cpus = j.at("logical_cpus").get<Index>();
-  m.threads = j.at("threads").get<Index>();
-  m.gpu = optional_text(j.at("gpu"));
-  m.driver = optional_text(j.at("driver"));
-  m.start = j.at("start").get<std::string>();
-  m.end = optional_text(j.at("end"));
-  m.rows = j.at("rows").get<Index>();
-  m.rows_resumed = j.at("rows_resumed").get<Index>();
-  m.failures = j.at("failures").get<Index>();
-  m.wall_s = j.at("wall_s").get<double>();
-  if (const json& shard = j.at("shard"); !shard.is_null()) {
-    m.shard = Shard{shard.at("index").get<Index>(), shard.at("count").get<Index>()};
-  }
-  if (const json& plan = j.at("plan"); !plan.is_null()) {
-    m.plan = plan_from_json(plan);
-  }
-  m.math_check = j.value("gpu_math_check", nlohmann::json());
-  m.inputs = j.at("inputs");
-  return m;
-}
-
 }  // namespace
 
 std::filesystem::path manifest_path(const std::filesystem::path& csv) {
@@ -111,7 +78,7 @@ std::filesystem::path manifest_path(const std::filesystem::path& csv) {
 Manifest begin_manifest(std::string command_line, json configuration) {
   Manifest m;
   m.schema = schema_version;
-  m.build = build_info();
+  m.tool = build_info();
   m.command_line = std::move(command_line);
   m.configuration = std::move(configuration);
   m.host = host_name();
@@ -133,44 +100,28 @@ void end_manifest(Manifest& manifest, Index rows, Index failures, double wall_s)
   manifest.wall_s = wall_s;
 }
 
-json manifest_to_json(const Manifest& m) {
-  json traces = json::array();
-  for (const TraceFile& t : m.traces) {
-    traces.push_back({{"path", t.path}, {"sha256", t.sha256}, {"bytes", t.bytes}});
+std::vector<std::string> trace_hashes(const Manifest& manifest) {
+  std::vector<std::string> out;
+  for (const TraceFile& trace : manifest.traces) {
+    out.push_back(trace.sha256);
   }
-  json j;
+  return out;
+}
+
+json manifest_to_json(const Manifest& manifest) {
+  json j = manifest;
   j["format"] = format_name;
-  j["schema"] = m.schema;
-  j["tool"] = {{"version", m.build.version}, {"git_commit", m.build.commit},
-               {"git_dirty", m.build.dirty}, {"compiler", m.build.compiler},
-               {"flags", m.build.flags},     {"build_type", m.build.build_type}};
-  j["command_line"] = m.command_line;
-  j["configuration"] = m.configuration;
-  j["traces"] = std::move(traces);
-  j["host"] = m.host;
-  j["cpu"] = m.cpu;
-  j["logical_cpus"] = m.logical_cpus;
-  j["threads"] = m.threads;
-  j["gpu"] = nullable(m.gpu);
-  j["driver"] = nullable(m.driver);
-  j["start"] = m.start;
-  j["end"] = nullable(m.end);
-  j["rows"] = m.rows;
-  j["rows_resumed"] = m.rows_resumed;
-  j["failures"] = m.failures;
-  j["wall_s"] = m.wall_s;
-  j["shard"] = m.shard ? json{{"index", m.shard->index}, {"count", m.shard->count}} : json(nullptr);
-  j["plan"] = m.plan ? plan_to_json(*m.plan) : json(nullptr);
-  j["gpu_math_check"] = m.math_check;
-  j["inputs"] = m.inputs;
   return j;
 }
 
-void write_manifest(const std::filesystem::path& csv, const Manifest& manifest) {
+void write_json(const std::filesystem::path& path, const json& value) {
   // A path that is not UTF-8 must not lose the run's manifest: its odd bytes are replaced.
-  write_file_atomically(
-      manifest_path(csv),
-      manifest_to_json(manifest).dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  write_file_atomically(path,
+                        value.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+void write_manifest(const std::filesystem::path& csv, const Manifest& manifest) {
+  write_json(manifest_path(csv), manifest_to_json(manifest));
 }
 
 Manifest read_manifest(const std::filesystem::path& csv) {
@@ -182,7 +133,7 @@ Manifest read_manifest(const std::filesystem::path& csv) {
       throw InputError(fmt::format("{}: not a {} (format {})", path.string(), format_name,
                                    j.at("format").dump()));
     }
-    return from_json(j);
+    return j.get<Manifest>();
   } catch (const json::exception& error) {
     throw InputError(fmt::format("{}: not a readable manifest: {}", path.string(), error.what()));
   }

@@ -34,9 +34,10 @@ struct PlanInfo {
                                   ///< complete; {[0, rows)} for an undivided run
 };
 
+/// Names and order of the members are those of the file.
 struct Manifest {
   std::string schema;  ///< schema_version
-  BuildInfo build;
+  BuildInfo tool;
   std::string command_line;      ///< one line, quoted for a POSIX shell
   nlohmann::json configuration;  ///< every option as resolved
   std::vector<TraceFile> traces;
@@ -54,8 +55,7 @@ struct Manifest {
   double wall_s = 0.0;                ///< seconds from start to end
   std::optional<Shard> shard;         ///< empty for an undivided run
   std::optional<PlanInfo> plan;
-  nlohmann::json math_check;  ///< `--gpu-math fast` against exact on the first head; else null
-  nlohmann::json inputs;      ///< of a merged file: one object per shard; null otherwise
+  nlohmann::json inputs;  ///< of a merged file: one object per shard; null otherwise
 };
 
 /// PATH.json for PATH.
@@ -70,7 +70,10 @@ void add_trace(Manifest& manifest, const std::filesystem::path& trace);
 /// Fills end, rows, failures and wall_s (seconds, from the caller's monotonic clock).
 void end_manifest(Manifest& manifest, Index rows, Index failures, double wall_s);
 
-/// Writes manifest_path(csv) atomically. Throws IoError.
+/// Writes indented JSON atomically. Throws IoError.
+void write_json(const std::filesystem::path& path, const nlohmann::json& json);
+
+/// Writes manifest_path(csv). Throws IoError.
 void write_manifest(const std::filesystem::path& csv, const Manifest& manifest);
 
 /// Reads manifest_path(csv). Throws InputError (file, key, what was expected) when it is absent,
@@ -78,6 +81,9 @@ void write_manifest(const std::filesystem::path& csv, const Manifest& manifest);
 Manifest read_manifest(const std::filesystem::path& csv);
 
 nlohmann::json manifest_to_json(const Manifest& manifest);
+
+/// SHA-256 of the traces, in order.
+std::vector<std::string> trace_hashes(const Manifest& manifest);
 
 /// The arguments as one line that a POSIX shell splits into the same arguments again.
 std::string shell_line(const std::vector<std::string>& arguments);

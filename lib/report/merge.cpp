@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -17,7 +16,7 @@
 #include "report/manifest.hpp"
 #include "report/schema.hpp"
 #include "report/sha256.hpp"
-#include "report/side_tables.hpp"
+#include "report/side_table.hpp"
 
 namespace kvbench {
 namespace {
@@ -28,26 +27,24 @@ struct Part {
   fs::path path;
   Manifest manifest;
   Table table;
-  std::vector<Table> sides;  // one for each of side_tables(), in that order
+  std::vector<Index> places;  // of the table's rows in the plan
+  std::vector<Table> sides;   // one for each of side_tables(), in that order
 
   const PlanInfo& plan() const { return *manifest.plan; }
 };
 
 // The tables that a run of this manifest wrote beside the main one.
 std::vector<const SideTable*> side_tables(const Manifest& m) {
+  const nlohmann::json c = m.configuration.is_object() ? m.configuration : nlohmann::json::object();
   std::vector<const SideTable*> out;
-  const nlohmann::json& c = m.configuration;
-  if (c.is_object() && c.value("protocol", "") == "stream") {
-    out.push_back(&steps_table());
-  }
-  if (c.is_object() && c.value("kept", false)) {
-    out.push_back(&kept_table());
-  }
-  if (c.is_object() && c.value("per_query", false)) {
-    out.push_back(&queries_table());
-  }
-  if (c.is_object() && c.value("layer_errors", false)) {
-    out.push_back(&layers_table());
+  for (const auto& [table, written] :
+       {std::pair{&steps_table(), c.value("protocol", "") == "stream"},
+        {&kept_table(), c.value("kept", false)},
+        {&queries_table(), c.value("per_query", false)},
+        {&layers_table(), c.value("layer_errors", false)}}) {
+    if (written) {
+      out.push_back(table);
+    }
   }
   return out;
 }
@@ -59,38 +56,38 @@ Part read_part(const fs::path& path) {
   } catch (const IoError&) {
     // A folder where no lock can be made is one where nobody writes a shard.
   }
-  Part part{path, read_manifest(path), read_table(path), {}};
+  Part part{path, read_manifest(path), read_table(path), {}, {}};
   const Manifest& m = part.manifest;
-  if (!m.plan || !m.shard) {
-    throw InputError(fmt::format("{}: the manifest names no {}; only files of a --shard run merge",
-                                 path.string(), m.plan ? "shard" : "plan"));
-  }
-  if (m.shard->count < 1 || m.shard->index < 1 || m.shard->index > m.shard->count) {
-    throw InputError(
-        fmt::format("{}: shard {}/{} is none", path.string(), m.shard->index, m.shard->count));
-  }
-  if (m.schema != schema_version || part.table.header != schema_header()) {
-    throw InputError(fmt::format("{}: schema {} with {} columns, expected schema {} with {}",
-                                 path.string(), m.schema, part.table.header.size(), schema_version,
-                                 schema_header().size()));
-  }
+  const auto check = [&](bool good, const std::string& message) {
+    if (!good) {
+      throw InputError(fmt::format("{}: {}", path.string(), message));
+    }
+  };
+  check(m.plan && m.shard,
+        fmt::format("the manifest names no {}; only files of a --shard run merge",
+                    m.plan ? "shard" : "plan"));
+  check(1 <= m.shard->index && m.shard->index <= m.shard->count,
+        fmt::format("shard {}/{} is none", m.shard->index, m.shard->count));
+  check(m.schema == schema_version && part.table.header == schema_header(),
+        fmt::format("schema {} with {} columns, expected schema {} with {}", m.schema,
+                    part.table.header.size(), schema_version, schema_header().size()));
   Index expected = 0;
   for (const Range& r : m.plan->row_ranges) {
-    if (r.begin < 0 || r.end < r.begin || r.end > m.plan->rows) {
-      throw InputError(fmt::format("{}: row range [{}, {}) lies outside the plan's [0, {})",
-                                   path.string(), r.begin, r.end, m.plan->rows));
-    }
+    check(0 <= r.begin && r.begin <= r.end && r.end <= m.plan->rows,
+          fmt::format("row range [{}, {}) lies outside the plan's [0, {})", r.begin, r.end,
+                      m.plan->rows));
     expected += r.size();
   }
   const auto rows = static_cast<Index>(part.table.rows.size());
-  if (rows != expected) {
-    throw InputError(fmt::format("{}: {} rows, expected {}: the shard is {}", path.string(), rows,
-                                 expected, rows < expected ? "unfinished; resume it" : "too long"));
+  check(rows == expected, fmt::format("{} rows, expected {}: the shard is {}", rows, expected,
+                                      rows < expected ? "unfinished; resume it" : "too long"));
+  for (const Range& r : m.plan->row_ranges) {
+    for (Index place = r.begin; place < r.end; ++place) {
+      part.places.push_back(place);
+    }
   }
   // Rows come in the plan's order only once a run has ended and put them there.
-  if (!m.end) {
-    throw InputError(fmt::format("{}: the run never ended; resume it", path.string()));
-  }
+  check(m.end.has_value(), "the run never ended; resume it");
   for (const SideTable* table : side_tables(m)) {
     part.sides.push_back(read_table(table->path(path)));
     if (part.sides.back().header != table->header()) {
@@ -99,14 +96,6 @@ Part read_part(const fs::path& path) {
     }
   }
   return part;
-}
-
-std::vector<std::string> hashes(const Manifest& m) {
-  std::vector<std::string> out;
-  for (const TraceFile& t : m.traces) {
-    out.push_back(t.sha256);
-  }
-  return out;
 }
 
 void check_alike(const std::vector<Part>& parts) {
@@ -122,8 +111,8 @@ void check_alike(const std::vector<Part>& parts) {
     differ("plan", p.plan().hash, first.plan().hash);
     differ("plan's row count", p.plan().rows, first.plan().rows);
     differ("shard count", p.manifest.shard->count, first.manifest.shard->count);
-    differ("trace hash", fmt::format("{}", fmt::join(hashes(p.manifest), " ")),
-           fmt::format("{}", fmt::join(hashes(first.manifest), " ")));
+    differ("trace hash", fmt::format("{}", fmt::join(trace_hashes(p.manifest), " ")),
+           fmt::format("{}", fmt::join(trace_hashes(first.manifest), " ")));
     const auto [it, fresh] = by_index.emplace(p.manifest.shard->index, &p);
     if (!fresh) {
       throw InputError(fmt::format("{}: shard {}/{} is given twice, also by {}", p.path.string(),
@@ -139,148 +128,104 @@ void check_alike(const std::vector<Part>& parts) {
   }
 }
 
+// Trace, prompt and layer of the layers that have no line in OUT.layers.csv.
+std::set<Fields> layers_without(const Manifest& m) {
+  std::set<Fields> out;
+  for (const auto& layer : m.configuration.value("layer_errors_without", nlohmann::json::array())) {
+    out.insert({layer.at(0), layer.at(1), std::to_string(layer.at(2).get<Index>())});
+  }
+  return out;
+}
+
 /// Lines of side table number `side` of all parts in the order of the merged rows; to be called
-/// before place_rows takes the tables apart.
+/// before place_rows takes the tables apart. A shard holds all rows that share a line.
 std::vector<Fields> place_lines(std::vector<Part>& parts, const SideTable& table,
                                 std::size_t side) {
-  struct Run {
-    Range lines;  // of the part's
-    bool used = false;
+  struct Rows {
+    Index place = 0;  // of the first of them
+    std::string tokens;
+    bool measured = true;
   };
-  std::map<Index, std::vector<Fields>> by_row;  // by the place in the plan of the run's first row
+  const bool steps = table.steps();
+  const std::size_t trace = column_index("trace");
+  const std::size_t prompt = column_index("prompt");
+  const std::size_t layer = column_index("layer");
   const std::size_t status = column_index("status");
   const std::size_t tokens = column_index("n_tokens");
+  std::map<Index, std::vector<Fields>> by_place;
   std::map<std::string, Index> counts;  // prompts of one length have as many steps
   for (Part& p : parts) {
-    std::unordered_map<std::string, Run> runs;
     std::vector<Fields>& lines = p.sides[side].rows;
-    const std::string& source = p.sides[side].source;
-    const auto refuse = [&](std::size_t i, std::string_view what) {
-      throw InputError(fmt::format("{}: row {}: {}", source, i + 1, what));
+    const auto refuse = [&](const std::string& what) {
+      throw InputError(fmt::format("{}: {}", p.sides[side].source, what));
     };
+    std::unordered_map<std::string, Range> runs;  // of lines of one key
     for (std::size_t i = 0; i < lines.size();) {
       const std::string key = table.key(lines[i]);
       const std::size_t begin = i;
       for (++i; i < lines.size() && table.key(lines[i]) == key; ++i) {
         if (table.step(lines[i]) <= table.step(lines[i - 1])) {
-          refuse(i, "steps of one row do not ascend");
+          refuse(fmt::format("row {}: {}", i + 1,
+                             steps ? "steps of one row do not ascend" : "a line stands twice"));
         }
       }
-      const Run run{{static_cast<Index>(begin), static_cast<Index>(i)}};
-      if (!runs.emplace(key, run).second) {
-        refuse(begin, "steps of one row stand apart");
-      }
-    }
-    std::size_t next = 0;
-    for (const Range& r : p.plan().row_ranges) {
-      for (Index place = r.begin; place < r.end; ++place) {
-        const Fields& row = p.table.rows[next++];
-        const auto it = runs.find(table.key_of_row(row));
-        if ((it != runs.end()) != has_lines(row[status])) {
-          throw InputError(fmt::format("{}: the steps of row {} of the plan {}; resume the shard",
-                                       source, place,
-                                       it == runs.end() ? "are missing" : "are too many"));
-        }
-        if (it == runs.end() || it->second.used) {
-          continue;
-        }
-        it->second.used = true;
-        const Range from = it->second.lines;
-        if (counts.emplace(row[tokens], from.size()).first->second != from.size()) {
-          refuse(static_cast<std::size_t>(from.begin), "steps of one row are missing");
-        }
-        by_row[place].assign(std::make_move_iterator(lines.begin() + from.begin),
-                             std::make_move_iterator(lines.begin() + from.end));
+      if (!runs.emplace(key, Range{static_cast<Index>(begin), static_cast<Index>(i)}).second) {
+        refuse(fmt::format("row {}: {}", begin + 1,
+                           steps ? "steps of one row stand apart" : "a line stands twice"));
       }
     }
-    for (const auto& [key, run] : runs) {
-      if (!run.used) {
-        refuse(static_cast<std::size_t>(run.lines.begin), "a step of no row of the shard");
+    const std::set<Fields> without = steps ? std::set<Fields>{} : layers_without(p.manifest);
+    std::unordered_map<std::string, Rows> rows_of;
+    for (std::size_t r = 0; r < p.places.size(); ++r) {
+      const Fields& row = p.table.rows[r];
+      Rows& rows =
+          rows_of.emplace(table.key_of_row(row), Rows{p.places[r], row[tokens]}).first->second;
+      rows.measured = rows.measured && has_lines(row[status]) &&
+                      !without.contains({row[trace], row[prompt], row[layer]});
+    }
+    for (const auto& [key, rows] : rows_of) {
+      const auto run = runs.find(key);
+      if ((run != runs.end()) != rows.measured) {
+        refuse(fmt::format("the {} of row {} of the plan {} {}; resume the shard",
+                           steps ? "steps" : "line", rows.place, steps ? "are" : "is",
+                           rows.measured ? "missing" : "too many"));
       }
+      if (run == runs.end()) {
+        continue;
+      }
+      const Range from = run->second;
+      if (counts.emplace(rows.tokens, from.size()).first->second != from.size()) {
+        refuse(fmt::format("row {}: steps of one row are missing", from.begin + 1));
+      }
+      by_place[rows.place].assign(std::make_move_iterator(lines.begin() + from.begin),
+                                  std::make_move_iterator(lines.begin() + from.end));
+      runs.erase(run);
+    }
+    if (!runs.empty()) {
+      refuse(fmt::format("row {}: {} of the shard", runs.begin()->second.begin + 1,
+                         steps ? "a step of no row" : "a line of no rows"));
     }
   }
   std::vector<Fields> out;
-  for (auto& [place, lines] : by_row) {
-    out.insert(out.end(), std::make_move_iterator(lines.begin()),
-               std::make_move_iterator(lines.end()));
-  }
-  return out;
-}
-
-/// The same for a table with one line for all rows of a layer that join with it, where all of them
-/// were measured. A shard holds whole layers.
-std::vector<Fields> place_layer_lines(std::vector<Part>& parts, const SideTable& table,
-                                      std::size_t side) {
-  const std::size_t status = column_index("status");
-  std::map<Index, Fields> by_row;  // by the place in the plan of the first of the rows
-  for (Part& p : parts) {
-    const std::string& source = p.sides[side].source;
-    std::set<std::tuple<std::string, std::string, std::string>> without;
-    for (const nlohmann::json& layer :
-         p.manifest.configuration.value("layer_errors_without", nlohmann::json::array())) {
-      without.emplace(layer.at(0), layer.at(1), fmt::format("{}", layer.at(2).get<Index>()));
-    }
-    std::unordered_map<std::string, Fields*> lines;
-    for (std::size_t i = 0; i < p.sides[side].rows.size(); ++i) {
-      Fields& line = p.sides[side].rows[i];
-      if (!lines.emplace(table.key(line), &line).second) {
-        throw InputError(fmt::format("{}: row {}: a line stands twice", source, i + 1));
-      }
-    }
-    struct Rows {
-      Index first = 0;
-      bool measured = true;
-    };
-    std::unordered_map<std::string, Rows> groups;
-    std::size_t next = 0;
-    for (const Range& r : p.plan().row_ranges) {
-      for (Index place = r.begin; place < r.end; ++place) {
-        const Fields& row = p.table.rows[next++];
-        Rows& rows = groups.emplace(table.key_of_row(row), Rows{place}).first->second;
-        rows.measured = rows.measured && has_lines(row[status]) &&
-                        without.count({row[column_index("trace")], row[column_index("prompt")],
-                                       row[column_index("layer")]}) == 0;
-      }
-    }
-    for (const auto& [key, rows] : groups) {
-      const auto it = lines.find(key);
-      if ((it != lines.end()) != rows.measured) {
-        throw InputError(fmt::format("{}: the line of row {} of the plan {}; resume the shard",
-                                     source, rows.first,
-                                     it == lines.end() ? "is missing" : "is too many"));
-      }
-      if (it != lines.end()) {
-        by_row[rows.first] = std::move(*it->second);
-        lines.erase(it);
-      }
-    }
-    if (!lines.empty()) {
-      throw InputError(fmt::format("{}: a line of no rows of the shard", source));
-    }
-  }
-  std::vector<Fields> out;
-  for (auto& [place, line] : by_row) {
-    out.push_back(std::move(line));
+  for (auto& [place, lines] : by_place) {
+    std::move(lines.begin(), lines.end(), std::back_inserter(out));
   }
   return out;
 }
 
 /// Every part's rows at their places in the plan.
 std::vector<Fields> place_rows(std::vector<Part>& parts) {
-  const auto total = static_cast<std::size_t>(parts.front().plan().rows);
-  std::vector<Fields> rows(total);
-  std::vector<const Part*> owner(total, nullptr);
+  std::vector<Fields> rows(parts.front().plan().rows);
+  std::vector<const Part*> owner(rows.size(), nullptr);
   for (Part& p : parts) {
-    std::size_t next = 0;
-    for (const Range& r : p.plan().row_ranges) {
-      for (auto i = static_cast<std::size_t>(r.begin); i < static_cast<std::size_t>(r.end); ++i) {
-        if (owner[i] != nullptr) {
-          throw InputError(fmt::format("{}: row {} of the plan is in {} as well: overlap",
-                                       p.path.string(), i, owner[i]->path.string()));
-        }
-        owner[i] = &p;
-        rows[i] = std::move(p.table.rows[next++]);
+    for (std::size_t r = 0; r < p.places.size(); ++r) {
+      const Index place = p.places[r];
+      if (owner[place] != nullptr) {
+        throw InputError(fmt::format("{}: row {} of the plan is in {} as well: overlap",
+                                     p.path.string(), place, owner[place]->path.string()));
       }
+      owner[place] = &p;
+      rows[place] = std::move(p.table.rows[r]);
     }
   }
   const auto gap = std::find(owner.begin(), owner.end(), nullptr);
@@ -289,7 +234,7 @@ std::vector<Fields> place_rows(std::vector<Part>& parts) {
         fmt::format("merge: row {} of the plan is in no shard: gap", gap - owner.begin()));
   }
   std::unordered_set<std::string> keys;
-  for (std::size_t i = 0; i < total; ++i) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!keys.insert(row_key(rows[i])).second) {
       throw InputError(fmt::format("{}: row {} of the plan repeats an earlier row's key: overlap",
                                    owner[i]->path.string(), i));
@@ -364,19 +309,16 @@ MergeResult merge_shards(const MergeOptions& options) {
   std::vector<std::vector<Fields>> lines;
   for (std::size_t i = 0; i < tables.size(); ++i) {
     check_absent(tables[i]->path(options.output));
-    lines.push_back(tables[i]->steps() ? place_lines(parts, *tables[i], i)
-                                       : place_layer_lines(parts, *tables[i], i));
+    lines.push_back(place_lines(parts, *tables[i], i));
   }
   const std::vector<Fields> rows = place_rows(parts);
 
   Manifest manifest = merged_manifest(parts, options);
-  MergeResult result{static_cast<Index>(rows.size()), 0};
-  const std::size_t status_at = column_index("status");
-  for (const Fields& row : rows) {
-    result.failures += status_kind(row[status_at]) == "failed" ? 1 : 0;
-  }
-  manifest.rows = result.rows;
-  manifest.failures = result.failures;
+  manifest.rows = static_cast<Index>(rows.size());
+  manifest.failures =
+      std::count_if(rows.begin(), rows.end(), [at = column_index("status")](const Fields& row) {
+        return status_kind(row[at]) == "failed";
+      });
   const auto mode = options.force ? CsvWriter::Mode::overwrite : CsvWriter::Mode::create;
   CsvWriter writer(options.output, schema_header(), mode);
   for (std::size_t i = 0; i < tables.size(); ++i) {
@@ -384,7 +326,7 @@ MergeResult merge_shards(const MergeOptions& options) {
   }
   writer.rewrite_sorted(rows);
   write_manifest(options.output, manifest);
-  return result;
+  return {manifest.rows, manifest.failures};
 }
 
 }  // namespace kvbench

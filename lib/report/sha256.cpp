@@ -16,60 +16,45 @@
 namespace kvbench {
 namespace {
 
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new(), &EVP_MD_CTX_free) {
-    check(context_ != nullptr && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
-  }
+using Digest = std::array<unsigned char, 32>;
 
-  void update(const void* data, std::size_t size) {
-    check(EVP_DigestUpdate(context_.get(), data, size) == 1);
+void check(int result) {
+  if (result != 1) {
+    throw IoError("sha256: OpenSSL offers no SHA-256 here");
   }
+}
 
-  std::string hex() {
-    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-    unsigned int size = 0;
-    check(EVP_DigestFinal_ex(context_.get(), digest.data(), &size) == 1);
-    std::string out;
-    for (unsigned int i = 0; i < size; ++i) {
-      out += fmt::format("{:02x}", digest[i]);
-    }
-    return out;
-  }
-
- private:
-  static void check(bool ok) {
-    if (!ok) {
-      throw IoError("sha256: OpenSSL offers no SHA-256 here");
-    }
-  }
-
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
-};
+std::string hex(const Digest& digest) {
+  return fmt::format("{:02x}", fmt::join(digest, ""));
+}
 
 }  // namespace
 
 std::string sha256_text(std::string_view text) {
-  Sha256 hash;
-  hash.update(text.data(), text.size());
-  return hash.hex();
+  Digest digest{};
+  check(EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr));
+  return hex(digest);
 }
 
 std::string sha256_file(const std::filesystem::path& path) {
-  const auto close = [](std::FILE* f) { std::fclose(f); };
-  const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path.c_str(), "rb"), close);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             &std::fclose);
   if (!file) {
     throw InputError(fmt::format("{}: cannot open it: {}", path.string(), std::strerror(errno)));
   }
-  Sha256 hash;
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(),
+                                                                     &EVP_MD_CTX_free);
+  check(EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr));
   std::vector<unsigned char> buffer(std::size_t{1} << 20);
   while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), file.get())) {
-    hash.update(buffer.data(), n);
+    check(EVP_DigestUpdate(hash.get(), buffer.data(), n));
   }
   if (std::ferror(file.get()) != 0) {
     throw IoError(fmt::format("{}: cannot read it: {}", path.string(), std::strerror(errno)));
   }
-  return hash.hex();
+  Digest digest{};
+  check(EVP_DigestFinal_ex(hash.get(), digest.data(), nullptr));
+  return hex(digest);
 }
 
 }  // namespace kvbench

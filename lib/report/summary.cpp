@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -25,15 +26,6 @@ constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
 constexpr std::array<std::string_view, 6> settings{"protocol", "sink",   "recent",
                                                    "scores",   "device", "n_queries"};
 
-struct Accumulator {
-  SummaryGroup group;
-  std::vector<std::vector<double>> values;  // per metric
-};
-
-std::string_view major_of(std::string_view version) {
-  return version.substr(0, version.find('.'));
-}
-
 void check_schema(const Table& table, std::optional<std::string>& version) {
   const std::size_t at = table.column("schema");
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
@@ -50,114 +42,105 @@ void check_schema(const Table& table, std::optional<std::string>& version) {
   }
 }
 
-/// Adds the rows of one table to the groups.
+// Of a degenerate row the reason too, but for the row's own counts; others are full of numbers.
+std::string kind_and_reason(std::string_view status) {
+  const std::string_view kind = status_kind(status);
+  return std::string(kind == "degenerate" ? status.substr(0, status.find(" for ")) : kind);
+}
+
+// The group's count of rows of this status; null: there is no such status.
+Index* count_of(SummaryGroup& group, std::string_view status) {
+  const std::string_view kind = status_kind(status);
+  return kind == "ok"           ? &group.count
+         : kind == "degenerate" ? &group.degenerate
+         : kind == "infeasible" ? &group.infeasible
+         : kind == "failed"     ? &group.failed
+                                : nullptr;
+}
+
+std::vector<std::size_t> positions(const Table& table, const std::vector<std::string>& names) {
+  std::vector<std::size_t> at;
+  for (const std::string& name : names) {
+    at.push_back(table.column(name));
+  }
+  return at;
+}
+
+/// Takes tables row by row; finish() makes the moments.
 class Collector {
  public:
-  explicit Collector(Summary& summary) : summary_(summary) {}
+  explicit Collector(Summary& summary) : summary_(summary) {
+    for (const std::string_view name : settings) {
+      if (std::ranges::count(summary_.group_columns, name) == 0) {
+        settings_.emplace_back(name);
+      }
+    }
+  }
 
   void add(const Table& table) {
     const std::vector<std::size_t> group_at = positions(table, summary_.group_columns);
     const std::vector<std::size_t> metric_at = positions(table, summary_.metrics);
+    const std::vector<std::size_t> settings_at = positions(table, settings_);
     const std::size_t status_at = table.column("status");
-    std::vector<std::pair<std::string_view, std::size_t>> settings_at;
-    for (const std::string_view name : settings) {
-      if (std::find(summary_.group_columns.begin(), summary_.group_columns.end(), name) ==
-          summary_.group_columns.end()) {
-        settings_at.emplace_back(name, table.column(name));
-      }
-    }
     for (std::size_t r = 0; r < table.rows.size(); ++r) {
       const Fields& row = table.rows[r];
-      Accumulator& group = find(row, group_at);
-      for (const auto& [name, at] : settings_at) {
-        seen_[{&group - groups_.data(), name}].insert(row[at]);
+      const auto refuse = [&](const std::string& what) {
+        throw InputError(fmt::format("{}: row {}: {}", table.source, r + 1, what));
+      };
+      Fields key;
+      for (const std::size_t at : group_at) {
+        key.push_back(row[at]);
       }
-      if (!count_status(group.group, row[status_at], table, r)) {
+      const auto [it, fresh] = index_.emplace(key, summary_.groups.size());
+      const std::size_t g = it->second;
+      if (fresh) {
+        summary_.groups.push_back({.key = std::move(key), .moments = {}});
+        values_.emplace_back(summary_.metrics.size());
+      }
+      for (std::size_t s = 0; s < settings_.size(); ++s) {
+        seen_[{s, g}].insert(row[settings_at[s]]);
+      }
+      Index* const count = count_of(summary_.groups[g], row[status_at]);
+      if (count == nullptr) {
+        refuse(fmt::format("status `{}`, expected ok, degenerate, infeasible or failed",
+                           row[status_at]));
+      }
+      ++*count;
+      if (count != &summary_.groups[g].count) {
         ++summary_.left_out[kind_and_reason(row[status_at])];
         continue;
       }
       for (std::size_t m = 0; m < metric_at.size(); ++m) {
         double value = 0.0;
         if (!parse_number(row[metric_at[m]], value)) {
-          throw InputError(fmt::format("{}: row {}: column `{}`: got `{}`, expected a number",
-                                       table.source, r + 1, summary_.metrics[m],
-                                       row[metric_at[m]]));
+          refuse(fmt::format("column `{}`: got `{}`, expected a number", summary_.metrics[m],
+                             row[metric_at[m]]));
         }
-        group.values[m].push_back(value);
+        values_[g][m].push_back(value);
       }
     }
   }
 
   void finish() {
-    for (Accumulator& a : groups_) {
-      for (const std::vector<double>& v : a.values) {
-        a.group.moments.push_back(moments_of(v));
+    for (std::size_t g = 0; g < values_.size(); ++g) {
+      for (const std::vector<double>& values : values_[g]) {
+        summary_.groups[g].moments.push_back(moments_of(values));
       }
-      summary_.groups.push_back(std::move(a.group));
     }
-    for (const std::string_view name : settings) {
-      const bool differs = std::any_of(seen_.begin(), seen_.end(), [&](const auto& entry) {
-        return entry.first.second == name && entry.second.size() > 1;
-      });
-      if (differs) {
-        summary_.pooled.emplace_back(name);
+    std::set<std::size_t> pooled;
+    for (const auto& [where, values] : seen_) {
+      if (values.size() > 1 && pooled.insert(where.first).second) {
+        summary_.pooled.push_back(settings_[where.first]);
       }
     }
   }
 
  private:
-  // Of a degenerate row the reason too, but for the row's own counts; others are full of numbers.
-  static std::string kind_and_reason(std::string_view status) {
-    const std::string_view kind = status_kind(status);
-    return std::string(kind == "degenerate" ? status.substr(0, status.find(" for ")) : kind);
-  }
-
-  static std::vector<std::size_t> positions(const Table& table,
-                                            const std::vector<std::string>& names) {
-    std::vector<std::size_t> at;
-    for (const std::string& name : names) {
-      at.push_back(table.column(name));
-    }
-    return at;
-  }
-
-  Accumulator& find(const Fields& row, const std::vector<std::size_t>& group_at) {
-    std::vector<std::string> key;
-    for (const std::size_t at : group_at) {
-      key.push_back(row[at]);
-    }
-    const auto [it, fresh] = index_.emplace(key, groups_.size());
-    if (fresh) {
-      Accumulator a;
-      a.group.key = std::move(key);
-      a.values.resize(summary_.metrics.size());
-      groups_.push_back(std::move(a));
-    }
-    return groups_[it->second];
-  }
-
-  /// True when the row enters the means.
-  static bool count_status(SummaryGroup& group, std::string_view status, const Table& table,
-                           std::size_t r) {
-    const std::string_view kind = status_kind(status);
-    for (const auto& [name, count] : {std::pair{"ok", &group.count},
-                                      {"degenerate", &group.degenerate},
-                                      {"infeasible", &group.infeasible},
-                                      {"failed", &group.failed}}) {
-      if (kind == name) {
-        ++*count;
-        return count == &group.count;
-      }
-    }
-    throw InputError(
-        fmt::format("{}: row {}: status `{}`, expected ok, degenerate, infeasible or failed",
-                    table.source, r + 1, status));
-  }
-
   Summary& summary_;
-  std::vector<Accumulator> groups_;
-  std::map<std::vector<std::string>, std::size_t> index_;
-  std::map<std::pair<std::ptrdiff_t, std::string_view>, std::set<std::string>> seen_;
+  std::vector<std::string> settings_;                     // that are no group columns
+  std::vector<std::vector<std::vector<double>>> values_;  // by group and metric
+  std::map<Fields, std::size_t> index_;                   // of groups, by key
+  std::map<std::pair<std::size_t, std::size_t>, std::set<std::string>> seen_;  // by setting, group
 };
 
 /// Ascending (or descending) by value, NaN last either way; stable.
@@ -182,14 +165,13 @@ void sort_groups(Summary& summary, const SummaryOptions& options) {
   const auto before = [&](const SummaryGroup& a, const SummaryGroup& b) {
     const double x = number(a);
     const double y = number(b);
-    if (std::isnan(x) || std::isnan(y)) {
-      if (std::isnan(x) && std::isnan(y) && !metric) {
-        return options.descending ? a.key[*column] > b.key[*column]
-                                  : a.key[*column] < b.key[*column];
-      }
-      return !std::isnan(x) && std::isnan(y);
+    if (std::isnan(x) != std::isnan(y)) {
+      return std::isnan(y);
     }
-    return options.descending ? x > y : x < y;
+    if (!std::isnan(x) || metric) {
+      return options.descending ? x > y : x < y;
+    }
+    return options.descending ? a.key[*column] > b.key[*column] : a.key[*column] < b.key[*column];
   };
   std::stable_sort(summary.groups.begin(), summary.groups.end(), before);
 }
@@ -197,31 +179,22 @@ void sort_groups(Summary& summary, const SummaryOptions& options) {
 }  // namespace
 
 Moments moments_of(std::span<const double> values) {
-  const auto n = static_cast<double>(values.size());
   if (values.empty()) {
     return {nan_value, nan_value};
   }
-  double sum = 0.0;
-  for (const double v : values) {
-    sum += v;
-  }
-  const double mean = sum / n;
-  if (values.size() == 1) {
-    return {mean, nan_value};
-  }
-  double squares = 0.0;
-  for (const double v : values) {
-    squares += (v - mean) * (v - mean);
-  }
-  return {mean, std::sqrt(squares / (n - 1.0))};
+  const auto n = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  const double squares =
+      std::accumulate(values.begin(), values.end(), 0.0,
+                      [mean](double sum, double v) { return sum + (v - mean) * (v - mean); });
+  return {mean, std::sqrt(squares / (n - 1.0))};  // of one value 0 / 0
 }
 
 Summary summarize(std::span<const Table> tables, const SummaryOptions& options) {
   Summary summary;
   summary.group_columns = {"algorithm", "params", "budget_requested"};
   for (const std::string& name : options.by) {
-    if (std::find(summary.group_columns.begin(), summary.group_columns.end(), name) ==
-        summary.group_columns.end()) {
+    if (std::ranges::count(summary.group_columns, name) == 0) {
       summary.group_columns.push_back(name);
     }
   }

@@ -1,4 +1,4 @@
-// How a summary looks: the terminal's table, the CSV, the short labels. Numbers come from
+// A summary as text: the terminal's table, the CSV, the short labels. Numbers come from
 // summary.cpp.
 #include <fmt/format.h>
 
@@ -27,12 +27,8 @@ std::size_t width_of(std::string_view text) {
 }
 
 std::string unit_of(std::string_view name) {
-  for (const Column& c : columns()) {
-    if (c.name == name) {
-      return std::string(c.unit);
-    }
-  }
-  return {};
+  const auto it = std::ranges::find(columns(), name, &Column::name);
+  return it == columns().end() ? "" : std::string(it->unit);
 }
 
 std::string short_number(double value) {
@@ -148,18 +144,16 @@ std::string summary_text(const Summary& summary, bool full_params) {
       return g.key[c].empty() ? std::string("-") : g.key[c];
     });
   }
-  add("count", "rows", [](const SummaryGroup& g) { return fmt::format("{}", g.count); });
+  add("count", "rows", [](const SummaryGroup& g) { return std::to_string(g.count); });
   // Columns of zeros say nothing; one that is not zero must be seen.
-  const auto add_if_any = [&](std::string name, Index SummaryGroup::*member) {
-    if (std::any_of(summary.groups.begin(), summary.groups.end(),
-                    [member](const SummaryGroup& g) { return g.*member != 0; })) {
-      add(std::move(name), "rows",
-          [member](const SummaryGroup& g) { return fmt::format("{}", g.*member); });
+  for (const auto& [name, member] : {std::pair{"degenerate", &SummaryGroup::degenerate},
+                                     {"infeasible", &SummaryGroup::infeasible},
+                                     {"failed", &SummaryGroup::failed}}) {
+    const auto count = [member = member](const SummaryGroup& g) { return g.*member; };
+    if (std::ranges::any_of(summary.groups, count)) {
+      add(name, "rows", [&](const SummaryGroup& g) { return std::to_string(count(g)); });
     }
-  };
-  add_if_any("degenerate", &SummaryGroup::degenerate);
-  add_if_any("infeasible", &SummaryGroup::infeasible);
-  add_if_any("failed", &SummaryGroup::failed);
+  }
   for (std::size_t m = 0; m < summary.metrics.size(); ++m) {
     add(summary.metrics[m], unit_of(summary.metrics[m]), [m](const SummaryGroup& g) {
       return g.count == 0 ? std::string("-") : short_number(g.moments[m].mean);
@@ -175,18 +169,16 @@ std::vector<Fields> summary_csv(const Summary& summary) {
   Fields header = summary.group_columns;
   header.insert(header.end(), {"count", "degenerate", "infeasible", "failed"});
   for (const std::string& metric : summary.metrics) {
-    header.push_back("mean_" + metric);
-    header.push_back("sd_" + metric);
+    header.insert(header.end(), {"mean_" + metric, "sd_" + metric});
   }
   std::vector<Fields> lines{header};
   for (const SummaryGroup& g : summary.groups) {
     Fields fields = g.key;
     for (const Index n : {g.count, g.degenerate, g.infeasible, g.failed}) {
-      fields.push_back(fmt::format("{}", n));
+      fields.push_back(std::to_string(n));
     }
     for (const Moments& m : g.moments) {
-      fields.push_back(number_text(m.mean));
-      fields.push_back(number_text(m.sd));
+      fields.insert(fields.end(), {number_text(m.mean), number_text(m.sd)});
     }
     lines.push_back(std::move(fields));
   }

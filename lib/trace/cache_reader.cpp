@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,16 +5,14 @@
 #include <tuple>
 #include <utility>
 
-#include "core/error.hpp"
 #include "core/float16.hpp"
 #include "trace/cache_names.hpp"
-#include "trace/caches.hpp"
-#include "trace/chunk_write.hpp"
 #include "trace/dataset.hpp"
 
 namespace kvbench {
 
 using h5::Handle;
+using h5::Object;
 using h5::Place;
 
 namespace {
@@ -26,206 +22,201 @@ bool is_word(char c) {
          c == '_' || c == '+' || c == '-';
 }
 
+bool is_control(char c) {
+  return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
+}
+
 void check_algorithm(const std::string& name, const Place& where) {
-  if (name.empty() || name.size() > 100 || !std::all_of(name.begin(), name.end(), is_word)) {
-    where.refuse(
-        fmt::format("algorithm is \"{}\", expected up to 100 letters, digits and . _ + -", name));
+  if (name.empty() || name.size() > 100 || !std::ranges::all_of(name, is_word)) {
+    where.refuse("algorithm is \"{}\", expected up to 100 letters, digits and . _ + -", name);
   }
 }
 
 // key=value;key=value, keys ascending and different.
 void check_params(const std::string& params, const Place& where) {
-  const auto refuse = [&] {
-    where.refuse(
-        fmt::format("params is \"{}\", expected key=value;key=value with ascending keys", params));
-  };
   std::string_view last;
   for (std::string_view rest = params; !rest.empty();) {
     const auto end = std::min(rest.find(';'), rest.size());
     const std::string_view part = rest.substr(0, end);
-    const auto equals = part.find('=');
-    const std::string_view key = part.substr(0, std::min(equals, part.size()));
-    if (equals == std::string_view::npos || key.empty() || key <= last || end + 1 == rest.size() ||
-        !std::all_of(key.begin(), key.end(), is_word) ||
-        std::any_of(part.begin(), part.end(), [](char c) { return c < ' '; })) {
-      refuse();
+    const std::string_view key = part.substr(0, part.find('='));
+    if (key == part || key.empty() || key <= last || end + 1 == rest.size() ||
+        !std::ranges::all_of(key, is_word) ||
+        std::ranges::any_of(part, [](char c) { return c < ' '; })) {
+      where.refuse("params is \"{}\", expected key=value;key=value with ascending keys", params);
     }
     last = key;
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
 }
 
-std::string one_of(hid_t object, const char* name, std::string fallback,
-                   std::initializer_list<std::string_view> choices, const Place& where) {
-  std::string value = h5::optional_string(object, name, where).value_or(std::move(fallback));
-  if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
-    where.refuse(fmt::format("{} is \"{}\", expected {}", name, value, fmt::join(choices, ", ")));
+std::string one_of(const Object& at, const char* name, std::string fallback,
+                   std::initializer_list<std::string_view> choices) {
+  std::string value = h5::optional_string(at, name).value_or(std::move(fallback));
+  if (std::ranges::find(choices, value) == choices.end()) {
+    at.where.refuse("{} is \"{}\", expected {}", name, value, fmt::join(choices, ", "));
   }
   return value;
 }
 
-Index at_least_0(hid_t object, const char* name, const Place& where) {
-  const Index value = h5::required_int(object, name, where);
+Index at_least_0(const Object& at, const char* name) {
+  const Index value = h5::required_int(at, name);
   if (value < 0) {
-    where.refuse(fmt::format("{} is {}, expected at least 0", name, value));
+    at.where.refuse("{} is {}, expected at least 0", name, value);
   }
   return value;
 }
 
 // Bytes or tokens of one KV head. The bound is far above any, and sums of many stay in 64 bits.
-std::optional<Index> optional_count(hid_t object, const char* name, const Place& where) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
-  const auto value = h5::optional_unsigned(object, name, where);
-  if (value && *value > kMost) {
-    where.refuse(fmt::format("{} is {}, expected at most {}", name, *value, kMost));
+std::optional<Index> optional_count(const Object& at, const char* name) {
+  constexpr std::uint64_t kMax = std::uint64_t{1} << 40;
+  const auto value = h5::optional_unsigned(at, name);
+  if (value && *value > kMax) {
+    at.where.refuse("{} is {}, expected at most {}", name, *value, kMax);
   }
   return value;
 }
 
-std::optional<double> optional_time(hid_t object, const char* name, const Place& where) {
-  const auto value = h5::optional_float(object, name, where);
-  if (value && !(*value >= 0.0 && *value <= std::numeric_limits<double>::max())) {
-    where.refuse(fmt::format("{} is {}, expected a finite number of at least 0", name, *value));
+std::optional<double> optional_time(const Object& at, const char* name) {
+  const auto value = h5::optional_float(at, name);
+  if (value && !(*value >= 0.0 && std::isfinite(*value))) {
+    at.where.refuse("{} is {}, expected a finite number of at least 0", name, *value);
   }
   return value;
 }
 
 // Text of a row: one line.
-std::string optional_line(hid_t object, const char* name, const Place& where) {
-  std::string value = h5::optional_string(object, name, where).value_or("");
-  if (std::any_of(value.begin(), value.end(),
-                  [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; })) {
-    where.refuse(
-        fmt::format("{} is \"{}\", expected a line without control characters", name, value));
+std::string optional_line(const Object& at, const char* name) {
+  std::string value = h5::optional_string(at, name).value_or("");
+  if (std::ranges::any_of(value, is_control)) {
+    at.where.refuse("{} is \"{}\", expected a line without control characters", name, value);
   }
   return value;
 }
 
-// A dataset of floats or integers whose shape has been checked.
-struct Values {
-  Handle id;
+// A dataset of floats or integers whose type and shape have been checked.
+struct Values : Object {
   Handle type;
-  Place where;
   Index rows = 0;
+
+  void read(hid_t memory, void* to) const {
+    if (rows > 0 && H5Dread(id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, to) < 0) {
+      where.refuse("cannot be read ({})", h5::last_error());
+    }
+  }
+  void read(float* to, Index count) const {
+    const Handle half = h5::file_type(DType::float16);
+    if (H5Tequal(type, half) > 0) {  // HDF5's own conversion is slow
+      std::vector<std::uint16_t> bits(count);
+      read(half, bits.data());
+      half_to_float(bits.data(), to, count);
+    } else {
+      read(H5T_NATIVE_FLOAT, to);
+    }
+  }
 };
 
 // [rows, cols] or, with cols 0, [rows]. `rows` as given, or at most -rows of them.
-Values open_values(hid_t parent, const char* name, H5T_class_t kind, Index rows, Index cols,
-                   const Place& entry) {
-  Values out;
-  out.where = entry / name;
-  out.id = h5::open_dataset(parent, name, out.where);
-  out.type = Handle(H5Dget_type(out.id.get()), H5Tclose);
-  const std::size_t bytes = out.type ? H5Tget_size(out.type.get()) : 0;
-  if (!out.type || H5Tget_class(out.type.get()) != kind || bytes > 8) {
-    out.where.refuse(fmt::format("elements are of another type, expected {}",
-                                 kind == H5T_FLOAT ? "16-, 32- or 64-bit floats" : "integers"));
+Values open_values(const Object& entry, const char* name, H5T_class_t kind, Index rows,
+                   Index cols) {
+  Values out{h5::open_dataset(entry, name), {}};
+  out.type = Handle(H5Dget_type(out), H5Tclose);
+  const std::size_t bytes = out.type ? H5Tget_size(out.type) : 0;
+  if (!out.type || H5Tget_class(out.type) != kind || bytes > 8) {
+    out.where.refuse("elements are of another type, expected {}",
+                     kind == H5T_FLOAT ? "16-, 32- or 64-bit floats" : "integers");
   }
-  const Handle space(H5Dget_space(out.id.get()), H5Sclose);
-  const int rank = space ? H5Sget_simple_extent_ndims(space.get()) : -1;
-  std::vector<hsize_t> sizes(static_cast<std::size_t>(std::max(rank, 0)));
-  if (rank > 0) {
-    H5Sget_simple_extent_dims(space.get(), sizes.data(), nullptr);
-  }
-  const auto fits = [&] {
-    const std::size_t expected = cols == 0 ? 1 : 2;
-    if (sizes.size() != expected || sizes[0] > static_cast<hsize_t>(std::abs(rows)) ||
-        (rows >= 0 && sizes[0] != static_cast<hsize_t>(rows))) {
-      return false;
-    }
-    return cols == 0 || sizes[1] == static_cast<hsize_t>(cols);
-  };
-  if (!fits()) {
-    out.where.refuse(fmt::format("shape is [{}], expected [{}{}{}]", fmt::join(sizes, ", "),
-                                 rows < 0 ? "at most " : "", std::abs(rows),
-                                 cols == 0 ? "" : fmt::format(", {}", cols)));
+  const std::vector<hsize_t> sizes = h5::sizes_of(out);
+  const auto max_rows = static_cast<hsize_t>(std::abs(rows));
+  const bool fits = sizes.size() == (cols == 0 ? 1 : 2) &&
+                    (rows < 0 ? sizes[0] <= max_rows : sizes[0] == max_rows) &&
+                    (cols == 0 || sizes[1] == static_cast<hsize_t>(cols));
+  if (!fits) {
+    out.where.refuse("shape is [{}], expected [{}{}{}]", fmt::join(sizes, ", "),
+                     rows < 0 ? "at most " : "", max_rows,
+                     cols == 0 ? "" : fmt::format(", {}", cols));
   }
   out.rows = static_cast<Index>(sizes[0]);
   const auto total = static_cast<std::uint64_t>(out.rows * std::max<Index>(cols, 1)) * bytes;
   if (total > 0) {
-    h5::check_storage(out.id.get(), total, h5::file_size_of(out.id.get()), out.where);
+    h5::check_storage(out, total);
   }
   return out;
 }
 
-void read_all(const Values& from, hid_t memory, void* to) {
-  if (from.rows > 0 && H5Dread(from.id.get(), memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, to) < 0) {
-    from.where.refuse(fmt::format("cannot be read ({})", h5::last_error()));
-  }
-}
-
-void read_floats(const Values& from, float* to, Index count) {
-  const Handle half = h5::file_type(DType::float16);
-  if (H5Tequal(from.type.get(), half.get()) > 0) {  // HDF5's own conversion is slow
-    std::vector<std::uint16_t> bits(static_cast<std::size_t>(count));
-    read_all(from, half.get(), bits.data());
-    half_to_float(bits.data(), to, count);
-  } else {
-    read_all(from, H5T_NATIVE_FLOAT, to);
-  }
-}
-
-Matrix read_matrix(hid_t parent, const char* name, Index rows, Index cols, const Place& entry) {
-  const Values from = open_values(parent, name, H5T_FLOAT, rows, cols, entry);
+Matrix read_matrix(const Object& entry, const char* name, Index rows, Index cols) {
+  const Values from = open_values(entry, name, H5T_FLOAT, rows, cols);
   Matrix out(from.rows, cols);
   const Index count = out.rows() * cols;
-  read_floats(from, out.data(), count);
+  from.read(out.data(), count);
   const Index bad = first_non_finite(out.data(), count);
   if (bad != count) {
-    from.where.refuse(fmt::format("row {}, channel {} is {}, expected finite values", bad / cols,
-                                  bad % cols, out.data()[bad]));
+    from.where.refuse("row {}, channel {} is {}, expected finite values", bad / cols, bad % cols,
+                      out.data()[bad]);
   }
   return out;
 }
 
-// Logarithms of weights in [0, largest float].
-std::vector<float> read_log_weights(hid_t parent, const char* name, Index rows,
-                                    const Place& entry) {
-  const Values from = open_values(parent, name, H5T_FLOAT, rows, 0, entry);
-  std::vector<float> out(static_cast<std::size_t>(rows));
-  read_floats(from, out.data(), rows);
+// Logarithms of weights in [0, largest float]; empty where there are none.
+std::vector<float> read_log_weights(const Object& entry, const char* name, Index rows) {
+  if (!h5::has_link(entry, name)) {
+    return {};
+  }
+  const Values from = open_values(entry, name, H5T_FLOAT, rows, 0);
+  std::vector<float> out(rows);
+  from.read(out.data(), rows);
   // The float next to this logarithm may lie above it, where the weight is infinite.
-  const double most = std::log(static_cast<double>(std::numeric_limits<float>::max()));
-  const auto bad = std::find_if(out.begin(), out.end(), [&](float x) { return !(x <= most); });
+  const double largest = std::log(static_cast<double>(std::numeric_limits<float>::max()));
+  const auto bad = std::ranges::find_if(out, [&](float x) { return !(x <= largest); });
   if (bad != out.end()) {
-    from.where.refuse(fmt::format("entry {} is {}, expected at most {:.4g} (-inf: weight 0)",
-                                  bad - out.begin(), *bad, most));
+    from.where.refuse("entry {} is {}, expected at most {:.4g} (-inf: weight 0)", bad - out.begin(),
+                      *bad, largest);
   }
   return out;
 }
 
-std::vector<std::int32_t> read_tokens(hid_t parent, Index rows, const Place& entry) {
-  const Values from = open_values(parent, caches::kToken, H5T_INTEGER, rows, 0, entry);
-  std::vector<std::int64_t> wide(static_cast<std::size_t>(rows));
-  read_all(from, H5T_NATIVE_INT64, wide.data());
+// Empty where there are none.
+std::vector<std::int32_t> read_tokens(const Object& entry, Index rows) {
+  if (!h5::has_link(entry, "token")) {
+    return {};
+  }
+  const Values from = open_values(entry, "token", H5T_INTEGER, rows, 0);
+  std::vector<std::int64_t> wide(rows);
+  from.read(H5T_NATIVE_INT64, wide.data());
   std::vector<std::int32_t> out;
   for (const std::int64_t t : wide) {
     if (t < -1 || t > std::numeric_limits<std::int32_t>::max()) {
-      from.where.refuse(
-          fmt::format("row {} is {}, expected a position, or -1 where it was made", out.size(), t));
+      from.where.refuse("row {} is {}, expected a position, or -1 where it was made", out.size(),
+                        t);
     }
     out.push_back(static_cast<std::int32_t>(t));
   }
   return out;
 }
 
-CacheGroup read_group(hid_t root, const std::string& name, const Place& file) {
-  const Place where = file / name;
-  const Handle group = h5::open_group(root, name, where);
+CacheGroup read_group(const Object& root, const std::string& name) {
+  const Object group = h5::open_group(root, name);
   CacheGroup out;
   out.name = name;
-  out.algorithm = h5::required_string(group.get(), caches::kAlgorithm, where);
-  check_algorithm(out.algorithm, where);
-  out.params = h5::required_string(group.get(), caches::kParams, where);
-  check_params(out.params, where);
-  out.budget = h5::optional_float(group.get(), caches::kBudget, where);
+  out.algorithm = h5::required_string(group, "algorithm");
+  check_algorithm(out.algorithm, group.where);
+  out.params = h5::required_string(group, "params");
+  check_params(out.params, group.where);
+  out.budget = h5::optional_float(group, "budget");
   if (out.budget && !(*out.budget >= 0.0 && *out.budget <= 1.0)) {
-    where.refuse(fmt::format("budget is {}, expected a fraction in [0, 1]", *out.budget));
+    group.where.refuse("budget is {}, expected a fraction in [0, 1]", *out.budget);
   }
-  out.seed = h5::optional_unsigned(group.get(), caches::kSeed, where).value_or(0);
-  out.scores = one_of(group.get(), caches::kScores, out.scores, {"past", "all", "none"}, where);
-  out.scope = one_of(group.get(), caches::kScope, out.scope, {"head", "layer", "layers"}, where);
+  out.seed = h5::optional_unsigned(group, "seed").value_or(0);
+  out.scores = one_of(group, "scores", out.scores, {"past", "all", "none"});
+  out.scope = one_of(group, "scope", out.scope, {"head", "layer", "layers"});
   return out;
+}
+
+Handle open_caches(const std::string& path) {
+  Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  if (!file) {
+    h5::raise<InputError>("{}: cannot be opened as HDF5 ({})", path, h5::last_error());
+  }
+  return file;
 }
 
 }  // namespace
@@ -233,26 +224,29 @@ CacheGroup read_group(hid_t root, const std::string& name, const Place& file) {
 struct CacheReader::Impl {
   std::string path;
   Handle file;
+  Object root;
   CachesMeta meta;
   std::vector<CacheGroup> groups;
 
+  explicit Impl(const std::string& p)
+      : path(p), file(open_caches(p)), root(h5::open_root(file, p)) {}
   ~Impl() {
-    const std::lock_guard lock(hdf5_mutex());
+    const h5::Session session;
+    root.id.reset();
     file.reset();
   }
-  Place place(std::size_t group, const CachePlace& at) const {
-    return {path,
-            "/" + groups[group].name + "/" + caches::entry_path(at.prompt, at.layer, at.kv_head)};
+  std::string inside(std::size_t group, const CachePlace& at) const {
+    return fmt::format("{}/{}", groups[group].name, caches::entry_path(at));
   }
   // Whether every step of the way is there.
   bool has(std::size_t group, const CachePlace& at) const {
     std::string here = groups[group].name;
     for (const std::string& step : {std::string("prompts"), at.prompt, std::string("layers"),
-                                    fmt::format("{}", at.layer), fmt::format("{}", at.kv_head)}) {
+                                    std::to_string(at.layer), std::to_string(at.kv_head)}) {
       std::string next = fmt::format("{}/{}", here, step);
-      const htri_t there = H5Lexists(file.get(), next.c_str(), H5P_DEFAULT);
+      const htri_t there = H5Lexists(root, next.c_str(), H5P_DEFAULT);
       if (there < 0) {
-        Place{path, "/" + here}.refuse("expected a group, found another kind of object");
+        (root.where / here).refuse("expected a group, found another kind of object");
       }
       if (there == 0) {
         return false;
@@ -263,49 +257,40 @@ struct CacheReader::Impl {
   }
 };
 
-CacheReader::CacheReader(const std::string& path) : impl_(std::make_unique<Impl>()) {
-  const std::lock_guard lock(hdf5_mutex());
-  const h5::Silence silence;
+CacheReader::CacheReader(const std::string& path) {
+  const h5::Session session;
+  impl_ = std::make_unique<Impl>(path);
   Impl& r = *impl_;
-  r.path = path;
-  r.file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
-  if (!r.file) {
-    throw InputError(
-        h5::one_line(fmt::format("{}: cannot be opened as HDF5 ({})", path, h5::last_error())));
-  }
-  const Place root{path, "/"};
-  const hid_t file = r.file.get();
-  const std::string format = h5::required_string(file, caches::kFormatName, root);
+  const Object& root = r.root;
+  const std::string format = h5::required_string(root, "format");
   if (format != caches::kFormat) {
-    root.refuse(fmt::format("format is \"{}\", expected \"{}\"", format, caches::kFormat));
+    root.where.refuse("format is \"{}\", expected \"{}\"", format, caches::kFormat);
   }
-  const Index version = h5::required_int(file, caches::kVersionName, root);
+  const Index version = h5::required_int(root, "version");
   if (version != caches::kVersion) {
-    root.refuse(fmt::format("version is {}, expected {}", version, caches::kVersion));
+    root.where.refuse("version is {}, expected {}", version, caches::kVersion);
   }
   CachesMeta& m = r.meta;
-  m.trace_sha256 = h5::required_strings(file, caches::kTraceHash, root);
-  m.protocol = one_of(file, caches::kProtocol, "", {"prefill", "stream"}, root);
-  m.sink = at_least_0(file, caches::kSink, root);
-  m.recent = at_least_0(file, caches::kRecent, root);
-  m.queries = at_least_0(file, caches::kQueries, root);
-  m.plan = h5::optional_string(file, caches::kPlan, root).value_or("");
+  m.trace_sha256 = h5::required_strings(root, "trace_sha256");
+  m.protocol = one_of(root, "protocol", "", {"prefill", "stream"});
+  m.sink = at_least_0(root, "sink");
+  m.recent = at_least_0(root, "recent");
+  m.queries = at_least_0(root, "queries");
+  m.plan = h5::optional_string(root, "plan").value_or("");
   std::map<std::tuple<std::string, std::string, std::optional<double>, std::uint64_t>, std::string>
       seen;
-  for (const std::string& name : h5::link_names(file, root)) {
-    CacheGroup group = read_group(file, name, root);
+  for (const std::string& name : h5::link_names(root)) {
+    const CacheGroup& group = r.groups.emplace_back(read_group(root, name));
     const auto [first, fresh] =
         seen.emplace(std::tuple{group.algorithm, group.params, group.budget, group.seed}, name);
     if (!fresh) {
-      (root / name)
-          .refuse(fmt::format(
-              "has the algorithm, params, budget and seed of {}, expected one group of each",
-              first->second));
+      (root.where / name)
+          .refuse("has the algorithm, params, budget and seed of {}, expected one group of each",
+                  first->second);
     }
-    r.groups.push_back(std::move(group));
   }
   if (r.groups.empty()) {
-    root.refuse("holds no group, expected one per algorithm and setting");
+    root.where.refuse("holds no group, expected one per algorithm and setting");
   }
 }
 
@@ -326,60 +311,47 @@ const std::vector<CacheGroup>& CacheReader::groups() const {
 }
 
 bool CacheReader::has(std::size_t group, const CachePlace& place) const {
-  const std::lock_guard lock(hdf5_mutex());
-  const h5::Silence silence;
+  const h5::Session session;
   return impl_->has(group, place);
 }
 
 std::string CacheReader::where(std::size_t group, const CachePlace& place) const {
-  const Place at = impl_->place(group, place);
-  return h5::one_line(fmt::format("{}: {}", at.file, at.path));
+  return h5::one_line(fmt::format("{}: /{}", impl_->path, impl_->inside(group, place)));
 }
 
 std::optional<HeadCache> CacheReader::read(std::size_t group, const CachePlace& at,
                                            const Shape& shape) const {
-  const std::lock_guard lock(hdf5_mutex());
-  const h5::Silence silence;
+  const h5::Session session;
   if (!impl_->has(group, at)) {
     return std::nullopt;
   }
-  const Place where = impl_->place(group, at);
-  const Handle entry = h5::open_group(impl_->file.get(), where.path, where);
-  const hid_t id = entry.get();
+  const Object entry = h5::open_group(impl_->root, impl_->inside(group, at));
   HeadCache out;
-  out.infeasible = optional_line(id, caches::kInfeasible, where);
-  out.scoring_queries = optional_count(id, caches::kScoringQueries, where);
+  out.infeasible = optional_line(entry, "infeasible");
+  out.scoring_queries = optional_count(entry, "scoring_queries");
   if (!out.infeasible.empty()) {
     return out;
   }
-  out.k = read_matrix(id, caches::kKeys, -shape.most, shape.d, where);
+  out.k = read_matrix(entry, "k", -shape.largest, shape.d);
   const Index rows = out.k.rows();
-  out.v = read_matrix(id, caches::kValues, rows, shape.dv, where);
-  if (h5::has_link(id, caches::kLogWeight)) {
-    out.log_weight = read_log_weights(id, caches::kLogWeight, rows, where);
-  }
-  if (h5::has_link(id, caches::kToken)) {
-    out.token = read_tokens(id, rows, where);
-  }
-  const bool own_keys = h5::has_link(id, caches::kKeysDen);
-  const bool own_weights = h5::has_link(id, caches::kLogWeightDen);
-  if (own_keys || own_weights) {
+  out.v = read_matrix(entry, "v", rows, shape.dv);
+  out.log_weight = read_log_weights(entry, "log_weight", rows);
+  out.token = read_tokens(entry, rows);
+  const bool own_keys = h5::has_link(entry, "k_den");
+  if (own_keys || h5::has_link(entry, "log_weight_den")) {
     CacheDenominator& den = out.denominator.emplace();
     if (own_keys) {
-      den.k = read_matrix(id, caches::kKeysDen, -shape.most, shape.d, where);
+      den.k = read_matrix(entry, "k_den", -shape.largest, shape.d);
     }
-    if (own_weights) {
-      den.log_weight =
-          read_log_weights(id, caches::kLogWeightDen, own_keys ? den.k->rows() : rows, where);
-    }
+    den.log_weight = read_log_weights(entry, "log_weight_den", den.k ? den.k->rows() : rows);
   }
-  out.aux_bytes = optional_count(id, caches::kAuxBytes, where);
-  out.payload_bytes = optional_count(id, caches::kPayloadBytes, where);
-  out.quantised = optional_count(id, caches::kQuantised, where).value_or(0);
-  out.transient_bytes = optional_count(id, caches::kTransientBytes, where).value_or(0);
-  out.compress_ms = optional_time(id, caches::kCompressMs, where);
-  out.degenerate = optional_line(id, caches::kDegenerate, where);
-  out.diag = optional_line(id, caches::kDiag, where);
+  out.aux_bytes = optional_count(entry, "aux_bytes");
+  out.payload_bytes = optional_count(entry, "payload_bytes");
+  out.quantised = optional_count(entry, "quantised").value_or(0);
+  out.transient_bytes = optional_count(entry, "transient_bytes").value_or(0);
+  out.compress_ms = optional_time(entry, "compress_ms");
+  out.degenerate = optional_line(entry, "degenerate");
+  out.diag = optional_line(entry, "diag");
   return out;
 }
 

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,9 +12,6 @@
 #include "core/types.hpp"
 
 namespace kvbench {
-
-/// HDF5 is not re-entrant: whoever reads or writes while other threads may holds this.
-std::mutex& hdf5_mutex();
 
 /// The denominator's own keys or weights.
 struct CacheDenominator {
@@ -71,7 +67,7 @@ struct CachePlace {
   Index kv_head = 0;
 };
 
-/// Writes PATH.tmp, which takes the name PATH when it is whole. Not thread-safe (hdf5_mutex).
+/// Writes PATH.tmp, which takes the name PATH when it is whole. Not thread-safe.
 /// Errors: IoError; std::logic_error where entries do not come by group.
 class CacheWriter {
  public:
@@ -108,7 +104,7 @@ class CacheReader {
 
   /// The shapes that an entry must have: at most `most` rows of d and dv. Thread-safe.
   struct Shape {
-    Index most = 0;
+    Index largest = 0;
     Index d = 0;
     Index dv = 0;
   };

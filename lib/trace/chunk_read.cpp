@@ -2,8 +2,8 @@
 // filters run in one thread. Raw chunks, libdeflate and F16C run at memory speed.
 #include "trace/chunk_read.hpp"
 
-#include <fmt/format.h>
 #include <libdeflate.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <array>
@@ -17,13 +17,6 @@
 #include <vector>
 
 #include "core/float16.hpp"
-
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
 
 namespace kvbench::h5 {
 
@@ -46,13 +39,13 @@ constexpr std::uint64_t kDeflateSlack = 64;
 
 // One chunk that intersects one head, its stored bytes read but not decoded.
 struct Job {
-  const HeadRead* read = nullptr;
-  std::array<hsize_t, 3> offset{};
+  const HeadRead* read;
+  std::array<hsize_t, 3> offset;
   std::uint32_t mask = 0;
   bool allocated = false;
   std::size_t stored_at = 0;  // in ReadBuffers::stored
   std::size_t stored_size = 0;
-  std::string fault;  // what went wrong while decoding
+  std::string fault = {};  // what went wrong while decoding
 };
 
 std::string at(const Job& job) {
@@ -60,52 +53,25 @@ std::string at(const Job& job) {
 }
 
 std::uint64_t chunk_bytes(const Tensor& t) {
-  return static_cast<std::uint64_t>(t.chunk.elements * t.element_bytes());
+  return static_cast<std::uint64_t>(t.chunk.elements * bytes_per_element(t.dtype));
 }
 
-// lo and hi byte planes back to 16-bit elements.
-void unshuffle2(const std::uint8_t* lo, const std::uint8_t* hi, std::uint16_t* out, Index count) {
-  Index i = 0;
-#if defined(__SSE2__)
-  for (; i + 16 <= count; i += 16) {
-    const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(lo + i));
-    const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(hi + i));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm_unpacklo_epi8(a, b));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i + 8), _mm_unpackhi_epi8(a, b));
-  }
-#endif
-  for (; i < count; ++i) {
-    out[i] = static_cast<std::uint16_t>(lo[i] | hi[i] << 8);
+// Two byte planes, `stride` apart, back to 16-bit elements.
+void unshuffle(const std::uint8_t* plane, Index stride, std::uint16_t* out, Index count) {
+#pragma omp simd
+  for (Index i = 0; i < count; ++i) {
+    out[i] = static_cast<std::uint16_t>(plane[i] | plane[stride + i] << 8);
   }
 }
 
-// Four byte planes, `stride` apart, back to float32.
-void unshuffle4(const std::uint8_t* plane, Index stride, float* out, Index count) {
-  Index i = 0;
-#if defined(__SSE2__)
-  const auto load = [](const std::uint8_t* p) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  };
-  for (; i + 16 <= count; i += 16) {
-    const __m128i a = load(plane + i);
-    const __m128i b = load(plane + stride + i);
-    const __m128i c = load(plane + 2 * stride + i);
-    const __m128i d = load(plane + 3 * stride + i);
-    const __m128i ab_lo = _mm_unpacklo_epi8(a, b);
-    const __m128i ab_hi = _mm_unpackhi_epi8(a, b);
-    const __m128i cd_lo = _mm_unpacklo_epi8(c, d);
-    const __m128i cd_hi = _mm_unpackhi_epi8(c, d);
-    _mm_storeu_ps(out + i, _mm_castsi128_ps(_mm_unpacklo_epi16(ab_lo, cd_lo)));
-    _mm_storeu_ps(out + i + 4, _mm_castsi128_ps(_mm_unpackhi_epi16(ab_lo, cd_lo)));
-    _mm_storeu_ps(out + i + 8, _mm_castsi128_ps(_mm_unpacklo_epi16(ab_hi, cd_hi)));
-    _mm_storeu_ps(out + i + 12, _mm_castsi128_ps(_mm_unpackhi_epi16(ab_hi, cd_hi)));
-  }
-#endif
-  for (; i < count; ++i) {
-    const std::uint32_t bits = std::uint32_t{plane[i]} | std::uint32_t{plane[stride + i]} << 8 |
-                               std::uint32_t{plane[2 * stride + i]} << 16 |
-                               std::uint32_t{plane[3 * stride + i]} << 24;
-    out[i] = std::bit_cast<float>(bits);
+// Four byte planes back to float32. By halves, which the compiler vectorises best.
+void unshuffle(const std::uint8_t* plane, Index stride, float* out, Index count) {
+  const std::uint8_t* upper = plane + 2 * stride;
+#pragma omp simd
+  for (Index i = 0; i < count; ++i) {
+    const auto low = static_cast<std::uint16_t>(plane[i] | plane[stride + i] << 8);
+    const auto high = static_cast<std::uint16_t>(upper[i] | upper[stride + i] << 8);
+    out[i] = std::bit_cast<float>(std::uint32_t{low} | std::uint32_t{high} << 16);
   }
 }
 
@@ -123,7 +89,7 @@ void emit(const Tensor& t, const std::uint8_t* plain, bool shuffled, Index first
   const Index all = t.chunk.elements;
   if (t.dtype == DType::float32) {
     if (shuffled) {
-      unshuffle4(plain + first, all, out, count);
+      unshuffle(plain + first, all, out, count);
     } else {
       std::memcpy(out, plain + first * 4, static_cast<std::size_t>(count) * 4);
     }
@@ -135,7 +101,7 @@ void emit(const Tensor& t, const std::uint8_t* plain, bool shuffled, Index first
     const Index part = std::min(kBlock, count - done);
     const std::uint8_t* from = plain + first + done;
     if (shuffled) {
-      unshuffle2(from, from + all, block.data(), part);
+      unshuffle(from, all, block.data(), part);
     } else {
       std::memcpy(block.data(), plain + (first + done) * 2, static_cast<std::size_t>(part) * 2);
     }
@@ -144,12 +110,12 @@ void emit(const Tensor& t, const std::uint8_t* plain, bool shuffled, Index first
 }
 
 float fill_value(const Tensor& t) {
-  switch (t.dtype) {
-    case DType::float16: return half_to_float(static_cast<std::uint16_t>(t.chunk.fill));
-    case DType::bfloat16: return bfloat16_to_float(static_cast<std::uint16_t>(t.chunk.fill));
-    case DType::float32: return std::bit_cast<float>(t.chunk.fill);
+  const auto narrow = static_cast<std::uint16_t>(t.chunk.fill);
+  float wide = std::bit_cast<float>(t.chunk.fill);
+  if (t.dtype != DType::float32) {
+    widen(t.dtype, &narrow, &wide, 1);
   }
-  return 0;
+  return wide;
 }
 
 // Visits the runs that a chunk shares with its head: visit(element in the chunk, index in the
@@ -162,16 +128,16 @@ void for_each_run(const Job& job, Visit visit) {
   const auto col0 = static_cast<Index>(job.offset[2]);
   const auto chunk_rows = static_cast<Index>(dims[1]);
   const auto chunk_cols = static_cast<Index>(dims[2]);
-  const Index rows = std::min(chunk_rows, t.rows - row0);
-  const Index cols = std::min(chunk_cols, t.width - col0);
+  const Index rows = std::min(chunk_rows, t.rows() - row0);
+  const Index cols = std::min(chunk_cols, t.width() - col0);
   const Index plane = job.read->head - static_cast<Index>(job.offset[0]);
   const Index first = plane * chunk_rows * chunk_cols;
-  if (chunk_cols == t.width) {
-    visit(first, row0 * t.width, rows * cols);
+  if (chunk_cols == t.width()) {
+    visit(first, row0 * t.width(), rows * cols);
     return;
   }
   for (Index r = 0; r < rows; ++r) {
-    visit(first + r * chunk_cols, (row0 + r) * t.width + col0, cols);
+    visit(first + r * chunk_cols, (row0 + r) * t.width() + col0, cols);
   }
 }
 
@@ -201,7 +167,7 @@ void decode(Job& job, const std::vector<std::uint8_t>& stored,
   const std::uint64_t bytes = chunk_bytes(t);
   const std::uint8_t* packed = stored.data() + job.stored_at;
   const std::uint8_t* plain = packed;
-  if (t.chunk.deflate && (job.mask & t.chunk.deflate_bit) == 0) {
+  if (t.chunk.deflate_bit != 0 && (job.mask & t.chunk.deflate_bit) == 0) {
     if (bytes > job.stored_size * kDeflateRatio + kDeflateSlack) {
       job.fault = fmt::format("{} stored bytes cannot inflate to {}", job.stored_size, bytes);
       return;
@@ -222,7 +188,7 @@ void decode(Job& job, const std::vector<std::uint8_t>& stored,
     job.fault = fmt::format("holds {} bytes, expected {}", job.stored_size, bytes);
     return;
   }
-  const bool shuffled = t.chunk.shuffle && (job.mask & t.chunk.shuffle_bit) == 0;
+  const bool shuffled = t.chunk.shuffle_bit != 0 && (job.mask & t.chunk.shuffle_bit) == 0;
   for_each_run(job, [&](Index from, Index to, Index count) {
     emit(t, plain, shuffled, from, count, out + to);
   });
@@ -234,16 +200,16 @@ void decode(Job& job, const std::vector<std::uint8_t>& stored,
 hsize_t stored_bytes(const Job& job) {
   const Tensor& t = *job.read->tensor;
   hsize_t size = 0;
-  if (H5Dget_chunk_storage_size(t.id.get(), job.offset.data(), &size) >= 0) {
+  if (H5Dget_chunk_storage_size(t, job.offset.data(), &size) >= 0) {
     return size;
   }
   // HDF5 1.10 calls an absent chunk an error too. The slower query, linear in the number of chunks,
   // tells it from an index that cannot be read.
   unsigned mask = 0;
   haddr_t address = HADDR_UNDEF;
-  if (H5Dget_chunk_info_by_coord(t.id.get(), job.offset.data(), &mask, &address, &size) < 0 ||
+  if (H5Dget_chunk_info_by_coord(t, job.offset.data(), &mask, &address, &size) < 0 ||
       address != HADDR_UNDEF) {
-    t.where.refuse(fmt::format("{} cannot be found ({})", at(job), last_error()));
+    t.where.refuse("{} cannot be found ({})", at(job), last_error());
   }
   return 0;
 }
@@ -256,21 +222,20 @@ void fetch(Job& job, std::vector<std::uint8_t>& stored) {
     return;
   }
   if (size > t.file_bytes) {
-    t.where.refuse(fmt::format("{} has {} stored bytes, expected at most the file's {}", at(job),
-                               size, t.file_bytes));
+    t.where.refuse("{} has {} stored bytes, expected at most the file's {}", at(job), size,
+                   t.file_bytes);
   }
   job.allocated = true;
   job.stored_at = stored.size();
   job.stored_size = static_cast<std::size_t>(size);
   stored.resize(job.stored_at + job.stored_size);
-  if (H5Dread_chunk(t.id.get(), H5P_DEFAULT, job.offset.data(), &job.mask,
-                    stored.data() + job.stored_at) < 0) {
-    t.where.refuse(fmt::format("{} cannot be read ({})", at(job), last_error()));
+  if (H5Dread_chunk(t, H5P_DEFAULT, job.offset.data(), &job.mask, stored.data() + job.stored_at) <
+      0) {
+    t.where.refuse("{} cannot be read ({})", at(job), last_error());
   }
 }
 
 void decode_batch(std::vector<Job>& batch, std::vector<std::uint8_t>& stored) {
-#if defined(_OPENMP)
   std::uint64_t largest = 1;
   std::uint64_t all = 0;
   for (const Job& job : batch) {
@@ -278,17 +243,14 @@ void decode_batch(std::vector<Job>& batch, std::vector<std::uint8_t>& stored) {
     largest = std::max(largest, bytes);
     all += bytes;
   }
-  const int threads = static_cast<int>(std::min<std::uint64_t>(
-      {std::max<std::uint64_t>(1, kScratchBytes / largest), batch.size(), all / kThreadBytes + 1,
-       static_cast<std::uint64_t>(omp_get_max_threads())}));
+  const auto useful =
+      std::min<std::uint64_t>({kScratchBytes / largest, batch.size(), all / kThreadBytes + 1});
+  const int threads = std::clamp(static_cast<int>(useful), 1, omp_get_max_threads());
 #pragma omp parallel num_threads(threads)
-#endif
   {
     // Kept by each thread unless it is large.
     thread_local std::vector<std::uint8_t> scratch;
-#if defined(_OPENMP)
 #pragma omp for schedule(dynamic)
-#endif
     for (std::size_t i = 0; i < batch.size(); ++i) {
       decode(batch[i], stored, scratch);
     }
@@ -298,39 +260,11 @@ void decode_batch(std::vector<Job>& batch, std::vector<std::uint8_t>& stored) {
   }
   for (const Job& job : batch) {
     if (!job.fault.empty()) {
-      job.read->tensor->where.refuse(fmt::format("{}: {}", at(job), job.fault));
+      job.read->tensor->where.refuse("{}: {}", at(job), job.fault);
     }
   }
   batch.clear();
   stored.clear();
-}
-
-void swap_bytes(std::uint16_t* x, Index count) {
-  for (Index i = 0; i < count; ++i) {
-    x[i] = static_cast<std::uint16_t>(x[i] << 8 | x[i] >> 8);
-  }
-}
-
-void swap_bytes(float* x, Index count) {
-  for (Index i = 0; i < count; ++i) {
-    x[i] = std::bit_cast<float>(__builtin_bswap32(std::bit_cast<std::uint32_t>(x[i])));
-  }
-}
-
-void read_plane(const HeadRead& read, void* out) {
-  const Tensor& t = *read.tensor;
-  const std::array<hsize_t, 3> start{static_cast<hsize_t>(read.head), 0, 0};
-  const std::array<hsize_t, 3> count{1, static_cast<hsize_t>(t.rows),
-                                     static_cast<hsize_t>(t.width)};
-  const Handle type(H5Dget_type(t.id.get()), H5Tclose);
-  const Handle space(H5Dget_space(t.id.get()), H5Sclose);
-  const Handle memory(H5Screate_simple(3, count.data(), nullptr), H5Sclose);
-  // The memory type is the stored one: HDF5 must not convert.
-  if (H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, start.data(), nullptr, count.data(),
-                          nullptr) < 0 ||
-      H5Dread(t.id.get(), type.get(), memory.get(), space.get(), H5P_DEFAULT, out) < 0) {
-    t.where.refuse(fmt::format("head {} cannot be read ({})", read.head, last_error()));
-  }
 }
 
 }  // namespace
@@ -343,41 +277,40 @@ void read_raw(std::span<const HeadRead> reads, ReadBuffers& buffers) {
     const Tensor& t = *read.tensor;
     const auto& dims = t.chunk.dims;
     const hsize_t head = static_cast<hsize_t>(read.head) / dims[0] * dims[0];
-    for (hsize_t row = 0; row < static_cast<hsize_t>(t.rows); row += dims[1]) {
-      for (hsize_t col = 0; col < static_cast<hsize_t>(t.width); col += dims[2]) {
-        Job job;
-        job.read = &read;
-        job.offset = {head, row, col};
-        fetch(job, stored);
-        batch.push_back(std::move(job));
+    for (hsize_t row = 0; row < static_cast<hsize_t>(t.rows()); row += dims[1]) {
+      for (hsize_t col = 0; col < static_cast<hsize_t>(t.width()); col += dims[2]) {
+        fetch(batch.emplace_back(Job{&read, {head, row, col}}), stored);
         if (stored.size() >= kBatchBytes || batch.size() >= kBatchJobs) {
           decode_batch(batch, stored);
         }
       }
     }
   }
-  if (!batch.empty()) {
-    decode_batch(batch, stored);
-  }
+  decode_batch(batch, stored);
 }
 
-void read_through_hdf5(const HeadRead& read, ReadBuffers& buffers) {
-  const Tensor& t = *read.tensor;
-  const Index count = t.rows * t.width;
-  if (t.dtype == DType::float32) {
-    read_plane(read, read.out);
-    if (t.big_endian) {
-      swap_bytes(read.out, count);
-    }
-    return;
+void read_block(const Tensor& t, const std::string& what, const std::vector<Index>& start,
+                const std::vector<Index>& count, float* out, ReadBuffers& buffers) {
+  const Handle memory = make_space(count);
+  const Index elements = H5Sget_simple_extent_npoints(memory);
+  const std::vector<hsize_t> from(start.begin(), start.end());
+  const std::vector<hsize_t> sizes(count.begin(), count.end());
+  const Handle space(H5Dget_space(t), H5Sclose);
+  // HDF5 may turn bytes around but not convert: its conversion of halves is slow.
+  const Handle type = file_type(t.dtype);
+  void* to = out;
+  if (t.dtype != DType::float32) {
+    // Zeroed, because HDF5 leaves elements alone that have neither storage nor a fill value.
+    buffers.narrow.assign(elements, 0);
+    to = buffers.narrow.data();
   }
-  // Zeroed, because HDF5 leaves elements alone that have neither storage nor a fill value.
-  buffers.plane.assign(static_cast<std::size_t>(count), 0);
-  read_plane(read, buffers.plane.data());
-  if (t.big_endian) {
-    swap_bytes(buffers.plane.data(), count);
+  if (H5Sselect_hyperslab(space, H5S_SELECT_SET, from.data(), nullptr, sizes.data(), nullptr) < 0 ||
+      H5Dread(t, type, memory, space, H5P_DEFAULT, to) < 0) {
+    t.where.refuse("{} cannot be read ({})", what, last_error());
   }
-  widen(t.dtype, buffers.plane.data(), read.out, count);
+  if (t.dtype != DType::float32) {
+    widen(t.dtype, buffers.narrow.data(), out, elements);
+  }
 }
 
 }  // namespace kvbench::h5

@@ -1,9 +1,10 @@
-// Internal to lib/trace: values of one head, either from raw chunks decoded here, in parallel, or
-// through HDF5. Both give the same bits.
+// Internal to lib/trace: values of a dataset, either whole heads from raw chunks decoded here, in
+// parallel, or through HDF5. Both give the same bits.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "trace/dataset.hpp"
@@ -20,8 +21,8 @@ struct HeadRead {
 /// Buffers that one reader keeps between heads, because fresh ones cost more in page faults than
 /// decoding into them does. Contents mean nothing between calls.
 struct ReadBuffers {
-  std::vector<std::uint8_t> stored;  ///< compressed chunks, at most some 32 MiB beyond one chunk
-  std::vector<std::uint16_t> plane;  ///< one head in a 16-bit type
+  std::vector<std::uint8_t> stored;   ///< compressed chunks, at most some 32 MiB beyond one chunk
+  std::vector<std::uint16_t> narrow;  ///< elements of a 16-bit type
 };
 
 /// Reads chunks with tensor->raw_chunks set. HDF5 is called from this thread only; inflating,
@@ -29,7 +30,9 @@ struct ReadBuffers {
 /// Refuses chunks that are missing bytes, do not inflate, or have the wrong size.
 void read_raw(std::span<const HeadRead> reads, ReadBuffers& buffers);
 
-/// Reads any layout through H5Dread in the file's own element type, one call per head.
-void read_through_hdf5(const HeadRead& read, ReadBuffers& buffers);
+/// Reads `count` elements from `start` on, [rank] each, of any layout, through H5Dread in the
+/// file's own element type. `what`: names them where they cannot be read.
+void read_block(const Tensor& tensor, const std::string& what, const std::vector<Index>& start,
+                const std::vector<Index>& count, float* out, ReadBuffers& buffers);
 
 }  // namespace kvbench::h5

@@ -1,11 +1,8 @@
 #include "trace/dataset.hpp"
 
-#include <fmt/format.h>
-
 #include <cstddef>
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <system_error>
 
 namespace kvbench::h5 {
@@ -18,47 +15,20 @@ constexpr std::uint64_t kMaxRatio = 2000;
 // Sizes stay far below what an Index can address even after widening to float32.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 60;
 
-std::string describe_shape(const std::vector<hsize_t>& s) {
-  return fmt::format("[{}]", fmt::join(s, ", "));
-}
-
-bool is_ieee(hid_t type, std::size_t size, std::size_t exponent_bits, std::size_t fraction_bits,
-             std::size_t bias) {
-  if (H5Tget_class(type) != H5T_FLOAT || H5Tget_size(type) != size) {
-    return false;
-  }
-  std::size_t sign_at = 0;
-  std::size_t exponent_at = 0;
-  std::size_t exponent_size = 0;
-  std::size_t fraction_at = 0;
-  std::size_t fraction_size = 0;
-  return H5Tget_fields(type, &sign_at, &exponent_at, &exponent_size, &fraction_at,
-                       &fraction_size) >= 0 &&
-         H5Tget_precision(type) == 8 * size && H5Tget_offset(type) == 0 &&
-         sign_at == 8 * size - 1 && exponent_at == fraction_bits &&
-         exponent_size == exponent_bits && fraction_at == 0 && fraction_size == fraction_bits &&
-         H5Tget_ebias(type) == bias && H5Tget_norm(type) == H5T_NORM_IMPLIED;
-}
-
-bool is_uint16(hid_t type) {
-  return H5Tget_class(type) == H5T_INTEGER && H5Tget_size(type) == 2 &&
-         H5Tget_sign(type) == H5T_SGN_NONE && H5Tget_precision(type) == 16 &&
-         H5Tget_offset(type) == 0;
-}
-
-// The stored type as the schema's, if it is one: uint16 can only mean bfloat16.
+// The stored type as the schema's, if it is one, in either byte order: uint16 can only mean
+// bfloat16.
 std::optional<DType> stored_dtype(hid_t type) {
   const H5T_order_t order = H5Tget_order(type);
-  if (order != H5T_ORDER_LE && order != H5T_ORDER_BE) {
-    return std::nullopt;
+  const Handle little(H5Tcopy(type), H5Tclose);
+  if (order == H5T_ORDER_BE) {
+    H5Tset_order(little, H5T_ORDER_LE);
   }
-  if (is_ieee(type, 2, 5, 10, 15)) {
-    return DType::float16;
+  for (const DType t : {DType::float16, DType::bfloat16, DType::float32}) {
+    if (H5Tequal(little, file_type(t)) > 0) {
+      return t;
+    }
   }
-  if (is_ieee(type, 4, 8, 23, 127)) {
-    return DType::float32;
-  }
-  return is_uint16(type) ? std::optional<DType>(DType::bfloat16) : std::nullopt;
+  return std::nullopt;
 }
 
 std::string_view stored_as(DType t) {
@@ -119,17 +89,11 @@ std::uint64_t bytes_elsewhere(hid_t plist, H5D_layout_t layout) {
   return total;
 }
 
-void check_contiguous(hid_t dataset, std::uint64_t bytes, std::uint64_t file_bytes,
-                      const Place& where) {
-  const std::uint64_t stored = H5Dget_storage_size(dataset);
-  const haddr_t offset = H5Dget_offset(dataset);
-  if (stored < bytes || offset == HADDR_UNDEF) {
-    where.refuse(fmt::format("holds {} bytes, expected {} for its shape", stored, bytes));
-  }
-  if (bytes > file_bytes || offset > file_bytes - bytes) {
-    where.refuse(fmt::format("needs {} bytes at {}, expected to lie within the file's {} bytes",
-                             bytes, offset, file_bytes));
-  }
+// Bytes on disk of the file that `object` is in.
+std::uint64_t file_size_of(hid_t object) {
+  const Handle file(H5Iget_file_id(object), H5Fclose);
+  hsize_t size = 0;
+  return file && H5Fget_filesize(file, &size) >= 0 ? size : 0;
 }
 
 void check_filters(hid_t plist, const Place& where) {
@@ -142,16 +106,14 @@ void check_filters(hid_t plist, const Place& where) {
     const H5Z_filter_t filter = H5Pget_filter2(plist, static_cast<unsigned>(i), &flags, &values,
                                                nullptr, label.size() - 1, label.data(), nullptr);
     if (filter < 0) {
-      where.refuse(fmt::format("filter {} cannot be read ({})", i, last_error()));
+      where.refuse("filter {} cannot be read ({})", i, last_error());
     }
-    const bool available = H5Zfilter_avail(filter) > 0 &&
-                           H5Zget_filter_info(filter, &config) >= 0 &&
-                           (config & H5Z_FILTER_CONFIG_DECODE_ENABLED) != 0;
-    if (!available) {
+    if (H5Zfilter_avail(filter) <= 0 || H5Zget_filter_info(filter, &config) < 0 ||
+        (config & H5Z_FILTER_CONFIG_DECODE_ENABLED) == 0) {
       where.refuse(
-          fmt::format("filter {} ({}) is not available, expected none, shuffle, gzip "
-                      "or another one that this HDF5 can decode",
-                      filter, label[0] == '\0' ? "unnamed" : label.data()));
+          "filter {} ({}) is not available, expected none, shuffle, gzip or another one that this "
+          "HDF5 can decode",
+          filter, label[0] == '\0' ? "unnamed" : label.data());
     }
   }
 }
@@ -169,10 +131,8 @@ bool known_pipeline(hid_t plist, Index element_bytes, ChunkLayout& chunk) {
     const std::uint32_t bit = std::uint32_t{1} << i;
     if (filter == H5Z_FILTER_SHUFFLE && i == 0 && n_values >= 1 &&
         values[0] == static_cast<unsigned>(element_bytes)) {
-      chunk.shuffle = true;
       chunk.shuffle_bit = bit;
     } else if (filter == H5Z_FILTER_DEFLATE && i == count - 1) {
-      chunk.deflate = true;
       chunk.deflate_bit = bit;
     } else {
       return false;
@@ -182,137 +142,125 @@ bool known_pipeline(hid_t plist, Index element_bytes, ChunkLayout& chunk) {
   return count > 0;
 }
 
-void find_raw_layout(Tensor& t, hid_t plist) {
-  if (t.big_endian || H5Pget_layout(plist) != H5D_CHUNKED ||
-      H5Pget_chunk(plist, 3, t.chunk.dims.data()) != 3) {
-    return;
-  }
+void find_raw_layout(Tensor& t, hid_t type, hid_t plist) {
   unsigned options = 0;
   // Unfiltered edge chunks carry no mark in their filter mask; HDF5 knows how to tell.
-  if (H5Pget_chunk_opts(plist, &options) < 0 ||
+  if (H5Tget_order(type) == H5T_ORDER_BE || H5Pget_layout(plist) != H5D_CHUNKED ||
+      H5Pget_chunk(plist, 3, t.chunk.dims.data()) != 3 || H5Pget_chunk_opts(plist, &options) < 0 ||
       (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0) {
     return;
   }
   std::uint64_t elements = 1;
   for (const hsize_t size : t.chunk.dims) {
-    if (size == 0 ||
-        __builtin_mul_overflow(elements, static_cast<std::uint64_t>(size), &elements)) {
+    if (size == 0 || __builtin_mul_overflow(elements, size, &elements)) {
       return;
     }
   }
-  if (elements > UINT32_MAX || !known_pipeline(plist, t.element_bytes(), t.chunk)) {
-    return;
-  }
-  t.chunk.elements = static_cast<Index>(elements);
   H5D_fill_value_t defined = H5D_FILL_VALUE_UNDEFINED;
-  const Handle type(H5Dget_type(t.id.get()), H5Tclose);
-  if (H5Pfill_value_defined(plist, &defined) < 0 ||
-      (defined != H5D_FILL_VALUE_UNDEFINED &&
-       H5Pget_fill_value(plist, type.get(), &t.chunk.fill) < 0)) {
-    return;
+  t.chunk.elements = static_cast<Index>(elements);
+  t.raw_chunks =
+      elements <= UINT32_MAX && known_pipeline(plist, bytes_per_element(t.dtype), t.chunk) &&
+      H5Pfill_value_defined(plist, &defined) >= 0 &&
+      (defined == H5D_FILL_VALUE_UNDEFINED || H5Pget_fill_value(plist, type, &t.chunk.fill) >= 0);
+}
+
+// Sizes whose rank and product are plausible.
+std::vector<Index> checked_sizes(const Object& dataset, const Spec& spec, Index element_bytes) {
+  const std::vector<hsize_t> s = sizes_of(dataset);
+  if (s.size() != spec.rank) {
+    dataset.where.refuse("rank is {}, expected {}: [{}]", s.size(), spec.rank, spec.axes);
   }
-  t.raw_chunks = true;
+  auto bytes = static_cast<std::uint64_t>(element_bytes);
+  for (const hsize_t size : s) {
+    if (size == 0) {
+      dataset.where.refuse("shape is [{}], expected sizes of at least 1", fmt::join(s, ", "));
+    }
+    if (__builtin_mul_overflow(bytes, size, &bytes) || bytes > kMaxBytes) {
+      dataset.where.refuse("shape is [{}], expected a product that fits memory",
+                           fmt::join(s, ", "));
+    }
+  }
+  check_storage(dataset, bytes);
+  return {s.begin(), s.end()};
 }
 
 }  // namespace
 
-std::uint64_t file_size_of(hid_t object) {
-  const Handle file(H5Iget_file_id(object), H5Fclose);
-  hsize_t size = 0;
-  if (!file || H5Fget_filesize(file.get(), &size) < 0) {
-    return 0;
+Handle file_type(DType type) {
+  switch (type) {
+    case DType::bfloat16: return {H5Tcopy(H5T_STD_U16LE), H5Tclose};
+    case DType::float32: return {H5Tcopy(H5T_IEEE_F32LE), H5Tclose};
+    case DType::float16: break;
   }
-  return size;
+  // HDF5 1.10 has no name for half; this is the type that h5py gives numpy's float16.
+  Handle half(H5Tcopy(H5T_IEEE_F32LE), H5Tclose);
+  H5Tset_fields(half, 15, 10, 5, 0, 10);
+  H5Tset_size(half, 2);
+  H5Tset_ebias(half, 15);
+  return half;
 }
 
-void check_storage(hid_t dataset, std::uint64_t bytes, std::uint64_t file_bytes,
-                   const Place& where) {
+void check_storage(const Object& dataset, std::uint64_t bytes) {
+  const Place& where = dataset.where;
+  const std::uint64_t file_bytes = file_size_of(dataset);
   const Handle plist(H5Dget_create_plist(dataset), H5Pclose);
-  const H5D_layout_t layout = plist ? H5Pget_layout(plist.get()) : H5D_LAYOUT_ERROR;
+  const H5D_layout_t layout = plist ? H5Pget_layout(plist) : H5D_LAYOUT_ERROR;
   if (layout == H5D_LAYOUT_ERROR) {
-    where.refuse(fmt::format("storage layout cannot be read ({})", last_error()));
+    where.refuse("storage layout cannot be read ({})", last_error());
   }
-  const bool external = layout == H5D_CONTIGUOUS && H5Pget_external_count(plist.get()) > 0;
+  const std::uint64_t elsewhere = bytes_elsewhere(plist, layout);
+  const bool external = layout == H5D_CONTIGUOUS && H5Pget_external_count(plist) > 0;
   if (external) {
-    const std::uint64_t there = bytes_elsewhere(plist.get(), layout);
-    if (bytes > there) {
-      where.refuse(fmt::format("needs {} bytes, expected at most the {} of its external files",
-                               bytes, there));
+    if (bytes > elsewhere) {
+      where.refuse("needs {} bytes, expected at most the {} of its external files", bytes,
+                   elsewhere);
     }
-  } else if (layout == H5D_CONTIGUOUS) {
-    check_contiguous(dataset, bytes, file_bytes, where);
-  } else if (layout == H5D_COMPACT) {
+  } else if (layout == H5D_CONTIGUOUS || layout == H5D_COMPACT) {
     const std::uint64_t stored = H5Dget_storage_size(dataset);
-    if (stored < bytes) {
-      where.refuse(fmt::format("holds {} bytes, expected {} for its shape", stored, bytes));
+    const haddr_t offset = layout == H5D_COMPACT ? 0 : H5Dget_offset(dataset);
+    if (stored < bytes || offset == HADDR_UNDEF) {
+      where.refuse("holds {} bytes, expected {} for its shape", stored, bytes);
     }
-  } else {
-    const std::uint64_t held =
-        file_bytes + (layout == H5D_VIRTUAL ? bytes_elsewhere(plist.get(), layout) : 0);
-    if (bytes / kMaxRatio > held) {
-      where.refuse(fmt::format("needs {} bytes, expected at most {} times the file's {} bytes",
-                               bytes, kMaxRatio, held));
+    if (layout == H5D_CONTIGUOUS && (bytes > file_bytes || offset > file_bytes - bytes)) {
+      where.refuse("needs {} bytes at {}, expected to lie within the file's {} bytes", bytes,
+                   offset, file_bytes);
     }
+  } else if (bytes / kMaxRatio > file_bytes + elsewhere) {
+    where.refuse("needs {} bytes, expected at most {} times the file's {} bytes", bytes, kMaxRatio,
+                 file_bytes + elsewhere);
   }
-  check_filters(plist.get(), where);
+  check_filters(plist, where);
 }
 
-ElementType check_type(hid_t dataset, DType expected, bool or_float32, const Place& where) {
-  const Handle type(H5Dget_type(dataset), H5Tclose);
+Tensor open_tensor(const Object& group, const Spec& spec, DType dtype) {
+  Tensor t{open_dataset(group, spec.name)};
+  const Handle type(H5Dget_type(t), H5Tclose);
   if (!type) {
-    where.refuse(fmt::format("element type cannot be read ({})", last_error()));
+    t.where.refuse("element type cannot be read ({})", last_error());
   }
-  const auto found = stored_dtype(type.get());
+  const DType expected = spec.type == Spec::always_float32 ? DType::float32 : dtype;
+  const bool or_float32 = spec.type == Spec::as_trace_or_float32;
+  const auto found = stored_dtype(type);
   if (!found || !(*found == expected || (or_float32 && *found == DType::float32))) {
-    where.refuse(fmt::format("elements are {}, expected {} for dtype {}{}",
-                             describe_type(type.get()), stored_as(expected), name(expected),
-                             or_float32 && expected != DType::float32
-                                 ? fmt::format(", or {}", stored_as(DType::float32))
-                                 : ""));
+    t.where.refuse("elements are {}, expected {} for dtype {}{}", describe_type(type),
+                   stored_as(expected), name(expected),
+                   or_float32 && expected != DType::float32
+                       ? fmt::format(", or {}", stored_as(DType::float32))
+                       : "");
   }
-  return {*found, H5Tget_order(type.get()) == H5T_ORDER_BE};
+  t.dtype = *found;
+  t.file_bytes = file_size_of(t);
+  t.sizes = checked_sizes(t, spec, bytes_per_element(t.dtype));
+  find_raw_layout(t, type, Handle(H5Dget_create_plist(t), H5Pclose));
+  return t;
 }
 
-std::vector<Index> check_shape(hid_t dataset, std::size_t rank, std::string_view axes,
-                               Index element_bytes, const Place& where) {
-  const Handle space(H5Dget_space(dataset), H5Sclose);
-  const int found = space && H5Sget_simple_extent_type(space.get()) == H5S_SIMPLE
-                        ? H5Sget_simple_extent_ndims(space.get())
-                        : 0;
-  if (found != static_cast<int>(rank)) {
-    where.refuse(fmt::format("rank is {}, expected {}: [{}]", found, rank, axes));
+Tensor open_again(const Object& group, const Spec& spec, DType dtype,
+                  const std::vector<Index>& sizes) {
+  Tensor t = open_tensor(group, spec, dtype);
+  if (t.sizes != sizes) {
+    t.where.refuse("shape changed since the file was opened");
   }
-  std::vector<hsize_t> s(rank);
-  H5Sget_simple_extent_dims(space.get(), s.data(), nullptr);
-  auto bytes = static_cast<std::uint64_t>(element_bytes);
-  for (const hsize_t size : s) {
-    if (size == 0) {
-      where.refuse(fmt::format("shape is {}, expected sizes of at least 1", describe_shape(s)));
-    }
-    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes) ||
-        bytes > kMaxBytes) {
-      where.refuse(
-          fmt::format("shape is {}, expected a product that fits memory", describe_shape(s)));
-    }
-  }
-  check_storage(dataset, bytes, file_size_of(dataset), where);
-  return {s.begin(), s.end()};
-}
-
-Tensor open_tensor(hid_t parent, std::string_view name, DType expected, const Place& group) {
-  Tensor t;
-  t.where = group / name;
-  t.id = open_dataset(parent, name, t.where);
-  t.file_bytes = file_size_of(t.id.get());
-  const ElementType type = check_type(t.id.get(), expected, false, t.where);
-  t.dtype = type.dtype;
-  t.big_endian = type.big_endian;
-  const auto sizes = check_shape(t.id.get(), 3, "heads, tokens, width", t.element_bytes(), t.where);
-  t.heads = sizes[0];
-  t.rows = sizes[1];
-  t.width = sizes[2];
-  const Handle plist(H5Dget_create_plist(t.id.get()), H5Pclose);
-  find_raw_layout(t, plist.get());
   return t;
 }
 

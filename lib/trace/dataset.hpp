@@ -1,67 +1,80 @@
-// Internal to lib/trace: checks of datasets, and one q, k or v, [heads, tokens, width], opened.
+// Internal to lib/trace: the datasets of a trace, opened and checked.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "core/types.hpp"
 #include "trace/hdf5_util.hpp"
+#include "trace/schema.hpp"
 
 namespace kvbench::h5 {
+
+/// A dataset of floats that the schema knows.
+struct Spec {
+  const char* name;
+  std::size_t rank;
+  const char* axes;
+  enum { as_trace, as_trace_or_float32, always_float32 } type = as_trace;
+};
+
+/// The q, k or v of a layer.
+constexpr Spec rows_spec(Rows what) {
+  const char* name = what == Rows::queries ? "q" : what == Rows::keys ? "k" : "v";
+  return {name, 3, "heads, tokens, width"};
+}
+inline constexpr Spec kOProj{schema::kOProj.data(), 2, "hidden, q_heads * dv",
+                             Spec::as_trace_or_float32};
+inline constexpr Spec kResidualNorm{schema::kResidualNorm.data(), 1, "nq", Spec::always_float32};
+inline constexpr Spec kCos{"cos", 2, "positions, rope_dim / 2", Spec::always_float32};
+inline constexpr Spec kSin{"sin", 2, "positions, rope_dim / 2", Spec::always_float32};
+
+/// Sizes of the q, k or v of a layer.
+inline std::vector<Index> rows_sizes(const LayerMeta& layer, Rows what) {
+  return what == Rows::queries
+             ? std::vector{layer.q_heads, layer.nq, layer.d}
+             : std::vector{layer.kv_heads, layer.n, what == Rows::keys ? layer.d : layer.dv};
+}
 
 /// How a chunked dataset is stored when its chunks can be decoded without HDF5's filters.
 struct ChunkLayout {
   std::array<hsize_t, 3> dims{};  ///< elements per chunk and axis
-  bool shuffle = false;
-  bool deflate = false;
-  std::uint32_t shuffle_bit = 0;  ///< filter-mask bit that says "shuffle was skipped"
+  std::uint32_t shuffle_bit =
+      0;  ///< filter-mask bit that says "shuffle was skipped"; 0: no shuffle
   std::uint32_t deflate_bit = 0;  ///< the same for deflate
   std::uint32_t fill = 0;         ///< bits of the fill value, in the low bytes
   Index elements = 0;             ///< dims multiplied
 };
 
 /// An open dataset whose rank, sizes, element type, filters and storage have been checked.
-struct Tensor {
-  Handle id;
-  Place where;
-  Index heads = 0;
-  Index rows = 0;
-  Index width = 0;
+struct Tensor : Object {
+  std::vector<Index> sizes = {};  ///< [rank], each at least 1
   DType dtype = DType::float32;
-  bool big_endian = false;
   bool raw_chunks = false;  ///< `chunk` holds and read_raw may be used
-  ChunkLayout chunk;
+  ChunkLayout chunk = {};
   std::uint64_t file_bytes = 0;  ///< of the file that holds it (a link may lead elsewhere)
 
-  Index element_bytes() const { return bytes_per_element(dtype); }
+  Index heads() const { return sizes.front(); }
+  Index rows() const { return sizes.end()[-2]; }
+  Index width() const { return sizes.back(); }
 };
 
-/// Opens the dataset `name` below `parent` and refuses what docs/trace_format.md says, except
-/// values and sizes that disagree with other datasets.
-Tensor open_tensor(hid_t parent, std::string_view name, DType expected, const Place& group);
+/// Opens a dataset of `group` in a trace of `dtype` and refuses what docs/trace_format.md says,
+/// except values and sizes that disagree with other datasets.
+Tensor open_tensor(const Object& group, const Spec& spec, DType dtype);
 
-/// How the elements of a dataset are stored.
-struct ElementType {
-  DType dtype = DType::float32;
-  bool big_endian = false;
-};
-
-/// Refuses elements that are not stored as `expected` has it, nor as float32 where that will do.
-ElementType check_type(hid_t dataset, DType expected, bool or_float32, const Place& where);
-
-/// The sizes of a dataset, [rank]. Refuses another rank than that of `axes`, sizes of zero, and
-/// what check_storage refuses.
-std::vector<Index> check_shape(hid_t dataset, std::size_t rank, std::string_view axes,
-                               Index element_bytes, const Place& where);
-
-/// Bytes that the file of `object` has on disk.
-std::uint64_t file_size_of(hid_t object);
+/// The same, where a file that is open has been checked before: refuses other `sizes`, for the file
+/// may have been replaced since.
+Tensor open_again(const Object& group, const Spec& spec, DType dtype,
+                  const std::vector<Index>& sizes);
 
 /// Refuses a dataset whose `bytes` cannot be what the file holds: more than its storage when
 /// contiguous or compact, implausibly much when chunked, or filters that are not available.
-void check_storage(hid_t dataset, std::uint64_t bytes, std::uint64_t file_bytes,
-                   const Place& where);
+void check_storage(const Object& dataset, std::uint64_t bytes);
+
+/// The HDF5 type of stored elements, little-endian: IEEE half, uint16 (bfloat16) or IEEE single.
+Handle file_type(DType type);
 
 }  // namespace kvbench::h5

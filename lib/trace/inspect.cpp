@@ -31,6 +31,33 @@ NormRange take_range(std::vector<double>& norms) {
 
 }  // namespace
 
+void validate_values(const TraceReader& reader, const HeadCallback& on_head) {
+  const std::vector<PromptMeta>& prompts = reader.meta().prompts;
+  HeadVisit visit;
+  for (const PromptMeta& prompt : prompts) {
+    for (const LayerMeta& layer : prompt.layers) {
+      visit.total += static_cast<std::size_t>(layer.kv_heads);
+    }
+  }
+  for (visit.prompt = 0; visit.prompt < prompts.size(); ++visit.prompt) {
+    const std::vector<LayerMeta>& layers = prompts[visit.prompt].layers;
+    for (visit.layer = 0; visit.layer < layers.size(); ++visit.layer) {
+      for (visit.kv_head = 0; visit.kv_head < layers[visit.layer].kv_heads; ++visit.kv_head) {
+        const KvHead head = reader.read_head(visit.prompt, visit.layer, visit.kv_head);
+        reader.read_o_proj(visit.prompt, visit.layer, visit.kv_head);
+        if (visit.kv_head == 0) {
+          reader.read_rope(visit.prompt, visit.layer);
+          reader.read_residual_norm(visit.prompt, visit.layer);
+        }
+        ++visit.done;
+        if (on_head) {
+          on_head(visit, head);
+        }
+      }
+    }
+  }
+}
+
 std::vector<std::vector<LayerNorms>> measure_norms(
     const TraceReader& reader, const std::function<void(const HeadVisit&)>& progress) {
   const TraceMeta& meta = reader.meta();
@@ -38,7 +65,7 @@ std::vector<std::vector<LayerNorms>> measure_norms(
   std::vector<double> keys;
   std::vector<double> queries;
   std::vector<double> values;
-  validate_values(reader, {}, [&](const HeadVisit& visit, const KvHead& head) {
+  validate_values(reader, [&](const HeadVisit& visit, const KvHead& head) {
     append_norms(head.k, keys);
     if (head.dv() > 0) {
       append_norms(head.v, values);

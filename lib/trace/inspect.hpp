@@ -1,14 +1,34 @@
-// What `kvbench info` reports about values: norms of queries, keys and values by layer.
+// Passes over all values of a trace: whether they are whole and finite, and what `kvbench info`
+// reports of them, the norms of queries, keys and values by layer.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <vector>
 
+#include "core/types.hpp"
 #include "trace/reader.hpp"
-#include "trace/validate.hpp"
 
 namespace kvbench {
+
+/// One KV head of a pass over a trace: positions for TraceReader::read_head and how far it is.
+struct HeadVisit {
+  std::size_t prompt = 0;
+  std::size_t layer = 0;
+  Index kv_head = 0;
+  std::size_t done = 0;   ///< heads finished, this one included
+  std::size_t total = 0;  ///< heads of the trace
+};
+
+/// Called once per head, in file order.
+using HeadCallback = std::function<void(const HeadVisit&, const KvHead&)>;
+
+/// Reads every head with its columns of the output projection, and the rotary tables and residual
+/// norms of its layer, one head at a time; hands the head to `on_head` if given. What a reader of
+/// key-only traces finds absent is absent in the head too (read_head).
+/// Throws InputError at the first value that is not finite or cannot be decoded.
+void validate_values(const TraceReader& reader, const HeadCallback& on_head = {});
 
 /// Euclidean norms of the rows of all heads of a layer. Non-negative, in the trace's own units.
 struct NormRange {

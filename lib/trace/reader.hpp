@@ -15,8 +15,9 @@ namespace kvbench {
 
 /// An open trace.
 ///
-/// Threads: HDF5 is not re-entrant, so at most one call into any TraceReader or TraceWriter of the
-/// process may run at a time. A read uses OpenMP threads of its own for decompression.
+/// Threads: HDF5 is not re-entrant, so reads of all TraceReaders and CacheReaders of the process
+/// wait for each other. Opening and writing files do not: they are for one thread at a time, while
+/// no other reads. A read uses OpenMP threads of its own for decompression.
 /// Errors: every refusal is an InputError of one line that names the file, the path inside it,
 /// what is wrong and what was expected; a file that cannot be opened is one too.
 class TraceReader {

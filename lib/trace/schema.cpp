@@ -1,7 +1,11 @@
 #include "trace/schema.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
+#include <string>
+#include <system_error>
+#include <utility>
 
 namespace kvbench {
 
@@ -9,22 +13,10 @@ namespace {
 
 constexpr Index kMaxLayer = 1000000;
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
-// The run of digits of `text` that starts at `at`.
-std::string_view digits_at(std::string_view text, std::size_t at) {
-  std::size_t end = at;
-  while (end < text.size() && is_digit(text[end])) {
-    ++end;
-  }
-  return text.substr(at, end - at);
-}
-
-std::string_view without_leading_zeros(std::string_view digits) {
-  const std::size_t first = std::min(digits.find_first_not_of('0'), digits.size());
-  return digits.substr(first);
+// The run of digits that `text` starts with, and its number's digits.
+std::pair<std::size_t, std::string_view> number_at(std::string_view text) {
+  const std::string_view run = text.substr(0, text.find_first_not_of("0123456789"));
+  return {run.size(), run.substr(std::min(run.find_first_not_of('0'), run.size()))};
 }
 
 }  // namespace
@@ -39,47 +31,31 @@ std::optional<DType> parse_dtype(std::string_view text) {
 }
 
 std::optional<Index> parse_layer_name(std::string_view text) {
-  if (text.empty() || text.size() > 7 || (text.size() > 1 && text[0] == '0')) {
-    return std::nullopt;
-  }
   Index value = 0;
-  for (const char c : text) {
-    if (!is_digit(c)) {
-      return std::nullopt;
-    }
-    value = value * 10 + (c - '0');
-  }
-  return value <= kMaxLayer ? std::optional<Index>(value) : std::nullopt;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  // Of all ways to write the number only the plain one is a name.
+  return error == std::errc() && value >= 0 && value <= kMaxLayer && std::to_string(value) == text
+             ? std::optional(value)
+             : std::nullopt;
 }
 
 bool natural_less(std::string_view a, std::string_view b) {
-  std::size_t i = 0;
-  std::size_t j = 0;
-  while (i < a.size() && j < b.size()) {
-    if (is_digit(a[i]) && is_digit(b[j])) {
-      const std::string_view run_a = digits_at(a, i);
-      const std::string_view run_b = digits_at(b, j);
-      const std::string_view number_a = without_leading_zeros(run_a);
-      const std::string_view number_b = without_leading_zeros(run_b);
-      if (number_a.size() != number_b.size()) {
-        return number_a.size() < number_b.size();
-      }
-      if (number_a != number_b) {
-        return number_a < number_b;
-      }
-      i += run_a.size();
-      j += run_b.size();
-    } else if (a[i] != b[j]) {
-      return static_cast<unsigned char>(a[i]) < static_cast<unsigned char>(b[j]);
-    } else {
-      ++i;
-      ++j;
+  std::string_view x = a;
+  std::string_view y = b;
+  while (!x.empty() && !y.empty()) {
+    const auto [run_x, number_x] = number_at(x);
+    const auto [run_y, number_y] = number_at(y);
+    const bool runs = run_x > 0 && run_y > 0;
+    if (runs && number_x != number_y) {
+      return std::pair(number_x.size(), number_x) < std::pair(number_y.size(), number_y);
     }
+    if (!runs && x.front() != y.front()) {
+      return static_cast<unsigned char>(x.front()) < static_cast<unsigned char>(y.front());
+    }
+    x.remove_prefix(runs ? run_x : 1);
+    y.remove_prefix(runs ? run_y : 1);
   }
-  if ((i < a.size()) != (j < b.size())) {
-    return j < b.size();
-  }
-  return a < b;
+  return x.empty() != y.empty() ? x.empty() : a < b;
 }
 
 }  // namespace kvbench

@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <initializer_list>
 #include <numbers>
-#include <span>
+#include <numeric>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,7 +20,7 @@ namespace kvbench {
 
 namespace {
 
-using Vector = std::vector<double>;
+using Vector = Eigen::ArrayXd;
 
 // Planted directions beside those of positions: offset, sink, heavy, needle.
 constexpr Index kSingleDirections = 4;
@@ -47,10 +48,8 @@ class Normal {
   }
 
   Vector vector(Index size) {
-    Vector v(static_cast<std::size_t>(size));
-    for (double& x : v) {
-      x = next();
-    }
+    Vector v(size);
+    std::generate(v.begin(), v.end(), [this] { return next(); });
     return v;
   }
 
@@ -60,37 +59,26 @@ class Normal {
   bool has_spare_ = false;
 };
 
-double dot(std::span<const double> a, std::span<const double> b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    sum += a[i] * b[i];
-  }
-  return sum;
-}
-
-void add(Vector& to, double factor, std::span<const double> v) {
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    to[i] += factor * v[i];
-  }
+// Channels are added in their order.
+double dot(const Vector& a, const Vector& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
 void normalise(Vector& v) {
   const double norm = std::sqrt(dot(v, v));
   if (norm > 0) {
-    for (double& x : v) {
-      x /= norm;
-    }
+    v /= norm;
   }
 }
 
 void remove_components(Vector& v, const std::vector<Vector>& directions) {
   for (const Vector& u : directions) {
-    add(v, -dot(v, u), u);
+    v += -dot(v, u) * u;
   }
 }
 
 void store(const Vector& v, float* out) {
-  std::transform(v.begin(), v.end(), out, [](double x) { return static_cast<float>(x); });
+  Eigen::Map<Eigen::ArrayXf>(out, v.size()) = v.cast<float>();
 }
 
 Index position_pairs(Index d) {
@@ -99,9 +87,9 @@ Index position_pairs(Index d) {
 
 // Everything about one KV head but its streams of noise.
 struct Plan {
-  std::vector<Vector> planted;  // orthonormal: offset, sink, heavy, needle, then position pairs
-  Vector frequencies;           // radians per token, one per pair
-  std::vector<Vector> centres;  // unit vectors without planted components
+  std::vector<Vector> planted;      // orthonormal: offset, sink, heavy, needle, then position pairs
+  std::vector<double> frequencies;  // radians per token, one per pair
+  std::vector<Vector> centres;      // unit vectors without planted components
   std::vector<Vector> value_centres;
   std::vector<Index> cluster;  // per token
   std::vector<bool> heavy;     // per token
@@ -174,8 +162,8 @@ void add_position(const SynthOptions& o, const Plan& plan, Index token, double a
     const auto i = static_cast<std::size_t>(p);
     const double angle = plan.frequencies[i] * static_cast<double>(token);
     const auto at = static_cast<std::size_t>(kSingleDirections) + 2 * i;
-    add(to, share * std::cos(angle), plan.planted[at]);
-    add(to, share * std::sin(angle), plan.planted[at + 1]);
+    to += share * std::cos(angle) * plan.planted[at];
+    to += share * std::sin(angle) * plan.planted[at + 1];
   }
 }
 
@@ -188,25 +176,23 @@ Matrix make_keys(const SynthOptions& o, const Plan& plan, const Rng& rng) {
     const auto t = static_cast<std::size_t>(i);
     Vector key = noise.vector(o.d);
     if (i < o.sinks && o.sink_strength > 0) {
-      std::fill(key.begin(), key.end(), 0.0);
-      add(key, o.sink_norm * o.key_norm, plan.sink());
+      key.setZero();
+      key += o.sink_norm * o.key_norm * plan.sink();
     } else {
       remove_components(key, plan.planted);
-      for (double& x : key) {
-        x *= spread * o.key_norm;
-      }
-      add(key, o.key_norm, plan.centres[static_cast<std::size_t>(plan.cluster[t])]);
+      key *= spread * o.key_norm;
+      key += o.key_norm * plan.centres[plan.cluster[t]];
       if (o.recency > 0) {
         add_position(o, plan, i, plant, key);
       }
     }
     if (plan.heavy[t]) {
-      add(key, plant, plan.heavy_direction());
+      key += plant * plan.heavy_direction();
     }
     if (i == plan.needle) {
-      add(key, plant, plan.needle_direction());
+      key += plant * plan.needle_direction();
     }
-    add(key, o.key_offset, plan.offset());
+    key += o.key_offset * plan.offset();
     store(key, k.row(i));
   }
   return k;
@@ -219,20 +205,16 @@ Matrix make_values(const SynthOptions& o, const Plan& plan, const Rng& rng) {
   const double spread = o.cluster_radius / std::sqrt(static_cast<double>(o.dv));
   for (Index i = 0; i < o.n; ++i) {
     Vector value = noise.vector(o.dv);
-    for (double& x : value) {
-      x *= spread;
-    }
-    const Index cluster = plan.cluster[static_cast<std::size_t>(i)];
-    add(value, 1.0, plan.value_centres[static_cast<std::size_t>(cluster)]);
+    value *= spread;
+    const Index cluster = plan.cluster[i];
+    value += plan.value_centres[cluster];
     normalise(value);
     const double decades = (norms.next_uniform() - 0.5) * o.value_decades;
     double norm = o.value_norm * std::pow(10.0, decades);
     if (i < o.sinks) {
       norm *= o.sink_value;
     }
-    for (double& x : value) {
-      x *= norm;
-    }
+    value *= norm;
     store(value, v.row(i));
   }
   return v;
@@ -250,29 +232,29 @@ Matrix make_queries(const SynthOptions& o, const Plan& plan, const Rng& rng, Ind
     Vector query = noise.vector(o.d);
     remove_components(query, plan.planted);
     // <centre, query> is a standard normal, so the logit's deviation is query_noise.
-    for (double& x : query) {
-      x *= o.query_noise * per_nat;
-    }
-    const Index cluster = plan.cluster[static_cast<std::size_t>(token)];
-    add(query, o.topic_strength * per_nat, plan.centres[static_cast<std::size_t>(cluster)]);
+    query *= o.query_noise * per_nat;
+    const Index cluster = plan.cluster[token];
+    query += o.topic_strength * per_nat * plan.centres[cluster];
     if (o.recency > 0) {
       add_position(o, plan, token, o.recency * plant, query);
     }
     if (o.sinks > 0) {
-      add(query, o.sink_strength * per_nat / o.sink_norm, plan.sink());
+      query += o.sink_strength * per_nat / o.sink_norm * plan.sink();
     }
     if (o.heavy_fraction > 0) {
-      add(query, o.heavy_strength * plant, plan.heavy_direction());
+      query += o.heavy_strength * plant * plan.heavy_direction();
     }
     if (plan.needle >= 0 && o.n - token <= o.needle_queries) {
-      add(query, o.needle_strength * plant, plan.needle_direction());
+      query += o.needle_strength * plant * plan.needle_direction();
     }
     store(query, q.row(r));
   }
   return q;
 }
 
-void check_range(const char* name, double got, double low, double high) {
+template <class T>
+void check_range(const char* name, T got, std::type_identity_t<T> low,
+                 std::type_identity_t<T> high) {
   if (!(got >= low && got <= high)) {
     throw InputError(fmt::format("synth: {} must be in [{}, {}], got {}", name, low, high, got));
   }
@@ -284,48 +266,38 @@ void check_positive(const char* name, double got, double high) {
   }
 }
 
-void check_count(const char* name, Index got, Index low, Index high) {
-  if (got < low || got > high) {
-    throw InputError(fmt::format("synth: {} must be in [{}, {}], got {}", name, low, high, got));
-  }
-}
-
 }  // namespace
 
 void check(const SynthOptions& o) {
-  check_count("prompts", o.prompts, 1, 10000);
-  check_count("layers", o.layers, 1, 1000);
-  check_count("kv_heads", o.kv_heads, 1, 1024);
-  check_count("q_heads", o.q_heads, 1, 1024);
+  check_range("prompts", o.prompts, 1, 10000);
+  check_range("layers", o.layers, 1, 1000);
+  check_range("kv_heads", o.kv_heads, 1, 1024);
+  check_range("q_heads", o.q_heads, 1, 1024);
   if (o.q_heads % o.kv_heads != 0) {
     throw InputError(fmt::format("synth: q_heads must be a multiple of kv_heads = {}, got {}",
                                  o.kv_heads, o.q_heads));
   }
-  check_count("n", o.n, 1, Index{1} << 24);
-  check_count("nq", o.nq, 0, o.n);
-  check_count("d", o.d, 16, 1024);
-  check_count("dv", o.dv, 1, 1024);
-  check_count("gzip_level", o.gzip_level, 0, 9);
+  check_range("n", o.n, 1, Index{1} << 24);
+  check_range("nq", o.nq, 0, o.n);
+  check_range("d", o.d, 16, 1024);
+  check_range("dv", o.dv, 1, 1024);
+  check_range("gzip_level", o.gzip_level, 0, 9);
   if (o.scale) {
     check_positive("scale", *o.scale, 1e6);
   }
   check_positive("key_norm", o.key_norm, 1e6);
-  check_count("clusters", o.clusters, 1, 65536);
+  check_range("clusters", o.clusters, 1, 65536);
   check_range("cluster_radius", o.cluster_radius, 0, 100);
   check_range("run_length", o.run_length, 1, 1e9);
   check_range("key_offset", o.key_offset, 0, 1e4);
-  const std::initializer_list<std::pair<const char*, double>> nats{
-      {"query_noise", o.query_noise},
-      {"topic_strength", o.topic_strength},
-      {"recency", o.recency},
-      {"sink_strength", o.sink_strength},
-      {"heavy_strength", o.heavy_strength},
-      {"needle_strength", o.needle_strength}};
-  for (const auto& [name, value] : nats) {
-    check_range(name, value, 0, 100);
-  }
+  check_range("query_noise", o.query_noise, 0, 100);
+  check_range("topic_strength", o.topic_strength, 0, 100);
+  check_range("recency", o.recency, 0, 100);
+  check_range("sink_strength", o.sink_strength, 0, 100);
+  check_range("heavy_strength", o.heavy_strength, 0, 100);
+  check_range("needle_strength", o.needle_strength, 0, 100);
   check_positive("recency_window", o.recency_window, 1e9);
-  check_count("sinks", o.sinks, 0, o.n);
+  check_range("sinks", o.sinks, 0, o.n);
   check_positive("sink_norm", o.sink_norm, 100);
   check_range("sink_value", o.sink_value, 0, 100);
   check_range("heavy_fraction", o.heavy_fraction, 0, 1);
@@ -334,7 +306,7 @@ void check(const SynthOptions& o) {
         fmt::format("synth: needle_position must be in [0, 1), got {}", o.needle_position));
   }
   if (o.needle_strength > 0) {
-    check_count("needle_queries", o.needle_queries, 1, o.n);
+    check_range("needle_queries", o.needle_queries, 1, o.n);
   }
   check_positive("value_norm", o.value_norm, 1e6);
   check_range("value_decades", o.value_decades, 0, 8);
@@ -358,14 +330,7 @@ void synth(const SynthOptions& o, const std::string& path) {
     const std::string id = fmt::format("p{}", p);
     writer.begin_prompt(id, o.n);
     for (Index l = 0; l < o.layers; ++l) {
-      LayerSpec layer;
-      layer.layer = l;
-      layer.q_heads = o.q_heads;
-      layer.kv_heads = o.kv_heads;
-      layer.nq = nq;
-      layer.d = o.d;
-      layer.dv = o.dv;
-      writer.begin_layer(layer);
+      writer.begin_layer({l, o.q_heads, o.kv_heads, nq, o.d, o.dv, {}, {}, {}});
       for (Index h = 0; h < o.kv_heads; ++h) {
         const Rng rng(o.seed, HeadId{id, l, h}, "synth");
         const Plan plan = make_plan(o, rng);

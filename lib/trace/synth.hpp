@@ -44,7 +44,7 @@ struct SynthOptions {
   double key_offset = 0;   ///< Norm of one vector added to all keys. Range 0..10000. It moves keys
                            ///< off the origin and leaves softmax as it is.
 
-  // --- what queries look for
+  // --- what queries attend to
   double query_noise = 1;     ///< Standard deviation of the logits that unplanned attention has, in
                               ///< nats. Range 0..100. Larger makes attention peakier at random.
   double topic_strength = 2;  ///< Logit of keys at the centre of the query's own cluster. Range
@@ -68,7 +68,7 @@ struct SynthOptions {
                                ///< queries do not see it: accumulated attention misses it.
   double needle_position = 0.5;  ///< Where the needle is, token floor(needle_position * n). Range
                                  ///< 0..1 without 1.
-  Index needle_queries = 32;     ///< How many last queries look for it. Range 1..n when it is on.
+  Index needle_queries = 32;     ///< How many last queries attend to it. Range 1..n when it is on.
 
   // --- values
   double value_norm = 2;     ///< Median norm of values. Range > 0.

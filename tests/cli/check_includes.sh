@@ -18,8 +18,8 @@ fresh() {
   rm -rf -- "$work/tree"
   put lib/core/types.hpp '#include <vector>'
   put lib/core/rng.cpp '#include "core/rng.hpp"' '#include <Random123/philox.h>'
-  put lib/attention/exact.cpp '#include "core/types.hpp"' '#include "attention/exact.hpp"'
-  put lib/algorithms/knorm.cpp '#include "attention/exact.hpp"' '#include "core/types.hpp"'
+  put lib/attention/truth.cpp '#include "core/types.hpp"' '#include "attention/truth.hpp"'
+  put lib/algorithms/methods/knorm.cpp '#include "attention/truth.hpp"' '#include "core/types.hpp"'
   put lib/replay/job.cpp '#include "algorithms/registry.hpp"' '#include "metrics/error.hpp"'
   put apps/kvbench.cpp '#include "cmd_replay.hpp"' '#include "replay/run.hpp"'
   put tests/twin/walk.cpp '#include "twin/walk.hpp"' '#include "core/types.hpp"' '#include <cmath>'
@@ -36,7 +36,7 @@ expect_bad() {  # expect_bad FILE:LINE FILE LINE...: one bad file must be refuse
 fresh
 bash "$check" "$work/tree" > /dev/null || fail "refused a good tree"
 
-expect_bad lib/core/bad.hpp:2 lib/core/bad.hpp '#pragma once' '#include "attention/exact.hpp"'
+expect_bad lib/core/bad.hpp:2 lib/core/bad.hpp '#pragma once' '#include "attention/truth.hpp"'
 expect_bad lib/core/bad.cpp:1 lib/core/bad.cpp '#  include <replay/run.hpp>'
 expect_bad lib/attention/bad.cu:1 lib/attention/bad.cu '#include "algorithms/keep_top.hpp"'
 expect_bad lib/algorithms/bad.cpp:1 lib/algorithms/bad.cpp '#include "metrics/error.hpp"'
@@ -47,7 +47,7 @@ expect_bad lib/replay/bad.cpp:1 lib/replay/bad.cpp '#include "apps/cmd_list.hpp"
 expect_bad lib/replay/bad.cpp:1 lib/replay/bad.cpp '#include "cmd_list.hpp"'
 expect_bad lib/trace/bad.cpp:1 lib/trace/bad.cpp '#include "../report/csv.hpp"'
 expect_bad lib/novel/bad.cpp:1 lib/novel/bad.cpp '#include "core/types.hpp"'
-expect_bad tests/twin/bad.cpp:1 tests/twin/bad.cpp '#include "attention/exact.hpp"'
+expect_bad tests/twin/bad.cpp:1 tests/twin/bad.cpp '#include "attention/truth.hpp"'
 expect_bad tests/twin/bad.cpp:1 tests/twin/bad.cpp '#include "core/rng.hpp"'
 
 # Every offender is named, not only the first.

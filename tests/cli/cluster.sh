@@ -74,6 +74,7 @@ refused 3 no/proc -- cluster t.h5 -o /proc/no/proc
 refused 3 cuda -- cluster t.h5 -o no --device cuda:99
 refused 2 --device -- cluster t.h5 -o no --device tpu
 refused 2 --what -- cluster t.h5 -o no --what queries
+refused 2 'csv, hdf5 or none' -- cluster t.h5 -o no --points png
 refused 2 --delta-rel -- cluster t.h5 -o no --delta-rel=-1
 refused 2 --deltas -- cluster t.h5 -o no --deltas nan
 refused 2 --memory-limit -- cluster t.h5 -o no --memory-limit 8Q

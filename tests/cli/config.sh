@@ -25,7 +25,6 @@ queries = +8
 eval-every = 0
 scores = "all"
 device = "cpu"
-gpu-math = "exact"
 threads = 1
 memory-limit = "1G"
 shard = "1/1"
@@ -101,7 +100,9 @@ bad "'traces'" 'traces = ["t.h5"]'
 bad "'config'" 'config = "x.toml"'
 bad "'help'" 'help = true'
 bad "[synth]" $'[synth]\nn = 4'
-bad "'sink' is given twice" $'sink = 4\nseeds = 1\nsink = 5'
+bad 'line 3: `sink = 5`' $'sink = 4\nseeds = 1\nsink = 5'
+bad 'line 1: `sink = 010`' 'sink = 010'
+bad 'line 1' 'sinks = 4'
 bad "'sink' is given twice" $'sink = 4\n[replay]\nsink = 5'
 bad sink 'sink = "four"'
 bad sink 'sink = [4, 5]'

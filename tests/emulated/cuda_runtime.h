@@ -1,21 +1,22 @@
-// In place of CUDA's header: as much of the runtime as lib/core/cuda.cuh calls, carried out on a
-// CPU (emulated.cpp), so that tests run device code without a device. What a real one would do
-// wrong shows here:
+// In place of CUDA's header: as much of the runtime as lib/gpu calls, carried out on a CPU
+// (emulated.cpp), so that tests run device code without a device. What a real one would do wrong
+// shows here:
 //
-// - Threads of a block are fibers. They run until they meet (__syncthreads, __syncwarp, a matrix
-//   operation); lanes that do not meet, or at different places, end the launch with an error.
-//   Blocks of odd number run their threads in descending order.
+// - Threads of a block are fibers. They run until they meet (__syncthreads, __syncwarp); lanes that
+//   do not meet, or at different places, end the launch with an error. In which order they run
+//   changes from meeting to meeting.
+// - Shared memory begins with garbage in every block (shared_memory.cpp).
 // - Copies from the host, memsets, launches and frees of a stream wait until something waits for
-//   them, so what is read without waiting is old.
+//   them, so what is read without waiting is old. Calls on another stream than the thread's own
+//   are refused.
 // - Memory is counted, begins with garbage and ends so. A kernel that holds an address outside live
-//   device memory is refused when launched, as is a free of what is not live.
-// - Matrix operations ask for CUDA's alignments, and round as its hardware may.
+//   device memory is refused when launched, as is a free of what is not live. Under
+//   AddressSanitizer every access outside of an allocation is seen.
 //
 // Not shown: memory order between lanes that do not meet, speed, and what the compiler makes of
 // the code.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -30,8 +31,8 @@
 #define __global__
 #define __device__
 #define __host__
-#define __launch_bounds__(threads)
-#define __shared__ static thread_local
+#define __launch_bounds__(...)
+#define __shared__ static  // blocks run one at a time
 
 struct dim3 {
   unsigned x, y, z;
@@ -55,7 +56,7 @@ inline constexpr unsigned cudaDeviceScheduleBlockingSync = 4;
 
 using cudaStream_t = struct EmulatedStream*;
 using cudaMemPool_t = struct EmulatedPool*;
-#define cudaStreamPerThread (static_cast<cudaStream_t>(nullptr))
+#define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))
 
 struct cudaDeviceProp {
   char name[64];
@@ -70,19 +71,18 @@ namespace emulated {
 /// Where a lane stands. Set before it goes on.
 extern thread_local dim3 thread_index, block_index, grid_size;
 
-/// All lanes of the block (or of the warp) that have not ended meet here; `place` tells meetings
-/// apart. `own`: what a lane shows the others; their `own` by lane of the warp, until they meet
-/// again. A warp's meeting with `whole` asks for all 32 lanes.
+/// All threads of the block (or lanes of the warp) that have not ended meet here; `place` tells
+/// meetings apart.
 void meet_block(const char* place);
-void* const* meet_warp(const char* place, void* own = nullptr, bool whole = false);
+void meet_warp(const char* place);
 
-/// Ends the launch with an error.
-[[noreturn]] void fault(const std::string& what);
+/// Fills what kernels declared __shared__ with garbage.
+void fill_shared_memory();
 
 /// Runs `lane` for every thread of every block, when the stream comes to it. `name`: of the types
 /// of its arguments; `words`: they themselves, which may be addresses.
 cudaError_t launch(dim3 grid, dim3 threads, std::function<void()> lane, const char* name,
-                   const std::uint64_t* words, std::size_t count);
+                   const std::uint64_t* words, std::size_t count, cudaStream_t stream);
 
 /// The device: tests set what it is, while nothing runs on it.
 struct Card {
@@ -91,9 +91,8 @@ struct Card {
   bool has_kernels = true;  ///< that this program was compiled for it
   std::size_t bytes = std::size_t{4} << 30;
   std::size_t live_bytes = 0;  ///< allocated and not freed
-  std::size_t most_live_bytes = 0;
+  std::size_t max_live_bytes = 0;
   std::int64_t launches = 0;
-  std::atomic<std::int64_t> products = 0;  ///< matrix operations of a warp
 };
 Card& card();
 
@@ -152,7 +151,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* to, Function*) {
 
 template <class... Arguments>
 cudaError_t cudaLaunchKernel(void (*function)(Arguments...), dim3 grid, dim3 threads,
-                             void** arguments, std::size_t, cudaStream_t) {
+                             void** arguments, std::size_t, cudaStream_t stream) {
   static_assert((std::is_trivially_copyable_v<Arguments> && ...));
   static_assert((sizeof(Arguments) + ... + 0) <= 4096, "what a launch can carry");
   return [&]<std::size_t... i>(std::index_sequence<i...>) {
@@ -167,7 +166,7 @@ cudaError_t cudaLaunchKernel(void (*function)(Arguments...), dim3 grid, dim3 thr
     (add(std::get<i>(copy)), ...);
     return emulated::launch(
         grid, threads, [function, copy] { std::apply(function, copy); }, typeid(copy).name(),
-        words.data(), words.size());
+        words.data(), words.size(), stream);
   }
   (std::index_sequence_for<Arguments...>{});
 }

@@ -216,7 +216,7 @@ std::vector<Index> pursuit(const Rows& e, const Vec& y, Index count, Real low, R
     Rows part(e.size());
     for (std::size_t i = 0; i < e.size(); ++i) {
       for (const Index j : chosen) {
-        part[i].push_back(e[i][static_cast<std::size_t>(j)]);
+        part[i].push_back(e[i][j]);
       }
     }
     const Vec r = chosen.empty() ? residual(e, y, Vec(columns_of(e), 0)) : residual(part, y, w);
@@ -234,7 +234,7 @@ std::vector<Index> pursuit(const Rows& e, const Vec& y, Index count, Real low, R
     }
     chosen.push_back(best);
     for (std::size_t i = 0; i < e.size(); ++i) {
-      part[i].push_back(e[i][static_cast<std::size_t>(best)]);
+      part[i].push_back(e[i][best]);
     }
     w = bounded_fit(part, y, low, high);
   }

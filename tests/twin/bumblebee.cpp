@@ -55,7 +55,7 @@ Real Mixture::f(const std::vector<Index>& a) const {
   for (std::size_t v = 0; v < sim.size(); ++v) {
     Real most = 0;
     for (const Index u : a) {
-      most = std::max(most, sim[v][static_cast<std::size_t>(u)]);
+      most = std::max(most, sim[v][u]);
     }
     sum += most;
   }
@@ -65,7 +65,7 @@ Real Mixture::f(const std::vector<Index>& a) const {
 Real Mixture::c(const std::vector<Index>& a) const {
   Real sum = 0;
   for (const Index u : a) {
-    sum += acc[static_cast<std::size_t>(u)];
+    sum += acc[u];
   }
   return phi_value(phi, sum);
 }

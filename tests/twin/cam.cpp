@@ -10,10 +10,8 @@ std::map<Index, Real> CamTwin::weights(Index j) const {
   const Rows k = rows_of(head->k);
   std::map<Index, Real> out;
   for (const kvbench::Matrix& queries : head->q) {
-    const Vec q = rows_of(queries)[static_cast<std::size_t>(j - (head->n() - head->nq()))];
-    const auto e = [&](Index i) {
-      return std::exp(static_cast<Real>(head->scale) * dot(k[static_cast<std::size_t>(i)], q));
-    };
+    const Vec q = rows_of(queries)[j - (head->n() - head->nq())];
+    const auto e = [&](Index i) { return std::exp(static_cast<Real>(head->scale) * dot(k[i], q)); };
     Real sum = 0;
     for (Index i = 0; i < sink; ++i) {
       sum += e(i);
@@ -53,7 +51,7 @@ void CamTwin::evict() {
     const auto count = static_cast<Real>(next.size());
     const auto own = static_cast<Real>(score_[gone]);
     const Real p = sum > 0 ? std::min<Real>(1, own / (sum / count)) : (own > 0 ? 1 : 0);
-    if (static_cast<Real>(draw[static_cast<std::size_t>(gone)]) < p) {
+    if (static_cast<Real>(draw[gone]) < p) {
       ++merged;
       for (const Index i : next) {
         for (std::size_t t = 0; t < held[i].v.size(); ++t) {

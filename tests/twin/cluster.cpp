@@ -11,7 +11,7 @@ namespace {
 constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
 
 const Vec& at(const Rows& rows, Index i) {
-  return rows[static_cast<std::size_t>(i)];
+  return rows[i];
 }
 
 Real to_nearest(const Rows& rows, Index i, const std::vector<Index>& centers) {
@@ -67,7 +67,7 @@ std::vector<Index> nearest_centers(const Rows& rows, const std::vector<Index>& c
     if (own == centers.end()) {
       best = 0;
       for (Index c = 1; c < static_cast<Index>(centers.size()); ++c) {
-        const auto center = [&](Index j) { return centers[static_cast<std::size_t>(j)]; };
+        const auto center = [&](Index j) { return centers[j]; };
         if (distance(at(rows, i), at(rows, center(c))) <
             distance(at(rows, i), at(rows, center(best)))) {
           best = c;
@@ -104,7 +104,7 @@ std::vector<Index> online_clusters(const Rows& rows, Real delta) {
     const Index before = cluster_count(out);
     for (Index c = 0; c < before; ++c) {
       const auto first = std::find(out.begin(), out.end(), c) - out.begin();
-      const Real d = distance(rows[i], rows[static_cast<std::size_t>(first)]);
+      const Real d = distance(rows[i], rows[first]);
       if (d < least) {
         least = d;
         best = c;

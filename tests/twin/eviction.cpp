@@ -22,9 +22,9 @@ std::pair<Index, float> EvictionTwin::step(const kvbench::KvHead& head, Index j)
   const Rows k = rows_of(head.k);
   std::map<Index, Real> weight;
   for (const kvbench::Matrix& queries : head.q) {
-    const Vec q = rows_of(queries)[static_cast<std::size_t>(j)];
+    const Vec q = rows_of(queries)[j];
     const auto term = [&](Index token) {
-      return std::exp(static_cast<Real>(head.scale) * dot(k[static_cast<std::size_t>(token)], q));
+      return std::exp(static_cast<Real>(head.scale) * dot(k[token], q));
     };
     Real sum = 0;
     for (Index token = 0; token < sink && token <= j; ++token) {

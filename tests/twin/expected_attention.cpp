@@ -83,7 +83,7 @@ Vec expected_attention(const kvbench::KvHead& head, const std::vector<Index>& to
     const Rows all = rows_of(q);
     Rows rows;
     for (Index j = begin; j < end; ++j) {
-      const Vec& stored = all[static_cast<std::size_t>(j - head.q_start())];
+      const Vec& stored = all[j - head.q_start()];
       rows.push_back(cos == nullptr ? stored : solve(rotation(*cos, *sin, j, d, half), stored));
     }
     const auto count = static_cast<Real>(rows.empty() ? 1 : rows.size());
@@ -120,7 +120,7 @@ Vec expected_attention(const kvbench::KvHead& head, const std::vector<Index>& to
     Vec e;
     Real z = 0;
     for (const Index i : tokens) {
-      const Vec& k = keys[static_cast<std::size_t>(i)];
+      const Vec& k = keys[i];
       e.push_back(std::exp(s * dot(mean, k) + s * s * dot(k, times(covariance, k)) / 2));
       z += e.back();
     }
@@ -131,7 +131,7 @@ Vec expected_attention(const kvbench::KvHead& head, const std::vector<Index>& to
   }
   Vec out = reduced(per_head, reduce);
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const Vec& v = values[static_cast<std::size_t>(tokens[i])];
+    const Vec& v = values[tokens[i]];
     out[i] *= std::sqrt(dot(v, v));
   }
   return out;

@@ -17,7 +17,7 @@ Vec mean_of(const Rows& rows, const std::vector<Index>& members) {
   Vec out(rows[0].size(), 0);
   for (std::size_t t = 0; t < out.size(); ++t) {
     for (const Index i : members) {
-      out[t] += rows[static_cast<std::size_t>(i)][t];
+      out[t] += rows[i][t];
     }
     out[t] /= static_cast<Real>(members.size());
   }

@@ -36,7 +36,7 @@ ReviverTwin BatchTwin::filled() {
   t.mean = mean;
   t.start();
   for (const Index i : vague) {
-    const auto& token = t.tokens[static_cast<std::size_t>(i)];
+    const auto& token = t.tokens[i];
     t.put(i, token.k, token.v, 1);
   }
   overflows = 0;
@@ -77,7 +77,7 @@ Vec BatchTwin::mean_of(kvbench::MatrixView m) const {
   Vec out(rows[0].size(), 0);
   for (const Index i : vague) {
     for (std::size_t t = 0; t < out.size(); ++t) {
-      out[t] += rows[static_cast<std::size_t>(i)][t];
+      out[t] += rows[i][t];
     }
   }
   for (Real& x : out) {

@@ -45,7 +45,7 @@ Rows unrotated(const kvbench::KvHead& head, const std::vector<Index>& tokens,
   const auto pairs = static_cast<std::size_t>(cos.cols());
   Rows out;
   for (const Index i : tokens) {
-    Vec key = keys[static_cast<std::size_t>(i)];
+    Vec key = keys[i];
     for (std::size_t t = 0; t < pairs; ++t) {
       const std::size_t a = half ? t : 2 * t;
       const std::size_t b = half ? t + pairs : 2 * t + 1;
@@ -125,13 +125,12 @@ Vec chunk_attention(const kvbench::KvHead& head, const std::vector<Index>& token
       if (j < m && (tokens[j] < begin || tokens[j] >= end)) {
         continue;
       }
-      const Vec query =
-          j < m ? queries[static_cast<std::size_t>(tokens[j] - head.q_start())] : zero;
+      const Vec query = j < m ? queries[tokens[j] - head.q_start()] : zero;
       const std::size_t first = j / size * size;
       Vec e;
       Real z = 0;
       for (std::size_t i = first; i < first + size; ++i) {
-        e.push_back(std::exp(dot(query, i < m ? keys[static_cast<std::size_t>(tokens[i])] : zero)));
+        e.push_back(std::exp(dot(query, i < m ? keys[tokens[i]] : zero)));
         z += e.back();
       }
       for (std::size_t i = 0; i < size; ++i) {
@@ -142,7 +141,7 @@ Vec chunk_attention(const kvbench::KvHead& head, const std::vector<Index>& token
   }
   Vec heavy = reduced(per_head, reduce);
   for (std::size_t i = 0; i < m; ++i) {
-    heavy[i] *= length(values[static_cast<std::size_t>(tokens[i])]);
+    heavy[i] *= length(values[tokens[i]]);
   }
   Vec out;
   for (std::size_t i = 0; i < m; ++i) {
@@ -188,16 +187,16 @@ Vec curdkv(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index 
       for (std::size_t j = 0; j < tokens.size(); ++j) {
         const auto size = static_cast<std::size_t>(window);
         if (j / size == i / size) {
-          const Vec& near = rows[static_cast<std::size_t>(tokens[j])];
+          const Vec& near = rows[tokens[j]];
           sum += dot(near, near);
         }
       }
-      const Vec& own = rows[static_cast<std::size_t>(tokens[i])];
+      const Vec& own = rows[tokens[i]];
       out[i] *= sum > 0 ? dot(own, own) / sum : 0;
     }
   }
   for (Index i = 0; i < std::min(first, static_cast<Index>(tokens.size())); ++i) {
-    out[static_cast<std::size_t>(i)] = 2;  // products of shares are at most 1
+    out[i] = 2;  // products of shares are at most 1
   }
   return out;
 }
@@ -208,7 +207,7 @@ Vec output_norms(const kvbench::KvHead& head, const std::vector<Index>& tokens,
   const Rows weights = rows_of(w);
   Vec out;
   for (const Index i : tokens) {
-    const Vec& v = values[static_cast<std::size_t>(i)];
+    const Vec& v = values[i];
     Real sum = 0;
     for (std::size_t h = 0; h < head.q.size(); ++h) {
       for (const Vec& row : weights) {

@@ -15,9 +15,7 @@ Reference reference(const kvbench::KvHead& head, const std::vector<Index>& token
     for (Index j = begin; j < end; ++j) {
       Vec logits;
       for (const Index i : tokens) {
-        logits.push_back(
-            static_cast<Real>(head.scale) *
-            dot(q[static_cast<std::size_t>(j - head.q_start())], k[static_cast<std::size_t>(i)]));
+        logits.push_back(static_cast<Real>(head.scale) * dot(q[j - head.q_start()], k[i]));
       }
       const Real top = *std::max_element(logits.begin(), logits.end());
       Vec e;
@@ -31,7 +29,7 @@ Reference reference(const kvbench::KvHead& head, const std::vector<Index>& token
       for (std::size_t i = 0; i < tokens.size(); ++i) {
         p.push_back(e[i] / sum);
         for (std::size_t t = 0; t < o.size(); ++t) {
-          o[t] += p[i] * v[static_cast<std::size_t>(tokens[i])][t];
+          o[t] += p[i] * v[tokens[i]][t];
         }
       }
       out.softmax.push_back(p);
@@ -48,7 +46,7 @@ Rows columns(const Rows& rows, const std::vector<Index>& places) {
   for (const Vec& row : rows) {
     out.emplace_back();
     for (const Index j : places) {
-      out.back().push_back(row[static_cast<std::size_t>(j)]);
+      out.back().push_back(row[j]);
     }
   }
   return out;

@@ -30,7 +30,7 @@ std::vector<std::vector<Index>> merge_and_reduce(const std::vector<Index>& token
     batches.clear();
     for (std::size_t b = 0; b < halves.size(); ++b) {
       if (i + 1 == levels) {
-        auto& last = c[static_cast<std::size_t>(levels)];
+        auto& last = c[levels];
         last.insert(last.end(), halves[b].begin(), halves[b].end());
       } else if (b % 2 == 1) {
         batches.push_back(halves[b - 1]);

@@ -27,7 +27,7 @@ std::vector<Index> heavy_and_recent(const std::vector<Index>& tokens, const Vec&
   }
   std::sort(ranked.begin(), ranked.end());
   for (Index i = 0; i < heavy; ++i) {
-    out.push_back(ranked[static_cast<std::size_t>(i)].second);
+    out.push_back(ranked[i].second);
   }
   for (std::size_t i = older; i < tokens.size(); ++i) {
     out.push_back(tokens[i]);
@@ -52,8 +52,7 @@ std::map<Index, Merged> count_merge(const kvbench::KvHead& head, const std::vect
     const auto at = static_cast<std::size_t>(i);
     Index best = kept[0];
     for (const Index j : kept) {
-      if (cosine(k[at], k[static_cast<std::size_t>(j)]) >
-          cosine(k[at], k[static_cast<std::size_t>(best)])) {
+      if (cosine(k[at], k[j]) > cosine(k[at], k[best])) {
         best = j;
       }
     }
@@ -84,7 +83,7 @@ std::map<Index, Merged> d2o(const kvbench::KvHead& head, const std::vector<Index
     Index best = kept[0];
     Real u = -2;
     for (const Index j : kept) {
-      const Real x = cosine(k[static_cast<std::size_t>(i)], k[static_cast<std::size_t>(j)]);
+      const Real x = cosine(k[i], k[j]);
       if (x > u) {
         best = j;
         u = x;
@@ -101,10 +100,10 @@ std::map<Index, Merged> d2o(const kvbench::KvHead& head, const std::vector<Index
                          const std::vector<std::pair<Index, Real>>& others) {
     Vec out;
     for (std::size_t t = 0; t < rows[0].size(); ++t) {
-      Real above = std::exp(Real{1}) * rows[static_cast<std::size_t>(own)][t];
+      Real above = std::exp(Real{1}) * rows[own][t];
       Real below = std::exp(Real{1});
       for (const auto& [i, u] : others) {
-        above += std::exp(u) * rows[static_cast<std::size_t>(i)][t];
+        above += std::exp(u) * rows[i][t];
         below += std::exp(u);
       }
       out.push_back(above / below);
@@ -129,7 +128,7 @@ std::map<Index, Merged> cam(const kvbench::KvHead& head, const std::vector<Index
     acc[tokens[i]] = scores[i];
   }
   for (const Index i : kept) {
-    out[i] = {k[static_cast<std::size_t>(i)], v[static_cast<std::size_t>(i)], 1, false};
+    out[i] = {k[i], v[i], 1, false};
   }
   for (const Index i : tokens) {
     if (has(kept, i)) {
@@ -148,12 +147,12 @@ std::map<Index, Merged> cam(const kvbench::KvHead& head, const std::vector<Index
     }
     const auto width = static_cast<Real>(behind.size());
     const Real p = sum > 0 ? std::min<Real>(1, acc[i] / (sum / width)) : (acc[i] > 0 ? 1 : 0);
-    if (static_cast<Real>(draw[static_cast<std::size_t>(i)]) >= p) {
+    if (static_cast<Real>(draw[i]) >= p) {
       continue;
     }
     for (const Index j : behind) {
       for (std::size_t t = 0; t < out[j].v.size(); ++t) {
-        out[j].v[t] += v[static_cast<std::size_t>(i)][t] / width;
+        out[j].v[t] += v[i][t] / width;
       }
       out[j].changed = true;
     }
@@ -165,15 +164,11 @@ std::map<Index, Merged> value_merge(const kvbench::KvHead& head, const std::vect
                                     const std::vector<Index>& kept) {
   const Rows k = rows_of(head.k);
   const Rows v = rows_of(head.v);
-  const auto norm = [&](Index i) {
-    return std::sqrt(dot(v[static_cast<std::size_t>(i)], v[static_cast<std::size_t>(i)]));
-  };
+  const auto norm = [&](Index i) { return std::sqrt(dot(v[i], v[i])); };
   std::map<Index, Index> nearest;
   for (const Index i : tokens) {
     for (const Index j : kept) {
-      const auto cos_to = [&](Index other) {
-        return cosine(k[static_cast<std::size_t>(i)], k[static_cast<std::size_t>(other)]);
-      };
+      const auto cos_to = [&](Index other) { return cosine(k[i], k[other]); };
       if (!has(kept, i) && (nearest.count(i) == 0 || cos_to(j) > cos_to(nearest[i]))) {
         nearest[i] = j;
       }
@@ -188,10 +183,9 @@ std::map<Index, Merged> value_merge(const kvbench::KvHead& head, const std::vect
       if (to != j) {
         continue;
       }
-      const Real w = std::max<Real>(0, cosine(k[static_cast<std::size_t>(i)], k[at])) * norm(i) /
-                     (norm(i) + norm(j) + 1e-6L);
+      const Real w = std::max<Real>(0, cosine(k[i], k[at])) * norm(i) / (norm(i) + norm(j) + 1e-6L);
       for (std::size_t t = 0; t < above.size(); ++t) {
-        above[t] += w * v[static_cast<std::size_t>(i)][t];
+        above[t] += w * v[i][t];
       }
       below += w;
     }

@@ -45,7 +45,7 @@ Vec snapkv(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index 
       Vec near;
       for (const Index j : tokens) {
         if (std::abs(i - j) <= half) {
-          near.push_back(sums[static_cast<std::size_t>(j)] / static_cast<Real>(end - begin));
+          near.push_back(sums[j] / static_cast<Real>(end - begin));
         }
       }
       Real sum = 0;
@@ -68,7 +68,7 @@ std::vector<Index> best(const std::vector<Index>& tokens, const Vec& scores, Ind
   std::sort(all.begin(), all.end());
   std::vector<Index> out;
   for (Index i = 0; i < count; ++i) {
-    out.push_back(all[static_cast<std::size_t>(i)].second);
+    out.push_back(all[i].second);
   }
   std::sort(out.begin(), out.end());
   return out;

@@ -29,8 +29,7 @@ Real dot(const Vec& a, const Vec& b) {
 Attention attention(const kvbench::KvHead& head, Index g, Index position) {
   const Rows k = rows_of(head.k);
   const Rows v = rows_of(head.v);
-  const Vec q = rows_of(head.q[static_cast<std::size_t>(g)])[static_cast<std::size_t>(
-      position - (head.n() - head.nq()))];
+  const Vec q = rows_of(head.q[g])[position - (head.n() - head.nq())];
   Attention out;
   out.p.assign(k.size(), 0);
   Real z = 0;
@@ -40,7 +39,7 @@ Attention attention(const kvbench::KvHead& head, Index g, Index position) {
     z += out.p[at];
   }
   out.log_z = std::log(z);
-  out.out.assign(static_cast<std::size_t>(head.dv()), 0);
+  out.out.assign(head.dv(), 0);
   for (std::size_t i = 0; i < k.size(); ++i) {
     out.p[i] /= z;
     for (std::size_t t = 0; t < out.out.size(); ++t) {
@@ -128,7 +127,7 @@ std::vector<Index> top(const std::vector<double>& scores, Index count) {
   std::sort(all.begin(), all.end());
   std::vector<Index> out;
   for (Index i = 0; i < count; ++i) {
-    out.push_back(all[static_cast<std::size_t>(i)].second);
+    out.push_back(all[i].second);
   }
   std::sort(out.begin(), out.end());
   return out;

@@ -1,0 +1,27 @@
+// From a word of the command line to an enum.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "core/error.hpp"
+
+namespace kvbench {
+
+/// The one of `values` (at least two) whose name() is `word`. Throws InputError naming them.
+template <class Enum, std::size_t N>
+Enum choice(std::string_view option, std::string_view word, const Enum (&values)[N]) {
+  std::string expected;
+  for (std::size_t i = 0; i < N; ++i) {
+    if (name(values[i]) == word) {
+      return values[i];
+    }
+    expected += fmt::format("{}{}", i == 0 ? "" : i + 1 == N ? " or " : ", ", name(values[i]));
+  }
+  throw InputError(fmt::format("{}: got '{}', expected {}", option, word, expected));
+}
+
+}  // namespace kvbench

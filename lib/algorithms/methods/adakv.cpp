@@ -1,0 +1,83 @@
+// adakv: SnapKV's scores, a layer's budget shared over its heads by score.
+// [1] Feng et al., "Ada-KV: Optimizing KV Cache Eviction by Adaptive Budget Allocation for
+//     Efficient LLM Inference", 2024, arXiv:2407.11550, Algorithm 1 on SnapKV.
+// Each head keeps its best floor(floor * B) tokens; the rest of the layer's Hkv B go to the largest
+// scores of all heads together, ties to the lowest position, then head.
+// A head surveys scores [m] and positions [m]; its share is a number of tokens. A head without a
+// share is a layer of its own. Time O(Hkv m log m) beside the scores.
+#include <algorithm>
+#include <numeric>
+
+#include "algorithms/shared/scoring.hpp"
+#include "algorithms/shared/size.hpp"
+#include "algorithms/shared/snapkv_scores.hpp"
+
+namespace kvbench {
+namespace {
+
+struct Candidate {
+  double score;
+  double position;
+  std::size_t head;
+};
+
+bool better(const Candidate& a, const Candidate& b) {
+  if (a.score != b.score) {
+    return a.score > b.score;
+  }
+  return a.position != b.position ? a.position < b.position : a.head < b.head;
+}
+
+Survey survey(const Task& task, const Params& params) {
+  Survey out{pairs_to_keep(task, params), snapkv_scores(task, params)};
+  out.values.insert(out.values.end(), task.tokens.begin(), task.tokens.end());
+  return out;
+}
+
+std::vector<Share> share(std::span<const Survey> surveys, const Params& params) {
+  std::vector<Share> out(surveys.size());
+  std::vector<Candidate> rest;
+  Index left = 0;
+  for (std::size_t h = 0; h < surveys.size(); ++h) {
+    const Survey& s = surveys[h];
+    const auto m = static_cast<std::size_t>(s.middle);
+    std::vector<Candidate> own;
+    for (std::size_t i = 0; i < m; ++i) {
+      own.push_back({s.values[i], s.values[m + i], h});
+    }
+    std::sort(own.begin(), own.end(), better);
+    out[h].tokens = floor_share(params.real("floor"), s.tokens);
+    left += s.tokens - out[h].tokens;
+    rest.insert(rest.end(), own.begin() + out[h].tokens, own.end());
+  }
+  std::nth_element(rest.begin(), rest.begin() + left, rest.end(), better);
+  for (Index i = 0; i < left; ++i) {
+    out[rest[i].head].tokens += 1;
+  }
+  return out;
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const Index kept = share_of(task, params, survey, share).tokens;
+  return hold(keep_top(task.tokens, snapkv_scores(task, params), kept));
+}
+
+}  // namespace
+
+Method method_adakv() {
+  MethodInfo info = snapkv_info(
+      "adakv",
+      {real_param("floor", "0.2", 0, 1, "share of the head's equal part",
+                  "each head's best tokens that no other head can take, rounded down; 1: equal "
+                  "parts, which is snapkv")});
+  info.summary = "SnapKV's scores, a layer's budget shared over its heads by score";
+  info.source = "Feng et al., 2024, arXiv:2407.11550, Algorithm 1";
+  info.departures =
+      "each head's safe part is taken out first and the rest goes by score (the paper mixes two "
+      "counts); heads are KV heads; SnapKV's departures";
+  info.grid = {"floor=0,0.2,0.5,0.8;window=32,256;kernel=1,5"};
+  info.scope = Scope::layer;
+  return {info, compress, nullptr, survey, share};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,248 @@
+// balancekv: repeated halving of the middle by SoftmaxBalance; the survivors' weights stand for
+// those that went.
+// [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", Algorithm 2 and
+//     section 4.1; the authors' public code is the `repo` variants.
+// Departs from [1] by default: block-centred keys (exact for attention up to a common factor), the
+// step, the selection rule and the shared denominator, all chosen by configs/balancekv_default.toml
+// (docs/findings.md). `step=theory;center=none;select=strict;denominator=separate` is [1]'s text.
+// In: K [m, d], V [m, dv] of the task's tokens. Out: B of them, weights [B].
+// Time O(m block (d + dv)), memory O(block^2 + m).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
+#include "algorithms/shared/halving.hpp"
+#include "algorithms/shared/size.hpp"
+
+namespace kvbench {
+namespace {
+
+struct Options {
+  WalkOptions walk;
+  Select select = Select::weighted;
+  Fill fill = Fill::random;
+  Index block = 256;
+  bool rescale = false;
+};
+
+// A token on its way through the halvings.
+struct Live {
+  Index token;
+  double weight;
+};
+
+double mean_square_value(const Task& task) {
+  double sum = 0.0;
+  for (const Index i : task.tokens) {
+    for (const float x : task.head.v.view().row_span(i)) {
+      sum += static_cast<double>(x) * static_cast<double>(x);
+    }
+  }
+  return task.tokens.empty() ? 0.0 : sum / static_cast<double>(task.tokens.size());
+}
+
+Options read_options(const Task& task, const Params& p) {
+  Options o;
+  o.walk = walk_options(task.head, p);
+  o.walk.value_bias = p.is_auto("value_bias") ? (o.walk.step == WalkStep::repo ? 0.025 : 0.0)
+                                              : p.real("value_bias");
+  o.walk.value_bias += p.real("value_bias_rel") * mean_square_value(task);
+  o.select = p.choice<Select>("select", {{"weighted", Select::weighted},
+                                         {"repo", Select::repo},
+                                         {"strict", Select::strict},
+                                         {"block", Select::block}});
+  o.fill = fill_of(p);
+  o.block = p.integer("block");
+  o.rescale = p.flag("rescale");
+  return o;
+}
+
+// The `count` oldest of `live` first, both parts in their stored order.
+std::size_t oldest_first(std::vector<Live>& live, Index count) {
+  std::vector<Index> positions;
+  std::ranges::transform(live, std::back_inserter(positions), &Live::token);
+  std::nth_element(positions.begin(), positions.begin() + (count - 1), positions.end());
+  const Index last = positions[count - 1];
+  std::stable_partition(live.begin(), live.end(), [&](const Live& l) { return l.token <= last; });
+  return static_cast<std::size_t>(count);
+}
+
+double total_weight(const std::vector<Live>& live) {
+  return std::accumulate(live.begin(), live.end(), 0.0,
+                         [](double sum, const Live& l) { return sum + l.weight; });
+}
+
+class Halver {
+ public:
+  // `ones`: balance the keys alone, every value 1 (the denominator's run, Algorithm 1).
+  Halver(const Task& task, const Options& options, bool ones)
+      : task_(task), options_(options), ones_(ones) {
+    if (ones) {
+      options_.walk.value_bias = 0.0;
+    }
+  }
+
+  std::vector<Live> run(Index kept) {
+    std::vector<Live> live;
+    for (const Index i : task_.tokens) {
+      live.push_back({i, 1.0});
+    }
+    for (int t = 0; static_cast<Index>(live.size()) > kept; ++t) {
+      const auto m = static_cast<Index>(live.size());
+      // A budget between two halvings: only the oldest 2(m - B) are halved, so that B remain.
+      const std::size_t part = m / 2 >= kept ? live.size() : oldest_first(live, 2 * (m - kept));
+      const std::vector<Live> rest(live.begin() + static_cast<std::ptrdiff_t>(part), live.end());
+      live.resize(part);
+      halve_once(live, t);
+      live.insert(live.end(), rest.begin(), rest.end());
+    }
+    std::ranges::sort(live, {}, &Live::token);
+    return live;
+  }
+
+  const WalkCounts& counts() const { return counts_; }
+
+ private:
+  void halve_once(std::vector<Live>& live, int t) {
+    std::vector<std::int8_t> signs(live.size());
+    std::vector<double> uniforms(live.size());
+    const std::string suffix = fmt::format("{}{}", ones_ ? "-denominator-" : "-", t);
+    task_.rng.stream("walk" + suffix).uniforms(0, uniforms);
+    std::vector<Index> tokens;
+    std::vector<double> weights;
+    for (const Live& l : live) {
+      tokens.push_back(l.token);
+      weights.push_back(l.weight);
+    }
+    counts_ += task_.backend.balance_blocks(
+        task_.head, {tokens, weights, uniforms, options_.block, ones_, options_.walk}, signs, {},
+        scratch_);
+    RngStream fill = task_.rng.stream("fill" + suffix);
+    const double before = total_weight(live);
+    const std::vector<Survivor> survivors =
+        halve(signs, options_.select, options_.fill, options_.block, fill);
+    std::vector<Live> next;
+    double doubled = 0.0;
+    for (const Survivor& s : survivors) {
+      const Live& old = live[s.place];
+      next.push_back({old.token, old.weight * s.factor});
+      doubled += s.factor > 1.0 ? next.back().weight : 0.0;
+    }
+    if (options_.rescale && doubled > 0.0) {
+      const double factor = (before - (total_weight(next) - doubled)) / doubled;
+      for (std::size_t i = 0; i < next.size(); ++i) {
+        next[i].weight *= survivors[i].factor > 1.0 ? factor : 1.0;
+      }
+    }
+    live = std::move(next);
+  }
+
+  const Task& task_;
+  Options options_;
+  bool ones_;
+  WalkCounts counts_;
+  WalkScratch scratch_;
+};
+
+// Weights as they are stored: one number where all are equal, else one float32 per token.
+Index store(const std::vector<Live>& live, HeldTokens& out) {
+  bool equal = true;
+  for (const Live& l : live) {
+    out.tokens.push_back(l.token);
+    out.weights.push_back(static_cast<float>(l.weight));
+    equal = equal && out.weights.back() == out.weights.front();
+  }
+  if (!equal) {
+    return 4 * static_cast<Index>(live.size());
+  }
+  out.common = live.empty() ? 1.0F : out.weights.front();
+  out.weights.clear();
+  return out.common == 1.0F ? 0 : 4;
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const Options options = read_options(task, params);
+  const std::string& denominator = params.text("denominator");
+  const bool separate = denominator == "separate";
+  const Index weight_bytes = 4;
+  const Index key_bytes = task.head.d() * bytes_per_element(task.head.dtype);
+  const Index bytes_each =
+      task.head.pair_bytes() + weight_bytes + (separate ? key_bytes + weight_bytes : 0);
+  Index kept = tokens_to_keep(task, params, bytes_each);
+  // The uniform weight is one number more; the last token may have to make room for it.
+  if (denominator == "uniform" && kept > 0 && task.budget_bytes &&
+      kept * bytes_each + weight_bytes > *task.budget_bytes) {
+    --kept;
+  }
+
+  Compressed out;
+  Halver halver(task, options, /*ones=*/false);
+  const std::vector<Live> live = halver.run(kept);
+  out.aux_bytes = store(live, out.held);
+  WalkCounts counts = halver.counts();
+  if (separate) {
+    Halver keys_only(task, options, /*ones=*/true);
+    out.denominator.emplace();
+    out.aux_bytes += store(keys_only.run(kept), out.denominator->held);
+    counts += keys_only.counts();
+  } else if (denominator == "uniform" && kept > 0) {
+    out.denominator.emplace();
+    out.denominator->same_keys = true;
+    out.denominator->held.tokens = out.held.tokens;
+    out.denominator->held.common =
+        static_cast<float>(static_cast<double>(task.count()) / static_cast<double>(kept));
+    out.aux_bytes += weight_bytes;
+  }
+  out.diag = walk_figures(counts);
+  out.diag.emplace_back("weight_sum", fmt::format("{:.9g}", total_weight(live)));
+  return out;
+}
+
+}  // namespace
+
+Method method_balancekv() {
+  MethodInfo info;
+  info.name = "balancekv";
+  info.summary = "repeated halving by the self-balancing walk, weighted survivors";
+  info.source = "Han et al., BalanceKV (papers/balancekv), Algorithm 2 and section 4.1";
+  info.departures =
+      "step chosen on development prompts; step=theory;center=none;select=strict;"
+      "denominator=separate is the paper's text, "
+      "step=repo;select=repo;center=none;denominator=uniform the public code";
+  const std::vector<ParamSpec> walk = walk_params(
+      "scale of P(+1) = 1/2 - y * step: the sign that opposes y, gamma/G_jj, gamma/R^2, "
+      "1/(2cR^2), gamma",
+      "block");
+  const std::vector<ParamSpec> own = {
+      real_param("value_bias", "auto", 0, 1e300, "value^2",
+                 "added to <v_i,v_j>: balances the denominator too; auto: 0.025 for repo, else 0"),
+      real_param("value_bias_rel", "0", 0, 1e300, "mean |v|^2",
+                 "the same in units of the mean squared value norm"),
+      real_param("temp", "1", 0, 1e6, "", "multiplies the scale s inside the kernel"),
+      integer_param("block", "256", 2, 4096, "tokens", "block of one walk; even"),
+      choice_param("select", {"weighted", "repo", "strict", "block"},
+                   "which half survives: docs/methods.md"),
+      choice_param("fill", {"random", "order"},
+                   "how strict and block fill up the minority from the majority"),
+      flag_param("rescale", false, "scale doubled weights so that the sum of weights is kept"),
+      choice_param("denominator", {"shared", "uniform", "separate"},
+                   "the numerator's weights, |M|/B for all, or a second run with v = 1"),
+  };
+  info.params = joined({size_params(), walk, own});
+  info.grid = {
+      "step=greedy,self;select=weighted,strict,block;center=block,none;value_bias_rel=0,0.1,0.5",
+      "block=64,512,1024;value_bias_rel=0,0.5",
+      "temp=0.25,0.5",
+      "rescale=true",
+      "step=self;gamma=10,64",
+      "step=theory;center=none;select=strict;denominator=separate",
+      "step=repo;select=repo;center=none;denominator=uniform"};
+  info.authors = "step=repo;select=repo;center=none;denominator=uniform";
+  info.selects_tokens = true;
+  info.random = always_random;
+  return {info, compress};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,118 @@
+// bumblebee-stream: a retained set S of at most tau tokens. Each newcomer joins it (S' = S +
+// newcomer), the arriving queries add their attention within S' to its members' scores, and where
+// S' exceeds tau the member whose loss in the mixture is smallest leaves:
+//   argmin_i lambda (f(S') - f(S'-i))/f(S') + (1 - lambda) (c(S') - c(S'-i))/c(S'),
+// f facility location with ground set S', c(A) = phi(sum_{i in A} acc_i); ties go to the lowest
+// position (streams/retention.hpp).
+// [1] Kumari et al., "BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for
+//     Infinite-Context Transformers", COLM 2024, Algorithm 2.
+// With a recent window the newcomer is the token that leaves it: attention to the window itself,
+// which is kept anyway, enters no score. Sinks are no members: the queries attend to them beside
+// S', but they have no score, no similarity to anything counts, and they are in neither normaliser.
+//
+// In: positions 0 .. n-1 of K [n, d], Q group x [n, d]. Kept: tau tokens, weight 1.
+//
+// A GPU decides the whole stream when it is opened: the same departures to the bit. phi = power,
+// whose std::pow a GPU would round otherwise, stays on the CPU, unless lambda is 0 or 1, where phi
+// has no say. `gain_evaluations` of diag counts the members whose loss was evaluated; a GPU's
+// threads evaluate more, each on its own.
+//
+// Time per position O((group + 1 + r) tau d + group sink d), r the members whose nearest neighbour
+// left. Memory O((tau + sink) d).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "algorithms/contract.hpp"
+#include "algorithms/shared/bumblebee_objective.hpp"
+#include "algorithms/shared/scoring.hpp"
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr Index kPositionBytes = 4;   // the position: breaks ties
+constexpr Index kNeighbourBytes = 8;  // its nearest: similarity and place
+constexpr Index kScoreBytes = 4;      // the accumulated score
+
+class BumbleBeeStream final : public StreamCache {
+ public:
+  BumbleBeeStream(const StreamTask& task, const Params& params)
+      : lambda_(params.real("lambda")),
+        stream_(task.backend.retention(task.head, rules(task, params))) {}
+
+  void append(Index j, Index leaving) override {
+    const Departure gone = stream_->step(j);
+    evaluations_ += gone.evaluations;
+    if (leaving >= 0) {
+      tokens_.push_back(leaving);
+    }
+    if (gone.token >= 0) {
+      tokens_.erase(std::lower_bound(tokens_.begin(), tokens_.end(), gone.token));
+    }
+  }
+
+  Compressed view() const override {
+    Compressed out;
+    out.held.tokens = tokens_;
+    out.aux_bytes = state_bytes(lambda_) * static_cast<Index>(tokens_.size());
+    out.diag = {{"gain_evaluations", fmt::format("{}", evaluations_)}};
+    return out;
+  }
+
+ private:
+  // What the next step needs of a member beside its key and value.
+  static Index state_bytes(double lambda) {
+    return kPositionBytes + (lambda > 0.0 ? kNeighbourBytes : 0) + (lambda < 1.0 ? kScoreBytes : 0);
+  }
+
+  static RetentionRules rules(const StreamTask& task, const Params& params) {
+    RetentionRules out;
+    out.lambda = params.real("lambda");
+    out.kind = similarity_of(params);
+    out.reduce = reduce_of(params);
+    out.phi = phi_of(params);
+    out.window = task.recent;
+    out.sink = task.sink;
+    if (!params.is_auto("tokens")) {
+      out.kept = params.integer("tokens");
+    } else if (task.budget_bytes) {
+      out.kept = *task.budget_bytes / (task.head.pair_bytes() + state_bytes(out.lambda));
+    } else {
+      throw InputError("bumblebee-stream: no size: give a budget or tokens=");
+    }
+    out.kept = std::min(out.kept, task.head.n());
+    return out;
+  }
+
+  double lambda_;
+  std::unique_ptr<RetentionStream> stream_;
+  std::vector<Index> tokens_;  // ascending
+  Index evaluations_ = 0;
+};
+
+}  // namespace
+
+Method method_bumblebee_stream() {
+  MethodInfo info;
+  info.name = "bumblebee-stream";
+  info.summary =
+      "retained set from which the token leaves whose loss to facility location and attention is "
+      "smallest";
+  info.source = "Kumari et al., BumbleBee (papers/bumblebee), Algorithm 2";
+  info.departures =
+      "holds tau tokens, not tau - 1; a newcomer's score is its attention within S'; float32 "
+      "scores; similarities rounded to multiples of 2^-30; the recent window enters no score";
+  info.params =
+      joined({objective_params(),
+              {integer_param("tokens", "auto", 0, 1e12, "tokens", "tau, in place of a budget"),
+               reduce_param()}});
+  info.grid = {"lambda=0.1,0.3,0.6;phi=log,power"};
+  info.sizes = {"tokens"};
+  info.scores = true;
+  return {info, nullptr, open_as<BumbleBeeStream>};
+}
+
+}  // namespace kvbench

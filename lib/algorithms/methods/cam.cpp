@@ -1,0 +1,244 @@
+// cam: evicts as h2o does, and adds each evicted value, at random, to the kept values after it.
+// [1] Zhang et al., "CaM: Cache Merging for Memory-efficient LLMs Inference", ICML 2024.
+//
+// For an evicted token i let N be the next `merge` kept tokens of the middle behind it (fewer at
+// the end). With probability clamp(acc_i / mean_N acc, 0, 1), one draw per token, every j in N gets
+// v_j += v_i / |N|; so the sum of values is kept where the draw succeeds. A mean of 0 counts as
+// probability 1 where acc_i > 0 and 0 where acc_i = 0. Keys stay as they are; a token whose value
+// has changed is no longer held exactly.
+//
+// Prefill, prefill=stream: one eviction at a time with the scores of that moment, as [1], over the
+// middle; an evicted value is passed on with what had been merged into it, and each sum is rounded.
+// On the CPU, with a device too.
+// Prefill, prefill=once: all evictions are one step, with the attention accumulated over all
+// scoring queries. Sums in float64, positions ascending, one rounding.
+// Stream: as prefill=stream, by h2o_rules. Sinks and the recent window, exact by the protocol, are
+// not merged into.
+// In: K, V [m, .], queries or accumulated attention [m]. Out: B tokens of weight 1. Under prefill
+// the scores are gone when it ends. Time: once O(m + (m - B) merge dv) beside the scores, stream
+// O(group m (B + sink) d), memory O(B (d + dv)).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "algorithms/shared/evicting_cache.hpp"
+#include "algorithms/shared/heavy_recent.hpp"
+#include "algorithms/shared/scoring.hpp"
+#include "algorithms/shared/size.hpp"
+#include "attention/merge_rows.hpp"
+#include "core/float16.hpp"
+
+namespace kvbench {
+namespace {
+
+// clamp(own / mean, 0, 1): how likely an evicted token of score `own` is merged into tokens of that
+// mean score.
+double probability(double own, double mean) {
+  if (mean > 0.0) {
+    return std::clamp(own / mean, 0.0, 1.0);
+  }
+  return own > 0.0 ? 1.0 : 0.0;
+}
+
+Figures figures(std::size_t merged, Index changed) {
+  return {{"merged", fmt::format("{}", merged)}, {"changed", fmt::format("{}", changed)}};
+}
+
+// The values of a cache from which one token goes at a time. A value that took something in is kept
+// here, as an element of the trace's type.
+class Values {
+ public:
+  // `draws` is read at an evicted token's position: one uniform per token, whatever the others
+  // draw. The head must outlive the object.
+  Values(const KvHead& head, const RngStream& draws) : head_(head), draws_(draws) {}
+
+  // `evicted` has left `kept` (ascending); its value goes, as it is by now, to the
+  // evicted.after_count tokens behind it. Every sum is rounded once. Time O(after_count dv).
+  void evict(const Eviction& evicted, std::span<const Index> kept) {
+    const auto width = static_cast<double>(evicted.after_count);
+    if (evicted.after_count > 0 && draws_.uniform(static_cast<std::uint64_t>(evicted.token)) <
+                                       probability(evicted.score, evicted.after_sum / width)) {
+      ++merged_;
+      const std::vector<float> value = value_of(evicted.token);
+      const auto first = std::upper_bound(kept.begin(), kept.end(), evicted.token);
+      for (auto it = first; it != first + evicted.after_count; ++it) {
+        std::vector<float> target = value_of(*it);
+        for (std::size_t c = 0; c < target.size(); ++c) {
+          target[c] = stored(
+              head_.dtype, static_cast<double>(target[c]) + static_cast<double>(value[c]) / width);
+        }
+        changed_[*it] = std::move(target);
+      }
+    }
+    changed_.erase(evicted.token);
+  }
+
+  // `kept` as a cache of weight 1.
+  Compressed view(std::span<const Index> kept) const {
+    Compressed out = hold_unchanged(
+        head_, kept, [&](std::size_t place) { return changed_.contains(kept[place]); });
+    Index row = 0;
+    for (const auto& [token, value] : changed_) {
+      std::copy(value.begin(), value.end(), out.made.v.row(row++));
+    }
+    out.diag = figures(merged_, row);
+    return out;
+  }
+
+ private:
+  std::vector<float> value_of(Index token) const {
+    const auto found = changed_.find(token);
+    if (found != changed_.end()) {
+      return found->second;
+    }
+    const auto row = head_.v.view().row_span(token);
+    return {row.begin(), row.end()};
+  }
+
+  const KvHead& head_;
+  RngStream draws_;
+  std::map<Index, std::vector<float>> changed_;  // of kept tokens only
+  std::size_t merged_ = 0;
+};
+
+// Streams the task's tokens through a cache of `count`. Each token joins; its own queries, where
+// the trace holds them and they are scoring ones, attend the sinks, what is held, and itself (never
+// another method's tokens, nor the recent ones), and add their weights to the scores of what is
+// held. Then, if more than `count` are held, the lightest goes, by H2O's rules.
+Compressed compress_stream(const Task& task, const Params& params, Index count) {
+  if (task.count() <= count || count == 0) {
+    return Values(task.head, {}).view(task.tokens.first(std::min(count, task.count())));
+  }
+  EvictionRules rules;
+  rules.kept = count;
+  rules.sink = task.sink;
+  rules.protected_recent = recent_of(params, count);
+  rules.reduce = reduce_of(params);
+  rules.after = params.integer("merge");
+  Values values(task.head, task.rng.stream("merge"));
+  AttendedTokens cache(task.head, task.sink + count + 1, rules);
+  for (Index i = 0; i < task.sink; ++i) {
+    cache.add(i);
+  }
+  std::vector<Index> held;
+  for (const Index j : task.tokens) {
+    cache.add(j);
+    held.push_back(j);
+    if (task.scoring.contains(j) && j >= task.head.q_start()) {
+      cache.attend(j);
+    }
+    if (static_cast<Index>(held.size()) > count) {
+      const Eviction gone = cache.evict(count + 1);
+      held.erase(std::lower_bound(held.begin(), held.end(), gone.token));
+      values.evict(gone, held);
+    }
+  }
+  return values.view(held);
+}
+
+Compressed compress_once(const Task& task, const Params& params, Index count) {
+  const Index merge = params.integer("merge");
+  const Split split = split_heavy_recent(task, params, count);
+  const RngStream draws = task.rng.stream("merge");
+
+  // The tokens whose draw succeeds, and for each kept one which of them are added to it: `next` and
+  // `end` never go back, so they are neighbours.
+  RowMerge values;
+  std::vector<Range> added(split.kept.size());
+  std::size_t next = 0;
+  for (const Index token : split.evicted) {
+    while (next < split.kept.size() && split.kept[next] < token) {
+      ++next;
+    }
+    const std::size_t end = std::min(split.kept.size(), next + static_cast<std::size_t>(merge));
+    if (next == end) {
+      break;  // nothing is kept behind this one, nor behind any later
+    }
+    const auto width = static_cast<double>(end - next);
+    double sum = 0.0;
+    for (std::size_t j = next; j < end; ++j) {
+      sum += split.scores[split.kept[j]];
+    }
+    const double p = probability(split.scores[token], sum / width);
+    // Drawn by position, so that the draw of a token does not depend on the others.
+    if (!(draws.uniform(static_cast<std::uint64_t>(token)) < p)) {
+      continue;
+    }
+    const auto at = static_cast<Index>(values.members.size());
+    values.members.push_back(token);
+    values.shares.push_back(width);
+    for (std::size_t j = next; j < end; ++j) {
+      added[j] = {added[j].size() > 0 ? added[j].begin : at, at + 1};
+    }
+  }
+
+  Compressed out = hold_unchanged(task.head, split.kept,
+                                  [&](std::size_t place) { return added[place].size() > 0; });
+  for (std::size_t j = 0; j < split.kept.size(); ++j) {
+    if (added[j].size() > 0) {
+      values.lists.push_back(added[j]);
+      values.onto.push_back(split.kept[j]);
+    }
+  }
+  out.made.v = merge_rows(task.head.v, values, task.head.dtype);
+  out.diag = figures(values.members.size(), out.made.v.rows());
+  return out;
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const Index count = pairs_to_keep(task, params);
+  return params.text("prefill") == "once" ? compress_once(task, params, count)
+                                          : compress_stream(task, params, count);
+}
+
+class CamStream final : public StreamCache {
+ public:
+  CamStream(const StreamTask& task, const Params& params)
+      : values_(task.head, task.rng.stream("merge")),
+        cache_(task, h2o_rules(task, params, params.integer("merge"))) {}
+
+  void append(Index j, Index leaving) override {
+    const Eviction evicted = cache_.step(j, leaving);
+    if (evicted.token >= 0) {
+      values_.evict(evicted, cache_.tokens());
+    }
+  }
+
+  Compressed view() const override {
+    Compressed out = values_.view(cache_.tokens());
+    out.aux_bytes = cache_.aux_bytes();
+    return out;
+  }
+
+ private:
+  Values values_;
+  EvictingCache cache_;
+};
+
+}  // namespace
+
+Method method_cam() {
+  MethodInfo info;
+  info.name = "cam";
+  info.summary = "h2o's eviction; evicted values are added at random to the kept ones after them";
+  info.source = "Zhang et al., CaM, ICML 2024";
+  info.departures =
+      "one set per KV head; fewer than `merge` targets share the whole value; under prefill only "
+      "the middle is evicted and merged, and queries behind it score nothing; prefill=once: all "
+      "evictions in one step with scores over all scoring queries";
+  info.params = heavy_recent_params(
+      {integer_param("merge", "32", 1, 1e9, "tokens",
+                     "kept tokens behind an evicted one that share its value"),
+       choice_param("prefill", {"stream", "once"},
+                    "under prefill: one eviction at a time, with the attention of the middle's own "
+                    "queries so far, or all at once, with that of all scoring queries. The stream "
+                    "protocol streams whatever is said here")});
+  info.grid = {"heavy_ratio=0.5,0.75;merge=8,32", "prefill=once"};
+  info.scores = true;
+  info.middle_queries_only = [](const Params& p) { return p.text("prefill") == "stream"; };
+  info.random = always_random;
+  return {info, compress, open_as<CamStream>};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,83 @@
+// clustergen-kcenter: the floor(recent_share B) most recent tokens, and of the other tokens those
+// whose keys are the centres of greedy k-center. What ClusterGen's paper runs in its experiments:
+// as many recent tokens as centres (beside the protocol's window).
+// [1] Zandieh, Han, Mirrokni, Karbasi, "ClusterGen: Token Generation in Sublinear Time and Memory
+//     with Clustering KV Cache", section 4; greedy k-center after Dyer and Frieze, 1985.
+// weights=one is [1]; weights=cluster, where a centre stands for all of the other tokens that are
+// nearest to it and a recent token for itself, is what the theory of [1] suggests and is not in its
+// experiments. [1] does not say where greedy k-center starts: start=first takes the middle's first
+// token; start=farthest-from-mean means the mean of the tokens that are not recent.
+// In: K [m, d] of the task's tokens. Out: B of them, ascending. Time O(B m d), memory O(m).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "algorithms/shared/scoring.hpp"
+#include "algorithms/shared/size.hpp"
+#include "attention/kcenter.hpp"
+
+namespace kvbench {
+namespace {
+
+Compressed compress(const Task& task, const Params& params) {
+  const bool cluster_weights = params.text("weights") == "cluster";
+  const Index weight_bytes = cluster_weights ? 4 : 0;
+  const Index kept = tokens_to_keep(task, params, task.head.pair_bytes() + weight_bytes);
+  const Index recent = floor_share(params.real("recent_share"), kept);
+  const auto others = task.tokens.first(task.tokens.size() - static_cast<std::size_t>(recent));
+  const MatrixView keys = task.head.k;
+  const Index first = params.text("start") == "first" ? 0 : farthest_from_mean(keys, others);
+  const KCenter found =
+      task.backend.rows(task.head, HeadRows::keys, others)->k_center(kept - recent, first);
+
+  // Cluster sizes by place; 0: not kept. A recent token is a cluster of its own.
+  std::vector<Index> size(task.tokens.size(), 0);
+  if (!found.centers.empty()) {
+    for (const Index number : found.nearest) {
+      ++size[found.centers[number]];
+    }
+  }
+  std::fill(size.end() - recent, size.end(), Index{1});
+  Compressed out;
+  Index weight_sum = 0;
+  for (std::size_t i = 0; i < size.size(); ++i) {
+    if (size[i] > 0) {
+      out.held.tokens.push_back(task.tokens[i]);
+      weight_sum += cluster_weights ? size[i] : 1;
+      if (cluster_weights) {
+        out.held.weights.push_back(static_cast<float>(size[i]));
+      }
+    }
+  }
+  out.aux_bytes = weight_bytes * kept;
+  out.diag = {{"weight_sum", fmt::format("{}", weight_sum)},
+              {"radius", fmt::format("{:.9g}", found.radius.empty() ? 0.0 : found.radius.back())}};
+  return out;
+}
+
+}  // namespace
+
+Method method_clustergen_kcenter() {
+  MethodInfo info;
+  info.name = "clustergen-kcenter";
+  info.summary = "recent tokens, and the centres of greedy k-center over the keys of the others";
+  info.source = "Zandieh et al., ClusterGen (papers/clustergen), section 4";
+  info.departures =
+      "[1] leaves the first centre open: the middle's first token; weights=cluster and "
+      "start=farthest-from-mean are not in its experiments";
+  info.params = size_params(
+      {real_param("recent_share", "0.5", 0, 1, "share of the kept tokens",
+                  "the most recent tokens, rounded down to whole ones; larger keeps more of them "
+                  "and fewer centres; 0: centres alone"),
+       choice_param("start", {"first", "farthest-from-mean"},
+                    "first centre: the middle's first token, or, of the tokens that are not "
+                    "recent, the one farthest from their mean key"),
+       choice_param("weights", {"one", "cluster"},
+                    "weight of a centre: 1, or how many of the tokens that are not recent are "
+                    "nearest to it (a float32 for every kept token)")});
+  info.grid = {"recent_share=0,0.25,0.5,0.75;weights=one,cluster"};
+  info.selects_tokens = true;
+  return {info, compress};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,68 @@
+// count-merge: evicts as h2o does, and merges each evicted token into the kept token whose key is
+// most similar to its own by cosine. A merged token is the mean of the tokens that it stands for,
+// and their count is its weight in both sums. kvbench's own: no paper has it. The eviction is
+// [1]'s; that an evicted token goes to the most similar kept key is [2]'s idea, of which `d2o` is
+// the method itself.
+// [1] Zhang et al., "H2O", NeurIPS 2023, arXiv:2306.14048.
+// [2] Wan et al., "D2O", ICLR 2025, arXiv:2406.13035, section 3.3.
+// Every evicted token is merged, whatever its similarity, and to the kept keys as they were, so
+// that the order of merges does not matter. Keys are those of the trace, so after rotary embedding,
+// and are averaged as such.
+//
+// In: K [m, d], V [m, dv], accumulated attention [m]. Out: B tokens; those that nothing was merged
+// into are held as they are, the others made; a float32 weight each. A zero key has cosine 0 to
+// everything; ties go to the lowest position. Means in float64, positions ascending, one rounding.
+// Time O((m - B) B d), memory O(256 B).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "algorithms/shared/heavy_recent.hpp"
+#include "algorithms/shared/merged_means.hpp"
+#include "algorithms/shared/size.hpp"
+
+namespace kvbench {
+namespace {
+
+Compressed compress(const Task& task, const Params& params) {
+  const Index count = tokens_to_keep(task, params, task.head.pair_bytes() + kCountBytes);
+  if (count == 0) {
+    Compressed none;
+    none.diag = {{"merged", "0"}};
+    return none;
+  }
+  const Split split = split_heavy_recent(task, params, count);
+  std::vector<std::vector<Index>> members;  // what each kept token stands for
+  for (const Index i : split.kept) {
+    members.push_back({i});
+  }
+  const std::vector<Index> target = task.backend.nearest_keys(task.head, split.kept, split.evicted);
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    members[target[i]].push_back(split.evicted[i]);
+  }
+  for (std::vector<Index>& list : members) {
+    std::sort(list.begin(), list.end());
+  }
+  Compressed out = mean_of_each(task, members);
+  out.aux_bytes = out.made.weights.empty() ? 0 : kCountBytes * count;
+  out.diag = {{"merged", fmt::format("{}", split.evicted.size())},
+              {"weight_sum", fmt::format("{}", task.count())}};
+  return out;
+}
+
+}  // namespace
+
+Method method_count_merge() {
+  MethodInfo info;
+  info.name = "count-merge";
+  info.summary =
+      "h2o's eviction; evicted tokens merged into the nearest kept keys as means, weighted by "
+      "count";
+  info.source = "kvbench";
+  info.params = heavy_recent_params();
+  info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75,1;reduce=mean,max"};
+  info.scores = true;
+  return {info, compress};
+}
+
+}  // namespace kvbench

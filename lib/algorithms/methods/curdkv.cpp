@@ -1,0 +1,74 @@
+// curdkv: the tokens whose key and value are large among their neighbours': the product of both
+// shares of a window's squared norms. Reads no query.
+// [1] Sengupta, Chaudhary, Chakraborty, "Value-Guided KV Compression for LLMs via Approximated CUR
+//     Decomposition", NeurIPS 2025, arXiv:2509.15038.
+// [2] Its code in NVIDIA/kvpress, commit 8bb29b9: CURPress with its defaults.
+// The task's tokens are cut into windows of 16 from the first on (the last one may be shorter); a
+// token scores |k|^2 / sum |k|^2 * |v|^2 / sum |v|^2, the sums over its window. A window of zero
+// keys (values) has shares of 0. The first 4 tokens rank highest. Norms do not turn with positions:
+// keys are taken as stored.
+// In: K [m, d], V [m, dv]. Out: B tokens of weight 1. float64. Time O(m (d + dv)).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "algorithms/shared/size.hpp"
+#include "attention/inner_products.hpp"
+
+namespace kvbench {
+namespace {
+
+// Each row's share of the squared norms of its window, [tokens].
+std::vector<double> window_shares(MatrixView rows, std::span<const Index> tokens,
+                                  std::size_t window) {
+  std::vector<double> out;
+  for (const Index i : tokens) {
+    out.push_back(squared_norm(rows.row_span(i)));
+  }
+  for (std::size_t b = 0; b < out.size(); b += window) {
+    const std::size_t end = std::min(out.size(), b + window);
+    double sum = 0.0;
+    for (std::size_t i = b; i < end; ++i) {
+      sum += out[i];
+    }
+    for (std::size_t i = b; i < end; ++i) {
+      out[i] = sum > 0.0 ? out[i] / sum : 0.0;
+    }
+  }
+  return out;
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const auto window = static_cast<std::size_t>(params.integer("window"));
+  std::vector<double> scores = window_shares(task.head.k, task.tokens, window);
+  const std::vector<double> values = window_shares(task.head.v, task.tokens, window);
+  const Index first = std::min(task.count(), params.integer("first"));
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    scores[i] =
+        static_cast<Index>(i) < first ? std::numeric_limits<double>::max() : scores[i] * values[i];
+  }
+  return hold_top(task, params, scores);
+}
+
+}  // namespace
+
+Method method_curdkv() {
+  MethodInfo info;
+  info.name = "curdkv";
+  info.summary = "largest product of the key's and the value's share of their window's norms";
+  info.source = "Sengupta et al., NeurIPS 2025, arXiv:2509.15038; NVIDIA/kvpress 8bb29b9";
+  info.departures =
+      "windows start at the middle's first token (kvpress: at the prompt's), its first tokens rank "
+      "highest; a window of zeros has share 0; the paper's random projection is left out, as by "
+      "default in kvpress";
+  info.params = size_params({integer_param("window", "16", 1, 1e9, "tokens",
+                                           "neighbours that share one sum of norms; larger "
+                                           "compares over longer stretches"),
+                             integer_param("first", "4", 0, 1e9, "tokens",
+                                           "oldest tokens of the middle, which rank highest")});
+  info.grid = {"window=16,64,256,1024"};
+  info.keeps_tokens = true;
+  return {info, compress};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,72 @@
+// duoattention: retrieval heads keep the whole middle, the others nothing of it (sinks and recent
+// tokens stay, so these heads are StreamingLLM's).
+// [1] Xiao et al., "DuoAttention: Efficient Long-Context LLM Inference with Retrieval and Streaming
+//     Heads", ICLR 2025, arXiv:2410.10819.
+// Retrieval heads are those that the trace's `retrieval_heads` names, and without it any head; as
+// many as the layer's budget allows in full, largest attention mass on the middle first (ties to
+// the lowest head).
+// A head surveys {eligible, mass}. A head without a share is a layer of its own. Time O(m) beside
+// the scores.
+#include <algorithm>
+#include <numeric>
+
+#include "algorithms/shared/scoring.hpp"
+#include "algorithms/shared/size.hpp"
+
+namespace kvbench {
+namespace {
+
+Survey survey(const Task& task, const Params& params) {
+  const std::vector<double> scores = take_scores(accumulated_scores(task, params), task.tokens);
+  const bool eligible = task.retrieval_heads.empty() || task.retrieval_heads[task.kv_head] != 0;
+  return {pairs_to_keep(task, params),
+          {eligible ? 1.0 : 0.0, std::accumulate(scores.begin(), scores.end(), 0.0)}};
+}
+
+std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
+  Index left = 0;
+  std::vector<std::size_t> order;
+  for (std::size_t h = 0; h < surveys.size(); ++h) {
+    left += surveys[h].budget_bytes;  // in bytes: two odd halves make a whole head
+    if (surveys[h].values[0] != 0.0) {
+      order.push_back(h);
+    }
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return surveys[a].values[1] > surveys[b].values[1];
+  });
+  std::vector<Share> out(surveys.size());
+  for (const std::size_t h : order) {
+    const Index whole = surveys[h].middle * surveys[h].pair_bytes;
+    if (whole <= left) {
+      out[h].tokens = surveys[h].middle;
+      left -= whole;
+    }
+  }
+  return out;
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const Index kept = share_of(task, params, survey, share).tokens;
+  return kept >= task.count() ? hold(task.tokens) : Compressed();
+}
+
+}  // namespace
+
+Method method_duoattention() {
+  MethodInfo info;
+  info.name = "duoattention";
+  info.summary = "retrieval heads keep the whole middle, the others nothing of it";
+  info.source = "Xiao et al., ICLR 2025, arXiv:2410.10819";
+  info.departures =
+      "where the trace has no retrieval_heads, heads are ranked by their attention mass on the "
+      "middle, not by trained gates; as many as the layer's budget allows in full";
+  info.params = size_params({reduce_param()});
+  info.grid = {"reduce=mean,max"};
+  info.keeps_tokens = true;
+  info.scores = true;
+  info.scope = Scope::layer;
+  return {info, compress, nullptr, survey, share};
+}
+
+}  // namespace kvbench

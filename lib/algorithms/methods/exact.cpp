@@ -1,0 +1,28 @@
+// exact: every token, weight 1. The memory and time reference; its error is rounding alone.
+// Stream: keeps whatever leaves the recent window and is no sink. Time O(m), memory all of it.
+#include "algorithms/shared/size.hpp"
+#include "algorithms/shared/stream_tokens.hpp"
+
+namespace kvbench {
+namespace {
+
+Compressed compress(const Task& task, const Params&) {
+  return hold(task.tokens);
+}
+
+std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params&) {
+  return std::make_unique<FirstAndLast>(task.head.n(), task.head.n());
+}
+
+}  // namespace
+
+Method method_exact() {
+  MethodInfo info;
+  info.name = "exact";
+  info.summary = "the whole cache: the reference for memory and time";
+  info.source = "definition of causal attention";
+  info.sizes = {};
+  return {info, compress, open_stream};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,187 @@
+// kmeans: B centroids of the middle's keys, each with the mean key and the mean value of its
+// members, and their count as weight. kvbench's own: what clustering is worth where a cluster may
+// be held as its mean. [1] Lloyd, "Least squares quantization in PCM", IEEE Transactions on
+//     Information Theory 28, 1982. [2] Gonzalez 1985 (attention/kcenter.hpp), for the start.
+// The start is greedy k-center of B centres, the first the middle's first token. Then `iterations`
+// times: every token goes to the nearest centroid, ties to the earlier; clusters that got no token
+// are gone at once; centroids become their members' means. It ends earlier where no token moves,
+// which changes nothing. Clusters are those of the last assignment; one of a single token is that
+// token, held exactly.
+// Which centroid is nearest is decided by differences in float64, never by |a|^2 + |b|^2 - 2<a,b>,
+// whose digits cancel where keys share a large offset; their order of summation is kcenter's.
+// Inner products only rule out what is farther beyond rounding. Centroids are float64 until the
+// end, then rounded once to the trace's element type, as values are.
+//
+// In: K [m, d], V [m, dv]. Out: at most B entries, a float32 weight each. No query is read.
+// Time O((1 + iterations) m B d), memory O(B d) float64 and O(m).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "algorithms/shared/merged_means.hpp"
+#include "algorithms/shared/size.hpp"
+#include "attention/inner_products.hpp"
+#include "attention/kcenter.hpp"
+
+namespace kvbench {
+namespace {
+
+using Members = std::vector<std::vector<Index>>;  // positions of each cluster, ascending
+
+// Row c is the mean key of members[c].
+void take_means(MatrixView keys, const Members& members, MatrixD& centroids) {
+  centroids.resize(static_cast<Index>(members.size()), keys.cols);
+  for (std::size_t c = 0; c < members.size(); ++c) {
+    double* mean = centroids.row(static_cast<Index>(c));
+    std::fill_n(mean, keys.cols, 0.0);
+    for (const Index i : members[c]) {
+      for (Index t = 0; t < keys.cols; ++t) {
+        mean[t] += static_cast<double>(keys.row(i)[t]);
+      }
+    }
+    for (Index t = 0; t < keys.cols; ++t) {
+      mean[t] /= static_cast<double>(members[c].size());
+    }
+  }
+}
+
+// Every token to its nearest centroid, ties to the earlier. Inner products of keys and centroids
+// less the mean key say which centroids can be the nearest; distances decide between those that
+// rounding could exchange.
+class Assignment {
+ public:
+  Assignment(MatrixView keys, std::span<const Index> tokens) : keys_(keys), tokens_(tokens) {
+    MatrixD mean;
+    take_means(keys, {{tokens.begin(), tokens.end()}}, mean);
+    origin_.assign(mean.row(0), mean.row(0) + keys.cols);
+  }
+
+  // Members of each centroid; those without one are left out.
+  Members operator()(const MatrixD& centroids) {
+    set(centroids);
+    Members out(static_cast<std::size_t>(centroids.rows()));
+    for (std::size_t b = 0; b < tokens_.size(); b += kRows) {
+      const std::span<const Index> block = tokens_.subspan(b, std::min(kRows, tokens_.size() - b));
+      gather_rows(keys_, block, rows_);
+      for (Index r = 0; r < rows_.rows(); ++r) {
+        subtract_origin(rows_.row(r));
+      }
+      inner_products(rows_, centred_t_, products_);
+      for (Index r = 0; r < rows_.rows(); ++r) {
+        const Index token = block[r];
+        out[nearest(token, r, centroids)].push_back(token);
+      }
+    }
+    std::erase_if(out, [](const std::vector<Index>& list) { return list.empty(); });
+    return out;
+  }
+
+ private:
+  static constexpr std::size_t kRows = 128;  // tokens at a time
+
+  void set(const MatrixD& centroids) {
+    MatrixD centred = centroids;
+    half_squares_.clear();
+    longest_ = 0.0;
+    for (Index c = 0; c < centred.rows(); ++c) {
+      subtract_origin(centred.row(c));
+      const double squared = square(centred.row(c));
+      half_squares_.push_back(0.5 * squared);
+      longest_ = std::max(longest_, std::sqrt(squared));
+    }
+    transpose(centred, centred_t_);
+  }
+
+  void subtract_origin(double* row) const {
+    for (std::size_t t = 0; t < origin_.size(); ++t) {
+      row[t] -= origin_[t];
+    }
+  }
+
+  double square(const double* row) const {
+    return std::inner_product(row, row + keys_.cols, row, 0.0);
+  }
+
+  // |x - c|^2 = |x|^2 - 2 (<x, c> - |c|^2 / 2), both less the origin: the nearest has the largest
+  // bracket. Its error, and that of a distance by differences, is some d + 4 roundings of terms
+  // that (|x| + |c|)^2 bounds; four times that misses nothing that could win.
+  Index nearest(Index token, Index r, const MatrixD& centroids) {
+    double* bracket = products_.row(r);
+    double largest = -std::numeric_limits<double>::infinity();
+    for (std::size_t c = 0; c < half_squares_.size(); ++c) {
+      bracket[c] -= half_squares_[c];
+      largest = std::max(largest, bracket[c]);
+    }
+    const double reach = std::sqrt(square(rows_.row(r))) + longest_;
+    const double slack = 4.0 * static_cast<double>(keys_.cols + 4) *
+                         std::numeric_limits<double>::epsilon() * reach * reach;
+    double smallest = std::numeric_limits<double>::infinity();
+    Index out = 0;
+    for (Index c = 0; c < centroids.rows(); ++c) {
+      if (bracket[c] >= largest - slack) {
+        const double squared = squared_distance(centroids.row(c), keys_.row(token), keys_.cols);
+        if (squared < smallest) {
+          smallest = squared;
+          out = c;
+        }
+      }
+    }
+    return out;
+  }
+
+  MatrixView keys_;
+  std::span<const Index> tokens_;
+  std::vector<double> origin_;  // [d]: the tokens' mean key
+  MatrixD rows_, centred_t_, products_;
+  std::vector<double> half_squares_;  // [centroids]
+  double longest_ = 0.0;              // of the centroids, less the origin
+};
+
+Compressed compress(const Task& task, const Params& params) {
+  const Index count = tokens_to_keep(task, params, task.head.pair_bytes() + kCountBytes);
+  const MatrixView keys = task.head.k;
+  Members members;
+  if (count > 0) {
+    const KCenter start =
+        task.backend.rows(task.head, HeadRows::keys, task.tokens)->k_center(count);
+    for (const Index place : start.centers) {
+      members.push_back({task.tokens[place]});
+    }
+    MatrixD centroids;
+    Assignment assign(keys, task.tokens);
+    for (Index round = params.integer("iterations"); round > 0; --round) {
+      take_means(keys, members, centroids);
+      Members next = assign(centroids);
+      if (next == members) {
+        break;
+      }
+      members = std::move(next);
+    }
+  }
+  std::sort(members.begin(), members.end());  // by their first tokens: those held then ascend
+  Compressed out = mean_of_each(task, members);
+  out.aux_bytes = kCountBytes * static_cast<Index>(members.size());
+  out.diag = {{"clusters", fmt::format("{}", members.size())},
+              {"weight_sum", fmt::format("{}", count > 0 ? task.count() : 0)}};
+  return out;
+}
+
+}  // namespace
+
+Method method_kmeans() {
+  MethodInfo info;
+  info.name = "kmeans";
+  info.summary = "means of k-means clusters of the keys, weighted by their counts";
+  info.source = "kvbench";
+  info.params = size_params({integer_param(
+      "iterations", "10", 1, 1e6, "assignments",
+      "assignments to the nearest centroid, means between them, from greedy k-center on; more come "
+      "closer to a fixed point and take longer")});
+  info.grid = {"iterations=1,3,10,30"};
+  return {info, compress};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,271 @@
+// kvreviver: newest tokens and those of most accumulated attention exactly, all others in a count
+// sketch from which every one of them is rebuilt to be attended.
+// [1] Yuan et al., "KVReviver: Reversible KV Cache Compression with Sketch-Based Token
+//     Reconstruction", Algorithms 1-4.
+// Where [1] leaves it open: scores are float32; ties as in streams/revival.hpp.
+//
+// Prefill, prefill=batch: attention within the prompt is exact, scores are the attention that the
+// scoring queries gave, and all of the task's tokens are compressed at once (revive_batch).
+// Prefill, prefill=stream: the task's tokens are streamed. The query at each attends everything up
+// to itself (the revived cache, and exactly what is not the method's: the sinks, and what another
+// method of a composition holds) and adds to the scores, so that errors feed back into them; then
+// the token is inserted. A token whose query the trace does not hold, or which lies outside the
+// scoring queries, adds nothing to any score: it is inserted all the same, with score 0 so far.
+// Stream: the query at each position attends the protocol's sinks and recent window and the cache,
+// then the token that leaves the window is inserted. Scores count from a token's arrival on, so
+// those of the window are state too and count; sinks have none.
+//
+// In: K [n, d], V [n, dv], queries. Out: exact tokens (held) and estimated ones (made), weight 1.
+// Bytes: pairs of Recent and Candidate, sketch cells at the trace's element type; beside them 4 per
+// candidate (its position), 32 per row of the sketch (hash words), 4 per cell for estimate=mean,
+// and in a stream 4 per score. Transient: the rebuilt vague tokens. Time O(group n^2 d), memory O(n
+// d); a batch O(rows n (d + dv)) beside the scores. On a device, all steps of a stream are decided
+// at once; none depends on what comes after it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "algorithms/shared/fisher_budget.hpp"
+#include "algorithms/shared/revive_cache.hpp"
+#include "algorithms/shared/scoring.hpp"
+#include "algorithms/shared/size.hpp"
+#include "algorithms/shared/stream_tokens.hpp"
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+bool by_fisher(const Params& p) {
+  return p.text("layer_budget") == "fisher";
+}
+
+bool in_batch(const Params& p) {
+  return p.text("prefill") == "batch";
+}
+
+Vague vague_of(const Params& p) {
+  const std::string& text = p.text("vague");
+  return text == "none" ? Vague::none : text == "mean" ? Vague::mean : Vague::sketch;
+}
+
+ReviveOptions read_options(const Params& p) {
+  return {.recent_ratio = p.real("recent_ratio"),
+          .candidate_ratio = p.real("candidate_ratio"),
+          .vague_ratio = p.real("vague_ratio"),
+          .slack = p.integer("slack"),
+          .replace_rate = p.real("replace_rate"),
+          .reduce = reduce_of(p),
+          .vague = vague_of(p)};
+}
+
+SketchShape read_shape(const KvHead& head, const Params& p) {
+  return {.rows = p.integer("rows"),
+          .cells = 0,
+          .d = head.d(),
+          .dv = head.dv(),
+          .dtype = head.dtype,
+          .estimate = p.text("estimate") == "sum" ? CellEstimate::sum : CellEstimate::mean};
+}
+
+Index read_budget(const KvHead& head, const Params& p, std::optional<Index> budget) {
+  if (!p.is_auto("tokens") && !by_fisher(p)) {
+    budget = p.integer("tokens") * head.pair_bytes();
+  }
+  if (!budget) {
+    throw InputError("no size: give a budget or tokens=");
+  }
+  return *budget;
+}
+
+void require_fisher(bool there) {
+  if (!there) {
+    throw InputError(
+        "kvreviver: layer_budget=fisher needs the trace's per-layer attribute `fisher`, which this "
+        "trace does not give; use layer_budget=uniform");
+  }
+}
+
+Survey survey(const Task& task, const Params& params) {
+  require_fisher(task.fisher.has_value());
+  const Index tokens = params.is_auto("tokens")
+                           ? task.budget_bytes.value_or(0) / task.head.pair_bytes()
+                           : params.integer("tokens");
+  return {std::min(tokens, task.count()), {*task.fisher}};
+}
+
+// Layers by Fisher information, then evenly over a layer's KV heads, the odd tokens to the lowest.
+std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
+  std::vector<double> fisher;
+  std::vector<Index> caps;
+  std::vector<Index> heads;
+  Index total = 0;
+  for (std::size_t i = 0; i < surveys.size(); ++i) {
+    if (i == 0 || surveys[i].layer != surveys[i - 1].layer) {
+      fisher.push_back(surveys[i].values.front());
+      caps.push_back(0);
+      heads.push_back(0);
+    }
+    caps.back() += surveys[i].middle;
+    ++heads.back();
+    total += surveys[i].tokens;
+  }
+  const std::vector<Index> parts = fisher_split(fisher, caps, total);
+  std::vector<Share> out;
+  for (std::size_t l = 0; l < parts.size(); ++l) {
+    for (Index h = 0; h < heads[l]; ++h) {
+      out.push_back({parts[l] / heads[l] + (h < parts[l] % heads[l] ? 1 : 0), {}});
+    }
+  }
+  return out;
+}
+
+Compressed compress_stream(const Task& task, const ReviveOptions& options, const RevivePlan& plan) {
+  std::vector<ReviveStep> steps;
+  for (const Index j : task.tokens) {
+    steps.push_back({j, j, task.scoring.contains(j) && j >= task.head.q_start()});
+  }
+  ReviveCache cache(task.head, plan, options, task.rng.stream("sketch"), task.backend, steps);
+  for (const ReviveStep& step : steps) {
+    cache.step(step);
+  }
+  return cache.view();
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const ReviveOptions options = read_options(params);
+  std::optional<Index> given = task.budget_bytes;
+  if (by_fisher(params)) {
+    require_fisher(task.fisher.has_value());
+    if (task.share == nullptr) {
+      throw InputError("kvreviver: layer_budget=fisher cannot be part of a composition");
+    }
+    given = task.share->tokens * task.head.pair_bytes();
+  }
+  const Index budget = read_budget(task.head, params, given);
+  const SketchShape shape = read_shape(task.head, params);
+  const bool batch = in_batch(params);
+  const RevivePlan plan = plan_revive(options, shape, task.count(),
+                                      batch ? std::nullopt : std::optional<Index>(0), budget);
+  if (!batch) {
+    return compress_stream(task, options, plan);
+  }
+  if (plan.all_exact) {
+    return hold(task.tokens);
+  }
+  return revive_batch(task, options, plan,
+                      take_scores(accumulated_scores(task, params), task.tokens));
+}
+
+// What the protocol will append.
+std::vector<ReviveStep> steps_of(const StreamTask& task) {
+  std::vector<ReviveStep> steps;
+  for (Index j = 0; j < task.head.n(); ++j) {
+    const Index leaving = j - task.recent;
+    steps.push_back({j, leaving >= task.sink ? leaving : -1, j >= task.head.q_start()});
+  }
+  return steps;
+}
+
+void refuse_stream(const Params& params) {
+  if (by_fisher(params)) {
+    throw InputError("kvreviver: layer_budget=fisher runs under prefill only");
+  }
+  if (vague_of(params) != Vague::sketch) {
+    throw InputError(
+        fmt::format("kvreviver: vague={} runs under prefill only", params.text("vague")));
+  }
+}
+
+std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
+  refuse_stream(params);
+  const ReviveOptions options = read_options(params);
+  const Range middle = stream_middle(task);
+  RevivePlan plan =
+      plan_revive(options, read_shape(task.head, params), middle.size(),
+                  task.head.n() - middle.begin, read_budget(task.head, params, task.budget_bytes));
+  plan.sink = task.sink;
+  return std::make_unique<ReviveCache>(task.head, plan, options, task.rng.stream("sketch"),
+                                       task.backend, steps_of(task));
+}
+
+void check(const Params& params) {
+  check_ratios(read_options(params));
+  if (!in_batch(params) && vague_of(params) != Vague::sketch) {
+    throw InputError(fmt::format("kvreviver: vague={} needs prefill=batch, got prefill=stream",
+                                 params.text("vague")));
+  }
+}
+
+std::map<std::string, std::string> resolve(const Params& params, const LayerFacts& layer) {
+  if (layer.stream) {
+    refuse_stream(params);
+  }
+  require_fisher(layer.has_fisher || !by_fisher(params));
+  return {};
+}
+
+}  // namespace
+
+Method method_kvreviver() {
+  MethodInfo info;
+  info.name = "kvreviver";
+  info.summary = "recent and heavy tokens exactly, all others rebuilt from a count sketch";
+  info.source = "Yuan et al., KVReviver (papers/kvreviver), Algorithms 1-4";
+  info.departures =
+      "scores reduced over the group's query heads; cells at the trace's element type; all tokens "
+      "exact where the budget holds them; a batch swaps nothing back; vague=none and vague=mean "
+      "are not the paper's; prefill=stream and stream: scores reduced at each step, and a position "
+      "without a query in the trace (or outside the "
+      "scoring queries) is inserted with score 0 and adds to none";
+  info.params = {
+      integer_param("tokens", "auto", 0, 1e12, "tokens",
+                    "size in place of a budget: the bytes of that many full tokens, shared out as "
+                    "a budget is"),
+      real_param(
+          "recent_ratio", "0.45", 0, 1, "",
+          "part of the bytes for the newest tokens, of those left after hash words (and, one "
+          "by one, the slack; in a stream the scores too)"),
+      real_param("candidate_ratio", "0.45", 0, 1, "",
+                 "the same for the tokens of most accumulated attention"),
+      real_param("vague_ratio", "0.1", 1e-6, 1, "", "the same for the count sketch"),
+      integer_param("rows", "3", 1, static_cast<double>(kMaxSketchRows), "",
+                    "rows of the sketch; a token is estimated by the median over them"),
+      integer_param("slack", "16", 0, 1e9, "tokens",
+                    "tokens by which Recent may exceed its share before it is emptied in bulk; a "
+                    "batch has none"),
+      real_param(
+          "replace_rate", "1.1", 1, 1e6, "",
+          "a vague token comes back when its score exceeds the lowest candidate's times this; "
+          "never in a batch"),
+      choice_param("estimate", {"sum", "mean"},
+                   "a cell as it is, or divided by the number of tokens in it"),
+      reduce_param(),
+      choice_param(
+          "prefill", {"batch", "stream"},
+          "under prefill: the middle compressed once, by exact attention within the prompt, "
+          "or token by token, each attending what is left of those before it. The stream "
+          "protocol streams whatever is said here"),
+      choice_param(
+          "vague", {"sketch", "none", "mean"},
+          "what stands for the other tokens: the sketch, nothing, or one mean token with "
+          "their number as weight; what this saves of the sketch's share goes to the heavy "
+          "tokens. none and mean: prefill=batch only"),
+      choice_param("layer_budget", {"uniform", "fisher"},
+                   "the same budget for every layer, or in proportion to Fisher information (needs "
+                   "the trace's per-layer attribute fisher)"),
+  };
+  info.grid = {"estimate=sum,mean;rows=1,3", "candidate_ratio=0.7;recent_ratio=0.2",
+               "candidate_ratio=0.2;recent_ratio=0.7",
+               "candidate_ratio=0.5;recent_ratio=0.2;vague_ratio=0.3",
+               "candidate_ratio=0.79;recent_ratio=0.2;vague_ratio=0.01"};
+  info.sizes = {"tokens"};
+  info.scores = true;
+  info.middle_queries_only = [](const Params& p) { return p.text("prefill") == "stream"; };
+  info.random = [](const Params& p) { return vague_of(p) == Vague::sketch; };
+  info.check = check;
+  info.resolve = resolve;
+  info.scope_of = [](const Params& p) { return by_fisher(p) ? Scope::layers : Scope::head; };
+  return {info, compress, open_stream, survey, share};
+}
+
+}  // namespace kvbench

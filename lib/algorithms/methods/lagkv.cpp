@@ -1,0 +1,141 @@
+// lagkv: tokens whose channels spread most, seen on the scale of the tokens that follow.
+// [1] Liang et al., "LagKV: Lag-Relative Information of the KV Cache Tells Which Tokens Are
+//     Important", 2025, arXiv:2504.04704, section 3.
+// [2] LagKVPress of kvpress 0.5.5, presses/lagkv_press.py, the public implementation.
+// After lag_sink tokens the task's tokens are cut into partitions of `lag`. Channels of a partition
+// are scaled by the next one's minimum and maximum; a token's spread is the sample standard
+// deviation of its scaled channels; softmax over the partition; mean of keys' and values'. What
+// counts is the rank within the partition, so that all partitions lose alike. Sinks, the last whole
+// partition and the tail rank above all; so fewer than two partitions leave one rank for all. Among
+// those that rank above all ties go to the newest, all other ties to the lowest position.
+// A budget below the top rank's tokens is met with the newest of them ([2] leaves it to topk's
+// order, and keeps the sinks before the newest where there are fewer than two partitions). float64
+// where [2] computes and ranks in the model's type, where ranks of bfloat16 collide.
+// In: K [m, d], V [m, dv]. Out: B tokens of weight 1. float64, fixed order. Time O(m (d + dv)).
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "algorithms/shared/size.hpp"
+#include "core/math.hpp"
+
+namespace kvbench {
+namespace {
+
+// Minimum and maximum - minimum of each channel over `tokens`.
+struct Scale {
+  std::vector<double> low, width;
+};
+
+Scale scale_of(MatrixView m, std::span<const Index> tokens) {
+  std::vector<float> low(m.row_span(tokens.front()).begin(), m.row_span(tokens.front()).end());
+  std::vector<float> high = low;
+  for (const Index i : tokens) {
+    for (std::size_t t = 0; t < low.size(); ++t) {
+      low[t] = std::min(low[t], m.row(i)[t]);
+      high[t] = std::max(high[t], m.row(i)[t]);
+    }
+  }
+  Scale out;
+  for (std::size_t t = 0; t < low.size(); ++t) {
+    out.low.push_back(static_cast<double>(low[t]));
+    out.width.push_back(static_cast<double>(high[t]) - static_cast<double>(low[t]));
+  }
+  return out;
+}
+
+// Sample standard deviation over all channels; 0 of a single one. A channel without a width is 0.
+double spread(std::span<const float> row, const Scale& scale) {
+  const auto scaled = [&](std::size_t t) {
+    return scale.width[t] > 0.0 ? (static_cast<double>(row[t]) - scale.low[t]) / scale.width[t]
+                                : 0.0;
+  };
+  const auto count = static_cast<double>(row.size());
+  if (row.size() < 2) {
+    return 0.0;
+  }
+  double sum = 0.0;
+  for (std::size_t t = 0; t < row.size(); ++t) {
+    sum += scaled(t);
+  }
+  double square = 0.0;
+  for (std::size_t t = 0; t < row.size(); ++t) {
+    const double off = scaled(t) - sum / count;
+    square = std::fma(off, off, square);
+  }
+  return std::sqrt(square / (count - 1.0));
+}
+
+// Adds softmax over `part` of the spreads to `out`.
+void add_scores(MatrixView m, std::span<const Index> part, std::span<const Index> next,
+                std::vector<double>& out) {
+  const Scale scale = scale_of(m, next);
+  std::vector<double> e;
+  for (const Index i : part) {
+    e.push_back(spread(m.row_span(i), scale));
+  }
+  const double shift = *std::max_element(e.begin(), e.end());
+  double z = 0.0;
+  for (double& x : e) {
+    x = exp_shared(x - shift);
+    z += x;
+  }
+  for (std::size_t i = 0; i < e.size(); ++i) {
+    out[i] += e[i] / z;
+  }
+}
+
+// Rank in [0, 1) of each token of a partition, the largest score highest, ties to the lowest
+// position.
+void rank(std::span<const double> scores, std::span<double> out) {
+  std::vector<std::size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return scores[a] != scores[b] ? scores[a] < scores[b] : a > b;
+  });
+  for (std::size_t r = 0; r < order.size(); ++r) {
+    out[order[r]] = static_cast<double>(r) / static_cast<double>(order.size());
+  }
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const Index sink = std::min(task.count(), params.integer("lag_sink"));
+  const Index lag = params.integer("lag");
+  // 1 and more for what ranks above all, the newest highest.
+  std::vector<double> ranks(task.tokens.size());
+  std::iota(ranks.begin(), ranks.end(), 1.0);
+  for (Index begin = sink; begin + 2 * lag <= task.count(); begin += lag) {
+    const auto at = static_cast<std::size_t>(begin);
+    const auto size = static_cast<std::size_t>(lag);
+    const auto part = task.tokens.subspan(at, size);
+    const auto next = task.tokens.subspan(at + size, size);
+    std::vector<double> scores(size, 0.0);  // keys' plus values': twice the mean, the same ranks
+    add_scores(task.head.k, part, next, scores);
+    add_scores(task.head.v, part, next, scores);
+    rank(scores, std::span(ranks).subspan(at, size));
+  }
+  return hold_top(task, params, ranks);
+}
+
+}  // namespace
+
+Method method_lagkv() {
+  MethodInfo info;
+  info.name = "lagkv";
+  info.summary = "largest channel spread on the scale of the following tokens, by partition";
+  info.source = "Liang et al., 2025, arXiv:2504.04704, section 3";
+  info.departures =
+      "channels constant in the next partition are scaled to 0; a budget below sinks, last "
+      "partition and tail keeps the newest of them; equal scores rank by position";
+  info.params = size_params(
+      {integer_param("lag_sink", "4", 0, 1e9, "tokens",
+                     "leading tokens of the middle that rank above all; more protect the oldest"),
+       integer_param("lag", "128", 1, 1e9, "tokens",
+                     "tokens of a partition, scaled by the next one's range; larger compares with "
+                     "more tokens and protects as many of the newest")});
+  info.grid = {"lag=32,64,128,256,512"};
+  info.keeps_tokens = true;
+  return {info, compress};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,36 @@
+// leverage: the tokens whose keys, before their rotation, have the largest statistical leverage:
+// those that lie outside what the other keys span. Reads no query.
+// [1] Chari, Van Durme, "Compactor: Calibrated Query-Agnostic KV Cache Compression with Approximate
+//     Leverage Scores", 2025, arXiv:2507.08143.
+// [2] Its code in NVIDIA/kvpress, commit 8bb29b9: LeverageScorePress.
+// Keys are un-rotated by the trace's rotary tables, centred over the task's tokens, multiplied by a
+// Gaussian sketch, one per KV head and seed, and scored by x' (X'X + 1e-2 I)^-1 x.
+// In: K [m, d], rotary tables. Out: B tokens of weight 1. Time O(m d w + m w^2), w = sketch or d.
+#include "algorithms/shared/leverage_scores.hpp"
+#include "algorithms/shared/size.hpp"
+
+namespace kvbench {
+namespace {
+
+Compressed compress(const Task& task, const Params& params) {
+  return hold_top(task, params, leverage_scores(task, task.tokens, params));
+}
+
+}  // namespace
+
+Method method_leverage() {
+  MethodInfo info;
+  info.name = "leverage";
+  info.summary = "largest leverage of the keys before their rotation, through a Gaussian sketch";
+  info.source = "Chari and Van Durme, 2025, arXiv:2507.08143; NVIDIA/kvpress 8bb29b9";
+  info.departures = "keys are centred over the middle (kvpress: over all tokens), in float64";
+  info.params = size_params({sketch_param()});
+  info.grid = {"sketch=0,48"};
+  info.keeps_tokens = true;
+  info.reads_rope = true;
+  info.resolve = require_rope_tables;
+  info.random = draws_sketch;
+  return {info, compress};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,28 @@
+// oracle: the B tokens with the largest true attention mass from the evaluated queries, mean over
+// the group's query heads. No real method can see those queries: this is the ceiling of
+// `mass_kept` for methods that keep tokens. Of `rel_error` it is a strong reference, no floor.
+// Time O(m).
+#include "algorithms/shared/scoring.hpp"
+#include "algorithms/shared/size.hpp"
+
+namespace kvbench {
+namespace {
+
+Compressed compress(const Task& task, const Params& params) {
+  return hold_top(task, params, take_scores(task.true_mass, task.tokens));
+}
+
+}  // namespace
+
+Method method_oracle() {
+  MethodInfo info;
+  info.name = "oracle";
+  info.summary = "largest true attention mass from the evaluated queries: the ceiling of mass_kept";
+  info.source = "kvbench";
+  info.params = size_params();
+  info.keeps_tokens = true;
+  info.sees_evaluated = true;
+  return {info, compress};
+}
+
+}  // namespace kvbench

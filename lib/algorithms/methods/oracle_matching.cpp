@@ -1,0 +1,28 @@
+// oracle-matching: attention-matching whose reference queries are the evaluated ones. No real
+// method can see them: of what keeps B keys of the trace, this is the smallest error that kvbench
+// knows for the bytes; no proven floor, since the kept tokens are chosen by a rule.
+#include "algorithms/shared/matching.hpp"
+
+namespace kvbench {
+namespace {
+
+Compressed compress(const Task& task, const Params& params) {
+  return match_attention(task, params, task.evaluated);
+}
+
+}  // namespace
+
+Method method_oracle_matching() {
+  Method method = matching_method("oracle-matching", compress);
+  MethodInfo& info = method.info;
+  info.summary =
+      "an oracle: attention-matching fitted to the evaluated queries; the smallest error known";
+  info.source = "kvbench, after Zweiger et al., 2026, arXiv:2602.16284";
+  info.sees_evaluated = true;
+  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
+    return matching_scratch(p, l, l.group * l.evaluated, middle, kept);
+  };
+  return method;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,29 @@
+// snapkv: the tokens that the last queries attend to most, scores pooled over neighbours.
+// [1] Li et al., "SnapKV: LLM Knows What You are Looking for Before Generation", NeurIPS 2024,
+//     arXiv:2404.14469, section 4.
+// In: window attention [m] of the task's tokens. Out: B tokens of weight 1.
+// Time O(m kernel) beside the scores.
+#include "algorithms/shared/size.hpp"
+#include "algorithms/shared/snapkv_scores.hpp"
+
+namespace kvbench {
+namespace {
+
+Compressed compress(const Task& task, const Params& params) {
+  return hold_top(task, params, snapkv_scores(task, params));
+}
+
+}  // namespace
+
+Method method_snapkv() {
+  MethodInfo info = snapkv_info("snapkv");
+  info.summary = "largest attention from the last scoring queries, pooled over neighbours";
+  info.source = "Li et al., NeurIPS 2024, arXiv:2404.14469, section 4";
+  info.departures =
+      "the observation window is scored like other tokens; one set per KV head, scores reduced "
+      "over its query heads";
+  info.grid = {"window=16,32,64,256,1024;kernel=1,5,15;reduce=mean,max", "window=32,256;pool=max"};
+  return {info, compress};
+}
+
+}  // namespace kvbench

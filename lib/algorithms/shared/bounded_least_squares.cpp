@@ -1,0 +1,263 @@
+#include "algorithms/shared/bounded_least_squares.hpp"
+
+#include <Eigen/Cholesky>
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kvbench {
+namespace {
+
+using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Eigen::ArrayXd;
+using Eigen::MatrixXd;
+using Eigen::VectorXd;
+
+constexpr double kTolerance = 1e-7;  // of the objective
+constexpr int kMaxIterations = 100;
+// Iterations in which neither the gap nor, by this factor, complementarity falls: what is left is
+// rounding.
+constexpr int kPatience = 8;
+constexpr double kFalls = 0.9;
+// Complementarity so far below the objective's tolerance that only rounding is left in the gap; an
+// objective is never known below the rounding of |y|^2.
+constexpr double kSmall = 1e-4 * kTolerance;
+constexpr double kRounding = 1e-16;
+constexpr double kBoundary = 0.99;  // of the way to the nearest bound
+// Weight of |w - 1|^2 / 2 beside |E w - y|^2 / 2, in units of the trace of E'E: far below what a
+// gap of 1e-7 resolves, and above the rounding of a product of E with itself.
+constexpr double kRegular = 1e-13;
+constexpr double kUsualRange = 20.0;  // of bounds; wider ones count accordingly less
+
+// (E'E / unit + diag(D)) x = r for one D after another.
+class Newton {
+ public:
+  Newton(const Eigen::Map<const Rows>& e, double unit)
+      : e_(e), unit_(unit), wide_(e.cols() > e.rows()) {
+    if (!wide_) {
+      gram_ = MatrixXd::Zero(e.cols(), e.cols());
+      gram_.selfadjointView<Eigen::Lower>().rankUpdate(e.transpose(), 1.0 / unit);
+    }
+  }
+
+  void factor(const ArrayXd& diagonal) {
+    diagonal_ = diagonal;
+    // Rounding may leave a matrix that is singular but for D below zero.
+    for (double more = 0.0;; more = std::max(1e-13 * static_cast<double>(e_.cols()), 100 * more)) {
+      if (wide_) {
+        scaled_ = e_.array().rowwise() / (diagonal.transpose() * unit_).sqrt();
+        system_ = MatrixXd::Identity(e_.rows(), e_.rows()) * (1.0 + more);
+        system_.selfadjointView<Eigen::Lower>().rankUpdate(scaled_);
+      } else {
+        system_ = gram_;
+        system_.diagonal().array() += diagonal + more;
+      }
+      factor_.compute(system_);
+      if (factor_.info() == Eigen::Success || !(more < 1.0)) {
+        return;
+      }
+    }
+  }
+
+  // One step of refinement: with D of all sizes the factor alone may lose half of the digits.
+  VectorXd solve(const VectorXd& r) const {
+    VectorXd x = once(r);
+    const VectorXd left =
+        r - (diagonal_ * x.array()).matrix() - e_.transpose() * ((e_ * x) / unit_);
+    x += once(left);
+    return x;
+  }
+
+ private:
+  // For more unknowns than rows by the Woodbury identity, over the rows.
+  VectorXd once(const VectorXd& r) const {
+    if (!wide_) {
+      return factor_.solve(r);
+    }
+    const VectorXd inner = (r.array() / diagonal_).matrix();
+    const VectorXd along = factor_.solve(VectorXd(e_ * inner)) / unit_;
+    return inner - ((e_.transpose() * along).array() / diagonal_).matrix();
+  }
+
+  Eigen::Map<const Rows> e_;
+  double unit_;
+  bool wide_;
+  MatrixXd gram_, system_;
+  Rows scaled_;
+  Eigen::LLT<MatrixXd> factor_;
+  ArrayXd diagonal_;
+};
+
+// How far x may go along dx and stay positive, at most 1.
+double longest(const ArrayXd& x, const ArrayXd& dx) {
+  double step = 1.0;
+  for (Eigen::Index i = 0; i < x.size(); ++i) {
+    if (dx[i] < 0.0) {
+      step = std::min(step, -x[i] / dx[i]);
+    }
+  }
+  return step;
+}
+
+// A point between the bounds (s = w - low, t = high - w) with its multipliers.
+struct Point {
+  ArrayXd w, s, t, z, u;
+
+  double centre() const {
+    return ((s * z).sum() + (t * u).sum()) / static_cast<double>(2 * w.size());
+  }
+};
+
+struct Step {
+  ArrayXd w, z, u;
+
+  double length(const Point& p) const {
+    return std::min({longest(p.s, w), longest(p.t, -w), longest(p.z, z), longest(p.u, u)});
+  }
+};
+
+class Solver {
+ public:
+  Solver(const MatrixD& e, std::span<const double> y, double low, double high)
+      : e_(e.data(), e.rows(), e.cols()),
+        y_(Eigen::Map<const VectorXd>(y.data(), e.rows())),
+        low_(low),
+        high_(high),
+        unit_(e_.squaredNorm() / static_cast<double>(e.cols())),
+        regular_(kRegular * static_cast<double>(e.cols()) /
+                 std::pow(std::max(1.0, (high - low) / kUsualRange), 2)) {}
+
+  // Whether there is anything to choose.
+  bool open() const { return unit_ > 0.0 && std::isfinite(unit_) && high_ > low_; }
+
+  BoundedFit fit_at(const ArrayXd& w) const {
+    BoundedFit out;
+    out.w.assign(w.begin(), w.end());
+    const VectorXd residual = e_ * w.matrix() - y_;
+    out.objective = residual.squaredNorm();
+    out.gap = 2.0 * gap(w, (e_.transpose() * residual).array());
+    return out;
+  }
+
+  BoundedFit run() {
+    Newton newton(e_, unit_);
+    Point p = start();
+    BoundedFit best = fit_at(p.w);
+    double smallest = std::numeric_limits<double>::infinity();
+    double nearest = smallest;  // of the distances from complementarity
+    const double floor = kRounding * y_.squaredNorm() / unit_;
+    int idle = 0;
+    for (int iteration = 0; iteration < kMaxIterations && idle < kPatience; ++iteration) {
+      const VectorXd residual = e_ * p.w.matrix() - y_;
+      const ArrayXd gradient = gradient_at(p.w, residual);
+      const double here = gap(p.w, gradient);
+      const double objective = 0.5 * residual.squaredNorm() / unit_;
+      const double centre = p.centre();
+      idle = here < smallest || centre < kFalls * nearest ? 0 : idle + 1;
+      nearest = std::min(nearest, centre);
+      if (here < smallest) {
+        smallest = here;
+        best = fit_at(p.w);
+      }
+      const double left = centre * static_cast<double>(2 * e_.cols());
+      if (!(here > kTolerance * objective) || !(left > kSmall * std::max(objective, floor))) {
+        break;
+      }
+      newton.factor(p.z / p.s + p.u / p.t + regular_);
+      advance(newton, gradient, p);
+    }
+    return best;
+  }
+
+ private:
+  ArrayXd gradient_at(const ArrayXd& w, const VectorXd& residual) const {
+    return (e_.transpose() * residual).array() / unit_ + regular_ * (w - 1.0);
+  }
+
+  double gap(const ArrayXd& w, const ArrayXd& gradient) const {
+    return (gradient.max(0.0) * (w - low_) + (-gradient).max(0.0) * (high_ - w)).sum();
+  }
+
+  // w = 1 where that is well inside, and multipliers that answer its gradient.
+  Point start() const {
+    const double margin = 0.1 * std::min(1.0, high_ - low_);
+    const double first = std::clamp(1.0, low_ + margin, std::max(low_ + margin, high_ - margin));
+    Point p;
+    p.w = ArrayXd::Constant(e_.cols(), first);
+    p.s = p.w - low_;
+    p.t = high_ - p.w;
+    const ArrayXd g = gradient_at(p.w, e_ * p.w.matrix() - y_);
+    // As large as the gradient's mean: with less the first steps run into the bounds.
+    const double lift = std::max(g.abs().mean(), 1e-300);
+    p.z = g.max(0.0) + lift;
+    p.u = (-g).max(0.0) + lift;
+    return p;
+  }
+
+  // Of the system for complementarity products s z -> target_z, t u -> target_u.
+  static Step direction(const Newton& newton, const ArrayXd& gradient, const Point& p,
+                        const ArrayXd& target_z, const ArrayXd& target_u) {
+    Step out;
+    const ArrayXd right = -gradient + target_z / p.s - target_u / p.t;
+    out.w = newton.solve(right.matrix()).array();
+    out.z = (target_z - p.z * out.w) / p.s - p.z;
+    out.u = (target_u + p.u * out.w) / p.t - p.u;
+    return out;
+  }
+
+  static void advance(const Newton& newton, const ArrayXd& gradient, Point& p) {
+    const ArrayXd none = ArrayXd::Zero(p.w.size());
+    const Step affine = direction(newton, gradient, p, none, none);
+    const double reach = affine.length(p);
+    const double centre = p.centre();
+    const double then = (((p.s + reach * affine.w) * (p.z + reach * affine.z)).sum() +
+                         ((p.t - reach * affine.w) * (p.u + reach * affine.u)).sum()) /
+                        static_cast<double>(2 * p.w.size());
+    const double target = centre * std::pow(std::clamp(then / centre, 0.0, 1.0), 3);
+    const Step step =
+        direction(newton, gradient, p, target - affine.w * affine.z, target + affine.w * affine.u);
+    const double length = std::min(1.0, kBoundary * step.length(p));
+    const Point before = p;
+    p.w += length * step.w;
+    p.s += length * step.w;
+    p.t -= length * step.w;
+    p.z += length * step.z;
+    p.u += length * step.u;
+    const double smallest =
+        std::min({p.s.minCoeff(), p.t.minCoeff(), p.z.minCoeff(), p.u.minCoeff()});
+    if (!(smallest > 0.0) || !p.w.allFinite()) {
+      p = before;  // no digits left to go on with; the caller's patience ends it
+    }
+  }
+
+  Eigen::Map<const Rows> e_;
+  VectorXd y_;
+  double low_, high_;
+  double unit_;  // mean square of a column: the problem is solved in this unit
+  double regular_;
+};
+
+}  // namespace
+
+BoundedFit bounded_least_squares(const MatrixD& e, std::span<const double> y, double low,
+                                 double high) {
+  if (e.cols() == 0) {
+    BoundedFit none;
+    for (const double x : y) {
+      none.objective += x * x;
+    }
+    return none;
+  }
+  Solver solver(e, y, low, high);
+  if (!solver.open()) {
+    return solver.fit_at(ArrayXd::Constant(e.cols(), std::clamp(1.0, low, high)));
+  }
+  BoundedFit out = solver.run();
+  for (double& w : out.w) {
+    w = std::clamp(w, low, high);
+  }
+  return out;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,119 @@
+#include "algorithms/shared/leverage_scores.hpp"
+
+#include <fmt/format.h>
+
+#include <Eigen/Cholesky>
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.hpp"
+#include "core/rope.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr double kRidge = 1e-2;  // [2]'s, absolute
+constexpr Index kBlock = 512;    // rows that are solved for at once
+
+MatrixD sketched(const MatrixD& rows, Index columns, const RngStream& normals) {
+  MatrixD projection(rows.cols(), columns);
+  const double scale = 1.0 / std::sqrt(static_cast<double>(columns));
+  for (Index i = 0; i < rows.cols() * columns; ++i) {
+    projection.data()[i] = scale * normals.normal(static_cast<std::uint64_t>(i));
+  }
+  MatrixD out;
+  inner_products(rows, projection, out);
+  return out;
+}
+
+// L of X'X + ridge I = L L'.
+Eigen::MatrixXd factor(const MatrixD& rows) {
+  MatrixD rows_t;
+  MatrixD products;
+  transpose(rows, rows_t);
+  inner_products(rows_t, rows, products, true);
+  const Index w = rows.cols();
+  Eigen::MatrixXd gram(w, w);
+  for (Index i = 0; i < w; ++i) {
+    for (Index j = i; j < w; ++j) {
+      gram(i, j) = products.row(i)[j];
+      gram(j, i) = products.row(i)[j];
+    }
+  }
+  // Ends: a ridge above all other entries leaves a matrix of dominant diagonal.
+  for (double ridge = kRidge;; ridge *= 10.0) {
+    Eigen::MatrixXd raised = gram;
+    raised.diagonal().array() += ridge;
+    const Eigen::LLT<Eigen::MatrixXd> cholesky(raised);
+    if (cholesky.info() == Eigen::Success) {
+      return cholesky.matrixL();
+    }
+  }
+}
+
+void require_positions(const Params& params, Index positions, Index end) {
+  if (positions == 0) {
+    throw InputError(
+        fmt::format("{}: needs the trace's rotary tables (/rope) to un-rotate keys, which this "
+                    "layer does not have; expected a trace dumped with them",
+                    params.method()));
+  }
+  if (positions < end) {
+    throw InputError(
+        fmt::format("{}: the rotary tables hold {} positions, expected at least the layer's {}",
+                    params.method(), positions, end));
+  }
+}
+
+}  // namespace
+
+ParamSpec sketch_param() {
+  return integer_param("sketch", "48", 0, 4096, "columns",
+                       "width of the Gaussian sketch that keys are multiplied by; more are closer "
+                       "to exact leverage, and slower; 0: exact, nothing is drawn");
+}
+
+bool draws_sketch(const Params& params) {
+  return params.integer("sketch") > 0;
+}
+
+std::map<std::string, std::string> require_rope_tables(const Params& params,
+                                                       const LayerFacts& layer) {
+  require_positions(params, layer.rope_positions, layer.n);
+  return {};
+}
+
+std::vector<double> leverage_scores(MatrixD keys, Index sketch, const RngStream& normals) {
+  std::vector<double> out;
+  if (keys.rows() == 0) {
+    return out;
+  }
+  center_rows(keys);
+  const MatrixD rows = sketch > 0 ? sketched(keys, sketch, normals) : std::move(keys);
+  const Eigen::MatrixXd lower = factor(rows);
+  Eigen::MatrixXd columns;
+  for (Index b = 0; b < rows.rows(); b += kBlock) {
+    const Index count = std::min(kBlock, rows.rows() - b);
+    columns = Eigen::Map<const Eigen::MatrixXd>(rows.row(b), rows.cols(), count);
+    lower.triangularView<Eigen::Lower>().solveInPlace(columns);  // |L^-1 x|^2 is the leverage
+    for (Index i = 0; i < count; ++i) {
+      out.push_back(columns.col(i).squaredNorm());
+    }
+  }
+  return out;
+}
+
+std::vector<double> leverage_scores(const Task& task, std::span<const Index> tokens,
+                                    const Params& params) {
+  require_positions(params, task.rope != nullptr ? task.rope->positions() : 0,
+                    tokens.empty() ? 0 : tokens.back() + 1);
+  MatrixD keys(static_cast<Index>(tokens.size()), task.head.d());
+  for (Index i = 0; i < keys.rows(); ++i) {
+    const std::span<const float> key = task.head.k.view().row_span(tokens[i]);
+    unrotate(*task.rope, tokens[i], key, {keys.row(i), key.size()});
+  }
+  return leverage_scores(std::move(keys), params.integer("sketch"), task.rng.stream("sketch"));
+}
+
+}  // namespace kvbench

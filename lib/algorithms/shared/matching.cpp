@@ -1,0 +1,308 @@
+#include "algorithms/shared/matching.hpp"
+
+#include <fmt/format.h>
+
+#include <Eigen/Cholesky>
+#include <Eigen/Core>
+#include <Eigen/QR>
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+
+#include "algorithms/named.hpp"
+#include "algorithms/registry.hpp"
+#include "algorithms/shared/bounded_least_squares.hpp"
+#include "algorithms/shared/matching_pursuit.hpp"
+#include "algorithms/shared/reference_attention.hpp"
+#include "algorithms/shared/size.hpp"
+#include "core/error.hpp"
+#include "core/float16.hpp"
+
+namespace kvbench {
+namespace {
+
+using Eigen::MatrixXd;
+using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+constexpr Index kWeightBytes = 4;
+constexpr const char* kEqual = "equal";  // heads: no method shares
+// Weights within which keys=omp chooses; those of the paper's public code.
+constexpr double kPursuitLow = 1e-12;
+constexpr double kPursuitHigh = 1096.6331584284585;  // exp(7)
+// The ridge r = ridge trace / B keeps the condition of X'X + r below 1 + B / ridge: from here on a
+// Cholesky factor of it loses half of float64's digits at most, which float32 does not see.
+constexpr double kSafeRidge = 1e-8;
+
+void takes_selecting(const Method& m) {
+  if (m.info.scope != Scope::head) {
+    throw InputError(fmt::format("{0} shares its budget with other heads: heads={0}", m.info.name));
+  }
+  if (!can_select(m)) {
+    throw InputError(fmt::format("{} does not select tokens of a given number", m.info.name));
+  }
+}
+
+void takes_sharing(const Method& m) {
+  if (m.info.scope == Scope::head || m.survey == nullptr || m.share == nullptr) {
+    throw InputError(fmt::format("{} shares no budget over heads", m.info.name));
+  }
+}
+
+const Method* sharing(const Params& params) {
+  const std::string& heads = params.text("heads");
+  return heads == kEqual ? nullptr : &find_method(heads);
+}
+
+std::optional<KeyScore> score_of(const std::string& keys) {
+  return keys == "rms"    ? std::optional(KeyScore::rms)
+         : keys == "mean" ? std::optional(KeyScore::mean)
+         : keys == "max"  ? std::optional(KeyScore::max)
+                          : std::nullopt;
+}
+
+// The tokens that another method selects, as many as it may.
+std::vector<Index> selected_by(const Method& method, const Task& task, const Params& params,
+                               Index count) {
+  Task asked = task;
+  asked.budget_bytes.reset();
+  asked.share = nullptr;
+  asked.rng = task.rng.part(method.info.name);
+  const Compressed c = method.compress(
+      asked, part_params(method, params).with({{"tokens", fmt::format("{}", count)}}));
+  if (c.made.k.rows() > 0 || static_cast<Index>(c.held.tokens.size()) > count) {
+    throw std::logic_error(
+        fmt::format("{}: selects_tokens is set, but it does not hold just "
+                    "tokens, or more of them than asked for",
+                    method.info.name));
+  }
+  return c.held.tokens;
+}
+
+std::vector<Index> keys_to_keep(const Task& task, const Params& params,
+                                const ReferenceAttention& reference, Index count) {
+  const std::string& keys = params.text("keys");
+  if (score_of(keys)) {
+    return keep_top(task.tokens, reference.scores(), count);
+  }
+  if (keys == "omp") {
+    std::vector<Index> out = matching_pursuit(reference.exponentials(task.head, task.tokens),
+                                              reference.mass(), count, kPursuitLow, kPursuitHigh);
+    for (Index& i : out) {
+      i = task.tokens[i];
+    }
+    return out;
+  }
+  return selected_by(find_method(keys), task, params, count);
+}
+
+// C - V of (X'X + r) (C - V) = X'T; with r = 0, of all least squares solutions the shortest.
+//
+// With a ridge that is not tiny, by the Cholesky factor (Eigen's LLT) of the smaller of two Gram
+// matrices, which is positive definite however many tokens there are for a query: where B > R,
+// (X'X + r)^-1 X' = X' (XX' + r)^-1. Without one X'X is singular there, and forming it would square
+// the condition: the complete orthogonal decomposition (Eigen's) of X itself, or of X with
+// sqrt(r) 1 below it, whose rank is revealed by column pivoting and which gives the shortest
+// solution. It is several times slower.
+MatrixXd ridge_solution(const Eigen::Map<const Rows>& x, const MatrixXd& t, double ridge) {
+  const double r = ridge * x.squaredNorm() / static_cast<double>(x.cols());
+  if (ridge >= kSafeRidge * static_cast<double>(std::max(x.cols(), x.rows())) && r > 0.0) {
+    const bool wide = x.cols() > x.rows();
+    const Eigen::Index side = std::min(x.rows(), x.cols());
+    MatrixXd system = MatrixXd::Identity(side, side) * r;
+    if (wide) {
+      system.selfadjointView<Eigen::Lower>().rankUpdate(x);
+      return x.transpose() * system.selfadjointView<Eigen::Lower>().llt().solve(t);
+    }
+    system.selfadjointView<Eigen::Lower>().rankUpdate(x.transpose());
+    return system.selfadjointView<Eigen::Lower>().llt().solve(x.transpose() * t);
+  }
+  if (r > 0.0) {
+    MatrixXd stacked(x.rows() + x.cols(), x.cols());
+    stacked.topRows(x.rows()) = x;
+    stacked.bottomRows(x.cols()) = MatrixXd::Identity(x.cols(), x.cols()) * std::sqrt(r);
+    MatrixXd right = MatrixXd::Zero(stacked.rows(), t.cols());
+    right.topRows(x.rows()) = t;
+    return stacked.completeOrthogonalDecomposition().solve(right);
+  }
+  return MatrixXd(x).completeOrthogonalDecomposition().solve(t);
+}
+
+double ratio(double part, double whole) {
+  return whole > 0.0 ? part / whole : part;
+}
+
+struct Fit {
+  std::vector<float> weights;  // [B]
+  Matrix values;               // [B, dv]; empty: kept
+  Figures diag;
+
+  void say(const char* name, double x) { diag.emplace_back(name, fmt::format("{:.6g}", x)); }
+};
+
+void fit_weights(const Task& task, const Params& params, const ReferenceAttention& reference,
+                 std::span<const Index> kept, Fit& fit) {
+  const double low = params.real("w_min");
+  const double high = params.real("w_max");
+  double mean = 0.0;
+  Index at_low = 0;
+  Index at_high = 0;
+  if (static_cast<Index>(kept.size()) == task.count() && low <= 1.0 && high >= 1.0) {
+    fit.weights.assign(kept.size(), 1.0F);  // nothing is missing: the optimum, and no other's peer
+    mean = 1.0;
+  } else {
+    const BoundedFit best =
+        bounded_least_squares(reference.exponentials(task.head, kept), reference.mass(), low, high);
+    fit.weights.clear();
+    const double near = 1e-3 * (high - low);
+    for (const double w : best.w) {
+      fit.weights.push_back(static_cast<float>(w));
+      mean += w / static_cast<double>(kept.size());
+      at_low += w <= low + near ? 1 : 0;
+      at_high += w >= high - near ? 1 : 0;
+    }
+    double square = 0.0;
+    for (const double y : reference.mass()) {
+      square += y * y;
+    }
+    fit.say("mass_error", std::sqrt(ratio(best.objective, square)));
+    fit.say("fit_gap", ratio(best.gap, square));
+  }
+  fit.say("weight_mean", mean);
+  fit.say("at_min", static_cast<double>(at_low));
+  fit.say("at_max", static_cast<double>(at_high));
+}
+
+void fit_values(const Task& task, const Params& params, const ReferenceAttention& reference,
+                std::span<const Index> kept, Fit& fit) {
+  fit.values = take_rows(task.head.v, kept);
+  if (reference.rows() == 0 || static_cast<Index>(kept.size()) == task.count()) {
+    return;  // nothing to fit to, or nothing left to fit
+  }
+  const MatrixD soft = reference.softmax(task.head, kept, fit.weights);
+  const Eigen::Map<const Rows> x(soft.data(), soft.rows(), soft.cols());
+  const Eigen::Map<const Rows> a(reference.output().data(), soft.rows(), task.head.dv());
+  const Rows v =
+      Eigen::Map<const Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>(
+          fit.values.data(), fit.values.rows(), fit.values.cols())
+          .cast<double>();
+  const MatrixXd missing = a - x * v;
+  const MatrixXd moved = ridge_solution(x, missing, params.real("ridge"));
+  for (Index i = 0; i < fit.values.rows(); ++i) {
+    for (Index t = 0; t < fit.values.cols(); ++t) {
+      fit.values.row(i)[t] = stored(task.head.dtype, v(i, t) + moved(i, t));
+    }
+  }
+  fit.say("output_error", ratio((missing - x * moved).norm(), a.norm()));
+}
+
+void check(const Params& params) {
+  if (params.real("w_min") > params.real("w_max")) {
+    throw InputError(fmt::format("{}: got w_min = {} above w_max = {}, expected w_min <= w_max",
+                                 params.method(), params.text("w_min"), params.text("w_max")));
+  }
+  if (sharing(params) != nullptr && !(params.is_auto("tokens") && params.is_auto("T"))) {
+    throw InputError(
+        fmt::format("{}: got tokens or T with heads={}, expected a budget, which heads can share",
+                    params.method(), params.text("heads")));
+  }
+}
+
+Survey survey(const Task& task, const Params& params) {
+  const Method& method = *sharing(params);
+  return method.survey(task, part_params(method, params));
+}
+
+std::vector<Share> share(std::span<const Survey> surveys, const Params& params) {
+  const Method& method = *sharing(params);
+  return method.share(surveys, part_params(method, params));
+}
+
+}  // namespace
+
+Method matching_method(std::string name, Compressed (*compress)(const Task&, const Params&),
+                       const std::vector<ParamSpec>& own) {
+  MethodInfo info;
+  info.name = std::move(name);
+  const std::vector<ParamSpec> common = {
+      method_param("keys", {"rms", "mean", "max", "omp"}, "a method that selects tokens (h2o)",
+                   takes_selecting,
+                   "which tokens are kept: the largest root mean square, mean or maximum over "
+                   "reference queries of the softmax over the middle; orthogonal matching pursuit "
+                   "of their masses; or those that another method selects (keys=h2o takes "
+                   "h2o.heavy_ratio and so on)"),
+      choice_param("weights", {"fitted", "one"},
+                   "weights by bounded least squares on the masses of the reference queries, in "
+                   "both sums (a float32 a token); or 1"),
+      real_param("w_min", "1", 0, 1e6, "",
+                 "least weight; 1: a token stands for itself at least; exp(-3) is the paper's"),
+      real_param("w_max", "20.085536923187668", 0, 1e6, "", "largest weight; exp(3)"),
+      choice_param("values", {"fitted", "kept"},
+                   "values by ridge least squares on the outputs of the reference queries; or as "
+                   "they are"),
+      real_param("ridge", "0.01", 0, 1e6, "mean diagonal of X'X",
+                 "pull of fitted values towards the kept ones; larger trusts the reference queries "
+                 "less; 0 (the paper's) of all best values takes the nearest, slowly"),
+      method_param("heads", {kEqual}, "a method that shares its budget over heads (adakv)",
+                   takes_sharing,
+                   "tokens per head: all alike, or as that method shares a layer's or all layers' "
+                   "bytes (heads=adakv takes adakv.floor and so on); with a budget only"),
+  };
+  info.params = joined({size_params(), common, own});
+  info.check = check;
+  info.scope_of = [](const Params& p) {
+    const Method* method = sharing(p);
+    return method == nullptr ? Scope::head : method->info.scope;
+  };
+  return {std::move(info), compress, nullptr, survey, share};
+}
+
+Index matching_scratch(const Params& params, const LayerFacts& layer, Index rows, Index middle,
+                       Index kept) {
+  const Index side = std::min(rows, kept);
+  Index numbers = middle * (2 * layer.d + layer.dv) + rows * (layer.d + 2 * layer.dv) +
+                  ReferenceAttention::kBlock * middle;
+  numbers += 3 * rows * kept + 3 * side * side;  // E or X, a scaled copy; Gram, system, factor
+  if (params.text("keys") == "omp") {
+    numbers += rows * (middle + kept) + kept * kept;
+  }
+  return numbers * static_cast<Index>(sizeof(double));
+}
+
+Compressed match_attention(const Task& task, const Params& params, Range reference) {
+  const bool weighted = params.text("weights") == "fitted";
+  const bool valued = params.text("values") == "fitted";
+  Task own = task;
+  if (task.share != nullptr) {
+    own.budget_bytes = task.share->tokens * task.head.pair_bytes();
+  }
+  const Index count =
+      tokens_to_keep(own, params, task.head.pair_bytes() + (weighted ? kWeightBytes : 0));
+  Compressed out;
+  if (count == 0) {
+    return out;
+  }
+  const ReferenceAttention attention(task.head, task.tokens, reference,
+                                     score_of(params.text("keys")).value_or(KeyScore::none));
+  const std::vector<Index> kept = keys_to_keep(task, params, attention, count);
+  Fit fit;
+  fit.weights.assign(kept.size(), 1.0F);
+  if (weighted) {
+    fit_weights(task, params, attention, kept, fit);
+    out.aux_bytes = kWeightBytes * static_cast<Index>(kept.size());
+  }
+  if (valued) {
+    fit_values(task, params, attention, kept, fit);
+    out.made.k = take_rows(task.head.k, kept);
+    out.made.v = std::move(fit.values);
+  } else {
+    out.held.tokens = kept;
+  }
+  if (weighted) {
+    (valued ? out.made.weights : out.held.weights) = std::move(fit.weights);
+  }
+  out.diag = std::move(fit.diag);
+  return out;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,37 @@
+#include "algorithms/shared/scoring.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvbench {
+
+ParamSpec reduce_param() {
+  return choice_param("reduce", {"mean", "max", "sum"},
+                      "how scores of the query heads that share a KV head become one per token");
+}
+
+Reduce reduce_of(const Params& params) {
+  const std::string& text = params.text("reduce");
+  return text == "mean" ? Reduce::mean : text == "max" ? Reduce::max : Reduce::sum;
+}
+
+std::vector<double> take_scores(std::span<const double> all, std::span<const Index> tokens) {
+  std::vector<double> out;
+  out.reserve(tokens.size());
+  for (const Index i : tokens) {
+    out.push_back(all[i]);
+  }
+  return out;
+}
+
+std::vector<double> accumulated_scores(const Task& task, const Params& params) {
+  return reduce_group(task.scores->sums(task.scoring), reduce_of(params));
+}
+
+Index floor_share(double ratio, Index count) {
+  const double nearly = 1e-9;  // far above the product's rounding, far below a token
+  return std::min(count,
+                  static_cast<Index>(std::floor(ratio * static_cast<double>(count) + nearly)));
+}
+
+}  // namespace kvbench

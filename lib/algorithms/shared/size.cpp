@@ -1,0 +1,86 @@
+#include "algorithms/shared/size.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "attention/top_k.hpp"
+#include "core/error.hpp"
+
+namespace kvbench {
+
+std::vector<ParamSpec> size_params(const std::vector<ParamSpec>& own) {
+  return joined(
+      {{integer_param("tokens", "auto", 0, 1e12, "tokens",
+                      "tokens kept of the middle, in place of a budget"),
+        integer_param("T", "auto", 0, 62, "halvings",
+                      "keep floor(m / 2^T) of the middle's m tokens, in place of a budget")},
+       own});
+}
+
+Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each, Index fixed_bytes) {
+  const Index m = task.count();
+  if (!params.is_auto("tokens") && !params.is_auto("T")) {
+    throw InputError("parameters tokens and T both give a size; give one");
+  }
+  if (!params.is_auto("tokens")) {
+    return std::min(m, params.integer("tokens"));
+  }
+  if (!params.is_auto("T")) {
+    return m >> params.integer("T");
+  }
+  if (!task.budget_bytes) {
+    throw InputError("no size: give a budget, tokens= or T=");
+  }
+  if (*task.budget_bytes < fixed_bytes) {
+    throw Infeasible(fmt::format("needs {} bytes, budget {}", fixed_bytes, *task.budget_bytes),
+                     fixed_bytes);
+  }
+  return std::min(m, (*task.budget_bytes - fixed_bytes) / bytes_each);
+}
+
+Index pairs_to_keep(const Task& task, const Params& params) {
+  return tokens_to_keep(task, params, task.head.pair_bytes());
+}
+
+Share share_of(const Task& task, const Params& params, Survey (*survey)(const Task&, const Params&),
+               std::vector<Share> (*share)(std::span<const Survey>, const Params&)) {
+  if (task.share != nullptr) {
+    return *task.share;
+  }
+  Survey alone = survey(task, params);
+  alone.kv_head = task.kv_head;
+  alone.middle = task.count();
+  alone.pair_bytes = task.head.pair_bytes();
+  alone.budget_bytes = task.budget_bytes.value_or(alone.tokens * alone.pair_bytes);
+  return share({&alone, 1}, params).front();
+}
+
+std::vector<Index> keep_top(std::span<const Index> tokens, std::span<const double> scores,
+                            Index count) {
+  std::vector<Index> out = top_places(scores, count);
+  for (Index& i : out) {
+    i = tokens[i];
+  }
+  return out;
+}
+
+Compressed hold(std::span<const Index> tokens) {
+  Compressed out;
+  out.held.tokens.assign(tokens.begin(), tokens.end());
+  return out;
+}
+
+Compressed hold_top(const Task& task, const Params& params, std::span<const double> scores) {
+  return hold(keep_top(task.tokens, scores, pairs_to_keep(task, params)));
+}
+
+Matrix take_rows(MatrixView m, std::span<const Index> tokens) {
+  Matrix out(static_cast<Index>(tokens.size()), m.cols);
+  for (Index i = 0; i < out.rows(); ++i) {
+    std::copy_n(m.row(tokens[i]), m.cols, out.row(i));
+  }
+  return out;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,47 @@
+#include "attention/evictions.hpp"
+
+#include <stdexcept>
+
+namespace kvbench {
+namespace {
+
+class CpuEvictions final : public EvictionStream {
+ public:
+  CpuEvictions(const KvHead& head, const EvictionRules& rules)
+      : tokens_(head, most_held(rules, head.n()), rules) {}
+
+  Eviction step(Index j) override { return tokens_.step(j); }
+
+ private:
+  AttendedTokens tokens_;
+};
+
+}  // namespace
+
+AttendedTokens::AttendedTokens(const KvHead& head, Index capacity, const EvictionRules& rules)
+    : capacity_(capacity) {
+  for (const Matrix& q : head.q) {
+    queries_.push_back(q.data());
+  }
+  state_.rules = rules;
+  state_.k = head.k.data();
+  state_.q = queries_.data();
+  state_.q_start = head.q_start();
+  state_.d = head.d();
+  state_.group = head.group();
+  state_.scale = head.scale;
+  reserve(state_, capacity, arena_);
+}
+
+void AttendedTokens::add(Index token) {
+  if (state_.held >= capacity_) {
+    throw std::logic_error("attended tokens: no room");
+  }
+  join(OneThread(), state_, token);
+}
+
+std::unique_ptr<EvictionStream> evictions(const KvHead& head, const EvictionRules& rules) {
+  return std::make_unique<CpuEvictions>(head, rules);
+}
+
+}  // namespace kvbench

@@ -1,0 +1,69 @@
+// Inner products whose order of summation is fixed: sum over the channels t = 0, 1, ... by one FMA
+// each. Selections are made from these, so they must not depend on the instruction set, the
+// blocking, or the device; a GPU thread that loops over t gets the same bits.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "core/types.hpp"
+
+namespace kvbench {
+
+/// Row-major float64 matrix [rows, cols], for what selections are computed from.
+class MatrixD {
+ public:
+  MatrixD() = default;
+  MatrixD(Index rows, Index cols) : rows_(rows), cols_(cols), data_(rows * cols) {}
+
+  /// New shape, contents unspecified; memory is kept, so that scratch need not be allocated anew.
+  void resize(Index rows, Index cols) {
+    rows_ = rows;
+    cols_ = cols;
+    data_.resize(rows * cols);
+  }
+
+  Index rows() const { return rows_; }
+  Index cols() const { return cols_; }
+  double* data() { return data_.data(); }
+  const double* data() const { return data_.data(); }
+  double* row(Index i) { return data_.data() + i * cols_; }
+  const double* row(Index i) const { return data_.data() + i * cols_; }
+
+ private:
+  Index rows_ = 0;
+  Index cols_ = 0;
+  AlignedVector<double> data_;
+};
+
+/// out[i, j] = sum_t a[i, t] * b[j, t], t ascending, one FMA each, from 0.
+/// a [na, d], b_t [d, nb] (b transposed), out [na, nb]. With `upper`, only entries j >= i are
+/// needed and the others may hold anything. Time O(na nb d).
+void inner_products(const MatrixD& a, const MatrixD& b_t, MatrixD& out, bool upper = false);
+
+/// sum_t a[t] b[t] of as many elements each, in float64, t ascending, one FMA each, from 0. float32
+/// elements: neither overflows nor vanishes.
+inline double inner_product(std::span<const float> a, std::span<const float> b) {
+  double sum = 0.0;
+  for (std::size_t t = 0; t < a.size(); ++t) {
+    sum = std::fma(static_cast<double>(a[t]), static_cast<double>(b[t]), sum);
+  }
+  return sum;
+}
+
+inline double squared_norm(std::span<const float> x) {
+  return inner_product(x, x);
+}
+
+/// Subtracts the rows' mean from each row, in place. The mean [cols]; of no rows: 0.
+std::vector<double> center_rows(MatrixD& rows);
+
+/// out [cols, rows] = m [rows, cols] transposed.
+void transpose(const MatrixD& m, MatrixD& out);
+
+/// out = rows `tokens` of `m` in float64.
+void gather_rows(MatrixView m, std::span<const Index> tokens, MatrixD& out);
+
+}  // namespace kvbench

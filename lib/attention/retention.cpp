@@ -1,0 +1,42 @@
+#include "attention/retention.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace kvbench {
+namespace {
+
+class CpuRetention final : public RetentionStream {
+ public:
+  CpuRetention(const KvHead& head, const RetentionRules& rules)
+      : state_(retention_state(head, rules)) {
+    for (const Matrix& q : head.q) {
+      queries_.push_back(q.data());
+    }
+    state_.k = head.k.data();
+    state_.q = queries_.data();
+    reserve(state_, std::min(rules.kept, head.n()) + 1, arena_);
+  }
+
+  Departure step(Index j) override { return retain_step(OneThread(), state_, state_.rules.phi, j); }
+
+ private:
+  HostArena arena_;
+  std::vector<const float*> queries_;
+  RetentionState state_;
+};
+
+}  // namespace
+
+RetainedKeys::RetainedKeys(Index capacity, Index d, Similarity kind, bool track) {
+  state_.rules.lambda = track ? 1.0 : 0.0;
+  state_.rules.kind = kind;
+  state_.d = d;
+  reserve(state_, capacity, arena_);
+}
+
+std::unique_ptr<RetentionStream> retention(const KvHead& head, const RetentionRules& rules) {
+  return std::make_unique<CpuRetention>(head, rules);
+}
+
+}  // namespace kvbench

@@ -1,0 +1,62 @@
+#include "attention/revive_stream.hpp"
+
+#include <vector>
+
+namespace kvbench {
+namespace {
+
+class CpuRevival final : public ReviveStream {
+ public:
+  CpuRevival(const KvHead& head, const ReviveTask& task)
+      : state_(task.state(head)), scores_(head.n()) {
+    for (const Matrix& queries : head.q) {
+      queries_.push_back(queries.data());
+    }
+    state_.k = head.k.data();
+    state_.q = queries_.data();
+    state_.scores = scores_.data();
+    reserve(state_, memory_);
+  }
+
+  std::span<const ReviveMove> step(const ReviveStep& step) override {
+    moves_.resize(max_moves(state_));
+    state_.moves = moves_.data();
+    state_.moved = 0;
+    revive_step(OneThread(), state_, step);
+    return std::span(moves_).first(state_.moved);
+  }
+
+  std::span<const float> scores() const override { return scores_; }
+
+ private:
+  ReviveState state_;
+  HostArena memory_;
+  std::vector<const float*> queries_;
+  std::vector<float> scores_;
+  std::vector<ReviveMove> moves_;
+};
+
+}  // namespace
+
+ReviveState ReviveTask::state(const KvHead& head) const {
+  ReviveState s;
+  s.rules = rules;
+  s.n = head.n();
+  s.d = head.d();
+  s.group = head.group();
+  s.q_start = head.q_start();
+  s.scale = head.scale;
+  s.sketch.hashes = hashes.data();
+  s.sketch.rows = static_cast<Index>(hashes.size());
+  s.sketch.per_row = cells;
+  s.sketch.width = head.d();
+  s.sketch.dtype = dtype;
+  s.sketch.kind = estimate;
+  return s;
+}
+
+std::unique_ptr<ReviveStream> open_revival(const KvHead& head, const ReviveTask& task) {
+  return std::make_unique<CpuRevival>(head, task);
+}
+
+}  // namespace kvbench

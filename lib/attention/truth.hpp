@@ -1,0 +1,54 @@
+// Ground truth: exact causal attention of the last queries of a KV head, in float64, and what the
+// metrics need of its probabilities. Computed once per head; serves every method, budget and seed.
+// Knows no method.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "attention/inner_products.hpp"
+#include "core/types.hpp"
+
+namespace kvbench {
+
+/// Attention probability above which losing a token counts as forgetting it
+/// (KVReviver, figure 2: heavy hitters are tokens with attention above 0.005).
+inline constexpr double kAmnesiaThreshold = 0.005;
+
+/// Exact attention of one query head. m evaluated queries, the last m positions of n.
+struct ExactAttention {
+  MatrixD output;                     ///< [m, dv]: a_j = sum_{i<=j} p_ji v_i
+  std::vector<double> log_z;          ///< [m]: log sum_{i<=j} exp(s<k_i, q_j>)
+  std::vector<double> p_norm;         ///< [m]: |p_j|_2
+  std::vector<double> mass;           ///< [n]: mean over the m queries of p_ji (0 where unseen)
+  std::vector<std::uint8_t> noticed;  ///< [n]: p_ji > kAmnesiaThreshold for some query
+};
+
+/// Norms of the values that each evaluated query sees, shared by a group's query heads.
+struct ValueNorms {
+  std::vector<double> frobenius;  ///< [m]: |V_{<=j}|_F
+  std::vector<double> spectral;   ///< [m]: |V_{<=j}|_op
+};
+
+/// Exact attention of the last `m` queries of query head `g` of the group, 1 <= m <= nq.
+/// Blocked over queries and run on `threads` threads; the result does not depend on how many.
+/// Memory: threads x kQueryBlock x n float64.
+ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads);
+
+/// The same for the queries at `positions` (those that the trace holds; at least one), in their
+/// order; each sees the tokens up to itself.
+ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Index> positions,
+                               int threads);
+
+/// Rows p_j [positions, n] of exact attention, 0 where unseen: for figures that need each query's
+/// own probabilities, a block of queries at a time. Memory: twice the result.
+MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions);
+
+/// Norms of V_{<=j} for the last `m` positions. Spectral norms from the eigenvalues of V'V
+/// [dv, dv], one rank-one update per query. Time O(m dv^3).
+ValueNorms value_norms(const KvHead& head, Index m, int threads);
+
+/// Queries that one thread of exact_attention handles at a time.
+inline constexpr Index kQueryBlock = 32;
+
+}  // namespace kvbench

@@ -1,0 +1,163 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "gpu/attend.cuh"
+#include "gpu/attention.cuh"
+
+namespace kvbench::gpu {
+namespace {
+
+// What contributes, in the set's order.
+std::vector<Token> tokens_of(const WeightedRows& set) {
+  std::vector<Token> out;
+  for (std::size_t i = 0; i < set.rows.size(); ++i) {
+    const float w = set.weights.empty() ? set.common : set.weights[i];
+    if (w != 0.0F) {  // log 0 would make a shift of -inf
+      out.push_back({set.rows[i], std::log(static_cast<double>(w))});
+    }
+  }
+  return out;
+}
+
+// Sets of many sums, gathered until scratch is full. Each is a list of its own.
+class Batch {
+ public:
+  explicit Batch(const Head& head) : head_(head), plan_(head) {}
+
+  // `to` has the queries' rows and nothing in them; it must live until the next attend().
+  void add(const MatrixD& queries, const WeightedRows& set, PartialSums& to) {
+    const std::vector<Token> list = tokens_of(set);
+    const auto count = static_cast<Index>(list.size());
+    if (count == 0) {
+      return;
+    }
+    std::vector<Index> seen(queries.rows(), count);
+    for (std::size_t r = 0; set.visible_from && r < seen.size(); ++r) {
+      const Index end = *set.visible_from + static_cast<Index>(r);
+      seen[r] = std::ranges::lower_bound(list, end, {}, &Token::row) - list.begin();
+    }
+    const bool values = set.part != Part::denominator;
+    for (Index begin = 0; begin < queries.rows();) {
+      if (plan_.room(count, values) < 1 || !has_room(list, set)) {
+        attend();
+      }
+      const Index rows = std::clamp<Index>(plan_.room(count, values), 1, queries.rows() - begin);
+      plan_.add(static_cast<Index>(tokens_.size()), count,
+                {seen.data() + begin, seen.data() + begin + rows}, values);
+      add_tokens(list, set);
+      queries_.insert(queries_.end(), queries.row(begin), queries.row(begin + rows));
+      for (Index r = begin; r < begin + rows; ++r) {
+        to_.push_back({&to, r, set.part});
+      }
+      begin += rows;
+    }
+  }
+
+  // Fills in the sums of what was added.
+  void attend() {
+    if (to_.empty()) {
+      return;
+    }
+    const Device& device = head_.device;
+    const Index dv = head_.host->dv();
+    const Array<Token> tokens(device, std::span<const Token>(tokens_));
+    const Array<float> made_k(device, std::span<const float>(made_k_));
+    const Array<float> made_v(device, std::span<const float>(made_v_));
+    const Array<double> queries(device, std::span<const double>(queries_));
+    const Attended attended =
+        gpu::attend(device, plan_, tokens, {head_.k.data(), made_k.data(), head_.host->d()},
+                    {head_.v.data(), made_v.data(), dv}, queries, /*normalise=*/false);
+    std::vector<Figures> figures(to_.size());
+    std::vector<double> numerators(attended.numerators.size());
+    attended.figures.get(figures);
+    attended.numerators.get(numerators);
+    for (std::size_t i = 0; i < to_.size(); ++i) {
+      const auto& [sums, row, part] = to_[i];
+      sums->shift[row] = figures[i].shift;
+      if (part != Part::numerator) {
+        sums->denominator[row] = figures[i].total;
+      }
+      if (part != Part::denominator) {
+        std::copy_n(numerators.data() + static_cast<Index>(i) * dv, dv, sums->numerator.row(row));
+      }
+    }
+    plan_ = QueryPlan(head_);
+    made_ = 0;
+    tokens_.clear();
+    made_k_.clear();
+    made_v_.clear();
+    queries_.clear();
+    to_.clear();
+  }
+
+ private:
+  struct To {
+    PartialSums* sums;
+    Index row;
+    Part part;
+  };
+
+  bool has_room(const std::vector<Token>& list, const WeightedRows& set) const {
+    const auto made =
+        set.of_head
+            ? 0
+            : list.size() * static_cast<std::size_t>(std::max(set.keys.cols, set.values.cols));
+    const std::size_t scratch = head_.device.scratch_bytes();
+    return (tokens_.size() + list.size()) * sizeof(Token) <= scratch &&
+           (std::max(made_k_.size(), made_v_.size()) + made) * sizeof(float) <= scratch;
+  }
+
+  void add_tokens(const std::vector<Token>& list, const WeightedRows& set) {
+    if (set.of_head) {
+      tokens_.insert(tokens_.end(), list.begin(), list.end());
+      return;
+    }
+    for (const Token& token : list) {
+      const auto k = set.keys.row_span(token.row);
+      made_k_.insert(made_k_.end(), k.begin(), k.end());
+      if (set.part != Part::denominator) {
+        const auto v = set.values.row_span(token.row);
+        made_v_.insert(made_v_.end(), v.begin(), v.end());
+      }
+      ++made_;
+      made_v_.resize(made_ * head_.host->dv());
+      tokens_.push_back({-made_, token.log_weight});
+    }
+  }
+
+  const Head& head_;
+  QueryPlan plan_;
+  std::vector<Token> tokens_;
+  Index made_ = 0;
+  std::vector<float> made_k_;    // [made_, d]
+  std::vector<float> made_v_;    // [made_, dv]; 0 where not read
+  std::vector<double> queries_;  // [queries, d]
+  std::vector<To> to_;           // where each query's sums go
+};
+
+}  // namespace
+
+void add_rows_to(const Head& head, std::span<SoftmaxSums> sums,
+                 std::span<const std::vector<WeightedRows>> sets) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Batch batch(head);
+  std::vector<std::vector<PartialSums>> partial(sums.size());
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const MatrixD& queries = sums[i].queries();
+    const auto m = static_cast<std::size_t>(queries.rows());
+    partial[i].assign(sets[i].size(), {MatrixD(queries.rows(), head.host->dv()),
+                                       std::vector<double>(m), std::vector<double>(m, -kInfinity)});
+    for (std::size_t p = 0; p < sets[i].size(); ++p) {
+      batch.add(queries, sets[i][p], partial[i][p]);
+    }
+  }
+  batch.attend();
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    for (const PartialSums& p : partial[i]) {
+      sums[i].add(p);
+    }
+  }
+}
+
+}  // namespace kvbench::gpu

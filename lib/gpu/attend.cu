@@ -1,0 +1,230 @@
+#include <cmath>
+#include <limits>
+
+#include "core/math.hpp"
+#include "gpu/attend.cuh"
+#include "gpu/block.cuh"
+
+namespace kvbench::gpu {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarp = 32;
+// A block goes through a tile by steps of kWidth tokens (or channels of values) and sums over steps
+// of kDepth channels (or tokens).
+constexpr int kRows = kTileRows;
+constexpr int kWidth = 64;
+constexpr int kDepth = 32;
+// A thread's own sums: every kWarps-th row, every kWarp-th column.
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kOwnRows = kRows / kWarps;
+constexpr int kOwnCols = kWidth / kWarp;
+
+using Left = double[kRows][kDepth];
+using Right = float[kDepth][kWidth + 1];  // a column more: lanes that write one reach all banks
+using OwnSums = double[kOwnRows][kOwnCols];
+
+/// sum += left * right for the thread's own columns and the first kCount of its rows, the terms in
+/// order, one FMA each.
+template <int kCount>
+__device__ void add_own(const Left& left, const Right& right, OwnSums& sum) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  for (int t = 0; t < kDepth; ++t) {
+    KVB_UNROLL
+    for (int r = 0; r < kCount; ++r) {
+      KVB_UNROLL
+      for (int c = 0; c < kOwnCols; ++c) {
+        sum[r][c] = std::fma(left[warp + r * kWarps][t],
+                             static_cast<double>(right[t][lane + c * kWarp]), sum[r][c]);
+      }
+    }
+  }
+}
+
+/// Of the tile's first `rows` rows: a stream's step has a group's queries alone.
+__device__ void add_products(const Left& left, const Right& right, Index rows, OwnSums& sum) {
+  if (rows <= kWarps) {
+    add_own<1>(left, right, sum);
+  } else {
+    add_own<kOwnRows>(left, right, sum);
+  }
+}
+
+/// put(row, column, sum) for each of the thread's own.
+template <class Put>
+__device__ void for_own(const OwnSums& sum, Put put) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  KVB_UNROLL
+  for (int r = 0; r < kOwnRows; ++r) {
+    KVB_UNROLL
+    for (int c = 0; c < kOwnCols; ++c) {
+      put(warp + r * kWarps, lane + c * kWarp, sum[r][c]);
+    }
+  }
+}
+
+/// weights = <key, query> + log weight, for a tile. queries [rows, d].
+__global__ void __launch_bounds__(kThreads, 2)
+    logits(const Tile* tiles, const Query* queries, const Token* tokens, TokenRows keys,
+           const double* wide, double* weights) {
+  __shared__ Left q;
+  __shared__ Right k;
+  const Tile tile = tiles[blockIdx.x];
+  const Query first = queries[tile.query];
+  const Index end = first.count < tile.begin + kSlab ? first.count : tile.begin + kSlab;
+  const auto thread = static_cast<int>(threadIdx.x);
+  for (Index at = tile.begin; at < end; at += kWidth) {
+    OwnSums sum = {};
+    for (Index t0 = 0; t0 < keys.width; t0 += kDepth) {
+      for (int x = thread; x < kRows * kDepth; x += kThreads) {
+        const int r = x / kDepth;
+        const Index t = t0 + x % kDepth;
+        q[r][x % kDepth] =
+            r < tile.rows && t < keys.width ? wide[(tile.query + r) * keys.width + t] : 0.0;
+      }
+      for (int x = thread; x < kWidth * kDepth; x += kThreads) {
+        const Index i = at + x / kDepth;
+        const Index t = t0 + x % kDepth;
+        k[x % kDepth][x / kDepth] =
+            i < end && t < keys.width ? keys.at(tokens[first.token + i].row)[t] : 0.0F;
+      }
+      __syncthreads();
+      add_products(q, k, tile.rows, sum);
+      __syncthreads();
+    }
+    for_own(sum, [&](int r, int c, double x) {
+      if (r < tile.rows && at + c < end) {
+        weights[first.weights + r * first.count + at + c] =
+            x + tokens[first.token + at + c].log_weight;
+      }
+    });
+  }
+}
+
+/// A query's logits become weights, 0 where unseen; with `normalise`, probabilities.
+__global__ void __launch_bounds__(kThreads)
+    softmax(const Query* queries, double* weights, Figures* figures, bool normalise) {
+  const Query query = queries[blockIdx.x];
+  double* w = weights + query.weights;
+  double shift = -std::numeric_limits<double>::infinity();
+  for (Index i = threadIdx.x; i < query.seen; i += kThreads) {
+    shift = Max()(shift, w[i]);
+  }
+  shift = block_reduce<kThreads>(shift, Max());
+  double total = 0.0;
+  double square = 0.0;
+  for (Index i = threadIdx.x; i < query.seen; i += kThreads) {
+    w[i] = exp_shared(w[i] - shift);
+    total += w[i];
+    square = std::fma(w[i], w[i], square);
+  }
+  total = block_reduce<kThreads>(total, Plus());
+  square = block_reduce<kThreads>(square, Plus());
+  for (Index i = threadIdx.x; i < query.count; i += kThreads) {
+    w[i] = i < query.seen ? (normalise ? w[i] / total : w[i]) : 0.0;
+  }
+  if (threadIdx.x == 0) {
+    figures[blockIdx.x] = {shift, total, square};
+  }
+}
+
+/// partial = sum of weight * value over a tile's slab.
+__global__ void __launch_bounds__(kThreads, 2)
+    weigh(const Tile* tiles, const Query* queries, const Token* tokens, TokenRows values,
+          const double* weights, double* partial) {
+  __shared__ Left w;
+  __shared__ Right v;
+  const Tile tile = tiles[blockIdx.x];
+  const Query first = queries[tile.query];
+  if (first.slabs == 0) {
+    return;
+  }
+  const Index end = first.count < tile.begin + kSlab ? first.count : tile.begin + kSlab;
+  const auto thread = static_cast<int>(threadIdx.x);
+  for (Index c0 = 0; c0 < values.width; c0 += kWidth) {
+    OwnSums sum = {};
+    for (Index at = tile.begin; at < end; at += kDepth) {
+      for (int x = thread; x < kRows * kDepth; x += kThreads) {
+        const int r = x / kDepth;
+        const Index i = at + x % kDepth;
+        w[r][x % kDepth] =
+            r < tile.rows && i < end ? weights[first.weights + r * first.count + i] : 0.0;
+      }
+      for (int x = thread; x < kDepth * kWidth; x += kThreads) {
+        const Index i = at + x / kWidth;
+        const Index c = c0 + x % kWidth;
+        v[x / kWidth][x % kWidth] =
+            i < end && c < values.width ? values.at(tokens[first.token + i].row)[c] : 0.0F;
+      }
+      __syncthreads();
+      add_products(w, v, tile.rows, sum);
+      __syncthreads();
+    }
+    for_own(sum, [&](int r, int c, double x) {
+      if (r < tile.rows && c0 + c < values.width) {
+        const Index slab = first.partial + r * first.slabs + tile.begin / kSlab;
+        partial[slab * values.width + c0 + c] = x;
+      }
+    });
+  }
+}
+
+/// numerators [queries, dv]: a query's partial sums, in the order of the slabs.
+__global__ void add_slabs(const Query* queries, Index count, Index dv, const double* partial,
+                          double* numerators) {
+  const Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at < count * dv) {
+    const Query query = queries[at / dv];
+    double sum = 0.0;
+    for (Index s = 0; s < query.slabs && s * kSlab < query.seen; ++s) {
+      sum += partial[(query.partial + s) * dv + at % dv];
+    }
+    numerators[at] = sum;
+  }
+}
+
+}  // namespace
+
+void QueryPlan::add(Index token, Index count, std::span<const Index> seen, bool values) {
+  const auto before = static_cast<Index>(queries.size());
+  const auto rows = static_cast<Index>(seen.size());
+  for (Index r = 0; r < rows; r += kTileRows) {
+    const Index in_tile = std::min<Index>(kTileRows, rows - r);
+    const Index end = *std::max_element(seen.data() + r, seen.data() + r + in_tile);
+    for (Index begin = 0; begin < end; begin += kSlab) {
+      tiles.push_back({before + r, in_tile, begin});
+    }
+  }
+  const Index slabs = values ? slabs_of(count) : 0;
+  for (const Index s : seen) {
+    queries.push_back({token, count, s, weights, slabs, partials});
+    weights += count;
+    partials += slabs;
+  }
+}
+
+Attended attend(const Device& device, const QueryPlan& plan, const Array<Token>& tokens,
+                TokenRows keys, TokenRows values, const Array<double>& wide, bool normalise) {
+  const auto count = static_cast<Index>(plan.queries.size());
+  const auto tile_count = static_cast<Index>(plan.tiles.size());
+  const Array<Query> queries(device, std::span(plan.queries));
+  const Array<Tile> tiles(device, std::span(plan.tiles));
+  Attended out{{device, plan.weights}, {device, count}, {}};
+  device.launch(logits, tile_count, kThreads, tiles.data(), queries.data(), tokens.data(), keys,
+                wide.data(), out.weights.data());
+  device.launch(softmax, count, kThreads, queries.data(), out.weights.data(), out.figures.data(),
+                normalise);
+  if (plan.partials > 0) {
+    const Array<double> partial(device, plan.partials * values.width);
+    out.numerators = {device, count * values.width};
+    device.launch(weigh, tile_count, kThreads, tiles.data(), queries.data(), tokens.data(), values,
+                  out.weights.data(), partial.data());
+    device.launch(add_slabs, ceil_div(count * values.width, kThreads), kThreads, queries.data(),
+                  count, values.width, partial.data(), out.numerators.data());
+  }
+  return out;
+}
+
+}  // namespace kvbench::gpu

@@ -1,0 +1,159 @@
+#include <cstdlib>
+#include <stdexcept>
+
+#include "gpu/attention.cuh"
+#include "gpu/balance.cuh"
+#include "gpu/device.hpp"
+#include "gpu/facility.cuh"
+#include "gpu/nearest.cuh"
+#include "gpu/revival.cuh"
+#include "gpu/rows.cuh"
+#include "gpu/streams.cuh"
+
+namespace kvbench {
+namespace {
+
+__global__ void any_kernel() {}
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+// Jobs allocate and free all the time: what they free stays the program's, to be handed out again,
+// until it ends.
+void keep_pool(int ordinal) {
+  cudaMemPool_t pool = nullptr;
+  gpu::check(cudaDeviceGetDefaultMemPool(&pool, ordinal), "asking for the memory pool", ordinal);
+  std::uint64_t all = ~std::uint64_t{0};
+  gpu::check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all),
+             "setting up the memory pool", ordinal);
+}
+
+class GpuBackend final : public Backend {
+ public:
+  GpuBackend(const gpu::Device& device, const KvHead& head) : head_(device, head) {}
+
+  ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Index> positions,
+                                 int /*threads*/) const override {
+    return gpu::exact_attention(mine(head), g, positions);
+  }
+  MatrixD exact_probabilities(const KvHead& head, Index g,
+                              std::span<const Index> positions) const override {
+    return gpu::exact_probabilities(mine(head), g, positions);
+  }
+  std::vector<std::vector<double>> attention_sums(const KvHead& head,
+                                                  Range queries) const override {
+    return gpu::attention_sums(mine(head), queries);
+  }
+  void add_rows_to(const KvHead& head, std::span<SoftmaxSums> sums,
+                   std::span<const std::vector<WeightedRows>> sets) const override {
+    gpu::add_rows_to(mine(head), sums, sets);
+  }
+  Index batch_bytes() const override { return kGpuBatchBytes; }
+  std::unique_ptr<RowSet> rows(const KvHead& head, HeadRows of,
+                               std::span<const Index> rows) const override {
+    const gpu::Head& own = mine(head);
+    return of == HeadRows::keys
+               ? std::make_unique<gpu::Rows>(own.device, own.k.data(), head.d(), rows)
+               : std::make_unique<gpu::Rows>(own.device, own.v.data(), head.dv(), rows);
+  }
+  WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
+                            std::span<std::int8_t> signs, std::span<double> probability,
+                            WalkScratch& /*scratch*/) const override {
+    return gpu::balance_blocks(mine(head), blocks, signs, probability);
+  }
+  std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
+                                  std::span<const Index> from) const override {
+    return gpu::nearest_keys(mine(head), to, from);
+  }
+  std::unique_ptr<FacilityGains> facility_location(const KvHead& head,
+                                                   std::span<const Index> ground, Similarity kind,
+                                                   Index /*matrix_bytes*/) const override {
+    return gpu::facility_location(mine(head), ground, kind);
+  }
+  std::unique_ptr<EvictionStream> evictions(const KvHead& head,
+                                            const EvictionRules& rules) const override {
+    return gpu::evictions(mine(head), rules);
+  }
+  std::unique_ptr<ReviveStream> revive(const KvHead& head, const ReviveTask& task) const override {
+    return gpu::revive(mine(head), task);
+  }
+  std::unique_ptr<RetentionStream> retention(const KvHead& head,
+                                             const RetentionRules& rules) const override {
+    return gpu::retention(mine(head), rules);
+  }
+  std::unique_ptr<ClusterStream> clusters(const KvHead& head, HeadRows of,
+                                          std::span<const Index> stream,
+                                          double delta) const override {
+    return cluster_stream(rows(head, of, stream)->online_clusters(delta));
+  }
+
+ private:
+  const gpu::Head& mine(const KvHead& head) const {
+    if (&head != head_.host) {
+      throw std::logic_error("a GPU's backend was asked about another head than its own");
+    }
+    return head_;
+  }
+
+  gpu::Head head_;
+};
+
+}  // namespace
+
+DeviceInfo device_info(int ordinal) {
+  // Both settings count only if made before the device is first used. Jobs wait on streams of their
+  // own: as many of these as there can be run apart, and a thread that waits leaves its core.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver) {
+    cudaGetLastError();
+    throw IoError("--device cuda:" + std::to_string(ordinal) + ": no device can be used here (" +
+                  cudaGetErrorString(code) + "), expected --device cpu");
+  }
+  gpu::check(code, "counting devices", ordinal);
+  if (ordinal >= count) {
+    throw IoError("--device cuda:" + std::to_string(ordinal) + ": absent, expected one of the " +
+                  std::to_string(count) + " devices here, counted from 0");
+  }
+  cudaDeviceProp properties;
+  gpu::check(cudaGetDeviceProperties(&properties, ordinal), "reading properties", ordinal);
+  gpu::check(cudaSetDevice(ordinal), "selecting the device", ordinal);
+  if (cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess) {
+    cudaGetLastError();  // a program that used the device before keeps its own way of waiting
+  }
+  cudaFuncAttributes attributes;
+  if (cudaFuncGetAttributes(&attributes, any_kernel) != cudaSuccess) {
+    cudaGetLastError();
+    const std::string capability =
+        std::to_string(properties.major) + std::to_string(properties.minor);
+    throw IoError("--device cuda:" + std::to_string(ordinal) + ": this is " + properties.name +
+                  ", for which this program holds no kernels, expected --device cpu, or a build "
+                  "with CMAKE_CUDA_ARCHITECTURES=" +
+                  capability);
+  }
+  int driver = 0;
+  gpu::check(cudaDriverGetVersion(&driver), "asking for the driver's version", ordinal);
+  DeviceInfo out;
+  out.model = properties.name;
+  out.driver = version_text(driver);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  gpu::check(cudaMemGetInfo(&free, &total), "asking for free memory", ordinal);
+  out.free_bytes = free;
+  out.total_bytes = total;
+  return out;
+}
+
+std::unique_ptr<Backend> open_gpu(const KvHead& head, int ordinal, std::size_t scratch_bytes) {
+  keep_pool(ordinal);
+  return std::make_unique<GpuBackend>(gpu::Device(ordinal, scratch_bytes), head);
+}
+
+std::unique_ptr<RowSet> open_gpu_rows(MatrixView rows, int ordinal, std::size_t scratch_bytes) {
+  keep_pool(ordinal);
+  return std::make_unique<gpu::Rows>(gpu::Device(ordinal, scratch_bytes), rows);
+}
+
+}  // namespace kvbench

@@ -1,0 +1,279 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "gpu/balance.cuh"
+#include "gpu/products.cuh"
+
+namespace kvbench::gpu {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr Index kShortest = 64;  // tokens of a block
+constexpr Index kLongest = 4096;
+constexpr int kMeanThreads = 128;
+constexpr int kColumns = 32;  // of a block of walk_factors
+constexpr int kLines = 8;
+constexpr int kOwn = 4;  // tokens of a thread of a walk
+
+// Blocks of tokens that are walked at once; the last one may be shorter.
+struct Layout {
+  Index tokens;
+  Index block;
+
+  KVB_HD Index blocks() const { return ceil_div(tokens, block); }
+  KVB_HD Index length(Index b) const {
+    const Index rest = tokens - b * block;
+    return rest < block ? rest : block;
+  }
+};
+
+// mean[b, t] of channel t over block b, in the order of its tokens. A thread per channel.
+__global__ void mean_keys(Layout layout, const float* rows, const Index* tokens, Index d,
+                          double* mean) {
+  const Index at = Index{blockIdx.x} * kMeanThreads + threadIdx.x;
+  const Index b = at / d;
+  if (b < layout.blocks()) {
+    const Index nb = layout.length(b);
+    double sum = 0.0;
+    for (Index i = 0; i < nb; ++i) {
+      sum += static_cast<double>(rows[tokens[b * layout.block + i] * d + at % d]);
+    }
+    mean[at] = sum / static_cast<double>(nb);
+  }
+}
+
+// out[b, i, j] = factor * <x_i, x_j> for i < j of block b, x the rows less their mean (null: 0),
+// and squares[token] = <x_i, x_i>. A tile per launch block; those below the diagonal do nothing.
+__global__ void __launch_bounds__(kTileThreads)
+    gram(Layout layout, const float* rows, const Index* tokens, Index d, const double* mean,
+         double factor, double* squares, double* out) {
+  const Index tiles = ceil_div(layout.block, kTile);
+  const Index b = Index{blockIdx.x} / tiles / tiles;
+  const Index top = Index{blockIdx.x} / tiles % tiles * kTile;
+  const Index side = Index{blockIdx.x} % tiles * kTile;
+  const Index nb = layout.length(b);
+  if (top > side || side >= nb) {
+    return;
+  }
+  const Index base = b * layout.block;
+  const auto channel = [&](Index i, Index t) {
+    if (i >= nb) {
+      return 0.0;
+    }
+    const auto x = static_cast<double>(rows[tokens[base + i] * d + t]);
+    return mean == nullptr ? x : x - mean[b * d + t];
+  };
+  double acc[kTileOwn][kTileOwn];
+  tile_products(
+      d, [&](int i, Index t) { return channel(top + i, t); },
+      [&](int j, Index t) { return channel(side + j, t); }, acc);
+  for (int r = 0; r < kTileOwn; ++r) {
+    for (int c = 0; c < kTileOwn; ++c) {
+      const Index i = top + tile_row(r);
+      const Index j = side + tile_column(c);
+      if (j < nb && i < j) {
+        out[(base + i) * layout.block + j] = acc[r][c] * factor;
+      } else if (j < nb && i == j) {
+        squares[base + i] = acc[r][c];
+      }
+    }
+  }
+}
+
+// shift[j] = max over i < j of the exponents e_ij; then in their place exp(e_ij - shift_j) times
+// (inner_ij + bias) w_j. `inner`: null: 1. A block has 32 columns, a warp every eighth row.
+__global__ void __launch_bounds__(kColumns* kLines)
+    walk_factors(Layout layout, double* exponents, const double* inner, const double* weights,
+                 double bias, double* shift) {
+  __shared__ double max_of[kLines][kColumns];
+  const Index groups = ceil_div(layout.block, kColumns);
+  const Index b = Index{blockIdx.x} / groups;
+  const int lane = static_cast<int>(threadIdx.x) % kColumns;
+  const int line = static_cast<int>(threadIdx.x) / kColumns;
+  const Index j = Index{blockIdx.x} % groups * kColumns + lane;
+  const Index base = b * layout.block;
+  const Index end = j < layout.length(b) ? j : 0;  // rows of column j
+  const Index column = base * layout.block + j;
+  double max = -kInfinity;
+  for (Index i = line; i < end; i += kLines) {
+    const double e = exponents[column + i * layout.block];
+    max = max < e ? e : max;
+  }
+  max_of[line][lane] = max;
+  __syncthreads();
+  for (const auto& of : max_of) {
+    max = max < of[lane] ? of[lane] : max;
+  }
+  if (line == 0 && j < layout.length(b)) {
+    shift[base + j] = max;
+  }
+  for (Index i = line; i < end; i += kLines) {
+    const Index at = column + i * layout.block;
+    const double value = ((inner == nullptr ? 1.0 : inner[at]) + bias) * weights[base + j];
+    exponents[at] = exp_shared(exponents[at] - max) * value;
+  }
+}
+
+// What a walk needs of a block beside its tokens' numbers.
+struct Constants {
+  double log_r2;
+  double theory_c;
+};
+
+struct Walk {
+  Layout layout;
+  WalkOptions options;
+  const double* factors;       // [blocks, block, block]
+  const double* shift;         // [tokens], as are the next three
+  const double* log_own;       // log G_jj
+  const double* weights;       //
+  const double* uniforms;      //
+  const Constants* constants;  // [blocks]
+  double* plus;                // [tokens] out: P(+1), unclamped
+};
+
+// The walks, right-looking, a block of threads per block of tokens. Token i is its thread's: from
+// the sum in its registers it draws the sign, and then all threads add row i to their own tokens'
+// sums. sums[k] belongs to the k-th of the thread's tokens from the current one on. One meeting per
+// token: its signed weight and the next token's lie in two slots.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads) walk(Walk w) {
+  __shared__ double signed_weight[2];
+  const int thread = static_cast<int>(threadIdx.x);
+  const Index b = blockIdx.x;
+  const Index base = b * w.layout.block;
+  const Index nb = w.layout.length(b);
+  const Constants constants = w.constants[b];
+  double sums[kOwn] = {};
+  for (Index begin = 0; begin < nb; begin += kThreads) {
+    const Index own = begin + thread;
+    const Index read = base + (own < nb ? own : 0);
+    const double shift = w.shift[read];
+    const double log_own = w.log_own[read];
+    const double weight = w.weights[read];
+    const double uniform = w.uniforms[read];
+    for (Index i = begin; i < nb && i < begin + kThreads; ++i) {
+      // Asked for before the sign is known.
+      const double* row = w.factors + (base + i) * w.layout.block;
+      double factor[kOwn];
+      for (int k = 0; k < kOwn; ++k) {
+        const Index j = own + k * kThreads;
+        factor[k] = i < j && j < nb ? row[j] : 0.0;
+      }
+      if (own == i) {
+        const double p = probability_of_plus(w.options, sums[0], shift, constants.log_r2, log_own,
+                                             constants.theory_c, i == 0);
+        w.plus[base + i] = p;
+        signed_weight[i % 2] = static_cast<double>(sign_of(p, uniform)) * weight;
+      }
+      __syncthreads();
+      for (int k = 0; k < kOwn; ++k) {
+        sums[k] = std::fma(factor[k], signed_weight[i % 2], sums[k]);
+      }
+    }
+    for (int k = 0; k + 1 < kOwn; ++k) {
+      sums[k] = sums[k + 1];
+    }
+  }
+}
+
+// log G_jj of each token and log R^2 of each block. Logarithms are the host's: a device's may
+// differ in the last bit.
+void find_logarithms(const BalanceBlocks& blocks, std::size_t begin, const Layout& layout,
+                     std::span<const double> squares, std::span<const double> value_squares,
+                     std::vector<double>& log_own, std::vector<Constants>& constants) {
+  log_own.clear();
+  constants.clear();
+  for (std::size_t i = 0; i < squares.size(); ++i) {
+    if (i % static_cast<std::size_t>(layout.block) == 0) {
+      const auto b = static_cast<Index>(constants.size());
+      constants.push_back({-kInfinity, theory_constant(blocks.options, layout.length(b))});
+    }
+    log_own.push_back(
+        log_diagonal(blocks.options, squares[i], value_squares[i], blocks.weights[begin + i]));
+    constants.back().log_r2 = std::max(constants.back().log_r2, log_own.back());
+  }
+}
+
+}  // namespace
+
+WalkCounts balance_blocks(const Head& head, const BalanceBlocks& blocks,
+                          std::span<std::int8_t> signs, std::span<double> probability) {
+  const auto tokens = static_cast<Index>(blocks.tokens.size());
+  const Layout all{tokens, std::min(blocks.block, tokens)};
+  if (all.block < kShortest || all.block > kLongest) {
+    WalkScratch scratch;
+    return kvbench::balance_blocks(*head.host, blocks, signs, probability, scratch);
+  }
+  const Device& device = head.device;
+  const WalkOptions& options = blocks.options;
+  const Index d = head.host->d();
+  const Index pairs = all.block * all.block;
+  const auto room = static_cast<Index>(device.scratch_bytes() / sizeof(double));
+  const Index at_once = std::clamp<Index>(room / pairs, 1, all.blocks());
+  const Index max_tokens = std::min(at_once * all.block, all.tokens);
+  Array<Index> positions(device, max_tokens);
+  const Array<double> exponents(device, at_once * pairs);
+  const Array<double> inner(device, blocks.ones ? 0 : at_once * pairs);
+  const Array<double> mean(device, options.center ? at_once * d : 0);
+  const Array<double> squares(device, max_tokens), value_squares(device, max_tokens);
+  const Array<double> shift(device, max_tokens), plus(device, max_tokens);
+  Array<double> weights(device, max_tokens), uniforms(device, max_tokens);
+  Array<double> log_own(device, max_tokens);
+  Array<Constants> constants(device, at_once);
+
+  WalkCounts counts;
+  std::vector<double> host_squares, host_log_own, host_plus;
+  std::vector<Constants> host_constants;
+  for (Index first = 0; first < all.blocks(); first += at_once) {
+    const auto begin = static_cast<std::size_t>(first * all.block);
+    const std::size_t count =
+        std::min(static_cast<std::size_t>(max_tokens), blocks.tokens.size() - begin);
+    const Layout layout{static_cast<Index>(count), all.block};
+    const Index grams = layout.blocks() * ceil_div(all.block, kTile) * ceil_div(all.block, kTile);
+    positions.put(blocks.tokens.subspan(begin, count));
+    weights.put(blocks.weights.subspan(begin, count));
+    uniforms.put(blocks.uniforms.subspan(begin, count));
+    if (options.center) {
+      device.launch(mean_keys, ceil_div(layout.blocks() * d, kMeanThreads), kMeanThreads, layout,
+                    head.k.data(), positions.data(), d, mean.data());
+    }
+    device.launch(gram, grams, kTileThreads, layout, head.k.data(), positions.data(), d,
+                  mean.data(), options.scale, squares.data(), exponents.data());
+    if (!blocks.ones) {
+      device.launch(gram, grams, kTileThreads, layout, head.v.data(), positions.data(),
+                    head.host->dv(), nullptr, 1.0, value_squares.data(), inner.data());
+    }
+    device.launch(walk_factors, layout.blocks() * ceil_div(all.block, kColumns), kColumns * kLines,
+                  layout, exponents.data(), inner.data(), weights.data(), options.value_bias,
+                  shift.data());
+    host_squares.assign(2 * count, 1.0);
+    const std::span<double> key_part = std::span(host_squares).first(count);
+    const std::span<double> value_part = std::span(host_squares).last(count);
+    squares.get(key_part);
+    if (!blocks.ones) {
+      value_squares.get(value_part);
+    }
+    find_logarithms(blocks, begin, layout, key_part, value_part, host_log_own, host_constants);
+    log_own.put(host_log_own);
+    constants.put(host_constants);
+    const Walk w{layout,         options,         exponents.data(), shift.data(), log_own.data(),
+                 weights.data(), uniforms.data(), constants.data(), plus.data()};
+    const bool is_short = all.block <= 256 * kOwn;
+    device.launch(is_short ? walk<256> : walk<1024>, layout.blocks(), is_short ? 256 : 1024, w);
+    host_plus.resize(count);
+    plus.get(host_plus);
+    for (std::size_t i = 0; i < count; ++i) {
+      count_step(options.step, host_plus[i], counts);
+      signs[begin + i] = sign_of(host_plus[i], blocks.uniforms[begin + i]);
+      if (!probability.empty()) {
+        probability[begin + i] = clamp_probability(host_plus[i]);
+      }
+    }
+  }
+  return counts;
+}
+
+}  // namespace kvbench::gpu

@@ -1,0 +1,174 @@
+// A device: its errors, memory and launches. Every CPU thread has its own stream (CUDA's per-thread
+// stream). Operations of one thread run in order, those of different threads side by side.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/math.hpp"
+#include "core/types.hpp"
+
+namespace kvbench::gpu {
+
+/// ceil(a / b); a >= 0, b > 0.
+KVB_HD constexpr Index ceil_div(Index a, Index b) {
+  return (a + b - 1) / b;
+}
+
+/// Throws IoError (what failed, CUDA's own words) unless `code` is success.
+inline void check(cudaError_t code, const char* what, int ordinal) {
+  if (code != cudaSuccess) {
+    cudaGetLastError();  // an error that is not sticky must not show up in a later call
+    throw IoError("cuda:" + std::to_string(ordinal) + ": " + what + ": " +
+                  cudaGetErrorString(code));
+  }
+}
+
+/// A device, and the largest size in bytes of an array of scratch. Thread-safe.
+class Device {
+ public:
+  Device(int ordinal, std::size_t scratch_bytes)
+      : ordinal_(ordinal), scratch_bytes_(scratch_bytes) {}
+
+  int ordinal() const { return ordinal_; }
+  std::size_t scratch_bytes() const { return scratch_bytes_; }
+
+  /// Makes it the calling thread's device.
+  void use() const { check(cudaSetDevice(ordinal_), "selecting the device", ordinal_); }
+
+  void* allocate(std::size_t bytes) const {
+    use();
+    void* p = nullptr;
+    const cudaError_t code = cudaMallocAsync(&p, bytes, cudaStreamPerThread);
+    if (code == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      std::size_t free = 0;
+      std::size_t total = 0;
+      check(cudaMemGetInfo(&free, &total), "asking for free memory", ordinal_);
+      throw IoError("cuda:" + std::to_string(ordinal_) + ": out of memory: asked for " +
+                    std::to_string(bytes) + " bytes, " + std::to_string(free) + " of " +
+                    std::to_string(total) +
+                    " are free; fewer --threads or --queries need less, --device cpu none");
+    }
+    check(code, "allocating", ordinal_);
+    return p;
+  }
+
+  // Called from destructors: an error here shows up in the next checked call.
+  void release(void* p) const {
+    cudaSetDevice(ordinal_);
+    cudaFreeAsync(p, cudaStreamPerThread);
+  }
+
+  /// Waits for what this thread launched.
+  void wait() const {
+    use();
+    check(cudaStreamSynchronize(cudaStreamPerThread), "waiting for the device", ordinal_);
+  }
+
+  /// kernel<<<blocks, threads>>>(arguments...) on this thread's stream; nothing where blocks is 0.
+  template <class... Parameters, class... Arguments>
+  void launch(void (*kernel)(Parameters...), Index blocks, int threads,
+              Arguments&&... arguments) const {
+    if (blocks <= 0) {
+      return;
+    }
+    use();
+    std::tuple<Parameters...> copies{static_cast<Parameters>(arguments)...};
+    std::apply(
+        [&](auto&... copy) {
+          void* pointers[] = {static_cast<void*>(&copy)...};
+          check(cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)),
+                                 dim3(static_cast<unsigned>(threads)), pointers, 0,
+                                 cudaStreamPerThread),
+                "launching a kernel", ordinal_);
+        },
+        copies);
+  }
+
+ private:
+  int ordinal_;
+  std::size_t scratch_bytes_;
+};
+
+/// `size()` elements in device memory, contents unspecified. The device must outlive it. Not
+/// copyable.
+template <class T>
+class Array {
+ public:
+  static_assert(std::is_trivially_copyable_v<T>);
+
+  Array() = default;
+  Array(const Device& device, Index size) : device_(&device), size_(size) {
+    if (size > 0) {
+      data_ = static_cast<T*>(device.allocate(bytes()));
+    }
+  }
+  Array(const Device& device, std::span<const T> from)
+      : Array(device, static_cast<Index>(from.size())) {
+    put(from);
+  }
+  ~Array() {
+    if (data_ != nullptr) {
+      device_->release(data_);
+    }
+  }
+  Array(Array&& o) noexcept { swap(o); }
+  Array& operator=(Array&& o) noexcept {
+    swap(o);
+    return *this;
+  }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  T* data() const { return data_; }
+  Index size() const { return size_; }
+
+  /// From the host, which may change it after the call; from.size() <= size().
+  void put(std::span<const T> from) {
+    if (!from.empty()) {
+      device_->use();
+      check(cudaMemcpyAsync(data_, from.data(), from.size_bytes(), cudaMemcpyHostToDevice,
+                            cudaStreamPerThread),
+            "copying to the device", device_->ordinal());
+    }
+  }
+  /// To the host; waits for what was launched before. to.size() <= size().
+  void get(std::span<T> to) const {
+    if (!to.empty()) {
+      device_->use();
+      check(cudaMemcpyAsync(to.data(), data_, to.size_bytes(), cudaMemcpyDeviceToHost,
+                            cudaStreamPerThread),
+            "copying from the device", device_->ordinal());
+      device_->wait();
+    }
+  }
+  void zero() {
+    if (size_ > 0) {
+      device_->use();
+      check(cudaMemsetAsync(data_, 0, bytes(), cudaStreamPerThread), "clearing memory",
+            device_->ordinal());
+    }
+  }
+
+ private:
+  std::size_t bytes() const { return static_cast<std::size_t>(size_) * sizeof(T); }
+  void swap(Array& o) noexcept {
+    std::swap(device_, o.device_);
+    std::swap(data_, o.data_);
+    std::swap(size_, o.size_);
+  }
+
+  const Device* device_ = nullptr;
+  T* data_ = nullptr;
+  Index size_ = 0;
+};
+
+}  // namespace kvbench::gpu

@@ -1,0 +1,40 @@
+// One KV head in a device's memory.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/types.hpp"
+#include "gpu/cuda.cuh"
+
+namespace kvbench::gpu {
+
+/// Keys, values and queries as the trace has them, float32, row-major. Read only after
+/// construction, so that threads share it. The host's head must outlive it.
+struct Head {
+  Head(Device on, const KvHead& from)
+      : device(on), host(&from), k(upload(from.k)), v(upload(from.v)) {
+    std::vector<const float*> begins;
+    for (const Matrix& queries : from.q) {
+      q.push_back(upload(queries));
+      begins.push_back(q.back().data());
+    }
+    q_rows = {device, std::span<const float* const>(begins)};
+    device.wait();  // jobs of other threads read what this thread's stream uploads
+  }
+
+  Device device;
+  const KvHead* host;
+  Array<float> k;               ///< [n, d]
+  Array<float> v;               ///< [n, dv]
+  std::vector<Array<float>> q;  ///< group x [nq, d]
+  Array<const float*> q_rows;   ///< [group]: where each of q begins
+
+ private:
+  Array<float> upload(const Matrix& m) const {
+    return {device,
+            std::span<const float>(m.data(), static_cast<std::size_t>(m.rows() * m.cols()))};
+  }
+};
+
+}  // namespace kvbench::gpu

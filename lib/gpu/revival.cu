@@ -1,0 +1,89 @@
+#include <algorithm>
+#include <vector>
+
+#include "gpu/revival.cuh"
+#include "gpu/team.cuh"
+
+namespace kvbench::gpu {
+namespace {
+
+constexpr int kThreads = 512;
+
+// Steps from `next` on, as far as the log has room.
+__global__ void __launch_bounds__(kThreads)
+    revive_steps(ReviveState state, const ReviveStep* steps, Index next, Index count, Index room,
+                 ReviveState* state_after, Index* next_after) {
+  const BlockTeam<kThreads> team;
+  for (; next < count && state.moved + max_moves(state) <= room; ++next) {
+    revive_step(team, state, steps[next]);
+  }
+  team.once([&] {
+    *state_after = state;
+    *next_after = next;
+  });
+}
+
+// What was decided, step by step.
+class Decided final : public ReviveStream {
+ public:
+  Decided(std::vector<ReviveMove> moves, std::vector<float> scores)
+      : moves_(std::move(moves)), scores_(std::move(scores)), rest_(moves_) {}
+
+  std::span<const ReviveMove> step(const ReviveStep& step) override {
+    const auto other = [&](const ReviveMove& m) { return m.cause != step.insert; };
+    const auto count = std::find_if(rest_.begin(), rest_.end(), other) - rest_.begin();
+    const auto own = rest_.first(count);
+    rest_ = rest_.subspan(own.size());
+    return own;
+  }
+
+  std::span<const float> scores() const override { return scores_; }
+
+ private:
+  std::vector<ReviveMove> moves_;
+  std::vector<float> scores_;
+  std::span<const ReviveMove> rest_;
+};
+
+}  // namespace
+
+std::unique_ptr<ReviveStream> revive(const Head& head, const ReviveTask& task) {
+  const Device& device = head.device;
+  const auto count = static_cast<Index>(task.steps.size());
+  const Array<ReviveStep> steps(device, task.steps);
+  const Array<SketchHash> hashes(device, task.hashes);
+  ReviveState state = task.state(*head.host);
+  state.k = head.k.data();
+  state.q = head.q_rows.data();
+  state.sketch.hashes = hashes.data();
+  DeviceArena arena(device);
+  reserve(state, arena);
+  // A step needs room for a move of every Candidate that there can be.
+  const ReviveRules& rules = task.rules;
+  const Index room = std::min(state.n, rules.candidates + rules.recent + rules.slack) + 1 +
+                     static_cast<Index>(std::min(device.scratch_bytes() / sizeof(ReviveMove),
+                                                 std::size_t{1} << 16));
+  const Array<ReviveMove> log(device, room);
+  state.moves = log.data();
+  std::vector<float> scores(state.n);
+  const Array<float> score_list(device, std::span<const float>(scores));
+  state.scores = score_list.data();
+
+  const Array<ReviveState> state_after(device, 1);
+  const Array<Index> next_after(device, 1);
+  std::vector<ReviveMove> moves;
+  for (Index next = 0; next < count;) {
+    state.moved = 0;
+    device.launch(revive_steps, 1, kThreads, state, steps.data(), next, count, room,
+                  state_after.data(), next_after.data());
+    state_after.get(std::span(&state, 1));
+    next_after.get(std::span(&next, 1));
+    const auto before = moves.size();
+    moves.resize(before + static_cast<std::size_t>(state.moved));
+    log.get(std::span(moves).subspan(before));
+  }
+  score_list.get(scores);
+  return std::make_unique<Decided>(std::move(moves), std::move(scores));
+}
+
+}  // namespace kvbench::gpu

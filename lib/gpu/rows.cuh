@@ -1,0 +1,52 @@
+// Rows of a matrix in a device's memory: k-center, online clusters, norms and moments there.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "attention/row_set.hpp"
+#include "gpu/cuda.cuh"
+
+namespace kvbench::gpu {
+
+/// Some rows of a matrix [., d] in device memory; place i is its row numbers[i].
+struct Points {
+  const float* data;
+  const Index* numbers;  ///< [m]; null: place i is row i
+  Index m;
+  Index d;
+
+  /// Beyond the end the last row is read again.
+  __device__ const float* row(Index place) const {
+    place = place < m ? place : m - 1;
+    return data + (numbers == nullptr ? place : numbers[place]) * d;
+  }
+};
+
+/// Memory of a call beside the rows: device_rows_task_bytes of gpu/device.hpp.
+class Rows final : public RowSet {
+ public:
+  /// Rows `rows` of `resident` [., cols], which lies in device memory and must outlive the set.
+  Rows(const Device& device, const float* resident, Index cols, std::span<const Index> rows);
+  /// All rows of `rows`, which are uploaded.
+  Rows(const Device& device, MatrixView rows);
+  Rows(const Rows&) = delete;
+  Rows& operator=(const Rows&) = delete;
+
+  Index count() const override { return points_.m; }
+  /// One launch per centre.
+  KCenter k_center(Index k, Index first) const override;
+  /// Two launches per 64 rows.
+  Clusters online_clusters(double delta, Index max_clusters) const override;
+  std::vector<double> norms() const override;
+  /// The covariance: sums of 512 rows each, added in their order, whatever the scratch.
+  RowMoments moments() const override;
+
+ private:
+  Device device_;
+  Array<float> matrix_;
+  Array<Index> numbers_;
+  Points points_;
+};
+
+}  // namespace kvbench::gpu

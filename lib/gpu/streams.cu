@@ -1,0 +1,82 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "gpu/streams.cuh"
+#include "gpu/team.cuh"
+
+namespace kvbench::gpu {
+namespace {
+
+constexpr int kThreads = 512;
+
+/// A stream whose decisions [n] are made.
+template <class Stream, class Decision>
+class Decided final : public Stream {
+ public:
+  explicit Decided(std::vector<Decision> log) : log_(std::move(log)) {}
+  Decision step(Index j) override { return log_.at(j); }
+
+ private:
+  std::vector<Decision> log_;
+};
+
+__global__ void __launch_bounds__(kThreads, 1)
+    evict_kernel(EvictionState state, Index n, Eviction* log) {
+  const BlockTeam<kThreads> team;
+  for (Index j = 0; j < n; ++j) {
+    const Eviction gone = evict_step(team, state, j);
+    team.once([&] { log[j] = gone; });
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, 1)
+    retain_kernel(RetentionState state, Index n, Departure* log) {
+  const BlockTeam<kThreads> team;
+  for (Index j = 0; j < n; ++j) {
+    const Departure gone = retain_step(team, state, LogPhi(), j);
+    team.once([&] { log[j] = gone; });
+  }
+}
+
+/// Runs a kernel of one block over the head's positions.
+template <class Stream, class Decision, class State>
+std::unique_ptr<Stream> run(const Head& head, void (*kernel)(State, Index, Decision*),
+                            const State& state) {
+  const Index n = head.host->n();
+  const Array<Decision> log(head.device, n);
+  head.device.launch(kernel, n > 0 ? 1 : 0, kThreads, state, n, log.data());
+  std::vector<Decision> decided(n);
+  log.get(decided);
+  return std::make_unique<Decided<Stream, Decision>>(std::move(decided));
+}
+
+}  // namespace
+
+std::unique_ptr<EvictionStream> evictions(const Head& head, const EvictionRules& rules) {
+  EvictionState state;
+  state.rules = rules;
+  state.k = head.k.data();
+  state.q = head.q_rows.data();
+  state.q_start = head.host->q_start();
+  state.d = head.host->d();
+  state.group = head.host->group();
+  state.scale = head.host->scale;
+  DeviceArena arena(head.device);
+  reserve(state, most_held(rules, head.host->n()), arena);
+  return run<EvictionStream, Eviction>(head, evict_kernel, state);
+}
+
+std::unique_ptr<RetentionStream> retention(const Head& head, const RetentionRules& rules) {
+  if (!rules.phi.is_log() && rules.lambda > 0.0 && rules.lambda < 1.0) {
+    return kvbench::retention(*head.host, rules);
+  }
+  RetentionState state = retention_state(*head.host, rules);
+  state.k = head.k.data();
+  state.q = head.q_rows.data();
+  DeviceArena arena(head.device);
+  reserve(state, std::min(rules.kept, head.host->n()) + 1, arena);
+  return run<RetentionStream, Departure>(head, retain_kernel, state);
+}
+
+}  // namespace kvbench::gpu

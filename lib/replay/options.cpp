@@ -1,0 +1,83 @@
+#include "replay/options.hpp"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+
+#include "replay/selection.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr Index kMaxShards = 1000000;  // times the number of jobs it fits 64 bits
+
+}  // namespace
+
+void check_options(const ReplayOptions& o) {
+  const bool stream = o.protocol == Protocol::stream;
+  check_input(!o.traces.empty(), "replay: no trace given");
+  check_input(o.sink >= 0, fmt::format("--sink: got {}, expected at least 0", o.sink));
+  check_input(o.queries >= 1, fmt::format("--queries: got {}, expected at least 1", o.queries));
+  check_input(stream || o.recent >= o.queries,
+              fmt::format("--recent: got {}, expected at least --queries, which is {}", o.recent,
+                          o.queries));
+  check_input(o.recent >= 0, fmt::format("--recent: got {}, expected at least 0", o.recent));
+  check_input(
+      o.eval_every >= 0,
+      fmt::format("--eval-every: got {}, expected at least 1, or 0 for n/64", o.eval_every));
+  check_input(
+      stream || o.eval_every == 0,
+      "--eval-every: only --protocol stream has steps between the first and the last queries");
+  check_input(!stream || o.scores == Scores::past,
+              "--scores all: a stream's methods see the queries that have come, expected past");
+  for (const double b : o.budgets) {
+    check_input(b >= 0.0 && b <= 1.0,
+                fmt::format("--budget: got {}, expected fractions in [0, 1]", b));
+  }
+  check_input(o.shard_count <= kMaxShards && o.shard_index >= 1 && o.shard_index <= o.shard_count,
+              fmt::format("--shard: got {}/{}, expected i/N with 1 <= i <= N <= {}", o.shard_index,
+                          o.shard_count, kMaxShards));
+  check_threads(o);
+  check_input(!stream || !o.per_query,
+              "--per-query: under --protocol stream OUT.steps.csv holds each evaluated query");
+  check_input(!(o.resume && o.overwrite), "--resume and --overwrite exclude each other");
+}
+
+void check_threads(const ResourceOptions& o) {
+  constexpr int kMaxThreads = 1024;
+  check_input(o.threads >= 0 && o.threads <= kMaxThreads,
+              fmt::format("--threads: got {}, expected 0 to {}", o.threads, kMaxThreads));
+}
+
+int wanted_threads(const ResourceOptions& o) {
+  // A thread that waits for a device leaves its core to others; more than 32 streams share queues
+  // of work there (CUDA_DEVICE_MAX_CONNECTIONS).
+  constexpr int kDeviceThreads = 32;
+  if (o.threads > 0) {
+    return o.threads;
+  }
+  return o.on_device() ? std::max(omp_get_num_procs(), kDeviceThreads) : omp_get_num_procs();
+}
+
+std::uint64_t device_memory(const ResourceOptions& o, std::uint64_t free_bytes) {
+  const std::uint64_t usable = free_bytes - free_bytes / 16;
+  return o.memory_limit > 0 ? std::min(usable, o.memory_limit) : usable;
+}
+
+std::uint64_t threads_that_fit(const ResourceOptions& o, const MemoryNeed& need,
+                               std::uint64_t threads, const PromptMeta& prompt,
+                               const LayerMeta& layer) {
+  if (o.memory_limit == 0) {
+    return threads;
+  }
+  const std::uint64_t one = need.unit + need.per_thread;
+  check_input(
+      one <= o.memory_limit,
+      fmt::format("--memory-limit: got {} bytes, expected at least {} for prompt {} layer {} "
+                  "(n = {})",
+                  o.memory_limit, one, prompt.id, layer.layer, layer.n));
+  return std::min(threads, (o.memory_limit - need.unit) / need.per_thread);
+}
+
+}  // namespace kvbench

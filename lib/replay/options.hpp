@@ -1,0 +1,91 @@
+// Everything that a user can ask of a replay, as enums and numbers: apps/ reads the texts. And what
+// the plans of replay and cluster share: threads, memory and devices.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/types.hpp"
+#include "trace/schema.hpp"
+
+namespace kvbench {
+
+/// What a user grants a run.
+struct ResourceOptions {
+  std::string device = "cpu";      ///< a plan sets it to what it names: cpu or cuda:i
+  int threads = 0;                 ///< 0: all that the machine has; on a device at least 32
+  std::uint64_t memory_limit = 0;  ///< bytes; 0: none
+
+  bool on_device() const { return device != "cpu"; }
+};
+
+/// `prefill` compresses the middle once; in a `stream` tokens come one by one.
+enum class Protocol : std::uint8_t { prefill, stream };
+
+constexpr std::string_view name(Protocol p) {
+  return p == Protocol::stream ? "stream" : "prefill";
+}
+
+/// Queries that methods may score with: those before the evaluated ones, or all.
+enum class Scores : std::uint8_t { past, all };
+
+constexpr std::string_view name(Scores s) {
+  return s == Scores::all ? "all" : "past";
+}
+
+/// Names and defaults are those of the command line.
+struct ReplayOptions : ResourceOptions {
+  std::vector<std::string> traces;
+  std::string out;
+  std::vector<std::string> algorithms;
+  std::vector<double> budgets;  ///< each in [0, 1]; fractions of full bytes: of the middle, or of
+                                ///< a whole stream
+  std::string seeds = "1";
+  std::vector<Index> layers;  ///< layer indices in the model; empty: all
+  std::vector<Index> heads;   ///< query heads; empty: all
+  std::vector<std::string> prompts;
+  Protocol protocol = Protocol::prefill;
+  Index sink = 16;       ///< tokens, >= 0
+  Index recent = 512;    ///< tokens; under prefill >= queries
+  Index queries = 256;   ///< >= 1
+  Index eval_every = 0;  ///< stream: tokens between evaluated steps; 0: n / 64, at least 1
+  Scores scores = Scores::past;
+  Index shard_index = 1;
+  Index shard_count = 1;
+  bool kept = false;                ///< record kept tokens in OUT.kept.csv
+  bool per_query = false;           ///< prefill: a line per evaluated query in OUT.queries.csv
+  std::string export_caches;        ///< caches file to write (docs/caches.md); empty: none
+  std::vector<std::string> caches;  ///< evaluate: caches files to read; they give the protocol
+  bool resume = false;
+  bool overwrite = false;
+};
+
+/// Throws InputError (option, got, expected) where a value is out of range or two do not go
+/// together.
+void check_options(const ReplayOptions& options);
+
+/// Throws InputError for a number of threads that no machine has.
+void check_threads(const ResourceOptions& options);
+
+/// Threads that a run is to have if memory suffices. On a device they often wait for it.
+int wanted_threads(const ResourceOptions& options);
+
+/// Bytes of a device's free memory that may be planned with: a part is lost to fragments, and the
+/// memory limit holds for devices too.
+std::uint64_t device_memory(const ResourceOptions& options, std::uint64_t free_bytes);
+
+/// Bytes that a head needs beside its threads, and that each thread needs, at most.
+struct MemoryNeed {
+  std::uint64_t unit = 0;
+  std::uint64_t per_thread = 0;
+};
+
+/// How many of `threads` fit the memory limit beside a head of this layer. Throws InputError where
+/// none does.
+std::uint64_t threads_that_fit(const ResourceOptions& options, const MemoryNeed& need,
+                               std::uint64_t threads, const PromptMeta& prompt,
+                               const LayerMeta& layer);
+
+}  // namespace kvbench

@@ -1,0 +1,118 @@
+// What a plan's jobs need of memory and devices, and how many of them run at a time.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "replay/job.hpp"
+#include "replay/layer_errors.hpp"
+#include "replay/plan.hpp"
+#include "replay/stream_job.hpp"
+
+namespace kvbench {
+namespace {
+
+// Device memory that the jobs of the largest unit need with `heads` of them at a time, and what of
+// it is theirs beside scratch.
+struct DeviceNeed {
+  std::uint64_t heads = 0;
+  std::uint64_t jobs = 0;
+  std::uint64_t min_scratch = 0;  ///< one query's logits in each array of each job
+};
+
+DeviceNeed device_need(const LayerMeta& l, std::uint64_t heads, std::uint64_t jobs) {
+  // Those that jobs run on, and the next.
+  return {2 * heads * device_head_bytes(l.n, l.d, l.dv, l.group(), l.nq),
+          jobs * device_job_bytes(l.n, l.d, l.group()),
+          jobs * kScratchArrays * 8 * static_cast<std::uint64_t>(l.n)};
+}
+
+}  // namespace
+
+void plan_device(Plan& plan, const DeviceChoice& device) {
+  plan.options.device = device.text();
+  if (!device.cuda) {
+    return;
+  }
+  const std::uint64_t memory = device_memory(plan.options, device_info(device.ordinal).free_bytes);
+  const auto jobs = static_cast<std::uint64_t>(wanted_threads(plan.options));
+  // Enough heads that every thread has some jobs before all wait for the last.
+  constexpr std::uint64_t kJobsPerThread = 4;
+  const std::uint64_t entries = plan.entries.size();
+  std::uint64_t heads = (kJobsPerThread * jobs + entries - 1) / entries;
+  std::size_t scratch = plan.scratch_bytes;
+  for (const Unit& unit : plan.units) {
+    const LayerMeta& l = plan.layer_meta(unit);
+    const DeviceNeed one = device_need(l, 1, jobs);
+    const std::uint64_t smallest = one.heads + one.jobs + one.min_scratch;
+    if (smallest > memory) {
+      throw IoError(fmt::format(
+          "--device {}: prompt {} layer {} needs {} bytes for two KV heads and {} for each of {} "
+          "threads, {} can be had; expected fewer --threads, or --device cpu",
+          plan.options.device, plan.prompt_meta(unit).id, l.layer, one.heads,
+          (one.jobs + one.min_scratch) / jobs, jobs, memory));
+    }
+    // Heads take half of what is left at most: scratch that is too small splits the work.
+    heads = std::min(heads, std::max<std::uint64_t>(1, (memory - smallest) / 2 / one.heads));
+    scratch = std::min(scratch, static_cast<std::size_t>((memory - heads * one.heads - one.jobs) /
+                                                         (jobs * kScratchArrays)));
+  }
+  plan.heads_at_once = static_cast<Index>(heads);
+  plan.scratch_bytes = scratch;
+  plan.open_device = [ordinal = device.ordinal](const KvHead& head, std::size_t scratch_bytes) {
+    return open_gpu(head, ordinal, scratch_bytes);
+  };
+}
+
+MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
+  const LayerMeta& layer = plan.layer_meta(unit);
+  MemoryNeed need = plan.stream() ? stream_memory_need(layer, plan.options)
+                                  : memory_need(layer, plan.options.queries);
+  if (plan.reads_o_proj) {
+    need.unit += 4 * static_cast<std::uint64_t>(layer.hidden * layer.group() * layer.dv);
+  }
+  need.unit *= plan.open_device ? 2 : 1;  // the next head is prepared meanwhile
+  if (plan.caches || !plan.options.export_caches.empty()) {
+    // A copy of what is held, and the same as a record or as what a file gave.
+    need.per_thread += 8 * static_cast<std::uint64_t>(layer.n * (2 * layer.d + layer.dv + 3));
+  }
+  const LayerFacts facts = layer_facts(plan, unit);
+  const Index middle = windows_of(plan.options, layer.n, layer.nq).middle.size();
+  Index scratch = 0;
+  for (const Entry& entry : plan.entries) {
+    const double share = entry.budget.value_or(1.0);  // a native size is not known here
+    scratch = std::max(
+        scratch,
+        plan.variant_of(unit, entry)
+            .scratch_bytes(facts, middle, static_cast<Index>(share * static_cast<double>(middle))));
+  }
+  need.per_thread += static_cast<std::uint64_t>(scratch);
+  add_layer_need(plan, unit, need);
+  return need;
+}
+
+int usable_threads(const Plan& plan) {
+  auto threads = static_cast<std::uint64_t>(wanted_threads(plan.options));
+  for (const Unit& unit : plan.units) {
+    threads = threads_that_fit(plan.options, memory_need(plan, unit), threads,
+                               plan.prompt_meta(unit), plan.layer_meta(unit));
+  }
+  return static_cast<int>(threads);
+}
+
+Index heads_at_once(const Plan& plan, int threads) {
+  if (!plan.open_device) {
+    return 1;
+  }
+  Index heads = plan.heads_at_once;
+  for (const Unit& unit : plan.units) {
+    const MemoryNeed need = memory_need(plan, unit);
+    const std::uint64_t jobs = need.per_thread * static_cast<std::uint64_t>(threads);
+    if (plan.options.memory_limit > 0) {
+      heads = std::min(heads, static_cast<Index>((plan.options.memory_limit - jobs) / need.unit));
+    }
+  }
+  return std::max<Index>(heads, 1);
+}
+
+}  // namespace kvbench

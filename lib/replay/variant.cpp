@@ -1,0 +1,143 @@
+// A variant's facts and calls: those of its method, or of the parts of a composition and of the
+// methods that they name.
+#include <algorithm>
+
+#include "algorithms/composition.hpp"
+#include "algorithms/named.hpp"
+#include "replay/grid.hpp"
+
+namespace kvbench {
+
+std::string Variant::name() const {
+  return rest == nullptr ? method->info.name : method->info.name + "+" + rest->info.name;
+}
+
+const std::vector<std::string>& Variant::sizes() const {
+  static const std::vector<std::string> composed = MethodInfo().sizes;
+  return rest == nullptr ? method->info.sizes : composed;
+}
+
+std::vector<Variant::Part> Variant::parts() const {
+  std::vector<Part> out;
+  if (rest == nullptr) {
+    out.push_back({method, params, ""});
+  } else {
+    for (const Method* m : {method, rest}) {
+      out.push_back({m, part_params(*m, params), part_prefix(*m)});
+    }
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) {  // grows: a named method may name others
+    const Part whole = out[i];
+    for (const Method* m : named_methods(*whole.method, whole.params)) {
+      out.push_back({m, part_params(*m, whole.params), whole.prefix + part_prefix(*m)});
+    }
+  }
+  return out;
+}
+
+bool Variant::any_part(bool MethodInfo::*fact) const {
+  return std::ranges::any_of(parts(), [&](const Part& p) { return p.method->info.*fact; });
+}
+
+bool Variant::random() const {
+  return std::ranges::any_of(parts(),
+                             [](const Part& p) { return p.method->info.random(p.params); });
+}
+
+Scope Variant::scope() const {
+  const Part first = parts().front();
+  const MethodInfo& info = first.method->info;
+  return info.scope_of != nullptr ? info.scope_of(first.params) : info.scope;
+}
+
+std::optional<Variant::Queries> Variant::queries(Range scoring, Range middle) const {
+  std::optional<Queries> out;
+  for (const Part& p : parts()) {
+    const MethodInfo& info = p.method->info;
+    if (!info.scores) {
+      continue;
+    }
+    Range asked = {0, scoring.end};
+    if (info.middle_queries_only != nullptr && info.middle_queries_only(p.params)) {
+      asked = {middle.begin, std::min(middle.end, scoring.end)};
+    } else if (info.query_window != nullptr) {
+      asked.begin = std::max<Index>(0, scoring.end - info.query_window(p.params));
+    }
+    const Index had = Range{std::max(asked.begin, scoring.begin), asked.end}.size();
+    out = out.value_or(Queries{});
+    out->had = std::max(out->had, had);
+    out->asked = std::max(out->asked, asked.size());
+    out->none = out->none || had == 0;
+    out->fewer = out->fewer || had < asked.size();
+  }
+  return out;
+}
+
+Variant Variant::resolved(const LayerFacts& layer) const {
+  std::map<std::string, std::string> changed;
+  for (const Part& p : parts()) {
+    if (p.method->info.resolve != nullptr) {
+      for (const auto& [key, value] : p.method->info.resolve(p.params, layer)) {
+        changed[p.prefix + key] = value;
+      }
+    }
+  }
+  return {method, params.with(changed), rest, by_all};
+}
+
+Task Variant::surveyed(const Task& task) const {
+  return rest == nullptr ? task : first_task(*method, task, params);
+}
+
+Survey Variant::survey(const Task& task) const {
+  return method->survey(task, parts().front().params);
+}
+
+std::vector<Share> Variant::share(std::span<const Survey> surveys) const {
+  return method->share(surveys, parts().front().params);
+}
+
+std::optional<Index> Variant::allowed_bytes(const Task& task) const {
+  if (task.share == nullptr) {
+    return task.budget_bytes;
+  }
+  return rest == nullptr ? task.share->tokens * task.head.pair_bytes()
+                         : composition_bytes(task, params);
+}
+
+bool Variant::runs_under(Protocol protocol) const {
+  return protocol == Protocol::stream ? rest == nullptr && method->open_stream != nullptr
+                                      : method->compress != nullptr;
+}
+
+Index Variant::scratch_bytes(const LayerFacts& layer, Index middle, Index kept) const {
+  Index out = 0;
+  for (const Part& p : parts()) {
+    if (p.method->info.scratch_bytes != nullptr) {
+      out = std::max(out, p.method->info.scratch_bytes(p.params, layer, middle, kept));
+    }
+  }
+  return out;
+}
+
+Compressed Variant::compress(const Task& task) const {
+  return rest == nullptr ? method->compress(task, params) : compose(*method, *rest, task, params);
+}
+
+bool Variant::sized() const {
+  return sizes().empty() || std::any_of(sizes().begin(), sizes().end(),
+                                        [&](const std::string& s) { return !params.is_auto(s); });
+}
+
+void Variant::check() const {
+  for (const Part& p : parts()) {
+    if (p.method->info.check != nullptr) {
+      p.method->info.check(p.params);
+    }
+  }
+  if (rest != nullptr) {
+    check_composition(*rest, params);
+  }
+}
+
+}  // namespace kvbench

@@ -1,0 +1,141 @@
+#include "trace/output_file.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "trace/dataset.hpp"
+
+namespace kvbench::h5 {
+
+Handle text_type() {
+  Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type, H5T_VARIABLE);
+  H5Tset_cset(type, H5T_CSET_UTF8);
+  return type;
+}
+
+OutputFile::OutputFile(std::string path)
+    : path_(std::move(path)),
+      partial_(path_ + ".tmp"),
+      file_(H5Fcreate(partial_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose) {
+  if (!file_) {
+    fail("file");
+  }
+}
+
+OutputFile::~OutputFile() {
+  if (!partial_.empty()) {
+    const Session session;
+    file_.reset();
+    std::remove(partial_.c_str());
+  }
+}
+
+void OutputFile::fail(std::string_view what) const {
+  raise<IoError>("{}: {} cannot be written ({})", partial_, what, last_error());
+}
+
+Handle OutputFile::group(hid_t parent, std::string_view path) const {
+  const Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
+  H5Pset_create_intermediate_group(links, 1);
+  Handle g(H5Gcreate2(parent, std::string(path).c_str(), links, H5P_DEFAULT, H5P_DEFAULT),
+           H5Gclose);
+  if (!g) {
+    fail(fmt::format("group {}", path));
+  }
+  return g;
+}
+
+void OutputFile::put(hid_t object, const char* name, hid_t type, const void* value,
+                     std::optional<std::size_t> count) const {
+  const Handle space =
+      count ? make_space({static_cast<Index>(*count)}) : Handle(H5Screate(H5S_SCALAR), H5Sclose);
+  const Handle a(H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  if (!a || H5Awrite(a, type, value) < 0) {
+    fail(fmt::format("attribute {}", name));
+  }
+}
+
+void OutputFile::attribute(hid_t object, const char* name, std::string_view text) const {
+  const std::string one(text);
+  attribute(object, name, std::span(&one, 1));
+}
+
+void OutputFile::attribute(hid_t object, const char* name,
+                           std::span<const std::string> texts) const {
+  std::vector<const char*> starts;
+  for (const std::string& text : texts) {
+    starts.push_back(text.c_str());
+  }
+  put(object, name, text_type(), static_cast<const void*>(starts.data()),
+      texts.size() == 1 ? std::nullopt : std::optional(texts.size()));
+}
+
+void OutputFile::attribute(hid_t object, const char* name, std::int64_t value) const {
+  put(object, name, H5T_STD_I64LE, &value);
+}
+
+void OutputFile::attribute(hid_t object, const char* name, std::uint64_t value) const {
+  put(object, name, H5T_STD_U64LE, &value);
+}
+
+void OutputFile::attribute(hid_t object, const char* name, double value) const {
+  put(object, name, H5T_IEEE_F64LE, &value);
+}
+
+void OutputFile::attribute(hid_t object, const char* name,
+                           std::span<const std::uint8_t> flags) const {
+  put(object, name, H5T_STD_U8LE, flags.data(), flags.size());
+}
+
+void OutputFile::dataset(hid_t parent, const char* name, hid_t type,
+                         const std::vector<Index>& sizes, const void* values) const {
+  const Handle plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_obj_track_times(plist, false);    // the same values give the same bytes
+  const Handle space = make_space(sizes);  // closing it clears what HDF5 says of a failure
+  const Handle data(H5Dcreate2(parent, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT),
+                    H5Dclose);
+  const bool empty = std::ranges::count(sizes, 0) > 0;
+  if (!data || (!empty && H5Dwrite(data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)) {
+    fail(fmt::format("dataset {}", name));
+  }
+}
+
+Handle OutputFile::chunked(hid_t parent, const char* name, DType dtype,
+                           const std::vector<Index>& sizes, const std::vector<Index>& chunk,
+                           int gzip_level) const {
+  const std::vector<hsize_t> dims(chunk.begin(), chunk.end());
+  const Handle plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_chunk(plist, static_cast<int>(dims.size()), dims.data());
+  H5Pset_obj_track_times(plist, false);
+  H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
+  if (gzip_level > 0) {
+    H5Pset_shuffle(plist);
+    H5Pset_deflate(plist, static_cast<unsigned>(gzip_level));
+  }
+  const Handle type = file_type(dtype);
+  const Handle space = make_space(sizes);
+  Handle data(H5Dcreate2(parent, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT), H5Dclose);
+  if (!data) {
+    fail(fmt::format("dataset {}", name));
+  }
+  return data;
+}
+
+void OutputFile::finish() {
+  if (H5Fflush(file_, H5F_SCOPE_LOCAL) < 0 || !file_.reset()) {
+    fail("the end of the file");
+  }
+  std::error_code failed;
+  std::filesystem::rename(partial_, path_, failed);
+  if (failed) {
+    raise<IoError>("{}: cannot be renamed from {} ({})", path_, partial_, failed.message());
+  }
+  partial_.clear();
+}
+
+}  // namespace kvbench::h5

@@ -1,0 +1,72 @@
+// Internal to lib/trace: an HDF5 file that has its name only once it is whole.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/types.hpp"
+#include "trace/hdf5_util.hpp"
+
+namespace kvbench::h5 {
+
+/// Stored strings: variable length, UTF-8, what h5py hands out as str and not as bytes.
+Handle text_type();
+
+/// A file being written to PATH.tmp. All members throw IoError, and but for the destructor all are
+/// called within a Session. Elements lie in memory as they are stored: little-endian.
+class OutputFile {
+ public:
+  explicit OutputFile(std::string path);
+  /// Without finish(), removes PATH.tmp and leaves PATH as it was.
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  /// The open file; invalid once it is finished.
+  const Handle& file() const { return file_; }
+  const std::string& path() const { return path_; }
+  /// "PATH.tmp: WHAT cannot be written (HDF5's reason)".
+  [[noreturn]] void fail(std::string_view what) const;
+
+  /// A new group, and those above it that are missing.
+  Handle group(hid_t parent, std::string_view path) const;
+
+  void attribute(hid_t object, const char* name, std::string_view text) const;
+  /// One string, or an array of several.
+  void attribute(hid_t object, const char* name, std::span<const std::string> texts) const;
+  void attribute(hid_t object, const char* name, std::int64_t value) const;
+  void attribute(hid_t object, const char* name, std::uint64_t value) const;
+  void attribute(hid_t object, const char* name, double value) const;
+  void attribute(hid_t object, const char* name, std::span<const std::uint8_t> flags) const;
+  /// Nothing where there is no value.
+  template <class T>
+  void attribute(hid_t object, const char* name, const std::optional<T>& value) const {
+    if (value) {
+      attribute(object, name, *value);
+    }
+  }
+
+  /// A contiguous dataset of `type`.
+  void dataset(hid_t parent, const char* name, hid_t type, const std::vector<Index>& sizes,
+               const void* values) const;
+  /// An empty dataset in chunks, shuffled and gzipped where the level is not 0.
+  Handle chunked(hid_t parent, const char* name, DType dtype, const std::vector<Index>& sizes,
+                 const std::vector<Index>& chunk, int gzip_level) const;
+
+  /// Closes the file and renames it to PATH. All handles of its objects are closed before.
+  void finish();
+
+ private:
+  void put(hid_t object, const char* name, hid_t type, const void* value,
+           std::optional<std::size_t> count = {}) const;
+
+  std::string path_;
+  std::string partial_;
+  Handle file_;
+};
+
+}  // namespace kvbench::h5

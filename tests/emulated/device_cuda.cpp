@@ -1,2 +1,0 @@
-// The CUDA build's own sources, for the emulated device.
-#include "attention/device_cuda.cu"

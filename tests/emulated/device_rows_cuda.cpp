@@ -1,1 +1,0 @@
-#include "attention/device_rows_cuda.cu"

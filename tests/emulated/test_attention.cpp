@@ -1,0 +1,353 @@
+// Attention on a device, against the functions of the CPU and the definitions.
+#include <cstring>
+#include <vector>
+
+#include "attention/estimator.hpp"
+#include "attention/scores.hpp"
+#include "attention/truth.hpp"
+#include "gpu/attention.cuh"
+#include "gpu/device.hpp"
+#include "make_head.hpp"
+#include "twin/twin.hpp"
+#include "whole_device.hpp"
+
+namespace kvbench {
+namespace {
+
+using testing_gpu::WholeDevice;
+
+// Sums of some hundred terms in float64, each in an order of its own: some 1e-14 of what they sum.
+// Logits of some 10 are off by some 1e-15 each, and with them, relatively, every weight.
+constexpr double kTolerance = 1e-12;
+constexpr std::size_t kAmple = std::size_t{1} << 30;
+
+// n, nq, d, dv, group: widths around a step of 32 or 64, slabs of 256 tokens, tiles of 32 queries.
+const HeadShape kShapes[] = {{1, 1, 8, 8, 1},      {5, 3, 1, 1, 9},      {70, 70, 33, 5, 3},
+                             {64, 32, 32, 64, 1},  {257, 33, 40, 65, 2}, {300, 45, 96, 130, 4},
+                             {530, 64, 128, 16, 2}};
+
+void expect_near(std::span<const double> got, std::span<const double> expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double scale = std::max(1.0, std::abs(expected[i]));
+    ASSERT_TRUE(std::abs(got[i] - expected[i]) <= kTolerance * scale)
+        << "at " << i << ": " << got[i] << " and " << expected[i];
+  }
+}
+
+std::span<const double> all(const MatrixD& m) {
+  return {m.data(), static_cast<std::size_t>(m.rows() * m.cols())};
+}
+
+void expect_same_bits(std::span<const double> a, std::span<const double> b) {
+  ASSERT_EQ(a.size(), b.size());
+  ASSERT_TRUE(a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+
+gpu::Head head_on_device(const KvHead& head, std::size_t scratch = kAmple) {
+  return {gpu::Device(0, scratch), head};
+}
+
+std::vector<Index> some_positions(const KvHead& head) {
+  std::vector<Index> out = positions(head.q_start(), head.n());
+  std::swap(out.front(), out.back());
+  out.push_back(out[out.size() / 2]);  // in any order, and more than once
+  return out;
+}
+
+TEST(EmulatedAttention, ExactAttentionIsTheCpus) {
+  const WholeDevice whole;
+  unsigned seed = 1;
+  for (const HeadShape& shape : kShapes) {
+    const KvHead head = make_head(shape, ++seed);
+    const gpu::Head there = head_on_device(head);
+    const std::vector<Index> at = some_positions(head);
+    for (Index g = 0; g < head.group(); ++g) {
+      const ExactAttention got = gpu::exact_attention(there, g, at);
+      const ExactAttention expected = exact_attention(head, g, at, 1);
+      expect_near(all(got.output), all(expected.output));
+      expect_near(got.log_z, expected.log_z);
+      expect_near(got.p_norm, expected.p_norm);
+      expect_near(got.mass, expected.mass);
+      EXPECT_EQ(got.noticed, expected.noticed);
+      expect_near(all(gpu::exact_probabilities(there, g, at)),
+                  all(exact_probabilities(head, g, at)));
+    }
+  }
+}
+
+TEST(EmulatedAttention, ExactAttentionIsItsDefinition) {
+  const WholeDevice whole;
+  const KvHead head = make_head({90, 20, 17, 9, 2}, 5);
+  const gpu::Head there = head_on_device(head);
+  const std::vector<Index> at = positions(70, 90);
+  const ExactAttention got = gpu::exact_attention(there, 1, at);
+  const MatrixD p = gpu::exact_probabilities(there, 1, at);
+  std::vector<double> mass(90);
+  std::vector<std::uint8_t> noticed(90);
+  for (Index r = 0; r < 20; ++r) {
+    const twin::Attention expected = twin::attention(head, 1, 70 + r);
+    std::vector<double> row(expected.p.begin(), expected.p.end());
+    double square = 0.0;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      mass[i] += row[i] / 20.0;
+      noticed[i] = noticed[i] != 0 || row[i] > kAmnesiaThreshold ? 1 : 0;
+      square += row[i] * row[i];
+      if (static_cast<Index>(i) > 70 + r) {
+        ASSERT_EQ(p.row(r)[i], 0.0) << "unseen";
+      }
+    }
+    expect_near({p.row(r), 90}, row);
+    expect_near({got.output.row(r), 9},
+                std::vector<double>(expected.out.begin(), expected.out.end()));
+    const auto i = static_cast<std::size_t>(r);
+    expect_near({&got.log_z[i], 1}, std::vector{static_cast<double>(expected.log_z)});
+    expect_near({&got.p_norm[i], 1}, std::vector{std::sqrt(square)});
+  }
+  expect_near(got.mass, mass);
+  EXPECT_EQ(got.noticed, noticed);
+}
+
+TEST(EmulatedAttention, SumsAreTheCpus) {
+  const WholeDevice whole;
+  unsigned seed = 20;
+  for (const HeadShape& shape : kShapes) {
+    const KvHead head = make_head(shape, ++seed);
+    const gpu::Head there = head_on_device(head);
+    const Index n = head.n();
+    for (const Range queries : {Range{0, n}, Range{n - 1, n}, Range{n / 2, n - n / 4}, Range{n, n},
+                                Range{0, head.q_start()}}) {
+      const auto got = gpu::attention_sums(there, queries);
+      const auto expected = attention_sums(head, queries);
+      ASSERT_EQ(got.size(), expected.size());
+      for (std::size_t g = 0; g < got.size(); ++g) {
+        expect_near(got[g], expected[g]);
+      }
+    }
+  }
+}
+
+TEST(EmulatedAttention, BitsDependNeitherOnTheRunNorOnScratch) {
+  const WholeDevice whole;
+  const KvHead head = make_head({300, 70, 24, 10, 2}, 9);
+  const std::vector<Index> at = some_positions(head);
+  const gpu::Head ample = head_on_device(head);
+  const ExactAttention expected = gpu::exact_attention(ample, 1, at);
+  const MatrixD p = gpu::exact_probabilities(ample, 1, at);
+  const auto sums = gpu::attention_sums(ample, {240, 300});
+  for (const std::size_t scratch :
+       {kAmple, std::size_t{1}, std::size_t{7000}, std::size_t{90000}}) {
+    const gpu::Head there = head_on_device(head, scratch);
+    const ExactAttention got = gpu::exact_attention(there, 1, at);
+    expect_same_bits(all(got.output), all(expected.output));
+    expect_same_bits(got.log_z, expected.log_z);
+    expect_same_bits(got.p_norm, expected.p_norm);
+    expect_same_bits(got.mass, expected.mass);
+    EXPECT_EQ(got.noticed, expected.noticed);
+    expect_same_bits(all(gpu::exact_probabilities(there, 1, at)), all(p));
+    const auto again = gpu::attention_sums(there, {240, 300});
+    for (std::size_t g = 0; g < sums.size(); ++g) {
+      expect_same_bits(again[g], sums[g]);
+    }
+  }
+}
+
+// ------------------------------------------------------------------------- sets of weighted rows
+
+// Queries and what they attend to, of every kind of set.
+struct ManySums {
+  KvHead head;
+  Matrix made_k, made_v;
+  std::vector<Index> rows, first;
+  std::vector<float> weights;
+  std::vector<MatrixD> queries;
+  std::vector<std::vector<WeightedRows>> sets;
+
+  ManySums(const HeadShape& shape, std::size_t count, unsigned seed)
+      : head(make_head(shape, seed)) {
+    const KvHead made = make_head({40, 1, shape.d, shape.dv, 1}, seed + 1);
+    made_k = made.k;
+    made_v = made.v;
+    std::mt19937 random(seed);
+    const Index n = head.n();
+    rows = positions(0, n);
+    first = positions(0, 40);
+    for (Index i = 0; i < n; ++i) {
+      const auto dice = random() % 8;
+      weights.push_back(dice == 0 ? 0.0F : 0.25F * static_cast<float>(dice));
+    }
+    const auto some = [&](Index limit) {
+      const auto begin = static_cast<std::size_t>(random() % static_cast<unsigned>(limit + 1));
+      const auto size = random() % (static_cast<std::size_t>(limit) - begin + 1);
+      return std::pair{begin, size};
+    };
+    for (std::size_t i = 0; i < count; ++i) {
+      const Index m = 1 + static_cast<Index>(random() % static_cast<unsigned>(head.nq()));
+      queries.push_back(scaled_queries(head, static_cast<Index>(i) % head.group(), m));
+      const auto [b0, c0] = some(n);
+      const auto [b1, c1] = some(n);
+      const auto [b2, c2] = some(40);
+      const std::span<const Index> of_head(rows);
+      const std::span<const Index> of_made(first);
+      const std::span<const float> w(weights);
+      sets.push_back(
+          {causal_rows(head, of_head.subspan(b0, c0), m),
+           {head.k,
+            head.v,
+            of_head.subspan(b1, c1),
+            w.subspan(b1, c1),
+            1.0F,
+            i % 2 == 0 ? Part::both : Part::numerator,
+            {},
+            true},
+           {made_k, made_v, of_made.subspan(b2, c2), {}, 0.5F, Part::both, {}, false},
+           {head.k, {}, of_head.first(i % 3 == 0 ? 0U : 1U), {}, 3.0F, Part::denominator, {}, true},
+           {made_k, {}, of_made.subspan(b2, c2), {}, 2.0F, Part::denominator, {}, false},
+           {head.k, head.v, of_head.first(1), w.first(1), 1.0F, Part::both, {}, true}});
+    }
+  }
+
+  std::vector<SoftmaxSums> sums() const {
+    std::vector<SoftmaxSums> out;
+    for (const MatrixD& q : queries) {
+      out.emplace_back(q, head.dv());
+    }
+    return out;
+  }
+};
+
+void expect_near(const SoftmaxSums& got, const SoftmaxSums& expected) {
+  Index degenerate = 0;
+  Index other = 0;
+  const MatrixD a = got.output(degenerate);
+  const MatrixD b = expected.output(other);
+  ASSERT_EQ(degenerate, other);
+  const std::vector<double> x = got.log_denominator();
+  const std::vector<double> y = expected.log_denominator();
+  for (std::size_t r = 0; r < x.size(); ++r) {
+    if (std::isfinite(y[r])) {
+      expect_near(std::span(&x[r], 1), std::span(&y[r], 1));
+      const std::size_t dv = static_cast<std::size_t>(a.cols());
+      expect_near({a.row(static_cast<Index>(r)), dv}, {b.row(static_cast<Index>(r)), dv});
+    } else {
+      ASSERT_EQ(x[r], y[r]);
+    }
+  }
+}
+
+TEST(EmulatedAttention, SetsAreTheCpus) {
+  const WholeDevice whole;
+  unsigned seed = 40;
+  for (const HeadShape& shape : kShapes) {
+    const ManySums many(shape, 6, ++seed);
+    const gpu::Head there = head_on_device(many.head);
+    std::vector<SoftmaxSums> got = many.sums();
+    std::vector<SoftmaxSums> expected = many.sums();
+    gpu::add_rows_to(there, got, many.sets);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      for (const WeightedRows& set : many.sets[i]) {
+        expected[i].add(set);
+      }
+      expect_near(got[i], expected[i]);
+    }
+  }
+}
+
+TEST(EmulatedAttention, SetsAreTheirDefinition) {
+  const WholeDevice whole;
+  const KvHead head = make_head({30, 4, 12, 7, 1}, 3);
+  const KvHead made = make_head({6, 1, 12, 7, 1}, 4);
+  const gpu::Head there = head_on_device(head);
+  const MatrixD queries = scaled_queries(head, 0, 4);
+  const std::vector<Index> held = positions(0, 30);
+  const std::vector<Index> first = positions(0, 6);
+  std::vector<float> weights(30, 1.5F);
+  weights[3] = 0.0F;
+  std::vector<SoftmaxSums> got{SoftmaxSums(queries, 7)};
+  const std::vector<WeightedRows> sets{
+      {head.k, head.v, held, weights, 1.0F, Part::numerator, {}, true},
+      {made.k, made.v, first, {}, 0.5F, Part::both, {}, false},
+      {head.k, head.v, held, {}, 2.0F, Part::denominator, {}, true}};
+  gpu::add_rows_to(there, got, {&sets, 1});
+  std::vector<twin::Weighted> numerator;
+  std::vector<twin::Weighted> denominator;
+  const twin::Rows k = twin::rows_of(head.k);
+  const twin::Rows v = twin::rows_of(head.v);
+  for (std::size_t i = 0; i < 30; ++i) {
+    numerator.push_back({k[i], v[i], weights[i]});
+    denominator.push_back({k[i], v[i], 2.0L});
+  }
+  for (std::size_t i = 0; i < 6; ++i) {
+    const twin::Weighted entry{twin::rows_of(made.k)[i], twin::rows_of(made.v)[i], 0.5L};
+    numerator.push_back(entry);
+    denominator.push_back(entry);
+  }
+  Index degenerate = 0;
+  const MatrixD z = got[0].output(degenerate);
+  EXPECT_EQ(degenerate, 0);
+  for (Index r = 0; r < 4; ++r) {
+    const twin::Estimate expected = twin::estimate(
+        twin::rows_of(head.q[0])[r], static_cast<long double>(head.scale), numerator, denominator);
+    expect_near({z.row(r), 7}, std::vector<double>(expected.z.begin(), expected.z.end()));
+    const double log_denominator = got[0].log_denominator()[r];
+    expect_near({&log_denominator, 1}, std::vector{static_cast<double>(expected.log_denominator)});
+  }
+}
+
+TEST(EmulatedAttention, BitsOfSetsDependNeitherOnTheRunNorOnScratch) {
+  const WholeDevice whole;
+  const ManySums many({280, 40, 20, 10, 3}, 8, 77);
+  std::vector<SoftmaxSums> expected = many.sums();
+  gpu::add_rows_to(head_on_device(many.head), expected, many.sets);
+  for (const std::size_t scratch :
+       {kAmple, std::size_t{1}, std::size_t{5000}, std::size_t{60000}}) {
+    std::vector<SoftmaxSums> got = many.sums();
+    gpu::add_rows_to(head_on_device(many.head, scratch), got, many.sets);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      Index ignored = 0;
+      expect_same_bits(all(got[i].output(ignored)), all(expected[i].output(ignored)));
+      expect_same_bits(got[i].log_denominator(), expected[i].log_denominator());
+    }
+  }
+}
+
+TEST(EmulatedAttention, NothingIsAddedByNothing) {
+  const WholeDevice whole;
+  const KvHead head = make_head({20, 5, 4, 4, 1}, 6);
+  const gpu::Head there = head_on_device(head);
+  gpu::add_rows_to(there, {}, {});
+  const MatrixD queries = scaled_queries(head, 0, 5);
+  std::vector<SoftmaxSums> sums{SoftmaxSums(queries, 4)};
+  const std::vector<Index> rows = positions(0, 20);
+  const std::vector<WeightedRows> sets{
+      {head.k, head.v, {}, {}, 1.0F, Part::both, {}, true},
+      {head.k, head.v, rows, {}, 0.0F, Part::both, {}, true},
+      {head.k, head.v, rows, {}, 1.0F, Part::both, -10, true}};  // no query sees a row
+  gpu::add_rows_to(there, sums, {&sets, 1});
+  Index degenerate = 0;
+  sums[0].output(degenerate);
+  EXPECT_EQ(degenerate, 5);
+  for (const double x : sums[0].log_denominator()) {
+    EXPECT_EQ(x, -std::numeric_limits<double>::infinity());
+  }
+}
+
+TEST(EmulatedAttention, MemoryKeepsToTheScratch) {
+  const WholeDevice whole;
+  const ManySums many({300, 60, 16, 16, 2}, 16, 8);
+  constexpr std::size_t kScratch = 20000;
+  const gpu::Head there = head_on_device(many.head, kScratch);
+  there.device.wait();
+  emulated::drain();
+  const std::size_t before = emulated::card().live_bytes;
+  emulated::card().max_live_bytes = before;
+  gpu::exact_attention(there, 0, positions(240, 300));
+  gpu::attention_sums(there, {240, 300});
+  std::vector<SoftmaxSums> sums = many.sums();
+  gpu::add_rows_to(there, sums, many.sets);
+  EXPECT_LE(emulated::card().max_live_bytes - before,
+            kScratchArrays * kScratch + device_job_bytes(300, 16, 2));
+}
+
+}  // namespace
+}  // namespace kvbench

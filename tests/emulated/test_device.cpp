@@ -1,0 +1,235 @@
+// The device of lib/gpu/cuda.cuh: memory, waiting and errors; and that the emulated device sees the
+// mistakes that it is there for.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "gpu/block.cuh"
+#include "gpu/cuda.cuh"
+#include "whole_device.hpp"
+
+namespace kvbench::gpu {
+namespace {
+
+using testing_gpu::expect_says;
+using testing_gpu::io_error;
+using testing_gpu::WholeDevice;
+
+constexpr int kThreads = 64;
+
+const Device kDevice(0, 1 << 20);
+
+const Device& device() {
+  return kDevice;
+}
+
+__global__ void store(std::int64_t* to, std::int64_t value) {
+  to[blockIdx.x * kThreads + threadIdx.x] = value + blockIdx.x;
+}
+
+template <class T>
+std::vector<T> read(const Array<T>& x) {
+  std::vector<T> out(x.size());
+  x.get(out);
+  return out;
+}
+
+TEST(EmulatedDevice, WorkWaitsForAWait) {
+  const WholeDevice whole;
+  Array<std::int64_t> x(device(), 3 * kThreads);
+  device().launch(store, 3, kThreads, x.data(), 7);
+  EXPECT_NE(*x.data(), 7) << "a launch does not wait";
+  std::vector<std::int64_t> expected;
+  for (std::int64_t i = 0; i < x.size(); ++i) {
+    expected.push_back(7 + i / kThreads);
+  }
+  EXPECT_EQ(read(x), expected);
+  std::vector<std::int64_t> put(expected.size(), 5);
+  x.put(put);
+  put.assign(put.size(), 6);  // the call has read what it was given
+  EXPECT_EQ(read(x), std::vector<std::int64_t>(expected.size(), 5));
+  x.zero();
+  EXPECT_EQ(read(x), std::vector<std::int64_t>(expected.size(), 0));
+}
+
+TEST(EmulatedDevice, MemoryIsCountedAndFreed) {
+  const WholeDevice whole;
+  {
+    const Array<double> x(device(), 1000);
+    const Array<double> none(device(), 0);
+    EXPECT_EQ(none.data(), nullptr);
+    EXPECT_EQ(emulated::card().live_bytes, 8000U);
+    Array<double> y(device(), 10);
+    Array<double> z = std::move(y);
+    y = std::move(z);
+    EXPECT_EQ(y.size(), 10);
+  }
+  device().wait();
+  EXPECT_EQ(emulated::card().live_bytes, 0U);
+}
+
+TEST(EmulatedDevice, OutOfMemoryIsNamed) {
+  const WholeDevice whole;
+  emulated::card().bytes = 10000;
+  const Array<double> x(device(), 1000);
+  expect_says(io_error([] { const Array<double> y(device(), 1000); }),
+              "cuda:0: out of memory: asked for 8000 bytes, 2000 of 10000 are free; fewer "
+              "--threads or --queries need less");
+}
+
+TEST(EmulatedDevice, AddressesOfTheHostAndOfFreedMemoryAreRefused) {
+  const WholeDevice whole;
+  std::vector<std::int64_t> host(kThreads);
+  const std::string refused = "word 0 of the arguments";
+  expect_says(io_error([&] { device().launch(store, 1, kThreads, host.data(), 1); }),
+              "cuda:0: launching a kernel");
+  expect_says(emulated::last_fault(), refused);
+  emulated::reset_fault();
+  std::int64_t* freed = nullptr;
+  {
+    const Array<std::int64_t> x(device(), kThreads);
+    freed = x.data();
+  }
+  device().wait();
+  expect_says(io_error([&] { device().launch(store, 1, kThreads, freed, 1); }),
+              "cuda:0: launching a kernel");
+  expect_says(emulated::last_fault(), refused);
+  emulated::reset_fault();
+  EXPECT_EQ(
+      cudaMemcpyAsync(host.data(), host.data(), 8, cudaMemcpyHostToDevice, cudaStreamPerThread),
+      cudaErrorInvalidValue);
+  const Array<std::int64_t> x(device(), kThreads);
+  EXPECT_EQ(cudaMemsetAsync(x.data(), 0, 8 * kThreads + 8, cudaStreamPerThread),
+            cudaErrorInvalidValue);
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+TEST(EmulatedDevice, AnIndexOutOfRangeIsSeen) {
+  const Array<std::int64_t> x(device(), kThreads - 1);
+  EXPECT_DEATH(
+      {
+        device().launch(store, 1, kThreads, x.data(), 1);
+        device().wait();
+      },
+      "heap-buffer-overflow");
+}
+#endif
+
+TEST(EmulatedDevice, AnotherStreamIsRefused) {
+  const WholeDevice whole;
+  const Array<std::int64_t> x(device(), kThreads);
+  EXPECT_EQ(cudaMemsetAsync(x.data(), 0, 8, nullptr), cudaErrorLaunchFailure);
+  expect_says(emulated::last_fault(), "not the thread's own");
+}
+
+TEST(EmulatedDevice, AnErrorStaysUntilTheDeviceIsReset) {
+  const WholeDevice whole;
+  const Array<std::int64_t> x(device(), kThreads);
+  EXPECT_NE(io_error([] { device().launch(store, 1, 2000, nullptr, 1); }), "none");
+  EXPECT_EQ(io_error([&] { device().launch(store, 1, kThreads, x.data(), 1); }), "none")
+      << "a launch that is refused breaks nothing";
+  std::int64_t host = 0;
+  EXPECT_NE(io_error([&] { device().launch(store, 1, kThreads, &host, 1); }), "none");
+  EXPECT_NE(io_error([&] { device().launch(store, 1, kThreads, x.data(), 1); }), "none");
+  EXPECT_NE(io_error([] { device().wait(); }), "none");
+}
+
+// What threads may do wrong together.
+enum class Mistake { none, one_is_ahead, two_places, no_sync, sum_of_garbage };
+
+__global__ void add_neighbours(int* out, Mistake mistake) {
+  __shared__ int own[kThreads];
+  __shared__ int sum;
+  const auto thread = static_cast<int>(threadIdx.x);
+  own[thread] = thread;
+  if (thread == 0 && mistake != Mistake::sum_of_garbage) {
+    sum = 0;
+  }
+  if (mistake == Mistake::one_is_ahead && thread == 37) {
+    __syncwarp();
+  }
+  if (mistake == Mistake::two_places && thread == 37) {
+    emulated::meet_block("elsewhere");
+  }
+  if (mistake != Mistake::no_sync) {
+    __syncthreads();
+  }
+  atomicAdd(&sum, own[(thread + 1) % kThreads] & 0xFF);
+  __syncthreads();
+  if (thread == 0) {
+    out[blockIdx.x] = sum;
+  }
+}
+
+TEST(EmulatedDevice, MistakesOfThreadsAreSeen) {
+  const auto run = [](Mistake mistake, std::string* fault) {
+    const WholeDevice whole;
+    const Array<int> out(device(), 2);
+    std::vector<int> got(2);
+    *fault = io_error([&] {
+      device().launch(add_neighbours, 2, kThreads, out.data(), mistake);
+      out.get(got);
+    });
+    if (*fault != "none") {
+      *fault = emulated::last_fault();
+    }
+    return got;
+  };
+  const std::vector<int> right(2, kThreads * (kThreads - 1) / 2);
+  std::string fault;
+  EXPECT_EQ(run(Mistake::none, &fault), right);
+  EXPECT_EQ(fault, "none");
+  run(Mistake::one_is_ahead, &fault);
+  expect_says(fault, "threads wait for each other");
+  run(Mistake::two_places, &fault);
+  expect_says(fault, "threads meet at ");
+  EXPECT_NE(run(Mistake::no_sync, &fault), right);
+  EXPECT_EQ(fault, "none");
+  EXPECT_NE(run(Mistake::sum_of_garbage, &fault), right);
+  EXPECT_EQ(run(Mistake::none, &fault), right) << "faults leave nothing behind";
+}
+
+// Every thread's x and the largest, by block_reduce.
+template <int kBlock>
+__global__ void reduce(const double* x, double* sums, double* largest, Index* place) {
+  const Index at = static_cast<Index>(blockIdx.x) * kBlock + threadIdx.x;
+  const double sum = block_reduce<kBlock>(x[at], Plus());
+  const double top = block_reduce<kBlock>(x[at], Max());
+  const Place last = block_reduce<kBlock>(Place{x[at], at}, LargestFirst());
+  const Place first = block_reduce<kBlock>(Place{x[at], at}, SmallestFirst());
+  sums[at] = sum;
+  largest[at] = top;
+  place[at] = last.index * 1000 + first.index;
+}
+
+TEST(EmulatedDevice, ABlockReducesForAllItsThreads) {
+  const WholeDevice whole;
+  constexpr int kBlock = 128;
+  std::vector<double> x(2 * kBlock);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<double>((i * 37) % 61) - 30.0;  // values more than once
+  }
+  const Array<double> there(device(), std::span<const double>(x));
+  const Array<double> sums(device(), 2 * kBlock);
+  const Array<double> largest(device(), 2 * kBlock);
+  const Array<Index> place(device(), 2 * kBlock);
+  device().launch(reduce<kBlock>, 2, kBlock, there.data(), sums.data(), largest.data(),
+                  place.data());
+  for (std::size_t b = 0; b < 2; ++b) {
+    const auto begin = x.begin() + static_cast<Index>(b) * kBlock;
+    double sum = 0.0;  // whole numbers: any order gives the same
+    for (auto it = begin; it != begin + kBlock; ++it) {
+      sum += *it;
+    }
+    const Index last = std::max_element(begin, begin + kBlock) - x.begin();
+    const Index first = std::min_element(begin, begin + kBlock) - x.begin();
+    for (std::size_t i = b * kBlock; i < (b + 1) * kBlock; ++i) {
+      ASSERT_EQ(read(sums)[i], sum);
+      ASSERT_EQ(read(largest)[i], x[last]);
+      ASSERT_EQ(read(place)[i], last * 1000 + first);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvbench::gpu

@@ -1,0 +1,211 @@
+// Runs that are stopped, cut anywhere and resumed give the undisturbed file; what is there already
+// is left alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "replay_run.hpp"
+#include "report/manifest.hpp"
+#include "stopping_method.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_replay;
+
+TEST_F(RunTest, ResumeAfterACutAnywhereGivesTheUndisturbedFile) {
+  const ReplayOptions whole = options();
+  run(whole);
+  const std::string text = read_bytes(whole.out);
+  const std::string manifest = read_bytes(manifest_path(whole.out));
+  const auto expected = untimed(whole.out);
+  std::mt19937_64 random(2024);
+  std::vector<std::size_t> cuts{
+      0, 1, text.find('\n'), text.find('\n') + 1, text.size() - 1, text.size()};
+  for (int i = 0; i < 10; ++i) {
+    cuts.push_back(random() % text.size());
+  }
+  for (const std::size_t cut : cuts) {
+    write_bytes(whole.out, text.substr(0, cut));
+    write_bytes(manifest_path(whole.out), manifest);
+    ReplayOptions o = options();
+    o.resume = true;
+    o.threads = 2;
+    const RunResult result = run(o);
+    expect_same(untimed(o.out), expected, "cut at byte " + std::to_string(cut));
+    EXPECT_EQ(result.rows, static_cast<Index>(expected.size()));
+    // Whole lines were kept, but for a job of which only some heads' rows were there.
+    const auto lines =
+        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(cut), '\n');
+    EXPECT_LE(result.resumed, std::max<Index>(0, lines - 1)) << cut;
+    EXPECT_GE(result.resumed, lines - 2) << cut;
+    EXPECT_EQ(read_manifest(o.out).rows_resumed, result.resumed);
+    // What was kept is kept to the byte, timings too.
+    const std::string after = read_bytes(o.out);
+    const auto same = std::mismatch(after.begin(), after.end(), text.begin(), text.end());
+    EXPECT_GE(std::count(after.begin(), same.first, '\n'),
+              std::min<Index>(result.resumed + 1, lines));
+  }
+}
+
+TEST_F(RunTest, ResumeOfACompleteFileChangesNoByteOfIt) {
+  run(options());
+  const std::string text = read_bytes(folder_ / "out.csv");
+  ReplayOptions o = options();
+  o.resume = true;
+  const RunResult result = run(o);
+  EXPECT_EQ(result.resumed, result.rows);
+  EXPECT_EQ(read_bytes(folder_ / "out.csv"), text);
+}
+
+TEST_F(RunTest, ResumeBeginsWhereThereIsNothing) {
+  ReplayOptions o = options();
+  o.resume = true;
+  EXPECT_EQ(run(o).resumed, 0);
+  const auto rows = untimed(o.out);
+  EXPECT_FALSE(rows.empty());
+  // A run that was killed before it wrote its manifest left a header at most.
+  const std::string header = csv_line(schema_header());
+  for (const std::string& left : {std::string(), header.substr(0, 9), header}) {
+    fs::remove(manifest_path(o.out));
+    write_bytes(o.out, left);
+    EXPECT_EQ(run(o).resumed, 0);
+    expect_same(untimed(o.out), rows);
+  }
+}
+
+TEST_F(RunTest, ResumeRefusesAnotherPlanAndLeavesTheFile) {
+  run(options());
+  const std::string text = read_bytes(folder_ / "out.csv");
+  const std::string manifest = read_bytes(manifest_path(folder_ / "out.csv"));
+  const std::vector<std::function<void(ReplayOptions&)>> changes{
+      [](auto& o) { o.sink = 5; },
+      [](auto& o) { o.seeds = "3"; },
+      [](auto& o) { o.budgets.pop_back(); },
+      [](auto& o) { o.algorithms.pop_back(); },
+      [](auto& o) { o.scores = Scores::all; },
+      [](auto& o) {
+        o.shard_index = 1;
+        o.shard_count = 2;
+      },
+  };
+  for (const auto& change : changes) {
+    ReplayOptions o = options();
+    o.resume = true;
+    change(o);
+    EXPECT_NE(refusal([&] { run(o); }).find("options"), std::string::npos);
+  }
+  TraceShape other;
+  other.tokens = {60, 37};
+  other.layers = {0, 2};
+  other.seed = 2;
+  make_trace(trace_, other);
+  ReplayOptions o = options();
+  o.resume = true;
+  EXPECT_NE(refusal([&] { run(o); }).find("trace"), std::string::npos);
+  EXPECT_EQ(read_bytes(folder_ / "out.csv"), text);
+  EXPECT_EQ(read_bytes(manifest_path(folder_ / "out.csv")), manifest);
+  EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5", "out.csv", "out.csv.json"}));
+}
+
+TEST_F(RunTest, ResumeRefusesRowsWithoutAManifestAndForeignFiles) {
+  run(options());
+  ReplayOptions o = options();
+  o.resume = true;
+  fs::remove(manifest_path(o.out));
+  refusal([&] { run(o); });
+  for (const char* text : {"a,b\n1,2\n", "my notes", "\n"}) {
+    write_bytes(o.out, text);
+    refusal([&] { run(o); });
+    EXPECT_EQ(read_bytes(o.out), text);
+  }
+}
+
+TEST_F(RunTest, ResumeRefusesARowThatStandsTwice) {
+  run(options());
+  const std::string text = read_bytes(folder_ / "out.csv");
+  const std::size_t last = text.rfind('\n', text.size() - 2) + 1;
+  write_bytes(folder_ / "out.csv", text + text.substr(last));
+  ReplayOptions o = options();
+  o.resume = true;
+  EXPECT_NE(refusal([&] { run(o); }).find("twice"), std::string::npos);
+}
+
+TEST_F(RunTest, AnExistingOutputIsLeftAlone) {
+  write_bytes(folder_ / "out.csv", "precious\n");
+  EXPECT_NE(refusal([&] { run(options()); }).find("--overwrite"), std::string::npos);
+  EXPECT_EQ(read_bytes(folder_ / "out.csv"), "precious\n");
+  EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5", "out.csv"}));
+  ReplayOptions o = options();
+  o.overwrite = true;
+  EXPECT_GT(run(o).rows, 0);
+}
+
+TEST_F(RunTest, TwoRunsDoNotWriteOneFile) {
+  run(options());
+  const std::string text = read_bytes(folder_ / "out.csv");
+  const FileLock lock(folder_ / "out.csv");
+  for (const bool resume : {true, false}) {
+    ReplayOptions o = options();
+    o.resume = resume;
+    o.overwrite = !resume;
+    EXPECT_NE(refusal([&] { run(o); }).find("another run"), std::string::npos);
+    EXPECT_EQ(read_bytes(folder_ / "out.csv"), text);
+  }
+}
+
+TEST_F(RunTest, AStopKeepsWholeRowsAndResumeCompletesThem) {
+  Method method;
+  method.info.name = "stopping";
+  method.compress = stopping;
+  const auto planned = [&](const std::string& out, int threads, bool resume) {
+    ReplayOptions o = options(out);
+    o.threads = threads;
+    o.resume = resume;
+    return plan_of_seeds(o, method, 6);
+  };
+  const RunResult undisturbed = run_until(planned("whole.csv", 1, false));
+  EXPECT_FALSE(undisturbed.interrupted);
+  EXPECT_EQ(undisturbed.rows, 8 * 6 * 2);
+  const auto expected = untimed(folder_ / "whole.csv");
+  for (const int threads : {1, 2}) {
+    // The other thread may finish one more call than the one that stops the run: of the 48 calls
+    // one at least is left.
+    for (const int calls : {1, 5, 6, 29, 48 - threads}) {
+      const std::string out = "cut" + std::to_string(threads) + "_" + std::to_string(calls);
+      const RunResult first = run_until(planned(out, threads, false), calls);
+      EXPECT_TRUE(first.interrupted);
+      EXPECT_GE(first.rows, 2 * calls);
+      EXPECT_LE(first.rows, 2 * (calls + threads));
+      const auto part = untimed(folder_ / out);
+      EXPECT_EQ(static_cast<Index>(part.size()), first.rows);
+      EXPECT_TRUE(std::all_of(part.begin(), part.end(), [&](const Fields& row) {
+        return std::find(expected.begin(), expected.end(), row) != expected.end();
+      }));
+      EXPECT_EQ(read_manifest(folder_ / out).rows, first.rows);
+
+      const RunResult second = run_until(planned(out, threads, true));
+      EXPECT_FALSE(second.interrupted);
+      EXPECT_EQ(second.resumed, first.rows);
+      expect_same(untimed(folder_ / out), expected);
+    }
+  }
+}
+
+TEST_F(RunTest, AStopBeforeTheFirstRowWritesNothing) {
+  stop_now = true;
+  const RunResult result = run_plan(make_plan(options()), "test", stop_now);
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_EQ(result.rows, 0);
+  EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5"}));
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,117 @@
+// Which tokens are sinks, middle and recent, which queries score and which are evaluated; budgets
+// in bytes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "replay/job.hpp"
+
+namespace kvbench {
+namespace {
+
+ReplayOptions windows(Index sink, Index recent, Index queries, Scores scores = Scores::past) {
+  ReplayOptions o;
+  o.sink = sink;
+  o.recent = recent;
+  o.queries = queries;
+  o.scores = scores;
+  return o;
+}
+
+TEST(Windows, ByHand) {
+  const Windows w = windows_of(windows(4, 8, 5), 100, 100);
+  EXPECT_EQ(w.sink, (Range{0, 4}));
+  EXPECT_EQ(w.middle, (Range{4, 92}));
+  EXPECT_EQ(w.recent, (Range{92, 100}));
+  EXPECT_EQ(w.queries, 5);
+  EXPECT_EQ(w.scoring, (Range{0, 95}));
+  EXPECT_EQ(windows_of(windows(4, 8, 5, Scores::all), 100, 100).scoring, (Range{0, 100}));
+  // Of 20 stored queries the first 15 may be seen; of 3, none, and only 3 can be evaluated.
+  EXPECT_EQ(windows_of(windows(4, 8, 5), 100, 20).scoring, (Range{80, 95}));
+  EXPECT_EQ(windows_of(windows(4, 8, 5), 100, 3).scoring.size(), 0);
+  EXPECT_EQ(windows_of(windows(4, 8, 5, Scores::all), 100, 3).scoring, (Range{97, 100}));
+  EXPECT_EQ(windows_of(windows(4, 8, 5), 100, 3).queries, 3);
+}
+
+TEST(Windows, LegalEdges) {
+  const Windows none = windows_of(windows(0, 5, 5), 9, 9);
+  EXPECT_EQ(none.sink.size(), 0);
+  EXPECT_EQ(none.middle, (Range{0, 4}));
+  const Windows one = windows_of(windows(256, 256, 256), 1, 1);
+  EXPECT_EQ(one.sink, (Range{0, 1}));
+  EXPECT_EQ(one.middle.size(), 0);
+  EXPECT_EQ(one.recent.size(), 0);
+  EXPECT_EQ(one.queries, 1);
+}
+
+TEST(Windows, PartitionTheTokensWhateverTheSizes) {
+  for (Index n = 1; n <= 10; ++n) {
+    for (Index sink = 0; sink <= 12; ++sink) {
+      for (Index recent = 1; recent <= 12; ++recent) {
+        for (Index queries = 1; queries <= recent; ++queries) {
+          for (Index nq = 1; nq <= n; ++nq) {
+            const Windows past = windows_of(windows(sink, recent, queries), n, nq);
+            const Windows all = windows_of(windows(sink, recent, queries, Scores::all), n, nq);
+            std::vector<int> covered(n, 0);
+            for (const Range r : {past.sink, past.middle, past.recent}) {
+              for (Index i = r.begin; i < r.end; ++i) {
+                ++covered.at(i);
+              }
+            }
+            ASSERT_EQ(covered, std::vector<int>(n, 1));
+            ASSERT_EQ(past.sink.size(), std::min(sink, n));
+            ASSERT_EQ(past.middle.size(), std::max<Index>(0, n - sink - recent));
+            ASSERT_EQ(past.queries, std::min(queries, nq));
+            if (past.middle.size() > 0) {  // every evaluated query sees all of it
+              ASSERT_LE(past.middle.end, n - past.queries);
+            }
+            ASSERT_EQ(past.scoring.size(), nq - past.queries);
+            ASSERT_EQ(past.scoring.begin, n - nq);
+            ASSERT_EQ(all.scoring, (Range{n - nq, n}));
+            ASSERT_EQ(all.middle, past.middle);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(BudgetBytes, ProductsThatAreWholeNumbersStayWhole) {
+  EXPECT_EQ(budget_bytes(0.29, 100), 29);  // 0.29 * 100 is 28.999999999999996
+  EXPECT_EQ(budget_bytes(0.57, 100), 57);  // 56.99999999999999
+  EXPECT_EQ(budget_bytes(0.07, 100), 7);   // 7.000000000000001
+  EXPECT_EQ(budget_bytes(1.0 / 3.0, 100), 33);
+  EXPECT_EQ(budget_bytes(0.5, 7), 3);
+  EXPECT_EQ(budget_bytes(0.0, 1000), 0);
+  EXPECT_EQ(budget_bytes(1.0, 1000), 1000);
+  EXPECT_EQ(budget_bytes(0.5, 0), 0);
+}
+
+TEST(BudgetBytes, DecimalFractionsOfAnything) {
+  std::mt19937_64 random(11);
+  std::uniform_int_distribution<Index> sizes(1, 1LL << 36);
+  for (int i = 0; i < 20000; ++i) {
+    const Index full = i < 4000 ? i : sizes(random);
+    const auto p = static_cast<Index>(random() % 1001);
+    const double rho = static_cast<double>(p) / 1000.0;
+    ASSERT_EQ(budget_bytes(rho, full), p * full / 1000) << rho << " of " << full;
+  }
+}
+
+TEST(BudgetBytes, IsTheFloor) {
+  std::mt19937_64 random(12);
+  std::uniform_real_distribution<double> fractions(0.0, 1.0);
+  for (int i = 0; i < 20000; ++i) {
+    const double rho = fractions(random);
+    const auto full = static_cast<Index>(random() % 2048);
+    // 53 and 11 bits: the product is exact in the 64 bits of x87's long double.
+    const long double exact = static_cast<long double>(rho) * static_cast<long double>(full);
+    ASSERT_EQ(budget_bytes(rho, full), static_cast<Index>(std::floor(exact)));
+  }
+}
+
+}  // namespace
+}  // namespace kvbench
