@@ -71,6 +71,25 @@ TEST(KCenter, EqualsTwinExactlyWithTiesAndEqualRows) {
   }
 }
 
+// Above 64 rows several centres are found from one pass; few and many ties, near and at the bound.
+TEST(KCenter, EqualsTwinWhereSomeRowsAreNoCandidates) {
+  std::mt19937_64 generator(3);
+  for (const Index n : {128, 130, 132, 400}) {
+    for (const int values : {2, 3, 100}) {
+      for (const Index d : {2, 8, 11}) {
+        const Matrix m = lattice(n, d, values, generator);
+        const auto first = static_cast<Index>(generator() % static_cast<std::uint64_t>(n / 2));
+        expect_centers(m, every_other(n), n / 4, first, 0.0);
+      }
+    }
+  }
+  HeadShape shape;
+  shape.n = 600;
+  shape.d = 16;
+  const KvHead head = make_head(shape, 7);
+  expect_centers(head.k, every_other(600), 100, 11, kRounding);
+}
+
 TEST(KCenter, EqualsTwinOnNormalKeysWithACommonOffset) {
   for (const double offset : {0.0, 1e4}) {
     for (const Index d : {3, 8, 70}) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/inner_products.hpp"
+
 namespace kvbench {
 namespace {
 
@@ -24,31 +26,122 @@ inline double distance2(const double* a, const float* b, Index d) {
   return sum_of_lanes(acc);
 }
 
-// One more centre: every row that is strictly nearer to it than to all before becomes its own.
-// Returns the place of the row that is now farthest, the lowest of equals.
-Index admit(MatrixView points, std::span<const Index> rows, Index center,
-            std::vector<double>& scratch, KCenter& out) {
-  const Index d = points.cols;
-  const float* c = points.row(rows[center]);
-  std::copy_n(c, d, scratch.begin());
-  const auto number = static_cast<Index>(out.centers.size());
-  out.centers.push_back(center);
-  double largest = -1.0;
-  std::size_t farthest = 0;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const double x = distance2(scratch.data(), points.row(rows[i]), d);
-    if (x < out.squared[i]) {
-      out.squared[i] = x;
-      out.nearest[i] = number;
-    }
-    if (out.squared[i] > largest) {
-      largest = out.squared[i];
-      farthest = i;
+// Rows that may be the next centres: at any time the farthest of them is the farthest of all, as
+// long as it is farther than `bound`, the farthest row that is not among them was at the start.
+constexpr std::size_t kCandidates = 64;
+constexpr Index kTogether = 4;  // centres whose distances to one row are summed together
+
+struct Candidate {
+  double squared;
+  std::size_t row;  // its place
+
+  bool before(const Candidate& o) const {
+    return squared > o.squared || (squared == o.squared && row < o.row);
+  }
+};
+
+// The kCandidates + 1 farthest rows, the farthest first; ties in the order of places.
+std::vector<Candidate> farthest_rows(std::span<const double> squared) {
+  const auto by_order = [](const Candidate& a, const Candidate& b) { return a.before(b); };
+  std::vector<Candidate> heap;  // its front comes last of those in it
+  for (std::size_t i = 0; i < squared.size(); ++i) {
+    if (heap.size() <= kCandidates) {
+      heap.push_back({squared[i], i});
+      std::push_heap(heap.begin(), heap.end(), by_order);
+    } else if (squared[i] > heap.front().squared) {
+      std::pop_heap(heap.begin(), heap.end(), by_order);
+      heap.back() = {squared[i], i};
+      std::push_heap(heap.begin(), heap.end(), by_order);
     }
   }
-  out.nearest[center] = number;
-  out.radius.push_back(std::sqrt(largest));
-  return static_cast<Index>(farthest);
+  std::sort_heap(heap.begin(), heap.end(), by_order);
+  return heap;
+}
+
+// The centres that follow, as one after another would find them, without a pass over all rows: a
+// centre moves no row away, so a candidate that comes before the first row that is none still does.
+// At most `count`; none that lies on a centre.
+std::vector<Index> next_centers(MatrixView points, std::span<const Index> rows,
+                                const KCenter& found, std::size_t count) {
+  std::vector<Candidate> candidates = farthest_rows(found.squared);
+  Candidate bound{-1.0, 0};  // no row is left out
+  if (candidates.size() > kCandidates) {
+    bound = candidates.back();
+    candidates.pop_back();
+  }
+  std::vector<Index> next;
+  std::vector<double> center(points.cols);
+  while (next.size() < count) {
+    const auto first =
+        std::min_element(candidates.begin(), candidates.end(),
+                         [](const Candidate& a, const Candidate& b) { return a.before(b); });
+    if (first == candidates.end() || !first->before(bound) || first->squared <= 0.0) {
+      break;
+    }
+    next.push_back(static_cast<Index>(first->row));
+    std::copy_n(points.row(rows[first->row]), points.cols, center.begin());
+    for (Candidate& c : candidates) {
+      c.squared =
+          std::min(c.squared, distance2(center.data(), points.row(rows[c.row]), points.cols));
+    }
+  }
+  return next;
+}
+
+// distance2 of kTogether centres [kTogether, d] and one row.
+inline void distances2(const double* centers, const float* b, Index d, double* out) {
+  double acc[kTogether][kLanes] = {};
+  Index t = 0;
+  for (; t + kLanes <= d; t += kLanes) {
+    for (Index c = 0; c < kTogether; ++c) {
+#pragma omp simd
+      for (Index l = 0; l < kLanes; ++l) {
+        acc[c][l] = add_square(centers[c * d + t + l], b[t + l], acc[c][l]);
+      }
+    }
+  }
+  for (Index l = 0; t < d; ++t, ++l) {
+    for (Index c = 0; c < kTogether; ++c) {
+      acc[c][l] = add_square(centers[c * d + t], b[t], acc[c][l]);
+    }
+  }
+  for (Index c = 0; c < kTogether; ++c) {
+    out[c] = sum_of_lanes(acc[c]);
+  }
+}
+
+// More centres: every row that is strictly nearer to one than to all before becomes its own. One
+// pass over the rows, which come from memory; the radius after each centre but the last is the
+// distance of the next.
+void admit(MatrixView points, std::span<const Index> rows, std::span<const Index> next,
+           KCenter& out) {
+  const Index d = points.cols;
+  const auto count = static_cast<Index>(next.size());
+  const auto number = static_cast<Index>(out.centers.size());
+  MatrixD centers(count + kTogether - 1, d);  // groups are whole
+  for (Index c = 0; c < count; ++c) {
+    std::copy_n(points.row(rows[next[c]]), d, centers.row(c));
+  }
+  std::vector<double> reached(next.size(), -1.0);  // largest squared distance after each
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const float* row = points.row(rows[i]);
+    for (Index c0 = 0; c0 < count; c0 += kTogether) {
+      double x[kTogether];
+      distances2(centers.row(c0), row, d, x);
+      for (Index c = c0; c < std::min(count, c0 + kTogether); ++c) {
+        if (x[c - c0] < out.squared[i]) {
+          out.squared[i] = x[c - c0];
+          out.nearest[i] = number + c;
+        }
+        reached[c] = std::max(reached[c], out.squared[i]);
+      }
+    }
+  }
+  for (Index c = 0; c < count; ++c) {
+    out.centers.push_back(next[c]);
+    out.nearest[next[c]] = number + c;
+    out.radius.push_back(std::sqrt(reached[c]));
+  }
 }
 
 }  // namespace
@@ -74,10 +167,11 @@ KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index 
   KCenter out;
   out.nearest.assign(m, 0);
   out.squared.assign(m, std::numeric_limits<double>::infinity());
-  std::vector<double> scratch(points.cols);
-  Index next = first;
-  while (out.centers.size() < count && (out.radius.empty() || out.radius.back() > 0.0)) {
-    next = admit(points, rows, next, scratch, out);
+  if (count > 0) {
+    admit(points, rows, {&first, 1}, out);
+  }
+  while (out.centers.size() < count && out.radius.back() > 0.0) {
+    admit(points, rows, next_centers(points, rows, out, count - out.centers.size()), out);
   }
   admit_lowest(out, count);
   return out;
