@@ -16,9 +16,9 @@ constexpr double kRounding = 1e-12;
 
 TEST(InnerProducts, EverySizeEqualsTheOrderedSum) {
   std::mt19937_64 generator(3);
-  for (const Index na : {1, 5, 6, 7, 13, 32}) {
-    for (const Index nb : {1, 7, 8, 9, 31}) {
-      for (const Index d : {1, 3, 64}) {
+  for (const Index na : {1, 5, 6, 7, 13, 24, 31, 33}) {
+    for (const Index nb : {1, 7, 8, 9, 16, 17, 31, 33}) {
+      for (const Index d : {1, 3, 64, 256, 257, 600}) {
         const Matrix a = normal_matrix(na, d, 2.0, generator);
         const Matrix b = normal_matrix(nb, d, 2.0, generator);
         MatrixD wide_a, wide_b, b_t, out;
@@ -46,6 +46,83 @@ TEST(InnerProducts, EverySizeEqualsTheOrderedSum) {
         }
       }
     }
+  }
+}
+
+// By Jacobi's rotations, until nothing stands beside the diagonal.
+long double largest_eigenvalue_by_jacobi(std::vector<twin::Vec> a) {
+  const std::size_t d = a.size();
+  for (int sweep = 0; sweep < 60; ++sweep) {
+    for (std::size_t p = 0; p < d; ++p) {
+      for (std::size_t q = p + 1; q < d; ++q) {
+        if (a[p][q] == 0.0L) {
+          continue;
+        }
+        const long double angle = 0.5L * std::atan2(2.0L * a[p][q], a[q][q] - a[p][p]);
+        const long double c = std::cos(angle);
+        const long double s = std::sin(angle);
+        for (std::size_t t = 0; t < d; ++t) {
+          const long double x = a[p][t];
+          a[p][t] = c * x - s * a[q][t];
+          a[q][t] = s * x + c * a[q][t];
+        }
+        for (std::size_t t = 0; t < d; ++t) {
+          const long double x = a[t][p];
+          a[t][p] = c * x - s * a[t][q];
+          a[t][q] = s * x + c * a[t][q];
+        }
+      }
+    }
+  }
+  long double largest = 0.0L;
+  for (std::size_t t = 0; t < d; ++t) {
+    largest = std::max(largest, a[t][t]);
+  }
+  return largest;
+}
+
+void expect_spectral_norms(const KvHead& head, Index m) {
+  const ValueNorms norms = value_norms(head, m, 2);
+  const auto d = static_cast<std::size_t>(head.dv());
+  for (Index j = 0; j < m; j += 3) {
+    std::vector<twin::Vec> gram(d, twin::Vec(d, 0.0L));
+    for (Index i = 0; i <= head.n() - m + j; ++i) {
+      for (std::size_t t = 0; t < d; ++t) {
+        for (std::size_t u = 0; u < d; ++u) {
+          gram[t][u] += static_cast<long double>(head.v.row(i)[t]) * head.v.row(i)[u];
+        }
+      }
+    }
+    const auto slow = static_cast<double>(std::sqrt(largest_eigenvalue_by_jacobi(gram)));
+    EXPECT_NEAR(norms.spectral[j], slow, 1e-13 * slow) << j;  // a thousand roundings
+  }
+}
+
+// Where the last query's eigenvector leads to the next, and where it does not.
+TEST(ValueNorms, SpectralNormsOfEveryKind) {
+  HeadShape shape;
+  shape.n = 140;
+  shape.nq = 100;
+  for (const Index d : {1, 2, 7, 40}) {
+    shape.dv = d;
+    KvHead head = make_head(shape, 5);
+    expect_spectral_norms(head, 100);
+    for (Index i = 0; i < shape.n; ++i) {  // nothing for long, then a new direction, ever larger
+      for (Index t = 0; t < d; ++t) {
+        head.v.row(i)[t] = i > 70 && t == i % d ? static_cast<float>(i - 60) : 0.0F;
+      }
+    }
+    expect_spectral_norms(head, 100);
+    for (Index i = 0; i < shape.n; ++i) {  // equal eigenvalues
+      for (Index t = 0; t < d; ++t) {
+        head.v.row(i)[t] = t == i % d ? 2.0F : 0.0F;
+      }
+    }
+    expect_spectral_norms(head, 100);
+    for (Index i = 0; i < shape.n; ++i) {  // one direction
+      std::fill_n(head.v.row(i), d, 0.3F);
+    }
+    expect_spectral_norms(head, 100);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/lanes.hpp"
 #include "core/math.hpp"
 
 namespace kvbench {
@@ -71,25 +72,17 @@ void SoftmaxSums::add_block(MatrixView keys, MatrixView values, std::span<const 
         row[i] += log_weights[i];
       }
     }
-    double top = shift_[at];
-    for (Index i = 0; i < seen; ++i) {
-      top = std::max(top, row[i]);
-    }
+    const double top = std::max(shift_[at], largest(row, seen));
     if (top > shift_[at]) {
       const double shrink = exp_shared(shift_[at] - top);
       denominator_[at] *= shrink;
       numerator.row(r) *= shrink;
       shift_[at] = top;
     }
-#pragma omp simd
-    for (Index i = 0; i < seen; ++i) {
-      row[i] = exp_shared(row[i] - top);
-    }
-    for (Index i = seen; i < count; ++i) {
-      row[i] = 0.0;
-    }
+    const double sum = exponentials(row, seen, top);
+    std::fill(row + seen, row + count, 0.0);
     if (part != Part::numerator) {
-      denominator_[at] += p.row(r).sum();
+      denominator_[at] += sum;
     }
   }
   if (part != Part::denominator) {

@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/inner_products.hpp"
-#include "core/math.hpp"
+#include "attention/lanes.hpp"
 
 namespace kvbench {
 namespace {
@@ -45,18 +44,7 @@ std::vector<std::vector<double>> attention_sums(const KvHead& head, Range querie
       for (Index r = 0; r < rows; ++r) {
         double* row = p.data() + r * seen;
         const Index past = q0 + r + 1;
-        double shift = row[0];
-        for (Index i = 1; i < past; ++i) {
-          shift = std::max(shift, row[i]);
-        }
-        double z = 0.0;
-#pragma omp simd
-        for (Index i = 0; i < past; ++i) {
-          row[i] = exp_shared(row[i] - shift);
-        }
-        for (Index i = 0; i < past; ++i) {
-          z += row[i];
-        }
+        const double z = exponentials(row, past, largest(row, past));
         const double inverse = 1.0 / z;
 #pragma omp simd
         for (Index i = 0; i < past; ++i) {

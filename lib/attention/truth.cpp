@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "core/math.hpp"
+#include "attention/lanes.hpp"
 
 namespace kvbench {
 namespace {
@@ -50,15 +50,79 @@ void logits(const KvHead& head, Index g, std::span<const Index> positions, RowMa
 double softmax_row(RowMajor& p, Index r) {
   double* row = p.row(r).data();
   const Index n = p.cols();
-  const double shift = p.row(r).maxCoeff();
-#pragma omp simd
-  for (Index i = 0; i < n; ++i) {
-    row[i] = exp_shared(row[i] - shift);
-  }
-  const double z = p.row(r).sum();
+  const double shift = largest(row, n);
+  const double z = exponentials(row, n, shift);
   p.row(r) /= z;
   return shift + std::log(z);
 }
+
+using Gram = Eigen::MatrixXd;
+
+// Largest eigenvalues of Gram matrices that grow row by row. From the last one's eigenvector a few
+// steps of Lanczos find the next; where they do not suffice, all eigenvalues are computed.
+class LargestEigenvalue {
+ public:
+  // `gram`: the last call's plus a positive semidefinite matrix of rank one.
+  double operator()(const Gram& gram) {
+    if (!follow(gram)) {
+      solver_.compute(gram);
+      value_ = solver_.eigenvalues().tail<1>()(0);
+      vector_ = solver_.eigenvectors().rightCols<1>();
+    }
+    return value_;
+  }
+
+ private:
+  static constexpr Index kSteps = 24;
+  static constexpr Index kStepsAtOnce = 4;
+  static constexpr double kTolerance = 1e-14;  // relative; the full solver's own error
+
+  // The growth has rank one, so the second eigenvalue is at most the first of before: from a Ritz
+  // value above that, the first is no further than residual^2 / distance (Kato and Temple).
+  bool follow(const Gram& gram) {
+    const Index d = gram.rows();
+    const Index steps = std::min(kSteps, d);
+    if (vector_.size() == 0 || !(value_ > 0.0)) {
+      return false;
+    }
+    const double second = value_ * (1.0 + 4.0 * kTolerance);
+    Eigen::MatrixXd basis(d, steps);
+    Eigen::VectorXd diagonal(steps);
+    Eigen::VectorXd beside(steps);
+    basis.col(0) = vector_;
+    Eigen::VectorXd next(d);
+    for (Index k = 0; k < steps; ++k) {
+      next.noalias() = gram * basis.col(k);
+      diagonal(k) = basis.col(k).dot(next);
+      for (int again = 0; again < 2; ++again) {  // once leaves rounding of the first behind
+        const Eigen::VectorXd along = basis.leftCols(k + 1).transpose() * next;
+        next.noalias() -= basis.leftCols(k + 1) * along;
+      }
+      beside(k) = next.norm();
+      const bool last = k + 1 == steps || beside(k) <= kTolerance * value_;
+      if (last || (k + 1) % kStepsAtOnce == 0) {
+        small_.computeFromTridiagonal(diagonal.head(k + 1), beside.head(k));
+        const double ritz = small_.eigenvalues()(k);
+        const double residual = beside(k) * std::abs(small_.eigenvectors()(k, k));
+        if (ritz > second && residual * residual <= kTolerance * ritz * (ritz - second)) {
+          value_ = ritz;
+          vector_ = (basis.leftCols(k + 1) * small_.eigenvectors().col(k)).normalized();
+          return true;
+        }
+      }
+      if (last) {
+        return false;
+      }
+      basis.col(k + 1) = next / beside(k);
+    }
+    return false;
+  }
+
+  double value_ = 0.0;
+  Eigen::VectorXd vector_;
+  Eigen::SelfAdjointEigenSolver<Gram> solver_;
+  Eigen::SelfAdjointEigenSolver<Gram> small_;
+};
 
 }  // namespace
 
@@ -138,7 +202,6 @@ ValueNorms value_norms(const KvHead& head, Index m, int threads) {
   const Index n = head.n();
   const Index dv = head.dv();
   const Index before = n - m;
-  using Gram = Eigen::MatrixXd;
   Gram base = Gram::Zero(dv, dv);
   for (Index k0 = 0; k0 < before; k0 += kKeySlab) {
     const Index count = std::min(kKeySlab, before - k0);
@@ -160,13 +223,12 @@ ValueNorms value_norms(const KvHead& head, Index m, int threads) {
     for (Index r = 0; r < b * kQueryBlock; ++r) {
       add(before + r);
     }
-    Eigen::SelfAdjointEigenSolver<Gram> solver(dv);
+    LargestEigenvalue largest_eigenvalue;
     for (Index r = b * kQueryBlock; r < std::min(m, (b + 1) * kQueryBlock); ++r) {
       add(before + r);
-      solver.compute(gram, Eigen::EigenvaluesOnly);
       const auto at = static_cast<std::size_t>(r);
       out.frobenius[at] = std::sqrt(gram.trace());
-      out.spectral[at] = std::sqrt(std::max(0.0, solver.eigenvalues().maxCoeff()));
+      out.spectral[at] = std::sqrt(std::max(0.0, largest_eigenvalue(gram)));
     }
   }
   return out;
