@@ -101,10 +101,9 @@ int usable_threads(const Plan& plan) {
 }
 
 Index heads_at_once(const Plan& plan, int threads) {
-  if (!plan.open_device) {
-    return 1;
-  }
-  Index heads = plan.heads_at_once;
+  // On the CPU: as many as give every thread a job.
+  const auto jobs_of_head = static_cast<Index>(std::max<std::size_t>(plan.entries.size(), 1));
+  Index heads = plan.open_device ? plan.heads_at_once : (threads + jobs_of_head - 1) / jobs_of_head;
   for (const Unit& unit : plan.units) {
     const MemoryNeed need = memory_need(plan, unit);
     const std::uint64_t jobs = need.per_thread * static_cast<std::uint64_t>(threads);
