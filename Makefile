@@ -116,7 +116,13 @@ cuda: ## build with CUDA kernels in build/cuda (needs nvcc), run the tests of de
 # Debian's OpenBLAS takes new processors for ancient ones, five times slower; a slow peer would
 # flatter us.
 PEER_CPU ?= $(if $(shell grep -m1 -o avx512f /proc/cpuinfo),SKYLAKEX,HASWELL)
-bench: ## build and run the benchmarks; JSON under results/bench/
+BENCH_READY := $(DUMP_VENV)/ready-peers
+$(BENCH_READY): $(DUMP_READY)
+	@$(DUMP_VENV)/bin/pip install --quiet $(PIP_ARGS) apricot-select scikit-learn scipy threadpoolctl
+	@touch $@
+
+# AUTHORS=DIR: a checkout of BalanceKV's code (github.com/ksheth96/BalanceKV), one of the peers.
+bench: $(BENCH_READY) ## run the benchmarks, also of other programs; results/bench/, docs/performance.md
 	$(call bootstrap,build bench)
 	@$(CMAKE) -S . -B build/bench -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_NATIVE=ON \
 		-DKVBENCH_TESTS=OFF -DKVBENCH_BENCH=ON $(CMAKE_ARGS)
@@ -126,6 +132,9 @@ bench: ## build and run the benchmarks; JSON under results/bench/
 		[[ -x $$b ]] || continue; echo "== $${b##*/}"; \
 		OPENBLAS_CORETYPE=$(PEER_CPU) "$$b" --benchmark_out=results/bench/$${b##*/}.json --benchmark_out_format=json || \
 			exit; done
+	@PEER=$(DUMP_VENV)/bin/python; $$PEER bench/peers.py --build build/bench $(if $(AUTHORS),--authors \
+		"$(AUTHORS)") -o results/bench/peers.json --docs docs/performance.md && $$PEER \
+		bench/curves.py --build build/bench -o results/bench/curves.csv --docs docs/performance.md
 
 format: ## rewrite C++ and CUDA sources with clang-format
 	$(call bootstrap,lint)

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Time and memory of every method against the number of tokens, and the exponents that fit them.
+
+kvbench synth writes a head of n tokens, n doubling from --from to --to; each method compresses its
+middle to --budget with one thread. From the row: compress_ms, which has the scores of that method
+in it, and the bytes held. From the process: the most memory that it held, less that of `exact` at
+the same n, which is what the method needs beside the head. A method stops where the next n would
+take more than --limit seconds.
+
+The exponent of a column is the slope of its logarithm against that of n, by least squares over the
+upper half of the n measured: 1 for linear, 2 for quadratic.
+
+  bench/curves.py --build build/bench -o results/bench/curves.csv --docs docs/performance.md
+
+Exit code 1: kvbench failed; 2: bad usage.
+"""
+
+import argparse
+import csv
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+from pages import duration, fail, open_for_writing, renew, run
+
+COLUMNS = ["method", "protocol", "n", "compress_ms", "bytes", "memory_mb"]
+QUERIES, WIDTH = 64, 64
+
+
+def parser():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--build", default="build/bench", metavar="DIR",
+                   help="where kvbench is [default: build/bench]")
+    p.add_argument("--methods", metavar="NAME,...", help="[default: all]")
+    p.add_argument("--from", dest="first", type=int, default=2048, metavar="N",
+                   help="fewest tokens [default: 2048]")
+    p.add_argument("--to", type=int, default=131072, metavar="N",
+                   help="most tokens [default: 131072]")
+    p.add_argument("--budget", default="0.25", metavar="RHO",
+                   help="fraction of the middle's bytes [default: 0.25]")
+    p.add_argument("--limit", type=float, default=4.0, metavar="SECONDS",
+                   help="a method stops before it takes longer [default: 4]")
+    p.add_argument("-o", "--output", required=True, metavar="FILE.csv", help="what was measured")
+    p.add_argument("--docs", metavar="FILE.md", help="a page whose table is renewed")
+    return p.parse_args()
+
+
+def methods(kvbench, only):
+    """(name, protocol) of all methods; under prefill where they have it."""
+    found = []
+    for line in run([kvbench, "list"]).splitlines()[1:]:
+        if not line:  # below the table: how to read on
+            break
+        name, protocols = re.split(r"\s{2,}", line)[:2]
+        if not only or name in only:
+            found.append((name, "prefill" if "prefill" in protocols else "stream"))
+    return found
+
+
+def measure(kvbench, trace, name, protocol, budget, folder):
+    """compress_ms, bytes and megabytes of one run; a text where it has no row with status ok."""
+    out = f"{folder}/out.csv"
+    command = [kvbench, "replay", trace, "-o", out, "--overwrite", "--threads", "1", "--sink", "0",
+               "--recent", str(QUERIES), "--queries", str(QUERIES), "--protocol", protocol, "--algorithm", name]
+    if name != "exact":
+        command += ["--budget", budget]
+    if protocol == "stream":
+        command += ["--eval-every", "1000000000"]
+    with open(f"{folder}/log", "w+", encoding="utf-8") as log:
+        child = subprocess.Popen(command, stdout=log, stderr=log)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode != 0:
+            log.seek(0)
+            text = log.read()
+            if child.returncode == 2:  # it takes no budget, or the trace lacks what it needs
+                return text.strip()
+            fail(command, child.returncode, text)
+    with open(out, newline="", encoding="utf-8") as file:
+        row = next(csv.DictReader(file))
+    if row["status"] != "ok":
+        return row["status"]
+    return float(row["compress_ms"]), int(row["bytes"]), usage.ru_maxrss / 1024
+
+
+def exponent(points):
+    """Slope of log y against log n over the upper half; none of fewer than three points."""
+    points = [(n, y) for n, y in points if y > 0]
+    points = points[-max(3, (len(points) + 1) // 2):]
+    if len(points) < 3:
+        return None
+    xs, ys = zip(*((math.log(n), math.log(y)) for n, y in points))
+    x, y = sum(xs) / len(xs), sum(ys) / len(ys)
+    return sum((a - x) * (b - y) for a, b in zip(xs, ys)) / sum((a - x) ** 2 for a in xs)
+
+
+def table(rows, left_out=()):
+    """The Markdown table: the largest n of each method, and its exponents."""
+    text = ["| method | protocol | largest n | time there | exponent of time | bytes held | exponent "
+            "| memory beside the head | exponent |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    base = {row["n"]: row["memory_mb"] for row in rows if row["method"] == "exact"}
+    for name in dict.fromkeys(row["method"] for row in rows):
+        mine = [row for row in rows if row["method"] == name]
+        last = mine[-1]
+        beside = [(row["n"], row["memory_mb"] - base[row["n"]]) for row in mine if row["n"] in base]
+        columns = [[(row["n"], row["compress_ms"]) for row in mine],
+                   [(row["n"], row["bytes"]) for row in mine],
+                   [(n, mb) for n, mb in beside if mb > 2]]  # less is the allocator's
+        slopes = [exponent(points) for points in columns]
+        slopes = ["" if slope is None else f"{slope:.2f}" for slope in slopes]
+        memory = f"{max(0.0, beside[-1][1]):.0f} MB" if beside else ""
+        text.append(f"| `{name}` | {last['protocol']} | {last['n']} | {duration(last['compress_ms'] / 1e3)} | "
+                    f"{slopes[0]} | {last['bytes']} | {slopes[1]} | {memory} | {slopes[2]} |")
+    if left_out:
+        text += ["", "Left out, for this trace lacks what they need: "
+                 + ", ".join(f"`{name}`" for name in left_out) + "."]
+    return "\n".join(text) + "\n"
+
+
+def main():
+    options = parser()
+    kvbench = f"{options.build}/kvbench"
+    waiting = methods(kvbench, options.methods and ["exact", *options.methods.split(",")])
+    waiting.sort(key=lambda pair: pair[0] != "exact")
+    rows = []
+    left_out = []
+    n = options.first
+    with tempfile.TemporaryDirectory() as folder:
+        while n <= options.to and waiting:
+            trace = f"{folder}/trace.h5"
+            run([kvbench, "synth", "-o", trace, "--layers", "1", "--q-heads", "1", "--kv-heads", "1",
+                 "--n", str(n), "--nq", "0", "--d", str(WIDTH), "--dv", str(WIDTH), "--gzip", "0"])
+            sys.stderr.write(f"n = {n}: {len(waiting)} methods\n")
+            for name, protocol in list(waiting):
+                found = measure(kvbench, trace, name, protocol, options.budget, folder)
+                if isinstance(found, str):
+                    sys.stderr.write(f"{name}: left out: {found}\n")
+                    waiting.remove((name, protocol))
+                    left_out.append(name)
+                    continue
+                rows.append(dict(zip(COLUMNS, (name, protocol, n, *found))))
+                times = [(row["n"], row["compress_ms"]) for row in rows if row["method"] == name]
+                slope = exponent(times[-3:]) or 2.0
+                if found[0] / 1e3 * 2 ** max(slope, 1.0) > options.limit:
+                    waiting.remove((name, protocol))
+            os.remove(trace)
+            n *= 2
+    rows.sort(key=lambda row: (row["method"], row["n"]))
+    with open_for_writing(options.output) as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    text = table(rows, left_out)
+    print(text, end="")
+    if options.docs:
+        renew(options.docs, "curves.py", text)
+
+
+if __name__ == "__main__":
+    main()

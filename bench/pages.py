@@ -1,0 +1,40 @@
+"""What the programs that fill docs/performance.md share."""
+
+import os
+import subprocess
+import sys
+
+
+def run(command, **more):
+    """stdout of a command that must succeed; else one message and exit code 1."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **more)
+    if done.returncode != 0:
+        fail(command, done.returncode, done.stderr)
+    return done.stdout
+
+
+def fail(command, code, text):
+    program = os.path.basename(sys.argv[0])
+    sys.stderr.write(f"{program}: {' '.join(command)}: exit code {code}\n{text}")
+    sys.exit(1)
+
+
+def open_for_writing(path):
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    return open(path, "w", newline="", encoding="utf-8")
+
+
+def duration(seconds):
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
+
+def renew(path, program, text):
+    """Replaces what stands on the page between `<!-- PROGRAM -->` and `<!-- end of PROGRAM -->`."""
+    begin, end = f"<!-- {program} -->\n", f"<!-- end of {program} -->\n"
+    with open(path, encoding="utf-8") as file:
+        before, found, rest = file.read().partition(begin)
+    _, last, after = rest.partition(end)
+    if not found or not last:
+        raise ValueError(f"{path}: expected the lines {begin.strip()} and {end.strip()}")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(before + begin + text + end + after)
