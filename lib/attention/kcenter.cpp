@@ -11,19 +11,33 @@ namespace {
 
 constexpr Index kLanes = kDistanceLanes;
 
-inline double distance2(const double* a, const float* b, Index d) {
-  double acc[kLanes] = {};
+// Of kCenters rows [kCenters, d] and one row.
+template <Index kCenters>
+inline void distances2(const double* centers, const float* b, Index d, double* out) {
+  double acc[kCenters][kLanes] = {};
   Index t = 0;
   for (; t + kLanes <= d; t += kLanes) {
+    for (Index c = 0; c < kCenters; ++c) {
 #pragma omp simd
-    for (Index l = 0; l < kLanes; ++l) {
-      acc[l] = add_square(a[t + l], b[t + l], acc[l]);
+      for (Index l = 0; l < kLanes; ++l) {
+        acc[c][l] = add_square(centers[c * d + t + l], b[t + l], acc[c][l]);
+      }
     }
   }
   for (Index l = 0; t < d; ++t, ++l) {
-    acc[l] = add_square(a[t], b[t], acc[l]);
+    for (Index c = 0; c < kCenters; ++c) {
+      acc[c][l] = add_square(centers[c * d + t], b[t], acc[c][l]);
+    }
   }
-  return sum_of_lanes(acc);
+  for (Index c = 0; c < kCenters; ++c) {
+    out[c] = sum_of_lanes(acc[c]);
+  }
+}
+
+inline double distance2(const double* a, const float* b, Index d) {
+  double out = 0.0;
+  distances2<1>(a, b, d, &out);
+  return out;
 }
 
 // Rows that may be the next centres: at any time the farthest of them is the farthest of all, as
@@ -88,28 +102,6 @@ std::vector<Index> next_centers(MatrixView points, std::span<const Index> rows,
   return next;
 }
 
-// distance2 of kTogether centres [kTogether, d] and one row.
-inline void distances2(const double* centers, const float* b, Index d, double* out) {
-  double acc[kTogether][kLanes] = {};
-  Index t = 0;
-  for (; t + kLanes <= d; t += kLanes) {
-    for (Index c = 0; c < kTogether; ++c) {
-#pragma omp simd
-      for (Index l = 0; l < kLanes; ++l) {
-        acc[c][l] = add_square(centers[c * d + t + l], b[t + l], acc[c][l]);
-      }
-    }
-  }
-  for (Index l = 0; t < d; ++t, ++l) {
-    for (Index c = 0; c < kTogether; ++c) {
-      acc[c][l] = add_square(centers[c * d + t], b[t], acc[c][l]);
-    }
-  }
-  for (Index c = 0; c < kTogether; ++c) {
-    out[c] = sum_of_lanes(acc[c]);
-  }
-}
-
 // More centres: every row that is strictly nearer to one than to all before becomes its own. One
 // pass over the rows, which come from memory; the radius after each centre but the last is the
 // distance of the next.
@@ -127,7 +119,7 @@ void admit(MatrixView points, std::span<const Index> rows, std::span<const Index
     const float* row = points.row(rows[i]);
     for (Index c0 = 0; c0 < count; c0 += kTogether) {
       double x[kTogether];
-      distances2(centers.row(c0), row, d, x);
+      distances2<kTogether>(centers.row(c0), row, d, x);
       for (Index c = c0; c < std::min(count, c0 + kTogether); ++c) {
         if (x[c - c0] < out.squared[i]) {
           out.squared[i] = x[c - c0];

@@ -34,7 +34,7 @@ inline double largest(const double* x, Index n) {
   for (; i + kSumLanes <= n; i += kSumLanes) {
 #pragma omp simd
     for (Index l = 0; l < kSumLanes; ++l) {
-      lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
+      lane[l] = larger(lane[l], x[i + l]);
     }
   }
   for (Index l = 0; i < n; ++i, ++l) {
