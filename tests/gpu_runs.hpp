@@ -146,4 +146,15 @@ class GpuRuns : public testing_replay::ReplayTest {
   }
 };
 
+/// Skips, aloud, where there is no GPU.
+class OnGpu : public GpuRuns {
+ protected:
+  void SetUp() override {
+    GpuRuns::SetUp();
+    if (!cuda_is_here()) {
+      GTEST_SKIP() << "no CUDA device or no CUDA in this build: nothing was compared on a GPU";
+    }
+  }
+};
+
 }  // namespace kvbench::testing_gpu

@@ -12,15 +12,8 @@ namespace {
 
 using namespace testing_gpu;
 
-class GpuReplay : public GpuRuns {
+class GpuReplay : public OnGpu {
  protected:
-  void SetUp() override {
-    GpuRuns::SetUp();
-    if (!cuda_is_here()) {
-      GTEST_SKIP() << "no CUDA device or no CUDA in this build: nothing was compared on a GPU";
-    }
-  }
-
   ReplayOptions options() const {
     ReplayOptions o;
     o.traces = {trace_};
