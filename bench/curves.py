@@ -26,7 +26,7 @@ import tempfile
 
 from pages import duration, fail, open_for_writing, renew, run
 
-COLUMNS = ["method", "protocol", "n", "compress_ms", "bytes", "memory_mb"]
+COLUMNS = ["method", "protocol", "n", "compress_ms", "bytes", "memory_mib"]
 QUERIES, WIDTH = 64, 64
 
 
@@ -62,10 +62,11 @@ def methods(kvbench, only):
 
 
 def measure(kvbench, trace, name, protocol, budget, folder):
-    """compress_ms, bytes and megabytes of one run; a text where it has no row with status ok."""
+    """compress_ms, bytes and MiB of one run; a text where it has no row with status ok."""
     out = f"{folder}/out.csv"
     command = [kvbench, "replay", trace, "-o", out, "--overwrite", "--threads", "1", "--sink", "0",
-               "--recent", str(QUERIES), "--queries", str(QUERIES), "--protocol", protocol, "--algorithm", name]
+               "--recent", str(QUERIES), "--queries", str(QUERIES), "--protocol", protocol,
+               "--algorithm", name]
     if name != "exact":
         command += ["--budget", budget]
     if protocol == "stream":
@@ -102,17 +103,17 @@ def table(rows, left_out=()):
     """The Markdown table: the largest n of each method, and its exponents."""
     text = ["| method | protocol | largest n | time there | exponent of time | bytes held | exponent "
             "| memory beside the head | exponent |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
-    base = {row["n"]: row["memory_mb"] for row in rows if row["method"] == "exact"}
+    base = {row["n"]: row["memory_mib"] for row in rows if row["method"] == "exact"}
     for name in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == name]
         last = mine[-1]
-        beside = [(row["n"], row["memory_mb"] - base[row["n"]]) for row in mine if row["n"] in base]
+        beside = [(row["n"], row["memory_mib"] - base[row["n"]]) for row in mine if row["n"] in base]
         columns = [[(row["n"], row["compress_ms"]) for row in mine],
                    [(row["n"], row["bytes"]) for row in mine],
-                   [(n, mb) for n, mb in beside if mb > 2]]  # less is the allocator's
+                   [(n, mib) for n, mib in beside if mib > 2]]  # less is the allocator's
         slopes = [exponent(points) for points in columns]
         slopes = ["" if slope is None else f"{slope:.2f}" for slope in slopes]
-        memory = f"{max(0.0, beside[-1][1]):.0f} MB" if beside else ""
+        memory = f"{max(0.0, beside[-1][1]):.0f} MiB" if beside else ""
         text.append(f"| `{name}` | {last['protocol']} | {last['n']} | {duration(last['compress_ms'] / 1e3)} | "
                     f"{slopes[0]} | {last['bytes']} | {slopes[1]} | {memory} | {slopes[2]} |")
     if left_out:

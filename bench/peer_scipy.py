@@ -21,7 +21,9 @@ import sys
 import tempfile
 import time
 
-os.environ.setdefault("OPENBLAS_CORETYPE", "SKYLAKEX")
+from pages import use_fast_openblas
+
+use_fast_openblas()
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 try:
     import h5py

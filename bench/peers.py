@@ -28,9 +28,7 @@ import time
 import pages
 from pages import duration, run
 
-if "avx512f" in (open("/proc/cpuinfo", encoding="utf-8").read()
-                 if os.path.exists("/proc/cpuinfo") else ""):
-    os.environ.setdefault("OPENBLAS_CORETYPE", "SKYLAKEX")
+pages.use_fast_openblas()
 try:
     import numpy as np
     import torch
@@ -107,7 +105,7 @@ def ours(options, work, path, threads, folder):
                    "--overwrite", "--algorithm", "exact", "--queries", str(peer_rows.QUERIES),
                    "--threads", str(threads)]
         return seconds_of(lambda: run(command))[0], None
-    out = f"{folder}/result.f64"
+    out = f"{folder}/{work.name}.f64"
     environment = dict(os.environ, KVBENCH_BENCH_TRACE=path, KVBENCH_BENCH_OUT=out,
                        KVBENCH_BENCH_THREADS=str(threads), KVBENCH_BENCH_SIZE=str(work.shape.size),
                        OMP_NUM_THREADS=str(threads))
@@ -154,7 +152,6 @@ def product_rates(threads):
         set_threads(count)
         for kind in (torch.float32, torch.float64):
             a = torch.ones(2048, 2048, dtype=kind)
-            torch.mm(a, a)
             times, _ = seconds_of(lambda m=a: torch.mm(m, m))
             rates[f"{str(kind).rpartition('.')[2]}/{count}"] = 2 * 2048**3 / min(times)
     return rates
