@@ -100,6 +100,12 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
       ->capture_default_str()
       ->type_name("cpu|cuda[:i]|auto")
       ->group(group);
+  sub.add_option("--precision", o.precision,
+                 "What products and exponentials of attention are computed in; sums over tokens "
+                 "are float64 in both (docs/performance.md)")
+      ->capture_default_str()
+      ->type_name("float32|float64")
+      ->group(group);
   number(sub, "--threads", r.threads, "CPU threads; 0 is all. Rows do not depend on it", "N")
       ->group(group);
   sub.add_option("--memory-limit", o.memory_limit,
@@ -130,6 +136,7 @@ void run(CLI::App& command, RunOptions& o) {
     throw InputError("evaluate: no caches, expected --caches C.h5");
   }
   o.replay.protocol = choice("--protocol", o.protocol, {Protocol::prefill, Protocol::stream});
+  o.replay.precision = choice("--precision", o.precision, {Precision::float32, Precision::float64});
   o.replay.scores = choice("--scores", o.scores, {Scores::past, Scores::all});
   if (!o.memory_limit.empty()) {
     o.replay.memory_limit = parse_memory_limit(o.memory_limit);

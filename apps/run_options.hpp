@@ -13,6 +13,7 @@ struct RunOptions {
   ReplayOptions replay;
   std::string protocol{name(ReplayOptions{}.protocol)};
   std::string scores{name(ReplayOptions{}.scores)};
+  std::string precision{name(ReplayOptions{}.precision)};
   std::string config;
   std::string shard;
   std::string memory_limit;

@@ -223,7 +223,7 @@ TEST_P(EstimatorTest, SeparateSetsEqualTwin) {
   const std::vector<Index> denominator = positions(30, 690);
 
   const MatrixD q = scaled_queries(head, 1, m);
-  SoftmaxSums sums(q, head.dv());
+  SoftmaxSums sums(q, head.dv(), head.precision);
   sums.add_rows(head.k, head.v, kept, weights, 1.0F, Part::numerator);
   sums.add_rows(head.k, head.v, denominator, {}, 2.5F, Part::denominator);
   Index degenerate = -1;
@@ -259,7 +259,7 @@ TEST(Estimator, CausalWindowsOverEverythingAreExactAttention) {
   const KvHead head = make_head(shape, 14);
   const Index m = 30;
   const MatrixD q = scaled_queries(head, 0, m);
-  SoftmaxSums sums(q, head.dv());
+  SoftmaxSums sums(q, head.dv(), head.precision);
   sums.add(causal_rows(head, positions(60, 80), m));  // in any order of pieces
   sums.add(causal_rows(head, positions(0, 20), m));
   sums.add_rows(head.k, head.v, positions(20, 50), {}, 1.0F, Part::both);
@@ -279,7 +279,7 @@ TEST(Estimator, CausalWindowsOverEverythingAreExactAttention) {
 TEST(Estimator, NothingInTheDenominatorIsDegenerate) {
   const KvHead head = make_head({}, 15);
   const MatrixD q = scaled_queries(head, 0, 4);
-  SoftmaxSums sums(q, head.dv());
+  SoftmaxSums sums(q, head.dv(), head.precision);
   sums.add_rows(head.k, head.v, positions(0, 5), {}, 1.0F, Part::numerator);
   Index degenerate = 0;
   const MatrixD z = sums.output(degenerate);

@@ -117,6 +117,7 @@ TEST_F(EvaluateTest, WhoKeepsEverythingIsExact) {
   run(again());
   ReplayOptions o = options("exact.csv", "");
   o.algorithms = {"exact"};
+  o.precision = Precision::float64;
   run(o);
   const auto rows = untimed(at("out.csv"));
   const auto exact = untimed(o.out);

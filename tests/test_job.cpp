@@ -38,6 +38,7 @@ class JobTest : public ::testing::Test {
     o.sink = 3;
     o.recent = 9;
     o.queries = 7;
+    o.precision = Precision::float64;  // twins have no other
     return o;
   }
 
@@ -205,17 +206,22 @@ TEST_F(JobTest, TheWholeCacheHasNoErrorButRounding) {
   for (const DType type : {DType::float16, DType::bfloat16, DType::float32}) {
     TraceShape shape;
     shape.dtype = type;
-    for (const Row& row : run(keep_all, std::nullopt, shape)) {
-      EXPECT_EQ(row.status, "ok");
-      EXPECT_TRUE(row.rel_error <= 1e-12) << row.rel_error;
-      EXPECT_TRUE(row.rel_error_max <= 1e-12) << row.rel_error_max;
-      EXPECT_TRUE(row.log_z_error <= 1e-12) << row.log_z_error;
-      EXPECT_NEAR(row.mass_kept, 1.0, 1e-12);
-      EXPECT_NEAR(row.cosine, 1.0, 1e-12);
-      EXPECT_EQ(row.amnesia_count, 0);
-      EXPECT_EQ(row.tokens_kept, 48);
-      EXPECT_EQ(row.ratio, 1.0);
-      EXPECT_GE(row.compress_ms, 0.0);
+    for (const auto& [precision, rounding] :
+         {std::pair{Precision::float64, 1e-12}, {Precision::float32, 1e-6}}) {
+      ReplayOptions o = options();
+      o.precision = precision;
+      for (const Row& row : run(keep_all, std::nullopt, shape, o)) {
+        EXPECT_EQ(row.status, "ok");
+        EXPECT_TRUE(row.rel_error <= rounding) << row.rel_error;
+        EXPECT_TRUE(row.rel_error_max <= rounding) << row.rel_error_max;
+        EXPECT_TRUE(row.log_z_error <= rounding) << row.log_z_error;
+        EXPECT_NEAR(row.mass_kept, 1.0, 1e-12);
+        EXPECT_NEAR(row.cosine, 1.0, 1e-12);
+        EXPECT_EQ(row.amnesia_count, 0);
+        EXPECT_EQ(row.tokens_kept, 48);
+        EXPECT_EQ(row.ratio, 1.0);
+        EXPECT_GE(row.compress_ms, 0.0);
+      }
     }
   }
 }
@@ -412,10 +418,14 @@ TEST_F(JobTest, MemoryNeedGrowsWithThePromptAndCoversItsArrays) {
   small.dv = 128;
   LayerMeta large = small;
   large.n = large.nq = 4000;
-  EXPECT_LT(memory_need(small, 256).unit, memory_need(large, 256).unit);
-  EXPECT_LT(memory_need(small, 256).per_thread, memory_need(large, 256).per_thread);
+  ReplayOptions o;
+  EXPECT_LT(memory_need(small, o).unit, memory_need(large, o).unit);
+  EXPECT_LT(memory_need(small, o).per_thread, memory_need(large, o).per_thread);
   // At least the head itself in float32: k, v and the queries of the group.
-  EXPECT_GE(memory_need(small, 256).unit, 4U * 1000U * (128U + 128U + 4U * 128U));
+  EXPECT_GE(memory_need(small, o).unit, 4U * 1000U * (128U + 128U + 4U * 128U));
+  const std::uint64_t single = memory_need(small, o).per_thread;
+  o.precision = Precision::float64;
+  EXPECT_GE(memory_need(small, o).per_thread, single + 4U * 64U * 1000U);
 }
 
 }  // namespace

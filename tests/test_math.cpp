@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -32,6 +33,32 @@ TEST(ExpShared, EndsAndSpecialValues) {
   EXPECT_EQ(exp_shared(709.5), inf);
   EXPECT_TRUE(std::isfinite(exp_shared(709.0)));
   EXPECT_TRUE(std::isnan(exp_shared(std::numeric_limits<double>::quiet_NaN())));
+}
+
+// Every float32 of its range would take minutes: a step of 37 of them, and all around 0.
+TEST(ExpShared, Float32WithinOneUlpOfFloat64) {
+  const auto expect_close = [](float x) {
+    const double truth = std::exp(static_cast<double>(x));
+    const auto nearest = static_cast<float>(truth);
+    const double ulp = static_cast<double>(
+        std::nextafter(nearest, std::numeric_limits<float>::infinity()) - nearest);
+    ASSERT_TRUE(std::abs(static_cast<double>(exp_shared(x)) - truth) <= 1.0 * ulp) << x;
+  };
+  for (const float end : {-87.0F, 88.0F}) {
+    const auto last = std::bit_cast<std::uint32_t>(end);
+    for (std::uint32_t bits = last & 0x80000000U; bits <= last; bits += 37) {
+      expect_close(std::bit_cast<float>(bits));
+    }
+    expect_close(end);
+  }
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(exp_shared(0.0F), 1.0F);
+  EXPECT_EQ(exp_shared(-inf), 0.0F);
+  EXPECT_EQ(exp_shared(-87.5F), 0.0F);
+  EXPECT_GT(exp_shared(-87.0F), 0.0F);
+  EXPECT_EQ(exp_shared(inf), inf);
+  EXPECT_EQ(exp_shared(88.5F), inf);
+  EXPECT_TRUE(std::isnan(exp_shared(std::numeric_limits<float>::quiet_NaN())));
 }
 
 // Arguments of every size, near 0 on both sides, near -1 and where 1 + x crosses a power of 2 or

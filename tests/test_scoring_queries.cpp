@@ -160,6 +160,7 @@ TEST_F(ScoringQueries, AStreamSeesAllQueries) {
 TEST_F(ScoringQueries, AnEmptyMiddleIsDegenerate) {
   ReplayOptions o = options(60, {"h2o,uniform,exact"});
   o.recent = 56;
+  o.precision = Precision::float64;
   for (const auto& [name, row] : rows(o)) {
     EXPECT_EQ(cell(row, "status"), "degenerate: empty middle") << name;
     EXPECT_LE(std::stod(cell(row, "rel_error")), 1e-12) << name;

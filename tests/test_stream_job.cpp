@@ -39,6 +39,7 @@ class StreamJobTest : public ::testing::Test {
     o.recent = 7;
     o.queries = 5;
     o.eval_every = 6;
+    o.precision = Precision::float64;  // twins have no other
     return o;
   }
 

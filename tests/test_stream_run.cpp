@@ -283,7 +283,7 @@ TEST_F(StreamRunTest, ExactStreamsOfTheSmallTraceHaveNoError) {
   for (const Fields& step : steps.rows) {
     double error = 1.0;
     ASSERT_TRUE(parse_number(step[steps.column("rel_error")], error));
-    EXPECT_TRUE(error <= 1e-12) << error;
+    EXPECT_TRUE(error <= 1e-6) << error;  // float32
     EXPECT_EQ(std::stol(step[steps.column("bytes")]), (steps_table().step(step) + 1) * 256);
   }
 }

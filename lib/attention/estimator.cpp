@@ -1,29 +1,22 @@
 #include "attention/estimator.hpp"
 
-#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "attention/lanes.hpp"
+#include "attention/query_block.hpp"
 #include "core/math.hpp"
 
 namespace kvbench {
 namespace {
 
-using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr Index kBlock = 512;  // keys per block: m x kBlock logits stay in cache
-
-Eigen::Map<const RowMajor> map(const MatrixD& m) {
-  return {m.data(), m.rows(), m.cols()};
-}
 
 }  // namespace
 
-SoftmaxSums::SoftmaxSums(const MatrixD& queries, Index dv)
+SoftmaxSums::SoftmaxSums(const MatrixD& queries, Index dv, Precision precision)
     : queries_(&queries),
+      precision_(precision),
       numerator_(queries.rows(), dv),
       denominator_(queries.rows(), 0.0),
       shift_(queries.rows(), -kInfinity) {}
@@ -47,77 +40,59 @@ void SoftmaxSums::add(const PartialSums& sums) {
   }
 }
 
-void SoftmaxSums::add_block(MatrixView keys, MatrixView values, std::span<const Index> rows,
-                            const double* log_weights, Part part, std::span<const Index> visible) {
-  const auto count = static_cast<Index>(rows.size());
-  if (count == 0) {
-    return;
-  }
-  // A job adds hundreds of blocks: allocating these anew each time costs as much as the arithmetic.
-  thread_local MatrixD wide_keys;
-  thread_local MatrixD wide_values;
-  thread_local MatrixD logits;
-  gather_rows(keys, rows, wide_keys);
-  const Index m = queries_->rows();
-  logits.resize(m, count);
-  Eigen::Map<RowMajor> p(logits.data(), m, count);
-  p.noalias() = map(*queries_) * map(wide_keys).transpose();
-  Eigen::Map<RowMajor> numerator(numerator_.data(), m, numerator_.cols());
-  for (Index r = 0; r < m; ++r) {
-    const auto at = static_cast<std::size_t>(r);
-    double* row = p.row(r).data();
-    const Index seen = visible.empty() ? count : visible[at];
-    if (log_weights != nullptr) {
-      for (Index i = 0; i < seen; ++i) {
-        row[i] += log_weights[i];
-      }
-    }
-    const double top = std::max(shift_[at], largest(row, seen));
-    if (top > shift_[at]) {
-      const double shrink = exp_shared(shift_[at] - top);
-      denominator_[at] *= shrink;
-      numerator.row(r) *= shrink;
-      shift_[at] = top;
-    }
-    const double sum = exponentials(row, seen, top);
-    std::fill(row + seen, row + count, 0.0);
-    if (part != Part::numerator) {
-      denominator_[at] += sum;
-    }
-  }
-  if (part != Part::denominator) {
-    gather_rows(values, rows, wide_values);
-    numerator.noalias() += p * map(wide_values);
-  }
-}
-
 void SoftmaxSums::add_rows(MatrixView keys, MatrixView values, std::span<const Index> rows,
                            std::span<const float> weights, float common, Part part) {
   add({keys, values, rows, weights, common, part, {}, false});
 }
 
 void SoftmaxSums::add(const WeightedRows& set) {
-  const bool weighted = !set.weights.empty() || set.common != 1.0F;
-  std::vector<double> log_weights;
-  std::vector<Index> block;
-  std::vector<Index> visible(set.visible_from ? static_cast<std::size_t>(queries_->rows()) : 0);
-  for (std::size_t begin = 0; begin < set.rows.size(); begin += kBlock) {
-    block.clear();
-    log_weights.clear();
-    for (std::size_t i = begin; i < std::min(set.rows.size(), begin + kBlock); ++i) {
-      const float w = set.weights.empty() ? set.common : set.weights[i];
-      if (w != 0.0F) {  // log 0 would make a shift of -inf
-        block.push_back(set.rows[i]);
-        log_weights.push_back(std::log(static_cast<double>(w)));
-      }
-    }
-    for (std::size_t r = 0; r < visible.size(); ++r) {
-      const Index end = *set.visible_from + static_cast<Index>(r);
-      visible[r] = std::lower_bound(block.begin(), block.end(), end) - block.begin();
-    }
-    add_block(set.keys, set.values, block, weighted ? log_weights.data() : nullptr, set.part,
-              visible);
+  if (precision_ == Precision::float32) {
+    add_in<float>(set);
+  } else {
+    add_in<double>(set);
   }
+}
+
+template <class T>
+void SoftmaxSums::add_in(const WeightedRows& set) {
+  const bool weighted = !set.weights.empty() || set.common != 1.0F;
+  std::vector<T> log_weights;
+  std::vector<Index> entering;  // where some have a weight of 0: log 0 would make a shift of -inf
+  for (std::size_t i = 0; weighted && i < set.rows.size(); ++i) {
+    const float w = set.weights.empty() ? set.common : set.weights[i];
+    if (w != 0.0F) {
+      entering.push_back(set.rows[i]);
+      log_weights.push_back(static_cast<T>(std::log(static_cast<double>(w))));
+    }
+  }
+  const std::span<const Index> rows = weighted ? std::span<const Index>(entering) : set.rows;
+  const auto count = static_cast<Index>(rows.size());
+  if (count == 0) {
+    return;
+  }
+  // A job adds many small sets: allocating a block anew each time costs as much as the arithmetic.
+  thread_local QueryBlock<T> block;
+  const Index m = queries_->rows();
+  const Index dv = numerator_.cols();
+  PartialSums sums{MatrixD(m, dv), std::vector<double>(m), std::vector<double>(m, -kInfinity)};
+  std::vector<Index> seen;
+  for (Index r0 = 0; r0 < m; r0 += kQueryBlock) {
+    const Index end = std::min(m, r0 + kQueryBlock);
+    seen.assign(end - r0, count);
+    for (Index r = r0; set.visible_from && r < end; ++r) {
+      seen[r - r0] = std::ranges::lower_bound(rows, *set.visible_from + r) - rows.begin();
+    }
+    block.attend(*queries_, {r0, end}, {set.keys, rows, count},
+                 weighted ? log_weights.data() : nullptr, seen);
+    for (Index r = r0; r < end; ++r) {
+      sums.shift[r] = block.shift(r - r0);
+      sums.denominator[r] = set.part == Part::numerator ? 0.0 : block.total(r - r0);
+    }
+    if (set.part != Part::denominator) {
+      block.add_values({set.values, rows, count}, sums.numerator.row(r0));
+    }
+  }
+  add(sums);
 }
 
 WeightedRows causal_rows(const KvHead& head, std::span<const Index> rows, Index m) {
@@ -147,13 +122,9 @@ std::vector<double> SoftmaxSums::log_denominator() const {
 }
 
 MatrixD scaled_queries(const KvHead& head, Index g, Index m) {
-  const MatrixView q = head.q[g];
-  MatrixD out(m, q.cols);
+  MatrixD out(m, head.d());
   for (Index r = 0; r < m; ++r) {
-    const float* from = q.row(q.rows - m + r);
-    for (Index t = 0; t < q.cols; ++t) {
-      out.row(r)[t] = static_cast<double>(from[t]) * head.scale;
-    }
+    scaled_query(head, g, head.n() - m + r, out.row(r));
   }
   return out;
 }

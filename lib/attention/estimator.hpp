@@ -2,9 +2,10 @@
 //
 //   z(q) = sum_N w exp(s<k,q>) v / sum_D w exp(s<k,q>)
 //
-// as running sums under one shift over both sets, in float64. Sets are added part by part; the
-// shift is the largest s<k,q> + log w seen in either, so nothing overflows and what underflows is
-// below the rounding of what does not. Knows no method.
+// as running sums under one shift over both sets, in float64; products and exponentials in the
+// precision asked for. Sets are added part by part; the shift is the largest s<k,q> + log w seen in
+// either, so nothing overflows and what underflows is below the rounding of what does not. Knows no
+// method.
 #pragma once
 
 #include <optional>
@@ -43,11 +44,12 @@ struct PartialSums {
 /// and recent tokens are made once per head and every job goes on from a copy.
 class SoftmaxSums {
  public:
-  /// `queries` [m, d] in float64, already multiplied by the scale s; must outlive the
-  /// object.
-  SoftmaxSums(const MatrixD& queries, Index dv);
+  /// `queries` [m, d], already multiplied by the scale s; must outlive the object. `precision`: of
+  /// what is added.
+  SoftmaxSums(const MatrixD& queries, Index dv, Precision precision);
 
   const MatrixD& queries() const { return *queries_; }
+  Precision precision() const { return precision_; }
 
   /// Adds rows. A weight of 0 contributes nothing.
   void add(const WeightedRows& set);
@@ -66,12 +68,11 @@ class SoftmaxSums {
   std::vector<double> log_denominator() const;
 
  private:
-  // Adds rows `rows`; `log_weights` null: weight 1; `visible` [m]: how many of them each query
-  // sees, empty: all.
-  void add_block(MatrixView keys, MatrixView values, std::span<const Index> rows,
-                 const double* log_weights, Part part, std::span<const Index> visible);
+  template <class T>
+  void add_in(const WeightedRows& set);
 
   const MatrixD* queries_;
+  Precision precision_;
   MatrixD numerator_;                // [m, dv]
   std::vector<double> denominator_;  // [m]
   std::vector<double> shift_;        // [m]
@@ -81,7 +82,7 @@ class SoftmaxSums {
 /// queries: query r stands at position n - m + r.
 WeightedRows causal_rows(const KvHead& head, std::span<const Index> rows, Index m);
 
-/// The last `m` queries of query head `g`, in float64, times the scale: what SoftmaxSums reads.
+/// The last `m` queries of query head `g`, times the scale: what SoftmaxSums reads.
 MatrixD scaled_queries(const KvHead& head, Index g, Index m);
 
 }  // namespace kvbench

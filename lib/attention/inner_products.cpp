@@ -1,6 +1,9 @@
 #include "attention/inner_products.hpp"
 
+#include <algorithm>
 #include <cmath>
+
+#include "attention/product_tile.hpp"
 
 namespace kvbench {
 namespace {
@@ -42,7 +45,42 @@ void tile(const double* a, Index lda, const double* b, Index ldb, Index depth, d
   }
 }
 
+template <class T>
+void add_gram_in(MatrixView rows, MatrixD& out) {
+  constexpr Index kWidth = kTileCols<T>;
+  const Index w = rows.cols;
+  const Index stride = (w + kWidth - 1) / kWidth * kWidth;
+  AlignedVector<T> slab(kTokenSlab * stride, T{0});
+  for (Index begin = 0; begin < rows.rows; begin += kTokenSlab) {
+    const Index count = std::min(kTokenSlab, rows.rows - begin);
+    for (Index i = 0; i < count; ++i) {
+      std::copy_n(rows.row(begin + i), w, slab.data() + i * stride);
+    }
+    for (Index c = 0; c < w; c += kWidth) {
+      for (Index r = 0; r < std::min(w, c + kWidth); r += kTileRows) {
+        T sum[kTileRows][kWidth] = {};
+        add_products([&](Index i, Index t) { return slab[t * stride + r + i]; },
+                     [&](Index t) { return slab.data() + t * stride + c; }, count, sum);
+        for (Index i = r; i < std::min(w, r + kTileRows); ++i) {
+          for (Index j = std::max(i, c); j < std::min(w, c + kWidth); ++j) {
+            out.row(i)[j] += static_cast<double>(sum[i - r][j - c]);
+            out.row(j)[i] = out.row(i)[j];
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
+
+void add_gram(MatrixView rows, Precision precision, MatrixD& out) {
+  if (precision == Precision::float32) {
+    add_gram_in<float>(rows, out);
+  } else {
+    add_gram_in<double>(rows, out);
+  }
+}
 
 void inner_products(const MatrixD& a, const MatrixD& b_t, MatrixD& out, bool upper) {
   const Index na = a.rows();

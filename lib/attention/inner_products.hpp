@@ -38,10 +38,16 @@ class MatrixD {
   AlignedVector<double> data_;
 };
 
+inline constexpr Index kTokenSlab = 256;  ///< rows that one chain of a weighted sum goes over
+
 /// out[i, j] = sum_t a[i, t] * b[j, t], t ascending, one FMA each, from 0.
 /// a [na, d], b_t [d, nb] (b transposed), out [na, nb]. With `upper`, only entries j >= i are
 /// needed and the others may hold anything. Time O(na nb d).
 void inner_products(const MatrixD& a, const MatrixD& b_t, MatrixD& out, bool upper = false);
+
+/// out [w, w] += sum_i x_i x_i' over the rows x_i of `rows` [., w]; `out` symmetric. Within each
+/// kTokenSlab rows one FMA each in `precision`, rows ascending; these sums in order in float64.
+void add_gram(MatrixView rows, Precision precision, MatrixD& out);
 
 /// sum_t a[t] b[t] of as many elements each, in float64, t ascending, one FMA each, from 0. float32
 /// elements: neither overflows nor vanishes.

@@ -1,6 +1,6 @@
 // Attention scores that query-aware methods select by: how much softmax weight tokens received from
-// the scoring queries, each over its own causal past. Two passes, O(n) extra memory per query head;
-// never an n x n matrix. Knows no method.
+// the scoring queries, each over its own causal past. A block of queries at a time, never
+// an n x n matrix. Knows no method.
 #pragma once
 
 #include <vector>
@@ -11,8 +11,8 @@ namespace kvbench {
 
 /// out[g][i], i in [0, n): sum over queries at positions [queries.begin, queries.end) of
 /// p_ji = softmax_i(s <k_i, q_j>) over i <= j; 0 where no query sees i. One vector per query head.
-/// Positions before q_start are skipped (the trace holds no query there). float64; the order of
-/// summation is fixed. Time O(group m n d), memory O(group n).
+/// Positions before q_start are skipped (the trace holds no query there). The order of summation is
+/// fixed. Time O(group m n d), memory O(group n) and a block of queries' weights.
 std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries);
 
 /// Element-wise reduction over the group: [group][n] -> [n].

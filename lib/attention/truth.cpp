@@ -4,59 +4,83 @@
 #include <Eigen/Eigenvalues>
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
-#include "attention/lanes.hpp"
+#include "attention/query_block.hpp"
 
 namespace kvbench {
 namespace {
 
-using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-using FloatMap =
-    Eigen::Map<const Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
-
-// Keys are widened a slab at a time: the whole head in float64 would double its memory.
-constexpr Index kKeySlab = 1024;
-
-FloatMap map(MatrixView m) {
-  return {m.data, m.rows, m.cols};
-}
-
-// Logits of the queries at `positions` against all n keys; unseen ones -inf.
-void logits(const KvHead& head, Index g, std::span<const Index> positions, RowMajor& out) {
-  const MatrixView q = head.q[g];
-  const auto rows = static_cast<Index>(positions.size());
-  RowMajor scaled(rows, head.d());
-  for (Index r = 0; r < rows; ++r) {
-    const Index at = positions[r] - head.q_start();
-    scaled.row(r) = map(q.slice({at, at + 1})).cast<double>() * head.scale;
-  }
+template <class T>
+ExactAttention exact_attention_in(const KvHead& head, Index g, std::span<const Index> positions,
+                                  int threads) {
   const Index n = head.n();
-  out.resize(rows, n);
-  for (Index k0 = 0; k0 < n; k0 += kKeySlab) {
-    const Index count = std::min(kKeySlab, n - k0);
-    const RowMajor keys = map(head.k.view().slice({k0, k0 + count})).cast<double>();
-    out.middleCols(k0, count).noalias() = scaled * keys.transpose();
-  }
-  for (Index r = 0; r < rows; ++r) {
-    for (Index i = positions[r] + 1; i < n; ++i) {
-      out(r, i) = -std::numeric_limits<double>::infinity();
+  const auto m = static_cast<Index>(positions.size());
+  const Index blocks = (m + kQueryBlock - 1) / kQueryBlock;
+  ExactAttention out;
+  out.output = MatrixD(m, head.dv());
+  out.log_z.resize(m);
+  out.p_norm.resize(m);
+  out.mass.assign(n, 0.0);
+  out.noticed.assign(n, 0);
+  // Column sums per block of queries, added up in block order: the same bits for any thread count.
+  MatrixD block_mass(blocks, n);
+  std::vector<std::vector<std::uint8_t>> block_noticed(blocks, std::vector<std::uint8_t>(n, 0));
+#pragma omp parallel num_threads(static_cast <int>(std::min <Index>(threads, blocks)))
+  {
+    QueryBlock<T> block;
+#pragma omp for schedule(dynamic, 1)
+    for (Index b = 0; b < blocks; ++b) {
+      const Index r0 = b * kQueryBlock;
+      const Index rows = std::min(kQueryBlock, m - r0);
+      block.attend(head, g, positions.subspan(r0, static_cast<std::size_t>(rows)));
+      block.add_columns(block_mass.row(b));
+      block.notice(kAmnesiaThreshold, block_noticed[b].data());
+      block.add_values({head.v, {}, n}, out.output.row(r0));
+      for (Index r = 0; r < rows; ++r) {
+        const double z = block.total(r);
+        const auto at = static_cast<std::size_t>(r0 + r);
+        out.log_z[at] = block.shift(r) + std::log(z);
+        out.p_norm[at] = std::sqrt(block.square(r)) / z;
+        for (Index c = 0; c < head.dv(); ++c) {
+          out.output.row(r0 + r)[c] /= z;
+        }
+      }
     }
   }
+  for (Index b = 0; b < blocks; ++b) {
+    for (Index i = 0; i < n; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      out.mass[at] += block_mass.row(b)[i];
+      out.noticed[at] |= block_noticed[b][at];
+    }
+  }
+  for (double& x : out.mass) {
+    x /= static_cast<double>(m);
+  }
+  return out;
 }
 
-// Row r of logits becomes probabilities; returns the log of their sum before.
-double softmax_row(RowMajor& p, Index r) {
-  double* row = p.row(r).data();
-  const Index n = p.cols();
-  const double shift = largest(row, n);
-  const double z = exponentials(row, n, shift);
-  p.row(r) /= z;
-  return shift + std::log(z);
+template <class T>
+MatrixD exact_probabilities_in(const KvHead& head, Index g, std::span<const Index> positions) {
+  const auto m = static_cast<Index>(positions.size());
+  MatrixD out(m, head.n());
+  QueryBlock<T> block;
+  for (Index r0 = 0; r0 < m; r0 += kQueryBlock) {
+    const Index rows = std::min(kQueryBlock, m - r0);
+    block.attend(head, g, positions.subspan(r0, static_cast<std::size_t>(rows)));
+    for (Index r = 0; r < rows; ++r) {
+      for (Index i = 0; i <= positions[r0 + r]; ++i) {
+        out.row(r0 + r)[i] = static_cast<double>(block.weight(i, r)) / block.total(r);
+      }
+    }
+  }
+  return out;
 }
 
 using Gram = Eigen::MatrixXd;
+
+constexpr Index kNormBlock = 32;  // queries whose norms one thread follows
 
 // Largest eigenvalues of Gram matrices that grow row by row. From the last one's eigenvector a few
 // steps of Lanczos find the next; where they do not suffice, all eigenvalues are computed.
@@ -134,97 +158,40 @@ ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads
 
 ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Index> positions,
                                int threads) {
-  const Index n = head.n();
-  const auto m = static_cast<Index>(positions.size());
-  const Index blocks = (m + kQueryBlock - 1) / kQueryBlock;
-  ExactAttention out;
-  out.output = MatrixD(m, head.dv());
-  out.log_z.resize(m);
-  out.p_norm.resize(m);
-  out.mass.assign(n, 0.0);
-  out.noticed.assign(n, 0);
-  // Column sums per block of queries, added up in block order: the same bits for any thread count.
-  MatrixD block_mass(blocks, n);
-  std::vector<std::vector<std::uint8_t>> block_noticed(blocks, std::vector<std::uint8_t>(n, 0));
-
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-  for (Index b = 0; b < blocks; ++b) {
-    const Index r0 = b * kQueryBlock;
-    const Index rows = std::min(kQueryBlock, m - r0);
-    RowMajor p;
-    logits(head, g, positions.subspan(r0, static_cast<std::size_t>(rows)), p);
-    double* mass = block_mass.row(b);
-    std::uint8_t* noticed = block_noticed[b].data();
-    for (Index r = 0; r < rows; ++r) {
-      const double* row = p.row(r).data();
-      const auto at = static_cast<std::size_t>(r0 + r);
-      out.log_z[at] = softmax_row(p, r);
-      out.p_norm[at] = p.row(r).norm();
-      for (Index i = 0; i < n; ++i) {
-        mass[i] += row[i];
-        noticed[i] = static_cast<std::uint8_t>(noticed[i] | (row[i] > kAmnesiaThreshold ? 1 : 0));
-      }
-    }
-    Eigen::Map<RowMajor> a(out.output.row(r0), rows, head.dv());
-    a.setZero();
-    for (Index k0 = 0; k0 < n; k0 += kKeySlab) {
-      const Index count = std::min(kKeySlab, n - k0);
-      const RowMajor values = map(head.v.view().slice({k0, k0 + count})).cast<double>();
-      a.noalias() += p.middleCols(k0, count) * values;
-    }
-  }
-
-  for (Index b = 0; b < blocks; ++b) {
-    for (Index i = 0; i < n; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      out.mass[at] += block_mass.row(b)[i];
-      out.noticed[at] |= block_noticed[b][at];
-    }
-  }
-  for (double& x : out.mass) {
-    x /= static_cast<double>(m);
-  }
-  return out;
+  return head.precision == Precision::float32
+             ? exact_attention_in<float>(head, g, positions, threads)
+             : exact_attention_in<double>(head, g, positions, threads);
 }
 
 MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions) {
-  RowMajor p;
-  logits(head, g, positions, p);
-  MatrixD out(p.rows(), p.cols());
-  for (Index r = 0; r < p.rows(); ++r) {
-    softmax_row(p, r);
-    std::copy_n(p.row(r).data(), p.cols(), out.row(r));
-  }
-  return out;
+  return head.precision == Precision::float32 ? exact_probabilities_in<float>(head, g, positions)
+                                              : exact_probabilities_in<double>(head, g, positions);
 }
 
 ValueNorms value_norms(const KvHead& head, Index m, int threads) {
   const Index n = head.n();
   const Index dv = head.dv();
   const Index before = n - m;
-  Gram base = Gram::Zero(dv, dv);
-  for (Index k0 = 0; k0 < before; k0 += kKeySlab) {
-    const Index count = std::min(kKeySlab, before - k0);
-    const RowMajor values = map(head.v.view().slice({k0, k0 + count})).cast<double>();
-    base.noalias() += values.transpose() * values;
-  }
+  MatrixD seen_by_all(dv, dv);
+  add_gram(head.v.view().slice({0, before}), head.precision, seen_by_all);
+  const Gram base = Eigen::Map<const Gram>(seen_by_all.data(), dv, dv);
   ValueNorms out;
   out.frobenius.resize(m);
   out.spectral.resize(m);
-  const Index blocks = (m + kQueryBlock - 1) / kQueryBlock;
+  const Index blocks = (m + kNormBlock - 1) / kNormBlock;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
   for (Index b = 0; b < blocks; ++b) {
     Gram gram = base;
     const auto add = [&](Index position) {
       const Eigen::VectorXd v =
-          map(head.v.view().slice({position, position + 1})).row(0).cast<double>();
+          Eigen::Map<const Eigen::VectorXf>(head.v.row(position), dv).cast<double>();
       gram.noalias() += v * v.transpose();
     };
-    for (Index r = 0; r < b * kQueryBlock; ++r) {
+    for (Index r = 0; r < b * kNormBlock; ++r) {
       add(before + r);
     }
     LargestEigenvalue largest_eigenvalue;
-    for (Index r = b * kQueryBlock; r < std::min(m, (b + 1) * kQueryBlock); ++r) {
+    for (Index r = b * kNormBlock; r < std::min(m, (b + 1) * kNormBlock); ++r) {
       add(before + r);
       const auto at = static_cast<std::size_t>(r);
       out.frobenius[at] = std::sqrt(gram.trace());

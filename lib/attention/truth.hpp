@@ -1,6 +1,6 @@
-// Ground truth: exact causal attention of the last queries of a KV head, in float64, and what the
-// metrics need of its probabilities. Computed once per head; serves every method, budget and seed.
-// Knows no method.
+// Ground truth: exact causal attention of the last queries of a KV head, and what the metrics need
+// of its probabilities. Sums over tokens in float64; products in the head's precision. Computed
+// once per head; serves every method, budget and seed. Knows no method.
 #pragma once
 
 #include <span>
@@ -32,7 +32,7 @@ struct ValueNorms {
 
 /// Exact attention of the last `m` queries of query head `g` of the group, 1 <= m <= nq.
 /// Blocked over queries and run on `threads` threads; the result does not depend on how many.
-/// Memory: threads x kQueryBlock x n float64.
+/// Memory: threads x kQueryBlock x n elements of the head's precision.
 ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads);
 
 /// The same for the queries at `positions` (those that the trace holds; at least one), in their
@@ -41,14 +41,11 @@ ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Inde
                                int threads);
 
 /// Rows p_j [positions, n] of exact attention, 0 where unseen: for figures that need each query's
-/// own probabilities, a block of queries at a time. Memory: twice the result.
+/// own probabilities, a block of queries at a time.
 MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions);
 
 /// Norms of V_{<=j} for the last `m` positions. Spectral norms from the eigenvalues of V'V
 /// [dv, dv], one rank-one update per query. Time O(m dv^3).
 ValueNorms value_norms(const KvHead& head, Index m, int threads);
-
-/// Queries that one thread of exact_attention handles at a time.
-inline constexpr Index kQueryBlock = 32;
 
 }  // namespace kvbench

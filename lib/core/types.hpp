@@ -17,8 +17,7 @@ namespace kvbench {
 
 using Index = std::int64_t;
 
-/// Element type that the model's cache really uses; it prices memory. Arithmetic is float32 or
-/// wider.
+/// Element type that the model's cache really uses; it prices memory.
 enum class DType : std::uint8_t { float16, bfloat16, float32 };
 
 constexpr Index bytes_per_element(DType t) {
@@ -32,6 +31,18 @@ constexpr std::string_view name(DType t) {
     case DType::float32: return "float32";
   }
   return "?";
+}
+
+/// What logits, exponentials and weighted values are computed in. Sums over tokens are float64 in
+/// both (attention/query_block.hpp).
+enum class Precision : std::uint8_t { float32, float64 };
+
+constexpr Index bytes_per_element(Precision p) {
+  return p == Precision::float32 ? 4 : 8;
+}
+
+constexpr std::string_view name(Precision p) {
+  return p == Precision::float32 ? "float32" : "float64";
 }
 
 /// How scores of a group's query heads become one score per token.
@@ -111,6 +122,7 @@ struct KvHead {
   std::vector<Matrix> q;  ///< group x [nq, d]; row r of each is the query at position n - nq + r
   double scale = 1.0;     ///< s in exp(s<k,q>)
   DType dtype = DType::float32;
+  Precision precision = Precision::float64;
 
   Index n() const { return k.rows(); }
   Index d() const { return k.cols(); }

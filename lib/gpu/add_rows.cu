@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "gpu/attend.cuh"
@@ -21,6 +22,7 @@ std::vector<Token> tokens_of(const WeightedRows& set) {
 }
 
 // Sets of many sums, gathered until scratch is full. Each is a list of its own.
+template <class T>
 class Batch {
  public:
   explicit Batch(const Head& head) : head_(head), plan_(head) {}
@@ -46,7 +48,8 @@ class Batch {
       plan_.add(static_cast<Index>(tokens_.size()), count,
                 {seen.data() + begin, seen.data() + begin + rows}, values);
       add_tokens(list, set);
-      queries_.insert(queries_.end(), queries.row(begin), queries.row(begin + rows));
+      std::transform(queries.row(begin), queries.row(begin + rows), std::back_inserter(queries_),
+                     [](double x) { return static_cast<T>(x); });
       for (Index r = begin; r < begin + rows; ++r) {
         to_.push_back({&to, r, set.part});
       }
@@ -64,10 +67,10 @@ class Batch {
     const Array<Token> tokens(device, std::span<const Token>(tokens_));
     const Array<float> made_k(device, std::span<const float>(made_k_));
     const Array<float> made_v(device, std::span<const float>(made_v_));
-    const Array<double> queries(device, std::span<const double>(queries_));
-    const Attended attended =
-        gpu::attend(device, plan_, tokens, {head_.k.data(), made_k.data(), head_.host->d()},
-                    {head_.v.data(), made_v.data(), dv}, queries, /*normalise=*/false);
+    const Array<T> queries(device, std::span<const T>(queries_));
+    const Attended<T> attended =
+        gpu::attend<T>(device, plan_, tokens, {head_.k.data(), made_k.data(), head_.host->d()},
+                       {head_.v.data(), made_v.data(), dv}, queries);
     std::vector<Figures> figures(to_.size());
     std::vector<double> numerators(attended.numerators.size());
     attended.figures.get(figures);
@@ -130,18 +133,17 @@ class Batch {
   QueryPlan plan_;
   std::vector<Token> tokens_;
   Index made_ = 0;
-  std::vector<float> made_k_;    // [made_, d]
-  std::vector<float> made_v_;    // [made_, dv]; 0 where not read
-  std::vector<double> queries_;  // [queries, d]
-  std::vector<To> to_;           // where each query's sums go
+  std::vector<float> made_k_;  // [made_, d]
+  std::vector<float> made_v_;  // [made_, dv]; 0 where not read
+  std::vector<T> queries_;     // [queries, d]
+  std::vector<To> to_;         // where each query's sums go
 };
 
-}  // namespace
-
-void add_rows_to(const Head& head, std::span<SoftmaxSums> sums,
+template <class T>
+void add_rows_in(const Head& head, std::span<SoftmaxSums> sums,
                  std::span<const std::vector<WeightedRows>> sets) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  Batch batch(head);
+  Batch<T> batch(head);
   std::vector<std::vector<PartialSums>> partial(sums.size());
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const MatrixD& queries = sums[i].queries();
@@ -157,6 +159,17 @@ void add_rows_to(const Head& head, std::span<SoftmaxSums> sums,
     for (const PartialSums& p : partial[i]) {
       sums[i].add(p);
     }
+  }
+}
+
+}  // namespace
+
+void add_rows_to(const Head& head, std::span<SoftmaxSums> sums,
+                 std::span<const std::vector<WeightedRows>> sets) {
+  if (head.single()) {
+    add_rows_in<float>(head, sums, sets);
+  } else {
+    add_rows_in<double>(head, sums, sets);
   }
 }
 

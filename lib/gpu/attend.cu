@@ -20,14 +20,16 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr int kOwnRows = kRows / kWarps;
 constexpr int kOwnCols = kWidth / kWarp;
 
-using Left = double[kRows][kDepth];
+template <class T>
+using Left = T[kRows][kDepth];
 using Right = float[kDepth][kWidth + 1];  // a column more: lanes that write one reach all banks
-using OwnSums = double[kOwnRows][kOwnCols];
+template <class T>
+using OwnSums = T[kOwnRows][kOwnCols];
 
 /// sum += left * right for the thread's own columns and the first kCount of its rows, the terms in
 /// order, one FMA each.
-template <int kCount>
-__device__ void add_own(const Left& left, const Right& right, OwnSums& sum) {
+template <int kCount, class T>
+__device__ void add_own(const Left<T>& left, const Right& right, OwnSums<T>& sum) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   for (int t = 0; t < kDepth; ++t) {
@@ -35,25 +37,26 @@ __device__ void add_own(const Left& left, const Right& right, OwnSums& sum) {
     for (int r = 0; r < kCount; ++r) {
       KVB_UNROLL
       for (int c = 0; c < kOwnCols; ++c) {
-        sum[r][c] = std::fma(left[warp + r * kWarps][t],
-                             static_cast<double>(right[t][lane + c * kWarp]), sum[r][c]);
+        sum[r][c] = std::fma(left[warp + r * kWarps][t], static_cast<T>(right[t][lane + c * kWarp]),
+                             sum[r][c]);
       }
     }
   }
 }
 
 /// Of the tile's first `rows` rows: a stream's step has a group's queries alone.
-__device__ void add_products(const Left& left, const Right& right, Index rows, OwnSums& sum) {
+template <class T>
+__device__ void add_products(const Left<T>& left, const Right& right, Index rows, OwnSums<T>& sum) {
   if (rows <= kWarps) {
-    add_own<1>(left, right, sum);
+    add_own<1, T>(left, right, sum);
   } else {
-    add_own<kOwnRows>(left, right, sum);
+    add_own<kOwnRows, T>(left, right, sum);
   }
 }
 
 /// put(row, column, sum) for each of the thread's own.
-template <class Put>
-__device__ void for_own(const OwnSums& sum, Put put) {
+template <class T, class Put>
+__device__ void for_own(const OwnSums<T>& sum, Put put) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   KVB_UNROLL
@@ -66,23 +69,24 @@ __device__ void for_own(const OwnSums& sum, Put put) {
 }
 
 /// weights = <key, query> + log weight, for a tile. queries [rows, d].
+template <class T>
 __global__ void __launch_bounds__(kThreads, 2)
     logits(const Tile* tiles, const Query* queries, const Token* tokens, TokenRows keys,
-           const double* wide, double* weights) {
-  __shared__ Left q;
+           const T* scaled, T* weights) {
+  __shared__ Left<T> q;
   __shared__ Right k;
   const Tile tile = tiles[blockIdx.x];
   const Query first = queries[tile.query];
   const Index end = first.count < tile.begin + kSlab ? first.count : tile.begin + kSlab;
   const auto thread = static_cast<int>(threadIdx.x);
   for (Index at = tile.begin; at < end; at += kWidth) {
-    OwnSums sum = {};
+    OwnSums<T> sum = {};
     for (Index t0 = 0; t0 < keys.width; t0 += kDepth) {
       for (int x = thread; x < kRows * kDepth; x += kThreads) {
         const int r = x / kDepth;
         const Index t = t0 + x % kDepth;
         q[r][x % kDepth] =
-            r < tile.rows && t < keys.width ? wide[(tile.query + r) * keys.width + t] : 0.0;
+            r < tile.rows && t < keys.width ? scaled[(tile.query + r) * keys.width + t] : T{0};
       }
       for (int x = thread; x < kWidth * kDepth; x += kThreads) {
         const Index i = at + x / kDepth;
@@ -91,24 +95,25 @@ __global__ void __launch_bounds__(kThreads, 2)
             i < end && t < keys.width ? keys.at(tokens[first.token + i].row)[t] : 0.0F;
       }
       __syncthreads();
-      add_products(q, k, tile.rows, sum);
+      add_products<T>(q, k, tile.rows, sum);
       __syncthreads();
     }
-    for_own(sum, [&](int r, int c, double x) {
+    for_own<T>(sum, [&](int r, int c, T x) {
       if (r < tile.rows && at + c < end) {
         weights[first.weights + r * first.count + at + c] =
-            x + tokens[first.token + at + c].log_weight;
+            x + static_cast<T>(tokens[first.token + at + c].log_weight);
       }
     });
   }
 }
 
-/// A query's logits become weights, 0 where unseen; with `normalise`, probabilities.
+/// A query's logits become weights, 0 where unseen.
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    softmax(const Query* queries, double* weights, Figures* figures, bool normalise) {
+    softmax(const Query* queries, T* weights, Figures* figures) {
   const Query query = queries[blockIdx.x];
-  double* w = weights + query.weights;
-  double shift = -std::numeric_limits<double>::infinity();
+  T* w = weights + query.weights;
+  T shift = -std::numeric_limits<T>::infinity();
   for (Index i = threadIdx.x; i < query.seen; i += kThreads) {
     shift = Max()(shift, w[i]);
   }
@@ -117,24 +122,26 @@ __global__ void __launch_bounds__(kThreads)
   double square = 0.0;
   for (Index i = threadIdx.x; i < query.seen; i += kThreads) {
     w[i] = exp_shared(w[i] - shift);
-    total += w[i];
-    square = std::fma(w[i], w[i], square);
+    const auto x = static_cast<double>(w[i]);
+    total += x;
+    square = std::fma(x, x, square);
   }
   total = block_reduce<kThreads>(total, Plus());
   square = block_reduce<kThreads>(square, Plus());
-  for (Index i = threadIdx.x; i < query.count; i += kThreads) {
-    w[i] = i < query.seen ? (normalise ? w[i] / total : w[i]) : 0.0;
+  for (Index i = query.seen + threadIdx.x; i < query.count; i += kThreads) {
+    w[i] = T{0};
   }
   if (threadIdx.x == 0) {
-    figures[blockIdx.x] = {shift, total, square};
+    figures[blockIdx.x] = {static_cast<double>(shift), total, square};
   }
 }
 
 /// partial = sum of weight * value over a tile's slab.
+template <class T>
 __global__ void __launch_bounds__(kThreads, 2)
     weigh(const Tile* tiles, const Query* queries, const Token* tokens, TokenRows values,
-          const double* weights, double* partial) {
-  __shared__ Left w;
+          const T* weights, T* partial) {
+  __shared__ Left<T> w;
   __shared__ Right v;
   const Tile tile = tiles[blockIdx.x];
   const Query first = queries[tile.query];
@@ -144,13 +151,13 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Index end = first.count < tile.begin + kSlab ? first.count : tile.begin + kSlab;
   const auto thread = static_cast<int>(threadIdx.x);
   for (Index c0 = 0; c0 < values.width; c0 += kWidth) {
-    OwnSums sum = {};
+    OwnSums<T> sum = {};
     for (Index at = tile.begin; at < end; at += kDepth) {
       for (int x = thread; x < kRows * kDepth; x += kThreads) {
         const int r = x / kDepth;
         const Index i = at + x % kDepth;
         w[r][x % kDepth] =
-            r < tile.rows && i < end ? weights[first.weights + r * first.count + i] : 0.0;
+            r < tile.rows && i < end ? weights[first.weights + r * first.count + i] : T{0};
       }
       for (int x = thread; x < kDepth * kWidth; x += kThreads) {
         const Index i = at + x / kWidth;
@@ -159,10 +166,10 @@ __global__ void __launch_bounds__(kThreads, 2)
             i < end && c < values.width ? values.at(tokens[first.token + i].row)[c] : 0.0F;
       }
       __syncthreads();
-      add_products(w, v, tile.rows, sum);
+      add_products<T>(w, v, tile.rows, sum);
       __syncthreads();
     }
-    for_own(sum, [&](int r, int c, double x) {
+    for_own<T>(sum, [&](int r, int c, T x) {
       if (r < tile.rows && c0 + c < values.width) {
         const Index slab = first.partial + r * first.slabs + tile.begin / kSlab;
         partial[slab * values.width + c0 + c] = x;
@@ -172,14 +179,15 @@ __global__ void __launch_bounds__(kThreads, 2)
 }
 
 /// numerators [queries, dv]: a query's partial sums, in the order of the slabs.
-__global__ void add_slabs(const Query* queries, Index count, Index dv, const double* partial,
+template <class T>
+__global__ void add_slabs(const Query* queries, Index count, Index dv, const T* partial,
                           double* numerators) {
   const Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (at < count * dv) {
     const Query query = queries[at / dv];
     double sum = 0.0;
     for (Index s = 0; s < query.slabs && s * kSlab < query.seen; ++s) {
-      sum += partial[(query.partial + s) * dv + at % dv];
+      sum += static_cast<double>(partial[(query.partial + s) * dv + at % dv]);
     }
     numerators[at] = sum;
   }
@@ -205,26 +213,32 @@ void QueryPlan::add(Index token, Index count, std::span<const Index> seen, bool 
   }
 }
 
-Attended attend(const Device& device, const QueryPlan& plan, const Array<Token>& tokens,
-                TokenRows keys, TokenRows values, const Array<double>& wide, bool normalise) {
+template <class T>
+Attended<T> attend(const Device& device, const QueryPlan& plan, const Array<Token>& tokens,
+                   TokenRows keys, TokenRows values, const Array<T>& scaled) {
   const auto count = static_cast<Index>(plan.queries.size());
   const auto tile_count = static_cast<Index>(plan.tiles.size());
   const Array<Query> queries(device, std::span(plan.queries));
   const Array<Tile> tiles(device, std::span(plan.tiles));
-  Attended out{{device, plan.weights}, {device, count}, {}};
-  device.launch(logits, tile_count, kThreads, tiles.data(), queries.data(), tokens.data(), keys,
-                wide.data(), out.weights.data());
-  device.launch(softmax, count, kThreads, queries.data(), out.weights.data(), out.figures.data(),
-                normalise);
+  Attended<T> out{{device, plan.weights}, {device, count}, {}};
+  device.launch(logits<T>, tile_count, kThreads, tiles.data(), queries.data(), tokens.data(), keys,
+                scaled.data(), out.weights.data());
+  device.launch(softmax<T>, count, kThreads, queries.data(), out.weights.data(),
+                out.figures.data());
   if (plan.partials > 0) {
-    const Array<double> partial(device, plan.partials * values.width);
+    const Array<T> partial(device, plan.partials * values.width);
     out.numerators = {device, count * values.width};
-    device.launch(weigh, tile_count, kThreads, tiles.data(), queries.data(), tokens.data(), values,
-                  out.weights.data(), partial.data());
-    device.launch(add_slabs, ceil_div(count * values.width, kThreads), kThreads, queries.data(),
+    device.launch(weigh<T>, tile_count, kThreads, tiles.data(), queries.data(), tokens.data(),
+                  values, out.weights.data(), partial.data());
+    device.launch(add_slabs<T>, ceil_div(count * values.width, kThreads), kThreads, queries.data(),
                   count, values.width, partial.data(), out.numerators.data());
   }
   return out;
 }
+
+template Attended<float> attend(const Device&, const QueryPlan&, const Array<Token>&, TokenRows,
+                                TokenRows, const Array<float>&);
+template Attended<double> attend(const Device&, const QueryPlan&, const Array<Token>&, TokenRows,
+                                 TokenRows, const Array<double>&);
 
 }  // namespace kvbench::gpu

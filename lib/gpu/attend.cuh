@@ -1,19 +1,21 @@
 // Queries that attend to lists of tokens, for the operations of attention.cuh: logits, softmax and
-// weighted values, every list and query on its own. float64 sums in an order that depends on the
-// list alone.
+// weighted values, every list and query on its own, as attention/query_block.hpp defines them: the
+// bits of its logits, weights and slabs' sums. Their sums over tokens in float64 depend on the list
+// alone.
 #pragma once
 
 #include <algorithm>
 #include <span>
 #include <vector>
 
+#include "attention/inner_products.hpp"
 #include "gpu/head.cuh"
 
 namespace kvbench::gpu {
 
 /// A block takes a tile: so many queries of one list x a slab of so many of its tokens.
 inline constexpr int kTileRows = 32;
-inline constexpr int kSlab = 256;
+inline constexpr int kSlab = static_cast<int>(kTokenSlab);
 
 /// An entry of a list.
 struct Token {
@@ -49,7 +51,7 @@ struct Tile {
   Index begin;  ///< the slab's first token in the list
 };
 
-/// What softmax finds of one query: weights exp(logit - shift), their sum and their squares' sum.
+/// What softmax finds of one query: the shift of its weights, their sum and their squares' sum.
 struct Figures {
   double shift, total, square;
 };
@@ -90,16 +92,22 @@ class QueryPlan {
   Index numbers_, d_, dv_;
 };
 
-/// What a plan's queries attended to.
+/// What a plan's queries attended to. T: element type of the head's precision.
+template <class T>
 struct Attended {
-  Array<double> weights;
+  Array<T> weights;
   Array<Figures> figures;    ///< [queries]
   Array<double> numerators;  ///< [queries, dv]
 };
 
-/// `wide` [queries, d]: the queries in float64, times the scale. With `normalise`, weights are
-/// probabilities.
-Attended attend(const Device& device, const QueryPlan& plan, const Array<Token>& tokens,
-                TokenRows keys, TokenRows values, const Array<double>& wide, bool normalise);
+/// `scaled` [queries, d]: the queries, times the scale.
+template <class T>
+Attended<T> attend(const Device& device, const QueryPlan& plan, const Array<Token>& tokens,
+                   TokenRows keys, TokenRows values, const Array<T>& scaled);
+
+extern template Attended<float> attend(const Device&, const QueryPlan&, const Array<Token>&,
+                                       TokenRows, TokenRows, const Array<float>&);
+extern template Attended<double> attend(const Device&, const QueryPlan&, const Array<Token>&,
+                                        TokenRows, TokenRows, const Array<double>&);
 
 }  // namespace kvbench::gpu

@@ -9,25 +9,27 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// wide[i] = row rows[i] of q, in float64, times the scale. [rows, d]
+/// scaled[i] = row rows[i] of q, times the scale. [rows, d]
+template <class T>
 __global__ void scaled_queries(const float* q, const Index* rows, Index count, Index d,
-                               double scale, double* wide) {
+                               double scale, T* scaled) {
   const Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (at < count * d) {
-    wide[at] = static_cast<double>(q[rows[at / d] * d + at % d]) * scale;
+    scaled[at] = static_cast<T>(static_cast<double>(q[rows[at / d] * d + at % d]) * scale);
   }
 }
 
-/// sums [n] += probabilities [rows, n], row by row; what exceeds the threshold is noticed, unless
-/// that is null.
-__global__ void add_columns(const double* probabilities, Index rows, Index n, double* sums,
-                            std::uint8_t* noticed) {
+/// sums [n] += probabilities of weights [rows, n], row by row; what exceeds the threshold is
+/// noticed, unless that is null.
+template <class T>
+__global__ void add_columns(const T* weights, const Figures* figures, Index rows, Index n,
+                            double* sums, std::uint8_t* noticed) {
   const Index i = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < n) {
     for (Index r = 0; r < rows; ++r) {
-      const double p = probabilities[r * n + i];
-      sums[i] += p;
-      if (noticed != nullptr && p > kAmnesiaThreshold) {
+      const auto w = static_cast<double>(weights[r * n + i]);
+      sums[i] += w / figures[r].total;
+      if (noticed != nullptr && w > kAmnesiaThreshold * figures[r].total) {
         noticed[i] = 1;
       }
     }
@@ -35,8 +37,8 @@ __global__ void add_columns(const double* probabilities, Index rows, Index n, do
 }
 
 // Queries at positions of the head attend to all that they see, as many at a time as scratch holds.
-// use(first, how many, what they attended to); weights are probabilities [queries, n].
-template <class Use>
+// use(first, how many, what they attended to); its weights are [queries, n].
+template <class T, class Use>
 void attend_causally(const Head& head, Index g, std::span<const Index> positions, bool values,
                      const Use& use) {
   const KvHead& host = *head.host;
@@ -61,42 +63,42 @@ void attend_causally(const Head& head, Index g, std::span<const Index> positions
     QueryPlan plan(head);
     plan.add(0, n, seen, values);
     const Array<Index> q_rows(device, std::span<const Index>(rows));
-    const Array<double> wide(device, count * host.d());
-    device.launch(scaled_queries, ceil_div(wide.size(), kThreads), kThreads, head.q[g].data(),
-                  q_rows.data(), count, host.d(), host.scale, wide.data());
+    const Array<T> scaled(device, count * host.d());
+    device.launch(scaled_queries<T>, ceil_div(scaled.size(), kThreads), kThreads, head.q[g].data(),
+                  q_rows.data(), count, host.d(), host.scale, scaled.data());
     use(begin, count,
         attend(device, plan, tokens, {head.k.data(), nullptr, host.d()},
-               {head.v.data(), nullptr, host.dv()}, wide, /*normalise=*/true));
+               {head.v.data(), nullptr, host.dv()}, scaled));
   }
 }
 
-std::span<double> rows_of(MatrixD& m, Index begin, Index count) {
-  return {m.row(begin), static_cast<std::size_t>(count * m.cols())};
-}
-
-}  // namespace
-
-ExactAttention exact_attention(const Head& head, Index g, std::span<const Index> positions) {
+template <class T>
+ExactAttention exact_attention_in(const Head& head, Index g, std::span<const Index> positions) {
   const KvHead& host = *head.host;
+  const Index dv = host.dv();
   const auto m = static_cast<Index>(positions.size());
   ExactAttention out;
-  out.output = MatrixD(m, host.dv());
+  out.output = MatrixD(m, dv);
   out.mass.resize(host.n());
   out.noticed.resize(out.mass.size());
   Array<double> mass(head.device, host.n());
   Array<std::uint8_t> noticed(head.device, host.n());
   mass.zero();
   noticed.zero();
-  attend_causally(
-      head, g, positions, /*values=*/true, [&](Index begin, Index count, const Attended& a) {
-        head.device.launch(add_columns, ceil_div(host.n(), kThreads), kThreads, a.weights.data(),
-                           count, host.n(), mass.data(), noticed.data());
-        a.numerators.get(rows_of(out.output, begin, count));
+  attend_causally<T>(
+      head, g, positions, /*values=*/true, [&](Index begin, Index count, const Attended<T>& a) {
+        head.device.launch(add_columns<T>, ceil_div(host.n(), kThreads), kThreads, a.weights.data(),
+                           a.figures.data(), count, host.n(), mass.data(), noticed.data());
+        a.numerators.get({out.output.row(begin), static_cast<std::size_t>(count * dv)});
         std::vector<Figures> figures(count);
         a.figures.get(figures);
-        for (const Figures& f : figures) {
+        for (Index r = 0; r < count; ++r) {
+          const Figures& f = figures[r];
           out.log_z.push_back(f.shift + std::log(f.total));
           out.p_norm.push_back(std::sqrt(f.square) / f.total);
+          for (Index c = 0; c < dv; ++c) {
+            out.output.row(begin + r)[c] /= f.total;
+          }
         }
       });
   mass.get(out.mass);
@@ -107,16 +109,27 @@ ExactAttention exact_attention(const Head& head, Index g, std::span<const Index>
   return out;
 }
 
-MatrixD exact_probabilities(const Head& head, Index g, std::span<const Index> positions) {
-  MatrixD out(static_cast<Index>(positions.size()), head.host->n());
-  attend_causally(head, g, positions, /*values=*/false,
-                  [&](Index begin, Index count, const Attended& a) {
-                    a.weights.get(rows_of(out, begin, count));
-                  });
+template <class T>
+MatrixD exact_probabilities_in(const Head& head, Index g, std::span<const Index> positions) {
+  const Index n = head.host->n();
+  MatrixD out(static_cast<Index>(positions.size()), n);
+  attend_causally<T>(
+      head, g, positions, /*values=*/false, [&](Index begin, Index count, const Attended<T>& a) {
+        std::vector<T> weights(count * n);
+        std::vector<Figures> figures(count);
+        a.weights.get(weights);
+        a.figures.get(figures);
+        for (Index r = 0; r < count; ++r) {
+          for (Index i = 0; i < n; ++i) {
+            out.row(begin + r)[i] = static_cast<double>(weights[r * n + i]) / figures[r].total;
+          }
+        }
+      });
   return out;
 }
 
-std::vector<std::vector<double>> attention_sums(const Head& head, Range queries) {
+template <class T>
+std::vector<std::vector<double>> attention_sums_in(const Head& head, Range queries) {
   const KvHead& host = *head.host;
   const Range held{std::max(queries.begin, host.q_start()), queries.end};
   std::vector<Index> positions(held.size());
@@ -125,14 +138,32 @@ std::vector<std::vector<double>> attention_sums(const Head& head, Range queries)
   Array<double> sums(head.device, host.n());
   for (Index g = 0; g < host.group(); ++g) {
     sums.zero();
-    attend_causally(head, g, positions, /*values=*/false,
-                    [&](Index, Index count, const Attended& a) {
-                      head.device.launch(add_columns, ceil_div(host.n(), kThreads), kThreads,
-                                         a.weights.data(), count, host.n(), sums.data(), nullptr);
-                    });
+    attend_causally<T>(head, g, positions, /*values=*/false,
+                       [&](Index, Index count, const Attended<T>& a) {
+                         head.device.launch(add_columns<T>, ceil_div(host.n(), kThreads), kThreads,
+                                            a.weights.data(), a.figures.data(), count, host.n(),
+                                            sums.data(), nullptr);
+                       });
     sums.get(out[g]);
   }
   return out;
+}
+
+}  // namespace
+
+ExactAttention exact_attention(const Head& head, Index g, std::span<const Index> positions) {
+  return head.single() ? exact_attention_in<float>(head, g, positions)
+                       : exact_attention_in<double>(head, g, positions);
+}
+
+MatrixD exact_probabilities(const Head& head, Index g, std::span<const Index> positions) {
+  return head.single() ? exact_probabilities_in<float>(head, g, positions)
+                       : exact_probabilities_in<double>(head, g, positions);
+}
+
+std::vector<std::vector<double>> attention_sums(const Head& head, Range queries) {
+  return head.single() ? attention_sums_in<float>(head, queries)
+                       : attention_sums_in<double>(head, queries);
 }
 
 }  // namespace kvbench::gpu

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "attention/query_block.hpp"
 #include "core/error.hpp"
 #include "metrics/error.hpp"
 #include "metrics/memory.hpp"
@@ -161,11 +162,51 @@ std::vector<Index> positions_of(Range range) {
   return out;
 }
 
+namespace {
+
+double largest_size(MatrixView m) {
+  float out = 0.0F;
+  for (Index i = 0; i < m.rows * m.cols; ++i) {
+    const float size = std::abs(m.data[i]);
+    out = size > out ? size : out;
+  }
+  return static_cast<double>(out);
+}
+
+// float32 holds 3e38: what is left is for sums over tokens and what methods make of them.
+constexpr double kLargest = 1e30;
+
+KvHead read_head(const Plan& plan, const Unit& unit) {
+  KvHead head = plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head);
+  head.precision = plan.options.precision;
+  if (head.precision == Precision::float32) {
+    const double key = largest_size(head.k);
+    const double value = largest_size(head.v);
+    double query = 0.0;
+    for (const Matrix& q : head.q) {
+      query = std::max(query, largest_size(q));
+    }
+    const double scale = std::max(1.0, std::abs(head.scale));
+    if (!(scale * query * std::max(1.0, key) * static_cast<double>(head.d()) <= kLargest) ||
+        !(value <= kLargest)) {
+      throw InputError(fmt::format(
+          "{}: prompt {} layer {} KV head {}: keys up to {:.3g}, queries up to {:.3g}, values up "
+          "to "
+          "{:.3g}: their products leave the range of float32; expected --precision float64",
+          plan.trace_names[unit.trace], plan.prompt_meta(unit).id, plan.layer_meta(unit).layer,
+          unit.kv_head, key, query, value));
+    }
+  }
+  return head;
+}
+
+}  // namespace
+
 HeadInput::HeadInput(const Plan& plan, const Unit& unit)
     : plan_(plan),
       unit_(unit),
       id_{plan.prompt_meta(unit).id, plan.layer_meta(unit).layer, unit.kv_head},
-      head_(plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head)),
+      head_(read_head(plan, unit)),
       device_(plan.open_device ? plan.open_device(head_, plan.scratch_bytes) : nullptr),
       windows_(windows_of(plan.options, head_.n(), head_.nq())),
       book_(head_, backend(), seconds_now) {
@@ -210,7 +251,7 @@ HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads) : Head
   for (Index g = 0; g < head().group(); ++g) {
     truth_.push_back(backend().exact_attention(head(), g, evaluated, threads));
     queries_.push_back(scaled_queries(head(), g, m));
-    base_.emplace_back(queries_.back(), head().dv());
+    base_.emplace_back(queries_.back(), head().dv(), head().precision);
     backend().add_rows_to(head(), {&base_.back(), 1},
                           {{{causal_rows(head(), sinks, m), causal_rows(head(), recent, m)}}});
     for (std::size_t i = 0; i < group_mass_.size(); ++i) {
@@ -263,8 +304,8 @@ JobResult run_job(const HeadContext& context, const Entry& entry, const ShareOrE
   });
 }
 
-MemoryNeed memory_need(const LayerMeta& l, Index queries) {
-  const Index m = std::min(queries, l.nq);
+MemoryNeed memory_need(const LayerMeta& l, const ReplayOptions& o) {
+  const Index m = std::min(o.queries, l.nq);
   const Index group = l.group();
   const Index blocks = (m + kQueryBlock - 1) / kQueryBlock;
   MemoryNeed need;
@@ -272,10 +313,11 @@ MemoryNeed memory_need(const LayerMeta& l, Index queries) {
   // float64; one column-sum row per block of queries.
   const Index unit_bytes = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
                            8 * group * m * (l.d + 2 * l.dv) + 9 * blocks * l.n + 24 * l.n;
-  // The truth's logits of one block of queries, or a job's copy of keys and values and its sums.
-  const Index thread_bytes =
-      std::max(8 * kQueryBlock * l.n,
-               4 * l.n * (l.d + l.dv) + 40 * l.n + 8 * m * (l.dv + 2 * 512) + (Index{1} << 22));
+  // The weights of one block of queries, the truth's and then a job's; its copy of keys and values,
+  // its sums and what it adds to them.
+  const Index thread_bytes = bytes_per_element(o.precision) * kQueryBlock * l.n +
+                             4 * l.n * (l.d + l.dv) + 40 * l.n + 16 * m * (l.dv + 2) +
+                             (Index{1} << 22);
   need.unit = static_cast<std::uint64_t>(unit_bytes);
   need.per_thread = static_cast<std::uint64_t>(thread_bytes);
   return need;

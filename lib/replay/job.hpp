@@ -132,6 +132,6 @@ JobResult run_job(const HeadContext& context, const Entry& entry,
                   const ShareOrError* share = nullptr);
 
 /// Of a head under the prefill protocol.
-MemoryNeed memory_need(const LayerMeta& layer, Index queries);
+MemoryNeed memory_need(const LayerMeta& layer, const ReplayOptions& options);
 
 }  // namespace kvbench

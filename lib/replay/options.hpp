@@ -47,6 +47,7 @@ struct ReplayOptions : ResourceOptions {
   std::vector<Index> heads;   ///< query heads; empty: all
   std::vector<std::string> prompts;
   Protocol protocol = Protocol::prefill;
+  Precision precision = Precision::float32;
   Index sink = 16;       ///< tokens, >= 0
   Index recent = 512;    ///< tokens; under prefill >= queries
   Index queries = 256;   ///< >= 1

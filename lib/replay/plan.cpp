@@ -182,8 +182,8 @@ Range Plan::row_range(Range job_range) const {
 
 std::string Plan::hash() const {
   std::string text =
-      fmt::format("{} {} {} {} {} {}\n", name(options.protocol), options.sink, options.recent,
-                  options.queries, name(options.scores), options.device);
+      fmt::format("{} {} {} {} {} {} {}\n", name(options.protocol), options.sink, options.recent,
+                  options.queries, name(options.scores), options.device, name(options.precision));
   for (const Unit& u : units) {
     const LayerMeta& l = layer_meta(u);
     text += fmt::format("{} {} {} {} {} {}\n", trace_names[u.trace], prompt_meta(u).id, l.layer,

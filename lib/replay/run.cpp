@@ -168,6 +168,7 @@ nlohmann::json configuration(const Plan& plan) {
           {"queries", o.queries},
           {"scores", name(o.scores)},
           {"device", o.device},
+          {"precision", name(o.precision)},
           {"memory_limit", o.memory_limit},
           {"eval_every", o.eval_every},
           {"kept", o.kept},

@@ -9,6 +9,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "attention/query_block.hpp"
 #include "core/error.hpp"
 #include "gpu/device.hpp"
 #include "metrics/error.hpp"
@@ -19,6 +20,9 @@
 
 namespace kvbench {
 namespace {
+
+// Rows of probabilities over a head's tokens that a job holds at a time.
+constexpr Index kProbabilityRows = 32;
 
 // Every j below n that is `last` or beyond, or ends a stretch of --eval-every tokens.
 std::vector<Index> steps_until(Index last, const ReplayOptions& o, Index n) {
@@ -40,7 +44,7 @@ std::span<const double> row_of(const MatrixD& m, std::size_t r) {
 class Probabilities {
  public:
   explicit Probabilities(const StreamContext& c)
-      : c_(c), rows_(std::max<Index>(1, kQueryBlock / c.head().group())) {}
+      : c_(c), rows_(std::max<Index>(1, kProbabilityRows / c.head().group())) {}
 
   // Of replayed head `head` at step number `step`; steps must not go back before the last block.
   std::span<const double> at(std::size_t head, std::size_t step) {
@@ -58,9 +62,7 @@ class Probabilities {
 
  private:
   const StreamContext& c_;
-  // Rows at a time of each query head: over the group as many as one block of the ground truth has.
-  // Neither this nor how many queries attend together depends on which query heads are replayed:
-  // the last bit of a row would.
+  // Rows at a time of each query head.
   Index rows_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
@@ -223,7 +225,7 @@ class StreamJob {
     std::vector<std::vector<WeightedRows>> all;
     sums.reserve(moments_.size());
     for (const Moment& m : moments_) {
-      sums.emplace_back(m.queries, c_.head().dv());
+      sums.emplace_back(m.queries, c_.head().dv(), c_.head().precision);
       all.push_back(rows_at(m));
     }
     c_.backend().add_rows_to(c_.head(), sums, all);
@@ -300,14 +302,12 @@ class StreamJob {
 
   std::size_t in_group(std::size_t h) const { return static_cast<std::size_t>(c_.in_group(h)); }
 
-  // [group, d] in float64, times the scale.
+  // [group, d], times the scale.
   MatrixD queries_at(Index position) const {
     const KvHead& head = c_.head();
     MatrixD out(head.group(), head.d());
     for (Index g = 0; g < head.group(); ++g) {
-      const float* from = head.q[g].row(position);
-      std::transform(from, from + head.d(), out.row(g),
-                     [&](float x) { return static_cast<double>(x) * head.scale; });
+      scaled_query(head, g, position, out.row(g));
     }
     return out;
   }
@@ -358,13 +358,12 @@ MemoryNeed stream_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   // float64; one column-sum row per block of queries.
   const Index unit_bytes = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
                            8 * group * steps * (l.dv + 2) + 9 * blocks * l.n + 24 * l.n;
-  // The truth's logits of one block of queries; or a job's cache and what it shows of it, its
-  // probabilities twice, its outputs, and its steps as text.
-  const Index block = std::max(kQueryBlock, group);
-  const Index thread_bytes = std::max(
-      8 * kQueryBlock * l.n, 8 * l.n * (l.d + l.dv) + 16 * block * l.n + 9 * group * l.n +
-                                 60 * l.n + 8 * group * m * (l.dv + 1) + 1024 * group * steps +
-                                 8 * 512 * (l.d + l.dv + group) + (Index{1} << 22));
+  // The weights of one block of queries, the truth's and then a job's; a job's cache and what it
+  // shows of it, its probabilities, its outputs, and its steps as text.
+  const Index block = std::max(kProbabilityRows, group);
+  const Index thread_bytes = bytes_per_element(o.precision) * kQueryBlock * l.n +
+                             8 * l.n * (l.d + l.dv) + 8 * block * l.n + 9 * group * l.n + 60 * l.n +
+                             8 * group * m * (l.dv + 1) + 1024 * group * steps + (Index{1} << 22);
   const Index kept_bytes =
       o.kept ? 24 * l.n * static_cast<Index>(kept_steps(o, l.n).size()) : 0;  // sets, and as text
   // A batch of steps, the last of which may exceed its share, and its lists once more.

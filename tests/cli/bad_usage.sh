@@ -46,6 +46,7 @@ bad --heads --algorithm exact --heads 2
 bad --prompts --algorithm exact --prompts p1
 bad --protocol --algorithm exact --protocol decode
 bad --scores --algorithm exact --scores some
+bad --precision --algorithm exact --precision half
 bad --device --algorithm exact --device tpu
 bad --threads --algorithm exact --threads -1
 bad --threads --algorithm exact --threads 1000000

@@ -25,6 +25,7 @@ queries = +8
 eval-every = 0
 scores = "all"
 device = "cpu"
+precision = "float64"
 threads = 1
 memory-limit = "1G"
 shard = "1/1"
@@ -39,7 +40,7 @@ good replay t.h5 --config all.toml
 mv caches.h5 file.h5
 good replay t.h5 -o line.csv --algorithm uniform:T=1,2 --algorithm local --budget 0.5,0.25 \
   --seeds 2 --layers 0 --heads 0,1 --prompts p0 --protocol prefill "${windows[@]}" --scores all \
-  --device cpu --threads 1 --memory-limit 1G --shard 1/1 --resume --kept --per-query \
+  --device cpu --precision float64 --threads 1 --memory-limit 1G --shard 1/1 --resume --kept --per-query \
   --export-caches caches.h5
 same file.csv line.csv
 [[ -s file.h5 && -s caches.h5 ]] || fail 'no caches'

@@ -17,8 +17,9 @@ namespace {
 using testing_gpu::WholeDevice;
 
 // Sums of some hundred terms in float64, each in an order of its own: some 1e-14 of what they sum.
-// Logits of some 10 are off by some 1e-15 each, and with them, relatively, every weight.
+// Logits, weights and the values' sums of 256 tokens have the CPU's bits, in float32 too.
 constexpr double kTolerance = 1e-12;
+constexpr Precision kPrecisions[] = {Precision::float32, Precision::float64};
 constexpr std::size_t kAmple = std::size_t{1} << 30;
 
 // n, nq, d, dv, group: widths around a step of 32 or 64, slabs of 256 tokens, tiles of 32 queries.
@@ -57,21 +58,23 @@ std::vector<Index> some_positions(const KvHead& head) {
 
 TEST(EmulatedAttention, ExactAttentionIsTheCpus) {
   const WholeDevice whole;
-  unsigned seed = 1;
-  for (const HeadShape& shape : kShapes) {
-    const KvHead head = make_head(shape, ++seed);
-    const gpu::Head there = head_on_device(head);
-    const std::vector<Index> at = some_positions(head);
-    for (Index g = 0; g < head.group(); ++g) {
-      const ExactAttention got = gpu::exact_attention(there, g, at);
-      const ExactAttention expected = exact_attention(head, g, at, 1);
-      expect_near(all(got.output), all(expected.output));
-      expect_near(got.log_z, expected.log_z);
-      expect_near(got.p_norm, expected.p_norm);
-      expect_near(got.mass, expected.mass);
-      EXPECT_EQ(got.noticed, expected.noticed);
-      expect_near(all(gpu::exact_probabilities(there, g, at)),
-                  all(exact_probabilities(head, g, at)));
+  for (unsigned seed = 1; const Precision precision : kPrecisions) {
+    for (const HeadShape& shape : kShapes) {
+      KvHead head = make_head(shape, ++seed);
+      head.precision = precision;
+      const gpu::Head there = head_on_device(head);
+      const std::vector<Index> at = some_positions(head);
+      for (Index g = 0; g < head.group(); ++g) {
+        const ExactAttention got = gpu::exact_attention(there, g, at);
+        const ExactAttention expected = exact_attention(head, g, at, 1);
+        expect_near(all(got.output), all(expected.output));
+        expect_near(got.log_z, expected.log_z);
+        expect_near(got.p_norm, expected.p_norm);
+        expect_near(got.mass, expected.mass);
+        EXPECT_EQ(got.noticed, expected.noticed);
+        expect_near(all(gpu::exact_probabilities(there, g, at)),
+                    all(exact_probabilities(head, g, at)));
+      }
     }
   }
 }
@@ -110,18 +113,20 @@ TEST(EmulatedAttention, ExactAttentionIsItsDefinition) {
 
 TEST(EmulatedAttention, SumsAreTheCpus) {
   const WholeDevice whole;
-  unsigned seed = 20;
-  for (const HeadShape& shape : kShapes) {
-    const KvHead head = make_head(shape, ++seed);
-    const gpu::Head there = head_on_device(head);
-    const Index n = head.n();
-    for (const Range queries : {Range{0, n}, Range{n - 1, n}, Range{n / 2, n - n / 4}, Range{n, n},
-                                Range{0, head.q_start()}}) {
-      const auto got = gpu::attention_sums(there, queries);
-      const auto expected = attention_sums(head, queries);
-      ASSERT_EQ(got.size(), expected.size());
-      for (std::size_t g = 0; g < got.size(); ++g) {
-        expect_near(got[g], expected[g]);
+  for (unsigned seed = 20; const Precision precision : kPrecisions) {
+    for (const HeadShape& shape : kShapes) {
+      KvHead head = make_head(shape, ++seed);
+      head.precision = precision;
+      const gpu::Head there = head_on_device(head);
+      const Index n = head.n();
+      for (const Range queries : {Range{0, n}, Range{n - 1, n}, Range{n / 2, n - n / 4},
+                                  Range{n, n}, Range{0, head.q_start()}}) {
+        const auto got = gpu::attention_sums(there, queries);
+        const auto expected = attention_sums(head, queries);
+        ASSERT_EQ(got.size(), expected.size());
+        for (std::size_t g = 0; g < got.size(); ++g) {
+          expect_near(got[g], expected[g]);
+        }
       }
     }
   }
@@ -210,7 +215,7 @@ struct ManySums {
   std::vector<SoftmaxSums> sums() const {
     std::vector<SoftmaxSums> out;
     for (const MatrixD& q : queries) {
-      out.emplace_back(q, head.dv());
+      out.emplace_back(q, head.dv(), head.precision);
     }
     return out;
   }
@@ -237,18 +242,20 @@ void expect_near(const SoftmaxSums& got, const SoftmaxSums& expected) {
 
 TEST(EmulatedAttention, SetsAreTheCpus) {
   const WholeDevice whole;
-  unsigned seed = 40;
-  for (const HeadShape& shape : kShapes) {
-    const ManySums many(shape, 6, ++seed);
-    const gpu::Head there = head_on_device(many.head);
-    std::vector<SoftmaxSums> got = many.sums();
-    std::vector<SoftmaxSums> expected = many.sums();
-    gpu::add_rows_to(there, got, many.sets);
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      for (const WeightedRows& set : many.sets[i]) {
-        expected[i].add(set);
+  for (unsigned seed = 40; const Precision precision : kPrecisions) {
+    for (const HeadShape& shape : kShapes) {
+      ManySums many(shape, 6, ++seed);
+      many.head.precision = precision;
+      const gpu::Head there = head_on_device(many.head);
+      std::vector<SoftmaxSums> got = many.sums();
+      std::vector<SoftmaxSums> expected = many.sums();
+      gpu::add_rows_to(there, got, many.sets);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        for (const WeightedRows& set : many.sets[i]) {
+          expected[i].add(set);
+        }
+        expect_near(got[i], expected[i]);
       }
-      expect_near(got[i], expected[i]);
     }
   }
 }
@@ -263,7 +270,7 @@ TEST(EmulatedAttention, SetsAreTheirDefinition) {
   const std::vector<Index> first = positions(0, 6);
   std::vector<float> weights(30, 1.5F);
   weights[3] = 0.0F;
-  std::vector<SoftmaxSums> got{SoftmaxSums(queries, 7)};
+  std::vector<SoftmaxSums> got{SoftmaxSums(queries, 7, head.precision)};
   const std::vector<WeightedRows> sets{
       {head.k, head.v, held, weights, 1.0F, Part::numerator, {}, true},
       {made.k, made.v, first, {}, 0.5F, Part::both, {}, false},
@@ -317,7 +324,7 @@ TEST(EmulatedAttention, NothingIsAddedByNothing) {
   const gpu::Head there = head_on_device(head);
   gpu::add_rows_to(there, {}, {});
   const MatrixD queries = scaled_queries(head, 0, 5);
-  std::vector<SoftmaxSums> sums{SoftmaxSums(queries, 4)};
+  std::vector<SoftmaxSums> sums{SoftmaxSums(queries, 4, head.precision)};
   const std::vector<Index> rows = positions(0, 20);
   const std::vector<WeightedRows> sets{
       {head.k, head.v, {}, {}, 1.0F, Part::both, {}, true},

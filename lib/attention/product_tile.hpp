@@ -1,0 +1,39 @@
+// The register-blocked tile under all products: sums over t = 0, 1, ... by one FMA each, in the
+// element type T. Neither the tile's shape nor the instruction set changes a sum.
+#pragma once
+
+#include <cmath>
+
+#include "core/types.hpp"
+
+namespace kvbench {
+
+// Two vectors of columns. Rows: with AVX2 eight sums in registers hide the latency of its two FMA
+// units and leave room for operands among 16; AVX-512 has 32.
+#if defined(__AVX512F__)
+inline constexpr Index kTileRows = 8;
+template <class T>
+inline constexpr Index kTileCols = 128 / sizeof(T);
+#else
+inline constexpr Index kTileRows = 4;
+template <class T>
+inline constexpr Index kTileCols = 64 / sizeof(T);
+#endif
+
+/// sum[r][c] += left(r, t) * right(t)[c] over t in [0, depth), ascending.
+template <class T, Index R, Index C, class Left, class Right>
+[[gnu::always_inline]] inline void add_products(const Left& left, const Right& right, Index depth,
+                                                T (&sum)[R][C]) {
+  for (Index t = 0; t < depth; ++t) {
+    const T* columns = right(t);
+    for (Index r = 0; r < R; ++r) {
+      const T x = left(r, t);
+#pragma omp simd
+      for (Index c = 0; c < C; ++c) {
+        sum[r][c] = std::fma(x, columns[c], sum[r][c]);
+      }
+    }
+  }
+}
+
+}  // namespace kvbench

@@ -1,0 +1,285 @@
+#include "attention/query_block.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "attention/product_tile.hpp"
+#include "core/math.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr Index kVector = 16;  // queries are filled up to a multiple of this
+static_assert(kQueryBlock % kVector == 0 && kTokenSlab % kTileRows == 0);
+
+constexpr Index round_up(Index x, Index to) {
+  return (x + to - 1) / to * to;
+}
+
+// Calls use(first column, std::integral_constant<columns>) for each panel of `width`, a multiple of
+// kVector.
+template <class T, class Use>
+void for_panels(Index width, const Use& use) {
+  constexpr Index kCols = kTileCols<T>;
+  Index c = 0;
+  for (; c + kCols <= width; c += kCols) {
+    use(c, std::integral_constant<Index, kCols>());
+  }
+  if constexpr (kCols > kVector) {
+    if (c < width) {
+      use(c, std::integral_constant<Index, kVector>());
+    }
+  }
+}
+
+// out [kTileRows, C] of row stride ldo = products of keys (rows) and packed queries [d, C].
+template <Index C, class T>
+void logit_tile(const T* const* keys, const T* packed, Index d, T* out, Index ldo) {
+  T sum[kTileRows][C] = {};
+  add_products([&](Index r, Index t) { return keys[r][t]; },
+               [&](Index t) { return packed + t * C; }, d, sum);
+  for (Index r = 0; r < kTileRows; ++r) {
+    std::copy_n(sum[r], C, out + r * ldo);
+  }
+}
+
+// out [rows, cols] of row stride ldo += products of weights [count, .] of row stride ldw,
+// transposed, and values [count, C].
+template <Index C, class T>
+void value_tile(const T* weights, Index ldw, const T* values, Index count, Index rows, Index cols,
+                double* out, Index ldo) {
+  T sum[kTileRows][C] = {};
+  add_products([&](Index r, Index t) { return weights[t * ldw + r]; },
+               [&](Index t) { return values + t * C; }, count, sum);
+  for (Index r = 0; r < rows; ++r) {
+    for (Index c = 0; c < cols; ++c) {
+      out[r * ldo + c] += static_cast<double>(sum[r][c]);
+    }
+  }
+}
+
+}  // namespace
+
+void scaled_query(const KvHead& head, Index g, Index position, double* out) {
+  const float* from = head.q[g].row(position - head.q_start());
+  for (Index t = 0; t < head.d(); ++t) {
+    out[t] = static_cast<double>(from[t]) * head.scale;
+  }
+}
+
+template <class T>
+void QueryBlock<T>::pack(const MatrixD& queries, Range which) {
+  const Index d = queries.cols();
+  queries_ = which.size();
+  width_ = round_up(queries_, kVector);
+  packed_.assign(width_ * d, T{0});
+  for_panels<T>(width_, [&](Index c0, auto cols) {
+    T* panel = packed_.data() + c0 * d;
+    for (Index c = 0; c < std::min<Index>(cols, queries_ - c0); ++c) {
+      const double* q = queries.row(which.begin + c0 + c);
+      for (Index t = 0; t < d; ++t) {
+        panel[t * cols + c] = static_cast<T>(q[t]);
+      }
+    }
+  });
+}
+
+// Pointers to rows [begin, begin + count) of the list, filled up to whole tiles with the last.
+template <class T>
+const T* const* QueryBlock<T>::slab_rows(const RowList& list, Index begin, Index count) {
+  const Index width = list.of.cols;
+  pointers_.resize(round_up(count, kTileRows));
+  if constexpr (std::is_same_v<T, float>) {
+    for (Index i = 0; i < count; ++i) {
+      pointers_[i] = list.of.row(list.row(begin + i));
+    }
+  } else {
+    wide_.resize(count * width);
+    for (Index i = 0; i < count; ++i) {
+      const float* from = list.of.row(list.row(begin + i));
+      std::copy_n(from, width, wide_.data() + i * width);
+      pointers_[i] = wide_.data() + i * width;
+    }
+  }
+  std::fill(pointers_.begin() + count, pointers_.end(), pointers_[count - 1]);
+  return pointers_.data();
+}
+
+template <class T>
+void QueryBlock<T>::logits(const T* const* keys, Index count, Index d, T* out) const {
+  for_panels<T>(width_, [&](Index c0, auto cols) {
+    for (Index i = 0; i < count; i += kTileRows) {
+      logit_tile<decltype(cols)::value>(keys + i, packed_.data() + c0 * d, d, out + i * width_ + c0,
+                                        width_);
+    }
+  });
+}
+
+// Logits of the slab that a query does not see become -inf.
+template <class T>
+void QueryBlock<T>::mask(Index begin, Index count, std::span<const Index> seen) {
+  for (Index r = 0; r < queries_; ++r) {
+    for (Index i = std::max<Index>(begin, seen[r]); i < begin + count; ++i) {
+      weights_[i * width_ + r] = -std::numeric_limits<T>::infinity();
+    }
+  }
+}
+
+template <class T>
+void QueryBlock<T>::attend(const MatrixD& queries, Range which, const RowList& keys,
+                           const T* log_weights, std::span<const Index> seen) {
+  pack(queries, which);
+  const auto [least, farthest] = std::minmax_element(seen.begin(), seen.end());
+  tokens_ = *farthest;
+  weights_.resize(round_up(tokens_, kTileRows) * width_);
+  shift_.fill(-std::numeric_limits<T>::infinity());
+  const Index width = width_;
+  for (Index begin = 0; begin < tokens_; begin += kTokenSlab) {
+    const Index count = std::min(kTokenSlab, tokens_ - begin);
+    T* slab = weights_.data() + begin * width;
+    logits(slab_rows(keys, begin, count), count, queries.cols(), slab);
+    if (log_weights != nullptr) {
+      for (Index i = 0; i < count; ++i) {
+        const T log_weight = log_weights[begin + i];
+#pragma omp simd
+        for (Index r = 0; r < width; ++r) {
+          slab[i * width + r] += log_weight;
+        }
+      }
+    }
+    if (begin + count > *least) {
+      mask(begin, count, seen);
+    }
+    for (Index r0 = 0; r0 < width; r0 += kVector) {
+      T most[kVector];
+      std::copy_n(shift_.data() + r0, kVector, most);
+      for (Index i = 0; i < count; ++i) {
+        const T* x = slab + i * width + r0;
+#pragma omp simd
+        for (Index l = 0; l < kVector; ++l) {
+          most[l] = x[l] > most[l] ? x[l] : most[l];
+        }
+      }
+      std::copy_n(most, kVector, shift_.data() + r0);
+    }
+  }
+  total_.fill(0.0);
+  square_.fill(0.0);
+  for (Index begin = 0; begin < tokens_; begin += kTokenSlab) {
+    exponentials(begin, std::min(begin + kTokenSlab, tokens_));
+  }
+}
+
+// Logits of tokens [begin, end) become weights.
+template <class T>
+void QueryBlock<T>::exponentials(Index begin, Index end) {
+  for (Index r0 = 0; r0 < width_; r0 += kVector) {
+    T shift[kVector];
+    for (Index l = 0; l < kVector; ++l) {  // exp(-inf) is 0, exp(-inf + inf) no number
+      const T x = shift_[r0 + l];
+      shift[l] = x == -std::numeric_limits<T>::infinity() ? T{0} : x;
+    }
+    double total[kVector] = {};
+    double square[kVector] = {};
+    for (Index i = begin; i < end; ++i) {
+      T* x = weights_.data() + i * width_ + r0;
+#pragma omp simd
+      for (Index l = 0; l < kVector; ++l) {
+        x[l] = exp_shared(x[l] - shift[l]);
+        const auto w = static_cast<double>(x[l]);
+        total[l] += w;
+        square[l] = std::fma(w, w, square[l]);
+      }
+    }
+    for (Index l = 0; l < kVector; ++l) {
+      total_[r0 + l] += total[l];
+      square_[r0 + l] += square[l];
+    }
+  }
+}
+
+template <class T>
+void QueryBlock<T>::attend(const KvHead& head, Index g, std::span<const Index> positions) {
+  MatrixD queries(static_cast<Index>(positions.size()), head.d());
+  std::vector<Index> seen;
+  for (Index r = 0; r < queries.rows(); ++r) {
+    scaled_query(head, g, positions[r], queries.row(r));
+    seen.push_back(positions[r] + 1);
+  }
+  attend(queries, {0, queries.rows()}, {head.k, {}, head.n()}, nullptr, seen);
+}
+
+template <class T>
+void QueryBlock<T>::add_values(const RowList& values, double* out) {
+  const Index dv = values.of.cols;
+  constexpr Index kCols = kTileCols<T>;
+  // Packed: rows a power of two apart share a few sets of the cache.
+  panel_.resize(kTokenSlab * kCols);
+  for (Index begin = 0; begin < tokens_; begin += kTokenSlab) {
+    const Index count = std::min(kTokenSlab, tokens_ - begin);
+    const T* const* rows = slab_rows(values, begin, count);
+    const T* slab = weights_.data() + begin * width_;
+    for (Index c0 = 0; c0 < dv; c0 += kCols) {
+      const Index cols = std::min(kCols, dv - c0);
+      for (Index t = 0; t < count; ++t) {
+        T* to = panel_.data() + t * kCols;
+        if (cols == kCols) {
+          std::copy_n(rows[t] + c0, kCols, to);  // inlined, which `cols` would not be
+        } else {
+          std::copy_n(rows[t] + c0, cols, to);
+        }
+      }
+      for (Index r = 0; r < queries_; r += kTileRows) {
+        value_tile<kCols>(slab + r, width_, panel_.data(), count, std::min(kTileRows, queries_ - r),
+                          cols, out + r * dv + c0, dv);
+      }
+    }
+  }
+}
+
+template <class T>
+void QueryBlock<T>::add_columns(double* sums) const {
+  std::array<double, kQueryBlock> inverse = {};
+  for (Index r = 0; r < queries_; ++r) {
+    inverse[r] = total_[r] > 0.0 ? 1.0 / total_[r] : 0.0;
+  }
+  for (Index i = 0; i < tokens_; ++i) {
+    const T* row = weights_.data() + i * width_;
+    double lane[kVector] = {};
+    for (Index r = 0; r < width_; r += kVector) {
+#pragma omp simd
+      for (Index l = 0; l < kVector; ++l) {
+        lane[l] = std::fma(static_cast<double>(row[r + l]), inverse[r + l], lane[l]);
+      }
+    }
+    for (Index half = kVector / 2; half > 0; half /= 2) {
+      for (Index l = 0; l < half; ++l) {
+        lane[l] += lane[l + half];
+      }
+    }
+    sums[i] += lane[0];
+  }
+}
+
+template <class T>
+void QueryBlock<T>::notice(double threshold, std::uint8_t* noticed) const {
+  std::array<double, kQueryBlock> weight = {};  // that is a probability of `threshold`
+  for (Index r = 0; r < width_; ++r) {
+    weight[r] = r < queries_ ? threshold * total_[r] : std::numeric_limits<double>::infinity();
+  }
+  for (Index i = 0; i < tokens_; ++i) {
+    const T* row = weights_.data() + i * width_;
+    int above = 0;
+#pragma omp simd reduction(| : above)
+    for (Index r = 0; r < width_; ++r) {
+      above |= static_cast<double>(row[r]) > weight[r] ? 1 : 0;
+    }
+    noticed[i] = static_cast<std::uint8_t>(noticed[i] | above);
+  }
+}
+
+template class QueryBlock<float>;
+template class QueryBlock<double>;
+
+}  // namespace kvbench

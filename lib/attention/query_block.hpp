@@ -1,0 +1,87 @@
+// A block of queries that attends to a list of rows: what exact attention, scores and the estimator
+// are made of. Every sum has one order, so its bits depend neither on the instruction set nor on
+// which queries share a block:
+//   logit(i, r) = sum_t k_i[t] q_r[t], t ascending, one FMA each, in T; + the log weight
+//   weight(i, r) = exp(logit - shift_r) in T; shift_r: the largest logit that query r sees
+//   sums of weights: float64, tokens in order within a slab, slabs in order
+//   sums of weighted values: one FMA each in T within a slab, slabs in order in float64
+// T = float is the arithmetic of --precision float32; T = double its reference. Knows no method.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "attention/inner_products.hpp"
+#include "core/types.hpp"
+
+namespace kvbench {
+
+inline constexpr Index kQueryBlock = 64;  ///< queries that attend together, at most
+
+/// Rows of a matrix in the order of a list.
+struct RowList {
+  MatrixView of;                ///< keys [., d] or values [., dv]
+  std::span<const Index> rows;  ///< empty: the first `count`
+  Index count = 0;
+
+  Index row(Index i) const { return rows.empty() ? i : rows[i]; }
+};
+
+/// out [d] = the query of query head `g` at `position`, times the scale.
+void scaled_query(const KvHead& head, Index g, Index position, double* out);
+
+/// Holds its memory between calls: count x kQueryBlock elements, and slabs.
+template <class T>
+class QueryBlock {
+ public:
+  /// Rows `which` (at most kQueryBlock) of `queries` [., d], scaled, attend to `keys`; the one at
+  /// which.begin + r sees the first seen[r] of them. `log_weights` (one a key, finite) or null: all
+  /// weights 1. Logits become weights(); 0 where unseen.
+  void attend(const MatrixD& queries, Range which, const RowList& keys, const T* log_weights,
+              std::span<const Index> seen);
+
+  /// The queries of query head `g` at `positions`, at most kQueryBlock of them, attend to all
+  /// tokens up to themselves.
+  void attend(const KvHead& head, Index g, std::span<const Index> positions);
+
+  double shift(Index r) const { return static_cast<double>(shift_[r]); }  ///< -inf: sees nothing
+  double total(Index r) const { return total_[r]; }                       ///< sum of weights
+  double square(Index r) const { return square_[r]; }  ///< sum of squared weights
+  /// Weight of token i for query r.
+  T weight(Index i, Index r) const { return weights_[i * width_ + r]; }
+
+  /// out[r] [dv] += sum_i weight(i, r) value_i, for r in [0, which.size()).
+  void add_values(const RowList& values, double* out);
+
+  /// sums[i] += sum_r weight(i, r) / total(r), in 16 lanes joined as a tree.
+  void add_columns(double* sums) const;
+
+  /// noticed[i] = 1 where weight(i, r) > threshold * total(r) for some r.
+  void notice(double threshold, std::uint8_t* noticed) const;
+
+ private:
+  void pack(const MatrixD& queries, Range which);
+  const T* const* slab_rows(const RowList& list, Index begin, Index count);
+  void logits(const T* const* keys, Index count, Index d, T* out) const;
+  void mask(Index begin, Index count, std::span<const Index> seen);
+  void exponentials(Index begin, Index end);
+
+  Index queries_ = 0;         // in the block
+  Index width_ = 0;           // the same, in whole vectors
+  Index tokens_ = 0;          // that any query sees
+  AlignedVector<T> packed_;   // queries, by panels of columns: [panel][d][columns]
+  AlignedVector<T> weights_;  // [tokens, width]
+  AlignedVector<T> wide_;     // a slab's rows in T, where T is not the elements' own
+  AlignedVector<T> panel_;    // columns of a slab's values
+  std::vector<const T*> pointers_;
+  std::array<T, kQueryBlock> shift_;
+  std::array<double, kQueryBlock> total_;
+  std::array<double, kQueryBlock> square_;
+};
+
+extern template class QueryBlock<float>;
+extern template class QueryBlock<double>;
+
+}  // namespace kvbench

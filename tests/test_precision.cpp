@@ -1,0 +1,79 @@
+// Whole runs in both precisions.
+#include "replay_run.hpp"
+
+namespace kvbench {
+namespace {
+
+using testing_replay::expect_refusal;
+using testing_replay::make_trace;
+using testing_replay::read_bytes;
+using testing_replay::TraceShape;
+
+const std::string& cell(const Fields& row, const char* name) {
+  return row[column_index(name)];
+}
+
+class PrecisionTest : public testing_replay::ReplayTest {
+ protected:
+  ReplayOptions options(Precision precision, const std::string& out) const {
+    ReplayOptions o;
+    o.traces = {trace_};
+    o.out = (folder_ / out).string();
+    o.algorithms = {"exact", "uniform", "balancekv", "kmeans", "quant-kivi", "knorm"};
+    o.budgets = {0.5};
+    o.sink = 2;
+    o.recent = 12;
+    o.queries = 8;
+    o.kept = true;
+    o.threads = 2;
+    o.precision = precision;
+    return o;
+  }
+};
+
+TEST_F(PrecisionTest, RowsAgreeToRoundingAndMethodsDoNotLookAtIt) {
+  run(options(Precision::float32, "single.csv"));
+  run(options(Precision::float64, "double.csv"));
+  const auto single = testing_replay::untimed(folder_ / "single.csv");
+  const auto wide = testing_replay::untimed(folder_ / "double.csv");
+  ASSERT_EQ(single.size(), wide.size());
+  bool differs = false;
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    for (const char* name : {"algorithm", "tokens_kept", "bytes", "status", "amnesia_count"}) {
+      EXPECT_EQ(cell(single[i], name), cell(wide[i], name));
+    }
+    for (const char* name : {"rel_error", "rel_error_max", "eps_fro", "eps_op", "log_z_error",
+                             "cosine", "mass_kept"}) {
+      const double a = std::stod(cell(single[i], name));
+      const double b = std::stod(cell(wide[i], name));
+      // The attention output is off by some 1e-7 in float32, and errors by as much.
+      EXPECT_LE(std::abs(a - b), 1e-6) << name;
+      differs = differs || a != b;
+    }
+  }
+  EXPECT_TRUE(differs);
+  EXPECT_EQ(read_bytes(folder_ / "single.kept.csv"), read_bytes(folder_ / "double.kept.csv"));
+}
+
+TEST_F(PrecisionTest, ARunIsNotResumedInAnother) {
+  run(options(Precision::float32, "out.csv"));
+  ReplayOptions o = options(Precision::float64, "out.csv");
+  o.resume = true;
+  expect_refusal([&] { run(o); }, "options differ");
+}
+
+TEST_F(PrecisionTest, WhatFloat32CannotHoldIsRefusedByName) {
+  TraceShape shape;
+  shape.dtype = DType::float32;
+  shape.value_scale = 1e31F;
+  trace_ = make_trace(folder_ / "large.h5", shape);
+  expect_refusal([&] { run(options(Precision::float32, "out.csv")); },
+                 "large.h5: prompt p0 layer 0 KV head 0");
+  run(options(Precision::float64, "double.csv"));
+  for (const auto& row : testing_replay::untimed(folder_ / "double.csv")) {
+    EXPECT_EQ(cell(row, "status"), "ok");
+  }
+}
+
+}  // namespace
+}  // namespace kvbench
