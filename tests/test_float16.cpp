@@ -199,6 +199,28 @@ TEST(Float16, Float32IsLeftAlone) {
   EXPECT_EQ(round_to(DType::float32, x[0]), x[0]);
 }
 
+TEST(Float16, SumsAreStoredOneByOne) {
+  std::mt19937_64 generator(5);
+  std::normal_distribution<double> normal;
+  for (const DType type : {DType::float16, DType::bfloat16, DType::float32}) {
+    for (const Index count : {0, 1, 7, 8, 45}) {
+      std::vector<float> sums;
+      std::vector<double> add;
+      for (Index i = 0; i < count; ++i) {
+        const double size = i % 5 == 4 ? 1e40 : i % 5 == 3 ? 7e4 : 1.0;  // beyond the edges too
+        sums.push_back(static_cast<float>(normal(generator)));
+        add.push_back(size * normal(generator));
+      }
+      std::vector<float> expected;
+      for (Index i = 0; i < count; ++i) {
+        expected.push_back(stored(type, static_cast<double>(sums[i]) + add[i]));
+      }
+      store_sums(type, add.data(), sums.data(), count);
+      EXPECT_EQ(sums, expected);
+    }
+  }
+}
+
 TEST(Float16, FindsNonFiniteAtAnyPlace) {
   for (const Index count : {1, 7, 8, 9, 31, 4096, 5000, 8192}) {
     std::vector<float> x(count, std::numeric_limits<float>::max());

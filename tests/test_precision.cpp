@@ -19,7 +19,7 @@ class PrecisionTest : public testing_replay::ReplayTest {
     ReplayOptions o;
     o.traces = {trace_};
     o.out = (folder_ / out).string();
-    o.algorithms = {"exact", "uniform", "balancekv", "kmeans", "quant-kivi", "knorm"};
+    o.algorithms = {"exact", "uniform", "balancekv", "kmeans", "knorm"};
     o.budgets = {0.5};
     o.sink = 2;
     o.recent = 12;

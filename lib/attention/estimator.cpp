@@ -70,8 +70,7 @@ void SoftmaxSums::add_in(const WeightedRows& set) {
   if (count == 0) {
     return;
   }
-  // A job adds many small sets: allocating a block anew each time costs as much as the arithmetic.
-  thread_local QueryBlock<T> block;
+  QueryBlock<T>& block = QueryBlock<T>::of_thread();
   const Index m = queries_->rows();
   const Index dv = numerator_.cols();
   PartialSums sums{MatrixD(m, dv), std::vector<double>(m), std::vector<double>(m, -kInfinity)};

@@ -36,6 +36,12 @@ void scaled_query(const KvHead& head, Index g, Index position, double* out);
 template <class T>
 class QueryBlock {
  public:
+  /// This thread's. New memory for every call would cost as much as the arithmetic of a small set.
+  static QueryBlock& of_thread() {
+    thread_local QueryBlock block;
+    return block;
+  }
+
   /// Rows `which` (at most kQueryBlock) of `queries` [., d], scaled, attend to `keys`; the one at
   /// which.begin + r sees the first seen[r] of them. `log_weights` (one a key, finite) or null: all
   /// weights 1. Logits become weights(); 0 where unseen.

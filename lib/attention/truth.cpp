@@ -26,25 +26,22 @@ ExactAttention exact_attention_in(const KvHead& head, Index g, std::span<const I
   // Column sums per block of queries, added up in block order: the same bits for any thread count.
   MatrixD block_mass(blocks, n);
   std::vector<std::vector<std::uint8_t>> block_noticed(blocks, std::vector<std::uint8_t>(n, 0));
-#pragma omp parallel num_threads(static_cast <int>(std::min <Index>(threads, blocks)))
-  {
-    QueryBlock<T> block;
-#pragma omp for schedule(dynamic, 1)
-    for (Index b = 0; b < blocks; ++b) {
-      const Index r0 = b * kQueryBlock;
-      const Index rows = std::min(kQueryBlock, m - r0);
-      block.attend(head, g, positions.subspan(r0, static_cast<std::size_t>(rows)));
-      block.add_columns(block_mass.row(b));
-      block.notice(kAmnesiaThreshold, block_noticed[b].data());
-      block.add_values({head.v, {}, n}, out.output.row(r0));
-      for (Index r = 0; r < rows; ++r) {
-        const double z = block.total(r);
-        const auto at = static_cast<std::size_t>(r0 + r);
-        out.log_z[at] = block.shift(r) + std::log(z);
-        out.p_norm[at] = std::sqrt(block.square(r)) / z;
-        for (Index c = 0; c < head.dv(); ++c) {
-          out.output.row(r0 + r)[c] /= z;
-        }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (Index b = 0; b < blocks; ++b) {
+    QueryBlock<T>& block = QueryBlock<T>::of_thread();
+    const Index r0 = b * kQueryBlock;
+    const Index rows = std::min(kQueryBlock, m - r0);
+    block.attend(head, g, positions.subspan(r0, static_cast<std::size_t>(rows)));
+    block.add_columns(block_mass.row(b));
+    block.notice(kAmnesiaThreshold, block_noticed[b].data());
+    block.add_values({head.v, {}, n}, out.output.row(r0));
+    for (Index r = 0; r < rows; ++r) {
+      const double z = block.total(r);
+      const auto at = static_cast<std::size_t>(r0 + r);
+      out.log_z[at] = block.shift(r) + std::log(z);
+      out.p_norm[at] = std::sqrt(block.square(r)) / z;
+      for (Index c = 0; c < head.dv(); ++c) {
+        out.output.row(r0 + r)[c] /= z;
       }
     }
   }
@@ -65,7 +62,7 @@ template <class T>
 MatrixD exact_probabilities_in(const KvHead& head, Index g, std::span<const Index> positions) {
   const auto m = static_cast<Index>(positions.size());
   MatrixD out(m, head.n());
-  QueryBlock<T> block;
+  QueryBlock<T>& block = QueryBlock<T>::of_thread();
   for (Index r0 = 0; r0 < m; r0 += kQueryBlock) {
     const Index rows = std::min(kQueryBlock, m - r0);
     block.attend(head, g, positions.subspan(r0, static_cast<std::size_t>(rows)));

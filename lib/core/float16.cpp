@@ -80,6 +80,15 @@ void round_to(DType type, float* x, Index count) {
   }
 }
 
+void store_sums(DType type, const double* add, float* sums, Index count) {
+  const auto edge = static_cast<double>(largest_element(type));
+  for (Index i = 0; i < count; ++i) {
+    const double x = static_cast<double>(sums[i]) + add[i];
+    sums[i] = static_cast<float>(std::clamp(x, -edge, edge));
+  }
+  round_to(type, sums, count);
+}
+
 bool all_finite(const float* x, Index count) {
   std::uint32_t bad = 0;
 #pragma omp simd reduction(| : bad)

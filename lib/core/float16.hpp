@@ -96,13 +96,19 @@ KVB_HD inline float round_to(DType type, float x) {
   return x;
 }
 
+/// The largest finite element.
+KVB_HD constexpr float largest_element(DType type) {
+  return type == DType::float16 ? 65504.0F : type == DType::bfloat16 ? 0x1.fep127F : FLT_MAX;
+}
+
 /// `x` as a cache stores it: an element of `type`, at the edge of its range where it is beyond.
 KVB_HD inline float stored(DType type, double x) {
-  const double edge = type == DType::float16    ? 65504.0
-                      : type == DType::bfloat16 ? 0x1.fep127
-                                                : static_cast<double>(FLT_MAX);
+  const auto edge = static_cast<double>(largest_element(type));
   return round_to(type, static_cast<float>(std::clamp(x, -edge, edge)));
 }
+
+/// sums[i] = stored(type, sums[i] + add[i]), `count` elements.
+void store_sums(DType type, const double* add, float* sums, Index count);
 
 /// In place, `count` elements.
 void round_to(DType type, float* x, Index count);

@@ -40,12 +40,6 @@ KVB_HD inline float sketch_sign(const SketchHash& h, Index position) {
   return (u >> 63U) != 0 ? -1.0F : 1.0F;
 }
 
-KVB_HD inline float largest_element(DType type) {
-  return type == DType::float16    ? 65504.0F
-         : type == DType::bfloat16 ? 0x1.FEp127F
-                                   : 0x1.FFFFFEp127F;
-}
-
 /// A sum as a cell holds it: rounded, and cut to the largest finite element.
 KVB_HD inline float cell_element(DType type, float sum) {
   const float largest = largest_element(type);

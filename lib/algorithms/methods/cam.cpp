@@ -20,7 +20,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <vector>
 
 #include "algorithms/shared/evicting_cache.hpp"
 #include "algorithms/shared/heavy_recent.hpp"
@@ -51,7 +51,8 @@ class Values {
  public:
   // `draws` is read at an evicted token's position: one uniform per token, whatever the others
   // draw. The head must outlive the object.
-  Values(const KvHead& head, const RngStream& draws) : head_(head), draws_(draws) {}
+  Values(const KvHead& head, const RngStream& draws)
+      : head_(head), draws_(draws), changed_(head.n()) {}
 
   // `evicted` has left `kept` (ascending); its value goes, as it is by now, to the
   // evicted.after_count tokens behind it. Every sum is rounded once. Time O(after_count dv).
@@ -60,45 +61,46 @@ class Values {
     if (evicted.after_count > 0 && draws_.uniform(static_cast<std::uint64_t>(evicted.token)) <
                                        probability(evicted.score, evicted.after_sum / width)) {
       ++merged_;
-      const std::vector<float> value = value_of(evicted.token);
+      const float* value = value_of(evicted.token);
+      std::vector<double> share(value, value + head_.dv());
+      for (double& x : share) {
+        x /= width;
+      }
       const auto first = std::upper_bound(kept.begin(), kept.end(), evicted.token);
       for (auto it = first; it != first + evicted.after_count; ++it) {
-        std::vector<float> target = value_of(*it);
-        for (std::size_t c = 0; c < target.size(); ++c) {
-          target[c] = stored(
-              head_.dtype, static_cast<double>(target[c]) + static_cast<double>(value[c]) / width);
+        std::vector<float>& target = changed_[*it];
+        if (target.empty()) {
+          const auto own = head_.v.view().row_span(*it);
+          target.assign(own.begin(), own.end());
         }
-        changed_[*it] = std::move(target);
+        store_sums(head_.dtype, share.data(), target.data(), head_.dv());
       }
     }
-    changed_.erase(evicted.token);
+    changed_[evicted.token] = {};
   }
 
   // `kept` as a cache of weight 1.
   Compressed view(std::span<const Index> kept) const {
     Compressed out = hold_unchanged(
-        head_, kept, [&](std::size_t place) { return changed_.contains(kept[place]); });
+        head_, kept, [&](std::size_t place) { return !changed_[kept[place]].empty(); });
     Index row = 0;
-    for (const auto& [token, value] : changed_) {
-      std::copy(value.begin(), value.end(), out.made.v.row(row++));
+    for (const Index token : kept) {
+      if (!changed_[token].empty()) {
+        std::ranges::copy(changed_[token], out.made.v.row(row++));
+      }
     }
     out.diag = figures(merged_, row);
     return out;
   }
 
  private:
-  std::vector<float> value_of(Index token) const {
-    const auto found = changed_.find(token);
-    if (found != changed_.end()) {
-      return found->second;
-    }
-    const auto row = head_.v.view().row_span(token);
-    return {row.begin(), row.end()};
+  const float* value_of(Index token) const {
+    return changed_[token].empty() ? head_.v.row(token) : changed_[token].data();
   }
 
   const KvHead& head_;
   RngStream draws_;
-  std::map<Index, std::vector<float>> changed_;  // of kept tokens only
+  std::vector<std::vector<float>> changed_;  // [n]; empty: the head's own
   std::size_t merged_ = 0;
 };
 
