@@ -58,15 +58,14 @@ TYPED_TEST(QueryBlockTest, EqualsItsDefinition) {
     }
     const std::span<const Index> list =
         c.listed ? std::span<const Index>(rows) : std::span<const Index>();
-    block.attend(queries, {2, 2 + c.queries}, {keys, list, c.tokens},
-                 c.weighted ? log_weights.data() : nullptr, seen);
     MatrixD out(c.queries, c.dv);
     std::fill_n(out.data(), c.queries * c.dv, 0.5);
-    block.add_values({values, list, c.tokens}, out.data());
+    const RowList value_list{values, list, c.tokens};
+    block.attend(queries, {2, 2 + c.queries}, {keys, list, c.tokens},
+                 c.weighted ? log_weights.data() : nullptr, seen, &value_list, out.data());
     std::vector<double> sums(c.tokens, 0.25);
-    block.add_columns(sums.data());
     std::vector<std::uint8_t> noticed(c.tokens, 0);
-    block.notice(0.05, noticed.data());
+    block.add_columns(sums.data(), noticed.data(), 0.05);
 
     const Index told = *std::max_element(seen.begin(), seen.end());
     std::vector<long double> columns(c.tokens, 0.25L);

@@ -74,6 +74,7 @@ void SoftmaxSums::add_in(const WeightedRows& set) {
   const Index m = queries_->rows();
   const Index dv = numerator_.cols();
   PartialSums sums{MatrixD(m, dv), std::vector<double>(m), std::vector<double>(m, -kInfinity)};
+  const RowList values{set.values, rows, count};
   std::vector<Index> seen;
   for (Index r0 = 0; r0 < m; r0 += kQueryBlock) {
     const Index end = std::min(m, r0 + kQueryBlock);
@@ -82,13 +83,11 @@ void SoftmaxSums::add_in(const WeightedRows& set) {
       seen[r - r0] = std::ranges::lower_bound(rows, *set.visible_from + r) - rows.begin();
     }
     block.attend(*queries_, {r0, end}, {set.keys, rows, count},
-                 weighted ? log_weights.data() : nullptr, seen);
+                 weighted ? log_weights.data() : nullptr, seen,
+                 set.part == Part::denominator ? nullptr : &values, sums.numerator.row(r0));
     for (Index r = r0; r < end; ++r) {
       sums.shift[r] = block.shift(r - r0);
       sums.denominator[r] = set.part == Part::numerator ? 0.0 : block.total(r - r0);
-    }
-    if (set.part != Part::denominator) {
-      block.add_values({set.values, rows, count}, sums.numerator.row(r0));
     }
   }
   add(sums);

@@ -128,7 +128,8 @@ void QueryBlock<T>::mask(Index begin, Index count, std::span<const Index> seen) 
 
 template <class T>
 void QueryBlock<T>::attend(const MatrixD& queries, Range which, const RowList& keys,
-                           const T* log_weights, std::span<const Index> seen) {
+                           const T* log_weights, std::span<const Index> seen, const RowList* values,
+                           double* out) {
   pack(queries, which);
   const auto [least, farthest] = std::minmax_element(seen.begin(), seen.end());
   tokens_ = *farthest;
@@ -166,8 +167,13 @@ void QueryBlock<T>::attend(const MatrixD& queries, Range which, const RowList& k
   }
   total_.fill(0.0);
   square_.fill(0.0);
+  panel_.resize(kTokenSlab * kTileCols<T>);
   for (Index begin = 0; begin < tokens_; begin += kTokenSlab) {
-    exponentials(begin, std::min(begin + kTokenSlab, tokens_));
+    const Index end = std::min(begin + kTokenSlab, tokens_);
+    exponentials(begin, end);
+    if (values != nullptr) {  // while the weights are in the cache
+      add_values(*values, begin, end, out);
+    }
   }
 }
 
@@ -199,50 +205,58 @@ void QueryBlock<T>::exponentials(Index begin, Index end) {
   }
 }
 
+// out += weights of tokens [begin, end), transposed, times their values.
 template <class T>
-void QueryBlock<T>::attend(const KvHead& head, Index g, std::span<const Index> positions) {
+void QueryBlock<T>::add_values(const RowList& values, Index begin, Index end, double* out) {
+  const Index dv = values.of.cols;
+  constexpr Index kCols = kTileCols<T>;
+  const Index count = end - begin;
+  const T* const* rows = slab_rows(values, begin, count);
+  const T* slab = weights_.data() + begin * width_;
+  for (Index c0 = 0; c0 < dv; c0 += kCols) {
+    // Packed: rows a power of two apart share a few sets of the cache.
+    const Index cols = std::min(kCols, dv - c0);
+    for (Index t = 0; t < count; ++t) {
+      T* to = panel_.data() + t * kCols;
+      const T* from = rows[t] + c0;
+      if (cols == kCols) {
+#pragma omp simd
+        for (Index c = 0; c < kCols; ++c) {  // inlined, as no copy of `cols` elements is
+          to[c] = from[c];
+        }
+      } else {
+        std::copy_n(from, cols, to);
+      }
+    }
+    for (Index r = 0; r < queries_; r += kTileRows) {
+      value_tile<kCols>(slab + r, width_, panel_.data(), count, std::min(kTileRows, queries_ - r),
+                        cols, out + r * dv + c0, dv);
+    }
+  }
+}
+
+template <class T>
+void QueryBlock<T>::attend(const KvHead& head, Index g, std::span<const Index> positions,
+                           double* out) {
   MatrixD queries(static_cast<Index>(positions.size()), head.d());
   std::vector<Index> seen;
   for (Index r = 0; r < queries.rows(); ++r) {
     scaled_query(head, g, positions[r], queries.row(r));
     seen.push_back(positions[r] + 1);
   }
-  attend(queries, {0, queries.rows()}, {head.k, {}, head.n()}, nullptr, seen);
+  const RowList values{head.v, {}, head.n()};
+  attend(queries, {0, queries.rows()}, {head.k, {}, head.n()}, nullptr, seen,
+         out == nullptr ? nullptr : &values, out);
 }
 
 template <class T>
-void QueryBlock<T>::add_values(const RowList& values, double* out) {
-  const Index dv = values.of.cols;
-  constexpr Index kCols = kTileCols<T>;
-  // Packed: rows a power of two apart share a few sets of the cache.
-  panel_.resize(kTokenSlab * kCols);
-  for (Index begin = 0; begin < tokens_; begin += kTokenSlab) {
-    const Index count = std::min(kTokenSlab, tokens_ - begin);
-    const T* const* rows = slab_rows(values, begin, count);
-    const T* slab = weights_.data() + begin * width_;
-    for (Index c0 = 0; c0 < dv; c0 += kCols) {
-      const Index cols = std::min(kCols, dv - c0);
-      for (Index t = 0; t < count; ++t) {
-        T* to = panel_.data() + t * kCols;
-        if (cols == kCols) {
-          std::copy_n(rows[t] + c0, kCols, to);  // inlined, which `cols` would not be
-        } else {
-          std::copy_n(rows[t] + c0, cols, to);
-        }
-      }
-      for (Index r = 0; r < queries_; r += kTileRows) {
-        value_tile<kCols>(slab + r, width_, panel_.data(), count, std::min(kTileRows, queries_ - r),
-                          cols, out + r * dv + c0, dv);
-      }
-    }
-  }
-}
-
-template <class T>
-void QueryBlock<T>::add_columns(double* sums) const {
+void QueryBlock<T>::add_columns(double* sums, std::uint8_t* noticed, double threshold) const {
   std::array<double, kQueryBlock> inverse = {};
+  std::array<double, kQueryBlock> weight;  // that is a probability of `threshold`
+  weight.fill(std::numeric_limits<double>::infinity());
   for (Index r = 0; r < queries_; ++r) {
     inverse[r] = total_[r] > 0.0 ? 1.0 / total_[r] : 0.0;
+    weight[r] = threshold * total_[r];
   }
   for (Index i = 0; i < tokens_; ++i) {
     const T* row = weights_.data() + i * width_;
@@ -259,23 +273,14 @@ void QueryBlock<T>::add_columns(double* sums) const {
       }
     }
     sums[i] += lane[0];
-  }
-}
-
-template <class T>
-void QueryBlock<T>::notice(double threshold, std::uint8_t* noticed) const {
-  std::array<double, kQueryBlock> weight = {};  // that is a probability of `threshold`
-  for (Index r = 0; r < width_; ++r) {
-    weight[r] = r < queries_ ? threshold * total_[r] : std::numeric_limits<double>::infinity();
-  }
-  for (Index i = 0; i < tokens_; ++i) {
-    const T* row = weights_.data() + i * width_;
-    int above = 0;
+    if (noticed != nullptr) {
+      int above = 0;
 #pragma omp simd reduction(| : above)
-    for (Index r = 0; r < width_; ++r) {
-      above |= static_cast<double>(row[r]) > weight[r] ? 1 : 0;
+      for (Index r = 0; r < width_; ++r) {
+        above |= static_cast<double>(row[r]) > weight[r] ? 1 : 0;
+      }
+      noticed[i] = static_cast<std::uint8_t>(noticed[i] | above);
     }
-    noticed[i] = static_cast<std::uint8_t>(noticed[i] | above);
   }
 }
 

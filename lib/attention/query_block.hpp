@@ -44,13 +44,14 @@ class QueryBlock {
 
   /// Rows `which` (at most kQueryBlock) of `queries` [., d], scaled, attend to `keys`; the one at
   /// which.begin + r sees the first seen[r] of them. `log_weights` (one a key, finite) or null: all
-  /// weights 1. Logits become weights(); 0 where unseen.
+  /// weights 1. Where `values` (as many as keys) is given, out[r] [dv] += sum_i weight(i, r)
+  /// value_i.
   void attend(const MatrixD& queries, Range which, const RowList& keys, const T* log_weights,
-              std::span<const Index> seen);
+              std::span<const Index> seen, const RowList* values, double* out);
 
   /// The queries of query head `g` at `positions`, at most kQueryBlock of them, attend to all
-  /// tokens up to themselves.
-  void attend(const KvHead& head, Index g, std::span<const Index> positions);
+  /// tokens up to themselves. out: as above; null: no values are read.
+  void attend(const KvHead& head, Index g, std::span<const Index> positions, double* out);
 
   double shift(Index r) const { return static_cast<double>(shift_[r]); }  ///< -inf: sees nothing
   double total(Index r) const { return total_[r]; }                       ///< sum of weights
@@ -58,14 +59,9 @@ class QueryBlock {
   /// Weight of token i for query r.
   T weight(Index i, Index r) const { return weights_[i * width_ + r]; }
 
-  /// out[r] [dv] += sum_i weight(i, r) value_i, for r in [0, which.size()).
-  void add_values(const RowList& values, double* out);
-
-  /// sums[i] += sum_r weight(i, r) / total(r), in 16 lanes joined as a tree.
-  void add_columns(double* sums) const;
-
-  /// noticed[i] = 1 where weight(i, r) > threshold * total(r) for some r.
-  void notice(double threshold, std::uint8_t* noticed) const;
+  /// sums[i] += sum_r weight(i, r) / total(r), in 16 lanes joined as a tree; noticed[i] = 1 where
+  /// weight(i, r) > threshold * total(r) for some r (null: not asked).
+  void add_columns(double* sums, std::uint8_t* noticed, double threshold) const;
 
  private:
   void pack(const MatrixD& queries, Range which);
@@ -73,6 +69,7 @@ class QueryBlock {
   void logits(const T* const* keys, Index count, Index d, T* out) const;
   void mask(Index begin, Index count, std::span<const Index> seen);
   void exponentials(Index begin, Index end);
+  void add_values(const RowList& values, Index begin, Index end, double* out);
 
   Index queries_ = 0;         // in the block
   Index width_ = 0;           // the same, in whole vectors

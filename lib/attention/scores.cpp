@@ -15,8 +15,8 @@ void add_sums(const KvHead& head, Index g, Range queries, std::vector<double>& s
   for (Index q0 = queries.begin; q0 < queries.end; q0 += kQueryBlock) {
     positions.resize(std::min(kQueryBlock, queries.end - q0));
     std::iota(positions.begin(), positions.end(), q0);
-    block.attend(head, g, positions);
-    block.add_columns(sums.data());
+    block.attend(head, g, positions, nullptr);
+    block.add_columns(sums.data(), nullptr, 0.0);
   }
 }
 

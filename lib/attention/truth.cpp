@@ -31,10 +31,9 @@ ExactAttention exact_attention_in(const KvHead& head, Index g, std::span<const I
     QueryBlock<T>& block = QueryBlock<T>::of_thread();
     const Index r0 = b * kQueryBlock;
     const Index rows = std::min(kQueryBlock, m - r0);
-    block.attend(head, g, positions.subspan(r0, static_cast<std::size_t>(rows)));
-    block.add_columns(block_mass.row(b));
-    block.notice(kAmnesiaThreshold, block_noticed[b].data());
-    block.add_values({head.v, {}, n}, out.output.row(r0));
+    block.attend(head, g, positions.subspan(r0, static_cast<std::size_t>(rows)),
+                 out.output.row(r0));
+    block.add_columns(block_mass.row(b), block_noticed[b].data(), kAmnesiaThreshold);
     for (Index r = 0; r < rows; ++r) {
       const double z = block.total(r);
       const auto at = static_cast<std::size_t>(r0 + r);
@@ -65,7 +64,7 @@ MatrixD exact_probabilities_in(const KvHead& head, Index g, std::span<const Inde
   QueryBlock<T>& block = QueryBlock<T>::of_thread();
   for (Index r0 = 0; r0 < m; r0 += kQueryBlock) {
     const Index rows = std::min(kQueryBlock, m - r0);
-    block.attend(head, g, positions.subspan(r0, static_cast<std::size_t>(rows)));
+    block.attend(head, g, positions.subspan(r0, static_cast<std::size_t>(rows)), nullptr);
     for (Index r = 0; r < rows; ++r) {
       for (Index i = 0; i <= positions[r0 + r]; ++i) {
         out.row(r0 + r)[i] = static_cast<double>(block.weight(i, r)) / block.total(r);

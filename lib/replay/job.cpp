@@ -166,9 +166,9 @@ namespace {
 
 double largest_size(MatrixView m) {
   float out = 0.0F;
+#pragma omp simd reduction(max : out)
   for (Index i = 0; i < m.rows * m.cols; ++i) {
-    const float size = std::abs(m.data[i]);
-    out = size > out ? size : out;
+    out = std::max(out, std::abs(m.data[i]));
   }
   return static_cast<double>(out);
 }

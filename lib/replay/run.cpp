@@ -136,13 +136,21 @@ struct JobRunner {
 
   template <class Context>
   Wave<Context> open_wave(Jobs begin, Jobs end) const {
-    Wave<Context> out;
-    for (Jobs job = begin; job != end && !(stop && !out.empty()); ++job) {
-      const Unit& unit = plan.unit_of(*job);
-      if (out.empty() || &out.back()->unit() != &unit) {
-        out.push_back(std::make_unique<Context>(plan, unit, threads));
+    std::vector<const Unit*> units;
+    for (Jobs job = begin; job != end; ++job) {
+      const Unit* unit = &plan.unit_of(*job);
+      if (units.empty() || units.back() != unit) {
+        units.push_back(unit);
       }
     }
+    // Enough heads for all threads: each is one thread's, for parts of the work have only one.
+    const auto count = static_cast<Index>(units.size());
+    const bool side_by_side = plan.open_device == nullptr && count >= threads;
+    Wave<Context> out(units.size());
+    parallel_for(count, side_by_side ? threads : 1, stop, [&](Index i) {
+      out[i] = std::make_unique<Context>(plan, *units[i], side_by_side ? 1 : threads);
+    });
+    std::erase(out, nullptr);
     return out;
   }
 };
