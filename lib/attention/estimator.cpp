@@ -14,6 +14,17 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
+std::vector<WeightedRows> parts_of(const WeightedRows& set) {
+  std::vector<WeightedRows> out;
+  for (std::size_t begin = 0; begin < set.rows.size(); begin += kSetTokens) {
+    const std::size_t count = std::min<std::size_t>(kSetTokens, set.rows.size() - begin);
+    WeightedRows& part = out.emplace_back(set);
+    part.rows = set.rows.subspan(begin, count);
+    part.weights = set.weights.empty() ? set.weights : set.weights.subspan(begin, count);
+  }
+  return out;
+}
+
 SoftmaxSums::SoftmaxSums(const MatrixD& queries, Index dv, Precision precision)
     : queries_(&queries),
       precision_(precision),
@@ -46,10 +57,12 @@ void SoftmaxSums::add_rows(MatrixView keys, MatrixView values, std::span<const I
 }
 
 void SoftmaxSums::add(const WeightedRows& set) {
-  if (precision_ == Precision::float32) {
-    add_in<float>(set);
-  } else {
-    add_in<double>(set);
+  for (const WeightedRows& part : parts_of(set)) {
+    if (precision_ == Precision::float32) {
+      add_in<float>(part);
+    } else {
+      add_in<double>(part);
+    }
   }
 }
 

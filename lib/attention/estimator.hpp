@@ -33,6 +33,12 @@ struct WeightedRows {
   bool of_head = false;  ///< keys and values are the head's own, which a backend may have at hand
 };
 
+/// `set` in parts of at most kSetTokens rows, in order. Each has a shift of its own; so what a set
+/// takes of memory does not grow with n.
+std::vector<WeightedRows> parts_of(const WeightedRows& set);
+
+inline constexpr Index kSetTokens = 4096;
+
 /// What rows add, each query under a shift of its own; what `part` leaves out is 0.
 struct PartialSums {
   MatrixD numerator;                // [m, dv]: sum of w exp(s<k,q> - shift) v

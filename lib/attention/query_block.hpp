@@ -18,7 +18,7 @@
 
 namespace kvbench {
 
-inline constexpr Index kQueryBlock = 64;  ///< queries that attend together, at most
+inline constexpr Index kQueryBlock = 128;  ///< queries that attend together, at most
 
 /// Rows of a matrix in the order of a list.
 struct RowList {

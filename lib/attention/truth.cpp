@@ -16,7 +16,7 @@ ExactAttention exact_attention_in(const KvHead& head, Index g, std::span<const I
                                   int threads) {
   const Index n = head.n();
   const auto m = static_cast<Index>(positions.size());
-  const Index blocks = (m + kQueryBlock - 1) / kQueryBlock;
+  const Index blocks = (m + kTruthBlock - 1) / kTruthBlock;
   ExactAttention out;
   out.output = MatrixD(m, head.dv());
   out.log_z.resize(m);
@@ -28,9 +28,9 @@ ExactAttention exact_attention_in(const KvHead& head, Index g, std::span<const I
   std::vector<std::vector<std::uint8_t>> block_noticed(blocks, std::vector<std::uint8_t>(n, 0));
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
   for (Index b = 0; b < blocks; ++b) {
-    QueryBlock<T>& block = QueryBlock<T>::of_thread();
-    const Index r0 = b * kQueryBlock;
-    const Index rows = std::min(kQueryBlock, m - r0);
+    QueryBlock<T> block;
+    const Index r0 = b * kTruthBlock;
+    const Index rows = std::min(kTruthBlock, m - r0);
     block.attend(head, g, positions.subspan(r0, static_cast<std::size_t>(rows)),
                  out.output.row(r0));
     block.add_columns(block_mass.row(b), block_noticed[b].data(), kAmnesiaThreshold);
@@ -61,9 +61,9 @@ template <class T>
 MatrixD exact_probabilities_in(const KvHead& head, Index g, std::span<const Index> positions) {
   const auto m = static_cast<Index>(positions.size());
   MatrixD out(m, head.n());
-  QueryBlock<T>& block = QueryBlock<T>::of_thread();
-  for (Index r0 = 0; r0 < m; r0 += kQueryBlock) {
-    const Index rows = std::min(kQueryBlock, m - r0);
+  QueryBlock<T> block;
+  for (Index r0 = 0; r0 < m; r0 += kTruthBlock) {
+    const Index rows = std::min(kTruthBlock, m - r0);
     block.attend(head, g, positions.subspan(r0, static_cast<std::size_t>(rows)), nullptr);
     for (Index r = 0; r < rows; ++r) {
       for (Index i = 0; i <= positions[r0 + r]; ++i) {

@@ -24,6 +24,8 @@ struct ExactAttention {
   std::vector<std::uint8_t> noticed;  ///< [n]: p_ji > kAmnesiaThreshold for some query
 };
 
+inline constexpr Index kTruthBlock = 64;  ///< queries that a thread handles at a time
+
 /// Norms of the values that each evaluated query sees, shared by a group's query heads.
 struct ValueNorms {
   std::vector<double> frobenius;  ///< [m]: |V_{<=j}|_F
@@ -32,7 +34,7 @@ struct ValueNorms {
 
 /// Exact attention of the last `m` queries of query head `g` of the group, 1 <= m <= nq.
 /// Blocked over queries and run on `threads` threads; the result does not depend on how many.
-/// Memory: threads x kQueryBlock x n elements of the head's precision.
+/// Memory: threads x kTruthBlock x n elements of the head's precision.
 ExactAttention exact_attention(const KvHead& head, Index g, Index m, int threads);
 
 /// The same for the queries at `positions` (those that the trace holds; at least one), in their

@@ -148,10 +148,15 @@ void add_rows_in(const Head& head, std::span<SoftmaxSums> sums,
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const MatrixD& queries = sums[i].queries();
     const auto m = static_cast<std::size_t>(queries.rows());
-    partial[i].assign(sets[i].size(), {MatrixD(queries.rows(), head.host->dv()),
-                                       std::vector<double>(m), std::vector<double>(m, -kInfinity)});
-    for (std::size_t p = 0; p < sets[i].size(); ++p) {
-      batch.add(queries, sets[i][p], partial[i][p]);
+    std::vector<WeightedRows> parts;
+    for (const WeightedRows& set : sets[i]) {
+      const std::vector<WeightedRows> of_set = parts_of(set);
+      parts.insert(parts.end(), of_set.begin(), of_set.end());
+    }
+    partial[i].assign(parts.size(), {MatrixD(queries.rows(), head.host->dv()),
+                                     std::vector<double>(m), std::vector<double>(m, -kInfinity)});
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      batch.add(queries, parts[p], partial[i][p]);
     }
   }
   batch.attend();

@@ -307,17 +307,19 @@ JobResult run_job(const HeadContext& context, const Entry& entry, const ShareOrE
 MemoryNeed memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const Index m = std::min(o.queries, l.nq);
   const Index group = l.group();
-  const Index blocks = (m + kQueryBlock - 1) / kQueryBlock;
+  const Index blocks = (m + kTruthBlock - 1) / kTruthBlock;
   MemoryNeed need;
   // Keys, values, queries in float32; per query head the mass and flags, the queries and sums in
   // float64; one column-sum row per block of queries.
   const Index unit_bytes = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
                            8 * group * m * (l.d + 2 * l.dv) + 9 * blocks * l.n + 24 * l.n;
-  // The weights of one block of queries, the truth's and then a job's; its copy of keys and values,
-  // its sums and what it adds to them.
-  const Index thread_bytes = bytes_per_element(o.precision) * kQueryBlock * l.n +
-                             4 * l.n * (l.d + l.dv) + 40 * l.n + 16 * m * (l.dv + 2) +
-                             (Index{1} << 22);
+  // The truth's weights of one block of queries; or a job's copy of keys and values, its sums and
+  // what it adds to them. Beside either the weights of one block of the estimator.
+  const Index element = bytes_per_element(o.precision);
+  const Index thread_bytes =
+      std::max(element * kTruthBlock * l.n,
+               4 * l.n * (l.d + l.dv) + 40 * l.n + 16 * m * (l.dv + 2) + (Index{1} << 22)) +
+      element * kQueryBlock * std::min(l.n, kSetTokens);
   need.unit = static_cast<std::uint64_t>(unit_bytes);
   need.per_thread = static_cast<std::uint64_t>(thread_bytes);
   return need;

@@ -143,13 +143,18 @@ struct JobRunner {
         units.push_back(unit);
       }
     }
-    // Enough heads for all threads: each is one thread's, for parts of the work have only one.
-    const auto count = static_cast<Index>(units.size());
-    const bool side_by_side = plan.open_device == nullptr && count >= threads;
     Wave<Context> out(units.size());
-    parallel_for(count, side_by_side ? threads : 1, stop, [&](Index i) {
-      out[i] = std::make_unique<Context>(plan, *units[i], side_by_side ? 1 : threads);
-    });
+    const auto count = static_cast<Index>(units.size());
+    if (plan.open_device == nullptr && count >= threads) {  // one thread each: parts have only one
+      parallel_for(count, threads, stop, [&](Index i) {
+        out[i] = std::make_unique<Context>(plan, *units[i], 1);
+      });
+    }
+    for (Index i = 0; i < count && !stop; ++i) {
+      if (out[i] == nullptr) {
+        out[i] = std::make_unique<Context>(plan, *units[i], threads);
+      }
+    }
     std::erase(out, nullptr);
     return out;
   }

@@ -352,18 +352,22 @@ MemoryNeed stream_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const auto steps = static_cast<Index>(stream_steps(o, l.n).size());
   const Index m = std::min(o.queries, l.n);
   const Index group = l.group();
-  const Index blocks = (steps + kQueryBlock - 1) / kQueryBlock;
+  const Index blocks = (steps + kTruthBlock - 1) / kTruthBlock;
   MemoryNeed need;
   // Keys, values, queries in float32; per query head the mass and flags and the outputs in
   // float64; one column-sum row per block of queries.
   const Index unit_bytes = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
                            8 * group * steps * (l.dv + 2) + 9 * blocks * l.n + 24 * l.n;
-  // The weights of one block of queries, the truth's and then a job's; a job's cache and what it
-  // shows of it, its probabilities, its outputs, and its steps as text.
+  // The truth's weights of one block of queries; or a job's cache and what it shows of it, its
+  // probabilities and the weights that they come from, its outputs, and its steps as text. Beside
+  // either the weights of one block of the estimator.
+  const Index element = bytes_per_element(o.precision);
   const Index block = std::max(kProbabilityRows, group);
-  const Index thread_bytes = bytes_per_element(o.precision) * kQueryBlock * l.n +
-                             8 * l.n * (l.d + l.dv) + 8 * block * l.n + 9 * group * l.n + 60 * l.n +
-                             8 * group * m * (l.dv + 1) + 1024 * group * steps + (Index{1} << 22);
+  const Index thread_bytes =
+      std::max(element * kTruthBlock * l.n,
+               8 * l.n * (l.d + l.dv) + (8 + element) * block * l.n + 9 * group * l.n + 60 * l.n +
+                   8 * group * m * (l.dv + 1) + 1024 * group * steps + (Index{1} << 22)) +
+      element * kQueryBlock * std::min(l.n, kSetTokens);
   const Index kept_bytes =
       o.kept ? 24 * l.n * static_cast<Index>(kept_steps(o, l.n).size()) : 0;  // sets, and as text
   // A batch of steps, the last of which may exceed its share, and its lists once more.
