@@ -1,9 +1,10 @@
-// Attention on a device, in the head's precision. The functions have the contracts of their namesakes on the CPU
-// (attention/truth.hpp, scores.hpp, estimator.hpp).
+// Attention on a device, in the head's precision. The functions have the contracts of their
+// namesakes on the CPU (attention/truth.hpp, scores.hpp, estimator.hpp).
 //
-// Both sum weights in float64, each in an order of its own: a sum of n terms agrees to about sqrt(n) 2^-53
-// of the sum of their absolute values. A token whose probability is that close to the threshold may
-// be noticed by one and not by the other. The bits do not depend on the run or on scratch_bytes.
+// Both sum weights in float64, each in an order of its own: a sum of n terms agrees to about
+// sqrt(n) 2^-53 of the sum of their absolute values. A token whose probability is that close to the
+// threshold may be noticed by one and not by the other. The bits do not depend on the run or on
+// scratch_bytes.
 //
 // Memory beside the head: queries are taken as many at a time as keep every array within
 // scratch_bytes, but at least one, which takes n elements.

@@ -146,9 +146,8 @@ struct JobRunner {
     Wave<Context> out(units.size());
     const auto count = static_cast<Index>(units.size());
     if (plan.open_device == nullptr && count >= threads) {  // one thread each: parts have only one
-      parallel_for(count, threads, stop, [&](Index i) {
-        out[i] = std::make_unique<Context>(plan, *units[i], 1);
-      });
+      parallel_for(count, threads, stop,
+                   [&](Index i) { out[i] = std::make_unique<Context>(plan, *units[i], 1); });
     }
     for (Index i = 0; i < count && !stop; ++i) {
       if (out[i] == nullptr) {
