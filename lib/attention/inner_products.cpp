@@ -8,38 +8,24 @@
 namespace kvbench {
 namespace {
 
-// Accumulators in registers: 6 x 8 are twelve of AVX2's sixteen, 6 x 16 twelve of AVX-512's
-// thirty-two. No sum depends on either.
-#if defined(__AVX512F__)
-constexpr Index kCols = 16;
-#else
-constexpr Index kCols = 8;
-#endif
+// With kTileCols, accumulators are twelve of AVX2's sixteen registers, or of AVX-512's thirty-two.
 constexpr Index kRows = 6;
 constexpr Index kDepth = 256;  // channels at a time: a packed panel stays in the first-level cache
 // Fewer rows than this do not pay for packing: each packed column serves one tile of rows a time.
 constexpr Index kRowsToPack = 4 * kRows;
 
-// out [R, cols] += the products over `depth` channels; `first`: = instead. b [depth, kCols].
-template <Index R>
-void tile(const double* a, Index lda, const double* b, Index ldb, Index depth, double* out,
-          Index ldo, Index cols, bool first) {
-  double acc[R][kCols] = {};
+// out [R, cols] += the products over `depth` channels; `first`: = instead. b [depth, kTileCols].
+template <Index R, class T>
+void tile(const T* a, Index lda, const T* b, Index ldb, Index depth, T* out, Index ldo, Index cols,
+          bool first) {
+  T acc[R][kTileCols<T>] = {};
   if (!first) {
     for (Index r = 0; r < R; ++r) {
       std::copy_n(out + r * ldo, cols, acc[r]);
     }
   }
-  for (Index t = 0; t < depth; ++t) {
-    const double* bt = b + t * ldb;
-    for (Index r = 0; r < R; ++r) {
-      const double x = a[r * lda + t];
-#pragma omp simd
-      for (Index c = 0; c < kCols; ++c) {
-        acc[r][c] = std::fma(x, bt[c], acc[r][c]);
-      }
-    }
-  }
+  add_products([&](Index r, Index t) { return a[r * lda + t]; },
+               [&](Index t) { return b + t * ldb; }, depth, acc);
   for (Index r = 0; r < R; ++r) {
     std::copy_n(acc[r], cols, out + r * ldo);
   }
@@ -51,23 +37,32 @@ void add_gram_in(MatrixView rows, MatrixD& out) {
   const Index w = rows.cols;
   const Index stride = (w + kWidth - 1) / kWidth * kWidth;
   AlignedVector<T> slab(kTokenSlab * stride, T{0});
+  AlignedVector<T> panel(kTokenSlab * kWidth);
   for (Index begin = 0; begin < rows.rows; begin += kTokenSlab) {
     const Index count = std::min(kTokenSlab, rows.rows - begin);
     for (Index i = 0; i < count; ++i) {
       std::copy_n(rows.row(begin + i), w, slab.data() + i * stride);
     }
     for (Index c = 0; c < w; c += kWidth) {
+      // Read w / kTileRows times: side by side, columns do not evict each other from the cache.
+      for (Index t = 0; t < count; ++t) {
+        std::copy_n(slab.data() + t * stride + c, kWidth, panel.data() + t * kWidth);
+      }
       for (Index r = 0; r < std::min(w, c + kWidth); r += kTileRows) {
         T sum[kTileRows][kWidth] = {};
         add_products([&](Index i, Index t) { return slab[t * stride + r + i]; },
-                     [&](Index t) { return slab.data() + t * stride + c; }, count, sum);
+                     [&](Index t) { return panel.data() + t * kWidth; }, count, sum);
         for (Index i = r; i < std::min(w, r + kTileRows); ++i) {
           for (Index j = std::max(i, c); j < std::min(w, c + kWidth); ++j) {
             out.row(i)[j] += static_cast<double>(sum[i - r][j - c]);
-            out.row(j)[i] = out.row(i)[j];
           }
         }
       }
+    }
+  }
+  for (Index i = 1; i < w; ++i) {
+    for (Index j = 0; j < i; ++j) {
+      out.row(i)[j] = out.row(j)[i];
     }
   }
 }
@@ -82,35 +77,37 @@ void add_gram(MatrixView rows, Precision precision, MatrixD& out) {
   }
 }
 
-void inner_products(const MatrixD& a, const MatrixD& b_t, MatrixD& out, bool upper) {
+template <class T>
+void inner_products(const Numbers<T>& a, const Numbers<T>& b_t, Numbers<T>& out, bool upper) {
+  constexpr Index kWidth = kTileCols<T>;
   const Index na = a.rows();
   const Index nb = b_t.cols();
   const Index d = a.cols();
   out.resize(na, nb);
   if (d == 0) {
-    std::fill_n(out.data(), na * nb, 0.0);
+    std::fill_n(out.data(), na * nb, T{0});
   }
-  thread_local MatrixD panel;
-  panel.resize(kDepth, kCols);
+  thread_local Numbers<T> panel;
+  panel.resize(kDepth, kWidth);
   for (Index t0 = 0; t0 < d; t0 += kDepth) {
     const Index depth = std::min(kDepth, d - t0);
-    for (Index j = 0; j < nb; j += kCols) {
-      const Index cols = std::min(kCols, nb - j);
-      const double* b = b_t.row(t0) + j;
+    for (Index j = 0; j < nb; j += kWidth) {
+      const Index cols = std::min(kWidth, nb - j);
+      const T* b = b_t.row(t0) + j;
       Index ldb = nb;
       // Rows of b_t a power of two apart share a few sets of the cache.
-      if (na >= kRowsToPack || cols < kCols) {
+      if (na >= kRowsToPack || cols < kWidth) {
         for (Index t = 0; t < depth; ++t) {
           std::copy_n(b + t * nb, cols, panel.row(t));
-          std::fill(panel.row(t) + cols, panel.row(t) + kCols, 0.0);
+          std::fill(panel.row(t) + cols, panel.row(t) + kWidth, T{0});
         }
         b = panel.data();
-        ldb = kCols;
+        ldb = kWidth;
       }
       const Index end = upper ? std::min(na, j + cols) : na;
       for (Index i = 0; i < end; i += kRows) {
-        const double* ai = a.row(i) + t0;
-        double* o = out.row(i) + j;
+        const T* ai = a.row(i) + t0;
+        T* o = out.row(i) + j;
         if (na - i >= kRows) {
           tile<kRows>(ai, d, b, ldb, depth, o, nb, cols, t0 == 0);
         } else {
@@ -122,6 +119,9 @@ void inner_products(const MatrixD& a, const MatrixD& b_t, MatrixD& out, bool upp
     }
   }
 }
+
+template void inner_products(const MatrixD&, const MatrixD&, MatrixD&, bool);
+template void inner_products(const MatrixF&, const MatrixF&, MatrixF&, bool);
 
 std::vector<double> center_rows(MatrixD& rows) {
   const Index d = rows.cols();
@@ -142,15 +142,16 @@ std::vector<double> center_rows(MatrixD& rows) {
   return mean;
 }
 
-void transpose(const MatrixD& m, MatrixD& out) {
+template <class T>
+void transpose(const Numbers<T>& m, Numbers<T>& out) {
   // A cache line's width: columns whose elements lie a power of two apart evict each other.
-  constexpr Index kSide = 8;
+  constexpr Index kSide = 64 / sizeof(T);
   out.resize(m.cols(), m.rows());
   const Index whole = m.rows() - m.rows() % kSide;
   for (Index i = 0; i < whole; i += kSide) {
-    const double* from = m.row(i);
+    const T* from = m.row(i);
     for (Index j = 0; j < m.cols(); ++j) {
-      double* to = out.row(j) + i;
+      T* to = out.row(j) + i;
       for (Index r = 0; r < kSide; ++r) {
         to[r] = from[r * m.cols() + j];
       }
@@ -163,15 +164,22 @@ void transpose(const MatrixD& m, MatrixD& out) {
   }
 }
 
-void gather_rows(MatrixView m, std::span<const Index> tokens, MatrixD& out) {
+template void transpose(const MatrixD&, MatrixD&);
+template void transpose(const MatrixF&, MatrixF&);
+
+template <class T>
+void gather_rows(MatrixView m, std::span<const Index> tokens, Numbers<T>& out) {
   out.resize(static_cast<Index>(tokens.size()), m.cols);
   for (Index i = 0; i < out.rows(); ++i) {
     const float* from = m.row(tokens[i]);
-    double* to = out.row(i);
+    T* to = out.row(i);
     for (Index t = 0; t < m.cols; ++t) {
-      to[t] = static_cast<double>(from[t]);
+      to[t] = static_cast<T>(from[t]);
     }
   }
 }
+
+template void gather_rows(MatrixView, std::span<const Index>, MatrixD&);
+template void gather_rows(MatrixView, std::span<const Index>, MatrixF&);
 
 }  // namespace kvbench

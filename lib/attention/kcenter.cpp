@@ -5,45 +5,65 @@
 #include <limits>
 
 #include "attention/inner_products.hpp"
+#include "attention/screen.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr Index kLanes = kDistanceLanes;
 
-// Of kCenters rows [kCenters, d] and one row.
-template <Index kCenters>
-inline void distances2(const double* centers, const float* b, Index d, double* out) {
-  double acc[kCenters][kLanes] = {};
+template <class T>
+double distance2(const T* a, const float* b, Index d) {
+  double acc[kLanes] = {};
   Index t = 0;
   for (; t + kLanes <= d; t += kLanes) {
-    for (Index c = 0; c < kCenters; ++c) {
 #pragma omp simd
-      for (Index l = 0; l < kLanes; ++l) {
-        acc[c][l] = add_square(centers[c * d + t + l], b[t + l], acc[c][l]);
+    for (Index l = 0; l < kLanes; ++l) {
+      acc[l] = add_square(static_cast<double>(a[t + l]), b[t + l], acc[l]);
+    }
+  }
+  for (Index l = 0; t < d; ++t, ++l) {
+    acc[l] = add_square(static_cast<double>(a[t]), b[t], acc[l]);
+  }
+  return sum_of_lanes(acc);
+}
+
+constexpr Index kTogether = 4;  // centres whose distances to one row are summed together
+
+// float32's distances of kTogether rows [kTogether, d] and one row.
+void rough_distances2(const float* centers, const float* row, Index d, float* out) {
+  constexpr Index kSide = 16;
+  float acc[kTogether][kSide] = {};
+  Index t = 0;
+  for (; t + kSide <= d; t += kSide) {
+    for (Index c = 0; c < kTogether; ++c) {
+#pragma omp simd
+      for (Index l = 0; l < kSide; ++l) {
+        const float x = centers[c * d + t + l] - row[t + l];
+        acc[c][l] = std::fma(x, x, acc[c][l]);
       }
     }
   }
   for (Index l = 0; t < d; ++t, ++l) {
-    for (Index c = 0; c < kCenters; ++c) {
-      acc[c][l] = add_square(centers[c * d + t], b[t], acc[c][l]);
+    for (Index c = 0; c < kTogether; ++c) {
+      const float x = centers[c * d + t] - row[t];
+      acc[c][l] = std::fma(x, x, acc[c][l]);
     }
   }
-  for (Index c = 0; c < kCenters; ++c) {
-    out[c] = sum_of_lanes(acc[c]);
+  for (Index c = 0; c < kTogether; ++c) {
+    for (Index width = kSide / 2; width > 0; width /= 2) {
+#pragma omp simd
+      for (Index l = 0; l < width; ++l) {
+        acc[c][l] += acc[c][l + width];
+      }
+    }
+    out[c] = acc[c][0];
   }
-}
-
-inline double distance2(const double* a, const float* b, Index d) {
-  double out = 0.0;
-  distances2<1>(a, b, d, &out);
-  return out;
 }
 
 // Rows that may be the next centres: at any time the farthest of them is the farthest of all, as
 // long as it is farther than `bound`, the farthest row that is not among them was at the start.
 constexpr std::size_t kCandidates = 64;
-constexpr Index kTogether = 4;  // centres whose distances to one row are summed together
 
 struct Candidate {
   double squared;
@@ -84,7 +104,6 @@ std::vector<Index> next_centers(MatrixView points, std::span<const Index> rows,
     candidates.pop_back();
   }
   std::vector<Index> next;
-  std::vector<double> center(points.cols);
   while (next.size() < count) {
     const auto first =
         std::min_element(candidates.begin(), candidates.end(),
@@ -93,10 +112,9 @@ std::vector<Index> next_centers(MatrixView points, std::span<const Index> rows,
       break;
     }
     next.push_back(static_cast<Index>(first->row));
-    std::copy_n(points.row(rows[first->row]), points.cols, center.begin());
+    const float* center = points.row(rows[first->row]);
     for (Candidate& c : candidates) {
-      c.squared =
-          std::min(c.squared, distance2(center.data(), points.row(rows[c.row]), points.cols));
+      c.squared = std::min(c.squared, distance2(center, points.row(rows[c.row]), points.cols));
     }
   }
   return next;
@@ -110,24 +128,34 @@ void admit(MatrixView points, std::span<const Index> rows, std::span<const Index
   const Index d = points.cols;
   const auto count = static_cast<Index>(next.size());
   const auto number = static_cast<Index>(out.centers.size());
-  MatrixD centers(count + kTogether - 1, d);  // groups are whole
+  MatrixF centers(count + kTogether - 1, d);  // groups are whole
   for (Index c = 0; c < count; ++c) {
     std::copy_n(points.row(rows[next[c]]), d, centers.row(c));
   }
+  // All terms of a distance are positive, so float32's is off by less than these parts of it:
+  // differences, squares, a chain in each lane, the tree.
+  const double farther = 1.0 + 2.0 * rounding_of_float32(d, 10);
   std::vector<double> reached(next.size(), -1.0);  // largest squared distance after each
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const float* row = points.row(rows[i]);
+    double squared = out.squared[i];
+    float limit = not_below(squared * farther + vanishing(d));
     for (Index c0 = 0; c0 < count; c0 += kTogether) {
-      double x[kTogether];
-      distances2<kTogether>(centers.row(c0), row, d, x);
+      float rough[kTogether];
+      rough_distances2(centers.row(c0), row, d, rough);
       for (Index c = c0; c < std::min(count, c0 + kTogether); ++c) {
-        if (x[c - c0] < out.squared[i]) {
-          out.squared[i] = x[c - c0];
-          out.nearest[i] = number + c;
+        if (!(rough[c - c0] > limit)) {
+          const double x = distance2(centers.row(c), row, d);
+          if (x < squared) {
+            squared = x;
+            limit = not_below(squared * farther + vanishing(d));
+            out.nearest[i] = number + c;
+          }
         }
-        reached[c] = std::max(reached[c], out.squared[i]);
+        reached[c] = std::max(reached[c], squared);
       }
     }
+    out.squared[i] = squared;
   }
   for (Index c = 0; c < count; ++c) {
     out.centers.push_back(next[c]);
@@ -142,15 +170,8 @@ double squared_distance(const double* a, const float* b, Index d) {
   return distance2(a, b, d);
 }
 
-NearestRow nearest_row(const double* x, MatrixView rows) {
-  NearestRow best{-1, std::numeric_limits<double>::infinity()};
-  for (Index i = 0; i < rows.rows; ++i) {
-    const double squared = distance2(x, rows.row(i), rows.cols);
-    if (squared < best.squared) {
-      best = {i, squared};
-    }
-  }
-  return best;
+double squared_distance(const float* a, const float* b, Index d) {
+  return distance2(a, b, d);
 }
 
 KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index first) {

@@ -10,7 +10,8 @@
 // keys share a large offset. The order of summation is fixed: channel t goes to partial sum t % 8
 // of float64 by one FMA, t ascending, and the eight are added as a tree; eight because that
 // vectorises along a row as it lies, so that no transposed copy is needed. A GPU thread that does
-// the same gets the same bits.
+// the same gets the same bits. The CPU asks float32 first which rows cannot be nearer
+// (attention/screen.hpp).
 #pragma once
 
 #include <cmath>
@@ -38,15 +39,7 @@ KVB_HD inline double sum_of_lanes(const double* acc) {
 
 /// Squared Euclidean distance of `a` [d] and `b` [d], in float64, the order above.
 double squared_distance(const double* a, const float* b, Index d);
-
-/// A row and its squared distance.
-struct NearestRow {
-  Index row = -1;
-  double squared = 0.0;
-};
-
-/// The row of `rows` nearest to `x` [rows.cols]; ties go to the lowest. {-1, inf} of no rows.
-NearestRow nearest_row(const double* x, MatrixView rows);
+double squared_distance(const float* a, const float* b, Index d);
 
 /// What greedy k-center found on m rows. Places are indices into the `rows` it was given.
 struct KCenter {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "attention/inner_products.hpp"
+#include "attention/screen.hpp"
 
 namespace kvbench {
 namespace {
@@ -24,13 +26,18 @@ std::vector<double> inverse_norms(MatrixView keys, std::span<const Index> tokens
 
 std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
                                 std::span<const Index> from) {
-  MatrixD keys;
-  MatrixD keys_t;
-  MatrixD rows;
-  MatrixD products;
+  const Index d = head.d();
+  MatrixF keys, keys_t, rows, products;
   gather_rows(head.k, to, keys);
   transpose(keys, keys_t);
   const std::vector<double> inverse = inverse_norms(head.k, to);
+  const std::vector<float> inverse32(inverse.begin(), inverse.end());
+  double longest = 0.0;
+  double shortest = std::numeric_limits<double>::infinity();
+  for (const double x : inverse) {
+    longest = x > 0.0 ? std::max(longest, 1.0 / x) : longest;
+    shortest = x > 0.0 ? std::min(shortest, 1.0 / x) : shortest;
+  }
   std::vector<Index> out;
   out.reserve(from.size());
   for (std::size_t b = 0; b < from.size(); b += kRows) {
@@ -38,14 +45,27 @@ std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
     gather_rows(head.k, from.subspan(b, count), rows);
     inner_products(rows, keys_t, products);
     for (Index r = 0; r < static_cast<Index>(count); ++r) {
-      const double* row = products.row(r);
-      std::size_t best = 0;
-      for (std::size_t i = 1; i < inverse.size(); ++i) {
-        if (row[i] * inverse[i] > row[best] * inverse[best]) {
-          best = i;
-        }
+      const std::span<const float> row(rows.row(r), static_cast<std::size_t>(d));
+      const std::span<float> cosine(products.row(r), to.size());  // times the norm of `row`
+#pragma omp simd
+      for (std::size_t i = 0; i < cosine.size(); ++i) {
+        cosine[i] *= inverse32[i];
       }
-      out.push_back(static_cast<Index>(best));
+      // Beside the product's chain, the inverse norm and the product with it are rounded.
+      const double norm = std::sqrt(squared_norm(row));
+      const double error = rounding_of_float32(d, 3) * norm + vanishing(d) * (1.0 + 1.0 / shortest);
+      double largest = -std::numeric_limits<double>::infinity();
+      Index best = 0;
+      visit_not_below(cosine, ruled_out_below(largest_of(cosine), error, norm * (1.0 + longest)),
+                      [&](std::size_t i) {
+                        const double x =
+                            inner_product(row, head.k.view().row_span(to[i])) * inverse[i];
+                        if (x > largest) {
+                          largest = x;
+                          best = static_cast<Index>(i);
+                        }
+                      });
+      out.push_back(best);
     }
   }
   return out;

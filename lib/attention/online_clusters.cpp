@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "attention/kcenter.hpp"
+#include "attention/screen.hpp"
 
 namespace kvbench {
 namespace {
@@ -36,19 +38,61 @@ class KnownClusters final : public ClusterStream {
 
 }  // namespace
 
-OnlineClusters::OnlineClusters(Index d, double delta) : d_(d), delta_(delta), key_(d) {}
+OnlineClusters::OnlineClusters(Index d, double delta) : d_(d), delta_(delta) {}
 
 OnlineClusters::Joined OnlineClusters::add(std::span<const float> key) {
-  std::copy(key.begin(), key.end(), key_.begin());
-  const NearestRow nearest =
-      nearest_row(key_.data(), MatrixView{representatives_.data(), clusters_, d_});
-  Joined out{nearest.row, false, std::sqrt(nearest.squared)};
-  if (nearest.row < 0 || !(out.distance <= delta_)) {
-    representatives_.insert(representatives_.end(), key.begin(), key.end());
-    out.cluster = clusters_++;
+  for (Index b = 0; b < clusters_; b += kSide) {
+    float sums[kSide] = {};
+    for (Index t = 0; t < d_; ++t) {
+      const float* channel = transposed_.data() + b * d_ + t * kSide;
+      const float x = key[t];
+#pragma omp simd
+      for (Index l = 0; l < kSide; ++l) {
+        const float difference = channel[l] - x;
+        sums[l] = std::fma(difference, difference, sums[l]);
+      }
+    }
+#pragma omp simd
+    for (Index l = 0; l < kSide; ++l) {
+      rough_[b + l] = -sums[l];
+    }
+  }
+  const std::span<const float> rough(rough_.data(), static_cast<std::size_t>(clusters_));
+  // All terms are positive: each sum is off by less than this part of itself, a candidate's as the
+  // smallest's.
+  const double farther = 1.0 + 3.0 * rounding_of_float32(d_, 4);
+  const auto smallest = static_cast<double>(-largest_of(rough));
+  const float limit = not_below(smallest * farther + vanishing(d_));
+  double squared = std::numeric_limits<double>::infinity();
+  Index nearest = -1;
+  visit_not_below(rough, -limit, [&](std::size_t c) {
+    const auto i = static_cast<Index>(c);
+    const double x = squared_distance(representatives_.data() + i * d_, key.data(), d_);
+    if (x < squared) {
+      squared = x;
+      nearest = i;
+    }
+  });
+  Joined out{nearest, false, std::sqrt(squared)};
+  if (nearest < 0 || !(out.distance <= delta_)) {
+    out.cluster = clusters_;
     out.opened = true;
+    open(key);
   }
   return out;
+}
+
+void OnlineClusters::open(std::span<const float> key) {
+  representatives_.insert(representatives_.end(), key.begin(), key.end());
+  if (clusters_ % kSide == 0) {
+    transposed_.resize((clusters_ + kSide) * d_, 0.0F);
+    rough_.resize(clusters_ + kSide);
+  }
+  float* to = transposed_.data() + clusters_ / kSide * kSide * d_ + clusters_ % kSide;
+  for (Index t = 0; t < d_; ++t) {
+    to[t * kSide] = key[t];
+  }
+  ++clusters_;
 }
 
 Clusters online_clusters(MatrixView points, std::span<const Index> rows, double delta,

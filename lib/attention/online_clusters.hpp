@@ -4,8 +4,9 @@
 // A key joins the cluster whose representative (its first key) is nearest, if that distance is at
 // most delta, a distance equal to delta included; otherwise it opens a cluster. Ties of the nearest
 // go to the earlier cluster. So representatives are more than delta apart, and every key lies
-// within delta of its own. Distances are those of attention/kcenter.hpp: float64, from differences;
-// what is compared with delta is their correctly rounded square root. Knows no method.
+// within delta of its own. Distances are those of attention/kcenter.hpp: float64, from differences,
+// of the representatives that float32 does not rule out (attention/screen.hpp); what is compared
+// with delta is their correctly rounded square root. Knows no method.
 #pragma once
 
 #include <limits>
@@ -36,11 +37,16 @@ class OnlineClusters {
   Index clusters() const { return clusters_; }
 
  private:
+  static constexpr Index kSide = 64;  // representatives whose rough distances are summed together
+
+  void open(std::span<const float> key);
+
   Index d_;
   double delta_;
   Index clusters_ = 0;
   AlignedVector<float> representatives_;  // [clusters, d]
-  std::vector<double> key_;               // [d]
+  AlignedVector<float> transposed_;       // [clusters / kSide, d, kSide] the same, rounded up
+  AlignedVector<float> rough_;            // [clusters] less squared distances in float32
 };
 
 /// The clusters of a stream's rows, one row after another.

@@ -9,7 +9,7 @@
 // token, held exactly.
 // Which centroid is nearest is decided by differences in float64, never by |a|^2 + |b|^2 - 2<a,b>,
 // whose digits cancel where keys share a large offset; their order of summation is kcenter's.
-// Inner products only rule out what is farther beyond rounding. Centroids are float64 until the
+// float32 products only rule out what is farther beyond rounding. Centroids are float64 until the
 // end, then rounded once to the trace's element type, as values are.
 //
 // In: K [m, d], V [m, dv]. Out: at most B entries, a float32 weight each. No query is read.
@@ -25,6 +25,7 @@
 #include "algorithms/shared/size.hpp"
 #include "attention/inner_products.hpp"
 #include "attention/kcenter.hpp"
+#include "attention/screen.hpp"
 
 namespace kvbench {
 namespace {
@@ -48,9 +49,9 @@ void take_means(MatrixView keys, const Members& members, MatrixD& centroids) {
   }
 }
 
-// Every token to its nearest centroid, ties to the earlier. Inner products of keys and centroids
-// less the mean key say which centroids can be the nearest; distances decide between those that
-// rounding could exchange.
+// Every token to its nearest centroid, ties to the earlier. float32 products of keys and centroids
+// less the mean key say which centroids can be the nearest (attention/screen.hpp); distances decide
+// between those.
 class Assignment {
  public:
   Assignment(MatrixView keys, std::span<const Index> tokens) : keys_(keys), tokens_(tokens) {
@@ -65,9 +66,9 @@ class Assignment {
     Members out(static_cast<std::size_t>(centroids.rows()));
     for (std::size_t b = 0; b < tokens_.size(); b += kRows) {
       const std::span<const Index> block = tokens_.subspan(b, std::min(kRows, tokens_.size() - b));
-      gather_rows(keys_, block, rows_);
+      rows_.resize(static_cast<Index>(block.size()), keys_.cols);
       for (Index r = 0; r < rows_.rows(); ++r) {
-        subtract_origin(rows_.row(r));
+        less_origin(keys_.row(block[r]), rows_.row(r));
       }
       inner_products(rows_, centred_t_, products_);
       for (Index r = 0; r < rows_.rows(); ++r) {
@@ -83,61 +84,61 @@ class Assignment {
   static constexpr std::size_t kRows = 128;  // tokens at a time
 
   void set(const MatrixD& centroids) {
-    MatrixD centred = centroids;
+    MatrixF centred(centroids.rows(), centroids.cols());
     half_squares_.clear();
     longest_ = 0.0;
     for (Index c = 0; c < centred.rows(); ++c) {
-      subtract_origin(centred.row(c));
+      less_origin(centroids.row(c), centred.row(c));
       const double squared = square(centred.row(c));
-      half_squares_.push_back(0.5 * squared);
+      half_squares_.push_back(static_cast<float>(0.5 * squared));
       longest_ = std::max(longest_, std::sqrt(squared));
     }
     transpose(centred, centred_t_);
   }
 
-  void subtract_origin(double* row) const {
+  template <class T>
+  void less_origin(const T* row, float* out) const {
     for (std::size_t t = 0; t < origin_.size(); ++t) {
-      row[t] -= origin_[t];
+      out[t] = static_cast<float>(static_cast<double>(row[t]) - origin_[t]);
     }
   }
 
-  double square(const double* row) const {
-    return std::inner_product(row, row + keys_.cols, row, 0.0);
+  double square(const float* row) const {
+    return squared_norm({row, static_cast<std::size_t>(keys_.cols)});
   }
 
   // |x - c|^2 = |x|^2 - 2 (<x, c> - |c|^2 / 2), both less the origin: the nearest has the largest
-  // bracket. Its error, and that of a distance by differences, is some d + 4 roundings of terms
-  // that (|x| + |c|)^2 bounds; four times that misses nothing that could win.
+  // bracket. |x| |c| <= (|x| + |c|)^2 / 4 bounds the product; rounding x, c, the half square and
+  // the difference adds less than ten roundings of that to the chain's.
   Index nearest(Index token, Index r, const MatrixD& centroids) {
-    double* bracket = products_.row(r);
-    double largest = -std::numeric_limits<double>::infinity();
+    const std::span<float> bracket(products_.row(r), half_squares_.size());
+#pragma omp simd
     for (std::size_t c = 0; c < half_squares_.size(); ++c) {
       bracket[c] -= half_squares_[c];
-      largest = std::max(largest, bracket[c]);
     }
     const double reach = std::sqrt(square(rows_.row(r))) + longest_;
-    const double slack = 4.0 * static_cast<double>(keys_.cols + 4) *
-                         std::numeric_limits<double>::epsilon() * reach * reach;
+    const double error =
+        rounding_of_float32(keys_.cols, 10) * 0.25 * reach * reach + vanishing(keys_.cols);
     double smallest = std::numeric_limits<double>::infinity();
     Index out = 0;
-    for (Index c = 0; c < centroids.rows(); ++c) {
-      if (bracket[c] >= largest - slack) {
-        const double squared = squared_distance(centroids.row(c), keys_.row(token), keys_.cols);
-        if (squared < smallest) {
-          smallest = squared;
-          out = c;
-        }
-      }
-    }
+    visit_not_below(
+        bracket, ruled_out_below(largest_of(bracket), error, reach * reach), [&](std::size_t c) {
+          const double squared =
+              squared_distance(centroids.row(static_cast<Index>(c)), keys_.row(token), keys_.cols);
+          if (squared < smallest) {
+            smallest = squared;
+            out = static_cast<Index>(c);
+          }
+        });
     return out;
   }
 
   MatrixView keys_;
   std::span<const Index> tokens_;
   std::vector<double> origin_;  // [d]: the tokens' mean key
-  MatrixD rows_, centred_t_, products_;
-  std::vector<double> half_squares_;  // [centroids]
-  double longest_ = 0.0;              // of the centroids, less the origin
+  MatrixF rows_, centred_t_, products_;
+  std::vector<float> half_squares_;  // [centroids]
+  double longest_ = 0.0;             // of the centroids, less the origin
 };
 
 Compressed compress(const Task& task, const Params& params) {

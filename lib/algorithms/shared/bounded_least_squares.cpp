@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 namespace kvbench {
 namespace {
@@ -28,30 +29,107 @@ constexpr double kBoundary = 0.99;  // of the way to the nearest bound
 // Weight of |w - 1|^2 / 2 beside |E w - y|^2 / 2, in units of the trace of E'E: far below what a
 // gap of 1e-7 resolves, and above the rounding of a product of E with itself.
 constexpr double kRegular = 1e-13;
+constexpr double kSolved = 1e-7;      // a residual of the Newton system, of its right side
+constexpr double kConverges = 0.3;    // by this factor a refinement reduces it, or float32 fails
 constexpr double kUsualRange = 20.0;  // of bounds; wider ones count accordingly less
 
 // (E'E / unit + diag(D)) x = r for one D after another.
+//
+// For more unknowns than rows by the Woodbury identity, over the rows: S = 1 + E D^-1 E' / unit has
+// to be summed anew for each D, which is nearly all of the work. It is summed in float32 and the
+// solution refined with residuals in float64, as long as that converges: late systems, where D
+// spans many orders of magnitude, need float64.
 class Newton {
  public:
   Newton(const Eigen::Map<const Rows>& e, double unit)
-      : e_(e), unit_(unit), wide_(e.cols() > e.rows()) {
+      : e_(e), unit_(unit), wide_(e.cols() > e.rows()), single_(wide_) {
     if (!wide_) {
       gram_ = MatrixXd::Zero(e.cols(), e.cols());
       gram_.selfadjointView<Eigen::Lower>().rankUpdate(e.transpose(), 1.0 / unit);
+    } else {
+      columns_ = scaled_columns_ = Matrix(e.cols(), e.rows());
+      for (Index j = 0; j < e.cols(); ++j) {
+        for (Index i = 0; i < e.rows(); ++i) {
+          columns_.row(j)[i] = static_cast<float>(e(i, j));
+        }
+      }
+      sums_.resize(e.rows(), e.rows());
     }
   }
 
   void factor(const ArrayXd& diagonal) {
     diagonal_ = diagonal;
+    single_ = single_ && factor_single();
+    if (!single_) {
+      factor_double();
+    }
+  }
+
+  VectorXd solve(const VectorXd& r) {
+    if (single_) {
+      if (const std::optional<VectorXd> x = refined(r)) {
+        return *x;
+      }
+      single_ = false;
+      factor_double();
+    }
+    // One step of refinement: with D of all sizes the factor alone may lose half of the digits.
+    VectorXd x = once(r);
+    x += once(residual(r, x));
+    return x;
+  }
+
+ private:
+  VectorXd residual(const VectorXd& r, const VectorXd& x) const {
+    return r - (diagonal_ * x.array()).matrix() - e_.transpose() * ((e_ * x) / unit_);
+  }
+
+  // By a factor of float32's digits; nothing where they do not suffice.
+  std::optional<VectorXd> refined(const VectorXd& r) const {
+    VectorXd x = once(r);
+    const double target = kSolved * r.norm();
+    double before = std::numeric_limits<double>::infinity();
+    for (;;) {
+      const VectorXd left = residual(r, x);
+      const double now = left.norm();
+      if (now <= target) {
+        return x;
+      }
+      if (!(now <= kConverges * before)) {
+        return std::nullopt;
+      }
+      before = now;
+      x += once(left);
+    }
+  }
+
+  bool factor_single() {
+    const Index rows = e_.rows();
+    for (Index j = 0; j < e_.cols(); ++j) {
+      const auto s = static_cast<float>(1.0 / std::sqrt(diagonal_[j] * unit_));
+      for (Index i = 0; i < rows; ++i) {
+        scaled_columns_.row(j)[i] = s * columns_.row(j)[i];
+      }
+    }
+    std::fill_n(sums_.data(), rows * rows, 0.0);
+    for (Index i = 0; i < rows; ++i) {
+      sums_.row(i)[i] = 1.0;
+    }
+    add_gram(scaled_columns_.view(), Precision::float32, sums_);
+    factor_.compute(Eigen::Map<const Rows>(sums_.data(), rows, rows));
+    return factor_.info() == Eigen::Success;
+  }
+
+  void factor_double() {
     // Rounding may leave a matrix that is singular but for D below zero.
     for (double more = 0.0;; more = std::max(1e-13 * static_cast<double>(e_.cols()), 100 * more)) {
       if (wide_) {
-        scaled_ = e_.array().rowwise() / (diagonal.transpose() * unit_).sqrt();
+        scaled_ = e_.array().rowwise() / (diagonal_.transpose() * unit_).sqrt();
         system_ = MatrixXd::Identity(e_.rows(), e_.rows()) * (1.0 + more);
         system_.selfadjointView<Eigen::Lower>().rankUpdate(scaled_);
       } else {
         system_ = gram_;
-        system_.diagonal().array() += diagonal + more;
+        system_.diagonal().array() += diagonal_ + more;
       }
       factor_.compute(system_);
       if (factor_.info() == Eigen::Success || !(more < 1.0)) {
@@ -60,17 +138,6 @@ class Newton {
     }
   }
 
-  // One step of refinement: with D of all sizes the factor alone may lose half of the digits.
-  VectorXd solve(const VectorXd& r) const {
-    VectorXd x = once(r);
-    const VectorXd left =
-        r - (diagonal_ * x.array()).matrix() - e_.transpose() * ((e_ * x) / unit_);
-    x += once(left);
-    return x;
-  }
-
- private:
-  // For more unknowns than rows by the Woodbury identity, over the rows.
   VectorXd once(const VectorXd& r) const {
     if (!wide_) {
       return factor_.solve(r);
@@ -83,6 +150,9 @@ class Newton {
   Eigen::Map<const Rows> e_;
   double unit_;
   bool wide_;
+  bool single_;                      // float32 suffices still
+  Matrix columns_, scaled_columns_;  // E' [B, R], and each row by 1 / sqrt(D unit)
+  MatrixD sums_;
   MatrixXd gram_, system_;
   Rows scaled_;
   Eigen::LLT<MatrixXd> factor_;
@@ -196,7 +266,7 @@ class Solver {
   }
 
   // Of the system for complementarity products s z -> target_z, t u -> target_u.
-  static Step direction(const Newton& newton, const ArrayXd& gradient, const Point& p,
+  static Step direction(Newton& newton, const ArrayXd& gradient, const Point& p,
                         const ArrayXd& target_z, const ArrayXd& target_u) {
     Step out;
     const ArrayXd right = -gradient + target_z / p.s - target_u / p.t;
@@ -206,7 +276,7 @@ class Solver {
     return out;
   }
 
-  static void advance(const Newton& newton, const ArrayXd& gradient, Point& p) {
+  static void advance(Newton& newton, const ArrayXd& gradient, Point& p) {
     const ArrayXd none = ArrayXd::Zero(p.w.size());
     const Step affine = direction(newton, gradient, p, none, none);
     const double reach = affine.length(p);

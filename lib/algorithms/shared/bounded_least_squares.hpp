@@ -22,7 +22,8 @@ struct BoundedFit {
 /// smaller side, min(R, B). The gap follows from convexity: f(w) - f* <= max over the box of
 /// <grad f(w), w - v>. It ends with gap <= 1e-7 objective, or where rounding lets the gap fall no
 /// further. Time O(R B min(R, B)) once plus O(min(R, B)^3) an iteration where B <= R, else
-/// O(R^2 B) an iteration. Memory O(min(R, B)^2 + B), for B > R O(R B) more. float64.
+/// O(R^2 B) an iteration. Memory O(min(R, B)^2 + B), for B > R O(R B) more. float64; for B > R the
+/// Newton systems are summed in float32 and refined in float64 for as long as that converges.
 BoundedFit bounded_least_squares(const MatrixD& e, std::span<const double> y, double low,
                                  double high);
 

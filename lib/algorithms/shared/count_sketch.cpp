@@ -43,31 +43,54 @@ void CountSketch::change(Index position, const float* key, const float* value, f
 }
 
 void CountSketch::fill(std::span<const Index> positions, MatrixView k, MatrixView v) {
-  std::vector<double> key_sums(counts_.size() * static_cast<std::size_t>(shape_.d), 0.0);
-  std::vector<double> value_sums(counts_.size() * static_cast<std::size_t>(shape_.dv), 0.0);
-  const auto add_row = [](std::vector<double>& sums, Index at, double factor,
-                          std::span<const float> row) {
-    double* sum = sums.data() + at * static_cast<Index>(row.size());
-    for (std::size_t t = 0; t < row.size(); ++t) {
-      sum[t] += factor * static_cast<double>(row[t]);
+  std::vector<Index> cells(positions.size());
+  std::vector<float> signs(positions.size());
+  const std::vector<float> ones(positions.size(), 1.0F);
+  for (Index r = 0; r < shape_.rows; ++r) {
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      cells[i] = cell(r, positions[i]);
+      signs[i] = sign(r, positions[i]);
+      ++counts_[r * shape_.cells + cells[i]];
     }
-  };
-  for (const Index i : positions) {
-    for (Index r = 0; r < shape_.rows; ++r) {
-      const Index at = place(r, i);
-      add_row(key_sums, at, 1.0, k.row_span(i));
-      add_row(value_sums, at, static_cast<double>(sign(r, i)), v.row_span(i));
-      ++counts_[at];
-    }
+    fill_row(r, positions, cells, ones, k, keys_);
+    fill_row(r, positions, cells, signs, v, values_);
   }
-  store(key_sums, keys_);
-  store(value_sums, values_);
 }
 
-void CountSketch::store(std::span<const double> sums, Matrix& cells) {
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    overflows_ += std::fabs(sums[i]) > static_cast<double>(largest_) ? 1 : 0;
-    cells.data()[i] = stored(shape_.dtype, sums[i]);
+// Tokens go to cells at random, so as many channels are summed at a time as the second-level cache
+// holds of all cells.
+void CountSketch::fill_row(Index row, std::span<const Index> positions,
+                           std::span<const Index> cells, std::span<const float> factors,
+                           MatrixView from, Matrix& to) {
+  constexpr Index kSide = 16;               // channels at a time at least: two cache lines of sums
+  constexpr Index kCache = Index{1} << 16;  // sums
+  const Index step = std::max(kSide, kCache / shape_.cells / kSide * kSide);
+  std::vector<double> sums;
+  for (Index begin = 0; begin < from.cols; begin += step) {
+    const Index width = std::min(step, from.cols - begin);
+    sums.assign(shape_.cells * width, 0.0);
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      double* sum = sums.data() + cells[i] * width;
+      const float* x = from.row(positions[i]) + begin;
+      const auto factor = static_cast<double>(factors[i]);
+#pragma omp simd
+      for (Index t = 0; t < width; ++t) {
+        sum[t] += factor * static_cast<double>(x[t]);
+      }
+    }
+    const auto edge = static_cast<double>(largest_);
+    for (Index c = 0; c < shape_.cells; ++c) {
+      const double* sum = sums.data() + c * width;
+      float* out = to.row(row * shape_.cells + c) + begin;
+      std::int64_t beyond = 0;
+#pragma omp simd reduction(+ : beyond)
+      for (Index t = 0; t < width; ++t) {
+        beyond += std::fabs(sum[t]) > edge ? 1 : 0;
+        out[t] = static_cast<float>(std::clamp(sum[t], -edge, edge));
+      }
+      overflows_ += beyond;
+      round_to(shape_.dtype, out, width);
+    }
   }
 }
 
