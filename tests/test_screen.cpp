@@ -20,9 +20,10 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-enum class Kind { near, huge, tiny, mixed, equal };
+enum class Kind { near, sphere, huge, tiny, mixed, equal };
 
-// Rows around a few points.
+// near: around three points. sphere: of one norm, then nearly zero, so that all of the first are
+// equally far from each of the others but for rounding.
 Matrix rows_of_kind(Kind kind, Index n, Index d, unsigned seed) {
   std::mt19937_64 generator(seed);
   std::normal_distribution<double> normal(0.0, 1.0);
@@ -41,13 +42,24 @@ Matrix rows_of_kind(Kind kind, Index n, Index d, unsigned seed) {
       out.row(i)[t] = copy ? out.row(i % 7)[t] : static_cast<float>(x);
     }
   }
+  for (Index i = 0; kind == Kind::sphere && i < n; ++i) {
+    double square = 0.0;
+    for (Index t = 0; t < d; ++t) {
+      square += std::pow(static_cast<double>(out.row(i)[t]), 2);
+    }
+    const double factor = i < n / 2 ? 1.3 / std::sqrt(square) : 3e-8;
+    for (Index t = 0; t < d; ++t) {
+      out.row(i)[t] = static_cast<float>(factor * static_cast<double>(out.row(i)[t]));
+    }
+  }
   if (kind == Kind::equal) {
     std::fill_n(out.row(2), d, 0.0F);
   }
   return out;
 }
 
-constexpr std::array kKinds = {Kind::near, Kind::huge, Kind::tiny, Kind::mixed, Kind::equal};
+constexpr std::array kKinds = {Kind::near, Kind::sphere, Kind::huge,
+                               Kind::tiny, Kind::mixed,  Kind::equal};
 
 double slow_squared(const Matrix& m, Index a, Index b) {
   std::array<double, 8> lanes{};
@@ -93,10 +105,10 @@ TEST(Screen, NearestKeysAreThoseOfFloat64) {
 
 TEST(Screen, CentersAreThoseOfFloat64) {
   for (const Kind kind : kKinds) {
-    for (const Index d : {1, 5, 64, 130}) {
-      const Index n = 150;
+    for (const Index d : {1, 5, 64, 1030}) {
+      const Index n = 300;
       const Matrix m = rows_of_kind(kind, n, d, static_cast<unsigned>(d));
-      const KCenter fast = k_center(m, positions(0, n), 20);
+      const KCenter fast = k_center(m, positions(0, n), 60);
       for (Index i = 0; i < n; ++i) {
         double smallest = std::numeric_limits<double>::infinity();
         for (const Index c : fast.centers) {
@@ -127,8 +139,8 @@ TEST(Screen, ClustersAreThoseOfFloat64) {
       const Index n = 200;
       const Matrix m = rows_of_kind(kind, n, d, static_cast<unsigned>(d));
       // From one cluster to some hundred, each more than any block of representatives.
-      for (const Index other : {1, 2, 9, 30}) {
-        const double delta = 0.7 * std::sqrt(slow_squared(m, 0, other));
+      for (const double part : {0.7, 0.71, 0.8, 0.05}) {
+        const double delta = part * std::sqrt(slow_squared(m, 0, 9));
         std::vector<Index> representatives;
         std::vector<Index> slow;
         for (Index i = 0; i < n; ++i) {
