@@ -41,6 +41,7 @@ struct Input {
     const Index count = reader.meta().prompts[0].layers[0].kv_heads;
     for (Index h = 0; h < count; ++h) {
       heads.push_back(reader.read_head(0, 0, h));
+      heads.back().precision = Precision::float32;  // as in a replay
     }
     tokens = positions(0, heads[0].n());
     size = std::stol(setting("KVBENCH_BENCH_SIZE", std::to_string(heads[0].n() / 8)));

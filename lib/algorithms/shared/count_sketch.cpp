@@ -43,53 +43,63 @@ void CountSketch::change(Index position, const float* key, const float* value, f
 }
 
 void CountSketch::fill(std::span<const Index> positions, MatrixView k, MatrixView v) {
-  std::vector<Index> cells(positions.size());
-  std::vector<float> signs(positions.size());
-  const std::vector<float> ones(positions.size(), 1.0F);
+  std::vector<Index> places(shape_.rows * static_cast<Index>(positions.size()));
+  std::vector<float> signs(places.size());
+  auto at = places.begin();
+  auto s = signs.begin();
   for (Index r = 0; r < shape_.rows; ++r) {
-    for (std::size_t i = 0; i < positions.size(); ++i) {
-      cells[i] = cell(r, positions[i]);
-      signs[i] = sign(r, positions[i]);
-      ++counts_[r * shape_.cells + cells[i]];
+    for (const Index i : positions) {
+      *s++ = sign(r, i);
+      ++counts_[*at++ = place(r, i)];
     }
-    fill_row(r, positions, cells, ones, k, keys_);
-    fill_row(r, positions, cells, signs, v, values_);
   }
+  fill_cells(positions, places, std::vector<float>(places.size(), 1.0F), k, keys_);
+  fill_cells(positions, places, signs, v, values_);
 }
 
 // Tokens go to cells at random, so as many channels are summed at a time as the second-level cache
-// holds of all cells.
-void CountSketch::fill_row(Index row, std::span<const Index> positions,
-                           std::span<const Index> cells, std::span<const float> factors,
-                           MatrixView from, Matrix& to) {
+// holds of a row's cells. Those of the tokens are laid side by side, for every row reads them.
+void CountSketch::fill_cells(std::span<const Index> positions, std::span<const Index> places,
+                             std::span<const float> factors, MatrixView from, Matrix& to) {
   constexpr Index kSide = 16;               // channels at a time at least: two cache lines of sums
   constexpr Index kCache = Index{1} << 16;  // sums
   const Index step = std::max(kSide, kCache / shape_.cells / kSide * kSide);
-  std::vector<double> sums;
+  const auto edge = static_cast<double>(largest_);
+  constexpr std::size_t kAhead = 32;  // tokens; processors do not foresee strides of a whole row
+  AlignedVector<double> sums;
+  AlignedVector<float> slice;
   for (Index begin = 0; begin < from.cols; begin += step) {
     const Index width = std::min(step, from.cols - begin);
-    sums.assign(shape_.cells * width, 0.0);
+    slice.resize(positions.size() * static_cast<std::size_t>(width));
     for (std::size_t i = 0; i < positions.size(); ++i) {
-      double* sum = sums.data() + cells[i] * width;
-      const float* x = from.row(positions[i]) + begin;
-      const auto factor = static_cast<double>(factors[i]);
-#pragma omp simd
-      for (Index t = 0; t < width; ++t) {
-        sum[t] += factor * static_cast<double>(x[t]);
-      }
+      __builtin_prefetch(from.row(positions[std::min(i + kAhead, positions.size() - 1)]) + begin);
+      std::copy_n(from.row(positions[i]) + begin, width, slice.data() + i * width);
     }
-    const auto edge = static_cast<double>(largest_);
-    for (Index c = 0; c < shape_.cells; ++c) {
-      const double* sum = sums.data() + c * width;
-      float* out = to.row(row * shape_.cells + c) + begin;
-      std::int64_t beyond = 0;
-#pragma omp simd reduction(+ : beyond)
-      for (Index t = 0; t < width; ++t) {
-        beyond += std::fabs(sum[t]) > edge ? 1 : 0;
-        out[t] = static_cast<float>(std::clamp(sum[t], -edge, edge));
+    for (Index r = 0; r < shape_.rows; ++r) {
+      const Index first = r * shape_.cells;
+      const auto skipped = static_cast<std::size_t>(r) * positions.size();
+      sums.assign(shape_.cells * width, 0.0);
+      for (std::size_t i = 0; i < positions.size(); ++i) {
+        double* sum = sums.data() + (places[skipped + i] - first) * width;
+        const float* x = slice.data() + i * width;
+        const auto factor = static_cast<double>(factors[skipped + i]);
+#pragma omp simd
+        for (Index t = 0; t < width; ++t) {
+          sum[t] += factor * static_cast<double>(x[t]);
+        }
       }
-      overflows_ += beyond;
-      round_to(shape_.dtype, out, width);
+      for (Index c = 0; c < shape_.cells; ++c) {
+        const double* sum = sums.data() + c * width;
+        float* out = to.row(first + c) + begin;
+        std::int64_t beyond = 0;
+#pragma omp simd reduction(+ : beyond)
+        for (Index t = 0; t < width; ++t) {
+          beyond += std::fabs(sum[t]) > edge ? 1 : 0;
+          out[t] = static_cast<float>(std::clamp(sum[t], -edge, edge));
+        }
+        overflows_ += beyond;
+        round_to(shape_.dtype, out, width);
+      }
     }
   }
 }

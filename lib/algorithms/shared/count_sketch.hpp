@@ -80,8 +80,8 @@ class CountSketch {
   Index place(Index row, Index position) const { return row * shape_.cells + cell(row, position); }
   void change(Index position, const float* key, const float* value, float direction);
   void accumulate(float* cell, const float* x, float factor, Index count);
-  void fill_row(Index row, std::span<const Index> positions, std::span<const Index> cells,
-                std::span<const float> factors, MatrixView from, Matrix& to);
+  void fill_cells(std::span<const Index> positions, std::span<const Index> places,
+                  std::span<const float> factors, MatrixView from, Matrix& to);
   void estimate(const Matrix& cells, Index position, bool with_sign, float* out) const;
 
   SketchShape shape_;
