@@ -313,11 +313,12 @@ MemoryNeed memory_need(const LayerMeta& l, const ReplayOptions& o) {
   // float64; one column-sum row per block of queries.
   const Index unit_bytes = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
                            8 * group * m * (l.d + 2 * l.dv) + 9 * blocks * l.n + 24 * l.n;
-  // The truth's weights of one block of queries; or a job's copy of keys and values, its sums and
-  // what it adds to them. Beside either the weights of one block of the estimator.
+  // The weights of one block of queries, of scores where that is more than the truth's; or a job's
+  // copy of keys and values, its sums and what it adds to them. Beside either the weights of one
+  // block of the estimator.
   const Index element = bytes_per_element(o.precision);
   const Index thread_bytes =
-      std::max(element * kTruthBlock * l.n,
+      std::max(element * kQueryBlock * l.n,
                4 * l.n * (l.d + l.dv) + 40 * l.n + 16 * m * (l.dv + 2) + (Index{1} << 22)) +
       element * kQueryBlock * std::min(l.n, kSetTokens);
   need.unit = static_cast<std::uint64_t>(unit_bytes);
