@@ -132,14 +132,11 @@ void admit(MatrixView points, std::span<const Index> rows, std::span<const Index
   for (Index c = 0; c < count; ++c) {
     std::copy_n(points.row(rows[next[c]]), d, centers.row(c));
   }
-  // All terms of a distance are positive, so float32's is off by less than these parts of it:
-  // differences, squares, a chain in each lane, the tree.
-  const double farther = 1.0 + 2.0 * rounding_of_float32(d, 10);
   std::vector<double> reached(next.size(), -1.0);  // largest squared distance after each
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const float* row = points.row(rows[i]);
     double squared = out.squared[i];
-    float limit = not_below(squared * farther + vanishing(d));
+    float limit = farther_above(squared, d);
     for (Index c0 = 0; c0 < count; c0 += kTogether) {
       float rough[kTogether];
       rough_distances2(centers.row(c0), row, d, rough);
@@ -148,7 +145,7 @@ void admit(MatrixView points, std::span<const Index> rows, std::span<const Index
           const double x = distance2(centers.row(c), row, d);
           if (x < squared) {
             squared = x;
-            limit = not_below(squared * farther + vanishing(d));
+            limit = farther_above(squared, d);
             out.nearest[i] = number + c;
           }
         }

@@ -58,11 +58,7 @@ OnlineClusters::Joined OnlineClusters::add(std::span<const float> key) {
     }
   }
   const std::span<const float> rough(rough_.data(), static_cast<std::size_t>(clusters_));
-  // All terms are positive: each sum is off by less than this part of itself, a candidate's as the
-  // smallest's.
-  const double farther = 1.0 + 3.0 * rounding_of_float32(d_, 4);
-  const auto smallest = static_cast<double>(-largest_of(rough));
-  const float limit = not_below(smallest * farther + vanishing(d_));
+  const float limit = farther_above(static_cast<double>(-largest_of(rough)), d_);
   double squared = std::numeric_limits<double>::infinity();
   Index nearest = -1;
   visit_not_below(rough, -limit, [&](std::size_t c) {

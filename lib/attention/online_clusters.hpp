@@ -45,7 +45,7 @@ class OnlineClusters {
   double delta_;
   Index clusters_ = 0;
   AlignedVector<float> representatives_;  // [clusters, d]
-  AlignedVector<float> transposed_;       // [clusters / kSide, d, kSide] the same, rounded up
+  AlignedVector<float> transposed_;       // [clusters / kSide, d, kSide] the same; the last padded
   AlignedVector<float> rough_;            // [clusters] less squared distances in float32
 };
 

@@ -32,6 +32,14 @@ inline float not_below(double x) {
   return std::nextafter(static_cast<float>(x), std::numeric_limits<float>::infinity());
 }
 
+/// Squared distances (sums of squared differences of d channels, in float32) above this are not
+/// below `squared`, itself of float32 or float64. All terms are positive, so float32's is off by
+/// less than d + 10 roundings of itself, however it is summed: differences, squares, chains, a
+/// tree.
+inline float farther_above(double squared, Index d) {
+  return not_below(squared * (1.0 + 3.0 * rounding_of_float32(d, 10)) + vanishing(d));
+}
+
 /// Numbers below this are not the largest, if each is off by `error` at most and `largest` is the
 /// largest of them. NaN, which rules nothing out, where a sum of parts as large as `size` may have
 /// overflowed.

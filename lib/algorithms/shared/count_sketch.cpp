@@ -90,15 +90,13 @@ void CountSketch::fill_cells(std::span<const Index> positions, std::span<const I
       }
       for (Index c = 0; c < shape_.cells; ++c) {
         const double* sum = sums.data() + c * width;
-        float* out = to.row(first + c) + begin;
         std::int64_t beyond = 0;
 #pragma omp simd reduction(+ : beyond)
         for (Index t = 0; t < width; ++t) {
           beyond += std::fabs(sum[t]) > edge ? 1 : 0;
-          out[t] = static_cast<float>(std::clamp(sum[t], -edge, edge));
         }
         overflows_ += beyond;
-        round_to(shape_.dtype, out, width);
+        store_sums(shape_.dtype, sum, to.row(first + c) + begin, width);  // to cells that are 0
       }
     }
   }
