@@ -1,5 +1,5 @@
 // The walk over one block of 256 tokens, beside what it cannot do without: its two Gram matrices by
-// OpenBLAS (dsyrk computes one triangle, as the walk does), in the same run.
+// OpenBLAS (ssyrk computes one triangle, as the walk does), in the same run.
 // Floor: nb^2 (d + dv) fused multiply-adds for both triangles.
 #include <benchmark/benchmark.h>
 #include <cblas.h>
@@ -24,7 +24,7 @@ struct Block {
     options.scale = head.scale;
     options.step = WalkStep::self;
   }
-  MatrixD keys, values;
+  Matrix keys, values;
   WalkOptions options;
 };
 
@@ -39,9 +39,9 @@ void walk(benchmark::State& state) {
   const std::vector<double> weights(nb, 1.0);
   const std::vector<double> uniforms(nb, 0.3);
   std::vector<std::int8_t> signs(nb);
-  WalkScratch scratch;
+  WalkNumbers<float> scratch;
   for (auto _ : state) {
-    MatrixD keys = block.keys;  // centred in place
+    Matrix keys = block.keys;  // centred in place
     benchmark::DoNotOptimize(
         softmax_balance(keys, block.values, weights, block.options, uniforms, signs, {}, scratch));
   }
@@ -53,13 +53,13 @@ void gram_by_openblas(benchmark::State& state) {
   const Index nb = state.range(0);
   const Index d = state.range(1);
   Block block(nb, d);
-  MatrixD out(nb, nb);
+  Matrix out(nb, nb);
   openblas_set_num_threads(1);
   const auto rows = static_cast<int>(nb);
   const auto cols = static_cast<int>(d);
   for (auto _ : state) {
-    for (const MatrixD* m : {&block.keys, &block.values}) {
-      cblas_dsyrk(CblasRowMajor, CblasUpper, CblasNoTrans, rows, cols, 1.0, m->data(), cols, 0.0,
+    for (const Matrix* m : {&block.keys, &block.values}) {
+      cblas_ssyrk(CblasRowMajor, CblasUpper, CblasNoTrans, rows, cols, 1.0F, m->data(), cols, 0.0F,
                   out.data(), rows);
       benchmark::DoNotOptimize(out.data());
       benchmark::ClobberMemory();

@@ -5,6 +5,7 @@
 
 #include "attention/estimator.hpp"
 #include "attention/truth.hpp"
+#include "attention/value_norms.hpp"
 #include "make_head.hpp"
 #include "twin/twin.hpp"
 

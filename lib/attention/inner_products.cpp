@@ -78,7 +78,8 @@ void add_gram(MatrixView rows, Precision precision, MatrixD& out) {
 }
 
 template <class T>
-void inner_products(const Numbers<T>& a, const Numbers<T>& b_t, Numbers<T>& out, bool upper) {
+void inner_products(const BasicMatrix<T>& a, const BasicMatrix<T>& b_t, BasicMatrix<T>& out,
+                    bool upper) {
   constexpr Index kWidth = kTileCols<T>;
   const Index na = a.rows();
   const Index nb = b_t.cols();
@@ -87,7 +88,7 @@ void inner_products(const Numbers<T>& a, const Numbers<T>& b_t, Numbers<T>& out,
   if (d == 0) {
     std::fill_n(out.data(), na * nb, T{0});
   }
-  thread_local Numbers<T> panel;
+  thread_local BasicMatrix<T> panel;
   panel.resize(kDepth, kWidth);
   for (Index t0 = 0; t0 < d; t0 += kDepth) {
     const Index depth = std::min(kDepth, d - t0);
@@ -121,29 +122,34 @@ void inner_products(const Numbers<T>& a, const Numbers<T>& b_t, Numbers<T>& out,
 }
 
 template void inner_products(const MatrixD&, const MatrixD&, MatrixD&, bool);
-template void inner_products(const MatrixF&, const MatrixF&, MatrixF&, bool);
+template void inner_products(const Matrix&, const Matrix&, Matrix&, bool);
 
-std::vector<double> center_rows(MatrixD& rows) {
+template <class T>
+std::vector<double> center_rows(BasicMatrix<T>& rows) {
   const Index d = rows.cols();
   std::vector<double> mean(d, 0.0);
   for (Index i = 0; i < rows.rows(); ++i) {
     for (Index t = 0; t < d; ++t) {
-      mean[t] += rows.row(i)[t];
+      mean[t] += static_cast<double>(rows.row(i)[t]);
     }
   }
   for (double& x : mean) {
     x /= static_cast<double>(std::max<Index>(1, rows.rows()));
   }
   for (Index i = 0; i < rows.rows(); ++i) {
+    T* row = rows.row(i);
     for (Index t = 0; t < d; ++t) {
-      rows.row(i)[t] -= mean[t];
+      row[t] = static_cast<T>(static_cast<double>(row[t]) - mean[t]);
     }
   }
   return mean;
 }
 
+template std::vector<double> center_rows(MatrixD&);
+template std::vector<double> center_rows(Matrix&);
+
 template <class T>
-void transpose(const Numbers<T>& m, Numbers<T>& out) {
+void transpose(const BasicMatrix<T>& m, BasicMatrix<T>& out) {
   // A cache line's width: columns whose elements lie a power of two apart evict each other.
   constexpr Index kSide = 64 / sizeof(T);
   out.resize(m.cols(), m.rows());
@@ -165,10 +171,10 @@ void transpose(const Numbers<T>& m, Numbers<T>& out) {
 }
 
 template void transpose(const MatrixD&, MatrixD&);
-template void transpose(const MatrixF&, MatrixF&);
+template void transpose(const Matrix&, Matrix&);
 
 template <class T>
-void gather_rows(MatrixView m, std::span<const Index> tokens, Numbers<T>& out) {
+void gather_rows(MatrixView m, std::span<const Index> tokens, BasicMatrix<T>& out) {
   out.resize(static_cast<Index>(tokens.size()), m.cols);
   for (Index i = 0; i < out.rows(); ++i) {
     const float* from = m.row(tokens[i]);
@@ -180,6 +186,6 @@ void gather_rows(MatrixView m, std::span<const Index> tokens, Numbers<T>& out) {
 }
 
 template void gather_rows(MatrixView, std::span<const Index>, MatrixD&);
-template void gather_rows(MatrixView, std::span<const Index>, MatrixF&);
+template void gather_rows(MatrixView, std::span<const Index>, Matrix&);
 
 }  // namespace kvbench

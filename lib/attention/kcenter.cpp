@@ -128,7 +128,7 @@ void admit(MatrixView points, std::span<const Index> rows, std::span<const Index
   const Index d = points.cols;
   const auto count = static_cast<Index>(next.size());
   const auto number = static_cast<Index>(out.centers.size());
-  MatrixF centers(count + kTogether - 1, d);  // groups are whole
+  Matrix centers(count + kTogether - 1, d);  // groups are whole
   for (Index c = 0; c < count; ++c) {
     std::copy_n(points.row(rows[next[c]]), d, centers.row(c));
   }

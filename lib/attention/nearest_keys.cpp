@@ -27,7 +27,7 @@ std::vector<double> inverse_norms(MatrixView keys, std::span<const Index> tokens
 std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
                                 std::span<const Index> from) {
   const Index d = head.d();
-  MatrixF keys, keys_t, rows, products;
+  Matrix keys, keys_t, rows, products;
   gather_rows(head.k, to, keys);
   transpose(keys, keys_t);
   const std::vector<double> inverse = inverse_norms(head.k, to);

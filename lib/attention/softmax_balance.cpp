@@ -15,12 +15,28 @@ double log_value(double weight, double square, double bias) {
   return x > 0.0 ? std::log(x) + 2.0 * std::log(weight) : -kInfinity;
 }
 
-double square_norm(const double* x, Index n) {
-  double sum = 0.0;
-  for (Index t = 0; t < n; ++t) {
-    sum = std::fma(x[t], x[t], sum);
+template <class T>
+WalkCounts balance_blocks_in(const KvHead& head, const BalanceBlocks& blocks,
+                             std::span<std::int8_t> signs, std::span<double> probability,
+                             WalkNumbers<T>& scratch) {
+  const auto block = static_cast<std::size_t>(blocks.block);
+  WalkCounts counts;
+  for (std::size_t b = 0; b < blocks.tokens.size(); b += block) {
+    const std::size_t count = std::min(block, blocks.tokens.size() - b);
+    const std::span<const Index> tokens = blocks.tokens.subspan(b, count);
+    gather_rows(head.k, tokens, scratch.keys);
+    if (blocks.ones) {
+      scratch.values.resize(static_cast<Index>(count), 1);
+      std::fill_n(scratch.values.data(), count, T{1});
+    } else {
+      gather_rows(head.v, tokens, scratch.values);
+    }
+    counts +=
+        softmax_balance(scratch.keys, scratch.values, blocks.weights.subspan(b, count),
+                        blocks.options, blocks.uniforms.subspan(b, count), signs.subspan(b, count),
+                        probability.empty() ? probability : probability.subspan(b, count), scratch);
   }
-  return sum;
+  return counts;
 }
 
 }  // namespace
@@ -50,10 +66,11 @@ void count_step(WalkStep step, double p, WalkCounts& counts) {
   counts.coin += std::abs(clamp_probability(p) - 0.5) < kCoinMargin ? 1 : 0;
 }
 
-WalkCounts softmax_balance(MatrixD& keys, const MatrixD& values, std::span<const double> weights,
-                           const WalkOptions& options, std::span<const double> uniforms,
-                           std::span<std::int8_t> signs, std::span<double> probability,
-                           WalkScratch& scratch) {
+template <class T>
+WalkCounts softmax_balance(BasicMatrix<T>& keys, const BasicMatrix<T>& values,
+                           std::span<const double> weights, const WalkOptions& options,
+                           std::span<const double> uniforms, std::span<std::int8_t> signs,
+                           std::span<double> probability, WalkNumbers<T>& scratch) {
   const Index nb = keys.rows();
   if (options.center) {
     center_rows(keys);
@@ -70,19 +87,24 @@ WalkCounts softmax_balance(MatrixD& keys, const MatrixD& values, std::span<const
   for (Index j = 0; j < nb; ++j) {
     const auto at = static_cast<std::size_t>(j);
     scratch.norm_exponent[at] =
-        log_diagonal(options, square_norm(keys.row(j), keys.cols()),
-                     square_norm(values.row(j), values.cols()), weights[at]);
+        log_diagonal(options, static_cast<double>(scratch.exponent.row(j)[j]),
+                     static_cast<double>(scratch.kernel.row(j)[j]), weights[at]);
     log_r2 = std::max(log_r2, scratch.norm_exponent[at]);
   }
 
-  // Column j's shift: the largest exponent against the tokens before it.
-  scratch.shift.assign(count, -kInfinity);
-  double* shift = scratch.shift.data();
+  // Column j's shift: the largest exponent against the tokens before it. And the columns' weights.
+  const auto scale = static_cast<T>(options.scale);
+  const auto bias = static_cast<T>(options.value_bias);
+  scratch.shift.assign(count, -std::numeric_limits<T>::infinity());
+  T* shift = scratch.shift.data();
+  scratch.weights.assign(weights.begin(), weights.end());
+  const T* column_weight = scratch.weights.data();
   for (Index i = 0; i < nb; ++i) {
-    double* e = scratch.exponent.row(i);
+    T* e = scratch.exponent.row(i);
+#pragma omp simd
     for (Index j = i + 1; j < nb; ++j) {
-      e[j] *= options.scale;
-      shift[j] = std::max(shift[j], e[j]);
+      e[j] *= scale;
+      shift[j] = e[j] > shift[j] ? e[j] : shift[j];
     }
   }
 
@@ -94,7 +116,7 @@ WalkCounts softmax_balance(MatrixD& keys, const MatrixD& values, std::span<const
   WalkCounts counts;
   for (Index i = 0; i < nb; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    const double p = probability_of_plus(options, sums[i], shift[i], log_r2,
+    const double p = probability_of_plus(options, sums[i], static_cast<double>(shift[i]), log_r2,
                                          scratch.norm_exponent[at], theory_c, i == 0);
     count_step(options.step, p, counts);
     if (!probability.empty()) {
@@ -103,39 +125,33 @@ WalkCounts softmax_balance(MatrixD& keys, const MatrixD& values, std::span<const
     const std::int8_t sign = sign_of(p, uniforms[at]);
     signs[at] = sign;
 
-    const double* e = scratch.exponent.row(i);
-    const double* inner = scratch.kernel.row(i);
+    const T* e = scratch.exponent.row(i);
+    const T* inner = scratch.kernel.row(i);
     const double signed_weight = static_cast<double>(sign) * weights[at];
 #pragma omp simd
     for (Index j = i + 1; j < nb; ++j) {
-      const double value = (inner[j] + options.value_bias) * weights[j];
-      sums[j] = std::fma(exp_shared(e[j] - shift[j]) * value, signed_weight, sums[j]);
+      const T value = (inner[j] + bias) * column_weight[j];
+      const T factor = exp_shared(e[j] - shift[j]) * value;
+      sums[j] = std::fma(static_cast<double>(factor), signed_weight, sums[j]);
     }
   }
   return counts;
 }
 
+template WalkCounts softmax_balance(MatrixD&, const MatrixD&, std::span<const double>,
+                                    const WalkOptions&, std::span<const double>,
+                                    std::span<std::int8_t>, std::span<double>,
+                                    WalkNumbers<double>&);
+template WalkCounts softmax_balance(Matrix&, const Matrix&, std::span<const double>,
+                                    const WalkOptions&, std::span<const double>,
+                                    std::span<std::int8_t>, std::span<double>, WalkNumbers<float>&);
+
 WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
                           std::span<std::int8_t> signs, std::span<double> probability,
                           WalkScratch& scratch) {
-  const auto block = static_cast<std::size_t>(blocks.block);
-  WalkCounts counts;
-  for (std::size_t b = 0; b < blocks.tokens.size(); b += block) {
-    const std::size_t count = std::min(block, blocks.tokens.size() - b);
-    const std::span<const Index> tokens = blocks.tokens.subspan(b, count);
-    gather_rows(head.k, tokens, scratch.keys);
-    if (blocks.ones) {
-      scratch.values.resize(static_cast<Index>(count), 1);
-      std::fill_n(scratch.values.data(), count, 1.0);
-    } else {
-      gather_rows(head.v, tokens, scratch.values);
-    }
-    counts +=
-        softmax_balance(scratch.keys, scratch.values, blocks.weights.subspan(b, count),
-                        blocks.options, blocks.uniforms.subspan(b, count), signs.subspan(b, count),
-                        probability.empty() ? probability : probability.subspan(b, count), scratch);
-  }
-  return counts;
+  return head.precision == Precision::float32
+             ? balance_blocks_in(head, blocks, signs, probability, scratch.float32)
+             : balance_blocks_in(head, blocks, signs, probability, scratch.float64);
 }
 
 }  // namespace kvbench

@@ -5,7 +5,11 @@
 //
 // exp(s|k|^2) overflows float64 for key norms of real models, so each token's row of exponents is
 // shifted by its own maximum and probabilities are compared in log space. This is exact: the
-// algorithm is [1]'s, and no finite input gives inf or NaN.
+// algorithm is [1]'s, and no input within the range of its precision gives inf or NaN.
+//
+// Precision T: centred keys, G's inner products, its exponentials and their products are T; means,
+// logarithms and the walk's sums y_j are float64. T = float: keys and values up to 1e15 are in
+// range; products of values below 1e-38 vanish.
 #pragma once
 
 #include <cstdint>
@@ -57,24 +61,41 @@ struct BalanceBlocks {
   WalkOptions options;
 };
 
-/// Scratch of a walk, to be reused from block to block.
+/// Scratch of walks in one precision, to be reused from block to block.
+template <class T>
+struct WalkNumbers {
+  BasicMatrix<T> keys, values;  // of balance_blocks
+  BasicMatrix<T> transposed, exponent, kernel;
+  std::vector<T> shift, weights;
+  std::vector<double> norm_exponent, sums;
+};
+
+/// The same in either.
 struct WalkScratch {
-  MatrixD keys, values;  // of balance_blocks
-  MatrixD transposed, exponent, kernel;
-  std::vector<double> shift, norm_exponent, sums;
+  WalkNumbers<float> float32;
+  WalkNumbers<double> float64;
 };
 
 /// Walks one block of nb tokens in the order given.
 /// keys [nb, d] (centred in place where asked), values [nb, dv], weights [nb] (> 0), uniforms [nb]
 /// in [0, 1): token j gets +1 where uniforms[j] < P_j. Out: signs [nb] in {-1, +1}; `probability`,
 /// where not empty, [nb]: P_j clamped to [0, 1]. Time O(nb^2 (d + dv)), memory O(nb^2).
-WalkCounts softmax_balance(MatrixD& keys, const MatrixD& values, std::span<const double> weights,
-                           const WalkOptions& options, std::span<const double> uniforms,
-                           std::span<std::int8_t> signs, std::span<double> probability,
-                           WalkScratch& scratch);
+template <class T>
+WalkCounts softmax_balance(BasicMatrix<T>& keys, const BasicMatrix<T>& values,
+                           std::span<const double> weights, const WalkOptions& options,
+                           std::span<const double> uniforms, std::span<std::int8_t> signs,
+                           std::span<double> probability, WalkNumbers<T>& scratch);
+extern template WalkCounts softmax_balance(MatrixD&, const MatrixD&, std::span<const double>,
+                                           const WalkOptions&, std::span<const double>,
+                                           std::span<std::int8_t>, std::span<double>,
+                                           WalkNumbers<double>&);
+extern template WalkCounts softmax_balance(Matrix&, const Matrix&, std::span<const double>,
+                                           const WalkOptions&, std::span<const double>,
+                                           std::span<std::int8_t>, std::span<double>,
+                                           WalkNumbers<float>&);
 
-/// Walks the blocks of `blocks` one after another, each on its own. Out: signs [tokens];
-/// `probability` [tokens], where not empty.
+/// Walks the blocks of `blocks` one after another, each on its own, in the head's precision. Out:
+/// signs [tokens]; `probability` [tokens], where not empty.
 WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
                           std::span<std::int8_t> signs, std::span<double> probability,
                           WalkScratch& scratch);

@@ -26,12 +26,6 @@ struct ExactAttention {
 
 inline constexpr Index kTruthBlock = 64;  ///< queries that a thread handles at a time
 
-/// Norms of the values that each evaluated query sees, shared by a group's query heads.
-struct ValueNorms {
-  std::vector<double> frobenius;  ///< [m]: |V_{<=j}|_F
-  std::vector<double> spectral;   ///< [m]: |V_{<=j}|_op
-};
-
 /// Exact attention of the last `m` queries of query head `g` of the group, 1 <= m <= nq.
 /// Blocked over queries and run on `threads` threads; the result does not depend on how many.
 /// Memory: threads x kTruthBlock x n elements of the head's precision.
@@ -45,9 +39,5 @@ ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Inde
 /// Rows p_j [positions, n] of exact attention, 0 where unseen: for figures that need each query's
 /// own probabilities, a block of queries at a time.
 MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions);
-
-/// Norms of V_{<=j} for the last `m` positions. Spectral norms from the eigenvalues of V'V
-/// [dv, dv], one rank-one update per query. Time O(m dv^3).
-ValueNorms value_norms(const KvHead& head, Index m, int threads);
 
 }  // namespace kvbench

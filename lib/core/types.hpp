@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace kvbench {
@@ -92,27 +93,41 @@ struct MatrixView {
   MatrixView slice(Range r) const { return {row(r.begin), r.size(), cols}; }
 };
 
-/// Owned row-major matrix [rows, cols] of float32.
-class Matrix {
+/// Owned row-major matrix [rows, cols] of float32 or float64.
+template <class T>
+class BasicMatrix {
  public:
-  Matrix() = default;
-  Matrix(Index rows, Index cols) : rows_(rows), cols_(cols), data_(rows * cols) {}
+  BasicMatrix() = default;
+  BasicMatrix(Index rows, Index cols) : rows_(rows), cols_(cols), data_(rows * cols) {}
+
+  /// New shape, contents unspecified; memory is kept, so that scratch need not be allocated anew.
+  void resize(Index rows, Index cols) {
+    rows_ = rows;
+    cols_ = cols;
+    data_.resize(rows * cols);
+  }
 
   Index rows() const { return rows_; }
   Index cols() const { return cols_; }
-  float* data() { return data_.data(); }
-  const float* data() const { return data_.data(); }
-  float* row(Index i) { return data_.data() + i * cols_; }
-  const float* row(Index i) const { return data_.data() + i * cols_; }
-  MatrixView view() const { return {data_.data(), rows_, cols_}; }
+  T* data() { return data_.data(); }
+  const T* data() const { return data_.data(); }
+  T* row(Index i) { return data_.data() + i * cols_; }
+  const T* row(Index i) const { return data_.data() + i * cols_; }
+  MatrixView view() const requires std::is_same_v<T, float> { return {data_.data(), rows_, cols_}; }
   // A matrix is read wherever a view is asked for.
-  operator MatrixView() const { return view(); }  // NOLINT(google-explicit-constructor)
+  operator MatrixView() const  // NOLINT(google-explicit-constructor)
+      requires std::is_same_v<T, float> {
+    return view();
+  }
 
  private:
   Index rows_ = 0;
   Index cols_ = 0;
-  AlignedVector<float> data_;
+  AlignedVector<T> data_;
 };
+
+using Matrix = BasicMatrix<float>;
+using MatrixD = BasicMatrix<double>;
 
 /// One KV head of one layer of one prompt, with every query head of its group.
 /// Elements are float32 copies of the stored ones (exact for all three DTypes) and are finite.

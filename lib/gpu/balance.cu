@@ -46,9 +46,10 @@ __global__ void mean_keys(Layout layout, const float* rows, const Index* tokens,
 
 // out[b, i, j] = factor * <x_i, x_j> for i < j of block b, x the rows less their mean (null: 0),
 // and squares[token] = <x_i, x_i>. A tile per launch block; those below the diagonal do nothing.
+template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     gram(Layout layout, const float* rows, const Index* tokens, Index d, const double* mean,
-         double factor, double* squares, double* out) {
+         T factor, T* squares, T* out) {
   const Index tiles = ceil_div(layout.block, kTile);
   const Index b = Index{blockIdx.x} / tiles / tiles;
   const Index top = Index{blockIdx.x} / tiles % tiles * kTile;
@@ -60,12 +61,12 @@ __global__ void __launch_bounds__(kTileThreads)
   const Index base = b * layout.block;
   const auto channel = [&](Index i, Index t) {
     if (i >= nb) {
-      return 0.0;
+      return T{0};
     }
-    const auto x = static_cast<double>(rows[tokens[base + i] * d + t]);
-    return mean == nullptr ? x : x - mean[b * d + t];
+    const float x = rows[tokens[base + i] * d + t];
+    return static_cast<T>(mean == nullptr ? x : static_cast<double>(x) - mean[b * d + t]);
   };
-  double acc[kTileOwn][kTileOwn];
+  T acc[kTileOwn][kTileOwn];
   tile_products(
       d, [&](int i, Index t) { return channel(top + i, t); },
       [&](int j, Index t) { return channel(side + j, t); }, acc);
@@ -84,10 +85,11 @@ __global__ void __launch_bounds__(kTileThreads)
 
 // shift[j] = max over i < j of the exponents e_ij; then in their place exp(e_ij - shift_j) times
 // (inner_ij + bias) w_j. `inner`: null: 1. A block has 32 columns, a warp every eighth row.
+template <class T>
 __global__ void __launch_bounds__(kColumns* kLines)
-    walk_factors(Layout layout, double* exponents, const double* inner, const double* weights,
-                 double bias, double* shift) {
-  __shared__ double max_of[kLines][kColumns];
+    walk_factors(Layout layout, T* exponents, const T* inner, const double* weights, T bias,
+                 T* shift) {
+  __shared__ T max_of[kLines][kColumns];
   const Index groups = ceil_div(layout.block, kColumns);
   const Index b = Index{blockIdx.x} / groups;
   const int lane = static_cast<int>(threadIdx.x) % kColumns;
@@ -96,9 +98,9 @@ __global__ void __launch_bounds__(kColumns* kLines)
   const Index base = b * layout.block;
   const Index end = j < layout.length(b) ? j : 0;  // rows of column j
   const Index column = base * layout.block + j;
-  double max = -kInfinity;
+  T max = -std::numeric_limits<T>::infinity();
   for (Index i = line; i < end; i += kLines) {
-    const double e = exponents[column + i * layout.block];
+    const T e = exponents[column + i * layout.block];
     max = max < e ? e : max;
   }
   max_of[line][lane] = max;
@@ -111,7 +113,8 @@ __global__ void __launch_bounds__(kColumns* kLines)
   }
   for (Index i = line; i < end; i += kLines) {
     const Index at = column + i * layout.block;
-    const double value = ((inner == nullptr ? 1.0 : inner[at]) + bias) * weights[base + j];
+    const T value =
+        ((inner == nullptr ? T{1} : inner[at]) + bias) * static_cast<T>(weights[base + j]);
     exponents[at] = exp_shared(exponents[at] - max) * value;
   }
 }
@@ -122,11 +125,12 @@ struct Constants {
   double theory_c;
 };
 
+template <class T>
 struct Walk {
   Layout layout;
   WalkOptions options;
-  const double* factors;       // [blocks, block, block]
-  const double* shift;         // [tokens], as are the next three
+  const T* factors;            // [blocks, block, block]
+  const T* shift;              // [tokens], as are the next three
   const double* log_own;       // log G_jj
   const double* weights;       //
   const double* uniforms;      //
@@ -138,8 +142,8 @@ struct Walk {
 // the sum in its registers it draws the sign, and then all threads add row i to their own tokens'
 // sums. sums[k] belongs to the k-th of the thread's tokens from the current one on. One meeting per
 // token: its signed weight and the next token's lie in two slots.
-template <int kThreads>
-__global__ void __launch_bounds__(kThreads) walk(Walk w) {
+template <int kThreads, class T>
+__global__ void __launch_bounds__(kThreads) walk(Walk<T> w) {
   __shared__ double signed_weight[2];
   const int thread = static_cast<int>(threadIdx.x);
   const Index b = blockIdx.x;
@@ -150,17 +154,17 @@ __global__ void __launch_bounds__(kThreads) walk(Walk w) {
   for (Index begin = 0; begin < nb; begin += kThreads) {
     const Index own = begin + thread;
     const Index read = base + (own < nb ? own : 0);
-    const double shift = w.shift[read];
+    const auto shift = static_cast<double>(w.shift[read]);
     const double log_own = w.log_own[read];
     const double weight = w.weights[read];
     const double uniform = w.uniforms[read];
     for (Index i = begin; i < nb && i < begin + kThreads; ++i) {
       // Asked for before the sign is known.
-      const double* row = w.factors + (base + i) * w.layout.block;
-      double factor[kOwn];
+      const T* row = w.factors + (base + i) * w.layout.block;
+      T factor[kOwn];
       for (int k = 0; k < kOwn; ++k) {
         const Index j = own + k * kThreads;
-        factor[k] = i < j && j < nb ? row[j] : 0.0;
+        factor[k] = i < j && j < nb ? row[j] : T{0};
       }
       if (own == i) {
         const double p = probability_of_plus(w.options, sums[0], shift, constants.log_r2, log_own,
@@ -170,7 +174,7 @@ __global__ void __launch_bounds__(kThreads) walk(Walk w) {
       }
       __syncthreads();
       for (int k = 0; k < kOwn; ++k) {
-        sums[k] = std::fma(factor[k], signed_weight[i % 2], sums[k]);
+        sums[k] = std::fma(static_cast<double>(factor[k]), signed_weight[i % 2], sums[k]);
       }
     }
     for (int k = 0; k + 1 < kOwn; ++k) {
@@ -181,8 +185,9 @@ __global__ void __launch_bounds__(kThreads) walk(Walk w) {
 
 // log G_jj of each token and log R^2 of each block. Logarithms are the host's: a device's may
 // differ in the last bit.
+template <class T>
 void find_logarithms(const BalanceBlocks& blocks, std::size_t begin, const Layout& layout,
-                     std::span<const double> squares, std::span<const double> value_squares,
+                     std::span<const T> squares, std::span<const T> value_squares,
                      std::vector<double>& log_own, std::vector<Constants>& constants) {
   log_own.clear();
   constants.clear();
@@ -191,41 +196,37 @@ void find_logarithms(const BalanceBlocks& blocks, std::size_t begin, const Layou
       const auto b = static_cast<Index>(constants.size());
       constants.push_back({-kInfinity, theory_constant(blocks.options, layout.length(b))});
     }
-    log_own.push_back(
-        log_diagonal(blocks.options, squares[i], value_squares[i], blocks.weights[begin + i]));
+    log_own.push_back(log_diagonal(blocks.options, static_cast<double>(squares[i]),
+                                   static_cast<double>(value_squares[i]),
+                                   blocks.weights[begin + i]));
     constants.back().log_r2 = std::max(constants.back().log_r2, log_own.back());
   }
 }
 
-}  // namespace
-
-WalkCounts balance_blocks(const Head& head, const BalanceBlocks& blocks,
-                          std::span<std::int8_t> signs, std::span<double> probability) {
-  const auto tokens = static_cast<Index>(blocks.tokens.size());
-  const Layout all{tokens, std::min(blocks.block, tokens)};
-  if (all.block < kShortest || all.block > kLongest) {
-    WalkScratch scratch;
-    return kvbench::balance_blocks(*head.host, blocks, signs, probability, scratch);
-  }
+template <class T>
+WalkCounts balance_blocks_in(const Head& head, const BalanceBlocks& blocks, const Layout& all,
+                             std::span<std::int8_t> signs, std::span<double> probability) {
   const Device& device = head.device;
   const WalkOptions& options = blocks.options;
   const Index d = head.host->d();
   const Index pairs = all.block * all.block;
-  const auto room = static_cast<Index>(device.scratch_bytes() / sizeof(double));
+  const auto room = static_cast<Index>(device.scratch_bytes() / sizeof(T));
   const Index at_once = std::clamp<Index>(room / pairs, 1, all.blocks());
   const Index max_tokens = std::min(at_once * all.block, all.tokens);
   Array<Index> positions(device, max_tokens);
-  const Array<double> exponents(device, at_once * pairs);
-  const Array<double> inner(device, blocks.ones ? 0 : at_once * pairs);
+  const Array<T> exponents(device, at_once * pairs);
+  const Array<T> inner(device, blocks.ones ? 0 : at_once * pairs);
   const Array<double> mean(device, options.center ? at_once * d : 0);
-  const Array<double> squares(device, max_tokens), value_squares(device, max_tokens);
-  const Array<double> shift(device, max_tokens), plus(device, max_tokens);
+  const Array<T> squares(device, max_tokens), value_squares(device, max_tokens);
+  const Array<T> shift(device, max_tokens);
+  const Array<double> plus(device, max_tokens);
   Array<double> weights(device, max_tokens), uniforms(device, max_tokens);
   Array<double> log_own(device, max_tokens);
   Array<Constants> constants(device, at_once);
 
   WalkCounts counts;
-  std::vector<double> host_squares, host_log_own, host_plus;
+  std::vector<T> host_squares;
+  std::vector<double> host_log_own, host_plus;
   std::vector<Constants> host_constants;
   for (Index first = 0; first < all.blocks(); first += at_once) {
     const auto begin = static_cast<std::size_t>(first * all.block);
@@ -240,29 +241,30 @@ WalkCounts balance_blocks(const Head& head, const BalanceBlocks& blocks,
       device.launch(mean_keys, ceil_div(layout.blocks() * d, kMeanThreads), kMeanThreads, layout,
                     head.k.data(), positions.data(), d, mean.data());
     }
-    device.launch(gram, grams, kTileThreads, layout, head.k.data(), positions.data(), d,
-                  mean.data(), options.scale, squares.data(), exponents.data());
+    device.launch(gram<T>, grams, kTileThreads, layout, head.k.data(), positions.data(), d,
+                  mean.data(), static_cast<T>(options.scale), squares.data(), exponents.data());
     if (!blocks.ones) {
-      device.launch(gram, grams, kTileThreads, layout, head.v.data(), positions.data(),
-                    head.host->dv(), nullptr, 1.0, value_squares.data(), inner.data());
+      device.launch(gram<T>, grams, kTileThreads, layout, head.v.data(), positions.data(),
+                    head.host->dv(), nullptr, T{1}, value_squares.data(), inner.data());
     }
-    device.launch(walk_factors, layout.blocks() * ceil_div(all.block, kColumns), kColumns * kLines,
-                  layout, exponents.data(), inner.data(), weights.data(), options.value_bias,
-                  shift.data());
-    host_squares.assign(2 * count, 1.0);
-    const std::span<double> key_part = std::span(host_squares).first(count);
-    const std::span<double> value_part = std::span(host_squares).last(count);
+    device.launch(walk_factors<T>, layout.blocks() * ceil_div(all.block, kColumns),
+                  kColumns * kLines, layout, exponents.data(), inner.data(), weights.data(),
+                  static_cast<T>(options.value_bias), shift.data());
+    host_squares.assign(2 * count, T{1});
+    const std::span<T> key_part = std::span(host_squares).first(count);
+    const std::span<T> value_part = std::span(host_squares).last(count);
     squares.get(key_part);
     if (!blocks.ones) {
       value_squares.get(value_part);
     }
-    find_logarithms(blocks, begin, layout, key_part, value_part, host_log_own, host_constants);
+    find_logarithms<T>(blocks, begin, layout, key_part, value_part, host_log_own, host_constants);
     log_own.put(host_log_own);
     constants.put(host_constants);
-    const Walk w{layout,         options,         exponents.data(), shift.data(), log_own.data(),
-                 weights.data(), uniforms.data(), constants.data(), plus.data()};
+    const Walk<T> w{layout,         options,         exponents.data(), shift.data(), log_own.data(),
+                    weights.data(), uniforms.data(), constants.data(), plus.data()};
     const bool is_short = all.block <= 256 * kOwn;
-    device.launch(is_short ? walk<256> : walk<1024>, layout.blocks(), is_short ? 256 : 1024, w);
+    device.launch(is_short ? walk<256, T> : walk<1024, T>, layout.blocks(), is_short ? 256 : 1024,
+                  w);
     host_plus.resize(count);
     plus.get(host_plus);
     for (std::size_t i = 0; i < count; ++i) {
@@ -274,6 +276,21 @@ WalkCounts balance_blocks(const Head& head, const BalanceBlocks& blocks,
     }
   }
   return counts;
+}
+
+}  // namespace
+
+WalkCounts balance_blocks(const Head& head, const BalanceBlocks& blocks,
+                          std::span<std::int8_t> signs, std::span<double> probability) {
+  const auto tokens = static_cast<Index>(blocks.tokens.size());
+  const Layout all{tokens, std::min(blocks.block, tokens)};
+  if (all.block < kShortest || all.block > kLongest) {
+    WalkScratch scratch;
+    return kvbench::balance_blocks(*head.host, blocks, signs, probability, scratch);
+  }
+  return head.host->precision == Precision::float32
+             ? balance_blocks_in<float>(head, blocks, all, signs, probability)
+             : balance_blocks_in<double>(head, blocks, all, signs, probability);
 }
 
 }  // namespace kvbench::gpu

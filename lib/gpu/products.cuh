@@ -1,5 +1,5 @@
-// Inner products of float64 rows, a tile of 64 x 64 per block of 256 threads. Each is the CPU's to
-// the bit (attention/inner_products.hpp): one FMA per channel, ascending, from 0.
+// Inner products of rows, a tile of 64 x 64 per block of 256 threads. Each is the CPU's to the bit
+// (attention/inner_products.hpp): one FMA per channel, ascending, from 0.
 #pragma once
 
 #include <cmath>
@@ -26,16 +26,16 @@ __device__ inline int tile_column(int c) {
 /// acc[r][c] = sum over t < d of left(tile_row(r), t) * right(tile_column(c), t). Both functions
 /// are asked for 64 rows and t < d; rows that are not there are 0. All threads of a block call it;
 /// it ends with the block in step.
-template <class Left, class Right>
+template <class Left, class Right, class T>
 __device__ void tile_products(Index d, const Left& left, const Right& right,
-                              double (&acc)[kTileOwn][kTileOwn]) {
+                              T (&acc)[kTileOwn][kTileOwn]) {
   constexpr int kDepth = 16;  // channels at a time
   // One more column: a half-warp stores kDepth channels of a row, each to a bank of its own.
-  __shared__ double a[kDepth][kTile + 1];
-  __shared__ double b[kDepth][kTile + 1];
+  __shared__ T a[kDepth][kTile + 1];
+  __shared__ T b[kDepth][kTile + 1];
   for (auto& row : acc) {
-    for (double& x : row) {
-      x = 0.0;
+    for (T& x : row) {
+      x = T{0};
     }
   }
   for (Index begin = 0; begin < d; begin += kDepth) {
@@ -44,14 +44,14 @@ __device__ void tile_products(Index d, const Left& left, const Right& right,
       const int t = e % kDepth;
       // Zeros beyond the last channel change no sum: from +0, none becomes -0.
       const bool there = begin + t < d;
-      a[t][i] = there ? left(i, begin + t) : 0.0;
-      b[t][i] = there ? right(i, begin + t) : 0.0;
+      a[t][i] = there ? left(i, begin + t) : T{0};
+      b[t][i] = there ? right(i, begin + t) : T{0};
     }
     __syncthreads();
     KVB_UNROLL
     for (int t = 0; t < kDepth; ++t) {
-      double x[kTileOwn];
-      double y[kTileOwn];
+      T x[kTileOwn];
+      T y[kTileOwn];
       KVB_UNROLL
       for (int r = 0; r < kTileOwn; ++r) {
         x[r] = a[t][tile_row(r)];

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "attention/truth.hpp"
+#include "attention/value_norms.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {

@@ -173,8 +173,10 @@ double largest_size(MatrixView m) {
   return static_cast<double>(out);
 }
 
-// float32 holds 3e38: what is left is for sums over tokens and what methods make of them.
+// float32 holds 3e38: what is left is for sums over tokens and what methods make of them. Methods
+// multiply keys, and values, with each other.
 constexpr double kLargest = 1e30;
+constexpr double kLargestSquared = 1e15;
 
 KvHead read_head(const Plan& plan, const Unit& unit) {
   KvHead head = plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head);
@@ -188,7 +190,7 @@ KvHead read_head(const Plan& plan, const Unit& unit) {
     }
     const double scale = std::max(1.0, std::abs(head.scale));
     if (!(scale * query * std::max(1.0, key) * static_cast<double>(head.d()) <= kLargest) ||
-        !(value <= kLargest)) {
+        !(key <= kLargestSquared && value <= kLargestSquared)) {
       throw InputError(fmt::format(
           "{}: prompt {} layer {} KV head {}: keys up to {:.3g}, queries up to {:.3g}, values up "
           "to "

@@ -9,6 +9,7 @@
 
 #include "attention/backend.hpp"
 #include "attention/score_book.hpp"
+#include "attention/value_norms.hpp"
 #include "replay/plan.hpp"
 #include "report/schema.hpp"
 #include "trace/caches.hpp"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention/truth.hpp"
+#include "attention/value_norms.hpp"
 #include "replay/job.hpp"
 
 namespace kvbench {

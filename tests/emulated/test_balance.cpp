@@ -75,15 +75,24 @@ Walked on_gpu(const Input& in, std::size_t scratch) {
   return out;
 }
 
-// With scratch for all blocks, for some, and for one.
-void expect_equal(const Input& in, bool on_device = true) {
-  const Walked cpu = on_cpu(in);
-  const auto block = static_cast<std::size_t>(in.blocks.block);
-  for (const std::size_t scratch : {std::size_t{1} << 30, 2 * 8 * block * block, std::size_t{1}}) {
-    const auto launches = emulated::card().launches;
-    expect_same(cpu, on_gpu(in, scratch));
-    EXPECT_EQ(emulated::card().launches > launches, on_device);
+// In both precisions, with scratch for all blocks, for some, and for one.
+void expect_equal(Input& in, bool on_device = true) {
+  for (const Precision precision : {Precision::float32, Precision::float64}) {
+    in.head.precision = precision;
+    const Walked cpu = on_cpu(in);
+    const auto block = static_cast<std::size_t>(in.blocks.block);
+    const auto bytes = static_cast<std::size_t>(bytes_per_element(precision));
+    for (const std::size_t scratch :
+         {std::size_t{1} << 30, 2 * bytes * block * block, std::size_t{1}}) {
+      const auto launches = emulated::card().launches;
+      expect_same(cpu, on_gpu(in, scratch));
+      EXPECT_EQ(emulated::card().launches > launches, on_device);
+    }
   }
+}
+
+void expect_equal(Input&& in, bool on_device) {
+  expect_equal(in, on_device);
 }
 
 TEST(EmulatedBalance, EqualsTheCpuForEveryStepAndOption) {

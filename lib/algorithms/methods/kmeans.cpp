@@ -84,7 +84,7 @@ class Assignment {
   static constexpr std::size_t kRows = 128;  // tokens at a time
 
   void set(const MatrixD& centroids) {
-    MatrixF centred(centroids.rows(), centroids.cols());
+    Matrix centred(centroids.rows(), centroids.cols());
     half_squares_.clear();
     longest_ = 0.0;
     for (Index c = 0; c < centred.rows(); ++c) {
@@ -136,7 +136,7 @@ class Assignment {
   MatrixView keys_;
   std::span<const Index> tokens_;
   std::vector<double> origin_;  // [d]: the tokens' mean key
-  MatrixF rows_, centred_t_, products_;
+  Matrix rows_, centred_t_, products_;
   std::vector<float> half_squares_;  // [centroids]
   double longest_ = 0.0;             // of the centroids, less the origin
 };

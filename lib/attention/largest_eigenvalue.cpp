@@ -1,0 +1,210 @@
+#include "attention/largest_eigenvalue.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kvbench {
+namespace {
+
+constexpr Index kSteps = 24;  // of Lanczos
+constexpr Index kStepsAtOnce = 4;
+constexpr double kTolerance = 1e-14;  // relative; what making it tridiagonal loses
+constexpr Index kLanes = 16;
+
+// In 16 lanes joined as a tree.
+double dot(const double* a, const double* b, Index n) {
+  double lane[kLanes] = {};
+  Index t = 0;
+  for (; t + kLanes <= n; t += kLanes) {
+#pragma omp simd
+    for (Index l = 0; l < kLanes; ++l) {
+      lane[l] = std::fma(a[t + l], b[t + l], lane[l]);
+    }
+  }
+  for (Index l = 0; t + l < n; ++l) {
+    lane[l] = std::fma(a[t + l], b[t + l], lane[l]);
+  }
+  for (Index half = kLanes / 2; half > 0; half /= 2) {
+    for (Index l = 0; l < half; ++l) {
+      lane[l] += lane[l + half];
+    }
+  }
+  return lane[0];
+}
+
+// y += factor x.
+void add(double factor, const double* x, Index n, double* y) {
+#pragma omp simd
+  for (Index t = 0; t < n; ++t) {
+    y[t] = std::fma(factor, x[t], y[t]);
+  }
+}
+
+void scale(double factor, Index n, double* x) {
+#pragma omp simd
+  for (Index t = 0; t < n; ++t) {
+    x[t] *= factor;
+  }
+}
+
+// y = rows and columns [first, d) of the symmetric m, times x; x and y start at `first`.
+void multiply(const MatrixD& m, Index first, const double* x, double* y) {
+  const Index n = m.cols() - first;
+  std::fill_n(y, n, 0.0);
+  for (Index i = 0; i < n; ++i) {
+    add(x[i], m.row(first + i) + first, n, y);
+  }
+}
+
+}  // namespace
+
+double LargestEigenvalue::operator()(const MatrixD& gram) {
+  if (!follow(gram)) {
+    find(gram);
+  }
+  return value_;
+}
+
+// The growth has rank one, so the second eigenvalue is at most the first of before: from a Ritz
+// value above that, the first is no further than residual^2 / distance (Kato and Temple).
+bool LargestEigenvalue::follow(const MatrixD& gram) {
+  const Index d = gram.rows();
+  if (static_cast<Index>(vector_.size()) != d) {
+    return false;
+  }
+  const Index steps = std::min(kSteps, d);
+  const double second = value_ * (1.0 + 4.0 * kTolerance);
+  basis_.resize(steps, d);
+  diagonal_.resize(steps);
+  beside_.resize(steps);
+  next_.resize(d);
+  double* next = next_.data();
+  std::ranges::copy(vector_, basis_.row(0));
+  for (Index k = 0; k < steps; ++k) {
+    multiply(gram, 0, basis_.row(k), next);
+    diagonal_[k] = dot(basis_.row(k), next, d);
+    for (int again = 0; again < 2; ++again) {  // once leaves rounding of the first behind
+      for (Index i = 0; i <= k; ++i) {
+        add(-dot(basis_.row(i), next, d), basis_.row(i), d, next);
+      }
+    }
+    beside_[k] = std::sqrt(dot(next, next, d));
+    const bool last = k + 1 == steps || beside_[k] <= kTolerance * value_;
+    if (last || (k + 1) % kStepsAtOnce == 0) {
+      const double ritz = largest_of_tridiagonal(k + 1);
+      tridiagonal_vector(k + 1, ritz);
+      const double residual = beside_[k] * small_[k];
+      if (ritz > second && residual * residual <= kTolerance * ritz * (ritz - second)) {
+        value_ = ritz;
+        std::ranges::fill(vector_, 0.0);
+        for (Index i = 0; i <= k; ++i) {
+          add(small_[i], basis_.row(i), d, vector_.data());
+        }
+        scale(1.0 / std::sqrt(dot(vector_.data(), vector_.data(), d)), d, vector_.data());
+        return true;
+      }
+    }
+    if (last) {
+      return false;
+    }
+    std::copy_n(next, d, basis_.row(k + 1));
+    scale(1.0 / beside_[k], d, basis_.row(k + 1));
+  }
+  return false;
+}
+
+// Householder: reflections I - 2 u u' (unit u, kept in basis_) make the matrix tridiagonal.
+void LargestEigenvalue::find(const MatrixD& gram) {
+  const Index d = gram.rows();
+  reduced_ = gram;
+  basis_.resize(d, d);
+  diagonal_.resize(d);
+  beside_.resize(d);
+  next_.resize(d);
+  for (Index k = 0; k < d; ++k) {
+    diagonal_[k] = reduced_.row(k)[k];
+    const Index first = k + 1;
+    const Index n = d - first;
+    double* u = basis_.row(k);
+    std::copy_n(reduced_.row(k) + first, n, u);
+    const double length = std::sqrt(dot(u, u, n));
+    beside_[k] = 0.0;
+    if (length > 0.0) {
+      beside_[k] = u[0] > 0.0 ? -length : length;
+      u[0] -= beside_[k];
+      scale(1.0 / std::sqrt(dot(u, u, n)), n, u);
+      double* w = next_.data();  // 2 (A u - u u'A u): then A - u w' - w u' is the reflected matrix
+      multiply(reduced_, first, u, w);
+      add(-dot(u, w, n), u, n, w);
+      scale(2.0, n, w);
+      for (Index i = 0; i < n; ++i) {
+        double* row = reduced_.row(first + i) + first;
+        add(-u[i], w, n, row);
+        add(-w[i], u, n, row);
+      }
+    } else {
+      std::fill_n(u, n, 0.0);
+    }
+  }
+  value_ = largest_of_tridiagonal(d);
+  vector_.clear();
+  if (value_ > 0.0) {
+    tridiagonal_vector(d, value_);
+    vector_.assign(small_.begin(), small_.begin() + d);
+    for (Index k = d - 2; k >= 0; --k) {
+      double* x = vector_.data() + k + 1;
+      add(-2.0 * dot(basis_.row(k), x, d - k - 1), basis_.row(k), d - k - 1, x);
+    }
+  }
+}
+
+// Bisection: all pivots of T - x are negative just where x is above every eigenvalue. The result is
+// the least such x that bisection finds.
+double LargestEigenvalue::largest_of_tridiagonal(Index size) {
+  const auto is_above = [&](double x) {
+    double pivot = diagonal_[0] - x;
+    for (Index i = 1; i < size && pivot < 0.0; ++i) {
+      pivot = diagonal_[i] - x - beside_[i - 1] * beside_[i - 1] / pivot;
+    }
+    return pivot < 0.0;
+  };
+  double low = diagonal_[0];
+  double high = 0.0;
+  for (Index i = 0; i < size; ++i) {  // Gershgorin's circles
+    const double left = i > 0 ? std::abs(beside_[i - 1]) : 0.0;
+    const double right = i + 1 < size ? std::abs(beside_[i]) : 0.0;
+    low = std::max(low, diagonal_[i]);
+    high = std::max(high, diagonal_[i] + left + right);
+  }
+  high *= 1.0 + 64.0 * std::numeric_limits<double>::epsilon();
+  for (double middle = 0.5 * (low + high); low < middle && middle < high;
+       middle = 0.5 * (low + high)) {
+    (is_above(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+// small_ [size] = the unit eigenvector of an eigenvalue at or just below `value`, by two steps of
+// inverse iteration with the negative pivots of T - value.
+void LargestEigenvalue::tridiagonal_vector(Index size, double value) {
+  pivots_.resize(size);
+  small_.assign(size, 1.0);
+  pivots_[0] = diagonal_[0] - value;
+  for (Index i = 1; i < size; ++i) {
+    pivots_[i] = diagonal_[i] - value - beside_[i - 1] * beside_[i - 1] / pivots_[i - 1];
+  }
+  for (int step = 0; step < 2; ++step) {
+    for (Index i = 1; i < size; ++i) {
+      small_[i] -= beside_[i - 1] / pivots_[i - 1] * small_[i - 1];
+    }
+    small_[size - 1] /= pivots_[size - 1];
+    for (Index i = size - 2; i >= 0; --i) {
+      small_[i] = (small_[i] - beside_[i] * small_[i + 1]) / pivots_[i];
+    }
+    // Nearly singular: lengths reach 1e16 times the last, far below overflow.
+    scale(1.0 / std::sqrt(dot(small_.data(), small_.data(), size)), size, small_.data());
+  }
+}
+
+}  // namespace kvbench
