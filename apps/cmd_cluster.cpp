@@ -37,8 +37,9 @@ void run(CLI::App& command, Options& o) {
   if (!o.memory_limit.empty()) {
     o.cluster.memory_limit = parse_memory_limit(o.memory_limit);
   }
+  const std::atomic<bool>& stop = stop_on_signals("--overwrite starts anew");
   const ClusterResult r =
-      run_cluster(make_cluster_plan(o.cluster), shell_line(command_arguments()), stop_on_signals());
+      run_cluster(make_cluster_plan(o.cluster), shell_line(command_arguments()), stop);
   fmt::print(stderr, "{}: {} KV heads, {} rows in {:.1f} s\n", o.cluster.out, r.heads, r.rows,
              r.wall_s);
   if (r.interrupted) {

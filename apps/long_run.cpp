@@ -1,23 +1,47 @@
 #include "long_run.hpp"
 
 #include <fmt/format.h>
+#include <semaphore.h>
+#include <unistd.h>
 
 #include <charconv>
+#include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "core/error.hpp"
+#include "exit_code.hpp"
+#include "report/csv.hpp"
 
 namespace kvbench {
 namespace {
 
+constexpr std::chrono::milliseconds kPatience{1500};
+
 std::atomic<bool> stop_requested = false;
+sem_t signalled;  // what a handler may post
 
 extern "C" void request_stop(int signal) {
   if (stop_requested.exchange(true)) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
+  sem_post(&signalled);
+}
+
+// A job may run for minutes, and no method asks whether it should stop. What it would have written
+// is lost, as in a kill; what is written is whole.
+void end_after_signal(const std::string& advice) {
+  while (sem_wait(&signalled) != 0) {  // a signal
+  }
+  std::this_thread::sleep_for(kPatience);
+  hold_writes();
+  fmt::print(stderr, "{}interrupted while a job ran; finished rows are kept, {}\n",
+             ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[2K" : "", advice);
+  std::_Exit(kExitInterrupted);
 }
 
 }  // namespace
@@ -41,7 +65,9 @@ std::uint64_t parse_memory_limit(const std::string& text) {
   return static_cast<std::uint64_t>(x * factor);
 }
 
-const std::atomic<bool>& stop_on_signals() {
+const std::atomic<bool>& stop_on_signals(std::string advice) {
+  sem_init(&signalled, 0, 0);
+  std::thread(end_after_signal, std::move(advice)).detach();
   std::signal(SIGINT, request_stop);
   std::signal(SIGTERM, request_stop);
   return stop_requested;

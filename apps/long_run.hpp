@@ -11,8 +11,11 @@ namespace kvbench {
 /// `--memory-limit`: bytes, or a number with K, M, G or T (powers of 1024). Throws InputError.
 std::uint64_t parse_memory_limit(const std::string& text);
 
-/// From now on the first SIGINT or SIGTERM sets the flag that is returned, so that running jobs
-/// finish and their rows are written; the second ends the process at once.
-const std::atomic<bool>& stop_on_signals();
+/// From now on the first SIGINT or SIGTERM sets the flag that is returned, so that running jobs may
+/// finish and their rows be written. Where the process has not ended after 1.5 s, whatever it is
+/// doing, it ends with kExitInterrupted: between two writes, so that every row is whole. `advice`:
+/// how to go on, for the line that it then prints. A second signal ends the process at once.
+/// Called once.
+const std::atomic<bool>& stop_on_signals(std::string advice);
 
 }  // namespace kvbench

@@ -144,6 +144,7 @@ void run(CLI::App& command, RunOptions& o) {
   if (!o.shard.empty()) {
     parse_shard(o.shard, o.replay);
   }
+  const std::atomic<bool>& stop = stop_on_signals("--resume goes on");
   const Plan plan = make_plan(o.replay);
   for (const std::string& note : plan.left_out) {
     fmt::print(stderr, "{}\n", note);
@@ -158,7 +159,7 @@ void run(CLI::App& command, RunOptions& o) {
   if (o.replay.out.empty()) {
     throw InputError(command.get_name() + ": no output, expected -o OUT.csv");
   }
-  const RunResult r = run_plan(plan, shell_line(command_arguments()), stop_on_signals());
+  const RunResult r = run_plan(plan, shell_line(command_arguments()), stop);
   fmt::print(stderr, "{}: {} rows in {:.1f} s{}{}{}{}\n", o.replay.out, r.rows, r.wall_s,
              r.resumed > 0 ? fmt::format(", {} of them resumed", r.resumed) : "",
              r.infeasible > 0 ? fmt::format(", {} infeasible", r.infeasible) : "",

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 #include <set>
+#include <shared_mutex>
 #include <sstream>
 #include <utility>
 
@@ -224,7 +225,22 @@ std::size_t whole_records_length(std::string_view text) {
   return length;
 }
 
+namespace {
+
+// Never destroyed: threads may write while the process ends.
+std::shared_mutex& write_gate() {
+  static auto* gate = new std::shared_mutex;
+  return *gate;
+}
+
+}  // namespace
+
+void hold_writes() {
+  write_gate().lock();
+}
+
 bool write_all(int fd, std::string_view bytes) {
+  const std::shared_lock open(write_gate());
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd, bytes.data(), bytes.size());
     if (n < 0 && errno != EINTR) {

@@ -49,6 +49,10 @@ std::filesystem::path resolved_path(const std::filesystem::path& path);
 /// Writes all bytes. False, with errno set, on the first failure.
 bool write_all(int fd, std::string_view bytes);
 
+/// Waits for the write_all that run, and lets none begin again: for a process that ends while other
+/// threads work.
+void hold_writes();
+
 /// Replaces `path` by `text` through PATH.tmp, fsync and rename: a reader sees the old file or the
 /// new one. Throws IoError.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);

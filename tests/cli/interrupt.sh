@@ -47,3 +47,45 @@ wait "$pid" 2> /dev/null || true
 printf '1.0,t.h5,p0,0,"torn' >> kill.csv
 good "${command[@]}" -o kill.csv --resume
 same kill.csv whole.csv
+
+# A job that would take minutes, and a plan of millions of rows: both end within two seconds.
+# ended_soon PID: waits for it; the rest of five seconds is for a machine that is busy.
+ended_soon() {
+  local start=$EPOCHREALTIME took
+  code=0
+  wait "$1" || code=$?
+  took=$((${EPOCHREALTIME/./} - ${start/./}))
+  [[ $code == 130 ]] || fail "exit code $code: $(cat "$scratch/err")"
+  ((took < 5000000)) || fail "ended only after $took microseconds"
+}
+
+# catches PID: whether it handles SIGINT.
+catches() {
+  local mask
+  mask=$(awk '/^SigCgt/ { print $2 }' "/proc/$1/status")
+  ((0x$mask & 2))
+}
+
+good synth -o long.h5 --layers 1 --q-heads 1 --kv-heads 1 --n 40000 --nq 64 --d 64 --dv 64 --gzip 0
+"$KVBENCH" replay long.h5 --algorithm uniform:T=1 --algorithm bumblebee:tokens=20000 --queries 64 \
+  --recent 64 -o long.csv > "$scratch/out" 2> "$scratch/err" &
+pid=$!
+until [[ -f long.csv ]] && (($(wc -l < long.csv) == 2)); do
+  kill -0 "$pid" 2> /dev/null || fail "ended before it was interrupted: $(cat "$scratch/err")"
+  sleep 0.02
+done
+kill -INT "$pid"
+ended_soon "$pid"
+[[ $(cat "$scratch/err") == *"finished rows are kept, --resume goes on"* ]] ||
+  fail "stderr of an interrupted job: $(cat "$scratch/err")"
+[[ $(column long.csv algorithm) == uniform && $(wc -l < long.csv) == 2 ]] || fail "rows: $(cat long.csv)"
+
+"$KVBENCH" replay t.h5 --algorithm uniform:T=1:4 --seeds 1000000 --recent 128 --queries 128 \
+  -o plan.csv > "$scratch/out" 2> "$scratch/err" &
+pid=$!
+until catches "$pid"; do
+  kill -0 "$pid" 2> /dev/null || fail "ended before it was interrupted: $(cat "$scratch/err")"
+  sleep 0.02
+done
+kill -TERM "$pid"
+ended_soon "$pid"
