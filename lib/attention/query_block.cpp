@@ -69,6 +69,11 @@ void scaled_query(const KvHead& head, Index g, Index position, double* out) {
 }
 
 template <class T>
+void QueryBlock<T>::reserve(Index queries, Index tokens) {
+  weights_.reserve(round_up(tokens, kTileRows) * round_up(queries, kVector));
+}
+
+template <class T>
 void QueryBlock<T>::pack(const MatrixD& queries, Range which) {
   const Index d = queries.cols();
   queries_ = which.size();

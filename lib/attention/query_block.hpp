@@ -42,6 +42,9 @@ class QueryBlock {
     return block;
   }
 
+  /// Takes the memory of a block whose last query sees `tokens` keys, once for many calls.
+  void reserve(Index queries, Index tokens);
+
   /// Rows `which` (at most kQueryBlock) of `queries` [., d], scaled, attend to `keys`; the one at
   /// which.begin + r sees the first seen[r] of them. `log_weights` (one a key, finite) or null: all
   /// weights 1. Where `values` (as many as keys) is given, out[r] [dv] += sum_i weight(i, r)

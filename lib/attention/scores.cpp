@@ -11,6 +11,7 @@ namespace {
 template <class T>
 void add_sums(const KvHead& head, Index g, Range queries, std::vector<double>& sums) {
   QueryBlock<T> block;
+  block.reserve(std::min(kQueryBlock, queries.size()), queries.end);
   std::vector<Index> positions;
   for (Index q0 = queries.begin; q0 < queries.end; q0 += kQueryBlock) {
     positions.resize(std::min(kQueryBlock, queries.end - q0));

@@ -11,7 +11,7 @@
 // rank alike and do not underflow. No scoring query: mu and Sigma are 0 and |v| decides.
 // rope=post, for traces without rotary tables, takes m and C of the queries as stored and R = 1.
 // In: K [m, d], V [m, dv], Q [N, d]. Out: B tokens of weight 1. float64, fixed order.
-// Time O(group (N + m) d^2), memory O((N + m) d).
+// Time O(group (N + m) d^2), memory O(N d + group m).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,6 +29,7 @@
 namespace kvbench {
 namespace {
 
+constexpr std::size_t kSlab = 256;  // keys that are wide at a time
 constexpr double kLowest = std::numeric_limits<double>::lowest();
 
 // Mean [1, d] and covariance [d, d] of queries.
@@ -85,22 +86,27 @@ void rotate(const RopeTables& tables, Range positions, Gaussian& query) {
   }
 }
 
-// log of the softmax over the tokens of s mu.k + s^2 k'Sigma k / 2. keys [m, d], keys_t [d, m].
-std::vector<double> log_attention(const MatrixD& keys, const MatrixD& keys_t, const Gaussian& query,
-                                  double scale) {
-  MatrixD along, spread;
-  inner_products(query.mean, keys_t, along);       // [1, m]
-  inner_products(keys, query.covariance, spread);  // [m, d]; Sigma is symmetric
-  std::vector<double> out(keys.rows());
+// log of the softmax over the task's tokens of s mu.k + s^2 k'Sigma k / 2.
+std::vector<double> log_attention(const Task& task, const Gaussian& query) {
+  const double scale = task.head.scale;
+  const double* mean = query.mean.data();
+  std::vector<double> out;
   double shift = kLowest;
-  for (Index i = 0; i < keys.rows(); ++i) {
-    double square = 0.0;
-    for (Index t = 0; t < keys.cols(); ++t) {
-      square = std::fma(spread.row(i)[t], keys.row(i)[t], square);
+  MatrixD keys, spread;
+  for (std::size_t begin = 0; begin < task.tokens.size(); begin += kSlab) {
+    gather_rows(task.head.k,
+                task.tokens.subspan(begin, std::min(kSlab, task.tokens.size() - begin)), keys);
+    inner_products(keys, query.covariance, spread);  // Sigma is symmetric
+    for (Index i = 0; i < keys.rows(); ++i) {
+      double along = 0.0;
+      double square = 0.0;
+      for (Index t = 0; t < keys.cols(); ++t) {
+        along = std::fma(mean[t], keys.row(i)[t], along);
+        square = std::fma(spread.row(i)[t], keys.row(i)[t], square);
+      }
+      out.push_back(scale * along + 0.5 * scale * scale * square);
+      shift = std::max(shift, out.back());
     }
-    const double x = scale * along.data()[i] + 0.5 * scale * scale * square;
-    out[i] = x;
-    shift = std::max(shift, x);
   }
   double z = 0.0;
   for (const double x : out) {
@@ -174,9 +180,6 @@ Compressed compress(const Task& task, const Params& params) {
   }
   const Range positions = {std::max(task.scoring.begin, params.integer("n_skip")),
                            task.scoring.end};
-  MatrixD keys, keys_t;
-  gather_rows(task.head.k, task.tokens, keys);
-  transpose(keys, keys_t);
   std::vector<std::vector<double>> logs;
   for (const Matrix& queries : task.head.q) {
     MatrixD rows = gather_queries(task, queries, positions, rope);
@@ -184,7 +187,7 @@ Compressed compress(const Task& task, const Params& params) {
     if (rope != nullptr) {
       rotate(*rope, {task.scoring.end, task.scoring.end + future}, query);
     }
-    logs.push_back(log_attention(keys, keys_t, query, task.head.scale));
+    logs.push_back(log_attention(task, query));
   }
   std::vector<double> scores;
   for (std::size_t i = 0; i < task.tokens.size(); ++i) {

@@ -13,30 +13,27 @@
 namespace kvbench {
 namespace {
 
-double dot(const double* a, const double* b, Index d) {
-  double sum = 0.0;
-  for (Index t = 0; t < d; ++t) {
-    sum = std::fma(a[t], b[t], sum);
-  }
-  return sum;
-}
-
 Compressed compress(const Task& task, const Params& params) {
   const Index d = task.head.d();
-  MatrixD keys;
-  gather_rows(task.head.k, task.tokens, keys);
+  // k / |k|, or 0: made anew where it is needed, for a copy of all would be as large as the cache.
+  std::vector<double> norms, scores;
+  const auto unit = [&](std::size_t i, Index t) {
+    const double k = task.head.k.row(task.tokens[i])[t];
+    return norms[i] > 0.0 ? k / norms[i] : 0.0;
+  };
   std::vector<double> sum(d, 0.0);
-  for (Index i = 0; i < keys.rows(); ++i) {
-    double* k = keys.row(i);
-    const double norm = std::sqrt(dot(k, k, d));
+  for (std::size_t i = 0; i < task.tokens.size(); ++i) {
+    norms.push_back(std::sqrt(squared_norm(task.head.k.view().row_span(task.tokens[i]))));
     for (Index t = 0; t < d; ++t) {
-      k[t] = norm > 0.0 ? k[t] / norm : 0.0;
-      sum[t] += k[t];
+      sum[t] += unit(i, t);
     }
   }
-  std::vector<double> scores;
-  for (Index i = 0; i < keys.rows(); ++i) {
-    scores.push_back(-dot(keys.row(i), sum.data(), d));
+  for (std::size_t i = 0; i < task.tokens.size(); ++i) {
+    double along = 0.0;
+    for (Index t = 0; t < d; ++t) {
+      along = std::fma(unit(i, t), sum[t], along);
+    }
+    scores.push_back(-along);
   }
   return hold_top(task, params, scores);
 }
