@@ -62,12 +62,18 @@ test: ## build and run all tests in build/test
 	@$(BUILD) build/test -j $(JOBS)
 	@$(CTEST) --test-dir build/test
 
-test-asan test-tsan: test-%: ## the tests under sanitizers, in build/asan and build/tsan
+test-asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer, in build/asan
 	$(call bootstrap,build plot test)
-	@$(plot_python); $(CMAKE) --preset $* -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" \
+	@$(plot_python); $(CMAKE) --preset asan -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" \
 		$(CMAKE_ARGS)
-	@$(BUILD) build/$* -j $(JOBS)
-	@$(CTEST) --test-dir build/$*
+	@$(BUILD) build/asan -j $(JOBS)
+	@$(CTEST) --test-dir build/asan
+
+test-tsan: ## runs of the program under ThreadSanitizer (Clang), in build/tsan
+	$(call bootstrap,build lint)
+	@$(CMAKE) --preset tsan -DKVBENCH_WERROR=$(WERROR) $(CMAKE_ARGS)
+	@$(BUILD) build/tsan -j $(JOBS) --target kvbench
+	@tests/threads/run.sh build/tsan/kvbench $(wildcard build/test/kvbench)
 
 # PIP_ARGS=...: more for pip, e.g. an index with torch for the CPU alone, which is far smaller.
 # kvpress, the peer of some methods, says which releases of transformers it can use.

@@ -22,6 +22,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms of GCC 12 in its own headers (PR 105593, PR 105651) and inside fmt.
   list(APPEND _warnings -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-restrict)
 endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # Clang counts it to -Wconversion. And it says of loops that it could not vectorise them as asked.
+  list(APPEND _warnings -Wno-sign-conversion -Wno-pass-failed)
+endif()
 if(KVBENCH_WERROR)
   list(APPEND _warnings -Werror)
 endif()

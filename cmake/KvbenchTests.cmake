@@ -18,11 +18,6 @@ set_tests_properties(files.make PROPERTIES FIXTURES_SETUP files)
 set_tests_properties(files.remove PROPERTIES FIXTURES_CLEANUP files)
 # One variable in each property: gtest_discover_tests keeps only the first of a list.
 set(_test_environment ENVIRONMENT "TEST_TMPDIR=${_files}")
-set(_tsan)
-if(KVBENCH_SANITIZE MATCHES "thread")
-  set(_tsan "suppressions=${CMAKE_CURRENT_SOURCE_DIR}/cmake/tsan.supp history_size=4")
-  list(APPEND _test_environment ENVIRONMENT_MODIFICATION "TSAN_OPTIONS=set:${_tsan}")
-endif()
 set(_src "${CMAKE_CURRENT_SOURCE_DIR}")
 
 # ------------------------------------------------------------------------------------------ gtest
@@ -96,10 +91,8 @@ endif()
 # --------------------------------------------------------------------------------- emulated device
 # The CUDA code on a device that tests/emulated plays on the CPU, by switching stacks: x86-64 alone.
 # Each .cu file is compiled as C++, with the headers of tests/emulated in place of CUDA's.
-# ThreadSanitizer does not follow the switches.
 file(GLOB _kernels ${_glob} lib/gpu/*.cu)
-if(_kernels AND _test_units AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$"
-    AND NOT KVBENCH_SANITIZE MATCHES "thread")
+if(_kernels AND _test_units AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   # Whole runs on a GPU against the CPU (tests/test_gpu_*.cpp) run here as well.
   file(GLOB _emulated ${_glob} tests/emulated/*.cpp tests/test_gpu_*.cpp)
   foreach(_kernel IN LISTS _kernels)
@@ -132,9 +125,6 @@ endif()
 
 set(_environment "SRC=${_src}" "PYTHONDONTWRITEBYTECODE=1" "TMPDIR=${_files}"
   "TEST_TMPDIR=${_files}")
-if(_tsan)
-  list(APPEND _environment "TSAN_OPTIONS=${_tsan}")
-endif()
 if(TARGET kvbench)
   list(APPEND _environment "KVBENCH=$<TARGET_FILE:kvbench>")
 endif()

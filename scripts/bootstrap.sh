@@ -13,7 +13,7 @@ plot=(python3 python3-numpy python3-pandas python3-matplotlib python3-h5py pytho
   python3-scipy)
 test=(libgtest-dev)
 bench=(libbenchmark-dev libopenblas-dev)
-lint=(clang-format clang-tidy libomp-dev)
+lint=(clang clang-format clang-tidy libomp-dev)
 dump=(python3-venv)
 
 groups=("$@")
@@ -46,7 +46,7 @@ has_library() {
 # Is it there by other means than a Debian package? (By name of the Debian package.)
 present() {
   case $1 in
-    g++ | cmake | git | python3 | clang-format | clang-tidy | pkg-config) command -v "$1" ;;
+    g++ | clang | cmake | git | python3 | clang-format | clang-tidy | pkg-config) command -v "$1" ;;
     ninja-build) command -v ninja ;;
     libeigen3-dev) has_header Eigen/Core || has_header eigen3/Eigen/Core ;;
     libhdf5-dev) has_header hdf5.h || has_header hdf5/serial/hdf5.h ;;
