@@ -8,6 +8,7 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "report/csv.hpp"
+#include "report/run_tables.hpp"
 #include "report/summary.hpp"
 
 namespace kvbench {
@@ -23,7 +24,7 @@ struct Options {
 void run(const Options& options) {
   std::vector<Table> tables;
   for (const std::string& path : options.inputs) {
-    tables.push_back(read_table(path));
+    tables.push_back(read_result_table(path));
   }
   const Summary summary = summarize(tables, options.summary);
   for (const std::string& name : summary.pooled) {

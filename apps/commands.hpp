@@ -14,6 +14,7 @@ void add_replay(CLI::App& app);     ///< the main job
 void add_evaluate(CLI::App& app);   ///< caches of any program, as the replay evaluates methods
 void add_cluster(CLI::App& app);    ///< how keys and values cluster
 void add_summarize(CLI::App& app);  ///< means, standard deviations and counts of result rows
+void add_verify(CLI::App& app);     ///< checksums of a result table, and a sample of it again
 void add_merge(CLI::App& app);      ///< the undivided result file from its shards
 
 /// What the process was started with, for the manifest. Set by main before parsing.

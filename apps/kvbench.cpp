@@ -50,8 +50,10 @@ int program(int argc, char** argv) {
   add_cluster(app);
   add_summarize(app);
   add_merge(app);
+  add_verify(app);
   app.footer(
-      "\nExit codes: 0 done, 1 some rows failed, 2 bad usage or input, 3 I/O or device failure, "
+      "\nExit codes: 0 done, 1 some rows failed (verify: differ), 2 bad usage or input, 3 I/O or "
+      "device failure, "
       "130 interrupted.\nDocumentation: docs/cli.md in the source tree.");
   try {
     app.parse(argc, argv);

@@ -6,7 +6,7 @@
 Rows are joined by the key columns of docs/schema.md but for `device`. Figures of error and mass
 must agree to --relative of the first table's (of 1e-6 where that is smaller: rounding of an exact
 cache). So must numbers in `diag`, to 1e-5 where --relative is less, since they have six digits; but
-for `gain_evaluations`, of which a device makes other numbers. Timing columns are left out. All else
+for `gain_evaluations`, of which a device makes other numbers. Timing columns are left out, and so are `run_id` and `row_crc`. All else
 must be the same text: statuses, tokens kept, bytes. What is NaN never agrees, not even with NaN.
 Tables of steps (CPU.steps.csv), of kept tokens (CPU.kept.csv) and of layers (CPU.layers.csv) are
 compared where both runs have them; where one alone has, that is a difference.
@@ -20,9 +20,13 @@ import math
 import os
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "python"))
+
+from kvbench import checksums  # noqa: E402
+
 KEYS = ("trace", "prompt", "layer", "q_head", "kv_head", "algorithm", "params", "protocol", "sink",
         "recent", "scores", "seed", "n_tokens", "n_queries", "budget_requested", "step")
-LEFT_OUT = {"device", "compress_ms", "attend_us_per_query"}
+LEFT_OUT = {"device", "compress_ms", "attend_us_per_query", *checksums.COLUMNS}
 FIGURES = {"rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",
            "eps_fro", "eps_op", "log_z_error", "cosine", "mass_kept", "amnesia_mass"}
 LAYER_FIGURES = {"out_rel_error", "residual_rel_error"}
@@ -46,6 +50,7 @@ def side_path(path, kind):
 def read_rows(path):
     """Columns, and a dict from key to row (a dict of texts)."""
     try:
+        checksums.check_table(path)
         with open(path, encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             columns = reader.fieldnames
@@ -63,6 +68,8 @@ def read_rows(path):
                 if key in rows:
                     raise TableError(f"{path}: line {reader.line_num}: a row for the second time")
                 rows[key] = row
+    except checksums.ChangedError as error:
+        raise TableError(str(error)) from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise TableError(f"{path}: cannot be read: {error}") from None
     if not rows:

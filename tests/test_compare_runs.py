@@ -66,7 +66,7 @@ class CompareTest(FolderCase):
         self.assertEqual(list(ROW), COLUMNS)
         self.assertGreater(len(KEY_COLUMNS), 10)
         self.assertEqual(set(KEY_COLUMNS) - {"device"} - set(compare_runs.KEYS), set())
-        self.assertEqual(compare_runs.LEFT_OUT, {"device", *TIMING})
+        self.assertEqual(compare_runs.LEFT_OUT, {"device", "run_id", "row_crc", *TIMING})
 
     def test_device_timing_and_rounding_agree(self):
         self.expect_same({}, {})

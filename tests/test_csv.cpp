@@ -12,6 +12,7 @@
 #include "files.hpp"
 #include "refusal.hpp"
 #include "report/csv.hpp"
+#include "report/row_crc.hpp"
 #include "report_rows.hpp"
 
 namespace kvbench {
@@ -22,6 +23,7 @@ using testing_replay::write_bytes;
 using testing_rows::test_folder;
 
 const Fields header{"a", "b", "c"};
+const std::string run = "0123456789abcdef";
 
 Fields random_fields(std::mt19937& random, std::size_t width) {
   static constexpr std::string_view alphabet = "ab,\"\r\n ;=\xC3\xA9";
@@ -112,40 +114,40 @@ TEST(CsvWriter, AppendsAndResumes) {
   const std::vector<Fields> first{{"1", "x,y", ""}, {"2", "\"", "\n"}};
   const std::vector<Fields> second{{"3", "", "z"}};
   {
-    CsvWriter writer(path, header, CsvWriter::Mode::create);
+    CsvWriter writer(path, header, CsvWriter::Mode::create, run);
     writer.append(first);
     EXPECT_EQ(read_table(path).rows, first);  // visible before the end
   }
   EXPECT_FALSE(std::filesystem::exists(path.string() + ".lock"));
   {
-    CsvWriter writer(path, header, CsvWriter::Mode::resume);
+    CsvWriter writer(path, header, CsvWriter::Mode::resume, run);
     EXPECT_EQ(writer.existing(), first);
     writer.append(second);
     EXPECT_THROW(writer.append(std::vector<Fields>{{"too", "short"}}), InputError);
   }
   EXPECT_EQ(read_table(path).rows, (std::vector<Fields>{first[0], first[1], second[0]}));
-  EXPECT_THROW(CsvWriter(path, header, CsvWriter::Mode::create), InputError);
-  EXPECT_THROW(CsvWriter(path, Fields{"a", "b", "d"}, CsvWriter::Mode::resume), InputError);
-  { const CsvWriter writer(path, header, CsvWriter::Mode::overwrite); }
+  EXPECT_THROW(CsvWriter(path, header, CsvWriter::Mode::create, run), InputError);
+  EXPECT_THROW(CsvWriter(path, Fields{"a", "b", "d"}, CsvWriter::Mode::resume, run), InputError);
+  { const CsvWriter writer(path, header, CsvWriter::Mode::overwrite, run); }
   EXPECT_TRUE(read_table(path).rows.empty());
 }
 
 TEST(CsvWriter, TornTailIsCutAtEveryByte) {
   const auto path = test_folder() / "t.csv";
   const std::vector<Fields> rows{{"1", "a\n\"b\"", ","}, {"2", "x\ny", "\"\n"}};
-  const std::string head = csv_line(header);
-  const std::string text = head + csv_line(rows[0]) + csv_line(rows[1]);
+  const std::string head = checked_header_line(header);
+  const std::string text = head + checked_line(rows[0], run) + checked_line(rows[1], run);
   for (std::size_t length = 0; length <= text.size(); ++length) {
     write_bytes(path, text.substr(0, length));
     std::vector<Fields> whole;
-    if (length >= head.size() + csv_line(rows[0]).size()) {
+    if (length >= head.size() + checked_line(rows[0], run).size()) {
       whole.push_back(rows[0]);
     }
     if (length == text.size()) {
       whole.push_back(rows[1]);
     }
     {
-      CsvWriter writer(path, header, CsvWriter::Mode::resume);
+      CsvWriter writer(path, header, CsvWriter::Mode::resume, run);
       ASSERT_EQ(writer.existing(), whole) << "cut at byte " << length;
       writer.append(std::vector<Fields>{{"new", "", ""}});
     }
@@ -153,7 +155,7 @@ TEST(CsvWriter, TornTailIsCutAtEveryByte) {
     ASSERT_EQ(read_table(path).rows, whole) << "cut at byte " << length;
   }
   write_bytes(path, "something else");
-  EXPECT_THROW(CsvWriter(path, header, CsvWriter::Mode::resume), InputError);
+  EXPECT_THROW(CsvWriter(path, header, CsvWriter::Mode::resume, run), InputError);
   EXPECT_EQ(read_text_file(path), "something else");  // a stranger's file stays as it is
 }
 
@@ -162,19 +164,19 @@ TEST(CsvWriter, TwoWritersOfOneFileConflict) {
   const auto path = folder / "t.csv";
   std::filesystem::create_symlink(path, folder / "alias.csv");
   {
-    CsvWriter writer(path, header, CsvWriter::Mode::create);
+    CsvWriter writer(path, header, CsvWriter::Mode::create, run);
     writer.append(std::vector<Fields>{{"1", "2", "3"}});
     for (const auto& name : {path, folder / "alias.csv"}) {
       EXPECT_NE(refusal([&] {
-                  CsvWriter(name, header, CsvWriter::Mode::resume);
+                  CsvWriter(name, header, CsvWriter::Mode::resume, run);
                 }).find("another run is writing " + path.string()),
                 std::string::npos);
-      EXPECT_THROW(CsvWriter(name, header, CsvWriter::Mode::overwrite), InputError);
+      EXPECT_THROW(CsvWriter(name, header, CsvWriter::Mode::overwrite, run), InputError);
     }
     writer.rewrite_sorted(std::vector<Fields>{{"4", "5", "6"}});
-    EXPECT_THROW(CsvWriter(path, header, CsvWriter::Mode::resume), InputError);
+    EXPECT_THROW(CsvWriter(path, header, CsvWriter::Mode::resume, run), InputError);
   }
-  const CsvWriter writer(path, header, CsvWriter::Mode::resume);
+  const CsvWriter writer(path, header, CsvWriter::Mode::resume, run);
   EXPECT_EQ(writer.existing(), (std::vector<Fields>{{"4", "5", "6"}}));
 }
 
@@ -183,18 +185,18 @@ TEST(CsvWriter, AKilledHoldersLockDoesNotBlock) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const CsvWriter writer(path, header, CsvWriter::Mode::create);
+    const CsvWriter writer(path, header, CsvWriter::Mode::create, run);
     ::_exit(0);  // no destructor: the lock file stays behind
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(std::filesystem::exists(path.string() + ".lock"));
-  EXPECT_NO_THROW(CsvWriter(path, header, CsvWriter::Mode::resume));
+  EXPECT_NO_THROW(CsvWriter(path, header, CsvWriter::Mode::resume, run));
 }
 
 TEST(CsvWriter, RewriteKeepsAppending) {
   const auto path = test_folder() / "t.csv";
-  CsvWriter writer(path, header, CsvWriter::Mode::create);
+  CsvWriter writer(path, header, CsvWriter::Mode::create, run);
   writer.append(std::vector<Fields>{{"2", "", ""}, {"1", "", ""}});
   writer.rewrite_sorted(std::vector<Fields>{{"1", "", ""}, {"2", "", ""}});
   writer.append(std::vector<Fields>{{"3", "", ""}});
@@ -208,7 +210,7 @@ TEST(CsvWriter, ThreadsLeaveWholeRows) {
   const auto path = test_folder() / "t.csv";
   constexpr int per_thread = 200;
   {
-    CsvWriter writer(path, header, CsvWriter::Mode::create);
+    CsvWriter writer(path, header, CsvWriter::Mode::create, run);
     std::vector<std::jthread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&writer, t] {
@@ -228,9 +230,9 @@ TEST(CsvWriter, ThreadsLeaveWholeRows) {
 
 TEST(CsvWriter, UnwritablePlacesAreIoErrors) {
   const auto folder = test_folder();
-  EXPECT_THROW(CsvWriter(folder / "no" / "such" / "t.csv", header, CsvWriter::Mode::create),
+  EXPECT_THROW(CsvWriter(folder / "no" / "such" / "t.csv", header, CsvWriter::Mode::create, run),
                IoError);
-  EXPECT_THROW(CsvWriter(folder, header, CsvWriter::Mode::create), InputError);
+  EXPECT_THROW(CsvWriter(folder, header, CsvWriter::Mode::create, run), InputError);
 }
 
 TEST(CsvWriter, FullDiskLeavesWholeRows) {
@@ -239,7 +241,7 @@ TEST(CsvWriter, FullDiskLeavesWholeRows) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     // A file size limit stands in for a full disk; its signal must not end the process.
-    CsvWriter writer(path, header, CsvWriter::Mode::create);
+    CsvWriter writer(path, header, CsvWriter::Mode::create, run);
     writer.append(std::vector<Fields>{{"1", "2", "3"}});
     const rlimit limit{20, 20};
     ::signal(SIGXFSZ, SIG_IGN);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "forged.hpp"
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
@@ -188,7 +189,7 @@ TEST_F(LayerRunsTest, ForeignAndDoubledLinesAreRefused) {
   refused(text + text.substr(last), "one line twice");
   std::string other = text;
   other.replace(other.find("w.h5"), 4, "u.h5");
-  refused(other, "a line of rows that this plan does not make");
+  refused(with_right_sums(other), "a line of rows that this plan does not make");
   write_bytes(layers_of(o), text);
   o.resume = false;
   EXPECT_NE(refusal([&] { go(o); }).find("exists"), std::string::npos);
@@ -241,6 +242,7 @@ TEST_F(LayerRunsTest, MergeRefusesTablesThatDoNotGoWithTheirRows) {
     go(o);
     merge.shards.emplace_back(o.out);
   }
+  forget_sha256(merge.shards[1]);
   const fs::path table = layers_table().path(merge.shards[1]);
   const std::string text = read_bytes(table);
   const std::size_t last = text.rfind('\n', text.size() - 2) + 1;
@@ -258,11 +260,11 @@ TEST_F(LayerRunsTest, MergeRefusesTablesThatDoNotGoWithTheirRows) {
   const std::size_t before = text.rfind('\n', last - 2) + 1;
   std::string other = text + text.substr(before, last - before);  // that of seed 0
   other.replace(other.rfind("stopping"), 8, "unfit");
-  write_bytes(table, other);
+  write_bytes(table, with_right_sums(other));
   refused("is too many");
   other = text + text.substr(last);
   other.replace(other.rfind("stopping"), 8, "staying");
-  write_bytes(table, other);
+  write_bytes(table, with_right_sums(other));
   refused("of no rows");
   fs::remove(table);
   refused("s2.layers.csv");

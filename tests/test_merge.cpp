@@ -37,7 +37,7 @@ struct ShardFile {
   std::vector<Fields> rows;
 
   void write() const {
-    CsvWriter writer(path, schema_header(), CsvWriter::Mode::overwrite);
+    CsvWriter writer(path, schema_header(), CsvWriter::Mode::overwrite, manifest.run_id);
     writer.append(rows);
     write_manifest(path, manifest);
   }
@@ -52,6 +52,7 @@ std::vector<ShardFile> make_shards(const fs::path& folder, Index count) {
     shard.path = folder / ("shard" + std::to_string(s) + ".csv");
     shard.manifest = begin_manifest("kvbench replay", {{"seeds", 1}, {"shard", "1/3"}});
     shard.manifest.traces = {{"t.h5", "abc", 10}};
+    shard.manifest.run_id = "0123456789abcdef";
     shard.manifest.shard = Shard{s, count};
     shard.manifest.plan = PlanInfo{"hash", plan_rows, {}};
     for (Index begin = (s - 1) * 4; begin < plan_rows; begin += 4 * count) {

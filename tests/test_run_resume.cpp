@@ -12,6 +12,7 @@
 
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
+#include "report/row_crc.hpp"
 #include "stopping_method.hpp"
 
 namespace kvbench {
@@ -72,7 +73,7 @@ TEST_F(RunTest, ResumeBeginsWhereThereIsNothing) {
   const auto rows = untimed(o.out);
   EXPECT_FALSE(rows.empty());
   // A run that was killed before it wrote its manifest left a header at most.
-  const std::string header = csv_line(schema_header());
+  const std::string header = checked_header_line(schema_header());
   for (const std::string& left : {std::string(), header.substr(0, 9), header}) {
     fs::remove(manifest_path(o.out));
     write_bytes(o.out, left);

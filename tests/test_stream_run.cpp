@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "forged.hpp"
 #include "replay/stream_job.hpp"
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
@@ -154,11 +155,11 @@ TEST_F(StreamRunTest, ResumeRefusesForeignAndDoubledSteps) {
   EXPECT_NE(refusal([&] { run(o); }).find("one step twice"), std::string::npos);
   std::string other = steps;
   other.replace(other.find("t.h5"), 4, "u.h5");
-  write_bytes(steps_table().path(o.out), other);
+  write_bytes(steps_table().path(o.out), with_right_sums(other));
   EXPECT_NE(refusal([&] { run(o); }).find("does not make"), std::string::npos);
   other = steps.substr(0, last) + steps.substr(last);
   other.replace(other.find(",6,", other.find('\n')), 3, ",5,");
-  write_bytes(steps_table().path(o.out), other);
+  write_bytes(steps_table().path(o.out), with_right_sums(other));
   EXPECT_NE(refusal([&] { run(o); }).find("does not evaluate"), std::string::npos);
   o.eval_every = 5;
   EXPECT_NE(refusal([&] { run(o); }).find("options"), std::string::npos);
@@ -225,6 +226,7 @@ TEST_F(StreamRunTest, ShardsMergeToTheUndividedFiles) {
     run(o);
     merge.shards.emplace_back(o.out);
   }
+  forget_sha256(folder_ / "shard2.csv");
   const fs::path second = folder_ / "shard2.steps.csv";
   const std::string steps = read_bytes(second);
   const auto refused = [&](const std::string& text, const std::string& why) {
@@ -239,8 +241,8 @@ TEST_F(StreamRunTest, ShardsMergeToTheUndividedFiles) {
   refused(steps.substr(0, steps.find('\n') + 1), "missing");
   refused(steps + steps.substr(last), "ascend");
   refused(steps + "stray,line\n", "fields");
-  refused("a,b\n", "header");
-  refused(steps + "u" + steps.substr(last + 1), "a step of no row");
+  refused("a,b\n", "no checksums");
+  refused(with_right_sums(steps + "u" + steps.substr(last + 1)), "a step of no row");
   fs::remove(second);
   EXPECT_NE(refusal([&] { merge_shards(merge); }).find("no such file"), std::string::npos);
   write_bytes(second, steps);

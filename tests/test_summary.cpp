@@ -206,7 +206,7 @@ TEST(Summary, Refusals) {
   newer.source = "newer.csv";
   newer.rows[0][0] = "1.9";
   EXPECT_EQ(error_for({good, newer}),
-            "newer.csv: row 1: schema `1.9` after rows of `1.1`: mixed schemas");
+            "newer.csv: row 1: schema `1.9` after rows of `1.2`: mixed schemas");
   newer.rows[0][0] = "2.0";
   EXPECT_EQ(error_for({newer}), "newer.csv: row 1: schema `2.0`, expected 1.x");
   Table odd = good;

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "replay/selection.hpp"
+#include "report/run_tables.hpp"
 #include "report/schema.hpp"
 #include "report/side_table.hpp"
 
@@ -50,7 +51,7 @@ void KeptSets::fill(const Fields& place, Points& points) const {
 }
 
 void KeptSets::read(const std::string& file) {
-  const Table table = read_table(file);
+  const Table table = read_side_table(file, kept_table());
   std::vector<std::size_t> at;
   for (const std::string& column : kept_table().header()) {
     at.push_back(table.column(column));

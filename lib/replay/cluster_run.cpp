@@ -15,6 +15,7 @@
 #include "replay/run.hpp"
 #include "replay/selection.hpp"
 #include "report/csv.hpp"
+#include "report/row_crc.hpp"
 
 namespace kvbench {
 namespace {
@@ -84,6 +85,13 @@ nlohmann::json configuration(const ClusterOptions& o) {
           {"memory_limit", o.memory_limit}};
 }
 
+// What decides the rows: not where the traces lie, nor the memory.
+std::string what_is_run(nlohmann::json configuration) {
+  configuration.erase("traces");
+  configuration.erase("memory_limit");
+  return configuration.dump();
+}
+
 // cluster.json: as the manifest of a result file, and the rows of each table.
 void write_cluster_manifest(const fs::path& folder, const Manifest& manifest,
                             const std::map<std::string, Index>& tables) {
@@ -104,6 +112,7 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
   validate_values(plan, stop);
   Manifest manifest = start_manifest(command_line, configuration(o), o, o.traces, threads);
   manifest.schema = cluster_schema_version;
+  manifest.run_id = run_id(what_is_run(manifest.configuration), trace_hashes(manifest));
   ClusterResult result;
   result.interrupted = stop;
   if (result.interrupted) {
@@ -114,7 +123,7 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
   if (error) {
     throw IoError(fmt::format("{}: cannot make the folder: {}", o.out, error.message()));
   }
-  ClusterTables tables(plan);
+  ClusterTables tables(plan, manifest.run_id);
   write_cluster_manifest(o.out, manifest, {});
   Progress progress(static_cast<Index>(plan.heads.size()), "cluster");
   for (const ClusterHead& h : plan.heads) {
@@ -148,6 +157,9 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
   }
   result.interrupted = result.heads < static_cast<Index>(plan.heads.size());
   result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!result.interrupted) {
+    manifest.sha256 = tables.sha256();
+  }
   end_manifest(manifest, result.rows, 0, result.wall_s);
   write_cluster_manifest(o.out, manifest, written);
   return result;

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "metrics/error.hpp"
+#include "report/run_tables.hpp"
 
 namespace kvbench {
 namespace {
@@ -107,7 +109,7 @@ Fields cluster_table_names() {
   return out;
 }
 
-ClusterTables::ClusterTables(const ClusterPlan& plan) : plan_(plan) {
+ClusterTables::ClusterTables(const ClusterPlan& plan, const std::string& run) : plan_(plan) {
   const ClusterOptions& o = plan.options;
   for (const ClusterHead& h : plan.heads) {
     for (const Rows what : plan.sets(h)) {
@@ -125,7 +127,7 @@ ClusterTables::ClusterTables(const ClusterPlan& plan) : plan_(plan) {
     if (table == "points.h5") {
       points_file_.emplace(path.string());
     } else {
-      writers_.try_emplace(table, path, header(table, point_width_), mode);
+      writers_.try_emplace(table, path, header(table, point_width_), mode, run);
     }
   }
 }
@@ -206,6 +208,14 @@ std::map<std::string, Index> ClusterTables::finish() {
     points_file_->close();
   }
   return rows_;
+}
+
+std::map<std::string, std::string> ClusterTables::sha256() const {
+  std::vector<std::pair<std::string, std::filesystem::path>> files;
+  for (const auto& [table, writer] : writers_) {
+    files.emplace_back(table, writer.path());
+  }
+  return sha256_of_files(files);
 }
 
 }  // namespace kvbench

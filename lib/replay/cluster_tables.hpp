@@ -32,7 +32,8 @@ class ClusterTables {
   /// Makes the files in the folder options.out, which exists, with their headers; points that an
   /// earlier run left in a form that this one does not write are removed. Errors: InputError,
   /// IoError.
-  explicit ClusterTables(const ClusterPlan& plan);
+  /// `run`: the manifest's.
+  ClusterTables(const ClusterPlan& plan, const std::string& run);
 
   /// Takes the quantiles of the norms of `rows`, head `number` of `what`, for the next add().
   void add_norms(const ClusterHead& head, Rows what, Index number, const RowSet& rows);
@@ -43,6 +44,9 @@ class ClusterTables {
 
   /// Puts everything on the disk; rows by table.
   std::map<std::string, Index> finish();
+
+  /// SHA-256 of the CSV tables by file name, for the manifest.
+  std::map<std::string, std::string> sha256() const;
 
  private:
   void append(const std::string& name, const std::vector<Fields>& lines);

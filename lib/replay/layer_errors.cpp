@@ -135,11 +135,11 @@ void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, cons
   }
 }
 
-LayerErrors::LayerErrors(const Plan& plan, CsvWriter::Mode mode)
+LayerErrors::LayerErrors(const Plan& plan, CsvWriter::Mode mode, const std::string& run)
     : plan_(plan),
       entries_(static_cast<Index>(plan.entries.size())),
       jobs_(plan.shard_jobs()),
-      writer_(layers_table().path(plan.options.out), layers_table().header(), mode),
+      writer_(layers_table().path(plan.options.out), layers_table().header(), mode, run),
       journal_(layers_table().path(plan.options.out) += ".part", plan.hash(),
                mode == CsvWriter::Mode::resume),
       states_(jobs_.size(), State::open) {

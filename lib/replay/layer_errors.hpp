@@ -8,6 +8,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -40,7 +41,7 @@ void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, cons
 class LayerErrors {
  public:
   /// Opens the table and the journal. Errors: as of CsvWriter and FinishedTable.
-  LayerErrors(const Plan& plan, CsvWriter::Mode mode);
+  LayerErrors(const Plan& plan, CsvWriter::Mode mode, const std::string& run);
 
   /// To be called once: finds what is left to do. Returns the jobs among `before` that must run
   /// again since their layer's lines are not there and the journal lacks their part.

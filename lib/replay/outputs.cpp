@@ -1,7 +1,9 @@
 #include "replay/outputs.hpp"
 
 #include <string_view>
+#include <utility>
 
+#include "report/run_tables.hpp"
 #include "report/schema.hpp"
 #include "report/side_table.hpp"
 
@@ -58,13 +60,13 @@ std::vector<std::filesystem::path> Outputs::files(const Plan& plan) {
   return out;
 }
 
-Outputs::Outputs(const Plan& plan) : plan_(plan) {
+Outputs::Outputs(const Plan& plan, const std::string& run) : plan_(plan) {
   CacheExport::check_earlier(plan);
   const CsvWriter::Mode mode = mode_of(plan.options);
   std::vector<FinishedTable> before;
   const auto open = [&](const SideTable* table, const std::filesystem::path& path,
                         const Fields& header) {
-    tables_.push_back({table, std::make_unique<CsvWriter>(path, header, mode)});
+    tables_.push_back({table, std::make_unique<CsvWriter>(path, header, mode, run)});
     before.emplace_back(plan, table, tables_.back().writer->existing());
   };
   open(nullptr, plan.options.out, schema_header());
@@ -76,7 +78,7 @@ Outputs::Outputs(const Plan& plan) : plan_(plan) {
   }
   kvbench::reconcile(plan, before, caches_.get());
   if (!plan.error_layers.empty()) {
-    layers_ = std::make_unique<LayerErrors>(plan, mode);
+    layers_ = std::make_unique<LayerErrors>(plan, mode, run);
     for (const Index job : layers_->open(before.front())) {
       for (FinishedTable& table : before) {
         table.forget(job);
@@ -156,6 +158,18 @@ void Outputs::finish(const std::vector<std::string>& trace_sha256) {
   if (caches_) {
     caches_->finish(trace_sha256);
   }
+}
+
+std::map<std::string, std::string> Outputs::sha256() const {
+  std::vector<std::pair<std::string, std::filesystem::path>> files;
+  for (const Out& out : tables_) {
+    files.emplace_back(out.table == nullptr ? result_table_name : out.table->name(),
+                       out.writer->path());
+  }
+  if (layers_) {
+    files.emplace_back(layers_table().name(), layers_table().path(plan_.options.out));
+  }
+  return sha256_of_files(files);
 }
 
 void Outputs::sync() {

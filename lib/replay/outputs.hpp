@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "replay/cache_export.hpp"
@@ -33,7 +35,8 @@ class Outputs {
   /// Opens the files as the plan's options say: to resume, to overwrite, or anew. What an earlier
   /// run left of jobs that are not whole in all files goes. Errors: as of CsvWriter; InputError
   /// where a file holds what this plan does not make.
-  explicit Outputs(const Plan& plan);
+  /// `run`: the manifest's.
+  Outputs(const Plan& plan, const std::string& run);
 
   /// Whether an earlier run has done the job.
   bool done(Index job) const { return before_->has(job); }
@@ -52,6 +55,9 @@ class Outputs {
 
   /// After a complete run: makes the caches file. `trace_sha256`: of the traces, in order.
   void finish(const std::vector<std::string>& trace_sha256);
+
+  /// The tables' SHA-256 by name, for the manifest.
+  std::map<std::string, std::string> sha256() const;
 
   /// Forces everything to the disk.
   void sync();

@@ -21,6 +21,7 @@
 #include "replay/shared.hpp"
 #include "replay/stream_job.hpp"
 #include "report/csv.hpp"
+#include "report/row_crc.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
@@ -53,7 +54,7 @@ void validate_values(const Plan& plan, const std::atomic<bool>& stop) {
 // that a run left before its manifest was written holds no rows, and nothing can be mixed.
 void check_same_plan(const Plan& plan, const Manifest& now) {
   if (!std::filesystem::exists(manifest_path(plan.options.out)) &&
-      csv_line(schema_header()).rfind(read_text_file(plan.options.out), 0) == 0) {
+      checked_header_line(schema_header()).rfind(read_text_file(plan.options.out), 0) == 0) {
     return;
   }
   const Manifest then = read_manifest(plan.options.out);
@@ -234,6 +235,7 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   const Range jobs = plan.shard_jobs();
   manifest.plan =
       PlanInfo{plan.hash(), plan.row_range({0, plan.jobs()}).size(), {plan.row_range(jobs)}};
+  manifest.run_id = run_id(manifest.plan->hash, trace_hashes(manifest));
   if (o.shard_count > 1) {
     manifest.shard = Shard{o.shard_index, o.shard_count};
   }
@@ -245,7 +247,7 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   if (o.resume && std::filesystem::exists(o.out)) {
     check_same_plan(plan, manifest);
   }
-  Outputs outputs(plan);
+  Outputs outputs(plan, manifest.run_id);
   result.resumed = outputs.rows_resumed();
   manifest.rows_resumed = result.resumed;
   write_manifest(o.out, manifest);
@@ -279,6 +281,7 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
       stop && (result.rows < plan.row_range(jobs).size() || outputs.lacks_layers());
   if (!result.interrupted) {
     outputs.finish(trace_hashes(manifest));
+    manifest.sha256 = outputs.sha256();
   }
   result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   end_manifest(manifest, result.rows, result.failed, result.wall_s);

@@ -10,111 +10,17 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <set>
 #include <shared_mutex>
 #include <sstream>
 #include <utility>
 
 #include "core/error.hpp"
+#include "report/row_crc.hpp"
 
 namespace kvbench {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Record {
-  Fields fields;
-  std::size_t line = 0;  // where it begins, 1-based
-};
-
-/// RFC 4180; one object reads one text.
-class Parser {
- public:
-  Parser(std::string_view text, std::string_view source) : text_(text), source_(source) {
-    constexpr std::string_view bom = "\xEF\xBB\xBF";
-    if (text_.starts_with(bom)) {
-      text_.remove_prefix(bom.size());
-    }
-  }
-
-  /// False at the end of the text.
-  bool next(Record& record) {
-    while (peek() == '\n' || peek() == '\r') {
-      take_line_end();
-    }
-    if (peek() == kEnd) {
-      return false;
-    }
-    record = {{}, line_};
-    do {
-      record.fields.push_back(take('"') ? quoted() : bare());
-    } while (take(','));
-    if (peek() != kEnd) {
-      take_line_end();
-    }
-    return true;
-  }
-
- private:
-  static constexpr int kEnd = -1;
-
-  int peek() const { return at_ < text_.size() ? static_cast<unsigned char>(text_[at_]) : kEnd; }
-
-  bool take(char c) {
-    const bool there = peek() == c;
-    at_ += there ? 1 : 0;
-    return there;
-  }
-
-  void take_line_end() {
-    if (take('\r') && peek() != '\n') {
-      fail(line_, "a CR that no LF follows", "LF or CRLF at the end of a line");
-    }
-    ++at_;
-    ++line_;
-  }
-
-  std::string bare() {
-    const std::string_view field = text_.substr(at_, text_.find_first_of(",\n\r", at_) - at_);
-    if (field.find('"') != std::string_view::npos) {
-      fail(line_, "a quote inside an unquoted field", "the whole field in quotes");
-    }
-    at_ += field.size();
-    return std::string(field);
-  }
-
-  // Behind the first quote.
-  std::string quoted() {
-    const std::size_t first_line = line_;
-    std::string out;
-    while (true) {
-      const std::size_t quote = text_.find('"', at_);
-      if (quote == std::string_view::npos) {
-        fail(first_line, "the end of the file inside quotes", "a closing quote");
-      }
-      out += text_.substr(at_, quote - at_);
-      at_ = quote + 1;
-      if (!take('"')) {
-        break;
-      }
-      out += '"';
-    }
-    line_ += static_cast<std::size_t>(std::count(out.begin(), out.end(), '\n'));
-    if (peek() != kEnd && peek() != ',' && peek() != '\n' && peek() != '\r') {
-      fail(line_, fmt::format("`{}` behind a closing quote", text_[at_]), "a comma or a line end");
-    }
-    return out;
-  }
-
-  [[noreturn]] void fail(std::size_t line, std::string_view got, std::string_view expected) const {
-    throw InputError(fmt::format("{}: line {}: got {}, expected {}", source_, line, got, expected));
-  }
-
-  std::string_view text_;
-  std::string_view source_;
-  std::size_t at_ = 0;
-  std::size_t line_ = 1;
-};
 
 [[noreturn]] void throw_io(std::string_view action, const fs::path& path, int error) {
   throw IoError(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(error)));
@@ -130,66 +36,6 @@ void sync_folder(const fs::path& path) {
 }
 
 }  // namespace
-
-std::size_t Table::column(std::string_view name) const {
-  const auto it = std::find(header.begin(), header.end(), name);
-  if (it == header.end()) {
-    throw InputError(fmt::format("{}: column `{}` is missing", source, name));
-  }
-  return static_cast<std::size_t>(it - header.begin());
-}
-
-std::string csv_line(std::span<const std::string> fields) {
-  if (fields.size() == 1 && fields.front().empty()) {
-    return "\"\"\n";
-  }
-  std::string line;
-  for (std::size_t i = 0; i < fields.size(); ++i) {
-    if (i > 0) {
-      line += ',';
-    }
-    if (fields[i].find_first_of(",\"\r\n") == std::string::npos) {
-      line += fields[i];
-      continue;
-    }
-    line += '"';
-    for (const char c : fields[i]) {
-      if (c == '"') {
-        line += '"';
-      }
-      line += c;
-    }
-    line += '"';
-  }
-  line += '\n';
-  return line;
-}
-
-Table parse_table(std::string_view text, const std::string& source) {
-  Parser parser(text, source);
-  Table table;
-  table.source = source;
-  Record record;
-  if (!parser.next(record)) {
-    throw InputError(fmt::format("{}: the file is empty, expected a header", source));
-  }
-  table.header = std::move(record.fields);
-  std::set<std::string> names;
-  for (const std::string& name : table.header) {
-    if (!names.insert(name).second) {
-      throw InputError(fmt::format("{}: line {}: column `{}` stands twice in the header", source,
-                                   record.line, name));
-    }
-  }
-  while (parser.next(record)) {
-    if (record.fields.size() != table.header.size()) {
-      throw InputError(fmt::format("{}: line {}: got {} fields, expected {} as in the header",
-                                   source, record.line, record.fields.size(), table.header.size()));
-    }
-    table.rows.push_back(std::move(record.fields));
-  }
-  return table;
-}
 
 std::string read_text_file(const fs::path& path) {
   std::error_code error;
@@ -210,19 +56,6 @@ std::string read_text_file(const fs::path& path) {
 
 Table read_table(const fs::path& path) {
   return parse_table(read_text_file(path), path.string());
-}
-
-std::size_t whole_records_length(std::string_view text) {
-  bool quoted = false;
-  std::size_t length = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '"') {
-      quoted = !quoted;  // a doubled quote toggles twice
-    } else if (text[i] == '\n' && !quoted) {
-      length = i + 1;
-    }
-  }
-  return length;
 }
 
 namespace {
@@ -314,8 +147,16 @@ FileLock::~FileLock() {
   ::close(fd_);
 }
 
-CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode)
-    : path_(resolved_path(path)), header_(std::move(header)), lock_(path_) {
+std::unique_ptr<FileLock> lock_where_possible(const fs::path& path) {
+  try {
+    return std::make_unique<FileLock>(path);
+  } catch (const IoError&) {
+    return nullptr;
+  }
+}
+
+CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode, std::string run)
+    : path_(resolved_path(path)), header_(std::move(header)), run_(std::move(run)), lock_(path_) {
   std::error_code error;
   const fs::file_status status = fs::status(path_, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
@@ -328,7 +169,7 @@ CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode)
   if (mode == Mode::resume && !empty) {
     recover();
   } else {
-    write_file_atomically(path_, csv_line(header_));
+    write_file_atomically(path_, checked_header_line(header_));
   }
   open_file();
 }
@@ -343,7 +184,7 @@ CsvWriter::~CsvWriter() {
 void CsvWriter::recover() {
   const std::string text = read_text_file(path_);
   const std::size_t whole = whole_records_length(text);
-  const std::string head = csv_line(header_);
+  const std::string head = checked_header_line(header_);
   if (whole == 0) {
     if (head.compare(0, text.size(), text) != 0) {
       throw InputError(fmt::format("{}: line 1: not a result file of this schema (got `{:.40}`)",
@@ -353,12 +194,35 @@ void CsvWriter::recover() {
     return;
   }
   Table table = parse_table(std::string_view(text).substr(0, whole), path_.string());
+  if (!table.checked && table.header == header_) {
+    throw InputError(
+        fmt::format("{}: line 1: the header differs: its rows carry no checksums, as "
+                    "those of an earlier schema",
+                    path_.string()));
+  }
   if (table.header != header_) {
     const auto [got, expected] =
         std::mismatch(table.header.begin(), table.header.end(), header_.begin(), header_.end());
     throw InputError(fmt::format("{}: line 1: the header differs: got `{}`, expected `{}`",
                                  path_.string(), got == table.header.end() ? "its end" : *got,
                                  expected == header_.end() ? "its end" : *expected));
+  }
+  for (const std::string& run : table.runs) {
+    if (run != run_) {
+      throw InputError(
+          fmt::format("{}: holds rows of run {:.40}, expected {} (another plan, or "
+                      "other traces)",
+                      path_.string(), run, run_));
+    }
+  }
+  // A killed run leaves one row that is not whole, and nothing behind it.
+  if (const std::size_t behind = first_whole_row(std::string_view(text).substr(whole))) {
+    const auto lines =
+        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(whole), '\n');
+    throw InputError(
+        fmt::format("{}: line {}: a whole row behind a quote that never closes (a row "
+                    "was changed after it was written)",
+                    path_.string(), static_cast<std::size_t>(lines) + behind));
   }
   if (whole < text.size() && ::truncate(path_.c_str(), static_cast<off_t>(whole)) != 0) {
     throw_io("cut off its torn last line", path_, errno);
@@ -380,7 +244,7 @@ std::string CsvWriter::lines(std::span<const Fields> rows) const {
       throw InputError(fmt::format("{}: a row has {} fields, expected {}", path_.string(),
                                    row.size(), header_.size()));
     }
-    text += csv_line(row);
+    text += checked_line(row, run_);
   }
   return text;
 }
@@ -403,7 +267,7 @@ void CsvWriter::append(std::span<const Fields> rows) {
 }
 
 void CsvWriter::rewrite_sorted(std::span<const Fields> rows) {
-  const std::string text = csv_line(header_) + lines(rows);
+  const std::string text = checked_header_line(header_) + lines(rows);
   const std::scoped_lock guard(mutex_);
   write_file_atomically(path_, text);
   ::close(fd_);

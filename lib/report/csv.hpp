@@ -1,10 +1,13 @@
 // CSV after RFC 4180 with one choice: lines end in "\n" (readers accept "\r\n" too). A field is
-// quoted when it holds a comma, a quote, CR or LF; quotes inside are doubled. UTF-8, no BOM.
+// quoted when it holds a comma, a quote, CR or LF; quotes inside are doubled. UTF-8, no BOM. Tables
+// of runs end with the columns of report/row_crc.hpp, which nobody but this reader and writer sees.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +24,10 @@ struct Table {
   /// Position of a column. Throws InputError (names the column and `source`) when it is absent.
   std::size_t column(std::string_view name) const;
   std::string source;  ///< file name, for messages
+
+  /// Whether rows carry checksums; they are right then, and header and rows are without them.
+  bool checked = false;
+  std::set<std::string> runs;  ///< that wrote the rows; empty where they carry no checksums
 };
 
 /// One CSV line with its "\n". A lone empty field is written `""`, as an empty line is no record.
@@ -29,7 +36,8 @@ std::string csv_line(std::span<const std::string> fields);
 /// A text with a header. Empty lines are skipped; a last line needs no line end; a leading BOM is
 /// dropped. Throws InputError (source, line, got, expected) for an empty text, a repeated column
 /// name, a row as wide as the header is not, a quote inside a bare field, text behind a closing
-/// quote, a quote that never closes, or a CR that no LF follows.
+/// quote, a quote that never closes, a CR that no LF follows, or a row whose checksum is not that
+/// of its bytes.
 Table parse_table(std::string_view text, const std::string& source);
 
 /// A whole regular file. Throws InputError when it is absent or no regular file, IoError when
@@ -73,7 +81,12 @@ class FileLock {
   int fd_ = -1;
 };
 
-/// Appends rows to one CSV file, which it alone may write while it lives. Thread-safe.
+/// The lock of a file that is to be read whole: a run that writes it is refused as by FileLock.
+/// Null where no lock can be made: in such a folder nobody writes.
+std::unique_ptr<FileLock> lock_where_possible(const std::filesystem::path& path);
+
+/// Appends rows to one CSV file, which it alone may write while it lives. Thread-safe. The columns
+/// of report/row_crc.hpp come behind those of `header`.
 class CsvWriter {
  public:
   enum class Mode {
@@ -83,9 +96,10 @@ class CsvWriter {
   };
 
   /// Takes the lock, then opens. Under `resume` a torn last line (of a killed run) is cut off and
-  /// the header must equal `header`. Throws InputError (lock held, header differs, malformed file,
-  /// not a regular file) or IoError.
-  CsvWriter(const std::filesystem::path& path, Fields header, Mode mode);
+  /// the header must equal `header`. `run`: what the column `run_id` says, also of the rows
+  /// that are there. Throws InputError (lock held, header differs, malformed file, a row that was
+  /// changed or is of another run, not a regular file) or IoError.
+  CsvWriter(const std::filesystem::path& path, Fields header, Mode mode, std::string run);
   ~CsvWriter();
   CsvWriter(const CsvWriter&) = delete;
   CsvWriter& operator=(const CsvWriter&) = delete;
@@ -113,6 +127,7 @@ class CsvWriter {
 
   std::filesystem::path path_;  // symbolic links resolved: two names of one file share the lock
   Fields header_;
+  std::string run_;
   FileLock lock_;
   int fd_ = -1;
   std::vector<Fields> existing_;

@@ -44,7 +44,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Shard, index, count)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PlanInfo, hash, rows, row_ranges)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Manifest, schema, tool, command_line, configuration, traces,
                                    host, cpu, logical_cpus, threads, gpu, driver, start, end, rows,
-                                   rows_resumed, failures, wall_s, shard, plan, inputs)
+                                   rows_resumed, failures, wall_s, run_id, sha256, shard, plan,
+                                   inputs)
 
 namespace {
 
@@ -128,11 +129,13 @@ Manifest read_manifest(const std::filesystem::path& csv) {
   const std::filesystem::path path = manifest_path(csv);
   const std::string text = read_text_file(path);
   try {
-    const json j = json::parse(text);
+    json j = json::parse(text);
     if (j.at("format") != format_name) {
       throw InputError(fmt::format("{}: not a {} (format {})", path.string(), format_name,
                                    j.at("format").dump()));
     }
+    j.emplace("run_id", "");  // schema 1.1 had neither
+    j.emplace("sha256", nullptr);
     return j.get<Manifest>();
   } catch (const json::exception& error) {
     throw InputError(fmt::format("{}: not a readable manifest: {}", path.string(), error.what()));

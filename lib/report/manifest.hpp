@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -53,7 +54,11 @@ struct Manifest {
   Index rows_resumed = 0;             ///< of these, rows that an earlier run had left
   Index failures = 0;                 ///< rows with status failed
   double wall_s = 0.0;                ///< seconds from start to end
-  std::optional<Shard> shard;         ///< empty for an undivided run
+  std::string run_id;                 ///< what the tables' column says; "" before schema 1.2
+  /// SHA-256 of the finished files: `table` is OUT.csv, side tables have their names (`steps`).
+  /// Empty while running, after a kill, and where rows are missing.
+  std::optional<std::map<std::string, std::string>> sha256;
+  std::optional<Shard> shard;  ///< empty for an undivided run
   std::optional<PlanInfo> plan;
   nlohmann::json inputs;  ///< of a merged file: one object per shard; null otherwise
 };

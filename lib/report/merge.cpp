@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <optional>
+#include <memory>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "report/csv.hpp"
 #include "report/manifest.hpp"
+#include "report/run_tables.hpp"
 #include "report/schema.hpp"
 #include "report/sha256.hpp"
 #include "report/side_table.hpp"
@@ -50,13 +51,8 @@ std::vector<const SideTable*> side_tables(const Manifest& m) {
 }
 
 Part read_part(const fs::path& path) {
-  std::optional<FileLock> lock;  // a shard that is still being written is refused
-  try {
-    lock.emplace(path);
-  } catch (const IoError&) {
-    // A folder where no lock can be made is one where nobody writes a shard.
-  }
-  Part part{path, read_manifest(path), read_table(path), {}, {}};
+  const std::unique_ptr<FileLock> lock = lock_where_possible(path);
+  Part part{path, read_manifest(path), {}, {}, {}};
   const Manifest& m = part.manifest;
   const auto check = [&](bool good, const std::string& message) {
     if (!good) {
@@ -68,6 +64,7 @@ Part read_part(const fs::path& path) {
                     m.plan ? "shard" : "plan"));
   check(1 <= m.shard->index && m.shard->index <= m.shard->count,
         fmt::format("shard {}/{} is none", m.shard->index, m.shard->count));
+  part.table = read_run_table(m, result_table_name, path, schema_header());
   check(m.schema == schema_version && part.table.header == schema_header(),
         fmt::format("schema {} with {} columns, expected schema {} with {}", m.schema,
                     part.table.header.size(), schema_version, schema_header().size()));
@@ -89,7 +86,7 @@ Part read_part(const fs::path& path) {
   // Rows come in the plan's order only once a run has ended and put them there.
   check(m.end.has_value(), "the run never ended; resume it");
   for (const SideTable* table : side_tables(m)) {
-    part.sides.push_back(read_table(table->path(path)));
+    part.sides.push_back(read_run_table(m, table->name(), table->path(path), table->header()));
     if (part.sides.back().header != table->header()) {
       throw InputError(fmt::format("{}: the header differs from that of schema {}",
                                    part.sides.back().source, schema_version));
@@ -109,6 +106,7 @@ void check_alike(const std::vector<Part>& parts) {
       }
     };
     differ("plan", p.plan().hash, first.plan().hash);
+    differ("run_id", p.manifest.run_id, first.manifest.run_id);
     differ("plan's row count", p.plan().rows, first.plan().rows);
     differ("shard count", p.manifest.shard->count, first.manifest.shard->count);
     differ("trace hash", fmt::format("{}", fmt::join(trace_hashes(p.manifest), " ")),
@@ -255,6 +253,7 @@ Manifest merged_manifest(const std::vector<Part>& parts, const MergeOptions& opt
   m.driver = first.driver;
   m.start = first.start;
   m.end = first.end;
+  m.run_id = first.run_id;
   m.plan = PlanInfo{first.plan->hash, first.plan->rows, {{0, first.plan->rows}}};
   m.inputs = nlohmann::json::array();
   for (const Part& p : parts) {
@@ -320,11 +319,15 @@ MergeResult merge_shards(const MergeOptions& options) {
         return status_kind(row[at]) == "failed";
       });
   const auto mode = options.force ? CsvWriter::Mode::overwrite : CsvWriter::Mode::create;
-  CsvWriter writer(options.output, schema_header(), mode);
+  CsvWriter writer(options.output, schema_header(), mode, manifest.run_id);
+  std::vector<std::pair<std::string, fs::path>> files{{result_table_name, options.output}};
   for (std::size_t i = 0; i < tables.size(); ++i) {
-    CsvWriter(tables[i]->path(options.output), tables[i]->header(), mode).rewrite_sorted(lines[i]);
+    files.emplace_back(tables[i]->name(), tables[i]->path(options.output));
+    CsvWriter(files.back().second, tables[i]->header(), mode, manifest.run_id)
+        .rewrite_sorted(lines[i]);
   }
   writer.rewrite_sorted(rows);
+  manifest.sha256 = sha256_of_files(files);
   write_manifest(options.output, manifest);
   return {manifest.rows, manifest.failures};
 }

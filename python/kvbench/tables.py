@@ -7,7 +7,7 @@ Column meanings: docs/schema.md.
 
 import sys
 
-from kvbench import missing
+from kvbench import checksums, missing
 
 try:
     import matplotlib
@@ -95,10 +95,12 @@ def read_table(paths, needed, text, others=None):
     `needed`: columns that must be there; `others`: all else that is read where it is there, None:
     every column (a long table takes memory for each). Columns of `text` are str, the others float64 (an empty
     field is NaN); a column that is not needed and holds text stays str. Raises CsvError for a
-    missing file or column, an empty file, and a field of a needed column that is no number.
+    missing file or column, an empty file, a field of a needed column that is no number, and a table
+    that was changed (checksums.check_table). `attrs["runs"]`: which runs wrote the rows.
     """
-    frames = []
+    frames, runs = [], set()
     for path in paths:
+        runs |= check_table(path)
         frame = _read_one(path, None if others is None else {*needed, *others})
         for column in needed:
             if column not in frame.columns:
@@ -107,14 +109,41 @@ def read_table(paths, needed, text, others=None):
             if column not in text:
                 frame[column] = numbers(frame[column], path, column, column in needed)
         frames.append(frame)
-    return pd.concat(frames, ignore_index=True)
+    out = pd.concat(frames, ignore_index=True)
+    out.attrs["runs"] = sorted(runs)
+    return out
+
+
+def check_table(path):
+    """checksums.check_table for any file that a user may name; its errors are CsvError."""
+    try:
+        return checksums.check_table(path)
+    except checksums.ChangedError as error:
+        raise CsvError(str(error)) from None
+    except FileNotFoundError:
+        raise CsvError(f"{path}: no such file") from None
+    except OSError as error:
+        raise CsvError(f"{path}: cannot be read: {error}") from None
+
+
+def check_same_run(side, side_path, table, path):
+    """CsvError where the side table is not of the runs of the table (both as read_table gave them).
+
+    Tables of a schema before 1.2 do not know their run.
+    """
+    known = set(table.attrs["runs"])
+    for run in side.attrs["runs"]:
+        if known and run not in known:
+            raise CsvError(f"{side_path}: holds rows of run {run}, expected {', '.join(known)} as "
+                           f"{path}")
 
 
 def _read_one(path, columns):
     try:
         # Text first: pandas' own guesses turn a prompt `007` into 7 and `nan` into a gap.
         frame = pd.read_csv(path, dtype=str, keep_default_na=False,
-                            usecols=None if columns is None else columns.__contains__)
+                            usecols=lambda name: (name in columns if columns is not None
+                                                  else name not in checksums.COLUMNS))
     except FileNotFoundError:
         raise CsvError(f"{path}: no such file") from None
     except pd.errors.EmptyDataError:

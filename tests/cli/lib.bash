@@ -49,11 +49,14 @@ small_trace() {
   good synth -o "$1" --layers 1 --q-heads 2 --kv-heads 1 --n 96 --d 16 --dv 8 "${@:2}"
 }
 
-# untimed FILE: its rows without the timing columns (no field before them holds a comma).
+# untimed FILE: its rows without the timing columns (no field before them holds a comma) and what
+# covers them, row_crc.
 untimed() {
   awk -F, -v OFS=, '
-    NR == 1 { for (i = 1; i <= NF; ++i) timing[i] = $i == "compress_ms" || $i ~ /^attend_us/ }
-    { for (i = 1; i <= NF; ++i) if (timing[i] && NR > 1) $i = ""; print }' "$1"
+    NR == 1 { for (i = 1; i <= NF; ++i) timing[i] = $i == "compress_ms" || $i ~ /^attend_us/
+      crc = $NF == "row_crc" }
+    { for (i = 1; i <= NF; ++i) if (timing[i] && NR > 1) $i = ""
+      if (crc && NR > 1) $NF = ""; print }' "$1"
 }
 
 # column FILE NAME: the values of a column that stands before any quoted field.

@@ -113,6 +113,7 @@ def point_groups(path):
     """What a points table holds: a row per trace, prompt, layer, kv_head and what, in order."""
     point_columns(path)  # says what is missing
     path = table_path(path, "points.csv")
+    kt.check_table(path)
     columns = [*HEAD, "what"]
     with _reading(path):
         parts = [part.drop_duplicates() for part in pd.read_csv(

@@ -183,6 +183,7 @@ def read_layers(paths, rows, labels, options):
     """Rows of OUT.layers.csv with budget, label and unit, for every layer of every point of `rows`."""
     # A trace without the residual stream's norms leaves that column empty.
     frame = kt.read_table(paths, [*KEY, "layer", *kt.SETTINGS, *LAYER_METRICS], kt.TEXT_COLUMNS)
+    kt.check_same_run(frame, ", ".join(paths), rows, ", ".join(options.inputs))
     keys = [*KEY, "layer", *kt.SETTINGS]
     if frame.duplicated(keys).any():
         row = frame[frame.duplicated(keys)].iloc[0]

@@ -37,12 +37,14 @@ def steps_path(path):
 def read_joined(path):
     """The steps of one table's measured rows, with its n_tokens and full_bytes."""
     rows = kt.read_results([path], [*JOIN_KEYS, "n_tokens", "full_bytes"])
+    of_runs = rows
     rows = kt.measured_rows(rows, path)
     if not (rows["protocol"] == "stream").any():
         raise kt.CsvError(f"{path}: column `protocol`: got prefill alone, expected rows of "
                           "--protocol stream")
     steps = kt.read_table([steps_path(path)], [*JOIN_KEYS, "step", "rel_error", "bytes"],
                           kt.TEXT_COLUMNS)
+    kt.check_same_run(steps, steps_path(path), of_runs, path)
     if rows.duplicated(JOIN_KEYS).any():
         raise kt.CsvError(f"{path}: two rows have the same key")
     joined = steps.merge(rows[[*JOIN_KEYS, "n_tokens", "full_bytes"]], on=JOIN_KEYS, how="left",

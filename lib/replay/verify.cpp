@@ -1,0 +1,269 @@
+#include "replay/verify.hpp"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/rng.hpp"
+#include "replay/plan.hpp"
+#include "replay/run.hpp"
+#include "replay/selection.hpp"
+#include "report/csv.hpp"
+#include "report/manifest.hpp"
+#include "report/row_crc.hpp"
+#include "report/run_tables.hpp"
+#include "report/schema.hpp"
+#include "report/sha256.hpp"
+#include "report/side_table.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder that goes with the object.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    std::string name = (fs::temp_directory_path() / "kvbench-verify-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) {
+      throw IoError(fmt::format("{}: cannot make the folder: {}", name, std::strerror(errno)));
+    }
+    path_ = name;
+  }
+  ~ScratchFolder() {
+    std::error_code error;
+    fs::remove_all(path_, error);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+void check_counts(const fs::path& csv, const Manifest& m, const Table& table) {
+  const auto check = [&](const char* what, Index got, Index expected) {
+    if (got != expected) {
+      throw InputError(fmt::format("{}: got {} {}, expected {} as in the manifest", csv.string(),
+                                   got, what, expected));
+    }
+  };
+  check("rows", static_cast<Index>(table.rows.size()), m.rows);
+  const std::size_t status = table.column("status");
+  check("failures",
+        std::ranges::count_if(
+            table.rows, [&](const Fields& row) { return status_kind(row[status]) == "failed"; }),
+        m.failures);
+}
+
+std::string line_of(const Table& table, bool whole_file) {
+  return fmt::format("{}: {} rows, {}", table.source, table.rows.size(),
+                     !table.checked ? "no checksums (a schema before 1.2): nothing was checked"
+                     : whole_file   ? "the checksums of the rows and of the file are right"
+                                    : "the checksums of the rows are right (the run has not "
+                                      "ended, and the file has none)");
+}
+
+// The options of the run, all but the output.
+ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
+  ReplayOptions o;
+  try {
+    const nlohmann::json& c = m.configuration;
+    for (const TraceFile& trace : m.traces) {
+      o.traces.push_back(trace.path);
+    }
+    c.at("caches").get_to(o.caches);
+    if (o.caches.empty()) {  // else these say what the algorithms are
+      for (const nlohmann::json& a : c.at("algorithms")) {
+        const std::string params = a.at("params");
+        o.algorithms.push_back(a.at("name").get<std::string>() + (params.empty() ? "" : ":") +
+                               params);
+      }
+      c.at("budgets").get_to(o.budgets);
+    }
+    const auto seeds = c.at("seeds").get<std::vector<std::uint64_t>>();
+    o.seeds = seeds.size() == 1 ? fmt::format("{}:{}", seeds[0], seeds[0] + 1)
+                                : fmt::format("{}", fmt::join(seeds, ","));
+    c.at("layers").get_to(o.layers);
+    c.at("heads").get_to(o.heads);
+    c.at("prompts").get_to(o.prompts);
+    o.protocol = c.at("protocol") == name(Protocol::stream) ? Protocol::stream : Protocol::prefill;
+    o.precision =
+        c.at("precision") == name(Precision::float64) ? Precision::float64 : Precision::float32;
+    o.scores = c.at("scores") == name(Scores::all) ? Scores::all : Scores::past;
+    c.at("sink").get_to(o.sink);
+    c.at("recent").get_to(o.recent);
+    c.at("queries").get_to(o.queries);
+    c.at("eval_every").get_to(o.eval_every);
+    c.at("kept").get_to(o.kept);
+    c.at("per_query").get_to(o.per_query);
+    c.at("device").get_to(o.device);
+    c.at("memory_limit").get_to(o.memory_limit);
+  } catch (const nlohmann::json::exception& error) {
+    throw InputError(
+        fmt::format("{}: configuration: {}", manifest_path(csv).string(), error.what()));
+  }
+  if (m.shard) {
+    o.shard_index = m.shard->index;
+    o.shard_count = m.shard->count;
+  }
+  return o;
+}
+
+void check_traces(const fs::path& csv, const Manifest& m) {
+  for (const TraceFile& trace : m.traces) {
+    const std::string got = sha256_file(trace.path);
+    if (got != trace.sha256) {
+      throw InputError(
+          fmt::format("{}: SHA-256 is {:.16}..., expected {:.16}..., that of the trace "
+                      "of {}",
+                      trace.path, got, trace.sha256, csv.string()));
+    }
+  }
+}
+
+// Which rows of the table each job of the shard made, by job; the table is in the plan's order.
+std::map<Index, Range> rows_by_job(const Plan& plan) {
+  std::map<Index, Range> out;
+  Index row = 0;
+  const Range jobs = plan.shard_jobs();
+  for (Index job = jobs.begin; job < jobs.end; ++job) {
+    const auto heads = static_cast<Index>(plan.unit_of(job).q_heads.size());
+    out[job] = {row, row + heads};
+    row += heads;
+  }
+  return out;
+}
+
+// Names and paths of a finished run's tables beside a CSV, OUT.csv first.
+std::vector<std::pair<const SideTable*, fs::path>> tables_of(const Manifest& m,
+                                                             const fs::path& csv) {
+  std::vector<std::pair<const SideTable*, fs::path>> out{{nullptr, csv}};
+  for (const SideTable* side : all_side_tables()) {
+    if (m.sha256->contains(side->name())) {
+      out.emplace_back(side, side->path(csv));
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> differences(const Fields& header, const Fields& first, const Fields& again,
+                                     bool result_table) {
+  std::vector<std::string> out;
+  for (std::size_t c = 0; c < header.size(); ++c) {
+    if (first[c] != again[c] && !(result_table && columns()[c].timing)) {
+      out.push_back(fmt::format("{} is {}, again {}", header[c],
+                                first[c].empty() ? "empty" : first[c],
+                                again[c].empty() ? "empty" : again[c]));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> verify_tables(const fs::path& csv) {
+  const std::unique_ptr<FileLock> lock = lock_where_possible(csv);
+  const Manifest m = read_manifest(csv);
+  if (!m.run_id.empty() && (!m.plan || m.run_id != run_id(m.plan->hash, trace_hashes(m)))) {
+    throw InputError(fmt::format(
+        "{}: run_id is {:.40}, expected {} of this plan and these traces (the manifest was "
+        "changed after it was written)",
+        manifest_path(csv).string(), m.run_id,
+        m.plan ? run_id(m.plan->hash, trace_hashes(m)) : "that"));
+  }
+  const Table table = read_run_table(m, result_table_name, csv, schema_header());
+  if (m.end) {
+    check_counts(csv, m, table);
+  }
+  std::vector<std::string> out{line_of(table, m.sha256.has_value())};
+  for (const SideTable* side : all_side_tables()) {
+    const fs::path path = side->path(csv);
+    if (fs::exists(path) || (m.sha256 && m.sha256->contains(side->name()))) {
+      out.push_back(
+          line_of(read_run_table(m, side->name(), path, side->header()), m.sha256.has_value()));
+    }
+  }
+  return out;
+}
+
+VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed, int threads,
+                           const std::atomic<bool>& stop) {
+  const Manifest m = read_manifest(csv);
+  check_input(m.sha256 && m.plan,
+              fmt::format("{}: its run has not ended or is of a schema before 1.2, expected a "
+                          "finished run to run rows of again",
+                          csv.string()));
+  check_traces(csv, m);
+  const ScratchFolder scratch;
+  ReplayOptions options = options_of(csv, m);
+  options.threads = threads;
+  options.out = (scratch.path() / csv.filename()).string();
+  options.resume = true;
+  const Plan plan = make_plan(options);
+  check_input(plan.hash() == m.plan->hash,
+              fmt::format("{}: this program makes another plan of its configuration, expected that "
+                          "of kvbench {} ({})",
+                          manifest_path(csv).string(), m.tool.version, m.tool.git_commit));
+
+  // A copy without the rows of the drawn rows' jobs, which a resumed run makes again.
+  const Table table = read_run_table(m, result_table_name, csv, schema_header());
+  const auto count = static_cast<Index>(table.rows.size());
+  RngStream rng(seed, 0, 0);
+  const std::vector<Index> drawn = sample_without_replacement(rng, count, std::min(sample, count));
+  std::vector<Fields> kept;
+  for (const auto& [job, rows] : rows_by_job(plan)) {
+    const auto first = std::ranges::lower_bound(drawn, rows.begin);
+    if (first == drawn.end() || *first >= rows.end) {
+      kept.insert(kept.end(), table.rows.begin() + rows.begin, table.rows.begin() + rows.end);
+    }
+  }
+  CsvWriter(options.out, schema_header(), CsvWriter::Mode::create, m.run_id).rewrite_sorted(kept);
+  write_manifest(options.out, m);
+  for (const auto& [side, path] : tables_of(m, csv)) {
+    if (side != nullptr) {
+      fs::copy_file(path, side->path(options.out));
+    }
+  }
+  const RunResult run = run_plan(plan, "kvbench verify", stop);
+
+  VerifyResult out;
+  out.rows_again = run.rows - run.resumed;
+  out.interrupted = run.interrupted;
+  if (out.interrupted) {
+    return out;
+  }
+  for (const auto& [side, path] : tables_of(m, csv)) {
+    const bool result_table = side == nullptr;
+    const Table first = result_table ? table : read_table(path);
+    const Table again = read_table(result_table ? fs::path(options.out) : side->path(options.out));
+    if (first.rows.size() != again.rows.size()) {
+      out.lines.push_back(
+          {path, 1, {fmt::format("{} lines, again {}", first.rows.size(), again.rows.size())}});
+      ++out.different;
+      continue;
+    }
+    for (std::size_t i = 0; i < first.rows.size(); ++i) {
+      const auto row = static_cast<Index>(i);
+      auto different = differences(first.header, first.rows[i], again.rows[i], result_table);
+      if (!different.empty() || (result_table && std::ranges::binary_search(drawn, row))) {
+        out.different += different.empty() ? 0 : 1;
+        out.lines.push_back({path, row + 1, std::move(different)});
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,37 @@
+// Tables as readers trust them: rows by their own checksums, the whole file by the manifest's, and
+// a side table only beside the table of the run that wrote it.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/csv.hpp"
+#include "report/manifest.hpp"
+#include "report/side_table.hpp"
+
+namespace kvbench {
+
+/// What a manifest's `sha256` calls OUT.csv; a side table has its own name.
+inline constexpr const char* result_table_name = "table";
+
+/// A file of the run of this manifest. Throws InputError where a row was changed, the columns are
+/// not `header` and others behind, rows are of another run, or the finished file is another;
+/// also as read_table. Of a manifest before schema 1.2 none of this is known, and nothing checked.
+Table read_run_table(const Manifest& manifest, const std::string& name,
+                     const std::filesystem::path& path, const Fields& header);
+
+/// OUT.csv, by its manifest where there is one; else rows and columns alone are checked. Errors: as
+/// above; InputError for a manifest that cannot be read.
+Table read_result_table(const std::filesystem::path& csv);
+
+/// A side table by its own name, such as OUT.kept.csv, in the same way.
+Table read_side_table(const std::filesystem::path& path, const SideTable& side);
+
+/// SHA-256 of files by their names, for a manifest. Errors: as sha256_file.
+std::map<std::string, std::string> sha256_of_files(
+    const std::vector<std::pair<std::string, std::filesystem::path>>& files);
+
+}  // namespace kvbench

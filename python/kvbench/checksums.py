@@ -1,0 +1,105 @@
+"""Whether a table of kvbench is what its run wrote. Needs Python alone.
+
+Every row of a table ends with `run_id` and `row_crc`; the manifest beside it has the checksum of the
+finished file (docs/reliability.md). Other tables have neither, and nothing is said of them.
+"""
+
+import hashlib
+import json
+import os
+import zlib
+
+RUN, CRC = "run_id", "row_crc"
+COLUMNS = (RUN, CRC)
+SIDE_TABLES = ("steps", "kept", "queries", "layers")
+DIGITS = 8
+
+
+class ChangedError(Exception):
+    """A table that was changed, or is of another run: one line for the user."""
+
+
+def manifest_of(path):
+    """The manifest that speaks of a table, and the table's name in it; None where there is none."""
+    places = [(path + ".json", "table")]
+    for kind in SIDE_TABLES:
+        end = f".{kind}.csv"
+        if path.endswith(end):
+            stem = path[:-len(end)]
+            places += [(stem + ".csv.json", kind), (stem + ".json", kind)]
+    places.append((os.path.join(os.path.dirname(path), "cluster.json"), os.path.basename(path)))
+    for place, name in places:
+        try:
+            with open(place, encoding="utf-8") as file:
+                manifest = json.load(file)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            raise ChangedError(f"{place}: cannot be read: {error}") from None
+        if isinstance(manifest, dict) and manifest.get("format") == "kvbench-manifest":
+            # A folder of clusters may hold other tables as well.
+            if not place.endswith("cluster.json") or name in (manifest.get("tables") or {}):
+                return place, manifest, name
+    return None
+
+
+def _check_rows(path, file, digest):
+    """The runs of a table's rows, None where rows carry no checksums."""
+    header = file.readline()
+    digest.update(header)
+    names = header.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").rstrip("\r\n").split(",")
+    checked = tuple(names[-2:]) == COLUMNS
+    if not checked and set(names) & set(COLUMNS):
+        raise ChangedError(f"{path}: line 1: `{RUN}` and `{CRC}` are not the last columns")
+    runs, record, first = set(), b"", 2
+    for number, line in enumerate(file, 2):
+        digest.update(line)
+        if not checked:
+            continue
+        if not record:
+            first = number
+        record += line
+        if record.count(b'"') % 2:
+            continue  # a field with a line end
+        row, record = record.rstrip(b"\r\n"), b""
+        if not row:
+            continue
+        expected = b"%08x" % zlib.crc32(row[:-DIGITS])
+        if row[-DIGITS:] != expected:
+            got = row[-DIGITS:].decode("utf-8", "replace")
+            raise ChangedError(f"{path}: line {first}: {CRC} is {got}, expected {expected.decode()} "
+                               "(the row was changed after it was written)")
+        runs.add(row[:-DIGITS - 1].rpartition(b",")[2].decode())
+    if record:
+        raise ChangedError(f"{path}: line {first}: the end of the file inside quotes")
+    return runs if checked else None
+
+
+def check_table(path):
+    """The runs that wrote the rows, an empty set where rows carry no checksums.
+
+    Raises ChangedError for the first row that was changed, for a file that is not the finished one
+    of its manifest, and for a table of another run; OSError where it cannot be read.
+    """
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        runs = _check_rows(path, file, digest)
+    found = manifest_of(path)
+    if found is None:
+        return runs or set()
+    place, manifest, name = found
+    run, sums = manifest.get("run_id", ""), manifest.get("sha256")
+    if not run and runs is None:
+        return set()  # before schema 1.2
+    if runs is None:
+        raise ChangedError(f"{path}: line 1: its rows carry no checksums, expected the columns "
+                           f"`{RUN}` and `{CRC}` at the end")
+    for other in sorted(runs - {run}):
+        raise ChangedError(f"{path}: holds rows of run {other}, expected {run} as in {place}")
+    if sums is not None and name not in sums:
+        raise ChangedError(f"{path}: of another run, expected none: {place} names no such table")
+    if sums is not None and sums[name] != digest.hexdigest():
+        raise ChangedError(f"{path}: SHA-256 is {digest.hexdigest()[:16]}..., expected "
+                           f"{sums[name][:16]}... as in {place} (lines were taken out, added or "
+                           "moved, or it is the table of another run)")
+    return runs

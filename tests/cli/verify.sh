@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# kvbench verify: what it says, its exit codes, and that every command refuses a changed table.
+set -euo pipefail
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
+small_trace t.h5
+command=(replay t.h5 --algorithm exact,uniform --budget 0.5,0.25 --seeds 2 "${windows[@]}" --kept)
+good "${command[@]}" -o out.csv
+good verify out.csv
+[[ $out == *'out.csv: '*'of the file are right'*'out.kept.csv: '* ]] || fail "verify says: $out"
+good verify out.csv --sample 3 --seed 5 --threads 1
+[[ $(grep -c ': agrees$' <<< "$out") == 3 && $out == *', 0 differ' ]] || fail "verify says: $out"
+refused 2 --sample -- verify out.csv --sample -1
+refused 2 none.csv -- verify none.csv
+
+# The same options give the same run, others another one.
+good "${command[@]}" -o again.csv --threads 1
+[[ $(column again.csv algorithm | wc -l) == "$(column out.csv algorithm | wc -l)" ]] || fail 'other rows'
+run_of() { sed -n 's/.*"run_id": "\(.*\)",/\1/p' "$1.json"; }
+[[ $(run_of out.csv) == "$(run_of again.csv)" && -n $(run_of out.csv) ]] || fail 'the run is another'
+cmp out.kept.csv again.kept.csv || fail 'the side tables differ'
+
+# A digit of line 4.
+cp out.csv whole.csv
+sed -i '4s/96/95/' out.csv
+for act in 'verify out.csv' 'summarize out.csv' "${command[*]} -o out.csv --resume"; do
+  read -ra words <<< "$act"
+  refused 2 'out.csv: line 4: row_crc is ' -- "${words[@]}"
+done
+sed '4d' whole.csv > out.csv
+refused 2 'SHA-256' -- verify out.csv
+refused 2 'SHA-256' -- summarize out.csv
+good "${command[@]}" -o out.csv --resume
+good verify out.csv
+head -c -20 whole.csv > out.csv
+refused 2 'line ' -- summarize out.csv
+good "${command[@]}" -o out.csv --resume
+good verify out.csv
+
+# A side table of another run.
+good replay t.h5 --algorithm exact --budget 0.5 "${windows[@]}" -o other.csv
+cp out.kept.csv other.kept.csv
+refused 2 'other.kept.csv: holds rows of run' -- verify other.csv
+refused 2 'other.kept.csv: holds rows of run' -- cluster t.h5 -o dir --kept-by other.kept.csv
+
+# A row that comes out otherwise: its checksum and the file's are right, its value is not. The last
+# eight bytes of a gzip file begin with the CRC-32, lowest byte first.
+crc_of() { gzip -c | tail -c 8 | head -c 4 | od -An -tx1 | awk '{ print $4 $3 $2 $1 }'; }
+row=$(sed -n '6s/[^,]*$//p' again.csv | sed 's/,96,16,/,97,16,/')
+[[ $row == *,97,16,* ]] || fail "no n_tokens in: $row"
+sed -i "6s|.*|$row$(printf %s "$row" | crc_of)|" again.csv
+sum=$(sha256sum < again.csv)
+sed -i "s/\"table\": \".*\"/\"table\": \"${sum%% *}\"/" again.csv.json
+good verify again.csv
+run verify again.csv --sample 1000
+[[ $code == 1 ]] || fail "exit code $code, not 1: $err"
+[[ $out == *'again.csv: row 5: n_tokens is 97, again 96'*', 1 differ' ]] || fail "verify says: $out"

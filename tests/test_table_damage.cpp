@@ -1,0 +1,426 @@
+// Whatever happens to a table after it was written, no reader takes the damage for results.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "files.hpp"
+#include "replay/outputs.hpp"
+#include "replay/verify.hpp"
+#include "replay_run.hpp"
+#include "report/merge.hpp"
+#include "report/row_crc.hpp"
+#include "report/run_tables.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_replay::read_bytes;
+using testing_replay::refusal;
+using testing_replay::ReplayTest;
+using testing_replay::write_bytes;
+
+// The slow twin of row_crc: CRC-32 bit by bit.
+std::string slow_crc(const std::string& bytes) {
+  std::uint32_t crc = 0xFFFFFFFFU;
+  for (const char c : bytes) {
+    crc ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) {
+      crc = (crc >> 1) ^ ((crc & 1U) != 0 ? 0xEDB88320U : 0U);
+    }
+  }
+  return fmt::format("{:08x}", crc ^ 0xFFFFFFFFU);
+}
+
+TEST(RowCrc, IsThatOfTheBytesBeforeIt) {
+  EXPECT_EQ(row_crc("123456789"), "cbf43926");  // the published check value
+  std::mt19937 random(3);
+  for (int i = 0; i < 200; ++i) {
+    std::string bytes(random() % 300, ' ');
+    std::ranges::generate(bytes, [&] { return static_cast<char>(random()); });
+    ASSERT_EQ(row_crc(bytes), slow_crc(bytes));
+  }
+  const Fields row{"a", "b,c", "\"\n", ""};
+  const std::string bytes = "a,\"b,c\",\"\"\"\n\",,r,";
+  EXPECT_EQ(checked_line(row, "r"), bytes + slow_crc(bytes) + "\n");
+  EXPECT_EQ(checked_header_line({"x"}), "x,run_id,row_crc\n");
+}
+
+TEST(RowCrc, TheFirstBadLineIsNamed) {
+  const std::string head = checked_header_line({"a", "b"});
+  const Fields two_lines{"1", "x\ny"};
+  const std::string good = checked_line(two_lines, "r");
+  const Table table = parse_table(head + good + good, "f.csv");
+  EXPECT_TRUE(table.checked);
+  EXPECT_EQ(table.header, (Fields{"a", "b"}));
+  EXPECT_EQ(table.rows, (std::vector<Fields>{two_lines, two_lines}));
+  EXPECT_EQ(table.runs, (std::set<std::string>{"r"}));
+  std::string bad = good;
+  bad[0] = '2';
+  const std::string is = good.substr(good.size() - 9, 8);
+  const std::string expected = slow_crc(bad.substr(0, bad.size() - 9));
+  EXPECT_EQ(refusal([&] { parse_table(head + good + bad + bad, "f.csv"); }),
+            "f.csv: line 4: row_crc is " + is + ", expected " + expected +
+                " (the row was changed after it was written)");
+  for (const char* header : {"a,run_id\n", "a,row_crc\n", "row_crc,a\n", "a,row_crc,run_id\n"}) {
+    EXPECT_THROW(parse_table(header, "f.csv"), InputError) << header;
+  }
+  EXPECT_FALSE(parse_table("a,b\n1,2\n", "f.csv").checked);  // an earlier schema
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at) + 1;
+    out.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  return out;
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string out;
+  for (const std::string& part : parts) {
+    out += part;
+  }
+  return out;
+}
+
+enum class Damage { digit, bit, cells, removed, doubled, moved };
+
+// The table with one thing changed; the same text where this seed finds nothing to change.
+std::string damaged(const std::string& text, Damage kind, std::mt19937& random) {
+  std::string out = text;
+  std::vector<std::string> lines = lines_of(text);
+  const auto any = [&](std::size_t n) { return random() % n; };
+  switch (kind) {
+    case Damage::digit: {
+      std::vector<std::size_t> digits;
+      for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] >= '0' && text[i] <= '9') {
+          digits.push_back(i);
+        }
+      }
+      out[digits[any(digits.size())]] = static_cast<char>('0' + any(10));
+      return out;
+    }
+    case Damage::bit: {
+      char& c = out[any(out.size())];
+      c = static_cast<char>(c ^ (1 << any(8)));
+      return out;
+    }
+    case Damage::cells: {  // of the header too
+      std::string& line = lines[any(lines.size())];
+      line.pop_back();
+      std::vector<std::string> cells(1);
+      for (const char c : line) {
+        if (c == ',') {
+          cells.emplace_back();
+        } else {
+          cells.back() += c;
+        }
+      }
+      std::swap(cells[any(cells.size())], cells[any(cells.size())]);
+      line = cells.front();
+      for (std::size_t i = 1; i < cells.size(); ++i) {
+        line += "," + cells[i];
+      }
+      line += "\n";
+      return joined(lines);
+    }
+    case Damage::removed:
+      lines.erase(lines.begin() + static_cast<std::ptrdiff_t>(any(lines.size())));
+      return joined(lines);
+    case Damage::doubled: {
+      const std::string line = lines[any(lines.size())];
+      lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(any(lines.size() + 1)), line);
+      return joined(lines);
+    }
+    case Damage::moved:
+      std::swap(lines[any(lines.size())], lines[any(lines.size())]);
+      return joined(lines);
+  }
+  return out;
+}
+
+class TableDamage : public ReplayTest {
+ protected:
+  ReplayOptions options(const std::string& out) const {
+    ReplayOptions o;
+    o.traces = {trace_};
+    o.out = (folder_ / out).string();
+    o.algorithms = {"exact", "uniform", "h2o"};
+    o.budgets = {0.5, 0.0};  // 0: infeasible rows, of which reasons have commas
+    o.seeds = "2";
+    o.sink = 4;
+    o.recent = 12;
+    o.queries = 8;
+    o.threads = 1;
+    o.kept = o.per_query = true;
+    return o;
+  }
+
+  ReplayOptions shard(Index i) const {
+    ReplayOptions o = options("p" + std::to_string(i) + ".csv");
+    o.layers = {0};
+    o.shard_index = i;
+    o.shard_count = 2;
+    return o;
+  }
+
+  std::map<fs::path, std::string> files() const {
+    std::map<fs::path, std::string> out;
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      if (entry.path().extension() != ".h5") {
+        out[entry.path()] = read_bytes(entry.path());
+      }
+    }
+    return out;
+  }
+
+  void merge() const {
+    MergeOptions o;
+    o.shards = {folder_ / "p1.csv", folder_ / "p2.csv"};
+    o.output = folder_ / "merged.csv";
+    merge_shards(o);
+  }
+
+  // The cells of the column in all rows, by the program that checks them: sums are right.
+  void forge(const fs::path& csv, const std::string& column, std::size_t row,
+             const std::string& cell) const {
+    Table table = read_table(csv);
+    table.rows[row][table.column(column)] = cell;
+    Manifest m = read_manifest(csv);
+    CsvWriter(csv, schema_header(), CsvWriter::Mode::overwrite, m.run_id)
+        .rewrite_sorted(table.rows);
+    (*m.sha256)[result_table_name] =
+        sha256_of_files({{result_table_name, csv}}).at(result_table_name);
+    write_manifest(csv, m);
+  }
+};
+
+// KVBENCH_DAMAGES sets how many.
+TEST_F(TableDamage, NoReaderTakesItForResults) {
+  run(shard(1));
+  run(shard(2));
+  EXPECT_NO_THROW(merge());
+  for (const SideTable* side : {&kept_table(), &queries_table()}) {
+    fs::remove(side->path(folder_ / "merged.csv"));
+  }
+  fs::remove(folder_ / "merged.csv");
+  fs::remove(folder_ / "merged.csv.json");
+  ReplayOptions resumed = shard(1);
+  resumed.resume = true;
+  const Plan plan = make_plan(resumed);
+  const fs::path csv = resumed.out;
+  const std::string run_of = read_manifest(csv).run_id;
+  const std::vector<std::pair<const SideTable*, fs::path>> tables = {
+      {nullptr, csv},
+      {&kept_table(), kept_table().path(csv)},
+      {&queries_table(), queries_table().path(csv)}};
+  const std::map<fs::path, std::string> before = files();
+  std::map<fs::path, std::set<std::string>> written;  // lines
+  for (const auto& [side, path] : tables) {
+    const std::vector<std::string> lines = lines_of(before.at(path));
+    written[path] = {lines.begin(), lines.end()};
+  }
+
+  const char* wanted = std::getenv("KVBENCH_DAMAGES");
+  const int count = wanted == nullptr ? 1000 : std::atoi(wanted);
+  int done = 0;
+  int resume_refused = 0;
+  int row_checks = 0;
+  for (unsigned seed = 0; done < count; ++seed) {
+    std::mt19937 random(seed);
+    const auto& [side, path] = tables[random() % tables.size()];
+    const auto kind = static_cast<Damage>(random() % 6);
+    const std::string text = damaged(before.at(path), kind, random);
+    if (text == before.at(path)) {
+      continue;
+    }
+    ++done;
+    const std::string what = fmt::format("damage {} kind {} of {}", seed, static_cast<int>(kind),
+                                         path.filename().string());
+    write_bytes(path, text);
+    EXPECT_THROW(verify_tables(csv), InputError) << what;
+    EXPECT_THROW(merge(), InputError) << what;
+    EXPECT_FALSE(fs::exists(folder_ / "merged.csv")) << what;
+    if (side == nullptr) {
+      EXPECT_THROW(read_result_table(path), InputError) << what;  // summarize
+    } else {
+      EXPECT_THROW(read_side_table(path, *side), InputError) << what;  // cluster --kept-by
+    }
+    const bool whole_lines = kind >= Damage::removed;
+    if (!whole_lines) {  // rows and header alone say it
+      fs::rename(manifest_path(csv), folder_ / "away");
+      EXPECT_THROW(side == nullptr ? read_result_table(path) : read_side_table(path, *side),
+                   InputError)
+          << what;
+      fs::rename(folder_ / "away", manifest_path(csv));
+      ++row_checks;
+    }
+    // --resume: refused, or what it keeps is what was written.
+    try {
+      const Outputs outputs(plan, run_of);
+      for (const auto& [other, file] : tables) {
+        for (const std::string& line : lines_of(read_bytes(file))) {
+          EXPECT_TRUE(written.at(file).contains(line)) << what << ": " << line;
+        }
+      }
+    } catch (const InputError&) {
+      ++resume_refused;
+    }
+    for (const auto& [file, bytes] : before) {
+      write_bytes(file, bytes);
+    }
+    if (HasFailure()) {
+      break;
+    }
+  }
+  RecordProperty("resume_refused", resume_refused);
+  RecordProperty("row_checks", row_checks);
+  EXPECT_GT(resume_refused, count / 3);
+}
+
+TEST_F(TableDamage, AQuoteThatNeverClosesLosesNoRows) {
+  ReplayOptions o = options("out.csv");
+  run(o);
+  const std::string before = read_bytes(o.out);
+  std::vector<std::string> lines = lines_of(before);
+  const std::size_t cell = lines[3].find(",prefill,");
+  lines[3].replace(cell, 2, ",\"");  // of `prefill`
+  write_bytes(o.out, joined(lines));
+  o.resume = true;
+  EXPECT_NE(refusal([&] { run(o); }).find("out.csv: line 5: a whole row behind a quote"),
+            std::string::npos);
+  EXPECT_EQ(read_bytes(o.out), joined(lines));                          // nothing is cut off
+  write_bytes(o.out, before.substr(0, before.size() - 10));             // a killed run
+  EXPECT_EQ(run(o).resumed, static_cast<Index>(lines.size()) - 1 - 2);  // a job has two rows
+  EXPECT_NO_THROW(verify_tables(o.out));
+}
+
+TEST_F(TableDamage, SideTablesBelongToTheirRun) {
+  const ReplayOptions first = options("a.csv");
+  ReplayOptions other = options("b.csv");
+  other.sink = 5;
+  run(first);
+  run(other);
+  EXPECT_NE(read_manifest(first.out).run_id, read_manifest(other.out).run_id);
+  ReplayOptions again = options("c.csv");
+  again.threads = 2;
+  run(again);
+  EXPECT_EQ(read_manifest(first.out).run_id, read_manifest(again.out).run_id);
+
+  const fs::path kept = kept_table().path(first.out);
+  fs::copy_file(kept_table().path(other.out), kept, fs::copy_options::overwrite_existing);
+  const std::string text = "a.kept.csv: holds rows of run " + read_manifest(other.out).run_id +
+                           ", expected " + read_manifest(first.out).run_id;
+  EXPECT_NE(refusal([&] { verify_tables(first.out); }).find(text), std::string::npos);
+  EXPECT_NE(refusal([&] { read_side_table(kept, kept_table()); }).find(text), std::string::npos);
+  ReplayOptions resumed = first;
+  resumed.resume = true;
+  EXPECT_NE(refusal([&] { run(resumed); }).find(text), std::string::npos);
+
+  // What an earlier run left beside a run without such a table.
+  ReplayOptions without = options("d.csv");
+  without.kept = false;
+  run(without);
+  fs::copy_file(kept_table().path(first.out), kept_table().path(without.out));
+  EXPECT_THROW(verify_tables(without.out), InputError);
+  EXPECT_THROW(read_side_table(kept_table().path(without.out), kept_table()), InputError);
+  fs::remove(kept_table().path(without.out));
+  EXPECT_EQ(verify_tables(without.out).size(), 2U);  // and OUT.queries.csv
+  fs::remove(queries_table().path(without.out));
+  EXPECT_THROW(verify_tables(without.out), InputError);
+}
+
+TEST_F(TableDamage, VerifyFindsTheCellThatIsAnotherWhenItRunsAgain) {
+  static const std::atomic<bool> go_on = false;
+  const ReplayOptions o = options("out.csv");
+  run(o);
+  const std::string before = read_bytes(o.out);
+  const Table table = read_table(o.out);
+  const auto all = static_cast<Index>(table.rows.size());
+  const VerifyResult good = verify_sample(o.out, all + 1, 1, 1, go_on);
+  EXPECT_EQ(good.rows_again, all);
+  EXPECT_EQ(good.different, 0);
+  EXPECT_EQ(good.lines.size(), table.rows.size());
+  EXPECT_EQ(read_bytes(o.out), before);
+
+  const VerifyResult few = verify_sample(o.out, 3, 7, 1, go_on);
+  EXPECT_EQ(few.lines.size(), 3U);
+  EXPECT_LT(few.rows_again, all);
+  for (Index seed = 8; verify_sample(o.out, 3, seed, 1, go_on).lines[0].row == few.lines[0].row;) {
+    ASSERT_LT(++seed, 40);  // another seed draws other rows
+  }
+
+  forge(o.out, "rel_error", 5, "0.125");
+  forge(o.out, "compress_ms", 6, "1000");  // a timing is no difference
+  EXPECT_NO_THROW(verify_tables(o.out));   // the sums are right: only the run says it
+  const VerifyResult bad = verify_sample(o.out, all, 1, 1, go_on);
+  EXPECT_EQ(bad.different, 1);
+  for (const LineAgain& line : bad.lines) {
+    EXPECT_EQ(line.different.empty(), line.row != 6) << line.row;
+  }
+  const std::string was = table.rows[5][column_index("rel_error")];
+  EXPECT_EQ(bad.lines[5].different, Fields{"rel_error is 0.125, again " + was});
+
+  write_bytes(trace_, read_bytes(trace_) + " ");
+  EXPECT_NE(refusal([&] { verify_sample(o.out, 1, 1, 1, go_on); }).find("t.h5: SHA-256 is"),
+            std::string::npos);
+}
+
+TEST_F(TableDamage, VerifySaysWhatItCannotCheck) {
+  static const std::atomic<bool> go_on = false;
+  const ReplayOptions o = options("out.csv");
+  run(o);
+  Manifest m = read_manifest(o.out);
+  const Manifest finished = m;
+  m.sha256.reset();
+  m.end.reset();
+  write_manifest(o.out, m);  // as of a killed run
+  EXPECT_NE(verify_tables(o.out).front().find("has not ended"), std::string::npos);
+  EXPECT_THROW(verify_sample(o.out, 1, 1, 1, go_on), InputError);
+  m = finished;
+  m.plan->hash[0] = m.plan->hash[0] == '0' ? '1' : '0';
+  write_manifest(o.out, m);
+  EXPECT_NE(refusal([&] { verify_tables(o.out); }).find("the manifest was changed"),
+            std::string::npos);
+  m = finished;
+  ++m.rows;
+  write_manifest(o.out, m);
+  EXPECT_THROW(verify_tables(o.out), InputError);
+
+  // A table of schema 1.1: neither columns nor manifest keys.
+  Table table = read_table(o.out);
+  std::string text = csv_line(table.header);
+  for (const Fields& row : table.rows) {
+    text += csv_line(row);
+  }
+  for (const SideTable* side : {&kept_table(), &queries_table()}) {
+    fs::remove(side->path(o.out));
+  }
+  write_bytes(o.out, text);
+  m = finished;
+  nlohmann::json json = manifest_to_json(m);
+  json.erase("run_id");
+  json.erase("sha256");
+  write_json(manifest_path(o.out), json);
+  EXPECT_NE(verify_tables(o.out).front().find("no checksums"), std::string::npos);
+  EXPECT_EQ(read_result_table(o.out).rows, table.rows);
+  write_manifest(o.out, finished);
+  EXPECT_NE(refusal([&] { read_result_table(o.out); }).find("carry no checksums"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvbench
