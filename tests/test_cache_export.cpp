@@ -20,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using namespace testing_caches;
 using testing_replay::make_trace;
-using testing_replay::read_bytes;
 using testing_replay::refusal;
 using testing_replay::TraceShape;
 
@@ -79,7 +78,8 @@ TEST_F(CacheExportTest, EvaluatedAgainEveryMethodGivesItsRows) {
     EXPECT_EQ(is.infeasible, was.infeasible);
     EXPECT_EQ(is.degenerate, was.degenerate);
     expect_same_tables(e.out, o.out);
-    EXPECT_TRUE(read_bytes(kept_table().path(e.out)) == read_bytes(kept_table().path(o.out)));
+    EXPECT_TRUE(read_table(kept_table().path(e.out)).rows ==
+                read_table(kept_table().path(o.out)).rows);
     expect_same_tables(queries_table().path(e.out), queries_table().path(o.out));
     expect_same_tables(layers_table().path(e.out), layers_table().path(o.out));
   }

@@ -12,7 +12,7 @@ import compare_runs
 
 # The columns of a result table, from the page that describes them.
 with open(os.path.join(ROOT, "docs", "schema.md"), encoding="utf-8") as page:
-    SECTION = page.read().split("## The table")[1].split("Missing values:")[0]
+    SECTION = page.read().split("## The table")[1].split("Every table of a run")[0]
 COLUMNS = re.findall(r"^\| `(\w+)` \|", SECTION, re.MULTILINE)
 TIMING = re.findall(r"^\| `(\w+)` \|.*\| timing \|$", SECTION, re.MULTILINE)
 KEY_COLUMNS = re.findall(r"^\| `(\w+)` \|.*\| key \|$", SECTION, re.MULTILINE)

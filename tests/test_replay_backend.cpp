@@ -15,6 +15,7 @@ namespace {
 using namespace testing_gpu;
 using testing_backend::Calls;
 using testing_backend::CountingBackend;
+using testing_replay::read_bytes;
 
 class ReplayBackend : public GpuRuns {
  protected:

@@ -21,7 +21,7 @@ header delta.csv trace,prompt,layer,kv_head,what,delta,n_prefix,clusters
 header growth.csv trace,prompt,layer,kv_head,what,delta,alpha,r2
 header norms.csv trace,prompt,layer,head,what,min,p25,p50,p75,p95,max
 header points.csv trace,prompt,layer,kv_head,what,token,is_center,kept_by,x0,x1,
-[[ $(head -1 dir/clusters/points.csv) == *,x15 ]] || fail 'not 16 components'
+[[ $(head -1 dir/clusters/points.csv) == *,x15,run_id,row_crc ]] || fail 'not 16 components'
 
 # 96 tokens: k = 1 to 32, so 16 is no row of its own; the first centre is token 0.
 ks=$(awk -F, '$3 == 1 && $5 == "keys" { print $6 }' dir/clusters/coverage.csv | paste -sd' ')
@@ -82,7 +82,7 @@ refused 2 --memory-limit -- cluster t.h5 -o no --memory-limit 1K
 refused 2 --layers -- cluster t.h5 -o no --layers 2
 refused 2 --kv-heads -- cluster t.h5 -o no --kv-heads 1
 refused 2 nosuch.csv -- cluster t.h5 -o no --kept-by nosuch.csv
-refused 2 'is missing' -- cluster t.h5 -o no --kept-by out.csv
+refused 2 'expected `kv_head`' -- cluster t.h5 -o no --kept-by out.csv
 refused 2 'no kept set' -- cluster one.h5 -o no --kept-by out.kept.csv
 
 # An interrupted run keeps finished heads, whole.

@@ -9,9 +9,9 @@ command=(replay t.h5 "${stream[@]}" --algorithm uniform --algorithm exact --budg
 
 good "${command[@]}" -o out.csv --eval-every 16
 [[ $(column out.csv sink | sort -u) == 3 ]] || fail 'sink is not 3'
-[[ $(head -1 out.steps.csv) == trace,prompt,*,step,rel_error,bytes ]] || fail 'header of the steps'
+[[ $(head -1 out.steps.csv) == trace,prompt,*,step,rel_error,bytes,run_id,row_crc ]] || fail 'header of the steps'
 for seed in 0 1; do # every 16th of 96, and the last 4
-  steps=$(awk -F, -v s="$seed" '$5 == "uniform" && $4 == 1 && $12 == s { print $(NF - 2) }' \
+  steps=$(awk -F, -v s="$seed" '$5 == "uniform" && $4 == 1 && $12 == s { print $(NF - 4) }' \
     out.steps.csv | paste -sd' ')
   [[ $steps == '15 31 47 63 79 92 93 94 95' ]] || fail "steps of seed $seed: $steps"
 done
