@@ -24,6 +24,7 @@ class SideTable {
   SideTable(std::string_view name, std::span<const std::string_view> joined,
             std::vector<ColumnDoc> own);
 
+  const std::string& name() const { return name_; }
   const Fields& header() const { return header_; }
   const std::vector<ColumnDoc>& own() const { return own_; }
   /// Whether each row has lines of its own, or the rows of a KV head's query heads share theirs.
