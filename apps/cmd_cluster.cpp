@@ -12,6 +12,7 @@
 #include "long_run.hpp"
 #include "replay/cluster_run.hpp"
 #include "report/manifest.hpp"
+#include "terminal.hpp"
 
 namespace kvbench {
 namespace {
@@ -27,6 +28,7 @@ struct Options {
 void run(CLI::App& command, Options& o) {
   if (!o.config.empty()) {
     apply_config(command, o.config);
+    o.cluster.config = o.config;
   }
   o.cluster.what.clear();
   for (const std::string& word : o.what) {
@@ -37,13 +39,13 @@ void run(CLI::App& command, Options& o) {
   if (!o.memory_limit.empty()) {
     o.cluster.memory_limit = parse_memory_limit(o.memory_limit);
   }
-  const std::atomic<bool>& stop = stop_on_signals("--overwrite starts anew");
+  const std::atomic<bool>& stop = stop_on_signals(
+      "interrupted while a KV head was studied; the tables stay unfinished, run it again");
   const ClusterResult r =
       run_cluster(make_cluster_plan(o.cluster), shell_line(command_arguments()), stop);
-  fmt::print(stderr, "{}: {} KV heads, {} rows in {:.1f} s\n", o.cluster.out, r.heads, r.rows,
-             r.wall_s);
+  tell("{}: {} KV heads, {} rows in {:.1f} s\n", o.cluster.out, r.heads, r.rows, r.wall_s);
   if (r.interrupted) {
-    fmt::print(stderr, "interrupted; the rows of finished KV heads are kept\n");
+    tell("interrupted; the rows of finished KV heads are kept\n");
     throw Exit{kExitInterrupted};
   }
 }

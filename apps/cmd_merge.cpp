@@ -7,6 +7,7 @@
 #include "commands.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
+#include "terminal.hpp"
 
 namespace kvbench {
 namespace {
@@ -30,8 +31,8 @@ void run(const Options& options) {
   }
   merge.command_line = shell_line(command);
   const MergeResult result = merge_shards(merge);
-  fmt::print(stderr, "{}: {} rows from {} shards, {} failed\n", options.output, result.rows,
-             options.shards.size(), result.failures);
+  tell("{}: {} rows from {} shards, {} failed\n", options.output, result.rows,
+       options.shards.size(), result.failures);
 }
 
 }  // namespace

@@ -2,14 +2,17 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/output_guard.hpp"
 #include "report/csv.hpp"
 #include "report/run_tables.hpp"
 #include "report/summary.hpp"
+#include "terminal.hpp"
 
 namespace kvbench {
 namespace {
@@ -22,16 +25,21 @@ struct Options {
 };
 
 void run(const Options& options) {
+  std::optional<FileLock> lock;
+  if (!options.csv.empty()) {
+    check_outputs({options.inputs.begin(), options.inputs.end()}, {{options.csv, summary_kind()}});
+    lock.emplace(options.csv);
+  }
   std::vector<Table> tables;
   for (const std::string& path : options.inputs) {
     tables.push_back(read_result_table(path));
   }
   const Summary summary = summarize(tables, options.summary);
   for (const std::string& name : summary.pooled) {
-    fmt::print(stderr, "note: rows that differ in {0} are pooled; --by {0} separates them\n", name);
+    tell("note: rows that differ in {0} are pooled; --by {0} separates them\n", name);
   }
   for (const auto& [status, rows] : summary.left_out) {
-    fmt::print(stderr, "note: {} rows are left out: {}\n", rows, status);
+    tell("note: {} rows are left out: {}\n", rows, status);
   }
   if (!options.csv.empty()) {
     std::string text;

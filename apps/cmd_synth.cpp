@@ -1,12 +1,17 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "commands.hpp"
 #include "config.hpp"
 #include "core/error.hpp"
+#include "core/output_guard.hpp"
 #include "decimal.hpp"
+#include "report/csv.hpp"
+#include "trace/kinds.hpp"
 #include "trace/schema.hpp"
 #include "trace/synth.hpp"
 
@@ -86,6 +91,12 @@ void run(CLI::App& sub, Options& o) {
         fmt::format("synth: --dtype must be float16, bfloat16 or float32, got {}", o.dtype));
   }
   o.synth.dtype = *dtype;
+  std::vector<std::filesystem::path> inputs;
+  if (!o.config.empty()) {
+    inputs.emplace_back(o.config);
+  }
+  check_outputs(inputs, {{o.output, synthetic_trace_kind()}});
+  const FileLock lock(o.output);
   synth(o.synth, o.output);
 }
 

@@ -31,7 +31,8 @@ void run(const Options& o) {
   if (o.sample == 0) {
     return;
   }
-  const VerifyResult r = verify_sample(o.table, o.sample, o.seed, o.threads, stop_on_signals());
+  const VerifyResult r = verify_sample(o.table, o.sample, o.seed, o.threads,
+                                       stop_on_signals("interrupted; no row was compared"));
   if (r.interrupted) {
     fmt::print(stderr, "interrupted; nothing was compared\n");
     throw Exit{kExitInterrupted};

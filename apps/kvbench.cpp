@@ -14,6 +14,7 @@
 #include "exit_code.hpp"
 #include "help.hpp"
 #include "report/build_info.hpp"
+#include "terminal.hpp"
 
 namespace kvbench {
 namespace {
@@ -22,7 +23,7 @@ namespace {
 int fail(int code, std::string what) {
   std::replace_if(
       what.begin(), what.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  fmt::print(stderr, "kvbench: error: {}\n", what);
+  tell("kvbench: error: {}\n", what);
   return code;
 }
 
@@ -57,12 +58,16 @@ int program(int argc, char** argv) {
       "130 interrupted.\nDocumentation: docs/cli.md in the source tree.");
   try {
     app.parse(argc, argv);
-    if (std::fflush(stdout) != 0) {
-      throw IoError("cannot write to standard output");
-    }
+    check_stdout();
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) {
-      return app.exit(e);  // --help, --version
+      app.exit(e);  // --help, --version
+      try {
+        check_stdout();
+      } catch (const IoError& failed) {
+        return fail(kExitIo, failed.what());
+      }
+      return kExitOk;
     }
     if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
       std::string names;
@@ -91,5 +96,6 @@ int program(int argc, char** argv) {
 }  // namespace kvbench
 
 int main(int argc, char** argv) {
+  kvbench::open_missing_streams();
   return kvbench::program(argc, argv);
 }

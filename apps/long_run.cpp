@@ -13,8 +13,9 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/files.hpp"
 #include "exit_code.hpp"
-#include "report/csv.hpp"
+#include "terminal.hpp"
 
 namespace kvbench {
 namespace {
@@ -34,13 +35,12 @@ extern "C" void request_stop(int signal) {
 
 // A job may run for minutes, and no method asks whether it should stop. What it would have written
 // is lost, as in a kill; what is written is whole.
-void end_after_signal(const std::string& advice) {
+void end_after_signal(const std::string& last_words) {
   while (sem_wait(&signalled) != 0) {  // a signal
   }
   std::this_thread::sleep_for(kPatience);
   hold_writes();
-  fmt::print(stderr, "{}interrupted while a job ran; finished rows are kept, {}\n",
-             ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[2K" : "", advice);
+  tell("{}{}\n", ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[2K" : "", last_words);
   std::_Exit(kExitInterrupted);
 }
 
@@ -65,9 +65,9 @@ std::uint64_t parse_memory_limit(const std::string& text) {
   return static_cast<std::uint64_t>(x * factor);
 }
 
-const std::atomic<bool>& stop_on_signals(std::string advice) {
+const std::atomic<bool>& stop_on_signals(std::string last_words) {
   sem_init(&signalled, 0, 0);
-  std::thread(end_after_signal, std::move(advice)).detach();
+  std::thread(end_after_signal, std::move(last_words)).detach();
   std::signal(SIGINT, request_stop);
   std::signal(SIGTERM, request_stop);
   return stop_requested;

@@ -13,9 +13,8 @@ std::uint64_t parse_memory_limit(const std::string& text);
 
 /// From now on the first SIGINT or SIGTERM sets the flag that is returned, so that running jobs may
 /// finish and their rows be written. Where the process has not ended after 1.5 s, whatever it is
-/// doing, it ends with kExitInterrupted: between two writes, so that every row is whole. `advice`:
-/// how to go on, for the line that it then prints. A second signal ends the process at once.
-/// Called once.
-const std::atomic<bool>& stop_on_signals(std::string advice);
+/// doing, it prints `last_words` and ends with kExitInterrupted: between two writes, so that every
+/// row is whole. A second signal ends the process at once. Called once.
+const std::atomic<bool>& stop_on_signals(std::string last_words);
 
 }  // namespace kvbench

@@ -15,6 +15,7 @@
 #include "replay/job.hpp"
 #include "replay/run.hpp"
 #include "report/manifest.hpp"
+#include "terminal.hpp"
 
 namespace kvbench {
 namespace {
@@ -131,6 +132,7 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
 void run(CLI::App& command, RunOptions& o) {
   if (!o.config.empty()) {
     apply_config(command, o.config);
+    o.replay.config = o.config;
   }
   if (o.evaluates && o.replay.caches.empty()) {
     throw InputError("evaluate: no caches, expected --caches C.h5");
@@ -144,13 +146,14 @@ void run(CLI::App& command, RunOptions& o) {
   if (!o.shard.empty()) {
     parse_shard(o.shard, o.replay);
   }
-  const std::atomic<bool>& stop = stop_on_signals("--resume goes on");
+  const std::atomic<bool>& stop =
+      stop_on_signals("interrupted while a job ran; finished rows are kept, --resume goes on");
   const Plan plan = make_plan(o.replay);
   for (const std::string& note : plan.left_out) {
-    fmt::print(stderr, "{}\n", note);
+    tell("{}\n", note);
   }
   for (const std::string& note : scoring_notes(plan)) {
-    fmt::print(stderr, "{}\n", note);
+    tell("{}\n", note);
   }
   if (o.dry_run) {
     print_plan(plan);
@@ -160,13 +163,13 @@ void run(CLI::App& command, RunOptions& o) {
     throw InputError(command.get_name() + ": no output, expected -o OUT.csv");
   }
   const RunResult r = run_plan(plan, shell_line(command_arguments()), stop);
-  fmt::print(stderr, "{}: {} rows in {:.1f} s{}{}{}{}\n", o.replay.out, r.rows, r.wall_s,
-             r.resumed > 0 ? fmt::format(", {} of them resumed", r.resumed) : "",
-             r.infeasible > 0 ? fmt::format(", {} infeasible", r.infeasible) : "",
-             r.degenerate > 0 ? fmt::format(", {} degenerate", r.degenerate) : "",
-             r.failed > 0 ? fmt::format(", {} FAILED (see column status)", r.failed) : "");
+  tell("{}: {} rows in {:.1f} s{}{}{}{}\n", o.replay.out, r.rows, r.wall_s,
+       r.resumed > 0 ? fmt::format(", {} of them resumed", r.resumed) : "",
+       r.infeasible > 0 ? fmt::format(", {} infeasible", r.infeasible) : "",
+       r.degenerate > 0 ? fmt::format(", {} degenerate", r.degenerate) : "",
+       r.failed > 0 ? fmt::format(", {} FAILED (see column status)", r.failed) : "");
   if (r.interrupted) {
-    fmt::print(stderr, "interrupted; --resume goes on\n");
+    tell("interrupted; --resume goes on\n");
     throw Exit{kExitInterrupted};
   }
   if (r.failed > 0) {

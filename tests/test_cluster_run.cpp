@@ -11,6 +11,7 @@
 #include "make_trace.hpp"
 #include "refusal.hpp"
 #include "replay/cluster_run.hpp"
+#include "replay/cluster_tables.hpp"
 #include "report/csv.hpp"
 #include "report/side_table.hpp"
 #include "trace/inspect.hpp"
@@ -147,12 +148,44 @@ TEST(ClusterRun, StoppedRunKeepsFinishedHeadsOnly) {
 TEST(ClusterRun, ExistingTablesAreNotTouched) {
   ClusterOptions o = options(make_trace(temporary_path("t.h5")));
   fs::create_directories(o.out);
-  write_bytes(fs::path(o.out) / "points.h5", "precious");
-  expect_refusal(o, "points.h5: exists");
-  EXPECT_EQ(read_bytes(fs::path(o.out) / "points.h5"), "precious");
-  o.overwrite = true;
+  const fs::path points = fs::path(o.out) / "points.h5";
+  write_bytes(points, "precious");
+  for (const bool overwrite : {false, true}) {
+    o.overwrite = overwrite;
+    expect_refusal(o, "points.h5: exists and is not a points file");
+    EXPECT_EQ(read_bytes(points), "precious");
+  }
+  fs::remove(points);
+  o.points = PointsFormat::hdf5;
   run(o);
-  EXPECT_FALSE(fs::exists(fs::path(o.out) / "points.h5"));  // would belong to other tables
+  o.overwrite = false;
+  expect_refusal(o, "exists, expected --overwrite");
+  o.overwrite = true;
+  o.points = PointsFormat::csv;
+  run(o);
+  EXPECT_FALSE(fs::exists(points));  // would belong to other tables
+  // A trace in the folder is no table, whatever its name.
+  fs::copy_file(o.traces[0], points);
+  o.traces = {points.string()};
+  expect_refusal(o, "points.h5: is also what the run reads");
+}
+
+// What a killed run left is in a folder of its own; somebody else's file there stays.
+TEST(ClusterRun, UnfinishedTablesOfAKilledRunAreReplaced) {
+  ClusterOptions o = options(make_trace(temporary_path("t.h5")));
+  const fs::path stage = cluster_stage(o);
+  fs::create_directories(stage);
+  write_bytes(stage / "points.csv", "trace,prompt,layer,kv_head,what,tok");
+  write_bytes(stage / "coverage.csv", "");
+  write_bytes(stage / "delta.csv.lock", "");
+  run(o);
+  EXPECT_FALSE(fs::exists(stage));
+  o.overwrite = true;
+  fs::create_directories(stage);
+  write_bytes(stage / "notes.txt", "precious");
+  run(o);
+  EXPECT_EQ(read_bytes(stage / "notes.txt"), "precious");
+  EXPECT_FALSE(fs::exists(stage / "points.csv"));
 }
 
 TEST(ClusterRun, BadOptions) {

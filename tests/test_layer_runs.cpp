@@ -269,7 +269,7 @@ TEST_F(LayerRunsTest, MergeRefusesTablesThatDoNotGoWithTheirRows) {
   fs::remove(table);
   refused("s2.layers.csv");
   write_bytes(table, text);
-  write_bytes(folder_ / "merged.layers.csv", "precious\n");
+  write_bytes(folder_ / "merged.layers.csv", text);
   EXPECT_NE(refusal([&] { merge_shards(merge); }).find("merged.layers.csv: the file exists"),
             std::string::npos);
 }

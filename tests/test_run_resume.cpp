@@ -140,13 +140,47 @@ TEST_F(RunTest, ResumeRefusesARowThatStandsTwice) {
 }
 
 TEST_F(RunTest, AnExistingOutputIsLeftAlone) {
-  write_bytes(folder_ / "out.csv", "precious\n");
-  EXPECT_NE(refusal([&] { run(options()); }).find("--overwrite"), std::string::npos);
-  EXPECT_EQ(read_bytes(folder_ / "out.csv"), "precious\n");
-  EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5", "out.csv"}));
   ReplayOptions o = options();
+  run(o);
+  const std::string text = read_bytes(o.out);
+  EXPECT_NE(refusal([&] { run(o); }).find("--overwrite"), std::string::npos);
+  EXPECT_EQ(read_bytes(o.out), text);
   o.overwrite = true;
   EXPECT_GT(run(o).rows, 0);
+  // One of somebody else's stays whatever is asked for.
+  fs::remove(manifest_path(o.out));
+  write_bytes(o.out, "precious\n");
+  for (const bool overwrite : {false, true}) {
+    o.overwrite = overwrite;
+    EXPECT_NE(refusal([&] { run(o); }).find("is not a result table"), std::string::npos);
+    EXPECT_EQ(read_bytes(o.out), "precious\n");
+    EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5", "out.csv"}));
+  }
+}
+
+// Tables of an earlier run that this one does not write would pass for this one's.
+TEST_F(RunTest, OverwriteRemovesAllOfAnEarlierRunAndNothingElse) {
+  ReplayOptions o = options();
+  o.kept = true;
+  o.per_query = true;
+  run(o);
+  write_bytes(folder_ / "out.kept.csv.tmp", "schema,tr");
+  write_bytes(folder_ / "out.layers.csv.part", "kvbench-journal 1 of a run that was killed\n");
+  write_bytes(folder_ / "out.notes.csv", "precious");
+  write_bytes(folder_ / "out2.csv", "precious");
+  ASSERT_TRUE(fs::exists(folder_ / "out.queries.csv"));
+  ReplayOptions plain = options();
+  fs::rename(o.out, folder_ / "away.csv");
+  EXPECT_NE(refusal([&] { run(plain); }).find("out.kept.csv: exists"), std::string::npos);
+  fs::rename(folder_ / "away.csv", o.out);
+  plain.overwrite = true;
+  run(plain);
+  EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5", "out.csv", "out.csv.json",
+                                                      "out.notes.csv", "out2.csv"}));
+  // A side table's name may be another result's.
+  fs::copy_file(o.out, folder_ / "out.kept.csv");
+  EXPECT_NE(refusal([&] { run(plain); }).find("is not a table OUT.kept.csv"), std::string::npos);
+  EXPECT_EQ(read_bytes(folder_ / "out.kept.csv"), read_bytes(o.out));
 }
 
 TEST_F(RunTest, TwoRunsDoNotWriteOneFile) {

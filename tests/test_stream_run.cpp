@@ -167,21 +167,31 @@ TEST_F(StreamRunTest, ResumeRefusesForeignAndDoubledSteps) {
 
 TEST_F(StreamRunTest, AnExistingStepsFileIsLeftAlone) {
   ReplayOptions o = options();
-  write_bytes(folder_ / "out.steps.csv", "precious\n");
-  EXPECT_NE(refusal([&] { run(o); }).find("out.steps.csv: exists"), std::string::npos);
-  EXPECT_EQ(read_bytes(folder_ / "out.steps.csv"), "precious\n");
-  EXPECT_FALSE(fs::exists(o.out));
+  for (const bool overwrite : {false, true}) {
+    write_bytes(folder_ / "out.steps.csv", "precious\n");
+    o.overwrite = overwrite;
+    EXPECT_NE(refusal([&] { run(o); }).find("out.steps.csv: exists"), std::string::npos);
+    EXPECT_EQ(read_bytes(folder_ / "out.steps.csv"), "precious\n");
+    EXPECT_FALSE(fs::exists(o.out));
+  }
+  run(options("fresh.csv"));
+  fs::copy_file(folder_ / "fresh.steps.csv", folder_ / "out.steps.csv",
+                fs::copy_options::overwrite_existing);
+  o.overwrite = false;
+  EXPECT_NE(refusal([&] { run(o); }).find("expected --resume"), std::string::npos);
   o.overwrite = true;
   run(o);
-  run(options("fresh.csv"));
   expect_files(o.out, folder_ / "fresh.csv", "overwritten");
-  // A prefill has no steps and minds no file of that name.
-  ReplayOptions prefill = options("other.csv");
+  // A prefill has no steps, but those that are there would pass for its own.
+  ReplayOptions prefill = options();
   prefill.protocol = Protocol::prefill;
   prefill.eval_every = 0;
-  write_bytes(folder_ / "other.steps.csv", "precious\n");
+  EXPECT_NE(refusal([&] { run(prefill); }).find("exists"), std::string::npos);
+  fs::remove(o.out);
+  EXPECT_NE(refusal([&] { run(prefill); }).find("out.steps.csv: exists"), std::string::npos);
+  prefill.overwrite = true;
   run(prefill);
-  EXPECT_EQ(read_bytes(folder_ / "other.steps.csv"), "precious\n");
+  EXPECT_FALSE(fs::exists(folder_ / "out.steps.csv"));
 }
 
 Compressed counted(const StreamTask& task, const std::vector<Index>& left, Index j) {
@@ -246,7 +256,7 @@ TEST_F(StreamRunTest, ShardsMergeToTheUndividedFiles) {
   fs::remove(second);
   EXPECT_NE(refusal([&] { merge_shards(merge); }).find("no such file"), std::string::npos);
   write_bytes(second, steps);
-  write_bytes(folder_ / "merged.steps.csv", "precious\n");
+  write_bytes(folder_ / "merged.steps.csv", steps);
   EXPECT_NE(refusal([&] { merge_shards(merge); }).find("merged.steps.csv"), std::string::npos);
   merge.force = true;
   merge_shards(merge);

@@ -8,9 +8,7 @@
 #include "core/error.hpp"
 #include "replay/head_cache.hpp"
 #include "replay/job.hpp"
-#include "report/manifest.hpp"
 #include "report/schema.hpp"
-#include "report/side_table.hpp"
 
 namespace kvbench {
 namespace {
@@ -20,27 +18,9 @@ std::string identity(const Plan& plan) {
   return fmt::format("{} {}/{}", plan.hash(), plan.options.shard_index, plan.options.shard_count);
 }
 
-// Two names of one file, there or not, are one path.
-std::filesystem::path resolved(const std::filesystem::path& path) {
-  return resolved_path(std::filesystem::absolute(path));
-}
-
 }  // namespace
 
 void CacheExport::check(const Plan& plan) {
-  const std::string& out = plan.options.export_caches;
-  std::vector<std::filesystem::path> others(plan.options.traces.begin(), plan.options.traces.end());
-  others.emplace_back(plan.options.out);
-  others.push_back(manifest_path(plan.options.out));
-  for (const SideTable* table : all_side_tables()) {
-    others.push_back(table->path(plan.options.out));
-  }
-  for (const auto& other : others) {
-    if (resolved(out) == resolved(other)) {
-      throw InputError(fmt::format(
-          "--export-caches: {} is also a trace or a table, expected a file of its own", out));
-    }
-  }
   std::map<std::string, std::size_t> traces;
   for (const Unit& unit : plan.units) {
     const std::string& id = plan.prompt_meta(unit).id;
@@ -54,10 +34,14 @@ void CacheExport::check(const Plan& plan) {
   }
 }
 
+std::filesystem::path CacheExport::journal_path(const Plan& plan) {
+  return plan.options.export_caches + ".part";
+}
+
 CacheExport::CacheExport(const Plan& plan)
     : plan_(plan),
       lock_(plan.options.export_caches),
-      journal_(plan.options.export_caches + ".part", identity(plan), plan.options.resume) {
+      journal_(journal_path(plan), identity(plan), plan.options.resume) {
   std::map<std::tuple<std::string, std::string, std::optional<double>, std::uint64_t>, std::size_t>
       known;
   const Range jobs = plan.shard_jobs();
@@ -99,13 +83,10 @@ void CacheExport::check_earlier(const Plan& plan) {
   if (out.empty()) {
     return;
   }
-  const std::filesystem::path file = resolved(out);
-  if (!std::filesystem::is_directory(file.parent_path())) {
+  const auto folder = resolved_path(std::filesystem::absolute(out)).parent_path();
+  if (!std::filesystem::is_directory(folder)) {
     throw InputError(fmt::format("--export-caches: {}: no such folder, expected one that is there",
-                                 file.parent_path().string()));
-  }
-  if (std::filesystem::exists(file) && !std::filesystem::is_regular_file(file)) {
-    throw InputError(fmt::format("--export-caches: {}: not a regular file", out));
+                                 folder.string()));
   }
   if (plan.options.resume && std::filesystem::exists(out) &&
       CacheReader(out).meta().plan != identity(plan)) {

@@ -24,11 +24,11 @@ class CacheExport {
   /// where that is done. Errors: IoError; InputError where another run writes C.h5.
   explicit CacheExport(const Plan& plan);
 
-  /// Throws InputError where C.h5 is another file of the run, and where the plan's prompts cannot
-  /// be told apart in one file: two traces that hold a prompt of the same id.
+  /// Throws InputError where the plan's prompts cannot be told apart in one file: two traces that
+  /// hold a prompt of the same id.
   static void check(const Plan& plan);
-  /// Before anything is opened: throws InputError where C.h5 cannot be a file, or where the plan
-  /// resumes and it is of another run.
+  /// Before anything is opened: throws InputError where the folder of C.h5 is missing, or where the
+  /// plan resumes and C.h5 is of another run.
   static void check_earlier(const Plan& plan);
 
   /// Whether the job left what rows of this status call for.
@@ -41,7 +41,7 @@ class CacheExport {
   void finish(const std::vector<std::string>& trace_sha256);
 
   /// Where the records are until then.
-  const std::filesystem::path& journal_path() const { return journal_.path(); }
+  static std::filesystem::path journal_path(const Plan& plan);
 
  private:
   CachePlace place_of(Index job) const;

@@ -32,6 +32,7 @@ constexpr std::string_view name(PointsFormat p) {
 /// Everything that a user can ask for; names and defaults as on the command line.
 struct ClusterOptions : ResourceOptions {
   std::vector<std::string> traces;  ///< layers need keys alone; rows of what is absent are left out
+  std::string config;               ///< file that options came from; it is never written over
   std::string out;                  ///< folder
   std::vector<Rows> what{Rows::keys, Rows::values};  ///< not queries
   StudyOptions study;                                ///< of the sets of `what`

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "core/error.hpp"
+#include "core/output_guard.hpp"
 #include "replay/cluster_kept.hpp"
 #include "replay/cluster_tables.hpp"
 #include "replay/progress.hpp"
@@ -16,6 +17,7 @@
 #include "replay/selection.hpp"
 #include "report/csv.hpp"
 #include "report/row_crc.hpp"
+#include "report/run_files.hpp"
 
 namespace kvbench {
 namespace {
@@ -25,12 +27,19 @@ namespace fs = std::filesystem;
 void check_output(const ClusterOptions& o) {
   check_input(!fs::exists(o.out) || fs::is_directory(o.out),
               fmt::format("{}: is no folder, expected one, or a name that is free", o.out));
-  Fields names = cluster_table_names();
-  names.emplace_back("cluster.json");
-  for (const std::string& name : names) {
-    check_input(o.overwrite || !fs::exists(fs::path(o.out) / name),
-                fmt::format("{}: exists, expected --overwrite to start anew, or another folder",
-                            (fs::path(o.out) / name).string()));
+  std::vector<fs::path> inputs(o.traces.begin(), o.traces.end());
+  inputs.insert(inputs.end(), o.kept_by.begin(), o.kept_by.end());
+  if (!o.config.empty()) {
+    inputs.emplace_back(o.config);
+  }
+  const std::vector<Output> files = cluster_files(o);
+  check_outputs(inputs, files);
+  for (const Output& file : files) {
+    // In the stage they are what a killed run left.
+    check_input(
+        o.overwrite || !fs::exists(file.path) || file.path.parent_path() == cluster_stage(o),
+        fmt::format("{}: exists, expected --overwrite to start anew, or another folder",
+                    file.path.string()));
   }
 }
 
@@ -97,34 +106,16 @@ void write_cluster_manifest(const fs::path& folder, const Manifest& manifest,
                             const std::map<std::string, Index>& tables) {
   nlohmann::json json = manifest_to_json(manifest);
   json["tables"] = tables;
-  write_json(folder / "cluster.json", json);
+  write_json(folder / kClusterManifest, json);
 }
 
-}  // namespace
-
-ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_line,
-                          const std::atomic<bool>& stop) {
-  const auto start = std::chrono::steady_clock::now();
+// Studies every head, until `stop`. Rows by table; in result.heads how many were finished, and in
+// the manifest, where that is all, the tables' checksums.
+std::map<std::string, Index> study_heads(const ClusterPlan& plan, const KeptSets& kept, int threads,
+                                         const std::atomic<bool>& stop, Manifest& manifest,
+                                         ClusterResult& result) {
   const ClusterOptions& o = plan.options;
-  const int threads = usable_threads(plan);
-  const KeptSets kept(plan);
-  check_output(o);
-  validate_values(plan, stop);
-  Manifest manifest = start_manifest(command_line, configuration(o), o, o.traces, threads);
-  manifest.schema = cluster_schema_version;
-  manifest.run_id = run_id(what_is_run(manifest.configuration), trace_hashes(manifest));
-  ClusterResult result;
-  result.interrupted = stop;
-  if (result.interrupted) {
-    return result;
-  }
-  std::error_code error;
-  fs::create_directories(o.out, error);
-  if (error) {
-    throw IoError(fmt::format("{}: cannot make the folder: {}", o.out, error.message()));
-  }
   ClusterTables tables(plan, manifest.run_id);
-  write_cluster_manifest(o.out, manifest, {});
   Progress progress(static_cast<Index>(plan.heads.size()), "cluster");
   for (const ClusterHead& h : plan.heads) {
     const std::vector<Rows> sets = plan.sets(h);
@@ -151,17 +142,59 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
     ++result.heads;
     progress.tick();
   }
-  const std::map<std::string, Index> written = tables.finish();
-  for (const auto& [table, count] : written) {
-    result.rows += count;
-  }
-  result.interrupted = result.heads < static_cast<Index>(plan.heads.size());
-  result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (!result.interrupted) {
+  std::map<std::string, Index> written = tables.finish();
+  if (result.heads == static_cast<Index>(plan.heads.size())) {
     manifest.sha256 = tables.sha256();
   }
-  end_manifest(manifest, result.rows, 0, result.wall_s);
-  write_cluster_manifest(o.out, manifest, written);
+  return written;
+}
+
+}  // namespace
+
+ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_line,
+                          const std::atomic<bool>& stop) {
+  const auto start = std::chrono::steady_clock::now();
+  const ClusterOptions& o = plan.options;
+  const int threads = usable_threads(plan);
+  const KeptSets kept(plan);
+  check_output(o);
+  validate_values(plan, stop);
+  Manifest manifest = start_manifest(command_line, configuration(o), o, o.traces, threads);
+  manifest.schema = cluster_schema_version;
+  manifest.run_id = run_id(what_is_run(manifest.configuration), trace_hashes(manifest));
+  ClusterResult result;
+  result.interrupted = stop;
+  if (result.interrupted) {
+    return result;
+  }
+  std::error_code error;
+  fs::create_directories(cluster_stage(o), error);
+  if (error) {
+    throw IoError(
+        fmt::format("{}: cannot make the folder: {}", cluster_stage(o).string(), error.message()));
+  }
+  const FileLock lock(fs::path(o.out) / kClusterManifest);
+  check_output(o);  // another run may have ended since
+  remove_files(cluster_files(o));
+  remove_unfinished(cluster_files(o));
+  try {
+    write_cluster_manifest(cluster_stage(o), manifest, {});
+    const auto written = study_heads(plan, kept, threads, stop, manifest, result);
+    for (const auto& [table, count] : written) {
+      result.rows += count;
+    }
+    result.interrupted = result.heads < static_cast<Index>(plan.heads.size());
+    result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    end_manifest(manifest, result.rows, 0, result.wall_s);
+    write_cluster_manifest(cluster_stage(o), manifest, written);
+  } catch (...) {
+    if (result.heads == 0) {
+      remove_files(cluster_files(o));
+    }
+    publish_cluster(o);  // finished heads stay; the manifest has no end
+    throw;
+  }
+  publish_cluster(o);
   return result;
 }
 

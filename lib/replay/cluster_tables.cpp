@@ -3,14 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <system_error>
 #include <utility>
 
+#include "core/files.hpp"
 #include "metrics/error.hpp"
+#include "report/manifest.hpp"
 #include "report/run_tables.hpp"
+#include "trace/kinds.hpp"
 
 namespace kvbench {
 namespace {
 
+constexpr const char* kPointsFile = "points.h5";
 constexpr std::size_t kPointsAtOnce = 1024;  // rows of points.csv that are text at the same time
 
 Fields header(const std::string& table, Index point_width) {
@@ -35,11 +41,6 @@ Fields line(const Fields& place, const Values&... values) {
   Fields out = place;
   (out.push_back(field_text(values)), ...);
   return out;
-}
-
-bool wanted(const std::string& table, PointsFormat points) {
-  return table == "points.csv" ? points == PointsFormat::csv
-                               : table != "points.h5" || points == PointsFormat::hdf5;
 }
 
 }  // namespace
@@ -100,13 +101,34 @@ const std::map<std::string, std::vector<ColumnDoc>>& cluster_columns() {
   return columns;
 }
 
-Fields cluster_table_names() {
-  Fields out;
-  for (const auto& [table, columns] : cluster_columns()) {
-    out.push_back(table);
+std::filesystem::path cluster_stage(const ClusterOptions& options) {
+  return std::filesystem::path(options.out) / "unfinished";
+}
+
+std::vector<Output> cluster_files(const ClusterOptions& options) {
+  std::vector<Output> out;
+  for (const auto& folder : {std::filesystem::path(options.out), cluster_stage(options)}) {
+    out.push_back({folder / kClusterManifest, manifest_kind()});
+    for (const auto& [table, columns] : cluster_columns()) {
+      std::string line = csv_line(header(table, 1));
+      line.pop_back();
+      out.push_back({folder / table, text_kind("a table " + table, line)});
+    }
+    out.push_back({folder / kPointsFile, points_kind()});
   }
-  out.emplace_back("points.h5");
   return out;
+}
+
+void publish_cluster(const ClusterOptions& options) {
+  const std::vector<Output> files = cluster_files(options);
+  const auto half = static_cast<std::ptrdiff_t>(files.size() / 2);
+  for (auto from = files.rbegin(), to = from + half; from != files.rbegin() + half; ++from, ++to) {
+    if (std::filesystem::exists(from->path)) {
+      rename_file(from->path, to->path);
+    }
+  }
+  std::error_code ignored;  // what somebody else put there stays, and the folder with it
+  std::filesystem::remove(cluster_stage(options), ignored);
 }
 
 ClusterTables::ClusterTables(const ClusterPlan& plan, const std::string& run) : plan_(plan) {
@@ -116,19 +138,16 @@ ClusterTables::ClusterTables(const ClusterPlan& plan, const std::string& run) : 
       point_width_ = std::max(point_width_, point_columns(o.study, plan.width(h, what)));
     }
   }
-  const auto mode = o.overwrite ? CsvWriter::Mode::overwrite : CsvWriter::Mode::create;
-  for (const std::string& table : cluster_table_names()) {
-    const std::filesystem::path path = std::filesystem::path(o.out) / table;
-    if (!wanted(table, o.points)) {
-      std::filesystem::remove(path);  // an earlier run's points do not belong to these tables
-      continue;
+  for (const auto& [table, columns] : cluster_columns()) {
+    if (table != "points.csv" || o.points == PointsFormat::csv) {
+      writers_.try_emplace(table, cluster_stage(o) / table, header(table, point_width_),
+                           CsvWriter::Mode::create, run);
+      rows_[table] = 0;
     }
-    rows_[table] = 0;
-    if (table == "points.h5") {
-      points_file_.emplace(path.string());
-    } else {
-      writers_.try_emplace(table, path, header(table, point_width_), mode, run);
-    }
+  }
+  if (o.points == PointsFormat::hdf5) {
+    points_file_.emplace((cluster_stage(o) / kPointsFile).string());
+    rows_[kPointsFile] = 0;
   }
 }
 
@@ -180,7 +199,7 @@ void ClusterTables::add_points(const Fields& place, const Points& points) {
   if (points_file_) {
     points_file_->add(fmt::format("/{}", fmt::join(place, "/")), points.tokens, points.is_center,
                       points.kept_by, points.x);
-    rows_.at("points.h5") += static_cast<Index>(points.tokens.size());
+    rows_.at(kPointsFile) += static_cast<Index>(points.tokens.size());
     return;
   }
   std::vector<Fields> lines;

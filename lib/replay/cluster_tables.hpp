@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cluster/study.hpp"
+#include "core/output_guard.hpp"
 #include "replay/cluster_kept.hpp"
 #include "replay/cluster_plan.hpp"
 #include "report/csv.hpp"
@@ -22,15 +23,24 @@ const std::vector<ColumnDoc>& cluster_place_columns();
 /// Each CSV table's own columns, by file name. The last of points.csv, x0, stands for x0, x1, ...
 const std::map<std::string, std::vector<ColumnDoc>>& cluster_columns();
 
-/// Names of all tables that a run may write into its folder.
-Fields cluster_table_names();
+inline constexpr const char* kClusterManifest = "cluster.json";
+
+/// The folder OUT/unfinished, where the tables are until the run ends.
+std::filesystem::path cluster_stage(const ClusterOptions& options);
+
+/// All files that a run of any options may write into OUT, the manifest first, and the same in
+/// cluster_stage().
+std::vector<Output> cluster_files(const ClusterOptions& options);
+
+/// Gives each file of cluster_stage() that is there its name in OUT, the manifest last, and removes
+/// the folder. Throws IoError.
+void publish_cluster(const ClusterOptions& options);
 
 /// All tables of a run. The rows of a head are appended with one write to each table (points: in
 /// blocks), when all of them are there.
 class ClusterTables {
  public:
-  /// Makes the files in the folder options.out, which exists, with their headers; points that an
-  /// earlier run left in a form that this one does not write are removed. Errors: InputError,
+  /// Makes the files in cluster_stage(), which exists, with their headers. Errors: InputError,
   /// IoError.
   /// `run`: the manifest's.
   ClusterTables(const ClusterPlan& plan, const std::string& run);

@@ -13,6 +13,7 @@
 #include "core/parallel.hpp"
 #include "metrics/layer_error.hpp"
 #include "replay/row_parts.hpp"
+#include "report/run_files.hpp"
 #include "report/side_table.hpp"
 
 namespace kvbench {
@@ -140,8 +141,7 @@ LayerErrors::LayerErrors(const Plan& plan, CsvWriter::Mode mode, const std::stri
       entries_(static_cast<Index>(plan.entries.size())),
       jobs_(plan.shard_jobs()),
       writer_(layers_table().path(plan.options.out), layers_table().header(), mode, run),
-      journal_(layers_table().path(plan.options.out) += ".part", plan.hash(),
-               mode == CsvWriter::Mode::resume),
+      journal_(layers_journal_path(plan.options.out), plan.hash(), mode == CsvWriter::Mode::resume),
       states_(jobs_.size(), State::open) {
   for (const Range units : plan.layers()) {
     const Unit& unit = plan.units[units.begin];

@@ -38,6 +38,7 @@ constexpr std::string_view name(Scores s) {
 /// Names and defaults are those of the command line.
 struct ReplayOptions : ResourceOptions {
   std::vector<std::string> traces;
+  std::string config;  ///< file that options came from; it is never written over
   std::string out;
   std::vector<std::string> algorithms;
   std::vector<double> budgets;  ///< each in [0, 1]; fractions of full bytes: of the middle, or of

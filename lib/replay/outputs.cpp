@@ -1,11 +1,18 @@
 #include "replay/outputs.hpp"
 
+#include <fmt/format.h>
+
 #include <string_view>
 #include <utility>
 
+#include "core/error.hpp"
+#include "core/output_guard.hpp"
+#include "report/journal.hpp"
+#include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
 #include "report/side_table.hpp"
+#include "trace/kinds.hpp"
 
 namespace kvbench {
 namespace {
@@ -44,24 +51,48 @@ std::vector<Fields> lines_of(const SideTable* table, const JobResult& done,
   return out;
 }
 
-}  // namespace
-
-std::vector<std::filesystem::path> Outputs::files(const Plan& plan) {
-  std::vector<std::filesystem::path> out = {plan.options.out};
-  for (const SideTable* table : side_tables(plan)) {
-    out.push_back(table->path(plan.options.out));
-  }
+// All that a run of any options may write under these names: what another run left there is
+// refused or removed like this run's own.
+std::vector<Output> files(const Plan& plan) {
+  std::vector<Output> out = run_files(plan.options.out);
   if (!plan.options.export_caches.empty()) {
-    out.emplace_back(plan.options.export_caches);
-  }
-  if (!plan.error_layers.empty()) {
-    out.push_back(layers_table().path(plan.options.out));
+    out.push_back({plan.options.export_caches, caches_kind()});
+    out.push_back({CacheExport::journal_path(plan), journal_kind()});
   }
   return out;
 }
 
+}  // namespace
+
+void Outputs::check(const Plan& plan) {
+  const ReplayOptions& o = plan.options;
+  std::vector<std::filesystem::path> inputs(o.traces.begin(), o.traces.end());
+  inputs.insert(inputs.end(), o.caches.begin(), o.caches.end());
+  if (!o.config.empty()) {
+    inputs.emplace_back(o.config);
+  }
+  check_outputs(inputs, files(plan));
+  if (o.resume || o.overwrite) {
+    return;
+  }
+  // Tables that this plan does not write as well: they would pass for this run's.
+  std::vector<std::filesystem::path> existing = existing_tables(o.out);
+  if (!o.export_caches.empty() && std::filesystem::exists(o.export_caches)) {
+    existing.emplace_back(o.export_caches);
+  }
+  if (!existing.empty()) {
+    throw InputError(fmt::format(
+        "{}: exists, expected --resume to go on, --overwrite to start anew, or another file",
+        existing.front().string()));
+  }
+}
+
 Outputs::Outputs(const Plan& plan, const std::string& run) : plan_(plan) {
   CacheExport::check_earlier(plan);
+  if (plan.options.overwrite) {
+    const FileLock lock(plan.options.out);
+    remove_files(files(plan));
+  }
   const CsvWriter::Mode mode = mode_of(plan.options);
   std::vector<FinishedTable> before;
   const auto open = [&](const SideTable* table, const std::filesystem::path& path,
@@ -92,6 +123,7 @@ Outputs::Outputs(const Plan& plan, const std::string& run) : plan_(plan) {
     }
   }
   before_ = std::move(before.front());
+  remove_unfinished(files(plan));
 }
 
 void Outputs::write(Index job, const JobResult& result) {

@@ -29,13 +29,15 @@ struct RowCounts {
 
 class Outputs {
  public:
-  /// Every file of the plan; for refusals before anything is opened.
-  static std::vector<std::filesystem::path> files(const Plan& plan);
+  /// Before anything is read at length or written: throws InputError where a file that this plan
+  /// may write must not be written (core/output_guard.hpp), and where one exists that it is neither
+  /// to resume nor to overwrite.
+  static void check(const Plan& plan);
 
-  /// Opens the files as the plan's options say: to resume, to overwrite, or anew. What an earlier
-  /// run left of jobs that are not whole in all files goes. Errors: as of CsvWriter; InputError
-  /// where a file holds what this plan does not make.
-  /// `run`: the manifest's.
+  /// Opens the files as the plan's options say: to resume, to overwrite, or anew. To overwrite, all
+  /// files of the earlier run are removed first. To resume, what it left of jobs that are not whole
+  /// in all files goes. Errors: as of CsvWriter; InputError where a file holds what this plan does
+  /// not make. `run`: the manifest's.
   Outputs(const Plan& plan, const std::string& run);
 
   /// Whether an earlier run has done the job.

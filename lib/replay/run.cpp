@@ -213,22 +213,7 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   const auto start = std::chrono::steady_clock::now();
   const ReplayOptions& o = plan.options;
   const int threads = usable_threads(plan);
-  for (const auto& file : Outputs::files(plan)) {
-    for (const auto* inputs : {&o.traces, &o.caches}) {
-      for (const std::string& input : *inputs) {
-        std::error_code absent;
-        if (std::filesystem::equivalent(file, input, absent)) {
-          throw InputError(
-              fmt::format("{}: is also what the run reads, expected another file", file.string()));
-        }
-      }
-    }
-    if (!o.resume && !o.overwrite && std::filesystem::exists(file)) {
-      throw InputError(fmt::format(
-          "{}: exists, expected --resume to go on, --overwrite to start anew, or another file",
-          file.string()));
-    }
-  }
+  Outputs::check(plan);
   validate_values(plan, stop);
 
   Manifest manifest = start_manifest(command_line, configuration(plan), o, o.traces, threads);

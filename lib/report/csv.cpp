@@ -10,32 +10,16 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <shared_mutex>
 #include <sstream>
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/files.hpp"
 #include "report/row_crc.hpp"
 
 namespace kvbench {
-namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void throw_io(std::string_view action, const fs::path& path, int error) {
-  throw IoError(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(error)));
-}
-
-void sync_folder(const fs::path& path) {
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd >= 0) {
-    ::fsync(fd);  // best effort: some file systems refuse it for folders
-    ::close(fd);
-  }
-}
-
-}  // namespace
 
 std::string read_text_file(const fs::path& path) {
   std::error_code error;
@@ -58,66 +42,10 @@ Table read_table(const fs::path& path) {
   return parse_table(read_text_file(path), path.string());
 }
 
-namespace {
-
-// Never destroyed: threads may write while the process ends.
-std::shared_mutex& write_gate() {
-  static auto* gate = new std::shared_mutex;
-  return *gate;
-}
-
-}  // namespace
-
-void hold_writes() {
-  write_gate().lock();
-}
-
-bool write_all(int fd, std::string_view bytes) {
-  const std::shared_lock open(write_gate());
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno != EINTR) {
-      return false;
-    }
-    bytes.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
-  }
-  return true;
-}
-
-fs::path resolved_path(const fs::path& path) {
-  std::error_code error;
-  const fs::path out = fs::weakly_canonical(path, error);
-  return error ? path : out;
-}
-
-void write_file_atomically(const fs::path& path, std::string_view text) {
-  const fs::path target = resolved_path(path);
-  fs::path tmp = target;
-  tmp += ".tmp";
-  const int fd = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) {
-    throw_io("create it", tmp, errno);
-  }
-  const bool written = write_all(fd, text) && ::fsync(fd) == 0;
-  const int write_error = errno;
-  const bool closed = ::close(fd) == 0;
-  if (!written || !closed) {
-    const int error = written ? errno : write_error;
-    ::unlink(tmp.c_str());
-    throw_io("write it", tmp, error);
-  }
-  if (::rename(tmp.c_str(), target.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(tmp.c_str());
-    throw_io("replace it", target, error);
-  }
-  sync_folder(target);
-}
-
 FileLock::FileLock(const fs::path& path) : lock_path_(resolved_path(path)) {
   lock_path_ += ".lock";
   while (true) {
-    fd_ = ::open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    fd_ = ::open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd_ < 0) {
       throw_io("create it", lock_path_, errno);
     }
@@ -136,7 +64,12 @@ FileLock::FileLock(const fs::path& path) : lock_path_(resolved_path(path)) {
     struct stat named {};
     if (::fstat(fd_, &held) == 0 && ::stat(lock_path_.c_str(), &named) == 0 &&
         held.st_ino == named.st_ino && held.st_dev == named.st_dev) {
-      return;
+      if (held.st_size == 0) {
+        return;
+      }
+      ::close(fd_);  // and the name stays, which the destructor would remove
+      throw InputError(fmt::format("{}: has {} bytes, expected a lock file, which is empty",
+                                   lock_path_.string(), held.st_size));
     }
     ::close(fd_);
   }
@@ -161,6 +94,9 @@ CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode, std::string
   const fs::file_status status = fs::status(path_, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     throw InputError(fmt::format("{}: not a regular file", path_.string()));
+  }
+  if (mode == Mode::staged) {
+    return;
   }
   const bool empty = !fs::exists(status) || fs::file_size(path_, error) == 0;
   if (mode == Mode::create && !empty) {
@@ -272,6 +208,10 @@ void CsvWriter::rewrite_sorted(std::span<const Fields> rows) {
   write_file_atomically(path_, text);
   ::close(fd_);
   open_file();
+}
+
+StagedFile CsvWriter::stage(std::span<const Fields> rows) const {
+  return {path_, csv_line(header_) + lines(rows)};
 }
 
 void CsvWriter::sync() {

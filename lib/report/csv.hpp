@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/files.hpp"
+
 namespace kvbench {
 
 using Fields = std::vector<std::string>;
@@ -50,27 +52,12 @@ Table read_table(const std::filesystem::path& path);
 /// Length of the longest prefix of `text` that ends with a whole record (quote-aware).
 std::size_t whole_records_length(std::string_view text);
 
-/// The path with symbolic links resolved, as far as it leads: two names of one file meet at one
-/// lock, and a rename replaces the file and not the link.
-std::filesystem::path resolved_path(const std::filesystem::path& path);
-
-/// Writes all bytes. False, with errno set, on the first failure.
-bool write_all(int fd, std::string_view bytes);
-
-/// Waits for the write_all that run, and lets none begin again: for a process that ends while other
-/// threads work.
-void hold_writes();
-
-/// Replaces `path` by `text` through PATH.tmp, fsync and rename: a reader sees the old file or the
-/// new one. Throws IoError.
-void write_file_atomically(const std::filesystem::path& path, std::string_view text);
-
 /// Exclusive advisory lock PATH.lock, held for the object's life. The file is removed at the end; a
 /// killed holder leaves it unlocked, so nothing has to be cleaned up by hand.
 class FileLock {
  public:
-  /// Throws InputError "another run is writing PATH" when it is held, IoError when it cannot be
-  /// made.
+  /// Throws InputError "another run is writing PATH" when it is held, and where PATH.lock is a file
+  /// of somebody else's, which is not empty; IoError when it cannot be made.
   explicit FileLock(const std::filesystem::path& path);
   ~FileLock();
   FileLock(const FileLock&) = delete;
@@ -93,6 +80,7 @@ class CsvWriter {
     create,     ///< InputError when PATH exists and is not empty
     overwrite,  ///< starts anew
     resume,     ///< keeps the whole rows that are there; starts anew when PATH is absent or empty
+    staged,     ///< leaves PATH as it is; stage() is all that may be called
   };
 
   /// Takes the lock, then opens. Under `resume` a torn last line (of a killed run) is cut off and
@@ -114,6 +102,10 @@ class CsvWriter {
   /// Replaces the table's rows by these, in this order, through PATH.tmp and rename; the lock stays
   /// held, and append() goes on behind them. Throws InputError, IoError.
   void rewrite_sorted(std::span<const Fields> rows);
+
+  /// The table with these rows, in PATH.tmp; publishing it replaces PATH. To be published while the
+  /// writer, which holds the lock, lives. Throws InputError, IoError.
+  StagedFile stage(std::span<const Fields> rows) const;
 
   /// Forces what was appended to the disk. Throws IoError.
   void sync();

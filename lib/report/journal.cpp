@@ -55,6 +55,10 @@ bool read_next(std::ifstream& in, const std::filesystem::path& path, void* to, s
 
 }  // namespace
 
+FileKind journal_kind() {
+  return text_kind("a journal", std::string(kMagic));
+}
+
 Journal::Journal(std::filesystem::path path, std::string_view identity, bool resume)
     : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);

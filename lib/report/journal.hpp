@@ -12,9 +12,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/output_guard.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
+
+/// Journals of any identity.
+FileKind journal_kind();
 
 class Journal {
  public:

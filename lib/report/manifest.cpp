@@ -76,6 +76,22 @@ std::filesystem::path manifest_path(const std::filesystem::path& csv) {
   return path;
 }
 
+FileKind manifest_kind() {
+  const auto made_here = [](const std::filesystem::path& path) {
+    try {
+      const json j = json::parse(read_text_file(path), nullptr, false);
+      return j.is_object() && j.contains("format") && j.at("format") == format_name;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  const auto begins = [](std::string_view text) {
+    constexpr std::string_view start = "{\n  \"";
+    return start.starts_with(text.substr(0, start.size()));
+  };
+  return {"a manifest", made_here, begins};
+}
+
 Manifest begin_manifest(std::string command_line, json configuration) {
   Manifest m;
   m.schema = schema_version;
@@ -115,10 +131,21 @@ json manifest_to_json(const Manifest& manifest) {
   return j;
 }
 
+namespace {
+
+// A path that is not UTF-8 must not lose the run's manifest: its odd bytes are replaced.
+std::string text_of(const json& value) {
+  return value.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
 void write_json(const std::filesystem::path& path, const json& value) {
-  // A path that is not UTF-8 must not lose the run's manifest: its odd bytes are replaced.
-  write_file_atomically(path,
-                        value.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  write_file_atomically(path, text_of(value));
+}
+
+StagedFile stage_manifest(const std::filesystem::path& csv, const Manifest& manifest) {
+  return {manifest_path(csv), text_of(manifest_to_json(manifest))};
 }
 
 void write_manifest(const std::filesystem::path& csv, const Manifest& manifest) {

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "core/files.hpp"
+#include "core/output_guard.hpp"
 #include "core/types.hpp"
 #include "report/build_info.hpp"
 
@@ -66,6 +68,9 @@ struct Manifest {
 /// PATH.json for PATH.
 std::filesystem::path manifest_path(const std::filesystem::path& csv);
 
+/// Manifests, of any version and of any table.
+FileKind manifest_kind();
+
 /// A manifest with build, host, CPU and start filled in.
 Manifest begin_manifest(std::string command_line, nlohmann::json configuration);
 
@@ -80,6 +85,9 @@ void write_json(const std::filesystem::path& path, const nlohmann::json& json);
 
 /// Writes manifest_path(csv). Throws IoError.
 void write_manifest(const std::filesystem::path& csv, const Manifest& manifest);
+
+/// The same, still to be published. Throws IoError.
+StagedFile stage_manifest(const std::filesystem::path& csv, const Manifest& manifest);
 
 /// Reads manifest_path(csv). Throws InputError (file, key, what was expected) when it is absent,
 /// no JSON, of another format, or lacks a key.

@@ -12,8 +12,10 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/output_guard.hpp"
 #include "report/csv.hpp"
 #include "report/manifest.hpp"
+#include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
 #include "report/sha256.hpp"
@@ -241,6 +243,21 @@ std::vector<Fields> place_rows(std::vector<Part>& parts) {
   return rows;
 }
 
+void check_output(const MergeOptions& options) {
+  std::vector<fs::path> inputs;
+  for (const fs::path& shard : options.shards) {
+    for (const Output& file : run_files(shard)) {
+      inputs.push_back(file.path);
+    }
+  }
+  check_outputs(inputs, run_files(options.output));
+  const std::vector<fs::path> existing = existing_tables(options.output);
+  if (!options.force && !existing.empty()) {
+    throw InputError(
+        fmt::format("{}: the file exists; --force replaces it", existing.front().string()));
+  }
+}
+
 Manifest merged_manifest(const std::vector<Part>& parts, const MergeOptions& options) {
   const Manifest& first = parts.front().manifest;
   Manifest m = begin_manifest(options.command_line, first.configuration);
@@ -274,22 +291,7 @@ MergeResult merge_shards(const MergeOptions& options) {
   if (options.shards.empty()) {
     throw InputError("merge: no shards given");
   }
-  const auto check_absent = [&](const fs::path& file) {
-    if (!options.force && fs::exists(file)) {
-      throw InputError(fmt::format("{}: the file exists; --force replaces it", file.string()));
-    }
-  };
-  for (const fs::path& shard : options.shards) {
-    std::error_code error;  // equivalent() fails where either is absent, which is no clash
-    bool same = fs::equivalent(shard, options.output, error);
-    for (const SideTable* table : all_side_tables()) {
-      same = same || fs::equivalent(table->path(shard), table->path(options.output), error);
-    }
-    if (same) {
-      throw InputError(fmt::format("{}: the output is one of the shards", shard.string()));
-    }
-  }
-  check_absent(options.output);
+  check_output(options);
   std::vector<Part> parts;
   for (const fs::path& shard : options.shards) {
     parts.push_back(read_part(shard));
@@ -307,7 +309,6 @@ MergeResult merge_shards(const MergeOptions& options) {
   }
   std::vector<std::vector<Fields>> lines;
   for (std::size_t i = 0; i < tables.size(); ++i) {
-    check_absent(tables[i]->path(options.output));
     lines.push_back(place_lines(parts, *tables[i], i));
   }
   const std::vector<Fields> rows = place_rows(parts);
@@ -318,17 +319,27 @@ MergeResult merge_shards(const MergeOptions& options) {
       std::count_if(rows.begin(), rows.end(), [at = column_index("status")](const Fields& row) {
         return status_kind(row[at]) == "failed";
       });
-  const auto mode = options.force ? CsvWriter::Mode::overwrite : CsvWriter::Mode::create;
-  CsvWriter writer(options.output, schema_header(), mode, manifest.run_id);
-  std::vector<std::pair<std::string, fs::path>> files{{result_table_name, options.output}};
+  // All files are whole before the first has its name, and OUT.csv has it last.
+  const auto mode = CsvWriter::Mode::staged;
+  const CsvWriter writer(options.output, schema_header(), mode, manifest.run_id);
+  remove_unfinished(run_files(options.output));
+  std::vector<StagedFile> files;
+  std::vector<std::pair<std::string, fs::path>> unfinished;
   for (std::size_t i = 0; i < tables.size(); ++i) {
-    files.emplace_back(tables[i]->name(), tables[i]->path(options.output));
-    CsvWriter(files.back().second, tables[i]->header(), mode, manifest.run_id)
-        .rewrite_sorted(lines[i]);
+    const fs::path path = tables[i]->path(options.output);
+    files.push_back(CsvWriter(path, tables[i]->header(), mode, manifest.run_id).stage(lines[i]));
+    unfinished.emplace_back(tables[i]->name(), unfinished_path(resolved_path(path)));
   }
-  writer.rewrite_sorted(rows);
-  manifest.sha256 = sha256_of_files(files);
-  write_manifest(options.output, manifest);
+  StagedFile table = writer.stage(rows);
+  unfinished.emplace_back(result_table_name, unfinished_path(resolved_path(options.output)));
+  manifest.sha256 = sha256_of_files(unfinished);
+  files.push_back(stage_manifest(options.output, manifest));
+  files.push_back(std::move(table));
+  check_output(options);  // another run may have ended since
+  remove_files(run_files(options.output));
+  for (StagedFile& file : files) {
+    file.publish();
+  }
   return {manifest.rows, manifest.failures};
 }
 

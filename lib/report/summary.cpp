@@ -192,7 +192,7 @@ Moments moments_of(std::span<const double> values) {
 
 Summary summarize(std::span<const Table> tables, const SummaryOptions& options) {
   Summary summary;
-  summary.group_columns = {"algorithm", "params", "budget_requested"};
+  summary.group_columns.assign(kGroupColumns.begin(), kGroupColumns.end());
   for (const std::string& name : options.by) {
     if (std::ranges::count(summary.group_columns, name) == 0) {
       summary.group_columns.push_back(name);

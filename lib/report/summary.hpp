@@ -1,16 +1,22 @@
 // Reduces result rows to mean, standard deviation and count per group. Computes nothing else.
 #pragma once
 
+#include <array>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/output_guard.hpp"
 #include "core/types.hpp"
 #include "report/csv.hpp"
 
 namespace kvbench {
+
+/// Every summary groups by these.
+inline constexpr std::array<std::string_view, 3> kGroupColumns{"algorithm", "params",
+                                                               "budget_requested"};
 
 struct SummaryOptions {
   /// Columns to reduce; numeric.
@@ -66,6 +72,9 @@ std::string summary_text(const Summary& summary, bool full_params);
 /// The same as a CSV: group columns, count, degenerate, infeasible, failed, then mean_X and sd_X
 /// per metric X, numbers in full precision. First element is the header.
 std::vector<Fields> summary_csv(const Summary& summary);
+
+/// Files that summary_csv() makes, whatever the columns of `by` and metrics.
+FileKind summary_kind();
 
 /// Labels like `balancekv T=2`: per group the algorithm and those of its parameters whose value
 /// differs between the groups of that algorithm.

@@ -165,6 +165,10 @@ std::string summary_text(const Summary& summary, bool full_params) {
   return layout(table);
 }
 
+FileKind summary_kind() {
+  return text_kind("a summary", fmt::format("{}", fmt::join(kGroupColumns, ",")));
+}
+
 std::vector<Fields> summary_csv(const Summary& summary) {
   Fields header = summary.group_columns;
   header.insert(header.end(), {"count", "degenerate", "infeasible", "failed"});

@@ -17,6 +17,12 @@ struct CacheWriter::Impl {
   Handle group;
 
   explicit Impl(std::string path) : out(std::move(path)) {}
+  ~Impl() {
+    const h5::Session session;  // closing may fail, and is to be silent
+    group.reset();
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   void matrix(hid_t parent, const char* name, MatrixView m, DType dtype) const {
     const Index count = m.rows * m.cols;

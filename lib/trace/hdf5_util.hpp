@@ -36,6 +36,8 @@ class Handle {
   explicit operator bool() const { return id_ >= 0; }
   /// Closes now; false if HDF5 reports a failure.
   bool reset();
+  /// Forgets it without closing.
+  void release() { id_ = -1; }
 
  private:
   hid_t id_ = -1;

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/files.hpp"
 #include "trace/dataset.hpp"
 
 namespace kvbench::h5 {
@@ -19,24 +20,39 @@ Handle text_type() {
 }
 
 OutputFile::OutputFile(std::string path)
-    : path_(std::move(path)),
-      partial_(path_ + ".tmp"),
-      file_(H5Fcreate(partial_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose) {
+    : path_(resolved_path(path).string()), partial_(unfinished_path(path_).string()) {
+  std::remove(partial_.c_str());  // truncating would empty what a link of this name leads to
+  file_ = Handle(H5Fcreate(partial_.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
   if (!file_) {
     fail("file");
   }
 }
 
 OutputFile::~OutputFile() {
-  if (!partial_.empty()) {
-    const Session session;
+  if (partial_.empty()) {
+    return;
+  }
+  const Session session;
+  if (failed_ || (file_ && H5Fflush(file_, H5F_SCOPE_LOCAL) < 0)) {
+    file_.release();
+    std::error_code ignored;  // give the room back, which the open file would hold
+    std::filesystem::resize_file(partial_, 0, ignored);
+  } else {
     file_.reset();
-    std::remove(partial_.c_str());
+  }
+  std::remove(partial_.c_str());
+}
+
+void OutputFile::close(Handle object, std::string_view what) const {
+  if (!object.reset()) {
+    fail(what);
   }
 }
 
 void OutputFile::fail(std::string_view what) const {
-  raise<IoError>("{}: {} cannot be written ({})", partial_, what, last_error());
+  failed_ = true;
+  raise<IoError>("{}: {} cannot be written ({})", unfinished_path(path_).string(), what,
+                 last_error());
 }
 
 Handle OutputFile::group(hid_t parent, std::string_view path) const {
@@ -54,10 +70,11 @@ void OutputFile::put(hid_t object, const char* name, hid_t type, const void* val
                      std::optional<std::size_t> count) const {
   const Handle space =
       count ? make_space({static_cast<Index>(*count)}) : Handle(H5Screate(H5S_SCALAR), H5Sclose);
-  const Handle a(H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  Handle a(H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
   if (!a || H5Awrite(a, type, value) < 0) {
     fail(fmt::format("attribute {}", name));
   }
+  close(std::move(a), fmt::format("attribute {}", name));
 }
 
 void OutputFile::attribute(hid_t object, const char* name, std::string_view text) const {
@@ -97,12 +114,12 @@ void OutputFile::dataset(hid_t parent, const char* name, hid_t type,
   const Handle plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_obj_track_times(plist, false);    // the same values give the same bytes
   const Handle space = make_space(sizes);  // closing it clears what HDF5 says of a failure
-  const Handle data(H5Dcreate2(parent, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT),
-                    H5Dclose);
+  Handle data(H5Dcreate2(parent, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT), H5Dclose);
   const bool empty = std::ranges::count(sizes, 0) > 0;
   if (!data || (!empty && H5Dwrite(data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)) {
     fail(fmt::format("dataset {}", name));
   }
+  close(std::move(data), fmt::format("dataset {}", name));
 }
 
 Handle OutputFile::chunked(hid_t parent, const char* name, DType dtype,
@@ -130,11 +147,7 @@ void OutputFile::finish() {
   if (H5Fflush(file_, H5F_SCOPE_LOCAL) < 0 || !file_.reset()) {
     fail("the end of the file");
   }
-  std::error_code failed;
-  std::filesystem::rename(partial_, path_, failed);
-  if (failed) {
-    raise<IoError>("{}: cannot be renamed from {} ({})", path_, partial_, failed.message());
-  }
+  publish_file(path_);
   partial_.clear();
 }
 

@@ -18,6 +18,9 @@ Handle text_type();
 
 /// A file being written to PATH.tmp. All members throw IoError, and but for the destructor all are
 /// called within a Session. Elements lie in memory as they are stored: little-endian.
+///
+/// After a failed write HDF5 can neither close the file nor end (it reads memory that it has
+/// freed), so the open file is left to the end of the process, emptied and without a name.
 class OutputFile {
  public:
   explicit OutputFile(std::string path);
@@ -26,7 +29,7 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  /// The open file; invalid once it is finished.
+  /// The open file; invalid once it is finished. What is made in it is closed before it is.
   const Handle& file() const { return file_; }
   const std::string& path() const { return path_; }
   /// "PATH.tmp: WHAT cannot be written (HDF5's reason)".
@@ -57,6 +60,9 @@ class OutputFile {
   Handle chunked(hid_t parent, const char* name, DType dtype, const std::vector<Index>& sizes,
                  const std::vector<Index>& chunk, int gzip_level) const;
 
+  /// Closes an object of the file; `what`: for fail(). HDF5 may write now what it was given before.
+  void close(Handle object, std::string_view what) const;
+
   /// Closes the file and renames it to PATH. All handles of its objects are closed before.
   void finish();
 
@@ -64,9 +70,10 @@ class OutputFile {
   void put(hid_t object, const char* name, hid_t type, const void* value,
            std::optional<std::size_t> count = {}) const;
 
-  std::string path_;
-  std::string partial_;
+  std::string path_;     // symbolic links resolved
+  std::string partial_;  // empty: finished
   Handle file_;
+  mutable bool failed_ = false;
 };
 
 }  // namespace kvbench::h5

@@ -16,7 +16,7 @@ PointsFile::PointsFile(const std::string& path) {
   const h5::Session session;
   impl_.reset(new Impl{h5::OutputFile(path)});
   const h5::OutputFile& out = impl_->out;
-  out.attribute(out.file(), "format", "kvbench-points");
+  out.attribute(out.file(), "format", kPointsFormat);
   out.attribute(out.file(), "version", std::int64_t{1});
 }
 

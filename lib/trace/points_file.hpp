@@ -11,11 +11,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/types.hpp"
 
 namespace kvbench {
+
+inline constexpr std::string_view kPointsFormat = "kvbench-points";  ///< root attribute `format`
 
 /// Writes PATH.tmp, which close() renames to PATH. Errors: IoError. Threads: as TraceWriter.
 class PointsFile {

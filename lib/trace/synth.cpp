@@ -318,7 +318,7 @@ void synth(const SynthOptions& o, const std::string& path) {
   const double scale = o.scale ? *o.scale : 1.0 / std::sqrt(static_cast<double>(o.d));
   const Index group = o.q_heads / o.kv_heads;
   TraceHeader header;
-  header.model = "kvbench synth";
+  header.model = kSynthModel;
   header.source = fmt::format("planted structure, seed {}", o.seed);
   header.created = o.created;
   header.rope = "none";

@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/types.hpp"
 
 namespace kvbench {
+
+inline constexpr std::string_view kSynthModel = "kvbench synth";  ///< root attribute `model`
 
 /// What to plant. Strengths are in nats: what the planted cause adds to the logit s<k,q> of a query
 /// and a key that it concerns, over keys that it does not. 0 switches a cause off.

@@ -68,6 +68,17 @@ struct TraceWriter::Impl {
   std::array<Output, 3> rows;  // by Rows
 
   Impl(const std::string& path, const TraceHeader& h) : header(checked(path, h)), out(path) {}
+  ~Impl() {
+    const h5::Session session;  // closing may fail, and is to be silent
+    for (Output& data : rows) {
+      data.id.reset();
+    }
+    group.reset();
+    layers.reset();
+    prompts.reset();
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> what, Args&&... args) const {
@@ -283,9 +294,8 @@ void TraceWriter::write_o_proj(MatrixView m) {
     w.refuse("o_proj has shape [{}, {}], expected [hidden, {}]", m.rows, m.cols, width);
   }
   w.check_finite(name, m);
-  const Handle data =
-      w.out.chunked(w.group, name, w.header.dtype, {m.rows, m.cols},
-                    {std::min(m.rows, schema::kMaxChunkTokens), dv}, w.header.gzip_level);
+  Handle data = w.out.chunked(w.group, name, w.header.dtype, {m.rows, m.cols},
+                              {std::min(m.rows, schema::kMaxChunkTokens), dv}, w.header.gzip_level);
   Matrix head(m.rows, dv);
   for (Index first = 0; first < m.cols; first += dv) {
     for (Index r = 0; r < m.rows; ++r) {
@@ -293,6 +303,7 @@ void TraceWriter::write_o_proj(MatrixView m) {
     }
     w.write_chunks(data, head, {0, static_cast<hsize_t>(first)}, 0, name);
   }
+  w.out.close(std::move(data), name);
 }
 
 void TraceWriter::write_residual_norm(std::span<const float> norms) {

@@ -28,7 +28,8 @@ refused 2 nowhere.h5 -- info nowhere.h5
 refused 2 exists -- replay t.h5 -o out.csv --algorithm exact
 refused 3 cuda -- replay t.h5 -o o.csv --algorithm exact --device cuda:99
 refused 3 nowhere/o.csv -- replay t.h5 -o nowhere/o.csv --algorithm exact "${windows[@]}"
-refused 2 'not a regular file' -- replay t.h5 -o /dev/full --overwrite --algorithm exact
+mkdir folder
+refused 2 'not a regular file' -- replay t.h5 -o folder --overwrite --algorithm exact
 
 # A write that fails half-way: no file may grow beyond 8 KiB. What stands there are whole rows.
 code=0
@@ -51,6 +52,7 @@ if [[ -w /dev/full ]]; then
     code=0
     # shellcheck disable=SC2086
     "$KVBENCH" $command > /dev/full 2> "$scratch/err" || code=$?
-    [[ $command == --help || $code == 3 ]] || fail "exit code $code of $command > /dev/full"
+    [[ $code == 3 ]] || fail "exit code $code of $command > /dev/full"
+    [[ $(wc -l < "$scratch/err") == 1 ]] || fail "stderr of $command > /dev/full: $(cat "$scratch/err")"
   done
 fi

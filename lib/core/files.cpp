@@ -1,0 +1,144 @@
+#include "core/files.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <shared_mutex>
+#include <system_error>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+void sync_folder(const fs::path& path) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) {
+    ::fsync(fd);  // best effort: some file systems refuse it for folders
+    ::close(fd);
+  }
+}
+
+// Never destroyed: threads may write while the process ends.
+std::shared_mutex& write_gate() {
+  static auto* gate = new std::shared_mutex;
+  return *gate;
+}
+
+}  // namespace
+
+void throw_io(std::string_view action, const fs::path& path, int error) {
+  throw IoError(fmt::format("{}: cannot {}: {}", path.string(), action, std::strerror(error)));
+}
+
+void hold_writes() {
+  write_gate().lock();
+}
+
+bool write_all(int fd, std::string_view bytes) {
+  const std::shared_lock open(write_gate());
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno != EINTR) {
+      return false;
+    }
+    bytes.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  }
+  return true;
+}
+
+fs::path resolved_path(const fs::path& path) {
+  constexpr int kMaxLinks = 40;
+  fs::path out = path;
+  for (int i = 0; i < kMaxLinks; ++i) {
+    std::error_code error;
+    const fs::path found = fs::weakly_canonical(out, error);
+    if (error) {
+      return out;
+    }
+    out = found;
+    if (!fs::is_symlink(fs::symlink_status(out, error))) {
+      break;
+    }
+    // A link to a file that is not there yet: the file will be where it points.
+    out = out.parent_path() / fs::read_symlink(out, error);
+  }
+  return out;
+}
+
+fs::path unfinished_path(const fs::path& path) {
+  fs::path out = path;
+  out += ".tmp";
+  return out;
+}
+
+void publish_file(const fs::path& path) {
+  const fs::path tmp = unfinished_path(path);
+  const int fd = ::open(tmp.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    throw_io("open it", tmp, errno);
+  }
+  const bool synced = ::fsync(fd) == 0;
+  const int error = errno;
+  ::close(fd);
+  if (!synced) {
+    throw_io("write it to the disk", tmp, error);
+  }
+  rename_file(tmp, path);
+}
+
+void rename_file(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  const fs::file_status there = fs::status(to, error);
+  if (fs::exists(there) && !fs::is_regular_file(there)) {
+    throw IoError(fmt::format("{}: not a regular file, expected one or none", to.string()));
+  }
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    throw_io("replace it", to, errno);
+  }
+  sync_folder(to);
+}
+
+StagedFile::StagedFile(const fs::path& path, std::string_view text) : path_(resolved_path(path)) {
+  const fs::path tmp = unfinished_path(path_);
+  ::unlink(tmp.c_str());  // O_TRUNC would empty what a link of this name leads to
+  const int fd = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    throw_io("create it", tmp, errno);
+  }
+  const bool written = write_all(fd, text) && ::fsync(fd) == 0;
+  const int write_error = errno;
+  const bool closed = ::close(fd) == 0;
+  if (!written || !closed) {
+    const int error = written ? errno : write_error;
+    ::unlink(tmp.c_str());
+    throw_io("write it", tmp, error);
+  }
+}
+
+StagedFile::~StagedFile() {
+  if (!path_.empty()) {
+    ::unlink(unfinished_path(path_).c_str());
+  }
+}
+
+StagedFile::StagedFile(StagedFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+
+void StagedFile::publish() {
+  rename_file(unfinished_path(path_), path_);
+  path_.clear();
+}
+
+void write_file_atomically(const fs::path& path, std::string_view text) {
+  StagedFile(path, text).publish();
+}
+
+}  // namespace kvbench

@@ -1,0 +1,56 @@
+// How a file gets its name: written beside its target, forced to the disk, renamed. A reader, and
+// whoever comes after a kill or a power cut, sees the old file or the whole new one.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+namespace kvbench {
+
+/// The path with symbolic links resolved, as far as it leads: two names of one file meet at one
+/// lock, and a rename replaces the file and not the link.
+std::filesystem::path resolved_path(const std::filesystem::path& path);
+
+/// PATH.tmp, where PATH is written until it is whole.
+std::filesystem::path unfinished_path(const std::filesystem::path& path);
+
+/// Writes all bytes. False, with errno set, on the first failure.
+bool write_all(int fd, std::string_view bytes);
+
+/// Waits for the write_all that run, and lets none begin again: for a process that ends while other
+/// threads work.
+void hold_writes();
+
+/// Throws IoError "PATH: cannot ACTION: what errno value `error` means".
+[[noreturn]] void throw_io(std::string_view action, const std::filesystem::path& path, int error);
+
+/// Forces the whole file unfinished_path(path), which its writer has closed, to the disk and gives
+/// it the name `path`. Throws IoError; the unfinished file is left then.
+void publish_file(const std::filesystem::path& path);
+
+/// Renames a file, for good. Throws IoError, also where a device or a folder has the new name.
+void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
+
+/// A text that stands in PATH.tmp until it is published, so that several files can be written
+/// before the first of them gets its name.
+class StagedFile {
+ public:
+  /// Writes PATH.tmp anew, never through a link that has this name. Throws IoError.
+  StagedFile(const std::filesystem::path& path, std::string_view text);
+  /// Removes PATH.tmp where it was not published.
+  ~StagedFile();
+  StagedFile(StagedFile&& other) noexcept;
+  StagedFile(const StagedFile&) = delete;
+  StagedFile& operator=(const StagedFile&) = delete;
+
+  /// Gives it its name. Throws IoError.
+  void publish();
+
+ private:
+  std::filesystem::path path_;  // empty: published, or moved from
+};
+
+/// Replaces `path` by `text`. Throws IoError.
+void write_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace kvbench

@@ -1,0 +1,158 @@
+#include "core/output_guard.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/files.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kBytesToTell = 64;  // of an unfinished file, that say what it was to become
+
+// What two names of one file have in common: device and inode. A file that does not exist yet has
+// those of its folder and a name in it.
+using Identity = std::tuple<dev_t, ino_t, std::string>;
+
+Identity of(const struct stat& s, std::string name = {}) {
+  return {s.st_dev, s.st_ino, std::move(name)};
+}
+
+std::optional<Identity> identity(const fs::path& path) {
+  struct stat s {};
+  if (::stat(path.c_str(), &s) == 0) {
+    return of(s);
+  }
+  const fs::path target = resolved_path(fs::absolute(path));
+  if (::stat(target.parent_path().c_str(), &s) == 0) {
+    return of(s, target.filename().string());
+  }
+  return std::nullopt;  // no folder: nothing can be there, and nothing can be written
+}
+
+const char* describe(mode_t mode) {
+  return S_ISDIR(mode)    ? "a folder"
+         : S_ISCHR(mode)  ? "a device"
+         : S_ISBLK(mode)  ? "a device"
+         : S_ISFIFO(mode) ? "a pipe"
+         : S_ISSOCK(mode) ? "a socket"
+                          : "a special file";
+}
+
+// Who has which file, so far.
+class Owners {
+ public:
+  explicit Owners(const std::vector<fs::path>& inputs) {
+    for (const fs::path& input : inputs) {
+      add(identity(input), fmt::format("what the run reads ({})", input.string()));
+    }
+    for (const auto& [fd, what] : {std::pair{STDOUT_FILENO, "where standard output goes"},
+                                   {STDERR_FILENO, "where standard error goes"}}) {
+      struct stat s {};
+      if (::fstat(fd, &s) == 0 && S_ISREG(s.st_mode)) {
+        add(of(s), what);
+      }
+    }
+  }
+
+  void take(const fs::path& path, const std::string& what) {
+    const auto id = identity(path);
+    const auto owner = id ? owners_.find(*id) : owners_.end();
+    if (owner != owners_.end()) {
+      throw InputError(fmt::format("{}: is also {}, expected another file for {}", path.string(),
+                                   owner->second, what));
+    }
+    add(id, fmt::format("{} ({})", what, path.string()));
+  }
+
+ private:
+  void add(const std::optional<Identity>& id, std::string what) {
+    if (id) {
+      owners_.emplace(*id, std::move(what));
+    }
+  }
+
+  std::map<Identity, std::string> owners_;
+};
+
+void check_node(const fs::path& path, const Output& output, bool unfinished) {
+  struct stat s {};
+  // The name itself: an unfinished file is never a link, and a link to nothing is no file.
+  if ((unfinished ? ::lstat(path.c_str(), &s) : ::stat(path.c_str(), &s)) != 0) {
+    return;
+  }
+  if (!S_ISREG(s.st_mode)) {
+    throw InputError(fmt::format(
+        "{}: not a regular file but {}, expected one, or a name that is "
+        "free, for {}",
+        path.string(), S_ISLNK(s.st_mode) ? "a link" : describe(s.st_mode), output.kind.name));
+  }
+  const bool ours =
+      s.st_size == 0 || (unfinished ? output.kind.begins(first_bytes(path, kBytesToTell))
+                                    : output.kind.made_here(path));
+  if (!ours) {
+    throw InputError(
+        fmt::format("{}: exists and is not {}{} that kvbench wrote, expected such a "
+                    "file or another name",
+                    path.string(), unfinished ? "the beginning of " : "", output.kind.name));
+  }
+}
+
+}  // namespace
+
+std::string first_bytes(const fs::path& path, std::size_t count) {
+  std::string out(count, '\0');
+  std::ifstream in(path, std::ios::binary);
+  in.read(out.data(), static_cast<std::streamsize>(count));
+  out.resize(static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
+  return out;
+}
+
+FileKind text_kind(std::string name, std::string line) {
+  const auto begins = [line](std::string_view text) {
+    const std::string_view first = text.substr(0, text.find('\n'));
+    if (first.starts_with(line)) {
+      return true;  // of this version or a later one
+    }
+    const bool whole = first.size() < text.size();  // else it may be torn anywhere
+    return std::string_view(line).starts_with(first) &&
+           (!whole || (!first.empty() && line[first.size()] == ','));
+  };
+  // One byte more than the line shows whether it goes on.
+  return {std::move(name),
+          [begins, count = line.size() + 1](const fs::path& path) {
+            return begins(first_bytes(path, count));
+          },
+          begins};
+}
+
+void check_outputs(const std::vector<fs::path>& inputs, const std::vector<Output>& outputs) {
+  Owners owners(inputs);
+  for (const Output& output : outputs) {
+    owners.take(output.path, output.kind.name);
+  }
+  for (const Output& output : outputs) {
+    // Beside the file and not beside a link to it.
+    const fs::path target = resolved_path(output.path);
+    const fs::path unfinished = unfinished_path(target);
+    owners.take(unfinished, "the beginning of " + output.kind.name);
+    owners.take(fs::path(target) += ".lock", "the lock of " + output.kind.name);
+    check_node(output.path, output, false);
+    check_node(unfinished, output, true);
+  }
+}
+
+}  // namespace kvbench

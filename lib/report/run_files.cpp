@@ -1,0 +1,83 @@
+#include "report/run_files.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <system_error>
+
+#include "core/error.hpp"
+#include "core/files.hpp"
+#include "report/csv.hpp"
+#include "report/journal.hpp"
+#include "report/manifest.hpp"
+#include "report/schema.hpp"
+#include "report/side_table.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const Fields& header) {
+  std::string line = csv_line(header);
+  line.pop_back();
+  return line;
+}
+
+std::vector<Output> tables(const fs::path& csv) {
+  std::vector<Output> out{{csv, text_kind("a result table", first_line(schema_header()))}};
+  for (const SideTable* table : all_side_tables()) {
+    out.push_back({table->path(csv), text_kind(fmt::format("a table OUT.{}.csv", table->name()),
+                                               first_line(table->header()))});
+  }
+  return out;
+}
+
+void remove_one(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_regular_file(fs::symlink_status(path, error))) {
+    fs::remove(path, error);
+  } else {
+    error.clear();  // nothing is there
+  }
+  if (error) {
+    throw IoError(fmt::format("{}: cannot remove it: {}", path.string(), error.message()));
+  }
+}
+
+}  // namespace
+
+fs::path layers_journal_path(const fs::path& csv) {
+  return layers_table().path(csv) += ".part";
+}
+
+std::vector<Output> run_files(const fs::path& csv) {
+  std::vector<Output> out = tables(csv);
+  out.insert(out.begin() + 1, {manifest_path(csv), manifest_kind()});
+  out.push_back({layers_journal_path(csv), journal_kind()});
+  return out;
+}
+
+std::vector<fs::path> existing_tables(const fs::path& csv) {
+  std::vector<fs::path> out;
+  for (const Output& table : tables(csv)) {
+    if (fs::exists(table.path)) {
+      out.push_back(table.path);
+    }
+  }
+  return out;
+}
+
+void remove_files(const std::vector<Output>& files) {
+  for (const Output& file : files) {
+    remove_one(resolved_path(file.path));
+  }
+}
+
+void remove_unfinished(const std::vector<Output>& files) {
+  for (const Output& file : files) {
+    remove_one(unfinished_path(resolved_path(file.path)));
+  }
+}
+
+}  // namespace kvbench

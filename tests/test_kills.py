@@ -1,0 +1,262 @@
+"""kill -9 at any moment: what has a file's name is the old file or the whole new one.
+
+KVBENCH_KILLS      how many kills (default 40) in each of the two tests
+KVBENCH_KILL_SEED  of moments and commands (default 1)
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import time
+import unittest
+
+import killing
+from script_case import KVBENCH, FolderCase, read_rows
+
+KILLS = int(os.environ.get("KVBENCH_KILLS", "40"))
+SEED = int(os.environ.get("KVBENCH_KILL_SEED", "1"))
+WINDOWS = ("--sink", "4", "--recent", "16", "--queries", "8")
+SHAPE = ("--layers", "4", "--q-heads", "2", "--kv-heads", "2", "--n", "256", "--d", "16",
+         "--dv", "8")
+TIMES = {"compress_ms", "attend_us_per_query"}
+
+
+def untimed(path):
+    return [{name: "" if name in TIMES else value for name, value in row.items()}
+            for row in read_rows(path)]
+
+
+class Command:
+    """One command line, what it wrote before, and what it writes when nobody disturbs it.
+
+    folder    it runs here
+    words     the command line that is killed; ADD replaces where an earlier run is there
+    earlier   the command line of that run, which gives other files
+    tables    files, the one that tells that the others are whole last
+    manifest  a file that differs in each run by its times; None: there is none
+    """
+
+    def __init__(self, folder, words, earlier, tables, manifest=None, add=(), grows=False):
+        self.folder, self.words, self.earlier, self.add = folder, words, earlier, add
+        self.tables, self.manifest, self.grows = tables, manifest, grows
+        self.names = {*tables, *({manifest} if manifest else ())}
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def run(self, *words):
+        subprocess.run([KVBENCH, *words], cwd=self.folder, check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.PIPE)
+
+    def there(self):
+        """Bytes by name of the files that a run may have written, whatever their names."""
+        out = {}
+        for root, _, names in os.walk(self.folder):
+            for name in names:
+                path = os.path.join(root, name)
+                if os.path.relpath(path, self.folder) not in self.inputs:
+                    with open(path, "rb") as file:
+                        out[os.path.relpath(path, self.folder)] = file.read()
+        return out
+
+    def clear(self):
+        for name in self.there():
+            os.remove(self.path(name))
+
+    def learn(self):
+        """Runs both command lines undisturbed."""
+        self.inputs = set()
+        self.inputs = set(self.there())
+        self.run(*self.earlier)
+        self.old = self.there()
+        self.clear()
+        start = time.monotonic()
+        self.run(*self.words)
+        self.seconds = time.monotonic() - start
+        self.new = self.there()
+        self.rows = {name: untimed(self.path(name)) for name in self.tables if self.grows}
+        self.clear()
+
+    def restore(self):
+        for name, data in self.old.items():
+            os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+            with open(self.path(name), "wb") as file:
+                file.write(data)
+
+
+@unittest.skipIf(not KVBENCH, "KVBENCH names no program")
+class KillTest(FolderCase):
+
+    def commands(self):
+        inputs = self.path("inputs")
+        os.mkdir(inputs)
+
+        def prepare(*words):
+            done = subprocess.run([KVBENCH, *words], cwd=inputs, capture_output=True, text=True,
+                                  check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+        prepare("synth", "-o", "t.h5", *SHAPE)
+        replay = ("replay", "t.h5", "--algorithm", "uniform:T=1", "--kept", "--per-query", *WINDOWS)
+        for seeds, name in (("20", ""), ("2", "old")):
+            for i in "12":
+                prepare(*replay, "--seeds", seeds, "--shard", f"{i}/2", "-o", f"{name}{i}.csv")
+        prepare("replay", "t.h5", "--algorithm", "uniform", "--budget", "0.5", "--seeds", "4",
+                *WINDOWS, "-o", "export.csv", "--export-caches", "c.h5")
+        prepare("replay", "t.h5", "--algorithm", "local", "--budget", "0.5", *WINDOWS,
+                "-o", "other.csv", "--export-caches", "old.h5")
+        tables = [f"c/{name}.csv" for name in ("coverage", "delta", "growth", "norms")]
+        cluster = ("cluster", "t.h5", "-o", "c", "--pca", "3")
+        evaluate = ("evaluate", "t.h5", "-o", "e.csv", "--kept", "--caches")
+        made = {
+            "synth": dict(words=("synth", "-o", "s.h5", *SHAPE),
+                          earlier=("synth", "-o", "s.h5", *SHAPE, "--seed", "1"), tables=["s.h5"]),
+            "summarize": dict(words=("summarize", "1.csv", "2.csv", "--csv", "s.csv"),
+                              earlier=("summarize", "1.csv", "--csv", "s.csv", "--by", "layer"),
+                              tables=["s.csv"]),
+            "merge": dict(words=("merge", "1.csv", "2.csv", "-o", "m.csv"),
+                          earlier=("merge", "old1.csv", "old2.csv", "-o", "m.csv"),
+                          tables=["m.kept.csv", "m.queries.csv", "m.csv"], manifest="m.csv.json",
+                          add=("--force",)),
+            "cluster": dict(words=cluster, earlier=(*cluster, "--points", "hdf5", "--max-k", "4"),
+                            tables=[*tables, "c/points.csv"], manifest="c/cluster.json",
+                            add=("--overwrite",)),
+            "cluster hdf5": dict(words=(*cluster, "--points", "hdf5"),
+                                 earlier=(*cluster, "--max-k", "4"),
+                                 tables=[*tables, "c/points.h5"], manifest="c/cluster.json",
+                                 add=("--overwrite",)),
+            "evaluate": dict(words=(*evaluate, "c.h5"), earlier=(*evaluate, "old.h5"),
+                             tables=["e.kept.csv", "e.csv"], manifest="e.csv.json",
+                             add=("--overwrite",), grows=True),
+        }
+        out = {}
+        for name, what in made.items():
+            folder = self.path(name)
+            shutil.copytree(inputs, folder)
+            out[name] = Command(folder, **what)
+            out[name].learn()
+            self.assertEqual(set(out[name].new), out[name].names, name)
+        return out
+
+    def judge(self, command, old, there, what):
+        """The files after a kill; `old`: those before the run."""
+        manifest = there.get(command.manifest)
+        if manifest is not None:
+            self.assertEqual(json.loads(manifest)["format"], "kvbench-manifest", what)
+        named = {name: data for name, data in there.items() if name in command.names | set(old)}
+        if command.grows:
+            self.judge_growing(command, old, named, what)
+            return
+        for name in command.tables:
+            if name in named:
+                self.assertTrue(named[name] in (old.get(name), command.new[name]),
+                                f"{what}: {name}, {len(named[name])} bytes, is torn")
+        # The last file of a run stands beside all others, those of one run.
+        last = command.tables[-1] if command.manifest != "c/cluster.json" else command.manifest
+        if last not in named:
+            return
+        if named[last] == old.get(last):
+            self.assertTrue(named == old, f"{what}: {sorted(named)}")
+        else:
+            self.assertEqual(set(named), command.names, what)
+            for name in command.tables:
+                self.assertTrue(named[name] == command.new[name], f"{what}: {name}")
+            if manifest is not None:
+                self.assertIsNotNone(json.loads(manifest)["end"], what)
+
+    def judge_growing(self, command, old, named, what):
+        """Rows are appended: all but a table's last line are whole, and none is of another run."""
+        if named.get("e.csv") == old.get("e.csv") and "e.csv" in old:
+            self.assertTrue(named == old, f"{what}: {sorted(named)}")
+            return
+        for name in command.tables if "e.csv" in named else ():
+            if name in named:
+                header, *lines = named[name].split(b"\n")
+                self.assertEqual(header, command.new[name].split(b"\n")[0], f"{what}: {name}")
+                for line in lines[:-1]:
+                    self.assertGreaterEqual(line.count(b","), header.count(b","), what)
+
+    def trial(self, command, over, what, disturb):
+        """Runs the command under `disturb(words, folder)`, judges, and then runs it to the end."""
+        command.clear()
+        if over:
+            command.restore()
+        old = command.there()
+        disturb([KVBENCH, *command.words, *(command.add if over else ())], command.folder)
+        self.judge(command, old, command.there(), what)
+        if command.grows and not over:
+            command.run(*command.words, "--resume")
+        else:
+            command.run(*command.words, *command.add)
+        there = command.there()
+        self.assertEqual(set(there), command.names, what)  # nothing unfinished is left
+        for table in command.tables:
+            if command.grows:
+                self.assertEqual(untimed(command.path(table)), command.rows[table], what)
+            else:
+                self.assertTrue(there[table] == command.new[table], f"{what}: {table}")
+
+    def test_at_random_moments(self):
+        commands = self.commands()
+        draw = random.Random(SEED)
+        killed = dict.fromkeys(commands, 0)
+        for i in range(KILLS):
+            name = draw.choice(list(commands))
+            command = commands[name]
+            over = draw.random() < 0.5
+            moment = draw.uniform(0.0, 1.1) * command.seconds
+
+            def disturb(words, folder):
+                with subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL) as child:
+                    try:
+                        child.wait(moment)
+                    except subprocess.TimeoutExpired:
+                        child.kill()
+                        killed[name] += 1
+
+            self.trial(command, over, f"run {i}, seed {SEED}: {name}, "
+                       f"{'over an earlier run' if over else 'anew'}, {moment * 1000:.1f} ms",
+                       disturb)
+        print(f"seed {SEED}: {KILLS} runs, of which killed: {killed}")
+        if KILLS >= 40:
+            self.assertGreater(sum(killed.values()), KILLS // 2)
+
+    @unittest.skipIf(killing.LIBC is None, "no system calls known here")
+    def test_before_calls_that_change_files(self):
+        commands = self.commands()
+        draw = random.Random(SEED)
+        points = {}
+        for name, command in commands.items():
+            for over in (False, True):
+                command.clear()
+                if over:
+                    command.restore()
+                counted = killing.run_until(
+                    [KVBENCH, *command.words, *(command.add if over else ())], command.folder, 0)
+                if counted is None:
+                    self.skipTest("tracing is not allowed here")
+                self.assertGreater(counted[0], 5, name)
+                points[name, over] = [(name, over, call + 1) for call in range(counted[0])]
+        # As many of each command: some write a hundred times as often as others.
+        share = max(1, KILLS // len(points))
+        chosen = [point for calls in points.values()
+                  for point in draw.sample(calls, min(share, len(calls)))]
+        killed = 0
+        for name, over, call in chosen:
+            def disturb(words, folder):
+                nonlocal killed
+                killed += killing.run_until(words, folder, call)[1]
+
+            self.trial(commands[name], over, f"seed {SEED}: {name}, "
+                       f"{'over an earlier run' if over else 'anew'}, before change {call}",
+                       disturb)
+        calls = sum(map(len, points.values()))
+        print(f"seed {SEED}: killed before {killed} of {calls} calls")
+        self.assertGreater(killed, len(chosen) * 3 // 4)
+
+
+if __name__ == "__main__":
+    unittest.main()
