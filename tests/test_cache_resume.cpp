@@ -201,7 +201,7 @@ TEST_F(CacheResumeTest, AnotherRunsFileIsRefused) {
     EXPECT_EQ(started ? read_bytes(o.out) : "", rows);
   }
   write_bytes(o.export_caches, "notes\n");
-  EXPECT_NE(refusal([&] { go(o); }).find("cannot be opened as HDF5"), std::string::npos);
+  EXPECT_NE(refusal([&] { go(o); }).find("is not HDF5"), std::string::npos);
   // A shard of the same plan is another run, too.
   fs::remove(o.export_caches);
   ReplayOptions shard = options("shard.csv");

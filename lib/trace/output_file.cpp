@@ -7,8 +7,6 @@
 #include <system_error>
 #include <utility>
 
-#include "trace/dataset.hpp"
-
 namespace kvbench::h5 {
 
 Handle text_type() {
