@@ -32,7 +32,7 @@ void from_number(const std::uint8_t* from, Index count, void* to) {
   for (Index i = 0; i < count; ++i) {
     From x;
     std::memcpy(&x, from + i * static_cast<Index>(sizeof x), sizeof x);
-    auto y = static_cast<To>(x);
+    auto y = static_cast<To>(x);  // NOLINT(bugprone-signed-char-misuse): int8 is a number here
     if constexpr (std::is_same_v<From, std::uint64_t>) {
       y = static_cast<To>(std::min<From>(x, std::numeric_limits<To>::max()));
     }
