@@ -287,7 +287,7 @@ void run(const Options& options) {
   Json all = Json::array();
   bool first = true;
   for (const std::string& path : options.inputs) {
-    const TraceReader reader(path, TraceReader::Path::automatic, Require::keys);
+    const TraceReader reader(path, Require::keys);
     const Norms norms = options.no_values ? Norms() : read_values(reader);
     if (options.json) {
       all.push_back(to_json(reader.meta(), norms));

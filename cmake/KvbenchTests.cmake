@@ -162,6 +162,30 @@ elseif(_python_tests)
   message(STATUS "kvbench: no python3, its tests are left out")
 endif()
 
+# ----------------------------------------------------------------------------------------- fuzzing
+# What a file's survey may answer (tests/fuzz): a fixed number of damaged answers as a test, and with
+# clang the same target under libFuzzer:
+#   build/fuzz_run --write corpus TRACE... && build/fuzz_survey corpus
+add_executable(fuzz_run tests/fuzz/fuzz_survey.cpp tests/fuzz/run_survey.cpp)
+target_link_libraries(fuzz_run PRIVATE kvbench_lib)
+kvbench_target_options(fuzz_run)
+kvbench_link_dependencies(fuzz_run)
+kvbench_add_test(fuzz.survey $<TARGET_FILE:fuzz_run> 50000 "${_src}/tests/data/small.h5")
+if(KVBENCH_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "KVBENCH_FUZZ needs clang, got ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  # Its own copy of the few sources that it runs, so that libFuzzer sees their branches.
+  add_executable(fuzz_survey tests/fuzz/fuzz_survey.cpp
+    lib/trace/survey_code.cpp lib/trace/object.cpp lib/trace/dataset.cpp lib/trace/filters.cpp
+    lib/trace/structure.cpp lib/trace/schema.cpp lib/trace/refuse.cpp)
+  target_include_directories(fuzz_survey PRIVATE "${_src}/lib")
+  set(_fuzz -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined)
+  target_compile_options(fuzz_survey PRIVATE -g ${_fuzz})
+  target_link_options(fuzz_survey PRIVATE ${_fuzz})
+  target_link_libraries(fuzz_survey PRIVATE kvbench_deps::deflate kvbench_deps::fmt)
+endif()
+
 # ------------------------------------------------------------------------------------------ shell
 file(GLOB _cli_tests ${_glob} tests/cli/*.sh)
 foreach(_test IN LISTS _cli_tests)

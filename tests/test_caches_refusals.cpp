@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -295,7 +294,7 @@ TEST(CachesRefusals, OfFilesThatAreNone) {
   EXPECT_NE(refusal([&] { CacheReader{path}; }).find(path + ": cannot be opened"),
             std::string::npos);
   write_bytes(path, "my notes\n");
-  EXPECT_NE(refusal([&] { CacheReader{path}; }).find(path + ": cannot be opened as HDF5"),
+  EXPECT_NE(refusal([&] { CacheReader{path}; }).find(path + ": is not HDF5, expected caches"),
             std::string::npos);
   refusal([&] { CacheReader{std::filesystem::path(path).parent_path().string()}; });
   const std::string trace = testing_traces::planted_trace("trace.h5");
@@ -326,54 +325,6 @@ TEST(CachesFuzz, Truncations) {
     write_bytes(path, whole.substr(0, whole.size() * i / kCases));
     EXPECT_FALSE(readable(path)) << i;
   }
-}
-
-// Every byte of an attribute's text or number, and of the datasets, may be anything. HDF5's own
-// metadata stay whole: HDF5 1.10 itself does not survive all damage to them.
-TEST(CachesFuzz, FlippedBytesOfValues) {
-  std::mt19937 random(20240612);
-  const std::string path = plain_caches("whole.h5", {H5T_IEEE_F64LE, H5T_STD_I64LE, false, false});
-  alter(path, kEntry, [](hid_t entry) {
-    put_int(entry, "aux_bytes", 0x0102030405);
-    put_string(entry, "diag", "diagnostics=all fine");
-  });
-  const std::string whole = read_bytes(path);
-  std::vector<std::size_t> places;
-  const auto mark = [&](const std::string& bytes) {
-    const std::size_t at = whole.find(bytes);
-    ASSERT_NE(at, std::string::npos);
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      places.push_back(at + i);
-    }
-  };
-  for (const char* text : {"kvbench-caches", "prefill", "my-own_1.2+x", "a=1;b=x y", "aaaaaaaa",
-                           "diagnostics=all fine"}) {
-    mark(text);
-  }
-  const std::int64_t count = 0x0102030405;
-  mark(std::string(reinterpret_cast<const char*>(&count), sizeof count));
-  for (const char* name : {"k", "v", "log_weight", "token"}) {
-    alter(path, kEntry, [&](hid_t entry) {
-      const hid_t data = H5Dopen2(entry, name, H5P_DEFAULT);
-      const std::size_t at = H5Dget_offset(data);
-      for (std::size_t i = 0; i < H5Dget_storage_size(data); ++i) {
-        places.push_back(at + i);
-      }
-      H5Dclose(data);
-    });
-  }
-  int good = 0;
-  constexpr int kCases = 500;
-  for (int i = 0; i < kCases; ++i) {
-    std::string bytes = whole;
-    for (int f = 0; f <= i % 3; ++f) {
-      bytes[places[random() % places.size()]] ^= static_cast<char>(1 + random() % 255);
-    }
-    write_bytes(path, bytes);
-    good += readable(path) ? 1 : 0;
-  }
-  EXPECT_GT(good, kCases / 10) << "most values of keys and values are as good as others";
-  EXPECT_LT(good, kCases);
 }
 
 }  // namespace

@@ -314,7 +314,7 @@ TEST(KeysAlone, AreReadWhereTheyAreEnough) {
     const std::string path = without(name, missing);
     const bool q = std::find(missing.begin(), missing.end(), std::string("q")) == missing.end();
     const bool v = std::find(missing.begin(), missing.end(), std::string("v")) == missing.end();
-    const TraceReader reader(path, TraceReader::Path::automatic, Require::keys);
+    const TraceReader reader(path, Require::keys);
     const LayerMeta& layer = reader.meta().prompts[0].layers[0];
     EXPECT_EQ(layer.has(Rows::queries), q);
     EXPECT_TRUE(layer.has(Rows::keys));
@@ -348,9 +348,7 @@ TEST(KeysAlone, AreReadWhereTheyAreEnough) {
 
 TEST(KeysAlone, KeysAreNeededAndTheRestIsChecked) {
   const auto refused = [](const std::string& path, const char* words) {
-    testing_replay::expect_refusal(
-        [&] { const TraceReader reader(path, TraceReader::Path::automatic, Require::keys); },
-        words);
+    testing_replay::expect_refusal([&] { const TraceReader reader(path, Require::keys); }, words);
   };
   refused(without("no_k.h5", {"k"}), "/layers/0/k");
   const std::string path = without("odd.h5", {"v"});

@@ -110,7 +110,7 @@ class LayerErrorsTest : public testing_replay::ReplayTest {
   template <class May>
   static std::vector<Wide> attention(const std::string& path, std::size_t prompt, std::size_t layer,
                                      const May& may) {
-    const TraceReader reader(path, TraceReader::Path::hdf5_only);
+    const TraceReader reader(path);
     const LayerMeta& l = reader.meta().prompts[prompt].layers[layer];
     std::vector<Wide> out;
     for (Index h = 0; h < l.q_heads; ++h) {

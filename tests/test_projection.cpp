@@ -106,7 +106,6 @@ TEST(Projection, EveryTypeAndLayoutGivesItsColumns) {
       {},
       {Layout::contiguous, {}, true, false, {}, false},
       {Layout::compact, {}, false, false, {}, false},
-      {Layout::external, {}, false, false, {}, false},
       {Layout::chunked, {kHidden, 9}, false, false, {shuffle, gzip}, false},
       {Layout::chunked, {kHidden, 9}, true, false, {shuffle, gzip}, false},
       {Layout::chunked, {4, 7}, false, false, {gzip}, false},
@@ -122,9 +121,7 @@ TEST(Projection, EveryTypeAndLayoutGivesItsColumns) {
         });
         SCOPED_TRACE(std::string(name(type)) + " as " + std::string(name(stored)) + ", layout " +
                      std::to_string(i));
-        for (const auto how : {TraceReader::Path::automatic, TraceReader::Path::hdf5_only}) {
-          expect_planted(TraceReader(path, how), Shape{});
-        }
+        expect_planted(TraceReader(path), Shape{});
       }
     }
   }
@@ -193,7 +190,7 @@ TEST(Projection, AreIgnoredInPartialTraces) {
     H5Ldelete(layer, "v", H5P_DEFAULT);
   });
   const auto layer_of = [&path] {
-    const TraceReader reader(path, TraceReader::Path::automatic, Require::keys);
+    const TraceReader reader(path, Require::keys);
     validate_values(reader);
     return reader.meta().prompts[0].layers[0];
   };

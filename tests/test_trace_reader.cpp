@@ -1,4 +1,4 @@
-// Reader: every layout and element type gives the planted values on both read paths, and metadata
+// Reader: every layout and element type gives the planted values, as HDF5 gives them, and metadata
 // are understood as h5py and other tools write them. Refusals: test_trace_refusals.cpp.
 #include <gtest/gtest.h>
 
@@ -6,10 +6,12 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/error.hpp"
+#include "hdf5_values.hpp"
 #include "trace/inspect.hpp"
 #include "trace/reader.hpp"
 #include "trace_files.hpp"
@@ -51,6 +53,13 @@ void expect_planted(const KvHead& head, const Shape& s, Index kv_head) {
   }
 }
 
+// Keys as HDF5 itself reads them.
+void expect_as_hdf5(const Matrix& k, const std::string& path, DType type, Index head) {
+  const auto slow =
+      testing_traces::hdf5_head(path, std::string(kLayer) + "/k", type, head, k.rows(), k.cols());
+  EXPECT_TRUE(std::equal(slow.begin(), slow.end(), k.data())) << "head " << head;
+}
+
 // ------------------------------------------------------------------------------------- layouts
 
 struct NamedStorage {
@@ -75,7 +84,6 @@ std::vector<NamedStorage> storages() {
       {"contiguous", {}},
       {"contiguous_big_endian", {Layout::contiguous, {}, true, false, {}, false}},
       {"compact", {Layout::compact, {}, false, false, {}, false}},
-      {"external", {Layout::external, {}, false, false, {}, false}},
       {"chunked", chunked({1, 64, 24})},
       {"chunked_odd", chunked({1, 17, 5})},
       {"chunked_odd_gzip", chunked({1, 17, 5}, {gzip})},
@@ -88,6 +96,10 @@ std::vector<NamedStorage> storages() {
       {"gzip_shuffle", chunked({1, 64, 24}, {gzip, shuffle})},
       {"one_element_chunks", chunked({1, 1, 1}, {shuffle, gzip})},
       {"fletcher32", chunked({1, 64, 24}, {checksum})},
+      {"fletcher32_first", chunked({1, 17, 5}, {checksum, shuffle, gzip})},
+      {"fletcher32_odd", chunked({1, 33, 7}, {gzip, checksum})},
+      {"plain_big_endian", chunked({2, 33, 7}, {}, true)},
+      {"shuffle_big_endian", chunked({1, 64, 24}, {shuffle, gzip}, true)},
       {"shuffle_gzip_fletcher32", chunked({1, 64, 24}, {shuffle, gzip, checksum})},
       {"gzip_big_endian", chunked({1, 64, 24}, {gzip}, true)},
       {"extensible_beyond_shape", extensible},
@@ -99,7 +111,7 @@ std::vector<NamedStorage> storages() {
 using LayoutCase = std::tuple<std::size_t, DType>;
 class TraceLayout : public ::testing::TestWithParam<LayoutCase> {};
 
-TEST_P(TraceLayout, GivesPlantedValuesOnBothPaths) {
+TEST_P(TraceLayout, GivesPlantedValuesAsHdf5Does) {
   const auto [which, type] = GetParam();
   const NamedStorage storage = storages()[which];
   Shape s;
@@ -107,12 +119,12 @@ TEST_P(TraceLayout, GivesPlantedValuesOnBothPaths) {
     s.n = 50;  // compact data lie in a header of less than 64 KiB
   }
   const std::string path = planted_trace("t.h5", type, s, storage.storage, storage.newest_format);
-  const TraceReader fast(path);
-  const TraceReader slow(path, TraceReader::Path::hdf5_only);
-  EXPECT_EQ(fast.meta().dtype, type);
+  const TraceReader reader(path);
+  EXPECT_EQ(reader.meta().dtype, type);
   for (Index h = 0; h < s.kv_heads; ++h) {
-    expect_planted(fast.read_head(0, 0, h), s, h);
-    expect_planted(slow.read_head(0, 0, h), s, h);
+    const KvHead head = reader.read_head(0, 0, h);
+    expect_planted(head, s, h);
+    expect_as_hdf5(head.k, path, type, h);
   }
 }
 
@@ -141,13 +153,12 @@ TEST(TraceReader, UnallocatedChunksHoldTheFillValue) {
       storage.settings.push_back([](hid_t p) { H5Pset_deflate(p, 1); });
     }
     const std::string path = planted_trace("t.h5", DType::float16, {}, storage);
-    for (const auto how : {TraceReader::Path::automatic, TraceReader::Path::hdf5_only}) {
-      const TraceReader reader(path, how);
-      expect_planted(reader.read_head(0, 0, 0).k, 'k', 0);
-      const KvHead head = reader.read_head(0, 0, 2);
-      EXPECT_TRUE(
-          std::all_of(head.k.data(), head.k.data() + 100 * 24, [](float x) { return x == 0.5f; }));
-    }
+    const TraceReader reader(path);
+    expect_planted(reader.read_head(0, 0, 0).k, 'k', 0);
+    const KvHead head = reader.read_head(0, 0, 2);
+    EXPECT_TRUE(
+        std::all_of(head.k.data(), head.k.data() + 100 * 24, [](float x) { return x == 0.5f; }));
+    expect_as_hdf5(head.k, path, DType::float16, 2);
   }
 }
 
@@ -171,11 +182,11 @@ TEST(TraceReader, HonoursTheFilterMask) {
     const std::array<hsize_t, 3> shuffled{2, 0, 0};
     EXPECT_GE(H5Dwrite_chunk(k, H5P_DEFAULT, 2, shuffled.data(), size, planes.data()), 0);
   });
-  for (const auto how : {TraceReader::Path::automatic, TraceReader::Path::hdf5_only}) {
-    const TraceReader reader(path, how);
-    for (Index h = 0; h < 3; ++h) {
-      expect_planted(reader.read_head(0, 0, h).k, 'k', h);
-    }
+  const TraceReader reader(path);
+  for (Index h = 0; h < 3; ++h) {
+    const KvHead head = reader.read_head(0, 0, h);
+    expect_planted(head.k, 'k', h);
+    expect_as_hdf5(head.k, path, DType::float16, h);
   }
 }
 
@@ -281,6 +292,23 @@ TEST(TraceReader, OrdersLayersAndPromptsByNumber) {
   ASSERT_EQ(layers.size(), 3U);
   EXPECT_EQ(layers[1].layer, 2);
   EXPECT_EQ(layers[2].layer, 10);
+}
+
+TEST(TraceReader, ThreadsReadAtTheSameTime) {
+  Storage storage = chunked({1, 16, 24}, {[](hid_t p) { H5Pset_deflate(p, 1); }});
+  const TraceReader reader(planted_trace("t.h5", DType::float16, {}, storage));
+  constexpr int kReads = 50;
+  std::vector<std::thread> threads;
+  for (Index h = 0; h < 3; ++h) {
+    threads.emplace_back([&reader, h] {
+      for (int i = 0; i < kReads; ++i) {
+        expect_planted(reader.read_rows(0, 0, Rows::keys, h), 'k', h);
+      }
+    });
+  }
+  for (std::thread& t : threads) {
+    t.join();
+  }
 }
 
 TEST(TraceReader, RefusesIndicesOutOfRange) {

@@ -227,7 +227,7 @@ TEST(TraceRefusals, ImplausibleChunkedSize) {
     H5Pclose(plist);
     H5Sclose(space);
   });
-  expect_refusal(path, {"/k", "2000 times"});
+  expect_refusal(path, {"/k", "at most 100 times the 0 that are stored"});
 }
 
 TEST(TraceRefusals, UnavailableFilter) {

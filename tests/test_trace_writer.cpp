@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/float16.hpp"
+#include "hdf5_values.hpp"
 #include "trace/reader.hpp"
 #include "trace/writer.hpp"
 #include "trace_files.hpp"
@@ -87,32 +88,33 @@ TEST(TraceWriter, RoundTrip) {
       writer.close();
       EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
 
-      for (const auto how : {TraceReader::Path::automatic, TraceReader::Path::hdf5_only}) {
-        const TraceReader reader(path, how);
-        const TraceMeta& meta = reader.meta();
-        EXPECT_EQ(meta.model, "m");
-        EXPECT_EQ(meta.source, "s");
-        EXPECT_EQ(meta.created, "c");
-        EXPECT_EQ(meta.rope, "none");
-        EXPECT_EQ(meta.dtype, type);
-        EXPECT_EQ(meta.scale, 0.5);
-        ASSERT_EQ(meta.prompts.size(), 2U);
-        EXPECT_EQ(meta.prompts[0].text_id, "text/1");
-        EXPECT_EQ(reader.read_token_ids(0), ids);
-        const LayerMeta& first = meta.prompts[0].layers.at(0);
-        EXPECT_EQ(first.layer, 3);
-        EXPECT_EQ(first.scale, 0.25);
-        EXPECT_EQ(first.fisher, 1.5);
-        EXPECT_EQ(first.retrieval_heads, (std::vector<std::uint8_t>{1, 0}));
-        EXPECT_EQ(meta.prompts[1].layers.at(0).scale, 0.5);
-        for (std::size_t p = 0; p < 2; ++p) {
-          for (Index h = 0; h < 2; ++h) {
-            const KvHead head = reader.read_head(p, 0, h);
-            expect_wavy(head.k, static_cast<double>(100 + h), type);
-            expect_wavy(head.v, static_cast<double>(200 + h), type);
-            expect_wavy(head.q.at(0), static_cast<double>(2 * h), type);
-            expect_wavy(head.q.at(1), static_cast<double>(2 * h + 1), type);
-          }
+      const TraceReader reader(path);
+      const TraceMeta& meta = reader.meta();
+      EXPECT_EQ(meta.model, "m");
+      EXPECT_EQ(meta.source, "s");
+      EXPECT_EQ(meta.created, "c");
+      EXPECT_EQ(meta.rope, "none");
+      EXPECT_EQ(meta.dtype, type);
+      EXPECT_EQ(meta.scale, 0.5);
+      ASSERT_EQ(meta.prompts.size(), 2U);
+      EXPECT_EQ(meta.prompts[0].text_id, "text/1");
+      EXPECT_EQ(reader.read_token_ids(0), ids);
+      const LayerMeta& first = meta.prompts[0].layers.at(0);
+      EXPECT_EQ(first.layer, 3);
+      EXPECT_EQ(first.scale, 0.25);
+      EXPECT_EQ(first.fisher, 1.5);
+      EXPECT_EQ(first.retrieval_heads, (std::vector<std::uint8_t>{1, 0}));
+      EXPECT_EQ(meta.prompts[1].layers.at(0).scale, 0.5);
+      for (std::size_t p = 0; p < 2; ++p) {
+        for (Index h = 0; h < 2; ++h) {
+          const KvHead head = reader.read_head(p, 0, h);
+          expect_wavy(head.k, static_cast<double>(100 + h), type);
+          const auto slow = testing_traces::hdf5_head(
+              path, "/prompts/" + meta.prompts[p].id + "/layers/3/k", type, h, head.n(), head.d());
+          EXPECT_TRUE(std::equal(slow.begin(), slow.end(), head.k.data()));
+          expect_wavy(head.v, static_cast<double>(200 + h), type);
+          expect_wavy(head.q.at(0), static_cast<double>(2 * h), type);
+          expect_wavy(head.q.at(1), static_cast<double>(2 * h + 1), type);
         }
       }
       std::filesystem::remove(path);

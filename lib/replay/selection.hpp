@@ -44,7 +44,7 @@ void check_found(const char* option, const std::vector<T>& wanted, const std::se
 inline void open_traces(const std::vector<std::string>& paths, Require require,
                         std::vector<TraceReader>& readers, std::vector<std::string>& names) {
   for (const std::string& path : paths) {
-    readers.emplace_back(path, TraceReader::Path::automatic, require);
+    readers.emplace_back(path, require);
     const std::string name = std::filesystem::path(path).filename().string();
     check_input(
         std::find(names.begin(), names.end(), name) == names.end(),

@@ -8,10 +8,10 @@
 #include "core/float16.hpp"
 #include "trace/cache_names.hpp"
 #include "trace/dataset.hpp"
+#include "trace/values.hpp"
 
 namespace kvbench {
 
-using h5::Handle;
 using h5::Object;
 using h5::Place;
 
@@ -93,61 +93,59 @@ std::string optional_line(const Object& at, const char* name) {
   return value;
 }
 
-// A dataset of floats or integers whose type and shape have been checked.
-struct Values : Object {
-  Handle type;
-  Index rows = 0;
+// What an entry's datasets are read from.
+struct Entry : Object {
+  const h5::InputFile& file;
+};
 
-  void read(hid_t memory, void* to) const {
-    if (rows > 0 && H5Dread(id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, to) < 0) {
-      where.refuse("cannot be read ({})", h5::last_error());
-    }
-  }
-  void read(float* to, Index count) const {
-    const Handle half = h5::file_type(DType::float16);
-    if (H5Tequal(type, half) > 0) {  // HDF5's own conversion is slow
-      std::vector<std::uint16_t> bits(count);
-      read(half, bits.data());
-      half_to_float(bits.data(), to, count);
-    } else {
-      read(H5T_NATIVE_FLOAT, to);
+// A dataset of floats or integers whose type, shape and storage have been checked.
+struct Values {
+  const h5::InputFile& file;
+  const h5::Dataset& data;
+  Place where;
+
+  Index rows() const { return static_cast<Index>(data.sizes[0]); }
+  void read(float* to) const { read(h5::whole_reals(data, where, to)); }
+  void read(std::int64_t* to) const { read(h5::whole_integers(data, where, to)); }
+
+ private:
+  void read(const h5::Slab& all) const {
+    if (rows() > 0) {
+      h5::read_slabs(file, {&all, 1});
     }
   }
 };
 
 // [rows, cols] or, with cols 0, [rows]. `rows` as given, or at most -rows of them.
-Values open_values(const Object& entry, const char* name, H5T_class_t kind, Index rows,
-                   Index cols) {
-  Values out{h5::open_dataset(entry, name), {}};
-  out.type = Handle(H5Dget_type(out), H5Tclose);
-  const std::size_t bytes = out.type ? H5Tget_size(out.type) : 0;
-  if (!out.type || H5Tget_class(out.type) != kind || bytes > 8) {
+Values open_values(const Entry& entry, const char* name, bool reals, Index rows, Index cols) {
+  const Object object = h5::open_dataset(entry, name);
+  Values out{entry.file, h5::described(object), object.where};
+  const h5::Element& e = out.data.element;
+  if (!e.standard || (e.kind == h5::Element::Kind::real) != reals) {
     out.where.refuse("elements are of another type, expected {}",
-                     kind == H5T_FLOAT ? "16-, 32- or 64-bit floats" : "integers");
+                     reals ? "16-, 32- or 64-bit floats" : "integers");
   }
-  const std::vector<hsize_t> sizes = h5::sizes_of(out);
-  const auto max_rows = static_cast<hsize_t>(std::abs(rows));
+  const std::vector<std::uint64_t>& sizes = out.data.sizes;
+  const auto max_rows = static_cast<std::uint64_t>(std::abs(rows));
   const bool fits = sizes.size() == (cols == 0 ? 1 : 2) &&
                     (rows < 0 ? sizes[0] <= max_rows : sizes[0] == max_rows) &&
-                    (cols == 0 || sizes[1] == static_cast<hsize_t>(cols));
+                    (cols == 0 || sizes[1] == static_cast<std::uint64_t>(cols));
   if (!fits) {
     out.where.refuse("shape is [{}], expected [{}{}{}]", fmt::join(sizes, ", "),
                      rows < 0 ? "at most " : "", max_rows,
                      cols == 0 ? "" : fmt::format(", {}", cols));
   }
-  out.rows = static_cast<Index>(sizes[0]);
-  const auto total = static_cast<std::uint64_t>(out.rows * std::max<Index>(cols, 1)) * bytes;
-  if (total > 0) {
-    h5::check_storage(out, total);
+  if (out.rows() > 0) {
+    h5::check_storage(out.data, out.where, entry.file.bytes());
   }
   return out;
 }
 
-Matrix read_matrix(const Object& entry, const char* name, Index rows, Index cols) {
-  const Values from = open_values(entry, name, H5T_FLOAT, rows, cols);
-  Matrix out(from.rows, cols);
+Matrix read_matrix(const Entry& entry, const char* name, Index rows, Index cols) {
+  const Values from = open_values(entry, name, /*reals=*/true, rows, cols);
+  Matrix out(from.rows(), cols);
+  from.read(out.data());
   const Index count = out.rows() * cols;
-  from.read(out.data(), count);
   const Index bad = first_non_finite(out.data(), count);
   if (bad != count) {
     from.where.refuse("row {}, channel {} is {}, expected finite values", bad / cols, bad % cols,
@@ -157,13 +155,13 @@ Matrix read_matrix(const Object& entry, const char* name, Index rows, Index cols
 }
 
 // Logarithms of weights in [0, largest float]; empty where there are none.
-std::vector<float> read_log_weights(const Object& entry, const char* name, Index rows) {
+std::vector<float> read_log_weights(const Entry& entry, const char* name, Index rows) {
   if (!h5::has_link(entry, name)) {
     return {};
   }
-  const Values from = open_values(entry, name, H5T_FLOAT, rows, 0);
+  const Values from = open_values(entry, name, /*reals=*/true, rows, 0);
   std::vector<float> out(rows);
-  from.read(out.data(), rows);
+  from.read(out.data());
   // The float next to this logarithm may lie above it, where the weight is infinite.
   const double largest = std::log(static_cast<double>(std::numeric_limits<float>::max()));
   const auto bad = std::ranges::find_if(out, [&](float x) { return !(x <= largest); });
@@ -175,13 +173,13 @@ std::vector<float> read_log_weights(const Object& entry, const char* name, Index
 }
 
 // Empty where there are none.
-std::vector<std::int32_t> read_tokens(const Object& entry, Index rows) {
+std::vector<std::int32_t> read_tokens(const Entry& entry, Index rows) {
   if (!h5::has_link(entry, "token")) {
     return {};
   }
-  const Values from = open_values(entry, "token", H5T_INTEGER, rows, 0);
+  const Values from = open_values(entry, "token", /*reals=*/false, rows, 0);
   std::vector<std::int64_t> wide(rows);
-  from.read(H5T_NATIVE_INT64, wide.data());
+  from.read(wide.data());
   std::vector<std::int32_t> out;
   for (const std::int64_t t : wide) {
     if (t < -1 || t > std::numeric_limits<std::int32_t>::max()) {
@@ -211,55 +209,53 @@ CacheGroup read_group(const Object& root, const std::string& name) {
   return out;
 }
 
-Handle open_caches(const std::string& path) {
-  Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
-  if (!file) {
-    h5::raise<InputError>("{}: cannot be opened as HDF5 ({})", path, h5::last_error());
-  }
-  return file;
+// What docs/caches.md speaks of.
+const h5::Request& caches_request() {
+  static const h5::Request request{
+      {"*/prompts/*/layers/*/*/k", "*/prompts/*/layers/*/*/v", "*/prompts/*/layers/*/*/log_weight",
+       "*/prompts/*/layers/*/*/token", "*/prompts/*/layers/*/*/k_den",
+       "*/prompts/*/layers/*/*/log_weight_den"},
+      {"format",     "version",         "trace_sha256", "protocol",
+       "sink",       "recent",          "queries",      "plan",
+       "algorithm",  "params",          "budget",       "seed",
+       "scores",     "scope",           "aux_bytes",    "payload_bytes",
+       "quantised",  "transient_bytes", "compress_ms",  "scoring_queries",
+       "infeasible", "degenerate",      "diag"}};
+  return request;
 }
 
 }  // namespace
 
 struct CacheReader::Impl {
-  std::string path;
-  Handle file;
+  h5::InputFile file;
+  h5::Survey survey;
   Object root;
   CachesMeta meta;
   std::vector<CacheGroup> groups;
 
-  explicit Impl(const std::string& p)
-      : path(p), file(open_caches(p)), root(h5::open_root(file, p)) {}
-  ~Impl() {
-    const h5::Session session;
-    root.id.reset();
-    file.reset();
-  }
+  explicit Impl(const std::string& path)
+      : file(path, "caches as docs/caches.md says"),
+        survey(h5::survey(file, caches_request())),
+        root(h5::open_root(survey, path)) {}
+
   std::string inside(std::size_t group, const CachePlace& at) const {
     return fmt::format("{}/{}", groups[group].name, caches::entry_path(at));
   }
-  // Whether every step of the way is there.
-  bool has(std::size_t group, const CachePlace& at) const {
-    std::string here = groups[group].name;
+  // Nothing where a step of the way to it is missing.
+  std::optional<Object> find(std::size_t group, const CachePlace& at) const {
+    Object here = h5::open_group(root, groups[group].name);
     for (const std::string& step : {std::string("prompts"), at.prompt, std::string("layers"),
                                     std::to_string(at.layer), std::to_string(at.kv_head)}) {
-      std::string next = fmt::format("{}/{}", here, step);
-      const htri_t there = H5Lexists(root, next.c_str(), H5P_DEFAULT);
-      if (there < 0) {
-        (root.where / here).refuse("expected a group, found another kind of object");
+      if (!h5::has_link(here, step)) {
+        return std::nullopt;
       }
-      if (there == 0) {
-        return false;
-      }
-      here = std::move(next);
+      here = h5::open_group(here, step);
     }
-    return true;
+    return here;
   }
 };
 
-CacheReader::CacheReader(const std::string& path) {
-  const h5::Session session;
-  impl_ = std::make_unique<Impl>(path);
+CacheReader::CacheReader(const std::string& path) : impl_(std::make_unique<Impl>(path)) {
   Impl& r = *impl_;
   const Object& root = r.root;
   const std::string format = h5::required_string(root, "format");
@@ -299,7 +295,7 @@ CacheReader::CacheReader(CacheReader&&) noexcept = default;
 CacheReader& CacheReader::operator=(CacheReader&&) noexcept = default;
 
 const std::string& CacheReader::path() const {
-  return impl_->path;
+  return impl_->file.path();
 }
 
 const CachesMeta& CacheReader::meta() const {
@@ -311,21 +307,20 @@ const std::vector<CacheGroup>& CacheReader::groups() const {
 }
 
 bool CacheReader::has(std::size_t group, const CachePlace& place) const {
-  const h5::Session session;
-  return impl_->has(group, place);
+  return impl_->find(group, place).has_value();
 }
 
 std::string CacheReader::where(std::size_t group, const CachePlace& place) const {
-  return h5::one_line(fmt::format("{}: /{}", impl_->path, impl_->inside(group, place)));
+  return h5::one_line(fmt::format("{}: /{}", impl_->file.path(), impl_->inside(group, place)));
 }
 
 std::optional<HeadCache> CacheReader::read(std::size_t group, const CachePlace& at,
                                            const Shape& shape) const {
-  const h5::Session session;
-  if (!impl_->has(group, at)) {
+  const auto found = impl_->find(group, at);
+  if (!found) {
     return std::nullopt;
   }
-  const Object entry = h5::open_group(impl_->root, impl_->inside(group, at));
+  const Entry entry{*found, impl_->file};
   HeadCache out;
   out.infeasible = optional_line(entry, "infeasible");
   out.scoring_queries = optional_count(entry, "scoring_queries");

@@ -5,7 +5,6 @@
 #include "core/float16.hpp"
 #include "trace/cache_names.hpp"
 #include "trace/chunk_write.hpp"
-#include "trace/dataset.hpp"
 #include "trace/output_file.hpp"
 
 namespace kvbench {

@@ -6,9 +6,11 @@
 
 #include "core/error.hpp"
 #include "trace/cache_names.hpp"
-#include "trace/hdf5_util.hpp"
+#include "trace/input_file.hpp"
+#include "trace/object.hpp"
 #include "trace/points_file.hpp"
 #include "trace/schema.hpp"
+#include "trace/survey.hpp"
 #include "trace/synth.hpp"
 
 namespace kvbench {
@@ -17,13 +19,14 @@ namespace {
 // An HDF5 file whose root has these texts.
 FileKind hdf5_kind(std::string name, std::vector<std::pair<const char*, std::string>> texts) {
   const auto made_here = [texts = std::move(texts)](const std::filesystem::path& path) {
-    const h5::Session session;
-    const h5::Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
-    if (!file) {
-      return false;
+    h5::Request request;  // of the root alone
+    for (const auto& text : texts) {
+      request.attributes.emplace_back(text.first);
     }
     try {
-      const h5::Object root = h5::open_root(file, path.string());
+      const h5::InputFile file(path.string(), "a file of kvbench");
+      const h5::Survey survey = h5::survey(file, request);
+      const h5::Object root = h5::open_root(survey, path.string());
       return std::ranges::all_of(texts, [&](const auto& text) {
         return h5::optional_string(root, text.first) == text.second;
       });

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/files.hpp"
-#include "trace/dataset.hpp"
 
 namespace kvbench::h5 {
 

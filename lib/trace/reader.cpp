@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <span>
 #include <utility>
 
 #include "core/float16.hpp"
-#include "trace/chunk_read.hpp"
+#include "trace/dataset.hpp"
 #include "trace/structure.hpp"
+#include "trace/values.hpp"
 
 namespace kvbench {
 
@@ -33,25 +36,28 @@ void check_finite(const h5::Tensor& tensor, const float* x, Index rows, Index co
   }
 }
 
+// One head of a dataset and where its [rows, width] values go.
+struct HeadRead {
+  const h5::Tensor* tensor = nullptr;
+  Index head = 0;
+  float* out = nullptr;
+};
+
 }  // namespace
 
 struct TraceReader::Impl {
-  Path how;
-  h5::Handle file;
+  h5::InputFile file;
+  h5::Survey survey;
   h5::Object root;
   TraceMeta meta;
-  mutable h5::ReadBuffers buffers;
-  mutable std::map<std::string, std::weak_ptr<const RopeTables>> ropes;  // by path in the file
+  std::mutex rope_lock;
+  std::map<std::string, std::weak_ptr<const RopeTables>> ropes;  // by path in the file
 
-  Impl(const std::string& path, Path h, Require require)
-      : how(h), file(h5::open_file(path)), root(h5::open_root(file, path)) {
-    meta = h5::read_structure(root, require);
-  }
-  ~Impl() {
-    const h5::Session session;
-    root.id.reset();
-    file.reset();
-  }
+  Impl(const std::string& path, Require require)
+      : file(path, "a trace written as docs/trace_format.md says"),
+        survey(h5::survey(file, h5::trace_request())),
+        root(h5::open_root(survey, path)),
+        meta(h5::read_structure(root, file.bytes(), require)) {}
 
   const PromptMeta& prompt(std::size_t at) const {
     check_index(meta, "prompt", static_cast<Index>(at), std::ssize(meta.prompts));
@@ -68,7 +74,7 @@ struct TraceReader::Impl {
   // was.
   template <class Work>
   auto in_layer(std::size_t prompt, const LayerMeta& layer, Index head, const Work& work) const {
-    const h5::Object group = h5::open_group(root, h5::layer_path(meta.prompts[prompt], layer));
+    const h5::Object group = h5::layer_group(root, meta.prompts[prompt], layer);
     try {
       return work(group);
     } catch (const std::bad_alloc&) {
@@ -77,14 +83,18 @@ struct TraceReader::Impl {
     }
   }
 
-  h5::Tensor open(const h5::Object& group, const LayerMeta& layer, Rows what) const {
-    return h5::open_again(group, h5::rows_spec(what), meta.dtype, h5::rows_sizes(layer, what));
+  h5::Tensor open(const h5::Object& group, const h5::Spec& spec) const {
+    return h5::open_tensor(group, spec, meta.dtype, meta.file_bytes);
   }
 
-  void read(std::span<const h5::HeadRead> reads, Index n) const;
+  void read(std::span<const HeadRead> reads, Index n) const;
+  void read_box(const h5::Tensor& tensor, const std::vector<Index>& start,
+                const std::vector<Index>& count, float* out) const {
+    const h5::Slab one = h5::slab(tensor, start, count, out);
+    h5::read_slabs(file, {&one, 1});
+  }
   void read_whole(const h5::Tensor& tensor, float* out) const {
-    h5::read_block(tensor, "values", std::vector<Index>(tensor.sizes.size(), 0), tensor.sizes, out,
-                   buffers);
+    read_box(tensor, std::vector<Index>(tensor.sizes.size(), 0), tensor.sizes, out);
   }
   KvHead read_head(const h5::Object& group, const LayerMeta& layer, Index kv_head) const;
   Matrix read_o_proj(const h5::Object& group, const LayerMeta& layer, Index kv_head) const;
@@ -92,19 +102,14 @@ struct TraceReader::Impl {
 };
 
 // Heads of a layer of n tokens.
-void TraceReader::Impl::read(std::span<const h5::HeadRead> reads, Index n) const {
-  std::vector<h5::HeadRead> raw;
-  for (const h5::HeadRead& r : reads) {
-    const h5::Tensor& t = *r.tensor;
-    if (how == Path::automatic && t.raw_chunks) {
-      raw.push_back(r);
-    } else {
-      h5::read_block(t, fmt::format("head {}", r.head), {r.head, 0, 0}, {1, t.rows(), t.width()},
-                     r.out, buffers);
-    }
+void TraceReader::Impl::read(std::span<const HeadRead> reads, Index n) const {
+  std::vector<h5::Slab> slabs;
+  for (const HeadRead& r : reads) {
+    slabs.push_back(
+        h5::slab(*r.tensor, {r.head, 0, 0}, {1, r.tensor->rows(), r.tensor->width()}, r.out));
   }
-  h5::read_raw(raw, buffers);
-  for (const h5::HeadRead& r : reads) {
+  h5::read_slabs(file, slabs);
+  for (const HeadRead& r : reads) {
     const h5::Tensor& t = *r.tensor;
     check_finite(t, r.out, t.rows(), t.width(), [&](Index row, Index element) {
       return fmt::format("head {}, token {}, element {}", r.head, n - t.rows() + row, element);
@@ -121,16 +126,17 @@ KvHead TraceReader::Impl::read_head(const h5::Object& group, const LayerMeta& la
   head.v = Matrix(layer.n, layer.dv);
   std::vector<h5::Tensor> open_ones;
   open_ones.reserve(3);
-  std::vector<h5::HeadRead> reads;
+  std::vector<HeadRead> reads;
   const auto add = [&](Rows what, Index which, Matrix& to) {
     if (layer.has(what)) {
-      reads.push_back({&open_ones.emplace_back(open(group, layer, what)), which, to.data()});
+      reads.push_back(
+          {&open_ones.emplace_back(open(group, h5::rows_spec(what))), which, to.data()});
     }
   };
   add(Rows::keys, kv_head, head.k);
   add(Rows::values, kv_head, head.v);
   if (layer.has(Rows::queries)) {
-    const h5::Tensor& q = open_ones.emplace_back(open(group, layer, Rows::queries));
+    const h5::Tensor& q = open_ones.emplace_back(open(group, h5::rows_spec(Rows::queries)));
     for (Index i = 0; i < layer.group(); ++i) {
       head.q.emplace_back(layer.nq, layer.d);
       reads.push_back({&q, kv_head * layer.group() + i, head.q.back().data()});
@@ -143,12 +149,10 @@ KvHead TraceReader::Impl::read_head(const h5::Object& group, const LayerMeta& la
 Matrix TraceReader::Impl::read_o_proj(const h5::Object& group, const LayerMeta& layer,
                                       Index kv_head) const {
   const Index width = layer.group() * layer.dv;
-  const h5::Tensor w =
-      h5::open_again(group, h5::kOProj, meta.dtype, {layer.hidden, layer.q_heads * layer.dv});
+  const h5::Tensor w = open(group, h5::kOProj);
   const Index first = kv_head * width;
   Matrix out(layer.hidden, width);
-  h5::read_block(w, fmt::format("columns {} to {}", first, first + width - 1), {0, first},
-                 {out.rows(), width}, out.data(), buffers);
+  read_box(w, {0, first}, {out.rows(), width}, out.data());
   check_finite(w, out.data(), out.rows(), width, [&](Index row, Index column) {
     return fmt::format("row {}, column {}", row, first + column);
   });
@@ -156,12 +160,14 @@ Matrix TraceReader::Impl::read_o_proj(const h5::Object& group, const LayerMeta& 
 }
 
 RopeTables TraceReader::Impl::read_rope(const LayerMeta& layer) const {
-  const h5::Object group = h5::open_group(root, layer.rope_path.substr(1));
+  const h5::Object all = h5::open_group(root, schema::kRope);
+  const h5::Object group =
+      layer.rope_path == all.where.path ? all : h5::open_group(all, std::to_string(layer.layer));
   RopeTables out;
   out.layout = h5::rope_layout(group);
   const Index pairs = layer.rope_dim / 2;
   for (const auto& [spec, to] : {std::pair{h5::kCos, &out.cos}, {h5::kSin, &out.sin}}) {
-    const h5::Tensor table = h5::open_again(group, spec, meta.dtype, {layer.rope_positions, pairs});
+    const h5::Tensor table = open(group, spec);
     *to = Matrix(layer.rope_positions, pairs);
     read_whole(table, to->data());
     check_finite(table, to->data(), to->rows(), pairs, [](Index position, Index pair) {
@@ -177,10 +183,8 @@ RopeTables TraceReader::Impl::read_rope(const LayerMeta& layer) const {
   return out;
 }
 
-TraceReader::TraceReader(const std::string& path, Path how, Require require) {
-  const h5::Session session;
-  impl_ = std::make_unique<Impl>(path, how, require);
-}
+TraceReader::TraceReader(const std::string& path, Require require)
+    : impl_(std::make_unique<Impl>(path, require)) {}
 
 TraceReader::~TraceReader() = default;
 TraceReader::TraceReader(TraceReader&&) noexcept = default;
@@ -191,7 +195,6 @@ const TraceMeta& TraceReader::meta() const {
 }
 
 KvHead TraceReader::read_head(std::size_t prompt, std::size_t layer, Index kv_head) const {
-  const h5::Session session;
   const LayerMeta& l = impl_->layer(prompt, layer);
   check_index(impl_->meta, "kv_head", kv_head, l.kv_heads);
   return impl_->in_layer(prompt, l, kv_head, [&](const h5::Object& group) {
@@ -200,17 +203,15 @@ KvHead TraceReader::read_head(std::size_t prompt, std::size_t layer, Index kv_he
 }
 
 Matrix TraceReader::read_rows(std::size_t prompt, std::size_t layer, Rows what, Index head) const {
-  const h5::Session session;
   const LayerMeta& l = impl_->layer(prompt, layer);
   return impl_->in_layer(prompt, l, head, [&](const h5::Object& group) {
     if (!l.has(what)) {
       group.where.refuse("holds no {}, expected some", name(what));
     }
-    const std::vector<Index> sizes = h5::rows_sizes(l, what);
-    check_index(impl_->meta, what == Rows::queries ? "q_head" : "kv_head", head, sizes[0]);
-    const h5::Tensor tensor = impl_->open(group, l, what);
-    Matrix out(sizes[1], sizes[2]);
-    const h5::HeadRead one{&tensor, head, out.data()};
+    const h5::Tensor tensor = impl_->open(group, h5::rows_spec(what));
+    check_index(impl_->meta, what == Rows::queries ? "q_head" : "kv_head", head, tensor.heads());
+    Matrix out(tensor.rows(), tensor.width());
+    const HeadRead one{&tensor, head, out.data()};
     impl_->read({&one, 1}, l.n);
     return out;
   });
@@ -218,11 +219,11 @@ Matrix TraceReader::read_rows(std::size_t prompt, std::size_t layer, Rows what, 
 
 std::shared_ptr<const RopeTables> TraceReader::read_rope(std::size_t prompt,
                                                          std::size_t layer) const {
-  const h5::Session session;
   const LayerMeta& l = impl_->layer(prompt, layer);
   if (l.rope_path.empty()) {
     return nullptr;
   }
+  const std::lock_guard lock(impl_->rope_lock);
   std::weak_ptr<const RopeTables>& known = impl_->ropes[l.rope_path];
   auto tables = known.lock();
   if (tables == nullptr) {
@@ -232,7 +233,6 @@ std::shared_ptr<const RopeTables> TraceReader::read_rope(std::size_t prompt,
 }
 
 Matrix TraceReader::read_o_proj(std::size_t prompt, std::size_t layer, Index kv_head) const {
-  const h5::Session session;
   const LayerMeta& l = impl_->layer(prompt, layer);
   check_index(impl_->meta, "kv_head", kv_head, l.kv_heads);
   if (l.hidden == 0) {
@@ -244,13 +244,12 @@ Matrix TraceReader::read_o_proj(std::size_t prompt, std::size_t layer, Index kv_
 }
 
 std::vector<float> TraceReader::read_residual_norm(std::size_t prompt, std::size_t layer) const {
-  const h5::Session session;
   const LayerMeta& l = impl_->layer(prompt, layer);
   if (!l.has_residual_norm) {
     return {};
   }
   return impl_->in_layer(prompt, l, 0, [&](const h5::Object& group) {
-    const h5::Tensor norms = h5::open_again(group, h5::kResidualNorm, impl_->meta.dtype, {l.nq});
+    const h5::Tensor norms = impl_->open(group, h5::kResidualNorm);
     std::vector<float> out(l.nq);
     impl_->read_whole(norms, out.data());
     const auto bad =
@@ -264,17 +263,20 @@ std::vector<float> TraceReader::read_residual_norm(std::size_t prompt, std::size
 }
 
 std::vector<std::int32_t> TraceReader::read_token_ids(std::size_t prompt) const {
-  const h5::Session session;
   const PromptMeta& p = impl_->prompt(prompt);
   if (!p.has_token_ids) {
     return {};
   }
-  const h5::Object ids = h5::open_dataset(
-      impl_->root, fmt::format("{}/{}/{}", schema::kPrompts, p.id, schema::kTokenIds));
-  std::vector<std::int32_t> out(p.n_tokens);
-  if (h5::sizes_of(ids) != std::vector{static_cast<hsize_t>(p.n_tokens)} ||
-      H5Dread(ids, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, out.data()) < 0) {
-    ids.where.refuse("token ids cannot be read ({})", h5::last_error());
+  const h5::Object at = h5::open_group(h5::open_group(impl_->root, schema::kPrompts), p.id);
+  const h5::Object ids = h5::open_dataset(at, schema::kTokenIds);
+  std::vector<std::int64_t> wide(p.n_tokens);
+  const h5::Slab all = h5::whole_integers(h5::described(ids), ids.where, wide.data());
+  h5::read_slabs(impl_->file, {&all, 1});
+  std::vector<std::int32_t> out;
+  using Limits = std::numeric_limits<std::int32_t>;
+  for (const std::int64_t id : wide) {
+    out.push_back(
+        static_cast<std::int32_t>(std::clamp<std::int64_t>(id, Limits::min(), Limits::max())));
   }
   return out;
 }

@@ -15,23 +15,17 @@ namespace kvbench {
 
 /// An open trace.
 ///
-/// Threads: HDF5 is not re-entrant, so reads of all TraceReaders and CacheReaders of the process
-/// wait for each other. Opening and writing files do not: they are for one thread at a time, while
-/// no other reads. A read uses OpenMP threads of its own for decompression.
-/// Errors: every refusal is an InputError of one line that names the file, the path inside it,
-/// what is wrong and what was expected; a file that cannot be opened is one too.
+/// Opening surveys the file in a process of its own (survey.hpp), in which all of HDF5 runs and
+/// which may die. So a damaged file is refused, whatever it does to HDF5, and values are read
+/// without HDF5. Threads: all reads may run at the same time, on one reader or several. Opening is
+/// for one thread at a time. A read uses OpenMP threads of its own for decompression. Errors: every
+/// refusal is an InputError of one line that names the file, the path inside it, what is wrong and
+/// what was expected; a file that cannot be opened is one too.
 class TraceReader {
  public:
-  /// How values are read; the result is the same bit for bit.
-  enum class Path {
-    automatic,  ///< raw chunks and own decoding where the layout allows it, else HDF5
-    hdf5_only,  ///< always through HDF5: the slow twin that tests compare with
-  };
-
   /// Opens `path` and checks everything that docs/trace_format.md refuses, but values. Layers
   /// without q or v are refused, unless `require` says that keys are enough.
-  explicit TraceReader(const std::string& path, Path how = Path::automatic,
-                       Require require = Require::all);
+  explicit TraceReader(const std::string& path, Require require = Require::all);
   ~TraceReader();
   TraceReader(TraceReader&&) noexcept;
   TraceReader& operator=(TraceReader&&) noexcept;

@@ -1,18 +1,19 @@
 #include "trace/structure.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
+#include <map>
+#include <utility>
 
 #include "trace/dataset.hpp"
 
 namespace kvbench::h5 {
 
 namespace {
+
+// Groups may be linked from many places; this many layers are more than any trace has.
+constexpr std::size_t kMaxLayers = 100000;
 
 std::optional<double> read_scale(const Object& at) {
   const auto scale = optional_float(at, "scale");
@@ -83,11 +84,11 @@ void check_queries_shape(const Tensor& q, const Tensor& k) {
 }
 
 // q or v of a layer that has its k; absent where that is allowed.
-std::optional<Tensor> open_beside_keys(const Object& layer, Rows what, DType dtype,
+std::optional<Tensor> open_beside_keys(const Object& layer, Rows what, const TraceMeta& meta,
                                        Require require) {
   const Spec spec = rows_spec(what);
   if (has_link(layer, spec.name)) {
-    return open_tensor(layer, spec, dtype);
+    return open_tensor(layer, spec, meta.dtype, meta.file_bytes);
   }
   if (require == Require::all) {
     (layer.where / spec.name)
@@ -100,12 +101,12 @@ std::optional<Tensor> open_beside_keys(const Object& layer, Rows what, DType dty
 
 // o_proj and residual_norm, each where it is there. Without q the two mean nothing, and without v
 // the first; then they are ignored.
-void read_projection(const Object& group, DType dtype, LayerMeta& layer) {
+void read_projection(const Object& group, const TraceMeta& meta, LayerMeta& layer) {
   if (!layer.has(Rows::queries)) {
     return;
   }
   if (layer.has(Rows::values) && has_link(group, kOProj.name)) {
-    const Tensor w = open_tensor(group, kOProj, dtype);
+    const Tensor w = open_tensor(group, kOProj, meta.dtype, meta.file_bytes);
     // A quotient, for the product could overflow where the shapes of q and v are not yet plausible.
     if (w.width() % layer.dv != 0 || w.width() / layer.dv != layer.q_heads) {
       w.where.refuse("shape is [{}, {}], expected [hidden, {} * {}]: query heads times width of v",
@@ -114,7 +115,7 @@ void read_projection(const Object& group, DType dtype, LayerMeta& layer) {
     layer.hidden = w.rows();
   }
   if (has_link(group, kResidualNorm.name)) {
-    const Tensor norms = open_tensor(group, kResidualNorm, dtype);
+    const Tensor norms = open_tensor(group, kResidualNorm, meta.dtype, meta.file_bytes);
     if (norms.width() != layer.nq) {
       norms.where.refuse("holds {} norms, expected nq = {}", norms.width(), layer.nq);
     }
@@ -130,9 +131,9 @@ LayerMeta read_layer(const Object& layers, const std::string& name, Index n_toke
         .refuse("layer name is not an index, expected decimal digits without leading zeros");
   }
   const Object group = open_group(layers, name);
-  const Tensor k = open_tensor(group, rows_spec(Rows::keys), meta.dtype);
-  const auto q = open_beside_keys(group, Rows::queries, meta.dtype, require);
-  const auto v = open_beside_keys(group, Rows::values, meta.dtype, require);
+  const Tensor k = open_tensor(group, rows_spec(Rows::keys), meta.dtype, meta.file_bytes);
+  const auto q = open_beside_keys(group, Rows::queries, meta, require);
+  const auto v = open_beside_keys(group, Rows::values, meta, require);
   if (k.rows() != n_tokens) {
     k.where.refuse("holds {} tokens, expected the prompt's n_tokens = {}", k.rows(), n_tokens);
   }
@@ -150,7 +151,7 @@ LayerMeta read_layer(const Object& layers, const std::string& name, Index n_toke
     layer.q_heads = q->heads();
     layer.nq = q->rows();
     check_q_start(group, layer);
-    check_q_start(*q, layer);
+    check_q_start(open_dataset(group, rows_spec(Rows::queries).name), layer);
   }
   const auto own = read_scale(group);
   layer.scale = own          ? *own
@@ -160,29 +161,25 @@ LayerMeta read_layer(const Object& layers, const std::string& name, Index n_toke
   if (layer.fisher && !(std::isfinite(*layer.fisher) && *layer.fisher >= 0)) {
     group.where.refuse("attribute fisher is {}, expected a finite number >= 0", *layer.fisher);
   }
-  read_projection(group, meta.dtype, layer);
+  read_projection(group, meta, layer);
   layer.retrieval_heads = optional_flags(group, "retrieval_heads", layer.kv_heads);
   return layer;
 }
 
-void check_token_ids(const Object& prompt, Index n_tokens) {
-  const Object ids = open_dataset(prompt, schema::kTokenIds);
-  const Handle type(H5Dget_type(ids), H5Tclose);
-  if (!type || H5Tget_class(type) != H5T_INTEGER) {
-    ids.where.refuse("elements are no integers, expected int32");
+void check_token_ids(const Object& prompt, const PromptMeta& meta, std::uint64_t file_bytes) {
+  const Object object = open_dataset(prompt, schema::kTokenIds);
+  const Dataset& ids = described(object);
+  const Place& where = object.where;
+  if (!ids.element.standard || ids.element.kind == Element::Kind::real) {
+    where.refuse("elements are no integers, expected int32");
   }
-  const std::vector<hsize_t> sizes = sizes_of(ids);
-  if (sizes.size() != 1) {
-    ids.where.refuse("rank is {}, expected 1: [n_tokens]", sizes.size());
+  if (ids.sizes.size() != 1) {
+    where.refuse("rank is {}, expected 1: [n_tokens]", ids.sizes.size());
   }
-  std::uint64_t bytes = 0;
-  if (sizes[0] != static_cast<hsize_t>(n_tokens)) {
-    ids.where.refuse("holds {} ids, expected n_tokens = {}", sizes[0], n_tokens);
+  if (std::cmp_not_equal(ids.sizes[0], meta.n_tokens)) {
+    where.refuse("holds {} ids, expected n_tokens = {}", ids.sizes[0], meta.n_tokens);
   }
-  if (__builtin_mul_overflow(H5Tget_size(type), sizes[0], &bytes)) {
-    ids.where.refuse("holds {} ids, expected a size that fits memory", sizes[0]);
-  }
-  check_storage(ids, bytes);
+  check_storage(ids, where, file_bytes);
 }
 
 PromptMeta read_prompt(const Object& prompts, const std::string& id, const TraceMeta& meta,
@@ -197,6 +194,10 @@ PromptMeta read_prompt(const Object& prompts, const std::string& id, const Trace
   prompt.text_id = optional_string(group, "text_id").value_or("");
   prompt.has_token_ids = has_link(group, schema::kTokenIds);
   const Object layers = open_group(group, schema::kLayers);
+  if (layers.node->links.size() > kMaxLayers) {
+    layers.where.refuse("holds {} layers, expected at most {}", layers.node->links.size(),
+                        kMaxLayers);
+  }
   for (const std::string& name : link_names(layers)) {
     prompt.layers.push_back(read_layer(layers, name, prompt.n_tokens, meta, require));
   }
@@ -205,39 +206,42 @@ PromptMeta read_prompt(const Object& prompts, const std::string& id, const Trace
   }
   std::ranges::sort(prompt.layers, {}, &LayerMeta::layer);
   if (prompt.has_token_ids) {
-    check_token_ids(group, prompt.n_tokens);
+    check_token_ids(group, prompt, meta.file_bytes);
   }
   return prompt;
 }
 
-// The rotary tables in `group`, given to `layer`, or to all where it is nothing.
-void read_tables(const Object& group, std::optional<Index> only, TraceMeta& meta) {
+// The rotary tables of a group.
+struct Tables {
+  Place where;
+  Index positions = 0;
+  Index pairs = 0;
+};
+
+Tables read_tables(const Object& group, const TraceMeta& meta) {
   rope_layout(group);
-  const Tensor cos = open_tensor(group, kCos, meta.dtype);
-  const Tensor sin = open_tensor(group, kSin, meta.dtype);
+  const Tensor cos = open_tensor(group, kCos, meta.dtype, meta.file_bytes);
+  const Tensor sin = open_tensor(group, kSin, meta.dtype, meta.file_bytes);
   if (sin.sizes != cos.sizes) {
     sin.where.refuse("shape is [{}], expected [{}] as cos has", fmt::join(sin.sizes, ", "),
                      fmt::join(cos.sizes, ", "));
   }
-  for (PromptMeta& prompt : meta.prompts) {
-    for (LayerMeta& layer : prompt.layers) {
-      if (only && layer.layer != *only) {
-        continue;
-      }
-      if (2 * cos.width() > layer.d) {
-        group.where.refuse("turns {} channels, expected at most the {} of layer {}",
-                           2 * cos.width(), layer.d, layer.layer);
-      }
-      const Index needed = layer.n + schema::kRopeAhead;
-      if (cos.rows() < needed) {
-        group.where.refuse("holds {} positions, expected at least n + {} = {} of layer {}",
-                           cos.rows(), schema::kRopeAhead, needed, layer.layer);
-      }
-      layer.rope_positions = cos.rows();
-      layer.rope_dim = 2 * cos.width();
-      layer.rope_path = group.where.path;
-    }
+  return {group.where, cos.rows(), cos.width()};
+}
+
+void give_tables(const Tables& tables, LayerMeta& layer) {
+  if (2 * tables.pairs > layer.d) {
+    tables.where.refuse("turns {} channels, expected at most the {} of layer {}", 2 * tables.pairs,
+                        layer.d, layer.layer);
   }
+  const Index needed = layer.n + schema::kRopeAhead;
+  if (tables.positions < needed) {
+    tables.where.refuse("holds {} positions, expected at least n + {} = {} of layer {}",
+                        tables.positions, schema::kRopeAhead, needed, layer.layer);
+  }
+  layer.rope_positions = tables.positions;
+  layer.rope_dim = 2 * tables.pairs;
+  layer.rope_path = tables.where.path;
 }
 
 void read_rope(const Object& root, TraceMeta& meta) {
@@ -249,82 +253,59 @@ void read_rope(const Object& root, TraceMeta& meta) {
         .refuse("holds rotary tables, expected none where attribute rope is \"{}\"", meta.rope);
   }
   const Object group = open_group(root, schema::kRope);
+  std::optional<Tables> shared;
+  std::map<Index, Tables> own;
   if (has_link(group, kCos.name)) {
-    read_tables(group, {}, meta);
-    return;
-  }
-  const std::vector<std::string> names = link_names(group);
-  if (names.empty()) {
-    group.where.refuse("is empty, expected cos and sin, or a group for each layer");
-  }
-  // A layer without tables does not rotate.
-  for (const std::string& name : names) {
-    const auto layer = parse_layer_name(name);
-    if (!layer) {
-      (group.where / name)
-          .refuse("is no layer's index, expected cos and sin, or a group for each layer");
+    shared = read_tables(group, meta);
+  } else {
+    for (const std::string& name : link_names(group)) {
+      const auto layer = parse_layer_name(name);
+      if (!layer) {
+        (group.where / name)
+            .refuse("is no layer's index, expected cos and sin, or a group for each layer");
+      }
+      own[*layer] = read_tables(open_group(group, name), meta);
     }
-    read_tables(open_group(group, name), layer, meta);
-  }
-}
-
-// Tells a file that lost its end from one that never was HDF5: the signature stands at byte 0, or
-// at 512 and its doublings behind a user block.
-bool has_signature(const std::string& path) {
-  constexpr std::array<char, 8> kSignature{'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
-  std::ifstream file(path, std::ios::binary);
-  for (std::streamoff offset = 0; file; offset = offset == 0 ? 512 : 2 * offset) {
-    std::array<char, 8> head{};
-    file.seekg(offset);
-    if (file.read(head.data(), head.size()) && head == kSignature) {
-      return true;
+    if (own.empty()) {
+      group.where.refuse("is empty, expected cos and sin, or a group for each layer");
     }
   }
-  return false;
+  for (PromptMeta& prompt : meta.prompts) {
+    for (LayerMeta& layer : prompt.layers) {
+      // A layer without tables does not rotate.
+      const auto found = own.find(layer.layer);
+      if (shared || found != own.end()) {
+        give_tables(shared ? *shared : found->second, layer);
+      }
+    }
+  }
 }
 
 }  // namespace
 
-Handle open_file(const std::string& path) {
-  std::error_code failed;
-  const auto status = std::filesystem::status(path, failed);
-  if (!std::filesystem::exists(status)) {
-    raise<InputError>("{}: cannot be opened: no such file", path);
-  }
-  // Opening a pipe would wait for its writer.
-  if (!std::filesystem::is_regular_file(status)) {
-    raise<InputError>("{}: is a directory or device, expected an HDF5 trace file", path);
-  }
-  if (!std::ifstream(path, std::ios::binary)) {
-    raise<InputError>("{}: cannot be opened: no permission to read", path);
-  }
-  const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  // File systems without locks must not stop a reader.
-  H5Pset_file_locking(access, 1, 1);
-  // Every chunk is read once, so a cache of chunks would only hold memory.
-  H5Pset_cache(access, 0, 0, 0, 0.0);
-  Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
-  if (!file) {
-    const std::string reason = last_error();
-    if (!has_signature(path)) {
-      raise<InputError>("{}: is not HDF5, expected a trace written as docs/trace_format.md says",
-                        path);
-    }
-    raise<InputError>("{}: HDF5 file is truncated or damaged, expected a complete one ({})", path,
-                      reason);
-  }
-  return file;
+const Request& trace_request() {
+  static const Request request{
+      {"prompts/*/token_ids", "prompts/*/layers/*/q", "prompts/*/layers/*/k",
+       "prompts/*/layers/*/v", "prompts/*/layers/*/o_proj", "prompts/*/layers/*/residual_norm",
+       "rope/cos", "rope/sin", "rope/*/cos", "rope/*/sin"},
+      {"format", "version", "dtype", "rope", "scale", "model", "source", "created", "n_tokens",
+       "text_id", "fisher", "retrieval_heads", "q_start", "layout"}};
+  return request;
 }
 
-TraceMeta read_structure(const Object& root, Require require) {
+TraceMeta read_structure(const Object& root, std::uint64_t file_bytes, Require require) {
   TraceMeta meta;
   meta.path = root.where.file;
-  std::error_code failed;
-  meta.file_bytes = std::filesystem::file_size(meta.path, failed);
+  meta.file_bytes = file_bytes;
   read_root(root, meta);
   const Object prompts = open_group(root, schema::kPrompts);
+  std::size_t layers = 0;
   for (const std::string& id : link_names(prompts)) {
-    meta.prompts.push_back(read_prompt(prompts, id, meta, require));
+    const PromptMeta& prompt = meta.prompts.emplace_back(read_prompt(prompts, id, meta, require));
+    layers += prompt.layers.size();
+    if (layers > kMaxLayers) {
+      prompts.where.refuse("holds more than {} layers, expected fewer", kMaxLayers);
+    }
   }
   if (meta.prompts.empty()) {
     prompts.where.refuse("holds no prompts, expected at least one");
@@ -333,8 +314,9 @@ TraceMeta read_structure(const Object& root, Require require) {
   return meta;
 }
 
-std::string layer_path(const PromptMeta& prompt, const LayerMeta& layer) {
-  return fmt::format("{}/{}/{}/{}", schema::kPrompts, prompt.id, schema::kLayers, layer.layer);
+Object layer_group(const Object& root, const PromptMeta& prompt, const LayerMeta& layer) {
+  const Object at = open_group(open_group(root, schema::kPrompts), prompt.id);
+  return open_group(open_group(at, schema::kLayers), std::to_string(layer.layer));
 }
 
 RopeLayout rope_layout(const Object& group) {

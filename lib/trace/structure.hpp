@@ -4,20 +4,22 @@
 #include <string>
 
 #include "core/rope.hpp"
-#include "trace/hdf5_util.hpp"
+#include "trace/object.hpp"
 #include "trace/schema.hpp"
+#include "trace/survey.hpp"
 
 namespace kvbench::h5 {
 
-/// Opens `path` read-only. Refuses what is no HDF5 file or one that HDF5 cannot open.
-Handle open_file(const std::string& path);
+/// What docs/trace_format.md speaks of.
+const Request& trace_request();
 
-/// Checks groups, attributes, datasets, shapes and storage of an open file and describes them.
-/// Datasets that `require` does not ask for may be absent; those that are there are checked.
-TraceMeta read_structure(const Object& root, Require require);
+/// Checks groups, attributes, datasets, shapes and storage of a surveyed file of `file_bytes` and
+/// describes them. Datasets that `require` does not ask for may be absent; those that are there are
+/// checked.
+TraceMeta read_structure(const Object& root, std::uint64_t file_bytes, Require require);
 
-/// Path of a layer's group below the root, "prompts/<id>/layers/<l>".
-std::string layer_path(const PromptMeta& prompt, const LayerMeta& layer);
+/// The group of a layer.
+Object layer_group(const Object& root, const PromptMeta& prompt, const LayerMeta& layer);
 
 /// The layout of the rotary tables in `group`.
 RopeLayout rope_layout(const Object& group);

@@ -1,0 +1,102 @@
+#include "trace/input_file.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "trace/refuse.hpp"
+
+namespace kvbench::h5 {
+
+namespace {
+
+std::string reason(int code) {
+  return std::system_category().message(code);
+}
+
+}  // namespace
+
+InputFile::InputFile(std::string path, std::string_view expected) : path_(std::move(path)) {
+  // Looked at before it is opened: opening some devices does something, and a pipe would wait for
+  // its writer, which O_NONBLOCK forbids where the file is replaced in between.
+  struct stat about {};
+  if (::stat(path_.c_str(), &about) != 0) {
+    raise<InputError>("{}: cannot be opened: {}", path_,
+                      errno == ENOENT ? "no such file" : reason(errno));
+  }
+  const auto expect_regular = [&] {
+    if (!S_ISREG(about.st_mode)) {
+      raise<InputError>("{}: is a directory or device, expected {}", path_, expected);
+    }
+  };
+  expect_regular();
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor_ < 0) {
+    raise<InputError>("{}: cannot be opened: {}", path_,
+                      errno == EACCES ? "no permission to read" : reason(errno));
+  }
+  try {
+    if (::fstat(descriptor_, &about) != 0) {
+      raise<InputError>("{}: cannot be read: {}", path_, reason(errno));
+    }
+    expect_regular();
+    bytes_ = static_cast<std::uint64_t>(about.st_size);
+    // HDF5 locks what it writes. File systems without locks must not stop a reader.
+    if (::flock(descriptor_, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      raise<InputError>("{}: is being written by another program, expected a complete file", path_);
+    }
+    if (!has_signature()) {
+      raise<InputError>("{}: is not HDF5, expected {}", path_, expected);
+    }
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+InputFile::~InputFile() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+}
+
+InputFile::InputFile(InputFile&& o) noexcept
+    : path_(std::move(o.path_)), descriptor_(std::exchange(o.descriptor_, -1)), bytes_(o.bytes_) {}
+
+std::string InputFile::read(std::uint64_t address, std::span<std::uint8_t> to) const {
+  while (!to.empty()) {
+    const ssize_t got = ::pread(descriptor_, to.data(), to.size(), static_cast<off_t>(address));
+    if (got < 0 && errno != EINTR) {
+      return reason(errno);
+    }
+    if (got == 0) {
+      return "the file ends before it";
+    }
+    const auto step = static_cast<std::size_t>(std::max<ssize_t>(got, 0));
+    address += step;
+    to = to.subspan(step);
+  }
+  return {};
+}
+
+// Tells a file that lost its end from one that never was HDF5: the signature stands at byte 0, or
+// at 512 and its doublings behind a user block.
+bool InputFile::has_signature() const {
+  constexpr std::array<std::uint8_t, 8> kSignature{0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+  std::array<std::uint8_t, 8> head{};
+  for (std::uint64_t at = 0; at < bytes_; at = at == 0 ? 512 : 2 * at) {
+    if (read(at, head).empty() && head == kSignature) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace kvbench::h5

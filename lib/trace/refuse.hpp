@@ -1,0 +1,36 @@
+// Internal to lib/trace: errors of one line, and the place in a file that a refusal names.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace kvbench::h5 {
+
+/// `text` with control characters replaced, so that a message stays one line, and cut if long.
+std::string one_line(std::string_view text);
+
+/// Throws an E with a message of one line.
+template <class E, class... Args>
+[[noreturn]] void raise(fmt::format_string<Args...> what, Args&&... args) {
+  throw E(one_line(fmt::format(what, std::forward<Args>(args)...)));
+}
+
+/// A place in a file; `refuse` is how every refusal of a file's contents is raised.
+struct Place {
+  std::string file;
+  std::string path;  ///< inside the file, "/" for the root
+
+  Place operator/(std::string_view member) const;
+  /// Throws InputError "FILE: PATH: WHAT", made one line.
+  template <class... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> what, Args&&... args) const {
+    raise<InputError>("{}: {}: {}", file, path, fmt::format(what, std::forward<Args>(args)...));
+  }
+};
+
+}  // namespace kvbench::h5

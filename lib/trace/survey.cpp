@@ -1,0 +1,156 @@
+#include "trace/survey.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <fstream>
+#include <stdexcept>
+
+#include "trace/hdf5_util.hpp"
+#include "trace/survey_code.hpp"
+#include "trace/survey_walk.hpp"
+
+namespace kvbench::h5 {
+
+namespace {
+
+// Memory beyond what the process has when it begins. HDF5 needs some MB.
+constexpr rlim_t kMemory = rlim_t{512} << 20;
+// The longest answer; a caches file of 100,000 entries gives a third of it.
+constexpr std::size_t kMaxAnswer = std::size_t{128} << 20;
+// Silence that ends the wait: a disk may be slow, and processor time has its own bound.
+constexpr int kSilenceMs = 60000;
+
+constexpr std::string_view kExpected = "expected a readable HDF5 file";
+
+rlim_t mapped_bytes() {
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Gives the new process its limits. `mapped`: bytes of address space that it has. What it calls may
+// be called between fork and _exit in a program of several threads; the walk behind it also
+// allocates, which glibc makes safe there.
+void confine(rlim_t mapped, const InputFile& file, int to) {
+  // The process dies with the one that asked, leaves no core, and what libraries print of its end
+  // goes nowhere.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGPIPE}) {
+    std::signal(signal, SIG_DFL);
+  }
+  if (std::min(to, file.descriptor()) > STDERR_FILENO) {
+    ::dup2(::open("/dev/null", O_WRONLY), STDERR_FILENO);
+  }
+  const rlimit no_core{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  rlimit time{};
+  getrlimit(RLIMIT_CPU, &time);
+  time.rlim_max = std::min<rlim_t>(time.rlim_max, kFileSeconds);
+  time.rlim_cur = time.rlim_max;
+  setrlimit(RLIMIT_CPU, &time);
+  rlimit memory{};
+  getrlimit(RLIMIT_AS, &memory);
+  memory.rlim_cur = std::min(memory.rlim_max, mapped + kMemory);
+  setrlimit(RLIMIT_AS, &memory);
+  prctl(PR_SET_DUMPABLE, 0);
+}
+
+// Appends what `from` holds until its end. Returns why it stopped before; empty: it did not.
+std::string receive(int from, std::vector<std::uint8_t>& answer) {
+  std::vector<std::uint8_t> part(std::size_t{1} << 16);
+  for (;;) {
+    pollfd waiting{from, POLLIN, 0};
+    const int ready = ::poll(&waiting, 1, kSilenceMs);
+    if (ready == 0) {
+      return fmt::format("HDF5 gave no answer for {} s while surveying it", kSilenceMs / 1000);
+    }
+    const ssize_t got = ready < 0 ? -1 : ::read(from, part.data(), part.size());
+    if (got == 0) {
+      return {};
+    }
+    if (got < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      return "the survey cannot be read";
+    }
+    if (answer.size() + static_cast<std::size_t>(got) > kMaxAnswer) {
+      return fmt::format("it holds more than {} bytes of names, attributes and tables of chunks",
+                         kMaxAnswer);
+    }
+    answer.insert(answer.end(), part.begin(), part.begin() + got);
+  }
+}
+
+std::string describe_end(int status) {
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU) {
+    return fmt::format("HDF5 needed more than {} s for one object while surveying it",
+                       kStepSeconds);
+  }
+  if (WIFSIGNALED(status)) {
+    return fmt::format("HDF5 ended with signal {} while surveying it", WTERMSIG(status));
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) != 0
+             ? fmt::format("HDF5 ended with code {} while surveying it", WEXITSTATUS(status))
+             : "";
+}
+
+}  // namespace
+
+Survey survey(const InputFile& file, const Request& request) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    raise<IoError>("{}: no pipe for its survey can be had", file.path());
+  }
+  const rlim_t mapped = mapped_bytes();
+  pid_t child = -1;
+  {
+    const Session session;  // no other thread is inside HDF5 at the fork
+    child = ::fork();
+    if (child == 0) {
+      ::close(ends[0]);
+      confine(mapped, file, ends[1]);
+      survey_and_exit(file, request, ends[1]);
+    }
+  }
+  ::close(ends[1]);
+  std::vector<std::uint8_t> answer;
+  std::string fault;
+  int status = 0;
+  if (child > 0) {
+    fault = receive(ends[0], answer);
+    if (!fault.empty()) {
+      ::kill(child, SIGKILL);
+    }
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+  }
+  ::close(ends[0]);
+  if (child < 0) {
+    raise<IoError>("{}: no process for its survey can be had", file.path());
+  }
+  if (fault.empty()) {
+    fault = describe_end(status);
+  }
+  if (!fault.empty()) {
+    raise<InputError>("{}: is damaged: {}, {}", file.path(), fault, kExpected);
+  }
+  try {
+    return decode_survey(answer);
+  } catch (const std::runtime_error& e) {
+    raise<InputError>("{}: HDF5 file is truncated or damaged, expected a complete one ({})",
+                      file.path(), e.what());
+  }
+}
+
+}  // namespace kvbench::h5

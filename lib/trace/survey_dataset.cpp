@@ -1,0 +1,315 @@
+#include "trace/survey_dataset.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+
+#include "trace/survey_driver.hpp"
+#include "trace/survey_walk.hpp"
+
+namespace kvbench::h5 {
+
+namespace {
+
+// A corrupt size field must not turn into a huge allocation; no attribute of the formats comes
+// near.
+constexpr std::size_t kMaxAttributeBytes = std::size_t{1} << 20;
+// Compact data lie in an object header, which HDF5 bounds by 64 KiB.
+constexpr std::size_t kMaxCompact = std::size_t{1} << 16;
+constexpr std::ptrdiff_t kChunksPerStep = 10000;
+
+void expect(bool good) {
+  if (!good) {
+    throw std::runtime_error(last_error());
+  }
+}
+
+// ----------------------------------------------------------------------------------- attributes
+
+std::vector<std::string> variable_texts(hid_t attribute, hid_t type, std::size_t count) {
+  const Handle memory(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(memory, H5T_VARIABLE);
+  H5Tset_cset(memory, H5Tget_cset(type));
+  std::vector<char*> texts(count, nullptr);
+  expect(H5Aread(attribute, memory, static_cast<void*>(texts.data())) >= 0);
+  std::vector<std::string> out;
+  for (char* text : texts) {
+    out.emplace_back(text == nullptr ? "" : text);
+    H5free_memory(text);
+  }
+  return out;
+}
+
+std::vector<std::string> fixed_texts(hid_t attribute, hid_t type, std::size_t count) {
+  const std::size_t size = H5Tget_size(type);
+  if (size == 0 || count > kMaxAttributeBytes / size) {
+    throw std::runtime_error(
+        fmt::format("{} times {} bytes, expected at most {}", count, size, kMaxAttributeBytes));
+  }
+  std::string all(size * count, '\0');
+  expect(H5Aread(attribute, type, all.data()) >= 0);
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::string text = all.substr(i * size, size);
+    text.resize(std::min(text.find('\0'), text.size()));
+    if (H5Tget_strpad(type) == H5T_STR_SPACEPAD) {
+      text.resize(text.find_last_not_of(' ') + 1);
+    }
+    out.push_back(std::move(text));
+  }
+  return out;
+}
+
+// Zero or not, whatever width, sign and byte order the elements have.
+std::vector<std::uint64_t> flags(hid_t attribute, hid_t type, std::size_t width,
+                                 std::size_t count) {
+  std::vector<std::uint8_t> raw(count * width);
+  expect(H5Aread(attribute, type, raw.data()) >= 0);
+  std::vector<std::uint64_t> out(count, 0);
+  for (std::size_t i = 0; i < raw.size(); ++i) {
+    out[i / width] |= raw[i] != 0 ? 1U : 0U;
+  }
+  return out;
+}
+
+void read_attribute(hid_t object, Attribute& a) {
+  const Handle id(H5Aopen(object, a.name.c_str(), H5P_DEFAULT), H5Aclose);
+  const Handle type(id ? H5Aget_type(id) : -1, H5Tclose);
+  const Handle space(type ? H5Aget_space(id) : -1, H5Sclose);
+  expect(static_cast<bool>(space));
+  a.null = H5Sget_simple_extent_type(space) == H5S_NULL;
+  if (!a.null) {
+    a.count =
+        static_cast<std::uint64_t>(std::max<hssize_t>(H5Sget_simple_extent_npoints(space), 0));
+    a.rank = static_cast<std::uint32_t>(std::max(H5Sget_simple_extent_ndims(space), 0));
+  }
+  const H5T_class_t kind = H5Tget_class(type);
+  const std::size_t width = H5Tget_size(type);
+  if (kind == H5T_STRING) {
+    a.kind = Attribute::Kind::text;
+    if (a.count > 0 && a.count <= kMaxTexts) {
+      a.texts = H5Tis_variable_str(type) > 0 ? variable_texts(id, type, a.count)
+                                             : fixed_texts(id, type, a.count);
+    }
+    return;
+  }
+  const bool narrow = width > 0 && width <= 8;
+  hid_t memory = -1;
+  if (kind == H5T_ENUM && narrow) {
+    a.kind = Attribute::Kind::flags;
+  } else if (kind == H5T_INTEGER && narrow) {
+    const bool natural = H5Tget_sign(type) == H5T_SGN_NONE;
+    a.kind = natural ? Attribute::Kind::natural : Attribute::Kind::integer;
+    memory = natural ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64;
+  } else if (kind == H5T_FLOAT) {
+    a.kind = Attribute::Kind::real;
+    memory = H5T_NATIVE_DOUBLE;
+  }
+  if (a.kind == Attribute::Kind::other || a.count == 0 || a.count > kMaxAttributeBytes / 8) {
+    return;
+  }
+  if (a.kind == Attribute::Kind::flags) {
+    a.numbers = flags(id, type, width, a.count);
+  } else {
+    a.numbers.resize(a.count);
+    expect(H5Aread(id, memory, a.numbers.data()) >= 0);
+  }
+}
+
+// ------------------------------------------------------------------------------------- datasets
+
+// IEEE floats and plain integers in either byte order.
+bool is_standard(hid_t type, Element::Kind kind, std::size_t bytes) {
+  const Handle little(H5Tcopy(type), H5Tclose);
+  if (bytes > 8 || (bytes > 1 && H5Tset_order(little, H5T_ORDER_LE) < 0)) {
+    return false;
+  }
+  if (kind == Element::Kind::real) {
+    return bytes == 2   ? H5Tequal(little, file_type(DType::float16)) > 0
+           : bytes == 4 ? H5Tequal(little, H5T_IEEE_F32LE) > 0
+                        : bytes == 8 && H5Tequal(little, H5T_IEEE_F64LE) > 0;
+  }
+  const bool natural = kind == Element::Kind::natural;
+  switch (bytes) {
+    case 1: return H5Tequal(little, natural ? H5T_STD_U8LE : H5T_STD_I8LE) > 0;
+    case 2: return H5Tequal(little, natural ? H5T_STD_U16LE : H5T_STD_I16LE) > 0;
+    case 4: return H5Tequal(little, natural ? H5T_STD_U32LE : H5T_STD_I32LE) > 0;
+    case 8: return H5Tequal(little, natural ? H5T_STD_U64LE : H5T_STD_I64LE) > 0;
+    default: return false;
+  }
+}
+
+Element element_of(hid_t type) {
+  Element e;
+  e.bytes = static_cast<std::uint32_t>(
+      std::min<std::size_t>(H5Tget_size(type), std::numeric_limits<std::uint32_t>::max()));
+  switch (H5Tget_class(type)) {
+    case H5T_FLOAT: e.kind = Element::Kind::real; break;
+    case H5T_INTEGER:
+      e.kind = H5Tget_sign(type) == H5T_SGN_NONE ? Element::Kind::natural : Element::Kind::integer;
+      break;
+    case H5T_STRING: e.kind = Element::Kind::text; break;
+    case H5T_COMPOUND: e.kind = Element::Kind::compound; break;
+    case H5T_ENUM: e.kind = Element::Kind::enumeration; break;
+    default: break;
+  }
+  if (e.kind == Element::Kind::real || e.kind == Element::Kind::integer ||
+      e.kind == Element::Kind::natural) {
+    const H5T_order_t order = H5Tget_order(type);
+    e.big_endian = order == H5T_ORDER_BE;
+    e.standard = (e.big_endian || order == H5T_ORDER_LE) && is_standard(type, e.kind, e.bytes);
+  }
+  return e;
+}
+
+std::vector<Filter> filters_of(hid_t plist) {
+  std::vector<Filter> out;
+  const int count = H5Pget_nfilters(plist);
+  for (int i = 0; i < count; ++i) {
+    unsigned options = 0;
+    std::array<unsigned, 1> values{};
+    std::size_t n_values = values.size();
+    std::array<char, 128> label{};
+    unsigned config = 0;
+    const H5Z_filter_t id = H5Pget_filter2(plist, static_cast<unsigned>(i), &options, &n_values,
+                                           values.data(), label.size() - 1, label.data(), &config);
+    expect(id >= 0);
+    out.push_back({static_cast<std::uint32_t>(id), n_values > 0 ? values[0] : 0, label.data()});
+  }
+  return out;
+}
+
+// Where the chunks of the whole grid lie; nothing where there are more than kMaxChunks.
+std::vector<Chunk> chunks_of(hid_t dataset, const std::vector<std::uint64_t>& sizes,
+                             const std::vector<std::uint64_t>& chunk) {
+  std::uint64_t grid = 1;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::uint64_t steps = chunk[i] == 0 ? 0 : (sizes[i] - 1) / chunk[i] + 1;
+    if (sizes[i] == 0 || steps == 0 || steps > kMaxChunks / grid) {
+      return {};
+    }
+    grid *= steps;
+  }
+  hsize_t written = 0;
+  const Handle space(H5Dget_space(dataset), H5Sclose);
+  expect(H5Dget_num_chunks(dataset, space, &written) >= 0);
+  std::vector<Chunk> out(grid);
+  std::vector<hsize_t> at(sizes.size(), 0);
+  std::array<std::uint8_t, 16> none{};  // nothing is read
+  std::uint64_t found = 0;
+  for (Chunk& c : out) {
+    if (found == written) {
+      break;  // those that are left have no storage
+    }
+    if ((&c - out.data()) % kChunksPerStep == 0) {
+      grant_processor_time();
+    }
+    RawProbe probe;
+    std::uint32_t mask = 0;
+    if (H5Dread_chunk(dataset, H5P_DEFAULT, at.data(), &mask, none.data()) >= 0) {
+      expect(probe.last.bytes <= std::numeric_limits<std::uint32_t>::max());
+      c = {probe.last.address, static_cast<std::uint32_t>(probe.last.bytes), mask};
+      ++found;
+    }
+    for (std::size_t i = at.size(); i-- > 0;) {
+      at[i] += chunk[i];
+      if (at[i] < sizes[i]) {
+        break;
+      }
+      at[i] = 0;
+    }
+  }
+  if (found != written) {
+    throw std::runtime_error(
+        fmt::format("its table counts {} chunks and holds {}", written, found));
+  }
+  return out;
+}
+
+void read_dataset(hid_t id, Dataset& d) {
+  const Handle type(H5Dget_type(id), H5Tclose);
+  expect(static_cast<bool>(type));
+  d.element = element_of(type);
+  const Handle plist(H5Dget_create_plist(id), H5Pclose);
+  expect(static_cast<bool>(plist));
+  // First of all: HDF5 looks for the sources of virtual data where it is asked for sizes.
+  const H5D_layout_t layout = H5Pget_layout(plist);
+  if (layout == H5D_VIRTUAL) {
+    d.layout = Dataset::Layout::virtual_storage;
+    return;
+  }
+  const Handle space(H5Dget_space(id), H5Sclose);
+  expect(static_cast<bool>(space));
+  std::vector<hsize_t> sizes(
+      static_cast<std::size_t>(std::max(H5Sget_simple_extent_ndims(space), 0)));
+  if (!sizes.empty()) {
+    H5Sget_simple_extent_dims(space, sizes.data(), nullptr);
+  }
+  d.sizes.assign(sizes.begin(), sizes.end());
+  if (layout == H5D_COMPACT) {
+    d.layout = Dataset::Layout::compact;
+    const auto points =
+        static_cast<std::uint64_t>(std::max<hssize_t>(H5Sget_simple_extent_npoints(space), 0));
+    if (d.element.standard && points <= kMaxCompact / d.element.bytes) {
+      d.compact.resize(points * d.element.bytes);
+      expect(points == 0 ||
+             H5Dread(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, d.compact.data()) >= 0);
+    }
+  } else if (layout == H5D_CONTIGUOUS) {
+    const bool external = H5Pget_external_count(plist) != 0;
+    d.layout = external ? Dataset::Layout::external : Dataset::Layout::contiguous;
+    if (!external) {
+      const haddr_t address = H5Dget_offset(id);
+      d.address = address == HADDR_UNDEF ? kNowhere : address;
+      d.bytes = H5Dget_storage_size(id);
+    }
+  } else if (layout == H5D_CHUNKED) {
+    d.layout = Dataset::Layout::chunked;
+    std::vector<hsize_t> chunk(sizes.size());
+    expect(H5Pget_chunk(plist, static_cast<int>(chunk.size()), chunk.data()) ==
+           static_cast<int>(chunk.size()));
+    d.chunk.assign(chunk.begin(), chunk.end());
+    unsigned options = 0;
+    expect(H5Pget_chunk_opts(plist, &options) >= 0);
+    d.plain_edges = (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0;
+    d.filters = filters_of(plist);
+    H5D_fill_value_t defined = H5D_FILL_VALUE_UNDEFINED;
+    expect(H5Pfill_value_defined(plist, &defined) >= 0);
+    if (d.element.standard) {
+      if (defined != H5D_FILL_VALUE_UNDEFINED) {
+        d.fill.resize(d.element.bytes);
+        expect(H5Pget_fill_value(plist, type, d.fill.data()) >= 0);
+      }
+      d.chunks = chunks_of(id, d.sizes, d.chunk);
+    }
+  }
+}
+
+}  // namespace
+
+Dataset survey_dataset(hid_t dataset) {
+  Dataset out;
+  try {
+    read_dataset(dataset, out);
+  } catch (const std::exception& e) {
+    out.fault = e.what();
+  }
+  return out;
+}
+
+Attribute survey_attribute(hid_t object, const std::string& name) {
+  Attribute out;
+  out.name = name;
+  try {
+    read_attribute(object, out);
+  } catch (const std::exception& e) {
+    out.fault = e.what();
+  }
+  return out;
+}
+
+}  // namespace kvbench::h5

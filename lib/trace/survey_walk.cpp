@@ -1,0 +1,286 @@
+#include "trace/survey_walk.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <ctime>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+#include "trace/hdf5_util.hpp"
+#include "trace/survey_code.hpp"
+#include "trace/survey_dataset.hpp"
+#include "trace/survey_driver.hpp"
+
+namespace kvbench::h5 {
+
+namespace {
+
+// HDF5 1.12 gave the old name to another struct.
+#if H5_VERSION_GE(1, 12, 0)
+using ObjectInfo = H5O_info1_t;
+using LinkInfo = H5L_info2_t;
+#else
+using ObjectInfo = H5O_info_t;
+using LinkInfo = H5L_info_t;
+#endif
+
+// Link names are collected with room for a hostile count; a trace has far fewer.
+constexpr std::size_t kMaxLinks = 1000000;
+constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
+
+class Pipe {
+ public:
+  explicit Pipe(int to) : to_(to) {}
+  Encoder code;
+
+  void flush() {
+    for (std::size_t done = 0; done < code.bytes.size();) {
+      const ssize_t put = ::write(to_, code.bytes.data() + done, code.bytes.size() - done);
+      if (put < 0 && errno != EINTR) {
+        ::_exit(1);  // nobody reads
+      }
+      done += static_cast<std::size_t>(std::max<ssize_t>(put, 0));
+    }
+    code.bytes.clear();
+  }
+  template <class... T>
+  void put(Record kind, T&... x) {
+    code(kind, x...);
+    if (code.bytes.size() >= kBufferBytes) {
+      flush();
+    }
+  }
+
+ private:
+  int to_;
+};
+
+struct Names {
+  const std::vector<std::string_view>* wanted = nullptr;  // all, where null
+  std::vector<std::string> found;
+};
+
+herr_t collect(const char* name, void* out) {
+  // No exception may pass through HDF5.
+  try {
+    auto& names = *static_cast<Names*>(out);
+    if (names.wanted == nullptr || std::ranges::count(*names.wanted, name) > 0) {
+      names.found.emplace_back(name);
+    }
+    return names.found.size() > kMaxLinks ? -1 : 0;
+  } catch (...) {
+    return -1;
+  }
+}
+
+herr_t collect_link(hid_t /*group*/, const char* name, const LinkInfo* /*info*/, void* out) {
+  return collect(name, out);
+}
+
+herr_t collect_attribute(hid_t /*object*/, const char* name, const H5A_info_t* /*info*/,
+                         void* out) {
+  return collect(name, out);
+}
+
+herr_t refuse_external(const char* /*file*/, const char* /*group*/, const char* /*other_file*/,
+                       const char* /*object*/, unsigned* /*flags*/, hid_t /*access*/,
+                       void* /*data*/) {
+  return -1;
+}
+
+class Walk {
+ public:
+  Walk(const Request& request, Pipe& pipe)
+      : wanted_(request.attributes), pipe_(pipe), links_(H5Pcreate(H5P_LINK_ACCESS), H5Pclose) {
+    H5Pset_elink_cb(links_, refuse_external, nullptr);
+    for (const std::string_view path : request.paths) {
+      auto& steps = paths_.emplace_back();
+      for (std::size_t at = 0; at <= path.size();) {
+        const std::size_t end = std::min(path.find('/', at), path.size());
+        steps.push_back(path.substr(at, end - at));
+        at = end + 1;
+      }
+    }
+  }
+
+  void run(hid_t root) { visit(root, ~std::uint64_t{0} >> (64 - paths_.size()), 0); }
+
+ private:
+  // Which paths of the request still hold at an object: bit i stands for the i-th.
+  using Live = std::uint64_t;
+
+  template <class Do>
+  void each_live(Live live, std::size_t depth, const Do& act) const {
+    for (; live != 0; live &= live - 1) {
+      const auto i = static_cast<std::size_t>(std::countr_zero(live));
+      if (depth < paths_[i].size()) {
+        act(Live{1} << i, paths_[i][depth]);
+      }
+    }
+  }
+
+  // Surveys an object, unless it has been, and gives its number.
+  std::uint32_t visit(hid_t object, Live live, std::size_t depth) {
+    grant_processor_time();
+    ObjectInfo info{};
+    if (H5Oget_info2(object, &info, H5O_INFO_BASIC | H5O_INFO_NUM_ATTRS) < 0) {
+      throw std::runtime_error(last_error());
+    }
+    const std::tuple key{info.addr, live, depth};
+    if (const auto known = seen_.find(key); known != seen_.end()) {
+      return known->second;
+    }
+    Node node;
+    if (info.num_attrs > 0) {
+      node.attributes = attributes(object);
+    }
+    if (info.type == H5O_TYPE_GROUP) {
+      node.kind = Node::Kind::group;
+      way_.push_back(info.addr);
+      node.links = links(object, live, depth);
+      way_.pop_back();
+    } else if (info.type == H5O_TYPE_DATASET) {
+      node.kind = Node::Kind::dataset;
+      bool ends_here = false;
+      for (Live l = live; l != 0; l &= l - 1) {
+        ends_here |= paths_[static_cast<std::size_t>(std::countr_zero(l))].size() == depth;
+      }
+      if (ends_here) {
+        node.dataset.push_back(survey_dataset(object));
+      }
+    }
+    pipe_.put(Record::node, node);
+    return seen_[key] = static_cast<std::uint32_t>(seen_.size());
+  }
+
+  std::vector<Attribute> attributes(hid_t object) const {
+    Names names{&wanted_, {}};
+    hsize_t at = 0;
+    std::vector<Attribute> out;
+    if (H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, &at, collect_attribute, &names) < 0) {
+      // Whatever is looked for here cannot be told to be absent.
+      for (const std::string_view name : wanted_) {
+        out.emplace_back().name = name;
+        out.back().fault = last_error();
+      }
+      return out;
+    }
+    for (const std::string& name : names.found) {
+      out.push_back(survey_attribute(object, name));
+    }
+    return out;
+  }
+
+  std::vector<Link> links(hid_t group, Live live, std::size_t depth) {
+    std::map<std::string, Live> next;
+    Live any = 0;
+    each_live(live, depth, [&](Live bit, std::string_view step) {
+      if (step == "*") {
+        any |= bit;
+      } else if (has_link(group, step)) {
+        next[std::string(step)] |= bit;
+      }
+    });
+    if (any != 0) {
+      Names names;
+      hsize_t at = 0;
+      if (H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, &at, collect_link, &names) < 0) {
+        throw std::runtime_error("the members of a group cannot be listed: " + last_error());
+      }
+      for (const std::string& name : names.found) {
+        next[name] |= any;
+      }
+    }
+    std::vector<Link> out;
+    for (const auto& [name, bits] : next) {
+      out.push_back(follow(group, name, bits, depth + 1));
+    }
+    return out;
+  }
+
+  Link follow(hid_t group, const std::string& name, Live live, std::size_t depth) {
+    Link link;
+    link.name = name;
+    LinkInfo info{};
+    if (H5Lget_info(group, name.c_str(), &info, H5P_DEFAULT) < 0) {
+      link.kind = Link::Kind::unreadable;
+      link.fault = last_error();
+      return link;
+    }
+    if (info.type != H5L_TYPE_HARD && info.type != H5L_TYPE_SOFT) {
+      link.kind = Link::Kind::outside;
+      return link;
+    }
+    const Handle object(H5Oopen(group, name.c_str(), links_), H5Oclose);
+    if (!object) {
+      link.kind = info.type == H5L_TYPE_SOFT ? Link::Kind::nowhere : Link::Kind::unreadable;
+      link.fault = last_error();
+      return link;
+    }
+    ObjectInfo about{};
+    if (H5Oget_info2(object, &about, H5O_INFO_BASIC) < 0) {
+      link.kind = Link::Kind::unreadable;
+      link.fault = last_error();
+    } else if (std::ranges::count(way_, about.addr) > 0) {
+      link.kind = Link::Kind::ancestor;
+    } else {
+      link.node = visit(object, live, depth);
+    }
+    return link;
+  }
+
+  const std::vector<std::string_view>& wanted_;
+  Pipe& pipe_;
+  Handle links_;
+  std::vector<std::vector<std::string_view>> paths_;
+  std::vector<haddr_t> way_;  // groups from the root to here
+  std::map<std::tuple<haddr_t, Live, std::size_t>, std::uint32_t> seen_;
+};
+
+}  // namespace
+
+void grant_processor_time() {
+  rlimit limit{};
+  getrlimit(RLIMIT_CPU, &limit);
+  const auto used = static_cast<rlim_t>(std::clock() / CLOCKS_PER_SEC);
+  limit.rlim_cur = std::min<rlim_t>(used + 1 + kStepSeconds, limit.rlim_max);
+  setrlimit(RLIMIT_CPU, &limit);
+}
+
+void survey_and_exit(const InputFile& input, const Request& request, int to) noexcept {
+  try {
+    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+    grant_processor_time();
+    Pipe pipe(to);
+    try {
+      const Handle access = survey_access(input);
+      const Handle file(H5Fopen(input.path().c_str(), H5F_ACC_RDONLY, access), H5Fclose);
+      const Handle root(file ? H5Gopen2(file, "/", H5P_DEFAULT) : -1, H5Gclose);
+      if (!root) {
+        throw std::runtime_error(last_error());
+      }
+      Walk(request, pipe).run(root);
+      pipe.put(Record::end);
+      pipe.flush();
+      ::_exit(0);  // without closing the file
+    } catch (const std::exception& e) {
+      std::string what = e.what();
+      pipe.put(Record::failure, what);
+    }
+    pipe.flush();
+    ::_exit(0);
+  } catch (...) {
+    ::_exit(1);
+  }
+}
+
+}  // namespace kvbench::h5

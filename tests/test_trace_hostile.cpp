@@ -1,0 +1,346 @@
+// Files that are made to harm: they crash HDF5 or keep it busy, lead out of themselves, or claim
+// more than they hold. Each is refused in one line, soon, and in little memory.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "caches_files.hpp"
+#include "files.hpp"
+#include "refusal.hpp"
+#include "trace/caches.hpp"
+#include "trace/inspect.hpp"
+#include "trace/reader.hpp"
+#include "trace_files.hpp"
+
+namespace kvbench {
+namespace {
+
+using testing_traces::alter;
+using testing_traces::planted_trace;
+using testing_traces::put_int;
+using testing_traces::replace_dataset;
+using testing_traces::Storage;
+using testing_traces::temporary_path;
+
+constexpr const char* kLayer = "/prompts/a/layers/0";
+constexpr std::array<hsize_t, 3> kDims{3, 100, 24};  // of k in planted_trace
+
+std::string refusal(const std::string& path) {
+  return testing_replay::refusal(
+      [&] {
+        const TraceReader reader(path);
+        validate_values(reader);
+      },
+      path);
+}
+
+void expect_refusal(const std::string& path, const std::vector<std::string>& parts) {
+  const std::string message = refusal(path);
+  EXPECT_EQ(message.rfind(path, 0), 0U) << message;
+  for (const std::string& part : parts) {
+    EXPECT_NE(message.find(part), std::string::npos) << "no \"" << part << "\" in: " << message;
+  }
+}
+
+// A trace whose layer 0 was changed.
+std::string altered(const std::function<void(hid_t)>& change) {
+  const std::string path = planted_trace("t.h5");
+  alter(path, kLayer, change);
+  return path;
+}
+
+// k as a virtual dataset whose values are those of `inside` in `file`.
+std::string with_virtual_keys(const char* file, const char* inside) {
+  return altered([&](hid_t layer) {
+    H5Ldelete(layer, "k", H5P_DEFAULT);
+    const hid_t space = H5Screate_simple(3, kDims.data(), nullptr);
+    const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+    ASSERT_GE(H5Pset_virtual(plist, space, file, inside, space), 0);
+    const hid_t half = testing_traces::make_type(DType::float16, false);
+    const hid_t data = H5Dcreate2(layer, "k", half, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+    ASSERT_GE(data, 0);
+    H5Dclose(data);
+    H5Tclose(half);
+    H5Pclose(plist);
+    H5Sclose(space);
+  });
+}
+
+// --------------------------------------------------------------------- out of the file and around
+
+TEST(TraceHostile, VirtualDatasets) {
+  const std::vector<std::string> says{"/layers/0/k", "virtual storage", "expected its values in"};
+  expect_refusal(with_virtual_keys("missing.h5", "/k"), says);
+  expect_refusal(with_virtual_keys(".", "/prompts/a/layers/0/k"), says);  // of itself
+  const std::string other = planted_trace("other.h5");
+  expect_refusal(with_virtual_keys(other.c_str(), "/prompts/a/layers/0/k"), says);
+}
+
+TEST(TraceHostile, ExternalStorage) {
+  const std::string path = altered([](hid_t layer) {
+    H5Ldelete(layer, "k", H5P_DEFAULT);
+    const hid_t space = H5Screate_simple(3, kDims.data(), nullptr);
+    const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_external(plist, "/etc/passwd", 0, 3 * 100 * 24 * 2);
+    const hid_t half = testing_traces::make_type(DType::float16, false);
+    H5Dclose(H5Dcreate2(layer, "k", half, space, H5P_DEFAULT, plist, H5P_DEFAULT));
+    H5Tclose(half);
+    H5Pclose(plist);
+    H5Sclose(space);
+  });
+  expect_refusal(path, {"/layers/0/k", "external storage", "expected its values in"});
+}
+
+TEST(TraceHostile, ExternalLinks) {
+  const std::string other = planted_trace("other.h5");
+  const std::string pipe = temporary_path("pipe");
+  std::filesystem::remove(pipe);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& target : {other, pipe, std::string("missing.h5")}) {
+    const std::string path = altered([&](hid_t layer) {
+      H5Ldelete(layer, "k", H5P_DEFAULT);
+      H5Lcreate_external(target.c_str(), "/prompts/a/layers/0/k", layer, "k", H5P_DEFAULT,
+                         H5P_DEFAULT);
+    });
+    expect_refusal(path, {"/layers/0/k", "a link out of the file", "expected a dataset"});
+  }
+  // By way of a soft link, and of a whole prompt.
+  const std::string path = planted_trace("t.h5");
+  alter(path, "/", [&](hid_t root) {
+    H5Lcreate_external(other.c_str(), "/prompts", root, "away", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_soft("/away/a", root, "/prompts/b", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  expect_refusal(path, {"/prompts/b", "soft link that leads to nothing"});
+}
+
+TEST(TraceHostile, SoftLinks) {
+  const std::string path = planted_trace("t.h5");
+  alter(path, "/", [](hid_t root) {
+    H5Lmove(root, "/prompts/a/layers/0/k", root, "/keys", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_soft("/keys", root, "/prompts/a/layers/0/k", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  EXPECT_EQ(TraceReader(path).read_head(0, 0, 1).k.row(5)[7],
+            testing_traces::planted('k', 1, 5, 7));
+  alter(path, "/", [](hid_t root) { H5Ldelete(root, "/keys", H5P_DEFAULT); });
+  expect_refusal(path, {"/layers/0/k", "soft link that leads to nothing", "expected a dataset"});
+  // One that leads to itself.
+  alter(path, "/", [](hid_t root) {
+    H5Lcreate_soft("/prompts/a/layers/0/k", root, "/keys", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  expect_refusal(path, {"/layers/0/k", "soft link that leads to nothing"});
+}
+
+TEST(TraceHostile, GroupsThatHoldThemselves) {
+  for (const char* ancestor : {"/", "/prompts", "/prompts/a", "/prompts/a/layers"}) {
+    const std::string path = planted_trace("t.h5");
+    alter(path, "/", [&](hid_t root) {
+      H5Lcreate_hard(root, ancestor, root, "/prompts/a/layers/1", H5P_DEFAULT, H5P_DEFAULT);
+    });
+    expect_refusal(path, {"/layers/1", "a link to a group that holds it", "expected a group"});
+  }
+}
+
+TEST(TraceHostile, NoRegularFiles) {
+  const std::string pipe = temporary_path("pipe");
+  const std::string link = temporary_path("link.h5");
+  std::filesystem::remove(pipe);
+  std::filesystem::remove(link);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink(pipe, link);
+  for (const std::string& path : {pipe, link, std::string("/dev/zero")}) {
+    EXPECT_NE(testing_replay::refusal([&] { TraceReader{path}; }).find("directory or device"),
+              std::string::npos);
+    EXPECT_NE(testing_replay::refusal([&] { CacheReader{path}; }).find("directory or device"),
+              std::string::npos);
+  }
+  std::filesystem::remove(link);
+  std::filesystem::create_symlink(planted_trace("t.h5"), link);
+  EXPECT_EQ(TraceReader(link).meta().prompts.size(), 1U);
+}
+
+TEST(TraceHostile, CachesLeadOutOfTheFile) {
+  const std::string other = testing_caches::plain_caches("other.h5");
+  const std::string path = testing_caches::plain_caches("caches.h5");
+  alter(path, testing_caches::kEntry, [&](hid_t entry) {
+    H5Ldelete(entry, "k", H5P_DEFAULT);
+    H5Lcreate_external(other.c_str(), (std::string(testing_caches::kEntry) + "/k").c_str(), entry,
+                       "k", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  const CacheReader reader(path);
+  const std::string message = testing_replay::refusal(
+      [&] { reader.read(0, testing_caches::kPlace, testing_caches::kShape); });
+  EXPECT_NE(message.find("/7/1/k: is a link out of the file"), std::string::npos) << message;
+}
+
+// -------------------------------------------------------------------------------------- HDF5
+// itself
+
+// Files of tests/data/hostile: bytes of a good trace were changed until HDF5 1.10.8 crashed on
+// them, or ran without end.
+TEST(TraceHostile, WhatHdf5DoesNotSurvive) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(KVBENCH_TEST_DATA_DIR "/hostile")) {
+    const auto start = std::chrono::steady_clock::now();
+    // Another HDF5 may well read it.
+    try {
+      validate_values(TraceReader(entry.path().string()));
+    } catch (const InputError& e) {
+      const std::string message = e.what();
+      EXPECT_EQ(message.rfind(entry.path().string(), 0), 0U) << message;
+      EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30)) << entry.path();
+    ++files;
+  }
+  EXPECT_GT(files, 0);
+}
+
+// --------------------------------------------------------------------------------------------
+// bombs
+
+// A trace of 2 GiB of zeros, in some MB of gzip: k and v are [1, 2^21, 256].
+std::string bomb() {
+  constexpr hsize_t kTokens = hsize_t{1} << 21;
+  testing_traces::Shape s;
+  s.q_heads = s.kv_heads = s.nq = 1;
+  s.n = 2;
+  s.d = s.dv = 256;
+  const std::string path = planted_trace("bomb.h5", DType::float16, s);
+  alter(path, "/prompts/a", [](hid_t prompt) {
+    H5Ldelete(prompt, "token_ids", H5P_DEFAULT);
+    put_int(prompt, "n_tokens", kTokens);
+  });
+  alter(path, kLayer, [](hid_t layer) {
+    for (const char* name : {"k", "v"}) {
+      H5Ldelete(layer, name, H5P_DEFAULT);
+      const std::array<hsize_t, 3> dims{1, kTokens, 256};
+      const std::array<hsize_t, 3> chunk{1, kTokens / 64, 256};
+      const hid_t space = H5Screate_simple(3, dims.data(), nullptr);
+      const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+      H5Pset_chunk(plist, 3, chunk.data());
+      H5Pset_deflate(plist, 9);
+      const hid_t half = testing_traces::make_type(DType::float16, false);
+      const hid_t data = H5Dcreate2(layer, name, half, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+      // HDF5 deflates one chunk; the others get its bytes.
+      const std::vector<std::uint16_t> zeros(chunk[1] * chunk[2], 0);
+      const hid_t memory = H5Screate_simple(3, chunk.data(), nullptr);
+      const std::array<hsize_t, 3> first{0, 0, 0};
+      H5Sselect_hyperslab(space, H5S_SELECT_SET, first.data(), nullptr, chunk.data(), nullptr);
+      EXPECT_GE(H5Dwrite(data, half, memory, space, H5P_DEFAULT, zeros.data()), 0);
+      H5Dflush(data);
+      hsize_t size = 0;
+      ASSERT_GE(H5Dget_chunk_storage_size(data, first.data(), &size), 0);
+      std::vector<std::uint8_t> stored(size);
+      std::uint32_t mask = 0;
+      ASSERT_GE(H5Dread_chunk(data, H5P_DEFAULT, first.data(), &mask, stored.data()), 0);
+      for (hsize_t row = chunk[1]; row < kTokens; row += chunk[1]) {
+        const std::array<hsize_t, 3> at{0, row, 0};
+        ASSERT_GE(H5Dwrite_chunk(data, H5P_DEFAULT, 0, at.data(), size, stored.data()), 0);
+      }
+      H5Sclose(memory);
+      H5Dclose(data);
+      H5Tclose(half);
+      H5Pclose(plist);
+      H5Sclose(space);
+    }
+  });
+  return path;
+}
+
+TEST(TraceHostile, GzipBombCostsLittleMemory) {
+  if (std::string(KVBENCH_PROGRAM).empty()) {
+    GTEST_SKIP() << "no program is built";
+  }
+  const std::string path = bomb();
+  EXPECT_LT(std::filesystem::file_size(path), std::size_t{8} << 20);
+  expect_refusal(path, {"/layers/0/k", "needs 1073741824 bytes", "100 times"});
+  const std::string errors = temporary_path("errors");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const int to = open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    dup2(to, STDERR_FILENO);
+    execl(KVBENCH_PROGRAM, KVBENCH_PROGRAM, "info", path.c_str(), static_cast<char*>(nullptr));
+    _exit(99);
+  }
+  int status = 0;
+  rusage used{};
+  ASSERT_EQ(wait4(child, &status, 0, &used), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(used.ru_maxrss, 200L << 10);  // KiB
+#endif
+  EXPECT_EQ(testing_replay::read_bytes(errors).find(path) == std::string::npos, false);
+}
+
+TEST(TraceHostile, ChunksBeyondTheirDataset) {
+  const std::string path = planted_trace("t.h5");
+  Storage storage;
+  storage.layout = Storage::Layout::chunked;
+  storage.chunk = {1, hsize_t{1} << 20, 24};
+  storage.extensible = true;
+  storage.settings = {[](hid_t p) { H5Pset_deflate(p, 9); },
+                      [](hid_t p) { H5Pset_fill_time(p, H5D_FILL_TIME_NEVER); }};
+  storage.half_written = true;
+  replace_dataset(path, "k", kDims, DType::float16, storage);
+  expect_refusal(path, {"/k", "chunks have 50331648 bytes", "expected at most"});
+}
+
+TEST(TraceHostile, WrongChecksum) {
+  const std::string path = planted_trace("t.h5");
+  Storage storage;
+  storage.layout = Storage::Layout::chunked;
+  storage.chunk = {1, 100, 24};
+  storage.settings = {[](hid_t p) { H5Pset_fletcher32(p); }};
+  replace_dataset(path, "k", kDims, DType::float16, storage);
+  haddr_t address = 0;
+  alter(path, "/prompts/a/layers/0/k", [&](hid_t k) {
+    const std::array<hsize_t, 3> at{1, 0, 0};
+    hsize_t size = 0;
+    unsigned mask = 0;
+    ASSERT_GE(H5Dget_chunk_info_by_coord(k, at.data(), &mask, &address, &size), 0);
+  });
+  std::string bytes = testing_replay::read_bytes(path);
+  bytes.at(address + 17) ^= 1;
+  testing_replay::write_bytes(path, bytes);
+  expect_refusal(path, {"/k", "chunk at [1, 0, 0]", "checksum"});
+}
+
+TEST(TraceHostile, FiltersThatAreNotRead) {
+  const std::string path = planted_trace("t.h5");
+  Storage storage;
+  storage.layout = Storage::Layout::chunked;
+  storage.chunk = {1, 100, 24};
+  storage.settings = {[](hid_t p) { H5Pset_scaleoffset(p, H5Z_SO_INT, 0); }};
+  EXPECT_NO_FATAL_FAILURE(replace_dataset(path, "k", kDims, DType::bfloat16, storage));
+  alter(path, "/", [](hid_t root) { testing_traces::put_string(root, "dtype", "bfloat16"); });
+  for (const char* name : {"q", "v"}) {
+    replace_dataset(
+        path, name,
+        name[0] == 'q' ? std::array<hsize_t, 3>{6, 37, 24} : std::array<hsize_t, 3>{3, 100, 9},
+        DType::bfloat16);
+  }
+  expect_refusal(path, {"/k", "filter 6", "expected none, shuffle, gzip or fletcher32"});
+}
+
+TEST(TraceHostile, FilesThatShrinkWhileTheyAreOpen) {
+  const std::string path = planted_trace("t.h5");
+  const TraceReader reader(path);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 4);
+  const std::string message = testing_replay::refusal([&] { validate_values(reader); });
+  EXPECT_NE(message.find("the file ends before it"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace kvbench
