@@ -7,7 +7,6 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <thread>
 #include <utility>
@@ -15,7 +14,6 @@
 #include "core/error.hpp"
 #include "core/files.hpp"
 #include "exit_code.hpp"
-#include "terminal.hpp"
 
 namespace kvbench {
 namespace {
@@ -39,8 +37,10 @@ void end_after_signal(const std::string& last_words) {
   while (sem_wait(&signalled) != 0) {  // a signal
   }
   std::this_thread::sleep_for(kPatience);
+  const std::string line =
+      fmt::format("{}{}\n", ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[2K" : "", last_words);
   hold_writes();
-  tell("{}{}\n", ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[2K" : "", last_words);
+  [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, line.data(), line.size());
   std::_Exit(kExitInterrupted);
 }
 

@@ -211,7 +211,7 @@ void CsvWriter::rewrite_sorted(std::span<const Fields> rows) {
 }
 
 StagedFile CsvWriter::stage(std::span<const Fields> rows) const {
-  return {path_, csv_line(header_) + lines(rows)};
+  return {path_, checked_header_line(header_) + lines(rows)};
 }
 
 void CsvWriter::sync() {

@@ -129,7 +129,7 @@ struct Survey {
 /// What to look at: paths below the root, where * is any name, and names of attributes, wherever
 /// they stand. Nothing else in the file is read.
 struct Request {
-  std::vector<std::string_view> paths;  ///< at most 64
+  std::vector<std::string_view> paths;  ///< at most 64; none: the root's attributes alone
   std::vector<std::string_view> attributes;
 };
 

@@ -112,7 +112,9 @@ class Walk {
     }
   }
 
-  void run(hid_t root) { visit(root, ~std::uint64_t{0} >> (64 - paths_.size()), 0); }
+  void run(hid_t root) {
+    visit(root, paths_.empty() ? 0 : ~std::uint64_t{0} >> (64 - paths_.size()), 0);
+  }
 
  private:
   // Which paths of the request still hold at an object: bit i stands for the i-th.
