@@ -11,7 +11,7 @@ build=(g++ cmake ninja-build pkg-config git libeigen3-dev libhdf5-dev libcli11-d
   libtomlplusplus-dev nlohmann-json3-dev librandom123-dev libdeflate-dev libssl-dev zlib1g-dev)
 plot=(python3 python3-numpy python3-pandas python3-matplotlib python3-h5py python3-sklearn
   python3-scipy)
-test=(libgtest-dev)
+test=(libgtest-dev parallel slurm-wlm)
 bench=(libbenchmark-dev libopenblas-dev)
 lint=(clang-format clang-tidy libomp-dev)
 dump=(python3-venv)
@@ -62,6 +62,7 @@ present() {
     libbenchmark-dev) has_header benchmark/benchmark.h ;;
     libopenblas-dev) has_library openblas ;;
     libomp-dev) has_header omp.h -fopenmp ;;
+    parallel | slurm-wlm) true ;;  # not everywhere at hand: tests that need them skip aloud
     python3-venv) has_module ensurepip ;;
     python3-*) has_module "${1#python3-}" ;;
     *) return 1 ;;

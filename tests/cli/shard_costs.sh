@@ -47,3 +47,19 @@ good "${command[@]}" --shard-costs part.csv --shard 1/3 --dry-run
 grep -v -e ,uniform, -e ,balancekv, -e ,exact, costs.csv > none.csv
 refused 2 none.csv -- "${command[@]}" --shard-costs none.csv --shard 1/3 -o other.csv
 refused 2 absent.csv -- "${command[@]}" --shard-costs absent.csv --shard 1/3 -o other.csv
+refused 2 "also the output" -- "${command[@]}" --shard-costs costs.csv --shard 1/3 -o costs.csv --overwrite
+
+# The caches of a run divide alike; a stream's rows tell its times.
+good "${command[@]}" -o export.csv --export-caches caches.h5
+for i in 1 2; do
+  good evaluate t.h5 --caches caches.h5 --shard-costs costs.csv --shard "$i/2" -o "again$i.csv"
+done
+good merge again1.csv again2.csv -o again.csv
+stream=(replay t.h5 --protocol stream --algorithm h2o,local --budget 0.6 --sink 4 --recent 16 --queries 8)
+good "${stream[@]}" -o stream.csv
+for i in 1 2 3; do
+  good "${stream[@]}" --shard-costs stream.csv --shard "$i/3" -o "stream$i.csv"
+done
+good merge stream1.csv stream2.csv stream3.csv -o streams.csv
+same streams.csv stream.csv
+refused 2 "no row of an algorithm" -- "${stream[@]}" --shard-costs costs.csv --shard 1/3 -o other.csv
