@@ -14,6 +14,7 @@
 #include "long_run.hpp"
 #include "replay/job.hpp"
 #include "replay/run.hpp"
+#include "replay/shard_costs.hpp"
 #include "report/manifest.hpp"
 #include "terminal.hpp"
 
@@ -40,6 +41,13 @@ void print_plan(const Plan& plan) {
   if (plan.options.shard_count > 1) {
     fmt::print("this shard ({}/{}): jobs {} to {}, {} rows\n", plan.options.shard_index,
                plan.options.shard_count, jobs.begin, jobs.end, plan.row_range(jobs).size());
+  }
+  if (plan.shard_costs) {
+    const auto seconds = [&](Range part) {
+      return 1e-9 * static_cast<double>(plan.shard_costs->nanoseconds(part));
+    };
+    fmt::print("estimated time of one thread: {:.1f} s of the plan's {:.1f} s\n", seconds(jobs),
+               seconds({0, plan.jobs()}));
   }
   fmt::print("\n{:<14} {:>7}  {}\n", "algorithm", "entries", "parameters");
   for (std::size_t v = 0; v < plan.variants.size(); ++v) {
@@ -116,6 +124,13 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
       ->group(group);
   sub.add_option("--shard", o.shard, "Run the i-th of N parts of the plan; see kvbench merge")
       ->type_name("i/N")
+      ->group(group);
+  sub.add_option(
+         "--shard-costs", r.shard_costs,
+         "Make the parts of equal estimated time instead of an equal number of jobs. The "
+         "times are those of TABLE.csv, which the same options wrote on a part of the heads "
+         "(docs/cluster_runs.md)")
+      ->type_name("TABLE.csv")
       ->group(group);
   sub.add_flag("--kept", r.kept,
                "Record in OUT.kept.csv which tokens each algorithm held exactly: at the end, and "

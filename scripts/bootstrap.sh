@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what kvbench needs and this machine lacks (Debian and its kin, through apt).
 #
-# usage: scripts/bootstrap.sh [GROUP...]      groups: build plot test bench lint dump all
-#                                             default: build plot test
+# usage: scripts/bootstrap.sh [GROUP...]      groups: build plot test slurm bench lint dump all
+#                                             default: build plot test; all is without slurm,
+#                                             whose packages install services
 # Nothing is downloaded when everything is there. Elsewhere, or without the right to install, it
 # prints what is missing and exits with code 3.
 set -euo pipefail
@@ -12,6 +13,7 @@ build=(g++ cmake ninja-build pkg-config git libeigen3-dev libhdf5-dev libcli11-d
 plot=(python3 python3-numpy python3-pandas python3-matplotlib python3-h5py python3-sklearn
   python3-scipy)
 test=(libgtest-dev)
+slurm=(slurm-wlm parallel)
 bench=(libbenchmark-dev libopenblas-dev)
 lint=(clang clang-format clang-tidy libomp-dev)
 dump=(python3-venv)
@@ -25,12 +27,13 @@ for group in "${groups[@]}"; do
     build) wanted+=("${build[@]}") ;;
     plot) wanted+=("${plot[@]}") ;;
     test) wanted+=("${test[@]}") ;;
+    slurm) wanted+=("${slurm[@]}") ;;
     bench) wanted+=("${bench[@]}") ;;
     lint) wanted+=("${lint[@]}") ;;
     dump) wanted+=("${dump[@]}") ;;
     all) wanted+=("${build[@]}" "${plot[@]}" "${test[@]}" "${bench[@]}" "${lint[@]}" "${dump[@]}") ;;
     *)
-      echo "bootstrap: unknown group '$group' (build, plot, test, bench, lint, dump, all)" >&2
+      echo "bootstrap: unknown group '$group' (build, plot, test, slurm, bench, lint, dump, all)" >&2
       exit 2
       ;;
   esac
@@ -62,6 +65,8 @@ present() {
     libbenchmark-dev) has_header benchmark/benchmark.h ;;
     libopenblas-dev) has_library openblas ;;
     libomp-dev) has_header omp.h -fopenmp ;;
+    parallel) command -v parallel ;;
+    slurm-wlm) command -v slurmctld ;;
     python3-venv) has_module ensurepip ;;
     python3-*) has_module "${1#python3-}" ;;
     *) return 1 ;;

@@ -56,6 +56,7 @@ struct ReplayOptions : ResourceOptions {
   Scores scores = Scores::past;
   Index shard_index = 1;
   Index shard_count = 1;
+  std::string shard_costs;          ///< calibration table that shards divide by; empty: by number
   bool kept = false;                ///< record kept tokens in OUT.kept.csv
   bool per_query = false;           ///< prefill: a line per evaluated query in OUT.queries.csv
   std::string export_caches;        ///< caches file to write (docs/caches.md); empty: none

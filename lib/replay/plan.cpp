@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
+#include <system_error>
 
 #include "core/error.hpp"
 #include "replay/cache_export.hpp"
@@ -11,6 +13,7 @@
 #include "replay/job.hpp"
 #include "replay/layer_errors.hpp"
 #include "replay/selection.hpp"
+#include "replay/shard_costs.hpp"
 #include "report/sha256.hpp"
 
 namespace kvbench {
@@ -155,15 +158,19 @@ std::vector<Range> Plan::layers() const {
 }
 
 Range Plan::shard_jobs() const {
+  const auto weight = [&](Range part) {
+    return shard_costs ? shard_costs->nanoseconds(part) : part.size();
+  };
   const auto boundary = [&](Index i) {
-    const Index job = jobs() * i / options.shard_count;
-    if (job == jobs() || !makes_layer_error(unit_of(job))) {
+    const Index job = shard_costs ? shard_costs->boundary(i, options.shard_count)
+                                  : jobs() * i / options.shard_count;
+    if (job == 0 || job == jobs() || !makes_layer_error(unit_of(job))) {
       return job;
     }
     const auto per_unit = static_cast<Index>(entries.size());
     const Range layer = layer_units(job / per_unit);
     const Range whole{layer.begin * per_unit, layer.end * per_unit};
-    return job - whole.begin < whole.end - job ? whole.begin : whole.end;
+    return weight({whole.begin, job}) < weight({job, whole.end}) ? whole.begin : whole.end;
   };
   return {boundary(options.shard_index - 1), boundary(options.shard_index)};
 }
@@ -284,6 +291,15 @@ Plan make_plan(const ReplayOptions& options) {
   plan.reads_o_proj = std::any_of(plan.variants.begin(), plan.variants.end(),
                                   [](const Variant& v) { return v.reads_o_proj(); });
   plan_layer_errors(plan);
+  if (!options.shard_costs.empty()) {
+    std::error_code absent;
+    check_input(!std::filesystem::equivalent(options.out, options.shard_costs, absent),
+                fmt::format("--shard-costs {}: is also the output, expected another file",
+                            options.shard_costs));
+    plan.shard_costs = std::make_shared<ShardCosts>(plan, read_table(options.shard_costs));
+    const std::vector<std::string>& notes = plan.shard_costs->notes();
+    plan.left_out.insert(plan.left_out.end(), notes.begin(), notes.end());
+  }
   plan_device(plan, device);
   return plan;
 }

@@ -45,6 +45,7 @@ struct Entry {
 using OpenDevice = std::function<std::unique_ptr<Backend>(const KvHead&, std::size_t)>;
 
 class GivenCaches;
+class ShardCosts;
 
 struct Plan {
   ReplayOptions options;  ///< as given, but for what the protocol decides
@@ -64,6 +65,9 @@ struct Plan {
 
   /// evaluate: the caches that take the place of methods; else null.
   std::shared_ptr<const GivenCaches> caches;
+
+  /// What jobs take, where shards are of equal time; else null, and they are of equal number.
+  std::shared_ptr<const ShardCosts> shard_costs;
 
   /// Lines for the terminal: which methods `--algorithm all` leaves out, and what a layer lacks;
   /// which layers OUT.layers.csv leaves out.
@@ -88,8 +92,8 @@ struct Plan {
   Range layer_units(Index unit) const;
   /// Those of every layer, in order.
   std::vector<Range> layers() const;
-  /// Jobs of this shard: a contiguous part, so that no two shards share many units. No shard cuts a
-  /// layer whose error is made.
+  /// Jobs of this shard: a contiguous part, so that no two shards share many units; of shards with
+  /// costs perhaps an empty one. No shard cuts a layer whose error is made.
   Range shard_jobs() const;
   /// Rows of the undivided file that the jobs make.
   Range row_range(Range job_range) const;
@@ -119,8 +123,8 @@ std::vector<std::string> scoring_notes(const Plan& plan);
 
 /// Opens the traces and lists the jobs. Errors: InputError (bad option, a layer, head or prompt
 /// that no trace has, a method without a size, two traces of one name, a stream of a layer whose
-/// queries are not all stored, a method that is named and needs what a layer lacks), IoError
-/// (device absent).
+/// queries are not all stored, a method that is named and needs what a layer lacks, a calibration
+/// that says nothing of the plan), IoError (device absent).
 Plan make_plan(const ReplayOptions& options);
 
 /// Chooses how many heads are on the device at a time, and how much of its memory a job's arrays

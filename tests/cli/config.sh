@@ -3,6 +3,7 @@
 set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
 small_trace t.h5
+good replay t.h5 -o costs.csv --algorithm uniform:T=1,2 --algorithm h2o --budget 1 "${windows[@]}"
 configuration() { sed -n '/^  "configuration"/,/^  }/p' "$1.json"; }
 
 cat > all.toml << 'TOML'
@@ -29,6 +30,7 @@ precision = "float64"
 threads = 1
 memory-limit = "1G"
 shard = "1/1"
+shard-costs = "costs.csv"
 resume = true
 overwrite = false
 kept = true
@@ -40,8 +42,8 @@ good replay t.h5 --config all.toml
 mv caches.h5 file.h5
 good replay t.h5 -o line.csv --algorithm uniform:T=1,2 --algorithm local --budget 0.5,0.25 \
   --seeds 2 --layers 0 --heads 0,1 --prompts p0 --protocol prefill "${windows[@]}" --scores all \
-  --device cpu --precision float64 --threads 1 --memory-limit 1G --shard 1/1 --resume --kept --per-query \
-  --export-caches caches.h5
+  --device cpu --precision float64 --threads 1 --memory-limit 1G --shard 1/1 --shard-costs costs.csv \
+  --resume --kept --per-query --export-caches caches.h5
 same file.csv line.csv
 [[ -s file.h5 && -s caches.h5 ]] || fail 'no caches'
 printf '[evaluate]\ncaches = "caches.h5"\nout = "again.csv"\nheads = [0]\n' > evaluate.toml

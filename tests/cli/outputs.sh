@@ -120,7 +120,7 @@ rm full.csv*
 full replay t.h5 -o full.csv --export-caches full.h5 "${base[@]}"
 [[ ! -e full.h5 ]] || fail 'a file that is not whole has its name'
 # What is finished stays: a head's tables are small, the points of all are not.
-good synth -o heads.h5 --layers 8 --q-heads 1 --kv-heads 1 --n 64 --d 16 --dv 8
+good synth -o heads.h5 --layers 8 --q-heads 1 --kv-heads 1 --n 32 --d 16 --dv 8
 rm -rf full
 full cluster heads.h5 -o full --points csv --pca 2 --max-k 2 --deltas 1
 heads=$(column full/coverage.csv layer | sort -u | wc -l)
