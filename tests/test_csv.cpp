@@ -121,14 +121,14 @@ TEST(CsvWriter, AppendsAndResumes) {
   EXPECT_FALSE(std::filesystem::exists(path.string() + ".lock"));
   {
     CsvWriter writer(path, header, CsvWriter::Mode::resume, run);
-    EXPECT_EQ(writer.existing(), first);
+    EXPECT_EQ(writer.take_existing(), first);
     writer.append(second);
     EXPECT_THROW(writer.append(std::vector<Fields>{{"too", "short"}}), InputError);
   }
   EXPECT_EQ(read_table(path).rows, (std::vector<Fields>{first[0], first[1], second[0]}));
   EXPECT_THROW(CsvWriter(path, header, CsvWriter::Mode::create, run), InputError);
   EXPECT_THROW(CsvWriter(path, Fields{"a", "b", "d"}, CsvWriter::Mode::resume, run), InputError);
-  { const CsvWriter writer(path, header, CsvWriter::Mode::overwrite, run); }
+  { CsvWriter writer(path, header, CsvWriter::Mode::overwrite, run); }
   EXPECT_TRUE(read_table(path).rows.empty());
 }
 
@@ -148,7 +148,7 @@ TEST(CsvWriter, TornTailIsCutAtEveryByte) {
     }
     {
       CsvWriter writer(path, header, CsvWriter::Mode::resume, run);
-      ASSERT_EQ(writer.existing(), whole) << "cut at byte " << length;
+      ASSERT_EQ(writer.take_existing(), whole) << "cut at byte " << length;
       writer.append(std::vector<Fields>{{"new", "", ""}});
     }
     whole.push_back({"new", "", ""});
@@ -176,8 +176,8 @@ TEST(CsvWriter, TwoWritersOfOneFileConflict) {
     writer.rewrite_sorted(std::vector<Fields>{{"4", "5", "6"}});
     EXPECT_THROW(CsvWriter(path, header, CsvWriter::Mode::resume, run), InputError);
   }
-  const CsvWriter writer(path, header, CsvWriter::Mode::resume, run);
-  EXPECT_EQ(writer.existing(), (std::vector<Fields>{{"4", "5", "6"}}));
+  CsvWriter writer(path, header, CsvWriter::Mode::resume, run);
+  EXPECT_EQ(writer.take_existing(), (std::vector<Fields>{{"4", "5", "6"}}));
 }
 
 TEST(CsvWriter, AKilledHoldersLockDoesNotBlock) {
@@ -185,7 +185,7 @@ TEST(CsvWriter, AKilledHoldersLockDoesNotBlock) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const CsvWriter writer(path, header, CsvWriter::Mode::create, run);
+    CsvWriter writer(path, header, CsvWriter::Mode::create, run);
     ::_exit(0);  // no destructor: the lock file stays behind
   }
   int status = 0;

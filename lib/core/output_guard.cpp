@@ -121,7 +121,7 @@ std::string first_bytes(const fs::path& path, std::size_t count) {
   return out;
 }
 
-FileKind text_kind(std::string name, std::string line) {
+FileKind text_kind(std::string name, const std::string& line) {
   const auto begins = [line](std::string_view text) {
     const std::string_view first = text.substr(0, text.find('\n'));
     if (first.starts_with(line)) {

@@ -26,7 +26,7 @@ struct Output {
 
 /// A kind of text whose first line is `line`. One with fewer columns is of an earlier version, one
 /// with more behind these of a later one, and a killed run may have written a part of it only.
-FileKind text_kind(std::string name, std::string line);
+FileKind text_kind(std::string name, const std::string& line);
 
 /// The first bytes of a file, at most `count`; none of one that cannot be read.
 std::string first_bytes(const std::filesystem::path& path, std::size_t count);

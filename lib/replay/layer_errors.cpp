@@ -152,7 +152,7 @@ LayerErrors::LayerErrors(const Plan& plan, CsvWriter::Mode mode, const std::stri
 }
 
 std::vector<Index> LayerErrors::open(const FinishedTable& before) {
-  FinishedTable lines(plan_, &layers_table(), writer_.existing());
+  FinishedTable lines(plan_, &layers_table(), writer_.take_existing());
   const std::size_t status = column_index("status");
   for (Index job = jobs_.begin; job < jobs_.end; ++job) {
     if (before.has(job)) {
@@ -188,8 +188,8 @@ std::vector<Index> LayerErrors::open(const FinishedTable& before) {
   if (exact_.empty()) {
     journal_.clear();  // what is left in it may be of other traces
   }
-  if (lines.line_count() != static_cast<Index>(writer_.existing().size())) {
-    writer_.rewrite_sorted(lines.in_order());
+  if (lines.line_count() != lines.given()) {
+    writer_.rewrite_sorted(lines.take_in_order());
   }
   return again;
 }
@@ -315,10 +315,9 @@ void LayerErrors::finish(int threads, const std::atomic<bool>& stop) {
 }
 
 void LayerErrors::reconcile() {
-  const Table table = read_table(writer_.path());
-  const std::vector<Fields> sorted = FinishedTable(plan_, &layers_table(), table.rows).in_order();
-  if (sorted != table.rows) {
-    writer_.rewrite_sorted(sorted);
+  FinishedTable lines(plan_, &layers_table(), read_table(writer_.path()).rows);
+  if (!lines.as_given()) {
+    writer_.rewrite_sorted(lines.take_in_order());
   }
   if (open_.empty()) {
     journal_.remove();

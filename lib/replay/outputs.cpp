@@ -87,7 +87,7 @@ void Outputs::check(const Plan& plan) {
   }
 }
 
-Outputs::Outputs(const Plan& plan, const std::string& run) : plan_(plan) {
+Outputs::Outputs(const Plan& plan, const std::string& run) : plan_(plan), jobs_(plan.shard_jobs()) {
   CacheExport::check_earlier(plan);
   if (plan.options.overwrite) {
     const FileLock lock(plan.options.out);
@@ -98,7 +98,7 @@ Outputs::Outputs(const Plan& plan, const std::string& run) : plan_(plan) {
   const auto open = [&](const SideTable* table, const std::filesystem::path& path,
                         const Fields& header) {
     tables_.push_back({table, std::make_unique<CsvWriter>(path, header, mode, run)});
-    before.emplace_back(plan, table, tables_.back().writer->existing());
+    before.emplace_back(plan, table, tables_.back().writer->take_existing());
   };
   open(nullptr, plan.options.out, schema_header());
   for (const SideTable* table : side_tables(plan)) {
@@ -116,13 +116,15 @@ Outputs::Outputs(const Plan& plan, const std::string& run) : plan_(plan) {
       }
     }
   }
+  rows_resumed_ = before.front().line_count();
+  for (Index job = jobs_.begin; job < jobs_.end; ++job) {
+    done_.push_back(before.front().has(job));
+  }
   for (std::size_t i = tables_.size(); i-- > 0;) {
-    CsvWriter& writer = *tables_[i].writer;
-    if (before[i].line_count() != static_cast<Index>(writer.existing().size())) {
-      writer.rewrite_sorted(before[i].in_order());  // lines of half-written jobs go
+    if (before[i].line_count() != before[i].given()) {
+      tables_[i].writer->rewrite_sorted(before[i].take_in_order());  // half-written jobs' lines go
     }
   }
-  before_ = std::move(before.front());
   remove_unfinished(files(plan));
 }
 
@@ -157,17 +159,16 @@ void Outputs::finish_layers(int threads, const std::atomic<bool>& stop) {
 }
 
 RowCounts Outputs::reconcile() {
-  std::vector<std::vector<Fields>> there;
   std::vector<FinishedTable> finished;
   for (const Out& out : tables_) {
-    there.push_back(read_table(out.writer->path()).rows);
-    finished.emplace_back(plan_, out.table, there.back());
+    finished.emplace_back(plan_, out.table, read_table(out.writer->path()).rows);
   }
   kvbench::reconcile(plan_, finished, caches_.get());
   std::vector<Fields> sorted;
   for (std::size_t i = tables_.size(); i-- > 0;) {
-    sorted = finished[i].in_order();
-    if (sorted != there[i]) {
+    const bool there = finished[i].as_given();
+    sorted = finished[i].take_in_order();
+    if (!there) {
       tables_[i].writer->rewrite_sorted(sorted);
     }
   }

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,8 +40,8 @@ class Outputs {
   Outputs(const Plan& plan, const std::string& run);
 
   /// Whether an earlier run has done the job.
-  bool done(Index job) const { return before_->has(job); }
-  Index rows_resumed() const { return before_->line_count(); }
+  bool done(Index job) const { return done_[static_cast<std::size_t>(job - jobs_.begin)]; }
+  Index rows_resumed() const { return rows_resumed_; }
 
   /// Appends what a job left. Thread-safe. Throws IoError.
   void write(Index job, const JobResult& result);
@@ -71,8 +70,10 @@ class Outputs {
   };
 
   const Plan& plan_;
-  std::vector<Out> tables_;              // OUT.csv first; it is the last to be written
-  std::optional<FinishedTable> before_;  // OUT.csv
+  std::vector<Out> tables_;  // OUT.csv first; it is the last to be written
+  Range jobs_;               // of this shard
+  std::vector<bool> done_;   // by an earlier run, of jobs_
+  Index rows_resumed_ = 0;
   std::unique_ptr<CacheExport> caches_;  // null: none are exported
   std::unique_ptr<LayerErrors> layers_;  // null: no layer's error is made
 };

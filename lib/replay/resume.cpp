@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -43,6 +45,7 @@ std::vector<const SideTable*> side_tables(const Plan& plan) {
 }
 
 FinishedTable::FinishedTable(const Plan& plan, const SideTable* table, std::vector<Fields> lines) {
+  given_ = std::ssize(lines);
   if (lines.empty()) {
     return;
   }
@@ -73,6 +76,7 @@ FinishedTable::FinishedTable(const Plan& plan, const SideTable* table, std::vect
   }
 
   std::map<std::pair<Index, Index>, std::vector<Index>> positions;  // by tokens and queries
+  std::tuple<Index, std::size_t, std::ptrdiff_t> last{-1, 0, 0};    // job, row, step
   for (Fields& fields : lines) {
     const auto it = places.find(table == nullptr ? row_key(fields) : table->key(fields));
     if (it == places.end()) {
@@ -104,6 +108,9 @@ FinishedTable::FinishedTable(const Plan& plan, const SideTable* table, std::vect
              fields);
     }
     place = std::move(fields);
+    const std::tuple here{job, shared ? 0 : head, step - known.begin()};
+    in_order_ = in_order_ && last < here;
+    last = here;
   }
 }
 
@@ -114,13 +121,15 @@ bool FinishedTable::whole(Index job) const {
          });
 }
 
-std::vector<Fields> FinishedTable::in_order() const {
+std::vector<Fields> FinishedTable::take_in_order() {
   std::vector<Fields> out;
-  for (const auto& [job, rows] : lines_) {
-    for (const auto& steps : rows) {
-      out.insert(out.end(), steps.begin(), steps.end());
+  out.reserve(static_cast<std::size_t>(line_count()));
+  for (auto& [job, rows] : lines_) {
+    for (auto& steps : rows) {
+      std::ranges::move(steps, std::back_inserter(out));
     }
   }
+  lines_.clear();
   return out;
 }
 

@@ -30,13 +30,18 @@ class FinishedTable {
   const Fields& first(Index job) const { return lines_.at(job).front().front(); }
   /// The job is done again.
   void forget(Index job) { lines_.erase(job); }
-  /// The lines of all jobs in the plan's order, each row's steps ascending; for these two the jobs
-  /// that are not whole were forgotten.
-  std::vector<Fields> in_order() const;
+  /// The lines of all jobs in the plan's order, each row's steps ascending, once; for these two the
+  /// jobs that are not whole were forgotten.
+  std::vector<Fields> take_in_order();
   Index line_count() const;
+  /// Lines that were given, and whether all of them are left and stand in that order.
+  Index given() const { return given_; }
+  bool as_given() const { return in_order_ && line_count() == given_; }
 
  private:
   std::map<Index, std::vector<std::vector<Fields>>> lines_;  // by job, row (or all rows) and step
+  Index given_ = 0;
+  bool in_order_ = true;
 };
 
 class CacheExport;

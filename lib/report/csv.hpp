@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/files.hpp"
@@ -92,8 +93,8 @@ class CsvWriter {
   CsvWriter(const CsvWriter&) = delete;
   CsvWriter& operator=(const CsvWriter&) = delete;
 
-  /// Rows that the file held when it was opened, in file order; empty unless resuming.
-  const std::vector<Fields>& existing() const { return existing_; }
+  /// Rows that the file held when it was opened, in file order, once; empty unless resuming.
+  std::vector<Fields> take_existing() { return std::exchange(existing_, {}); }
 
   /// Appends all rows with one write, whole or not at all: when the disk is full the file is cut
   /// back to its length before. Rows must be as wide as the header (InputError). Throws IoError.

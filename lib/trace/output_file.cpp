@@ -18,7 +18,7 @@ Handle text_type() {
   return type;
 }
 
-OutputFile::OutputFile(std::string path)
+OutputFile::OutputFile(const std::string& path)
     : path_(resolved_path(path).string()), partial_(unfinished_path(path_).string()) {
   std::remove(partial_.c_str());  // truncating would empty what a link of this name leads to
   file_ = Handle(H5Fcreate(partial_.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);

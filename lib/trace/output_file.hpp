@@ -23,7 +23,7 @@ Handle text_type();
 /// freed), so the open file is left to the end of the process, emptied and without a name.
 class OutputFile {
  public:
-  explicit OutputFile(std::string path);
+  explicit OutputFile(const std::string& path);
   /// Without finish(), removes PATH.tmp and leaves PATH as it was.
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;

@@ -112,7 +112,7 @@ makes() {
 }
 makes "$scratch/second/python3" plot_error.py demo
 makes "$scratch/all/python3" plot_error.py demo PYTHON="$scratch/all/python3"
-for goal in test test-asan test-tsan; do
+for goal in test test-asan; do
   makes "-DKVBENCH_PYTHON=$scratch/second/python3" cmake "$goal"
 done
 makes "-DKVBENCH_PYTHON=$scratch/all/python3" cmake test PYTHON="$scratch/all/python3"

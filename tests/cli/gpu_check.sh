@@ -82,7 +82,7 @@ says 'd long trace: pass: synth-640: same: '
 for wrong in 'NR == 5 { $26 = $26 * 1.001 } { print }' 'NR == 5 { $26 = "nan" } { print }' \
   'NR != 5'; do
   WRONG=$wrong checks 1 --only c build results "${small[@]}"
-  says 'c every method: FAIL: all_methods: differences: '
+  says 'c every method: FAIL: all_methods: '
 done
 WRONG='{ exit 1 }' checks 1 --only c build results "${small[@]}"
 says 'FAIL: all_methods: exit code 1 of kvbench with --device cuda'
