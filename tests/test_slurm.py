@@ -28,7 +28,7 @@ if [[ $1 == replay && $shard == [23] ]] && mkdir first-$shard 2> /dev/null; then
     if [[ $shard == 2 ]]; then
       kill -KILL $pid $job
     else
-      scancel --signal=TERM --batch "$SLURM_JOB_ID"
+      scancel --signal=TERM --batch "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
       until (( 0x$(awk '/^ShdPnd/ { print $2 }' /proc/$pid/status) & 1 << 14 )); do :; done
       kill -CONT $pid
     fi
