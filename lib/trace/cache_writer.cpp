@@ -15,7 +15,7 @@ struct CacheWriter::Impl {
   h5::OutputFile out;
   Handle group;
 
-  explicit Impl(std::string path) : out(std::move(path)) {}
+  explicit Impl(const std::string& path) : out(path) {}
   ~Impl() {
     const h5::Session session;  // closing may fail, and is to be silent
     group.reset();
@@ -47,9 +47,9 @@ struct CacheWriter::Impl {
   }
 };
 
-CacheWriter::CacheWriter(std::string path, const CachesMeta& meta) {
+CacheWriter::CacheWriter(const std::string& path, const CachesMeta& meta) {
   const h5::Session session;
-  impl_ = std::make_unique<Impl>(std::move(path));
+  impl_ = std::make_unique<Impl>(path);
   const h5::OutputFile& out = impl_->out;
   const Handle& root = out.file();
   out.attribute(root, "format", caches::kFormat);

@@ -71,7 +71,7 @@ struct CachePlace {
 /// Errors: IoError; std::logic_error where entries do not come by group.
 class CacheWriter {
  public:
-  CacheWriter(std::string path, const CachesMeta& meta);
+  CacheWriter(const std::string& path, const CachesMeta& meta);
   ~CacheWriter();  // without close(): the file goes
   CacheWriter(const CacheWriter&) = delete;
   CacheWriter& operator=(const CacheWriter&) = delete;
