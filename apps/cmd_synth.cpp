@@ -91,11 +91,7 @@ void run(CLI::App& sub, Options& o) {
         fmt::format("synth: --dtype must be float16, bfloat16 or float32, got {}", o.dtype));
   }
   o.synth.dtype = *dtype;
-  std::vector<std::filesystem::path> inputs;
-  if (!o.config.empty()) {
-    inputs.emplace_back(o.config);
-  }
-  check_outputs(inputs, {{o.output, synthetic_trace_kind()}});
+  check_outputs({o.config}, {{o.output, synthetic_trace_kind()}});
   const FileLock lock(o.output);
   synth(o.synth, o.output);
 }

@@ -10,9 +10,12 @@
 #include "exit_code.hpp"
 #include "long_run.hpp"
 #include "replay/verify.hpp"
+#include "terminal.hpp"
 
 namespace kvbench {
 namespace {
+
+constexpr const char* kInterrupted = "interrupted; no row was compared";
 
 struct Options {
   std::string table;
@@ -31,10 +34,10 @@ void run(const Options& o) {
   if (o.sample == 0) {
     return;
   }
-  const VerifyResult r = verify_sample(o.table, o.sample, o.seed, o.threads,
-                                       stop_on_signals("interrupted; no row was compared"));
+  const VerifyResult r =
+      verify_sample(o.table, o.sample, o.seed, o.threads, stop_on_signals(kInterrupted));
   if (r.interrupted) {
-    fmt::print(stderr, "interrupted; nothing was compared\n");
+    tell("{}\n", kInterrupted);
     throw Exit{kExitInterrupted};
   }
   for (const LineAgain& line : r.lines) {

@@ -126,14 +126,18 @@ StagedFile::StagedFile(const fs::path& path, std::string_view text) : path_(reso
 
 StagedFile::~StagedFile() {
   if (!path_.empty()) {
-    ::unlink(unfinished_path(path_).c_str());
+    ::unlink(unfinished().c_str());
   }
 }
 
 StagedFile::StagedFile(StagedFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
 
+fs::path StagedFile::unfinished() const {
+  return unfinished_path(path_);
+}
+
 void StagedFile::publish() {
-  rename_file(unfinished_path(path_), path_);
+  rename_file(unfinished(), path_);
   path_.clear();
 }
 

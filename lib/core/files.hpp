@@ -43,6 +43,8 @@ class StagedFile {
   StagedFile(const StagedFile&) = delete;
   StagedFile& operator=(const StagedFile&) = delete;
 
+  /// PATH.tmp, with links resolved.
+  std::filesystem::path unfinished() const;
   /// Gives it its name. Throws IoError.
   void publish();
 

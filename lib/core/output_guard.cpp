@@ -57,7 +57,9 @@ class Owners {
  public:
   explicit Owners(const std::vector<fs::path>& inputs) {
     for (const fs::path& input : inputs) {
-      add(identity(input), fmt::format("what the run reads ({})", input.string()));
+      if (!input.empty()) {
+        add(identity(input), fmt::format("what the run reads ({})", input.string()));
+      }
     }
     for (const auto& [fd, what] : {std::pair{STDOUT_FILENO, "where standard output goes"},
                                    {STDERR_FILENO, "where standard error goes"}}) {

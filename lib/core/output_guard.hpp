@@ -33,7 +33,8 @@ std::string first_bytes(const std::filesystem::path& path, std::size_t count);
 
 /// Throws InputError (what, where, got, expected) where an output, or the PATH.tmp that it is
 /// written in or the PATH.lock that guards it,
-/// - is one file with something in `inputs`, with another output or with what stdout or stderr go
+/// - is one file with something in `inputs` (empty names are none), with another output or with
+/// what stdout or stderr go
 ///   to: under any name, through symbolic or hard links, whether it exists yet or not;
 /// - exists and is no regular file;
 /// - exists, is not empty and is not of its kind.

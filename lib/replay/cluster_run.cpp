@@ -29,9 +29,7 @@ void check_output(const ClusterOptions& o) {
               fmt::format("{}: is no folder, expected one, or a name that is free", o.out));
   std::vector<fs::path> inputs(o.traces.begin(), o.traces.end());
   inputs.insert(inputs.end(), o.kept_by.begin(), o.kept_by.end());
-  if (!o.config.empty()) {
-    inputs.emplace_back(o.config);
-  }
+  inputs.emplace_back(o.config);
   const std::vector<Output> files = cluster_files(o);
   check_outputs(inputs, files);
   for (const Output& file : files) {

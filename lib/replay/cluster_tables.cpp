@@ -110,9 +110,7 @@ std::vector<Output> cluster_files(const ClusterOptions& options) {
   for (const auto& folder : {std::filesystem::path(options.out), cluster_stage(options)}) {
     out.push_back({folder / kClusterManifest, manifest_kind()});
     for (const auto& [table, columns] : cluster_columns()) {
-      std::string line = csv_line(header(table, 1));
-      line.pop_back();
-      out.push_back({folder / table, text_kind("a table " + table, line)});
+      out.push_back({folder / table, table_kind("a table " + table, header(table, 1))});
     }
     out.push_back({folder / kPointsFile, points_kind()});
   }

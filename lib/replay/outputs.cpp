@@ -68,9 +68,7 @@ void Outputs::check(const Plan& plan) {
   const ReplayOptions& o = plan.options;
   std::vector<std::filesystem::path> inputs(o.traces.begin(), o.traces.end());
   inputs.insert(inputs.end(), o.caches.begin(), o.caches.end());
-  if (!o.config.empty()) {
-    inputs.emplace_back(o.config);
-  }
+  inputs.insert(inputs.end(), {o.config, o.shard_costs});
   check_outputs(inputs, files(plan));
   if (o.resume || o.overwrite) {
     return;

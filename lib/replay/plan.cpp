@@ -292,10 +292,6 @@ Plan make_plan(const ReplayOptions& options) {
                                   [](const Variant& v) { return v.reads_o_proj(); });
   plan_layer_errors(plan);
   if (!options.shard_costs.empty()) {
-    std::error_code absent;
-    check_input(!std::filesystem::equivalent(options.out, options.shard_costs, absent),
-                fmt::format("--shard-costs {}: is also the output, expected another file",
-                            options.shard_costs));
     plan.shard_costs = std::make_shared<ShardCosts>(plan, read_table(options.shard_costs));
     const std::vector<std::string>& notes = plan.shard_costs->notes();
     plan.left_out.insert(plan.left_out.end(), notes.begin(), notes.end());

@@ -183,6 +183,7 @@ nlohmann::json configuration(const Plan& plan) {
           {"device", o.device},
           {"precision", name(o.precision)},
           {"memory_limit", o.memory_limit},
+          {"shard_costs", o.shard_costs},
           {"eval_every", o.eval_every},
           {"kept", o.kept},
           {"per_query", o.per_query},

@@ -110,6 +110,7 @@ ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
     c.at("per_query").get_to(o.per_query);
     c.at("device").get_to(o.device);
     c.at("memory_limit").get_to(o.memory_limit);
+    o.shard_costs = c.value("shard_costs", "");
   } catch (const nlohmann::json::exception& error) {
     throw InputError(
         fmt::format("{}: configuration: {}", manifest_path(csv).string(), error.what()));
@@ -216,6 +217,10 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
               fmt::format("{}: this program makes another plan of its configuration, expected that "
                           "of kvbench {} ({})",
                           manifest_path(csv).string(), m.tool.version, m.tool.git_commit));
+  check_input(plan.row_range(plan.shard_jobs()) == m.plan->row_ranges.front(),
+              fmt::format("{}: its shard is not that of {} any more, expected the table of costs "
+                          "that it was cut by",
+                          csv.string(), plan.options.shard_costs));
 
   // A copy without the rows of the drawn rows' jobs, which a resumed run makes again.
   const Table table = read_run_table(m, result_table_name, csv, schema_header());

@@ -88,6 +88,12 @@ std::unique_ptr<FileLock> lock_where_possible(const fs::path& path) {
   }
 }
 
+FileKind table_kind(std::string name, const Fields& header) {
+  std::string line = csv_line(header);
+  line.pop_back();
+  return text_kind(std::move(name), line);
+}
+
 CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode, std::string run)
     : path_(resolved_path(path)), header_(std::move(header)), run_(std::move(run)), lock_(path_) {
   std::error_code error;

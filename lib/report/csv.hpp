@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/files.hpp"
+#include "core/output_guard.hpp"
 
 namespace kvbench {
 
@@ -72,6 +73,9 @@ class FileLock {
 /// The lock of a file that is to be read whole: a run that writes it is refused as by FileLock.
 /// Null where no lock can be made: in such a folder nobody writes.
 std::unique_ptr<FileLock> lock_where_possible(const std::filesystem::path& path);
+
+/// The kind of a file that CsvWriter writes with these columns.
+FileKind table_kind(std::string name, const Fields& header);
 
 /// Appends rows to one CSV file, which it alone may write while it lives. Thread-safe. The columns
 /// of report/row_crc.hpp come behind those of `header`.

@@ -18,17 +18,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string first_line(const Fields& header) {
-  std::string line = csv_line(header);
-  line.pop_back();
-  return line;
-}
-
 std::vector<Output> tables(const fs::path& csv) {
-  std::vector<Output> out{{csv, text_kind("a result table", first_line(schema_header()))}};
+  std::vector<Output> out{{csv, table_kind("a result table", schema_header())}};
   for (const SideTable* table : all_side_tables()) {
-    out.push_back({table->path(csv), text_kind(fmt::format("a table OUT.{}.csv", table->name()),
-                                               first_line(table->header()))});
+    out.push_back({table->path(csv),
+                   table_kind(fmt::format("a table OUT.{}.csv", table->name()), table->header())});
   }
   return out;
 }

@@ -86,9 +86,7 @@ Plain undo_filters(const Dataset& d, std::uint32_t mask, std::size_t size, std::
   std::vector<std::uint8_t>* from = &scratch.stored;
   std::vector<std::uint8_t>* to = &scratch.plain;
   const auto room = [&](std::size_t bytes) {
-    if (to->size() < bytes) {
-      to->resize(bytes);
-    }
+    grow(*to, bytes);
     return to->data();
   };
   for (std::size_t i = d.filters.size(); i-- > 0;) {

@@ -1,6 +1,7 @@
 // Internal to lib/trace: HDF5's filters undone without HDF5. Shuffle, gzip and fletcher32.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -18,6 +19,13 @@ struct Scratch {
   std::vector<std::uint8_t> stored;  ///< a chunk as the file holds it
   std::vector<std::uint8_t> plain;   ///< the same behind a filter
 };
+
+/// Makes the buffer at least `size` long.
+inline void grow(std::vector<std::uint8_t>& buffer, std::size_t size) {
+  if (buffer.size() < size) {
+    buffer.resize(size);
+  }
+}
 
 /// A chunk behind its filters.
 struct Plain {

@@ -108,12 +108,6 @@ void emit_fill(const Piece& p) {
   });
 }
 
-void grow(std::vector<std::uint8_t>& buffer, std::size_t size) {
-  if (buffer.size() < size) {
-    buffer.resize(size);
-  }
-}
-
 // Elements without filters, from `address` on: only the runs are read.
 void read_plain(const InputFile& file, Piece& p, std::uint64_t address, Scratch& scratch) {
   const auto width = static_cast<Index>(p.slab->data->element.bytes);

@@ -7,11 +7,14 @@ command=(replay t.h5 --algorithm uniform,balancekv,exact --budget 0.5 --seeds 5 
 
 # A calibration by hand, which carries no checksums: balancekv takes all the time.
 good "${command[@]}" --prompts p0 --heads 0 -o measured.csv
-awk -F, -v OFS=, '
-  NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i }
-  NR > 1 { $(at["compress_ms"]) = $(at["algorithm"]) == "balancekv" ? 1000 : 0
-           $(at["attend_us_per_query"]) = 0 }
-  { NF -= 2; print }' measured.csv > costs.csv
+costs_of() {  # costs_of ALGORITHM: it takes all the time
+  awk -F, -v OFS=, -v slow="$1" '
+    NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i }
+    NR > 1 { $(at["compress_ms"]) = $(at["algorithm"]) == slow ? 1000 : 0
+             $(at["attend_us_per_query"]) = 0 }
+    { NF -= 2; print }' measured.csv
+}
+costs_of balancekv > costs.csv
 good "${command[@]}" -o whole.csv
 for i in 1 2 3; do
   good "${command[@]}" --shard-costs costs.csv --shard "$i/3" -o "shard$i.csv" --dry-run
@@ -25,6 +28,15 @@ for i in 1 2 3; do
 done
 good merge shard2.csv shard3.csv shard1.csv -o merged.csv
 same merged.csv whole.csv
+
+# A shard's rows run again as that shard, and not where its cut has moved.
+good verify shard2.csv --sample 3 --seed 1
+[[ $(grep -c ': agrees$' <<< "$out") == 3 ]] || fail "verify says: $out"
+costs_of exact > costs.csv
+run verify shard2.csv --sample 3
+[[ $code == 2 && $err == *'shard2.csv: its shard is not that of costs.csv any more'* ]] ||
+  fail "exit code $code: $err"
+costs_of balancekv > costs.csv
 
 # More shards than jobs with a time: some are empty, and merge all the same.
 parts=()
@@ -47,7 +59,7 @@ good "${command[@]}" --shard-costs part.csv --shard 1/3 --dry-run
 grep -v -e ,uniform, -e ,balancekv, -e ,exact, costs.csv > none.csv
 refused 2 none.csv -- "${command[@]}" --shard-costs none.csv --shard 1/3 -o other.csv
 refused 2 absent.csv -- "${command[@]}" --shard-costs absent.csv --shard 1/3 -o other.csv
-refused 2 "also the output" -- "${command[@]}" --shard-costs costs.csv --shard 1/3 -o costs.csv --overwrite
+refused 2 "also what the run reads" -- "${command[@]}" --shard-costs costs.csv --shard 1/3 -o costs.csv --overwrite
 
 # The caches of a run divide alike; a stream's rows tell its times.
 good "${command[@]}" -o export.csv --export-caches caches.h5
