@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <fstream>
@@ -30,6 +31,9 @@ constexpr std::size_t kMaxAnswer = std::size_t{128} << 20;
 // Silence that ends the wait: a disk may be slow, and processor time has its own bound.
 constexpr int kSilenceMs = 60000;
 
+// Processor time for all of a file; more, and the process ends.
+constexpr rlim_t kFileSeconds = 600;
+
 constexpr std::string_view kExpected = "expected a readable HDF5 file";
 
 rlim_t mapped_bytes() {
@@ -45,7 +49,7 @@ void confine(rlim_t mapped, const InputFile& file, int to) {
   // The process dies with the one that asked, leaves no core, and what libraries print of its end
   // goes nowhere.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGPIPE}) {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGPROF, SIGPIPE}) {
     std::signal(signal, SIG_DFL);
   }
   if (std::min(to, file.descriptor()) > STDERR_FILENO) {
@@ -92,10 +96,10 @@ std::string receive(int from, std::vector<std::uint8_t>& answer) {
   }
 }
 
-std::string describe_end(int status) {
-  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU) {
+std::string describe_end(int status, std::chrono::microseconds step) {
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPROF) {
     return fmt::format("HDF5 needed more than {} s for one object while surveying it",
-                       kStepSeconds);
+                       std::chrono::duration<double>(step).count());
   }
   if (WIFSIGNALED(status)) {
     return fmt::format("HDF5 ended with signal {} while surveying it", WTERMSIG(status));
@@ -105,9 +109,13 @@ std::string describe_end(int status) {
              : "";
 }
 
-}  // namespace
+struct Reply {
+  std::vector<std::uint8_t> answer;
+  std::string fault;         // why there is none; empty: there is
+  bool out_of_time = false;  // a step took too long
+};
 
-Survey survey(const InputFile& file, const Request& request) {
+Reply ask(const InputFile& file, const Request& request, std::chrono::microseconds step) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     raise<IoError>("{}: no pipe for its survey can be had", file.path());
@@ -120,16 +128,15 @@ Survey survey(const InputFile& file, const Request& request) {
     if (child == 0) {
       ::close(ends[0]);
       confine(mapped, file, ends[1]);
-      survey_and_exit(file, request, ends[1]);
+      survey_and_exit(file, request, step, ends[1]);
     }
   }
   ::close(ends[1]);
-  std::vector<std::uint8_t> answer;
-  std::string fault;
+  Reply out;
   int status = 0;
   if (child > 0) {
-    fault = receive(ends[0], answer);
-    if (!fault.empty()) {
+    out.fault = receive(ends[0], out.answer);
+    if (!out.fault.empty()) {
       ::kill(child, SIGKILL);
     }
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
@@ -139,14 +146,28 @@ Survey survey(const InputFile& file, const Request& request) {
   if (child < 0) {
     raise<IoError>("{}: no process for its survey can be had", file.path());
   }
-  if (fault.empty()) {
-    fault = describe_end(status);
+  if (out.fault.empty()) {
+    out.fault = describe_end(status, step);
+    out.out_of_time = WIFSIGNALED(status) && WTERMSIG(status) == SIGPROF;
   }
-  if (!fault.empty()) {
-    raise<InputError>("{}: is damaged: {}, {}", file.path(), fault, kExpected);
+  return out;
+}
+
+}  // namespace
+
+Survey survey(const InputFile& file, const Request& request, const StepTimes& times) {
+  Reply reply;
+  for (const std::chrono::microseconds step : times) {
+    reply = ask(file, request, step);
+    if (!reply.out_of_time) {
+      break;
+    }
+  }
+  if (!reply.fault.empty()) {
+    raise<InputError>("{}: is damaged: {}, {}", file.path(), reply.fault, kExpected);
   }
   try {
-    return decode_survey(answer);
+    return decode_survey(reply.answer);
   } catch (const std::runtime_error& e) {
     raise<InputError>("{}: HDF5 file is truncated or damaged, expected a complete one ({})",
                       file.path(), e.what());

@@ -7,6 +7,8 @@
 // reads the values itself (values.cpp).
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -133,10 +135,16 @@ struct Request {
   std::vector<std::string_view> attributes;
 };
 
+/// Processor time for one step, an object or some chunks. One that takes more is tried again with
+/// the next, and the last is final: a virtual machine that stands still for seconds is charged for
+/// them, and a file that HDF5 never ends with takes all of them.
+using StepTimes = std::array<std::chrono::microseconds, 2>;
+inline constexpr StepTimes kStepTimes{std::chrono::seconds{2}, std::chrono::seconds{2}};
+
 /// Surveys an open file in a process of its own. Throws InputError of one line where the file is
 /// damaged, the process dies, or its answer makes no sense; IoError where no process can be had.
 /// Call it while no other thread of the program is inside HDF5 without a Session.
-Survey survey(const InputFile& file, const Request& request);
+Survey survey(const InputFile& file, const Request& request, const StepTimes& times = kStepTimes);
 
 /// The answer of that process. Throws std::runtime_error on one that is not whole.
 Survey decode_survey(std::span<const std::uint8_t> answer);

@@ -1,6 +1,6 @@
 #include "trace/survey_walk.hpp"
 
-#include <sys/resource.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstddef>
-#include <ctime>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -23,6 +23,10 @@
 namespace kvbench::h5 {
 
 namespace {
+
+// Of this process, for the file that it surveys.
+std::chrono::microseconds
+    step_time{};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 // HDF5 1.12 gave the old name to another struct.
 #if H5_VERSION_GE(1, 12, 0)
@@ -251,15 +255,16 @@ class Walk {
 }  // namespace
 
 void grant_processor_time() {
-  rlimit limit{};
-  getrlimit(RLIMIT_CPU, &limit);
-  const auto used = static_cast<rlim_t>(std::clock() / CLOCKS_PER_SEC);
-  limit.rlim_cur = std::min<rlim_t>(used + 1 + kStepSeconds, limit.rlim_max);
-  setrlimit(RLIMIT_CPU, &limit);
+  constexpr std::int64_t second = 1'000'000;
+  const std::int64_t us = step_time.count();
+  const itimerval once{{0, 0}, {us / second, us % second}};
+  setitimer(ITIMER_PROF, &once, nullptr);
 }
 
-void survey_and_exit(const InputFile& input, const Request& request, int to) noexcept {
+void survey_and_exit(const InputFile& input, const Request& request, std::chrono::microseconds step,
+                     int to) noexcept {
   try {
+    step_time = step;
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
     grant_processor_time();
     Pipe pipe(to);
