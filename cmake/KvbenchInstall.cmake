@@ -3,6 +3,9 @@ set(_config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/kvbench")
 
 if(TARGET kvbench)
   install(TARGETS kvbench RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  if(SKBUILD)  # the wheel: pyproject.toml
+    install(TARGETS kvbench RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}" COMPONENT python)
+  endif()
 endif()
 install(TARGETS kvbench_lib EXPORT kvbenchTargets
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")

@@ -1,13 +1,66 @@
-"""The Python half of kvbench: dumps, conversions, tables, figures, scores, caches in numpy.
+"""kvbench in Python: its tables, traces and caches, and methods of one's own (docs/python.md).
 
-Each program in scripts/ is a front of a module here; `PYTHONPATH=python` finds the package.
+    import kvbench
+
+    rows = kvbench.replay("t.h5", algorithm="snapkv,h2o", budget="0.25")
+    mine = kvbench.evaluate("t.h5", my_function, budgets=[0.25])
+    rows = kvbench.read_results("out.csv")
+
+The names of `__all__` are the interface; other modules are parts of the programs in scripts/.
 """
 
+from __future__ import annotations
+
+import importlib
 import os
 import sys
+from typing import TYPE_CHECKING
 
-# The repository.
+if TYPE_CHECKING:
+    from kvbench.caches import CacheReader, CacheWriter
+    from kvbench.api.method import Infeasible, Made, Task, evaluate
+    from kvbench.api.run import ProgramError, program, replay, run
+    from kvbench.api.results import read_results
+    from kvbench.tables import CsvError
+    from kvbench.trace.heads import Head
+    from kvbench.api.trace import Trace, read_trace, write_trace
+    from kvbench.trace.writer import TraceError
+
+__all__ = ["CacheReader", "CacheWriter", "CsvError", "Head", "Infeasible", "Made", "ProgramError",
+           "Task", "Trace", "TraceError", "evaluate", "program", "read_caches", "read_results",
+           "read_trace", "replay", "run", "write_caches", "write_trace"]
+
+# Imported when they are asked for: no program pays for packages that it does not use, and those
+# that need none run without any.
+_PLACES = {"CacheReader": "caches", "CacheWriter": "caches", "CsvError": "tables",
+           "Head": "trace.heads", "Infeasible": "api.method", "Made": "api.method",
+           "ProgramError": "api.run", "Task": "api.method", "Trace": "api.trace",
+           "TraceError": "trace.writer", "evaluate": "api.method", "program": "api.run",
+           "read_results": "api.results", "read_trace": "api.trace", "replay": "api.run",
+           "run": "api.run", "write_trace": "api.trace"}
+
+# The repository, where the package lies in it.
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def __getattr__(name):
+    if name not in _PLACES:
+        raise AttributeError(f"module `kvbench` has no `{name}`")
+    return getattr(importlib.import_module("kvbench." + _PLACES[name]), name)
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
+
+
+def read_caches(paths) -> CacheReader:
+    """Caches files (docs/caches.md), one or the parts of one run, as a CacheReader."""
+    return importlib.import_module("kvbench.caches").CacheReader(paths)
+
+
+def write_caches(path, traces, **windows) -> CacheWriter:
+    """A CacheWriter: a context manager that writes one caches file (docs/caches.md)."""
+    return importlib.import_module("kvbench.caches").CacheWriter(path, traces, **windows)
 
 
 def missing(error, packages):

@@ -1,0 +1,69 @@
+"""Result tables as pandas frames."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from kvbench import tables
+from kvbench.api.run import path_list
+from kvbench.checksums import SIDE_TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# What says which row a line of a side table belongs to (docs/schema.md), where it has the column.
+_KEYS = ("trace", "prompt", "layer", "q_head", "kv_head", "algorithm", "params", "protocol", "sink",
+         "recent", "scores", "device", "seed", "n_queries", "budget_requested")
+# Columns of whole numbers: integers, unless a row of the table has none.
+_WHOLE = ("layer", "q_head", "kv_head", "sink", "recent", "seed", "n_tokens", "n_queries",
+          "tokens_kept", "bytes", "full_bytes", "aux_bytes", "peak_bytes", "transient_bytes",
+          "amnesia_count", "scoring_queries", "step", "offset")
+
+
+def read_results(paths: str | os.PathLike | Iterable[str | os.PathLike],
+                 side: str | None = None) -> pd.DataFrame:
+    """Result tables of `kvbench replay` or `evaluate` as one frame, every row checked.
+
+    paths    OUT.csv, or several of one schema
+    side     `steps`, `kept`, `queries` or `layers`: that side table of each, its lines joined with
+             what their rows say; a line of a KV head or a layer gets what all its rows agree on
+    Numbers are floats, or whole numbers where the column has no other; empty fields are NaN. Raises
+    kvbench.CsvError, one line, for a file that is missing, changed, of another run, or no such table.
+    """
+    names = path_list(paths)
+    frame = tables.read_results(names, [])
+    if side is None:
+        return _with_whole(frame)
+    if side not in SIDE_TABLES:
+        raise tables.CsvError(f"side: got `{side}`, expected {', '.join(SIDE_TABLES)}")
+    joined = []
+    for name in names:
+        rows = tables.read_results([name], [])
+        path = f"{os.path.splitext(name)[0]}.{side}.csv"
+        lines = tables.read_table([path], [], {*tables.TEXT_COLUMNS, "tokens"})
+        tables.check_same_run(lines, path, rows, name)
+        joined.append(_join(lines, rows))
+    return _with_whole(pd.concat(joined, ignore_index=True))
+
+
+def _join(lines: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Lines of a side table with the columns of their rows that they lack."""
+    keys = [name for name in _KEYS if name in lines.columns]
+    more = [name for name in rows.columns if name not in lines.columns]
+    groups = rows.groupby(keys, dropna=False, sort=False)
+    agreed = [name for name in more if (groups[name].nunique(dropna=False) <= 1).all()]
+    found = rows[[*keys, *agreed]].drop_duplicates(keys)
+    return lines.merge(found, on=keys, how="left", validate="many_to_one")
+
+
+def _with_whole(frame: pd.DataFrame) -> pd.DataFrame:
+    for name in _WHOLE:
+        if name in frame.columns:
+            column = frame[name]
+            if column.dtype.kind == "f" and column.notna().all() and (column == column.round()).all():
+                frame[name] = column.astype("int64")
+    return frame
+

@@ -1,0 +1,112 @@
+"""Runs of the program `kvbench`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from kvbench import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pandas as pd
+
+# Some rows failed: the table is whole, and says which.
+SOME_FAILED = 1
+
+
+class ProgramError(Exception):
+    """The program refused, or could not be found. exit_code: its own, None where it did not run."""
+
+    def __init__(self, text: str, exit_code: int | None = None):
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+def program() -> str:
+    """The program's path: $KVBENCH, else the one that was installed with this package, else
+    build/kvbench of the repository, else the first `kvbench` on the PATH. Raises ProgramError."""
+    if os.environ.get("KVBENCH"):
+        return os.environ["KVBENCH"]
+    if os.path.isfile(os.path.join(ROOT, "python", "kvbench", "__init__.py")):
+        own = [os.path.join(ROOT, "build", "kvbench")]
+    else:
+        own = [os.path.join(sysconfig.get_path("scripts", scheme), "kvbench")
+               for scheme in (sysconfig.get_default_scheme(),
+                              sysconfig.get_preferred_scheme("user"))]
+    for path in own:
+        if os.access(path, os.X_OK):
+            return path
+    found = shutil.which("kvbench")
+    if found is None:
+        raise ProgramError(f"no program `kvbench`: neither {' nor '.join(own)}, nor one on the PATH; "
+                           "`make` builds it, and KVBENCH names another")
+    return found
+
+
+def options_of(options: dict[str, Any]) -> list[str]:
+    """Options of the command line: `per_query=True` is --per-query, `budget=[0.5, 0.25]` is
+    --budget 0.5,0.25; None and False leave one out."""
+    out = []
+    for name, value in options.items():
+        if value is None or value is False:
+            continue
+        out.append("--" + name.rstrip("_").replace("_", "-"))
+        if value is not True:
+            out.append(value if isinstance(value, str) else
+                       ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value))
+    return out
+
+
+def path_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
+    """One path, or several."""
+    one = isinstance(paths, (str, os.PathLike))
+    return [os.fspath(path) for path in ([paths] if one else paths)]
+
+
+def run(*arguments: str | os.PathLike, **options: Any) -> str:
+    """Runs `kvbench ARGUMENTS OPTIONS` and returns what it printed. `options`: see options_of.
+
+    Its notes go to stderr. Raises ProgramError with its own words where it refuses or fails.
+    """
+    command = [program(), *map(os.fspath, arguments), *options_of(options)]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              check=False)
+    except OSError as error:
+        raise ProgramError(f"{command[0]}: cannot be run: {error.strerror}") from None
+    if done.returncode not in (0, SOME_FAILED):
+        raise ProgramError(done.stderr.strip() or f"{command[0]}: ended with {done.returncode}",
+                           done.returncode)
+    notes = [line for line in done.stderr.splitlines() if line.startswith("note: ")]
+    if notes:
+        print("\n".join(notes), file=sys.stderr)
+    return done.stdout
+
+
+def rows_of(command: str, traces: Any, output: str | os.PathLike | None,
+            options: dict[str, Any]) -> pd.DataFrame:
+    """The rows that `kvbench COMMAND TRACES OPTIONS` writes; to `output`, or to nothing."""
+    from kvbench.api.results import read_results
+    with tempfile.TemporaryDirectory() as folder:
+        table = os.path.join(folder, "rows.csv") if output is None else os.fspath(output)
+        run(command, *path_list(traces), "--out", table, **options)
+        return read_results(table)
+
+
+def replay(traces: str | os.PathLike | Iterable[str | os.PathLike],
+           output: str | os.PathLike | None = None, **options: Any) -> pd.DataFrame:
+    """The rows of `kvbench replay` (docs/schema.md).
+
+        kvbench.replay("t.h5", algorithm="snapkv,h2o", budget=[0.25, 0.125], seeds=3)
+
+    output   result table to write; None: none stays, nor do side tables
+    options  those of the command line, with _ for -: memory_limit="8G", per_query=True
+    """
+    return rows_of("replay", traces, output, options)

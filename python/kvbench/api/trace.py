@@ -1,0 +1,106 @@
+"""Whole traces (docs/trace_format.md): opened by head, or written from arrays."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kvbench.trace.heads import Head, read_head, trace_dtype, trace_heads
+from kvbench.trace.writer import TraceError, TraceWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+class Trace:
+    """A trace file. Arrays are read when they are asked for, one KV head at a time.
+
+    path    of the file
+    dtype   element type of the cache: float16, bfloat16 or float32
+    places  [(prompt, layer, KV head)] in order
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = os.fspath(path)
+        self.dtype: str = trace_dtype(path)
+        self.places: list[tuple[str, int, int]] = trace_heads(path)
+
+    @property
+    def prompts(self) -> list[str]:
+        return list(dict.fromkeys(prompt for prompt, _, _ in self.places))
+
+    @property
+    def layers(self) -> list[int]:
+        return sorted({layer for _, layer, _ in self.places})
+
+    def head(self, prompt: str, layer: int, kv_head: int) -> Head:
+        """Keys, values and queries of one KV head, float32. TraceError where there is none."""
+        return read_head(self.path, prompt, layer, kv_head)
+
+    def __iter__(self) -> Iterator[tuple[tuple[str, int, int], Head]]:
+        """((prompt, layer, KV head), Head) of all."""
+        for place in self.places:
+            yield place, self.head(*place)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __repr__(self) -> str:
+        return (f"Trace({self.path!r}: {len(self.prompts)} prompts, {len(self.layers)} layers, "
+                f"{len(self.places)} KV heads, {self.dtype})")
+
+
+def read_trace(path: str | os.PathLike) -> Trace:
+    """Opens a trace. Raises kvbench.TraceError, one line, for a file that is none."""
+    return Trace(path)
+
+
+def write_trace(path: str | os.PathLike,
+                prompts: Mapping[str, Mapping[int, Sequence[np.ndarray]] | Sequence[Any]],
+                model: str, source: str, dtype: str = "float16", rope: str = "post",
+                scale: float | None = None) -> None:
+    """Writes arrays as a trace; TraceWriter writes what does not fit in memory.
+
+        kvbench.write_trace("t.h5", {"p0": {0: (q, k, v)}}, model="my-model", source="random")
+
+    prompts  {id: {layer: (q, k, v)}}, or a sequence of layers 0, 1, ...: q [q_heads, nq, d], the
+             last nq queries; k [kv_heads, n, d] and v [kv_heads, n, dv], any float type; all layers
+             of a prompt have the same n
+    dtype    float16, bfloat16 or float32: what the model's cache holds; rounded to it
+    rope     "post": keys and queries as the attention multiplies them; "none": no rotation
+    scale    s in exp(s <k, q>); None: 1 / sqrt(d)
+    """
+    with TraceWriter(path, model, source, dtype=dtype, rope=rope, scale=scale) as writer:
+        for prompt, layers in prompts.items():
+            arrays = {layer: _checked(path, prompt, layer, parts)
+                      for layer, parts in (layers.items() if hasattr(layers, "items")
+                                           else enumerate(layers))}
+            lengths = sorted({k.shape[1] for _, k, _ in arrays.values()})
+            if len(lengths) != 1:
+                raise TraceError(f"{os.fspath(path)}: prompts/{prompt}: got layers of "
+                                 f"{', '.join(map(str, lengths)) or 'no'} tokens, expected as many "
+                                 "in all")
+            writer.begin_prompt(prompt, lengths[0])
+            for layer, (q, k, v) in arrays.items():
+                writer.begin_layer(layer, len(q), len(k), q.shape[1], k.shape[2], v.shape[2])
+                for name, array in (("q", q), ("k", k), ("v", v)):
+                    for head, rows in enumerate(array):
+                        writer.write(name, head, 0, rows)
+
+
+def _checked(path: str | os.PathLike, prompt: str, layer: int,
+             parts: Sequence[Any]) -> list[np.ndarray]:
+    where = f"{os.fspath(path)}: prompts/{prompt}/layers/{layer}"
+    if len(parts) != 3:
+        raise TraceError(f"{where}: got {len(parts)} arrays, expected q, k and v")
+    q, k, v = arrays = [np.asarray(part) for part in parts]
+    for name, array in zip("qkv", arrays):
+        if array.ndim != 3:
+            raise TraceError(f"{where}/{name}: got shape {array.shape}, expected [heads, tokens, "
+                             "channels]")
+    if k.shape[:2] != v.shape[:2] or q.shape[2] != k.shape[2]:
+        raise TraceError(f"{where}: got q {q.shape}, k {k.shape}, v {v.shape}, expected "
+                         "[q_heads, nq, d], [kv_heads, n, d], [kv_heads, n, dv]")
+    return arrays

@@ -1,0 +1,229 @@
+"""The package `kvbench`: docs/python.md's method as it stands there, tables, traces, errors."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import unittest
+import unittest.mock
+
+import numpy as np
+
+from script_case import KVBENCH, ROOT, FolderCase, missing, read_text
+
+import kvbench
+
+TRACE = os.path.join(ROOT, "data", "sample.h5")
+PAGE = os.path.join(ROOT, "docs", "python.md")
+WINDOWS = {"sink": 4, "recent": 32, "queries": 16}
+
+
+def newest(head, task):
+    """The middle's last tokens: what `local` keeps."""
+    assert head.k.dtype == np.float32
+    return task.middle[len(task.middle) - task.tokens:][::-1]  # any order
+
+
+class PackageTest(unittest.TestCase):
+    def test_every_name_is_there_and_documented(self):
+        for name in kvbench.__all__:
+            thing = getattr(kvbench, name)
+            self.assertTrue(callable(thing), name)
+            self.assertTrue(thing.__doc__, name)
+        with self.assertRaisesRegex(AttributeError, "`nothing`"):
+            kvbench.nothing
+
+    def test_it_needs_no_package_to_be_imported(self):
+        done = subprocess.run(
+            [sys.executable, "-S", "-E", "-c", "import sys; sys.path.insert(0, sys.argv[1])\n"
+             "import kvbench; print('numpy' in sys.modules)", os.path.join(ROOT, "python")],
+            capture_output=True, text=True, check=False)
+        self.assertEqual((done.stdout, done.stderr), ("False\n", ""))
+
+    def test_one_version(self):
+        with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
+            project = tomllib.load(file)["project"]
+        cmake = re.search(r"project\(kvbench\s+VERSION ([\d.]+)", read_text(
+            os.path.join(ROOT, "CMakeLists.txt")))
+        self.assertEqual(project["version"], cmake[1])
+        self.assertIn(f"version: {cmake[1]}\n", read_text(os.path.join(ROOT, "CITATION.cff")))
+
+
+@unittest.skipIf(missing("h5py", "pandas", "matplotlib"), "no h5py, pandas or matplotlib")
+class TraceTest(FolderCase):
+    def arrays(self, n=96, seed=0):
+        rng = np.random.default_rng(seed)
+        return [rng.normal(size=shape).astype(np.float16)
+                for shape in ((4, 48, 8), (2, n, 8), (2, n, 6))]
+
+    def test_a_trace_comes_back(self):
+        path = self.path("t.h5")
+        own = {"a": {0: self.arrays(), 5: self.arrays(seed=1)}, "b": [self.arrays(n=64, seed=2)]}
+        kvbench.write_trace(path, own, model="none", source="random", scale=0.5)
+        trace = kvbench.read_trace(path)
+        self.assertEqual((trace.prompts, trace.layers, trace.dtype), (["a", "b"], [0, 5], "float16"))
+        self.assertEqual(len(trace), 6)
+        for (prompt, layer, kv_head), head in trace:
+            q, k, v = own[prompt][layer]
+            np.testing.assert_array_equal(head.k, k[kv_head])
+            np.testing.assert_array_equal(head.v, v[kv_head])
+            np.testing.assert_array_equal(head.q, q[2 * kv_head:2 * kv_head + 2])
+            self.assertEqual(head.scale, 0.5)
+        if KVBENCH:
+            self.assertEqual(self.program("info", path).returncode, 0)
+
+    def test_what_is_no_trace(self):
+        q, k, v = self.arrays()
+        for prompts, words in (
+                ({"p": [(q, k)]}, "layers/0: got 2 arrays"),
+                ({"p": [(q[0], k, v)]}, r"layers/0/q: got shape \(48, 8\)"),
+                ({"p": [(q, k, v[:, 1:])]}, "expected .q_heads, nq, d"),
+                ({"p": [(q, k, v), self.arrays(n=64)]}, "got layers of 64, 96 tokens"),
+                ({"p": []}, "got layers of no tokens"),
+                ({"p": [(q, k * np.float16(np.nan), v)]}, "layers/0/k: head 0, row 0")):
+            with self.subTest(words), self.assertRaisesRegex(kvbench.TraceError, words):
+                kvbench.write_trace(self.path("t.h5"), prompts, model="none", source="random")
+            self.assertEqual(os.listdir(self.folder), [])
+        with self.assertRaisesRegex(kvbench.TraceError, "no such file"):
+            kvbench.read_trace(self.path("t.h5"))
+
+
+@unittest.skipUnless(os.access(KVBENCH, os.X_OK), "no program")
+@unittest.skipIf(missing("h5py", "pandas", "matplotlib"), "no h5py, pandas or matplotlib")
+class MethodTest(FolderCase):
+    def setUp(self):
+        super().setUp()
+        done = self.program("synth", "-o", self.path("t.h5"), "--layers", "2", "--q-heads", "4",
+                            "--kv-heads", "2", "--n", "160", "--d", "16", "--dv", "8")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.trace = self.path("t.h5")
+
+    def evaluate(self, method, budgets=(0.5, 0.25), **options):
+        return kvbench.evaluate(self.trace, method, budgets, **{**WINDOWS, **options})
+
+    def test_the_page_s_method_gives_the_rows_of_kvbench(self):
+        text = re.search(r"<!-- file: my_method.py -->\n```python\n(.*?)```", read_text(PAGE),
+                         re.DOTALL)[1]
+        self.assertLess(len(text.splitlines()), 30)
+        os.symlink(os.path.join(ROOT, "data"), self.path("data"))
+        done = subprocess.run(
+            [sys.executable, self.write_file("my_method.py", text)], cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")}, capture_output=True,
+            text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+        self.assertEqual(rows["my_snapkv"], rows["snapkv"])
+        self.assertNotEqual(rows["my_snapkv"], rows["uniform"])
+        self.assertEqual(len(rows["snapkv"]), 2)  # budgets
+
+    def test_rows_are_those_of_the_program(self):
+        mine = self.evaluate(newest, seeds=1)
+        own = kvbench.replay(self.trace, algorithm="local", budget=[0.5, 0.25], **WINDOWS)
+        self.assertEqual(len(mine), 2 * 4 * 2)
+        order = ["layer", "q_head", "budget_requested"]
+        mine, own = (rows.sort_values(order, ignore_index=True) for rows in (mine, own))
+        for column in ("rel_error", "bytes", "tokens_kept", "mass_kept", "cosine", *order):
+            self.assertEqual(list(mine[column]), list(own[column]), column)
+        self.assertEqual(mine.tokens_kept.dtype.kind, "i")
+        self.assertEqual(set(mine.algorithm), {"newest"})
+        self.assertTrue((mine.compress_ms > 0).all())
+
+    def test_what_a_method_is_given(self):
+        seen = []
+
+        def look(head, task):
+            seen.append((head, task))
+            head.k[:] = 0  # its own copy
+            return task.middle[:0]
+
+        with self.subTest("past"):
+            rows = self.evaluate(look, [0.3], seeds=2)
+            self.assertEqual(set(rows.seed), {0, 1})
+            self.assertEqual(len(seen), 2 * 2 * 2)
+            head, task = seen[0]
+            self.assertEqual((task.prompt, task.layer, task.kv_head), ("p0", 0, 0))
+            np.testing.assert_array_equal(task.middle, np.arange(4, 128))
+            self.assertEqual(task.bytes, int(0.3 * 124 * (16 + 8) * 2))
+            self.assertEqual(task.tokens, task.bytes // 48)
+            whole = kvbench.read_trace(self.trace).head("p0", 0, 0)
+            np.testing.assert_array_equal(head.q, whole.q[:, :-16])
+            self.assertEqual(task.query_positions[-1], 160 - 16 - 1)
+            draws = [task.rng.random() for _, task in seen]
+            self.assertEqual(len(set(draws)), len(draws))
+        for scores, queries in (("all", 160), ("none", 0)):
+            with self.subTest(scores):
+                seen.clear()
+                rows = self.evaluate(look, [0.3], scores=scores, layers=[1])
+                self.assertEqual((set(rows.layer), set(rows.scores)), ({1}, {scores}))
+                self.assertEqual(len(seen[0][1].query_positions), queries)
+                self.assertEqual(seen[0][0].q is None, scores == "none")
+
+    def test_made_entries_and_infeasible_budgets(self):
+        def mean(head, task):
+            if task.budget < 0.01:
+                raise kvbench.Infeasible("no room for a mean")
+            k, v = (x[task.middle].mean(axis=0, keepdims=True) for x in (head.k, head.v))
+            return kvbench.Made(k, v, log_weight=[np.log(len(task.middle))], diag="means=1")
+
+        rows = self.evaluate(mean, [0.5, 0.001], params={"of": "all"})
+        good, bad = (rows[rows.budget_requested == b] for b in (0.5, 0.001))
+        self.assertEqual(set(good.status), {"ok"})
+        self.assertEqual(set(good.tokens_kept), {4 + 32})
+        self.assertEqual(set(good.aux_bytes), {4})
+        self.assertEqual((set(good.params), set(good.diag)), ({"of=all"}, {"means=1"}))
+        self.assertEqual(set(bad.status), {"infeasible: no room for a mean"})
+
+    def test_what_a_method_may_not_return(self):
+        for result, error, words in (
+                (lambda head, task: task.middle, kvbench.ProgramError, "budget"),
+                (lambda head, task: [0], ValueError, "position 0, expected those of task.middle"),
+                (lambda head, task: [130], ValueError, "position 130"),
+                (lambda head, task: [5.5], TypeError, "float64"),
+                (lambda head, task: [5, 5], kvbench.TraceError, "5")):
+            result.__name__ = "method"
+            with self.subTest(words), self.assertRaisesRegex(error, words):
+                self.evaluate(result, [0.25])
+        with self.assertRaisesRegex(kvbench.TraceError, "algorithm: got ``"):
+            self.evaluate(lambda head, task: [], name="")
+        with self.assertRaisesRegex(kvbench.TraceError, "has 160 tokens"):
+            self.evaluate(newest, recent=200)
+
+    def test_side_tables_and_options(self):
+        table = self.path("out.csv")
+        rows = self.evaluate(newest, [0.25], output=table, kept=True, per_query=True)
+        self.assertEqual(len(kvbench.read_results([table])), len(rows))
+        queries = kvbench.read_results(table, side="queries")
+        self.assertEqual(len(queries), len(rows) * 16)
+        one = queries[(queries.layer == 0) & (queries.q_head == 3)]
+        self.assertEqual(set(one.kv_head), {1})
+        row = rows[(rows.layer == 0) & (rows.q_head == 3)].iloc[0]
+        self.assertEqual(set(one.rel_error_max), {row.rel_error_max})
+        self.assertAlmostEqual(one.rel_error.max(), row.rel_error_max, delta=1e-15)
+        kept = kvbench.read_results(table, side="kept")
+        self.assertEqual(len(kept), 4)  # KV heads
+        self.assertEqual(set(kept.bytes), set(rows.bytes))
+        self.assertNotIn("mass_kept", kept)  # differs between the query heads of a KV head
+        with self.assertRaisesRegex(kvbench.CsvError, "side: got `rows`"):
+            kvbench.read_results(table, side="rows")
+        with self.assertRaisesRegex(kvbench.CsvError, "out.steps.csv: no such file"):
+            kvbench.read_results(table, side="steps")
+        with open(table, "r+", encoding="utf-8") as file:
+            text = file.read().replace(",newest,", ",newer,", 1)
+            file.seek(0)
+            file.write(text)
+        with self.assertRaisesRegex(kvbench.CsvError, "line 2"):
+            kvbench.read_results(table)
+
+    def test_the_program_s_own_words(self):
+        with self.assertRaisesRegex(kvbench.ProgramError, "no algorithm 'snapkw'") as caught:
+            kvbench.replay(self.trace, algorithm="snapkw", budget=0.5)
+        self.assertEqual(caught.exception.exit_code, 2)
+        self.assertIn("Usage: kvbench", kvbench.run("--help"))
+        with unittest.mock.patch.dict(os.environ, {"KVBENCH": "/none/kvbench"}):
+            with self.assertRaisesRegex(kvbench.ProgramError, "/none/kvbench: cannot be run"):
+                kvbench.run("--help")
+
+
+if __name__ == "__main__":
+    unittest.main()
