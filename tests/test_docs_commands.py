@@ -100,16 +100,17 @@ class Page:
                     self.expect_files(folder, text)
 
     def environment(self, folder):
-        """This Python as `python3`; a script in its place, since links confuse venvs."""
+        """The first `python3` has no packages, as on many machines; $PYTHON is this one, which has.
+        A script in its place, since links confuse venvs."""
         tools = os.path.join(folder, "bin")
         os.mkdir(tools)
         python = os.path.join(tools, "python3")
         with open(python, "w", encoding="utf-8") as file:
-            file.write(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+            file.write(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
         os.chmod(python, 0o755)
         inherited = {name: value for name, value in os.environ.items()
                      if name not in ("KVBENCH", "PYTHON")}
-        return {**inherited, "PATH": tools + os.pathsep + os.environ["PATH"],
+        return {**inherited, "PYTHON": sys.executable, "PATH": tools + os.pathsep + os.environ["PATH"],
                 "MPLBACKEND": "Agg", "PYTHONDONTWRITEBYTECODE": "1"}
 
     def expect_files(self, folder, text):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -61,9 +60,3 @@ def read_caches(paths) -> CacheReader:
 def write_caches(path, traces, **windows) -> CacheWriter:
     """A CacheWriter: a context manager that writes one caches file (docs/caches.md)."""
     return importlib.import_module("kvbench.caches").CacheWriter(path, traces, **windows)
-
-
-def missing(error, packages):
-    """What to say of an ImportError of a package that Debian has."""
-    return (f"{sys.executable} has no {error.name}. On Debian: apt install {packages}, then run "
-            "this with /usr/bin/python3")

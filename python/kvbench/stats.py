@@ -7,17 +7,15 @@ says when to use what. Needs scipy.
 """
 
 import math
-import sys
 
 import numpy as np
 
-from kvbench import missing
+from kvbench.interpreter import without
 
 try:
     from scipy import stats
 except ImportError as error:
-    print(missing(error, "python3-scipy"), file=sys.stderr)
-    sys.exit(2)
+    without(error, ["scipy", "pandas", "matplotlib"], "python3-scipy")
 
 RESAMPLES = 10000
 INTERVALS = ("t", "bca", "percentile")

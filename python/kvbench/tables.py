@@ -7,7 +7,7 @@ Column meanings: docs/schema.md.
 
 import sys
 
-from kvbench import checksums, missing
+from kvbench import checksums, interpreter
 
 try:
     import matplotlib
@@ -17,8 +17,7 @@ try:
     matplotlib.use("Agg")  # before pyplot: no script opens a window
     import matplotlib.pyplot  # noqa: F401  (here, so that one line says what is missing)
 except ImportError as error:
-    print(missing(error, "python3-pandas python3-matplotlib"), file=sys.stderr)
-    sys.exit(2)
+    interpreter.without(error, ["numpy", "pandas", "matplotlib"], "python3-pandas python3-matplotlib")
 
 SCHEMA_MAJOR = "1"
 

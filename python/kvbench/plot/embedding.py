@@ -9,7 +9,8 @@ import multiprocessing
 
 import numpy as np
 
-from kvbench import missing, tables as kt
+from kvbench import tables as kt
+from kvbench.interpreter import missing
 
 PERPLEXITY = 30.0  # scikit-learn's default
 MIN_POINTS = 5  # fewer have no neighbourhoods to show

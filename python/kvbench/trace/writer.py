@@ -10,14 +10,13 @@ import math
 import os
 import sys
 
-from kvbench import missing
+from kvbench.interpreter import without
 
 try:
     import h5py
     import numpy as np
 except ImportError as error:
-    print(missing(error, "python3-h5py"), file=sys.stderr)
-    sys.exit(2)
+    without(error, ["numpy", "h5py"], "python3-h5py")
 
 from kvbench.trace.parts import CHUNK_TOKENS, OptionalParts
 
