@@ -193,7 +193,7 @@ class AmnesiaTest(FigureTest):
     def test_heavy_share_by_hand(self):
         # Middle 80 tokens. 60 kept: 40 of them, of which h2o's heavy part is half: 20 / 80.
         rows = [{"params": "heavy_ratio=0.5"}, {"params": "heavy_ratio=1"},
-                {"params": "heavy_ratio=0.5", "tokens_kept": 63},  # floor(43 / 2) = 21
+                {"params": "heavy_ratio=0.5", "tokens_kept": 63, "seed": 1},  # floor(43 / 2) = 21
                 {"algorithm": "snapkv"},
                 {"protocol": "stream", "sink": 5, "recent": 15, "tokens_kept": 30}]
         frame = kt.read_results([self.write(rows)], plot_amnesia.NEEDED)
@@ -296,7 +296,7 @@ class StreamTest(FigureTest):
         expect("steps have no row", path)
         expect("got prefill alone", self.write([{}]))
         self.write([{"protocol": "stream"}, {"protocol": "stream"}])
-        expect("two rows have the same key", path)
+        expect("rows stand twice: prompt", path)
         os.remove(self.path("t.steps.csv"))
         self.write([{"protocol": "stream"}])
         expect("t.steps.csv: no such file", path)

@@ -27,6 +27,8 @@ TEXT_COLUMNS = {
 }
 SETTINGS = ["protocol", "sink", "recent", "scores", "device", "n_queries"]
 HEAD_COLUMNS = ["trace", "prompt", "layer", "q_head"]  # what a mean over heads runs over
+# What a row is known by: the key columns of docs/schema.md; tables made by hand may lack SETTINGS.
+ROW_COLUMNS = [*HEAD_COLUMNS, "algorithm", "params", "seed", "budget_requested"]
 
 # Errors below this are rounding of an exact cache: logarithmic axes leave them out.
 ROUNDING_ERROR = 1e-9
@@ -75,7 +77,7 @@ def read_results(paths, needed):
     `needed`: columns that the caller reads besides schema, algorithm, params and status. Numeric
     columns are float64 (an empty field, as in rows without measurements, is NaN); text columns are
     str. Raises CsvError for a missing file or column, an empty file, mixed or foreign schemas, and
-    a field that is no number.
+    a field that is no number, and a row that stands twice.
     """
     columns = ["schema", "algorithm", "params", "status"]
     columns += [c for c in needed if c not in columns]
@@ -85,7 +87,32 @@ def read_results(paths, needed):
         raise CsvError(f"{paths[0]}: mixed schemas: {', '.join(schemas)}")
     if schemas[0].split(".")[0] != SCHEMA_MAJOR:
         raise CsvError(f"{paths[0]}: schema {schemas[0]}, expected {SCHEMA_MAJOR}.x")
+    _refuse_repeats(frame, paths)
     return frame
+
+
+def _refuse_repeats(frame, paths):
+    """CsvError where a row stands twice, in one file or in two: it would count twice in a mean."""
+    columns = [name for name in (*ROW_COLUMNS, *SETTINGS) if name in frame.columns]
+    if not {*ROW_COLUMNS} <= {*columns}:
+        return
+    repeats = frame.duplicated(columns)
+    if not repeats.any():
+        return
+    second = int(repeats.to_numpy().argmax())
+    row = frame.iloc[second]
+    key = frame[columns]
+    same = (key.eq(key.iloc[second]) | (key.isna() & key.iloc[second].isna())).all(axis=1)
+    first = int(same.to_numpy().argmax())
+    ends = np.cumsum(frame.attrs["rows"])
+
+    def place(i):
+        file = int(np.searchsorted(ends, i, side="right"))
+        return paths[file], i - (int(ends[file - 1]) if file else 0) + 1
+
+    (path, at), (other, before) = place(second), place(first)
+    raise CsvError(f"{path}: rows stand twice: prompt {row['prompt']}, layer {row['layer']:g}, head "
+                   f"{row['q_head']:g}, {row['algorithm']}: row {at}, and row {before} of {other}")
 
 
 def read_table(paths, needed, text, others=None):
@@ -110,6 +137,7 @@ def read_table(paths, needed, text, others=None):
         frames.append(frame)
     out = pd.concat(frames, ignore_index=True)
     out.attrs["runs"] = sorted(runs)
+    out.attrs["rows"] = [len(frame) for frame in frames]
     return out
 
 

@@ -41,9 +41,6 @@ def figures(paths, metric):
     `ok` on every head of their prompt; None where some prompt's is not."""
     frame = kt.read_results(paths, [metric, "seed", "budget_requested", *kt.HEAD_COLUMNS,
                                     *kt.SETTINGS])
-    keys = [*kt.HEAD_COLUMNS, *POINT, "seed"]
-    if frame.duplicated(keys).any():
-        raise kt.CsvError(f"{', '.join(paths)}: rows stand twice")
     if frame[["prompt", "trace"]].drop_duplicates()["prompt"].duplicated().any():
         raise kt.CsvError(f"{paths[0]}: a prompt of one name in several traces")
     if len(frame[kt.SETTINGS].drop(columns="scores").drop_duplicates()) > 1:

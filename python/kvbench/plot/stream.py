@@ -45,8 +45,6 @@ def read_joined(path):
     steps = kt.read_table([steps_path(path)], [*JOIN_KEYS, "step", "rel_error", "bytes"],
                           kt.TEXT_COLUMNS)
     kt.check_same_run(steps, steps_path(path), of_runs, path)
-    if rows.duplicated(JOIN_KEYS).any():
-        raise kt.CsvError(f"{path}: two rows have the same key")
     joined = steps.merge(rows[[*JOIN_KEYS, "n_tokens", "full_bytes"]], on=JOIN_KEYS, how="left",
                          validate="many_to_one")
     lost = int(joined["n_tokens"].isna().sum())
