@@ -1,7 +1,8 @@
 // The fits of attention-matching: bounded weights (R reference queries, B kept tokens), matching
 // pursuit, and the whole method on a head of m tokens.
-// Floors in multiply-adds: weights min(R, B) R B / 2 for the Gram matrix and min(R, B)^3 / 6 for
-// each of some fifteen factors; pursuit B R m; the method R m (2 d + dv) before any fit.
+// Floors in multiply-adds: weights F^2 R / 2 for the Gram matrix of F free columns and 2 R B for
+// each of some fifteen rounds (an interior point: min(R, B) R B / 2, and min(R, B)^3 / 6 for each
+// of some fifteen factors); pursuit B R m; the method R m (2 d + dv) before any fit.
 // bench/peer_scipy.py does the same steps in NumPy and SciPy on the same trace.
 #include <benchmark/benchmark.h>
 

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
 
+#include "algorithms/shared/bounded_active_set.hpp"
 #include "algorithms/shared/bounded_least_squares.hpp"
 #include "algorithms/shared/matching_pursuit.hpp"
 #include "twin/bounded_fit.hpp"
@@ -116,6 +118,31 @@ TEST(BoundedLeastSquares, IsAtTheOptimumOfTheActiveSetTwin) {
       }
     }
   }
+}
+
+// Many tokens, few of them free: answered by the active set, and better than its tolerance.
+TEST(ActiveSet, AnswersWhereFewWeightsAreFree) {
+  for (const auto& [rows, cols] : {std::pair<Index, Index>{80, 40}, {60, 90}}) {
+    for (const auto& [low, high] : {std::pair{1.0, 20.0}, {0.05, 20.0}, {1.0, 1.5}}) {
+      const Problem p = attention_problem(rows, cols, 3 * cols, 0.7, false, 5);
+      const std::optional<BoundedFit> got = active_set_fit(p.matrix, p.target, low, high, 1e-12);
+      ASSERT_TRUE(got.has_value()) << rows << "x" << cols << " [" << low << ", " << high << "]";
+      const Real l = static_cast<Real>(low);
+      const Real h = static_cast<Real>(high);
+      const Real optimum = twin::misfit(p.e, p.y, twin::bounded_fit(p.e, p.y, l, h));
+      EXPECT_LE(std::fabs(twin::misfit(p.e, p.y, wide(got->w)) - optimum), 1e-8L * optimum);
+      EXPECT_LE(got->gap, 1e-8 * got->objective);
+    }
+  }
+}
+
+// Equal columns that are both free, and an objective that is rounding: nothing to answer with.
+TEST(ActiveSet, LeavesTheRestToTheInteriorPoint) {
+  MatrixD e(1, 2);
+  e.row(0)[0] = e.row(0)[1] = 1.0;
+  EXPECT_FALSE(active_set_fit(e, std::vector<double>{4.0}, 1.0, 20.0, 1e-13).has_value());
+  const Problem p = attention_problem(12, 40, 40, 0.7, false, 5);  // w = 1 is exact
+  EXPECT_FALSE(active_set_fit(p.matrix, p.target, 0.05, 20.0, 1e-12).has_value());
 }
 
 TEST(BoundedLeastSquares, FindsPlantedWeights) {

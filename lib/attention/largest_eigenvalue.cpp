@@ -4,42 +4,14 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/vector_sums.hpp"
+
 namespace kvbench {
 namespace {
 
 constexpr Index kSteps = 24;  // of Lanczos
 constexpr Index kStepsAtOnce = 4;
 constexpr double kTolerance = 1e-14;  // relative; what making it tridiagonal loses
-constexpr Index kLanes = 16;
-
-// In 16 lanes joined as a tree.
-double dot(const double* a, const double* b, Index n) {
-  double lane[kLanes] = {};
-  Index t = 0;
-  for (; t + kLanes <= n; t += kLanes) {
-#pragma omp simd
-    for (Index l = 0; l < kLanes; ++l) {
-      lane[l] = std::fma(a[t + l], b[t + l], lane[l]);
-    }
-  }
-  for (Index l = 0; t + l < n; ++l) {
-    lane[l] = std::fma(a[t + l], b[t + l], lane[l]);
-  }
-  for (Index half = kLanes / 2; half > 0; half /= 2) {
-    for (Index l = 0; l < half; ++l) {
-      lane[l] += lane[l + half];
-    }
-  }
-  return lane[0];
-}
-
-// y += factor x.
-void add(double factor, const double* x, Index n, double* y) {
-#pragma omp simd
-  for (Index t = 0; t < n; ++t) {
-    y[t] = std::fma(factor, x[t], y[t]);
-  }
-}
 
 void scale(double factor, Index n, double* x) {
 #pragma omp simd

@@ -100,7 +100,7 @@ class BasicMatrix {
   BasicMatrix() = default;
   BasicMatrix(Index rows, Index cols) : rows_(rows), cols_(cols), data_(rows * cols) {}
 
-  /// New shape, contents unspecified; memory is kept, so that scratch need not be allocated anew.
+  /// New shape, memory kept. With the same cols, what rows there were stay; else unspecified.
   void resize(Index rows, Index cols) {
     rows_ = rows;
     cols_ = cols;

@@ -1,19 +1,21 @@
 #include "algorithms/shared/bounded_least_squares.hpp"
 
-#include <Eigen/Cholesky>
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
 
+#include "algorithms/shared/bounded_active_set.hpp"
+#include "attention/cholesky.hpp"
+#include "attention/vector_sums.hpp"
+
 namespace kvbench {
 namespace {
 
-using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+// Eigen's arrays for what goes element by element. What is summed has one order: products by rows
+// of E, other sums in lanes (attention/vector_sums.hpp).
 using Eigen::ArrayXd;
-using Eigen::MatrixXd;
-using Eigen::VectorXd;
 
 constexpr double kTolerance = 1e-7;  // of the objective
 constexpr int kMaxIterations = 100;
@@ -33,6 +35,32 @@ constexpr double kSolved = 1e-7;      // a residual of the Newton system, of its
 constexpr double kConverges = 0.3;    // by this factor a refinement reduces it, or float32 fails
 constexpr double kUsualRange = 20.0;  // of bounds; wider ones count accordingly less
 
+double inner(const ArrayXd& a, const ArrayXd& b) {
+  return dot(a.data(), b.data(), a.size());
+}
+
+double total(const ArrayXd& a) {
+  return sum(a.data(), a.size());
+}
+
+// E x.
+ArrayXd product(const MatrixD& e, const ArrayXd& x) {
+  ArrayXd out(e.rows());
+  for (Index i = 0; i < e.rows(); ++i) {
+    out[i] = dot(e.row(i), x.data(), e.cols());
+  }
+  return out;
+}
+
+// E'r.
+ArrayXd transposed_product(const MatrixD& e, const ArrayXd& r) {
+  ArrayXd out = ArrayXd::Zero(e.cols());
+  for (Index i = 0; i < e.rows(); ++i) {
+    add(r[i], e.row(i), e.cols(), out.data());
+  }
+  return out;
+}
+
 // (E'E / unit + diag(D)) x = r for one D after another.
 //
 // For more unknowns than rows by the Woodbury identity, over the rows: S = 1 + E D^-1 E' / unit has
@@ -41,19 +69,22 @@ constexpr double kUsualRange = 20.0;  // of bounds; wider ones count accordingly
 // spans many orders of magnitude, need float64.
 class Newton {
  public:
-  Newton(const Eigen::Map<const Rows>& e, double unit)
+  Newton(const MatrixD& e, double unit)
       : e_(e), unit_(unit), wide_(e.cols() > e.rows()), single_(wide_) {
     if (!wide_) {
-      gram_ = MatrixXd::Zero(e.cols(), e.cols());
-      gram_.selfadjointView<Eigen::Lower>().rankUpdate(e.transpose(), 1.0 / unit);
+      MatrixD e_t;
+      transpose(e, e_t);
+      inner_products(e_t, e, gram_, true);
+      for (Index i = 0; i < gram_.rows() * gram_.cols(); ++i) {
+        gram_.data()[i] /= unit;
+      }
     } else {
       columns_ = scaled_columns_ = Matrix(e.cols(), e.rows());
       for (Index j = 0; j < e.cols(); ++j) {
         for (Index i = 0; i < e.rows(); ++i) {
-          columns_.row(j)[i] = static_cast<float>(e(i, j));
+          columns_.row(j)[i] = static_cast<float>(e.row(i)[j]);
         }
       }
-      sums_.resize(e.rows(), e.rows());
     }
   }
 
@@ -65,33 +96,37 @@ class Newton {
     }
   }
 
-  VectorXd solve(const VectorXd& r) {
+  ArrayXd solve(const ArrayXd& r) {
     if (single_) {
-      if (const std::optional<VectorXd> x = refined(r)) {
+      if (const std::optional<ArrayXd> x = refined(r)) {
         return *x;
       }
       single_ = false;
       factor_double();
     }
     // One step of refinement: with D of all sizes the factor alone may lose half of the digits.
-    VectorXd x = once(r);
+    ArrayXd x = once(r);
     x += once(residual(r, x));
     return x;
   }
 
  private:
-  VectorXd residual(const VectorXd& r, const VectorXd& x) const {
-    return r - (diagonal_ * x.array()).matrix() - e_.transpose() * ((e_ * x) / unit_);
+  ArrayXd residual(const ArrayXd& r, const ArrayXd& x) const {
+    ArrayXd out = r - diagonal_ * x;
+    for (Index i = 0; i < e_.rows(); ++i) {
+      add(-dot(e_.row(i), x.data(), e_.cols()) / unit_, e_.row(i), e_.cols(), out.data());
+    }
+    return out;
   }
 
   // By a factor of float32's digits; nothing where they do not suffice.
-  std::optional<VectorXd> refined(const VectorXd& r) const {
-    VectorXd x = once(r);
-    const double target = kSolved * r.norm();
+  std::optional<ArrayXd> refined(const ArrayXd& r) const {
+    ArrayXd x = once(r);
+    const double target = kSolved * std::sqrt(inner(r, r));
     double before = std::numeric_limits<double>::infinity();
     for (;;) {
-      const VectorXd left = residual(r, x);
-      const double now = left.norm();
+      const ArrayXd left = residual(r, x);
+      const double now = std::sqrt(inner(left, left));
       if (now <= target) {
         return x;
       }
@@ -111,51 +146,70 @@ class Newton {
         scaled_columns_.row(j)[i] = s * columns_.row(j)[i];
       }
     }
-    std::fill_n(sums_.data(), rows * rows, 0.0);
+    system_.resize(rows, rows);
+    std::fill_n(system_.data(), rows * rows, 0.0);
     for (Index i = 0; i < rows; ++i) {
-      sums_.row(i)[i] = 1.0;
+      system_.row(i)[i] = 1.0;
     }
-    add_gram(scaled_columns_.view(), Precision::float32, sums_);
-    factor_.compute(Eigen::Map<const Rows>(sums_.data(), rows, rows));
-    return factor_.info() == Eigen::Success;
+    add_gram(scaled_columns_.view(), Precision::float32, system_);
+    return factor_cholesky(system_);
   }
 
   void factor_double() {
+    if (wide_) {
+      columns_ = scaled_columns_ = {};  // float32 is over
+    }
     // Rounding may leave a matrix that is singular but for D below zero.
     for (double more = 0.0;; more = std::max(1e-13 * static_cast<double>(e_.cols()), 100 * more)) {
       if (wide_) {
-        scaled_ = e_.array().rowwise() / (diagonal_.transpose() * unit_).sqrt();
-        system_ = MatrixXd::Identity(e_.rows(), e_.rows()) * (1.0 + more);
-        system_.selfadjointView<Eigen::Lower>().rankUpdate(scaled_);
+        sum_rows();
       } else {
         system_ = gram_;
-        system_.diagonal().array() += diagonal_ + more;
       }
-      factor_.compute(system_);
-      if (factor_.info() == Eigen::Success || !(more < 1.0)) {
+      for (Index i = 0; i < system_.rows(); ++i) {
+        system_.row(i)[i] += more + (wide_ ? 1.0 : diagonal_[i]);
+      }
+      if (factor_cholesky(system_) || !(more < 1.0)) {
         return;
       }
     }
   }
 
-  VectorXd once(const VectorXd& r) const {
-    if (!wide_) {
-      return factor_.solve(r);
+  // The upper triangle of E D^-1 E' / unit.
+  void sum_rows() {
+    ArrayXd by(e_.cols());
+    for (Index j = 0; j < e_.cols(); ++j) {  // Eigen's root of AVX-512 is not the nearest number
+      by[j] = std::sqrt(diagonal_[j] * unit_);
     }
-    const VectorXd inner = (r.array() / diagonal_).matrix();
-    const VectorXd along = factor_.solve(VectorXd(e_ * inner)) / unit_;
-    return inner - ((e_.transpose() * along).array() / diagonal_).matrix();
+    scaled_.resize(e_.rows(), e_.cols());
+    for (Index i = 0; i < e_.rows(); ++i) {
+      for (Index j = 0; j < e_.cols(); ++j) {
+        scaled_.row(i)[j] = e_.row(i)[j] / by[j];
+      }
+    }
+    transpose(scaled_, scaled_t_);
+    inner_products(scaled_, scaled_t_, system_, true);
   }
 
-  Eigen::Map<const Rows> e_;
+  ArrayXd once(const ArrayXd& r) const {
+    if (!wide_) {
+      ArrayXd x = r;
+      solve_cholesky(system_, {x.data(), static_cast<std::size_t>(x.size())});
+      return x;
+    }
+    const ArrayXd inner = r / diagonal_;
+    ArrayXd along = product(e_, inner);
+    solve_cholesky(system_, {along.data(), static_cast<std::size_t>(along.size())});
+    return inner - transposed_product(e_, along / unit_) / diagonal_;
+  }
+
+  const MatrixD& e_;
   double unit_;
   bool wide_;
   bool single_;                      // float32 suffices still
   Matrix columns_, scaled_columns_;  // E' [B, R], and each row by 1 / sqrt(D unit)
-  MatrixD sums_;
-  MatrixXd gram_, system_;
-  Rows scaled_;
-  Eigen::LLT<MatrixXd> factor_;
+  MatrixD gram_, system_;            // system_: its factor
+  MatrixD scaled_, scaled_t_;
   ArrayXd diagonal_;
 };
 
@@ -174,9 +228,7 @@ double longest(const ArrayXd& x, const ArrayXd& dx) {
 struct Point {
   ArrayXd w, s, t, z, u;
 
-  double centre() const {
-    return ((s * z).sum() + (t * u).sum()) / static_cast<double>(2 * w.size());
-  }
+  double centre() const { return (inner(s, z) + inner(t, u)) / static_cast<double>(2 * w.size()); }
 };
 
 struct Step {
@@ -187,26 +239,29 @@ struct Step {
   }
 };
 
-class Solver {
+class InteriorPoint {
  public:
-  Solver(const MatrixD& e, std::span<const double> y, double low, double high)
-      : e_(e.data(), e.rows(), e.cols()),
-        y_(Eigen::Map<const VectorXd>(y.data(), e.rows())),
+  InteriorPoint(const MatrixD& e, std::span<const double> y, double low, double high)
+      : e_(e),
+        y_(Eigen::Map<const ArrayXd>(y.data(), e.rows())),
         low_(low),
         high_(high),
-        unit_(e_.squaredNorm() / static_cast<double>(e.cols())),
+        unit_(dot(e.data(), e.data(), e.rows() * e.cols()) / static_cast<double>(e.cols())),
         regular_(kRegular * static_cast<double>(e.cols()) /
                  std::pow(std::max(1.0, (high - low) / kUsualRange), 2)) {}
 
   // Whether there is anything to choose.
   bool open() const { return unit_ > 0.0 && std::isfinite(unit_) && high_ > low_; }
 
+  // Of |w - 1|^2 beside |E w - y|^2.
+  double regular() const { return regular_ * unit_; }
+
   BoundedFit fit_at(const ArrayXd& w) const {
     BoundedFit out;
     out.w.assign(w.begin(), w.end());
-    const VectorXd residual = e_ * w.matrix() - y_;
-    out.objective = residual.squaredNorm();
-    out.gap = 2.0 * gap(w, (e_.transpose() * residual).array());
+    const ArrayXd residual = product(e_, w) - y_;
+    out.objective = inner(residual, residual);
+    out.gap = 2.0 * gap(w, transposed_product(e_, residual));
     return out;
   }
 
@@ -216,13 +271,13 @@ class Solver {
     BoundedFit best = fit_at(p.w);
     double smallest = std::numeric_limits<double>::infinity();
     double nearest = smallest;  // of the distances from complementarity
-    const double floor = kRounding * y_.squaredNorm() / unit_;
+    const double floor = kRounding * inner(y_, y_) / unit_;
     int idle = 0;
     for (int iteration = 0; iteration < kMaxIterations && idle < kPatience; ++iteration) {
-      const VectorXd residual = e_ * p.w.matrix() - y_;
+      const ArrayXd residual = product(e_, p.w) - y_;
       const ArrayXd gradient = gradient_at(p.w, residual);
       const double here = gap(p.w, gradient);
-      const double objective = 0.5 * residual.squaredNorm() / unit_;
+      const double objective = 0.5 * inner(residual, residual) / unit_;
       const double centre = p.centre();
       idle = here < smallest || centre < kFalls * nearest ? 0 : idle + 1;
       nearest = std::min(nearest, centre);
@@ -241,12 +296,12 @@ class Solver {
   }
 
  private:
-  ArrayXd gradient_at(const ArrayXd& w, const VectorXd& residual) const {
-    return (e_.transpose() * residual).array() / unit_ + regular_ * (w - 1.0);
+  ArrayXd gradient_at(const ArrayXd& w, const ArrayXd& residual) const {
+    return transposed_product(e_, residual) / unit_ + regular_ * (w - 1.0);
   }
 
   double gap(const ArrayXd& w, const ArrayXd& gradient) const {
-    return (gradient.max(0.0) * (w - low_) + (-gradient).max(0.0) * (high_ - w)).sum();
+    return inner(gradient.max(0.0), w - low_) + inner((-gradient).max(0.0), high_ - w);
   }
 
   // w = 1 where that is well inside, and multipliers that answer its gradient.
@@ -257,9 +312,9 @@ class Solver {
     p.w = ArrayXd::Constant(e_.cols(), first);
     p.s = p.w - low_;
     p.t = high_ - p.w;
-    const ArrayXd g = gradient_at(p.w, e_ * p.w.matrix() - y_);
+    const ArrayXd g = gradient_at(p.w, product(e_, p.w) - y_);
     // As large as the gradient's mean: with less the first steps run into the bounds.
-    const double lift = std::max(g.abs().mean(), 1e-300);
+    const double lift = std::max(total(g.abs()) / static_cast<double>(g.size()), 1e-300);
     p.z = g.max(0.0) + lift;
     p.u = (-g).max(0.0) + lift;
     return p;
@@ -270,7 +325,7 @@ class Solver {
                         const ArrayXd& target_z, const ArrayXd& target_u) {
     Step out;
     const ArrayXd right = -gradient + target_z / p.s - target_u / p.t;
-    out.w = newton.solve(right.matrix()).array();
+    out.w = newton.solve(right);
     out.z = (target_z - p.z * out.w) / p.s - p.z;
     out.u = (target_u + p.u * out.w) / p.t - p.u;
     return out;
@@ -281,8 +336,8 @@ class Solver {
     const Step affine = direction(newton, gradient, p, none, none);
     const double reach = affine.length(p);
     const double centre = p.centre();
-    const double then = (((p.s + reach * affine.w) * (p.z + reach * affine.z)).sum() +
-                         ((p.t - reach * affine.w) * (p.u + reach * affine.u)).sum()) /
+    const double then = (inner(p.s + reach * affine.w, p.z + reach * affine.z) +
+                         inner(p.t - reach * affine.w, p.u + reach * affine.u)) /
                         static_cast<double>(2 * p.w.size());
     const double target = centre * std::pow(std::clamp(then / centre, 0.0, 1.0), 3);
     const Step step =
@@ -301,8 +356,8 @@ class Solver {
     }
   }
 
-  Eigen::Map<const Rows> e_;
-  VectorXd y_;
+  const MatrixD& e_;
+  ArrayXd y_;
   double low_, high_;
   double unit_;  // mean square of a column: the problem is solved in this unit
   double regular_;
@@ -319,11 +374,14 @@ BoundedFit bounded_least_squares(const MatrixD& e, std::span<const double> y, do
     }
     return none;
   }
-  Solver solver(e, y, low, high);
+  InteriorPoint solver(e, y, low, high);
   if (!solver.open()) {
     return solver.fit_at(ArrayXd::Constant(e.cols(), std::clamp(1.0, low, high)));
   }
-  BoundedFit out = solver.run();
+  BoundedFit out = active_set_fit(e, y, low, high, solver.regular()).value_or(BoundedFit{});
+  if (out.w.empty()) {
+    out = solver.run();
+  }
   for (double& w : out.w) {
     w = std::clamp(w, low, high);
   }

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <Eigen/Cholesky>
-#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 
+#include "attention/cholesky.hpp"
 #include "core/error.hpp"
 #include "core/rope.hpp"
 
@@ -27,27 +26,20 @@ MatrixD sketched(const MatrixD& rows, Index columns, const RngStream& normals) {
   return out;
 }
 
-// L of X'X + ridge I = L L'.
-Eigen::MatrixXd factor(const MatrixD& rows) {
+// U of X'X + ridge 1 = U'U.
+MatrixD factor(const MatrixD& rows) {
   MatrixD rows_t;
-  MatrixD products;
+  MatrixD gram;
   transpose(rows, rows_t);
-  inner_products(rows_t, rows, products, true);
-  const Index w = rows.cols();
-  Eigen::MatrixXd gram(w, w);
-  for (Index i = 0; i < w; ++i) {
-    for (Index j = i; j < w; ++j) {
-      gram(i, j) = products.row(i)[j];
-      gram(j, i) = products.row(i)[j];
-    }
-  }
+  inner_products(rows_t, rows, gram, true);
   // Ends: a ridge above all other entries leaves a matrix of dominant diagonal.
   for (double ridge = kRidge;; ridge *= 10.0) {
-    Eigen::MatrixXd raised = gram;
-    raised.diagonal().array() += ridge;
-    const Eigen::LLT<Eigen::MatrixXd> cholesky(raised);
-    if (cholesky.info() == Eigen::Success) {
-      return cholesky.matrixL();
+    MatrixD raised = gram;
+    for (Index i = 0; i < gram.rows(); ++i) {
+      raised.row(i)[i] += ridge;
+    }
+    if (factor_cholesky(raised)) {
+      return raised;
     }
   }
 }
@@ -91,14 +83,21 @@ std::vector<double> leverage_scores(MatrixD keys, Index sketch, const RngStream&
   }
   center_rows(keys);
   const MatrixD rows = sketch > 0 ? sketched(keys, sketch, normals) : std::move(keys);
-  const Eigen::MatrixXd lower = factor(rows);
-  Eigen::MatrixXd columns;
+  const MatrixD upper = factor(rows);
+  MatrixD block;
+  MatrixD columns;
   for (Index b = 0; b < rows.rows(); b += kBlock) {
     const Index count = std::min(kBlock, rows.rows() - b);
-    columns = Eigen::Map<const Eigen::MatrixXd>(rows.row(b), rows.cols(), count);
-    lower.triangularView<Eigen::Lower>().solveInPlace(columns);  // |L^-1 x|^2 is the leverage
-    for (Index i = 0; i < count; ++i) {
-      out.push_back(columns.col(i).squaredNorm());
+    block.resize(count, rows.cols());
+    std::copy_n(rows.row(b), count * rows.cols(), block.data());
+    transpose(block, columns);
+    solve_lower(upper, columns);  // |U'^-1 x|^2 is the leverage
+    const auto first = out.size();
+    out.resize(first + count, 0.0);
+    for (Index t = 0; t < columns.rows(); ++t) {
+      for (Index i = 0; i < count; ++i) {
+        out[first + i] = std::fma(columns.row(t)[i], columns.row(t)[i], out[first + i]);
+      }
     }
   }
   return out;

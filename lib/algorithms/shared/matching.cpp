@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <Eigen/Cholesky>
 #include <Eigen/Core>
 #include <Eigen/QR>
 #include <algorithm>
@@ -16,13 +15,14 @@
 #include "algorithms/shared/matching_pursuit.hpp"
 #include "algorithms/shared/reference_attention.hpp"
 #include "algorithms/shared/size.hpp"
+#include "attention/cholesky.hpp"
+#include "attention/vector_sums.hpp"
 #include "core/error.hpp"
 #include "core/float16.hpp"
 
 namespace kvbench {
 namespace {
 
-using Eigen::MatrixXd;
 using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 constexpr Index kWeightBytes = 4;
@@ -96,36 +96,66 @@ std::vector<Index> keys_to_keep(const Task& task, const Params& params,
   return selected_by(find_method(keys), task, params, count);
 }
 
-// C - V of (X'X + r) (C - V) = X'T; with r = 0, of all least squares solutions the shortest.
+double norm(const MatrixD& m) {
+  return std::sqrt(dot(m.data(), m.data(), m.rows() * m.cols()));
+}
+
+// Of all least squares solutions of |X Z - T|^2 + r |Z|^2 the shortest, by Eigen's complete
+// orthogonal decomposition of X with sqrt(r) 1 below it. It reveals the rank by column pivoting.
+// Several times slower than a Cholesky factor, and the one place where the order of summation is
+// Eigen's, which depends on the instruction set.
+MatrixD shortest_solution(const MatrixD& x, const MatrixD& t, double r) {
+  const Index below = r > 0.0 ? x.cols() : 0;
+  Eigen::MatrixXd stacked = Eigen::MatrixXd::Zero(x.rows() + below, x.cols());
+  stacked.topRows(x.rows()) = Eigen::Map<const Rows>(x.data(), x.rows(), x.cols());
+  stacked.bottomRows(below).diagonal().array() = std::sqrt(r);
+  Eigen::MatrixXd right = Eigen::MatrixXd::Zero(stacked.rows(), t.cols());
+  right.topRows(x.rows()) = Eigen::Map<const Rows>(t.data(), t.rows(), t.cols());
+  MatrixD out(x.cols(), t.cols());
+  Eigen::Map<Rows>(out.data(), out.rows(), out.cols()) =
+      stacked.completeOrthogonalDecomposition().solve(right);
+  return out;
+}
+
+// Z = C - V of (X'X + r) Z = X'T; with r = 0, of all least squares solutions the shortest.
 //
-// With a ridge that is not tiny, by the Cholesky factor (Eigen's LLT) of the smaller of two Gram
-// matrices, which is positive definite however many tokens there are for a query: where B > R,
+// With a ridge that is not tiny, by the Cholesky factor of the smaller of two Gram matrices, which
+// is positive definite however many tokens there are for a query: where B > R,
 // (X'X + r)^-1 X' = X' (XX' + r)^-1. Without one X'X is singular there, and forming it would square
-// the condition: the complete orthogonal decomposition (Eigen's) of X itself, or of X with
-// sqrt(r) 1 below it, whose rank is revealed by column pivoting and which gives the shortest
-// solution. It is several times slower.
-MatrixXd ridge_solution(const Eigen::Map<const Rows>& x, const MatrixXd& t, double ridge) {
-  const double r = ridge * x.squaredNorm() / static_cast<double>(x.cols());
+// the condition.
+MatrixD ridge_solution(const MatrixD& x, const MatrixD& t, double ridge) {
+  const double r =
+      ridge * dot(x.data(), x.data(), x.rows() * x.cols()) / static_cast<double>(x.cols());
   if (ridge >= kSafeRidge * static_cast<double>(std::max(x.cols(), x.rows())) && r > 0.0) {
     const bool wide = x.cols() > x.rows();
-    const Eigen::Index side = std::min(x.rows(), x.cols());
-    MatrixXd system = MatrixXd::Identity(side, side) * r;
-    if (wide) {
-      system.selfadjointView<Eigen::Lower>().rankUpdate(x);
-      return x.transpose() * system.selfadjointView<Eigen::Lower>().llt().solve(t);
+    MatrixD x_t;
+    MatrixD system;
+    MatrixD out;
+    transpose(x, x_t);
+    inner_products(wide ? x : x_t, wide ? x_t : x, system, true);
+    for (Index i = 0; i < system.rows(); ++i) {
+      system.row(i)[i] += r;
     }
-    system.selfadjointView<Eigen::Lower>().rankUpdate(x.transpose());
-    return system.selfadjointView<Eigen::Lower>().llt().solve(x.transpose() * t);
+    if (factor_cholesky(system)) {
+      if (wide) {
+        MatrixD along = t;
+        solve_cholesky(system, along);
+        inner_products(x_t, along, out);
+      } else {
+        inner_products(x_t, t, out);
+        solve_cholesky(system, out);
+      }
+      return out;
+    }
   }
-  if (r > 0.0) {
-    MatrixXd stacked(x.rows() + x.cols(), x.cols());
-    stacked.topRows(x.rows()) = x;
-    stacked.bottomRows(x.cols()) = MatrixXd::Identity(x.cols(), x.cols()) * std::sqrt(r);
-    MatrixXd right = MatrixXd::Zero(stacked.rows(), t.cols());
-    right.topRows(x.rows()) = t;
-    return stacked.completeOrthogonalDecomposition().solve(right);
-  }
-  return MatrixXd(x).completeOrthogonalDecomposition().solve(t);
+  return shortest_solution(x, t, r);
+}
+
+// a - b of one shape.
+MatrixD difference(const MatrixD& a, const MatrixD& b) {
+  MatrixD out = a;
+  add(-1.0, b.data(), b.rows() * b.cols(), out.data());
+  return out;
 }
 
 double ratio(double part, double whole) {
@@ -179,21 +209,20 @@ void fit_values(const Task& task, const Params& params, const ReferenceAttention
   if (reference.rows() == 0 || static_cast<Index>(kept.size()) == task.count()) {
     return;  // nothing to fit to, or nothing left to fit
   }
-  const MatrixD soft = reference.softmax(task.head, kept, fit.weights);
-  const Eigen::Map<const Rows> x(soft.data(), soft.rows(), soft.cols());
-  const Eigen::Map<const Rows> a(reference.output().data(), soft.rows(), task.head.dv());
-  const Rows v =
-      Eigen::Map<const Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>(
-          fit.values.data(), fit.values.rows(), fit.values.cols())
-          .cast<double>();
-  const MatrixXd missing = a - x * v;
-  const MatrixXd moved = ridge_solution(x, missing, params.real("ridge"));
+  const MatrixD x = reference.softmax(task.head, kept, fit.weights);
+  MatrixD v;
+  MatrixD held;  // what the kept tokens' own values give
+  gather_rows(task.head.v, kept, v);
+  inner_products(x, v, held);
+  const MatrixD missing = difference(reference.output(), held);
+  const MatrixD moved = ridge_solution(x, missing, params.real("ridge"));
   for (Index i = 0; i < fit.values.rows(); ++i) {
     for (Index t = 0; t < fit.values.cols(); ++t) {
-      fit.values.row(i)[t] = stored(task.head.dtype, v(i, t) + moved(i, t));
+      fit.values.row(i)[t] = stored(task.head.dtype, v.row(i)[t] + moved.row(i)[t]);
     }
   }
-  fit.say("output_error", ratio((missing - x * moved).norm(), a.norm()));
+  inner_products(x, moved, held);
+  fit.say("output_error", ratio(norm(difference(missing, held)), norm(reference.output())));
 }
 
 void check(const Params& params) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/vector_sums.hpp"
+
 namespace kvbench {
 namespace {
 
@@ -12,35 +14,15 @@ constexpr double kDependent = 1e-12;
 // Of |column| |y|: a multiplier below it is 0.
 constexpr double kFlat = 1e-12;
 
-// Eight sums side by side, in a fixed order: a chain of one would wait for each addition.
-double dot(const double* a, const double* b, std::size_t count) {
-  constexpr std::size_t kLanes = 8;
-  double sums[kLanes] = {};
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      sums[lane] = std::fma(a[i + lane], b[i + lane], sums[lane]);
-    }
-  }
-  for (; i < count; ++i) {
-    sums[0] = std::fma(a[i], b[i], sums[0]);
-  }
-  double sum = 0.0;
-  for (const double x : sums) {
-    sum += x;
-  }
-  return sum;
-}
+using kvbench::add;
+using kvbench::dot;
 
 double dot(const std::vector<double>& a, const std::vector<double>& b) {
-  return dot(a.data(), b.data(), a.size());
+  return dot(a.data(), b.data(), static_cast<Index>(a.size()));
 }
 
-// out += factor * x.
 void add(double factor, const std::vector<double>& x, std::vector<double>& out) {
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = std::fma(factor, x[i], out[i]);
-  }
+  add(factor, x.data(), static_cast<Index>(out.size()), out.data());
 }
 
 // Lower Cholesky factor of the Gram matrix of the free columns, one row a column, in the order in

@@ -1,16 +1,14 @@
 #include "algorithms/shared/reference_attention.hpp"
 
-#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "attention/vector_sums.hpp"
 #include "core/math.hpp"
 
 namespace kvbench {
 namespace {
-
-using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 MatrixD scaled_rows(const KvHead& head, Range positions) {
   const Range held = {std::max(positions.begin, head.q_start()), std::min(positions.end, head.n())};
@@ -31,6 +29,23 @@ MatrixD transposed_keys(const KvHead& head, std::span<const Index> tokens) {
   gather_rows(head.k, tokens, keys);
   transpose(keys, out);
   return out;
+}
+
+double largest_of(const double* x, Index n) {
+  double out = -std::numeric_limits<double>::infinity();
+#pragma omp simd reduction(max : out)
+  for (Index j = 0; j < n; ++j) {
+    out = std::max(out, x[j]);
+  }
+  return out;
+}
+
+// x = exp(x - shift).
+void exponentiate(double shift, Index n, double* x) {
+#pragma omp simd
+  for (Index j = 0; j < n; ++j) {
+    x[j] = exp_shared(x[j] - shift);
+  }
 }
 
 }  // namespace
@@ -56,17 +71,12 @@ ReferenceAttention::ReferenceAttention(const KvHead& head, std::span<const Index
     for (Index r = 0; r < count; ++r) {
       double* row = x.row(r);
       const auto i = static_cast<std::size_t>(begin + r);
-      shift_[i] = *std::max_element(row, row + m);
+      shift_[i] = largest_of(row, m);
+      exponentiate(shift_[i], m, row);
+      const double mass = sum(row, m);
+      mass_[i] = mass;
       for (Index j = 0; j < m; ++j) {
-        row[j] = exp_shared(row[j] - shift_[i]);
-      }
-      double sum = 0.0;
-      for (Index j = 0; j < m; ++j) {
-        sum += row[j];
-      }
-      mass_[i] = sum;
-      for (Index j = 0; j < m; ++j) {
-        row[j] /= sum;
+        row[j] /= mass;
       }
       double* s = scores_.data();
       switch (score) {
@@ -88,9 +98,8 @@ ReferenceAttention::ReferenceAttention(const KvHead& head, std::span<const Index
           break;
       }
     }
-    Eigen::Map<Rows>(output_.row(begin), count, head.dv()).noalias() =
-        Eigen::Map<const Rows>(x.data(), count, m) *
-        Eigen::Map<const Rows>(values.data(), m, head.dv());
+    inner_products(x, values, block);
+    std::copy_n(block.data(), count * head.dv(), output_.row(begin));
   }
   const double count = static_cast<double>(std::max<Index>(1, rows()));
   for (double& s : scores_) {
@@ -108,31 +117,33 @@ MatrixD ReferenceAttention::logits(const KvHead& head, std::span<const Index> ke
 MatrixD ReferenceAttention::exponentials(const KvHead& head, std::span<const Index> kept) const {
   MatrixD out = logits(head, kept);
   for (Index i = 0; i < out.rows(); ++i) {
-    for (Index j = 0; j < out.cols(); ++j) {
-      out.row(i)[j] = exp_shared(out.row(i)[j] - shift_[i]);
-    }
+    exponentiate(shift_[i], out.cols(), out.row(i));
   }
   return out;
 }
 
 MatrixD ReferenceAttention::softmax(const KvHead& head, std::span<const Index> kept,
                                     std::span<const float> w) const {
+  std::vector<double> log_w;
+  for (const float weight : w) {
+    log_w.push_back(weight > 0.0F ? std::log(static_cast<double>(weight))
+                                  : -std::numeric_limits<double>::infinity());
+  }
   MatrixD out = logits(head, kept);
   for (Index i = 0; i < out.rows(); ++i) {
     double* row = out.row(i);
-    double largest = -std::numeric_limits<double>::infinity();
     for (Index j = 0; j < out.cols(); ++j) {
-      const auto weight = static_cast<double>(w[j]);
-      row[j] = weight > 0.0 ? row[j] + std::log(weight) : -std::numeric_limits<double>::infinity();
-      largest = std::max(largest, row[j]);
+      row[j] += log_w[j];
     }
-    double sum = 0.0;
+    const double largest = largest_of(row, out.cols());
+    if (!std::isfinite(largest)) {
+      std::fill_n(row, out.cols(), 0.0);
+      continue;
+    }
+    exponentiate(largest, out.cols(), row);
+    const double mass = sum(row, out.cols());
     for (Index j = 0; j < out.cols(); ++j) {
-      row[j] = std::isfinite(row[j]) ? exp_shared(row[j] - largest) : 0.0;
-      sum += row[j];
-    }
-    for (Index j = 0; j < out.cols() && sum > 0.0; ++j) {
-      row[j] /= sum;
+      row[j] /= mass;
     }
   }
   return out;

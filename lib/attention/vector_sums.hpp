@@ -1,0 +1,63 @@
+// Sums over tokens or reference queries in one order for every instruction set: 16 lanes, each one
+// FMA after another, joined as a tree. A single chain would wait for each addition.
+#pragma once
+
+#include <cmath>
+
+#include "core/types.hpp"
+
+namespace kvbench {
+
+inline constexpr Index kSumLanes = 16;
+
+/// sum_t a[t] b[t], 0 <= t < n.
+inline double dot(const double* a, const double* b, Index n) {
+  double lane[kSumLanes] = {};
+  Index t = 0;
+  for (; t + kSumLanes <= n; t += kSumLanes) {
+#pragma omp simd
+    for (Index l = 0; l < kSumLanes; ++l) {
+      lane[l] = std::fma(a[t + l], b[t + l], lane[l]);
+    }
+  }
+  for (Index l = 0; t + l < n; ++l) {
+    lane[l] = std::fma(a[t + l], b[t + l], lane[l]);
+  }
+  for (Index half = kSumLanes / 2; half > 0; half /= 2) {
+    for (Index l = 0; l < half; ++l) {
+      lane[l] += lane[l + half];
+    }
+  }
+  return lane[0];
+}
+
+/// sum_t a[t], in the same order.
+inline double sum(const double* a, Index n) {
+  double lane[kSumLanes] = {};
+  Index t = 0;
+  for (; t + kSumLanes <= n; t += kSumLanes) {
+#pragma omp simd
+    for (Index l = 0; l < kSumLanes; ++l) {
+      lane[l] += a[t + l];
+    }
+  }
+  for (Index l = 0; t + l < n; ++l) {
+    lane[l] += a[t + l];
+  }
+  for (Index half = kSumLanes / 2; half > 0; half /= 2) {
+    for (Index l = 0; l < half; ++l) {
+      lane[l] += lane[l + half];
+    }
+  }
+  return lane[0];
+}
+
+/// y += factor x.
+inline void add(double factor, const double* x, Index n, double* y) {
+#pragma omp simd
+  for (Index t = 0; t < n; ++t) {
+    y[t] = std::fma(factor, x[t], y[t]);
+  }
+}
+
+}  // namespace kvbench
