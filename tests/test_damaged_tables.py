@@ -40,6 +40,7 @@ WHICH = {"schema", "layer", "q_head", "kv_head", "head", "sink", "recent", "seed
 # Scripts that read no table and no trace, and those that another test covers.
 LEFT_OUT = {
     "convert_traces.py": "reads other people's dumps: test_convert_traces.py",
+    "coverage.py": "reads the compiler's counts",
     "draw_rooms.py": "reads sources",
     "dump_traces.py": "reads prompts and needs torch: test_dump_traces.py",
     "make_model.py": "reads a package: test_make_model.py",
