@@ -128,11 +128,6 @@ set(_environment "SRC=${_src}" "PYTHONDONTWRITEBYTECODE=1" "TMPDIR=${_files}"
 if(TARGET kvbench)
   list(APPEND _environment "KVBENCH=$<TARGET_FILE:kvbench>")
 endif()
-# Only unit tests count lines: programs that are killed, or whose files may not grow, would leave counts
-# that are cut.
-if(KVBENCH_COVERAGE)
-  list(APPEND _environment "GCOV_PREFIX=/dev/null" "GCOV_ERROR_FILE=/dev/null")
-endif()
 
 # ----------------------------------------------------------------------------------------- Python
 include(cmake/KvbenchPython.cmake)
