@@ -142,11 +142,11 @@ function(kvbench_add_test name)
     TIMEOUT ${KVBENCH_TEST_TIMEOUT})
 endfunction()
 
-# Left out of a sanitizer's build: these run the whole program over and over to draw its output, which
-# would take most of the time; what they run is tested elsewhere. Python tests that never start the
-# program are left out too: a sanitizer has nothing to watch there. And LeakSanitizer does not work
-# under the ptrace of test_kills.
-set(_sanitizer_skips test_docs_commands test_kills test_reference test_reference_then figures
+# Left out of a sanitizer's build: these run the whole program over and over to draw its output, to kill
+# it, or to have tables for a script, which would take most of the time; what they run is tested
+# elsewhere. Python tests that never start the program are left out too: a sanitizer has nothing to
+# watch there.
+set(_sanitizer_skips test_docs_commands test_damaged_tables test_kills test_reference test_reference_then figures
   check_includes find_python gpu_check tidy)
 file(GLOB _python_tests ${_glob} tests/test_*.py)
 if(kvbench_python)
@@ -164,27 +164,41 @@ elseif(_python_tests)
 endif()
 
 # ----------------------------------------------------------------------------------------- fuzzing
-# What a file's survey may answer (tests/fuzz): a fixed number of damaged answers as a test, and with
-# clang the same target under libFuzzer:
-#   build/fuzz_run --write corpus TRACE... && build/fuzz_survey corpus
-add_executable(fuzz_run tests/fuzz/fuzz_survey.cpp tests/fuzz/run_survey.cpp)
-target_link_libraries(fuzz_run PRIVATE kvbench_lib)
-kvbench_target_options(fuzz_run)
-kvbench_link_dependencies(fuzz_run)
-kvbench_add_test(fuzz.survey $<TARGET_FILE:fuzz_run> 50000 "${_src}/tests/data/small.h5")
-if(KVBENCH_FUZZ)
-  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-    message(FATAL_ERROR "KVBENCH_FUZZ needs clang, got ${CMAKE_CXX_COMPILER_ID}")
+# What a file's survey may answer, to the readers of traces and of caches files (tests/fuzz): a fixed
+# number of damaged answers as a test, and with clang the same targets under libFuzzer:
+#   build/fuzz_run_survey --write corpus TRACE... && build/fuzz_survey corpus
+#   build/fuzz_run_caches --write corpus CACHES... && build/fuzz_caches -max_len=65536 corpus
+set(_fuzz_survey tests/fuzz/fuzz_survey.cpp lib/trace/survey_code.cpp lib/trace/object.cpp
+  lib/trace/dataset.cpp lib/trace/filters.cpp lib/trace/structure.cpp lib/trace/schema.cpp
+  lib/trace/refuse.cpp)
+set(_fuzz_caches tests/fuzz/fuzz_caches.cpp lib/trace/cache_reader.cpp lib/trace/survey_code.cpp
+  lib/trace/object.cpp lib/trace/dataset.cpp lib/trace/filters.cpp lib/trace/values.cpp
+  lib/trace/elements.cpp lib/trace/schema.cpp lib/trace/input_file.cpp lib/trace/refuse.cpp)
+foreach(_target survey caches)
+  add_executable(fuzz_run_${_target} tests/fuzz/fuzz_${_target}.cpp tests/fuzz/input_${_target}.cpp
+    tests/fuzz/run.cpp)
+  target_link_libraries(fuzz_run_${_target} PRIVATE kvbench_lib)
+  kvbench_target_options(fuzz_run_${_target})
+  kvbench_link_dependencies(fuzz_run_${_target})
+  if(KVBENCH_FUZZ)
+    if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+      message(FATAL_ERROR "KVBENCH_FUZZ needs clang, got ${CMAKE_CXX_COMPILER_ID}")
+    endif()
+    # Its own copy of the sources that it runs, so that libFuzzer sees their branches; the rest is of
+    # the library.
+    add_executable(fuzz_${_target} ${_fuzz_${_target}})
+    target_include_directories(fuzz_${_target} PRIVATE "${_src}/lib")
+    set(_fuzz -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined)
+    target_compile_options(fuzz_${_target} PRIVATE -g ${_fuzz})
+    target_link_options(fuzz_${_target} PRIVATE ${_fuzz})
+    target_link_libraries(fuzz_${_target} PRIVATE kvbench_lib)
+    kvbench_link_dependencies(fuzz_${_target})
   endif()
-  # Its own copy of the few sources that it runs, so that libFuzzer sees their branches.
-  add_executable(fuzz_survey tests/fuzz/fuzz_survey.cpp
-    lib/trace/survey_code.cpp lib/trace/object.cpp lib/trace/dataset.cpp lib/trace/filters.cpp
-    lib/trace/structure.cpp lib/trace/schema.cpp lib/trace/refuse.cpp)
-  target_include_directories(fuzz_survey PRIVATE "${_src}/lib")
-  set(_fuzz -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined)
-  target_compile_options(fuzz_survey PRIVATE -g ${_fuzz})
-  target_link_options(fuzz_survey PRIVATE ${_fuzz})
-  target_link_libraries(fuzz_survey PRIVATE kvbench_deps::deflate kvbench_deps::fmt)
+endforeach()
+kvbench_add_test(fuzz.survey $<TARGET_FILE:fuzz_run_survey> 50000 "${_src}/tests/data/small.h5")
+if(TARGET kvbench)
+  kvbench_add_test(fuzz.caches bash "${_src}/tests/fuzz/caches.sh" $<TARGET_FILE:fuzz_run_caches>
+    50000)
 endif()
 
 # ------------------------------------------------------------------------------------------ shell

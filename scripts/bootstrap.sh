@@ -12,7 +12,7 @@ build=(g++ cmake ninja-build pkg-config git libeigen3-dev libhdf5-dev libcli11-d
   libtomlplusplus-dev nlohmann-json3-dev librandom123-dev libdeflate-dev libssl-dev zlib1g-dev)
 plot=(python3 python3-numpy python3-pandas python3-matplotlib python3-h5py python3-sklearn
   python3-scipy)
-test=(libgtest-dev)
+test=(libgtest-dev gcovr)
 slurm=(slurm-wlm parallel)
 bench=(libbenchmark-dev libopenblas-dev)
 lint=(clang clang-format clang-tidy libomp-dev)
@@ -65,7 +65,7 @@ present() {
     libbenchmark-dev) has_header benchmark/benchmark.h ;;
     libopenblas-dev) has_library openblas ;;
     libomp-dev) has_header omp.h -fopenmp ;;
-    parallel) command -v parallel ;;
+    gcovr | parallel) command -v "$1" ;;
     slurm-wlm) command -v slurmctld ;;
     python3-venv) has_module ensurepip ;;
     python3-*) has_module "${1#python3-}" ;;

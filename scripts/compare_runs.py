@@ -6,10 +6,11 @@
 Rows are joined by the key columns of docs/schema.md but for `device`. Figures of error and mass
 must agree to --relative of the first table's (of 1e-6 where that is smaller: rounding of an exact
 cache). So must numbers in `diag`, to 1e-5 where --relative is less, since they have six digits; but
-for `gain_evaluations`, of which a device makes other numbers. Timing columns are left out, and so are `run_id` and `row_crc`. All else
-must be the same text: statuses, tokens kept, bytes. What is NaN never agrees, not even with NaN.
-Tables of steps (CPU.steps.csv), of kept tokens (CPU.kept.csv) and of layers (CPU.layers.csv) are
-compared where both runs have them; where one alone has, that is a difference.
+for `gain_evaluations`, of which a device makes other numbers. Timing columns are left out, and so
+are `run_id` and `row_crc`. All else must be the same text: statuses, tokens kept, bytes. What is NaN
+never agrees, not even with NaN. Tables of steps (CPU.steps.csv), of kept tokens (CPU.kept.csv) and
+of layers (CPU.layers.csv) are compared where both runs have them; where one alone has, that is a
+difference.
 
 Needs Python alone. Exit code 0: the same; 1: they differ; 2: bad usage or no such table.
 """

@@ -41,6 +41,13 @@ def read_rows(path):
         return list(csv.DictReader(file))
 
 
+def untimed(path):
+    """A run's rows without their times, and without the checksum that covers these."""
+    left_out = ("compress_ms", "attend_us_per_query", "row_crc")
+    return [{name: "" if name in left_out else value for name, value in row.items()}
+            for row in read_rows(path)]
+
+
 @functools.cache
 def program(module):
     """The name of the program in scripts/ that runs this module; of one that lies there, its own."""

@@ -181,7 +181,7 @@ class CompareTest(FolderCase):
         self.assertIn("is empty", self.run_script(good, empty).err)
         with open(empty, "w", encoding="utf-8") as file:
             file.write(",".join(COLUMNS) + "\n1.0,t.h5\n")
-        self.assertIn("expected 42 fields", self.run_script(good, empty).err)
+        self.assertIn("line 2: got 2 cells, expected 42", self.run_script(good, empty).err)
 
 
 if __name__ == "__main__":

@@ -199,7 +199,8 @@ TEST(Grid, RefusesInOneLineThatNamesTheTrouble) {
       {"nosuch", "balancekv"},  // all names are listed
       {"", "algorithm"},
       {"Uniform", "Uniform"},
-      {"all:T=1", "all"},
+      {"all:T=1", "got all with 'T=1', expected all, all:grid or all:authors alone"},
+      {"all:grid,h2o", "got all with 'grid,h2o'"},
       {"uniform:X=1", "'X'"},
       {"exact:T=1", "'T'"},
       {"uniform:T=63", "'63'"},

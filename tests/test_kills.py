@@ -1,6 +1,6 @@
 """kill -9 at any moment: what has a file's name is the old file or the whole new one.
 
-KVBENCH_KILLS      how many kills (default 40) in each of the two tests
+KVBENCH_KILLS      how many kills in each test (default 40; 20 of a replay)
 KVBENCH_KILL_SEED  of moments and commands (default 1)
 """
 
@@ -9,25 +9,23 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import time
 import unittest
 
 import killing
-from script_case import KVBENCH, FolderCase, read_rows
+from script_case import KVBENCH, FolderCase, missing, untimed
+
+MISSING = missing("h5py", "numpy")
+if not MISSING:
+    from kvbench import caches as kc
 
 KILLS = int(os.environ.get("KVBENCH_KILLS", "40"))
+REPLAY_KILLS = int(os.environ.get("KVBENCH_KILLS", "20"))
 SEED = int(os.environ.get("KVBENCH_KILL_SEED", "1"))
 WINDOWS = ("--sink", "4", "--recent", "16", "--queries", "8")
 SHAPE = ("--layers", "4", "--q-heads", "2", "--kv-heads", "2", "--n", "256", "--d", "16",
          "--dv", "8")
-TIMES = {"compress_ms", "attend_us_per_query"}
-
-
-def untimed(path):
-    """Rows without their times, and without the checksum that covers these."""
-    left_out = (*TIMES, "row_crc")
-    return [{name: "" if name in left_out else value for name, value in row.items()}
-            for row in read_rows(path)]
 
 
 class Command:
@@ -258,6 +256,84 @@ class KillTest(FolderCase):
         calls = sum(map(len, points.values()))
         print(f"seed {SEED}: killed before {killed} of {calls} calls")
         self.assertGreater(killed, len(chosen) * 3 // 4)
+
+
+def contents(path):
+    """{(group, place): what an entry of a caches file holds, but for its time}."""
+    out = {}
+    with kc.CacheReader(path) as reader:
+        for group in reader.groups:
+            for place in sorted(group.places):
+                entry = vars(group.read(*place)).copy()
+                attributes = entry.pop("attributes")
+                attributes.pop("compress_ms", None)
+                out[group.key, place] = attributes, {
+                    name: array if array is None else (array.dtype, array.shape, array.tobytes())
+                    for name, array in entry.items()}
+    return out
+
+
+@unittest.skipIf(not KVBENCH, "KVBENCH names no program")
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}")
+class ResumeTest(FolderCase):
+    """A replay that is killed and resumed, and killed again, until it ends."""
+
+    OPTIONS = ("--algorithm", "uniform:T=1", "--algorithm", "bumblebee", "--algorithm", "kvreviver",
+               "--budget", "0.5", "--seeds", "6", "--kept", "--per-query", *WINDOWS)
+    TABLES = ("o.csv", "o.kept.csv", "o.queries.csv")
+
+    def check(self, draw, kills, *options):
+        """Kills so many times; returns how many runs there were."""
+        words = [KVBENCH, "replay", "t.h5", *self.OPTIONS, "-o", "o.csv", *options]
+        caches = "c.h5" in options
+        start = time.monotonic()
+        self.finish(words)
+        seconds = time.monotonic() - start
+        expected = {name: untimed(self.path(name)) for name in self.TABLES}
+        names = set(os.listdir(self.folder))
+        held = contents(self.path("c.h5")) if caches else None
+        killed = trials = 0
+        while killed < kills:
+            for name in names - {"t.h5"}:
+                os.remove(self.path(name))
+            moments = []
+            for attempt in range(1 + draw.randrange(4)):
+                moments.append(draw.uniform(0.0, 1.0) * seconds)
+                with subprocess.Popen(words + ["--resume"] * (attempt > 0), cwd=self.folder,
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+                    try:
+                        child.wait(moments[-1])
+                        break
+                    except subprocess.TimeoutExpired:
+                        child.kill()
+                        killed += 1
+            self.finish([*words, "--resume"])
+            trials += 1
+            what = f"seed {SEED}: {' '.join(options)}, killed after " + ", ".join(
+                f"{moment * 1000:.1f} ms" for moment in moments)
+            self.assertEqual(set(os.listdir(self.folder)), names, what)
+            for name in self.TABLES:
+                self.assertEqual(untimed(self.path(name)), expected[name], f"{what}: {name}")
+            if caches:
+                self.assertEqual(contents(self.path("c.h5")), held, what)
+        return trials
+
+    def finish(self, words):
+        done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_resumed_runs_are_whole(self):
+        draw = random.Random(SEED)
+        done = self.program("synth", "-o", self.path("t.h5"), *SHAPE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for options in ((), ("--export-caches", "c.h5")):
+            with self.subTest(options):
+                trials = self.check(draw, REPLAY_KILLS // 2, *options)
+                print(f"seed {SEED}: replay {' '.join(options)}: {trials} runs, killed "
+                      f"{REPLAY_KILLS // 2} times or more")
+            for name in os.listdir(self.folder):
+                if name != "t.h5":
+                    os.remove(self.path(name))
 
 
 if __name__ == "__main__":

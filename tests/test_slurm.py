@@ -6,7 +6,7 @@ import sys
 import tempfile
 import unittest
 
-from script_case import KVBENCH, ROOT, FolderCase, read_rows, read_text, write_text
+from script_case import KVBENCH, ROOT, FolderCase, read_text, untimed, write_text
 from slurm_cluster import Cluster, fake_slurm
 
 RUN = os.path.join(ROOT, "scripts", "slurm", "run.py")
@@ -36,12 +36,6 @@ if [[ $1 == replay && $shard == [23] ]] && mkdir first-$shard 2> /dev/null; then
 fi
 exec "$REAL_KVBENCH" "$@"
 """
-
-
-def untimed(path):
-    return [{name: value for name, value in row.items()
-             if name not in ("compress_ms", "row_crc") and not name.startswith("attend_us")}
-            for row in read_rows(path)]
 
 
 class SlurmCase(FolderCase):
@@ -232,6 +226,14 @@ class FakeSlurmTest(SlurmCase):
         done = self.drive(options=["--shard", "1/2"])
         self.assertEqual(done.returncode, 2)
         self.assertIn("--shard after --", done.stderr)
+        config = self.write_file("export.toml", "seeds = 2\n[replay]\n  export-caches = 'c.h5'\n")
+        for more in ({"options": ["--export-caches", "c.h5"]}, {"options": ["--export-caches=c.h5"]}):
+            done = self.drive(**more)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("--export-caches: all shards would write one file", done.stderr)
+        done = self.drive("--config", config)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--export-caches: all shards would write one file", done.stderr)
         self.assertFalse(os.path.exists(self.path("submitted")))
 
 

@@ -20,9 +20,9 @@ namespace {
 
 using testing_replay::read_bytes;
 using testing_replay::write_bytes;
+using testing_traces::packed_storage;
 using testing_traces::planted_trace;
-using testing_traces::Shape;
-using testing_traces::Storage;
+using testing_traces::small_shape;
 using testing_traces::temporary_path;
 
 // True if the file could be read whole.
@@ -39,28 +39,9 @@ bool readable(const std::string& path) {
   }
 }
 
-Shape small_shape() {
-  Shape s;
-  s.q_heads = 2;
-  s.kv_heads = 1;
-  s.n = 40;
-  s.nq = 10;
-  s.d = 8;
-  s.dv = 4;
-  return s;
-}
-
-Storage packed() {
-  Storage storage;
-  storage.layout = Storage::Layout::chunked;
-  storage.chunk = {1, 16, 8};
-  storage.settings = {[](hid_t p) { H5Pset_shuffle(p); }, [](hid_t p) { H5Pset_deflate(p, 4); }};
-  return storage;
-}
-
 TEST(TraceFuzz, Truncations) {
   const std::string whole =
-      read_bytes(planted_trace("whole.h5", DType::float16, small_shape(), packed()));
+      read_bytes(planted_trace("whole.h5", DType::float16, small_shape(), packed_storage()));
   const std::string path = temporary_path("cut.h5");
   constexpr std::size_t kCases = 200;
   for (std::size_t i = 0; i < kCases; ++i) {
@@ -74,7 +55,7 @@ TEST(TraceFuzz, FlippedBytesInChunks) {
   // The data of k alone, so that every case reaches our own decoder.
   std::mt19937 random(77);
   const std::string whole =
-      read_bytes(planted_trace("whole.h5", DType::float16, small_shape(), packed()));
+      read_bytes(planted_trace("whole.h5", DType::float16, small_shape(), packed_storage()));
   const std::string path = temporary_path("flipped.h5");
   haddr_t address = 0;
   hsize_t size = 0;

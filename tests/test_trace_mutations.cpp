@@ -1,7 +1,7 @@
 // Seeded damage of every kind, to traces and caches files: bits, bytes, splices and truncations of
 // the file, and attributes, links and shapes that HDF5 itself wrote wrong. Each file is opened and
-// all of it read, or it is refused, in bounded time and memory. KVBENCH_MUTATIONS: how many files
-// (1000); KVBENCH_MUTATION: this one alone.
+// all of it read, or it is refused, in bounded time and memory. KVBENCH_MUTATIONS: how many traces
+// and how many caches files (1000 each); KVBENCH_MUTATION: this one alone.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -32,7 +32,6 @@ using testing_replay::write_bytes;
 using testing_traces::alter;
 using testing_traces::planted_trace;
 using testing_traces::put_number;
-using testing_traces::Shape;
 using testing_traces::Storage;
 using testing_traces::temporary_path;
 
@@ -113,14 +112,8 @@ struct Good {
 };
 
 Good good_trace(bool newest, const Storage& storage, DType type) {
-  Shape s;
-  s.q_heads = 2;
-  s.kv_heads = 1;
-  s.n = 40;
-  s.nq = 10;
-  s.d = 8;
-  s.dv = 4;
-  const std::string path = planted_trace("good.h5", type, s, storage, newest);
+  const std::string path =
+      planted_trace("good.h5", type, testing_traces::small_shape(), storage, newest);
   alter(path, "/", [](hid_t root) {
     // Strings of variable length, as h5py writes them, lie in a heap of their own.
     testing_caches::put_variable_string(root, "model", std::string(60, 'm'));
@@ -152,41 +145,42 @@ Good good_trace(bool newest, const Storage& storage, DType type) {
            "retrieval_heads", "q_start", "layout"}};
 }
 
-Good good_caches(bool packed, bool variable_strings) {
-  const std::string path = testing_caches::plain_caches(
-      "good.h5", {H5T_IEEE_F32LE, H5T_STD_I32LE, packed, variable_strings});
-  alter(path, testing_caches::kEntry, [](hid_t entry) {
+Good good_caches(hid_t real, bool packed, bool variable_strings) {
+  const testing_caches::Style style{real, H5T_STD_I32LE, packed, variable_strings};
+  const std::string path = testing_caches::plain_caches("good.h5", style);
+  alter(path, testing_caches::kEntry, [&](hid_t entry) {
     testing_traces::put_int(entry, "aux_bytes", 20);
     testing_caches::put_variable_string(entry, "diag", "diagnostics=all fine");
+    testing_caches::put_planted(entry, "k_den", 3, testing_caches::kD, style);
+    testing_caches::put_reals(entry, "log_weight_den", {3}, {0.0, 0.5, -1.0}, style);
   });
   read_caches(path);
   const std::string group = testing_caches::kGroup;
   const std::string entry = testing_caches::kEntry;
-  return {read_bytes(path),
-          read_caches,
-          {"/", group, group + "/prompts", group + "/prompts/p 0", entry, entry + "/k",
-           entry + "/v", entry + "/log_weight", entry + "/token"},
-          {"format", "version", "trace_sha256", "sink", "algorithm", "params", "budget", "seed",
-           "aux_bytes", "compress_ms", "diag", "infeasible"}};
+  return {
+      read_bytes(path),
+      read_caches,
+      {"/", group, group + "/prompts", group + "/prompts/p 0", entry, entry + "/k", entry + "/v",
+       entry + "/log_weight", entry + "/token", entry + "/log_weight_den", entry + "/k_den"},
+      {"format", "version", "trace_sha256", "sink", "algorithm", "params", "budget", "seed",
+       "aux_bytes", "compress_ms", "diag", "infeasible"}};
 }
 
-std::vector<Good> good_files() {
+std::vector<Good> good_traces() {
   Storage plain;
-  Storage packed;
-  packed.layout = Storage::Layout::chunked;
-  packed.chunk = {1, 16, 8};
-  packed.settings = {[](hid_t p) { H5Pset_shuffle(p); }, [](hid_t p) { H5Pset_deflate(p, 4); }};
+  const Storage packed = testing_traces::packed_storage();
   Storage summed = packed;
   summed.settings.push_back([](hid_t p) { H5Pset_fletcher32(p); });
   Storage compact;
   compact.layout = Storage::Layout::compact;
-  return {good_trace(false, packed, DType::float16),
-          good_trace(true, packed, DType::float32),
-          good_trace(false, plain, DType::bfloat16),
-          good_trace(true, summed, DType::float16),
-          good_trace(false, compact, DType::bfloat16),
-          good_caches(false, true),
-          good_caches(true, false)};
+  return {good_trace(false, packed, DType::float16), good_trace(true, packed, DType::float32),
+          good_trace(false, plain, DType::bfloat16), good_trace(true, summed, DType::float16),
+          good_trace(false, compact, DType::bfloat16)};
+}
+
+std::vector<Good> every_good_caches() {
+  return {good_caches(H5T_IEEE_F32LE, false, true), good_caches(H5T_IEEE_F32LE, true, false),
+          good_caches(H5T_IEEE_F64LE, true, true), good_caches(H5T_IEEE_F32BE, false, false)};
 }
 
 // ----------------------------------------------------------------------------------------- damage
@@ -303,11 +297,10 @@ std::uint64_t number_of(const char* variable, std::uint64_t otherwise) {
   return given == nullptr ? otherwise : std::strtoull(given, nullptr, 10);
 }
 
-TEST(TraceMutations, AreReadOrRefused) {
+void try_damage(const std::vector<Good>& good) {
   constexpr std::uint64_t kAll = ~std::uint64_t{0};
   const std::uint64_t alone = number_of("KVBENCH_MUTATION", kAll);
   const std::uint64_t count = number_of("KVBENCH_MUTATIONS", 1000);
-  const std::vector<Good> good = good_files();
   const std::string path = temporary_path("damaged.h5");
   std::uint64_t read = 0;
   std::uint64_t refused = 0;
@@ -354,6 +347,14 @@ TEST(TraceMutations, AreReadOrRefused) {
     EXPECT_GT(read, count / 20) << "some damage does not matter";
     EXPECT_GT(refused, count / 4);
   }
+}
+
+TEST(TraceMutations, AreReadOrRefused) {
+  try_damage(good_traces());
+}
+
+TEST(CachesMutations, AreReadOrRefused) {
+  try_damage(every_good_caches());
 }
 
 }  // namespace

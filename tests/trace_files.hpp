@@ -60,6 +60,20 @@ struct Shape {
   Index q_heads = 6, kv_heads = 3, n = 100, nq = 37, d = 24, dv = 9;
 };
 
+/// Of one KV head, for tests that read many files.
+inline Shape small_shape() {
+  return {2, 1, 40, 10, 8, 4};
+}
+
+/// Chunks of one head and 16 rows of small_shape, shuffled and deflated.
+inline Storage packed_storage() {
+  Storage storage;
+  storage.layout = Storage::Layout::chunked;
+  storage.chunk = {1, 16, 8};
+  storage.settings = {[](hid_t p) { H5Pset_shuffle(p); }, [](hid_t p) { H5Pset_deflate(p, 4); }};
+  return storage;
+}
+
 inline hid_t make_type(DType type, bool big_endian) {
   const auto ordered = [big_endian](hid_t little, hid_t big) {
     return H5Tcopy(big_endian ? big : little);

@@ -194,7 +194,13 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Pr
     const std::string name = spec.substr(0, colon);
     const std::string rest = spec.substr(std::min(colon + 1, spec.size()));
     const bool declared = rest == "grid" || rest == "authors";
-    if (name == "all" && (declared || colon == spec.size())) {
+    if (name == "all") {
+      if (!declared && colon != spec.size()) {
+        throw InputError(fmt::format(
+            "--algorithm {}: got all with '{}', expected all, all:grid or all:authors alone; other "
+            "methods come by an --algorithm of their own",
+            spec, rest));
+      }
       expand_all(protocol, rest, out);
     } else if (declared) {
       const Variant named = name_variant(name);

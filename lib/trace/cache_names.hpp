@@ -1,4 +1,5 @@
-// Internal to lib/trace: what reader and writer of a caches file (docs/caches.md) share.
+// Internal to lib/trace: what reader and writer of a caches file (docs/caches.md) share, and what a
+// reader begins with.
 #pragma once
 
 #include <fmt/format.h>
@@ -7,11 +8,18 @@
 #include <string_view>
 
 #include "trace/caches.hpp"
+#include "trace/input_file.hpp"
+#include "trace/survey.hpp"
 
 namespace kvbench::caches {
 
 inline constexpr std::string_view kFormat = "kvbench-caches";
 inline constexpr Index kVersion = 1;
+
+/// A caches file, open and not surveyed yet. Errors: as InputFile's.
+h5::InputFile open(const std::string& path);
+/// What a survey of it looks at.
+const h5::Request& request();
 
 /// Below a group.
 inline std::string entry_path(const CachePlace& place) {

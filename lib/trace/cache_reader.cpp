@@ -209,8 +209,10 @@ CacheGroup read_group(const Object& root, const std::string& name) {
   return out;
 }
 
+}  // namespace
+
 // What docs/caches.md speaks of.
-const h5::Request& caches_request() {
+const h5::Request& caches::request() {
   static const h5::Request request{
       {"*/prompts/*/layers/*/*/k", "*/prompts/*/layers/*/*/v", "*/prompts/*/layers/*/*/log_weight",
        "*/prompts/*/layers/*/*/token", "*/prompts/*/layers/*/*/k_den",
@@ -224,8 +226,6 @@ const h5::Request& caches_request() {
   return request;
 }
 
-}  // namespace
-
 struct CacheReader::Impl {
   h5::InputFile file;
   h5::Survey survey;
@@ -233,10 +233,8 @@ struct CacheReader::Impl {
   CachesMeta meta;
   std::vector<CacheGroup> groups;
 
-  explicit Impl(const std::string& path)
-      : file(path, "caches as docs/caches.md says"),
-        survey(h5::survey(file, caches_request())),
-        root(h5::open_root(survey, path)) {}
+  Impl(h5::InputFile&& from, h5::Survey&& found)
+      : file(std::move(from)), survey(std::move(found)), root(h5::open_root(survey, file.path())) {}
 
   std::string inside(std::size_t group, const CachePlace& at) const {
     return fmt::format("{}/{}", groups[group].name, caches::entry_path(at));
@@ -255,7 +253,18 @@ struct CacheReader::Impl {
   }
 };
 
-CacheReader::CacheReader(const std::string& path) : impl_(std::make_unique<Impl>(path)) {
+h5::InputFile caches::open(const std::string& path) {
+  return {path, "caches as docs/caches.md says"};
+}
+
+CacheReader::CacheReader(const std::string& path) : CacheReader(caches::open(path)) {}
+
+// The file is moved from by the other constructor's body alone, after its survey.
+CacheReader::CacheReader(h5::InputFile&& file)
+    : CacheReader(std::move(file), h5::survey(file, caches::request())) {}
+
+CacheReader::CacheReader(h5::InputFile&& file, h5::Survey&& survey)
+    : impl_(std::make_unique<Impl>(std::move(file), std::move(survey))) {
   Impl& r = *impl_;
   const Object& root = r.root;
   const std::string format = h5::required_string(root, "format");

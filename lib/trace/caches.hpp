@@ -13,6 +13,11 @@
 
 namespace kvbench {
 
+namespace h5 {
+class InputFile;
+struct Survey;
+}  // namespace h5
+
 /// The denominator's own keys or weights.
 struct CacheDenominator {
   std::optional<Matrix> k;        ///< [B2, d]; none: the numerator's keys
@@ -94,6 +99,8 @@ class CacheReader {
  public:
   /// Reads and checks all attributes of the root and of the groups.
   explicit CacheReader(const std::string& path);
+  /// Of a file whose survey is there already, whatever it says (caches::open, caches::request).
+  CacheReader(h5::InputFile&& file, h5::Survey&& survey);
   ~CacheReader();
   CacheReader(CacheReader&&) noexcept;
   CacheReader& operator=(CacheReader&&) noexcept;
@@ -117,6 +124,7 @@ class CacheReader {
   std::string where(std::size_t group, const CachePlace& place) const;
 
  private:
+  explicit CacheReader(h5::InputFile&& file);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

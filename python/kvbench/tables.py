@@ -26,6 +26,8 @@ TEXT_COLUMNS = {
     "diag",
 }
 SETTINGS = ["protocol", "sink", "recent", "scores", "device", "n_queries"]
+# Integers that say where a row belongs: no row is without one that a script asks for.
+PLACES = {"layer", "q_head", "kv_head", "head", "token", "step", "offset", "k", "n_prefix", "n_tokens"}
 HEAD_COLUMNS = ["trace", "prompt", "layer", "q_head"]  # what a mean over heads runs over
 # What a row is known by: the key columns of docs/schema.md; tables made by hand may lack SETTINGS.
 ROW_COLUMNS = [*HEAD_COLUMNS, "algorithm", "params", "seed", "budget_requested"]
@@ -33,6 +35,8 @@ ROW_COLUMNS = [*HEAD_COLUMNS, "algorithm", "params", "seed", "budget_requested"]
 # Errors below this are rounding of an exact cache: logarithmic axes leave them out.
 ROUNDING_ERROR = 1e-9
 HIGHER_BETTER = {"cosine", "mass_kept"}  # of all other metrics the least is the best
+# Exponents and their fits, which short streams lack: NaN in every row is no damage.
+MAY_BE_UNKNOWN = {"alpha", "r2"}
 # What may be drawn as a method's error, as an axis says it.
 ERROR_LABELS = {
     "rel_error": "relative error",
@@ -121,20 +125,26 @@ def read_table(paths, needed, text, others=None):
     `needed`: columns that must be there; `others`: all else that is read where it is there, None:
     every column (a long table takes memory for each). Columns of `text` are str, the others float64 (an empty
     field is NaN); a column that is not needed and holds text stays str. Raises CsvError for a
-    missing file or column, an empty file, a field of a needed column that is no number, and a table
-    that was changed (checksums.check_table). `attrs["runs"]`: which runs wrote the rows.
+    missing file or column, an empty file, a field of a needed column that is no number, a needed column
+    that is `nan` in every row, and a table that was changed (checksums.check_table). `attrs["runs"]`:
+    which runs wrote the rows.
     """
     frames, runs = [], set()
+    nowhere = {column for column in needed if column not in text} - MAY_BE_UNKNOWN
     for path in paths:
         runs |= check_table(path)
         frame = _read_one(path, None if others is None else {*needed, *others})
         for column in needed:
             if column not in frame.columns:
                 raise CsvError(f"{path}: column `{column}` is missing")
+        nowhere -= {column for column in nowhere if (frame[column] != "nan").any()}
         for column in frame.columns:
             if column not in text:
                 frame[column] = numbers(frame[column], path, column, column in needed)
         frames.append(frame)
+    for column in needed:
+        if column in nowhere:
+            raise CsvError(f"{paths[0]}: column `{column}`: got nan in all rows, expected numbers")
     out = pd.concat(frames, ignore_index=True)
     out.attrs["runs"] = sorted(runs)
     out.attrs["rows"] = [len(frame) for frame in frames]
@@ -185,7 +195,9 @@ def _read_one(path, columns):
 def numbers(column, path, name, strict):
     """A text column as floats; a CsvError names the first that is none, unless not `strict`."""
     values = pd.to_numeric(column.where(column != "", "nan"), errors="coerce")
-    bad = values.isna() & ~column.isin(["", "nan"])
+    bad = values.isna()
+    if name not in PLACES:
+        bad &= ~column.isin(["", "nan"])
     if strict and bad.any():
         row = int(bad.to_numpy().nonzero()[0][0])
         raise CsvError(f"{path}: row {row + 1}: column `{name}`: got `{column.iloc[row]}`, "

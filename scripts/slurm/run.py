@@ -39,6 +39,15 @@ def say(text):
     print("run.py: " + text, file=sys.stderr, flush=True)
 
 
+def read_text(path):
+    """A file's text, an empty one where it cannot be read (which is said elsewhere)."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def plural(count, what):
     return "{} {}{}".format(count, what, "" if count == 1 else "s")
 
@@ -247,6 +256,12 @@ def read_arguments(arguments):
     for word in replay:
         if word.split("=")[0] in OWN:
             parser.error("{} after --: run.py sets it itself".format(word))
+    # A line of a configuration, without a reader of TOML: Python has one since 3.11.
+    config = re.compile(r"""^\s*["']?export-caches["']?\s*=""", re.M)
+    if (any(word.split("=")[0] == "--export-caches" for word in replay)
+            or options.config and config.search(read_text(options.config))):
+        parser.error("--export-caches: all shards would write one file; export from `kvbench replay "
+                     "--shard I/N`, each to a file of its own (kvbench evaluate reads several)")
     for program in ("sbatch", "squeue"):
         if shutil.which(program) is None:
             parser.error("{}: no such program; is this a login node of Slurm?".format(program))

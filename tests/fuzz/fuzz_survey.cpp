@@ -1,17 +1,14 @@
 // Fuzz target: what the process that surveys a file may answer, to the description of a trace. Any
 // bytes give a TraceMeta or an error of one line; no file, no fork.
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
-#include <span>
 #include <stdexcept>
 #include <string>
 
 #include "core/error.hpp"
+#include "input.hpp"
 #include "trace/structure.hpp"
 #include "trace/survey.hpp"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   using namespace kvbench;
   constexpr std::uint64_t kFileBytes = std::uint64_t{64} << 20;

@@ -17,6 +17,10 @@ def halvings(paths):
     frame = frame[frame["T"].notna()]
     if set(frame["algorithm"]) != {"balancekv", "uniform"}:
         raise kt.CsvError(f"{paths[0]}: expected rows of balancekv and uniform with T=1, 2, ...")
+    for name, ts in frame.groupby("algorithm")["T"]:
+        if ts.nunique() < 3:
+            raise kt.CsvError(f"{paths[0]}: {name}: rows of {ts.nunique()} T, expected 3 or more for an "
+                              "exponent")
     # A method that keeps other tokens than asked for has an error at what it keeps.
     frame["middle"] = frame["tokens_kept"] - frame["sink"] - frame["recent"]
     return frame, protocol
@@ -49,8 +53,6 @@ def exponents(frame, metric, name, over_layers=False):
     errors = tables.grids(frame, metric, ["algorithm", "T"])
     kept = tables.grids(frame, "middle", ["algorithm", "T"])
     ts = sorted(t for algorithm, t in errors if algorithm == name)
-    if len(ts) < 3:
-        raise kt.CsvError(f"{name}: rows of {len(ts)} T, expected 3 or more for an exponent")
     pick = tables.over_layers if over_layers else lambda grid: grid
     with np.errstate(divide="ignore", invalid="ignore"):
         xs, ys = ([np.log(pick(some[name, t])) for t in ts] for some in (kept, errors))

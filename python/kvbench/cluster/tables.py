@@ -147,6 +147,9 @@ def read_points(path, groups):
             part = part[[key in wanted for key in keys]].copy()
             for column in ["token", "is_center", *xs]:
                 part[column] = kt.numbers(part[column], path, column, True)
+            # Further columns are empty where other heads are wider.
+            if part["x0"].isna().any():
+                raise kt.CsvError(f"{path}: column `x0`: got nan or nothing, expected a number")
             parts.append(part)
     return pd.concat(parts, ignore_index=True)
 

@@ -1,6 +1,6 @@
-// Drives fuzz_survey.cpp without libFuzzer, and makes its corpus: run_survey COUNT TRACE...
-// surveys the traces, hands the target their answers whole, cut at every length up to some KB, and
-// COUNT times with seeded damage. run_survey --write FOLDER TRACE... writes the answers there.
+// Drives a fuzz target without libFuzzer, and makes its corpus: run COUNT FILE... makes the
+// target's input of each file and hands it over whole, cut at every length up to some KB, and COUNT
+// times with seeded damage. run --write FOLDER FILE... writes the inputs there.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -11,21 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "trace/input_file.hpp"
-#include "trace/structure.hpp"
-#include "trace/survey_code.hpp"
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size);
+#include "input.hpp"
 
 namespace {
 
-using Bytes = std::vector<std::uint8_t>;
-
-Bytes answer_of(const std::string& path) {
-  const kvbench::h5::InputFile file(path, "a trace");
-  kvbench::h5::Survey survey = kvbench::h5::survey(file, kvbench::h5::trace_request());
-  return kvbench::h5::encode_survey(survey);
-}
+using kvbench::fuzz::Bytes;
 
 void damage(Bytes& bytes, std::mt19937_64& random) {
   constexpr std::size_t kWidth = 8;
@@ -48,13 +38,13 @@ void damage(Bytes& bytes, std::mt19937_64& random) {
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::cerr << "usage: run_survey COUNT TRACE... | run_survey --write FOLDER TRACE...\n";
+    std::cerr << "usage: run COUNT FILE... | run --write FOLDER FILE...\n";
     return 2;
   }
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (words[0] == "--write") {
     for (std::size_t i = 2; i < words.size(); ++i) {
-      const Bytes bytes = answer_of(words[i]);
+      const Bytes bytes = kvbench::fuzz::input_of(words[i]);
       std::ofstream out(words[1] + "/" + std::to_string(i), std::ios::binary);
       out.write(reinterpret_cast<const char*>(bytes.data()),
                 static_cast<std::streamsize>(bytes.size()));
@@ -63,7 +53,7 @@ int main(int argc, char** argv) {
   }
   const std::uint64_t count = std::strtoull(words[0].c_str(), nullptr, 10);
   for (std::size_t i = 1; i < words.size(); ++i) {
-    const Bytes whole = answer_of(words[i]);
+    const Bytes whole = kvbench::fuzz::input_of(words[i]);
     for (std::size_t size = 0; size <= std::min<std::size_t>(whole.size(), 8000); ++size) {
       LLVMFuzzerTestOneInput(
           Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)).data(), size);

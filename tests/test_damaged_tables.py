@@ -1,0 +1,380 @@
+"""Every script of scripts/ that reads a table, with tables that are damaged, empty or foreign: one line
+on stderr that names the file, exit code 2, no file written. A script that is not in the lists below fails."""
+
+import csv
+import io
+import math
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import zlib
+
+from script_case import KVBENCH, SCRIPTS, FolderCase, call, missing, read_rows
+
+PACKAGES = missing("numpy", "pandas", "matplotlib", "scipy", "sklearn", "h5py")
+if not PACKAGES:
+    from kvbench import caches as kc
+WINDOWS = ("--sink", "2", "--recent", "8", "--queries", "4")
+KVREVIVER = "kvreviver:candidate_ratio={0};recent_ratio={0};vague_ratio={1};estimate=sum,mean"
+# Tables of kvbench replay by name: methods and other options.
+RUNS = {
+    "a": ("h2o random-local knorm bumblebee:lambda=0,0.5,1;phi=log,power", "--budget 0.6 --budget 0.4 "
+          "--per-query"),
+    "f": ("balancekv:T=1:3 uniform:T=1:3", "--seeds 2"),
+    "g": ("h2o:grid", "--budget 0.5"),
+    "m": ("kvreviver:vague=none,mean", "--budget 0.6 --budget 0.5"),
+    "e": ("kvreviver", "--budget 0.6 --budget 0.5"),
+    "r": (f"{KVREVIVER.format(0.45, 0.1)} {KVREVIVER.format(0.4, 0.2)}", "--budget 0.6 --budget 0.5"),
+    "s": ("h2o", "--budget 0.5 --protocol stream --kept --eval-every 8"),
+}
+DIGITS = 8  # of row_crc
+# Columns that say which row it is; all other numbers are what was measured.
+WHICH = {"schema", "layer", "q_head", "kv_head", "head", "sink", "recent", "seed", "n_tokens",
+         "n_queries", "budget_requested", "budget", "step", "offset", "k", "delta", "n_prefix", "token",
+         "is_center", "layers"}
+
+# Scripts that read no table and no trace, and those that another test covers.
+LEFT_OUT = {
+    "convert_traces.py": "reads other people's dumps: test_convert_traces.py",
+    "coverage.py": "reads the compiler's counts",
+    "draw_rooms.py": "reads sources",
+    "dump_traces.py": "reads prompts and needs torch: test_dump_traces.py",
+    "make_model.py": "reads a package: test_make_model.py",
+    "make_needles.py": "reads texts: test_prompts.py",
+    "make_prompts.py": "reads texts: test_prompts.py",
+    "reference.py": "reads a plan, and what it has written itself: test_reference_plan.py",
+    "score_model.py": "needs torch: test_score_model.py",
+    "tidy.py": "reads the compiler's commands",
+}
+# Script, its command line in a folder of good tables, the table that is damaged, one of another kind.
+# What it writes goes to out/.
+COMMANDS = [
+    ("cluster_table.py", "c -o out/x.csv", "c/coverage.csv", "c/delta.csv"),
+    ("cluster_table.py", "c -o out/x.csv", "c/growth.csv", "c/norms.csv"),
+    ("cluster_table.py", "c -o out/x.csv", "c/norms.csv", "c/growth.csv"),
+    ("compare.py", "a.csv --csv out/x.csv --markdown out/x.md --figures out/x", "a.csv",
+     "a.queries.csv"),
+    ("compare_runs.py", "a.csv a.csv", "a.csv", "c/coverage.csv"),
+    ("compare_runs.py", "a.csv a.csv", "a.csv", "c/coverage.csv"),
+    ("correlate.py", "a.csv --scores scores.csv --csv out/x.csv --figures out/x", "a.csv",
+     "a.queries.csv"),
+    ("correlate.py", "a.csv --scores scores.csv --csv out/x.csv --figures out/x", "scores.csv",
+     "s.kept.csv"),
+    ("correlate.py", "a.csv --scores scores.csv --layers layers.csv --csv out/x.csv", "layers.csv",
+     "s.kept.csv"),
+    ("page_tables.py", "page.md", "page.csv", "c/coverage.csv"),
+    ("paper_claims.py", "--fig2 f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
+    ("paper_claims.py", "--fig2-default f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
+    *(("paper_claims.py", "--cluster c --csv out/x.csv --cells out/y.csv", name, "s.kept.csv")
+      for name in ("c/coverage.csv", "c/delta.csv", "c/growth.csv", "c/norms.csv")),
+    ("paper_claims.py", "--lambda a.csv --csv out/x.csv", "a.csv", "a.queries.csv"),
+    ("paper_claims.py", "--merging m.csv --equal e.csv --csv out/x.csv", "m.csv", "a.queries.csv"),
+    ("paper_claims.py", "--ratio r.csv --csv out/x.csv", "r.csv", "a.queries.csv"),
+    ("plot_amnesia.py", "a.csv -o out/x", "a.csv", "a.queries.csv"),
+    ("plot_coverage.py", "c/coverage.csv -o out/x", "c/coverage.csv", "c/growth.csv"),
+    ("plot_error.py", "f.csv -o out/x", "f.csv", "a.queries.csv"),
+    ("plot_growth.py", "c -o out/x", "c/coverage.csv", "c/norms.csv"),
+    ("plot_growth.py", "c -o out/x", "c/delta.csv", "c/norms.csv"),
+    ("plot_growth.py", "c -o out/x", "c/growth.csv", "c/norms.csv"),
+    ("plot_heatmap.py", "a.csv -o out/x", "a.csv", "s.kept.csv"),
+    ("plot_kept_map.py", "s.kept.csv -o out/x", "s.kept.csv", "s.steps.csv"),
+    ("plot_lambda.py", "a.csv -o out/x", "a.csv", "s.kept.csv"),
+    ("plot_norms.py", "c/norms.csv -o out/x", "c/norms.csv", "c/growth.csv"),
+    ("plot_offset.py", "a.queries.csv -o out/x", "a.queries.csv", "s.kept.csv"),
+    ("plot_pareto.py", "a.csv -o out/x", "a.csv", "s.kept.csv"),
+    ("plot_reconstruction.py", "r.csv -o out/x", "r.csv", "a.queries.csv"),
+    ("plot_stream.py", "s.csv -o out/x", "s.csv", "s.steps.csv"),
+    ("plot_stream.py", "s.csv -o out/x", "s.steps.csv", "s.kept.csv"),
+    ("plot_tsne.py", "c/points.csv -o out/x", "c/points.csv", "c/growth.csv"),
+    ("results_table.py", "x=a.csv", "a.csv", "s.kept.csv"),
+    ("tune.py", "choose g.csv --grids grids.csv --settings out/x.toml --csv out/x.csv", "g.csv",
+     "s.kept.csv"),
+    ("tune.py", "choose g.csv --grids grids.csv --settings out/x.toml --csv out/x.csv",
+     "grids.csv", "s.kept.csv"),
+]
+# What need not be refused, by script (or script and table) and damage: why, and the exit code.
+GROWTH = (0, "a short stream has no exponent")
+DIAGNOSTICS = (0, "its figures stand in `diag`")
+AS_THEY_STAND = (0, "cells are shown as they stand")
+LET_PASS = {
+    ("cluster_table.py", "c/growth.csv", "NaN"): GROWTH,
+    ("paper_claims.py", "c/growth.csv", "NaN"): GROWTH,
+    ("plot_growth.py", "c/growth.csv", "NaN"): GROWTH,
+    ("paper_claims.py", "r.csv", "NaN"): DIAGNOSTICS,
+    ("plot_reconstruction.py", "r.csv", "NaN"): DIAGNOSTICS,
+    ("compare_runs.py", "a.csv", "NaN"): (1, "NaN is a difference"),
+    ("compare_runs.py", "a.csv", "NaN in a row"): (1, "it is another row"),
+    ("page_tables.py", "page.csv", "NaN"): AS_THEY_STAND,
+    ("page_tables.py", "page.csv", "NaN in all numbers"): AS_THEY_STAND,
+    ("page_tables.py", "page.csv", "NaN in a row"): AS_THEY_STAND,
+    ("page_tables.py", "page.csv", "no numbers"): AS_THEY_STAND,
+}
+
+
+def run_script(name, *words):
+    """The script as a program, in this process."""
+    def main():
+        runpy.run_path(os.path.join(SCRIPTS, name), run_name="__main__")
+    return call(main, name, *words)
+
+
+def read_bytes(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def write_bytes(path, data):
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def files_of(folder):
+    """{path: bytes} of all that lies there."""
+    return {os.path.join(root, name): read_bytes(os.path.join(root, name))
+            for root, _, names in os.walk(folder) for name in names}
+
+
+class Table:
+    """A table's header and rows as cells, and its text with checksums that are right again."""
+
+    def __init__(self, data):
+        text = data.decode()
+        self.header, *self.rows = list(csv.reader(io.StringIO(text)))
+        self.summed = self.header[-1] == "row_crc"
+
+    def changed(self, change):
+        """The table with change(column, cell) for each cell."""
+        return self.text([[change(column, cell) for column, cell in zip(self.header, row)]
+                          for row in self.rows])
+
+    def text(self, rows):
+        out = [line_of(self.header)]
+        for row in rows:
+            if self.summed:
+                line = line_of(row[:-1])[:-1] + b","
+                out.append(line + b"%08x\n" % zlib.crc32(line))
+            else:
+                out.append(line_of(row))
+        return b"".join(out)
+
+
+def line_of(cells):
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(cells)
+    # Lone bytes stand as surrogates.
+    return out.getvalue().encode("utf-8", "surrogateescape")
+
+
+def is_number(text):
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def damages(data):
+    """{name: bytes of the damaged table}; checksums are right but where they are what is wrong."""
+    table = Table(data)
+    end = 2 if table.summed else 0
+
+    def figure(text, also=()):
+        def change(column, cell):
+            wrong = is_number(cell) and column != "schema" and (column not in WHICH or column in also)
+            return text if wrong and column not in ("run_id", "row_crc") else cell
+        return change
+
+    def cut(row):
+        return row[:len(row) // 2] + row[len(row) - end:]
+
+    name = next(i for i, cell in enumerate(table.rows[0]) if cell and not is_number(cell))
+    strange = [row[:] for row in table.rows]
+    strange[-1][name] = "\udcff\udcfe"
+    lines = data.splitlines(keepends=True)
+    out = {
+        "empty": b"",
+        "header only": lines[0],
+        "foreign": b"name,age\nAda,36\nGrace,85\n",
+        "not a table": bytes(range(256)) * 40,
+        "not a table, HDF5": b"\x89HDF\r\n\x1a\n" + bytes(range(256)) * 40,
+        "cut in its last row": data[:-len(lines[-1]) + 3],
+        "too few cells": table.text([*table.rows[:-1], cut(table.rows[-1])]),
+        "too few cells in the first row": table.text([cut(table.rows[0]), *table.rows[1:]]),
+        "too many cells": table.text([*table.rows[:-1], [*table.rows[-1], table.rows[-1][-1]]]),
+        "not UTF-8": table.text(strange),
+        "a name that is not UTF-8": data.replace(table.header[1].encode(), b"\xff\xfe", 1),
+        "NaN": table.changed(figure("nan")),
+        "NaN in all numbers": table.changed(figure("nan", WHICH)),
+        "NaN in a row": table.text([*table.rows[:-1], [
+            figure("nan", WHICH)(column, cell)
+            for column, cell in zip(table.header, table.rows[-1])]]),
+        "no numbers": table.changed(figure("x", WHICH)),
+        "an open quote": data + b'"',
+    }
+    if table.summed:
+        at = data.rindex(b",", 0, len(data) - 12)
+        out["a wrong checksum"] = data[:at - 1] + b"#" + data[at:]
+    return out
+
+
+@unittest.skipIf(PACKAGES, f"{sys.executable} lacks {', '.join(PACKAGES)}")
+@unittest.skipIf(not KVBENCH, "KVBENCH names no program")
+class DamagedTablesTest(FolderCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.good = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.good)
+
+        def kvbench(*words):
+            done = subprocess.run([KVBENCH, *words], cwd=cls.good, capture_output=True, check=False)
+            assert done.returncode == 0, done.stderr.decode()
+            return done.stdout
+
+        kvbench("synth", "-o", "t.h5", "--prompts", "4", "--layers", "2", "--q-heads", "2",
+                "--kv-heads", "2", "--n", "64", "--d", "16", "--dv", "4")
+        for name, (methods, options) in RUNS.items():
+            kvbench("replay", "t.h5", *WINDOWS, *(word for method in methods.split()
+                    for word in ("--algorithm", method)), *options.split(), "-o", f"{name}.csv")
+        kvbench("cluster", "t.h5", "-o", "c", "--pca", "3")
+        kvbench("replay", "t.h5", *WINDOWS, "--algorithm", "h2o", "--budget", "0.5", "-o", "k.csv",
+                "--export-caches", "k.h5")
+        grids = kvbench("list", "--grid").splitlines(keepends=True)
+        write_bytes(os.path.join(cls.good, "grids.csv"), grids[0] + b"".join(
+            line for line in grids if line.startswith(b"h2o,")))
+        os.mkdir(os.path.join(cls.good, "out"))
+        rows = read_rows(os.path.join(cls.good, "a.csv"))
+        cls.write_scores(rows)
+        cls.write_layers(rows)
+
+    @classmethod
+    def write_table(cls, name, rows):
+        with open(os.path.join(cls.good, name), "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+    @classmethod
+    def write_scores(cls, rows):
+        """What scripts/score_model.py would say of the caches of a.csv."""
+        keys = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed")
+        points = dict.fromkeys(tuple(row[key] for key in keys) for row in rows)
+        cls.write_table("scores.csv", [
+            {**dict(zip(keys, point)), "layers": "all", "kl": (i * 7 % 31) / 10,
+             "loss_change": (i * 5 % 29) / 10, "top_agreement": (i * 3 % 23) / 23,
+             "answer_exact_right": 1, "answer_right": i % 2, "status": "ok"}
+            for i, point in enumerate(points)])
+
+    @classmethod
+    def write_layers(cls, rows):
+        """OUT.layers.csv, without the output projections that real ones take."""
+        keys = ("schema", "trace", "prompt", "layer", "algorithm", "params", "protocol", "sink",
+                "recent", "scores", "device", "seed", "n_queries", "budget_requested")
+        points = dict.fromkeys(tuple(row[key] for key in keys) for row in rows)
+        cls.write_table("layers.csv", [
+            {**dict(zip(keys, point)), "out_rel_error": (i * 7 % 31) / 31,
+             "residual_rel_error": (i * 5 % 29) / 29} for i, point in enumerate(points)])
+
+    def setUp(self):
+        super().setUp()
+        shutil.copytree(self.good, self.folder, dirs_exist_ok=True)
+        for path in files_of(self.folder):
+            if path.endswith(".json"):  # manifests would find every damage at once
+                os.remove(path)
+        self.write_file("page.csv", "method,mean\nh2o,0.5\nknorm,0.25\n")
+        self.write_file("page.md", f"<!-- table: {self.path('page.csv')} | name method | show mean -->"
+                        "\n<!-- end -->\n")
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder)
+
+    def refused(self, script, words, name, what):
+        """One line that names the file (or its folder) and exit code 2; nothing is written."""
+        before = files_of(self.folder)
+        done = run_script(script, *words.split())
+        said = [line for line in done.err.splitlines() if not line.startswith("note: ")]
+        self.assertEqual(done.code, 2, done.err)
+        self.assertEqual(len(said), 1, done.err)
+        self.assertTrue(said[0].startswith(script + ": "), said[0])
+        self.assertIn(name if os.path.exists(name) or "/" not in name else os.path.dirname(name),
+                      said[0], what)
+        self.assertTrue(files_of(self.folder) == before, f"wrote files: {said[0]}")
+
+    def passes(self, script, words, code=0):
+        """It ends with this code; what it wrote goes again."""
+        before = files_of(self.folder)
+        done = run_script(script, *words.split())
+        self.assertEqual(done.code, code, done.err)
+        for path in set(files_of(self.folder)) - set(before):
+            os.remove(path)
+        for path, was in before.items():
+            write_bytes(path, was)
+
+    def test_every_script_is_tried(self):
+        programs = {name for name in os.listdir(SCRIPTS) if name.endswith(".py")}
+        tried = {script for script, *_ in COMMANDS}
+        self.assertEqual(tried | set(LEFT_OUT), programs)
+        self.assertFalse(tried & set(LEFT_OUT))
+
+    def test_damaged_tables(self):
+        known = {}
+        for script, words, name, other in COMMANDS:
+            data = read_bytes(name)
+            if name not in known:
+                known[name] = damages(data)
+            broken = {**known[name], "another kind": read_bytes(other)}
+            for what, bad in broken.items():
+                with self.subTest(script, words=words, table=name, damage=what):
+                    write_bytes(name, bad)
+                    if (script, name, what) in LET_PASS:
+                        self.passes(script, words, LET_PASS[script, name, what][0])
+                    elif bad != data:  # some tables hold no measured number
+                        self.refused(script, words, name, what)
+            os.remove(name)
+            with self.subTest(script, words=words, table=name, damage="missing"):
+                self.refused(script, words, name, "missing")
+            os.mkdir(name)
+            with self.subTest(script, words=words, table=name, damage="a folder"):
+                self.refused(script, words, name, "a folder")
+            os.rmdir(name)
+            write_bytes(name, data)
+            with self.subTest(script, words=words, damage="none"):
+                self.passes(script, words)
+
+    def test_damaged_traces_and_caches(self):
+        """What numpy programs read them with (kvbench.caches)."""
+        def heads(path):
+            for prompt, layer, head in kc.trace_heads(path):
+                kc.read_head(path, prompt, layer, head)
+
+        def entries(path):
+            with kc.CacheReader(path) as reader:
+                for group in reader.groups:
+                    for prompt in group.prompts():
+                        for layer, head in group.heads(prompt):
+                            group.read(prompt, layer, head)
+
+        for name, read, other in (("t.h5", heads, "k.h5"), ("k.h5", entries, "t.h5")):
+            read(self.path(name))
+            data = read_bytes(name)
+            broken = {"empty": b"", "a table": read_bytes("a.csv"), "another kind": read_bytes(other),
+                      **{f"cut to {part} %": data[:len(data) * part // 100]
+                         for part in (1, 10, 50, 90, 99)}}
+            for what, bad in broken.items():
+                with self.subTest(name, damage=what):
+                    write_bytes(self.path("bad.h5"), bad)
+                    self.unreadable(read, self.path("bad.h5"))
+            for what in ("missing.h5", "out"):
+                with self.subTest(name, damage=what):
+                    self.unreadable(read, self.path(what))
+
+    def unreadable(self, read, path):
+        with self.assertRaises(kc.TraceError) as caught:
+            read(path)
+        self.assertTrue(str(caught.exception).startswith(path + ": "), caught.exception)
+        self.assertNotIn("\n", str(caught.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
