@@ -30,9 +30,9 @@ void run(const Options& options) {
     check_outputs({options.inputs.begin(), options.inputs.end()}, {{options.csv, summary_kind()}});
     lock.emplace(options.csv);
   }
-  std::vector<Table> tables;
+  std::vector<OpenTable> tables;
   for (const std::string& path : options.inputs) {
-    tables.push_back(read_result_table(path));
+    tables.emplace_back([&path] { return open_result_table(path); });
   }
   const Summary summary = summarize(tables, options.summary);
   for (const std::string& name : summary.pooled) {

@@ -51,9 +51,9 @@ void print_plan(const Plan& plan) {
   }
   fmt::print("\n{:<14} {:>7}  {}\n", "algorithm", "entries", "parameters");
   for (std::size_t v = 0; v < plan.variants.size(); ++v) {
-    Index count = 0;
-    for (const Entry& e : plan.entries) {
-      count += e.variant == v ? 1 : 0;
+    std::size_t count = 0;
+    for (const Entries::Setting& s : plan.entries.settings()) {
+      count += s.first.variant == v ? s.seeds->size() : 0;
     }
     fmt::print("{:<14} {:>7}  {}\n", plan.variants[v].name(), count,
                plan.variants[v].params.canonical());

@@ -251,6 +251,15 @@ TEST(Seeds, CountRangeAndList) {
   EXPECT_EQ(parse_seeds("1000000").size(), 1000000U);
 }
 
+TEST(Seeds, TextsReadBack) {
+  using Seeds = std::vector<std::uint64_t>;
+  for (const Seeds& seeds : {Seeds{0}, Seeds{7}, Seeds{3, 4, 5}, Seeds{1, 5, 9},
+                             Seeds{18446744073709551614U, 18446744073709551615U}}) {
+    EXPECT_EQ(parse_seeds(seeds_text(seeds)), seeds) << seeds_text(seeds);
+  }
+  EXPECT_EQ(seeds_text(parse_seeds("1000000")), "0:1000000");
+}
+
 TEST(Seeds, RefusesEverythingElse) {
   for (const char* text : {"", "0", "-1", "1.5", "abc", "3:3", "4:3", "1:2:3", ":", "1:", ":2", ",",
                            "1,", "1,x", "1, 2", " 1", "1000001", "18446744073709551616", "1,2:3"}) {

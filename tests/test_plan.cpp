@@ -107,9 +107,11 @@ TEST_F(PlanTest, NativeParametersTakeNoBudget) {
 
 TEST_F(PlanTest, JobsAreUnitsTimesEntries) {
   const Plan plan = make_plan(options());
-  std::set<std::pair<const Unit*, const Entry*>> seen;
+  std::set<std::pair<const Unit*, std::size_t>> seen;
   for (Index job = 0; job < plan.jobs(); ++job) {
-    seen.emplace(&plan.unit_of(job), &plan.entry_of(job));
+    seen.emplace(&plan.unit_of(job), plan.entry_number(job));
+    const Entry entry = plan.entry_of(job);
+    EXPECT_EQ(entry.seed, plan.entries[plan.entry_number(job)].seed);
     if (job > 0) {
       EXPECT_LE(&plan.unit_of(job - 1), &plan.unit_of(job));  // a unit's jobs stand together
     }

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <random>
+#include <sstream>
 
 #include "refusal.hpp"
 #include "report/summary.hpp"
@@ -20,6 +22,32 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 // Sums of a few hundred values of order one, in two orders.
 constexpr double rounding = 1e-12;
+
+Summary summarize(const std::vector<Table>& tables, const SummaryOptions& options) {
+  std::vector<OpenTable> open;
+  for (const Table& table : tables) {
+    std::string text = csv_line(table.header);
+    for (const Fields& row : table.rows) {
+      text += csv_line(row);
+    }
+    open.emplace_back([text, source = table.source] {
+      return std::make_unique<TableReader>(std::make_unique<std::istringstream>(text), source);
+    });
+  }
+  return kvbench::summarize(open, options);
+}
+
+// Of a group with these values and a row that failed.
+Moments moments_of(const std::vector<double>& values) {
+  std::vector<Row> rows{make_row("a", "", 0, 0, 0, 0.0)};
+  rows[0].status = "failed: on purpose";
+  for (const double value : values) {
+    rows.push_back(make_row("a", "", 0, 0, 0, value));
+  }
+  SummaryOptions options;
+  options.metrics = {"rel_error"};
+  return summarize({as_table(rows)}, options).groups.at(0).moments.at(0);
+}
 
 TEST(Summary, AgreesWithANaiveTwin) {
   std::mt19937 random(3);
@@ -86,16 +114,16 @@ TEST(Summary, AgreesWithANaiveTwin) {
 }
 
 TEST(Summary, MomentsByHand) {
-  const Moments m = moments_of(std::vector<double>{1, 2, 3, 4});
+  const Moments m = moments_of({1, 2, 3, 4});
   EXPECT_EQ(m.mean, 2.5);
   EXPECT_DOUBLE_EQ(m.sd, std::sqrt(5.0 / 3.0));
   EXPECT_TRUE(std::isnan(moments_of({}).mean));
-  EXPECT_EQ(moments_of(std::vector<double>{7}).mean, 7.0);
-  EXPECT_TRUE(std::isnan(moments_of(std::vector<double>{7}).sd));
-  const Moments inf = moments_of(std::vector<double>{1, infinity});
+  EXPECT_EQ(moments_of({7}).mean, 7.0);
+  EXPECT_TRUE(std::isnan(moments_of({7}).sd));
+  const Moments inf = moments_of({1, infinity});
   EXPECT_EQ(inf.mean, infinity);
   EXPECT_TRUE(std::isnan(inf.sd));
-  EXPECT_TRUE(std::isnan(moments_of(std::vector<double>{1, not_a_number}).mean));
+  EXPECT_TRUE(std::isnan(moments_of({1, not_a_number}).mean));
 }
 
 TEST(Summary, NanAndInfinityStayVisible) {

@@ -152,6 +152,14 @@ std::string damaged(const std::string& text, Damage kind, std::mt19937& random) 
   return out;
 }
 
+Table read_result_table(const fs::path& csv) {
+  return whole_table(*open_result_table(csv));
+}
+
+Table read_side_table(const fs::path& path, const SideTable& side) {
+  return whole_table(*open_side_table(path, side));
+}
+
 class TableDamage : public ReplayTest {
  protected:
   ReplayOptions options(const std::string& out) const {
@@ -200,8 +208,7 @@ class TableDamage : public ReplayTest {
     Table table = read_table(csv);
     table.rows[row][table.column(column)] = cell;
     Manifest m = read_manifest(csv);
-    CsvWriter(csv, schema_header(), CsvWriter::Mode::overwrite, m.run_id)
-        .rewrite_sorted(table.rows);
+    CsvWriter(csv, schema_header(), CsvWriter::Mode::overwrite, m.run_id).append(table.rows);
     (*m.sha256)[result_table_name] =
         sha256_of_files({{result_table_name, csv}}).at(result_table_name);
     write_manifest(csv, m);

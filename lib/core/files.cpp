@@ -107,30 +107,58 @@ void rename_file(const fs::path& from, const fs::path& to) {
   sync_folder(to);
 }
 
-StagedFile::StagedFile(const fs::path& path, std::string_view text) : path_(resolved_path(path)) {
+StagedFile::StagedFile(const fs::path& path) : path_(resolved_path(path)) {
   const fs::path tmp = unfinished_path(path_);
   ::unlink(tmp.c_str());  // O_TRUNC would empty what a link of this name leads to
-  const int fd = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) {
+  fd_ = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd_ < 0) {
     throw_io("create it", tmp, errno);
-  }
-  const bool written = write_all(fd, text) && ::fsync(fd) == 0;
-  const int write_error = errno;
-  const bool closed = ::close(fd) == 0;
-  if (!written || !closed) {
-    const int error = written ? errno : write_error;
-    ::unlink(tmp.c_str());
-    throw_io("write it", tmp, error);
   }
 }
 
+StagedFile::StagedFile(const fs::path& path, std::string_view text) : StagedFile(path) {
+  put(text);
+  close();
+}
+
 StagedFile::~StagedFile() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+  }
   if (!path_.empty()) {
     ::unlink(unfinished().c_str());
   }
 }
 
-StagedFile::StagedFile(StagedFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+StagedFile::StagedFile(StagedFile&& other) noexcept
+    : path_(std::exchange(other.path_, {})),
+      fd_(std::exchange(other.fd_, -1)),
+      waiting_(std::move(other.waiting_)) {}
+
+void StagedFile::put(std::string_view text) {
+  constexpr std::size_t kAtOnce = std::size_t{1} << 20;
+  waiting_ += text;
+  if (waiting_.size() >= kAtOnce) {
+    flush();
+  }
+}
+
+void StagedFile::flush() {
+  if (!write_all(fd_, waiting_)) {
+    throw_io("write it", unfinished(), errno);
+  }
+  waiting_.clear();
+}
+
+void StagedFile::close() {
+  flush();
+  const bool synced = ::fsync(fd_) == 0;
+  const int sync_error = errno;
+  const bool closed = ::close(std::exchange(fd_, -1)) == 0;
+  if (!synced || !closed) {
+    throw_io("write it", unfinished(), synced ? errno : sync_error);
+  }
+}
 
 fs::path StagedFile::unfinished() const {
   return unfinished_path(path_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 namespace kvbench {
@@ -32,10 +33,12 @@ void publish_file(const std::filesystem::path& path);
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// A text that stands in PATH.tmp until it is published, so that several files can be written
-/// before the first of them gets its name.
+/// before the first of them gets its name. It may be put together in parts: memory holds one.
 class StagedFile {
  public:
-  /// Writes PATH.tmp anew, never through a link that has this name. Throws IoError.
+  /// Makes PATH.tmp anew, never through a link that has this name. Throws IoError.
+  explicit StagedFile(const std::filesystem::path& path);
+  /// The same with all of its text, and closed.
   StagedFile(const std::filesystem::path& path, std::string_view text);
   /// Removes PATH.tmp where it was not published.
   ~StagedFile();
@@ -45,11 +48,19 @@ class StagedFile {
 
   /// PATH.tmp, with links resolved.
   std::filesystem::path unfinished() const;
-  /// Gives it its name. Throws IoError.
+  /// Puts text behind what is there. Throws IoError.
+  void put(std::string_view text);
+  /// Forces all that was put to the disk; nothing may follow. Throws IoError.
+  void close();
+  /// Gives the file, which must be closed, its name. Throws IoError.
   void publish();
 
  private:
+  void flush();
+
   std::filesystem::path path_;  // empty: published, or moved from
+  int fd_ = -1;                 // -1: closed
+  std::string waiting_;         // put, and not yet written
 };
 
 /// Replaces `path` by `text`. Throws IoError.

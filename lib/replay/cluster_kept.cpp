@@ -51,21 +51,21 @@ void KeptSets::fill(const Fields& place, Points& points) const {
 }
 
 void KeptSets::read(const std::string& file) {
-  const Table table = read_side_table(file, kept_table());
+  const std::unique_ptr<TableReader> table = open_side_table(file, kept_table());
   std::vector<std::size_t> at;
   for (const std::string& column : kept_table().header()) {
-    at.push_back(table.column(column));
+    at.push_back(table->column(column));
   }
   bool fits = false;
-  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+  while (table->next()) {
     std::map<std::string, std::string> row;
     for (std::size_t c = 0; c < at.size(); ++c) {
-      row[kept_table().header()[c]] = table.rows[i][at[c]];
+      row[kept_table().header()[c]] = table->row()[at[c]];
     }
     try {
       fits = add(std::move(row)) || fits;
     } catch (const InputError& e) {
-      throw InputError(fmt::format("{}: row {}: {}", file, i + 1, e.what()));
+      throw InputError(fmt::format("{}: row {}: {}", file, table->rows(), e.what()));
     }
   }
   check_input(fits,

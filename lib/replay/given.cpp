@@ -122,7 +122,7 @@ void GivenCaches::check_traces(const std::vector<std::string>& paths) const {
   }
 }
 
-void GivenCaches::list(std::vector<Variant>& variants, std::vector<Entry>& entries) const {
+void GivenCaches::list(std::vector<Variant>& variants, Entries& entries) const {
   std::map<std::pair<std::string, std::string>, std::size_t> known;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const CacheGroup& info = groups_[g].info;

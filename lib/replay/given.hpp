@@ -31,7 +31,7 @@ class GivenCaches {
   void check_traces(const std::vector<std::string>& paths) const;
 
   /// A variant per algorithm and parameters, and an entry per group: in the files' order.
-  void list(std::vector<Variant>& variants, std::vector<Entry>& entries) const;
+  void list(std::vector<Variant>& variants, Entries& entries) const;
 
   /// Whether any group holds something of the unit.
   bool holds(const CachePlace& place) const;

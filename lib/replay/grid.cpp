@@ -256,4 +256,11 @@ std::vector<std::uint64_t> parse_seeds(const std::string& text) {
   return out;
 }
 
+std::string seeds_text(const std::vector<std::uint64_t>& seeds) {
+  const bool range =
+      !seeds.empty() && seeds.back() + 1 != 0 && seeds.back() - seeds.front() == seeds.size() - 1;
+  return range ? fmt::format("{}:{}", seeds.front(), seeds.back() + 1)
+               : fmt::format("{}", fmt::join(seeds, ","));
+}
+
 }  // namespace kvbench

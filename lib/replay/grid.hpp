@@ -90,4 +90,7 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs,
 /// "10" -> 0..9; "3:10" -> 3..9; "1,5,9" as listed. Errors: InputError.
 std::vector<std::uint64_t> parse_seeds(const std::string& text);
 
+/// The shortest such text of ascending seeds, at least one: as A:B where none between is left out.
+std::string seeds_text(const std::vector<std::uint64_t>& seeds);
+
 }  // namespace kvbench

@@ -140,9 +140,12 @@ LayerErrors::LayerErrors(const Plan& plan, CsvWriter::Mode mode, const std::stri
     : plan_(plan),
       entries_(static_cast<Index>(plan.entries.size())),
       jobs_(plan.shard_jobs()),
-      writer_(layers_table().path(plan.options.out), layers_table().header(), mode, run),
+      lines_(std::in_place, plan, &layers_table()),
+      writer_(layers_table().path(plan.options.out), layers_table().header(), mode, run,
+              [this](const TableReader& line) { lines_->add(line); }),
       journal_(layers_journal_path(plan.options.out), plan.hash(), mode == CsvWriter::Mode::resume),
-      states_(jobs_.size(), State::open) {
+      states_(jobs_.size(), State::open),
+      written_(jobs_.size()) {
   for (const Range units : plan.layers()) {
     const Unit& unit = plan.units[units.begin];
     if (plan.makes_layer_error(unit) && jobs_.contains(job_of(units.begin, 0))) {
@@ -152,11 +155,11 @@ LayerErrors::LayerErrors(const Plan& plan, CsvWriter::Mode mode, const std::stri
 }
 
 std::vector<Index> LayerErrors::open(const FinishedTable& before) {
-  FinishedTable lines(plan_, &layers_table(), writer_.take_existing());
-  const std::size_t status = column_index("status");
+  FinishedTable lines = std::move(*lines_);
+  lines_.reset();
   for (Index job = jobs_.begin; job < jobs_.end; ++job) {
     if (before.has(job)) {
-      state(job) = has_lines(before.first(job)[status]) ? State::measured : State::unmeasured;
+      state(job) = has_lines(before.status(job)) ? State::measured : State::unmeasured;
     }
   }
   std::vector<Index> again;
@@ -164,7 +167,7 @@ std::vector<Index> LayerErrors::open(const FinishedTable& before) {
     for (Index e = 0; e < entries_; ++e) {
       const Index line = job_of(units.begin, e);
       if (measured(units, e) && lines.has(line)) {
-        written_.insert(line);
+        written(line) = true;
         continue;
       }
       lines.forget(line);
@@ -188,8 +191,8 @@ std::vector<Index> LayerErrors::open(const FinishedTable& before) {
   if (exact_.empty()) {
     journal_.clear();  // what is left in it may be of other traces
   }
-  if (lines.line_count() != lines.given()) {
-    writer_.rewrite_sorted(lines.take_in_order());
+  if (!lines.whole_file()) {
+    lines.rewrite(writer_);
   }
   return again;
 }
@@ -258,7 +261,7 @@ std::vector<Matrix> LayerErrors::parts(Range units, Index entry) const {
 bool LayerErrors::make_lines(Range units, int threads, const std::atomic<bool>& stop) {
   std::vector<Index> entries;
   for (Index e = 0; e < entries_; ++e) {
-    if (measured(units, e) && !written_.contains(job_of(units.begin, e))) {
+    if (measured(units, e) && !written(job_of(units.begin, e))) {
       entries.push_back(e);
     }
   }
@@ -275,25 +278,33 @@ bool LayerErrors::make_lines(Range units, int threads, const std::atomic<bool>& 
   const std::optional<double> residual =
       residual_square(plan_, first, windows_of(plan_.options, l.n, l.nq).queries);
 
-  std::vector<Index> estimates = {-1};  // the exact outputs
-  estimates.insert(estimates.end(), entries.begin(), entries.end());
-  std::vector<std::optional<double>> squares(estimates.size());
-  parallel_for(static_cast<Index>(estimates.size()), threads, stop, [&](Index i) {
-    const auto at = static_cast<std::size_t>(i);
-    squares[at] = projected_square(parts(units, estimates[at]), projection);
-  });
-  if (std::find(squares.begin(), squares.end(), std::nullopt) != squares.end()) {
-    return false;  // stopped
-  }
-  std::vector<Fields> lines;
-  for (std::size_t i = 1; i < estimates.size(); ++i) {
-    const LayerError error = layer_error(*squares[i], *squares[0], residual);
-    const Row row = blank_row(plan_, first, plan_.entries[estimates[i]], first.q_heads.front());
-    lines.push_back(layers_table().line(to_fields(row), error.out_rel, error.residual_rel));
-  }
-  writer_.append(lines);
-  for (const Index e : entries) {
-    written_.insert(job_of(units.begin, e));
+  std::optional<double> exact;
+  constexpr std::size_t kAtOnce = 1024;  // lines that memory holds
+  for (std::size_t begin = 0; begin < entries.size(); begin += kAtOnce) {
+    const std::size_t end = std::min(entries.size(), begin + kAtOnce);
+    std::vector<Index> outputs(entries.begin() + static_cast<std::ptrdiff_t>(begin),
+                               entries.begin() + static_cast<std::ptrdiff_t>(end));
+    if (!exact) {
+      outputs.push_back(-1);
+    }
+    std::vector<std::optional<double>> squares(outputs.size());
+    parallel_for(std::ssize(outputs), threads, stop, [&](Index i) {
+      squares[i] = projected_square(parts(units, outputs[i]), projection);
+    });
+    if (!std::ranges::all_of(squares, [](const auto& s) { return s.has_value(); })) {
+      return false;  // stopped
+    }
+    exact = exact ? exact : squares.back();
+    std::vector<Fields> lines;
+    for (std::size_t i = 0; i < end - begin; ++i) {
+      const LayerError error = layer_error(*squares[i], *exact, residual);
+      const Row row = blank_row(plan_, first, plan_.entries[outputs[i]], first.q_heads.front());
+      lines.push_back(layers_table().line(to_fields(row), error.out_rel, error.residual_rel));
+    }
+    writer_.append(lines);
+    for (std::size_t i = 0; i < end - begin; ++i) {
+      written(job_of(units.begin, outputs[i])) = true;
+    }
   }
   return true;
 }
@@ -315,9 +326,12 @@ void LayerErrors::finish(int threads, const std::atomic<bool>& stop) {
 }
 
 void LayerErrors::reconcile() {
-  FinishedTable lines(plan_, &layers_table(), read_table(writer_.path()).rows);
+  FinishedTable lines(plan_, &layers_table());
+  for (TableReader reader(writer_.path()); reader.next();) {
+    lines.add(reader);
+  }
   if (!lines.as_given()) {
-    writer_.rewrite_sorted(lines.take_in_order());
+    lines.rewrite(writer_);
   }
   if (open_.empty()) {
     journal_.remove();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_set>
@@ -66,6 +67,7 @@ class LayerErrors {
 
   Index job_of(Index unit, Index entry) const { return unit * entries_ + entry; }
   Index exact_number(Index unit) const { return plan_.jobs() + unit; }
+  auto written(Index job) { return written_[job - jobs_.begin]; }
   State& state(Index job) { return states_[job - jobs_.begin]; }
   bool some(Range units, Index entry, State state) const;  // on some head
   bool measured(Range units, Index entry) const;           // on all heads
@@ -75,13 +77,14 @@ class LayerErrors {
 
   const Plan& plan_;
   Index entries_;
-  Range jobs_;  // of the shard
+  Range jobs_;                          // of the shard
+  std::optional<FinishedTable> lines_;  // of an earlier run, until open()
   CsvWriter writer_;
   Journal journal_;
-  std::vector<State> states_;          // of the shard's jobs
-  std::vector<Range> open_;            // units of layers that may lack lines
-  std::unordered_set<Index> written_;  // by the job of a line's first unit
-  std::unordered_set<Index> exact_;    // units whose exact outputs are in the journal
+  std::vector<State> states_;        // of the shard's jobs
+  std::vector<Range> open_;          // units of layers that may lack lines
+  std::vector<bool> written_;        // by the job of a line's first unit
+  std::unordered_set<Index> exact_;  // units whose exact outputs are in the journal
   std::mutex mutex_;
 };
 

@@ -95,8 +95,10 @@ Outputs::Outputs(const Plan& plan, const std::string& run) : plan_(plan), jobs_(
   std::vector<FinishedTable> before;
   const auto open = [&](const SideTable* table, const std::filesystem::path& path,
                         const Fields& header) {
-    tables_.push_back({table, std::make_unique<CsvWriter>(path, header, mode, run)});
-    before.emplace_back(plan, table, tables_.back().writer->take_existing());
+    FinishedTable& lines = before.emplace_back(plan, table);
+    tables_.push_back(
+        {table, std::make_unique<CsvWriter>(path, header, mode, run,
+                                            [&](const TableReader& line) { lines.add(line); })});
   };
   open(nullptr, plan.options.out, schema_header());
   for (const SideTable* table : side_tables(plan)) {
@@ -119,8 +121,8 @@ Outputs::Outputs(const Plan& plan, const std::string& run) : plan_(plan), jobs_(
     done_.push_back(before.front().has(job));
   }
   for (std::size_t i = tables_.size(); i-- > 0;) {
-    if (before[i].line_count() != before[i].given()) {
-      tables_[i].writer->rewrite_sorted(before[i].take_in_order());  // half-written jobs' lines go
+    if (!before[i].whole_file()) {
+      before[i].rewrite(*tables_[i].writer);  // half-written jobs' lines go
     }
   }
   remove_unfinished(files(plan));
@@ -159,30 +161,23 @@ void Outputs::finish_layers(int threads, const std::atomic<bool>& stop) {
 RowCounts Outputs::reconcile() {
   std::vector<FinishedTable> finished;
   for (const Out& out : tables_) {
-    finished.emplace_back(plan_, out.table, read_table(out.writer->path()).rows);
+    FinishedTable& lines = finished.emplace_back(plan_, out.table);
+    for (TableReader reader(out.writer->path()); reader.next();) {
+      lines.add(reader);
+    }
   }
   kvbench::reconcile(plan_, finished, caches_.get());
-  std::vector<Fields> sorted;
   for (std::size_t i = tables_.size(); i-- > 0;) {
-    const bool there = finished[i].as_given();
-    sorted = finished[i].take_in_order();
-    if (!there) {
-      tables_[i].writer->rewrite_sorted(sorted);
+    if (!finished[i].as_given()) {
+      finished[i].rewrite(*tables_[i].writer);
     }
   }
   if (layers_) {
     layers_->reconcile();
   }
-  const std::size_t status = column_index("status");
-  RowCounts out;
-  out.rows = static_cast<Index>(sorted.size());  // of OUT.csv, the last
-  for (const Fields& row : sorted) {
-    const std::string_view kind = status_kind(row[status]);
-    out.failed += kind == "failed" ? 1 : 0;
-    out.infeasible += kind == "infeasible" ? 1 : 0;
-    out.degenerate += kind == "degenerate" ? 1 : 0;
-  }
-  return out;
+  const FinishedTable& rows = finished.front();
+  return {rows.line_count(), rows.count_of("failed"), rows.count_of("infeasible"),
+          rows.count_of("degenerate")};
 }
 
 void Outputs::finish(const std::vector<std::string>& trace_sha256) {

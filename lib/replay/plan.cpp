@@ -19,10 +19,11 @@
 namespace kvbench {
 namespace {
 
-std::vector<Entry> list_entries(const ReplayOptions& o, const std::vector<Variant>& variants) {
-  const std::vector<std::uint64_t> seeds = parse_seeds(o.seeds);
+Entries list_entries(const ReplayOptions& o, const std::vector<Variant>& variants) {
+  const Seeds seeds = std::make_shared<std::vector<std::uint64_t>>(parse_seeds(o.seeds));
+  const Seeds zero = std::make_shared<std::vector<std::uint64_t>>(1, 0);
   const std::set<double, std::greater<>> budgets(o.budgets.begin(), o.budgets.end());
-  std::vector<Entry> out;
+  Entries out;
   for (std::size_t v = 0; v < variants.size(); ++v) {
     const std::string name = variants[v].name();
     const std::vector<std::string>& size_names = variants[v].sizes();
@@ -39,11 +40,8 @@ std::vector<Entry> list_entries(const ReplayOptions& o, const std::vector<Varian
     check_input(!sizes.empty(),
                 fmt::format("{}: no size, expected --budget or one of its parameters {}", name,
                             fmt::join(size_names, ", ")));
-    const bool random = variants[v].random();
     for (const auto& size : sizes) {
-      for (const std::uint64_t seed : random ? seeds : std::vector<std::uint64_t>{0}) {
-        out.push_back({v, size, seed});
-      }
+      out.add(v, size, variants[v].random() ? seeds : zero);
     }
   }
   return out;
@@ -188,32 +186,39 @@ Range Plan::row_range(Range job_range) const {
 }
 
 std::string Plan::hash() const {
-  std::string text =
-      fmt::format("{} {} {} {} {} {} {}\n", name(options.protocol), options.sink, options.recent,
-                  options.queries, name(options.scores), options.device, name(options.precision));
+  Sha256 hash;
+  const auto add = [&]<class... T>(fmt::format_string<T...> form, T&&... values) {
+    hash.add(fmt::format(form, std::forward<T>(values)...));
+  };
+  add("{} {} {} {} {} {} {}\n", name(options.protocol), options.sink, options.recent,
+      options.queries, name(options.scores), options.device, name(options.precision));
   for (const Unit& u : units) {
     const LayerMeta& l = layer_meta(u);
-    text += fmt::format("{} {} {} {} {} {}\n", trace_names[u.trace], prompt_meta(u).id, l.layer,
-                        u.kv_head, l.n, fmt::join(u.q_heads, ","));
+    add("{} {} {} {} {} {}\n", trace_names[u.trace], prompt_meta(u).id, l.layer, u.kv_head, l.n,
+        fmt::join(u.q_heads, ","));
   }
-  for (const Entry& e : entries) {
-    const Variant& v = variants[e.variant];
-    text += fmt::format("{} {} {} {}\n", v.name(), v.params.canonical(),
-                        e.budget ? fmt::format("{}", *e.budget) : "", e.seed);
+  for (const Entries::Setting& s : entries.settings()) {
+    const Variant& v = variants[s.first.variant];
+    const std::string setting =
+        fmt::format("{} {} {}", v.name(), v.params.canonical(),
+                    s.first.budget ? fmt::format("{}", *s.first.budget) : "");
+    for (const std::uint64_t seed : *s.seeds) {
+      add("{} {}\n", setting, seed);
+    }
   }
   for (const auto& [where, v] : resolved) {
-    text += fmt::format("{} {}\n", v.name(), v.params.canonical());
+    add("{} {}\n", v.name(), v.params.canonical());
   }
   if (stream()) {
-    text += fmt::format("eval-every {}\n", options.eval_every);
+    add("eval-every {}\n", options.eval_every);
   }
-  text += options.kept ? "kept\n" : "";
-  text += options.per_query ? "per-query\n" : "";
+  hash.add(options.kept ? "kept\n" : "");
+  hash.add(options.per_query ? "per-query\n" : "");
   if (caches) {
-    text += fmt::format("caches {}\n", caches->hash());
+    add("caches {}\n", caches->hash());
   }
-  text += error_layers.empty() ? "" : "layer-errors\n";
-  return sha256_text(text);
+  hash.add(error_layers.empty() ? "" : "layer-errors\n");
+  return hash.text();
 }
 
 std::optional<Variant::Queries> scoring_queries(const Plan& plan, const Unit& unit,

@@ -15,6 +15,7 @@
 
 #include "attention/backend.hpp"
 #include "gpu/device.hpp"
+#include "replay/entries.hpp"
 #include "replay/grid.hpp"
 #include "replay/options.hpp"
 #include "trace/reader.hpp"
@@ -33,14 +34,6 @@ struct Unit {
   std::array<std::size_t, 3> layer_key() const { return {trace, prompt, layer}; }
 };
 
-/// What is run on every unit.
-struct Entry {
-  std::size_t variant = 0;
-  std::optional<double> budget;
-  std::uint64_t seed = 0;
-  std::size_t cache_group = 0;  ///< evaluate: which of GivenCaches' groups
-};
-
 /// Puts a head on a device; its arrays of scratch keep to so many bytes each.
 using OpenDevice = std::function<std::unique_ptr<Backend>(const KvHead&, std::size_t)>;
 
@@ -53,7 +46,7 @@ struct Plan {
   std::vector<std::string> trace_names;  ///< file names without folders, all different
   std::vector<Variant> variants;
   std::vector<Unit> units;
-  std::vector<Entry> entries;
+  Entries entries;
   OpenDevice open_device;  ///< empty: everything on the CPU
   std::size_t scratch_bytes = std::size_t{1} << 28;
   bool reads_rope = false;    ///< whether some variant uses the traces' rotary tables
@@ -80,7 +73,7 @@ struct Plan {
   /// Job j runs entry j % entries on unit j / entries.
   Index jobs() const { return static_cast<Index>(units.size() * entries.size()); }
   const Unit& unit_of(Index job) const { return units[job / static_cast<Index>(entries.size())]; }
-  const Entry& entry_of(Index job) const { return entries[entry_number(job)]; }
+  Entry entry_of(Index job) const { return entries[entry_number(job)]; }
   std::size_t entry_number(Index job) const {
     return static_cast<std::size_t>(job) % entries.size();
   }

@@ -79,7 +79,8 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   const LayerFacts facts = layer_facts(plan, unit);
   const Index middle = windows_of(plan.options, layer.n, layer.nq).middle.size();
   Index scratch = 0;
-  for (const Entry& entry : plan.entries) {
+  for (const Entries::Setting& setting : plan.entries.settings()) {
+    const Entry& entry = setting.first;               // the seed changes nothing
     const double share = entry.budget.value_or(1.0);  // a native size is not known here
     scratch = std::max(
         scratch,

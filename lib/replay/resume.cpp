@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
-#include <string>
-#include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "core/error.hpp"
@@ -30,6 +28,24 @@ std::vector<Index> side_positions(const Plan& plan, const SideTable* table, cons
   return table == &steps_table() ? stream_steps(plan.options, l.n) : kept_steps(plan.options, l.n);
 }
 
+// A line's place in the file and, of a row, its status: all others share the first kind.
+constexpr std::array<std::string_view, 5> kKinds{"", "ok", "degenerate", "infeasible", "failed"};
+constexpr int kOffsetBits = 56;
+
+std::uint64_t packed(std::uint64_t offset, std::string_view kind) {
+  const auto* const at = std::ranges::find(kKinds, kind);
+  const auto number = static_cast<std::uint64_t>(at == kKinds.end() ? 0 : at - kKinds.begin());
+  return number << kOffsetBits | offset;
+}
+
+std::uint64_t offset_of(std::uint64_t line) {
+  return line & ((std::uint64_t{1} << kOffsetBits) - 1);
+}
+
+std::string_view kind_of(std::uint64_t line) {
+  return kKinds[line >> kOffsetBits];
+}
+
 }  // namespace
 
 std::vector<const SideTable*> side_tables(const Plan& plan) {
@@ -44,111 +60,237 @@ std::vector<const SideTable*> side_tables(const Plan& plan) {
   return out;
 }
 
-FinishedTable::FinishedTable(const Plan& plan, const SideTable* table, std::vector<Fields> lines) {
-  given_ = std::ssize(lines);
-  if (lines.empty()) {
-    return;
-  }
+FinishedTable::FinishedTable(const Plan& plan, const SideTable* table)
+    : plan_(plan), table_(table), jobs_(plan.shard_jobs()) {
   const Fields& header = table == nullptr ? schema_header() : table->header();
-  const bool steps = table != nullptr && table->steps();
-  const auto refuse = [&](const std::string& what, const Fields& line) {
-    const auto field = [&](const char* name) {
-      return line[std::ranges::find(header, name) - header.begin()];
-    };
-    throw InputError(fmt::format(
-        "{}: holds {} (algorithm {}, params {}, seed {}); expected the same command as the run to "
-        "resume",
-        table == nullptr ? plan.options.out : table->path(plan.options.out).string(), what,
-        field("algorithm"), field("params"), field("seed")));
+  const std::size_t joined = header.size() - (table == nullptr ? 0 : table->own().size());
+  for (std::size_t i = 0; i < joined; ++i) {
+    const std::size_t column = column_index(header[i]);
+    if (table != nullptr || columns()[column].key) {
+      compared_.emplace_back(i, column);
+    }
+  }
+  const auto at = [&](std::string_view name) {
+    return static_cast<std::size_t>(std::ranges::find(header, name) - header.begin());
   };
-
-  // Every row that this shard's jobs make. Rows of one key are one head's or, where the key leaves
-  // out the query head, a whole job's; then the first stands for all.
-  std::unordered_map<std::string, std::pair<Index, std::size_t>> places;  // job, query head
-  const Range jobs = plan.shard_jobs();
-  for (Index job = jobs.begin; job < jobs.end; ++job) {
-    const std::vector<Index>& heads = plan.unit_of(job).q_heads;
-    for (std::size_t i = 0; i < heads.size(); ++i) {
-      const Fields row =
-          to_fields(blank_row(plan, plan.unit_of(job), plan.entry_of(job), heads[i]));
-      places.emplace(table == nullptr ? row_key(row) : table->key_of_row(row), std::pair{job, i});
+  unit_cells_ = {at("trace"), at("prompt"), at("layer")};
+  for (const char* head : {"q_head", "kv_head"}) {
+    if (at(head) < header.size() && unit_cells_.size() == 3) {
+      unit_cells_.push_back(at(head));
     }
   }
+  setting_cells_ = {at("algorithm"), at("params"), at("budget_requested")};
+  seed_cell_ = at("seed");
+}
 
-  std::map<std::pair<Index, Index>, std::vector<Index>> positions;  // by tokens and queries
-  std::tuple<Index, std::size_t, std::ptrdiff_t> last{-1, 0, 0};    // job, row, step
-  for (Fields& fields : lines) {
-    const auto it = places.find(table == nullptr ? row_key(fields) : table->key(fields));
-    if (it == places.end()) {
-      refuse(fmt::format("{} that this plan does not make", table == nullptr ? "a row"
-                                                            : steps          ? "a step of a row"
-                                                                             : "a line of rows"),
-             fields);
+// What add() needs: only where there are lines.
+void FinishedTable::list_places() {
+  const auto entries = static_cast<Index>(plan_.entries.size());
+  Index places = 0;
+  first_unit_ = jobs_.begin / entries;
+  for (Index u = first_unit_; u * entries < jobs_.end; ++u) {
+    const Unit& unit = plan_.units[u];
+    const LayerMeta& layer = plan_.layer_meta(unit);
+    std::vector<Index>& steps = steps_[{layer.n, layer.nq}];
+    if (steps.empty()) {
+      steps = side_positions(plan_, table_, layer);
     }
-    const auto [job, head] = it->second;
-    const Unit& unit = plan.unit_of(job);
-    const LayerMeta& layer = plan.layer_meta(unit);
-    std::vector<Index>& known = positions[{layer.n, layer.nq}];
-    if (known.empty()) {
-      known = side_positions(plan, table, layer);
+    const bool each_head = table_ == nullptr || table_->per_query_head();
+    Index rows = 0;  // of a job
+    for (const Index q_head : unit.q_heads) {
+      const Fields row = to_fields(blank_row(plan_, unit, plan_.entries.front(), q_head));
+      std::string key;
+      for (const std::size_t cell : unit_cells_) {
+        append_to_key(key, row[row_column(cell)]);
+      }
+      rows += units_at_.try_emplace(std::move(key), u, rows).second ? 1 : 0;
+      if (!each_head) {
+        break;
+      }
     }
-    const Index position = steps ? table->step(fields) : 0;
-    const auto step = std::lower_bound(known.begin(), known.end(), position);
-    if (step == known.end() || *step != position) {
-      refuse("a step that this plan does not evaluate", fields);
-    }
-    const bool shared = table != nullptr && !table->per_query_head();
-    auto& rows = lines_[job];
-    rows.resize(shared ? 1 : unit.q_heads.size(), std::vector<Fields>(known.size()));
-    Fields& place = rows[head][step - known.begin()];
-    if (!place.empty()) {
-      refuse(fmt::format("one {} twice", table == nullptr ? "row"
-                                         : steps          ? "step"
-                                                          : "line"),
-             fields);
-    }
-    place = std::move(fields);
-    const std::tuple here{job, shared ? 0 : head, step - known.begin()};
-    in_order_ = in_order_ && last < here;
-    last = here;
+    const Index first = std::max(jobs_.begin, u * entries);
+    units_.push_back({places, first, rows, &steps});
+    places += (std::min(jobs_.end, (u + 1) * entries) - first) * units_.back().per_job();
   }
+  lines_.resize(static_cast<std::size_t>(places));
+
+  const std::vector<Entries::Setting>& settings = plan_.entries.settings();
+  const auto add = [&](std::size_t variant, const Variant& v) {
+    for (std::size_t s = 0; s < settings.size(); ++s) {
+      if (settings[s].first.variant == variant) {
+        std::string key;
+        append_to_key(key, v.name());
+        append_to_key(key, v.params.canonical());
+        append_to_key(key, field_text(settings[s].first.budget));
+        std::vector<std::size_t>& at = settings_at_[key];
+        if (at.empty() || at.back() != s) {  // several layers may resolve it alike
+          at.push_back(s);
+        }
+      }
+    }
+  };
+  for (std::size_t v = 0; v < plan_.variants.size(); ++v) {
+    add(v, plan_.variants[v]);
+  }
+  for (const auto& [where, variant] : plan_.resolved) {
+    add(where.second, variant);
+  }
+}
+
+std::size_t FinishedTable::row_column(std::size_t cell) const {
+  return table_ == nullptr ? cell : column_index(table_->header()[cell]);
+}
+
+void FinishedTable::refuse(const std::string& what, const Fields& line) const {
+  throw InputError(fmt::format(
+      "{}: holds {} (algorithm {}, params {}, seed {}); expected the same command as the run to "
+      "resume",
+      table_ == nullptr ? plan_.options.out : table_->path(plan_.options.out).string(), what,
+      line[setting_cells_[0]], line[setting_cells_[1]], line[seed_cell_]));
+}
+
+// Whether a row of this unit, head and entry has the line's cells.
+bool FinishedTable::is_of(const Fields& line, Index unit, Index q_head, const Entry& entry,
+                          std::size_t setting) {
+  if (expected_of_ != std::pair{unit, setting}) {
+    expected_ = to_fields(blank_row(plan_, plan_.units[unit], entry, q_head));
+    expected_of_ = {unit, setting};
+  }
+  static const std::size_t head_at = column_index("q_head");
+  static const std::size_t seed_at = column_index("seed");
+  expected_[head_at] = field_text(q_head);
+  expected_[seed_at] = field_text(entry.seed);
+  return std::ranges::all_of(
+      compared_, [&](const auto& pair) { return line[pair.first] == expected_[pair.second]; });
+}
+
+// Job and number of the row in it.
+std::optional<std::pair<Index, Index>> FinishedTable::find(const Fields& line) {
+  const auto key_of = [&](const std::vector<std::size_t>& cells) {
+    std::string key;
+    for (const std::size_t cell : cells) {
+      append_to_key(key, line[cell]);
+    }
+    return key;
+  };
+  const auto unit = units_at_.find(key_of(unit_cells_));
+  const auto settings = settings_at_.find(key_of(setting_cells_));
+  std::uint64_t seed = 0;
+  if (unit == units_at_.end() || settings == settings_at_.end() ||
+      !parse_number(line[seed_cell_], seed)) {
+    return std::nullopt;
+  }
+  const auto [u, row] = unit->second;
+  for (const std::size_t s : settings->second) {
+    const Entries::Setting& setting = plan_.entries.settings()[s];
+    const auto at = std::ranges::lower_bound(*setting.seeds, seed);
+    Entry entry = setting.first;
+    entry.seed = seed;
+    if (at == setting.seeds->end() || *at != seed ||
+        !is_of(line, u, plan_.units[u].q_heads[row], entry, s)) {
+      continue;
+    }
+    const Index job = u * static_cast<Index>(plan_.entries.size()) +
+                      static_cast<Index>(setting.begin) + (at - setting.seeds->begin());
+    if (jobs_.contains(job)) {
+      return std::pair{job, row};
+    }
+  }
+  return std::nullopt;
+}
+
+void FinishedTable::add(const TableReader& reader) {
+  if (units_.empty()) {
+    list_places();
+  }
+  const Fields& line = reader.row();
+  const bool steps = table_ != nullptr && table_->steps();
+  const auto found = find(line);
+  if (!found) {
+    refuse(fmt::format("{} that this plan does not make", table_ == nullptr ? "a row"
+                                                          : steps           ? "a step of a row"
+                                                                            : "a line of rows"),
+           line);
+  }
+  const auto [job, row] = *found;
+  const Places& places = places_of(job);
+  const Index position = steps ? table_->step(line) : 0;
+  const auto step = std::ranges::lower_bound(*places.steps, position);
+  if (step == places.steps->end() || *step != position) {
+    refuse("a step that this plan does not evaluate", line);
+  }
+  const Index place = places.begin + (job - places.job) * places.per_job() +
+                      row * std::ssize(*places.steps) + (step - places.steps->begin());
+  std::uint64_t& at = lines_[place];
+  if (at != 0) {
+    refuse(fmt::format("one {} twice", table_ == nullptr ? "row" : steps ? "step" : "line"), line);
+  }
+  static const std::size_t status = column_index("status");
+  at = packed(reader.begin(), table_ == nullptr ? status_kind(line[status]) : "");
+  ++given_;
+  ++count_;
+  in_order_ = in_order_ && last_ < place;
+  last_ = place;
+}
+
+const FinishedTable::Places& FinishedTable::places_of(Index job) const {
+  return units_[job / static_cast<Index>(plan_.entries.size()) - first_unit_];
+}
+
+std::span<const std::uint64_t> FinishedTable::lines_of(Index job) const {
+  if (lines_.empty()) {
+    return {};
+  }
+  const Places& places = places_of(job);
+  const Index begin = places.begin + (job - places.job) * places.per_job();
+  return std::span(lines_).subspan(begin, places.per_job());
+}
+
+bool FinishedTable::has(Index job) const {
+  return std::ranges::any_of(lines_of(job), [](std::uint64_t line) { return line != 0; });
 }
 
 bool FinishedTable::whole(Index job) const {
-  const auto it = lines_.find(job);
-  return it != lines_.end() && std::ranges::all_of(it->second, [](const auto& steps) {
-           return std::ranges::none_of(steps, [](const Fields& f) { return f.empty(); });
-         });
+  const std::span<const std::uint64_t> lines = lines_of(job);
+  return !lines.empty() && std::ranges::count(lines, 0U) == 0;
 }
 
-std::vector<Fields> FinishedTable::take_in_order() {
-  std::vector<Fields> out;
-  out.reserve(static_cast<std::size_t>(line_count()));
-  for (auto& [job, rows] : lines_) {
-    for (auto& steps : rows) {
-      std::ranges::move(steps, std::back_inserter(out));
+std::string_view FinishedTable::status(Index job) const {
+  return kind_of(lines_of(job).front());
+}
+
+void FinishedTable::forget(Index job) {
+  const std::span<const std::uint64_t> lines = lines_of(job);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    std::uint64_t& line = lines_[lines.data() - lines_.data() + i];
+    count_ -= line == 0 ? 0 : 1;
+    line = 0;
+  }
+}
+
+Index FinishedTable::count_of(std::string_view status) const {
+  return std::ranges::count_if(
+      lines_, [&](std::uint64_t line) { return line != 0 && kind_of(line) == status; });
+}
+
+void FinishedTable::rewrite(CsvWriter& writer) const {
+  TableLines lines(writer.path());
+  StagedFile file = writer.stage();
+  for (const std::uint64_t line : lines_) {
+    if (line != 0) {
+      file.put(lines.at(offset_of(line)));
     }
   }
-  lines_.clear();
-  return out;
-}
-
-Index FinishedTable::line_count() const {
-  std::size_t n = 0;
-  for (const auto& [job, rows] : lines_) {
-    n += rows.size() * rows.front().size();
-  }
-  return static_cast<Index>(n);
+  writer.replace(std::move(file));
 }
 
 void reconcile(const Plan& plan, std::span<FinishedTable> tables, const CacheExport* caches) {
-  const std::size_t status_at = column_index("status");
   const FinishedTable& main = tables.front();
   const auto good = [&](Index job) {
     if (!main.whole(job)) {
       return false;
     }
-    const std::string& status = main.first(job)[status_at];
+    const std::string_view status = main.status(job);
     return std::ranges::all_of(tables.subspan(1),
                                [&](const FinishedTable& side) {
                                  return has_lines(status) ? side.whole(job) : !side.has(job);

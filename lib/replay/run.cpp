@@ -53,8 +53,10 @@ void validate_values(const Plan& plan, const std::atomic<bool>& stop) {
 // A file of another plan must not be continued: its rows may have come from another trace. One
 // that a run left before its manifest was written holds no rows, and nothing can be mixed.
 void check_same_plan(const Plan& plan, const Manifest& now) {
+  const std::string header = checked_header_line(schema_header());
   if (!std::filesystem::exists(manifest_path(plan.options.out)) &&
-      checked_header_line(schema_header()).rfind(read_text_file(plan.options.out), 0) == 0) {
+      std::filesystem::file_size(plan.options.out) <= header.size() &&
+      header.starts_with(read_text_file(plan.options.out))) {
     return;
   }
   const Manifest then = read_manifest(plan.options.out);
@@ -171,7 +173,7 @@ nlohmann::json configuration(const Plan& plan) {
   return {{"traces", o.traces},
           {"algorithms", algorithms},
           {"budgets", o.budgets},
-          {"seeds", parse_seeds(o.seeds)},
+          {"seeds", seeds_text(parse_seeds(o.seeds))},
           {"layers", o.layers},
           {"heads", o.heads},
           {"prompts", o.prompts},
@@ -245,7 +247,8 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
         open.push_back(job);
       }
     }
-    const SharedBudgets shares(plan, plan.stream() ? std::vector<Index>{} : open, stop);
+    const std::vector<Index> none;  // a stream's heads share no budgets
+    const SharedBudgets shares(plan, plan.stream() ? none : open, stop);
     Progress progress(jobs.size(), "replay");
     progress.tick(jobs.size() - static_cast<Index>(open.size()));
     const JobRunner runner{plan, outputs, progress, stop, threads, heads_at_once(plan, threads)};

@@ -46,8 +46,8 @@ std::map<Setting, Times> times_of(const Plan& plan, const Table& table) {
   // Parameters that a method leaves to the layer stand resolved in the rows.
   std::map<std::tuple<std::string, std::string, std::string>, Setting> known;
   std::map<std::size_t, std::set<std::optional<double>>> budgets;
-  for (const Entry& e : plan.entries) {
-    budgets[e.variant].insert(e.budget);
+  for (const Entries::Setting& s : plan.entries.settings()) {
+    budgets[s.first.variant].insert(s.first.budget);
   }
   const auto add = [&](std::size_t number, const Variant& v) {
     for (const std::optional<double>& budget : budgets[number]) {
@@ -203,13 +203,16 @@ ShardCosts::ShardCosts(const Plan& plan, const Table& calibration)
     if (fresh) {
       const Model& model = models.try_emplace(key.second, plan, times, key.second).first->second;
       const double usual = model.usual(key.first);
-      for (const Entry& e : plan.entries) {
-        const double ns = 1e9 * model.seconds({e.variant, e.budget}, key.first).value_or(usual);
-        const Index last = at->second.back();
-        if (!(ns + static_cast<double>(last) < kMost)) {
-          refuse(fmt::format("{} s for one job, expected less", 1e-9 * ns));
+      for (const Entries::Setting& s : plan.entries.settings()) {
+        const double ns =
+            1e9 * model.seconds({s.first.variant, s.first.budget}, key.first).value_or(usual);
+        for (std::size_t seed = 0; seed < s.seeds->size(); ++seed) {
+          const Index last = at->second.back();
+          if (!(ns + static_cast<double>(last) < kMost)) {
+            refuse(fmt::format("{} s for one job, expected less", 1e-9 * ns));
+          }
+          at->second.push_back(last + std::llround(ns));
         }
-        at->second.push_back(last + std::llround(ns));
       }
     }
     entries_of_.push_back(&at->second);
@@ -223,9 +226,9 @@ ShardCosts::ShardCosts(const Plan& plan, const Table& calibration)
     refuse("no row has a time, expected some that are ok");
   }
   std::set<std::string> lacking;
-  for (const Entry& e : plan.entries) {
-    if (!times.contains({e.variant, e.budget})) {
-      lacking.insert(text_of(plan, {e.variant, e.budget}));
+  for (const Entries::Setting& s : plan.entries.settings()) {
+    if (!times.contains({s.first.variant, s.first.budget})) {
+      lacking.insert(text_of(plan, {s.first.variant, s.first.budget}));
     }
   }
   for (const std::string& what : lacking) {

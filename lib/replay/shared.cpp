@@ -73,6 +73,10 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
                              const std::atomic<bool>& stop) {
   std::set<std::pair<Group, std::size_t>> wanted;  // groups by entry
   std::set<std::tuple<std::size_t, std::size_t, std::size_t, Index>> to_read;
+  if (std::ranges::all_of(plan.variants,
+                          [](const Variant& v) { return v.scope() == Scope::head; })) {
+    return;
+  }
   for (const Index job : jobs) {
     const std::size_t entry = plan.entry_number(job);
     const Scope scope = scope_of(plan, plan.entries[entry]);

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -52,27 +51,23 @@ class ScratchFolder {
   fs::path path_;
 };
 
-void check_counts(const fs::path& csv, const Manifest& m, const Table& table) {
+void check_counts(const fs::path& csv, const Manifest& m, Index rows, Index failures) {
   const auto check = [&](const char* what, Index got, Index expected) {
     if (got != expected) {
       throw InputError(fmt::format("{}: got {} {}, expected {} as in the manifest", csv.string(),
                                    got, what, expected));
     }
   };
-  check("rows", static_cast<Index>(table.rows.size()), m.rows);
-  const std::size_t status = table.column("status");
-  check("failures",
-        std::ranges::count_if(
-            table.rows, [&](const Fields& row) { return status_kind(row[status]) == "failed"; }),
-        m.failures);
+  check("rows", rows, m.rows);
+  check("failures", failures, m.failures);
 }
 
-std::string line_of(const Table& table, bool whole_file) {
-  return fmt::format("{}: {} rows, {}", table.source, table.rows.size(),
-                     !table.checked ? "no checksums (a schema before 1.2): nothing was checked"
-                     : whole_file   ? "the checksums of the rows and of the file are right"
-                                    : "the checksums of the rows are right (the run has not "
-                                      "ended, and the file has none)");
+std::string line_of(const TableReader& table, bool whole_file) {
+  return fmt::format("{}: {} rows, {}", table.source(), table.rows(),
+                     !table.checked() ? "no checksums (a schema before 1.2): nothing was checked"
+                     : whole_file     ? "the checksums of the rows and of the file are right"
+                                      : "the checksums of the rows are right (the run has not "
+                                        "ended, and the file has none)");
 }
 
 // The options of the run, all but the output.
@@ -92,9 +87,9 @@ ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
       }
       c.at("budgets").get_to(o.budgets);
     }
-    const auto seeds = c.at("seeds").get<std::vector<std::uint64_t>>();
-    o.seeds = seeds.size() == 1 ? fmt::format("{}:{}", seeds[0], seeds[0] + 1)
-                                : fmt::format("{}", fmt::join(seeds, ","));
+    const nlohmann::json& seeds = c.at("seeds");  // an earlier version wrote the numbers
+    o.seeds = seeds.is_string() ? seeds.get<std::string>()
+                                : seeds_text(seeds.get<std::vector<std::uint64_t>>());
     c.at("layers").get_to(o.layers);
     c.at("heads").get_to(o.heads);
     c.at("prompts").get_to(o.prompts);
@@ -134,17 +129,23 @@ void check_traces(const fs::path& csv, const Manifest& m) {
   }
 }
 
-// Which rows of the table each job of the shard made, by job; the table is in the plan's order.
-std::map<Index, Range> rows_by_job(const Plan& plan) {
-  std::map<Index, Range> out;
-  Index row = 0;
+// The table, which is in the plan's order, without the rows of jobs that made some row of `drawn`.
+void copy_other_rows(const Plan& plan, TableReader& table, const std::vector<Index>& drawn,
+                     CsvWriter& writer) {
+  StagedFile copy = writer.stage();
   const Range jobs = plan.shard_jobs();
+  Index row = 0;
   for (Index job = jobs.begin; job < jobs.end; ++job) {
     const auto heads = static_cast<Index>(plan.unit_of(job).q_heads.size());
-    out[job] = {row, row + heads};
+    const auto first = std::ranges::lower_bound(drawn, row);
+    const bool again = first != drawn.end() && *first < row + heads;
+    for (Index i = 0; i < heads && table.next(); ++i) {
+      copy.put(again ? std::string_view() : table.text());
+    }
     row += heads;
   }
-  return out;
+  check_input(!table.next(), fmt::format("{}: more rows than the plan's {}", table.source(), row));
+  writer.replace(std::move(copy));
 }
 
 // Names and paths of a finished run's tables beside a CSV, OUT.csv first.
@@ -172,6 +173,34 @@ std::vector<std::string> differences(const Fields& header, const Fields& first, 
   return out;
 }
 
+// Adds the lines that differ, and those of OUT.csv that were drawn.
+void compare(const fs::path& path, const fs::path& path_again, const std::vector<Index>* drawn,
+             VerifyResult& result) {
+  TableReader first(path);
+  TableReader again(path_again);
+  std::vector<LineAgain> lines;
+  bool more = first.next();
+  bool more_again = again.next();
+  for (; more && more_again; more = first.next(), more_again = again.next()) {
+    auto different = differences(first.header(), first.row(), again.row(), drawn != nullptr);
+    if (!different.empty() ||
+        (drawn != nullptr && std::ranges::binary_search(*drawn, first.rows() - 1))) {
+      lines.push_back({path, first.rows(), std::move(different)});
+    }
+  }
+  if (more || more_again) {
+    for (; more; more = first.next()) {
+    }
+    for (; more_again; more_again = again.next()) {
+    }
+    lines = {{path, 1, {fmt::format("{} lines, again {}", first.rows(), again.rows())}}};
+  }
+  for (LineAgain& line : lines) {
+    result.different += line.different.empty() ? 0 : 1;
+    result.lines.push_back(std::move(line));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> verify_tables(const fs::path& csv) {
@@ -184,16 +213,23 @@ std::vector<std::string> verify_tables(const fs::path& csv) {
         manifest_path(csv).string(), m.run_id,
         m.plan ? run_id(m.plan->hash, trace_hashes(m)) : "that"));
   }
-  const Table table = read_run_table(m, result_table_name, csv, schema_header());
-  if (m.end) {
-    check_counts(csv, m, table);
+  const auto table = open_run_table(m, result_table_name, csv, schema_header());
+  const std::size_t status = table->column("status");
+  Index failures = 0;
+  while (table->next()) {
+    failures += status_kind(table->row()[status]) == "failed" ? 1 : 0;
   }
-  std::vector<std::string> out{line_of(table, m.sha256.has_value())};
+  if (m.end) {
+    check_counts(csv, m, table->rows(), failures);
+  }
+  std::vector<std::string> out{line_of(*table, m.sha256.has_value())};
   for (const SideTable* side : all_side_tables()) {
     const fs::path path = side->path(csv);
     if (fs::exists(path) || (m.sha256 && m.sha256->contains(side->name()))) {
-      out.push_back(
-          line_of(read_run_table(m, side->name(), path, side->header()), m.sha256.has_value()));
+      const auto lines = open_run_table(m, side->name(), path, side->header());
+      while (lines->next()) {
+      }
+      out.push_back(line_of(*lines, m.sha256.has_value()));
     }
   }
   return out;
@@ -223,18 +259,13 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
                           csv.string(), plan.options.shard_costs));
 
   // A copy without the rows of the drawn rows' jobs, which a resumed run makes again.
-  const Table table = read_run_table(m, result_table_name, csv, schema_header());
-  const auto count = static_cast<Index>(table.rows.size());
   RngStream rng(seed, 0, 0);
-  const std::vector<Index> drawn = sample_without_replacement(rng, count, std::min(sample, count));
-  std::vector<Fields> kept;
-  for (const auto& [job, rows] : rows_by_job(plan)) {
-    const auto first = std::ranges::lower_bound(drawn, rows.begin);
-    if (first == drawn.end() || *first >= rows.end) {
-      kept.insert(kept.end(), table.rows.begin() + rows.begin, table.rows.begin() + rows.end);
-    }
+  const std::vector<Index> drawn =
+      sample_without_replacement(rng, m.rows, std::min(sample, m.rows));
+  {
+    CsvWriter copy(options.out, schema_header(), CsvWriter::Mode::create, m.run_id);
+    copy_other_rows(plan, *open_run_table(m, result_table_name, csv, schema_header()), drawn, copy);
   }
-  CsvWriter(options.out, schema_header(), CsvWriter::Mode::create, m.run_id).rewrite_sorted(kept);
   write_manifest(options.out, m);
   for (const auto& [side, path] : tables_of(m, csv)) {
     if (side != nullptr) {
@@ -251,22 +282,8 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
   }
   for (const auto& [side, path] : tables_of(m, csv)) {
     const bool result_table = side == nullptr;
-    const Table first = result_table ? table : read_table(path);
-    const Table again = read_table(result_table ? fs::path(options.out) : side->path(options.out));
-    if (first.rows.size() != again.rows.size()) {
-      out.lines.push_back(
-          {path, 1, {fmt::format("{} lines, again {}", first.rows.size(), again.rows.size())}});
-      ++out.different;
-      continue;
-    }
-    for (std::size_t i = 0; i < first.rows.size(); ++i) {
-      const auto row = static_cast<Index>(i);
-      auto different = differences(first.header, first.rows[i], again.rows[i], result_table);
-      if (!different.empty() || (result_table && std::ranges::binary_search(drawn, row))) {
-        out.different += different.empty() ? 0 : 1;
-        out.lines.push_back({path, row + 1, std::move(different)});
-      }
-    }
+    compare(path, result_table ? fs::path(options.out) : side->path(options.out),
+            result_table ? &drawn : nullptr, out);
   }
   return out;
 }

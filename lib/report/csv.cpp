@@ -9,37 +9,26 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <istream>
 #include <sstream>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/files.hpp"
 #include "report/row_crc.hpp"
+#include "report/table_reader.hpp"
 
 namespace kvbench {
 
 namespace fs = std::filesystem;
 
 std::string read_text_file(const fs::path& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) {
-    throw InputError(fmt::format("{}: no such file", path.string()));
-  }
-  if (!fs::is_regular_file(status)) {
-    throw InputError(fmt::format("{}: not a regular file", path.string()));
-  }
-  std::ifstream in(path, std::ios::binary);
+  const std::unique_ptr<std::istream> in = open_text(path);
   std::ostringstream text;
-  if (!in || (in.peek() != std::ifstream::traits_type::eof() && !(text << in.rdbuf()))) {
+  if (in->peek() != std::istream::traits_type::eof() && !(text << in->rdbuf())) {
     throw IoError(fmt::format("{}: cannot read it: {}", path.string(), std::strerror(errno)));
   }
   return std::move(text).str();
-}
-
-Table read_table(const fs::path& path) {
-  return parse_table(read_text_file(path), path.string());
 }
 
 FileLock::FileLock(const fs::path& path) : lock_path_(resolved_path(path)) {
@@ -94,7 +83,8 @@ FileKind table_kind(std::string name, const Fields& header) {
   return text_kind(std::move(name), line);
 }
 
-CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode, std::string run)
+CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode, std::string run,
+                     const ExistingRow& existing)
     : path_(resolved_path(path)), header_(std::move(header)), run_(std::move(run)), lock_(path_) {
   std::error_code error;
   const fs::file_status status = fs::status(path_, error);
@@ -109,7 +99,7 @@ CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode, std::string
     throw InputError(fmt::format("{}: the file exists; resume it or name another", path_.string()));
   }
   if (mode == Mode::resume && !empty) {
-    recover();
+    recover(existing);
   } else {
     write_file_atomically(path_, checked_header_line(header_));
   }
@@ -123,53 +113,50 @@ CsvWriter::~CsvWriter() {
   }
 }
 
-void CsvWriter::recover() {
-  const std::string text = read_text_file(path_);
-  const std::size_t whole = whole_records_length(text);
+void CsvWriter::recover(const ExistingRow& existing) {
+  TableReader reader(path_, TableReader::Last::torn);
   const std::string head = checked_header_line(header_);
-  if (whole == 0) {
-    if (head.compare(0, text.size(), text) != 0) {
+  if (reader.header().empty()) {
+    if (!head.starts_with(reader.rest())) {
       throw InputError(fmt::format("{}: line 1: not a result file of this schema (got `{:.40}`)",
-                                   path_.string(), text));
+                                   path_.string(), reader.rest()));
     }
     write_file_atomically(path_, head);
     return;
   }
-  Table table = parse_table(std::string_view(text).substr(0, whole), path_.string());
-  if (!table.checked && table.header == header_) {
+  if (!reader.checked() && reader.header() == header_) {
     throw InputError(
         fmt::format("{}: line 1: the header differs: its rows carry no checksums, as "
                     "those of an earlier schema",
                     path_.string()));
   }
-  if (table.header != header_) {
-    const auto [got, expected] =
-        std::mismatch(table.header.begin(), table.header.end(), header_.begin(), header_.end());
+  if (reader.header() != header_) {
+    const auto [got, expected] = std::ranges::mismatch(reader.header(), header_);
     throw InputError(fmt::format("{}: line 1: the header differs: got `{}`, expected `{}`",
-                                 path_.string(), got == table.header.end() ? "its end" : *got,
+                                 path_.string(), got == reader.header().end() ? "its end" : *got,
                                  expected == header_.end() ? "its end" : *expected));
   }
-  for (const std::string& run : table.runs) {
-    if (run != run_) {
+  while (reader.next()) {
+    if (reader.run() != run_) {
       throw InputError(
           fmt::format("{}: holds rows of run {:.40}, expected {} (another plan, or "
                       "other traces)",
-                      path_.string(), run, run_));
+                      path_.string(), reader.run(), run_));
+    }
+    if (existing) {
+      existing(reader);
     }
   }
   // A killed run leaves one row that is not whole, and nothing behind it.
-  if (const std::size_t behind = first_whole_row(std::string_view(text).substr(whole))) {
-    const auto lines =
-        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(whole), '\n');
+  if (const std::size_t behind = first_whole_row(reader.rest())) {
     throw InputError(
         fmt::format("{}: line {}: a whole row behind a quote that never closes (a row "
                     "was changed after it was written)",
-                    path_.string(), static_cast<std::size_t>(lines) + behind));
+                    path_.string(), reader.line() - 1 + behind));
   }
-  if (whole < text.size() && ::truncate(path_.c_str(), static_cast<off_t>(whole)) != 0) {
+  if (!reader.rest().empty() && ::truncate(path_.c_str(), static_cast<off_t>(reader.end())) != 0) {
     throw_io("cut off its torn last line", path_, errno);
   }
-  existing_ = std::move(table.rows);
 }
 
 void CsvWriter::open_file() {
@@ -179,7 +166,7 @@ void CsvWriter::open_file() {
   }
 }
 
-std::string CsvWriter::lines(std::span<const Fields> rows) const {
+void CsvWriter::append(std::span<const Fields> rows) {
   std::string text;
   for (const Fields& row : rows) {
     if (row.size() != header_.size()) {
@@ -188,11 +175,6 @@ std::string CsvWriter::lines(std::span<const Fields> rows) const {
     }
     text += checked_line(row, run_);
   }
-  return text;
-}
-
-void CsvWriter::append(std::span<const Fields> rows) {
-  const std::string text = lines(rows);
   const std::scoped_lock guard(mutex_);
   struct stat before {};
   if (::fstat(fd_, &before) != 0) {
@@ -208,16 +190,18 @@ void CsvWriter::append(std::span<const Fields> rows) {
   }
 }
 
-void CsvWriter::rewrite_sorted(std::span<const Fields> rows) {
-  const std::string text = checked_header_line(header_) + lines(rows);
-  const std::scoped_lock guard(mutex_);
-  write_file_atomically(path_, text);
-  ::close(fd_);
-  open_file();
+StagedFile CsvWriter::stage() const {
+  StagedFile out(path_);
+  out.put(checked_header_line(header_));
+  return out;
 }
 
-StagedFile CsvWriter::stage(std::span<const Fields> rows) const {
-  return {path_, checked_header_line(header_) + lines(rows)};
+void CsvWriter::replace(StagedFile file) {
+  const std::scoped_lock guard(mutex_);
+  file.close();
+  file.publish();
+  ::close(fd_);
+  open_file();
 }
 
 void CsvWriter::sync() {

@@ -5,13 +5,13 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/files.hpp"
@@ -20,6 +20,8 @@
 namespace kvbench {
 
 using Fields = std::vector<std::string>;
+
+class TableReader;  // report/table_reader.hpp
 
 struct Table {
   Fields header;
@@ -48,11 +50,10 @@ Table parse_table(std::string_view text, const std::string& source);
 /// reading fails.
 std::string read_text_file(const std::filesystem::path& path);
 
-/// A file with a header. Errors: as of the two above.
+/// A file with a header. Errors: as of the two above. For small tables; TableReader reads all.
 Table read_table(const std::filesystem::path& path);
-
-/// Length of the longest prefix of `text` that ends with a whole record (quote-aware).
-std::size_t whole_records_length(std::string_view text);
+/// The rows that are left.
+Table whole_table(TableReader& reader);
 
 /// Exclusive advisory lock PATH.lock, held for the object's life. The file is removed at the end; a
 /// killed holder leaves it unlocked, so nothing has to be cleaned up by hand.
@@ -88,29 +89,29 @@ class CsvWriter {
     staged,     ///< leaves PATH as it is; stage() is all that may be called
   };
 
+  /// Gets a row that the file held when it was opened to resume; in file order.
+  using ExistingRow = std::function<void(const TableReader&)>;
+
   /// Takes the lock, then opens. Under `resume` a torn last line (of a killed run) is cut off and
   /// the header must equal `header`. `run`: what the column `run_id` says, also of the rows
   /// that are there. Throws InputError (lock held, header differs, malformed file, a row that was
   /// changed or is of another run, not a regular file) or IoError.
-  CsvWriter(const std::filesystem::path& path, Fields header, Mode mode, std::string run);
+  CsvWriter(const std::filesystem::path& path, Fields header, Mode mode, std::string run,
+            const ExistingRow& existing = {});
   ~CsvWriter();
   CsvWriter(const CsvWriter&) = delete;
   CsvWriter& operator=(const CsvWriter&) = delete;
-
-  /// Rows that the file held when it was opened, in file order, once; empty unless resuming.
-  std::vector<Fields> take_existing() { return std::exchange(existing_, {}); }
 
   /// Appends all rows with one write, whole or not at all: when the disk is full the file is cut
   /// back to its length before. Rows must be as wide as the header (InputError). Throws IoError.
   void append(std::span<const Fields> rows);
 
-  /// Replaces the table's rows by these, in this order, through PATH.tmp and rename; the lock stays
-  /// held, and append() goes on behind them. Throws InputError, IoError.
-  void rewrite_sorted(std::span<const Fields> rows);
+  /// The table without rows, in PATH.tmp: lines of checked_line() are to be put behind. To be
+  /// published while the writer, which holds the lock, lives. Throws IoError.
+  StagedFile stage() const;
 
-  /// The table with these rows, in PATH.tmp; publishing it replaces PATH. To be published while the
-  /// writer, which holds the lock, lives. Throws InputError, IoError.
-  StagedFile stage(std::span<const Fields> rows) const;
+  /// Replaces the table by what was staged; append() goes on behind it. Throws IoError.
+  void replace(StagedFile file);
 
   /// Forces what was appended to the disk. Throws IoError.
   void sync();
@@ -118,16 +119,14 @@ class CsvWriter {
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  std::string lines(std::span<const Fields> rows) const;
   void open_file();
-  void recover();
+  void recover(const ExistingRow& existing);
 
   std::filesystem::path path_;  // symbolic links resolved: two names of one file share the lock
   Fields header_;
   std::string run_;
   FileLock lock_;
   int fd_ = -1;
-  std::vector<Fields> existing_;
   std::mutex mutex_;
 };
 

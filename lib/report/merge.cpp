@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
-#include <set>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "core/output_guard.hpp"
 #include "report/csv.hpp"
 #include "report/manifest.hpp"
+#include "report/merge_lines.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
@@ -28,13 +28,29 @@ namespace fs = std::filesystem;
 
 struct Part {
   fs::path path;
+  std::unique_ptr<FileLock> lock;
   Manifest manifest;
-  Table table;
-  std::vector<Index> places;  // of the table's rows in the plan
-  std::vector<Table> sides;   // one for each of side_tables(), in that order
+  std::unique_ptr<TableReader> table;
+  std::vector<std::unique_ptr<SideLines>> sides = {};  // one for each of side_tables(), in order
 
   const PlanInfo& plan() const { return *manifest.plan; }
+  Index rows() const {
+    Index n = 0;
+    for (const Range& r : plan().row_ranges) {
+      n += r.size();
+    }
+    return n;
+  }
 };
+
+void check_row_count(const Part& part, Index rows) {
+  const Index expected = part.rows();
+  if (rows != expected) {
+    throw InputError(fmt::format("{}: {} rows, expected {}: the shard is {}", part.path.string(),
+                                 rows, expected,
+                                 rows < expected ? "unfinished; resume it" : "too long"));
+  }
+}
 
 // The tables that a run of this manifest wrote beside the main one.
 std::vector<const SideTable*> side_tables(const Manifest& m) {
@@ -52,9 +68,8 @@ std::vector<const SideTable*> side_tables(const Manifest& m) {
   return out;
 }
 
-Part read_part(const fs::path& path) {
-  const std::unique_ptr<FileLock> lock = lock_where_possible(path);
-  Part part{path, read_manifest(path), {}, {}, {}};
+Part open_part(const fs::path& path) {
+  Part part{path, lock_where_possible(path), read_manifest(path), nullptr};
   const Manifest& m = part.manifest;
   const auto check = [&](bool good, const std::string& message) {
     if (!good) {
@@ -66,34 +81,23 @@ Part read_part(const fs::path& path) {
                     m.plan ? "shard" : "plan"));
   check(1 <= m.shard->index && m.shard->index <= m.shard->count,
         fmt::format("shard {}/{} is none", m.shard->index, m.shard->count));
-  part.table = read_run_table(m, result_table_name, path, schema_header());
-  check(m.schema == schema_version && part.table.header == schema_header(),
+  part.table = open_run_table(m, result_table_name, path, schema_header());
+  check(m.schema == schema_version && part.table->header() == schema_header(),
         fmt::format("schema {} with {} columns, expected schema {} with {}", m.schema,
-                    part.table.header.size(), schema_version, schema_header().size()));
-  Index expected = 0;
+                    part.table->header().size(), schema_version, schema_header().size()));
+  Index last = 0;
   for (const Range& r : m.plan->row_ranges) {
     check(0 <= r.begin && r.begin <= r.end && r.end <= m.plan->rows,
           fmt::format("row range [{}, {}) lies outside the plan's [0, {})", r.begin, r.end,
                       m.plan->rows));
-    expected += r.size();
-  }
-  const auto rows = static_cast<Index>(part.table.rows.size());
-  check(rows == expected, fmt::format("{} rows, expected {}: the shard is {}", rows, expected,
-                                      rows < expected ? "unfinished; resume it" : "too long"));
-  for (const Range& r : m.plan->row_ranges) {
-    for (Index place = r.begin; place < r.end; ++place) {
-      part.places.push_back(place);
-    }
+    check(last <= r.begin, fmt::format("row range [{}, {}) begins before {}, the end of the one "
+                                       "before it",
+                                       r.begin, r.end, last));
+    last = r.end;
   }
   // Rows come in the plan's order only once a run has ended and put them there.
   check(m.end.has_value(), "the run never ended; resume it");
-  for (const SideTable* table : side_tables(m)) {
-    part.sides.push_back(read_run_table(m, table->name(), table->path(path), table->header()));
-    if (part.sides.back().header != table->header()) {
-      throw InputError(fmt::format("{}: the header differs from that of schema {}",
-                                   part.sides.back().source, schema_version));
-    }
-  }
+  check_row_count(part, m.rows);
   return part;
 }
 
@@ -128,119 +132,110 @@ void check_alike(const std::vector<Part>& parts) {
   }
 }
 
-// Trace, prompt and layer of the layers that have no line in OUT.layers.csv.
-std::set<Fields> layers_without(const Manifest& m) {
-  std::set<Fields> out;
-  for (const auto& layer : m.configuration.value("layer_errors_without", nlohmann::json::array())) {
-    out.insert({layer.at(0), layer.at(1), std::to_string(layer.at(2).get<Index>())});
-  }
-  return out;
-}
+// Rows of the plan that follow each other, and the part that holds them.
+struct Stretch {
+  Range rows;
+  Part* part;
+};
 
-/// Lines of side table number `side` of all parts in the order of the merged rows; to be called
-/// before place_rows takes the tables apart. A shard holds all rows that share a line.
-std::vector<Fields> place_lines(std::vector<Part>& parts, const SideTable& table,
-                                std::size_t side) {
-  struct Rows {
-    Index place = 0;  // of the first of them
-    std::string tokens;
-    bool measured = true;
+std::vector<Stretch> in_plan_order(std::vector<Part>& parts) {
+  std::vector<Stretch> out;
+  for (Part& part : parts) {
+    for (const Range& rows : part.plan().row_ranges) {
+      if (rows.size() > 0) {
+        out.push_back({rows, &part});
+      }
+    }
+  }
+  std::ranges::sort(out, {}, [](const Stretch& s) { return s.rows.begin; });
+  Index next = 0;
+  const auto gap = [&] {
+    throw InputError(fmt::format("merge: row {} of the plan is in no shard: gap", next));
   };
-  const bool steps = table.steps();
-  const std::size_t trace = column_index("trace");
-  const std::size_t prompt = column_index("prompt");
-  const std::size_t layer = column_index("layer");
-  const std::size_t status = column_index("status");
-  const std::size_t tokens = column_index("n_tokens");
-  std::map<Index, std::vector<Fields>> by_place;
-  std::map<std::string, Index> counts;  // prompts of one length have as many steps
-  for (Part& p : parts) {
-    std::vector<Fields>& lines = p.sides[side].rows;
-    const auto refuse = [&](const std::string& what) {
-      throw InputError(fmt::format("{}: {}", p.sides[side].source, what));
-    };
-    std::unordered_map<std::string, Range> runs;  // of lines of one key
-    for (std::size_t i = 0; i < lines.size();) {
-      const std::string key = table.key(lines[i]);
-      const std::size_t begin = i;
-      for (++i; i < lines.size() && table.key(lines[i]) == key; ++i) {
-        if (table.step(lines[i]) <= table.step(lines[i - 1])) {
-          refuse(fmt::format("row {}: {}", i + 1,
-                             steps ? "steps of one row do not ascend" : "a line stands twice"));
-        }
-      }
-      if (!runs.emplace(key, Range{static_cast<Index>(begin), static_cast<Index>(i)}).second) {
-        refuse(fmt::format("row {}: {}", begin + 1,
-                           steps ? "steps of one row stand apart" : "a line stands twice"));
-      }
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto& [rows, part] = out[i];
+    if (rows.begin < next) {
+      throw InputError(fmt::format("{}: row {} of the plan is in {} as well: overlap",
+                                   part->path.string(), rows.begin,
+                                   out[i - 1].part->path.string()));
     }
-    const std::set<Fields> without = steps ? std::set<Fields>{} : layers_without(p.manifest);
-    std::unordered_map<std::string, Rows> rows_of;
-    for (std::size_t r = 0; r < p.places.size(); ++r) {
-      const Fields& row = p.table.rows[r];
-      Rows& rows =
-          rows_of.emplace(table.key_of_row(row), Rows{p.places[r], row[tokens]}).first->second;
-      rows.measured = rows.measured && has_lines(row[status]) &&
-                      !without.contains({row[trace], row[prompt], row[layer]});
+    if (rows.begin > next) {
+      gap();
     }
-    for (const auto& [key, rows] : rows_of) {
-      const auto run = runs.find(key);
-      if ((run != runs.end()) != rows.measured) {
-        refuse(fmt::format("the {} of row {} of the plan {} {}; resume the shard",
-                           steps ? "steps" : "line", rows.place, steps ? "are" : "is",
-                           rows.measured ? "missing" : "too many"));
-      }
-      if (run == runs.end()) {
-        continue;
-      }
-      const Range from = run->second;
-      if (counts.emplace(rows.tokens, from.size()).first->second != from.size()) {
-        refuse(fmt::format("row {}: steps of one row are missing", from.begin + 1));
-      }
-      by_place[rows.place].assign(std::make_move_iterator(lines.begin() + from.begin),
-                                  std::make_move_iterator(lines.begin() + from.end));
-      runs.erase(run);
-    }
-    if (!runs.empty()) {
-      refuse(fmt::format("row {}: {} of the shard", runs.begin()->second.begin + 1,
-                         steps ? "a step of no row" : "a line of no rows"));
-    }
+    next = rows.end;
   }
-  std::vector<Fields> out;
-  for (auto& [place, lines] : by_place) {
-    std::move(lines.begin(), lines.end(), std::back_inserter(out));
+  if (next < parts.front().plan().rows) {
+    gap();
   }
   return out;
 }
 
-/// Every part's rows at their places in the plan.
-std::vector<Fields> place_rows(std::vector<Part>& parts) {
-  std::vector<Fields> rows(parts.front().plan().rows);
-  std::vector<const Part*> owner(rows.size(), nullptr);
-  for (Part& p : parts) {
-    for (std::size_t r = 0; r < p.places.size(); ++r) {
-      const Index place = p.places[r];
-      if (owner[place] != nullptr) {
-        throw InputError(fmt::format("{}: row {} of the plan is in {} as well: overlap",
-                                     p.path.string(), place, owner[place]->path.string()));
+// A row's key stands for itself by its hash: eight bytes a row.
+std::uint64_t hash_of(const std::string& key) {
+  return std::hash<std::string>{}(key);
+}
+
+/// Reads the rows of all parts in the plan's order, and with each its lines of the side tables,
+/// which are put behind theirs. Returns how many rows failed.
+Index copy_rows(const std::vector<Stretch>& stretches, std::vector<std::uint64_t>& keys,
+                StagedFile& out) {
+  const std::size_t status = column_index("status");
+  Index failures = 0;
+  for (const auto& [rows, part] : stretches) {
+    for (Index place = rows.begin; place < rows.end; ++place) {
+      if (!part->table->next()) {
+        check_row_count(*part, part->table->rows());
       }
-      owner[place] = &p;
-      rows[place] = std::move(p.table.rows[r]);
+      const Fields& row = part->table->row();
+      failures += status_kind(row[status]) == "failed" ? 1 : 0;
+      keys.push_back(hash_of(row_key(row)));
+      out.put(part->table->text());
+      for (const auto& side : part->sides) {
+        side->add(row, place);
+      }
+    }
+    for (const auto& side : part->sides) {
+      side->flush();
     }
   }
-  const auto gap = std::find(owner.begin(), owner.end(), nullptr);
-  if (gap != owner.end()) {
-    throw InputError(
-        fmt::format("merge: row {} of the plan is in no shard: gap", gap - owner.begin()));
-  }
-  std::unordered_set<std::string> keys;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (!keys.insert(row_key(rows[i])).second) {
-      throw InputError(fmt::format("{}: row {} of the plan repeats an earlier row's key: overlap",
-                                   owner[i]->path.string(), i));
+  return failures;
+}
+
+// Behind the rows that the plan knows.
+void check_ends(std::vector<Part>& parts) {
+  for (Part& part : parts) {
+    while (part.table->next()) {
+    }
+    check_row_count(part, part.table->rows());
+    for (const auto& side : part.sides) {
+      side->check_end();
     }
   }
-  return rows;
+}
+
+// Keys of equal hashes are compared themselves: the rows are read once more.
+void check_repeats(const std::vector<Stretch>& stretches, std::vector<std::uint64_t> keys) {
+  std::ranges::sort(keys);
+  std::unordered_set<std::uint64_t> twice;
+  for (auto at = keys.begin(); (at = std::adjacent_find(at, keys.end())) != keys.end(); ++at) {
+    twice.insert(*at);
+  }
+  if (twice.empty()) {
+    return;
+  }
+  std::map<const Part*, std::unique_ptr<TableReader>> tables;
+  std::unordered_set<std::string> seen;
+  for (const auto& [rows, part] : stretches) {
+    std::unique_ptr<TableReader>& table = tables[part];
+    table = table ? std::move(table) : std::make_unique<TableReader>(part->path);
+    for (Index place = rows.begin; place < rows.end && table->next(); ++place) {
+      const std::string key = row_key(table->row());
+      if (twice.contains(hash_of(key)) && !seen.insert(key).second) {
+        throw InputError(fmt::format("{}: row {} of the plan repeats an earlier row's key: overlap",
+                                     part->path.string(), place));
+      }
+    }
+  }
 }
 
 void check_output(const MergeOptions& options) {
@@ -279,7 +274,8 @@ Manifest merged_manifest(const std::vector<Part>& parts, const MergeOptions& opt
     m.end = std::max(m.end, p.manifest.end);
     m.wall_s += p.manifest.wall_s;
     m.inputs.push_back({{"path", p.path.string()},
-                        {"sha256", sha256_file(p.path)},
+                        {"sha256", p.manifest.sha256 ? p.manifest.sha256->at(result_table_name)
+                                                     : sha256_file(p.path)},
                         {"manifest", manifest_to_json(p.manifest)}});
   }
   return m;
@@ -294,11 +290,9 @@ MergeResult merge_shards(const MergeOptions& options) {
   check_output(options);
   std::vector<Part> parts;
   for (const fs::path& shard : options.shards) {
-    parts.push_back(read_part(shard));
+    parts.push_back(open_part(shard));
   }
-  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
-    return a.manifest.shard->index < b.manifest.shard->index;
-  });
+  std::ranges::sort(parts, {}, [](const Part& p) { return p.manifest.shard->index; });
   check_alike(parts);
   const std::vector<const SideTable*> tables = side_tables(parts.front().manifest);
   for (const Part& p : parts) {
@@ -307,39 +301,44 @@ MergeResult merge_shards(const MergeOptions& options) {
                                    parts.front().path.string()));
     }
   }
-  std::vector<std::vector<Fields>> lines;
-  for (std::size_t i = 0; i < tables.size(); ++i) {
-    lines.push_back(place_lines(parts, *tables[i], i));
-  }
-  const std::vector<Fields> rows = place_rows(parts);
-
+  const std::vector<Stretch> stretches = in_plan_order(parts);
   Manifest manifest = merged_manifest(parts, options);
-  manifest.rows = static_cast<Index>(rows.size());
-  manifest.failures =
-      std::count_if(rows.begin(), rows.end(), [at = column_index("status")](const Fields& row) {
-        return status_kind(row[at]) == "failed";
-      });
   // All files are whole before the first has its name, and OUT.csv has it last.
   const auto mode = CsvWriter::Mode::staged;
   const CsvWriter writer(options.output, schema_header(), mode, manifest.run_id);
   remove_unfinished(run_files(options.output));
-  std::vector<StagedFile> files;
-  std::vector<std::pair<std::string, fs::path>> unfinished;
-  for (std::size_t i = 0; i < tables.size(); ++i) {
-    const fs::path path = tables[i]->path(options.output);
-    files.push_back(CsvWriter(path, tables[i]->header(), mode, manifest.run_id).stage(lines[i]));
-    unfinished.emplace_back(tables[i]->name(), unfinished_path(resolved_path(path)));
+  std::vector<std::pair<std::string, StagedFile>> files;
+  for (const SideTable* table : tables) {
+    const CsvWriter side(table->path(options.output), table->header(), mode, manifest.run_id);
+    files.emplace_back(table->name(), side.stage());
   }
-  StagedFile table = writer.stage(rows);
-  unfinished.emplace_back(result_table_name, unfinished_path(resolved_path(options.output)));
+  files.emplace_back(result_table_name, writer.stage());
+  std::vector<LineCounts> counts(tables.size());
+  for (Part& p : parts) {
+    for (std::size_t i = 0; i < tables.size(); ++i) {
+      p.sides.push_back(
+          std::make_unique<SideLines>(*tables[i], p.manifest, p.path, files[i].second, counts[i]));
+    }
+  }
+  std::vector<std::uint64_t> keys;
+  manifest.failures = copy_rows(stretches, keys, files.back().second);
+  manifest.rows = std::ssize(keys);
+  check_ends(parts);
+  check_repeats(stretches, std::move(keys));
+  std::vector<std::pair<std::string, fs::path>> unfinished;
+  for (auto& [name, file] : files) {
+    file.close();
+    unfinished.emplace_back(name, file.unfinished());
+  }
   manifest.sha256 = sha256_of_files(unfinished);
-  files.push_back(stage_manifest(options.output, manifest));
-  files.push_back(std::move(table));
+  StagedFile manifest_file = stage_manifest(options.output, manifest);
   check_output(options);  // another run may have ended since
   remove_files(run_files(options.output));
-  for (StagedFile& file : files) {
-    file.publish();
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    files[i].second.publish();
   }
+  manifest_file.publish();
+  files.back().second.publish();
   return {manifest.rows, manifest.failures};
 }
 

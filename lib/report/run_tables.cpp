@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "core/error.hpp"
 #include "report/schema.hpp"
@@ -13,81 +15,98 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void check_header(const Table& table, const Fields& header) {
-  const auto [got, expected] =
-      std::mismatch(table.header.begin(), table.header.end(), header.begin(), header.end());
+void check_header(const TableReader& table, const Fields& header) {
+  const auto [got, expected] = std::ranges::mismatch(table.header(), header);
   if (expected != header.end()) {
-    throw InputError(fmt::format("{}: line 1: got the column `{}`, expected `{}`", table.source,
-                                 got == table.header.end() ? "run_id" : *got, *expected));
+    throw InputError(fmt::format("{}: line 1: got the column `{}`, expected `{}`", table.source(),
+                                 got == table.header().end() ? "run_id" : *got, *expected));
   }
 }
 
+// Rows of one run, and at the end the file of this SHA-256, if any; "": there should be no file.
+class RunTable : public TableReader {
+ public:
+  RunTable(const fs::path& path, std::string run, std::optional<std::string> sha256)
+      : TableReader(path), run_(std::move(run)), sha256_(std::move(sha256)) {}
+
+  bool next() override {
+    const bool there = TableReader::next();
+    if (there && run() != run_) {
+      throw InputError(fmt::format("{}: holds rows of run {:.40}, expected {} as in the manifest",
+                                   source(), run(), run_));
+    }
+    if (!there && sha256_) {
+      const std::string expected = *std::exchange(sha256_, std::nullopt);
+      if (expected.empty()) {
+        throw InputError(fmt::format(
+            "{}: of another run, expected none: the manifest names no such table", source()));
+      }
+      const std::string got = sha256();
+      if (got != expected) {
+        throw InputError(fmt::format(
+            "{}: SHA-256 is {:.16}..., expected {:.16}... as in the manifest (lines were taken "
+            "out, added or moved, or it is the table of another run)",
+            source(), got, expected));
+      }
+    }
+    return there;
+  }
+
+ private:
+  std::string run_;
+  std::optional<std::string> sha256_;
+};
+
 // Without a manifest.
-Table read_alone(const fs::path& path, const Fields& header) {
-  Table table = read_table(path);
-  if (table.checked) {
-    check_header(table, header);
+std::unique_ptr<TableReader> open_alone(const fs::path& path, const Fields& header) {
+  auto table = std::make_unique<TableReader>(path);
+  if (table->checked()) {
+    check_header(*table, header);
   }
   return table;
 }
 
 }  // namespace
 
-Table read_run_table(const Manifest& manifest, const std::string& name, const fs::path& path,
-                     const Fields& header) {
-  const std::string text = read_text_file(path);
-  Table table = parse_table(text, path.string());
-  if (manifest.run_id.empty() && !table.checked) {
-    return table;
+std::unique_ptr<TableReader> open_run_table(const Manifest& manifest, const std::string& name,
+                                            const fs::path& path, const Fields& header) {
+  std::optional<std::string> sha256;
+  if (manifest.sha256) {
+    const auto known = manifest.sha256->find(name);
+    sha256 = known == manifest.sha256->end() ? "" : known->second;
   }
-  if (!table.checked) {
+  auto table = std::make_unique<RunTable>(path, manifest.run_id, std::move(sha256));
+  if (manifest.run_id.empty() && !table->checked()) {
+    return table;  // `run` is empty in its rows as well
+  }
+  if (!table->checked()) {
     throw InputError(
         fmt::format("{}: line 1: its rows carry no checksums, expected the columns "
                     "`run_id` and `row_crc` at the end",
                     path.string()));
   }
-  check_header(table, header);
-  for (const std::string& run : table.runs) {
-    if (run != manifest.run_id) {
-      throw InputError(fmt::format("{}: holds rows of run {:.40}, expected {} as in the manifest",
-                                   path.string(), run, manifest.run_id));
-    }
-  }
-  if (manifest.sha256) {
-    const auto known = manifest.sha256->find(name);
-    if (known == manifest.sha256->end()) {
-      throw InputError(fmt::format(
-          "{}: of another run, expected none: the manifest names no such table", path.string()));
-    }
-    const std::string got = sha256_text(text);
-    if (got != known->second) {
-      throw InputError(fmt::format(
-          "{}: SHA-256 is {:.16}..., expected {:.16}... as in the manifest (lines were taken out, "
-          "added or moved, or it is the table of another run)",
-          path.string(), got, known->second));
-    }
-  }
+  check_header(*table, header);
   return table;
 }
 
-Table read_result_table(const fs::path& csv) {
+std::unique_ptr<TableReader> open_result_table(const fs::path& csv) {
   return fs::exists(manifest_path(csv))
-             ? read_run_table(read_manifest(csv), result_table_name, csv, schema_header())
-             : read_alone(csv, schema_header());
+             ? open_run_table(read_manifest(csv), result_table_name, csv, schema_header())
+             : open_alone(csv, schema_header());
 }
 
-Table read_side_table(const fs::path& path, const SideTable& side) {
+std::unique_ptr<TableReader> open_side_table(const fs::path& path, const SideTable& side) {
   const std::string text = path.string();
   const std::string end = "." + side.name() + ".csv";
   if (text.ends_with(end)) {
     const std::string stem = text.substr(0, text.size() - end.size());
     for (const std::string& csv : {stem + ".csv", stem}) {
       if (fs::exists(manifest_path(csv))) {
-        return read_run_table(read_manifest(csv), side.name(), path, side.header());
+        return open_run_table(read_manifest(csv), side.name(), path, side.header());
       }
     }
   }
-  return read_alone(path, side.header());
+  return open_alone(path, side.header());
 }
 
 std::map<std::string, std::string> sha256_of_files(

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,24 +12,28 @@
 #include "report/csv.hpp"
 #include "report/manifest.hpp"
 #include "report/side_table.hpp"
+#include "report/table_reader.hpp"
 
 namespace kvbench {
 
 /// What a manifest's `sha256` calls OUT.csv; a side table has its own name.
 inline constexpr const char* result_table_name = "table";
 
-/// A file of the run of this manifest. Throws InputError where a row was changed, the columns are
-/// not `header` and others behind, rows are of another run, or the finished file is another;
-/// also as read_table. Of a manifest before schema 1.2 none of this is known, and nothing checked.
-Table read_run_table(const Manifest& manifest, const std::string& name,
-                     const std::filesystem::path& path, const Fields& header);
+/// A file of the run of this manifest. Throws InputError where the columns are not `header` and
+/// others behind; its next() where a row was changed or is of another run and, behind the last row,
+/// where the finished file is another or the manifest names no such table. Of a manifest before
+/// schema 1.2 none of this is known, and nothing checked.
+std::unique_ptr<TableReader> open_run_table(const Manifest& manifest, const std::string& name,
+                                            const std::filesystem::path& path,
+                                            const Fields& header);
 
 /// OUT.csv, by its manifest where there is one; else rows and columns alone are checked. Errors: as
 /// above; InputError for a manifest that cannot be read.
-Table read_result_table(const std::filesystem::path& csv);
+std::unique_ptr<TableReader> open_result_table(const std::filesystem::path& csv);
 
 /// A side table by its own name, such as OUT.kept.csv, in the same way.
-Table read_side_table(const std::filesystem::path& path, const SideTable& side);
+std::unique_ptr<TableReader> open_side_table(const std::filesystem::path& path,
+                                             const SideTable& side);
 
 /// SHA-256 of files by their names, for a manifest. Errors: as sha256_file.
 std::map<std::string, std::string> sha256_of_files(

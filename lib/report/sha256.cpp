@@ -24,16 +24,31 @@ void check(int result) {
   }
 }
 
-std::string hex(const Digest& digest) {
-  return fmt::format("{:02x}", fmt::join(digest, ""));
+EVP_MD_CTX* context(const std::shared_ptr<void>& state) {
+  return static_cast<EVP_MD_CTX*>(state.get());
 }
 
 }  // namespace
 
-std::string sha256_text(std::string_view text) {
+Sha256::Sha256()
+    : state_(EVP_MD_CTX_new(), [](void* p) { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(p)); }) {
+  check(EVP_DigestInit_ex(context(state_), EVP_sha256(), nullptr));
+}
+
+void Sha256::add(std::string_view text) {
+  check(EVP_DigestUpdate(context(state_), text.data(), text.size()));
+}
+
+std::string Sha256::text() {
   Digest digest{};
-  check(EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr));
-  return hex(digest);
+  check(EVP_DigestFinal_ex(context(state_), digest.data(), nullptr));
+  return fmt::format("{:02x}", fmt::join(digest, ""));
+}
+
+std::string sha256_text(std::string_view text) {
+  Sha256 hash;
+  hash.add(text);
+  return hash.text();
 }
 
 std::string sha256_file(const std::filesystem::path& path) {
@@ -42,19 +57,15 @@ std::string sha256_file(const std::filesystem::path& path) {
   if (!file) {
     throw InputError(fmt::format("{}: cannot open it: {}", path.string(), std::strerror(errno)));
   }
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(),
-                                                                     &EVP_MD_CTX_free);
-  check(EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr));
-  std::vector<unsigned char> buffer(std::size_t{1} << 20);
+  Sha256 hash;
+  std::vector<char> buffer(std::size_t{1} << 20);
   while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), file.get())) {
-    check(EVP_DigestUpdate(hash.get(), buffer.data(), n));
+    hash.add({buffer.data(), n});
   }
   if (std::ferror(file.get()) != 0) {
     throw IoError(fmt::format("{}: cannot read it: {}", path.string(), std::strerror(errno)));
   }
-  Digest digest{};
-  check(EVP_DigestFinal_ex(hash.get(), digest.data(), nullptr));
-  return hex(digest);
+  return hash.text();
 }
 
 }  // namespace kvbench

@@ -2,10 +2,23 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 
 namespace kvbench {
+
+/// Of a text that comes in parts. Throws IoError where OpenSSL offers none.
+class Sha256 {
+ public:
+  Sha256();
+  void add(std::string_view text);
+  /// Lower-case hexadecimal, 64 characters; once, at the end.
+  std::string text();
+
+ private:
+  std::shared_ptr<void> state_;  // OpenSSL's
+};
 
 /// Lower-case hexadecimal, 64 characters.
 std::string sha256_text(std::string_view text);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +13,7 @@
 #include "core/output_guard.hpp"
 #include "core/types.hpp"
 #include "report/csv.hpp"
+#include "report/table_reader.hpp"
 
 namespace kvbench {
 
@@ -57,13 +60,14 @@ struct Summary {
   std::map<std::string, Index> left_out;
 };
 
-/// All tables as one. Throws InputError: a missing column, no rows at all, differing schema
+/// Opens a table; rows are read twice.
+using OpenTable = std::function<std::unique_ptr<TableReader>()>;
+
+/// All tables as one; memory grows with the groups alone. Throws what opening and reading a table
+/// throw, and InputError: a missing column, no rows at all, differing schema
 /// versions, a schema of another major version, a metric that is no number (file, row, column), an
 /// unknown status or sort column.
-Summary summarize(std::span<const Table> tables, const SummaryOptions& options);
-
-/// Mean and sd in two passes. Same conventions as Moments.
-Moments moments_of(std::span<const double> values);
+Summary summarize(std::span<const OpenTable> tables, const SummaryOptions& options);
 
 /// Aligned columns with units. `full_params` prints params as they are; otherwise an algorithm
 /// shows only the parameters that differ between its groups.

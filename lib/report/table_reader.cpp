@@ -1,0 +1,289 @@
+#include "report/table_reader.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/files.hpp"
+#include "report/row_crc.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr std::size_t kAtOnce = std::size_t{1} << 18;
+constexpr std::size_t kLongestRow = std::size_t{1} << 26;
+constexpr int kEnd = -1;
+
+// Where the first record of a text ends: at a line end outside quotes.
+struct RecordEnd {
+  bool quoted = false;
+  std::size_t length = 0;  // searched so far
+
+  // False where the text ends first; then it goes on once more of it is there.
+  bool find(std::string_view text) {
+    while (true) {
+      const std::string_view rest = text.substr(length);
+      const std::size_t end = rest.find('\n');
+      const std::string_view part = rest.substr(0, end);
+      // A doubled quote toggles twice.
+      quoted = quoted != (std::ranges::count(part, '"') % 2 == 1);
+      length += part.size();
+      if (end == std::string_view::npos) {
+        return false;
+      }
+      ++length;
+      if (!quoted) {
+        return true;
+      }
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<std::istream> open_text(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    throw InputError(fmt::format("{}: no such file", path.string()));
+  }
+  if (!std::filesystem::is_regular_file(status)) {
+    throw InputError(fmt::format("{}: not a regular file", path.string()));
+  }
+  auto in = std::make_unique<std::ifstream>(path, std::ios::binary);
+  if (!*in) {
+    throw IoError(fmt::format("{}: cannot read it: {}", path.string(), std::strerror(errno)));
+  }
+  return in;
+}
+
+TableReader::TableReader(const std::filesystem::path& path, Last last)
+    : TableReader(open_text(path), path.string(), last) {}
+
+TableReader::TableReader(std::unique_ptr<std::istream> text, std::string source, Last last)
+    : in_(std::move(text)), source_(std::move(source)), last_(last) {
+  constexpr std::string_view bom = "\xEF\xBB\xBF";
+  while (buffer_.size() < bom.size() && read_more()) {
+  }
+  if (buffer_.starts_with(bom)) {
+    offset_ = at_ = bom.size();
+  }
+  if (!next_record()) {
+    if (last_ == Last::row || offset_ > 0) {
+      throw InputError(fmt::format("{}: the file is empty, expected a header", source_));
+    }
+    return;  // a torn header
+  }
+  header_ = fields_;
+  std::set<std::string> names;
+  for (const std::string& name : header_) {
+    if (!names.insert(name).second) {
+      throw InputError(fmt::format("{}: line {}: column `{}` stands twice in the header", source_,
+                                   record_line_, name));
+    }
+  }
+  checked_ = take_row_crc_columns(header_, source_);
+}
+
+std::size_t TableReader::column(std::string_view name) const {
+  const auto it = std::ranges::find(header_, name);
+  if (it == header_.end()) {
+    throw InputError(fmt::format("{}: column `{}` is missing", source_, name));
+  }
+  return static_cast<std::size_t>(it - header_.begin());
+}
+
+bool TableReader::next() {
+  if (!next_record()) {
+    return false;
+  }
+  const std::size_t width = header_.size() + (checked_ ? row_crc_columns().size() : 0);
+  if (fields_.size() != width) {
+    fail(record_line_, fmt::format("{} fields", fields_.size()),
+         fmt::format("{} as in the header", width));
+  }
+  if (checked_) {
+    take_row_crc();
+  }
+  ++rows_;
+  return true;
+}
+
+// A record that is no empty line. False at the end.
+bool TableReader::next_record() {
+  while (find_record()) {
+    parsed_ = 0;
+    while (peek() == '\n' || peek() == '\r') {
+      take_line_end();
+    }
+    if (peek() != kEnd) {
+      parse();
+      return true;
+    }
+  }
+  return false;
+}
+
+// The bytes up to the record's end, or to that of the file.
+bool TableReader::find_record() {
+  RecordEnd end;
+  while (!end.find(std::string_view(buffer_).substr(at_))) {
+    if (end.length > kLongestRow) {
+      fail(line_, fmt::format("a row of more than {} bytes", kLongestRow),
+           "less (a quote that never closes?)");
+    }
+    if (!read_more()) {
+      if (end.length == 0 || last_ == Last::torn) {
+        return false;
+      }
+      break;
+    }
+  }
+  record_ = std::string_view(buffer_).substr(at_, end.length);
+  at_ += end.length;
+  offset_ += end.length;
+  return true;
+}
+
+bool TableReader::read_more() {
+  buffer_.erase(0, std::exchange(at_, 0));
+  const std::size_t had = buffer_.size();
+  buffer_.resize(had + kAtOnce);
+  in_->read(buffer_.data() + had, kAtOnce);
+  if (in_->bad()) {
+    throw IoError(fmt::format("{}: cannot read it: {}", source_, std::strerror(errno)));
+  }
+  buffer_.resize(had + static_cast<std::size_t>(in_->gcount()));
+  hash_.add(std::string_view(buffer_).substr(had));
+  return buffer_.size() > had;
+}
+
+// RFC 4180.
+void TableReader::parse() {
+  record_line_ = line_;
+  std::size_t count = 0;
+  do {
+    if (count == fields_.size()) {
+      fields_.emplace_back();
+    }
+    before_last_ = parsed_;
+    std::string& field = fields_[count++];
+    if (take('"')) {
+      quoted(field);
+    } else {
+      bare(field);
+    }
+  } while (take(','));
+  fields_.resize(count);
+  if (peek() != kEnd) {
+    take_line_end();
+  }
+}
+
+void TableReader::bare(std::string& field) {
+  const std::string_view rest = record_.substr(parsed_);
+  field.assign(rest.begin(), std::ranges::find_if(
+                                 rest, [](char c) { return c == ',' || c == '\n' || c == '\r'; }));
+  if (field.find('"') != std::string::npos) {
+    fail(line_, "a quote inside an unquoted field", "the whole field in quotes");
+  }
+  parsed_ += field.size();
+}
+
+// Behind the first quote.
+void TableReader::quoted(std::string& field) {
+  field.clear();
+  while (true) {
+    const std::size_t quote = record_.find('"', parsed_);
+    if (quote == std::string_view::npos) {
+      fail(line_, "the end of the file inside quotes", "a closing quote");
+    }
+    field += record_.substr(parsed_, quote - parsed_);
+    parsed_ = quote + 1;
+    if (!take('"')) {
+      break;
+    }
+    field += '"';
+  }
+  line_ += static_cast<std::size_t>(std::ranges::count(field, '\n'));
+  if (peek() != kEnd && peek() != ',' && peek() != '\n' && peek() != '\r') {
+    fail(line_, fmt::format("`{}` behind a closing quote", record_[parsed_]),
+         "a comma or a line end");
+  }
+}
+
+int TableReader::peek() const {
+  return parsed_ < record_.size() ? static_cast<unsigned char>(record_[parsed_]) : kEnd;
+}
+
+bool TableReader::take(char c) {
+  const bool there = parsed_ < record_.size() && record_[parsed_] == c;
+  parsed_ += there ? 1 : 0;
+  return there;
+}
+
+void TableReader::take_line_end() {
+  if (take('\r') && peek() != '\n') {
+    fail(line_, "a CR that no LF follows", "LF or CRLF at the end of a line");
+  }
+  ++parsed_;
+  ++line_;
+}
+
+// Checks the row's checksum, and takes it and the run off.
+void TableReader::take_row_crc() {
+  const std::string expected = row_crc(record_.substr(0, before_last_));
+  if (fields_.back() != expected) {
+    throw InputError(fmt::format(
+        "{}: line {}: row_crc is {:.40}, expected {} (the row was changed after it was written)",
+        source_, record_line_, fields_.back(), expected));
+  }
+  fields_.pop_back();
+  std::swap(run_, fields_.back());
+  fields_.pop_back();
+}
+
+void TableReader::fail(std::size_t line, std::string_view got, std::string_view expected) const {
+  throw InputError(fmt::format("{}: line {}: got {}, expected {}", source_, line, got, expected));
+}
+
+TableLines::TableLines(const std::filesystem::path& path)
+    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (fd_ < 0) {
+    throw_io("open it", path_, errno);
+  }
+}
+
+TableLines::~TableLines() {
+  ::close(fd_);
+}
+
+std::string_view TableLines::at(std::uint64_t offset) {
+  if (offset < begin_ || offset >= begin_ + buffer_.size()) {
+    begin_ = offset;
+    buffer_.clear();
+  }
+  RecordEnd end;
+  while (!end.find(std::string_view(buffer_).substr(offset - begin_))) {
+    buffer_.erase(0, offset - std::exchange(begin_, offset));
+    const std::size_t had = buffer_.size();
+    constexpr std::size_t kAtOnce = std::size_t{1} << 14;  // lines may stand in any order
+    buffer_.resize(had + kAtOnce);
+    const ssize_t n = ::pread(fd_, buffer_.data() + had, kAtOnce, static_cast<off_t>(begin_ + had));
+    buffer_.resize(had + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+    if (n <= 0) {
+      throw_io("read a line again", path_, n < 0 ? errno : EIO);
+    }
+  }
+  return std::string_view(buffer_).substr(offset - begin_, end.length);
+}
+
+}  // namespace kvbench
