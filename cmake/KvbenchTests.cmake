@@ -145,8 +145,8 @@ endfunction()
 # Left out of a sanitizer's build: these run the whole program over and over to draw its output, which
 # would take most of the time; what they run is tested elsewhere. Python tests that never start the
 # program are left out too: a sanitizer has nothing to watch there. And LeakSanitizer does not work
-# under the ptrace of test_kills.
-set(_sanitizer_skips test_docs_commands test_kills test_reference test_reference_then figures
+# under the ptrace of test_kills, and a sanitizer's own memory is what test_memory would measure.
+set(_sanitizer_skips test_docs_commands test_kills test_memory test_reference test_reference_then figures
   check_includes find_python gpu_check tidy)
 file(GLOB _python_tests ${_glob} tests/test_*.py)
 if(kvbench_python)

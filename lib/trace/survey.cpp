@@ -12,9 +12,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
-#include <fstream>
 #include <stdexcept>
 
+#include "core/resident.hpp"
 #include "trace/hdf5_util.hpp"
 #include "trace/survey_code.hpp"
 #include "trace/survey_walk.hpp"
@@ -31,12 +31,6 @@ constexpr std::size_t kMaxAnswer = std::size_t{128} << 20;
 constexpr int kSilenceMs = 60000;
 
 constexpr std::string_view kExpected = "expected a readable HDF5 file";
-
-rlim_t mapped_bytes() {
-  rlim_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  return pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
-}
 
 // Gives the new process its limits. `mapped`: bytes of address space that it has. What it calls may
 // be called between fork and _exit in a program of several threads; the walk behind it also
@@ -112,7 +106,7 @@ Survey survey(const InputFile& file, const Request& request) {
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     raise<IoError>("{}: no pipe for its survey can be had", file.path());
   }
-  const rlim_t mapped = mapped_bytes();
+  const rlim_t mapped = process_bytes().mapped;
   pid_t child = -1;
   {
     const Session session;  // no other thread is inside HDF5 at the fork
