@@ -41,8 +41,9 @@ void run(CLI::App& command, Options& o) {
   }
   const std::atomic<bool>& stop = stop_on_signals(
       "interrupted while a KV head was studied; the tables stay unfinished, run it again");
-  const ClusterResult r =
-      run_cluster(make_cluster_plan(o.cluster), shell_line(command_arguments()), stop);
+  ClusterPlan plan = make_cluster_plan(o.cluster);
+  plan.options.program_bytes = program_bytes();
+  const ClusterResult r = run_cluster(plan, shell_line(command_arguments()), stop);
   tell("{}: {} KV heads, {} rows in {:.1f} s\n", o.cluster.out, r.heads, r.rows, r.wall_s);
   if (r.interrupted) {
     tell("interrupted; the rows of finished KV heads are kept\n");
@@ -136,8 +137,8 @@ void add_cluster(CLI::App& app) {
   number(*sub, "--threads", c.threads, "CPU threads; 0 is all. Rows do not depend on it", "N")
       ->group(machine);
   sub->add_option("--memory-limit", o->memory_limit,
-                  "Memory limit of a KV head and its threads, on a device as well, as bytes or as "
-                  "8G (K, M, G, T: powers of 1024); fewer threads are used to keep it")
+                  "Memory limit of the program, a KV head and its threads, on a device as well, as "
+                  "bytes or as 8G (K, M, G, T: powers of 1024); fewer threads are used to keep it")
       ->type_name("BYTES")
       ->group(machine);
   sub->add_flag("--overwrite", c.overwrite, "Start anew where DIR holds such tables")

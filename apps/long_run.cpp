@@ -13,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "core/files.hpp"
+#include "core/resident.hpp"
 #include "exit_code.hpp"
 
 namespace kvbench {
@@ -63,6 +64,11 @@ std::uint64_t parse_memory_limit(const std::string& text) {
                     text));
   }
   return static_cast<std::uint64_t>(x * factor);
+}
+
+std::uint64_t program_bytes() {
+  constexpr std::uint64_t kLater = std::uint64_t{3} << 20;
+  return process_bytes().resident + kLater;
 }
 
 const std::atomic<bool>& stop_on_signals(std::string last_words) {

@@ -11,6 +11,10 @@ namespace kvbench {
 /// `--memory-limit`: bytes, or a number with K, M, G or T (powers of 1024). Throws InputError.
 std::uint64_t parse_memory_limit(const std::string& text);
 
+/// Memory that the program takes without a KV head: what it holds now, and room for code that it
+/// has not run yet. Bytes.
+std::uint64_t program_bytes();
+
 /// From now on the first SIGINT or SIGTERM sets the flag that is returned, so that running jobs may
 /// finish and their rows be written. Where the process has not ended after 1.5 s, whatever it is
 /// doing, it prints `last_words` and ends with kExitInterrupted: between two writes, so that every

@@ -58,20 +58,24 @@ void print_plan(const Plan& plan) {
     fmt::print("{:<14} {:>7}  {}\n", plan.variants[v].name(), count,
                plan.variants[v].params.canonical());
   }
-  fmt::print("\n{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7} {:>8}\n", "trace", "prompt", "layer",
-             "kv_head", "q_heads", "tokens", "middle", "MiB");
+  fmt::print("\n{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7}  {:<18} {:>8}\n", "trace", "prompt",
+             "layer", "kv_head", "q_heads", "tokens", "middle", "largest job", "MiB");
   const int threads = usable_threads(plan);
+  const Index heads = heads_at_once(plan, threads);
   for (const Unit& unit : plan.units) {
     const LayerMeta& l = plan.layer_meta(unit);
     const Windows w = windows_of(plan.options, l.n, l.nq);
     const MemoryNeed need = memory_need(plan, unit);
-    const auto heads = static_cast<std::uint64_t>(heads_at_once(plan, threads));
-    fmt::print("{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7} {:>8.1f}\n",
+    const auto by_bytes = [](const auto& x, const auto& y) { return x.second < y.second; };
+    const auto largest = std::ranges::max_element(need.jobs, by_bytes);
+    const std::uint64_t bytes =
+        plan.options.program_bytes +
+        need.total(static_cast<std::uint64_t>(heads), static_cast<std::uint64_t>(threads));
+    fmt::print("{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7}  {:<18} {:>8.1f}\n",
                plan.trace_names[unit.trace], plan.prompt_meta(unit).id, l.layer, unit.kv_head,
                unit.q_heads.size(), l.n, w.middle.size(),
-               static_cast<double>(need.unit * heads +
-                                   need.per_thread * static_cast<std::uint64_t>(threads)) /
-                   0x1p20);
+               largest == need.jobs.end() ? "" : largest->first,
+               static_cast<double>(bytes) / 0x1p20);
   }
 }
 
@@ -118,8 +122,9 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
   number(sub, "--threads", r.threads, "CPU threads; 0 is all. Rows do not depend on it", "N")
       ->group(group);
   sub.add_option("--memory-limit", o.memory_limit,
-                 "Memory limit of a KV head and its jobs, as bytes or as 8G (K, M, G, T: powers "
-                 "of 1024); fewer threads are used to keep it")
+                 "Memory limit of the program, open KV heads and their jobs, as bytes or as 8G "
+                 "(K, M, G, T: powers of 1024); fewer threads are used to keep it, and a method "
+                 "whose job does not fit is refused")
       ->type_name("BYTES")
       ->group(group);
   sub.add_option("--shard", o.shard, "Run the i-th of N parts of the plan; see kvbench merge")
@@ -163,7 +168,8 @@ void run(CLI::App& command, RunOptions& o) {
   }
   const std::atomic<bool>& stop =
       stop_on_signals("interrupted while a job ran; finished rows are kept, --resume goes on");
-  const Plan plan = make_plan(o.replay);
+  Plan plan = make_plan(o.replay);
+  plan.options.program_bytes = program_bytes();
   for (const std::string& note : plan.left_out) {
     tell("{}\n", note);
   }

@@ -144,11 +144,10 @@ endfunction()
 
 # Left out of a sanitizer's build: these run the whole program over and over to draw its output, to kill
 # it, or to have tables for a script, which would take most of the time; what they run is tested
-# elsewhere. Python tests that never start the program are left out too: a sanitizer has nothing to
-# watch there.
-set(_sanitizer_skips test_docs_commands test_damaged_tables test_kills test_many_rows test_reference
-  test_reference_then figures
-  check_includes find_python gpu_check tidy)
+# elsewhere. test_memory would measure the sanitizer's own memory. Python tests that never start the
+# program are left out too: a sanitizer has nothing to watch there.
+set(_sanitizer_skips test_docs_commands test_damaged_tables test_kills test_many_rows test_memory
+  test_reference test_reference_then figures check_includes find_python gpu_check tidy)
 file(GLOB _python_tests ${_glob} tests/test_*.py)
 if(kvbench_python)
   foreach(_test IN LISTS _python_tests)

@@ -259,7 +259,7 @@ TEST_F(CacheExportTest, TheMemoryLimitCountsCaches) {
   const Index n = 60;
   const auto copies = static_cast<std::uint64_t>(2 * 4 * n * (8 + 6));  // twice, keys and values
   EXPECT_GE(need.per_thread, memory_need(plain, plain.units.front()).per_thread + copies);
-  o.memory_limit = need.unit + 2 * need.per_thread;
+  o.memory_limit = need.total(1, 2);
   EXPECT_EQ(usable_threads(make_plan(o)), 2);
   run(o);
   ReplayOptions e = evaluation("again.csv", {"limited.h5"});

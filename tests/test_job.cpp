@@ -423,9 +423,9 @@ TEST_F(JobTest, MemoryNeedGrowsWithThePromptAndCoversItsArrays) {
   EXPECT_LT(memory_need(small, o).per_thread, memory_need(large, o).per_thread);
   // At least the head itself in float32: k, v and the queries of the group.
   EXPECT_GE(memory_need(small, o).unit, 4U * 1000U * (128U + 128U + 4U * 128U));
-  const std::uint64_t single = memory_need(small, o).per_thread;
+  const std::uint64_t single = memory_need(small, o).opening;
   o.precision = Precision::float64;
-  EXPECT_GE(memory_need(small, o).per_thread, single + 4U * 64U * 1000U);
+  EXPECT_GE(memory_need(small, o).opening, single + 4U * 64U * 1000U);
 }
 
 }  // namespace

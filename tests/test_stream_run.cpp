@@ -273,7 +273,7 @@ TEST_F(StreamRunTest, TheMemoryLimitLimitsThreads) {
   ReplayOptions o = options();
   o.threads = 8;
   const MemoryNeed need = memory_need(make_plan(o), make_plan(o).units.front());
-  o.memory_limit = need.unit + 3 * need.per_thread;
+  o.memory_limit = need.total(1, 3);
   EXPECT_EQ(usable_threads(make_plan(o)), 3);
   o.memory_limit = need.unit;
   EXPECT_NE(refusal([&] { usable_threads(make_plan(o)); }).find("--memory-limit"),

@@ -169,7 +169,21 @@ struct LayerFacts {
   Index hidden = 0;     ///< rows of the output projection; 0: the trace carries none
   Index group = 1;      ///< query heads to a KV head
   Index evaluated = 0;  ///< evaluated queries of a query head
+  Precision precision = Precision::float32;
+  Index pair_bytes = 0;  ///< of one (k,v) pair
+  Index sink = 0;        ///< tokens; at most n
+  Index recent = 0;      ///< tokens of the recent window; at most n
 };
+
+/// Bytes of `tokens` entries in MadeTokens.
+inline Index made_bytes(const LayerFacts& layer, Index tokens) {
+  return 4 * tokens * (layer.d + layer.dv + 1);
+}
+
+/// For MethodInfo::scratch_bytes: nothing beside what every job needs.
+inline Index no_scratch(const Params&, const LayerFacts&, Index /*middle*/, Index /*kept*/) {
+  return 0;
+}
 
 /// What `kvbench list` prints and what the replay needs to know without running anything.
 struct MethodInfo {
@@ -207,8 +221,11 @@ struct MethodInfo {
   /// What depends on the trace: the values to replace (those that were `auto`). Throws InputError
   /// where the layer lacks what the parameters ask for. Null: nothing to resolve.
   std::map<std::string, std::string> (*resolve)(const Params&, const LayerFacts&) = nullptr;
-  /// The largest number of bytes that compressing `middle` tokens to `kept` needs beside the head,
-  /// for --memory-limit. Null: no more than a copy of the head.
+  /// For --memory-limit: the bytes that a job holds at its peak beside the head and what every job
+  /// needs (replay/job.cpp: lists of the tokens held, sums, a block of the estimate), where it
+  /// compresses `middle` tokens to at most `kept`: scores that it asks for, copies, entries that it
+  /// makes. Not below what it takes, and less than a tenth of a small run above
+  /// (tests/test_memory.py). Each method says it; `no_scratch` for nothing.
   Index (*scratch_bytes)(const Params&, const LayerFacts&, Index middle, Index kept) = nullptr;
   /// Where the scope depends on the parameters; null: it is `scope`.
   Scope (*scope_of)(const Params&) = nullptr;

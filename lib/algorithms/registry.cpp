@@ -25,6 +25,9 @@ std::span<const Method> methods() {
       if (!names.insert(m.info.name).second) {
         throw std::logic_error("method registered twice: " + m.info.name);
       }
+      if (m.info.scratch_bytes == nullptr) {
+        throw std::logic_error("method that does not state its scratch: " + m.info.name);
+      }
     }
     return list;
   }();

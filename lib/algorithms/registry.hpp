@@ -8,7 +8,8 @@
 
 namespace kvbench {
 
-/// All methods in the order of methods.inc. Throws std::logic_error once on a duplicate name.
+/// All methods in the order of methods.inc. Throws std::logic_error once on a duplicate
+/// name, and where one does not state its scratch.
 std::span<const Method> methods();
 
 /// Errors: InputError listing all names.

@@ -33,6 +33,15 @@ AttendedTokens::AttendedTokens(const KvHead& head, Index capacity, const Evictio
   reserve(state_, capacity, arena_);
 }
 
+Index attended_tokens_bytes(Index group, Index d, Index capacity) {
+  EvictionState state;
+  state.group = group;
+  state.d = d;
+  ArenaBytes size;
+  reserve(state, capacity, size);
+  return size.bytes;
+}
+
 void AttendedTokens::add(Index token) {
   if (state_.held >= capacity_) {
     throw std::logic_error("attended tokens: no room");

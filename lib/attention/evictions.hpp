@@ -18,6 +18,9 @@ class EvictionStream {
   virtual Eviction step(Index j) = 0;
 };
 
+/// Bytes that AttendedTokens holds for `capacity` tokens of width d.
+Index attended_tokens_bytes(Index group, Index d, Index capacity);
+
 /// The tokens that queries attend to, with the softmax weight that each received so far within
 /// this set alone. One column of keys per token: a step costs O(group size d).
 class AttendedTokens {

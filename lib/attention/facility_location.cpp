@@ -95,6 +95,12 @@ FacilityLocation::FacilityLocation(MatrixView keys, std::span<const Index> groun
   });
 }
 
+Index facility_location_bytes(Index n, Index d, Index matrix_bytes) {
+  const Index padded = (n + kBlock - 1) / kBlock * kBlock;
+  const Index matrix = padded * padded <= matrix_bytes / 4 ? 4 * padded * padded : 0;
+  return padded * (8 * d + 28) + matrix + 8 * kBlock * (2 * kBlock + d);
+}
+
 // Hands every block of similarities on or above the diagonal to visit(bi, bj, tile): the products
 // are symmetric to the bit, the FMAs of both orders being the same.
 template <class Visit>

@@ -74,6 +74,9 @@ class FacilityGains {
   virtual void add(Index u) = 0;
 };
 
+/// Bytes that FacilityLocation holds for n keys of width d, singletons() included.
+Index facility_location_bytes(Index n, Index d, Index matrix_bytes);
+
 /// Facility location on the CPU. The n x n matrix of similarities is kept where it takes no more
 /// than `matrix_bytes` (4 bytes each); beyond, similarities are computed anew from the 8 n d bytes
 /// of unit keys whenever they are asked for. Results do not depend on which.

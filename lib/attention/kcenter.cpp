@@ -187,6 +187,10 @@ KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index 
   return out;
 }
 
+Index k_center_bytes(Index rows) {
+  return 48 * rows;  // nearest and squared; centres and radii, which grow by doubling
+}
+
 void admit_lowest(KCenter& out, std::size_t count) {
   if (out.centers.size() >= count) {
     return;

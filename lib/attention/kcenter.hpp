@@ -58,6 +58,9 @@ struct KCenter {
 /// Time O(k m d), memory O(m + d) beside the points.
 KCenter k_center(MatrixView points, std::span<const Index> rows, Index k, Index first = 0);
 
+/// Bytes that k_center holds for `rows` rows, what it gives included.
+Index k_center_bytes(Index rows);
+
 /// The end of k_center where every row lies on a centre: all that are left are equally far, so the
 /// lowest places follow until `out` has `count` centres.
 void admit_lowest(KCenter& out, std::size_t count);

@@ -17,6 +17,9 @@ namespace kvbench {
 std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
                                 std::span<const Index> from);
 
+/// Bytes that this holds, what it gives included.
+Index nearest_keys_bytes(Index d, Index to, Index from);
+
 /// 1 / |k| of the keys of `tokens`; 0 of a zero key.
 std::vector<double> inverse_norms(MatrixView keys, std::span<const Index> tokens);
 

@@ -57,6 +57,9 @@ class ClusterStream {
   virtual Index next() = 0;
 };
 
+/// Bytes that OnlineClusters holds for `clusters` clusters; its arrays grow by doubling.
+Index online_clusters_bytes(Index d, Index clusters);
+
 /// A whole stream's clusters.
 struct Clusters {
   std::vector<Index> representatives;  ///< places in `rows`, ascending: m over a prefix of the

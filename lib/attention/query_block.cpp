@@ -61,6 +61,10 @@ void value_tile(const T* weights, Index ldw, const T* values, Index count, Index
 
 }  // namespace
 
+Index query_block_bytes(Precision precision, Index queries, Index tokens) {
+  return bytes_per_element(precision) * round_up(tokens, kTileRows) * round_up(queries, kVector);
+}
+
 void scaled_query(const KvHead& head, Index g, Index position, double* out) {
   const float* from = head.q[g].row(position - head.q_start());
   for (Index t = 0; t < head.d(); ++t) {

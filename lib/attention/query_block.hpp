@@ -87,6 +87,9 @@ class QueryBlock {
   std::array<double, kQueryBlock> square_;
 };
 
+/// Bytes that a block of `queries` queries holds which attend to at most `tokens` keys.
+Index query_block_bytes(Precision precision, Index queries, Index tokens);
+
 extern template class QueryBlock<float>;
 extern template class QueryBlock<double>;
 

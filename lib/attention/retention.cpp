@@ -35,6 +35,16 @@ RetainedKeys::RetainedKeys(Index capacity, Index d, Similarity kind, bool track)
   reserve(state_, capacity, arena_);
 }
 
+Index retention_bytes(Index group, Index d, Index kept, Index sink) {
+  RetentionState state;
+  state.group = group;
+  state.d = d;
+  state.sinks = sink;
+  ArenaBytes size;
+  reserve(state, kept + 1, size);
+  return size.bytes;
+}
+
 std::unique_ptr<RetentionStream> retention(const KvHead& head, const RetentionRules& rules) {
   return std::make_unique<CpuRetention>(head, rules);
 }

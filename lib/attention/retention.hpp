@@ -18,6 +18,9 @@ class RetentionStream {
   virtual Departure step(Index j) = 0;
 };
 
+/// Bytes that a stream holds whose set keeps `kept` keys of width d beside `sink` sinks.
+Index retention_bytes(Index group, Index d, Index kept, Index sink);
+
 /// The retained set S alone, without scores: its members and what each costs.
 class RetainedKeys {
  public:

@@ -55,6 +55,18 @@ ReviveState ReviveTask::state(const KvHead& head) const {
   return s;
 }
 
+Index revival_bytes(Index n, Index d, Index group, Index rows, Index cells) {
+  ReviveState state;
+  state.n = n;
+  state.d = d;
+  state.group = group;
+  state.sketch.rows = rows;
+  state.sketch.per_row = cells;
+  ArenaBytes size;
+  reserve(state, size);
+  return size.bytes + 4 * n;  // scores
+}
+
 std::unique_ptr<ReviveStream> open_revival(const KvHead& head, const ReviveTask& task) {
   return std::make_unique<CpuRevival>(head, task);
 }

@@ -35,6 +35,9 @@ class ReviveStream {
   virtual std::span<const float> scores() const = 0;
 };
 
+/// Bytes that it holds for n positions of width d and a sketch of `rows` rows of `cells` cells.
+Index revival_bytes(Index n, Index d, Index group, Index rows, Index cells);
+
 /// On the CPU. `head` and the task's hashes must outlive it.
 std::unique_ptr<ReviveStream> open_revival(const KvHead& head, const ReviveTask& task);
 

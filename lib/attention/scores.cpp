@@ -36,6 +36,10 @@ std::vector<std::vector<double>> attention_sums(const KvHead& head, Range querie
   return out;
 }
 
+Index attention_sums_bytes(Precision precision, Index queries, Index n) {
+  return query_block_bytes(precision, std::min(kQueryBlock, queries), n);
+}
+
 std::vector<double> reduce_group(const std::vector<std::vector<double>>& scores, Reduce reduce) {
   std::vector<double> out = scores.front();
   for (std::size_t g = 1; g < scores.size(); ++g) {

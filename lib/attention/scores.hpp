@@ -15,6 +15,9 @@ namespace kvbench {
 /// fixed. Time O(group m n d), memory O(group n) and a block of queries' weights.
 std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries);
 
+/// Bytes that attention_sums holds for `queries` queries of a head of n tokens, beside the sums.
+Index attention_sums_bytes(Precision precision, Index queries, Index n);
+
 /// Element-wise reduction over the group: [group][n] -> [n].
 std::vector<double> reduce_group(const std::vector<std::vector<double>>& scores, Reduce reduce);
 

@@ -49,6 +49,11 @@ WalkCounts& WalkCounts::operator+=(const WalkCounts& o) {
   return *this;
 }
 
+Index walk_bytes(Precision precision, Index block, Index d, Index dv) {
+  const Index transposed = std::max(d, dv);
+  return bytes_per_element(precision) * block * (2 * block + d + dv + transposed + 2) + 16 * block;
+}
+
 double log_diagonal(const WalkOptions& options, double key_square, double value_square,
                     double weight) {
   return options.scale * key_square + log_value(weight, value_square, options.value_bias);

@@ -100,6 +100,9 @@ WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
                           std::span<std::int8_t> signs, std::span<double> probability,
                           WalkScratch& scratch);
 
+/// Bytes that the walk of a block of `block` tokens holds.
+Index walk_bytes(Precision precision, Index block, Index d, Index dv);
+
 // The parts of a walk that every backend shares.
 
 /// log G_jj = s|k|^2 + log w^2 (|v|^2 + bias), from the squares of token j's norms.

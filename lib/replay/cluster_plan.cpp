@@ -156,7 +156,7 @@ int usable_threads(const ClusterPlan& plan) {
     // Keys and values in float32, the stored bytes of one head as they are decoded, norms twice.
     MemoryNeed head{4 * static_cast<std::uint64_t>(l.n * (l.d + l.dv)) +
                         8 * static_cast<std::uint64_t>(l.n * std::max(l.d, l.dv) + 2 * l.n),
-                    1};
+                    1, 0};
     for (const Rows what : plan.sets(h)) {
       const StudyMemory need = study_memory(o.study, l.n, plan.width(h, what));
       head.unit += need.result;

@@ -47,8 +47,9 @@ struct Variant {
   /// With what depends on the layer resolved. Throws InputError where the layer lacks something.
   Variant resolved(const LayerFacts& layer) const;
   bool runs_under(Protocol protocol) const;
-  /// Maximum that its parts need beside the head; 0 where none says so.
-  Index scratch_bytes(const LayerFacts& layer, Index middle, Index kept) const;
+  /// What its methods state of a job (MethodInfo::scratch_bytes): a composition's parts run one
+  /// after the other, a method that another names within it. `budget`: a fraction, or none.
+  Index scratch_bytes(const LayerFacts& layer, Index middle, std::optional<double> budget) const;
   Compressed compress(const Task& task) const;
   /// Surveys and shares of a scope wider than a head: the method's, or A's of a composition.
   Survey survey(const Task& task) const;
@@ -74,6 +75,8 @@ struct Variant {
   /// The method, or both of a composition, then the methods that their parameters name.
   std::vector<Part> parts() const;
   bool any_part(bool MethodInfo::*fact) const;
+  /// Tokens that it keeps at most of `middle`.
+  Index kept_tokens(const LayerFacts& layer, Index middle, std::optional<double> budget) const;
 };
 
 /// Expands specs into variants in canonical order: the registry's order, then the parameters by

@@ -306,25 +306,32 @@ JobResult run_job(const HeadContext& context, const Entry& entry, const ShareOrE
   });
 }
 
+namespace {
+
+// Of a job, for each token: what is held, at which place and with which weight, twice as they grow.
+constexpr Index kListBytes = 40;
+constexpr Index kTextBytes = Index{1} << 18;  // rows and what waits to be written
+
+}  // namespace
+
 MemoryNeed memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const Index m = std::min(o.queries, l.nq);
   const Index group = l.group();
   const Index blocks = (m + kTruthBlock - 1) / kTruthBlock;
   MemoryNeed need;
   // Keys, values, queries in float32; per query head the mass and flags, the queries and sums in
-  // float64; one column-sum row per block of queries.
-  const Index unit_bytes = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
-                           8 * group * m * (l.d + 2 * l.dv) + 9 * blocks * l.n + 24 * l.n;
-  // The weights of one block of queries, of scores where that is more than the truth's; or a job's
-  // copy of keys and values, its sums and what it adds to them. Beside either the weights of one
-  // block of the estimator.
+  // float64.
   const Index element = bytes_per_element(o.precision);
-  const Index thread_bytes =
-      std::max(element * kQueryBlock * l.n,
-               4 * l.n * (l.d + l.dv) + 40 * l.n + 16 * m * (l.dv + 2) + (Index{1} << 22)) +
-      element * kQueryBlock * std::min(l.n, kSetTokens);
-  need.unit = static_cast<std::uint64_t>(unit_bytes);
-  need.per_thread = static_cast<std::uint64_t>(thread_bytes);
+  const Index heads = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
+                      8 * group * m * (l.d + 2 * l.dv) + 24 * l.n;
+  // The estimator's block stays with a thread.
+  const Index estimate = query_block_bytes(o.precision, kQueryBlock, std::min(l.n, kSetTokens)) +
+                         16 * m * (l.dv + 2) + kTextBytes;
+  need.unit = static_cast<std::uint64_t>(heads);
+  // The weights of a block of queries, and a row of column sums for each block.
+  need.opening =
+      static_cast<std::uint64_t>(estimate + element * kTruthBlock * l.n + 9 * blocks * l.n);
+  need.per_thread = static_cast<std::uint64_t>(estimate + kListBytes * l.n);
   return need;
 }
 

@@ -12,6 +12,24 @@ namespace {
 
 constexpr Index kMaxShards = 1000000;  // times the number of jobs it fits 64 bits
 
+// The thread's part of a need that is above the limit: the largest job's method, and which others
+// do not fit.
+std::string job_text(const ResourceOptions& o, const MemoryNeed& need) {
+  if (need.jobs.empty() || need.opening > need.per_thread) {
+    return fmt::format("{} of a thread", need.thread());
+  }
+  const auto by_bytes = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto most = std::ranges::max_element(need.jobs, by_bytes);
+  std::vector<std::string> others;
+  for (const auto& [method, bytes] : need.jobs) {
+    if (method != most->first && o.program_bytes + need.unit + bytes > o.memory_limit) {
+      others.push_back(method);
+    }
+  }
+  return fmt::format("{} of a job of {}{}{}", most->second, most->first,
+                     others.empty() ? "" : "; nor do these fit: ", fmt::join(others, ", "));
+}
+
 }  // namespace
 
 void check_options(const ReplayOptions& o) {
@@ -71,13 +89,13 @@ std::uint64_t threads_that_fit(const ResourceOptions& o, const MemoryNeed& need,
   if (o.memory_limit == 0) {
     return threads;
   }
-  const std::uint64_t one = need.unit + need.per_thread;
-  check_input(
-      one <= o.memory_limit,
-      fmt::format("--memory-limit: got {} bytes, expected at least {} for prompt {} layer {} "
-                  "(n = {})",
-                  o.memory_limit, one, prompt.id, layer.layer, layer.n));
-  return std::min(threads, (o.memory_limit - need.unit) / need.per_thread);
+  const std::uint64_t one = o.program_bytes + need.total(1, 1);
+  check_input(one <= o.memory_limit,
+              fmt::format("--memory-limit: got {} bytes, expected at least {} for prompt {} layer "
+                          "{} (n = {}): {} of the program, {} of a KV head, {}",
+                          o.memory_limit, one, prompt.id, layer.layer, layer.n, o.program_bytes,
+                          need.unit, job_text(o, need)));
+  return std::min(threads, (o.memory_limit - o.program_bytes - need.unit) / need.thread());
 }
 
 }  // namespace kvbench

@@ -2,7 +2,9 @@
 // the plans of replay and cluster share: threads, memory and devices.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,9 +16,10 @@ namespace kvbench {
 
 /// What a user grants a run.
 struct ResourceOptions {
-  std::string device = "cpu";      ///< a plan sets it to what it names: cpu or cuda:i
-  int threads = 0;                 ///< 0: all that the machine has; on a device at least 32
-  std::uint64_t memory_limit = 0;  ///< bytes; 0: none
+  std::string device = "cpu";       ///< a plan sets it to what it names: cpu or cuda:i
+  int threads = 0;                  ///< 0: all that the machine has; on a device at least 32
+  std::uint64_t memory_limit = 0;   ///< bytes; 0: none
+  std::uint64_t program_bytes = 0;  ///< of the limit, what the program takes without a head
 
   bool on_device() const { return device != "cpu"; }
 };
@@ -82,11 +85,19 @@ std::uint64_t device_memory(const ResourceOptions& options, std::uint64_t free_b
 /// Bytes that a head needs beside its threads, and that each thread needs, at most.
 struct MemoryNeed {
   std::uint64_t unit = 0;
-  std::uint64_t per_thread = 0;
+  std::uint64_t per_thread = 0;  ///< the largest job's
+  std::uint64_t opening = 0;     ///< of a thread while heads are opened, when no job runs
+  std::map<std::string, std::uint64_t> jobs = {};  ///< the largest job of each method
+
+  std::uint64_t thread() const { return std::max(per_thread, opening); }
+  /// Of `heads` open heads and `threads` threads.
+  std::uint64_t total(std::uint64_t heads, std::uint64_t threads) const {
+    return heads * unit + threads * thread();
+  }
 };
 
-/// How many of `threads` fit the memory limit beside a head of this layer. Throws InputError where
-/// none does.
+/// How many of `threads` fit the memory limit beside the program and a head of this layer. Throws
+/// InputError where none does, naming the methods whose jobs do not fit.
 std::uint64_t threads_that_fit(const ResourceOptions& options, const MemoryNeed& need,
                                std::uint64_t threads, const PromptMeta& prompt,
                                const LayerMeta& layer);

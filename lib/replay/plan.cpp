@@ -133,7 +133,11 @@ LayerFacts layer_facts(const Plan& plan, const Unit& unit) {
           l.rope_dim,
           l.hidden,
           l.group(),
-          w.queries};
+          w.queries,
+          plan.options.precision,
+          (l.d + l.dv) * bytes_per_element(plan.readers[unit.trace].meta().dtype),
+          w.sink.size(),
+          std::min(plan.options.recent, l.n)};
 }
 
 const Variant& Plan::variant_of(const Unit& unit, const Entry& entry) const {

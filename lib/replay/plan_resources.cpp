@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.hpp"
 #include "replay/job.hpp"
@@ -25,6 +26,22 @@ DeviceNeed device_need(const LayerMeta& l, std::uint64_t heads, std::uint64_t jo
   return {2 * heads * device_head_bytes(l.n, l.d, l.dv, l.group(), l.nq),
           jobs * device_job_bytes(l.n, l.d, l.group()),
           jobs * kScratchArrays * 8 * static_cast<std::uint64_t>(l.n)};
+}
+
+// Sets of queries whose attention sums stay with a head, at most.
+Index score_sets(const Plan& plan, const Unit& unit) {
+  std::set<Index> out;
+  if (plan.stream()) {
+    return 0;
+  }
+  for (std::size_t v = 0; v < plan.variants.size(); ++v) {
+    Entry entry;
+    entry.variant = v;
+    if (const auto queries = scoring_queries(plan, unit, plan.variant_of(unit, entry))) {
+      out.insert(queries->had);
+    }
+  }
+  return static_cast<Index>(out.size());
 }
 
 }  // namespace
@@ -71,30 +88,34 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   if (plan.reads_o_proj) {
     need.unit += 4 * static_cast<std::uint64_t>(layer.hidden * layer.group() * layer.dv);
   }
+  if (plan.reads_rope) {
+    need.unit += 4 * static_cast<std::uint64_t>(layer.rope_positions * layer.rope_dim);
+  }
+  need.unit += 8 * static_cast<std::uint64_t>(score_sets(plan, unit) * layer.group() * layer.n);
   need.unit *= plan.open_device ? 2 : 1;  // the next head is prepared meanwhile
   if (plan.caches || !plan.options.export_caches.empty()) {
     // A copy of what is held, and the same as a record or as what a file gave.
     need.per_thread += 8 * static_cast<std::uint64_t>(layer.n * (2 * layer.d + layer.dv + 3));
   }
+  add_layer_need(plan, unit, need);
+  const std::uint64_t every = need.per_thread;
   const LayerFacts facts = layer_facts(plan, unit);
   const Index middle = windows_of(plan.options, layer.n, layer.nq).middle.size();
-  Index scratch = 0;
   for (const Entries::Setting& setting : plan.entries.settings()) {
-    const Entry& entry = setting.first;               // the seed changes nothing
-    const double share = entry.budget.value_or(1.0);  // a native size is not known here
-    scratch = std::max(
-        scratch,
-        plan.variant_of(unit, entry)
-            .scratch_bytes(facts, middle, static_cast<Index>(share * static_cast<double>(middle))));
+    const Variant& variant = plan.variant_of(unit, setting.first);  // the seed changes nothing
+    const auto bytes = every + static_cast<std::uint64_t>(
+                                   variant.scratch_bytes(facts, middle, setting.first.budget));
+    std::uint64_t& job = need.jobs[variant.name()];
+    job = std::max(job, bytes);
+    need.per_thread = std::max(need.per_thread, bytes);
   }
-  need.per_thread += static_cast<std::uint64_t>(scratch);
-  add_layer_need(plan, unit, need);
   return need;
 }
 
 int usable_threads(const Plan& plan) {
   auto threads = static_cast<std::uint64_t>(wanted_threads(plan.options));
-  for (const Unit& unit : plan.units) {
+  for (const Range& layer : plan.layers()) {
+    const Unit& unit = plan.units[layer.begin];
     threads = threads_that_fit(plan.options, memory_need(plan, unit), threads,
                                plan.prompt_meta(unit), plan.layer_meta(unit));
   }
@@ -105,11 +126,12 @@ Index heads_at_once(const Plan& plan, int threads) {
   // On the CPU: as many as give every thread a job.
   const auto jobs_of_head = static_cast<Index>(std::max<std::size_t>(plan.entries.size(), 1));
   Index heads = plan.open_device ? plan.heads_at_once : (threads + jobs_of_head - 1) / jobs_of_head;
-  for (const Unit& unit : plan.units) {
-    const MemoryNeed need = memory_need(plan, unit);
-    const std::uint64_t jobs = need.per_thread * static_cast<std::uint64_t>(threads);
+  for (const Range& layer : plan.layers()) {
     if (plan.options.memory_limit > 0) {
-      heads = std::min(heads, static_cast<Index>((plan.options.memory_limit - jobs) / need.unit));
+      const MemoryNeed need = memory_need(plan, plan.units[layer.begin]);
+      const std::uint64_t taken =
+          plan.options.program_bytes + need.total(0, static_cast<std::uint64_t>(threads));
+      heads = std::min(heads, static_cast<Index>((plan.options.memory_limit - taken) / need.unit));
     }
   }
   return std::max<Index>(heads, 1);

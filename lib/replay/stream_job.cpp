@@ -21,6 +21,10 @@
 namespace kvbench {
 namespace {
 
+// Of a job, for each token: positions, flags, and what a view holds, as it grows.
+constexpr Index kListBytes = 32;
+constexpr Index kTextBytes = Index{1} << 19;  // rows, and what waits to be written
+
 // Rows of probabilities over a head's tokens that a job holds at a time.
 constexpr Index kProbabilityRows = 32;
 
@@ -159,6 +163,7 @@ class StreamJob {
     now.step = s;
     now.sinks = {0, std::min(sink_, position + 1)};
     now.window = {std::max(now.sinks.end, position + 1 - recent_), position + 1};
+    view_ = {};  // only the last is wanted, and two need not be there at once
     const double start = seconds_now();
     now.view = cache_ ? cache_->view() : Compressed{};
     now.seconds = seconds_now() - start;
@@ -355,25 +360,27 @@ MemoryNeed stream_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const Index blocks = (steps + kTruthBlock - 1) / kTruthBlock;
   MemoryNeed need;
   // Keys, values, queries in float32; per query head the mass and flags and the outputs in
-  // float64; one column-sum row per block of queries.
+  // float64.
   const Index unit_bytes = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
-                           8 * group * steps * (l.dv + 2) + 9 * blocks * l.n + 24 * l.n;
-  // The truth's weights of one block of queries; or a job's cache and what it shows of it, its
-  // probabilities and the weights that they come from, its outputs, and its steps as text. Beside
-  // either the weights of one block of the estimator.
+                           8 * group * steps * (l.dv + 2) + 24 * l.n;
   const Index element = bytes_per_element(o.precision);
-  const Index block = std::max(kProbabilityRows, group);
-  const Index thread_bytes =
-      std::max(element * kTruthBlock * l.n,
-               8 * l.n * (l.d + l.dv) + (8 + element) * block * l.n + 9 * group * l.n + 60 * l.n +
-                   8 * group * m * (l.dv + 1) + 1024 * group * steps + (Index{1} << 22)) +
-      element * kQueryBlock * std::min(l.n, kSetTokens);
+  const Index estimate = query_block_bytes(o.precision, group, std::min(l.n, kSetTokens));
+  // A job's exact probabilities and the weights that they come from, lists of the tokens held, its
+  // outputs, and its steps as text.
+  const Index rows = std::max(kProbabilityRows, group);
+  const Index thread_bytes = estimate + 8 * rows * l.n +
+                             query_block_bytes(o.precision, rows / group, l.n) + 9 * group * l.n +
+                             kListBytes * l.n + 8 * group * m * (l.dv + 1) + 1024 * group * steps +
+                             kTextBytes;
   const Index kept_bytes =
       o.kept ? 24 * l.n * static_cast<Index>(kept_steps(o, l.n).size()) : 0;  // sets, and as text
   // A batch of steps, the last of which may exceed its share, and its lists once more.
   const Index batch_bytes = o.on_device() ? 3 * (kGpuBatchBytes + 4 * l.n * (l.d + l.dv + 4)) : 0;
   need.unit = static_cast<std::uint64_t>(unit_bytes);
   need.per_thread = static_cast<std::uint64_t>(thread_bytes + kept_bytes + batch_bytes);
+  // The truth's weights of one block of queries, and a row of column sums for each block.
+  need.opening =
+      static_cast<std::uint64_t>(estimate + element * kTruthBlock * l.n + 9 * blocks * l.n);
   return need;
 }
 

@@ -110,14 +110,52 @@ bool Variant::runs_under(Protocol protocol) const {
                                       : method->compress != nullptr;
 }
 
-Index Variant::scratch_bytes(const LayerFacts& layer, Index middle, Index kept) const {
-  Index out = 0;
-  for (const Part& p : parts()) {
-    if (p.method->info.scratch_bytes != nullptr) {
-      out = std::max(out, p.method->info.scratch_bytes(p.params, layer, middle, kept));
-    }
+namespace {
+
+// With that of the methods that it names, which run while it does.
+Index scratch_of(const Method& m, const Params& params, const LayerFacts& layer, Index middle,
+                 Index kept) {
+  Index out =
+      m.info.scratch_bytes == nullptr ? 0 : m.info.scratch_bytes(params, layer, middle, kept);
+  for (const Method* named : named_methods(m, params)) {
+    out += scratch_of(*named, part_params(*named, params), layer, middle, kept);
   }
   return out;
+}
+
+}  // namespace
+
+Index Variant::scratch_bytes(const LayerFacts& layer, Index middle,
+                             std::optional<double> budget) const {
+  const Index kept = kept_tokens(layer, middle, budget);
+  if (rest == nullptr) {
+    return scratch_of(*method, params, layer, middle, kept);
+  }
+  const Index lists = 36 * middle;  // what A holds, what is left, and both together
+  return lists + std::max(scratch_of(*method, part_params(*method, params), layer, middle, kept),
+                          scratch_of(*rest, part_params(*rest, params), layer, middle, kept));
+}
+
+Index Variant::kept_tokens(const LayerFacts& layer, Index middle,
+                           std::optional<double> budget) const {
+  const auto given = [&](const char* name) {
+    return std::ranges::find(sizes(), name) != sizes().end() && params.values().contains(name) &&
+           !params.is_auto(name);
+  };
+  if (given("tokens")) {
+    return std::min(middle, params.integer("tokens"));
+  }
+  if (given("T")) {
+    return layer.stream ? middle : middle >> params.integer("T");
+  }
+  if (!budget) {
+    return middle;
+  }
+  const auto part = [&](Index tokens) {
+    return static_cast<Index>(*budget * static_cast<double>(tokens));
+  };
+  const Index exact = layer.stream ? std::min(layer.n, layer.sink + layer.recent) : 0;
+  return std::clamp<Index>(layer.stream ? part(layer.n) - exact : part(middle), 0, middle);
 }
 
 Compressed Variant::compress(const Task& task) const {

@@ -227,4 +227,14 @@ class HostArena {
   std::vector<AlignedVector<unsigned char>> blocks_;
 };
 
+/// Counts what a HostArena would take.
+struct ArenaBytes {
+  Index bytes = 0;
+
+  template <class T>
+  void take(T*& /*to*/, Index count) {
+    bytes += count * static_cast<Index>(sizeof(T));
+  }
+};
+
 }  // namespace kvbench

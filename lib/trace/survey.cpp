@@ -13,9 +13,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
-#include <fstream>
 #include <stdexcept>
 
+#include "core/resident.hpp"
 #include "trace/hdf5_util.hpp"
 #include "trace/survey_code.hpp"
 #include "trace/survey_walk.hpp"
@@ -35,12 +35,6 @@ constexpr int kSilenceMs = 60000;
 constexpr rlim_t kFileSeconds = 600;
 
 constexpr std::string_view kExpected = "expected a readable HDF5 file";
-
-rlim_t mapped_bytes() {
-  rlim_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  return pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
-}
 
 // Gives the new process its limits. `mapped`: bytes of address space that it has. What it calls may
 // be called between fork and _exit in a program of several threads; the walk behind it also
@@ -120,7 +114,7 @@ Reply ask(const InputFile& file, const Request& request, std::chrono::microsecon
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     raise<IoError>("{}: no pipe for its survey can be had", file.path());
   }
-  const rlim_t mapped = mapped_bytes();
+  const rlim_t mapped = process_bytes().mapped;
   pid_t child = -1;
   {
     const Session session;  // no other thread is inside HDF5 at the fork

@@ -200,6 +200,11 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
+Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
+  const Index block = std::min(params.integer("block"), middle);
+  return walk_bytes(l.precision, block, l.d, l.dv) + 128 * middle;  // tokens, weights, signs
+}
+
 }  // namespace
 
 Method method_balancekv() {
@@ -242,6 +247,7 @@ Method method_balancekv() {
   info.authors = "step=repo;select=repo;center=none;denominator=uniform";
   info.selects_tokens = true;
   info.random = always_random;
+  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

@@ -70,6 +70,13 @@ Index levels_for(Index n, Index t) {
   return levels;
 }
 
+// n/2^T rounded up to an even number.
+Index batch_size(Index n, Index levels) {
+  const Index batches = Index{1} << levels;
+  const Index t = std::max<Index>(2, (n + batches - 1) / batches);
+  return t + t % 2;
+}
+
 // Before the first row, and again where a cache opens without one.
 void check(const Params& p) {
   if (!p.is_auto("t") && p.integer("t") % 2 != 0) {
@@ -90,9 +97,7 @@ Options read_options(const StreamTask& task, const Params& p) {
   const Index n = task.head.n();
   if (!p.is_auto("t") || !p.is_auto("T")) {
     if (p.is_auto("t")) {
-      const Index batches = Index{1} << p.integer("T");
-      o.t = std::max<Index>(2, (n + batches - 1) / batches);
-      o.t += o.t % 2;
+      o.t = batch_size(n, p.integer("T"));
     } else {
       o.t = p.integer("t");
     }
@@ -346,6 +351,24 @@ class BalanceKvStream final : public StreamCache {
   WalkScratch scratch_;
 };
 
+// The longest walk is one of the first batch size that is ever full: of t tokens, whose keys alone
+// keep to the budget.
+Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
+  Index t = 2;
+  if (!params.is_auto("t")) {
+    t = params.integer("t");
+  } else if (!params.is_auto("T")) {
+    t = batch_size(l.n, params.integer("T"));
+  } else {
+    const Index key_bytes = l.pair_bytes * l.d / (l.d + l.dv);
+    const Index most = std::min(params.integer("t_max"), kept * l.pair_bytes / key_bytes);
+    while (2 * t <= most) {
+      t *= 2;
+    }
+  }
+  return walk_bytes(l.precision, std::min(t, middle), l.d, l.dv) + 128 * kept;
+}
+
 }  // namespace
 
 Method method_balancekv_stream() {
@@ -380,6 +403,7 @@ Method method_balancekv_stream() {
   info.sizes = {"t", "T"};
   info.check = check;
   info.random = always_random;
+  info.scratch_bytes = scratch_bytes;
   return {info, nullptr, open_as<BalanceKvStream>};
 }
 

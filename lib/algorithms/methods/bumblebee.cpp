@@ -298,6 +298,16 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
+Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
+  const Index gains = 2 * static_cast<Index>(sizeof(Gain)) * middle + 16 * middle;
+  const double lambda = params.real("lambda");
+  return 8 * middle +
+         std::max(lambda < 1.0 ? accumulated_scores_bytes(l, middle) : 0,
+                  gains + (lambda > 0.0 ? facility_location_bytes(
+                                              middle, l.d, params.integer("matrix_mib") << 20)
+                                        : 0));
+}
+
 }  // namespace
 
 Method method_bumblebee() {
@@ -335,6 +345,7 @@ Method method_bumblebee() {
   info.scores = true;
   info.keeps_tokens = true;
   info.random = [](const Params& p) { return p.text("optimizer") == "stochastic"; };
+  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

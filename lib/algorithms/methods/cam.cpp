@@ -76,7 +76,7 @@ class Values {
         store_sums(head_.dtype, share.data(), target.data(), head_.dv());
       }
     }
-    changed_[evicted.token] = {};
+    std::vector<float>().swap(changed_[evicted.token]);  // gives its memory back
   }
 
   // `kept` as a cache of weight 1.
@@ -218,6 +218,19 @@ class CamStream final : public StreamCache {
   EvictingCache cache_;
 };
 
+Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
+  const Index made = made_bytes(l, kept) + 24 * kept;
+  if (!l.stream && params.text("prefill") == "once") {
+    const Index lists = 32 * middle + 40 * kept;  // values that are added, and to what
+    return std::max(split_bytes(l, middle),
+                    given_split_bytes(l, middle) + lists + made + 4 * l.dv * kept);
+  }
+  const Index values = 24 * l.n + (4 * l.dv + 32) * kept;
+  const Index cache = l.stream ? evicting_cache_bytes(l, kept)
+                               : attended_tokens_bytes(l.group, l.d, l.sink + kept + 1) + 16 * kept;
+  return values + cache + made;
+}
+
 }  // namespace
 
 Method method_cam() {
@@ -240,6 +253,7 @@ Method method_cam() {
   info.scores = true;
   info.middle_queries_only = [](const Params& p) { return p.text("prefill") == "stream"; };
   info.random = always_random;
+  info.scratch_bytes = scratch_bytes;
   return {info, compress, open_as<CamStream>};
 }
 

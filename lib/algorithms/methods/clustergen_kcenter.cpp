@@ -55,6 +55,11 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
+Index scratch_bytes(const Params& /*params*/, const LayerFacts& /*layer*/, Index middle,
+                    Index /*kept*/) {
+  return k_center_bytes(middle) + 24 * middle;
+}
+
 }  // namespace
 
 Method method_clustergen_kcenter() {
@@ -77,6 +82,7 @@ Method method_clustergen_kcenter() {
                     "nearest to it (a float32 for every kept token)")});
   info.grid = {"recent_share=0,0.25,0.5,0.75;weights=one,cluster"};
   info.selects_tokens = true;
+  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

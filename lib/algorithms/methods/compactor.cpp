@@ -165,6 +165,14 @@ Compressed compress(const Task& task, const Params& params) {
   return hold(keep_top(task.tokens, scores, given.tokens));
 }
 
+Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
+  const Index chunk = std::min(params.integer("chunk"), middle);
+  const auto rows = static_cast<Index>(kRows);
+  const Index attention = 8 * ((l.group + 2) * middle + chunk * (2 * l.d + rows) + 2 * rows * l.d);
+  return 24 * middle +
+         std::max({leverage_scores_bytes(params, l.d, middle), attention, selection_bytes(middle)});
+}
+
 }  // namespace
 
 Method method_compactor() {
@@ -195,6 +203,7 @@ Method method_compactor() {
   info.resolve = require_rope_tables;
   info.scope = Scope::layer;
   info.random = draws_sketch;
+  info.scratch_bytes = scratch_bytes;
   return {info, compress, nullptr, survey, share};
 }
 

@@ -20,6 +20,7 @@
 #include "algorithms/shared/heavy_recent.hpp"
 #include "algorithms/shared/merged_means.hpp"
 #include "algorithms/shared/size.hpp"
+#include "attention/nearest_keys.hpp"
 
 namespace kvbench {
 namespace {
@@ -50,6 +51,14 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
+Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
+  const Index lists = merged_lists_bytes(middle, kept);
+  return std::max(split_bytes(l, middle),
+                  given_split_bytes(l, middle) + lists +
+                      std::max(nearest_keys_bytes(l.d, kept, middle - kept),
+                               mean_of_each_bytes(l, middle, kept) + 8 * (middle - kept)));
+}
+
 }  // namespace
 
 Method method_count_merge() {
@@ -62,6 +71,7 @@ Method method_count_merge() {
   info.params = heavy_recent_params();
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75,1;reduce=mean,max"};
   info.scores = true;
+  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

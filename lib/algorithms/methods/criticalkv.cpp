@@ -84,6 +84,12 @@ std::map<std::string, std::string> resolve(const Params&, const LayerFacts& laye
   return {};
 }
 
+Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
+  const auto rows = static_cast<Index>(kRows);
+  return snapkv_scores_bytes(params, l, middle) + 24 * middle +
+         8 * (l.dv * l.hidden + rows * (l.hidden + l.dv));
+}
+
 }  // namespace
 
 Method method_criticalkv() {
@@ -100,6 +106,7 @@ Method method_criticalkv() {
   info.grid = {"first_share=0.25,0.5,0.75;window=32,256;kernel=1,5"};
   info.reads_o_proj = true;
   info.resolve = resolve;
+  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

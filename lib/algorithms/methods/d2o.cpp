@@ -20,8 +20,11 @@
 // Time O((m - B) B d), memory O(256 B).
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "algorithms/shared/heavy_recent.hpp"
 #include "algorithms/shared/size.hpp"
+#include "attention/nearest_keys.hpp"
 #include "core/float16.hpp"
 #include "core/math.hpp"
 
@@ -97,6 +100,15 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
+Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
+  const Index evicted = middle - kept;
+  const Index receivers = 112 * kept + 32 * evicted;  // two short lists for each kept token
+  const Index merging =
+      std::max(nearest_keys_bytes(l.d, kept, evicted),
+               receivers + std::max(16 * evicted, made_bytes(l, std::min(kept, evicted))));
+  return std::max(split_bytes(l, middle), given_split_bytes(l, middle) + 8 * kept + merging);
+}
+
 }  // namespace
 
 Method method_d2o() {
@@ -116,6 +128,7 @@ Method method_d2o() {
       "follows the latest similarities, smaller stays at the first ones")});
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75;ema=0.5,0.7,0.9"};
   info.scores = true;
+  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

@@ -12,6 +12,8 @@
 
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
+#include "attention/estimator.hpp"
+#include "attention/query_block.hpp"
 
 namespace kvbench {
 namespace {
@@ -66,6 +68,12 @@ Method method_duoattention() {
   info.keeps_tokens = true;
   info.scores = true;
   info.scope = Scope::layer;
+  info.scratch_bytes = [](const Params&, const LayerFacts& l, Index middle, Index /*kept*/) {
+    // Of the surveys, which come before the first job: no thread has a block of the estimate yet.
+    return std::max<Index>(
+        0, accumulated_scores_bytes(l, middle) -
+               query_block_bytes(l.precision, kQueryBlock, std::min(l.n, kSetTokens)));
+  };
   return {info, compress, nullptr, survey, share};
 }
 

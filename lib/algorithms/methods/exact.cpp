@@ -22,6 +22,7 @@ Method method_exact() {
   info.summary = "the whole cache: the reference for memory and time";
   info.source = "definition of causal attention";
   info.sizes = {};
+  info.scratch_bytes = no_scratch;
   return {info, compress, open_stream};
 }
 

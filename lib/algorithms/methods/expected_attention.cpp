@@ -208,6 +208,12 @@ std::map<std::string, std::string> resolve(const Params& params, const LayerFact
   return {{"rope", rope}};
 }
 
+Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index /*kept*/) {
+  const Index queries = 2 * l.scoring.size() * l.d;  // of one query head, and transposed
+  const Index slab = 2 * static_cast<Index>(kSlab) * l.d;
+  return 8 * (queries + slab + (l.group + 1) * middle) + selection_bytes(middle);
+}
+
 }  // namespace
 
 Method method_expected_attention() {
@@ -237,6 +243,7 @@ Method method_expected_attention() {
   info.scores = true;
   info.reads_rope = true;
   info.resolve = resolve;
+  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

@@ -21,6 +21,10 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
   return std::make_unique<EvictingCache>(task, h2o_rules(task, params));
 }
 
+Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
+  return l.stream ? evicting_cache_bytes(l, kept) : split_bytes(l, middle);
+}
+
 }  // namespace
 
 Method method_h2o() {
@@ -33,6 +37,7 @@ Method method_h2o() {
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75,1;reduce=mean,max"};
   info.keeps_tokens = true;
   info.scores = true;
+  info.scratch_bytes = scratch_bytes;
   return {info, compress, open_stream};
 }
 

@@ -54,6 +54,8 @@ void take_means(MatrixView keys, const Members& members, MatrixD& centroids) {
 // between those.
 class Assignment {
  public:
+  static constexpr std::size_t kRows = 128;  // tokens at a time
+
   Assignment(MatrixView keys, std::span<const Index> tokens) : keys_(keys), tokens_(tokens) {
     MatrixD mean;
     take_means(keys, {{tokens.begin(), tokens.end()}}, mean);
@@ -81,8 +83,6 @@ class Assignment {
   }
 
  private:
-  static constexpr std::size_t kRows = 128;  // tokens at a time
-
   void set(const MatrixD& centroids) {
     Matrix centred(centroids.rows(), centroids.cols());
     half_squares_.clear();
@@ -170,6 +170,14 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
+Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
+  const auto rows = static_cast<Index>(Assignment::kRows);
+  const Index centroids = (8 + 4 + 4) * kept * l.d + 4 * kept * (rows + 1);
+  const Index lists = merged_lists_bytes(middle, kept);
+  return lists +
+         std::max(k_center_bytes(middle) + lists + centroids, mean_of_each_bytes(l, middle, kept));
+}
+
 }  // namespace
 
 Method method_kmeans() {
@@ -182,6 +190,7 @@ Method method_kmeans() {
       "assignments to the nearest centroid, means between them, from greedy k-center on; more come "
       "closer to a fixed point and take longer")});
   info.grid = {"iterations=1,3,10,30"};
+  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

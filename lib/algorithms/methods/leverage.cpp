@@ -30,6 +30,9 @@ Method method_leverage() {
   info.reads_rope = true;
   info.resolve = require_rope_tables;
   info.random = draws_sketch;
+  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index /*kept*/) {
+    return leverage_scores_bytes(p, l.d, middle) + selection_bytes(middle);
+  };
   return {info, compress};
 }
 

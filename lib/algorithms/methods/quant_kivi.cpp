@@ -240,6 +240,11 @@ class KiviStream final : public TokenStream {
   std::vector<Index> exact_;
 };
 
+Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
+  // In a stream the codes too, in arrays that grow by doubling, and lists of tokens.
+  return made_bytes(l, middle) + (l.stream ? kept * l.pair_bytes * 3 / 2 + 32 * middle : 0);
+}
+
 }  // namespace
 
 Method method_quant_kivi() {
@@ -260,6 +265,7 @@ Method method_quant_kivi() {
   };
   info.grid = {"group_size=32,64,128;residual=0,32,128"};
   info.sizes = {"bits"};
+  info.scratch_bytes = scratch_bytes;
   return {info, compress, open_as<KiviStream>};
 }
 

@@ -40,6 +40,7 @@ Method method_streamingllm() {
                      "those counted that --sink keeps)")});
   info.grid = {"n_sink=0,4,16,64"};
   info.keeps_tokens = true;
+  info.scratch_bytes = no_scratch;
   return {info, compress, open_stream};
 }
 

@@ -56,6 +56,14 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
   return std::make_unique<EvictingCache>(task, rules);
 }
 
+Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
+  if (l.stream) {
+    return evicting_cache_bytes(l, kept);
+  }
+  return std::max(attention_sums_bytes(l.precision, 1, l.n),
+                  8 * l.n + 16 * middle + selection_bytes(middle));
+}
+
 }  // namespace
 
 Method method_tova() {
@@ -74,6 +82,7 @@ Method method_tova() {
   info.scores = true;
   info.query_window = [](const Params&) { return Index{1}; };
   info.scope = Scope::layer;
+  info.scratch_bytes = scratch_bytes;
   return {info, compress, open_stream, survey, share};
 }
 

@@ -60,6 +60,9 @@ Method method_uniform() {
   info.params = size_params();
   info.selects_tokens = true;
   info.random = always_random;
+  info.scratch_bytes = [](const Params&, const LayerFacts&, Index middle, Index) {
+    return selection_bytes(middle);
+  };
   return {info, compress, open_as<UniformStream>};
 }
 

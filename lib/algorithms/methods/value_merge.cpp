@@ -17,6 +17,7 @@
 #include "algorithms/shared/heavy_recent.hpp"
 #include "algorithms/shared/size.hpp"
 #include "attention/inner_products.hpp"
+#include "attention/nearest_keys.hpp"
 #include "core/float16.hpp"
 
 namespace kvbench {
@@ -79,6 +80,16 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
+Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
+  const Index evicted = middle - kept;
+  const Index changed = std::min(kept, evicted);
+  const Index taken = 32 * kept + (8 * l.dv + 16) * changed;
+  return std::max(split_bytes(l, middle),
+                  given_split_bytes(l, middle) + 24 * kept +
+                      std::max(nearest_keys_bytes(l.d, kept, evicted),
+                               16 * evicted + taken + made_bytes(l, changed)));
+}
+
 }  // namespace
 
 Method method_value_merge() {
@@ -90,6 +101,7 @@ Method method_value_merge() {
   info.params = heavy_recent_params();
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75,1;reduce=mean,max"};
   info.scores = true;
+  info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }
 

@@ -7,6 +7,26 @@
 #include "core/float16.hpp"
 
 namespace kvbench {
+namespace {
+
+// Channels that are summed at a time.
+Index channels_at_once(Index cells) {
+  constexpr Index kSide = 16;               // two cache lines of sums, at least
+  constexpr Index kCache = Index{1} << 16;  // sums
+  return std::max(kSide, kCache / std::max<Index>(1, cells) / kSide * kSide);
+}
+
+}  // namespace
+
+Index sketch_bytes(const SketchShape& shape) {
+  return 4 * shape.rows * shape.cells * (shape.d + shape.dv + 1);
+}
+
+Index sketch_fill_bytes(const SketchShape& shape, Index tokens) {
+  const Index width = std::min(channels_at_once(shape.cells), std::max(shape.d, shape.dv));
+  return 16 * shape.rows * tokens + width * (4 * tokens + 8 * shape.cells);
+}
+
 CountSketch::CountSketch(const SketchShape& shape, const RngStream& words)
     : shape_(shape),
       keys_(shape.rows * shape.cells, shape.d),
@@ -61,9 +81,7 @@ void CountSketch::fill(std::span<const Index> positions, MatrixView k, MatrixVie
 // holds of a row's cells. Those of the tokens are laid side by side, for every row reads them.
 void CountSketch::fill_cells(std::span<const Index> positions, std::span<const Index> places,
                              std::span<const float> factors, MatrixView from, Matrix& to) {
-  constexpr Index kSide = 16;               // channels at a time at least: two cache lines of sums
-  constexpr Index kCache = Index{1} << 16;  // sums
-  const Index step = std::max(kSide, kCache / shape_.cells / kSide * kSide);
+  const Index step = channels_at_once(shape_.cells);
   const auto edge = static_cast<double>(largest_);
   constexpr std::size_t kAhead = 32;  // tokens; processors do not foresee strides of a whole row
   AlignedVector<double> sums;

@@ -35,6 +35,10 @@ struct SketchShape {
   }
 };
 
+/// Bytes that a sketch holds, and beside it `fill` for `tokens` tokens.
+Index sketch_bytes(const SketchShape& shape);
+Index sketch_fill_bytes(const SketchShape& shape, Index tokens);
+
 class CountSketch {
  public:
   /// All cells zero. 1 <= rows <= kMaxSketchRows; cells >= 0. Reads words 0 .. 4 rows - 1 of

@@ -18,6 +18,9 @@ namespace kvbench {
 /// scores are summed. Errors: as stream_tokens_to_keep.
 EvictionRules h2o_rules(const StreamTask& task, const Params& params, Index after = 0);
 
+/// Bytes that an EvictingCache of `kept` tokens outside the window holds.
+Index evicting_cache_bytes(const LayerFacts& layer, Index kept);
+
 class EvictingCache final : public StreamCache {
  public:
   /// Errors: as Backend::evictions.

@@ -288,14 +288,25 @@ Method matching_method(std::string name, Compressed (*compress)(const Task&, con
 
 Index matching_scratch(const Params& params, const LayerFacts& layer, Index rows, Index middle,
                        Index kept) {
+  const Index d = layer.d;
+  const Index dv = layer.dv;
+  // Keys twice, as they are transposed, or values; a block of rows.
+  const Index reading = middle * (d + std::max(d, dv)) + ReferenceAttention::kBlock * (middle + d);
+  // E, for more weights than rows with two scaled copies; Gram matrix, system, factor. X, without a
+  // ridge with its decomposition; values twice.
   const Index side = std::min(rows, kept);
-  Index numbers = middle * (2 * layer.d + layer.dv) + rows * (layer.d + 2 * layer.dv) +
-                  ReferenceAttention::kBlock * middle;
-  numbers += 3 * rows * kept + 3 * side * side;  // E or X, a scaled copy; Gram, system, factor
+  const Index weights =
+      kept > rows ? 3 * rows * kept + 5 * side * side : rows * kept + 3 * side * side;
+  const Index values = (params.real("ridge") > 0.0 ? rows * kept : 4 * (rows + kept) * kept) +
+                       2 * side * side + kept * (d + 2 * dv);
+  Index fitting = std::max(weights, values);
   if (params.text("keys") == "omp") {
-    numbers += rows * (middle + kept) + kept * kept;
+    // E of all tokens: beside their keys, then beside the columns chosen and their Gram matrix.
+    fitting =
+        std::max(fitting, rows * middle + std::max(middle * d, 2 * rows * kept + kept * kept));
   }
-  return numbers * static_cast<Index>(sizeof(double));
+  return 8 * (rows * (d + 2 * dv) + middle + std::max(reading, fitting)) +
+         std::max(made_bytes(layer, kept) - 8 * rows * kept, selection_bytes(middle));
 }
 
 Compressed match_attention(const Task& task, const Params& params, Range reference) {

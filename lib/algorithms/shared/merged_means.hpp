@@ -12,6 +12,15 @@ namespace kvbench {
 /// Bytes of the count that each list is held with (float32).
 inline constexpr Index kCountBytes = 4;
 
+/// Bytes that mean_of_each holds where `tokens` tokens are in `lists` lists, what it gives
+/// included; and what the lists take themselves.
+inline Index mean_of_each_bytes(const LayerFacts& layer, Index tokens, Index lists) {
+  return made_bytes(layer, std::min(lists, tokens / 2)) + 24 * tokens + 32 * lists;
+}
+inline Index merged_lists_bytes(Index tokens, Index lists) {
+  return 16 * tokens + 80 * lists;
+}
+
 /// Each list of positions as one entry. A list of one token is that token, held exactly with
 /// weight 1; a longer one is made: the mean key and the mean value of its tokens (float64, summed
 /// in the list's order, one rounding to the trace's element type), with their number as weight.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "algorithms/shared/size.hpp"
+
 namespace kvbench {
 
 ParamSpec reduce_param() {
@@ -26,6 +28,11 @@ std::vector<double> take_scores(std::span<const double> all, std::span<const Ind
 
 std::vector<double> accumulated_scores(const Task& task, const Params& params) {
   return reduce_group(task.scores->sums(task.scoring), reduce_of(params));
+}
+
+Index accumulated_scores_bytes(const LayerFacts& layer, Index middle) {
+  return std::max(attention_sums_bytes(layer.precision, layer.scoring.size(), layer.n),
+                  8 * layer.n + selection_bytes(middle));
 }
 
 Index floor_share(double ratio, Index count) {

@@ -19,6 +19,9 @@ std::vector<double> take_scores(std::span<const double> all, std::span<const Ind
 /// over the group by `reduce`.
 std::vector<double> accumulated_scores(const Task& task, const Params& params);
 
+/// Bytes that accumulated_scores holds, and the selection by them.
+Index accumulated_scores_bytes(const LayerFacts& layer, Index middle);
+
 /// floor(ratio * count), where a product that is whole but for its rounding counts as that number
 /// (0.29 * 100 is 28.999999999999996). 0 <= ratio <= 1; the result is in [0, count].
 Index floor_share(double ratio, Index count);

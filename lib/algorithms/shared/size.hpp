@@ -33,6 +33,12 @@ Share share_of(const Task& task, const Params& params, Survey (*survey)(const Ta
 std::vector<Index> keep_top(std::span<const Index> tokens, std::span<const double> scores,
                             Index count);
 
+/// Bytes that a method needs which scores `tokens` tokens and keeps the best: scores, which grow by
+/// doubling, and their order.
+inline Index selection_bytes(Index tokens) {
+  return 32 * tokens;
+}
+
 /// These tokens, ascending, each with weight 1.
 Compressed hold(std::span<const Index> tokens);
 /// Those of the task with the largest scores [m] (keep_top), as many as pairs_to_keep says.

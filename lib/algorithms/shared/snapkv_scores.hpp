@@ -21,4 +21,7 @@ MethodInfo snapkv_info(std::string name, const std::vector<ParamSpec>& own = {})
 /// group. No scoring query: all 0. Time O(group m kernel) beside the sums. `kernel` is odd.
 std::vector<double> snapkv_scores(const Task& task, const Params& params);
 
+/// Bytes that this holds, and the selection by it.
+Index snapkv_scores_bytes(const Params& params, const LayerFacts& layer, Index middle);
+
 }  // namespace kvbench

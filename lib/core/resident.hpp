@@ -1,0 +1,24 @@
+// What the process holds of the machine's memory.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+
+namespace kvbench {
+
+/// The process's address space and what of it is resident, in bytes; 0 where /proc does not say.
+struct ProcessBytes {
+  std::uint64_t mapped = 0;
+  std::uint64_t resident = 0;
+};
+
+inline ProcessBytes process_bytes() {
+  ProcessBytes out;
+  std::ifstream("/proc/self/statm") >> out.mapped >> out.resident;
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return {out.mapped * page, out.resident * page};
+}
+
+}  // namespace kvbench

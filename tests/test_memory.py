@@ -1,0 +1,200 @@
+"""What methods state of their memory (MethodInfo::scratch_bytes) is what the program takes.
+
+Each method runs on one KV head in a process of its own, in one thread. The largest resident size of
+that process must not be above what --dry-run states for the same command line, the program and the
+head included, and not be less than it by more than a tenth.
+
+KVBENCH_MEMORY_PRINT  any text: prints what is stated and measured
+"""
+
+import concurrent.futures
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from script_case import KVBENCH
+
+# Without these, what malloc keeps of freed blocks depends on the order in which they went: glibc
+# raises the size from which a block has pages of its own to that of the largest block freed. Here
+# each large block has its own, and they go when it goes; so what is measured is what is in use.
+STEADY = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0",
+          "MALLOC_TOP_PAD_": "0", "MALLOC_MMAP_MAX_": "1000000"}
+ABOVE = 1.10  # what is stated, of what is measured, at most
+LIMIT = 100 * 2**20
+TWO = "0.24,0.25"  # two jobs: the second finds the memory that a thread keeps from the first
+
+HAS_H5PY = importlib.util.find_spec("h5py") is not None
+
+# Traces of one KV head, d = 64: tokens, queries that are stored (0: all), query heads.
+SHAPES = {"past": (32768, 1024, 2), "whole": (32768, 0, 1), "short": (8192, 1024, 2),
+          "short-whole": (8192, 0, 1), "small": (4096, 1024, 2)}
+
+# Trace, specification, budget, other options. Settings where a method's own memory is most of a
+# job's. Shorter where the time grows with n^2 or B^2: kmeans, clustergen, both matching methods and
+# bumblebee under prefill; kvreviver, quant-kivi and bumblebee-stream in a stream.
+PREFILL = [
+    ("past", "exact", None), ("past", "oracle", 0.5), ("past", "uniform", 0.5),
+    ("past", "local", 0.5), ("past", "random-local", 0.5), ("past", "streamingllm", 0.5),
+    ("past", "h2o", 0.5), ("whole", "h2o", 0.1), ("past", "snapkv:window=256", 0.5),
+    ("past", "pyramidkv:window=256", 0.5), ("past", "adakv:window=256", 0.5), ("past", "tova", 0.5),
+    ("past", "knorm", 0.5), ("past", "keydiff", 0.5), ("past", "lagkv", 0.5),
+    ("past", "curdkv", 0.5), ("whole", "expected-attention:rope=post", 0.5),
+    ("past", "cam:prefill=once", 0.5), ("past", "cam", 0.1), ("past", "d2o", 0.5),
+    ("past", "count-merge", 0.5), ("past", "value-merge", 0.5), ("short", "kmeans", TWO),
+    ("short", "attention-matching", 0.5), ("short", "attention-matching:ref_queries=768", 0.1),
+    ("short", "attention-matching:keys=omp;tokens=128", None), ("short", "oracle-matching", 0.5),
+    ("past", "duoattention", 0.5), ("past", "h2o", 0.5, "--precision", "float64"),
+    ("past", "quant-kivi", 0.5), ("past", "balancekv", 0.5), ("past", "balancekv:block=4096", 0.5),
+    ("small", "bumblebee", 0.25), ("short", "bumblebee:matrix_mib=0;tokens=63,64", None),
+    ("short", "clustergen", TWO), ("short", "clustergen-kcenter", TWO), ("past", "kvreviver", 0.5),
+    ("short-whole", "kvreviver:prefill=stream", 0.1), ("past", "h2o+quant-kivi", 0.5),
+]
+TABLES = [  # these need rotary tables or output projections
+    ("past", "leverage", 0.5), ("past", "leverage:sketch=0", 0.5), ("past", "compactor", 0.5),
+    ("past", "expected-attention", 0.5), ("past", "criticalkv", 0.5),
+]
+STREAM = [
+    ("whole", "exact", None), ("whole", "uniform", 0.25), ("whole", "local", 0.25),
+    ("whole", "random-local", 0.25), ("whole", "streamingllm", 0.25), ("whole", "h2o", 0.1),
+    ("whole", "tova", 0.1), ("whole", "cam", 0.1), ("whole", "clustergen", 0.1),
+    ("short-whole", "quant-kivi", 0.5), ("whole", "balancekv-stream", 0.25),
+    ("short-whole", "bumblebee-stream", 0.25), ("short-whole", "kvreviver", 0.25),
+]
+
+
+class Measured:
+    """A run: .code, .said (standard error) and .resident, its largest size in bytes."""
+
+    def __init__(self, words, more):
+        process = subprocess.Popen([KVBENCH, *words], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True, env={**os.environ, **more})
+        self.said = process.stderr.read()
+        process.stderr.close()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = self.code = os.waitstatus_to_exitcode(status)
+        self.resident = 1024 * usage.ru_maxrss
+
+
+def stated(words):
+    """Bytes that --dry-run states for a plan of one KV head."""
+    out = subprocess.run([KVBENCH, *words, "--dry-run"], capture_output=True, text=True, check=True,
+                         env={**os.environ, **STEADY}).stdout
+    return float(out.split()[-1]) * 2**20
+
+
+def both(methods):
+    """Names of methods in specifications."""
+    return {name for spec in methods for name in spec.partition(":")[0].split("+")}
+
+
+# Rotary tables and a small output projection. In a process of its own: the largest size of a child
+# counts from its parent's, which these packages would make larger than what is measured.
+ADD_TABLES = """
+import sys
+import h5py
+import numpy
+with h5py.File(sys.argv[1], "r+") as file:
+    angle = numpy.outer(numpy.arange(32768 + 512), 10000.0 ** (-numpy.arange(32) / 32))
+    file.attrs["rope"] = "post"
+    rope = file.create_group("rope")
+    rope.attrs["layout"] = "half"
+    rope["cos"] = numpy.cos(angle).astype("f4")
+    rope["sin"] = numpy.sin(angle).astype("f4")
+    file["prompts/p0/layers/0/o_proj"] = numpy.ones((128, 128), "f4")
+"""
+
+
+class Memory(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        for name, (tokens, queries, heads) in SHAPES.items():
+            subprocess.run([KVBENCH, "synth", "-o", cls.trace(name), "--layers", "1", "--kv-heads",
+                            "1", "--q-heads", str(heads), "--n", str(tokens), "--nq", str(queries),
+                            "--gzip", "0"], check=True)
+
+    @classmethod
+    def trace(cls, name):
+        return os.path.join(cls.folder, name + ".h5")
+
+    def words(self, protocol, trace, spec, budget, *more):
+        out = ["replay", trace, "--protocol", protocol, "--algorithm", spec, "--threads", "1", *more]
+        return out if budget is None else [*out, "--budget", str(budget)]
+
+    def run_one(self, number, words, more):
+        table = os.path.join(self.folder, f"{number}.csv")
+        return Measured([*words, "-o", table], more)
+
+    def check(self, protocol, cases, suffix=""):
+        def measured(case):
+            trace, spec, budget, *more = case[1]
+            words = self.words(protocol, self.trace(trace + suffix), spec, budget, *more)
+            return spec, stated(words), self.run_one(f"{protocol}{suffix}{case[0]}", words, STEADY)
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for spec, need, run in pool.map(measured, enumerate(cases)):
+                if os.environ.get("KVBENCH_MEMORY_PRINT"):
+                    print(f"{protocol} {spec}: stated {need / 2**20:.1f} MiB, measured "
+                          f"{run.resident / 2**20:.1f}, ratio {need / run.resident:.3f}")
+                with self.subTest(protocol=protocol, spec=spec):
+                    self.assertEqual(run.code, 0, run.said)
+                    self.assertGreaterEqual(need / run.resident, 1.0)
+                    self.assertLessEqual(need / run.resident, ABOVE)
+
+    def test_under_prefill(self):
+        self.check("prefill", PREFILL)
+
+    @unittest.skipUnless(HAS_H5PY, "h5py is missing")
+    def test_with_tables(self):
+        shutil.copy(self.trace("past"), self.trace("past-tables"))
+        subprocess.run([sys.executable, "-c", ADD_TABLES, self.trace("past-tables")], check=True)
+        self.check("prefill", TABLES, "-tables")
+
+    def test_in_a_stream(self):
+        self.check("stream", STREAM)
+
+    def test_no_method_is_left_out(self):
+        lines = subprocess.run([KVBENCH, "list"], capture_output=True, text=True,
+                               check=True).stdout.split("\n\n")[0].splitlines()[1:]
+        for protocol, cases in (("prefill", PREFILL + TABLES), ("stream", STREAM)):
+            there = {line.split()[0] for line in lines if protocol in line[:40].split()[1:]}
+            self.assertEqual(both(case[1] for case in cases), there, protocol)
+
+    def test_a_limit_is_kept_or_refused(self):
+        """Under malloc as it is: the process stays below the limit, or has not begun."""
+        cases = [("prefill", "past", "bumblebee:tokens=16;optimizer=stochastic;epsilon=0.9", None),
+                 ("prefill", "whole", "expected-attention:rope=post", 0.5),
+                 ("stream", "whole", "balancekv-stream", 0.5),
+                 ("prefill", "past", "attention-matching", 0.5),
+                 ("prefill", "past", "attention-matching:ref_queries=64", 0.02),
+                 ("prefill", "past", "h2o", 0.5), ("prefill", "past", "quant-kivi", 0.5)]
+        refused = set()
+        for number, (protocol, trace, spec, budget) in enumerate(cases):
+            words = self.words(protocol, self.trace(trace), spec, budget)
+            run = self.run_one(f"limit{number}", [*words, "--memory-limit", str(LIMIT)], {})
+            name = spec.partition(":")[0]
+            with self.subTest(spec=spec):
+                if run.code == 2:
+                    self.assertIn(f"--memory-limit: got {LIMIT} bytes, expected at least", run.said)
+                    self.assertIn(f"of a job of {name}", run.said)
+                    refused.add(spec)
+                else:
+                    self.assertEqual(run.code, 0, run.said)
+                    self.assertLess(run.resident, LIMIT)
+        self.assertEqual(refused, {"balancekv-stream", "attention-matching"})
+
+    def test_all_that_do_not_fit_are_named(self):
+        words = self.words("prefill", self.trace("past"), "h2o,attention-matching,oracle-matching",
+                           0.5, "--memory-limit", str(LIMIT))
+        said = self.run_one("named", words, {}).said
+        self.assertRegex(said, "a job of attention-matching; nor do these fit: oracle-matching\n"
+                               "|a job of oracle-matching; nor do these fit: attention-matching\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
