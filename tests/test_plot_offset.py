@@ -160,7 +160,7 @@ class OffsetTest(FigureTest):
             with self.assertRaisesRegex(kt.CsvError, "column `offset`: expected whole numbers"):
                 plot_offset.load([path])
         path = self.table([{**r, "offset": ""} if r["layer"] else r for r in rows()])
-        with self.assertRaisesRegex(kt.CsvError, "column `offset`: expected whole numbers"):
+        with self.assertRaisesRegex(kt.CsvError, "row 9: column `offset`: got ``, expected a number"):
             plot_offset.load([path])
 
 
