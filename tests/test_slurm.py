@@ -214,6 +214,17 @@ class FakeSlurmTest(SlurmCase):
         self.assertEqual(read_text(self.path("out.csv")), "mine\n")
         self.assertFalse(os.path.exists(self.path("submitted")))
 
+    def test_it_shows_what_was_asked_for(self):
+        self.failing(9, 3)
+        done = self.drive("--summarize", "--plot", "plot_pareto.py", "--plot", "plot_stream.py")
+        self.assertIn("snapkv", done.stdout)
+        self.assertGreater(os.path.getsize(self.path("out.plot_pareto.png")), 1000)
+        # The table is whole; the second picture needs another protocol.
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("expected rows of --protocol stream", done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        self.expect_whole()
+
     def test_usage(self):
         self.failing(9, 3)
         for arguments, says in ((["--shards", "0"], "--shards: got 0"),

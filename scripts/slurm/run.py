@@ -52,6 +52,13 @@ def plural(count, what):
     return "{} {}{}".format(count, what, "" if count == 1 else "s")
 
 
+def run_tool(name, command):
+    """Runs a program that says itself what is wrong; Failure with its exit code."""
+    code = subprocess.run(command, check=False).returncode
+    if code != 0:
+        raise Failure(code, "{} ended with {}".format(name, code))
+
+
 def call(command, **more):
     """Standard output of a program that must end with 0."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -197,22 +204,18 @@ class Run:
             self.wait()
 
     def merge(self):
-        command = [self.options.kvbench, "merge"]
-        command += [self.part(i) for i in range(1, self.count + 1)] + ["-o", self.out]
-        code = subprocess.run(command, check=False).returncode
-        if code != 0:
-            raise Failure(code, "kvbench merge ended with {}".format(code))
+        parts = [self.part(i) for i in range(1, self.count + 1)]
+        run_tool("kvbench merge", [self.options.kvbench, "merge", *parts, "-o", self.out])
 
     def show(self):
         """What --summarize and --plot ask for."""
         if self.options.summarize:
-            subprocess.run([self.options.kvbench, "summarize", self.out], check=True)
+            run_tool("kvbench summarize", [self.options.kvbench, "summarize", self.out])
         for script in self.options.plot:
             python = call([os.path.join(HERE, "..", "find_python.sh"), "numpy", "pandas",
                            "matplotlib"]).strip()
             stem = "{}.{}".format(self.out[:-len(".csv")], os.path.splitext(script)[0])
-            subprocess.run([python, os.path.join(HERE, "..", script), self.out, "-o", stem],
-                           check=True)
+            run_tool(script, [python, os.path.join(HERE, "..", script), self.out, "-o", stem])
 
 
 def read_arguments(arguments):
@@ -300,7 +303,7 @@ def main():
     except Failure as failure:
         say("error: {}".format(failure))
         return failure.code
-    except (OSError, subprocess.CalledProcessError) as error:
+    except OSError as error:
         say("error: {}".format(error))
         return 3
     except KeyboardInterrupt:
