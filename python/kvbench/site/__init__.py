@@ -1,0 +1,1 @@
+"""The results site: static pages of the committed reference results. Standard library alone."""

@@ -1,0 +1,166 @@
+"""A static site of the committed reference results.
+
+  scripts/site.sh [-o FOLDER] [--results FOLDER] [--kvbench PROGRAM]
+
+FOLDER/index.html has a table of all methods that can be sorted and filtered; each method has a page
+with its source, what departs from it, its curves and its parameters. It opens from the disk, and
+nothing is fetched. Needs Python alone, and the program for what it says of its methods.
+"""
+
+import argparse
+import html
+import json
+import os
+import shutil
+import sys
+
+from kvbench import ROOT
+from kvbench.site import curves
+from kvbench.site.results import SiteError, read_methods, read_results
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+COLUMNS = [("method", "method", True), ("setup", "model, protocol", True), ("budget", "budget", False),
+           ("rel_error", "relative error", False), ("sd", "its sd", False),
+           ("mass_kept", "mass kept", False), ("log_z_error", "error of log Z", False),
+           ("middle_ratio", "middle ratio", False), ("rows", "rows", False),
+           ("queries", "queries", True), ("notes", "notes", True)]
+QUERIES = {"none": "none", "scoring": "before the evaluated", "evaluated": "the evaluated (an oracle)"}
+
+
+def page(title, body, up=""):
+    return (f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{html.escape(title)}</title>\n"
+            f'<link rel="stylesheet" href="{up}style.css">\n</head>\n<body>\n{body}\n</body>\n</html>\n')
+
+
+def setup_name(setup):
+    return f"{setup.folder}, {setup.protocol}"
+
+
+def select(name, label, values, chosen):
+    options = "".join(f'<option value="{html.escape(str(value))}"'
+                      f'{" selected" if value == chosen else ""}>{html.escape(str(text))}</option>'
+                      for value, text in values)
+    return f'<label>{label}<select id="{name}">{options}</select></label>'
+
+
+def index(results, methods):
+    setups = {setup_name(r.setup): r.setup for r in results}
+    budgets = sorted({r.budget for r in results if r.budget is not None}, reverse=True)
+    first = next(iter(setups))
+    usual = 0.125 if 0.125 in budgets else budgets[0]
+    heads = "".join(f'<th data-name="{name}" class="{"text" if text else ""}">'
+                    f'<button type="button">{label}</button></th>' for name, label, text in COLUMNS)
+    about = "".join(f"<li>{html.escape(name)}: {html.escape(s.model)}; {html.escape(s.says)}. kvbench "
+                    f"<code>{s.commit[:12]}</code></li>" for name, s in setups.items())
+    return page("kvbench: reference results", f"""<h1>kvbench: reference results</h1>
+<p>How far the attention output moves when the KV cache is compressed, by method and budget. A budget is a
+share of the middle's bytes; the first and the most recent tokens stay. Lower errors are better; a mean
+runs over all layers, heads, prompts and seeds.</p>
+<div class="choices">
+{select("setup", "model, protocol", [("", "all"), *((s, s) for s in setups)], first)}
+{select("budget", "budget", [("", "all"), *((b, f"{b:g}") for b in budgets)], usual)}
+{select("queries", "queries that the method sees", [("", "all"), *QUERIES.items()], "")}
+<label>method<input id="text" type="search" placeholder="name or word"></label>
+</div>
+<p class="soft" id="count" aria-live="polite"></p>
+<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody id="rows"></tbody></table></div>
+<h2>What was measured</h2>
+<ul>{about}</ul>
+<p>Relative error: the length of the difference of estimate and exact output over that of the exact output,
+of all evaluated queries of a query head. Mass kept: true attention on tokens that are held exactly.
+Middle ratio: bytes held of the middle, everything counted. {len(methods)} methods.</p>
+<script src="results.js"></script>
+<script src="table.js"></script>""")
+
+
+def data(results, methods):
+    rows = [{"method": r.method, "page": f"methods/{r.method}.html", "does": methods[r.method].does,
+             "setup": setup_name(r.setup), "budget": r.budget, "sd": r.sd, "rows": r.rows,
+             "queries": methods[r.method].fields.get("queries", ""), "notes": r.notes, **r.means}
+            for r in results]
+    columns = [{"name": name, "text": text} for name, _, text in COLUMNS]
+    return (f"const RESULTS = {json.dumps(rows, indent=0, allow_nan=False)};\n"
+            f"const COLUMNS = {json.dumps(columns)};\n")
+
+
+def lines_of(results, setup):
+    """{method: points} of one setup; of a method with one setting at each budget."""
+    out = {}
+    for r in results:
+        x, y = r.means["middle_ratio"], r.means["rel_error"]
+        if r.setup == setup and r.budget is not None and x and y:
+            out.setdefault(r.method, []).append((x, y))
+    return out
+
+
+def method_page(method, results, order):
+    figures = []
+    for setup in order:
+        picture = curves.svg(lines_of(results, setup), method.name,
+                             sorted({r.budget for r in results if r.setup == setup and r.budget}))
+        if picture:
+            figures.append(f"<figure><figcaption>{html.escape(setup_name(setup))}: "
+                           f"{html.escape(setup.model)}; {html.escape(setup.says)}. Grey: all other methods.</figcaption>"
+                           f"{picture}</figure>")
+    facts = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>"
+                    for name, text in method.fields.items())
+    own = [r for r in results if r.method == method.name]
+    rows = "".join(
+        f'<tr><td class="text">{html.escape(setup_name(r.setup))}</td>'
+        f"<td>{'–' if r.budget is None else f'{r.budget:g}'}</td>"
+        + "".join(f"<td>{'–' if v is None else f'{v:.3g}'}</td>"
+                  for v in (r.means["rel_error"], r.sd, r.means["mass_kept"], r.means["middle_ratio"]))
+        + f'<td class="text">{html.escape(r.notes)}</td></tr>' for r in own)
+    params = "".join(f"<li><code>{html.escape(p)}</code></li>"
+                     for p in dict.fromkeys(r.params for r in own) if p)
+    return page(f"{method.name}: kvbench", f"""<p><a href="../index.html">all methods</a></p>
+<h1>{html.escape(method.name)}</h1>
+<p>{html.escape(method.does)}</p>
+<dl>{facts}</dl>
+{"".join(figures) or "<p>No curve: it has no budget, or no error above rounding.</p>"}
+<div class="wide"><table><thead><tr><th class="text">model, protocol</th><th>budget</th>
+<th>relative error</th><th>its sd</th><th>mass kept</th><th>middle ratio</th><th class="text">notes</th>
+</tr></thead><tbody>{rows}</tbody></table></div>
+<h2>Settings of these rows</h2>
+{f"<ul>{params}</ul>" if params else "<p>None.</p>"}
+<h2>Parameters</h2>
+<pre>{html.escape(method.parameters)}</pre>""", up="../")
+
+
+def write(folder, results, methods):
+    os.makedirs(os.path.join(folder, "methods"), exist_ok=True)
+    setups = {setup_name(r.setup): r.setup for r in results}
+    files = {"index.html": index(results, methods), "results.js": data(results, methods)}
+    for method in methods.values():
+        files[f"methods/{method.name}.html"] = method_page(method, results, setups.values())
+    for name, text in files.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+    for name in ("style.css", "table.js"):
+        shutil.copyfile(os.path.join(HERE, name), os.path.join(folder, name))
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="site.sh", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", default=os.path.join(ROOT, "build", "site"), metavar="FOLDER")
+    parser.add_argument("--results", default=os.path.join(ROOT, "results", "reference"),
+                        metavar="FOLDER")
+    parser.add_argument("--kvbench", default=os.environ.get("KVBENCH")
+                        or os.path.join(ROOT, "build", "kvbench"), metavar="PROGRAM")
+    options = parser.parse_args(arguments)
+    try:
+        results = read_results(options.results)
+        methods = read_methods(options.kvbench, dict.fromkeys(r.method for r in results))
+        write(options.output, results, methods)
+    except (SiteError, OSError) as error:
+        print(f"site.sh: {error}", file=sys.stderr)
+        return 2 if isinstance(error, SiteError) else 3
+    print(f"site: {os.path.join(options.output, 'index.html')}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""What the site shows: the summaries of reference results, and what the program says of methods."""
+
+import csv
+import dataclasses
+import json
+import math
+import os
+import re
+import subprocess
+
+STAGES = ("equal_bytes", "stream")  # every method at equal bytes, in either protocol
+METRICS = ("rel_error", "mass_kept", "log_z_error", "middle_ratio")
+
+
+class SiteError(Exception):
+    """One line for the user."""
+
+
+@dataclasses.dataclass
+class Setup:
+    """One stage on one model."""
+
+    model: str
+    folder: str
+    protocol: str
+    says: str  # windows, prompts, layers
+    commit: str
+
+
+@dataclasses.dataclass
+class Result:
+    """One line of a summary. `means`: None where nothing was measured."""
+
+    setup: Setup
+    method: str
+    params: str
+    budget: float | None
+    rows: int
+    means: dict
+    sd: float | None
+    notes: str
+
+
+@dataclasses.dataclass
+class Method:
+    """What `kvbench list NAME` says."""
+
+    name: str
+    does: str
+    fields: dict
+    parameters: str
+
+
+def number(text):
+    value = float(text) if text else math.nan
+    return value if math.isfinite(value) else None
+
+
+def read_setup(folder, stage):
+    """The Setup of a stage of a folder of reference results; None where it has no such stage."""
+    path = os.path.join(folder, "manifests", stage + ".json")
+    if not os.path.exists(path):
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            manifest = json.load(file)
+        with open(os.path.join(folder, "README.md"), encoding="utf-8") as file:
+            readme = file.read()
+        shared = manifest["shared"]
+        options, prompts = shared["configuration"], len(manifest["prompts"])
+        protocol = options["protocol"]
+        kept = f"{options['sink']} first, {options['recent']} recent tokens"
+        layers = re.search(r"^- Layers: (.*)\.$", readme, re.MULTILINE)[1].split(", ")
+        model = re.match(r"# Reference results: (.*)", readme)[1]
+        commit = shared["tool"]["git_commit"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SiteError(f"{path}: cannot be read: {error!r}") from None
+    says = (f"{kept}, {options['queries']} queries; {prompts} prompt{'s' if prompts > 1 else ''}, "
+            f"{len(layers)} layers")
+    return Setup(model, os.path.basename(folder), protocol, says, commit)
+
+
+def read_results(root):
+    """[Result] of all folders below results/reference, those of the most rows first."""
+    out = []
+    if not os.path.isdir(root):
+        raise SiteError(f"{root}: no such folder")
+    for name in sorted(os.listdir(root)):
+        folder = os.path.join(root, name)
+        for stage in STAGES:
+            path = os.path.join(folder, stage + ".summary.csv")
+            setup = read_setup(folder, stage) if os.path.exists(path) else None
+            if setup is not None:
+                out += read_summary(path, setup)
+    if not out:
+        raise SiteError(f"{root}: holds no reference results, expected FOLDER/equal_bytes.summary.csv "
+                        "and its manifest")
+    weight = {}
+    for r in out:
+        key = r.setup.folder, r.setup.protocol
+        weight[key] = weight.get(key, 0) + r.rows
+    return sorted(out, key=lambda r: -weight[r.setup.folder, r.setup.protocol])
+
+
+def read_summary(path, setup):
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return [one_result(line, setup) for line in csv.DictReader(file)]
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise SiteError(f"{path}: cannot be read: {error!r}") from None
+
+
+def one_result(line, setup):
+    counts = {name: int(line[name]) for name in ("count", "degenerate", "infeasible", "failed")}
+    notes = ", ".join(f"{counts[name]} rows {name}" for name in ("degenerate", "infeasible", "failed")
+                      if counts[name])
+    means = {metric: number(line.get("mean_" + metric, "")) for metric in METRICS}
+    return Result(setup, line["algorithm"], line["params"], number(line["budget_requested"]),
+                  counts["count"], means, number(line.get("sd_rel_error", "")), notes)
+
+
+def read_methods(kvbench, names):
+    """{name: Method} by the program."""
+    out = {}
+    for name in names:
+        try:
+            done = subprocess.run([kvbench, "list", name], capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise SiteError(f"{kvbench}: cannot be run: {error.strerror}") from None
+        if done.returncode != 0:
+            raise SiteError(f"{kvbench} list {name}: {done.stderr.strip()}")
+        out[name] = parse_method(name, done.stdout)
+    return out
+
+
+def parse_method(name, text):
+    first, *lines = text.rstrip("\n").split("\n")
+    fields = {}
+    while lines and (match := re.match(r"  (\w+) {2,}(.*)", lines[0])):
+        fields[match[1]] = match[2]
+        lines.pop(0)
+    parameters = "\n".join(line.removeprefix("  ") for line in lines)
+    return Method(name, first.removeprefix(name + ": "), fields, parameters)

@@ -1,0 +1,166 @@
+"""scripts/site.sh: the pages of the committed results, and what a browser makes of them."""
+
+import csv
+import html.parser
+import json
+import os
+import re
+import shutil
+import subprocess
+import unittest
+
+from script_case import KVBENCH, ROOT, SCRIPTS, FolderCase, read_text, write_text
+
+from kvbench.site import curves
+from kvbench.site.results import parse_method
+
+REFERENCE = os.path.join(ROOT, "results", "reference")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+# Appended to the page: what a reader does, and what is then on the screen.
+READER = """<pre id="seen"></pre><script>
+const seen = [];
+const look = () => seen.push({
+  count: at("count").textContent,
+  heads: [...document.querySelectorAll("th")].filter((th) => !th.hidden).map((th) => th.dataset.name),
+  sorted: [...document.querySelectorAll("th")].filter((th) => th.getAttribute("aria-sort") !== "none")
+    .map((th) => th.dataset.name + " " + th.getAttribute("aria-sort")),
+  rows: [...document.querySelectorAll("tbody tr")].map((tr) => [...tr.children].map((td) => td.textContent)),
+  wide: document.documentElement.scrollWidth > document.documentElement.clientWidth});
+const choose = (id, value) => {
+  at(id).value = value;
+  at(id).dispatchEvent(new Event("input"));
+};
+look();
+document.querySelector('th[data-name="mass_kept"] button').click();
+document.querySelector('th[data-name="mass_kept"] button').click();
+look();
+choose("setup", "");
+choose("budget", "");
+choose("queries", "none");
+choose("text", "QUANT");
+look();
+at("seen").textContent = JSON.stringify(seen);
+</script>"""
+
+
+class Links(html.parser.HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found += [value for name, value in attributes if name in ("href", "src")]
+
+
+@unittest.skipUnless(os.access(KVBENCH, os.X_OK), "no program")
+class SiteTest(FolderCase):
+    def make(self, *arguments, expected=0):
+        done = subprocess.run([os.path.join(SCRIPTS, "site.sh"), "-o", self.path("site"),
+                               "--kvbench", KVBENCH, *arguments], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, expected, done.stderr)
+        return done
+
+    def rows(self):
+        text = read_text(self.path("site", "results.js"))
+        return json.loads(re.match(r"const RESULTS = (.*?);\nconst", text, re.DOTALL)[1])
+
+    def test_pages_hold_the_committed_figures(self):
+        self.make()
+        rows = self.rows()
+        with open(os.path.join(REFERENCE, "smollm2-135m", "equal_bytes.summary.csv"),
+                  encoding="utf-8", newline="") as file:
+            for line in csv.DictReader(file):
+                budget = float(line["budget_requested"]) if line["budget_requested"] else None
+                found = [r for r in rows if r["setup"] == "smollm2-135m, prefill"
+                         and (r["method"], r["budget"]) == (line["algorithm"], budget)]
+                self.assertEqual(len(found), 1, line)
+                self.assertEqual(found[0]["rows"], int(line["count"]))
+                if int(line["count"]):
+                    self.assertEqual(found[0]["rel_error"], float(line["mean_rel_error"]))
+                else:
+                    self.assertIsNone(found[0]["rel_error"])
+                    self.assertEqual(found[0]["notes"], f"{line['infeasible']} rows infeasible")
+        pages = {f"methods/{r['method']}.html" for r in rows}
+        self.assertEqual({f"methods/{name}" for name in os.listdir(self.path("site", "methods"))}, pages)
+        balancekv = read_text(self.path("site", "methods", "balancekv.html"))
+        for words in ("Algorithm 2 and section 4.1", "self-balancing", "<svg ", "value_bias_rel"):
+            self.assertIn(words, balancekv)
+
+    def test_nothing_is_fetched_and_every_link_leads_somewhere(self):
+        self.make()
+        for folder, _, names in os.walk(self.path("site")):
+            for name in names:
+                text = read_text(os.path.join(folder, name))
+                self.assertNotIn("http:", text, name)
+                self.assertNotRegex(text, r"https:(?!//(?:www\.)?(?:arxiv|github))", name)
+                for link in Links(text).found if name.endswith(".html") else ():
+                    self.assertTrue(os.path.isfile(os.path.join(folder, link)), f"{name}: {link}")
+
+    @unittest.skipIf(BROWSER is None, "no chromium to open the page with")
+    def test_a_reader_sorts_and_chooses(self):
+        self.make()
+        index = self.path("site", "index.html")
+        write_text(index, read_text(index).replace("</body>", READER + "</body>"))
+        for width in (390, 1280):
+            done = subprocess.run(
+                [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900",
+                 f"--user-data-dir={self.path('profile')}", "--dump-dom", "file://" + index],
+                capture_output=True, text=True, check=False, timeout=120)
+            found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)
+            self.assertTrue(found, done.stderr[-2000:])
+            first, sorted_, chosen = json.loads(html.unescape(found[1]))
+            self.assertFalse(first["wide"])  # only the table scrolls sideways
+            self.assertEqual(first["sorted"], ["rel_error ascending"])
+            self.assertNotIn("budget", first["heads"])
+            errors = [float(row[first["heads"].index("rel_error")]) for row in first["rows"]
+                      if row[first["heads"].index("rel_error")] != "–"]
+            self.assertEqual(errors, sorted(errors))
+            self.assertGreater(len(errors), 25)
+            self.assertEqual(first["count"], f"{len(first['rows'])} rows")
+            self.assertEqual(first["rows"][-1][1], "–")  # infeasible
+            self.assertEqual(sorted_["sorted"], ["mass_kept descending"])
+            masses = [float(row[sorted_["heads"].index("mass_kept")]) for row in sorted_["rows"]
+                      if row[sorted_["heads"].index("mass_kept")] != "–"]
+            self.assertEqual(masses, sorted(masses, reverse=True))
+            self.assertEqual({row[0] for row in chosen["rows"]}, {"quant-kivi"})
+            self.assertEqual(chosen["heads"][:3], ["method", "setup", "budget"])
+
+    def test_refusals(self):
+        for arguments, words in ((["--results", self.path("none")], "none: no such folder"),
+                                 (["--results", self.folder], "holds no reference results"),
+                                 (["--kvbench", "/none/kvbench"], "/none/kvbench: cannot be run")):
+            done = self.make(*arguments, expected=2)
+            self.assertRegex(done.stderr, f"^site.sh: .*{words}.*\n$")
+            self.assertFalse(os.path.exists(self.path("site")))
+        os.makedirs(self.path("m", "manifests"))
+        write_text(self.path("m", "equal_bytes.summary.csv"), "algorithm\nx\n")
+        write_text(self.path("m", "manifests", "equal_bytes.json"), "{}")
+        self.assertIn("equal_bytes.json: cannot be read",
+                      self.make("--results", self.folder, expected=2).stderr)
+
+
+class PartsTest(unittest.TestCase):
+    def test_scale(self):
+        x = curves.Scale([0.1, 10.0], 0.0, 100.0)
+        self.assertAlmostEqual(x(1.0), 50.0)
+        self.assertLess(x(10.0), 100.0)
+        self.assertEqual(x.ticks(), [0.1, 0.2, 0.5, 1, 2, 5, 10])
+
+    def test_a_curve_of_no_point(self):
+        self.assertIsNone(curves.svg({"a": [(0.1, 0.2)], "b": []}, "b", [0.1]))
+        self.assertIsNone(curves.svg({"a": [(0.1, 0.2)]}, "b", [0.1]))
+        self.assertIn(">a</text>", curves.svg({"a": [(0.1, 0.2)]}, "a", [0.1]))
+
+    def test_what_the_program_says(self):
+        method = parse_method("a", "a: keeps a\n  source      A, 2026\n  size        fixed\n"
+                                   "  parameters\n    T  halvings\n       default 1\n")
+        self.assertEqual((method.does, method.fields),
+                         ("keeps a", {"source": "A, 2026", "size": "fixed"}))
+        self.assertEqual(method.parameters, "parameters\n  T  halvings\n     default 1")
+
+
+if __name__ == "__main__":
+    unittest.main()
