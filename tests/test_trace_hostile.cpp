@@ -22,6 +22,7 @@
 #include "trace/reader.hpp"
 #include "trace/structure.hpp"
 #include "trace/survey.hpp"
+#include "trace/survey_code.hpp"
 #include "trace_files.hpp"
 
 namespace kvbench {
@@ -205,6 +206,35 @@ TEST(TraceHostile, WhatHdf5DoesNotSurvive) {
     ++files;
   }
   EXPECT_GT(files, 0);
+}
+
+// What only a process that was taken over would answer.
+TEST(TraceHostile, AnAnswerWhoseElementIsNone) {
+  using Kind = h5::Element::Kind;
+  const auto decodes = [](Kind kind, std::uint64_t bytes, bool standard) {
+    h5::Survey survey;
+    survey.nodes.resize(1);
+    survey.nodes[0].kind = h5::Node::Kind::dataset;
+    survey.nodes[0].dataset.resize(1);
+    h5::Element& e = survey.nodes[0].dataset[0].element;
+    e.kind = kind;
+    e.standard = standard;
+    e.bytes = static_cast<decltype(e.bytes)>(bytes);
+    try {
+      h5::decode_survey(h5::encode_survey(survey));
+      return true;
+    } catch (const std::runtime_error&) {
+      return false;
+    }
+  };
+  for (const std::uint64_t bytes : {0, 1, 2, 3, 4, 6, 8, 16}) {
+    const bool size = bytes == 2 || bytes == 4 || bytes == 8;
+    EXPECT_EQ(decodes(Kind::real, bytes, true), size) << bytes;
+    EXPECT_EQ(decodes(Kind::integer, bytes, true), size || bytes == 1) << bytes;
+    EXPECT_EQ(decodes(Kind::natural, bytes, true), size || bytes == 1) << bytes;
+    EXPECT_FALSE(decodes(Kind::text, bytes, true)) << bytes;
+    EXPECT_TRUE(decodes(Kind::other, bytes, false)) << bytes;
+  }
 }
 
 double processor_time_of_children() {

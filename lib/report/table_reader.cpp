@@ -156,7 +156,7 @@ bool TableReader::find_record() {
 bool TableReader::read_more() {
   buffer_.erase(0, std::exchange(at_, 0));
   const std::size_t had = buffer_.size();
-  buffer_.resize(had + kAtOnce);
+  buffer_.resize(had + kAround);
   in_->read(buffer_.data() + had, kAtOnce);
   if (in_->bad()) {
     throw IoError(fmt::format("{}: cannot read it: {}", source_, std::strerror(errno)));
@@ -275,9 +275,9 @@ std::string_view TableLines::at(std::uint64_t offset) {
   while (!end.find(std::string_view(buffer_).substr(offset - begin_))) {
     buffer_.erase(0, offset - std::exchange(begin_, offset));
     const std::size_t had = buffer_.size();
-    constexpr std::size_t kAtOnce = std::size_t{1} << 14;  // lines may stand in any order
-    buffer_.resize(had + kAtOnce);
-    const ssize_t n = ::pread(fd_, buffer_.data() + had, kAtOnce, static_cast<off_t>(begin_ + had));
+    constexpr std::size_t kAround = std::size_t{1} << 14;  // lines may stand in any order
+    buffer_.resize(had + kAround);
+    const ssize_t n = ::pread(fd_, buffer_.data() + had, kAround, static_cast<off_t>(begin_ + had));
     buffer_.resize(had + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
     if (n <= 0) {
       throw_io("read a line again", path_, n < 0 ? errno : EIO);

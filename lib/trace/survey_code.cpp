@@ -8,6 +8,15 @@ namespace kvbench::h5 {
 
 namespace {
 
+// Whether a converter (trace/elements.hpp) reads as many bytes as the element claims to have.
+bool has_its_size(const Element& e) {
+  const bool is_real = e.kind == Element::Kind::real;
+  if (!is_real && e.kind != Element::Kind::integer && e.kind != Element::Kind::natural) {
+    return false;
+  }
+  return e.bytes == 2 || e.bytes == 4 || e.bytes == 8 || (e.bytes == 1 && !is_real);
+}
+
 void measure_chunks(Dataset& d) {
   for (const Chunk& c : d.chunks) {
     std::uint64_t end = 0;
@@ -58,6 +67,9 @@ Survey decode_survey(std::span<const std::uint8_t> answer) {
       throw std::runtime_error("has names out of order");
     }
     for (Dataset& d : node.dataset) {
+      if (d.element.standard && !has_its_size(d.element)) {
+        throw std::runtime_error("has a standard element of another size");
+      }
       measure_chunks(d);
     }
     out.nodes.push_back(std::move(node));

@@ -35,7 +35,7 @@ prefixes=$(column dir/clusters/delta.csv n_prefix | sort -nu | paste -sd' ')
 
 # The same from a file of options, with other threads; the command line wins.
 printf '%s\n' 'delta-rel = [0.3, 0.6]' 'threads = 1' 'k = 3' > c.toml
-good cluster t.h5 -o again --config c.toml --k 16 --memory-limit 64M
+good cluster t.h5 -o again --config c.toml --k 16 --memory-limit 512M
 for table in coverage delta growth norms points; do
   cmp "dir/clusters/$table.csv" "again/$table.csv" || fail "$table differs"
 done
