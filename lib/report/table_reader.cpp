@@ -156,7 +156,7 @@ bool TableReader::find_record() {
 bool TableReader::read_more() {
   buffer_.erase(0, std::exchange(at_, 0));
   const std::size_t had = buffer_.size();
-  buffer_.resize(had + kAround);
+  buffer_.resize(had + kAtOnce);
   in_->read(buffer_.data() + had, kAtOnce);
   if (in_->bad()) {
     throw IoError(fmt::format("{}: cannot read it: {}", source_, std::strerror(errno)));
