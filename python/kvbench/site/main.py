@@ -142,7 +142,7 @@ def write(folder, results, methods):
         shutil.copyfile(os.path.join(HERE, name), os.path.join(folder, name))
 
 
-def main(arguments=None):
+def make_site(arguments=None):
     parser = argparse.ArgumentParser(prog="site.sh", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", default=os.path.join(ROOT, "build", "site"), metavar="FOLDER")
@@ -163,4 +163,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(make_site())
