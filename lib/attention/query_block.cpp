@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "attention/product_tile.hpp"
+#include "attention/vector_sums.hpp"
 #include "core/math.hpp"
 
 namespace kvbench {
@@ -276,12 +277,7 @@ void QueryBlock<T>::add_columns(double* sums, std::uint8_t* noticed, double thre
         lane[l] = std::fma(static_cast<double>(row[r + l]), inverse[r + l], lane[l]);
       }
     }
-    for (Index half = kVector / 2; half > 0; half /= 2) {
-      for (Index l = 0; l < half; ++l) {
-        lane[l] += lane[l + half];
-      }
-    }
-    sums[i] += lane[0];
+    sums[i] += joined_lanes(lane);
     if (noticed != nullptr) {
       int above = 0;
 #pragma omp simd reduction(| : above)

@@ -3,12 +3,24 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 
 #include "core/types.hpp"
 
 namespace kvbench {
 
 inline constexpr Index kSumLanes = 16;
+
+/// The tree over the lanes, a power of two of them; they are used up.
+template <std::size_t lanes>
+double joined_lanes(double (&lane)[lanes]) {
+  for (std::size_t half = lanes / 2; half > 0; half /= 2) {
+    for (std::size_t l = 0; l < half; ++l) {
+      lane[l] += lane[l + half];
+    }
+  }
+  return lane[0];
+}
 
 /// sum_t a[t] b[t], 0 <= t < n.
 inline double dot(const double* a, const double* b, Index n) {
@@ -23,12 +35,7 @@ inline double dot(const double* a, const double* b, Index n) {
   for (Index l = 0; t + l < n; ++l) {
     lane[l] = std::fma(a[t + l], b[t + l], lane[l]);
   }
-  for (Index half = kSumLanes / 2; half > 0; half /= 2) {
-    for (Index l = 0; l < half; ++l) {
-      lane[l] += lane[l + half];
-    }
-  }
-  return lane[0];
+  return joined_lanes(lane);
 }
 
 /// sum_t a[t], in the same order.
@@ -44,12 +51,7 @@ inline double sum(const double* a, Index n) {
   for (Index l = 0; t + l < n; ++l) {
     lane[l] += a[t + l];
   }
-  for (Index half = kSumLanes / 2; half > 0; half /= 2) {
-    for (Index l = 0; l < half; ++l) {
-      lane[l] += lane[l + half];
-    }
-  }
-  return lane[0];
+  return joined_lanes(lane);
 }
 
 /// y += factor x.

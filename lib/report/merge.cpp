@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -168,11 +167,6 @@ std::vector<Stretch> in_plan_order(std::vector<Part>& parts) {
     gap();
   }
   return out;
-}
-
-// A row's key stands for itself by its hash: eight bytes a row.
-std::uint64_t hash_of(const std::string& key) {
-  return std::hash<std::string>{}(key);
 }
 
 /// Reads the rows of all parts in the plan's order, and with each its lines of the side tables,

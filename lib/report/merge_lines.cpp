@@ -13,10 +13,6 @@
 namespace kvbench {
 namespace {
 
-std::uint64_t hash_of(const std::string& key) {
-  return std::hash<std::string>{}(key);
-}
-
 // Trace, prompt and layer of the layers that have no line in OUT.layers.csv.
 std::set<Fields> layers_without(const Manifest& m) {
   std::set<Fields> out;
@@ -27,6 +23,10 @@ std::set<Fields> layers_without(const Manifest& m) {
 }
 
 }  // namespace
+
+std::uint64_t hash_of(const std::string& key) {
+  return std::hash<std::string>{}(key);
+}
 
 SideLines::SideLines(const SideTable& table, const Manifest& manifest,
                      const std::filesystem::path& csv, StagedFile& out, LineCounts& counts)
