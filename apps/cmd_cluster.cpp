@@ -37,7 +37,7 @@ void run(CLI::App& command, Options& o) {
   o.cluster.points =
       choice("--points", o.points, {PointsFormat::csv, PointsFormat::hdf5, PointsFormat::none});
   if (!o.memory_limit.empty()) {
-    o.cluster.memory_limit = parse_memory_limit(o.memory_limit);
+    o.cluster.memory_limit = set_memory_limit(o.memory_limit);
   }
   const std::atomic<bool>& stop = stop_on_signals(
       "interrupted while a KV head was studied; the tables stay unfinished, run it again");

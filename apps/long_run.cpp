@@ -1,6 +1,7 @@
 #include "long_run.hpp"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <semaphore.h>
 #include <unistd.h>
 
@@ -20,9 +21,11 @@ namespace kvbench {
 namespace {
 
 constexpr std::chrono::milliseconds kPatience{1500};
+constexpr int kOwnPages = 1 << 16;  // bytes of a block that goes back when it is freed
 
 std::atomic<bool> stop_requested = false;
 sem_t signalled;  // what a handler may post
+sem_t waiting;    // the thread below has begun
 
 extern "C" void request_stop(int signal) {
   if (stop_requested.exchange(true)) {
@@ -35,6 +38,7 @@ extern "C" void request_stop(int signal) {
 // A job may run for minutes, and no method asks whether it should stop. What it would have written
 // is lost, as in a kill; what is written is whole.
 void end_after_signal(const std::string& last_words) {
+  sem_post(&waiting);
   while (sem_wait(&signalled) != 0) {  // a signal
   }
   std::this_thread::sleep_for(kPatience);
@@ -47,7 +51,7 @@ void end_after_signal(const std::string& last_words) {
 
 }  // namespace
 
-std::uint64_t parse_memory_limit(const std::string& text) {
+std::uint64_t set_memory_limit(const std::string& text) {
   double x = 0.0;
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, x);
@@ -63,6 +67,9 @@ std::uint64_t parse_memory_limit(const std::string& text) {
                     "(powers of 1024)",
                     text));
   }
+  // Otherwise glibc raises the size from which a block has pages of its own to that of the largest
+  // block freed, and keeps smaller ones: some tens of MB that no method's figure counts.
+  mallopt(M_MMAP_THRESHOLD, kOwnPages);
   return static_cast<std::uint64_t>(x * factor);
 }
 
@@ -73,7 +80,13 @@ std::uint64_t program_bytes() {
 
 const std::atomic<bool>& stop_on_signals(std::string last_words) {
   sem_init(&signalled, 0, 0);
+  sem_init(&waiting, 0, 0);
   std::thread(end_after_signal, std::move(last_words)).detach();
+  // A trace is opened next, by a process that is forked (lib/trace/survey.cpp). A thread that just
+  // begins may hold locks of its runtime, of AddressSanitizer's allocator say, and there they would
+  // stay locked.
+  while (sem_wait(&waiting) != 0) {  // a signal
+  }
   std::signal(SIGINT, request_stop);
   std::signal(SIGTERM, request_stop);
   return stop_requested;

@@ -8,8 +8,9 @@
 
 namespace kvbench {
 
-/// `--memory-limit`: bytes, or a number with K, M, G or T (powers of 1024). Throws InputError.
-std::uint64_t parse_memory_limit(const std::string& text);
+/// `--memory-limit`: bytes, or a number with K, M, G or T (powers of 1024). From now on malloc
+/// gives large blocks back to the system when they are freed. Throws InputError.
+std::uint64_t set_memory_limit(const std::string& text);
 
 /// Memory that the program takes without a KV head: what it holds now, and room for code that it
 /// has not run yet. Bytes.

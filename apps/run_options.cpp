@@ -161,7 +161,7 @@ void run(CLI::App& command, RunOptions& o) {
   o.replay.precision = choice("--precision", o.precision, {Precision::float32, Precision::float64});
   o.replay.scores = choice("--scores", o.scores, {Scores::past, Scores::all});
   if (!o.memory_limit.empty()) {
-    o.replay.memory_limit = parse_memory_limit(o.memory_limit);
+    o.replay.memory_limit = set_memory_limit(o.memory_limit);
   }
   if (!o.shard.empty()) {
     parse_shard(o.shard, o.replay);
@@ -169,7 +169,7 @@ void run(CLI::App& command, RunOptions& o) {
   const std::atomic<bool>& stop =
       stop_on_signals("interrupted while a job ran; finished rows are kept, --resume goes on");
   Plan plan = make_plan(o.replay);
-  plan.options.program_bytes = program_bytes();
+  plan.options.program_bytes = program_bytes() + shared_bytes(plan);
   for (const std::string& note : plan.left_out) {
     tell("{}\n", note);
   }

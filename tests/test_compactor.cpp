@@ -221,7 +221,7 @@ TEST(Compactor, HugeAndEqualInputsStayFinite) {
       ASSERT_TRUE(std::isfinite(x));
     }
     const std::vector<Share> shares = method.share({&s, 1}, job.params());
-    for (const double x : shares[0].values) {
+    for (const double x : *shares[0].values) {
       ASSERT_TRUE(std::isfinite(x));
     }
     EXPECT_EQ(job.kept(20).size(), 20U);

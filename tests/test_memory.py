@@ -25,6 +25,7 @@ STEADY = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TR
           "MALLOC_TOP_PAD_": "0", "MALLOC_MMAP_MAX_": "1000000"}
 ABOVE = 1.10  # what is stated, of what is measured, at most
 LIMIT = 100 * 2**20
+MANY = ",".join(f"{i / 40}" for i in range(1, 26))
 TWO = "0.24,0.25"  # two jobs: the second finds the memory that a thread keeps from the first
 
 HAS_H5PY = importlib.util.find_spec("h5py") is not None
@@ -167,12 +168,17 @@ class Memory(unittest.TestCase):
 
     def test_a_limit_is_kept_or_refused(self):
         """Under malloc as it is: the process stays below the limit, or has not begun."""
+        subprocess.run([KVBENCH, "synth", "-o", self.trace("layer"), "--layers", "1", "--kv-heads",
+                        "8", "--q-heads", "8", "--n", "32768", "--nq", "1024", "--gzip", "0"],
+                       check=True)
         cases = [("prefill", "past", "bumblebee:tokens=16;optimizer=stochastic;epsilon=0.9", None),
                  ("prefill", "whole", "expected-attention:rope=post", 0.5),
                  ("stream", "whole", "balancekv-stream", 0.5),
                  ("prefill", "past", "attention-matching", 0.5),
                  ("prefill", "past", "attention-matching:ref_queries=64", 0.02),
-                 ("prefill", "past", "h2o", 0.5), ("prefill", "past", "quant-kivi", 0.5)]
+                 ("prefill", "past", "h2o", 0.5), ("prefill", "past", "quant-kivi", 0.5),
+                 ("prefill", "layer", "adakv", "0.25,0.5"), ("prefill", "layer", "tova", 0.5),
+                 ("prefill", "layer", "adakv", MANY)]
         refused = set()
         for number, (protocol, trace, spec, budget) in enumerate(cases):
             words = self.words(protocol, self.trace(trace), spec, budget)
@@ -181,12 +187,14 @@ class Memory(unittest.TestCase):
             with self.subTest(spec=spec):
                 if run.code == 2:
                     self.assertIn(f"--memory-limit: got {LIMIT} bytes, expected at least", run.said)
-                    self.assertIn(f"of a job of {name}", run.said)
-                    refused.add(spec)
+                    self.assertIn("of what heads that share a budget say" if trace == "layer"
+                                  else f"of a job of {name}", run.said)
+                    refused.add((spec, budget))
                 else:
                     self.assertEqual(run.code, 0, run.said)
                     self.assertLess(run.resident, LIMIT)
-        self.assertEqual(refused, {"balancekv-stream", "attention-matching"})
+        self.assertEqual(refused, {("balancekv-stream", 0.5), ("attention-matching", 0.5),
+                                   ("adakv", MANY)})
 
     def test_all_that_do_not_fit_are_named(self):
         words = self.words("prefill", self.trace("past"), "h2o,attention-matching,oracle-matching",

@@ -24,8 +24,9 @@ struct RopeTables;
 
 /// What a head is given of a size that several heads share (Scope::layer, Scope::layers).
 struct Share {
-  Index tokens = 0;            ///< how many of its tokens the head may keep
-  std::vector<double> values;  ///< what else the method wants to hand over (common scores, say)
+  Index tokens = 0;  ///< how many of its tokens the head may keep
+  /// What else the method hands over, one object for all heads (common scores, say); null: nothing.
+  std::shared_ptr<const std::vector<double>> values = nullptr;
 };
 
 /// What one job asks of a method: compress these tokens of one KV head.

@@ -15,6 +15,9 @@ constexpr Index kMaxShards = 1000000;  // times the number of jobs it fits 64 bi
 // The thread's part of a need that is above the limit: the largest job's method, and which others
 // do not fit.
 std::string job_text(const ResourceOptions& o, const MemoryNeed& need) {
+  if (need.surveys > need.thread()) {
+    return fmt::format("{} of what heads that share a budget say of themselves", need.surveys);
+  }
   if (need.jobs.empty() || need.opening > need.per_thread) {
     return fmt::format("{} of a thread", need.thread());
   }

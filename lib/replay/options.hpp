@@ -16,10 +16,11 @@ namespace kvbench {
 
 /// What a user grants a run.
 struct ResourceOptions {
-  std::string device = "cpu";       ///< a plan sets it to what it names: cpu or cuda:i
-  int threads = 0;                  ///< 0: all that the machine has; on a device at least 32
-  std::uint64_t memory_limit = 0;   ///< bytes; 0: none
-  std::uint64_t program_bytes = 0;  ///< of the limit, what the program takes without a head
+  std::string device = "cpu";      ///< a plan sets it to what it names: cpu or cuda:i
+  int threads = 0;                 ///< 0: all that the machine has; on a device at least 32
+  std::uint64_t memory_limit = 0;  ///< bytes; 0: none
+  /// Of the limit, what the program takes without a head, and shared_bytes().
+  std::uint64_t program_bytes = 0;
 
   bool on_device() const { return device != "cpu"; }
 };
@@ -87,12 +88,13 @@ struct MemoryNeed {
   std::uint64_t unit = 0;
   std::uint64_t per_thread = 0;  ///< the largest job's
   std::uint64_t opening = 0;     ///< of a thread while heads are opened, when no job runs
+  std::uint64_t surveys = 0;  ///< of heads that share budgets, while a head is open and no job runs
   std::map<std::string, std::uint64_t> jobs = {};  ///< the largest job of each method
 
   std::uint64_t thread() const { return std::max(per_thread, opening); }
   /// Of `heads` open heads and `threads` threads.
   std::uint64_t total(std::uint64_t heads, std::uint64_t threads) const {
-    return heads * unit + threads * thread();
+    return std::max(heads * unit + threads * thread(), unit + surveys);
   }
 };
 

@@ -131,6 +131,9 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit);
 /// Threads that the run will use under the memory limit. Errors: InputError where one does not fit.
 int usable_threads(const Plan& plan);
 
+/// Bytes at most of the heads' shares of common budgets, which stay for the run.
+std::uint64_t shared_bytes(const Plan& plan);
+
 /// KV heads whose jobs run together: plan.heads_at_once, on the CPU as many as give every thread a
 /// job; fewer where `threads` jobs leave less memory under the limit.
 Index heads_at_once(const Plan& plan, int threads);

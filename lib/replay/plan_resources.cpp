@@ -28,6 +28,52 @@ DeviceNeed device_need(const LayerMeta& l, std::uint64_t heads, std::uint64_t jo
           jobs * kScratchArrays * 8 * static_cast<std::uint64_t>(l.n)};
 }
 
+// Settings, seeds included, in which heads share a budget, over a layer or over a prompt's layers.
+struct Sharing {
+  std::uint64_t in_layer = 0;
+  std::uint64_t in_prompt = 0;
+};
+
+Sharing sharing_of(const Plan& plan) {
+  Sharing out;
+  if (plan.stream()) {
+    return out;
+  }
+  for (const Entries::Setting& setting : plan.entries.settings()) {
+    const Scope scope = plan.variants[setting.first.variant].scope();
+    out.in_layer += scope == Scope::layer ? setting.seeds->size() : 0;
+    out.in_prompt += scope == Scope::layers ? setting.seeds->size() : 0;
+  }
+  return out;
+}
+
+std::uint64_t middle_of(const Plan& plan, const Unit& unit) {
+  const LayerMeta& l = plan.layer_meta(unit);
+  return static_cast<std::uint64_t>(windows_of(plan.options, l.n, l.nq).middle.size());
+}
+
+// What all heads say of themselves that share with `unit`.
+std::uint64_t surveys_bytes(const Plan& plan, const Unit& unit) {
+  // Two numbers a token in each setting, and what sorting the tokens of one takes.
+  constexpr std::uint64_t kTold = 16;
+  constexpr std::uint64_t kSorting = 64;
+  const Sharing sharing = sharing_of(plan);
+  if (sharing.in_layer + sharing.in_prompt == 0) {
+    return 0;
+  }
+  const auto tokens = [&plan](const Unit& u) {
+    return middle_of(plan, u) * static_cast<std::uint64_t>(plan.layer_meta(u).kv_heads);
+  };
+  std::uint64_t of_prompt = 0;
+  for (const Range& range : plan.layers()) {
+    const Unit& other = plan.units[range.begin];
+    const bool same = other.trace == unit.trace && other.prompt == unit.prompt;
+    of_prompt += same && sharing.in_prompt > 0 ? tokens(other) : 0;
+  }
+  return (kTold * sharing.in_layer + kSorting) * tokens(unit) +
+         (kTold * sharing.in_prompt + kSorting) * of_prompt;
+}
+
 // Sets of queries whose attention sums stay with a head, at most.
 Index score_sets(const Plan& plan, const Unit& unit) {
   std::set<Index> out;
@@ -98,6 +144,7 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
     need.per_thread += 8 * static_cast<std::uint64_t>(layer.n * (2 * layer.d + layer.dv + 3));
   }
   add_layer_need(plan, unit, need);
+  need.surveys = surveys_bytes(plan, unit);
   const std::uint64_t every = need.per_thread;
   const LayerFacts facts = layer_facts(plan, unit);
   const Index middle = windows_of(plan.options, layer.n, layer.nq).middle.size();
@@ -110,6 +157,19 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
     need.per_thread = std::max(need.per_thread, bytes);
   }
   return need;
+}
+
+std::uint64_t shared_bytes(const Plan& plan) {
+  const Sharing sharing = sharing_of(plan);
+  std::uint64_t out = 0;
+  for (const Range& range : plan.layers()) {
+    const Unit& unit = plan.units[range.begin];
+    // A number a token, one object for all heads of a layer, and the places where it is found.
+    out += (sharing.in_layer + sharing.in_prompt) *
+           (8 * middle_of(plan, unit) +
+            256 * static_cast<std::uint64_t>(plan.layer_meta(unit).kv_heads));
+  }
+  return out;
 }
 
 int usable_threads(const Plan& plan) {

@@ -12,12 +12,6 @@ namespace {
 // One budget's heads: (trace, prompt, layer) or, over all layers, (trace, prompt, none).
 using Group = std::tuple<std::size_t, std::size_t, std::optional<std::size_t>>;
 
-struct Collected {
-  std::vector<Unit> units;
-  std::vector<Survey> surveys;
-  std::exception_ptr error;
-};
-
 Group group_of(const Unit& unit, Scope scope) {
   return {unit.trace, unit.prompt,
           scope == Scope::layer ? std::optional(unit.layer) : std::nullopt};
@@ -88,8 +82,9 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
     }
   }
 
-  std::map<std::pair<Group, std::size_t>, Collected> collected;
-  for (const auto& [trace, prompt, layer, kv_head] : to_read) {
+  std::map<std::pair<Group, std::size_t>, Surveyed> collected;
+  for (auto next = to_read.begin(); next != to_read.end();) {
+    const auto [trace, prompt, layer, kv_head] = *next;
     if (stop) {
       return;
     }
@@ -101,7 +96,7 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
         continue;
       }
       const Variant& variant = plan.variant_of(unit, plan.entries[e]);
-      Collected& group = collected[{group_of(unit, scope), e}];
+      Surveyed& group = collected[{group_of(unit, scope), e}];
       group.units.push_back(unit);
       try {
         const Task task = variant.surveyed(input.task(plan.entries[e]));
@@ -116,23 +111,36 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
         group.error = group.error ? group.error : std::current_exception();
       }
     }
-  }
-
-  for (auto& [where, group] : collected) {
-    const Variant& variant = plan.variants[plan.entries[where.second].variant];
-    std::vector<Share> shares(group.units.size());
-    try {
-      if (!group.error) {
-        shares = variant.share(group.surveys);
-        check_shares(group.surveys, shares);
+    // Surveys go as soon as all heads of their group have been read: a layer's, a prompt's.
+    ++next;
+    const bool more = next != to_read.end();
+    const bool more_of_prompt = more && std::get<0>(*next) == trace && std::get<1>(*next) == prompt;
+    const bool more_of_layer = more_of_prompt && std::get<2>(*next) == layer;
+    std::erase_if(collected, [&](const auto& item) {
+      const auto& [group, entry] = item.first;
+      const bool whole = std::get<2>(group) ? !more_of_layer : !more_of_prompt;
+      if (whole) {
+        share_out(plan, entry, item.second);
       }
-    } catch (...) {
-      group.error = std::current_exception();
-      shares.assign(group.units.size(), {});
+      return whole;
+    });
+  }
+}
+
+void SharedBudgets::share_out(const Plan& plan, std::size_t entry, const Surveyed& group) {
+  std::exception_ptr error = group.error;
+  std::vector<Share> shares(group.units.size());
+  try {
+    if (!error) {
+      shares = plan.variants[plan.entries[entry].variant].share(group.surveys);
+      check_shares(group.surveys, shares);
     }
-    for (std::size_t i = 0; i < group.units.size(); ++i) {
-      shares_[key(group.units[i], where.second)] = {std::move(shares[i]), group.error};
-    }
+  } catch (...) {
+    error = std::current_exception();
+    shares.assign(group.units.size(), {});
+  }
+  for (std::size_t i = 0; i < group.units.size(); ++i) {
+    shares_[key(group.units[i], entry)] = {std::move(shares[i]), error};
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -26,6 +27,14 @@ class SharedBudgets {
  private:
   using Key = std::tuple<std::size_t, std::size_t, std::size_t, Index, std::size_t>;
   static Key key(const Unit& unit, std::size_t entry);
+
+  // Heads that share one budget, as far as they have been read.
+  struct Surveyed {
+    std::vector<Unit> units;
+    std::vector<Survey> surveys;
+    std::exception_ptr error;
+  };
+  void share_out(const Plan& plan, std::size_t entry, const Surveyed& group);
 
   std::map<Key, ShareOrError> shares_;
 };

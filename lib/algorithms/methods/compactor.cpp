@@ -140,9 +140,11 @@ std::array<double, 2> moments_of(std::span<const Survey> surveys, bool second) {
 std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
   const std::array<double, 2> l = moments_of(surveys, false);
   const std::array<double, 2> a = moments_of(surveys, true);
+  const auto moments =
+      std::make_shared<std::vector<double>>(std::initializer_list<double>{l[0], l[1], a[0], a[1]});
   std::vector<Share> out;
   for (const Survey& s : surveys) {
-    out.push_back({s.tokens, {l[0], l[1], a[0], a[1]}});
+    out.push_back({s.tokens, moments});
   }
   return out;
 }
@@ -150,6 +152,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
 // Computes the head's scores anew: so a row's time has them.
 Compressed compress(const Task& task, const Params& params) {
   const Share given = share_of(task, params, survey, share);
+  const std::vector<double>& moments = *given.values;
   const std::vector<double> both = both_scores(task, params);
   const std::size_t half = both.size() / 2;
   const double blending = params.is_auto("blending")
@@ -159,8 +162,8 @@ Compressed compress(const Task& task, const Params& params) {
   std::vector<double> scores(task.tokens.size(), std::numeric_limits<double>::max());
   double* inner = scores.data() + inner_of(task, params).begin;
   for (std::size_t i = 0; i < half; ++i) {
-    inner[i] = blending * (both[i] - given.values[0]) / given.values[1] +
-               (both[half + i] - given.values[2]) / given.values[3];
+    inner[i] =
+        blending * (both[i] - moments[0]) / moments[1] + (both[half + i] - moments[2]) / moments[3];
   }
   return hold(keep_top(task.tokens, scores, given.tokens));
 }

@@ -37,13 +37,13 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
     heads.push_back(s.values);
     common.tokens = std::min(common.tokens, s.tokens);
   }
-  common.values = reduce_group(heads, reduce_of(params));
+  common.values = std::make_shared<std::vector<double>>(reduce_group(heads, reduce_of(params)));
   return std::vector<Share>(surveys.size(), common);
 }
 
 Compressed compress(const Task& task, const Params& params) {
   const Share given = share_of(task, params, survey, share);
-  return hold(keep_top(task.tokens, given.values, given.tokens));
+  return hold(keep_top(task.tokens, *given.values, given.tokens));
 }
 
 std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {
