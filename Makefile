@@ -30,7 +30,7 @@ bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
 .PHONY: all demo test test-asan test-tsan coverage coverage-report test-dump model sample reference cuda \
-	bench format format-check lint tidy install static package clean help bootstrap
+	bench format format-check lint types tidy install static package clean help bootstrap
 
 all: ## build the program: build/kvbench
 	$(call bootstrap,build)
@@ -177,8 +177,13 @@ tidy: ## clang-tidy over lib/ and apps/
 		xargs -r "$$python" scripts/tidy.py build/lint $(JOBS)
 	@echo "clang-tidy: clean"
 
-lint: format-check ## format check, include rule, clang-tidy
+types: ## mypy over the Python interface
+	$(call bootstrap,lint)
+	@cd python && mypy --ignore-missing-imports --cache-dir ../build/mypy -m kvbench -p kvbench.api -p kvbench.caches
+
+lint: format-check ## format check, include rule, types of the Python interface, clang-tidy
 	@scripts/check_includes.sh
+	@$(MAKE) types
 	@$(MAKE) tidy
 
 install: all ## install program, library, headers and CMake package: make install PREFIX=...

@@ -16,7 +16,7 @@ plot=(python3 python3-numpy python3-pandas python3-matplotlib python3-h5py pytho
 test=(libgtest-dev gcovr)
 slurm=(slurm-wlm parallel)
 bench=(libbenchmark-dev libopenblas-dev)
-lint=(clang clang-format clang-tidy libomp-dev)
+lint=(clang clang-format clang-tidy libomp-dev mypy)
 dump=(python3-venv)
 package=(dpkg-dev file lintian)
 
@@ -71,7 +71,7 @@ present() {
     libbenchmark-dev) has_header benchmark/benchmark.h ;;
     libopenblas-dev) has_library openblas ;;
     libomp-dev) has_header omp.h -fopenmp ;;
-    gcovr | parallel | file | lintian) command -v "$1" ;;
+    gcovr | parallel | file | lintian | mypy) command -v "$1" ;;
     slurm-wlm) command -v slurmctld ;;
     dpkg-dev) command -v dpkg-shlibdeps ;;
     python3-venv) has_module ensurepip ;;
