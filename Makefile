@@ -194,7 +194,7 @@ static: ## build the program without any shared library: build/static/kvbench
 	@$(CMAKE) --preset static $(CMAKE_ARGS)
 	@$(BUILD) build/static -j $(JOBS) --target kvbench
 
-# Packages of one commit have its time in them: the same commit gives the same .deb.
+# The date in the changelog of the .deb is that of the commit.
 PACKAGES := build/packages
 package: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
 package: static ## a .deb and a static tar.gz in build/packages, checked by lintian and in a bare chroot

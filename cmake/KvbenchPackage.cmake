@@ -21,7 +21,9 @@ set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
 if(KVBENCH_STATIC STREQUAL "FULL")
   set(CPACK_GENERATOR TGZ)
   set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
-  set(CPACK_ARCHIVE_FILE_NAME "kvbench-${PROJECT_VERSION}-linux-x86-64-v3")
+  set(CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY ON)
+  set(CPACK_PACKAGE_FILE_NAME "kvbench-${PROJECT_VERSION}-linux-x86-64-v3")
+  set(CPACK_ARCHIVE_FILE_NAME "${CPACK_PACKAGE_FILE_NAME}")
   install(FILES LICENSE README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
   # The licences of what is linked in, where Debian keeps them.
   foreach(_package libhdf5-dev libaec-dev zlib1g-dev libdeflate-dev libssl-dev libfmt-dev gcc-12-base
@@ -40,7 +42,7 @@ else()
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
   set(CPACK_PRE_BUILD_SCRIPTS "${CMAKE_CURRENT_SOURCE_DIR}/packaging/debian/compress.cmake")
   set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
-  # A date may be given (SOURCE_DATE_EPOCH), so that a commit's packages are the same bytes.
+  # SOURCE_DATE_EPOCH, where it is set.
   string(TIMESTAMP _date "%a, %d %b %Y %H:%M:%S +0000" UTC)
   configure_file(packaging/debian/changelog.in "${CMAKE_CURRENT_BINARY_DIR}/changelog.Debian" @ONLY)
   install(FILES packaging/debian/copyright "${CMAKE_CURRENT_BINARY_DIR}/changelog.Debian"

@@ -29,6 +29,7 @@ replay=(replay --algorithm 'balancekv,snapkv,kmeans,kvreviver,attention-matching
 mkdir -p "$bare"
 tar -xzf "$tar" -C "$bare" --strip-components=1
 program=$bare/bin/kvbench
+[[ -x $program ]] || fail "$tar: no bin/kvbench"
 ! readelf -d "$program" | grep -q NEEDED || fail "$tar: its program needs shared libraries"
 ! readelf -l "$program" | grep -q INTERP || fail "$tar: its program needs a loader"
 for name in LICENSE licences/libhdf5-dev licences/libc6-dev licences/libssl-dev; do
