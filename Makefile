@@ -30,7 +30,7 @@ bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
 .PHONY: all demo test test-asan test-tsan coverage coverage-report test-dump model sample reference cuda \
-	bench format format-check lint tidy install clean help bootstrap
+	bench format format-check lint types tidy install static package clean help bootstrap
 
 all: ## build the program: build/kvbench
 	$(call bootstrap,build)
@@ -177,12 +177,36 @@ tidy: ## clang-tidy over lib/ and apps/
 		xargs -r "$$python" scripts/tidy.py build/lint $(JOBS)
 	@echo "clang-tidy: clean"
 
-lint: format-check ## format check, include rule, clang-tidy
+types: ## mypy over the Python interface
+	$(call bootstrap,lint)
+	@cd python && mypy --ignore-missing-imports --cache-dir ../build/mypy -m kvbench -p kvbench.api -p kvbench.caches
+
+lint: format-check ## format check, include rule, types of the Python interface, clang-tidy
 	@scripts/check_includes.sh
+	@$(MAKE) types
 	@$(MAKE) tidy
 
 install: all ## install program, library, headers and CMake package: make install PREFIX=...
 	@cmake --install build --prefix "$(PREFIX)"
+
+static: ## build the program without any shared library: build/static/kvbench
+	$(call bootstrap,build)
+	@$(CMAKE) --preset static $(CMAKE_ARGS)
+	@$(BUILD) build/static -j $(JOBS) --target kvbench
+
+# The date in the changelog of the .deb is that of the commit.
+PACKAGES := build/packages
+package: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
+package: static ## a .deb and a static tar.gz in build/packages, checked by lintian and in a bare chroot
+	$(call bootstrap,package)
+	@$(CMAKE) --preset deb $(CMAKE_ARGS)
+	@$(BUILD) build/deb -j $(JOBS) --target kvbench
+	@rm -rf $(PACKAGES)
+	@for build in static deb; do cpack --config build/$$build/CPackConfig.cmake -B $(PACKAGES)/$$build \
+		> build/$$build/cpack.log || { cat build/$$build/cpack.log; exit 1; }; done
+	@mv $(PACKAGES)/static/*.tar.gz $(PACKAGES)/deb/*.deb $(PACKAGES)
+	@rm -rf $(PACKAGES)/static $(PACKAGES)/deb
+	@$(call find_python,); PYTHON="$$python" tests/package/run.sh $(PACKAGES)
 
 bootstrap: ## install whatever any of the above needs (apt)
 	@scripts/bootstrap.sh all

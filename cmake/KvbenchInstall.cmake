@@ -1,4 +1,5 @@
-# The program, the library, its headers, and what find_package(kvbench) reads.
+# The program, the library, its public headers, and what find_package(kvbench) reads. What names no
+# component belongs to `program`, which packages hold; the library is `development`.
 set(_config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/kvbench")
 
 if(TARGET kvbench)
@@ -8,11 +9,37 @@ if(TARGET kvbench)
   endif()
 endif()
 install(TARGETS kvbench_lib EXPORT kvbenchTargets
-        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-install(DIRECTORY lib/ DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kvbench"
-        FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh")
-install(EXPORT kvbenchTargets NAMESPACE kvbench:: DESTINATION "${_config_dir}")
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
 
+# Public headers: what docs/library.md names, and what these include. None needs another package;
+# install_consumer compiles them all.
+set(_public
+  algorithms/contract algorithms/params algorithms/registry
+  attention/backend attention/estimator attention/evictions attention/facility_location
+  attention/inner_products attention/kcenter attention/online_clusters attention/retention
+  attention/row_set attention/score_book attention/scores attention/softmax_balance attention/truth
+  attention/value_norms
+  cluster/coverage cluster/growth cluster/study
+  core/error core/math core/rng core/rope core/types
+  gpu/device
+  metrics/error metrics/layer_error metrics/memory
+  replay/entries replay/grid replay/job replay/options replay/plan
+  report/columns report/schema
+  streams/concave_phi streams/eviction streams/retention streams/similarity streams/team
+  trace/caches trace/reader trace/schema trace/synth trace/writer)
+foreach(_header IN LISTS _public)
+  get_filename_component(_room "${_header}" DIRECTORY)
+  install(FILES "lib/${_header}.hpp" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kvbench/${_room}"
+          COMPONENT development)
+endforeach()
+# They include each other as "room/file.hpp". Rooms have common names (core, trace), so an installed
+# header says <kvbench/room/file.hpp>.
+install(CODE "set(_headers \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/kvbench\")"
+        COMPONENT development)
+install(SCRIPT cmake/InstalledIncludes.cmake COMPONENT development)
+
+install(EXPORT kvbenchTargets NAMESPACE kvbench:: DESTINATION "${_config_dir}"
+        COMPONENT development)
 configure_package_config_file(
   cmake/kvbenchConfig.cmake.in "${CMAKE_CURRENT_BINARY_DIR}/kvbenchConfig.cmake"
   INSTALL_DESTINATION "${_config_dir}" NO_SET_AND_CHECK_MACRO)
@@ -22,4 +49,4 @@ install(FILES
   "${CMAKE_CURRENT_BINARY_DIR}/kvbenchConfig.cmake"
   "${CMAKE_CURRENT_BINARY_DIR}/kvbenchConfigVersion.cmake"
   cmake/KvbenchDependencies.cmake
-  DESTINATION "${_config_dir}")
+  DESTINATION "${_config_dir}" COMPONENT development)

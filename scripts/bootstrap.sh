@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what kvbench needs and this machine lacks (Debian and its kin, through apt).
 #
-# usage: scripts/bootstrap.sh [GROUP...]      groups: build plot test slurm bench lint dump all
+# usage: scripts/bootstrap.sh [GROUP...]      groups: build plot test slurm bench lint dump package
+#                                             all
 #                                             default: build plot test; all is without slurm,
 #                                             whose packages install services
 # Nothing is downloaded when everything is there. Elsewhere, or without the right to install, it
@@ -15,8 +16,9 @@ plot=(python3 python3-numpy python3-pandas python3-matplotlib python3-h5py pytho
 test=(libgtest-dev gcovr)
 slurm=(slurm-wlm parallel)
 bench=(libbenchmark-dev libopenblas-dev)
-lint=(clang clang-format clang-tidy libomp-dev)
+lint=(clang clang-format clang-tidy libomp-dev mypy)
 dump=(python3-venv)
+package=(dpkg-dev file lintian)
 
 groups=("$@")
 if ((${#groups[@]} == 0)); then groups=(build plot test); fi
@@ -31,9 +33,13 @@ for group in "${groups[@]}"; do
     bench) wanted+=("${bench[@]}") ;;
     lint) wanted+=("${lint[@]}") ;;
     dump) wanted+=("${dump[@]}") ;;
-    all) wanted+=("${build[@]}" "${plot[@]}" "${test[@]}" "${bench[@]}" "${lint[@]}" "${dump[@]}") ;;
+    package) wanted+=("${package[@]}") ;;
+    all)
+      wanted+=("${build[@]}" "${plot[@]}" "${test[@]}" "${bench[@]}" "${lint[@]}" "${dump[@]}"
+        "${package[@]}")
+      ;;
     *)
-      echo "bootstrap: unknown group '$group' (build, plot, test, slurm, bench, lint, dump, all)" >&2
+      echo "bootstrap: unknown group '$group' (build, plot, test, slurm, bench, lint, dump, package, all)" >&2
       exit 2
       ;;
   esac
@@ -65,8 +71,9 @@ present() {
     libbenchmark-dev) has_header benchmark/benchmark.h ;;
     libopenblas-dev) has_library openblas ;;
     libomp-dev) has_header omp.h -fopenmp ;;
-    gcovr | parallel) command -v "$1" ;;
+    gcovr | parallel | file | lintian | mypy) command -v "$1" ;;
     slurm-wlm) command -v slurmctld ;;
+    dpkg-dev) command -v dpkg-shlibdeps ;;
     python3-venv) has_module ensurepip ;;
     python3-*) has_module "${1#python3-}" ;;
     *) return 1 ;;

@@ -1,10 +1,10 @@
 """The package `kvbench`: docs/python.md's method as it stands there, tables, traces, errors."""
 
+import inspect
 import os
 import re
 import subprocess
 import sys
-import tomllib
 import unittest
 import unittest.mock
 
@@ -41,13 +41,21 @@ class PackageTest(unittest.TestCase):
             capture_output=True, text=True, check=False)
         self.assertEqual((done.stdout, done.stderr), ("False\n", ""))
 
-    def test_one_version(self):
-        with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
-            project = tomllib.load(file)["project"]
-        cmake = re.search(r"project\(kvbench\s+VERSION ([\d.]+)", read_text(
-            os.path.join(ROOT, "CMakeLists.txt")))
-        self.assertEqual(project["version"], cmake[1])
-        self.assertIn(f"version: {cmake[1]}\n", read_text(os.path.join(ROOT, "CITATION.cff")))
+    def test_every_name_is_typed(self):
+        for name in sorted(kvbench.__all__):
+            thing = getattr(kvbench, name)
+            functions = [thing] if inspect.isfunction(thing) else [
+                part for key, part in vars(thing).items() if not key.startswith("_") or key == "__init__"
+                for part in [part.fget if isinstance(part, property) else getattr(part, "__func__", part)]
+                if inspect.isfunction(part)]
+            for function in functions:
+                with self.subTest(name=name, function=function.__qualname__):
+                    signature = inspect.signature(function)
+                    bare = [p.name for p in signature.parameters.values()
+                            if p.annotation is p.empty and p.name != "self"]
+                    self.assertEqual(bare, [])
+                    if function.__name__ != "__init__":
+                        self.assertIsNot(signature.return_annotation, signature.empty)
 
 
 @unittest.skipIf(missing("h5py", "pandas", "matplotlib"), "no h5py, pandas or matplotlib")
@@ -72,6 +80,34 @@ class TraceTest(FolderCase):
             self.assertEqual(head.scale, 0.5)
         if KVBENCH:
             self.assertEqual(self.program("info", path).returncode, 0)
+
+    def test_caches_come_back(self):
+        path, trace = self.path("c.h5"), self.path("t.h5")
+        q, k, v = self.arrays()
+        kvbench.write_trace(trace, {"a": [(q, k, v)]}, model="none", source="random")
+        kept = np.array([7, 9, 40])
+        with kvbench.write_caches(path, trace, sink=4, recent=16, queries=16) as writer:
+            group = writer.group("mine", {"b": 2, "a": 1}, budget=0.5)
+            group.put("a", 0, 1, k[1][kept], v[1][kept], log_weight=np.zeros(3, np.float32), token=kept)
+            group.put("a", 0, 0, infeasible="no room")
+        with kvbench.read_caches(path) as caches:
+            self.assertEqual((caches.protocol, caches.sink, caches.recent, caches.queries),
+                             ("prefill", 4, 16, 16))
+            self.assertEqual(len(caches.traces), 1)
+            group, = caches.groups
+            self.assertEqual(group.key, ("mine", "a=1;b=2", 0.5, 0))
+            self.assertEqual((group.prompts(), group.heads("a")), (["a"], [(0, 0), (0, 1)]))
+            entry = group.read("a", 0, 1)
+            np.testing.assert_array_equal(entry.k, k[1][kept])
+            np.testing.assert_array_equal(entry.v, v[1][kept])
+            np.testing.assert_array_equal(entry.token, kept)
+            np.testing.assert_array_equal(entry.log_weight, [0, 0, 0])
+            self.assertEqual(group.read("a", 0, 0).infeasible, "no room")
+            self.assertIsNone(group.read("a", 1, 0))
+        with self.assertRaisesRegex(kvbench.TraceError, "recent"):
+            kvbench.write_caches(path, trace, sink=4, recent=8, queries=16)
+        with self.assertRaisesRegex(kvbench.TraceError, "format: got kvbench-trace"):
+            kvbench.read_caches(trace)
 
     def test_what_is_no_trace(self):
         q, k, v = self.arrays()

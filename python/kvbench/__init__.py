@@ -16,6 +16,9 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
     from kvbench.caches import CacheReader, CacheWriter
     from kvbench.api.method import Infeasible, Made, Task, evaluate
     from kvbench.api.run import ProgramError, program, replay, run
@@ -42,21 +45,45 @@ _PLACES = {"CacheReader": "caches", "CacheWriter": "caches", "CsvError": "tables
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module `kvbench` has no `{name}`")
     return getattr(importlib.import_module("kvbench." + _PLACES[name]), name)
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def read_caches(paths) -> CacheReader:
-    """Caches files (docs/caches.md), one or the parts of one run, as a CacheReader."""
-    return importlib.import_module("kvbench.caches").CacheReader(paths)
+def read_caches(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> CacheReader:
+    """Caches files (docs/caches.md), one or the parts of one run, as a CacheReader.
+
+        with kvbench.read_caches("c.h5") as caches:
+            for group in caches.groups:
+                for prompt in group.prompts():
+                    for layer, kv_head in group.heads(prompt):
+                        entry = group.read(prompt, layer, kv_head)
+
+    Raises kvbench.TraceError, one line, for a file that is none.
+    """
+    from kvbench import caches
+    return caches.CacheReader(paths)
 
 
-def write_caches(path, traces, **windows) -> CacheWriter:
-    """A CacheWriter: a context manager that writes one caches file (docs/caches.md)."""
-    return importlib.import_module("kvbench.caches").CacheWriter(path, traces, **windows)
+def write_caches(path: str | os.PathLike[str],
+                 traces: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *,
+                 sink: int = 16, recent: int = 512, queries: int = 256,
+                 protocol: str = "prefill") -> CacheWriter:
+    """A CacheWriter: a context manager that writes one caches file (docs/caches.md).
+
+        with kvbench.write_caches("c.h5", "t.h5") as writer:
+            group = writer.group("mine", budget=0.25)
+            group.put("p0", 0, 0, head.k[kept], head.v[kept], token=kept)
+
+    path      of the caches; it is there once it is whole
+    traces    the traces that they are made from, of one element type
+    sink, recent, queries, protocol   the protocol's windows in tokens, and its name
+    Raises kvbench.TraceError, one line, for what the format does not allow.
+    """
+    from kvbench import caches
+    return caches.CacheWriter(path, traces, sink, recent, queries, protocol)

@@ -68,7 +68,7 @@ class Made:
 
     def __init__(self, k: np.ndarray, v: np.ndarray, log_weight: np.ndarray | None = None,
                  token: np.ndarray | None = None, **others: Any):
-        self.parts = {"k": k, "v": v, "log_weight": log_weight, "token": token, **others}
+        self.parts: dict[str, Any] = {"k": k, "v": v, "log_weight": log_weight, "token": token, **others}
 
 
 def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
@@ -128,6 +128,7 @@ def _heads(path: str, prompts: Sequence[str] | None, layers: Sequence[int] | Non
 def _task(place: tuple[str, int, int], head: Head, budget: float, seed: int, writer: CacheWriter,
           scores: str) -> Task:
     """The task of a head, whose queries become those that the method may see."""
+    assert head.q is not None  # a trace has queries
     n, stored = len(head.k), head.q.shape[1]
     if n < writer.sink + writer.recent or stored < writer.queries:
         raise TraceError(f"{', '.join(writer.traces)}: prompts/{place[0]}/layers/{place[1]}: has {n} "

@@ -66,8 +66,9 @@ def options_of(options: dict[str, Any]) -> list[str]:
 
 def path_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
     """One path, or several."""
-    one = isinstance(paths, (str, os.PathLike))
-    return [os.fspath(path) for path in ([paths] if one else paths)]
+    if isinstance(paths, (str, os.PathLike)):
+        return [os.fspath(paths)]
+    return [os.fspath(path) for path in paths]
 
 
 def run(*arguments: str | os.PathLike, **options: Any) -> str:
@@ -75,7 +76,7 @@ def run(*arguments: str | os.PathLike, **options: Any) -> str:
 
     Its notes go to stderr. Raises ProgramError with its own words where it refuses or fails.
     """
-    command = [program(), *map(os.fspath, arguments), *options_of(options)]
+    command = [program(), *path_list(arguments), *options_of(options)]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               check=False)

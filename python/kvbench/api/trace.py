@@ -74,9 +74,8 @@ def write_trace(path: str | os.PathLike,
     """
     with TraceWriter(path, model, source, dtype=dtype, rope=rope, scale=scale) as writer:
         for prompt, layers in prompts.items():
-            arrays = {layer: _checked(path, prompt, layer, parts)
-                      for layer, parts in (layers.items() if hasattr(layers, "items")
-                                           else enumerate(layers))}
+            numbered: Any = layers.items() if hasattr(layers, "items") else enumerate(layers)
+            arrays = {layer: _checked(path, prompt, layer, parts) for layer, parts in numbered}
             lengths = sorted({k.shape[1] for _, k, _ in arrays.values()})
             if len(lengths) != 1:
                 raise TraceError(f"{os.fspath(path)}: prompts/{prompt}: got layers of "

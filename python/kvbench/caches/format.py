@@ -1,9 +1,17 @@
 """What the writer and the reader of caches files (docs/caches.md) share: the format's names, the
 checks of an entry, rounding."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
 import numpy as np
 
 from kvbench.trace.writer import TraceError, from_bfloat16, to_bfloat16
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 FORMAT = "kvbench-caches"
 VERSION = 1
@@ -16,7 +24,7 @@ NUMBERS = ("compress_ms",)
 TEXTS = ("infeasible", "degenerate", "diag")
 
 
-def round_to(array, dtype):
+def round_to(array: ArrayLike, dtype: str) -> np.ndarray:
     """`array` rounded to nearest, ties to even, to a trace's element type.
 
     dtype  "float16": float16; "float32": float32; "bfloat16": float32 that bfloat16 can hold
@@ -31,7 +39,7 @@ def round_to(array, dtype):
     return np.where(finite, from_bfloat16(to_bfloat16(np.where(finite, single, 0))), single)
 
 
-def params_text(params):
+def params_text(params: str | Mapping[str, Any]) -> str:
     """`key=value;key=value`, keys ascending, of a dict or of such a text in any order."""
     if not isinstance(params, str):
         params = ";".join(f"{key}={value}" for key, value in params.items())
@@ -44,12 +52,14 @@ def params_text(params):
     return ";".join(f"{key}={value}" for key, _, value in sorted(parts))
 
 
-def check_entry(where, sizes, k, v, log_weight, token, k_den, log_weight_den):
+def check_entry(where: str, sizes: tuple[int | None, int | None], k: np.ndarray | None,
+                v: np.ndarray | None, log_weight: np.ndarray | None, token: np.ndarray | None,
+                k_den: np.ndarray | None, log_weight_den: np.ndarray | None) -> None:
     """TraceError unless shapes, types and numbers of an entry are those of docs/caches.md.
 
     where  file and path, for the message; sizes: (d, dv), None where unknown
     """
-    def fail(what, got, expected):
+    def fail(what: str, got: object, expected: str) -> NoReturn:
         raise TraceError(f"{where}: {what}: got {got}, expected {expected}")
 
     for name, array, width in (("k", k, sizes[0]), ("v", v, sizes[1]), ("k_den", k_den, sizes[0])):
@@ -59,6 +69,7 @@ def check_entry(where, sizes, k, v, log_weight, token, k_den, log_weight_den):
             fail(name, "nothing", "a dataset")
         if array.ndim != 2 or (width is not None and array.shape[1] != width):
             fail(f"{name}: shape", list(array.shape), f"[B, {'d' if width is None else width}]")
+    assert k is not None and v is not None
     if len(v) != len(k):
         fail("v: rows", len(v), f"{len(k)}, as k has")
     if k_den is not None and k_den.shape[1] != k.shape[1]:

@@ -1,7 +1,10 @@
 """The reader of caches files (docs/caches.md)."""
 
+from __future__ import annotations
+
 import dataclasses
 import os
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -20,6 +23,9 @@ from kvbench.caches.format import (
 )
 from kvbench.trace.heads import open_hdf5, text_of
 from kvbench.trace.writer import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ATTRIBUTES = {*COUNTS, *NUMBERS, *TEXTS}
 DATASETS = ("k", "v", "log_weight", "token", "k_den", "log_weight_den")
@@ -42,14 +48,14 @@ class CacheEntry:
     token: np.ndarray | None
     k_den: np.ndarray | None
     log_weight_den: np.ndarray | None
-    attributes: dict
+    attributes: dict[str, Any]
 
     @property
-    def infeasible(self):
+    def infeasible(self) -> str | None:
         return self.attributes.get("infeasible")
 
     @property
-    def degenerate(self):
+    def degenerate(self) -> str | None:
         return self.attributes.get("degenerate")
 
 
@@ -59,28 +65,31 @@ class CacheGroup:
     algorithm, params, budget (None: none was asked for), seed, scores, scope: as in docs/caches.md
     """
 
-    def __init__(self, algorithm, params, budget, seed, scores, scope):
+    def __init__(self, algorithm: str, params: str, budget: float | None, seed: int, scores: str,
+                 scope: str):
         self.algorithm, self.params, self.budget, self.seed = algorithm, params, budget, seed
         self.scores, self.scope = scores, scope
-        self.places = {}  # (prompt, layer, KV head) -> (file, path in it)
+        # (prompt, layer, KV head) -> (file, path in it)
+        self.places: dict[tuple[str, int, int], tuple[h5py.File, str]] = {}
 
     @property
-    def key(self):
+    def key(self) -> tuple[str, str, float | None, int]:
         return self.algorithm, self.params, self.budget, self.seed
 
-    def __str__(self):
+    def __str__(self) -> str:
         budget = "" if self.budget is None else f" at {self.budget:g}"
         params = f":{self.params}" if self.params else ""
         return f"{self.algorithm}{params}{budget}, seed {self.seed}"
 
-    def prompts(self):
+    def prompts(self) -> list[str]:
         return sorted({prompt for prompt, _, _ in self.places})
 
-    def heads(self, prompt):
+    def heads(self, prompt: str) -> list[tuple[int, int]]:
         """[(layer, KV head)] of a prompt, in order."""
         return sorted((layer, head) for p, layer, head in self.places if p == prompt)
 
-    def read(self, prompt, layer, kv_head, sizes=(None, None)):
+    def read(self, prompt: str, layer: int, kv_head: int,
+             sizes: tuple[int | None, int | None] = (None, None)) -> CacheEntry | None:
         """The CacheEntry, or None where the group has none. sizes: d and dv, to be checked."""
         if (prompt, layer, kv_head) not in self.places:
             return None
@@ -105,12 +114,12 @@ class CacheGroup:
             return CacheEntry(None, None, None, None, None, None, attributes)
         arrays = [found.get(name) for name in DATASETS]
         check_entry(where, sizes, *arrays)
-        return CacheEntry(*(None if array is None else
-                            array.astype(np.int64 if name == "token" else np.float32)
-                            for name, array in zip(DATASETS, arrays)), attributes)
+        return CacheEntry(**{name: None if array is None else
+                             array.astype(np.int64 if name == "token" else np.float32)
+                             for name, array in zip(DATASETS, arrays)}, attributes=attributes)
 
 
-def number(where, name, value):
+def number(where: str, name: str, value: Any) -> float:
     """An attribute that is a number."""
     try:
         out = int(value) if name in COUNTS else float(value)
@@ -131,11 +140,14 @@ class CacheReader:
     groups                             [CacheGroup] in the files' order
     """
 
-    def __init__(self, paths):
-        paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-        self.files, self.traces, found, first = [], set(), {}, None
+    def __init__(self, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]):
+        paths = [paths] if isinstance(paths, (str, os.PathLike)) else [*paths]
+        self.files: list[h5py.File] = []
+        self.traces: set[str] = set()
+        found: dict[tuple, CacheGroup] = {}
+        first: tuple[str, dict[str, Any]] | None = None
         try:
-            for path in map(os.fspath, paths):
+            for path in [os.fspath(path) for path in paths]:
                 file = self.open(path)
                 root = self.root(path, file)
                 self.traces |= root.pop("traces")
@@ -156,22 +168,22 @@ class CacheReader:
             first[1][name] for name in ("protocol", "sink", "recent", "queries"))
         self.groups = list(found.values())
 
-    def __enter__(self):
+    def __enter__(self) -> CacheReader:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self):
+    def close(self) -> None:
         for file in self.files:
             file.close()
 
-    def open(self, path):
+    def open(self, path: str) -> h5py.File:
         self.files.append(open_hdf5(path))
         return self.files[-1]
 
     @staticmethod
-    def root(path, file):
+    def root(path: str, file: h5py.File) -> dict[str, Any]:
         """The attributes of the root, checked."""
         got = text_of(file.attrs.get("format", "nothing"))
         if got != FORMAT:
@@ -179,7 +191,7 @@ class CacheReader:
         if file.attrs.get("version") != VERSION:
             raise TraceError(f"{path}: version: got {file.attrs.get('version')}, expected "
                              f"{VERSION}")
-        out = {"protocol": text_of(file.attrs.get("protocol", "nothing"))}
+        out: dict[str, Any] = {"protocol": text_of(file.attrs.get("protocol", "nothing"))}
         if out["protocol"] not in PROTOCOLS:
             raise TraceError(f"{path}: protocol: got {out['protocol']}, expected "
                              f"{' or '.join(PROTOCOLS)}")
@@ -202,7 +214,7 @@ class CacheReader:
         return out
 
     @staticmethod
-    def add(where, inner, found):
+    def add(where: str, inner: h5py.Group, found: dict[tuple, CacheGroup]) -> None:
         """One group of a file, to those of `found`, {key: CacheGroup}."""
         attributes = inner.attrs
         if "algorithm" not in attributes:

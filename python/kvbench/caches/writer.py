@@ -1,8 +1,11 @@
 """Writing caches files."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -23,6 +26,11 @@ from kvbench.caches.format import (
 from kvbench.trace.heads import file_sha256, open_trace, trace_dtype
 from kvbench.trace.writer import TraceError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import ArrayLike
+
 
 class CacheWriter:
     """Writes one caches file: PATH.part while it grows, PATH once it is whole.
@@ -34,7 +42,9 @@ class CacheWriter:
     sink, recent, queries, protocol    the protocol's windows in tokens, and its name
     """
 
-    def __init__(self, path, traces, sink=16, recent=512, queries=256, protocol="prefill"):
+    def __init__(self, path: str | os.PathLike[str],
+                 traces: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], sink: int = 16,
+                 recent: int = 512, queries: int = 256, protocol: str = "prefill"):
         self.path = os.fspath(path)
         self.traces = [os.fspath(t) for t in
                        ([traces] if isinstance(traces, (str, os.PathLike)) else traces)]
@@ -50,7 +60,8 @@ class CacheWriter:
         if len(dtypes) > 1:
             raise self.error("", f"traces: got {', '.join(sorted(dtypes))}, expected one type")
         self.dtype = dtypes.pop()
-        self.sizes = {}  # (prompt, layer) -> (n, KV heads, d, dv)
+        # (prompt, layer) -> (n, KV heads, d, dv)
+        self.sizes: dict[tuple[str, int], tuple[int, int, int, int]] = {}
         for trace in self.traces:
             with open_trace(trace) as file:
                 for prompt, group in file["prompts"].items():
@@ -63,9 +74,10 @@ class CacheWriter:
         self.root = {"format": FORMAT, "version": VERSION, "protocol": protocol, "sink": sink,
                      "recent": recent, "queries": queries,
                      "trace_sha256": [file_sha256(trace) for trace in self.traces]}
-        self.file, self.names = None, {}
+        self.file: Any = None  # an h5py.File within the `with`
+        self.names: dict[tuple[str, str, float | None, int], str] = {}
 
-    def __enter__(self):
+    def __enter__(self) -> CacheWriter:
         folder = os.path.dirname(self.path)
         if folder and not os.path.isdir(folder):
             raise self.error("", "cannot be written: its folder does not exist")
@@ -76,7 +88,7 @@ class CacheWriter:
         self.file.attrs.update(self.root)
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
             self.file.close()
             if kind is None:
@@ -88,13 +100,15 @@ class CacheWriter:
                 os.remove(self.part)
 
     @property
-    def part(self):
+    def part(self) -> str:
         return self.path + ".part"
 
-    def error(self, where, what):
+    def error(self, where: str, what: str) -> TraceError:
         return TraceError(": ".join(part for part in (self.path, where, what) if part))
 
-    def group(self, algorithm, params="", budget=None, seed=0, scores="past", scope="head"):
+    def group(self, algorithm: str, params: str | Mapping[str, Any] = "",
+              budget: float | None = None, seed: int = 0, scores: str = "past",
+              scope: str = "head") -> GroupWriter:
         """A new group: one method with one setting.
 
         algorithm  letters, digits and . _ + -
@@ -132,11 +146,13 @@ class CacheWriter:
 class GroupWriter:
     """Writes the entries of one group; from CacheWriter.group."""
 
-    def __init__(self, writer, group):
+    def __init__(self, writer: CacheWriter, group: h5py.Group):
         self.writer, self.inner = writer, group
 
-    def put(self, prompt, layer, kv_head, k=None, v=None, log_weight=None, token=None, k_den=None,
-            log_weight_den=None, **attributes):
+    def put(self, prompt: str, layer: int, kv_head: int, k: ArrayLike | None = None,
+            v: ArrayLike | None = None, log_weight: ArrayLike | None = None,
+            token: ArrayLike | None = None, k_den: ArrayLike | None = None,
+            log_weight_den: ArrayLike | None = None, **attributes: Any) -> None:
         """The entry of one KV head: what is left of the middle's tokens.
 
         k, v, k_den    [B, d], [B, dv], [B2, d], any float type; rounded to the trace's element type
@@ -158,9 +174,9 @@ class GroupWriter:
                                           f"{', '.join((*COUNTS, *NUMBERS, *TEXTS))}")
             if name in COUNTS and not (value == int(value) and value >= 0):
                 raise writer.error(where, f"{name}: got {value}, expected an integer >= 0")
-        arrays = {"k": k, "v": v, "log_weight": log_weight, "token": token, "k_den": k_den,
-                  "log_weight_den": log_weight_den}
-        arrays = {name: np.asarray(a) for name, a in arrays.items() if a is not None}
+        given = {"k": k, "v": v, "log_weight": log_weight, "token": token, "k_den": k_den,
+                 "log_weight_den": log_weight_den}
+        arrays = {name: np.asarray(a) for name, a in given.items() if a is not None}
         if attributes.get("infeasible") is not None:
             if arrays:
                 raise writer.error(where, f"got {', '.join(arrays)}, expected nothing where the "
@@ -175,14 +191,15 @@ class GroupWriter:
             group.attrs[name] = (int(value) if name in COUNTS else
                                  float(value) if name in NUMBERS else str(value))
 
-    def place(self, where, prompt, layer):
+    def place(self, where: str, prompt: str, layer: int) -> tuple[int, int, int, int]:
         try:
             return self.writer.sizes[prompt, layer]
         except KeyError:
             traces = ", ".join(self.writer.traces)
             raise self.writer.error(where, f"not in the trace ({traces})") from None
 
-    def checked(self, where, arrays, sizes, n, own_bytes):
+    def checked(self, where: str, arrays: dict[str, np.ndarray], sizes: tuple[int, int], n: int,
+                own_bytes: bool) -> dict[str, np.ndarray]:
         """The arrays as they are stored; TraceError for what the format does not allow."""
         def check():
             check_entry(where, sizes, *(arrays.get(name) for name in

@@ -8,10 +8,13 @@ in Python begins with.
 Errors are TraceError, one line: file, path inside it, got, expected.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import hashlib
 import os
+from collections.abc import Collection, Iterator
 
 import h5py
 import numpy as np
@@ -24,30 +27,31 @@ class Head:
     """One KV head of one layer of one prompt; float32, exactly what the trace holds.
 
     k, v     [n, d], [n, dv]: keys as the attention multiplies them, and values
-    q        [group, nq, d]: the last nq queries of the query heads that this KV head serves
+    q        [group, nq, d]: the last nq queries of the query heads that this KV head serves; None
+             where they were not asked for
     scale    s in exp(s <k, q>)
     dtype    the trace's element type: float16, bfloat16 or float32
     """
 
     k: np.ndarray
     v: np.ndarray
-    q: np.ndarray
+    q: np.ndarray | None
     scale: float
     dtype: str
 
 
-def file_sha256(path):
+def file_sha256(path: str | os.PathLike[str]) -> str:
     """Hexadecimal SHA-256 of a file; an OSError names it."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def text_of(value):
+def text_of(value: object) -> str:
     """An attribute as str: h5py gives bytes for strings of fixed length."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def open_hdf5(path):
+def open_hdf5(path: str | os.PathLike[str]) -> h5py.File:
     """An h5py.File to read; TraceError where it is none."""
     if not os.path.exists(path):
         raise TraceError(f"{path}: no such file")
@@ -58,7 +62,7 @@ def open_hdf5(path):
 
 
 @contextlib.contextmanager
-def open_trace(trace):
+def open_trace(trace: str | os.PathLike[str] | h5py.File) -> Iterator[h5py.File]:
     """The trace as an open h5py.File; `trace`: its path, or such a file, which stays open."""
     if isinstance(trace, h5py.File):
         yield trace
@@ -75,15 +79,17 @@ def open_trace(trace):
         yield file
 
 
-def trace_dtype(trace):
+def trace_dtype(trace: str | os.PathLike[str] | h5py.File) -> str:
     """The element type of a trace's cache."""
     with open_trace(trace) as file:
         return text_of(file.attrs["dtype"])
 
 
-def trace_heads(trace, prompts=None, layers=None):
+def trace_heads(trace: str | os.PathLike[str] | h5py.File,
+                prompts: Collection[str] | None = None,
+                layers: Collection[int] | None = None) -> list[tuple[str, int, int]]:
     """[(prompt, layer, KV head)] of a trace, in order; `prompts`, `layers`: only these."""
-    out = []
+    out: list[tuple[str, int, int]] = []
     with open_trace(trace) as file:
         for prompt, group in file["prompts"].items():
             if prompts is not None and prompt not in prompts:
@@ -95,7 +101,8 @@ def trace_heads(trace, prompts=None, layers=None):
     return out
 
 
-def read_head(trace, prompt, layer, kv_head, with_q=True):
+def read_head(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int, kv_head: int,
+              with_q: bool = True) -> Head:
     """The Head of a trace: a path, or an open h5py.File. with_q=False leaves q None."""
     with open_trace(trace) as file:
         where = f"prompts/{prompt}/layers/{layer}"
@@ -107,7 +114,7 @@ def read_head(trace, prompt, layer, kv_head, with_q=True):
             raise TraceError(f"{file.filename}: {where}: KV head: got {kv_head}, expected 0 to "
                              f"{heads - 1}")
 
-        def rows(name, which):
+        def rows(name: str, which: int | slice) -> np.ndarray:
             data = group[name][which]
             return from_bfloat16(data) if dtype == "bfloat16" else data.astype(np.float32)
 

@@ -1,0 +1,114 @@
+"""What packages and pages repeat of each other: the version, the Python packages that are needed, the
+commands of the recipes in packaging/, the list of pages in the README."""
+
+import glob
+import json
+import os
+import re
+import subprocess
+import tomllib
+import unittest
+
+from script_case import KVBENCH, ROOT, read_text
+
+
+def text(*parts):
+    return read_text(os.path.join(ROOT, *parts))
+
+
+class VersionTest(unittest.TestCase):
+    def setUp(self):
+        self.project = tomllib.loads(text("pyproject.toml"))
+        own = self.project["tool"]["scikit-build"]["metadata"]["version"]
+        self.version = re.search(own["regex"], text(own["input"]))["value"]
+
+    def test_there_is_one_place(self):
+        self.assertRegex(self.version, r"^\d+\.\d+\.\d+$")
+        self.assertNotIn("version", self.project["project"])
+        self.assertEqual(self.project["project"]["dynamic"], ["version"])
+        self.assertIn(f"version: {self.version}\n", text("CITATION.cff"))
+        self.assertIn(self.version, text("CHANGELOG.md"))
+
+    def test_conda_reads_it_there(self):
+        pattern = re.search(r'regex_pattern="(.*?)"', text("packaging", "conda", "meta.yaml"))[1]
+        self.assertEqual(re.search(pattern, text("CMakeLists.txt"))[1], self.version)
+
+    def test_the_program_says_it(self):
+        if not KVBENCH:
+            self.skipTest("KVBENCH names no program")
+        done = subprocess.run([KVBENCH, "--version"], capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout.split()[:2], ["kvbench", self.version])
+
+
+class RequirementsTest(unittest.TestCase):
+    def test_the_file_has_what_the_package_and_its_extra_need(self):
+        project = tomllib.loads(text("pyproject.toml"))["project"]
+        wanted = project["dependencies"] + project["optional-dependencies"]["plot"]
+        lines = [line for line in text("requirements.txt").splitlines() if not line.startswith("#")]
+        self.assertEqual(lines, wanted)
+
+    def test_extras(self):
+        extras = tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"]
+        self.assertLessEqual({"dump", "plot", "test"}, set(extras))
+
+
+class RecipesOfPackagesTest(unittest.TestCase):
+    """Containers and conda cannot be tried everywhere; what they name must exist."""
+
+    def test_make_targets_groups_and_presets_exist(self):
+        targets = set(re.findall(r"^([a-z-]+):.*## ", text("Makefile"), re.MULTILINE))
+        groups = set(re.findall(r"^([a-z]+)=\(", text("scripts", "bootstrap.sh"), re.MULTILINE))
+        presets = {preset["name"]: preset.get("cacheVariables") for preset in
+                   json.loads(text("CMakePresets.json"))["configurePresets"]}
+        for name in ("Dockerfile", "kvbench.def"):
+            with self.subTest(name):
+                recipe = text("packaging", name)
+                made = re.findall(r"\bmake ([a-z-]+)", recipe)
+                self.assertEqual(made, ["static"])
+                self.assertLessEqual({*made}, targets)
+                self.assertLessEqual({*re.findall(r"bootstrap\.sh ([a-z]+)", recipe)}, groups)
+                folders = re.findall(r"--install build/([a-z]+) --component program", recipe)
+                self.assertEqual(folders, ["static"])
+                self.assertEqual(presets[folders[0]]["KVBENCH_STATIC"], "FULL")
+        self.assertIn("set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME program)", text("CMakeLists.txt"))
+
+    def test_conda_takes_the_libraries_that_the_build_looks_for(self):
+        recipe = text("packaging", "conda", "meta.yaml")
+        host = re.search(r"  host:\n((?:    - .*\n)+)", recipe)[1].split()[1::2]
+        debian = re.search(r"^build=\((.*?)\)", text("scripts", "bootstrap.sh"),
+                           re.MULTILINE | re.DOTALL)[1].split()
+        names = {"libeigen3": "eigen", "libhdf5": "hdf5", "libcli11": "cli11", "libfmt": "fmt",
+                 "libtomlplusplus": "tomlplusplus", "nlohmann-json3": "nlohmann_json",
+                 "librandom123": "random123", "libssl": "openssl", "zlib1g": "zlib"}
+        libraries = [name.removesuffix("-dev") for name in debian if name.endswith("-dev")]
+        self.assertEqual(sorted(names.get(name, name) for name in libraries), host)
+        for option in re.findall(r"-D(KVBENCH_\w+)", recipe):
+            self.assertIn(option, text("CMakeLists.txt"))
+
+
+def anchors(page):
+    """What a page's headings are linked by."""
+    return [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
+            for heading in re.findall(r"^#+ (.+)$", page, re.MULTILINE)]
+
+
+class PagesTest(unittest.TestCase):
+    def test_the_readme_lists_every_page(self):
+        pages = {os.path.basename(path) for path in glob.glob(os.path.join(ROOT, "docs", "*.md"))}
+        listed = set(re.findall(r"^\| \[docs/(\S+\.md)\]", text("README.md"), re.MULTILINE))
+        self.assertEqual(listed, pages)
+
+    def test_links_between_pages_lead_somewhere(self):
+        for path in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md",
+                     *glob.glob(os.path.join("docs", "*.md"), root_dir=ROOT)]:
+            for link, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", text(path)):
+                with self.subTest(page=path, link=link, anchor=anchor):
+                    target = os.path.normpath(os.path.join(os.path.dirname(path), link)) \
+                        if link else path
+                    self.assertTrue(os.path.exists(os.path.join(ROOT, target)))
+                    if anchor:
+                        self.assertIn(anchor, anchors(text(target)))
+
+
+if __name__ == "__main__":
+    unittest.main()
