@@ -7,7 +7,7 @@ import os
 import unittest
 from unittest import mock
 
-from plot_tables import DIAG, FigureTest, infeasible, lambda_rows, np, revive_rows
+from plot_tables import DIAG, STEP_COLUMNS, FigureTest, infeasible, lambda_rows, np, revive_rows
 
 from kvbench import command
 from kvbench import tables as kt
@@ -295,6 +295,19 @@ class StreamTest(FigureTest):
         grey = [a for a in memory.lines if a.get_color() == "0.5"]
         self.near(grey[0].get_ydata(), [2000 * 0.15 / 1024, 2000 * 0.8 / 1024])
         self.near(grey[1].get_ydata(), [1000 / 1024, 1000 / 1024])
+
+    def test_steps_of_degenerate_rows_are_left_out(self):
+        path = self.write_stream()
+        rows = self.table("t.csv") + [{**row, "algorithm": "kvreviver", "status": "degenerate: x"}
+                                      for row in self.table("t.csv") if row["algorithm"] == "h2o"]
+        steps = self.table("t.steps.csv")
+        steps += [{**step, "algorithm": "kvreviver"} for step in steps
+                  if step["algorithm"] == "h2o"]
+        self.write(rows)
+        self.write(steps, "t.steps.csv", columns=STEP_COLUMNS)
+        table, said = self.quiet(plot_stream.load, [path])
+        self.assertEqual(set(table["label"]), {"h2o", "exact"})
+        self.assertIn("2 degenerate rows are left out (kvreviver)", said)
 
     def test_files_that_do_not_go_together(self):
         def expect(text, path):

@@ -11,6 +11,7 @@ from kvbench import tables as kt
 from kvbench.correlate.ranks import ACROSS, WITHIN, WORSE
 from kvbench.correlate.tables import SCORE_TITLES, title
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 
@@ -72,7 +73,7 @@ def scatter(found):
     methods = list(dict.fromkeys(method for _, method in table.cells))
     names = max(len(short(method)) for method in methods) * LETTER + 0.2
     height = max(2.6, ROW * len(methods) + TITLE)
-    height = min(height, (kf.PAGE_HEIGHT - 0.5) / len(scores))
+    height = min(height, (kf.BODY_HEIGHT - 0.5) / len(scores))
     figure, grid = kf.panels(len(scores), 2, width=kf.PAGE_WIDTH, height=height)
     figure.set_constrained_layout(False)
     wide = (kf.PAGE_WIDTH - 0.55 - 0.45 - 2 * names) / 2  # of a panel
@@ -175,7 +176,12 @@ def correlations(found):
     return figure
 
 
-def draw(found, stem):
-    for name, make in (("scatter", scatter), ("correlations", correlations)):
-        kf.save_figure(make(found), f"{stem}.{name}")
+def draw(found, options):
+    for name, make, bars in (
+            ("scatter", scatter, "Dots: a method at a budget, mean over prompts; grey lines join a "
+                                 "method's budgets."),
+            ("correlations", correlations, "Bars: bootstrap intervals over prompts.")):
+        figure = make(found)
+        kfr.add(figure, kfr.footer(options.inputs, options.facts, bars))
+        kf.save_figure(figure, f"{options.figures}.{name}")
         plt.close("all")

@@ -7,6 +7,8 @@ import json
 import os
 import textwrap
 
+import numpy as np
+
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
 from kvbench.plot import style as ks
@@ -129,9 +131,9 @@ def models_of(paths):
     return list(found)
 
 
-def footer(options, facts, bars):
+def footer(paths, facts, bars, model=""):
     """`Model M, trace T, ... Bars: ...`; the model is left to the trace's name where unknown."""
-    models = [options.model] if options.model else models_of(options.inputs)
+    models = [model] if model else models_of(paths)
     model = f"Model {some(models)}, " if models else ""
     text = model + facts if model else facts[:1].upper() + facts[1:]
     return f"{text} {bars}".strip()
@@ -162,6 +164,8 @@ def relative(table, method, keys, path):
         kt.note(f"{label}: points left out where {wanted[0]} has none: "
                 f"{int((absent & (out['label'] == label)).sum())}")
     out = out[~absent].copy()
+    # An exact cache stays exact: its rounding over an error would be no rounding any more.
+    out["base"] = out["base"].where(~(out["mean"] < kt.ROUNDING_ERROR), np.inf)
     for name in ("mean", "sd", "low", "high", "median"):
         if name in out.columns:
             out[name] = out[name] / out["base"]
@@ -206,7 +210,7 @@ def finish(figure, options, facts, bars, measured=""):
 
     bars: what error bars or bands mean; measured: the figure's findings in numbers, for --caption.
     """
-    text = footer(options, facts, bars)
+    text = footer(options.inputs, facts, bars, options.model)
     add(figure, text, options.title)
     kf.save_figure(figure, options.output)
     if options.caption:

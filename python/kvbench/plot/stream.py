@@ -48,12 +48,14 @@ def read_joined(path):
     steps = kt.read_table([steps_path(path)], [*JOIN_KEYS, "step", "rel_error", "bytes"],
                           kt.TEXT_COLUMNS)
     kt.check_same_run(steps, steps_path(path), of_runs, path)
-    joined = steps.merge(rows[[*JOIN_KEYS, "n_tokens", "full_bytes"]], on=JOIN_KEYS, how="left",
-                         validate="many_to_one")
+    # With every row: those of degenerate ones have steps, too.
+    joined = steps.merge(of_runs[[*JOIN_KEYS, "n_tokens", "full_bytes", "status"]], on=JOIN_KEYS,
+                         how="left", validate="many_to_one")
     lost = int(joined["n_tokens"].isna().sum())
     if lost:
         raise kt.CsvError(f"{steps_path(path)}: {lost} steps have no row in {path}, expected the "
                           "two files of one run")
+    joined = joined[joined["status"].map(kt.status_kind) == "ok"]
     streamed = rows[rows["protocol"] == "stream"]
     without = len(streamed) - len(joined.drop_duplicates(JOIN_KEYS))
     if without > 0:
