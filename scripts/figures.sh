@@ -106,7 +106,7 @@ figure() {
 <h3>$(escaped "$title")</h3>
 <a href=\"$stem.pdf\"><img src=\"$stem.png\" alt=\"$(escaped "$alt")\"></a>
 <figcaption><p>$(escaped "$caption")</p>
-<p class="measured">$(escaped "$(< "$stem.txt")")</p>
+<p class=\"measured\">$(escaped "$(< "$stem.txt")")</p>
 <pre>$(escaped "$made")
 $(escaped "$(typed "${command[@]}")")</pre>
 <p>Files:$links</p></figcaption>

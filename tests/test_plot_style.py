@@ -73,11 +73,15 @@ class LookTest(unittest.TestCase):
         self.assertEqual(len(looks), len(labels))
         self.assertEqual(len(set(looks)), len(labels))
         # Of two whose letters give the same look one has another, whichever row comes first.
-        names = [f"method-{i}" for i in range(60)]
-        one, two = next((a, b) for a, b in itertools.combinations(names, 2)
-                        if ks.method_look(a) == ks.method_look(b))
-        self.assertNotEqual(ks.styles([one, two])[one], ks.styles([one, two])[two])
-        self.assertEqual(ks.styles([one, two]), ks.styles([two, one]))
+        alike = [(a, b) for a, b in itertools.combinations([f"method-{i}" for i in range(200)], 2)
+                 if ks.method_look(a) == ks.method_look(b)]
+        self.assertGreater(len(alike), 20)
+        for pair in alike:
+            one, two = sorted(pair)
+            for labels in ([one, two], [two, one]):
+                looks = ks.styles(labels)
+                self.assertEqual(looks[one], ks.styles([one])[one])
+                self.assertNotEqual(looks[two], looks[one])
 
     def test_highlight(self):
         looks = ks.styles(["h2o", "snapkv a=1", "snapkv a=2", "uniform"], ["snapkv", "uniform"])
@@ -131,9 +135,10 @@ class FrameTest(ShownTest):
         title = next(t for t in figure.texts if t.get_gid() == "title")
         self.assertEqual(title.get_text(), "A title")
         boxes = [t.get_window_extent() for t in figure.texts if t.get_gid()]
-        drawn = figure.axes[0].get_tightbbox(figure.canvas.get_renderer())
-        for box in (*boxes, figure.legends[0].get_window_extent()):
-            self.assertFalse(box.overlaps(drawn))
+        for axes in figure.axes:
+            drawn = axes.get_tightbbox(figure.canvas.get_renderer())
+            for box in (*boxes, figure.legends[0].get_window_extent()):
+                self.assertFalse(box.overlaps(drawn))
         self.assertFalse(boxes[1].overlaps(figure.legends[0].get_window_extent()))
         # Without a model, the trace comes first.
         self.assertTrue(self.footer(self.picture(plot_error, path)).startswith("Trace t.h5, 1 p"))
@@ -305,8 +310,17 @@ class EqualBudgetTest(ShownTest):
         figure = self.picture(plot_pareto, path, "--x", "middle_ratio")
         bold = {name for name, t in self.names(figure.axes[0]).items() if t.get_weight() == "bold"}
         self.assertEqual(bold, {"native", "b"})
-        self.assertIn("Bold and grey steps: no other method has a smaller error at the same "
+        self.assertIn("Bold (grey steps): no other method has a smaller error at the same "
                       "requested budget", self.footer(figure))
+
+    def test_the_front_is_of_errors_also_where_shares_are_drawn(self):
+        # Relative to u, a is best at 0.25 (a tenth); in error b wins at 0.5.
+        rows = [{"algorithm": name, "budget_requested": budget, "middle_ratio": budget,
+                 "rel_error": error} for name, budget, error in
+                (("u", 0.25, 3), ("u", 0.5, 0.4), ("a", 0.25, 0.3), ("b", 0.5, 0.2))]
+        table, _ = self.quiet(plot_pareto.load, [self.write(rows)], relative_to="u")
+        self.near(table["mean"], [1, 1, 0.1, 0.5])
+        self.assertEqual(list(plot_pareto.pareto_front(table)["label"]), ["a", "b"])
 
     def test_points_of_no_byte_are_drawn(self):
         rows = [{"algorithm": "a", "budget_requested": 0.5, "middle_ratio": 0, "rel_error": 0.3},

@@ -35,7 +35,7 @@ X_LABELS = {
     "bytes": "bytes held per KV head",
     "budget_requested": "requested budget (fraction of the middle)",
 }
-BOLD = ("Bold and grey steps: no other method has a smaller error at the same requested budget or "
+BOLD = ("Bold (grey steps): no other method has a smaller error at the same requested budget or "
         "a smaller one; dashed: sees the evaluated queries, not compared.")
 # Parameters that set a size: along a line they vary, so they name no line.
 SIZE_PARAMETERS = ("T", "tokens", "delta", "bits")
@@ -53,9 +53,10 @@ def sees_evaluated(algorithm, params):
 
 def load(paths, x="ratio", y="rel_error", spread="seeds", algorithms=(), layers=(),
          relative_to=""):
-    """One row per point: label, algorithm, params, budget_requested, size, x, mean, sd, seeds.
+    """One row per point: label, algorithm, params, budget_requested, size, x, error, mean, sd.
 
     size: what points are compared by: the requested budget, or of native sizes the middle_ratio.
+    error: the mean; `mean` and sd are over that of `relative_to` where it is given.
     """
     frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", "middle_ratio",
                                     x, y])
@@ -72,6 +73,7 @@ def load(paths, x="ratio", y="rel_error", spread="seeds", algorithms=(), layers=
     held = groups["middle_ratio"].mean().to_numpy()
     # Rounded: places that are one by the numbers of a table shall be one here.
     table["size"] = table["budget_requested"].fillna(kt.pd.Series(held, table.index)).round(9)
+    table["error"] = table["mean"]
     table = kfr.relative(kt.finite_points(table), relative_to, ["size"], paths[0])
     exact = table["mean"] < kt.ROUNDING_ERROR
     if exact.all():
@@ -88,12 +90,12 @@ def load(paths, x="ratio", y="rel_error", spread="seeds", algorithms=(), layers=
 
 
 def pareto_front(table):
-    """Points with a smaller mean than all others of the same size or less, by ascending size.
+    """Points with a smaller error than all others of the same size or less, by ascending size.
 
     Sizes within SAME_MEMORY are the same; of points alike in both the first stays.
     """
     oracles = [sees_evaluated(*pair) for pair in zip(table["algorithm"], table["params"])]
-    points = table[~np.array(oracles, bool)].sort_values(["mean", "size"], kind="stable")
+    points = table[~np.array(oracles, bool)].sort_values(["error", "size"], kind="stable")
     front = []
     for at, size in enumerate(points["size"]):
         others = points.iloc[:at]  # smaller errors, or equal ones of no larger size
@@ -204,14 +206,16 @@ def draw(table, x="ratio", y="rel_error", highlight=(), relative_to=""):
         ends[label] = draw_method(axes, points, zero, styles[label], label in bold)
     axes.set_ylim(low / 1.3, high * 1.3)  # bars may leave: a mean minus its sd can be below zero
     axes.set_xlim((zero or shown["x"].min()) / 1.1, max(shown["x"].max(), zero or 0) * 1.1)
-    draw_front(axes, front)
+    if not relative_to:  # of shares of another's error a step says nothing
+        draw_front(axes, front)
     set_x_axis(axes, x, zero, least)
     kl.plain_log(axes.yaxis)
     axes.set_xlabel(X_LABELS[x])
     axes.set_ylabel(kfr.y_label(y, relative_to))
     figure.canvas.draw()  # names stand by places in the laid-out panel
     kn.name_lines(axes, ends, styles, bold, ks.emphasis(labels, highlight)[1])
-    name_front(axes, front[front["x"] > 0])
+    if not relative_to:
+        name_front(axes, front[front["x"] > 0])
     return figure
 
 
@@ -242,9 +246,9 @@ def name_front(axes, front):
 def measured(table, y="rel_error"):
     """The front's methods with their means."""
     front = pareto_front(table)
-    front = front[front["mean"] >= kt.ROUNDING_ERROR]
+    front = front[front["error"] >= kt.ROUNDING_ERROR]
     points = [f"{label} {mean:.3g} at {size:.3g}" for label, mean, size in
-              zip(front["label"], front["mean"], front["size"])]
+              zip(front["label"], front["error"], front["size"])]
     return f"Measured, {y} and budget of the front: " + (", ".join(points) or "none") + "."
 
 
