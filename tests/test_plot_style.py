@@ -20,6 +20,7 @@ from kvbench.plot import frame as kfr
 from kvbench.plot import heatmap as plot_heatmap
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
+from kvbench.plot import offset as plot_offset
 from kvbench.plot import pareto as plot_pareto
 from kvbench.plot import style as ks
 
@@ -254,6 +255,16 @@ class ManyMethodsTest(ShownTest):
             box = figure.get_tightbbox(figure.canvas.get_renderer())
             self.assertLess(box.height, kf.PAGE_HEIGHT)
             self.assertLess(box.width, kf.PAGE_WIDTH + 0.02)
+
+    def test_what_the_last_panel_lacks_is_in_the_legend(self):
+        rows = [{**row, "offset": offset} for offset in range(3)
+                for row in self.rows([0], self.names_25[:10], (0.5, 0.25))
+                if (row["algorithm"], row["budget_requested"]) != (self.names_25[3], 0.25)]
+        figure = self.picture(plot_offset, self.write(rows, "t.queries.csv"))
+        self.assertEqual([t.get_text() for t in figure.legends[0].texts], [self.names_25[3]])
+        first, last = (a for a in figure.axes if a.get_visible())
+        self.check_names(last, [n for n in self.names_25[:10] if n != self.names_25[3]])
+        self.assertEqual(self.names(first), {})
 
     def test_few_have_a_legend(self):
         figure = self.picture(plot_error, self.write(self.rows([0], self.names_25[:kn.MANY])))
