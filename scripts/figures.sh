@@ -194,7 +194,7 @@ replay kvreviver_reconstruction
 figure kvreviver_reconstruction 'Reconstruction from the sketch (KVReviver, table 2 and proofs)' \
   'kvreviver_reconstruction.csv kvreviver_reconstruction.csv.json' \
   'Squared error of the keys and values that the count sketch gives back over their mean square: sum
-against mean estimate. Dashed: the variance bound of the paper, which the sum should stay below.' \
+against mean estimate. Dashed: the variance bound of the paper, below which the sum should stay.' \
   'Line plots of relative reconstruction error, keys and values, with a dashed bound.' \
   -- plot_reconstruction.py kvreviver_reconstruction.csv
 

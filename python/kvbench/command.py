@@ -48,9 +48,10 @@ def _picture(text):
     return text
 
 
-# What figures take beside their own options, where they can have it; add_figure_options.
+# What figures take beside their own options, where they can have it.
 FIGURE_OPTIONS = {
-    "--layers": {"metavar": "N,...", "default": [], "help": "only these layers, default all"},
+    "--layers": {"metavar": "N,...", "default": [],
+                 "help": "only these; default: all, or those that there is room for"},
     "--mean-over-layers": {"action": "store_true",
                            "help": "one panel: the mean over the layers in place of each"},
     "--highlight": {"metavar": "NAME,...", "default": [],

@@ -26,6 +26,7 @@ PANELS = {
     "amnesia_mass": "attention\non them",
 }
 HEAVY = "heavy hitters / tokens of the middle"
+PAPERS_SHARE = 0.4  # of the paper's claim
 MAX_COLUMNS = 6  # layers beside each other
 
 NEEDED = [*kt.HEAD_COLUMNS, "sink", "recent", "seed", "n_tokens",
@@ -116,11 +117,12 @@ def draw(table, highlight=()):
 
 
 def measured(table):
-    """Both panels' means at the smallest and the largest share."""
+    """Both panels' means at the smallest share, at PAPERS_SHARE and at the largest."""
     parts = []
     for label, rows in table.groupby("label", sort=False):
         ends = []
-        for x in sorted(rows["x"].unique())[::max(1, rows["x"].nunique() - 1)]:
+        xs = rows["x"].unique()
+        for x in sorted({xs.min(), xs[np.abs(xs - PAPERS_SHARE).argmin()], xs.max()}):
             count, mass = (rows.loc[(rows["x"] == x) & (rows["column"] == column), "mean"].mean()
                            for column in PANELS)
             ends.append(f"{count:.3g} tokens with {mass:.3g} of attention at a share of {x:.3g}")
