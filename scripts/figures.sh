@@ -90,9 +90,9 @@ replay() {
 
 section() { page+="<h2>$(escaped "$1")</h2>"$'\n'; }
 
-# figure STEM TITLE TABLES CAPTION ALT -- SCRIPT ARGUMENTS...: makes STEM.{png,pdf,txt} and its entry.
-# CAPTION: what is drawn, and what the paper claims. STEM.txt, below it on the page, is what the script
-# measured in these tables. TABLES: files to link, spaces between. `made`: the command that made them.
+# figure STEM TITLE TABLES CAPTION ALT -- SCRIPT ARGUMENTS...: makes STEM.{png,pdf,txt} and its
+# entry. CAPTION: what is drawn, and what the paper claims; below it on the page stands STEM.txt, what
+# was measured in these tables. TABLES: files to link, spaces between. `made`: what made them.
 figure() {
   local stem=$1 title=$2 tables=$3 caption=$4 alt=$5 links='' file
   shift 6
