@@ -4,9 +4,10 @@
 #   scripts/figures.sh TRACE OUT [SELECTION...]
 #
 # SELECTION: options that `kvbench replay` and `kvbench cluster` share, such as --layers 0,15,31 or
-# --prompts ID or --threads 8; give layers for a large model. Tables, manifests and pictures (PNG,
-# PDF) come to lie in OUT, those of an earlier run are overwritten. Methods along a stream are judged
-# by 64 last queries, not 256, for time: docs/figures.md has the full commands.
+# --prompts ID or --threads 8; give layers for a large model. Tables, manifests, pictures (PNG, PDF)
+# and what each says in numbers (STEM.txt) come to lie in OUT, those of an earlier run are
+# overwritten. Methods along a stream are judged by 64 last queries, not 256, for time:
+# docs/figures.md has the full commands.
 # KVBENCH names the program (default: build/kvbench), PYTHON the interpreter (default: the first
 # python3 that has numpy, pandas, matplotlib and scikit-learn).
 # Exit code: that of the first step that failed; 1 when all steps ran but some rows failed.
@@ -89,14 +90,15 @@ replay() {
 
 section() { page+="<h2>$(escaped "$1")</h2>"$'\n'; }
 
-# figure STEM TITLE TABLES CAPTION ALT -- SCRIPT ARGUMENTS...: makes STEM.{png,pdf} and its entry.
-# TABLES: files to link, spaces between. `made`: the command that made them.
+# figure STEM TITLE TABLES CAPTION ALT -- SCRIPT ARGUMENTS...: makes STEM.{png,pdf,txt} and its
+# entry. CAPTION: what is drawn, and what the paper claims; below it on the page stands STEM.txt, what
+# was measured in these tables. TABLES: files to link, spaces between. `made`: what made them.
 figure() {
   local stem=$1 title=$2 tables=$3 caption=$4 alt=$5 links='' file
   shift 6
-  local command=("$python" "$root/scripts/$1" "${@:2}" -o "$stem")
+  local command=("$python" "$root/scripts/$1" "${@:2}" -o "$stem" --caption "$stem.txt")
   run "${command[@]}"
-  for file in $tables "$stem.png" "$stem.pdf"; do
+  for file in $tables "$stem.png" "$stem.pdf" "$stem.txt"; do
     [[ -s $file ]] || die 3 "$file: was not made by: $(typed "${command[@]}")"
     links+=" <a href=\"$file\">$file</a>"
   done
@@ -104,6 +106,7 @@ figure() {
 <h3>$(escaped "$title")</h3>
 <a href=\"$stem.pdf\"><img src=\"$stem.png\" alt=\"$(escaped "$alt")\"></a>
 <figcaption><p>$(escaped "$caption")</p>
+<p class=\"measured\">$(escaped "$(< "$stem.txt")")</p>
 <pre>$(escaped "$made")
 $(escaped "$(typed "${command[@]}")")</pre>
 <p>Files:$links</p></figcaption>
@@ -126,7 +129,8 @@ replay bumblebee_lambda
 figure bumblebee_lambda 'Error against lambda (BumbleBee, sensitivity to the mixture weight)' \
   'bumblebee_lambda.csv bumblebee_lambda.csv.json' \
   'Relative error over lambda, the weight of facility location against importance, per budget and
-concave function phi; horizontal lines: methods without lambda.' \
+concave function phi; horizontal lines: methods without lambda. In the paper scores are best at 0.2 to
+0.4.' \
   'Line plot of relative error over lambda, with horizontal lines of baselines.' \
   -- plot_lambda.py bumblebee_lambda.csv
 replay stream_kept
@@ -160,7 +164,8 @@ In the paper keys cluster better than values.' \
 figure coverage 'Coverage curves (ClusterGen, section 3: clusterability)' \
   'cluster/coverage.csv cluster/cluster.json' \
   'Distance of the farthest token to its nearest of k centres, as a fraction of the distance at k =
-1. Means over KV heads, bands of one standard deviation. The lower curve clusters better.' \
+1. Means over KV heads, bands of one standard deviation. The lower curve clusters better: in the paper
+keys.' \
   'Line plots of relative radius over the number of centres, keys and values; a panel or a row of a
 map per layer.' \
   -- plot_coverage.py cluster
@@ -182,14 +187,14 @@ replay kvreviver_amnesia
 figure kvreviver_amnesia 'Contextual amnesia (KVReviver, figure 2)' \
   'kvreviver_amnesia.csv kvreviver_amnesia.csv.json' \
   'Tokens that are no heavy hitters and yet get more than 0.5 % of attention, and the attention that
-they get, over the share of tokens kept as heavy hitters.' \
+they get, over the share of tokens kept as heavy hitters. In the paper some remain at a share of 0.4.' \
   'Line plots of counts and of attention mass over the heavy-hitter ratio, a line per method.' \
   -- plot_amnesia.py kvreviver_amnesia.csv
 replay kvreviver_reconstruction
 figure kvreviver_reconstruction 'Reconstruction from the sketch (KVReviver, table 2 and proofs)' \
   'kvreviver_reconstruction.csv kvreviver_reconstruction.csv.json' \
   'Squared error of the keys and values that the count sketch gives back over their mean square: sum
-against mean estimate. Dashed: the variance bound of the paper.' \
+against mean estimate. Dashed: the variance bound of the paper, below which the sum should stay.' \
   'Line plots of relative reconstruction error, keys and values, with a dashed bound.' \
   -- plot_reconstruction.py kvreviver_reconstruction.csv
 
@@ -197,7 +202,8 @@ section 'All methods'
 replay all_methods
 figure pareto 'Error against memory, every method' 'all_methods.csv all_methods.csv.json' \
   'Relative error against the share of the middle held, everything counted, both axes logarithmic;
-the line is the Pareto front. Bars: standard deviation over seeds.' \
+the grey steps are the front of the smallest errors at each requested budget. Bars: standard deviation
+over seeds.' \
   'Scatter plot of relative error over memory with the Pareto front, a label per method.' \
   -- plot_pareto.py all_methods.csv --x middle_ratio
 figure heatmap 'Error by layer and head, every method' 'all_methods.csv all_methods.csv.json' \
@@ -222,6 +228,7 @@ cat > index.html.tmp << HTML
 body { font: 16px/1.5 sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 figure { margin: 2rem 0; border-top: 1px solid #ccc; }
 img { max-width: 100%; height: auto; }
+p.measured { color: #333; font-size: 14px; }
 pre { background: #f4f4f4; padding: 0.5rem; white-space: pre-wrap; font-size: 13px; }
 </style>
 </head>

@@ -329,6 +329,29 @@ class TsneTest(Figures):
         self.assertEqual(kept.get_offsets()[:, 0].tolist(), [0, 3, 6, 9])
         self.assertEqual(len(evicted.get_offsets()), 8)
 
+    def test_colours_by_position(self):
+        path = self.write("points.csv", POINTS, points_rows(12, kept="h2o"))
+        frame, heads = plot_tsne.load(path, ["keys"], [], [], "")
+        pictures = {(0, 0, "keys"): (frame, np.zeros((12, 2)))}
+        for kept, drawn in (([], [[1, 2, 3, 4, 6, 7, 8, 9, 10, 11], [0, 5]]),
+                            (["h2o"], [None, [0, 3, 6, 9]])):
+            figure = plot_tsne.draw(pictures, heads, ["keys"], kept, "position")
+            for dots, tokens in zip(figure.axes[0].collections, drawn):
+                if tokens is None:
+                    self.assertIsNone(dots.get_array())  # evicted ones stay grey
+                    continue
+                self.assertEqual(dots.get_array().tolist(), tokens)
+                self.assertEqual((dots.norm.vmin, dots.norm.vmax), (0, 11))
+            self.assertEqual(figure.axes[1].get_ylabel(), "position of the token")
+
+    def test_distances_to_centres_by_hand(self):
+        # Values lie on a line, centres 0 and 5: distances 0 1 2 2 1 0 1 2 3 4 5 6, mean 27 / 12.
+        path = self.write("points.csv", POINTS, points_rows(12))
+        frame, heads = plot_tsne.load(path, ["values"], [], [], "")
+        text = plot_tsne.measured({(*heads[0], "values"): (frame, None)}, ["values"], [])
+        spread = math.sqrt(sum((i - 5.5)**2 for i in range(12)) / 12)
+        self.assertIn(f"values {27 / 12 / spread:.3g}.", text)
+
     @unittest.skipUnless(HAS_SKLEARN, "no scikit-learn")
     def test_embedding(self):
         from kvbench.plot import embedding as tsne

@@ -26,6 +26,7 @@ from kvbench.plot import offset as plot_offset
 from kvbench.plot import pareto as plot_pareto
 from kvbench.plot import reconstruction as plot_reconstruction
 from kvbench.plot import stream as plot_stream
+from kvbench.plot import style as ks
 from kvbench.plot import tsne as plot_tsne
 
 HAS_SKLEARN = not missing("sklearn")
@@ -141,7 +142,7 @@ class ReplayTest(LegibleTest):
                                         for i in range(30)])
             lines = {line.get_color(): line for line in many.axes[0].lines}
             means = [np.mean([error(i, 2.0**t, 2) for i in range(30)]) for t in (1, 2, 3)]
-            self.near(sorted(lines[kf.PALETTE[1]].get_ydata()), means)  # bytes fall with T
+            self.near(sorted(lines[ks.KNOWN["uniform"][0]].get_ydata()), means)  # bytes fall with T
 
     def test_exact_is_a_level_without_a_map(self):
         rows = self.rows(range(12)) + [{"layer": layer, "q_head": head, "algorithm": "exact",

@@ -7,7 +7,7 @@ import os
 import unittest
 from unittest import mock
 
-from plot_tables import DIAG, FigureTest, infeasible, lambda_rows, np, revive_rows
+from plot_tables import DIAG, STEP_COLUMNS, FigureTest, infeasible, lambda_rows, np, revive_rows
 
 from kvbench import command
 from kvbench import tables as kt
@@ -18,12 +18,20 @@ from kvbench.plot import heatmap as plot_heatmap
 from kvbench.plot import pareto as plot_pareto
 from kvbench.plot import reconstruction as plot_reconstruction
 from kvbench.plot import stream as plot_stream
+from kvbench.plot import style as ks
+
+
+H2O = ks.KNOWN["h2o"][0]
+
+
+def colors_of(*labels):
+    return [look["color"] for look in ks.styles(labels).values()]
 
 
 def line_of(axes, color):
     """x and y of the one plotted line of this colour; the caps of error bars have other markers."""
     found = [a for a in axes.lines if a.get_color() == color and len(a.get_xdata()) > 0
-             and a.get_marker() in (*kf.MARKERS, "None")]
+             and a.get_marker() in (*ks.MARKERS, "None")]
     assert len(found) == 1, f"{len(found)} lines of {color}"
     return list(found[0].get_xdata()), list(found[0].get_ydata())
 
@@ -81,14 +89,16 @@ class SharedTest(FigureTest):
 
 
 class LambdaTest(FigureTest):
+    colors = colors_of("bumblebee phi=log", "bumblebee phi=power", "h2o", "random-local")
+
     def test_lines_and_levels(self):
         figure = plot_lambda.draw(plot_lambda.load([self.write(lambda_rows())], "rel_error"))
         axes = figure.axes[0]
-        xs, ys = line_of(axes, kf.PALETTE[0])  # means over heads: 0.1 more than head 0's
+        xs, ys = line_of(axes, self.colors[0])  # means over heads: 0.1 more than head 0's
         self.near([xs, ys], [[0, 0.3, 1], [0.6, 0.4, 0.5]])
-        self.near(line_of(axes, kf.PALETTE[1]), [[0.3], [0.3]])
-        self.near(line_of(axes, kf.PALETTE[2])[1], [0.35, 0.35])  # h2o, across the panel
-        self.near(line_of(axes, kf.PALETTE[3])[1], [0.4, 0.4])  # seeds' means 0.3 and 0.5
+        self.near(line_of(axes, self.colors[1]), [[0.3], [0.3]])
+        self.near(line_of(axes, self.colors[2])[1], [0.35, 0.35])  # h2o, across the panel
+        self.near(line_of(axes, self.colors[3])[1], [0.4, 0.4])  # seeds' means 0.3 and 0.5
         band = axes.patches[0].get_xy()
         self.near([band[:, 1].min(), band[:, 1].max()],
                   [0.4 - math.sqrt(0.02), 0.4 + math.sqrt(0.02)])
@@ -101,14 +111,14 @@ class LambdaTest(FigureTest):
                 ((0, 0.5, 1), (0, 0.25, 2), (3, 0.5, 3), (3, 0.25, 4))]
         path = self.write(rows)
         figure = plot_lambda.draw(plot_lambda.load([path], "rel_error", by_layer=True))
-        drawn = {a.get_title(): line_of(a, kf.PALETTE[1])[1][0] for a in figure.axes
+        drawn = {a.get_title(): line_of(a, self.colors[1])[1][0] for a in figure.axes
                  if a.get_visible()}
         self.assertEqual(list(drawn), ["budget 0.5, layer 0", "budget 0.5, layer 3",
                                        "budget 0.25, layer 0", "budget 0.25, layer 3"])
         self.near(list(drawn.values()), [0.3, 0.9, 0.6, 1.2])
         figure = plot_lambda.draw(plot_lambda.load([path], "rel_error", budgets=[0.25]))
         self.assertEqual([a.get_title() for a in figure.axes], ["budget 0.25"])
-        self.near(line_of(figure.axes[0], kf.PALETTE[1])[1], [0.9])  # mean of 0.6 and 1.2
+        self.near(line_of(figure.axes[0], self.colors[1])[1], [0.9])  # mean of 0.6 and 1.2
 
 
 class ParetoTest(FigureTest):
@@ -119,7 +129,7 @@ class ParetoTest(FigureTest):
             for seed, shift in ((0, 0.8), (1, 1.2)):
                 yield {"algorithm": name, "ratio": ratio, "rel_error": error * shift, "seed": seed,
                        "budget_requested": "" if name == "exact" else ratio,
-                       "bytes": 2000 * ratio}
+                       "middle_ratio": ratio, "bytes": 2000 * ratio}
 
     def test_front(self):
         table, said = self.quiet(plot_pareto.load, [self.write(self.rows())])
@@ -209,8 +219,8 @@ class AmnesiaTest(FigureTest):
                 for head in (0, 1) for budget, count in ((0.5, 6), (0.25, 10))]
         figure = plot_amnesia.draw(plot_amnesia.load([self.write(rows)]))
         counts, masses = figure.axes
-        self.near(line_of(counts, kf.PALETTE[0]), [[0.25, 0.5], [12, 8]])
-        self.near(line_of(masses, kf.PALETTE[0]), [[0.25, 0.5], [0.1, 0.06]])
+        self.near(line_of(counts, H2O), [[0.25, 0.5], [12, 8]])
+        self.near(line_of(masses, H2O), [[0.25, 0.5], [0.1, 0.06]])
         band = counts.collections[0].get_paths()[0].vertices  # heads 4 apart: sd 2 sqrt(2)
         self.near([band[:, 1].min(), band[:, 1].max()],
                   [8 - math.sqrt(8), 12 + math.sqrt(8)])
@@ -220,7 +230,7 @@ class AmnesiaTest(FigureTest):
         path = self.write(rows)
         figure = plot_amnesia.draw(plot_amnesia.load([path], layers=[5, 2], by_layer=True))
         self.assertEqual([a.get_title() for a in figure.axes[:2]], ["layer 2", "layer 5"])
-        self.near([line_of(a, kf.PALETTE[0])[1][0] for a in figure.axes[:2]], [2, 5])
+        self.near([line_of(a, H2O)[1][0] for a in figure.axes[:2]], [2, 5])
         for count, panels in ((6, 12), (7, 2)):  # of more than six: means, and maps
             figure = plot_amnesia.draw(plot_amnesia.load([path], layers=range(count),
                                                          by_layer=True))
@@ -228,14 +238,16 @@ class AmnesiaTest(FigureTest):
 
 
 class ReconstructionTest(FigureTest):
+    colors = colors_of("kvreviver estimate=sum", "kvreviver estimate=mean")
+
     def test_errors_over_the_mean_square(self):
         path = self.write([*revive_rows(), {"algorithm": "h2o"}])
         figure = plot_reconstruction.draw(plot_reconstruction.load([path]))
         keys, values = figure.axes
         self.assertEqual(keys.get_title(), "budget 0.5")
-        self.near(line_of(keys, kf.PALETTE[0]), [[0.1, 0.2], [5, 2]])  # 2.5 / 0.5, 1 / 0.5
-        self.near(line_of(keys, kf.PALETTE[1])[1], [0.5, 0.2])
-        self.near(line_of(values, kf.PALETTE[0])[1], [0.5, 0.5])
+        self.near(line_of(keys, self.colors[0]), [[0.1, 0.2], [5, 2]])  # 2.5 / 0.5, 1 / 0.5
+        self.near(line_of(keys, self.colors[1])[1], [0.5, 0.2])
+        self.near(line_of(values, self.colors[0])[1], [0.5, 0.5])
         self.near(line_of(keys, "0.3"), [[0.1, 0.2], [2 * math.pi, math.pi]])
         self.assertTrue(any(np.allclose(span, (5 - math.sqrt(2), 5 + math.sqrt(2)))
                             for span in spans(keys)))
@@ -244,12 +256,12 @@ class ReconstructionTest(FigureTest):
         path = self.write(revive_rows())
         table = plot_reconstruction.load([path], "load")
         keys = plot_reconstruction.draw(table, "load").axes[0]
-        self.near(line_of(keys, kf.PALETTE[0]), [[1, 2], [2, 5]])
+        self.near(line_of(keys, self.colors[0]), [[1, 2], [2, 5]])
         self.near(line_of(keys, "0.3"), [[1, 2], [math.pi, 2 * math.pi]])
         figure = plot_reconstruction.draw(plot_reconstruction.load([path], "budget"), "budget")
         self.assertEqual([a.get_title() for a in figure.axes[:2]],
                          ["vague ratio 0.2", "vague ratio 0.1"])
-        self.near(line_of(figure.axes[1], kf.PALETTE[0]), [[0.5], [5]])
+        self.near(line_of(figure.axes[1], self.colors[0]), [[0.5], [5]])
 
     def test_what_is_left_out(self):
         uneven = {"algorithm": "kvreviver", "diag": next(revive_rows())["diag"],
@@ -275,14 +287,27 @@ class StreamTest(FigureTest):
         errors, memory = figure.axes
         self.assertEqual(errors.get_title(), "budget 0.5")
         # Bin 0: steps 9 and 19, bin 1: 59 and 99; heads add 0 and 0.02, 0.01 in the mean.
-        xs, ys = line_of(errors, kf.PALETTE[0])
+        xs, ys = line_of(errors, H2O)
         self.near([xs, ys], [[14, 79], [0.16, 0.81]])
-        self.near(line_of(memory, kf.PALETTE[0])[1], [15, 80])
-        exact = [a for a in errors.lines if a.get_color() == kf.PALETTE[1]]
+        self.near(line_of(memory, H2O)[1], [15, 80])
+        exact = [a for a in errors.lines if a.get_color() == ks.KNOWN["exact"][0]]
         self.assertTrue(np.isnan(exact[0].get_ydata()).all())
         grey = [a for a in memory.lines if a.get_color() == "0.5"]
         self.near(grey[0].get_ydata(), [2000 * 0.15 / 1024, 2000 * 0.8 / 1024])
         self.near(grey[1].get_ydata(), [1000 / 1024, 1000 / 1024])
+
+    def test_steps_of_degenerate_rows_are_left_out(self):
+        path = self.write_stream()
+        rows = self.table("t.csv") + [{**row, "algorithm": "kvreviver", "status": "degenerate: x"}
+                                      for row in self.table("t.csv") if row["algorithm"] == "h2o"]
+        steps = self.table("t.steps.csv")
+        steps += [{**step, "algorithm": "kvreviver"} for step in steps
+                  if step["algorithm"] == "h2o"]
+        self.write(rows)
+        self.write(steps, "t.steps.csv", columns=STEP_COLUMNS)
+        table, said = self.quiet(plot_stream.load, [path])
+        self.assertEqual(set(table["label"]), {"h2o", "exact"})
+        self.assertIn("2 degenerate rows are left out (kvreviver)", said)
 
     def test_files_that_do_not_go_together(self):
         def expect(text, path):

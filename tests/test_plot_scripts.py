@@ -116,7 +116,7 @@ class EveryScriptTest(FigureTest):
         code, said = self.run_script(plot_pareto, self.write([{"rel_error": 1e-16}]), "-o",
                                      self.path("out"))
         self.assertEqual(code, 2)
-        self.assertIn("below 1e-09 in every point", said)
+        self.assertIn("below 1e-06 in every point", said)
 
     def test_help(self):
         for module in SCRIPTS_TESTED:

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import sys
 
 from kvbench.tables import CsvError
@@ -18,12 +19,68 @@ def plain_parser(doc):
     return _Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
-def argument_parser(doc, inputs="OUT.csv", help_text="files of kvbench replay"):
-    """Parser with what every figure takes: input files and -o."""
+PICTURES = (".png", ".pdf", ".svg")
+NO_PICTURES = (".jpg", ".jpeg", ".gif", ".eps", ".ps", ".tif", ".tiff", ".webp", ".bmp")
+
+
+def picture_files(text):
+    """The files that `-o TEXT` names: STEM.png and STEM.pdf of a STEM, else TEXT's own, which end
+    in .png, .pdf or .svg, with commas between. Raises CsvError."""
+    parts = text.split(",")
+    endings = [os.path.splitext(part)[1].lower() for part in parts]
+    for part, ending in zip(parts, endings):
+        if ending in NO_PICTURES:
+            raise CsvError(f"-o: got `{part}`, expected a name that ends in .png, .pdf or .svg, or "
+                           "a stem")
+    if all(ending in PICTURES for ending in endings):
+        return parts
+    if any(ending in PICTURES for ending in endings):
+        raise CsvError(f"-o: got `{text}`, expected one stem, or names that all end in .png, .pdf "
+                       "or .svg")
+    return [text + ".png", text + ".pdf"]
+
+
+def _picture(text):
+    try:
+        picture_files(text)
+    except CsvError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("-o: ")) from None
+    return text
+
+
+# What figures take beside their own options, where they can have it.
+FIGURE_OPTIONS = {
+    "--layers": {"metavar": "N,...", "default": [],
+                 "help": "only these; default: all, or those that there is room for"},
+    "--mean-over-layers": {"action": "store_true",
+                           "help": "one panel: the mean over the layers in place of each"},
+    "--highlight": {"metavar": "NAME,...", "default": [],
+                    "help": "methods or labels; the others are grey"},
+    "--relative-to": {"metavar": "METHOD", "default": "",
+                      "help": "divide each point by that of this method at the same place"},
+}
+
+
+def argument_parser(doc, inputs="OUT.csv", help_text="files of kvbench replay", take=(), y=()):
+    """Parser with what figures take: input files, -o, --title, --model, --caption; those of
+    FIGURE_OPTIONS that `take` names; and --y where there are columns `y`, the first the default."""
     parser = plain_parser(doc)
     parser.add_argument("inputs", nargs="+", metavar=inputs, help=help_text)
-    parser.add_argument("-o", "--output", required=True, metavar="STEM",
-                        help="writes STEM.png and STEM.pdf")
+    parser.add_argument("-o", "--output", required=True, metavar="STEM|FILE,...", type=_picture,
+                        help="STEM writes STEM.png and STEM.pdf; or files by their names, .png, "
+                             ".pdf or .svg")
+    types = {"--layers": layer_list, "--highlight": name_list}
+    for name in take:
+        kind = {"type": types[name]} if name in types else {}
+        parser.add_argument(name, **FIGURE_OPTIONS[name], **kind)
+    if y:
+        parser.add_argument("--y", choices=list(y), default=next(iter(y)), metavar="COLUMN",
+                            help=f"column that is drawn: {', '.join(y)}; default: {next(iter(y))}")
+    parser.add_argument("--title", default="", metavar="TEXT", help="above the figure")
+    parser.add_argument("--model", default="", metavar="NAME",
+                        help="for the line below; default: what the trace says, if it is there")
+    parser.add_argument("--caption", metavar="FILE",
+                        help="writes what was measured, in words and numbers, to this file")
     return parser
 
 
@@ -41,6 +98,14 @@ def number_list(text):
     if not all(map(math.isfinite, values)):
         raise argparse.ArgumentTypeError(f"got `{text}`, expected numbers with commas between")
     return values
+
+
+def layer_list(text):
+    """`0,2,5` as whole numbers, for argparse."""
+    parts = name_list(text)
+    if not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected numbers of layers as 0,2,5")
+    return [int(part) for part in parts]
 
 
 def positive(text):

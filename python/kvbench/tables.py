@@ -32,20 +32,26 @@ HEAD_COLUMNS = ["trace", "prompt", "layer", "q_head"]  # what a mean over heads 
 # What a row is known by: the key columns of docs/schema.md; tables made by hand may lack SETTINGS.
 ROW_COLUMNS = [*HEAD_COLUMNS, "algorithm", "params", "seed", "budget_requested"]
 
-# Errors below this are rounding of an exact cache: logarithmic axes leave them out.
-ROUNDING_ERROR = 1e-9
+# Errors below this are rounding of an exact cache (float32): logarithmic axes leave them out.
+ROUNDING_ERROR = 1e-6
 HIGHER_BETTER = {"cosine", "mass_kept"}  # of all other metrics the least is the best
 # Exponents and their fits, which short streams lack: NaN in every row is no damage.
 MAY_BE_UNKNOWN = {"alpha", "r2"}
 # What may be drawn as a method's error, as an axis says it.
 ERROR_LABELS = {
     "rel_error": "relative error",
+    "rel_error_mean": "relative error, mean over queries",
+    "rel_error_p50": "relative error, median over queries",
     "rel_error_p95": "relative error, 95th percentile",
+    "rel_error_max": "relative error, largest of the queries",
     "eps_fro": r"$\epsilon$ (Frobenius norm)",
     "eps_op": r"$\epsilon$ (operator norm)",
     "log_z_error": "error of log denominator (nats)",
     "amnesia_mass": "attention on tokens not held",
 }
+# All that may be drawn along the y axis of what needs no error.
+METRIC_LABELS = {**ERROR_LABELS, "amnesia_count": "tokens not held, above 0.005",
+                 "cosine": "cosine of the outputs", "mass_kept": "attention on tokens held"}
 
 
 class CsvError(Exception):
@@ -226,6 +232,11 @@ def pick_numbers(frame, column, values, path):
         return frame
     near = np.isclose(frame[column].to_numpy()[:, None], values, rtol=1e-9, atol=0).any(axis=1)
     return frame[near]
+
+
+def note(text):
+    """A line on stderr about what a figure leaves out."""
+    print(f"note: {text}", file=sys.stderr)
 
 
 def measured_rows(frame, path=""):

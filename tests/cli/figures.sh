@@ -41,6 +41,13 @@ done < <(grep -oE '(href|src)="[^"]*"' "$page" | cut -d '"' -f 2 | sort -u)
 ((count > 13 * 2)) || fail "the page names $count files"
 [[ $(grep -c '<figure ' "$page") == 13 ]] || fail "$(grep -c '<figure ' "$page") figures"
 [[ $(grep -c '<img [^>]*alt="[^"]' "$page") == 13 ]] || fail 'an image without a text in its place'
+# Below every figure, what was measured in this trace, as the text beside it says.
+[[ $(grep -c '^<p class="measured">Measured' "$page") == 13 ]] || fail 'a figure without numbers'
+for text in out/*.txt; do
+  grep -qF "$(sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g; s/"/\&quot;/g' "$text")" "$page" ||
+    fail "the page lacks $text: $(< "$text")"
+done
+[[ $(grep -c 'trace t.h5' "$page") -ge 13 ]] || fail 'a figure that does not name its trace'
 # Relative and self-contained: no address, no folder of this machine.
 ! grep -qE 'https?:|file:|="/' "$page" || fail "$(grep -E 'https?:|file:|="/' "$page")"
 ! grep -qF -e "$SRC" -e "$scratch" "$page" || fail 'the page names folders of this machine'

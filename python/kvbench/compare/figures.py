@@ -9,6 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
 
 MAX_COLUMNS = 5  # panels of intervals beside each other, where three would need a second page
 ROW = 0.145  # inches for a line of small type
@@ -103,7 +104,7 @@ def intervals(comparisons, options):
         order.remove(options.to)
     height = 0.65 + ROW * len(order)
     columns = next((n for n in range(min(3, len(comparisons)), MAX_COLUMNS)
-                    if math.ceil(len(comparisons) / n) * height <= kf.PAGE_HEIGHT - 0.4),
+                    if math.ceil(len(comparisons) / n) * height <= kf.BODY_HEIGHT - 0.4),
                    min(MAX_COLUMNS, len(comparisons)))
     rows = math.ceil(len(comparisons) / columns)
     wide = kf.COLUMN_WIDTH if len(comparisons) == 1 and len(order) <= 6 else kf.PAGE_WIDTH
@@ -177,9 +178,14 @@ def draw_panel(axes, found, order, options, space):
 
 
 def draw(comparisons, options):
+    def save(figure, name, bars):
+        kfr.add(figure, kfr.footer(options.inputs, options.facts, bars))
+        kf.save_figure(figure, f"{options.figures}.{name}")
+        plt.close("all")
+
     for found in comparisons:
         if len(found.ranked) >= 2:
-            kf.save_figure(critical_difference(found), f"{options.figures}.cd.{found.budget}")
-            plt.close("all")
-    kf.save_figure(intervals(comparisons, options), f"{options.figures}.intervals")
-    plt.close("all")
+            save(critical_difference(found), f"cd.{found.budget}", "Ranks: means over prompts; bars "
+                 "join methods that Nemenyi's test does not tell apart.")
+    save(intervals(comparisons, options), "intervals", "Dots: means over prompts; bars: bootstrap "
+         f"intervals over prompts, level {options.level:g}.")

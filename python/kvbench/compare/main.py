@@ -98,6 +98,10 @@ def read(paths, options, metrics=None):
         frame["unit"] = frame["trace"] + ":" + frame["prompt"]
     frame["budget"] = frame["budget_requested"].map(budget_name)
     frame["head"] = frame.groupby(["layer", "q_head"], sort=False).ngroup()
+    if options.figures:
+        from kvbench.plot import frame as kfr  # Half a second that tables do not need.
+
+        options.facts = kfr.facts_of(frame)
     return kt.add_labels(frame)
 
 

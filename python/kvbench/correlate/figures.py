@@ -11,7 +11,9 @@ from kvbench import tables as kt
 from kvbench.correlate.ranks import ACROSS, WITHIN, WORSE
 from kvbench.correlate.tables import SCORE_TITLES, title
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
+from kvbench.plot import names as kn
 
 DRAWN = ("kl", "loss_change")  # scores of the scatter, where they are there
 ROW = 0.115  # inches for a name of a method
@@ -71,7 +73,7 @@ def scatter(found):
     methods = list(dict.fromkeys(method for _, method in table.cells))
     names = max(len(short(method)) for method in methods) * LETTER + 0.2
     height = max(2.6, ROW * len(methods) + TITLE)
-    height = min(height, (kf.PAGE_HEIGHT - 0.5) / len(scores))
+    height = min(height, (kf.BODY_HEIGHT - 0.5) / len(scores))
     figure, grid = kf.panels(len(scores), 2, width=kf.PAGE_WIDTH, height=height)
     figure.set_constrained_layout(False)
     wide = (kf.PAGE_WIDTH - 0.55 - 0.45 - 2 * names) / 2  # of a panel
@@ -128,29 +130,12 @@ def name_methods(axes, table, shown, x, y, inches):
     at = to_axes.transform(at)
     gap = ROW / inches
     wanted = np.clip(at[:, 1], 0, 1)
-    placed = kf.spread_out(wanted, min(gap, 1.12 / max(1, len(methods))))
-    # Blocks at an end would leave the panel: moved back as a whole.
-    placed = squeeze(placed, min(gap, 1.12 / max(1, len(methods))))
+    placed = kn.placed(wanted, gap, -0.03, 1.05)
     for method, (px, py), y_name in zip(methods, at, placed):
         axes.plot([px, 1.0, 1.02], [py, y_name, y_name], transform=axes.transAxes, color="0.8",
                   linewidth=0.35, clip_on=False, zorder=0)
         axes.text(1.025, y_name, short(method), transform=axes.transAxes, ha="left", va="center",
                   fontsize=kf.SMALL_FONT_SIZE)
-
-
-def squeeze(placed, gap):
-    """Moves names that lie beyond the panel's ends inwards, the others as far as they must."""
-    order = np.argsort(placed, kind="stable")
-    out = placed.copy()
-    low = -0.03
-    for i in order:
-        out[i] = low = max(out[i], low)
-        low += gap
-    high = 1.05
-    for i in order[::-1]:
-        out[i] = high = min(out[i], high)
-        high -= gap
-    return out
 
 
 def correlations(found):
@@ -191,7 +176,12 @@ def correlations(found):
     return figure
 
 
-def draw(found, stem):
-    for name, make in (("scatter", scatter), ("correlations", correlations)):
-        kf.save_figure(make(found), f"{stem}.{name}")
+def draw(found, options):
+    for name, make, bars in (
+            ("scatter", scatter, "Dots: a method at a budget, mean over prompts; grey lines join a "
+                                 "method's budgets."),
+            ("correlations", correlations, "Bars: bootstrap intervals over prompts.")):
+        figure = make(found)
+        kfr.add(figure, kfr.footer(options.inputs, options.facts, bars))
+        kf.save_figure(figure, f"{options.figures}.{name}")
         plt.close("all")

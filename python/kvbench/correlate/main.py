@@ -76,4 +76,4 @@ def main(arguments=None):
     if options.figures:
         from kvbench.correlate import figures  # Half a second that tables do not need.
 
-        figures.draw(found, options.figures)
+        figures.draw(found, options)

@@ -12,19 +12,21 @@ Mean over prompts and heads (without --by-layer: and layers) per seed, then over
 standard deviation over heads and seeds (n - 1), cut at 0.
 """
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
+from kvbench.plot import style as ks
 
 PANELS = {
     "amnesia_count": "activated tokens\nnot held",
     "amnesia_mass": "attention\non them",
 }
 HEAVY = "heavy hitters / tokens of the middle"
+PAPERS_SHARE = 0.4  # of the paper's claim
 MAX_COLUMNS = 6  # layers beside each other
 
 NEEDED = [*kt.HEAD_COLUMNS, "sink", "recent", "seed", "n_tokens",
@@ -72,13 +74,12 @@ def load(paths, algorithms=(), layers=(), by_layer=False):
     out = kt.pd.concat(tables, ignore_index=True)
     if not by_layer:
         out["layer"] = -1.0
-    return kt.finite_points(out)
+    return kfr.keep(kt.finite_points(out), frame)
 
 
-def draw_panel(axes, part, labels):
-    for i, label in enumerate(labels):
+def draw_panel(axes, part, styles):
+    for label, style in styles.items():
         points = part[part["label"] == label].sort_values("x")
-        style = kf.line_style(i)
         xs, means = points["x"], points["mean"]
         sds = points["sd"].fillna(0.0)
         axes.plot(xs, means, ms=3.5, linewidth=1.2, **style)
@@ -92,35 +93,46 @@ def set_axes(axes):
     axes.set_xlim(left=0)
 
 
-def draw(table):
+def draw(table, highlight=()):
     """The figure: counts above, attention below; a column per layer, or an overview of many."""
     layers = sorted(table["layer"].unique())
-    labels = list(dict.fromkeys(table["label"]))
+    styles = ks.styles(table["label"], highlight)
     if len(layers) > MAX_COLUMNS:
         parts = [kl.Part(table[table["column"] == column], name.replace("\n", " "), log=False)
                  for column, name in PANELS.items()]
-        return kl.overview(parts, {label: kf.line_style(i) for i, label in enumerate(labels)},
-                           HEAVY, lambda axes, _: set_axes(axes), tick="{:.2g}".format)
+        return kl.overview(parts, styles, HEAVY, lambda axes, _: set_axes(axes),
+                           tick="{:.2g}".format, highlight=highlight)
     figure, grid = kf.panels(2, len(layers), sharex=True, height=1.6 if len(layers) > 1 else 1.5)
     for row, (column, name) in enumerate(PANELS.items()):
         for axes, layer in zip(grid[row], layers):
             draw_panel(axes, table[(table["layer"] == layer) & (table["column"] == column)],
-                       labels)
+                       styles)
             if row == 0 and layer >= 0:
                 axes.set_title(f"layer {int(layer)}")
         grid[row, 0].set_ylabel(name)
     figure.align_ylabels(grid[:, 0])
     figure.supxlabel(HEAVY, fontsize=kf.FONT_SIZE)
-    kf.legend_above(figure, [kf.line_handle(kf.line_style(i), label)
-                             for i, label in enumerate(labels)])
+    kf.legend_above(figure, [kf.line_handle(style, label) for label, style in styles.items()])
     return figure
 
 
+def measured(table):
+    """Both panels' means at the smallest share, at PAPERS_SHARE and at the largest."""
+    parts = []
+    for label, rows in table.groupby("label", sort=False):
+        ends = []
+        xs = rows["x"].unique()
+        for x in sorted({xs.min(), xs[np.abs(xs - PAPERS_SHARE).argmin()], xs.max()}):
+            count, mass = (rows.loc[(rows["x"] == x) & (rows["column"] == column), "mean"].mean()
+                           for column in PANELS)
+            ends.append(f"{count:.3g} tokens with {mass:.3g} of attention at a share of {x:.3g}")
+        parts.append(f"{label} " + ", ".join(ends))
+    return "Measured: " + "; ".join(parts) + "."
+
+
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__)
+    parser = command.argument_parser(__doc__, take=("--layers", "--highlight"))
     parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
-                        help="only these, default all")
-    parser.add_argument("--layers", type=command.number_list, metavar="N,...", default=[],
                         help="only these, default all")
     parser.add_argument("--by-layer", action="store_true",
                         help="one column of panels per layer; of more than six the mean over "
@@ -131,5 +143,7 @@ def parse_arguments(arguments=None):
 def main():
     options = parse_arguments()
     table = load(options.inputs, options.algorithms, options.layers, options.by_layer)
-    kf.save_figure(draw(table), options.output)
-    plt.close("all")
+    ks.check_highlight(table["label"], options.highlight, options.inputs[0])
+    figure = draw(table, options.highlight)
+    bars = kl.spread_text(figure, "Bands: standard deviation over heads and seeds.")
+    kfr.finish(figure, options, table.attrs["facts"], bars, measured(table))

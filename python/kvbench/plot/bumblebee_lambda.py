@@ -13,21 +13,16 @@ output's error.
 
 import math
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
+from kvbench.plot import style as ks
 
 LAMBDA = r"$\lambda$  (0: attention alone, 1: facility location alone)"
-AXIS_LABELS = {
-    "rel_error": "relative error",
-    "rel_error_p95": "relative error, 95th percentile",
-    "log_z_error": "error of log denominator (nats)",
-    "amnesia_mass": "attention on tokens not held",
-}
 
 
 def lambda_of(params):
@@ -39,9 +34,10 @@ def lambda_of(params):
         return math.nan
 
 
-def load(paths, column, budgets=(), by_layer=False):
+def load(paths, column, budgets=(), by_layer=False, layers=(), relative_to=""):
     """One row per (budget, layer, label, lambda): mean, sd, seeds. layer is -1 for all together."""
     frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", column])
+    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
     frame = kt.measured_rows(frame, paths[0])
     frame = kt.pick_numbers(frame, "budget_requested", budgets, paths[0])
     frame = frame[frame["budget_requested"].notna()].copy()
@@ -54,17 +50,17 @@ def load(paths, column, budgets=(), by_layer=False):
     table = kt.mean_and_sd(kt.full_points(frame, keys, paths[0]), keys, column)
     if not by_layer:
         table["layer"] = -1.0
-    return kt.finite_points(table)
+    table = kfr.relative(table, relative_to, ["budget_requested", "layer"], paths[0])
+    return kfr.keep(kt.finite_points(table), frame)
 
 
-def styles(table):
+def styles(table, highlight=()):
     """Style of each label: lines with lambda first, then the horizontal ones."""
     curves = list(dict.fromkeys(table.loc[table["lambda"].notna(), "label"]))
     levels = [label for label in dict.fromkeys(table["label"]) if label not in curves]
-    out = {label: kf.line_style(i) for i, label in enumerate(curves)}
+    out = ks.styles([*curves, *levels], highlight)
     for i, label in enumerate(levels):
-        style = kf.line_style(len(curves) + i)
-        out[label] = {"color": style["color"], "linestyle": kf.DASHES[1 + i % 3], "marker": None}
+        out[label].update(linestyle=kf.DASHES[1 + i % 3], marker=None)
     return out
 
 
@@ -90,29 +86,31 @@ def set_axes(axes, log_y):
         axes.set_yscale("log")
 
 
-def draw_overview(table, budgets, drawn, column, log_y):
+def draw_overview(table, budgets, drawn, name, log_y, highlight):
     """Panels and maps per budget; a dot marks each layer's best lambda."""
     parts = []
     for budget in budgets:
         rows = table[table["budget_requested"] == budget]
-        parts.append(kl.Part(rows.assign(x=rows["lambda"]), AXIS_LABELS[column],
+        parts.append(kl.Part(rows.assign(x=rows["lambda"]), name,
                              f"budget {budget:g}"))
     return kl.overview(parts, drawn, r"$\lambda$", lambda axes, _: set_axes(axes, log_y),
-                       map_x_name=LAMBDA + "; dot: the minimum of the layer", minima=True)
+                       map_x_name=LAMBDA + "; dot: the minimum of the layer", minima=True,
+                       highlight=highlight)
 
 
-def draw(table, column="rel_error", log_y=False):
+def draw(table, column="rel_error", log_y=False, highlight=(), relative_to=""):
     """The figure: a row of panels per budget, budgets beside each other without layers, or an
     overview of many layers."""
     budgets = sorted(table["budget_requested"].unique(), reverse=True)
     layers = sorted(table["layer"].unique())
-    drawn = styles(table)
+    drawn = styles(table, highlight)
+    name = kfr.y_label(column, relative_to)
     if len(layers) == 1:
         groups = [[(budget, layers[0]) for budget in budgets]]
     else:
         groups = [[(budget, layer) for layer in layers] for budget in budgets]
     if not kl.fit_panels(layers, len(budgets)):
-        return draw_overview(table, budgets, drawn, column, log_y)
+        return draw_overview(table, budgets, drawn, name, log_y, highlight)
     figure, axes_of = kl.facets(groups)
     for (budget, layer), axes in axes_of.items():
         draw_panel(axes, table[(table["budget_requested"] == budget)
@@ -121,15 +119,28 @@ def draw(table, column="rel_error", log_y=False):
         axes.set_title(title if layer < 0 else f"{title}, layer {int(layer)}")
         set_axes(axes, log_y)
     figure.supxlabel(LAMBDA, fontsize=kf.FONT_SIZE)
-    figure.supylabel(AXIS_LABELS[column], fontsize=kf.FONT_SIZE)
+    figure.supylabel(name, fontsize=kf.FONT_SIZE)
     kf.legend_above(figure, [kf.line_handle(style, label) for label, style in drawn.items()])
     return figure
 
 
+def measured(table, column):
+    """The best lambda of each budget and variant, beside the methods without lambda."""
+    parts = []
+    for budget in sorted(table["budget_requested"].unique(), reverse=True):
+        means = table[table["budget_requested"] == budget].groupby(
+            ["label", "lambda"], dropna=False, sort=False)["mean"].mean().reset_index()
+        best = [means.loc[rows["mean"].idxmin()] for _, rows in means.groupby("label", sort=False)]
+        parts.append(f"budget {budget:g}: " + ", ".join(
+            f"{row['label']} {row['mean']:.3g}"
+            + ("" if math.isnan(row["lambda"]) else f" at lambda {row['lambda']:g}")
+            for row in best))
+    return f"Measured, least {column}: " + "; ".join(parts) + "."
+
+
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__)
-    parser.add_argument("--y", choices=list(AXIS_LABELS), default="rel_error",
-                        help="column on the y axis, default: rel_error")
+    parser = command.argument_parser(__doc__, take=("--layers", "--highlight", "--relative-to"),
+                                     y=kt.METRIC_LABELS)
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
                         help="only these, default all")
     parser.add_argument("--by-layer", action="store_true", help="one panel per budget and layer")
@@ -139,6 +150,11 @@ def parse_arguments(arguments=None):
 
 def main():
     options = parse_arguments()
-    table = load(options.inputs, options.y, options.budgets, options.by_layer)
-    kf.save_figure(draw(table, options.y, options.log_y), options.output)
-    plt.close("all")
+    table = load(options.inputs, options.y, options.budgets, options.by_layer, options.layers,
+                 options.relative_to)
+    ks.check_highlight(table["label"], options.highlight, options.inputs[0])
+    figure = draw(table, options.y, options.log_y, options.highlight, options.relative_to)
+    bars = kl.spread_text(
+        figure, "Bars, and bands of levels: standard deviation over seeds, of means over prompts "
+        "and heads" + ("." if options.by_layer else " of all layers."))
+    kfr.finish(figure, options, table.attrs["facts"], bars, measured(table, options.y))

@@ -17,10 +17,14 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 from kvbench import command
 from kvbench.cluster import tables as kcc
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
 
 CENTRES = "centres $k$"
 RADIUS = "radius / radius of one centre"
+
+
+ALL = -1.0  # the layer of a mean over layers
 
 
 def reduce_heads(frame):
@@ -38,15 +42,16 @@ def reduce_heads(frame):
     return out[out["heads"] == largest].reset_index(drop=True)
 
 
-def load(paths, layers):
+def load(paths, layers, mean_over_layers=False):
     """The reduced table of the wanted layers; all layers where `layers` is empty."""
     frame = kcc.read_table(paths, "coverage.csv", ["radius_rel"])
     kept = kcc.choose(frame["layer"].unique(), layers, "--layers", paths[0])
-    table = reduce_heads(frame[frame["layer"].isin(kept)])
+    frame = frame[frame["layer"].isin(kept)]
+    table = reduce_heads(frame.assign(layer=ALL) if mean_over_layers else frame)
     for what in table.loc[table["mean"].isna(), "what"].unique():
         print(f"note: {what} have a radius_rel that is not a number; it is not drawn",
               file=sys.stderr)
-    return table
+    return kfr.keep(table, frame, "kv_head")
 
 
 def set_axes(axes, table, log_y):
@@ -80,7 +85,7 @@ def draw(table, log_y=False):
             # A single head has no deviation and gets no band.
             kf.plot_line(axes, line["k"], line["mean"], line["sd"], style,
                          band=bool((line["heads"] > 1).any()))
-        axes.set_title(f"layer {int(layer)}")
+        axes.set_title("all layers" if layer == ALL else f"layer {int(layer)}")
         set_axes(axes, table, log_y)
     figure.supxlabel(CENTRES, fontsize=8)
     figure.supylabel(RADIUS, fontsize=8)
@@ -88,14 +93,31 @@ def draw(table, log_y=False):
     return figure
 
 
+def measured(table):
+    """Mean radii at some numbers of centres, over the layers."""
+    ks = sorted(table["k"].unique())
+    parts = []
+    for k in dict.fromkeys((ks[len(ks) // 2], ks[-1])):
+        means = table[table["k"] == k].groupby("what", sort=False)["mean"].mean()
+        below = table[table["k"] == k].pivot(index="layer", columns="what", values="mean")
+        count = ("" if not {"keys", "values"} <= set(below.columns) else
+                 f" (keys below values in {int((below['keys'] < below['values']).sum())} of "
+                 f"{len(below)})")
+        parts.append(f"k = {k:g}: " + ", ".join(f"{w} {v:.3g}" for w, v in means.items()) + count)
+    return "Measured, radius over that of one centre, mean over layers: " + "; ".join(parts) + "."
+
+
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, "DIR|coverage.csv", "what kvbench cluster wrote")
-    parser.add_argument("--layers", metavar="N,...", default="", help="only these, default all")
+    parser = command.argument_parser(__doc__, "DIR|coverage.csv", "what kvbench cluster wrote",
+                                     take=("--layers", "--mean-over-layers"))
     parser.add_argument("--log-y", action="store_true", help="logarithmic radius axis")
     return parser.parse_args(arguments)
 
 
 def main():
     options = parse_arguments()
-    table = load(options.inputs, kcc.integers(options.layers, "--layers"))
-    kf.save_figure(draw(table, options.log_y), options.output)
+    table = load(options.inputs, options.layers, options.mean_over_layers)
+    figure = draw(table, options.log_y)
+    over = "layers and KV heads" if options.mean_over_layers else "KV heads"
+    bars = kl.spread_text(figure, f"Bands: standard deviation over {over}.")
+    kfr.finish(figure, options, table.attrs["facts"], bars, measured(table))

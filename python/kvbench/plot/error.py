@@ -1,26 +1,32 @@
 """Relative error against compression, one panel per layer (BalanceKV, figure 2).
 
 Of more than nine layers: the mean over layers with the quartiles of layers, and a map of layer
-against x per algorithm.
+against x per algorithm. `--mean-over-layers`: one panel of the means alone. More than eight lines
+are named at their right ends; with `--highlight` all but the named are grey, and maps are of the
+named alone.
 
-Per algorithm and x the mean of rel_error over traces, prompts and heads is taken for each seed
-first; the line shows the mean of these over seeds, the bar their standard deviation (n - 1), as in
-the paper. `--spread all` shows the standard deviation over all rows instead. One seed: no bar.
+Per algorithm and x the mean of rel_error (--y: another column) over traces, prompts and heads is
+taken for each seed first; the line shows the mean of these over seeds, the bar their standard
+deviation (n - 1), as in the paper. `--spread all` shows the standard deviation over all rows
+instead. One seed: no bar. Points that are infeasible in some heads are left out.
 
 x of a row is its parameter T; without one, -log2 of its requested budget (T halvings leave 2^-T of
 the middle). Rows with neither (`exact`) are drawn as a horizontal line.
 """
 
-import argparse
 import math
 import sys
 
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
+from kvbench.plot import names as kn
+from kvbench.plot import style as ks
 
 AXIS_LABELS = {
     "T": "halvings $T$",
@@ -46,38 +52,39 @@ def halvings(params, budget):
     return math.nan if t is None else t
 
 
-def reduce_rows(frame, spread):
-    """One row per (layer, label, T): mean, sd, middle_ratio, seeds. NaN T is a group of its own."""
-    keys = ["layer", "label", "T"]
-    per_seed = frame.groupby(keys + ["seed"], dropna=False, sort=False).agg(
-        mean=("rel_error", lambda v: v.mean(skipna=False)))
-    over_seeds = per_seed.groupby(level=keys, dropna=False, sort=False)["mean"]
-    out = over_seeds.agg(mean=lambda v: v.mean(skipna=False), sd="std", seeds="size")
-    rows = frame.groupby(keys, dropna=False, sort=False)
-    if spread == "all":
-        out["sd"] = rows["rel_error"].std()
-    out["middle_ratio"] = rows["middle_ratio"].mean()
-    return out.reset_index()
+KEYS = ["layer", "label", "T"]
+ALL = -1.0  # the layer of a mean over layers
 
 
-def load(paths, algorithms, spread):
+def reduce_rows(frame, spread, y="rel_error"):
+    """One row per (layer, label, T): mean, sd, seeds, middle_ratio. NaN T is a group of its own."""
+    out = kt.mean_and_sd(frame, KEYS, y, spread)
+    rows = frame.groupby(KEYS, dropna=False, sort=False)
+    out["middle_ratio"] = rows["middle_ratio"].mean().to_numpy()
+    return out
+
+
+def load(paths, algorithms, spread, y="rel_error", layers=(), mean_over_layers=False,
+         relative_to=""):
     """The frame that is plotted, labels in order of first appearance."""
-    frame = kt.read_results(
-        paths, ["layer", "seed", "budget_requested", "middle_ratio", "rel_error"])
-    if algorithms:
-        absent = [a for a in algorithms if a not in set(frame["algorithm"])]
-        if absent:
-            raise kt.CsvError(f"{paths[0]}: no rows of algorithm {', '.join(absent)}; it holds "
-                              + ", ".join(sorted(frame["algorithm"].unique())))
-        frame = frame[frame["algorithm"].isin(algorithms)]
-    frame = kt.measured_rows(frame)
+    frame = kt.read_results(paths, [y, "layer", "seed", "budget_requested", "middle_ratio",
+                                    *kt.HEAD_COLUMNS])
+    frame = kt.pick_algorithms(frame, algorithms, paths[0])
+    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
+    frame = kt.measured_rows(frame, paths[0])
     # Rounded, so that a budget written as 0.3333 and one as 0.33330 share a point.
     frame["T"] = [round(halvings(p, b), 9)
                   for p, b in zip(frame["params"], frame["budget_requested"])]
     if frame["T"].isna().all():
         raise kt.CsvError(f"{paths[0]}: no row has a parameter T or a budget to put on the x axis")
     kt.add_labels(frame, ignore=("T",))
-    return reduce_rows(frame, spread)
+    facts = frame
+    if mean_over_layers:
+        frame = kt.full_points(frame, ["label", "T"], paths[0]).assign(layer=ALL)
+    else:
+        frame = kt.full_points(frame, KEYS, paths[0])
+    table = reduce_rows(frame, spread, y)
+    return kfr.keep(kfr.relative(table, relative_to, ["layer", "T"], paths[0]), facts)
 
 
 def x_values(points, x):
@@ -153,38 +160,62 @@ def line_means(part):
     return part.loc[part["T"].notna(), "mean"].to_numpy()
 
 
-def line_styles(table, x):
+def line_styles(table, x, highlight=()):
     """{label: style}; what has no T is a dotted level, but for x = middle_ratio, where it is a
     point."""
-    out = {}
-    for i, label in enumerate(dict.fromkeys(table["label"])):
-        out[label] = kf.line_style(i)
+    out = ks.styles(table["label"], highlight)
+    for label in out:
         if x != "middle_ratio" and table.loc[table["label"] == label, "T"].isna().all():
             out[label].update(linestyle=":", marker=None)
     return out
 
 
-def draw(table, x="T", log_y=False, band=False, share_y=False):
+def ends(axes, part, styles, x):
+    """Where the lines of a panel end, for names.name_lines."""
+    lines, levels = {}, {}
+    for label in styles:
+        points = part[part["label"] == label]
+        if points["T"].isna().all() and len(points) and x != "middle_ratio":
+            levels[label] = (None, points["mean"].iloc[0])
+        else:
+            lines[label] = (x_values(points, x), points["mean"])
+    return {**kn.ends_of(axes, lines), **levels}
+
+
+def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", highlight=(),
+         relative_to=""):
     """The figure: a panel per layer, or of many layers an overview."""
     layers = sorted(table["layer"].unique())
-    styles = line_styles(table, x)
-    if not kl.fit_panels(layers):
-        return draw_overview(table, styles, x, log_y)
-    figure, panels = kl.facets([layers], sharex=x != "middle_ratio", sharey=share_y)
+    styles = line_styles(table, x, highlight)
+    named = len(styles) > kn.MANY
+    columns, height = (2, kn.height_for(len(styles))) if named else (kl.MAX_COLUMNS, 2.0)
+    if len(layers) == 1:
+        columns, height = 1, max(height, 3.2)
+    name = kfr.y_label(y, relative_to)
+    if not kl.fit_panels(layers, height=height, columns=columns):
+        return draw_overview(table, styles, x, log_y, name, highlight)
+    figure, panels = kl.facets([layers], height=height, columns=columns, sharey=share_y,
+                               sharex=x != "middle_ratio", wide=named)
     for layer, axes in panels.items():
         part = table[table["layer"] == layer]
         for label, style in styles.items():
             draw_line(axes, part[part["label"] == label], x, style, band)
-        axes.set_title(f"layer {int(layer)}")
+        axes.set_title("mean over layers" if layer == ALL else f"layer {int(layer)}")
         set_x_axis(axes, x, table)
         set_y_axis(axes, line_means(table if share_y else part), log_y)
     figure.supxlabel(AXIS_LABELS[x], fontsize=kf.FONT_SIZE)
-    figure.supylabel("relative error", fontsize=kf.FONT_SIZE)
-    kf.legend_above(figure, [kf.line_handle(style, label) for label, style in styles.items()])
+    figure.supylabel(name, fontsize=kf.FONT_SIZE)
+    if not named:
+        kf.legend_above(figure, [kf.line_handle(look, label) for label, look in styles.items()])
+        return figure
+    figure.canvas.draw()
+    for layer, axes in panels.items():
+        kn.name_lines(axes, ends(axes, table[table["layer"] == layer], styles, x), styles,
+                      *ks.emphasis(styles, highlight))
     return figure
 
 
-def draw_overview(table, styles, x, log_y):
+def draw_overview(table, styles, x, log_y, name, highlight):
     """Means over layers, and a map of layer and T per algorithm."""
     def prepare(axes, means):
         set_x_axis(axes, x, table)
@@ -193,21 +224,30 @@ def draw_overview(table, styles, x, log_y):
     rows = table[np.isfinite(table["mean"])]
     rows = rows.assign(x=rows["T"], at=x_values(rows, x))
     by_t = x != "budget"
-    return kl.overview([kl.Part(rows, "relative error")], styles, AXIS_LABELS[x], prepare,
+    return kl.overview([kl.Part(rows, name)], styles, AXIS_LABELS[x], prepare,
                        map_x_name=AXIS_LABELS["T" if by_t else "budget"],
-                       tick="{:g}".format if by_t else lambda t: fraction_text(2.0**-t))
+                       tick="{:g}".format if by_t else lambda t: fraction_text(2.0**-t),
+                       highlight=highlight)
+
+
+def measured(table, y="rel_error"):
+    """The means of every line where compression is least and most, over all layers."""
+    ts = sorted(table["T"].dropna().unique())
+    parts = []
+    for t in dict.fromkeys((ts[0], ts[-1])):
+        means = table[table["T"] == t].groupby("label", sort=False)["mean"].mean().sort_values()
+        parts.append(f"at T = {t:g} " + ", ".join(f"{k} {v:.3g}" for k, v in means.items()))
+    return f"Measured, {y}: " + "; ".join(parts) + "."
 
 
 def parse_arguments(arguments=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("inputs", nargs="+", metavar="OUT.csv", help="files of kvbench replay")
-    parser.add_argument("-o", "--output", required=True, metavar="STEM",
-                        help="writes STEM.png and STEM.pdf")
+    parser = command.argument_parser(
+        __doc__, y=kt.METRIC_LABELS,
+        take=("--layers", "--mean-over-layers", "--highlight", "--relative-to"))
     parser.add_argument("--x", choices=list(AXIS_LABELS), default="T", help="default: T")
     parser.add_argument("--spread", choices=["seeds", "all"], default="seeds",
                         help="standard deviation over seeds (default) or over all rows")
-    parser.add_argument("--algorithms", metavar="NAME,...", default="",
+    parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
                         help="only these, default all")
     parser.add_argument("--log-y", action="store_true", help="logarithmic error axis")
     parser.add_argument("--share-y", action="store_true", help="one error scale for all layers")
@@ -217,11 +257,17 @@ def parse_arguments(arguments=None):
 
 def main():
     options = parse_arguments()
-    algorithms = [a for a in options.algorithms.split(",") if a]
-    table = load(options.inputs, algorithms, options.spread)
+    table = load(options.inputs, options.algorithms, options.spread, options.y, options.layers,
+                 options.mean_over_layers, options.relative_to)
+    ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     bad = table[~np.isfinite(table["mean"])]
     for label in dict.fromkeys(bad["label"]):
         print(f"note: {label} has a mean that is not finite; it is not drawn",
               file=sys.stderr)
-    figure = draw(table, options.x, options.log_y, options.band, options.share_y)
-    kf.save_figure(figure, options.output)
+    facts = table.attrs["facts"]
+    figure = draw(table, options.x, options.log_y, options.band, options.share_y, options.y,
+                  options.highlight, options.relative_to)
+    over = "all rows" if options.spread == "all" else "seeds, of the means over prompts and heads"
+    bars = kl.spread_text(
+        figure, f"{'Bands' if options.band else 'Bars'}: standard deviation over {over}.")
+    kfr.finish(figure, options, facts, bars, measured(table, options.y))

@@ -2,10 +2,12 @@
 
 import errno
 import math
+import os
 
 import matplotlib.pyplot as plt
 import numpy as np
 
+from kvbench.command import picture_files
 from kvbench.tables import CsvError, DeviceError
 
 # Okabe and Ito's palette, safe for the common kinds of colour blindness. Yellow is left out: it
@@ -16,7 +18,9 @@ DASHES = ["-", "--", "-.", ":"]
 
 PAGE_WIDTH = 7.0  # inches: both columns of a page
 COLUMN_WIDTH = 3.4
-PAGE_HEIGHT = 9.6  # no figure is higher, its legend included
+PAGE_HEIGHT = 9.6  # no figure is higher, with its legend and what stands below it
+FOOTER_HEIGHT = 0.5  # of these: what frame.add writes below
+BODY_HEIGHT = PAGE_HEIGHT - FOOTER_HEIGHT
 FONT_SIZE = 8
 SMALL_FONT_SIZE = 6.5  # nothing in a picture is smaller
 
@@ -32,6 +36,7 @@ def line_style(i):
 
 def plot_line(axes, xs, means, sds, style, band=False, **more):
     """A line with bars of one standard deviation (NaN: none) or a shaded band; returns the line."""
+    above = {**style, **more}.get("zorder", 2)
     sds = np.nan_to_num(np.asarray(sds, dtype=float), nan=0.0, posinf=0.0)
     means = np.asarray(means, dtype=float)
     (drawn,) = axes.plot(xs, means, **{"ms": 3.5, "linewidth": 1.2, **style, **more})
@@ -40,7 +45,7 @@ def plot_line(axes, xs, means, sds, style, band=False, **more):
                           linewidth=0)
     elif (sds > 0).any():
         axes.errorbar(xs, means, yerr=sds, fmt="none", ecolor=style["color"], elinewidth=0.8,
-                      capsize=2)
+                      capsize=2, zorder=above)
     return drawn
 
 
@@ -111,11 +116,16 @@ def spread_out(positions, gap):
     return out
 
 
-def save_figure(figure, stem):
-    """Writes STEM.png (200 dpi) and STEM.pdf; the same data give the same bytes."""
-    try:
-        figure.savefig(f"{stem}.png", dpi=200, bbox_inches="tight")
-        figure.savefig(f"{stem}.pdf", bbox_inches="tight", metadata={"CreationDate": None})
-    except OSError as error:
-        kind = DeviceError if error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT) else CsvError
-        raise kind(f"{stem}: cannot be written: {error.strerror}") from None
+def save_figure(figure, output):
+    """Writes the files of kvbench.command.picture_files(output), PNG with 200 dpi; the same data
+    give the same bytes."""
+    dates = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+    for path in picture_files(output):
+        ending = os.path.splitext(path)[1].lower()
+        try:
+            with plt.rc_context({"svg.hashsalt": "kvbench"}):
+                figure.savefig(path, dpi=200, bbox_inches="tight", metadata=dates[ending])
+        except OSError as error:
+            device = error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT)
+            kind = DeviceError if device else CsvError
+            raise kind(f"{path}: cannot be written: {error.strerror}") from None

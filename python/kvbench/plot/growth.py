@@ -23,6 +23,7 @@ from kvbench import command
 from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
 
 MAX_COLUMNS = 4  # panels beside each other on a page
@@ -76,7 +77,7 @@ def load(paths, layers):
         print("note: prefixes that only some heads have are left out", file=sys.stderr)
     table = table[table["heads"] == largest]
     alpha = fits.groupby(keys, sort=True)["alpha"].agg(lambda v: v.mean(skipna=False))
-    return table, alpha, absolute
+    return kfr.keep(table, counts, "kv_head"), alpha, absolute
 
 
 def shown_deltas(table, wanted):
@@ -165,12 +166,20 @@ def draw_alphas(block, alpha, layers, whats, absolute):
     block.supylabel("layer", fontsize=8)
 
 
+def measured(alpha, absolute):
+    """The mean exponent over the layers by delta."""
+    parts = []
+    for what, own in alpha.groupby("what", sort=False):
+        means = own.groupby("delta").mean()
+        parts.append(f"{what} " + ", ".join(f"{v:.2f} at {d:.3g}" for d, v in means.items()))
+    name = "delta" if absolute else "delta / R"
+    return f"Measured, fitted alpha by {name}, mean over layers: " + "; ".join(parts) + "."
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
-        __doc__, "DIR", "folders of kvbench cluster: delta.csv, growth.csv, coverage.csv")
-    parser.add_argument("--layers", metavar="N,...", default="",
-                        help=f"only these, default all; of more than {MAX_COLUMNS} the curves of "
-                             "evenly spaced ones, and alpha of every one")
+        __doc__, "DIR", "folders of kvbench cluster: delta.csv, growth.csv, coverage.csv",
+        take=("--layers",))
     parser.add_argument("--deltas", metavar="X,...", default="",
                         help="lines to draw, in the legend's numbers; default: all, or "
                              f"{MAX_LINES} evenly spaced ones of more")
@@ -187,6 +196,7 @@ def numbers(text, option):
 def main():
     options = parse_arguments()
     wanted = numbers(options.deltas, "--deltas")
-    table, alpha, absolute = load(options.inputs, kcc.integers(options.layers, "--layers"))
+    table, alpha, absolute = load(options.inputs, options.layers)
     figure = draw(table, alpha, absolute, shown_deltas(table, wanted))
-    kf.save_figure(figure, options.output)
+    kfr.finish(figure, options, table.attrs["facts"], "Lines: geometric means over KV heads; "
+               "dotted: a cluster per token.", measured(alpha, absolute))

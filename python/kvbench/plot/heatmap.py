@@ -4,18 +4,18 @@ Cells are means over prompts and seeds; the colours' scale is logarithmic and th
 panels. The 2 % of the cells with the largest errors share one colour, and so do those with the
 smallest (pointed ends of the bar). One budget is shown (--budget; default: the smallest of the
 file) beside what was given native sizes. A hatched cell has no measurement: infeasible there, or
-not replayed. Panels whose errors are all below 1e-9 (an exact cache) are left out.
+not replayed. Panels whose errors are all below 1e-6 (an exact cache) are left out.
 """
 
 import math
 import sys
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
 
 MAX_PANELS = 48  # eight rows of six; more would not fit a page
@@ -34,17 +34,19 @@ def pick_budget(frame, budget, path):
     else:
         return frame
     native = frame["budget_requested"].isna()
-    near = np.isclose(frame["budget_requested"], budget, rtol=1e-9, atol=0)
+    near = np.isclose(frame["budget_requested"], budget, rtol=1e-6, atol=0)
     return frame[native | near]
 
 
-def load(paths, column="rel_error", budget=None, algorithms=()):
+def load(paths, column="rel_error", budget=None, algorithms=(), layers=(), relative_to=""):
     """One row per (label, layer, q_head): mean; NaN and infinite means are left out."""
     frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", column])
     frame = kt.pick_algorithms(frame, algorithms, paths[0])
+    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
     frame = pick_budget(frame, budget, paths[0])
     frame = kt.add_labels(kt.measured_rows(frame, paths[0]))
     table = kt.finite_points(kt.mean_and_sd(frame, ["label", "layer", "q_head"], column))
+    table = kfr.relative(table, relative_to, ["layer", "q_head"], paths[0])
     largest = table.groupby("label")["mean"].transform("max")
     for label in dict.fromkeys(table.loc[largest < kt.ROUNDING_ERROR, "label"]):
         print(f"note: {label} is exact and left out", file=sys.stderr)
@@ -56,10 +58,13 @@ def load(paths, column="rel_error", budget=None, algorithms=()):
     if count > MAX_PANELS:
         raise kt.CsvError(f"{paths[0]}: {count} panels, expected at most {MAX_PANELS}; choose "
                           "with --algorithms")
-    return table
+    used = frame["budget_requested"].dropna().unique()
+    out = kfr.keep(table, frame)
+    out.attrs["budget"] = f"budget {used[0]:g}" if len(used) else "native sizes"
+    return out
 
 
-def draw(table, column="rel_error"):
+def draw(table, column="rel_error", relative_to=""):
     """The figure: as many maps beside each other as their titles allow, at page width."""
     layers = sorted(table["layer"].unique())
     heads = sorted(table["q_head"].unique())
@@ -68,21 +73,27 @@ def draw(table, column="rel_error"):
     nrows = math.ceil(len(labels) / ncols)
     width = kf.PAGE_WIDTH if ncols > 2 else kf.COLUMN_WIDTH
     shape = min(1.6, max(0.6, len(layers) / len(heads)))  # of a panel: its height per width
-    height = min(0.28 + (width - 0.8) / max(ncols, 2) * shape, (kf.PAGE_HEIGHT - 0.5) / nrows)
+    height = min(0.28 + (width - 0.8) / max(ncols, 2) * shape, (kf.BODY_HEIGHT - 0.5) / nrows)
     figure, grid = kf.panels(nrows, ncols, width=width, height=height, sharex=True, sharey=True)
     maps = {label: kl.cell_matrix(table[table["label"] == label], "q_head", layers, heads)
             for label in labels}
     kl.draw_maps(figure, grid, maps, layers, heads, kl.colour_scale(table["mean"], log=True),
-                 kt.ERROR_LABELS[column])
+                 kfr.y_label(column, relative_to))
     figure.supxlabel("query head", fontsize=kf.FONT_SIZE)
     figure.supylabel("layer", fontsize=kf.FONT_SIZE)
     return figure
 
 
+def measured(table, column):
+    """The means over all cells, and the cells between which they lie."""
+    groups = table.groupby("label", sort=False)["mean"].agg(["mean", "min", "max"])
+    parts = [f"{label} {row['mean']:.3g} ({row['min']:.3g} to {row['max']:.3g})"
+             for label, row in groups.sort_values("mean").iterrows()]
+    return f"Measured, {column}, mean over heads (least to largest head): " + ", ".join(parts) + "."
+
+
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__)
-    parser.add_argument("--column", choices=list(kt.ERROR_LABELS), default="rel_error",
-                        help="what the colours show, default: rel_error")
+    parser = command.argument_parser(__doc__, take=("--layers", "--relative-to"), y=kt.ERROR_LABELS)
     parser.add_argument("--budget", type=float, metavar="RHO", help="default: the smallest")
     parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
                         help="only these, default all")
@@ -91,6 +102,8 @@ def parse_arguments(arguments=None):
 
 def main():
     options = parse_arguments()
-    table = load(options.inputs, options.column, options.budget, options.algorithms)
-    kf.save_figure(draw(table, options.column), options.output)
-    plt.close("all")
+    table = load(options.inputs, options.y, options.budget, options.algorithms, options.layers,
+                 options.relative_to)
+    kfr.finish(draw(table, options.y, options.relative_to), options, table.attrs["facts"],
+               f"Cells: means over prompts and seeds; {table.attrs['budget']}; hatched: no "
+               "measurement.", measured(table, options.y))

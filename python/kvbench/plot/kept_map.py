@@ -17,6 +17,7 @@ from kvbench import command
 from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
 
 MAX_COLUMNS = 4  # panels beside each other on a page
 MAX_ROWS = 6
@@ -86,7 +87,7 @@ def kept_map(rows):
 def draw(frame, labels, heads):
     """The figure: columns labels, rows heads."""
     figure, grid = kf.panels(len(heads), len(labels), sharex=True, sharey=True,
-                             height=min(1.8, (kf.PAGE_HEIGHT - 0.6) / len(heads)))
+                             height=min(1.8, (kf.BODY_HEIGHT - 0.6) / len(heads)))
     for i, head in enumerate(heads):
         for j, label in enumerate(labels):
             axes = grid[i, j]
@@ -117,14 +118,26 @@ def draw(frame, labels, heads):
     return figure
 
 
+def measured(frame):
+    """Which share of the tokens held at the last step is older than half of the stream."""
+    parts = []
+    for label, rows in frame.groupby("label", sort=False):
+        shares = []
+        for _, last in rows.loc[rows.groupby(["layer", "kv_head"])["step"].idxmax()].iterrows():
+            mask = kcc.held(last["tokens"], int(last["n_tokens"]))
+            shares.append(mask[:(int(last["step"]) + 1) // 2].sum() / max(1, mask.sum()))
+        parts.append(f"{label} {np.mean(shares):.2f}")
+    return ("Measured, share of the tokens held at the end that come from the older half, mean "
+            "over the heads shown: " + ", ".join(parts) + ".")
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
-        __doc__, "OUT.kept.csv", "files of kvbench replay --protocol stream --kept")
+        __doc__, "OUT.kept.csv", "files of kvbench replay --protocol stream --kept",
+        take=("--layers",))
     parser.add_argument("--labels", metavar="LABEL,...", default="",
                         help=f"panels: algorithms, with what of their budgets, parameters and "
                              f"seeds differs; default: the first {MAX_COLUMNS}")
-    parser.add_argument("--layers", metavar="N,...", default="",
-                        help="default: the first and the last")
     parser.add_argument("--kv-heads", metavar="N,...", default="", help="default: the first")
     parser.add_argument("--prompt", metavar="ID", default="", help="default: the first")
     return parser.parse_args(arguments)
@@ -134,6 +147,8 @@ def main():
     options = parse_arguments()
     frame, labels, heads = load(
         options.inputs, [label for label in options.labels.split(",") if label],
-        kcc.integers(options.layers, "--layers"), kcc.integers(options.kv_heads, "--kv-heads"),
+        options.layers, kcc.integers(options.kv_heads, "--kv-heads"),
         options.prompt)
-    kf.save_figure(draw(frame, labels, heads), options.output)
+    kfr.finish(draw(frame, labels, heads), options, kfr.facts_of(frame, "kv_head"),
+               "Every picture is one KV head; shades: the share of a cell's tokens that is held.",
+               measured(frame))

@@ -16,37 +16,44 @@ from matplotlib.transforms import offset_copy
 
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
+from kvbench.plot import names as kn
+from kvbench.plot import style as ks
 
 MAX_PANELS = 9  # layers that get a panel each
 MAX_COLUMNS = 4  # panels of lines beside each other on a page
 MAX_MAPS = 6  # maps beside each other
 MAP_TICKS = 4  # numbers at either axis of a map, at most
-MIN_MAP = 0.8  # inches, with its title
+MIN_MAP = 0.64  # inches, with its title
 LINES_HEIGHT = 2.3
 BLOCK_MARGIN = 0.45  # inches below a block of maps: numbers and name of x
 MAX_BARS = 12  # points of a line with a bar each; longer lines get a band
 MAX_BANDS = 2  # of layers; more of them over each other are one grey
+OVERVIEW = "overview"  # the label of such a figure, and what shows its quartiles
 LETTERS = 17  # characters of the smallest type to an inch
 # Shares of the cells below and above a colour scale: few outliers would take all its colours.
 OUTSIDE = 0.02
 
 
-def fit_panels(layers, rows=1, height=2.0):
+def fit_panels(layers, rows=1, height=2.0, columns=MAX_COLUMNS):
     """Whether each of `layers` can have a panel, in `rows` such blocks of panels on one page."""
-    needed = rows * math.ceil(len(layers) / MAX_COLUMNS) * height
+    needed = rows * math.ceil(len(layers) / columns) * height
     return len(layers) <= MAX_PANELS and needed <= kf.PAGE_HEIGHT - 1
 
 
-def facets(groups, height=2.0, **share):
-    """Figure and a dict from key to axes: each list of keys begins a row, of at most four."""
+def facets(groups, height=2.0, columns=MAX_COLUMNS, wide=False, **share):
+    """Figure and a dict from key to axes: each list of keys begins a row, of at most `columns`.
+
+    wide: of page width, however few panels there are.
+    """
     longest = max(len(keys) for keys in groups)
-    ncols = math.ceil(longest / math.ceil(longest / MAX_COLUMNS))
+    ncols = math.ceil(longest / math.ceil(longest / columns))
     places = {}
     row = 0
     for keys in groups:
         places.update({key: (row + i // ncols, i % ncols) for i, key in enumerate(keys)})
         row += math.ceil(len(keys) / ncols)
-    figure, grid = kf.panels(row, ncols, height=height, **share)
+    figure, grid = kf.panels(row, ncols, height=height, width=kf.PAGE_WIDTH if wide else None,
+                             **share)
     hide_others(grid, places.values())
     return figure, {key: grid[place] for key, place in places.items()}
 
@@ -199,6 +206,8 @@ def draw_means(axes, means, styles):
     lines = [label for label in styles if means.loc[means["label"] == label, "x"].notna().any()]
     longest = means[means["label"].isin(lines)].groupby("label").size().max() if lines else 0
     spread = "bars" if longest <= MAX_BARS else "bands" if len(lines) <= MAX_BANDS else None
+    if len(lines) > kn.MANY:
+        spread = None  # they would hide the lines
     gap = min(3.0, 14 / max(1, len(lines)))  # points between bars of one x
     for label, style in styles.items():
         part = means[means["label"] == label]
@@ -225,30 +234,49 @@ def draw_means(axes, means, styles):
     return spread
 
 
-def overview(parts, styles, x_name, prepare, map_x_name=None, tick="{:g}".format, minima=False):
+def spread_text(figure, otherwise):
+    """What bars and bands mean in the figure: quartiles where `overview` made it."""
+    kind, _, spread = figure.get_label().partition(" ")
+    if kind != OVERVIEW:
+        return otherwise
+    above = {"bars": "bars are", "bands": "bands are"}.get(spread)
+    of_bars = f"; {above} the quartiles of the layers" if above else ""
+    return (f"Lines: means over the layers{of_bars}"
+            ". Maps: every layer; means over seeds, prompts and heads.")
+
+
+def overview(parts, styles, x_name, prepare, map_x_name=None, tick="{:g}".format, minima=False,
+             highlight=()):
     """The figure: panels of means over layers beside each other, maps of every layer below.
 
     parts: Parts; styles: {label: style}, in order. `prepare(axes, means)` sets a panel's axes.
-    `tick`: x as the maps say it. minima: marks the smallest cell of every layer.
+    `tick`: x as the maps say it. minima: marks the smallest cell of every layer. highlight: maps
+    are of these alone, where there are any.
     """
-    mapped = [label for label in styles if any(
+    bold, grey = ks.emphasis(styles, highlight)
+    mapped = [label for label in styles if label not in grey and any(
         part.rows.loc[part.rows["label"] == label, "x"].notna().any() for part in parts)]
+    if not mapped:
+        raise kt.CsvError("maps of layers: nothing that is highlighted has a line")
     ncols = map_columns(mapped)
     nrows = math.ceil(len(mapped) / ncols)
-    room = kf.PAGE_HEIGHT - LINES_HEIGHT - 0.3 * math.ceil(len(styles) / 4) \
-        - BLOCK_MARGIN * len(parts)
+    named = len(styles) > kn.MANY and len(parts) == 1
+    lines_height = max(LINES_HEIGHT, kn.height_for(len(styles))) if named else LINES_HEIGHT
+    legend = 0 if named else 0.3 * math.ceil(len(styles) / 4)
+    room = kf.BODY_HEIGHT - lines_height - legend - BLOCK_MARGIN * len(parts)
     height = min(1.75, room / (nrows * len(parts)))
     if height < MIN_MAP:
         limit = int(room / MIN_MAP / len(parts)) * ncols
         raise kt.CsvError(f"maps of {len(layers_of(parts))} layers: got {len(mapped)} lines, "
                           f"expected at most {limit} for one page; choose fewer")
     block_height = nrows * height + BLOCK_MARGIN
-    figure, (top, *below) = blocks([LINES_HEIGHT, *[block_height] * len(parts)])
+    figure, (top, *below) = blocks([lines_height, *[block_height] * len(parts)])
     tops = block_panels(top, 1, len(parts))[0]
     layers = layers_of(parts)
     for axes, block, part in zip(tops, below, parts):
         means = over_layers(part.rows)
         spread = draw_means(axes, means, styles)
+        figure.set_label(f"{OVERVIEW} {spread}")
         prepare(axes, means)
         shown = f", {spread}: quartiles of layers" if spread else ""
         above = f"{part.title}\n" if part.title else ""
@@ -267,8 +295,21 @@ def overview(parts, styles, x_name, prepare, map_x_name=None, tick="{:g}".format
         under = f"{part.title}: " if part.title else ""
         block.supxlabel(under + (map_x_name or x_name), fontsize=kf.FONT_SIZE)
         block.supylabel("layer", fontsize=kf.FONT_SIZE)
-    kf.legend_above(figure, [kf.line_handle(style, label) for label, style in styles.items()])
+    if not named:
+        kf.legend_above(figure, [kf.line_handle(style, label) for label, style in styles.items()])
+        return figure
+    figure.canvas.draw()
+    kn.name_lines(tops[0], mean_ends(tops[0], means, styles), styles, bold, grey)
     return figure
+
+
+def mean_ends(axes, means, styles):
+    """Where lines and levels of draw_means end."""
+    lines = {label: (part["at"], part["mean"]) for label in styles
+             if len(part := means[(means["label"] == label) & np.isfinite(means["at"])])}
+    levels = {label: (None, part["mean"].iloc[0]) for label in styles
+              if label not in lines and len(part := means[means["label"] == label])}
+    return {**kn.ends_of(axes, lines), **levels}
 
 
 def mark_minima(grid, maps):

@@ -13,21 +13,23 @@ from matplotlib.ticker import MaxNLocator
 from kvbench import command
 from kvbench.cluster import tables as kcc
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
 
 QUANTILES = {"max": "largest", "p95": "95th percentile", "p50": "median"}
 
 
-def load(paths):
+def load(paths, layers=()):
     """One row per (what, layer): mean, min and max over heads of each of QUANTILES."""
     frame = kcc.read_table(paths, "norms.csv", list(QUANTILES))
+    frame = frame[frame["layer"].isin(kcc.choose(frame["layer"], layers, "--layers", paths[0]))]
     groups = frame.groupby(["what", "layer"], sort=True)[list(QUANTILES)]
     # skipna: a norm that is not a number must show, not be averaged away.
     table = groups.agg([lambda v: v.mean(skipna=False), lambda v: v.min(skipna=False),
                         lambda v: v.max(skipna=False)])
     table.columns = [f"{quantile}_{name}" for quantile in QUANTILES
                      for name in ("mean", "least", "most")]
-    return table.reset_index()
+    return kfr.keep(table.reset_index(), frame, "head")
 
 
 def draw(table):
@@ -54,11 +56,27 @@ def draw(table):
     return figure
 
 
+def measured(table):
+    """The largest norms, and where they are."""
+    parts = []
+    for what, part in table.groupby("what", sort=False):
+        if part["max_most"].isna().any():
+            parts.append(f"{what} have norms that are not numbers")
+            continue
+        most = part.loc[part["max_most"].idxmax()]
+        parts.append(f"{what} at most {most['max_most']:.3g} (layer {most['layer']:g}), medians "
+                     f"{part['p50_mean'].min():.3g} to {part['p50_mean'].max():.3g}")
+    return "Measured, norms: " + "; ".join(parts) + "."
+
+
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, "DIR|norms.csv", "what kvbench cluster wrote")
+    parser = command.argument_parser(__doc__, "DIR|norms.csv", "what kvbench cluster wrote",
+                                     take=("--layers",))
     return parser.parse_args(arguments)
 
 
 def main():
     options = parse_arguments()
-    kf.save_figure(draw(load(options.inputs)), options.output)
+    table = load(options.inputs, options.layers)
+    kfr.finish(draw(table), options, table.attrs["facts"], "Lines: means over heads; bands: from "
+               "the least to the largest head.", measured(table))

@@ -9,7 +9,7 @@ A line is the median over prompts, layers, heads and seeds (--mean: the mean), i
 neighbouring offsets (--bins); a band goes from the lower to the upper quartile of the same errors
 (--band; by default where there are at most four methods). An error may be infinite (an exact output
 of zero): it counts in quartiles as it is, and a mean leaves a gap there. Methods whose errors are
-rounding alone (below 1e-9, `exact`) are left out.
+rounding alone (below 1e-6, `exact`) are left out.
 
 Look for: a line that falls from the first query on. Near the start only the exact tokens before
 the first evaluated query (recent - queries of them) stand beside the compressed middle, later also
@@ -19,14 +19,16 @@ the keys of all queries before: a method that does well at the end alone lives o
 import argparse
 import sys
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
+from kvbench.plot import names as kn
+from kvbench.plot import style as ks
 
 KEYS = ["prompt", "layer", "q_head", "seed", "budget_requested", "offset"]
 MAX_PANELS = 20  # of budgets: five rows
@@ -37,7 +39,7 @@ MAX_BANDS = 4  # more of them beside each other are one grey
 def read_queries(paths):
     """The rows of all tables; the columns that it needs are looked up by name."""
     frame = kt.read_table(paths, ["schema", "algorithm", "params", *KEYS, "rel_error"],
-                          kt.TEXT_COLUMNS, kt.SETTINGS)
+                          kt.TEXT_COLUMNS, [*kt.SETTINGS, "trace"])
     schemas = sorted(frame["schema"].unique())
     if len(schemas) > 1:
         raise kt.CsvError(f"{paths[0]}: mixed schemas: {', '.join(schemas)}")
@@ -56,7 +58,7 @@ def read_queries(paths):
     return frame[~empty].copy()
 
 
-def load(paths, algorithms=(), budgets=(), layers=(), by="budget", bins=32):
+def load(paths, algorithms=(), budgets=(), layers=(), by="budget", bins=32, relative_to=""):
     """One row per (panel, label, bin): offset (mean of the bin's), mean, low, median, high.
 
     panel: the budget (NaN: none, as of exact), or with by="layer" the layer.
@@ -84,7 +86,8 @@ def load(paths, algorithms=(), budgets=(), layers=(), by="budget", bins=32):
     table = errors.agg(mean="mean", low=quartile(0.25), median=quartile(0.5),
                        high=quartile(0.75))
     table["offset"] = groups["offset"].mean()
-    return above_rounding(table.reset_index(), paths[0])
+    table = above_rounding(table.reset_index(), paths[0])
+    return kfr.keep(kfr.relative(table, relative_to, ["panel", "bin"], paths[0]), frame)
 
 
 def above_rounding(table, path):
@@ -131,10 +134,10 @@ def panel_list(table, by):
     return [(f"{name} {value:g}", table[(table["panel"] == value) | native]) for value in values]
 
 
-def draw_panel(axes, rows, labels, centre, band):
-    for i, label in enumerate(labels):
+def draw_panel(axes, rows, styles, centre, band):
+    for i, (label, look) in enumerate(styles.items()):
         points = rows[rows["label"] == label].sort_values("offset")
-        style = {**kf.line_style(i), "markevery": (i % 5, 5)}  # markers of lines side by side
+        style = {**look, "markevery": (i % 5, 5)}  # markers of lines side by side
         middle = points[centre].where(np.isfinite(points[centre])
                                       & (points[centre] >= kt.ROUNDING_ERROR))
         axes.plot(points["offset"], middle, ms=3, linewidth=1.0, **style)
@@ -158,33 +161,61 @@ def set_error_axis(axes, values, log_y):
         axes.set_ylim(0, 1.6 * seen.max() if len(seen) else 1)
 
 
-def draw(table, by="budget", centre="median", band=None, log_y=False):
+def draw(table, by="budget", centre="median", band=None, log_y=False, highlight=(),
+         relative_to=""):
     """The figure: at most four panels beside each other, one scale of errors for all; or an
     overview of many layers.
 
     band: None: where there are few methods.
     """
-    labels = list(dict.fromkeys(table["label"]))
-    styles = {label: kf.line_style(i) for i, label in enumerate(labels)}
-    band = len(labels) <= MAX_BANDS if band is None else band
+    styles = ks.styles(table["label"], highlight)
+    band = len(styles) <= MAX_BANDS if band is None else band
     parts = panel_list(table, by)
-    name = f"relative error ({centre})"
+    name = kfr.y_label("rel_error", relative_to) + f" ({centre})"
     if by == "layer" and not kl.fit_panels(parts, height=1.7):
-        return draw_overview(table, styles, centre, name, log_y)
+        return draw_overview(table, styles, centre, name, log_y, highlight)
     titles = [title for title, _ in parts]
-    figure, panels = kl.facets([titles], height=2.3 if len(parts) <= 4 else 1.7, sharex=True,
-                               sharey=True)
+    height = 2.3 if len(parts) <= 4 else 1.7
+    high = max(height, kn.height_for(len(styles)))
+    named = len(styles) > kn.MANY and kl.fit_panels(parts, height=high)
+    figure, panels = kl.facets([titles], height=high if named else height, sharex=True,
+                               sharey=True, wide=named)
     for title, rows in parts:
-        draw_panel(panels[title], rows, labels, centre, band)
+        draw_panel(panels[title], rows, styles, centre, band)
         panels[title].set_title(title)
     set_error_axis(panels[titles[0]], table[centre].to_numpy(), log_y)
     figure.supxlabel(OFFSET, fontsize=kf.FONT_SIZE)
     figure.supylabel(name, fontsize=kf.FONT_SIZE)
-    kf.legend_above(figure, [kf.line_handle(style, label) for label, style in styles.items()])
+    if not named:
+        kf.legend_above(figure, [kf.line_handle(style, label) for label, style in styles.items()])
+        return figure
+    # The last panel of each row names its lines; what is not in it has a place in the legend.
+    missing = [label for label in styles if label not in set(parts[-1][1]["label"])]
+    if missing:
+        kf.legend_above(figure, [kf.line_handle(styles[label], label) for label in missing])
+    figure.canvas.draw()
+    for i, (title, rows) in enumerate(parts):
+        if i == len(parts) - 1 or panels[titles[i + 1]].get_subplotspec().is_first_col():
+            lines = {label: (own["offset"], own[centre]) for label in styles
+                     if len(own := rows[rows["label"] == label])}
+            kn.name_lines(panels[title], kn.ends_of(panels[title], lines), styles,
+                          *ks.emphasis(styles, highlight))
     return figure
 
 
-def draw_overview(table, styles, centre, name, log_y):
+def measured(table, centre):
+    """The first and the last point of every line."""
+    parts = []
+    for panel, rows in table.groupby("panel", dropna=False, sort=False):
+        rows = rows.sort_values("bin")
+        ends = rows.groupby("label", sort=False)[centre].agg(["first", "last"])
+        parts.append(f"{panel:g}: " + ", ".join(
+            f"{label} {row['first']:.3g} to {row['last']:.3g}" for label, row in ends.iterrows()))
+    return (f"Measured, {centre} of rel_error, first to last offsets, by panel: "
+            + "; ".join(parts) + ".")
+
+
+def draw_overview(table, styles, centre, name, log_y, highlight):
     """Means over layers, and a map of layer and offset per method."""
     def prepare(axes, means):
         set_error_axis(axes, means["mean"].to_numpy(), log_y)
@@ -193,16 +224,16 @@ def draw_overview(table, styles, centre, name, log_y):
     # The bins of all heads of a method are the same: their mean offset names them.
     rows = table.assign(x=table["offset"].round(), layer=table["panel"], mean=table[centre])
     rows = rows[np.isfinite(rows["mean"])]
-    return kl.overview([kl.Part(rows, name)], styles, OFFSET, prepare)
+    return kl.overview([kl.Part(rows, name)], styles, OFFSET, prepare, highlight=highlight)
 
 
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, "OUT.queries.csv", "files of kvbench replay --per-query")
+    parser = command.argument_parser(__doc__, "OUT.queries.csv",
+                                     "files of kvbench replay --per-query",
+                                     take=("--layers", "--highlight", "--relative-to"))
     parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
                         help="only these, default all")
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
-                        help="only these, default all")
-    parser.add_argument("--layers", type=command.number_list, metavar="N,...", default=[],
                         help="only these, default all")
     parser.add_argument("--by", choices=["budget", "layer"], default="budget",
                         help="what the panels are, default budget (over all layers); layer needs "
@@ -219,7 +250,8 @@ def parse_arguments(arguments=None):
 def main():
     options = parse_arguments()
     table = load(options.inputs, options.algorithms, options.budgets, options.layers, options.by,
-                 options.bins)
+                 options.bins, options.relative_to)
+    ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     centre = "mean" if options.mean else "median"
     for label in dict.fromkeys(table.loc[~np.isfinite(table[centre]), "label"]):
         print(f"note: {label} has a {centre} that is not finite; its line has a gap there",
@@ -228,6 +260,9 @@ def main():
     if options.by == "budget" and count > MAX_PANELS:
         raise kt.CsvError(f"{options.inputs[0]}: {count} panels, expected at most {MAX_PANELS}; "
                           f"choose with --budgets")
-    kf.save_figure(draw(table, options.by, centre, options.band, options.log_y),
-                   options.output)
-    plt.close("all")
+    figure = draw(table, options.by, centre, options.band, options.log_y, options.highlight,
+                  options.relative_to)
+    bars = kl.spread_text(
+        figure, f"Lines: {centre}s over prompts, layers, heads and seeds; bands, if any: "
+        "quartiles.")
+    kfr.finish(figure, options, table.attrs["facts"], bars, measured(table, centre))

@@ -1,36 +1,42 @@
 """Error against memory, all methods in one picture, with the Pareto front.
 
 A point per algorithm, parameters and budget; a line joins the sizes of one variant. x: bytes held
-over full bytes of the whole cache (`ratio`) or of the middle alone, or bytes per KV head; y: an
-error. Both axes are logarithmic. Mean over prompts, layers and heads per seed, then over seeds;
-bars: standard deviation over seeds (n - 1; none for one seed), with `--spread all` over all rows.
+over full bytes of the whole cache (`ratio`) or of the middle alone, bytes per KV head, or the
+budget that was asked for; y: an error. Both axes are logarithmic. Mean over prompts, layers and
+heads per seed, then over seeds; bars: standard deviation over seeds (n - 1; none for one seed),
+with `--spread all` over all rows.
 
-The Pareto front (thick grey) joins the points that no other beats in error at the same memory or
-less; half a per cent more is the same (caches hold whole tokens). With some memory one can have the
-error of the front's nearest point to its left, so the front is a staircase.
+Methods are compared at equal requested budget: the Pareto front (thick grey) joins the points that
+no other beats in error at the same budget or a smaller one; half a per cent more is the same. Sizes
+in a method's own parameters count as the share of the middle that they hold. A method is bold where
+one of its points is on the front, and nowhere else.
 What sees the evaluated queries (`oracle`, also as a part of another) is dashed and stays outside
-the front. `oracle-matching`, where it is given, is the floor: the smallest error known for the bytes,
-dotted, and grey below. Errors below 1e-9 (an exact cache) are rounding and lie below the axis. Each
-line is named at its right end, methods on the front in bold. Points that are infeasible in some
-heads are left out.
+the front. `oracle-matching`, where it is given, is the floor: the smallest error known for the
+bytes, dotted, and grey below. Errors below 1e-6 (an exact cache) are rounding, below the axis;
+points that hold no byte stand left of a break of the axis, over a 0. Each line is named at its
+right end. Points that are infeasible in some heads are left out.
 """
 
-import sys
-
 import matplotlib.patheffects as effects
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
+from kvbench.plot import layers as kl
+from kvbench.plot import names as kn
+from kvbench.plot import style as ks
 
 X_LABELS = {
     "ratio": "bytes held / bytes of the full cache",
     "middle_ratio": "bytes held / bytes of the full middle",
     "bytes": "bytes held per KV head",
+    "budget_requested": "requested budget (fraction of the middle)",
 }
+BOLD = ("Bold (grey steps): no other method has a smaller error at the same requested budget or "
+        "a smaller one; dashed: sees the evaluated queries, not compared.")
 # Parameters that set a size: along a line they vary, so they name no line.
 SIZE_PARAMETERS = ("T", "tokens", "delta", "bits")
 # Fitted to the queries that it is judged by: the smallest error known for the bytes.
@@ -45,51 +51,76 @@ def sees_evaluated(algorithm, params):
     return any(name in ("oracle", FLOOR) for name in [*algorithm.split("+"), *named])
 
 
-def load(paths, x="ratio", y="rel_error", spread="seeds", algorithms=(), layers=()):
-    """One row per point: label, algorithm, params, budget_requested, x, mean, sd, seeds."""
-    frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", x, y])
+def load(paths, x="ratio", y="rel_error", spread="seeds", algorithms=(), layers=(),
+         relative_to=""):
+    """One row per point: label, algorithm, params, budget_requested, size, x, error, mean, sd.
+
+    size: what points are compared by: the requested budget, or of native sizes the middle_ratio.
+    error: the mean; `mean` and sd are over that of `relative_to` where it is given.
+    """
+    frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", "middle_ratio",
+                                    x, y])
     frame = kt.pick_algorithms(frame, algorithms, paths[0])
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
     frame = kt.measured_rows(frame, paths[0])
+    facts = frame
     kt.add_labels(frame, ignore=SIZE_PARAMETERS)
     keys = ["label", "algorithm", "params", "budget_requested"]
     frame = kt.full_points(frame, keys, paths[0])
     table = kt.mean_and_sd(frame, keys, y, spread)
-    table["x"] = frame.groupby(keys, dropna=False, sort=False)[x].mean().to_numpy()
-    table = kt.finite_points(table)
+    groups = frame.groupby(keys, dropna=False, sort=False)
+    table["x"] = groups[x].mean().to_numpy()
+    held = groups["middle_ratio"].mean().to_numpy()
+    # Rounded: places that are one by the numbers of a table shall be one here.
+    table["size"] = table["budget_requested"].fillna(kt.pd.Series(held, table.index)).round(9)
+    table["error"] = table["mean"]
+    table = kfr.relative(kt.finite_points(table), relative_to, ["size"], paths[0])
     exact = table["mean"] < kt.ROUNDING_ERROR
     if exact.all():
         raise kt.CsvError(f"{paths[0]}: column `{y}` is below {kt.ROUNDING_ERROR:g} in every "
                           "point, expected errors for a logarithmic axis")
-    hidden = table[(table["mean"] < kt.ROUNDING_ERROR) | (table["x"] <= 0)]
-    for label in dict.fromkeys(hidden["label"]):
-        print(f"note: {label} has points of no {x} or no {y}, which logarithmic axes cannot show",
-              file=sys.stderr)
-    return table
+    for label in dict.fromkeys(table.loc[exact, "label"]):
+        kt.note(f"{label} has points of no {y}, which a logarithmic axis cannot show")
+    for label in dict.fromkeys(table.loc[table["x"].isna(), "label"]):
+        kt.note(f"{label} has points without {x}; they are not drawn")
+    if drawn_points(table).empty:
+        raise kt.CsvError(f"{paths[0]}: no point has both a {x} and an error above "
+                          f"{kt.ROUNDING_ERROR:g}")
+    return kfr.keep(table, facts)
 
 
 def pareto_front(table):
-    """Points with a smaller mean than all others of the same x or less, by ascending x.
+    """Points with a smaller error than all others of the same size or less, by ascending size.
 
-    x within SAME_MEMORY is the same; of points alike in both the first stays.
+    Sizes within SAME_MEMORY are the same; of points alike in both the first stays.
     """
     oracles = [sees_evaluated(*pair) for pair in zip(table["algorithm"], table["params"])]
-    points = table[~np.array(oracles, bool)].sort_values(["mean", "x"], kind="stable")
+    points = table[~np.array(oracles, bool)].sort_values(["error", "size"], kind="stable")
     front = []
-    for at, (x, mean) in enumerate(zip(points["x"], points["mean"])):
-        others = points.iloc[:at]  # smaller errors, or equal ones of no more memory
-        if not (others["x"] <= x * SAME_MEMORY).any():
+    for at, size in enumerate(points["size"]):
+        others = points.iloc[:at]  # smaller errors, or equal ones of no larger size
+        if not (others["size"] <= size * SAME_MEMORY).any():
             front.append(at)
-    return points.iloc[front].sort_values("x")
+    return points.iloc[front].sort_values("size")
 
 
 def drawn_points(table):
-    """Points within the logarithmic axes."""
-    return table[(table["mean"] >= kt.ROUNDING_ERROR) & (table["x"] > 0)]
+    """Points within the axes."""
+    return table[(table["mean"] >= kt.ROUNDING_ERROR) & (table["x"] >= 0)]
+
+
+def zero_place(xs):
+    """(where points of x = 0 stand, where the axis is broken), or (None, None) without such."""
+    xs = np.asarray(xs, float)
+    if (xs > 0).all():
+        return None, None
+    least = xs[xs > 0].min() if (xs > 0).any() else 1.0
+    return least / 2, least / 2**0.5
 
 
 def draw_front(axes, front):
     """The staircase through the front and on to the right edge."""
+    front = front[front["x"] > 0].sort_values("x")
     if front.empty:
         return
     xs = [*front["x"], max(front["x"].max(), axes.get_xlim()[1])]
@@ -98,28 +129,12 @@ def draw_front(axes, front):
               solid_capstyle="butt", label="Pareto front")
 
 
-def name_lines(axes, ends, bold):
-    """Labels in a column right of the panel, in the order of the line ends, joined to them."""
-    figure = axes.figure
-    labels = list(ends)
-    transform = axes.transData + axes.transAxes.inverted()
-    at = np.array([transform.transform(ends[label][0]) for label in labels])
-    height = axes.get_window_extent().height / figure.dpi * 72  # points
-    gap = 1.12 * kf.SMALL_FONT_SIZE / height
-    ys = kf.spread_out(at[:, 1], gap)
-    ys += max(0.0, -ys.min()) - max(0.0, ys.max() - 1.0)
-    for label, (x, y), place in zip(labels, at, ys):
-        color = ends[label][1]["color"]
-        axes.plot([x, 1.015, 1.05], [y, place, place], transform=axes.transAxes, color=color,
-                  linewidth=0.5, alpha=0.7, clip_on=False, zorder=1, scalex=False, scaley=False)
-        axes.text(1.06, place, label, transform=axes.transAxes, va="center", color=color,
-                  fontsize=kf.SMALL_FONT_SIZE, weight="bold" if label in bold else "normal")
-
-
-def set_x_axis(axes, x):
-    """Powers of two; decimals where fewer than two of these are in view."""
+def set_x_axis(axes, x, zero=None, least=0.0):
+    """Powers of two; decimals where fewer than two of these are in view. zero, least: of
+    zero_place."""
     axes.xaxis.set_minor_locator(NullLocator())
-    low, high = np.log2(axes.get_xlim())
+    low, high = axes.get_xlim()
+    low, high = np.log2([max(low, least or low), high])
     sparse = np.floor(high) - np.ceil(low) < 1
     if sparse:
         axes.xaxis.set_major_locator(LogLocator(base=10, subs=np.arange(1, 10), numticks=20))
@@ -133,77 +148,130 @@ def set_x_axis(axes, x):
     else:
         axes.xaxis.set_major_formatter(FuncFormatter(
             lambda v, _: f"1/{1 / v:g}" if v < 1 else f"{v:g}"))
+    if zero is None:
+        return
+    number = axes.xaxis.get_major_formatter()
+    axes.xaxis.set_major_locator(FixedLocator(
+        [zero, *(v for v in axes.xaxis.get_majorticklocs() if v > least)]))
+    axes.xaxis.set_major_formatter(FuncFormatter(
+        lambda v, at: number(v, at) if v > least else "0"))
+    axes.axvline(least, color="0.6", linestyle=(0, (1, 2)), linewidth=0.8, zorder=0)
+    for at in (least / 1.015, least * 1.015):  # two strokes across the axis: it is broken here
+        axes.plot([at / 1.01, at * 1.01], [-0.012, 0.012], color="black", linewidth=0.7,
+                  transform=axes.get_xaxis_transform(), clip_on=False, scalex=False, scaley=False)
 
 
-def draw(table, x="ratio", y="rel_error"):
+def draw_method(axes, points, zero, style, on_front):
+    """One line, dots at x = 0; returns its right end."""
+    look = {"linewidth": 1.4 if on_front else 0.8, "ms": 4 if on_front else 2.8,
+            "alpha": 1.0 if on_front else 0.75, "zorder": style["zorder"] + on_front}
+    positive = points[points["x"] > 0]
+    label = points["label"].iloc[0]
+    if len(positive):
+        kf.plot_line(axes, positive["x"], positive["mean"], positive["sd"], style, label=label,
+                     **look)
+    none = points[points["x"] == 0]
+    if len(none):
+        kf.plot_line(axes, [zero] * len(none), none["mean"], none["sd"],
+                     {**style, "linestyle": "none"},
+                     label="_" if len(positive) else label, **look)
+    last = points.iloc[-1]
+    return (last["x"] or zero, last["mean"])
+
+
+def draw(table, x="ratio", y="rel_error", highlight=(), relative_to=""):
     """The figure: one panel at page width, as high as its labels need."""
     shown = drawn_points(table)
     labels = list(dict.fromkeys(shown["label"]))
-    height = max(3.6, 0.6 + len(labels) * 1.2 * kf.SMALL_FONT_SIZE / 72)
+    height = min(max(3.6, kn.height_for(len(labels))), kf.BODY_HEIGHT)
     figure, grid = kf.panels(1, 1, width=kf.PAGE_WIDTH, height=height)
     axes = grid[0, 0]
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     front = drawn_points(pareto_front(table))
     bold = set(front["label"])
+    styles = ks.styles(labels, highlight)
     low, high = shown["mean"].min(), shown["mean"].max()
+    zero, least = zero_place(shown["x"])
     ends = {}
-    for i, label in enumerate(labels):
+    for label in labels:
         points = shown[shown["label"] == label].sort_values("x")
-        style = kf.line_style(i)
-        on_front = label in bold
         if sees_evaluated(points["algorithm"].iloc[0], points["params"].iloc[0]):
-            style["linestyle"] = "--"
+            styles[label]["linestyle"] = "--"
         if label == FLOOR:
-            style.update(color="0.3", linestyle=":")
-            axes.fill_between(points["x"], points["mean"], low / 1.3, color="0.93", zorder=0,
-                              linewidth=0)
-            if len(points) > 1:  # one point has no area below it
-                axes.annotate("least error known", (points["x"].iloc[0], 0.03),
-                              xycoords=("data", "axes fraction"), xytext=(6, 0), color="0.35",
-                              textcoords="offset points", fontsize=kf.SMALL_FONT_SIZE)
-        kf.plot_line(axes, points["x"], points["mean"], points["sd"], style,
-                     linewidth=1.4 if on_front else 0.8, ms=4 if on_front else 2.8,
-                     alpha=1.0 if on_front else 0.75, zorder=4 if on_front else 3, label=label)
-        ends[label] = ((points["x"].iloc[-1], points["mean"].iloc[-1]), style)
+            styles[label]["linestyle"] = ":"
+            beaten = low < points["mean"].min()
+            draw_floor(axes, points[points["x"] > 0], low / 1.3,
+                       f"below {FLOOR}" if beaten else "least error known")
+        ends[label] = draw_method(axes, points, zero, styles[label], label in bold)
     axes.set_ylim(low / 1.3, high * 1.3)  # bars may leave: a mean minus its sd can be below zero
-    axes.set_xlim(shown["x"].min() / 1.1, shown["x"].max() * 1.1)
-    draw_front(axes, front)
-    set_x_axis(axes, x)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=20))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axes.set_xlim((zero or shown["x"].min()) / 1.1, max(shown["x"].max(), zero or 0) * 1.1)
+    if not relative_to:  # of shares of another's error a step says nothing
+        draw_front(axes, front)
+    set_x_axis(axes, x, zero, least)
+    kl.plain_log(axes.yaxis)
     axes.set_xlabel(X_LABELS[x])
-    axes.set_ylabel(kt.ERROR_LABELS[y])
+    axes.set_ylabel(kfr.y_label(y, relative_to))
     figure.canvas.draw()  # names stand by places in the laid-out panel
-    name_lines(axes, ends, bold)
-    if not front.empty:
-        # Below its widest step: what beats the front is not there, but for oracles.
-        steps = np.log([*front["x"], axes.get_xlim()[1]])
-        point = front.iloc[int(np.argmax(np.diff(steps)))]
-        note = axes.annotate("Pareto front", (point["x"], point["mean"]), xytext=(4, -5), va="top",
-                             textcoords="offset points", fontsize=kf.SMALL_FONT_SIZE, color="0.35")
-        note.set_path_effects([effects.withStroke(linewidth=2, foreground="white")])
+    kn.name_lines(axes, ends, styles, bold, ks.emphasis(labels, highlight)[1])
+    if not relative_to:
+        name_front(axes, front[front["x"] > 0])
     return figure
 
 
+def draw_floor(axes, points, bottom, text):
+    """Grey below the smallest errors known, and what it is."""
+    if points.empty:
+        return
+    axes.fill_between(points["x"], points["mean"], bottom, color="0.93", zorder=0, linewidth=0)
+    if len(points) > 1:  # one point has no area below it
+        axes.annotate(text, (points["x"].iloc[0], 0.03), color="0.35",
+                      xycoords=("data", "axes fraction"), xytext=(6, 0),
+                      textcoords="offset points", fontsize=kf.SMALL_FONT_SIZE)
+
+
+def name_front(axes, front):
+    """`Pareto front` below its widest step: what beats the front is not there, but for oracles."""
+    if front.empty:
+        return
+    front = front.sort_values("x")
+    steps = np.log([*front["x"], axes.get_xlim()[1]])
+    point = front.iloc[int(np.argmax(np.diff(steps)))]
+    note = axes.annotate("Pareto front", (point["x"], point["mean"]), xytext=(4, -5), va="top",
+                         textcoords="offset points", fontsize=kf.SMALL_FONT_SIZE, color="0.35",
+                         zorder=6)
+    note.set_path_effects([effects.withStroke(linewidth=2, foreground="white")])
+
+
+def measured(table, y="rel_error"):
+    """The front's methods with their means."""
+    front = pareto_front(table)
+    front = front[front["error"] >= kt.ROUNDING_ERROR]
+    points = [f"{label} {mean:.3g} at {size:.3g}" for label, mean, size in
+              zip(front["label"], front["error"], front["size"])]
+    return f"Measured, {y} and budget of the front: " + (", ".join(points) or "none") + "."
+
+
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__)
-    parser.add_argument("--x", choices=list(X_LABELS), default="ratio", help="default: ratio")
-    parser.add_argument("--y", choices=list(kt.ERROR_LABELS), default="rel_error",
-                        help="default: rel_error")
+    parser = command.argument_parser(__doc__, take=("--layers", "--highlight", "--relative-to"),
+                                     y=kt.ERROR_LABELS)
+    parser.add_argument("--x", choices=[*X_LABELS, "budget"], default="ratio",
+                        help="default: ratio; budget is budget_requested")
     parser.add_argument("--spread", choices=["seeds", "all"], default="seeds",
                         help="standard deviation over seeds (default) or over all rows")
     parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
                         help="only these, default all")
-    parser.add_argument("--layers", type=command.number_list, metavar="N,...", default=[],
-                        help="mean over these layers, default all")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    options.x = {"budget": "budget_requested"}.get(options.x, options.x)
+    return options
 
 
 def main():
     options = parse_arguments()
     table = load(options.inputs, options.x, options.y, options.spread, options.algorithms,
-                 options.layers)
-    kf.save_figure(draw(table, options.x, options.y), options.output)
-    plt.close("all")
+                 options.layers, options.relative_to)
+    ks.check_highlight(table["label"], options.highlight, options.inputs[0])
+    over = "all rows" if options.spread == "all" else "seeds"
+    kfr.finish(draw(table, options.x, options.y, options.highlight, options.relative_to), options,
+               table.attrs["facts"], f"Mean over layers and heads; bars: standard deviation over "
+               f"{over}. {BOLD}", measured(table, options.y))

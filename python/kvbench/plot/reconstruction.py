@@ -28,6 +28,8 @@ from matplotlib.ticker import FuncFormatter
 from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
+from kvbench.plot import style as ks
 
 X_LABELS = {
     "vague_ratio": "bytes in the sketch / bytes of the cache",
@@ -75,11 +77,12 @@ def relative(frame):
     return frame
 
 
-def load(paths, x="vague_ratio", budgets=()):
+def load(paths, x="vague_ratio", budgets=(), layers=()):
     """One row per point and part (k, v): label, budget_requested, x, mean, sd, bound."""
     frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "kv_head", "seed", "budget_requested",
                                     "diag"])
     frame = kt.pick_numbers(frame, "budget_requested", budgets, paths[0])
+    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
     frame = relative(diagnostics(kt.measured_rows(frame, paths[0]), paths[0]))
     frame = frame.drop_duplicates(["trace", "prompt", "layer", "kv_head", "seed", "algorithm",
                                    "params", "budget_requested", "diag"])
@@ -110,7 +113,7 @@ def load(paths, x="vague_ratio", budgets=()):
     out["x"] = out["budget_requested" if x == "budget" else x]
     if out["x"].isna().all():
         raise kt.CsvError(f"{paths[0]}: no row has a {x} to put on the x axis")
-    return kt.finite_points(out[out["x"].notna()])
+    return kfr.keep(kt.finite_points(out[out["x"].notna()]), frame, "kv_head")
 
 
 def draw_bound(axes, part, x):
@@ -126,10 +129,9 @@ def draw_bound(axes, part, x):
     axes.plot(points["x"], points["bound"], **style)
 
 
-def draw_panel(axes, part, labels, x):
-    for i, label in enumerate(labels):
+def draw_panel(axes, part, styles, x):
+    for label, style in styles.items():
         points = part[part["label"] == label].sort_values("x")
-        style = kf.line_style(i)
         if x == "load":
             style = {**style, "linestyle": "none", "ms": 3}
         kf.plot_line(axes, points["x"], points["mean"], points["sd"], style)
@@ -144,11 +146,11 @@ def draw_panel(axes, part, labels, x):
         axes.set_xlim(left=0)
 
 
-def draw(table, x="vague_ratio"):
+def draw(table, x="vague_ratio", highlight=()):
     """The figure: keys above, values below; columns are budgets, or vague ratios if x is budget."""
     facet = FACETS[x]
     columns = [None] if facet is None else sorted(table[facet].unique(), reverse=True)
-    labels = list(dict.fromkeys(table["label"]))
+    styles = ks.styles(table["label"], highlight)
     figure, grid = kf.panels(2, len(columns), sharex=True, sharey="row", height=1.7)
     for column, value in enumerate(columns):
         part = table
@@ -158,13 +160,12 @@ def draw(table, x="vague_ratio"):
             name = facet.replace("budget_requested", "budget").replace("_", " ")
             grid[0, column].set_title("native size" if native else f"{name} {value:g}")
         for row, name in enumerate(PARTS):
-            draw_panel(grid[row, column], part[part["part"] == name], labels, x)
+            draw_panel(grid[row, column], part[part["part"] == name], styles, x)
     for row, name in enumerate(PARTS.values()):
         grid[row, 0].set_ylabel(f"{name}: MSE / mean square", fontsize=7)
     figure.supxlabel(X_LABELS[x], fontsize=kf.FONT_SIZE)
     handles = []
-    for i, label in enumerate(labels):
-        style = kf.line_style(i)
+    for label, style in styles.items():
         handles.append(kf.line_handle({**style, "linestyle": "none"} if x == "load" else style,
                                       label))
     handles.append(plt.Line2D([], [], color="0.3", linestyle="--", linewidth=1, label="bound"))
@@ -172,8 +173,16 @@ def draw(table, x="vague_ratio"):
     return figure
 
 
+def measured(table):
+    """Means over all points of a line, keys and values."""
+    means = table.groupby(["label", "part"], sort=False)["mean"].mean()
+    parts = [f"{label} {means[label, 'k']:.3g} of keys, {means[label, 'v']:.3g} of values"
+             for label in dict.fromkeys(table["label"])]
+    return "Measured, squared error over mean square, mean of the points: " + "; ".join(parts) + "."
+
+
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__)
+    parser = command.argument_parser(__doc__, take=("--layers", "--highlight"))
     parser.add_argument("--x", choices=list(X_LABELS), default="vague_ratio",
                         help="default: vague_ratio")
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
@@ -183,11 +192,13 @@ def parse_arguments(arguments=None):
 
 def main():
     options = parse_arguments()
-    table = load(options.inputs, options.x, options.budgets)
+    table = load(options.inputs, options.x, options.budgets, options.layers)
+    ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     facet = FACETS[options.x]
     count = 1 if facet is None else table[facet].nunique(dropna=False)
     if count > MAX_COLUMNS:
         raise kt.CsvError(f"{options.inputs[0]}: column `{facet}`: got {count} values, expected at "
                           f"most {MAX_COLUMNS} panels beside each other")
-    kf.save_figure(draw(table, options.x), options.output)
-    plt.close("all")
+    kfr.finish(draw(table, options.x, options.highlight), options, table.attrs["facts"],
+               "Mean over layers and KV heads; bars: standard deviation over seeds; dashed: the "
+               "paper's bound.", measured(table))

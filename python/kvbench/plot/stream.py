@@ -7,7 +7,7 @@ dashed: the share of the stream's final bytes that was asked for).
 
 Steps are gathered into bins of equal width (--bins); a point is the mean over a bin's steps, over
 prompts, layers and heads, per seed, then over seeds; --band shades the standard deviation over
-seeds. Where prompts differ in length, the last bins hold the longer ones only. Errors below 1e-9
+seeds. Where prompts differ in length, the last bins hold the longer ones only. Errors below 1e-6
 (nothing dropped yet) are rounding and leave a gap in the logarithmic line.
 """
 
@@ -20,9 +20,12 @@ from matplotlib.ticker import MaxNLocator
 from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
+from kvbench.plot import names as kn
+from kvbench.plot import style as ks
 
-MANY = 6  # methods; of more the errors get a higher panel
+HIGHER = 6  # methods; of more the errors get a higher panel
 FIRST_ERRORS = 0.02  # share of points that the error axis leaves out below
 
 JOIN_KEYS = ["trace", "prompt", "layer", "q_head", "algorithm", "params", "protocol", "sink",
@@ -45,12 +48,14 @@ def read_joined(path):
     steps = kt.read_table([steps_path(path)], [*JOIN_KEYS, "step", "rel_error", "bytes"],
                           kt.TEXT_COLUMNS)
     kt.check_same_run(steps, steps_path(path), of_runs, path)
-    joined = steps.merge(rows[[*JOIN_KEYS, "n_tokens", "full_bytes"]], on=JOIN_KEYS, how="left",
-                         validate="many_to_one")
+    # With every row: those of degenerate ones have steps, too.
+    joined = steps.merge(of_runs[[*JOIN_KEYS, "n_tokens", "full_bytes", "status"]], on=JOIN_KEYS,
+                         how="left", validate="many_to_one")
     lost = int(joined["n_tokens"].isna().sum())
     if lost:
         raise kt.CsvError(f"{steps_path(path)}: {lost} steps have no row in {path}, expected the "
                           "two files of one run")
+    joined = joined[joined["status"].map(kt.status_kind) == "ok"]
     streamed = rows[rows["protocol"] == "stream"]
     without = len(streamed) - len(joined.drop_duplicates(JOIN_KEYS))
     if without > 0:
@@ -59,7 +64,7 @@ def read_joined(path):
     return joined
 
 
-def load(paths, algorithms=(), budgets=(), bins=48):
+def load(paths, algorithms=(), budgets=(), bins=48, layers=(), relative_to=""):
     """One row per (budget, label, bin, column): mean, sd, step; columns rel_error, bytes, full.
 
     step: mean position of the bin's steps. bytes and full (all tokens up to the step) in bytes.
@@ -67,6 +72,7 @@ def load(paths, algorithms=(), budgets=(), bins=48):
     frame = kt.pd.concat([read_joined(path) for path in paths], ignore_index=True)
     frame = kt.pick_algorithms(frame, algorithms, paths[0])
     frame = kt.pick_numbers(frame, "budget_requested", budgets, paths[0])
+    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
     kt.add_labels(frame)
     frame = kt.full_points(frame, ["label", "budget_requested"], paths[0]).copy()
     frame["full"] = frame["full_bytes"] * (frame["step"] + 1) / frame["n_tokens"]
@@ -79,8 +85,10 @@ def load(paths, algorithms=(), budgets=(), bins=48):
         table = kt.mean_and_sd(frame, keys, column)
         table["step"] = groups["step"].mean().to_numpy()
         table["column"] = column
+        if column == "rel_error":
+            table = kfr.relative(table, relative_to, ["budget_requested", "bin"], paths[0])
         tables.append(table)
-    return kt.pd.concat(tables, ignore_index=True)
+    return kfr.keep(kt.pd.concat(tables, ignore_index=True), frame)
 
 
 def fill_budgets(table):
@@ -94,15 +102,15 @@ def fill_budgets(table):
     return kt.pd.concat([given, *copies], ignore_index=True), budgets
 
 
-def draw_column(error_axes, memory_axes, part, labels, band):
-    for i, label in enumerate(labels):
+def draw_column(error_axes, memory_axes, part, styles, band):
+    for i, (label, look) in enumerate(styles.items()):
         own = part[part["label"] == label]
         for axes, column, unit in ((error_axes, "rel_error", 1), (memory_axes, "bytes", 1024)):
             points = own[own["column"] == column].sort_values("step")
             means = points["mean"] / unit
             if column == "rel_error":
                 means = means.where(np.isfinite(means) & (means >= kt.ROUNDING_ERROR))
-            style = {**kf.line_style(i), "markevery": (i % 7, 7)}  # markers of lines side by side
+            style = {**look, "markevery": (i % 7, 7)}  # markers of lines side by side
             sds = points["sd"] / unit if band else points["sd"] * 0
             kf.plot_line(axes, points["step"], means, sds, style, band, linewidth=0.9, ms=3)
     for column, dash in (("full", ":"), ("limit", "--")):
@@ -111,17 +119,29 @@ def draw_column(error_axes, memory_axes, part, labels, band):
                          linewidth=1.2, zorder=1)
 
 
-def draw(table, band=False, linear_y=False):
+def name_ends(axes, part, styles):
+    """Where the lines of a panel of errors end."""
+    own = part[(part["column"] == "rel_error") & np.isfinite(part["mean"])
+               & (part["mean"] >= kt.ROUNDING_ERROR)]
+    lines = {label: (rows["step"], rows["mean"]) for label in styles
+             if len(rows := own[own["label"] == label])}
+    return kn.ends_of(axes, lines)
+
+
+def draw(table, band=False, linear_y=False, highlight=(), relative_to=""):
     """The figure: errors above, memory below, a column per budget."""
     table, budgets = fill_budgets(table)
-    labels = list(dict.fromkeys(table["label"]))
+    styles = ks.styles(table["label"], highlight)
     # Errors are close together where there are many methods; memory is not.
-    figure, grid = kf.panels(2, len(budgets), sharex=True, sharey="row",
-                             height=2.0 if len(labels) <= MANY else 2.6,
-                             gridspec_kw={"height_ratios": [1 if len(labels) <= MANY else 2, 1]})
+    named = len(styles) > kn.MANY
+    heights = [4.0 * 2 / 4, 2.0] if len(styles) <= HIGHER else [5.2 * 2 / 3, 5.2 / 3]
+    heights[0] = max(heights[0], kn.height_for(len(styles)) if named else 0)
+    figure, grid = kf.panels(2, len(budgets), sharex=True, sharey="row", height=sum(heights) / 2,
+                             width=kf.PAGE_WIDTH if named else None,
+                             gridspec_kw={"height_ratios": heights})
     for column, budget in enumerate(budgets):
         part = table if np.isnan(budget) else table[table["budget_requested"] == budget]
-        draw_column(grid[0, column], grid[1, column], part, labels, band)
+        draw_column(grid[0, column], grid[1, column], part, styles, band)
         grid[0, column].set_title("native sizes" if np.isnan(budget) else f"budget {budget:g}")
         grid[1, column].xaxis.set_major_locator(MaxNLocator(4, integer=True))
     errors = table[(table["column"] == "rel_error") & (table["mean"] >= kt.ROUNDING_ERROR)
@@ -133,23 +153,42 @@ def draw(table, band=False, linear_y=False):
             low = errors["mean"].quantile(FIRST_ERRORS, interpolation="lower")
             axes.set_ylim(low / 1.3, errors["mean"].max() * 1.3)
             kl.plain_log(axes.yaxis)
-    grid[0, 0].set_ylabel("relative error")
+    grid[0, 0].set_ylabel(kfr.y_label("rel_error", relative_to))
     grid[1, 0].set_ylabel("KiB per KV head")
     for axes in grid[1]:
         axes.set_ylim(bottom=0)
     figure.align_ylabels(grid[:, 0])
     figure.supxlabel("step (tokens)", fontsize=kf.FONT_SIZE)
-    handles = [kf.line_handle(kf.line_style(i), label) for i, label in enumerate(labels)]
+    # Names stand at the last panel's lines; what is not in it has a place in the legend.
+    at_lines = set(name_ends(grid[0, -1], part, styles)) if named else set()
+    handles = [kf.line_handle(look, label) for label, look in styles.items()
+               if label not in at_lines]
     handles.append(plt.Line2D([], [], color="0.5", linestyle=":", label="full cache"))
     if not np.isnan(budgets[0]):
         handles.append(plt.Line2D([], [], color="0.5", linestyle="--", label="budget"))
     kf.legend_above(figure, handles)
+    if named:
+        figure.canvas.draw()
+        kn.name_lines(grid[0, -1], name_ends(grid[0, -1], part, styles), styles,
+                      *ks.emphasis(styles, highlight))
     return figure
+
+
+def measured(table):
+    """Mean errors of the last bin, per budget."""
+    own = table[table["column"] == "rel_error"]
+    parts = []
+    for budget, rows in own.groupby("budget_requested", dropna=False, sort=False):
+        last = rows[rows["bin"] == rows["bin"].max()].sort_values("mean")
+        parts.append(("native sizes: " if np.isnan(budget) else f"budget {budget:g}: ")
+                     + ", ".join(f"{k} {v:.3g}" for k, v in zip(last["label"], last["mean"])))
+    return "Measured, rel_error at the end of the stream: " + "; ".join(parts) + "."
 
 
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
-        __doc__, help_text="files of kvbench replay --protocol stream, OUT.steps.csv beside them")
+        __doc__, help_text="files of kvbench replay --protocol stream, OUT.steps.csv beside them",
+        take=("--layers", "--highlight", "--relative-to"))
     parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
                         help="only these, default all")
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
@@ -163,7 +202,9 @@ def parse_arguments(arguments=None):
 
 def main():
     options = parse_arguments()
-    table = load(options.inputs, options.algorithms, options.budgets, options.bins)
+    table = load(options.inputs, options.algorithms, options.budgets, options.bins, options.layers,
+                 options.relative_to)
+    ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     bad = table[(table["column"] == "rel_error") & ~np.isfinite(table["mean"])]
     for label in dict.fromkeys(bad["label"]):
         print(f"note: {label} has a mean that is not finite; its line has a gap there",
@@ -172,5 +213,7 @@ def main():
     if count > 4:
         raise kt.CsvError(f"{options.inputs[0]}: {count} budgets, expected at most 4 panels beside "
                           "each other; choose with --budgets")
-    kf.save_figure(draw(table, options.band, options.linear_y), options.output)
-    plt.close("all")
+    figure = draw(table, options.band, options.linear_y, options.highlight, options.relative_to)
+    band = "; bands: standard deviation over seeds" if options.band else ""
+    kfr.finish(figure, options, table.attrs["facts"],
+               f"Lines: means over layers, heads and the steps of a bin{band}.", measured(table))

@@ -3,20 +3,27 @@
 Columns are heads, rows keys and values. Dots are tokens, the green ones with an edge the centres
 of greedy k-center (`kvbench cluster --k`, 16). With --kept, rows are instead what each of the
 named labels kept of the tokens (`kvbench cluster --kept-by`): kept tokens are triangles, evicted
-ones pale dots. Every picture of a row of tokens is its own embedding of points.csv's columns; the
-same data, on the same libraries, give the same picture.
+ones pale dots. --color-by position colours tokens by their place in the prompt: keys that lie in
+the order of their positions have not clustered by what they say. Every picture of a row of tokens
+is its own embedding of points.csv's columns; the same data, on the same libraries, give the same
+picture.
 """
 
+import math
 import os
 import sys
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 
 from kvbench import command
 from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
 from kvbench.plot import embedding as tsne
 from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
 
 MAX_COLUMNS = 4  # panels beside each other on a page
 MAX_ROWS = 8
@@ -24,6 +31,7 @@ VECTOR_POINTS = 5000  # beyond, a PDF of vector dots is slow to open; dots becom
 TOKEN = {"color": kf.PALETTE[4], "s": 3, "linewidths": 0}
 EVICTED = {"color": "0.8", "s": 3, "linewidths": 0}
 CENTER = {"color": kf.PALETTE[2], "s": 22, "linewidths": 0.5, "edgecolors": "black"}
+POSITIONS = colormaps["viridis"]  # of lightness that rises, for every kind of vision
 KEPT = {"color": kf.PALETTE[3], "s": 9, "linewidths": 0.2, "marker": "^", "edgecolors": "black"}
 
 
@@ -100,36 +108,46 @@ def embeddings(frame, heads, whats, jobs, seed, perplexity):
     return {key: (rows, xy) for key, (rows, _), xy in zip(keys, sets, flat)}
 
 
-def scatter(axes, xy, style, zorder):
-    axes.scatter(xy[:, 0], xy[:, 1], zorder=zorder, rasterized=len(xy) > VECTOR_POINTS, **style)
+def scatter(axes, xy, style, zorder, colors=None, norm=None):
+    """Dots; with `colors` (a number each) and `norm`, in colours of the map."""
+    if colors is not None:
+        style = {key: v for key, v in style.items() if key != "color"}
+        style |= {"c": colors, "cmap": POSITIONS, "norm": norm}
+    return axes.scatter(xy[:, 0], xy[:, 1], zorder=zorder, rasterized=len(xy) > VECTOR_POINTS,
+                        **style)
 
 
-def draw_panel(axes, rows, xy, label):
-    """Tokens and centres; with a label, what it kept above what it evicted."""
+def draw_panel(axes, rows, xy, label, norm=None):
+    """Tokens and centres; with a label, what it kept above what it evicted. norm: of positions,
+    which then are the colours of the tokens (of the kept ones)."""
+    tokens = rows["token"].to_numpy()
     if label is None:
         center = rows["is_center"].to_numpy() == 1
-        scatter(axes, xy[~center], TOKEN, 1)
-        scatter(axes, xy[center], CENTER, 2)
+        scatter(axes, xy[~center], TOKEN, 1, None if norm is None else tokens[~center], norm)
+        scatter(axes, xy[center], CENTER, 2, None if norm is None else tokens[center], norm)
         return
     kept = np.array([label in labels_of(field) for field in rows["kept_by"]], dtype=bool)
     scatter(axes, xy[~kept], EVICTED, 1)
-    scatter(axes, xy[kept], KEPT, 2)
+    scatter(axes, xy[kept], KEPT, 2, None if norm is None else tokens[kept], norm)
 
 
-def draw(pictures, heads, whats, kept):
+def draw(pictures, heads, whats, kept, color_by=""):
     """The figure: columns heads; rows quantities, and within them the labels of `kept`."""
     rows = [(what, label) for what in whats for label in (kept or [None])]
     if len(rows) > MAX_ROWS:
         raise kt.CsvError(f"--kept and --what: got {len(rows)} rows of panels, expected at most "
                           f"{MAX_ROWS} for one figure")
-    figure, grid = kf.panels(len(rows), len(heads), height=min(1.75, (kf.PAGE_HEIGHT - 0.8)
+    figure, grid = kf.panels(len(rows), len(heads), height=min(1.75, (kf.BODY_HEIGHT - 0.8)
                                                                / len(rows)))
+    norm = None
+    if color_by == "position":
+        norm = Normalize(0, max(rows_of["token"].max() for rows_of, _ in pictures.values()))
     space = " " if len(heads) <= MAX_COLUMNS else "\n"
     for i, (what, label) in enumerate(rows):
         for j, head in enumerate(heads):
             axes = grid[i, j]
             if (*head, what) in pictures:
-                draw_panel(axes, *pictures[*head, what], label)
+                draw_panel(axes, *pictures[*head, what], label, norm)
             axes.spines[["top", "right"]].set_visible(True)
             axes.set_xticks([])  # t-SNE's axes have neither unit nor meaning
             axes.set_yticks([])
@@ -137,23 +155,56 @@ def draw(pictures, heads, whats, kept):
                 axes.set_title(f"layer {head[0]},{space}KV head {head[1]}")
         text = what if label is None else label if len(whats) == 1 else f"{what}: {label}"
         grid[i, 0].set_ylabel(text.replace(" ", "\n"), fontsize=8)
+    if norm is not None:
+        bar = figure.colorbar(ScalarMappable(norm, POSITIONS), ax=grid, fraction=0.03, pad=0.015,
+                              aspect=30)
+        bar.set_label("position of the token", fontsize=kf.FONT_SIZE)
     entries = [(TOKEN, "tokens"), (CENTER, "k-center centres")]
     if kept:
         entries = [(EVICTED, "evicted"), (KEPT, "kept")]
-    handles = [axes.scatter([], [], label=text, **(style | {"s": max(style["s"], 12)}))
+    grey = {} if norm is None else {"color": "0.5"}  # the bar says the colours
+    handles = [axes.scatter([], [], label=text,
+                            **(style | {"s": max(style["s"], 12)}
+                               | (grey if style != EVICTED else {})))
                for style, text in entries]
     kf.legend_above(figure, handles)
     return figure
 
 
+def measured(pictures, whats, kept):
+    """How near a token is to the nearest centre, or to the nearest that a label kept; over the root
+    mean square distance to the mean, in the columns of points.csv."""
+    def nearness(rows, chosen):
+        points = rows[[c for c in rows.columns if c[:1] == "x" and c[1:].isdigit()]]
+        points = points.dropna(axis="columns", how="all").to_numpy()
+        some = points[chosen]
+        squares = (points**2).sum(1)[:, None] + (some**2).sum(1) - 2 * points @ some.T
+        scale = math.sqrt(((points - points.mean(0))**2).sum(1).mean())
+        if not len(some) or not scale:
+            return math.nan
+        return np.sqrt(np.maximum(squares.min(1), 0)).mean() / scale
+
+    parts = []
+    for what in whats:
+        for label in kept or [None]:
+            values = [nearness(rows, rows["is_center"] == 1 if label is None else
+                               np.array([label in labels_of(f) for f in rows["kept_by"]], bool))
+                      for key, (rows, _) in pictures.items() if key[2] == what]
+            parts.append(f"{what}{' of ' + label if label else ''} {np.mean(values):.3g}")
+    of = "kept token" if kept else "centre"
+    return (f"Measured, mean distance of a token to the nearest {of}, over the root mean square "
+            "distance to the mean: " + ", ".join(parts) + ".")
+
+
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, "DIR|points.csv", "what kvbench cluster wrote (one)")
+    parser = command.argument_parser(__doc__, "DIR|points.csv", "what kvbench cluster wrote (one)",
+                                     take=("--layers",))
+    parser.add_argument("--color-by", choices=["kind", "position"], default="kind",
+                        help="kind: tokens, centres, kept (default); position: of the token")
     parser.add_argument("--kept", metavar="LABEL,...", default="",
                         help="mark the tokens that these kept (labels of column kept_by)")
     parser.add_argument("--what", metavar="WHAT,...", default="",
                         help="keys, values or both; default: both, with --kept keys")
-    parser.add_argument("--layers", metavar="N,...", default="",
-                        help=f"default: all, or {MAX_COLUMNS} evenly spaced ones of more")
     parser.add_argument("--kv-heads", metavar="N,...", default="", help="default: the first")
     parser.add_argument("--prompt", metavar="ID", default="", help="default: the first")
     parser.add_argument("--max-points", type=int, default=0, metavar="N",
@@ -182,7 +233,7 @@ def main():
     if len(options.inputs) > 1:
         raise kt.CsvError(f"got {len(options.inputs)} inputs, expected one")
     path = options.inputs[0]
-    frame, heads = load(path, whats, kcc.integers(options.layers, "--layers"),
+    frame, heads = load(path, whats, options.layers,
                         kcc.integers(options.kv_heads, "--kv-heads"), options.prompt)
     check_labels(frame, kept, path)
     whole = len(frame)
@@ -190,4 +241,7 @@ def main():
     if len(frame) < whole:
         print(f"note: {len(frame)} of {whole} tokens are shown (--max-points)", file=sys.stderr)
     pictures = embeddings(frame, heads, whats, options.jobs, options.seed, options.perplexity)
-    kf.save_figure(draw(pictures, heads, whats, kept), options.output)
+    figure = draw(pictures, heads, whats, kept, options.color_by)
+    kfr.finish(figure, options, kfr.cluster_facts(frame),
+               "Every picture is one head's own embedding; its axes have no unit.",
+               measured(pictures, whats, kept))

@@ -1,0 +1,222 @@
+"""What stands around a figure: its title, and below it what was measured on and what bars mean.
+
+A table that a figure draws carries `attrs["facts"]`, one sentence of facts_of or cluster_facts.
+"""
+
+import json
+import os
+import textwrap
+
+import numpy as np
+
+from kvbench import tables as kt
+from kvbench.plot import figures as kf
+from kvbench.plot import style as ks
+
+GAP = 0.06  # inches between the figure and what is above or below it
+LETTERS = 19  # characters of the smallest type to an inch, where a line is full
+
+
+def plural(count, word):
+    return f"{count:g} {word}" + ("" if count == 1 else "s")
+
+
+def some(values, most=3):
+    """`a, b`, or of many the count alone."""
+    values = list(values)
+    return ", ".join(values) if len(values) <= most else f"{len(values)} in all"
+
+
+def span(values):
+    """`0-3` of whole numbers without a gap, else `0, 2, 5`; of many the ends."""
+    values = sorted({int(v) for v in values})
+    if len(values) > 2 and values[-1] - values[0] == len(values) - 1:
+        return f"{values[0]}-{values[-1]}"
+    return ", ".join(map(str, values)) if len(values) <= 8 else f"{values[0]} to {values[-1]}"
+
+
+def _one(frame, name):
+    """The values of a setting as text; empty where the table lacks the column."""
+    if name not in frame.columns:
+        return ""
+    values = frame[name].dropna().unique()
+    return ", ".join(v if isinstance(v, str) else f"{v:g}" for v in sorted(values))
+
+
+def traces_of(frame):
+    names = list(dict.fromkeys(frame["trace"])) if "trace" in frame.columns else []
+    if len(names) > 1:
+        return f"traces: {some(names)}"
+    return f"trace {names[0]}" if names else "no trace"
+
+
+def facts_of(frame, heads="q_head"):
+    """One sentence on the rows of `kvbench replay`: trace, prompts, layers, heads, protocol."""
+    parts = [traces_of(frame)]
+    if "prompt" in frame.columns:
+        keys = [name for name in ("trace", "prompt") if name in frame.columns]
+        parts.append(plural(len(frame[keys].drop_duplicates()), "prompt"))
+        lengths = sorted(frame["n_tokens"].unique()) if "n_tokens" in frame.columns else []
+        if lengths:
+            between = f"{lengths[0]:g}" + (f" to {lengths[-1]:g}" if len(lengths) > 1 else "")
+            parts[-1] += f" of {between} tokens"
+    if "layer" in frame.columns:
+        layers = frame["layer"].dropna().unique()
+        parts.append(f"{plural(len(layers), 'layer')} ({span(layers)})")
+    if heads in frame.columns:
+        kind = "KV head" if heads == "kv_head" else "query head"
+        parts.append(plural(frame[heads].nunique(), kind))
+    if "protocol" in frame.columns:
+        used = [v for v in _one(frame, "scores").split(", ") if v != "none"]
+        parts.append(_one(frame, "protocol"))
+        parts += [f"{name} {_one(frame, name)}" for name in ("sink", "recent")
+                  if name in frame.columns]
+        if "n_queries" in frame.columns:
+            parts.append(f"{_one(frame, 'n_queries')} evaluated queries")
+        parts.append("scores " + (", ".join(used) or "none"))
+    if "seed" in frame.columns:
+        parts.append(plural(frame["seed"].nunique(), "seed"))
+    return ", ".join(parts) + "."
+
+
+def cluster_facts(frame, heads="kv_head"):
+    """The same of tables of `kvbench cluster`, which know no protocol."""
+    return facts_of(frame[[c for c in ("trace", "prompt", "layer", heads) if c in frame.columns]],
+                    heads)
+
+
+def keep(table, frame, heads="q_head"):
+    """`table` with the facts of the rows that it was made from."""
+    of = facts_of if "protocol" in frame.columns else cluster_facts
+    table.attrs["facts"] = of(frame, heads)
+    return table
+
+
+def manifest_of(path):
+    """The manifest beside a table or in a folder of `kvbench cluster`; {} where there is none."""
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    stem = path
+    for ending in (".queries.csv", ".steps.csv", ".kept.csv", ".csv"):
+        stem = stem.removesuffix(ending)
+    for name in (stem + ".csv.json", os.path.join(folder, "cluster.json")):
+        try:
+            with open(name, encoding="utf-8") as file:
+                found = json.load(file)
+            return found if isinstance(found, dict) else {}
+        except (OSError, ValueError):
+            continue
+    return {}
+
+
+def models_of(paths):
+    """The models that the traces of these tables name, as far as these can be opened."""
+    try:
+        import h5py
+    except ImportError:
+        return []
+    found = {}
+    for path in paths:
+        traces = manifest_of(path).get("traces")
+        for trace in traces if isinstance(traces, list) else []:
+            try:
+                # A relative path is of where kvbench ran: often where its tables lie.
+                where = trace["path"]
+                if not os.path.exists(where):
+                    where = os.path.join(os.path.dirname(path.rstrip("/")), where)
+                with h5py.File(where, "r") as file:
+                    name = file.attrs["model"]
+                found[name.decode() if isinstance(name, bytes) else str(name)] = True
+            except (OSError, KeyError, TypeError, UnicodeDecodeError):
+                continue  # moved, or not ours: the figure is drawn without its model
+    return list(found)
+
+
+def footer(paths, facts, bars, model=""):
+    """`Model M, trace T, ... Bars: ...`; the model is left to the trace's name where unknown."""
+    models = [model] if model else models_of(paths)
+    model = f"Model {some(models)}, " if models else ""
+    text = model + facts if model else facts[:1].upper() + facts[1:]
+    return f"{text} {bars}".strip()
+
+
+def relative(table, method, keys, path):
+    """`table` with mean and sd over the mean of `method` at the same `keys`.
+
+    Points where the method has none, or one of rounding alone, are left out and said.
+    """
+    if not method:
+        return table
+    labels = list(dict.fromkeys(table["label"]))
+    wanted = [label for label in labels if label == method] or [
+        label for label in labels if ks.method_of(label) == method]
+    if len(wanted) != 1:
+        raise kt.CsvError(f"{path}: --relative-to: got `{method}`, expected one of "
+                          + ", ".join(wanted or labels))
+    base = table.loc[table["label"] == wanted[0], [*keys, "mean"]]
+    base = base.groupby(keys, dropna=False)["mean"].mean().rename("base").reset_index()
+    # The order and the index of `table` stay: pandas' merge takes NaN keys for equal, as we do.
+    out = table.assign(base=table[keys].merge(base, on=keys, how="left")["base"].to_numpy())
+    absent = ~(out["base"] >= kt.ROUNDING_ERROR)
+    if absent.all():
+        raise kt.CsvError(f"{path}: --relative-to: {wanted[0]} has no error above "
+                          f"{kt.ROUNDING_ERROR:g} at a place of the others")
+    for label in dict.fromkeys(out.loc[absent, "label"]):
+        kt.note(f"{label}: points left out where {wanted[0]} has none: "
+                f"{int((absent & (out['label'] == label)).sum())}")
+    out = out[~absent].copy()
+    # An exact cache stays exact: its rounding over an error would be no rounding any more.
+    out["base"] = out["base"].where(~(out["mean"] < kt.ROUNDING_ERROR), np.inf)
+    for name in ("mean", "sd", "low", "high", "median"):
+        if name in out.columns:
+            out[name] = out[name] / out["base"]
+    return out.drop(columns="base")
+
+
+def y_label(y, relative_to=""):
+    name = kt.METRIC_LABELS.get(y, y)
+    return f"{name} / that of {relative_to}" if relative_to else name
+
+
+def _wrapped(figure, text, width, **more):
+    """A text of at most `width` inches, of as many lines as that needs."""
+    letters = max(20, int(width * LETTERS))
+    while True:
+        drawn = figure.text(0, 0, textwrap.fill(text, letters), fontsize=kf.SMALL_FONT_SIZE, **more)
+        wide = drawn.get_window_extent(figure.canvas.get_renderer()).width / figure.dpi
+        if wide <= width or letters <= 20:
+            return drawn
+        drawn.remove()
+        letters -= max(1, round(letters * (1 - width / wide)))
+
+
+def add(figure, text, title=""):
+    """Puts the footer `text` below all that is drawn, and the title above."""
+    figure.canvas.draw()
+    # Constrained layout has come to rest; what follows must not move anything.
+    figure.set_layout_engine("none")
+    box = figure.get_tightbbox(figure.canvas.get_renderer())
+    width, height = figure.get_size_inches()
+    wide = max(box.width, 0.9 * width)
+    left = max(0.0, box.x0) / width
+    below = _wrapped(figure, text, wide, color="0.3", va="top", ha="left", gid="footer")
+    below.set_position((left, (box.y0 - GAP) / height))
+    if title:
+        above = _wrapped(figure, title, wide * 0.8, va="bottom", ha="center", gid="title")
+        above.set(position=(0.5, (box.y1 + GAP) / height), fontsize=kf.FONT_SIZE + 1)
+
+
+def finish(figure, options, facts, bars, measured=""):
+    """Title, footer, files and caption of a figure that is drawn.
+
+    bars: what error bars or bands mean; measured: the figure's findings in numbers, for --caption.
+    """
+    text = footer(options.inputs, facts, bars, options.model)
+    add(figure, text, options.title)
+    kf.save_figure(figure, options.output)
+    if options.caption:
+        try:
+            with open(options.caption, "w", encoding="utf-8") as file:
+                file.write(f"{measured} {text}".strip() + "\n")
+        except OSError as error:
+            raise kt.CsvError(f"{options.caption}: cannot be written: {error.strerror}") from None
+    kf.plt.close(figure)

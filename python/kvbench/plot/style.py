@@ -1,0 +1,140 @@
+"""The look of every method, the same in all figures: colour, marker and dash.
+
+Families differ in hue, the methods of one in lightness and marker. The colours were searched for:
+any two are at least 12 apart in CIELAB for common vision, protanopia and deuteranopia alike, and
+methods that share a marker at least 40 (tests/test_plot_style.py measures both).
+"""
+
+import zlib
+
+from kvbench.plot.figures import DASHES, PALETTE
+from kvbench.tables import CsvError
+
+FAMILIES = {
+    "reference": {"exact": ("#000000", "o")},
+    "oracle": {"oracle": ("#4B4549", "s"), "oracle-matching": ("#939299", "X")},
+    "position": {"uniform": ("#7A5C39", "o"), "local": ("#6B6156", ">"),
+                 "random-local": ("#5A422E", "p"), "streamingllm": ("#CC968A", "*")},
+    "attention": {"h2o": ("#0244A8", "X"), "snapkv": ("#52A3FF", "o"),
+                  "pyramidkv": ("#5F9BBC", "p"), "adakv": ("#5494D1", "v"),
+                  "tova": ("#4A4F7C", "P"), "expected-attention": ("#3A86FF", "D"),
+                  "criticalkv": ("#54C0FE", "*"), "duoattention": ("#2375A9", "d")},
+    "keys": {"knorm": ("#98CA5C", "s"), "keydiff": ("#A7C580", "D"), "lagkv": ("#59A252", "v"),
+             "leverage": ("#2E9968", "P"), "compactor": ("#294B00", "d"),
+             "curdkv": ("#79CBAE", "^")},
+    "merging": {"cam": ("#532D56", "*"), "d2o": ("#9B4AD2", "s"), "count-merge": ("#67017D", "^"),
+                "value-merge": ("#BB0E92", "<"), "attention-matching": ("#935879", "D")},
+    "clustering": {"bumblebee": ("#E69227", "X"), "clustergen": ("#F2B006", "d"),
+                   "clustergen-kcenter": ("#B47801", "p"), "kmeans": ("#7A6006", "^")},
+    "balancing": {"balancekv": ("#D3613B", "<")},
+    "sketch, quantization": {"kvreviver": ("#5ECCCB", "s"), "quant-kivi": ("#54CAE7", ">")},
+}
+KNOWN = {name: look for family in FAMILIES.values() for name, look in family.items()}
+# What is given the queries that it is judged by is never solid.
+DASH = {"oracle": "--", "oracle-matching": ":"}
+STREAM = "-stream"  # a method's form for streams has its colour and marker
+MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "d", "p"]
+UNKNOWN_DASHES = DASHES[1:]  # known methods are solid
+GREY = "0.82"  # of what is not highlighted
+SHADES = (0.0, -0.35, 0.35, -0.6, 0.55)  # of a method's variants: towards black, towards white
+
+
+def shade(color, amount):
+    """`color` (#RRGGBB) mixed with black (amount below 0) or white (above)."""
+    aim = 255 if amount > 0 else 0
+    parts = [int(color[i:i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(p + (aim - p) * abs(amount)):02X}" for p in parts)
+
+
+def _place(name):
+    """A number that the name alone decides, the same on every machine."""
+    return zlib.crc32(name.encode())
+
+
+def method_look(name, step=0):
+    """Colour, marker and dash of a method; `step`: the next choices, where one is taken.
+
+    A composition A+B has A's colour and B's marker, hollow. A name that is not in the table gets
+    its look from its letters.
+    """
+    first, plus, second = name.partition("+")
+    base = first.removesuffix(STREAM)
+    if not plus and base in KNOWN and step == 0:
+        color, marker = KNOWN[base]
+        dash = "--" if base != first else DASH.get(base, "-")
+        return {"color": color, "marker": marker, "linestyle": dash}
+    place = _place(name) + step
+    if plus:
+        place = MARKERS.index(method_look(second)["marker"]) + step
+        return {"color": method_look(first)["color"], "marker": MARKERS[place % len(MARKERS)],
+                "linestyle": ("-.", ":", "--")[step // len(MARKERS) % 3],
+                "markerfacecolor": "white"}
+    return {"color": PALETTE[place % len(PALETTE)],
+            "marker": MARKERS[place // len(PALETTE) % len(MARKERS)],
+            "linestyle": UNKNOWN_DASHES[place // len(PALETTE) // len(MARKERS)
+                                        % len(UNKNOWN_DASHES)]}
+
+
+def _variant(look, i):
+    """The i-th of a method's variants: its hue and marker, another lightness, dash and face."""
+    if i == 0:
+        return look
+    dash = DASHES[(DASHES.index(look["linestyle"]) + i) % len(DASHES)]
+    out = {**look, "color": shade(look["color"], SHADES[i % len(SHADES)]), "linestyle": dash}
+    if i % 2:
+        out["markerfacecolor"] = "white"
+    return out
+
+
+def method_of(label):
+    """The algorithm of a label of kvbench.tables.add_labels."""
+    return label.split(" ", 1)[0]
+
+
+def styles(labels, highlight=()):
+    """{label: colour, marker, linestyle, zorder}, for one picture, in the order of `labels`.
+
+    A method's first label looks the same in every picture. What is not in the table takes the next
+    free look where another of the picture has its own. `highlight`: labels or methods; all others
+    are grey and lie below.
+    """
+    labels = list(dict.fromkeys(labels))
+    looks, taken = {}, set()
+    # Known methods first, then by name: no look depends on the order of a table's rows.
+    for name in sorted({method_of(label) for label in labels}, key=lambda n: (n not in KNOWN, n)):
+        step = 0
+        while (look := method_look(name, step)) and tuple(look.values()) in taken and step < 400:
+            step += 1
+        taken.add(tuple(look.values()))
+        looks[name] = look
+    out, count = {}, {}
+    for label in labels:
+        name = method_of(label)
+        out[label] = {**_variant(looks[name], count.get(name, 0)), "zorder": 3}
+        count[name] = count.get(name, 0) + 1
+        if highlight:
+            if is_highlighted(label, highlight):
+                out[label]["zorder"] = 4
+            else:
+                out[label].update(color=GREY, zorder=2)
+    return out
+
+
+def is_highlighted(label, highlight):
+    return label in highlight or method_of(label) in highlight
+
+
+def emphasis(labels, highlight):
+    """The labels that stand out, and those that stand back."""
+    if not highlight:
+        return set(), set()
+    bold = {label for label in labels if is_highlighted(label, highlight)}
+    return bold, set(labels) - bold
+
+
+def check_highlight(labels, highlight, path):
+    """CsvError for a name of --highlight that the picture does not hold."""
+    for name in highlight:
+        if not any(is_highlighted(label, [name]) for label in labels):
+            raise CsvError(f"{path}: --highlight: got `{name}`, expected some of "
+                           + ", ".join(dict.fromkeys(labels)))

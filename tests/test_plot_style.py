@@ -1,0 +1,382 @@
+"""The look of methods: apart for every kind of colour vision, the same in every picture. What
+stands around figures, which options they share, and how 25 methods are named."""
+
+import itertools
+import os
+import subprocess
+import unittest
+from unittest import mock
+
+import colour_vision
+from plot_tables import FigureTest, np
+from script_case import KVBENCH, missing, read_text
+
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.plot import coverage as plot_coverage
+from kvbench.plot import error as plot_error
+from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
+from kvbench.plot import heatmap as plot_heatmap
+from kvbench.plot import layers as kl
+from kvbench.plot import names as kn
+from kvbench.plot import offset as plot_offset
+from kvbench.plot import pareto as plot_pareto
+from kvbench.plot import style as ks
+
+APART = 12  # CIELAB, the least of any two methods
+APART_BY_MARKER = 40  # of two that share a marker
+HEADS = range(2)
+
+
+class LookTest(unittest.TestCase):
+    def setUp(self):
+        self.names = list(ks.KNOWN)
+        self.looks = [ks.method_look(name) for name in self.names]
+
+    def test_colours_are_apart_for_every_vision(self):
+        apart = colour_vision.distances([look["color"] for look in self.looks])
+        for i, j in itertools.combinations(range(len(self.names)), 2):
+            least = APART_BY_MARKER if self.looks[i]["marker"] == self.looks[j]["marker"] else APART
+            self.assertGreater(apart[i, j], least, f"{self.names[i]} and {self.names[j]}")
+
+    def test_the_measure_of_distance(self):
+        # Red and green of one lightness are one colour to a deuteranope, far apart to others.
+        red, green = "#B35900", "#6B7A00"
+        self.assertGreater(np.linalg.norm(np.subtract(*colour_vision.lab(
+            [kf.plt.matplotlib.colors.to_rgb(c) for c in (red, green)]))), 40)
+        self.assertLess(colour_vision.distances([red, green])[0, 1], 12)
+        self.assertAlmostEqual(colour_vision.distances(["black", "white"])[0, 1], 100, 3)
+
+    @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
+    def test_every_method_has_a_look(self):
+        listed = subprocess.run([KVBENCH, "list"], capture_output=True, text=True, check=True)
+        rows = listed.stdout.partition("\n\n")[0].splitlines()[1:]
+        self.assertGreater(len(rows), 25)
+        for name in (row.split()[0] for row in rows):
+            self.assertIn(name.removesuffix(ks.STREAM), ks.KNOWN)
+
+    def test_a_look_is_of_the_name_alone(self):
+        together = ks.styles(["mine", "h2o", "other", "h2o+balancekv", "snapkv k=1", "snapkv k=2"])
+        for label in ("mine", "h2o", "h2o+balancekv"):
+            self.assertEqual(ks.styles([label])[label], together[label])
+        self.assertEqual(together["snapkv k=1"], ks.styles(["snapkv"])["snapkv"])
+        self.assertNotEqual(together["snapkv k=1"], together["snapkv k=2"])
+        self.assertEqual(together["h2o+balancekv"]["color"], together["h2o"]["color"])
+        stream = ks.method_look("balancekv-stream")
+        self.assertEqual((stream["color"], stream["marker"], stream["linestyle"]),
+                         (*ks.KNOWN["balancekv"], "--"))
+
+    def test_no_two_lines_of_a_picture_look_alike(self):
+        labels = [*ks.KNOWN, *(f"method-{i}" for i in range(60)), "balancekv T=1", "balancekv T=2",
+                  *(f"{a}+{b}" for a in ("h2o", "oracle") for b in ks.KNOWN)]
+        looks = [tuple(sorted(look.items())) for look in ks.styles(labels).values()]
+        self.assertEqual(len(looks), len(labels))
+        self.assertEqual(len(set(looks)), len(labels))
+        # Of two whose letters give the same look one has another, whichever row comes first.
+        alike = [(a, b) for a, b in itertools.combinations([f"method-{i}" for i in range(200)], 2)
+                 if ks.method_look(a) == ks.method_look(b)]
+        self.assertGreater(len(alike), 20)
+        for pair in alike:
+            one, two = sorted(pair)
+            for labels in ([one, two], [two, one]):
+                looks = ks.styles(labels)
+                self.assertEqual(looks[one], ks.styles([one])[one])
+                self.assertNotEqual(looks[two], looks[one])
+
+    def test_highlight(self):
+        looks = ks.styles(["h2o", "snapkv a=1", "snapkv a=2", "uniform"], ["snapkv", "uniform"])
+        self.assertEqual(looks["h2o"]["color"], ks.GREY)
+        self.assertEqual(looks["uniform"]["color"], ks.KNOWN["uniform"][0])
+        self.assertLess(looks["h2o"]["zorder"], looks["snapkv a=2"]["zorder"])
+        with self.assertRaisesRegex(kt.CsvError, "t.csv: --highlight: got `nope`, expected some of"
+                                                 " h2o, uniform"):
+            ks.check_highlight(["h2o", "uniform"], ["nope"], "t.csv")
+
+
+class ShownTest(FigureTest):
+    """Runs scripts and keeps their figures."""
+
+    def rows(self, layers, names, budgets=(0.5, 0.25, 0.125)):
+        return [{"layer": layer, "q_head": head, "algorithm": name, "budget_requested": budget,
+                 "ratio": budget, "middle_ratio": budget, "sink": 10, "recent": 12,
+                 "rel_error": (0.1 + 0.001 * i + 0.01 * layer) / budget}
+                for layer in layers for head in HEADS for i, name in enumerate(names)
+                for budget in budgets]
+
+    def picture(self, module, *arguments):
+        figures = []
+        with mock.patch.object(kf, "save_figure", lambda figure, _: figures.append(figure)):
+            code, said = self.run_script(module, *arguments, "-o", self.path("picture"))
+        self.assertEqual(code, 0, said)
+        figures[0].canvas.draw()
+        return figures[0]
+
+    def footer(self, figure):
+        return " ".join(next(t for t in figure.texts if t.get_gid() == "footer").get_text().split())
+
+    def names(self, axes):
+        """{name: its place}: the texts right of a panel."""
+        return {t.get_text(): t for t in axes.texts if t.get_position()[0] == 1.06}
+
+    def refused(self, text, module, *arguments):
+        code, said = self.run_script(module, *arguments)
+        self.assertEqual(code, 2, said)
+        self.assertIn(text, said.strip().splitlines()[-1])
+
+
+class FrameTest(ShownTest):
+    def test_footer_and_title(self):
+        path = self.write(self.rows(range(3), ["h2o", "snapkv"]))
+        figure = self.picture(plot_error, path, "--title", "A title", "--model", "M-7B")
+        self.assertEqual(
+            self.footer(figure), "Model M-7B, trace t.h5, 1 prompt of 100 tokens, 3 layers (0-2), "
+            "2 query heads, prefill, sink 10, recent 12, 4 evaluated queries, scores past, 1 seed. "
+            "Bars: standard deviation over seeds, of the means over prompts and heads.")
+        title = next(t for t in figure.texts if t.get_gid() == "title")
+        self.assertEqual(title.get_text(), "A title")
+        boxes = [t.get_window_extent() for t in figure.texts if t.get_gid()]
+        for axes in figure.axes:
+            drawn = axes.get_tightbbox(figure.canvas.get_renderer())
+            for box in (*boxes, figure.legends[0].get_window_extent()):
+                self.assertFalse(box.overlaps(drawn))
+        self.assertFalse(boxes[1].overlaps(figure.legends[0].get_window_extent()))
+        # Without a model, the trace comes first.
+        self.assertTrue(self.footer(self.picture(plot_error, path)).startswith("Trace t.h5, 1 p"))
+
+    def test_the_layers_that_are_drawn_are_those_named(self):
+        path = self.write(self.rows((0, 4, 9), ["h2o"]))
+        figure = self.picture(plot_error, path, "--layers", "4,9")
+        self.assertEqual([a.get_title() for a in figure.axes], ["layer 4", "layer 9"])
+        self.assertIn("2 layers (4, 9)", self.footer(figure))
+        self.refused("no rows with layer 5; it holds 0, 4, 9", plot_error, path, "--layers", "5",
+                     "-o", self.path("x"))
+        self.refused("--layers: got `a`, expected numbers of layers as 0,2,5", plot_error, path,
+                     "--layers", "a", "-o", self.path("x"))
+
+    @unittest.skipIf(missing("h5py"), "no h5py")
+    def test_the_model_is_that_of_the_trace(self):
+        import h5py
+        with h5py.File(self.path("t.h5"), "w") as file:
+            file.attrs["model"] = "some/model"
+        path = self.write(self.rows([0], ["h2o"]))
+        for text in ('{"traces": [{"path": "t.h5"}]}', '{"traces": [{"path": "none.h5"}]}',
+                     '{"traces": [5]}', "[]"):
+            self.write_file("t.csv.json", text)
+            model = "Model some/model, trace" if '"t.h5"' in text else "Trace"
+            self.assertTrue(self.footer(self.picture(plot_error, path)).startswith(model), text)
+
+    def test_files_by_their_names(self):
+        self.assertEqual(command.picture_files("a.b"), ["a.b.png", "a.b.pdf"])
+        self.assertEqual(command.picture_files("a,b"), ["a,b.png", "a,b.pdf"])
+        self.assertEqual(command.picture_files("a.svg,b.PNG"), ["a.svg", "b.PNG"])
+        path = self.write(self.rows([0], ["h2o", "uniform"]))
+        contents = []
+        for stem in ("one", "two"):
+            files = [self.path(stem + ending) for ending in (".png", ".pdf", ".svg")]
+            code, said = self.run_script(plot_error, path, "-o", ",".join(files))
+            self.assertEqual(code, 0, said)
+            contents.append([])
+            for name in files:
+                with open(name, "rb") as file:
+                    contents[-1].append(file.read())
+        self.assertEqual(contents[0], contents[1])
+        self.assertEqual([c[:4] for c in contents[0][:2]], [b"\x89PNG", b"%PDF"])
+        self.assertIn(b"<svg", contents[0][2])
+        for text, words in (("a.jpg", "got `a.jpg`, expected a name that ends in .png, .pdf or"),
+                            ("a.png,b", "expected one stem, or names that all end in")):
+            self.refused(words, plot_error, path, "-o", text)
+            self.assertFalse(os.path.exists(text))
+
+    def test_caption(self):
+        path = self.write(self.rows([0, 1], ["h2o", "uniform"], (0.5, 0.25)))
+        code, said = self.run_script(plot_error, path, "-o", self.path("x.png"), "--caption",
+                                     self.path("x.txt"))
+        self.assertEqual(code, 0, said)
+        # Means of layers 0 and 1: 0.105 and 0.106 over the budget.
+        self.assertTrue(read_text(self.path("x.txt")).startswith(
+            "Measured, rel_error: at T = 1 h2o 0.21, uniform 0.212; at T = 2 h2o 0.42, uniform "
+            "0.424. Trace t.h5,"))
+        self.refused("cannot be written", plot_error, path, "-o", self.path("x.png"), "--caption",
+                     self.path("no", "x.txt"))
+
+    def test_relative_to(self):
+        path = self.write([{**row, "rel_error": error * (1 + row["layer"]), "algorithm": name}
+                           for row in self.rows([0, 1], ["-"], (0.5, 0.25))
+                           for name, error in (("h2o", 0.2), ("uniform", 0.5))]
+                          + [{**row, "rel_error": 0.3} for row in
+                             self.rows([0, 1], ["local"], (0.125,))])
+        table, said = self.quiet(plot_error.load, [path], [], "seeds", relative_to="h2o")
+        self.near(table["mean"], [1, 2.5] * 4)
+        self.assertIn("note: local: points left out where h2o has none: 2", said)
+        figure = self.picture(plot_error, path, "--relative-to", "h2o", "--mean-over-layers")
+        self.assertIn("relative error / that of h2o", [t.get_text() for t in figure.texts]
+                      + [figure._supylabel.get_text()])
+        table, _ = self.quiet(plot_pareto.load, [path], relative_to="uniform")
+        self.near(table.loc[table["label"] == "h2o", "mean"], [0.4, 0.4])
+        exact = [{**row, "rel_error": 2e-7} for row in self.rows([0, 1], ["exact"], (0.5,))]
+        with_exact = self.write([*self.rows([0, 1], ["h2o"], (0.5,)), *exact], "exact.csv")
+        table, said = self.quiet(plot_heatmap.load, [with_exact], relative_to="h2o")
+        self.near(table["mean"], [1] * 4)  # rounding over an error is still rounding
+        self.assertIn("exact is exact and left out", said)
+        self.refused("--relative-to: got `nope`, expected one of h2o, uniform, local", plot_error,
+                     path, "-o", self.path("x"), "--relative-to", "nope")
+
+    def test_other_columns(self):
+        rows = [{**row, "amnesia_mass": 0.25} for row in self.rows([0], ["h2o"])]
+        figure = self.picture(plot_error, self.write(rows), "--y", "amnesia_mass")
+        self.near(figure.axes[0].lines[0].get_ydata(), [0.25] * 3)
+        self.assertEqual(figure._supylabel.get_text(), kt.METRIC_LABELS["amnesia_mass"])
+
+
+class ManyMethodsTest(ShownTest):
+    names_25 = [name for name in ks.KNOWN if name not in ("exact", "oracle")][:25]
+
+    def check_names(self, axes, labels):
+        named = self.names(axes)
+        self.assertEqual(set(named), set(labels))
+        boxes = sorted((t.get_window_extent() for t in named.values()), key=lambda box: box.y0)
+        panel = axes.get_window_extent()
+        for lower, upper in zip(boxes, boxes[1:]):
+            self.assertGreater(upper.y0, lower.y0 + 0.8 * lower.height)  # descenders may meet
+        for box in boxes:
+            self.assertGreater(box.x0, panel.x1)
+            self.assertTrue(panel.y0 - box.height < box.y0 and box.y1 < panel.y1 + box.height)
+
+    def test_names_at_line_ends(self):
+        for layers in (4, 30):
+            path = self.write(self.rows(range(layers), self.names_25))
+            figure = self.picture(plot_error, path)
+            panels = [a for a in figure.axes if a.lines]
+            self.assertEqual(len(panels), 4 if layers == 4 else 1)
+            for axes in panels:
+                self.check_names(axes, self.names_25)
+            self.assertEqual(figure.legends, [])
+            box = figure.get_tightbbox(figure.canvas.get_renderer())
+            self.assertLess(box.height, kf.PAGE_HEIGHT)
+            self.assertLess(box.width, kf.PAGE_WIDTH + 0.02)
+
+    def test_what_the_last_panel_lacks_is_in_the_legend(self):
+        rows = [{**row, "offset": offset} for offset in range(3)
+                for row in self.rows([0], self.names_25[:10], (0.5, 0.25))
+                if (row["algorithm"], row["budget_requested"]) != (self.names_25[3], 0.25)]
+        figure = self.picture(plot_offset, self.write(rows, "t.queries.csv"))
+        self.assertEqual([t.get_text() for t in figure.legends[0].texts], [self.names_25[3]])
+        first, last = (a for a in figure.axes if a.get_visible())
+        self.check_names(last, [n for n in self.names_25[:10] if n != self.names_25[3]])
+        self.assertEqual(self.names(first), {})
+
+    def test_few_have_a_legend(self):
+        figure = self.picture(plot_error, self.write(self.rows([0], self.names_25[:kn.MANY])))
+        self.assertEqual(len(figure.legends[0].texts), kn.MANY)
+        self.assertEqual(self.names(figure.axes[0]), {})
+
+    def test_mean_over_layers(self):
+        path = self.write(self.rows(range(4), ["h2o", "snapkv"]))
+        figure = self.picture(plot_error, path, "--mean-over-layers")
+        (axes,) = figure.axes
+        self.near(axes.lines[0].get_ydata(), np.array([2, 4, 8]) * (0.1 + 0.015))
+        rows = [row for row in self.rows(range(2), ["h2o", "snapkv"])
+                if row["layer"] == 0 or row["algorithm"] == "h2o"]
+        table, said = self.quiet(plot_error.load, [self.write(rows)], [], "seeds",
+                                 mean_over_layers=True)
+        self.assertEqual(set(table["label"]), {"h2o"})  # a mean over the easy layers is none
+        self.assertIn("snapkv: points left out because some heads are missing", said)
+
+    def test_highlight(self):
+        for layers in (4, 30):
+            path = self.write(self.rows(range(layers), self.names_25))
+            figure = self.picture(plot_error, path, "--highlight", "h2o,bumblebee")
+            axes = next(a for a in figure.axes if a.lines)
+            own = [line for line in axes.lines if len(line.get_xdata()) == 3
+                   and line.get_marker() != "None"]
+            self.assertEqual({line.get_color() for line in own} - {ks.GREY},
+                             {ks.KNOWN["h2o"][0], ks.KNOWN["bumblebee"][0]})
+            bold = {name for name, t in self.names(axes).items() if t.get_weight() == "bold"}
+            self.assertEqual(bold, {"h2o", "bumblebee"})
+            if layers == 30:
+                self.assertEqual([a.get_title() for a in figure.axes if a.images and a.get_title()],
+                                 ["h2o", "bumblebee"])
+        self.refused("--highlight: got `nope`", plot_error, path, "--highlight", "nope", "-o",
+                     self.path("x"))
+
+    def test_places_of_names(self):
+        self.near(kn.placed(np.array([0.0, 0.0, 1.0]), 0.1, 0.0, 1.0), [0, 0.1, 1])
+        self.near(kn.placed(np.array([1.0, 1.0, 0.2]), 0.1, 0.0, 1.0), [0.9, 1.0, 0.2])
+        self.near(kn.placed(np.full(3, 0.5), 0.9, 0.0, 1.0), [0, 0.5, 1])  # no room: closer
+
+
+class EqualBudgetTest(ShownTest):
+    def test_the_front_compares_at_the_requested_budget(self):
+        # a holds less than asked for and less than b: by bytes it would be on the front.
+        rows = [{"algorithm": "a", "budget_requested": 0.5, "middle_ratio": 0.1, "rel_error": 0.3},
+                {"algorithm": "b", "budget_requested": 0.5, "middle_ratio": 0.5, "rel_error": 0.2},
+                {"algorithm": "c", "budget_requested": 0.25, "middle_ratio": 0.3, "rel_error": 0.4},
+                {"algorithm": "native", "budget_requested": "", "middle_ratio": 0.25,
+                 "rel_error": 0.35}]
+        path = self.write(rows)
+        for x in ("middle_ratio", "budget_requested"):
+            table, _ = self.quiet(plot_pareto.load, [path], x=x)
+            self.assertEqual(list(plot_pareto.pareto_front(table)["label"]), ["native", "b"])
+        figure = self.picture(plot_pareto, path, "--x", "middle_ratio")
+        bold = {name for name, t in self.names(figure.axes[0]).items() if t.get_weight() == "bold"}
+        self.assertEqual(bold, {"native", "b"})
+        self.assertIn("Bold (grey steps): no other method has a smaller error at the same "
+                      "requested budget", self.footer(figure))
+
+    def test_the_front_is_of_errors_also_where_shares_are_drawn(self):
+        # Relative to u, a is best at 0.25 (a tenth); in error b wins at 0.5.
+        rows = [{"algorithm": name, "budget_requested": budget, "middle_ratio": budget,
+                 "rel_error": error} for name, budget, error in
+                (("u", 0.25, 3), ("u", 0.5, 0.4), ("a", 0.25, 0.3), ("b", 0.5, 0.2))]
+        table, _ = self.quiet(plot_pareto.load, [self.write(rows)], relative_to="u")
+        self.near(table["mean"], [1, 1, 0.1, 0.5])
+        self.assertEqual(list(plot_pareto.pareto_front(table)["label"]), ["a", "b"])
+
+    def test_points_of_no_byte_are_drawn(self):
+        rows = [{"algorithm": "a", "budget_requested": 0.5, "middle_ratio": 0, "rel_error": 0.3},
+                {"algorithm": "b", "budget_requested": 0.5, "middle_ratio": 0.5, "rel_error": 0.2},
+                {"algorithm": "b", "budget_requested": 0.25, "middle_ratio": 0.25,
+                 "rel_error": 0.3}]
+        figure = self.picture(plot_pareto, self.write(rows), "--x", "middle_ratio")
+        axes = figure.axes[0]
+        dot = next(line for line in axes.lines if line.get_label() == "a")
+        self.near(dot.get_xdata(), [0.125])  # half of the least size
+        ticks = dict(zip(axes.get_xticks(), (t.get_text() for t in axes.get_xticklabels())))
+        self.assertEqual(ticks[0.125], "0")
+        self.assertLess(axes.get_xlim()[0], 0.125)
+        self.assertEqual(set(self.names(axes)), {"a", "b"})
+        # Nothing but such points: still a picture.
+        self.picture(plot_pareto, self.write(rows[:1]), "--x", "middle_ratio")
+
+
+class CoverageTest(ShownTest):
+    def test_one_panel_of_many_layers(self):
+        lines = [f"t,p,{layer},0,{what},{2**i},1,{0.9**i * (1 if what == 'keys' else 0.9)},0"
+                 for layer in range(12) for what in ("keys", "values") for i in range(4)]
+        path = self.write_file("coverage.csv", "\n".join(
+            ["trace,prompt,layer,kv_head,what,k,radius,radius_rel,center", *lines]) + "\n")
+        (axes,) = self.picture(plot_coverage, path, "--mean-over-layers").axes
+        self.near(axes.lines[0].get_ydata(), 0.9**np.arange(4))
+        figure = self.picture(plot_coverage, path)
+        self.assertTrue(figure.get_label().startswith(kl.OVERVIEW))
+        self.assertIn("Maps: every layer", self.footer(figure))
+        self.assertIn("12 layers (0-11), 1 KV head.", self.footer(figure))
+
+
+class FactsTest(unittest.TestCase):
+    def test_spans(self):
+        self.assertEqual(kfr.span([3, 1, 2]), "1-3")
+        self.assertEqual(kfr.span([0, 4]), "0, 4")
+        self.assertEqual(kfr.span(range(0, 40, 4)), "0 to 36")
+
+    def test_settings_that_differ_are_all_named(self):
+        frame = kt.pd.DataFrame({"trace": ["a", "b"], "prompt": ["p", "p"], "protocol": "prefill",
+                                 "sink": [0.0, 4.0], "recent": 8.0, "scores": ["none", "past"],
+                                 "n_tokens": [64.0, 128.0], "seed": [0, 1]})
+        self.assertEqual(kfr.facts_of(frame), "traces: a, b, 2 prompts of 64 to 128 tokens, "
+                         "prefill, sink 0, 4, recent 8, scores past, 2 seeds.")
+
+
+if __name__ == "__main__":
+    unittest.main()
