@@ -6,12 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "choice.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/output_guard.hpp"
+#include "decimal.hpp"
 #include "report/csv.hpp"
-#include "report/run_tables.hpp"
 #include "report/summary.hpp"
+#include "report/summary_formats.hpp"
+#include "report/summary_table.hpp"
 #include "terminal.hpp"
 
 namespace kvbench {
@@ -20,21 +23,46 @@ namespace {
 struct Options {
   std::vector<std::string> inputs;
   SummaryOptions summary;
+  std::vector<std::string> where;
+  std::string format = "text";
   bool full = false;
   std::string csv;
 };
 
+SummaryOptions resolved(const Options& options) {
+  SummaryOptions out = options.summary;
+  for (std::string* name : {&out.across, &out.sort}) {
+    *name = full_column_name(*name);
+  }
+  for (std::string& name : out.by) {
+    name = full_column_name(name);
+  }
+  for (const std::string& text : options.where) {
+    out.where.emplace_back(text);
+  }
+  return out;
+}
+
 void run(const Options& options) {
+  const TableFormat format = choice("--format", options.format,
+                                    {TableFormat::text, TableFormat::markdown, TableFormat::latex,
+                                     TableFormat::csv, TableFormat::json});
+  const SummaryOptions wanted = resolved(options);
   std::optional<FileLock> lock;
   if (!options.csv.empty()) {
     check_outputs({options.inputs.begin(), options.inputs.end()}, {{options.csv, summary_kind()}});
     lock.emplace(options.csv);
   }
-  std::vector<OpenTable> tables;
+  std::vector<ResultTable> tables;
   for (const std::string& path : options.inputs) {
-    tables.emplace_back([&path] { return open_result_table(path); });
+    tables.push_back(result_table(path));
   }
-  const Summary summary = summarize(tables, options.summary);
+  const Summary summary = summarize(tables, wanted);
+  const Detail detail = for_programs(format) ? Detail::all
+                        : options.full       ? Detail::params
+                                             : Detail::brief;
+  const SummaryTable table = wanted.across.empty() ? list_table(summary, detail)
+                                                   : across_table(summary, wanted.across, detail);
   for (const std::string& name : summary.pooled) {
     tell("note: rows that differ in {0} are pooled; --by {0} separates them\n", name);
   }
@@ -42,13 +70,10 @@ void run(const Options& options) {
     tell("note: {} rows are left out: {}\n", rows, status);
   }
   if (!options.csv.empty()) {
-    std::string text;
-    for (const Fields& line : summary_csv(summary)) {
-      text += csv_line(line);
-    }
-    write_file_atomically(options.csv, text);
+    write_file_atomically(options.csv,
+                          format_table(list_table(summary, Detail::all), TableFormat::csv));
   }
-  const std::string text = summary_text(summary, options.full);
+  const std::string text = format_table(table, format, stdout_width());
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     throw IoError("summarize: cannot write to standard output");
   }
@@ -58,26 +83,54 @@ void run(const Options& options) {
 
 void add_summarize(CLI::App& app) {
   const auto o = std::make_shared<Options>();
-  CLI::App* sub = app.add_subcommand("summarize", "Reduce result rows to mean, sd and count");
+  CLI::App* sub =
+      app.add_subcommand("summarize", "Reduce result rows to mean, deviation and count");
   sub->add_option("inputs", o->inputs, "Result files; read as one table")
       ->required()
       ->type_name("OUT.csv");
-  sub->add_option("--by", o->summary.by,
-                  "Columns to group by besides algorithm, params and budget_requested")
-      ->delimiter(',')
-      ->allow_extra_args(false)  // else it swallows the files behind it
-      ->type_name("COLUMN,...");
-  sub->add_option("--metric", o->summary.metrics, "Columns to reduce")
-      ->delimiter(',')
+  list(*sub, "--by", o->summary.by,
+       "Columns to group by besides algorithm, params and budget_requested; also model, dtype and "
+       "precision, which the manifest beside a table tells",
+       "COLUMN,...");
+  CLI::Option* metric =
+      list(*sub, "--metric", o->summary.metrics, "Columns to reduce", "COLUMN,...")
+          ->capture_default_str();
+  sub->add_option("--columns", o->summary.across,
+                  "A column per value of this one, such as budget or layer: a row per method, one "
+                  "metric in the cells, rel_error unless --metric says another; the best of each "
+                  "column is marked")
+      ->type_name("COLUMN");
+  sub->add_option("--where", o->where,
+                  "Only rows of these values (with != of no such value): patterns with * and ? for "
+                  "text, numbers and ranges FIRST:LAST for numbers; repeatable, all must hold")
       ->allow_extra_args(false)
-      ->type_name("COLUMN,...")
-      ->capture_default_str();
+      ->type_name("COLUMN=VALUE,...");
+  sub->add_flag("--pool", o->summary.pool,
+                "Pool rows that differ in model, dtype, precision, protocol, sink, recent, scores, "
+                "device or n_queries; they are refused else");
   sub->add_option("--sort", o->summary.sort, "Metric or group column to order by, NaN last")
       ->type_name("COLUMN");
   sub->add_flag("--descending", o->summary.descending, "Largest first");
   sub->add_flag("--full", o->full, "Show all parameters, not only those that differ");
-  sub->add_option("--csv", o->csv, "Write the summary to this file as well")->type_name("FILE");
-  sub->callback([o] { run(*o); });
+  sub->add_option("--format", o->format,
+                  "text, markdown, latex (booktabs), or with full precision csv, json")
+      ->capture_default_str()
+      ->type_name("FORMAT");
+  sub->add_option("--csv", o->csv, "Write the summary to this file as well, a line per group")
+      ->type_name("FILE");
+  sub->footer(
+      "text, markdown and latex show means with their standard errors over a group's rows, to "
+      "three significant digits. Rows of one prompt are not independent: docs/statistics.md says "
+      "how to compare methods over prompts. text fits the terminal's width, else $COLUMNS, else "
+      "100; into a file or a pipe it is as wide as it needs, unless $COLUMNS is set.\n"
+      "Example:\n"
+      "  kvbench summarize out.csv --columns budget --where layer=10,18 --format latex");
+  sub->callback([o, metric] {
+    if (!o->summary.across.empty() && metric->count() == 0) {
+      o->summary.metrics = {"rel_error"};
+    }
+    run(*o);
+  });
 }
 
 }  // namespace kvbench

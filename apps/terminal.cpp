@@ -1,12 +1,16 @@
 #include "terminal.hpp"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
+#include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
@@ -28,6 +32,22 @@ void tell_text(std::string_view text) {
   const auto before = std::signal(SIGPIPE, SIG_IGN);
   static_cast<void>(write_all(STDERR_FILENO, text));
   std::signal(SIGPIPE, before);
+}
+
+std::optional<std::size_t> stdout_width() {
+  constexpr std::size_t unknown_terminal = 100;
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    return size.ws_col;
+  }
+  const char* const set = std::getenv("COLUMNS");
+  const std::string_view text = set == nullptr ? "" : set;
+  std::size_t width = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
+  if (error == std::errc() && end == text.data() + text.size() && width > 0) {
+    return width;
+  }
+  return ::isatty(STDOUT_FILENO) == 1 ? std::optional(unknown_terminal) : std::nullopt;
 }
 
 void check_stdout() {

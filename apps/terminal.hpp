@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,6 +23,10 @@ template <class... Args>
 void tell(fmt::format_string<Args...> format, Args&&... args) {
   tell_text(fmt::format(format, std::forward<Args>(args)...));
 }
+
+/// Characters that a line on stdout may have: the terminal's, else $COLUMNS, else 100. Nothing
+/// where stdout is no terminal and $COLUMNS is not set: a file's lines may have any length.
+std::optional<std::size_t> stdout_width();
 
 /// Throws IoError where something that was printed to stdout did not get there.
 void check_stdout();

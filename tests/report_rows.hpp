@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <memory>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "report/csv.hpp"
 #include "report/schema.hpp"
+#include "report/summary_rows.hpp"
 
 namespace kvbench::testing_rows {
 
@@ -64,6 +67,21 @@ inline Table as_table(const std::vector<Row>& rows, const std::string& source = 
     table.rows.push_back(to_fields(row));
   }
   return table;
+}
+
+/// The tables as a summary reads them.
+inline std::vector<ResultTable> result_tables(const std::vector<Table>& tables) {
+  std::vector<ResultTable> out;
+  for (const Table& table : tables) {
+    std::string text = csv_line(table.header);
+    for (const Fields& row : table.rows) {
+      text += csv_line(row);
+    }
+    out.push_back({[text, source = table.source] {
+      return std::make_unique<TableReader>(std::make_unique<std::istringstream>(text), source);
+    }});
+  }
+  return out;
 }
 
 }  // namespace kvbench::testing_rows

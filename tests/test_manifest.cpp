@@ -70,6 +70,27 @@ TEST(Manifest, RoundTrip) {
   EXPECT_LE(back.start, *back.end);
 }
 
+// The first manifests of schema 1.2 did not name a trace's model.
+TEST(Manifest, TracesWithoutAModelAreRead) {
+  const auto csv = test_folder() / "out.csv";
+  Manifest m = begin_manifest("", nullptr);
+  m.traces = {{.path = "a.h5", .sha256 = "", .bytes = 1, .model = "llama", .dtype = "bfloat16"}};
+  nlohmann::json json = manifest_to_json(m);
+  write_json(manifest_path(csv), json);
+  EXPECT_EQ(read_manifest(csv).traces[0].model, "llama");
+  EXPECT_EQ(read_manifest(csv).traces[0].dtype, "bfloat16");
+  json["traces"][0].erase("model");
+  json["traces"][0].erase("dtype");
+  write_json(manifest_path(csv), json);
+  EXPECT_EQ(read_manifest(csv).traces[0].model, "");
+  EXPECT_EQ(read_manifest(csv).traces[0].path, "a.h5");
+  for (const char* traces : {"7", "[7]", "{}", "[{}]"}) {
+    json["traces"] = nlohmann::json::parse(traces);
+    write_json(manifest_path(csv), json);
+    EXPECT_THROW(read_manifest(csv), InputError) << traces;
+  }
+}
+
 TEST(Manifest, PathsThatAreNotUtf8DoNotLoseIt) {
   const auto csv = test_folder() / "out.csv";
   Manifest m = begin_manifest("kvbench \xFF", nullptr);

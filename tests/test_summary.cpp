@@ -3,12 +3,11 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <memory>
 #include <random>
-#include <sstream>
 
 #include "refusal.hpp"
 #include "report/summary.hpp"
+#include "report/summary_formats.hpp"
 #include "report_rows.hpp"
 
 namespace kvbench {
@@ -17,6 +16,7 @@ namespace {
 using testing_replay::refusal;
 using testing_rows::as_table;
 using testing_rows::make_row;
+using testing_rows::result_tables;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
@@ -24,17 +24,7 @@ constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 constexpr double rounding = 1e-12;
 
 Summary summarize(const std::vector<Table>& tables, const SummaryOptions& options) {
-  std::vector<OpenTable> open;
-  for (const Table& table : tables) {
-    std::string text = csv_line(table.header);
-    for (const Fields& row : table.rows) {
-      text += csv_line(row);
-    }
-    open.emplace_back([text, source = table.source] {
-      return std::make_unique<TableReader>(std::make_unique<std::istringstream>(text), source);
-    });
-  }
-  return kvbench::summarize(open, options);
+  return kvbench::summarize(result_tables(tables), options);
 }
 
 // Of a group with these values and a row that failed.
@@ -42,7 +32,7 @@ Moments moments_of(const std::vector<double>& values) {
   std::vector<Row> rows{make_row("a", "", 0, 0, 0, 0.0)};
   rows[0].status = "failed: on purpose";
   for (const double value : values) {
-    rows.push_back(make_row("a", "", 0, 0, 0, value));
+    rows.push_back(make_row("a", "", 0, std::ssize(rows), 0, value));
   }
   SummaryOptions options;
   options.metrics = {"rel_error"};
@@ -132,7 +122,8 @@ TEST(Summary, NanAndInfinityStayVisible) {
                 make_row("b", "", 0, 0, 0, infinity), make_row("b", "", 0, 1, 0, 1.0)})};
   SummaryOptions options;
   options.metrics = {"rel_error"};
-  const std::string text = summary_text(summarize(tables, options), false);
+  const std::string text =
+      format_table(list_table(summarize(tables, options), Detail::brief), TableFormat::text);
   EXPECT_NE(text.find("nan"), std::string::npos) << text;
   EXPECT_NE(text.find("inf"), std::string::npos) << text;
   options.sort = "rel_error";
@@ -142,76 +133,121 @@ TEST(Summary, NanAndInfinityStayVisible) {
   }
 }
 
-TEST(Summary, GroupWithoutMeasurements) {
-  Row row = make_row("quant-kivi", "bits=2", 0, 0, 0, 0.0);
-  row.status = "infeasible: needs 9 bytes";
-  const std::vector<Table> tables{as_table({row})};
-  const Summary summary = summarize(tables, {});
-  EXPECT_EQ(summary.groups[0].count, 0);
-  EXPECT_EQ(summary.groups[0].infeasible, 1);
-  EXPECT_EQ(summary_csv(summary)[1][7], "nan");
-  EXPECT_NE(summary_text(summary, false).find("infeasible"), std::string::npos);
-}
-
-TEST(Summary, ShortLabelsShowWhatDiffers) {
-  const std::vector<std::string> algorithms{"balancekv", "balancekv", "uniform", "snapkv",
-                                            "snapkv"};
-  const std::vector<std::string> params{"T=1;gamma=4", "T=2;gamma=4", "T=1", "kernel=5",
-                                        "kernel=5;x=1"};
-  EXPECT_EQ(short_labels(algorithms, params),
-            (std::vector<std::string>{"balancekv T=1", "balancekv T=2", "uniform", "snapkv",
-                                      "snapkv x=1"}));
-  // What another parameter's value brings with it names nothing; where it varies, it does.
-  EXPECT_EQ(short_labels(std::vector<std::string>(4, "a"),
-                         std::vector<std::string>{"keys=rms", "h2o.r=1;h2o.x=1;keys=h2o",
-                                                  "h2o.r=2;h2o.x=1;keys=h2o", "b.r=3;keys=b"}),
-            (std::vector<std::string>{"a keys=rms", "a h2o.r=1 keys=h2o", "a h2o.r=2 keys=h2o",
-                                      "a keys=b"}));
-}
-
-TEST(Summary, TextIsAligned) {
-  Row budget = make_row("h2o", "heavy_ratio=0.5", 0, 0, 0, 0.5);
-  budget.budget_requested = 0.25;
-  const std::vector<Table> tables{as_table({make_row("balancekv", "T=1", 0, 0, 0, 0.25),
-                                            make_row("balancekv", "T=1", 0, 1, 0, 0.75),
-                                            make_row("balancekv", "T=2", 0, 0, 0, 1.0), budget})};
-  SummaryOptions options;
-  options.metrics = {"rel_error"};
-  EXPECT_EQ(summary_text(summarize(tables, options), false),
-            "algorithm        budget  count  rel_error      sd\n"
-            "               fraction   rows   fraction\n"
-            "-------------------------------------------------\n"
-            "balancekv T=1         -      2        0.5  0.3536\n"
-            "balancekv T=2         -      1          1       -\n"
-            "h2o                0.25      1        0.5       -\n");
-  options.sort = "rel_error";
-  options.descending = true;
-  EXPECT_EQ(summarize(tables, options).groups[0].key[1], "T=2");
-}
-
-TEST(Summary, CsvIsFullPrecision) {
-  const std::vector<Table> tables{
-      as_table({make_row("a", "x=1;y=2", 0, 0, 0, 0.1), make_row("a", "x=1;y=2", 0, 1, 0, 0.2)})};
-  SummaryOptions options;
-  options.metrics = {"rel_error"};
-  const std::vector<Fields> lines = summary_csv(summarize(tables, options));
-  EXPECT_EQ(csv_line(lines[0]),
-            "algorithm,params,budget_requested,count,degenerate,infeasible,failed,mean_rel_error,"
-            "sd_rel_error\n");
-  EXPECT_EQ(lines[1][1], "x=1;y=2");
-  double mean = 0.0;
-  ASSERT_TRUE(parse_number(lines[1][7], mean));
-  EXPECT_EQ(mean, (0.1 + 0.2) / 2);
-}
-
-TEST(Summary, PooledSettingsAreNamed) {
+TEST(Summary, WhatDiffersIsNotPooled) {
   Row stream = make_row("a", "", 0, 0, 0, 0.1);
   stream.protocol = "stream";
-  std::vector<Table> tables{as_table({make_row("a", "", 0, 0, 0, 0.1), stream})};
-  EXPECT_EQ(summarize(tables, {}).pooled, std::vector<std::string>{"protocol"});
+  Row other = make_row("b", "", 0, 0, 0, 0.1);
+  other.protocol = "stream";
+  const std::vector<Table> pooled{as_table({make_row("a", "", 0, 0, 0, 0.1), stream})};
+  const std::vector<Table> apart{as_table({make_row("a", "", 0, 0, 0, 0.1), other})};
   SummaryOptions options;
+  const std::string refused =
+      "summarize: rows of one mean or comparison differ in protocol (prefill, stream); --by "
+      "protocol separates them, --where protocol=prefill picks some, --pool pools them";
+  EXPECT_EQ(refusal([&] { summarize(pooled, options); }), refused);
+  EXPECT_EQ(summarize(apart, options).groups.size(), 2u);
+  options.across = "budget_requested";  // now they are compared
+  EXPECT_EQ(refusal([&] { summarize(apart, options); }), refused);
+  options.pool = true;
+  EXPECT_EQ(summarize(pooled, options).pooled, std::vector<std::string>{"protocol"});
+  EXPECT_EQ(summarize(pooled, options).groups.size(), 1u);
+  options.pool = false;
   options.by = {"protocol"};
-  EXPECT_TRUE(summarize(tables, options).pooled.empty());
+  EXPECT_TRUE(summarize(pooled, options).pooled.empty());
+  EXPECT_EQ(summarize(apart, options).groups.size(), 2u);
+  options.by = {};
+  options.where.emplace_back("protocol=pre*");
+  EXPECT_EQ(summarize(pooled, options).groups[0].count, 1);
+}
+
+TEST(Summary, ScoresMayDifferBetweenMethodsAlone) {
+  Row none = make_row("knorm", "", 0, 0, 0, 0.1);
+  none.scores = "none";
+  Row all = make_row("h2o", "", 0, 0, 0, 0.1);
+  all.scores = "all";
+  SummaryOptions options;
+  options.across = "budget_requested";
+  const Row past = make_row("h2o", "", 0, 0, 0, 0.1);
+  EXPECT_EQ(summarize({as_table({past, none})}, options).groups.size(), 2u);
+  EXPECT_NE(refusal([&] {
+              summarize({as_table({past, all})}, options);
+            }).find("scores (all, past)"),
+            std::string::npos);
+}
+
+// What the manifests say of the traces.
+TEST(Summary, ModelsAndElementTypesAreNotPooled) {
+  Row second = make_row("a", "", 0, 0, 0, 0.3);
+  second.trace = "second.h5";
+  std::vector<ResultTable> tables =
+      result_tables({as_table({make_row("a", "", 0, 0, 0, 0.1)}, "1.csv"), as_table({second})});
+  SummaryOptions options;
+  EXPECT_EQ(kvbench::summarize(tables, options).groups[0].count, 2);  // nothing is known
+  tables[0].origins["made_up.h5"] = {"llama", "float16", "float32"};
+  EXPECT_EQ(kvbench::summarize(tables, options).groups[0].count, 2);  // of one table only
+  tables[1].origins["second.h5"] = {"qwen", "bfloat16", "float32"};
+  EXPECT_EQ(refusal([&] { kvbench::summarize(tables, options); }),
+            "summarize: rows of one mean or comparison differ in dtype (bfloat16, float16), model "
+            "(llama, qwen); --by dtype separates them, --where dtype=bfloat16 picks some, --pool "
+            "pools them");
+  options.by = {"model", "dtype"};
+  const Summary summary = kvbench::summarize(tables, options);
+  ASSERT_EQ(summary.groups.size(), 2u);
+  EXPECT_EQ(summary.groups[1].key, (Fields{"a", "", "", "qwen", "bfloat16"}));
+  options.by = {};
+  options.where.emplace_back("model=q*");
+  EXPECT_EQ(kvbench::summarize(tables, options).groups[0].moments[0].mean, 0.3);
+}
+
+TEST(Summary, RowsThatStandTwiceAreRefused) {
+  const Table table = as_table({make_row("a", "", 0, 0, 0, 0.1), make_row("a", "", 1, 0, 0, 0.1)});
+  Table again =
+      as_table({make_row("a", "", 2, 0, 0, 0.1), make_row("a", "", 1, 0, 0, 0.9)}, "b.csv");
+  const std::string key =
+      "trace=made_up.h5, prompt=p0, layer=1, q_head=0, algorithm=a, params=, protocol=prefill, "
+      "sink=256, recent=256, scores=past, device=cpu, seed=0, n_queries=256, budget_requested=";
+  SummaryOptions options;
+  EXPECT_EQ(refusal([&] {
+              summarize({table, again}, options);
+            }),
+            "b.csv: line 3: the row stands twice, also in made_up.csv, line 3: " + key);
+  options.pool = true;
+  options.by = {"layer"};
+  EXPECT_NE(refusal([&] { summarize({table, table}, options); }), "");
+  options.where.emplace_back("layer=0,2");
+  EXPECT_EQ(summarize({table, again}, options).groups.size(), 2u);
+  again.rows.pop_back();
+  EXPECT_EQ(summarize({table, again}, {}).groups[0].count, 3);
+}
+
+// Of random hashes with few values, against counting each.
+TEST(Summary, RepeatedHashes) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::uint64_t> hashes(random() % 20);
+    std::map<std::uint64_t, int> counts;
+    for (std::uint64_t& h : hashes) {
+      h = random() % 16;
+      ++counts[h];
+    }
+    std::vector<std::uint64_t> twice;
+    for (const auto& [hash, count] : counts) {
+      if (count > 1) {
+        twice.push_back(hash);
+      }
+    }
+    EXPECT_EQ(repeated(hashes), twice);
+  }
+}
+
+TEST(Summary, SaysOverWhatItIs) {
+  Row other = make_row("b", "", 0, 0, 0, 0.1);
+  other.prompt = "p1";
+  const std::vector<Table> tables{
+      as_table({make_row("a", "", 0, 0, 0, 0.1), make_row("a", "", 0, 1, 0, 0.1),
+                make_row("a", "", 0, 1, 7, 0.1), other})};
+  // The prompt differs between groups, not within one.
+  EXPECT_EQ(summarize(tables, {}).spread, (std::vector<std::string_view>{"query heads", "seeds"}));
 }
 
 TEST(Summary, Refusals) {
@@ -222,7 +258,8 @@ TEST(Summary, Refusals) {
   EXPECT_EQ(error_for({as_table({}, "empty.csv")}), "empty.csv: no rows to summarize");
   SummaryOptions unknown;
   unknown.metrics = {"speed"};
-  EXPECT_EQ(error_for({good}, unknown), "good.csv: column `speed` is missing");
+  EXPECT_TRUE(error_for({good}, unknown)
+                  .starts_with("good.csv: column `speed` is missing; there are schema, trace, "));
   SummaryOptions text;
   text.metrics = {"algorithm"};
   EXPECT_EQ(error_for({good}, text),
@@ -230,6 +267,15 @@ TEST(Summary, Refusals) {
   SummaryOptions sort;
   sort.sort = "layer";
   EXPECT_EQ(error_for({good}, sort), "sort: `layer` is neither a chosen metric nor a group column");
+  SummaryOptions filtered;
+  filtered.where.emplace_back("layer=0");
+  filtered.where.emplace_back("algorithm!=a");
+  EXPECT_EQ(error_for({good}, filtered),
+            "good.csv: no rows are left by --where layer=0 --where algorithm!=a");
+  filtered.where.emplace_back("seed=3");
+  EXPECT_EQ(error_for({good}, filtered), "--where seed=3: no row has seed 3");
+  filtered.where.emplace_back("colour=red");
+  EXPECT_TRUE(error_for({good}, filtered).starts_with("good.csv: column `colour` is missing"));
   Table newer = good;
   newer.source = "newer.csv";
   newer.rows[0][0] = "1.9";

@@ -220,6 +220,10 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   validate_values(plan, stop);
 
   Manifest manifest = start_manifest(command_line, configuration(plan), o, o.traces, threads);
+  for (std::size_t i = 0; i < manifest.traces.size(); ++i) {
+    manifest.traces[i].model = plan.readers[i].meta().model;
+    manifest.traces[i].dtype = name(plan.readers[i].meta().dtype);
+  }
   const Range jobs = plan.shard_jobs();
   manifest.plan =
       PlanInfo{plan.hash(), plan.row_range({0, plan.jobs()}).size(), {plan.row_range(jobs)}};

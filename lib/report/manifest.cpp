@@ -39,7 +39,7 @@ static void from_json(const json& j, Range& range) {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BuildInfo, version, git_commit, git_dirty, compiler, flags,
                                    build_type)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TraceFile, path, sha256, bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TraceFile, path, sha256, bytes, model, dtype)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Shard, index, count)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PlanInfo, hash, rows, row_ranges)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Manifest, schema, tool, command_line, configuration, traces,
@@ -163,6 +163,10 @@ Manifest read_manifest(const std::filesystem::path& csv) {
     }
     j.emplace("run_id", "");  // schema 1.1 had neither
     j.emplace("sha256", nullptr);
+    for (json& trace : j.at("traces")) {  // the first manifests of schema 1.2 had neither
+      trace.emplace("model", "");
+      trace.emplace("dtype", "");
+    }
     return j.get<Manifest>();
   } catch (const json::exception& error) {
     throw InputError(fmt::format("{}: not a readable manifest: {}", path.string(), error.what()));

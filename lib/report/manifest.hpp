@@ -21,6 +21,8 @@ struct TraceFile {
   std::string path;    ///< as given
   std::string sha256;  ///< 64 hexadecimal digits
   std::uint64_t bytes = 0;
+  std::string model = {};  ///< as the trace names it; "": the manifest does not say
+  std::string dtype = {};  ///< element type of the model's cache; "": the manifest does not say
 };
 
 /// Part `index` of `count` of a plan; 1 <= index <= count.

@@ -209,11 +209,7 @@ void check_ends(std::vector<Part>& parts) {
 
 // Keys of equal hashes are compared themselves: the rows are read once more.
 void check_repeats(const std::vector<Stretch>& stretches, std::vector<std::uint64_t> keys) {
-  std::ranges::sort(keys);
-  std::unordered_set<std::uint64_t> twice;
-  for (auto at = keys.begin(); (at = std::adjacent_find(at, keys.end())) != keys.end(); ++at) {
-    twice.insert(*at);
-  }
+  const std::vector<std::uint64_t> twice = repeated(std::move(keys));
   if (twice.empty()) {
     return;
   }
@@ -224,7 +220,7 @@ void check_repeats(const std::vector<Stretch>& stretches, std::vector<std::uint6
     table = table ? std::move(table) : std::make_unique<TableReader>(part->path);
     for (Index place = rows.begin; place < rows.end && table->next(); ++place) {
       const std::string key = row_key(table->row());
-      if (twice.contains(hash_of(key)) && !seen.insert(key).second) {
+      if (std::ranges::binary_search(twice, hash_of(key)) && !seen.insert(key).second) {
         throw InputError(fmt::format("{}: row {} of the plan repeats an earlier row's key: overlap",
                                      part->path.string(), place));
       }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "core/error.hpp"
@@ -23,10 +22,6 @@ std::set<Fields> layers_without(const Manifest& m) {
 }
 
 }  // namespace
-
-std::uint64_t hash_of(const std::string& key) {
-  return std::hash<std::string>{}(key);
-}
 
 SideLines::SideLines(const SideTable& table, const Manifest& manifest,
                      const std::filesystem::path& csv, StagedFile& out, LineCounts& counts)

@@ -17,9 +17,6 @@
 
 namespace kvbench {
 
-/// Stands for a row's key: eight bytes a row.
-std::uint64_t hash_of(const std::string& key);
-
 /// Lines of the queries of a row, by the row's tokens: prompts of one length have as many.
 using LineCounts = std::map<std::string, Index>;
 

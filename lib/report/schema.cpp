@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <iterator>
+#include <type_traits>
 #include <utility>
 
 #include "core/error.hpp"
@@ -24,6 +26,7 @@ constexpr Column column(ColumnDoc doc, Kind kind, std::string_view missing) {
           kind == Kind::key,
           kind == Kind::timing,
           measured,
+          !std::is_same_v<std::remove_cvref_t<decltype(Row().*Member)>, std::string>,
           [](const Row& row) { return field_text(row.*Member); }};
 }
 
@@ -96,6 +99,25 @@ std::string row_key(std::span<const std::string> fields) {
     }
   }
   return key;
+}
+
+std::uint64_t hash_of(const std::string& key) {
+  return std::hash<std::string>{}(key);
+}
+
+// In place: the list may be as long as a table.
+std::vector<std::uint64_t> repeated(std::vector<std::uint64_t> hashes) {
+  std::ranges::sort(hashes);
+  auto end = hashes.begin();
+  for (auto at = hashes.begin(); at != hashes.end();) {
+    const auto next = std::find_if(at, hashes.end(), [at](std::uint64_t h) { return h != *at; });
+    if (next - at > 1) {
+      *end++ = *at;
+    }
+    at = next;
+  }
+  hashes.erase(end, hashes.end());
+  return hashes;
 }
 
 std::string_view major_of(std::string_view version) {

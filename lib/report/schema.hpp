@@ -65,6 +65,7 @@ struct Column : ColumnDoc {
   bool key = false;                           ///< part of the row's identity
   bool timing = false;                        ///< differs between runs of the same plan
   bool measured = false;                      ///< empty when the status is infeasible or failed
+  bool number = false;                        ///< fields are numbers, not text
   std::string (*text)(const Row&) = nullptr;  ///< the unquoted CSV field
 };
 
@@ -90,6 +91,12 @@ void append_to_key(std::string& key, const std::string& field);
 /// Identity of a row, made of its key columns. `fields`: all columns in file order; throws
 /// InputError on another count.
 std::string row_key(std::span<const std::string> fields);
+
+/// Stands for a row's key: eight bytes a row.
+std::uint64_t hash_of(const std::string& key);
+
+/// The values that stand more than once, sorted, each once.
+std::vector<std::uint64_t> repeated(std::vector<std::uint64_t> hashes);
 
 /// Part of a version before its first dot.
 std::string_view major_of(std::string_view version);

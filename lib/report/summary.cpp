@@ -3,17 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <cstdint>
+#include <iterator>
 #include <limits>
-#include <map>
-#include <memory>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
+#include "report/repeats.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
@@ -21,10 +20,13 @@ namespace {
 
 constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
 
-// What a mean may run over is heads, layers, prompts, traces and seeds. Anything else that differs
-// inside a group is worth a word.
-constexpr std::array<std::string_view, 6> settings{"protocol", "sink",   "recent",
-                                                   "scores",   "device", "n_queries"};
+// What a mean may run over is kSpreadColumns. Anything else that differs between its rows makes it
+// a mean of things that do not belong together.
+constexpr std::array<std::string_view, 9> settings{
+    "model", "dtype", "precision", "protocol", "sink", "recent", "scores", "device", "n_queries"};
+
+// Values of a setting that a message names.
+constexpr std::size_t kNamed = 5;
 
 // Of a degenerate row the reason too, but for the row's own counts; others are full of numbers.
 std::string kind_and_reason(std::string_view status) {
@@ -48,43 +50,56 @@ struct Sums {
   double squares = 0.0;
 };
 
+using Values = std::set<std::string>;
+
 /// Takes all rows of all tables twice: add(), then add_squares(); finish() makes the moments.
 class Collector {
  public:
-  explicit Collector(Summary& summary) : summary_(summary) {
+  Collector(Summary& summary, const SummaryOptions& options)
+      : summary_(summary), compared_(!options.across.empty()) {
     for (const std::string_view name : settings) {
       if (std::ranges::count(summary_.group_columns, name) == 0) {
         settings_.emplace_back(name);
       }
     }
+    for (std::size_t c = 0; c < summary_.group_columns.size(); ++c) {
+      const std::string& name = summary_.group_columns[c];
+      if (std::ranges::count(kGroupColumns, name) == 0 && name != options.across) {
+        block_columns_.push_back(c);
+      }
+    }
   }
 
-  void open(const TableReader& table) {
-    schema_at_ = table.column("schema");
-    group_at_ = positions(table, summary_.group_columns);
-    metric_at_ = positions(table, summary_.metrics);
-    settings_at_ = positions(table, settings_);
-    status_at_ = table.column("status");
+  void open(const SummaryRows& rows) {
+    schema_at_ = rows.column("schema");
+    group_at_ = positions(rows, summary_.group_columns);
+    metric_at_ = positions(rows, summary_.metrics);
+    settings_at_ = positions(rows, settings_);
+    for (std::size_t c = 0; c < kSpreadColumns.size(); ++c) {
+      spread_at_[c] = rows.column(kSpreadColumns[c].name);
+    }
+    ratio_at_ = rows.column("ratio");
+    status_at_ = rows.column("status");
+    row_key_.emplace(rows);
   }
 
-  void add(const TableReader& table) {
-    check_schema(table);
-    const Fields& row = table.row();
-    Fields key = key_of(row);
+  void add(const SummaryRows& rows) {
+    check_schema(rows);
+    hashes_.push_back(hash_of(row_key_->of(rows)));
+    Fields key = key_of(rows);
     const auto [it, fresh] = index_.emplace(key, summary_.groups.size());
     const std::size_t g = it->second;
     if (fresh) {
+      blocks_.push_back(compared_ ? block_index_.emplace(block_of(key), g).first->second : g);
       summary_.groups.push_back({.key = std::move(key), .moments = {}});
       sums_.emplace_back(summary_.metrics.size());
-      seen_.emplace_back(settings_.size());
+      first_.emplace_back();
     }
-    for (std::size_t s = 0; s < settings_.size(); ++s) {
-      seen_[g][s].insert(row[settings_at_[s]]);
-    }
-    const std::string& status = row[status_at_];
+    note_settings(rows, g);
+    const std::string& status = rows.cell(status_at_);
     Index* const count = count_of(summary_.groups[g], status);
     if (count == nullptr) {
-      refuse(table,
+      refuse(rows,
              fmt::format("status `{}`, expected ok, degenerate, infeasible or failed", status));
     }
     ++*count;
@@ -92,102 +107,176 @@ class Collector {
       ++summary_.left_out[kind_and_reason(status)];
       return;
     }
+    note_spread(rows, g);
     for (std::size_t m = 0; m < metric_at_.size(); ++m) {
-      sums_[g][m].values += number(table, m);
+      sums_[g][m].values += number(rows, metric_at_[m], summary_.metrics[m]);
     }
+    summary_.groups[g].ratio += number(rows, ratio_at_, "ratio");
   }
 
-  void add_squares(const TableReader& table) {
-    const Fields& row = table.row();
-    if (status_kind(row[status_at_]) != "ok") {
+  void add_squares(const SummaryRows& rows) {
+    if (status_kind(rows.cell(status_at_)) != "ok") {
       return;
     }
-    const auto it = index_.find(key_of(row));
+    const auto it = index_.find(key_of(rows));
     if (it == index_.end()) {
-      refuse(table, "was not there when the table was read first");
+      refuse(rows, "was not there when the table was read first");
     }
     const std::size_t g = it->second;
     for (std::size_t m = 0; m < metric_at_.size(); ++m) {
-      const double distance = number(table, m) - mean(g, m);
+      const double distance =
+          number(rows, metric_at_[m], summary_.metrics[m]) - mean(sums_[g][m].values, g);
       sums_[g][m].squares += distance * distance;
     }
   }
 
-  void finish() {
-    for (std::size_t g = 0; g < sums_.size(); ++g) {
-      const auto n = static_cast<double>(summary_.groups[g].count);
-      for (std::size_t m = 0; m < sums_[g].size(); ++m) {
-        summary_.groups[g].moments.push_back(
-            {mean(g, m), n == 0.0 ? nan_value : std::sqrt(sums_[g][m].squares / (n - 1.0))});
+  std::vector<std::uint64_t> take_hashes() { return std::move(hashes_); }
+
+  /// Settings that differ where they should not, with their values.
+  std::map<std::string, Values> differing() const {
+    std::map<std::string, Values> out;
+    for (std::size_t s = 0; s < settings_.size(); ++s) {
+      for (const auto& [block, values] : seen_[s]) {
+        if (values.size() > 1) {
+          out[settings_[s]].insert(values.begin(), values.end());
+        }
       }
     }
-    for (std::size_t s = 0; s < settings_.size(); ++s) {
-      if (std::ranges::any_of(seen_, [s](const auto& seen) { return seen[s].size() > 1; })) {
-        summary_.pooled.push_back(settings_[s]);
+    return out;
+  }
+
+  void finish() {
+    for (std::size_t g = 0; g < sums_.size(); ++g) {
+      SummaryGroup& group = summary_.groups[g];
+      const auto n = static_cast<double>(group.count);
+      for (const Sums& sums : sums_[g]) {
+        group.moments.push_back(
+            {mean(sums.values, g), n == 0.0 ? nan_value : std::sqrt(sums.squares / (n - 1.0))});
+      }
+      group.ratio = mean(group.ratio, g);
+    }
+    for (std::size_t c = 0; c < kSpreadColumns.size(); ++c) {
+      if (varies_[c]) {
+        summary_.spread.push_back(kSpreadColumns[c].words);
       }
     }
   }
 
  private:
-  static std::vector<std::size_t> positions(const TableReader& table,
+  static std::vector<std::size_t> positions(const SummaryRows& rows,
                                             const std::vector<std::string>& names) {
     std::vector<std::size_t> at;
     for (const std::string& name : names) {
-      at.push_back(table.column(name));
+      at.push_back(rows.column(name));
     }
     return at;
   }
 
-  [[noreturn]] static void refuse(const TableReader& table, const std::string& what) {
-    throw InputError(fmt::format("{}: row {}: {}", table.source(), table.rows(), what));
+  [[noreturn]] static void refuse(const SummaryRows& rows, const std::string& what) {
+    throw InputError(fmt::format("{}: row {}: {}", rows.source(), rows.row(), what));
   }
 
-  void check_schema(const TableReader& table) {
-    const std::string& got = table.row()[schema_at_];
+  void check_schema(const SummaryRows& rows) {
+    const std::string& got = rows.cell(schema_at_);
     if (major_of(got) != major_of(schema_version)) {
-      refuse(table, fmt::format("schema `{}`, expected {}.x", got, major_of(schema_version)));
+      refuse(rows, fmt::format("schema `{}`, expected {}.x", got, major_of(schema_version)));
     }
     if (!version_.empty() && got != version_) {
-      refuse(table, fmt::format("schema `{}` after rows of `{}`: mixed schemas", got, version_));
+      refuse(rows, fmt::format("schema `{}` after rows of `{}`: mixed schemas", got, version_));
     }
     version_ = got;
   }
 
-  Fields key_of(const Fields& row) const {
+  Fields key_of(const SummaryRows& rows) const {
     Fields key;
     for (const std::size_t at : group_at_) {
-      key.push_back(row[at]);
+      key.push_back(rows.cell(at));
     }
     return key;
   }
 
-  double number(const TableReader& table, std::size_t metric) const {
+  // Groups of one block are compared with each other.
+  Fields block_of(const Fields& key) const {
+    Fields block;
+    for (const std::size_t c : block_columns_) {
+      block.push_back(key[c]);
+    }
+    return block;
+  }
+
+  // Which queries a method looks at (`scores`) may differ between methods, but not within one. What
+  // no manifest tells is not known to differ.
+  void note_settings(const SummaryRows& rows, std::size_t g) {
+    seen_.resize(settings_.size());
+    for (std::size_t s = 0; s < settings_.size(); ++s) {
+      const std::string& value = rows.cell(settings_at_[s]);
+      if (!value.empty()) {
+        seen_[s][settings_[s] == "scores" ? g : blocks_[g]].insert(value);
+      }
+    }
+  }
+
+  void note_spread(const SummaryRows& rows, std::size_t g) {
+    for (std::size_t c = 0; c < spread_at_.size(); ++c) {
+      const std::string& value = rows.cell(spread_at_[c]);
+      if (summary_.groups[g].count == 1) {
+        first_[g][c] = value;
+      }
+      varies_[c] = varies_[c] || value != first_[g][c];
+    }
+  }
+
+  static double number(const SummaryRows& rows, std::size_t at, std::string_view name) {
     double value = 0.0;
-    const std::string& text = table.row()[metric_at_[metric]];
+    const std::string& text = rows.cell(at);
     if (!parse_number(text, value)) {
-      refuse(table, fmt::format("column `{}`: got `{}`, expected a number",
-                                summary_.metrics[metric], text));
+      refuse(rows, fmt::format("column `{}`: got `{}`, expected a number", name, text));
     }
     return value;
   }
 
   // Of no rows 0 / 0.
-  double mean(std::size_t group, std::size_t metric) const {
-    return sums_[group][metric].values / static_cast<double>(summary_.groups[group].count);
+  double mean(double sum, std::size_t group) const {
+    return sum / static_cast<double>(summary_.groups[group].count);
   }
 
   Summary& summary_;
+  bool compared_;
   std::vector<std::string> settings_;  // that are no group columns
-  std::string version_;                // of the rows' schema
-  std::size_t schema_at_ = 0;          // columns of the table
+  std::vector<std::size_t> block_columns_;
+  std::string version_;            // of the rows' schema
+  std::optional<RowKey> row_key_;  // columns of the table, as all that follow
+  std::size_t schema_at_ = 0;
   std::vector<std::size_t> group_at_;
   std::vector<std::size_t> metric_at_;
   std::vector<std::size_t> settings_at_;
+  std::array<std::size_t, kSpreadColumns.size()> spread_at_{};
+  std::size_t ratio_at_ = 0;
   std::size_t status_at_ = 0;
-  std::map<Fields, std::size_t> index_;                   // of groups, by key
-  std::vector<std::vector<Sums>> sums_;                   // by group and metric
-  std::vector<std::vector<std::set<std::string>>> seen_;  // values, by group and setting
+  std::map<Fields, std::size_t> index_;        // of groups, by key
+  std::map<Fields, std::size_t> block_index_;  // the first group of a block
+  std::vector<std::size_t> blocks_;            // by group: the first of its block
+  std::vector<std::vector<Sums>> sums_;        // by group and metric
+  std::vector<std::array<std::string, kSpreadColumns.size()>> first_;  // values, by group
+  std::array<bool, kSpreadColumns.size()> varies_{};
+  std::vector<std::map<std::size_t, Values>> seen_;  // by setting and block
+  std::vector<std::uint64_t> hashes_;                // of the rows' keys
 };
+
+std::string pooled_message(const std::map<std::string, Values>& differing) {
+  std::string what;
+  for (const auto& [name, values] : differing) {
+    const auto end =
+        std::next(values.begin(), std::min(std::ssize(values), std::ptrdiff_t{kNamed}));
+    what += fmt::format("{}{} ({}{})", what.empty() ? "" : ", ", name,
+                        fmt::join(values.begin(), end, ", "), end == values.end() ? "" : ", ...");
+  }
+  const auto& [name, values] = *differing.begin();
+  return fmt::format(
+      "summarize: rows of one mean or comparison differ in {}; --by {} separates them, --where "
+      "{}={} picks some, --pool pools them",
+      what, name, name, *values.begin());
+}
 
 /// Ascending (or descending) by value, NaN last either way; stable.
 void sort_groups(Summary& summary, const SummaryOptions& options) {
@@ -224,31 +313,52 @@ void sort_groups(Summary& summary, const SummaryOptions& options) {
 
 }  // namespace
 
-Summary summarize(std::span<const OpenTable> tables, const SummaryOptions& options) {
+Summary summarize(std::span<const ResultTable> tables, const SummaryOptions& options) {
   Summary summary;
   summary.group_columns.assign(kGroupColumns.begin(), kGroupColumns.end());
-  for (const std::string& name : options.by) {
+  std::vector<std::string> by = options.by;
+  if (!options.across.empty()) {
+    by.push_back(options.across);
+  }
+  for (const std::string& name : by) {
     if (std::ranges::count(summary.group_columns, name) == 0) {
       summary.group_columns.push_back(name);
     }
   }
   summary.metrics = options.metrics;
-  Collector collector(summary);
+  std::vector<RowFilter> filters = options.where;
+  Collector collector(summary, options);
   std::string first;
-  for (const OpenTable& open : tables) {
-    const std::unique_ptr<TableReader> table = open();
-    first = first.empty() ? table->source() : first;
-    for (collector.open(*table); table->next();) {
-      collector.add(*table);
+  for (const ResultTable& table : tables) {
+    SummaryRows rows(table, filters);
+    first = first.empty() ? rows.source() : first;
+    for (collector.open(rows); rows.next();) {
+      collector.add(rows);
     }
   }
-  if (summary.groups.empty()) {
-    throw InputError(fmt::format("{}: no rows to summarize", tables.empty() ? "summarize" : first));
+  for (const RowFilter& filter : filters) {
+    filter.check_met();
   }
-  for (const OpenTable& open : tables) {
-    const std::unique_ptr<TableReader> table = open();
-    for (collector.open(*table); table->next();) {
-      collector.add_squares(*table);
+  if (summary.groups.empty()) {
+    std::string kept;
+    for (const RowFilter& filter : filters) {
+      kept += fmt::format(" --where {}", filter.text());
+    }
+    throw InputError(kept.empty() ? fmt::format("{}: no rows to summarize", first)
+                                  : fmt::format("{}: no rows are left by{}", first, kept));
+  }
+  check_repeats(tables, filters, collector.take_hashes());
+  const std::map<std::string, Values> differing = collector.differing();
+  if (!differing.empty() && !options.pool) {
+    throw InputError(pooled_message(differing));
+  }
+  for (const auto& [name, values] : differing) {
+    summary.pooled.push_back(name);
+  }
+  for (const ResultTable& table : tables) {
+    SummaryRows rows(table, filters);
+    for (collector.open(rows); rows.next();) {
+      collector.add_squares(rows);
     }
   }
   collector.finish();

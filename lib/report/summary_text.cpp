@@ -1,192 +1,233 @@
-// A summary as text: the terminal's table, the CSV, the short labels. Numbers come from
-// summary.cpp.
+// A summary's table on a terminal: aligned columns that fit its width.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <cctype>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "report/schema.hpp"
-#include "report/summary.hpp"
+#include "report/summary_formats.hpp"
 
 namespace kvbench {
 namespace {
+
+constexpr std::size_t kGap = 2;          // between columns
+constexpr std::size_t kShortLabel = 12;  // labels are not cut below this
+constexpr std::string_view kEllipsis = "…";
+
+// A terminal must not take a prompt's name for a command.
+std::string printable(std::string_view text) {
+  std::string out(text);
+  std::ranges::replace_if(
+      out, [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; }, ' ');
+  return out;
+}
+
+constexpr CellStyle style{" ± ", "", "*", "†", "-", printable};
+
+bool begins_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+}
+
+/// Code points, so that a prompt's accented name does not shift its line.
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, begins_character));
+}
+
+std::string cut(const std::string& text, std::size_t width) {
+  if (width_of(text) <= width) {
+    return text;
+  }
+  std::size_t end = 0;
+  for (std::size_t seen = 0; end < text.size(); ++end) {
+    seen += begins_character(text[end]) ? 1 : 0;
+    if (seen == width) {
+      break;
+    }
+  }
+  return text.substr(0, end) + std::string(kEllipsis);
+}
 
 struct TextColumn {
   std::string name;
   std::string unit;
   std::vector<std::string> cells;
   bool right = true;
-};
 
-/// Code points, so that a prompt's accented name does not shift its line.
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
-
-std::string unit_of(std::string_view name) {
-  const auto it = std::ranges::find(columns(), name, &Column::name);
-  return it == columns().end() ? "" : std::string(it->unit);
-}
-
-std::string short_number(double value) {
-  return value != value ? "nan" : fmt::format("{:.4g}", value);
-}
-
-void add_line(std::string& out, const std::vector<TextColumn>& table,
-              const std::vector<std::size_t>& widths, const auto& cell) {
-  std::string line;
-  for (std::size_t c = 0; c < table.size(); ++c) {
-    const std::string& text = cell(table[c]);
-    const std::string pad(widths[c] - width_of(text), ' ');
-    line += c > 0 ? "  " : "";
-    line += table[c].right ? pad + text : text + pad;
-  }
-  line.erase(line.find_last_not_of(' ') + 1);
-  out += line + '\n';
-}
-
-std::string layout(const std::vector<TextColumn>& table) {
-  std::vector<std::size_t> widths;
-  std::size_t total = 0;
-  bool units = false;
-  for (const TextColumn& c : table) {
-    std::size_t w = std::max(width_of(c.name), width_of(c.unit));
-    for (const std::string& cell : c.cells) {
+  std::size_t width() const {
+    std::size_t w = std::max(width_of(name), width_of(unit));
+    for (const std::string& cell : cells) {
       w = std::max(w, width_of(cell));
     }
-    widths.push_back(w);
-    total += w + 2;
-    units = units || !c.unit.empty();
+    return w;
   }
-  std::string out;
-  add_line(out, table, widths, [](const TextColumn& c) -> const std::string& { return c.name; });
-  if (units) {
-    add_line(out, table, widths, [](const TextColumn& c) -> const std::string& { return c.unit; });
+};
+
+// Makes all cells as long behind the digits of the mean, so that these stand below each other.
+void align(std::vector<std::string>& cells) {
+  const auto tail = [](const std::string& cell) {
+    return width_of(std::string_view(cell).substr(
+        std::min({cell.size(), cell.find(' '), cell.find('*'), cell.find("†")})));
+  };
+  std::size_t longest = 0;
+  for (const std::string& cell : cells) {
+    longest = std::max(longest, tail(cell));
   }
-  out += std::string(total - 2, '-') + '\n';
-  for (std::size_t r = 0; r < table.front().cells.size(); ++r) {
-    add_line(out, table, widths,
-             [r](const TextColumn& c) -> const std::string& { return c.cells[r]; });
+  for (std::string& cell : cells) {
+    cell += std::string(longest - tail(cell), ' ');
+  }
+}
+
+std::vector<TextColumn> text_columns(const SummaryTable& table) {
+  std::vector<TextColumn> out;
+  for (std::size_t c = 0; c < table.columns.size(); ++c) {
+    const SummaryColumn& column = table.columns[c];
+    out.push_back({printable(column.name), column.unit, {}, column.right});
+    bool estimates = false;
+    for (const auto& row : table.rows) {
+      out.back().cells.push_back(cell_text(row[c], style));
+      estimates = estimates || std::holds_alternative<Estimate>(row[c].value);
+    }
+    if (estimates) {
+      align(out.back().cells);
+    }
   }
   return out;
 }
 
+std::size_t width_of(const std::vector<TextColumn>& columns) {
+  std::size_t total = 0;
+  for (const TextColumn& column : columns) {
+    total += column.width() + kGap;
+  }
+  return total - kGap;
+}
+
+// Whether no two rows have the same labels.
+bool rows_differ(const std::vector<TextColumn>& columns, std::size_t labels) {
+  std::set<std::vector<std::string>> seen;
+  for (std::size_t r = 0; r < columns.front().cells.size(); ++r) {
+    std::vector<std::string> label;
+    for (std::size_t c = 0; c < labels; ++c) {
+      label.push_back(columns[c].cells[r]);
+    }
+    if (!seen.insert(std::move(label)).second) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Cuts the widest label, one character after the other, as far as it must be and may be.
+void cut_labels(std::vector<TextColumn>& columns, std::size_t labels, std::size_t width) {
+  const std::vector<TextColumn> whole = columns;
+  std::vector<std::size_t> limits;
+  for (std::size_t c = 0; c < labels; ++c) {
+    limits.push_back(whole[c].width());
+  }
+  while (width_of(columns) > width) {
+    const auto widest = static_cast<std::size_t>(std::ranges::max_element(limits) - limits.begin());
+    TextColumn& column = columns[widest];
+    const TextColumn before = column;
+    const std::size_t limit = limits[widest] - 1;
+    for (std::size_t r = 0; r < column.cells.size(); ++r) {
+      column.cells[r] = cut(whole[widest].cells[r], limit);
+    }
+    column.name = cut(whole[widest].name, limit);
+    if (limit < kShortLabel || width_of(column.unit) > limit || !rows_differ(columns, labels)) {
+      column = before;
+      return;
+    }
+    limits[widest] = limit;
+  }
+}
+
+// What of the table fits, as many columns as can be, and sentences that say what does not.
+std::vector<std::string> fit(std::vector<TextColumn>& columns, std::size_t labels,
+                             std::size_t width) {
+  const std::vector<TextColumn> whole = columns;
+  std::vector<std::string> dropped;
+  cut_labels(columns, labels, width);
+  while (width_of(columns) > width && columns.size() > labels + 1) {
+    dropped.insert(dropped.begin(), columns.back().name);
+    columns.assign(whole.begin(), whole.end() - std::ssize(dropped));
+    cut_labels(columns, labels, width);
+  }
+  std::vector<std::string> said;
+  if (width_of({columns.begin(), columns.begin() + static_cast<std::ptrdiff_t>(labels)}) <
+      width_of({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(labels)})) {
+    said.emplace_back("Labels are cut to fit the width.");
+  }
+  if (!dropped.empty()) {
+    said.push_back(fmt::format("Left out to fit the width: {}; --format csv has all.",
+                               fmt::join(dropped, ", ")));
+  }
+  return said;
+}
+
+void add_line(std::string& out, std::string line, std::optional<std::size_t> width) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  out += (width ? cut(line, *width) : line) + '\n';
+}
+
+// Words on lines of at most this width.
+void add_sentence(std::string& out, std::string_view text, std::optional<std::size_t> width) {
+  std::string line;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    if (width && !line.empty() && width_of(line) + 1 + width_of(word) > *width) {
+      add_line(out, std::exchange(line, {}), width);
+    }
+    line += (line.empty() ? "" : " ") + std::string(word);
+  }
+  add_line(out, line, width);
+}
+
 }  // namespace
 
-std::vector<std::string> short_labels(std::span<const std::string> algorithms,
-                                      std::span<const std::string> params) {
-  // Per algorithm and parameter: the values seen, and by how many groups.
-  struct Seen {
-    std::set<std::string> values;
-    std::size_t groups = 0;
+std::string table_as_text(const SummaryTable& table, std::optional<std::size_t> width) {
+  std::vector<TextColumn> columns = text_columns(table);
+  std::vector<std::string> sentences = table.notes;
+  if (!table.best.empty()) {
+    sentences.push_back("*: " + table.best);
+  }
+  if (!table.partial.empty()) {
+    sentences.push_back("†: " + table.partial);
+  }
+  if (width) {
+    const std::vector<std::string> said = fit(columns, table.labels, *width);
+    sentences.insert(sentences.end(), said.begin(), said.end());
+  }
+  std::vector<std::size_t> widths;
+  for (const TextColumn& column : columns) {
+    widths.push_back(column.width());
+  }
+  std::string out;
+  const auto add_row = [&](const auto& text_of) {
+    std::string line;
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      const std::string& text = text_of(columns[c]);
+      const std::string pad(widths[c] - width_of(text), ' ');
+      line += c == 0 ? "" : std::string(kGap, ' ');
+      line += columns[c].right ? pad + text : text + pad;
+    }
+    add_line(out, std::move(line), width);
   };
-  std::map<std::string_view, std::map<std::string, Seen>> seen;
-  std::map<std::string_view, std::size_t> groups;
-  for (std::size_t i = 0; i < algorithms.size(); ++i) {
-    ++groups[algorithms[i]];
-    for (auto& [key, value] : split_params(params[i])) {
-      Seen& s = seen[algorithms[i]][key];
-      s.values.insert(value);
-      ++s.groups;
-    }
+  add_row([](const TextColumn& c) -> const std::string& { return c.name; });
+  if (std::ranges::any_of(columns, [](const TextColumn& c) { return !c.unit.empty(); })) {
+    add_row([](const TextColumn& c) -> const std::string& { return c.unit; });
   }
-  std::vector<std::string> labels;
-  for (std::size_t i = 0; i < algorithms.size(); ++i) {
-    std::string label = algorithms[i];
-    for (const auto& [key, value] : split_params(params[i])) {
-      const Seen& s = seen[algorithms[i]][key];
-      // Absent from some groups: named, but for what another parameter's value brings with it
-      // (attention-matching's keys=h2o brings h2o.heavy_ratio).
-      const bool brought = key.find('.') != std::string::npos;
-      if (s.values.size() > 1 || (s.groups < groups[algorithms[i]] && !brought)) {
-        label += fmt::format(" {}={}", key, value);
-      }
-    }
-    labels.push_back(std::move(label));
+  add_line(out, std::string(width_of(columns), '-'), width);
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    add_row([r](const TextColumn& c) -> const std::string& { return c.cells[r]; });
   }
-  return labels;
-}
-
-std::string summary_text(const Summary& summary, bool full_params) {
-  std::vector<std::string> names;
-  std::vector<std::string> params;
-  for (const SummaryGroup& g : summary.groups) {
-    names.push_back(g.key[0]);
-    params.push_back(g.key[1]);
+  for (const std::string& sentence : sentences) {
+    add_sentence(out, sentence, width);
   }
-  std::vector<TextColumn> table;
-  table.push_back({"algorithm", "", full_params ? names : short_labels(names, params), false});
-  if (full_params) {
-    table.push_back({"params", "", params, false});
-  }
-  const auto add = [&](std::string name, std::string unit, const auto& cell) {
-    TextColumn column{std::move(name), std::move(unit), {}, true};
-    for (const SummaryGroup& g : summary.groups) {
-      column.cells.push_back(cell(g));
-    }
-    table.push_back(std::move(column));
-  };
-  for (std::size_t c = 2; c < summary.group_columns.size(); ++c) {
-    const std::string& name = summary.group_columns[c];
-    const bool budget = name == "budget_requested";
-    if (budget && std::all_of(summary.groups.begin(), summary.groups.end(),
-                              [c](const SummaryGroup& g) { return g.key[c].empty(); })) {
-      continue;
-    }
-    add(budget ? "budget" : name, unit_of(name), [c, budget](const SummaryGroup& g) {
-      double value = 0.0;
-      if (budget && parse_number(g.key[c], value)) {
-        return short_number(value);
-      }
-      return g.key[c].empty() ? std::string("-") : g.key[c];
-    });
-  }
-  add("count", "rows", [](const SummaryGroup& g) { return std::to_string(g.count); });
-  // Columns of zeros say nothing; one that is not zero must be seen.
-  for (const auto& [name, member] : {std::pair{"degenerate", &SummaryGroup::degenerate},
-                                     {"infeasible", &SummaryGroup::infeasible},
-                                     {"failed", &SummaryGroup::failed}}) {
-    const auto count = [member = member](const SummaryGroup& g) { return g.*member; };
-    if (std::ranges::any_of(summary.groups, count)) {
-      add(name, "rows", [&](const SummaryGroup& g) { return std::to_string(count(g)); });
-    }
-  }
-  for (std::size_t m = 0; m < summary.metrics.size(); ++m) {
-    add(summary.metrics[m], unit_of(summary.metrics[m]), [m](const SummaryGroup& g) {
-      return g.count == 0 ? std::string("-") : short_number(g.moments[m].mean);
-    });
-    add("sd", "", [m](const SummaryGroup& g) {
-      return g.count < 2 ? std::string("-") : short_number(g.moments[m].sd);
-    });
-  }
-  return layout(table);
-}
-
-FileKind summary_kind() {
-  return text_kind("a summary", fmt::format("{}", fmt::join(kGroupColumns, ",")));
-}
-
-std::vector<Fields> summary_csv(const Summary& summary) {
-  Fields header = summary.group_columns;
-  header.insert(header.end(), {"count", "degenerate", "infeasible", "failed"});
-  for (const std::string& metric : summary.metrics) {
-    header.insert(header.end(), {"mean_" + metric, "sd_" + metric});
-  }
-  std::vector<Fields> lines{header};
-  for (const SummaryGroup& g : summary.groups) {
-    Fields fields = g.key;
-    for (const Index n : {g.count, g.degenerate, g.infeasible, g.failed}) {
-      fields.push_back(std::to_string(n));
-    }
-    for (const Moments& m : g.moments) {
-      fields.insert(fields.end(), {number_text(m.mean), number_text(m.sd)});
-    }
-    lines.push_back(std::move(fields));
-  }
-  return lines;
+  return out;
 }
 
 }  // namespace kvbench

@@ -47,7 +47,8 @@ class TableReader {
   /// Behind the last row, and after the last: what is no row. `rest` is 64 MiB at most.
   std::uint64_t end() const { return offset_; }
   std::string_view rest() const { return std::string_view(buffer_).substr(at_); }
-  std::size_t line() const { return line_; }  ///< behind the row, 1-based
+  std::size_t line() const { return line_; }             ///< behind the row, 1-based
+  std::size_t row_line() const { return record_line_; }  ///< where the row begins, 1-based
 
   /// Of all bytes of the table, behind the last row; once.
   std::string sha256() { return hash_.text(); }

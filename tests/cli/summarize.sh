@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Tables of summarize as a user asks for them: formats, budgets as columns, filters, widths; and what
+# it refuses to pool.
+set -euo pipefail
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
+unset COLUMNS
+trace=(--layers 2 --q-heads 2 --kv-heads 1 --n 96 --d 16 --dv 8)
+good synth -o t.h5 "${trace[@]}"
+good replay t.h5 -o out.csv --algorithm h2o,uniform,snapkv,exact,quant-kivi --budget 0.5,0.25 \
+  --seeds 2 "${windows[@]}"
+
+# says WORDS: the last summary says them.
+says() { [[ $out == *"$1"* ]] || fail "'$1' is not said: $out"; }
+
+good summarize out.csv
+says 'mean ± standard error over 4 to 8 rows: layers x query heads x seeds.'
+good summarize out.csv --columns budget
+says 'budget 0.25'
+says '*: the lowest of its column'
+says 'rel_error (fraction): mean ± standard error'
+[[ $(grep -c '^exact ' <<< "$out") == 1 && $(grep '^exact ' <<< "$out") != *'*'* ]] ||
+  fail "exact is marked as the best: $out"
+good summarize out.csv --columns layer --by budget --metric mass_kept
+says 'layer 1'
+says '*: the highest of its column'
+refused 2 'got 2 metrics' -- summarize out.csv --columns budget --metric rel_error,ratio
+refused 2 'column `nothing` is missing' -- summarize out.csv --columns nothing
+
+# Formats.
+good summarize out.csv --columns budget --format markdown
+says '| algorithm | budget 0.25 | budget 0.5 |'
+says '| **0.'
+good summarize out.csv --format csv --csv s.csv
+[[ $out == "$(< s.csv)" ]] || fail 'csv on stdout is not the file'
+good summarize out.csv --columns budget --csv s.csv
+[[ $(head -1 s.csv) == algorithm,params,budget_requested,count,* ]] || fail "$(head -1 s.csv)"
+good summarize out.csv --format json
+[[ $out == '['*'"budget_requested":0.5,"count":8,'*'"mean_rel_error":0.'*']' ]] || fail "$out"
+refused 2 "got 'html', expected text, markdown, latex, csv or json" -- summarize out.csv --format html
+good summarize out.csv --columns budget --by prompt --format latex
+says '\begin{tabular}{llrrr}'
+says 'among rows of equal prompt,'
+says '\textbf{0.'
+[[ $(grep -c '\\\\$' <<< "$out") == 6 ]] || fail "not one line end per row: $out"
+if command -v pdflatex > /dev/null; then
+  {
+    printf '%s\n' '\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs}\begin{document}'
+    printf '%s\n' "$out" '\end{document}'
+  } > paper.tex
+  pdflatex -interaction=nonstopmode -halt-on-error paper.tex > log.txt || fail "$(tail -20 log.txt)"
+else
+  echo 'not checked: no pdflatex, so that no table was compiled'
+fi
+
+# Filters.
+good summarize out.csv --where layer=1 --where 'algorithm=s*,h2o'
+[[ $(grep -cE '^(snapkv|h2o) ' <<< "$out") == 4 && $out != *uniform* ]] || fail "$out"
+good summarize out.csv --where 'algorithm!=exact' --where budget=0.3:1
+[[ $out != *exact* && $out != *0.25* ]] || fail "$out"
+refused 2 'no row has algorithm snapvk' -- summarize out.csv --where algorithm=snapvk
+refused 2 'no rows are left by --where layer=0 --where layer=1' -- \
+  summarize out.csv --where layer=0 --where layer=1
+refused 2 'out.csv: column `colour` is missing; there are schema, trace,' -- \
+  summarize out.csv --where colour=red
+refused 2 'expected COLUMN=VALUE' -- summarize out.csv --where layer
+
+# Rows that stand twice, in two files or under two names.
+cp out.csv copy.csv
+refused 2 'out.csv: line 2: the row stands twice, also in out.csv, line 2: trace=t.h5, prompt=' -- \
+  summarize out.csv out.csv
+refused 2 'copy.csv: line 2: the row stands twice, also in out.csv, line 2: ' -- \
+  summarize out.csv copy.csv --pool
+
+# What does not belong into one mean.
+good replay t.h5 -o stream.csv --algorithm h2o,uniform --budget 0.5,0.25 --protocol stream "${windows[@]}"
+refused 2 'differ in protocol (prefill, stream); --by protocol separates them' -- \
+  summarize out.csv stream.csv
+good summarize out.csv stream.csv --by protocol
+good summarize out.csv stream.csv --where protocol=prefill
+good summarize out.csv stream.csv --pool
+[[ $err == *'rows that differ in protocol are pooled'* ]] || fail "$err"
+good synth -o u.h5 "${trace[@]}" --dtype float32
+good replay u.h5 -o u.csv --algorithm h2o --budget 0.5 "${windows[@]}"
+refused 2 'differ in dtype (float16, float32)' -- summarize out.csv u.csv
+good summarize out.csv u.csv --by dtype
+says float32
+good replay t.h5 -o sink.csv --algorithm h2o --budget 0.5 --sink 5 --recent 16 --queries 8
+refused 2 'differ in sink (4, 5)' -- summarize out.csv sink.csv
+# Methods that stand beside each other in a column are compared.
+good replay t.h5 -o other.csv --algorithm knorm --budget 0.5 --sink 5 --recent 16 --queries 8
+good summarize out.csv other.csv
+refused 2 'differ in sink (4, 5)' -- summarize out.csv other.csv --columns budget
+
+# Widths. Into a file all is written.
+for width in 30 60 80 120; do
+  code=0
+  for layout in '' '--columns budget' '--by prompt,layer --full'; do
+    # shellcheck disable=SC2086
+    COLUMNS=$width "$KVBENCH" summarize out.csv $layout > wide.txt 2> "$scratch/err" ||
+      fail "exit code $? at width $width"
+    longest=$(LC_ALL=C.UTF-8 wc -L < wide.txt)
+    ((longest <= width)) || fail "a line of $longest at width $width: $(< wide.txt)"
+  done
+done
+"$KVBENCH" summarize out.csv > wide.txt
+grep -q 'compress_ms' wide.txt && ! grep -q 'Left out to fit' wide.txt || fail "$(< wide.txt)"
+COLUMNS=60 "$KVBENCH" summarize out.csv > wide.txt
+grep -q '^Left out to fit the width: ' wide.txt || fail "$(< wide.txt)"

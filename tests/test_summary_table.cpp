@@ -1,0 +1,374 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "refusal.hpp"
+#include "report/summary_formats.hpp"
+#include "report/summary_table.hpp"
+#include "report_rows.hpp"
+
+namespace kvbench {
+namespace {
+
+using testing_replay::refusal;
+using testing_rows::as_table;
+using testing_rows::make_row;
+using testing_rows::result_tables;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+Row at_budget(const std::string& algorithm, double budget, Index q_head, double error) {
+  Row row = make_row(algorithm, "", 0, q_head, 0, error);
+  row.budget_requested = budget;
+  return row;
+}
+
+SummaryOptions errors_alone() {
+  SummaryOptions options;
+  options.metrics = {"rel_error"};
+  return options;
+}
+
+SummaryTable listed(const std::vector<Row>& rows, Detail detail) {
+  return list_table(summarize(result_tables({as_table(rows)}), errors_alone()), detail);
+}
+
+SummaryTable across(const std::vector<Row>& rows, SummaryOptions options = errors_alone(),
+                    Detail detail = Detail::brief) {
+  options.across = options.across.empty() ? "budget_requested" : options.across;
+  return across_table(summarize(result_tables({as_table(rows)}), options), options.across, detail);
+}
+
+TEST(SummaryTable, GroupWithoutMeasurements) {
+  Row row = make_row("quant-kivi", "bits=2", 0, 0, 0, 0.0);
+  row.status = "infeasible: needs 9 bytes";
+  EXPECT_EQ(format_table(listed({row}, Detail::all), TableFormat::csv),
+            "algorithm,params,budget_requested,count,degenerate,infeasible,failed,mean_rel_error,"
+            "sd_rel_error\nquant-kivi,bits=2,,0,0,1,0,nan,nan\n");
+  EXPECT_EQ(format_table(listed({row}, Detail::brief), TableFormat::text),
+            "algorithm   count  infeasible  rel_error\n"
+            "             rows        rows   fraction\n"
+            "----------------------------------------\n"
+            "quant-kivi      0           1          -\n"
+            "Each mean is of one row, which has no standard error.\n");
+}
+
+TEST(SummaryTable, ShortLabelsShowWhatDiffers) {
+  const std::vector<std::string> algorithms{"balancekv", "balancekv", "uniform", "snapkv",
+                                            "snapkv"};
+  const std::vector<std::string> params{"T=1;gamma=4", "T=2;gamma=4", "T=1", "kernel=5",
+                                        "kernel=5;x=1"};
+  EXPECT_EQ(short_labels(algorithms, params),
+            (std::vector<std::string>{"balancekv T=1", "balancekv T=2", "uniform", "snapkv",
+                                      "snapkv x=1"}));
+  // What another parameter's value brings with it names nothing; where it varies, it does.
+  EXPECT_EQ(short_labels(std::vector<std::string>(4, "a"),
+                         std::vector<std::string>{"keys=rms", "h2o.r=1;h2o.x=1;keys=h2o",
+                                                  "h2o.r=2;h2o.x=1;keys=h2o", "b.r=3;keys=b"}),
+            (std::vector<std::string>{"a keys=rms", "a h2o.r=1 keys=h2o", "a h2o.r=2 keys=h2o",
+                                      "a keys=b"}));
+}
+
+TEST(SummaryTable, TextIsAligned) {
+  const std::vector<Row> rows{
+      make_row("balancekv", "T=1", 0, 0, 0, 0.25), make_row("balancekv", "T=1", 0, 1, 0, 0.75),
+      make_row("balancekv", "T=2", 0, 0, 0, 1.0), at_budget("h2o", 0.25, 0, 0.5)};
+  EXPECT_EQ(format_table(listed(rows, Detail::brief), TableFormat::text),
+            "algorithm        budget  count      rel_error\n"
+            "               fraction   rows       fraction\n"
+            "---------------------------------------------\n"
+            "balancekv T=1         -      2  0.500 ± 0.250\n"
+            "balancekv T=2         -      1   1.00\n"
+            "h2o                0.25      1  0.500\n"
+            "mean ± standard error over 1 to 2 rows: query heads.\n");
+  const std::string full = format_table(listed(rows, Detail::params), TableFormat::text);
+  EXPECT_NE(full.find("balancekv  T=1"), std::string::npos) << full;
+}
+
+// Twin: the shortest decimal of at most three digits that is nearest, by search.
+TEST(SummaryTable, ThreeDigits) {
+  EXPECT_EQ(three_digits(0.047823), "0.0478");
+  EXPECT_EQ(three_digits(1234.0), "1230");
+  EXPECT_EQ(three_digits(0.9996), "1.00");
+  EXPECT_EQ(three_digits(0.6), "0.600");
+  EXPECT_EQ(three_digits(99.96), "100");
+  EXPECT_EQ(three_digits(1e-4), "0.000100");
+  EXPECT_EQ(three_digits(1.5e-7), "1.50e-07");
+  EXPECT_EQ(three_digits(999900.0), "1.00e+06");
+  EXPECT_EQ(three_digits(-0.0), "0");
+  EXPECT_EQ(three_digits(-0.25), "-0.250");
+  EXPECT_EQ(three_digits(0.0), "0");
+  EXPECT_EQ(three_digits(1234567.0), "1.23e+06");
+  EXPECT_EQ(three_digits(not_a_number), "nan");
+  EXPECT_EQ(three_digits(-not_a_number), "nan");
+  EXPECT_EQ(three_digits(infinity), "inf");
+  EXPECT_EQ(three_digits(-infinity), "-inf");
+  std::mt19937 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    const double value = std::exp(std::uniform_real_distribution<>(-20.0, 12.0)(random));
+    double nearest = 0.0;
+    for (int digits = 100; digits < 1000; ++digits) {
+      const double power = std::floor(std::log10(value)) - 2;
+      const double candidate = digits * std::pow(10.0, power);
+      if (std::abs(candidate - value) < std::abs(nearest - value)) {
+        nearest = candidate;
+      }
+    }
+    double got = 0.0;
+    ASSERT_TRUE(parse_number(three_digits(value), got));
+    // Behind 999 comes 1000, which the search does not try: half a digit.
+    EXPECT_NEAR(got, nearest, std::abs(value) * 0.00101) << value;
+    EXPECT_LE(std::abs(got - value), std::abs(nearest - value) * (1 + 1e-9)) << value;
+  }
+}
+
+TEST(SummaryTable, StandardError) {
+  EXPECT_DOUBLE_EQ(standard_error({1.0, 3.0, 9}), 1.0);
+  EXPECT_TRUE(std::isnan(standard_error({1.0, not_a_number, 1})));
+  EXPECT_EQ(standard_error({0.25, 4e-15, 4}), 0.0);  // rounding of a sum
+  EXPECT_GT(standard_error({0.25, 1e-9, 4}), 0.0);
+  EXPECT_TRUE(std::isnan(standard_error({infinity, not_a_number, 4})));
+}
+
+TEST(SummaryTable, WhatIsBest) {
+  EXPECT_EQ(best_is_highest("rel_error"), std::optional(false));
+  EXPECT_EQ(best_is_highest("compress_ms"), std::optional(false));
+  EXPECT_EQ(best_is_highest("mass_kept"), std::optional(true));
+  EXPECT_EQ(best_is_highest("cosine"), std::optional(true));
+  for (const std::string_view size : {"ratio", "middle_ratio", "bytes", "tokens_kept", "seed"}) {
+    EXPECT_EQ(best_is_highest(size), std::nullopt) << size;
+  }
+  // Of all that is measured, sizes alone have no better or worse.
+  for (const Column& column : columns()) {
+    if (column.measured && column.unit != "bytes") {
+      EXPECT_EQ(best_is_highest(column.name).has_value(), column.name != "ratio" &&
+                                                              column.name != "middle_ratio" &&
+                                                              column.name != "tokens_kept")
+          << column.name;
+    }
+  }
+}
+
+TEST(SummaryTable, BudgetsAsColumns) {
+  Row native = make_row("balancekv", "T=2", 0, 0, 0, 0.01);
+  Row exact = at_budget("exact", 0.5, 0, 0.0);
+  exact.ratio = 1.0;
+  Row infeasible = at_budget("quant-kivi", 0.125, 0, 0.0);
+  infeasible.status = "infeasible: needs more";
+  const std::vector<Row> rows{at_budget("h2o", 0.5, 0, 0.1),
+                              at_budget("h2o", 0.5, 1, 0.3),
+                              at_budget("h2o", 0.125, 0, 0.4),
+                              at_budget("uniform", 0.5, 0, 0.20001),
+                              at_budget("uniform", 0.125, 0, 0.5),
+                              at_budget("oracle", 0.125, 0, 0.2),
+                              exact,
+                              at_budget("quant-kivi", 0.125, 1, 0.001),
+                              infeasible,
+                              native};
+  const SummaryTable table = across(rows);
+  EXPECT_EQ(
+      format_table(table, TableFormat::text),
+      "algorithm   budget 0.125      budget 0.5  native\n"
+      "------------------------------------------------\n"
+      "h2o               0.400*  0.200 ± 0.100*       -\n"
+      "uniform           0.500   0.200*               -\n"
+      "oracle            0.200       -                -\n"
+      "exact                 -       0                -\n"
+      "quant-kivi      0.00100†      -                -\n"
+      "balancekv             -       -           0.0100\n"
+      "rel_error (fraction): mean ± standard error over 1 to 2 rows: query heads.\n"
+      "*: the lowest of its column, equal means included; methods that save nothing (ratio >= "
+      "1), that are oracles or have no budget do not count.\n"
+      "†: some rows of the cell are degenerate, infeasible or failed, and left out.\n");
+  EXPECT_EQ(
+      format_table(table, TableFormat::markdown),
+      "| algorithm | budget 0.125 | budget 0.5 | native |\n"
+      "| :--- | ---: | ---: | ---: |\n"
+      "| h2o | **0.400** | **0.200 ± 0.100** | - |\n"
+      "| uniform | 0.500 | **0.200** | - |\n"
+      "| oracle | 0.200 | - | - |\n"
+      "| exact | - | 0 | - |\n"
+      "| quant-kivi | 0.00100† | - | - |\n"
+      "| balancekv | - | - | 0.0100 |\n"
+      "\nrel_error (fraction): mean ± standard error over 1 to 2 rows: query heads.\n"
+      "\nBold: the lowest of its column, equal means included; methods that save nothing (ratio "
+      ">= 1), that are oracles or have no budget do not count.\n"
+      "\n†: some rows of the cell are degenerate, infeasible or failed, and left out.\n");
+  const std::string latex = format_table(table, TableFormat::latex);
+  EXPECT_NE(
+      latex.find("\\begin{tabular}{lrrr}\n\\toprule\nalgorithm & budget 0.125 & budget 0.5 & "
+                 "native \\\\\n\\midrule\n{}h2o & \\textbf{0.400} & \\textbf{0.200 $\\pm$ 0.100} & "
+                 "-- \\\\\n"),
+      std::string::npos)
+      << latex;
+  EXPECT_TRUE(latex.ends_with("\\bottomrule\n\\end{tabular}\n"));
+  EXPECT_EQ(format_table(across({rows[0], rows[1]}, errors_alone(), Detail::all), TableFormat::csv),
+            "algorithm,params,mean_rel_error_0.5,sd_rel_error_0.5,count_rel_error_0.5\n"
+            "h2o,,0.2,0.1414213562373095,2\n");
+}
+
+// The rule of `best`, cell by cell, against each other cell of the column.
+TEST(SummaryTable, BestAgainstASlowTwin) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 60; ++round) {
+    const std::string metric = round % 2 == 0 ? "rel_error" : "mass_kept";
+    struct Known {
+      double value;
+      bool counts;
+    };
+    std::map<std::pair<std::string, std::string>, Known> cells;  // by label and column
+    std::vector<Row> rows;
+    for (const char* algorithm : {"a", "b", "c+oracle", "exact", "e"}) {
+      for (const double budget : {0.125, 0.25, 0.5}) {
+        for (const Index layer : {0, 3}) {
+          Row row = make_row(algorithm, "x=" + std::to_string(random() % 2), layer, 0, 0, 0.0);
+          row.budget_requested = budget;
+          row.ratio = row.algorithm == "exact" ? 1.0 : 0.5;
+          const double value = random() % 9 == 0 ? not_a_number
+                                                 : static_cast<double>(random() % 5) / 7.0 +
+                                                       static_cast<double>(random() % 2) * 1e-9;
+          (metric == "rel_error" ? row.rel_error : row.mass_kept) = value;
+          rows.push_back(row);
+          cells[{fmt::format("{} {} {}", algorithm, row.params, layer), number_text(budget)}] = {
+              value, !std::isnan(value) && row.algorithm != "exact" && row.algorithm != "c+oracle"};
+        }
+      }
+    }
+    SummaryOptions options;
+    options.metrics = {metric};
+    options.by = {"layer"};
+    const SummaryTable table = across(rows, options, Detail::params);
+    ASSERT_EQ(table.labels, 3u);
+    for (const auto& row : table.rows) {
+      const auto text = [&](std::size_t c) { return std::get<std::string>(row[c].value); };
+      for (std::size_t c = table.labels; c < row.size(); ++c) {
+        const std::string budget = table.columns[c].name.substr(std::string("budget ").size());
+        const auto it = cells.find({text(0) + " " + text(1) + " " + text(2), budget});
+        bool best = it != cells.end() && it->second.counts;
+        int others = 0;
+        for (const auto& [where, other] : cells) {
+          if (where.second != budget || !other.counts || where.first.back() != text(2).back()) {
+            continue;
+          }
+          ++others;
+          const double mine = best ? it->second.value : 0.0;
+          const bool ahead = metric == "rel_error" ? other.value < mine : other.value > mine;
+          best = best && !(ahead && three_digits(other.value) != three_digits(mine));
+        }
+        EXPECT_EQ(row[c].best, best && others > 1) << round << " " << text(0) << " " << budget;
+      }
+    }
+  }
+}
+
+TEST(SummaryTable, OtherColumnsCompareWithinABudget) {
+  std::vector<Row> rows{at_budget("a", 0.5, 0, 0.1), at_budget("b", 0.5, 0, 0.2),
+                        at_budget("a", 0.25, 0, 0.3), at_budget("b", 0.25, 0, 0.4)};
+  SummaryOptions options = errors_alone();
+  options.across = "layer";
+  const SummaryTable table = across(rows, options);
+  ASSERT_EQ(table.rows.size(), 4u);
+  EXPECT_EQ(table.columns.back().name, "layer 0");
+  for (const auto& row : table.rows) {
+    EXPECT_EQ(row.back().best, std::get<std::string>(row[0].value) == "a");
+  }
+  EXPECT_TRUE(table.best.starts_with("the lowest of its column among rows of equal budget, "))
+      << table.best;
+  options.across = "algorithm";
+  EXPECT_EQ(refusal([&] { across(rows, options); }),
+            "--columns algorithm: methods are the rows, expected another column");
+  options = {};
+  EXPECT_NE(refusal([&] { across(rows, options); }).find("got 6 metrics"), std::string::npos);
+}
+
+TEST(SummaryTable, ProgramsGetFullPrecision) {
+  const std::vector<Row> rows{make_row("a", "x=1;y=2", 0, 0, 0, 0.1),
+                              make_row("a", "x=1;y=2", 0, 1, 0, 0.2),
+                              at_budget("b", 0.25, 0, infinity)};
+  EXPECT_EQ(format_table(listed(rows, Detail::all), TableFormat::csv),
+            "algorithm,params,budget_requested,count,degenerate,infeasible,failed,mean_rel_error,"
+            "sd_rel_error\n"
+            "a,x=1;y=2,,2,0,0,0,0.15000000000000002,0.07071067811865477\n"
+            "b,,0.25,1,0,0,0,inf,nan\n");
+  EXPECT_EQ(format_table(listed(rows, Detail::all), TableFormat::json),
+            "[\n"
+            "  {\"algorithm\":\"a\",\"params\":\"x=1;y=2\",\"budget_requested\":null,\"count\":2,"
+            "\"degenerate\":0,\"infeasible\":0,\"failed\":0,\"mean_rel_error\":0.15000000000000002,"
+            "\"sd_rel_error\":0.07071067811865477},\n"
+            "  {\"algorithm\":\"b\",\"params\":\"\",\"budget_requested\":0.25,\"count\":1,"
+            "\"degenerate\":0,\"infeasible\":0,\"failed\":0,\"mean_rel_error\":null,"
+            "\"sd_rel_error\":null}\n"
+            "]\n");
+}
+
+TEST(SummaryTable, NamesAreEscaped) {
+  Row row = make_row("a", "", 0, 0, 0, 0.5);
+  row.prompt = "50% of_{x}|\\y\n$^~&#<*";
+  SummaryOptions options = errors_alone();
+  options.by = {"prompt"};
+  const SummaryTable table =
+      list_table(summarize(result_tables({as_table({row})}), options), Detail::brief);
+  const std::string latex = format_table(table, TableFormat::latex);
+  EXPECT_NE(latex.find("50\\% of\\_\\{x\\}\\textbar{}\\textbackslash{}y "
+                       "\\$\\textasciicircum{}\\textasciitilde{}\\&\\#\\textless{}* &"),
+            std::string::npos)
+      << latex;
+  EXPECT_NE(latex.find("rel\\_error (fraction)"), std::string::npos) << latex;
+  const std::string markdown = format_table(table, TableFormat::markdown);
+  EXPECT_NE(markdown.find("50% of\\_{x}\\|\\\\y $^~&#\\<\\*"), std::string::npos) << markdown;
+  EXPECT_NE(markdown.find("rel_error (fraction)"), std::string::npos) << markdown;
+  EXPECT_NE(format_table(table, TableFormat::text).find("|\\y $^~"), std::string::npos);
+}
+
+// Whatever the width: no line is longer, cells that are shown are whole, labels stay
+// different, and what is missing is said.
+TEST(SummaryTable, TextFitsAnyWidth) {
+  std::vector<Row> rows;
+  for (int i = 0; i < 6; ++i) {
+    rows.push_back(make_row("attention-matching", fmt::format("other=1;x={}é_long_value", i), 0, 0,
+                            0, 0.125 * i));
+  }
+  SummaryOptions options;
+  const Summary summary = summarize(result_tables({as_table(rows)}), options);
+  const SummaryTable table = list_table(summary, Detail::brief);
+  const auto characters = [](std::string_view line) {
+    return std::ranges::count_if(line, [](char c) { return (c & 0xC0) != 0x80; });
+  };
+  const std::string whole = format_table(table, TableFormat::text);
+  EXPECT_EQ(format_table(table, TableFormat::text, 1000), whole);
+  for (std::size_t width = 10; width < 140; ++width) {
+    std::istringstream lines(format_table(table, TableFormat::text, width));
+    const std::string text = lines.str();
+    for (std::string line; std::getline(lines, line);) {
+      EXPECT_LE(characters(line), static_cast<std::ptrdiff_t>(width)) << line;
+    }
+    if (width >= 50) {
+      EXPECT_EQ(text.find("compress_ms") == std::string::npos, false) << text;  // shown or named
+      const bool cut = text.find("…") != std::string::npos;
+      EXPECT_EQ(cut, text.find("Labels are cut") != std::string::npos) << text;
+      const std::string head = text.substr(0, text.find('\n'));
+      EXPECT_EQ(head.find("compress_ms") == std::string::npos,
+                text.find("Left out to") != std::string::npos)
+          << text;
+      std::set<std::string> labels;
+      std::istringstream again(text);
+      for (std::string line; std::getline(again, line);) {
+        if (line.starts_with("attention")) {
+          labels.insert(line.substr(0, line.find("  ")));
+        }
+      }
+      EXPECT_EQ(labels.size(), 6u) << text;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvbench
