@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <utility>
@@ -25,9 +24,7 @@ void open_missing_streams() {
 }
 
 void tell_text(std::string_view text) {
-  const auto before = std::signal(SIGPIPE, SIG_IGN);
-  static_cast<void>(write_all(STDERR_FILENO, text));
-  std::signal(SIGPIPE, before);
+  write_if_read(STDERR_FILENO, text);
 }
 
 void check_stdout() {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -29,7 +30,7 @@ namespace {
 
 // Reading a head checks its values; a bad one must be found before the first row is written.
 void validate_values(const Plan& plan, const std::atomic<bool>& stop) {
-  Progress progress(static_cast<Index>(plan.units.size()), "checking");
+  Progress progress(static_cast<Index>(plan.units.size()), "checking", "KV heads");
   GivenCaches::Checked budgets;
   for (const Unit& unit : plan.units) {
     if (stop) {
@@ -110,7 +111,7 @@ struct JobRunner {
         const auto context = std::find_if(wave.begin(), wave.end(),
                                           [&](const auto& c) { return &c->unit() == unit; });
         outputs.write(job, run_one(**context, job));
-        progress.tick();
+        progress.tick(std::ssize(unit->q_heads));
       });
       begin = end;
     }
@@ -249,8 +250,8 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
     }
     const std::vector<Index> none;  // a stream's heads share no budgets
     const SharedBudgets shares(plan, plan.stream() ? none : open, stop);
-    Progress progress(jobs.size(), "replay");
-    progress.tick(jobs.size() - static_cast<Index>(open.size()));
+    Progress progress(plan.row_range(jobs).size(), "replay", "rows");
+    progress.skip(outputs.rows_resumed());
     const JobRunner runner{plan, outputs, progress, stop, threads, heads_at_once(plan, threads)};
     if (plan.stream()) {
       runner.run_waves<StreamContext>(open, [&](const StreamContext& context, Index job) {
