@@ -14,6 +14,12 @@ if(SANITIZE)
 endif()
 file(REMOVE_RECURSE "${WORK_DIR}")
 run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/prefix" --config "${CONFIG}")
+foreach(file share/man/man1/kvbench.1 share/man/man1/kvbench-replay.1
+        share/bash-completion/completions/kvbench share/zsh/site-functions/_kvbench)
+  if(NOT EXISTS "${WORK_DIR}/prefix/${file}")
+    message(FATAL_ERROR "not installed: ${file}")
+  endif()
+endforeach()
 run("${CMAKE_COMMAND}" -S "${CONSUMER_DIR}" -B "${WORK_DIR}/build" -G "${GENERATOR}"
     "-DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix" "-DCMAKE_CXX_COMPILER=${CXX}"
     "-DCMAKE_CXX_FLAGS=${flags}" "-DCMAKE_BUILD_TYPE=${CONFIG}")
