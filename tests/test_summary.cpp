@@ -222,7 +222,7 @@ TEST(Summary, Refusals) {
   EXPECT_EQ(error_for({as_table({}, "empty.csv")}), "empty.csv: no rows to summarize");
   SummaryOptions unknown;
   unknown.metrics = {"speed"};
-  EXPECT_EQ(error_for({good}, unknown), "good.csv: column `speed` is missing");
+  EXPECT_EQ(error_for({good}, unknown), "good.csv: column `speed` (did you mean seed?) is missing");
   SummaryOptions text;
   text.metrics = {"algorithm"};
   EXPECT_EQ(error_for({good}, text),
