@@ -271,7 +271,7 @@ Norms read_values(const TraceReader& reader) {
   std::unique_ptr<Progress> progress;
   return measure_norms(reader, [&progress](const HeadVisit& visit) {
     if (progress == nullptr) {
-      progress = std::make_unique<Progress>(static_cast<Index>(visit.total), "heads");
+      progress = std::make_unique<Progress>(static_cast<Index>(visit.total), "checking", "heads");
     }
     progress->tick();
   });

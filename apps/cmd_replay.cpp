@@ -26,10 +26,11 @@ void add_replay(CLI::App& app) {
                   "Algorithm, and values for its parameters: lists (v1,v2) and ranges "
                   "(first:last or first:last:step, ends included) make a grid. Commas "
                   "before the first colon separate algorithms: a,b,c:KEY=VALUES. May be "
-                  "repeated; 'all' is every algorithm that finds in the traces what it "
-                  "needs; 'kvbench list' names them. NAME:grid and NAME:authors "
-                  "are settings that an algorithm declares, all:grid and all:authors "
-                  "those of all")
+                  "repeated; 'kvbench list' names them. Sets are all, @eviction and the other "
+                  "families, @agnostic (looks at no query) and patterns ('snap*'): every "
+                  "algorithm of the set that finds in the traces what it needs. NAME:grid and "
+                  "NAME:authors are settings that an algorithm declares, all:grid and "
+                  "'@merging:authors' those of a set")
       ->allow_extra_args(false)  // what follows may be a trace
       ->type_name("NAME,...[:KEY=VALUES[;KEY=VALUES]...]")
       ->group(what);
@@ -55,7 +56,7 @@ void add_replay(CLI::App& app) {
                   "evaluated along the way; "
                   "OUT.steps.csv gets a row per evaluated query")
       ->capture_default_str()
-      ->type_name("NAME")
+      ->type_name("prefill|stream")
       ->group(protocol);
   number(*sub, "--sink", r.sink, "First tokens, which stay uncompressed", "TOKENS")
       ->group(protocol);

@@ -102,7 +102,7 @@ void add_summarize(CLI::App& app) {
       ->type_name("COLUMN");
   sub->add_option("--where", o->where,
                   "Only rows of these values (with != of no such value): patterns with * and ? for "
-                  "text, numbers and ranges FIRST:LAST for numbers; repeatable, all must hold")
+                  "text, numbers and ranges A:B for numbers; repeatable, all must hold")
       ->allow_extra_args(false)
       ->type_name("COLUMN=VALUE,...");
   sub->add_flag("--pool", o->summary.pool,

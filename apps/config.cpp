@@ -12,7 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/did_you_mean.hpp"
 #include "core/error.hpp"
+#include "option_names.hpp"
 
 namespace kvbench {
 namespace {
@@ -88,7 +90,8 @@ class ConfigFile {
   void apply(std::string_view key, const toml::node& node) {
     CLI::Option* option = command_.get_option_no_throw(fmt::format("--{}", key));
     if (option == nullptr || key == "config" || key == "help" || key == "help-all") {
-      fail(node, fmt::format("'{}' is no option of kvbench {}", key, command_.get_name()));
+      fail(node, fmt::format("'{}' is no option of kvbench {}{}", key, command_.get_name(),
+                             did_you_mean(key, option_names(command_, ""))));
     }
     if (set_here_.contains(option)) {
       fail(node, fmt::format("'{}' is given twice", key));

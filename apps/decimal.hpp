@@ -7,10 +7,14 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <cstddef>
+#include <numeric>
 #include <string>
 #include <system_error>
 #include <type_traits>
 #include <vector>
+
+#include "core/types.hpp"
 
 namespace kvbench {
 
@@ -44,6 +48,51 @@ CLI::Option* number(CLI::App& app, const char* flag, T& value, const char* help,
       ->capture_default_str()
       ->check(decimal<T>())
       ->type_name(type_name);
+}
+
+/// The numbers of one text: itself, or of A:B those from A to B - 1. Throws CLI::ValidationError.
+inline std::vector<Index> numbers_of(const std::string& text) {
+  constexpr Index kMost = 1000000;
+  const std::size_t colon = text.find(':');
+  std::string first = text.substr(0, colon);
+  std::string end = colon == std::string::npos ? first : text.substr(colon + 1);
+  for (std::string* part : {&first, &end}) {
+    if (const std::string wrong = decimal<Index>()(*part); !wrong.empty()) {
+      throw CLI::ValidationError(wrong + (colon == std::string::npos ? "" : " on both sides of :"));
+    }
+  }
+  const Index begin = std::stoll(first);
+  const Index count = colon == std::string::npos ? 1 : std::stoll(end) - begin;
+  if (begin < 0 || count < 1 || count > kMost) {
+    throw CLI::ValidationError(fmt::format(
+        "got '{}', expected a number of at least 0, or A:B (without B) of 1 to {}", text, kMost));
+  }
+  std::vector<Index> out(static_cast<std::size_t>(count));
+  std::iota(out.begin(), out.end(), begin);
+  return out;
+}
+
+/// An option that takes numbers and ranges of them, or one list of both with commas, per mention;
+/// none chooses all.
+inline CLI::Option* numbers(CLI::App& app, const char* flag, std::vector<Index>& values,
+                            const std::string& help) {
+  const auto read = [&values, flag](const std::vector<std::string>& texts) {
+    values.clear();
+    for (const std::string& text : texts) {
+      try {
+        const std::vector<Index> more = numbers_of(text);
+        values.insert(values.end(), more.begin(), more.end());
+      } catch (const CLI::ValidationError& e) {
+        throw CLI::ValidationError(flag, e.what());
+      }
+    }
+  };
+  return app
+      .add_option_function<std::vector<std::string>>(flag, read,
+                                                     help + "; A:B is A to B-1 [default: all]")
+      ->allow_extra_args(false)
+      ->delimiter(',')
+      ->type_name("N|A:B,...");
 }
 
 /// An option that takes one value, or one list with commas, per mention: what follows may be a

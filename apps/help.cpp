@@ -39,12 +39,16 @@ std::string filled(const std::string& text, std::size_t width) {
   return out;
 }
 
-// "[default: 1]" behind a description.
-std::string note(std::string text) {
-  if (text.size() <= kUnbroken) {
-    std::replace(text.begin(), text.end(), ' ', kHardBlank);
+// Keeps short notes behind a description ("[default: 1]") on one line.
+std::string with_unbroken_notes(std::string text) {
+  for (auto at = text.find(" ["); at != std::string::npos; at = text.find(" [", at + 1)) {
+    const auto end = text.find(']', at);
+    if (end != std::string::npos && end - at - 2 <= kUnbroken) {
+      std::replace(text.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                   text.begin() + static_cast<std::ptrdiff_t>(end), ' ', kHardBlank);
+    }
   }
-  return " [" + text + "]";
+  return text;
 }
 
 // A name on the left, its description on the right, or below where the name is long.
@@ -57,7 +61,7 @@ std::string entry(const std::string& name, const std::string& description) {
   } else {
     out += '\n';
   }
-  std::istringstream lines(filled(description, kWidth - kColumn));
+  std::istringstream lines(filled(with_unbroken_notes(description), kWidth - kColumn));
   for (std::string line; std::getline(lines, line);) {
     out += (first ? "" : indent) + line + "\n";
     first = false;
@@ -137,23 +141,31 @@ std::string HelpFormatter::make_expanded(const CLI::App* sub) const {
   return out;
 }
 
-std::string HelpFormatter::make_option(const CLI::Option* opt, bool is_positional) const {
-  std::string name = is_positional
-                         ? get_label(opt->get_type_name()) + (takes_many(opt) ? "..." : "")
-                         : CLI::detail::find_and_replace(opt->get_name(false, true), ",", ", ");
+std::string HelpFormatter::option_name(const CLI::Option* opt, bool is_positional) const {
+  if (is_positional) {
+    return get_label(opt->get_type_name()) + (takes_many(opt) ? "..." : "");
+  }
+  const std::string name = CLI::detail::find_and_replace(opt->get_name(false, true), ",", ", ");
+  return opt->get_type_size() == 0 || opt->get_type_name().empty()
+             ? name
+             : name + " " + get_label(opt->get_type_name());
+}
+
+std::string HelpFormatter::option_description(const CLI::Option* opt, bool is_positional) {
   std::string description = opt->get_description();
   if (!is_positional && opt->get_type_size() != 0) {
-    if (!opt->get_type_name().empty()) {
-      name += " " + get_label(opt->get_type_name());
-    }
     if (!opt->get_default_str().empty()) {
-      description += note("default: " + default_text(opt));
+      description += " [default: " + default_text(opt) + "]";
     }
     if (opt->get_required()) {
-      description += note("required");
+      description += " [required]";
     }
   }
-  return entry(name, description);
+  return description;
+}
+
+std::string HelpFormatter::make_option(const CLI::Option* opt, bool is_positional) const {
+  return entry(option_name(opt, is_positional), option_description(opt, is_positional));
 }
 
 std::string HelpFormatter::make_option_usage(const CLI::Option* opt) const {

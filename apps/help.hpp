@@ -1,4 +1,5 @@
-// The layout of --help: 100 columns, usage with argument names, defaults after descriptions.
+// The layout of --help: 100 columns, usage with argument names, defaults after descriptions; and
+// what it says of an option, for other layouts.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -20,6 +21,11 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_expanded(const CLI::App* sub) const override;
   std::string make_option(const CLI::Option* opt, bool is_positional) const override;
   std::string make_option_usage(const CLI::Option* opt) const override;
+
+  /// "-o, --out OUT.csv", or "TRACE..." of a positional one.
+  std::string option_name(const CLI::Option* opt, bool is_positional) const;
+  /// Its description, with the default behind it.
+  static std::string option_description(const CLI::Option* opt, bool is_positional);
 };
 
 }  // namespace kvbench

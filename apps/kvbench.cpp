@@ -10,9 +10,11 @@
 #include <string>
 
 #include "commands.hpp"
+#include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 #include "exit_code.hpp"
 #include "help.hpp"
+#include "option_names.hpp"
 #include "report/build_info.hpp"
 #include "terminal.hpp"
 
@@ -25,6 +27,22 @@ int fail(int code, std::string what) {
       what.begin(), what.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
   tell("kvbench: error: {}\n", what);
   return code;
+}
+
+// What is wrong with an option that the command given does not have; empty where there is none. It
+// may be why another is missing, and is to be named first.
+std::string unknown_option(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands()) {
+    for (const std::string& word : command->remaining()) {
+      if (word.starts_with("--") && word.size() > 2) {
+        const std::string name = word.substr(0, word.find('='));
+        return fmt::format("{0}: no option {1}{2}, expected those of kvbench help {0}",
+                           command->get_name(), name,
+                           did_you_mean(name, option_names(*command, "--")));
+      }
+    }
+  }
+  return "";
 }
 
 int program(int argc, char** argv) {
@@ -52,6 +70,7 @@ int program(int argc, char** argv) {
   add_summarize(app);
   add_merge(app);
   add_verify(app);
+  add_help(app);
   app.footer(
       "\nExit codes: 0 done, 1 some rows failed (verify: differ), 2 bad usage or input, 3 I/O or "
       "device failure, "
@@ -70,14 +89,10 @@ int program(int argc, char** argv) {
       return kExitOk;
     }
     if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
-      std::string names;
-      for (const CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) {
-        names += (names.empty() ? "" : ", ") + sub->get_name();
-      }
-      return fail(kExitBadInput,
-                  fmt::format("got the subcommand '{}', expected one of {}", argv[1], names));
+      return fail(kExitBadInput, unknown_command(app, argv[1]));
     }
-    return fail(kExitBadInput, e.what());
+    const std::string option = unknown_option(app);
+    return fail(kExitBadInput, option.empty() ? e.what() : option);
   } catch (const Exit& e) {
     return e.code;
   } catch (const InputError& e) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cstdio>
 
 #include "choice.hpp"
 #include "commands.hpp"
@@ -12,9 +11,8 @@
 #include "decimal.hpp"
 #include "exit_code.hpp"
 #include "long_run.hpp"
-#include "replay/job.hpp"
+#include "plan_text.hpp"
 #include "replay/run.hpp"
-#include "replay/shard_costs.hpp"
 #include "report/manifest.hpp"
 #include "terminal.hpp"
 
@@ -31,51 +29,6 @@ void parse_shard(const std::string& text, ReplayOptions& o) {
   if (slash == std::string::npos || !read(view.substr(0, slash), o.shard_index) ||
       !read(view.substr(slash + 1), o.shard_count)) {
     throw InputError(fmt::format("--shard: got '{}', expected i/N", text));
-  }
-}
-
-void print_plan(const Plan& plan) {
-  const Range jobs = plan.shard_jobs();
-  fmt::print("plan: {} KV heads x {} entries = {} jobs, {} rows\n", plan.units.size(),
-             plan.entries.size(), plan.jobs(), plan.row_range({0, plan.jobs()}).size());
-  if (plan.options.shard_count > 1) {
-    fmt::print("this shard ({}/{}): jobs {} to {}, {} rows\n", plan.options.shard_index,
-               plan.options.shard_count, jobs.begin, jobs.end, plan.row_range(jobs).size());
-  }
-  if (plan.shard_costs) {
-    const auto seconds = [&](Range part) {
-      return 1e-9 * static_cast<double>(plan.shard_costs->nanoseconds(part));
-    };
-    fmt::print("estimated time of one thread: {:.1f} s of the plan's {:.1f} s\n", seconds(jobs),
-               seconds({0, plan.jobs()}));
-  }
-  fmt::print("\n{:<14} {:>7}  {}\n", "algorithm", "entries", "parameters");
-  for (std::size_t v = 0; v < plan.variants.size(); ++v) {
-    std::size_t count = 0;
-    for (const Entries::Setting& s : plan.entries.settings()) {
-      count += s.first.variant == v ? s.seeds->size() : 0;
-    }
-    fmt::print("{:<14} {:>7}  {}\n", plan.variants[v].name(), count,
-               plan.variants[v].params.canonical());
-  }
-  fmt::print("\n{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7}  {:<18} {:>8}\n", "trace", "prompt",
-             "layer", "kv_head", "q_heads", "tokens", "middle", "largest job", "MiB");
-  const int threads = usable_threads(plan);
-  const Index heads = heads_at_once(plan, threads);
-  for (const Unit& unit : plan.units) {
-    const LayerMeta& l = plan.layer_meta(unit);
-    const Windows w = windows_of(plan.options, l.n, l.nq);
-    const MemoryNeed need = memory_need(plan, unit);
-    const auto by_bytes = [](const auto& x, const auto& y) { return x.second < y.second; };
-    const auto largest = std::ranges::max_element(need.jobs, by_bytes);
-    const std::uint64_t bytes =
-        plan.options.program_bytes +
-        need.total(static_cast<std::uint64_t>(heads), static_cast<std::uint64_t>(threads));
-    fmt::print("{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7}  {:<18} {:>8.1f}\n",
-               plan.trace_names[unit.trace], plan.prompt_meta(unit).id, l.layer, unit.kv_head,
-               unit.q_heads.size(), l.n, w.middle.size(),
-               largest == need.jobs.end() ? "" : largest->first,
-               static_cast<double>(bytes) / 0x1p20);
   }
 }
 
@@ -99,9 +52,8 @@ void add_files(CLI::App& sub, RunOptions& o) {
 
 void add_selection(CLI::App& sub, RunOptions& o, const char* group) {
   ReplayOptions& r = o.replay;
-  list(sub, "--layers", r.layers, "Layer indices of the model [default: all]", "N,...")
-      ->group(group);
-  list(sub, "--heads", r.heads, "Query heads [default: all]", "N,...")->group(group);
+  numbers(sub, "--layers", r.layers, "Layer indices of the model")->group(group);
+  numbers(sub, "--heads", r.heads, "Query heads")->group(group);
   list(sub, "--prompts", r.prompts, "Prompt ids [default: all]", "ID,...")->group(group);
 }
 
@@ -146,6 +98,13 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
       ->group(group);
   sub.add_flag("--resume", r.resume, "Keep the rows that OUT.csv has and run what is missing")
       ->group(group);
+  if (!o.evaluates) {
+    sub.add_flag(
+           "--extend", r.extend,
+           "As --resume, and the algorithms, budgets, seeds, layers, heads and prompts may be "
+           "more than OUT.csv has; the result is that of one run with all of them")
+        ->group(group);
+  }
   sub.add_flag("--overwrite", r.overwrite, "Start anew where OUT.csv exists")->group(group);
 }
 
@@ -166,6 +125,7 @@ void run(CLI::App& command, RunOptions& o) {
   if (!o.shard.empty()) {
     parse_shard(o.shard, o.replay);
   }
+  o.replay.resume = o.replay.resume || o.replay.extend;
   const std::atomic<bool>& stop =
       stop_on_signals("interrupted while a job ran; finished rows are kept, --resume goes on");
   Plan plan = make_plan(o.replay);

@@ -8,6 +8,14 @@ if(TARGET kvbench)
     install(TARGETS kvbench RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}" COMPONENT python)
   endif()
 endif()
+# Manual pages and completion are what the program says of itself.
+if(TARGET kvbench AND NOT CMAKE_CROSSCOMPILING)
+  install(CODE "
+    set(kvbench_program [[$<TARGET_FILE:kvbench>]])
+    set(kvbench_man [[${CMAKE_INSTALL_MANDIR}/man1]])
+    set(kvbench_share [[${CMAKE_INSTALL_DATADIR}]])")
+  install(SCRIPT cmake/InstallPages.cmake)
+endif()
 install(TARGETS kvbench_lib EXPORT kvbenchTargets
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
 

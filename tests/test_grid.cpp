@@ -1,6 +1,8 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <set>
 #include <string>
@@ -110,12 +112,12 @@ TEST(Grid, WhatIsNamedBesidesAllIsAskedForByName) {
   facts.hidden = 1;
   for (const Texts& specs : {Texts{"all", "leverage"}, {"leverage", "all"}, {"all,leverage,all"}}) {
     for (const Variant& v : expand_algorithms(specs)) {
-      EXPECT_EQ(v.by_all, v.name() != "leverage") << v.name();
-      EXPECT_EQ(v.resolved(facts).by_all, v.by_all);
+      EXPECT_EQ(v.by_set, v.name() != "leverage" ? "all" : "") << v.name();
+      EXPECT_EQ(v.resolved(facts).by_set, v.by_set);
     }
   }
   for (const Variant& v : expand_algorithms({"all", "uniform:T=2"})) {
-    EXPECT_EQ(v.by_all, v.params.canonical() != "T=2;tokens=auto") << v.name();
+    EXPECT_EQ(v.by_set.empty(), v.params.canonical() == "T=2;tokens=auto") << v.name();
   }
 }
 
@@ -128,7 +130,7 @@ TEST(Grid, EveryMethodDeclaresAGridThatHoldsItsDefaultAndItsAuthorsSetting) {
       for (const Variant& v : expand_algorithms({spec}, protocol)) {
         EXPECT_EQ(v.method, &m);
         EXPECT_EQ(v.sized(), m.info.sizes.empty()) << v.params.canonical();  // a budget applies
-        EXPECT_FALSE(v.by_all);
+        EXPECT_EQ(v.by_set, "");
         out.insert(v.params.canonical());
       }
       return out;
@@ -161,15 +163,54 @@ TEST(Grid, AllGridIsEveryMethodsGrid) {
     }
     EXPECT_EQ(expanded({"all:" + what}), expanded(each));
     for (const Variant& v : expand_algorithms({"all:" + what})) {
-      EXPECT_TRUE(v.by_all);
+      EXPECT_EQ(v.by_set, "all");
     }
   }
   // Named besides, one is asked for by name.
   for (const Variant& v : expand_algorithms({"all:grid", "criticalkv:grid"})) {
-    EXPECT_EQ(v.by_all, v.method->info.name != "criticalkv");
+    EXPECT_EQ(v.by_set.empty(), v.method->info.name == "criticalkv");
   }
   EXPECT_NE(refusal({"h2o+kmeans:grid"}).find("declares no settings"), std::string::npos);
   EXPECT_NE(refusal({"nosuch:authors"}).find("nosuch"), std::string::npos);
+}
+
+TEST(Grid, ASetIsTheMethodsThatItSays) {
+  std::map<std::string, Texts> sets;  // each told from what the methods state, one by one
+  for (const Method& m : methods()) {
+    if (m.compress == nullptr) {
+      continue;
+    }
+    const std::string& name = m.info.name;
+    sets[fmt::format("@{}", kvbench::name(*m.info.family))].push_back(name);
+    if (!m.info.scores && !m.info.sees_evaluated) {
+      sets["@agnostic"].push_back(name);
+    }
+    if (name.starts_with("k")) {
+      sets["k*"].push_back(name);
+    }
+  }
+  EXPECT_EQ(sets.size(), 7U);
+  EXPECT_GT(sets["k*"].size(), 2U);
+  for (const auto& [set, names] : sets) {
+    EXPECT_GE(names.size(), 1U) << set;
+    EXPECT_EQ(expanded({set}), expanded(names)) << set;
+    EXPECT_EQ(expanded({set + ",exact"}), expanded({"exact", set}));
+    for (const Variant& v : expand_algorithms({set, "knorm"})) {
+      EXPECT_EQ(v.by_set, v.name() == "knorm" ? "" : set);
+    }
+  }
+  EXPECT_EQ(expanded({"h?o"}), expanded({"h2o"}));
+  EXPECT_EQ(expanded({"[ht]*o*"}), expanded({"h2o", "tova"}));
+  EXPECT_EQ(expanded({"snap*:grid"}), expanded({"snapkv:grid"}));
+  EXPECT_EQ(expand_algorithms({"*-stream"}, Protocol::stream).size(), 2U);
+}
+
+TEST(Grid, ASetOfNoMethodIsRefused) {
+  for (const std::string spec : {"snapp*", "@quantisation", "@", "*+uniform", "*-stream"}) {
+    expect_refusal([&] { expand_algorithms({spec}); }, "--algorithm " + spec + ": ");
+  }
+  expect_refusal([] { expand_algorithms({"@evictoin"}); }, "did you mean @eviction?");
+  expect_refusal([] { expand_algorithms({"snap*:window=4"}); }, "snap*:grid or snap*:authors");
 }
 
 TEST(Grid, AMethodOfTheOtherProtocolIsRefusedInOneLine) {

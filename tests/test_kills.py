@@ -225,6 +225,51 @@ class KillTest(FolderCase):
             self.assertGreater(sum(killed.values()), KILLS // 2)
 
     @unittest.skipIf(killing.LIBC is None, "no system calls known here")
+    def test_an_extended_table(self):
+        """Killed before any change of a file, --extend goes on, and no row is lost on the way. As
+        soon as the manifest is the new plan's, --resume does so too."""
+        folder = self.path("extend")
+        os.mkdir(folder)
+        subprocess.run([KVBENCH, "synth", "-o", "t.h5", *SHAPE], cwd=folder, check=True,
+                       capture_output=True)
+        replay = ["replay", "t.h5", "--algorithm", "uniform:T=1", "--kept", *WINDOWS, "--threads",
+                  "1"]
+        more = ["--seeds", "6", "--algorithm", "local:T=2"]
+        whole = Command(folder, (*replay, *more, "-o", "e.csv"), (*replay, "-o", "e.csv"),
+                        ["e.kept.csv", "e.csv"], manifest="e.csv.json", grows=True)
+        whole.learn()
+        whole.restore()
+        words = [*whole.words, "--extend"]
+        counted = killing.run_until([KVBENCH, *words], folder, 0)
+        if counted is None:
+            self.skipTest("tracing is not allowed here")
+        self.assertEqual(untimed(whole.path("e.csv")), whole.rows["e.csv"])
+        new_plan = json.loads(whole.new["e.csv.json"])["plan"]["hash"]
+        resumed = 0
+        draw = random.Random(SEED)
+        calls = draw.sample(range(1, counted[0] + 1), min(KILLS, counted[0]))
+        for call in calls:
+            what = f"seed {SEED}: before change {call} of {counted[0]}"
+            whole.clear()
+            whole.restore()
+            had = {line.rsplit(",", 2)[0] for line in whole.old["e.csv"].decode().splitlines()[1:]}
+            killing.run_until([KVBENCH, *words], folder, call)
+            now = whole.there()["e.csv"].decode().splitlines()[1:]
+            self.assertLessEqual(had, {line.rsplit(",", 2)[0] for line in now}, what)
+            plan = json.loads(whole.there()["e.csv.json"])["plan"]["hash"]
+            whole.run(*whole.words, "--resume" if plan == new_plan else "--extend")
+            resumed += plan == new_plan
+            there = whole.there()
+            self.assertEqual(set(there), whole.names, what)
+            for table in whole.tables:
+                self.assertEqual(untimed(whole.path(table)), whole.rows[table], what)
+            self.assertLessEqual(
+                had, {line.rsplit(",", 2)[0] for line in there["e.csv"].decode().splitlines()},
+                what)
+        if KILLS >= 40:
+            self.assertTrue(0 < resumed < len(calls), f"{resumed} of {len(calls)} resumed")
+
+    @unittest.skipIf(killing.LIBC is None, "no system calls known here")
     def test_before_calls_that_change_files(self):
         commands = self.commands()
         draw = random.Random(SEED)

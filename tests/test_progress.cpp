@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -51,17 +54,34 @@ class Pty {
 };
 
 TEST(ProgressLine, CountsRateAndTimeLeft) {
-  EXPECT_EQ(progress_line("replay", 50, 200, 10.0, 80),
+  EXPECT_EQ(progress_line("replay", {50, 200, 10.0}, 80),
             "replay [#######.......................] 50/200  5/s  0:30 left");
-  EXPECT_EQ(progress_line("replay", 7, 0, 2.0, 80), "replay 7  3.5/s");
-  EXPECT_EQ(progress_line("x", 1, 1000000, 10.0, 80).find("left") != std::string::npos, true);
-  EXPECT_NE(progress_line("x", 1, 36001, 1.0, 80).find("10:00:00 left"), std::string::npos);
+  EXPECT_EQ(progress_line("replay", {7, 0, 2.0}, 80), "replay 7  3.5/s");
+  EXPECT_NE(progress_line("x", {1, 1000000, 10.0}, 80).find("left"), std::string::npos);
+  EXPECT_NE(progress_line("x", {1, 36001, 1.0}, 80).find("10:00:00 left"), std::string::npos);
+  // What an earlier run did took this one no time.
+  EXPECT_EQ(progress_line("replay", {150, 200, 10.0, 100}, 80),
+            "replay [######################........] 150/200  5/s  0:10 left");
+  EXPECT_EQ(progress_line("replay", {100, 200, 10.0, 100}, 80),
+            "replay [###############...............] 100/200  0/s");
+}
+
+TEST(ProgressLine, PlainText) {
+  EXPECT_EQ(plain_progress("replay", "rows", {3456, 28800, 180.0}),
+            "kvbench: replay: 12%, 3456 of 28800 rows, 3 min, 22 min left");
+  EXPECT_EQ(plain_progress("replay", "rows", {3456, 28800, 180.0, 3000}),
+            "kvbench: replay: 12%, 3456 of 28800 rows, 3 min, 2.8 h left");
+  EXPECT_EQ(plain_progress("replay", "rows", {100, 200, 59.0, 100}),
+            "kvbench: replay: 50%, 100 of 200 rows, 59 s");
+  EXPECT_EQ(plain_progress("replay", "rows", {199, 200, 1000000.0}),
+            "kvbench: replay: 99%, 199 of 200 rows, 11.6 d, 84 min left");
+  EXPECT_EQ(plain_progress("checking", "heads", {7, 0, 2.0}), "kvbench: checking: 7 heads, 2 s");
 }
 
 TEST(ProgressLine, NeverAsWideAsTheTerminal) {
   for (int width = 0; width < 120; ++width) {
     for (const Index done : {0, 1, 100, 250}) {  // more than promised must not overflow either
-      EXPECT_LE(static_cast<int>(progress_line("a label", done, 200, 3.0, width).size()),
+      EXPECT_LE(static_cast<int>(progress_line("a label", {done, 200, 3.0}, width).size()),
                 std::max(width - 1, 0));
     }
   }
@@ -74,7 +94,7 @@ TEST(Progress, DrawsAndClearsAtATerminal) {
     GTEST_SKIP() << "no pseudo terminal here";
   }
   {
-    Progress progress(10, "replay", pty.terminal);
+    Progress progress(10, "replay", "rows", pty.terminal, std::chrono::seconds{0});
     progress.tick(3);
     progress.message("a warning");
     EXPECT_EQ(progress.done(), 3);
@@ -85,11 +105,46 @@ TEST(Progress, DrawsAndClearsAtATerminal) {
   EXPECT_EQ(text.substr(text.size() - 5), "\r\x1b[2K") << text;
 }
 
-TEST(Progress, SilentInAPipe) {
+TEST(Progress, PrintsPlainLinesIntoAPipe) {
   std::array<int, 2> fds{};
   ASSERT_EQ(::pipe(fds.data()), 0);
   {
-    Progress progress(10, "replay", fds[1]);
+    Progress progress(10, "replay", "rows", fds[1], std::chrono::seconds{0});  // at every tick
+    progress.skip(4);
+    progress.tick(2);
+    progress.tick();
+  }
+  ::close(fds[1]);
+  const std::string text = Pty::drain(fds[0]);
+  ::close(fds[0]);
+  EXPECT_EQ(text.find("\x1b"), std::string::npos);
+  std::istringstream lines(text);
+  std::string line;
+  for (const char* begin :
+       {"kvbench: replay: 60%, 6 of 10 rows, 0 s", "kvbench: replay: 70%, 7 of 10 rows, 0 s",
+        "kvbench: replay: 70%, 7 of 10 rows, 0 s"}) {  // the last one at the end
+    ASSERT_TRUE(std::getline(lines, line)) << text;
+    EXPECT_TRUE(line.starts_with(begin)) << line;
+  }
+  EXPECT_FALSE(std::getline(lines, line)) << text;
+}
+
+TEST(Progress, APipeThatNobodyReadsDoesNotEndTheRun) {
+  std::array<int, 2> fds{};
+  ASSERT_EQ(::pipe(fds.data()), 0);
+  ::close(fds[0]);
+  Progress progress(10, "replay", "rows", fds[1], std::chrono::seconds{0});
+  progress.tick(10);
+  EXPECT_EQ(progress.done(), 10);
+  progress.finish();
+  ::close(fds[1]);
+}
+
+TEST(Progress, SilentInAPipeBeforeTheFirstMinute) {
+  std::array<int, 2> fds{};
+  ASSERT_EQ(::pipe(fds.data()), 0);
+  {
+    Progress progress(10, "replay", "rows", fds[1]);
     std::vector<std::jthread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&progress] {

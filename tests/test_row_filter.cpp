@@ -17,7 +17,7 @@ TEST(RowFilter, Values) {
   EXPECT_TRUE(keeps("layer=3", "3"));
   EXPECT_FALSE(keeps("layer=3", "13"));
   EXPECT_TRUE(keeps("layer=1,3:5", "4"));
-  EXPECT_TRUE(keeps("layer=1,3:5", "5"));
+  EXPECT_FALSE(keeps("layer=1,3:5", "5"));
   EXPECT_FALSE(keeps("layer=1,3:5", "2"));
   EXPECT_TRUE(keeps("layer!=1,3:5", "2"));
   EXPECT_FALSE(keeps("layer!=1,3:5", "3"));
@@ -48,7 +48,7 @@ TEST(RowFilter, SlipsAreRefused) {
   EXPECT_EQ(said("layer=1,x"),
             "--where layer=1,x: got `x`, expected a number or a range FIRST:LAST");
   EXPECT_EQ(said("layer=5:3"),
-            "--where layer=5:3: got `5:3`, expected a number or a range FIRST:LAST");
+            "--where layer=5:3: got `5:3`, expected a number or a range A:B (from A to below B)");
   RowFilter filter("algorithm=h2o,snapvk");
   filter.keeps("h2o");
   filter.keeps("snapkv");

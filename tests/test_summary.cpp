@@ -258,8 +258,10 @@ TEST(Summary, Refusals) {
   EXPECT_EQ(error_for({as_table({}, "empty.csv")}), "empty.csv: no rows to summarize");
   SummaryOptions unknown;
   unknown.metrics = {"speed"};
-  EXPECT_TRUE(error_for({good}, unknown)
-                  .starts_with("good.csv: column `speed` is missing; there are schema, trace, "));
+  EXPECT_TRUE(
+      error_for({good}, unknown)
+          .starts_with("good.csv: column `speed` (did you mean seed?) is missing; there are "
+                       "schema, trace, "));
   SummaryOptions text;
   text.metrics = {"algorithm"};
   EXPECT_EQ(error_for({good}, text),

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -186,9 +187,30 @@ inline Index no_scratch(const Params&, const LayerFacts&, Index /*middle*/, Inde
   return 0;
 }
 
+/// What a method does with the tokens that it has no room for; `--algorithm @NAME` is all of one.
+enum class Family {
+  reference,    ///< bounds, no caches to use: all tokens, or a look at the evaluated queries
+  eviction,     ///< some tokens stay as they are, the others are dropped
+  sampling,     ///< some tokens stay under weights, and stand for those dropped
+  merging,      ///< entries that are made of several tokens: merged, averaged, fitted, sketched
+  quantization  ///< all tokens stay, in fewer bits
+};
+
+constexpr std::string_view name(Family f) {
+  switch (f) {
+    case Family::reference: return "reference";
+    case Family::eviction: return "eviction";
+    case Family::sampling: return "sampling";
+    case Family::merging: return "merging";
+    case Family::quantization: return "quantization";
+  }
+  return "";
+}
+
 /// What `kvbench list` prints and what the replay needs to know without running anything.
 struct MethodInfo {
-  std::string name;  ///< the word in CLI, CSV and file name
+  std::string name;              ///< the word in CLI, CSV and file name
+  std::optional<Family> family;  ///< every method states it
   std::string summary;
   std::string source;      ///< paper, section
   std::string departures;  ///< from the source; empty: none
@@ -208,8 +230,10 @@ struct MethodInfo {
   bool selects_tokens = false;
   bool sees_evaluated = false;  ///< `oracle` and `oracle-matching` alone
   bool scores = false;          ///< uses queries to score tokens: `--scores` matters
-  bool reads_rope = false;      ///< uses the trace's rotary tables, where it has them
-  bool reads_o_proj = false;    ///< uses the layer's output projection, where the trace has it
+  /// Whether it looks at no query.
+  bool agnostic() const { return !sees_evaluated && !scores; }
+  bool reads_rope = false;    ///< uses the trace's rotary tables, where it has them
+  bool reads_o_proj = false;  ///< uses the layer's output projection, where the trace has it
   /// Whether only queries at positions of the tokens to compress score (the middle is streamed).
   /// Null: all positions before the end of the prompt.
   bool (*middle_queries_only)(const Params&) = nullptr;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -20,8 +21,8 @@ bool read_number(std::string_view text, double& out) {
 
 std::string checked(std::string_view method, const ParamSpec& spec, const std::string& text) {
   const auto refuse = [&] {
-    throw InputError(fmt::format("{}: parameter {}: got '{}', expected {}", method, spec.name, text,
-                                 allowed(spec)));
+    throw InputError(fmt::format("{}: parameter {}: got '{}'{}, expected {}", method, spec.name,
+                                 text, did_you_mean(text, spec.choices), allowed(spec)));
   };
   if (text == "auto" && spec.fallback == "auto") {
     return text;
@@ -131,7 +132,7 @@ Params::Params(std::string_view method, const std::vector<ParamSpec>& specs,
       std::ranges::transform(specs, std::back_inserter(names), &ParamSpec::name);
       std::ranges::sort(names);
       throw InputError(fmt::format(
-          "{}: no parameter '{}', expected {}", method, key,
+          "{}: no parameter '{}'{}, expected {}", method, key, did_you_mean(key, names),
           names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", "))));
     }
   }

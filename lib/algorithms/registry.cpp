@@ -5,6 +5,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -28,6 +29,9 @@ std::span<const Method> methods() {
       if (m.info.scratch_bytes == nullptr) {
         throw std::logic_error("method that does not state its scratch: " + m.info.name);
       }
+      if (!m.info.family) {
+        throw std::logic_error("method that does not state its family: " + m.info.name);
+      }
     }
     return list;
   }();
@@ -46,8 +50,8 @@ const Method& find_method(std::string_view name) {
     throw InputError(
         "no algorithm 'd2o-merge': what it computed is now count-merge; the paper's D2O is d2o");
   }
-  throw InputError(
-      fmt::format("no algorithm '{}', expected one of {}", name, fmt::join(names, ", ")));
+  throw InputError(fmt::format("no algorithm '{}'{}, expected one of {}", name,
+                               did_you_mean(name, names), fmt::join(names, ", ")));
 }
 
 }  // namespace kvbench

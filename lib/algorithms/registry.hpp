@@ -9,7 +9,7 @@
 namespace kvbench {
 
 /// All methods in the order of methods.inc. Throws std::logic_error once on a duplicate
-/// name, and where one does not state its scratch.
+/// name, and where one does not state its scratch or its family.
 std::span<const Method> methods();
 
 /// Errors: InputError listing all names.

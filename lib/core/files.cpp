@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <shared_mutex>
 #include <system_error>
@@ -53,6 +54,12 @@ bool write_all(int fd, std::string_view bytes) {
     bytes.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
   }
   return true;
+}
+
+void write_if_read(int fd, std::string_view text) {
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  static_cast<void>(write_all(fd, text));
+  std::signal(SIGPIPE, before);
 }
 
 fs::path resolved_path(const fs::path& path) {

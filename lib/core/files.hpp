@@ -18,6 +18,10 @@ std::filesystem::path unfinished_path(const std::filesystem::path& path);
 /// Writes all bytes. False, with errno set, on the first failure.
 bool write_all(int fd, std::string_view bytes);
 
+/// Writes a message to a person. Where that fails (closed, full, a pipe that nobody reads any more)
+/// nothing happens: the run is more than the message.
+void write_if_read(int fd, std::string_view text);
+
 /// Waits for the write_all that run, and lets none begin again: for a process that ends while other
 /// threads work.
 void hold_writes();

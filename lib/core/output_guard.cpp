@@ -144,6 +144,12 @@ FileKind text_kind(std::string name, const std::string& line) {
 void check_outputs(const std::vector<fs::path>& inputs, const std::vector<Output>& outputs) {
   Owners owners(inputs);
   for (const Output& output : outputs) {
+    if (output.path == "-") {
+      throw InputError(fmt::format(
+          "-: {} cannot go to standard output (a run writes several files, reads them again, and "
+          "resumes them), expected the name of a file; ./- is one called so",
+          output.kind.name));
+    }
     owners.take(output.path, output.kind.name);
   }
   for (const Output& output : outputs) {

@@ -59,7 +59,7 @@ void each_rows(const ClusterPlan& plan, const ClusterHead& h, const OnRows& on_r
 
 // Reading checks the values; a bad one must be found before the first file is made.
 void validate_values(const ClusterPlan& plan, const std::atomic<bool>& stop) {
-  Progress progress(static_cast<Index>(plan.heads.size()), "checking");
+  Progress progress(static_cast<Index>(plan.heads.size()), "checking", "KV heads");
   for (const ClusterHead& h : plan.heads) {
     if (stop) {
       return;
@@ -114,7 +114,7 @@ std::map<std::string, Index> study_heads(const ClusterPlan& plan, const KeptSets
                                          ClusterResult& result) {
   const ClusterOptions& o = plan.options;
   ClusterTables tables(plan, manifest.run_id);
-  Progress progress(static_cast<Index>(plan.heads.size()), "cluster");
+  Progress progress(static_cast<Index>(plan.heads.size()), "cluster", "KV heads");
   for (const ClusterHead& h : plan.heads) {
     const std::vector<Rows> sets = plan.sets(h);
     std::vector<Matrix> rows;

@@ -1,9 +1,12 @@
 #include "replay/grid.hpp"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <set>
@@ -11,6 +14,7 @@
 #include "algorithms/composition.hpp"
 #include "algorithms/named.hpp"
 #include "algorithms/registry.hpp"
+#include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 #include "report/schema.hpp"
 
@@ -126,16 +130,54 @@ void expand_declared(const Method& method, const std::string& what, std::vector<
   }
 }
 
-// Every method that runs under the protocol: its default, or what it declares.
-void expand_all(Protocol protocol, const std::string& what, std::vector<Variant>& out) {
+constexpr std::array kFamilies{Family::reference, Family::eviction, Family::sampling,
+                               Family::merging, Family::quantization};
+
+// Whether a name stands for several methods.
+bool is_set(const std::string& name) {
+  return name == "all" || name.starts_with('@') || name.find_first_of("*?[") != std::string::npos;
+}
+
+// Which methods a set is. Throws InputError where no set has the name.
+std::function<bool(const MethodInfo&)> members_of(const std::string& set) {
+  if (set == "all") {
+    return [](const MethodInfo&) { return true; };
+  }
+  if (!set.starts_with('@')) {
+    return [set](const MethodInfo& m) { return ::fnmatch(set.c_str(), m.name.c_str(), 0) == 0; };
+  }
+  std::vector<std::string> names{"@agnostic"};
+  for (const Family family : kFamilies) {
+    names.push_back(fmt::format("@{}", name(family)));
+    if (names.back() == set) {
+      return [family](const MethodInfo& m) { return m.family == family; };
+    }
+  }
+  if (set != names.front()) {
+    throw InputError(fmt::format("--algorithm {}: no such set{}, expected all or one of {}", set,
+                                 did_you_mean(set, names), fmt::join(names, ", ")));
+  }
+  return [](const MethodInfo& m) { return m.agnostic(); };
+}
+
+// Every method of the set that runs under the protocol: its default, or what it declares.
+void expand_set(const std::string& set, Protocol protocol, const std::string& what,
+                std::vector<Variant>& out) {
   const std::size_t begin = out.size();
+  const auto member = members_of(set);
   for (const Method& m : methods()) {
-    if (Variant{&m, {}, nullptr}.runs_under(protocol)) {
+    if (member(m.info) && Variant{&m, {}, nullptr}.runs_under(protocol)) {
       what.empty() ? expand(m.info.name, out) : expand_declared(m, what, out);
     }
   }
+  if (out.size() == begin) {
+    throw InputError(fmt::format(
+        "--algorithm {}: is no algorithm that runs under --protocol {}, expected some (kvbench "
+        "list)",
+        set, name(protocol)));
+  }
   for (std::size_t i = begin; i < out.size(); ++i) {
-    out[i].by_all = true;
+    out[i].by_set = set;
   }
 }
 
@@ -169,7 +211,9 @@ void drop_repeated(std::vector<Variant>& variants) {
   for (Variant& v : variants) {
     if (!out.empty() && out.back().method == v.method && out.back().rest == v.rest &&
         out.back().params.canonical() == v.params.canonical()) {
-      out.back().by_all = out.back().by_all && v.by_all;
+      if (v.by_set.empty()) {
+        out.back().by_set.clear();
+      }
     } else {
       out.push_back(std::move(v));
     }
@@ -194,14 +238,14 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Pr
     const std::string name = spec.substr(0, colon);
     const std::string rest = spec.substr(std::min(colon + 1, spec.size()));
     const bool declared = rest == "grid" || rest == "authors";
-    if (name == "all") {
+    if (is_set(name)) {
       if (!declared && colon != spec.size()) {
         throw InputError(fmt::format(
-            "--algorithm {}: got all with '{}', expected all, all:grid or all:authors alone; other "
-            "methods come by an --algorithm of their own",
-            spec, rest));
+            "--algorithm {0}: got {1} with '{2}', expected {1}, {1}:grid or {1}:authors alone; "
+            "other methods come by an --algorithm of their own",
+            spec, name, rest));
       }
-      expand_all(protocol, rest, out);
+      expand_set(name, protocol, rest, out);
     } else if (declared) {
       const Variant named = name_variant(name);
       if (named.rest != nullptr) {

@@ -18,8 +18,9 @@ struct Variant {
   const Method* method = nullptr;
   Params params;
   const Method* rest = nullptr;  ///< B of a composition; `method` is A
-  /// Whether only "all" asked for it: then it is left out where a layer lacks what it needs.
-  bool by_all = false;
+  /// The set that asked for it ("all", "@eviction", "snap*"); empty: it was named. One of a set is
+  /// left out where a layer lacks what it needs.
+  std::string by_set = {};
   /// What the rows' `scores` say where it is no registered method (evaluate); else empty.
   std::string declared_scores = {};
 
@@ -81,12 +82,14 @@ struct Variant {
 
 /// Expands specs into variants in canonical order: the registry's order, then the parameters by
 /// value. The order and repetition of `specs` do not matter; commas before a spec's first colon
-/// separate specs: "a,b,c:key=v1,v2" is a, b and c:key=v1,v2. "all" stands for every method that
-/// runs under `protocol`; one that does not is refused when named. What is
-/// not named besides has `by_all` set. "NAME:authors" stands for the setting of the method's
-/// source, "NAME:grid" for that, the default and all settings of the declared grid; "all:authors"
-/// and "all:grid" for those of all methods. Ranges a:b:step include b where a step lands on it (to
-/// 1e-9 of a step); a:b steps by 1. Errors: InputError naming the spec and what was expected.
+/// separate specs: "a,b,c:key=v1,v2" is a, b and c:key=v1,v2. Sets stand for methods that run under
+/// `protocol`: "all" for every one, "@eviction" for a Family, "@agnostic" for those that look at no
+/// query, a pattern of the shell ("snap*") for those of such names. A method that does not run is
+/// refused when named. What is not named besides has `by_set` set. "NAME:authors" stands for the
+/// setting of the method's source, "NAME:grid" for that, the default and all settings of the
+/// declared grid; "SET:authors" and "SET:grid" for those of a set's methods. Ranges a:b:step
+/// include b where a step lands on it (to 1e-9 of a step); a:b steps by 1. Errors: InputError
+/// naming the spec and what was expected.
 std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs,
                                        Protocol protocol = Protocol::prefill);
 

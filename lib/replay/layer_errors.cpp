@@ -136,13 +136,15 @@ void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, cons
   }
 }
 
-LayerErrors::LayerErrors(const Plan& plan, CsvWriter::Mode mode, const std::string& run)
+LayerErrors::LayerErrors(const Plan& plan, CsvWriter::Mode mode, const std::string& run,
+                         const std::string& earlier)
     : plan_(plan),
       entries_(static_cast<Index>(plan.entries.size())),
       jobs_(plan.shard_jobs()),
       lines_(std::in_place, plan, &layers_table()),
-      writer_(layers_table().path(plan.options.out), layers_table().header(), mode, run,
-              [this](const TableReader& line) { lines_->add(line); }),
+      writer_(
+          layers_table().path(plan.options.out), layers_table().header(), mode, run,
+          [this](const TableReader& line) { lines_->add(line); }, earlier),
       journal_(layers_journal_path(plan.options.out), plan.hash(), mode == CsvWriter::Mode::resume),
       states_(jobs_.size(), State::open),
       written_(jobs_.size()) {
@@ -191,7 +193,7 @@ std::vector<Index> LayerErrors::open(const FinishedTable& before) {
   if (exact_.empty()) {
     journal_.clear();  // what is left in it may be of other traces
   }
-  if (!lines.whole_file()) {
+  if (!lines.whole_file() || writer_.holds_earlier()) {
     lines.rewrite(writer_);
   }
   return again;

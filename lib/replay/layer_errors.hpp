@@ -42,7 +42,8 @@ void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, cons
 class LayerErrors {
  public:
   /// Opens the table and the journal. Errors: as of CsvWriter and FinishedTable.
-  LayerErrors(const Plan& plan, CsvWriter::Mode mode, const std::string& run);
+  LayerErrors(const Plan& plan, CsvWriter::Mode mode, const std::string& run,
+              const std::string& earlier);
 
   /// To be called once: finds what is left to do. Returns the jobs among `before` that must run
   /// again since their layer's lines are not there and the journal lacks their part.

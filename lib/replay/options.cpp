@@ -62,7 +62,11 @@ void check_options(const ReplayOptions& o) {
   check_threads(o);
   check_input(!stream || !o.per_query,
               "--per-query: under --protocol stream OUT.steps.csv holds each evaluated query");
-  check_input(!(o.resume && o.overwrite), "--resume and --overwrite exclude each other");
+  check_input(!(o.resume && o.overwrite), fmt::format("--{} and --overwrite exclude each other",
+                                                      o.extend ? "extend" : "resume"));
+  check_input(!o.extend || (o.shard_count == 1 && o.export_caches.empty() && o.caches.empty()),
+              "--extend: adds to an undivided table of algorithms, expected no --shard, "
+              "--export-caches or --caches");
 }
 
 void check_threads(const ResourceOptions& o) {

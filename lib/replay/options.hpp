@@ -66,6 +66,7 @@ struct ReplayOptions : ResourceOptions {
   std::string export_caches;        ///< caches file to write (docs/caches.md); empty: none
   std::vector<std::string> caches;  ///< evaluate: caches files to read; they give the protocol
   bool resume = false;
+  bool extend = false;  ///< to resume, where the plan may have more than the table's had
   bool overwrite = false;
 };
 

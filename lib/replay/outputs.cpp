@@ -85,7 +85,8 @@ void Outputs::check(const Plan& plan) {
   }
 }
 
-Outputs::Outputs(const Plan& plan, const std::string& run) : plan_(plan), jobs_(plan.shard_jobs()) {
+Outputs::Outputs(const Plan& plan, const std::string& run, const std::string& earlier)
+    : plan_(plan), jobs_(plan.shard_jobs()) {
   CacheExport::check_earlier(plan);
   if (plan.options.overwrite) {
     const FileLock lock(plan.options.out);
@@ -96,9 +97,9 @@ Outputs::Outputs(const Plan& plan, const std::string& run) : plan_(plan), jobs_(
   const auto open = [&](const SideTable* table, const std::filesystem::path& path,
                         const Fields& header) {
     FinishedTable& lines = before.emplace_back(plan, table);
-    tables_.push_back(
-        {table, std::make_unique<CsvWriter>(path, header, mode, run,
-                                            [&](const TableReader& line) { lines.add(line); })});
+    tables_.push_back({table, std::make_unique<CsvWriter>(
+                                  path, header, mode, run,
+                                  [&](const TableReader& line) { lines.add(line); }, earlier)});
   };
   open(nullptr, plan.options.out, schema_header());
   for (const SideTable* table : side_tables(plan)) {
@@ -109,7 +110,7 @@ Outputs::Outputs(const Plan& plan, const std::string& run) : plan_(plan), jobs_(
   }
   kvbench::reconcile(plan, before, caches_.get());
   if (!plan.error_layers.empty()) {
-    layers_ = std::make_unique<LayerErrors>(plan, mode, run);
+    layers_ = std::make_unique<LayerErrors>(plan, mode, run, earlier);
     for (const Index job : layers_->open(before.front())) {
       for (FinishedTable& table : before) {
         table.forget(job);
@@ -121,7 +122,7 @@ Outputs::Outputs(const Plan& plan, const std::string& run) : plan_(plan), jobs_(
     done_.push_back(before.front().has(job));
   }
   for (std::size_t i = tables_.size(); i-- > 0;) {
-    if (!before[i].whole_file()) {
+    if (!before[i].whole_file() || tables_[i].writer->holds_earlier()) {
       before[i].rewrite(*tables_[i].writer);  // half-written jobs' lines go
     }
   }

@@ -36,8 +36,8 @@ class Outputs {
   /// Opens the files as the plan's options say: to resume, to overwrite, or anew. To overwrite, all
   /// files of the earlier run are removed first. To resume, what it left of jobs that are not whole
   /// in all files goes. Errors: as of CsvWriter; InputError where a file holds what this plan does
-  /// not make. `run`: the manifest's.
-  Outputs(const Plan& plan, const std::string& run);
+  /// not make. `run`: the manifest's; rows of the run `earlier` become rows of it.
+  Outputs(const Plan& plan, const std::string& run, const std::string& earlier = {});
 
   /// Whether an earlier run has done the job.
   bool done(Index job) const { return done_[static_cast<std::size_t>(job - jobs_.begin)]; }

@@ -67,13 +67,14 @@ std::vector<Unit> list_units(const ReplayOptions& o, const std::vector<TraceRead
   return out;
 }
 
-// Takes out what only "all" asked for and some layer cannot give: `lacking` says what, by variant.
+// Takes out what only a set asked for and some layer cannot give: `lacking` says what, by variant.
 void leave_out(Plan& plan, const std::map<std::size_t, std::string>& lacking) {
+  for (const auto& [v, what] : lacking) {
+    plan.left_out.push_back(
+        fmt::format("note: --algorithm {} leaves out {}", plan.variants[v].by_set, what));
+  }
   for (auto it = lacking.rbegin(); it != lacking.rend(); ++it) {
     plan.variants.erase(plan.variants.begin() + static_cast<std::ptrdiff_t>(it->first));
-  }
-  for (const auto& [v, what] : lacking) {
-    plan.left_out.push_back("note: --algorithm all leaves out " + what);
   }
   plan.entries = list_entries(plan.options, plan.variants);
   plan.resolved.clear();
@@ -96,7 +97,7 @@ void resolve_variants(Plan& plan) {
         const std::string where =
             fmt::format("{}: prompt {} layer {}: {}", plan.trace_names[unit.trace],
                         plan.prompt_meta(unit).id, l.layer, e.what());
-        if (!variant.by_all) {
+        if (variant.by_set.empty()) {
           throw InputError(where);
         }
         lacking.emplace(v, variant.name() + ": " + where);

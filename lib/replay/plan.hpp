@@ -62,7 +62,7 @@ struct Plan {
   /// What jobs take, where shards are of equal time; else null, and they are of equal number.
   std::shared_ptr<const ShardCosts> shard_costs;
 
-  /// Lines for the terminal: which methods `--algorithm all` leaves out, and what a layer lacks;
+  /// Lines for the terminal: which methods of a set are left out, and what a layer lacks;
   /// which layers OUT.layers.csv leaves out.
   std::vector<std::string> left_out;
 

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "core/files.hpp"
+
 namespace kvbench {
 namespace {
 
@@ -37,16 +39,47 @@ std::string duration_text(double seconds) {
                   : fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
+// For a line that stays: no more digits than an estimate has.
+std::string rough_text(double seconds) {
+  return seconds < 90.0            ? fmt::format("{:.0f} s", seconds)
+         : seconds < 90.0 * 60.0   ? fmt::format("{:.0f} min", seconds / 60.0)
+         : seconds < 48.0 * 3600.0 ? fmt::format("{:.1f} h", seconds / 3600.0)
+                                   : fmt::format("{:.1f} d", seconds / 86400.0);
+}
+
+// Seconds; negative where nothing is known.
+double time_left(const Done& d) {
+  return d.total > 0 && d.rate() > 0.0
+             ? static_cast<double>(std::max<Index>(d.total - d.done, 0)) / d.rate()
+             : -1.0;
+}
+
 }  // namespace
 
-std::string progress_line(std::string_view label, Index done, Index total, double elapsed_s,
-                          int width) {
-  const double rate = elapsed_s > 0 ? static_cast<double>(done) / elapsed_s : 0.0;
+double Done::rate() const {
+  return elapsed_s > 0.0 ? static_cast<double>(done - skipped) / elapsed_s : 0.0;
+}
+
+std::string plain_progress(std::string_view label, std::string_view unit, const Done& d) {
+  std::string line = fmt::format("kvbench: {}: ", label);
+  if (d.total > 0) {
+    line += fmt::format("{}%, {} of {} {}", 100 * d.done / d.total, d.done, d.total, unit);
+  } else {
+    line += fmt::format("{} {}", d.done, unit);
+  }
+  line += fmt::format(", {}", rough_text(d.elapsed_s));
+  if (const double left = time_left(d); left >= 0.0) {
+    line += fmt::format(", {} left", rough_text(left));
+  }
+  return line;
+}
+
+std::string progress_line(std::string_view label, const Done& d, int width) {
+  const auto& [done, total, elapsed_s, skipped] = d;
   std::string tail = total > 0 ? fmt::format(" {}/{}", done, total) : fmt::format(" {}", done);
-  tail += fmt::format("  {:.3g}/s", rate);
-  if (total > 0 && done > 0) {
-    tail += fmt::format(
-        "  {} left", duration_text(static_cast<double>(std::max<Index>(total - done, 0)) / rate));
+  tail += fmt::format("  {:.3g}/s", d.rate());
+  if (const double left = time_left(d); left >= 0.0) {
+    tail += fmt::format("  {} left", duration_text(left));
   }
   std::string line(label);
   const int room = width - 1 - static_cast<int>(label.size() + tail.size()) - 3;
@@ -62,13 +95,17 @@ std::string progress_line(std::string_view label, Index done, Index total, doubl
   return line;
 }
 
-Progress::Progress(Index total, std::string label, int fd)
+Progress::Progress(Index total, std::string label, std::string unit, int fd,
+                   Clock::duration line_interval)
     : total_(total),
       label_(std::move(label)),
+      unit_(std::move(unit)),
       fd_(fd),
+      line_interval_(line_interval),
       visible_(is_terminal(fd)),
       start_(Clock::now()),
-      drawn_at_(start_ - interval) {}
+      drawn_at_(start_ - interval),
+      line_at_(start_) {}
 
 Progress::~Progress() {
   finish();
@@ -78,9 +115,20 @@ void Progress::tick(Index n) {
   const std::scoped_lock guard(mutex_);
   done_ += n;
   const auto now = Clock::now();
-  if (visible_ && !finished_ && now - drawn_at_ >= interval) {
-    draw(now);
+  if (finished_) {
+    return;
   }
+  if (visible_ && now - drawn_at_ >= interval) {
+    draw(now);
+  } else if (!visible_ && now - line_at_ >= line_interval_) {
+    print_line(now);
+  }
+}
+
+void Progress::skip(Index n) {
+  const std::scoped_lock guard(mutex_);
+  done_ += n;
+  skipped_ += n;
 }
 
 void Progress::message(std::string_view text) {
@@ -95,6 +143,9 @@ void Progress::message(std::string_view text) {
 void Progress::finish() {
   const std::scoped_lock guard(mutex_);
   clear();
+  if (lines_ > 0 && !finished_) {
+    print_line(Clock::now());
+  }
   finished_ = true;
 }
 
@@ -104,11 +155,17 @@ Index Progress::done() const {
 }
 
 void Progress::draw(Clock::time_point now) {
-  const double elapsed = std::chrono::duration<double>(now - start_).count();
-  put(fmt::format("{}{}", clear_line,
-                  progress_line(label_, done_, total_, elapsed, terminal_width(fd_))));
+  const Done done{done_, total_, std::chrono::duration<double>(now - start_).count(), skipped_};
+  put(fmt::format("{}{}", clear_line, progress_line(label_, done, terminal_width(fd_))));
   drawn_at_ = now;
   drawn_ = true;
+}
+
+void Progress::print_line(Clock::time_point now) {
+  const Done done{done_, total_, std::chrono::duration<double>(now - start_).count(), skipped_};
+  put(plain_progress(label_, unit_, done) + "\n");
+  line_at_ = now;
+  ++lines_;
 }
 
 void Progress::clear() {
@@ -119,8 +176,7 @@ void Progress::clear() {
 }
 
 void Progress::put(std::string_view text) const {
-  // A terminal that went away must not stop a run.
-  [[maybe_unused]] const ssize_t n = ::write(fd_, text.data(), text.size());
+  write_if_read(fd_, text);
 }
 
 }  // namespace kvbench

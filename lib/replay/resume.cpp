@@ -12,6 +12,7 @@
 #include "replay/job.hpp"
 #include "replay/row_parts.hpp"
 #include "replay/stream_job.hpp"
+#include "report/row_crc.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
@@ -278,7 +279,8 @@ void FinishedTable::rewrite(CsvWriter& writer) const {
   StagedFile file = writer.stage();
   for (const std::uint64_t line : lines_) {
     if (line != 0) {
-      file.put(lines.at(offset_of(line)));
+      const std::string_view text = lines.at(offset_of(line));
+      file.put(writer.holds_earlier() ? line_of_run(text, writer.run()) : text);
     }
   }
   writer.replace(std::move(file));

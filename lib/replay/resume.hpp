@@ -50,7 +50,8 @@ class FinishedTable {
   bool whole_file() const { return count_ == given_; }
   /// Whether they stand in the plan's order as well, each row's steps ascending.
   bool as_given() const { return in_order_ && whole_file(); }
-  /// Puts the lines that are left into that order; `writer`: of the table that was read.
+  /// Puts the lines that are left into that order; `writer`: of the table that was read. Where it
+  /// holds lines of an earlier run, all become lines of the writer's run.
   void rewrite(CsvWriter& writer) const;
 
  private:

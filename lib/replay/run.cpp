@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "core/error.hpp"
 #include "core/parallel.hpp"
 #include "gpu/device.hpp"
+#include "replay/continued.hpp"
 #include "replay/given.hpp"
 #include "replay/job.hpp"
 #include "replay/layer_errors.hpp"
@@ -29,7 +31,7 @@ namespace {
 
 // Reading a head checks its values; a bad one must be found before the first row is written.
 void validate_values(const Plan& plan, const std::atomic<bool>& stop) {
-  Progress progress(static_cast<Index>(plan.units.size()), "checking");
+  Progress progress(static_cast<Index>(plan.units.size()), "checking", "KV heads");
   GivenCaches::Checked budgets;
   for (const Unit& unit : plan.units) {
     if (stop) {
@@ -47,31 +49,6 @@ void validate_values(const Plan& plan, const std::atomic<bool>& stop) {
     }
     validate_layer_values(plan, unit);
     progress.tick();
-  }
-}
-
-// A file of another plan must not be continued: its rows may have come from another trace. One
-// that a run left before its manifest was written holds no rows, and nothing can be mixed.
-void check_same_plan(const Plan& plan, const Manifest& now) {
-  const std::string header = checked_header_line(schema_header());
-  if (!std::filesystem::exists(manifest_path(plan.options.out)) &&
-      std::filesystem::file_size(plan.options.out) <= header.size() &&
-      header.starts_with(read_text_file(plan.options.out))) {
-    return;
-  }
-  const Manifest then = read_manifest(plan.options.out);
-  const auto refuse = [&](const char* what) {
-    throw InputError(fmt::format("{}: {} differ from those of the run to resume ({})",
-                                 plan.options.out, what, manifest_path(plan.options.out).string()));
-  };
-  if (!then.plan || then.plan->hash != now.plan->hash ||
-      then.plan->row_ranges != now.plan->row_ranges) {
-    refuse("options");
-  }
-  const std::vector<std::string> hashes = trace_hashes(now);
-  const std::vector<std::string> old = trace_hashes(then);
-  if (old.size() < hashes.size() || !std::equal(hashes.begin(), hashes.end(), old.begin())) {
-    refuse("the contents of the traces");
   }
 }
 
@@ -110,7 +87,7 @@ struct JobRunner {
         const auto context = std::find_if(wave.begin(), wave.end(),
                                           [&](const auto& c) { return &c->unit() == unit; });
         outputs.write(job, run_one(**context, job));
-        progress.tick();
+        progress.tick(std::ssize(unit->q_heads));
       });
       begin = end;
     }
@@ -236,10 +213,11 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   if (result.interrupted) {
     return result;
   }
+  std::string earlier;
   if (o.resume && std::filesystem::exists(o.out)) {
-    check_same_plan(plan, manifest);
+    earlier = check_continued(plan, manifest);
   }
-  Outputs outputs(plan, manifest.run_id);
+  Outputs outputs(plan, manifest.run_id, earlier);
   result.resumed = outputs.rows_resumed();
   manifest.rows_resumed = result.resumed;
   write_manifest(o.out, manifest);
@@ -253,8 +231,8 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
     }
     const std::vector<Index> none;  // a stream's heads share no budgets
     const SharedBudgets shares(plan, plan.stream() ? none : open, stop);
-    Progress progress(jobs.size(), "replay");
-    progress.tick(jobs.size() - static_cast<Index>(open.size()));
+    Progress progress(plan.row_range(jobs).size(), "replay", "rows");
+    progress.skip(outputs.rows_resumed());
     const JobRunner runner{plan, outputs, progress, stop, threads, heads_at_once(plan, threads)};
     if (plan.stream()) {
       runner.run_waves<StreamContext>(open, [&](const StreamContext& context, Index job) {

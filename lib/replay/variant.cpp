@@ -82,7 +82,7 @@ Variant Variant::resolved(const LayerFacts& layer) const {
       }
     }
   }
-  return {method, params.with(changed), rest, by_all};
+  return {method, params.with(changed), rest, by_set};
 }
 
 Task Variant::surveyed(const Task& task) const {

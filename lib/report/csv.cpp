@@ -84,7 +84,7 @@ FileKind table_kind(std::string name, const Fields& header) {
 }
 
 CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode, std::string run,
-                     const ExistingRow& existing)
+                     const ExistingRow& existing, const std::string& earlier)
     : path_(resolved_path(path)), header_(std::move(header)), run_(std::move(run)), lock_(path_) {
   std::error_code error;
   const fs::file_status status = fs::status(path_, error);
@@ -99,7 +99,7 @@ CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode, std::string
     throw InputError(fmt::format("{}: the file exists; resume it or name another", path_.string()));
   }
   if (mode == Mode::resume && !empty) {
-    recover(existing);
+    recover(existing, earlier);
   } else {
     write_file_atomically(path_, checked_header_line(header_));
   }
@@ -113,7 +113,7 @@ CsvWriter::~CsvWriter() {
   }
 }
 
-void CsvWriter::recover(const ExistingRow& existing) {
+void CsvWriter::recover(const ExistingRow& existing, const std::string& earlier) {
   TableReader reader(path_, TableReader::Last::torn);
   const std::string head = checked_header_line(header_);
   if (reader.header().empty()) {
@@ -137,7 +137,9 @@ void CsvWriter::recover(const ExistingRow& existing) {
                                  expected == header_.end() ? "its end" : *expected));
   }
   while (reader.next()) {
-    if (reader.run() != run_) {
+    const bool of_earlier = !earlier.empty() && reader.run() == earlier;
+    holds_earlier_ = holds_earlier_ || of_earlier;
+    if (reader.run() != run_ && !of_earlier) {
       throw InputError(
           fmt::format("{}: holds rows of run {:.40}, expected {} (another plan, or "
                       "other traces)",
@@ -200,6 +202,7 @@ void CsvWriter::replace(StagedFile file) {
   const std::scoped_lock guard(mutex_);
   file.close();
   file.publish();
+  holds_earlier_ = false;
   ::close(fd_);
   open_file();
 }

@@ -94,10 +94,11 @@ class CsvWriter {
 
   /// Takes the lock, then opens. Under `resume` a torn last line (of a killed run) is cut off and
   /// the header must equal `header`. `run`: what the column `run_id` says, also of the rows
-  /// that are there. Throws InputError (lock held, header differs, malformed file, a row that was
+  /// that are there; those of the run `earlier` are let pass, and must be replaced before any row
+  /// is appended. Throws InputError (lock held, header differs, malformed file, a row that was
   /// changed or is of another run, not a regular file) or IoError.
   CsvWriter(const std::filesystem::path& path, Fields header, Mode mode, std::string run,
-            const ExistingRow& existing = {});
+            const ExistingRow& existing = {}, const std::string& earlier = {});
   ~CsvWriter();
   CsvWriter(const CsvWriter&) = delete;
   CsvWriter& operator=(const CsvWriter&) = delete;
@@ -117,16 +118,20 @@ class CsvWriter {
   void sync();
 
   const std::filesystem::path& path() const { return path_; }
+  const std::string& run() const { return run_; }
+  /// Whether there are rows of the earlier run.
+  bool holds_earlier() const { return holds_earlier_; }
 
  private:
   void open_file();
-  void recover(const ExistingRow& existing);
+  void recover(const ExistingRow& existing, const std::string& earlier);
 
   std::filesystem::path path_;  // symbolic links resolved: two names of one file share the lock
   Fields header_;
   std::string run_;
   FileLock lock_;
   int fd_ = -1;
+  bool holds_earlier_ = false;
   std::mutex mutex_;
 };
 

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 #include "report/csv.hpp"
 #include "report/table_reader.hpp"
@@ -15,7 +16,8 @@ namespace kvbench {
 std::size_t Table::column(std::string_view name) const {
   const auto it = std::find(header.begin(), header.end(), name);
   if (it == header.end()) {
-    throw InputError(fmt::format("{}: column `{}` is missing", source, name));
+    throw InputError(
+        fmt::format("{}: column `{}`{} is missing", source, name, did_you_mean(name, header)));
   }
   return static_cast<std::size_t>(it - header.begin());
 }

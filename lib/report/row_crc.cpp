@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/error.hpp"
 #include "report/csv.hpp"
@@ -38,14 +39,28 @@ std::string checked_header_line(std::vector<std::string> header) {
   return csv_line(header);
 }
 
+namespace {
+
+// `cells` end with a comma.
+std::string with_run(std::string cells, std::string_view run) {
+  cells += run;
+  cells += ',';
+  cells += row_crc(cells);
+  cells += '\n';
+  return cells;
+}
+
+}  // namespace
+
 std::string checked_line(std::span<const std::string> fields, std::string_view run) {
   std::string line = csv_line(fields);
   line.back() = ',';  // was the line end
-  line += run;
-  line += ',';
-  line += row_crc(line);
-  line += '\n';
-  return line;
+  return with_run(std::move(line), run);
+}
+
+std::string line_of_run(std::string_view line, std::string_view run) {
+  const std::size_t crc = line.rfind(',');
+  return with_run(std::string(line.substr(0, line.rfind(',', crc - 1) + 1)), run);
 }
 
 std::string row_crc(std::string_view bytes) {

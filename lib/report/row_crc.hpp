@@ -23,6 +23,9 @@ std::string checked_header_line(std::vector<std::string> header);
 /// The CSV line of a row with the two cells behind it.
 std::string checked_line(std::span<const std::string> fields, std::string_view run);
 
+/// A checked line, whose checksum is right, with another run in it.
+std::string line_of_run(std::string_view line, std::string_view run);
+
 /// What `row_crc` says of a row whose bytes before that cell are these.
 std::string row_crc(std::string_view bytes);
 

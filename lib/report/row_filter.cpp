@@ -35,16 +35,17 @@ RowFilter::RowFilter(std::string text) : text_(std::move(text)) {
   number_ = known != columns().end() && known->number;
   for (std::size_t at = equals; at != std::string::npos;) {
     const std::size_t comma = text_.find(',', at + 1);
-    Value value{text_.substr(at + 1, comma - at - 1), {}, {}};
+    Value value{text_.substr(at + 1, comma - at - 1)};
     if (number_ && !value.text.empty()) {
       const std::size_t colon = value.text.find(':');
+      const bool range = colon != std::string::npos;
       value.first = number_of(std::string_view(value.text).substr(0, colon));
-      value.last = colon == std::string::npos
-                       ? value.first
-                       : number_of(std::string_view(value.text).substr(colon + 1));
-      if (!value.first || !value.last || !(*value.first <= *value.last)) {
-        throw InputError(fmt::format(
-            "--where {}: got `{}`, expected a number or a range FIRST:LAST", text_, value.text));
+      value.end = range ? number_of(std::string_view(value.text).substr(colon + 1)) : std::nullopt;
+      if (!value.first || (range && !(value.end && *value.first < *value.end))) {
+        throw InputError(
+            fmt::format("--where {}: got `{}`, expected a number or a range A:B (from A to below "
+                        "B)",
+                        text_, value.text));
       }
     }
     values_.push_back(std::move(value));
@@ -57,7 +58,8 @@ bool RowFilter::matches(const Value& value, std::string_view cell) const {
     return ::fnmatch(value.text.c_str(), std::string(cell).c_str(), FNM_NOESCAPE) == 0;
   }
   const std::optional<double> number = number_of(cell);
-  return number && *value.first <= *number && *number <= *value.last;
+  return number &&
+         (value.end ? *value.first <= *number && *number < *value.end : *number == *value.first);
 }
 
 bool RowFilter::keeps(std::string_view cell) {

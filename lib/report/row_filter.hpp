@@ -13,7 +13,7 @@ std::string full_column_name(std::string_view name);
 
 /// COLUMN=VALUE[,VALUE...] keeps rows whose cell is one of the values, COLUMN!=VALUE[,VALUE...] the
 /// others. A value of a text column is a pattern of the shell (`*`, `?`, `[...]`) for the whole
-/// cell; one of a column of numbers is a number or a range FIRST:LAST, both included. An empty
+/// cell; one of a column of numbers is a number or a range A:B, from A to below B. An empty
 /// value is an empty cell.
 class RowFilter {
  public:
@@ -31,7 +31,8 @@ class RowFilter {
  private:
   struct Value {
     std::string text;
-    std::optional<double> first, last;  // of numbers
+    std::optional<double> first = {};  // of numbers
+    std::optional<double> end = {};    // of ranges
     bool met = false;
   };
 

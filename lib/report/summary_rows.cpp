@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 #include "report/manifest.hpp"
 #include "report/run_tables.hpp"
@@ -40,8 +41,9 @@ std::size_t SummaryRows::column(std::string_view name) const {
   }
   const auto added = std::ranges::find(kManifestColumns, name);
   if (added == kManifestColumns.end()) {
-    throw InputError(fmt::format("{}: column `{}` is missing; there are {}, {}", source(), name,
-                                 fmt::join(header, ", "), fmt::join(kManifestColumns, ", ")));
+    throw InputError(fmt::format("{}: column `{}`{} is missing; there are {}, {}", source(), name,
+                                 did_you_mean(name, header), fmt::join(header, ", "),
+                                 fmt::join(kManifestColumns, ", ")));
   }
   return header.size() + static_cast<std::size_t>(added - kManifestColumns.begin());
 }

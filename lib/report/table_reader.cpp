@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 #include "core/files.hpp"
 #include "report/row_crc.hpp"
@@ -96,7 +97,8 @@ TableReader::TableReader(std::unique_ptr<std::istream> text, std::string source,
 std::size_t TableReader::column(std::string_view name) const {
   const auto it = std::ranges::find(header_, name);
   if (it == header_.end()) {
-    throw InputError(fmt::format("{}: column `{}` is missing", source_, name));
+    throw InputError(
+        fmt::format("{}: column `{}`{} is missing", source_, name, did_you_mean(name, header_)));
   }
   return static_cast<std::size_t>(it - header_.begin());
 }

@@ -32,6 +32,7 @@ memory-limit = "1G"
 shard = "1/1"
 shard-costs = "costs.csv"
 resume = true
+extend = false
 overwrite = false
 kept = true
 per-query = true

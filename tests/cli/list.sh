@@ -12,7 +12,7 @@ while read -r stem; do
   grep -qE "^$name +(prefill|stream|prefill stream) +cpu" <<< "$listed" || fail "$name is not listed"
   good list "$name"
   [[ -z $err && $out == "$name: "* ]] || fail "list $name: $out $err"
-  for word in source protocols devices size queries; do
+  for word in source family protocols devices size queries; do
     grep -qE "^  $word +[^ ]" <<< "$out" || fail "list $name says no $word: $out"
   done
   # As many defaults with a range as parameters; each default is accepted as written.
@@ -30,3 +30,46 @@ done < <(sed -nE 's/^KVBENCH_METHOD\(([a-z0-9_]+)\).*/\1/p' "$SRC/lib/algorithms
 good list uniform
 [[ $out == *'default auto; an integer in [0, 62] or auto'* ]] || fail "the range of T: $out"
 refused 2 balancekv -- list nosuch # the names that there are
+
+# A composition: its parts' parameters under their names.
+good list h2o+balancekv
+for text in 'h2o+balancekv: h2o keeps' 'family      composition' 'protocols   prefill' \
+  'queries     scoring' 'share ' 'h2o.heavy_ratio ' 'balancekv.step ' '--budget or tokens, T'; do
+  [[ $out == *"$text"* ]] || fail "'$text' is not in list h2o+balancekv: $out"
+done
+refused 2 'keeps no plain tokens' -- list balancekv+h2o
+refused 2 'did you mean snapkv?' -- list snapvk+h2o
+refused 2 "no algorithm 'h2o+balancekv'" -- list --grid h2o+balancekv
+
+# JSON says what the text does.
+good list --json
+python=${PYTHON:-python3}
+cp "$scratch/out" all.json
+good list
+cp "$scratch/out" all.txt
+for name in snapkv quant-kivi h2o+balancekv; do
+  good list --json "$name"
+  cp "$scratch/out" "$name.json"
+  good list "$name"
+  cp "$scratch/out" "$name.txt"
+done
+"$python" - << 'PY' || fail 'list --json'
+import json, re
+every = json.load(open("all.json"))
+lines = open("all.txt").read().split("\n\n")[0].splitlines()[1:]
+assert [m["name"] for m in every] == [line.split()[0] for line in lines]
+for m, line in zip(every, lines):
+    name, protocols, devices, queries, family, summary = re.split(r"\s{2,}", line, maxsplit=5)
+    assert (protocols, devices) == (" ".join(m["protocols"]), " ".join(m["devices"])), line
+    assert (queries, family, summary) == (m["queries"], m["family"], m["summary"]), line
+for name in "snapkv", "quant-kivi", "h2o+balancekv":
+    [one] = json.load(open(name + ".json"))
+    assert one in every or one["parts"] == name.split("+"), name
+    text = open(name + ".txt").read()
+    for p in one["parameters"]:
+        assert f"    {p['name']} " in text and f"default {p['default']}; {p['allowed']}" in text, p
+        assert p["description"] in text and ("minimum" in p) == (p["kind"] in ("integer", "real")), p
+    assert one["source"] in text and one["departures"] in text
+    assert text.count("  default ") == len(one["parameters"]) > 2
+PY
+refused 2 excludes -- list --json --grid

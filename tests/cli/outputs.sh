@@ -34,6 +34,14 @@ for target in t.h5 ./t.h5 hard.h5 real/link.h5 way/link.h5 "$PWD/t.h5"; do
   kept "$reads" -- replay t.h5 -o free.csv --export-caches "$target" --overwrite "${base[@]}"
 done
 kept "$reads" -- replay real/in.csv.json -o way/in.csv "${base[@]}"
+# Standard output is no file; a file of that name is ./-.
+kept 'cannot go to standard output' -- replay t.h5 -o - "${base[@]}"
+kept 'cannot go to standard output' -- replay t.h5 -o free.csv --export-caches - "${base[@]}"
+kept 'cannot go to standard output' -- synth -o - --n 64
+kept 'cannot go to standard output' -- summarize a.csv --csv -
+good replay t.h5 -o ./- "${base[@]}"
+[[ -s ./- && -s ./-.json ]] || fail 'no file of the name -'
+rm ./- ./-.json
 kept "$reads" -- replay t.h5 --config c.toml -o c.toml --overwrite "${windows[@]}"
 kept "$reads" -- replay t.h5 --config c.toml --export-caches c.toml -o free.csv "${windows[@]}"
 kept "$reads" -- summarize a.csv out.csv --csv ./out.csv

@@ -51,7 +51,7 @@ same thirty.csv whole.csv
 # Cut by number, or by another table.
 good "${command[@]}" --shard 2/3 -o by_number.csv
 refused 2 overlap -- merge shard1.csv by_number.csv shard3.csv -o other.csv
-refused 2 "options differ" -- "${command[@]}" --shard 2/3 -o shard2.csv --resume
+refused 2 "--shard-costs: got '', it had 'costs.csv', and the part is another" -- "${command[@]}" --shard 2/3 -o shard2.csv --resume
 # What the table lacks is said; a table of other algorithms is refused.
 grep -v ,uniform, costs.csv > part.csv
 good "${command[@]}" --shard-costs part.csv --shard 1/3 --dry-run

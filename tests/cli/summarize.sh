@@ -55,7 +55,7 @@ fi
 # Filters.
 good summarize out.csv --where layer=1 --where 'algorithm=s*,h2o'
 [[ $(grep -cE '^(snapkv|h2o) ' <<< "$out") == 4 && $out != *uniform* ]] || fail "$out"
-good summarize out.csv --where 'algorithm!=exact' --where budget=0.3:1
+good summarize out.csv --where 'algorithm!=exact' --where budget=0.3:1.1
 [[ $out != *exact* && $out != *0.25* ]] || fail "$out"
 refused 2 'no row has algorithm snapvk' -- summarize out.csv --where algorithm=snapvk
 refused 2 'no rows are left by --where layer=0 --where layer=1' -- \

@@ -70,6 +70,7 @@ Method method_adakv() {
       {real_param("floor", "0.2", 0, 1, "share of the head's equal part",
                   "each head's best tokens that no other head can take, rounded down; 1: equal "
                   "parts, which is snapkv")});
+  info.family = Family::eviction;
   info.summary = "SnapKV's scores, a layer's budget shared over its heads by score";
   info.source = "Feng et al., 2024, arXiv:2407.11550, Algorithm 1";
   info.departures =

@@ -37,6 +37,7 @@ Method method_attention_matching() {
           "group; larger averages over more, and over queries that favour their own neighbours in "
           "the middle")});
   MethodInfo& info = method.info;
+  info.family = Family::merging;
   info.summary =
       "weights and values of the kept tokens fitted to the attention that past queries pay";
   info.source = "Zweiger et al., Fast KV Compaction via Attention Matching, 2026, arXiv:2602.16284";

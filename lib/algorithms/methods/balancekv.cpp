@@ -210,6 +210,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
 Method method_balancekv() {
   MethodInfo info;
   info.name = "balancekv";
+  info.family = Family::sampling;
   info.summary = "repeated halving by the self-balancing walk, weighted survivors";
   info.source = "Han et al., BalanceKV (papers/balancekv), Algorithm 2 and section 4.1";
   info.departures =

@@ -374,6 +374,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
 Method method_balancekv_stream() {
   MethodInfo info;
   info.name = "balancekv-stream";
+  info.family = Family::sampling;
   info.summary = "merge-and-reduce by the self-balancing walk, one tree per bucket of value norms";
   info.source = "Han et al., BalanceKV (papers/balancekv), Algorithms 1 and 3";
   info.departures =

@@ -313,6 +313,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
 Method method_bumblebee() {
   MethodInfo info;
   info.name = "bumblebee";
+  info.family = Family::eviction;
   info.summary =
       "recent tokens, and a greedy maximum of facility location over keys mixed with attention";
   info.source = "Kumari et al., BumbleBee (papers/bumblebee), Algorithm 1";

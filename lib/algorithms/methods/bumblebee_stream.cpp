@@ -103,6 +103,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index /*middle*/,
 Method method_bumblebee_stream() {
   MethodInfo info;
   info.name = "bumblebee-stream";
+  info.family = Family::eviction;
   info.summary =
       "retained set from which the token leaves whose loss to facility location and attention is "
       "smallest";

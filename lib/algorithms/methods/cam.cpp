@@ -236,6 +236,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
 Method method_cam() {
   MethodInfo info;
   info.name = "cam";
+  info.family = Family::merging;
   info.summary = "h2o's eviction; evicted values are added at random to the kept ones after them";
   info.source = "Zhang et al., CaM, ICML 2024";
   info.departures =

@@ -344,6 +344,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
 Method method_clustergen() {
   MethodInfo info;
   info.name = "clustergen";
+  info.family = Family::sampling;
   info.summary = "sampled keys of online clusters below, pairs by squared value norm above";
   info.source = "Zandieh et al., ClusterGen (papers/clustergen), Algorithm 1";
   info.departures =

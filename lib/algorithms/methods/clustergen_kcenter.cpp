@@ -65,6 +65,7 @@ Index scratch_bytes(const Params& /*params*/, const LayerFacts& /*layer*/, Index
 Method method_clustergen_kcenter() {
   MethodInfo info;
   info.name = "clustergen-kcenter";
+  info.family = Family::sampling;
   info.summary = "recent tokens, and the centres of greedy k-center over the keys of the others";
   info.source = "Zandieh et al., ClusterGen (papers/clustergen), section 4";
   info.departures =

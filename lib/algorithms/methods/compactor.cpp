@@ -181,6 +181,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
 Method method_compactor() {
   MethodInfo info;
   info.name = "compactor";
+  info.family = Family::eviction;
   info.summary = "leverage of un-rotated keys, blended with non-causal attention within chunks";
   info.source = "Chari and Van Durme, 2025, arXiv:2507.08143; NVIDIA/kvpress 8bb29b9";
   info.departures =

@@ -64,6 +64,7 @@ Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle,
 Method method_count_merge() {
   MethodInfo info;
   info.name = "count-merge";
+  info.family = Family::merging;
   info.summary =
       "h2o's eviction; evicted tokens merged into the nearest kept keys as means, weighted by "
       "count";

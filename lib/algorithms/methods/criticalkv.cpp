@@ -99,6 +99,7 @@ Method method_criticalkv() {
                      real_param("epsilon", "0.0001", 0, 1e6, "",
                                 "added to the score before it is multiplied; larger lets the "
                                 "values decide more")});
+  info.family = Family::eviction;
   info.summary = "half by SnapKV's scores, the rest by score times the value's part of the output";
   info.source = "Feng et al., 2025, arXiv:2502.03805; NVIDIA/kvpress 8bb29b9";
   info.departures =

@@ -55,6 +55,7 @@ Compressed compress(const Task& task, const Params& params) {
 Method method_curdkv() {
   MethodInfo info;
   info.name = "curdkv";
+  info.family = Family::eviction;
   info.summary = "largest product of the key's and the value's share of their window's norms";
   info.source = "Sengupta et al., NeurIPS 2025, arXiv:2509.15038; NVIDIA/kvpress 8bb29b9";
   info.departures =

@@ -114,6 +114,7 @@ Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle,
 Method method_d2o() {
   MethodInfo info;
   info.name = "d2o";
+  info.family = Family::merging;
   info.summary =
       "h2o's eviction; evicted tokens merged into similar kept keys, below a running threshold "
       "dropped";

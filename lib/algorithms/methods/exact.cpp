@@ -19,6 +19,7 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params&) 
 Method method_exact() {
   MethodInfo info;
   info.name = "exact";
+  info.family = Family::reference;
   info.summary = "the whole cache: the reference for memory and time";
   info.source = "definition of causal attention";
   info.sizes = {};

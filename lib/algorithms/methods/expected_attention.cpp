@@ -219,6 +219,7 @@ Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle,
 Method method_expected_attention() {
   MethodInfo info;
   info.name = "expected-attention";
+  info.family = Family::eviction;
   info.summary = "largest expected attention of a Gaussian query, times the value's norm";
   info.source = "Devoto et al., 2025, arXiv:2510.00636; NVIDIA/kvpress 8bb29b9";
   info.departures =

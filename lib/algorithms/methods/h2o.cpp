@@ -30,6 +30,7 @@ Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle,
 Method method_h2o() {
   MethodInfo info;
   info.name = "h2o";
+  info.family = Family::eviction;
   info.summary = "largest accumulated attention, the rest most recent";
   info.source = "Zhang et al., NeurIPS 2023, arXiv:2306.14048";
   info.departures = "prefill compresses once instead of evicting at each step; one set per KV head";

@@ -43,6 +43,7 @@ Compressed compress(const Task& task, const Params& params) {
 Method method_keydiff() {
   MethodInfo info;
   info.name = "keydiff";
+  info.family = Family::eviction;
   info.summary = "smallest cosine to the mean of the normalised keys";
   info.source = "Park et al., 2025, arXiv:2504.15364";
   info.departures = "the middle is compressed once, not block by block";

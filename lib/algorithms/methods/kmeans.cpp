@@ -183,6 +183,7 @@ Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle,
 Method method_kmeans() {
   MethodInfo info;
   info.name = "kmeans";
+  info.family = Family::merging;
   info.summary = "means of k-means clusters of the keys, weighted by their counts";
   info.source = "kvbench";
   info.params = size_params({integer_param(

@@ -25,6 +25,7 @@ Compressed compress(const Task& task, const Params& params) {
 Method method_knorm() {
   MethodInfo info;
   info.name = "knorm";
+  info.family = Family::eviction;
   info.summary = "smallest key norms";
   info.source = "Devoto et al., EMNLP 2024, arXiv:2406.11430";
   info.departures = "no layer is left uncompressed";

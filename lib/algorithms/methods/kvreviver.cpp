@@ -231,6 +231,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
 Method method_kvreviver() {
   MethodInfo info;
   info.name = "kvreviver";
+  info.family = Family::merging;
   info.summary = "recent and heavy tokens exactly, all others rebuilt from a count sketch";
   info.source = "Yuan et al., KVReviver (papers/kvreviver), Algorithms 1-4";
   info.departures =

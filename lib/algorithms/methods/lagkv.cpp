@@ -122,6 +122,7 @@ Compressed compress(const Task& task, const Params& params) {
 Method method_lagkv() {
   MethodInfo info;
   info.name = "lagkv";
+  info.family = Family::eviction;
   info.summary = "largest channel spread on the scale of the following tokens, by partition";
   info.source = "Liang et al., 2025, arXiv:2504.04704, section 3";
   info.departures =

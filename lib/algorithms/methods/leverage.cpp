@@ -21,6 +21,7 @@ Compressed compress(const Task& task, const Params& params) {
 Method method_leverage() {
   MethodInfo info;
   info.name = "leverage";
+  info.family = Family::eviction;
   info.summary = "largest leverage of the keys before their rotation, through a Gaussian sketch";
   info.source = "Chari and Van Durme, 2025, arXiv:2507.08143; NVIDIA/kvpress 8bb29b9";
   info.departures = "keys are centred over the middle (kvpress: over all tokens), in float64";

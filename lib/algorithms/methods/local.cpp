@@ -20,6 +20,7 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
 Method method_local() {
   MethodInfo info;
   info.name = "local";
+  info.family = Family::eviction;
   info.summary = "the most recent tokens of the middle";
   info.source = "sliding window attention (Beltagy et al., Longformer, arXiv:2004.05150)";
   info.params = size_params();

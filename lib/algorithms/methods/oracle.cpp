@@ -17,6 +17,7 @@ Compressed compress(const Task& task, const Params& params) {
 Method method_oracle() {
   MethodInfo info;
   info.name = "oracle";
+  info.family = Family::reference;
   info.summary = "largest true attention mass from the evaluated queries: the ceiling of mass_kept";
   info.source = "kvbench";
   info.params = size_params();

@@ -15,6 +15,7 @@ Compressed compress(const Task& task, const Params& params) {
 Method method_oracle_matching() {
   Method method = matching_method("oracle-matching", compress);
   MethodInfo& info = method.info;
+  info.family = Family::reference;
   info.summary =
       "an oracle: attention-matching fitted to the evaluated queries; the smallest error known";
   info.source = "kvbench, after Zweiger et al., 2026, arXiv:2602.16284";

@@ -98,6 +98,7 @@ Method method_pyramidkv() {
   MethodInfo info = snapkv_info(
       "pyramidkv", {real_param("beta", "20", 1, 1e9, "",
                                "the last layer's budget is B / beta; 1: equal budgets")});
+  info.family = Family::eviction;
   info.summary = "SnapKV's scores, budgets falling linearly over the layers";
   info.source = "Cai et al., 2024, arXiv:2406.02069, section 4";
   info.departures =

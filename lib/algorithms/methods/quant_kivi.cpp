@@ -250,6 +250,7 @@ Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle,
 Method method_quant_kivi() {
   MethodInfo info;
   info.name = "quant-kivi";
+  info.family = Family::quantization;
   info.summary = "all tokens at 2, 4 or 8 bits: keys per channel, values per token";
   info.source = "Liu et al., KIVI, ICML 2024, arXiv:2402.02750";
   info.departures =

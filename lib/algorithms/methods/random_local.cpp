@@ -52,6 +52,7 @@ class RandomLocalStream final : public TokenStream {
 Method method_random_local() {
   MethodInfo info;
   info.name = "random-local";
+  info.family = Family::eviction;
   info.summary = "half uniformly at random, half the most recent";
   info.source = "BumbleBee (papers/bumblebee), experiments: baseline";
   info.params = size_params();

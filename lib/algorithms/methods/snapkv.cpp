@@ -17,6 +17,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 Method method_snapkv() {
   MethodInfo info = snapkv_info("snapkv");
+  info.family = Family::eviction;
   info.summary = "largest attention from the last scoring queries, pooled over neighbours";
   info.source = "Li et al., NeurIPS 2024, arXiv:2404.14469, section 4";
   info.departures =

@@ -31,6 +31,7 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
 Method method_streamingllm() {
   MethodInfo info;
   info.name = "streamingllm";
+  info.family = Family::eviction;
   info.summary = "first n_sink tokens, then the most recent";
   info.source = "Xiao et al., ICLR 2024, arXiv:2309.17453";
   info.departures = "kept keys are not re-rotated to new positions";

@@ -69,6 +69,7 @@ Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle,
 Method method_tova() {
   MethodInfo info;
   info.name = "tova";
+  info.family = Family::eviction;
   info.summary = "largest attention from the last scoring query, one set per layer";
   info.source = "Oren et al., EMNLP 2024, arXiv:2401.06104, section 3.2";
   info.departures =

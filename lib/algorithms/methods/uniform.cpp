@@ -55,6 +55,7 @@ class UniformStream final : public TokenStream {
 Method method_uniform() {
   MethodInfo info;
   info.name = "uniform";
+  info.family = Family::sampling;
   info.summary = "uniform sampling without replacement, weight m/B";
   info.source = "BalanceKV (papers/balancekv), section 4.1: the comparison baseline";
   info.params = size_params();

@@ -95,6 +95,7 @@ Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle,
 Method method_value_merge() {
   MethodInfo info;
   info.name = "value-merge";
+  info.family = Family::merging;
   info.summary = "h2o's eviction; evicted values blended into those of the nearest kept keys";
   info.source = "MergingPress of NVIDIA/kvpress 8bb29b9; Zhang et al., arXiv:2306.14048";
   info.departures = "evicts as h2o (kvpress: by any score); one rounding, in float64";

@@ -1,0 +1,77 @@
+// What the program says of itself: the help of a command, completion for shells, manual pages. All
+// of it comes from the definitions of the commands.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.hpp"
+#include "completion.hpp"
+#include "core/did_you_mean.hpp"
+#include "core/error.hpp"
+#include "man_page.hpp"
+
+namespace kvbench {
+namespace {
+
+std::vector<std::string> names_of(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    out.push_back(sub->get_name());
+  }
+  return out;
+}
+
+// Null: none is named, and the program itself is meant.
+const CLI::App* command_of(const CLI::App& app, const std::string& name) {
+  if (name.empty()) {
+    return nullptr;
+  }
+  const auto found =
+      app.get_subcommands([&](const CLI::App* sub) { return sub->get_name() == name; });
+  if (found.empty()) {
+    throw InputError(unknown_command(app, name));
+  }
+  return found.front();
+}
+
+}  // namespace
+
+std::string unknown_command(const CLI::App& app, const std::string& name) {
+  const std::vector<std::string> names = names_of(app);
+  return fmt::format("got the subcommand '{}'{}, expected one of {}", name,
+                     did_you_mean(name, names), fmt::join(names, ", "));
+}
+
+void add_help(CLI::App& app) {
+  const auto word = std::make_shared<std::string>();
+  const auto add = [&](const char* name, const char* what, const char* type, bool required) {
+    CLI::App* sub = app.add_subcommand(name, what);
+    sub->add_option("name", *word, required ? "Which shell" : "Command; none: the program itself")
+        ->required(required)
+        ->type_name(type);
+    return sub;
+  };
+  add("help", "Print the help of a command, as its --help does", "SUBCOMMAND", false)
+      ->callback([&app, word] {
+        const CLI::App* sub = command_of(app, *word);
+        const auto normal = CLI::AppFormatMode::Normal;
+        fmt::print("{}", sub == nullptr
+                             ? app.get_formatter()->make_help(&app, app.get_name(), normal)
+                             : sub->help(app.get_name(), normal));
+      });
+  CLI::App* completion =
+      add("completion", "Print what makes a shell complete commands, options and values",
+          "bash|zsh", true);
+  completion->footer(
+      "\nExample, for a shell that runs:\n"
+      "  source <(kvbench completion bash)");
+  completion->callback([&app, word] { fmt::print("{}", completion_script(app, *word)); });
+  add("man", "Print a manual page in roff", "SUBCOMMAND", false)->callback([&app, word] {
+    fmt::print("{}", man_page(app, command_of(app, *word)));
+  });
+}
+
+}  // namespace kvbench

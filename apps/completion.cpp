@@ -1,0 +1,180 @@
+#include "completion.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "algorithms/registry.hpp"
+#include "choice.hpp"
+#include "report/build_info.hpp"
+#include "report/schema.hpp"
+
+namespace kvbench {
+namespace {
+
+enum class Shell { bash, zsh };
+
+constexpr std::string_view name(Shell s) {
+  return s == Shell::bash ? "bash" : "zsh";
+}
+
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+// The alternatives of "past|all", "cpu|cuda[:i]|auto" or "keys,values"; none where a part is no
+// plain word.
+std::vector<std::string> alternatives(std::string_view type) {
+  std::vector<std::string> out(1);
+  bool optional = false;
+  for (const char c : type) {
+    optional = (optional || c == '[') && c != ']';
+    if (c == '|' || c == ',') {
+      out.emplace_back();
+    } else if (!optional && c != ']') {
+      if ((c < 'a' || c > 'z') && (c < '0' || c > '9')) {
+        return {};
+      }
+      out.back() += c;
+    }
+  }
+  return out.size() > 1 ? out : std::vector<std::string>();
+}
+
+// Values that have names; none: a number, a text or a file.
+std::vector<std::string> values_of(const CLI::App& app, const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  std::vector<std::string> out;
+  if (type == "SUBCOMMAND") {
+    std::ranges::transform(commands_of(app), std::back_inserter(out),
+                           [](const CLI::App* sub) { return sub->get_name(); });
+  } else if (type == "ALGORITHM" || type.starts_with("NAME,")) {
+    for (const Method& m : methods()) {
+      out.push_back(m.info.name);
+    }
+  } else if (type.starts_with("COLUMN")) {
+    out = schema_header();
+  } else {
+    out = alternatives(type);
+  }
+  return out;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+std::string option_words(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_positional()) {
+      out.push_back(option->get_name(false, true));
+    }
+  }
+  std::string words = joined(out);
+  std::ranges::replace(words, ',', ' ');
+  return words;
+}
+
+// Sets `options` and `values` by `command` and `previous`; both shells read it.
+std::string cases(const CLI::App& app) {
+  std::vector<std::string> names;
+  std::string commands;
+  std::string options;
+  for (const CLI::App* sub : commands_of(app)) {
+    names.push_back(sub->get_name());
+    std::string positional;
+    for (const CLI::Option* option : sub->get_options()) {
+      const std::string values = joined(values_of(app, *option));
+      if (values.empty()) {
+        continue;
+      }
+      if (option->get_positional()) {
+        positional = fmt::format(" values='{}'", values);
+        continue;
+      }
+      std::string patterns;
+      for (const std::string& word : option->get_lnames()) {
+        patterns += fmt::format("{}{}:--{}", patterns.empty() ? "" : "|", names.back(), word);
+      }
+      options += fmt::format("    {}) values='{}' ;;\n", patterns, values);
+    }
+    commands +=
+        fmt::format("    {}) options='{}'{} ;;\n", names.back(), option_words(*sub), positional);
+  }
+  return fmt::format(
+      "  case $command in\n    '') options='{}' values='{}' ;;\n{}  esac\n"
+      "  case $command:$previous in\n{}  esac\n",
+      option_words(app), joined(names), commands, options);
+}
+
+// What is typed already: the word that is to be completed, the one before it, and the command.
+constexpr std::string_view kBashBegin = R"(_kvbench() {{
+  local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}}
+  local command= options= values= list= i
+  for ((i = 1; i < COMP_CWORD; ++i)); do
+    case ${{COMP_WORDS[i]}} in
+      {}) command=${{COMP_WORDS[i]}}; break ;;
+    esac
+  done
+)";
+
+// Nothing is put into COMPREPLY where a file may stand: then bash completes its name.
+constexpr std::string_view kBashEnd = R"(  COMPREPLY=()
+  if [[ $word == -* ]]; then
+    COMPREPLY=($(compgen -W "$options" -- "$word"))
+  elif [[ -n $values ]]; then
+    [[ $word == *,* ]] && list=${word%,*},
+    COMPREPLY=($(compgen -P "$list" -W "$values" -- "${word##*,}"))
+  fi
+}
+complete -o bashdefault -o default -F _kvbench kvbench
+)";
+
+constexpr std::string_view kZshBegin = R"(_kvbench() {{
+  local word=${{words[CURRENT]}} previous=${{words[CURRENT-1]}}
+  local command= options= values= i
+  for i in ${{words[2,CURRENT-1]}}; do
+    case $i in
+      {}) command=$i; break ;;
+    esac
+  done
+)";
+
+constexpr std::string_view kZshEnd = R"(  if [[ $word == -* ]]; then
+    compadd -- ${=options}
+  elif [[ -n $values ]]; then
+    compset -P '*,'
+    compadd -- ${=values}
+  else
+    _files
+  fi
+}
+if [[ $funcstack[1] == _kvbench ]]; then
+  _kvbench "$@"
+else
+  compdef _kvbench kvbench
+fi
+)";
+
+}  // namespace
+
+std::string completion_script(const CLI::App& app, const std::string& shell) {
+  const Shell which = choice("completion", shell, {Shell::bash, Shell::zsh});
+  std::vector<std::string> names;
+  std::ranges::transform(commands_of(app), std::back_inserter(names),
+                         [](const CLI::App* sub) { return sub->get_name(); });
+  const auto pattern = fmt::format("{}", fmt::join(names, "|"));
+  const bool bash = which == Shell::bash;
+  std::string out = bash ? "" : "#compdef kvbench\n";
+  out += fmt::format("# Completion of kvbench {}: kvbench completion {}\n", build_info().version,
+                     shell);
+  out += bash ? fmt::format(kBashBegin, pattern) : fmt::format(kZshBegin, pattern);
+  out += cases(app);
+  out += bash ? kBashEnd : kZshEnd;
+  return out;
+}
+
+}  // namespace kvbench

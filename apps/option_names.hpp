@@ -1,0 +1,21 @@
+// The long names of a command's options.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace kvbench {
+
+/// In the order of their definitions, with `dashes` ("--") before each.
+inline std::vector<std::string> option_names(const CLI::App& app, const std::string& dashes) {
+  std::vector<std::string> out;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      out.push_back(dashes + name);
+    }
+  }
+  return out;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,123 @@
+#include "plan_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "replay/job.hpp"
+#include "replay/shard_costs.hpp"
+
+namespace kvbench {
+namespace {
+
+double mib(std::uint64_t bytes) {
+  return static_cast<double>(bytes) / 0x1p20;
+}
+
+// Of one thread.
+double seconds(const Plan& plan, Range jobs) {
+  return 1e-9 * static_cast<double>(plan.shard_costs->nanoseconds(jobs));
+}
+
+struct UnitNeed {
+  const Unit* unit;
+  MemoryNeed need;
+  std::uint64_t bytes;  // with all threads at work
+};
+
+std::vector<UnitNeed> needs_of(const Plan& plan, int threads) {
+  const auto heads = static_cast<std::uint64_t>(heads_at_once(plan, threads));
+  std::vector<UnitNeed> out;
+  for (const Unit& unit : plan.units) {
+    MemoryNeed need = memory_need(plan, unit);
+    const std::uint64_t bytes =
+        plan.options.program_bytes + need.total(heads, static_cast<std::uint64_t>(threads));
+    out.push_back({&unit, std::move(need), bytes});
+  }
+  return out;
+}
+
+void print_totals(const Plan& plan, const std::vector<UnitNeed>& needs, int threads) {
+  const Range jobs = plan.shard_jobs();
+  const Range all{0, plan.jobs()};
+  fmt::print("plan: {} KV heads x {} entries = {} jobs, {} rows\n", plan.units.size(),
+             plan.entries.size(), plan.jobs(), plan.row_range(all).size());
+  if (plan.options.shard_count > 1) {
+    fmt::print("this shard ({}/{}): jobs {} to {}, {} rows\n", plan.options.shard_index,
+               plan.options.shard_count, jobs.begin, jobs.end, plan.row_range(jobs).size());
+  }
+  const auto most = std::ranges::max_element(needs, {}, &UnitNeed::bytes);
+  fmt::print("memory: at most {:.1f} MiB with {} threads (prompt {} layer {})\n", mib(most->bytes),
+             threads, plan.prompt_meta(*most->unit).id, plan.layer_meta(*most->unit).layer);
+  if (plan.shard_costs) {
+    fmt::print("estimated time of one thread: {:.1f} s of the plan's {:.1f} s\n",
+               seconds(plan, jobs), seconds(plan, all));
+  } else {
+    fmt::print("time: no estimate; --shard-costs TABLE.csv, of a run on some heads, gives one\n");
+  }
+}
+
+// Of the whole plan.
+void print_algorithms(const Plan& plan, const std::vector<UnitNeed>& needs) {
+  const auto units = static_cast<Index>(plan.units.size());
+  const auto per_unit = static_cast<Index>(plan.entries.size());
+  const Index heads = per_unit > 0 ? plan.row_range({0, plan.jobs()}).size() / per_unit : 0;
+  std::map<std::string, std::uint64_t> largest;  // job of an algorithm
+  for (const UnitNeed& one : needs) {
+    for (const auto& [name, bytes] : one.need.jobs) {
+      largest[name] = std::max(largest[name], bytes);
+    }
+  }
+  fmt::print("\n{:<19} {:>7} {:>9} {:>9} {:>8} {}{}\n", "algorithm", "entries", "jobs", "rows",
+             "job MiB", plan.shard_costs ? " thread s " : "", " parameters");
+  for (std::size_t v = 0; v < plan.variants.size(); ++v) {
+    Index entries = 0;
+    double time = 0.0;
+    for (const Entries::Setting& s : plan.entries.settings()) {
+      if (s.first.variant != v) {
+        continue;
+      }
+      entries += std::ssize(*s.seeds);
+      for (Index u = 0; plan.shard_costs && u < units; ++u) {
+        time += seconds(plan, {u * per_unit + static_cast<Index>(s.begin),
+                               u * per_unit + static_cast<Index>(s.end())});
+      }
+    }
+    const std::string name = plan.variants[v].name();
+    fmt::print("{:<19} {:>7} {:>9} {:>9} {:>8.1f} {}  {}\n", name, entries, entries * units,
+               entries * heads, mib(largest[name]),
+               plan.shard_costs ? fmt::format("{:>9.1f}", time) : "",
+               plan.variants[v].params.canonical());
+  }
+}
+
+void print_units(const Plan& plan, const std::vector<UnitNeed>& needs) {
+  fmt::print("\n{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7}  {:<18} {:>8}\n", "trace", "prompt",
+             "layer", "kv_head", "q_heads", "tokens", "middle", "largest job", "MiB");
+  for (const auto& [unit, need, bytes] : needs) {
+    const LayerMeta& l = plan.layer_meta(*unit);
+    const Windows w = windows_of(plan.options, l.n, l.nq);
+    const auto by_bytes = [](const auto& x, const auto& y) { return x.second < y.second; };
+    const auto largest = std::ranges::max_element(need.jobs, by_bytes);
+    fmt::print("{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7}  {:<18} {:>8.1f}\n",
+               plan.trace_names[unit->trace], plan.prompt_meta(*unit).id, l.layer, unit->kv_head,
+               unit->q_heads.size(), l.n, w.middle.size(),
+               largest == need.jobs.end() ? "" : largest->first, mib(bytes));
+  }
+}
+
+}  // namespace
+
+void print_plan(const Plan& plan) {
+  const int threads = usable_threads(plan);
+  const std::vector<UnitNeed> needs = needs_of(plan, threads);
+  print_totals(plan, needs, threads);
+  print_algorithms(plan, needs);
+  print_units(plan, needs);
+}
+
+}  // namespace kvbench

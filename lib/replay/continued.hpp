@@ -1,0 +1,18 @@
+// Whether a plan may go on with a table that is there: --resume asks for the plan that began it,
+// --extend for one that has all of it and more.
+#pragma once
+
+#include <string>
+
+#include "replay/plan.hpp"
+#include "report/manifest.hpp"
+
+namespace kvbench {
+
+/// Compares the plan with the manifest beside options.out; `now`: the manifest of this run. Returns
+/// the run whose rows the tables may hold and that are to become this run's: empty unless the plan
+/// extends another. Throws InputError naming the options that differ, their values there and here,
+/// and where the contents of the traces differ.
+std::string check_continued(const Plan& plan, const Manifest& now);
+
+}  // namespace kvbench

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# What the program says of itself: help by name, what a wrong word may have meant, manual pages,
+# completion.
+set -euo pipefail
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
+small_trace t.h5
+
+good --help
+top=$out
+commands=$(sed -n '/^Subcommands:/,/^$/ s/^  \([a-z][a-z]*\) .*/\1/p' <<< "$top")
+[[ $(wc -w <<< "$commands") -ge 12 ]] || fail "the subcommands: $commands"
+good help
+[[ $out == "$top" ]] || fail "help is not --help: $out"
+for command in $commands; do
+  good "$command" --help
+  text=$out
+  good help "$command"
+  [[ $out == "$text" ]] || fail "help $command is not $command --help: $out"
+done
+refused 2 'did you mean replay?' -- help repaly
+refused 2 'expected one of info, ' -- help nosuch
+
+# A wrong word.
+meant() { # meant WORD ARGS...: refused in one line that asks whether WORD was meant
+  refused 2 "(did you mean $1?)" -- "${@:2}"
+}
+run_it=(replay t.h5 -o out.csv)
+meant replay rpelay t.h5
+meant --algorithm "${run_it[@]}" --algoritm h2o
+meant --budget "${run_it[@]}" --algorithm h2o --bugdet=0.5
+meant --output synth --ouput o.h5
+meant --layers cluster t.h5 -o c --layer 0
+meant snapkv "${run_it[@]}" --algorithm snpakv
+meant window "${run_it[@]}" --algorithm snapkv:windw=4
+meant greedy "${run_it[@]}" --algorithm balancekv:step=greddy
+meant @eviction "${run_it[@]}" --algorithm @evictions
+meant stream "${run_it[@]}" --algorithm h2o --protocol steam
+meant float64 "${run_it[@]}" --algorithm h2o --precision floaf64
+meant knorm list knrom
+printf '\nbudgets = 0.5\n' > config.toml
+meant budget "${run_it[@]}" --config config.toml
+good replay t.h5 -o good.csv --algorithm exact "${windows[@]}"
+cut -d, -f1-40 good.csv | sed '1s/,status/,statuss/' > bad.csv
+refused 2 'column `status` (did you mean statuss?) is missing' -- \
+  "${run_it[@]}" --algorithm exact --shard-costs bad.csv
+refused 2 "no algorithm 'nosuch', expected" -- list nosuch # nothing is near
+
+# Manual pages: every option of a command is in its page, and groff has nothing to say against it.
+pages=(kvbench)
+good man
+cp "$scratch/out" kvbench.1
+for command in $commands; do
+  grep -qF "kvbench\\-$command" kvbench.1 || fail "kvbench.1 does not mention $command"
+  good man "$command"
+  cp "$scratch/out" "kvbench-$command.1"
+  pages+=("kvbench-$command")
+  good "$command" --help
+  for option in $(grep -oE '^  (-[a-z], )?--[a-z-]+' <<< "$out" | grep -oE -e '--[a-z-]+'); do
+    grep -qF -e "${option//-/\\-}" "kvbench-$command.1" || fail "$command.1 lacks $option"
+  done
+done
+refused 2 'did you mean replay?' -- man repaly
+if command -v groff > /dev/null; then
+  for page in "${pages[@]}"; do
+    said=$(groff -man -ww -Tutf8 -P-cbou "$page.1" 2>&1 > "$page.txt") || fail "groff: $said"
+    [[ -z $said ]] || fail "groff of $page.1: $said"
+    # What a reader sees: every line of the description.
+    grep -q NAME "$page.txt" && grep -q 'SEE ALSO' "$page.txt" || fail "$page.txt: $(< "$page.txt")"
+  done
+  grep -qF "'balancekv:T=1:4' --algorithm 'uniform:T=1:4'" kvbench-replay.txt ||
+    fail "an example is spoilt: $(grep balancekv kvbench-replay.txt)"
+fi
+
+# Completion, as bash calls it.
+good completion bash
+cp "$scratch/out" completion.bash
+completed() { # completed WORDS...: what the last word may become
+  bash -c '
+    source completion.bash
+    COMP_WORDS=("$@")
+    COMP_CWORD=$(($# - 1))
+    COMPREPLY=()
+    _kvbench
+    printf "%s\n" "${COMPREPLY[@]}"' bash "$@"
+}
+expect() { # expect WORDS_EXPECTED WORDS...
+  [[ $(completed "${@:2}" | sort | xargs) == "$1" ]] ||
+    fail "completion of ${*:2}: $(completed "${@:2}" | xargs), not $1"
+}
+expect "$(sort <<< "$commands" | xargs)" kvbench ''
+expect 'replay' kvbench re
+expect '--resume' kvbench replay t.h5 --res
+expect 'prefill stream' kvbench replay t.h5 --protocol ''
+expect 'auto' kvbench replay --device a
+expect 'snapkv' kvbench replay t.h5 --algorithm snap
+expect 'h2o,knorm,snapkv' kvbench replay t.h5 --algorithm h2o,knorm,sn
+expect 'keys,values' kvbench cluster t.h5 --what keys,v
+expect 'pyramidkv' kvbench list pyr
+expect 'rel_error_p50 rel_error_p95' kvbench summarize out.csv --metric rel_error_p
+expect 'replay' kvbench help rep
+expect '' kvbench replay t. # a file: bash completes it
+good replay --help
+for option in $(grep -oE '^  (-[a-z], )?--[a-z-]+' <<< "$out" | grep -oE -e '--[a-z-]+'); do
+  completed kvbench replay "$option" | grep -qxF -e "$option" || fail "$option is not completed"
+done
+# bash knows the function by the name of the program.
+[[ $(bash -c 'source completion.bash; complete -p kvbench') == *'-F _kvbench kvbench' ]] ||
+  fail 'nothing is registered'
+good completion zsh
+[[ $out == '#compdef kvbench'* ]] || fail "zsh: $out"
+if command -v zsh > /dev/null; then
+  zsh -n "$scratch/out" || fail 'zsh does not parse its completion'
+fi
+refused 2 'expected bash or zsh' -- completion fish

@@ -1,0 +1,237 @@
+// A table that was extended is the table of one run with everything; what was there is kept.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "replay_run.hpp"
+#include "report/manifest.hpp"
+#include "report/side_table.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_replay;
+using Change = std::function<void(ReplayOptions&)>;
+
+class ExtendTest : public RunTest {
+ protected:
+  void SetUp() override {
+    RunTest::SetUp();
+    TraceShape shape;
+    shape.tokens = {60, 37};
+    shape.layers = {0, 2};
+    shape.hidden = 12;
+    trace_ = make_trace(trace_, shape);
+    whole_ = options("whole.csv");
+    whole_.kept = true;
+    whole_.per_query = true;
+    whole_.threads = 2;
+    run(whole_);
+  }
+
+  ReplayOptions part(const Change& change) const {
+    ReplayOptions o = whole_;
+    o.out = (folder_ / "part.csv").string();
+    o.overwrite = true;
+    change(o);
+    return o;
+  }
+
+  ReplayOptions extended() const {
+    ReplayOptions o = whole_;
+    o.out = (folder_ / "part.csv").string();
+    o.resume = o.extend = true;
+    return o;
+  }
+
+  /// part.csv and all beside it are what whole.csv has, but for times.
+  void expect_whole(const std::string& what) const {
+    const std::string got = (folder_ / "part.csv").string();
+    expect_same(untimed(got), untimed(whole_.out), what);
+    EXPECT_EQ(read_table(got).runs, read_table(whole_.out).runs) << what;
+    for (const SideTable* side : {&kept_table(), &queries_table(), &layers_table()}) {
+      EXPECT_EQ(read_bytes(side->path(got)), read_bytes(side->path(whole_.out)))
+          << what << " " << side->name();
+    }
+    const Manifest a = read_manifest(got);
+    const Manifest b = read_manifest(whole_.out);
+    EXPECT_EQ(a.plan->hash, b.plan->hash) << what;
+    EXPECT_EQ(a.configuration, b.configuration) << what;
+    EXPECT_EQ(a.sha256->at("kept"), b.sha256->at("kept")) << what;
+    EXPECT_FALSE(fs::exists(layers_table().path(got).string() + ".part")) << what;
+  }
+
+  ReplayOptions whole_;
+};
+
+const std::vector<std::pair<std::string, Change>> kParts{
+    {"algorithms",
+     [](auto& o) {
+       o.algorithms = {"local", "balancekv:T=2;block=8"};
+     }},
+    {"budgets", [](auto& o) { o.budgets = {0.1}; }},
+    {"seeds", [](auto& o) { o.seeds = "1:2"; }},
+    {"layers", [](auto& o) { o.layers = {2}; }},
+    {"heads",
+     [](auto& o) {
+       o.heads = {0, 2, 3};
+     }},
+    {"prompts", [](auto& o) { o.prompts = {"p1"}; }},
+    {"all of them",
+     [](auto& o) {
+       o.algorithms = {"uniform"};
+       o.budgets = {0.5};
+       o.seeds = "1";
+       o.layers = {0};
+       o.heads = {1};
+       o.prompts = {"p0"};
+     }},
+    {"nothing", [](auto&) {}},
+};
+
+TEST_F(ExtendTest, WhatIsMissingIsAddedAndTheRestKept) {
+  for (const auto& [what, change] : kParts) {
+    run(part(change));
+    const Table before = read_table(folder_ / "part.csv");
+    const RunResult result = run(extended());
+    expect_whole(what);
+    // The rows that were there, timings included; a job is done again where heads are added.
+    const Table after = read_table(folder_ / "part.csv");
+    const std::set<Fields> there(after.rows.begin(), after.rows.end());
+    if (what != "heads" && what != "all of them") {
+      EXPECT_EQ(result.resumed, std::ssize(before.rows)) << what;
+      for (const Fields& row : before.rows) {
+        EXPECT_TRUE(there.contains(row)) << what;
+      }
+    }
+    EXPECT_EQ(read_manifest(folder_ / "part.csv").rows_resumed, result.resumed);
+  }
+}
+
+TEST_F(ExtendTest, AStreamIsExtendedWithItsSteps) {
+  ReplayOptions o = options("stream.csv");
+  o.protocol = Protocol::stream;
+  o.algorithms = {"h2o", "uniform"};
+  o.budgets = {0.6};
+  o.recent = 8;
+  o.eval_every = 16;
+  run(o);
+  ReplayOptions less = o;
+  less.out = (folder_ / "less.csv").string();
+  less.algorithms = {"uniform"};
+  less.seeds = "1";
+  run(less);
+  ReplayOptions more = o;
+  more.out = less.out;
+  more.resume = more.extend = true;
+  EXPECT_GT(run(more).resumed, 0);
+  expect_same(untimed(more.out), untimed(o.out));
+  EXPECT_EQ(read_bytes(steps_table().path(more.out)), read_bytes(steps_table().path(o.out)));
+}
+
+// Tables get the new run one after the other, OUT.csv last and the manifest after it.
+TEST_F(ExtendTest, GoesOnWhereItWasKilledBetweenTwoTables) {
+  const fs::path out = folder_ / "part.csv";
+  run(part([](auto& o) { o.seeds = "1"; }));
+  const std::string rows = read_bytes(out);
+  const std::string manifest = read_bytes(manifest_path(out));
+  const std::string kept = read_bytes(kept_table().path(out));
+  run(extended());
+  const std::string all = read_bytes(out);
+  write_bytes(manifest_path(out), manifest);
+  run(extended());  // killed before the manifest
+  expect_whole("all tables are of the new run");
+  for (const std::size_t cut : {rows.size(), rows.size() - 7, rows.find('\n') + 1}) {
+    write_bytes(out, rows.substr(0, cut));
+    write_bytes(manifest_path(out), manifest);
+    run(extended());  // killed before OUT.csv
+    expect_whole("cut at " + std::to_string(cut));
+  }
+  write_bytes(out, rows);
+  write_bytes(kept_table().path(out), kept);
+  write_bytes(manifest_path(out), manifest);
+  run(extended());  // killed before kept.csv: it alone is old, with OUT.csv
+  expect_whole("two tables are of the old run");
+  // Afterwards the same plan is resumed as any.
+  write_bytes(out, all.substr(0, all.size() / 2));
+  ReplayOptions o = extended();
+  o.extend = false;
+  run(o);
+  expect_whole("resumed");
+}
+
+TEST_F(ExtendTest, IsRefusedWhereRowsWouldBeLostOrOthers) {
+  run(part([](auto& o) {
+    o.algorithms.emplace_back("pyramidkv");
+    o.layers = {0};
+  }));
+  const fs::path out = folder_ / "part.csv";
+  const std::string text = read_bytes(out);
+  const std::string manifest = read_bytes(manifest_path(out));
+  const std::vector<std::pair<std::string, Change>> wrong{
+      {"--sink: got 5, it had 4", [](auto& o) { o.sink = 5; }},
+      {"--seeds: got 0:1, it had 0:2", [](auto& o) { o.seeds = "1"; }},
+      {"--budget: got 0.5, it had 0.5,0.1,0.0", [](auto& o) { o.budgets = {0.5}; }},
+      {"--prompts: got p0, it had all", [](auto& o) { o.prompts = {"p0"}; }},
+      {"--layers: got 2, it had 0", [](auto& o) { o.layers = {2}; }},
+      {"--kept: got false, it had true", [](auto& o) { o.kept = false; }},
+      {"--algorithm: it had pyramidkv:", [](auto& o) { o.algorithms.pop_back(); }},
+      {"shares a budget among all replayed layers",
+       [](auto& o) {
+         o.layers = {0, 2};
+       }},  // shares over the layers
+      {"expected no --shard",
+       [](auto& o) {
+         o.shard_index = 1;
+         o.shard_count = 2;
+       }},
+      {"--extend and --overwrite exclude each other", [](auto& o) { o.overwrite = true; }},
+  };
+  for (const auto& [what, change] : wrong) {
+    ReplayOptions o = extended();
+    o.algorithms.emplace_back("pyramidkv");
+    o.layers = {0};
+    change(o);
+    expect_refusal([&] { run(o); }, what);
+    EXPECT_EQ(read_bytes(out), text) << what;
+    EXPECT_EQ(read_bytes(manifest_path(out)), manifest) << what;
+  }
+}
+
+TEST_F(ExtendTest, ResumeNamesWhatDiffersAndSaysWhereExtendHelps) {
+  run(part([](auto& o) { o.seeds = "1"; }));
+  ReplayOptions o = extended();
+  o.extend = false;
+  expect_refusal([&] { run(o); }, "--seeds: got 0:2, it had 0:1; --extend adds what is missing (");
+  o.sink = 5;
+  const std::string both = refusal([&] { run(o); });
+  EXPECT_NE(both.find("--sink: got 5, it had 4"), std::string::npos) << both;
+  EXPECT_EQ(both.find("--extend"), std::string::npos) << both;
+  o = extended();
+  o.extend = false;
+  o.seeds = "1";
+  o.algorithms.emplace_back("knorm");
+  expect_refusal([&] { run(o); }, "--algorithm: got knorm:");
+}
+
+TEST_F(ExtendTest, OtherContentsOfATraceAreRefused) {
+  run(part([](auto& o) { o.seeds = "1"; }));
+  const std::string text = read_bytes(folder_ / "part.csv");
+  TraceShape other;
+  other.tokens = {60, 37};
+  other.layers = {0, 2};
+  other.hidden = 12;
+  other.seed = 2;
+  make_trace(trace_, other);
+  expect_refusal([&] { run(extended()); }, "the contents of the traces differ");
+  EXPECT_EQ(read_bytes(folder_ / "part.csv"), text);
+}
+
+}  // namespace
+}  // namespace kvbench
