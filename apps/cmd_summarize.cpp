@@ -100,9 +100,10 @@ void add_summarize(CLI::App& app) {
                   "metric in the cells, rel_error unless --metric says another; the best of each "
                   "column is marked")
       ->type_name("COLUMN");
-  sub->add_option("--where", o->where,
-                  "Only rows of these values (with != of no such value): patterns with * and ? for "
-                  "text, numbers and ranges A:B for numbers; repeatable, all must hold")
+  sub->add_option(
+         "--where", o->where,
+         "Only rows of these values (with != of no such value): patterns with * and ? for "
+         "text, numbers and ranges A:B (from A to below B) for numbers; repeatable, all must hold")
       ->allow_extra_args(false)
       ->type_name("COLUMN=VALUE,...");
   sub->add_flag("--pool", o->summary.pool,

@@ -5,12 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-<<<<<<< HEAD
 #include <charconv>
-#include <csignal>
-    == == ==
-    =
->>>>>>> j-comfort
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -20,44 +15,43 @@
 #include "core/error.hpp"
 #include "core/files.hpp"
 
-        namespace kvbench {
+namespace kvbench {
 
-  void open_missing_streams() {
-    // Ascending: open() gives the lowest number that is free.
-    for (const auto& [fd, mode] : {std::pair{STDIN_FILENO, O_RDONLY},
-                                   {STDOUT_FILENO, O_RDONLY},
-                                   {STDERR_FILENO, O_WRONLY}}) {
-      if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
-        static_cast<void>(::open("/dev/null", mode));
-      }
+void open_missing_streams() {
+  // Ascending: open() gives the lowest number that is free.
+  for (const auto& [fd, mode] :
+       {std::pair{STDIN_FILENO, O_RDONLY}, {STDOUT_FILENO, O_RDONLY}, {STDERR_FILENO, O_WRONLY}}) {
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+      static_cast<void>(::open("/dev/null", mode));
     }
   }
+}
 
-  void tell_text(std::string_view text) {
-    write_if_read(STDERR_FILENO, text);
-  }
+void tell_text(std::string_view text) {
+  write_if_read(STDERR_FILENO, text);
+}
 
-  std::optional<std::size_t> stdout_width() {
-    constexpr std::size_t unknown_terminal = 100;
-    winsize size{};
-    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-      return size.ws_col;
-    }
-    const char* const set = std::getenv("COLUMNS");
-    const std::string_view text = set == nullptr ? "" : set;
-    std::size_t width = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
-    if (error == std::errc() && end == text.data() + text.size() && width > 0) {
-      return width;
-    }
-    return ::isatty(STDOUT_FILENO) == 1 ? std::optional(unknown_terminal) : std::nullopt;
+std::optional<std::size_t> stdout_width() {
+  constexpr std::size_t unknown_terminal = 100;
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    return size.ws_col;
   }
+  const char* const set = std::getenv("COLUMNS");
+  const std::string_view text = set == nullptr ? "" : set;
+  std::size_t width = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
+  if (error == std::errc() && end == text.data() + text.size() && width > 0) {
+    return width;
+  }
+  return ::isatty(STDOUT_FILENO) == 1 ? std::optional(unknown_terminal) : std::nullopt;
+}
 
-  void check_stdout() {
-    std::cout.flush();
-    if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      throw IoError("cannot write to standard output");
-    }
+void check_stdout() {
+  std::cout.flush();
+  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw IoError("cannot write to standard output");
   }
+}
 
 }  // namespace kvbench
