@@ -183,10 +183,11 @@ class FrameTest(ShownTest):
         self.assertEqual(contents[0], contents[1])
         self.assertEqual([c[:4] for c in contents[0][:2]], [b"\x89PNG", b"%PDF"])
         self.assertIn(b"<svg", contents[0][2])
-        for text, words in (("a.jpg", "got `a.jpg`, expected a name that ends in .png, .pdf or"),
+        before = os.listdir(self.folder)
+        for text, words in (("a.jpg", "a.jpg`, expected a name that ends in .png, .pdf or"),
                             ("a.png,b", "expected one stem, or names that all end in")):
-            self.refused(words, plot_error, path, "-o", text)
-            self.assertFalse(os.path.exists(text))
+            self.refused(words, plot_error, path, "-o", self.path(text))
+            self.assertEqual(os.listdir(self.folder), before)
 
     def test_caption(self):
         path = self.write(self.rows([0, 1], ["h2o", "uniform"], (0.5, 0.25)))
