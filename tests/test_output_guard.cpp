@@ -22,7 +22,7 @@
 #include "report/manifest.hpp"
 #include "report/run_files.hpp"
 #include "report/side_table.hpp"
-#include "report/summary.hpp"
+#include "report/summary_formats.hpp"
 #include "report_rows.hpp"
 #include "trace/kinds.hpp"
 #include "trace/points_file.hpp"

@@ -120,44 +120,62 @@ bool rows_differ(const std::vector<TextColumn>& columns, std::size_t labels) {
   return true;
 }
 
-// Cuts the widest label, one character after the other, as far as it must be and may be.
-void cut_labels(std::vector<TextColumn>& columns, std::size_t labels, std::size_t width) {
-  const std::vector<TextColumn> whole = columns;
+// Cuts the widest labels as far as the columns need to fit. False, and nothing is cut, where labels
+// would no longer tell the rows apart, or be too short; unless `try_hard`, which then cuts what may
+// be cut.
+bool cut_labels(std::vector<TextColumn>& columns, std::size_t labels, std::size_t width,
+                bool try_hard) {
   std::vector<std::size_t> limits;
   for (std::size_t c = 0; c < labels; ++c) {
-    limits.push_back(whole[c].width());
+    limits.push_back(columns[c].width());
   }
-  while (width_of(columns) > width) {
+  for (std::size_t total = width_of(columns); total > width; --total) {
     const auto widest = static_cast<std::size_t>(std::ranges::max_element(limits) - limits.begin());
-    TextColumn& column = columns[widest];
-    const TextColumn before = column;
-    const std::size_t limit = limits[widest] - 1;
-    for (std::size_t r = 0; r < column.cells.size(); ++r) {
-      column.cells[r] = cut(whole[widest].cells[r], limit);
+    if (limits[widest] <= std::max(kShortLabel, width_of(columns[widest].unit))) {
+      if (!try_hard) {
+        return false;
+      }
+      break;
     }
-    column.name = cut(whole[widest].name, limit);
-    if (limit < kShortLabel || width_of(column.unit) > limit || !rows_differ(columns, labels)) {
-      column = before;
-      return;
-    }
-    limits[widest] = limit;
+    --limits[widest];
   }
+  std::vector<TextColumn> shorter(columns.begin(),
+                                  columns.begin() + static_cast<std::ptrdiff_t>(labels));
+  for (std::size_t c = 0; c < labels; ++c) {
+    shorter[c].name = cut(shorter[c].name, limits[c]);
+    for (std::string& cell : shorter[c].cells) {
+      cell = cut(cell, limits[c]);
+    }
+  }
+  if (!rows_differ(shorter, labels)) {
+    return false;
+  }
+  std::ranges::move(shorter, columns.begin());
+  return true;
 }
 
 // What of the table fits, as many columns as can be, and sentences that say what does not.
 std::vector<std::string> fit(std::vector<TextColumn>& columns, std::size_t labels,
                              std::size_t width) {
-  const std::vector<TextColumn> whole = columns;
+  const auto label_cells = [&] {
+    std::vector<std::vector<std::string>> out;
+    for (std::size_t c = 0; c < labels; ++c) {
+      out.push_back(columns[c].cells);
+    }
+    return out;
+  };
+  if (width_of(columns) <= width) {
+    return {};
+  }
+  const std::vector<std::vector<std::string>> whole = label_cells();
   std::vector<std::string> dropped;
-  cut_labels(columns, labels, width);
-  while (width_of(columns) > width && columns.size() > labels + 1) {
+  while (!cut_labels(columns, labels, width, columns.size() == labels + 1) &&
+         columns.size() > labels + 1) {
     dropped.insert(dropped.begin(), columns.back().name);
-    columns.assign(whole.begin(), whole.end() - std::ssize(dropped));
-    cut_labels(columns, labels, width);
+    columns.pop_back();
   }
   std::vector<std::string> said;
-  if (width_of({columns.begin(), columns.begin() + static_cast<std::ptrdiff_t>(labels)}) <
-      width_of({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(labels)})) {
+  if (label_cells() != whole) {
     said.emplace_back("Labels are cut to fit the width.");
   }
   if (!dropped.empty()) {
