@@ -16,6 +16,10 @@ build() {  # build FOLDER
 
 cmake --install "$BUILD_DIR" --prefix "$PWD/prefix" --config "$CONFIG" > install.log ||
   fail 'cannot be installed'
+for page in share/man/man1/kvbench.1 share/man/man1/kvbench-replay.1 \
+  share/bash-completion/completions/kvbench share/zsh/site-functions/_kvbench; do
+  [[ -s prefix/$page ]] || fail "not installed: $page"
+done
 headers=$(find prefix/include/kvbench -name '*.hpp' | wc -l)
 ((headers >= 40)) || fail "$headers headers, expected at least 40"
 
