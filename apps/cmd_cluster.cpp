@@ -79,8 +79,8 @@ void add_cluster(CLI::App& app) {
        "keys,values")
       ->capture_default_str()
       ->group(what);
-  numbers(*sub, "--layers", c.layers, "Layer indices of the model")->group(what);
-  numbers(*sub, "--kv-heads", c.kv_heads, "KV heads")->group(what);
+  numbers(*sub, "--layers", c.layers, c.layer_ranges, "Layer indices of the model")->group(what);
+  numbers(*sub, "--kv-heads", c.kv_heads, c.head_ranges, "KV heads")->group(what);
   list(*sub, "--prompts", c.prompts, "Prompt ids [default: all]", "ID,...")->group(what);
 
   const char* coverage = "Coverage (greedy k-center, first centre token 0)";

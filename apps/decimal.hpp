@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstddef>
-#include <numeric>
 #include <string>
 #include <system_error>
 #include <type_traits>
@@ -51,7 +50,7 @@ CLI::Option* number(CLI::App& app, const char* flag, T& value, const char* help,
 }
 
 /// The numbers of one text: itself, or of A:B those from A to B - 1. Throws CLI::ValidationError.
-inline std::vector<Index> numbers_of(const std::string& text) {
+inline Range numbers_of(const std::string& text) {
   constexpr Index kMost = 1000000;
   const std::size_t colon = text.find(':');
   std::string first = text.substr(0, colon);
@@ -67,29 +66,33 @@ inline std::vector<Index> numbers_of(const std::string& text) {
     throw CLI::ValidationError(fmt::format(
         "got '{}', expected a number of at least 0, or A:B (without B) of 1 to {}", text, kMost));
   }
-  std::vector<Index> out(static_cast<std::size_t>(count));
-  std::iota(out.begin(), out.end(), begin);
-  return out;
+  return {begin, begin + count};
 }
 
 /// An option that takes numbers and ranges of them, or one list of both with commas, per mention;
-/// none chooses all.
+/// none chooses all. `ranges`: those of the values that a range gave.
 inline CLI::Option* numbers(CLI::App& app, const char* flag, std::vector<Index>& values,
-                            const std::string& help) {
-  const auto read = [&values, flag](const std::vector<std::string>& texts) {
+                            std::vector<Range>& ranges, const std::string& help) {
+  const auto read = [&values, &ranges, flag](const std::vector<std::string>& texts) {
     values.clear();
+    ranges.clear();
     for (const std::string& text : texts) {
       try {
-        const std::vector<Index> more = numbers_of(text);
-        values.insert(values.end(), more.begin(), more.end());
+        const Range more = numbers_of(text);
+        for (Index x = more.begin; x < more.end; ++x) {
+          values.push_back(x);
+        }
+        if (text.find(':') != std::string::npos) {
+          ranges.push_back(more);
+        }
       } catch (const CLI::ValidationError& e) {
         throw CLI::ValidationError(flag, e.what());
       }
     }
   };
   return app
-      .add_option_function<std::vector<std::string>>(flag, read,
-                                                     help + "; A:B is A to B-1 [default: all]")
+      .add_option_function<std::vector<std::string>>(
+          flag, read, help + "; A:B is A to B-1, as far as the traces have them [default: all]")
       ->allow_extra_args(false)
       ->delimiter(',')
       ->type_name("N|A:B,...");

@@ -52,8 +52,8 @@ void add_files(CLI::App& sub, RunOptions& o) {
 
 void add_selection(CLI::App& sub, RunOptions& o, const char* group) {
   ReplayOptions& r = o.replay;
-  numbers(sub, "--layers", r.layers, "Layer indices of the model")->group(group);
-  numbers(sub, "--heads", r.heads, "Query heads")->group(group);
+  numbers(sub, "--layers", r.layers, r.layer_ranges, "Layer indices of the model")->group(group);
+  numbers(sub, "--heads", r.heads, r.head_ranges, "Query heads")->group(group);
   list(sub, "--prompts", r.prompts, "Prompt ids [default: all]", "ID,...")->group(group);
 }
 

@@ -26,7 +26,8 @@ if [[ $1 == replay && $shard == [23] ]] && mkdir first-$shard 2> /dev/null; then
     done 2> /dev/null
     kill -STOP $pid
     if [[ $shard == 2 ]]; then
-      kill -KILL $pid $job
+      kill -STOP $job  # or it could still say how kvbench ended
+      kill -KILL $job $pid
     else
       scancel --signal=TERM --batch "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
       until (( 0x$(awk '/^ShdPnd/ { print $2 }' /proc/$pid/status) & 1 << 14 )); do :; done

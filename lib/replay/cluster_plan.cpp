@@ -37,10 +37,15 @@ void check_options(const ClusterOptions& o) {
   check_threads(o);
 }
 
-std::vector<ClusterHead> list_heads(const ClusterPlan& plan) {
-  const ClusterOptions& o = plan.options;
+std::vector<ClusterHead> list_heads(ClusterPlan& plan) {
+  ClusterOptions& o = plan.options;
   std::vector<ClusterHead> out;
-  each_layer(plan.readers, {o.prompts, o.layers, o.kv_heads, "--kv-heads", &LayerMeta::kv_heads},
+  each_layer(plan.readers,
+             {o.prompts,
+              {o.layers, o.layer_ranges},
+              {o.kv_heads, o.head_ranges},
+              "--kv-heads",
+              &LayerMeta::kv_heads},
              [&](std::size_t t, std::size_t p, std::size_t l, const LayerMeta& layer) {
                for (Index h = 0; h < layer.kv_heads; ++h) {
                  if (chosen(o.kv_heads, h)) {

@@ -40,6 +40,8 @@ struct ClusterOptions : ResourceOptions {
   std::vector<std::string> kept_by;  ///< OUT.kept.csv files; settings that share a name are refused
   std::vector<Index> layers;         ///< layer indices in the model; empty: all
   std::vector<Index> kv_heads;       ///< empty: all
+  /// Parts of `layers` and `kv_heads` that were asked for as ranges: only some must be in a trace.
+  std::vector<Range> layer_ranges, head_ranges;
   std::vector<std::string> prompts;  ///< empty: all
   bool overwrite = false;
 };

@@ -50,6 +50,8 @@ struct ReplayOptions : ResourceOptions {
   std::string seeds = "1";
   std::vector<Index> layers;  ///< layer indices in the model; empty: all
   std::vector<Index> heads;   ///< query heads; empty: all
+  /// Parts of `layers` and `heads` that were asked for as ranges: only some must be in a trace.
+  std::vector<Range> layer_ranges, head_ranges;
   std::vector<std::string> prompts;
   Protocol protocol = Protocol::prefill;
   Precision precision = Precision::float32;

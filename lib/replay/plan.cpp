@@ -47,9 +47,14 @@ Entries list_entries(const ReplayOptions& o, const std::vector<Variant>& variant
   return out;
 }
 
-std::vector<Unit> list_units(const ReplayOptions& o, const std::vector<TraceReader>& readers) {
+std::vector<Unit> list_units(ReplayOptions& o, const std::vector<TraceReader>& readers) {
   std::vector<Unit> out;
-  each_layer(readers, {o.prompts, o.layers, o.heads, "--heads", &LayerMeta::q_heads},
+  each_layer(readers,
+             {o.prompts,
+              {o.layers, o.layer_ranges},
+              {o.heads, o.head_ranges},
+              "--heads",
+              &LayerMeta::q_heads},
              [&](std::size_t t, std::size_t p, std::size_t l, const LayerMeta& layer) {
                for (Index kv = 0; kv < layer.kv_heads; ++kv) {
                  Unit unit{t, p, l, kv, {}};
@@ -278,7 +283,7 @@ Plan make_plan(const ReplayOptions& options) {
     plan.entries = list_entries(options, plan.variants);
   }
   open_traces(options.traces, Require::all, plan.readers, plan.trace_names);
-  plan.units = list_units(options, plan.readers);
+  plan.units = list_units(plan.options, plan.readers);
   if (plan.caches) {
     keep_given_units(plan);
   }

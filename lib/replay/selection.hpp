@@ -53,17 +53,40 @@ inline void open_traces(const std::vector<std::string>& paths, Require require,
   }
 }
 
+/// Numbers that a user chose; those of `ranges`, which are among them, need not all be there.
+struct ChosenNumbers {
+  std::vector<Index>& numbers;
+  const std::vector<Range>& ranges;
+
+  /// Drops what only a range asked for and no trace has. Throws InputError where another number is
+  /// in no trace, or nothing of a range is.
+  void keep(const char* option, const std::set<Index>& there) const {
+    for (const Range& range : ranges) {
+      const auto first = there.lower_bound(range.begin);
+      check_input(first != there.end() && *first < range.end,
+                  fmt::format("{}: no trace has any of {}:{}, expected some of {}", option,
+                              range.begin, range.end, fmt::join(there, ", ")));
+    }
+    std::erase_if(numbers, [&](Index x) {
+      return there.count(x) == 0 &&
+             std::ranges::any_of(ranges, [x](const Range& range) { return range.contains(x); });
+    });
+    check_found(option, numbers, there);
+  }
+};
+
 /// What a user chose of all traces; empty: all.
 struct Selection {
   const std::vector<std::string>& prompts;
-  const std::vector<Index>& layers;
-  const std::vector<Index>& heads;
+  ChosenNumbers layers;
+  ChosenNumbers heads;
   const char* heads_option;
   Index LayerMeta::*head_count;  ///< of such heads
 };
 
-/// Calls visit(trace, prompt, layer, LayerMeta) for every layer chosen. Throws InputError where a
-/// prompt, layer or head was chosen that no trace has.
+/// Calls visit(trace, prompt, layer, LayerMeta) for every layer chosen, and leaves only layers and
+/// heads in the choice that some trace has. Throws InputError where a prompt, layer or head was
+/// chosen that no trace has.
 template <class Visit>
 void each_layer(const std::vector<TraceReader>& readers, const Selection& chose,
                 const Visit& visit) {
@@ -80,14 +103,14 @@ void each_layer(const std::vector<TraceReader>& readers, const Selection& chose,
         for (Index h = 0; h < layer.*chose.head_count; ++h) {
           heads.insert(h);
         }
-        if (chosen(chose.prompts, all[p].id) && chosen(chose.layers, layer.layer)) {
+        if (chosen(chose.prompts, all[p].id) && chosen(chose.layers.numbers, layer.layer)) {
           visit(t, p, l, layer);
         }
       }
     }
   }
-  check_found("--layers", chose.layers, layers);
-  check_found(chose.heads_option, chose.heads, heads);
+  chose.layers.keep("--layers", layers);
+  chose.heads.keep(chose.heads_option, heads);
   check_found("--prompts", chose.prompts, prompts);
 }
 

@@ -17,6 +17,10 @@ chosen layer '1 3 4' --layers 3:5,1,3
 chosen layer '2' --layers 2:3
 chosen q_head '1 2' --heads 1:3
 chosen q_head '0 3' --heads 3,0:1
+# Of a range some are there, of a list all; the manifest names those that are.
+chosen layer '3 4' --layers 3:40
+[[ $(tr -d ' \n' < out.csv.json) == *'"layers":[3,4]'* ]] || fail 'layers in the manifest'
+chosen q_head '2 3' --heads 2:99
 printf 'layers = ["0:2", 4]\nheads = "1:3"\n' > choice.toml
 chosen layer '0 1 4' --config choice.toml
 chosen q_head '1 2' --config choice.toml
@@ -25,7 +29,7 @@ good cluster t.h5 -o c --layers 1:3 --kv-heads 0:1 --points none
 [[ $(column c/norms.csv layer | sort -un | xargs) == '1 2' ]] || fail 'layers of cluster'
 [[ $(column c/coverage.csv kv_head | sort -un | xargs) == 0 ]] || fail 'KV heads of cluster'
 
-for value in 2:2 3:1 :2 1: 0:99 -1:2 0:x 0:2:2 0:1000002 01:3 0:99999999999999999999; do
+for value in 2:2 3:1 :2 1: 99:120 3,99 -1:2 0:x 0:2:2 0:1000002 01:3 0:99999999999999999999; do
   refused 2 --layers -- replay t.h5 -o no.csv --algorithm exact --layers "$value"
   refused 2 --heads -- replay t.h5 -o no.csv --algorithm exact --heads "$value"
   refused 2 --kv-heads -- cluster t.h5 -o no --kv-heads "$value"
