@@ -29,7 +29,7 @@ SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib 
 bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-asan test-tsan coverage coverage-report test-dump model sample reference cuda \
+.PHONY: all demo test test-asan test-tsan coverage test-dump model sample reference cuda \
 	bench format format-check lint types tidy install static package clean help bootstrap
 
 all: ## build the program: build/kvbench
@@ -75,23 +75,13 @@ test-tsan: ## runs of the program under ThreadSanitizer (Clang), in build/tsan
 	@$(BUILD) build/tsan -j $(JOBS) --target kvbench
 	@tests/threads/run.sh build/tsan/kvbench $(wildcard build/test/kvbench)
 
-# Lines of lib/ that the tests ran. Left out: what runs only in the process that surveys a file, which
-# ends by _exit and may write no counts, and lib/gpu's CUDA sources, which these builds do not compile.
-COVERAGE_BUILD ?= build/coverage
 COVERAGE_LEAST := 95
-coverage: ## which lines of lib/ the tests run: build/coverage/report, and a summary
+coverage: ## which lines of lib/ the unit tests run: build/test/coverage, and a summary
 	$(call bootstrap,build plot test)
-	@$(plot_python); $(CMAKE) -S . -B $(COVERAGE_BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release \
-		-DKVBENCH_TESTS=ON -DKVBENCH_CUDA=OFF -DKVBENCH_COVERAGE=ON -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS)
-	@$(BUILD) $(COVERAGE_BUILD) -j $(JOBS)
-	@find $(COVERAGE_BUILD) -name '*.gcda' -delete
-	@$(CTEST) --test-dir $(COVERAGE_BUILD) -L unit  # the program itself counts nothing
-	@$(CTEST) --test-dir $(COVERAGE_BUILD) -R '^fuzz\.'
-	@$(MAKE) coverage-report
-
-coverage-report: # of the counts that lie in COVERAGE_BUILD
-	@$(call find_python,); "$$python" scripts/coverage.py $(COVERAGE_BUILD) --least $(COVERAGE_LEAST) \
-		--jobs $(JOBS)
+	@$(plot_python); $(CMAKE) -S . -B build/test -G Ninja -DCMAKE_BUILD_TYPE=Release \
+		-DKVBENCH_TESTS=ON -DKVBENCH_CUDA=OFF -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS)
+	@$(BUILD) build/test -j $(JOBS) --target counted kvbench
+	@$(call find_python,); "$$python" scripts/coverage.py build/test --least $(COVERAGE_LEAST) --jobs $(JOBS)
 
 # PIP_ARGS=...: more for pip, e.g. an index with torch for the CPU alone, which is far smaller.
 # kvpress, the peer of some methods, says which releases of transformers it can use.

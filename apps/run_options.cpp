@@ -73,6 +73,14 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
       ->group(group);
   number(sub, "--threads", r.threads, "CPU threads; 0 is all. Rows do not depend on it", "N")
       ->group(group);
+  if (!o.evaluates) {
+    number(sub, "--repeat", r.repeat,
+           "Run each job once to warm up, then N times: compress_ms and attend_us_per_query are "
+           "medians, and columns of their own have the spread. Threads disturb each other's times: "
+           "--threads 1 disturbs them least",
+           "N")
+        ->group(group);
+  }
   sub.add_option("--memory-limit", o.memory_limit,
                  "Memory limit of the program, open KV heads and their jobs, as bytes or as 8G "
                  "(K, M, G, T: powers of 1024); fewer threads are used to keep it, and a method "

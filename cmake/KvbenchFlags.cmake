@@ -49,17 +49,6 @@ if(KVBENCH_SANITIZE)
   add_link_options(${_sanitize})
 endif()
 
-# Counts of the library's lines (make coverage). Only the library is counted: nobody asks which lines
-# of a test ran. Threads share the counters; -O1, as further on lines lose theirs; and what is inlined
-# from other people's headers would only be slow.
-set(_coverage "")
-if(KVBENCH_COVERAGE)
-  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    message(FATAL_ERROR "KVBENCH_COVERAGE needs GCC, got ${CMAKE_CXX_COMPILER_ID}")
-  endif()
-  set(_coverage --coverage -O1 -fprofile-update=atomic "-fprofile-exclude-files=^/usr/.*")
-endif()
-
 # What the manifest reports as the flags of this build.
 string(TOUPPER "CMAKE_CXX_FLAGS_${CMAKE_BUILD_TYPE}" _build_flags)
 string(JOIN " " KVBENCH_FLAGS ${CMAKE_CXX_FLAGS} ${${_build_flags}} -std=c++20 ${_arch}

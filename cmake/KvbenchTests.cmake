@@ -146,7 +146,7 @@ endfunction()
 # it, or to have tables for a script, which would take most of the time; what they run is tested
 # elsewhere. test_memory would measure the sanitizer's own memory. Python tests that never start the
 # program are left out too: a sanitizer has nothing to watch there.
-set(_sanitizer_skips test_docs_commands test_damaged_tables test_kills test_many_rows test_memory
+set(_sanitizer_skips test_docs_commands test_recipes test_damaged_tables test_kills test_many_rows test_memory
   test_reference test_reference_then figures check_includes find_python gpu_check tidy)
 file(GLOB _python_tests ${_glob} tests/test_*.py)
 if(kvbench_python)

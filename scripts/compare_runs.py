@@ -27,7 +27,8 @@ from kvbench import checksums  # noqa: E402
 
 KEYS = ("trace", "prompt", "layer", "q_head", "kv_head", "algorithm", "params", "protocol", "sink",
         "recent", "scores", "seed", "n_tokens", "n_queries", "budget_requested", "step")
-LEFT_OUT = {"device", "compress_ms", "attend_us_per_query", *checksums.COLUMNS}
+LEFT_OUT = {"device", "compress_ms", "attend_us_per_query", "compress_ms_iqr",
+            "attend_us_per_query_iqr", *checksums.COLUMNS}
 FIGURES = {"rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",
            "eps_fro", "eps_op", "log_z_error", "cosine", "mass_kept", "amnesia_mass"}
 LAYER_FIGURES = {"out_rel_error", "residual_rel_error"}

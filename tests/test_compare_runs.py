@@ -28,7 +28,8 @@ ROW = {"schema": "1.1", "trace": "t.h5", "prompt": "nan", "layer": "0", "q_head"
        "log_z_error": "0.25", "cosine": "0.875", "mass_kept": "0.9", "amnesia_count": "3",
        "amnesia_mass": "3e-16", "compress_ms": "1.5", "attend_us_per_query": "2.5",
        "status": "ok", "diag": "objective=12.5;gain_evaluations=100",
-       "scoring_queries": "56"}
+       "scoring_queries": "56", "repeats": "3", "compress_ms_iqr": "0.5",
+       "attend_us_per_query_iqr": "0.25"}
 
 
 class CompareTest(FolderCase):

@@ -32,10 +32,11 @@ TEST(Schema, HeaderBeginsWithVersion11WordForWord) {
               "error_p50,"
               "rel_error_p95,rel_error_max,eps_fro,eps_op,log_z_error,cosine,mass_kept,amnesia_"
               "count,"
-              "amnesia_mass,compress_ms,attend_us_per_query,status,diag,scoring_queries"))
+              "amnesia_mass,compress_ms,attend_us_per_query,status,diag,scoring_queries,"
+              "repeats,compress_ms_iqr,attend_us_per_query_iqr"))
       << csv_line(schema_header());
   EXPECT_TRUE(schema_version.starts_with("1."));
-  EXPECT_EQ(schema_version == "1.2", schema_header().size() == 42);
+  EXPECT_EQ(schema_version == "1.3", schema_header().size() == 45);
 }
 
 TEST(Schema, KeyAndTimingColumns) {
@@ -50,7 +51,7 @@ TEST(Schema, KeyAndTimingColumns) {
   EXPECT_EQ(keys,
             "trace prompt layer q_head algorithm params protocol sink recent scores device seed "
             "n_queries budget_requested ");
-  EXPECT_EQ(timings, "compress_ms attend_us_per_query ");
+  EXPECT_EQ(timings, "compress_ms attend_us_per_query compress_ms_iqr attend_us_per_query_iqr ");
 }
 
 TEST(Schema, EveryFieldReachesItsColumn) {

@@ -114,7 +114,7 @@ std::vector<Difference> differences(const Manifest& then, const Manifest& now) {
     compare_lists(fmt::format("--{}", key), had.at(key), have.at(key), true, out);
   }
   for (const char* key : {"protocol", "sink", "recent", "queries", "scores", "device", "precision",
-                          "eval_every", "kept", "per_query"}) {
+                          "eval_every", "repeat", "kept", "per_query"}) {
     if (had.at(key) != have.at(key)) {
       std::string option = key;
       std::ranges::replace(option, '_', '-');

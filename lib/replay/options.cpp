@@ -52,6 +52,9 @@ void check_options(const ReplayOptions& o) {
       "--eval-every: only --protocol stream has steps between the first and the last queries");
   check_input(!stream || o.scores == Scores::past,
               "--scores all: a stream's methods see the queries that have come, expected past");
+  constexpr Index kMostRuns = 1000;
+  check_input(o.repeat >= 1 && o.repeat <= kMostRuns,
+              fmt::format("--repeat: got {}, expected 1 to {}", o.repeat, kMostRuns));
   for (const double b : o.budgets) {
     check_input(b >= 0.0 && b <= 1.0,
                 fmt::format("--budget: got {}, expected fractions in [0, 1]", b));

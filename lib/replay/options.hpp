@@ -59,6 +59,7 @@ struct ReplayOptions : ResourceOptions {
   Index recent = 512;    ///< tokens; under prefill >= queries
   Index queries = 256;   ///< >= 1
   Index eval_every = 0;  ///< stream: tokens between evaluated steps; 0: n / 64, at least 1
+  Index repeat = 1;      ///< timed runs of a job, [1, 1000]; above 1, after one to warm up
   Scores scores = Scores::past;
   Index shard_index = 1;
   Index shard_count = 1;

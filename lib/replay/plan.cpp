@@ -222,6 +222,9 @@ std::string Plan::hash() const {
   if (stream()) {
     add("eval-every {}\n", options.eval_every);
   }
+  if (options.repeat > 1) {
+    add("repeat {}\n", options.repeat);
+  }
   hash.add(options.kept ? "kept\n" : "");
   hash.add(options.per_query ? "per-query\n" : "");
   if (caches) {

@@ -44,6 +44,7 @@ Row blank_row(const Plan& plan, const Unit& unit, const Entry& entry, Index q_he
   row.n_tokens = layer.n;
   row.n_queries = windows_of(o, layer.n, layer.nq).queries;
   row.budget_requested = entry.budget;
+  row.repeats = o.repeat;
   row.full_bytes =
       layer.n * (layer.d + layer.dv) * bytes_per_element(plan.readers[unit.trace].meta().dtype);
   if (const auto queries = scoring_queries(plan, unit, variant)) {

@@ -19,6 +19,7 @@
 #include "replay/job.hpp"
 #include "replay/layer_errors.hpp"
 #include "replay/progress.hpp"
+#include "replay/repeat.hpp"
 #include "replay/resume.hpp"
 #include "replay/shared.hpp"
 #include "replay/stream_job.hpp"
@@ -164,6 +165,7 @@ nlohmann::json configuration(const Plan& plan) {
           {"memory_limit", o.memory_limit},
           {"shard_costs", o.shard_costs},
           {"eval_every", o.eval_every},
+          {"repeat", o.repeat},
           {"kept", o.kept},
           {"per_query", o.per_query},
           {"export_caches", o.export_caches},
@@ -236,12 +238,14 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
     const JobRunner runner{plan, outputs, progress, stop, threads, heads_at_once(plan, threads)};
     if (plan.stream()) {
       runner.run_waves<StreamContext>(open, [&](const StreamContext& context, Index job) {
-        return run_stream_job(context, plan.entry_of(job));
+        return repeat_job(o.repeat, [&] { return run_stream_job(context, plan.entry_of(job)); });
       });
     } else {
       runner.run_waves<HeadContext>(open, [&](const HeadContext& context, Index job) {
         const std::size_t entry = plan.entry_number(job);
-        return run_job(context, plan.entries[entry], shares.find(context.unit(), entry));
+        return repeat_job(o.repeat, [&] {
+          return run_job(context, plan.entries[entry], shares.find(context.unit(), entry));
+        });
       });
     }
     outputs.finish_layers(threads, stop);

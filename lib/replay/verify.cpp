@@ -101,6 +101,7 @@ ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
     c.at("recent").get_to(o.recent);
     c.at("queries").get_to(o.queries);
     c.at("eval_every").get_to(o.eval_every);
+    o.repeat = c.value("repeat", Index{1});
     c.at("kept").get_to(o.kept);
     c.at("per_query").get_to(o.per_query);
     c.at("device").get_to(o.device);

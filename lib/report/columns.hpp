@@ -9,7 +9,7 @@
 namespace kvbench {
 
 /// MAJOR.MINOR. Appending a column raises MINOR; any other change raises MAJOR.
-inline constexpr std::string_view schema_version = "1.2";
+inline constexpr std::string_view schema_version = "1.3";
 
 }  // namespace kvbench
 
@@ -19,7 +19,9 @@ inline constexpr std::string_view schema_version = "1.2";
 //   unit     "" for names and text
 //   kind     key: part of the row's identity; measured: empty when the status is infeasible or
 //            failed; timing: measured, and differs between runs of the same plan; else plain
-//   missing  what an empty field of a key or plain column says; "" where it is never empty
+//   missing  what an empty field says, where that is another thing than its kind does; "" for a key
+//   or
+//            plain column that is never empty
 //   doc      one line of Markdown
 // clang-format off
 #define KVBENCH_COLUMNS(COLUMN) \
@@ -65,5 +67,8 @@ inline constexpr std::string_view schema_version = "1.2";
   COLUMN(std::string, status, "", plain, "", "`ok`, `degenerate`, `infeasible` or `failed`, then `: reason`") \
   COLUMN(std::string, diag, "", plain, "empty: no diagnostics", "the method's own diagnostics, `key=value;key=value`") \
   COLUMN(std::optional<Index>, scoring_queries, "queries", plain, "empty: the method looks at no query", "positions whose queries the method scored tokens with (stream: all; `oracle`, `oracle-matching`: the evaluated ones); empty where it looks at none") \
+  COLUMN(Index, repeats, "", plain, "", "timed runs of the job (`--repeat`); above 1 the times are medians over them, after one run to warm up") \
+  COLUMN(std::optional<double>, compress_ms_iqr, "ms", timing, "empty: not repeated, or nothing was measured", "interquartile range of compress_ms over these runs") \
+  COLUMN(std::optional<double>, attend_us_per_query_iqr, "us", timing, "empty: not repeated, or nothing was measured", "interquartile range of attend_us_per_query over these runs") \
   /* the next column */
 // clang-format on

@@ -20,9 +20,9 @@ template <auto Member>
 constexpr Column column(ColumnDoc doc, Kind kind, std::string_view missing) {
   const bool measured = kind == Kind::measured || kind == Kind::timing;
   return {doc,
-          measured          ? "empty when nothing was measured"
-          : missing.empty() ? "never empty"
-                            : missing,
+          !missing.empty() ? missing
+          : measured       ? "empty when nothing was measured"
+                           : "never empty",
           kind == Kind::key,
           kind == Kind::timing,
           measured,

@@ -48,6 +48,21 @@ Index* count_of(SummaryGroup& group, std::string_view status) {
 struct Sums {
   double values = 0.0;
   double squares = 0.0;
+  double least = std::numeric_limits<double>::infinity();
+  double most = -least;
+
+  void add(double value) {
+    values += value;
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+
+  // Of no rows 0 / 0. It lies among the values, whatever their sum was rounded to: equal ones
+  // deviate by 0.
+  double mean(Index count) const {
+    const double x = values / static_cast<double>(count);
+    return least <= most ? std::clamp(x, least, most) : x;
+  }
 };
 
 using Values = std::set<std::string>;
@@ -109,7 +124,7 @@ class Collector {
     }
     note_spread(rows, g);
     for (std::size_t m = 0; m < metric_at_.size(); ++m) {
-      sums_[g][m].values += number(rows, metric_at_[m], summary_.metrics[m]);
+      sums_[g][m].add(number(rows, metric_at_[m], summary_.metrics[m]));
     }
     summary_.groups[g].ratio += number(rows, ratio_at_, "ratio");
   }
@@ -124,8 +139,8 @@ class Collector {
     }
     const std::size_t g = it->second;
     for (std::size_t m = 0; m < metric_at_.size(); ++m) {
-      const double distance =
-          number(rows, metric_at_[m], summary_.metrics[m]) - mean(sums_[g][m].values, g);
+      const double distance = number(rows, metric_at_[m], summary_.metrics[m]) -
+                              sums_[g][m].mean(summary_.groups[g].count);
       sums_[g][m].squares += distance * distance;
     }
   }
@@ -151,9 +166,9 @@ class Collector {
       const auto n = static_cast<double>(group.count);
       for (const Sums& sums : sums_[g]) {
         group.moments.push_back(
-            {mean(sums.values, g), n == 0.0 ? nan_value : std::sqrt(sums.squares / (n - 1.0))});
+            {sums.mean(group.count), n == 0.0 ? nan_value : std::sqrt(sums.squares / (n - 1.0))});
       }
-      group.ratio = mean(group.ratio, g);
+      group.ratio /= n;  // of no rows 0 / 0
     }
     for (std::size_t c = 0; c < kSpreadColumns.size(); ++c) {
       if (varies_[c]) {
@@ -233,11 +248,6 @@ class Collector {
       refuse(rows, fmt::format("column `{}`: got `{}`, expected a number", name, text));
     }
     return value;
-  }
-
-  // Of no rows 0 / 0.
-  double mean(double sum, std::size_t group) const {
-    return sum / static_cast<double>(summary_.groups[group].count);
   }
 
   Summary& summary_;

@@ -53,7 +53,7 @@ small_trace() {
 # covers them, row_crc.
 untimed() {
   awk -F, -v OFS=, '
-    NR == 1 { for (i = 1; i <= NF; ++i) timing[i] = $i == "compress_ms" || $i ~ /^attend_us/
+    NR == 1 { for (i = 1; i <= NF; ++i) timing[i] = $i ~ /^(compress_ms|attend_us)/
       crc = $NF == "row_crc" }
     { for (i = 1; i <= NF; ++i) if (timing[i] && NR > 1) $i = ""
       if (crc && NR > 1) $NF = ""; print }' "$1"

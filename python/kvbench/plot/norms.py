@@ -47,7 +47,7 @@ def draw(table):
         largest = part["max_most"].max(skipna=False)
         text = "not a number" if math.isnan(largest) else f"{largest:.3g}"
         axes.set_title(f"{what}, $r$ = {text}")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.08 * largest if 0 < largest < math.inf else None)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     figure.supxlabel("layer", fontsize=8)
     figure.supylabel("norm", fontsize=8)
