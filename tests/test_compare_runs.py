@@ -182,7 +182,7 @@ class CompareTest(FolderCase):
         self.assertIn("is empty", self.run_script(good, empty).err)
         with open(empty, "w", encoding="utf-8") as file:
             file.write(",".join(COLUMNS) + "\n1.0,t.h5\n")
-        self.assertIn("line 2: got 2 cells, expected 42", self.run_script(good, empty).err)
+        self.assertIn(f"line 2: got 2 cells, expected {len(COLUMNS)}", self.run_script(good, empty).err)
 
 
 if __name__ == "__main__":
