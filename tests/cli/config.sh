@@ -27,6 +27,7 @@ eval-every = 0
 scores = "all"
 device = "cpu"
 precision = "float64"
+repeat = 2
 threads = 1
 memory-limit = "1G"
 shard = "1/1"
@@ -43,8 +44,8 @@ good replay t.h5 --config all.toml
 mv caches.h5 file.h5
 good replay t.h5 -o line.csv --algorithm uniform:T=1,2 --algorithm local --budget 0.5,0.25 \
   --seeds 2 --layers 0 --heads 0,1 --prompts p0 --protocol prefill "${windows[@]}" --scores all \
-  --device cpu --precision float64 --threads 1 --memory-limit 1G --shard 1/1 --shard-costs costs.csv \
-  --resume --kept --per-query --export-caches caches.h5
+  --device cpu --precision float64 --repeat 2 --threads 1 --memory-limit 1G --shard 1/1 \
+  --shard-costs costs.csv --resume --kept --per-query --export-caches caches.h5
 same file.csv line.csv
 [[ -s file.h5 && -s caches.h5 ]] || fail 'no caches'
 printf '[evaluate]\ncaches = "caches.h5"\nout = "again.csv"\nheads = [0]\n' > evaluate.toml
