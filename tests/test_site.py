@@ -40,6 +40,10 @@ choose("budget", "");
 choose("queries", "none");
 choose("text", "QUANT");
 look();
+choose("queries", "");
+choose("text", "");
+choose("family", "merging");
+look();
 at("seen").textContent = JSON.stringify(seen);
 </script>"""
 
@@ -111,7 +115,7 @@ class SiteTest(FolderCase):
                 capture_output=True, text=True, check=False, timeout=120)
             found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)
             self.assertTrue(found, done.stderr[-2000:])
-            first, sorted_, chosen = json.loads(html.unescape(found[1]))
+            first, sorted_, chosen, merging = json.loads(html.unescape(found[1]))
             self.assertFalse(first["wide"])  # only the table scrolls sideways
             self.assertEqual(first["sorted"], ["rel_error ascending"])
             self.assertNotIn("budget", first["heads"])
@@ -127,6 +131,10 @@ class SiteTest(FolderCase):
             self.assertEqual(masses, sorted(masses, reverse=True))
             self.assertEqual({row[0] for row in chosen["rows"]}, {"quant-kivi"})
             self.assertEqual(chosen["heads"][:3], ["method", "setup", "budget"])
+            names = {row[0] for row in merging["rows"]}
+            self.assertTrue({"d2o", "kmeans", "count-merge"} <= names, names)
+            self.assertFalse({"h2o", "uniform", "quant-kivi"} & names, names)
+            self.assertNotIn("family", merging["heads"])
 
     def test_refusals(self):
         for arguments, words in ((["--results", self.path("none")], "none: no such folder"),

@@ -23,7 +23,7 @@ COLUMNS = [("method", "method", True), ("setup", "model, protocol", True), ("bud
            ("rel_error", "relative error", False), ("sd", "its sd", False),
            ("mass_kept", "mass kept", False), ("log_z_error", "error of log Z", False),
            ("middle_ratio", "middle ratio", False), ("rows", "rows", False),
-           ("queries", "queries", True), ("notes", "notes", True)]
+           ("family", "family", True), ("queries", "queries", True), ("notes", "notes", True)]
 QUERIES = {"none": "none", "scoring": "before the evaluated", "evaluated": "the evaluated (an oracle)"}
 
 
@@ -48,6 +48,7 @@ def select(name, label, values, chosen):
 def index(results, methods):
     setups = {setup_name(r.setup): r.setup for r in results}
     budgets = sorted({r.budget for r in results if r.budget is not None}, reverse=True)
+    families = sorted({methods[r.method].fields.get("family", "") for r in results} - {""})
     first = next(iter(setups))
     usual = 0.125 if 0.125 in budgets else budgets[0]
     heads = "".join(f'<th data-name="{name}" class="{"text" if text else ""}">'
@@ -61,6 +62,7 @@ runs over all layers, heads, prompts and seeds.</p>
 <div class="choices">
 {select("setup", "model, protocol", [("", "all"), *((s, s) for s in setups)], first)}
 {select("budget", "budget", [("", "all"), *((b, f"{b:g}") for b in budgets)], usual)}
+{select("family", "family", [("", "all"), *((f, f) for f in families)], "")}
 {select("queries", "queries that the method sees", [("", "all"), *QUERIES.items()], "")}
 <label>method<input id="text" type="search" placeholder="name or word"></label>
 </div>
@@ -78,6 +80,7 @@ Middle ratio: bytes held of the middle, everything counted. {len(methods)} metho
 def data(results, methods):
     rows = [{"method": r.method, "page": f"methods/{r.method}.html", "does": methods[r.method].does,
              "setup": setup_name(r.setup), "budget": r.budget, "sd": r.sd, "rows": r.rows,
+             "family": methods[r.method].fields.get("family", ""),
              "queries": methods[r.method].fields.get("queries", ""), "notes": r.notes, **r.means}
             for r in results]
     columns = [{"name": name, "text": text} for name, _, text in COLUMNS]

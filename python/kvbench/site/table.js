@@ -1,7 +1,7 @@
 // The table of the first page: choices, sorting. RESULTS and COLUMNS come from results.js.
 "use strict";
 
-const choices = ["setup", "budget", "queries"];
+const choices = ["setup", "budget", "family", "queries"];
 let by = "rel_error", down = false;
 
 const at = (id) => document.getElementById(id);
@@ -24,7 +24,7 @@ function compare(a, b) {
 }
 
 // A column that a choice makes the same in every row says nothing.
-const isFixed = (name) => ["setup", "budget"].includes(name) && at(name).value !== "";
+const isFixed = (name) => ["setup", "budget", "family"].includes(name) && at(name).value !== "";
 
 function draw() {
   const rows = RESULTS.filter(matches).sort(compare);
