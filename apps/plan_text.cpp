@@ -20,7 +20,10 @@ double mib(std::uint64_t bytes) {
 
 // Of one thread.
 double seconds(const Plan& plan, Range jobs) {
-  return 1e-9 * static_cast<double>(plan.shard_costs->nanoseconds(jobs));
+  const Index repeat = plan.options.repeat;
+  const Index runs = repeat > 1 ? repeat + 1 : 1;  // one to warm up
+  return 1e-9 * static_cast<double>(runs) *
+         static_cast<double>(plan.shard_costs->nanoseconds(jobs));
 }
 
 struct UnitNeed {

@@ -26,6 +26,9 @@ for i in 1 2 3; do
   [[ $(column "shard$i.csv" algorithm | grep -c balancekv) == "$((2 * ${seconds[i - 1]%.*}))" ]] ||
     fail "shard $i: $(column "shard$i.csv" algorithm)"
 done
+# Each of them three times, after one to warm up.
+good "${command[@]}" --shard-costs costs.csv --repeat 3 --dry-run
+[[ $out == *"estimated time of one thread: 80.0 s of the plan's 80.0 s"* ]] || fail "repeated: $out"
 good merge shard2.csv shard3.csv shard1.csv -o merged.csv
 same merged.csv whole.csv
 
