@@ -100,8 +100,13 @@ TEST(ClusterRun, RowsOfEveryTable) {
   EXPECT_EQ(r.rows,
             static_cast<Index>(table(o, "coverage.csv").rows.size() +
                                table(o, "delta.csv").rows.size() + 32 + 32 + points.rows.size()));
-  EXPECT_NE(read_bytes(fs::path(o.out) / "cluster.json").find("\"kvbench-manifest\""),
-            std::string::npos);
+  const std::string manifest = read_bytes(fs::path(o.out) / "cluster.json");
+  const TraceMeta meta = TraceReader(o.traces[0]).meta();
+  for (const std::string& words :
+       {std::string("\"kvbench-manifest\""), "\"model\": \"" + meta.model + "\"",
+        "\"dtype\": \"" + std::string(name(meta.dtype)) + "\""}) {
+    EXPECT_NE(manifest.find(words), std::string::npos) << words;
+  }
 }
 
 TEST(ClusterRun, DoesNotDependOnThreadsOrMemory) {

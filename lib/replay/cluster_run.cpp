@@ -157,7 +157,8 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
   const KeptSets kept(plan);
   check_output(o);
   validate_values(plan, stop);
-  Manifest manifest = start_manifest(command_line, configuration(o), o, o.traces, threads);
+  Manifest manifest =
+      start_manifest(command_line, configuration(o), o, o.traces, plan.readers, threads);
   manifest.schema = cluster_schema_version;
   manifest.run_id = run_id(what_is_run(manifest.configuration), trace_hashes(manifest));
   ClusterResult result;

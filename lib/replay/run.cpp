@@ -176,7 +176,7 @@ nlohmann::json configuration(const Plan& plan) {
 
 Manifest start_manifest(const std::string& command_line, nlohmann::json configuration,
                         const ResourceOptions& options, const std::vector<std::string>& traces,
-                        int threads) {
+                        const std::vector<TraceReader>& readers, int threads) {
   Manifest out = begin_manifest(command_line, std::move(configuration));
   out.threads = threads;
   if (options.on_device()) {
@@ -184,8 +184,10 @@ Manifest start_manifest(const std::string& command_line, nlohmann::json configur
     out.gpu = info.model;
     out.driver = info.driver;
   }
-  for (const std::string& trace : traces) {
-    add_trace(out, trace);
+  for (std::size_t i = 0; i < traces.size(); ++i) {
+    add_trace(out, traces[i]);
+    out.traces.back().model = readers[i].meta().model;
+    out.traces.back().dtype = name(readers[i].meta().dtype);
   }
   return out;
 }
@@ -198,11 +200,8 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
   Outputs::check(plan);
   validate_values(plan, stop);
 
-  Manifest manifest = start_manifest(command_line, configuration(plan), o, o.traces, threads);
-  for (std::size_t i = 0; i < manifest.traces.size(); ++i) {
-    manifest.traces[i].model = plan.readers[i].meta().model;
-    manifest.traces[i].dtype = name(plan.readers[i].meta().dtype);
-  }
+  Manifest manifest =
+      start_manifest(command_line, configuration(plan), o, o.traces, plan.readers, threads);
   const Range jobs = plan.shard_jobs();
   manifest.plan =
       PlanInfo{plan.hash(), plan.row_range({0, plan.jobs()}).size(), {plan.row_range(jobs)}};

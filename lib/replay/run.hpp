@@ -29,10 +29,11 @@ struct RunResult : RowCounts {  // of the file
 RunResult run_plan(const Plan& plan, const std::string& command_line,
                    const std::atomic<bool>& stop);
 
-/// The manifest of a run on such a device that starts now; hashes the traces. Errors: as add_trace.
+/// The manifest of a run on such a device that starts now; hashes the traces, whose readers are
+/// given in the same order. Errors: as add_trace.
 Manifest start_manifest(const std::string& command_line, nlohmann::json configuration,
                         const ResourceOptions& options, const std::vector<std::string>& traces,
-                        int threads);
+                        const std::vector<TraceReader>& readers, int threads);
 
 /// The options as resolved, for the manifest and the dry run.
 nlohmann::json configuration(const Plan& plan);
