@@ -162,6 +162,7 @@ class MethodTest(FolderCase):
         for column in ("rel_error", "bytes", "tokens_kept", "mass_kept", "cosine", *order):
             self.assertEqual(list(mine[column]), list(own[column]), column)
         self.assertEqual(mine.tokens_kept.dtype.kind, "i")
+        self.assertEqual((mine.repeats.dtype.kind, set(mine.repeats)), ("i", {1}))
         self.assertEqual(set(mine.algorithm), {"newest"})
         self.assertTrue((mine.compress_ms > 0).all())
 
