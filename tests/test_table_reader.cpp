@@ -152,6 +152,24 @@ TEST(TableReader, ATornRowIsNone) {
   EXPECT_EQ(reader.end(), 8U);
 }
 
+TEST(TableReader, ByteZeroAndTooManyFieldsAreRefused) {
+  const auto refused = [](const std::string& text) {
+    return refusal(
+        [&] { TableReader(std::make_unique<std::istringstream>(text), "f.csv").next(); });
+  };
+  using namespace std::string_literals;
+  for (const std::string& text : {"a,b\n1,\0\n"s, "a,b\n\"\n\0\",1\n"s}) {
+    EXPECT_EQ(refused(text), "f.csv: line 2: got a byte 0, expected text");
+  }
+  EXPECT_EQ(refused("a\0,b\n"s), "f.csv: line 1: got a byte 0, expected text");
+  const std::string commas(std::size_t{1} << 16, ',');
+  const std::string says = "got a row of more than 65536 fields, expected fewer";
+  EXPECT_EQ(refused("a,b\n" + commas + "\n"), "f.csv: line 2: " + says);
+  EXPECT_EQ(refused(commas), "f.csv: line 1: " + says);
+  EXPECT_EQ(refused("a,b\n" + commas.substr(1) + "\n"),
+            "f.csv: line 2: got 65536 fields, expected 2 as in the header");
+}
+
 TEST(TableReader, ARowWithoutEndTakesNoMemoryForTheFile) {
   const std::string text = "a\n\"" + std::string(std::size_t{70} << 20, 'x');
   EXPECT_NE(refusal([&] {

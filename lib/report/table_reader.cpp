@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::size_t kAtOnce = std::size_t{1} << 18;
 constexpr std::size_t kLongestRow = std::size_t{1} << 26;
+constexpr std::size_t kMostFields = std::size_t{1} << 16;
 constexpr int kEnd = -1;
 
 // Where the first record of a text ends: at a line end outside quotes.
@@ -171,8 +172,14 @@ bool TableReader::read_more() {
 // RFC 4180.
 void TableReader::parse() {
   record_line_ = line_;
+  if (record_.find('\0') != std::string_view::npos) {
+    fail(line_, "a byte 0", "text");
+  }
   std::size_t count = 0;
   do {
+    if (count == kMostFields) {
+      fail(line_, fmt::format("a row of more than {} fields", kMostFields), "fewer");
+    }
     if (count == fields_.size()) {
       fields_.emplace_back();
     }
