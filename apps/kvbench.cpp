@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "exit_code.hpp"
 #include "help.hpp"
+#include "long_run.hpp"
 #include "option_names.hpp"
 #include "report/build_info.hpp"
 #include "terminal.hpp"
@@ -25,7 +26,7 @@ namespace {
 int fail(int code, std::string what) {
   std::replace_if(
       what.begin(), what.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  tell("kvbench: error: {}\n", what);
+  tell("kvbench: error: {}\n", printable(what));
   return code;
 }
 
@@ -112,5 +113,6 @@ int program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   kvbench::open_missing_streams();
+  kvbench::end_on_signals();
   return kvbench::program(argc, argv);
 }

@@ -9,12 +9,14 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/files.hpp"
 #include "core/resident.hpp"
+#include "core/unfinished.hpp"
 #include "exit_code.hpp"
 
 namespace kvbench {
@@ -27,6 +29,19 @@ std::atomic<bool> stop_requested = false;
 sem_t signalled;  // what a handler may post
 sem_t waiting;    // the thread below has begun
 
+// How the process ends after a signal.
+struct Ending {
+  std::mutex mutex;
+  std::string last_words = "interrupted";
+  std::chrono::milliseconds patience{0};
+};
+
+// Never destroyed: the thread below may need it while the process ends.
+Ending& ending() {
+  static auto* one = new Ending;
+  return *one;
+}
+
 extern "C" void request_stop(int signal) {
   if (stop_requested.exchange(true)) {
     std::signal(signal, SIG_DFL);
@@ -36,15 +51,21 @@ extern "C" void request_stop(int signal) {
 }
 
 // A job may run for minutes, and no method asks whether it should stop. What it would have written
-// is lost, as in a kill; what is written is whole.
-void end_after_signal(const std::string& last_words) {
+// is lost, as in a kill; what is written is whole, and what is unfinished goes.
+void end_after_signal() {
   sem_post(&waiting);
   while (sem_wait(&signalled) != 0) {  // a signal
   }
-  std::this_thread::sleep_for(kPatience);
+  Ending& end = ending();
+  std::unique_lock lock(end.mutex);
+  const std::chrono::milliseconds patience = end.patience;
+  lock.unlock();
+  std::this_thread::sleep_for(patience);
+  lock.lock();
   const std::string line =
-      fmt::format("{}{}\n", ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[2K" : "", last_words);
+      fmt::format("{}{}\n", ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[2K" : "", end.last_words);
   hold_writes();
+  remove_unfinished();
   [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, line.data(), line.size());
   std::_Exit(kExitInterrupted);
 }
@@ -78,17 +99,24 @@ std::uint64_t program_bytes() {
   return process_bytes().resident + kLater;
 }
 
-const std::atomic<bool>& stop_on_signals(std::string last_words) {
+void end_on_signals() {
+  ending();
   sem_init(&signalled, 0, 0);
   sem_init(&waiting, 0, 0);
-  std::thread(end_after_signal, std::move(last_words)).detach();
-  // A trace is opened next, by a process that is forked (lib/trace/survey.cpp). A thread that just
-  // begins may hold locks of its runtime, of AddressSanitizer's allocator say, and there they would
-  // stay locked.
+  std::thread(end_after_signal).detach();
+  // A trace may be opened next, by a process that is forked (lib/trace/survey.cpp). A thread that
+  // just begins may hold locks of its runtime, of AddressSanitizer's allocator say, and there they
+  // would stay locked.
   while (sem_wait(&waiting) != 0) {  // a signal
   }
   std::signal(SIGINT, request_stop);
   std::signal(SIGTERM, request_stop);
+}
+
+const std::atomic<bool>& stop_on_signals(std::string last_words) {
+  const std::lock_guard lock(ending().mutex);
+  ending().last_words = std::move(last_words);
+  ending().patience = kPatience;
   return stop_requested;
 }
 

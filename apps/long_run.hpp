@@ -16,10 +16,15 @@ std::uint64_t set_memory_limit(const std::string& text);
 /// has not run yet. Bytes.
 std::uint64_t program_bytes();
 
+/// From now on SIGINT and SIGTERM end the process at once, between two writes, with
+/// kExitInterrupted and one line; unfinished files go. Called once, by main.
+void end_on_signals();
+
 /// From now on the first SIGINT or SIGTERM sets the flag that is returned, so that running jobs may
 /// finish and their rows be written. Where the process has not ended after 1.5 s, whatever it is
 /// doing, it prints `last_words` and ends with kExitInterrupted: between two writes, so that every
-/// row is whole. A second signal ends the process at once. Called once.
+/// row is whole, and unfinished files go. A second signal ends the process at once. After
+/// end_on_signals.
 const std::atomic<bool>& stop_on_signals(std::string last_words);
 
 }  // namespace kvbench

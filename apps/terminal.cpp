@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -29,6 +30,13 @@ void open_missing_streams() {
 
 void tell_text(std::string_view text) {
   write_if_read(STDERR_FILENO, text);
+}
+
+std::string printable(std::string_view text) {
+  std::string out(text);
+  std::ranges::replace_if(
+      out, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return out;
 }
 
 std::optional<std::size_t> stdout_width() {

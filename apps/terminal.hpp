@@ -24,6 +24,10 @@ void tell(fmt::format_string<Args...> format, Args&&... args) {
   tell_text(fmt::format(format, std::forward<Args>(args)...));
 }
 
+/// The text with a ? for each control character: no name in a file may command a terminal, or
+/// break a line.
+std::string printable(std::string_view text);
+
 /// Characters that a line on stdout may have: the terminal's, else $COLUMNS, else 100. Nothing
 /// where stdout is no terminal and $COLUMNS is not set: a file's lines may have any length.
 std::optional<std::size_t> stdout_width();

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/unfinished.hpp"
 
 namespace kvbench {
 namespace {
@@ -103,6 +104,7 @@ void publish_file(const fs::path& path) {
 }
 
 void rename_file(const fs::path& from, const fs::path& to) {
+  const std::shared_lock open(write_gate());
   std::error_code error;
   const fs::file_status there = fs::status(to, error);
   if (fs::exists(there) && !fs::is_regular_file(there)) {
@@ -121,6 +123,7 @@ StagedFile::StagedFile(const fs::path& path) : path_(resolved_path(path)) {
   if (fd_ < 0) {
     throw_io("create it", tmp, errno);
   }
+  note_unfinished(tmp);
 }
 
 StagedFile::StagedFile(const fs::path& path, std::string_view text) : StagedFile(path) {
@@ -134,6 +137,7 @@ StagedFile::~StagedFile() {
   }
   if (!path_.empty()) {
     ::unlink(unfinished().c_str());
+    forget_unfinished(unfinished());
   }
 }
 
@@ -173,6 +177,7 @@ fs::path StagedFile::unfinished() const {
 
 void StagedFile::publish() {
   rename_file(unfinished(), path_);
+  forget_unfinished(unfinished());
   path_.clear();
 }
 

@@ -91,3 +91,36 @@ until catches "$pid"; do
 done
 kill -TERM "$pid"
 ended_soon "$pid"
+
+# Commands that keep no rows end at once, and take with them what is unfinished.
+export TMPDIR=$PWD/tmp
+mkdir "$TMPDIR"
+# leaves_nothing SIGNAL NAME ARGS...: interrupted as soon as NAME is there; no file is new.
+leaves_nothing() {
+  local signal=$1 name=$2 before
+  before=$(find . | sort)
+  "$KVBENCH" "${@:3}" > "$scratch/out" 2> "$scratch/err" &
+  pid=$!
+  until compgen -G "$name" > /dev/null; do
+    kill -0 "$pid" 2> /dev/null || fail "ended before it was interrupted: $(cat "$scratch/err")"
+    sleep 0.01
+  done
+  kill "-$signal" "$pid"
+  ended_soon "$pid"
+  [[ $(cat "$scratch/err") == *interrupted* ]] || fail "stderr: $(cat "$scratch/err")"
+  [[ $(find . | sort) == "$before" ]] || fail "$* left $(diff <(echo "$before") <(find . | sort))"
+}
+for i in 1 2; do
+  good replay t.h5 --algorithm uniform:T=1 --seeds 4000 --recent 128 --queries 4 --shard "$i/2" -o "part$i.csv"
+done
+for signal in INT TERM; do
+  leaves_nothing "$signal" s.h5.tmp synth -o s.h5 --layers 64 --n 16384
+  leaves_nothing "$signal" m.csv.tmp merge part1.csv part2.csv -o m.csv
+  leaves_nothing "$signal" 'tmp/kvbench-verify-*' verify part1.csv --sample 3000
+done
+mkfifo never
+"$KVBENCH" replay t.h5 --config never -o pipe.csv 2> "$scratch/err" & # reads its configuration
+pid=$!
+until catches "$pid"; do sleep 0.01; done
+kill -TERM "$pid"
+ended_soon "$pid"
