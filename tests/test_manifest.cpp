@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
 #include "core/error.hpp"
+#include "refusal.hpp"
 #include "report/manifest.hpp"
 #include "report/sha256.hpp"
 #include "report_rows.hpp"
@@ -30,7 +32,13 @@ TEST(Sha256, KnownVectors) {  // FIPS 180-2, appendix B
   std::ofstream(path) << text;
   EXPECT_EQ(sha256_file(path), sha256_text(text));
   EXPECT_THROW(sha256_file(test_folder() / "none"), InputError);
-  EXPECT_THROW(sha256_file(test_folder()), IoError);
+  const std::filesystem::path folder = path.parent_path();
+  const std::filesystem::path pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::filesystem::path& other : {folder, pipe, std::filesystem::path("/dev/zero")}) {
+    EXPECT_EQ(testing_replay::refusal([&] { sha256_file(other); }),
+              other.string() + ": not a regular file");
+  }
 }
 
 TEST(Manifest, RoundTrip) {

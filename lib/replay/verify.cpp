@@ -12,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "core/rng.hpp"
+#include "core/unfinished.hpp"
 #include "replay/plan.hpp"
 #include "replay/run.hpp"
 #include "replay/selection.hpp"
@@ -37,10 +38,12 @@ class ScratchFolder {
       throw IoError(fmt::format("{}: cannot make the folder: {}", name, std::strerror(errno)));
     }
     path_ = name;
+    note_unfinished(path_);
   }
   ~ScratchFolder() {
     std::error_code error;
     fs::remove_all(path_, error);
+    forget_unfinished(path_);
   }
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
@@ -254,10 +257,16 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
               fmt::format("{}: this program makes another plan of its configuration, expected that "
                           "of kvbench {} ({})",
                           manifest_path(csv).string(), m.tool.version, m.tool.git_commit));
-  check_input(plan.row_range(plan.shard_jobs()) == m.plan->row_ranges.front(),
-              fmt::format("{}: its shard is not that of {} any more, expected the table of costs "
-                          "that it was cut by",
-                          csv.string(), plan.options.shard_costs));
+  const Range rows = plan.row_range(plan.shard_jobs());
+  check_input(
+      m.plan->row_ranges == std::vector<Range>{rows},
+      plan.options.shard_costs.empty()
+          ? fmt::format("{}: row_ranges are others than this plan's, expected [[{}, {}]]",
+                        manifest_path(csv).string(), rows.begin, rows.end)
+          : fmt::format("{}: its shard is not that of {} any more, expected the table of costs "
+                        "that it was cut by",
+                        csv.string(), plan.options.shard_costs));
+  check_counts(csv, m, rows.size(), m.failures);
 
   // A copy without the rows of the drawn rows' jobs, which a resumed run makes again.
   RngStream rng(seed, 0, 0);

@@ -1,7 +1,9 @@
 #include "report/sha256.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/evp.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <cerrno>
@@ -52,10 +54,16 @@ std::string sha256_text(std::string_view text) {
 }
 
 std::string sha256_file(const std::filesystem::path& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             &std::fclose);
+  // A manifest may name anything: a pipe would wait for its writer, a device never end.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  const std::unique_ptr<std::FILE, void (*)(std::FILE*)> file(
+      fd < 0 ? nullptr : ::fdopen(fd, "rb"), [](std::FILE* open) { std::fclose(open); });
   if (!file) {
     throw InputError(fmt::format("{}: cannot open it: {}", path.string(), std::strerror(errno)));
+  }
+  struct stat about {};
+  if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
+    throw InputError(fmt::format("{}: not a regular file", path.string()));
   }
   Sha256 hash;
   std::vector<char> buffer(std::size_t{1} << 20);

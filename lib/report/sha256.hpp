@@ -23,8 +23,8 @@ class Sha256 {
 /// Lower-case hexadecimal, 64 characters.
 std::string sha256_text(std::string_view text);
 
-/// Streams the file; needs no memory for its size. Throws InputError when it cannot be opened,
-/// IoError when reading fails half-way.
+/// Streams the file; needs no memory for its size. Throws InputError when it cannot be opened or
+/// is no regular file, IoError when reading fails half-way.
 std::string sha256_file(const std::filesystem::path& path);
 
 }  // namespace kvbench

@@ -12,6 +12,24 @@ good verify out.csv --sample 3 --seed 5 --threads 1
 refused 2 --sample -- verify out.csv --sample -1
 refused 2 none.csv -- verify none.csv
 
+# A manifest may say anything: each is refused, soon.
+cp out.csv.json manifest
+mkfifo pipe
+no_sample() { # no_sample WORDS
+  run verify out.csv --sample 1
+  [[ $code == 2 && $(wc -l < "$scratch/err") == 1 && $err == *"$1"* ]] || fail "$code instead of '$1': $err"
+}
+for path in /dev/zero pipe .; do
+  sed "s|\"path\": \".*\"|\"path\": \"$path\"|" manifest > out.csv.json
+  no_sample "$path: not a regular file"
+done
+for ranges in '' '[0, 4611686018427387904]' '[0, 1], [1, 2]'; do
+  tr -d '\n' < manifest | sed -E "s/\"row_ranges\": \[[^]]*\][^]]*\]/\"row_ranges\": [$ranges]/" > out.csv.json
+  no_sample 'out.csv.json: row_ranges are others'
+done
+mv manifest out.csv.json
+good verify out.csv --sample 1
+
 # The same options give the same run, others another one.
 good "${command[@]}" -o again.csv --threads 1
 [[ $(column again.csv algorithm | wc -l) == "$(column out.csv algorithm | wc -l)" ]] || fail 'other rows'
