@@ -16,6 +16,7 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "replay/progress.hpp"
+#include "terminal.hpp"
 #include "trace/inspect.hpp"
 #include "trace/reader.hpp"
 
@@ -190,9 +191,9 @@ std::string layer_table(const PromptMeta& prompt, const std::vector<LayerNorms>*
 }
 
 std::string report(const TraceMeta& meta, const Norms& norms) {
-  std::string text = meta.path + "\n";
+  std::string text = printable(meta.path) + "\n";
   const auto line = [&text](std::string_view label, std::string_view value) {
-    fmt::format_to(std::back_inserter(text), "  {:<8} {}\n", label, value);
+    fmt::format_to(std::back_inserter(text), "  {:<8} {}\n", label, printable(value));
   };
   line("size", size_text(meta.file_bytes));
   line("model", or_dash(meta.model));
@@ -208,8 +209,9 @@ std::string report(const TraceMeta& meta, const Norms& norms) {
                                : "all finite; norms below are min / median / max over all heads");
   for (std::size_t p = 0; p < meta.prompts.size(); ++p) {
     const PromptMeta& prompt = meta.prompts[p];
-    fmt::format_to(std::back_inserter(text), "\n  prompt {}: {} tokens{}{}\n", prompt.id,
-                   prompt.n_tokens, prompt.text_id.empty() ? "" : ", text " + prompt.text_id,
+    fmt::format_to(std::back_inserter(text), "\n  prompt {}: {} tokens{}{}\n", printable(prompt.id),
+                   prompt.n_tokens,
+                   prompt.text_id.empty() ? "" : ", text " + printable(prompt.text_id),
                    prompt.has_token_ids ? ", with token ids" : "");
     text += layer_table(prompt, norms.empty() ? nullptr : &norms[p]);
   }

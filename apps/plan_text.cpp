@@ -10,6 +10,7 @@
 
 #include "replay/job.hpp"
 #include "replay/shard_costs.hpp"
+#include "terminal.hpp"
 
 namespace kvbench {
 namespace {
@@ -55,7 +56,8 @@ void print_totals(const Plan& plan, const std::vector<UnitNeed>& needs, int thre
   }
   const auto most = std::ranges::max_element(needs, {}, &UnitNeed::bytes);
   fmt::print("memory: at most {:.1f} MiB with {} threads (prompt {} layer {})\n", mib(most->bytes),
-             threads, plan.prompt_meta(*most->unit).id, plan.layer_meta(*most->unit).layer);
+             threads, printable(plan.prompt_meta(*most->unit).id),
+             plan.layer_meta(*most->unit).layer);
   if (plan.shard_costs) {
     fmt::print("estimated time of one thread: {:.1f} s of the plan's {:.1f} s\n",
                seconds(plan, jobs), seconds(plan, all));
@@ -107,8 +109,8 @@ void print_units(const Plan& plan, const std::vector<UnitNeed>& needs) {
     const auto by_bytes = [](const auto& x, const auto& y) { return x.second < y.second; };
     const auto largest = std::ranges::max_element(need.jobs, by_bytes);
     fmt::print("{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7}  {:<18} {:>8.1f}\n",
-               plan.trace_names[unit->trace], plan.prompt_meta(*unit).id, l.layer, unit->kv_head,
-               unit->q_heads.size(), l.n, w.middle.size(),
+               printable(plan.trace_names[unit->trace]), printable(plan.prompt_meta(*unit).id),
+               l.layer, unit->kv_head, unit->q_heads.size(), l.n, w.middle.size(),
                largest == need.jobs.end() ? "" : largest->first, mib(bytes));
   }
 }

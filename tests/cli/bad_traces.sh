@@ -27,3 +27,13 @@ for trace in text empty folder truncated nowhere; do
   refused 2 "$trace.h5" -- replay "$trace.h5" --dry-run --algorithm exact
 done
 good replay good.h5 values.h5 -o out.csv --algorithm exact "${windows[@]}"
+
+# Names in a trace do not command the terminal, nor break a line.
+LC_ALL=C sed 's/p0\x00/\x1b\n\x00/' good.h5 > escape.h5 # the prompt's
+controls() { LC_ALL=C grep -c $'[\x01-\x09\x0b-\x1f\x7f]' || true; }
+good info escape.h5
+[[ $out == *'  prompt ??: 96 tokens'* && $(controls <<< "$out") == 0 ]] || fail "info says: $out"
+good replay escape.h5 --dry-run --algorithm exact "${windows[@]}"
+[[ $out == *'(prompt ?? layer 0)'* && $(controls <<< "$out") == 0 ]] || fail "the plan: $out"
+refused 2 'expected some of ? ' -- replay escape.h5 --dry-run --algorithm exact --prompts p0 "${windows[@]}"
+refused 2 "algorithm ?[31mred" -- replay good.h5 --dry-run --algorithm $'\e[31mred'
