@@ -30,6 +30,8 @@ CLI::Option* add_value(CLI::App* sub, const char* flag, T& value, const char* he
   CLI::Option* option = sub->add_option(flag, value, help)->capture_default_str();
   if constexpr (std::is_integral_v<T>) {
     option->check(decimal<T>());
+  } else if constexpr (std::is_floating_point_v<T>) {
+    option->check(real());
   }
   return option;
 }
@@ -49,7 +51,9 @@ void add_shape_options(CLI::App* sub, Options& o) {
   option("--d", s.d, "Width of queries and keys, 16 to 1024");
   option("--dv", s.dv, "Width of values");
   option("--dtype", o.dtype, "float16, bfloat16 or float32");
-  sub->add_option("--scale", s.scale, "s in exp(s<k,q>) [default: 1/sqrt(d)]")->group(group);
+  sub->add_option("--scale", s.scale, "s in exp(s<k,q>) [default: 1/sqrt(d)]")
+      ->check(real())
+      ->group(group);
   option("--gzip", s.gzip_level, "Compression 1 to 9; 0 stores values as they are");
   option("--created", s.created, "Date to record; free text");
 }

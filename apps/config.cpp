@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -49,18 +50,36 @@ class ConfigFile {
     fail(node.source(), what);
   }
 
-  toml::table parse() const {
-    std::ifstream file(path_);
-    std::ostringstream text;
-    // The stream of a folder opens, and fails at the first read.
-    if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(text << file.rdbuf())) ||
-        file.bad()) {
+  // It may be a pipe; and a device that never ends.
+  std::string read() const {
+    constexpr std::size_t kMost = std::size_t{1} << 20;
+    std::ifstream file(path_, std::ios::binary);
+    std::string text(kMost + 1, '\0');
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) {
       throw InputError(fmt::format("--config {}: cannot be read", path_));
     }
+    text.resize(static_cast<std::size_t>(file.gcount()));
+    if (text.size() > kMost) {
+      throw InputError(
+          fmt::format("--config {}: has more than {} bytes, expected a TOML file of "
+                      "options",
+                      path_, kMost));
+    }
+    const std::size_t zero = text.find('\0');
+    if (zero != std::string::npos) {
+      throw InputError(fmt::format("--config {}: line {}: got a byte 0, expected text", path_,
+                                   1 + std::ranges::count(text.substr(0, zero), '\n')));
+    }
+    return text;
+  }
+
+  toml::table parse() const {
+    const std::string text = read();
     try {
-      return toml::parse(text.view(), path_);
+      return toml::parse(text, path_);
     } catch (const toml::parse_error& e) {
-      std::istringstream lines(text.str());
+      std::istringstream lines(text);
       std::string line;
       for (toml::source_index i = 0; i < e.source().begin.line; ++i) {
         std::getline(lines, line);
@@ -73,6 +92,9 @@ class ConfigFile {
   // As the command line would have it.
   std::string text(std::string_view key, const toml::node& node) const {
     if (const auto* string = node.as_string()) {
+      if (string->get().find('\0') != std::string::npos) {
+        fail(node, fmt::format("{}: got a byte 0, expected text", key));
+      }
       return string->get();
     }
     if (const auto* integer = node.as_integer()) {
@@ -88,8 +110,11 @@ class ConfigFile {
   }
 
   void apply(std::string_view key, const toml::node& node) {
+    if (key == "config" || key == "help" || key == "help-all") {
+      fail(node, fmt::format("'{}' stands on the command line only", key));
+    }
     CLI::Option* option = command_.get_option_no_throw(fmt::format("--{}", key));
-    if (option == nullptr || key == "config" || key == "help" || key == "help-all") {
+    if (option == nullptr) {
       fail(node, fmt::format("'{}' is no option of kvbench {}{}", key, command_.get_name(),
                              did_you_mean(key, option_names(command_, ""))));
     }

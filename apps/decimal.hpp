@@ -39,6 +39,21 @@ CLI::Validator decimal() {
       "");
 }
 
+/// Accepts decimal numbers in the range of a double, and refuses no text at all. (CLI11 reads that
+/// as 0, and 1e-400 too.)
+inline CLI::Validator real() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        double value = 0;
+        const char* const end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data(), end, value);
+        return stop == end && error == std::errc()
+                   ? ""
+                   : fmt::format("got '{}', expected a decimal number", text);
+      },
+      "");
+}
+
 /// An option that takes one decimal integer.
 template <class T>
 CLI::Option* number(CLI::App& app, const char* flag, T& value, const char* help,
@@ -106,6 +121,8 @@ CLI::Option* list(CLI::App& app, const char* flag, std::vector<T>& values, const
   CLI::Option* option = app.add_option(flag, values, help)->allow_extra_args(false);
   if constexpr (std::is_integral_v<T>) {
     option->check(decimal<T>());
+  } else if constexpr (std::is_floating_point_v<T>) {
+    option->check(real());
   }
   return option->delimiter(',')->type_name(type_name);
 }

@@ -102,7 +102,6 @@ bad() { # bad WORDS TEXT: a file that is refused, named with WORDS
 bad "'sinks'" 'sinks = 4'
 bad "'memory_limit'" 'memory_limit = "1G"'
 bad "'traces'" 'traces = ["t.h5"]'
-bad "'config'" 'config = "x.toml"'
 bad "'help'" 'help = true'
 bad "[synth]" $'[synth]\nn = 4'
 bad 'line 3: `sink = 5`' $'sink = 4\nseeds = 1\nsink = 5'
@@ -130,5 +129,19 @@ bad 'line 1' 'created = 2024-01-01'
 bad 'line 1' 'sink = {x = 1}'
 echo 'recent = 3' > bad.toml # a value is judged as one of the command line
 refused 2 --recent -- replay t.h5 -o out.csv --algorithm exact --config bad.toml
+# More than options: what never ends, what is no text.
+bad "'config' stands on the command line only" 'config = "x.toml"'
+bad "'help-all' stands on the command line only" 'help-all = true'
+bad 'got a byte 0, expected text' 'algorithm = "ex\u0000act"'
+bad "--budget: got '', expected a decimal number" 'budget = ""'
+printf 'sink = 4\nscores = "p\0st"\n' > zero.toml
+refused 2 'zero.toml: line 2: got a byte 0, expected text' -- \
+  replay t.h5 -o out.csv --algorithm exact --config zero.toml
+head -c 1048577 /dev/zero | tr '\0' '#' > long.toml
+for endless in /dev/zero long.toml; do
+  refused 2 "$endless: has more than 1048576 bytes" -- \
+    replay t.h5 -o out.csv --algorithm exact --config "$endless"
+done
+good replay t.h5 -o pipe.csv --config <(printf 'algorithm = "exact"\nsink = 4\n')
 mkdir folder.toml
 refused 2 folder.toml -- replay t.h5 -o out.csv --algorithm exact --config folder.toml
