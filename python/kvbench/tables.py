@@ -104,23 +104,38 @@ def read_results(paths, needed):
     return add_origins(frame, paths)
 
 
+def _origins(path):
+    """{name of a trace: {origin: text}} of the manifest beside a table, as far as it is one."""
+    try:
+        found = checksums.manifest_of(path)
+    except checksums.ChangedError as error:
+        raise CsvError(str(error)) from None
+    manifest = found[1] if found else {}
+    run = manifest.get("configuration")
+    traces = manifest.get("traces")
+    out = {}
+    for trace in traces if isinstance(traces, list) else []:
+        if isinstance(trace, dict) and isinstance(trace.get("path"), str):
+            said = {**trace, "precision": run.get("precision") if isinstance(run, dict) else ""}
+            out[os.path.basename(trace["path"])] = {
+                name: said[name] if isinstance(said.get(name), str) else "" for name in ORIGINS}
+    return out
+
+
 def add_origins(frame, paths):
     """Adds the columns ORIGINS to a frame of read_table; empty where no manifest tells."""
-    values = {name: [] for name in ORIGINS}
+    parts = []
     start = 0
     for path, count in zip(paths, frame.attrs["rows"]):
-        found = checksums.manifest_of(path)
-        manifest = found[1] if found else {}
-        precision = (manifest.get("configuration") or {}).get("precision") or ""
-        known = {os.path.basename(trace["path"]): {**trace, "precision": precision}
-                 for trace in manifest.get("traces") or []}
-        traces = frame["trace"].iloc[start:start + count] if "trace" in frame.columns else [""] * count
-        for name in ORIGINS:
-            of_trace = {trace: said.get(name) or "" for trace, said in known.items()}
-            values[name] += [of_trace.get(trace, "") for trace in traces]
+        known = _origins(path)
+        rows = frame.iloc[start:start + count]
+        traces = rows["trace"] if "trace" in rows.columns else pd.Series("", rows.index)
+        parts.append(pd.DataFrame({
+            name: traces.map({trace: said[name] for trace, said in known.items()}).fillna("")
+            for name in ORIGINS}))
         start += count
     # One concat: a frame of many columns is slow to take one more, three times.
-    out = pd.concat([frame, pd.DataFrame(values, index=frame.index)], axis=1)
+    out = pd.concat([frame, pd.concat(parts)], axis=1)
     out.attrs = frame.attrs
     return out
 

@@ -142,8 +142,9 @@ def read_points(path, groups):
     path = table_path(path, "points.csv")
     wanted = set(groups[[*HEAD, "what"]].itertuples(index=False, name=None))
     parts = []
-    with _reading(path):
-        for part in pd.read_csv(path, dtype=str, keep_default_na=False, chunksize=POINTS_CHUNK):
+    with _reading(path), pd.read_csv(path, dtype=str, keep_default_na=False,
+                                     chunksize=POINTS_CHUNK) as reader:
+        for part in reader:
             for column in ["layer", "kv_head"]:
                 part[column] = kt.numbers(part[column], path, column, True)
             keys = part[[*HEAD, "what"]].itertuples(index=False, name=None)
