@@ -41,8 +41,13 @@ const CLI::App* command_of(const CLI::App& app, const std::string& name) {
 
 std::string unknown_command(const CLI::App& app, const std::string& name) {
   const std::vector<std::string> names = names_of(app);
-  return fmt::format("got the subcommand '{}'{}, expected one of {}", name,
-                     did_you_mean(name, names), fmt::join(names, ", "));
+  const std::string got = name.empty() ? "no subcommand"
+                          : name.starts_with('-')
+                              ? fmt::format("'{}' in place of a subcommand", name)
+                              : fmt::format("the subcommand '{}'", name);
+  return fmt::format("got {}{}, expected one of {}{}", got, did_you_mean(name, names),
+                     fmt::join(names, ", "),
+                     name.empty() ? " (kvbench help says what they do)" : "");
 }
 
 void add_help(CLI::App& app) {

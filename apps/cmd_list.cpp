@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,7 +13,9 @@
 #include "algorithms/named.hpp"
 #include "algorithms/registry.hpp"
 #include "commands.hpp"
+#include "help.hpp"
 #include "replay/grid.hpp"
+#include "terminal.hpp"
 
 namespace kvbench {
 namespace {
@@ -81,28 +84,45 @@ std::string_view family_text(const MethodInfo& info) {
   return info.family ? name(*info.family) : "composition";
 }
 
-void print_all() {
-  fmt::print("{:<19} {:<15} {:<9} {:<10} {:<13} {}\n", "name", "protocols", "devices", "queries",
-             "family", "what it does");
-  for (const Method& m : methods()) {
-    const Shown s = shown(m);
-    fmt::print("{:<19} {:<15} {:<9} {:<10} {:<13} {}\n", m.info.name, words(s.protocols),
-               words(kDevices), queries_text(m.info), family_text(m.info), m.info.summary);
+// The methods that a name stands for: all for none, those of a set, else nothing.
+std::vector<const Method*> several(const std::string& name) {
+  return name.empty() || is_method_set(name) ? methods_of_set(name.empty() ? "all" : name)
+                                             : std::vector<const Method*>();
+}
+
+constexpr std::size_t kSummaryBelow = 110;  // in a narrower terminal it has lines of its own
+
+void print_list(const std::vector<const Method*>& list) {
+  const std::optional<std::size_t> width = stdout_width();
+  const bool below = width && *width < kSummaryBelow;
+  fmt::print("{:<19} {:<15} {:<9} {:<10} {}\n", "name", "protocols", "devices", "queries",
+             below ? "family" : fmt::format("{:<13} what it does", "family"));
+  for (const Method* m : list) {
+    const MethodInfo& info = m->info;
+    const std::string facts =
+        fmt::format("{:<19} {:<15} {:<9} {:<10} ", info.name, words(shown(*m).protocols),
+                    words(kDevices), queries_text(info));
+    const std::string_view family = family_text(info);
+    fmt::print("{}",
+               below ? fmt::format("{}{}\n{}", facts, family, hanging("    ", info.summary, width))
+                     : hanging(fmt::format("{}{:<13} ", facts, family), info.summary, width));
   }
-  fmt::print(
-      "\nqueries: those that an algorithm looks at; scoring are the ones before the evaluated.\n"
+  const std::string notes =
+      "queries: those that an algorithm looks at; scoring are the ones before the evaluated.\n"
       "family: --algorithm @eviction is all of one; @agnostic is all that look at no query.\n"
       "kvbench list NAME shows an algorithm's source and parameters. A+B composes two under "
       "prefill:\nA keeps tokens in a share of the bytes, B represents the rest "
-      "(oracle+balancekv:share=0.25).\n");
+      "(oracle+balancekv:share=0.25).";
+  fmt::print("\n{}", hanging("", notes, width));
 }
 
 void print_one(const Shown& s) {
   const MethodInfo& info = s.info;
-  fmt::print("{}: {}\n", info.name, info.summary);
-  fmt::print("  source      {}\n", info.source);
+  const std::optional<std::size_t> width = stdout_width();
+  fmt::print("{}", hanging(info.name + ": ", info.summary, width));
+  fmt::print("{}", hanging("  source      ", info.source, width));
   if (!info.departures.empty()) {
-    fmt::print("  departures  {}\n", info.departures);
+    fmt::print("{}", hanging("  departures  ", info.departures, width));
   }
   fmt::print("  family      {}\n", family_text(info));
   fmt::print("  protocols   {}\n  devices     {}\n", words(s.protocols), words(kDevices));
@@ -118,22 +138,25 @@ void print_one(const Shown& s) {
     fmt::print("  composes    can lead a composition A+B\n");
   }
   if (s.selects) {
-    fmt::print("  selects     can say which tokens attention-matching keeps (keys={})\n",
-               info.name);
+    fmt::print("{}", hanging("  selects     ",
+                             fmt::format("can say which tokens attention-matching keeps (keys={})",
+                                         info.name),
+                             width));
   }
   if (info.params.empty()) {
     fmt::print("  no parameters\n");
     return;
   }
-  std::size_t width = 0;
+  std::size_t longest = 0;
   for (const ParamSpec& p : info.params) {
-    width = std::max(width, p.name.size());
+    longest = std::max(longest, p.name.size());
   }
   fmt::print("  parameters\n");
   for (const ParamSpec& p : info.params) {
-    fmt::print("    {:<{}}  {}{}\n", p.name, width, p.doc,
-               p.unit.empty() ? "" : fmt::format(" [{}]", p.unit));
-    fmt::print("    {:<{}}  default {}; {}\n", "", width, p.fallback, allowed(p));
+    fmt::print("{}", hanging(fmt::format("    {:<{}}  ", p.name, longest),
+                             p.doc + (p.unit.empty() ? "" : fmt::format(" [{}]", p.unit)), width));
+    fmt::print("{}", hanging(fmt::format("    {:<{}}  ", "", longest),
+                             fmt::format("default {}; {}", p.fallback, allowed(p)), width));
   }
   if (!info.authors.empty()) {
     fmt::print("  authors     the source's setting, {}:authors\n    {}\n", info.name, info.authors);
@@ -191,11 +214,11 @@ Json to_json(const Shown& s) {
 
 void print_json(const std::string& name) {
   Json all = Json::array();
-  if (name.empty()) {
-    for (const Method& m : methods()) {
-      all.push_back(to_json(shown(m)));
-    }
-  } else {
+  const std::vector<const Method*> list = several(name);
+  for (const Method* m : list) {
+    all.push_back(to_json(shown(*m)));
+  }
+  if (list.empty()) {
     all.push_back(to_json(find_shown(name)));
   }
   fmt::print("{}\n", all.dump(2));
@@ -203,11 +226,13 @@ void print_json(const std::string& name) {
 
 // CSV: a line per setting that tuning tries, parameters as in column `params` of a result table.
 void print_grids(const std::string& name) {
+  std::vector<const Method*> list = several(name);
+  if (list.empty()) {
+    list = {&find_method(name)};  // throws on an unknown one; a composition declares no settings
+  }
   fmt::print("algorithm,setting,params\n");
-  for (const Method& m : methods()) {
-    if (!name.empty() && m.info.name != name) {
-      continue;
-    }
+  for (const Method* listed : list) {
+    const Method& m = *listed;
     const Protocol protocol = m.compress != nullptr ? Protocol::prefill : Protocol::stream;
     const auto canonical = [&](const std::string& spec) {
       return expand_algorithms({spec}, protocol).front().params.canonical();
@@ -231,23 +256,24 @@ void add_list(CLI::App& app) {
   const auto name = std::make_shared<std::string>();
   const auto grids = std::make_shared<bool>(false);
   const auto json = std::make_shared<bool>(false);
-  CLI::App* sub = app.add_subcommand("list", "List algorithms, or one algorithm's parameters");
-  sub->add_option("algorithm", *name, "Algorithm, or composition A+B, to show in full")
+  CLI::App* sub =
+      app.add_subcommand("list", "List algorithms, those of a set, or one algorithm's parameters");
+  sub->add_option(
+         "algorithm", *name,
+         "Algorithm, or composition A+B, to show in full; or a set to list: @merging, 'snap*'")
       ->type_name("ALGORITHM");
   CLI::Option* grid = sub->add_flag(
       "--grid", *grids, "Print as CSV every setting that tuning tries: --algorithm NAME:grid");
   sub->add_flag("--json", *json, "Print one JSON array with an object per algorithm")
       ->excludes(grid);
   sub->callback([name, grids, json] {
+    const std::vector<const Method*> list = several(*name);
     if (*grids) {
-      if (!name->empty()) {
-        find_method(*name);  // throws on an unknown one; a composition declares no settings
-      }
       print_grids(*name);
     } else if (*json) {
       print_json(*name);
-    } else if (name->empty()) {
-      print_all();
+    } else if (!list.empty()) {
+      print_list(list);
     } else {
       print_one(find_shown(*name));
     }

@@ -113,10 +113,9 @@ void add_summarize(CLI::App& app) {
       ->type_name("COLUMN");
   sub->add_flag("--descending", o->summary.descending, "Largest first");
   sub->add_flag("--full", o->full, "Show all parameters, not only those that differ");
-  sub->add_option("--format", o->format,
-                  "text, markdown, latex (booktabs), or with full precision csv, json")
+  sub->add_option("--format", o->format, "latex is for booktabs; csv and json have full precision")
       ->capture_default_str()
-      ->type_name("FORMAT");
+      ->type_name("text|markdown|latex|csv|json");
   sub->add_option("--csv", o->csv, "Write the summary to this file as well, a line per group")
       ->type_name("FILE");
   sub->footer(

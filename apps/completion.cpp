@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <vector>
 
 #include "algorithms/registry.hpp"
 #include "choice.hpp"
+#include "replay/grid.hpp"
 #include "report/build_info.hpp"
 #include "report/schema.hpp"
 
@@ -54,6 +56,7 @@ std::vector<std::string> values_of(const CLI::App& app, const CLI::Option& optio
     for (const Method& m : methods()) {
       out.push_back(m.info.name);
     }
+    std::ranges::copy(method_set_names(), std::back_inserter(out));
   } else if (type.starts_with("COLUMN")) {
     out = schema_header();
   } else {
@@ -110,10 +113,22 @@ std::string cases(const CLI::App& app) {
       option_words(app), joined(names), commands, options);
 }
 
-// What is typed already: the word that is to be completed, the one before it, and the command.
+// What is typed already: the word that is to be completed, the one before it, and the command. For
+// bash @ and = end a word: of `--algorithm=h2o,@me` it gives, and puts the answer in place of, `me`
+// alone. `cut` is what stands before that.
 constexpr std::string_view kBashBegin = R"(_kvbench() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}}
-  local command= options= values= list= i
+  local command= options= values= list= cut= i
+  local last=$word before=${{COMP_LINE:0:COMP_POINT}}
+  local typed=${{before##*[[:space:]]}}
+  if [[ -n $typed && $typed != "$word" ]]; then
+    before=${{before%"$typed"}}
+    before=${{before%"${{before##*[![:space:]]}}"}}
+    previous=${{before##*[[:space:]]}} word=$typed
+    [[ $typed == --*=* ]] && previous=${{typed%%=*}} word=${{typed#*=}}
+    [[ $last == = ]] && last=
+    cut=${{word%"$last"}}
+  fi
   for ((i = 1; i < COMP_CWORD; ++i)); do
     case ${{COMP_WORDS[i]}} in
       {}) command=${{COMP_WORDS[i]}}; break ;;
@@ -128,6 +143,7 @@ constexpr std::string_view kBashEnd = R"(  COMPREPLY=()
   elif [[ -n $values ]]; then
     [[ $word == *,* ]] && list=${word%,*},
     COMPREPLY=($(compgen -P "$list" -W "$values" -- "${word##*,}"))
+    COMPREPLY=("${COMPREPLY[@]#"$cut"}")
   fi
 }
 complete -o bashdefault -o default -F _kvbench kvbench

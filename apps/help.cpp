@@ -89,6 +89,19 @@ bool takes_many(const CLI::Option* opt) {
 
 }  // namespace
 
+std::string hanging(const std::string& prefix, const std::string& text,
+                    std::optional<std::size_t> width) {
+  if (!width || 3 * prefix.size() > 2 * *width) {
+    return prefix + text + '\n';
+  }
+  std::istringstream lines(filled(text, *width - prefix.size()));
+  std::string out;
+  for (std::string line; std::getline(lines, line);) {
+    out += (out.empty() ? prefix : std::string(prefix.size(), ' ')) + line + '\n';
+  }
+  return out.empty() ? prefix + '\n' : out;
+}
+
 HelpFormatter::HelpFormatter() {
   label("INT", "N");
   label("UINT", "N");

@@ -3,10 +3,17 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace kvbench {
+
+/// `prefix` and, behind it, `text` in lines that end within `width`, the next ones indented by as
+/// much as the prefix; without a width, or where less than a third of it is left, one line.
+std::string hanging(const std::string& prefix, const std::string& text,
+                    std::optional<std::size_t> width);
 
 class HelpFormatter : public CLI::Formatter {
  public:

@@ -89,8 +89,8 @@ int program(int argc, char** argv) {
       }
       return kExitOk;
     }
-    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
-      return fail(kExitBadInput, unknown_command(app, argv[1]));
+    if (app.get_subcommands().empty()) {
+      return fail(kExitBadInput, unknown_command(app, argc > 1 ? argv[1] : ""));
     }
     const std::string option = unknown_option(app);
     return fail(kExitBadInput, option.empty() ? e.what() : option);

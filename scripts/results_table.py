@@ -20,7 +20,7 @@ from kvbench import command  # noqa: E402
 from kvbench import tables as kt  # noqa: E402
 
 
-def load(paths, metric, short=False, budgets=()):
+def load(paths, metric, short=False, budgets=(), pool=False):
     """Mean of `metric` by (label, budget), for points that cover every head of the table."""
     frame = kt.read_results(paths, [metric, "seed", "budget_requested", *kt.HEAD_COLUMNS,
                                      *kt.SETTINGS])
@@ -29,7 +29,7 @@ def load(paths, metric, short=False, budgets=()):
         raise kt.CsvError(f"{', '.join(paths)}: rows stand twice")
     heads = frame.groupby(kt.HEAD_COLUMNS).ngroups
     frame = kt.pick_numbers(frame, "budget_requested", budgets, paths[0])
-    frame = kt.add_labels(kt.measured_rows(frame, paths[0]), short=short)
+    frame = kt.add_labels(kt.measured_rows(frame, paths[0], pool), short=short)
     out = {}
     for (label, budget), rows in frame.groupby(["label", "budget_requested"], dropna=False,
                                                sort=False):
@@ -87,12 +87,13 @@ def main(argv=None):
                         help="only these [default: all]")
     parser.add_argument("--short", action="store_true", help="leave values out of names that more "
                         "than half of an algorithm's variants have (an ablation around one setting)")
+    parser.add_argument("--pool", **command.POOL)
     parser.add_argument("--digits", type=int, default=3)
     args = parser.parse_args(argv)
     paths = {}
     for name, path in args.tables:
         paths.setdefault(name, []).append(path)
-    groups = [(name, load(files, args.metric, args.short, args.budgets))
+    groups = [(name, load(files, args.metric, args.short, args.budgets, args.pool))
               for name, files in paths.items()]
     budgets = sorted({b for _, b in groups[0][1] if b == b})
     default = (groups[0][0], budgets[min(1, len(budgets) - 1)] if budgets else 0.0)

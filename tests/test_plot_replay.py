@@ -99,7 +99,8 @@ class LambdaTest(FigureTest):
         self.near(line_of(axes, self.colors[1]), [[0.3], [0.3]])
         self.near(line_of(axes, self.colors[2])[1], [0.35, 0.35])  # h2o, across the panel
         self.near(line_of(axes, self.colors[3])[1], [0.4, 0.4])  # seeds' means 0.3 and 0.5
-        band = axes.patches[0].get_xy()
+        patch = axes.patches[0]  # a polygon, of newer versions of matplotlib a rectangle
+        band = patch.get_patch_transform().transform(patch.get_path().vertices)
         self.near([band[:, 1].min(), band[:, 1].max()],
                   [0.4 - math.sqrt(0.02), 0.4 + math.sqrt(0.02)])
         self.assertEqual([t.get_text() for t in figure.legends[0].texts],

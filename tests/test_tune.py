@@ -134,7 +134,7 @@ class TuneTest(FolderCase):
                               (good + [row.replace("t0.h5", "u.h5") for row in good],
                                "several traces"),
                               ([row.replace("prefill", "stream") for row in good[:2]] + good[2:],
-                               "several protocols")):
+                               "rows differ in protocol, expected")):
             with self.subTest(expected):
                 self.write("dev.csv", HEADER, bad)
                 self.assertIn(expected, self.choose(code=2))

@@ -133,9 +133,10 @@ void expand_declared(const Method& method, const std::string& what, std::vector<
 constexpr std::array kFamilies{Family::reference, Family::eviction, Family::sampling,
                                Family::merging, Family::quantization};
 
-// Whether a name stands for several methods.
-bool is_set(const std::string& name) {
-  return name == "all" || name.starts_with('@') || name.find_first_of("*?[") != std::string::npos;
+constexpr std::string_view kAgnostic = "@agnostic";
+
+std::string family_set(Family family) {
+  return fmt::format("@{}", name(family));
 }
 
 // Which methods a set is. Throws InputError where no set has the name.
@@ -146,35 +147,33 @@ std::function<bool(const MethodInfo&)> members_of(const std::string& set) {
   if (!set.starts_with('@')) {
     return [set](const MethodInfo& m) { return ::fnmatch(set.c_str(), m.name.c_str(), 0) == 0; };
   }
-  std::vector<std::string> names{"@agnostic"};
+  if (set == kAgnostic) {
+    return [](const MethodInfo& m) { return m.agnostic(); };
+  }
   for (const Family family : kFamilies) {
-    names.push_back(fmt::format("@{}", name(family)));
-    if (names.back() == set) {
+    if (set == family_set(family)) {
       return [family](const MethodInfo& m) { return m.family == family; };
     }
   }
-  if (set != names.front()) {
-    throw InputError(fmt::format("--algorithm {}: no such set{}, expected all or one of {}", set,
-                                 did_you_mean(set, names), fmt::join(names, ", ")));
-  }
-  return [](const MethodInfo& m) { return m.agnostic(); };
+  const std::vector<std::string> names = method_set_names();
+  throw InputError(fmt::format("no set of algorithms '{}'{}, expected one of {}", set,
+                               did_you_mean(set, names), fmt::join(names, ", ")));
 }
 
 // Every method of the set that runs under the protocol: its default, or what it declares.
 void expand_set(const std::string& set, Protocol protocol, const std::string& what,
                 std::vector<Variant>& out) {
   const std::size_t begin = out.size();
-  const auto member = members_of(set);
-  for (const Method& m : methods()) {
-    if (member(m.info) && Variant{&m, {}, nullptr}.runs_under(protocol)) {
-      what.empty() ? expand(m.info.name, out) : expand_declared(m, what, out);
+  for (const Method* m : methods_of_set(set)) {
+    if (Variant{m, {}, nullptr}.runs_under(protocol)) {
+      what.empty() ? expand(m->info.name, out) : expand_declared(*m, what, out);
     }
   }
   if (out.size() == begin) {
-    throw InputError(fmt::format(
-        "--algorithm {}: is no algorithm that runs under --protocol {}, expected some (kvbench "
-        "list)",
-        set, name(protocol)));
+    throw InputError(
+        fmt::format("--algorithm {}: none of these algorithms runs under --protocol {}; kvbench "
+                    "list says which do",
+                    set, name(protocol)));
   }
   for (std::size_t i = begin; i < out.size(); ++i) {
     out[i].by_set = set;
@@ -223,6 +222,30 @@ void drop_repeated(std::vector<Variant>& variants) {
 
 }  // namespace
 
+bool is_method_set(const std::string& name) {
+  return name == "all" || name.starts_with('@') || name.find_first_of("*?[") != std::string::npos;
+}
+
+std::vector<const Method*> methods_of_set(const std::string& set) {
+  const auto member = members_of(set);
+  std::vector<const Method*> out;
+  for (const Method& m : methods()) {
+    if (member(m.info)) {
+      out.push_back(&m);
+    }
+  }
+  if (out.empty()) {
+    throw InputError(fmt::format("no algorithm matches '{}'; kvbench list names all", set));
+  }
+  return out;
+}
+
+std::vector<std::string> method_set_names() {
+  std::vector<std::string> names{"all", std::string(kAgnostic)};
+  std::ranges::transform(kFamilies, std::back_inserter(names), family_set);
+  return names;
+}
+
 std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Protocol protocol) {
   std::vector<Variant> out;
   std::vector<std::string> listed;
@@ -238,7 +261,7 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Pr
     const std::string name = spec.substr(0, colon);
     const std::string rest = spec.substr(std::min(colon + 1, spec.size()));
     const bool declared = rest == "grid" || rest == "authors";
-    if (is_set(name)) {
+    if (is_method_set(name)) {
       if (!declared && colon != spec.size()) {
         throw InputError(fmt::format(
             "--algorithm {0}: got {1} with '{2}', expected {1}, {1}:grid or {1}:authors alone; "

@@ -93,6 +93,16 @@ struct Variant {
 std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs,
                                        Protocol protocol = Protocol::prefill);
 
+/// Whether a name stands for several methods: "all", "@merging", "snap*".
+bool is_method_set(const std::string& name);
+
+/// The methods of such a set, in the registry's order. Throws InputError where there is no such set
+/// or no method matches.
+std::vector<const Method*> methods_of_set(const std::string& set);
+
+/// All sets but patterns: "all", "@agnostic", "@reference", ...
+std::vector<std::string> method_set_names();
+
 /// "10" -> 0..9; "3:10" -> 3..9; "1,5,9" as listed. Errors: InputError.
 std::vector<std::uint64_t> parse_seeds(const std::string& text);
 

@@ -48,6 +48,10 @@ def _picture(text):
     return text
 
 
+# Of every program that averages or compares the rows of several tables.
+POOL = {"action": "store_true",
+        "help": "take rows together that differ in model, dtype, precision, protocol, sink, recent, "
+                "scores, device or n_queries; they are refused else"}
 # What figures take beside their own options, where they can have it.
 FIGURE_OPTIONS = {
     "--layers": {"metavar": "N,...", "default": [],
@@ -58,6 +62,7 @@ FIGURE_OPTIONS = {
                     "help": "methods or labels; the others are grey"},
     "--relative-to": {"metavar": "METHOD", "default": "",
                       "help": "divide each point by that of this method at the same place"},
+    "--pool": POOL,
 }
 
 

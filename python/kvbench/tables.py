@@ -5,6 +5,7 @@ Errors that a user can mend are CsvError; `command.run_main` prints them as one 
 Column meanings: docs/schema.md.
 """
 
+import os
 import sys
 
 from kvbench import checksums, interpreter
@@ -26,6 +27,8 @@ TEXT_COLUMNS = {
     "diag",
 }
 SETTINGS = ["protocol", "sink", "recent", "scores", "device", "n_queries"]
+# What the manifest beside a table tells of a row's trace and of the run.
+ORIGINS = ["model", "dtype", "precision"]
 # Integers that say where a row belongs: no row is without one that a script asks for.
 PLACES = {"layer", "q_head", "kv_head", "head", "token", "step", "offset", "k", "n_prefix", "n_tokens"}
 HEAD_COLUMNS = ["trace", "prompt", "layer", "q_head"]  # what a mean over heads runs over
@@ -86,8 +89,8 @@ def read_results(paths, needed):
 
     `needed`: columns that the caller reads besides schema, algorithm, params and status. Numeric
     columns are float64 (an empty field, as in rows without measurements, is NaN); text columns are
-    str. Raises CsvError for a missing file or column, an empty file, mixed or foreign schemas, and
-    a field that is no number, and a row that stands twice.
+    str. ORIGINS are added. Raises CsvError for a missing file or column, an empty file, mixed or
+    foreign schemas, a field that is no number, and a row that stands twice.
     """
     columns = ["schema", "algorithm", "params", "status"]
     columns += [c for c in needed if c not in columns]
@@ -98,7 +101,43 @@ def read_results(paths, needed):
     if schemas[0].split(".")[0] != SCHEMA_MAJOR:
         raise CsvError(f"{paths[0]}: schema {schemas[0]}, expected {SCHEMA_MAJOR}.x")
     _refuse_repeats(frame, paths)
-    return frame
+    return add_origins(frame, paths)
+
+
+def _origins(path):
+    """{name of a trace: {origin: text}} of the manifest beside a table, as far as it is one."""
+    try:
+        found = checksums.manifest_of(path)
+    except checksums.ChangedError as error:
+        raise CsvError(str(error)) from None
+    manifest = found[1] if found else {}
+    run = manifest.get("configuration")
+    traces = manifest.get("traces")
+    out = {}
+    for trace in traces if isinstance(traces, list) else []:
+        if isinstance(trace, dict) and isinstance(trace.get("path"), str):
+            said = {**trace, "precision": run.get("precision") if isinstance(run, dict) else ""}
+            out[os.path.basename(trace["path"])] = {
+                name: said[name] if isinstance(said.get(name), str) else "" for name in ORIGINS}
+    return out
+
+
+def add_origins(frame, paths):
+    """Adds the columns ORIGINS to a frame of read_table; empty where no manifest tells."""
+    parts = []
+    start = 0
+    for path, count in zip(paths, frame.attrs["rows"]):
+        known = _origins(path)
+        rows = frame.iloc[start:start + count]
+        traces = rows["trace"] if "trace" in rows.columns else pd.Series("", rows.index)
+        parts.append(pd.DataFrame({
+            name: traces.map({trace: said[name] for trace, said in known.items()}).fillna("")
+            for name in ORIGINS}))
+        start += count
+    # One concat: a frame of many columns is slow to take one more, three times.
+    out = pd.concat([frame, pd.concat(parts)], axis=1)
+    out.attrs = frame.attrs
+    return out
 
 
 def _refuse_repeats(frame, paths):
@@ -239,7 +278,47 @@ def note(text):
     print(f"note: {text}", file=sys.stderr)
 
 
-def measured_rows(frame, path=""):
+def differing(frame):
+    """{setting: values} of the settings in which rows differ that are averaged or compared.
+
+    Which queries a method looks at (`scores`) may differ between methods, not within one. What no
+    manifest tells is not known to differ.
+    """
+    out = {}
+    for name in [*SETTINGS, *ORIGINS]:
+        if name not in frame.columns:
+            continue
+        known = frame[frame[name].notna() & (frame[name] != "")]
+        if name == "scores":
+            one = known.groupby(["algorithm", "params"])[name].transform("nunique")
+            known = known[one > 1]
+        values = sorted(known[name].unique())
+        if len(values) > 1:
+            out[name] = [v if isinstance(v, str) else f"{v:g}" for v in values]
+    return out
+
+
+def refuse_mixed(frame, path, pool=False):
+    """CsvError where rows differ in what forbids a common mean or figure; with `pool` a note."""
+    found = differing(frame)
+    if found and not pool:
+        raise CsvError(f"{path}: rows of one mean or comparison differ in "
+                       + ", ".join(f"{name} ({', '.join(values[:3])}"
+                                   f"{', ...' if len(values) > 3 else ''})"
+                                   for name, values in found.items())
+                       + "; give rows of one alone, or take them together with --pool")
+    for name in found:
+        note(f"rows that differ in {name} are pooled")
+
+
+def measured_rows(frame, path="", pool=False):
+    """The rows of ok_rows; CsvError where refuse_mixed refuses them."""
+    kept = ok_rows(frame, path)
+    refuse_mixed(kept, path, pool)
+    return kept
+
+
+def ok_rows(frame, path=""):
     """Rows with fair measurements (status ok); says on stderr what was left out."""
     kind = frame["status"].map(status_kind)
     for word in ("degenerate", "infeasible", "failed"):
@@ -251,9 +330,6 @@ def measured_rows(frame, path=""):
     if kept.empty:
         where = f"{path}: " if path else ""
         raise CsvError(f"{where}no row holds measurements: all are degenerate, infeasible or failed")
-    for name in SETTINGS:
-        if name in kept.columns and (kept.groupby("algorithm")[name].nunique() > 1).any():
-            print(f"note: rows that differ in {name} are pooled", file=sys.stderr)
     return kept
 
 

@@ -43,8 +43,10 @@ def figures(paths, metric):
                                     *kt.SETTINGS])
     if frame[["prompt", "trace"]].drop_duplicates()["prompt"].duplicated().any():
         raise kt.CsvError(f"{paths[0]}: a prompt of one name in several traces")
-    if len(frame[kt.SETTINGS].drop(columns="scores").drop_duplicates()) > 1:
-        raise kt.CsvError(f"{paths[0]}: rows of several protocols, devices or windows")
+    mixed = kt.differing(frame.drop(columns="scores"))
+    if mixed:
+        raise kt.CsvError(f"{paths[0]}: rows differ in {', '.join(mixed)}, expected one protocol and "
+                          "one model")
     heads = frame.groupby("prompt")[["layer", "q_head"]].apply(lambda f: len(f.drop_duplicates()))
     out = {}
     # A budget is NaN for what has one size only: no setting to choose.

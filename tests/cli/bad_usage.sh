@@ -5,7 +5,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
 small_trace t.h5
 
 refused 2 nosuch -- nosuch
-refused 2 'subcommand is required' -- --nosuch
+refused 2 "got '--nosuch' in place of a subcommand, expected one of info" -- --nosuch
 for command in 'info t.h5' list 'synth -o o.h5' 'replay t.h5' 'summarize t.h5' 'merge a -o o'; do
   # shellcheck disable=SC2086
   refused 2 --nosuch -- $command --nosuch

@@ -23,7 +23,7 @@ good replay t.h5 -o out.csv --algorithm all --budget 0.5,0 "${windows[@]}"
 # Results that are no failures do not change the code.
 [[ $(column out.csv algorithm | wc -l) -gt 10 ]] || fail "rows are missing"
 
-refused 2 'A subcommand is required' --
+refused 2 'got no subcommand, expected one of info, list' --
 refused 2 nowhere.h5 -- info nowhere.h5
 refused 2 exists -- replay t.h5 -o out.csv --algorithm exact
 refused 3 cuda -- replay t.h5 -o o.csv --algorithm exact --device cuda:99

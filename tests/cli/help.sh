@@ -103,6 +103,19 @@ good replay --help
 for option in $(grep -oE '^  (-[a-z], )?--[a-z-]+' <<< "$out" | grep -oE -e '--[a-z-]+'); do
   completed kvbench replay "$option" | grep -qxF -e "$option" || fail "$option is not completed"
 done
+expect 'all' kvbench replay --algorithm al
+expect 'csv json latex markdown text' kvbench summarize out.csv --format ''
+# bash takes @ and = for words of their own, and puts its answer in place of what is behind them.
+line() { # line TEXT WORDS...: as bash calls the function where TEXT is typed
+  COMP_LINE=$1 COMP_POINT=${#1} completed "${@:2}"
+}
+[[ $(line 'kvbench replay --algorithm @me' kvbench replay --algorithm @ me) == merging ]] ||
+  fail "@me: $(line 'kvbench replay --algorithm @me' kvbench replay --algorithm @ me)"
+[[ $(line 'kvbench list h2o,@me' kvbench list h2o, @ me) == merging ]] || fail 'h2o,@me'
+[[ $(line 'kvbench replay --algorithm=snap' kvbench replay --algorithm = snap) == snapkv ]] ||
+  fail '--algorithm=snap'
+[[ $(line 'kvbench replay --protocol=' kvbench replay --protocol = | xargs) == 'prefill stream' ]] ||
+  fail '--protocol='
 # bash knows the function by the name of the program.
 [[ $(bash -c 'source completion.bash; complete -p kvbench') == *'-F _kvbench kvbench' ]] ||
   fail 'nothing is registered'

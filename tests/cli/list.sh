@@ -73,3 +73,46 @@ for name in "snapkv", "quant-kivi", "h2o+balancekv":
     assert text.count("  default ") == len(one["parameters"]) > 2
 PY
 refused 2 excludes -- list --json --grid
+
+# Sets and patterns, as --algorithm takes them.
+names() { # names ARGS...: those that `list ARGS` shows
+  good list "$@"
+  sed '/^$/,$d' "$scratch/out" | sed 1d | cut -d' ' -f1 | xargs
+}
+[[ $(names @quantization) == quant-kivi ]] || fail "list @quantization: $(names @quantization)"
+[[ $(names 'snap*') == snapkv ]] || fail "list snap*: $(names 'snap*')"
+[[ $(names all) == "$(names)" ]] || fail "list all: $(names all)"
+for set in @reference @eviction @sampling @merging @quantization; do
+  members=$(names "$set")
+  [[ -n $members ]] || fail "$set is empty"
+  good replay --dry-run "$SRC/data/sample.h5" --budget 0.5 --algorithm "$set"
+  for name in $(awk '/^algorithm /{ on = 1; next } /^$/{ on = 0 } on { print $1 }' <<< "$out"); do
+    [[ " $members " == *" $name "* ]] || fail "$name runs as $set, but list $set does not have it"
+  done
+done
+good list --json @merging
+[[ $(grep -c '"family": "merging"' <<< "$out") == $(names @merging | wc -w) ]] || fail "list --json @merging: $out"
+good list --grid 'quant*'
+[[ $(cut -d, -f1 <<< "$out" | sort -u | xargs) == 'algorithm quant-kivi' ]] || fail "list --grid quant*: $out"
+refused 2 "no algorithm matches 'zz*'" -- list 'zz*'
+refused 2 "no algorithm matches 'zz*'" -- replay "$SRC/data/sample.h5" -o out.csv --algorithm 'zz*'
+refused 2 'none of these algorithms runs under --protocol stream' -- \
+  replay "$SRC/data/sample.h5" -o out.csv --algorithm 'snap*' --protocol stream
+refused 2 '(did you mean @merging?)' -- list @mergin
+
+# On a terminal every line fits, and nothing is lost.
+for width in 80 100 130; do
+  for what in '' balancekv h2o+balancekv; do
+    # shellcheck disable=SC2086
+    COLUMNS=$width "$KVBENCH" list $what > narrow.txt
+    # A setting is one word, to be copied.
+    longest=$(grep -E '[^ ] +[^ ]' narrow.txt | LC_ALL=C.UTF-8 wc -L)
+    ((longest <= width)) || fail "a line of $longest at $width: $(< narrow.txt)"
+    ! grep -q ' $' narrow.txt || fail "blanks at an end: $(grep ' $' narrow.txt)"
+    # shellcheck disable=SC2086
+    good list $what
+    [[ $(tr -s ' \n' ' ' <<< "$out" | sed 's/family what it does/family/') == \
+      "$(tr -s ' \n' ' ' < narrow.txt | sed 's/family what it does/family/')" ]] ||
+      fail "list $what at $width has other words: $(< narrow.txt)"
+  done
+done

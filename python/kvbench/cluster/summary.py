@@ -23,9 +23,9 @@ from kvbench.plot import growth as plot_growth
 UNIT = ["trace", "prompt"]
 
 
-def figures(paths):
+def figures(paths, pool=False):
     """A frame of trace, prompt, layer, what, figure, x, value: a row per head."""
-    coverage = kcc.read_table(paths, "coverage.csv", ["radius", "radius_rel"])
+    coverage = kcc.read_table(paths, "coverage.csv", ["radius", "radius_rel"], pool)
     growth = kcc.read_table(paths, "growth.csv", ["alpha"])
     norms = kcc.read_table(paths, "norms.csv", ["p50", "p95", "max"])
     parts = [coverage.assign(figure="radius_rel", x=coverage["k"], value=coverage["radius_rel"]),
@@ -57,8 +57,9 @@ def main(arguments=None):
     parser = command.plain_parser(__doc__)
     parser.add_argument("inputs", nargs="+", metavar="DIR", help="folders of kvbench cluster")
     parser.add_argument("-o", "--output", required=True, metavar="FILE.csv")
+    parser.add_argument("--pool", **command.POOL)
     options = parser.parse_args(arguments)
-    out = table(figures(options.inputs))
+    out = table(figures(options.inputs, options.pool))
     try:
         out.to_csv(options.output, index=False, float_format="%.6g", lineterminator="\n")
     except OSError as error:

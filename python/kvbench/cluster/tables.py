@@ -48,18 +48,19 @@ def table_path(path, name):
     return os.path.join(path, name) if os.path.isdir(path) else path
 
 
-def read_table(paths, name, needed):
+def read_table(paths, name, needed, pool=None):
     """The tables `name` (a key of KEYS) of `paths` (files, or folders that hold one) as one frame.
 
     `needed`: columns that are read besides the table's key columns. Integers and floats are
     float64, an empty field NaN; text stays as it is. Raises CsvError: missing file or column, no
     rows, files whose columns differ, foreign or mixed schemas, a field that is no number, an
-    unknown `what`, a row that stands twice.
+    unknown `what`, a row that stands twice. pool: False refuses rows of several models or element
+    types (kvbench.tables.refuse_mixed), True says that they are taken together; None: neither.
     """
     frames = []
     columns = list(dict.fromkeys([*KEYS[name], *needed]))
     for path in (table_path(p, name) for p in paths):
-        frame = kt.read_table([path], columns, TEXT)
+        frame = kt.add_origins(kt.read_table([path], columns, TEXT), [path])
         if frames and list(frame.columns) != list(frames[0].columns):
             raise kt.CsvError(f"{path}: its columns differ from those of "
                               f"{table_path(paths[0], name)}; they cannot share a figure")
@@ -73,6 +74,8 @@ def read_table(paths, name, needed):
         row = frame[frame.duplicated(KEYS[name])].iloc[0]
         at = ", ".join(f"{k} {row[k]}" for k in KEYS[name] if str(row[k]) != "")
         raise kt.CsvError(f"{first}: two rows for {at}, expected one")
+    if pool is not None:
+        kt.refuse_mixed(frame, first, pool)
     return frame
 
 
@@ -139,8 +142,9 @@ def read_points(path, groups):
     path = table_path(path, "points.csv")
     wanted = set(groups[[*HEAD, "what"]].itertuples(index=False, name=None))
     parts = []
-    with _reading(path):
-        for part in pd.read_csv(path, dtype=str, keep_default_na=False, chunksize=POINTS_CHUNK):
+    with _reading(path), pd.read_csv(path, dtype=str, keep_default_na=False,
+                                     chunksize=POINTS_CHUNK) as reader:
+        for part in reader:
             for column in ["layer", "kv_head"]:
                 part[column] = kt.numbers(part[column], path, column, True)
             keys = part[[*HEAD, "what"]].itertuples(index=False, name=None)

@@ -105,9 +105,9 @@ def read(paths, options, metrics=None):
     return kt.add_labels(frame)
 
 
-def points(frame, path):
+def points(frame, path, pool=False):
     """(rows of whole points, {(budget, label): whether a point of it is not whole})."""
-    good = kt.measured_rows(frame, path)
+    good = kt.measured_rows(frame, path, pool)
     point = frame.groupby(POINT, sort=False).ngroup()
     bad = set(point[frame["status"].map(kt.status_kind) != "ok"])
     heads = frame.groupby("unit")["head"].nunique()
@@ -127,7 +127,7 @@ def load(paths, options):
     frame = read(paths, options)
     if frame.empty:
         raise kt.CsvError(f"{paths[0]}: no rows are left")
-    good, lost = points(frame, paths[0])
+    good, lost = points(frame, paths[0], options.pool)
     out = []
     order = frame.drop_duplicates("budget").sort_values("budget_requested", ascending=False)
     for budget in order["budget"]:
@@ -295,6 +295,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--set", help="only prompts whose record has this `set`, such as test")
     parser.add_argument("--records", nargs="+", metavar="FILE.jsonl", default=[],
                         help="the records of --set [data/prompts/*.jsonl]")
+    parser.add_argument("--pool", **command.POOL)
     parser.add_argument("--alpha", type=share, default=0.05, help="level of the tests [0.05]")
     parser.add_argument("--level", type=share, default=0.95, help="of the intervals [0.95]")
     parser.add_argument("--interval", choices=ks.INTERVALS, default=ks.INTERVALS[0],

@@ -77,7 +77,7 @@ def keys_of(frame):
                     frame["seed"]))
 
 
-def read_scores(paths):
+def read_scores(paths, pool=False):
     """Rows of scripts/score_model.py with status ok, one per key; `agreement` is turned."""
     frame = kt.read_table(paths, [*KEY, *SCORES, *ANSWERS, "status"], TEXT)
     frame["trace"] = frame["trace"].map(os.path.basename)
@@ -87,7 +87,7 @@ def read_scores(paths):
         raise kt.CsvError(f"{', '.join(paths)}: rows stand twice: prompt {row['prompt']}, "
                           f"{row['algorithm']}, budget {row['budget_requested']:g}, seed "
                           f"{row['seed']:g}")
-    frame = kt.measured_rows(frame, paths[0])
+    frame = kt.measured_rows(frame, paths[0], pool)
     for score in SCORES:
         bad = frame[~np.isfinite(frame[score])]
         if len(bad):
@@ -206,9 +206,9 @@ def read_layers(paths, rows, labels, options):
 def load(options):
     """The Table of what both sides have. Raises CsvError with fewer than FEWEST_CELLS cells."""
     rows = compare.read(options.inputs, options, HEAD_METRICS)
-    scores = read_scores(options.scores)
+    scores = read_scores(options.scores, options.pool)
     rows, scores = both_sides(rows, scores)
-    points, lost = compare.points(rows, options.inputs[0])
+    points, lost = compare.points(rows, options.inputs[0], options.pool)
     labels = dict(zip(keys_of(rows), zip(rows["budget"], rows["label"], rows["unit"])))
     order = rows.sort_values("budget_requested", ascending=False, kind="stable")
     cells, units = whole_cells(points, order, lost)

@@ -40,6 +40,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--budgets", type=command.number_list, default=[], metavar="SHARE,...")
     parser.add_argument("--prompts", type=command.name_list, default=[], metavar="ID,...",
                         help="only these prompts")
+    parser.add_argument("--pool", **command.POOL)
     parser.add_argument("--resamples", type=command.positive, default=ks.RESAMPLES, metavar="N",
                         help="[10000]")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap [0]")

@@ -51,12 +51,12 @@ def heavy_share(frame, path):
     return (heavy / middle).where((middle > 0) & (kept >= 0))
 
 
-def load(paths, algorithms=(), layers=(), by_layer=False):
+def load(paths, algorithms=(), layers=(), by_layer=False, pool=False):
     """One row per (layer, label, x, column): mean, sd. layer is -1 for all together."""
     frame = kt.read_results(paths, NEEDED)
     frame = kt.pick_algorithms(frame, algorithms, paths[0])
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
-    frame = kt.measured_rows(frame, paths[0])
+    frame = kt.measured_rows(frame, paths[0], pool)
     frame["x"] = heavy_share(frame, paths[0])
     if frame["x"].isna().all():
         raise kt.CsvError(f"{paths[0]}: no row has a middle that tokens are kept of")
@@ -131,7 +131,7 @@ def measured(table):
 
 
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, take=("--layers", "--highlight"))
+    parser = command.argument_parser(__doc__, take=("--layers", "--highlight", "--pool"))
     parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
                         help="only these, default all")
     parser.add_argument("--by-layer", action="store_true",
@@ -142,7 +142,8 @@ def parse_arguments(arguments=None):
 
 def main():
     options = parse_arguments()
-    table = load(options.inputs, options.algorithms, options.layers, options.by_layer)
+    table = load(options.inputs, options.algorithms, options.layers, options.by_layer,
+                 options.pool)
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     figure = draw(table, options.highlight)
     bars = kl.spread_text(figure, "Bands: standard deviation over heads and seeds.")

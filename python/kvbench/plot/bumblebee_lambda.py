@@ -34,11 +34,11 @@ def lambda_of(params):
         return math.nan
 
 
-def load(paths, column, budgets=(), by_layer=False, layers=(), relative_to=""):
+def load(paths, column, budgets=(), by_layer=False, layers=(), relative_to="", pool=False):
     """One row per (budget, layer, label, lambda): mean, sd, seeds. layer is -1 for all together."""
     frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", column])
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
-    frame = kt.measured_rows(frame, paths[0])
+    frame = kt.measured_rows(frame, paths[0], pool)
     frame = kt.pick_numbers(frame, "budget_requested", budgets, paths[0])
     frame = frame[frame["budget_requested"].notna()].copy()
     frame["lambda"] = [lambda_of(text) for text in frame["params"]]
@@ -139,8 +139,8 @@ def measured(table, column):
 
 
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, take=("--layers", "--highlight", "--relative-to"),
-                                     y=kt.METRIC_LABELS)
+    parser = command.argument_parser(
+        __doc__, take=("--layers", "--highlight", "--relative-to", "--pool"), y=kt.METRIC_LABELS)
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
                         help="only these, default all")
     parser.add_argument("--by-layer", action="store_true", help="one panel per budget and layer")
@@ -151,7 +151,7 @@ def parse_arguments(arguments=None):
 def main():
     options = parse_arguments()
     table = load(options.inputs, options.y, options.budgets, options.by_layer, options.layers,
-                 options.relative_to)
+                 options.relative_to, options.pool)
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     figure = draw(table, options.y, options.log_y, options.highlight, options.relative_to)
     bars = kl.spread_text(

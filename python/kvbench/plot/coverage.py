@@ -42,9 +42,9 @@ def reduce_heads(frame):
     return out[out["heads"] == largest].reset_index(drop=True)
 
 
-def load(paths, layers, mean_over_layers=False):
+def load(paths, layers, mean_over_layers=False, pool=False):
     """The reduced table of the wanted layers; all layers where `layers` is empty."""
-    frame = kcc.read_table(paths, "coverage.csv", ["radius_rel"])
+    frame = kcc.read_table(paths, "coverage.csv", ["radius_rel"], pool)
     kept = kcc.choose(frame["layer"].unique(), layers, "--layers", paths[0])
     frame = frame[frame["layer"].isin(kept)]
     table = reduce_heads(frame.assign(layer=ALL) if mean_over_layers else frame)
@@ -109,14 +109,14 @@ def measured(table):
 
 def parse_arguments(arguments=None):
     parser = command.argument_parser(__doc__, "DIR|coverage.csv", "what kvbench cluster wrote",
-                                     take=("--layers", "--mean-over-layers"))
+                                     take=("--layers", "--mean-over-layers", "--pool"))
     parser.add_argument("--log-y", action="store_true", help="logarithmic radius axis")
     return parser.parse_args(arguments)
 
 
 def main():
     options = parse_arguments()
-    table = load(options.inputs, options.layers, options.mean_over_layers)
+    table = load(options.inputs, options.layers, options.mean_over_layers, options.pool)
     figure = draw(table, options.log_y)
     over = "layers and KV heads" if options.mean_over_layers else "KV heads"
     bars = kl.spread_text(figure, f"Bands: standard deviation over {over}.")

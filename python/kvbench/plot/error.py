@@ -65,13 +65,13 @@ def reduce_rows(frame, spread, y="rel_error"):
 
 
 def load(paths, algorithms, spread, y="rel_error", layers=(), mean_over_layers=False,
-         relative_to=""):
+         relative_to="", pool=False):
     """The frame that is plotted, labels in order of first appearance."""
     frame = kt.read_results(paths, [y, "layer", "seed", "budget_requested", "middle_ratio",
                                     *kt.HEAD_COLUMNS])
     frame = kt.pick_algorithms(frame, algorithms, paths[0])
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
-    frame = kt.measured_rows(frame, paths[0])
+    frame = kt.measured_rows(frame, paths[0], pool)
     # Rounded, so that a budget written as 0.3333 and one as 0.33330 share a point.
     frame["T"] = [round(halvings(p, b), 9)
                   for p, b in zip(frame["params"], frame["budget_requested"])]
@@ -243,7 +243,7 @@ def measured(table, y="rel_error"):
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
         __doc__, y=kt.METRIC_LABELS,
-        take=("--layers", "--mean-over-layers", "--highlight", "--relative-to"))
+        take=("--layers", "--mean-over-layers", "--highlight", "--relative-to", "--pool"))
     parser.add_argument("--x", choices=list(AXIS_LABELS), default="T", help="default: T")
     parser.add_argument("--spread", choices=["seeds", "all"], default="seeds",
                         help="standard deviation over seeds (default) or over all rows")
@@ -258,7 +258,7 @@ def parse_arguments(arguments=None):
 def main():
     options = parse_arguments()
     table = load(options.inputs, options.algorithms, options.spread, options.y, options.layers,
-                 options.mean_over_layers, options.relative_to)
+                 options.mean_over_layers, options.relative_to, options.pool)
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     bad = table[~np.isfinite(table["mean"])]
     for label in dict.fromkeys(bad["label"]):

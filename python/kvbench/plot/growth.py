@@ -48,7 +48,7 @@ def geometric_mean(values):
     return math.exp(np.log(values).mean()) if (values > 0).all() else math.nan
 
 
-def load(paths, layers):
+def load(paths, layers, pool=False):
     """Two tables: clusters by (layer, what, delta, n_prefix), alpha by (layer, what, delta).
 
     The column `delta` of both is delta / R where these agree between heads (as with the program's
@@ -57,7 +57,7 @@ def load(paths, layers):
     for path in paths:
         if not os.path.isdir(path):
             raise kt.CsvError(f"{path}: no such folder; expected one that kvbench cluster wrote")
-    counts = kcc.read_table(paths, "delta.csv", ["clusters"])
+    counts = kcc.read_table(paths, "delta.csv", ["clusters"], pool)
     fits = kcc.read_table(paths, "growth.csv", ["alpha"])
     coverage = kcc.read_table(paths, "coverage.csv", ["radius"])
     chosen = kcc.choose(counts["layer"].unique(), layers, "--layers", paths[0])
@@ -179,7 +179,7 @@ def measured(alpha, absolute):
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
         __doc__, "DIR", "folders of kvbench cluster: delta.csv, growth.csv, coverage.csv",
-        take=("--layers",))
+        take=("--layers", "--pool"))
     parser.add_argument("--deltas", metavar="X,...", default="",
                         help="lines to draw, in the legend's numbers; default: all, or "
                              f"{MAX_LINES} evenly spaced ones of more")
@@ -196,7 +196,7 @@ def numbers(text, option):
 def main():
     options = parse_arguments()
     wanted = numbers(options.deltas, "--deltas")
-    table, alpha, absolute = load(options.inputs, options.layers)
+    table, alpha, absolute = load(options.inputs, options.layers, options.pool)
     figure = draw(table, alpha, absolute, shown_deltas(table, wanted))
     kfr.finish(figure, options, table.attrs["facts"], "Lines: geometric means over KV heads; "
                "dotted: a cluster per token.", measured(alpha, absolute))

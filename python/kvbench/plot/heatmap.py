@@ -38,13 +38,14 @@ def pick_budget(frame, budget, path):
     return frame[native | near]
 
 
-def load(paths, column="rel_error", budget=None, algorithms=(), layers=(), relative_to=""):
+def load(paths, column="rel_error", budget=None, algorithms=(), layers=(), relative_to="",
+         pool=False):
     """One row per (label, layer, q_head): mean; NaN and infinite means are left out."""
     frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", column])
     frame = kt.pick_algorithms(frame, algorithms, paths[0])
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
     frame = pick_budget(frame, budget, paths[0])
-    frame = kt.add_labels(kt.measured_rows(frame, paths[0]))
+    frame = kt.add_labels(kt.measured_rows(frame, paths[0], pool))
     table = kt.finite_points(kt.mean_and_sd(frame, ["label", "layer", "q_head"], column))
     table = kfr.relative(table, relative_to, ["layer", "q_head"], paths[0])
     largest = table.groupby("label")["mean"].transform("max")
@@ -93,7 +94,8 @@ def measured(table, column):
 
 
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, take=("--layers", "--relative-to"), y=kt.ERROR_LABELS)
+    parser = command.argument_parser(__doc__, take=("--layers", "--relative-to", "--pool"),
+                                     y=kt.ERROR_LABELS)
     parser.add_argument("--budget", type=float, metavar="RHO", help="default: the smallest")
     parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
                         help="only these, default all")
@@ -103,7 +105,7 @@ def parse_arguments(arguments=None):
 def main():
     options = parse_arguments()
     table = load(options.inputs, options.y, options.budget, options.algorithms, options.layers,
-                 options.relative_to)
+                 options.relative_to, options.pool)
     kfr.finish(draw(table, options.y, options.relative_to), options, table.attrs["facts"],
                f"Cells: means over prompts and seeds; {table.attrs['budget']}; hatched: no "
                "measurement.", measured(table, options.y))

@@ -19,9 +19,9 @@ from kvbench.plot import layers as kl
 QUANTILES = {"max": "largest", "p95": "95th percentile", "p50": "median"}
 
 
-def load(paths, layers=()):
+def load(paths, layers=(), pool=False):
     """One row per (what, layer): mean, min and max over heads of each of QUANTILES."""
-    frame = kcc.read_table(paths, "norms.csv", list(QUANTILES))
+    frame = kcc.read_table(paths, "norms.csv", list(QUANTILES), pool)
     frame = frame[frame["layer"].isin(kcc.choose(frame["layer"], layers, "--layers", paths[0]))]
     groups = frame.groupby(["what", "layer"], sort=True)[list(QUANTILES)]
     # skipna: a norm that is not a number must show, not be averaged away.
@@ -71,12 +71,12 @@ def measured(table):
 
 def parse_arguments(arguments=None):
     parser = command.argument_parser(__doc__, "DIR|norms.csv", "what kvbench cluster wrote",
-                                     take=("--layers",))
+                                     take=("--layers", "--pool"))
     return parser.parse_args(arguments)
 
 
 def main():
     options = parse_arguments()
-    table = load(options.inputs, options.layers)
+    table = load(options.inputs, options.layers, options.pool)
     kfr.finish(draw(table), options, table.attrs["facts"], "Lines: means over heads; bands: from "
                "the least to the largest head.", measured(table))

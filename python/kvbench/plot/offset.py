@@ -37,7 +37,7 @@ MAX_BANDS = 4  # more of them beside each other are one grey
 
 
 def read_queries(paths):
-    """The rows of all tables; the columns that it needs are looked up by name."""
+    """The rows of all tables, ORIGINS with them; the columns that it needs are looked up by name."""
     frame = kt.read_table(paths, ["schema", "algorithm", "params", *KEYS, "rel_error"],
                           kt.TEXT_COLUMNS, [*kt.SETTINGS, "trace"])
     schemas = sorted(frame["schema"].unique())
@@ -45,9 +45,7 @@ def read_queries(paths):
         raise kt.CsvError(f"{paths[0]}: mixed schemas: {', '.join(schemas)}")
     if schemas[0].split(".")[0] != kt.SCHEMA_MAJOR:
         raise kt.CsvError(f"{paths[0]}: schema {schemas[0]}, expected {kt.SCHEMA_MAJOR}.x")
-    for name in kt.SETTINGS:
-        if name in frame.columns and (frame.groupby("algorithm")[name].nunique() > 1).any():
-            print(f"note: rows that differ in {name} are pooled", file=sys.stderr)
+    frame = kt.add_origins(frame, paths)
     empty = frame["rel_error"].isna()
     if empty.any():
         names = ", ".join(sorted(frame.loc[empty, "algorithm"].unique()))
@@ -58,7 +56,8 @@ def read_queries(paths):
     return frame[~empty].copy()
 
 
-def load(paths, algorithms=(), budgets=(), layers=(), by="budget", bins=32, relative_to=""):
+def load(paths, algorithms=(), budgets=(), layers=(), by="budget", bins=32, relative_to="",
+         pool=False):
     """One row per (panel, label, bin): offset (mean of the bin's), mean, low, median, high.
 
     panel: the budget (NaN: none, as of exact), or with by="layer" the layer.
@@ -75,6 +74,7 @@ def load(paths, algorithms=(), budgets=(), layers=(), by="budget", bins=32, rela
     if by == "layer" and len(have) > 1:
         raise kt.CsvError(f"{paths[0]}: {len(have)} budgets, expected one with --by layer; choose "
                           "with --budgets " + ", ".join(f"{v:g}" for v in have))
+    kt.refuse_mixed(frame, paths[0], pool)
     kt.add_labels(frame)
     if not (frame["offset"] >= 0).all() or not (frame["offset"] % 1 == 0).all():
         raise kt.CsvError(f"{paths[0]}: column `offset`: expected whole numbers from 0 on")
@@ -230,7 +230,7 @@ def draw_overview(table, styles, centre, name, log_y, highlight):
 def parse_arguments(arguments=None):
     parser = command.argument_parser(__doc__, "OUT.queries.csv",
                                      "files of kvbench replay --per-query",
-                                     take=("--layers", "--highlight", "--relative-to"))
+                                     take=("--layers", "--highlight", "--relative-to", "--pool"))
     parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
                         help="only these, default all")
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
@@ -250,7 +250,7 @@ def parse_arguments(arguments=None):
 def main():
     options = parse_arguments()
     table = load(options.inputs, options.algorithms, options.budgets, options.layers, options.by,
-                 options.bins, options.relative_to)
+                 options.bins, options.relative_to, options.pool)
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     centre = "mean" if options.mean else "median"
     for label in dict.fromkeys(table.loc[~np.isfinite(table[centre]), "label"]):

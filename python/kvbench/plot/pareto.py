@@ -52,7 +52,7 @@ def sees_evaluated(algorithm, params):
 
 
 def load(paths, x="ratio", y="rel_error", spread="seeds", algorithms=(), layers=(),
-         relative_to=""):
+         relative_to="", pool=False):
     """One row per point: label, algorithm, params, budget_requested, size, x, error, mean, sd.
 
     size: what points are compared by: the requested budget, or of native sizes the middle_ratio.
@@ -62,7 +62,7 @@ def load(paths, x="ratio", y="rel_error", spread="seeds", algorithms=(), layers=
                                     x, y])
     frame = kt.pick_algorithms(frame, algorithms, paths[0])
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
-    frame = kt.measured_rows(frame, paths[0])
+    frame = kt.measured_rows(frame, paths[0], pool)
     facts = frame
     kt.add_labels(frame, ignore=SIZE_PARAMETERS)
     keys = ["label", "algorithm", "params", "budget_requested"]
@@ -253,8 +253,8 @@ def measured(table, y="rel_error"):
 
 
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, take=("--layers", "--highlight", "--relative-to"),
-                                     y=kt.ERROR_LABELS)
+    parser = command.argument_parser(
+        __doc__, take=("--layers", "--highlight", "--relative-to", "--pool"), y=kt.ERROR_LABELS)
     parser.add_argument("--x", choices=[*X_LABELS, "budget"], default="ratio",
                         help="default: ratio; budget is budget_requested")
     parser.add_argument("--spread", choices=["seeds", "all"], default="seeds",
@@ -269,7 +269,7 @@ def parse_arguments(arguments=None):
 def main():
     options = parse_arguments()
     table = load(options.inputs, options.x, options.y, options.spread, options.algorithms,
-                 options.layers, options.relative_to)
+                 options.layers, options.relative_to, options.pool)
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     over = "all rows" if options.spread == "all" else "seeds"
     kfr.finish(draw(table, options.x, options.y, options.highlight, options.relative_to), options,

@@ -77,13 +77,13 @@ def relative(frame):
     return frame
 
 
-def load(paths, x="vague_ratio", budgets=(), layers=()):
+def load(paths, x="vague_ratio", budgets=(), layers=(), pool=False):
     """One row per point and part (k, v): label, budget_requested, x, mean, sd, bound."""
     frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "kv_head", "seed", "budget_requested",
                                     "diag"])
     frame = kt.pick_numbers(frame, "budget_requested", budgets, paths[0])
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
-    frame = relative(diagnostics(kt.measured_rows(frame, paths[0]), paths[0]))
+    frame = relative(diagnostics(kt.measured_rows(frame, paths[0], pool), paths[0]))
     frame = frame.drop_duplicates(["trace", "prompt", "layer", "kv_head", "seed", "algorithm",
                                    "params", "budget_requested", "diag"])
     if frame.empty:
@@ -182,7 +182,7 @@ def measured(table):
 
 
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, take=("--layers", "--highlight"))
+    parser = command.argument_parser(__doc__, take=("--layers", "--highlight", "--pool"))
     parser.add_argument("--x", choices=list(X_LABELS), default="vague_ratio",
                         help="default: vague_ratio")
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
@@ -192,7 +192,7 @@ def parse_arguments(arguments=None):
 
 def main():
     options = parse_arguments()
-    table = load(options.inputs, options.x, options.budgets, options.layers)
+    table = load(options.inputs, options.x, options.budgets, options.layers, options.pool)
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     facet = FACETS[options.x]
     count = 1 if facet is None else table[facet].nunique(dropna=False)

@@ -41,7 +41,7 @@ def read_joined(path):
     """The steps of one table's measured rows, with its n_tokens and full_bytes."""
     rows = kt.read_results([path], [*JOIN_KEYS, "n_tokens", "full_bytes"])
     of_runs = rows
-    rows = kt.measured_rows(rows, path)
+    rows = kt.ok_rows(rows, path)
     if not (rows["protocol"] == "stream").any():
         raise kt.CsvError(f"{path}: column `protocol`: got prefill alone, expected rows of "
                           "--protocol stream")
@@ -49,8 +49,8 @@ def read_joined(path):
                           kt.TEXT_COLUMNS)
     kt.check_same_run(steps, steps_path(path), of_runs, path)
     # With every row: those of degenerate ones have steps, too.
-    joined = steps.merge(of_runs[[*JOIN_KEYS, "n_tokens", "full_bytes", "status"]], on=JOIN_KEYS,
-                         how="left", validate="many_to_one")
+    joined = steps.merge(of_runs[[*JOIN_KEYS, *kt.ORIGINS, "n_tokens", "full_bytes", "status"]],
+                         on=JOIN_KEYS, how="left", validate="many_to_one")
     lost = int(joined["n_tokens"].isna().sum())
     if lost:
         raise kt.CsvError(f"{steps_path(path)}: {lost} steps have no row in {path}, expected the "
@@ -64,7 +64,7 @@ def read_joined(path):
     return joined
 
 
-def load(paths, algorithms=(), budgets=(), bins=48, layers=(), relative_to=""):
+def load(paths, algorithms=(), budgets=(), bins=48, layers=(), relative_to="", pool=False):
     """One row per (budget, label, bin, column): mean, sd, step; columns rel_error, bytes, full.
 
     step: mean position of the bin's steps. bytes and full (all tokens up to the step) in bytes.
@@ -73,6 +73,7 @@ def load(paths, algorithms=(), budgets=(), bins=48, layers=(), relative_to=""):
     frame = kt.pick_algorithms(frame, algorithms, paths[0])
     frame = kt.pick_numbers(frame, "budget_requested", budgets, paths[0])
     frame = kt.pick_numbers(frame, "layer", layers, paths[0])
+    kt.refuse_mixed(frame, paths[0], pool)
     kt.add_labels(frame)
     frame = kt.full_points(frame, ["label", "budget_requested"], paths[0]).copy()
     frame["full"] = frame["full_bytes"] * (frame["step"] + 1) / frame["n_tokens"]
@@ -188,7 +189,7 @@ def measured(table):
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
         __doc__, help_text="files of kvbench replay --protocol stream, OUT.steps.csv beside them",
-        take=("--layers", "--highlight", "--relative-to"))
+        take=("--layers", "--highlight", "--relative-to", "--pool"))
     parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
                         help="only these, default all")
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
@@ -203,7 +204,7 @@ def parse_arguments(arguments=None):
 def main():
     options = parse_arguments()
     table = load(options.inputs, options.algorithms, options.budgets, options.bins, options.layers,
-                 options.relative_to)
+                 options.relative_to, options.pool)
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     bad = table[(table["column"] == "rel_error") & ~np.isfinite(table["mean"])]
     for label in dict.fromkeys(bad["label"]):

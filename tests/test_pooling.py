@@ -1,0 +1,155 @@
+"""Rows of several models, element types or protocols in one figure or mean: refused without --pool, by
+every script that takes several tables."""
+
+import json
+import os
+import unittest
+
+from plot_tables import FigureTest, lambda_rows, revive_rows
+from script_case import call, missing, run_program
+
+from kvbench import command
+from kvbench import tables as kt
+
+MIXED = "rows of one mean or comparison differ in "
+
+
+def manifest(models, precision="float32"):
+    """What a manifest says of its traces, {name: (model, dtype)}."""
+    return {"format": "kvbench-manifest", "configuration": {"precision": precision},
+            "traces": [{"path": "/elsewhere/" + name, "model": model, "dtype": dtype}
+                       for name, (model, dtype) in models.items()]}
+
+
+class Pooling(FigureTest):
+    """What the tests of both kinds of tables share."""
+
+    def table(self, name, rows, models=None, **options):
+        path = self.write(rows, name)
+        if models is not None:
+            self.write_file(name + ".json", json.dumps(manifest(models, **options)))
+        return path
+
+    def two(self, first, second, rows=({},), **options):
+        """Tables of two traces, of (model, dtype) each; the traces' names differ."""
+        rows = [dict(row) for row in rows]
+        return [self.table("a.csv", [{**row, "trace": "a.h5"} for row in rows], {"a.h5": first}),
+                self.table("b.csv", [{**row, "trace": "b.h5"} for row in rows], {"b.h5": second},
+                           **options)]
+
+    def plot(self, name, *arguments):
+        module = __import__(f"kvbench.plot.{name}", fromlist=["main"])
+        return call(lambda: command.run_main(module.main), f"plot_{name}.py", *arguments, "-o",
+                    self.path("p.png"))
+
+    def both_ways(self, run, expected):
+        """`run` with and without --pool."""
+        done = run()
+        self.assertEqual(done.code, 2, done.err)
+        self.assertIn(MIXED + expected, done.err)
+        self.assertEqual(done.err.count("\n"), done.err.count("note: ") + 1, done.err)
+        self.assertFalse(os.path.exists(self.path("p.png")))
+        done = run("--pool")
+        self.assertEqual(done.code, 0, done.err)
+        self.assertIn(f"note: rows that differ in {expected.split(' ')[0]} are pooled", done.err)
+        self.assertTrue(os.path.exists(self.path("p.png")))
+        os.remove(self.path("p.png"))
+
+
+@unittest.skipIf(missing("pandas", "matplotlib"), "no pandas or matplotlib")
+class ReplayTest(Pooling):
+    def test_two_models(self):
+        ordinary = [{"params": "T=1", "q_head": head} for head in (0, 1)]
+        for name, rows in (("error", ordinary), ("pareto", ordinary), ("heatmap", ordinary),
+                           ("amnesia", ordinary), ("bumblebee_lambda", list(lambda_rows())),
+                           ("reconstruction", list(revive_rows())), ("offset", ordinary)):
+            with self.subTest(name):
+                tables = self.two(("m1", "bfloat16"), ("m2", "bfloat16"), rows)
+                self.both_ways(lambda *more: self.plot(name, *tables, *more), "model (m1, m2)")
+
+    def test_other_differences(self):
+        for second, options, expected in ((("m", "float16"), {}, "dtype (bfloat16, float16)"),
+                                          (("m", "bfloat16"), {"precision": "float64"},
+                                           "precision (float32, float64)")):
+            with self.subTest(expected):
+                tables = self.two(("m", "bfloat16"), second, **options)
+                self.both_ways(lambda *more: self.plot("pareto", *tables, *more), expected)
+        for column, value, expected in (("protocol", "stream", "protocol (prefill, stream)"),
+                                        ("sink", 4, "sink (4, 10)"),
+                                        ("device", "cuda:0", "device (cpu, cuda:0)")):
+            # Of two methods as well: a figure compares them.
+            for other in ("h2o", "snapkv"):
+                with self.subTest(expected, other=other):
+                    table = self.table("c.csv", [{}, {column: value, "algorithm": other}])
+                    self.both_ways(lambda *more: self.plot("pareto", table, *more), expected)
+
+    def test_what_may_stand_beside_each_other(self):
+        # Prompts of one model in several traces; a model that no manifest tells; methods that look
+        # at other queries; what is not drawn.
+        for model in ("m", ""):
+            with self.subTest(model=model):
+                done = self.plot("pareto", *self.two(("m", "bfloat16"), (model, "bfloat16")))
+                self.assertEqual((done.code, done.err), (0, ""))
+        for second, more in (({"algorithm": "uniform", "scores": "none"}, ()),
+                             ({"algorithm": "local", "protocol": "stream"}, ("--algorithms", "h2o"))):
+            with self.subTest(second=second):
+                done = self.plot("pareto", self.table("c.csv", [{}, second]), *more)
+                self.assertEqual((done.code, done.err), (0, ""))
+        one = self.table("c.csv", [{"scores": "past"}, {"scores": "all", "q_head": 1}])
+        self.assertIn(MIXED + "scores (all, past)", self.plot("pareto", one).err)
+
+    def test_tables(self):
+        tables = self.two(("m1", "bfloat16"), ("m2", "bfloat16"), [{}, {"algorithm": "knorm"}])
+        for script, arguments in (("compare.py", tables),
+                                  ("results_table.py", [f"x={path}" for path in tables])):
+            if script == "compare.py" and missing("scipy"):
+                continue
+            with self.subTest(script):
+                done = run_program(script, *arguments)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(MIXED + "model (m1, m2)", done.stderr)
+                done = run_program(script, *arguments, "--pool")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("| `h2o` |" if script == "results_table.py" else "h2o", done.stdout)
+
+    def test_read_results_tells_the_origin(self):
+        frame = kt.read_results(self.two(("m1", "bfloat16"), ("m2", "float16")), [])
+        self.assertEqual(list(zip(frame["trace"], frame["model"], frame["dtype"], frame["precision"])),
+                         [("a.h5", "m1", "bfloat16", "float32"), ("b.h5", "m2", "float16", "float32")])
+        self.assertEqual(set(kt.read_results([self.table("c.csv", [{}])], [])["model"]), {""})
+
+
+@unittest.skipIf(missing("pandas", "matplotlib"), "no pandas or matplotlib")
+class ClusterTest(Pooling):
+    """The same of folders of `kvbench cluster`."""
+
+    TABLES = {"coverage.csv": ("trace,prompt,layer,kv_head,what,k,radius,radius_rel,center",
+                               ["0,0,keys,1,2.0,1.0,0", "0,0,keys,2,1.0,0.5,3"]),
+              "delta.csv": ("trace,prompt,layer,kv_head,what,delta,n_prefix,clusters",
+                            ["0,0,keys,0.5,8,2", "0,0,keys,0.5,16,3"]),
+              "growth.csv": ("trace,prompt,layer,kv_head,what,delta,alpha,r2",
+                             ["0,0,keys,0.5,0.6,1.0"]),
+              "norms.csv": ("trace,prompt,layer,head,what,min,p25,p50,p75,p95,max",
+                            ["0,0,keys,1,2,3,4,5,6"])}
+
+    def clusters(self, name, model):
+        os.makedirs(self.path(name), exist_ok=True)
+        for table, (header, rows) in self.TABLES.items():
+            self.write_file(os.path.join(name, table), header + "\n" + "".join(
+                f"{name}.h5,p,{row}\n" for row in rows))
+        said = {**manifest({name + ".h5": (model, "bfloat16")}),
+                "tables": dict.fromkeys(self.TABLES, {})}
+        self.write_file(os.path.join(name, "cluster.json"), json.dumps(said))
+        return self.path(name)
+
+    def test_two_models(self):
+        folders = [self.clusters("a", "m1"), self.clusters("b", "m2")]
+        for name in ("coverage", "growth", "norms"):
+            with self.subTest(name):
+                self.both_ways(lambda *more: self.plot(name, *folders, *more), "model (m1, m2)")
+        self.clusters("b", "m1")
+        self.assertEqual(self.plot("norms", *folders).code, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
