@@ -233,9 +233,9 @@ TEST(CamPrefill, EqualsItsStreamWithoutAWindow) {
 TEST(AttendedTokens, SinksAreAttendedAndEarnNothing) {
   const KvHead head = make_rounded_head(shape_of(12), 12);
   EvictionRules rules;
-  AttendedTokens all(head, 12, rules);
+  AttendedTokens<double> all(head, 12, rules);
   rules.sink = 3;
-  AttendedTokens cache(head, 12, rules);
+  AttendedTokens<double> cache(head, 12, rules);
   for (Index i = 0; i < 12; ++i) {
     all.add(i);
     cache.add(i);

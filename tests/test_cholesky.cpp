@@ -9,7 +9,7 @@
 
 #include "attention/cholesky.hpp"
 #include "attention/inner_products.hpp"
-#include "attention/vector_sums.hpp"
+#include "core/vector_sums.hpp"
 #include "twin/cholesky.hpp"
 
 namespace kvbench {

@@ -49,8 +49,13 @@ struct Exact {
 // Sinks none, fewer and more than the window; nearly all tokens; all of them.
 constexpr Exact kExact[] = {{0, 0}, {0, 7}, {3, 0}, {3, 7}, {20, 7}, {50, 9}, {60, 7}, {70, 0}};
 
-TEST(StreamEviction, H2oEqualsTheTwinAtEveryStep) {
-  const KvHead head = head_of(60, 1);
+class StreamEvictionIn : public testing::TestWithParam<Precision> {};
+INSTANTIATE_TEST_SUITE_P(Both, StreamEvictionIn,
+                         testing::Values(Precision::float32, Precision::float64));
+
+TEST_P(StreamEvictionIn, H2oEqualsTheTwinAtEveryStep) {
+  KvHead head = head_of(60, 1);
+  head.precision = GetParam();
   for (const auto& [sink, recent] : kExact) {
     for (const Index kept : {0, 1, 2, 11, 53}) {
       for (const double ratio : {0.0, 0.5, 1.0}) {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "attention/product_tile.hpp"
-#include "attention/vector_sums.hpp"
+#include "core/vector_sums.hpp"
 
 namespace kvbench {
 namespace {

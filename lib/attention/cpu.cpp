@@ -47,7 +47,10 @@ class CpuBackend final : public Backend {
   std::unique_ptr<FacilityGains> facility_location(const KvHead& head,
                                                    std::span<const Index> ground, Similarity kind,
                                                    Index matrix_bytes) const override {
-    return std::make_unique<FacilityLocation>(head.k, ground, kind, matrix_bytes);
+    return with_element(head.precision, [&](auto element) -> std::unique_ptr<FacilityGains> {
+      return std::make_unique<FacilityLocation<decltype(element)>>(head.k, ground, kind,
+                                                                   matrix_bytes);
+    });
   }
   std::unique_ptr<EvictionStream> evictions(const KvHead& head,
                                             const EvictionRules& rules) const override {

@@ -5,6 +5,7 @@
 namespace kvbench {
 namespace {
 
+template <class T>
 class CpuEvictions final : public EvictionStream {
  public:
   CpuEvictions(const KvHead& head, const EvictionRules& rules)
@@ -13,12 +14,13 @@ class CpuEvictions final : public EvictionStream {
   Eviction step(Index j) override { return tokens_.step(j); }
 
  private:
-  AttendedTokens tokens_;
+  AttendedTokens<T> tokens_;
 };
 
 }  // namespace
 
-AttendedTokens::AttendedTokens(const KvHead& head, Index capacity, const EvictionRules& rules)
+template <class T>
+AttendedTokens<T>::AttendedTokens(const KvHead& head, Index capacity, const EvictionRules& rules)
     : capacity_(capacity) {
   for (const Matrix& q : head.q) {
     queries_.push_back(q.data());
@@ -33,24 +35,32 @@ AttendedTokens::AttendedTokens(const KvHead& head, Index capacity, const Evictio
   reserve(state_, capacity, arena_);
 }
 
-Index attended_tokens_bytes(Index group, Index d, Index capacity) {
-  EvictionState state;
-  state.group = group;
-  state.d = d;
-  ArenaBytes size;
-  reserve(state, capacity, size);
-  return size.bytes;
-}
-
-void AttendedTokens::add(Index token) {
+template <class T>
+void AttendedTokens<T>::add(Index token) {
   if (state_.held >= capacity_) {
     throw std::logic_error("attended tokens: no room");
   }
   join(OneThread(), state_, token);
 }
 
+template class AttendedTokens<float>;
+template class AttendedTokens<double>;
+
+Index attended_tokens_bytes(Precision precision, Index group, Index d, Index capacity) {
+  return with_element(precision, [&](auto element) {
+    EvictionState<decltype(element)> state;
+    state.group = group;
+    state.d = d;
+    ArenaBytes size;
+    reserve(state, capacity, size);
+    return size.bytes;
+  });
+}
+
 std::unique_ptr<EvictionStream> evictions(const KvHead& head, const EvictionRules& rules) {
-  return std::make_unique<CpuEvictions>(head, rules);
+  return with_element(head.precision, [&](auto element) -> std::unique_ptr<EvictionStream> {
+    return std::make_unique<CpuEvictions<decltype(element)>>(head, rules);
+  });
 }
 
 }  // namespace kvbench

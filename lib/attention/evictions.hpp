@@ -19,10 +19,12 @@ class EvictionStream {
 };
 
 /// Bytes that AttendedTokens holds for `capacity` tokens of width d.
-Index attended_tokens_bytes(Index group, Index d, Index capacity);
+Index attended_tokens_bytes(Precision precision, Index group, Index d, Index capacity);
 
 /// The tokens that queries attend to, with the softmax weight that each received so far within
-/// this set alone. One column of keys per token: a step costs O(group size d).
+/// this set alone. One column of keys per token: a step costs O(group size d). T: element type of
+/// the head's precision.
+template <class T>
 class AttendedTokens {
  public:
   /// At most `capacity` tokens at a time. The head must outlive the object.
@@ -51,11 +53,14 @@ class AttendedTokens {
   Index capacity_;
   HostArena arena_;
   std::vector<const float*> queries_;
-  EvictionState state_;
+  EvictionState<T> state_;
 };
 
-/// A stream of the head's positions; decides nothing ahead. The head, with queries at all
-/// positions, must outlive it.
+extern template class AttendedTokens<float>;
+extern template class AttendedTokens<double>;
+
+/// A stream of the head's positions in its precision; decides nothing ahead. The head, with queries
+/// at all positions, must outlive it.
 std::unique_ptr<EvictionStream> evictions(const KvHead& head, const EvictionRules& rules);
 
 }  // namespace kvbench

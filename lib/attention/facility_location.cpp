@@ -7,50 +7,55 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kBlock = UnitKeys::kBlock;
+constexpr Index kBlock = UnitKeys<float>::kBlock;
 
 }  // namespace
 
-UnitKeys::UnitKeys(Index capacity, Index d) : d_(d) {
+template <class T>
+UnitKeys<T>::UnitKeys(Index capacity, Index d) : d_(d) {
   const Index count = (capacity + kBlock - 1) / kBlock;
-  columns_.assign(count, MatrixD(d, kBlock));
+  columns_.assign(count, BasicMatrix<T>(d, kBlock));
   norms_.assign(count * kBlock, 0.0);
-  offsets_.assign(count * kBlock, 0.0);
+  offsets_.assign(count * kBlock, T{0});
 }
 
-void UnitKeys::set(Index place, std::span<const float> key) {
+template <class T>
+void UnitKeys<T>::set(Index place, std::span<const float> key) {
   const double norm = std::sqrt(squared_norm(key));
   norms_[place] = norm;
-  offsets_[place] = norm > 0.0 ? 0.5 : 0.0;
-  double* column = columns_[place / kBlock].data() + place % kBlock;
+  offsets_[place] = norm > 0.0 ? T{0.5} : T{0};
+  T* column = columns_[place / kBlock].data() + place % kBlock;
   for (Index t = 0; t < d_; ++t) {
-    column[t * kBlock] = norm > 0.0 ? static_cast<double>(key[t]) / norm : 0.0;
+    column[t * kBlock] = norm > 0.0 ? static_cast<T>(static_cast<double>(key[t]) / norm) : T{0};
   }
 }
 
-void UnitKeys::row(Index place, MatrixD& rows, Index to) const {
-  const double* column = columns_[place / kBlock].data() + place % kBlock;
-  double* out = rows.row(to);
+template <class T>
+void UnitKeys<T>::row(Index place, BasicMatrix<T>& rows, Index to) const {
+  const T* column = columns_[place / kBlock].data() + place % kBlock;
+  T* out = rows.row(to);
   for (Index t = 0; t < d_; ++t) {
     out[t] = column[t * kBlock];
   }
 }
 
-void UnitKeys::similarities(Similarity kind, Index from, Index b, const double* cosines,
-                            std::int32_t* out) const {
+template <class T>
+void UnitKeys<T>::similarities(Similarity kind, Index from, Index b, const T* cosines,
+                               std::int32_t* out) const {
+  const T equal = cosine_of_equal<T>(d_);
   // Each loop has its kind as a constant, so that it vectorises.
   switch (kind) {
     // The branches differ in what fixed_similarity gets.
     case Similarity::relu:  // NOLINT(bugprone-branch-clone)
 #pragma omp simd
       for (Index c = 0; c < kBlock; ++c) {
-        out[c] = fixed_similarity(Similarity::relu, cosines[c], 0.0);
+        out[c] = fixed_similarity(Similarity::relu, cosines[c], equal, T{0});
       }
       break;
     case Similarity::absolute:
 #pragma omp simd
       for (Index c = 0; c < kBlock; ++c) {
-        out[c] = fixed_similarity(Similarity::absolute, cosines[c], 0.0);
+        out[c] = fixed_similarity(Similarity::absolute, cosines[c], equal, T{0});
       }
       break;
     case Similarity::one_plus: {
@@ -58,18 +63,19 @@ void UnitKeys::similarities(Similarity kind, Index from, Index b, const double* 
         std::fill_n(out, kBlock, 0);
         break;
       }
-      const double* offset = offsets_.data() + b * kBlock;
+      const T* offset = offsets_.data() + b * kBlock;
 #pragma omp simd
       for (Index c = 0; c < kBlock; ++c) {
-        out[c] = fixed_similarity(Similarity::one_plus, cosines[c], offset[c]);
+        out[c] = fixed_similarity(Similarity::one_plus, cosines[c], equal, offset[c]);
       }
       break;
     }
   }
 }
 
-FacilityLocation::FacilityLocation(MatrixView keys, std::span<const Index> ground, Similarity kind,
-                                   Index matrix_bytes)
+template <class T>
+FacilityLocation<T>::FacilityLocation(MatrixView keys, std::span<const Index> ground,
+                                      Similarity kind, Index matrix_bytes)
     : n_(static_cast<Index>(ground.size())), kind_(kind), units_(n_, keys.cols) {
   for (Index i = 0; i < n_; ++i) {
     units_.set(i, keys.row_span(ground[i]));
@@ -95,16 +101,19 @@ FacilityLocation::FacilityLocation(MatrixView keys, std::span<const Index> groun
   });
 }
 
-Index facility_location_bytes(Index n, Index d, Index matrix_bytes) {
+Index facility_location_bytes(Precision precision, Index n, Index d, Index matrix_bytes) {
   const Index padded = (n + kBlock - 1) / kBlock * kBlock;
   const Index matrix = padded * padded <= matrix_bytes / 4 ? 4 * padded * padded : 0;
-  return padded * (8 * d + 28) + matrix + 8 * kBlock * (2 * kBlock + d);
+  const Index element = bytes_per_element(precision);
+  return padded * (element * (d + 1) + 20) + matrix +
+         kBlock * (element * (kBlock + d) + 4 * kBlock);
 }
 
 // Hands every block of similarities on or above the diagonal to visit(bi, bj, tile): the products
 // are symmetric to the bit, the FMAs of both orders being the same.
+template <class T>
 template <class Visit>
-void FacilityLocation::sweep(Visit visit) {
+void FacilityLocation<T>::sweep(Visit visit) {
   std::vector<std::int32_t> tile(kBlock * kBlock);
   for (Index bi = 0; bi < units_.blocks(); ++bi) {
     transpose(units_.block(bi), rows_);
@@ -119,7 +128,8 @@ void FacilityLocation::sweep(Visit visit) {
 }
 
 // With an empty A the gain is the plain sum of the row.
-std::vector<std::int64_t> FacilityLocation::singletons() {
+template <class T>
+std::vector<std::int64_t> FacilityLocation<T>::singletons() {
   std::vector<std::int64_t> out(units_.padded(), 0);
   const auto row_sum = [](const std::int32_t* row, Index count) {
     std::int64_t sum = 0;
@@ -149,7 +159,8 @@ std::vector<std::int64_t> FacilityLocation::singletons() {
   return out;
 }
 
-std::int64_t FacilityLocation::gain_in_block(const std::int32_t* similarities, Index b) const {
+template <class T>
+std::int64_t FacilityLocation<T>::gain_in_block(const std::int32_t* similarities, Index b) const {
   const std::int32_t* best = best_.data() + b * kBlock;
   std::int64_t sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -160,7 +171,8 @@ std::int64_t FacilityLocation::gain_in_block(const std::int32_t* similarities, I
   return sum;
 }
 
-void FacilityLocation::gains(std::span<const Index> candidates, std::span<std::int64_t> out) {
+template <class T>
+void FacilityLocation<T>::gains(std::span<const Index> candidates, std::span<std::int64_t> out) {
   std::fill(out.begin(), out.end(), 0);
   if (has_matrix()) {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -190,7 +202,8 @@ void FacilityLocation::gains(std::span<const Index> candidates, std::span<std::i
   }
 }
 
-void FacilityLocation::add(Index u) {
+template <class T>
+void FacilityLocation<T>::add(Index u) {
   std::array<std::int32_t, static_cast<std::size_t>(kBlock)> scratch;
   if (!has_matrix()) {
     rows_.resize(1, units_.d());
@@ -212,5 +225,10 @@ void FacilityLocation::add(Index u) {
     }
   }
 }
+
+template class UnitKeys<float>;
+template class UnitKeys<double>;
+template class FacilityLocation<float>;
+template class FacilityLocation<double>;
 
 }  // namespace kvbench

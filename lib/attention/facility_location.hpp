@@ -2,12 +2,12 @@
 // sim(v, u), with similarities relu(cos), 1 + cos or |cos|, and its gains. The losses of removing
 // one key, with the ground set equal to the retained set, are streams/retention.hpp.
 //
-// Cosines are inner products of float64 unit keys (one FMA per channel, ascending); a similarity
-// is then rounded to a multiple of 2^-30 (1e-9, a thousandth of what float16 keys resolve) and held
-// as an integer. Sums of them are exact, whatever their order: f is exactly submodular in what is
-// computed, so that Minoux's stale bounds are bounds to the last bit; equal keys tie exactly; and
-// no blocking, thread or device can change a selection. A zero key has similarity 0 to all, itself
-// too. 1 + cos is held as (1 + cos) / 2: f enters every objective divided by f(M).
+// Cosines are inner products of unit keys (one FMA per channel, ascending) in the element type T of
+// the head's precision; a similarity is then rounded to a multiple of 2^-30 and held as an integer.
+// Sums of them are exact, whatever their order: f is exactly submodular in what is computed, so
+// that Minoux's stale bounds are bounds to the last bit; equal keys tie exactly; and no blocking,
+// thread or device can change a selection. A zero key has similarity 0 to all, itself too. 1 + cos
+// is held as (1 + cos) / 2: f enters every objective divided by f(M).
 #pragma once
 
 #include <cmath>
@@ -24,6 +24,7 @@
 namespace kvbench {
 
 /// Keys divided by their norms, in blocks of columns that inner_products can read. [capacity, d].
+template <class T>
 class UnitKeys {
  public:
   static constexpr Index kBlock = 128;  ///< keys per block
@@ -39,20 +40,22 @@ class UnitKeys {
   double norm(Index place) const { return norms_[place]; }
   bool is_zero(Index place) const { return !(norm(place) > 0.0); }
   /// Unit key `place` as row `to` of `rows` [., d].
-  void row(Index place, MatrixD& rows, Index to) const;
+  void row(Index place, BasicMatrix<T>& rows, Index to) const;
   /// Block b: [d, kBlock], key b * kBlock + c in column c; zero columns where nothing was set.
-  const MatrixD& block(Index b) const { return columns_[b]; }
+  const BasicMatrix<T>& block(Index b) const { return columns_[b]; }
 
   /// out[c] = similarity of key `from` to key b * kBlock + c, from their cosines [kBlock].
-  void similarities(Similarity kind, Index from, Index b, const double* cosines,
+  void similarities(Similarity kind, Index from, Index b, const T* cosines,
                     std::int32_t* out) const;
 
  private:
   Index d_;
-  std::vector<MatrixD> columns_;
-  AlignedVector<double> norms_;    // [padded]; 0 for a zero key
-  AlignedVector<double> offsets_;  // [padded]; 1/2, or 0 for a zero key: 1 + cos, halved
+  std::vector<BasicMatrix<T>> columns_;
+  AlignedVector<double> norms_;  // [padded]; 0 for a zero key
+  AlignedVector<T> offsets_;     // [padded]; 1/2, or 0 for a zero key: 1 + cos, halved
 };
+extern template class UnitKeys<float>;
+extern template class UnitKeys<double>;
 
 /// f over a fixed ground set M and a growing A. Members are called by their place in M. Values are
 /// in units of 1 / kSimilarityOne. Not thread-safe: one object per job.
@@ -75,11 +78,12 @@ class FacilityGains {
 };
 
 /// Bytes that FacilityLocation holds for n keys of width d, singletons() included.
-Index facility_location_bytes(Index n, Index d, Index matrix_bytes);
+Index facility_location_bytes(Precision precision, Index n, Index d, Index matrix_bytes);
 
 /// Facility location on the CPU. The n x n matrix of similarities is kept where it takes no more
-/// than `matrix_bytes` (4 bytes each); beyond, similarities are computed anew from the 8 n d bytes
+/// than `matrix_bytes` (4 bytes each); beyond, similarities are computed anew from the n d elements
 /// of unit keys whenever they are asked for. Results do not depend on which.
+template <class T>
 class FacilityLocation final : public FacilityGains {
  public:
   /// M = rows `ground` of `keys`. Time O(n^2 d / 2) with the matrix, O(n d) without.
@@ -89,7 +93,7 @@ class FacilityLocation final : public FacilityGains {
   bool has_matrix() const { return !matrix_.empty(); }
   /// Without the matrix each batch reads all unit keys, and below this many rows a batch waits for
   /// memory, not for arithmetic.
-  Index batch() const override { return has_matrix() ? 1 : 8 * UnitKeys::kRows; }
+  Index batch() const override { return has_matrix() ? 1 : 8 * UnitKeys<T>::kRows; }
   std::int64_t total() const override { return total_; }
   std::int64_t value() const override { return value_; }
   /// Time O(n^2), without the matrix O(n^2 d / 2).
@@ -106,12 +110,14 @@ class FacilityLocation final : public FacilityGains {
 
   Index n_;
   Similarity kind_;
-  UnitKeys units_;
+  UnitKeys<T> units_;
   AlignedVector<std::int32_t> matrix_;  // [padded, padded], or empty
   AlignedVector<std::int32_t> best_;    // [padded]: max over A of sim(v, .)
   std::int64_t total_ = 0;
   std::int64_t value_ = 0;
-  MatrixD rows_, cosines_;  // scratch
+  BasicMatrix<T> rows_, cosines_;  // scratch
 };
+extern template class FacilityLocation<float>;
+extern template class FacilityLocation<double>;
 
 }  // namespace kvbench

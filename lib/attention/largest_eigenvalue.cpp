@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/vector_sums.hpp"
+#include "core/vector_sums.hpp"
 
 namespace kvbench {
 namespace {

@@ -5,8 +5,8 @@
 #include <type_traits>
 
 #include "attention/product_tile.hpp"
-#include "attention/vector_sums.hpp"
 #include "core/math.hpp"
+#include "core/vector_sums.hpp"
 
 namespace kvbench {
 namespace {

@@ -19,9 +19,10 @@ class RetentionStream {
 };
 
 /// Bytes that a stream holds whose set keeps `kept` keys of width d beside `sink` sinks.
-Index retention_bytes(Index group, Index d, Index kept, Index sink);
+Index retention_bytes(Precision precision, Index group, Index d, Index kept, Index sink);
 
 /// The retained set S alone, without scores: its members and what each costs.
+template <class T>
 class RetainedKeys {
  public:
   /// With `track` false no neighbours are kept and loss() may not be asked for.
@@ -40,11 +41,13 @@ class RetainedKeys {
 
  private:
   HostArena arena_;
-  RetentionState state_;
+  RetentionState<T> state_;
 };
+extern template class RetainedKeys<float>;
+extern template class RetainedKeys<double>;
 
-/// A stream of the head's positions; decides nothing ahead. The head, with queries at all
-/// positions, must outlive it.
+/// A stream of the head's positions in its precision; decides nothing ahead. The head, with queries
+/// at all positions, must outlive it.
 std::unique_ptr<RetentionStream> retention(const KvHead& head, const RetentionRules& rules);
 
 }  // namespace kvbench

@@ -5,10 +5,11 @@
 namespace kvbench {
 namespace {
 
+template <class T>
 class CpuRevival final : public ReviveStream {
  public:
   CpuRevival(const KvHead& head, const ReviveTask& task)
-      : state_(task.state(head)), scores_(head.n()) {
+      : state_(task.state<T>(head)), scores_(head.n()) {
     for (const Matrix& queries : head.q) {
       queries_.push_back(queries.data());
     }
@@ -29,7 +30,7 @@ class CpuRevival final : public ReviveStream {
   std::span<const float> scores() const override { return scores_; }
 
  private:
-  ReviveState state_;
+  ReviveState<T> state_;
   HostArena memory_;
   std::vector<const float*> queries_;
   std::vector<float> scores_;
@@ -38,8 +39,9 @@ class CpuRevival final : public ReviveStream {
 
 }  // namespace
 
-ReviveState ReviveTask::state(const KvHead& head) const {
-  ReviveState s;
+template <class T>
+ReviveState<T> ReviveTask::state(const KvHead& head) const {
+  ReviveState<T> s;
   s.rules = rules;
   s.n = head.n();
   s.d = head.d();
@@ -55,20 +57,27 @@ ReviveState ReviveTask::state(const KvHead& head) const {
   return s;
 }
 
-Index revival_bytes(Index n, Index d, Index group, Index rows, Index cells) {
-  ReviveState state;
-  state.n = n;
-  state.d = d;
-  state.group = group;
-  state.sketch.rows = rows;
-  state.sketch.per_row = cells;
-  ArenaBytes size;
-  reserve(state, size);
-  return size.bytes + 4 * n;  // scores
+template ReviveState<float> ReviveTask::state(const KvHead&) const;
+template ReviveState<double> ReviveTask::state(const KvHead&) const;
+
+Index revival_bytes(Precision precision, Index n, Index d, Index group, Index rows, Index cells) {
+  return with_element(precision, [&](auto element) {
+    ReviveState<decltype(element)> state;
+    state.n = n;
+    state.d = d;
+    state.group = group;
+    state.sketch.rows = rows;
+    state.sketch.per_row = cells;
+    ArenaBytes size;
+    reserve(state, size);
+    return size.bytes + 4 * n;  // scores
+  });
 }
 
 std::unique_ptr<ReviveStream> open_revival(const KvHead& head, const ReviveTask& task) {
-  return std::make_unique<CpuRevival>(head, task);
+  return with_element(head.precision, [&](auto element) -> std::unique_ptr<ReviveStream> {
+    return std::make_unique<CpuRevival<decltype(element)>>(head, task);
+  });
 }
 
 }  // namespace kvbench

@@ -19,9 +19,13 @@ struct ReviveTask {
   /// All of them. A device decides them at once, the CPU one by one: it does not read them here.
   std::span<const ReviveStep> steps;
 
-  /// Without memory; `head` and `hashes` must outlive it.
-  ReviveState state(const KvHead& head) const;
+  /// Without memory; `head` and `hashes` must outlive it. T: element type of the head's precision.
+  template <class T>
+  ReviveState<T> state(const KvHead& head) const;
 };
+
+extern template ReviveState<float> ReviveTask::state(const KvHead&) const;
+extern template ReviveState<double> ReviveTask::state(const KvHead&) const;
 
 class ReviveStream {
  public:
@@ -36,9 +40,9 @@ class ReviveStream {
 };
 
 /// Bytes that it holds for n positions of width d and a sketch of `rows` rows of `cells` cells.
-Index revival_bytes(Index n, Index d, Index group, Index rows, Index cells);
+Index revival_bytes(Precision precision, Index n, Index d, Index group, Index rows, Index cells);
 
-/// On the CPU. `head` and the task's hashes must outlive it.
+/// On the CPU, in the head's precision. `head` and the task's hashes must outlive it.
 std::unique_ptr<ReviveStream> open_revival(const KvHead& head, const ReviveTask& task);
 
 }  // namespace kvbench

@@ -46,6 +46,12 @@ constexpr std::string_view name(Precision p) {
   return p == Precision::float32 ? "float32" : "float64";
 }
 
+/// use(an element of that precision): use(0.0F) or use(0.0).
+template <class Use>
+constexpr auto with_element(Precision p, const Use& use) {
+  return p == Precision::float32 ? use(0.0F) : use(0.0);
+}
+
 /// How scores of a group's query heads become one score per token.
 enum class Reduce { mean, max, sum };
 

@@ -11,9 +11,10 @@ constexpr Index kGainBatch = 256;
 
 using Sum = unsigned long long;  // the integers that CUDA adds atomically
 
+template <class T>
 struct Ground {
-  const double* units;    // [n, d]; 0 for a zero key
-  const double* offsets;  // [n]: 1/2, or 0 for a zero key
+  const T* units;    // [n, d]; 0 for a zero key
+  const T* offsets;  // [n]: 1/2, or 0 for a zero key
   Index n;
   Index d;
   Similarity kind;
@@ -22,32 +23,34 @@ struct Ground {
 // out[c] += sum over a tile of 64 keys of max(0, sim(c, .) - best), for 64 of the candidates.
 // `candidates`: null: the places themselves. `best`: null: 0. With `add`, `count` is 1 and best
 // becomes max(best, sim(candidate, .)).
+template <class T>
 __global__ void __launch_bounds__(kTileThreads)
-    add_gains(Ground m, const Index* candidates, Index count, std::int32_t* best, bool add,
+    add_gains(Ground<T> m, const Index* candidates, Index count, std::int32_t* best, bool add,
               Sum* out) {
   __shared__ Sum sums[kTile][kTileSide + 1];
   const Index tiles = ceil_div(count, kTile);
   const Index row = Index{blockIdx.x} % tiles * kTile;
   const Index column = Index{blockIdx.x} / tiles * kTile;
   const auto place = [&](Index i) { return candidates == nullptr ? i : candidates[i]; };
-  double acc[kTileOwn][kTileOwn];
+  T acc[kTileOwn][kTileOwn];
   tile_products(
       m.d,
-      [&](int i, Index t) { return row + i < count ? m.units[place(row + i) * m.d + t] : 0.0; },
-      [&](int j, Index t) { return column + j < m.n ? m.units[(column + j) * m.d + t] : 0.0; },
+      [&](int i, Index t) { return row + i < count ? m.units[place(row + i) * m.d + t] : T{0}; },
+      [&](int j, Index t) { return column + j < m.n ? m.units[(column + j) * m.d + t] : T{0}; },
       acc);
+  const T equal = cosine_of_equal<T>(m.d);
   KVB_UNROLL
   for (int r = 0; r < kTileOwn; ++r) {
     const Index i = row + tile_row(r);
-    const double own = i < count ? m.offsets[place(i)] : 0.0;
+    const T own = i < count ? m.offsets[place(i)] : T{0};
     std::int64_t sum = 0;
     KVB_UNROLL
     for (int c = 0; c < kTileOwn; ++c) {
       const Index key = column + tile_column(c);
       if (i < count && key < m.n) {
-        const double other = m.offsets[key];
+        const T other = m.offsets[key];
         const std::int32_t similarity =
-            fixed_similarity(m.kind, acc[r][c], own < other ? own : other);
+            fixed_similarity(m.kind, acc[r][c], equal, own < other ? own : other);
         const std::int32_t more = similarity - (best == nullptr ? 0 : best[key]);
         sum += more > 0 ? more : 0;
         if (add && more > 0) {
@@ -68,6 +71,7 @@ __global__ void __launch_bounds__(kTileThreads)
   }
 }
 
+template <class T>
 class Gains final : public FacilityGains {
  public:
   Gains(const Head& head, std::span<const Index> ground, Similarity kind)
@@ -79,16 +83,16 @@ class Gains final : public FacilityGains {
         sums_(device_, std::max(n_, kGainBatch)),
         candidates_(device_, kGainBatch),
         ground_{units_.data(), offsets_.data(), n_, head.host->d(), kind} {
-    UnitKeys unit(1, ground_.d);
-    MatrixD units(n_, ground_.d);
-    std::vector<double> offsets;
+    UnitKeys<T> unit(1, ground_.d);
+    BasicMatrix<T> units(n_, ground_.d);
+    std::vector<T> offsets;
     for (Index i = 0; i < n_; ++i) {
       unit.set(0, head.host->k.view().row_span(ground[i]));
       unit.row(0, units, i);
-      offsets.push_back(unit.is_zero(0) ? 0.0 : 0.5);
+      offsets.push_back(unit.is_zero(0) ? T{0} : T{0.5});
       total_ += unit.is_zero(0) ? 0 : kSimilarityOne;
     }
-    units_.put(std::span<const double>(units.data(), static_cast<std::size_t>(n_ * ground_.d)));
+    units_.put(std::span<const T>(units.data(), static_cast<std::size_t>(n_ * ground_.d)));
     offsets_.put(offsets);
     best_.zero();
   }
@@ -124,19 +128,19 @@ class Gains final : public FacilityGains {
   void sum(const Index* candidates, Index count, std::int32_t* best, bool add,
            std::span<std::int64_t> out) {
     sums_.zero();
-    device_.launch(add_gains, ceil_div(count, kTile) * ceil_div(n_, kTile), kTileThreads, ground_,
-                   candidates, count, best, add, reinterpret_cast<Sum*>(sums_.data()));
+    device_.launch(add_gains<T>, ceil_div(count, kTile) * ceil_div(n_, kTile), kTileThreads,
+                   ground_, candidates, count, best, add, reinterpret_cast<Sum*>(sums_.data()));
     sums_.get(out);
   }
 
   const Device& device_;
   Index n_;
-  Array<double> units_;
-  Array<double> offsets_;
+  Array<T> units_;
+  Array<T> offsets_;
   Array<std::int32_t> best_;
   Array<std::int64_t> sums_;
   Array<Index> candidates_;
-  Ground ground_;
+  Ground<T> ground_;
   std::int64_t total_ = 0;
   std::int64_t value_ = 0;
 };
@@ -145,7 +149,9 @@ class Gains final : public FacilityGains {
 
 std::unique_ptr<FacilityGains> facility_location(const Head& head, std::span<const Index> ground,
                                                  Similarity kind) {
-  return std::make_unique<Gains>(head, ground, kind);
+  return with_element(head.host->precision, [&](auto element) -> std::unique_ptr<FacilityGains> {
+    return std::make_unique<Gains<decltype(element)>>(head, ground, kind);
+  });
 }
 
 }  // namespace kvbench::gpu

@@ -10,9 +10,10 @@ namespace {
 constexpr int kThreads = 512;
 
 // Steps from `next` on, as far as the log has room.
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    revive_steps(ReviveState state, const ReviveStep* steps, Index next, Index count, Index room,
-                 ReviveState* state_after, Index* next_after) {
+    revive_steps(ReviveState<T> state, const ReviveStep* steps, Index next, Index count, Index room,
+                 ReviveState<T>* state_after, Index* next_after) {
   const BlockTeam<kThreads> team;
   for (; next < count && state.moved + max_moves(state) <= room; ++next) {
     revive_step(team, state, steps[next]);
@@ -45,14 +46,13 @@ class Decided final : public ReviveStream {
   std::span<const ReviveMove> rest_;
 };
 
-}  // namespace
-
-std::unique_ptr<ReviveStream> revive(const Head& head, const ReviveTask& task) {
+template <class T>
+std::unique_ptr<ReviveStream> revive_in(const Head& head, const ReviveTask& task) {
   const Device& device = head.device;
   const auto count = static_cast<Index>(task.steps.size());
   const Array<ReviveStep> steps(device, task.steps);
   const Array<SketchHash> hashes(device, task.hashes);
-  ReviveState state = task.state(*head.host);
+  ReviveState<T> state = task.state<T>(*head.host);
   state.k = head.k.data();
   state.q = head.q_rows.data();
   state.sketch.hashes = hashes.data();
@@ -69,12 +69,12 @@ std::unique_ptr<ReviveStream> revive(const Head& head, const ReviveTask& task) {
   const Array<float> score_list(device, std::span<const float>(scores));
   state.scores = score_list.data();
 
-  const Array<ReviveState> state_after(device, 1);
+  const Array<ReviveState<T>> state_after(device, 1);
   const Array<Index> next_after(device, 1);
   std::vector<ReviveMove> moves;
   for (Index next = 0; next < count;) {
     state.moved = 0;
-    device.launch(revive_steps, 1, kThreads, state, steps.data(), next, count, room,
+    device.launch(revive_steps<T>, 1, kThreads, state, steps.data(), next, count, room,
                   state_after.data(), next_after.data());
     state_after.get(std::span(&state, 1));
     next_after.get(std::span(&next, 1));
@@ -84,6 +84,13 @@ std::unique_ptr<ReviveStream> revive(const Head& head, const ReviveTask& task) {
   }
   score_list.get(scores);
   return std::make_unique<Decided>(std::move(moves), std::move(scores));
+}
+
+}  // namespace
+
+std::unique_ptr<ReviveStream> revive(const Head& head, const ReviveTask& task) {
+  return with_element(head.host->precision,
+                      [&](auto element) { return revive_in<decltype(element)>(head, task); });
 }
 
 }  // namespace kvbench::gpu

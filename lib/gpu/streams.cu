@@ -21,8 +21,9 @@ class Decided final : public Stream {
   std::vector<Decision> log_;
 };
 
+template <class T>
 __global__ void __launch_bounds__(kThreads, 1)
-    evict_kernel(EvictionState state, Index n, Eviction* log) {
+    evict_kernel(EvictionState<T> state, Index n, Eviction* log) {
   const BlockTeam<kThreads> team;
   for (Index j = 0; j < n; ++j) {
     const Eviction gone = evict_step(team, state, j);
@@ -30,8 +31,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
+template <class T>
 __global__ void __launch_bounds__(kThreads, 1)
-    retain_kernel(RetentionState state, Index n, Departure* log) {
+    retain_kernel(RetentionState<T> state, Index n, Departure* log) {
   const BlockTeam<kThreads> team;
   for (Index j = 0; j < n; ++j) {
     const Departure gone = retain_step(team, state, LogPhi(), j);
@@ -51,10 +53,9 @@ std::unique_ptr<Stream> run(const Head& head, void (*kernel)(State, Index, Decis
   return std::make_unique<Decided<Stream, Decision>>(std::move(decided));
 }
 
-}  // namespace
-
-std::unique_ptr<EvictionStream> evictions(const Head& head, const EvictionRules& rules) {
-  EvictionState state;
+template <class T>
+std::unique_ptr<EvictionStream> evictions_in(const Head& head, const EvictionRules& rules) {
+  EvictionState<T> state;
   state.rules = rules;
   state.k = head.k.data();
   state.q = head.q_rows.data();
@@ -64,19 +65,32 @@ std::unique_ptr<EvictionStream> evictions(const Head& head, const EvictionRules&
   state.scale = head.host->scale;
   DeviceArena arena(head.device);
   reserve(state, most_held(rules, head.host->n()), arena);
-  return run<EvictionStream, Eviction>(head, evict_kernel, state);
+  return run<EvictionStream, Eviction>(head, evict_kernel<T>, state);
+}
+
+template <class T>
+std::unique_ptr<RetentionStream> retention_in(const Head& head, const RetentionRules& rules) {
+  auto state = retention_state<T>(*head.host, rules);
+  state.k = head.k.data();
+  state.q = head.q_rows.data();
+  DeviceArena arena(head.device);
+  reserve(state, std::min(rules.kept, head.host->n()) + 1, arena);
+  return run<RetentionStream, Departure>(head, retain_kernel<T>, state);
+}
+
+}  // namespace
+
+std::unique_ptr<EvictionStream> evictions(const Head& head, const EvictionRules& rules) {
+  return with_element(head.host->precision,
+                      [&](auto element) { return evictions_in<decltype(element)>(head, rules); });
 }
 
 std::unique_ptr<RetentionStream> retention(const Head& head, const RetentionRules& rules) {
   if (!rules.phi.is_log() && rules.lambda > 0.0 && rules.lambda < 1.0) {
     return kvbench::retention(*head.host, rules);
   }
-  RetentionState state = retention_state(*head.host, rules);
-  state.k = head.k.data();
-  state.q = head.q_rows.data();
-  DeviceArena arena(head.device);
-  reserve(state, std::min(rules.kept, head.host->n()) + 1, arena);
-  return run<RetentionStream, Departure>(head, retain_kernel, state);
+  return with_element(head.host->precision,
+                      [&](auto element) { return retention_in<decltype(element)>(head, rules); });
 }
 
 }  // namespace kvbench::gpu

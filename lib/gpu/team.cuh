@@ -43,13 +43,11 @@ class BlockTeam {
   }
 
   template <class Value>
-  __device__ double ordered_sum(Index n, const Value& value) const {
-    __shared__ double sum;
-    if (threadIdx.x == 0) {
-      sum = sum_in_order(n, value);
-    }
-    __syncthreads();
-    const double out = sum;
+  __device__ double sum(Index n, const Value& value) const {
+    __shared__ double result;
+    sums(
+        1, n, [&](Index, Index i) { return value(i); }, &result);
+    const double out = result;
     __syncthreads();  // all have read it before another call writes
     return out;
   }
@@ -87,36 +85,48 @@ class BlockTeam {
   }
 
   template <class Value>
-  __device__ double max(Index n, const Value& value) const {
-    double own = -std::numeric_limits<double>::infinity();
+  __device__ auto max(Index n, const Value& value) const {
+    using T = decltype(value(n));
+    T own = -std::numeric_limits<T>::infinity();
     for (Index i = threadIdx.x; i < n; i += kThreads) {
       own = Max()(own, value(i));
     }
     return block_reduce<kThreads>(own, Max());
   }
 
+  /// A thread for each lane of a row.
   template <class Value>
-  __device__ void ordered_sums(Index rows, Index n, const Value& value, double* sums) const {
-    constexpr int kWarp = 32;
-    if (threadIdx.x % kWarp == 0) {  // threads of one warp would wait for each other's memory
-      for (Index r = threadIdx.x / kWarp; r < rows; r += kThreads / kWarp) {
-        sums[r] = sum_in_order(n, [&](Index i) { return value(r, i); });
+  __device__ void sums(Index rows, Index n, const Value& value, double* out) const {
+    static_assert(kThreads % kSumLanes == 0);
+    __shared__ double lanes[kThreads / kSumLanes][kSumLanes];
+    const Index row = threadIdx.x / kSumLanes;
+    const Index lane = threadIdx.x % kSumLanes;
+    for (Index first = 0; first < rows; first += kThreads / kSumLanes) {
+      const Index r = first + row;
+      double own = 0.0;
+      for (Index i = lane; r < rows && i < n; i += kSumLanes) {
+        own += static_cast<double>(value(r, i));
       }
+      lanes[row][lane] = own;
+      __syncthreads();
+      if (lane == 0 && r < rows) {
+        out[r] = joined_lanes(lanes[row]);
+      }
+      __syncthreads();
     }
-    __syncthreads();
   }
 
-  template <class T>
-  __device__ void products(const double* rows, Index count, const T* panels, Index columns, Index d,
-                           double* out, Index stride) const {
+  template <class T, class Column>
+  __device__ void products(const T* rows, Index count, const Column* panels, Index columns, Index d,
+                           T* out, Index stride) const {
     for (Index c = threadIdx.x; c < columns; c += kThreads) {
-      const T* column = panels + in_panels(c, 0, d);
+      const Column* column = panels + in_panels(c, 0, d);
       in_row_tiles(count, [&](Index first, auto tile_rows) {
         constexpr int kRows = tile_rows;
-        const double* tile = rows + first * d;
-        double sum[kRows] = {};
+        const T* tile = rows + first * d;
+        T sum[kRows] = {};
         for (Index t = 0; t < d; ++t) {
-          const auto x = static_cast<double>(column[t * kPanel]);
+          const auto x = static_cast<T>(column[t * kPanel]);
           KVB_UNROLL
           for (int r = 0; r < kRows; ++r) {
             sum[r] = std::fma(tile[r * d + t], x, sum[r]);
@@ -132,29 +142,6 @@ class BlockTeam {
   }
 
  private:
-  // What is added next is read before it is needed: additions wait for each other alone.
-  template <class Value>
-  __device__ static double sum_in_order(Index n, const Value& value) {
-    constexpr int kAhead = 8;
-    double sum = 0.0;
-    Index i = 0;
-    for (; i + kAhead <= n; i += kAhead) {
-      double x[kAhead];
-      KVB_UNROLL
-      for (int k = 0; k < kAhead; ++k) {
-        x[k] = value(i + k);
-      }
-      KVB_UNROLL
-      for (int k = 0; k < kAhead; ++k) {
-        sum += x[k];
-      }
-    }
-    for (; i < n; ++i) {
-      sum += value(i);
-    }
-    return sum;
-  }
-
   template <class First, class Value>
   __device__ static Found found(Index n, const Value& value, double none) {
     constexpr Index kNowhere = std::numeric_limits<Index>::max();

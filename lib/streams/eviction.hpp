@@ -5,8 +5,9 @@
 // the latest. The `protected_recent` latest of those outside the window do not go. Sinks are always
 // held and attended; they have no score, and no other rule speaks of them.
 //
-// Products are sums over channels, ascending, one FMA each. The sum of a softmax is over tokens,
-// ascending. So every team gets the same bits.
+// T: element type of logits and their exponentials, as in attention/query_block.hpp. A logit is one
+// FMA per channel, ascending; the sum of a softmax is float64, in lanes over the slots. So every
+// team gets the same bits.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct EvictionRules {
   Index window = 0;            ///< the recent window: tokens (j - window, j] at position j
   Index protected_recent = 0;  ///< tokens outside the window that stay, the latest; <= kept
   /// True: a token's score is the sum of its weights, in float32, each step rounded once. False:
-  /// its weight from the latest queries alone, in float64.
+  /// its weight from the latest queries alone, not rounded.
   bool accumulate = true;
   Reduce reduce = Reduce::mean;  ///< of the weights of a group's query heads
   /// Of how many kept tokens behind the evicted one scores are summed; 0: of none.
@@ -46,6 +47,7 @@ struct HeldSlot {
 /// Tokens join in ascending order, sinks first. Each has a slot; one that goes leaves its slot to
 /// the next that joins. Every member of a team has a copy, whose numbers change alike; what the
 /// pointers show is shared.
+template <class T>
 struct EvictionState {
   EvictionRules rules;
   const float* k = nullptr;         ///< [n, d]
@@ -59,8 +61,8 @@ struct EvictionState {
   Index free_slot = -1;  ///< below `held`; -1: none
 
   float* keys = nullptr;      ///< panels of `stride` columns: keys by slot
-  double* queries = nullptr;  ///< [group, d]
-  double* logits = nullptr;   ///< [group, stride]; later the exponentials
+  T* queries = nullptr;       ///< [group, d] times the scale
+  T* logits = nullptr;        ///< [group, stride]; later the exponentials
   double* sums = nullptr;     ///< [group] of the exponentials
   double* weights = nullptr;  ///< [stride] by slot, from the latest queries; 0 for a newcomer
   float* scores = nullptr;    ///< [stride] by slot
@@ -69,8 +71,8 @@ struct EvictionState {
 };
 
 /// Memory for `capacity` tokens at a time; fields above `held` must be set.
-template <class Arena>
-void reserve(EvictionState& s, Index capacity, Arena& arena) {
+template <class T, class Arena>
+void reserve(EvictionState<T>& s, Index capacity, Arena& arena) {
   s.stride = whole_panels(capacity);
   arena.take(s.keys, s.d * s.stride);
   arena.take(s.queries, s.group * s.d);
@@ -92,8 +94,8 @@ inline Index most_held(const EvictionRules& rules, Index n) {
 }
 
 /// `token` joins with score 0. There must be room.
-template <class Team>
-KVB_HD void join(const Team& team, EvictionState& s, Index token) {
+template <class Team, class T>
+KVB_HD void join(const Team& team, EvictionState<T>& s, Index token) {
   const Index slot = s.free_slot >= 0 ? s.free_slot : s.held;
   const float* key = s.k + token * s.d;
   float* column = s.keys + in_panels(slot, 0, s.d);
@@ -109,34 +111,33 @@ KVB_HD void join(const Team& team, EvictionState& s, Index token) {
 
 /// The group's queries at position j attend to all tokens held: their softmax weights, reduced over
 /// the query heads, become `weights` and are added to `scores`. No slot may be free.
-template <class Team>
-KVB_HD void attend(const Team& team, EvictionState& s, Index j) {
+template <class Team, class T>
+KVB_HD void attend(const Team& team, EvictionState<T>& s, Index j) {
   for (Index g = 0; g < s.group; ++g) {
     const float* q = s.q[g] + (j - s.q_start) * s.d;
-    double* query = s.queries + g * s.d;
-    team.each(s.d, [=](Index t) { query[t] = static_cast<double>(q[t]); });
+    T* query = s.queries + g * s.d;
+    const double scale = s.scale;
+    team.each(s.d, [=](Index t) { query[t] = static_cast<T>(static_cast<double>(q[t]) * scale); });
   }
   team.products(s.queries, s.group, s.keys, s.held, s.d, s.logits, s.stride);
   for (Index g = 0; g < s.group; ++g) {
-    double* row = s.logits + g * s.stride;
-    const double scale = s.scale;
-    const double largest = team.max(s.held, [=](Index i) { return row[i] * scale; });
-    team.each(s.held, [=](Index i) { row[i] = exp_shared(row[i] * scale - largest); });
+    T* row = s.logits + g * s.stride;
+    const T largest = team.max(s.held, [=](Index i) { return row[i]; });
+    team.each(s.held, [=](Index i) { row[i] = exp_shared(row[i] - largest); });
   }
-  const HeldSlot* order = s.order;
-  const double* exponentials = s.logits;
+  const T* exponentials = s.logits;
   const Index stride = s.stride;
-  team.ordered_sums(
-      s.group, s.held, [=](Index g, Index i) { return exponentials[g * stride + order[i].slot]; },
-      s.sums);
+  team.sums(
+      s.group, s.held, [=](Index g, Index i) { return exponentials[g * stride + i]; }, s.sums);
   double* weights = s.weights;
   float* scores = s.scores;
   const bool largest_head = s.rules.reduce == Reduce::max;
+  const double heads = s.rules.reduce == Reduce::mean ? static_cast<double>(s.group) : 1.0;
   for (Index g = 0; g < s.group; ++g) {
-    const double* row = s.logits + g * s.stride;
-    const double sum = s.sums[g];
+    const T* row = s.logits + g * s.stride;
+    const double inverse = 1.0 / (s.sums[g] * heads);
     team.each(s.held, [=](Index i) {
-      const double weight = row[i] / sum;
+      const double weight = static_cast<double>(row[i]) * inverse;
       const double so_far = g == 0 ? 0.0 : weights[i];
       const double larger = so_far < weight ? weight : so_far;
       weights[i] = largest_head ? larger : so_far + weight;
@@ -144,9 +145,8 @@ KVB_HD void attend(const Team& team, EvictionState& s, Index j) {
   }
   // Sinks have the first slots, for good.
   const Index sinks = s.rules.sink < s.held ? s.rules.sink : s.held;
-  const double heads = s.rules.reduce == Reduce::mean ? static_cast<double>(s.group) : 1.0;
   team.each(s.held, [=](Index i) {
-    const double weight = i < sinks ? 0.0 : weights[i] / heads;
+    const double weight = i < sinks ? 0.0 : weights[i];
     weights[i] = weight;
     scores[i] = static_cast<float>(static_cast<double>(scores[i]) + weight);
   });
@@ -154,8 +154,8 @@ KVB_HD void attend(const Team& team, EvictionState& s, Index j) {
 
 /// The token of the lowest score goes, of the first `outside` that are no sinks but for the
 /// `protected_recent` latest of these.
-template <class Team>
-KVB_HD Eviction evict(const Team& team, EvictionState& s, Index outside) {
+template <class Team, class T>
+KVB_HD Eviction evict(const Team& team, EvictionState<T>& s, Index outside) {
   const HeldSlot* candidates = s.order + s.rules.sink;
   const bool accumulate = s.rules.accumulate;
   const float* scores = s.scores;
@@ -174,7 +174,7 @@ KVB_HD Eviction evict(const Team& team, EvictionState& s, Index outside) {
   out.score = lightest.value;
   const Index behind = outside - place - 1;
   out.after_count = s.rules.after < behind ? s.rules.after : behind;
-  out.after_sum = team.ordered_sum(out.after_count, [=](Index i) { return score(place + 1 + i); });
+  out.after_sum = team.sum(out.after_count, [=](Index i) { return score(place + 1 + i); });
 
   const Index left = s.held - s.rules.sink - place - 1;
   HeldSlot* from = s.order + s.rules.sink + place;
@@ -187,8 +187,8 @@ KVB_HD Eviction evict(const Team& team, EvictionState& s, Index outside) {
 }
 
 /// Position j of a stream; positions come in order, from 0.
-template <class Team>
-KVB_HD Eviction evict_step(const Team& team, EvictionState& s, Index j) {
+template <class Team, class T>
+KVB_HD Eviction evict_step(const Team& team, EvictionState<T>& s, Index j) {
   join(team, s, j);
   attend(team, s, j);
   const Index others = j + 1 - s.rules.sink;  // sinks aside

@@ -56,6 +56,7 @@ struct Nearest {
 /// Members are called by places 0 .. members-1, the newest has the last one; their columns come
 /// behind those of the sinks. Every thread of a team has a copy, whose numbers change alike; what
 /// the pointers show is shared.
+template <class T>
 struct RetentionState {
   static constexpr Index kBatch = 6;  ///< members whose neighbours are looked for at a time
 
@@ -72,11 +73,11 @@ struct RetentionState {
   std::int64_t nonzero = 0;  ///< members whose key is not zero
   bool fresh = false;        ///< `before` is `nearest` before the newest joined
 
-  double* units = nullptr;     ///< panels of `stride` columns: keys divided by their norms
-  double* norms = nullptr;     ///< [stride] by column; 0 for a zero key
-  double* rows = nullptr;      ///< [rows(), d] queries and the newcomer's unit key, or a batch
-  double* products = nullptr;  ///< [rows(), stride]
-  double* sums = nullptr;      ///< [group] of exponentials
+  T* units = nullptr;       ///< panels of `stride` columns: keys divided by their norms
+  double* norms = nullptr;  ///< [stride] by column; 0 for a zero key
+  T* rows = nullptr;        ///< [rows(), d] queries and the newcomer's unit key, or a batch
+  T* products = nullptr;    ///< [rows(), stride]
+  double* sums = nullptr;   ///< [group] of exponentials
   // [stride] by place:
   double* weights = nullptr;
   double* bounds = nullptr;
@@ -99,8 +100,8 @@ struct RetentionState {
 };
 
 /// Memory for `capacity` members at a time; fields above `members` must be set.
-template <class Arena>
-void reserve(RetentionState& s, Index capacity, Arena& arena) {
+template <class T, class Arena>
+void reserve(RetentionState<T>& s, Index capacity, Arena& arena) {
   s.stride = whole_panels(s.sinks + capacity);
   arena.take(s.units, s.d * s.stride);
   arena.take(s.norms, s.stride);
@@ -118,8 +119,9 @@ void reserve(RetentionState& s, Index capacity, Arena& arena) {
 }
 
 /// Fills the arrays' fields that a stream over `head` needs, but for `k` and `q`.
-inline RetentionState retention_state(const KvHead& head, const RetentionRules& rules) {
-  RetentionState s;
+template <class T>
+RetentionState<T> retention_state(const KvHead& head, const RetentionRules& rules) {
+  RetentionState<T> s;
   s.rules = rules;
   s.d = head.d();
   s.group = rules.lambda < 1.0 ? head.group() : 0;
@@ -129,8 +131,8 @@ inline RetentionState retention_state(const KvHead& head, const RetentionRules& 
 }
 
 /// Column `column` becomes the key's unit key, which is written to row `row` too.
-template <class Team>
-KVB_HD void set_unit(const Team& team, RetentionState& s, Index column, const float* key,
+template <class Team, class T>
+KVB_HD void set_unit(const Team& team, RetentionState<T>& s, Index column, const float* key,
                      Index row) {
   double square = 0.0;
   for (Index t = 0; t < s.d; ++t) {
@@ -138,10 +140,10 @@ KVB_HD void set_unit(const Team& team, RetentionState& s, Index column, const fl
     square = std::fma(x, x, square);
   }
   const double norm = std::sqrt(square);
-  double* to = s.units + in_panels(column, 0, s.d);
-  double* copy = s.rows + row * s.d;
+  T* to = s.units + in_panels(column, 0, s.d);
+  T* copy = s.rows + row * s.d;
   team.each(s.d, [=](Index t) {
-    const double unit = norm > 0.0 ? static_cast<double>(key[t]) / norm : 0.0;
+    const T unit = norm > 0.0 ? static_cast<T>(static_cast<double>(key[t]) / norm) : T{0};
     to[t * kPanel] = unit;
     copy[t] = unit;
   });
@@ -151,14 +153,16 @@ KVB_HD void set_unit(const Team& team, RetentionState& s, Index column, const fl
 
 /// similarities[i] = of member i and the member `place`, from the cosines, i in [0, count). The
 /// nearest of them; `place` itself is none.
-template <class Team>
-KVB_HD std::int64_t find_nearest(const Team& team, RetentionState& s, Index place, Index count,
-                                 const double* cosines) {
+template <class Team, class T>
+KVB_HD std::int64_t find_nearest(const Team& team, RetentionState<T>& s, Index place, Index count,
+                                 const T* cosines) {
   const double* norms = s.norms + s.sinks;
-  const double offset = norms[place] > 0.0 ? 0.5 : 0.0;
+  const T offset = norms[place] > 0.0 ? T{0.5} : T{0};
+  const T equal = cosine_of_equal<T>(s.d);
   std::int32_t* out = s.similarities;
   const auto fill = [=](Index i, Similarity kind) {
-    const std::int32_t x = fixed_similarity(kind, cosines[i], norms[i] > 0.0 ? offset : 0.0);
+    const std::int32_t x =
+        fixed_similarity(kind, cosines[i], equal, norms[i] > 0.0 ? offset : T{0});
     out[i] = i == place ? 0 : x;
   };
   // Each loop has its kind as a constant, so that it vectorises.
@@ -183,14 +187,15 @@ KVB_HD std::int64_t find_nearest(const Team& team, RetentionState& s, Index plac
 
 /// S += key, with score 0. The group's products with sinks and members are made too, for
 /// add_scores; `j`: the position of the queries, not read where there are none.
-template <class Team>
-KVB_HD void add_member(const Team& team, RetentionState& s, const float* key, Index token,
+template <class Team, class T>
+KVB_HD void add_member(const Team& team, RetentionState<T>& s, const float* key, Index token,
                        Index j) {
   const Index place = s.members;
   for (Index g = 0; g < s.group; ++g) {
     const float* q = s.q[g] + j * s.d;
-    double* row = s.rows + g * s.d;
-    team.each(s.d, [=](Index t) { row[t] = static_cast<double>(q[t]); });
+    T* row = s.rows + g * s.d;
+    const double scale = s.scale;
+    team.each(s.d, [=](Index t) { row[t] = static_cast<T>(static_cast<double>(q[t]) * scale); });
   }
   set_unit(team, s, s.sinks + place, key, s.group);
   team.once([&] {
@@ -220,15 +225,15 @@ KVB_HD void add_member(const Team& team, RetentionState& s, const float* key, In
 }
 
 /// Looks for the nearest neighbours of `count` orphans.
-template <class Team>
-KVB_HD void adopt(const Team& team, RetentionState& s, Index count) {
-  for (Index first = 0; first < count; first += RetentionState::kBatch) {
+template <class Team, class T>
+KVB_HD void adopt(const Team& team, RetentionState<T>& s, Index count) {
+  for (Index first = 0; first < count; first += RetentionState<T>::kBatch) {
     const Index rows =
-        count - first < RetentionState::kBatch ? count - first : RetentionState::kBatch;
+        count - first < RetentionState<T>::kBatch ? count - first : RetentionState<T>::kBatch;
     const Index* orphans = s.orphans + first;
     for (Index r = 0; r < rows; ++r) {
-      const double* unit = s.units + in_panels(s.sinks + orphans[r], 0, s.d);
-      double* row = s.rows + r * s.d;
+      const T* unit = s.units + in_panels(s.sinks + orphans[r], 0, s.d);
+      T* row = s.rows + r * s.d;
       team.each(s.d, [=](Index t) { row[t] = unit[t * kPanel]; });
     }
     team.products(s.rows, rows, s.units, s.sinks + s.members, s.d, s.products, s.stride);
@@ -243,16 +248,16 @@ KVB_HD void adopt(const Team& team, RetentionState& s, Index count) {
 }
 
 /// S -= the member at `place`; the newest moves into the hole.
-template <class Team>
-KVB_HD void remove_member(const Team& team, RetentionState& s, Index place) {
+template <class Team, class T>
+KVB_HD void remove_member(const Team& team, RetentionState<T>& s, Index place) {
   const Index last = s.members - 1;
   const bool undo = place == last && s.fresh;
   s.nonzero -= s.self(place) > 0 ? 1 : 0;
   s.members = last;
   s.fresh = false;
   if (place != last) {
-    const double* from = s.units + in_panels(s.sinks + last, 0, s.d);
-    double* to = s.units + in_panels(s.sinks + place, 0, s.d);
+    const T* from = s.units + in_panels(s.sinks + last, 0, s.d);
+    T* to = s.units + in_panels(s.sinks + place, 0, s.d);
     team.each(s.d, [=](Index t) { to[t * kPanel] = from[t * kPanel]; });
     team.once([&] {
       s.norms[s.sinks + place] = s.norms[s.sinks + last];
@@ -281,50 +286,50 @@ KVB_HD void remove_member(const Team& team, RetentionState& s, Index place) {
 }
 
 /// Adds the attention of the group's queries, within sinks and members, to the members' scores.
-template <class Team>
-KVB_HD void add_scores(const Team& team, RetentionState& s) {
+template <class Team, class T>
+KVB_HD void add_scores(const Team& team, RetentionState<T>& s) {
   const Index columns = s.sinks + s.members;
   const double* norms = s.norms;
-  const double scale = s.scale;
   for (Index g = 0; g < s.group; ++g) {
-    double* p = s.products + g * s.stride;
-    const double shift = team.max(columns, [=](Index i) { return scale * norms[i] * p[i]; });
-    team.each(columns, [=](Index i) { p[i] = exp_shared(scale * norms[i] * p[i] - shift); });
+    T* p = s.products + g * s.stride;
+    team.each(columns, [=](Index i) { p[i] *= static_cast<T>(norms[i]); });
+    const T shift = team.max(columns, [=](Index i) { return p[i]; });
+    team.each(columns, [=](Index i) { p[i] = exp_shared(p[i] - shift); });
   }
-  const double* exponentials = s.products;
+  const T* exponentials = s.products;
   const Index stride = s.stride;
-  team.ordered_sums(
+  team.sums(
       s.group, columns, [=](Index g, Index i) { return exponentials[g * stride + i]; }, s.sums);
   double* weights = s.weights;
   const bool largest_head = s.rules.reduce == Reduce::max;
+  const double heads = s.rules.reduce == Reduce::mean ? static_cast<double>(s.group) : 1.0;
   for (Index g = 0; g < s.group; ++g) {
-    const double* p = s.products + g * s.stride + s.sinks;
-    const double inverse = 1.0 / s.sums[g];
+    const T* p = s.products + g * s.stride + s.sinks;
+    const double inverse = 1.0 / (s.sums[g] * heads);
     team.each(s.members, [=](Index i) {
-      const double weight = p[i] * inverse;
+      const double weight = static_cast<double>(p[i]) * inverse;
       const double so_far = g == 0 ? 0.0 : weights[i];
       const double larger = so_far < weight ? weight : so_far;
       weights[i] = largest_head ? larger : so_far + weight;
     });
   }
-  const double part = s.rules.reduce == Reduce::mean ? 1.0 / static_cast<double>(s.group) : 1.0;
   float* scores = s.scores;
   team.each(s.members, [=](Index i) {
-    scores[i] = static_cast<float>(static_cast<double>(scores[i]) + weights[i] * part);
+    scores[i] = static_cast<float>(static_cast<double>(scores[i]) + weights[i]);
   });
 }
 
 /// The member whose removal costs least. The exact loss of importance is asked for only where a
 /// bound, phi'(sum) score, does not already rule the member out.
-template <class Team, class Phi>
-KVB_HD Searched cheapest_member(const Team& team, const RetentionState& s, const Phi& phi) {
+template <class Team, class T, class Phi>
+KVB_HD Searched cheapest_member(const Team& team, const RetentionState<T>& s, const Phi& phi) {
   // Bounds are shrunk by this much for the rounding of phi (1e-13 relative at worst).
   constexpr double kPhiSlack = 1e-10;
   const float* scores = s.scores;
   const double lambda = s.rules.lambda;
   const double f_all = s.tracks() ? static_cast<double>(s.nonzero * kSimilarityOne) : 0.0;
   const auto all =
-      phi.at(team.ordered_sum(s.members, [=](Index i) { return static_cast<double>(scores[i]); }));
+      phi.at(team.sum(s.members, [=](Index i) { return static_cast<double>(scores[i]); }));
   const double f_weight = f_all > 0.0 ? lambda / f_all : 0.0;
   const double c_weight = all.y > 0.0 ? (1.0 - lambda) / all.y : 0.0;
   const double slope = c_weight > 0.0 ? c_weight * phi.slope(all) * (1.0 - kPhiSlack) : 0.0;
@@ -346,8 +351,8 @@ KVB_HD Searched cheapest_member(const Team& team, const RetentionState& s, const
 }
 
 /// Position j of a stream; positions come in order, from 0. phi: rules.phi, or what is equal to it.
-template <class Team, class Phi>
-KVB_HD Departure retain_step(const Team& team, RetentionState& s, const Phi& phi, Index j) {
+template <class Team, class T, class Phi>
+KVB_HD Departure retain_step(const Team& team, RetentionState<T>& s, const Phi& phi, Index j) {
   if (j < s.sinks) {
     set_unit(team, s, j, s.k + j * s.d, s.group);
   }

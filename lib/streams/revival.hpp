@@ -8,8 +8,9 @@
 // Candidate's score times `replace_rate` is below the highest Vague score (of equals the lowest
 // position), the two change places, and the one that comes back is what was estimated.
 //
-// Products are sums over channels, ascending, one FMA each. The sum of a softmax is over tokens,
-// ascending. So every team gets the same bits.
+// T: element type of logits and their exponentials, as in attention/query_block.hpp. A logit is one
+// FMA per channel, ascending; the sum of a softmax is float64, in lanes over the positions. So
+// every team gets the same bits.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +51,7 @@ struct ReviveMove {
 enum class RevivePlace : std::uint8_t { other, candidate, vague };
 
 /// Every member of a team has a copy, whose numbers change alike; what the pointers show is shared.
+template <class T>
 struct ReviveState {
   ReviveRules rules;
   const float* k = nullptr;         ///< [n, d]
@@ -73,9 +75,10 @@ struct ReviveState {
   float* cells = nullptr;           ///< those of the sketch
   std::uint32_t* counts = nullptr;  ///< those of the sketch
   std::uint32_t* epochs = nullptr;  ///< [cells of the sketch] of the last change
-  double* queries = nullptr;        ///< [group, d]
-  double* logits = nullptr;         ///< [group, whole_panels(n)]; later the exponentials
+  T* queries = nullptr;             ///< [group, d] times the scale
+  T* logits = nullptr;              ///< [group, whole_panels(n)]; later the exponentials
   double* sums = nullptr;           ///< [group] of the exponentials
+  double* received = nullptr;       ///< [n] by each position from the latest queries
   Index* queue = nullptr;           ///< [n] tokens in the order of their insertion
   RevivePlace* places = nullptr;    ///< [n]
   float* scores = nullptr;          ///< [n], zeros at first; the caller's
@@ -83,8 +86,8 @@ struct ReviveState {
 };
 
 /// Memory; fields above `arrived` must be set.
-template <class Arena>
-void reserve(ReviveState& s, Arena& arena) {
+template <class T, class Arena>
+void reserve(ReviveState<T>& s, Arena& arena) {
   const Index stride = whole_panels(s.n);
   const Index cells = s.sketch.rows * s.sketch.per_row;
   arena.take(s.cells, cells * s.d);
@@ -96,19 +99,21 @@ void reserve(ReviveState& s, Arena& arena) {
   arena.take(s.queries, s.group * s.d);
   arena.take(s.logits, s.group * stride);
   arena.take(s.sums, s.group);
+  arena.take(s.received, s.n);
   arena.take(s.queue, s.n);
   arena.take(s.places, s.n);
 }
 
 /// Moves of the next step, at most: all Candidates, once. Who came back has the highest score of
 /// Vague and does not go again.
-KVB_HD inline Index max_moves(const ReviveState& s) {
+template <class T>
+KVB_HD Index max_moves(const ReviveState<T>& s) {
   return s.candidates + s.inserted - s.left_recent + 1;
 }
 
 /// Tokens of Vague whose cells changed are rebuilt.
-template <class Team>
-KVB_HD void rebuild(const Team& team, ReviveState& s) {
+template <class Team, class T>
+KVB_HD void rebuild(const Team& team, ReviveState<T>& s) {
   if (!s.stale) {
     return;
   }
@@ -137,49 +142,48 @@ KVB_HD void rebuild(const Team& team, ReviveState& s) {
 }
 
 /// The group's queries at a position attend all positions up to it.
-template <class Team>
-KVB_HD void attend_all(const Team& team, ReviveState& s, Index position) {
+template <class Team, class T>
+KVB_HD void attend_all(const Team& team, ReviveState<T>& s, Index position) {
   rebuild(team, s);
   for (Index g = 0; g < s.group; ++g) {
     const float* q = s.q[g] + (position - s.q_start) * s.d;
-    double* query = s.queries + g * s.d;
+    T* query = s.queries + g * s.d;
     const double scale = s.scale;
-    team.each(s.d, [=](Index t) { query[t] = static_cast<double>(q[t]) * scale; });
+    team.each(s.d, [=](Index t) { query[t] = static_cast<T>(static_cast<double>(q[t]) * scale); });
   }
   const Index seen = position + 1;
   const Index stride = whole_panels(s.n);
   team.products(s.queries, s.group, s.keys, seen, s.d, s.logits, stride);
   for (Index g = 0; g < s.group; ++g) {
-    double* row = s.logits + g * stride;
-    const double largest = team.max(seen, [=](Index i) { return row[i]; });
+    T* row = s.logits + g * stride;
+    const T largest = team.max(seen, [=](Index i) { return row[i]; });
     team.each(seen, [=](Index i) { row[i] = exp_shared(row[i] - largest); });
   }
-  const double* exponentials = s.logits;
-  team.ordered_sums(
+  const T* exponentials = s.logits;
+  team.sums(
       s.group, seen, [=](Index g, Index i) { return exponentials[g * stride + i]; }, s.sums);
-  // What every token receives takes the place of the first head's exponentials.
-  double* received = s.logits;
+  double* received = s.received;
   const bool largest_head = s.rules.reduce == Reduce::max;
+  const double heads = s.rules.reduce == Reduce::mean ? static_cast<double>(s.group) : 1.0;
   for (Index g = 0; g < s.group; ++g) {
-    const double* row = s.logits + g * stride;
-    const double inverse = 1.0 / s.sums[g];
+    const T* row = s.logits + g * stride;
+    const double inverse = 1.0 / (s.sums[g] * heads);
     team.each(seen, [=](Index i) {
-      const double p = row[i] * inverse;
-      const double so_far = received[i];
+      const double p = static_cast<double>(row[i]) * inverse;
+      const double so_far = g == 0 ? 0.0 : received[i];
       const double larger = so_far < p ? p : so_far;
-      received[i] = g == 0 ? p : largest_head ? larger : so_far + p;
+      received[i] = largest_head ? larger : so_far + p;
     });
   }
   float* scores = s.scores;
-  const double share = s.rules.reduce == Reduce::mean ? static_cast<double>(s.group) : 1.0;
   team.each(seen, [=](Index i) {
-    scores[i] = static_cast<float>(static_cast<double>(scores[i]) + received[i] / share);
+    scores[i] = static_cast<float>(static_cast<double>(scores[i]) + received[i]);
   });
 }
 
 /// The Candidate of lowest score; of equals the highest position.
-template <class Team>
-KVB_HD Found weakest_candidate(const Team& team, const ReviveState& s) {
+template <class Team, class T>
+KVB_HD Found weakest_candidate(const Team& team, const ReviveState<T>& s) {
   const Index last = s.arrived - 1;
   const RevivePlace* places = s.places + last;
   const float* scores = s.scores + last;
@@ -192,8 +196,8 @@ KVB_HD Found weakest_candidate(const Team& team, const ReviveState& s) {
 }
 
 /// The Vague token of highest score; of equals the lowest position.
-template <class Team>
-KVB_HD Found strongest_vague(const Team& team, const ReviveState& s) {
+template <class Team, class T>
+KVB_HD Found strongest_vague(const Team& team, const ReviveState<T>& s) {
   const RevivePlace* places = s.places;
   const float* scores = s.scores;
   return team.largest(s.arrived, [=](Index i) {
@@ -203,15 +207,16 @@ KVB_HD Found strongest_vague(const Team& team, const ReviveState& s) {
 }
 
 /// Adds x to channel t of the token's cells, without sign.
-KVB_HD inline void add_to_cells(const ReviveState& s, Index token, Index t, float x) {
+template <class T>
+KVB_HD void add_to_cells(const ReviveState<T>& s, Index token, Index t, float x) {
   for (Index r = 0; r < s.sketch.rows; ++r) {
     float& cell = s.cells[s.sketch.place(r, token) * s.d + t];
     cell = cell_element(s.sketch.dtype, cell + x);
   }
 }
 
-template <class Team>
-KVB_HD void move_token(const Team& team, ReviveState& s, const ReviveMove& m) {
+template <class Team, class T>
+KVB_HD void move_token(const Team& team, ReviveState<T>& s, const ReviveMove& m) {
   float* out = s.keys + in_panels(m.out, 0, s.d);
   float* in = m.in < 0 ? nullptr : s.keys + in_panels(m.in, 0, s.d);
   team.each(s.d, [&](Index t) {
@@ -243,8 +248,8 @@ KVB_HD void move_token(const Team& team, ReviveState& s, const ReviveMove& m) {
 }
 
 /// A token is put into Recent, and what has to move does.
-template <class Team>
-KVB_HD void insert(const Team& team, ReviveState& s, Index token) {
+template <class Team, class T>
+KVB_HD void insert(const Team& team, ReviveState<T>& s, Index token) {
   team.once([&] { s.queue[s.inserted] = token; });
   ++s.inserted;
   if (s.inserted - s.left_recent > s.rules.recent + s.rules.slack) {
@@ -269,8 +274,8 @@ KVB_HD void insert(const Team& team, ReviveState& s, Index token) {
 }
 
 /// The next step; positions ascend, and so do inserted tokens. Its moves are added to the log.
-template <class Team>
-KVB_HD void revive_step(const Team& team, ReviveState& s, const ReviveStep& step) {
+template <class Team, class T>
+KVB_HD void revive_step(const Team& team, ReviveState<T>& s, const ReviveStep& step) {
   for (; s.arrived <= step.position; ++s.arrived) {
     const float* key = s.k + s.arrived * s.d;
     float* column = s.keys + in_panels(s.arrived, 0, s.d);

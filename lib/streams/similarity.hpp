@@ -4,8 +4,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "core/math.hpp"
+#include "core/types.hpp"
 
 namespace kvbench {
 
@@ -14,21 +16,34 @@ enum class Similarity { relu, one_plus, absolute };
 /// The integer that stands for similarity 1 (for 1 + cos: 2).
 inline constexpr std::int32_t kSimilarityOne = std::int32_t{1} << 30;
 
-/// Rounded to the nearest integer; x in [0, 1 + rounding], where adding a half and cutting off is
-/// right and, unlike lround, vectorises.
+/// Rounded to the nearest integer; x in [0, 1]. Adding a half and cutting off is right there and,
+/// unlike lround, vectorises.
 KVB_HD inline std::int32_t to_fixed(double x) {
   // NOLINTNEXTLINE(bugprone-incorrect-roundings)
   return static_cast<std::int32_t>(x * static_cast<double>(kSimilarityOne) + 0.5);
 }
+/// A float in [2^-6, 1] is a multiple of 2^-30; of a smaller one the rest is cut off.
+KVB_HD inline std::int32_t to_fixed(float x) {
+  return static_cast<std::int32_t>(x * static_cast<float>(kSimilarityOne));
+}
 
-/// The integer of two keys' similarity from their cosine (0 where either is a zero key). `offset`,
-/// read for one_plus alone: 1/2, or 0 where either is a zero key.
-KVB_HD inline std::int32_t fixed_similarity(Similarity kind, double cosine, double offset) {
-  if (kind == Similarity::absolute) {
-    return to_fixed(std::abs(cosine));
-  }
-  const double x = kind == Similarity::relu ? cosine : 0.5 * cosine + offset;
-  return to_fixed(x > 0.0 ? x : 0.0);
+/// A cosine of at least this counts as 1: T cannot tell it from that of two equal keys of width d,
+/// whose elements are rounded once and whose product is rounded d times, each time by half an
+/// epsilon at most. So a key's similarity to itself and to its copies is exactly 1, and none is
+/// larger.
+template <class T>
+KVB_HD T cosine_of_equal(Index d) {
+  return T{1} - static_cast<T>(d + 4) * (std::numeric_limits<T>::epsilon() / 2);
+}
+
+/// The integer of two keys' similarity from their cosine (0 where either is a zero key). `equal`:
+/// cosine_of_equal. `offset`, read for one_plus alone: 1/2, or 0 where either is a zero key.
+template <class T>
+KVB_HD std::int32_t fixed_similarity(Similarity kind, T cosine, T equal, T offset) {
+  const T c = kind == Similarity::absolute ? std::abs(cosine) : cosine;
+  const T snapped = c >= equal ? T{1} : c;
+  const T x = kind == Similarity::one_plus ? T{0.5} * snapped + offset : snapped;
+  return to_fixed(x > T{0} ? x : T{0});
 }
 
 }  // namespace kvbench

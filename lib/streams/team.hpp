@@ -7,13 +7,16 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <type_traits>
 #include <vector>
 
 #include "core/math.hpp"
 #include "core/types.hpp"
+#include "core/vector_sums.hpp"
 
 namespace kvbench {
 
@@ -108,14 +111,22 @@ class OneThread {
     return best;
   }
 
-  /// value(0) + value(1) + ... + value(n - 1), added in this order: the same bits on every team.
+  /// The sum of value(i), i in [0, n), in the lanes of core/vector_sums.hpp: the same bits on every
+  /// team.
   template <class Value>
-  KVB_HD double ordered_sum(Index n, const Value& value) const {
-    double sum = 0.0;
-    for (Index i = 0; i < n; ++i) {
-      sum += value(i);
+  KVB_HD double sum(Index n, const Value& value) const {
+    double lane[kSumLanes] = {};
+    Index i = 0;
+    for (; i + kSumLanes <= n; i += kSumLanes) {
+#pragma omp simd
+      for (Index l = 0; l < kSumLanes; ++l) {
+        lane[l] += static_cast<double>(value(i + l));
+      }
     }
-    return sum;
+    for (Index l = 0; i + l < n; ++l) {
+      lane[l] += static_cast<double>(value(i + l));
+    }
+    return joined_lanes(lane);
   }
 
   /// The smallest value(i), i in [0, n), n > 0; of equal ones that of the lowest tie(i), in [0,
@@ -152,62 +163,85 @@ class OneThread {
     return count;
   }
 
-  /// The largest value(i), i in [0, n); -inf where n is 0. No value may be NaN.
+  /// The largest value(i), i in [0, n), in their type; -inf where n is 0. No value may be NaN.
   template <class Value>
-  KVB_HD double max(Index n, const Value& value) const {
-    double largest = -std::numeric_limits<double>::infinity();
+  KVB_HD auto max(Index n, const Value& value) const {
+    using T = decltype(value(n));
+    T largest = -std::numeric_limits<T>::infinity();
 #pragma omp simd reduction(max : largest)
     for (Index i = 0; i < n; ++i) {
-      const double x = value(i);
+      const T x = value(i);
       largest = x > largest ? x : largest;
     }
     return largest;
   }
 
-  /// sums[r] = value(r, 0) + value(r, 1) + ... + value(r, n - 1), added in this order, for each r
-  /// in [0, rows).
+  /// out[r] = the sum of value(r, i), i in [0, n), as `sum` adds, for each r in [0, rows).
   template <class Value>
-  KVB_HD void ordered_sums(Index rows, Index n, const Value& value, double* sums) const {
-    // The sums of a tile's rows do not wait for each other.
-    in_row_tiles(rows, [&](Index first, auto tile_rows) {
-      double own[tile_rows] = {};
-      for (Index i = 0; i < n; ++i) {
-        for (int r = 0; r < tile_rows; ++r) {
-          own[r] += value(first + r, i);
-        }
-      }
-      std::copy_n(own, static_cast<int>(tile_rows), sums + first);
-    });
+  KVB_HD void sums(Index rows, Index n, const Value& value, double* out) const {
+    for (Index r = 0; r < rows; ++r) {
+      out[r] = sum(n, [&](Index i) { return value(r, i); });
+    }
   }
 
   /// out[r, c] = sum over t in [0, d) of rows[r, t] * column c of the panels, ascending, one FMA
-  /// each, from 0. rows [count, d], c in [0, columns), out [count, stride]; columns beyond, to the
-  /// end of the last panel, may be written too. stride >= whole_panels(columns).
+  /// each in T, from 0. rows [count, d], c in [0, columns), out [count, stride]; columns beyond, to
+  /// the end of the last panel, may be written too. stride >= whole_panels(columns).
+  template <class T, class Column>
+  KVB_HD void products(const T* rows, Index count, const Column* panels, Index columns, Index d,
+                       T* out, Index stride) const {
+    in_row_tiles(count, [&](Index first, auto tile_rows) {
+      constexpr Index kTogether = tile_columns<T>(tile_rows);
+      constexpr Index kPanels = kTogether > kPanel ? kTogether / kPanel : 1;
+      const T* own = rows + first * d;
+      T* to = out + first * stride;
+      Index c = 0;
+      for (; c + kPanels * kPanel <= columns; c += kPanels * kPanel) {
+        panel_products<tile_rows, kPanels>(own, panels + c * d, d, to + c, stride);
+      }
+      for (; c < columns; c += kPanel) {
+        panel_products<tile_rows, 1>(own, panels + c * d, d, to + c, stride);
+      }
+    });
+  }
+
+ private:
+  // As many sums at a time as hide the latency of an FMA and fit into the registers, with what they
+  // are made of: 16 of AVX-512's 32, 12 of AVX2's 16.
   template <class T>
-  KVB_HD void products(const double* rows, Index count, const T* panels, Index columns, Index d,
-                       double* out, Index stride) const {
-    for (Index first_column = 0; first_column < columns; first_column += kPanel) {
-      in_row_tiles(count, [&](Index first, auto tile_rows) {
-        // As many sums at a time as hide the latency of an FMA and fit into AVX2's registers.
-        constexpr Index kColumns = tile_rows == 1 ? 32 : tile_rows == 2 ? 16 : 8;
-        const Index end = std::min(kPanel, columns - first_column);
-        for (Index c = 0; c < end; c += kColumns) {
-          const T* column = panels + first_column * d + c;
-          double sum[tile_rows][kColumns] = {};
-          for (Index t = 0; t < d; ++t) {
-            for (int r = 0; r < tile_rows; ++r) {
-              const double x = rows[(first + r) * d + t];
+  KVB_HD static constexpr Index tile_columns(int rows) {
+#if defined(__AVX512F__)
+    constexpr std::size_t kBytes = std::size_t{16} * 64;
+#else
+    constexpr std::size_t kBytes = std::size_t{12} * 32;
+#endif
+    return static_cast<Index>(std::bit_floor(kBytes / sizeof(T) / static_cast<std::size_t>(rows)));
+  }
+
+  // Products with all columns of `kPanels` panels.
+  template <int kRows, Index kPanels, class T, class Column>
+  KVB_HD static void panel_products(const T* rows, const Column* panels, Index d, T* out,
+                                    Index stride) {
+    constexpr Index kColumns = std::min(kPanel, tile_columns<T>(kRows));
+    for (Index c = 0; c < kPanel; c += kColumns) {
+      T sum[kRows][kPanels][kColumns] = {};
+      for (Index t = 0; t < d; ++t) {
+        for (int r = 0; r < kRows; ++r) {
+          const T x = rows[r * d + t];
+          for (Index p = 0; p < kPanels; ++p) {
+            const Column* column = panels + (p * d + t) * kPanel + c;
 #pragma omp simd
-              for (Index k = 0; k < kColumns; ++k) {
-                sum[r][k] = std::fma(x, static_cast<double>(column[t * kPanel + k]), sum[r][k]);
-              }
+            for (Index k = 0; k < kColumns; ++k) {
+              sum[r][p][k] = std::fma(x, static_cast<T>(column[k]), sum[r][p][k]);
             }
           }
-          for (int r = 0; r < tile_rows; ++r) {
-            std::copy_n(sum[r], kColumns, out + (first + r) * stride + first_column + c);
-          }
         }
-      });
+      }
+      for (int r = 0; r < kRows; ++r) {
+        for (Index p = 0; p < kPanels; ++p) {
+          std::copy_n(sum[r][p], kColumns, out + r * stride + p * kPanel + c);
+        }
+      }
     }
   }
 };

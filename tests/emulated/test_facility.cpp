@@ -1,6 +1,7 @@
 // Gains of facility location on a device against the CPU's: the same integers.
 #include <gtest/gtest.h>
 
+#include "attention/backend.hpp"
 #include "gpu/facility.cuh"
 #include "make_head.hpp"
 
@@ -50,18 +51,22 @@ struct Size {
 TEST(EmulatedFacility, EqualsTheCpuForEveryShapeAndKind) {
   for (const Size& s : {Size{1, 1}, Size{2, 130}, Size{33, 8}, Size{64, 5}, Size{65, 16},
                         Size{129, 17}, Size{300, 3}}) {
-    const KvHead host = odd_head(s.n + 4, s.d, static_cast<unsigned>(s.n));
-    const gpu::Head head(gpu::Device(0, 1), host);
+    KvHead host = odd_head(s.n + 4, s.d, static_cast<unsigned>(s.n));
     std::vector<Index> ground = positions(2, s.n + 2);
     std::mt19937_64 generator(1);
     std::shuffle(ground.begin(), ground.end(), generator);
-    for (const Similarity kind : kKinds) {
-      SCOPED_TRACE(testing::Message() << s.n << " " << s.d << " " << static_cast<int>(kind));
-      for (const Index matrix_bytes : {Index{0}, Index{1} << 20}) {
-        FacilityLocation cpu(host.k, ground, kind, matrix_bytes);
-        const auto device = gpu::facility_location(head, ground, kind);
-        EXPECT_EQ(device->batch(), 256);
-        expect_equal(*device, cpu, s.n);
+    for (const Precision precision : {Precision::float32, Precision::float64}) {
+      host.precision = precision;
+      const gpu::Head head(gpu::Device(0, 1), host);
+      for (const Similarity kind : kKinds) {
+        SCOPED_TRACE(testing::Message() << s.n << " " << s.d << " " << static_cast<int>(kind) << " "
+                                        << name(precision));
+        for (const Index matrix_bytes : {Index{0}, Index{1} << 20}) {
+          const auto cpu = cpu_backend().facility_location(host, ground, kind, matrix_bytes);
+          const auto device = gpu::facility_location(head, ground, kind);
+          EXPECT_EQ(device->batch(), 256);
+          expect_equal(*device, *cpu, s.n);
+        }
       }
     }
   }
@@ -74,8 +79,8 @@ TEST(EmulatedFacility, ZeroKeysAndAnEmptyGround) {
   for (const Similarity kind : kKinds) {
     for (const Index n : {Index{0}, Index{70}}) {
       const std::vector<Index> ground = positions(0, n);
-      FacilityLocation cpu(host.k, ground, kind, 0);
-      expect_equal(*gpu::facility_location(head, ground, kind), cpu, n);
+      const auto cpu = cpu_backend().facility_location(host, ground, kind, 0);
+      expect_equal(*gpu::facility_location(head, ground, kind), *cpu, n);
     }
   }
 }

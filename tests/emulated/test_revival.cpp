@@ -66,10 +66,11 @@ struct Moved {
   Index back = 0;  // swaps
 };
 
-void expect_same(const Input& in, Moved& moved, std::size_t scratch = kScratch) {
-  const auto cpu = open_revival(in.head, in.task);
+void expect_same_in(const KvHead& host, const Input& in, Moved& moved, std::size_t scratch) {
+  SCOPED_TRACE(name(host.precision));
+  const auto cpu = open_revival(host, in.task);
   const auto device = [&] {  // it needs neither the device's head nor the task any more
-    const gpu::Head head(gpu::Device(0, scratch), in.head);
+    const gpu::Head head(gpu::Device(0, scratch), host);
     return gpu::revive(head, in.task);
   }();
   for (const ReviveStep& step : in.steps) {
@@ -85,6 +86,15 @@ void expect_same(const Input& in, Moved& moved, std::size_t scratch = kScratch) 
   ASSERT_EQ(a.size(), static_cast<std::size_t>(in.head.n()));
   ASSERT_EQ(b.size(), a.size());
   EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size_bytes()), 0);
+}
+
+// In both precisions; float64's moves count.
+void expect_same(const Input& in, Moved& moved, std::size_t scratch = kScratch) {
+  KvHead single = in.head;
+  single.precision = Precision::float32;
+  Moved others;
+  expect_same_in(single, in, others, scratch);
+  expect_same_in(in.head, in, moved, scratch);
 }
 
 HeadShape shape_of(Index n, Index d, Index group, DType dtype = DType::float32) {

@@ -43,11 +43,11 @@ struct Gone {
   Index not_oldest = 0;
 };
 
-Gone expect_equal(const KvHead& head, const EvictionRules& rules) {
-  SCOPED_TRACE(testing::Message() << "n " << head.n() << " d " << head.d() << " group "
-                                  << head.group() << " kept " << rules.kept << " window "
-                                  << rules.window << " protected " << rules.protected_recent
-                                  << " sink " << rules.sink);
+Gone expect_equal_in(const KvHead& head, const EvictionRules& rules) {
+  SCOPED_TRACE(testing::Message() << name(head.precision) << " n " << head.n() << " d " << head.d()
+                                  << " group " << head.group() << " kept " << rules.kept
+                                  << " window " << rules.window << " protected "
+                                  << rules.protected_recent << " sink " << rules.sink);
   const auto cpu = cpu_backend().evictions(head, rules);
   const gpu::Head on_device(kDevice, head);
   const auto found = gpu::evictions(on_device, rules);
@@ -69,6 +69,18 @@ Gone expect_equal(const KvHead& head, const EvictionRules& rules) {
     oldest += a.token == oldest ? 1 : 0;
   }
   return gone;
+}
+
+KvHead single_of(const KvHead& head) {
+  KvHead single = head;
+  single.precision = Precision::float32;
+  return single;
+}
+
+// In both precisions; what went in float64.
+Gone expect_equal(const KvHead& head, const EvictionRules& rules) {
+  expect_equal_in(single_of(head), rules);
+  return expect_equal_in(head, rules);
 }
 
 EvictionRules rules_of(Index kept, Index window, Index protected_recent, bool accumulate,
@@ -172,11 +184,12 @@ TEST(GpuEvictions, Extremes) {
 }
 
 // Returns how often another than the newcomer left.
-Index expect_equal(const KvHead& head, const RetentionRules& rules) {
-  SCOPED_TRACE(testing::Message() << "n " << head.n() << " d " << head.d() << " group "
-                                  << head.group() << " kept " << rules.kept << " window "
-                                  << rules.window << " sink " << rules.sink << " lambda "
-                                  << rules.lambda << " kind " << static_cast<int>(rules.kind));
+Index expect_equal_in(const KvHead& head, const RetentionRules& rules) {
+  SCOPED_TRACE(testing::Message() << name(head.precision) << " n " << head.n() << " d " << head.d()
+                                  << " group " << head.group() << " kept " << rules.kept
+                                  << " window " << rules.window << " sink " << rules.sink
+                                  << " lambda " << rules.lambda << " kind "
+                                  << static_cast<int>(rules.kind));
   const auto cpu = cpu_backend().retention(head, rules);
   const gpu::Head on_device(kDevice, head);
   const auto found = gpu::retention(on_device, rules);
@@ -193,6 +206,12 @@ Index expect_equal(const KvHead& head, const RetentionRules& rules) {
     others += a.token >= 0 && a.token != j - rules.window ? 1 : 0;
   }
   return others;
+}
+
+// In both precisions; what left in float64.
+Index expect_equal(const KvHead& head, const RetentionRules& rules) {
+  expect_equal_in(single_of(head), rules);
+  return expect_equal_in(head, rules);
 }
 
 RetentionRules retain(Index kept, Index window, double lambda, Similarity kind = Similarity::relu,

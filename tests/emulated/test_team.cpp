@@ -44,8 +44,8 @@ KVB_HD void call_all(const Team& team, const Shared& s, double* results) {
     put(static_cast<double>(count));
     put(static_cast<double>(thirds));
     put(places);
-    const double sum = team.ordered_sum(n, x);
-    const double half = team.ordered_sum(n / 2, x);
+    const double sum = team.sum(n, x);
+    const double half = team.sum(n / 2, x);
     put(sum);
     put(half);
     const double top = team.max(n, x);
@@ -61,7 +61,7 @@ KVB_HD void call_all(const Team& team, const Shared& s, double* results) {
       const auto last = [&](Index i) { return n - i; };  // the tie goes to the last
       put(static_cast<double>(team.smallest_bounded(n, bound, x, last).found.place));
     }
-    team.ordered_sums(
+    team.sums(
         kRows, n, [&](Index r, Index i) { return s.x[i] * static_cast<double>(r); }, s.sums);
     put(s.sums[0] + s.sums[kRows - 1]);
     team.once([] {});  // all have read before one writes

@@ -301,11 +301,11 @@ Compressed compress(const Task& task, const Params& params) {
 Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
   const Index gains = 2 * static_cast<Index>(sizeof(Gain)) * middle + 16 * middle;
   const double lambda = params.real("lambda");
-  return 8 * middle +
-         std::max(lambda < 1.0 ? accumulated_scores_bytes(l, middle) : 0,
-                  gains + (lambda > 0.0 ? facility_location_bytes(
-                                              middle, l.d, params.integer("matrix_mib") << 20)
-                                        : 0));
+  return 8 * middle + std::max(lambda < 1.0 ? accumulated_scores_bytes(l, middle) : 0,
+                               gains + (lambda > 0.0 ? facility_location_bytes(
+                                                           l.precision, middle, l.d,
+                                                           params.integer("matrix_mib") << 20)
+                                                     : 0));
 }
 
 }  // namespace

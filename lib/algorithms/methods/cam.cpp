@@ -108,6 +108,7 @@ class Values {
 // the trace holds them and they are scoring ones, attend the sinks, what is held, and itself (never
 // another method's tokens, nor the recent ones), and add their weights to the scores of what is
 // held. Then, if more than `count` are held, the lightest goes, by H2O's rules.
+template <class T>
 Compressed compress_stream(const Task& task, const Params& params, Index count) {
   if (task.count() <= count || count == 0) {
     return Values(task.head, {}).view(task.tokens.first(std::min(count, task.count())));
@@ -119,7 +120,7 @@ Compressed compress_stream(const Task& task, const Params& params, Index count) 
   rules.reduce = reduce_of(params);
   rules.after = params.integer("merge");
   Values values(task.head, task.rng.stream("merge"));
-  AttendedTokens cache(task.head, task.sink + count + 1, rules);
+  AttendedTokens<T> cache(task.head, task.sink + count + 1, rules);
   for (Index i = 0; i < task.sink; ++i) {
     cache.add(i);
   }
@@ -190,8 +191,12 @@ Compressed compress_once(const Task& task, const Params& params, Index count) {
 
 Compressed compress(const Task& task, const Params& params) {
   const Index count = pairs_to_keep(task, params);
-  return params.text("prefill") == "once" ? compress_once(task, params, count)
-                                          : compress_stream(task, params, count);
+  if (params.text("prefill") == "once") {
+    return compress_once(task, params, count);
+  }
+  return with_element(task.head.precision, [&](auto element) {
+    return compress_stream<decltype(element)>(task, params, count);
+  });
 }
 
 class CamStream final : public StreamCache {
@@ -226,8 +231,9 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
                     given_split_bytes(l, middle) + lists + made + 4 * l.dv * kept);
   }
   const Index values = 24 * l.n + (4 * l.dv + 32) * kept;
-  const Index cache = l.stream ? evicting_cache_bytes(l, kept)
-                               : attended_tokens_bytes(l.group, l.d, l.sink + kept + 1) + 16 * kept;
+  const Index cache =
+      l.stream ? evicting_cache_bytes(l, kept)
+               : attended_tokens_bytes(l.precision, l.group, l.d, l.sink + kept + 1) + 16 * kept;
   return values + cache + made;
 }
 

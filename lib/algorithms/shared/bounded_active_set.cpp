@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "attention/cholesky.hpp"
-#include "attention/vector_sums.hpp"
+#include "core/vector_sums.hpp"
 
 namespace kvbench {
 namespace {

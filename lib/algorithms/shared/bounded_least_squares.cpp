@@ -8,13 +8,13 @@
 
 #include "algorithms/shared/bounded_active_set.hpp"
 #include "attention/cholesky.hpp"
-#include "attention/vector_sums.hpp"
+#include "core/vector_sums.hpp"
 
 namespace kvbench {
 namespace {
 
 // Eigen's arrays for what goes element by element. What is summed has one order: products by rows
-// of E, other sums in lanes (attention/vector_sums.hpp).
+// of E, other sums in lanes (core/vector_sums.hpp).
 using Eigen::ArrayXd;
 
 constexpr double kTolerance = 1e-7;  // of the objective

@@ -16,9 +16,9 @@
 #include "algorithms/shared/reference_attention.hpp"
 #include "algorithms/shared/size.hpp"
 #include "attention/cholesky.hpp"
-#include "attention/vector_sums.hpp"
 #include "core/error.hpp"
 #include "core/float16.hpp"
+#include "core/vector_sums.hpp"
 
 namespace kvbench {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/vector_sums.hpp"
+#include "core/vector_sums.hpp"
 
 namespace kvbench {
 namespace {

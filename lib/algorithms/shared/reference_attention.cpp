@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/vector_sums.hpp"
 #include "core/math.hpp"
+#include "core/vector_sums.hpp"
 
 namespace kvbench {
 namespace {

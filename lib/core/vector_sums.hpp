@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "core/math.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
@@ -13,7 +14,7 @@ inline constexpr Index kSumLanes = 16;
 
 /// The tree over the lanes, a power of two of them; they are used up.
 template <std::size_t lanes>
-double joined_lanes(double (&lane)[lanes]) {
+KVB_HD double joined_lanes(double (&lane)[lanes]) {
   for (std::size_t half = lanes / 2; half > 0; half /= 2) {
     for (std::size_t l = 0; l < half; ++l) {
       lane[l] += lane[l + half];
