@@ -127,11 +127,12 @@ class ShownTest(FigureTest):
 
 class FrameTest(ShownTest):
     def test_footer_and_title(self):
-        path = self.write(self.rows(range(3), ["h2o", "snapkv"]))
+        rows = self.rows(range(3), ["h2o", "snapkv"])
+        path = self.write(rows + [{**row, "seed": 1, "rel_error": 2 * row["rel_error"]} for row in rows])
         figure = self.picture(plot_error, path, "--title", "A title", "--model", "M-7B")
         self.assertEqual(
             self.footer(figure), "Model M-7B, trace t.h5, 1 prompt of 100 tokens, 3 layers (0-2), "
-            "2 query heads, prefill, sink 10, recent 12, 4 evaluated queries, scores past, 1 seed. "
+            "2 query heads, prefill, sink 10, recent 12, 4 evaluated queries, scores past, 2 seeds. "
             "Bars: standard deviation over seeds, of the means over prompts and heads.")
         title = next(t for t in figure.texts if t.get_gid() == "title")
         self.assertEqual(title.get_text(), "A title")
