@@ -156,6 +156,6 @@ def main():
     figure = draw(table, options.y, options.log_y, options.highlight, options.relative_to)
     bars = kl.spread_text(
         figure, kfr.where_spread(
-            table, "Bars, and bands of levels: standard deviation over seeds, of means over prompts "
-            "and heads" + ("." if options.by_layer else " of all layers.")))
+            table, "Bars, and bands of levels: standard deviation over seeds, of means over "
+            "prompts and heads" + ("." if options.by_layer else " of all layers.")))
     kfr.finish(figure, options, table.attrs["facts"], bars, measured(table, options.y))

@@ -154,7 +154,7 @@ def set_x_axis(axes, x, table, zero=None, least=None):
 
 
 def with_zero(table, x):
-    """(table, zero, least): 0 on the x axis replaced by its place, where the axis has such points."""
+    """(table, zero, least): 0 on the x axis replaced by its place, where there are such points."""
     zero, least = kz.zero_place(table["middle_ratio"]) if x == "middle_ratio" else (None, None)
     if zero is None:
         return table, None, None
