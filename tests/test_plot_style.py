@@ -334,6 +334,8 @@ class EqualBudgetTest(ShownTest):
         table, _ = self.quiet(plot_pareto.load, [self.write(rows)], relative_to="u")
         self.near(table["mean"], [1, 1, 0.1, 0.5])
         self.assertEqual(list(plot_pareto.pareto_front(table)["label"]), ["a", "b"])
+        self.assertIn("Bold: no other method", self.footer(self.picture(
+            plot_pareto, self.path("t.csv"), "--relative-to", "u")))  # no steps are drawn
 
     def test_points_of_no_byte_are_drawn(self):
         rows = [{"algorithm": "a", "budget_requested": 0.5, "middle_ratio": 0, "rel_error": 0.3},

@@ -255,7 +255,8 @@ def main():
                  options.layers, options.relative_to)
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     over = "all rows" if options.spread == "all" else "seeds"
+    bold = BOLD.replace(" (grey steps)", "") if options.relative_to else BOLD
     bars = kfr.where_spread(table, f"; bars: standard deviation over {over}")
     kfr.finish(draw(table, options.x, options.y, options.highlight, options.relative_to), options,
-               table.attrs["facts"], f"Mean over layers and heads{bars}. {BOLD}",
+               table.attrs["facts"], f"Mean over layers and heads{bars}. {bold}",
                measured(table, options.y))
