@@ -92,7 +92,7 @@ section() { page+="<h2>$(escaped "$1")</h2>"$'\n'; }
 
 # figure STEM TITLE TABLES CAPTION ALT -- SCRIPT ARGUMENTS...: makes STEM.{png,pdf,txt} and its
 # entry. CAPTION: what is drawn, and what the paper claims; below it on the page stands STEM.txt, what
-# was measured in these tables. TABLES: files to link, spaces between. `made`: what made them.
+# was measured in these tables, and what bars mean, which depends on the number of layers. TABLES: files to link, spaces between. `made`: what made them.
 figure() {
   local stem=$1 title=$2 tables=$3 caption=$4 alt=$5 links='' file
   shift 6
@@ -119,8 +119,8 @@ replay balancekv_fig2
 figure balancekv_fig2 'Relative error against compression (BalanceKV, figure 2)' \
   'balancekv_fig2.csv balancekv_fig2.csv.json' \
   'Relative error per layer over T halvings of the middle: BalanceKV against uniform sampling and
-simple baselines at the same number of tokens. Means over heads; bars: standard deviation over
-seeds. In the paper BalanceKV lies below uniform sampling at every layer and T.' \
+simple baselines at the same number of tokens. In the paper BalanceKV lies below uniform sampling at
+every layer and T.' \
   'Line plots of relative error over T, a line per method; a panel or a row of a map per layer.' \
   -- plot_error.py balancekv_fig2.csv
 
@@ -164,8 +164,7 @@ In the paper keys cluster better than values.' \
 figure coverage 'Coverage curves (ClusterGen, section 3: clusterability)' \
   'cluster/coverage.csv cluster/cluster.json' \
   'Distance of the farthest token to its nearest of k centres, as a fraction of the distance at k =
-1. Means over KV heads, bands of one standard deviation. The lower curve clusters better: in the paper
-keys.' \
+1. The lower curve clusters better: in the paper keys.' \
   'Line plots of relative radius over the number of centres, keys and values; a panel or a row of a
 map per layer.' \
   -- plot_coverage.py cluster
@@ -202,8 +201,7 @@ section 'All methods'
 replay all_methods
 figure pareto 'Error against memory, every method' 'all_methods.csv all_methods.csv.json' \
   'Relative error against the share of the middle held, everything counted, both axes logarithmic;
-the grey steps are the front of the smallest errors at each requested budget. Bars: standard deviation
-over seeds.' \
+the grey steps are the front of the smallest errors at each requested budget.' \
   'Scatter plot of relative error over memory with the Pareto front, a label per method.' \
   -- plot_pareto.py all_methods.csv --x middle_ratio
 figure heatmap 'Error by layer and head, every method' 'all_methods.csv all_methods.csv.json' \

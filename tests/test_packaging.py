@@ -5,7 +5,9 @@ import glob
 import json
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 import tomllib
 import unittest
 
@@ -72,6 +74,28 @@ class RecipesOfPackagesTest(unittest.TestCase):
                 self.assertEqual(presets[folders[0]]["KVBENCH_STATIC"], "FULL")
         self.assertIn("set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME program)", text("CMakeLists.txt"))
 
+    @unittest.skipIf(shutil.which("cmake") is None, "no cmake")
+    def test_the_definition_copies_all_that_the_build_needs(self):
+        block = re.search(r"^%files\n(.*?)\n\n", text("packaging", "kvbench.def"),
+                          re.MULTILINE | re.DOTALL)[1]
+        copied = dict(line.split() for line in block.splitlines())
+        self.assertEqual(set(copied.values()), {"/src/"})
+        self.assertNotIn("build", copied)
+        with tempfile.TemporaryDirectory() as folder:
+            for name in copied.keys() - {".git"}:
+                path = os.path.join(ROOT, name)
+                copy = shutil.copytree if os.path.isdir(path) else shutil.copy
+                copy(path, os.path.join(folder, name))
+            done = subprocess.run(["cmake", "--preset", "static"], cwd=folder, capture_output=True,
+                                  text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            # What stands beside the program is missed only when it is installed.
+            script = read_text(os.path.join(folder, "build", "static", "cmake_install.cmake"))
+            beside = {os.path.relpath(name, folder) for name in
+                      re.findall(rf'"({re.escape(folder)}/(?!build/)[^"]+\.md)"', script)}
+            self.assertEqual(beside, {"README.md", "CHANGELOG.md"})
+            self.assertLessEqual(beside, copied.keys())
+
     def test_conda_takes_the_libraries_that_the_build_looks_for(self):
         recipe = text("packaging", "conda", "meta.yaml")
         host = re.search(r"  host:\n((?:    - .*\n)+)", recipe)[1].split()[1::2]
@@ -82,6 +106,9 @@ class RecipesOfPackagesTest(unittest.TestCase):
                  "librandom123": "random123", "libssl": "openssl", "zlib1g": "zlib"}
         libraries = [name.removesuffix("-dev") for name in debian if name.endswith("-dev")]
         self.assertEqual(sorted(names.get(name, name) for name in libraries), host)
+        # A build folder of its own: the tree is copied with those of the host.
+        self.assertEqual(set(re.findall(r"(?:-B|--build|--install) (\S+)", recipe)), {"build/conda"})
+        self.assertNotIn('"conda"', text("CMakePresets.json"))
         for option in re.findall(r"-D(KVBENCH_\w+)", recipe):
             self.assertIn(option, text("CMakeLists.txt"))
 

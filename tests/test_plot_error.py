@@ -4,7 +4,7 @@ import math
 import os
 import unittest
 
-from script_case import FolderCase, call, run_program
+from script_case import FolderCase, call, read_text, run_program
 
 from kvbench import command
 from kvbench import tables as kt
@@ -95,6 +95,41 @@ class PlotErrorTest(FolderCase):
                 self.assertEqual(file.read(4), b"\x89PNG")
             with open(stem + ".pdf", "rb") as file:
                 self.assertEqual(file.read(4), b"%PDF")
+
+    def test_points_of_no_byte_have_a_place(self):
+        # `none` holds nothing at T = 2 and 3: dots over a 0 beyond a break, that no line leads to.
+        sizes = {"balancekv": (0.5, 0.25, 0.125), "none": (0.5, 0, 0)}
+        for layers in ((0,), range(12)):  # a panel, and an overview
+            path = self.write([line(layer=layer, algorithm=name, params=f"T={t + 1}", ratio=size,
+                                    error=0.1 * (t + 1))
+                               for layer in layers for name, held in sizes.items()
+                               for t, size in enumerate(held)])
+            table = plot_error.load([path], [], "seeds")
+            axes = plot_error.draw(table, x="middle_ratio").axes[0]
+            axes.figure.canvas.draw()
+            ticks = dict(zip(axes.get_xticks(), (t.get_text() for t in axes.get_xticklabels())))
+            self.assertEqual(ticks[0.0625], "0")  # half of the least size
+            self.assertEqual(ticks[0.25], "1/4")
+            self.assertLess(axes.get_xlim()[1], 0.0625)  # compression grows to the right
+            dots = [drawn for drawn in axes.lines if 0.0625 in list(drawn.get_xdata())]
+            self.assertEqual([(list(d.get_xdata()), d.get_linestyle()) for d in dots],
+                             [([0.0625, 0.0625], "None")])
+
+    def test_many_methods_one_of_which_holds_nothing(self):
+        path = self.write([line(algorithm=f"m{i}", params="T=1", ratio=0 if i == 3 else 0.5)
+                           for i in range(12)])
+        result = self.run_script(path, "--x", "middle_ratio", "-o", self.path("many.png"))
+        self.assertEqual(result.code, 0, result.err)
+        with open(self.path("many.png"), "rb") as file:
+            width = int.from_bytes(file.read(20)[16:], "big")
+        self.assertLess(width, 200 * (kf.PAGE_WIDTH + 0.5))
+
+    def test_bars_are_explained_where_there_are_some(self):
+        for seeds, said in ((1, False), (2, True)):
+            path = self.write([line(seed=seed, error=0.1 + seed) for seed in range(seeds)])
+            result = self.run_script(path, "-o", self.path("a.png"), "--caption", self.path("a.txt"))
+            self.assertEqual(result.code, 0, result.err)
+            self.assertEqual("Bars: standard deviation" in read_text(self.path("a.txt")), said)
 
     def test_errors_are_one_line_and_exit_2(self):
         missing = self.path("none.csv")

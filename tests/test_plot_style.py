@@ -127,11 +127,12 @@ class ShownTest(FigureTest):
 
 class FrameTest(ShownTest):
     def test_footer_and_title(self):
-        path = self.write(self.rows(range(3), ["h2o", "snapkv"]))
+        rows = self.rows(range(3), ["h2o", "snapkv"])
+        path = self.write(rows + [{**row, "seed": 1, "rel_error": 2 * row["rel_error"]} for row in rows])
         figure = self.picture(plot_error, path, "--title", "A title", "--model", "M-7B")
         self.assertEqual(
             self.footer(figure), "Model M-7B, trace t.h5, 1 prompt of 100 tokens, 3 layers (0-2), "
-            "2 query heads, prefill, sink 10, recent 12, 4 evaluated queries, scores past, 1 seed. "
+            "2 query heads, prefill, sink 10, recent 12, 4 evaluated queries, scores past, 2 seeds. "
             "Bars: standard deviation over seeds, of the means over prompts and heads.")
         title = next(t for t in figure.texts if t.get_gid() == "title")
         self.assertEqual(title.get_text(), "A title")
@@ -333,6 +334,8 @@ class EqualBudgetTest(ShownTest):
         table, _ = self.quiet(plot_pareto.load, [self.write(rows)], relative_to="u")
         self.near(table["mean"], [1, 1, 0.1, 0.5])
         self.assertEqual(list(plot_pareto.pareto_front(table)["label"]), ["a", "b"])
+        self.assertIn("Bold: no other method", self.footer(self.picture(
+            plot_pareto, self.path("t.csv"), "--relative-to", "u")))  # no steps are drawn
 
     def test_points_of_no_byte_are_drawn(self):
         rows = [{"algorithm": "a", "budget_requested": 0.5, "middle_ratio": 0, "rel_error": 0.3},

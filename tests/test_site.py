@@ -11,7 +11,9 @@ import unittest
 
 from script_case import KVBENCH, ROOT, SCRIPTS, FolderCase, read_text, write_text
 
+from kvbench.plot.looks import KNOWN
 from kvbench.site import curves
+from kvbench.site.main import digits
 from kvbench.site.results import parse_method
 
 REFERENCE = os.path.join(ROOT, "results", "reference")
@@ -27,6 +29,12 @@ const look = () => seen.push({
     .map((th) => th.dataset.name + " " + th.getAttribute("aria-sort")),
   rows: [...document.querySelectorAll("tbody tr")].map((tr) => [...tr.children].map((td) => td.textContent)),
   wide: document.documentElement.scrollWidth > document.documentElement.clientWidth});
+const aside = () => {
+  const table = document.querySelector(".wide");
+  table.scrollLeft = 10000;
+  const left = document.querySelector("tbody td").getBoundingClientRect().left;
+  return {scrolled: table.scrollLeft, left: left - table.getBoundingClientRect().left};
+};
 const choose = (id, value) => {
   at(id).value = value;
   at(id).dispatchEvent(new Event("input"));
@@ -44,6 +52,7 @@ choose("queries", "");
 choose("text", "");
 choose("family", "merging");
 look();
+seen.push(aside());
 at("seen").textContent = JSON.stringify(seen);
 </script>"""
 
@@ -115,7 +124,7 @@ class SiteTest(FolderCase):
                 capture_output=True, text=True, check=False, timeout=120)
             found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)
             self.assertTrue(found, done.stderr[-2000:])
-            first, sorted_, chosen, merging = json.loads(html.unescape(found[1]))
+            first, sorted_, chosen, merging, aside = json.loads(html.unescape(found[1]))
             self.assertFalse(first["wide"])  # only the table scrolls sideways
             self.assertEqual(first["sorted"], ["rel_error ascending"])
             self.assertNotIn("budget", first["heads"])
@@ -135,6 +144,12 @@ class SiteTest(FolderCase):
             self.assertTrue({"d2o", "kmeans", "count-merge"} <= names, names)
             self.assertFalse({"h2o", "uniform", "quant-kivi"} & names, names)
             self.assertNotIn("family", merging["heads"])
+            self.assertEqual(aside["left"], 0)  # the methods' names stay when the table scrolls
+            if width == 390:
+                self.assertGreater(aside["scrolled"], 0)
+            for row in first["rows"]:  # three significant digits, the trailing zeros too
+                digits = row[first["heads"].index("rel_error")].partition("e")[0].lstrip("0.")
+                self.assertIn(len(digits.replace(".", "")), (0, 1) if digits == "–" else (3,), row)
 
     def test_refusals(self):
         for arguments, words in ((["--results", self.path("none")], "none: no such folder"),
@@ -161,6 +176,16 @@ class PartsTest(unittest.TestCase):
         self.assertIsNone(curves.svg({"a": [(0.1, 0.2)], "b": []}, "b", [0.1]))
         self.assertIsNone(curves.svg({"a": [(0.1, 0.2)]}, "b", [0.1]))
         self.assertIn(">a</text>", curves.svg({"a": [(0.1, 0.2)]}, "a", [0.1]))
+
+    def test_a_method_has_its_colour_of_all_figures(self):
+        for name, of in (("h2o", "h2o"), ("bumblebee-stream", "bumblebee"), ("h2o+balancekv", "h2o")):
+            picture = curves.svg({name: [(0.1, 0.2), (0.2, 0.1)], "a": [(0.1, 0.3)]}, name, [0.1])
+            self.assertIn(f'stroke="{KNOWN[of][0]}"', picture)
+        self.assertIn(curves.INK, curves.svg({"mine": [(0.1, 0.2)]}, "mine", [0.1]))
+
+    def test_three_significant_digits(self):
+        self.assertEqual([digits(v) for v in (0.12, 2, 0, None, 0.0625, 123.4, 4.8e-16)],
+                         ["0.120", "2.00", "0", "–", "0.0625", "123", "4.80e-16"])
 
     def test_what_the_program_says(self):
         method = parse_method("a", "a: keeps a\n  source      A, 2026\n  size        fixed\n"

@@ -1,7 +1,7 @@
 // A+B: a token-keeping method A gets a share of the middle's bytes, any compressing method B gets
 // the tokens that A did not keep and the bytes that A did not use. A's tokens enter both sets of
 // the estimator with weight 1. Nothing in a part's own file knows of it.
-// The idea is BalanceKV's own (papers/balancekv, section 1.2: keep the important tokens exactly,
+// The idea is BalanceKV's own (its paper, section 1.2: keep the important tokens exactly,
 // represent the rest), with A in the place of fixed first and last tokens.
 #pragma once
 

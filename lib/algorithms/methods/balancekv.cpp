@@ -212,7 +212,9 @@ Method method_balancekv() {
   info.name = "balancekv";
   info.family = Family::sampling;
   info.summary = "repeated halving by the self-balancing walk, weighted survivors";
-  info.source = "Han et al., BalanceKV (papers/balancekv), Algorithm 2 and section 4.1";
+  info.source =
+      "Han et al., BalanceKV: KV Cache Compression through Discrepancy Theory, "
+      "Algorithm 2 and section 4.1";
   info.departures =
       "step chosen on development prompts; step=theory;center=none;select=strict;"
       "denominator=separate is the paper's text, "

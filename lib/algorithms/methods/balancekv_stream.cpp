@@ -376,7 +376,9 @@ Method method_balancekv_stream() {
   info.name = "balancekv-stream";
   info.family = Family::sampling;
   info.summary = "merge-and-reduce by the self-balancing walk, one tree per bucket of value norms";
-  info.source = "Han et al., BalanceKV (papers/balancekv), Algorithms 1 and 3";
+  info.source =
+      "Han et al., BalanceKV: KV Cache Compression through Discrepancy Theory, "
+      "Algorithms 1 and 3";
   info.departures =
       "bucket inequality with its sides put right; T rounded up; under a byte budget an instance "
       "halves its batch size whenever the next token would not fit; walk defaults of balancekv";

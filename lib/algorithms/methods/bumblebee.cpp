@@ -316,7 +316,9 @@ Method method_bumblebee() {
   info.family = Family::eviction;
   info.summary =
       "recent tokens, and a greedy maximum of facility location over keys mixed with attention";
-  info.source = "Kumari et al., BumbleBee (papers/bumblebee), Algorithm 1";
+  info.source =
+      "Kumari et al., BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for "
+      "Infinite-Context Transformers, Algorithm 1";
   info.departures =
       "lazy greedy by default, the same set as greedy (the paper's runs are optimizer=stochastic); "
       "similarities rounded to multiples of 2^-30, so that their sums are exact";

@@ -108,7 +108,9 @@ Method method_bumblebee_stream() {
   info.summary =
       "retained set from which the token leaves whose loss to facility location and attention is "
       "smallest";
-  info.source = "Kumari et al., BumbleBee (papers/bumblebee), Algorithm 2";
+  info.source =
+      "Kumari et al., BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for "
+      "Infinite-Context Transformers, Algorithm 2";
   info.departures =
       "holds tau tokens, not tau - 1; a newcomer's score is its attention within S'; float32 "
       "scores; similarities rounded to multiples of 2^-30; the recent window enters no score";

@@ -346,7 +346,9 @@ Method method_clustergen() {
   info.name = "clustergen";
   info.family = Family::sampling;
   info.summary = "sampled keys of online clusters below, pairs by squared value norm above";
-  info.source = "Zandieh et al., ClusterGen (papers/clustergen), Algorithm 1";
+  info.source =
+      "Zandieh et al., ClusterGen: Token Generation in Sublinear Time and Memory with "
+      "Clustering KV Cache, Algorithm 1";
   info.departures =
       "<q,k> is s<q,k>; one binomial draw per list instead of a coin per slot (the same law); "
       "zero values are never drawn; delta=auto and samples=auto are fitted with the whole stream "

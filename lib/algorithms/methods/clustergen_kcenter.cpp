@@ -67,7 +67,9 @@ Method method_clustergen_kcenter() {
   info.name = "clustergen-kcenter";
   info.family = Family::sampling;
   info.summary = "recent tokens, and the centres of greedy k-center over the keys of the others";
-  info.source = "Zandieh et al., ClusterGen (papers/clustergen), section 4";
+  info.source =
+      "Zandieh et al., ClusterGen: Token Generation in Sublinear Time and Memory with "
+      "Clustering KV Cache, section 4";
   info.departures =
       "[1] leaves the first centre open: the middle's first token; weights=cluster and "
       "start=farthest-from-mean are not in its experiments";

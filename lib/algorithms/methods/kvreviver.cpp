@@ -233,7 +233,9 @@ Method method_kvreviver() {
   info.name = "kvreviver";
   info.family = Family::merging;
   info.summary = "recent and heavy tokens exactly, all others rebuilt from a count sketch";
-  info.source = "Yuan et al., KVReviver (papers/kvreviver), Algorithms 1-4";
+  info.source =
+      "Yuan et al., KVReviver: Reversible KV Cache Compression with Sketch-Based Token "
+      "Reconstruction, Algorithms 1-4";
   info.departures =
       "scores reduced over the group's query heads; cells at the trace's element type; all tokens "
       "exact where the budget holds them; a batch swaps nothing back; vague=none and vague=mean "

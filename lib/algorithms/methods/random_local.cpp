@@ -54,7 +54,9 @@ Method method_random_local() {
   info.name = "random-local";
   info.family = Family::eviction;
   info.summary = "half uniformly at random, half the most recent";
-  info.source = "BumbleBee (papers/bumblebee), experiments: baseline";
+  info.source =
+      "BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for "
+      "Infinite-Context Transformers, experiments: baseline";
   info.params = size_params();
   info.keeps_tokens = true;
   info.random = always_random;

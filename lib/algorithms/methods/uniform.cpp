@@ -57,7 +57,9 @@ Method method_uniform() {
   info.name = "uniform";
   info.family = Family::sampling;
   info.summary = "uniform sampling without replacement, weight m/B";
-  info.source = "BalanceKV (papers/balancekv), section 4.1: the comparison baseline";
+  info.source =
+      "BalanceKV: KV Cache Compression through Discrepancy Theory, "
+      "section 4.1: the comparison baseline";
   info.params = size_params();
   info.selects_tokens = true;
   info.random = always_random;

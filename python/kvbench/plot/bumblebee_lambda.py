@@ -155,6 +155,7 @@ def main():
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     figure = draw(table, options.y, options.log_y, options.highlight, options.relative_to)
     bars = kl.spread_text(
-        figure, "Bars, and bands of levels: standard deviation over seeds, of means over prompts "
-        "and heads" + ("." if options.by_layer else " of all layers."))
+        figure, kfr.where_spread(
+            table, "Bars, and bands of levels: standard deviation over seeds, of means over "
+            "prompts and heads" + ("." if options.by_layer else " of all layers.")))
     kfr.finish(figure, options, table.attrs["facts"], bars, measured(table, options.y))

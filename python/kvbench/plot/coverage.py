@@ -119,5 +119,6 @@ def main():
     table = load(options.inputs, options.layers, options.mean_over_layers, options.pool)
     figure = draw(table, options.log_y)
     over = "layers and KV heads" if options.mean_over_layers else "KV heads"
-    bars = kl.spread_text(figure, f"Bands: standard deviation over {over}.")
+    bars = kl.spread_text(figure, f"Bands: standard deviation over {over}.",
+                           "means over prompts and KV heads")
     kfr.finish(figure, options, table.attrs["facts"], bars, measured(table))

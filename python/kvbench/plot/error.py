@@ -27,6 +27,7 @@ from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 from kvbench.plot import style as ks
+from kvbench.plot import zero as kz
 
 AXIS_LABELS = {
     "T": "halvings $T$",
@@ -94,8 +95,11 @@ def x_values(points, x):
     return t if x == "T" else np.exp2(-t)
 
 
-def draw_line(axes, points, x, style, band):
-    """One algorithm in one panel. Infinite means are left out of the line (NaN breaks it)."""
+def draw_line(axes, points, x, style, band, zero=None):
+    """One algorithm in one panel. Infinite means are left out of the line (NaN breaks it).
+
+    zero: the place of what holds nothing; no line leads there.
+    """
     flat = points["T"].isna().to_numpy()
     for _, point in points[flat].iterrows():
         if x == "middle_ratio":
@@ -110,7 +114,10 @@ def draw_line(axes, points, x, style, band):
     xs = xs[order]
     means = points["mean"].replace([np.inf, -np.inf], np.nan).to_numpy()[order]
     sds = points["sd"].replace([np.inf, -np.inf], np.nan).fillna(0.0).to_numpy()[order]
-    axes.plot(xs, means, ms=3.5, linewidth=1.2, **style)
+    alone = xs == (math.nan if zero is None else zero)
+    for some, look in ((~alone, style), (alone, {**style, "linestyle": "none"})):
+        if some.any():
+            axes.plot(xs[some], means[some], ms=3.5, linewidth=1.2, **look)
     if band:
         axes.fill_between(xs, means - sds, means + sds, color=style["color"], alpha=0.2,
                           linewidth=0)
@@ -127,7 +134,8 @@ def fraction_text(value):
     return f"{value:.3g}"
 
 
-def set_x_axis(axes, x, table):
+def set_x_axis(axes, x, table, zero=None, least=None):
+    """zero, least: of zero.zero_place, which `table` has in place of 0."""
     if x == "T":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         return
@@ -136,11 +144,21 @@ def set_x_axis(axes, x, table):
     if x == "budget" and len(ticks) <= 6:
         axes.xaxis.set_major_locator(FixedLocator(ticks))
     else:
-        axes.xaxis.set_major_locator(LogLocator(base=2, numticks=12))
+        axes.xaxis.set_major_locator(LogLocator(base=2, numticks=6))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: fraction_text(v)))
     # Compression grows to the right, as with T. Shared axes: set, not toggled once per panel.
     axes.xaxis.set_inverted(True)
+    if zero is not None:
+        kz.break_axis(axes, zero, least)
+
+
+def with_zero(table, x):
+    """(table, zero, least): 0 on the x axis replaced by its place, where there are such points."""
+    zero, least = kz.zero_place(table["middle_ratio"]) if x == "middle_ratio" else (None, None)
+    if zero is None:
+        return table, None, None
+    return table.assign(middle_ratio=table["middle_ratio"].replace(0.0, zero)), zero, least
 
 
 def set_y_axis(axes, means, log_y):
@@ -194,14 +212,15 @@ def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", hi
     name = kfr.y_label(y, relative_to)
     if not kl.fit_panels(layers, height=height, columns=columns):
         return draw_overview(table, styles, x, log_y, name, highlight)
+    table, *zero = with_zero(table, x)
     figure, panels = kl.facets([layers], height=height, columns=columns, sharey=share_y,
                                sharex=x != "middle_ratio", wide=named)
     for layer, axes in panels.items():
         part = table[table["layer"] == layer]
         for label, style in styles.items():
-            draw_line(axes, part[part["label"] == label], x, style, band)
+            draw_line(axes, part[part["label"] == label], x, style, band, zero[0])
         axes.set_title("mean over layers" if layer == ALL else f"layer {int(layer)}")
-        set_x_axis(axes, x, table)
+        set_x_axis(axes, x, table, *zero)
         set_y_axis(axes, line_means(table if share_y else part), log_y)
     figure.supxlabel(AXIS_LABELS[x], fontsize=kf.FONT_SIZE)
     figure.supylabel(name, fontsize=kf.FONT_SIZE)
@@ -217,14 +236,18 @@ def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", hi
 
 def draw_overview(table, styles, x, log_y, name, highlight):
     """Means over layers, and a map of layer and T per algorithm."""
+    rows = table[np.isfinite(table["mean"])]
+    # Of the layers together: a method may hold nothing in one and something in another.
+    held = rows.groupby(["label", "T"], dropna=False)["middle_ratio"].transform("mean")
+    rows, *zero = with_zero(rows.assign(middle_ratio=held), x)
+
     def prepare(axes, means):
-        set_x_axis(axes, x, table)
+        set_x_axis(axes, x, rows, *zero)
         set_y_axis(axes, means.loc[means["x"].notna(), ["low", "high"]].to_numpy().ravel(), log_y)
 
-    rows = table[np.isfinite(table["mean"])]
-    rows = rows.assign(x=rows["T"], at=x_values(rows, x))
     by_t = x != "budget"
-    return kl.overview([kl.Part(rows, name)], styles, AXIS_LABELS[x], prepare,
+    drawn = rows.assign(x=rows["T"], at=x_values(rows, x))
+    return kl.overview([kl.Part(drawn, name, alone=zero[0])], styles, AXIS_LABELS[x], prepare,
                        map_x_name=AXIS_LABELS["T" if by_t else "budget"],
                        tick="{:g}".format if by_t else lambda t: fraction_text(2.0**-t),
                        highlight=highlight)
@@ -269,5 +292,6 @@ def main():
                   options.highlight, options.relative_to)
     over = "all rows" if options.spread == "all" else "seeds, of the means over prompts and heads"
     bars = kl.spread_text(
-        figure, f"{'Bands' if options.band else 'Bars'}: standard deviation over {over}.")
+        figure, kfr.where_spread(
+            table, f"{'Bands' if options.band else 'Bars'}: standard deviation over {over}."))
     kfr.finish(figure, options, facts, bars, measured(table, options.y))

@@ -177,6 +177,11 @@ def y_label(y, relative_to=""):
     return f"{name} / that of {relative_to}" if relative_to else name
 
 
+def where_spread(table, text):
+    """`text` on bars, where some mean has a deviation: one seed has none, and no bar."""
+    return text if (table["sd"] > 0).any() else ""
+
+
 def _wrapped(figure, text, width, **more):
     """A text of at most `width` inches, of as many lines as that needs."""
     letters = max(20, int(width * LETTERS))

@@ -170,13 +170,15 @@ class Part:
     """What one panel of lines and one block of maps show.
 
     rows: a frame of label, layer, x and mean; x NaN: no line but a level. `at`, where it is there,
-    is the place of x on the lines' axis. `name`: of the mean. `log`: of the maps' colours.
+    is the place of x on the lines' axis. `name`: of the mean. `log`: of the maps' colours. `alone`:
+    the place `at` that no line leads to.
     """
 
     rows: object
     name: str
     title: str = ""
     log: bool = True
+    alone: float | None = None
 
 
 def layers_of(parts):
@@ -201,8 +203,9 @@ def over_layers(rows):
     return out[out["layers"] == count]
 
 
-def draw_means(axes, means, styles):
-    """Lines of over_layers. Returns what shows the quartiles: "bars", "bands" or None."""
+def draw_means(axes, means, styles, alone=None):
+    """Lines of over_layers, dots at `alone`. Returns what shows the quartiles: "bars", "bands" or
+    None."""
     lines = [label for label in styles if means.loc[means["label"] == label, "x"].notna().any()]
     longest = means[means["label"].isin(lines)].groupby("label").size().max() if lines else 0
     spread = "bars" if longest <= MAX_BARS else "bands" if len(lines) <= MAX_BANDS else None
@@ -230,19 +233,23 @@ def draw_means(axes, means, styles):
         elif spread == "bands":
             axes.fill_between(at, part["low"], part["high"], color=style["color"], alpha=0.2,
                               linewidth=0)
-        axes.plot(at, mean, ms=3.5, linewidth=1.0, transform=aside, **style)
+        dots = np.isclose(at, math.nan if alone is None else alone)
+        for some, look in ((~dots, style), (dots, {**style, "linestyle": "none"})):
+            if some.any():
+                axes.plot(at[some], mean[some], ms=3.5, linewidth=1.0, transform=aside, **look)
     return spread
 
 
-def spread_text(figure, otherwise):
-    """What bars and bands mean in the figure: quartiles where `overview` made it."""
+def spread_text(figure, otherwise, cells="means over seeds, prompts and heads"):
+    """What bars and bands mean in the figure: quartiles where `overview` made it, and what the
+    `cells` of its maps are."""
     kind, _, spread = figure.get_label().partition(" ")
     if kind != OVERVIEW:
         return otherwise
     above = {"bars": "bars are", "bands": "bands are"}.get(spread)
     of_bars = f"; {above} the quartiles of the layers" if above else ""
     return (f"Lines: means over the layers{of_bars}"
-            ". Maps: every layer; means over seeds, prompts and heads.")
+            f". Maps: every layer; {cells}.")
 
 
 def overview(parts, styles, x_name, prepare, map_x_name=None, tick="{:g}".format, minima=False,
@@ -275,7 +282,7 @@ def overview(parts, styles, x_name, prepare, map_x_name=None, tick="{:g}".format
     layers = layers_of(parts)
     for axes, block, part in zip(tops, below, parts):
         means = over_layers(part.rows)
-        spread = draw_means(axes, means, styles)
+        spread = draw_means(axes, means, styles, part.alone)
         figure.set_label(f"{OVERVIEW} {spread}")
         prepare(axes, means)
         shown = f", {spread}: quartiles of layers" if spread else ""

@@ -264,5 +264,5 @@ def main():
                   options.relative_to)
     bars = kl.spread_text(
         figure, f"Lines: {centre}s over prompts, layers, heads and seeds; bands, if any: "
-        "quartiles.")
+        "quartiles.", f"{centre}s over prompts, heads and seeds")
     kfr.finish(figure, options, table.attrs["facts"], bars, measured(table, centre))

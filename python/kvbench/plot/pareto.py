@@ -19,7 +19,7 @@ right end. Points that are infeasible in some heads are left out.
 
 import matplotlib.patheffects as effects
 import numpy as np
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from kvbench import command
 from kvbench import tables as kt
@@ -28,6 +28,7 @@ from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 from kvbench.plot import style as ks
+from kvbench.plot import zero as kz
 
 X_LABELS = {
     "ratio": "bytes held / bytes of the full cache",
@@ -109,15 +110,6 @@ def drawn_points(table):
     return table[(table["mean"] >= kt.ROUNDING_ERROR) & (table["x"] >= 0)]
 
 
-def zero_place(xs):
-    """(where points of x = 0 stand, where the axis is broken), or (None, None) without such."""
-    xs = np.asarray(xs, float)
-    if (xs > 0).all():
-        return None, None
-    least = xs[xs > 0].min() if (xs > 0).any() else 1.0
-    return least / 2, least / 2**0.5
-
-
 def draw_front(axes, front):
     """The staircase through the front and on to the right edge."""
     front = front[front["x"] > 0].sort_values("x")
@@ -131,7 +123,7 @@ def draw_front(axes, front):
 
 def set_x_axis(axes, x, zero=None, least=0.0):
     """Powers of two; decimals where fewer than two of these are in view. zero, least: of
-    zero_place."""
+    zero.zero_place."""
     axes.xaxis.set_minor_locator(NullLocator())
     low, high = axes.get_xlim()
     low, high = np.log2([max(low, least or low), high])
@@ -148,17 +140,8 @@ def set_x_axis(axes, x, zero=None, least=0.0):
     else:
         axes.xaxis.set_major_formatter(FuncFormatter(
             lambda v, _: f"1/{1 / v:g}" if v < 1 else f"{v:g}"))
-    if zero is None:
-        return
-    number = axes.xaxis.get_major_formatter()
-    axes.xaxis.set_major_locator(FixedLocator(
-        [zero, *(v for v in axes.xaxis.get_majorticklocs() if v > least)]))
-    axes.xaxis.set_major_formatter(FuncFormatter(
-        lambda v, at: number(v, at) if v > least else "0"))
-    axes.axvline(least, color="0.6", linestyle=(0, (1, 2)), linewidth=0.8, zorder=0)
-    for at in (least / 1.015, least * 1.015):  # two strokes across the axis: it is broken here
-        axes.plot([at / 1.01, at * 1.01], [-0.012, 0.012], color="black", linewidth=0.7,
-                  transform=axes.get_xaxis_transform(), clip_on=False, scalex=False, scaley=False)
+    if zero is not None:
+        kz.break_axis(axes, zero, least)
 
 
 def draw_method(axes, points, zero, style, on_front):
@@ -192,7 +175,7 @@ def draw(table, x="ratio", y="rel_error", highlight=(), relative_to=""):
     bold = set(front["label"])
     styles = ks.styles(labels, highlight)
     low, high = shown["mean"].min(), shown["mean"].max()
-    zero, least = zero_place(shown["x"])
+    zero, least = kz.zero_place(shown["x"])
     ends = {}
     for label in labels:
         points = shown[shown["label"] == label].sort_values("x")
@@ -272,6 +255,8 @@ def main():
                  options.layers, options.relative_to, options.pool)
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     over = "all rows" if options.spread == "all" else "seeds"
+    bold = BOLD.replace(" (grey steps)", "") if options.relative_to else BOLD
+    bars = kfr.where_spread(table, f"; bars: standard deviation over {over}")
     kfr.finish(draw(table, options.x, options.y, options.highlight, options.relative_to), options,
-               table.attrs["facts"], f"Mean over layers and heads; bars: standard deviation over "
-               f"{over}. {BOLD}", measured(table, options.y))
+               table.attrs["facts"], f"Mean over layers and heads{bars}. {bold}",
+               measured(table, options.y))

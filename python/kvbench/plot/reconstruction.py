@@ -200,5 +200,6 @@ def main():
         raise kt.CsvError(f"{options.inputs[0]}: column `{facet}`: got {count} values, expected at "
                           f"most {MAX_COLUMNS} panels beside each other")
     kfr.finish(draw(table, options.x, options.highlight), options, table.attrs["facts"],
-               "Mean over layers and KV heads; bars: standard deviation over seeds; dashed: the "
-               "paper's bound.", measured(table))
+               "Mean over layers and KV heads" + kfr.where_spread(
+                   table, "; bars: standard deviation over seeds") + "; dashed: the paper's bound.",
+               measured(table))

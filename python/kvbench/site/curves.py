@@ -3,9 +3,11 @@
 import html
 import math
 
-WIDTH, HEIGHT = 560, 340
-LEFT, RIGHT, TOP, BOTTOM = 62, 110, 12, 44
-OWN, GREY, MARK = "#0072B2", "#c4c4c4", "#555555"
+from kvbench.plot.looks import KNOWN, STREAM
+
+WIDTH, HEIGHT = 480, 320  # for letters that can be read where it fills a telephone
+LEFT, RIGHT, TOP, BOTTOM = 62, 146, 12, 44
+GREY, MARK, INK = "#c4c4c4", "#555555", "#1a1a1a"
 BASELINES = ("uniform", "snapkv")  # named beside the method
 
 
@@ -30,6 +32,11 @@ class Scale:
 
     def ticks(self):
         return ticks(self.low, self.high)
+
+
+def colour_of(method):
+    """Its colour in all figures; a composition's is that of its first part."""
+    return KNOWN.get(method.partition("+")[0].removesuffix(STREAM), (INK,))[0]
 
 
 def svg(lines, own, budgets):
@@ -58,7 +65,7 @@ def svg(lines, own, budgets):
     order += [name for name in BASELINES if name != own and lines.get(name)] + [own]
     for name in order:
         line = sorted(lines[name])
-        colour = OWN if name == own else MARK if name in BASELINES else GREY
+        colour = colour_of(own) if name == own else MARK if name in BASELINES else GREY
         dash = ' stroke-dasharray="5 3"' if name in BASELINES and name != own else ""
         width = 2.5 if name == own else 1.2
         path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in line)
@@ -68,11 +75,11 @@ def svg(lines, own, budgets):
             out.append(f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="{4 if name == own else 2}" '
                        f'fill="{colour}"><title>{html.escape(name)}: {a:.3g}, {b:.3g}</title></circle>')
         if name == own or name in BASELINES:
-            named.append((y(line[-1][1]), x(line[-1][0]), name, colour))
+            named.append((y(line[-1][1]), x(line[-1][0]), name))
     last = -math.inf
-    for at, right, name, colour in sorted(named):
+    for at, right, name in sorted(named):
         at = max(at, last + 14)
         last = at
-        out.append(f'<text x="{right + 8:.1f}" y="{at + 4:.1f}" fill="{colour}" '
+        out.append(f'<text x="{right + 8:.1f}" y="{at + 4:.1f}" fill="{INK if name == own else MARK}" '
                    f'font-weight="{"bold" if name == own else "normal"}">{html.escape(name)}</text>')
     return "\n".join([*out, "</svg>"])

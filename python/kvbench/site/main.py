@@ -34,6 +34,13 @@ def page(title, body, up=""):
             f'<link rel="stylesheet" href="{up}style.css">\n</head>\n<body>\n{body}\n</body>\n</html>\n')
 
 
+def digits(value):
+    """Three significant digits, as table.js shows them; a dash for nothing measured."""
+    if value is None:
+        return "–"
+    return f"{value:#.3g}".rstrip(".") if value else "0"
+
+
 def setup_name(setup):
     return f"{setup.folder}, {setup.protocol}"
 
@@ -58,7 +65,7 @@ def index(results, methods):
     return page("kvbench: reference results", f"""<h1>kvbench: reference results</h1>
 <p>How far the attention output moves when the KV cache is compressed, by method and budget. A budget is a
 share of the middle's bytes; the first and the most recent tokens stay. Lower errors are better; a mean
-runs over all layers, heads, prompts and seeds.</p>
+runs over all layers, heads, prompts and seeds. A click on a column's name sorts.</p>
 <div class="choices">
 {select("setup", "model, protocol", [("", "all"), *((s, s) for s in setups)], first)}
 {select("budget", "budget", [("", "all"), *((b, f"{b:g}") for b in budgets)], usual)}
@@ -71,7 +78,7 @@ runs over all layers, heads, prompts and seeds.</p>
 <h2>What was measured</h2>
 <ul>{about}</ul>
 <p>Relative error: the length of the difference of estimate and exact output over that of the exact output,
-of all evaluated queries of a query head. Mass kept: true attention on tokens that are held exactly.
+of all evaluated queries of a query head; its sd runs over the rows. Mass kept: true attention on tokens that are held exactly.
 Middle ratio: bytes held of the middle, everything counted. {len(methods)} methods.</p>
 <script src="results.js"></script>
 <script src="table.js"></script>""")
@@ -113,8 +120,7 @@ def method_page(method, results, order):
     rows = "".join(
         f'<tr><td class="text">{html.escape(setup_name(r.setup))}</td>'
         f"<td>{'–' if r.budget is None else f'{r.budget:g}'}</td>"
-        + "".join(f"<td>{'–' if v is None else f'{v:.3g}'}</td>"
-                  for v in (r.means["rel_error"], r.sd, r.means["mass_kept"], r.means["middle_ratio"]))
+        + "".join(f"<td>{digits(v)}</td>" for v in (r.means["rel_error"], r.sd, r.means["mass_kept"], r.means["middle_ratio"]))
         + f'<td class="text">{html.escape(r.notes)}</td></tr>' for r in own)
     params = "".join(f"<li><code>{html.escape(p)}</code></li>"
                      for p in dict.fromkeys(r.params for r in own) if p)

@@ -7,8 +7,8 @@ let by = "rel_error", down = false;
 const at = (id) => document.getElementById(id);
 const shown = (value, column) =>
   value === null ? "–" : typeof value !== "number" ? value
-    : column === "budget" ? String(value) : column === "rows" ? String(value)
-    : Number(value.toPrecision(3)).toString();
+    : column === "budget" || column === "rows" || value === 0 ? String(value)
+    : value.toPrecision(3);
 
 function matches(r) {
   const words = at("text").value.trim().toLowerCase();
