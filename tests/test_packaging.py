@@ -1,6 +1,7 @@
 """What packages and pages repeat of each other: the version, the Python packages that are needed, the
 commands of the recipes in packaging/, the list of pages in the README."""
 
+import fnmatch
 import glob
 import json
 import os
@@ -11,7 +12,7 @@ import tempfile
 import tomllib
 import unittest
 
-from script_case import KVBENCH, ROOT, read_text
+from script_case import KVBENCH, ROOT, read_text, write_text
 
 
 def text(*parts):
@@ -73,6 +74,40 @@ class RecipesOfPackagesTest(unittest.TestCase):
                 self.assertEqual(folders, ["static"])
                 self.assertEqual(presets[folders[0]]["KVBENCH_STATIC"], "FULL")
         self.assertIn("set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME program)", text("CMakeLists.txt"))
+
+    def test_docker_is_given_all_of_the_commit(self):
+        # Else git in the container misses files, and the program calls itself modified.
+        done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            self.skipTest("no git repository")
+        rules = text(".dockerignore").split()
+        for path in done.stdout.split():
+            ways = ["/".join(path.split("/")[:i + 1]) for i in range(path.count("/") + 1)]
+            fits = [rule for rule in rules for way in ways
+                    if fnmatch.fnmatchcase(way, rule.removeprefix("!").removeprefix("**/"))
+                    and way.count("/") == rule.count("/")]
+            self.assertTrue(not fits or fits[-1].startswith("!"), f"{path}: {fits}")
+
+    @unittest.skipIf(shutil.which("git") is None, "no git")
+    def test_what_the_definition_does_not_copy_comes_from_the_commit(self):
+        line = re.search(r"^    (.*git ls-files.*)$", text("packaging", "kvbench.def"),
+                         re.MULTILINE)[1]
+        with tempfile.TemporaryDirectory() as folder:
+            def run(*command):
+                return subprocess.run(command, cwd=folder, capture_output=True, text=True,
+                                      check=True).stdout
+            names = ("copied.txt", "changed.txt", "not copied.txt")
+            for name in names:
+                write_text(os.path.join(folder, name), name)
+            run("git", "init", "-q")
+            run("git", "add", ".")
+            run("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a")
+            write_text(os.path.join(folder, names[1]), "other")
+            os.remove(os.path.join(folder, names[2]))
+            run("sh", "-ec", line)
+            self.assertEqual(run("git", "status", "--porcelain"), " M changed.txt\n")
+            shutil.rmtree(os.path.join(folder, ".git"))
+            run("sh", "-ec", line)  # a tree without git builds as well
 
     @unittest.skipIf(shutil.which("cmake") is None, "no cmake")
     def test_the_definition_copies_all_that_the_build_needs(self):
