@@ -73,7 +73,7 @@ test-tsan: ## runs of the program under ThreadSanitizer (Clang), in build/tsan
 	$(call bootstrap,build lint)
 	@$(CMAKE) --preset tsan -DKVBENCH_WERROR=$(WERROR) $(CMAKE_ARGS)
 	@$(BUILD) build/tsan -j $(JOBS) --target kvbench
-	@tests/threads/run.sh build/tsan/kvbench $(wildcard build/test/kvbench)
+	@tests/threads/run.sh build/tsan/kvbench $(wildcard build/test/kvbench build/asan/kvbench)
 
 COVERAGE_LEAST := 95
 coverage: ## which lines of lib/ the unit tests run: build/test/coverage, and a summary
