@@ -5,10 +5,9 @@ Errors that a user can mend are CsvError; `command.run_main` prints them as one 
 Column meanings: docs/schema.md.
 """
 
-import os
 import sys
 
-from kvbench import checksums, interpreter
+from kvbench import checksums, interpreter, origins
 
 try:
     import matplotlib
@@ -28,7 +27,7 @@ TEXT_COLUMNS = {
 }
 SETTINGS = ["protocol", "sink", "recent", "scores", "device", "n_queries"]
 # What the manifest beside a table tells of a row's trace and of the run.
-ORIGINS = ["model", "dtype", "precision"]
+ORIGINS = origins.NAMES
 # Integers that say where a row belongs: no row is without one that a script asks for.
 PLACES = {"layer", "q_head", "kv_head", "head", "token", "step", "offset", "k", "n_prefix", "n_tokens"}
 HEAD_COLUMNS = ["trace", "prompt", "layer", "q_head"]  # what a mean over heads runs over
@@ -104,30 +103,15 @@ def read_results(paths, needed):
     return add_origins(frame, paths)
 
 
-def _origins(path):
-    """{name of a trace: {origin: text}} of the manifest beside a table, as far as it is one."""
-    try:
-        found = checksums.manifest_of(path)
-    except checksums.ChangedError as error:
-        raise CsvError(str(error)) from None
-    manifest = found[1] if found else {}
-    run = manifest.get("configuration")
-    traces = manifest.get("traces")
-    out = {}
-    for trace in traces if isinstance(traces, list) else []:
-        if isinstance(trace, dict) and isinstance(trace.get("path"), str):
-            said = {**trace, "precision": run.get("precision") if isinstance(run, dict) else ""}
-            out[os.path.basename(trace["path"])] = {
-                name: said[name] if isinstance(said.get(name), str) else "" for name in ORIGINS}
-    return out
-
-
 def add_origins(frame, paths):
     """Adds the columns ORIGINS to a frame of read_table; empty where no manifest tells."""
     parts = []
     start = 0
     for path, count in zip(paths, frame.attrs["rows"]):
-        known = _origins(path)
+        try:
+            known = origins.of_table(path)
+        except checksums.ChangedError as error:
+            raise CsvError(str(error)) from None
         rows = frame.iloc[start:start + count]
         traces = rows["trace"] if "trace" in rows.columns else pd.Series("", rows.index)
         parts.append(pd.DataFrame({
