@@ -36,4 +36,4 @@ good info escape.h5
 good replay escape.h5 --dry-run --algorithm exact "${windows[@]}"
 [[ $out == *'(prompt ?? layer 0)'* && $(controls <<< "$out") == 0 ]] || fail "the plan: $out"
 refused 2 'expected some of ? ' -- replay escape.h5 --dry-run --algorithm exact --prompts p0 "${windows[@]}"
-refused 2 "algorithm ?[31mred" -- replay good.h5 --dry-run --algorithm $'\e[31mred'
+refused 2 "no algorithm matches '?[31mred'" -- replay good.h5 --dry-run --algorithm $'\e[31mred'
