@@ -164,7 +164,13 @@ std::function<bool(const MethodInfo&)> members_of(const std::string& set) {
 void expand_set(const std::string& set, Protocol protocol, const std::string& what,
                 std::vector<Variant>& out) {
   const std::size_t begin = out.size();
-  for (const Method* m : methods_of_set(set)) {
+  std::vector<const Method*> members;
+  try {
+    members = methods_of_set(set);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--algorithm {}: {}", set, error.what()));
+  }
+  for (const Method* m : members) {
     if (Variant{m, {}, nullptr}.runs_under(protocol)) {
       what.empty() ? expand(m->info.name, out) : expand_declared(*m, what, out);
     }
