@@ -29,38 +29,45 @@ SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib 
 bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-asan test-tsan coverage test-dump model sample reference cuda \
+.PHONY: all demo test test-slow test-asan test-tsan coverage test-dump model sample reference cuda \
 	bench format format-check lint types tidy install static package clean help bootstrap
 
+# all, demo and test share build/ and its objects. KVBENCH_TESTS stays what the folder has.
 all: ## build the program: build/kvbench
 	$(call bootstrap,build)
-	@$(CMAKE) --preset release -DKVBENCH_TESTS=OFF $(CMAKE_ARGS)
-	@$(BUILD) build -j $(JOBS)
+	@$(CMAKE) --preset release $(if $(wildcard build/CMakeCache.txt),,-DKVBENCH_TESTS=OFF) $(CMAKE_ARGS)
+	@$(BUILD) build -j $(JOBS) --target kvbench
 	@echo "built: build/kvbench"
 
 DEMO := results/demo
-DEMO_BUILD ?= build/native
 demo: ## replay one figure on the sample trace and plot it, under results/demo/
 	$(call bootstrap,build plot)
 	@$(plot_python); echo "python: $$python"
-	@$(CMAKE) -S . -B $(DEMO_BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_NATIVE=ON \
-		-DKVBENCH_TESTS=OFF -DKVBENCH_CUDA=OFF $(CMAKE_ARGS)
-	@$(BUILD) $(DEMO_BUILD) -j $(JOBS) --target kvbench
+	@$(MAKE) all BOOTSTRAP=no
 	@mkdir -p $(DEMO) && rm -f $(DEMO)/fig2.*
-	$(DEMO_BUILD)/kvbench replay data/sample.h5 --config configs/balancekv_fig2.toml -o $(DEMO)/fig2.csv
-	$(DEMO_BUILD)/kvbench summarize $(DEMO)/fig2.csv
+	build/kvbench replay data/sample.h5 --config configs/balancekv_fig2.toml -o $(DEMO)/fig2.csv
+	build/kvbench summarize $(DEMO)/fig2.csv
 	$(plot_python); "$$python" scripts/plot_error.py $(DEMO)/fig2.csv -o $(DEMO)/fig2
 	@ls $(DEMO)/fig2.csv $(DEMO)/fig2.csv.json $(DEMO)/fig2.png $(DEMO)/fig2.pdf > /dev/null
 	@echo "rows:     $(DEMO)/fig2.csv"
 	@echo "manifest: $(DEMO)/fig2.csv.json"
 	@echo "pictures: $(DEMO)/fig2.png $(DEMO)/fig2.pdf"
 
-test: ## build and run all tests in build/test
+# with_tests SLOW: configures build/ for them and builds.
+with_tests = $(plot_python); $(CMAKE) --preset release -DKVBENCH_TESTS=ON -DKVBENCH_SLOW_TESTS=$(1) \
+		-DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS) && $(BUILD) build -j $(JOBS)
+
+test: ## build and run all tests but the slow ones, in build/
 	$(call bootstrap,build plot test)
-	@$(plot_python); $(CMAKE) -S . -B build/test -G Ninja -DCMAKE_BUILD_TYPE=Release \
-		-DKVBENCH_TESTS=ON -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS)
-	@$(BUILD) build/test -j $(JOBS)
-	@$(CTEST) --test-dir build/test
+	@$(call with_tests,OFF)
+	@$(CTEST) --test-dir build -LE slow
+	@echo "left out: $$(ctest --test-dir build -N -L slow | sed -n 's/^Total Tests: //p') slow tests;" \
+		"make test-slow runs them (about 10 minutes more)"
+
+test-slow: ## build and run the slow tests
+	$(call bootstrap,build plot test)
+	@$(call with_tests,ON)
+	@$(CTEST) --test-dir build -L slow
 
 test-asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer, in build/asan
 	$(call bootstrap,build plot test)
@@ -73,15 +80,15 @@ test-tsan: ## runs of the program under ThreadSanitizer (Clang), in build/tsan
 	$(call bootstrap,build lint)
 	@$(CMAKE) --preset tsan -DKVBENCH_WERROR=$(WERROR) $(CMAKE_ARGS)
 	@$(BUILD) build/tsan -j $(JOBS) --target kvbench
-	@tests/threads/run.sh build/tsan/kvbench $(wildcard build/test/kvbench build/asan/kvbench)
+	@tests/threads/run.sh build/tsan/kvbench $(wildcard build/kvbench build/asan/kvbench)
 
 COVERAGE_LEAST := 95
-coverage: ## which lines of lib/ the unit tests run: build/test/coverage, and a summary
+coverage: ## which lines of lib/ the unit tests run: build/coverage, and a summary
 	$(call bootstrap,build plot test)
-	@$(plot_python); $(CMAKE) -S . -B build/test -G Ninja -DCMAKE_BUILD_TYPE=Release \
-		-DKVBENCH_TESTS=ON -DKVBENCH_CUDA=OFF -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS)
-	@$(BUILD) build/test -j $(JOBS) --target counted kvbench
-	@$(call find_python,); "$$python" scripts/coverage.py build/test --least $(COVERAGE_LEAST) --jobs $(JOBS)
+	@$(plot_python); $(CMAKE) --preset release -DKVBENCH_TESTS=ON -DKVBENCH_CUDA=OFF \
+		-DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS)
+	@$(BUILD) build -j $(JOBS) --target counted kvbench
+	@$(call find_python,); "$$python" scripts/coverage.py build --least $(COVERAGE_LEAST) --jobs $(JOBS)
 
 # PIP_ARGS=...: more for pip, e.g. an index with torch for the CPU alone, which is far smaller.
 # kvpress, the peer of some methods, says which releases of transformers it can use.

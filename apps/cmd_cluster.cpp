@@ -17,7 +17,7 @@
 namespace kvbench {
 namespace {
 
-struct Options {
+struct ClusterCommand {
   ClusterOptions cluster;
   std::vector<std::string> what{"keys", "values"};
   std::string points{name(ClusterOptions{}.points)};
@@ -25,7 +25,7 @@ struct Options {
   std::string memory_limit;
 };
 
-void run(CLI::App& command, Options& o) {
+void run(CLI::App& command, ClusterCommand& o) {
   if (!o.config.empty()) {
     apply_config(command, o.config);
     o.cluster.config = o.config;
@@ -54,7 +54,7 @@ void run(CLI::App& command, Options& o) {
 }  // namespace
 
 void add_cluster(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<ClusterCommand>();
   ClusterOptions& c = o->cluster;
   CLI::App* sub = app.add_subcommand(
       "cluster", "Measure how keys and values cluster: coverage, growth, norms, points for t-SNE");

@@ -25,7 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct InfoCommand {
   std::vector<std::string> inputs;
   bool no_values = false;
   bool json = false;
@@ -285,7 +285,7 @@ void print(const std::string& text) {
   }
 }
 
-void run(const Options& options) {
+void run(const InfoCommand& options) {
   Json all = Json::array();
   bool first = true;
   for (const std::string& path : options.inputs) {
@@ -307,7 +307,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_info(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<InfoCommand>();
   CLI::App* sub = app.add_subcommand("info", "Show what traces hold; validates everything");
   sub->add_option("traces", o->inputs, "Traces (docs/trace_format.md)")
       ->required()

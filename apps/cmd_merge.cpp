@@ -12,13 +12,13 @@
 namespace kvbench {
 namespace {
 
-struct Options {
+struct MergeCommand {
   std::vector<std::string> shards;
   std::string output;
   bool force = false;
 };
 
-void run(const Options& options) {
+void run(const MergeCommand& options) {
   MergeOptions merge;
   merge.shards.assign(options.shards.begin(), options.shards.end());
   merge.output = options.output;
@@ -38,7 +38,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_merge(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<MergeCommand>();
   CLI::App* sub = app.add_subcommand("merge", "Join the shards of one plan");
   sub->add_option("shards", o->shards, "Result files of --shard 1/N ... N/N, in any order")
       ->required()

@@ -20,7 +20,7 @@
 namespace kvbench {
 namespace {
 
-struct Options {
+struct SummarizeCommand {
   std::vector<std::string> inputs;
   SummaryOptions summary;
   std::vector<std::string> where;
@@ -29,7 +29,7 @@ struct Options {
   std::string csv;
 };
 
-SummaryOptions resolved(const Options& options) {
+SummaryOptions resolved(const SummarizeCommand& options) {
   SummaryOptions out = options.summary;
   for (std::string* name : {&out.across, &out.sort}) {
     *name = full_column_name(*name);
@@ -43,7 +43,7 @@ SummaryOptions resolved(const Options& options) {
   return out;
 }
 
-void run(const Options& options) {
+void run(const SummarizeCommand& options) {
   const TableFormat format = choice("--format", options.format,
                                     {TableFormat::text, TableFormat::markdown, TableFormat::latex,
                                      TableFormat::csv, TableFormat::json});
@@ -82,7 +82,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_summarize(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<SummarizeCommand>();
   CLI::App* sub =
       app.add_subcommand("summarize", "Reduce result rows to mean, deviation and count");
   sub->add_option("inputs", o->inputs, "Result files; read as one table")

@@ -18,7 +18,7 @@
 namespace kvbench {
 namespace {
 
-struct Options {
+struct SynthCommand {
   SynthOptions synth;
   std::string output;
   std::string dtype = "float16";
@@ -36,7 +36,7 @@ CLI::Option* add_value(CLI::App* sub, const char* flag, T& value, const char* he
   return option;
 }
 
-void add_shape_options(CLI::App* sub, Options& o) {
+void add_shape_options(CLI::App* sub, SynthCommand& o) {
   SynthOptions& s = o.synth;
   const char* group = "Shape";
   const auto option = [&](const char* flag, auto& value, const char* help) {
@@ -85,7 +85,7 @@ void add_structure_options(CLI::App* sub, SynthOptions& s) {
   option("--value-decades", s.value_decades, "Powers of ten that value norms spread over");
 }
 
-void run(CLI::App& sub, Options& o) {
+void run(CLI::App& sub, SynthCommand& o) {
   if (!o.config.empty()) {
     apply_config(sub, o.config);
   }
@@ -103,7 +103,7 @@ void run(CLI::App& sub, Options& o) {
 }  // namespace
 
 void add_synth(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<SynthCommand>();
   CLI::App* sub = app.add_subcommand("synth", "Write a trace with planted structure, seeded");
   sub->add_option("-o,--output", o->output, "Trace to write")->required()->type_name("T.h5");
   add_value(sub, "--seed", o->synth.seed, "Same options and seed give the same file");

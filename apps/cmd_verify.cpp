@@ -17,14 +17,14 @@ namespace {
 
 constexpr const char* kInterrupted = "interrupted; no row was compared";
 
-struct Options {
+struct VerifyCommand {
   std::string table;
   Index sample = 0;
   std::uint64_t seed = 0;
   int threads = 0;
 };
 
-void run(const Options& o) {
+void run(const VerifyCommand& o) {
   if (o.sample < 0) {
     throw InputError(fmt::format("--sample: got {}, expected a number of rows", o.sample));
   }
@@ -54,7 +54,7 @@ void run(const Options& o) {
 }  // namespace
 
 void add_verify(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<VerifyCommand>();
   CLI::App* sub = app.add_subcommand(
       "verify", "Check a result table's checksums, and run a sample of its rows again");
   sub->footer(

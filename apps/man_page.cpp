@@ -48,7 +48,7 @@ std::string paragraphs(const std::string& text) {
   return out + (literal ? ".fi\n" : "");
 }
 
-std::string entry(std::string_view name, const std::string& description) {
+std::string man_entry(std::string_view name, const std::string& description) {
   return fmt::format(".TP\n{}\n{}\n", bold(name), escaped(description));
 }
 
@@ -60,7 +60,7 @@ std::string options(const CLI::App& app) {
     for (const CLI::Option* opt : app.get_options()) {
       if (opt->get_group() == group) {
         const bool positional = opt->get_positional();
-        entries += entry(formatter.option_name(opt, positional),
+        entries += man_entry(formatter.option_name(opt, positional),
                          HelpFormatter::option_description(opt, positional));
       }
     }
@@ -103,7 +103,7 @@ std::string man_page(const CLI::App& app, const CLI::App* command) {
   if (command == nullptr) {
     out += ".SH COMMANDS\n";
     for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-      out += entry(sub->get_name(), sub->get_description());
+      out += man_entry(sub->get_name(), sub->get_description());
       also += fmt::format("{}{}(1)", also.empty() ? "" : ",\n", bold(title(app, sub)));
     }
   } else {

@@ -71,6 +71,28 @@ function(kvbench_target_options target)
   endif()
 endfunction()
 
+# Joins the sources of each folder into units of `size`: from scratch this halves the time, since
+# most of it goes to headers. Methods stay apart; their functions share names (`compress`).
+function(kvbench_unity target size)
+  if(NOT KVBENCH_UNITY OR KVBENCH_SANITIZE)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  foreach(_source IN LISTS ARGN)
+    get_filename_component(_folder "${_source}" DIRECTORY)
+    if(NOT _source MATCHES "\\.cpp$" OR _folder MATCHES "methods$")
+      continue()
+    endif()
+    string(MAKE_C_IDENTIFIER "${_folder}" _folder)
+    if(NOT DEFINED _number_${_folder})
+      set(_number_${_folder} 0)
+    endif()
+    math(EXPR _group "${_number_${_folder}} / ${size}")
+    math(EXPR _number_${_folder} "${_number_${_folder}} + 1")
+    set_property(SOURCE "${_source}" PROPERTY UNITY_GROUP "${_folder}_${_group}")
+  endforeach()
+endfunction()
+
 # Everything a source of ours may include; as imported targets, so third-party headers are SYSTEM.
 function(kvbench_link_dependencies target)
   target_include_directories(${target} SYSTEM PRIVATE "${KVBENCH_RANDOM123_INCLUDE_DIR}")

@@ -1,4 +1,6 @@
 # One gtest program (linking many is slow), the Python tests, and the shell tests of the program.
+# Tests with the label `slow` are four fifths of the time: `make test` leaves them out, `make
+# test-slow` and CI run them.
 set(KVBENCH_TEST_TIMEOUT 300)
 if(KVBENCH_SANITIZE)
   set(KVBENCH_TEST_TIMEOUT 1500)
@@ -70,9 +72,9 @@ if(_test_units)
     "$<$<COMPILE_LANGUAGE:CXX>:${_src}/tests/precompiled.hpp>")
   # Left out of a sanitizer's build, where they would take most of the time: what these run is tested
   # on less data, and the statistics of many seeds run the same lines again for each.
-  set(_filter "*")
+  set(_left_out "")
   if(KVBENCH_SANITIZE)
-    string(CONCAT _filter "-AllMethods.OracleKeepsTheMostMass"
+    string(CONCAT _left_out "AllMethods.OracleKeepsTheMostMass"
       ":AllMethods.CompositionsMeetTheirBudgets"
       ":BumbleBee.LazyEqualsGreedyWithManyTies"
       ":ClusterGenLaw.ReservoirIsUniformWithReplacement:ClusterGenLaw.PairsAreDrawnByValueNorm"
@@ -82,10 +84,20 @@ if(_test_units)
       ":BalanceKv.ErrorOfTheWeightedSumIsBelowUniform"
       ":BalanceKvStream.ErrorFallsWithTheBatchSizeAndIsBelowTheTheorems")
   endif()
-  gtest_discover_tests(kvbench_tests
-    TEST_FILTER "${_filter}" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT ${KVBENCH_TEST_TIMEOUT} LABELS unit FIXTURES_REQUIRED files
-      ${_test_environment})
+  # Many random inputs; other tests run the same lines on fewer.
+  string(CONCAT _slow "OptionFuzz.EveryParameterIsRefusedOrRuns:TableDamage.*"
+    ":TraceMutations.*:CachesMutations.*:TraceHostile.WhatHdf5DoesNotSurvive")
+  foreach(_label unit slow)
+    set(_filter "-${_slow}:${_left_out}")
+    if(_label STREQUAL slow)
+      set(_filter "${_slow}-${_left_out}")
+    endif()
+    gtest_discover_tests(kvbench_tests
+      TEST_LIST kvbench_${_label}_tests TEST_FILTER "${_filter}"
+      DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+      PROPERTIES TIMEOUT ${KVBENCH_TEST_TIMEOUT} LABELS ${_label} FIXTURES_REQUIRED files
+        ${_test_environment})
+  endforeach()
 endif()
 
 # --------------------------------------------------------------------------------- emulated device
@@ -116,11 +128,18 @@ if(_kernels AND _test_units AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$
   if(KVBENCH_SANITIZE)
     set(_filter "-GpuReplay.EveryMethod:GpuReplay.ShapesAndTypes:GpuStreams.*")
   endif()
-  gtest_discover_tests(kvbench_emulated_tests
-    TEST_PREFIX emulated. TEST_FILTER "${_filter}"
-    DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT ${KVBENCH_TEST_TIMEOUT} LABELS unit FIXTURES_REQUIRED files
-      ${_test_environment})
+  # In parts, not one by one: a test must have a name before the program is built.
+  set(_parts 12)
+  math(EXPR _last "${_parts} - 1")
+  foreach(_part RANGE ${_last})
+    add_test(NAME emulated.${_part} COMMAND kvbench_emulated_tests --gtest_filter=${_filter})
+    set_tests_properties(emulated.${_part} PROPERTIES TIMEOUT ${KVBENCH_TEST_TIMEOUT} LABELS slow
+      FIXTURES_REQUIRED files ENVIRONMENT
+      "TEST_TMPDIR=${_files};GTEST_TOTAL_SHARDS=${_parts};GTEST_SHARD_INDEX=${_part}")
+  endforeach()
+  if(NOT KVBENCH_SLOW_TESTS)
+    set_target_properties(kvbench_emulated_tests PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
 endif()
 
 set(_environment "SRC=${_src}" "PYTHONDONTWRITEBYTECODE=1" "TMPDIR=${_files}"
@@ -135,8 +154,18 @@ list(APPEND _environment "PYTHON=${kvbench_python}")
 
 # Exit code 77: a test said aloud that it cannot run here. The cost lets these begin first: some take
 # minutes, and at the end the other processors would wait for them.
+set(_slow_tests
+  python.test_compare python.test_correlate python.test_damaged_tables python.test_docs_commands
+  python.test_extending python.test_interpreter python.test_kills python.test_kvbench_stats
+  python.test_many_rows python.test_memory python.test_page_tables python.test_paper_claims
+  python.test_plot_cluster python.test_plot_layers python.test_plot_scripts python.test_plot_style
+  python.test_pooling python.test_recipes python.test_reference python.test_reference_then
+  python.test_slurm cli.figures cli.gpu_check cli.interrupt fuzz.caches fuzz.survey)
 function(kvbench_add_test name)
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY "${_src}")
+  if(name IN_LIST _slow_tests)
+    set_tests_properties(${name} PROPERTIES LABELS slow)
+  endif()
   set_tests_properties(${name} PROPERTIES COST 10
     FIXTURES_REQUIRED files ENVIRONMENT "${_environment}" SKIP_RETURN_CODE 77
     TIMEOUT ${KVBENCH_TEST_TIMEOUT})

@@ -12,8 +12,8 @@ namespace {
 constexpr Index kWidth = kTileCols<double>;
 // Rows of U that leave the rest of the matrix together: their packed panels stay in the
 // second-level cache, one of them in the first.
-constexpr Index kBlock = 64;
-static_assert(kBlock % kTileRows == 0 && kWidth % kTileRows == 0);
+constexpr Index kPanelRows = 64;
+static_assert(kPanelRows % kTileRows == 0 && kWidth % kTileRows == 0);
 
 // to -= factor from.
 void subtract(double factor, const double* from, Index n, double* to) {
@@ -61,13 +61,13 @@ bool factor_rows(MatrixD& a, Index begin, Index end) {
     a.row(i)[i] = root;
     divide(root, end - i - 1, a.row(i) + i + 1);
   }
-  AlignedVector<double> panel(end == n ? 0 : kBlock * kWidth, 0.0);
+  AlignedVector<double> panel(end == n ? 0 : kPanelRows * kWidth, 0.0);
   for (Index j = end; j < n; j += kWidth) {
     const Index cols = std::min(kWidth, n - j);
     for (Index t = begin; t < end; ++t) {
       std::copy_n(a.row(t) + j, cols, panel.data() + (t - begin) * kWidth);
     }
-    for (Index i = 0; i < kBlock; i += kTileRows) {
+    for (Index i = 0; i < kPanelRows; i += kTileRows) {
       solve_rows_lower<kTileRows>(a, begin, i, panel.data());
     }
     for (Index t = begin; t < end; ++t) {
@@ -157,8 +157,8 @@ void solve_panels(const MatrixD& u, MatrixD& x, bool upper) {
 
 bool factor_cholesky(MatrixD& a) {
   AlignedVector<double> panels;
-  for (Index begin = 0; begin < a.rows(); begin += kBlock) {
-    const Index end = std::min(a.rows(), begin + kBlock);
+  for (Index begin = 0; begin < a.rows(); begin += kPanelRows) {
+    const Index end = std::min(a.rows(), begin + kPanelRows);
     if (!factor_rows(a, begin, end)) {
       return false;
     }

@@ -10,7 +10,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kRows = 256;  // tokens of `from` at a time
+constexpr std::size_t kKeyRows = 256;  // tokens of `from` at a time
 
 }  // namespace
 
@@ -25,7 +25,7 @@ std::vector<double> inverse_norms(MatrixView keys, std::span<const Index> tokens
 }
 
 Index nearest_keys_bytes(Index d, Index to, Index from) {
-  const auto rows = static_cast<Index>(kRows);
+  const auto rows = static_cast<Index>(kKeyRows);
   return 4 * (2 * to * d + rows * (to + d)) + 12 * to + 8 * from;
 }
 
@@ -45,8 +45,8 @@ std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
   }
   std::vector<Index> out;
   out.reserve(from.size());
-  for (std::size_t b = 0; b < from.size(); b += kRows) {
-    const std::size_t count = std::min(kRows, from.size() - b);
+  for (std::size_t b = 0; b < from.size(); b += kKeyRows) {
+    const std::size_t count = std::min(kKeyRows, from.size() - b);
     gather_rows(head.k, from.subspan(b, count), rows);
     inner_products(rows, keys_t, products);
     for (Index r = 0; r < static_cast<Index>(count); ++r) {

@@ -8,7 +8,7 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kBlock = 512;  // rows that are centred and added to the covariance at once
+constexpr Index kCentredRows = 512;  // rows that are centred and added to the covariance at once
 
 class CpuRows final : public RowSet {
  public:
@@ -52,8 +52,8 @@ class CpuRows final : public RowSet {
     Eigen::MatrixXd sum = Eigen::MatrixXd::Zero(points_.cols, points_.cols);
     Eigen::MatrixXd block;
     const auto count = static_cast<Index>(rows_.size());
-    for (Index begin = 0; begin < count; begin += kBlock) {
-      const Index taken = std::min(kBlock, count - begin);
+    for (Index begin = 0; begin < count; begin += kCentredRows) {
+      const Index taken = std::min(kCentredRows, count - begin);
       block.resize(points_.cols, taken);
       for (Index i = 0; i < taken; ++i) {
         const float* row = points_.row(rows_[begin + i]);

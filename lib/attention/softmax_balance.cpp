@@ -6,13 +6,13 @@
 namespace kvbench {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kInfiniteLog = std::numeric_limits<double>::infinity();
 constexpr double kCoinMargin = 0.01;
 
 // log of w^2 (|v|^2 + bias): what a diagonal entry has beside its exponential.
 double log_value(double weight, double square, double bias) {
   const double x = square + bias;
-  return x > 0.0 ? std::log(x) + 2.0 * std::log(weight) : -kInfinity;
+  return x > 0.0 ? std::log(x) + 2.0 * std::log(weight) : -kInfiniteLog;
 }
 
 template <class T>
@@ -88,7 +88,7 @@ WalkCounts softmax_balance(BasicMatrix<T>& keys, const BasicMatrix<T>& values,
   // log R^2 over the block and log G_jj per token.
   const auto count = static_cast<std::size_t>(nb);
   scratch.norm_exponent.resize(count);
-  double log_r2 = -kInfinity;
+  double log_r2 = -kInfiniteLog;
   for (Index j = 0; j < nb; ++j) {
     const auto at = static_cast<std::size_t>(j);
     scratch.norm_exponent[at] =

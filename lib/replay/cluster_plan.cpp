@@ -58,7 +58,7 @@ std::vector<ClusterHead> list_heads(ClusterPlan& plan) {
 }
 
 // Device memory of a head's sets, of a thread on the widest of them, and of its scratch.
-struct DeviceNeed {
+struct ClusterDeviceNeed {
   std::uint64_t sets = 0;
   std::uint64_t task = 0;
   std::uint64_t min_scratch = 0;
@@ -66,8 +66,8 @@ struct DeviceNeed {
   std::uint64_t min_bytes() const { return sets + task + min_scratch; }
 };
 
-DeviceNeed device_need(const ClusterPlan& plan, const ClusterHead& h, Index n) {
-  DeviceNeed need;
+ClusterDeviceNeed cluster_device_need(const ClusterPlan& plan, const ClusterHead& h, Index n) {
+  ClusterDeviceNeed need;
   for (const Rows what : plan.sets(h)) {
     const Index d = plan.width(h, what);
     need.sets += device_rows_bytes(n, d);
@@ -79,8 +79,8 @@ DeviceNeed device_need(const ClusterPlan& plan, const ClusterHead& h, Index n) {
 
 // Tokens of a head as wide as `h`, at most, for which `memory` suffices.
 Index tokens_that_fit(const ClusterPlan& plan, const ClusterHead& h, std::uint64_t memory) {
-  const std::uint64_t fixed = device_need(plan, h, 0).min_bytes();
-  const std::uint64_t each = device_need(plan, h, 1).min_bytes() - fixed;
+  const std::uint64_t fixed = cluster_device_need(plan, h, 0).min_bytes();
+  const std::uint64_t each = cluster_device_need(plan, h, 1).min_bytes() - fixed;
   return memory > fixed ? static_cast<Index>((memory - fixed) / each) : 0;
 }
 
@@ -91,7 +91,7 @@ void fit_device(ClusterPlan& plan, std::uint64_t memory) {
   auto threads = static_cast<std::uint64_t>(wanted_threads(o));
   for (const ClusterHead& h : plan.heads) {
     const LayerMeta& l = plan.layer(h);
-    const DeviceNeed need = device_need(plan, h, l.n);
+    const ClusterDeviceNeed need = cluster_device_need(plan, h, l.n);
     if (need.min_bytes() > memory) {
       throw IoError(fmt::format(
           "--device {}: prompt {} layer {} needs {} bytes for its rows and {} for a thread, {} can "
@@ -103,7 +103,7 @@ void fit_device(ClusterPlan& plan, std::uint64_t memory) {
         threads, (memory - need.sets) / std::max<std::uint64_t>(1, need.task + need.min_scratch));
   }
   for (const ClusterHead& h : plan.heads) {
-    const DeviceNeed need = device_need(plan, h, plan.layer(h).n);
+    const ClusterDeviceNeed need = cluster_device_need(plan, h, plan.layer(h).n);
     plan.scratch_bytes = std::min(
         plan.scratch_bytes, static_cast<std::size_t>((memory - need.sets) / threads - need.task));
   }
@@ -167,6 +167,7 @@ int usable_threads(const ClusterPlan& plan) {
       head.unit += need.result;
       head.per_thread = std::max(head.per_thread, need.per_thread);
     }
+    head.add_margin();
     fit = threads_that_fit(o, head, fit, plan.prompt(h), l);
   }
   return static_cast<int>(fit);

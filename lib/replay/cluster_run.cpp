@@ -58,7 +58,7 @@ void each_rows(const ClusterPlan& plan, const ClusterHead& h, const OnRows& on_r
 }
 
 // Reading checks the values; a bad one must be found before the first file is made.
-void validate_values(const ClusterPlan& plan, const std::atomic<bool>& stop) {
+void validate_heads(const ClusterPlan& plan, const std::atomic<bool>& stop) {
   Progress progress(static_cast<Index>(plan.heads.size()), "checking", "KV heads");
   for (const ClusterHead& h : plan.heads) {
     if (stop) {
@@ -156,7 +156,7 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
   const int threads = usable_threads(plan);
   const KeptSets kept(plan);
   check_output(o);
-  validate_values(plan, stop);
+  validate_heads(plan, stop);
   Manifest manifest =
       start_manifest(command_line, configuration(o), o, o.traces, plan.readers, threads);
   manifest.schema = cluster_schema_version;

@@ -100,6 +100,8 @@ struct MemoryNeed {
   std::uint64_t total(std::uint64_t heads, std::uint64_t threads) const {
     return std::max(heads * unit + threads * thread(), unit + surveys);
   }
+  /// Adds what pages and the allocator take beside the blocks that were asked for.
+  void add_margin();
 };
 
 /// How many of `threads` fit the memory limit beside the program and a head of this layer. Throws

@@ -156,6 +156,7 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
     job = std::max(job, bytes);
     need.per_thread = std::max(need.per_thread, bytes);
   }
+  need.add_margin();
   return need;
 }
 

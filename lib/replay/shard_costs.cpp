@@ -28,21 +28,21 @@ struct RowTime {
   double attend_s = 0.0;  // of one query head
 };
 
-// Times of one setting in the table, by tokens.
-using Times = std::map<Index, std::vector<RowTime>>;
+// TimesByTokens of one setting in the table, by tokens.
+using TimesByTokens = std::map<Index, std::vector<RowTime>>;
 
-std::string_view kind_of(std::string_view device) {
+std::string_view device_kind(std::string_view device) {
   return device.substr(0, device.find(':'));
 }
 
-std::string text_of(const Plan& plan, const Setting& setting) {
+std::string setting_text(const Plan& plan, const Setting& setting) {
   const Variant& v = plan.variants[setting.first];
   return fmt::format("{}{}{}{}", v.name(), v.params.canonical().empty() ? "" : ":",
                      v.params.canonical(),
                      setting.second ? fmt::format(" at budget {}", *setting.second) : "");
 }
 
-std::map<Setting, Times> times_of(const Plan& plan, const Table& table) {
+std::map<Setting, TimesByTokens> times_of(const Plan& plan, const Table& table) {
   // Parameters that a method leaves to the layer stand resolved in the rows.
   std::map<std::tuple<std::string, std::string, std::string>, Setting> known;
   std::map<std::size_t, std::set<std::optional<double>>> budgets;
@@ -68,7 +68,7 @@ std::map<Setting, Times> times_of(const Plan& plan, const Table& table) {
   const std::size_t protocol = table.column("protocol");
   const std::size_t device = table.column("device");
   const std::size_t status = table.column("status");
-  std::map<Setting, Times> out;
+  std::map<Setting, TimesByTokens> out;
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
     const Fields& row = table.rows[r];
     const auto refuse = [&](std::string_view column, std::string_view expected) {
@@ -82,7 +82,7 @@ std::map<Setting, Times> times_of(const Plan& plan, const Table& table) {
     const auto at = known.find({row[algorithm], row[params], row[budget]});
     const std::string_view kind = status_kind(row[status]);
     if (at == known.end() || row[protocol] != name(plan.options.protocol) ||
-        kind_of(row[device]) != kind_of(plan.options.device) || kind == "failed") {
+        device_kind(row[device]) != device_kind(plan.options.device) || kind == "failed") {
       continue;
     }
     const auto count = [&](std::string_view column) {
@@ -109,10 +109,10 @@ std::map<Setting, Times> times_of(const Plan& plan, const Table& table) {
   return out;
 }
 
-// Times in seconds of jobs of so many query heads.
+// TimesByTokens in seconds of jobs of so many query heads.
 class Model {
  public:
-  Model(const Plan& plan, const std::map<Setting, Times>& times, Index q_heads) {
+  Model(const Plan& plan, const std::map<Setting, TimesByTokens>& times, Index q_heads) {
     std::map<std::string, Sums> sums;
     for (const auto& [setting, by_tokens] : times) {
       std::map<Index, double>& medians = medians_[setting];
@@ -189,7 +189,7 @@ ShardCosts::ShardCosts(const Plan& plan, const Table& calibration)
   const auto refuse = [&](const std::string& what) {
     throw InputError(fmt::format("--shard-costs {}: {}", calibration.source, what));
   };
-  const std::map<Setting, Times> times = times_of(plan, calibration);
+  const std::map<Setting, TimesByTokens> times = times_of(plan, calibration);
   if (times.empty()) {
     refuse(
         "no row of an algorithm, parameters and budget of this plan, expected those of the same "
@@ -228,7 +228,7 @@ ShardCosts::ShardCosts(const Plan& plan, const Table& calibration)
   std::set<std::string> lacking;
   for (const Entries::Setting& s : plan.entries.settings()) {
     if (!times.contains({s.first.variant, s.first.budget})) {
-      lacking.insert(text_of(plan, {s.first.variant, s.first.budget}));
+      lacking.insert(setting_text(plan, {s.first.variant, s.first.budget}));
     }
   }
   for (const std::string& what : lacking) {

@@ -22,8 +22,8 @@ namespace kvbench {
 namespace {
 
 // Of a job, for each token: positions, flags, and what a view holds, as it grows.
-constexpr Index kListBytes = 32;
-constexpr Index kTextBytes = Index{1} << 19;  // rows, and what waits to be written
+constexpr Index kStreamListBytes = 32;
+constexpr Index kStreamTextBytes = Index{1} << 19;  // rows, and what waits to be written
 
 // Rows of probabilities over a head's tokens that a job holds at a time.
 constexpr Index kProbabilityRows = 32;
@@ -370,8 +370,8 @@ MemoryNeed stream_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const Index rows = std::max(kProbabilityRows, group);
   const Index thread_bytes = estimate + 8 * rows * l.n +
                              query_block_bytes(o.precision, rows / group, l.n) + 9 * group * l.n +
-                             kListBytes * l.n + 8 * group * m * (l.dv + 1) + 1024 * group * steps +
-                             kTextBytes;
+                             kStreamListBytes * l.n + 8 * group * m * (l.dv + 1) +
+                             1024 * group * steps + kStreamTextBytes;
   const Index kept_bytes =
       o.kept ? 24 * l.n * static_cast<Index>(kept_steps(o, l.n).size()) : 0;  // sets, and as text
   // A batch of steps, the last of which may exceed its share, and its lists once more.

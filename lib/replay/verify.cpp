@@ -164,8 +164,8 @@ std::vector<std::pair<const SideTable*, fs::path>> tables_of(const Manifest& m,
   return out;
 }
 
-std::vector<std::string> differences(const Fields& header, const Fields& first, const Fields& again,
-                                     bool result_table) {
+std::vector<std::string> cell_differences(const Fields& header, const Fields& first,
+                                          const Fields& again, bool result_table) {
   std::vector<std::string> out;
   for (std::size_t c = 0; c < header.size(); ++c) {
     if (first[c] != again[c] && !(result_table && columns()[c].timing)) {
@@ -186,7 +186,7 @@ void compare(const fs::path& path, const fs::path& path_again, const std::vector
   bool more = first.next();
   bool more_again = again.next();
   for (; more && more_again; more = first.next(), more_again = again.next()) {
-    auto different = differences(first.header(), first.row(), again.row(), drawn != nullptr);
+    auto different = cell_differences(first.header(), first.row(), again.row(), drawn != nullptr);
     if (!different.empty() ||
         (drawn != nullptr && std::ranges::binary_search(*drawn, first.rows() - 1))) {
       lines.push_back({path, first.rows(), std::move(different)});

@@ -40,7 +40,7 @@ std::uint32_t own_checksum(const Head& head) {
   throw IoError(fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)));
 }
 
-std::string_view text_of(const void* data, std::size_t size) {
+std::string_view bytes_text(const void* data, std::size_t size) {
   return {static_cast<const char*>(data), size};
 }
 
@@ -130,8 +130,8 @@ void Journal::append(Index number, std::span<const std::byte> record) {
   head.own = own_checksum(head);
   const std::lock_guard lock(mutex_);
   const std::uint64_t offset = end_ + sizeof head;
-  if (!write_all(fd_, text_of(&head, sizeof head)) ||
-      !write_all(fd_, text_of(record.data(), record.size()))) {
+  if (!write_all(fd_, bytes_text(&head, sizeof head)) ||
+      !write_all(fd_, bytes_text(record.data(), record.size()))) {
     const int error = errno;
     cut(end_);
     errno = error;

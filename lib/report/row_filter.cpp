@@ -12,7 +12,7 @@
 namespace kvbench {
 namespace {
 
-std::optional<double> number_of(std::string_view text) {
+std::optional<double> parsed_number(std::string_view text) {
   double value = 0.0;
   return parse_number(text, value) ? std::optional(value) : std::nullopt;
 }
@@ -39,8 +39,9 @@ RowFilter::RowFilter(std::string text) : text_(std::move(text)) {
     if (number_ && !value.text.empty()) {
       const std::size_t colon = value.text.find(':');
       const bool range = colon != std::string::npos;
-      value.first = number_of(std::string_view(value.text).substr(0, colon));
-      value.end = range ? number_of(std::string_view(value.text).substr(colon + 1)) : std::nullopt;
+      value.first = parsed_number(std::string_view(value.text).substr(0, colon));
+      value.end =
+          range ? parsed_number(std::string_view(value.text).substr(colon + 1)) : std::nullopt;
       if (!value.first || (range && !(value.end && *value.first < *value.end))) {
         throw InputError(
             fmt::format("--where {}: got `{}`, expected a number or a range A:B (from A to below "
@@ -57,7 +58,7 @@ bool RowFilter::matches(const Value& value, std::string_view cell) const {
   if (!value.first) {
     return ::fnmatch(value.text.c_str(), std::string(cell).c_str(), FNM_NOESCAPE) == 0;
   }
-  const std::optional<double> number = number_of(cell);
+  const std::optional<double> number = parsed_number(cell);
   return number &&
          (value.end ? *value.first <= *number && *number < *value.end : *number == *value.first);
 }

@@ -16,7 +16,7 @@
 namespace kvbench {
 namespace {
 
-constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
+constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kAlgorithm = 0;  // in a group's key, as kGroupColumns
 constexpr std::size_t kParams = 1;
 constexpr std::size_t kBudgetKey = 2;
@@ -174,7 +174,7 @@ std::string three_digits(double value) {
 double standard_error(const Estimate& e) {
   constexpr double rounding = 1e-12;  // of sums of millions of equal values
   if (e.count < 2) {
-    return nan_value;
+    return no_value;
   }
   return e.sd < rounding * std::abs(e.mean) ? 0.0 : e.sd / std::sqrt(static_cast<double>(e.count));
 }
@@ -331,7 +331,7 @@ SummaryTable across_table(const Summary& summary, const std::string& across, Det
       const SummaryGroup* g = grid.cells[r][c];
       const bool partial = g != nullptr && left_out(*g) > 0;
       table.rows[r].push_back(
-          {g == nullptr ? Estimate{nan_value, nan_value, 0} : estimate(*g, 0), false, partial});
+          {g == nullptr ? Estimate{no_value, no_value, 0} : estimate(*g, 0), false, partial});
       if (partial) {
         table.partial = "some rows of the cell are degenerate, infeasible or failed, and left out.";
       }

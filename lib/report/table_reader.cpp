@@ -19,7 +19,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kAtOnce = std::size_t{1} << 18;
+constexpr std::size_t kReadBytes = std::size_t{1} << 18;
 constexpr std::size_t kLongestRow = std::size_t{1} << 26;
 constexpr std::size_t kMostFields = std::size_t{1} << 16;
 constexpr int kEnd = -1;
@@ -159,8 +159,8 @@ bool TableReader::find_record() {
 bool TableReader::read_more() {
   buffer_.erase(0, std::exchange(at_, 0));
   const std::size_t had = buffer_.size();
-  buffer_.resize(had + kAtOnce);
-  in_->read(buffer_.data() + had, kAtOnce);
+  buffer_.resize(had + kReadBytes);
+  in_->read(buffer_.data() + had, kReadBytes);
   if (in_->bad()) {
     throw IoError(fmt::format("{}: cannot read it: {}", source_, std::strerror(errno)));
   }

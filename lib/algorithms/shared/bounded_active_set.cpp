@@ -11,7 +11,7 @@
 namespace kvbench {
 namespace {
 
-constexpr double kTolerance = 1e-9;  // of the objective
+constexpr double kGapTolerance = 1e-9;  // of the objective
 constexpr int kMaxRounds = 200;
 constexpr Index kFirst = 16;  // weights that the first round frees
 constexpr int kHalvings = 6;  // of a step that, cut off at the bounds, does not descend
@@ -63,7 +63,7 @@ class ActiveSet {
     for (int round = 0; round < kMaxRounds; ++round) {
       look();
       const double regularised = objective_ + regular_ * square_from_one();
-      if (gap(regular_) <= kTolerance * objective_) {
+      if (gap(regular_) <= kGapTolerance * objective_) {
         return BoundedFit{w_, objective_, gap(0.0)};
       }
       if (!(regularised < before) || !set_free() || !refit()) {

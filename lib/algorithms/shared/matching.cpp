@@ -225,7 +225,7 @@ void fit_values(const Task& task, const Params& params, const ReferenceAttention
   fit.say("output_error", ratio(norm(difference(missing, held)), norm(reference.output())));
 }
 
-void check(const Params& params) {
+void check_matching(const Params& params) {
   if (params.real("w_min") > params.real("w_max")) {
     throw InputError(fmt::format("{}: got w_min = {} above w_max = {}, expected w_min <= w_max",
                                  params.method(), params.text("w_min"), params.text("w_max")));
@@ -278,7 +278,7 @@ Method matching_method(std::string name, Compressed (*compress)(const Task&, con
                    "bytes (heads=adakv takes adakv.floor and so on); with a budget only"),
   };
   info.params = joined({size_params(), common, own});
-  info.check = check;
+  info.check = check_matching;
   info.scope_of = [](const Params& p) {
     const Method* method = sharing(p);
     return method == nullptr ? Scope::head : method->info.scope;

@@ -10,9 +10,9 @@ namespace {
 
 // Of a column's squared length: what is less after projection is rounding, and the column depends
 // on the free ones.
-constexpr double kDependent = 1e-12;
+constexpr double kDependentColumn = 1e-12;
 // Of |column| |y|: a multiplier below it is 0.
-constexpr double kFlat = 1e-12;
+constexpr double kFlatColumn = 1e-12;
 
 using kvbench::add;
 using kvbench::dot;
@@ -40,7 +40,7 @@ class Factor {
       row[i] = (gram[i] - dot(rows_[i].data(), row.data(), i)) / rows_[i][i];
       rest = std::fma(-row[i], row[i], rest);
     }
-    if (!(rest > kDependent * gram.back())) {
+    if (!(rest > kDependentColumn * gram.back())) {
       return false;
     }
     row.back() = std::sqrt(rest);
@@ -196,7 +196,7 @@ class BoundedWeights {
         continue;
       }
       const double inward = w_[j] > low_ ? -down_[j] : down_[j];
-      const double flat = kFlat * std::sqrt(gram_[j][j]) * y_norm_;
+      const double flat = kFlatColumn * std::sqrt(gram_[j][j]) * y_norm_;
       if (inward > flat && inward > largest) {
         largest = inward;
         out = j;

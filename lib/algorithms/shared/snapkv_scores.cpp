@@ -34,7 +34,7 @@ std::vector<double> pooled(const std::vector<double>& scores, std::span<const In
   return out;
 }
 
-void check(const Params& params) {
+void check_snapkv(const Params& params) {
   const Index kernel = params.integer("kernel");
   if (kernel % 2 == 0) {
     throw InputError(fmt::format("{}: parameter kernel: got {}, expected an odd integer",
@@ -61,7 +61,7 @@ MethodInfo snapkv_info(std::string name, const std::vector<ParamSpec>& own) {
   info.keeps_tokens = true;
   info.scores = true;
   info.query_window = [](const Params& p) { return p.integer("window"); };
-  info.check = check;
+  info.check = check_snapkv;
   info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index) {
     return snapkv_scores_bytes(p, l, middle);
   };
