@@ -1,8 +1,8 @@
 """Which lines a figure draws where a table has more than MOST of them.
 
-Without --all and --algorithms at most MOST lines are drawn: those that --highlight names, then those
-that the figure must show (the Pareto front), then the references (`exact`, oracles), and in the
-remaining places the lines of the smallest mean error at the smallest budget. A line without a point
+Without --all and --algorithms at most MOST lines are drawn: those that --highlight names, then
+those that the figure must show (the Pareto front), then the references (`exact`, oracles), and in
+the remaining places the lines of the smallest mean error at the smallest budget. A line without a point
 at the smallest budget comes after all that have one; equal lines stand in the order of their names.
 The same table gives the same choice. What is left out is said on stderr and below the figure.
 """

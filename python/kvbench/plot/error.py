@@ -4,8 +4,8 @@ Of more than ten lines ten are drawn: the references and the lines of the smalle
 smallest budget; --all draws all, --algorithms those that it names.
 
 Of more than nine layers: the mean over layers with the quartiles of layers, and a map of layer
-against T or budget per algorithm. `--mean-over-layers`: one panel of the means alone. More than eight lines
-are named at their right ends; with `--highlight` all but the named are grey, and maps are of the
+against T or budget per algorithm. `--mean-over-layers`: one panel of the means alone. More than
+eight lines are named at their right ends; with `--highlight` all but the named are grey, and maps are of the
 named alone.
 
 Per algorithm and x the mean of rel_error (--y: another column) over traces, prompts and heads is
@@ -250,8 +250,8 @@ def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", hi
 
 
 def draw_overview(table, styles, x, log_y, name, highlight):
-    """Means over layers, and a map of layer and T per algorithm; of layer and budget where the lines
-    are over bytes, which differ between algorithms at one budget."""
+    """Means over layers, and a map of layer and T per algorithm; of layer and budget where lines are
+    over bytes, which differ between algorithms at one budget."""
     rows = table[np.isfinite(table["mean"])]
     # Of the layers together: a method may hold nothing in one and something in another.
     held = rows.groupby(["label", "T"], dropna=False)["middle_ratio"].transform("mean")
