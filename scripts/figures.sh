@@ -199,18 +199,18 @@ against mean estimate. Dashed: the variance bound of the paper, below which the 
 
 section 'All methods'
 replay all_methods
-figure pareto 'Error against memory, every method' 'all_methods.csv all_methods.csv.json' \
+figure pareto 'Error against memory, the ten methods of the smallest error' 'all_methods.csv all_methods.csv.json' \
   'Relative error against the share of the middle held, everything counted, both axes logarithmic;
 the grey steps are the front of the smallest errors at each requested budget.' \
-  'Scatter plot of relative error over memory with the Pareto front, a label per method.' \
-  -- plot_pareto.py all_methods.csv --x middle_ratio
+  'Line plot of relative error over memory with the Pareto front, a label per method.' \
+  -- plot_pareto.py all_methods.csv
 figure heatmap 'Error by layer and head, every method' 'all_methods.csv all_methods.csv.json' \
   'Relative error of every query head at a quarter of the middle.' \
   'Heat maps of layer against head, a panel per method.' \
   -- plot_heatmap.py all_methods.csv --budget 0.25
 replay stream --queries 64
 figure stream 'Error and memory along a stream' 'stream.csv stream.steps.csv stream.csv.json' \
-  'Relative error of the query at each step and bytes held, every streaming method, a column per
+  'Relative error of the query at each step and bytes held, ten streaming methods, a column per
 budget. Grey: the full cache and the budget.' \
   'Line plots over the steps of a stream: errors above, bytes below.' \
   -- plot_stream.py stream.csv

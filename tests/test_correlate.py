@@ -20,6 +20,7 @@ SCIPY = not missing("scipy")
 if SCIPY:
     from kvbench.correlate import cells as cc
     from kvbench.correlate import main as correlate
+    from kvbench.correlate import ranks as cr
 
 ROW_COLUMNS = [*kt.HEAD_COLUMNS, *kt.SETTINGS, "schema", "kv_head", "algorithm", "params", "seed",
                "budget_requested", "status"]
@@ -87,6 +88,7 @@ def grid(values, prompts=("p0", "p1"), budgets=(0.5, 0.25)):
 
 UP = {"a": 0.01, "b": 0.02, "c": 0.03, "d": 0.05}
 MANY = tuple(f"p{i}" for i in range(6))
+SEVEN = {**UP, "e": 0.06, "f": 0.07, "g": 0.08}  # the fewest methods that rank 39 correlations
 
 
 @unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
@@ -208,9 +210,9 @@ class CorrelateTest(Tables):
         self.assertEqual({score for score, _ in got}, {"kl", "loss_change", "1-top_agreement"})
 
     def test_the_best_and_who_is_misjudged(self):
-        """eps_fro is the score itself; rel_error takes the worst method for the best one."""
-        figures = grid({**UP, "d": 0.001}, MANY)
-        truth = grid(UP, MANY)
+        """eps_fro is the score itself; the others take the worst method for the best one."""
+        figures = grid({**SEVEN, "g": 0.001}, MANY)
+        truth = grid(SEVEN, MANY)
         rows = self.write_rows(figures, eps_fro=lambda row: truth[
             row["prompt"], row["algorithm"], row["budget_requested"]])
         self.correlate(rows, "--scores", self.write_scores(truth), "--csv", self.path("c.csv"),
@@ -228,16 +230,75 @@ class CorrelateTest(Tables):
         self.assertEqual(lines["eps_fro", "median", "all"]["verdict"], "alike")
         places = {r["method"]: r for r in self.table("m.csv")
                   if (r["score"], r["metric"], r["reduction"]) == ("kl", "rel_error", "mean")}
-        # By rel_error d is the first of four, by the score the last.
-        self.near([places[m]["places"] for m in "abcd"], [1, 1, 1, -3])
-        self.assertEqual([places[m]["verdict"] for m in "abcd"],
-                         ["slandered", "slandered", "slandered", "flattered"])
+        # By rel_error g is the first of seven, by the score the last.
+        self.near([places[m]["places"] for m in SEVEN], [1] * 6 + [-6])
+        self.assertEqual([places[m]["verdict"] for m in SEVEN], ["slandered"] * 6 + ["flattered"])
         self.assertEqual({r["places"] for r in self.table("m.csv") if r["metric"] == "eps_fro"
                           and r["score"] == "kl"}, {"0.0"})
         with open(self.path("c.md"), encoding="utf-8") as file:
             text = file.read()
         self.assertIn("| `eps_fro` | **1.00** [1.00, 1.00] |", text)
-        self.assertIn("d (-3.0)", text)
+        self.assertIn("14 cells (7 methods at 2 budgets), 6 prompts.", text)
+        self.assertIn("- KL divergence, over all cells: `eps_fro` predicts best (1.00 [1.00, 1.00], 6 "
+                      "prompts, 7 methods); every other metric is behind it.", text)
+        self.assertIn("g (-6.0)", text)
+
+    def test_the_highest_is_not_the_best_where_another_is_alike(self):
+        truth = grid(SEVEN, MANY)
+        figures = grid({**SEVEN, "g": 0.001}, MANY)
+        same = {name: lambda row: truth[row["prompt"], row["algorithm"], row["budget_requested"]]
+                for name in ("eps_fro", "eps_op")}
+        text, said = self.correlate(self.write_rows(figures, **same), "--scores",
+                                    self.write_scores(truth), "--csv", self.path("c.csv"),
+                                    "--markdown", "-")
+        self.assertNotIn("not enough", said + text)
+        verdicts = {r["metric"]: r["verdict"] for r in self.table("c.csv")
+                    if (r["score"], r["scope"], r["reduction"]) == ("kl", "all", "mean")}
+        self.assertEqual([verdicts[m] for m in ("eps_fro", "eps_op", "rel_error")],
+                         ["highest", "alike", "worse"])
+        self.assertIn("- KL divergence, over all cells: `eps_fro` has the highest correlation (1.00 "
+                      "[1.00, 1.00], 6 prompts, 7 methods); 5 of 38 others cannot be told from it, so "
+                      "none is best.", text)
+        self.assertNotIn("predicts best", text)
+
+    def test_too_little_to_rank(self):
+        few = {name: SEVEN[name] for name in list(SEVEN)[:6]}
+        for values, prompts, numbers in ((few, MANY, "6 prompts and 6 methods"),
+                                         (SEVEN, MANY[:3], "3 prompts and 7 methods"),
+                                         ({"a": 0.01, "b": 0.02}, MANY[:1], "1 prompt and 2 methods")):
+            truth = grid(values, prompts, (0.5, 0.25, 0.125))
+            rows = self.write_rows(truth)
+            arguments = rows, "--scores", self.write_scores(truth), "--csv", self.path("c.csv")
+            text, said = self.correlate(*arguments, "--markdown", "-")
+            words = f"not enough to rank metrics: {numbers}, expected at least 4 and 7"
+            self.assertIn(f"note: kl: {words}\n", said)
+            self.assertIn(f"- KL divergence, over all cells: {words}.\n", text)
+            self.assertFalse("best" in text or "**" in text, text)
+            lines = self.table("c.csv")
+            self.assertEqual({line["verdict"] for line in lines}, {""})
+            self.assertEqual({line["methods"] for line in lines}, {str(len(values))})
+            # Intervals are of the prompts: they need these alone.
+            some = [line["spearman_low"] != "" for line in lines if line["scope"] == "all"]
+            self.assertEqual(set(some), {len(prompts) == 6})
+
+    def test_a_weak_correlation_is_not_the_best(self):
+        # eps_fro has the score's order but for two pairs, and nothing else has any of it.
+        truth = grid(SEVEN, MANY, (0.5,))
+        weak = dict(zip(SEVEN, (0.03, 0.02, 0.01, 0.08, 0.05, 0.06, 0.04)))
+        rows = self.write_rows(grid(dict.fromkeys(SEVEN, 0.5) | {"a": 0.9}, MANY, (0.5,)),
+                               eps_fro=lambda row: weak[row["algorithm"]])
+        text, _ = self.correlate(rows, "--scores", self.write_scores(truth), "--csv",
+                                 self.path("c.csv"), "--markdown", "-")
+        lines = {(r["metric"], r["reduction"]): r for r in self.table("c.csv")
+                 if (r["score"], r["scope"]) == ("kl", "all")}
+        self.assertEqual({r["verdict"] for (metric, _), r in lines.items() if metric != "eps_fro"},
+                         {"worse"})
+        self.assertEqual(lines["eps_fro", "mean"]["verdict"], "highest")
+        self.assertIn("7 methods); with so many methods that may be luck, so none is best.", text)
+
+    def test_methods_to_rank(self):
+        for compared, methods in ((1, 5), (3, 5), (4, 6), (18, 6), (19, 7), (126, 7), (127, 8)):
+            self.assertEqual(cr.methods_to_rank(compared), methods)
 
     def test_the_same_again(self):
         dice = random.Random(4)

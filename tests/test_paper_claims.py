@@ -18,6 +18,7 @@ if SCIPY:
 LAYERS = (0, 3)
 NAN = float("nan")
 COLUMNS = [*DEFAULTS, "eps_fro"]
+HOLDS, FAILS, OPEN = "holds here", "does not hold here", "not decided"
 HEAD = "trace,prompt,layer,kv_head,what,"
 
 
@@ -91,7 +92,7 @@ class PaperClaimsTest(FigureTest):
         claims, cells, said = self.halvings(halving_rows(lambda layer, t: 0.5))
         row = claims["balancekv-figure2"]
         self.assertEqual((row["verdict"], self.counts(row), row["prompts"], row["decide"]),
-                         ("confirmed", [8, 8, 0], "8", ""))
+                         (HOLDS, [8, 8, 0], "8", ""))
         self.assertAlmostEqual(float(row["value"]), 0.5, delta=0.01)  # noise .02 over 256 rows
         self.assertTrue(float(row["low"]) < float(row["value"]) < float(row["high"]) < 1)
         mine = [c for c in cells if c["claim"] == "balancekv-figure2"]
@@ -102,15 +103,29 @@ class PaperClaimsTest(FigureTest):
             self.assertTrue(0 < float(cell["low"]) < float(cell["value"]) < float(cell["high"]) < 1)
             self.assertTrue(float(cell["p"]) <= 0.05)
         # Same slopes: no rate of 1/memory.
-        self.assertEqual(claims["balancekv-rate-rel_error"]["verdict"], "refuted")
+        self.assertEqual(claims["balancekv-rate-rel_error"]["verdict"], FAILS)
         self.assertIn("--cluster are left out", said)
+
+    def test_what_a_claim_is_tested_as(self):
+        paper = {"sink": 256, "recent": 256, "n_queries": 256, "n_tokens": 2000}
+        rows = list(halving_rows(lambda layer, t: 0.5))
+        for more, label in ((paper, "setting replicated"), ({**paper, "sink": 16}, "adapted"),
+                            ({}, "adapted")):
+            claims, _, _ = self.halvings([{**row, **more} for row in rows])
+            self.assertEqual(claims["balancekv-figure2"]["label"], label)
+            self.assertEqual(claims["balancekv-rate-eps_fro"]["label"], "adapted")
+            with open(self.path("markdown.out"), encoding="utf-8") as file:
+                text = file.read()
+            self.assertIn(f"| BalanceKV, section 4.1, figure 2 | {label} | prefill, sink ", text)
+            for word in ("confirm", "refut", "undecided"):
+                self.assertNotIn(word, text)
 
     def test_one_layer_says_the_opposite(self):
         """The mean over layers, and over cells, is on the claim's side."""
         rows = halving_rows(lambda layer, t: 1.3 if (layer, t) == (3, 2) else 0.1)
         claims, cells, _ = self.halvings(rows)
         row = claims["balancekv-figure2"]
-        self.assertEqual((row["verdict"], self.counts(row)), ("refuted", [8, 7, 1]))
+        self.assertEqual((row["verdict"], self.counts(row)), (FAILS, [8, 7, 1]))
         self.assertLess(float(row["high"]), 1)
         mean, = (c for c in cells if c["claim"] == "balancekv-figure2" and c["setting"] == "T=2"
                  and c["layer"] == "all")
@@ -121,21 +136,22 @@ class PaperClaimsTest(FigureTest):
     def test_a_draw_is_undecided(self):
         claims, _, _ = self.halvings(halving_rows(lambda layer, t: 1.0, noise=0.3))
         row = claims["balancekv-figure2"]
-        self.assertEqual((row["verdict"], self.counts(row)[2]), ("undecided", 0))
+        self.assertEqual((row["verdict"], self.counts(row)[2]), (OPEN, 0))
         self.assertRegex(row["decide"], r"^\d of 8 cells are open, \d with a mean against; (about|"
-                                        r"more than) \d+ prompts to refute, if layer [03], T=")
+                                        r"more than) \d+ prompts to show that it does not hold, if "
+                                        r"layer [03], T=")
 
     def test_too_few_prompts(self):
         claims, cells, _ = self.halvings(halving_rows(lambda layer, t: 0.1, prompts=3))
         row = claims["balancekv-figure2"]
         self.assertEqual((row["verdict"], row["decide"]), (
-            "undecided", "at least 4 prompts: 8 of 8 cells have 3 prompts"))
+            OPEN, "at least 4 prompts: 8 of 8 cells have 3 prompts"))
         self.assertEqual({c["side"] for c in cells}, {"open", "shown"})
         self.assertEqual((row["low"], {c["p"] for c in cells}), ("", {""}))
 
     def test_exponents(self):
         """Slopes of exact powers, with noise that averages to nothing over T."""
-        for rate, verdict in ((-1.2, "confirmed"), (-0.8, "refuted"), (-1.0, "undecided")):
+        for rate, verdict in ((-1.2, HOLDS), (-0.8, FAILS), (-1.0, OPEN)):
             with self.subTest(rate=rate):
                 claims, cells, _ = self.halvings(halving_rows(lambda layer, t: 1, rate=rate))
                 for metric in ("rel_error", "eps_fro"):
@@ -143,7 +159,7 @@ class PaperClaimsTest(FigureTest):
                     self.assertEqual((row["verdict"], row["cells"]), (verdict, "2"))
                     self.assertAlmostEqual(float(row["value"]), rate, delta=0.02)
                     faster = claims[f"balancekv-faster-{metric}"]
-                    self.assertEqual(faster["verdict"], "confirmed")
+                    self.assertEqual(faster["verdict"], HOLDS)
                     self.assertAlmostEqual(float(faster["value"]), rate + 0.5, delta=0.02)
                 uniform = [float(c["value"]) for c in cells if c["figure"]
                            == "exponent of uniform's rel_error"]
@@ -169,7 +185,7 @@ class PaperClaimsTest(FigureTest):
                 claims, cells, _ = self.halvings(mine)
                 row = claims["balancekv-figure2"]
                 self.assertEqual((row["verdict"], self.counts(row), row["prompts"]),
-                                 ("undecided", [8, 7, 0], "3"))
+                                 (OPEN, [8, 7, 0], "3"))
                 self.assertEqual(row["decide"], "at least 4 prompts: 1 of 8 cells have 3 prompts")
                 cell, = (c for c in cells if c["claim"] == "balancekv-figure2"
                          and (c["layer"], c["setting"]) == ("3", "T=4"))
@@ -187,7 +203,7 @@ class PaperClaimsTest(FigureTest):
         self.judge("--fig2", paths[0], "--fig2-default", paths[1])
         rows = [row["verdict"] for row in self.table("csv.out")
                 if row["claim"] == "balancekv-figure2"]
-        self.assertEqual(rows, ["confirmed", "refuted"])
+        self.assertEqual(rows, [HOLDS, FAILS])
 
     # ------------------------------------------------------------------------------- BumbleBee
 
@@ -197,8 +213,8 @@ class PaperClaimsTest(FigureTest):
 
     def test_lambda_within_the_range(self):
         extremes, best, cells = self.lambdas(lambda layer, at, p: 1 + (at - 0.3)**2 * 20)
-        self.assertEqual((extremes["verdict"], self.counts(extremes)), ("confirmed", [8, 8, 0]))
-        self.assertEqual((best["verdict"], self.counts(best)), ("confirmed", [4, 4, 0]))
+        self.assertEqual((extremes["verdict"], self.counts(extremes)), (HOLDS, [8, 8, 0]))
+        self.assertEqual((best["verdict"], self.counts(best)), (HOLDS, [4, 4, 0]))
         self.assertEqual(best["prompts"], "8")
         # 0.3 over the better of 0.1 and 0.5: 1 / 1.8.
         self.assertAlmostEqual(float(best["value"]), 1 / 1.8, delta=0.01)
@@ -208,8 +224,8 @@ class PaperClaimsTest(FigureTest):
     def test_lambda_elsewhere_in_one_layer(self):
         extremes, best, _ = self.lambdas(
             lambda layer, at, p: 2 - at if layer == 3 else 1 + (at - 0.3)**2 * 20)
-        self.assertEqual((extremes["verdict"], self.counts(extremes)), ("refuted", [8, 6, 2]))
-        self.assertEqual((best["verdict"], self.counts(best)), ("refuted", [4, 2, 2]))
+        self.assertEqual((extremes["verdict"], self.counts(extremes)), (FAILS, [8, 6, 2]))
+        self.assertEqual((best["verdict"], self.counts(best)), (FAILS, [4, 2, 2]))
 
     def test_lambda_by_luck(self):
         """Noise alone: chosen on the same prompts, eight lambdas would beat three."""
@@ -219,7 +235,7 @@ class PaperClaimsTest(FigureTest):
             noise = rng.lognormal(0, 0.3, (2, 11, 8))
             extremes, best, _ = self.lambdas(
                 lambda layer, at, p: noise[LAYERS.index(layer), round(10 * at), p], noise=0)
-            self.assertEqual((extremes["verdict"], best["verdict"]), 2 * ("undecided",))
+            self.assertEqual((extremes["verdict"], best["verdict"]), 2 * (OPEN,))
             lucky.append(np.log(noise[:, 2:5].min(axis=1)
                                 / np.delete(noise, [2, 3, 4], 1).min(axis=1)).mean())
             values.append(math.log(float(best["value"])))
@@ -230,7 +246,7 @@ class PaperClaimsTest(FigureTest):
 
     def test_one_prompt_chooses_nothing(self):
         _, best, _ = self.lambdas(lambda layer, at, p: 1 + at, prompts=1)
-        self.assertEqual((best["verdict"], best["prompts"], best["value"]), ("undecided", "0", ""))
+        self.assertEqual((best["verdict"], best["prompts"], best["value"]), (OPEN, "0", ""))
 
     # ------------------------------------------------------------------------------ ClusterGen
 
@@ -272,7 +288,7 @@ class PaperClaimsTest(FigureTest):
         return n if delta == 1 else n**0.4
 
     def test_keys_and_values(self):
-        for better, verdict, counts in ((4, "confirmed", [6, 6, 0]), (7, "refuted", [6, 5, 1])):
+        for better, verdict, counts in ((4, HOLDS, [6, 6, 0]), (7, FAILS, [6, 5, 1])):
             with self.subTest(verdict=verdict):
                 folders = self.cluster(
                     lambda what, layer, k, at=better:
@@ -298,7 +314,7 @@ class PaperClaimsTest(FigureTest):
                 np.testing.assert_allclose([float(row["value"]) for row in got],
                                            [premise, memory], rtol=1e-9)
                 for row, value in zip(got, (premise, memory)):
-                    self.assertEqual(row["verdict"], "confirmed" if value < 1 else "refuted")
+                    self.assertEqual(row["verdict"], HOLDS if value < 1 else FAILS)
                 reach = {(c["layer"], c["setting"]): float(c["value"]) for c in cells
                          if c["figure"] == "delta r / log n"}
                 np.testing.assert_allclose(reach["0", "delta=0.5"], 5 * norm / 8 / log_n, rtol=1e-9)
@@ -324,7 +340,7 @@ class PaperClaimsTest(FigureTest):
                 self.write(rows(("sketch",), prompts + 2), "equal.csv"))
 
     def test_sketch(self):
-        for bad, verdict, counts in ((0.5, "confirmed", [2, 2, 0]), (1.5, "refuted", [2, 1, 1])):
+        for bad, verdict, counts in ((0.5, HOLDS, [2, 2, 0]), (1.5, FAILS, [2, 1, 1])):
             with self.subTest(verdict=verdict):
                 merging, equal = self.sketch(
                     lambda layer, word, at=bad: {"none": 1, "mean": 2}.get(
@@ -341,7 +357,7 @@ class PaperClaimsTest(FigureTest):
         path = self.write([*revive_rows(lambda layer, part: {"k": 20, "v": 0.5}[part]),
                            *revive_rows(lambda layer, part: 0.01, estimate="mean")])
         claims, cells, _ = self.judge("--ratio", path)
-        for name, verdict, value in (("keys", "refuted", 20), ("values", "confirmed", 0.5)):
+        for name, verdict, value in (("keys", FAILS, 20), ("values", HOLDS, 0.5)):
             row = claims[f"kvreviver-bound-{name}"]
             self.assertEqual((row["verdict"], row["cells"]), (verdict, "2"))
             np.testing.assert_allclose(float(row["value"]), value, rtol=0.02)

@@ -7,6 +7,7 @@ import os
 import unittest
 from unittest import mock
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from script_case import missing
 from plot_tables import DIAG, STEP_COLUMNS, FigureTest, np
@@ -65,6 +66,7 @@ class LegibleTest(FigureTest):
         with mock.patch.object(kf, "save_figure", lambda figure, stem: figures.append(figure)):
             code, said = self.run_script(module, *arguments, "-o", self.path("picture"))
         self.assertEqual(code, 0, said)
+        FigureCanvasAgg(figures[0])  # closed figures lose theirs in matplotlib 3.11
         figures[0].canvas.draw()
         box = figures[0].get_tightbbox(figures[0].canvas.get_renderer())
         return figures[0], (box.width, box.height)
@@ -162,12 +164,13 @@ class ReplayTest(LegibleTest):
     def test_more_lines_than_maps_fit(self):
         names = [f"method-number-{i}" for i in range(60)]
         path = self.write(self.rows(range(10), (0.5,), names))
-        code, said = self.run_script(plot_error, path, "-o", self.path("out"))
+        code, said = self.run_script(plot_error, path, "--all", "-o", self.path("out"))
         self.assertEqual(code, 2)
         self.assertIn("maps of 10 layers: got 60 lines, expected at most ", said)
+        self.assertIn("choose fewer with --algorithms or --highlight", said)
         most = int(said.split("at most ")[1].split()[0])
         figure, size = self.picture(plot_error, self.write(self.rows(range(10), (0.5,),
-                                                                     names[:most])))
+                                                                     names[:most])), "--all")
         self.check(figure, size)
 
     def test_lambda(self):
@@ -229,7 +232,7 @@ class ReplayTest(LegibleTest):
     def test_pareto(self):
         names = [f"method-number-{i}" for i in range(34)]
         few, many = self.both(plot_pareto, lambda layers: [
-            self.write(self.rows(layers, (0.5, 0.25, 0.125, 0.0625), names))])
+            self.write(self.rows(layers, (0.5, 0.25, 0.125, 0.0625), names)), "--all"])
         for figure in (few, many):
             named = {t.get_text() for t in shown_texts(figure)}
             self.assertLessEqual(set(names), named)

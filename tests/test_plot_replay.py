@@ -143,8 +143,9 @@ class ParetoTest(FigureTest):
     def test_what_sees_the_evaluated_queries_stays_outside_and_the_floor_is_drawn(self):
         rows = list(self.rows())
         for name, params in (("oracle+uniform", ""), ("a", "keys=oracle"), ("oracle-matching", "")):
-            rows += [{"algorithm": name, "params": params, "ratio": ratio, "rel_error": 0.0005 / ratio,
-                      "seed": 0, "budget_requested": ratio, "bytes": 2000 * ratio}
+            rows += [{"algorithm": name, "params": params, "ratio": ratio, "middle_ratio": ratio,
+                      "rel_error": 0.0005 / ratio, "seed": 0, "budget_requested": ratio,
+                      "bytes": 2000 * ratio}
                      for ratio in (0.25, 0.5)]
         table, _ = self.quiet(plot_pareto.load, [self.write(rows)])
         self.assertEqual(list(plot_pareto.pareto_front(table)["algorithm"]), ["b", "a", "exact"])

@@ -54,6 +54,10 @@ POOL = {"action": "store_true",
                 "scores, device or n_queries; they are refused else"}
 # What figures take beside their own options, where they can have it.
 FIGURE_OPTIONS = {
+    "--algorithms": {"metavar": "NAME,...", "default": [], "help": "only these, default all"},
+    "--all": {"action": "store_true",
+              "help": "draw every line; default: ten of more than ten, the references and those of "
+                      "the smallest error at the smallest budget"},
     "--layers": {"metavar": "N,...", "default": [],
                  "help": "only these; default: all, or those that there is room for"},
     "--mean-over-layers": {"action": "store_true",
@@ -74,7 +78,7 @@ def argument_parser(doc, inputs="OUT.csv", help_text="files of kvbench replay", 
     parser.add_argument("-o", "--output", required=True, metavar="STEM|FILE,...", type=_picture,
                         help="STEM writes STEM.png and STEM.pdf; or files by their names, .png, "
                              ".pdf or .svg")
-    types = {"--layers": layer_list, "--highlight": name_list}
+    types = {"--layers": layer_list, "--highlight": name_list, "--algorithms": name_list}
     for name in take:
         kind = {"type": types[name]} if name in types else {}
         parser.add_argument(name, **FIGURE_OPTIONS[name], **kind)

@@ -40,7 +40,7 @@ def bumblebee_extremes(found, protocol):
     D takes 0.3 on LongBench. The papers' measure is the model's score, here the attention output's
     error. Figure: rel_error at lambda = 0.3 over that at the extreme, mean over prompts of the
     logarithm. lambda is fixed beforehand, so that nothing is chosen on these prompts. A cell is a
-    layer at a budget, a phi and an extreme. Refuted by a cell whose interval lies above 1. Shown
+    layer at a budget, a phi and an extreme. Against it: a cell whose interval lies above 1. Shown
     besides: the ratio of the means over layers.
     """
     claim = cv.Claim("bumblebee-extremes", "BumbleBee", "section 6.3",
@@ -86,9 +86,9 @@ def bumblebee_range(found, protocol):
     0.4 were tuned for XSUM. Figure: rel_error at the best lambda inside [0.2, 0.4] over that at the
     best one outside, mean over prompts of the logarithm. Both are chosen for each prompt, layer,
     budget and phi on the other prompts alone, by the mean of log error: chosen on the same prompts,
-    the range with more lambdas would win by luck. A cell is a layer at a budget and a phi. Refuted
-    by a cell whose interval lies above 1: there a lambda outside is better. Shown besides: the same
-    of the mean over layers, and the best of all lambdas over 0.3.
+    the range with more lambdas would win by luck. A cell is a layer at a budget and a phi. Against
+    it: a cell whose interval lies above 1, where a lambda outside is better. Shown besides: the
+    same of the mean over layers, and the best of all lambdas over 0.3.
     """
     claim = cv.Claim("bumblebee-range", "BumbleBee", "appendix D, section 6.4",
                      "The best lambda lies within 0.2 to 0.4", protocol,

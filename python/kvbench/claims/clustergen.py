@@ -17,7 +17,7 @@ def clustergen_keys(paths):
 
     Section 3 shows it by t-SNE with 16 greedy k-center centres. Figure: radius_rel, the radius of
     greedy k-center with k centres over that with one (token 0), mean over KV heads, of keys minus
-    that of values at the same prompt. A cell is a layer at k = 16, 64 or 256. Refuted by a cell
+    that of values at the same prompt. A cell is a layer at k = 16, 64 or 256. Against it: a cell
     whose interval lies above 0: there values lie closer to as many centres.
     """
     claim = cv.Claim("clustergen-keys", "ClusterGen", "section 3, figure 1",
@@ -42,14 +42,15 @@ def clustergen_premise(frame, protocol):
     radius of the algorithm's clusters and half of their diameter. r is that of the head's queries
     times the softmax scale, which the paper's logits do not have. Figure: the least over the grid's
     deltas of the larger of alpha / 0.95 and delta r / log n, mean over KV heads: below 1 where a
-    delta meets both. A cell is a layer. Refuted by a layer whose interval lies above 1: there no
+    delta meets both. A cell is a layer. Against it: a layer whose interval lies above 1: there no
     delta does. Shown besides: alpha and delta r / log n at every delta, over the radius of one
     centre.
     """
     claim = cv.Claim("clustergen-premise", "ClusterGen", "section 2, corollary B.5",
                      "At one radius delta the clusters of keys grow sublinearly and delta r is "
                      "below log n", protocol,
-                     "least over delta of max(alpha/0.95, delta r/log n)", 1.0)
+                     "least over delta of max(alpha/0.95, delta r/log n)", 1.0,
+                     label=cv.ASSUMPTION)
     both = frame.assign(both=np.where(frame[["alpha", "reach"]].isna().any(axis=1), np.nan,
                                       np.maximum(frame["alpha"] / SUBLINEAR, frame["reach"])))
     grid = tables.min_over_deltas(both, "both")
@@ -67,13 +68,14 @@ def clustergen_memory(frame, protocol):
     Theorem 2.2: memory O(d (m t + s)) with t = Omega(epsilon^-2 e^(2 delta r) log n) samples a
     cluster. Figure: the least over the grid's deltas of log(m e^(2 delta r)) / log n, mean over KV
     heads, with m the clusters of the whole stream; epsilon = 1, and constants, log n and s left
-    out, all in favour of the claim. Below 1: m t is below n. A cell is a layer. Refuted by a layer
+    out, all in favour of the claim. Below 1: m t is below n. A cell is a layer. Against it: a layer
     whose interval lies above 1: no delta of the grid does. A delta below the grid has as many
     clusters or more; at 0 the figure is 1, each key its own cluster.
     """
     claim = cv.Claim("clustergen-memory", "ClusterGen", "theorem 2.2, theorem B.4",
                      "At one radius delta the theorem's m t = m e^(2 delta r) is below n", protocol,
-                     "least over delta of log(m e^(2 delta r)) / log n", 1.0)
+                     "least over delta of log(m e^(2 delta r)) / log n", 1.0,
+                     label=cv.ASSUMPTION)
     grid = tables.min_over_deltas(frame, "cost")
     claim.tested = cv.cells_of(grid)
     cv.shown(claim, tables.over_layers(grid), claim.figure, 1.0)

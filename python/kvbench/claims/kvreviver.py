@@ -14,7 +14,7 @@ def kvreviver_sketch(merging, equal):
     Sections "Contextual Amnesia" and "Vague Sketch": what others evict goes into the sketch, from
     which it is rebuilt. Figure: rel_error of kvreviver over that of vague=none, where the vague
     tokens are dropped and their bytes go to the candidates, at equal bytes; mean over prompts of
-    the logarithm. All other parameters are the same. A cell is a layer at a budget. Refuted by a
+    the logarithm. All other parameters are the same. A cell is a layer at a budget. Against it: a
     cell whose interval lies above 1: there the bytes are better spent without a sketch. Shown
     besides: the ratio of means over layers, and the ratio to vague=mean (one mean token).
     """
@@ -63,13 +63,13 @@ def kvreviver_bound(frame, protocol, part):
     estimate=sum and normal elements of mean 0. Figure: mean squared error per element over a pi / N
     times the mean square (k_error / k_bound and v_error / v_bound of `diag`), mean over KV heads
     and seeds; the mean over prompts of its logarithm. A cell is a layer at a budget and shares of
-    the three parts. Refuted by a cell whose interval lies above 1.
+    the three parts. Against it: a cell whose interval lies above 1, where elements are not so.
     """
     name = {"k": "keys", "v": "values"}[part]
     claim = cv.Claim(f"kvreviver-bound-{name}", "KVReviver",
                      'section "Mathematical Analysis", technical appendix',
                      f"The squared error of rebuilt {name} is within the variance bound", protocol,
-                     f"squared error of {name} over the bound", 1.0, True)
+                     f"squared error of {name} over the bound", 1.0, True, label=cv.ASSUMPTION)
     shares = ["vague_ratio", "candidate_ratio", "recent_ratio"]
     for (budget, *values), grid in tables.grids(
             frame, part, ["budget", *shares], "kv_head").items():

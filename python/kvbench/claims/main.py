@@ -7,15 +7,23 @@ below -1. It is asked of every cell (a layer in one setting, such as T=2), never
 layers alone. A cell's figure per prompt is a mean over heads and seeds; intervals and p are over
 prompts (studentised bootstrap) and simultaneous over the cells of a claim (Holm's rule, --alpha).
 
-    confirmed   every cell's interval lies below the reference
-    refuted     some cell's interval lies wholly on the other side, or is the reference itself
-    undecided   all else; `decide` says what would decide it, `about` by the normal approximation
+    holds here           every cell's interval lies below the reference
+    does not hold here   some cell's interval lies wholly on the other side, or is the reference
+                         itself
+    not decided          all else; `decide` says what would decide it, `about` by the normal
+                         approximation
+
+`Here` is this model, these prompts and settings. `label` says what was tested:
+
+    setting replicated   the authors' configuration, protocol and figure, on another model
+    adapted              another protocol or figure; the comment of the claim lists what differs
+    assumption checked   what the paper assumes for what it concludes
 
 A prompt counts in a cell where every head of the layer is there with status ok and a finite figure.
 A cell with fewer than 4 prompts stays open. `value` in the table of claims is the mean over cells
 and prompts, with an interval for itself alone; it decides nothing. Rows of the layer `all` and
 others with the side `shown` in the table of cells decide nothing either. What a claim measures
-exactly, and what would refute it: the comment of its function in python/kvbench/claims/PAPER.py.
+exactly, and what is against it: the comment of its function in python/kvbench/claims/PAPER.py.
 docs/statistics.md has the rules.
 
 --csv FILE.csv: a row per claim and protocol. --cells FILE.csv: a row per cell. Without any output

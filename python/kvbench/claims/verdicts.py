@@ -11,9 +11,12 @@ from scipy import stats
 from kvbench import stats as ks
 from kvbench.compare import tables as ct
 
-CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
+HOLDS, FAILS, UNDECIDED = "holds here", "does not hold here", "not decided"
+# What a claim is tested as: in the authors' configuration, protocol and figure; in others, which its
+# comment lists; by what the paper assumes, in place of what it concludes.
+REPLICATED, ADAPTED, ASSUMPTION = "setting replicated", "adapted", "assumption checked"
 COLUMNS = ["claim", "paper", "where", "statement", "protocol", "figure", "prompts", "value", "low",
-           "high", "cells", "cells_for", "cells_against", "verdict", "decide"]
+           "high", "cells", "cells_for", "cells_against", "verdict", "decide", "label"]
 CELL_COLUMNS = ["claim", "protocol", "figure", "layer", "setting", "prompts", "value", "reference",
                 "low", "high", "p", "side"]
 MAX_PROMPTS = 1000  # above, the effect is too small for any table to show
@@ -59,6 +62,7 @@ class Claim:
     low: float = math.nan
     high: float = math.nan
     verdict: str = UNDECIDED
+    label: str = ADAPTED
     decide: str = ""
 
     def scale(self, x):
@@ -101,9 +105,9 @@ def decide_claim(claim, options):
         looks(cells, math.log(reference) if claim.ratio else reference, options)
     overall(claim, options)
     if claim.count("against"):
-        claim.verdict = REFUTED
+        claim.verdict = FAILS
     elif claim.tested and claim.count("for") == len(claim.tested):
-        claim.verdict = CONFIRMED
+        claim.verdict = HOLDS
     else:
         claim.verdict = UNDECIDED
         claim.decide = what_decides(claim, options)
@@ -163,8 +167,8 @@ def what_decides(claim, options):
     number = (f"about {need[name]}" if need[name] <= MAX_PROMPTS
               else f"more than {MAX_PROMPTS}")
     start = f"{len(left)} of {len(claim.tested)} cells are open, {len(wrong)} with a mean against"
-    return (f"{start}; {number} prompts to {'refute' if wrong else 'confirm'}, if {name} "
-            "stays as it is")
+    what = "does not hold" if wrong else "holds"
+    return f"{start}; {number} prompts to show that it {what}, if {name} stays as it is"
 
 
 # -------------------------------------------------------------------------------------- tables
@@ -213,16 +217,20 @@ def piped(text):
 def markdown(claims, options):
     lines = [f"Cells: {100 * (1 - options.alpha):g} % simultaneous intervals over prompts "
              "(studentised bootstrap, Holm's rule over the claim's cells); value: mean over cells, "
-             "its interval for itself. `confirmed`: every cell's interval on the claim's side; "
-             "`refuted`: one or more wholly on the other.", "",
-             "| claim | where | protocol | figure | value | for / against / open | prompts | "
-             "verdict |", "| --- | --- | --- | --- | --- | --- | ---: | --- |"]
+             f"its interval for itself. `{HOLDS}`: every cell's interval on the claim's side; "
+             f"`{FAILS}`: one or more wholly on the other, here: on this model, these prompts and "
+             f"settings. Tested as: `{REPLICATED}`, the authors' configuration, protocol and "
+             f"figure, on another model; `{ADAPTED}`, another protocol or figure (the comment of "
+             f"the claim in python/kvbench/claims lists what differs); `{ASSUMPTION}`, what the "
+             "paper assumes for what it concludes.", "",
+             "| claim | where | tested as | protocol | figure | value | for / against / open | "
+             "prompts | verdict |", "| --- | --- | --- | --- | --- | --- | --- | ---: | --- |"]
     for claim in claims:
         value = short(claim.value)
         if not math.isnan(claim.low):
             value += f" [{short(claim.low)}, {short(claim.high)}]"
         sides = " / ".join(str(claim.count(side)) for side in ("for", "against", "open"))
-        cells = [f"`{claim.id}`", f"{claim.paper}, {claim.where}", claim.protocol,
+        cells = [f"`{claim.id}`", f"{claim.paper}, {claim.where}", claim.label, claim.protocol,
                  f"{claim.figure} < {claim.reference:g}", value, sides, claim.prompts,
                  claim.verdict]
         lines.append("| " + " | ".join(map(piped, cells)) + " |")
@@ -233,7 +241,7 @@ def markdown(claims, options):
     if undecided:
         lines += ["", "What would decide:", ""]
         lines += [f"- `{claim.id}` ({claim.protocol}): {claim.decide}." for claim in undecided]
-    against = [claim for claim in claims if claim.verdict == REFUTED]
+    against = [claim for claim in claims if claim.verdict == FAILS]
     if against:
         lines += ["", "Cells against, the strongest first:", ""]
         lines += [f"- `{claim.id}` ({claim.protocol}): {worst_cells(claim)}." for claim in against]

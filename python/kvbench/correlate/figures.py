@@ -28,7 +28,7 @@ def short(label):
 
 
 def chosen(found, score):
-    """Two metrics: the mean relative error and the best other, or the two best."""
+    """Two metrics: the mean relative error and the highest other, or the two highest."""
     lines = sorted((line for line in found.pick(score=score, scope=ACROSS, reduction="mean")
                     if not math.isnan(line.spearman)), key=lambda line: -line.spearman)
     usual = [line for line in lines if line.metric == "rel_error"]
@@ -172,7 +172,7 @@ def correlations(found):
         kf.line_handle({**dot, "color": colors[ACROSS]}, "all cells"),
         kf.line_handle({**dot, "color": colors[WITHIN]}, "within budgets"),
         kf.line_handle({"marker": "o", "linestyle": "none", "color": "0.3",
-                        "markerfacecolor": "white"}, "hollow: behind the best")])
+                        "markerfacecolor": "white"}, "hollow: behind the highest")])
     return figure
 
 

@@ -7,8 +7,10 @@ for the same caches. A cell is a method at a budget; its figure is a mean (or me
 Every metric is correlated with every score over cells, by rank (Spearman, Kendall's tau-b): over all
 budgets, within each, and within single prompts. All figures are oriented so that higher is worse and
 a good predictor has 1; `1-NAME` is a figure that was turned. Intervals (95 %) resample prompts, the
-same for all metrics, so that metrics are compared pair by pair. docs/statistics.md explains every
-figure.
+same for all metrics, so that metrics are compared pair by pair. A metric `predicts best` where
+every other metric is behind it and its correlation is no luck. With fewer than 4 prompts, or so few methods that one order among all
+metrics may be luck (7 for a full table), there is `not enough to rank`, and no verdict.
+docs/statistics.md explains every figure.
 
 Scores: kl, loss_change, 1-top_agreement, and wrong_answers, the share of wrong answers among prompts
 whose question the exact model answers right. Only what both sides have counts; a method that lacks a

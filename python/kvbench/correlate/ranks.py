@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy import stats
 
 from kvbench import ranks as kr
 from kvbench import stats as ks
@@ -18,7 +19,9 @@ REDUCTIONS = {
     "median": "median over all prompts, layers, heads and seeds",
     "prompt_median": "median over layers, heads and seeds of a prompt, mean over prompts"}
 ACROSS, WITHIN = "all", "within"
-BEST, ALIKE, WORSE = "best", "alike", "worse"
+# best: the highest correlation, no luck, with every other metric behind it; highest: else.
+BEST, HIGHEST, ALIKE, WORSE = "best", "highest", "alike", "worse"
+LEVEL = 0.05
 MEASURES = {"spearman": kr.spearman, "kendall": kr.kendall}
 
 
@@ -38,10 +41,11 @@ class Line:
     kendall: float = math.nan
     kendall_low: float = math.nan
     kendall_high: float = math.nan
-    behind: float = math.nan  # the best metric's Spearman correlation minus this one
+    behind: float = math.nan  # the highest Spearman correlation minus this one
     behind_low: float = math.nan
     behind_high: float = math.nan
     verdict: str = ""
+    methods: int = 0  # of the cells
 
 
 @dataclass
@@ -67,14 +71,46 @@ class Found:
     methods: list = field(default_factory=list)
     figures: dict = field(default_factory=dict)
     notes: list = field(default_factory=list)
+    leaders: dict = field(default_factory=dict)  # (score, scope): the line of the highest
 
     def pick(self, **wanted):
         return [line for line in self.lines
                 if all(getattr(line, key) == value for key, value in wanted.items())]
 
-    def best(self, score, scope=ACROSS):
-        """The line of the metric that predicts a score best; None where none has a correlation."""
-        return next(iter(self.pick(score=score, scope=scope, verdict=BEST)), None)
+    def highest(self, score, scope=ACROSS):
+        """The line of a score's highest correlation; None where none has one."""
+        return self.leaders.get((score, scope))
+
+    def compared(self, score, scope=ACROSS):
+        """How many correlations the highest is the highest of."""
+        return sum(not math.isnan(line.spearman) for line in self.pick(score=score, scope=scope))
+
+    def enough_to_rank(self, line):
+        """Whether a verdict on the metrics can be right: FEWEST_FOR_INTERVALS prompts, and
+        methods_to_rank methods."""
+        return (line.prompts >= ks.FEWEST_FOR_INTERVALS
+                and line.methods >= methods_to_rank(self.compared(line.score, line.scope)))
+
+
+    def may_be_luck(self, line):
+        """Whether so high a correlation may be the highest of as many that are 0, over so many
+        independent methods (Student's t)."""
+        r = min(line.spearman, 1.0 - 1e-12)
+        t = r * math.sqrt((line.methods - 2) / (1 - r * r)) if r > 0 else 0.0
+        chance = 2 * stats.t.sf(t, line.methods - 2) * self.compared(line.score, line.scope)
+        return not chance <= LEVEL
+
+
+def methods_to_rank(compared):
+    """The fewest methods of which one order among `compared` is no luck at LEVEL.
+
+    Of n methods that a metric does not know anything about it has the score's order, or its
+    reverse, with probability 2 / n!; that some of `compared` do, with at most as many times this.
+    """
+    n = 2
+    while 2 * compared > LEVEL * math.factorial(n):
+        n += 1
+    return n
 
 
 class Scopes:
@@ -110,6 +146,11 @@ class Scopes:
         """Cells of a scope."""
         names = self.telling(y) if scope == WITHIN else [scope]
         return sum(len(self.members[name]) for name in names)
+
+    def methods(self, scope, y):
+        """Methods of a scope's cells."""
+        names = self.telling(y) if scope == WITHIN else [scope]
+        return len({self.labels[i] for name in names for i in self.members[name]})
 
     def places(self, x, y):
         """{method: (its budgets, [r]: rank of x minus rank of y, mean over these)}."""
@@ -156,10 +197,21 @@ def correlate(table, resamples, seed):
         by_prompts.setdefault(tuple(used), {})[name] = values[used]
     for used, scores in by_prompts.items():
         correlate_prompts(found, scopes, np.array(used), scores, resamples, seed)
+    for line in found.leaders.values():
+        if line.scope == ACROSS and not found.enough_to_rank(line):
+            found.notes.append(f"{line.score}: {too_little(found, line)}")
     order = list(table.scores)
     found.lines.sort(key=lambda line: order.index(line.score))
     found.methods.sort(key=lambda line: order.index(line.score))
     return found
+
+
+def too_little(found, line):
+    """`not enough to rank metrics: ...`, in numbers."""
+    needed = methods_to_rank(found.compared(line.score, line.scope))
+    return (f"not enough to rank metrics: {ks.counted(line.prompts)} and "
+            f"{line.methods} method{'' if line.methods == 1 else 's'}, expected at least "
+            f"{ks.FEWEST_FOR_INTERVALS} and {needed}")
 
 
 def correlate_prompts(found, scopes, used, scores, resamples, seed):
@@ -185,8 +237,8 @@ def correlate_prompts(found, scopes, used, scores, resamples, seed):
 
 
 def worth_keeping(found, rows, score):
-    """Of --methods: means, and what predicts the score best."""
-    best = [found.best(score, scope) for scope in (ACROSS, WITHIN)]
+    """Of --methods: means, and what has the highest correlation with the score."""
+    best = [found.highest(score, scope) for scope in (ACROSS, WITHIN)]
     keys = {(line.level, line.metric, line.reduction) for line in best if line}
     return [row for row in rows
             if row.reduction == "mean" or (row.level, row.metric, row.reduction) in keys]
@@ -198,7 +250,8 @@ def add_lines(found, scopes, score, key, n, x, y, drawn_spearman, resamples):
     for measure, function in MEASURES.items():
         for scope, values in scopes.correlations(x, y, function).items():
             point, alone, drawn = values[0], values[1:n + 1], values[n + 1:]
-            line = lines.setdefault(scope, Line(score, *key, scope, scopes.size(scope, y), n))
+            line = lines.setdefault(scope, Line(score, *key, scope, scopes.size(scope, y), n,
+                                                methods=scopes.methods(scope, y)))
             set_figures(line, measure, point, kr.interval(point, drawn, n, bounds=(-1, 1)))
             if measure == "spearman":
                 drawn_spearman[score, key, scope] = drawn
@@ -207,7 +260,7 @@ def add_lines(found, scopes, score, key, n, x, y, drawn_spearman, resamples):
                 alone = alone[~np.isnan(alone)]
                 name = f"prompt {scope}"
                 line = lines.setdefault(name, Line(score, *key, name, scopes.size(scope, y),
-                                                   len(alone)))
+                                                   len(alone), methods=scopes.methods(scope, y)))
                 if len(alone):
                     set_figures(line, measure, alone.mean(),
                                 ks.bootstrap_intervals(
@@ -232,13 +285,18 @@ def method_rows(scopes, score, key, n, x, y):
 
 
 def compare_to_best(found, score, drawn_spearman):
-    """Fills `behind` and `verdict` of the score's lines: by how much does the best lead?"""
+    """Fills `behind` and `verdict` of the score's lines: by how much does the highest lead?
+
+    No verdicts where there is too little to rank.
+    """
     for scope in (ACROSS, WITHIN):
         lines = [line for line in found.pick(score=score, scope=scope)
                  if not math.isnan(line.spearman)]
         if not lines:
             continue
         best = max(lines, key=lambda line: line.spearman)
+        found.leaders[score, scope] = best
+        enough = found.enough_to_rank(best)
         drawn = {id(line): drawn_spearman[score, (line.level, line.metric, line.reduction), scope]
                  for line in lines}
         for line in lines:
@@ -246,5 +304,9 @@ def compare_to_best(found, score, drawn_spearman):
             line.behind = best.spearman - line.spearman
             low, high = kr.interval(line.behind, apart, line.prompts)
             line.behind_low, line.behind_high = low, high
-            line.verdict = (BEST if line is best else "" if math.isnan(low) else
-                            WORSE if low > 0 else ALIKE)
+            if enough and line is not best and not math.isnan(low):
+                line.verdict = WORSE if low > 0 else ALIKE
+        if enough:
+            others = [line for line in lines if line.metric != best.metric]
+            alone = others and all(line.verdict == WORSE for line in others)
+            best.verdict = BEST if alone and not found.may_be_luck(best) else HIGHEST

@@ -8,7 +8,8 @@ import numpy as np
 from kvbench import stats as ks
 from kvbench.compare import tables as ct
 from kvbench.correlate.cells import WRONG
-from kvbench.correlate.ranks import ACROSS, ALIKE, BEST, REDUCTIONS, WITHIN, Line, Misjudged
+from kvbench.correlate.ranks import (ACROSS, ALIKE, BEST, HIGHEST, REDUCTIONS, WITHIN, Line,
+                                     Misjudged, too_little)
 
 COLUMNS = [field.name for field in dataclasses.fields(Line)]
 METHOD_COLUMNS = [field.name for field in dataclasses.fields(Misjudged)]
@@ -45,13 +46,13 @@ def cells(found):
 
 
 def cell_text(line, digits):
-    """Correlation with its interval; the best is bold, what cannot be told from it has a star."""
+    """Correlation with its interval; the highest is bold, what is not told from it has a star."""
     if line is None:
         return "-"
     text = ct.number(line.spearman, digits)
-    if line.verdict == BEST:
+    if line.verdict in (BEST, HIGHEST):
         text = f"**{text}**"
-    elif line.verdict == ALIKE and not math.isnan(line.behind_low):
+    elif line.verdict == ALIKE:
         text += " \\*"
     return text + (f" {ct.span(line.spearman_low, line.spearman_high, digits)}"
                    if not math.isnan(line.spearman_low) else "")
@@ -87,23 +88,35 @@ def best_lines(found, options):
     """A sentence per score and scope."""
     for score in found.table.scores:
         for scope, where in ((ACROSS, "over all cells"), (WITHIN, "within budgets")):
-            best = found.best(score, scope)
+            best = found.highest(score, scope)
+            start = f"- {SCORE_TITLES[score]}, {where}: "
             if best is None:
-                yield f"- {SCORE_TITLES[score]}, {where}: no correlation (a side is constant)."
+                yield start + "no correlation (a side is constant)."
+                continue
+            if not found.enough_to_rank(best):
+                yield start + too_little(found, best) + "."
                 continue
             lines = found.pick(score=score, scope=scope)
-            alike = [title(line) for line in lines if line.verdict == ALIKE]
-            many = (f"{len(alike)} of {len(lines) - 1} others cannot be told from it"
-                    if not math.isnan(best.spearman_low) else "no intervals")
-            yield (f"- {SCORE_TITLES[score]}, {where}: `{title(best)}` predicts best "
-                   f"({ct.number(best.spearman, options.digits)}); {many}.")
+            alike = sum(line.verdict == ALIKE for line in lines)
+            figure = (f"{ct.number(best.spearman, options.digits)} "
+                      f"{ct.span(best.spearman_low, best.spearman_high, options.digits)}, "
+                      f"{ks.counted(best.prompts)}, {best.methods} methods")
+            if best.verdict == BEST:
+                yield start + (f"`{title(best)}` predicts best ({figure}); every other metric is "
+                               "behind it.")
+                continue
+            why = ("with so many methods that may be luck" if found.may_be_luck(best) else
+                   f"{alike} of {len(lines) - 1} others cannot be told from it")
+            yield start + (f"`{title(best)}` has the highest correlation ({figure}); {why}, so none "
+                           "is best.")
 
 
 def misjudged_table(found, options):
-    """Methods whose interval leaves out 0, by the best metric within budgets and by rel_error."""
+    """Methods whose interval leaves out 0, by the metric of the highest correlation within budgets
+    and by rel_error."""
     out = []
     for score in found.table.scores:
-        best = found.best(score, WITHIN)
+        best = found.highest(score, WITHIN)
         chosen = {("head", "rel_error", "mean")}
         chosen |= {(best.level, best.metric, best.reduction)} if best else set()
         for key in sorted(chosen):
@@ -120,11 +133,14 @@ def misjudged_table(found, options):
 
 def markdown(found, options):
     table = found.table
+    methods = len({method for _, method in table.cells})
     lines = [
-        f"Spearman's rank correlation with scores of the model; {len(table.cells)} cells (method and "
-        f"budget), {prompt_counts(found)}. Higher is worse on both sides (1-NAME: turned), 1 is a "
-        f"perfect prediction. Intervals: 95 %, {options.resamples} resamples of the prompts, seed "
-        f"{options.seed}. Bold: the best of all metrics and reductions; \\*: not told from the best.",
+        f"Spearman's rank correlation with scores of the model; {len(table.cells)} cells ({methods} "
+        f"methods at {len(table.budgets())} budgets), {prompt_counts(found)}. Higher is worse on both "
+        f"sides (1-NAME: turned), 1 is a perfect prediction. Intervals: 95 %, {options.resamples} "
+        f"resamples of the prompts, seed {options.seed}; they say nothing about other methods. Bold: "
+        "the highest of all metrics and reductions, where there is enough to rank them; \\*: not told "
+        "from it.",
         "", "Over all cells:", "", *correlation_table(found, ACROSS, options), ""]
     if found.pick(scope=WITHIN):
         lines += ["Within budgets, mean over budgets:", "",

@@ -9,13 +9,16 @@ panel, `amnesia_mass`). configs/kvreviver_amnesia.toml makes the rows.
 x of a row: heavy hitters over tokens of the middle. Heavy hitters are the tokens kept of the
 middle, times heavy_ratio where an algorithm has that parameter (h2o's others are its recent part).
 Mean over prompts and heads (without --by-layer: and layers) per seed, then over seeds; bands:
-standard deviation over heads and seeds (n - 1), cut at 0.
+standard deviation over heads and seeds (n - 1), cut at 0. Of more than ten lines ten are drawn: the
+references and the lines of the least attention on tokens not held at the smallest budget; --all
+draws all, --algorithms those that it names.
 """
 
 import numpy as np
 
 from kvbench import command
 from kvbench import tables as kt
+from kvbench.plot import choice as kc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
@@ -131,9 +134,8 @@ def measured(table):
 
 
 def parse_arguments(arguments=None):
-    parser = command.argument_parser(__doc__, take=("--layers", "--highlight", "--pool"))
-    parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
-                        help="only these, default all")
+    parser = command.argument_parser(
+        __doc__, take=("--algorithms", "--all", "--layers", "--highlight", "--pool"))
     parser.add_argument("--by-layer", action="store_true",
                         help="one column of panels per layer; of more than six the mean over "
                              "layers, and maps of layer against ratio")
@@ -145,6 +147,8 @@ def main():
     table = load(options.inputs, options.algorithms, options.layers, options.by_layer,
                  options.pool)
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
-    figure = draw(table, options.highlight)
+    mass = table[table["column"] == "amnesia_mass"]
+    labels, chosen = kc.choose(mass.assign(size=mass["budget_requested"]), options, "amnesia_mass")
+    figure = draw(table[table["label"].isin(labels)], options.highlight)
     bars = kl.spread_text(figure, "Bands: standard deviation over heads and seeds.")
-    kfr.finish(figure, options, table.attrs["facts"], bars, measured(table))
+    kfr.finish(figure, options, table.attrs["facts"], chosen + bars, measured(table))

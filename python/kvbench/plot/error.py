@@ -1,8 +1,11 @@
 """Relative error against compression, one panel per layer (BalanceKV, figure 2).
 
+Of more than ten lines ten are drawn: the references and the lines of the smallest error at the
+smallest budget; --all draws all, --algorithms those that it names.
+
 Of more than nine layers: the mean over layers with the quartiles of layers, and a map of layer
-against x per algorithm. `--mean-over-layers`: one panel of the means alone. More than eight lines
-are named at their right ends; with `--highlight` all but the named are grey, and maps are of the
+against T or budget per algorithm. `--mean-over-layers`: one panel of the means alone. More than
+eight lines are named at their right ends; with `--highlight` all but the named are grey, and maps are of the
 named alone.
 
 Per algorithm and x the mean of rel_error (--y: another column) over traces, prompts and heads is
@@ -22,6 +25,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from kvbench import command
 from kvbench import tables as kt
+from kvbench.plot import choice as kc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
@@ -31,6 +35,8 @@ from kvbench.plot import zero as kz
 
 AXIS_LABELS = {
     "T": "halvings $T$",
+    "log2": "halvings ($-\\log_2$ of the budget)",
+    "both": "halvings ($T$, or $-\\log_2$ of the budget)",
     "budget": "budget (fraction of the middle)",
     "middle_ratio": "bytes held / full bytes of the middle",
 }
@@ -84,8 +90,16 @@ def load(paths, algorithms, spread, y="rel_error", layers=(), mean_over_layers=F
         frame = kt.full_points(frame, ["label", "T"], paths[0]).assign(layer=ALL)
     else:
         frame = kt.full_points(frame, KEYS, paths[0])
-    table = reduce_rows(frame, spread, y)
-    return kfr.keep(kfr.relative(table, relative_to, ["layer", "T"], paths[0]), facts)
+    table = kfr.relative(reduce_rows(frame, spread, y), relative_to, ["layer", "T"], paths[0])
+    given = {number(kt.parse_params(params).get("T")) is not None
+             for params in facts.loc[facts["T"].notna(), "params"].unique()}
+    table.attrs["T"] = "both" if len(given) > 1 else "T" if given == {True} else "log2"
+    return kfr.keep(table, facts)
+
+
+def axis_label(x, table):
+    """What the x axis shows; of T also where it is from: a parameter, or the budget."""
+    return AXIS_LABELS[table.attrs.get("T", "T") if x == "T" else x]
 
 
 def x_values(points, x):
@@ -212,6 +226,7 @@ def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", hi
     name = kfr.y_label(y, relative_to)
     if not kl.fit_panels(layers, height=height, columns=columns):
         return draw_overview(table, styles, x, log_y, name, highlight)
+    x_name = axis_label(x, table)
     table, *zero = with_zero(table, x)
     figure, panels = kl.facets([layers], height=height, columns=columns, sharey=share_y,
                                sharex=x != "middle_ratio", wide=named)
@@ -222,7 +237,7 @@ def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", hi
         axes.set_title("mean over layers" if layer == ALL else f"layer {int(layer)}")
         set_x_axis(axes, x, table, *zero)
         set_y_axis(axes, line_means(table if share_y else part), log_y)
-    figure.supxlabel(AXIS_LABELS[x], fontsize=kf.FONT_SIZE)
+    figure.supxlabel(x_name, fontsize=kf.FONT_SIZE)
     figure.supylabel(name, fontsize=kf.FONT_SIZE)
     if not named:
         kf.legend_above(figure, [kf.line_handle(look, label) for label, look in styles.items()])
@@ -235,7 +250,8 @@ def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", hi
 
 
 def draw_overview(table, styles, x, log_y, name, highlight):
-    """Means over layers, and a map of layer and T per algorithm."""
+    """Means over layers, and a map of layer and T per algorithm; of layer and budget where lines are
+    over bytes, which differ between algorithms at one budget."""
     rows = table[np.isfinite(table["mean"])]
     # Of the layers together: a method may hold nothing in one and something in another.
     held = rows.groupby(["label", "T"], dropna=False)["middle_ratio"].transform("mean")
@@ -245,12 +261,12 @@ def draw_overview(table, styles, x, log_y, name, highlight):
         set_x_axis(axes, x, rows, *zero)
         set_y_axis(axes, means.loc[means["x"].notna(), ["low", "high"]].to_numpy().ravel(), log_y)
 
-    by_t = x != "budget"
+    by_t = x == "T"
     drawn = rows.assign(x=rows["T"], at=x_values(rows, x))
-    return kl.overview([kl.Part(drawn, name, alone=zero[0])], styles, AXIS_LABELS[x], prepare,
-                       map_x_name=AXIS_LABELS["T" if by_t else "budget"],
+    return kl.overview([kl.Part(drawn, name, alone=zero[0])], styles, axis_label(x, table), prepare,
+                       map_x_name=axis_label("T" if by_t else "budget", table),
                        tick="{:g}".format if by_t else lambda t: fraction_text(2.0**-t),
-                       highlight=highlight)
+                       highlight=highlight, choose="--algorithms or --highlight")
 
 
 def measured(table, y="rel_error"):
@@ -266,12 +282,11 @@ def measured(table, y="rel_error"):
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
         __doc__, y=kt.METRIC_LABELS,
-        take=("--layers", "--mean-over-layers", "--highlight", "--relative-to", "--pool"))
-    parser.add_argument("--x", choices=list(AXIS_LABELS), default="T", help="default: T")
+        take=("--algorithms", "--all", "--layers", "--mean-over-layers", "--highlight",
+              "--relative-to", "--pool"))
+    parser.add_argument("--x", choices=["T", "budget", "middle_ratio"], default="T", help="default: T")
     parser.add_argument("--spread", choices=["seeds", "all"], default="seeds",
                         help="standard deviation over seeds (default) or over all rows")
-    parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
-                        help="only these, default all")
     parser.add_argument("--log-y", action="store_true", help="logarithmic error axis")
     parser.add_argument("--share-y", action="store_true", help="one error scale for all layers")
     parser.add_argument("--band", action="store_true", help="shaded bands in place of error bars")
@@ -283,6 +298,9 @@ def main():
     table = load(options.inputs, options.algorithms, options.spread, options.y, options.layers,
                  options.mean_over_layers, options.relative_to, options.pool)
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
+    whole = table
+    table, chosen = kc.pick(table.assign(size=np.exp2(-table["T"])), options, "size",
+                            what=options.y, higher_better=options.y in kt.HIGHER_BETTER)
     bad = table[~np.isfinite(table["mean"])]
     for label in dict.fromkeys(bad["label"]):
         print(f"note: {label} has a mean that is not finite; it is not drawn",
@@ -294,4 +312,4 @@ def main():
     bars = kl.spread_text(
         figure, kfr.where_spread(
             table, f"{'Bands' if options.band else 'Bars'}: standard deviation over {over}."))
-    kfr.finish(figure, options, facts, bars, measured(table, options.y))
+    kfr.finish(figure, options, facts, chosen + bars, measured(whole, options.y))

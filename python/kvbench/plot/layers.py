@@ -230,6 +230,10 @@ def draw_means(axes, means, styles, alone=None):
                                 x=gap * (lines.index(label) - (len(lines) - 1) / 2))
             axes.vlines(at, part["low"], part["high"], color=style["color"], linewidth=1,
                         alpha=0.7, transform=aside)
+            # matplotlib 3.7 and later leave out of the limits what is drawn through `aside`.
+            axes.update_datalim(np.concatenate([np.column_stack([at, part[name]])
+                                                for name in ("mean", "low", "high")]))
+            axes.autoscale_view()
         elif spread == "bands":
             axes.fill_between(at, part["low"], part["high"], color=style["color"], alpha=0.2,
                               linewidth=0)
@@ -253,12 +257,13 @@ def spread_text(figure, otherwise, cells="means over seeds, prompts and heads"):
 
 
 def overview(parts, styles, x_name, prepare, map_x_name=None, tick="{:g}".format, minima=False,
-             highlight=()):
+             highlight=(), choose="--highlight"):
     """The figure: panels of means over layers beside each other, maps of every layer below.
 
     parts: Parts; styles: {label: style}, in order. `prepare(axes, means)` sets a panel's axes.
     `tick`: x as the maps say it. minima: marks the smallest cell of every layer. highlight: maps
-    are of these alone, where there are any.
+    are of these alone, where there are any. choose: the options that the refusal of too many maps
+    names.
     """
     bold, grey = ks.emphasis(styles, highlight)
     mapped = [label for label in styles if label not in grey and any(
@@ -275,7 +280,7 @@ def overview(parts, styles, x_name, prepare, map_x_name=None, tick="{:g}".format
     if height < MIN_MAP:
         limit = int(room / MIN_MAP / len(parts)) * ncols
         raise kt.CsvError(f"maps of {len(layers_of(parts))} layers: got {len(mapped)} lines, "
-                          f"expected at most {limit} for one page; choose fewer")
+                          f"expected at most {limit} for one page; choose fewer with {choose}")
     block_height = nrows * height + BLOCK_MARGIN
     figure, (top, *below) = blocks([lines_height, *[block_height] * len(parts)])
     tops = block_panels(top, 1, len(parts))[0]

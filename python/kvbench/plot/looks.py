@@ -1,8 +1,7 @@
 """The colour and marker of every method. Nothing is imported: the results site reads it as well.
 
-Families differ in hue, the methods of one in lightness and marker. The colours were searched for:
-any two are at least 12 apart in CIELAB for common vision, protanopia and deuteranopia alike, and
-methods that share a marker at least 40 (tests/test_plot_style.py measures both).
+Families differ in hue, the methods of one in lightness and marker. Any two colours are at least 12
+apart in CIELAB for common vision, protanopia and deuteranopia, those of one marker at least 40.
 """
 
 FAMILIES = {

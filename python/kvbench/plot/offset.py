@@ -2,14 +2,17 @@
 
 Reads OUT.queries.csv: a row for each evaluated query of each query head, with its relative error
 |z - a| / |a|. x is the query's offset: its number among the evaluated queries (under prefill: how
-many tokens were decoded before it). One panel for each budget; --by layer: one for each layer, and
+many tokens were decoded before it). The steps of a stream, OUT.steps.csv, are drawn by
+plot_stream.py. One panel for each budget; --by layer: one for each layer, and
 of more than nine layers the mean over layers, with a map of layer against offset for each method.
 
 A line is the median over prompts, layers, heads and seeds (--mean: the mean), in bins of
 neighbouring offsets (--bins); a band goes from the lower to the upper quartile of the same errors
 (--band; by default where there are at most four methods). An error may be infinite (an exact output
 of zero): it counts in quartiles as it is, and a mean leaves a gap there. Methods whose errors are
-rounding alone (below 1e-6, `exact`) are left out.
+rounding alone (below 1e-6, `exact`) are left out. Of more than ten lines ten are drawn: the
+references and the lines of the smallest error at the smallest budget; --all draws all, --algorithms
+those that it names.
 
 Look for: a line that falls from the first query on. Near the start only the exact tokens before
 the first evaluated query (recent - queries of them) stand beside the compressed middle, later also
@@ -24,6 +27,7 @@ from matplotlib.ticker import MaxNLocator
 
 from kvbench import command
 from kvbench import tables as kt
+from kvbench.plot import choice as kc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
@@ -36,8 +40,26 @@ OFFSET = "offset of the query (tokens)"
 MAX_BANDS = 4  # more of them beside each other are one grey
 
 
+def refuse_other_tables(path):
+    """CsvError for a table that is none of --per-query, which says what draws it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            header = file.readline().rstrip("\n").split(",")
+    except (OSError, UnicodeDecodeError):
+        return  # kt.read_table says what is wrong with it
+    if "algorithm" not in header or any("offset" in name for name in header):
+        return
+    of_steps = {"step", "bytes"} <= {*header} and "status" not in header
+    raise kt.CsvError(f"{path}: {'the steps of a stream' if of_steps else 'no table of queries'}, "
+                      "expected OUT.queries.csv of kvbench replay --per-query; "
+                      + ("plot_stream.py OUT.csv draws the steps" if of_steps else
+                         "it lies beside OUT.csv"))
+
+
 def read_queries(paths):
     """The rows of all tables, ORIGINS with them; the columns that it needs are looked up by name."""
+    for path in paths:
+        refuse_other_tables(path)
     frame = kt.read_table(paths, ["schema", "algorithm", "params", *KEYS, "rel_error"],
                           kt.TEXT_COLUMNS, [*kt.SETTINGS, "trace"])
     schemas = sorted(frame["schema"].unique())
@@ -230,9 +252,8 @@ def draw_overview(table, styles, centre, name, log_y, highlight):
 def parse_arguments(arguments=None):
     parser = command.argument_parser(__doc__, "OUT.queries.csv",
                                      "files of kvbench replay --per-query",
-                                     take=("--layers", "--highlight", "--relative-to", "--pool"))
-    parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
-                        help="only these, default all")
+                                     take=("--algorithms", "--all", "--layers", "--highlight",
+                                           "--relative-to", "--pool"))
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
                         help="only these, default all")
     parser.add_argument("--by", choices=["budget", "layer"], default="budget",
@@ -256,6 +277,9 @@ def main():
     for label in dict.fromkeys(table.loc[~np.isfinite(table[centre]), "label"]):
         print(f"note: {label} has a {centre} that is not finite; its line has a gap there",
               file=sys.stderr)
+    size = "panel" if options.by == "budget" else "one"
+    whole = table.assign(one=1.0)
+    table, chosen = kc.pick(whole, options, size, centre)
     count = table["panel"].dropna().nunique()
     if options.by == "budget" and count > MAX_PANELS:
         raise kt.CsvError(f"{options.inputs[0]}: {count} panels, expected at most {MAX_PANELS}; "
@@ -265,4 +289,4 @@ def main():
     bars = kl.spread_text(
         figure, f"Lines: {centre}s over prompts, layers, heads and seeds; bands, if any: "
         "quartiles.", f"{centre}s over prompts, heads and seeds")
-    kfr.finish(figure, options, table.attrs["facts"], bars, measured(table, centre))
+    kfr.finish(figure, options, table.attrs["facts"], chosen + bars, measured(whole, centre))

@@ -1,20 +1,30 @@
-"""Error against memory, all methods in one picture, with the Pareto front.
+"""Error against memory, with the Pareto front.
 
 A point per algorithm, parameters and budget; a line joins the sizes of one variant. x: bytes held
-over full bytes of the whole cache (`ratio`) or of the middle alone, bytes per KV head, or the
-budget that was asked for; y: an error. Both axes are logarithmic. Mean over prompts, layers and
-heads per seed, then over seeds; bars: standard deviation over seeds (n - 1; none for one seed),
-with `--spread all` over all rows.
+over full bytes of the middle (`middle_ratio`) or of the whole cache, sinks and recent tokens with
+it (`ratio`), bytes per KV head, or the budget that was asked for; y: an error. Both axes are
+logarithmic. Mean over prompts, layers and heads per seed, then over seeds; bars: standard deviation
+over seeds (n - 1; none for one seed), with `--spread all` over all rows.
+
+Of more than ten lines ten are drawn: the methods on the front, the references (oracles), and the
+methods of the smallest error at the smallest budget; --all draws all, --algorithms those that it
+names. The front is that of the whole table, or of what --algorithms names.
 
 Methods are compared at equal requested budget: the Pareto front (thick grey) joins the points that
 no other beats in error at the same budget or a smaller one; half a per cent more is the same. Sizes
-in a method's own parameters count as the share of the middle that they hold. A method is bold where
-one of its points is on the front, and nowhere else.
+in a method's own parameters count as the share of the middle that they hold. Where no other method
+has a point at that size or a smaller one there is nothing to compare, and no front: to use the
+fewest bytes of all is not enough. A method is bold where one of its points is on the front, and
+nowhere else. Points that hold less than 95 % of their budget stand apart: hollow, and joined to no
+line.
 What sees the evaluated queries (`oracle`, also as a part of another) is dashed and stays outside
 the front. `oracle-matching`, where it is given, is the floor: the smallest error known for the
 bytes, dotted, and grey below. Errors below 1e-6 (an exact cache) are rounding, below the axis;
 points that hold no byte stand left of a break of the axis, over a 0. Each line is named at its
 right end. Points that are infeasible in some heads are left out.
+
+In place of OUT.csv it reads a summary of such rows (`kvbench summarize OUT.csv --metric
+rel_error,middle_ratio --format csv`), whose bars are those of --spread all alone.
 """
 
 import matplotlib.patheffects as effects
@@ -23,27 +33,31 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from kvbench import command
 from kvbench import tables as kt
+from kvbench.plot import choice as kc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 from kvbench.plot import style as ks
+from kvbench.plot import summary
 from kvbench.plot import zero as kz
 
 X_LABELS = {
-    "ratio": "bytes held / bytes of the full cache",
     "middle_ratio": "bytes held / bytes of the full middle",
+    "ratio": "bytes held / bytes of the full cache",
     "bytes": "bytes held per KV head",
     "budget_requested": "requested budget (fraction of the middle)",
 }
 BOLD = ("Bold (grey steps): no other method has a smaller error at the same requested budget or "
         "a smaller one; dashed: sees the evaluated queries, not compared.")
-# Parameters that set a size: along a line they vary, so they name no line.
-SIZE_PARAMETERS = ("T", "tokens", "delta", "bits")
 # Fitted to the queries that it is judged by: the smallest error known for the bytes.
 FLOOR = "oracle-matching"
 # One budget buys whole tokens, blocks or groups: bytes of methods differ by this share at most.
 SAME_MEMORY = 1.005
+# Of its budget a method leaves some bytes: whole tokens, a sketch's rows. Less than this is another
+# size, whatever was asked for.
+USED = 0.95
+APART = "Hollow, not joined: holds less than 95 % of its budget. "
 
 
 def sees_evaluated(algorithm, params):
@@ -52,28 +66,21 @@ def sees_evaluated(algorithm, params):
     return any(name in ("oracle", FLOOR) for name in [*algorithm.split("+"), *named])
 
 
-def load(paths, x="ratio", y="rel_error", spread="seeds", algorithms=(), layers=(),
+def load(paths, x="middle_ratio", y="rel_error", spread="seeds", algorithms=(), layers=(),
          relative_to="", pool=False):
-    """One row per point: label, algorithm, params, budget_requested, size, x, error, mean, sd.
+    """One row per point: label, algorithm, params, budget_requested, size, x, error, mean, sd,
+    front, apart.
 
     size: what points are compared by: the requested budget, or of native sizes the middle_ratio.
-    error: the mean; `mean` and sd are over that of `relative_to` where it is given.
+    error: the mean; `mean` and sd are over that of `relative_to` where it is given. front: whether
+    pareto_front holds it; apart: whether it holds less than USED of its budget.
     """
-    frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", "middle_ratio",
-                                    x, y])
-    frame = kt.pick_algorithms(frame, algorithms, paths[0])
-    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
-    frame = kt.measured_rows(frame, paths[0], pool)
-    facts = frame
-    kt.add_labels(frame, ignore=SIZE_PARAMETERS)
-    keys = ["label", "algorithm", "params", "budget_requested"]
-    frame = kt.full_points(frame, keys, paths[0])
-    table = kt.mean_and_sd(frame, keys, y, spread)
-    groups = frame.groupby(keys, dropna=False, sort=False)
-    table["x"] = groups[x].mean().to_numpy()
-    held = groups["middle_ratio"].mean().to_numpy()
+    read = summary.points if summary.is_summary(paths[0]) else points_of_rows
+    table, facts = read(paths, x, y, spread, algorithms, layers, pool)
+    held = table["held"]
     # Rounded: places that are one by the numbers of a table shall be one here.
-    table["size"] = table["budget_requested"].fillna(kt.pd.Series(held, table.index)).round(9)
+    table["size"] = table["budget_requested"].fillna(held).round(9)
+    table["apart"] = held < USED * table["budget_requested"]
     table["error"] = table["mean"]
     table = kfr.relative(kt.finite_points(table), relative_to, ["size"], paths[0])
     exact = table["mean"] < kt.ROUNDING_ERROR
@@ -87,20 +94,44 @@ def load(paths, x="ratio", y="rel_error", spread="seeds", algorithms=(), layers=
     if drawn_points(table).empty:
         raise kt.CsvError(f"{paths[0]}: no point has both a {x} and an error above "
                           f"{kt.ROUNDING_ERROR:g}")
-    return kfr.keep(table, facts)
+    table["front"] = table.index.isin(pareto_front(table).index)
+    table.attrs["facts"] = facts
+    return table
+
+
+def points_of_rows(paths, x, y, spread, algorithms, layers, pool):
+    """(a row per point: label, algorithm, params, budget_requested, mean, sd, x, held; facts)."""
+    frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", "middle_ratio",
+                                    x, y])
+    frame = kt.pick_algorithms(frame, algorithms, paths[0])
+    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
+    frame = kt.measured_rows(frame, paths[0], pool)
+    facts = kfr.facts_of(frame)
+    kt.add_labels(frame, ignore=summary.SIZE_PARAMETERS)
+    keys = ["label", "algorithm", "params", "budget_requested"]
+    frame = kt.full_points(frame, keys, paths[0])
+    table = kt.mean_and_sd(frame, keys, y, spread)
+    groups = frame.groupby(keys, dropna=False, sort=False)
+    table["x"] = groups[x].mean().to_numpy()
+    table["held"] = groups["middle_ratio"].mean().to_numpy()
+    return table, facts
 
 
 def pareto_front(table):
     """Points with a smaller error than all others of the same size or less, by ascending size.
 
-    Sizes within SAME_MEMORY are the same; of points alike in both the first stays.
+    Sizes within SAME_MEMORY are the same; of points alike in both the first stays. A point counts
+    where another line has one of its size or less: the fewest bytes alone beat nobody.
     """
     oracles = [sees_evaluated(*pair) for pair in zip(table["algorithm"], table["params"])]
     points = table[~np.array(oracles, bool)].sort_values(["error", "size"], kind="stable")
     front = []
     for at, size in enumerate(points["size"]):
         others = points.iloc[:at]  # smaller errors, or equal ones of no larger size
-        if not (others["size"] <= size * SAME_MEMORY).any():
+        if (others["size"] <= size * SAME_MEMORY).any():
+            continue
+        beside = points.loc[points["size"] <= size * SAME_MEMORY, "label"]
+        if (beside != points["label"].iloc[at]).any():
             front.append(at)
     return points.iloc[front].sort_values("size")
 
@@ -145,24 +176,24 @@ def set_x_axis(axes, x, zero=None, least=0.0):
 
 
 def draw_method(axes, points, zero, style, on_front):
-    """One line, dots at x = 0; returns its right end."""
+    """One line, dots at x = 0 and hollow ones of points apart; returns its right end."""
     look = {"linewidth": 1.4 if on_front else 0.8, "ms": 4 if on_front else 2.8,
             "alpha": 1.0 if on_front else 0.75, "zorder": style["zorder"] + on_front}
-    positive = points[points["x"] > 0]
+    joined = points[~points["apart"]]
     label = points["label"].iloc[0]
-    if len(positive):
-        kf.plot_line(axes, positive["x"], positive["mean"], positive["sd"], style, label=label,
-                     **look)
-    none = points[points["x"] == 0]
-    if len(none):
-        kf.plot_line(axes, [zero] * len(none), none["mean"], none["sd"],
-                     {**style, "linestyle": "none"},
-                     label="_" if len(positive) else label, **look)
+    if len(joined):
+        kf.plot_line(axes, joined["x"].replace(0.0, zero or 0.0), joined["mean"], joined["sd"],
+                     style, label=label, **look)
+    alone = points[points["apart"]]
+    if len(alone):
+        kf.plot_line(axes, alone["x"].replace(0.0, zero or 0.0), alone["mean"], alone["sd"],
+                     {**style, "linestyle": "none", "markerfacecolor": "white"},
+                     label="_" if len(joined) else label, **look)
     last = points.iloc[-1]
     return (last["x"] or zero, last["mean"])
 
 
-def draw(table, x="ratio", y="rel_error", highlight=(), relative_to=""):
+def draw(table, x="middle_ratio", y="rel_error", highlight=(), relative_to=""):
     """The figure: one panel at page width, as high as its labels need."""
     shown = drawn_points(table)
     labels = list(dict.fromkeys(shown["label"]))
@@ -171,7 +202,7 @@ def draw(table, x="ratio", y="rel_error", highlight=(), relative_to=""):
     axes = grid[0, 0]
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    front = drawn_points(pareto_front(table))
+    front = shown[shown["front"]].sort_values("size")
     bold = set(front["label"])
     styles = ks.styles(labels, highlight)
     low, high = shown["mean"].min(), shown["mean"].max()
@@ -186,7 +217,12 @@ def draw(table, x="ratio", y="rel_error", highlight=(), relative_to=""):
             beaten = low < points["mean"].min()
             draw_floor(axes, points[points["x"] > 0], low / 1.3,
                        f"below {FLOOR}" if beaten else "least error known")
-        ends[label] = draw_method(axes, points, zero, styles[label], label in bold)
+        end = draw_method(axes, points, zero, styles[label], label in bold)
+        if (points["x"] > 0).any():
+            ends[label] = end
+        else:  # from there a line to the names would cross the panel
+            axes.annotate(label, end, xytext=(6, 0), textcoords="offset points", va="center",
+                          color=kn.ink(styles[label]["color"]), fontsize=kf.SMALL_FONT_SIZE)
     axes.set_ylim(low / 1.3, high * 1.3)  # bars may leave: a mean minus its sd can be below zero
     axes.set_xlim((zero or shown["x"].min()) / 1.1, max(shown["x"].max(), zero or 0) * 1.1)
     if not relative_to:  # of shares of another's error a step says nothing
@@ -228,7 +264,7 @@ def name_front(axes, front):
 
 def measured(table, y="rel_error"):
     """The front's methods with their means."""
-    front = pareto_front(table)
+    front = table[table["front"]].sort_values("size")
     front = front[front["error"] >= kt.ROUNDING_ERROR]
     points = [f"{label} {mean:.3g} at {size:.3g}" for label, mean, size in
               zip(front["label"], front["error"], front["size"])]
@@ -237,13 +273,12 @@ def measured(table, y="rel_error"):
 
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
-        __doc__, take=("--layers", "--highlight", "--relative-to", "--pool"), y=kt.ERROR_LABELS)
-    parser.add_argument("--x", choices=[*X_LABELS, "budget"], default="ratio",
-                        help="default: ratio; budget is budget_requested")
+        __doc__, take=("--algorithms", "--all", "--layers", "--highlight", "--relative-to",
+                       "--pool"), y=kt.ERROR_LABELS)
+    parser.add_argument("--x", choices=[*X_LABELS, "budget"], default="middle_ratio",
+                        help="default: middle_ratio; budget is budget_requested")
     parser.add_argument("--spread", choices=["seeds", "all"], default="seeds",
                         help="standard deviation over seeds (default) or over all rows")
-    parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
-                        help="only these, default all")
     options = parser.parse_args(arguments)
     options.x = {"budget": "budget_requested"}.get(options.x, options.x)
     return options
@@ -254,9 +289,12 @@ def main():
     table = load(options.inputs, options.x, options.y, options.spread, options.algorithms,
                  options.layers, options.relative_to, options.pool)
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
+    drawn, chosen = kc.pick(drawn_points(table), options, "size", what=options.y,
+                            first=table.loc[table["front"], "label"])
     over = "all rows" if options.spread == "all" else "seeds"
     bold = BOLD.replace(" (grey steps)", "") if options.relative_to else BOLD
-    bars = kfr.where_spread(table, f"; bars: standard deviation over {over}")
-    kfr.finish(draw(table, options.x, options.y, options.highlight, options.relative_to), options,
-               table.attrs["facts"], f"Mean over layers and heads{bars}. {bold}",
+    bars = kfr.where_spread(drawn, f"; bars: standard deviation over {over}")
+    apart = APART if drawn["apart"].any() else ""
+    kfr.finish(draw(drawn, options.x, options.y, options.highlight, options.relative_to), options,
+               table.attrs["facts"], f"Mean over layers and heads{bars}. {chosen}{apart}{bold}",
                measured(table, options.y))

@@ -8,7 +8,9 @@ dashed: the share of the stream's final bytes that was asked for).
 Steps are gathered into bins of equal width (--bins); a point is the mean over a bin's steps, over
 prompts, layers and heads, per seed, then over seeds; --band shades the standard deviation over
 seeds. Where prompts differ in length, the last bins hold the longer ones only. Errors below 1e-6
-(nothing dropped yet) are rounding and leave a gap in the logarithmic line.
+(nothing dropped yet) are rounding and leave a gap in the logarithmic line. Of more than ten lines
+ten are drawn: the references and the lines of the smallest error at the smallest budget; --all
+draws all, --algorithms those that it names.
 """
 
 import sys
@@ -19,6 +21,7 @@ from matplotlib.ticker import MaxNLocator
 
 from kvbench import command
 from kvbench import tables as kt
+from kvbench.plot import choice as kc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
 from kvbench.plot import layers as kl
@@ -189,9 +192,7 @@ def measured(table):
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
         __doc__, help_text="files of kvbench replay --protocol stream, OUT.steps.csv beside them",
-        take=("--layers", "--highlight", "--relative-to", "--pool"))
-    parser.add_argument("--algorithms", type=command.name_list, metavar="NAME,...", default=[],
-                        help="only these, default all")
+        take=("--algorithms", "--all", "--layers", "--highlight", "--relative-to", "--pool"))
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
                         help="only these, default all")
     parser.add_argument("--bins", type=command.positive, metavar="N", default=48,
@@ -206,6 +207,9 @@ def main():
     table = load(options.inputs, options.algorithms, options.budgets, options.bins, options.layers,
                  options.relative_to, options.pool)
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
+    errors = table[table["column"] == "rel_error"]
+    labels, chosen = kc.choose(errors.assign(size=errors["budget_requested"]), options)
+    whole, table = table, table[table["label"].isin(labels)]
     bad = table[(table["column"] == "rel_error") & ~np.isfinite(table["mean"])]
     for label in dict.fromkeys(bad["label"]):
         print(f"note: {label} has a mean that is not finite; its line has a gap there",
@@ -216,5 +220,6 @@ def main():
                           "each other; choose with --budgets")
     figure = draw(table, options.band, options.linear_y, options.highlight, options.relative_to)
     band = "; bands: standard deviation over seeds" if options.band else ""
-    kfr.finish(figure, options, table.attrs["facts"],
-               f"Lines: means over layers, heads and the steps of a bin{band}.", measured(table))
+    kfr.finish(figure, options, whole.attrs["facts"],
+               f"{chosen}Lines: means over layers, heads and the steps of a bin{band}.",
+               measured(whole))

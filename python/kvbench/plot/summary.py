@@ -1,0 +1,51 @@
+"""Points of a figure from `kvbench summarize --format csv`, where the rows are elsewhere."""
+
+import numpy as np
+
+from kvbench import tables as kt
+
+KEYS = ["algorithm", "params", "budget_requested"]
+# Parameters that set a size: along a line they vary, so they name no line.
+SIZE_PARAMETERS = ("T", "tokens", "delta", "bits")
+COUNTS = ["count", "degenerate", "infeasible", "failed"]
+
+
+def is_summary(path):
+    """Whether the file begins as a summary does; what cannot be read is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.readline().startswith(",".join([*KEYS[:2], ""]))
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def points(paths, x, y, spread, algorithms, layers, pool):
+    """plot.pareto.points_of_rows of one summary by algorithm, params and budget."""
+    path = paths[0]
+    if len(paths) > 1:
+        raise kt.CsvError(f"{path}: a summary; expected it alone, got {len(paths)} files")
+    if layers or pool:
+        raise kt.CsvError(f"{path}: a summary; --layers and --pool need the rows")
+    held = "middle_ratio" if x == "budget_requested" else x
+    columns = [f"mean_{name}" for name in (y, "middle_ratio", held)]
+    columns += [f"sd_{y}"] if spread == "all" else []
+    frame = kt.read_table(paths, ["budget_requested", *COUNTS, *columns], {*KEYS[:2]})
+    if frame.duplicated(KEYS).any():
+        raise kt.CsvError(f"{path}: several lines of one algorithm, params and budget; expected a "
+                          "summary without --by")
+    frame = kt.pick_algorithms(frame, algorithms, path)
+    lost = frame[COUNTS[1:]].sum(axis=1) > 0
+    for name in dict.fromkeys(frame.loc[lost, "algorithm"]):
+        kt.note(f"{name}: points left out because some heads are missing: "
+                f"{int((lost & (frame['algorithm'] == name)).sum())}")
+    frame = frame[~lost & (frame["count"] > 0)].reset_index(drop=True)
+    if frame.empty:
+        raise kt.CsvError(f"{path}: no point has rows for every head")
+    kt.add_labels(frame, ignore=SIZE_PARAMETERS)
+    table = frame[["label", *KEYS]].assign(
+        mean=frame[f"mean_{y}"], sd=frame[f"sd_{y}"] if columns[-1] == f"sd_{y}" else np.nan,
+        x=frame["budget_requested" if x == "budget_requested" else f"mean_{x}"],
+        held=frame["mean_middle_ratio"])
+    rows = sorted(set(frame["count"]))
+    text = " to ".join(f"{n:g}" for n in dict.fromkeys((rows[0], rows[-1])))
+    return table, f"a summary of {text} rows in each point."
