@@ -16,7 +16,9 @@ BYTES_PER_ROW = 64
 # In a small process of its own: what a process held before it became another program counts as well.
 MEASURE = """
 import os, subprocess, sys
-child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+# What malloc keeps of freed blocks would depend on the order in which threads come and go.
+steady = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, env={**os.environ, **steady})
 _, status, usage = os.wait4(child.pid, 0)
 child.returncode = os.waitstatus_to_exitcode(status)
 print(usage.ru_maxrss)

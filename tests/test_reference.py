@@ -14,7 +14,7 @@ from script_case import KVBENCH, ROOT, FolderCase, missing, read_text
 
 SCRIPT = os.path.join(ROOT, "scripts", "reference.py")
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
-PATIENCE = 120  # s; a run takes two on an idle machine
+PATIENCE = 1200  # s; a run takes two on an idle machine
 
 PLAN = """
 title = "Small"

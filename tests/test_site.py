@@ -121,7 +121,7 @@ class SiteTest(FolderCase):
             done = subprocess.run(
                 [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900",
                  f"--user-data-dir={self.path('profile')}", "--dump-dom", "file://" + index],
-                capture_output=True, text=True, check=False, timeout=120)
+                capture_output=True, text=True, check=False, timeout=1200)
             found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)
             self.assertTrue(found, done.stderr[-2000:])
             first, sorted_, chosen, merging, aside = json.loads(html.unescape(found[1]))

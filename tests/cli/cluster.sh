@@ -92,7 +92,7 @@ pid=$! tries=0
 rows=int/unfinished/coverage.csv
 until [[ -f $rows ]] && (($(wc -l < "$rows") > 20)); do
   kill -0 "$pid" 2> /dev/null || fail "ended before it was interrupted: $(cat "$scratch/err")"
-  ((++tries < 3000)) || fail 'no rows after a minute'
+  ((++tries < 30000)) || fail 'no rows after ten minutes'
   sleep 0.02
 done
 kill -INT "$pid"

@@ -4,7 +4,7 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
 good synth -o t.h5 --layers 1 --q-heads 2 --kv-heads 1 --n 768 --d 16 --dv 8
 # Long enough to be hit half-way; with sanitizers a row takes ten times as long.
-seeds=4000
+seeds=8000
 if grep -q -a -e -fsanitize= "$KVBENCH"; then seeds=600; fi
 command=(replay t.h5 --algorithm uniform:T=1 --seeds "$seeds" --recent 128 --queries 128)
 
@@ -13,7 +13,7 @@ interrupt() { # interrupt SIGNAL FILE
   local pid=$! tries=0
   until [[ -f $2 ]] && (($(wc -l < "$2") > 20)); do
     kill -0 "$pid" 2> /dev/null || fail "ended before it was interrupted: $(cat "$scratch/err")"
-    ((++tries < 3000)) || fail "no rows after a minute"
+    ((++tries < 30000)) || fail "no rows after ten minutes"
     sleep 0.02
   done
   kill "-$1" "$pid"
@@ -51,14 +51,14 @@ good "${command[@]}" -o kill.csv --resume
 same kill.csv whole.csv
 
 # A job that would take minutes, and a plan of millions of rows: both end within two seconds.
-# ended_soon PID: waits for it; the rest of five seconds is for a machine that is busy.
+# ended_soon PID: waits for it. The bound only tells it from the minutes that the job would take.
 ended_soon() {
   local start=$EPOCHREALTIME took
   code=0
   wait "$1" || code=$?
   took=$((${EPOCHREALTIME/./} - ${start/./}))
   [[ $code == 130 ]] || fail "exit code $code: $(cat "$scratch/err")"
-  ((took < 5000000)) || fail "ended only after $took microseconds"
+  ((took < 60000000)) || fail "ended only after $took microseconds"
 }
 
 # catches PID: whether it is kvbench (not yet the shell that starts it) and handles SIGTERM.
