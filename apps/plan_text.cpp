@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "replay/job.hpp"
@@ -43,6 +46,23 @@ std::vector<UnitNeed> needs_of(const Plan& plan, int threads) {
     out.push_back({&unit, std::move(need), bytes});
   }
   return out;
+}
+
+constexpr std::size_t kMostNamed = 12;  // things of a list in one line
+constexpr std::size_t kFirstNamed = 3;
+
+// "a, b, c", or of many "a, b, c, ..., z".
+template <class Things>
+std::string some_of(const Things& things) {
+  const std::vector<std::string> all(things.begin(), things.end());
+  return all.size() <= kMostNamed
+             ? fmt::format("{}", fmt::join(all, ", "))
+             : fmt::format("{}, ..., {}", fmt::join(all.begin(), all.begin() + kFirstNamed, ", "),
+                           all.back());
+}
+
+std::string range_text(const SpecRange& range) {
+  return fmt::format("{}={} is {}", range.key, range.text, some_of(range.values));
 }
 
 void print_totals(const Plan& plan, const std::vector<UnitNeed>& needs, int threads) {
@@ -120,9 +140,33 @@ void print_units(const Plan& plan, const std::vector<UnitNeed>& needs) {
 void print_plan(const Plan& plan) {
   const int threads = usable_threads(plan);
   const std::vector<UnitNeed> needs = needs_of(plan, threads);
+  if (const std::string ranges = ranges_line(plan); !ranges.empty()) {
+    fmt::print("{}\n", ranges);
+  }
   print_totals(plan, needs, threads);
   print_algorithms(plan, needs);
   print_units(plan, needs);
+}
+
+std::string ranges_line(const Plan& plan) {
+  std::vector<std::string> all;
+  std::ranges::transform(plan.ranges, std::back_inserter(all), range_text);
+  return all.empty() ? "" : fmt::format("ranges: {}", fmt::join(all, "; "));
+}
+
+std::string ranges_note(const Plan& plan) {
+  std::vector<std::string> all;
+  const SpecRange* first = nullptr;
+  for (const SpecRange& range : plan.ranges) {
+    if (!range.end.empty()) {
+      all.push_back(range_text(range));
+      first = first == nullptr ? &range : first;
+    }
+  }
+  return first == nullptr
+             ? ""
+             : fmt::format("note: {} (a range leaves its end out since 0.2; {} includes {})",
+                           fmt::join(all, "; "), first->with_end, first->end);
 }
 
 }  // namespace kvbench

@@ -3,7 +3,7 @@
 set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
 small_trace t.h5 --prompts 2
-command=(replay t.h5 --algorithm 'uniform:T=1:3' --algorithm local --budget 0.5,0.25 --seeds 4
+command=(replay t.h5 --algorithm 'uniform:T=1,2,3' --algorithm local --budget 0.5,0.25 --seeds 4
   "${windows[@]}")
 
 good "${command[@]}" --dry-run -o out.csv
