@@ -68,7 +68,7 @@ void add_cluster(CLI::App& app) {
   sub->add_option("traces", c.traces, "Trace files (docs/trace_format.md)")
       ->required()
       ->type_name("TRACE");
-  sub->add_option("-o,--out", c.out, "Folder to write the tables into; made where it is missing")
+  sub->add_option("-o,--output", c.out, "Folder to write the tables into; made where it is missing")
       ->type_name("DIR");
   sub->add_option("--config", o->config,
                   "TOML file with any of these options; the command line wins over it")

@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "commands.hpp"
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 #include "exit_code.hpp"
+#include "former_names.hpp"
 #include "help.hpp"
 #include "long_run.hpp"
 #include "option_names.hpp"
@@ -48,6 +51,9 @@ std::string unknown_option(const CLI::App& app) {
 
 int program(int argc, char** argv) {
   command_arguments().assign(argv, argv + argc);
+  const std::vector<std::string> words = with_current_names(command_arguments());
+  std::vector<const char*> current;
+  std::ranges::transform(words, std::back_inserter(current), &std::string::c_str);
   CLI::App app(
       "kvbench replays the queries, keys and values of a language model through KV-cache "
       "compression algorithms and reports how far the attention output moved, what memory each "
@@ -77,7 +83,7 @@ int program(int argc, char** argv) {
       "device failure, "
       "130 interrupted.\nDocumentation: docs/cli.md in the source tree.");
   try {
-    app.parse(argc, argv);
+    app.parse(argc, current.data());
     check_stdout();
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) {

@@ -40,7 +40,7 @@ void add_files(CLI::App& sub, RunOptions& o) {
       ->required()
       ->type_name("TRACE");
   sub.add_option(
-         "-o,--out", o.replay.out,
+         "-o,--output", o.replay.out,
          "Result table to write; its manifest is OUT.csv.json. OUT.layers.csv beside it has whole "
          "layers' errors, where the traces hold output projections")
       ->type_name("OUT.csv");
