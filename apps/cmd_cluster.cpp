@@ -67,7 +67,7 @@ void add_cluster(CLI::App& app) {
       "  kvbench cluster data/sample.h5 -o clusters --kept-by out.kept.csv");
   sub->add_option("traces", c.traces, "Trace files (docs/trace_format.md)")
       ->required()
-      ->type_name("TRACE");
+      ->type_name("TRACE.h5");
   sub->add_option("-o,--output", c.out, "Folder to write the tables into; made where it is missing")
       ->type_name("DIR");
   sub->add_option("--config", o->config,

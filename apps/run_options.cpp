@@ -38,7 +38,7 @@ void parse_shard(const std::string& text, ReplayOptions& o) {
 void add_files(CLI::App& sub, RunOptions& o) {
   sub.add_option("traces", o.replay.traces, "Trace files (docs/trace_format.md)")
       ->required()
-      ->type_name("TRACE");
+      ->type_name("TRACE.h5");
   sub.add_option(
          "-o,--output", o.replay.out,
          "Result table to write; its manifest is OUT.csv.json. OUT.layers.csv beside it has whole "

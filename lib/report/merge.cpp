@@ -236,6 +236,7 @@ void check_output(const MergeOptions& options) {
     }
   }
   check_outputs(inputs, run_files(options.output));
+  check_folder("-o", options.output);
   const std::vector<fs::path> existing = existing_tables(options.output);
   if (!options.overwrite && !existing.empty()) {
     throw InputError(
