@@ -67,8 +67,8 @@ void add_cluster(CLI::App& app) {
       "  kvbench cluster data/sample.h5 -o clusters --kept-by out.kept.csv");
   sub->add_option("traces", c.traces, "Trace files (docs/trace_format.md)")
       ->required()
-      ->type_name("TRACE");
-  sub->add_option("-o,--out", c.out, "Folder to write the tables into; made where it is missing")
+      ->type_name("TRACE.h5");
+  sub->add_option("-o,--output", c.out, "Folder to write the tables into; made where it is missing")
       ->type_name("DIR");
   sub->add_option("--config", o->config,
                   "TOML file with any of these options; the command line wins over it")

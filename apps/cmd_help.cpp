@@ -54,7 +54,8 @@ void add_help(CLI::App& app) {
   const auto word = std::make_shared<std::string>();
   const auto add = [&](const char* name, const char* what, const char* type, bool required) {
     CLI::App* sub = app.add_subcommand(name, what);
-    sub->add_option("name", *word, required ? "Which shell" : "Command; none: the program itself")
+    sub->add_option(required ? "shell" : "name", *word,
+                    required ? "Which shell" : "Command; none: the program itself")
         ->required(required)
         ->type_name(type);
     return sub;

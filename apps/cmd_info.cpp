@@ -311,7 +311,7 @@ void add_info(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("info", "Show what traces hold; validates everything");
   sub->add_option("traces", o->inputs, "Traces (docs/trace_format.md)")
       ->required()
-      ->type_name("TRACE");
+      ->type_name("TRACE.h5");
   sub->add_flag("--no-values", o->no_values, "Check the structure only; read no values");
   sub->add_flag("--json", o->json, "Print one JSON array with an object per trace");
   sub->callback([o] { run(*o); });

@@ -15,19 +15,19 @@ namespace {
 struct MergeCommand {
   std::vector<std::string> shards;
   std::string output;
-  bool force = false;
+  bool overwrite = false;
 };
 
 void run(const MergeCommand& options) {
   MergeOptions merge;
   merge.shards.assign(options.shards.begin(), options.shards.end());
   merge.output = options.output;
-  merge.force = options.force;
+  merge.overwrite = options.overwrite;
   std::vector<std::string> command{"kvbench", "merge"};
   command.insert(command.end(), options.shards.begin(), options.shards.end());
   command.insert(command.end(), {"-o", options.output});
-  if (options.force) {
-    command.emplace_back("--force");
+  if (options.overwrite) {
+    command.emplace_back("--overwrite");
   }
   merge.command_line = shell_line(command);
   const MergeResult result = merge_shards(merge);
@@ -46,7 +46,7 @@ void add_merge(CLI::App& app) {
   sub->add_option("-o,--output", o->output, "The undivided result file")
       ->required()
       ->type_name("OUT.csv");
-  sub->add_flag("--force", o->force, "Replace an existing output");
+  sub->add_flag("--overwrite", o->overwrite, "Replace an existing output");
   sub->callback([o] { run(*o); });
 }
 

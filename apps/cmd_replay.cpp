@@ -18,13 +18,13 @@ void add_replay(CLI::App& app) {
   sub->footer(
       "\nExample:\n"
       "  kvbench replay data/sample.h5 -o out.csv --seeds 10 \\\n"
-      "      --algorithm 'balancekv:T=1:4' --algorithm 'uniform:T=1:4'");
+      "      --algorithm 'balancekv:T=1,2,3,4' --algorithm 'uniform:T=1,2,3,4'");
   add_files(*sub, *o);
 
   const char* what = "What to run";
   sub->add_option("--algorithm", r.algorithms,
                   "Algorithm, and values for its parameters: lists (v1,v2) and ranges "
-                  "(first:last or first:last:step, ends included) make a grid. Commas "
+                  "(A:B or A:B:STEP, from A to below B) make a grid. Commas "
                   "before the first colon separate algorithms: a,b,c:KEY=VALUES. May be "
                   "repeated; 'kvbench list' names them. Sets are all, @eviction and the other "
                   "families, @agnostic (looks at no query) and patterns ('snap*'): every "
@@ -41,10 +41,10 @@ void add_replay(CLI::App& app) {
        "RHO,...")
       ->group(what);
   sub->add_option("--seeds", r.seeds,
-                  "N: seeds 0 to N-1; A:B: A to B-1; A,B,C: these. Deterministic algorithms run "
-                  "once, as seed 0")
+                  "N: seeds 0 to N-1; else a list of seeds and ranges A:B, from A to B-1. "
+                  "Deterministic algorithms run once, as seed 0")
       ->capture_default_str()
-      ->type_name("N|A:B|A,B,...")
+      ->type_name("N|A:B[:STEP],...")
       ->group(what);
   add_selection(*sub, *o, what);
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "choice.hpp"
@@ -38,7 +39,9 @@ SummaryOptions resolved(const SummarizeCommand& options) {
     name = full_column_name(name);
   }
   for (const std::string& text : options.where) {
-    out.where.emplace_back(text);
+    for (RowFilter& filter : row_filters(text)) {
+      out.where.push_back(std::move(filter));
+    }
   }
   return out;
 }
@@ -51,6 +54,7 @@ void run(const SummarizeCommand& options) {
   std::optional<FileLock> lock;
   if (!options.csv.empty()) {
     check_outputs({options.inputs.begin(), options.inputs.end()}, {{options.csv, summary_kind()}});
+    check_folder("--csv", options.csv);
     lock.emplace(options.csv);
   }
   std::vector<ResultTable> tables;
@@ -85,7 +89,7 @@ void add_summarize(CLI::App& app) {
   const auto o = std::make_shared<SummarizeCommand>();
   CLI::App* sub =
       app.add_subcommand("summarize", "Reduce result rows to mean, deviation and count");
-  sub->add_option("inputs", o->inputs, "Result files; read as one table")
+  sub->add_option("tables", o->inputs, "Result files; read as one table")
       ->required()
       ->type_name("OUT.csv");
   list(*sub, "--by", o->summary.by,
@@ -103,7 +107,8 @@ void add_summarize(CLI::App& app) {
   sub->add_option(
          "--where", o->where,
          "Only rows of these values (with != of no such value): patterns with * and ? for "
-         "text, numbers and ranges A:B (from A to below B) for numbers; repeatable, all must hold")
+         "text, numbers and ranges A:B (from A to below B) for numbers; \\, is a comma of a value. "
+         "algorithm=snap*,h2o,layer=0 is two conditions; repeatable, all must hold")
       ->allow_extra_args(false)
       ->type_name("COLUMN=VALUE,...");
   sub->add_flag("--pool", o->summary.pool,

@@ -96,6 +96,7 @@ void run(CLI::App& sub, SynthCommand& o) {
   }
   o.synth.dtype = *dtype;
   check_outputs({o.config}, {{o.output, synthetic_trace_kind()}});
+  check_folder("-o", o.output);
   const FileLock lock(o.output);
   synth(o.synth, o.output);
 }

@@ -15,6 +15,7 @@
 
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
+#include "former_names.hpp"
 #include "option_names.hpp"
 
 namespace kvbench {
@@ -113,7 +114,8 @@ class ConfigFile {
     if (key == "config" || key == "help" || key == "help-all") {
       fail(node, fmt::format("'{}' stands on the command line only", key));
     }
-    CLI::Option* option = command_.get_option_no_throw(fmt::format("--{}", key));
+    const std::string now = current_name(command_.get_name(), std::string(key));
+    CLI::Option* option = command_.get_option_no_throw("--" + now);
     if (option == nullptr) {
       fail(node, fmt::format("'{}' is no option of kvbench {}{}", key, command_.get_name(),
                              did_you_mean(key, option_names(command_, ""))));

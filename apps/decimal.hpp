@@ -8,11 +8,14 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <system_error>
 #include <type_traits>
 #include <vector>
 
+#include "core/error.hpp"
+#include "core/number_range.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
@@ -64,53 +67,46 @@ CLI::Option* number(CLI::App& app, const char* flag, T& value, const char* help,
       ->type_name(type_name);
 }
 
-/// The numbers of one text: itself, or of A:B those from A to B - 1. Throws CLI::ValidationError.
-inline Range numbers_of(const std::string& text) {
-  constexpr Index kMost = 1000000;
-  const std::size_t colon = text.find(':');
-  std::string first = text.substr(0, colon);
-  std::string end = colon == std::string::npos ? first : text.substr(colon + 1);
-  for (std::string* part : {&first, &end}) {
-    if (const std::string wrong = decimal<Index>()(*part); !wrong.empty()) {
-      throw CLI::ValidationError(wrong + (colon == std::string::npos ? "" : " on both sides of :"));
-    }
-  }
-  const Index begin = std::stoll(first);
-  const Index count = colon == std::string::npos ? 1 : std::stoll(end) - begin;
-  if (begin < 0 || count < 1 || count > kMost) {
-    throw CLI::ValidationError(fmt::format(
-        "got '{}', expected a number of at least 0, or A:B (without B) of 1 to {}", text, kMost));
-  }
-  return {begin, begin + count};
-}
-
 /// An option that takes numbers and ranges of them, or one list of both with commas, per mention;
 /// none chooses all. `ranges`: those of the values that a range gave.
 inline CLI::Option* numbers(CLI::App& app, const char* flag, std::vector<Index>& values,
                             std::vector<Range>& ranges, const std::string& help) {
+  constexpr std::uint64_t kMost = 1000000;
   const auto read = [&values, &ranges, flag](const std::vector<std::string>& texts) {
     values.clear();
     ranges.clear();
     for (const std::string& text : texts) {
-      try {
-        const Range more = numbers_of(text);
-        for (Index x = more.begin; x < more.end; ++x) {
-          values.push_back(x);
+      if (is_range(text)) {
+        try {
+          const auto range = parse_range<Index>(flag, text, kMost);
+          for (std::uint64_t i = 0; i < range.size(); ++i) {
+            values.push_back(range[i]);
+          }
+          ranges.push_back({range.begin, range.end});
+        } catch (const InputError& e) {  // a configuration says in which line
+          throw CLI::ValidationError(e.what());
         }
-        if (text.find(':') != std::string::npos) {
-          ranges.push_back(more);
-        }
-      } catch (const CLI::ValidationError& e) {
-        throw CLI::ValidationError(flag, e.what());
+        continue;
+      }
+      std::string digits = text;
+      if (const std::string wrong = decimal<Index>()(digits); !wrong.empty()) {
+        throw CLI::ValidationError(flag, wrong);
+      }
+      values.push_back(std::stoll(text));
+      if (values.back() < 0) {
+        throw CLI::ValidationError(flag, fmt::format("got '{}', expected at least 0", text));
       }
     }
   };
   return app
       .add_option_function<std::vector<std::string>>(
-          flag, read, help + "; A:B is A to B-1, as far as the traces have them [default: all]")
+          flag, read,
+          help +
+              "; ranges leave their end out: 0:3 is 0, 1, 2, as far as the traces have them "
+              "[default: all]")
       ->allow_extra_args(false)
       ->delimiter(',')
-      ->type_name("N|A:B,...");
+      ->type_name("N|A:B[:STEP],...");
 }
 
 /// An option that takes one value, or one list with commas, per mention: what follows may be a

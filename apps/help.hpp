@@ -29,7 +29,7 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_option(const CLI::Option* opt, bool is_positional) const override;
   std::string make_option_usage(const CLI::Option* opt) const override;
 
-  /// "-o, --out OUT.csv", or "TRACE..." of a positional one.
+  /// "-o, --output OUT.csv", or "TRACE.h5..." of a positional one.
   std::string option_name(const CLI::Option* opt, bool is_positional) const;
   /// Its description, with the default behind it.
   static std::string option_description(const CLI::Option* opt, bool is_positional);

@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "commands.hpp"
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 #include "exit_code.hpp"
+#include "former_names.hpp"
 #include "help.hpp"
 #include "long_run.hpp"
 #include "option_names.hpp"
@@ -46,8 +49,35 @@ std::string unknown_option(const CLI::App& app) {
   return "";
 }
 
+// What is wrong where the command given lacks an argument or option that it needs; else empty.
+std::string missing_option(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands()) {
+    for (const CLI::Option* option : command->get_options()) {
+      if (!option->get_required() || option->count() > 0) {
+        continue;
+      }
+      std::string name =
+          option->get_positional() ? option->get_name(true) : option->get_lnames()[0];
+      const bool many = option->get_expected_max() > 1;
+      if (many && name.ends_with('s')) {
+        name.pop_back();
+      }
+      return fmt::format("{}: no {}, expected {}{}", command->get_name(), name,
+                         many                           ? "at least one "
+                         : option->get_positional()     ? ""
+                         : option->get_snames().empty() ? "--" + name + " "
+                                                        : "-" + option->get_snames()[0] + " ",
+                         option->get_type_name());
+    }
+  }
+  return "";
+}
+
 int program(int argc, char** argv) {
   command_arguments().assign(argv, argv + argc);
+  const std::vector<std::string> words = with_current_names(command_arguments());
+  std::vector<const char*> current;
+  std::ranges::transform(words, std::back_inserter(current), &std::string::c_str);
   CLI::App app(
       "kvbench replays the queries, keys and values of a language model through KV-cache "
       "compression algorithms and reports how far the attention output moved, what memory each "
@@ -77,7 +107,7 @@ int program(int argc, char** argv) {
       "device failure, "
       "130 interrupted.\nDocumentation: docs/cli.md in the source tree.");
   try {
-    app.parse(argc, argv);
+    app.parse(argc, current.data());
     check_stdout();
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) {
@@ -93,7 +123,8 @@ int program(int argc, char** argv) {
       return fail(kExitBadInput, unknown_command(app, argc > 1 ? argv[1] : ""));
     }
     const std::string option = unknown_option(app);
-    return fail(kExitBadInput, option.empty() ? e.what() : option);
+    const std::string missing = e.get_name() == "RequiredError" ? missing_option(app) : "";
+    return fail(kExitBadInput, !option.empty() ? option : !missing.empty() ? missing : e.what());
   } catch (const Exit& e) {
     return e.code;
   } catch (const InputError& e) {

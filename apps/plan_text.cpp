@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "replay/job.hpp"
@@ -43,6 +46,23 @@ std::vector<UnitNeed> needs_of(const Plan& plan, int threads) {
     out.push_back({&unit, std::move(need), bytes});
   }
   return out;
+}
+
+constexpr std::size_t kMostNamed = 12;  // things of a list in one line
+constexpr std::size_t kFirstNamed = 3;
+
+// "a, b, c", or of many "a, b, c, ..., z".
+template <class Things>
+std::string some_of(const Things& things) {
+  const std::vector<std::string> all(things.begin(), things.end());
+  return all.size() <= kMostNamed
+             ? fmt::format("{}", fmt::join(all, ", "))
+             : fmt::format("{}, ..., {}", fmt::join(all.begin(), all.begin() + kFirstNamed, ", "),
+                           all.back());
+}
+
+std::string range_text(const SpecRange& range) {
+  return fmt::format("{}={} is {}", range.key, range.text, some_of(range.values));
 }
 
 void print_totals(const Plan& plan, const std::vector<UnitNeed>& needs, int threads) {
@@ -100,18 +120,55 @@ void print_algorithms(const Plan& plan, const std::vector<UnitNeed>& needs) {
   }
 }
 
+// KV heads that need alike, and where they are.
+struct AlikeHeads {
+  Index heads = 0;
+  std::vector<std::string> traces, prompts;
+  std::set<Index> layers, kv_heads;
+};
+
+void add_once(std::vector<std::string>& names, const std::string& name) {
+  if (std::ranges::find(names, name) == names.end()) {
+    names.push_back(name);
+  }
+}
+
+std::vector<std::string> texts(const std::set<Index>& numbers) {
+  std::vector<std::string> out;
+  for (const Index x : numbers) {
+    out.push_back(fmt::format("{}", x));
+  }
+  return out;
+}
+
+// A line for all heads of the same figures.
 void print_units(const Plan& plan, const std::vector<UnitNeed>& needs) {
-  fmt::print("\n{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7}  {:<18} {:>8}\n", "trace", "prompt",
-             "layer", "kv_head", "q_heads", "tokens", "middle", "largest job", "MiB");
+  std::vector<std::pair<std::string, AlikeHeads>> lines;
   for (const auto& [unit, need, bytes] : needs) {
     const LayerMeta& l = plan.layer_meta(*unit);
     const Windows w = windows_of(plan.options, l.n, l.nq);
     const auto by_bytes = [](const auto& x, const auto& y) { return x.second < y.second; };
     const auto largest = std::ranges::max_element(need.jobs, by_bytes);
-    fmt::print("{:<24} {:<12} {:>5} {:>7} {:>7} {:>7} {:>7}  {:<18} {:>8.1f}\n",
-               printable(plan.trace_names[unit->trace]), printable(plan.prompt_meta(*unit).id),
-               l.layer, unit->kv_head, unit->q_heads.size(), l.n, w.middle.size(),
-               largest == need.jobs.end() ? "" : largest->first, mib(bytes));
+    const std::string figures =
+        fmt::format("{:>7} {:>7} {:>7}  {:<18} {:>8.1f}", unit->q_heads.size(), l.n,
+                    w.middle.size(), largest == need.jobs.end() ? "" : largest->first, mib(bytes));
+    auto line = std::ranges::find(lines, figures, &std::pair<std::string, AlikeHeads>::first);
+    if (line == lines.end()) {
+      line = lines.insert(lines.end(), {figures, {}});
+    }
+    AlikeHeads& alike = line->second;
+    ++alike.heads;
+    add_once(alike.traces, printable(plan.trace_names[unit->trace]));
+    add_once(alike.prompts, printable(plan.prompt_meta(*unit).id));
+    alike.layers.insert(l.layer);
+    alike.kv_heads.insert(unit->kv_head);
+  }
+  fmt::print("\n{:>8} {:>7} {:>7} {:>7}  {:<18} {:>8}  {}\n", "KV heads", "q_heads", "tokens",
+             "middle", "largest job", "MiB", "of");
+  for (const auto& [figures, alike] : lines) {
+    fmt::print("{:>8} {}  {}; prompts {}; layers {}; KV heads {}\n", alike.heads, figures,
+               some_of(alike.traces), some_of(alike.prompts), some_of(texts(alike.layers)),
+               some_of(texts(alike.kv_heads)));
   }
 }
 
@@ -120,9 +177,33 @@ void print_units(const Plan& plan, const std::vector<UnitNeed>& needs) {
 void print_plan(const Plan& plan) {
   const int threads = usable_threads(plan);
   const std::vector<UnitNeed> needs = needs_of(plan, threads);
+  if (const std::string ranges = ranges_line(plan); !ranges.empty()) {
+    fmt::print("{}\n", ranges);
+  }
   print_totals(plan, needs, threads);
   print_algorithms(plan, needs);
   print_units(plan, needs);
+}
+
+std::string ranges_line(const Plan& plan) {
+  std::vector<std::string> all;
+  std::ranges::transform(plan.ranges, std::back_inserter(all), range_text);
+  return all.empty() ? "" : fmt::format("ranges: {}", fmt::join(all, "; "));
+}
+
+std::string ranges_note(const Plan& plan) {
+  std::vector<std::string> all;
+  const SpecRange* first = nullptr;
+  for (const SpecRange& range : plan.ranges) {
+    if (!range.end.empty()) {
+      all.push_back(range_text(range));
+      first = first == nullptr ? &range : first;
+    }
+  }
+  return first == nullptr
+             ? ""
+             : fmt::format("note: {} (a range leaves its end out since 0.2; {} includes {})",
+                           fmt::join(all, "; "), first->with_end, first->end);
 }
 
 }  // namespace kvbench

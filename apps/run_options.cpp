@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "choice.hpp"
@@ -37,9 +38,9 @@ void parse_shard(const std::string& text, ReplayOptions& o) {
 void add_files(CLI::App& sub, RunOptions& o) {
   sub.add_option("traces", o.replay.traces, "Trace files (docs/trace_format.md)")
       ->required()
-      ->type_name("TRACE");
+      ->type_name("TRACE.h5");
   sub.add_option(
-         "-o,--out", o.replay.out,
+         "-o,--output", o.replay.out,
          "Result table to write; its manifest is OUT.csv.json. OUT.layers.csv beside it has whole "
          "layers' errors, where the traces hold output projections")
       ->type_name("OUT.csv");
@@ -144,12 +145,18 @@ void run(CLI::App& command, RunOptions& o) {
   for (const std::string& note : scoring_notes(plan)) {
     tell("{}\n", note);
   }
+  if (const std::string note = ranges_note(plan); !note.empty()) {
+    tell("{}\n", note);
+  }
   if (o.dry_run) {
     print_plan(plan);
     return;
   }
   if (o.replay.out.empty()) {
     throw InputError(command.get_name() + ": no output, expected -o OUT.csv");
+  }
+  if (std::ranges::any_of(plan.ranges, &std::string::empty, &SpecRange::end)) {
+    tell("{}\n", ranges_line(plan));  // else the note has said it
   }
   const RunResult r = run_plan(plan, shell_line(command_arguments()), stop);
   tell("{}: {} rows in {:.1f} s{}{}{}{}\n", o.replay.out, r.rows, r.wall_s,

@@ -24,7 +24,7 @@ KVREVIVER = "kvreviver:candidate_ratio={0};recent_ratio={0};vague_ratio={1};esti
 RUNS = {
     "a": ("h2o random-local knorm bumblebee:lambda=0,0.5,1;phi=log,power", "--budget 0.6 --budget 0.4 "
           "--per-query"),
-    "f": ("balancekv:T=1:3 uniform:T=1:3", "--seeds 2"),
+    "f": ("balancekv:T=1:4 uniform:T=1:4", "--seeds 2"),
     "g": ("h2o:grid", "--budget 0.5"),
     "m": ("kvreviver:vague=none,mean", "--budget 0.6 --budget 0.5"),
     "e": ("kvreviver", "--budget 0.6 --budget 0.5"),

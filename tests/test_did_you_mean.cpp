@@ -44,6 +44,9 @@ TEST(DidYouMean, NamesTheNearestWordOrNone) {
   EXPECT_EQ(did_you_mean("pyramid", known), " (did you mean pyramidkv?)");
   EXPECT_EQ(did_you_mean("--bugdet", known), " (did you mean --budget?)");
   EXPECT_EQ(did_you_mean("h20", known), " (did you mean h2o?)");
+  EXPECT_EQ(did_you_mean("SnapKV", known), " (did you mean snapkv?)");
+  EXPECT_EQ(did_you_mean("PYRAMIDkvv", known), " (did you mean pyramidkv?)");
+  EXPECT_EQ(did_you_mean("t", known), " (did you mean T?)");
   for (const char* far : {"", "X", "nosuch", "quantisation", "kv"}) {
     EXPECT_EQ(did_you_mean(far, known), "") << far;
   }

@@ -41,24 +41,42 @@ std::string refusal(const Texts& specs) {
                                  specs.empty() ? "nothing" : specs.front());
 }
 
-TEST(Grid, ListsAndRangesIncludeTheirEnds) {
+TEST(Grid, RangesLeaveTheirEndsOut) {
   EXPECT_EQ(values_of("uniform:T=1,2,4", "T"), (Texts{"1", "2", "4"}));
-  EXPECT_EQ(values_of("uniform:T=1:4", "T"), (Texts{"1", "2", "3", "4"}));
-  EXPECT_EQ(values_of("uniform:T=2:2", "T"), (Texts{"2"}));
-  EXPECT_EQ(values_of("uniform:T=0:9:3", "T"), (Texts{"0", "3", "6", "9"}));
+  EXPECT_EQ(values_of("uniform:T=1:4", "T"), (Texts{"1", "2", "3"}));
+  EXPECT_EQ(values_of("uniform:T=2:3", "T"), (Texts{"2"}));
+  EXPECT_EQ(values_of("uniform:T=0:9:3", "T"), (Texts{"0", "3", "6"}));
   EXPECT_EQ(values_of("uniform:T=0:8:3", "T"), (Texts{"0", "3", "6"}));
-  EXPECT_EQ(values_of("uniform:T=8,1:3,5:6", "T"), (Texts{"1", "2", "3", "5", "6", "8"}));
+  EXPECT_EQ(values_of("uniform:T=8,1:3,5:7", "T"), (Texts{"1", "2", "5", "6", "8"}));
 }
 
 TEST(Grid, FractionalRangesMakeTheNumbersThatOneWouldWrite) {
   // 3 * 0.1 is 0.30000000000000004, and (0.7 - 0) / 0.1 is 6.999999999999999.
   EXPECT_EQ(values_of("balancekv:T=1;gamma=0:0.7:0.1", "gamma"),
-            (Texts{"0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7"}));
+            (Texts{"0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6"}));
   EXPECT_EQ(values_of("balancekv:T=1;gamma=0:0.25:0.1", "gamma"), (Texts{"0", "0.1", "0.2"}));
 }
 
+TEST(Grid, SaysWhatRangesBecame) {
+  std::vector<SpecRange> ranges;
+  expand_algorithms({"uniform:T=1:4", "balancekv:T=1:4;step=fixed;gamma=0:0.25:0.1", "local:T=7",
+                     "streamingllm:T=2:9:3,1:8:7"},
+                    Protocol::prefill, &ranges);
+  ASSERT_EQ(ranges.size(), 4U);  // T=1:4 once
+  EXPECT_EQ(ranges[0].key, "T");
+  EXPECT_EQ(ranges[0].text, "1:4");
+  EXPECT_EQ(ranges[0].values, (Texts{"1", "2", "3"}));
+  EXPECT_EQ(ranges[0].end, "4");
+  EXPECT_EQ(ranges[0].with_end, "1:5");
+  EXPECT_EQ(ranges[1].values, (Texts{"0", "0.1", "0.2"}));
+  EXPECT_EQ(ranges[1].with_end, "");  // no step lands on 0.25
+  EXPECT_EQ(ranges[2].with_end, "");
+  EXPECT_EQ(ranges[3].end, "8");
+  EXPECT_EQ(ranges[3].with_end, "1:15:7");
+}
+
 TEST(Grid, CombinesEveryValueWithEveryOther) {
-  const Texts all = expanded({"balancekv:T=1:3;step=greedy,fixed;rescale=true,false"});
+  const Texts all = expanded({"balancekv:T=1:4;step=greedy,fixed;rescale=true,false"});
   EXPECT_EQ(all.size(), 12U);
   EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), 12U);
 }
@@ -68,7 +86,7 @@ TEST(Grid, OrdersNumbersByValue) {
 }
 
 TEST(Grid, OrderAndRepetitionOfSpecsDoNotMatter) {
-  Texts specs{"balancekv:T=1:3;step=fixed,greedy", "uniform:T=2", "exact", "uniform", "local:T=1"};
+  Texts specs{"balancekv:T=1:4;step=fixed,greedy", "uniform:T=2", "exact", "uniform", "local:T=1"};
   const Texts expected = expanded(specs);
   std::mt19937_64 random(7);
   for (int i = 0; i < 20; ++i) {
@@ -80,7 +98,7 @@ TEST(Grid, OrderAndRepetitionOfSpecsDoNotMatter) {
 }
 
 TEST(Grid, KeepsOneOfWhatIsWrittenInTwoWays) {
-  EXPECT_EQ(expanded({"uniform:T=1", "uniform:T=1.0", "uniform:T=1,1", "uniform:T=1:1"}).size(),
+  EXPECT_EQ(expanded({"uniform:T=1", "uniform:T=1.0", "uniform:T=1,1", "uniform:T=1:2"}).size(),
             1U);
   // A default written out is the default.
   EXPECT_EQ(expanded({"streamingllm:T=1", "streamingllm:T=1;n_sink=4"}).size(), 1U);
@@ -257,7 +275,8 @@ TEST(Grid, RefusesInOneLineThatNamesTheTrouble) {
       {"uniform:T", "'T'"},
       {"uniform:T=1;", "''"},
       {"uniform:T=1,,2", "''"},
-      {"uniform:T=4:1", "'4:1'"},
+      {"uniform:T=4:1", "--algorithm uniform:T=4:1: T: got '4:1', which is empty"},
+      {"uniform:T=2:2", "half-open"},
       {"uniform:T=1:4:0", "'1:4:0'"},
       {"uniform:T=1:4:-1", "'1:4:-1'"},
       {"uniform:T=1:4:nan", "'1:4:nan'"},
@@ -268,10 +287,10 @@ TEST(Grid, RefusesInOneLineThatNamesTheTrouble) {
       {"uniform:T=1:inf", "'1:inf'"},
       {"balancekv:step=nosuch", "greedy"},
       {"balancekv:rescale=maybe", "true|false"},
-      {"uniform:tokens=1:1e9", "1000000000 values"},
-      {"uniform:tokens=1:2000;T=1:62", "combinations"},
+      {"uniform:tokens=1:1e9", "999999999 values"},
+      {"uniform:tokens=1:2001;T=1:63", "combinations"},
       // Refused while it grows, not after 10^10 combinations were made.
-      {"uniform:tokens=1:100000;T=1:100000", "combinations"},
+      {"uniform:tokens=1:100001;T=1:100001", "combinations"},
   };
   for (const Case& c : cases) {
     const std::string message = refusal({c.spec});
@@ -286,7 +305,9 @@ TEST(Seeds, CountRangeAndList) {
   using Seeds = std::vector<std::uint64_t>;
   EXPECT_EQ(parse_seeds("3"), (Seeds{0, 1, 2}));
   EXPECT_EQ(parse_seeds("3:6"), (Seeds{3, 4, 5}));
+  EXPECT_EQ(parse_seeds("3:10:3"), (Seeds{3, 6, 9}));
   EXPECT_EQ(parse_seeds("9,1,5,1"), (Seeds{1, 5, 9}));
+  EXPECT_EQ(parse_seeds("7,1:3"), (Seeds{1, 2, 7}));
   EXPECT_EQ(parse_seeds("18446744073709551614:18446744073709551615"),
             (Seeds{18446744073709551614U}));
   EXPECT_EQ(parse_seeds("1000000").size(), 1000000U);
@@ -302,8 +323,8 @@ TEST(Seeds, TextsReadBack) {
 }
 
 TEST(Seeds, RefusesEverythingElse) {
-  for (const char* text : {"", "0", "-1", "1.5", "abc", "3:3", "4:3", "1:2:3", ":", "1:", ":2", ",",
-                           "1,", "1,x", "1, 2", " 1", "1000001", "18446744073709551616", "1,2:3"}) {
+  for (const char* text : {"", "0", "-1", "1.5", "abc", "3:3", "4:3", "1:2:0", ":", "1:", ":2", ",",
+                           "1,", "1,x", "1, 2", " 1", "1000001", "18446744073709551616", "1,3:3"}) {
     SCOPED_TRACE(text);
     expect_refusal([&] { parse_seeds(text); }, "--seeds");
   }

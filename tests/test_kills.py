@@ -119,7 +119,7 @@ class KillTest(FolderCase):
             "merge": dict(words=("merge", "1.csv", "2.csv", "-o", "m.csv"),
                           earlier=("merge", "old1.csv", "old2.csv", "-o", "m.csv"),
                           tables=["m.kept.csv", "m.queries.csv", "m.csv"], manifest="m.csv.json",
-                          add=("--force",)),
+                          add=("--overwrite",)),
             "cluster": dict(words=cluster, earlier=(*cluster, "--points", "hdf5", "--max-k", "4"),
                             tables=[*tables, "c/points.csv"], manifest="c/cluster.json",
                             add=("--overwrite",)),

@@ -96,7 +96,7 @@ TEST(Merge, GivesTheUndividedFileButForTiming) {
     MergeOptions options = options_for(folder, make_shards(folder, count));
     std::mt19937 random(static_cast<unsigned>(count));
     std::shuffle(options.shards.begin(), options.shards.end(), random);
-    options.force = true;
+    options.overwrite = true;
     const MergeResult result = merge_shards(options);
     EXPECT_EQ(result.rows, plan_rows);
     EXPECT_EQ(result.failures, 1);
@@ -157,7 +157,7 @@ TEST(Merge, OutputAndLockRules) {
   MergeOptions options = options_for(folder, make_shards(folder, 2));
   merge_shards(options);
   EXPECT_THROW(merge_shards(options), InputError);  // exists
-  options.force = true;
+  options.overwrite = true;
   EXPECT_NO_THROW(merge_shards(options));
   {
     const FileLock lock(options.shards[1]);

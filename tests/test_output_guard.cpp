@@ -87,6 +87,22 @@ TEST_F(OutputGuardTest, AnInputUnderAnyName) {
   EXPECT_EQ(why_not(at("no/such/folder")), "");  // the writer says so
 }
 
+TEST_F(OutputGuardTest, AFolderThatIsNotThere) {
+  const auto said = [](const fs::path& path) -> std::string {
+    try {
+      check_folder("-o", path);
+    } catch (const IoError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(said(at("no/out.csv")), "-o " + at("no/out.csv").string() + ": folder '" +
+                                        at("no").string() + "' does not exist");
+  EXPECT_EQ(said(at("sub/out.csv")), "");
+  EXPECT_EQ(said("out.csv"), "");
+  EXPECT_EQ(said(""), "");
+}
+
 TEST_F(OutputGuardTest, TwoOutputsThatAreOneFileExistingOrNot) {
   const FileKind kind = text_kind("a test", "a,b");
   write_bytes(at("sub/there"), "a,b\n");

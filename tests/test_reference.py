@@ -111,7 +111,7 @@ class ReferenceTest(FolderCase):
 
     def words(self, *options, out=None, work="work"):
         return [sys.executable, SCRIPT, "--plan", self.path("plan.toml"), "--work",
-                self.path(work), "--out", out or self.out, "--kvbench", KVBENCH, *options]
+                self.path(work), "--output", out or self.out, "--kvbench", KVBENCH, *options]
 
     def run_it(self, *options, code=0, **more):
         """stdout and stderr."""
@@ -202,6 +202,11 @@ class ReferenceTest(FolderCase):
         said, _ = self.run_it("--keep")
         self.assertEqual(self.did(said), ["b trace", "b equal", "report table", "report both"])
         self.assertTrue(os.path.isfile(self.path("work", "traces", "b.h5")))
+
+    def test_the_former_name_of_the_output(self):
+        words = ["--out" if word == "--output" else word for word in self.words("--dry-run")]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, "note: --out is now --output\n"))
 
     def test_parts(self):
         said, _ = self.run_it("--only", "groups")

@@ -38,6 +38,34 @@ TEST(RowFilter, Values) {
   EXPECT_EQ(RowFilter("budget=0.5").column(), "budget_requested");
 }
 
+TEST(RowFilter, ConditionsWithCommas) {
+  using Texts = std::vector<std::string>;
+  const auto split = [](const std::string& text) {
+    Texts out;
+    for (const RowFilter& filter : row_filters(text)) {
+      out.push_back(filter.text());
+    }
+    return out;
+  };
+  EXPECT_EQ(split("algorithm=snap*,layer=0"), (Texts{"algorithm=snap*", "layer=0"}));
+  EXPECT_EQ(split("algorithm=snap*,h2o,layer!=0,3:5,budget=0.5"),
+            (Texts{"algorithm=snap*,h2o", "layer!=0,3:5", "budget=0.5"}));
+  EXPECT_EQ(split("layer=1,2"), (Texts{"layer=1,2"}));
+  EXPECT_EQ(split("budget=,layer=1"), (Texts{"budget=", "layer=1"}));
+  // A slip is a condition on a column that is absent.
+  EXPECT_EQ(split("layer=1,lyaer=2"), (Texts{"layer=1", "lyaer=2"}));
+  // Parameters hold equals signs and semicolons.
+  EXPECT_EQ(split("params=T=2;tokens=auto,T=4;tokens=auto"),
+            (Texts{"params=T=2;tokens=auto,T=4;tokens=auto"}));
+  EXPECT_EQ(split("params=T=2;*,dtype=float16"), (Texts{"params=T=2;*", "dtype=float16"}));
+  EXPECT_EQ(split("params=x,seed\\=3"), (Texts{"params=x,seed\\=3"}));
+  EXPECT_TRUE(row_filters("params=x,seed\\=3").front().keeps("seed=3"));
+  // A comma of a value.
+  EXPECT_TRUE(RowFilter("status=failed: a\\, b").keeps("failed: a, b"));
+  EXPECT_FALSE(RowFilter("status=failed: a\\, b").keeps(" b"));
+  EXPECT_TRUE(RowFilter("prompt=a\\b").keeps("a\\b"));
+}
+
 TEST(RowFilter, SlipsAreRefused) {
   const auto said = [](const std::string& text) {
     return refusal([&] { const RowFilter filter(text); });

@@ -235,6 +235,10 @@ class FakeSlurmTest(SlurmCase):
             done = self.drive(*arguments)
             self.assertEqual(done.returncode, 2)
             self.assertIn(says, done.stderr)
+        done = self.drive("--out", "table.txt")  # its former name
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("run.py: note: --out is now --output\n", done.stderr)
+        self.assertIn("--output: got 'table.txt'", done.stderr)
         done = self.drive(options=["--shard", "1/2"])
         self.assertEqual(done.returncode, 2)
         self.assertIn("--shard after --", done.stderr)

@@ -258,7 +258,7 @@ TEST_F(StreamRunTest, ShardsMergeToTheUndividedFiles) {
   write_bytes(second, steps);
   write_bytes(folder_ / "merged.steps.csv", steps);
   EXPECT_NE(refusal([&] { merge_shards(merge); }).find("merged.steps.csv"), std::string::npos);
-  merge.force = true;
+  merge.overwrite = true;
   merge_shards(merge);
   expect_files(merge.output, folder_ / "whole.csv", "merged");
 }

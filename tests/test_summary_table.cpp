@@ -204,7 +204,7 @@ TEST(SummaryTable, BudgetsAsColumns) {
   const std::string latex = format_table(table, TableFormat::latex);
   EXPECT_NE(
       latex.find("\\begin{tabular}{lrrr}\n\\toprule\nalgorithm & budget 0.125 & budget 0.5 & "
-                 "native \\\\\n\\midrule\n{}h2o & \\textbf{0.400} & \\textbf{0.200 $\\pm$ 0.100} & "
+                 "native \\\\\n\\midrule\nh2o & \\textbf{0.400} & \\textbf{0.200 $\\pm$ 0.100} & "
                  "-- \\\\\n"),
       std::string::npos)
       << latex;
@@ -320,6 +320,7 @@ TEST(SummaryTable, NamesAreEscaped) {
                        "\\$\\textasciicircum{}\\textasciitilde{}\\&\\#\\textless{}* &"),
             std::string::npos)
       << latex;
+  EXPECT_EQ(latex.find("{}a &"), std::string::npos) << latex;
   EXPECT_NE(latex.find("rel\\_error (fraction)"), std::string::npos) << latex;
   const std::string markdown = format_table(table, TableFormat::markdown);
   EXPECT_NE(markdown.find("50% of\\_{x}\\|\\\\y $^~&#\\<\\*"), std::string::npos) << markdown;

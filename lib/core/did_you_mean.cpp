@@ -29,15 +29,28 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return now[b.size()];
 }
 
+namespace {
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  });
+  return out;
+}
+
+}  // namespace
+
 std::string did_you_mean(std::string_view got, std::span<const std::string> known) {
   constexpr std::size_t kLongest = 64;  // no word of ours is longer
   if (got.empty() || got.size() > kLongest) {
     return "";
   }
   std::size_t nearest = std::max<std::size_t>(1, got.size() / 3) + 1;
+  const std::string wanted = lower_case(got);
   std::string_view word;
   for (const std::string& one : known) {
-    const std::size_t distance = edit_distance(got, one);
+    const std::size_t distance = edit_distance(wanted, lower_case(one));
     // A word of one letter is as near to every other of one letter.
     if (distance < nearest && distance < one.size()) {
       nearest = distance;

@@ -163,4 +163,14 @@ void check_outputs(const std::vector<fs::path>& inputs, const std::vector<Output
   }
 }
 
+void check_folder(std::string_view option, const fs::path& path) {
+  const fs::path folder = resolved_path(path).parent_path();
+  std::error_code error;
+  if (!path.empty() && !folder.empty() && !fs::exists(folder, error)) {
+    throw IoError(
+        fmt::format("{} {}: folder '{}' does not exist", option, path.string(),
+                    path.parent_path().empty() ? folder.string() : path.parent_path().string()));
+  }
+}
+
 }  // namespace kvbench

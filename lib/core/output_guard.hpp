@@ -43,4 +43,8 @@ std::string first_bytes(const std::filesystem::path& path, std::size_t count);
 void check_outputs(const std::vector<std::filesystem::path>& inputs,
                    const std::vector<Output>& outputs);
 
+/// Throws IoError "OPTION PATH: folder 'FOLDER' does not exist" where the output that an option
+/// names has no folder to stand in. Nothing for an empty path.
+void check_folder(std::string_view option, const std::filesystem::path& path);
+
 }  // namespace kvbench

@@ -9,19 +9,20 @@
 #include <functional>
 #include <iterator>
 #include <numeric>
-#include <set>
 
 #include "algorithms/composition.hpp"
 #include "algorithms/named.hpp"
 #include "algorithms/registry.hpp"
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
+#include "core/number_range.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr std::size_t kMaxVariants = 100000;
+constexpr std::uint64_t kMaxSeeds = 1000000;
 
 std::vector<std::string> split(const std::string& text, char at) {
   std::vector<std::string> parts(1);
@@ -39,31 +40,42 @@ bool number(const std::string& text, double& out) {
   return parse_number(text, out) && std::isfinite(out);
 }
 
+// Twelve digits: 3 * 0.1 is written 0.3, not 0.30000000000000004.
+std::string short_text(double x) {
+  return fmt::format("{:.12g}", x == 0.0 ? 0.0 : x);
+}
+
+// Notes a range of a spec and what it became, once.
+void note_range(const std::string& key, const std::string& text, const NumberRange<double>& range,
+                const std::vector<std::string>& values, std::vector<SpecRange>* ranges) {
+  if (ranges == nullptr || std::ranges::any_of(*ranges, [&](const SpecRange& one) {
+        return one.key == key && one.text == text;
+      })) {
+    return;
+  }
+  SpecRange out{key, text, values, {}, {}};
+  if (range.steps_on_end()) {
+    out.end = short_text(range.end);
+    out.with_end =
+        fmt::format("{}:{}{}", text.substr(0, text.find(':')), short_text(range.end + range.step),
+                    std::ranges::count(text, ':') > 1 ? text.substr(text.rfind(':')) : "");
+  }
+  ranges->push_back(std::move(out));
+}
+
 // One listed value: a plain one as it stands, or a:b or a:b:step.
-std::vector<std::string> expand_value(const std::string& spec, const std::string& text) {
-  std::vector<std::string> parts = split(text, ':');
-  if (parts.size() == 1) {
-    return parts;
+std::vector<std::string> expand_value(const std::string& spec, const std::string& key,
+                                      const std::string& text, std::vector<SpecRange>* ranges) {
+  if (!is_range(text)) {
+    return {text};
   }
-  double from = 0.0;
-  double to = 0.0;
-  double step = 1.0;
-  if (parts.size() > 3 || !number(parts[0], from) || !number(parts[1], to) ||
-      (parts.size() == 3 && !number(parts[2], step)) || !(step > 0.0) || !(from <= to)) {
-    throw InputError(fmt::format(
-        "--algorithm {}: range '{}', expected a:b or a:b:step with a <= b, step > 0", spec, text));
-  }
-  const double count = std::floor((to - from) / step + 1e-9) + 1.0;
-  if (!(count <= static_cast<double>(kMaxVariants))) {
-    throw InputError(
-        fmt::format("--algorithm {}: range '{}' has {:.0f} values, expected at most {}", spec, text,
-                    count, kMaxVariants));
-  }
+  const auto range =
+      parse_range<double>(fmt::format("--algorithm {}: {}", spec, key), text, kMaxVariants);
   std::vector<std::string> out;
-  for (double i = 0.0; i < count; i += 1.0) {
-    // Twelve digits: 3 * 0.1 is written 0.3, not 0.30000000000000004.
-    out.push_back(fmt::format("{:.12g}", from + i * step));
+  for (std::uint64_t i = 0; i < range.size(); ++i) {
+    out.push_back(short_text(range[i]));
   }
+  note_range(key, text, range, out, ranges);
   return out;
 }
 
@@ -82,7 +94,8 @@ std::vector<ParamSpec> specs_of(const Variant& v, const std::map<std::string, st
                            : composition_params(*v.method, *v.rest, given);
 }
 
-void expand(const std::string& spec, std::vector<Variant>& out) {
+void expand(const std::string& spec, std::vector<Variant>& out,
+            std::vector<SpecRange>* ranges = nullptr) {
   const auto colon = spec.find(':');
   Variant variant = name_variant(spec.substr(0, colon));
   std::vector<std::map<std::string, std::string>> grid(1);
@@ -98,7 +111,7 @@ void expand(const std::string& spec, std::vector<Variant>& out) {
     }
     std::vector<std::map<std::string, std::string>> next;
     for (const std::string& listed : split(item.substr(equals + 1), ',')) {
-      for (const std::string& value : expand_value(spec, listed)) {
+      for (const std::string& value : expand_value(spec, key, listed, ranges)) {
         for (auto point : grid) {
           point[key] = value;
           next.push_back(std::move(point));
@@ -252,7 +265,8 @@ std::vector<std::string> method_set_names() {
   return names;
 }
 
-std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Protocol protocol) {
+std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Protocol protocol,
+                                       std::vector<SpecRange>* ranges) {
   std::vector<Variant> out;
   std::vector<std::string> listed;
   for (const std::string& spec : specs) {
@@ -283,7 +297,7 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Pr
       }
       expand_declared(*named.method, rest, out);
     } else {
-      expand(spec, out);
+      expand(spec, out, ranges);
     }
   }
   if (out.empty()) {
@@ -302,31 +316,37 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Pr
 }
 
 std::vector<std::uint64_t> parse_seeds(const std::string& text) {
-  const auto whole = [&](const std::string& part) {
-    std::uint64_t x = 0;
-    if (!parse_number(part, x)) {
-      throw InputError(
-          fmt::format("--seeds: got '{}', expected N, A:B (without B) or a list A,B,C", text));
-    }
-    return x;
-  };
+  std::vector<std::uint64_t> seeds;
   const std::vector<std::string> list = split(text, ',');
-  if (list.size() > 1) {
-    std::set<std::uint64_t> seeds;
-    std::ranges::transform(list, std::inserter(seeds, seeds.end()), whole);
-    return {seeds.begin(), seeds.end()};
+  for (const std::string& part : list) {
+    if (is_range(part)) {
+      const auto range = parse_range<std::uint64_t>("--seeds", part, kMaxSeeds);
+      for (std::uint64_t i = 0; i < range.size(); ++i) {
+        seeds.push_back(range[i]);
+      }
+      continue;
+    }
+    std::uint64_t x = 0;
+    const bool number = parse_number(part, x);
+    if (!number || (list.size() == 1 && (x < 1 || x > kMaxSeeds))) {
+      throw InputError(fmt::format(
+          "--seeds: got '{}', expected N of 1 to {}, A:B (without B) or a list of seeds and ranges",
+          text, kMaxSeeds));
+    }
+    if (list.size() == 1) {
+      seeds.resize(x);
+      std::iota(seeds.begin(), seeds.end(), 0);
+    } else {
+      seeds.push_back(x);
+    }
   }
-  const std::vector<std::string> range = split(text, ':');
-  const std::uint64_t begin = range.size() == 2 ? whole(range[0]) : 0;
-  const std::uint64_t end = whole(range.back());
-  if (range.size() > 2 || end <= begin || end - begin > 1000000) {
-    throw InputError(fmt::format(
-        "--seeds: got '{}', expected N, A:B (without B) or a list A,B,C with 1 to 1000000 seeds",
-        text));
+  std::ranges::sort(seeds);
+  seeds.erase(std::ranges::unique(seeds).begin(), seeds.end());
+  if (seeds.size() > kMaxSeeds) {
+    throw InputError(
+        fmt::format("--seeds: got {} seeds, expected at most {}", seeds.size(), kMaxSeeds));
   }
-  std::vector<std::uint64_t> out(end - begin);
-  std::iota(out.begin(), out.end(), begin);
-  return out;
+  return seeds;
 }
 
 std::string seeds_text(const std::vector<std::uint64_t>& seeds) {

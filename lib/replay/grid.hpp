@@ -1,5 +1,5 @@
 // From `--algorithm NAME[:key=v1,v2,..;key=a:b:step]` to variants: every combination of the listed
-// values, each a method with all of its parameters resolved.
+// values, each a method with all of its parameters resolved. Ranges: core/number_range.hpp.
 #pragma once
 
 #include <cstdint>
@@ -80,6 +80,15 @@ struct Variant {
   Index kept_tokens(const LayerFacts& layer, Index middle, std::optional<double> budget) const;
 };
 
+/// A range of a spec, and what it became.
+struct SpecRange {
+  std::string key;   ///< the parameter
+  std::string text;  ///< as given: "1:4"
+  std::vector<std::string> values;
+  std::string end;       ///< where a step lands on the end: the value that is left out; else empty
+  std::string with_end;  ///< the range that has it: "1:5"; else empty
+};
+
 /// Expands specs into variants in canonical order: the registry's order, then the parameters by
 /// value. The order and repetition of `specs` do not matter; commas before a spec's first colon
 /// separate specs: "a,b,c:key=v1,v2" is a, b and c:key=v1,v2. Sets stand for methods that run under
@@ -88,10 +97,11 @@ struct Variant {
 /// refused when named. What is not named besides has `by_set` set. "NAME:authors" stands for the
 /// setting of the method's source, "NAME:grid" for that, the default and all settings of the
 /// declared grid; "SET:authors" and "SET:grid" for those of a set's methods. Ranges a:b:step
-/// include b where a step lands on it (to 1e-9 of a step); a:b steps by 1. Errors: InputError
-/// naming the spec and what was expected.
+/// leave b out; a:b steps by 1. `ranges`: where to put them, each once. Errors: InputError naming
+/// the spec and what was expected.
 std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs,
-                                       Protocol protocol = Protocol::prefill);
+                                       Protocol protocol = Protocol::prefill,
+                                       std::vector<SpecRange>* ranges = nullptr);
 
 /// Whether a name stands for several methods: "all", "@merging", "snap*".
 bool is_method_set(const std::string& name);
@@ -103,7 +113,7 @@ std::vector<const Method*> methods_of_set(const std::string& set);
 /// All sets but patterns: "all", "@agnostic", "@reference", ...
 std::vector<std::string> method_set_names();
 
-/// "10" -> 0..9; "3:10" -> 3..9; "1,5,9" as listed. Errors: InputError.
+/// "10" -> 0..9; "3:10" -> 3..9; "1,5,9" and "1,5:8" as listed; ascending. Errors: InputError.
 std::vector<std::uint64_t> parse_seeds(const std::string& text);
 
 /// The shortest such text of ascending seeds, at least one: as A:B where none between is left out.

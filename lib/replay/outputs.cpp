@@ -70,6 +70,8 @@ void Outputs::check(const Plan& plan) {
   inputs.insert(inputs.end(), o.caches.begin(), o.caches.end());
   inputs.insert(inputs.end(), {o.config, o.shard_costs});
   check_outputs(inputs, files(plan));
+  check_folder("-o", o.out);
+  check_folder("--export-caches", o.export_caches);
   if (o.resume || o.overwrite) {
     return;
   }

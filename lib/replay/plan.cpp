@@ -282,7 +282,7 @@ Plan make_plan(const ReplayOptions& options) {
   check_options(plan.options);
   const DeviceChoice device = choose_device(options.device);
   if (!plan.caches) {
-    plan.variants = expand_algorithms(options.algorithms, options.protocol);
+    plan.variants = expand_algorithms(options.algorithms, options.protocol, &plan.ranges);
     plan.entries = list_entries(options, plan.variants);
   }
   open_traces(options.traces, Require::all, plan.readers, plan.trace_names);

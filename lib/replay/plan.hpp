@@ -45,6 +45,7 @@ struct Plan {
   std::vector<TraceReader> readers;
   std::vector<std::string> trace_names;  ///< file names without folders, all different
   std::vector<Variant> variants;
+  std::vector<SpecRange> ranges;  ///< of the algorithms' parameters
   std::vector<Unit> units;
   Entries entries;
   OpenDevice open_device;  ///< empty: everything on the CPU

@@ -62,8 +62,8 @@ struct ChosenNumbers {
   /// in no trace, or nothing of a range is.
   void keep(const char* option, const std::set<Index>& there) const {
     for (const Range& range : ranges) {
-      const auto first = there.lower_bound(range.begin);
-      check_input(first != there.end() && *first < range.end,
+      check_input(std::ranges::any_of(
+                      numbers, [&](Index x) { return range.contains(x) && there.contains(x); }),
                   fmt::format("{}: no trace has any of {}:{}, expected some of {}", option,
                               range.begin, range.end, fmt::join(there, ", ")));
     }

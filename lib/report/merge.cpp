@@ -236,10 +236,11 @@ void check_output(const MergeOptions& options) {
     }
   }
   check_outputs(inputs, run_files(options.output));
+  check_folder("-o", options.output);
   const std::vector<fs::path> existing = existing_tables(options.output);
-  if (!options.force && !existing.empty()) {
+  if (!options.overwrite && !existing.empty()) {
     throw InputError(
-        fmt::format("{}: the file exists; --force replaces it", existing.front().string()));
+        fmt::format("{}: the file exists; --overwrite replaces it", existing.front().string()));
   }
 }
 

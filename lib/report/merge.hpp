@@ -12,7 +12,7 @@ namespace kvbench {
 struct MergeOptions {
   std::vector<std::filesystem::path> shards;  ///< in any order
   std::filesystem::path output;
-  bool force = false;        ///< replace an existing output
+  bool overwrite = false;    ///< replace an existing output
   std::string command_line;  ///< for the merged manifest
 };
 
@@ -27,8 +27,8 @@ struct MergeResult {
 /// shard holds. Throws InputError and writes nothing when: a manifest is absent or carries no plan;
 /// plans, schemas, traces or shard counts differ; a shard is missing, given twice, unfinished, or
 /// being written; ranges overlap or leave a gap; a row stands twice; a side table is absent or
-/// does not go with its main one; `output` exists without `force`, or is one of the shards. Throws
-/// IoError when writing fails.
+/// does not go with its main one; `output` exists without `overwrite`, or is one of the shards.
+/// Throws IoError when writing fails.
 MergeResult merge_shards(const MergeOptions& options);
 
 }  // namespace kvbench

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "report/schema.hpp"
+#include "report/summary_rows.hpp"
 
 namespace kvbench {
 namespace {
@@ -15,6 +16,54 @@ namespace {
 std::optional<double> parsed_number(std::string_view text) {
   double value = 0.0;
   return parse_number(text, value) ? std::optional(value) : std::nullopt;
+}
+
+// The parts between commas, as given: `\,` and what else follows a backslash stays together.
+std::vector<std::string> parts_of(std::string_view text) {
+  std::vector<std::string> out(1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == ',') {
+      out.emplace_back();
+      continue;
+    }
+    out.back() += text[i];
+    if (text[i] == '\\' && i + 1 < text.size()) {
+      out.back() += text[++i];
+    }
+  }
+  return out;
+}
+
+// Without the backslashes of `\,` and `\=`; others are themselves.
+std::string plain(std::string_view value) {
+  std::string out;
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const bool escaped =
+        value[i] == '\\' && i + 1 < value.size() && (value[i + 1] == ',' || value[i + 1] == '=');
+    out += value[escaped ? ++i : i];
+  }
+  return out;
+}
+
+// The column of a part that begins with COLUMN= or COLUMN!=, else "".
+std::string_view column_of(std::string_view part) {
+  std::string_view name = part.substr(0, std::min(part.find('='), part.size()));
+  if (name.size() == part.size()) {
+    return "";
+  }
+  name.remove_suffix(name.ends_with('!') ? 1 : 0);
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_";
+  return name.find_first_not_of(kLetters) == std::string_view::npos ? name : "";
+}
+
+bool is_column(std::string_view name) {
+  return std::ranges::find(columns(), full_column_name(name), &Column::name) != columns().end() ||
+         std::ranges::find(kManifestColumns, name) != kManifestColumns.end();
+}
+
+// Of a text column whose cells are words with equals signs.
+bool has_equations(std::string_view column) {
+  return column == "params" || column == "diag" || column == "status";
 }
 
 }  // namespace
@@ -33,9 +82,8 @@ RowFilter::RowFilter(std::string text) : text_(std::move(text)) {
   column_ = full_column_name(std::string_view(text_).substr(0, end));
   const auto known = std::ranges::find(columns(), std::string_view(column_), &Column::name);
   number_ = known != columns().end() && known->number;
-  for (std::size_t at = equals; at != std::string::npos;) {
-    const std::size_t comma = text_.find(',', at + 1);
-    Value value{text_.substr(at + 1, comma - at - 1)};
+  for (const std::string& part : parts_of(std::string_view(text_).substr(equals + 1))) {
+    Value value{plain(part)};
     if (number_ && !value.text.empty()) {
       const std::size_t colon = value.text.find(':');
       const bool range = colon != std::string::npos;
@@ -50,7 +98,6 @@ RowFilter::RowFilter(std::string text) : text_(std::move(text)) {
       }
     }
     values_.push_back(std::move(value));
-    at = comma;
   }
 }
 
@@ -78,6 +125,21 @@ void RowFilter::check_met() const {
   if (!negated_ && absent != values_.end()) {
     throw InputError(fmt::format("--where {}: no row has {} {}", text_, column_, absent->text));
   }
+}
+
+std::vector<RowFilter> row_filters(const std::string& text) {
+  std::vector<std::string> conditions;
+  std::string_view column;  // of the last condition
+  for (const std::string& part : parts_of(text)) {
+    const std::string_view name = column_of(part);
+    if (conditions.empty() || (!name.empty() && (!has_equations(column) || is_column(name)))) {
+      conditions.push_back(part);
+      column = name;
+    } else {
+      conditions.back() += "," + part;
+    }
+  }
+  return {conditions.begin(), conditions.end()};
 }
 
 }  // namespace kvbench

@@ -1,4 +1,4 @@
-// Which rows of result tables count: COLUMN=VALUES, as `kvbench summarize --where` takes it.
+// Which rows of result tables count: COLUMN=VALUES,..., as `kvbench summarize --where` takes it.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ std::string full_column_name(std::string_view name);
 /// COLUMN=VALUE[,VALUE...] keeps rows whose cell is one of the values, COLUMN!=VALUE[,VALUE...] the
 /// others. A value of a text column is a pattern of the shell (`*`, `?`, `[...]`) for the whole
 /// cell; one of a column of numbers is a number or a range A:B, from A to below B. An empty
-/// value is an empty cell.
+/// value is an empty cell. `\,` and `\=` stand for a comma and an equals sign of a value.
 class RowFilter {
  public:
   /// Throws InputError for a text of another form, or a value that is none of the column's.
@@ -44,5 +44,11 @@ class RowFilter {
   bool number_ = false;
   std::vector<Value> values_;
 };
+
+/// The conditions of a text, which must all hold: what follows a comma is another value, or the
+/// next condition where it begins with COLUMN= or COLUMN!=. After a condition on `params`, `diag`
+/// or `status`, whose cells have such words, only a column of the tables begins one. Throws
+/// InputError as RowFilter.
+std::vector<RowFilter> row_filters(const std::string& text);
 
 }  // namespace kvbench

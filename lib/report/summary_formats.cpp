@@ -121,8 +121,10 @@ std::string as_latex(const SummaryTable& table) {
   out += fmt::format("}}\n\\toprule\n{} \\\\\n\\midrule\n",
                      fmt::join(headings(table, latex_style), " & "));
   for (const auto& row : table.rows) {
-    // A row that begins with `[` would be an argument of the line end before it.
-    out += fmt::format("{{}}{} \\\\\n", fmt::join(cells_of(row, latex_style), " & "));
+    const std::string line = fmt::format("{}", fmt::join(cells_of(row, latex_style), " & "));
+    // A row that begins so would be an argument of the line end before it.
+    const bool argument = line.starts_with('[') || line.starts_with('*');
+    out += fmt::format("{}{} \\\\\n", argument ? "{}" : "", line);
   }
   return out + "\\bottomrule\n\\end{tabular}\n";
 }

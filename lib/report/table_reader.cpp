@@ -78,6 +78,7 @@ TableReader::TableReader(std::unique_ptr<std::istream> text, std::string source,
   if (buffer_.starts_with(bom)) {
     offset_ = at_ = bom.size();
   }
+  check_text();
   if (!next_record()) {
     if (last_ == Last::row || offset_ > 0) {
       throw InputError(fmt::format("{}: the file is empty, expected a header", source_));
@@ -93,6 +94,19 @@ TableReader::TableReader(std::unique_ptr<std::istream> text, std::string source,
     }
   }
   checked_ = take_row_crc_columns(header_, source_);
+}
+
+// A file of another kind is named; nothing of it is quoted.
+void TableReader::check_text() const {
+  const std::string_view text(buffer_);
+  const char* what = text.starts_with("\x89HDF")      ? "an HDF5 file"
+                     : text.starts_with("\x1f\x8b")   ? "a gzip file"
+                     : text.starts_with("PK\x03\x04") ? "a zip file"
+                                                      : nullptr;
+  if (what != nullptr) {
+    throw InputError(
+        fmt::format("{}: not a results table (it is {}); expected OUT.csv", source_, what));
+  }
 }
 
 std::size_t TableReader::column(std::string_view name) const {

@@ -54,6 +54,7 @@ class TableReader {
   std::string sha256() { return hash_.text(); }
 
  private:
+  void check_text() const;
   bool next_record();
   bool find_record();
   bool read_more();

@@ -24,7 +24,7 @@ import time
 HERE = os.path.dirname(os.path.realpath(__file__))
 USELESS = {2: "an option or an input is wrong", 126: "kvbench cannot be run",
            127: "kvbench was not found"}  # exit codes after which another attempt ends alike
-OWN = ("-o", "--out", "--shard", "--resume", "--overwrite", "--dry-run", "--config")
+OWN = ("-o", "--output", "--out", "--shard", "--resume", "--overwrite", "--dry-run", "--config")
 
 
 class Failure(Exception):
@@ -88,7 +88,7 @@ class Run:
 
     def __init__(self, options, replay):
         self.options = options
-        self.out = options.out
+        self.out = options.output
         self.count = options.shards
         self.replay = replay  # arguments of kvbench replay
         place = hashlib.sha256(os.path.abspath(self.out).encode()).hexdigest()[:12]
@@ -116,7 +116,7 @@ class Run:
         for what, now in record.items():
             if then.get(what) != now:
                 raise Failure(2, "{}: {} differ: got {}, expected {}; repeat the command that began "
-                                 "here, or give another --out".format(path, what, json.dumps(now),
+                                 "here, or give another --output".format(path, what, json.dumps(now),
                                                                       json.dumps(then.get(what))))
 
     def finished(self, index):
@@ -224,6 +224,8 @@ def read_arguments(arguments):
     if "--" in arguments:
         at = arguments.index("--")
         own, replay = arguments[:at], arguments[at + 1:]
+    if any(word.split("=")[0] == "--out" for word in own):
+        say("note: --out is now --output")  # argparse takes it as short for that
     parser = argparse.ArgumentParser(
         prog="run.py", usage="%(prog)s TRACE... -o OUT.csv --shards N [OPTION...] [-- REPLAY OPTION...]",
         description=__doc__.split("\n\n", 1)[0] + "\n\n" + __doc__.split("\n\n", 2)[2],
@@ -232,7 +234,7 @@ def read_arguments(arguments):
                "usage or input;\n3: Slurm or a machine failed, or shards are unfinished after all "
                "attempts; 130: interrupted.")
     parser.add_argument("traces", nargs="+", metavar="TRACE", help="trace files, which all nodes see")
-    parser.add_argument("-o", "--out", required=True, metavar="OUT.csv", help="table to write")
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.csv", help="table to write")
     parser.add_argument("--shards", type=int, required=True, metavar="N", help="parts of the replay")
     parser.add_argument("--config", metavar="FILE.toml", help="options of kvbench replay")
     parser.add_argument("--shard-costs", metavar="TABLE.csv",
@@ -248,8 +250,8 @@ def read_arguments(arguments):
                         help="script of scripts/ that draws OUT.csv at the end; may be repeated")
     options = parser.parse_args(own)
     options.kvbench = os.environ.get("KVBENCH", "kvbench")
-    if not options.out.endswith(".csv"):
-        parser.error("--out: got '{}', expected a name that ends in .csv".format(options.out))
+    if not options.output.endswith(".csv"):
+        parser.error("--output: got '{}', expected a name that ends in .csv".format(options.output))
     for name, least in (("shards", 1), ("retries", 0)):
         if getattr(options, name) < least:
             parser.error("--{}: got {}, expected at least {}".format(name, getattr(options, name),
@@ -289,15 +291,15 @@ def main():
     try:
         run = Run(options, replay)
         run.check_record()
-        if os.path.exists(options.out):
-            say("{} is there; nothing to run".format(options.out))
+        if os.path.exists(options.output):
+            say("{} is there; nothing to run".format(options.output))
         else:
             run.all_parts()
             run.merge()
-        manifest = manifest_of_whole(options.out)
+        manifest = manifest_of_whole(options.output)
         if manifest is None:
             raise Failure(2, "{}: exists and is no whole table, expected none or that of an earlier "
-                             "run".format(options.out))
+                             "run".format(options.output))
         run.show()
         return int(manifest["failures"] > 0)
     except Failure as failure:

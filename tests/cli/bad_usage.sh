@@ -10,11 +10,11 @@ for command in 'info t.h5' list 'synth -o o.h5' 'replay t.h5' 'summarize t.h5' '
   # shellcheck disable=SC2086
   refused 2 --nosuch -- $command --nosuch
 done
-refused 2 required -- info
-refused 2 required -- synth
-refused 2 required -- summarize
-refused 2 required -- merge -o out.csv
-refused 2 traces -- replay -o out.csv --algorithm exact
+refused 2 "no trace" -- info
+refused 2 "no output" -- synth
+refused 2 "no table" -- summarize
+refused 2 "no shard" -- merge -o out.csv
+refused 2 'no trace' -- replay -o out.csv --algorithm exact
 refused 2 nosuch -- list nosuch
 
 bad() { # bad WORDS OPTIONS...: a replay of a good trace with OPTIONS

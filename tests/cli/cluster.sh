@@ -67,7 +67,7 @@ good cluster one.h5 -o one --threads 1
 
 refused 2 exists -- cluster t.h5 -o again
 refused 2 -o -- cluster t.h5
-refused 2 traces -- cluster -o no
+refused 2 "no trace" -- cluster -o no
 refused 2 nowhere.h5 -- cluster nowhere.h5 -o no
 refused 2 'is no folder' -- cluster t.h5 -o t.h5
 refused 3 no/proc -- cluster t.h5 -o /proc/no/proc

@@ -9,7 +9,7 @@ configuration() { sed -n '/^  "configuration"/,/^  }/p' "$1.json"; }
 cat > all.toml << 'TOML'
 # every kind of option: strings, numbers, lists, flags
 [replay]
-out = "file.csv"
+output = "file.csv"
 algorithm = [            # a list over lines, with comments and a last comma
   "uniform:T=1,2",       # 'T=1,2' is one spec
   'local',
@@ -48,7 +48,7 @@ good replay t.h5 -o line.csv --algorithm uniform:T=1,2 --algorithm local --budge
   --shard-costs costs.csv --resume --kept --per-query --export-caches caches.h5
 same file.csv line.csv
 [[ -s file.h5 && -s caches.h5 ]] || fail 'no caches'
-printf '[evaluate]\ncaches = "caches.h5"\nout = "again.csv"\nheads = [0]\n' > evaluate.toml
+printf '[evaluate]\ncaches = "caches.h5"\noutput = "again.csv"\nheads = [0]\n' > evaluate.toml
 good evaluate t.h5 --config evaluate.toml
 [[ $(column again.csv q_head | sort -u) == 0 ]] || fail 'evaluate: heads are not those of the file'
 cmp file.kept.csv line.kept.csv || fail "kept tokens differ"

@@ -82,7 +82,7 @@ ended_soon "$pid"
   fail "stderr of an interrupted job: $(cat "$scratch/err")"
 [[ $(column long.csv algorithm) == uniform && $(wc -l < long.csv) == 2 ]] || fail "rows: $(cat long.csv)"
 
-"$KVBENCH" replay t.h5 --algorithm uniform:T=1:4 --seeds 1000000 --recent 128 --queries 128 \
+"$KVBENCH" replay t.h5 --algorithm uniform:T=1:5 --seeds 1000000 --recent 128 --queries 128 \
   -o plan.csv > "$scratch/out" 2> "$scratch/err" &
 pid=$!
 until catches "$pid"; do

@@ -46,8 +46,8 @@ kept "$reads" -- replay t.h5 --config c.toml -o c.toml --overwrite "${windows[@]
 kept "$reads" -- replay t.h5 --config c.toml --export-caches c.toml -o free.csv "${windows[@]}"
 kept "$reads" -- summarize a.csv out.csv --csv ./out.csv
 kept "$reads" -- synth --config synth.toml -o synth.toml
-kept "$reads" -- merge a.csv b.csv -o a.csv --force
-kept "$reads" -- merge a.csv b.csv -o ./b.csv --force
+kept "$reads" -- merge a.csv b.csv -o a.csv --overwrite
+kept "$reads" -- merge a.csv b.csv -o ./b.csv --overwrite
 kept "$reads" -- cluster real/points.h5 -o way --overwrite
 kept "$reads" -- cluster real/points.h5 -o real --overwrite --points hdf5
 kept 'is also a manifest' -- replay t.h5 -o free.csv --export-caches free.csv.json "${base[@]}"
@@ -61,7 +61,7 @@ for target in notes.txt a.csv; do
 done
 kept 'is not a result table' -- replay t.h5 -o notes.txt --overwrite "${base[@]}"
 kept 'is not a result table' -- replay t.h5 -o notes.txt "${base[@]}"
-kept 'is not a result table' -- merge a.csv b.csv -o notes.txt --force
+kept 'is not a result table' -- merge a.csv b.csv -o notes.txt --overwrite
 kept 'is not a caches file' -- replay t.h5 -o free.csv --export-caches notes.txt --overwrite "${base[@]}"
 mkfifo pipe
 nodes=(real pipe)
@@ -71,7 +71,7 @@ for node in "${nodes[@]}"; do
   kept 'not a regular file' -- synth -o "$node"
   kept 'not a regular file' -- summarize out.csv --csv "$node"
   kept 'not a regular file' -- replay t.h5 -o "$node" --overwrite "${base[@]}"
-  kept 'not a regular file' -- merge a.csv b.csv -o "$node" --force
+  kept 'not a regular file' -- merge a.csv b.csv -o "$node" --overwrite
 done
 mkdir tables
 cp notes.txt tables/coverage.csv
@@ -95,7 +95,7 @@ good summarize a.csv --csv s.csv --by layer
 [[ $(head -1 s.csv) == *,layer,* ]] || fail "the summary was not replaced: $(head -1 s.csv)"
 good merge a.csv b.csv -o m.csv
 good replay t.h5 -o m.csv --overwrite --kept --per-query "${base[@]}"
-good merge a.csv b.csv -o m.csv --force
+good merge a.csv b.csv -o m.csv --overwrite
 [[ $(ls m.*) == $'m.csv\nm.csv.json' ]] || fail "tables of another run stand beside: $(ls m.*)"
 
 # full COMMAND...: no file may grow beyond 8 KiB. Exit code 3, one line, no unfinished file.
@@ -122,7 +122,7 @@ full merge long1.csv long2.csv -o full.csv
 [[ ! -e full.csv ]] || fail "a table of $(wc -l < full.csv) lines after a merge that failed"
 good merge a.csv b.csv -o full.csv
 cp full.csv "$scratch/old"
-full merge long1.csv long2.csv -o full.csv --force
+full merge long1.csv long2.csv -o full.csv --overwrite
 cmp full.csv "$scratch/old" || fail 'a merge that failed took the earlier table away'
 rm full.csv*
 full replay t.h5 -o full.csv --export-caches full.h5 "${base[@]}"

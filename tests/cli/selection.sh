@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# --layers and --heads take numbers and ranges A:B, whose last is not meant, on the command line and
-# in a configuration.
+# --layers and --heads take numbers and ranges A:B, which leave B out, on the command line and in a
+# configuration.
 set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
 good synth -o t.h5 --layers 5 --q-heads 4 --kv-heads 2 --n 96 --d 16 --dv 8
@@ -15,6 +15,7 @@ chosen layer '0 1 2' --layers 0:3
 chosen layer '0 1 2 4' --layers 0:3,4
 chosen layer '1 3 4' --layers 3:5,1,3
 chosen layer '2' --layers 2:3
+chosen layer '0 2 4' --layers 0:5:2
 chosen q_head '1 2' --heads 1:3
 chosen q_head '0 3' --heads 3,0:1
 # Of a range some are there, of a list all; the manifest names those that are.
@@ -29,7 +30,7 @@ good cluster t.h5 -o c --layers 1:3 --kv-heads 0:1 --points none
 [[ $(column c/norms.csv layer | sort -un | xargs) == '1 2' ]] || fail 'layers of cluster'
 [[ $(column c/coverage.csv kv_head | sort -un | xargs) == 0 ]] || fail 'KV heads of cluster'
 
-for value in 2:2 3:1 :2 1: 99:120 3,99 -1:2 0:x 0:2:2 0:1000002 01:3 0:99999999999999999999; do
+for value in 2:2 3:1 :2 1: 99:120 3,99 -1:2 0:x 0:2:0 0:2:1:1 0:1000002 01:3 0:99999999999999999999; do
   refused 2 --layers -- replay t.h5 -o no.csv --algorithm exact --layers "$value"
   refused 2 --heads -- replay t.h5 -o no.csv --algorithm exact --heads "$value"
   refused 2 --kv-heads -- cluster t.h5 -o no --kv-heads "$value"

@@ -57,6 +57,12 @@ good summarize out.csv --where layer=1 --where 'algorithm=s*,h2o'
 [[ $(grep -cE '^(snapkv|h2o) ' <<< "$out") == 4 && $out != *uniform* ]] || fail "$out"
 good summarize out.csv --where 'algorithm!=exact' --where budget=0.3:1.1
 [[ $out != *exact* && $out != *0.25* ]] || fail "$out"
+good summarize out.csv --where 'algorithm=s*,h2o,layer=1' # conditions with commas
+[[ $(grep -cE '^(snapkv|h2o) ' <<< "$out") == 4 && $out != *uniform* ]] || fail "$out"
+good summarize out.csv --where 'params=*,layer=1,budget=0.5' # `budget` is no value of params
+[[ $out != *0.25* ]] || fail "$out"
+refused 2 'out.csv: column `layr` (did you mean layer?) is missing' -- \
+  summarize out.csv --where algorithm=h2o,layr=1
 refused 2 'no row has algorithm snapvk' -- summarize out.csv --where algorithm=snapvk
 refused 2 'no rows are left by --where layer=0 --where layer=1' -- \
   summarize out.csv --where layer=0 --where layer=1

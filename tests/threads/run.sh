@@ -54,7 +54,7 @@ watched replay t.h5 --algorithm snapkv,kmeans --budget 0.25 --queries 64 --recen
 watched evaluate t.h5 --caches c.h5 -o evaluated.csv --threads 4
 watched cluster t.h5 -o clusters --k 16 --max-k 32 --max-clusters 64 --threads 4
 
-"$KVBENCH" replay t.h5 --algorithm uniform:T=1:4 --seeds 20000 --queries 64 --recent 64 --threads 4 \
+"$KVBENCH" replay t.h5 --algorithm uniform:T=1:5 --seeds 20000 --queries 64 --recent 64 --threads 4 \
   -o stopped.csv 2> "$scratch/err" &
 pid=$!
 until [[ -f stopped.csv ]] && (($(wc -l < stopped.csv) > 20)); do

@@ -97,7 +97,7 @@ def rows_of(command: str, traces: Any, output: str | os.PathLike | None,
     from kvbench.api.results import read_results
     with tempfile.TemporaryDirectory() as folder:
         table = os.path.join(folder, "rows.csv") if output is None else os.fspath(output)
-        run(command, *path_list(traces), "--out", table, **options)
+        run(command, *path_list(traces), "--output", table, **options)
         return read_results(table)
 
 

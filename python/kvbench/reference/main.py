@@ -11,7 +11,7 @@ something changed that it depends on: prompt, model, layers, options, configurat
 Interrupt it as you like: the same command goes on from there.
 
 With --layers or --full steps are kept in a folder of their own. With --prompts or --layers results
-are written only where --out names a folder: they are not the reference.
+are written only where --output names a folder: they are not the reference.
 """
 
 import argparse
@@ -61,6 +61,14 @@ def minutes(text):
     return value
 
 
+class FormerOutput(argparse.Action):
+    """--out, which is --output now."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        print("note: --out is now --output", file=sys.stderr)
+        namespace.output = values
+
+
 def parse_arguments(arguments=None):
     parser = argparse.ArgumentParser(prog="reference.py", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -74,7 +82,8 @@ def parse_arguments(arguments=None):
     add("--full", action="store_true", help="all layers of the model")
     add("--max-minutes", type=minutes, metavar="M", help="begin nothing that would end later")
     add("--keep", action="store_true", help="keep traces")
-    add("--out", metavar="DIR", help="results folder")
+    add("-o", "--output", metavar="DIR", help="results folder")
+    add("--out", dest="output", action=FormerOutput, help=argparse.SUPPRESS)
     add("--work", metavar="DIR", help="folder of traces and rows")
     add("--kvbench", default=os.path.join(rp.ROOT, "build", "kvbench"), metavar="PROGRAM")
     add("--dump-python", default=os.path.join(rp.ROOT, "build", "dump-venv", "bin", "python"),
@@ -102,8 +111,8 @@ class Run:
         if args.layers:
             suffix = "-layers-" + ".".join(map(str, args.layers))
         work = os.path.abspath(args.work or os.path.join(rp.ROOT, plan.work)) + suffix
-        out = args.out or os.path.join(rp.ROOT, plan.out + ("-full" if args.full else ""))
-        self.publishes = bool(args.out) or not (args.prompts or args.layers)
+        out = args.output or os.path.join(rp.ROOT, plan.out + ("-full" if args.full else ""))
+        self.publishes = bool(args.output) or not (args.prompts or args.layers)
         self.stages = self.chosen_stages()
         # Reports that a stage reads, and what these read: all of their prompts, whatever is chosen.
         self.first_reports = [r for r in plan.reports.values() if any(
@@ -219,7 +228,7 @@ class Run:
         say(f"left: {rest} of {counted(total, 'step')}, {counted(traces, 'trace')}, "
             f"{counted(reports, 'report')}; about " + duration(sum(step[3] for step in left)))
         if not self.publishes:
-            say("no results are written: a part of the prompts or layers, and no --out")
+            say("no results are written: a part of the prompts or layers, and no --output")
 
     def dry_run(self, left):
         for step in left:

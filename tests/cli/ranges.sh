@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# A range leaves its end out, wherever an option takes one; the plan says what it became.
+set -euo pipefail
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
+good synth -o t.h5 --layers 3 --q-heads 4 --kv-heads 2 --n 96 --d 16 --dv 8
+plan=(replay t.h5 "${windows[@]}" --dry-run)
+
+# values KEY ARGS...: the values of a parameter in the plan
+values() {
+  good "${plan[@]}" "${@:2}"
+  grep -oE "^[a-z-]+ .*[ ;]$1=[^;]*" <<< "$out" | sed "s/.*[ ;]$1=//" | xargs
+}
+[[ $(values T --algorithm uniform:T=1:4) == '1 2 3' ]] || fail "T: $(values T --algorithm uniform:T=1:4)"
+lambda=(--algorithm bumblebee:lambda=0:1:0.1 --budget 0.5)
+[[ $(values lambda "${lambda[@]}") == '0 0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9' ]] ||
+  fail "lambda: $(values lambda "${lambda[@]}")"
+good replay t.h5 "${windows[@]}" -o out.csv --algorithm uniform:T=1:3 --seeds 3:6 --layers 0:2 --heads 1:3
+[[ $(column out.csv seed | sort -un | xargs) == '3 4 5' ]] || fail 'seeds'
+[[ $(column out.csv layer | sort -un | xargs) == '0 1' ]] || fail 'layers'
+[[ $(column out.csv q_head | sort -un | xargs) == '1 2' ]] || fail 'heads'
+note='note: T=1:3 is 1, 2 (a range leaves its end out since 0.2; 1:4 includes 3)'
+[[ $err == "$note"$'\n'out.csv:* ]] || fail "a run's stderr: $err"
+good replay t.h5 "${windows[@]}" -o other.csv --algorithm uniform:T=1:4:2
+[[ $err == 'ranges: T=1:4:2 is 1, 3'$'\n'other.csv:* ]] || fail "no step lands on the end: $err"
+
+# One note on stderr, of ranges whose end a step lands on; all are in the plan's first line.
+good "${plan[@]}" --algorithm 'uniform:T=1:4' --algorithm 'local:T=1:4' --algorithm 'balancekv:T=2;gamma=0:1.05:0.5;step=fixed'
+[[ $err == 'note: T=1:4 is 1, 2, 3 (a range leaves its end out since 0.2; 1:5 includes 4)' ]] ||
+  fail "the note: $err"
+[[ ${out%%$'\n'*} == 'ranges: T=1:4 is 1, 2, 3; gamma=0:1.05:0.5 is 0, 0.5, 1' ]] ||
+  fail "the plan's first line: $out"
+good "${plan[@]}" --algorithm uniform:T=1,2
+[[ -z $err && ${out%%$'\n'*} == plan:* ]] || fail "no ranges: $err $out"
+good "${plan[@]}" --algorithm uniform:tokens=1:31
+[[ ${out%%$'\n'*} == 'ranges: tokens=1:31 is 1, 2, 3, ..., 30' ]] || fail "a long range: $out"
+
+refused 2 'half-open' -- "${plan[@]}" --algorithm uniform:T=2:2
+refused 2 'half-open' -- "${plan[@]}" --algorithm exact --seeds 2:2
+refused 2 'half-open' -- "${plan[@]}" --algorithm exact --layers 2:2
+
+# A table goes on however its values are written.
+cp out.csv before.csv
+good replay t.h5 "${windows[@]}" -o out.csv --algorithm uniform:T=1,2 --seeds 3,4,5 --layers 0,1 --heads 1,2 --resume
+cmp -s out.csv before.csv || fail 'a resumed table of the same values changed'
