@@ -9,11 +9,11 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kWidth = kTileCols<double>;
+constexpr Index kPanelCols = kTileCols<double>;
 // Rows of U that leave the rest of the matrix together: their packed panels stay in the
 // second-level cache, one of them in the first.
 constexpr Index kPanelRows = 64;
-static_assert(kPanelRows % kTileRows == 0 && kWidth % kTileRows == 0);
+static_assert(kPanelRows % kTileRows == 0 && kPanelCols % kTileRows == 0);
 
 // to -= factor from.
 void subtract(double factor, const double* from, Index n, double* to) {
@@ -28,21 +28,21 @@ void divide(double by, Index n, double* x) {
 }
 
 // Rows [i, i + R) of U'^-1 x, in place, where U begins at row and column `begin` of u; those above
-// are done. x [., kWidth].
+// are done. x [., kPanelCols].
 template <Index R>
 void solve_rows_lower(const MatrixD& u, Index begin, Index i, double* x) {
   const auto entry = [&](Index t, Index j) { return u.row(begin + t)[begin + j]; };
-  double tile[R][kWidth];
-  std::copy_n(x + i * kWidth, R * kWidth, tile[0]);
+  double tile[R][kPanelCols];
+  std::copy_n(x + i * kPanelCols, R * kPanelCols, tile[0]);
   add_products([&](Index r, Index t) { return -entry(t, i + r); },
-               [&](Index t) { return x + t * kWidth; }, i, tile);
+               [&](Index t) { return x + t * kPanelCols; }, i, tile);
   for (Index r = 0; r < R; ++r) {
     for (Index t = 0; t < r; ++t) {
-      subtract(entry(i + t, i + r), tile[t], kWidth, tile[r]);
+      subtract(entry(i + t, i + r), tile[t], kPanelCols, tile[r]);
     }
-    divide(entry(i + r, i + r), kWidth, tile[r]);
+    divide(entry(i + r, i + r), kPanelCols, tile[r]);
   }
-  std::copy_n(tile[0], R * kWidth, x + i * kWidth);
+  std::copy_n(tile[0], R * kPanelCols, x + i * kPanelCols);
 }
 
 // Rows [begin, end) of U: what rows before `begin` take from them is gone already.
@@ -61,47 +61,47 @@ bool factor_rows(MatrixD& a, Index begin, Index end) {
     a.row(i)[i] = root;
     divide(root, end - i - 1, a.row(i) + i + 1);
   }
-  AlignedVector<double> panel(end == n ? 0 : kPanelRows * kWidth, 0.0);
-  for (Index j = end; j < n; j += kWidth) {
-    const Index cols = std::min(kWidth, n - j);
+  AlignedVector<double> panel(end == n ? 0 : kPanelRows * kPanelCols, 0.0);
+  for (Index j = end; j < n; j += kPanelCols) {
+    const Index cols = std::min(kPanelCols, n - j);
     for (Index t = begin; t < end; ++t) {
-      std::copy_n(a.row(t) + j, cols, panel.data() + (t - begin) * kWidth);
+      std::copy_n(a.row(t) + j, cols, panel.data() + (t - begin) * kPanelCols);
     }
     for (Index i = 0; i < kPanelRows; i += kTileRows) {
       solve_rows_lower<kTileRows>(a, begin, i, panel.data());
     }
     for (Index t = begin; t < end; ++t) {
-      std::copy_n(panel.data() + (t - begin) * kWidth, cols, a.row(t) + j);
+      std::copy_n(panel.data() + (t - begin) * kPanelCols, cols, a.row(t) + j);
     }
   }
   return true;
 }
 
 // The rest of the matrix less what rows [begin, end) of U take from it. `panels`: these rows,
-// kWidth columns after kWidth columns.
+// kPanelCols columns after kPanelCols columns.
 void subtract_rows(MatrixD& a, Index begin, Index end, AlignedVector<double>& panels) {
   const Index n = a.cols();
   const Index depth = end - begin;
-  panels.assign((n - end + kWidth - 1) / kWidth * kWidth * depth, 0.0);
-  for (Index j = end; j < n; j += kWidth) {
+  panels.assign((n - end + kPanelCols - 1) / kPanelCols * kPanelCols * depth, 0.0);
+  for (Index j = end; j < n; j += kPanelCols) {
     for (Index t = 0; t < depth; ++t) {
-      std::copy_n(a.row(begin + t) + j, std::min(kWidth, n - j),
-                  panels.data() + (j - end) * depth + t * kWidth);
+      std::copy_n(a.row(begin + t) + j, std::min(kPanelCols, n - j),
+                  panels.data() + (j - end) * depth + t * kPanelCols);
     }
   }
   for (Index i = end; i < n; i += kTileRows) {
     const Index rows = std::min(kTileRows, n - i);
-    const Index first = i - (i - end) % kWidth;
+    const Index first = i - (i - end) % kPanelCols;
     const double* left = panels.data() + (first - end) * depth + (i - first);
-    for (Index j = first; j < n; j += kWidth) {
-      const Index cols = std::min(kWidth, n - j);
+    for (Index j = first; j < n; j += kPanelCols) {
+      const Index cols = std::min(kPanelCols, n - j);
       const double* right = panels.data() + (j - end) * depth;
-      double tile[kTileRows][kWidth] = {};
+      double tile[kTileRows][kPanelCols] = {};
       for (Index r = 0; r < rows; ++r) {
         std::copy_n(a.row(i + r) + j, cols, tile[r]);
       }
-      add_products([&](Index r, Index t) { return -left[t * kWidth + r]; },
-                   [&](Index t) { return right + t * kWidth; }, depth, tile);
+      add_products([&](Index r, Index t) { return -left[t * kPanelCols + r]; },
+                   [&](Index t) { return right + t * kPanelCols; }, depth, tile);
       for (Index r = 0; r < rows; ++r) {
         std::copy_n(tile[r], cols, a.row(i + r) + j);
       }
@@ -113,27 +113,27 @@ void subtract_rows(MatrixD& a, Index begin, Index end, AlignedVector<double>& pa
 template <Index R>
 void solve_rows_upper(const MatrixD& u, Index i, double* x) {
   const Index last = u.rows() - 1;
-  double tile[R][kWidth];
-  std::copy_n(x + i * kWidth, R * kWidth, tile[0]);
+  double tile[R][kPanelCols];
+  std::copy_n(x + i * kPanelCols, R * kPanelCols, tile[0]);
   add_products([&](Index r, Index t) { return -u.row(i + r)[last - t]; },
-               [&](Index t) { return x + (last - t) * kWidth; }, u.rows() - i - R, tile);
+               [&](Index t) { return x + (last - t) * kPanelCols; }, u.rows() - i - R, tile);
   for (Index r = R; r-- > 0;) {
     for (Index t = R - 1; t > r; --t) {
-      subtract(u.row(i + r)[i + t], tile[t], kWidth, tile[r]);
+      subtract(u.row(i + r)[i + t], tile[t], kPanelCols, tile[r]);
     }
-    divide(u.row(i + r)[i + r], kWidth, tile[r]);
+    divide(u.row(i + r)[i + r], kPanelCols, tile[r]);
   }
-  std::copy_n(tile[0], R * kWidth, x + i * kWidth);
+  std::copy_n(tile[0], R * kPanelCols, x + i * kPanelCols);
 }
 
 void solve_panels(const MatrixD& u, MatrixD& x, bool upper) {
   const Index n = u.rows();
   const Index whole = n - n % kTileRows;
-  AlignedVector<double> panel(n * kWidth, 0.0);
-  for (Index j = 0; j < x.cols(); j += kWidth) {
-    const Index cols = std::min(kWidth, x.cols() - j);
+  AlignedVector<double> panel(n * kPanelCols, 0.0);
+  for (Index j = 0; j < x.cols(); j += kPanelCols) {
+    const Index cols = std::min(kPanelCols, x.cols() - j);
     for (Index i = 0; i < n; ++i) {
-      std::copy_n(x.row(i) + j, cols, panel.data() + i * kWidth);
+      std::copy_n(x.row(i) + j, cols, panel.data() + i * kPanelCols);
     }
     for (Index i = 0; i < whole; i += kTileRows) {
       solve_rows_lower<kTileRows>(u, 0, i, panel.data());
@@ -148,7 +148,7 @@ void solve_panels(const MatrixD& u, MatrixD& x, bool upper) {
       solve_rows_upper<kTileRows>(u, i - kTileRows, panel.data());
     }
     for (Index i = 0; i < n; ++i) {
-      std::copy_n(panel.data() + i * kWidth, cols, x.row(i) + j);
+      std::copy_n(panel.data() + i * kPanelCols, cols, x.row(i) + j);
     }
   }
 }

@@ -23,14 +23,6 @@ namespace {
 constexpr Index kMaxChunkBytes = Index{1} << 31;
 constexpr Index kMaxSize = Index{1} << 40;
 
-// One q, k or v dataset that is being written.
-struct Output {
-  Handle id;
-  const char* name = "";
-  std::vector<Index> sizes;   // [heads, rows, width]
-  std::vector<bool> written;  // per head
-};
-
 template <class... Args>
 [[noreturn]] void misuse(const std::string& path, fmt::format_string<Args...> what,
                          Args&&... args) {
@@ -57,6 +49,14 @@ TraceHeader checked(const std::string& path, const TraceHeader& header) {
 }  // namespace
 
 struct TraceWriter::Impl {
+  // One q, k or v dataset that is being written.
+  struct Output {
+    Handle id;
+    const char* name = "";
+    std::vector<Index> sizes;   // [heads, rows, width]
+    std::vector<bool> written;  // per head
+  };
+
   TraceHeader header;
   h5::OutputFile out;
   Handle prompts;
