@@ -313,14 +313,16 @@ TEST(SummaryTable, NamesAreEscaped) {
   row.prompt = "50% of_{x}|\\y\n$^~&#<*";
   SummaryOptions options = errors_alone();
   options.by = {"prompt"};
-  const SummaryTable table =
-      list_table(summarize(result_tables({as_table({row})}), options), Detail::brief);
+  const SummaryTable table = list_table(
+      summarize(result_tables({as_table({row, make_row("[b", "", 0, 0, 0, 0.5)})}), options),
+      Detail::brief);
   const std::string latex = format_table(table, TableFormat::latex);
   EXPECT_NE(latex.find("50\\% of\\_\\{x\\}\\textbar{}\\textbackslash{}y "
                        "\\$\\textasciicircum{}\\textasciitilde{}\\&\\#\\textless{}* &"),
             std::string::npos)
       << latex;
   EXPECT_EQ(latex.find("{}a &"), std::string::npos) << latex;
+  EXPECT_NE(latex.find("\n{}[b &"), std::string::npos) << latex;  // no argument of the line before
   EXPECT_NE(latex.find("rel\\_error (fraction)"), std::string::npos) << latex;
   const std::string markdown = format_table(table, TableFormat::markdown);
   EXPECT_NE(markdown.find("50% of\\_{x}\\|\\\\y $^~&#\\<\\*"), std::string::npos) << markdown;

@@ -23,5 +23,5 @@ fi
 
 for config in "$SRC"/configs/*.toml; do
   good replay "$sample" --config "$config" --dry-run
-  [[ $out == 'plan: 12 KV heads x '* ]] || fail "$config: $out"
+  [[ $'\n'$out == *$'\n''plan: 12 KV heads x '* ]] || fail "$config: $out"
 done
