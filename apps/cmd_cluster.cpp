@@ -59,9 +59,9 @@ void add_cluster(CLI::App& app) {
   CLI::App* sub = app.add_subcommand(
       "cluster", "Measure how keys and values cluster: coverage, growth, norms, points for t-SNE");
   sub->footer(
-      "\nTables (docs/schema.md): coverage.csv, delta.csv, growth.csv, norms.csv, points.csv or "
-      "points.h5; manifest: cluster.json. Layers that hold keys alone will do; a trace that lacks "
-      "queries or values gets no rows of them.\n"
+      "\nWrites one table for each statistic (docs/schema.md), points.csv or points.h5, and the "
+      "manifest cluster.json. Layers that hold keys alone will do; a trace that lacks queries or "
+      "values gets no rows of them.\n"
       "\nExample:\n"
       "  kvbench replay data/sample.h5 -o out.csv --algorithm bumblebee --budget 0.5 --kept\n"
       "  kvbench cluster data/sample.h5 -o clusters --kept-by out.kept.csv");

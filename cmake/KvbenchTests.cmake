@@ -29,16 +29,6 @@ file(GLOB _test_units ${_glob} tests/test_*.cpp)
 if(_test_units)
   find_package(GTest REQUIRED)
   include(GoogleTest)
-  # The example of docs/new_algorithm.md is compiled as it stands there.
-  set(_page "${_src}/docs/new_algorithm.md")
-  set(_example "${CMAKE_CURRENT_BINARY_DIR}/generated/new_algorithm.cpp")
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_page}")
-  file(READ "${_page}" _text)
-  if(NOT _text MATCHES "\n```cpp\n(.*)\n```\n\nThe registry line")
-    message(FATAL_ERROR "${_page}: no example found")
-  endif()
-  file(CONFIGURE OUTPUT "${_example}" CONTENT "${CMAKE_MATCH_1}\n" @ONLY)
-  list(APPEND _test_sources "${_example}")
   add_executable(kvbench_tests ${_test_sources})
   target_include_directories(kvbench_tests PRIVATE "${_src}/tests")
   target_link_libraries(kvbench_tests PRIVATE kvbench_lib GTest::gtest GTest::gtest_main)
@@ -172,7 +162,7 @@ endfunction()
 # it, or to have tables for a script, which would take most of the time; what they run is tested
 # elsewhere. test_memory would measure the sanitizer's own memory. Python tests that never start the
 # program are left out too: a sanitizer has nothing to watch there.
-set(_sanitizer_skips test_docs_commands test_recipes test_damaged_tables test_kills test_many_rows test_memory
+set(_sanitizer_skips test_extending test_docs_commands test_recipes test_damaged_tables test_kills test_many_rows test_memory
   test_reference test_reference_then figures check_includes find_python gpu_check)
 file(GLOB _python_tests ${_glob} tests/test_*.py)
 if(kvbench_python)
@@ -188,6 +178,19 @@ if(kvbench_python)
 elseif(_python_tests)
   message(STATUS "kvbench: no python3, its tests are left out")
 endif()
+
+# What takes minutes: `ctest -LE slow` leaves it out.
+if(TEST python.test_extending)
+  set_tests_properties(python.test_extending PROPERTIES LABELS slow TIMEOUT 3600)
+endif()
+
+# docs/schema.md as the sources declare it; scripts/update_schema_docs.sh writes it anew.
+add_executable(kvbench_schema_docs tests/schema_docs.cpp)
+target_link_libraries(kvbench_schema_docs PRIVATE kvbench_lib)
+kvbench_target_options(kvbench_schema_docs)
+kvbench_link_dependencies(kvbench_schema_docs)
+kvbench_add_test(tree.schema_docs $<TARGET_FILE:kvbench_schema_docs> --check
+  "${_src}/docs/schema.md")
 
 # ----------------------------------------------------------------------------------------- fuzzing
 # What a file's survey may answer, to the readers of traces and of caches files (tests/fuzz): a fixed

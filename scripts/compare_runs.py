@@ -5,12 +5,12 @@
 
 Rows are joined by the key columns of docs/schema.md but for `device`. Figures of error and mass
 must agree to --relative of the first table's (of 1e-6 where that is smaller: rounding of an exact
-cache). So must numbers in `diag`, to 1e-5 where --relative is less, since they have six digits; but
-for `gain_evaluations`, of which a device makes other numbers. Timing columns are left out, and so
-are `run_id` and `row_crc`. All else must be the same text: statuses, tokens kept, bytes. What is NaN
-never agrees, not even with NaN. Tables of steps (CPU.steps.csv), of kept tokens (CPU.kept.csv) and
-of layers (CPU.layers.csv) are compared where both runs have them; where one alone has, that is a
-difference.
+cache), and so must numbers in any column that this script does not know. So must numbers in `diag`,
+to 1e-5 where --relative is less, since they have six digits; but for `gain_evaluations`, of which a
+device makes other numbers. Timing columns are left out, and so are `run_id` and `row_crc`. All else
+must be the same text: statuses, tokens kept, bytes. What is NaN never agrees, not even with NaN.
+Tables of steps (CPU.steps.csv), of kept tokens (CPU.kept.csv) and of layers (CPU.layers.csv) are
+compared where both runs have them; where one alone has, that is a difference.
 
 Needs Python alone. Exit code 0: the same; 1: they differ; 2: bad usage or no such table.
 """
@@ -29,9 +29,10 @@ KEYS = ("trace", "prompt", "layer", "q_head", "kv_head", "algorithm", "params", 
         "recent", "scores", "seed", "n_tokens", "n_queries", "budget_requested", "step")
 LEFT_OUT = {"device", "compress_ms", "attend_us_per_query", "compress_ms_iqr",
             "attend_us_per_query_iqr", *checksums.COLUMNS}
-FIGURES = {"rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",
-           "eps_fro", "eps_op", "log_z_error", "cosine", "mass_kept", "amnesia_mass"}
-LAYER_FIGURES = {"out_rel_error", "residual_rel_error"}
+# The same text, besides KEYS; all other columns are figures.
+EXACT = {"schema", "tokens_kept", "bytes", "full_bytes", "ratio", "middle_ratio",
+         "aux_bytes", "peak_bytes", "transient_bytes", "amnesia_count", "status", "scoring_queries",
+         "repeats", "tokens"}
 DIAG_LEFT_OUT = {"gain_evaluations"}
 DIAG_RELATIVE = 1e-5
 SMALL = 1e-6  # figures below are compared as if they were this large
@@ -152,12 +153,12 @@ class Comparison:
             where = f"{row}: {column}"
             if column in LEFT_OUT or column in KEYS:
                 continue
-            if column in FIGURES or (column in LAYER_FIGURES and text):
-                self.number(text, second[column], self.relative, where)
+            if column in EXACT:
+                self.text(text, second[column], where)
             elif column == "diag":
                 self.diag(text, second[column], where)
             else:
-                self.text(text, second[column], where)
+                self.number(text, second[column], self.relative, where)
 
 
 def shortened(first, second):

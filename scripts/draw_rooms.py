@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Draws which room includes which: docs/architecture.svg, and the table in docs/architecture.md.
+"""Draws which room includes which: docs/architecture.svg.
 
-    scripts/draw_rooms.py                  # writes both anew
-    scripts/draw_rooms.py --check          # exit code 1 where the page's table is out of date
-    scripts/draw_rooms.py --picture FILE   # only the picture: .svg, .png or .pdf
+    scripts/draw_rooms.py                  # after a new arrow between rooms
+    scripts/draw_rooms.py --picture FILE   # to another file: .svg, .png or .pdf
 
-The rooms are apps/ and the folders of lib/. An arrow goes from a room to one that it includes, and
-its number says how many headers of that room it includes. Ranks are those of
-scripts/check_includes.sh. `--root DIR` takes another source tree.
+The rooms are apps/ and the folders of lib/. An arrow goes from a room to one that it includes.
+Ranks are those of scripts/check_includes.sh. `--root DIR` takes another source tree. Needs
+matplotlib.
 """
 
 import argparse
@@ -17,10 +16,8 @@ import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PAGE = os.path.join("docs", "architecture.md")
 PICTURE = os.path.join("docs", "architecture.svg")
-BLOCK = re.compile(r"(?<=<!-- rooms -->\n).*?(?=<!-- end -->)", re.S)
-INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"(([a-z0-9_]+)/[^"]+)"', re.M)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([a-z0-9_]+)/[^"]+"', re.M)
 RANK = re.compile(r'rank\["(\w+)"\]')
 SOURCES = (".hpp", ".h", ".cpp", ".cu", ".cuh", ".inc", ".in")
 
@@ -53,9 +50,9 @@ def ranks(root):
 
 
 def graph(root):
-    """{(room, room): sorted headers of the second that the first includes}."""
+    """{(room, room)}: the first includes a header of the second."""
     rank = ranks(root)
-    out = collections.defaultdict(set)
+    out = set()
     rooms = [("apps", "apps")] + [(room, os.path.join("lib", room)) for room in rank]
     for room, top in rooms:
         for folder, _, names in os.walk(os.path.join(root, top)):
@@ -63,20 +60,10 @@ def graph(root):
                 if not name.endswith(SOURCES):
                     continue
                 with open(os.path.join(folder, name), encoding="utf-8") as file:
-                    for header, target in INCLUDE.findall(file.read()):
+                    for target in INCLUDE.findall(file.read()):
                         if target in rank and target != room:
-                            out[room, target].add(header)
-    return {edge: sorted(headers) for edge, headers in out.items()}
-
-
-def table(edges, rank):
-    """The page's lines: a row per edge, by rank, then by name."""
-    lines = ["| room | includes | headers |", "| --- | --- | --- |"]
-    order = sorted(edges, key=lambda e: (rank[e[0]], e[0], rank[e[1]], e[1]))
-    for room, target in order:
-        names = [header[len(target) + 1:].rsplit(".", 1)[0] for header in edges[room, target]]
-        lines.append(f"| `{room}` | `{target}` | {len(names)}: {', '.join(names)} |")
-    return "\n".join(lines) + "\n"
+                            out.add((room, target))
+    return out
 
 
 LANE, WIDTH, GAP, HEIGHT, STEP = 0.42, 2.15, 0.62, 0.86, 1.62
@@ -165,9 +152,6 @@ def draw(edges, rank, path):
         top, bottom = boxes[source][2] - HEIGHT / 2, boxes[target][2] + HEIGHT / 2
         axes.add_patch(FancyArrowPatch((x, top), (x, bottom), arrowstyle="-|>", mutation_scale=11,
                                        shrinkA=0, shrinkB=1, lw=1.2, color=colour, zorder=1))
-        axes.text(x, top - 0.2, str(len(edges[source, target])), ha="center", va="center",
-                  fontsize=8, color=colour, zorder=2,
-                  bbox={"boxstyle": "square,pad=0.12", "fc": "white", "ec": "none"})
     for room, (left, end, y) in sorted(boxes.items()):
         text, numbers = TEXT.get(room, ("", ""))
         axes.add_patch(FancyBboxPatch((left, y - HEIGHT / 2), end - left, HEIGHT, zorder=3,
@@ -181,7 +165,7 @@ def draw(edges, rank, path):
             axes.text(left + 0.2 + 0.3 * i, y + HEIGHT / 2 - 0.2, number, ha="center", va="center",
                       fontsize=7.5, color="white", zorder=5,
                       bbox={"boxstyle": "circle,pad=0.2", "fc": "#a4501c", "ec": "none"})
-    axes.text(0, low - 0.8, "An arrow with n: includes n headers of. A line behind a box does not touch it.  "
+    axes.text(0, low - 0.8, "An arrow: includes headers of. A line behind a box does not touch it.  "
               "In circles: the way of a head.", ha="left", va="center", fontsize=8.5)
     is_svg = path.endswith(".svg")
     figure.savefig(path, dpi=110, metadata={"Date": None} if is_svg else None)
@@ -190,29 +174,11 @@ def draw(edges, rank, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    parser.add_argument("--picture", help="write only the picture, to this file")
+    parser.add_argument("--picture", help="another file to write")
     parser.add_argument("--root", default=ROOT, help="source tree")
     options = parser.parse_args()
-    edges, rank = graph(options.root), ranks(options.root)
-    if options.picture:
-        draw(edges, rank, options.picture)
-        return 0
-    path = os.path.join(options.root, PAGE)
-    with open(path, encoding="utf-8") as file:
-        page = file.read()
-    blocks = BLOCK.findall(page)
-    if len(blocks) != 1:
-        sys.exit(f"draw_rooms: {PAGE}: expected one block `<!-- rooms -->`, got {len(blocks)}")
-    wanted = table(edges, rank)
-    if options.check:
-        if blocks[0] == wanted:
-            return 0
-        print(f"draw_rooms: {PAGE} is out of date; run scripts/draw_rooms.py", file=sys.stderr)
-        return 1
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(BLOCK.sub(lambda _: wanted, page))
-    draw(edges, rank, os.path.join(options.root, PICTURE))
+    draw(graph(options.root), ranks(options.root),
+         options.picture or os.path.join(options.root, PICTURE))
     return 0
 
 

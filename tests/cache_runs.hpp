@@ -26,12 +26,12 @@ namespace kvbench::testing_caches {
 inline constexpr double kRelative = 1e-6;
 inline constexpr double kAbsolute = 2.6e-6;
 
+/// A measured number that is no count of tokens or bytes, or a figure of OUT.layers.csv.
 inline bool is_figure(const std::string& column) {
-  static const std::set<std::string> figures{
-      "rel_error",    "rel_error_mean", "rel_error_p50",     "rel_error_p95", "rel_error_max",
-      "eps_fro",      "eps_op",         "log_z_error",       "cosine",        "mass_kept",
-      "amnesia_mass", "out_rel_error",  "residual_rel_error"};
-  return figures.count(column) > 0;
+  const auto at = std::ranges::find(columns(), column, &Column::name);
+  return at == columns().end()
+             ? column == "out_rel_error" || column == "residual_rel_error"
+             : at->measured && !at->timing && at->unit != "tokens" && at->unit != "bytes";
 }
 
 /// Text, counts and bytes equal; figures within the bounds; timing columns apart.

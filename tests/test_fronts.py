@@ -21,13 +21,14 @@ def python_files(folder):
 
 class FrontsTest(FolderCase):
     def test_every_program_has_one_front(self):
-        programs = {}
+        programs, whole = {}, set()
         for front in python_files("scripts"):
             self.assertTrue(os.access(os.path.join(ROOT, front), os.X_OK), front)
             text = read(front)
             found = re.search(r"The program is (\S+)\.\"\"\"", text)
             if not found:
-                continue  # A tool of the repository.
+                whole.add(front.removeprefix("scripts/"))
+                continue
             path = found[1]
             module = path.removeprefix("python/").removesuffix(".py").replace("/", ".")
             self.assertIn(f"from {module} import main", text)
@@ -35,6 +36,8 @@ class FrontsTest(FolderCase):
             programs[path] = front
         self.assertEqual(set(programs), {path for path in python_files("python")
                                          if re.search(r"^def main\(", read(path), re.MULTILINE)})
+        named = re.search(r"fronts of a few lines.*?whole: (.*?)\.\n\n", read("docs/architecture.md"), re.S)[1]
+        self.assertEqual(set(re.findall(r"`(.+?)`", named)), whole)
 
     @unittest.skipIf(missing("pandas", "matplotlib"), "no pandas, no matplotlib")
     def test_from_any_folder_and_by_a_link(self):

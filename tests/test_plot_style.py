@@ -29,12 +29,12 @@ HEADS = range(2)
 
 class LookTest(unittest.TestCase):
     @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
-    def test_every_method_has_a_look(self):
+    def test_every_look_is_a_methods(self):
+        # The other way round a method needs no line here: its look comes from its name.
         listed = subprocess.run([KVBENCH, "list"], capture_output=True, text=True, check=True)
-        rows = listed.stdout.partition("\n\n")[0].splitlines()[1:]
-        self.assertGreater(len(rows), 25)
-        for name in (row.split()[0] for row in rows):
-            self.assertIn(name.removesuffix(ks.STREAM), ks.KNOWN)
+        names = [row.split()[0] for row in listed.stdout.partition("\n\n")[0].splitlines()[1:]]
+        self.assertGreater(len(names), 25)
+        self.assertLessEqual(set(ks.KNOWN), {name.removesuffix(ks.STREAM) for name in names})
 
     def test_a_look_is_of_the_name_alone(self):
         together = ks.styles(["mine", "h2o", "other", "h2o+balancekv", "snapkv k=1", "snapkv k=2"])

@@ -2,17 +2,10 @@
 
 #include <bit>
 #include <cmath>
-#include <cstdlib>
-#include <fstream>
 #include <limits>
-#include <map>
-#include <span>
 
 #include "core/error.hpp"
-#include "replay/cluster_tables.hpp"
-#include "report/row_crc.hpp"
 #include "report/schema.hpp"
-#include "report/side_table.hpp"
 #include "report_rows.hpp"
 
 namespace kvbench {
@@ -140,92 +133,6 @@ TEST(Schema, SplitsParams) {
 TEST(Schema, UnknownColumnIsAnError) {
   EXPECT_THROW(column_index("no_such_column"), InputError);
 }
-
-#ifdef KVBENCH_SOURCE_DIR
-// A Markdown table: the header's cells, then a line for each column.
-std::string table_text(const Fields& header, const std::vector<Fields>& lines) {
-  const auto line = [](const Fields& cells) {
-    std::string out = "|";
-    for (const std::string& cell : cells) {
-      out += " ";
-      for (const char c : cell) {
-        out += c == '|' ? "\\|" : std::string(1, c);
-      }
-      out += " |";
-    }
-    return out + "\n";
-  };
-  std::string out = line(header) + line(Fields(header.size(), "---"));
-  for (const Fields& cells : lines) {
-    out += line(cells);
-  }
-  return out;
-}
-
-Fields cells_of(const ColumnDoc& c) {
-  return {"`" + std::string(c.name) + "`", c.unit.empty() ? "-" : std::string(c.unit),
-          std::string(c.doc)};
-}
-
-std::string table_text(const std::vector<ColumnDoc>& columns) {
-  std::vector<Fields> lines;
-  for (const ColumnDoc& c : columns) {
-    lines.push_back(cells_of(c));
-  }
-  return table_text({"column", "unit", "meaning"}, lines);
-}
-
-std::string main_table_text() {
-  std::vector<Fields> lines;
-  for (const Column& c : columns()) {
-    Fields cells = cells_of(c);
-    cells.emplace_back(c.missing);
-    cells.emplace_back(c.key ? "key" : c.timing ? "timing" : "");
-    lines.push_back(cells);
-  }
-  std::string out = table_text({"column", "unit", "meaning", "missing", "kind"}, lines);
-  return out.replace(out.find(" kind "), 6, " ");
-}
-
-// The page with each table as declared: it stands below the comment that names it and ends at an
-// empty line.
-std::string documented(std::string page) {
-  const std::span<const ColumnDoc> last = row_crc_columns();
-  std::map<std::string, std::string> tables = {
-      {"OUT.csv", main_table_text()},
-      {"every table, at its end", table_text({last.begin(), last.end()})},
-      {"all cluster tables", table_text(cluster_place_columns())}};
-  for (const SideTable* table : all_side_tables()) {
-    tables[table->path("OUT.csv").string()] = table_text(table->own());
-  }
-  for (const auto& [name, own] : cluster_columns()) {
-    tables[name] = table_text(own);
-  }
-  for (const auto& [name, text] : tables) {
-    const std::string mark = "\n<!-- columns: " + name + " -->\n";
-    const std::size_t found = page.find(mark);
-    EXPECT_NE(found, std::string::npos) << "docs/schema.md has no" << mark;
-    if (found != std::string::npos) {
-      const std::size_t begin = found + mark.size();
-      page.replace(begin, page.find("\n\n", begin) + 1 - begin, text);
-    }
-  }
-  const std::string says = "schema version **";
-  const std::size_t begin = page.find(says) + says.size();
-  return page.replace(begin, page.find("**", begin) - begin, schema_version);
-}
-
-// scripts/update_schema_docs.sh sets the variable: the page is written there.
-TEST(Schema, DocumentShowsTheColumnsAsDeclared) {
-  const std::string page = read_text_file(KVBENCH_SOURCE_DIR "/docs/schema.md");
-  const std::string expected = documented(page);
-  if (const char* out = std::getenv("KVBENCH_SCHEMA_DOCS")) {
-    std::ofstream(out) << expected;
-    return;
-  }
-  EXPECT_TRUE(page == expected) << "docs/schema.md: run scripts/update_schema_docs.sh";
-}
-#endif
 
 }  // namespace
 }  // namespace kvbench

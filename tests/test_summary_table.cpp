@@ -143,16 +143,15 @@ TEST(SummaryTable, WhatIsBest) {
   EXPECT_EQ(best_is_highest("compress_ms"), std::optional(false));
   EXPECT_EQ(best_is_highest("mass_kept"), std::optional(true));
   EXPECT_EQ(best_is_highest("cosine"), std::optional(true));
-  for (const std::string_view size : {"ratio", "middle_ratio", "bytes", "tokens_kept", "seed"}) {
-    EXPECT_EQ(best_is_highest(size), std::nullopt) << size;
+  for (const std::string_view none :
+       {"ratio", "middle_ratio", "bytes", "aux_bytes", "tokens_kept", "seed", "compress_ms_iqr",
+        "attend_us_per_query_iqr", "status", "no_such_column"}) {
+    EXPECT_EQ(best_is_highest(none), std::nullopt) << none;
   }
-  // Of all that is measured, sizes and spreads alone have no better or worse.
-  for (const Column& column : columns()) {
-    if (column.measured && column.unit != "bytes") {
-      const bool neither = column.name == "ratio" || column.name == "middle_ratio" ||
-                           column.name == "tokens_kept" || column.name.ends_with("_iqr");
-      EXPECT_EQ(best_is_highest(column.name).has_value(), !neither) << column.name;
-    }
+  // Low is best of all else that is measured.
+  for (const std::string_view low :
+       {"rel_error_p95", "eps_op", "log_z_error", "amnesia_count", "attend_us_per_query"}) {
+    EXPECT_EQ(best_is_highest(low), std::optional(false)) << low;
   }
 }
 

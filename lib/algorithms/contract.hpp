@@ -1,5 +1,5 @@
 // What a method is. Each has one stem in algorithms/methods and one line in methods.inc
-// (docs/new_algorithm.md).
+// (docs/extending.md).
 #pragma once
 
 #include <map>

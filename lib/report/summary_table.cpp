@@ -144,14 +144,13 @@ std::string spread_note(const Summary& summary) {
 
 std::optional<bool> best_is_highest(std::string_view metric) {
   constexpr std::array<std::string_view, 2> high{"cosine", "mass_kept"};
-  constexpr std::array<std::string_view, 12> low{
-      "rel_error",     "rel_error_mean", "rel_error_p50", "rel_error_p95",
-      "rel_error_max", "eps_fro",        "eps_op",        "log_z_error",
-      "amnesia_count", "amnesia_mass",   "compress_ms",   "attend_us_per_query"};
-  if (std::ranges::count(high, metric) > 0) {
-    return true;
+  constexpr std::array<std::string_view, 3> sizes{"ratio", "middle_ratio", "tokens_kept"};
+  const Column* column = known(metric);
+  if (column == nullptr || !column->measured || column->unit == "bytes" ||
+      std::ranges::count(sizes, metric) > 0 || metric.ends_with("_iqr")) {
+    return std::nullopt;
   }
-  return std::ranges::count(low, metric) > 0 ? std::optional(false) : std::nullopt;
+  return std::ranges::count(high, metric) > 0;
 }
 
 std::string three_digits(double value) {

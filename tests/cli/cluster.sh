@@ -9,8 +9,10 @@ good cluster t.h5 -o dir/clusters --delta-rel 0.3,0.6
 [[ -z $out ]] || fail "stdout: $out"
 [[ $(wc -l <<< "$err") == 1 && $err == "dir/clusters: 2 KV heads, "*" rows in "* ]] ||
   fail "stderr: $err"
-[[ $(ls -A dir/clusters | paste -sd' ') == \
-  'cluster.json coverage.csv delta.csv growth.csv norms.csv points.csv' ]] ||
+# The tables that docs/schema.md describes, and no other file.
+tables=$(sed -nE '/^## Clusterability tables/,/^## / s/^<!-- columns: (.*\.csv) -->$/\1/p' "$SRC/docs/schema.md")
+(($(wc -l <<< "$tables") >= 5)) || fail "tables of docs/schema.md: $tables"
+[[ $(ls -A dir/clusters) == $(printf '%s\n' cluster.json $tables | sort) ]] ||
   fail "files: $(ls -A dir/clusters)"
 
 header() { # header TABLE COLUMNS: its first line begins with COLUMNS
@@ -36,8 +38,8 @@ prefixes=$(column dir/clusters/delta.csv n_prefix | sort -nu | paste -sd' ')
 # The same from a file of options, with other threads; the command line wins.
 printf '%s\n' 'delta-rel = [0.3, 0.6]' 'threads = 1' 'k = 3' > c.toml
 good cluster t.h5 -o again --config c.toml --k 16 --memory-limit 512M
-for table in coverage delta growth norms points; do
-  cmp "dir/clusters/$table.csv" "again/$table.csv" || fail "$table differs"
+for table in $tables; do
+  cmp "dir/clusters/$table" "again/$table" || fail "$table differs"
 done
 
 # What a replay kept.

@@ -96,7 +96,7 @@ expect 'snapkv' kvbench replay t.h5 --algorithm snap
 expect 'h2o,knorm,snapkv' kvbench replay t.h5 --algorithm h2o,knorm,sn
 expect 'keys,values' kvbench cluster t.h5 --what keys,v
 expect 'pyramidkv' kvbench list pyr
-expect 'rel_error_p50 rel_error_p95' kvbench summarize out.csv --metric rel_error_p
+expect 'amnesia_count amnesia_mass' kvbench summarize out.csv --metric amnesia_
 expect 'replay' kvbench help rep
 expect '' kvbench replay t. # a file: bash completes it
 good replay --help

@@ -1,0 +1,226 @@
+"""docs/extending.md: its paths exist, and its lists for a method, a column and a cluster statistic
+are complete. The examples of tests/extending are added to a copy of the tree, nothing else is
+changed, and the copy is built with the options of the build that is tested, and run.
+
+KVBENCH_EXTENDING_KEEP  a folder, made anew, for the copies; they stay there
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+from script_case import KVBENCH, ROOT, FolderCase, read_rows, read_text, write_text
+
+PAGE = os.path.join(ROOT, "docs", "extending.md")
+EXAMPLES = os.path.join(ROOT, "tests", "extending")
+COPIED = ("CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "apps", "cmake", "configs", "docs", "lib",
+          "packaging", "python", "scripts", "tests")
+# Options of the tested build that its copy gets; the build that is copied has its own launcher.
+OPTIONS = re.compile(r"(KVBENCH_\w+|CMAKE_(BUILD_TYPE|CXX_COMPILER|CXX_FLAGS|PREFIX_PATH|MAKE_PROGRAM|"
+                     r"DISABLE_PRECOMPILE_HEADERS)|\w+_(DIR|ROOT))")
+MODES = ("--layers", "0", "--sink", "4", "--recent", "16", "--queries", "8")
+
+
+def sections(page):
+    """{heading: text} of the page's second-level headings."""
+    parts = re.split(r"^## (.+)$", page, flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2]))
+
+
+def paths(text):
+    """Paths from the root that the text names as code or links to."""
+    return (set(re.findall(r"`((?:[\w.<>-]+/)+[\w.<>-]*|[A-Z]+\.md)`", text))
+            | {path.removeprefix("../") for path in re.findall(r"\]\((\.\./[^)#]+)", text)})
+
+
+def hunks(text):
+    """(file, old lines, new lines) of a patch of tests/extending.
+
+    A hunk begins with `--- FILE`. Its lines begin with ` ` (stays), `-` (goes) or `+` (comes).
+    """
+    for part in re.split(r"^--- ", text, flags=re.M)[1:]:
+        file, _, body = part.partition("\n")
+        lines = body.splitlines(keepends=True)
+        yield (file, "".join(line[1:] for line in lines if line[0] in " -"),
+               "".join(line[1:] for line in lines if line[0] in " +"))
+
+
+def cache_of(build):
+    """{name: (type, value)} of a build's CMakeCache.txt."""
+    found = re.findall(r"^([A-Za-z]\w*):(\w+)=(.*)$", read_text(os.path.join(build, "CMakeCache.txt")), re.M)
+    return {name: (kind, value) for name, kind, value in found}
+
+
+class PageTest(unittest.TestCase):
+    def test_paths_exist(self):
+        page = read_text(PAGE)
+        named = paths(page)
+        self.assertGreater(len(named), 30)
+        for path in named:
+            if path.startswith("build/"):
+                continue
+            # Of a file to make, the folder.
+            there = os.path.dirname(path) if "<" in path else path
+            self.assertTrue(os.path.exists(os.path.join(ROOT, there)), path)
+        for link in re.findall(r"\]\((?!\.\./|https?:|#)([^)#]+)", page):
+            self.assertTrue(os.path.isfile(os.path.join(ROOT, "docs", link)), link)
+
+    def test_every_step_of_ci_is_there(self):
+        steps = set(re.findall(r"^ *step (\w+) ", read_text(os.path.join(ROOT, ".ci", "run")), re.M))
+        self.assertGreater(len(steps), 8)
+        self.assertEqual(set(re.findall(r"^\| `(\w+)` \| `", sections(read_text(PAGE))["CI failed"], re.M)), steps)
+
+    def test_hunks(self):
+        self.assertEqual(list(hunks("--- a/b\n x\n-y\n+z\n--- c\n+w\n v\n")),
+                         [("a/b", "x\ny\n", "x\nz\n"), ("c", "v\n", "w\nv\n")])
+
+
+@unittest.skipUnless(KVBENCH, "KVBENCH names no program")
+class AddTest(FolderCase):
+    """A copy of the tree per example."""
+
+    def setUp(self):
+        super().setUp()
+        self.build_of = os.path.dirname(os.path.realpath(KVBENCH))
+        cache = cache_of(self.build_of)
+        if os.path.realpath(cache.get("kvbench_SOURCE_DIR", ("", ""))[1]) != os.path.realpath(ROOT):
+            self.skipTest(f"{KVBENCH} lies in no build of {ROOT}")
+        keep = os.environ.get("KVBENCH_EXTENDING_KEEP")
+        if keep:
+            self.folder = os.path.join(os.path.realpath(keep), self.id().rpartition(".")[2])
+            shutil.rmtree(self.folder, ignore_errors=True)
+            os.makedirs(self.folder)
+        self.tree, self.build = self.path("tree"), self.path("tree", "build", "test")
+        self.changed = set()
+        os.mkdir(self.tree)
+        for name in COPIED:
+            if os.path.isdir(os.path.join(ROOT, name)):
+                shutil.copytree(os.path.join(ROOT, name), os.path.join(self.tree, name),
+                                ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(os.path.join(ROOT, name), self.tree)
+
+    def add(self, example, path):
+        self.changed.add(path)
+        self.assertFalse(os.path.exists(os.path.join(self.tree, path)), path)
+        shutil.copy(os.path.join(EXAMPLES, example), os.path.join(self.tree, path))
+
+    def apply(self, patch):
+        for file, old, new in hunks(read_text(os.path.join(EXAMPLES, patch))):
+            path = os.path.join(self.tree, file)
+            text = read_text(path)
+            self.assertEqual(text.count(old), 1, f"{patch}: {file} has not one place with\n{old}")
+            write_text(path, text.replace(old, new))
+            self.changed.add(file)
+
+    def expect_listed(self, heading, stem):
+        """The page's section names every file that was changed."""
+        named = {path.replace("<stem>", stem) for path in paths(sections(read_text(PAGE))[heading])}
+        self.assertLessEqual(self.changed, named)
+
+    def run_it(self, *command, cwd=None):
+        done = subprocess.run(command, cwd=cwd or self.folder, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+        return done.stdout
+
+    def make(self, *targets):
+        """Configures and builds; objects that the change does not reach are those of the tested build."""
+        cache = cache_of(self.build_of)
+        launcher = [sys.executable, os.path.join(EXAMPLES, "borrow.py"), ROOT, self.build_of,
+                    self.tree, *filter(None, [cache.get("CMAKE_CXX_COMPILER_LAUNCHER", ("", ""))[1]])]
+        options = [f"-D{name}:{kind}={value}" for name, (kind, value) in cache.items()
+                   if OPTIONS.fullmatch(name) and kind not in ("STATIC", "INTERNAL")]
+        self.run_it("cmake", "-S", self.tree, "-B", self.build, "-G", cache["CMAKE_GENERATOR"][1],
+                    *options, "-DCMAKE_CXX_COMPILER_LAUNCHER=" + ";".join(launcher))
+        self.run_it("cmake", "--build", self.build, "--target", *targets, "--parallel",
+                    str(os.cpu_count()))
+
+    def kvbench(self, *arguments):
+        return self.run_it(os.path.join(self.build, "kvbench"), *arguments)
+
+    def update_schema_docs(self):
+        self.run_it(os.path.join(self.tree, "scripts", "update_schema_docs.sh"))
+        return read_text(os.path.join(self.tree, "docs", "schema.md"))
+
+    def replay(self, algorithms):
+        self.kvbench("synth", "-o", "t.h5", "--layers", "1", "--q-heads", "2", "--kv-heads", "1",
+                     "--n", "96", "--d", "16")
+        self.kvbench("replay", "t.h5", "-o", "out.csv", *MODES, "--algorithm", algorithms, "--budget",
+                     "0.5,0.25")
+        return read_rows(self.path("out.csv"))
+
+    def test_a_method(self):
+        self.add("stride.cpp", "lib/algorithms/methods/stride.cpp")
+        self.add("test_stride.cpp", "tests/test_stride.cpp")
+        self.apply("method.patch")
+        self.expect_listed("A method", "stride")
+        self.make("kvbench", "kvbench_tests")
+        self.run_it(os.path.join(self.build, "kvbench_tests"),
+                    "--gtest_filter=Stride.*:*EveryMethod*stride:AllMethods.Rows*:ScoringQueries.*")
+        listed = [line.split()[0] for line in self.kvbench("list").partition("\n\n")[0].splitlines()[1:]]
+        self.assertEqual(listed.count("stride"), 1)
+        self.assertIn("source      systematic sampling", self.kvbench("list", "stride"))
+        rows = self.replay("stride,uniform")
+        mine = [row for row in rows if row["algorithm"] == "stride"]
+        self.assertEqual(len(mine), 4)  # two query heads, two budgets
+        for row in mine:
+            self.assertEqual(row["status"], "ok")
+            self.assertLessEqual(float(row["middle_ratio"]), float(row["budget_requested"]))
+            self.assertGreater(int(row["tokens_kept"]), 4 + 16)
+            self.assertLess(float(row["rel_error"]), 1.0)
+        self.assertEqual({row["params"] for row in mine}, {"T=auto;phase=0.5;tokens=auto"})
+
+    def test_a_column(self):
+        self.apply("column.patch")
+        before = read_text(os.path.join(self.tree, "docs", "schema.md"))
+        self.changed.add("docs/schema.md")
+        self.expect_listed("A column", "")
+        self.make("kvbench", "kvbench_tests")
+        page = self.update_schema_docs()
+        self.run_it(os.path.join(self.build, "kvbench_tests"),
+                    "--gtest_filter=Schema.*:Summary*:ErrorFigures.*:Csv*:Merge.*:Row*:LayerErrorsTest.*:"
+                    "EvaluateTest.*:JobTest.*:RunTest.*:StreamJobTest.*:ContractTest.*")
+        line = ("| `rel_error_p99` | fraction | 99th percentile over queries of \\|z-a\\| / \\|a\\| | "
+                "empty when nothing was measured |  |\n")
+        self.assertNotIn(line, before)
+        self.assertEqual(page.replace(line, "").replace("schema version **1.4**", "schema version **1.3**"), before)
+        rows = self.replay("uniform")
+        self.assertEqual(list(rows[0])[-3:], ["rel_error_p99", "run_id", "row_crc"])
+        for row in rows:
+            self.assertEqual(row["schema"], "1.4")
+            error = float(row["rel_error_p99"])
+            self.assertGreaterEqual(error, float(row["rel_error_p95"]))
+            self.assertLessEqual(error, float(row["rel_error_max"]))
+        # Later steps read it as any other.
+        self.assertIn("rel_error_p99", self.kvbench("summarize", "out.csv", "--metric", "rel_error_p99"))
+        self.kvbench("verify", "out.csv")
+
+    def test_a_statistic(self):
+        for example, path in (("offset.hpp", "lib/cluster/offset.hpp"), ("offset.cpp", "lib/cluster/offset.cpp"),
+                              ("test_offset.cpp", "tests/test_offset.cpp")):
+            self.add(example, path)
+        self.apply("statistic.patch")
+        self.expect_listed("A cluster statistic", "offset")
+        self.make("kvbench", "kvbench_tests")
+        self.assertIn("<!-- columns: offset.csv -->\n| column | unit | meaning |\n| --- | --- | --- |\n"
+                      "| `norm` | distance | norm of the mean row |\n", self.update_schema_docs())
+        self.run_it(os.path.join(self.build, "kvbench_tests"), "--gtest_filter=Offset.*:ClusterRun.*")
+        self.kvbench("synth", "-o", "t.h5", "--layers", "2", "--q-heads", "2", "--kv-heads", "1", "--n", "96")
+        self.kvbench("cluster", "t.h5", "-o", "clusters")
+        rows = read_rows(self.path("clusters", "offset.csv"))
+        self.assertEqual([(row["layer"], row["what"]) for row in rows],
+                         [("0", "keys"), ("0", "values"), ("1", "keys"), ("1", "values")])
+        for row in rows:
+            self.assertGreater(float(row["norm"]), 0.0)
+            self.assertTrue(0.0 < float(row["share"]) <= 1.0, row)
+        with open(self.path("clusters", "cluster.json"), encoding="utf-8") as file:
+            manifest = json.load(file)
+        self.assertEqual((manifest["schema"], manifest["tables"]["offset.csv"]), ("1.2", 4))
+
+
+if __name__ == "__main__":
+    unittest.main()
