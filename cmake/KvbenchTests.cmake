@@ -147,7 +147,7 @@ endfunction()
 # elsewhere. test_memory would measure the sanitizer's own memory. Python tests that never start the
 # program are left out too: a sanitizer has nothing to watch there.
 set(_sanitizer_skips test_docs_commands test_recipes test_damaged_tables test_kills test_many_rows test_memory
-  test_reference test_reference_then figures check_includes find_python gpu_check tidy)
+  test_reference test_reference_then figures check_includes find_python gpu_check own_files tidy)
 file(GLOB _python_tests ${_glob} tests/test_*.py)
 if(kvbench_python)
   foreach(_test IN LISTS _python_tests)
