@@ -5,9 +5,9 @@
 #
 # SELECTION: options that `kvbench replay` and `kvbench cluster` share, such as --layers 0,15,31 or
 # --prompts ID or --threads 8; give layers for a large model. Tables, manifests, pictures (PNG, PDF)
-# and what each says in numbers (STEM.txt) come to lie in OUT: a new or empty folder, or that of
-# an earlier run, whose files are overwritten. Methods along a stream are judged by 64 last queries, not 256, for time:
-# docs/figures.md has the full commands.
+# and what each says in numbers (STEM.txt) come to lie in OUT: a new or empty folder, or that of an
+# earlier run, whose files are overwritten. Methods along a stream are judged by 64 last queries, not
+# 256, for time: docs/figures.md has the full commands.
 # KVBENCH names the program (default: build/kvbench), PYTHON the interpreter (default: the first
 # python3 that has numpy, pandas, matplotlib and scikit-learn).
 # Exit code: that of the first step that failed; 1 when all steps ran but some rows failed.

