@@ -26,6 +26,7 @@ except ImportError as error:
     sys.exit(2)
 
 from kvbench.dump.capture import ATTENTION, DTYPES, Capture, note
+from kvbench.dump.check import said
 from kvbench.dump.fisher import fisher_information
 from kvbench.dump.o_proj import OutputProjections
 from kvbench.dump.options import parse_arguments
@@ -174,4 +175,4 @@ def main():
     except RuntimeError as error:  # What torch raises for devices and for kernels that it lacks.
         raise OSError(f"{args.model}: {str(error).splitlines()[0]}") from None
     for layer, deviation in sorted(capture.check.items()):
-        note(f"layer {layer}: largest relative deviation from exact attention {deviation:.2e}")
+        note(f"layer {layer}: {said(deviation, dtype)}")
