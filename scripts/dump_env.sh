@@ -87,7 +87,7 @@ if [[ -e $venv && ! -f $venv/$mark && -n $(ls -A -- "$venv") ]] &&
 fi
 
 # ------------------------------------------------------------------------------------ one of ours
-all=("${needed[@]}" "${also[@]}")
+mapfile -t all < <(printf '%s\n' "${needed[@]}" "${also[@]}" | awk '!seen[$0]++')
 if [[ -f $venv/$mark && -x $python && -z $(lacking "${all[@]}") ]] &&
   [[ ! -e $venv/unfinished ]]; then
   exit 0

@@ -42,7 +42,10 @@ program venv_python << 'SHIM'
 echo "$0 $*" >> "$RAN"
 packages=$(dirname -- "$0")/../packages
 case "$*" in
-  '-m pip index '*) exit 1 ;;
+  '-m pip index '*)
+    [[ -n ${CPU_TORCH:-} ]] || exit 1
+    printf 'torch (%s)\nAvailable versions: %s, 2.9.1, 2.8.0+cpu\n' "$CPU_TORCH" "$CPU_TORCH"
+    ;;
   '-m pip install '*)
     [[ -z ${PIP_FAILS:-} ]] || exit 7
     mkdir -p "$packages"
@@ -154,6 +157,18 @@ rm -r new/packages/torch-*
 good model DUMP_VENV="$scratch/new"
 grep -q 'pip install' "$RAN" && [[ -d new/packages/torch-9.9.dist-info ]] || fail "$(< "$RAN")"
 good test-dump DUMP_VENV="$scratch/new"
+# Torch for the CPU alone where the index has it, none is asked for and there is no GPU.
+asks() {  # asks TORCH ARGS...: what pip is asked for
+  rm -rf chosen
+  good model DUMP_VENV="$scratch/chosen" "${@:2}"
+  grep 'pip install' "$RAN" | grep -qF -- " $1 transformers" || fail "not $1: $(grep pip "$RAN")"
+}
+type -P nvidia-smi > /dev/null || CPU_TORCH=2.9.1+cpu asks torch==2.9.1+cpu
+CPU_TORCH=2.9.1+cpu asks torch TORCH=torch
+asks torch==2.8.0+cpu TORCH=torch==2.8.0+cpu
+program tools/nvidia-smi <<< ''
+CPU_TORCH=2.9.1+cpu asks torch
+rm tools/nvidia-smi
 # The usual one, as earlier versions left it: with a file `ready-...`, without a mark.
 good model
 rm tree/build/dump-venv/.made-by-kvbench
