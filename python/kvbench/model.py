@@ -21,6 +21,7 @@ import subprocess
 import sys
 import zipfile
 
+from kvbench.interpreter import GGUF_PACKAGES, MODEL_PACKAGES, without_torch
 from kvbench.own import NotOurs, take_folder
 
 os.environ.setdefault("TQDM_DISABLE", "1")  # bars of thousands of lines where stderr is a file
@@ -206,10 +207,7 @@ def main(arguments=None):
         print(f"make_model.py: {error}", file=sys.stderr)
         return 2
     except ImportError as error:
-        print(f"make_model.py: {sys.executable} cannot import {error.name}: expected torch, "
-              "transformers, gguf, accelerate and sentencepiece, as in build/dump-venv of `make "
-              "model`", file=sys.stderr)
-        return 2
+        without_torch(error, "make_model.py", (*MODEL_PACKAGES, *GGUF_PACKAGES))
     except OSError as error:
         print(f"make_model.py: {error}", file=sys.stderr)
         return 3 if error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT) else 2

@@ -23,7 +23,8 @@ def note(text):
 class Capture:
     """The attention function of the running model; writes what it sees while a prompt is open.
 
-    check: {layer: Deviation} of --attn-check; skipped: {layer: reason}.
+    check: {layer: Deviation} of --attn-check; skipped: {layer: reason}. Called on the way:
+    say(text), and layer_done(layer, tokens) for each layer and chunk.
     """
 
     def __init__(self, args, model, dtype):
@@ -31,6 +32,7 @@ class Capture:
         self.check, self.skipped, self.seen = {}, {}, set()
         self.prompt_skips = set()
         self.writer = self.fisher = self.rotary = self.projections = None
+        self.say, self.layer_done = note, lambda layer, tokens: None
         self.n = self.start = 0
 
     def __call__(self, module, query, key, value, mask, scaling=None, dropout=0.0, **options):
@@ -53,6 +55,7 @@ class Capture:
                 reason = self.check_layer(layer, query, key, value, scale, output)
             if reason is None or self.allow(layer, reason):
                 self.write(layer, query, key, value, scale, reason)
+        self.layer_done(layer, query.shape[2])
         if self.args.layers is not None and layer >= max(self.args.layers):
             raise Stop
         return output, weights
@@ -86,7 +89,9 @@ class Capture:
             if options.get(name) is not None:
                 return f"{what} (`{name}`)"
         is_causal = options.get("is_causal")
-        if not (getattr(module, "is_causal", True) if is_causal is None else is_causal):
+        # Some models (GPT-2 in transformers 4) say no where a mask says what is causal.
+        if mask is None and rows > 1 and not (
+                getattr(module, "is_causal", True) if is_causal is None else is_causal):
             return "attention to later tokens"
         window = options.get("sliding_window") or getattr(module, "sliding_window", None)
         hidden = f"a sliding window of {window} tokens" if window else "a mask other than causal"
@@ -118,7 +123,7 @@ class Capture:
             raise TraceError(f"{text}; got {self.n} tokens, expected plain causal attention over "
                              "all of them (shorter prompts: --max-tokens; see --inexact)")
         if layer not in self.skipped:
-            note(f"{text}; {'left out' if self.args.inexact == 'skip' else 'kept, and marked'}")
+            self.say(f"{text}; {'left out' if self.args.inexact == 'skip' else 'kept, and marked'}")
         self.skipped[layer] = reason
         if self.args.inexact == "keep":
             return True
