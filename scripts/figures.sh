@@ -5,9 +5,9 @@
 #
 # SELECTION: options that `kvbench replay` and `kvbench cluster` share, such as --layers 0,15,31 or
 # --prompts ID or --threads 8; give layers for a large model. Tables, manifests, pictures (PNG, PDF)
-# and what each says in numbers (STEM.txt) come to lie in OUT, those of an earlier run are
-# overwritten. Methods along a stream are judged by 64 last queries, not 256, for time:
-# docs/figures.md has the full commands.
+# and what each says in numbers (STEM.txt) come to lie in OUT: a new or empty folder, or that of an
+# earlier run, whose files are overwritten. Methods along a stream are judged by 64 last queries, not
+# 256, for time: docs/figures.md has the full commands.
 # KVBENCH names the program (default: build/kvbench), PYTHON the interpreter (default: the first
 # python3 that has numpy, pandas, matplotlib and scikit-learn).
 # Exit code: that of the first step that failed; 1 when all steps ran but some rows failed.
@@ -38,7 +38,10 @@ kvbench=$(realpath -- "$kvbench")
 trace=$(realpath -- "$trace_given")
 python=$("$root/scripts/find_python.sh" numpy pandas matplotlib sklearn 2>&1) || die 2 "$python"
 
-mkdir -p -- "$out" || die 3 "$out: cannot be made"
+# A page of an earlier version has no mark; what it says is as good.
+if ! grep -qs '<title>kvbench: figures of' "$out/index.html"; then
+  refusal=$("$root/scripts/own_folder.sh" "$out" 2>&1) || die 2 "$refusal"
+fi
 cd -- "$out"
 started=$SECONDS
 failed_rows=0

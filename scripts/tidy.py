@@ -2,14 +2,14 @@
 """clang-tidy over many sources at once: most of its time goes to the system's headers, which every
 source includes again.
 
-  scripts/tidy.py BUILD_DIR JOBS SOURCE...
+usage: scripts/tidy.py BUILD_DIR JOBS SOURCE...
 
 BUILD_DIR holds compile_commands.json. Sources go in batches into one translation unit each; those
 that give the same name to something of their own never share one. A batch with a finding, or one
 that does not compile after all, is taken again source by source, and only that counts: what is
 said is what clang-tidy says of each source alone. Two checks look at the unit's own file only, so
 sources that give them something to look at are always taken alone.
-Exit code: 0, or 1 when a source has findings.
+Exit code: 0; 1 when a source has findings; 2, bad usage.
 """
 
 import concurrent.futures
@@ -113,6 +113,10 @@ def tidy(build, source, *options):
 
 
 def main():
+    if len(sys.argv) < 4 or sys.argv[1].startswith("-"):
+        asked = sys.argv[1:] in (["--help"], ["-h"])
+        print(__doc__, file=sys.stdout if asked else sys.stderr)
+        return 0 if asked else 2
     build = os.path.abspath(sys.argv[1])
     jobs = int(sys.argv[2])
     sources = [os.path.abspath(source) for source in sys.argv[3:]]

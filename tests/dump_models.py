@@ -98,8 +98,9 @@ class DumpCase(unittest.TestCase):
         return write_text(os.path.join(cls.folder, name), text)
 
     @classmethod
-    def model(cls, name, config=None, **changes):
-        """Folder of a random model of an architecture, made once per name."""
+    def model(cls, name, config=None, change=None, **changes):
+        """Folder of a random model of an architecture, made once per name; change(model): of its
+        parameters, before it is saved."""
         if name not in cls.models:
             kind, sizes = ARCHITECTURES.get(config or name) or (config, SIZES)
             torch.manual_seed(7)
@@ -109,6 +110,9 @@ class DumpCase(unittest.TestCase):
             for parameter in model.parameters():
                 if parameter.ndim == 1:
                     torch.nn.init.normal_(parameter, parameter.data.mean().item(), 0.1)
+            if change:
+                with torch.no_grad():
+                    change(model)
             cls.models[name] = os.path.join(cls.folder, name)
             model.save_pretrained(cls.models[name])
         return cls.models[name]

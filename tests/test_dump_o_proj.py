@@ -150,6 +150,23 @@ class OutputProjectionTest(DumpCase):
             _, weights, _ = reference(model, self.ids, compute)
             self.assert_same(read_projections(path)[0][0], weights[0])
 
+    def test_a_weight_that_the_traces_type_holds_takes_no_more(self):
+        def as_published(model):
+            for parameter in model.parameters():
+                parameter.copy_(parameter.to(torch.bfloat16))
+            # One weight that needs more: it alone is stored as float32.
+            model.model.layers[1].self_attn.o_proj.weight[3, 5] = 1 + 2.0**-20
+        model = self.model("published", "llama", as_published)
+        path = self.dump(model, "--o-proj", "--dtype", "bfloat16")
+        _, weights, _ = reference(model, self.ids, "float32")
+        with h5py.File(path) as file:
+            types = [file[f"prompts/p0/layers/{i}/o_proj"].dtype for i in range(3)]
+        self.assertEqual(types, [np.uint16, np.float32, np.uint16])
+        for index, (weight, _, _) in read_projections(path).items():
+            self.assert_same(weight, weights[index])
+        if KVBENCH:
+            subprocess.run([KVBENCH, "info", path], check=True, capture_output=True)
+
     def test_selections_and_chunks(self):
         for name in ("llama", "gpt2", "opt", "gemma2"):
             group = 2 if "num_key_value_heads" in ARCHITECTURES[name][1] else 1

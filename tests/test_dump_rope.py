@@ -184,14 +184,14 @@ class RopeTest(DumpCase):
 
     def test_types_and_chunks(self):
         full = read_tables(self.dump_few("llama"), 0)[0]
-        for options in (["--dtype", "float16"], ["--dtype", "float16", "--chunk", "7"],
-                        ["--dtype", "float16", "--compute-dtype", "float32"]):
+        half = ["--dtype", "float16", "--compute-dtype", "float16"]
+        for options in (half, [*half, "--chunk", "7"], ["--dtype", "float16"]):
             path = self.dump_few("llama", *options)
             cos, sin, layout = read_tables(path, 0)
             keys = unrotate(read_trace(path)[0]["k"], cos, sin, layout)
             self.assertTrue(unequal(keys, self.few) <= EQUAL_HALF, options)
             # A model in float16 multiplies by tables in float16, and these are what is stored.
-            same = full if "--compute-dtype" in options else full.astype(np.float16)
+            same = full.astype(np.float16) if "--compute-dtype" in options else full
             self.assertTrue((cos == same).all())
 
     def test_the_longest_prompt_decides(self):
@@ -264,6 +264,8 @@ class RopeTest(DumpCase):
         self.dump(self.model("llama"))
         self.assertIn("dtype float32 (the model's configuration): twice the bytes", self.stderr)
         self.dump(self.model("llama"), "--dtype", "float16")
+        self.assertIn("dtype float16 (--dtype), the model runs in float32\n", self.stderr)
+        self.dump(self.model("llama"), "--dtype", "float16", "--compute-dtype", "float16")
         self.assertIn("dtype float16 (--dtype)\n", self.stderr)
 
     def test_what_it_says_of_too_few_queries(self):

@@ -125,6 +125,45 @@ class DumpTracesTest(DumpCase):
                     layer[name]).float().bfloat16().double().numpy())
         self.check_outputs("llama", "bfloat16", "bfloat16", "sdpa")
 
+    def test_the_cpu_computes_in_float32(self):
+        model = self.model("llama")
+        for dtype in ("float16", "bfloat16"):
+            default, asked, own = (read_trace(self.dump(model, "--dtype", dtype, *options))
+                                   for options in ((), ("--compute-dtype", "float32"),
+                                                   ("--compute-dtype", dtype)))
+            for index, layer in default.items():
+                for part in "qkv":
+                    self.assert_same(layer[part], asked[index][part])
+            self.assertTrue((default[2]["k"] != own[2]["k"]).any(), dtype)
+        for device, dtype, asked, expected in (
+                ("cpu", "bfloat16", None, "float32"), ("cpu", "float16", "bfloat16", "bfloat16"),
+                ("cuda:1", "float16", None, "float16"), ("cuda", "float16", "float32", "float32")):
+            self.assertEqual(dump_traces.compute_dtype(device, dtype, asked), expected)
+
+    def test_a_trace_that_is_there_needs_overwrite(self):
+        path = self.dump(self.model("llama"))
+        with open(path, "rb") as file:
+            before = file.read()
+        common = ("--model", self.model("llama"), "--token-ids", self.ids_file, "-o", path)
+        result = self.run_script(*common, "--layers", "0")
+        self.assertEqual((result.code, result.err),
+                         (2, f"dump_traces.py: {path}: exists, expected a new file or --overwrite\n"))
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(), before)
+        self.assertEqual(self.run_script(*common, "--layers", "0", "--overwrite").code, 0)
+        self.assertEqual(list(read_trace(path)), [0])
+        text = self.file("mine.txt", "precious")
+        self.assertEqual(self.run_script(*common[:-1], text, "--overwrite").code, 2)
+        with open(text, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "precious")
+
+    def test_it_says_how_long_it_takes(self):
+        lines = self.file("two.jsonl", "[5, 6]\n[7, 8, 9]\n")
+        self.dump(self.model("llama"), prompts=("--token-ids", lines))
+        self.assertRegex(self.stderr, r"p0: 2 tokens, 3 layers, \d+:\d\d; 1 more, about \d+:\d\d\n")
+        self.assertRegex(self.stderr, r"p1: 3 tokens, 3 layers, \d+:\d\d\n")
+        self.assertNotIn("\r", self.stderr)
+
     def test_chunks_make_the_same_trace(self):
         for name in ARCHITECTURES:
             whole = read_trace(self.dump(self.model(name)))
@@ -164,8 +203,8 @@ class DumpTracesTest(DumpCase):
                 subprocess.run([KVBENCH, "info", path], check=True, capture_output=True)
                 table = path + ".csv"
                 subprocess.run([KVBENCH, "replay", path, "-o", table, "--algorithm", "exact",
-                                "--sink", "4", "--recent", "8", "--queries", "8"], check=True,
-                               capture_output=True)
+                                "--sink", "4", "--recent", "8", "--queries", "8", "--precision",
+                                "float64"], check=True, capture_output=True)
                 rows = read_rows(table)
                 self.assertEqual(len(rows), 3 * 4)
                 for row in rows:

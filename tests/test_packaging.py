@@ -50,6 +50,24 @@ class RequirementsTest(unittest.TestCase):
         lines = [line for line in text("requirements.txt").splitlines() if not line.startswith("#")]
         self.assertEqual(lines, wanted)
 
+    def test_one_least_release_of_transformers_is_said(self):
+        extra = tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"]["dump"]
+        (least,) = [one.split(">=")[1] for one in extra if one.startswith("transformers>=")]
+        done = subprocess.run(["git", "ls-files", "*.md", "*.py", "*.sh", "*.toml", "Makefile"],
+                              cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            self.skipTest("no git repository")
+        places = {}
+        for path in done.stdout.split():
+            if os.path.basename(path) != "own_files.sh" and os.path.isfile(os.path.join(ROOT, path)):
+                for found in re.findall(r"transformers *>=? *([0-9.]*[0-9])|"
+                                        r"transformers \(?([0-9.]*[0-9]) or\s+newer|"
+                                        r"\(([0-9.]*[0-9]) or newer\)", text(path)):
+                    places.setdefault("".join(found), set()).add(path)
+        self.assertEqual(set(places), {least}, places)
+        self.assertLessEqual({"Makefile", "pyproject.toml", "python/kvbench/interpreter.py",
+                              "docs/dump.md"}, places[least])
+
     def test_extras(self):
         extras = tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"]
         self.assertLessEqual({"dump", "plot", "test"}, set(extras))

@@ -376,6 +376,18 @@ seconds = 1
         self.run_it()
         self.assertEqual(self.changed_times(self.path("work", "chosen")), times)
 
+    def test_folders_of_the_users_stay(self):
+        for folder, name, expected in (("work", "equal", "equal is there"),
+                                       ("out", "README.md", "nor a folder of reference results")):
+            with self.subTest(folder=folder):
+                os.mkdir(self.path(folder))
+                self.write(os.path.join(folder, name), "precious")
+                _, errors = self.run_it(code=2)
+                self.assertIn(expected, errors)
+                self.assertEqual(os.listdir(self.path(folder)), [name])
+                self.assertEqual(self.read(folder, name), "precious")
+                shutil.rmtree(self.path(folder))
+
     def test_refusals(self):
         for code, options, expected in (
                 (2, ["--only", "nosuch"], "there are equal, again, groups"),

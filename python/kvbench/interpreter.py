@@ -30,6 +30,22 @@ def without(error, modules, packages):
     sys.exit(2)
 
 
+# What models need; in pyproject.toml, `dump`.
+MODEL_PACKAGES = ("torch", "'transformers>=4.56'", "h5py", "numpy")
+GGUF_PACKAGES = ("gguf", "accelerate", "sentencepiece")
+
+
+def without_torch(error, name, packages=MODEL_PACKAGES):
+    """To be called where an import of torch, transformers or the like failed; does not return.
+
+    One line says how to install the packages, which Debian does not have; exit code 2.
+    """
+    print(f"{name}: {sys.executable} cannot import {error.name}: expected torch, transformers 4.56 or "
+          f"newer and others. In an environment of your own: pip install {' '.join(packages)}; or "
+          f"`make model`, then build/dump-venv/bin/python scripts/{name}", file=sys.stderr)
+    sys.exit(2)
+
+
 def missing(error, packages):
     """What to say of an ImportError of a package that Debian has."""
     return (f"{sys.executable} has no {error.name}. On Debian: apt install {packages}, then run "

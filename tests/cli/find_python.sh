@@ -80,7 +80,7 @@ fi
 program tree/scripts/bootstrap.sh << 'SHIM'
 printf '%s\n' numpy pandas matplotlib h5py sklearn venv ensurepip > "$SECOND/modules"
 SHIM
-cp "$find_python" tree/scripts/
+cp "$find_python" "$SRC"/scripts/{own_folder,dump_env}.sh tree/scripts/
 cp "$SRC/Makefile" tree/
 program tools/cmake << 'SHIM'
 printf 'cmake %s\n' "$*" >> "$RAN"

@@ -23,6 +23,7 @@ from kvbench.caches.format import (
     params_text,
     round_to,
 )
+from kvbench.own import NotOurs, refuse_foreign
 from kvbench.trace.heads import file_sha256, open_trace, trace_dtype
 from kvbench.trace.writer import TraceError
 
@@ -81,6 +82,10 @@ class CacheWriter:
         folder = os.path.dirname(self.path)
         if folder and not os.path.isdir(folder):
             raise self.error("", "cannot be written: its folder does not exist")
+        try:
+            refuse_foreign(self.path, self.part, "a caches file", FORMAT)
+        except NotOurs as error:
+            raise TraceError(str(error)) from None
         try:
             self.file = h5py.File(self.part, "w")
         except OSError as error:

@@ -7,14 +7,12 @@ import torch
 from transformers import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from kvbench.dump import check
 from kvbench.dump.rope import Stop
 from kvbench.trace.writer import TraceError
 
 ATTENTION = "kvbench_capture"
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-# Largest relative deviation of --attn-check that rounding explains, per type: the model rounds
-# logits and probabilities to it, and logits of some tens cost that many units of the last place.
-CHECK_LIMIT = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 CHECK_ROWS = 64  # queries that --attn-check recomputes per layer and chunk
 
 
@@ -25,7 +23,8 @@ def note(text):
 class Capture:
     """The attention function of the running model; writes what it sees while a prompt is open.
 
-    check: {layer: largest relative deviation} of --attn-check; skipped: {layer: reason}.
+    check: {layer: Deviation} of --attn-check; skipped: {layer: reason}. Called on the way:
+    say(text), and layer_done(layer, tokens) for each layer and chunk.
     """
 
     def __init__(self, args, model, dtype):
@@ -33,6 +32,7 @@ class Capture:
         self.check, self.skipped, self.seen = {}, {}, set()
         self.prompt_skips = set()
         self.writer = self.fisher = self.rotary = self.projections = None
+        self.say, self.layer_done = note, lambda layer, tokens: None
         self.n = self.start = 0
 
     def __call__(self, module, query, key, value, mask, scaling=None, dropout=0.0, **options):
@@ -55,6 +55,7 @@ class Capture:
                 reason = self.check_layer(layer, query, key, value, scale, output)
             if reason is None or self.allow(layer, reason):
                 self.write(layer, query, key, value, scale, reason)
+        self.layer_done(layer, query.shape[2])
         if self.args.layers is not None and layer >= max(self.args.layers):
             raise Stop
         return output, weights
@@ -88,7 +89,9 @@ class Capture:
             if options.get(name) is not None:
                 return f"{what} (`{name}`)"
         is_causal = options.get("is_causal")
-        if not (getattr(module, "is_causal", True) if is_causal is None else is_causal):
+        # Some models (GPT-2 in transformers 4) say no where a mask says what is causal.
+        if mask is None and rows > 1 and not (
+                getattr(module, "is_causal", True) if is_causal is None else is_causal):
             return "attention to later tokens"
         window = options.get("sliding_window") or getattr(module, "sliding_window", None)
         hidden = f"a sliding window of {window} tokens" if window else "a mask other than causal"
@@ -104,28 +107,14 @@ class Capture:
         return None if bool((mask == plain).all()) else hidden
 
     def check_layer(self, layer, query, key, value, scale, output):
-        """Attention recomputed in double from the values to be stored; a reason if it is off."""
-        dtype = DTYPES[self.dtype]
+        """Attention recomputed in double for some queries; a reason if it is off."""
         rows = np.unique(np.linspace(0, query.shape[2] - 1, CHECK_ROWS).astype(int))
-        q = query[0, :, rows].to(dtype).double()
-        group = query.shape[1] // key.shape[1]
-        worst = 0.0
-        last = torch.as_tensor(self.start + rows, device=q.device)[:, None]
-        later = torch.arange(key.shape[2], device=q.device)[None] > last
-        for head in range(query.shape[1]):
-            k, v = (t[0, head // group].to(dtype).double() for t in (key, value))
-            logits = (q[head] @ k.T * scale).masked_fill(later, -torch.inf)
-            exact = logits.softmax(-1) @ v
-            own = output[0, rows, head].double()
-            deviation = float((exact - own).norm() / own.norm())
-            # A NaN must win, as `max` would hide it.
-            worst = deviation if not deviation <= worst else worst
-        self.check[layer] = max(self.check.get(layer, 0.0), worst)
         compute = str(query.dtype).removeprefix("torch.")
-        limit = max(CHECK_LIMIT[self.dtype], CHECK_LIMIT[compute])
-        if worst <= limit:
-            return None
-        return f"attention that deviates from exact attention by {worst:.2g}, limit {limit:g}"
+        found = check.compare(query[0, :, rows], key[0], value[0], scale,
+                              torch.as_tensor(self.start + rows, device=query.device),
+                              output[0, rows].transpose(0, 1), compute, self.dtype)
+        self.check[layer] = self.check.get(layer, check.Deviation()).join(found)
+        return check.reason(found, compute, self.dtype)
 
     def allow(self, layer, reason):
         """Whether an inexact layer is written; says so, or refuses it as --inexact has it."""
@@ -134,7 +123,7 @@ class Capture:
             raise TraceError(f"{text}; got {self.n} tokens, expected plain causal attention over "
                              "all of them (shorter prompts: --max-tokens; see --inexact)")
         if layer not in self.skipped:
-            note(f"{text}; {'left out' if self.args.inexact == 'skip' else 'kept, and marked'}")
+            self.say(f"{text}; {'left out' if self.args.inexact == 'skip' else 'kept, and marked'}")
         self.skipped[layer] = reason
         if self.args.inexact == "keep":
             return True

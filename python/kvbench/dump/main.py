@@ -1,4 +1,4 @@
-"""Dumps queries, keys and values of a Hugging Face causal language model as a kvbench trace.
+"""What scripts/dump_traces.py does; its command line is options.py.
 
 The model runs with an attention function of ours, registered in transformers' attention interface:
 it sees what every architecture hands to its attention (queries and keys after rotation, keys and
@@ -8,7 +8,8 @@ Layers whose attention is not exp(s <k, q>) over all earlier tokens are refused.
 
 import logging
 import os
-import sys
+
+from kvbench.interpreter import without_torch
 
 try:
     # All that its parts need is checked here, so that one line says what is missing.
@@ -20,17 +21,16 @@ try:
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 except ImportError as error:
-    print(f"dump_traces.py: {sys.executable} cannot import {error.name}: expected torch, "
-          "transformers 4.56 or newer, h5py and numpy, as in build/dump-venv of `make test-dump`",
-          file=sys.stderr)
-    sys.exit(2)
+    without_torch(error, "dump_traces.py")
 
 from kvbench.dump.capture import ATTENTION, DTYPES, Capture, note
+from kvbench.dump.check import said
 from kvbench.dump.fisher import fisher_information
 from kvbench.dump.o_proj import OutputProjections
 from kvbench.dump.options import parse_arguments
 from kvbench.dump.prompts import load, read_prompts
 from kvbench.dump.rope import RotaryTables, rope_types
+from kvbench.progress import Progress, minutes
 from kvbench.trace.writer import TraceError, TraceWriter
 
 # The default protocol: how many queries `kvbench replay` evaluates, and the most that a method's
@@ -39,6 +39,12 @@ DEFAULT_QUERIES = ENOUGH_QUERIES = 256
 
 
 # --- The model -------------------------------------------------------------------------------
+
+
+def compute_dtype(device, dtype, asked):
+    """The type in which the model runs: the one that is asked for, else on a CPU float32, since
+    processors compute with half types by way of float32."""
+    return asked or ("float32" if torch.device(device).type == "cpu" else dtype)
 
 
 def load_model(args):
@@ -54,9 +60,10 @@ def load_model(args):
         if dtype not in DTYPES:
             raise TraceError(f"{args.model}: its configuration says dtype {dtype}; expected "
                              f"--dtype {', '.join(DTYPES)}")
+    compute = compute_dtype(args.device, dtype, args.compute_dtype)
     # Not `model.to(dtype)` later: that would round the rotation's frequencies as well.
-    model = load(AutoModelForCausalLM.from_pretrained, "model", args,
-                 dtype=DTYPES[args.compute_dtype or dtype], attn_implementation=ATTENTION)
+    model = load(AutoModelForCausalLM.from_pretrained, "model", args, dtype=DTYPES[compute],
+                 attn_implementation=ATTENTION)
     try:
         model = model.to(args.device)
     except (RuntimeError, AssertionError) as error:
@@ -76,9 +83,11 @@ def model_name(args, config):
 # --- Command line ----------------------------------------------------------------------------
 
 
-def say_dtype(dtype, chosen):
+def say_dtype(dtype, chosen, compute):
     """Which element type the trace has, and what that means where it is not what caches have."""
     text = f"dtype {dtype} ({chosen})"
+    if compute != dtype:
+        text += f", the model runs in {compute}"
     if dtype == "float32":
         text += (": twice the bytes of float16 and bfloat16, in which models are served; byte "
                  "budgets and the trace's size follow it. --dtype float16 or bfloat16 says what "
@@ -119,8 +128,35 @@ def check_lengths(prompts, config, args, ropes):
                              f"({', '.join(sorted(ropes))}); expected a run without --chunk")
 
 
+def dump_prompts(writer, prompts, capture):
+    """All prompts, with a line for each, and on a terminal the time left in between."""
+    layers = capture.model.config.get_text_config().num_hidden_layers
+    if capture.args.layers is not None:
+        layers = min(layers, max(capture.args.layers) + 1)
+    with Progress(layers * sum(len(ids) for *_, ids in prompts)) as progress:
+        capture.say = progress.say
+        for at, (name, text_id, ids) in enumerate(prompts, 1):
+            capture.layer_done = lambda layer, tokens, at=at, name=name: progress.step(
+                tokens, f"{name} ({at} of {len(prompts)}), layer {layer + 1} of {layers}")
+            begin = progress.spent()
+            writer.begin_prompt(name, len(ids), ids, text_id)
+            capture.rotary.prompt_begins(capture)
+            capture.run(writer, ids)
+            capture.rotary.prompt_ends(name)
+            if capture.projections is not None:
+                capture.projections.prompt_ends(name)
+            written = len(capture.seen - capture.prompt_skips)
+            text = (f"{name}: {len(ids)} tokens, {written} layers, "
+                    f"{minutes(progress.spent() - begin)}")
+            if at < len(prompts):
+                text += f"; {len(prompts) - at} more, about {minutes(progress.left())}"
+            progress.say(text)
+
+
 def main():
-    args = parse_arguments(__doc__.split("\n\n")[0])
+    args = parse_arguments()
+    if os.path.lexists(args.output) and not args.overwrite:
+        raise TraceError(f"{args.output}: exists, expected a new file or --overwrite")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     logging.disable(logging.WARNING)
@@ -147,20 +183,12 @@ def main():
         with TraceWriter(args.output, model_name(args, model.config), source,
                          created=args.created, dtype=dtype,
                          rope="post" if rotates else "none", gzip=args.gzip) as writer:
-            say_dtype(dtype, chosen)
+            say_dtype(dtype, chosen, str(model.dtype).removeprefix("torch."))
             if args.last_queries:
                 say_scoring_queries(prompts, args)
             if args.fisher:
                 capture.fisher = fisher_information(model, prompts, args)
-            for name, text_id, ids in prompts:
-                writer.begin_prompt(name, len(ids), ids, text_id)
-                rotary.prompt_begins(capture)
-                capture.run(writer, ids)
-                rotary.prompt_ends(name)
-                if capture.projections is not None:
-                    capture.projections.prompt_ends(name)
-                layers = len(capture.seen - capture.prompt_skips)
-                note(f"{name}: {len(ids)} tokens, {layers} layers")
+            dump_prompts(writer, prompts, capture)
             if capture.projections is not None:
                 note(f"output projections: {capture.projections.said()}")
             if rotary.reason is None:
@@ -174,4 +202,4 @@ def main():
     except RuntimeError as error:  # What torch raises for devices and for kernels that it lacks.
         raise OSError(f"{args.model}: {str(error).splitlines()[0]}") from None
     for layer, deviation in sorted(capture.check.items()):
-        note(f"layer {layer}: largest relative deviation from exact attention {deviation:.2e}")
+        note(f"layer {layer}: {said(deviation, dtype)}")

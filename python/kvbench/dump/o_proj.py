@@ -102,8 +102,11 @@ class OutputProjections:
             writer.set_attribute(layer, "o_proj_note", follows)
 
     def _array(self, weight):
-        """As the trace's type where the weight has it, else as float32: nothing is rounded."""
+        """In the trace's type where that holds the weight exactly, else as float32."""
         weight = weight.detach().cpu().contiguous()
+        narrow = weight.to(getattr(torch, self.dtype))
+        if torch.equal(narrow.to(weight.dtype), weight):
+            weight = narrow
         if DTYPES[weight.dtype] != self.dtype:
             return weight.float().numpy()
         if self.dtype == "bfloat16":

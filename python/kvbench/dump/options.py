@@ -26,14 +26,17 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
-def parse_arguments(description):
-    parser = Parser(prog="dump_traces.py", description=description)
+def parse_arguments():
+    """Of sys.argv. Imports nothing, so that --help needs no torch."""
+    parser = Parser(prog="dump_traces.py", description="Dumps queries, keys and values of a Hugging "
+                    "Face causal language model as a kvbench trace.")
     add = parser.add_argument
     add("--model", required=True, metavar="ID|PATH", help="model on the hub, or its folder")
     add("--revision", help="branch, tag or commit of the model")
     add("--trust-remote-code", action="store_true", help="run code that comes with the model")
     add("--name", help="what the trace says of the model [default: id @ commit]")
     add("-o", "--output", required=True, metavar="T.h5", help="the trace")
+    add("--overwrite", action="store_true", help="replace an existing T.h5")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--prompts", nargs="+", metavar="FILE", help="texts (a prompt each), or "
                         ".jsonl files with a record per prompt")
@@ -57,7 +60,8 @@ def parse_arguments(description):
     add("--last-queries", type=positive, metavar="N", help="store the last N queries only")
     add("--dtype", choices=DTYPES, help="element type of the cache, and so of the trace "
         "[default: the model's]")
-    add("--compute-dtype", choices=DTYPES, help="type in which the model runs [default: --dtype]")
+    add("--compute-dtype", choices=DTYPES, help="type in which the model runs [default: float32 on "
+        "the CPU, where float16 takes twice as long; else --dtype]")
     add("--device", default="cpu", help="cpu, cuda, cuda:1, ... [default: cpu]")
     add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time with a KV cache")
     add("--gzip", type=int, choices=range(10), default=4, metavar="0..9",

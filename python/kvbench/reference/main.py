@@ -20,6 +20,7 @@ import os
 import sys
 import time
 
+from kvbench.own import NotOurs, take_folder
 from kvbench.reference import plan as rp
 from kvbench.reference.places import Places
 from kvbench.reference.reports import Reports
@@ -255,11 +256,25 @@ class Run:
                                        what.name if kind == "stage" else "report " + what.name)
                    for kind, _, what, _ in steps)
 
+    def take_folders(self):
+        """Refuses a --work or an --out with somebody else's files, which would be replaced."""
+        try:
+            if self.args.work:
+                take_folder(self.places.work,
+                            lambda folder: os.path.isfile(os.path.join(folder, "lock")))
+            if self.args.out and self.publishes and os.path.isdir(self.places.out):
+                if os.listdir(self.places.out) and not self.reports.made(self.places.out):
+                    raise NotOurs(f"{self.places.out}: is neither empty nor a folder of reference "
+                                  "results: name a new one")
+        except NotOurs as error:
+            raise rp.PlanError(str(error)) from None
+
     def work(self):
         begin = time.monotonic()
         if self.args.dry_run:
             return self.dry_run(self.left())
         self.check_tools(self.left())
+        self.take_folders()
         self.commands.catch()
         self.commands.take_lock(self.places.work)
         if self.steps.lacks_model() and any(kind == "trace" for kind, *_ in self.left()):

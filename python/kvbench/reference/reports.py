@@ -13,6 +13,7 @@ from kvbench.reference import sources
 from kvbench.reference.steps import Failed, read_json, write_json, write_text
 
 STATE = ("done.json", "log.txt")
+PAGE = "# Reference results: "  # how the page of every results folder begins
 
 
 def split_shared(values):
@@ -121,12 +122,23 @@ class Reports:
         for stage in whole:
             write_json(os.path.join(pages, f"{stage.name}.json"), self.manifest(stage))
             wanted[f"manifests/{stage.name}.json"] = os.path.join(pages, f"{stage.name}.json")
+        # The page first: an interrupted run's folder is known by it.
+        wanted = {"README.md": os.path.join(pages, "README.md"), **wanted}
         for name, text in (("times.csv", self.times(whole)), ("README.md", self.readme(whole))):
             write_text(os.path.join(pages, name), text)
             wanted[name] = os.path.join(pages, name)
         changed = sum(self.put(path, name) for name, path in wanted.items())
         self.remove_others(wanted)
         return changed
+
+    @staticmethod
+    def made(folder):
+        """Whether a run put its results there: the page says so."""
+        try:
+            with open(os.path.join(folder, "README.md"), encoding="utf-8") as file:
+                return file.read(len(PAGE)) == PAGE
+        except (OSError, UnicodeDecodeError):
+            return False
 
     def put(self, path, name):
         """Copies a file into the results folder unless it is there; it appears when it is whole."""
@@ -192,7 +204,7 @@ class Reports:
                            for s in stages for p in self.prompts[s.name]})
         words = self.places.typed(self.places.trace_words(any_prompt))
         lines = [
-            f"# Reference results: {self.plan.title}", "",
+            f"{PAGE}{self.plan.title}", "",
             f"`{self.command()}` made this folder, this page too. Tables and pictures say the same "
             "every time; `times.csv` and the times in `manifests/` do not. Commands run in the root "
             "of the source tree; `--help` of a script and docs/schema.md say what columns mean.", "",

@@ -11,7 +11,8 @@ import functools
 import torch
 from transformers.cache_utils import DynamicLayer
 
-from kvbench.dump.capture import CHECK_LIMIT, Capture
+from kvbench.dump.capture import Capture
+from kvbench.dump.check import CHECK_LIMIT
 from kvbench.trace.writer import TraceError
 
 CHECK_ROWS = 16  # queries per layer whose exact attention is compared with the model's own

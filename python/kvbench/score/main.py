@@ -1,4 +1,4 @@
-"""Puts compressed KV caches into the model that they were made from, and scores the model.
+"""What scripts/score_model.py does; its command line is options.py.
 
 The model reads each prompt up to its last tokens exactly, once. These last tokens are then decoded
 over what each compression method left of the cache: what they cost the model in likelihood, how far
@@ -11,6 +11,8 @@ import os
 import sys
 import time
 
+from kvbench.interpreter import without_torch
+
 try:
     import h5py  # noqa: F401  (checked here, so that one line says all that is missing)
     import numpy as np
@@ -20,15 +22,13 @@ try:
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 except ImportError as error:
-    print(f"score_model.py: {sys.executable} cannot import {error.name}: expected torch, "
-          "transformers 4.56 or newer, h5py and numpy, as in build/dump-venv of `make test-dump`",
-          file=sys.stderr)
-    sys.exit(2)
+    without_torch(error, "score_model.py")
 
 from kvbench.caches.reader import CacheEntry, CacheReader
 from kvbench.dump.capture import ATTENTION, note
 from kvbench.dump.main import load_model, model_name
 from kvbench.dump.prompts import check_tokenizer, load
+from kvbench.progress import Progress
 from kvbench.score.attention import CompressedAttention, NewTokens
 from kvbench.score.options import parse_arguments
 from kvbench.score.prompts import Failed, check_model, check_prompts, read_answers, read_plan
@@ -178,28 +178,6 @@ class Scorer:
 # --- Command line ----------------------------------------------------------------------------
 
 
-class Progress:
-    """A line with rate and time left on a terminal; elsewhere a line per prompt."""
-
-    def __init__(self, rows):
-        self.rows, self.done, self.begin = rows, 0, time.monotonic()
-        self.terminal = sys.stderr.isatty()
-
-    def step(self, text):
-        self.done += 1
-        if self.terminal:
-            spent = time.monotonic() - self.begin
-            left = spent / self.done * (self.rows - self.done)
-            line = (f"{self.done}/{self.rows} rows, {int(left) // 60}:{int(left) % 60:02d} left  "
-                    f"{text}")
-            print(f"\r{line[:110]:<110}", end="", file=sys.stderr, flush=True)
-
-    def say(self, text):
-        if self.terminal:
-            print(f"\r{'':<110}\r", end="", file=sys.stderr)
-        print(text, file=sys.stderr, flush=True)
-
-
 def score_prompt(scorer, prompt, answer, missing, table, progress):
     """All missing groups of one prompt."""
     args, begin = scorer.args, time.monotonic()
@@ -220,7 +198,7 @@ def score_prompt(scorer, prompt, answer, missing, table, progress):
         except Failed as failed:
             row["status"] = str(failed)
         table.write(row)
-        progress.step(f"{prompt.name} {group}")
+        progress.step(1, f"{progress.done + 1}/{progress.total} rows  {prompt.name} {group}")
     layers = len(scorer.attention.seen)
     progress.say(f"{prompt.name}: {len(missing)} rows in {time.monotonic() - begin:.0f} s "
                  f"({read:.0f} s to read the prompt); {len(prompt.layers)} of {layers} layers "
@@ -228,7 +206,7 @@ def score_prompt(scorer, prompt, answer, missing, table, progress):
 
 
 def main():
-    args = parse_arguments(__doc__.split("\n\n")[0])
+    args = parse_arguments()
     args.dtype, args.name = args.compute_dtype, None  # What load_model and model_name look at.
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()

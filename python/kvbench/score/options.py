@@ -7,8 +7,10 @@ def names(text):
     return text.split(",")
 
 
-def parse_arguments(description):
-    parser = Parser(prog="score_model.py", description=description)
+def parse_arguments():
+    """Of sys.argv. Imports nothing, so that --help needs no torch."""
+    parser = Parser(prog="score_model.py", description="Puts compressed KV caches into the model that "
+                    "they were made from, and scores the model.")
     add = parser.add_argument
     add("--model", required=True, metavar="ID|PATH", help="model on the hub, or its folder: the "
         "one that the traces were dumped from")

@@ -45,6 +45,8 @@ class Table:
         folder = os.path.dirname(path)
         if folder and not os.path.isdir(folder):
             raise TraceError(f"{path}: cannot be written: its folder does not exist")
+        if overwrite and os.path.exists(path) and not self.is_table(path):
+            raise TraceError(f"{path}: is no table of score_model.py: it is not replaced")
         if resume and os.path.exists(path):
             kept = [row for row in self.read() if not row["status"].startswith("failed")]
             self.done = {tuple(row[name] for name in KEY) for row in kept}
@@ -58,6 +60,16 @@ class Table:
         os.replace(part, path)
         self.file = open(path, "a", encoding="utf-8", newline="")
         self.out = csv.writer(self.file, lineterminator="\n")
+
+    @staticmethod
+    def is_table(path):
+        """Whether a file is empty, or begins as our tables do, those of other versions too."""
+        with open(path, encoding="utf-8", errors="replace", newline="") as file:
+            header = file.readline().rstrip("\n")
+        known = ",".join(COLUMNS)
+        if not header:
+            return not os.path.getsize(path)
+        return known.startswith(header) or header.startswith(known)
 
     def read(self):
         """The whole rows of the file."""

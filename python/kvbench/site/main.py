@@ -15,6 +15,7 @@ import shutil
 import sys
 
 from kvbench import ROOT
+from kvbench.own import NotOurs, take_folder
 from kvbench.site import curves
 from kvbench.site.results import SiteError, read_methods, read_results
 
@@ -138,7 +139,17 @@ def method_page(method, results, order):
 <pre>{html.escape(method.parameters)}</pre>""", up="../")
 
 
+def is_site(folder):
+    """Whether an earlier version, which left no mark, made this folder."""
+    try:
+        with open(os.path.join(folder, "index.html"), encoding="utf-8") as file:
+            return "<title>kvbench: reference results</title>" in file.read(500)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
 def write(folder, results, methods):
+    take_folder(folder, is_site)
     os.makedirs(os.path.join(folder, "methods"), exist_ok=True)
     setups = {setup_name(r.setup): r.setup for r in results}
     files = {"index.html": index(results, methods), "results.js": data(results, methods)}
@@ -164,9 +175,9 @@ def make_site(arguments=None):
         results = read_results(options.results)
         methods = read_methods(options.kvbench, dict.fromkeys(r.method for r in results))
         write(options.output, results, methods)
-    except (SiteError, OSError) as error:
+    except (SiteError, NotOurs, OSError) as error:
         print(f"site.sh: {error}", file=sys.stderr)
-        return 2 if isinstance(error, SiteError) else 3
+        return 3 if isinstance(error, OSError) else 2
     print(f"site: {os.path.join(options.output, 'index.html')}")
     return 0
 

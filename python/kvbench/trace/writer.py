@@ -18,6 +18,7 @@ try:
 except ImportError as error:
     without(error, ["numpy", "h5py"], "python3-h5py")
 
+from kvbench.own import NotOurs, refuse_foreign
 from kvbench.trace.parts import CHUNK_TOKENS, OptionalParts
 
 FORMAT = "kvbench-trace"
@@ -67,7 +68,8 @@ class TraceWriter(OptionalParts):
     """Writes one trace, some rows at a time: PATH.tmp while it grows, PATH once it is whole.
 
     A context manager: leaving it normally checks that every row of every dataset was written and
-    renames; leaving it by an exception removes PATH.tmp and keeps what PATH held before.
+    renames; leaving it by an exception removes PATH.tmp and keeps what PATH held before. A file at
+    PATH that is no trace, or one at PATH.tmp that is not kvbench's, is refused and kept.
 
     path     of the trace
     model    model id and revision; source: data set; created: date (default: today, UTC)
@@ -106,6 +108,10 @@ class TraceWriter(OptionalParts):
             raise self._error("", "cannot be written: its folder does not exist")
         if os.path.isdir(self.path):
             raise self._error("", "cannot be written: is a folder")
+        try:
+            refuse_foreign(self.path, self._tmp, "a trace", FORMAT)
+        except NotOurs as error:
+            raise TraceError(str(error)) from None
         try:
             self._file = h5py.File(self._tmp, "w")
         except OSError as error:

@@ -1,0 +1,127 @@
+"""--attn-check: whether a layer's attention is what kvbench computes, and what storing it changes.
+
+Two deviations, each of attention outputs over some queries (Frobenius norm, relative, the worst
+head), and each with a limit that follows from the roundings:
+
+own        the model's output from exact attention, in double, over the inputs that the model has. A
+           wrong formula shows here, whatever the trace's type. The model rounds its logits, and so its
+           weights, and the more the larger the logits are.
+rounding   exact attention over the inputs as they are stored from the one over the model's inputs.
+           The formula is the same, so this is what the type does: keys with norms in the hundreds
+           make logits of which the last kept digit is worth much. Above the limit, which holds for
+           every input that the type can represent, the type has lost more than its last digit.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+# Half a unit of the last place, relative.
+ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+# Least limit of `own`, of the type in which the model runs: its probabilities and sums are rounded
+# as well, where logits are of some tens.
+CHECK_LIMIT = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+ACCUMULATED = 4 * ROUNDOFF["float32"]  # of a logit's terms, which are summed in float32
+LARGEST = 50.0  # of an exponent in a bound, which says nothing from there on
+
+
+@dataclass
+class Deviation:
+    """Of one layer. logits: the largest size of a logit's terms, where attention is."""
+
+    own: float = 0.0
+    own_limit: float = 0.0
+    rounding: float = 0.0
+    rounding_limit: float = 0.0
+    logits: float = 0.0
+
+    def join(self, other):
+        """The worse of two, by part: of another head, chunk or prompt."""
+        own = other if worse(self.own, self.own_limit, other.own, other.own_limit) else self
+        rounding = other if worse(self.rounding, self.rounding_limit, other.rounding,
+                                  other.rounding_limit) else self
+        return Deviation(own.own, own.own_limit, rounding.rounding, rounding.rounding_limit,
+                         max(self.logits, other.logits))
+
+
+def worse(first, first_limit, second, second_limit):
+    """Whether the second is larger, each relative to its limit; a NaN is larger than all."""
+    if first != first or not second_limit:
+        return False
+    return not first_limit or not second / second_limit <= first / first_limit
+
+
+def attention(q, k, v, scale, later):
+    """(weights [rows, n], output [rows, dv], logits) of one head, in double."""
+    logits = q @ k.T * scale
+    weights = logits.masked_fill(later, -torch.inf).softmax(-1)
+    return weights, weights @ v, logits
+
+
+def bound(weights, v, output, logit_error, roundoff):
+    """The largest relative change of `output` where logits move by at most logit_error [rows, n] and
+    weights and values by `roundoff`.
+
+    A weight p_j becomes p_j e^(x_j) / sum p e^x with |x| <= d: off by p_j (e^(d_j + D) - 1) at most,
+    D = log sum p e^d.
+    """
+    d = logit_error.clamp(max=LARGEST)
+    total = (weights * d.exp()).sum(-1, keepdim=True).log()
+    size = v.norm(dim=-1)
+    moved = (weights * torch.expm1((d + total).clamp(max=LARGEST))) @ size * (1 + roundoff)
+    return float((moved + roundoff * (weights @ size)).norm() / output.norm())
+
+
+def compare(q, k, v, scale, last, own, compute, stored):
+    """Deviation of one layer's heads, some of its queries.
+
+    q, own     [Hq, rows, d], [Hq, rows, dv]: queries and the model's output; k, v [Hkv, n, ...]
+    last       [rows]: the last token that each of these queries sees
+    compute    the type in which the model runs; stored: the trace's
+    """
+    group = len(q) // len(k)
+    later = torch.arange(k.shape[1], device=k.device)[None] > last[:, None]
+    worst = Deviation()
+    for head in range(len(q)):
+        parts = q[head], k[head // group], v[head // group]
+        q_, k_, v_ = (part.double() for part in parts)
+        weights, exact, logits = attention(q_, k_, v_, scale, later)
+        sizes = q_.abs() @ k_.abs().T * abs(scale)
+        error = ACCUMULATED * sizes
+        if compute != "float32":
+            error = error + ROUNDOFF[compute] * logits.abs()
+        found = Deviation(logits=float((weights * sizes).sum(-1).max()))
+        found.own = float((exact - own[head].double()).norm() / own[head].double().norm())
+        found.own_limit = max(CHECK_LIMIT[compute],
+                              bound(weights, v_, exact, error, ROUNDOFF[compute]))
+        if stored != compute:
+            kept = [part.to(getattr(torch, stored)).double() for part in parts]
+            u = ROUNDOFF[stored]
+            found.rounding = float((attention(*kept, scale, later)[1] - exact).norm() / exact.norm())
+            # Both factors of each term are rounded; the last part: rounding of the doubles here.
+            found.rounding_limit = bound(weights, v_, exact, (2 * u + u * u) * sizes, u) + 1e-12
+        worst = worst.join(found)
+    return worst
+
+
+def reason(found, compute, stored):
+    """Why a layer is inexact, by its Deviation; None if it is not."""
+    if not found.own <= found.own_limit:
+        return (f"attention that deviates from exact attention by {found.own:.2g}, limit "
+                f"{found.own_limit:.2g}, over the inputs as the model has them in {compute}: it is "
+                "not what kvbench computes, whatever the trace's type")
+    if not found.rounding <= found.rounding_limit:
+        wider = "float32" if stored == "bfloat16" else "bfloat16 or float32"
+        return (f"queries, keys or values that {stored} cannot hold: rounding them moves attention by "
+                f"{found.rounding:.2g}, limit {found.rounding_limit:.2g}, while the model's "
+                f"attention is exact; expected --dtype {wider}")
+    return None
+
+
+def said(found, stored):
+    """The deviations, for the user."""
+    text = f"largest relative deviation from exact attention {found.own:.2e}"
+    if found.rounding_limit:
+        text += (f"; rounding to {stored} moves it by {found.rounding:.2e} (limit "
+                 f"{found.rounding_limit:.2g}, by logits of size {found.logits:.3g})")
+    return text

@@ -1,0 +1,58 @@
+"""Whose files are where output is going to be: what kvbench did not write is not replaced.
+
+As scripts/own_folder.sh and, in the program, lib/core/output_guard.hpp do.
+"""
+
+import os
+
+MARK = ".made-by-kvbench"
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+class NotOurs(Exception):
+    """One line for the user."""
+
+
+def take_folder(folder, ours=None):
+    """Makes a folder for output, or refuses it: NotOurs.
+
+    A folder that is absent or empty is taken, and has the file MARK from then on; so is one with
+    this file, and one for which `ours(folder)` is true. Any other is refused and left as it is.
+    """
+    if os.path.isdir(folder):
+        names = os.listdir(folder)
+        if MARK in names:
+            return
+        if names and not (ours and ours(folder)):
+            raise NotOurs(f"{folder}: {sorted(names)[0]} is there, and kvbench did not make this "
+                          "folder: expected a new or empty one")
+    elif os.path.lexists(folder):
+        raise NotOurs(f"{folder}: is no folder")
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, MARK), "w", encoding="utf-8") as file:
+        file.write("Made by kvbench, which replaces its own files here.\n")
+
+
+def refuse_foreign(path, part, what, format):
+    """NotOurs where `path` is there and not of kvbench's HDF5 `format`, or `part`, in which it is
+    written, is nothing that a killed run may have left. what: "a trace"."""
+    import h5py
+
+    for name in (path, part):
+        if os.path.lexists(name) and not os.path.isfile(name):
+            raise NotOurs(f"{name}: cannot be written: is no regular file")
+    if os.path.isfile(path) and os.path.getsize(path):
+        try:
+            with h5py.File(path, "r") as file:
+                found = file.attrs.get("format")
+        except OSError:
+            found = None
+        if found not in (format, format.encode()):
+            raise NotOurs(f"{path}: is there, and is not {what}: it is not replaced")
+    if os.path.isfile(part):
+        with open(part, "rb") as file:
+            first = file.read(len(HDF5_SIGNATURE))
+        # HDF5 writes its signature when it likes; until then there are zeros or nothing.
+        if not HDF5_SIGNATURE.startswith(first) and first.strip(b"\0"):
+            raise NotOurs(f"{part}: is there, and is no unfinished file of kvbench's: it is not "
+                          "replaced")

@@ -1,0 +1,59 @@
+"""How far a long run is: a line with the time left on a terminal; elsewhere whole lines alone."""
+
+import sys
+import time
+
+WIDTH = 110  # of the line, as of most terminals
+
+
+def minutes(seconds):
+    """As 0:07 or 81:30."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+class Progress:
+    """A context manager: the line goes when it is left.
+
+    total    of the work, in any unit
+    stream   where to; the line is for terminals alone
+    clock    seconds, from any time on
+    """
+
+    def __init__(self, total, stream=None, clock=time.monotonic):
+        self.total, self.done = total, 0
+        self.stream, self.clock = stream or sys.stderr, clock
+        self.terminal = self.stream.isatty()
+        self.begin = clock()
+
+    def spent(self):
+        return self.clock() - self.begin
+
+    def left(self):
+        """Seconds, by the rate until now; None before anything is done."""
+        if not self.done:
+            return None
+        return max(self.spent() / self.done * (self.total - self.done), 0.0)
+
+    def step(self, amount, text):
+        """`amount` of the work was done; `text`: at what we are."""
+        self.done += amount
+        if self.terminal:
+            self._show(f"{minutes(self.left())} left  {text}")
+
+    def say(self, text):
+        """A line that stays."""
+        self._clear()
+        print(text, file=self.stream, flush=True)
+
+    def _show(self, line):
+        print(f"\r{line[:WIDTH]:<{WIDTH}}", end="", file=self.stream, flush=True)
+
+    def _clear(self):
+        if self.terminal:
+            print(f"\r{'':<{WIDTH}}\r", end="", file=self.stream, flush=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._clear()

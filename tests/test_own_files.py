@@ -1,0 +1,123 @@
+"""kvbench/own.py: what kvbench did not write is refused and stays; and who asks it."""
+
+import contextlib
+import io
+import os
+import unittest
+
+from script_case import FolderCase, missing, read_text, write_text
+
+from kvbench import model as mm
+from kvbench.own import MARK, NotOurs, take_folder
+from kvbench.site import main as site
+
+NO_H5PY = missing("h5py", "numpy")
+
+
+def tree(folder):
+    """{path within the folder: content}."""
+    out = {}
+    for inside, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(inside, name)
+            with open(path, "rb") as file:
+                out[os.path.relpath(path, folder)] = file.read()
+    return out
+
+
+class FoldersTest(FolderCase):
+    def test_new_and_empty_folders_are_taken_again_and_others_refused(self):
+        for name in ("new", "empty"):
+            if name == "empty":
+                os.mkdir(self.path(name))
+            take_folder(self.path(name))
+            self.assertEqual(os.listdir(self.path(name)), [MARK])
+            write_text(self.path(name, "rows.csv"), "1")
+            take_folder(self.path(name))
+        os.mkdir(self.path("users"))
+        notes = write_text(self.path("users", "notes.txt"), "precious")
+        for folder, said in ((self.path("users"), "notes.txt is there"), (notes, "is no folder")):
+            with self.assertRaisesRegex(NotOurs, said):
+                take_folder(folder)
+        self.assertEqual(tree(self.path("users")), {"notes.txt": b"precious"})
+        take_folder(self.path("users"), lambda folder: True)
+
+    def test_a_models_part_folder_of_the_users_stays(self):
+        output = self.path("small")
+        os.makedirs(output + ".part/model")
+        for name in ("model/config.json", "notes.txt"):
+            write_text(os.path.join(output + ".part", name), "precious")
+        before = tree(self.folder)
+        with self.assertRaisesRegex(mm.ModelError, "small.part: model is there"):
+            mm.make(output, download=lambda *_: self.fail("downloaded"))
+        self.assertEqual(tree(self.folder), before)
+
+    def test_a_page_of_the_users_is_not_replaced_by_the_site(self):
+        write_text(self.path("index.html"), "<title>My page</title>")
+        before = tree(self.folder)
+        with self.assertRaisesRegex(NotOurs, "index.html is there"):
+            site.write(self.folder, [], {})
+        self.assertEqual(tree(self.folder), before)
+        write_text(self.path("index.html"), site.page("kvbench: reference results", ""))
+        self.assertTrue(site.is_site(self.folder))
+
+
+@unittest.skipIf(NO_H5PY, f"no {', '.join(NO_H5PY)}")
+class FilesTest(FolderCase):
+    def write(self):
+        import numpy as np
+        from kvbench.trace.writer import TraceWriter
+        with TraceWriter(self.path("t.h5"), "m", "s", created="2026-01-02") as writer:
+            writer.begin_prompt("a", 2)
+            writer.begin_layer(0, 1, 1, 2, 4, 4)
+            for name in "qkv":
+                writer.write(name, 0, 0, np.ones((1, 2, 4), np.float32))
+
+    def refused(self, said):
+        from kvbench.trace.writer import TraceError
+        before = tree(self.folder)
+        with self.assertRaisesRegex(TraceError, said):
+            self.write()
+        self.assertEqual(tree(self.folder), before)
+
+    def test_only_traces_and_unfinished_ones_are_replaced_by_a_trace(self):
+        import h5py
+        for content in ("", "\0" * 4096, "\x89HDF\r\n\x1a\n and no more"):
+            with open(self.path("t.h5.tmp"), "w", encoding="latin-1") as file:
+                file.write(content)
+            self.write()
+            self.assertEqual(list(tree(self.folder)), ["t.h5"])
+        trace = tree(self.folder)["t.h5"]
+        write_text(self.path("t.h5.tmp"), "precious")
+        self.refused("t.h5.tmp: is there, and is no unfinished file")
+        os.remove(self.path("t.h5.tmp"))
+        write_text(self.path("t.h5"), "precious")
+        self.refused("t.h5: is there, and is not a trace")
+        with h5py.File(self.path("t.h5"), "w") as file:
+            file["precious"] = [1, 2]
+        self.refused("t.h5: is there, and is not a trace")
+        os.remove(self.path("t.h5"))
+        os.mkfifo(self.path("t.h5.tmp"))
+        from kvbench.trace.writer import TraceError
+        with self.assertRaisesRegex(TraceError, "t.h5.tmp: cannot be written: is no regular file"):
+            self.write()
+        os.remove(self.path("t.h5.tmp"))
+        self.write()
+        self.assertEqual(tree(self.folder), {"t.h5": trace})
+
+    def test_only_tables_of_scores_are_overwritten_by_scores(self):
+        from kvbench.score.table import COLUMNS, Table
+        from kvbench.trace.writer import TraceError
+        path = write_text(self.path("scores.csv"), "precious\n")
+        with self.assertRaisesRegex(TraceError, "scores.csv: is no table of score_model.py"):
+            Table(path, overwrite=True)
+        self.assertEqual(read_text(path), "precious\n")
+        for text in ("", ",".join(COLUMNS[:-1]) + "\n", ",".join(COLUMNS) + "\n"):
+            write_text(path, text)
+            with contextlib.redirect_stderr(io.StringIO()), Table(path, overwrite=True) as table:
+                table.write({"status": "ok"})
+            self.assertEqual(len(read_text(path).splitlines()), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,48 @@
+"""kvbench/progress.py: the line on a terminal, and the lines elsewhere."""
+
+import io
+import unittest
+
+import script_case  # noqa: F401  (finds the package)
+
+from kvbench.progress import Progress, minutes
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class ProgressTest(unittest.TestCase):
+    def run_it(self, stream):
+        """What is said of 4 pieces of work of 10 s each."""
+        now = [100.0]
+        with Progress(4, stream, lambda: now[0]) as progress:
+            self.assertIsNone(progress.left())
+            for at in range(4):
+                now[0] += 10
+                progress.step(1, f"piece {at}")
+                self.assertEqual(progress.left(), 10.0 * (3 - at))
+            progress.say("done")
+            progress.step(1, "more than was expected")
+            self.assertEqual(progress.left(), 0.0)
+        return stream.getvalue()
+
+    def test_a_terminal_has_a_line_with_the_time_left(self):
+        said = self.run_it(Terminal())
+        shown = [line.rstrip() for line in said.split("\r")]
+        self.assertEqual(shown[1:5], [f"{text} left  piece {at}" for at, text in
+                                      enumerate(("0:30", "0:20", "0:10", "0:00"))])
+        self.assertIn("\rdone\n", said)
+        self.assertEqual(said.split("\r")[-1], "")  # the last line is gone
+        self.assertEqual(said.split("\r")[-2].strip(), "")
+
+    def test_elsewhere_there_are_whole_lines_alone(self):
+        self.assertEqual(self.run_it(io.StringIO()), "done\n")
+
+    def test_minutes(self):
+        self.assertEqual([minutes(s) for s in (0, 7.9, 60, 4890)], ["0:00", "0:07", "1:00", "81:30"])
+
+
+if __name__ == "__main__":
+    unittest.main()
