@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "commands.hpp"
 #include "core/did_you_mean.hpp"
@@ -46,6 +47,22 @@ std::string unknown_option(const CLI::App& app) {
   return "";
 }
 
+// The words as CLI11 takes them. `--per-query all` is `--per-query=all`: a flag has no word of its
+// own behind it, as that may be a trace.
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> out;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (!out.empty() && out.back() == "--per-query" && (word == "bins" || word == "all")) {
+      out.back() += "=" + word;
+    } else {
+      out.push_back(word);
+    }
+  }
+  std::ranges::reverse(out);  // it takes them from the end
+  return out;
+}
+
 int program(int argc, char** argv) {
   command_arguments().assign(argv, argv + argc);
   CLI::App app(
@@ -77,7 +94,7 @@ int program(int argc, char** argv) {
       "device failure, "
       "130 interrupted.\nDocumentation: docs/cli.md in the source tree.");
   try {
-    app.parse(argc, argv);
+    app.parse(words_of(argc, argv));
     check_stdout();
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) {

@@ -8,9 +8,9 @@ must agree to --relative of the first table's (of 1e-6 where that is smaller: ro
 cache). So must numbers in `diag`, to 1e-5 where --relative is less, since they have six digits; but
 for `gain_evaluations`, of which a device makes other numbers. Timing columns are left out, and so
 are `run_id` and `row_crc`. All else must be the same text: statuses, tokens kept, bytes. What is NaN
-never agrees, not even with NaN. Tables of steps (CPU.steps.csv), of kept tokens (CPU.kept.csv) and
-of layers (CPU.layers.csv) are compared where both runs have them; where one alone has, that is a
-difference.
+never agrees, not even with NaN. Tables of steps (CPU.steps.csv), of kept tokens (CPU.kept.csv), of
+layers (CPU.layers.csv) and of queries (CPU.queries.csv) are compared where both runs have them; where
+one alone has, that is a difference.
 
 Needs Python alone. Exit code 0: the same; 1: they differ; 2: bad usage or no such table.
 """
@@ -26,7 +26,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 from kvbench import checksums  # noqa: E402
 
 KEYS = ("trace", "prompt", "layer", "q_head", "kv_head", "algorithm", "params", "protocol", "sink",
-        "recent", "scores", "seed", "n_tokens", "n_queries", "budget_requested", "step")
+        "recent", "scores", "seed", "n_tokens", "n_queries", "budget_requested", "step",
+        "first")
 LEFT_OUT = {"device", "compress_ms", "attend_us_per_query", "compress_ms_iqr",
             "attend_us_per_query_iqr", *checksums.COLUMNS}
 FIGURES = {"rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",
@@ -181,7 +182,7 @@ def main(arguments=None):
     comparison = Comparison(options.relative)
     try:
         comparison.tables(options.first, options.second)
-        for kind in ("steps", "kept", "layers"):
+        for kind in ("steps", "kept", "layers", "queries"):
             paths = [side_path(path, kind) for path in (options.first, options.second)]
             have = [os.path.exists(path) for path in paths]
             if all(have):

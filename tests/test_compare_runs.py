@@ -29,7 +29,8 @@ ROW = {"schema": "1.1", "trace": "t.h5", "prompt": "nan", "layer": "0", "q_head"
        "amnesia_mass": "3e-16", "compress_ms": "1.5", "attend_us_per_query": "2.5",
        "status": "ok", "diag": "objective=12.5;gain_evaluations=100",
        "scoring_queries": "56", "repeats": "3", "compress_ms_iqr": "0.5",
-       "attend_us_per_query_iqr": "0.25"}
+       "attend_us_per_query_iqr": "0.25", "model": "a/b, c", "dtype": "float16",
+       "precision": "float32"}
 
 
 class CompareTest(FolderCase):

@@ -193,8 +193,10 @@ std::string documented(std::string page) {
   const std::span<const ColumnDoc> last = row_crc_columns();
   std::map<std::string, std::string> tables = {
       {"OUT.csv", main_table_text()},
-      {"every table, at its end", table_text({last.begin(), last.end()})},
-      {"all cluster tables", table_text(cluster_place_columns())}};
+      {"run_id and row_crc", table_text({last.begin(), last.end()})},
+      {"all cluster tables", table_text(cluster_place_columns())},
+      {"all cluster tables but points.csv, at the end", table_text(cluster_origin_columns())}};
+  tables["OUT.queries.csv of --per-query=all"] = table_text(every_query_table().own());
   for (const SideTable* table : all_side_tables()) {
     tables[table->path("OUT.csv").string()] = table_text(table->own());
   }
