@@ -89,8 +89,7 @@ void add_summarize(CLI::App& app) {
       ->required()
       ->type_name("OUT.csv");
   list(*sub, "--by", o->summary.by,
-       "Columns to group by besides algorithm, params and budget_requested",
-       "COLUMN,...");
+       "Columns to group by besides algorithm, params and budget_requested", "COLUMN,...");
   CLI::Option* metric =
       list(*sub, "--metric", o->summary.metrics, "Columns to reduce", "COLUMN,...")
           ->capture_default_str();
