@@ -93,9 +93,7 @@ void add_summarize(CLI::App& app) {
       ->required()
       ->type_name("OUT.csv");
   list(*sub, "--by", o->summary.by,
-       "Columns to group by besides algorithm, params and budget_requested; also model, dtype and "
-       "precision, which the manifest beside a table tells",
-       "COLUMN,...");
+       "Columns to group by besides algorithm, params and budget_requested", "COLUMN,...");
   CLI::Option* metric =
       list(*sub, "--metric", o->summary.metrics, "Columns to reduce", "COLUMN,...")
           ->capture_default_str();

@@ -134,7 +134,8 @@ class ConfigFile {
     if (option->count() > 0 || values.empty()) {
       return;
     }
-    if (option->get_expected_max() == 0) {  // a flag
+    const bool takes_value = !option->get_type_name().empty();                    // --per-query=all
+    if (option->get_expected_max() == 0 && !(takes_value && node.is_string())) {  // a flag
       if (!node.is_boolean()) {
         fail(node, fmt::format("{}: got {}, expected true or false", key, values.front()));
       }

@@ -73,11 +73,24 @@ std::string missing_option(const CLI::App& app) {
   return "";
 }
 
+// The words as CLI11 takes them. `--per-query all` is `--per-query=all`: a flag has no word of its
+// own behind it, as that may be a trace.
+std::vector<std::string> words_of(const std::vector<std::string>& arguments) {
+  std::vector<std::string> out;
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (!out.empty() && out.back() == "--per-query" && (word == "bins" || word == "all")) {
+      out.back() += "=" + word;
+    } else {
+      out.push_back(word);
+    }
+  }
+  std::ranges::reverse(out);  // it takes them from the end
+  return out;
+}
+
 int program(int argc, char** argv) {
   command_arguments().assign(argv, argv + argc);
-  const std::vector<std::string> words = with_current_names(command_arguments());
-  std::vector<const char*> current;
-  std::ranges::transform(words, std::back_inserter(current), &std::string::c_str);
   CLI::App app(
       "kvbench replays the queries, keys and values of a language model through KV-cache "
       "compression algorithms and reports how far the attention output moved, what memory each "
@@ -107,7 +120,7 @@ int program(int argc, char** argv) {
       "device failure, "
       "130 interrupted.\nDocumentation: docs/cli.md in the source tree.");
   try {
-    app.parse(argc, current.data());
+    app.parse(words_of(with_current_names(command_arguments())));
     check_stdout();
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) {

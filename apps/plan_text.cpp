@@ -13,6 +13,7 @@
 
 #include "replay/job.hpp"
 #include "replay/shard_costs.hpp"
+#include "replay/side_sizes.hpp"
 #include "terminal.hpp"
 
 namespace kvbench {
@@ -78,6 +79,14 @@ void print_totals(const Plan& plan, const std::vector<UnitNeed>& needs, int thre
   fmt::print("memory: at most {:.1f} MiB with {} threads (prompt {} layer {})\n", mib(most->bytes),
              threads, printable(plan.prompt_meta(*most->unit).id),
              plan.layer_meta(*most->unit).layer);
+  std::string sizes;
+  for (const SideSize& size : side_sizes(plan)) {
+    sizes += fmt::format("{}OUT.{}.csv {:.2f} MiB", sizes.empty() ? "" : ", ", size.table->name(),
+                         size.bytes / 0x1p20);
+  }
+  if (!sizes.empty()) {
+    fmt::print("estimated size of tables beside OUT.csv: {}\n", sizes);
+  }
   if (plan.shard_costs) {
     fmt::print("estimated time of one thread: {:.1f} s of the plan's {:.1f} s\n",
                seconds(plan, jobs), seconds(plan, all));

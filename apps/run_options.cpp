@@ -102,8 +102,11 @@ void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
                "Record in OUT.kept.csv which tokens each algorithm held exactly: at the end, and "
                "in a stream every --eval-every tokens")
       ->group(group);
-  sub.add_flag("--per-query", r.per_query,
-               "prefill: write OUT.queries.csv, the relative error of each evaluated query")
+  sub.add_flag(
+         "--per-query", o.per_query,
+         "prefill: write OUT.queries.csv, the relative error along the evaluated queries, in "
+         "bins of neighbouring ones (the default), or all: of each query, 10 to 20 times as much")
+      ->type_name("bins|all")
       ->group(group);
   sub.add_flag("--resume", r.resume, "Keep the rows that OUT.csv has and run what is missing")
       ->group(group);
@@ -128,6 +131,12 @@ void run(CLI::App& command, RunOptions& o) {
   o.replay.protocol = choice("--protocol", o.protocol, {Protocol::prefill, Protocol::stream});
   o.replay.precision = choice("--precision", o.precision, {Precision::float32, Precision::float64});
   o.replay.scores = choice("--scores", o.scores, {Scores::past, Scores::all});
+  // A flag without a value is `true`.
+  o.replay.per_query =
+      o.per_query == "true" ? PerQuery::bins
+      : o.per_query == "false"
+          ? PerQuery::none
+          : choice("--per-query", o.per_query, {PerQuery::none, PerQuery::bins, PerQuery::all});
   if (!o.memory_limit.empty()) {
     o.replay.memory_limit = set_memory_limit(o.memory_limit);
   }

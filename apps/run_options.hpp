@@ -17,6 +17,7 @@ struct RunOptions {
   std::string config;
   std::string shard;
   std::string memory_limit;
+  std::string per_query{name(ReplayOptions{}.per_query)};
   bool dry_run = false;
   bool evaluates = false;  ///< caches take the place of algorithms
 };

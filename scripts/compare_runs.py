@@ -9,8 +9,9 @@ cache), and so must numbers in any column that this script does not know. So mus
 to 1e-5 where --relative is less, since they have six digits; but for `gain_evaluations`, of which a
 device makes other numbers. Timing columns are left out, and so are `run_id` and `row_crc`. All else
 must be the same text: statuses, tokens kept, bytes. What is NaN never agrees, not even with NaN.
-Tables of steps (CPU.steps.csv), of kept tokens (CPU.kept.csv) and of layers (CPU.layers.csv) are
-compared where both runs have them; where one alone has, that is a difference.
+Tables of steps (CPU.steps.csv), of kept tokens (CPU.kept.csv), of layers (CPU.layers.csv) and of
+queries (CPU.queries.csv) are compared where both runs have them; where one alone has, that is a
+difference.
 
 Needs Python alone. Exit code 0: the same; 1: they differ; 2: bad usage or no such table.
 """
@@ -26,13 +27,14 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 from kvbench import checksums  # noqa: E402
 
 KEYS = ("trace", "prompt", "layer", "q_head", "kv_head", "algorithm", "params", "protocol", "sink",
-        "recent", "scores", "seed", "n_tokens", "n_queries", "budget_requested", "step")
+        "recent", "scores", "seed", "n_tokens", "n_queries", "budget_requested", "step",
+        "first")
 LEFT_OUT = {"device", "compress_ms", "attend_us_per_query", "compress_ms_iqr",
             "attend_us_per_query_iqr", *checksums.COLUMNS}
 # The same text, besides KEYS; all other columns are figures.
 EXACT = {"schema", "tokens_kept", "bytes", "full_bytes", "ratio", "middle_ratio",
          "aux_bytes", "peak_bytes", "transient_bytes", "amnesia_count", "status", "scoring_queries",
-         "repeats", "tokens"}
+         "repeats", "tokens", "model", "dtype", "precision", "last", "queries"}
 DIAG_LEFT_OUT = {"gain_evaluations"}
 DIAG_RELATIVE = 1e-5
 SMALL = 1e-6  # figures below are compared as if they were this large
@@ -182,7 +184,7 @@ def main(arguments=None):
     comparison = Comparison(options.relative)
     try:
         comparison.tables(options.first, options.second)
-        for kind in ("steps", "kept", "layers"):
+        for kind in ("steps", "kept", "layers", "queries"):
             paths = [side_path(path, kind) for path in (options.first, options.second)]
             have = [os.path.exists(path) for path in paths]
             if all(have):

@@ -37,6 +37,9 @@ class SharedJob {
     return out;
   }
 
+  /// Why the heads were no fair instances of the method at the last run.
+  mutable std::vector<std::string> degenerate;
+
   /// Kept tokens of each head; `budget` bytes per head.
   std::vector<std::vector<Index>> run(Index budget, const Given& given = {}) const {
     const std::vector<Survey> all = surveys(budget, given);
@@ -45,6 +48,7 @@ class SharedJob {
     Index allowed = 0;
     Index held = 0;
     std::vector<std::vector<Index>> out;
+    degenerate.clear();
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
       Task t = task(i, budget);
       t.share = &shares[i];
@@ -53,6 +57,7 @@ class SharedJob {
       allowed += all[i].tokens;
       held += static_cast<Index>(c.held.tokens.size());
       out.push_back(c.held.tokens);
+      degenerate.push_back(c.degenerate);
     }
     EXPECT_LE(held, allowed);
     return out;

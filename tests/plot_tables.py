@@ -9,6 +9,7 @@ import numpy as np
 from script_case import FolderCase, call, program, read_rows
 
 from kvbench import command
+from kvbench import tables as kt
 from kvbench.plot import figures as kf
 from kvbench.plot import stream as plot_stream
 
@@ -71,11 +72,13 @@ class FigureTest(FolderCase):
         return read_rows(self.path(name))
 
     def write(self, rows, name="t.csv", drop=(), columns=None):
-        columns = columns or [c for c in DEFAULTS if c not in drop]
+        rows = list(rows)
+        columns = columns or [c for c in DEFAULTS if c not in drop] + [
+            c for c in kt.ORIGINS if any(c in row for row in rows)]
         with open(self.path(name), "w", encoding="utf-8") as file:
             file.write(",".join(columns) + "\n")
             for row in rows:
-                file.write(",".join(str({**DEFAULTS, **row}[c]) for c in columns) + "\n")
+                file.write(",".join(str({**dict.fromkeys(kt.ORIGINS, ""), **DEFAULTS, **row}[c]) for c in columns) + "\n")
         return self.path(name)
 
     def call(self, module, *arguments):

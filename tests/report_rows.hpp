@@ -77,9 +77,9 @@ inline std::vector<ResultTable> result_tables(const std::vector<Table>& tables) 
     for (const Fields& row : table.rows) {
       text += csv_line(row);
     }
-    out.push_back({[text, source = table.source] {
+    out.emplace_back([text, source = table.source] {
       return std::make_unique<TableReader>(std::make_unique<std::istringstream>(text), source);
-    }});
+    });
   }
   return out;
 }

@@ -72,8 +72,10 @@ std::map<std::string, std::string> declared_tables() {
   const std::span<const ColumnDoc> last = row_crc_columns();
   std::map<std::string, std::string> out = {
       {"OUT.csv", main_table_text()},
-      {"every table, at its end", table_text({last.begin(), last.end()})},
-      {"all cluster tables", table_text(cluster_place_columns())}};
+      {"run_id and row_crc", table_text({last.begin(), last.end()})},
+      {"all cluster tables", table_text(cluster_place_columns())},
+      {"all cluster tables but points.csv, at the end", table_text(cluster_origin_columns())},
+      {"OUT.queries.csv of --per-query=all", table_text(every_query_table().own())}};
   for (const SideTable* table : all_side_tables()) {
     out[table->path("OUT.csv").string()] = table_text(table->own());
   }

@@ -55,7 +55,9 @@ TEST_F(AllMethods, RowsAreCompleteAndWithinTheirBudgets) {
       EXPECT_EQ(name, "quant-kivi") << status;  // 2 bits and 128 exact tokens exceed a tenth
       continue;
     }
-    ASSERT_EQ(status, "ok") << name;
+    // Of three heads less than a third of the bytes holds none whole.
+    const bool none_fits = name == "duoattention" && number(row, "budget_requested") < 1.0 / 3;
+    ASSERT_EQ(status, none_fits ? "degenerate: no head fits" : "ok") << name;
     for (const char* column : {"rel_error", "rel_error_max", "eps_fro", "eps_op", "log_z_error",
                                "cosine", "mass_kept", "amnesia_mass"}) {
       EXPECT_TRUE(std::isfinite(number(row, column))) << name << " " << column;

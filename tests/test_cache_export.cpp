@@ -61,7 +61,7 @@ TEST_F(CacheExportTest, EvaluatedAgainEveryMethodGivesItsRows) {
     o.budgets = {0.5, 0.1, 0.0};
     o.seeds = "1:2";
     o.kept = true;
-    o.per_query = true;
+    o.per_query = PerQuery::bins;
     o.overwrite = true;
     o.threads = 2;
     const RunResult was = run(o);
@@ -71,7 +71,7 @@ TEST_F(CacheExportTest, EvaluatedAgainEveryMethodGivesItsRows) {
     EXPECT_FALSE(fs::exists(at("c.h5.part")));
     ReplayOptions e = evaluation("again.csv", {"c.h5"});
     e.kept = true;
-    e.per_query = true;
+    e.per_query = PerQuery::bins;
     e.overwrite = true;
     const RunResult is = run(e);
     EXPECT_EQ(is.failed, 0);

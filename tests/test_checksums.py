@@ -34,6 +34,15 @@ def line(*cells, run="r"):
     return row + slow_crc(row.encode()) + "\n"
 
 
+def line_behind(before, behind, run="r"):
+    """A row with cells behind the checksum, as schema 1.4 has them."""
+    first, last = (io.StringIO() for _ in range(2))
+    csv.writer(first, lineterminator="").writerow([*before, run])
+    csv.writer(last, lineterminator="").writerow(behind)
+    parts = first.getvalue() + ",", "," + last.getvalue()
+    return parts[0] + slow_crc("".join(parts).encode()) + parts[1] + "\n"
+
+
 class Rows(FolderCase):
     def check(self, text, manifest=None):
         path = write_text(self.path("t.csv"), text)
@@ -63,8 +72,23 @@ class Rows(FolderCase):
         self.refused("line 2: the end of the file inside quotes", HEADER + '1,"x,r,00000000\n')
         self.refused("line 4: row_crc", HEADER + good + good[:-3].replace("\n", ""))
 
+    def test_columns_behind_the_checksum(self):
+        header = "a,run_id,row_crc,model,dtype\n"
+        rows = [line_behind(["1"], ["m", "float16"]),
+                line_behind(['x,"\ny'], ["of \"A\", B", "float16"], run="s"),
+                line_behind(["2"], ["", ""]), line_behind(["x,y"], ["m", "z,"])]
+        self.assertEqual(self.check(header + "".join(rows)), {"r", "s"})
+        self.assertEqual(self.check((header + rows[0]).replace("\n", "\r\n")), {"r"})
+        for good, new in ((rows[0], ("float16", "float32")), (rows[0], ("m", "n")),
+                          (rows[1], ("A", "B")), (rows[2], (",,", ",x,")), (rows[3], ("y", "z"))):
+            bad = new[1].join(good.rsplit(new[0], 1))
+            self.assertNotEqual(bad, good)
+            self.refused("line 2: row_crc is ", header + bad)
+        self.refused("line 2: row_crc is ", header + line_behind(["1"], ["m"]))
+
     def test_the_columns(self):
-        for header in ("a,run_id\n", "a,row_crc\n", "run_id,row_crc,a\n", "a,row_crc,run_id\n"):
+        for header in ("a,run_id,row_crc,dtype\n", "a,run_id,model,row_crc\n",
+                       "a,run_id\n", "a,row_crc\n", "run_id,row_crc,a\n", "a,row_crc,run_id\n"):
             self.refused("line 1", header)
 
     def test_the_manifest(self):

@@ -20,7 +20,8 @@ KEY_COLUMNS = re.findall(r"^\| `(\w+)` \|.*\| key \|$", SECTION, re.MULTILINE)
 WORDS = {"trace": "t.h5", "prompt": "nan", "algorithm": "bumblebee", "params": "lambda=0.3;phi=log",
          "protocol": "prefill", "scores": "past", "device": "cpu", "eps_op": "inf",
          "amnesia_mass": "3e-16", "status": "ok", "diag": "objective=12.5;gain_evaluations=100",
-         "n_tokens": "64", "tokens_kept": "40", "bytes": "1000", "seed": "0", "q_head": "0"}
+         "n_tokens": "64", "tokens_kept": "40", "bytes": "1000", "seed": "0", "q_head": "0",
+         "model": "a/b, c", "dtype": "float16", "precision": "float32"}
 ROW = {name: WORDS.get(name, "0.25") for name in COLUMNS}
 FIGURES = set(COLUMNS) - compare_runs.EXACT - compare_runs.LEFT_OUT - {*compare_runs.KEYS, "diag"}
 

@@ -31,7 +31,6 @@ RUNS = {
     "r": (f"{KVREVIVER.format(0.45, 0.1)} {KVREVIVER.format(0.4, 0.2)}", "--budget 0.6 --budget 0.5"),
     "s": ("h2o", "--budget 0.5 --protocol stream --kept --eval-every 8"),
 }
-DIGITS = 8  # of row_crc
 # Columns that say which row it is; all other numbers are what was measured.
 WHICH = {"schema", "layer", "q_head", "kv_head", "head", "sink", "recent", "seed", "n_tokens",
          "n_queries", "budget_requested", "budget", "step", "offset", "k", "delta", "n_prefix", "token",
@@ -144,7 +143,9 @@ class Table:
     def __init__(self, data):
         text = data.decode()
         self.header, *self.rows = list(csv.reader(io.StringIO(text)))
-        self.summed = self.header[-1] == "row_crc"
+        self.summed = "row_crc" in self.header
+        # Cells from row_crc on.
+        self.end = len(self.header) - self.header.index("row_crc") if self.summed else 0
 
     def changed(self, change):
         """The table with change(column, cell) for each cell."""
@@ -155,8 +156,9 @@ class Table:
         out = [line_of(self.header)]
         for row in rows:
             if self.summed:
-                line = line_of(row[:-1])[:-1] + b","
-                out.append(line + b"%08x\n" % zlib.crc32(line))
+                before = line_of(row[:-self.end])[:-1] + b","
+                behind = line_of(["", *row[len(row) - self.end + 1:]]) if self.end > 1 else b"\n"
+                out.append(before + b"%08x" % zlib.crc32(before + behind[:-1]) + behind)
             else:
                 out.append(line_of(row))
         return b"".join(out)
@@ -179,7 +181,7 @@ def is_number(text):
 def damages(data):
     """{name: bytes of the damaged table}; checksums are right but where they are what is wrong."""
     table = Table(data)
-    end = 2 if table.summed else 0
+    end = table.end + 1 if table.summed else 0  # run_id, and all behind it
 
     def figure(text, also=()):
         def change(column, cell):

@@ -68,6 +68,7 @@ TEST(DuoAttention, LargestMassFirstAsManyAsFit) {
       for (Index each = 0; each <= m; ++each) {
         const auto got = job.run(each * heads[0].pair_bytes(), {{"reduce", word}});
         ASSERT_EQ(full(got, tokens), expected(mass, {true, true, true, true}, 4 * each / m));
+        ASSERT_EQ(job.degenerate, std::vector<std::string>(4, 4 * each < m ? "no head fits" : ""));
       }
     }
   }
@@ -90,6 +91,9 @@ TEST(DuoAttention, TheTracesHeadsAndNoOthers) {
     EXPECT_EQ(full(job.run(40 * pair), tokens), named);  // all that are named fit
     for (const Index count : {0, 1, 2}) {
       EXPECT_EQ(full(job.run(10 * count * pair), tokens), expected(mass, named, count));
+      // A layer without retrieval heads streams in full, as it should.
+      const bool none_fits = count == 0 && mask != 0;
+      EXPECT_EQ(job.degenerate, std::vector<std::string>(4, none_fits ? "no head fits" : ""));
     }
   }
 }

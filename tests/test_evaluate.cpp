@@ -234,6 +234,9 @@ TEST_F(EvaluateTest, WhatTheFileSaysStandsInTheRow) {
     EXPECT_EQ(text("scoring_queries"), "6");
     EXPECT_EQ(text("status"), "degenerate: one cell");
     EXPECT_EQ(text("diag"), "a=1;b=x y");
+    EXPECT_EQ(text("model"), "made up");
+    EXPECT_EQ(text("dtype"), "float16");
+    EXPECT_EQ(text("precision"), name(again().precision));
   }
 }
 

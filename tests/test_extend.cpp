@@ -30,7 +30,7 @@ class ExtendTest : public RunTest {
     trace_ = make_trace(trace_, shape);
     whole_ = options("whole.csv");
     whole_.kept = true;
-    whole_.per_query = true;
+    whole_.per_query = PerQuery::bins;
     whole_.threads = 2;
     run(whole_);
   }

@@ -1,5 +1,5 @@
-// OUT.queries.csv: every evaluated query's own error, whatever the order, threads and
-// interruptions.
+// OUT.queries.csv: errors of the evaluated queries, in bins or each of them, whatever the order,
+// threads and interruptions.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +9,7 @@
 #include "metrics/error.hpp"
 #include "replay_run.hpp"
 #include "report/merge.hpp"
+#include "report/query_bins.hpp"
 #include "report/side_table.hpp"
 
 namespace kvbench {
@@ -20,7 +21,7 @@ using namespace testing_replay;
 // Means and percentiles of numbers that are written in full.
 constexpr double kRounding = 1e-12;
 
-class PerQuery : public testing_replay::ReplayTest {
+class PerQueryRun : public testing_replay::ReplayTest {
  protected:
   ReplayOptions options(const std::string& out = "out.csv") const {
     ReplayOptions o;
@@ -32,23 +33,25 @@ class PerQuery : public testing_replay::ReplayTest {
     o.recent = 20;
     o.queries = 7;
     o.threads = 1;
-    o.per_query = true;
+    o.per_query = PerQuery::bins;
     return o;
   }
   static fs::path queries_of(const ReplayOptions& o) { return queries_table().path(o.out); }
 };
 
-TEST_F(PerQuery, ALinePerQueryThatAgreesWithItsRow) {
-  const ReplayOptions o = options();
+TEST_F(PerQueryRun, ALinePerQueryThatAgreesWithItsRow) {
+  ReplayOptions o = options();
+  o.per_query = PerQuery::all;
   run(o);
+  const SideTable& queries = every_query_table();
   const Table lines = read_table(queries_of(o));
-  ASSERT_EQ(lines.header, queries_table().header());
+  ASSERT_EQ(lines.header, queries.header());
   const std::size_t step = lines.column("step");
   const std::size_t offset = lines.column("offset");
   const std::size_t error = lines.column("rel_error");
   std::map<std::string, std::vector<double>> errors;
   for (const Fields& line : lines.rows) {
-    std::vector<double>& own = errors[queries_table().key(line)];
+    std::vector<double>& own = errors[queries.key(line)];
     const Index n = line[lines.column("prompt")] == "p0" ? 60 : 37;
     EXPECT_EQ(line[offset], std::to_string(own.size()));
     EXPECT_EQ(line[step], std::to_string(n - 7 + static_cast<Index>(own.size())));
@@ -56,7 +59,7 @@ TEST_F(PerQuery, ALinePerQueryThatAgreesWithItsRow) {
   }
   Index measured = 0;
   for (const Fields& row : untimed(o.out)) {
-    const std::string key = queries_table().key_of_row(row);
+    const std::string key = queries.key_of_row(row);
     if (status_kind(row[column_index("status")]) == "infeasible") {
       EXPECT_EQ(errors.count(key), 0U);
       continue;
@@ -76,10 +79,60 @@ TEST_F(PerQuery, ALinePerQueryThatAgreesWithItsRow) {
   EXPECT_GT(measured, 0);
 }
 
-TEST_F(PerQuery, ResumesWhatIsMissing) {
-  const ReplayOptions whole = options("whole.csv");
+// The bins of a run against the queries of another.
+TEST_F(PerQueryRun, ALinePerBinThatAgreesWithItsQueries) {
+  ReplayOptions o = options();
+  o.queries = 20;
+  o.algorithms = {"uniform,h2o"};
+  run(o);
+  ReplayOptions every = o;
+  every.out = (folder_ / "every.csv").string();
+  every.per_query = PerQuery::all;
+  run(every);
+  const Table all = read_table(queries_of(every));
+  std::map<std::string, std::vector<double>> errors;  // of a row
+  const auto key_of = [](const Table& table, const Fields& line) {
+    std::string key;
+    for (const char* column : {"trace", "prompt", "layer", "q_head", "algorithm", "params", "seed",
+                               "budget_requested"}) {
+      append_to_key(key, line[table.column(column)]);
+    }
+    return key;
+  };
+  for (const Fields& line : all.rows) {
+    errors[key_of(all, line)].push_back(std::stod(line[all.column("rel_error")]));
+  }
+  const Table bins = read_table(queries_of(o));
+  ASSERT_EQ(bins.header, queries_table().header());
+  const std::vector<QueryBin> expected = query_bins(20);
+  ASSERT_EQ(bins.rows.size(), errors.size() * expected.size());
+  for (std::size_t i = 0; i < bins.rows.size(); ++i) {
+    const Fields& line = bins.rows[i];
+    const auto& [first, last] = expected[i % expected.size()];
+    EXPECT_EQ(line[bins.column("first")], std::to_string(first));
+    EXPECT_EQ(line[bins.column("last")], std::to_string(last));
+    EXPECT_EQ(line[bins.column("queries")], std::to_string(last - first + 1));
+    const std::vector<double>& row = errors.at(key_of(bins, line));
+    ASSERT_EQ(row.size(), 20U);
+    const std::vector<double> own(row.begin() + first, row.begin() + last + 1);
+    double mean = 0.0;
+    for (const double x : own) {
+      mean += x / static_cast<double>(own.size());
+    }
+    EXPECT_TRUE(std::abs(mean - std::stod(line[bins.column("rel_error_mean")])) <= kRounding);
+    EXPECT_EQ(line[bins.column("rel_error_p50")], number_text(percentile(own, 0.5)));
+  }
+  EXPECT_LT(fs::file_size(queries_of(o)), fs::file_size(queries_of(every)));
+}
+
+class PerQueryForms : public PerQueryRun, public ::testing::WithParamInterface<PerQuery> {};
+
+TEST_P(PerQueryForms, ResumesWhatIsMissing) {
+  ReplayOptions whole = options("whole.csv");
+  whole.per_query = GetParam();
   run(whole);
-  ReplayOptions o = options("part.csv");
+  ReplayOptions o = whole;
+  o.out = (folder_ / "part.csv").string();
   run(o);
   // A line is lost: its job is done again, in both tables.
   const std::string text = read_bytes(queries_of(o));
@@ -90,13 +143,15 @@ TEST_F(PerQuery, ResumesWhatIsMissing) {
   EXPECT_EQ(untimed(o.out), untimed(whole.out));
 }
 
-TEST_F(PerQuery, ShardsMergeToTheWhole) {
-  const ReplayOptions whole = options("whole.csv");
+TEST_P(PerQueryForms, ShardsMergeToTheWhole) {
+  ReplayOptions whole = options("whole.csv");
+  whole.per_query = GetParam();
   run(whole);
   MergeOptions merge;
   merge.output = folder_ / "merged.csv";
   for (Index i = 1; i <= 3; ++i) {
-    ReplayOptions o = options("s" + std::to_string(i) + ".csv");
+    ReplayOptions o = whole;
+    o.out = (folder_ / ("s" + std::to_string(i) + ".csv")).string();
     o.shard_index = i;
     o.shard_count = 3;
     o.threads = 2;
@@ -107,7 +162,9 @@ TEST_F(PerQuery, ShardsMergeToTheWhole) {
   EXPECT_EQ(read_bytes(folder_ / "merged.queries.csv"), read_bytes(queries_of(whole)));
 }
 
-TEST_F(PerQuery, StreamsHaveTheirSteps) {
+INSTANTIATE_TEST_SUITE_P(Both, PerQueryForms, ::testing::Values(PerQuery::bins, PerQuery::all));
+
+TEST_F(PerQueryRun, StreamsHaveTheirSteps) {
   ReplayOptions o = options();
   o.protocol = Protocol::stream;
   o.algorithms = {"uniform"};

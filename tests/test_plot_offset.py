@@ -1,5 +1,6 @@
 """scripts/plot_offset.py against values computed by hand from small tables of single queries."""
 
+import os
 import unittest
 
 from matplotlib.collections import PolyCollection
@@ -163,6 +164,68 @@ class OffsetTest(FigureTest):
         path = self.table([{**r, "offset": ""} if r["layer"] else r for r in rows()])
         with self.assertRaisesRegex(kt.CsvError, "row 9: column `offset`: got ``, expected a number"):
             plot_offset.load([path])
+
+
+class BinsTest(FigureTest):
+    """OUT.queries.csv as --per-query writes it, and OUT.csv beside it."""
+
+    COLUMNS = [*plot_offset.LINE_KEYS, *plot_offset.BINS]
+
+    def tables(self, main=({"model": "m"}, {"algorithm": "b", "model": "m"}), name="t"):
+        """a and b of two heads, bins 0, 1, 2-3 and 4-7; b's median is ten times a's."""
+        main = [{**row, "q_head": head} for row in main for head in (0, 1)]
+        self.write([{**row, "algorithm": row.get("algorithm", "a")} for row in main], name + ".csv")
+        lines = [{"algorithm": method, "q_head": head, "first": first, "last": last,
+                  "queries": last - first + 1, "rel_error_p50": scale * (1 + head) * (first + 1) / 100,
+                  "rel_error_mean": scale * (1 + head) * (first + 2) / 100}
+                 for method, scale in (("a", 1), ("b", 10)) for head in (0, 1)
+                 for first, last in ((0, 0), (1, 1), (2, 3), (4, 7))]
+        return self.write(lines, name + ".queries.csv", columns=self.COLUMNS)
+
+    def test_medians_and_means_of_bins(self):
+        table, said = self.quiet(plot_offset.load, [self.tables()])
+        self.assertEqual(said, "")
+        axes = plot_offset.draw(table).axes[0]
+        self.near(line_of(axes, 0), [[0, 1, 2.5, 5.5], [0.015, 0.03, 0.045, 0.075]])
+        self.near(line_of(axes, 1)[1], [0.15, 0.3, 0.45, 0.75])
+        self.near(band_of(axes, 0), [0.0125, 0.0175])
+        axes = plot_offset.draw(table, centre="mean").axes[0]
+        self.near(line_of(axes, 0)[1], [0.03, 0.045, 0.06, 0.09])
+        self.assertEqual(table.attrs["facts"].models, ["m"])
+        self.assertIn("of 100 tokens", table.attrs["facts"])
+
+    def test_rows_that_are_no_fair_measurements_are_left_out(self):
+        path = self.tables(({}, {"algorithm": "b", "status": "degenerate: no head fits"}))
+        table, said = self.quiet(plot_offset.load, [path])
+        self.assertEqual({*table["label"]}, {"a"})
+        self.assertIn("note: 2 degenerate rows are left out (b)", said)
+
+    def test_rows_that_differ_are_refused(self):
+        for more, words in (({"sink": 4}, "sink (4, 10)"), ({"model": "n"}, "model (m, n)"),
+                            ({"precision": "float64"}, "")):
+            first = self.tables(({"model": "m"}, {"algorithm": "b", "model": "m", **more}))
+            code, said = self.run_script(plot_offset, first, "-o", self.path("out"))
+            self.assertEqual((code, words in said), (2 if words else 0, True), said)
+
+    def test_what_is_missing(self):
+        path = self.tables()
+        other = self.write([{"algorithm": "a", "first": 0.5, "last": 1, "queries": 1, "rel_error_p50": 1,
+                             "rel_error_mean": 1}], "u.queries.csv", columns=self.COLUMNS)
+        with self.assertRaisesRegex(kt.CsvError, "u.queries.csv: column `first`: expected whole"):
+            plot_offset.load([other])
+        os.remove(self.path("t.csv"))
+        with self.assertRaisesRegex(kt.CsvError, "t.csv: no such file, expected the table beside"):
+            plot_offset.load([path])
+        moved = self.path("moved.csv")
+        os.rename(path, moved)
+        with self.assertRaisesRegex(kt.CsvError, "moved.csv is not OUT.queries.csv"):
+            plot_offset.load([moved])
+
+    def test_one_form(self):
+        paths = [self.tables(), self.write(({**row, "trace": "u.h5"} for row in rows()),
+                                           "u.queries.csv", columns=COLUMNS)]
+        with self.assertRaisesRegex(kt.CsvError, "expected one form"):
+            plot_offset.load(paths)
 
 
 if __name__ == "__main__":

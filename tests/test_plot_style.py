@@ -136,17 +136,12 @@ class FrameTest(ShownTest):
         self.refused("--layers: got `a`, expected numbers of layers as 0,2,5", plot_error, path,
                      "--layers", "a", "-o", self.path("x"))
 
-    @unittest.skipIf(missing("h5py"), "no h5py")
-    def test_the_model_is_that_of_the_trace(self):
-        import h5py
-        with h5py.File(self.path("t.h5"), "w") as file:
-            file.attrs["model"] = "some/model"
-        path = self.write(self.rows([0], ["h2o"]))
-        for text in ('{"traces": [{"path": "t.h5"}]}', '{"traces": [{"path": "none.h5"}]}',
-                     '{"traces": [5]}', "[]"):
-            self.write_file("t.csv.json", text)
-            model = "Model some/model, trace" if '"t.h5"' in text else "Trace"
-            self.assertTrue(self.footer(self.picture(plot_error, path)).startswith(model), text)
+    def test_the_model_is_that_of_the_rows(self):
+        for model, begin in (("some/model", "Model some/model, trace"), ("", "Trace t.h5")):
+            path = self.write([{**row, "model": model} for row in self.rows([0], ["h2o"])])
+            self.assertTrue(self.footer(self.picture(plot_error, path)).startswith(begin))
+        figure = self.picture(plot_error, path, "--model", "M-7B")
+        self.assertTrue(self.footer(figure).startswith("Model M-7B, trace t.h5"))
 
     def test_files_by_their_names(self):
         self.assertEqual(command.picture_files("a.b"), ["a.b.png", "a.b.pdf"])

@@ -1,7 +1,6 @@
 """Rows of several models, element types or protocols in one figure or mean: refused without --pool, by
 every script that takes several tables."""
 
-import json
 import os
 import unittest
 
@@ -14,28 +13,16 @@ from kvbench import tables as kt
 MIXED = "rows of one mean or comparison differ in "
 
 
-def manifest(models, precision="float32"):
-    """What a manifest says of its traces, {name: (model, dtype)}."""
-    return {"format": "kvbench-manifest", "configuration": {"precision": precision},
-            "traces": [{"path": "/elsewhere/" + name, "model": model, "dtype": dtype}
-                       for name, (model, dtype) in models.items()]}
-
-
 class Pooling(FigureTest):
     """What the tests of both kinds of tables share."""
 
-    def table(self, name, rows, models=None, **options):
-        path = self.write(rows, name)
-        if models is not None:
-            self.write_file(name + ".json", json.dumps(manifest(models, **options)))
-        return path
-
-    def two(self, first, second, rows=({},), **options):
+    def two(self, first, second, rows=({},), precision="float32"):
         """Tables of two traces, of (model, dtype) each; the traces' names differ."""
-        rows = [dict(row) for row in rows]
-        return [self.table("a.csv", [{**row, "trace": "a.h5"} for row in rows], {"a.h5": first}),
-                self.table("b.csv", [{**row, "trace": "b.h5"} for row in rows], {"b.h5": second},
-                           **options)]
+        tables = []
+        for name, (model, dtype), computed in (("a", first, "float32"), ("b", second, precision)):
+            more = {"trace": f"{name}.h5", "model": model, "dtype": dtype, "precision": computed}
+            tables.append(self.write([{**row, **more} for row in rows], f"{name}.csv"))
+        return tables
 
     def plot(self, name, *arguments):
         module = __import__(f"kvbench.plot.{name}", fromlist=["main"])
@@ -80,12 +67,12 @@ class ReplayTest(Pooling):
             # Of two methods as well: a figure compares them.
             for other in ("h2o", "snapkv"):
                 with self.subTest(expected, other=other):
-                    table = self.table("c.csv", [{}, {column: value, "algorithm": other}])
+                    table = self.write([{}, {column: value, "algorithm": other}], "c.csv")
                     self.both_ways(lambda *more: self.plot("pareto", table, *more), expected)
 
     def test_what_may_stand_beside_each_other(self):
-        # Prompts of one model in several traces; a model that no manifest tells; methods that look
-        # at other queries; what is not drawn.
+        # Prompts of one model in several traces; a model that no row tells; methods that look at
+        # other queries; what is not drawn.
         for model in ("m", ""):
             with self.subTest(model=model):
                 done = self.plot("pareto", *self.two(("m", "bfloat16"), (model, "bfloat16")))
@@ -93,9 +80,16 @@ class ReplayTest(Pooling):
         for second, more in (({"algorithm": "uniform", "scores": "none"}, ()),
                              ({"algorithm": "local", "protocol": "stream"}, ("--algorithms", "h2o"))):
             with self.subTest(second=second):
-                done = self.plot("pareto", self.table("c.csv", [{}, second]), *more)
+                done = self.plot("pareto", self.write([{}, second], "c.csv"), *more)
                 self.assertEqual((done.code, done.err), (0, ""))
-        one = self.table("c.csv", [{"scores": "past"}, {"scores": "all", "q_head": 1}])
+        one = self.write([{"scores": "past"}, {"scores": "all", "q_head": 1}], "c.csv")
+        # A table of an earlier schema has no such columns; of the manifest beside it nothing is read.
+        with_model = self.two(("m1", "bfloat16"), ("m1", "bfloat16"))[0]
+        earlier = self.write([{"trace": "c.h5"}], "d.csv")
+        self.write_file("d.csv.json", '{"format": "kvbench-manifest", "traces": [{"path": "c.h5", '
+                        '"model": "m2", "dtype": "float16"}]}')
+        done = self.plot("pareto", with_model, earlier)
+        self.assertEqual((done.code, done.err), (0, ""))
         self.assertIn(MIXED + "scores (all, past)", self.plot("pareto", one).err)
 
     def test_tables(self):
@@ -116,7 +110,7 @@ class ReplayTest(Pooling):
         frame = kt.read_results(self.two(("m1", "bfloat16"), ("m2", "float16")), [])
         self.assertEqual(list(zip(frame["trace"], frame["model"], frame["dtype"], frame["precision"])),
                          [("a.h5", "m1", "bfloat16", "float32"), ("b.h5", "m2", "float16", "float32")])
-        self.assertEqual(set(kt.read_results([self.table("c.csv", [{}])], [])["model"]), {""})
+        self.assertEqual(set(kt.read_results([self.write([{}], "c.csv")], [])["model"]), {""})
 
 
 @unittest.skipIf(missing("pandas", "matplotlib"), "no pandas or matplotlib")
@@ -134,12 +128,10 @@ class ClusterTest(Pooling):
 
     def clusters(self, name, model):
         os.makedirs(self.path(name), exist_ok=True)
+        columns, cells = (",model,dtype", f",{model},bfloat16") if model else ("", "")
         for table, (header, rows) in self.TABLES.items():
-            self.write_file(os.path.join(name, table), header + "\n" + "".join(
-                f"{name}.h5,p,{row}\n" for row in rows))
-        said = {**manifest({name + ".h5": (model, "bfloat16")}),
-                "tables": dict.fromkeys(self.TABLES, {})}
-        self.write_file(os.path.join(name, "cluster.json"), json.dumps(said))
+            self.write_file(os.path.join(name, table), header + columns + "\n" + "".join(
+                f"{name}.h5,p,{row}{cells}\n" for row in rows))
         return self.path(name)
 
     def test_two_models(self):
@@ -147,8 +139,9 @@ class ClusterTest(Pooling):
         for name in ("coverage", "growth", "norms"):
             with self.subTest(name):
                 self.both_ways(lambda *more: self.plot(name, *folders, *more), "model (m1, m2)")
-        self.clusters("b", "m1")
-        self.assertEqual(self.plot("norms", *folders).code, 0)
+        for model in ("m1", ""):  # "": a table of an earlier schema
+            self.clusters("b", model)
+            self.assertEqual(self.plot("norms", *folders).code, 0)
 
 
 if __name__ == "__main__":

@@ -228,7 +228,18 @@ class MethodTest(FolderCase):
 
     def test_side_tables_and_options(self):
         table = self.path("out.csv")
-        rows = self.evaluate(newest, [0.25], output=table, kept=True, per_query=True)
+        rows = self.evaluate(newest, [0.25], output=table, per_query=True)
+        bins = kvbench.read_results(table, side="queries")
+        self.assertEqual(bins[["first", "last", "queries"]].drop_duplicates().to_numpy().tolist(),
+                         [[0, 0, 1], [1, 1, 1], [2, 3, 2], [4, 7, 4], [8, 15, 8]])
+        self.assertEqual(len(bins), len(rows) * 5)
+        self.assertEqual(set(bins.model), set(rows.model))
+        means = bins.groupby(["layer", "q_head"])[["rel_error_mean", "queries"]].apply(
+            lambda own: (own.rel_error_mean * own.queries).sum() / 16)
+        for row in rows.itertuples():
+            self.assertAlmostEqual(means[row.layer, row.q_head], row.rel_error_mean, delta=1e-12)
+        rows = self.evaluate(newest, [0.25], output=table, kept=True, per_query="all",
+                             overwrite=True)
         self.assertEqual(len(kvbench.read_results([table])), len(rows))
         queries = kvbench.read_results(table, side="queries")
         self.assertEqual(len(queries), len(rows) * 16)

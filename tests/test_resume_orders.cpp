@@ -63,7 +63,8 @@ class ResumeOrders : public RunTest {};
 
 TEST_F(ResumeOrders, AnyOrderAndAnyGapsGiveWhatPlainMapsGive) {
   ReplayOptions o = options();
-  o.kept = o.per_query = true;
+  o.kept = true;
+  o.per_query = PerQuery::bins;
   run(o);
   const Index group = make_plan(o).units.front().q_heads.size();
   const std::vector<fs::path> paths{o.out, kept_table().path(o.out), queries_table().path(o.out)};

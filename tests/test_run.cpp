@@ -59,6 +59,30 @@ TEST_F(RunTest, WritesEveryRowOfThePlanInOrder) {
   EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5", "out.csv", "out.csv.json"}));
 }
 
+TEST_F(RunTest, ARowSaysWhatItMeasures) {
+  const TraceMeta meta = TraceReader(trace_).meta();
+  ASSERT_FALSE(meta.model.empty());
+  for (const Precision precision : {Precision::float32, Precision::float64}) {
+    for (const Protocol protocol : {Protocol::prefill, Protocol::stream}) {
+      ReplayOptions o = options();
+      o.overwrite = true;
+      o.algorithms = {"exact", "uniform:tokens=1"};
+      o.precision = precision;
+      o.protocol = protocol;
+      o.kept = true;
+      run(o);
+      for (const Table& table : {read_table(o.out), read_table(kept_table().path(o.out))}) {
+        ASSERT_FALSE(table.rows.empty());
+        for (const Fields& row : table.rows) {
+          EXPECT_EQ(row[table.column("model")], meta.model);
+          EXPECT_EQ(row[table.column("dtype")], name(meta.dtype));
+          EXPECT_EQ(row[table.column("precision")], name(precision));
+        }
+      }
+    }
+  }
+}
+
 TEST_F(RunTest, ThreadsDoNotChangeARow) {
   run(options("one.csv"));
   for (const int threads : {2, 3}) {

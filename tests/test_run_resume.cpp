@@ -162,7 +162,7 @@ TEST_F(RunTest, AnExistingOutputIsLeftAlone) {
 TEST_F(RunTest, OverwriteRemovesAllOfAnEarlierRunAndNothingElse) {
   ReplayOptions o = options();
   o.kept = true;
-  o.per_query = true;
+  o.per_query = PerQuery::bins;
   run(o);
   write_bytes(folder_ / "out.kept.csv.tmp", "schema,tr");
   write_bytes(folder_ / "out.layers.csv.part", "kvbench-journal 1 of a run that was killed\n");

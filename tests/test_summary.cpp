@@ -179,21 +179,24 @@ TEST(Summary, ScoresMayDifferBetweenMethodsAlone) {
             std::string::npos);
 }
 
-// What the manifests say of the traces.
 TEST(Summary, ModelsAndElementTypesAreNotPooled) {
+  Row first = make_row("a", "", 0, 0, 0, 0.1);
   Row second = make_row("a", "", 0, 0, 0, 0.3);
   second.trace = "second.h5";
-  std::vector<ResultTable> tables =
-      result_tables({as_table({make_row("a", "", 0, 0, 0, 0.1)}, "1.csv"), as_table({second})});
   SummaryOptions options;
-  EXPECT_EQ(kvbench::summarize(tables, options).groups[0].count, 2);  // nothing is known
-  tables[0].origins["made_up.h5"] = {"llama", "float16", "float32"};
-  EXPECT_EQ(kvbench::summarize(tables, options).groups[0].count, 2);  // of one table only
-  tables[1].origins["second.h5"] = {"qwen", "bfloat16", "float32"};
-  EXPECT_EQ(refusal([&] { kvbench::summarize(tables, options); }),
-            "summarize: rows of one mean or comparison differ in dtype (bfloat16, float16), model "
-            "(llama, qwen); --by dtype separates them, --where dtype=bfloat16 picks some, --pool "
-            "pools them");
+  EXPECT_EQ(summarize({as_table({first, second})}, options).groups[0].count, 2);  // none is known
+  first.model = "llama, 7B";
+  first.dtype = "float16";
+  second.precision = first.precision = "float32";
+  EXPECT_EQ(summarize({as_table({first, second})}, options).groups[0].count, 2);  // of one only
+  second.model = "qwen";
+  second.dtype = "bfloat16";
+  const std::vector<ResultTable> tables = result_tables({as_table({first}), as_table({second})});
+  EXPECT_EQ(
+      refusal([&] { kvbench::summarize(tables, options); }),
+      "summarize: rows of one mean or comparison differ in dtype (bfloat16, float16), model "
+      "(llama, 7B, qwen); --by dtype separates them, --where dtype=bfloat16 picks some, --pool "
+      "pools them");
   options.by = {"model", "dtype"};
   const Summary summary = kvbench::summarize(tables, options);
   ASSERT_EQ(summary.groups.size(), 2u);
@@ -201,6 +204,19 @@ TEST(Summary, ModelsAndElementTypesAreNotPooled) {
   options.by = {};
   options.where.emplace_back("model=q*");
   EXPECT_EQ(kvbench::summarize(tables, options).groups[0].moments[0].mean, 0.3);
+
+  // Schema 1.3 and before lack the columns: unknown, also to --by and --where.
+  Table earlier = as_table({second});
+  const std::size_t width = earlier.header.size() - 3;
+  earlier.header.resize(width);
+  earlier.rows[0].resize(width);
+  options.where = {};
+  options.by = {"model"};
+  const Summary unknown = summarize({as_table({first}), earlier}, options);
+  ASSERT_EQ(unknown.groups.size(), 2u);
+  EXPECT_EQ(unknown.groups[1].key, (Fields{"a", "", "", ""}));
+  options.where.emplace_back("model=");
+  EXPECT_EQ(summarize({as_table({first}), earlier}, options).groups[0].moments[0].mean, 0.3);
 }
 
 TEST(Summary, RowsThatStandTwiceAreRefused) {

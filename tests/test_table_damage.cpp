@@ -19,6 +19,7 @@
 #include "report/merge.hpp"
 #include "report/row_crc.hpp"
 #include "report/run_tables.hpp"
+#include "report/summary.hpp"
 
 namespace kvbench {
 namespace {
@@ -41,18 +42,57 @@ std::string slow_crc(const std::string& bytes) {
   return fmt::format("{:08x}", crc ^ 0xFFFFFFFFU);
 }
 
-TEST(RowCrc, IsThatOfTheBytesBeforeIt) {
+TEST(RowCrc, IsThatOfTheRowWithoutIt) {
   EXPECT_EQ(row_crc("123456789"), "cbf43926");  // the published check value
   std::mt19937 random(3);
   for (int i = 0; i < 200; ++i) {
     std::string bytes(random() % 300, ' ');
     std::ranges::generate(bytes, [&] { return static_cast<char>(random()); });
     ASSERT_EQ(row_crc(bytes), slow_crc(bytes));
+    const std::size_t cut = random() % (bytes.size() + 1);
+    ASSERT_EQ(row_crc(bytes.substr(0, cut), bytes.substr(cut)), slow_crc(bytes));
   }
   const Fields row{"a", "b,c", "\"\n", ""};
   const std::string bytes = "a,\"b,c\",\"\"\"\n\",,r,";
   EXPECT_EQ(checked_line(row, "r"), bytes + slow_crc(bytes) + "\n");
   EXPECT_EQ(checked_header_line({"x"}), "x,run_id,row_crc\n");
+}
+
+// Columns from `model` on stand behind the checksum, which covers them.
+TEST(RowCrc, CoversTheColumnsBehindIt) {
+  const Fields header{"a", "model", "dtype"};
+  EXPECT_EQ(checked_header_line(header), "a,run_id,row_crc,model,dtype\n");
+  const Fields row{"x,y", "of \"A\", B\n", "float16"};
+  const std::string before = "\"x,y\",r,";
+  const std::string behind = ",\"of \"\"A\"\", B\n\",float16";
+  const std::string line = checked_line(row, "r", row_crc_place(header));
+  EXPECT_EQ(line, before + slow_crc(before + behind) + behind + "\n");
+  EXPECT_EQ(line_of_run(line, "other", row_crc_place(header)),
+            checked_line(row, "other", row_crc_place(header)));
+  const Fields ends{"", "", ""};
+  EXPECT_EQ(line_of_run(checked_line(ends, "", 1), "s", 1), checked_line(ends, "s", 1));
+
+  const std::string head = checked_header_line(header);
+  for (const char* end : {"\n", "\r\n", ""}) {
+    const Table table = parse_table(head + line.substr(0, line.size() - 1) + end, "f.csv");
+    EXPECT_TRUE(table.checked);
+    EXPECT_EQ(table.header, header);
+    EXPECT_EQ(table.rows, (std::vector<Fields>{row}));
+    EXPECT_EQ(table.runs, (std::set<std::string>{"r"}));
+  }
+  for (const char changed : {'A', 'B', '6'}) {
+    std::string bad = line;
+    bad[bad.rfind(changed)] = 'C';
+    EXPECT_NE(refusal([&] { parse_table(head + bad, "f.csv"); }).find("row_crc is "),
+              std::string::npos)
+        << changed;
+  }
+  const Fields plain{"x", "m", "d"};
+  EXPECT_EQ(first_whole_row("torn\",\n" + checked_line(plain, "r", 1)), 2u);
+  EXPECT_EQ(first_whole_row("torn\",\n" + checked_line(plain, "r")), 2u);
+  EXPECT_EQ(first_whole_row("torn\",\nx,r,00000000,m,d\n"), 0u);
+  EXPECT_THROW(parse_table("a,run_id,row_crc,dtype\n", "f.csv"), InputError);
+  EXPECT_THROW(parse_table("a,run_id,model,row_crc\n", "f.csv"), InputError);
 }
 
 TEST(RowCrc, TheFirstBadLineIsNamed) {
@@ -173,7 +213,8 @@ class TableDamage : public ReplayTest {
     o.recent = 12;
     o.queries = 8;
     o.threads = 1;
-    o.kept = o.per_query = true;
+    o.kept = true;
+    o.per_query = PerQuery::bins;
     return o;
   }
 
@@ -384,6 +425,53 @@ TEST_F(TableDamage, VerifyFindsTheCellThatIsAnotherWhenItRunsAgain) {
   write_bytes(trace_, read_bytes(trace_) + " ");
   EXPECT_NE(refusal([&] { verify_sample(o.out, 1, 1, 1, go_on); }).find("t.h5: SHA-256 is"),
             std::string::npos);
+}
+
+TEST_F(TableDamage, ATableOfSchema13IsReadAndNotContinued) {
+  static const std::atomic<bool> go_on = false;
+  const ReplayOptions o = options("out.csv");
+  run(o);
+  Manifest m = read_manifest(o.out);
+  // A table of schema 1.3: nothing behind the checksums, which are those of the bytes before them.
+  const Table whole = read_result_table(o.out);
+  const std::size_t place = row_crc_place(schema_header());
+  std::string text =
+      checked_header_line({schema_header().begin(), schema_header().begin() + place});
+  for (Fields row : whole.rows) {
+    row.resize(place);
+    row[column_index("schema")] = "1.3";
+    text += checked_line(row, m.run_id);
+  }
+  write_bytes(o.out, text);
+  m.schema = "1.3";
+  (*m.sha256)[result_table_name] =
+      sha256_of_files({{result_table_name, o.out}}).at(result_table_name);
+  write_manifest(o.out, m);
+  EXPECT_EQ(read_result_table(o.out).rows.size(), whole.rows.size());
+  EXPECT_EQ(read_result_table(o.out).header.size(), place);
+  EXPECT_NE(verify_tables(o.out).front().find("of the file are right"), std::string::npos);
+  EXPECT_NE(refusal([&] { verify_sample(o.out, 1, 1, 1, go_on); }).find("schema 1.3, expected 1.4"),
+            std::string::npos);
+  ReplayOptions resumed = o;
+  resumed.resume = true;
+  EXPECT_NE(refusal([&] { run(resumed); }).find("got `its end`, expected `model`"),
+            std::string::npos);
+  // Its columns are all of that schema: one less is no table of it.
+  write_bytes(o.out, checked_header_line({schema_header().begin(), schema_header().begin() + 5}));
+  EXPECT_NE(refusal([&] { read_result_table(o.out); }).find("expected `kv_head`"),
+            std::string::npos);
+  write_bytes(o.out, text);
+  fs::remove(kept_table().path(o.out));
+  fs::remove(queries_table().path(o.out));
+  m.sha256 =
+      std::map<std::string, std::string>{{result_table_name, m.sha256->at(result_table_name)}};
+  write_manifest(o.out, m);
+  SummaryOptions by_model;
+  by_model.by = {"model"};
+  const std::vector<ResultTable> tables{result_table(o.out)};
+  for (const SummaryGroup& group : summarize(tables, by_model).groups) {
+    EXPECT_EQ(group.key.back(), "");  // unknown, though the manifest names it
+  }
 }
 
 TEST_F(TableDamage, VerifySaysWhatItCannotCheck) {

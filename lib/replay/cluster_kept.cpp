@@ -4,15 +4,18 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "core/error.hpp"
 #include "replay/selection.hpp"
+#include "report/row_crc.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
 #include "report/side_table.hpp"
 
 namespace kvbench {
+
 KeptSets::KeptSets(const ClusterPlan& plan) {
   for (const ClusterHead& h : plan.heads) {
     tokens_[plan.place(h)] = plan.layer(h).n;
@@ -52,15 +55,17 @@ void KeptSets::fill(const Fields& place, Points& points) const {
 
 void KeptSets::read(const std::string& file) {
   const std::unique_ptr<TableReader> table = open_side_table(file, kept_table());
+  // A table of an earlier schema lacks those behind these.
+  const auto needed = std::span(kept_table().header()).first(row_crc_place(kept_table().header()));
   std::vector<std::size_t> at;
-  for (const std::string& column : kept_table().header()) {
+  for (const std::string& column : needed) {
     at.push_back(table->column(column));
   }
   bool fits = false;
   while (table->next()) {
     std::map<std::string, std::string> row;
     for (std::size_t c = 0; c < at.size(); ++c) {
-      row[kept_table().header()[c]] = table->row()[at[c]];
+      row[needed[c]] = table->row()[at[c]];
     }
     try {
       fits = add(std::move(row)) || fits;

@@ -12,7 +12,7 @@
 namespace kvbench {
 
 /// MAJOR.MINOR of the tables together; as for a result file, appending a column raises MINOR.
-inline constexpr std::string_view cluster_schema_version = "1.1";
+inline constexpr std::string_view cluster_schema_version = "1.2";
 
 struct ClusterResult {
   Index heads = 0;  ///< KV heads whose rows are written

@@ -16,6 +16,7 @@
 namespace kvbench {
 namespace {
 
+constexpr const char* kPointsTable = "points.csv";
 constexpr const char* kPointsFile = "points.h5";
 constexpr std::size_t kPointsAtOnce = 1024;  // rows of points.csv that are text at the same time
 
@@ -30,7 +31,12 @@ Fields header(const std::string& table, Index point_width) {
   for (const ColumnDoc& column : cluster_columns().at(table)) {
     out.emplace_back(column.name);
   }
-  for (Index c = 1; table == "points.csv" && c < point_width; ++c) {
+  if (table != kPointsTable) {
+    for (const ColumnDoc& column : cluster_origin_columns()) {
+      out.emplace_back(column.name);
+    }
+  }
+  for (Index c = 1; table == kPointsTable && c < point_width; ++c) {
     out.push_back(fmt::format("x{}", c));
   }
   return out;
@@ -54,6 +60,13 @@ const std::vector<ColumnDoc>& cluster_place_columns() {
        "KV head, 0-based; in `norms.csv` the column is `head`: a query head for queries, else a KV "
        "head"},
       {"what", "", "`keys` or `values`; in `norms.csv` also `queries`"}};
+  return columns;
+}
+
+const std::vector<ColumnDoc>& cluster_origin_columns() {
+  static const std::vector<ColumnDoc> columns{
+      {"model", "", "model that the trace is of, as the trace names it; empty: it does not say"},
+      {"dtype", "", "element type of the trace's cache: `float16`, `bfloat16` or `float32`"}};
   return columns;
 }
 
@@ -137,7 +150,7 @@ ClusterTables::ClusterTables(const ClusterPlan& plan, const std::string& run) : 
     }
   }
   for (const auto& [table, columns] : cluster_columns()) {
-    if (table != "points.csv" || o.points == PointsFormat::csv) {
+    if (table != kPointsTable || o.points == PointsFormat::csv) {
       writers_.try_emplace(table, cluster_stage(o) / table, header(table, point_width_),
                            CsvWriter::Mode::create, run);
       rows_[table] = 0;
@@ -178,22 +191,28 @@ void ClusterTables::add(const ClusterHead& head, const std::vector<Rows>& sets,
     }
     if (plan_.options.study.points) {
       kept.fill(plan_.place(head), studies[s].points);
-      add_points(place, studies[s].points);
+      add_points(head, place, studies[s].points);
     }
   }
-  append("coverage.csv", coverage);
-  append("delta.csv", delta);
-  append("growth.csv", growth);
-  append("norms.csv", norms_);
-  norms_.clear();
+  append("coverage.csv", head, std::move(coverage));
+  append("delta.csv", head, std::move(delta));
+  append("growth.csv", head, std::move(growth));
+  append("norms.csv", head, std::exchange(norms_, {}));
 }
 
-void ClusterTables::append(const std::string& table, const std::vector<Fields>& lines) {
+void ClusterTables::append(const std::string& table, const ClusterHead& head,
+                           std::vector<Fields> lines) {
+  if (table != kPointsTable) {
+    const TraceMeta& trace = plan_.readers[head.trace].meta();
+    for (Fields& fields : lines) {
+      fields.insert(fields.end(), {trace.model, std::string(name(trace.dtype))});
+    }
+  }
   writers_.at(table).append(lines);
   rows_.at(table) += static_cast<Index>(lines.size());
 }
 
-void ClusterTables::add_points(const Fields& place, const Points& points) {
+void ClusterTables::add_points(const ClusterHead& head, const Fields& place, const Points& points) {
   if (points_file_) {
     points_file_->add(fmt::format("/{}", fmt::join(place, "/")), points.tokens, points.is_center,
                       points.kept_by, points.x);
@@ -211,8 +230,7 @@ void ClusterTables::add_points(const Fields& place, const Points& points) {
     }
     lines.push_back(std::move(fields));
     if (lines.size() == kPointsAtOnce || i + 1 == points.tokens.size()) {
-      append("points.csv", lines);
-      lines.clear();
+      append(kPointsTable, head, std::exchange(lines, {}));
     }
   }
 }

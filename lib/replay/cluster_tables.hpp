@@ -23,6 +23,9 @@ const std::vector<ColumnDoc>& cluster_place_columns();
 /// Each CSV table's own columns, by file name. The last of points.csv, x0, stands for x0, x1, ...
 const std::map<std::string, std::vector<ColumnDoc>>& cluster_columns();
 
+/// What all tables but points.csv end with, behind run_id and row_crc: what the rows are of.
+const std::vector<ColumnDoc>& cluster_origin_columns();
+
 inline constexpr const char* kClusterManifest = "cluster.json";
 
 /// The folder OUT/unfinished, where the tables are until the run ends.
@@ -59,8 +62,8 @@ class ClusterTables {
   std::map<std::string, std::string> sha256() const;
 
  private:
-  void append(const std::string& name, const std::vector<Fields>& lines);
-  void add_points(const Fields& place, const Points& points);
+  void append(const std::string& name, const ClusterHead& head, std::vector<Fields> lines);
+  void add_points(const ClusterHead& head, const Fields& place, const Points& points);
 
   const ClusterPlan& plan_;
   Index point_width_ = 1;                     // columns x0, x1, ... of the widest rows

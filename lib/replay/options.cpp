@@ -63,7 +63,7 @@ void check_options(const ReplayOptions& o) {
               fmt::format("--shard: got {}/{}, expected i/N with 1 <= i <= N <= {}", o.shard_index,
                           o.shard_count, kMaxShards));
   check_threads(o);
-  check_input(!stream || !o.per_query,
+  check_input(!stream || o.per_query == PerQuery::none,
               "--per-query: under --protocol stream OUT.steps.csv holds each evaluated query");
   check_input(!(o.resume && o.overwrite), fmt::format("--{} and --overwrite exclude each other",
                                                       o.extend ? "extend" : "resume"));

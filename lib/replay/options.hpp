@@ -39,6 +39,19 @@ constexpr std::string_view name(Scores s) {
   return s == Scores::all ? "all" : "past";
 }
 
+/// Prefill: what OUT.queries.csv has a line for: bins of neighbouring evaluated queries
+/// (report/query_bins.hpp), or each of them.
+enum class PerQuery : std::uint8_t { none, bins, all };
+
+constexpr std::string_view name(PerQuery p) {
+  switch (p) {
+    case PerQuery::none: return "none";
+    case PerQuery::bins: return "bins";
+    case PerQuery::all: return "all";
+  }
+  return "?";
+}
+
 /// Names and defaults are those of the command line.
 struct ReplayOptions : ResourceOptions {
   std::vector<std::string> traces;
@@ -63,9 +76,9 @@ struct ReplayOptions : ResourceOptions {
   Scores scores = Scores::past;
   Index shard_index = 1;
   Index shard_count = 1;
-  std::string shard_costs;          ///< calibration table that shards divide by; empty: by number
-  bool kept = false;                ///< record kept tokens in OUT.kept.csv
-  bool per_query = false;           ///< prefill: a line per evaluated query in OUT.queries.csv
+  std::string shard_costs;  ///< calibration table that shards divide by; empty: by number
+  bool kept = false;        ///< record kept tokens in OUT.kept.csv
+  PerQuery per_query = PerQuery::none;
   std::string export_caches;        ///< caches file to write (docs/caches.md); empty: none
   std::vector<std::string> caches;  ///< evaluate: caches files to read; they give the protocol
   bool resume = false;

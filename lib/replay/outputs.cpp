@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/output_guard.hpp"
+#include "metrics/error.hpp"
 #include "report/journal.hpp"
+#include "report/query_bins.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
@@ -36,6 +40,17 @@ std::vector<Fields> lines_of(const SideTable* table, const JobResult& done,
       }
     }
   } else if (table == &queries_table()) {
+    for (std::size_t i = 0; i < done.query_errors.size(); ++i) {
+      const std::span<const double> errors = done.query_errors[i];
+      for (const auto& [first, last] : query_bins(std::ssize(errors))) {
+        const Index count = last - first + 1;
+        const auto own = errors.subspan(first, count);
+        const double sum = std::accumulate(own.begin(), own.end(), 0.0);
+        out.push_back(table->line(rows[i], first, last, count, sum / static_cast<double>(count),
+                                  percentile(own, 0.5)));
+      }
+    }
+  } else if (table == &every_query_table()) {
     for (std::size_t i = 0; i < done.query_errors.size(); ++i) {
       const auto& errors = done.query_errors[i];
       const Index first = done.rows[i].n_tokens - static_cast<Index>(errors.size());

@@ -226,7 +226,9 @@ std::string Plan::hash() const {
     add("repeat {}\n", options.repeat);
   }
   hash.add(options.kept ? "kept\n" : "");
-  hash.add(options.per_query ? "per-query\n" : "");
+  hash.add(options.per_query == PerQuery::all    ? "per-query\n"
+           : options.per_query == PerQuery::bins ? "per-query bins\n"
+                                                 : "");
   if (caches) {
     add("caches {}\n", caches->hash());
   }

@@ -12,22 +12,11 @@
 #include "replay/job.hpp"
 #include "replay/row_parts.hpp"
 #include "replay/stream_job.hpp"
-#include "report/row_crc.hpp"
+#include "report/query_bins.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
 namespace {
-
-// Positions of the queries for which a table gets lines, ascending.
-std::vector<Index> side_positions(const Plan& plan, const SideTable* table, const LayerMeta& l) {
-  if (table == nullptr || !table->steps()) {
-    return {0};
-  }
-  if (table == &queries_table()) {
-    return positions_of({l.n - windows_of(plan.options, l.n, l.nq).queries, l.n});
-  }
-  return table == &steps_table() ? stream_steps(plan.options, l.n) : kept_steps(plan.options, l.n);
-}
 
 // A line's place in the file and, of a row, its status: all others share the first kind.
 constexpr std::array<std::string_view, 5> kKinds{"", "ok", "degenerate", "infeasible", "failed"};
@@ -49,11 +38,30 @@ std::string_view kind_of(std::uint64_t line) {
 
 }  // namespace
 
+std::vector<Index> side_positions(const Plan& plan, const SideTable* table, const LayerMeta& l) {
+  if (table == nullptr || !table->steps()) {
+    return {0};
+  }
+  if (table == &queries_table()) {
+    std::vector<Index> out;
+    for (const QueryBin& bin : query_bins(windows_of(plan.options, l.n, l.nq).queries)) {
+      out.push_back(bin.first);
+    }
+    return out;
+  }
+  if (table == &every_query_table()) {
+    return positions_of({l.n - windows_of(plan.options, l.n, l.nq).queries, l.n});
+  }
+  return table == &steps_table() ? stream_steps(plan.options, l.n) : kept_steps(plan.options, l.n);
+}
+
 std::vector<const SideTable*> side_tables(const Plan& plan) {
   std::vector<const SideTable*> out;
-  for (const auto& [table, written] : {std::pair{&steps_table(), plan.stream()},
-                                       {&kept_table(), plan.options.kept},
-                                       {&queries_table(), plan.options.per_query}}) {
+  for (const auto& [table, written] :
+       {std::pair{&steps_table(), plan.stream()},
+        {&kept_table(), plan.options.kept},
+        {&queries_table(), plan.options.per_query == PerQuery::bins},
+        {&every_query_table(), plan.options.per_query == PerQuery::all}}) {
     if (written) {
       out.push_back(table);
     }
@@ -64,7 +72,7 @@ std::vector<const SideTable*> side_tables(const Plan& plan) {
 FinishedTable::FinishedTable(const Plan& plan, const SideTable* table)
     : plan_(plan), table_(table), jobs_(plan.shard_jobs()) {
   const Fields& header = table == nullptr ? schema_header() : table->header();
-  const std::size_t joined = header.size() - (table == nullptr ? 0 : table->own().size());
+  const std::size_t joined = table == nullptr ? header.size() : table->joined();
   for (std::size_t i = 0; i < joined; ++i) {
     const std::size_t column = column_index(header[i]);
     if (table != nullptr || columns()[column].key) {
@@ -280,7 +288,7 @@ void FinishedTable::rewrite(CsvWriter& writer) const {
   for (const std::uint64_t line : lines_) {
     if (line != 0) {
       const std::string_view text = lines.at(offset_of(line));
-      file.put(writer.holds_earlier() ? line_of_run(text, writer.run()) : text);
+      file.put(writer.holds_earlier() ? writer.line_of_this_run(text) : text);
     }
   }
   writer.replace(std::move(file));

@@ -45,8 +45,11 @@ Row blank_row(const Plan& plan, const Unit& unit, const Entry& entry, Index q_he
   row.n_queries = windows_of(o, layer.n, layer.nq).queries;
   row.budget_requested = entry.budget;
   row.repeats = o.repeat;
-  row.full_bytes =
-      layer.n * (layer.d + layer.dv) * bytes_per_element(plan.readers[unit.trace].meta().dtype);
+  const TraceMeta& trace = plan.readers[unit.trace].meta();
+  row.full_bytes = layer.n * (layer.d + layer.dv) * bytes_per_element(trace.dtype);
+  row.model = trace.model;
+  row.dtype = name(trace.dtype);
+  row.precision = name(o.precision);
   if (const auto queries = scoring_queries(plan, unit, variant)) {
     row.scoring_queries = queries->had;
   } else if (variant.sees_evaluated()) {

@@ -148,6 +148,8 @@ nlohmann::json configuration(const Plan& plan) {
   for (const Variant& v : plan.variants) {
     algorithms.push_back({{"name", v.name()}, {"params", v.params.canonical()}});
   }
+  const nlohmann::json per_query =
+      o.per_query == PerQuery::none ? nlohmann::json(false) : nlohmann::json(name(o.per_query));
   return {{"traces", o.traces},
           {"algorithms", algorithms},
           {"budgets", o.budgets},
@@ -167,7 +169,7 @@ nlohmann::json configuration(const Plan& plan) {
           {"eval_every", o.eval_every},
           {"repeat", o.repeat},
           {"kept", o.kept},
-          {"per_query", o.per_query},
+          {"per_query", per_query},
           {"export_caches", o.export_caches},
           {"caches", o.caches},
           {"layer_errors", !plan.error_layers.empty()},

@@ -73,6 +73,12 @@ std::string line_of(const TableReader& table, bool whole_file) {
                                         "ended, and the file has none)");
 }
 
+PerQuery per_query_of(const nlohmann::json& value) {
+  return value == name(PerQuery::bins)  ? PerQuery::bins
+         : value == name(PerQuery::all) ? PerQuery::all
+                                        : PerQuery::none;
+}
+
 // The options of the run, all but the output.
 ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
   ReplayOptions o;
@@ -106,7 +112,7 @@ ReplayOptions options_of(const fs::path& csv, const Manifest& m) {
     c.at("eval_every").get_to(o.eval_every);
     o.repeat = c.value("repeat", Index{1});
     c.at("kept").get_to(o.kept);
-    c.at("per_query").get_to(o.per_query);
+    o.per_query = per_query_of(c.at("per_query"));
     c.at("device").get_to(o.device);
     c.at("memory_limit").get_to(o.memory_limit);
     o.shard_costs = c.value("shard_costs", "");
@@ -156,7 +162,7 @@ void copy_other_rows(const Plan& plan, TableReader& table, const std::vector<Ind
 std::vector<std::pair<const SideTable*, fs::path>> tables_of(const Manifest& m,
                                                              const fs::path& csv) {
   std::vector<std::pair<const SideTable*, fs::path>> out{{nullptr, csv}};
-  for (const SideTable* side : all_side_tables()) {
+  for (const SideTable* side : side_tables_of(m)) {
     if (m.sha256->contains(side->name())) {
       out.emplace_back(side, side->path(csv));
     }
@@ -227,7 +233,7 @@ std::vector<std::string> verify_tables(const fs::path& csv) {
     check_counts(csv, m, table->rows(), failures);
   }
   std::vector<std::string> out{line_of(*table, m.sha256.has_value())};
-  for (const SideTable* side : all_side_tables()) {
+  for (const SideTable* side : side_tables_of(m)) {
     const fs::path path = side->path(csv);
     if (fs::exists(path) || (m.sha256 && m.sha256->contains(side->name()))) {
       const auto lines = open_run_table(m, side->name(), path, side->header());
@@ -246,6 +252,10 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
               fmt::format("{}: its run has not ended or is of a schema before 1.2, expected a "
                           "finished run to run rows of again",
                           csv.string()));
+  check_input(m.schema == schema_version,
+              fmt::format("{}: schema {}, expected {}: this program runs rows of its own schema "
+                          "again, and checks those of others",
+                          csv.string(), m.schema, schema_version));
   check_traces(csv, m);
   const ScratchFolder scratch;
   ReplayOptions options = options_of(csv, m);

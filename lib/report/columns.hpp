@@ -1,7 +1,8 @@
 // The columns of the result table, in file order. From this list come Row's fields, the header, how
 // a field is written, what fill() copies from a metric's figures, and the table in docs/schema.md
 // (scripts/update_schema_docs.sh). A new column is a line at the end, and raises schema_version's
-// MINOR. Behind them every file has the columns of report/row_crc.hpp.
+// MINOR. Before `model` every file has the columns of report/row_crc.hpp too, which were the last
+// before it.
 #pragma once
 
 #include <string_view>
@@ -9,7 +10,7 @@
 namespace kvbench {
 
 /// MAJOR.MINOR. Appending a column raises MINOR; any other change raises MAJOR.
-inline constexpr std::string_view schema_version = "1.3";
+inline constexpr std::string_view schema_version = "1.4";
 
 }  // namespace kvbench
 
@@ -70,5 +71,8 @@ inline constexpr std::string_view schema_version = "1.3";
   COLUMN(Index, repeats, "", plain, "", "timed runs of the job (`--repeat`); above 1 the times are medians over them, after one run to warm up") \
   COLUMN(std::optional<double>, compress_ms_iqr, "ms", timing, "empty: not repeated, or nothing was measured", "interquartile range of compress_ms over these runs") \
   COLUMN(std::optional<double>, attend_us_per_query_iqr, "us", timing, "empty: not repeated, or nothing was measured", "interquartile range of attend_us_per_query over these runs") \
+  COLUMN(std::string, model, "", plain, "empty: the trace does not say", "model that the trace is of, as the trace names it (model id and revision)") \
+  COLUMN(std::string, dtype, "", plain, "", "element type of the trace's cache: `float16`, `bfloat16` or `float32`") \
+  COLUMN(std::string, precision, "", plain, "", "what products and exponentials of attention were computed in (`--precision`)") \
   /* the next column */
 // clang-format on

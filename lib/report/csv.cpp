@@ -80,15 +80,20 @@ std::unique_ptr<FileLock> lock_where_possible(const fs::path& path) {
   }
 }
 
+// By the columns that a table of every version has in front.
 FileKind table_kind(std::string name, const Fields& header) {
-  std::string line = csv_line(header);
+  std::string line = csv_line(std::span(header).first(row_crc_place(header)));
   line.pop_back();
   return text_kind(std::move(name), line);
 }
 
 CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode, std::string run,
                      const ExistingRow& existing, const std::string& earlier)
-    : path_(resolved_path(path)), header_(std::move(header)), run_(std::move(run)), lock_(path_) {
+    : path_(resolved_path(path)),
+      header_(std::move(header)),
+      checks_at_(row_crc_place(header_)),
+      run_(std::move(run)),
+      lock_(path_) {
   std::error_code error;
   const fs::file_status status = fs::status(path_, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
@@ -178,7 +183,7 @@ void CsvWriter::append(std::span<const Fields> rows) {
       throw InputError(fmt::format("{}: a row has {} fields, expected {}", path_.string(),
                                    row.size(), header_.size()));
     }
-    text += checked_line(row, run_);
+    text += checked_line(row, run_, checks_at_);
   }
   const std::scoped_lock guard(mutex_);
   struct stat before {};
@@ -208,6 +213,10 @@ void CsvWriter::replace(StagedFile file) {
   holds_earlier_ = false;
   ::close(fd_);
   open_file();
+}
+
+std::string CsvWriter::line_of_this_run(std::string_view line) const {
+  return line_of_run(line, run_, checks_at_);
 }
 
 void CsvWriter::sync() {

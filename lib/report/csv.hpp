@@ -1,6 +1,6 @@
 // CSV after RFC 4180 with one choice: lines end in "\n" (readers accept "\r\n" too). A field is
 // quoted when it holds a comma, a quote, CR or LF; quotes inside are doubled. UTF-8, no BOM. Tables
-// of runs end with the columns of report/row_crc.hpp, which nobody but this reader and writer sees.
+// of runs have the columns of report/row_crc.hpp too, which nobody but this reader and writer sees.
 #pragma once
 
 #include <cstddef>
@@ -79,7 +79,7 @@ std::unique_ptr<FileLock> lock_where_possible(const std::filesystem::path& path)
 FileKind table_kind(std::string name, const Fields& header);
 
 /// Appends rows to one CSV file, which it alone may write while it lives. Thread-safe. The columns
-/// of report/row_crc.hpp come behind those of `header`.
+/// of report/row_crc.hpp come to those of `header`.
 class CsvWriter {
  public:
   enum class Mode {
@@ -119,6 +119,8 @@ class CsvWriter {
 
   const std::filesystem::path& path() const { return path_; }
   const std::string& run() const { return run_; }
+  /// A line that the file held when it was opened to resume, as a line of this run.
+  std::string line_of_this_run(std::string_view line) const;
   /// Whether there are rows of the earlier run.
   bool holds_earlier() const { return holds_earlier_; }
 
@@ -128,6 +130,7 @@ class CsvWriter {
 
   std::filesystem::path path_;  // symbolic links resolved: two names of one file share the lock
   Fields header_;
+  std::size_t checks_at_;  // own cells of a row before run_id and row_crc
   std::string run_;
   FileLock lock_;
   int fd_ = -1;

@@ -55,12 +55,11 @@ void check_row_count(const Part& part, Index rows) {
 std::vector<const SideTable*> side_tables(const Manifest& m) {
   const nlohmann::json c = m.configuration.is_object() ? m.configuration : nlohmann::json::object();
   std::vector<const SideTable*> out;
-  for (const auto& [table, written] :
-       {std::pair{&steps_table(), c.value("protocol", "") == "stream"},
-        {&kept_table(), c.value("kept", false)},
-        {&queries_table(), c.value("per_query", false)},
-        {&layers_table(), c.value("layer_errors", false)}}) {
-    if (written) {
+  for (const SideTable* table : side_tables_of(m)) {
+    if (table == &steps_table()    ? c.value("protocol", "") == "stream"
+        : table == &kept_table()   ? c.value("kept", false)
+        : table == &layers_table() ? c.value("layer_errors", false)
+                                   : c.value("per_query", nlohmann::json(false)) != false) {
       out.push_back(table);
     }
   }

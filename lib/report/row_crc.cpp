@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <utility>
 
 #include "core/error.hpp"
@@ -19,12 +20,35 @@ constexpr std::size_t kDigits = 8;
 constexpr std::array<ColumnDoc, 2> kColumns = {{
     {"run_id", "",
      "the run that wrote the row: equal for all tables, shards and resumed parts of one plan on "
-     "the "
-     "same traces; `run_id` in the manifest"},
+     "the same traces; `run_id` in the manifest"},
     {"row_crc", "",
-     "CRC-32 of the row's bytes before this cell, commas and quotes included; 8 hexadecimal "
-     "digits"},
+     "CRC-32 of the row's bytes without this cell, commas and quotes included, the line end not; 8 "
+     "hexadecimal digits"},
 }};
+
+// The first column that was appended behind these two.
+constexpr std::string_view kFirstBehind = "model";
+
+// Where the field that begins here ends: at a comma outside quotes or at the line's end.
+std::size_t field_end(std::string_view line, std::size_t at) {
+  for (bool quoted = false; at < line.size(); ++at) {
+    quoted = quoted != (line[at] == '"');
+    if (!quoted && (line[at] == ',' || line[at] == '\n' || line[at] == '\r')) {
+      break;
+    }
+  }
+  return at;
+}
+
+// `before` ends with a comma; `behind` is empty or begins with one.
+std::string with_run(std::string before, std::string_view run, std::string_view behind) {
+  before += run;
+  before += ',';
+  before += row_crc(before, behind);
+  before += behind;
+  before += '\n';
+  return before;
+}
 
 }  // namespace
 
@@ -32,68 +56,93 @@ std::span<const ColumnDoc> row_crc_columns() {
   return kColumns;
 }
 
+std::size_t row_crc_place(std::span<const std::string> header) {
+  return static_cast<std::size_t>(std::ranges::find(header, kFirstBehind) - header.begin());
+}
+
 std::string checked_header_line(std::vector<std::string> header) {
+  auto at = header.begin() + static_cast<std::ptrdiff_t>(row_crc_place(header));
   for (const ColumnDoc& column : kColumns) {
-    header.emplace_back(column.name);
+    at = header.emplace(at, column.name) + 1;
   }
   return csv_line(header);
 }
 
-namespace {
-
-// `cells` end with a comma.
-std::string with_run(std::string cells, std::string_view run) {
-  cells += run;
-  cells += ',';
-  cells += row_crc(cells);
-  cells += '\n';
-  return cells;
-}
-
-}  // namespace
-
-std::string checked_line(std::span<const std::string> fields, std::string_view run) {
-  std::string line = csv_line(fields);
+std::string checked_line(std::span<const std::string> fields, std::string_view run,
+                         std::size_t place) {
+  place = std::min(place, fields.size());
+  std::string line = csv_line(fields.first(place));
   line.back() = ',';  // was the line end
-  return with_run(std::move(line), run);
+  std::string behind;
+  if (place < fields.size()) {
+    behind = "," + csv_line(fields.subspan(place));
+    behind.pop_back();
+  }
+  return with_run(std::move(line), run, behind);
 }
 
-std::string line_of_run(std::string_view line, std::string_view run) {
-  const std::size_t crc = line.rfind(',');
-  return with_run(std::string(line.substr(0, line.rfind(',', crc - 1) + 1)), run);
+std::string line_of_run(std::string_view line, std::string_view run, std::size_t place) {
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < place; ++i) {
+    at = field_end(line, at) + 1;
+  }
+  std::size_t behind = at;
+  for (std::size_t i = 0; i < kColumns.size(); ++i) {
+    behind = field_end(line, i == 0 ? behind : behind + 1);
+  }
+  const std::size_t end = line.find_last_not_of("\r\n") + 1;
+  return with_run(std::string(line.substr(0, at)), run, line.substr(behind, end - behind));
 }
 
-std::string row_crc(std::string_view bytes) {
-  return fmt::format("{:08x}", libdeflate_crc32(0, bytes.data(), bytes.size()));
+std::string row_crc(std::string_view before, std::string_view behind) {
+  const std::uint32_t crc = libdeflate_crc32(0, before.data(), before.size());
+  return fmt::format("{:08x}",
+                     behind.empty() ? crc : libdeflate_crc32(crc, behind.data(), behind.size()));
 }
 
-bool take_row_crc_columns(std::vector<std::string>& header, const std::string& source) {
+std::optional<std::size_t> take_row_crc_columns(std::vector<std::string>& header,
+                                                const std::string& source) {
   const auto& [run, crc] = kColumns;
-  const std::size_t n = header.size();
-  if (n > kColumns.size() && header[n - 2] == run.name && header[n - 1] == crc.name) {
-    header.resize(n - kColumns.size());
-    return true;
+  const auto at = std::ranges::find(header, run.name);
+  const auto place = static_cast<std::size_t>(at - header.begin());
+  if (place > 0 && header.size() - place >= kColumns.size() && at[1] == crc.name &&
+      (header.size() - place == kColumns.size() || at[2] == kFirstBehind)) {
+    header.erase(at, at + kColumns.size());
+    return place;
   }
   for (const ColumnDoc& column : kColumns) {
     if (std::ranges::find(header, column.name) != header.end()) {
       throw InputError(
-          fmt::format("{}: line 1: got the column `{}` alone or at another place, "
-                      "expected `{}` and `{}` behind all others",
-                      source, column.name, run.name, crc.name));
+          fmt::format("{}: line 1: got the column `{}` alone or at another place, expected `{}` "
+                      "and `{}` before `{}`, or behind all others",
+                      source, column.name, run.name, crc.name, kFirstBehind));
     }
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+// Whether some cell of the line is the right checksum of all others.
+bool is_checked_row(std::string_view line) {
+  for (std::size_t at = 0; at < line.size();) {
+    const std::size_t end = std::min(line.find(',', at), line.size());
+    if (at > 0 && end - at == kDigits &&
+        row_crc(line.substr(0, at), line.substr(end)) == line.substr(at, kDigits)) {
+      return true;
+    }
+    at = end + 1;
   }
   return false;
 }
 
+}  // namespace
+
 std::size_t first_whole_row(std::string_view text) {
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::size_t end = text.find('\n');
-    const std::string_view line = text.substr(0, end);
-    if (end != std::string_view::npos && line.size() > kDigits) {
-      const std::size_t cell = line.size() - kDigits;
-      if (row_crc(line.substr(0, cell)) == line.substr(cell)) {
-        return number;
-      }
+    if (end != std::string_view::npos && is_checked_row(text.substr(0, end))) {
+      return number;
     }
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "core/error.hpp"
@@ -18,11 +19,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
+FileKind kind_of(const SideTable& table) {
+  return table_kind(fmt::format("a table OUT.{}.csv", table.name()), table.header());
+}
+
+// OUT.queries.csv has two forms.
+FileKind queries_kind() {
+  FileKind out = kind_of(queries_table());
+  const FileKind every = kind_of(every_query_table());
+  out.made_here = [bins = out.made_here, every = every.made_here](const fs::path& path) {
+    return bins(path) || every(path);
+  };
+  out.begins = [bins = out.begins, every = every.begins](std::string_view text) {
+    return bins(text) || every(text);
+  };
+  return out;
+}
+
 std::vector<Output> tables(const fs::path& csv) {
   std::vector<Output> out{{csv, table_kind("a result table", schema_header())}};
   for (const SideTable* table : all_side_tables()) {
-    out.push_back({table->path(csv),
-                   table_kind(fmt::format("a table OUT.{}.csv", table->name()), table->header())});
+    out.push_back({table->path(csv), table == &queries_table() ? queries_kind() : kind_of(*table)});
   }
   return out;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "report/row_crc.hpp"
 #include "report/schema.hpp"
 #include "report/sha256.hpp"
 
@@ -17,7 +18,10 @@ namespace fs = std::filesystem;
 
 void check_header(const TableReader& table, const Fields& header) {
   const auto [got, expected] = std::ranges::mismatch(table.header(), header);
-  if (expected != header.end()) {
+  // A table of an earlier version ends where columns that were appended since would begin; those of
+  // 1.3 and before with `run_id`.
+  const auto appended = header.begin() + static_cast<std::ptrdiff_t>(row_crc_place(header));
+  if (expected != header.end() && !(got == table.header().end() && expected >= appended)) {
     throw InputError(fmt::format("{}: line 1: got the column `{}`, expected `{}`", table.source(),
                                  got == table.header().end() ? "run_id" : *got, *expected));
   }
@@ -93,6 +97,15 @@ std::unique_ptr<TableReader> open_result_table(const fs::path& csv) {
   return fs::exists(manifest_path(csv))
              ? open_run_table(read_manifest(csv), result_table_name, csv, schema_header())
              : open_alone(csv, schema_header());
+}
+
+std::array<const SideTable*, 4> side_tables_of(const Manifest& manifest) {
+  std::array<const SideTable*, 4> out = all_side_tables();
+  const nlohmann::json& c = manifest.configuration;
+  if (c.is_object() && c.contains("per_query") && c.at("per_query") != "bins") {
+    std::ranges::replace(out, &queries_table(), &every_query_table());
+  }
+  return out;
 }
 
 std::unique_ptr<TableReader> open_side_table(const fs::path& path, const SideTable& side) {

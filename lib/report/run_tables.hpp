@@ -2,6 +2,7 @@
 // a side table only beside the table of the run that wrote it.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -30,6 +31,10 @@ std::unique_ptr<TableReader> open_run_table(const Manifest& manifest, const std:
 /// OUT.csv, by its manifest where there is one; else rows and columns alone are checked. Errors: as
 /// above; InputError for a manifest that cannot be read.
 std::unique_ptr<TableReader> open_result_table(const std::filesystem::path& csv);
+
+/// The tables that a run of this manifest wrote, or would have, beside OUT.csv: OUT.queries.csv in
+/// its form. (A manifest before schema 1.4 has `true` for a line per query.)
+std::array<const SideTable*, 4> side_tables_of(const Manifest& manifest);
 
 /// A side table by its own name, such as OUT.kept.csv, in the same way.
 std::unique_ptr<TableReader> open_side_table(const std::filesystem::path& path,

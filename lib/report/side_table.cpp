@@ -20,7 +20,7 @@ std::vector<std::string_view> schema_and_keys() {
 }  // namespace
 
 SideTable::SideTable(std::string_view name, std::span<const std::string_view> joined,
-                     std::vector<ColumnDoc> own)
+                     std::vector<ColumnDoc> own, std::span<const std::string_view> behind)
     : name_(name), own_(std::move(own)) {
   for (const std::string_view column : joined) {
     joined_.push_back(column_index(column));
@@ -29,6 +29,10 @@ SideTable::SideTable(std::string_view name, std::span<const std::string_view> jo
   }
   for (const ColumnDoc& column : own_) {
     header_.emplace_back(column.name);
+  }
+  for (const std::string_view column : behind) {
+    behind_.push_back(column_index(column));
+    header_.emplace_back(column);
   }
 }
 
@@ -55,6 +59,9 @@ Fields SideTable::line_of(std::span<const std::string> row, const Fields& own) c
     out.push_back(row[column]);
   }
   out.insert(out.end(), own.begin(), own.end());
+  for (const std::size_t column : behind_) {
+    out.push_back(row[column]);
+  }
   check_width(out);
   return out;
 }
@@ -84,7 +91,7 @@ Index SideTable::step(std::span<const std::string> line) const {
   const std::string& text = line[joined_.size()];
   Index position = 0;
   if (!parse_number(text, position)) {
-    throw InputError(fmt::format("{}: step `{}`, expected a position", name_, text));
+    throw InputError(fmt::format("{}: {} `{}`, expected a number", name_, own_.front().name, text));
   }
   return position;
 }
@@ -115,11 +122,27 @@ const SideTable& kept_table() {
         "`stream` every position `j` with `j + 1` divisible by `--eval-every`, and the last"},
        {"tokens", "",
         "positions, ascending, as ranges with both ends included: `0-255 300 305-310`; empty: "
-        "none"}});
+        "none"}},
+      std::vector<std::string_view>{"model", "dtype", "precision"});
   return table;
 }
 
 const SideTable& queries_table() {
+  static const SideTable table(
+      "queries",
+      std::vector<std::string_view>{"trace", "prompt", "layer", "q_head", "algorithm", "params",
+                                    "seed", "budget_requested"},
+      {{"first", "queries",
+        "offset of the bin's first query: its number among the evaluated ones, from 0, or how far "
+        "it lies behind the prompt's end"},
+       {"last", "queries", "offset of the bin's last query"},
+       {"queries", "queries", "how many the bin has: `last` - `first` + 1"},
+       {"rel_error_mean", "fraction", "mean over the bin's queries of |z-a| / |a|"},
+       {"rel_error_p50", "fraction", "median over the bin's queries of |z-a| / |a|"}});
+  return table;
+}
+
+const SideTable& every_query_table() {
   static const SideTable table(
       "queries", schema_and_keys(),
       {{"step", "", "position of the query in the prompt, 0-based"},

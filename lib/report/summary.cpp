@@ -220,7 +220,7 @@ class Collector {
   }
 
   // Which queries a method looks at (`scores`) may differ between methods, but not within one. What
-  // no manifest tells is not known to differ.
+  // no row tells is not known to differ.
   void note_settings(const SummaryRows& rows, std::size_t g) {
     seen_.resize(settings_.size());
     for (std::size_t s = 0; s < settings_.size(); ++s) {

@@ -33,7 +33,7 @@ struct SummaryOptions {
   /// Columns to reduce; numeric.
   std::vector<std::string> metrics{"rel_error", "ratio",       "middle_ratio",
                                    "mass_kept", "log_z_error", "compress_ms"};
-  /// Columns to group by, besides algorithm, params and budget_requested. kManifestColumns too.
+  /// Columns to group by, besides algorithm, params and budget_requested.
   std::vector<std::string> by;
   /// Column to group by whose groups will stand side by side, and be compared (across_table()).
   /// Then the settings must not differ between the methods either. Empty: none.

@@ -1,11 +1,9 @@
-// Rows as a summary reads them: those of one result table that are wanted, with what its manifest
-// says of their traces as columns behind the table's own.
+// Rows as a summary reads them: those of one result table that are wanted.
 #pragma once
 
 #include <array>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,20 +14,14 @@
 
 namespace kvbench {
 
-/// Columns that come from the manifest; empty where there is none, or where it does not say.
-inline constexpr std::array<std::string_view, 3> kManifestColumns{"model", "dtype", "precision"};
-
-/// What a manifest says of a table's rows, by the column `trace`: values of kManifestColumns.
-using Origins = std::map<std::string, std::array<std::string, kManifestColumns.size()>>;
+/// Columns that a table of schema 1.3 or before lacks: its cells of these are empty, which is to
+/// say unknown.
+inline constexpr std::array<std::string_view, 3> kLaterColumns{"model", "dtype", "precision"};
 
 /// Opens a table; it is read twice, or more often.
-struct ResultTable {
-  std::function<std::unique_ptr<TableReader>()> open;
-  Origins origins = {};
-};
+using ResultTable = std::function<std::unique_ptr<TableReader>()>;
 
-/// OUT.csv with what its manifest says, where it has one. Errors: as of open_result_table; here or
-/// when it is opened.
+/// OUT.csv. Errors, when it is opened: as of open_result_table.
 ResultTable result_table(const std::filesystem::path& csv);
 
 class SummaryRows {
@@ -50,12 +42,10 @@ class SummaryRows {
   Index row() const { return table_->rows(); }             ///< its number, 1-based
 
  private:
-  const Origins& origins_;
   std::unique_ptr<TableReader> table_;
   std::vector<RowFilter>& filters_;
   std::vector<std::size_t> filter_at_;
-  std::size_t trace_at_ = 0;
-  std::array<std::string, kManifestColumns.size()> nothing_;
+  std::string unknown_;  // the cell of a column that the table lacks
 };
 
 }  // namespace kvbench

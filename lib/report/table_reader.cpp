@@ -93,7 +93,7 @@ TableReader::TableReader(std::unique_ptr<std::istream> text, std::string source,
                                    record_line_, name));
     }
   }
-  checked_ = take_row_crc_columns(header_, source_);
+  checks_at_ = take_row_crc_columns(header_, source_);
 }
 
 // A file of another kind is named; nothing of it is quoted.
@@ -122,12 +122,12 @@ bool TableReader::next() {
   if (!next_record()) {
     return false;
   }
-  const std::size_t width = header_.size() + (checked_ ? row_crc_columns().size() : 0);
+  const std::size_t width = header_.size() + (checks_at_ ? row_crc_columns().size() : 0);
   if (fields_.size() != width) {
     fail(record_line_, fmt::format("{} fields", fields_.size()),
          fmt::format("{} as in the header", width));
   }
-  if (checked_) {
+  if (checks_at_) {
     take_row_crc();
   }
   ++rows_;
@@ -197,15 +197,20 @@ void TableReader::parse() {
     if (count == fields_.size()) {
       fields_.emplace_back();
     }
-    before_last_ = parsed_;
+    const std::size_t begin = parsed_;
     std::string& field = fields_[count++];
     if (take('"')) {
       quoted(field);
     } else {
       bare(field);
     }
+    if (checks_at_ && count == *checks_at_ + 2) {
+      crc_begin_ = begin;
+      crc_end_ = parsed_;
+    }
   } while (take(','));
   fields_.resize(count);
+  parsed_end_ = parsed_;
   if (peek() != kEnd) {
     take_line_end();
   }
@@ -263,15 +268,16 @@ void TableReader::take_line_end() {
 
 // Checks the row's checksum, and takes it and the run off.
 void TableReader::take_row_crc() {
-  const std::string expected = row_crc(record_.substr(0, before_last_));
-  if (fields_.back() != expected) {
+  const std::string expected =
+      row_crc(record_.substr(0, crc_begin_), record_.substr(crc_end_, parsed_end_ - crc_end_));
+  const auto run = fields_.begin() + static_cast<std::ptrdiff_t>(*checks_at_);
+  if (run[1] != expected) {
     throw InputError(fmt::format(
         "{}: line {}: row_crc is {:.40}, expected {} (the row was changed after it was written)",
-        source_, record_line_, fields_.back(), expected));
+        source_, record_line_, run[1], expected));
   }
-  fields_.pop_back();
-  std::swap(run_, fields_.back());
-  fields_.pop_back();
+  std::swap(run_, *run);
+  fields_.erase(run, run + 2);
 }
 
 void TableReader::fail(std::size_t line, std::string_view got, std::string_view expected) const {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <istream>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -35,7 +36,7 @@ class TableReader {
 
   const Fields& header() const { return header_; }  ///< without the columns of checksums
   const std::string& source() const { return source_; }
-  bool checked() const { return checked_; }  ///< as Table::checked
+  bool checked() const { return checks_at_.has_value(); }  ///< as Table::checked
   /// Position of a column. Throws InputError where it is absent.
   std::size_t column(std::string_view name) const;
 
@@ -81,9 +82,11 @@ class TableReader {
   std::size_t record_line_ = 1;  // where the record begins
 
   Fields header_;
-  bool checked_ = false;
+  std::optional<std::size_t> checks_at_;  // the row's cells before run_id and row_crc
   Fields fields_;
-  std::size_t before_last_ = 0;  // bytes of record_ before its last field
+  std::size_t crc_begin_ = 0;  // of row_crc's cell in record_
+  std::size_t crc_end_ = 0;
+  std::size_t parsed_end_ = 0;  // of the last cell
   std::string run_;
   Index rows_ = 0;
 };

@@ -1,8 +1,8 @@
 """Whether a table of kvbench is what its run wrote. Needs Python alone.
 
-Every row of a table ends with `run_id` and `row_crc`; the manifest beside it has the checksum of the
-finished file (docs/reliability.md). Other tables have neither: of these only the number of cells in
-each row is checked.
+Every row of a table has `run_id` and `row_crc`, before `model` or at its end; the manifest beside it
+has the checksum of the finished file (docs/reliability.md). Other tables have neither: of these only
+the number of cells in each row is checked.
 """
 
 import hashlib
@@ -12,8 +12,8 @@ import zlib
 
 RUN, CRC = "run_id", "row_crc"
 COLUMNS = (RUN, CRC)
+FIRST_BEHIND = "model"  # of the columns that stand behind these two
 SIDE_TABLES = ("steps", "kept", "queries", "layers")
-DIGITS = 8
 
 
 class ChangedError(Exception):
@@ -49,14 +49,43 @@ def _cells(record):
     return 1 + sum(part.count(b",") for part in record.split(b'"')[::2])
 
 
+def _checked_place(names, path):
+    """How many columns stand behind `row_crc`; None where a header has no checksums."""
+    if not {*names} & {*COLUMNS}:
+        return None
+    at = names.index(RUN) if RUN in names else len(names)
+    behind = names[at + 2:]
+    if at == 0 or tuple(names[at:at + 2]) != COLUMNS or behind[:1] not in ([], [FIRST_BEHIND]):
+        raise ChangedError(f"{path}: line 1: `{RUN}` and `{CRC}` are neither the last columns nor "
+                           f"right before `{FIRST_BEHIND}`")
+    return len(behind)
+
+
+def _split(row, behind):
+    """What stands before the cell of `row_crc`, that cell, and all behind it, commas included."""
+    *_, cells = row.rpartition(b'"')
+    if cells.count(b",") > behind:  # no quote among them: most rows
+        got = row.rsplit(b",", behind + 1)[1]
+        at = len(row) - sum(1 + len(cell) for cell in row.rsplit(b",", behind)[1:])
+        return row[:at - len(got)], got, row[at:]
+    at = len(row)
+    for _ in range(behind):
+        quoted = False
+        at -= 1
+        while at >= 0 and (quoted or row[at:at + 1] != b","):
+            quoted ^= row[at:at + 1] == b'"'
+            at -= 1
+    at = max(at, 0)
+    begin = row.rfind(b",", 0, at) + 1
+    return row[:begin], row[begin:at], row[at:]
+
+
 def _check_rows(path, file, digest):
     """The runs of a table's rows, None where rows carry no checksums."""
     header = file.readline()
     digest.update(header)
     names = header.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").rstrip("\r\n").split(",")
-    checked = tuple(names[-2:]) == COLUMNS
-    if not checked and set(names) & set(COLUMNS):
-        raise ChangedError(f"{path}: line 1: `{RUN}` and `{CRC}` are not the last columns")
+    behind = _checked_place(names, path)
     expected_cells = _cells(header)
     runs, record, first = set(), b"", 2
     for number, line in enumerate(file, 2):
@@ -69,20 +98,21 @@ def _check_rows(path, file, digest):
         row, record = record.rstrip(b"\r\n"), b""
         if not row:
             continue
-        expected = b"%08x" % zlib.crc32(row[:-DIGITS])
-        if checked and row[-DIGITS:] != expected:
-            got = row[-DIGITS:].decode("utf-8", "replace")
-            raise ChangedError(f"{path}: line {first}: {CRC} is {got}, expected {expected.decode()} "
-                               "(the row was changed after it was written)")
+        if behind is not None:
+            before, got, rest = _split(row, behind)
+            expected = b"%08x" % zlib.crc32(rest, zlib.crc32(before))
+            if got != expected:
+                raise ChangedError(f"{path}: line {first}: {CRC} is "
+                                   f"{got[:40].decode('utf-8', 'replace')}, expected "
+                                   f"{expected.decode()} (the row was changed after it was written)")
+            runs.add(before[:-1].rpartition(b",")[2].decode("utf-8", "replace"))
         cells = _cells(row)
         if cells != expected_cells:
             raise ChangedError(f"{path}: line {first}: got {cells} cells, expected {expected_cells} "
                                "as in the first line")
-        if checked:
-            runs.add(row[:-DIGITS - 1].rpartition(b",")[2].decode("utf-8", "replace"))
     if record:
         raise ChangedError(f"{path}: line {first}: the end of the file inside quotes")
-    return runs if checked else None
+    return None if behind is None else runs
 
 
 def check_table(path):
@@ -104,7 +134,7 @@ def check_table(path):
         return set()  # before schema 1.2
     if runs is None:
         raise ChangedError(f"{path}: line 1: its rows carry no checksums, expected the columns "
-                           f"`{RUN}` and `{CRC}` at the end")
+                           f"`{RUN}` and `{CRC}`")
     for other in sorted(runs - {run}):
         raise ChangedError(f"{path}: holds rows of run {other}, expected {run} as in {place}")
     if sums is not None and name not in sums:

@@ -7,7 +7,7 @@ Column meanings: docs/schema.md.
 
 import sys
 
-from kvbench import checksums, interpreter, origins
+from kvbench import checksums, interpreter
 
 try:
     import matplotlib
@@ -21,15 +21,16 @@ except ImportError as error:
 
 SCHEMA_MAJOR = "1"
 
+# What a row says of its trace and of the run. Tables of schema 1.3 and before lack these.
+ORIGINS = ["model", "dtype", "precision"]
 TEXT_COLUMNS = {
     "schema", "trace", "prompt", "algorithm", "params", "protocol", "scores", "device", "status",
-    "diag",
+    "diag", *ORIGINS,
 }
 SETTINGS = ["protocol", "sink", "recent", "scores", "device", "n_queries"]
-# What the manifest beside a table tells of a row's trace and of the run.
-ORIGINS = origins.NAMES
 # Integers that say where a row belongs: no row is without one that a script asks for.
-PLACES = {"layer", "q_head", "kv_head", "head", "token", "step", "offset", "k", "n_prefix", "n_tokens"}
+PLACES = {"layer", "q_head", "kv_head", "head", "token", "step", "offset", "first", "last", "queries",
+          "k", "n_prefix", "n_tokens"}
 HEAD_COLUMNS = ["trace", "prompt", "layer", "q_head"]  # what a mean over heads runs over
 # What a row is known by: the key columns of docs/schema.md; tables made by hand may lack SETTINGS.
 ROW_COLUMNS = [*HEAD_COLUMNS, "algorithm", "params", "seed", "budget_requested"]
@@ -88,8 +89,9 @@ def read_results(paths, needed):
 
     `needed`: columns that the caller reads besides schema, algorithm, params and status. Numeric
     columns are float64 (an empty field, as in rows without measurements, is NaN); text columns are
-    str. ORIGINS are added. Raises CsvError for a missing file or column, an empty file, mixed or
-    foreign schemas, a field that is no number, and a row that stands twice.
+    str. ORIGINS are there, empty where the table lacks them. Raises CsvError for a missing file or
+    column, an empty file, mixed or foreign schemas, a field that is no number, and a row that stands
+    twice.
     """
     columns = ["schema", "algorithm", "params", "status"]
     columns += [c for c in needed if c not in columns]
@@ -100,28 +102,13 @@ def read_results(paths, needed):
     if schemas[0].split(".")[0] != SCHEMA_MAJOR:
         raise CsvError(f"{paths[0]}: schema {schemas[0]}, expected {SCHEMA_MAJOR}.x")
     _refuse_repeats(frame, paths)
-    return add_origins(frame, paths)
+    return with_origins(frame)
 
 
-def add_origins(frame, paths):
-    """Adds the columns ORIGINS to a frame of read_table; empty where no manifest tells."""
-    parts = []
-    start = 0
-    for path, count in zip(paths, frame.attrs["rows"]):
-        try:
-            known = origins.of_table(path)
-        except checksums.ChangedError as error:
-            raise CsvError(str(error)) from None
-        rows = frame.iloc[start:start + count]
-        traces = rows["trace"] if "trace" in rows.columns else pd.Series("", rows.index)
-        parts.append(pd.DataFrame({
-            name: traces.map({trace: said[name] for trace, said in known.items()}).fillna("")
-            for name in ORIGINS}))
-        start += count
-    # One concat: a frame of many columns is slow to take one more, three times.
-    out = pd.concat([frame, pd.concat(parts)], axis=1)
-    out.attrs = frame.attrs
-    return out
+def with_origins(frame):
+    """A frame of read_table with the columns ORIGINS: those that it lacks are empty, unknown."""
+    absent = {name: "" for name in ORIGINS if name not in frame.columns}
+    return frame.assign(**absent) if absent else frame
 
 
 def _refuse_repeats(frame, paths):
@@ -265,8 +252,8 @@ def note(text):
 def differing(frame):
     """{setting: values} of the settings in which rows differ that are averaged or compared.
 
-    Which queries a method looks at (`scores`) may differ between methods, not within one. What no
-    manifest tells is not known to differ.
+    Which queries a method looks at (`scores`) may differ between methods, not within one. What is
+    unknown is not known to differ.
     """
     out = {}
     for name in [*SETTINGS, *ORIGINS]:

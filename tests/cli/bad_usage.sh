@@ -89,6 +89,7 @@ bad /rope --algorithm all,compactor --budget 0.5
 bad o_proj --algorithm criticalkv --budget 0.5
 bad 'count-merge' --algorithm d2o-merge --budget 0.5
 bad OUT.steps.csv --protocol stream --algorithm exact --per-query
+bad "--per-query: got 'every', expected none, bins or all" --algorithm exact --per-query=every
 bad "''" --algorithm exact,,uniform --budget 0.5
 refused 2 --recent -- replay t.h5 -o out.csv --algorithm exact --recent 8 --queries 9
 refused 2 --queries -- replay t.h5 -o out.csv --algorithm exact --queries 0

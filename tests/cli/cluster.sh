@@ -21,6 +21,11 @@ header() { # header TABLE COLUMNS: its first line begins with COLUMNS
 header coverage.csv trace,prompt,layer,kv_head,what,k,radius,radius_rel,center
 header delta.csv trace,prompt,layer,kv_head,what,delta,n_prefix,clusters
 header growth.csv trace,prompt,layer,kv_head,what,delta,alpha,r2
+for table in coverage delta growth norms; do
+  [[ $(head -1 dir/clusters/$table.csv) == *,run_id,row_crc,model,dtype ]] || fail "end of $table.csv"
+  [[ $(awk -F, 'NR > 1 { print $NF }' dir/clusters/$table.csv | sort -u) == float16 ]] ||
+    fail "element type in $table.csv"
+done
 header norms.csv trace,prompt,layer,head,what,min,p25,p50,p75,p95,max
 header points.csv trace,prompt,layer,kv_head,what,token,is_center,kept_by,x0,x1,
 [[ $(head -1 dir/clusters/points.csv) == *,x15,run_id,row_crc ]] || fail 'not 16 components'

@@ -65,8 +65,23 @@ for option in $(grep -oE -e '--[a-z][a-z-]+' <<< "$out" | sort -u); do
   grep -qE "^${option#--} = " all.toml || fail "$option is in no configuration of this test"
 done
 
-# The command line wins, also with another number of values.
+# A flag that may have a value.
 rm caches.h5
+printf 'per-query = "all"\n' > all_queries.toml
+few=(--algorithm uniform:T=1 "${windows[@]}" --layers 0 --heads 0)
+good replay t.h5 --config all_queries.toml -o every.csv "${few[@]}"
+good replay t.h5 -o every_line.csv "${few[@]}" --per-query=all
+good replay -o two_words.csv "${few[@]}" --per-query all t.h5
+for name in every_line two_words; do
+  cmp every.queries.csv $name.queries.csv || fail "errors of each query differ in $name"
+done
+[[ $(head -1 every.queries.csv) == *,step,offset,rel_error,run_id,row_crc ]] || fail 'no line per query'
+good replay --config all_queries.toml -o bins.csv "${few[@]}" --per-query t.h5
+[[ $(head -1 bins.queries.csv) == *,first,last,queries,* ]] || fail 'the command line does not win'
+printf 'kept = "all"\n' > wrong.toml
+refused 2 'kept: got all, expected true or false' -- replay t.h5 --config wrong.toml -o x.csv "${few[@]}"
+
+# The command line wins, also with another number of values.
 good replay t.h5 --config all.toml -o wins.csv --sink 9 --algorithm h2o --seeds 1 --budget 1
 [[ $(column wins.csv sink | sort -u) == 9 ]] || fail 'sink is not that of the command line'
 [[ $(column wins.csv algorithm | sort -u) == h2o ]] || fail 'algorithms of the file were added'

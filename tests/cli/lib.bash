@@ -54,9 +54,9 @@ small_trace() {
 untimed() {
   awk -F, -v OFS=, '
     NR == 1 { for (i = 1; i <= NF; ++i) timing[i] = $i ~ /^(compress_ms|attend_us)/
-      crc = $NF == "row_crc" }
+      for (i = 1; i <= NF; ++i) if ($i == "row_crc") crc = NF - i + 1 }
     { for (i = 1; i <= NF; ++i) if (timing[i] && NR > 1) $i = ""
-      if (crc && NR > 1) $NF = ""; print }' "$1"
+      if (crc && NR > 1) $(NF - crc + 1) = ""; print }' "$1"
 }
 
 # column FILE NAME: the values of a column that stands before any quoted field.

@@ -4,10 +4,11 @@
 //     Heads", ICLR 2025, arXiv:2410.10819.
 // Retrieval heads are those that the trace's `retrieval_heads` names, and without it any head; as
 // many as the layer's budget allows in full, largest attention mass on the middle first (ties to
-// the lowest head).
+// the lowest head). Where none of them fits, nothing is held and the rows are degenerate.
 // A head surveys {eligible, mass}. A head without a share is a layer of its own. Time O(m) beside
 // the scores.
 #include <algorithm>
+#include <memory>
 #include <numeric>
 
 #include "algorithms/shared/scoring.hpp"
@@ -38,19 +39,29 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
     return surveys[a].values[1] > surveys[b].values[1];
   });
   std::vector<Share> out(surveys.size());
+  bool some = order.empty();  // no retrieval head: every head streams as it should
   for (const std::size_t h : order) {
     const Index whole = surveys[h].middle * surveys[h].pair_bytes;
     if (whole <= left) {
       out[h].tokens = surveys[h].middle;
       left -= whole;
+      some = true;
+    }
+  }
+  if (!some) {
+    const auto none_fits = std::make_shared<const std::vector<double>>();
+    for (Share& share : out) {
+      share.values = none_fits;
     }
   }
   return out;
 }
 
 Compressed compress(const Task& task, const Params& params) {
-  const Index kept = share_of(task, params, survey, share).tokens;
-  return kept >= task.count() ? hold(task.tokens) : Compressed();
+  const Share own = share_of(task, params, survey, share);
+  Compressed out = own.tokens >= task.count() ? hold(task.tokens) : Compressed();
+  out.degenerate = own.values ? "no head fits" : "";
+  return out;
 }
 
 }  // namespace
@@ -63,7 +74,8 @@ Method method_duoattention() {
   info.source = "Xiao et al., ICLR 2025, arXiv:2410.10819";
   info.departures =
       "where the trace has no retrieval_heads, heads are ranked by their attention mass on the "
-      "middle, not by trained gates; as many as the layer's budget allows in full";
+      "middle, not by trained gates; as many as the layer's budget allows in full (where none "
+      "fits: degenerate)";
   info.params = size_params({reduce_param()});
   info.grid = {"reduce=mean,max"};
   info.keeps_tokens = true;

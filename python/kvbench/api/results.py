@@ -20,7 +20,8 @@ _KEYS = ("trace", "prompt", "layer", "q_head", "kv_head", "algorithm", "params",
 # Columns of whole numbers: integers, unless a row of the table has none.
 _WHOLE = ("layer", "q_head", "kv_head", "sink", "recent", "seed", "n_tokens", "n_queries",
           "tokens_kept", "bytes", "full_bytes", "aux_bytes", "peak_bytes", "transient_bytes",
-          "amnesia_count", "scoring_queries", "repeats", "step", "offset")
+          "amnesia_count", "scoring_queries", "repeats", "step", "offset", "first", "last",
+          "queries")
 
 
 def read_results(paths: str | os.PathLike | Iterable[str | os.PathLike],

@@ -51,16 +51,15 @@ def program() -> str:
 
 
 def options_of(options: dict[str, Any]) -> list[str]:
-    """Options of the command line: `per_query=True` is --per-query, `budget=[0.5, 0.25]` is
-    --budget 0.5,0.25; None and False leave one out."""
+    """Options of the command line: `per_query=True` is --per-query, `per_query="all"` is
+    --per-query=all, `budget=[0.5, 0.25]` is --budget=0.5,0.25; None and False leave one out."""
     out = []
     for name, value in options.items():
         if value is None or value is False:
             continue
-        out.append("--" + name.rstrip("_").replace("_", "-"))
-        if value is not True:
-            out.append(value if isinstance(value, str) else
-                       ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value))
+        option = "--" + name.rstrip("_").replace("_", "-")
+        text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        out.append(option if value is True else f"{option}={text}")
     return out
 
 

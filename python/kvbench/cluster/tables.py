@@ -25,7 +25,7 @@ KEYS = {
                  "seed", "budget_requested", "step"],
 }
 TEXT = {"schema", "trace", "prompt", "what", "kept_by", "algorithm", "params", "protocol",
-        "scores", "device", "budget_requested", "tokens"}
+        "scores", "device", "budget_requested", "tokens", *kt.ORIGINS}
 WHAT = ["queries", "keys", "values"]  # in the order in which figures show them
 POINTS_CHUNK = 20_000  # rows read at a time, so that only the wanted heads are ever in memory
 
@@ -60,8 +60,8 @@ def read_table(paths, name, needed, pool=None):
     frames = []
     columns = list(dict.fromkeys([*KEYS[name], *needed]))
     for path in (table_path(p, name) for p in paths):
-        frame = kt.add_origins(kt.read_table([path], columns, TEXT), [path])
-        if frames and list(frame.columns) != list(frames[0].columns):
+        frame = kt.with_origins(kt.read_table([path], columns, TEXT))
+        if frames and {*frame.columns} != {*frames[0].columns}:
             raise kt.CsvError(f"{path}: its columns differ from those of "
                               f"{table_path(paths[0], name)}; they cannot share a figure")
         _check_what(frame, path)

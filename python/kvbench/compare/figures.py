@@ -179,7 +179,7 @@ def draw_panel(axes, found, order, options, space):
 
 def draw(comparisons, options):
     def save(figure, name, bars):
-        kfr.add(figure, kfr.footer(options.inputs, options.facts, bars))
+        kfr.add(figure, kfr.footer(options.facts, bars))
         kf.save_figure(figure, f"{options.figures}.{name}")
         plt.close("all")
 

@@ -182,6 +182,6 @@ def draw(found, options):
                                  "method's budgets."),
             ("correlations", correlations, "Bars: bootstrap intervals over prompts.")):
         figure = make(found)
-        kfr.add(figure, kfr.footer(options.inputs, options.facts, bars))
+        kfr.add(figure, kfr.footer(options.facts, bars))
         kf.save_figure(figure, f"{options.figures}.{name}")
         plt.close("all")

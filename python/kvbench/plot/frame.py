@@ -3,8 +3,6 @@
 A table that a figure draws carries `attrs["facts"]`, one sentence of facts_of or cluster_facts.
 """
 
-import json
-import os
 import textwrap
 
 import numpy as np
@@ -50,8 +48,14 @@ def traces_of(frame):
     return f"trace {names[0]}" if names else "no trace"
 
 
+class Facts(str):
+    """One sentence on rows; `models`: those that the rows name."""
+
+    models = ()
+
+
 def facts_of(frame, heads="q_head"):
-    """One sentence on the rows of `kvbench replay`: trace, prompts, layers, heads, protocol."""
+    """Facts of the rows of `kvbench replay`: trace, prompts, layers, heads, protocol."""
     parts = [traces_of(frame)]
     if "prompt" in frame.columns:
         keys = [name for name in ("trace", "prompt") if name in frame.columns]
@@ -76,12 +80,15 @@ def facts_of(frame, heads="q_head"):
         parts.append("scores " + (", ".join(used) or "none"))
     if "seed" in frame.columns:
         parts.append(plural(frame["seed"].nunique(), "seed"))
-    return ", ".join(parts) + "."
+    out = Facts(", ".join(parts) + ".")
+    if "model" in frame.columns:
+        out.models = [name for name in frame["model"].dropna().unique() if name]
+    return out
 
 
 def cluster_facts(frame, heads="kv_head"):
     """The same of tables of `kvbench cluster`, which know no protocol."""
-    return facts_of(frame[[c for c in ("trace", "prompt", "layer", heads) if c in frame.columns]],
+    return facts_of(frame[[c for c in ("trace", "prompt", "layer", "model", heads) if c in frame.columns]],
                     heads)
 
 
@@ -92,48 +99,9 @@ def keep(table, frame, heads="q_head"):
     return table
 
 
-def manifest_of(path):
-    """The manifest beside a table or in a folder of `kvbench cluster`; {} where there is none."""
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    stem = path
-    for ending in (".queries.csv", ".steps.csv", ".kept.csv", ".csv"):
-        stem = stem.removesuffix(ending)
-    for name in (stem + ".csv.json", os.path.join(folder, "cluster.json")):
-        try:
-            with open(name, encoding="utf-8") as file:
-                found = json.load(file)
-            return found if isinstance(found, dict) else {}
-        except (OSError, ValueError):
-            continue
-    return {}
-
-
-def models_of(paths):
-    """The models that the traces of these tables name, as far as these can be opened."""
-    try:
-        import h5py
-    except ImportError:
-        return []
-    found = {}
-    for path in paths:
-        traces = manifest_of(path).get("traces")
-        for trace in traces if isinstance(traces, list) else []:
-            try:
-                # A relative path is of where kvbench ran: often where its tables lie.
-                where = trace["path"]
-                if not os.path.exists(where):
-                    where = os.path.join(os.path.dirname(path.rstrip("/")), where)
-                with h5py.File(where, "r") as file:
-                    name = file.attrs["model"]
-                found[name.decode() if isinstance(name, bytes) else str(name)] = True
-            except (OSError, KeyError, TypeError, UnicodeDecodeError):
-                continue  # moved, or not ours: the figure is drawn without its model
-    return list(found)
-
-
-def footer(paths, facts, bars, model=""):
+def footer(facts, bars, model=""):
     """`Model M, trace T, ... Bars: ...`; the model is left to the trace's name where unknown."""
-    models = [model] if model else models_of(paths)
+    models = [model] if model else facts.models
     model = f"Model {some(models)}, " if models else ""
     text = model + facts if model else facts[:1].upper() + facts[1:]
     return f"{text} {bars}".strip()
@@ -215,7 +183,7 @@ def finish(figure, options, facts, bars, measured=""):
 
     bars: what error bars or bands mean; measured: the figure's findings in numbers, for --caption.
     """
-    text = footer(options.inputs, facts, bars, options.model)
+    text = footer(facts, bars, options.model)
     add(figure, text, options.title)
     kf.save_figure(figure, options.output)
     if options.caption:

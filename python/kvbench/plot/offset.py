@@ -1,14 +1,17 @@
 """Error against the offset of the query (rows of `kvbench replay --per-query`).
 
-Reads OUT.queries.csv: a row for each evaluated query of each query head, with its relative error
-|z - a| / |a|. x is the query's offset: its number among the evaluated queries (under prefill: how
-many tokens were decoded before it). The steps of a stream, OUT.steps.csv, are drawn by
-plot_stream.py. One panel for each budget; --by layer: one for each layer, and
-of more than nine layers the mean over layers, with a map of layer against offset for each method.
+Reads OUT.queries.csv: the relative errors |z - a| / |a| of each query head's evaluated queries, in
+bins of neighbouring ones, or one by one (--per-query=all). x is the query's offset: its number among
+the evaluated queries (under prefill: how many tokens were decoded before it). What the rows are of,
+and which of them are no fair measurements, is read from the OUT.csv beside it. One panel for each
+budget; --by layer: one for each layer, and of more than nine layers the mean over layers, with a map
+of layer against offset for each method. The steps of a stream, OUT.steps.csv, are drawn by
+plot_stream.py.
 
-A line is the median over prompts, layers, heads and seeds (--mean: the mean), in bins of
-neighbouring offsets (--bins); a band goes from the lower to the upper quartile of the same errors
-(--band; by default where there are at most four methods). An error may be infinite (an exact output
+A line is the median over prompts, layers, heads and seeds (--mean: the mean over all queries); of a
+table of bins that of the bins' medians. Single queries are put into --bins. A band goes from the
+lower to the upper quartile of what the medians are of (--band; by default where there are at most
+four methods). An error may be infinite (an exact output
 of zero): it counts in quartiles as it is, and a mean leaves a gap there. Methods whose errors are
 rounding alone (below 1e-6, `exact`) are left out. Of more than ten lines ten are drawn: the
 references and the lines of the smallest error at the smallest budget; --all draws all, --algorithms
@@ -20,6 +23,7 @@ the keys of all queries before: a method that does well at the end alone lives o
 """
 
 import argparse
+import os
 import sys
 
 import numpy as np
@@ -34,7 +38,9 @@ from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 from kvbench.plot import style as ks
 
-KEYS = ["prompt", "layer", "q_head", "seed", "budget_requested", "offset"]
+# What a line is known by, in the table of bins too.
+LINE_KEYS = ["trace", "prompt", "layer", "q_head", "algorithm", "params", "seed", "budget_requested"]
+BINS = ["first", "last", "queries", "rel_error_mean", "rel_error_p50"]
 MAX_PANELS = 20  # of budgets: five rows
 OFFSET = "offset of the query (tokens)"
 MAX_BANDS = 4  # more of them beside each other are one grey
@@ -57,17 +63,16 @@ def refuse_other_tables(path):
 
 
 def read_queries(paths):
-    """The rows of all tables, ORIGINS with them; the columns that it needs are looked up by name."""
+    """Lines of one form of all tables, with what their rows in OUT.csv say.
+
+    Columns: those of the rows' keys, SETTINGS, ORIGINS; offset (of a bin its middle), queries (how
+    many), rel_error_mean and rel_error (of a bin its median); first of a bin.
+    """
     for path in paths:
         refuse_other_tables(path)
-    frame = kt.read_table(paths, ["schema", "algorithm", "params", *KEYS, "rel_error"],
-                          kt.TEXT_COLUMNS, [*kt.SETTINGS, "trace"])
-    schemas = sorted(frame["schema"].unique())
-    if len(schemas) > 1:
-        raise kt.CsvError(f"{paths[0]}: mixed schemas: {', '.join(schemas)}")
-    if schemas[0].split(".")[0] != kt.SCHEMA_MAJOR:
-        raise kt.CsvError(f"{paths[0]}: schema {schemas[0]}, expected {kt.SCHEMA_MAJOR}.x")
-    frame = kt.add_origins(frame, paths)
+    frame = kt.pd.concat([_with_rows(_lines(path), path) for path in paths], ignore_index=True)
+    if len({*frame["binned"]}) > 1:
+        raise kt.CsvError(f"{paths[0]}: tables of bins and of single queries, expected one form")
     empty = frame["rel_error"].isna()
     if empty.any():
         names = ", ".join(sorted(frame.loc[empty, "algorithm"].unique()))
@@ -76,6 +81,52 @@ def read_queries(paths):
     if empty.all():
         raise kt.CsvError(f"{paths[0]}: no row holds measurements: every error is empty")
     return frame[~empty].copy()
+
+
+def _lines(path):
+    """The lines of a table of either form."""
+    kt.check_table(path)
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        binned = "first" in file.readline().rstrip("\r\n").split(",")
+    own = BINS if binned else ["schema", "offset", "rel_error"]
+    frame = kt.read_table([path], [*LINE_KEYS, *own], kt.TEXT_COLUMNS, [*kt.SETTINGS, *kt.ORIGINS])
+    if binned:
+        frame = frame.assign(offset=(frame["first"] + frame["last"]) / 2,
+                             rel_error=frame["rel_error_p50"])
+    else:
+        schemas = sorted(frame["schema"].unique())
+        if len(schemas) > 1:
+            raise kt.CsvError(f"{path}: mixed schemas: {', '.join(schemas)}")
+        if schemas[0].split(".")[0] != kt.SCHEMA_MAJOR:
+            raise kt.CsvError(f"{path}: schema {schemas[0]}, expected {kt.SCHEMA_MAJOR}.x")
+        frame = frame.assign(first=frame["offset"], queries=1, rel_error_mean=frame["rel_error"])
+    if not (frame["first"] >= 0).all() or not (frame["first"] % 1 == 0).all():
+        name = "first" if binned else "offset"
+        raise kt.CsvError(f"{path}: column `{name}`: expected whole numbers from 0 on")
+    return frame.assign(binned=binned)
+
+
+def _with_rows(lines, path):
+    """Lines with SETTINGS and ORIGINS; those of rows that are no fair measurements are left out.
+
+    Single queries say their settings themselves, and need no OUT.csv.
+    """
+    stem = path.removesuffix(".queries.csv")
+    places = [stem + ".csv", stem] if stem != path else []
+    table = next((place for place in places if os.path.isfile(place)), None)
+    if table is None:
+        if lines["binned"].any():
+            raise kt.CsvError(f"{places[0] if places else path + ' is not OUT.queries.csv: OUT.csv'}: "
+                              "no such file, expected the table beside the queries'")
+        return kt.with_origins(lines)
+    rows = kt.read_results([table], [*LINE_KEYS, *kt.SETTINGS])
+    kt.check_same_run(lines, path, rows, table)
+    rows = kt.ok_rows(rows, table)
+    more = [name for name in (*kt.SETTINGS, *kt.ORIGINS, "n_tokens") if name not in lines.columns]
+    out = lines.merge(rows[[*LINE_KEYS, *more]], on=LINE_KEYS, how="inner")
+    if out.empty:
+        raise kt.CsvError(f"{path}: no line is of a row of {table}")
+    return out
 
 
 def load(paths, algorithms=(), budgets=(), layers=(), by="budget", bins=32, relative_to="",
@@ -98,15 +149,15 @@ def load(paths, algorithms=(), budgets=(), layers=(), by="budget", bins=32, rela
                           "with --budgets " + ", ".join(f"{v:g}" for v in have))
     kt.refuse_mixed(frame, paths[0], pool)
     kt.add_labels(frame)
-    if not (frame["offset"] >= 0).all() or not (frame["offset"] % 1 == 0).all():
-        raise kt.CsvError(f"{paths[0]}: column `offset`: expected whole numbers from 0 on")
-    frame["bin"] = np.floor(frame["offset"] * bins / (frame["offset"].max() + 1))
+    frame["bin"] = (frame["first"] if frame["binned"].iloc[0]
+                    else np.floor(frame["offset"] * bins / (frame["offset"].max() + 1)))
     frame["panel"] = frame["layer" if by == "layer" else "budget_requested"]
     frame = whole_heads(frame, paths[0])
     groups = frame.groupby(["panel", "label", "bin"], dropna=False, sort=False)
-    errors = groups["rel_error"]
-    table = errors.agg(mean="mean", low=quartile(0.25), median=quartile(0.5),
-                       high=quartile(0.75))
+    table = groups["rel_error"].agg(low=quartile(0.25), median=quartile(0.5), high=quartile(0.75))
+    sums = (frame["rel_error_mean"] * frame["queries"]).groupby(
+        [frame[name] for name in ("panel", "label", "bin")], dropna=False, sort=False).sum()
+    table["mean"] = sums / groups["queries"].sum()
     table["offset"] = groups["offset"].mean()
     table = above_rounding(table.reset_index(), paths[0])
     return kfr.keep(kfr.relative(table, relative_to, ["panel", "bin"], paths[0]), frame)
@@ -260,7 +311,7 @@ def parse_arguments(arguments=None):
                         help="what the panels are, default budget (over all layers); layer needs "
                              "one budget")
     parser.add_argument("--bins", type=command.positive, metavar="N", default=32,
-                        help="points of a line at most, default 32")
+                        help="of a table of single queries: points of a line at most, default 32")
     parser.add_argument("--mean", action="store_true", help="lines are means, not medians")
     parser.add_argument("--band", action=argparse.BooleanOptionalAction, default=None,
                         help="shade between the quartiles, default for up to four methods")
