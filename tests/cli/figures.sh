@@ -51,7 +51,7 @@ for text in out/*.txt; do
   grep -qF "$(sed 's/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g; s/"/\&quot;/g' "$text")" "$page" ||
     fail "the page lacks $text: $(< "$text")"
 done
-[[ $(grep -c 'trace t.h5' "$page") -ge 13 ]] || fail 'a figure that does not name its trace'
+[[ $(grep -ci 'trace t.h5' "$page") -ge 13 ]] || fail 'a figure that does not name its trace'
 # Relative and self-contained: no address, no folder of this machine.
 ! grep -qE 'https?:|file:|="/' "$page" || fail "$(grep -E 'https?:|file:|="/' "$page")"
 ! grep -qF -e "$SRC" -e "$scratch" "$page" || fail 'the page names folders of this machine'

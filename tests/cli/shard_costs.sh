@@ -12,7 +12,7 @@ costs_of() {  # costs_of ALGORITHM: it takes all the time
     NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i }
     NR > 1 { $(at["compress_ms"]) = $(at["algorithm"]) == slow ? 1000 : 0
              $(at["attend_us_per_query"]) = 0 }
-    { NF -= 2; print }' measured.csv
+    { NF = at["run_id"] - 1; print }' measured.csv
 }
 costs_of balancekv > costs.csv
 good "${command[@]}" -o whole.csv
