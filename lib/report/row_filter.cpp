@@ -57,8 +57,7 @@ std::string_view column_of(std::string_view part) {
 }
 
 bool is_column(std::string_view name) {
-  return std::ranges::find(columns(), full_column_name(name), &Column::name) != columns().end() ||
-         std::ranges::find(kManifestColumns, name) != kManifestColumns.end();
+  return std::ranges::find(columns(), full_column_name(name), &Column::name) != columns().end();
 }
 
 // Of a text column whose cells are words with equals signs.

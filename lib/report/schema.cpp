@@ -30,7 +30,7 @@ constexpr Column column(ColumnDoc doc, Kind kind, std::string_view missing) {
           [](const Row& row) { return field_text(row.*Member); }};
 }
 
-constexpr std::array table{
+constexpr std::array kColumns{
 #define KVBENCH_COLUMN(type, name, unit, kind, missing, doc) \
   column<&Row::name>({#name, unit, doc}, Kind::kind, missing),
     KVBENCH_COLUMNS(KVBENCH_COLUMN)
@@ -40,13 +40,13 @@ constexpr std::array table{
 }  // namespace
 
 std::span<const Column> columns() {
-  return table;
+  return kColumns;
 }
 
 const std::vector<std::string>& schema_header() {
   static const std::vector<std::string> header = [] {
     std::vector<std::string> names;
-    for (const Column& c : table) {
+    for (const Column& c : kColumns) {
       names.emplace_back(c.name);
     }
     return names;
@@ -56,7 +56,7 @@ const std::vector<std::string>& schema_header() {
 
 std::vector<std::string_view> key_columns() {
   std::vector<std::string_view> names;
-  for (const Column& c : table) {
+  for (const Column& c : kColumns) {
     if (c.key) {
       names.push_back(c.name);
     }
@@ -65,19 +65,19 @@ std::vector<std::string_view> key_columns() {
 }
 
 std::size_t column_index(std::string_view name) {
-  const auto it = std::ranges::find(table, name, &Column::name);
-  if (it == table.end()) {
+  const auto it = std::ranges::find(kColumns, name, &Column::name);
+  if (it == kColumns.end()) {
     throw InputError(fmt::format("schema {}: no column `{}`", schema_version, name));
   }
-  return static_cast<std::size_t>(it - table.begin());
+  return static_cast<std::size_t>(it - kColumns.begin());
 }
 
 std::vector<std::string> to_fields(const Row& row) {
   const std::string_view kind = status_kind(row.status);
   const bool blank = kind == "infeasible" || kind == "failed";
   std::vector<std::string> fields;
-  fields.reserve(table.size());
-  for (const Column& c : table) {
+  fields.reserve(kColumns.size());
+  for (const Column& c : kColumns) {
     fields.push_back(blank && c.measured ? std::string() : c.text(row));
   }
   return fields;
@@ -88,13 +88,13 @@ void append_to_key(std::string& key, const std::string& field) {
 }
 
 std::string row_key(std::span<const std::string> fields) {
-  if (fields.size() != table.size()) {
+  if (fields.size() != kColumns.size()) {
     throw InputError(fmt::format("row key: got {} fields, expected {} (schema {})", fields.size(),
-                                 table.size(), schema_version));
+                                 kColumns.size(), schema_version));
   }
   std::string key;
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    if (table[i].key) {
+  for (std::size_t i = 0; i < kColumns.size(); ++i) {
+    if (kColumns[i].key) {
       append_to_key(key, fields[i]);
     }
   }
