@@ -141,13 +141,13 @@ list(APPEND _environment "PYTHON=${kvbench_python}")
 
 # Exit code 77: a test said aloud that it cannot run here. The cost lets these begin first: some take
 # minutes, and at the end the other processors would wait for them.
+# More than ten seconds each.
 set(_slow_tests
-  python.test_compare python.test_correlate python.test_damaged_tables python.test_docs_commands
-  python.test_extending python.test_interpreter python.test_kills python.test_kvbench_stats
-  python.test_many_rows python.test_memory python.test_page_tables python.test_paper_claims
-  python.test_plot_cluster python.test_plot_layers python.test_plot_scripts python.test_plot_style
-  python.test_pooling python.test_recipes python.test_reference python.test_reference_then
-  python.test_slurm cli.figures cli.gpu_check cli.interrupt fuzz.caches fuzz.survey)
+  python.test_correlate python.test_damaged_tables python.test_docs_commands python.test_extending
+  python.test_interpreter python.test_kills python.test_many_rows python.test_paper_claims
+  python.test_plot_choice python.test_plot_layers python.test_plot_scripts python.test_plot_style
+  python.test_pooling python.test_recipes python.test_reference python.test_scripts_help
+  cli.figures)
 function(kvbench_add_test name)
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY "${_src}")
   if(name IN_LIST _slow_tests)

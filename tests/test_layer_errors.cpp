@@ -283,7 +283,7 @@ TEST_F(LayerErrorsTest, KeptTokensGiveTheSameNumbers) {
     };
     for (const Fields& line : kept.rows) {
       held[key_of(line, kept, line[kept.column("kv_head")])][kept_table().step(line)] =
-          parse_ranges(line.back(), 60);
+          parse_ranges(line[kept.column("tokens")], 60);
     }
     const Table lines = read_table(layers_of(o));
     EXPECT_EQ(lines.rows.size(), 2U * 2U * (stream ? 3U : 4U));

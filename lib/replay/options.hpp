@@ -100,6 +100,9 @@ int wanted_threads(const ResourceOptions& options);
 /// memory limit holds for devices too.
 std::uint64_t device_memory(const ResourceOptions& options, std::uint64_t free_bytes);
 
+/// What is stated, of what jobs ask for: the rest is for pages and the allocator.
+inline constexpr double kMemoryMargin = 1.0 + 1.0 / 32;
+
 /// Bytes that a head needs beside its threads, and that each thread needs, at most.
 struct MemoryNeed {
   std::uint64_t unit = 0;

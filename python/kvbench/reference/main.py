@@ -262,7 +262,7 @@ class Run:
             if self.args.work:
                 take_folder(self.places.work,
                             lambda folder: os.path.isfile(os.path.join(folder, "lock")))
-            if self.args.out and self.publishes and os.path.isdir(self.places.out):
+            if self.args.output and self.publishes and os.path.isdir(self.places.out):
                 if os.listdir(self.places.out) and not self.reports.made(self.places.out):
                     raise NotOurs(f"{self.places.out}: is neither empty nor a folder of reference "
                                   "results: name a new one")
