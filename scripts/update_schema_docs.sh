@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Writes the tables and versions in docs/schema.md as the sources declare them. Builds what it runs.
 #
-# usage: scripts/update_schema_docs.sh [BUILD]      (default: build/test, where `make test` builds)
+# usage: scripts/update_schema_docs.sh [BUILD]      (default: build, where `make test` builds)
 # Exit code 2: the build fails, or the page lacks the comment above a table.
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
-build=${1:-$root/build/test}
+build=${1:-$root/build}
 page=$root/docs/schema.md
 
 if [[ ! -f $build/CMakeCache.txt ]]; then

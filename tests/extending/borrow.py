@@ -4,7 +4,7 @@
 
 TREE was built in BUILD; COPY is a copy of TREE in which some files differ. The object of a source
 is taken from BUILD where the source and all that it includes are equal in both trees and older than
-the object. All else is compiled.
+the object. All else is compiled. A unit that CMake makes of several sources is known by their names.
 """
 
 import filecmp
@@ -18,9 +18,17 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
 FOLDERS = ("lib", "apps", "tests")  # what the compiler searches behind the source's own
 
 
-def included(source, root):
-    """The source and all files of the tree that it includes, relative to the root."""
-    found, waiting = set(), [os.path.relpath(source, root)]
+def sources_of(source, root):
+    """The source, or those of a unit, relative to the root."""
+    if not os.path.basename(source).startswith("unity_"):
+        return [os.path.relpath(source, root)]
+    with open(source, encoding="utf-8") as file:
+        return [os.path.relpath(name, root) for name in INCLUDE.findall(file.read())]
+
+
+def included(sources, root):
+    """The sources and all files of the tree that they include, relative to the root."""
+    found, waiting = set(), [*sources]
     while waiting:
         path = waiting.pop()
         if path in found:
@@ -43,7 +51,12 @@ def object_of(source, output, tree, build, copy):
     if not os.path.isfile(other):
         return None
     made = os.stat(other).st_mtime
-    for path in included(source, copy):
+    sources = sources_of(source, copy)
+    if os.path.basename(source).startswith("unity_"):
+        unit = os.path.join(build, os.path.relpath(source, os.getcwd()))
+        if not os.path.isfile(unit) or sources_of(unit, tree) != sources:
+            return None
+    for path in included(sources, copy):
         first = os.path.join(tree, path)
         if (not os.path.isfile(first) or os.stat(first).st_mtime > made
                 or not filecmp.cmp(first, os.path.join(copy, path), shallow=False)):
