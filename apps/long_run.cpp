@@ -95,7 +95,8 @@ std::uint64_t set_memory_limit(const std::string& text) {
 }
 
 std::uint64_t program_bytes() {
-  constexpr std::uint64_t kLater = std::uint64_t{4} << 20;  // libraries' pages that are not used yet
+  constexpr std::uint64_t kLater = std::uint64_t{4}
+                                   << 20;  // libraries' pages that are not used yet
   return process_bytes().resident + kLater;
 }
 

@@ -61,7 +61,7 @@ std::string options(const CLI::App& app) {
       if (opt->get_group() == group) {
         const bool positional = opt->get_positional();
         entries += man_entry(formatter.option_name(opt, positional),
-                         HelpFormatter::option_description(opt, positional));
+                             HelpFormatter::option_description(opt, positional));
       }
     }
     if (!entries.empty()) {

@@ -13,9 +13,8 @@ namespace kvbench {
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 /// " (did you mean WORD?)" for the known word that is nearest to `got`, the first of equals; empty
-/// where none is near: a third of the letters may be wrong, and one in any case; upper and lower case are
-/// alike. Stands behind the
-/// word that was got in a message.
+/// where none is near: a third of the letters may be wrong, and one in any case; upper and lower
+/// case are alike. Stands behind the word that was got in a message.
 std::string did_you_mean(std::string_view got, std::span<const std::string> known);
 
 }  // namespace kvbench
