@@ -168,7 +168,7 @@ format-check: ## fail on a source that clang-format would change
 tidy: ## clang-tidy over lib/ and apps/
 	$(call bootstrap,build test lint)
 	@$(CMAKE) -S . -B build/lint -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_TESTS=OFF \
-		-DKVBENCH_CUDA=OFF $(CMAKE_ARGS)
+		-DKVBENCH_UNITY=OFF -DKVBENCH_CUDA=OFF $(CMAKE_ARGS)
 	@$(call find_python,); $(SOURCES) | grep -E '^(lib|apps)/.*\.cpp$$' | \
 		xargs -r "$$python" scripts/tidy.py build/lint $(JOBS)
 	@echo "clang-tidy: clean"

@@ -341,7 +341,7 @@ std::vector<std::uint64_t> parse_seeds(const std::string& text) {
     }
   }
   std::ranges::sort(seeds);
-  seeds.erase(std::ranges::unique(seeds).begin(), seeds.end());
+  seeds.erase(std::unique(seeds.begin(), seeds.end()), seeds.end());
   if (seeds.size() > kMaxSeeds) {
     throw InputError(
         fmt::format("--seeds: got {} seeds, expected at most {}", seeds.size(), kMaxSeeds));
