@@ -211,7 +211,7 @@ std::string ranges_note(const Plan& plan) {
   }
   return first == nullptr
              ? ""
-             : fmt::format("note: {} (a range leaves its end out since 0.2; {} includes {})",
+             : fmt::format("note: {} (a range leaves its end out; {} includes {})",
                            fmt::join(all, "; "), first->with_end, first->end);
 }
 
