@@ -49,14 +49,14 @@ small_trace() {
   good synth -o "$1" --layers 1 --q-heads 2 --kv-heads 1 --n 96 --d 16 --dv 8 "${@:2}"
 }
 
-# untimed FILE: its rows without the timing columns (no field before them holds a comma) and what
-# covers them, row_crc.
+# untimed FILE: its rows without the timing columns and what covers them, row_crc.
 untimed() {
-  awk -F, -v OFS=, '
-    NR == 1 { for (i = 1; i <= NF; ++i) timing[i] = $i ~ /^(compress_ms|attend_us)/
-      for (i = 1; i <= NF; ++i) if ($i == "row_crc") crc = NF - i + 1 }
-    { for (i = 1; i <= NF; ++i) if (timing[i] && NR > 1) $i = ""
-      if (crc && NR > 1) $(NF - crc + 1) = ""; print }' "$1"
+  "${PYTHON:-python3}" -I -c '
+import csv, sys
+left_out = ("compress_ms", "attend_us_per_query", "compress_ms_iqr", "attend_us_per_query_iqr", "row_crc")
+with open(sys.argv[1], newline="", encoding="utf-8") as file:
+    for row in csv.DictReader(file):
+        print(*(repr(value) for name, value in row.items() if name not in left_out), sep=",")' "$1"
 }
 
 # column FILE NAME: the values of a column that stands before any quoted field.
@@ -66,7 +66,10 @@ column() {
 }
 
 same() {
-  diff <(untimed "$1") <(untimed "$2") > "$scratch/diff" ||
+  untimed "$1" > "$scratch/first" || fail "$1 cannot be read"
+  untimed "$2" > "$scratch/second" || fail "$2 cannot be read"
+  [[ -s $scratch/first ]] || fail "$1 has no rows"
+  diff "$scratch/first" "$scratch/second" > "$scratch/diff" ||
     fail "$1 and $2 differ: $(head -4 "$scratch/diff")"
 }
 
