@@ -209,10 +209,9 @@ std::string ranges_note(const Plan& plan) {
       first = first == nullptr ? &range : first;
     }
   }
-  return first == nullptr
-             ? ""
-             : fmt::format("note: {} (a range leaves its end out; {} includes {})",
-                           fmt::join(all, "; "), first->with_end, first->end);
+  return first == nullptr ? ""
+                          : fmt::format("note: {} (a range leaves its end out; {} includes {})",
+                                        fmt::join(all, "; "), first->with_end, first->end);
 }
 
 }  // namespace kvbench
