@@ -45,6 +45,7 @@ void run(CLI::App& command, ClusterCommand& o) {
   plan.options.program_bytes = program_bytes();
   const ClusterResult r = run_cluster(plan, shell_line(command_arguments()), stop);
   tell("{}: {} KV heads, {} rows in {:.1f} s\n", o.cluster.out, r.heads, r.rows, r.wall_s);
+  expect_unchanged(r.changed_traces, o.cluster.out);
   if (r.interrupted) {
     tell("interrupted; the rows of finished KV heads are kept\n");
     throw Exit{kExitInterrupted};

@@ -15,6 +15,7 @@
 
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/printable.hpp"
 #include "replay/progress.hpp"
 #include "terminal.hpp"
 #include "trace/inspect.hpp"
@@ -190,6 +191,15 @@ std::string layer_table(const PromptMeta& prompt, const std::vector<LayerNorms>*
   return aligned(rows, "    ");
 }
 
+// Of all prompts together.
+std::size_t layers_beyond_float32(const Norms& norms) {
+  std::size_t out = 0;
+  for (const auto& prompt : norms) {
+    out += static_cast<std::size_t>(std::ranges::count(prompt, false, &LayerNorms::in_float32));
+  }
+  return out;
+}
+
 std::string report(const TraceMeta& meta, const Norms& norms) {
   std::string text = printable(meta.path) + "\n";
   const auto line = [&text](std::string_view label, std::string_view value) {
@@ -207,6 +217,10 @@ std::string report(const TraceMeta& meta, const Norms& norms) {
   line("scale", meta.scale ? fmt::format("{}", *meta.scale) : "1/sqrt(d)");
   line("values", norms.empty() ? "not read (--no-values)"
                                : "all finite; norms below are min / median / max over all heads");
+  if (const std::size_t wide = layers_beyond_float32(norms); wide > 0) {
+    line("", fmt::format("products leave float32 in {} layer{}: replay needs --precision float64",
+                         wide, wide == 1 ? "" : "s"));
+  }
   for (std::size_t p = 0; p < meta.prompts.size(); ++p) {
     const PromptMeta& prompt = meta.prompts[p];
     fmt::format_to(std::back_inserter(text), "\n  prompt {}: {} tokens{}{}\n", printable(prompt.id),
@@ -261,6 +275,7 @@ Json to_json(const TraceMeta& meta, const Norms& norms) {
         layer["key_norm"] = norms_json(m.keys);
         layer["query_norm"] = norms_json(m.queries);
         layer["value_norm"] = norms_json(m.values);
+        layer["in_float32"] = m.in_float32;
       }
       entry["layers"].push_back(std::move(layer));
     }

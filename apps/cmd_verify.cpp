@@ -6,6 +6,7 @@
 
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/printable.hpp"
 #include "decimal.hpp"
 #include "exit_code.hpp"
 #include "long_run.hpp"
@@ -29,7 +30,7 @@ void run(const VerifyCommand& o) {
     throw InputError(fmt::format("--sample: got {}, expected a number of rows", o.sample));
   }
   for (const std::string& line : verify_tables(o.table)) {
-    fmt::print("{}\n", line);
+    fmt::print("{}\n", printable(line));
   }
   if (o.sample == 0) {
     return;
@@ -40,10 +41,14 @@ void run(const VerifyCommand& o) {
     tell("{}\n", kInterrupted);
     throw Exit{kExitInterrupted};
   }
+  for (const std::string& line : r.traces) {
+    fmt::print("{}\n", printable(line));
+  }
   for (const LineAgain& line : r.lines) {
-    fmt::print(
-        "{}: row {}: {}\n", line.table.string(), line.row,
-        line.different.empty() ? "agrees" : fmt::format("{}", fmt::join(line.different, "; ")));
+    fmt::print("{}: row {}: {}\n", printable(line.table.string()), line.row,
+               line.different.empty()
+                   ? "agrees"
+                   : printable(fmt::format("{}", fmt::join(line.different, "; "))));
   }
   fmt::print("{} rows ran again, {} differ\n", r.rows_again, r.different);
   if (r.different > 0) {

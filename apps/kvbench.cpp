@@ -14,11 +14,13 @@
 #include "commands.hpp"
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
+#include "core/printable.hpp"
 #include "exit_code.hpp"
 #include "former_names.hpp"
 #include "help.hpp"
 #include "long_run.hpp"
 #include "option_names.hpp"
+#include "process_end.hpp"
 #include "report/build_info.hpp"
 #include "terminal.hpp"
 
@@ -156,7 +158,13 @@ int program(int argc, char** argv) {
 }  // namespace kvbench
 
 int main(int argc, char** argv) {
-  kvbench::open_missing_streams();
-  kvbench::end_on_signals();
-  return kvbench::program(argc, argv);
+  using namespace kvbench;
+  open_missing_streams();
+  take_over_ends();
+  try {
+    end_on_signals();
+    return ends_itself(program(argc, argv));
+  } catch (const std::exception& e) {
+    return ends_itself(fail(kExitIo, e.what()));
+  }
 }

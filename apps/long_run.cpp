@@ -121,4 +121,13 @@ const std::atomic<bool>& stop_on_signals(std::string last_words) {
   return stop_requested;
 }
 
+void expect_unchanged(const std::vector<std::string>& traces, const std::string& out) {
+  if (!traces.empty()) {
+    throw InputError(fmt::format(
+        "{}: was written to during the run; the rows of {} may be of neither contents, and are "
+        "refused from now on; expected a trace that nobody writes",
+        fmt::join(traces, ", "), out));
+  }
+}
+
 }  // namespace kvbench

@@ -27,4 +27,7 @@ void end_on_signals();
 /// end_on_signals.
 const std::atomic<bool>& stop_on_signals(std::string last_words);
 
+/// Throws InputError where traces were written to while the rows of `out` were made.
+void expect_unchanged(const std::vector<std::string>& traces, const std::string& out);
+
 }  // namespace kvbench

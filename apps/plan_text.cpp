@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/printable.hpp"
 #include "replay/job.hpp"
 #include "replay/shard_costs.hpp"
 #include "replay/side_sizes.hpp"

@@ -173,6 +173,7 @@ void run(CLI::App& command, RunOptions& o) {
        r.infeasible > 0 ? fmt::format(", {} infeasible", r.infeasible) : "",
        r.degenerate > 0 ? fmt::format(", {} degenerate", r.degenerate) : "",
        r.failed > 0 ? fmt::format(", {} FAILED (see column status)", r.failed) : "");
+  expect_unchanged(r.changed_traces, o.replay.out);
   if (r.interrupted) {
     tell("interrupted; --resume goes on\n");
     throw Exit{kExitInterrupted};

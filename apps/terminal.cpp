@@ -15,6 +15,7 @@
 
 #include "core/error.hpp"
 #include "core/files.hpp"
+#include "core/printable.hpp"
 
 namespace kvbench {
 
@@ -29,14 +30,14 @@ void open_missing_streams() {
 }
 
 void tell_text(std::string_view text) {
-  write_if_read(STDERR_FILENO, text);
-}
-
-std::string printable(std::string_view text) {
-  std::string out(text);
-  std::ranges::replace_if(
-      out, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
-  return out;
+  std::string out;
+  while (!text.empty()) {  // a line at a time: its end stays
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    out += printable(text.substr(0, end));
+    out += text.substr(end, 1);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  write_if_read(STDERR_FILENO, out);
 }
 
 std::optional<std::size_t> stdout_width() {

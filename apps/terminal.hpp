@@ -15,18 +15,15 @@ namespace kvbench {
 /// such a standard output fails, as it should; such a standard error swallows what it is given.
 void open_missing_streams();
 
-/// Writes the text to stderr. Where that fails (closed, full, a pipe that nobody reads any more),
-/// nothing happens: the run and its exit code are more than the message.
+/// Writes the text, as printable() leaves its lines, to stderr. Where that fails (closed, full, a
+/// pipe that nobody reads any more), nothing happens: the run and its exit code are more than the
+/// message.
 void tell_text(std::string_view text);
 
 template <class... Args>
 void tell(fmt::format_string<Args...> format, Args&&... args) {
   tell_text(fmt::format(format, std::forward<Args>(args)...));
 }
-
-/// The text with a ? for each control character: no name in a file may command a terminal, or
-/// break a line.
-std::string printable(std::string_view text);
 
 /// Characters that a line on stdout may have: the terminal's, else $COLUMNS, else 100. Nothing
 /// where stdout is no terminal and $COLUMNS is not set: a file's lines may have any length.

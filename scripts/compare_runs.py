@@ -25,6 +25,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "python"))
 
 from kvbench import checksums  # noqa: E402
+from kvbench.text import one_line  # noqa: E402
 
 KEYS = ("trace", "prompt", "layer", "q_head", "kv_head", "algorithm", "params", "protocol", "sink",
         "recent", "scores", "seed", "n_tokens", "n_queries", "budget_requested", "step",
@@ -192,18 +193,18 @@ def main(arguments=None):
             elif any(have):
                 comparison.differ(f"{paths[have.index(False)]} is not there")
     except TableError as error:
-        print(f"compare_runs.py: {error}", file=sys.stderr)
+        print(one_line(f"compare_runs.py: {error}"), file=sys.stderr)
         return 2
     for text in comparison.shown:
-        print(text)
+        print(one_line(text))
     if comparison.differences > len(comparison.shown):
         print(f"... and {comparison.differences - len(comparison.shown)} more")
     if comparison.differences:
         print(f"differences: {comparison.differences} in {comparison.rows} rows")
         return 1
     apart, where = comparison.largest
-    print(f"same: {comparison.rows} rows, largest relative difference {apart:.2g}"
-          + (f" ({where})" if where else ""))
+    print(one_line(f"same: {comparison.rows} rows, largest relative difference {apart:.2g}"
+                   + (f" ({where})" if where else "")))
     return 0
 
 

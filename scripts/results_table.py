@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 
 from kvbench import command  # noqa: E402
 from kvbench import tables as kt  # noqa: E402
+from kvbench.text import printable  # noqa: E402
 
 
 def load(paths, metric, short=False, budgets=(), pool=False):
@@ -97,7 +98,7 @@ def main(argv=None):
               for name, files in paths.items()]
     budgets = sorted({b for _, b in groups[0][1] if b == b})
     default = (groups[0][0], budgets[min(1, len(budgets) - 1)] if budgets else 0.0)
-    print("\n".join(table(groups, args.sort or default, args.digits)))
+    print("\n".join(map(printable, table(groups, args.sort or default, args.digits))))
     return 0
 
 

@@ -9,7 +9,7 @@
 
 #include "cache_runs.hpp"
 #include "core/float16.hpp"
-#include "report/sha256.hpp"
+#include "core/sha256.hpp"
 #include "trace/reader.hpp"
 
 namespace kvbench::testing_caches {

@@ -3,6 +3,7 @@ values, files that are not what they say. Partial traces, rotary tables, .pt: te
 """
 
 import unittest
+import zipfile
 
 try:
     import safetensors.numpy
@@ -25,7 +26,8 @@ class ConvertTracesTest(ConvertCase):
             self.expect(layers)
         with h5py.File(self.out) as file:
             self.assertEqual(
-                dict(file.attrs), {"format": "kvbench-trace", "version": 1, "dtype": "float16",
+                {key: value for key, value in file.attrs.items() if key != "members"},
+                {"format": "kvbench-trace", "version": 1, "dtype": "float16",
                                    "rope": "none", "scale": 0.25, "model": "m@1", "source": "s",
                                    "created": "2020-01-02"})
             self.assertEqual(file["prompts/p0"].attrs["n_tokens"], N)
@@ -245,6 +247,40 @@ class ConvertTracesTest(ConvertCase):
         with open(path, "wb") as file:
             file.write(whole.replace(b"[2, 2]", b"[2, 3]"))
         self.refuse("0: 8 bytes, expected 12 for shape [2, 3]", path, *key_only)
+
+    def test_headers_that_no_parser_survives(self):
+        key_only = ["--k", "{layer}", "--axes", "token dim"]
+        path = self.path("in.safetensors")
+        for text in ("[" * 100_000, '{"a":' * 100_000):
+            with open(path, "wb") as file:
+                file.write(len(text).to_bytes(8, "little") + text.encode())
+            self.refuse("in.safetensors: cannot be read as .safetensors: nested too deeply", path,
+                        *key_only)
+        text = '{"0": {"dtype": "F16", "shape": [2, 2], "data_offsets": [0, Infinity]}}'
+        with open(path, "wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text.encode() + bytes(8))
+        self.refuse("in.safetensors: 0: damaged header entry", path, *key_only)
+        # A .npy file's header is a Python literal.
+        for text in ("-" * 9000 + "1", "1+" * 4000 + "1"):
+            npy = self.path("0.npy")
+            with open(npy, "wb") as file:
+                file.write(b"\x93NUMPY\x01\0" + len(text).to_bytes(2, "little") + text.encode())
+            self.refuse("0.npy: cannot be read as .npy: nested too deeply", npy, *key_only)
+            with zipfile.ZipFile(self.path("in.npz"), "w") as archive:
+                archive.write(npy, "0.npy")
+            self.refuse("in.npz: cannot be read as .npz: nested too deeply", self.path("in.npz"),
+                        *key_only)
+
+    def test_names_that_command_a_terminal(self):
+        path = self.path("x\x9b2J\u202e\udcff.npz")
+        self.refuse("x?2J??.npz: no such file", path, *PLAIN)
+        self.npz({0: layer(81)}, "x\x9b2J\u202e\udcff.npz")
+        # Of a name that is no UTF-8 the description has what UTF-8 can say; no prompt is called so.
+        self.convert(path, *PLAIN)
+        with h5py.File(self.out) as file:
+            self.assertEqual(file.attrs["source"], "x\x9b2J\u202e?.npz")
+        self.refuse("prompt id: got `x?2J??`, expected UTF-8", path, *PLAIN, "--prompt-id",
+                    "x\x9b2J\u202e\udcff")
 
     def test_usage(self):
         path = self.npz({0: layer(80)})

@@ -247,6 +247,29 @@ TEST(CsvWriter, UnwritablePlacesAreIoErrors) {
   EXPECT_THROW(CsvWriter(folder, header, CsvWriter::Mode::create, run), InputError);
 }
 
+// Somebody puts a link to another file in the table's place while it is written.
+TEST(CsvWriter, DoesNotFollowALinkThatComesLater) {
+  const auto folder = test_folder();
+  const auto path = folder / "t.csv";
+  const auto victim = folder / "victim";
+  for (const bool replaces : {false, true}) {
+    std::filesystem::remove(path);
+    std::ofstream(victim) << "precious";
+    CsvWriter writer(path, header, CsvWriter::Mode::create, run);
+    writer.append(std::vector<Fields>{{"1", "2", "3"}});
+    std::filesystem::remove(path);
+    std::filesystem::create_symlink(victim, path);
+    writer.append(std::vector<Fields>{{"4", "5", "6"}});
+    if (replaces) {
+      EXPECT_THROW(writer.replace(writer.stage()), IoError);
+    } else {
+      EXPECT_THROW(writer.sync(), IoError);
+    }
+    EXPECT_EQ(read_text_file(victim), "precious");
+    EXPECT_TRUE(std::filesystem::is_symlink(path));
+  }
+}
+
 TEST(CsvWriter, FullDiskLeavesWholeRows) {
   const auto path = test_folder() / "t.csv";
   const pid_t child = ::fork();

@@ -8,6 +8,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "core/error.hpp"
@@ -106,11 +107,14 @@ TEST_F(JobTest, AnExceptionBecomesAStatusOfOneLine) {
       "failed: no such size");
 }
 
-TEST_F(JobTest, RunningOutOfMemoryIsARowsFailureToo) {
-  const auto rows = run([](const Task&, const Params&) -> Compressed { throw std::bad_alloc(); });
-  for (const Row& row : rows) {
-    EXPECT_EQ(status_kind(row.status), "failed");
-  }
+// It says nothing of the method: no row, and a resumed run tries again.
+TEST_F(JobTest, RunningOutOfMemoryOrThreadsEndsTheRun) {
+  EXPECT_THROW(run([](const Task&, const Params&) -> Compressed { throw std::bad_alloc(); }),
+               IoError);
+  EXPECT_THROW(run([](const Task&, const Params&) -> Compressed {
+                 throw std::system_error(std::make_error_code(std::errc::too_many_files_open));
+               }),
+               IoError);
 }
 
 TEST_F(JobTest, ABreachOfTheContractFails) {

@@ -1,24 +1,33 @@
-"""python/kvbench/trace/writer.py: what TraceWriter refuses and leaves behind, parts, bfloat16 as in
-torch.
-
-Needs torch (`make test-dump`); without it every test is skipped.
+"""python/kvbench/trace/writer.py: what TraceWriter refuses and leaves behind, parts, filters and
+checksums, bfloat16 as in torch (`make test-dump`; skipped without it).
 """
 
+import hashlib
 import os
 import sys
 import unittest
 
-from dump_models import MISSING
-from script_case import FolderCase
+from script_case import FolderCase, missing
 
+MISSING = missing("h5py", "numpy")
 if not MISSING:
     import h5py
     import numpy as np
-    import torch
-    from dump_models import kt
+    from kvbench.trace import digest
+    from kvbench.trace import writer as kt
 
 
-@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
+def sha256(values):
+    return hashlib.sha256(values.tobytes()).hexdigest()
+
+
+def filters(data):
+    """Names of a dataset's filters, in the order in which they are written."""
+    plist = data.id.get_create_plist()
+    return [plist.get_filter(at)[3].decode() for at in range(plist.get_nfilters())]
+
+
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}")
 class TraceWriterTest(FolderCase):
     def setUp(self):
         super().setUp()
@@ -87,7 +96,117 @@ class TraceWriterTest(FolderCase):
             self.assertEqual(list(file["prompts/a/layers/3"]), ["k"])
             self.assertEqual(file["prompts/a/layers/0/k"].chunks, (1, 5, 4))
 
+    # --- Filters and checksums -----------------------------------------------------------------
+
+    def everything(self, dtype, gzip):
+        """A trace with all datasets that there are; its open file."""
+        rng = np.random.default_rng(3)
+        table, weight = np.cos(np.ones((2000 + 512, 2))), rng.normal(size=(7, 12))
+        weight = weight.astype({"bfloat16": np.float32}.get(dtype, dtype))
+        with kt.TraceWriter(self.trace, "m", "s", dtype=dtype, gzip=gzip) as writer:
+            writer.write_rope(table, -table, "half", [0, 5])
+            for prompt in "ab":
+                writer.begin_prompt(prompt, 2000, token_ids=np.arange(2000))
+                for layer in (0, 5):
+                    writer.begin_layer(layer, 2, 2, 1500, 4, 6)
+                # In turns and in any order: a digest must not depend on it.
+                for layer in (5, 0):
+                    writer.write("k", 1, 700, rng.normal(size=(1300, 4)), layer)
+                    writer.write("k", 0, 0, rng.normal(size=(2, 700, 4)), layer)
+                    writer.write("k", 0, 700, rng.normal(size=(1300, 4)), layer)
+                    writer.write("q", 0, 0, rng.normal(size=(2, 1500, 4)), layer)
+                    writer.write("v", 0, 0, rng.normal(size=(2, 2000, 6)), layer)
+                    writer.write_residual_norm(3, np.ones(1497), layer)
+                    writer.write_residual_norm(0, np.ones(3), layer)
+                    if prompt == "a":
+                        writer.write_o_proj(weight, layer)
+                    else:
+                        self.assertTrue(writer.share_o_proj("a", layer))
+        file = h5py.File(self.trace)
+        self.addCleanup(file.close)
+        return file
+
+    def test_every_dataset_has_checksums(self):
+        for dtype, gzip in (("float16", 4), ("bfloat16", 1), ("float32", 0)):
+            found = {}
+
+            def see(name, data, found=found):
+                if isinstance(data, h5py.Dataset):
+                    found[name] = data
+            with self.everything(dtype, gzip) as file:
+                file.visititems(see)
+                # visititems sees one of several links: those of /rope, and of o_proj.
+                self.assertEqual(len(found), 2 + 2 + 4 * 4 + 2)
+                for name, data in found.items():
+                    with self.subTest(dtype=dtype, name=name):
+                        self.assertEqual(filters(data), ["shuffle", "deflate", "fletcher32"]
+                                         if gzip else ["fletcher32"])
+                        self.assertLessEqual(data.chunks[data.ndim == 3], 1024)
+                        self.assertEqual(data.dtype.newbyteorder("<"), data.dtype)
+                        if name[-1] in "qkv":
+                            self.assertEqual(data.attrs["sha256"].tolist(),
+                                             [sha256(head) for head in data[()]])
+                        else:
+                            self.assertEqual(data.attrs["sha256"], sha256(data[()]))
+                            self.assertIsInstance(data.attrs["sha256"], str)
+                self.assertEqual(file["prompts/b/layers/5/o_proj"].attrs["sha256"],
+                                 file["prompts/a/layers/5/o_proj"].attrs["sha256"])
+                kind = h5py.check_string_dtype(found["prompts/a/layers/0/k"].attrs.get_id(
+                    "sha256").dtype)
+                self.assertEqual((kind.encoding, kind.length), ("utf-8", None))
+
+    def test_one_head_has_an_array_of_one_digest(self):
+        self.write(lambda w: None)
+        with h5py.File(self.trace) as file:
+            self.assertEqual(file["prompts/a/layers/0/k"].attrs["sha256"].shape, (1,))
+        # By hand: 20 times 1 as float16 is 00 3c.
+        expected = hashlib.sha256(bytes.fromhex("003c") * 20).hexdigest()
+        with h5py.File(self.trace) as file:
+            self.assertEqual(file["prompts/a/layers/0/k"].attrs["sha256"].tolist(), [expected])
+
+    def test_digests_are_those_of_little_endian_elements(self):
+        values = np.arange(6, dtype="<f4").reshape(2, 3)
+        self.assertEqual(digest.sha256_of(values), sha256(values))
+        self.assertEqual(digest.sha256_of(values.astype(">f4")), sha256(values))
+        self.assertEqual(digest.sha256_of(np.asfortranarray(values)), sha256(values))
+
+    def test_more_heads_than_an_attribute_holds(self):
+        with kt.TraceWriter(self.trace, "m", "s") as writer:
+            writer.begin_prompt("a", 1)
+            writer.begin_layer(0, 4500, 4500, 1, 1, 1, with_q=False, with_v=False)
+            writer.write("k", 0, 0, np.ones((4500, 1, 1)))
+        with h5py.File(self.trace) as file:
+            self.assertNotIn("sha256", file["prompts/a/layers/0/k"].attrs)
+
+    def test_a_layer_that_was_dropped(self):
+        def drop(writer):
+            writer.begin_layer(3, 1, 1, 1, 2, 2)
+            writer.write("k", 0, 0, np.zeros((2, 2), np.float16))
+            writer.drop_layer(3)
+        self.write(drop)
+        with h5py.File(self.trace) as file:
+            self.assertEqual(list(file["prompts/a/layers"]), ["0"])
+            self.assertIn("sha256", file["prompts/a/layers/0/v"].attrs)
+
+    def test_the_program_reads_it(self):
+        for dtype, gzip in (("float16", 4), ("bfloat16", 0)):
+            self.everything(dtype, gzip).close()
+            done = self.program("info", self.trace)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_names_that_hdf5_cannot_hold(self):
+        self.expect_error("expected UTF-8", lambda w: w.begin_prompt("a\udcff", 5))
+        with kt.TraceWriter(self.trace, "m\udcff", "s\0") as writer:
+            writer.begin_prompt("a", 1, text_id="\ud800")
+            writer.begin_layer(0, 1, 1, 1, 1, 1, with_q=False, with_v=False)
+            writer.write("k", 0, 0, np.ones((1, 1)))
+        with h5py.File(self.trace) as file:
+            self.assertEqual((file.attrs["model"], file.attrs["source"],
+                              file["prompts/a"].attrs["text_id"]), ("m?", "s?", "?"))
+
+    @unittest.skipIf(missing("torch"), f"{sys.executable} lacks torch; see make test-dump")
     def test_bfloat16_rounds_as_torch_does(self):
+        import torch
         values = np.random.default_rng(1).standard_normal(4096).astype(np.float32)
         ties = np.arange(0x3F800000, 0x3F900000, 0x8000, dtype=np.uint32).view(np.float32)
         for array in (values, ties, values * 1e-39, -ties):

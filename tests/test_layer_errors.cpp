@@ -342,6 +342,7 @@ TEST_F(LayerErrorsTest, OnlyWholeLayersWithAProjectionGetLines) {
 
   const hid_t file = H5Fopen(o.traces[0].c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
   EXPECT_GE(H5Ldelete(file, "/prompts/p1/layers/0/o_proj", H5P_DEFAULT), 0);
+  EXPECT_GE(H5Adelete_by_name(file, "/prompts/p1/layers/0", "members", H5P_DEFAULT), 0);
   H5Fclose(file);
   o.overwrite = true;
   EXPECT_EQ(make_plan(o).left_out,

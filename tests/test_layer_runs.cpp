@@ -201,6 +201,7 @@ TEST_F(LayerRunsTest, ShardsHoldWholeLayersAndMergeToTheUndividedFile) {
   // One layer of four has no projection and may be cut; the others may not.
   const hid_t file = H5Fopen(trace_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
   EXPECT_GE(H5Ldelete(file, "/prompts/p0/layers/2/o_proj", H5P_DEFAULT), 0);
+  EXPECT_GE(H5Adelete_by_name(file, "/prompts/p0/layers/2", "members", H5P_DEFAULT), 0);
   H5Fclose(file);
   const ReplayOptions whole = options("whole.csv");
   go(whole);

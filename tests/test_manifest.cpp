@@ -4,9 +4,9 @@
 #include <fstream>
 
 #include "core/error.hpp"
+#include "core/sha256.hpp"
 #include "refusal.hpp"
 #include "report/manifest.hpp"
-#include "report/sha256.hpp"
 #include "report_rows.hpp"
 
 namespace kvbench {
@@ -46,7 +46,7 @@ TEST(Manifest, RoundTrip) {
   Manifest m = begin_manifest(shell_line({"kvbench", "replay", "it's a trace.h5"}),
                               {{"sink", 256}, {"budget", {0.5, 0.25}}});
   std::ofstream(csv.string() + ".h5") << "abc";
-  add_trace(m, csv.string() + ".h5");
+  m.traces.push_back({csv.string() + ".h5", sha256_text("abc"), 3});
   m.threads = 4;
   m.plan = PlanInfo{"h", 10, {{0, 4}, {8, 10}}};
   m.shard = Shard{2, 3};

@@ -33,8 +33,9 @@ TWO = "0.24,0.25"  # two jobs: the second finds the memory that a thread keeps f
 
 HAS_H5PY = importlib.util.find_spec("h5py") is not None
 
-# Traces of one KV head, d = 64: tokens, queries that are stored (0: all), query heads.
-SHAPES = {"past": (32768, 1024, 2), "whole": (32768, 0, 1), "short": (8192, 1024, 2),
+# Traces of one KV head, d = 64 (long: 128): tokens, queries that are stored (0: all), query heads.
+LONG = ("--d", "128", "--dv", "128")
+SHAPES = {"long": (131072, 1024, 2), "long-few": (131072, 256, 2), "past": (32768, 1024, 2), "whole": (32768, 0, 1), "short": (8192, 1024, 2),
           "short-whole": (8192, 0, 1), "small": (4096, 1024, 2)}
 
 # Trace, specification, budget, other options. Settings where a method's own memory is most of a
@@ -68,6 +69,10 @@ STREAM = [
     ("short-whole", "quant-kivi", 0.5), ("whole", "balancekv-stream", 0.25),
     ("short-whole", "bumblebee-stream", 0.25), ("short-whole", "kvreviver", 0.25),
 ]
+# Methods whose time grows with the square of the tokens, or with tokens times what is held.
+QUADRATIC = {"attention-matching", "bumblebee", "clustergen", "clustergen-kcenter", "count-merge",
+             "d2o", "kmeans", "kvreviver", "oracle-matching", "value-merge"}
+LONG_BUDGETS = {"cam": 0.1}
 DEFAULT_CASES = {"prefill": ("past", 0.5), "stream": ("whole", 0.25)}
 
 
@@ -121,7 +126,8 @@ class Memory(unittest.TestCase):
         for name, (tokens, queries, heads) in SHAPES.items():
             subprocess.run([KVBENCH, "synth", "-o", cls.trace(name), "--layers", "1", "--kv-heads",
                             "1", "--q-heads", str(heads), "--n", str(tokens), "--nq", str(queries),
-                            "--gzip", "0"], check=True)
+                            "--gzip", "0", *(LONG if name.startswith("long") else ())],
+                           check=True)
 
     @classmethod
     def trace(cls, name):
@@ -165,6 +171,16 @@ class Memory(unittest.TestCase):
 
     def test_under_prefill(self):
         self.check("prefill", PREFILL + self.unnamed("prefill", PREFILL + TABLES))
+
+    def test_long_prompts(self):
+        """131,072 tokens of width 128, by methods whose time is linear; 256 stored queries too."""
+        linear = self.listed("prefill") - QUADRATIC - both(case[1] for case in TABLES)
+        budgets = {"exact": None}
+        self.check("prefill", [("long", name, budgets.get(name, LONG_BUDGETS.get(name, 0.5)))
+                               for name in sorted(linear)])
+        self.check("prefill", [("long-few", name, LONG_BUDGETS.get(name, 0.5))
+                               for name in ("h2o", "snapkv:window=256", "tova", "quant-kivi",
+                                            "expected-attention:rope=post")])
 
     @unittest.skipUnless(HAS_H5PY, "h5py is missing")
     def test_with_tables(self):

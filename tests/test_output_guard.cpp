@@ -305,5 +305,40 @@ TEST_F(OutputGuardTest, ALockFileOfSomebodyElseStays) {
   EXPECT_FALSE(fs::exists(at("free.csv.lock")));
 }
 
+// What an output leads to is decided when it is checked.
+TEST_F(OutputGuardTest, LinksThatComeLaterAreNotFollowed) {
+  const fs::path path = folder_ / "out.csv";
+  const fs::path victim = folder_ / "victim";
+  std::ofstream(victim) << "precious";
+  const std::vector<Output> outputs = run_files(path);
+  check_outputs({}, outputs);
+  for (const Output& output : outputs) {
+    fs::remove(output.path);
+    fs::create_symlink(victim, output.path);
+    EXPECT_THROW(write_file_atomically(output.path, "ours"), IoError) << output.path;
+    EXPECT_EQ(fs::read_symlink(output.path), victim);
+  }
+  EXPECT_EQ(first_bytes(victim, 100), "precious");
+  remove_files(outputs);  // removes no link
+  EXPECT_TRUE(fs::is_symlink(path));
+  // A link that was there before is a name of its file, as ever.
+  fs::remove(path);
+  fs::create_symlink(folder_ / "target.csv", path);
+  check_outputs({}, {outputs.front()});
+  write_file_atomically(path, "ours");
+  EXPECT_EQ(first_bytes(folder_ / "target.csv", 100), "ours");
+  EXPECT_TRUE(fs::is_symlink(path));
+}
+
+// Another file got the name after the check.
+TEST_F(OutputGuardTest, RemovesNoFileThatCameLater) {
+  const fs::path path = folder_ / "out.csv";
+  const std::vector<Output> outputs = run_files(path);
+  check_outputs({}, outputs);
+  std::ofstream(path) << "a diary\n";
+  EXPECT_THROW(remove_files(outputs), IoError);
+  EXPECT_EQ(first_bytes(path, 100), "a diary\n");
+}
+
 }  // namespace
 }  // namespace kvbench

@@ -82,6 +82,7 @@ class RopeTrace : public testing_replay::ReplayTest {
     H5Dread(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data());
     all[at] = value;
     H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data());
+    H5Adelete(data, "sha256");  // it is of the values before
     H5Sclose(space);
     H5Dclose(data);
   }

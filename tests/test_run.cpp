@@ -187,6 +187,28 @@ TEST_F(RunTest, ABadValueIsFoundBeforeAnythingIsWritten) {
   EXPECT_GT(run(o).rows, 0);
 }
 
+TEST_F(RunTest, ValuesBeyondFloat32AreRefusedBeforeTheFirstRow) {
+  TraceShape shape;
+  shape.layers = {0, 1};
+  shape.dtype = DType::float32;
+  shape.mark = 3e20F;  // in the last layer
+  const std::string wide = make_trace(folder_ / "wide.h5", shape);
+  ReplayOptions o = options();
+  o.traces = {trace_, wide};
+  const std::string message = refusal([&] { run(o); });
+  EXPECT_NE(message.find("wide.h5: prompt p0 layer 1 KV head 1: keys up to "), std::string::npos)
+      << message;
+  EXPECT_NE(message.find("expected --precision float64"), std::string::npos) << message;
+  EXPECT_EQ(names_in(folder_), (std::set<std::string>{"t.h5", "wide.h5"}));
+  // What the message asks for works, with every method.
+  o.precision = Precision::float64;
+  o.algorithms = {"all"};
+  o.budgets = {0.25};
+  const RunResult result = run(o);
+  EXPECT_EQ(result.failed, 0);
+  EXPECT_GT(result.rows, 100);
+}
+
 TEST_F(RunTest, ShardsMergeToTheUndividedFile) {
   run(options("whole.csv"));
   for (const Index count : {3, 7}) {

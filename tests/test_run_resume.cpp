@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/sha256.hpp"
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
 #include "report/row_crc.hpp"
@@ -137,6 +138,45 @@ TEST_F(RunTest, ResumeRefusesARowThatStandsTwice) {
   ReplayOptions o = options();
   o.resume = true;
   EXPECT_NE(refusal([&] { run(o); }).find("twice"), std::string::npos);
+}
+
+// Bytes that no run writes would be signed by the manifest of the resumed one.
+TEST_F(RunTest, ResumeTakesOutWhatNoRunWrites) {
+  run(options());
+  const std::string text = read_bytes(options().out);
+  const std::size_t second = text.find('\n', text.find('\n') + 1) + 1;
+  std::string returns = text;
+  returns.insert(second - 1, "\r");
+  for (const std::string& stray :
+       {text.substr(0, second) + "\n\n\r\n" + text.substr(second), text + "\n", returns}) {
+    write_bytes(options().out, stray);
+    ReplayOptions o = options();
+    o.resume = true;
+    run(o);
+    EXPECT_EQ(read_bytes(o.out), text);
+    EXPECT_EQ(read_manifest(o.out).sha256->at("table"), sha256_text(text));
+  }
+}
+
+// Earlier versions wrote such rows, and --resume kept them.
+TEST_F(RunTest, ResumeRunsRowsAgainThatHadNoMemory) {
+  run(options());
+  const auto expected = untimed(options().out);
+  const Table table = read_table(options().out);
+  std::string text = checked_header_line(table.header);
+  for (Fields row : table.rows) {
+    if (row[column_index("algorithm")] == table.rows.back()[column_index("algorithm")]) {
+      row[column_index("status")] = "failed: std::bad_alloc";
+    }
+    text += checked_line(row, *table.runs.begin(), row_crc_place(table.header));
+  }
+  write_bytes(options().out, text);
+  ReplayOptions o = options();
+  o.resume = true;
+  const RunResult result = run(o);
+  EXPECT_EQ(result.failed, 0);
+  EXPECT_LT(result.resumed, result.rows);
+  expect_same(untimed(o.out), expected, "rows without memory");
 }
 
 TEST_F(RunTest, AnExistingOutputIsLeftAlone) {

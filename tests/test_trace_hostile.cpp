@@ -11,6 +11,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -361,6 +362,82 @@ TEST(TraceHostile, ChunksBeyondTheirDataset) {
   storage.half_written = true;
   replace_dataset(path, "k", kDims, DType::float16, storage);
   expect_refusal(path, {"/k", "chunks have 50331648 bytes", "expected at most"});
+}
+
+// HDF5 gives the fill value for chunks that it does not find, and asks for no checksum.
+TEST(TraceHostile, MissingChunks) {
+  const std::string path = planted_trace("t.h5");
+  for (const bool filtered : {false, true}) {
+    Storage storage;
+    storage.layout = Storage::Layout::chunked;
+    storage.chunk = {1, 40, 24};
+    storage.half_written = true;
+    if (filtered) {
+      storage.settings = {[](hid_t p) { H5Pset_shuffle(p); }, [](hid_t p) { H5Pset_deflate(p, 1); },
+                          [](hid_t p) { H5Pset_fletcher32(p); }};
+    }
+    replace_dataset(path, "k", kDims, DType::float16, storage);
+    expect_refusal(path, {"/k", "chunk at [1, 0, 0] is missing (6 of 9 are)"});
+    // Never written at all.
+    alter(path, "/prompts/a/layers/0", [&](hid_t layer) {
+      H5Ldelete(layer, "k", H5P_DEFAULT);
+      const hid_t space = H5Screate_simple(3, kDims.data(), nullptr);
+      const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+      H5Pset_chunk(plist, 3, storage.chunk.data());
+      const hid_t type = testing_traces::make_type(DType::float16, false);
+      const hid_t data = H5Dcreate2(layer, "k", type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+      EXPECT_GE(data, 0);
+      H5Dclose(data);
+      H5Tclose(type);
+      H5Pclose(plist);
+      H5Sclose(space);
+    });
+    expect_refusal(path, {"/k", "chunk at [0, 0, 0] is missing (9 of 9 are)"});
+  }
+}
+
+template <class T>
+std::string little_endian(std::initializer_list<T> numbers) {
+  std::string out;
+  for (const T number : numbers) {
+    out.append(reinterpret_cast<const char*>(&number), sizeof number);
+  }
+  return out;
+}
+
+// Damage to the table of chunks, where the checksums of the chunks do not reach.
+TEST(TraceHostile, DamagedTableOfChunks) {
+  const std::string path = planted_trace("t.h5");
+  Storage storage;
+  storage.layout = Storage::Layout::chunked;
+  storage.chunk = {1, 100, 24};
+  storage.settings = {[](hid_t p) { H5Pset_fletcher32(p); }};
+  replace_dataset(path, "k", kDims, DType::float16, storage);
+  std::array<haddr_t, 2> address{};
+  hsize_t size = 0;
+  alter(path, "/prompts/a/layers/0/k", [&](hid_t k) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      const std::array<hsize_t, 3> at{1 + i, 0, 0};
+      unsigned mask = 0;
+      ASSERT_GE(H5Dget_chunk_info_by_coord(k, at.data(), &mask, &address[i], &size), 0);
+    }
+  });
+  const std::string bytes = testing_replay::read_bytes(path);
+  // A key of the B-tree: size, mask, offsets of each axis and of the element; then the address.
+  const std::string key = little_endian({static_cast<std::uint32_t>(size), std::uint32_t{0}}) +
+                          little_endian<std::uint64_t>({1, 0, 0, 0, address[0]});
+  const std::size_t at = bytes.find(key);
+  ASSERT_NE(at, std::string::npos);
+  const auto damaged = [&](std::size_t offset, const std::string& with) {
+    std::string out = bytes;
+    testing_replay::write_bytes(path, out.replace(at + offset, with.size(), with));
+  };
+  damaged(0, std::string(4, '\0'));
+  expect_refusal(path, {"/k", "chunk at [1, 0, 0] is missing (1 of 3 are)"});
+  damaged(4, std::string(1, '\1'));
+  expect_refusal(path, {"/k", "chunk at [1, 0, 0]", "without its checksum"});
+  damaged(40, little_endian({address[1]}));
+  expect_refusal(path, {"byte " + std::to_string(address[1]) + " belongs to the values of two"});
 }
 
 TEST(TraceHostile, WrongChecksum) {

@@ -19,6 +19,7 @@
 
 #include "caches_files.hpp"
 #include "core/error.hpp"
+#include "damage.hpp"
 #include "files.hpp"
 #include "trace/inspect.hpp"
 #include "trace/reader.hpp"
@@ -27,6 +28,11 @@
 namespace kvbench {
 namespace {
 
+using testing_replay::below;
+using testing_replay::damage_bytes;
+using testing_replay::number_of;
+using testing_replay::one_of;
+using testing_replay::Random;
 using testing_replay::read_bytes;
 using testing_replay::write_bytes;
 using testing_traces::alter;
@@ -35,21 +41,10 @@ using testing_traces::put_number;
 using testing_traces::Storage;
 using testing_traces::temporary_path;
 
-using Random = std::mt19937_64;
-
 // Of processor time, for one file. An object may take 2 s, twice; without that limit HDF5 runs for
 // ever on some files.
 constexpr double kMaxSeconds = 30;
 constexpr rlim_t kMaxMemory = rlim_t{1} << 30;
-
-std::size_t below(Random& random, std::size_t count) {
-  return static_cast<std::size_t>(random() % count);
-}
-
-template <class List>
-const auto& one_of(Random& random, const List& list) {
-  return list[below(random, std::size(list))];
-}
 
 // Processor time of this process and of those that it waited for.
 double seconds_used() {
@@ -187,33 +182,6 @@ std::vector<Good> every_good_caches() {
 
 // ----------------------------------------------------------------------------------------- damage
 
-void damage_bytes(Random& random, std::string& bytes) {
-  const auto place = [&](std::size_t length) { return below(random, bytes.size() - length); };
-  const std::size_t kind = below(random, 6);
-  const std::size_t times = 1 + below(random, 4);
-  for (std::size_t i = 0; i < times && bytes.size() > 600; ++i) {
-    const std::size_t length = 1 + below(random, 64);
-    switch (kind) {
-      case 0: bytes[place(1)] ^= static_cast<char>(1 << below(random, 8)); break;
-      case 1: bytes[place(1)] = static_cast<char>(random()); break;
-      case 2: {  // a field of all zeros, all ones, or a small number
-        const std::size_t width = std::size_t{1} << below(random, 4);
-        const std::uint64_t value = one_of(
-            random, std::array{std::uint64_t{0}, ~std::uint64_t{0}, std::uint64_t{random() % 300}});
-        bytes.replace(place(8), width, reinterpret_cast<const char*>(&value), width);
-        break;
-      }
-      case 3: {
-        const std::string part = bytes.substr(place(length), length);
-        bytes.replace(place(length), length, part);
-        break;
-      }
-      case 4: bytes.erase(place(length), length); break;
-      default: bytes.resize(1 + below(random, bytes.size())); break;
-    }
-  }
-}
-
 // An attribute of any type, most of them wrong.
 void damage_attribute(Random& random, hid_t object, const std::string& name) {
   H5Adelete(object, name.c_str());
@@ -293,11 +261,6 @@ void damage_objects(Random& random, const std::string& path, const Good& good) {
 }
 
 // --------------------------------------------------------------------------------------- the test
-
-std::uint64_t number_of(const char* variable, std::uint64_t otherwise) {
-  const char* given = std::getenv(variable);
-  return given == nullptr ? otherwise : std::strtoull(given, nullptr, 10);
-}
 
 void try_damage(const std::vector<Good>& good) {
   constexpr std::uint64_t kAll = ~std::uint64_t{0};

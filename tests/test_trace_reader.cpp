@@ -137,31 +137,6 @@ INSTANTIATE_TEST_SUITE_P(All, TraceLayout,
                                   std::string(name(std::get<1>(test.param)));
                          });
 
-TEST(TraceReader, UnallocatedChunksHoldTheFillValue) {
-  for (const bool filtered : {false, true}) {
-    const std::uint16_t fill = 0x3800;  // 0.5
-    Storage storage = chunked({1, 40, 24});
-    storage.half_written = true;
-    storage.settings.push_back([&fill](hid_t p) {
-      const hid_t type = testing_traces::make_type(DType::float16, false);
-      H5Pset_fill_value(p, type, &fill);
-      H5Pset_fill_time(p, H5D_FILL_TIME_IFSET);
-      H5Tclose(type);
-    });
-    if (filtered) {
-      storage.settings.push_back([](hid_t p) { H5Pset_shuffle(p); });
-      storage.settings.push_back([](hid_t p) { H5Pset_deflate(p, 1); });
-    }
-    const std::string path = planted_trace("t.h5", DType::float16, {}, storage);
-    const TraceReader reader(path);
-    expect_planted(reader.read_head(0, 0, 0).k, 'k', 0);
-    const KvHead head = reader.read_head(0, 0, 2);
-    EXPECT_TRUE(
-        std::all_of(head.k.data(), head.k.data() + 100 * 24, [](float x) { return x == 0.5f; }));
-    expect_as_hdf5(head.k, path, DType::float16, 2);
-  }
-}
-
 TEST(TraceReader, HonoursTheFilterMask) {
   const std::string path = planted_trace("t.h5");
   const std::array<hsize_t, 3> dims{3, 100, 24};

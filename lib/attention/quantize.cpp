@@ -47,6 +47,13 @@ void QuantizedRows::append(std::span<const float> row) {
   ++rows_;
 }
 
+void QuantizedRows::clear() {
+  rows_ = 0;
+  codes_.clear();
+  scales_.clear();
+  zeros_.clear();
+}
+
 void QuantizedRows::read(Index i, std::span<float> out) const {
   const unsigned mask = (1U << bits_) - 1U;
   auto group = static_cast<std::size_t>(i * groups_of(length_, group_));
@@ -70,8 +77,9 @@ Matrix read_back(MatrixView from, std::span<const Index> tokens, const CodeForma
   if (format.along == GroupAlong::channels) {
     QuantizedRows row(format.bits, from.cols, format.group);
     for (Index i = 0; i < count; ++i) {
+      row.clear();  // the codes of all tokens would take as much as the budget
       row.append(from.row_span(tokens[i]));
-      row.read(i, {out.row(i), static_cast<std::size_t>(from.cols)});
+      row.read(0, {out.row(i), static_cast<std::size_t>(from.cols)});
     }
     return out;
   }
@@ -83,8 +91,9 @@ Matrix read_back(MatrixView from, std::span<const Index> tokens, const CodeForma
       for (Index i = 0; i < length; ++i) {
         channel[i] = from.row(tokens[first + i])[c];
       }
+      channels.clear();
       channels.append(channel);
-      channels.read(c, channel);
+      channels.read(0, channel);
       for (Index i = 0; i < length; ++i) {
         out.row(first + i)[c] = channel[i];
       }

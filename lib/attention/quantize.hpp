@@ -62,6 +62,9 @@ class QuantizedRows {
   /// Row `i` read back into `out` [length].
   void read(Index i, std::span<float> out) const;
 
+  /// Forgets the rows; their memory serves the next.
+  void clear();
+
   Index rows() const { return rows_; }
   /// Bytes of the codes: every group starts at a byte.
   Index code_bytes() const { return static_cast<Index>(codes_.size()); }

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <shared_mutex>
 #include <system_error>
 #include <utility>
@@ -33,6 +35,36 @@ void sync_folder(const fs::path& path) {
 std::shared_mutex& write_gate() {
   static auto* gate = new std::shared_mutex;
   return *gate;
+}
+
+// Where outputs lead, from the moment that they were checked. Never destroyed, as the gate.
+struct FixedPaths {
+  std::mutex mutex;
+  std::map<fs::path, fs::path> target;
+};
+
+FixedPaths& fixed_paths() {
+  static auto* fixed = new FixedPaths;
+  return *fixed;
+}
+
+fs::path follow(const fs::path& path) {
+  constexpr int kMaxLinks = 40;
+  fs::path out = path;
+  for (int i = 0; i < kMaxLinks; ++i) {
+    std::error_code error;
+    const fs::path found = fs::weakly_canonical(out, error);
+    if (error) {
+      return out;
+    }
+    out = found;
+    if (!fs::is_symlink(fs::symlink_status(out, error))) {
+      break;
+    }
+    // A link to a file that is not there yet: the file will be where it points.
+    out = out.parent_path() / fs::read_symlink(out, error);
+  }
+  return out;
 }
 
 }  // namespace
@@ -63,23 +95,23 @@ void write_if_read(int fd, std::string_view text) {
   std::signal(SIGPIPE, before);
 }
 
-fs::path resolved_path(const fs::path& path) {
-  constexpr int kMaxLinks = 40;
-  fs::path out = path;
-  for (int i = 0; i < kMaxLinks; ++i) {
-    std::error_code error;
-    const fs::path found = fs::weakly_canonical(out, error);
-    if (error) {
-      return out;
-    }
-    out = found;
-    if (!fs::is_symlink(fs::symlink_status(out, error))) {
-      break;
-    }
-    // A link to a file that is not there yet: the file will be where it points.
-    out = out.parent_path() / fs::read_symlink(out, error);
+void fix_resolved_paths(const std::vector<fs::path>& paths) {
+  std::map<fs::path, fs::path> found;
+  for (const fs::path& path : paths) {
+    const fs::path target = follow(path);
+    found[path] = target;
+    found[target] = target;
   }
-  return out;
+  FixedPaths& fixed = fixed_paths();
+  const std::lock_guard lock(fixed.mutex);
+  fixed.target = std::move(found);
+}
+
+fs::path resolved_path(const fs::path& path) {
+  FixedPaths& fixed = fixed_paths();
+  const std::lock_guard lock(fixed.mutex);
+  const auto found = fixed.target.find(path);
+  return found == fixed.target.end() ? follow(path) : found->second;
 }
 
 fs::path unfinished_path(const fs::path& path) {
@@ -106,7 +138,7 @@ void publish_file(const fs::path& path) {
 void rename_file(const fs::path& from, const fs::path& to) {
   const std::shared_lock open(write_gate());
   std::error_code error;
-  const fs::file_status there = fs::status(to, error);
+  const fs::file_status there = fs::symlink_status(to, error);
   if (fs::exists(there) && !fs::is_regular_file(there)) {
     throw IoError(fmt::format("{}: not a regular file, expected one or none", to.string()));
   }

@@ -5,12 +5,18 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvbench {
 
 /// The path with symbolic links resolved, as far as it leads: two names of one file meet at one
 /// lock, and a rename replaces the file and not the link.
 std::filesystem::path resolved_path(const std::filesystem::path& path);
+
+/// Decides for these paths, and for what they lead to, what resolved_path says from now on, so that
+/// a link that somebody puts there later is not followed. Takes the place of an earlier call's.
+/// Thread-safe.
+void fix_resolved_paths(const std::vector<std::filesystem::path>& paths);
 
 /// PATH.tmp, where PATH is written until it is whole.
 std::filesystem::path unfinished_path(const std::filesystem::path& path);
@@ -33,7 +39,8 @@ void hold_writes();
 /// it the name `path`. Throws IoError; the unfinished file is left then.
 void publish_file(const std::filesystem::path& path);
 
-/// Renames a file, for good. Throws IoError, also where a device or a folder has the new name.
+/// Renames a file, for good. Throws IoError, also where a device, a folder or a link has the new
+/// name.
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// A text that stands in PATH.tmp until it is published, so that several files can be written

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <system_error>
@@ -20,8 +21,6 @@ namespace kvbench {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kBytesToTell = 64;  // of an unfinished file, that say what it was to become
 
 // What two names of one file have in common: device and inode. A file that does not exist yet has
 // those of its folder and a name in it.
@@ -142,6 +141,7 @@ FileKind text_kind(std::string name, const std::string& line) {
 }
 
 void check_outputs(const std::vector<fs::path>& inputs, const std::vector<Output>& outputs) {
+  fix_resolved_paths({});  // an earlier command's
   Owners owners(inputs);
   for (const Output& output : outputs) {
     if (output.path == "-") {
@@ -161,6 +161,9 @@ void check_outputs(const std::vector<fs::path>& inputs, const std::vector<Output
     check_node(output.path, output, false);
     check_node(unfinished, output, true);
   }
+  std::vector<fs::path> paths;
+  std::ranges::transform(outputs, std::back_inserter(paths), &Output::path);
+  fix_resolved_paths(paths);
 }
 
 void check_folder(std::string_view option, const fs::path& path) {

@@ -10,6 +10,9 @@
 
 namespace kvbench {
 
+/// Bytes of an unfinished file that say what it was to become.
+inline constexpr std::size_t kBytesToTell = 64;
+
 /// A kind of file that kvbench writes.
 struct FileKind {
   std::string name;  ///< with its article: "a result table"
@@ -38,6 +41,7 @@ std::string first_bytes(const std::filesystem::path& path, std::size_t count);
 ///   to: under any name, through symbolic or hard links, whether it exists yet or not;
 /// - exists and is no regular file;
 /// - exists, is not empty and is not of its kind.
+/// From then on resolved_path leads where the outputs lead now (fix_resolved_paths).
 /// Files of the right kind pass: whether they are replaced, resumed or refused is the command's
 /// decision.
 void check_outputs(const std::vector<std::filesystem::path>& inputs,

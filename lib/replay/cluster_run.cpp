@@ -184,6 +184,7 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
     }
     result.interrupted = result.heads < static_cast<Index>(plan.heads.size());
     result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    result.changed_traces = mark_changed(manifest, plan.readers);
     end_manifest(manifest, result.rows, 0, result.wall_s);
     write_cluster_manifest(cluster_stage(o), manifest, written);
   } catch (...) {

@@ -19,6 +19,7 @@ struct ClusterResult {
   Index rows = 0;   ///< of all tables
   bool interrupted = false;
   double wall_s = 0.0;
+  std::vector<std::string> changed_traces;  ///< written to during the run; the manifest says so too
 };
 
 /// Studies every selected KV head and writes OUT/{coverage,delta,growth,norms}.csv, the points, and

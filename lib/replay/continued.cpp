@@ -177,6 +177,7 @@ std::string check_continued(const Plan& plan, const Manifest& now) {
     return "";
   }
   const Manifest then = read_manifest(out);
+  check_traces_unchanged(then, out);
   const bool same = then.plan && then.plan->hash == now.plan->hash &&
                     then.plan->row_ranges == now.plan->row_ranges;
   if (!same) {

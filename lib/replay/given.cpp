@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/sha256.hpp"
 #include "metrics/memory.hpp"
 #include "replay/head_cache.hpp"
 #include "replay/job.hpp"
 #include "replay/row_parts.hpp"
 #include "report/schema.hpp"
-#include "report/sha256.hpp"
 
 namespace kvbench {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "attention/query_block.hpp"
 #include "core/error.hpp"
+#include "core/value_range.hpp"
 #include "metrics/error.hpp"
 #include "metrics/memory.hpp"
 #include "replay/given.hpp"
@@ -162,43 +163,22 @@ std::vector<Index> positions_of(Range range) {
   return out;
 }
 
-namespace {
-
-double largest_size(MatrixView m) {
-  float out = 0.0F;
-#pragma omp simd reduction(max : out)
-  for (Index i = 0; i < m.rows * m.cols; ++i) {
-    out = std::max(out, std::abs(m.data[i]));
+void check_range(const Plan& plan, const Unit& unit, const KvHead& head) {
+  const ValueRange range = value_range(head);
+  if (plan.options.precision == Precision::float32 && !fits_float32(range, head.scale, head.d())) {
+    throw InputError(fmt::format(
+        "{}: prompt {} layer {} KV head {}: keys up to {:.3g}, queries up to {:.3g}, values up to "
+        "{:.3g}: their products leave the range of float32; expected --precision float64",
+        plan.trace_names[unit.trace], plan.prompt_meta(unit).id, plan.layer_meta(unit).layer,
+        unit.kv_head, range.key, range.query, range.value));
   }
-  return static_cast<double>(out);
 }
 
-// float32 holds 3e38: what is left is for sums over tokens and what methods make of them. Methods
-// multiply keys, and values, with each other.
-constexpr double kLargest = 1e30;
-constexpr double kLargestSquared = 1e15;
+namespace {
 
 KvHead read_head(const Plan& plan, const Unit& unit) {
   KvHead head = plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head);
   head.precision = plan.options.precision;
-  if (head.precision == Precision::float32) {
-    const double key = largest_size(head.k);
-    const double value = largest_size(head.v);
-    double query = 0.0;
-    for (const Matrix& q : head.q) {
-      query = std::max(query, largest_size(q));
-    }
-    const double scale = std::max(1.0, std::abs(head.scale));
-    if (!(scale * query * std::max(1.0, key) * static_cast<double>(head.d()) <= kLargest) ||
-        !(key <= kLargestSquared && value <= kLargestSquared)) {
-      throw InputError(fmt::format(
-          "{}: prompt {} layer {} KV head {}: keys up to {:.3g}, queries up to {:.3g}, values up "
-          "to "
-          "{:.3g}: their products leave the range of float32; expected --precision float64",
-          plan.trace_names[unit.trace], plan.prompt_meta(unit).id, plan.layer_meta(unit).layer,
-          unit.kv_head, key, query, value));
-    }
-  }
   return head;
 }
 

@@ -116,6 +116,10 @@ class HeadContext : public HeadInput {
 /// Bytes that a budget of `rho` gives for a middle of `full` bytes: floor(rho * full).
 Index budget_bytes(double rho, Index full);
 
+/// Throws InputError where products of the head's numbers leave the range of the plan's precision;
+/// the run that the message asks for works.
+void check_range(const Plan& plan, const Unit& unit, const KvHead& head);
+
 /// Throws std::logic_error where what a method returned breaks the contract: tokens out of order or
 /// not in the task, weights of a wrong number, negative or not finite, made entries not finite or
 /// of a wrong shape.

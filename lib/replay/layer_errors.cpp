@@ -193,7 +193,7 @@ std::vector<Index> LayerErrors::open(const FinishedTable& before) {
   if (exact_.empty()) {
     journal_.clear();  // what is left in it may be of other traces
   }
-  if (!lines.whole_file() || writer_.holds_earlier()) {
+  if (!lines.whole_file() || writer_.needs_rewrite()) {
     lines.rewrite(writer_);
   }
   return again;

@@ -139,7 +139,7 @@ Outputs::Outputs(const Plan& plan, const std::string& run, const std::string& ea
     done_.push_back(before.front().has(job));
   }
   for (std::size_t i = tables_.size(); i-- > 0;) {
-    if (!before[i].whole_file() || tables_[i].writer->holds_earlier()) {
+    if (!before[i].whole_file() || tables_[i].writer->needs_rewrite()) {
       before[i].rewrite(*tables_[i].writer);  // half-written jobs' lines go
     }
   }

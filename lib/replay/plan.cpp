@@ -8,13 +8,13 @@
 #include <system_error>
 
 #include "core/error.hpp"
+#include "core/sha256.hpp"
 #include "replay/cache_export.hpp"
 #include "replay/given.hpp"
 #include "replay/job.hpp"
 #include "replay/layer_errors.hpp"
 #include "replay/selection.hpp"
 #include "replay/shard_costs.hpp"
-#include "report/sha256.hpp"
 
 namespace kvbench {
 namespace {

@@ -213,6 +213,11 @@ void FinishedTable::add(const TableReader& reader) {
     list_places();
   }
   const Fields& line = reader.row();
+  // What an earlier version wrote where there was no memory says nothing of the method.
+  if (table_ == nullptr && line[column_index("status")] == "failed: std::bad_alloc") {
+    ++given_;  // and not counted: the line goes
+    return;
+  }
   const bool steps = table_ != nullptr && table_->steps();
   const auto found = find(line);
   if (!found) {
@@ -287,7 +292,12 @@ void FinishedTable::rewrite(CsvWriter& writer) const {
   StagedFile file = writer.stage();
   for (const std::uint64_t line : lines_) {
     if (line != 0) {
-      const std::string_view text = lines.at(offset_of(line));
+      std::string_view text = lines.at(offset_of(line));
+      std::string plain;
+      if (text.ends_with("\r\n")) {
+        plain = fmt::format("{}\n", text.substr(0, text.size() - 2));
+        text = plain;
+      }
       file.put(writer.holds_earlier() ? writer.line_of_this_run(text) : text);
     }
   }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <numeric>
+#include <system_error>
 #include <vector>
 
 #include "core/error.hpp"
@@ -74,6 +76,13 @@ JobResult run_guarded(const HeadInput& c, const Entry& entry,
     return out;
   } catch (const IoError&) {
     throw;  // the device failed, not the method: every further job would fail too
+  } catch (const std::bad_alloc&) {
+    throw IoError(fmt::format(
+        "not enough memory for {} (prompt {}, layer {}, KV head {}); fewer --threads or a "
+        "--memory-limit need less",
+        c.plan().variant_of(c.unit(), entry).name(), c.id().prompt, c.id().layer, c.id().kv_head));
+  } catch (const std::system_error& e) {  // no thread, no file: the machine's as well
+    throw IoError(fmt::format("{}: {}", c.plan().variant_of(c.unit(), entry).name(), e.what()));
   } catch (const std::exception& e) {
     const bool infeasible = dynamic_cast<const Infeasible*>(&e) != nullptr;
     for (std::size_t i = 0; i < blank.rows.size(); ++i) {

@@ -30,7 +30,8 @@
 namespace kvbench {
 namespace {
 
-// Reading a head checks its values; a bad one must be found before the first row is written.
+// Reading a head checks its values; bad ones, and those that a job would refuse, must be found
+// before the first row is written.
 void validate_values(const Plan& plan, const std::atomic<bool>& stop) {
   Progress progress(static_cast<Index>(plan.units.size()), "checking", "KV heads");
   GivenCaches::Checked budgets;
@@ -39,6 +40,7 @@ void validate_values(const Plan& plan, const std::atomic<bool>& stop) {
       return;
     }
     const KvHead head = plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head);
+    check_range(plan, unit, head);
     if (plan.caches) {
       plan.caches->check(plan, unit, head, budgets);
     }
@@ -187,9 +189,28 @@ Manifest start_manifest(const std::string& command_line, nlohmann::json configur
     out.driver = info.driver;
   }
   for (std::size_t i = 0; i < traces.size(); ++i) {
-    add_trace(out, traces[i]);
-    out.traces.back().model = readers[i].meta().model;
-    out.traces.back().dtype = name(readers[i].meta().dtype);
+    const TraceReader& reader = readers[i];
+    const TraceMeta& meta = reader.meta();
+    out.traces.push_back(
+        {traces[i], reader.sha256(), meta.file_bytes, meta.model, std::string(name(meta.dtype))});
+    // Its values have been checked, and where they lie is known: both would be of other contents.
+    if (!reader.unchanged()) {
+      throw InputError(
+          fmt::format("{}: was written to since it was opened, expected a trace that nobody writes",
+                      traces[i]));
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> mark_changed(Manifest& manifest, const std::vector<TraceReader>& readers) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    TraceFile& trace = manifest.traces[i];
+    trace.changed = !readers[i].unchanged() && readers[i].sha256() != trace.sha256;
+    if (trace.changed) {
+      out.push_back(trace.path);
+    }
   }
   return out;
 }
@@ -260,6 +281,7 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
     manifest.sha256 = outputs.sha256();
   }
   result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.changed_traces = mark_changed(manifest, plan.readers);
   end_manifest(manifest, result.rows, result.failed, result.wall_s);
   write_manifest(o.out, manifest);
   return result;

@@ -17,6 +17,7 @@ struct RunResult : RowCounts {  // of the file
   Index resumed = 0;            ///< rows that were there
   bool interrupted = false;
   double wall_s = 0.0;
+  std::vector<std::string> changed_traces;  ///< written to during the run; the manifest says so too
 };
 
 /// Runs this shard's jobs of the plan into options.out and writes the manifest beside it.
@@ -30,10 +31,15 @@ RunResult run_plan(const Plan& plan, const std::string& command_line,
                    const std::atomic<bool>& stop);
 
 /// The manifest of a run on such a device that starts now; hashes the traces, whose readers are
-/// given in the same order. Errors: as add_trace.
+/// given in the same order. Throws InputError where one was written to since it was opened,
+/// IoError.
 Manifest start_manifest(const std::string& command_line, nlohmann::json configuration,
                         const ResourceOptions& options, const std::vector<std::string>& traces,
                         const std::vector<TraceReader>& readers, int threads);
+
+/// At the end of the run: hashes traces again whose size or times are not those of its begin, and
+/// marks in the manifest those that are others now. Returns their paths. Throws IoError.
+std::vector<std::string> mark_changed(Manifest& manifest, const std::vector<TraceReader>& readers);
 
 /// The options as resolved, for the manifest and the dry run.
 nlohmann::json configuration(const Plan& plan);

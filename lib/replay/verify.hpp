@@ -25,10 +25,11 @@ struct LineAgain {
 };
 
 struct VerifyResult {
-  std::vector<LineAgain> lines;  ///< the rows drawn, and all others that differ
-  Index rows_again = 0;          ///< rows of OUT.csv that ran again
-  Index different = 0;           ///< of `lines`
-  bool interrupted = false;      ///< then nothing was compared
+  std::vector<std::string> traces;  ///< a line for each that was hashed, with its whole path
+  std::vector<LineAgain> lines;     ///< the rows drawn, and all others that differ
+  Index rows_again = 0;             ///< rows of OUT.csv that ran again
+  Index different = 0;              ///< of `lines`
+  bool interrupted = false;         ///< then nothing was compared
 };
 
 /// Runs `sample` rows again (all where there are fewer) that `seed` draws, from the manifest alone,

@@ -144,7 +144,11 @@ void CsvWriter::recover(const ExistingRow& existing, const std::string& earlier)
                                  path_.string(), got == reader.header().end() ? "its end" : *got,
                                  expected == header_.end() ? "its end" : *expected));
   }
+  const std::uint64_t head_end = reader.end();
+  std::uint64_t row_bytes = 0;
   while (reader.next()) {
+    row_bytes += reader.text().size();
+    has_strays_ = has_strays_ || reader.text().ends_with("\r\n");
     const bool of_earlier = !earlier.empty() && reader.run() == earlier;
     holds_earlier_ = holds_earlier_ || of_earlier;
     if (reader.run() != run_ && !of_earlier) {
@@ -157,6 +161,7 @@ void CsvWriter::recover(const ExistingRow& existing, const std::string& earlier)
       existing(reader);
     }
   }
+  has_strays_ = has_strays_ || head_end != head.size() || reader.end() != head_end + row_bytes;
   // A killed run leaves one row that is not whole, and nothing behind it.
   if (const std::size_t behind = first_whole_row(reader.rest())) {
     throw InputError(
@@ -164,15 +169,41 @@ void CsvWriter::recover(const ExistingRow& existing, const std::string& earlier)
                     "was changed after it was written)",
                     path_.string(), reader.line() - 1 + behind));
   }
-  if (!reader.rest().empty() && ::truncate(path_.c_str(), static_cast<off_t>(reader.end())) != 0) {
-    throw_io("cut off its torn last line", path_, errno);
+  if (!reader.rest().empty()) {
+    open_file();
+    const bool cut = ::ftruncate(fd_, static_cast<off_t>(reader.end())) == 0;
+    const int error = errno;
+    ::close(std::exchange(fd_, -1));
+    if (!cut) {
+      throw_io("cut off its torn last line", path_, error);
+    }
   }
 }
 
+// The path has no link at its end since it was resolved; one that somebody puts there is not
+// followed.
 void CsvWriter::open_file() {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd_ < 0) {
     throw_io("open it for writing", path_, errno);
+  }
+  struct stat about {};
+  if (::fstat(fd_, &about) != 0 || !S_ISREG(about.st_mode)) {
+    ::close(std::exchange(fd_, -1));
+    throw IoError(fmt::format("{}: not a regular file any more", path_.string()));
+  }
+}
+
+// What is replaced, or said to be whole, is the file that the rows went to.
+void CsvWriter::expect_own_name() const {
+  struct stat open {};
+  struct stat named {};
+  if (::fstat(fd_, &open) != 0 || ::lstat(path_.c_str(), &named) != 0 ||
+      open.st_dev != named.st_dev || open.st_ino != named.st_ino) {
+    throw IoError(
+        fmt::format("{}: its name was given to another file, or removed, while its rows were "
+                    "written; expected nobody else to touch it",
+                    path_.string()));
   }
 }
 
@@ -208,9 +239,10 @@ StagedFile CsvWriter::stage() const {
 
 void CsvWriter::replace(StagedFile file) {
   const std::scoped_lock guard(mutex_);
+  expect_own_name();
   file.close();
   file.publish();
-  holds_earlier_ = false;
+  holds_earlier_ = has_strays_ = false;
   ::close(fd_);
   open_file();
 }
@@ -221,6 +253,7 @@ std::string CsvWriter::line_of_this_run(std::string_view line) const {
 
 void CsvWriter::sync() {
   const std::scoped_lock guard(mutex_);
+  expect_own_name();
   if (::fsync(fd_) != 0) {
     throw_io("write it to the disk", path_, errno);
   }

@@ -123,9 +123,13 @@ class CsvWriter {
   std::string line_of_this_run(std::string_view line) const;
   /// Whether there are rows of the earlier run.
   bool holds_earlier() const { return holds_earlier_; }
+  /// Whether it must be replaced before it is finished: rows of the earlier run, or bytes that no
+  /// run writes (blank lines, a BOM, CR), which its checksum would sign.
+  bool needs_rewrite() const { return holds_earlier_ || has_strays_; }
 
  private:
   void open_file();
+  void expect_own_name() const;
   void recover(const ExistingRow& existing, const std::string& earlier);
 
   std::filesystem::path path_;  // symbolic links resolved: two names of one file share the lock
@@ -135,6 +139,7 @@ class CsvWriter {
   FileLock lock_;
   int fd_ = -1;
   bool holds_earlier_ = false;
+  bool has_strays_ = false;
   std::mutex mutex_;
 };
 

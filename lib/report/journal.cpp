@@ -61,7 +61,8 @@ FileKind journal_kind() {
 
 Journal::Journal(std::filesystem::path path, std::string_view identity, bool resume)
     : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+               0666);
   if (fd_ < 0) {
     fail(path_, "cannot be opened");
   }

@@ -13,7 +13,6 @@
 #include "core/error.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"
-#include "report/sha256.hpp"
 
 template <class T>
 struct nlohmann::adl_serializer<std::optional<T>> {
@@ -39,7 +38,7 @@ static void from_json(const json& j, Range& range) {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BuildInfo, version, git_commit, git_dirty, compiler, flags,
                                    build_type)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TraceFile, path, sha256, bytes, model, dtype)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TraceFile, path, sha256, bytes, model, dtype, changed)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Shard, index, count)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PlanInfo, hash, rows, row_ranges)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Manifest, schema, tool, command_line, configuration, traces,
@@ -105,9 +104,15 @@ Manifest begin_manifest(std::string command_line, json configuration) {
   return m;
 }
 
-void add_trace(Manifest& manifest, const std::filesystem::path& trace) {
-  std::string hash = sha256_file(trace);
-  manifest.traces.push_back({trace.string(), std::move(hash), std::filesystem::file_size(trace)});
+void check_traces_unchanged(const Manifest& manifest, const std::filesystem::path& csv) {
+  for (const TraceFile& trace : manifest.traces) {
+    if (trace.changed) {
+      throw InputError(fmt::format(
+          "{}: the trace {} was written to while its rows were made, and they may be of neither "
+          "contents ({}); expected a run on a trace that nobody writes",
+          csv.string(), trace.path, manifest_path(csv).string()));
+    }
+  }
 }
 
 void end_manifest(Manifest& manifest, Index rows, Index failures, double wall_s) {
@@ -166,6 +171,7 @@ Manifest read_manifest(const std::filesystem::path& csv) {
     for (json& trace : j.at("traces")) {  // the first manifests of schema 1.2 had neither
       trace.emplace("model", "");
       trace.emplace("dtype", "");
+      trace.emplace("changed", false);  // nor those of 1.4
     }
     return j.get<Manifest>();
   } catch (const json::exception& error) {

@@ -23,6 +23,9 @@ struct TraceFile {
   std::uint64_t bytes = 0;
   std::string model = {};  ///< as the trace names it; "": the manifest does not say
   std::string dtype = {};  ///< element type of the model's cache; "": the manifest does not say
+  /// Whether somebody wrote to it during the run: its SHA-256 at the end is another, and rows may
+  /// be of neither.
+  bool changed = false;
 };
 
 /// Part `index` of `count` of a plan; 1 <= index <= count.
@@ -76,8 +79,8 @@ FileKind manifest_kind();
 /// A manifest with build, host, CPU and start filled in.
 Manifest begin_manifest(std::string command_line, nlohmann::json configuration);
 
-/// Adds a trace: hashes the file. Throws InputError, IoError.
-void add_trace(Manifest& manifest, const std::filesystem::path& trace);
+/// Throws InputError where a trace was written to while the rows of `csv` were made.
+void check_traces_unchanged(const Manifest& manifest, const std::filesystem::path& csv);
 
 /// Fills end, rows, failures and wall_s (seconds, from the caller's monotonic clock).
 void end_manifest(Manifest& manifest, Index rows, Index failures, double wall_s);

@@ -11,13 +11,13 @@
 
 #include "core/error.hpp"
 #include "core/output_guard.hpp"
+#include "core/sha256.hpp"
 #include "report/csv.hpp"
 #include "report/manifest.hpp"
 #include "report/merge_lines.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
-#include "report/sha256.hpp"
 #include "report/side_table.hpp"
 
 namespace kvbench {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/sha256.hpp"
 #include "report/csv.hpp"
-#include "report/sha256.hpp"
 
 namespace kvbench {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -44,9 +45,15 @@ std::vector<Output> tables(const fs::path& csv) {
   return out;
 }
 
-void remove_one(const fs::path& path) {
+// A file of the kind that the command checked: another may have got its name since.
+void remove_one(const fs::path& path, const std::function<bool(const fs::path&)>& is_ours) {
   std::error_code error;
   if (fs::is_regular_file(fs::symlink_status(path, error))) {
+    if (fs::file_size(path, error) > 0 && !is_ours(path)) {
+      throw IoError(
+          fmt::format("{}: another file has got this name since the run began, and is not removed",
+                      path.string()));
+    }
     fs::remove(path, error);
   } else {
     error.clear();  // nothing is there
@@ -81,13 +88,15 @@ std::vector<fs::path> existing_tables(const fs::path& csv) {
 
 void remove_files(const std::vector<Output>& files) {
   for (const Output& file : files) {
-    remove_one(resolved_path(file.path));
+    remove_one(resolved_path(file.path), file.kind.made_here);
   }
 }
 
 void remove_unfinished(const std::vector<Output>& files) {
   for (const Output& file : files) {
-    remove_one(unfinished_path(resolved_path(file.path)));
+    remove_one(unfinished_path(resolved_path(file.path)), [&](const fs::path& path) {
+      return file.kind.begins(first_bytes(path, kBytesToTell));
+    });
   }
 }
 

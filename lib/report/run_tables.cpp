@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/sha256.hpp"
 #include "report/row_crc.hpp"
 #include "report/schema.hpp"
-#include "report/sha256.hpp"
 
 namespace kvbench {
 namespace {
@@ -74,6 +74,7 @@ std::unique_ptr<TableReader> open_alone(const fs::path& path, const Fields& head
 
 std::unique_ptr<TableReader> open_run_table(const Manifest& manifest, const std::string& name,
                                             const fs::path& path, const Fields& header) {
+  check_traces_unchanged(manifest, path);
   std::optional<std::string> sha256;
   if (manifest.sha256) {
     const auto known = manifest.sha256->find(name);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/printable.hpp"
 #include "report/summary_formats.hpp"
 
 namespace kvbench {
@@ -16,14 +17,6 @@ namespace {
 constexpr std::size_t kGap = 2;          // between columns
 constexpr std::size_t kShortLabel = 12;  // labels are not cut below this
 constexpr std::string_view kEllipsis = "…";
-
-// A terminal must not take a prompt's name for a command.
-std::string printable(std::string_view text) {
-  std::string out(text);
-  std::ranges::replace_if(
-      out, [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; }, ' ');
-  return out;
-}
 
 constexpr CellStyle style{" ± ", "", "*", "†", "-", printable};
 

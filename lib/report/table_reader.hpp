@@ -10,9 +10,9 @@
 #include <string>
 #include <string_view>
 
+#include "core/sha256.hpp"
 #include "core/types.hpp"
 #include "report/csv.hpp"
-#include "report/sha256.hpp"
 
 namespace kvbench {
 

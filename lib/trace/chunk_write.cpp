@@ -9,8 +9,10 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "core/float16.hpp"
+#include "trace/filters.hpp"
 
 namespace kvbench::h5 {
 
@@ -43,7 +45,12 @@ Bytes encode_chunk(MatrixView rows, Index chunk_rows, DType type, int gzip_level
   const auto width = static_cast<std::size_t>(bytes_per_element(type));
   Bytes plain = stored_elements(rows.data, rows.rows * rows.cols, type);
   plain.resize(static_cast<std::size_t>(chunk_rows * rows.cols) * width);
-  return gzip_level == 0 ? plain : deflated(shuffled(plain, width), gzip_level);
+  Bytes out = gzip_level == 0 ? std::move(plain) : deflated(shuffled(plain, width), gzip_level);
+  const std::uint32_t checksum = fletcher32(out);
+  for (std::size_t b = 0; b < kChecksumBytes; ++b) {
+    out.push_back(static_cast<std::uint8_t>(checksum >> 8 * b));
+  }
+  return out;
 }
 
 }  // namespace
@@ -51,9 +58,6 @@ Bytes encode_chunk(MatrixView rows, Index chunk_rows, DType type, int gzip_level
 Bytes stored_elements(const float* x, Index count, DType type) {
   if (count == 0) {
     return {};  // no addresses to copy between
-  }
-  if (count == 0) {
-    return {};
   }
   Bytes out(static_cast<std::size_t>(count * bytes_per_element(type)));
   if (type == DType::float32) {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <utility>
 
+#include "trace/digest.hpp"
 #include "trace/filters.hpp"
 
 namespace kvbench::h5 {
@@ -13,8 +15,8 @@ namespace {
 // Sizes stay far below what an Index can address even after widening to float32.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 60;
 
-// Data that deflate shrinks far, or that were never written, cost memory that their file does not
-// pay for. Up to kFreeBytes they may; above, this share of them has to be in the file.
+// Data that deflate shrinks far cost memory that their file does not pay for. Up to kFreeBytes they
+// may; above, this share of them has to be in the file.
 constexpr std::uint64_t kFreeBytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t kMaxRatio = 100;
 
@@ -73,7 +75,20 @@ void check_filters(const Dataset& d, const Place& where) {
   }
 }
 
+// Where the chunk of a number in the grid begins.
+std::vector<std::uint64_t> corner(const Dataset& d, std::uint64_t number) {
+  std::vector<std::uint64_t> out(d.sizes.size());
+  for (std::size_t i = d.sizes.size(); i-- > 0;) {
+    const std::uint64_t steps = (d.sizes[i] - 1) / d.chunk[i] + 1;
+    out[i] = number % steps * d.chunk[i];
+    number /= steps;
+  }
+  return out;
+}
+
 // The table of chunks: one for each place of the grid, in the file, and together no longer than it.
+// HDF5 gives the fill value for a chunk that it does not find. Damage looks the same as a writer's
+// omission, so neither is read.
 void check_chunks(const Dataset& d, const Place& where, std::uint64_t bytes,
                   std::uint64_t file_bytes) {
   if (d.chunk.size() != d.sizes.size()) {
@@ -108,6 +123,12 @@ void check_chunks(const Dataset& d, const Place& where, std::uint64_t bytes,
   }
   if (d.chunks.size() != grid) {
     where.refuse("has a table of {} chunks, expected {}", d.chunks.size(), grid);
+  }
+  const auto missing = std::ranges::find(d.chunks, 0U, &Chunk::bytes);
+  if (missing != d.chunks.end()) {
+    where.refuse("chunk at [{}] is missing ({} of {} are), expected all chunks in the file",
+                 fmt::join(corner(d, missing - d.chunks.begin()), ", "),
+                 std::ranges::count(d.chunks, 0U, &Chunk::bytes), grid);
   }
 }
 
@@ -166,19 +187,42 @@ void check_storage(const Dataset& d, const Place& where, std::uint64_t file_byte
       break;
     case Dataset::Layout::chunked:
       check_filters(d, where);
-      if (d.fill.size() != d.element.bytes && !d.fill.empty()) {
-        where.refuse("fill value has {} bytes, expected {}", d.fill.size(), d.element.bytes);
-      }
       check_chunks(d, where, bytes, file_bytes);
       break;
     default: where.refuse("has a storage layout that is not read, expected contiguous or chunked");
   }
 }
 
+void check_disjoint(const Object& root) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> extents;  // begin and end, in the file
+  const auto add = [&](std::uint64_t address, std::uint64_t bytes) {
+    if (bytes > 0 && address <= kNowhere - bytes) {
+      extents.emplace_back(address, address + bytes);
+    }
+  };
+  for (const Node& node : root.survey->nodes) {
+    for (const Dataset& d : node.dataset) {
+      if (d.layout == Dataset::Layout::contiguous) {
+        add(d.address, d.bytes);
+      }
+      for (const Chunk& c : d.chunks) {
+        add(c.address, c.bytes);
+      }
+    }
+  }
+  std::ranges::sort(extents);
+  const auto shared = std::ranges::adjacent_find(
+      extents, [](const auto& a, const auto& b) { return b.first < a.second; });
+  if (shared != extents.end()) {
+    root.where.refuse("byte {} belongs to the values of two datasets or chunks, expected of one",
+                      (shared + 1)->first);
+  }
+}
+
 Tensor open_tensor(const Object& group, const Spec& spec, DType dtype, std::uint64_t file_bytes) {
   const Object object = open_dataset(group, spec.name);
   const Dataset& d = described(object);
-  Tensor t{&d, object.where, {}};
+  Tensor t{&d, object.where, {}, DType::float32, {}};
   const DType expected = spec.type == Spec::always_float32 ? DType::float32 : dtype;
   const bool or_float32 = spec.type == Spec::as_trace_or_float32;
   const auto found = stored_dtype(d.element);
@@ -192,6 +236,7 @@ Tensor open_tensor(const Object& group, const Spec& spec, DType dtype, std::uint
   t.dtype = *found;
   t.sizes = checked_sizes(d, t.where, spec);
   check_storage(d, t.where, file_bytes);
+  t.digests = digests_of(object, spec.rank == 3 ? d.sizes.front() : 1);
   return t;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "core/types.hpp"
@@ -37,6 +39,7 @@ struct Tensor {
   Place where;
   std::vector<Index> sizes;  ///< [rank], each at least 1
   DType dtype = DType::float32;
+  std::span<const std::string> digests;  ///< one a head of rank 3, else one; none: not known
 
   Index heads() const { return sizes.front(); }
   Index rows() const { return sizes.end()[-2]; }
@@ -54,7 +57,12 @@ const Dataset& described(const Object& dataset);
 std::uint64_t checked_bytes(const Dataset& dataset, const Place& where);
 
 /// Refuses a dataset whose bytes cannot be what the file holds, or whose filters are not read.
-/// Afterwards values.hpp reads it without looking again. At least one element.
+/// Afterwards values.hpp reads it without looking again. At least one element. A chunk that is
+/// missing is refused too.
 void check_storage(const Dataset& dataset, const Place& where, std::uint64_t file_bytes);
+
+/// Refuses a file in which values of two datasets, or two chunks of one, have bytes in common: a
+/// checksum that stands behind a chunk's bytes does not see that they are another chunk's.
+void check_disjoint(const Object& root);
 
 }  // namespace kvbench::h5

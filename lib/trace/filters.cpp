@@ -18,8 +18,6 @@ constexpr std::uint32_t kDeflate = 1;
 constexpr std::uint32_t kShuffle = 2;
 constexpr std::uint32_t kFletcher32 = 3;
 
-constexpr std::size_t kChecksumBytes = 4;
-
 // Deflate's best ratio is 1032; less than this many stored bytes cannot inflate to a chunk.
 constexpr std::size_t kDeflateRatio = 1032;
 constexpr std::size_t kDeflateSlack = 64;
@@ -36,7 +34,20 @@ libdeflate_decompressor* decompressor() {
   return mine.get();
 }
 
-// Fletcher's checksum over 16-bit words, high byte first, as HDF5 takes it.
+// Planes of bytes back to elements; bytes behind the last whole element stay where they are.
+void unshuffle(std::span<const std::uint8_t> planes, std::size_t width, std::uint8_t* out) {
+  const std::size_t elements = planes.size() / width;
+  for (std::size_t b = 0; b < width; ++b) {
+    for (std::size_t i = 0; i < elements; ++i) {
+      out[i * width + b] = planes[b * elements + i];
+    }
+  }
+  const std::size_t whole = elements * width;
+  std::copy(planes.begin() + static_cast<std::ptrdiff_t>(whole), planes.end(), out + whole);
+}
+
+}  // namespace
+
 std::uint32_t fletcher32(std::span<const std::uint8_t> bytes) {
   constexpr std::size_t kBlock = 360;  // words whose sums still fit 32 bits
   std::uint32_t low = 0;
@@ -60,20 +71,6 @@ std::uint32_t fletcher32(std::span<const std::uint8_t> bytes) {
   return fold(high) << 16 | fold(low);
 }
 
-// Planes of bytes back to elements; bytes behind the last whole element stay where they are.
-void unshuffle(std::span<const std::uint8_t> planes, std::size_t width, std::uint8_t* out) {
-  const std::size_t elements = planes.size() / width;
-  for (std::size_t b = 0; b < width; ++b) {
-    for (std::size_t i = 0; i < elements; ++i) {
-      out[i * width + b] = planes[b * elements + i];
-    }
-  }
-  const std::size_t whole = elements * width;
-  std::copy(planes.begin() + static_cast<std::ptrdiff_t>(whole), planes.end(), out + whole);
-}
-
-}  // namespace
-
 bool can_undo(const Filter& f) {
   return f.id == kDeflate || f.id == kFletcher32 || (f.id == kShuffle && f.value > 0);
 }
@@ -90,10 +87,14 @@ Plain undo_filters(const Dataset& d, std::uint32_t mask, std::size_t size, std::
     return to->data();
   };
   for (std::size_t i = d.filters.size(); i-- > 0;) {
+    const Filter& f = d.filters[i];
     if (!applied(i)) {
+      if (f.id == kFletcher32) {  // HDF5 leaves out a filter that fails, and this one cannot
+        out.fault = "is marked as one without its checksum (fletcher32), expected it";
+        return out;
+      }
       continue;
     }
-    const Filter& f = d.filters[i];
     if (f.id == kFletcher32) {
       if (size < kChecksumBytes) {
         out.fault = fmt::format("holds {} bytes, expected a checksum behind them", size);

@@ -13,6 +13,11 @@ namespace kvbench::h5 {
 
 bool can_undo(const Filter& filter);
 
+/// Bytes of the checksum that the filter fletcher32 puts behind a chunk, little-endian.
+inline constexpr std::size_t kChecksumBytes = 4;
+/// Fletcher's checksum over 16-bit words, high byte first, as HDF5 takes it.
+std::uint32_t fletcher32(std::span<const std::uint8_t> bytes);
+
 /// Buffers that a thread keeps between chunks, because fresh ones cost more in page faults than
 /// decoding into them does.
 struct Scratch {

@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include "core/sha256.hpp"
 #include "trace/refuse.hpp"
 
 namespace kvbench::h5 {
@@ -48,6 +50,7 @@ InputFile::InputFile(std::string path, std::string_view expected) : path_(std::m
     }
     expect_regular();
     bytes_ = static_cast<std::uint64_t>(about.st_size);
+    opened_ = state();
     // HDF5 locks what it writes. File systems without locks must not stop a reader.
     if (::flock(descriptor_, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       raise<InputError>("{}: is being written by another program, expected a complete file", path_);
@@ -68,7 +71,44 @@ InputFile::~InputFile() {
 }
 
 InputFile::InputFile(InputFile&& o) noexcept
-    : path_(std::move(o.path_)), descriptor_(std::exchange(o.descriptor_, -1)), bytes_(o.bytes_) {}
+    : path_(std::move(o.path_)),
+      descriptor_(std::exchange(o.descriptor_, -1)),
+      bytes_(o.bytes_),
+      opened_(o.opened_) {}
+
+InputFile::State InputFile::state() const {
+  struct stat about {};
+  if (::fstat(descriptor_, &about) != 0) {
+    return {};
+  }
+  return {static_cast<std::int64_t>(about.st_dev),
+          static_cast<std::int64_t>(about.st_ino),
+          about.st_size,
+          about.st_mtim.tv_sec,
+          about.st_mtim.tv_nsec,
+          about.st_ctim.tv_sec,
+          about.st_ctim.tv_nsec};
+}
+
+bool InputFile::unchanged() const {
+  return state() == opened_;
+}
+
+std::string InputFile::sha256() const {
+  Sha256 hash;
+  std::vector<char> buffer(std::size_t{1} << 20);
+  for (off_t at = 0;;) {
+    const ssize_t got = ::pread(descriptor_, buffer.data(), buffer.size(), at);
+    if (got == 0) {
+      return hash.text();
+    }
+    if (got < 0 && errno != EINTR) {
+      raise<IoError>("{}: cannot be read: {}", path_, reason(errno));
+    }
+    hash.add({buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))});
+    at += std::max<ssize_t>(got, 0);
+  }
+}
 
 std::string InputFile::read(std::uint64_t address, std::span<std::uint8_t> to) const {
   while (!to.empty()) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
+
+#include "core/value_range.hpp"
 
 namespace kvbench {
 
@@ -65,8 +68,10 @@ std::vector<std::vector<LayerNorms>> measure_norms(
   std::vector<double> keys;
   std::vector<double> queries;
   std::vector<double> values;
+  ValueRange range;
   validate_values(reader, [&](const HeadVisit& visit, const KvHead& head) {
     append_norms(head.k, keys);
+    range = widest(range, value_range(head));
     if (head.dv() > 0) {
       append_norms(head.v, values);
     }
@@ -77,6 +82,7 @@ std::vector<std::vector<LayerNorms>> measure_norms(
     if (visit.kv_head == layer.kv_heads - 1) {
       LayerNorms& norms = result[visit.prompt].emplace_back();
       norms.keys = take_range(keys);
+      norms.in_float32 = fits_float32(std::exchange(range, {}), layer.scale, layer.d);
       if (layer.has(Rows::queries)) {
         norms.queries = take_range(queries);
       }

@@ -41,6 +41,7 @@ struct LayerNorms {
   NormRange keys;
   std::optional<NormRange> queries;  ///< absent where the layer stores none
   std::optional<NormRange> values;   ///< the same
+  bool in_float32 = true;            ///< fits_float32 (core/value_range.hpp)
 };
 
 /// Norms of every layer, [prompt][layer] in the order of TraceMeta. Reads, and so validates, every

@@ -115,14 +115,20 @@ std::optional<std::string> optional_string(const Object& at, const char* name) {
   return a->null ? std::string() : only(at, *a, a->texts, a->kind == Kind::text, "a", "string");
 }
 
-std::vector<std::string> required_strings(const Object& at, const char* name) {
+const std::vector<std::string>* optional_strings(const Object& at, const char* name) {
   const Attribute* a = find(at, name);
-  if (a == nullptr || a->kind != Kind::text || a->texts.empty()) {
-    at.where.refuse(
-        "attribute {} is missing or of the wrong type, expected a string or an array of at most {}",
-        name, kMaxTexts);
+  if (a != nullptr && (a->kind != Kind::text || a->texts.empty())) {
+    refuse(at, *a, "has the wrong type, expected a string or an array of at most {}", kMaxTexts);
   }
-  return a->texts;
+  return a == nullptr ? nullptr : &a->texts;
+}
+
+std::vector<std::string> required_strings(const Object& at, const char* name) {
+  const std::vector<std::string>* texts = optional_strings(at, name);
+  if (texts == nullptr) {
+    at.where.refuse("attribute {} is missing, expected a string or an array of them", name);
+  }
+  return *texts;
 }
 
 std::optional<std::int64_t> optional_int(const Object& at, const char* name) {

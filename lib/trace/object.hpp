@@ -43,7 +43,8 @@ std::optional<std::int64_t> optional_int(const Object& at, const char* name);
 std::optional<std::uint64_t> optional_unsigned(const Object& at, const char* name);
 std::optional<double> optional_float(const Object& at, const char* name);
 std::string required_string(const Object& at, const char* name);
-/// One string or an array of them, at least one.
+/// One string or an array of them, at least one; in the survey. Null: there is no such attribute.
+const std::vector<std::string>* optional_strings(const Object& at, const char* name);
 std::vector<std::string> required_strings(const Object& at, const char* name);
 std::int64_t required_int(const Object& at, const char* name);
 

@@ -9,8 +9,17 @@
 
 #include "core/files.hpp"
 #include "core/unfinished.hpp"
+#include "trace/digest.hpp"
+#include "trace/schema.hpp"
 
 namespace kvbench::h5 {
+
+namespace {
+
+// An attribute holds 64 KiB, and a string 16 bytes of it.
+constexpr std::size_t kMaxTextsWritten = 4000;
+
+}  // namespace
 
 Handle text_type() {
   Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
@@ -111,9 +120,9 @@ void OutputFile::attribute(hid_t object, const char* name,
   put(object, name, H5T_STD_U8LE, flags.data(), flags.size());
 }
 
-void OutputFile::dataset(hid_t parent, const char* name, hid_t type,
-                         const std::vector<Index>& sizes, const void* values) const {
-  const Handle plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+Handle OutputFile::written(hid_t parent, const char* name, hid_t type,
+                           const std::vector<Index>& sizes, const Handle& plist,
+                           const void* values) const {
   H5Pset_obj_track_times(plist, false);    // the same values give the same bytes
   const Handle space = make_space(sizes);  // closing it clears what HDF5 says of a failure
   Handle data(H5Dcreate2(parent, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT), H5Dclose);
@@ -121,6 +130,25 @@ void OutputFile::dataset(hid_t parent, const char* name, hid_t type,
   if (!data || (!empty && H5Dwrite(data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)) {
     fail(fmt::format("dataset {}", name));
   }
+  return data;
+}
+
+void OutputFile::dataset(hid_t parent, const char* name, hid_t type,
+                         const std::vector<Index>& sizes, const void* values) const {
+  const Handle plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  close(written(parent, name, type, sizes, plist, values), fmt::format("dataset {}", name));
+}
+
+void OutputFile::checked_dataset(hid_t parent, const char* name, hid_t type,
+                                 const std::vector<Index>& sizes, const void* values,
+                                 const std::string& sha256) const {
+  std::vector<hsize_t> chunk(sizes.begin(), sizes.end());
+  chunk.front() = std::min<hsize_t>(chunk.front(), schema::kMaxChunkTokens);
+  const Handle plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_chunk(plist, static_cast<int>(chunk.size()), chunk.data());
+  H5Pset_fletcher32(plist);
+  Handle data = written(parent, name, type, sizes, plist, values);
+  attribute(data, kDigest, sha256);
   close(std::move(data), fmt::format("dataset {}", name));
 }
 
@@ -136,6 +164,7 @@ Handle OutputFile::chunked(hid_t parent, const char* name, DType dtype,
     H5Pset_shuffle(plist);
     H5Pset_deflate(plist, static_cast<unsigned>(gzip_level));
   }
+  H5Pset_fletcher32(plist);
   const Handle type = file_type(dtype);
   const Handle space = make_space(sizes);
   Handle data(H5Dcreate2(parent, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT), H5Dclose);
@@ -143,6 +172,36 @@ Handle OutputFile::chunked(hid_t parent, const char* name, DType dtype,
     fail(fmt::format("dataset {}", name));
   }
   return data;
+}
+
+namespace {
+
+herr_t add_name(hid_t /*group*/, const char* name, const H5L_info_t* /*info*/, void* names) {
+  static_cast<std::vector<std::string>*>(names)->emplace_back(name);
+  return 0;
+}
+
+}  // namespace
+
+void OutputFile::write_members() const {
+  const auto visit = [this](const auto& self, hid_t group) -> void {
+    std::vector<std::string> names;
+    hsize_t at = 0;
+    if (H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, &at, add_name, &names) < 0) {
+      fail("the names of a group");
+    }
+    for (const std::string& name : names) {
+      const Handle member(H5Oopen(group, name.c_str(), H5P_DEFAULT), H5Oclose);
+      if (H5Iget_type(member) == H5I_GROUP) {
+        self(self, member);
+      }
+    }
+    if (!names.empty() && names.size() <= kMaxTextsWritten) {
+      attribute(group, schema::kMembers, names);
+    }
+  };
+  const Handle root(H5Gopen2(file_, "/", H5P_DEFAULT), H5Gclose);
+  visit(visit, root);
 }
 
 void OutputFile::finish() {

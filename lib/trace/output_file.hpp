@@ -56,17 +56,27 @@ class OutputFile {
   /// A contiguous dataset of `type`.
   void dataset(hid_t parent, const char* name, hid_t type, const std::vector<Index>& sizes,
                const void* values) const;
-  /// An empty dataset in chunks, shuffled and gzipped where the level is not 0.
+  /// The same in chunks of up to kMaxChunkTokens rows with their checksums (fletcher32), and with
+  /// `sha256` as an attribute. At least one value.
+  void checked_dataset(hid_t parent, const char* name, hid_t type, const std::vector<Index>& sizes,
+                       const void* values, const std::string& sha256) const;
+  /// An empty dataset in chunks that carry checksums, shuffled and gzipped where the level is not
+  /// 0.
   Handle chunked(hid_t parent, const char* name, DType dtype, const std::vector<Index>& sizes,
                  const std::vector<Index>& chunk, int gzip_level) const;
 
   /// Closes an object of the file; `what`: for fail(). HDF5 may write now what it was given before.
   void close(Handle object, std::string_view what) const;
 
+  /// Gives each group an attribute `members`, the names in it: a damaged name is no lost dataset.
+  void write_members() const;
+
   /// Closes the file and renames it to PATH. All handles of its objects are closed before.
   void finish();
 
  private:
+  Handle written(hid_t parent, const char* name, hid_t type, const std::vector<Index>& sizes,
+                 const Handle& plist, const void* values) const;
   void put(hid_t object, const char* name, hid_t type, const void* value,
            std::optional<std::size_t> count = {}) const;
 

@@ -2,22 +2,28 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <numeric>
+#include <set>
 #include <span>
 #include <utility>
 
 #include "core/float16.hpp"
 #include "trace/dataset.hpp"
+#include "trace/digest.hpp"
 #include "trace/structure.hpp"
 #include "trace/values.hpp"
 
 namespace kvbench {
 
 namespace {
+
+constexpr Index kPartElements = Index{1} << 20;  // of a projection whose checksum is checked
 
 void check_index(const TraceMeta& meta, const char* what, Index got, Index count) {
   if (got < 0 || got >= count) {
@@ -33,6 +39,17 @@ void check_finite(const h5::Tensor& tensor, const float* x, Index rows, Index co
   const Index bad = first_non_finite(x, rows * cols);
   if (bad != rows * cols) {
     tensor.where.refuse("{} is {}, expected finite values", place(bad / cols, bad % cols), x[bad]);
+  }
+}
+
+// Refuses numbers that are not those of the dataset's checksum; `part`: of which, and how it is
+// called.
+void check_numbers(const h5::Tensor& tensor, std::size_t part, const std::string& name,
+                   const float* x, Index count) {
+  if (!tensor.digests.empty()) {
+    h5::ElementHash hash(tensor.dtype);
+    hash.add(x, count);
+    h5::check_digest(tensor.where, name, tensor.digests[part], hash);
   }
 }
 
@@ -52,6 +69,8 @@ struct TraceReader::Impl {
   TraceMeta meta;
   std::mutex rope_lock;
   std::map<std::string, std::weak_ptr<const RopeTables>> ropes;  // by path in the file
+  mutable std::mutex projection_lock;
+  mutable std::set<const h5::Dataset*> checked_projections;
 
   Impl(const std::string& path, Require require)
       : file(path, "a trace written as docs/trace_format.md says"),
@@ -95,7 +114,11 @@ struct TraceReader::Impl {
   }
   void read_whole(const h5::Tensor& tensor, float* out) const {
     read_box(tensor, std::vector<Index>(tensor.sizes.size(), 0), tensor.sizes, out);
+    const Index count =
+        std::accumulate(tensor.sizes.begin(), tensor.sizes.end(), Index{1}, std::multiplies<>());
+    check_numbers(tensor, 0, "", out, count);
   }
+  void check_projection(const h5::Tensor& w) const;
   KvHead read_head(const h5::Object& group, const LayerMeta& layer, Index kv_head) const;
   Matrix read_o_proj(const h5::Object& group, const LayerMeta& layer, Index kv_head) const;
   RopeTables read_rope(const LayerMeta& layer) const;
@@ -114,6 +137,8 @@ void TraceReader::Impl::read(std::span<const HeadRead> reads, Index n) const {
     check_finite(t, r.out, t.rows(), t.width(), [&](Index row, Index element) {
       return fmt::format("head {}, token {}, element {}", r.head, n - t.rows() + row, element);
     });
+    check_numbers(t, static_cast<std::size_t>(r.head), fmt::format("head {}: ", r.head), r.out,
+                  t.rows() * t.width());
   }
 }
 
@@ -146,10 +171,29 @@ KvHead TraceReader::Impl::read_head(const h5::Object& group, const LayerMeta& la
   return head;
 }
 
+// All of a projection against its checksum, a part at a time and once: heads read columns of it.
+void TraceReader::Impl::check_projection(const h5::Tensor& w) const {
+  const std::lock_guard lock(projection_lock);
+  if (w.digests.empty() || checked_projections.contains(w.data)) {
+    return;
+  }
+  h5::ElementHash hash(w.dtype);
+  const Index rows = std::min(w.rows(), std::max<Index>(1, kPartElements / w.width()));
+  Matrix part(rows, w.width());
+  for (Index row = 0; row < w.rows(); row += rows) {
+    const Index count = std::min(rows, w.rows() - row);
+    read_box(w, {row, 0}, {count, w.width()}, part.data());
+    hash.add(part.data(), count * w.width());
+  }
+  h5::check_digest(w.where, "", w.digests.front(), hash);
+  checked_projections.insert(w.data);
+}
+
 Matrix TraceReader::Impl::read_o_proj(const h5::Object& group, const LayerMeta& layer,
                                       Index kv_head) const {
   const Index width = layer.group() * layer.dv;
   const h5::Tensor w = open(group, h5::kOProj);
+  check_projection(w);
   const Index first = kv_head * width;
   Matrix out(layer.hidden, width);
   read_box(w, {0, first}, {out.rows(), width}, out.data());
@@ -192,6 +236,14 @@ TraceReader& TraceReader::operator=(TraceReader&&) noexcept = default;
 
 const TraceMeta& TraceReader::meta() const {
   return impl_->meta;
+}
+
+std::string TraceReader::sha256() const {
+  return impl_->file.sha256();
+}
+
+bool TraceReader::unchanged() const {
+  return impl_->file.unchanged();
 }
 
 KvHead TraceReader::read_head(std::size_t prompt, std::size_t layer, Index kv_head) const {
@@ -269,9 +321,15 @@ std::vector<std::int32_t> TraceReader::read_token_ids(std::size_t prompt) const 
   }
   const h5::Object at = h5::open_group(h5::open_group(impl_->root, schema::kPrompts), p.id);
   const h5::Object ids = h5::open_dataset(at, schema::kTokenIds);
+  const h5::Dataset& data = h5::described(ids);
   std::vector<std::int64_t> wide(p.n_tokens);
-  const h5::Slab all = h5::whole_integers(h5::described(ids), ids.where, wide.data());
+  const h5::Slab all = h5::whole_integers(data, ids.where, wide.data());
   h5::read_slabs(impl_->file, {&all, 1});
+  if (const auto digests = h5::digests_of(ids, 1); !digests.empty()) {
+    h5::ElementHash hash(DType::float32);
+    hash.add_integers(wide, data.element.bytes);
+    h5::check_digest(ids.where, "", digests.front(), hash);
+  }
   std::vector<std::int32_t> out;
   using Limits = std::numeric_limits<std::int32_t>;
   for (const std::int64_t id : wide) {

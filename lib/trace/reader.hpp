@@ -34,6 +34,12 @@ class TraceReader {
 
   const TraceMeta& meta() const;
 
+  /// SHA-256 of the open file, whatever has its name now. Throws IoError.
+  std::string sha256() const;
+  /// Whether nobody wrote to the file since it was opened, by its size and times. False is no
+  /// proof: a new name changes them too. Then sha256() tells.
+  bool unchanged() const;
+
   /// Keys, values and every query of the group of one KV head, as float32, all finite. Without
   /// stored values `v` is [n, 0], without stored queries `q` is empty.
   /// `prompt` and `layer` are positions in meta().prompts and its layers (not a layer's number);

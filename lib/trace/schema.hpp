@@ -22,6 +22,7 @@ inline constexpr std::string_view kRopePre = "pre";           ///< refused
 inline constexpr std::string_view kPrompts = "prompts";
 inline constexpr std::string_view kLayers = "layers";
 inline constexpr std::string_view kTokenIds = "token_ids";
+inline constexpr const char* kMembers = "members";    ///< of a group: names that it must have
 inline constexpr std::string_view kRope = "rope";     ///< group of rotary tables, optional
 inline constexpr std::string_view kOProj = "o_proj";  ///< of a layer, optional
 inline constexpr std::string_view kResidualNorm = "residual_norm";  ///< the same

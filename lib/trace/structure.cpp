@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <initializer_list>
 #include <map>
 #include <utility>
 
 #include "trace/dataset.hpp"
+#include "trace/digest.hpp"
 
 namespace kvbench::h5 {
 
@@ -21,6 +23,21 @@ std::optional<double> read_scale(const Object& at) {
     at.where.refuse("attribute scale is {}, expected a finite number > 0", *scale);
   }
   return scale;
+}
+
+// Names that the group says it has; `known`: those that a reader looks for, empty: all.
+void check_members(const Object& group, std::initializer_list<std::string_view> known = {}) {
+  const std::vector<std::string>* members = optional_strings(group, schema::kMembers);
+  if (members == nullptr) {
+    return;
+  }
+  for (const std::string& name : *members) {
+    const bool looked_for = known.size() == 0 || std::ranges::count(known, name) > 0;
+    if (looked_for && !has_link(group, name)) {
+      (group.where / name)
+          .refuse("is missing, expected what attribute {} of the group names", schema::kMembers);
+    }
+  }
 }
 
 void read_root(const Object& root, TraceMeta& meta) {
@@ -131,6 +148,7 @@ LayerMeta read_layer(const Object& layers, const std::string& name, Index n_toke
         .refuse("layer name is not an index, expected decimal digits without leading zeros");
   }
   const Object group = open_group(layers, name);
+  check_members(group, {"q", "k", "v", schema::kOProj, schema::kResidualNorm});
   const Tensor k = open_tensor(group, rows_spec(Rows::keys), meta.dtype, meta.file_bytes);
   const auto q = open_beside_keys(group, Rows::queries, meta, require);
   const auto v = open_beside_keys(group, Rows::values, meta, require);
@@ -185,6 +203,7 @@ void check_token_ids(const Object& prompt, const PromptMeta& meta, std::uint64_t
 PromptMeta read_prompt(const Object& prompts, const std::string& id, const TraceMeta& meta,
                        Require require) {
   const Object group = open_group(prompts, id);
+  check_members(group, {schema::kTokenIds, schema::kLayers});
   PromptMeta prompt;
   prompt.id = id;
   prompt.n_tokens = required_int(group, "n_tokens");
@@ -194,6 +213,7 @@ PromptMeta read_prompt(const Object& prompts, const std::string& id, const Trace
   prompt.text_id = optional_string(group, "text_id").value_or("");
   prompt.has_token_ids = has_link(group, schema::kTokenIds);
   const Object layers = open_group(group, schema::kLayers);
+  check_members(layers);
   if (layers.node->links.size() > kMaxLayers) {
     layers.where.refuse("holds {} layers, expected at most {}", layers.node->links.size(),
                         kMaxLayers);
@@ -253,6 +273,7 @@ void read_rope(const Object& root, TraceMeta& meta) {
         .refuse("holds rotary tables, expected none where attribute rope is \"{}\"", meta.rope);
   }
   const Object group = open_group(root, schema::kRope);
+  check_members(group);
   std::optional<Tables> shared;
   std::map<Index, Tables> own;
   if (has_link(group, kCos.name)) {
@@ -289,7 +310,7 @@ const Request& trace_request() {
        "prompts/*/layers/*/v", "prompts/*/layers/*/o_proj", "prompts/*/layers/*/residual_norm",
        "rope/cos", "rope/sin", "rope/*/cos", "rope/*/sin"},
       {"format", "version", "dtype", "rope", "scale", "model", "source", "created", "n_tokens",
-       "text_id", "fisher", "retrieval_heads", "q_start", "layout"}};
+       "text_id", "fisher", "retrieval_heads", "q_start", "layout", kDigest, schema::kMembers}};
   return request;
 }
 
@@ -298,7 +319,9 @@ TraceMeta read_structure(const Object& root, std::uint64_t file_bytes, Require r
   meta.path = root.where.file;
   meta.file_bytes = file_bytes;
   read_root(root, meta);
+  check_members(root, {schema::kPrompts, schema::kRope});
   const Object prompts = open_group(root, schema::kPrompts);
+  check_members(prompts);
   std::size_t layers = 0;
   for (const std::string& id : link_names(prompts)) {
     const PromptMeta& prompt = meta.prompts.emplace_back(read_prompt(prompts, id, meta, require));
@@ -311,6 +334,7 @@ TraceMeta read_structure(const Object& root, std::uint64_t file_bytes, Require r
     prompts.where.refuse("holds no prompts, expected at least one");
   }
   read_rope(root, meta);
+  check_disjoint(root);
   return meta;
 }
 

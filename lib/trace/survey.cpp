@@ -13,6 +13,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdlib>
+#include <exception>
+#include <limits>
 #include <stdexcept>
 
 #include "core/resident.hpp"
@@ -26,6 +29,10 @@ namespace {
 
 // Memory beyond what the process has when it begins. HDF5 needs some MB.
 constexpr rlim_t kMemory = rlim_t{512} << 20;
+// HDF5 without memory crashes, or finds damage where there is none. With less address space than
+// the first it is not asked; with less than the second its fault may be that.
+constexpr std::uint64_t kLeastRoom = std::uint64_t{8} << 20;
+constexpr std::uint64_t kEnoughRoom = std::uint64_t{64} << 20;
 // The longest answer; a caches file of 100,000 entries gives a third of it.
 constexpr std::size_t kMaxAnswer = std::size_t{128} << 20;
 // Silence that ends the wait: a disk may be slow, and processor time has its own bound.
@@ -36,6 +43,15 @@ constexpr rlim_t kFileSeconds = 600;
 
 constexpr std::string_view kExpected = "expected a readable HDF5 file";
 
+// Bytes of address space that may still be mapped.
+std::uint64_t address_space_left() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return std::numeric_limits<std::uint64_t>::max();
+  }
+  return limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, process_bytes().mapped);
+}
+
 // Gives the new process its limits. `mapped`: bytes of address space that it has. What it calls may
 // be called between fork and _exit in a program of several threads; the walk behind it also
 // allocates, which glibc makes safe there.
@@ -43,6 +59,7 @@ void confine(rlim_t mapped, const InputFile& file, int to) {
   // The process dies with the one that asked, leaves no core, and what libraries print of its end
   // goes nowhere.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::set_terminate(std::abort);  // the program's own would clean up after it
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGPROF, SIGPIPE}) {
     std::signal(signal, SIG_DFL);
   }
@@ -107,6 +124,7 @@ struct Reply {
   std::vector<std::uint8_t> answer;
   std::string fault;         // why there is none; empty: there is
   bool out_of_time = false;  // a step took too long
+  bool killed = false;       // by somebody else: for want of memory, most likely
 };
 
 Reply ask(const InputFile& file, const Request& request, std::chrono::microseconds step) {
@@ -143,6 +161,7 @@ Reply ask(const InputFile& file, const Request& request, std::chrono::microsecon
   if (out.fault.empty()) {
     out.fault = describe_end(status, step);
     out.out_of_time = WIFSIGNALED(status) && WTERMSIG(status) == SIGPROF;
+    out.killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
   }
   return out;
 }
@@ -150,6 +169,19 @@ Reply ask(const InputFile& file, const Request& request, std::chrono::microsecon
 }  // namespace
 
 Survey survey(const InputFile& file, const Request& request, const StepTimes& times) {
+  const std::uint64_t left = address_space_left();
+  if (left < kLeastRoom) {
+    raise<IoError>("{}: {} KiB of address space are left, expected {} for its survey (ulimit -v)",
+                   file.path(), left >> 10, kLeastRoom >> 10);
+  }
+  const auto expect_room = [&](std::string_view fault) {
+    if (left < kEnoughRoom) {
+      raise<IoError>(
+          "{}: {}; {} MiB of address space are left (ulimit -v), and memory may have been short: "
+          "expected {}",
+          file.path(), fault, left >> 20, kEnoughRoom >> 20);
+    }
+  };
   Reply reply;
   for (const std::chrono::microseconds step : times) {
     reply = ask(file, request, step);
@@ -158,11 +190,18 @@ Survey survey(const InputFile& file, const Request& request, const StepTimes& ti
     }
   }
   if (!reply.fault.empty()) {
+    if (reply.killed) {
+      raise<IoError>(
+          "{}: the process that surveys it was killed (by the system, for want of memory?)",
+          file.path());
+    }
+    expect_room(reply.fault);
     raise<InputError>("{}: is damaged: {}, {}", file.path(), reply.fault, kExpected);
   }
   try {
     return decode_survey(reply.answer);
   } catch (const std::runtime_error& e) {
+    expect_room(e.what());
     raise<InputError>("{}: HDF5 file is truncated or damaged, expected a complete one ({})",
                       file.path(), e.what());
   }

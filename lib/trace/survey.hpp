@@ -59,7 +59,7 @@ struct Filter {
   std::string label;
 };
 
-/// Where a chunk lies. Bytes 0: it was never written.
+/// Where a chunk lies. Bytes 0: it is not there, or empty.
 struct Chunk {
   std::uint64_t address = 0;
   std::uint32_t bytes = 0;
@@ -87,7 +87,6 @@ struct Dataset {
   std::vector<std::uint64_t> chunk;   ///< sizes of a chunk, one per axis
   bool plain_edges = false;           ///< chunks that reach over the edge are not filtered
   std::vector<Filter> filters;        ///< in the order of writing
-  std::vector<std::uint8_t> fill;     ///< one element; empty: zero
   std::vector<Chunk> chunks;          ///< of the whole grid in C order; empty: not listed
   std::string fault;                  ///< what HDF5 could not read; empty: nothing
 

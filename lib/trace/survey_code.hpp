@@ -35,7 +35,7 @@ void code(Code& c, Chunk& k) {
 template <class Code>
 void code(Code& c, Dataset& d) {
   c(d.element, d.sizes, d.layout, d.address, d.bytes, d.compact, d.chunk, d.plain_edges, d.filters,
-    d.fill, d.chunks, d.fault);
+    d.chunks, d.fault);
 }
 template <class Code>
 void code(Code& c, Link& l) {

@@ -277,13 +277,7 @@ void read_dataset(hid_t id, Dataset& d) {
     expect(H5Pget_chunk_opts(plist, &options) >= 0);
     d.plain_edges = (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0;
     d.filters = filters_of(plist);
-    H5D_fill_value_t defined = H5D_FILL_VALUE_UNDEFINED;
-    expect(H5Pfill_value_defined(plist, &defined) >= 0);
     if (d.element.standard) {
-      if (defined != H5D_FILL_VALUE_UNDEFINED) {
-        d.fill.resize(d.element.bytes);
-        expect(H5Pget_fill_value(plist, type, d.fill.data()) >= 0);
-      }
       d.chunks = chunks_of(id, d.sizes, d.chunk);
     }
   }

@@ -19,7 +19,7 @@ namespace {
 
 using Box = std::array<Index, 3>;
 
-constexpr std::size_t kBatchPieces = 4096;  // tiny or absent chunks cost memory too
+constexpr std::size_t kBatchPieces = 4096;  // tiny chunks cost memory too
 // All threads' chunks together, as they are stored and plain.
 constexpr std::uint64_t kScratchBytes = std::uint64_t{256} << 20;
 // A thread's buffers are freed after use above this size.
@@ -94,20 +94,6 @@ void emit(const Piece& p, const std::uint8_t* plain, bool shuffled, Index first,
   }
 }
 
-void emit_fill(const Piece& p) {
-  const std::vector<std::uint8_t>& fill = p.slab->data->fill;
-  const auto width = static_cast<Index>(p.slab->data->element.bytes);
-  std::vector<std::uint8_t> row(static_cast<std::size_t>(kElementBlock * width), 0);
-  for (std::size_t i = 0; i < row.size() && !fill.empty(); ++i) {
-    row[i] = fill[i % fill.size()];
-  }
-  for_each_run(p, [&](Index, Index to, Index count) {
-    for (Index done = 0; done < count; done += kElementBlock) {
-      emit(p, row.data(), false, 0, to + done, std::min(kElementBlock, count - done));
-    }
-  });
-}
-
 // Elements without filters, from `address` on: only the runs are read.
 void read_plain(const InputFile& file, Piece& p, std::uint64_t address, Scratch& scratch) {
   const auto width = static_cast<Index>(p.slab->data->element.bytes);
@@ -144,10 +130,6 @@ void decode(const InputFile& file, Piece& p, Scratch& scratch) try {
   }
   if (d.layout == Dataset::Layout::contiguous) {
     read_plain(file, p, d.address, scratch);
-    return;
-  }
-  if (p.chunk.bytes == 0) {
-    emit_fill(p);
     return;
   }
   const auto bytes = static_cast<std::size_t>(elements(p.dims)) * d.element.bytes;

@@ -11,6 +11,7 @@
 #include "core/float16.hpp"
 #include "trace/chunk_write.hpp"
 #include "trace/dataset.hpp"
+#include "trace/digest.hpp"
 #include "trace/output_file.hpp"
 
 namespace kvbench {
@@ -22,6 +23,8 @@ namespace {
 // HDF5 cannot hold a chunk of 4 GiB or more.
 constexpr Index kMaxChunkBytes = Index{1} << 31;
 constexpr Index kMaxSize = Index{1} << 40;
+// An attribute holds 64 KiB; more heads go without their SHA-256.
+constexpr std::size_t kMaxDigests = 4000;
 
 template <class... Args>
 [[noreturn]] void misuse(const std::string& path, fmt::format_string<Args...> what,
@@ -31,6 +34,12 @@ template <class... Args>
 
 bool is_scale(const std::optional<double>& x) {
   return !x || (std::isfinite(*x) && *x > 0);
+}
+
+std::string digest(DType type, const float* x, Index count) {
+  h5::ElementHash hash(type);
+  hash.add(x, count);
+  return hash.text();
 }
 
 TraceHeader checked(const std::string& path, const TraceHeader& header) {
@@ -55,6 +64,7 @@ struct TraceWriter::Impl {
     const char* name = "";
     std::vector<Index> sizes;   // [heads, rows, width]
     std::vector<bool> written;  // per head
+    std::vector<std::string> digests;
   };
 
   TraceHeader header;
@@ -111,7 +121,7 @@ void TraceWriter::Impl::create(Rows what, const std::vector<Index>& sizes) {
   }
   rows[static_cast<std::size_t>(what)] = {
       out.chunked(group, name, header.dtype, sizes, {1, chunk_rows, sizes[2]}, header.gzip_level),
-      name, sizes, std::vector<bool>(sizes[0], false)};
+      name, sizes, std::vector<bool>(sizes[0], false), std::vector<std::string>(sizes[0])};
 }
 
 void TraceWriter::Impl::check_finite(std::string_view what, MatrixView m) const {
@@ -152,6 +162,7 @@ void TraceWriter::Impl::write(Rows what, Index head, MatrixView m) {
   const std::string head_name = fmt::format("{} head {}", to.name, head);
   check_finite(head_name, m);
   write_chunks(to.id, m, {static_cast<hsize_t>(head), 0, 0}, 1, head_name);
+  to.digests[head] = digest(header.dtype, m.data, m.rows * m.cols);
   to.written[head] = true;
 }
 
@@ -164,6 +175,9 @@ void TraceWriter::Impl::finish_layer() {
     if (missing != data.written.end()) {
       refuse("layer {}: {} head {} was never written", layer->layer, data.name,
              missing - data.written.begin());
+    }
+    if (data.digests.size() <= kMaxDigests) {
+      out.attribute(data.id, h5::kDigest, data.digests);
     }
     if (!data.id.reset()) {
       out.fail(fmt::format("layer {}: {}", layer->layer, data.name));
@@ -223,7 +237,11 @@ void TraceWriter::begin_prompt(const std::string& id, Index n_tokens, const std:
     w.out.attribute(prompt, "text_id", text_id);
   }
   if (!token_ids.empty()) {
-    w.out.dataset(prompt, schema::kTokenIds.data(), H5T_STD_I32LE, {n_tokens}, token_ids.data());
+    h5::ElementHash hash(DType::float32);
+    const std::vector<std::int64_t> wide(token_ids.begin(), token_ids.end());
+    hash.add_integers(wide, sizeof token_ids.front());
+    w.out.checked_dataset(prompt, schema::kTokenIds.data(), H5T_STD_I32LE, {n_tokens},
+                          token_ids.data(), hash.text());
   }
   w.layers = w.out.group(prompt, schema::kLayers);
   w.n = n_tokens;
@@ -303,6 +321,7 @@ void TraceWriter::write_o_proj(MatrixView m) {
     }
     w.write_chunks(data, head, {0, static_cast<hsize_t>(first)}, 0, name);
   }
+  w.out.attribute(data, h5::kDigest, digest(w.header.dtype, m.data, m.rows * m.cols));
   w.out.close(std::move(data), name);
 }
 
@@ -318,7 +337,8 @@ void TraceWriter::write_residual_norm(std::span<const float> norms) {
       w.refuse("residual norm is {}, expected finite numbers >= 0", x);
     }
   }
-  w.out.dataset(w.group, h5::kResidualNorm.name, H5T_IEEE_F32LE, {w.layer->nq}, norms.data());
+  w.out.checked_dataset(w.group, h5::kResidualNorm.name, H5T_IEEE_F32LE, {w.layer->nq},
+                        norms.data(), digest(DType::float32, norms.data(), std::ssize(norms)));
 }
 
 void TraceWriter::write_rope(const RopeTables& tables, std::optional<Index> layer) {
@@ -342,8 +362,10 @@ void TraceWriter::write_rope(const RopeTables& tables, std::optional<Index> laye
   }
   const Handle group = w.out.group(w.out.file(), path);
   w.out.attribute(group, "layout", tables.layout == RopeLayout::half ? "half" : "interleaved");
-  w.out.dataset(group, h5::kCos.name, H5T_IEEE_F32LE, sizes, tables.cos.data());
-  w.out.dataset(group, h5::kSin.name, H5T_IEEE_F32LE, sizes, tables.sin.data());
+  for (const auto& [spec, table] : {std::pair{h5::kCos, &tables.cos}, {h5::kSin, &tables.sin}}) {
+    w.out.checked_dataset(group, spec.name, H5T_IEEE_F32LE, sizes, table->data(),
+                          digest(DType::float32, table->data(), sizes[0] * sizes[1]));
+  }
 }
 
 void TraceWriter::close() {
@@ -358,6 +380,7 @@ void TraceWriter::close() {
   }
   w.layers.reset();
   w.prompts.reset();
+  w.out.write_members();
   w.out.finish();
 }
 

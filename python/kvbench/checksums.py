@@ -6,9 +6,10 @@ the number of cells in each row is checked.
 """
 
 import hashlib
-import json
 import os
 import zlib
+
+from kvbench.text import parse_json
 
 RUN, CRC = "run_id", "row_crc"
 COLUMNS = (RUN, CRC)
@@ -32,7 +33,7 @@ def manifest_of(path):
     for place, name in places:
         try:
             with open(place, encoding="utf-8") as file:
-                manifest = json.load(file)
+                manifest = parse_json(file.read())
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:

@@ -6,11 +6,12 @@ import os
 import sys
 
 from kvbench.tables import CsvError
+from kvbench.text import one_line
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message):
-        print(f"{self.prog}: {message} (see --help)", file=sys.stderr)
+        print(one_line(f"{self.prog}: {message} (see --help)"), file=sys.stderr)
         sys.exit(2)
 
 
@@ -129,5 +130,5 @@ def run_main(main):
     try:
         main()
     except CsvError as error:
-        print(f"{sys.argv[0].rpartition('/')[2]}: {error}", file=sys.stderr)
+        print(one_line(f"{sys.argv[0].rpartition('/')[2]}: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)

@@ -3,6 +3,8 @@
 import sys
 import time
 
+from kvbench.text import printable, printable_lines
+
 WIDTH = 110  # of the line, as of most terminals
 
 
@@ -38,12 +40,12 @@ class Progress:
         """`amount` of the work was done; `text`: at what we are."""
         self.done += amount
         if self.terminal:
-            self._show(f"{minutes(self.left())} left  {text}")
+            self._show(f"{minutes(self.left())} left  {printable(text)}")
 
     def say(self, text):
         """A line that stays."""
         self._clear()
-        print(text, file=self.stream, flush=True)
+        print(printable_lines(text), file=self.stream, flush=True)
 
     def _show(self, line):
         print(f"\r{line[:WIDTH]:<{WIDTH}}", end="", file=self.stream, flush=True)

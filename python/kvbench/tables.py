@@ -8,6 +8,7 @@ Column meanings: docs/schema.md.
 import sys
 
 from kvbench import checksums, interpreter
+from kvbench.text import one_line
 
 try:
     import matplotlib
@@ -246,7 +247,7 @@ def pick_numbers(frame, column, values, path):
 
 def note(text):
     """A line on stderr about what a figure leaves out."""
-    print(f"note: {text}", file=sys.stderr)
+    print(one_line(f"note: {text}"), file=sys.stderr)
 
 
 def differing(frame):
@@ -296,7 +297,7 @@ def ok_rows(frame, path=""):
         count = int((kind == word).sum())
         if count:
             names = ", ".join(sorted(frame.loc[kind == word, "algorithm"].unique()))
-            print(f"note: {count} {word} rows are left out ({names})", file=sys.stderr)
+            note(f"{count} {word} rows are left out ({names})")
     kept = frame[kind == "ok"].copy()
     if kept.empty:
         where = f"{path}: " if path else ""
@@ -349,8 +350,7 @@ def full_points(frame, keys, path):
     for label in dict.fromkeys(frame.loc[part, "label"]):
         rows = frame[part & (frame["label"] == label)]
         points = len(rows.drop_duplicates(keys))
-        print(f"note: {label}: points left out because some heads are missing: {points}",
-              file=sys.stderr)
+        note(f"{label}: points left out because some heads are missing: {points}")
     if part.all():
         raise CsvError(f"{path}: no point has rows for every head that the file has")
     return frame[~part]
@@ -376,5 +376,5 @@ def finite_points(table):
     """Points whose mean is finite; says on stderr which labels have others."""
     bad = ~np.isfinite(table["mean"])
     for label in dict.fromkeys(table.loc[bad, "label"]):
-        print(f"note: {label} has a mean that is not finite; it is not drawn", file=sys.stderr)
+        note(f"{label} has a mean that is not finite; it is not drawn")
     return table[~bad]

@@ -79,7 +79,7 @@ def manifest_of_whole(table):
             manifest = json.load(file)
         rows = sum(end - begin for begin, end in manifest["plan"]["row_ranges"])
         return manifest if manifest["end"] is not None and manifest["rows"] == rows else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # the last: deep nesting
         return None
 
 
@@ -111,8 +111,13 @@ class Run:
                 json.dump(record, file, indent=2)
             os.replace(path + ".tmp", path)
             return
-        with open(path, encoding="utf-8") as file:
-            then = json.load(file)
+        try:
+            with open(path, encoding="utf-8") as file:
+                then = json.load(file)
+        except (ValueError, RecursionError):
+            then = None
+        if not isinstance(then, dict):
+            raise Failure(2, "{}: is no record of an earlier run, expected none or one".format(path))
         for what, now in record.items():
             if then.get(what) != now:
                 raise Failure(2, "{}: {} differ: got {}, expected {}; repeat the command that began "

@@ -102,7 +102,6 @@ good merge a.csv b.csv -o m.csv --overwrite
 full() {
   code=0
   (
-    trap '' XFSZ
     ulimit -f 8
     exec "$KVBENCH" "$@"
   ) > "$scratch/out" 2> "$scratch/err" || code=$?

@@ -8,6 +8,7 @@ good "${command[@]}" -o out.csv
 good verify out.csv
 [[ $out == *'out.csv: '*'of the file are right'*'out.kept.csv: '* ]] || fail "verify says: $out"
 good verify out.csv --sample 3 --seed 5 --threads 1
+[[ $out == *$'\n'"$PWD/t.h5: the trace of out.csv, its SHA-256 is right"$'\n'* ]] || fail "verify says: $out"
 [[ $(grep -c ': agrees$' <<< "$out") == 3 && $out == *', 0 differ' ]] || fail "verify says: $out"
 refused 2 --sample -- verify out.csv --sample -1
 refused 2 none.csv -- verify none.csv
@@ -21,8 +22,11 @@ no_sample() { # no_sample WORDS
 }
 for path in /dev/zero pipe .; do
   sed "s|\"path\": \".*\"|\"path\": \"$path\"|" manifest > out.csv.json
-  no_sample "$path: not a regular file"
+  no_sample "$path: is a directory or device, expected a trace"
 done
+echo secret > secret
+sed 's|"path": ".*"|"path": "secret"|' manifest > out.csv.json
+no_sample 'secret: is not HDF5, expected a trace'
 for ranges in '' '[0, 4611686018427387904]' '[0, 1], [1, 2]'; do
   tr -d '\n' < manifest | sed -E "s/\"row_ranges\": \[[^]]*\][^]]*\]/\"row_ranges\": [$ranges]/" > out.csv.json
   no_sample 'out.csv.json: row_ranges are others'

@@ -22,6 +22,7 @@ from kvbench.caches.format import (
     params_text,
 )
 from kvbench.trace.heads import open_hdf5, text_of
+from kvbench.trace.values import read_stored
 from kvbench.trace.writer import TraceError
 
 if TYPE_CHECKING:
@@ -101,10 +102,7 @@ class CacheGroup:
             data = inner[name]
             if not isinstance(data, h5py.Dataset):
                 raise TraceError(f"{where}/{name}: got a group, expected a dataset")
-            try:
-                found[name] = data[()] if data.ndim else np.asarray(data[()])
-            except OSError as error:
-                raise TraceError(f"{where}/{name}: cannot be read: {error}") from None
+            found[name] = read_stored(data)
         attributes = {name: number(where, name, value) if name not in TEXTS else text_of(value)
                       for name, value in inner.attrs.items() if name in ATTRIBUTES}
         if "infeasible" in attributes:

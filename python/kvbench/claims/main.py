@@ -30,10 +30,9 @@ docs/statistics.md has the rules.
 the Markdown goes to the terminal. A claim whose tables are not given is left out.
 """
 
-import sys
-
 from kvbench import command
 from kvbench import stats as ks
+from kvbench import tables as kt
 from kvbench.claims import balancekv, bumblebee, clustergen, kvreviver
 from kvbench.claims import verdicts as cv
 from kvbench.compare import main as compare
@@ -87,7 +86,7 @@ def claims(options):
         if paths:
             out += make(paths)
         else:
-            print(f"note: claims that need {name} are left out", file=sys.stderr)
+            kt.note(f"claims that need {name} are left out")
     return out
 
 

@@ -6,7 +6,6 @@ Column meanings: docs/schema.md.
 
 import contextlib
 import os
-import sys
 
 import numpy as np
 import pandas as pd
@@ -258,6 +257,6 @@ def only_prompt(frame, prompt, path):
                           + ", ".join(dict.fromkeys(pair[1] for pair in pairs)))
     trace, prompt = chosen[0]
     if len(chosen) > 1:
-        print(f"note: {path} holds {len(chosen)} prompts; prompt {prompt} of {trace} is shown "
-              "(--prompt takes another)", file=sys.stderr)
+        kt.note(f"{path} holds {len(chosen)} prompts; prompt {prompt} of {trace} is shown "
+                "(--prompt takes another)")
     return frame[(frame["trace"] == trace) & (frame["prompt"] == prompt)]

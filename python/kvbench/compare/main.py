@@ -21,7 +21,6 @@ import argparse
 import glob
 import math
 import os
-import sys
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -93,8 +92,8 @@ def read(paths, options, metrics=None):
     again = sorted(pairs.loc[pairs["prompt"].duplicated(), "prompt"].unique())
     frame["unit"] = frame["prompt"]
     if again:
-        print(f"note: prompts of one name in several traces count as several prompts: "
-              f"{', '.join(again[:5])}", file=sys.stderr)
+        kt.note(f"prompts of one name in several traces count as several prompts: "
+                f"{', '.join(again[:5])}")
         frame["unit"] = frame["trace"] + ":" + frame["prompt"]
     frame["budget"] = frame["budget_requested"].map(budget_name)
     frame["head"] = frame.groupby(["layer", "q_head"], sort=False).ngroup()
@@ -138,7 +137,7 @@ def load(paths, options):
         values = values.where(np.isfinite(values))
         labels = list(dict.fromkeys(frame.loc[frame["budget"] == budget, "label"]))
         if len(labels) < 2:
-            print(f"note: budget {budget}: {labels[0]} alone; nothing to compare", file=sys.stderr)
+            kt.note(f"budget {budget}: {labels[0]} alone; nothing to compare")
             continue
         found = Comparison(budget, values.reindex(columns=labels))
         absent = [unit for unit in dict.fromkeys(frame["unit"]) if unit not in set(units)]
@@ -333,7 +332,7 @@ def main(arguments=None):
     out = compare(options.inputs, options)
     for found in out:
         for note in found.notes:
-            print(f"note: budget {found.budget}: {note}", file=sys.stderr)
+            kt.note(f"budget {found.budget}: {note}")
     if options.csv:
         compare_tables.write_csv(options.csv, out)
     if options.markdown:

@@ -7,6 +7,7 @@ import sys
 
 from kvbench import stats as ks
 from kvbench import tables as kt
+from kvbench.text import printable_lines
 
 COLUMNS = ["budget", "method", "prompts", "mean", "low", "high", "median", "mean_rank", "wins",
            "to", "pairs", "difference", "difference_low", "difference_high", "relative", "better",
@@ -58,7 +59,7 @@ def write_csv(path, comparisons):
 
 def write_text(path, text):
     if path == "-":
-        sys.stdout.write(text)
+        sys.stdout.write(printable_lines(text))
         return
     with opened(path) as file:
         file.write(text)

@@ -8,7 +8,6 @@ Nothing here runs code from a file: object arrays are refused, and .pt is read w
 `weights_only`. Bad input is TraceError, whose text is one line that begins with the file.
 """
 
-import json
 import math
 import os
 import re
@@ -18,6 +17,7 @@ from typing import Callable
 
 import numpy as np
 
+from kvbench.text import one_line, parse_json
 from kvbench.trace.writer import TraceError
 
 ELEMENT_TYPES = ("float16", "bfloat16", "float32", "float64")
@@ -45,11 +45,12 @@ class Array:
         try:
             return self.read()
         except (OSError, ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
-            raise TraceError(f"{self.where()}: cannot be read: {one_line(error)}") from None
+            raise TraceError(f"{self.where()}: cannot be read: {reason(error)}") from None
 
 
-def one_line(error):
-    return " ".join(str(error).split())[:300] or type(error).__name__
+def reason(error):
+    """Of an error of a library, in one line."""
+    return one_line(error)[:300] or type(error).__name__
 
 
 def open_arrays(path):
@@ -62,7 +63,10 @@ def open_arrays(path):
     try:
         arrays = READERS[kind](path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise TraceError(f"{path}: cannot be read as {kind}: {one_line(error)}") from None
+        raise TraceError(f"{path}: cannot be read as {kind}: {reason(error)}") from None
+    except (RecursionError, MemoryError):  # What Python's parsers raise for nested headers.
+        raise TraceError(f"{path}: cannot be read as {kind}: nested too deeply, or too large for "
+                         "the memory") from None
     if not arrays:
         raise TraceError(f"{path}: holds no arrays")
     return arrays
@@ -121,7 +125,7 @@ def _open_safetensors(path):
         if size < 8 or length > min(size - 8, SAFETENSORS_MAX_HEADER):
             raise TraceError(f"{path}: not a safetensors file: a header of {length} bytes in a "
                              f"file of {size}")
-        header = json.loads(file.read(length).decode("utf-8"))
+        header = parse_json(file.read(length).decode("utf-8"))
     if not isinstance(header, dict):
         raise TraceError(f"{path}: not a safetensors file: its header is no JSON object")
     return [_safetensors_entry(path, name, entry, 8 + length, size)
@@ -133,7 +137,7 @@ def _safetensors_entry(path, name, entry, data_start, file_size):
         begin, end = (int(x) for x in entry["data_offsets"])
         shape = tuple(int(x) for x in entry["shape"])
         kind = str(entry["dtype"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise TraceError(f"{path}: {name}: damaged header entry, expected dtype, shape and "
                          "data_offsets") from None
     dtype, storage = SAFETENSORS_TYPES.get(kind, (kind, None))
@@ -166,7 +170,7 @@ def _open_torch(path):
         raise TraceError(f"{path}: holds {what} that could run code on loading and is not loaded, "
                          "expected tensors in lists, tuples and dicts") from None
     except (RuntimeError, AttributeError, TypeError, KeyError) as error:
-        raise TraceError(f"{path}: cannot be read as .pt: {one_line(error)}") from None
+        raise TraceError(f"{path}: cannot be read as .pt: {reason(error)}") from None
 
     arrays = []
 

@@ -36,6 +36,7 @@ from kvbench.trace.writer import STORED, TraceError, TraceWriter, from_bfloat16 
 from kvbench.convert import rope as convert_rope
 from kvbench.convert.arrays import ELEMENT_TYPES
 from kvbench.convert.views import gather, kv_heads
+from kvbench.text import one_line
 
 
 def element_type(found, asked):
@@ -71,7 +72,7 @@ def same_rows(a, b):
 
 
 def note(text):
-    print(f"note: {text}", file=sys.stderr)
+    print(one_line(f"note: {text}"), file=sys.stderr)
 
 
 class Filler:

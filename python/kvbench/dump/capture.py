@@ -9,6 +9,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench.dump import check
 from kvbench.dump.rope import Stop
+from kvbench.text import printable_lines
 from kvbench.trace.writer import TraceError
 
 ATTENTION = "kvbench_capture"
@@ -17,7 +18,7 @@ CHECK_ROWS = 64  # queries that --attn-check recomputes per layer and chunk
 
 
 def note(text):
-    print(text, file=sys.stderr)
+    print(printable_lines(text), file=sys.stderr)
 
 
 class Capture:

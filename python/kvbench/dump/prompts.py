@@ -7,6 +7,7 @@ import re
 import numpy as np
 from transformers import AutoTokenizer
 
+from kvbench.text import parse_json
 from kvbench.trace.writer import TraceError
 
 
@@ -30,10 +31,12 @@ def read_lines(path):
                 if not line.strip():
                     continue
                 try:
-                    yield number, json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise TraceError(f"{path}:{number}: not JSON ({error.msg}, column "
-                                     f"{error.colno}), expected one object per line") from None
+                    yield number, parse_json(line)
+                except ValueError as error:
+                    what = (f"{error.msg}, column {error.colno}"
+                            if isinstance(error, json.JSONDecodeError) else error)
+                    raise TraceError(f"{path}:{number}: not JSON ({what}), expected one object per "
+                                     "line") from None
     except UnicodeDecodeError:
         raise TraceError(f"{path}: not UTF-8") from None
     except OSError as error:

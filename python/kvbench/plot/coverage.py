@@ -9,12 +9,11 @@ Of more than nine layers: the mean over layers with the quartiles of layers, and
 against k each for keys and values.
 """
 
-import sys
-
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from kvbench import command
+from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
@@ -38,7 +37,7 @@ def reduce_heads(frame):
         mean=lambda v: v.mean(skipna=False), sd="std", heads="size").reset_index()
     largest = out.groupby(["layer", "what"])["heads"].transform("max")
     if (out["heads"] < largest).any():
-        print("note: values of k that only some heads have are left out", file=sys.stderr)
+        kt.note("values of k that only some heads have are left out")
     return out[out["heads"] == largest].reset_index(drop=True)
 
 
@@ -49,8 +48,7 @@ def load(paths, layers, mean_over_layers=False, pool=False):
     frame = frame[frame["layer"].isin(kept)]
     table = reduce_heads(frame.assign(layer=ALL) if mean_over_layers else frame)
     for what in table.loc[table["mean"].isna(), "what"].unique():
-        print(f"note: {what} have a radius_rel that is not a number; it is not drawn",
-              file=sys.stderr)
+        kt.note(f"{what} have a radius_rel that is not a number; it is not drawn")
     return kfr.keep(table, frame, "kv_head")
 
 

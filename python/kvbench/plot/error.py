@@ -18,7 +18,6 @@ the middle). Rows with neither (`exact`) are drawn as a horizontal line.
 """
 
 import math
-import sys
 
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -303,8 +302,7 @@ def main():
                             what=options.y, higher_better=options.y in kt.HIGHER_BETTER)
     bad = table[~np.isfinite(table["mean"])]
     for label in dict.fromkeys(bad["label"]):
-        print(f"note: {label} has a mean that is not finite; it is not drawn",
-              file=sys.stderr)
+        kt.note(f"{label} has a mean that is not finite; it is not drawn")
     facts = table.attrs["facts"]
     figure = draw(table, options.x, options.log_y, options.band, options.share_y, options.y,
                   options.highlight, options.relative_to)

@@ -13,7 +13,6 @@ layer against delta: alpha of every layer.
 
 import math
 import os
-import sys
 
 import numpy as np
 from matplotlib.colors import Normalize
@@ -74,7 +73,7 @@ def load(paths, layers, pool=False):
     # remain would bend the line.
     largest = table.groupby(keys)["heads"].transform("max")
     if (table["heads"] < largest).any():
-        print("note: prefixes that only some heads have are left out", file=sys.stderr)
+        kt.note("prefixes that only some heads have are left out")
     table = table[table["heads"] == largest]
     alpha = fits.groupby(keys, sort=True)["alpha"].agg(lambda v: v.mean(skipna=False))
     return kfr.keep(table, counts, "kv_head"), alpha, absolute

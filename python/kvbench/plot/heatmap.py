@@ -8,7 +8,6 @@ not replayed. Panels whose errors are all below 1e-6 (an exact cache) are left o
 """
 
 import math
-import sys
 
 import numpy as np
 
@@ -29,8 +28,8 @@ def pick_budget(frame, budget, path):
     elif have:
         budget = have[0]
         if len(have) > 1:
-            print(f"note: budget {budget:g} is shown; --budget chooses among "
-                  + ", ".join(f"{b:g}" for b in have), file=sys.stderr)
+            kt.note(f"budget {budget:g} is shown; --budget chooses among "
+                    + ", ".join(f"{b:g}" for b in have))
     else:
         return frame
     native = frame["budget_requested"].isna()
@@ -50,7 +49,7 @@ def load(paths, column="rel_error", budget=None, algorithms=(), layers=(), relat
     table = kfr.relative(table, relative_to, ["layer", "q_head"], paths[0])
     largest = table.groupby("label")["mean"].transform("max")
     for label in dict.fromkeys(table.loc[largest < kt.ROUNDING_ERROR, "label"]):
-        print(f"note: {label} is exact and left out", file=sys.stderr)
+        kt.note(f"{label} is exact and left out")
     table = table[largest >= kt.ROUNDING_ERROR]
     if table.empty:
         raise kt.CsvError(f"{paths[0]}: column `{column}` is below {kt.ROUNDING_ERROR:g} or not "

@@ -6,8 +6,6 @@ evicted; grey: not there yet. A vertical line is a token that was held for long,
 the recent tokens. From OUT.kept.csv of `kvbench replay --protocol stream --kept`.
 """
 
-import sys
-
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
@@ -41,8 +39,8 @@ def load(paths, labels, layers, kv_heads, prompt):
         raise kt.CsvError(f"{paths[0]}: --labels: got `{absent[0]}`, expected some of "
                           + ", ".join(present))
     if not labels and len(present) > MAX_COLUMNS:
-        print(f"note: the first {MAX_COLUMNS} of {len(present)} labels are shown (--labels takes "
-              f"others: {', '.join(present)})", file=sys.stderr)
+        kt.note(f"the first {MAX_COLUMNS} of {len(present)} labels are shown (--labels takes "
+                f"others: {', '.join(present)})")
     labels = labels or present[:MAX_COLUMNS]
     chosen_layers = kcc.choose(frame["layer"], layers, "--layers", paths[0])
     chosen_heads = kcc.choose(frame["kv_head"], kv_heads, "--kv-heads", paths[0])

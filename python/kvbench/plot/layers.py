@@ -7,7 +7,6 @@ layers downwards, which shows every layer.
 
 import dataclasses
 import math
-import sys
 
 import numpy as np
 from matplotlib.colors import LogNorm, Normalize
@@ -198,8 +197,7 @@ def over_layers(rows):
     out["at"] = groups["at"].mean()
     out = out.reset_index()
     for label in dict.fromkeys(out.loc[out["layers"] < count, "label"]):
-        print(f"note: {label}: the mean over layers is not drawn where a layer is missing",
-              file=sys.stderr)
+        kt.note(f"{label}: the mean over layers is not drawn where a layer is missing")
     return out[out["layers"] == count]
 
 

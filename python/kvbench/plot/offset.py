@@ -24,7 +24,6 @@ the keys of all queries before: a method that does well at the end alone lives o
 
 import argparse
 import os
-import sys
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
@@ -76,8 +75,7 @@ def read_queries(paths):
     empty = frame["rel_error"].isna()
     if empty.any():
         names = ", ".join(sorted(frame.loc[empty, "algorithm"].unique()))
-        print(f"note: {int(empty.sum())} rows without an error are left out ({names})",
-              file=sys.stderr)
+        kt.note(f"{int(empty.sum())} rows without an error are left out ({names})")
     if empty.all():
         raise kt.CsvError(f"{paths[0]}: no row holds measurements: every error is empty")
     return frame[~empty].copy()
@@ -167,8 +165,8 @@ def above_rounding(table, path):
     """The rows of methods with some error above rounding; says which have none."""
     largest = table.groupby("label", sort=False)["high"].transform("max")
     for label in dict.fromkeys(table.loc[largest < kt.ROUNDING_ERROR, "label"]):
-        print(f"note: {label} is exact: its errors are below {kt.ROUNDING_ERROR:g}, it is not "
-              "drawn", file=sys.stderr)
+        kt.note(f"{label} is exact: its errors are below {kt.ROUNDING_ERROR:g}, it is not "
+                "drawn")
     table = table[largest >= kt.ROUNDING_ERROR].reset_index(drop=True)
     if table.empty:
         raise kt.CsvError(f"{path}: errors are below {kt.ROUNDING_ERROR:g} in every point")
@@ -191,7 +189,7 @@ def whole_heads(frame, path):
     of_all = heads.groupby(frame["panel"], dropna=False).transform("nunique")
     part = seen < of_all
     for label in dict.fromkeys(frame.loc[part, "label"]):
-        print(f"note: {label}: left out where some heads are missing", file=sys.stderr)
+        kt.note(f"{label}: left out where some heads are missing")
     if part.all():
         raise kt.CsvError(f"{path}: no method has rows for every head that the file has")
     return frame[~part]
@@ -326,8 +324,7 @@ def main():
     ks.check_highlight(table["label"], options.highlight, options.inputs[0])
     centre = "mean" if options.mean else "median"
     for label in dict.fromkeys(table.loc[~np.isfinite(table[centre]), "label"]):
-        print(f"note: {label} has a {centre} that is not finite; its line has a gap there",
-              file=sys.stderr)
+        kt.note(f"{label} has a {centre} that is not finite; its line has a gap there")
     size = "panel" if options.by == "budget" else "one"
     whole = table.assign(one=1.0)
     table, chosen = kc.pick(whole, options, size, centre)

@@ -19,7 +19,6 @@ candidate_ratio and recent_ratio differ (the paper's table 3) enter x = load onl
 """
 
 import math
-import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -66,8 +65,7 @@ def relative(frame):
     """
     filled = (frame["vague"] > 0) & (frame["cells"] > 0)
     if not filled.all():
-        print(f"note: {int((~filled).sum())} rows with an empty sketch are left out",
-              file=sys.stderr)
+        kt.note(f"{int((~filled).sum())} rows with an empty sketch are left out")
     frame = frame[filled].copy()
     frame["load"] = frame["vague"] / frame["cells"]
     frame["bound"] = math.pi * frame["load"]
@@ -93,8 +91,7 @@ def load(paths, x="vague_ratio", budgets=(), layers=(), pool=False):
     if x != "load":
         uneven = np.array([p.get("candidate_ratio") != p.get("recent_ratio") for p in params])
         if uneven.any() and not uneven.all():
-            print("note: rows whose candidate_ratio and recent_ratio differ are left out",
-                  file=sys.stderr)
+            kt.note("rows whose candidate_ratio and recent_ratio differ are left out")
             frame = frame[~uneven].copy()
     shares = ["candidate_ratio", "recent_ratio"]
     kt.add_labels(frame, ignore=[*shares, "vague_ratio"])

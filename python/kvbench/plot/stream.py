@@ -13,8 +13,6 @@ ten are drawn: the references and the lines of the smallest error at the smalles
 draws all, --algorithms those that it names.
 """
 
-import sys
-
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import MaxNLocator
@@ -212,8 +210,7 @@ def main():
     whole, table = table, table[table["label"].isin(labels)]
     bad = table[(table["column"] == "rel_error") & ~np.isfinite(table["mean"])]
     for label in dict.fromkeys(bad["label"]):
-        print(f"note: {label} has a mean that is not finite; its line has a gap there",
-              file=sys.stderr)
+        kt.note(f"{label} has a mean that is not finite; its line has a gap there")
     count = table["budget_requested"].dropna().nunique()
     if count > 4:
         raise kt.CsvError(f"{options.inputs[0]}: {count} budgets, expected at most 4 panels beside "

@@ -11,7 +11,6 @@ picture.
 
 import math
 import os
-import sys
 
 import numpy as np
 from matplotlib import colormaps
@@ -239,7 +238,7 @@ def main():
     whole = len(frame)
     frame = thin(frame, options.max_points)
     if len(frame) < whole:
-        print(f"note: {len(frame)} of {whole} tokens are shown (--max-points)", file=sys.stderr)
+        kt.note(f"{len(frame)} of {whole} tokens are shown (--max-points)")
     pictures = embeddings(frame, heads, whats, options.jobs, options.seed, options.perplexity)
     figure = draw(pictures, heads, whats, kept, options.color_by)
     kfr.finish(figure, options, kfr.cluster_facts(frame),

@@ -26,6 +26,7 @@ import tomllib
 
 from kvbench import ROOT
 from kvbench.prompts import records as kp
+from kvbench.text import one_line
 
 
 def from_git(commit, path):
@@ -131,9 +132,12 @@ def main(arguments=None):
             kp.write_jsonl(os.path.join(args.output, f"{name}.jsonl"), records)
             print(f"{name}.jsonl: {len(records)} prompts of {spec['tokens']} tokens")
     except (kp.PromptError, tomllib.TOMLDecodeError, OSError) as error:
-        print(f"make_prompts.py: {error}", file=sys.stderr)
+        print(one_line(f"make_prompts.py: {error}"), file=sys.stderr)
+        return 2
+    except RecursionError:
+        print(one_line(f"make_prompts.py: {args.list}: nested too deeply"), file=sys.stderr)
         return 2
     except KeyError as error:
-        print(f"make_prompts.py: {args.list}: no {error}", file=sys.stderr)
+        print(one_line(f"make_prompts.py: {args.list}: no {error}"), file=sys.stderr)
         return 2
     return 0

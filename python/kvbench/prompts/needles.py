@@ -20,6 +20,7 @@ import re
 import sys
 
 from kvbench.prompts import records as kp
+from kvbench.text import one_line
 
 NEEDLE = "The passkey is {key}. Remember it: {key} is the passkey."
 QUESTION = "What is the passkey that the text above mentions? The passkey is"
@@ -128,7 +129,7 @@ def main(arguments=None):
             raise kp.PromptError(f"{args.texts}: no texts")
         kp.write_jsonl(args.output, out)
     except (kp.PromptError, OSError) as error:
-        print(f"make_needles.py: {error}", file=sys.stderr)
+        print(one_line(f"make_needles.py: {error}"), file=sys.stderr)
         return 2
     print(f"{args.output}: {len(out)} prompts")
     return 0

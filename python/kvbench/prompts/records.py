@@ -8,6 +8,8 @@ import bisect
 import json
 import os
 
+from kvbench.text import parse_json
+
 SETS = ("dev", "test")
 
 
@@ -19,7 +21,7 @@ def read_jsonl(path):
     """The objects of a file, in order."""
     try:
         with open(path, encoding="utf-8") as file:
-            records = [json.loads(line) for line in file if line.strip()]
+            records = [parse_json(line) for line in file if line.strip()]
     except OSError as error:
         raise PromptError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:

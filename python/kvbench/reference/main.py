@@ -34,6 +34,7 @@ from kvbench.reference.steps import (
     read_json,
     say,
 )
+from kvbench.text import one_line
 
 NEEDED = ("numpy", "pandas", "matplotlib", "scipy")
 
@@ -346,13 +347,13 @@ def main(arguments=None):
     try:
         return Run(parse_arguments(arguments)).work()
     except Failed as error:
-        print(f"reference.py: {error}", file=sys.stderr)
+        print(one_line(f"reference.py: {error}"), file=sys.stderr)
         return error.exit_code
     except rp.PlanError as error:
-        print(f"reference.py: {error}", file=sys.stderr)
+        print(one_line(f"reference.py: {error}"), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        print(f"reference.py: {error}", file=sys.stderr)
+        print(one_line(f"reference.py: {error}"), file=sys.stderr)
         return 3

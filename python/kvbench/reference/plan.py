@@ -13,6 +13,7 @@ import tomllib
 from dataclasses import dataclass
 
 from kvbench import ROOT
+from kvbench.text import parse_json
 
 ROWS = "rows.csv"
 USUAL = "configs/reference/smollm2-135m.toml"
@@ -155,7 +156,7 @@ def read_prompts(patterns):
         for path in paths:
             try:
                 with open(path, encoding="utf-8") as file:
-                    records = [json.loads(line) for line in file if line.strip()]
+                    records = [parse_json(line) for line in file if line.strip()]
                 ids = [(record["id"], record.get("set", "")) for record in records]
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise PlanError(f"{path}: records with an id expected: {error}") from None
@@ -251,6 +252,8 @@ def read_plan(path):
         raise PlanError(f"{path}: cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PlanError(f"{path}: {error}") from None
+    except RecursionError:
+        raise PlanError(f"{path}: nested too deeply") from None
     name = top.where
     records = top.words("prompts")
     prompts = read_prompts(records)

@@ -17,6 +17,7 @@ import time
 
 from kvbench.reference import plan as rp
 from kvbench.reference import sources
+from kvbench.text import parse_json
 
 INTERRUPTED = 130
 LOCK_PATIENCE = 20.0  # s; a killed run's last command needs a moment to end
@@ -41,7 +42,7 @@ def read_json(path):
     """What a file holds; None where it is absent or was cut off."""
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            return parse_json(file.read())
     except (OSError, ValueError):
         return None
 

@@ -8,6 +8,7 @@ from kvbench.dump.capture import note
 from kvbench.dump.prompts import read_lines
 from kvbench.dump.rope import rope_types
 from kvbench.trace.heads import file_sha256, open_trace, read_head
+from kvbench.trace.values import read_values
 from kvbench.trace.writer import TraceError
 
 # Largest relative difference between a trace's keys and the model's own that roundings explain:
@@ -27,7 +28,7 @@ class Prompt:
         if "token_ids" not in group:
             raise TraceError(f"{trace}: prompts/{name}: token_ids: got none, expected the prompt's "
                              "tokens: dump the trace with scripts/dump_traces.py")
-        self.ids = group["token_ids"][:].astype(np.int64)
+        self.ids = read_values(group["token_ids"]).astype(np.int64)
         # Where any group has an entry, all must.
         self.places = sorted({place for one in groups for place in one.heads(name)})
         self.layers = sorted({layer for layer, _ in self.places})

@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 
+from kvbench.text import parse_json
 from kvbench.trace.heads import file_sha256
 from kvbench.trace.writer import TraceError
 
@@ -114,7 +115,7 @@ class Manifest:
         if args.resume and os.path.exists(args.output) and os.path.exists(self.path):
             with open(self.path, encoding="utf-8") as file:
                 try:
-                    old = json.load(file)["settings"]
+                    old = parse_json(file.read())["settings"]
                 except (ValueError, KeyError, TypeError):
                     raise TraceError(f"{self.path}: not a manifest of score_model.py") from None
             for name, value in settings.items():

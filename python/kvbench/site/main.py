@@ -18,6 +18,7 @@ from kvbench import ROOT
 from kvbench.own import NotOurs, take_folder
 from kvbench.site import curves
 from kvbench.site.results import SiteError, read_methods, read_results
+from kvbench.text import one_line
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COLUMNS = [("method", "method", True), ("setup", "model, protocol", True), ("budget", "budget", False),
@@ -176,7 +177,7 @@ def make_site(arguments=None):
         methods = read_methods(options.kvbench, dict.fromkeys(r.method for r in results))
         write(options.output, results, methods)
     except (SiteError, NotOurs, OSError) as error:
-        print(f"site.sh: {error}", file=sys.stderr)
+        print(one_line(f"site.sh: {error}"), file=sys.stderr)
         return 3 if isinstance(error, OSError) else 2
     print(f"site: {os.path.join(options.output, 'index.html')}")
     return 0

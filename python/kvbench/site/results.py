@@ -2,11 +2,12 @@
 
 import csv
 import dataclasses
-import json
 import math
 import os
 import re
 import subprocess
+
+from kvbench.text import one_line, parse_json
 
 STAGES = ("equal_bytes", "stream")  # every method at equal bytes, in either protocol
 METRICS = ("rel_error", "mass_kept", "log_z_error", "middle_ratio")
@@ -63,7 +64,7 @@ def read_setup(folder, stage):
         return None
     try:
         with open(path, encoding="utf-8") as file:
-            manifest = json.load(file)
+            manifest = parse_json(file.read())
         with open(os.path.join(folder, "README.md"), encoding="utf-8") as file:
             readme = file.read()
         shared = manifest["shared"]
@@ -128,7 +129,7 @@ def read_methods(kvbench, names):
         except OSError as error:
             raise SiteError(f"{kvbench}: cannot be run: {error.strerror}") from None
         if done.returncode != 0:
-            raise SiteError(f"{kvbench} list {name}: {done.stderr.strip()}")
+            raise SiteError(f"{kvbench} list {name}: {one_line(done.stderr)}")
         out[name] = parse_method(name, done.stdout)
     return out
 

@@ -19,6 +19,8 @@ from collections.abc import Collection, Iterator
 import h5py
 import numpy as np
 
+from kvbench.trace.digest import check_members
+from kvbench.trace.values import read_values
 from kvbench.trace.writer import FORMAT, STORED, VERSION, TraceError, from_bfloat16
 
 
@@ -91,7 +93,9 @@ def trace_heads(trace: str | os.PathLike[str] | h5py.File,
     """[(prompt, layer, KV head)] of a trace, in order; `prompts`, `layers`: only these."""
     out: list[tuple[str, int, int]] = []
     with open_trace(trace) as file:
+        check_members(file["prompts"])
         for prompt, group in file["prompts"].items():
+            check_members(group["layers"])
             if prompts is not None and prompt not in prompts:
                 continue
             for layer in sorted(map(int, group["layers"])):
@@ -103,7 +107,11 @@ def trace_heads(trace: str | os.PathLike[str] | h5py.File,
 
 def read_head(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int, kv_head: int,
               with_q: bool = True) -> Head:
-    """The Head of a trace: a path, or an open h5py.File. with_q=False leaves q None."""
+    """The Head of a trace: a path, or an open h5py.File. with_q=False leaves q None.
+
+    Raises TraceError where the trace has no such head, where its values cannot be read or are not
+    all in the file, and where they are not those of their attribute `sha256`.
+    """
     with open_trace(trace) as file:
         where = f"prompts/{prompt}/layers/{layer}"
         if where not in file:
@@ -114,13 +122,13 @@ def read_head(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int
             raise TraceError(f"{file.filename}: {where}: KV head: got {kv_head}, expected 0 to "
                              f"{heads - 1}")
 
-        def rows(name: str, which: int | slice) -> np.ndarray:
-            data = group[name][which]
+        def rows(name: str, first: int, count: int) -> np.ndarray:
+            data = read_values(group[name], slice(first, first + count))
             return from_bfloat16(data) if dtype == "bfloat16" else data.astype(np.float32)
 
         q = None
         if with_q:
             size = group["q"].shape[0] // heads
-            q = rows("q", slice(kv_head * size, (kv_head + 1) * size))
+            q = rows("q", kv_head * size, size)
         scale = group.attrs.get("scale", file.attrs.get("scale", d**-0.5))
-        return Head(rows("k", kv_head), rows("v", kv_head), q, float(scale), dtype)
+        return Head(rows("k", kv_head, 1)[0], rows("v", kv_head, 1)[0], q, float(scale), dtype)

@@ -3,6 +3,8 @@ output projections, norms of the residual stream. writer.TraceWriter's part for 
 
 import numpy as np
 
+from kvbench.trace.digest import filters
+
 ROPE_LAYOUTS = ("half", "interleaved")
 # Positions that a rotary table has beyond the prompt: methods that expect future queries turn by
 # them (expected-attention: 512).
@@ -44,8 +46,7 @@ class OptionalParts:
                 if first is not None:
                     where[name] = first[name]  # A link: layers of one kind share the numbers.
                     continue
-                where.create_dataset(name, data=table.astype(np.float32),
-                                     **self._filters())
+                self._add(where, name, table.astype(np.float32))
             where.attrs["layout"] = layout
             first = where
 
@@ -89,8 +90,7 @@ class OptionalParts:
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             raise self._error(where, f"row {row}, column {column}: expected finite values")
-        group.create_dataset("o_proj", data=array, chunks=(min(len(array), CHUNK_TOKENS), dv),
-                             **self._filters())
+        self._add(group, "o_proj", array, dv)
 
     def share_o_proj(self, prompt, layer=None):
         """The layer has the projection that it has in an earlier prompt: one copy of the numbers.
@@ -110,7 +110,8 @@ class OptionalParts:
         layer, where, group = self._begun(layer, "residual_norm", "q")
         nq = group["q"].shape[1]
         if "residual_norm" not in group:
-            group.create_dataset("residual_norm", (nq,), np.float32)
+            group.create_dataset("residual_norm", (nq,), np.float32,
+                                 chunks=(min(nq, CHUNK_TOKENS),), **filters(self._gzip))
             self._missing[layer, "residual_norm"] = np.ones((1, nq), bool)
         norms = np.asarray(norms)
         if norms.ndim != 1 or not 0 <= start_row <= nq - len(norms):

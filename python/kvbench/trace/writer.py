@@ -19,6 +19,9 @@ except ImportError as error:
     without(error, ["numpy", "h5py"], "python3-h5py")
 
 from kvbench.own import NotOurs, refuse_foreign
+from kvbench.text import one_line, storable
+from kvbench.trace import digest
+from kvbench.trace.errors import TraceError
 from kvbench.trace.parts import CHUNK_TOKENS, OptionalParts
 
 FORMAT = "kvbench-trace"
@@ -26,10 +29,6 @@ VERSION = 1
 STORED = {"float16": np.float16, "bfloat16": np.uint16, "float32": np.float32}
 ROPES = ("post", "none")
 MAX_LAYER = 1000000
-
-
-class TraceError(Exception):
-    """Bad input: one line for the user."""
 
 
 def to_bfloat16(array):
@@ -60,7 +59,7 @@ def run_main(main):
         code, text = 3, str(error)
     else:
         return
-    print(f"{name}: {' '.join(text.split())}", file=sys.stderr)
+    print(one_line(f"{name}: {text}"), file=sys.stderr)
     sys.exit(code)
 
 
@@ -76,7 +75,8 @@ class TraceWriter(OptionalParts):
     dtype    "float16" | "bfloat16" | "float32", the element type of the model's cache
     rope     "post": q and k as the attention multiplies them, after rotation; "none": no rotation
     scale    s in exp(s <k, q>) for all layers; None: 1 / sqrt(d)
-    gzip     level 1..9 (after shuffle); 0: no filters
+    gzip     level 1..9 (after shuffle); 0: none
+    All datasets have fletcher32 and the attribute `sha256` of their values (digest.py).
     """
 
     def __init__(self, path, model, source, created=None, dtype="float16", rope="post",
@@ -96,7 +96,8 @@ class TraceWriter(OptionalParts):
         self._layer = None  # index of the layer begun last
         self._missing = {}  # (layer, name) of the open prompt -> bool [heads, rows] not yet written
         self._root = {"format": FORMAT, "version": VERSION, "dtype": dtype, "rope": rope,
-                      "model": str(model), "source": str(source), "created": str(created)}
+                      "model": storable(model), "source": storable(source),
+                      "created": storable(created)}
         if scale is not None:
             self._root["scale"] = self._positive("scale", scale)
         self._sizes = {}  # (prompt, layer) -> (n, d)
@@ -127,6 +128,7 @@ class TraceWriter(OptionalParts):
                 if not len(self._file["prompts"]):
                     raise self._error("", "no prompt was written")
                 self._check_rope()
+                digest.name_members(self._file)
             self._file.close()
             if kind is None:
                 os.replace(self._tmp, self.path)
@@ -136,10 +138,6 @@ class TraceWriter(OptionalParts):
                 self._file.close()
             with contextlib.suppress(OSError):
                 os.remove(self._tmp)
-
-    def _filters(self):
-        return {"compression": "gzip", "compression_opts": self._gzip,
-                "shuffle": True} if self._gzip else {}
 
     def begin_prompt(self, id, n_tokens, token_ids=None, text_id=None):
         """Opens the prompt `id` of n_tokens >= 1 tokens; the one before must be whole.
@@ -151,6 +149,8 @@ class TraceWriter(OptionalParts):
         where = f"prompts/{id}"
         if not id or "/" in id or "\0" in id or id == ".":
             raise self._error("", f"prompt id: got `{id}`, expected a name without slashes")
+        if storable(id) != id:
+            raise self._error("", f"prompt id: got `{id}`, expected UTF-8")
         if id in self._file["prompts"]:
             raise self._error(where, "stands twice")
         if n_tokens < 1:
@@ -159,13 +159,13 @@ class TraceWriter(OptionalParts):
         group.create_group("layers")
         group.attrs["n_tokens"] = np.int64(n_tokens)
         if text_id is not None:
-            group.attrs["text_id"] = str(text_id)
+            group.attrs["text_id"] = storable(text_id)
         if token_ids is not None:
             token_ids = np.asarray(token_ids)
             if token_ids.shape != (n_tokens,):
                 raise self._error(f"{where}/token_ids", f"shape: got {token_ids.shape}, "
                                                         f"expected {(n_tokens,)}")
-            group.create_dataset("token_ids", data=token_ids.astype(np.int32))
+            self._add(group, "token_ids", token_ids.astype(np.int32))
         self._prompt = group
         self._layer = None
 
@@ -215,7 +215,7 @@ class TraceWriter(OptionalParts):
             if wanted:
                 group.create_dataset(name, shape, STORED[self.dtype],
                                      chunks=(1, min(shape[1], CHUNK_TOKENS), shape[2]),
-                                     **self._filters())
+                                     **digest.filters(self._gzip))
                 self._missing[layer, name] = np.ones(shape[:2], bool)
         self._layer = layer
         self._sizes[self._prompt.name.rpartition("/")[2], layer] = n, d
@@ -278,12 +278,24 @@ class TraceWriter(OptionalParts):
                 head, row = np.argwhere(absent)[0]
                 raise self._error(f"{where}/layers/{layer}/{name}",
                                   f"head {head}, row {row} was never written")
+        try:
+            for layer, name in self._missing:
+                digest.seal(self._prompt["layers"][str(layer)][name])
+        except OSError as error:
+            raise OSError(f"{self.path}: cannot be read back: {error}") from None
         self._missing.clear()
         self._prompt = None
 
     @property
     def _tmp(self):
         return self.path + ".tmp"
+
+    def _add(self, group, name, array, width=None):
+        """A dataset of a whole array. width: of the chunks of a matrix; None: its own."""
+        rows, *rest = array.shape
+        data = group.create_dataset(name, data=array, **digest.filters(self._gzip),
+                                    chunks=(min(rows, CHUNK_TOKENS), *([width] if width else rest)))
+        digest.seal(data, array)
 
     def _stored(self, array, where, head, start_row):
         """`array` in the file's element type; TraceError for what it cannot hold."""

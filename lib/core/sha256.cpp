@@ -1,4 +1,4 @@
-#include "report/sha256.hpp"
+#include "core/sha256.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

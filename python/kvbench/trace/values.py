@@ -1,0 +1,148 @@
+"""Values of an HDF5 file's datasets, checked while they are read: chunks, filters, digests.
+
+Errors are TraceError, one line: file, path inside it, got, expected.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+
+import h5py
+import numpy as np
+
+from kvbench.text import one_line
+from kvbench.trace.digest import ATTRIBUTE, DIGEST, sha256_of
+from kvbench.trace.errors import TraceError
+
+FLETCHER_BYTES = 4  # of a chunk's checksum, behind its values
+
+
+def place_of(data: h5py.Dataset) -> str:
+    """File and path inside, as errors begin."""
+    return f"{data.file.filename}: {data.name[1:]}"
+
+
+def read_stored(data: h5py.Dataset, which: slice = slice(None)) -> np.ndarray:
+    """`data[which]`, of the first axis; all of it without `which`.
+
+    Raises TraceError where a chunk of the dataset is missing, which would read as zeros, or one of
+    those that are read is empty, and where HDF5 cannot read or decode the values.
+    """
+    try:
+        if data.chunks is not None:
+            check_chunks(data, which)
+        return np.asarray(data[which] if data.ndim else data[()])
+    except (OSError, RuntimeError) as error:
+        raise TraceError(f"{place_of(data)}: cannot be read: {one_line(error)}") from None
+
+
+def read_values(data: h5py.Dataset, which: slice = slice(None)) -> np.ndarray:
+    """`read_stored` of a trace's dataset, whose attribute `sha256`, where there is one, must agree.
+
+    which  heads of q, k or v; of other datasets nothing, since one digest is of all
+    """
+    expected = digests_of(data)
+    values = read_stored(data, which)
+    if expected is None:
+        return values
+    if data.ndim != 3:
+        _compare(place_of(data), values, expected[0])
+        return values
+    for head, rows in zip(range(len(data))[which], values):
+        _compare(f"{place_of(data)}: head {head}", rows, expected[head])
+    return values
+
+
+def _compare(where: str, values: np.ndarray, expected: str) -> None:
+    got = sha256_of(values)
+    if got != expected:
+        raise TraceError(f"{where}: its SHA-256 is {got}, expected {expected} (attribute "
+                         f"{ATTRIBUTE}): the values were changed")
+
+
+def digests_of(data: h5py.Dataset) -> list[str] | None:
+    """The attribute `sha256`: a digest per head of q, k or v, else one; None where there is none.
+
+    Raises TraceError for one of another kind, length or form.
+    """
+    if ATTRIBUTE not in data.attrs:
+        return None
+    where = f"{place_of(data)}: attribute {ATTRIBUTE}"
+    count = len(data) if data.ndim == 3 else 1
+    expected = f"{count} strings, one per head" if data.ndim == 3 else "one string"
+    try:
+        value = data.attrs[ATTRIBUTE]
+    except (OSError, TypeError, ValueError, RuntimeError) as error:
+        raise TraceError(f"{where}: cannot be read ({one_line(error)}), expected "
+                         f"{expected}") from None
+    got = np.asarray(value, object).ravel().tolist()
+    if not all(isinstance(one, (str, bytes)) for one in got):
+        raise TraceError(f"{where}: got {type(value).__name__}, expected {expected}")
+    if len(got) != count:
+        raise TraceError(f"{where}: got {len(got)}, expected {expected}")
+    out = [one.decode("latin-1") if isinstance(one, bytes) else one for one in got]
+    for one in out:
+        if not DIGEST.fullmatch(one):
+            raise TraceError(f"{where}: got `{one_line(one[:80])}`, expected 64 of the digits 0-9 "
+                             "and a-f")
+    return out
+
+
+# --- Chunks ------------------------------------------------------------------------------------
+
+
+def check_chunks(data: h5py.Dataset, which: slice = slice(None)) -> None:
+    """TraceError where the file lacks chunks of a dataset, or one that `which` needs is empty.
+
+    All are counted, in one walk through their index. Sizes are told by the bytes of those chunks
+    that are read anyway: for each size that it is asked for, HDF5 walks through the whole index.
+    Without filters all must have one size, and the sum is enough.
+    """
+    grid = [range(0, extent, size) for extent, size in zip(data.shape, data.chunks)]
+    total, stored = math.prod(map(len, grid)), data.id.get_num_chunks()
+    if stored < total:
+        raise TraceError(f"{place_of(data)}: {_first_missing(data, grid, stored)} "
+                         f"({total - stored} of {total} are), expected all chunks in the file")
+    if not data.id.get_create_plist().get_nfilters():
+        got = data.id.get_storage_size()
+        expected = total * math.prod(data.chunks) * data.dtype.itemsize
+        if got != expected:
+            raise TraceError(f"{place_of(data)}: got {got} bytes in its chunks, expected "
+                             f"{expected}")
+        return
+    rows, step = range(len(data))[which], grid[0].step
+    needed = range(rows.start // step * step, rows.stop, step)
+    for place in itertools.product(needed, *grid[1:]):
+        try:
+            size = len(data.id.read_direct_chunk(place)[1])
+        except ValueError:  # "Buf cannot be null"
+            size = 0
+        # HDF5 1.10 crashes where a chunk is too short to have its checksum.
+        if size <= (FLETCHER_BYTES if data.fletcher32 else 0):
+            raise TraceError(f"{place_of(data)}: chunk at {list(place)} has {size} bytes, expected "
+                             "its values")
+
+
+def _first_missing(data: h5py.Dataset, grid: list[range], stored: int) -> str:
+    """Which of a dataset's chunks the file lacks, in words; `stored`: how many it has."""
+    def number(place: tuple[int, ...]) -> int:
+        """Of a chunk in the grid."""
+        out = 0
+        for at, axis in zip(place, grid):
+            out = out * len(axis) + at // axis.step
+        return out
+
+    # Chunks stand in the index in their order: those before the first that is missing have their
+    # numbers. To ask for each would take minutes where there are many.
+    rest = bisect.bisect(range(stored), False, key=lambda i: number(
+        data.id.get_chunk_info(i).chunk_offset) > i)
+    place: list[int] = []
+    for axis in reversed(grid):
+        rest, at = divmod(rest, len(axis))
+        place.insert(0, axis[at])
+    # Datasets that can grow may have another order.
+    if data.id.get_chunk_info_by_coord(tuple(place)).byte_offset is not None:
+        return "chunks are missing"
+    return f"chunk at {place} is missing"

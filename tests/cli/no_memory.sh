@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Too little address space at any point: exit code 3, one line, no row that failed, nothing
+# unfinished; and --resume gives the undisturbed rows.
+set -euo pipefail
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
+if grep -q __asan_init "$KVBENCH" || grep -q __tsan_init "$KVBENCH"; then
+  echo 'skipped: a sanitizer maps terabytes'
+  exit 0
+fi
+good synth -o t.h5 --layers 2 --q-heads 4 --kv-heads 2 --n 4096
+command=(replay t.h5 --algorithm snapkv,h2o,kmeans --budget 0.25 --queries 64 --recent 64 --threads 2)
+good "${command[@]}" -o whole.csv
+
+# KiB that the program maps before it does anything: below, the loader itself fails (127).
+least=0
+for ((kib = 16000; kib < 400000; kib += 2000)); do
+  if (ulimit -v $kib && "$KVBENCH" --version) > /dev/null 2>&1; then
+    least=$kib
+    break
+  fi
+done
+((least > 0)) || fail 'no limit under which --version runs'
+
+failures=0
+done_at=0
+for ((kib = least; kib < least + 200000; kib += 1500)); do
+  rm -f out.csv out.csv.json
+  code=0
+  (
+    ulimit -v $kib
+    exec "$KVBENCH" "${command[@]}" -o out.csv
+  ) > "$scratch/out" 2> "$scratch/err" || code=$?
+  if [[ $code == 0 ]]; then
+    done_at=$kib
+    break
+  fi
+  failures=$((failures + 1))
+  err=$(cat "$scratch/err")
+  [[ $code == 3 ]] || fail "exit code $code under ulimit -v $kib: $err"
+  [[ $(grep -c '^kvbench: error: ' "$scratch/err") == 1 ]] || fail "said under ulimit -v $kib: $err"
+  [[ -z $(find . -name '*.tmp' -o -name '*.lock') ]] || fail "under ulimit -v $kib: $(ls)"
+  if [[ -e out.csv ]]; then
+    ! grep -q failed out.csv || fail "a row that failed under ulimit -v $kib: $(grep failed out.csv)"
+    good "${command[@]}" -o out.csv --resume
+    same out.csv whole.csv
+  fi
+done
+((failures >= 5 && done_at > 0)) || fail "$failures failures, done at $done_at"

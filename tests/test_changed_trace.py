@@ -1,0 +1,81 @@
+"""A trace that somebody writes to while it is replayed: the run says so, and nobody reads its rows."""
+
+import json
+import os
+import subprocess
+import time
+import unittest
+
+from script_case import KVBENCH, FolderCase
+
+WINDOWS = ("--sink", "4", "--recent", "32", "--queries", "16")
+
+
+@unittest.skipUnless(KVBENCH, "KVBENCH names no program")
+class ChangedTrace(FolderCase):
+    def kvbench(self, *words):
+        return subprocess.run([KVBENCH, *words], cwd=self.folder, capture_output=True, text=True,
+                              check=False)
+
+    def disturbed(self, change, *command):
+        """The command's result; `change` runs when the first rows are there."""
+        process = subprocess.Popen([KVBENCH, *command], cwd=self.folder, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True)
+        table = self.path(command[command.index("-o") + 1])
+        while not os.path.exists(table) or os.path.getsize(table) < 2000:
+            self.assertIsNone(process.poll(), "it ended before its rows were seen")
+            time.sleep(0.01)
+        change()
+        _, said = process.communicate()
+        return process.returncode, said
+
+    def setUp(self):
+        super().setUp()
+        self.kvbench("synth", "-o", "t.h5", "--layers", "1", "--q-heads", "1", "--kv-heads", "1",
+                     "--n", "2048")
+        # Thousands of jobs on one head, whose values are read before the first.
+        self.command = ("replay", "t.h5", "-o", "out.csv", "--algorithm", "random-local", "--seeds",
+                        "4000", "--budget", "0.25", "--threads", "1", *WINDOWS)
+
+    def manifest(self):
+        with open(self.path("out.csv.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_contents_change(self):
+        def change():
+            with open(self.path("t.h5"), "r+b") as file:
+                text = file.read()
+                file.seek(text.index(b"none"))  # the attribute rope, which is not read again
+                file.write(b"post")
+
+        code, said = self.disturbed(change, *self.command)
+        self.assertEqual(code, 2, said)
+        self.assertIn("t.h5: was written to during the run", said)
+        self.assertTrue(self.manifest()["traces"][0]["changed"])
+        for words in (("summarize", "out.csv"), ("verify", "out.csv"), (*self.command, "--resume")):
+            done = self.kvbench(*words)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertIn("out.csv: the trace t.h5 was written to while its rows were made", done.stderr)
+
+    def test_the_same_contents_again(self):
+        def touch():
+            os.utime(self.path("t.h5"))
+
+        code, said = self.disturbed(touch, *self.command)
+        self.assertEqual(code, 0, said)
+        self.assertFalse(self.manifest()["traces"][0]["changed"])
+
+    def test_another_file_of_that_name(self):
+        """The run holds the old one: its rows are of that."""
+        def replace():
+            os.replace(self.path("other.h5"), self.path("t.h5"))
+
+        self.kvbench("synth", "-o", "other.h5", "--layers", "1", "--q-heads", "1", "--kv-heads", "1",
+                     "--n", "512")
+        code, said = self.disturbed(replace, *self.command)
+        self.assertEqual(code, 0, said)
+        self.assertFalse(self.manifest()["traces"][0]["changed"])
+
+
+if __name__ == "__main__":
+    unittest.main()

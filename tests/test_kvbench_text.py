@@ -1,0 +1,205 @@
+"""python/kvbench/text.py and its users: names of files and of what they hold do not command a
+terminal, and a text that is nested too deeply is one line."""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import types
+import unittest
+
+from script_case import FolderCase, call, missing, read_text, write_text
+
+from kvbench import text as kx
+
+NO_TABLES = missing("numpy", "pandas", "matplotlib")
+NO_H5PY = missing("numpy", "h5py")
+NESTED = "[" * 100_000
+# One of each kind: C0, DEL, C1 (CSI, NEL), all that turn the direction of writing, halves of
+# characters.
+UNSAFE = ("\x1b\x00\x7f\x80\x85\x9b\x9f\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e"
+          "\u2066\u2067\u2068\u2069\udc9b\ud800\udfff")
+SAFE = "aZ09 é ß 漢 ‐ \u00a0\u00ad\u200d😀 ~"
+
+
+class TextTest(FolderCase):
+    def test_what_is_replaced(self):
+        self.assertEqual(kx.printable(UNSAFE), "?" * len(UNSAFE))
+        self.assertEqual(kx.printable(SAFE), SAFE)
+        self.assertEqual(kx.printable(b"\xff.h5".decode("utf-8", "surrogateescape")), "?.h5")
+        self.assertEqual(kx.printable("a\nb\tc"), "a?b?c")
+        self.assertEqual(kx.printable_lines("a\x9b\nb\r\n"), "a?\nb?\n")
+        self.assertEqual(kx.one_line(f" a\n  b\t{UNSAFE[:6]}\r\n c\u2028d "), "a b ?????? c?d")
+        self.assertEqual(kx.one_line(ValueError("x\n\x9by")), "x ?y")
+        # All that Unicode calls a control or a surrogate goes, and nothing else of Latin-1.
+        for code in range(0x100):
+            self.assertEqual(kx.printable(chr(code)) == "?", code < 32 or 127 <= code < 160
+                             or code == ord("?"), code)
+
+    def test_what_hdf5_can_hold(self):
+        self.assertEqual(kx.storable("a\x9b\u202e\n"), "a\x9b\u202e\n")
+        self.assertEqual(kx.storable("a\0\udcff\ud800"), "a???")
+
+    def test_json(self):
+        self.assertEqual(kx.parse_json('{"a": [1]}'), {"a": [1]})
+        for bad in (NESTED, '{"a":' * 100_000, "[", "", "1" * 5000):
+            with self.assertRaises(ValueError):
+                kx.parse_json(bad)
+
+
+@unittest.skipIf(NO_TABLES, f"{sys.executable} lacks {', '.join(NO_TABLES)}")
+class TerminalTest(FolderCase):
+    """What the programs print of a name with a command for the terminal in it."""
+
+    NAME = "x\x9b2J\x1b[2J\u202e\udcff"
+    SHOWN = "x?2J?[2J??"
+
+    def test_errors(self):
+        from kvbench import command
+        from kvbench.tables import CsvError
+
+        def fail(kind):
+            raise kind(f"{self.NAME}.csv:\nno such file")
+        done = call(lambda: command.run_main(lambda: fail(CsvError)), "program.py")
+        self.assertEqual((done.code, done.err),
+                         (2, f"program.py: {self.SHOWN}.csv: no such file\n"))
+        parser = command.plain_parser("")
+        done = call(lambda: parser.parse_args(["--" + self.NAME]), "program.py")
+        self.assertEqual((done.code, len(done.err.splitlines())), (2, 1))
+        self.assertIn(self.SHOWN, done.err)
+
+    @unittest.skipIf(NO_H5PY, f"{sys.executable} lacks {', '.join(NO_H5PY)}")
+    def test_errors_of_programs_that_write_traces(self):
+        from kvbench.trace import writer as kt
+
+        def fail(kind):
+            raise kind(f"{self.NAME}.h5:  no\nsuch file")
+        for kind, code in ((kt.TraceError, 2), (OSError, 3)):
+            done = call(lambda kind=kind: kt.run_main(lambda: fail(kind)), "program.py")
+            self.assertEqual((done.code, done.err),
+                             (code, f"program.py: {self.SHOWN}.h5: no such file\n"))
+
+    def test_notes_and_progress(self):
+        from kvbench import tables as kt
+        from kvbench.correlate import cells
+        from kvbench.progress import Progress
+        for note in (kt.note, cells.note):
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said):
+                note(f"{self.NAME} is left out")
+            self.assertEqual(said.getvalue(), f"note: {self.SHOWN} is left out\n")
+        said = io.StringIO()
+        said.isatty = lambda: True
+        with Progress(2, said, lambda: 0.0) as progress:
+            progress.step(1, self.NAME)
+            progress.say(f"{self.NAME}\nsecond")
+        self.assertNotIn("\x9b", said.getvalue())
+        self.assertIn(f"left  {self.SHOWN} ", said.getvalue())
+        self.assertIn(f"\r{self.SHOWN}\nsecond\n", said.getvalue())
+
+    def test_tables(self):
+        import results_table
+        from kvbench.compare import tables as ct
+        done = call(lambda: ct.write_text("-", f"| {self.NAME} |\n| b |\n"), "compare.py")
+        self.assertEqual(done.out, f"| {self.SHOWN} |\n| b |\n")
+        ct.write_text(self.path("t.md"), "| x\x9b |\n")
+        self.assertEqual(read_text(self.path("t.md")), "| x\x9b |\n")  # files are as they are
+        row = {"schema": "1.0", "trace": "t", "prompt": "p", "layer": "0", "q_head": "0",
+               "algorithm": "x\x9b2J\u202e", "params": "", "protocol": "prefill", "sink": "1",
+               "recent": "2", "scores": "past", "device": "cpu", "n_queries": "4", "seed": "0",
+               "budget_requested": "0.5", "status": "ok", "rel_error": "0.25"}
+        table = self.write_file("a.csv", ",".join(row) + "\n" + ",".join(row.values()) + "\n")
+        done = call(lambda: results_table.main([f"a={table}"]), "results_table.py")
+        self.assertEqual(done.out.splitlines()[-1], "| `x?2J?` | 0.250 |")
+
+    def test_differences_of_two_tables(self):
+        import compare_runs
+        keys = compare_runs.KEYS[:15]
+        header = ",".join([*keys, "status"]) + "\n"
+        files = [self.write_file(f"{status}.csv", header + "x\x9b2J," * len(keys) + status + "\n")
+                 for status in ("ok", "no")]
+        done = call(lambda: compare_runs.main(files), "compare_runs.py")
+        self.assertEqual(done.code, 1, done.err)
+        self.assertIn("x?2J", done.out)
+        self.assertNotIn("\x9b", done.out)
+
+
+class NestedTest(FolderCase):
+    """JSON that is nested too deeply, in every file that is read."""
+
+    def test_manifests_of_tables(self):
+        from kvbench import checksums
+        table = self.write_file("t.csv", "a\n1\n")
+        write_text(table + ".json", NESTED)
+        with self.assertRaisesRegex(checksums.ChangedError, "t.csv.json: cannot be read: nested"):
+            checksums.check_table(table)
+
+    def test_records_of_prompts(self):
+        from kvbench.prompts import records as kp
+        path = self.write_file("p.jsonl", '{"text": "a"}\n' + NESTED + "\n")
+        with self.assertRaisesRegex(kp.PromptError, "p.jsonl: not one JSON object a line: nested"):
+            kp.read_jsonl(path)
+
+    def test_a_list_of_prompts(self):
+        from kvbench.prompts import make
+        path = self.write_file("list.toml", "a = " + NESTED)
+        done = call(lambda: make.main([path, "--model", "m", "-o", self.path("out")]),
+                    "make_prompts.py")
+        self.assertEqual((done.code, done.err),
+                         (2, f"make_prompts.py: {path}: nested too deeply\n"))
+
+    def test_plans_and_what_they_name(self):
+        from kvbench.reference import plan, steps
+        path = self.write_file("p.jsonl", NESTED)
+        with self.assertRaisesRegex(plan.PlanError, "p.jsonl: records with an id expected: nested"):
+            plan.read_prompts([path])
+        with self.assertRaisesRegex(plan.PlanError, "plan.toml: nested too deeply"):
+            plan.read_plan(self.write_file("plan.toml", "a = " + NESTED))
+        self.assertIsNone(steps.read_json(path))
+
+    def test_manifests_of_reference_results(self):
+        from kvbench.site import results
+        os.mkdir(self.path("manifests"))
+        self.write_file("manifests/stream.json", NESTED)
+        with self.assertRaisesRegex(results.SiteError, "stream.json: cannot be read: .*nested"):
+            results.read_setup(self.folder, "stream")
+
+    @unittest.skipIf(NO_H5PY, f"{sys.executable} lacks {', '.join(NO_H5PY)}")
+    def test_manifests_of_scores(self):
+        from kvbench.score.table import Manifest
+        from kvbench.trace.writer import TraceError
+        output = self.write_file("s.csv", "")
+        write_text(output + ".json", NESTED)
+        args = types.SimpleNamespace(output=output, resume=True, trace=[], caches=[])
+        with self.assertRaisesRegex(TraceError, "s.csv.json: not a manifest of score_model.py"):
+            Manifest(args, {}, {})
+
+    @unittest.skipIf(missing("numpy", "h5py", "transformers"), "no transformers")
+    def test_prompts_of_a_dump(self):
+        from kvbench.dump.prompts import read_lines
+        from kvbench.trace.writer import TraceError
+        for bad, what in ((NESTED, "nested too deeply"), ("1" * 5000, "Exceeds the limit"),
+                          ("{", "Expecting property name .*, column 2")):
+            path = self.write_file("p.jsonl", json.dumps({"text": "a"}) + "\n" + bad + "\n")
+            with self.assertRaisesRegex(TraceError, rf"p.jsonl:2: not JSON \({what}"):
+                list(read_lines(path))
+
+    def test_records_of_a_run_on_a_cluster(self):
+        from importlib import util
+        from script_case import SCRIPTS
+        spec = util.spec_from_file_location("run", os.path.join(SCRIPTS, "slurm", "run.py"))
+        run = util.module_from_spec(spec)
+        spec.loader.exec_module(run)
+        table = self.write_file("out.csv", "a\n")
+        write_text(table + ".json", NESTED)
+        self.assertIsNone(run.manifest_of_whole(table))
+        options = types.SimpleNamespace(output=table, shards=2, config=None, shard_costs=None)
+        for text in (NESTED, "{", "[]"):
+            self.write_file("out.run.json", text)
+            with self.assertRaisesRegex(run.Failure, "out.run.json: is no record of an earlier"):
+                run.Run(options, []).check_record()
+
+
+if __name__ == "__main__":
+    unittest.main()

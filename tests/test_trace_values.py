@@ -1,0 +1,272 @@
+"""python/kvbench/trace/values.py: digests, checksums and chunks of what is read from traces and
+caches files; damage is one line."""
+
+import struct
+import sys
+import unittest
+
+from script_case import FolderCase, missing
+
+MISSING = missing("h5py", "numpy")
+if not MISSING:
+    import h5py
+    import numpy as np
+    from kvbench import caches as kc
+    from kvbench.trace import values as kv
+    from kvbench.trace import writer as kt
+
+LAYER = "prompts/p/layers/3"
+
+
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}")
+class TraceValuesTest(FolderCase):
+    def setUp(self):
+        super().setUp()
+        self.trace = self.path("t.h5")
+
+    def write(self, dtype="float16", gzip=0):
+        """Two KV heads, four of queries, 2500 tokens: three chunks a head."""
+        self.arrays = {name: np.random.default_rng(at).normal(size=shape).astype(np.float16)
+                       for at, (name, shape) in enumerate({"q": (4, 9, 8), "k": (2, 2500, 8),
+                                                           "v": (2, 2500, 6)}.items())}
+        with kt.TraceWriter(self.trace, "m", "s", dtype=dtype, gzip=gzip) as writer:
+            writer.begin_prompt("p", 2500, token_ids=np.arange(2500))
+            writer.begin_layer(3, 4, 2, 9, 8, 6)
+            for name, array in self.arrays.items():
+                writer.write(name, 0, 0, array)
+
+    def read(self):
+        for head in range(2):
+            kc.read_head(self.trace, "p", 3, head)
+
+    def refused(self, *texts, read=None):
+        with self.assertRaises(kt.TraceError) as caught:
+            (read or self.read)()
+        said = str(caught.exception)
+        self.assertTrue(said.startswith(f"{self.trace}: "), said)
+        self.assertNotIn("\n", said)
+        for text in texts:
+            self.assertIn(text, said)
+
+    def patch(self, old, new):
+        """Bytes that stand in the file once."""
+        with open(self.trace, "rb") as file:
+            data = file.read()
+        self.assertEqual(data.count(old), 1)
+        with open(self.trace, "wb") as file:
+            file.write(data.replace(old, new))
+
+    def replace(self, name, fill, **options):
+        """The dataset again, with other options, without its attribute."""
+        with h5py.File(self.trace, "r+") as file:
+            values = file[name][()]
+            del file[name]
+            fill(file.create_dataset(name, values.shape, values.dtype, **options), values)
+
+    def test_groups_name_their_members(self):
+        self.write()
+        with h5py.File(self.trace) as file:
+            for group, names in (("/", ["prompts"]), ("prompts", ["p"]), ("prompts/p/layers", ["3"]),
+                                 ("prompts/p", ["layers", "token_ids"]), (LAYER, ["k", "q", "v"])):
+                self.assertEqual(list(file[group].attrs["members"]), names)
+        for where, name in (("prompts", "p"), ("prompts/p/layers", "3")):
+            self.write()
+            with h5py.File(self.trace, "r+") as file:
+                file[where].move(name, name + "4")
+            self.refused(f"/{where}/{name}: is missing",
+                         read=lambda: kc.trace_heads(self.trace))
+
+    # --- Digests -------------------------------------------------------------------------------
+
+    def test_whole_traces_are_read(self):
+        for dtype in ("float16", "bfloat16", "float32"):
+            for gzip in (0, 4):
+                self.write(dtype, gzip)
+                head = kc.read_head(self.trace, "p", 3, np.int64(1))
+                expected = kc.round_to(self.arrays["k"][1], dtype).astype(np.float32)
+                self.assertTrue((head.k == expected).all())
+                self.assertEqual((head.q.shape, head.v.shape), ((2, 9, 8), (2500, 6)))
+                with h5py.File(self.trace) as file:
+                    self.assertEqual(kv.read_values(file["prompts/p/token_ids"]).tolist(),
+                                     list(range(2500)))
+
+    def test_changed_values(self):
+        for name, where in (("k", "head 1"), ("v", "head 1"), ("q", "head 2")):
+            self.write(gzip=4)
+            with h5py.File(self.trace, "r+") as file:
+                data = file[f"{LAYER}/{name}"]
+                expected = data.attrs["sha256"][int(where[-1])]
+                data[int(where[-1]), 8, 1] += 1
+            self.refused(f"{LAYER}/{name}: {where}: its SHA-256 is ", f", expected {expected} "
+                         "(attribute sha256): the values were changed")
+            kc.read_head(self.trace, "p", 3, 0)  # its values are as they were
+        with h5py.File(self.trace, "r+") as file:
+            file["prompts/p/token_ids"][7] = 8
+        with h5py.File(self.trace) as file:
+            self.refused("prompts/p/token_ids: its SHA-256 is",
+                         read=lambda: kv.read_values(file["prompts/p/token_ids"]))
+
+    def test_attributes_that_are_no_digests(self):
+        good = ["0" * 64] * 2
+        for value, text in ((7, "got int64, expected 2 strings, one per head"),
+                            (np.ones(2), "got ndarray, expected 2 strings"),
+                            (h5py.Empty("f4"), "got Empty, expected 2 strings"),
+                            (good[:1], "got 1, expected 2 strings"),
+                            (good[0], "got 1, expected 2 strings"),
+                            (good * 2, "got 4, expected 2 strings"),
+                            (["0" * 64, "0" * 63], f"got `{'0' * 63}`, expected 64 of the digits"),
+                            (["0" * 64, "A" * 64], f"got `{'A' * 64}`, expected 64 of the digits"),
+                            (["0" * 64, "0" * 64 + "\n"], f"got `{'0' * 64}`, expected 64 of"),
+                            (["0" * 64, "\x9b\u202e" * 500], f"got `{'??' * 40}`")):
+            self.write()
+            with h5py.File(self.trace, "r+") as file:
+                file[f"{LAYER}/k"].attrs["sha256"] = value
+            with self.subTest(text=text):
+                self.refused(f"{LAYER}/k: attribute sha256: {text}")
+        self.write()
+        with h5py.File(self.trace, "r+") as file:
+            file["prompts/p/token_ids"].attrs["sha256"] = good
+            self.refused("prompts/p/token_ids: attribute sha256: got 2, expected one string",
+                         read=lambda: kv.read_values(file["prompts/p/token_ids"]))
+
+    def test_strings_as_other_writers_have_them(self):
+        self.write()
+        with h5py.File(self.trace, "r+") as file:
+            for name in "qkv":
+                data = file[f"{LAYER}/{name}"]
+                data.attrs["sha256"] = np.array(data.attrs["sha256"].tolist(), "S")
+            self.assertEqual(file[f"{LAYER}/k"].attrs["sha256"].dtype, "S64")
+        self.read()
+
+    def test_traces_without_digests_are_read(self):
+        self.write()
+        self.replace(f"{LAYER}/k", lambda data, values: data.__setitem__((), values))
+        with h5py.File(self.trace) as file:
+            self.assertIsNone(file[f"{LAYER}/k"].chunks)
+        self.read()
+
+    def test_big_endian_values_have_the_digests_of_little_endian_ones(self):
+        self.write()
+        with h5py.File(self.trace, "r+") as file:
+            values, digests = (file[f"{LAYER}/k"][()], file[f"{LAYER}/k"].attrs["sha256"])
+            del file[f"{LAYER}/k"]
+            data = file.create_dataset(f"{LAYER}/k", data=values.astype(">f2"))
+            data.attrs.create("sha256", digests, dtype=h5py.string_dtype())
+        self.read()
+
+    # --- Damage --------------------------------------------------------------------------------
+
+    def test_flipped_bits(self):
+        self.write()
+        row = self.arrays["k"][1, 2000].tobytes()
+        self.patch(row, row[:-1] + bytes([row[-1] ^ 1]))
+        self.refused(f"{LAYER}/k: cannot be read: ")
+
+    def test_damaged_gzip(self):
+        self.write(gzip=4)
+        with h5py.File(self.trace) as file:
+            chunk = file[f"{LAYER}/v"].id.read_direct_chunk((0, 1024, 0))[1]
+        self.patch(chunk, chunk[:50] + b"\0" * 50 + chunk[100:])
+        self.refused(f"{LAYER}/v: cannot be read: ")
+
+    # --- Chunks --------------------------------------------------------------------------------
+
+    def test_missing_chunks(self):
+        def some(places):
+            def fill(data, values):
+                for head, row in places:
+                    data[head, row:row + 1024] = values[head, row:row + 1024]
+            return fill
+        every = [(head, row) for head in range(2) for row in (0, 1024, 2048)]
+        for at in range(6):
+            for latest in (False, True):
+                self.write()
+                # Older and newer files have different indices of chunks.
+                if latest:
+                    with h5py.File(self.trace) as old, h5py.File(self.path("new.h5"), "w",
+                                                                 libver="latest") as new:
+                        new.attrs.update(old.attrs)
+                        old.copy("prompts", new)
+                    self.trace = self.path("new.h5")
+                self.replace(f"{LAYER}/k", some(every[:at] + every[at + 2:]), chunks=(1, 1024, 8),
+                             compression="gzip")
+                place = [every[at][0], every[at][1], 0]
+                with self.subTest(at=at, latest=latest):
+                    self.refused(f"{LAYER}/k: chunk at {place} is missing ({min(2, 6 - at)} of 6 "
+                                 "are), expected all chunks in the file")
+                self.trace = self.path("t.h5")
+
+    def test_no_chunks_at_all(self):
+        for name, size in (("k", 6), ("q", 4)):
+            self.write()
+            self.replace(f"{LAYER}/{name}", lambda *_: None,
+                         chunks=(1, 1024 if size == 6 else 9, 8))
+            self.refused(f"{LAYER}/{name}: chunk at [0, 0, 0] is missing ({size} of {size} are)")
+
+    def test_chunks_of_a_dataset_that_may_grow(self):
+        def fill(data, values):
+            data[0] = values[0]
+            data[1, :1024] = values[1, :1024]
+        self.write()
+        self.replace(f"{LAYER}/k", fill, chunks=(1, 1024, 8), maxshape=(2, None, 8))
+        self.refused(f"{LAYER}/k: chunk at [1, 1024, 0] is missing (2 of 6 are)")
+
+    def test_one_chunk_of_many(self):
+        """Found without a walk through the index for each."""
+        self.write()
+
+        def fill(data, values):
+            data[()] = values
+            data.resize((2, 2498, 8))  # which drops the last two of each head
+            data.resize((2, 2500, 8))
+        self.replace(f"{LAYER}/k", fill, chunks=(1, 1, 8), maxshape=(2, 2500, 8))
+        self.refused(f"{LAYER}/k: chunk at [0, 2498, 0] is missing (4 of 5000 are)")
+
+    def test_empty_chunks(self):
+        """Of 0 bytes by the index; and of too few for a checksum, on which HDF5 1.10 crashes."""
+        size = 1024 * 8 * 2
+        for options, left in (({}, 0), ({"shuffle": True}, 0), ({"fletcher32": True}, 0),
+                              ({"fletcher32": True}, 2), ({"fletcher32": True}, 4)):
+            self.write()
+            self.replace(f"{LAYER}/k", lambda data, values: data.__setitem__((), values),
+                         chunks=(1, 1024, 8), **options)
+            # As the index has it: size, mask of filters, place of the chunk.
+            key = struct.pack("<4Q", 1, 1024, 0, 0)
+            self.patch(struct.pack("<2I", size + 4 * ("fletcher32" in options), 0) + key,
+                       struct.pack("<2I", left, 0) + key)
+            with self.subTest(options=options, left=left):
+                if not options:
+                    self.refused(f"{LAYER}/k: got {5 * size} bytes in its chunks, expected "
+                                 f"{6 * size}")
+                    continue
+                self.refused(f"{LAYER}/k: chunk at [1, 1024, 0] has {left} bytes, expected its "
+                             "values")
+                kc.read_head(self.trace, "p", 3, 0)  # has none of it
+
+    def test_chunks_of_several_heads(self):
+        self.write()
+        self.replace(f"{LAYER}/k", lambda data, values: data.__setitem__((), values),
+                     chunks=(2, 900, 5))
+        head = kc.read_head(self.trace, "p", 3, 1)
+        self.assertTrue((head.k == self.arrays["k"][1]).all())
+
+    def test_caches(self):
+        self.write()
+        path, inner = self.path("c.h5"), "0000-m/prompts/p/layers/3/0"
+        with kc.CacheWriter(path, [self.trace], sink=2, recent=8, queries=5) as writer:
+            writer.group("m").put("p", 3, 0, np.ones((6, 8)), np.ones((6, 6)))
+        self.trace = path
+
+        def read():
+            with kc.CacheReader(path) as reader:
+                return reader.groups[0].read("p", 3, 0)
+        self.replace(f"{inner}/k", lambda data, values: data.__setitem__((), values),
+                     chunks=(2, 8), compression="gzip")
+        self.assertTrue((read().k == 1).all())
+        self.replace(f"{inner}/k", lambda data, values: data.__setitem__(slice(2), values[:2]),
+                     chunks=(2, 8))
+        self.refused(f"{inner}/k: chunk at [2, 0] is missing (2 of 3 are), expected all", read=read)
+
+
+if __name__ == "__main__":
+    unittest.main()
