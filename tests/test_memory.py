@@ -9,6 +9,7 @@ KVBENCH_MEMORY_PRINT  any text: prints what is stated and measured
 
 import concurrent.futures
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -119,6 +120,8 @@ with h5py.File(sys.argv[1], "r+") as file:
 
 
 class Memory(unittest.TestCase):
+    numbers = itertools.count()  # of tables
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp()
@@ -145,7 +148,7 @@ class Memory(unittest.TestCase):
         def measured(case):
             trace, spec, budget, *more = case[1]
             words = self.words(protocol, self.trace(trace + suffix), spec, budget, *more)
-            return spec, stated(words), self.run_one(f"{protocol}{suffix}{case[0]}", words, STEADY)
+            return spec, stated(words), self.run_one(next(self.numbers), words, STEADY)
 
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for spec, need, run in pool.map(measured, enumerate(cases)):
@@ -178,7 +181,7 @@ class Memory(unittest.TestCase):
         budgets = {"exact": None}
         self.check("prefill", [("long", name, budgets.get(name, LONG_BUDGETS.get(name, 0.5)))
                                for name in sorted(linear)])
-        self.check("prefill", [("long-few", name, LONG_BUDGETS.get(name, 0.5))
+        self.check("prefill", [("long-few", name, 0.5, "--queries", "64")
                                for name in ("h2o", "snapkv:window=256", "tova", "quant-kivi",
                                             "expected-attention:rope=post")])
 
