@@ -158,7 +158,7 @@ class RopeTest(DumpCase):
         path = self.dump_few("gemma3")
         with h5py.File(path) as file:
             self.assertEqual(sorted(file["rope"]), ["0", "1", "2"])
-            self.assertEqual(dict(file["rope"].attrs), {})
+            self.assertNotIn("layout", file["rope"].attrs)
             # One copy of the numbers for the two local layers.
             self.assertEqual(file["rope/0/cos"], file["rope/2/cos"])
             self.assertNotEqual(file["rope/0/cos"], file["rope/1/cos"])
@@ -177,7 +177,7 @@ class RopeTest(DumpCase):
         path = self.dump_few("gemma3", "--layers", "1")
         with h5py.File(path) as file:
             self.assertEqual(sorted(file["rope"]), ["cos", "sin"])
-            self.assertEqual(dict(file["rope"].attrs), {"layout": "half"})
+            self.assertEqual(file["rope"].attrs["layout"], "half")
         self.assertTrue((read_tables(path, 1)[0] == full).all())
         path = self.dump_few("gemma3", "--layers", "0,2", "--chunk", "16")
         self.assertTrue((read_tables(path, 2)[0] == local).all())

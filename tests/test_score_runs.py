@@ -73,7 +73,7 @@ class ScoreRunsTest(ScoreCase):
         with h5py.File(trace) as file, h5py.File(bare, "w") as copy:
             copy.attrs.update(file.attrs)
             file.copy("prompts", copy)
-            del copy["prompts/p0/token_ids"]
+            del copy["prompts/p0/token_ids"], copy["prompts/p0"].attrs["members"]
         self.refused("token_ids: got none", "--model", model, "--trace", bare, "--caches",
                      self.caches(bare, ("exact", everything)))
         long = self.caches(trace, ("exact", lambda head, *_: keep([])(head)),
