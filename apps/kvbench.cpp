@@ -155,10 +155,8 @@ int program(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace kvbench
 
-int main(int argc, char** argv) {
-  using namespace kvbench;
+static int run(int argc, char** argv) {
   open_missing_streams();
   take_over_ends();
   try {
@@ -167,4 +165,10 @@ int main(int argc, char** argv) {
   } catch (const std::exception& e) {
     return ends_itself(fail(kExitIo, e.what()));
   }
+}
+
+}  // namespace kvbench
+
+int main(int argc, char** argv) {
+  return kvbench::run(argc, argv);
 }
