@@ -14,7 +14,6 @@
 #include "commands.hpp"
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
-#include "core/printable.hpp"
 #include "exit_code.hpp"
 #include "former_names.hpp"
 #include "help.hpp"
@@ -31,7 +30,7 @@ namespace {
 int fail(int code, std::string what) {
   std::replace_if(
       what.begin(), what.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  tell("kvbench: error: {}\n", printable(what));
+  tell("kvbench: error: {}\n", what);
   return code;
 }
 

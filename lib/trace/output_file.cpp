@@ -14,13 +14,6 @@
 
 namespace kvbench::h5 {
 
-namespace {
-
-// An attribute holds 64 KiB, and a string 16 bytes of it.
-constexpr std::size_t kMaxTextsWritten = 4000;
-
-}  // namespace
-
 Handle text_type() {
   Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
   H5Tset_size(type, H5T_VARIABLE);

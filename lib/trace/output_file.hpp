@@ -1,6 +1,7 @@
 // Internal to lib/trace: an HDF5 file that has its name only once it is whole.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -12,6 +13,9 @@
 #include "trace/hdf5_util.hpp"
 
 namespace kvbench::h5 {
+
+/// Texts that an attribute is given at most: it holds 64 KiB, and a string takes 16 bytes of it.
+inline constexpr std::size_t kMaxTextsWritten = 4000;
 
 /// Stored strings: variable length, UTF-8, what h5py hands out as str and not as bytes.
 Handle text_type();

@@ -23,8 +23,6 @@ namespace {
 // HDF5 cannot hold a chunk of 4 GiB or more.
 constexpr Index kMaxChunkBytes = Index{1} << 31;
 constexpr Index kMaxSize = Index{1} << 40;
-// An attribute holds 64 KiB; more heads go without their SHA-256.
-constexpr std::size_t kMaxDigests = 4000;
 
 template <class... Args>
 [[noreturn]] void misuse(const std::string& path, fmt::format_string<Args...> what,
@@ -176,7 +174,7 @@ void TraceWriter::Impl::finish_layer() {
       refuse("layer {}: {} head {} was never written", layer->layer, data.name,
              missing - data.written.begin());
     }
-    if (data.digests.size() <= kMaxDigests) {
+    if (data.digests.size() <= h5::kMaxTextsWritten) {  // else heads go without their SHA-256
       out.attribute(data.id, h5::kDigest, data.digests);
     }
     if (!data.id.reset()) {
