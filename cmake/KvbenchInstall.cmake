@@ -6,6 +6,7 @@ if(TARGET kvbench)
   install(TARGETS kvbench RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
   if(SKBUILD)  # the wheel: pyproject.toml
     install(TARGETS kvbench RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}" COMPONENT python)
+    install(FILES data/sample.h5 DESTINATION kvbench COMPONENT python)
   endif()
 endif()
 # Manual pages and completion are what the program says of itself.

@@ -144,7 +144,8 @@ list(APPEND _environment "PYTHON=${kvbench_python}")
 # More than ten seconds each.
 set(_slow_tests
   python.test_correlate python.test_damaged_tables python.test_docs_commands python.test_extending
-  python.test_interpreter python.test_kills python.test_many_rows python.test_paper_claims
+  python.test_guest python.test_kills python.test_many_rows python.test_newest_libraries python.test_notebook
+  python.test_paper_claims
   python.test_plot_choice python.test_plot_layers python.test_plot_scripts python.test_plot_style
   python.test_pooling python.test_recipes python.test_reference python.test_scripts_help
   cli.figures)
@@ -158,18 +159,18 @@ function(kvbench_add_test name)
     TIMEOUT ${KVBENCH_TEST_TIMEOUT})
 endfunction()
 
-# Left out of a sanitizer's build: these run the whole program over and over to draw its output, to kill
-# it, or to have tables for a script, which would take most of the time; what they run is tested
-# elsewhere. test_memory would measure the sanitizer's own memory. Python tests that never start the
+# Left out of a sanitizer's build, as is each slow Python test: these run the whole program over and over
+# to draw its output, to kill it, or to have tables for a script, which would take most of the time; what
+# they run is tested elsewhere. test_memory would measure the sanitizer's own memory. Python tests that never start the
 # program are left out too: a sanitizer has nothing to watch there.
-set(_sanitizer_skips test_extending test_docs_commands test_recipes test_damaged_tables test_kills test_many_rows test_memory
-  test_reference test_reference_then figures check_includes find_python gpu_check own_files)
+set(_sanitizer_skips test_memory test_reference_then figures check_includes find_python gpu_check own_files)
 file(GLOB _python_tests ${_glob} tests/test_*.py)
 if(kvbench_python)
   foreach(_test IN LISTS _python_tests)
     get_filename_component(_name "${_test}" NAME_WE)
     file(STRINGS "${_test}" _starts_it REGEX "KVBENCH" LIMIT_COUNT 1)
-    if(KVBENCH_SANITIZE AND (_name IN_LIST _sanitizer_skips OR NOT _starts_it))
+    if(KVBENCH_SANITIZE AND (_name IN_LIST _sanitizer_skips OR "python.${_name}" IN_LIST _slow_tests
+                             OR NOT _starts_it))
       continue()
     endif()
     kvbench_add_test(python.${_name}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what kvbench needs and this machine lacks (Debian and its kin, through apt).
 #
-# usage: scripts/bootstrap.sh [GROUP...]      groups: build plot test slurm bench lint dump package
+# usage: scripts/bootstrap.sh [GROUP...]      groups: build plot test notebook slurm bench lint dump package
 #                                             all
 #                                             default: build plot test; all is without slurm,
 #                                             whose packages install services
@@ -14,6 +14,7 @@ build=(g++ cmake ninja-build pkg-config git libeigen3-dev libhdf5-dev libcli11-d
 plot=(python3 python3-numpy python3-pandas python3-matplotlib python3-h5py python3-sklearn
   python3-scipy)
 test=(libgtest-dev gcovr)
+notebook=(python3-nbclient python3-ipykernel)
 slurm=(slurm-wlm parallel)
 bench=(libbenchmark-dev libopenblas-dev)
 lint=(clang clang-format clang-tidy libomp-dev mypy)
@@ -29,17 +30,18 @@ for group in "${groups[@]}"; do
     build) wanted+=("${build[@]}") ;;
     plot) wanted+=("${plot[@]}") ;;
     test) wanted+=("${test[@]}") ;;
+    notebook) wanted+=("${notebook[@]}") ;;
     slurm) wanted+=("${slurm[@]}") ;;
     bench) wanted+=("${bench[@]}") ;;
     lint) wanted+=("${lint[@]}") ;;
     dump) wanted+=("${dump[@]}") ;;
     package) wanted+=("${package[@]}") ;;
     all)
-      wanted+=("${build[@]}" "${plot[@]}" "${test[@]}" "${bench[@]}" "${lint[@]}" "${dump[@]}"
+      wanted+=("${build[@]}" "${plot[@]}" "${test[@]}" "${notebook[@]}" "${bench[@]}" "${lint[@]}" "${dump[@]}"
         "${package[@]}")
       ;;
     *)
-      echo "bootstrap: unknown group '$group' (build, plot, test, slurm, bench, lint, dump, package, all)" >&2
+      echo "bootstrap: unknown group '$group' (build, plot, test, notebook, slurm, bench, lint, dump, package, all)" >&2
       exit 2
       ;;
   esac

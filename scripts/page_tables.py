@@ -238,4 +238,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    command.run_main(main)
+    sys.exit(command.run_main(main))

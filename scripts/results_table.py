@@ -103,4 +103,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    command.run_main(main)
+    sys.exit(command.run_main(main))

@@ -26,7 +26,7 @@ if ! command -v "$kvbench" >/dev/null; then
 fi
 # Before the long part, not after it.
 python=$("$root/scripts/find_python.sh" numpy pandas matplotlib) || exit 2
-"$python" "$root/scripts/plot_error.py" --help >/dev/null
+"$python" "$root/scripts/kvbench-py" plot error --help >/dev/null
 
 mkdir -p "$out_dir"
 stem=$out_dir/balancekv_fig2
@@ -39,6 +39,6 @@ if ((status > 1)); then
   exit "$status"
 fi
 
-"$python" "$root/scripts/plot_error.py" "$stem.csv" -o "$stem"
+"$python" "$root/scripts/kvbench-py" plot error "$stem.csv" -o "$stem"
 "$kvbench" summarize "$stem.csv" --by layer --csv "${stem}_summary.csv"
 exit "$status"

@@ -20,7 +20,7 @@ import shlex
 import subprocess
 import sys
 
-BATCH = 6  # more would leave one job waiting for the other at the end
+BATCH = 8  # more would leave one job waiting for the other at the end
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Batches lie where no .clang-tidy may be found; the flags of GCC's own warnings are unknown to clang.
 OPTIONS = [f"--config-file={ROOT}/.clang-tidy", "--quiet",

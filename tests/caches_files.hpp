@@ -165,7 +165,7 @@ inline HeadCache random_cache(Index most, Index d, Index dv, DType dtype, std::m
   };
   HeadCache c;
   if (random() % 10 == 0) {
-    c.infeasible = "needs 7 bytes";
+    (chance() ? c.infeasible : c.failed) = "needs 7 bytes";
     c.scoring_queries = chance() ? std::optional<Index>(below(9)) : std::nullopt;
     return c;
   }

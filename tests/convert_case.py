@@ -1,4 +1,4 @@
-"""Arrays to convert, and what tests of scripts/convert_traces.py share."""
+"""Arrays to convert, and what tests of kvbench-py convert share."""
 
 import json
 import os
@@ -14,6 +14,7 @@ import numpy as np
 from script_case import FolderCase, call
 
 from kvbench.convert import main as convert_traces
+from kvbench import command
 from kvbench.trace import writer as kvbench_trace
 
 HQ, HKV, N, NQ, D, DV = 4, 2, 11, 5, 8, 6
@@ -50,7 +51,7 @@ class ConvertCase(FolderCase):
         self.out = self.path("out.h5")
 
     def run_script(self, *arguments):
-        return call(lambda: kvbench_trace.run_main(convert_traces.main), "convert_traces.py",
+        return call(lambda: command.run_main(convert_traces.main), "kvbench-py convert",
                     *arguments)
 
     def convert(self, *arguments):
@@ -66,7 +67,7 @@ class ConvertCase(FolderCase):
         result = self.run_script(*arguments, "-o", self.out)
         self.assertEqual(result.code, 2, result.err)
         self.assertEqual(len(result.err.splitlines()), 1, result.err)
-        self.assertTrue(result.err.startswith("convert_traces.py: "), result.err)
+        self.assertTrue(result.err.startswith("kvbench-py convert: "), result.err)
         self.assertIn(words, result.err)
         self.assertFalse([name for name in os.listdir(self.folder) if name.startswith("out")])
 

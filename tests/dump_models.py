@@ -1,4 +1,4 @@
-"""Small random models of many architectures, and what tests of scripts/dump_traces.py share."""
+"""Small random models of many architectures, and what tests of kvbench-py dump share."""
 
 import json
 import os
@@ -16,6 +16,7 @@ if not MISSING:
     import torch
     import transformers
     from kvbench.dump import main as dump_traces
+    from kvbench import command
     from kvbench.trace import writer as kt
 
 TOKENS, VOCABULARY = 40, 97
@@ -134,7 +135,7 @@ class DumpCase(unittest.TestCase):
         return path
 
     def run_script(self, *arguments):
-        return call(lambda: kt.run_main(dump_traces.main), "dump_traces.py", *arguments)
+        return call(lambda: command.run_main(dump_traces.main), "kvbench-py dump", *arguments)
 
     def dump(self, model, *options, prompts=None):
         """Path of a new trace of one model."""
@@ -150,7 +151,7 @@ class DumpCase(unittest.TestCase):
         result = self.run_script(*arguments, "-o", path)
         self.assertEqual(result.code, code, result.err)
         lines = result.err.strip().splitlines()
-        self.assertTrue(lines[-1].startswith("dump_traces.py: "), result.err)
+        self.assertTrue(lines[-1].startswith("kvbench-py dump: "), result.err)
         self.assertIn(text, lines[-1])
         left = [name for name in os.listdir(self.folder) if name.startswith("refused")]
         self.assertEqual(left, [])

@@ -1,10 +1,15 @@
-"""Small result tables and what tests of the plotting scripts share."""
+"""Small result tables, what tests of figures share, and a check of every figure that they draw."""
 
 import contextlib
 import io
 import math
+import sys
+import warnings
+from unittest import mock
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 
 from script_case import FolderCase, call, program, read_rows
 
@@ -63,11 +68,118 @@ def revive_rows():
                              f"recent_ratio={share:g};vague_ratio={vague}"}
 
 
-class FigureTest(FolderCase):
+# What may leave the axes, by the module that draws it, the kind of artist and the scale of y, and why.
+BELOW = "a mean minus its deviation may be below zero"
+MAY_LEAVE = {
+    ("error", "spread", "linear"): BELOW,
+    ("error", "spread", "log"): BELOW,
+    ("error", "line", "log"): "the axis is for lines: the level of `exact` may be below",
+    ("pareto", "spread", "log"): BELOW,
+    ("stream", "line", "log"): "of the first errors a share FIRST_ERRORS lies below",
+    ("stream", "spread", "log"): BELOW,
+}
+MAY_BE_EMPTY = {"kept_map": "a label may have no rows of a head"}
+OUTSIDE = 1e-6  # of the panel's width or height: rounding
+
+
+def maker():
+    """The module of kvbench that asked for the figure that is being made."""
+    frame = sys._getframe()
+    while frame is not None:
+        package, _, name = frame.f_globals.get("__name__", "").rpartition(".")
+        if package.startswith("kvbench.") and name not in ("figures", "layers", "guest"):
+            return name
+        if package in ("kvbench.compare", "kvbench.correlate"):
+            return package.rpartition(".")[2]
+        frame = frame.f_back
+    return "test"
+
+
+def in_panel(axes, transform, points):
+    """Places [n, 2] of points within the panel, 0 to 1 of its width and height, and which of the two
+    are places in data. Points that are not finite there are left out."""
+    in_data = list(transform.contains_branch_seperately(axes.transData))
+    if not any(in_data) and not any(transform.contains_branch_seperately(axes.transAxes)):
+        in_data = [True, True]  # beside its place in data by some points (offset_copy)
+    points = np.asarray(points, float).reshape(-1, 2)
+    points = points[np.isfinite(points[:, in_data]).all(axis=1)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # logarithms of what is not above zero
+        places = (axes.transScale + axes.transLimits).transform(points)
+    return places[np.isfinite(places[:, in_data]).all(axis=1)], in_data
+
+
+def parts_of(axes):
+    """(kind, transform, points) of each artist of the panel."""
+    for line in axes.lines:
+        kind = "spread" if line.get_marker() in ("_", "|") else "line"  # caps of bars
+        yield kind, line.get_transform(), np.ma.filled(line.get_xydata().astype(float), np.nan)
+    for drawn in axes.collections:
+        if isinstance(drawn, PathCollection):
+            yield "dots", drawn.get_offset_transform(), np.ma.filled(drawn.get_offsets(), np.nan)
+        else:
+            points = [path.vertices for path in drawn.get_paths() if len(path.vertices)]
+            kind = "map" if drawn.get_array() is not None else "spread"
+            yield kind, drawn.get_transform(), np.concatenate(points or [np.empty((0, 2))])
+    for patch in axes.patches:
+        yield "spread", axes.transData, patch.get_patch_transform().transform(patch.get_path().vertices)
+    for image in axes.images:
+        left, right, bottom, top = image.get_extent()
+        yield "map", axes.transData, [(left, bottom), (right, top)]
+
+
+def faults(picture, by):
+    """What is wrong with a figure's panels: one has no data, or data that are outside of its axes."""
+    out = []
+    for axes in picture.findobj(Axes):
+        if not axes.get_visible() or axes.get_label() == "<colorbar>":
+            continue
+        seen = 0
+        for kind, transform, points in parts_of(axes):
+            places, in_data = in_panel(axes, transform, points)
+            if not any(in_data) or not len(places):
+                continue
+            outside = ((places < -OUTSIDE) | (places > 1 + OUTSIDE))[:, in_data].any(axis=1)
+            seen += int((~outside).sum()) if all(in_data) else 0
+            if outside.any() and (by, kind, axes.get_yscale()) not in MAY_LEAVE:
+                out.append(f"{by}: {kind} of {axes.get_yscale()} `{axes.get_title()}` leaves the axes: "
+                           f"{places[outside][0]}")
+        if not seen and by not in MAY_BE_EMPTY:
+            out.append(f"{by}: panel `{axes.get_title()}` shows no data")
+    return out
+
+
+class DrawingCase(FolderCase):
+    """A folder of the test's own. At its end every figure that was made is checked: no panel is
+    empty, and no data lie outside of the axes but for MAY_LEAVE."""
+
     def setUp(self):
         super().setUp()
-        self.addCleanup(kf.plt.close, "all")
+        self.made, self.allowed = [], []
+        make = kf.new_picture
 
+        def new_picture(*size):
+            self.made.append((make(*size), maker()))
+            return self.made[-1][0]
+
+        patch = mock.patch.object(kf, "new_picture", new_picture)
+        patch.start()
+        self.addCleanup(self.check_figures)
+        self.addCleanup(patch.stop)
+
+    def allow(self, fault, why):
+        """A fault that is meant, and why."""
+        self.assertTrue(why)
+        self.allowed.append(fault)
+
+    def check_figures(self):
+        found = [fault for picture, by in self.made
+                 if by != "test" for fault in faults(picture, by)]
+        self.made.clear()
+        self.assertEqual([fault for fault in found if fault not in self.allowed], [])
+
+
+class FigureTest(DrawingCase):
     def table(self, name):
         return read_rows(self.path(name))
 

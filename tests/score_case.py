@@ -1,4 +1,4 @@
-"""Caches of small random models, and what tests of scripts/score_model.py share.
+"""Caches of small random models, and what tests of kvbench-py score share.
 
 The twins run a second copy of each model, which knows nothing of the script, over all tokens at
 once: transformers' own eager attention with a mask that has a bias per query head and token, or a
@@ -17,7 +17,7 @@ if not MISSING:
     import numpy as np
     import torch
     import transformers
-    from dump_models import kt
+    from dump_models import command, kt
     from kvbench import caches as kc
     from kvbench.score import main as score_model
 
@@ -64,7 +64,7 @@ class ScoreCase(DumpCase):
         return path
 
     def script(self, *arguments):
-        return call(lambda: kt.run_main(score_model.main), "score_model.py", *arguments)
+        return call(lambda: command.run_main(score_model.main), "kvbench-py score", *arguments)
 
     def score(self, model, trace, caches, *options, code=0, out=None):
         """The rows, as dicts; self.logits has the logits of each."""
@@ -82,7 +82,7 @@ class ScoreCase(DumpCase):
         self.assertEqual([name for name in os.listdir(self.folder)
                           if name.startswith(os.path.basename(out))], [])
         last = result.err.strip().splitlines()[-1]
-        self.assertTrue(last.startswith("score_model.py: "), result.err)
+        self.assertTrue(last.startswith("kvbench-py score: "), result.err)
         self.assertIn(text, last)
 
     def assert_logits(self, got, expected, message=""):

@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import functools
 import importlib.util
 import io
 import os
@@ -48,13 +47,12 @@ def untimed(path):
             for row in read_rows(path)]
 
 
-@functools.cache
 def program(module):
-    """The name of the program in scripts/ that runs this module; of one that lies there, its own."""
-    for name in os.listdir(SCRIPTS):
-        if (name.endswith(".py")
-                and f"from {module.__name__} import main" in read_text(os.path.join(SCRIPTS, name))):
-            return name
+    """What a module's program is called: `kvbench-py NAME`; of a script in scripts/, its own name."""
+    from kvbench.programs import NAME, PROGRAMS
+    for name, found in PROGRAMS.items():
+        if module.__name__ == "kvbench." + found.module:
+            return f"{NAME} {name}"
     return module.__name__ + ".py"
 
 
@@ -74,9 +72,10 @@ def call(main, name, *arguments):
     return types.SimpleNamespace(code=code, out=out.getvalue(), err=err.getvalue())
 
 
-def run_program(script, *arguments):
-    """A script of scripts/ in an interpreter of its own."""
-    return subprocess.run([sys.executable, os.path.join(SCRIPTS, script), *arguments],
+def run_program(name, *arguments):
+    """`kvbench-py ...`, or a script of scripts/, in an interpreter of its own."""
+    script, *words = name.split()
+    return subprocess.run([sys.executable, os.path.join(SCRIPTS, script), *words, *arguments],
                           capture_output=True, text=True, check=False)
 
 

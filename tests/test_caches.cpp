@@ -48,6 +48,7 @@ void expect_equal(const HeadCache& got, const HeadCache& expected, const std::st
   EXPECT_EQ(got.compress_ms, expected.compress_ms);
   EXPECT_EQ(got.scoring_queries, expected.scoring_queries);
   EXPECT_EQ(got.infeasible, expected.infeasible);
+  EXPECT_EQ(got.failed, expected.failed);
   EXPECT_EQ(got.degenerate, expected.degenerate);
   EXPECT_EQ(got.diag, expected.diag);
 }

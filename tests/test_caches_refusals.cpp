@@ -263,7 +263,7 @@ TEST(CachesRefusals, OfAttributesOfEntries) {
                      [=](hid_t e) { put_double(e, "compress_ms", ms); },
                      {"compress_ms is", "finite number of at least 0"}});
   }
-  for (const char* name : {"diag", "degenerate", "infeasible"}) {
+  for (const char* name : {"diag", "degenerate", "infeasible", "failed"}) {
     cases.push_back({kEntry, [=](hid_t e) { put_int(e, name, 1); }, {name, "a string"}});
     cases.push_back({kEntry,
                      [=](hid_t e) { put_string(e, name, "a\nb"); },

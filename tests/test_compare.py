@@ -1,4 +1,4 @@
-"""scripts/compare.py: figures by hand, what is left out and said, a planted effect, its outputs and
+"""kvbench-py compare: figures by hand, what is left out and said, a planted effect, its outputs and
 pictures. Its statistics alone: test_kvbench_stats.py."""
 
 import itertools
@@ -242,9 +242,9 @@ class CompareTest(FigureTest):
             with self.subTest(words):
                 _, said = self.run_compare(path, *options, code=2)
                 self.assertIn(words, said.strip().splitlines()[-1])
-        result = run_program("compare.py", "none.csv")
+        result = run_program("kvbench-py compare", "none.csv")
         self.assertEqual((result.returncode, result.stderr),
-                         (2, "compare.py: none.csv: no such file\n"))
+                         (2, "kvbench-py compare: none.csv: no such file\n"))
 
     def test_markdown_and_latex(self):
         rows = [{**row, "algorithm": row["algorithm"].replace("c", "c+x"),

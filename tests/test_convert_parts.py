@@ -1,4 +1,4 @@
-"""scripts/convert_traces.py: partial traces, rotary tables, saved .pt caches; what kvbench reads.
+"""kvbench-py convert: partial traces, rotary tables, saved .pt caches; what kvbench reads.
 
 Environment: KVBENCH, the program; without it, it is not run.
 """

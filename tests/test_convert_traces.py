@@ -1,4 +1,4 @@
-"""scripts/convert_traces.py: every container and axis order against the arrays that went in, names,
+"""kvbench-py convert: every container and axis order against the arrays that went in, names,
 values, files that are not what they say. Partial traces, rotary tables, .pt: test_convert_parts.py.
 """
 
@@ -292,9 +292,9 @@ class ConvertTracesTest(ConvertCase):
         self.convert(path, *PLAIN)
         result = self.run_script(path, *PLAIN, "-o", self.out)
         self.assertEqual((result.code, result.err), (
-            2, f"convert_traces.py: {self.out}: exists, expected a new file or --overwrite\n"))
+            2, f"kvbench-py convert: {self.out}: exists, expected a new file or --overwrite\n"))
         self.expect({0: layer(80)})
-        result = run_program("convert_traces.py", "--help")
+        result = run_program("kvbench-py convert", "--help")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("--undo-repeat G", result.stdout)
 

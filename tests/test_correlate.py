@@ -1,4 +1,4 @@
-"""scripts/correlate.py: correlations by hand and by counting pairs, what is left out and said,
+"""kvbench-py correlate: correlations by hand and by counting pairs, what is left out and said,
 refusals, its outputs and pictures. Its arithmetic alone: test_kvbench_ranks.py."""
 
 import itertools
@@ -8,6 +8,7 @@ import sys
 import unittest
 from unittest import mock
 
+from matplotlib.text import Text
 from script_case import missing
 from plot_tables import FigureTest, np
 
@@ -457,7 +458,7 @@ class PicturesTest(Tables, LegibleTest):
                         figure.canvas.draw()
                         box = figure.get_tightbbox(figure.canvas.get_renderer())
                         self.check(figure, (box.width, box.height))
-                    said = [t.get_text() for t in found["scatter"].findobj(kf.plt.Text)]
+                    said = [t.get_text() for t in found["scatter"].findobj(Text)]
                     for name in names:  # Named once in each of four panels.
                         self.assertEqual(said.count(name), 4)
 

@@ -15,6 +15,9 @@ import zlib
 
 from script_case import KVBENCH, SCRIPTS, FolderCase, call, missing, read_rows
 
+from kvbench import __main__ as entry
+from kvbench.programs import PROGRAMS
+
 PACKAGES = missing("numpy", "pandas", "matplotlib", "scipy", "sklearn", "h5py")
 if not PACKAGES:
     from kvbench import caches as kc
@@ -38,61 +41,62 @@ WHICH = {"schema", "layer", "q_head", "kv_head", "head", "sink", "recent", "seed
 
 # Scripts that read no table and no trace, and those that another test covers.
 LEFT_OUT = {
-    "convert_traces.py": "reads other people's dumps: test_convert_traces.py",
+    "kvbench-py convert": "reads other people's dumps: test_convert_traces.py",
     "coverage.py": "reads the compiler's counts",
     "draw_rooms.py": "reads sources",
-    "dump_traces.py": "reads prompts and needs torch: test_dump_traces.py",
-    "make_model.py": "reads a package: test_make_model.py",
-    "make_needles.py": "reads texts: test_prompts.py",
-    "make_prompts.py": "reads texts: test_prompts.py",
-    "reference.py": "reads a plan, and what it has written itself: test_reference_plan.py",
-    "score_model.py": "needs torch: test_score_model.py",
+    "kvbench-py dump": "reads prompts and needs torch: test_dump_traces.py",
+    "kvbench-py model": "reads a package: test_make_model.py",
+    "kvbench-py needles": "reads texts: test_prompts.py",
+    "kvbench-py press": "needs torch: test_press.py",
+    "kvbench-py prompts": "reads texts: test_prompts.py",
+    "kvbench-py reference": "reads a plan, and what it has written itself: test_reference_plan.py",
+    "kvbench-py score": "needs torch: test_score_model.py",
     "tidy.py": "reads the compiler's commands",
 }
 # Script, its command line in a folder of good tables, the table that is damaged, one of another kind.
 # What it writes goes to out/.
 COMMANDS = [
-    ("cluster_table.py", "c -o out/x.csv", "c/coverage.csv", "c/delta.csv"),
-    ("cluster_table.py", "c -o out/x.csv", "c/growth.csv", "c/norms.csv"),
-    ("cluster_table.py", "c -o out/x.csv", "c/norms.csv", "c/growth.csv"),
-    ("compare.py", "a.csv --csv out/x.csv --markdown out/x.md --figures out/x", "a.csv",
+    ("kvbench-py cluster-table", "c -o out/x.csv", "c/coverage.csv", "c/delta.csv"),
+    ("kvbench-py cluster-table", "c -o out/x.csv", "c/growth.csv", "c/norms.csv"),
+    ("kvbench-py cluster-table", "c -o out/x.csv", "c/norms.csv", "c/growth.csv"),
+    ("kvbench-py compare", "a.csv --csv out/x.csv --markdown out/x.md --figures out/x", "a.csv",
      "a.queries.csv"),
     ("compare_runs.py", "a.csv a.csv", "a.csv", "c/coverage.csv"),
     ("compare_runs.py", "a.csv a.csv", "a.csv", "c/coverage.csv"),
-    ("correlate.py", "a.csv --scores scores.csv --csv out/x.csv --figures out/x", "a.csv",
+    ("kvbench-py correlate", "a.csv --scores scores.csv --csv out/x.csv --figures out/x", "a.csv",
      "a.queries.csv"),
-    ("correlate.py", "a.csv --scores scores.csv --csv out/x.csv --figures out/x", "scores.csv",
+    ("kvbench-py correlate", "a.csv --scores scores.csv --csv out/x.csv --figures out/x", "scores.csv",
      "s.kept.csv"),
-    ("correlate.py", "a.csv --scores scores.csv --layers layers.csv --csv out/x.csv", "layers.csv",
+    ("kvbench-py correlate", "a.csv --scores scores.csv --layers layers.csv --csv out/x.csv", "layers.csv",
      "s.kept.csv"),
     ("page_tables.py", "page.md", "page.csv", "c/coverage.csv"),
-    ("paper_claims.py", "--fig2 f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
-    ("paper_claims.py", "--fig2-default f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
-    *(("paper_claims.py", "--cluster c --csv out/x.csv --cells out/y.csv", name, "s.kept.csv")
+    ("kvbench-py claims", "--fig2 f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
+    ("kvbench-py claims", "--fig2-default f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
+    *(("kvbench-py claims", "--cluster c --csv out/x.csv --cells out/y.csv", name, "s.kept.csv")
       for name in ("c/coverage.csv", "c/delta.csv", "c/growth.csv", "c/norms.csv")),
-    ("paper_claims.py", "--lambda a.csv --csv out/x.csv", "a.csv", "a.queries.csv"),
-    ("paper_claims.py", "--merging m.csv --equal e.csv --csv out/x.csv", "m.csv", "a.queries.csv"),
-    ("paper_claims.py", "--ratio r.csv --csv out/x.csv", "r.csv", "a.queries.csv"),
-    ("plot_amnesia.py", "a.csv -o out/x", "a.csv", "a.queries.csv"),
-    ("plot_coverage.py", "c/coverage.csv -o out/x", "c/coverage.csv", "c/growth.csv"),
-    ("plot_error.py", "f.csv -o out/x", "f.csv", "a.queries.csv"),
-    ("plot_growth.py", "c -o out/x", "c/coverage.csv", "c/norms.csv"),
-    ("plot_growth.py", "c -o out/x", "c/delta.csv", "c/norms.csv"),
-    ("plot_growth.py", "c -o out/x", "c/growth.csv", "c/norms.csv"),
-    ("plot_heatmap.py", "a.csv -o out/x", "a.csv", "s.kept.csv"),
-    ("plot_kept_map.py", "s.kept.csv -o out/x", "s.kept.csv", "s.steps.csv"),
-    ("plot_lambda.py", "a.csv -o out/x", "a.csv", "s.kept.csv"),
-    ("plot_norms.py", "c/norms.csv -o out/x", "c/norms.csv", "c/growth.csv"),
-    ("plot_offset.py", "a.queries.csv -o out/x", "a.queries.csv", "s.kept.csv"),
-    ("plot_pareto.py", "a.csv -o out/x", "a.csv", "s.kept.csv"),
-    ("plot_reconstruction.py", "r.csv -o out/x", "r.csv", "a.queries.csv"),
-    ("plot_stream.py", "s.csv -o out/x", "s.csv", "s.steps.csv"),
-    ("plot_stream.py", "s.csv -o out/x", "s.steps.csv", "s.kept.csv"),
-    ("plot_tsne.py", "c/points.csv -o out/x", "c/points.csv", "c/growth.csv"),
+    ("kvbench-py claims", "--lambda a.csv --csv out/x.csv", "a.csv", "a.queries.csv"),
+    ("kvbench-py claims", "--merging m.csv --equal e.csv --csv out/x.csv", "m.csv", "a.queries.csv"),
+    ("kvbench-py claims", "--ratio r.csv --csv out/x.csv", "r.csv", "a.queries.csv"),
+    ("kvbench-py plot amnesia", "a.csv -o out/x", "a.csv", "a.queries.csv"),
+    ("kvbench-py plot coverage", "c/coverage.csv -o out/x", "c/coverage.csv", "c/growth.csv"),
+    ("kvbench-py plot error", "f.csv -o out/x", "f.csv", "a.queries.csv"),
+    ("kvbench-py plot growth", "c -o out/x", "c/coverage.csv", "c/norms.csv"),
+    ("kvbench-py plot growth", "c -o out/x", "c/delta.csv", "c/norms.csv"),
+    ("kvbench-py plot growth", "c -o out/x", "c/growth.csv", "c/norms.csv"),
+    ("kvbench-py plot heatmap", "a.csv -o out/x", "a.csv", "s.kept.csv"),
+    ("kvbench-py plot kept-map", "s.kept.csv -o out/x", "s.kept.csv", "s.steps.csv"),
+    ("kvbench-py plot lambda", "a.csv -o out/x", "a.csv", "s.kept.csv"),
+    ("kvbench-py plot norms", "c/norms.csv -o out/x", "c/norms.csv", "c/growth.csv"),
+    ("kvbench-py plot offset", "a.queries.csv -o out/x", "a.queries.csv", "s.kept.csv"),
+    ("kvbench-py plot pareto", "a.csv -o out/x", "a.csv", "s.kept.csv"),
+    ("kvbench-py plot reconstruction", "r.csv -o out/x", "r.csv", "a.queries.csv"),
+    ("kvbench-py plot stream", "s.csv -o out/x", "s.csv", "s.steps.csv"),
+    ("kvbench-py plot stream", "s.csv -o out/x", "s.steps.csv", "s.kept.csv"),
+    ("kvbench-py plot tsne", "c/points.csv -o out/x", "c/points.csv", "c/growth.csv"),
     ("results_table.py", "x=a.csv", "a.csv", "s.kept.csv"),
-    ("tune.py", "choose g.csv --grids grids.csv --settings out/x.toml --csv out/x.csv", "g.csv",
+    ("kvbench-py tune", "choose g.csv --grids grids.csv --settings out/x.toml --csv out/x.csv", "g.csv",
      "s.kept.csv"),
-    ("tune.py", "choose g.csv --grids grids.csv --settings out/x.toml --csv out/x.csv",
+    ("kvbench-py tune", "choose g.csv --grids grids.csv --settings out/x.toml --csv out/x.csv",
      "grids.csv", "s.kept.csv"),
 ]
 # What need not be refused, by script (or script and table) and damage: why, and the exit code.
@@ -100,11 +104,11 @@ GROWTH = (0, "a short stream has no exponent")
 DIAGNOSTICS = (0, "its figures stand in `diag`")
 AS_THEY_STAND = (0, "cells are shown as they stand")
 LET_PASS = {
-    ("cluster_table.py", "c/growth.csv", "NaN"): GROWTH,
-    ("paper_claims.py", "c/growth.csv", "NaN"): GROWTH,
-    ("plot_growth.py", "c/growth.csv", "NaN"): GROWTH,
-    ("paper_claims.py", "r.csv", "NaN"): DIAGNOSTICS,
-    ("plot_reconstruction.py", "r.csv", "NaN"): DIAGNOSTICS,
+    ("kvbench-py cluster-table", "c/growth.csv", "NaN"): GROWTH,
+    ("kvbench-py claims", "c/growth.csv", "NaN"): GROWTH,
+    ("kvbench-py plot growth", "c/growth.csv", "NaN"): GROWTH,
+    ("kvbench-py claims", "r.csv", "NaN"): DIAGNOSTICS,
+    ("kvbench-py plot reconstruction", "r.csv", "NaN"): DIAGNOSTICS,
     ("compare_runs.py", "a.csv", "NaN"): (1, "NaN is a difference"),
     ("compare_runs.py", "a.csv", "NaN in a row"): (1, "it is another row"),
     ("page_tables.py", "page.csv", "NaN"): AS_THEY_STAND,
@@ -115,9 +119,11 @@ LET_PASS = {
 
 
 def run_script(name, *words):
-    """The script as a program, in this process."""
+    """The program, in this process."""
     def main():
-        runpy.run_path(os.path.join(SCRIPTS, name), run_name="__main__")
+        if name.startswith("kvbench-py "):
+            return entry.run([*name.split()[1:], *words])
+        return runpy.run_path(os.path.join(SCRIPTS, name), run_name="__main__") and 0
     return call(main, name, *words)
 
 
@@ -260,7 +266,7 @@ class DamagedTablesTest(FolderCase):
 
     @classmethod
     def write_scores(cls, rows):
-        """What scripts/score_model.py would say of the caches of a.csv."""
+        """What kvbench-py score would say of the caches of a.csv."""
         keys = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed")
         points = dict.fromkeys(tuple(row[key] for key in keys) for row in rows)
         cls.write_table("scores.csv", [
@@ -315,6 +321,7 @@ class DamagedTablesTest(FolderCase):
 
     def test_every_script_is_tried(self):
         programs = {name for name in os.listdir(SCRIPTS) if name.endswith(".py")}
+        programs |= {f"kvbench-py {name}" for name in PROGRAMS}
         tried = {script for script, *_ in COMMANDS}
         self.assertEqual(tried | set(LEFT_OUT), programs)
         self.assertFalse(tried & set(LEFT_OUT))

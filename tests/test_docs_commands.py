@@ -126,7 +126,7 @@ class Page:
 class TutorialTest(Page, unittest.TestCase):
     name = "tutorial.md"
     commands = ("kvbench info", "kvbench replay", "kvbench cluster", "kvbench merge",
-                "kvbench summarize", "scripts/convert_traces.py", "scripts/plot_")
+                "kvbench summarize", "scripts/kvbench-py convert", "scripts/kvbench-py plot ")
     named_files = 16
     anchors = 1
 

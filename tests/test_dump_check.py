@@ -1,4 +1,4 @@
-"""--attn-check of scripts/dump_traces.py: wrong attention is told from what rounding does.
+"""--attn-check of kvbench-py dump: wrong attention is told from what rounding does.
 
 Needs torch and transformers (`make test-dump`); without them every test is skipped.
 """

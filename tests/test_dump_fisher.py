@@ -1,4 +1,4 @@
-"""scripts/dump_traces.py --fisher against gradients in double, on small random models.
+"""kvbench-py dump --fisher against gradients in double, on small random models.
 
 Needs torch and transformers (`make test-dump`); without them every test is skipped.
 """

@@ -1,4 +1,4 @@
-"""What scripts/dump_traces.py --o-proj writes: output projections and norms of the residual stream.
+"""What kvbench-py dump --o-proj writes: output projections and norms of the residual stream.
 
 A second copy of each model, which knows nothing of the dump, says what its attention modules return
 (hooks) and what enters its layers (transformers' own output_hidden_states). The attention that the

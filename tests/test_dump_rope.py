@@ -1,4 +1,4 @@
-"""The rotary tables (/rope) that scripts/dump_traces.py writes, what it says of dtype and queries.
+"""The rotary tables (/rope) that kvbench-py dump writes, what it says of dtype and queries.
 
 Un-rotating here is written anew, in NumPy. Equal tokens of layer 0 have equal keys before rotation,
 so a prompt of few different tokens shows whether tables, layout and number of channels are the

@@ -1,4 +1,4 @@
-"""scripts/dump_traces.py on small random models of many architectures.
+"""kvbench-py dump on small random models of many architectures.
 
 Fisher information: test_dump_fisher.py; the writer alone: test_kvbench_trace.py.
 
@@ -147,7 +147,7 @@ class DumpTracesTest(DumpCase):
         common = ("--model", self.model("llama"), "--token-ids", self.ids_file, "-o", path)
         result = self.run_script(*common, "--layers", "0")
         self.assertEqual((result.code, result.err),
-                         (2, f"dump_traces.py: {path}: exists, expected a new file or --overwrite\n"))
+                         (2, f"kvbench-py dump: {path}: exists, expected a new file or --overwrite\n"))
         with open(path, "rb") as file:
             self.assertEqual(file.read(), before)
         self.assertEqual(self.run_script(*common, "--layers", "0", "--overwrite").code, 0)

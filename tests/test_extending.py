@@ -1,8 +1,8 @@
 """docs/extending.md: its paths exist, and its lists for a method, a column and a cluster statistic
 are complete. The examples of tests/extending are added to a copy of the tree, nothing else is
-changed, and the copy is built with the options of the build that is tested, and run.
+changed, and the copy is built once with the options of the build that is tested, and run.
 
-KVBENCH_EXTENDING_KEEP  a folder, made anew, for the copies; they stay there
+KVBENCH_EXTENDING_KEEP  a folder for the copy, tree/, made anew; it stays there
 """
 
 import json
@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from script_case import KVBENCH, ROOT, FolderCase, read_rows, read_text, write_text
@@ -56,6 +57,16 @@ def cache_of(build):
 
 
 VERSION = r"schema version \*\*[0-9.]+\*\*"
+OFFSET_TABLE = ("<!-- columns: offset.csv -->\n| column | unit | meaning |\n| --- | --- | --- |\n"
+                "| `norm` | distance | norm of the mean row |\n")
+
+
+def run(*command, cwd):
+    """What the command prints; AssertionError where it fails."""
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+    return done.stdout
 
 
 class PageTest(unittest.TestCase):
@@ -84,75 +95,87 @@ class PageTest(unittest.TestCase):
 
 @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
 class AddTest(FolderCase):
-    """A copy of the tree per example."""
+    """A copy of the tree with all examples, built once: most of the time is the compiler's."""
 
-    def setUp(self):
-        super().setUp()
-        self.build_of = os.path.dirname(os.path.realpath(KVBENCH))
-        cache = cache_of(self.build_of)
-        if os.path.realpath(cache.get("kvbench_SOURCE_DIR", ("", ""))[1]) != os.path.realpath(ROOT):
-            self.skipTest(f"{KVBENCH} lies in no build of {ROOT}")
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.build_of = os.path.dirname(os.path.realpath(KVBENCH))
+        cls.cache = cache_of(cls.build_of)
+        if os.path.realpath(cls.cache.get("kvbench_SOURCE_DIR", ("", ""))[1]) != os.path.realpath(ROOT):
+            raise unittest.SkipTest(f"{KVBENCH} lies in no build of {ROOT}")
         keep = os.environ.get("KVBENCH_EXTENDING_KEEP")
         if keep:
-            self.folder = os.path.join(os.path.realpath(keep), self.id().rpartition(".")[2])
-            shutil.rmtree(self.folder, ignore_errors=True)
-            os.makedirs(self.folder)
-        self.tree, self.build = self.path("tree"), self.path("tree", "build")
-        self.changed = set()
-        os.mkdir(self.tree)
+            cls.tree = os.path.join(os.path.realpath(keep), "tree")
+            shutil.rmtree(cls.tree, ignore_errors=True)
+            os.makedirs(cls.tree)
+        else:
+            cls.tree = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+            cls.addClassCleanup(shutil.rmtree, cls.tree)
+        cls.build = os.path.join(cls.tree, "build")
         for name in COPIED:
             if os.path.isdir(os.path.join(ROOT, name)):
-                shutil.copytree(os.path.join(ROOT, name), os.path.join(self.tree, name),
+                shutil.copytree(os.path.join(ROOT, name), os.path.join(cls.tree, name),
                                 ignore=shutil.ignore_patterns("__pycache__"))
             else:
-                shutil.copy(os.path.join(ROOT, name), self.tree)
+                shutil.copy(os.path.join(ROOT, name), cls.tree)
+        cls.changed = {}  # of each example
+        cls.add("method", "stride.cpp", "lib/algorithms/methods/stride.cpp")
+        cls.add("method", "test_stride.cpp", "tests/test_stride.cpp")
+        cls.apply("method")
+        cls.apply("column")
+        cls.add("statistic", "offset.hpp", "lib/cluster/offset.hpp")
+        cls.add("statistic", "offset.cpp", "lib/cluster/offset.cpp")
+        cls.add("statistic", "test_offset.cpp", "tests/test_offset.cpp")
+        cls.apply("statistic")
+        cls.make("kvbench", "kvbench_tests")
+        run(os.path.join(cls.tree, "scripts", "update_schema_docs.sh"), cwd=cls.tree)
+        cls.schema_page = read_text(os.path.join(cls.tree, "docs", "schema.md"))
 
-    def add(self, example, path):
-        self.changed.add(path)
-        self.assertFalse(os.path.exists(os.path.join(self.tree, path)), path)
-        shutil.copy(os.path.join(EXAMPLES, example), os.path.join(self.tree, path))
+    @classmethod
+    def add(cls, example, file, path):
+        if os.path.exists(os.path.join(cls.tree, path)):
+            raise AssertionError(f"{path} is there already")
+        cls.changed.setdefault(example, set()).add(path)
+        shutil.copy(os.path.join(EXAMPLES, file), os.path.join(cls.tree, path))
 
-    def apply(self, patch):
-        for file, old, new in hunks(read_text(os.path.join(EXAMPLES, patch))):
-            path = os.path.join(self.tree, file)
+    @classmethod
+    def apply(cls, example):
+        """The example's patch; each hunk must fit in one place."""
+        for file, old, new in hunks(read_text(os.path.join(EXAMPLES, example + ".patch"))):
+            path = os.path.join(cls.tree, file)
             text = read_text(path)
             version = re.search(r'schema_version = "(\d+)\.(\d+)"', text)
             if version:
                 major, minor = version[1], int(version[2])
                 old, new = (part.replace("{now}", f"{major}.{minor}")
                             .replace("{next}", f"{major}.{minor + 1}") for part in (old, new))
-            self.assertEqual(text.count(old), 1, f"{patch}: {file} has not one place with\n{old}")
+            if text.count(old) != 1:
+                raise AssertionError(f"{example}.patch: {file} has {text.count(old)} places, not one, with\n{old}")
             write_text(path, text.replace(old, new))
-            self.changed.add(file)
+            cls.changed.setdefault(example, set()).add(file)
 
-    def expect_listed(self, heading, stem):
+    @classmethod
+    def make(cls, *targets):
+        """Configures and builds; objects that the change does not reach are those of the tested build."""
+        launcher = [sys.executable, os.path.join(EXAMPLES, "borrow.py"), ROOT, cls.build_of,
+                    cls.tree, *filter(None, [cls.cache.get("CMAKE_CXX_COMPILER_LAUNCHER", ("", ""))[1]])]
+        options = [f"-D{name}:{kind}={value}" for name, (kind, value) in cls.cache.items()
+                   if OPTIONS.fullmatch(name) and kind not in ("STATIC", "INTERNAL")]
+        run("cmake", "-S", cls.tree, "-B", cls.build, "-G", cls.cache["CMAKE_GENERATOR"][1],
+            *options, "-DCMAKE_CXX_COMPILER_LAUNCHER=" + ";".join(launcher), cwd=cls.tree)
+        run("cmake", "--build", cls.build, "--target", *targets, "--parallel", str(os.cpu_count()), cwd=cls.tree)
+
+    def expect_listed(self, example, heading, stem):
         """The page's section names every file that was changed."""
         named = {path.replace("<stem>", stem) for path in paths(sections(read_text(PAGE))[heading])}
-        self.assertLessEqual(self.changed, named)
-
-    def run_it(self, *command, cwd=None):
-        done = subprocess.run(command, cwd=cwd or self.folder, capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
-        return done.stdout
-
-    def make(self, *targets):
-        """Configures and builds; objects that the change does not reach are those of the tested build."""
-        cache = cache_of(self.build_of)
-        launcher = [sys.executable, os.path.join(EXAMPLES, "borrow.py"), ROOT, self.build_of,
-                    self.tree, *filter(None, [cache.get("CMAKE_CXX_COMPILER_LAUNCHER", ("", ""))[1]])]
-        options = [f"-D{name}:{kind}={value}" for name, (kind, value) in cache.items()
-                   if OPTIONS.fullmatch(name) and kind not in ("STATIC", "INTERNAL")]
-        self.run_it("cmake", "-S", self.tree, "-B", self.build, "-G", cache["CMAKE_GENERATOR"][1],
-                    *options, "-DCMAKE_CXX_COMPILER_LAUNCHER=" + ";".join(launcher))
-        self.run_it("cmake", "--build", self.build, "--target", *targets, "--parallel",
-                    str(os.cpu_count()))
+        self.assertLessEqual(self.changed[example], named)
 
     def kvbench(self, *arguments):
-        return self.run_it(os.path.join(self.build, "kvbench"), *arguments)
+        return run(os.path.join(self.build, "kvbench"), *arguments, cwd=self.folder)
 
-    def update_schema_docs(self):
-        self.run_it(os.path.join(self.tree, "scripts", "update_schema_docs.sh"))
-        return read_text(os.path.join(self.tree, "docs", "schema.md"))
+    def unit_tests(self, names):
+        run(os.path.join(self.build, "kvbench_tests"), "--gtest_filter=" + names, cwd=self.folder)
 
     def replay(self, algorithms):
         self.kvbench("synth", "-o", "t.h5", "--layers", "1", "--q-heads", "2", "--kv-heads", "1",
@@ -162,13 +185,8 @@ class AddTest(FolderCase):
         return read_rows(self.path("out.csv"))
 
     def test_a_method(self):
-        self.add("stride.cpp", "lib/algorithms/methods/stride.cpp")
-        self.add("test_stride.cpp", "tests/test_stride.cpp")
-        self.apply("method.patch")
-        self.expect_listed("A method", "stride")
-        self.make("kvbench", "kvbench_tests")
-        self.run_it(os.path.join(self.build, "kvbench_tests"),
-                    "--gtest_filter=Stride.*:*EveryMethod*stride:AllMethods.Rows*:ScoringQueries.*")
+        self.expect_listed("method", "A method", "stride")
+        self.unit_tests("Stride.*:*EveryMethod*stride:AllMethods.Rows*:ScoringQueries.*")
         listed = [line.split()[0] for line in self.kvbench("list").partition("\n\n")[0].splitlines()[1:]]
         self.assertEqual(listed.count("stride"), 1)
         self.assertIn("source      systematic sampling", self.kvbench("list", "stride"))
@@ -183,15 +201,12 @@ class AddTest(FolderCase):
         self.assertEqual({row["params"] for row in mine}, {"T=auto;phase=0.5;tokens=auto"})
 
     def test_a_column(self):
-        self.apply("column.patch")
-        before = read_text(os.path.join(self.tree, "docs", "schema.md"))
-        self.changed.add("docs/schema.md")
-        self.expect_listed("A column", "")
-        self.make("kvbench", "kvbench_tests")
-        page = self.update_schema_docs()
-        self.run_it(os.path.join(self.build, "kvbench_tests"),
-                    "--gtest_filter=Schema.*:Summary*:ErrorFigures.*:Csv*:Merge.*:Row*:LayerErrorsTest.*:"
-                    "EvaluateTest.*:JobTest.*:RunTest.*:StreamJobTest.*:ContractTest.*")
+        self.changed["column"].add("docs/schema.md")
+        self.expect_listed("column", "A column", "")
+        self.unit_tests("Schema.*:Summary*:ErrorFigures.*:Csv*:Merge.*:Row*:LayerErrorsTest.*:"
+                        "EvaluateTest.*:JobTest.*:RunTest.*:StreamJobTest.*:ContractTest.*")
+        before = read_text(os.path.join(ROOT, "docs", "schema.md"))
+        page = re.sub(r"`offset\.csv`: .*?(?=`points\.csv`)", "", self.schema_page, flags=re.S)
         line = ("| `rel_error_p99` | fraction | 99th percentile over queries of \\|z-a\\| / \\|a\\| | "
                 "empty when nothing was measured |  |\n")
         self.assertNotIn(line, before)
@@ -209,15 +224,9 @@ class AddTest(FolderCase):
         self.kvbench("verify", "out.csv")
 
     def test_a_statistic(self):
-        for example, path in (("offset.hpp", "lib/cluster/offset.hpp"), ("offset.cpp", "lib/cluster/offset.cpp"),
-                              ("test_offset.cpp", "tests/test_offset.cpp")):
-            self.add(example, path)
-        self.apply("statistic.patch")
-        self.expect_listed("A cluster statistic", "offset")
-        self.make("kvbench", "kvbench_tests")
-        self.assertIn("<!-- columns: offset.csv -->\n| column | unit | meaning |\n| --- | --- | --- |\n"
-                      "| `norm` | distance | norm of the mean row |\n", self.update_schema_docs())
-        self.run_it(os.path.join(self.build, "kvbench_tests"), "--gtest_filter=Offset.*:ClusterRun.*")
+        self.expect_listed("statistic", "A cluster statistic", "offset")
+        self.unit_tests("Offset.*:ClusterRun.*")
+        self.assertIn(OFFSET_TABLE, self.schema_page)
         self.kvbench("synth", "-o", "t.h5", "--layers", "2", "--q-heads", "2", "--kv-heads", "1", "--n", "96")
         self.kvbench("cluster", "t.h5", "-o", "clusters")
         rows = read_rows(self.path("clusters", "offset.csv"))

@@ -1,16 +1,19 @@
-"""scripts/*.py: fronts of the programs in python/kvbench, and tools of the repository."""
+"""`kvbench-py`: every program of the package is one of its names; scripts/ holds tools of the repository."""
 
 import os
 import re
 import subprocess
 import sys
+import tomllib
 import unittest
+from unittest import mock
 
-from script_case import ROOT, SCRIPTS, FolderCase, missing, read_text
+from script_case import ROOT, SCRIPTS, FolderCase, call, missing, read_text
 
+from kvbench import __main__ as entry
+from kvbench import programs
 
-def read(path):
-    return read_text(os.path.join(ROOT, path))
+FRONT = os.path.join(SCRIPTS, "kvbench-py")
 
 
 def python_files(folder):
@@ -19,33 +22,87 @@ def python_files(folder):
             if name.endswith(".py")}
 
 
-class FrontsTest(FolderCase):
-    def test_every_program_has_one_front(self):
-        programs, whole = {}, set()
-        for front in python_files("scripts"):
-            self.assertTrue(os.access(os.path.join(ROOT, front), os.X_OK), front)
-            text = read(front)
-            found = re.search(r"The program is (\S+)\.\"\"\"", text)
-            if not found:
-                whole.add(front.removeprefix("scripts/"))
-                continue
-            path = found[1]
-            module = path.removeprefix("python/").removesuffix(".py").replace("/", ".")
-            self.assertIn(f"from {module} import main", text)
-            self.assertNotIn(path, programs)
-            programs[path] = front
-        self.assertEqual(set(programs), {path for path in python_files("python")
-                                         if re.search(r"^def main\(", read(path), re.MULTILINE)})
-        named = re.search(r"fronts of a few lines.*?whole: (.*?)\.\n\n", read("docs/architecture.md"), re.S)[1]
-        self.assertEqual(set(re.findall(r"`(.+?)`", named)), whole)
+class ProgramsTest(FolderCase):
+    def start(self, *words, python=(sys.executable,), **environment):
+        kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        return subprocess.run([*python, FRONT, *words], cwd=self.folder, env={**kept, **environment},
+                              capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+
+    def test_every_main_is_a_program(self):
+        mains = {path for path in python_files("python")
+                 if re.search(r"^def main\(", read_text(os.path.join(ROOT, path)), re.MULTILINE)}
+        named = {f"python/kvbench/{program.module.replace('.', '/')}.py" for program in programs.PROGRAMS.values()}
+        # The page of results is the repository's own (scripts/site.sh).
+        self.assertEqual(mains - {"python/kvbench/__main__.py", "python/kvbench/site/main.py"}, named)
+        for program in programs.PROGRAMS.values():
+            if program.options:
+                self.assertIn("def parse_arguments(", read_text(os.path.join(
+                    ROOT, "python", "kvbench", *program.options.split(".")) + ".py"))
+
+    def test_the_page_lists_them(self):
+        page = read_text(os.path.join(ROOT, "docs", "python.md"))
+        for name in programs.PROGRAMS:
+            self.assertIn(f"`{name}`", page)
+        named = re.search(r"tools of the repository: (.*?)\.\n\n", read_text(
+            os.path.join(ROOT, "docs", "architecture.md")), re.S)[1]
+        self.assertEqual(set(re.findall(r"`(.+?)`", named)),
+                         {path.removeprefix("scripts/") for path in python_files("scripts")})
+
+    def test_the_package_installs_it(self):
+        with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
+            scripts = tomllib.load(file)["project"]["scripts"]
+        self.assertEqual(scripts, {programs.NAME: "kvbench.__main__:main"})
+
+    def test_help_and_unknown_names(self):
+        done = call(lambda: entry.run(["--help"]), "kvbench-py")
+        self.assertEqual((done.code, done.err), (0, ""))
+        for name, program in programs.PROGRAMS.items():
+            self.assertRegex(done.out, rf"(?m)^  {name} +{re.escape(program.about)}$")
+        self.assertLess(max(map(len, done.out.splitlines())), 100)
+        self.assertEqual(call(lambda: entry.run([]), "kvbench-py").code, 2)
+        for words, says in ((["plots"], "kvbench-py: got `plots`, expected a program: "),
+                            (["plot"], "kvbench-py plot: expected one of amnesia, "),
+                            (["plot", "erorr"], "kvbench-py plot: got `erorr`, expected one of ")):
+            done = call(lambda words=words: entry.run(words), "kvbench-py")
+            self.assertEqual((done.code, done.out, done.err.count("\n")), (2, "", 1))
+            self.assertTrue(done.err.startswith(says), done.err)
 
     @unittest.skipIf(missing("pandas", "matplotlib"), "no pandas, no matplotlib")
     def test_from_any_folder_and_by_a_link(self):
-        os.symlink(os.path.join(SCRIPTS, "plot_norms.py"), self.path("norms.py"))
-        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        done = subprocess.run([sys.executable, "norms.py", "none.csv", "-o", "x"], cwd=self.folder,
-                              env=environment, capture_output=True, text=True, check=False)
-        self.assertEqual((done.returncode, done.stderr), (2, "norms.py: none.csv: no such file\n"))
+        os.symlink(FRONT, self.path("kv"))
+        for command in ([sys.executable, FRONT], [sys.executable, self.path("kv")]):
+            done = subprocess.run([*command, "plot", "norms", "none.csv", "-o", "x"], cwd=self.folder,
+                                  capture_output=True, text=True, check=False)
+            self.assertEqual((done.returncode, done.stderr),
+                             (2, "kvbench-py plot norms: none.csv: no such file\n"))
+
+    @unittest.skipIf(missing("numpy", "pandas", "matplotlib", "h5py", "scipy"), "packages are missing")
+    def test_it_goes_on_with_a_python_that_has_the_packages(self):
+        for name in ("plot error", "convert", "compare"):
+            done = self.start(*name.split(), "--help", python=(sys.executable, "-S"), PYTHON=sys.executable)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn(f"usage: kvbench-py {name} ", done.stdout)
+
+    def test_one_line_where_there_is_none(self):
+        for name in ("plot error", "convert", "compare"):
+            done = self.start(*name.split(), "--help", python=(sys.executable, "-S"), PYTHON="/bin/false")
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertRegex(done.stderr, rf"^kvbench-py {name}: \S+ has no \w+.*: pip install .*\n$")
+
+    def test_advice_fits_the_interpreter(self):
+        def advice(prefix, name="h5py"):
+            with mock.patch.object(programs, "absent", lambda modules: [name]), \
+                    mock.patch.object(sys, "prefix", prefix), mock.patch.object(sys, "base_prefix", "/usr"), \
+                    mock.patch.object(os.path, "exists", lambda path: True):
+                with self.assertRaises(programs.MissingModules) as raised:
+                    programs.expect_modules("x", [name])
+            return str(raised.exception)
+
+        # An environment does not see what Debian installs.
+        self.assertNotIn("apt", advice("/home/me/venv"))
+        self.assertTrue(advice("/usr").endswith("pip install h5py, or on Debian: apt install python3-h5py"))
+        self.assertTrue(advice("/usr", "torch").endswith("has no torch: pip install torch"))
+        self.assertTrue(advice("/v", "sklearn").endswith("pip install scikit-learn"))
 
 
 if __name__ == "__main__":

@@ -319,7 +319,7 @@ class CachesTest(FolderCase):
                              (np.float32, np.float32, np.int64))
             self.assertEqual(entry.attributes, {})
 
-    # --- The table of score_model.py ---------------------------------------------------------
+    # --- The table of kvbench-py score ---------------------------------------------------------
 
     def test_fields_with_commas_and_line_ends_survive(self):
         path = self.path("s.csv")

@@ -71,12 +71,13 @@ class TerminalTest(FolderCase):
 
     @unittest.skipIf(NO_H5PY, f"{sys.executable} lacks {', '.join(NO_H5PY)}")
     def test_errors_of_programs_that_write_traces(self):
+        from kvbench import command
         from kvbench.trace import writer as kt
 
         def fail(kind):
             raise kind(f"{self.NAME}.h5:  no\nsuch file")
         for kind, code in ((kt.TraceError, 2), (OSError, 3)):
-            done = call(lambda kind=kind: kt.run_main(lambda: fail(kind)), "program.py")
+            done = call(lambda kind=kind: command.run_main(lambda: fail(kind)), "program.py")
             self.assertEqual((done.code, done.err),
                              (code, f"program.py: {self.SHOWN}.h5: no such file\n"))
 
@@ -101,7 +102,7 @@ class TerminalTest(FolderCase):
     def test_tables(self):
         import results_table
         from kvbench.compare import tables as ct
-        done = call(lambda: ct.write_text("-", f"| {self.NAME} |\n| b |\n"), "compare.py")
+        done = call(lambda: ct.write_text("-", f"| {self.NAME} |\n| b |\n"), "kvbench-py compare")
         self.assertEqual(done.out, f"| {self.SHOWN} |\n| b |\n")
         ct.write_text(self.path("t.md"), "| x\x9b |\n")
         self.assertEqual(read_text(self.path("t.md")), "| x\x9b |\n")  # files are as they are
@@ -145,9 +146,9 @@ class NestedTest(FolderCase):
         from kvbench.prompts import make
         path = self.write_file("list.toml", "a = " + NESTED)
         done = call(lambda: make.main([path, "--model", "m", "-o", self.path("out")]),
-                    "make_prompts.py")
+                    "kvbench-py prompts")
         self.assertEqual((done.code, done.err),
-                         (2, f"make_prompts.py: {path}: nested too deeply\n"))
+                         (2, f"kvbench-py prompts: {path}: nested too deeply\n"))
 
     def test_plans_and_what_they_name(self):
         from kvbench.reference import plan, steps
@@ -172,7 +173,7 @@ class NestedTest(FolderCase):
         output = self.write_file("s.csv", "")
         write_text(output + ".json", NESTED)
         args = types.SimpleNamespace(output=output, resume=True, trace=[], caches=[])
-        with self.assertRaisesRegex(TraceError, "s.csv.json: not a manifest of score_model.py"):
+        with self.assertRaisesRegex(TraceError, "s.csv.json: not a manifest of kvbench-py score"):
             Manifest(args, {}, {})
 
     @unittest.skipIf(missing("numpy", "h5py", "transformers"), "no transformers")

@@ -1,4 +1,4 @@
-"""scripts/paper_claims.py on tables with planted effects: what is true in every layer, false in one,
+"""kvbench-py claims on tables with planted effects: what is true in every layer, false in one,
 noise, incomplete, or of too few prompts. Its intervals alone: test_kvbench_stats.py."""
 
 import itertools
@@ -389,11 +389,11 @@ class PaperClaimsTest(FigureTest):
         self.assertIn("expected tables", self.judge(code=2))
 
     def test_as_a_program(self):
-        done = run_program("paper_claims.py", "--fig2", "none.csv")
+        done = run_program("kvbench-py claims", "--fig2", "none.csv")
         self.assertEqual((done.returncode, done.stderr),
-                         (2, "paper_claims.py: none.csv: no such file\n"))
+                         (2, "kvbench-py claims: none.csv: no such file\n"))
         path = self.write(halving_rows(lambda layer, t: 0.5, prompts=4), columns=COLUMNS)
-        done = run_program("paper_claims.py", "--fig2", path)
+        done = run_program("kvbench-py claims", "--fig2", path)
         self.assertEqual(done.returncode, 0)
         self.assertIn("| `balancekv-figure2` | BalanceKV, section 4.1, figure 2 |", done.stdout)
 

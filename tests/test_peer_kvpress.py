@@ -1,7 +1,7 @@
 """kvpress against kvbench on equal inputs: thirteen methods that both have.
 
 kvpress's own `score` and `compress` functions get the hidden states of small random Llamas and the
-keys and values of the traces that scripts/dump_traces.py makes of them. Their scores are compared
+keys and values of the traces that kvbench-py dump makes of them. Their scores are compared
 with the definitions written anew in NumPy, from the trace alone (peer_kvpress.py), and their
 selections with what `kvbench replay --kept` kept. Both programs are given one problem:
 

@@ -6,7 +6,7 @@ import unittest
 from types import SimpleNamespace
 from unittest import mock
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 from plot_tables import STEP_COLUMNS, FigureTest, infeasible, np
 from script_case import read_text
 
@@ -32,14 +32,13 @@ class ChoiceCase(FigureTest):
         with mock.patch.object(kf, "save_figure", lambda figure, _: figures.append(figure)):
             code, said = self.run_script(module, *arguments, "-o", self.path("picture"))
         self.assertEqual(code, 0, said)
-        FigureCanvasAgg(figures[0])  # closed figures lose theirs in matplotlib 3.11
         figures[0].canvas.draw()
         below = next(t for t in figures[0].texts if t.get_gid() == "footer").get_text()
         return figures[0], said, " ".join(below.split())
 
     def shown(self, figure):
         """The methods of ROWS that a figure names, anywhere."""
-        texts = {text.get_text() for text in figure.findobj(kf.plt.Text) if text.get_visible()}
+        texts = {text.get_text() for text in figure.findobj(Text) if text.get_visible()}
         return texts & {*NAMES, *REFERENCES}
 
     def rows(self, **more):
@@ -295,7 +294,7 @@ class AxesTest(ChoiceCase):
         steps = self.write(rows, "t.steps.csv", columns=STEP_COLUMNS)
         said = self.must(plot_offset, steps, "-o", self.path("x"), code=2)[1]
         self.assertIn("t.steps.csv: the steps of a stream, expected OUT.queries.csv of kvbench replay "
-                      "--per-query; plot_stream.py OUT.csv draws the steps", said)
+                      "--per-query; kvbench-py plot stream OUT.csv draws the steps", said)
         table = self.write(self.rows(), columns=["schema", "algorithm", "params", "status", "step"])
         said = self.must(plot_offset, table, "-o", self.path("x"), code=2)[1]
         self.assertIn("t.csv: no table of queries, expected OUT.queries.csv", said)

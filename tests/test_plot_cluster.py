@@ -8,7 +8,8 @@ import unittest
 
 import numpy as np
 
-from script_case import FolderCase, call, missing, program, run_program
+from plot_tables import DrawingCase
+from script_case import call, missing, program, run_program
 
 from kvbench import command
 from kvbench import tables as kt
@@ -52,20 +53,14 @@ def points_rows(n=12, layer=0, head=0, kept="", prompt="p"):
     return out
 
 
-class Figures(FolderCase):
+class Figures(DrawingCase):
     """A scratch folder, tables in it, and the scripts in this process."""
-
-    def setUp(self):
-        super().setUp()
-        self.addCleanup(kf.plt.close, "all")
 
     def write(self, name, header, lines):
         return self.write_file(name, "\n".join([header, *lines]) + "\n")
 
     def run_script(self, module, *arguments):
-        done = call(lambda: command.run_main(module.main), program(module), *arguments)
-        kf.plt.close("all")
-        return done
+        return call(lambda: command.run_main(module.main), program(module), *arguments)
 
     def expect_error(self, module, text, *arguments):
         result = self.run_script(module, *arguments, "-o", self.path("out"))
@@ -409,9 +404,9 @@ class ProgramsTest(unittest.TestCase):
             self.assertIn(module.__doc__.splitlines()[0], text.getvalue())
 
     def test_as_a_program(self):
-        result = run_program("plot_norms.py", "none.csv", "-o", "x")
+        result = run_program("kvbench-py plot norms", "none.csv", "-o", "x")
         self.assertEqual(result.returncode, 2)
-        self.assertEqual(result.stderr, "plot_norms.py: none.csv: no such file\n")
+        self.assertEqual(result.stderr, "kvbench-py plot norms: none.csv: no such file\n")
 
 
 if __name__ == "__main__":

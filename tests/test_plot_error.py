@@ -1,10 +1,11 @@
-"""scripts/plot_error.py and python/kvbench/tables.py against hand calculations."""
+"""kvbench-py plot error and python/kvbench/tables.py against hand calculations."""
 
 import math
 import os
 import unittest
 
-from script_case import FolderCase, call, read_text, run_program
+from plot_tables import DrawingCase
+from script_case import call, read_text, run_program
 
 from kvbench import command
 from kvbench import tables as kt
@@ -21,13 +22,12 @@ def line(layer=0, head=0, algorithm="balancekv", params="T=1;block=256", seed=0,
             f"{ratio},{error},{status}")
 
 
-class PlotErrorTest(FolderCase):
+class PlotErrorTest(DrawingCase):
     def write(self, lines, name="t.csv", header=HEADER):
         return self.write_file(name, "\n".join([header, *lines]) + "\n")
 
     def run_script(self, *arguments):
-        self.addCleanup(kf.plt.close, "all")
-        return call(lambda: command.run_main(plot_error.main), "plot_error.py", *arguments)
+        return call(lambda: command.run_main(plot_error.main), "kvbench-py plot error", *arguments)
 
     def expect_error(self, text, *arguments):
         result = self.run_script(*arguments, "-o", self.path("out"))
@@ -163,9 +163,9 @@ class PlotErrorTest(FolderCase):
                           f"and row 2 of {one}", one, two)
 
     def test_as_a_program(self):
-        result = run_program("plot_error.py", "none.csv", "-o", "x")
+        result = run_program("kvbench-py plot error", "none.csv", "-o", "x")
         self.assertEqual(result.returncode, 2)
-        self.assertEqual(result.stderr, "plot_error.py: none.csv: no such file\n")
+        self.assertEqual(result.stderr, "kvbench-py plot error: none.csv: no such file\n")
 
     def test_text_stays_text(self):
         frame = kt.read_results([self.write([line()])], ["prompt"])

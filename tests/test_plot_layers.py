@@ -7,7 +7,7 @@ import os
 import unittest
 from unittest import mock
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.axes import Axes
 from matplotlib.text import Text
 from script_case import missing
 from plot_tables import DIAG, STEP_COLUMNS, FigureTest, np
@@ -42,7 +42,7 @@ KEPT = ("schema,trace,prompt,layer,kv_head,algorithm,params,protocol,sink,recent
 def shown_texts(figure):
     """Texts that are drawn and not empty: ticks outside an axis' view have labels, too."""
     hidden = set()
-    for axes in figure.findobj(kf.plt.Axes):
+    for axes in figure.findobj(Axes):
         for axis in (axes.xaxis, axes.yaxis):
             low, high = sorted(axis.get_view_interval())
             slack = 1e-9 * (high - low)
@@ -66,7 +66,6 @@ class LegibleTest(FigureTest):
         with mock.patch.object(kf, "save_figure", lambda figure, stem: figures.append(figure)):
             code, said = self.run_script(module, *arguments, "-o", self.path("picture"))
         self.assertEqual(code, 0, said)
-        FigureCanvasAgg(figures[0])  # closed figures lose theirs in matplotlib 3.11
         figures[0].canvas.draw()
         box = figures[0].get_tightbbox(figures[0].canvas.get_renderer())
         return figures[0], (box.width, box.height)

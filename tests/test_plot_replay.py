@@ -356,7 +356,7 @@ class HeatmapTest(FigureTest):
     def test_a_budget_that_is_absent(self):
         code, said = self.run_script(plot_heatmap, self.write([{}]), "--budget", "0.3",
                                      "-o", self.path("out"))
-        self.assertEqual((code, said), (2, f"plot_heatmap.py: {self.path('t.csv')}: no rows with "
+        self.assertEqual((code, said), (2, f"kvbench-py plot heatmap: {self.path('t.csv')}: no rows with "
                                         "budget_requested 0.3; it holds 0.5\n"))
 
 

@@ -125,9 +125,9 @@ class EveryScriptTest(FigureTest):
             self.assertIn(module.__doc__.strip().splitlines()[0], out)
 
     def test_as_a_program(self):
-        result = run_program("plot_pareto.py", "none.csv", "-o", "x")
+        result = run_program("kvbench-py plot pareto", "none.csv", "-o", "x")
         self.assertEqual((result.returncode, result.stderr),
-                         (2, "plot_pareto.py: none.csv: no such file\n"))
+                         (2, "kvbench-py plot pareto: none.csv: no such file\n"))
 
 
 if __name__ == "__main__":

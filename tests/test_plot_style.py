@@ -7,7 +7,6 @@ import subprocess
 import unittest
 from unittest import mock
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from plot_tables import FigureTest, np
 from script_case import KVBENCH, missing, read_text
 
@@ -89,7 +88,6 @@ class ShownTest(FigureTest):
         with mock.patch.object(kf, "save_figure", lambda figure, _: figures.append(figure)):
             code, said = self.run_script(module, *arguments, "-o", self.path("picture"))
         self.assertEqual(code, 0, said)
-        FigureCanvasAgg(figures[0])  # closed figures lose theirs in matplotlib 3.11
         figures[0].canvas.draw()
         return figures[0]
 

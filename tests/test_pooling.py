@@ -94,9 +94,9 @@ class ReplayTest(Pooling):
 
     def test_tables(self):
         tables = self.two(("m1", "bfloat16"), ("m2", "bfloat16"), [{}, {"algorithm": "knorm"}])
-        for script, arguments in (("compare.py", tables),
+        for script, arguments in (("kvbench-py compare", tables),
                                   ("results_table.py", [f"x={path}" for path in tables])):
-            if script == "compare.py" and missing("scipy"):
+            if script == "kvbench-py compare" and missing("scipy"):
                 continue
             with self.subTest(script):
                 done = run_program(script, *arguments)

@@ -212,19 +212,97 @@ class MethodTest(FolderCase):
         self.assertEqual(set(bad.status), {"infeasible: no room for a mean"})
 
     def test_what_a_method_may_not_return(self):
-        for result, error, words in (
-                (lambda head, task: task.middle, kvbench.ProgramError, "budget"),
-                (lambda head, task: [0], ValueError, "position 0, expected those of task.middle"),
-                (lambda head, task: [130], ValueError, "position 130"),
-                (lambda head, task: [5.5], TypeError, "float64"),
-                (lambda head, task: [5, 5], kvbench.TraceError, "5")):
+        def heavy(head, task):
+            rows = task.tokens
+            return kvbench.Made(head.k[:rows], head.v[:rows], log_weight=np.arange(rows) / 7)
+
+        def with_aux(head, task):
+            return kvbench.Made(head.k[:3], head.v[:3], aux_bytes=task.bytes)
+
+        # A middle of 124 tokens of 48 bytes: a quarter is 1488 bytes, 31 tokens.
+        for result, words in (
+                (lambda head, task: task.middle,
+                 "returned 124 tokens, expected at most task.tokens: 31 fit$"),
+                (heavy, "returned 31 rows of 1612 bytes .124 of them weights., expected at most "
+                        "task.bytes = 1488: 28 rows fit$"),
+                (with_aux, "returned 3 rows of 1632 bytes .1488 of them aux_bytes., .* 0 rows fit$"),
+                (lambda head, task: None, "TypeError|returned None, .* is a `return` missing"),
+                (lambda head, task: [0], "position 0, expected those of task.middle, 4 to 127"),
+                (lambda head, task: [130], "position 130"),
+                (lambda head, task: [5.5], "float64"),
+                (lambda head, task: [True, False], r"a mask of shape \[2\], expected \[124\], the "
+                                                   r"middle, or \[160\], all tokens"),
+                (lambda head, task: kvbench.Made(head.k[:2], head.v[:1]), "v: rows: got 1"),
+                (lambda head, task: kvbench.Made(head.k[:2] * np.nan, head.v[:2]), "k.0, 0.: got nan"),
+                (lambda head, task: 1 // 0, "ZeroDivisionError: integer division"),
+                (lambda head, task: [5, 5], "5")):
             result.__name__ = "method"
-            with self.subTest(words), self.assertRaisesRegex(error, words):
-                self.evaluate(result, [0.25])
+            with self.subTest(words):
+                with self.assertRaisesRegex(kvbench.MethodError, words) as raised:
+                    self.evaluate(result, [0.25])
+                self.assertRegex(str(raised.exception),
+                                 "^method, prompt p0, layer 0, KV head 0, budget 0.25: ")
+                self.assertNotIn("/", str(raised.exception).replace("1 // 0", ""))
+                self.assertIsNotNone(raised.exception.__cause__)
         with self.assertRaisesRegex(kvbench.TraceError, "algorithm: got ``"):
             self.evaluate(lambda head, task: [], name="")
         with self.assertRaisesRegex(kvbench.TraceError, "has 160 tokens"):
             self.evaluate(newest, recent=200)
+        with self.assertRaisesRegex(ValueError, "errors: got 'no'"):
+            self.evaluate(newest, errors="no")
+
+    def test_masks_are_positions(self):
+        def of_the_middle(head, task):
+            return np.isin(task.middle, newest(head, task))
+
+        def of_all(head, task):
+            mask = np.isin(np.arange(len(head.k)), newest(head, task))
+            mask[:4] = mask[-32:] = True
+            return mask
+
+        rows = [self.evaluate(method, name="same") for method in (newest, of_the_middle, of_all)]
+        for other in rows[1:]:
+            self.assertEqual(list(other.rel_error), list(rows[0].rel_error))
+
+    def test_a_bad_head_keeps_the_others(self):
+        def picky(head, task):
+            if (task.layer, task.kv_head) == (1, 0):
+                raise RuntimeError("no\nluck")
+            return newest(head, task)
+
+        with self.assertWarnsRegex(RuntimeWarning, "2 of 8 calls failed, the first: picky, prompt p0, layer 1"):
+            rows = self.evaluate(picky)
+        bad = (rows.layer == 1) & (rows.kv_head == 0)
+        self.assertEqual(set(rows[bad].status), {"failed: RuntimeError: no luck"})
+        self.assertEqual(int(bad.sum()), 4)  # two query heads, two budgets
+        good = self.evaluate(newest)
+        self.assertEqual(list(rows[~bad].rel_error), list(good[~bad].rel_error))
+        with self.assertRaisesRegex(kvbench.MethodError, "KV head 0, budget 0.5: RuntimeError: no luck"):
+            self.evaluate(picky, errors="raise")
+
+    def test_progress(self):
+        class Bar:
+            def __init__(self, total, desc, leave):
+                steps.append((total, desc))
+
+            def update(self):
+                steps.append(1)
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *_):
+                steps.append("gone")
+
+        steps = []
+        with unittest.mock.patch.dict("sys.modules", {"tqdm": unittest.mock.Mock(),
+                                                      "tqdm.auto": unittest.mock.Mock(tqdm=Bar)}):
+            self.evaluate(newest, progress=True)
+            self.assertEqual(steps, [(8, "newest"), *[1] * 8, "gone"])
+            self.evaluate(newest, progress=False)
+        self.assertEqual(len(steps), 10)
+        with unittest.mock.patch.dict("sys.modules", {"tqdm": None, "tqdm.auto": None}):
+            self.evaluate(newest, progress=True)
 
     def test_side_tables_and_options(self):
         table = self.path("out.csv")

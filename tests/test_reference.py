@@ -1,4 +1,4 @@
-"""scripts/reference.py with the real program on small synthetic traces: a run that nobody disturbs,
+"""kvbench-py reference with the real program on small synthetic traces: a run that nobody disturbs,
 runs that are interrupted and resumed, what a change does again, refusals and failures."""
 
 import json
@@ -12,7 +12,7 @@ import unittest
 
 from script_case import KVBENCH, ROOT, FolderCase, missing, read_text
 
-SCRIPT = os.path.join(ROOT, "scripts", "reference.py")
+PROGRAM = os.path.join(ROOT, "scripts", "kvbench-py")
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 PATIENCE = 1200  # s; a run takes two on an idle machine
 
@@ -67,7 +67,7 @@ seconds = 2
 [[report]]
 name = "both"
 title = "Statistics"
-run = ["scripts/compare.py {{equal/rows.csv}} --to h2o --resamples 100 --csv {{out}}/compare.csv",
+run = ["kvbench-py compare {{equal/rows.csv}} --to h2o --resamples 100 --csv {{out}}/compare.csv",
   "kvbench summarize {{again/rows.csv}} --metric rel_error --csv {{out}}/again.summary.csv",
   "{groups}"]
 seconds = 4
@@ -110,7 +110,7 @@ class ReferenceTest(FolderCase):
         self.write("plan.toml", change(text))
 
     def words(self, *options, out=None, work="work"):
-        return [sys.executable, SCRIPT, "--plan", self.path("plan.toml"), "--work",
+        return [sys.executable, PROGRAM, "reference", "--plan", self.path("plan.toml"), "--work",
                 self.path(work), "--output", out or self.out, "--kvbench", KVBENCH, *options]
 
     def run_it(self, *options, code=0, **more):
@@ -294,7 +294,7 @@ class ReferenceTest(FolderCase):
         self.write("equal.toml", self.read("equal.toml").replace("nosuch", "h2o,local"))
         self.plan(lambda text: text.replace("--to h2o", "--to nosuch"))
         _, errors = self.run_it(code=2)
-        self.assertIn("of: scripts/compare.py", errors)
+        self.assertIn("of: kvbench-py compare", errors)
         self.assertEqual((self.tables(), self.changed_times(self.out)), (before, times))
         self.plan()
         self.run_it()

@@ -1,4 +1,4 @@
-"""scripts/reference.py: the committed plan, and what needs no program. Runs: test_reference.py."""
+"""kvbench-py reference: the committed plan, and what needs no program. Runs: test_reference.py."""
 
 import fcntl
 import os

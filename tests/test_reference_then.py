@@ -1,4 +1,4 @@
-"""scripts/reference.py: stages of two commands, with the real program and a stub of what runs
+"""kvbench-py reference: stages of two commands, with the real program and a stub of what runs
 after it."""
 
 import json
@@ -14,7 +14,7 @@ program, out, number, layers = sys.argv[1:]
 subprocess.run([program, "synth", "-o", out, "--seed", number, "--layers", str(layers.count(",") + 1),
                 "--n", "700", "--d", "16", "--dv", "16"], check=True, stdout=subprocess.DEVNULL)
 """
-# As score_model.py: a row per row of the table, appended, from a file that the first command left.
+# As kvbench-py score: a row per row of the table, appended, from a file that the first command left.
 SCORE = """
 import os, sys
 import score_part

@@ -1,4 +1,4 @@
-"""scripts/score_model.py on small random models of many architectures: logits and figures by twins.
+"""kvbench-py score on small random models of many architectures: logits and figures by twins.
 
 Needs torch and transformers (`make test-dump`); without them every test is skipped. The twins:
 score_case.py; refusals, resuming and generation: test_score_runs.py.

@@ -1,4 +1,4 @@
-"""scripts/score_model.py: rows without figures, refusals, resuming, generation.
+"""kvbench-py score: rows without figures, refusals, resuming, generation.
 
 Needs torch and transformers (`make test-dump`); without them every test is skipped. Figures against
 twins: test_score_model.py.

@@ -217,9 +217,9 @@ class FakeSlurmTest(SlurmCase):
 
     def test_it_shows_what_was_asked_for(self):
         self.failing(9, 3)
-        done = self.drive("--summarize", "--plot", "plot_pareto.py", "--plot", "plot_stream.py")
+        done = self.drive("--summarize", "--plot", "pareto", "--plot", "stream")
         self.assertIn("snapkv", done.stdout)
-        self.assertGreater(os.path.getsize(self.path("out.plot_pareto.png")), 1000)
+        self.assertGreater(os.path.getsize(self.path("out.pareto.png")), 1000)
         # The table is whole; the second picture needs another protocol.
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("expected rows of --protocol stream", done.stderr)
@@ -230,7 +230,7 @@ class FakeSlurmTest(SlurmCase):
         self.failing(9, 3)
         for arguments, says in ((["--shards", "0"], "--shards: got 0"),
                                 (["--retries", "-1"], "--retries: got -1"),
-                                (["--plot", "none.py"], "none.py"),
+                                (["--plot", "none"], "got `none`, expected one of amnesia"),
                                 (["--config", "none.toml"], "none.toml: no such file")):
             done = self.drive(*arguments)
             self.assertEqual(done.returncode, 2)

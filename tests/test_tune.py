@@ -1,4 +1,4 @@
-"""scripts/tune.py: choices and tables with figures that are known by hand."""
+"""kvbench-py tune: choices and tables with figures that are known by hand."""
 
 import subprocess
 import sys
@@ -48,7 +48,7 @@ class TuneTest(FolderCase):
         return read_text(self.path(name))
 
     def run_it(self, *words, code=0):
-        done = call(lambda: command.run_main(tune.main), "tune.py", *words)
+        done = call(lambda: command.run_main(tune.main), "kvbench-py tune", *words)
         self.assertEqual(done.code, code, done.out + done.err)
         self.assertNotIn("Traceback", done.err)
         return done.out + done.err
@@ -153,7 +153,7 @@ class TuneTest(FolderCase):
             subprocess.run(words, check=True, capture_output=True)
         with open(self.path("grids.csv"), "w", encoding="utf-8") as file:
             subprocess.run([KVBENCH, "list", "--grid"], check=True, stdout=file)
-        done = run_program("tune.py", *self.words())
+        done = run_program("kvbench-py tune", *self.words())
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertNotIn("Traceback", done.stderr)
         self.assertEqual([line.split(",")[0] for line in self.read("tuning.csv").splitlines()[1:]],

@@ -179,7 +179,8 @@ GivenCaches::Given GivenCaches::read(const Plan& plan, const Unit& unit, const E
   out.compress_ms = cache->compress_ms.value_or(std::numeric_limits<double>::quiet_NaN());
   out.scoring_queries = cache->scoring_queries;
   out.infeasible = cache->infeasible;
-  if (out.infeasible.empty()) {
+  out.failed = cache->failed;
+  if (!out.absent()) {
     out.compressed = compressed_of(*cache, head, middle, found.where());
   }
   return out;
@@ -207,7 +208,7 @@ void GivenCaches::check_shared(const Plan& plan, const Group& group, const Unit&
         const auto cache = found.read({middle, layer.d, layer.dv});
         there = true;
         where = found.where();
-        held += cache->infeasible.empty() ? bytes_of(*cache, layer.d, layer.dv, dtype).sum() : 0;
+        held += cache->absent() ? 0 : bytes_of(*cache, layer.d, layer.dv, dtype).sum();
       }
     }
     const Index full = middle * (layer.d + layer.dv) * bytes_per_element(dtype);
@@ -233,10 +234,10 @@ void GivenCaches::check(const Plan& plan, const Unit& unit, const KvHead& head,
       continue;
     }
     if (info.scope == "head") {
-      const Index held = given.infeasible.empty() ? memory_figures(holding_of(given.compressed),
-                                                                   head, windows.middle.size())
-                                                        .middle_bytes
-                                                  : 0;
+      const Index held =
+          given.absent() ? 0
+                         : memory_figures(holding_of(given.compressed), head, windows.middle.size())
+                               .middle_bytes;
       check_budget(held, budget_bytes(*info.budget, full), info, found.where());
     } else if (shared
                    .insert({entry.cache_group, unit.trace, unit.prompt,

@@ -42,6 +42,8 @@ class GivenCaches {
     double compress_ms = 0.0;  ///< NaN where the file does not say
     std::optional<Index> scoring_queries;
     std::string infeasible;  ///< why the budget cannot be met; then `compressed` is empty
+    std::string failed;      ///< the error that the method ended with; likewise
+    bool absent() const { return !infeasible.empty() || !failed.empty(); }
   };
   /// Thread-safe. Throws InputError where the group lacks the head, or as compressed_of.
   Given read(const Plan& plan, const Unit& unit, const Entry& entry, const KvHead& head,

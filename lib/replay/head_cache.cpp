@@ -199,6 +199,7 @@ void each_member(Cache& c, const Visit& visit) {
   visit(c.compress_ms);
   visit(c.scoring_queries);
   visit(c.infeasible);
+  visit(c.failed);
   visit(c.degenerate);
   visit(c.diag);
 }

@@ -282,6 +282,9 @@ JobResult run_job(const HeadContext& context, const Entry& entry, const ShareOrE
     if (!given.infeasible.empty()) {
       throw Infeasible(given.infeasible, 0);
     }
+    if (!given.failed.empty()) {
+      throw std::runtime_error(given.failed);
+    }
     measure(context, entry, share, &given, out);
   });
 }

@@ -222,7 +222,7 @@ const h5::Request& caches::request() {
        "algorithm",  "params",          "budget",       "seed",
        "scores",     "scope",           "aux_bytes",    "payload_bytes",
        "quantised",  "transient_bytes", "compress_ms",  "scoring_queries",
-       "infeasible", "degenerate",      "diag"}};
+       "infeasible", "failed",          "degenerate",   "diag"}};
   return request;
 }
 
@@ -332,8 +332,9 @@ std::optional<HeadCache> CacheReader::read(std::size_t group, const CachePlace& 
   const Entry entry{*found, impl_->file};
   HeadCache out;
   out.infeasible = optional_line(entry, "infeasible");
+  out.failed = optional_line(entry, "failed");
   out.scoring_queries = optional_count(entry, "scoring_queries");
-  if (!out.infeasible.empty()) {
+  if (out.absent()) {
     return out;
   }
   out.k = read_matrix(entry, "k", -shape.largest, shape.d);

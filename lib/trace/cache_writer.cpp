@@ -86,7 +86,8 @@ void CacheWriter::put(const CachePlace& place, const HeadCache& c, DType dtype) 
   const Handle at = w.out.group(w.group, caches::entry_path(place));
   w.out.attribute(at, "scoring_queries", c.scoring_queries);
   w.line(at, "infeasible", c.infeasible);
-  if (!c.infeasible.empty()) {
+  w.line(at, "failed", c.failed);
+  if (c.absent()) {
     return;
   }
   w.matrix(at, "k", c.k, dtype);

@@ -38,10 +38,13 @@ struct HeadCache {
   std::optional<double> compress_ms;
   std::optional<Index> scoring_queries;
   std::string infeasible;  ///< why the budget cannot be met; then only scoring_queries is there
+  std::string failed;      ///< the error that the method ended with; likewise
   std::string degenerate;
   std::string diag;
 
   Index rows() const { return k.rows(); }
+  /// Whether the method gave nothing for this head.
+  bool absent() const { return !infeasible.empty() || !failed.empty(); }
 };
 
 /// One method with one setting.

@@ -20,24 +20,28 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kvbench.caches import CacheReader, CacheWriter
-    from kvbench.api.method import Infeasible, Made, Task, evaluate
+    from kvbench.api.method import Infeasible, Made, MethodError, Task, evaluate
+    from kvbench.api.figure import figure
     from kvbench.api.run import ProgramError, program, replay, run
     from kvbench.api.results import read_results
+    from kvbench.press.adapter import as_press
+    from kvbench.press.expression import PressError
     from kvbench.tables import CsvError
     from kvbench.trace.heads import Head
     from kvbench.api.trace import Trace, read_trace, write_trace
     from kvbench.trace.writer import TraceError
 
-__all__ = ["CacheReader", "CacheWriter", "CsvError", "Head", "Infeasible", "Made", "ProgramError",
-           "Task", "Trace", "TraceError", "evaluate", "program", "read_caches", "read_results",
-           "read_trace", "replay", "run", "write_caches", "write_trace"]
+__all__ = ["CacheReader", "CacheWriter", "CsvError", "Head", "Infeasible", "Made", "MethodError", "PressError",
+           "ProgramError", "Task", "Trace", "TraceError", "as_press", "evaluate", "figure", "program",
+           "read_caches", "read_results", "read_trace", "replay", "run", "sample", "write_caches", "write_trace"]
 
 # Imported when they are asked for: no program pays for packages that it does not use, and those
 # that need none run without any.
 _PLACES = {"CacheReader": "caches", "CacheWriter": "caches", "CsvError": "tables",
            "Head": "trace.heads", "Infeasible": "api.method", "Made": "api.method",
-           "ProgramError": "api.run", "Task": "api.method", "Trace": "api.trace",
-           "TraceError": "trace.writer", "evaluate": "api.method", "program": "api.run",
+           "MethodError": "api.method", "PressError": "press.expression", "ProgramError": "api.run",
+           "Task": "api.method", "Trace": "api.trace", "TraceError": "trace.writer", "as_press": "press.adapter",
+           "evaluate": "api.method", "figure": "api.figure", "program": "api.run",
            "read_results": "api.results", "read_trace": "api.trace", "replay": "api.run",
            "run": "api.run", "write_trace": "api.trace"}
 
@@ -53,6 +57,16 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def sample() -> str:
+    """The path of a small real trace: a prompt of 2048 tokens, 4 of the 30 layers of
+    SmolLM2-135M-Instruct (data/README.md). Raises FileNotFoundError where this installation has none."""
+    for path in (os.path.join(os.path.dirname(os.path.abspath(__file__)), "sample.h5"),
+                 os.path.join(ROOT, "data", "sample.h5")):
+        if os.path.isfile(path):
+            return path
+    raise FileNotFoundError(f"{path}: the sample trace comes with the wheel and with the repository")
 
 
 def read_caches(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> CacheReader:

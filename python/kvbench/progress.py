@@ -1,7 +1,10 @@
 """How far a long run is: a line with the time left on a terminal; elsewhere whole lines alone."""
 
+from __future__ import annotations
+
 import sys
 import time
+from typing import Any
 
 from kvbench.text import printable, printable_lines
 
@@ -59,3 +62,30 @@ class Progress:
 
     def __exit__(self, *_):
         self._clear()
+
+
+class _NoBar:
+    def update(self, amount: int = 1) -> None:
+        """Shows nothing."""
+
+    def __enter__(self) -> _NoBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def progress_bar(total: int, text: str, show: bool | None = None) -> Any:
+    """A context manager with update(): tqdm's bar, nothing where tqdm is not installed.
+
+    show  None: on a terminal or in a notebook
+    """
+    if show is None:
+        show = "ipykernel" in sys.modules or sys.stderr.isatty()
+    if not show:
+        return _NoBar()
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return _NoBar()
+    return tqdm(total=total, desc=printable(text), leave=False)

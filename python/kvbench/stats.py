@@ -9,13 +9,7 @@ says when to use what. Needs scipy.
 import math
 
 import numpy as np
-
-from kvbench.interpreter import without
-
-try:
-    from scipy import stats
-except ImportError as error:
-    without(error, ["scipy", "pandas", "matplotlib"], "python3-scipy")
+from scipy import stats
 
 RESAMPLES = 10000
 INTERVALS = ("t", "bca", "percentile")

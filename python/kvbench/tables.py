@@ -1,24 +1,18 @@
 """Tables of kvbench: reading them, params, labels, means.
 
-Errors that a user can mend are CsvError; `command.run_main` prints them as one line and exits with
-2. A file that cannot be written for the device's sake (full disk, I/O error) is DeviceError: 3.
+Raises CsvError for what a user can mend, DeviceError where a file cannot be written (full disk, I/O
+error).
 Column meanings: docs/schema.md.
 """
 
 import sys
 
-from kvbench import checksums, interpreter
+import numpy as np
+import pandas as pd
+
+from kvbench import checksums
+from kvbench.errors import CsvError, DeviceError  # noqa: F401  (others take DeviceError from here)
 from kvbench.text import one_line
-
-try:
-    import matplotlib
-    import numpy as np
-    import pandas as pd
-
-    matplotlib.use("Agg")  # before pyplot: no script opens a window
-    import matplotlib.pyplot  # noqa: F401  (here, so that one line says what is missing)
-except ImportError as error:
-    interpreter.without(error, ["numpy", "pandas", "matplotlib"], "python3-pandas python3-matplotlib")
 
 SCHEMA_MAJOR = "1"
 
@@ -56,18 +50,6 @@ ERROR_LABELS = {
 # All that may be drawn along the y axis of what needs no error.
 METRIC_LABELS = {**ERROR_LABELS, "amnesia_count": "tokens not held, above 0.005",
                  "cosine": "cosine of the outputs", "mass_kept": "attention on tokens held"}
-
-
-class CsvError(Exception):
-    """Bad input: one line for the user."""
-
-    exit_code = 2
-
-
-class DeviceError(CsvError):
-    """Nothing that the user gave is wrong: the device failed."""
-
-    exit_code = 3
 
 
 def parse_params(text):

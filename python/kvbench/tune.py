@@ -2,11 +2,11 @@
 
     kvbench replay dev.h5 --algorithm all:grid --budget 0.125 -o dev.csv
     kvbench list --grid > grids.csv
-    scripts/tune.py choose dev.csv --grids grids.csv --settings tuned.toml --csv tuning.csv
+    kvbench-py tune choose dev.csv --grids grids.csv --settings tuned.toml --csv tuning.csv
 
     kvbench replay test.h5 --algorithm all --budget 0.125 -o all.csv
     kvbench replay test.h5 --config tuned.toml --budget 0.125 -o tuned.csv
-    scripts/tune.py table all.csv --tuned tuned.csv --choice tuning.csv --csv both.csv
+    kvbench-py tune table all.csv --tuned tuned.csv --choice tuning.csv --csv both.csv
 
 choose: of every method's settings (`NAME:grid`, `kvbench list NAME`) the one with the least mean of
 --metric over prompts at the tables' budget. A prompt's figure is the mean over layers, heads and
@@ -167,7 +167,7 @@ def choose(options):
         ct.write_table(options.each, EACH, each)
     if options.settings:
         ct.write_text(options.settings, "\n".join([
-            "# Settings chosen by scripts/tune.py on the development prompts: of every method's grid",
+            "# Settings chosen by kvbench-py tune on the development prompts: of every method's grid",
             f"# the one of the best mean {options.metric} at budget {budget:g}, where that is not "
             "the default.",
             "algorithm = [", *lines, "]", ""]))
@@ -266,7 +266,7 @@ def parse_arguments(arguments=None):
             sub.add_argument("--tuned", nargs="+", required=True, metavar="OUT.csv")
             sub.add_argument("--authors", nargs="+", metavar="OUT.csv")
             sub.add_argument("--choice", required=True, metavar="FILE.csv",
-                             help="--csv of `tune.py choose`")
+                             help="--csv of `kvbench-py tune choose`")
     return parser.parse_args(arguments)
 
 

@@ -22,6 +22,7 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
+KVBENCH_PY = os.path.join(HERE, "..", "kvbench-py")
 USELESS = {2: "an option or an input is wrong", 126: "kvbench cannot be run",
            127: "kvbench was not found"}  # exit codes after which another attempt ends alike
 OWN = ("-o", "--output", "--out", "--shard", "--resume", "--overwrite", "--dry-run", "--config")
@@ -216,11 +217,9 @@ class Run:
         """What --summarize and --plot ask for."""
         if self.options.summarize:
             run_tool("kvbench summarize", [self.options.kvbench, "summarize", self.out])
-        for script in self.options.plot:
-            python = call([os.path.join(HERE, "..", "find_python.sh"), "numpy", "pandas",
-                           "matplotlib"]).strip()
-            stem = "{}.{}".format(self.out[:-len(".csv")], os.path.splitext(script)[0])
-            run_tool(script, [python, os.path.join(HERE, "..", script), self.out, "-o", stem])
+        for figure in self.options.plot:
+            stem = "{}.{}".format(self.out[:-len(".csv")], figure)
+            run_tool("kvbench-py plot " + figure, [sys.executable, KVBENCH_PY, "plot", figure, self.out, "-o", stem])
 
 
 def read_arguments(arguments):
@@ -251,8 +250,8 @@ def read_arguments(arguments):
     parser.add_argument("--poll", type=float, default=30.0, metavar="SECONDS",
                         help="time between two looks at the queue (default: %(default)s)")
     parser.add_argument("--summarize", action="store_true", help="print kvbench summarize at the end")
-    parser.add_argument("--plot", action="append", default=[], metavar="plot_X.py",
-                        help="script of scripts/ that draws OUT.csv at the end; may be repeated")
+    parser.add_argument("--plot", action="append", default=[], metavar="FIGURE",
+                        help="draw OUT.csv at the end, as kvbench-py plot FIGURE; may be repeated")
     options = parser.parse_args(own)
     options.kvbench = os.environ.get("KVBENCH", "kvbench")
     if not options.output.endswith(".csv"):
@@ -278,9 +277,12 @@ def read_arguments(arguments):
     if shutil.which(options.kvbench) is None:
         parser.error("{}: no such program; build it or set KVBENCH".format(options.kvbench))
     options.kvbench = os.path.abspath(shutil.which(options.kvbench))
-    for script in options.plot:
-        if not os.path.isfile(os.path.join(HERE, "..", script)):
-            parser.error("--plot: got '{}', expected a script of scripts/".format(script))
+    for figure in options.plot:
+        # Now, not after hours.
+        asked = subprocess.run([sys.executable, KVBENCH_PY, "plot", figure, "--help"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        if asked.returncode:
+            parser.error("--plot: " + asked.stderr.strip())
     for file in options.traces + [f for f in (options.config, options.shard_costs) if f]:
         if not os.path.isfile(file):
             parser.error("{}: no such file".format(file))

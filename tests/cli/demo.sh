@@ -15,7 +15,7 @@ for text in 'balancekv T=4' 'uniform T=1' streamingllm exact; do
 done
 python=${PYTHON:-python3}
 if "$python" -c 'import numpy, pandas, matplotlib' 2> /dev/null; then
-  "$python" "$SRC/scripts/plot_error.py" fig2.csv -o fig2
+  "$python" "$SRC/scripts/kvbench-py" plot error fig2.csv -o fig2
   [[ -s fig2.png && -s fig2.pdf ]] || fail 'no picture'
 else
   echo "SKIPPED: the picture; $python has no numpy, pandas and matplotlib"

@@ -34,7 +34,7 @@ if [[ ${1:-} == -c ]]; then
 fi
 echo "$0 $*" >> "$RAN"
 case "$*" in
-  *plot_error.py*) : > "${!#}.png" && : > "${!#}.pdf" ;;
+  *'plot error'*) : > "${!#}.png" && : > "${!#}.pdf" ;;
   '-m venv '*) mkdir -p "${!#}/bin" && ln -s "$(type -P true)" "${!#}/bin/pip" &&
     ln -s "$(type -P true)" "${!#}/bin/python" ;;
 esac
@@ -107,8 +107,8 @@ makes() {
   grep -F -- "$words" "$RAN" | grep -qF -- "$python" ||
     fail "make $*: no '$words' with $python: $(cat "$RAN")"
 }
-makes "$scratch/second/python3" plot_error.py demo
-makes "$scratch/all/python3" plot_error.py demo PYTHON="$scratch/all/python3"
+makes "$scratch/second/python3" 'scripts/kvbench-py plot error' demo
+makes "$scratch/all/python3" 'scripts/kvbench-py plot error' demo PYTHON="$scratch/all/python3"
 for goal in test test-slow test-asan; do
   makes "-DKVBENCH_PYTHON=$scratch/second/python3" cmake "$goal"
 done

@@ -75,7 +75,7 @@ case "$*" in
     printf '#!/bin/sh\n"%s" -m pip "$@"\n' "${!#}/bin/python" > "${!#}/bin/pip"
     chmod +x "${!#}/bin/pip"
     ;;
-  *plot_error.py*) : > "${!#}.png" && : > "${!#}.pdf" ;;
+  *'plot error'*) : > "${!#}.png" && : > "${!#}.pdf" ;;
 esac
 SHIM
 program tools/cmake <<< 'printf "cmake %s\n" "$*" >> "$RAN"'
@@ -138,7 +138,7 @@ rm -r own/packages
 for name in "${needed[@]}"; do PACKAGES=own/packages ./add "$name"; done
 keeps own model DUMP_VENV="$scratch/own"
 [[ $code == 0 ]] || fail "an environment with all packages: $(< said)"
-grep -qF "own/bin/python scripts/make_model.py" "$RAN" || fail "not used: $(< "$RAN")"
+grep -qF "own/bin/python scripts/kvbench-py model" "$RAN" || fail "not used: $(< "$RAN")"
 ! grep -q 'pip install' "$RAN" || fail "installed into the user's environment: $(< "$RAN")"
 # What only tests need is asked for by these alone.
 keeps own test-dump DUMP_VENV="$scratch/own"

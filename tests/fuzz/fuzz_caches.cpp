@@ -53,7 +53,7 @@ void expect(bool holds) {
 }
 
 void check(const HeadCache& cache, const CacheReader::Shape& shape) {
-  if (!cache.infeasible.empty()) {
+  if (cache.absent()) {
     return;
   }
   const Index rows = cache.rows();

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import os
+import re
 import tempfile
 import time
+import warnings
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +18,9 @@ import numpy as np
 from kvbench.api.run import path_list, rows_of
 from kvbench.api.trace import read_trace
 from kvbench.caches import CacheWriter
+from kvbench.progress import progress_bar
+from kvbench.text import one_line
+from kvbench.trace.heads import read_head
 from kvbench.trace.writer import TraceError
 
 if TYPE_CHECKING:
@@ -22,9 +28,14 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from kvbench.caches.writer import GroupWriter
     from kvbench.trace.heads import Head
 
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
+
+
+class MethodError(Exception):
+    """A method raised, or returned what cannot be held: function, place and reason in one line."""
 
 
 class Infeasible(Exception):
@@ -78,7 +89,7 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
              sink: int = 16, recent: int = 512, queries: int = 256,
              prompts: Sequence[str] | None = None, layers: Sequence[int] | None = None,
              output: str | os.PathLike | None = None, caches: str | os.PathLike | None = None,
-             **options: Any) -> pd.DataFrame:
+             errors: str = "row", progress: bool | None = None, **options: Any) -> pd.DataFrame:
     """The rows of `kvbench evaluate` for a method that is a Python function.
 
         def newest(head, task):
@@ -87,8 +98,8 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
         rows = kvbench.evaluate("t.h5", newest, budgets=[0.25])
 
     method    called with each KV head and each budget. It returns the positions that stay as they
-              are, or a Made, or raises Infeasible. All it gets are copies. `compress_ms` is the
-              time of the call
+              are, a boolean mask over task.middle or over all tokens, or a Made, or raises
+              Infeasible. All it gets are copies. `compress_ms` is the time of the call
     budgets   fractions of the middle's bytes, in [0, 1]
     name      in the rows; None: the function's. params: `key=value;...` or a dict, likewise
     seeds     how many: 0, 1, ...
@@ -98,9 +109,15 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
               at the end, and how many of the last queries are evaluated
     prompts, layers   only these
     output    result table to write; None: none stays. caches: caches file to keep
+    errors    of a head: "row" gives its rows the status `failed`, keeps the other heads and warns;
+              "raise" ends with the first. Where every head fails, MethodError is raised either way
+    progress  a bar (tqdm, where it is installed); None: on a terminal or in a notebook
     options   others of `kvbench evaluate`: kept=True, per_query=True, threads=2
-    Raises kvbench.TraceError or kvbench.ProgramError, one line; what `method` raises goes through.
+    Raises kvbench.TraceError, kvbench.ProgramError or kvbench.MethodError, one line; the cause of a
+    MethodError is what `method` raised.
     """
+    if errors not in ("row", "raise"):
+        raise ValueError(f"errors: got {errors!r}, expected 'row' or 'raise'")
     paths = path_list(traces)
     if name is None:
         name = getattr(method, "__name__", type(method).__name__).strip("<>")
@@ -108,26 +125,40 @@ def evaluate(traces: str | os.PathLike | Iterable[str | os.PathLike],
         if caches is None:
             caches = os.path.join(stack.enter_context(tempfile.TemporaryDirectory()), "caches.h5")
         with CacheWriter(caches, paths, sink, recent, queries) as writer:
-            for budget in budgets:
-                for seed in range(seeds):
-                    group = writer.group(name, params, budget, seed, scores)
-                    for path in paths:
-                        for place, head in _heads(path, prompts, layers):
-                            task = _task(place, head, budget, seed, writer, scores)
-                            _put(group, place, head, task, method)
+            settings = [(budget, seed) for budget in budgets for seed in range(seeds)]
+            groups = {setting: writer.group(name, params, *setting, scores) for setting in settings}
+            places = [(path, place) for path in paths for place in _places(path, prompts, layers)]
+            failures: list[MethodError] = []
+            bar = stack.enter_context(progress_bar(len(places) * len(settings), name, progress))
+            for path, place in places:
+                stored = read_head(path, *place)
+                for setting in settings:
+                    task, head = _task(place, copy.deepcopy(stored), *setting, writer, scores)
+                    try:
+                        _put(groups[setting], name, task, head, method)
+                    except MethodError as error:
+                        if errors == "raise":
+                            raise
+                        failures.append(error)
+                        groups[setting].put(*place, failed=_reason(error))
+                    bar.update()
+            if failures and len(failures) == len(places) * len(settings):
+                raise failures[0]
+        if failures:
+            warnings.warn(f"{len(failures)} of {len(places) * len(settings)} calls failed, the first: "
+                          f"{failures[0]}", RuntimeWarning, stacklevel=2)
         return rows_of("evaluate", paths, output, {"caches": os.fspath(caches), **options})
 
 
-def _heads(path: str, prompts: Sequence[str] | None, layers: Sequence[int] | None) -> Any:
-    trace = read_trace(path)
-    for place in trace.places:
-        if (prompts is None or place[0] in prompts) and (layers is None or place[1] in layers):
-            yield place, trace.head(*place)
+def _places(path: str, prompts: Sequence[str] | None, layers: Sequence[int] | None
+            ) -> list[tuple[str, int, int]]:
+    return [place for place in read_trace(path).places
+            if (prompts is None or place[0] in prompts) and (layers is None or place[1] in layers)]
 
 
 def _task(place: tuple[str, int, int], head: Head, budget: float, seed: int, writer: CacheWriter,
-          scores: str) -> Task:
-    """The task of a head, whose queries become those that the method may see."""
+          scores: str) -> tuple[Task, Head]:
+    """The task of a head, and the head with those queries that the method may see."""
     assert head.q is not None  # a trace has queries
     n, stored = len(head.k), head.q.shape[1]
     if n < writer.sink + writer.recent or stored < writer.queries:
@@ -142,30 +173,104 @@ def _task(place: tuple[str, int, int], head: Head, budget: float, seed: int, wri
     prompt, layer, kv_head = place
     return Task(prompt, layer, kv_head, budget, may_hold, may_hold // pair, middle,
                 np.arange(n - stored, n - stored + seen),
-                np.random.default_rng([seed, zlib.crc32(prompt.encode()), layer, kv_head]))
+                np.random.default_rng([seed, zlib.crc32(prompt.encode()), layer, kv_head])), head
 
 
-def _put(group: Any, place: tuple[str, int, int], head: Head, task: Task, method: Any) -> None:
-    keys, values = head.k.copy(), head.v.copy()
-    start = time.perf_counter()
+def _put(group: GroupWriter, name: str, task: Task, head: Head, method: Any) -> None:
+    """Calls the method and writes what it returned. Raises MethodError."""
+    place = task.prompt, task.layer, task.kv_head
+    where = (f"{name}, prompt {task.prompt}, layer {task.layer}, KV head {task.kv_head}, "
+             f"budget {task.budget:g}")
+    keys, values, start = head.k.copy(), head.v.copy(), time.perf_counter()
     try:
         result = method(head, task)
     except Infeasible as error:
-        group.put(*place, infeasible=str(error) or "the method says so")
+        group.put(*place, infeasible=_line(error) or "the method says so")
         return
+    except Exception as error:
+        raise MethodError(f"{where}: {type(error).__name__}: {_line(error)}") from error
     spent = 1e3 * (time.perf_counter() - start)
-    if isinstance(result, Made):
-        group.put(*place, **{"compress_ms": spent, **result.parts})
-        return
+    try:
+        if isinstance(result, Made):
+            parts: dict[str, Any] = {"compress_ms": spent, **result.parts}
+            _check_bytes(parts, task, BYTES[head.dtype], len(head.k[0]), len(head.v[0]))
+            group.put(*place, **parts)
+        else:
+            kept = _positions(result, task, len(keys))
+            group.put(*place, keys[kept], values[kept], token=kept, compress_ms=spent)
+    except (TraceError, TypeError, ValueError) as error:
+        # The temporary file and the group's name in it say nothing to the method's author.
+        text = re.sub(r"^.*?/prompts/.*?/layers/\d+/\d+: ", "", _line(error))
+        raise MethodError(f"{where}: {text}") from error
+
+
+def _positions(result: Any, task: Task, n: int) -> np.ndarray:
+    """Positions that a method returned, ascending. Raises TypeError or ValueError."""
+    if result is None:
+        raise TypeError("returned None, expected positions or kvbench.Made: is a `return` missing?")
     kept = np.asarray(result)
+    if kept.dtype == bool:
+        if kept.shape == task.middle.shape:
+            kept = task.middle[kept]
+        elif kept.shape == (n,):
+            kept = task.middle[kept[task.middle]]  # sinks and recent tokens stay anyway
+        else:
+            raise ValueError(f"returned a mask of shape {list(kept.shape)}, expected "
+                             f"[{len(task.middle)}], the middle, or [{n}], all tokens")
     if kept.size == 0:
         kept = kept.astype(int)
     if kept.ndim != 1 or kept.dtype.kind not in "iu":
-        raise TypeError(f"{place}: the method returned {kept.dtype} of shape {kept.shape}, expected "
-                        "positions (whole numbers, one dimension) or kvbench.Made")
+        raise TypeError(f"returned {kept.dtype} of shape {list(kept.shape)}, expected positions "
+                        "(whole numbers, one dimension), a boolean mask or kvbench.Made")
     outside = kept[(kept < task.middle[0]) | (kept > task.middle[-1])] if len(task.middle) else kept
     if len(outside):
-        raise ValueError(f"{place}: the method returned position {outside[0]}, expected those of "
-                         "task.middle")
-    kept = np.sort(kept)
-    group.put(*place, keys[kept], values[kept], token=kept, compress_ms=spent)
+        raise ValueError(f"returned position {outside[0]}, expected those of task.middle"
+                         + (f", {task.middle[0]} to {task.middle[-1]}" if len(task.middle) else ""))
+    if len(kept) > task.tokens:
+        raise ValueError(f"returned {len(kept)} tokens, expected at most task.tokens: "
+                         f"{task.tokens} fit")
+    return np.sort(kept)
+
+
+def _check_bytes(parts: dict[str, Any], task: Task, element: int, d: int, dv: int) -> None:
+    """ValueError where made entries hold more than the budget (docs/caches.md, Bytes)."""
+    rows = len(parts["k"])
+    k_den = parts.get("k_den")
+    weights = sum(map(_weight_bytes, (parts.get("log_weight"), parts.get("log_weight_den"))))
+    aux = parts.get("aux_bytes")
+    payload = parts.get("payload_bytes")
+    if payload is None:
+        payload = element * (rows * (d + dv) + (0 if k_den is None else len(k_den) * d))
+    extra = weights if aux is None else int(aux)
+    held = int(payload) + extra
+    if held <= task.bytes:
+        return
+    text = f"returned {rows} rows of {held} bytes"
+    if extra:
+        text += f" ({extra} of them {'weights' if aux is None else 'aux_bytes'})"
+    text += f", expected at most task.bytes = {task.bytes}"
+    if rows and k_den is None and parts.get("payload_bytes") is None:
+        each = element * (d + dv)
+        # Weights that are all equal cost one number; others cost one for each row.
+        fit = (task.bytes // (each + weights // rows) if aux is None and weights > 4 else
+               max(0, task.bytes - extra) // each)
+        text += f": {fit} rows fit"
+    raise ValueError(text)
+
+
+def _weight_bytes(log_weight: Any) -> int:
+    if log_weight is None:
+        return 0
+    weights = np.asarray(log_weight, dtype=np.float32)
+    if not len(weights) or not weights.any():
+        return 0
+    return 4 if (weights == weights[0]).all() else 4 * len(weights)
+
+
+def _line(error: BaseException) -> str:
+    return one_line(" ".join(str(error).split()))
+
+
+def _reason(error: MethodError) -> str:
+    """The error without its place, which the row says."""
+    return str(error).partition(": ")[2]

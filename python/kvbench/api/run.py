@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tempfile
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from kvbench import ROOT
@@ -73,7 +73,8 @@ def path_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[st
 def run(*arguments: str | os.PathLike, **options: Any) -> str:
     """Runs `kvbench ARGUMENTS OPTIONS` and returns what it printed. `options`: see options_of.
 
-    Its notes go to stderr. Raises ProgramError with its own words where it refuses or fails.
+    Its notes become warnings (UserWarning). Raises ProgramError with its own words where it refuses
+    or fails.
     """
     command = [program(), *path_list(arguments), *options_of(options)]
     try:
@@ -84,9 +85,9 @@ def run(*arguments: str | os.PathLike, **options: Any) -> str:
     if done.returncode not in (0, SOME_FAILED):
         raise ProgramError(done.stderr.strip() or f"{command[0]}: ended with {done.returncode}",
                            done.returncode)
-    notes = [line for line in done.stderr.splitlines() if line.startswith("note: ")]
-    if notes:
-        print("\n".join(notes), file=sys.stderr)
+    for line in done.stderr.splitlines():
+        if line.startswith("note: "):
+            warnings.warn(line.removeprefix("note: "), stacklevel=2)
     return done.stdout
 
 

@@ -21,7 +21,9 @@ SCOPES = ("head", "layer", "layers")
 # Attributes of an entry, by what they are.
 COUNTS = ("aux_bytes", "payload_bytes", "quantised", "transient_bytes", "scoring_queries")
 NUMBERS = ("compress_ms",)
-TEXTS = ("infeasible", "degenerate", "diag")
+TEXTS = ("infeasible", "failed", "degenerate", "diag")
+# Those of an entry that has nothing else.
+ABSENT = ("infeasible", "failed")
 
 
 def round_to(array: ArrayLike, dtype: str) -> np.ndarray:

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from kvbench.caches.format import (
+    ABSENT,
     COUNTS,
     FORMAT,
     NUMBERS,
@@ -40,7 +41,7 @@ class CacheEntry:
     log_weight, log_weight_den   float32 [B], [B2] or None
     token                        int64 [B] or None
     attributes                   {name: value}, those that the format names
-    Where `infeasible` is not None, all arrays are None.
+    Where `infeasible` or `failed` is not None, all arrays are None.
     """
 
     k: np.ndarray | None
@@ -54,6 +55,10 @@ class CacheEntry:
     @property
     def infeasible(self) -> str | None:
         return self.attributes.get("infeasible")
+
+    @property
+    def failed(self) -> str | None:
+        return self.attributes.get("failed")
 
     @property
     def degenerate(self) -> str | None:
@@ -105,10 +110,11 @@ class CacheGroup:
             found[name] = read_stored(data)
         attributes = {name: number(where, name, value) if name not in TEXTS else text_of(value)
                       for name, value in inner.attrs.items() if name in ATTRIBUTES}
-        if "infeasible" in attributes:
+        absent = next((name for name in ABSENT if name in attributes), None)
+        if absent:
             if found:
                 raise TraceError(f"{where}: got {', '.join(found)}, expected no dataset where the "
-                                 "entry is infeasible")
+                                 f"entry is {absent}")
             return CacheEntry(None, None, None, None, None, None, attributes)
         arrays = [found.get(name) for name in DATASETS]
         check_entry(where, sizes, *arrays)

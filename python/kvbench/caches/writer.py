@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 
 from kvbench.caches.format import (
+    ABSENT,
     COUNTS,
     FORMAT,
     NUMBERS,
@@ -164,7 +165,8 @@ class GroupWriter:
                        unless payload_bytes says what they cost
         log_weight, log_weight_den    [B], [B2]: log of the weights; None: weight 1
         token          [B]: position that the row is held exactly of, -1 where it was made; None: -1
-        attributes     those of docs/caches.md; with infeasible=REASON there is nothing else
+        attributes     those of docs/caches.md; with infeasible=REASON or failed=REASON there are
+                       no arrays
         """
         writer = self.writer
         where = f"{self.inner.name[1:]}/prompts/{prompt}/layers/{layer}/{kv_head}"
@@ -182,10 +184,11 @@ class GroupWriter:
         given = {"k": k, "v": v, "log_weight": log_weight, "token": token, "k_den": k_den,
                  "log_weight_den": log_weight_den}
         arrays = {name: np.asarray(a) for name, a in given.items() if a is not None}
-        if attributes.get("infeasible") is not None:
+        absent = next((name for name in ABSENT if attributes.get(name) is not None), None)
+        if absent:
             if arrays:
                 raise writer.error(where, f"got {', '.join(arrays)}, expected nothing where the "
-                                          "entry is infeasible")
+                                          f"entry is {absent}")
         else:
             arrays = self.checked(f"{writer.path}: {where}", arrays, (d, dv), n,
                                   "payload_bytes" in attributes)

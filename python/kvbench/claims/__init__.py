@@ -1,1 +1,1 @@
-"""Claims of the papers, judged by tables of replay and cluster: scripts/paper_claims.py."""
+"""Claims of the papers, judged by tables of replay and cluster: kvbench-py claims."""

@@ -1,4 +1,4 @@
-"""Claims of BalanceKV for scripts/paper_claims.py: a function each, whose comment defines it."""
+"""Claims of BalanceKV for kvbench-py claims: a function each, whose comment defines it."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Claims of BumbleBee for scripts/paper_claims.py: a function each, whose comment defines it."""
+"""Claims of BumbleBee for kvbench-py claims: a function each, whose comment defines it."""
 
 import math
 

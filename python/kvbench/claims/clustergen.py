@@ -1,4 +1,4 @@
-"""Claims of ClusterGen for scripts/paper_claims.py: a function each, whose comment defines it."""
+"""Claims of ClusterGen for kvbench-py claims: a function each, whose comment defines it."""
 
 import math
 

@@ -1,6 +1,6 @@
 """Judges claims of four papers from result tables of many prompts.
 
-    scripts/paper_claims.py --fig2 fig2/*/rows.csv --cluster cluster/* --csv claims.csv
+    kvbench-py claims --fig2 fig2/*/rows.csv --cluster cluster/* --csv claims.csv
 
 Every claim is put as `a figure lies below a reference`: a ratio of errors below 1, an exponent
 below -1. It is asked of every cell (a layer in one setting, such as T=2), never of a mean over

@@ -1,4 +1,4 @@
-"""Figures per prompt and layer for scripts/paper_claims.py, from tables of replay and cluster.
+"""Figures per prompt and layer for kvbench-py claims, from tables of replay and cluster.
 
 A `Grid` is a frame [prompts, layers] of one setting: the mean over heads and seeds. NaN where the
 prompt lacks a head, or a row is not `ok`, or not finite: a mean over the easy heads is no figure of
@@ -12,7 +12,6 @@ import pandas as pd
 
 from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
-from kvbench.plot import growth as plot_growth
 from kvbench.plot import reconstruction as plot_reconstruction
 
 UNIT = ["trace", "prompt"]
@@ -124,11 +123,11 @@ def growth_rows(paths, scale):
     counts = kcc.read_table(paths, "delta.csv", ["clusters"])
     coverage = kcc.read_table(paths, "coverage.csv", ["radius"])
     norms = kcc.read_table(paths, "norms.csv", ["max"])
-    keys = [*plot_growth.HEAD, "delta"]
+    keys = [*kcc.HEAD, "what", "delta"]
     frame = growth[growth["what"] == "keys"].copy()
     if frame.empty:
         raise kt.CsvError(f"{paths[0]}: growth.csv has no rows of keys")
-    frame["delta_rel"] = plot_growth.relative(frame, coverage)
+    frame["delta_rel"] = kcc.relative_delta(frame, coverage)
     layer = [*UNIT, "layer"]
     queries = norms[norms["what"] == "queries"].copy()
     if queries.empty:

@@ -1,4 +1,4 @@
-"""Cells, verdicts and tables of scripts/paper_claims.py. All claims say: a figure lies below a
+"""Cells, verdicts and tables of kvbench-py claims. All claims say: a figure lies below a
 reference."""
 
 import math

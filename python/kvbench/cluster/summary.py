@@ -1,6 +1,6 @@
 """Figures of `kvbench cluster` over prompts, as one CSV.
 
-    scripts/cluster_table.py DIR [DIR ...] -o clusters.csv
+    kvbench-py cluster-table DIR [DIR ...] -o clusters.csv
 
 A prompt's figure is the mean over a layer's heads; a row has mean and standard deviation (n - 1)
 over prompts. Rows of layer `all` are means over layers first. Figures, by `what` (queries, keys,
@@ -18,7 +18,6 @@ import pandas as pd
 from kvbench import command
 from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
-from kvbench.plot import growth as plot_growth
 
 UNIT = ["trace", "prompt"]
 
@@ -29,7 +28,7 @@ def figures(paths, pool=False):
     growth = kcc.read_table(paths, "growth.csv", ["alpha"])
     norms = kcc.read_table(paths, "norms.csv", ["p50", "p95", "max"])
     parts = [coverage.assign(figure="radius_rel", x=coverage["k"], value=coverage["radius_rel"]),
-             growth.assign(figure="alpha", x=plot_growth.relative(growth, coverage),
+             growth.assign(figure="alpha", x=kcc.relative_delta(growth, coverage),
                            value=growth["alpha"])]
     parts += [norms.assign(figure="norm_" + name, x=math.nan, value=norms[name])
               for name in ("p50", "p95", "max")]

@@ -5,6 +5,7 @@ Column meanings: docs/schema.md.
 """
 
 import contextlib
+import math
 import os
 
 import numpy as np
@@ -100,6 +101,19 @@ def _check_schema(frame, path):
         raise kt.CsvError(f"{path}: mixed schemas: {', '.join(schemas)}")
     if schemas[0].split(".")[0] != kt.SCHEMA_MAJOR:
         raise kt.CsvError(f"{path}: schema {schemas[0]}, expected {kt.SCHEMA_MAJOR}.x")
+
+
+def relative_delta(frame, coverage):
+    """delta / R of every row, rounded so that heads meet; NaN where R is missing or 0. R: the
+    radius of one centre, from the table of coverage."""
+    head = [*HEAD, "what"]
+    one = coverage[coverage["k"] == 1]
+    radii = dict(zip(one[head].itertuples(index=False, name=None), one["radius"]))
+    keys = list(frame[head].itertuples(index=False, name=None))
+    radius = np.array([radii.get(key, math.nan) for key in keys])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(radius > 0, frame["delta"].to_numpy() / radius, math.nan)
+    return np.round(ratio, 6)
 
 
 def point_columns(path):
@@ -222,6 +236,11 @@ def integers(text, option):
         if not part.isdecimal():
             raise kt.CsvError(f"{option}: got `{part}`, expected layer or head indices as 0,2,5")
     return [int(part) for part in parts]
+
+
+def index_list(indices, option):
+    """`integers` of a text; other indices as a list."""
+    return integers(indices, option) if isinstance(indices, str) else list(indices)
 
 
 def choose(present, wanted, option, path):

@@ -1,1 +1,1 @@
-"""Methods compared by statistics over prompts: scripts/compare.py."""
+"""Methods compared by statistics over prompts: kvbench-py compare."""

@@ -1,8 +1,11 @@
-"""Pictures of scripts/compare.py: critical-difference diagrams and intervals."""
+"""Pictures of kvbench-py compare: critical-difference diagrams and intervals."""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -10,6 +13,7 @@ from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 
 MAX_COLUMNS = 5  # panels of intervals beside each other, where three would need a second page
 ROW = 0.145  # inches for a line of small type
@@ -32,6 +36,7 @@ def stacked(groups):
     return out
 
 
+@kf.in_style
 def critical_difference(found):
     """Demsar's diagram: an axis of mean ranks, bars over methods that are not told apart.
 
@@ -47,7 +52,7 @@ def critical_difference(found):
     bars = BAR * (max(rows, default=-1) + 1) + 0.06
     height = 0.72 + bars + ROW * left + 0.1
     figure, grid = kf.panels(1, 1, width=kf.PAGE_WIDTH, height=height)
-    figure.set_constrained_layout(False)
+    figure.set_layout_engine("none")
     axes = grid[0, 0]
     axes.set_position([0, 0, 1, 1])
     axes.axis("off")
@@ -95,6 +100,7 @@ def critical_difference(found):
     return figure
 
 
+@kf.in_style
 def intervals(comparisons, options):
     """A panel per budget: each method's interval, of the difference to --to or of the mean."""
     order = []
@@ -177,15 +183,42 @@ def draw_panel(axes, found, order, options, space):
         axes.axvline(0, color="black", linewidth=0.7)
 
 
-def draw(comparisons, options):
-    def save(figure, name, bars):
-        kfr.add(figure, kfr.footer(options.facts, bars))
-        kf.save_figure(figure, f"{options.figures}.{name}")
-        plt.close("all")
-
+def pictures(comparisons, options):
+    """{`cd.BUDGET` or `intervals`: its figure}; a budget of one ranked method has no diagram."""
+    out = {}
     for found in comparisons:
         if len(found.ranked) >= 2:
-            save(critical_difference(found), f"cd.{found.budget}", "Ranks: means over prompts; bars "
-                 "join methods that Nemenyi's test does not tell apart.")
-    save(intervals(comparisons, options), "intervals", "Dots: means over prompts; bars: bootstrap "
-         f"intervals over prompts, level {options.level:g}.")
+            picture = critical_difference(found)
+            out[f"cd.{found.budget}"] = kfr.finish(
+                picture, options.facts, "Ranks: means over prompts; bars join methods that Nemenyi's "
+                "test does not tell apart.")
+    out["intervals"] = kfr.finish(
+        intervals(comparisons, options), options.facts, "Dots: means over prompts; bars: bootstrap "
+        f"intervals over prompts, level {options.level:g}.")
+    return out
+
+
+def draw(comparisons, options):
+    """Writes the pictures of --figures. Raises CsvError, DeviceError."""
+    for name, picture in pictures(comparisons, options).items():
+        kf.save_figure(picture, f"{options.figures}.{name}")
+
+
+@kg.public
+def figures(tables: list[str], *, to: str | None = None, metric: str = "rel_error",
+            algorithms: kg.Names = (), exclude: kg.Names = (), budgets: Sequence[float] = (),
+            layers: Sequence[int] = (), prompts: kg.Names = (), higher_better: bool | None = None,
+            pool: bool = False, **more: Any) -> dict[str, kf.Picture]:
+    """The figures of rows of `kvbench replay`: {`cd.BUDGET` or `intervals`: figure}.
+
+    Arguments are the program's options, the others (alpha, level, resamples, seed, interval) too.
+    Raises CsvError for tables without what the figures need, ValueError for an unknown argument.
+    """
+    from kvbench.compare import main as compare
+
+    options = kg.options_of(compare.parse_arguments(["-", "--figures", "-"]), more)
+    vars(options).update(
+        inputs=tables, to=to, metric=metric, algorithms=kg.name_list(algorithms), exclude=kg.name_list(exclude),
+        budgets=list(budgets), layers=list(layers), prompts=kg.name_list(prompts), pool=pool,
+        higher_better=metric in kt.HIGHER_BETTER if higher_better is None else higher_better)
+    return pictures(compare.compare(tables, options), options)

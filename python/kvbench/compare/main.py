@@ -1,6 +1,6 @@
 """Compares methods with statistics whose unit is the prompt.
 
-    scripts/compare.py OUT.csv [OUT2.csv ...] --to snapkv --csv cmp.csv --figures cmp
+    kvbench-py compare OUT.csv [OUT2.csv ...] --to snapkv --csv cmp.csv --figures cmp
 
 A prompt's figure for a method is the mean of a metric over layers, heads and seeds: these are not
 independent, so they count once. For each budget: mean with a bootstrap interval over prompts,

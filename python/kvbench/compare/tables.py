@@ -1,4 +1,4 @@
-"""Tables of scripts/compare.py: CSV, Markdown, LaTeX."""
+"""Tables of kvbench-py compare: CSV, Markdown, LaTeX."""
 
 import csv
 import errno

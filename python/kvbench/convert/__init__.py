@@ -1,1 +1,1 @@
-"""Other people's dumps as traces: scripts/convert_traces.py."""
+"""Other people's dumps as traces: kvbench-py convert."""

@@ -3,7 +3,7 @@
 Reads .npz, .npy, .safetensors and .pt files; bfloat16 comes through bit by bit. Says which arrays
 are what by patterns over their names, and what their axes mean by --axes:
 
-  convert_traces.py dump.npz -o out.h5 --axes 'batch head token dim' \\
+  kvbench-py convert dump.npz -o out.h5 --axes 'batch head token dim' \\
       --q 'layer_{layer}.q' --k 'layer_{layer}.k' --v 'layer_{layer}.v'
 
   one array with all layers and prompts   --k keys --axes 'layer prompt token head dim'

@@ -1,4 +1,4 @@
-"""The rotary tables of convert_traces.py: made from what the user says of the rotation."""
+"""The rotary tables of kvbench-py convert: made from what the user says of the rotation."""
 
 import argparse
 import math

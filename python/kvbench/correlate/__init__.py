@@ -1,1 +1,1 @@
-"""Metrics of a replay against scores of the model: scripts/correlate.py."""
+"""Metrics of a replay against scores of the model: kvbench-py correlate."""

@@ -1,7 +1,6 @@
-"""The two sides of scripts/correlate.py, cell by cell: replay's figures and the model's scores."""
+"""The two sides of kvbench-py correlate, cell by cell: replay's figures and the model's scores."""
 
 import os
-import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,6 @@ import pandas as pd
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.compare import main as compare
-from kvbench.text import one_line
 
 HEAD_METRICS = ["rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",
                 "eps_fro", "eps_op", "log_z_error", "cosine", "mass_kept", "amnesia_count",
@@ -58,7 +56,8 @@ class Table:
 
 
 def note(text):
-    print(one_line(f"note: {text}"), file=sys.stderr)
+    """A line on stderr about what is left out."""
+    kt.note(text)
 
 
 def shown(names):
@@ -79,7 +78,7 @@ def keys_of(frame):
 
 
 def read_scores(paths, pool=False):
-    """Rows of scripts/score_model.py with status ok, one per key; `agreement` is turned."""
+    """Rows of kvbench-py score with status ok, one per key; `agreement` is turned."""
     frame = kt.read_table(paths, [*KEY, *SCORES, *ANSWERS, "status"], TEXT)
     frame["trace"] = frame["trace"].map(os.path.basename)
     twice = frame.duplicated(KEY)

@@ -1,8 +1,11 @@
-"""Pictures of scripts/correlate.py: metrics against scores, and correlations with intervals."""
+"""Pictures of kvbench-py correlate: metrics against scores, and correlations with intervals."""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
@@ -12,6 +15,7 @@ from kvbench.correlate.ranks import ACROSS, WITHIN, WORSE
 from kvbench.correlate.tables import SCORE_TITLES, title
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 
@@ -65,6 +69,7 @@ def set_scale(axis, values):
     axis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
+@kf.in_style
 def scatter(found):
     """A row of panels per score, a panel per metric: every cell, the budgets of a method joined."""
     table = found.table
@@ -75,7 +80,7 @@ def scatter(found):
     height = max(2.6, ROW * len(methods) + TITLE)
     height = min(height, (kf.BODY_HEIGHT - 0.5) / len(scores))
     figure, grid = kf.panels(len(scores), 2, width=kf.PAGE_WIDTH, height=height)
-    figure.set_constrained_layout(False)
+    figure.set_layout_engine("none")
     wide = (kf.PAGE_WIDTH - 0.55 - 0.45 - 2 * names) / 2  # of a panel
     styles = [{"color": kf.PALETTE[i % len(kf.PALETTE)], "marker": kf.MARKERS[i % len(kf.MARKERS)],
                "linestyle": "none"} for i in range(len(budgets))]
@@ -138,6 +143,7 @@ def name_methods(axes, table, shown, x, y, inches):
                   fontsize=kf.SMALL_FONT_SIZE)
 
 
+@kf.in_style
 def correlations(found):
     """A panel per score: each metric's correlation over all cells, and within budgets."""
     scores = list(found.table.scores)
@@ -176,12 +182,36 @@ def correlations(found):
     return figure
 
 
+def pictures(found, options):
+    """{"scatter": its figure, "correlations": its figure}."""
+    return {name: kfr.finish(make(found), options.facts, bars) for name, make, bars in (
+        ("scatter", scatter, "Dots: a method at a budget, mean over prompts; grey lines join a "
+                             "method's budgets."),
+        ("correlations", correlations, "Bars: bootstrap intervals over prompts."))}
+
+
 def draw(found, options):
-    for name, make, bars in (
-            ("scatter", scatter, "Dots: a method at a budget, mean over prompts; grey lines join a "
-                                 "method's budgets."),
-            ("correlations", correlations, "Bars: bootstrap intervals over prompts.")):
-        figure = make(found)
-        kfr.add(figure, kfr.footer(options.facts, bars))
-        kf.save_figure(figure, f"{options.figures}.{name}")
-        plt.close("all")
+    """Writes the pictures of --figures. Raises CsvError, DeviceError."""
+    for name, picture in pictures(found, options).items():
+        kf.save_figure(picture, f"{options.figures}.{name}")
+
+
+@kg.public
+def figures(tables: list[str], *, scores: Sequence[str], layers_tables: Sequence[str] = (),
+            algorithms: kg.Names = (), exclude: kg.Names = (), budgets: Sequence[float] = (),
+            prompts: kg.Names = (), pool: bool = False, **more: Any) -> dict[str, kf.Picture]:
+    """The figures of rows of `kvbench replay` and of the model's scores: "scatter", "correlations".
+
+    scores, layers_tables: paths. Arguments are the program's options, the others (resamples, seed)
+    too. Raises CsvError for tables without what the figures need, ValueError for an unknown
+    argument.
+    """
+    from kvbench.correlate import cells, main, ranks
+
+    options = kg.options_of(main.parse_arguments(["-", "--scores", "-", "--figures", "-"]), more)
+    vars(options).update(
+        inputs=tables, scores=list(map(str, scores)), algorithms=kg.name_list(algorithms),
+        layers_tables=list(map(str, layers_tables)),
+        exclude=kg.name_list(exclude), budgets=list(budgets), prompts=kg.name_list(prompts),
+        pool=pool)
+    return pictures(ranks.correlate(cells.load(options), options.resamples, options.seed), options)

@@ -1,8 +1,8 @@
 """Which metric of a replay predicts what a compressed cache does to the model?
 
-    scripts/correlate.py OUT.csv --layers OUT.layers.csv --scores scores.csv --csv correlate.csv
+    kvbench-py correlate OUT.csv --layers OUT.layers.csv --scores scores.csv --csv correlate.csv
 
-OUT.csv and OUT.layers.csv are tables of kvbench replay, scores.csv is one of scripts/score_model.py
+OUT.csv and OUT.layers.csv are tables of kvbench replay, scores.csv is one of kvbench-py score
 for the same caches. A cell is a method at a budget; its figure is a mean (or median) over prompts.
 Every metric is correlated with every score over cells, by rank (Spearman, Kendall's tau-b): over all
 budgets, within each, and within single prompts. All figures are oriented so that higher is worse and
@@ -32,7 +32,7 @@ def parse_arguments(arguments=None):
     parser = command.plain_parser(__doc__)
     parser.add_argument("inputs", nargs="+", metavar="OUT.csv", help="files of kvbench replay")
     parser.add_argument("--scores", nargs="+", required=True, metavar="scores.csv",
-                        help="files of scripts/score_model.py")
+                        help="files of kvbench-py score")
     parser.add_argument("--layers", nargs="+", default=[], metavar="OUT.layers.csv",
                         dest="layers_tables", help="files of kvbench replay, of traces with o_proj")
     parser.add_argument("--algorithms", type=command.name_list, default=[], metavar="NAME,...",

@@ -1,4 +1,4 @@
-"""Correlations of scripts/correlate.py: every metric with every score, by budget and by prompt.
+"""Correlations of kvbench-py correlate: every metric with every score, by budget and by prompt.
 
 Prompts are resampled; each time both sides' figures of every cell are made anew and ranked. All
 metrics of a score have the same resamples, so that differences of their correlations are paired.

@@ -1,4 +1,4 @@
-"""Tables of scripts/correlate.py: CSV and Markdown."""
+"""Tables of kvbench-py correlate: CSV and Markdown."""
 
 import dataclasses
 import math

@@ -1,1 +1,1 @@
-"""Traces of Hugging Face's models: scripts/dump_traces.py."""
+"""Traces of Hugging Face's models: kvbench-py dump."""

@@ -1,5 +1,5 @@
 """Fisher information of a model's key and value weights, layer by layer (KVReviver), for
-dump_traces.py."""
+kvbench-py dump."""
 
 import numpy as np
 import torch

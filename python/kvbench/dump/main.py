@@ -1,4 +1,4 @@
-"""What scripts/dump_traces.py does; its command line is options.py.
+"""`kvbench-py dump`; its command line is options.py.
 
 The model runs with an attention function of ours, registered in transformers' attention interface:
 it sees what every architecture hands to its attention (queries and keys after rotation, keys and
@@ -9,19 +9,11 @@ Layers whose attention is not exp(s <k, q>) over all earlier tokens are refused.
 import logging
 import os
 
-from kvbench.interpreter import without_torch
-
-try:
-    # All that its parts need is checked here, so that one line says what is missing.
-    import h5py  # noqa: F401
-    import numpy  # noqa: F401
-    import torch
-    import transformers
-    from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache  # noqa: F401
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-except ImportError as error:
-    without_torch(error, "dump_traces.py")
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache  # noqa: F401
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench.dump.capture import ATTENTION, DTYPES, Capture, note
 from kvbench.dump.check import said

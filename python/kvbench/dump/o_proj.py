@@ -1,4 +1,4 @@
-"""The output projections of dump_traces.py, and the norms of the residual stream.
+"""The output projections of kvbench-py dump, and the norms of the residual stream.
 
 W [hidden, Hq * dv] is what the attention module multiplies its heads' outputs by, without the bias.
 The norm is that of the decoder layer's input: in every architecture that passes the checks,

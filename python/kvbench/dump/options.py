@@ -1,4 +1,4 @@
-"""The command line of dump_traces.py."""
+"""The command line of kvbench-py dump."""
 
 import argparse
 
@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
 
 def parse_arguments():
     """Of sys.argv. Imports nothing, so that --help needs no torch."""
-    parser = Parser(prog="dump_traces.py", description="Dumps queries, keys and values of a Hugging "
+    parser = Parser(description="Dumps queries, keys and values of a Hugging "
                     "Face causal language model as a kvbench trace.")
     add = parser.add_argument
     add("--model", required=True, metavar="ID|PATH", help="model on the hub, or its folder")

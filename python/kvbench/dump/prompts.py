@@ -1,4 +1,4 @@
-"""Prompts of dump_traces.py: texts and token ids from files, tokenised and cut to length."""
+"""Prompts of kvbench-py dump: texts and token ids from files, tokenised and cut to length."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The rotary tables of dump_traces.py: cos and sin by position, from the model's own modules.
+"""The rotary tables of kvbench-py dump: cos and sin by position, from the model's own modules.
 
 No formula of ours: whatever module made the (cos, sin) that a layer's attention was given is run
 again over all positions that the trace needs. A short run then checks each layer: its attention is

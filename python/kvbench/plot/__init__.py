@@ -1,1 +1,1 @@
-"""Figures: scripts/plot_*.py."""
+"""Figures: kvbench-py plot NAME, and `figure` of each module (guest.py)."""

@@ -14,6 +14,10 @@ references and the lines of the least attention on tokens not held at the smalle
 draws all, --algorithms those that it names.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
 
 from kvbench import command
@@ -21,6 +25,7 @@ from kvbench import tables as kt
 from kvbench.plot import choice as kc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 from kvbench.plot import style as ks
 
@@ -96,6 +101,7 @@ def set_axes(axes):
     axes.set_xlim(left=0)
 
 
+@kf.in_style
 def draw(table, highlight=()):
     """The figure: counts above, attention below; a column per layer, or an overview of many."""
     layers = sorted(table["layer"].unique())
@@ -133,6 +139,24 @@ def measured(table):
     return "Measured: " + "; ".join(parts) + "."
 
 
+@kg.public
+def figure(tables: list[str], *, algorithms: kg.Names = (), all: bool = False,
+           layers: Sequence[int] = (), by_layer: bool = False, highlight: kg.Names = (),
+           pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
+    """The figure of rows of `kvbench replay`; arguments are the program's options.
+
+    Raises CsvError for tables without what the figure needs.
+    """
+    wanted = kc.Wanted(all, kg.name_list(algorithms), kg.name_list(highlight))
+    table = load(tables, wanted.algorithms, layers, by_layer, pool)
+    ks.check_highlight(table["label"], wanted.highlight, tables[0])
+    mass = table[table["column"] == "amnesia_mass"]
+    labels, chosen = kc.choose(mass.assign(size=mass["budget_requested"]), wanted, "amnesia_mass")
+    picture = draw(table[table["label"].isin(labels)], wanted.highlight)
+    bars = kl.spread_text(picture, "Bands: standard deviation over heads and seeds.")
+    return kfr.finish(picture, table.attrs["facts"], chosen + bars, measured(table), title, model)
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
         __doc__, take=("--algorithms", "--all", "--layers", "--highlight", "--pool"))
@@ -143,12 +167,4 @@ def parse_arguments(arguments=None):
 
 
 def main():
-    options = parse_arguments()
-    table = load(options.inputs, options.algorithms, options.layers, options.by_layer,
-                 options.pool)
-    ks.check_highlight(table["label"], options.highlight, options.inputs[0])
-    mass = table[table["column"] == "amnesia_mass"]
-    labels, chosen = kc.choose(mass.assign(size=mass["budget_requested"]), options, "amnesia_mass")
-    figure = draw(table[table["label"].isin(labels)], options.highlight)
-    bars = kl.spread_text(figure, "Bands: standard deviation over heads and seeds.")
-    kfr.finish(figure, options, table.attrs["facts"], chosen + bars, measured(table))
+    kg.run(figure, parse_arguments())

@@ -11,7 +11,10 @@ Mean over prompts, layers and heads per seed, then over seeds; bars: standard de
 output's error.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,6 +22,7 @@ from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 from kvbench.plot import style as ks
 
@@ -98,6 +102,7 @@ def draw_overview(table, budgets, drawn, name, log_y, highlight):
                        highlight=highlight)
 
 
+@kf.in_style
 def draw(table, column="rel_error", log_y=False, highlight=(), relative_to=""):
     """The figure: a row of panels per budget, budgets beside each other without layers, or an
     overview of many layers."""
@@ -138,6 +143,28 @@ def measured(table, column):
     return f"Measured, least {column}: " + "; ".join(parts) + "."
 
 
+@kg.public
+def figure(tables: list[str], *, y: str = "rel_error", budgets: Sequence[float] = (),
+           by_layer: bool = False, layers: Sequence[int] = (), log_y: bool = False,
+           highlight: kg.Names = (), relative_to: str = "", pool: bool = False, title: str = "",
+           model: str = "") -> kf.Picture:
+    """The figure of rows of `kvbench replay`; arguments are the program's options.
+
+    Raises CsvError for tables without what the figure needs, ValueError for another `y` than a
+    metric's column.
+    """
+    kg.check_choice("y", y, kt.METRIC_LABELS)
+    names = kg.name_list(highlight)
+    table = load(tables, y, budgets, by_layer, layers, relative_to, pool)
+    ks.check_highlight(table["label"], names, tables[0])
+    picture = draw(table, y, log_y, names, relative_to)
+    bars = kl.spread_text(
+        picture, kfr.where_spread(
+            table, "Bars, and bands of levels: standard deviation over seeds, of means over "
+            "prompts and heads" + ("." if by_layer else " of all layers.")))
+    return kfr.finish(picture, table.attrs["facts"], bars, measured(table, y), title, model)
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
         __doc__, take=("--layers", "--highlight", "--relative-to", "--pool"), y=kt.METRIC_LABELS)
@@ -149,13 +176,4 @@ def parse_arguments(arguments=None):
 
 
 def main():
-    options = parse_arguments()
-    table = load(options.inputs, options.y, options.budgets, options.by_layer, options.layers,
-                 options.relative_to, options.pool)
-    ks.check_highlight(table["label"], options.highlight, options.inputs[0])
-    figure = draw(table, options.y, options.log_y, options.highlight, options.relative_to)
-    bars = kl.spread_text(
-        figure, kfr.where_spread(
-            table, "Bars, and bands of levels: standard deviation over seeds, of means over "
-            "prompts and heads" + ("." if options.by_layer else " of all layers.")))
-    kfr.finish(figure, options, table.attrs["facts"], bars, measured(table, options.y))
+    kg.run(figure, parse_arguments())

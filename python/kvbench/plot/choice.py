@@ -7,6 +7,8 @@ at the smallest budget comes after all that have one; equal lines stand in the o
 The same table gives the same choice. What is left out is said on stderr and below the figure.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from kvbench import tables as kt
@@ -15,6 +17,14 @@ from kvbench.plot import style as ks
 MOST = 10
 REFERENCES = ("exact", "oracle", "oracle-matching")
 SAME_SIZE = 1.05  # sizes of one budget, which buys whole tokens and blocks
+
+
+class Wanted(NamedTuple):
+    """--all, --algorithms and --highlight, as choose takes them."""
+
+    all: bool
+    algorithms: list[str]
+    highlight: list[str]
 
 
 def ranked(points, higher_better=False):
@@ -38,7 +48,7 @@ def ranked(points, higher_better=False):
 def choose(points, options, what="rel_error", first=(), higher_better=False):
     """(labels that are drawn, what the footer says of it; empty where all are drawn).
 
-    points: rows of label, size and mean; options: --all, --algorithms, --highlight; what: the
+    points: rows of label, size and mean; options: a Wanted; what: the
     name of `mean`; first: labels that the figure must show.
     """
     labels = list(dict.fromkeys(points["label"]))

@@ -9,6 +9,10 @@ Of more than nine layers: the mean over layers with the quartiles of layers, and
 against k each for keys and values.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
@@ -17,6 +21,7 @@ from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 
 CENTRES = "centres $k$"
@@ -66,6 +71,7 @@ def set_axes(axes, table, log_y):
         axes.set_ylim(0, max(1.05, 1.03 * np.nanmax([1.0, *table["mean"]])))
 
 
+@kf.in_style
 def draw(table, log_y=False):
     """The figure: a panel per layer with a line each for keys and values, or an overview."""
     layers = sorted(table["layer"].unique())
@@ -105,6 +111,19 @@ def measured(table):
     return "Measured, radius over that of one centre, mean over layers: " + "; ".join(parts) + "."
 
 
+@kg.public
+def figure(tables: list[str], *, layers: Sequence[int] = (), mean_over_layers: bool = False,
+           log_y: bool = False, pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
+    """The figure of coverage.csv of `kvbench cluster`, or of folders that hold it; arguments are the
+    program's options. Raises CsvError for tables without what the figure needs."""
+    table = load(tables, layers, mean_over_layers, pool)
+    picture = draw(table, log_y)
+    over = "layers and KV heads" if mean_over_layers else "KV heads"
+    bars = kl.spread_text(picture, f"Bands: standard deviation over {over}.",
+                           "means over prompts and KV heads")
+    return kfr.finish(picture, table.attrs["facts"], bars, measured(table), title, model)
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(__doc__, "DIR|coverage.csv", "what kvbench cluster wrote",
                                      take=("--layers", "--mean-over-layers", "--pool"))
@@ -113,10 +132,4 @@ def parse_arguments(arguments=None):
 
 
 def main():
-    options = parse_arguments()
-    table = load(options.inputs, options.layers, options.mean_over_layers, options.pool)
-    figure = draw(table, options.log_y)
-    over = "layers and KV heads" if options.mean_over_layers else "KV heads"
-    bars = kl.spread_text(figure, f"Bands: standard deviation over {over}.",
-                           "means over prompts and KV heads")
-    kfr.finish(figure, options, table.attrs["facts"], bars, measured(table))
+    kg.run(figure, parse_arguments())

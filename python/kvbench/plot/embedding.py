@@ -9,8 +9,8 @@ import multiprocessing
 
 import numpy as np
 
+from kvbench import programs
 from kvbench import tables as kt
-from kvbench.interpreter import missing
 
 PERPLEXITY = 30.0  # scikit-learn's default
 MIN_POINTS = 5  # fewer have no neighbourhoods to show
@@ -19,10 +19,9 @@ MIN_POINTS = 5  # fewer have no neighbourhoods to show
 def require_sklearn():
     """CsvError with the remedy where scikit-learn is missing, before any long work."""
     try:
-        import sklearn.manifold  # noqa: F401
-        import threadpoolctl  # noqa: F401
-    except ImportError as error:
-        raise kt.CsvError(missing(error, "python3-sklearn")) from None
+        programs.expect_modules("t-SNE", ("sklearn", "threadpoolctl"))
+    except programs.MissingModules as error:
+        raise kt.CsvError(str(error)) from None
 
 
 def embed(points, seed=0, perplexity=PERPLEXITY):

@@ -17,7 +17,10 @@ x of a row is its parameter T; without one, -log2 of its requested budget (T hal
 the middle). Rows with neither (`exact`) are drawn as a horizontal line.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -27,6 +30,7 @@ from kvbench import tables as kt
 from kvbench.plot import choice as kc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 from kvbench.plot import style as ks
@@ -58,6 +62,8 @@ def halvings(params, budget):
     return math.nan if t is None else t
 
 
+X = ("T", "budget", "middle_ratio")
+SPREAD = ("seeds", "all")
 KEYS = ["layer", "label", "T"]
 ALL = -1.0  # the layer of a mean over layers
 
@@ -213,6 +219,7 @@ def ends(axes, part, styles, x):
     return {**kn.ends_of(axes, lines), **levels}
 
 
+@kf.in_style
 def draw(table, x="T", log_y=False, band=False, share_y=False, y="rel_error", highlight=(),
          relative_to=""):
     """The figure: a panel per layer, or of many layers an overview."""
@@ -278,13 +285,44 @@ def measured(table, y="rel_error"):
     return f"Measured, {y}: " + "; ".join(parts) + "."
 
 
+@kg.public
+def figure(tables: list[str], *, y: str = "rel_error", x: str = "T", spread: str = "seeds",
+           algorithms: kg.Names = (), all: bool = False, layers: Sequence[int] = (),
+           mean_over_layers: bool = False, highlight: kg.Names = (), relative_to: str = "",
+           pool: bool = False, log_y: bool = False, share_y: bool = False, band: bool = False,
+           title: str = "", model: str = "") -> kf.Picture:
+    """The figure of rows of `kvbench replay`; arguments are the program's options.
+
+    Raises CsvError for tables without what the figure needs, ValueError for another `x`, `y` or
+    `spread` than the program takes.
+    """
+    for name, value, allowed in (("y", y, kt.METRIC_LABELS), ("x", x, X), ("spread", spread, SPREAD)):
+        kg.check_choice(name, value, allowed)
+    wanted = kc.Wanted(all, kg.name_list(algorithms), kg.name_list(highlight))
+    table = load(tables, wanted.algorithms, spread, y, layers, mean_over_layers, relative_to, pool)
+    ks.check_highlight(table["label"], wanted.highlight, tables[0])
+    whole = table
+    table, chosen = kc.pick(table.assign(size=np.exp2(-table["T"])), wanted, "size", what=y,
+                            higher_better=y in kt.HIGHER_BETTER)
+    bad = table[~np.isfinite(table["mean"])]
+    for label in dict.fromkeys(bad["label"]):
+        kt.note(f"{label} has a mean that is not finite; it is not drawn")
+    picture = draw(table, x, log_y, band, share_y, y, wanted.highlight, relative_to)
+    over = "all rows" if spread == "all" else "seeds, of the means over prompts and heads"
+    bars = kl.spread_text(
+        picture, kfr.where_spread(
+            table, f"{'Bands' if band else 'Bars'}: standard deviation over {over}."))
+    return kfr.finish(picture, table.attrs["facts"], chosen + bars, measured(whole, y), title,
+                      model)
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
         __doc__, y=kt.METRIC_LABELS,
         take=("--algorithms", "--all", "--layers", "--mean-over-layers", "--highlight",
               "--relative-to", "--pool"))
-    parser.add_argument("--x", choices=["T", "budget", "middle_ratio"], default="T", help="default: T")
-    parser.add_argument("--spread", choices=["seeds", "all"], default="seeds",
+    parser.add_argument("--x", choices=X, default="T", help="default: T")
+    parser.add_argument("--spread", choices=SPREAD, default="seeds",
                         help="standard deviation over seeds (default) or over all rows")
     parser.add_argument("--log-y", action="store_true", help="logarithmic error axis")
     parser.add_argument("--share-y", action="store_true", help="one error scale for all layers")
@@ -293,21 +331,4 @@ def parse_arguments(arguments=None):
 
 
 def main():
-    options = parse_arguments()
-    table = load(options.inputs, options.algorithms, options.spread, options.y, options.layers,
-                 options.mean_over_layers, options.relative_to, options.pool)
-    ks.check_highlight(table["label"], options.highlight, options.inputs[0])
-    whole = table
-    table, chosen = kc.pick(table.assign(size=np.exp2(-table["T"])), options, "size",
-                            what=options.y, higher_better=options.y in kt.HIGHER_BETTER)
-    bad = table[~np.isfinite(table["mean"])]
-    for label in dict.fromkeys(bad["label"]):
-        kt.note(f"{label} has a mean that is not finite; it is not drawn")
-    facts = table.attrs["facts"]
-    figure = draw(table, options.x, options.log_y, options.band, options.share_y, options.y,
-                  options.highlight, options.relative_to)
-    over = "all rows" if options.spread == "all" else "seeds, of the means over prompts and heads"
-    bars = kl.spread_text(
-        figure, kfr.where_spread(
-            table, f"{'Bands' if options.band else 'Bars'}: standard deviation over {over}."))
-    kfr.finish(figure, options, facts, chosen + bars, measured(whole, options.y))
+    kg.run(figure, parse_arguments())

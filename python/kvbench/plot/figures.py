@@ -1,11 +1,19 @@
-"""The style of every figure, its lines, panels and legends, and writing it."""
+"""The style of every figure, its lines, panels and legends, and writing it.
+
+Figures are made without pyplot: a caller's backend, rcParams and open figures stay as they are.
+"""
 
 import errno
+import functools
+import io
 import math
 import os
 
-import matplotlib.pyplot as plt
+import matplotlib
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from kvbench.command import picture_files
 from kvbench.tables import CsvError, DeviceError
@@ -23,6 +31,34 @@ FOOTER_HEIGHT = 0.5  # of these: what frame.add writes below
 BODY_HEIGHT = PAGE_HEIGHT - FOOTER_HEIGHT
 FONT_SIZE = 8
 SMALL_FONT_SIZE = 6.5  # nothing in a picture is smaller
+
+
+class Picture(Figure):
+    """A matplotlib Figure that a notebook shows by itself, pyplot imported or not.
+
+    caption: what was measured, in words and numbers.
+    """
+
+    caption: str = ""
+
+    def _repr_png_(self) -> bytes:
+        out = io.BytesIO()
+        self.savefig(out, format="png", dpi=100, bbox_inches="tight")
+        return out.getvalue()
+
+
+# Type sizes and widths of lines of every figure.
+STYLE = {"font.size": FONT_SIZE, "axes.titlesize": FONT_SIZE, "legend.fontsize": 7.5,
+         "xtick.labelsize": 7, "ytick.labelsize": 7, "pdf.fonttype": 42, "axes.linewidth": 0.6}
+
+
+def in_style(function):
+    """Decorator: STYLE holds while the function runs, and no longer."""
+    @functools.wraps(function)
+    def styled(*args, **more):
+        with matplotlib.rc_context(STYLE):
+            return function(*args, **more)
+    return styled
 
 
 def line_style(i):
@@ -49,11 +85,11 @@ def plot_line(axes, xs, means, sds, style, band=False, **more):
     return drawn
 
 
-def set_style():
-    """Type sizes and widths of lines, for every figure that is made from now on."""
-    plt.rcParams.update({
-        "font.size": FONT_SIZE, "axes.titlesize": FONT_SIZE, "legend.fontsize": 7.5,
-        "xtick.labelsize": 7, "ytick.labelsize": 7, "pdf.fonttype": 42, "axes.linewidth": 0.6})
+def new_picture(width, height):
+    """A Picture without panels, in inches, that lays itself out."""
+    picture = Picture(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(picture)
+    return picture
 
 
 def dress(axes):
@@ -63,22 +99,23 @@ def dress(axes):
     axes.spines[["top", "right"]].set_visible(False)
 
 
+@in_style
 def panels(nrows, ncols, width=None, height=2.0, **more):
     """Figure and 2-D array of axes in the style of all figures. Sizes in inches.
 
     `width`: of the whole figure; default: COLUMN_WIDTH for up to two columns, else PAGE_WIDTH.
     `height`: of one row.
     """
-    set_style()
     if width is None:
         width = COLUMN_WIDTH if ncols <= 2 else PAGE_WIDTH
-    figure, grid = plt.subplots(nrows, ncols, squeeze=False, constrained_layout=True,
-                                figsize=(width, height * nrows), **more)
+    figure = new_picture(width, height * nrows)
+    grid = figure.subplots(nrows, ncols, squeeze=False, **more)
     for axes in grid.flat:
         dress(axes)
     return figure, grid
 
 
+@in_style
 def legend_above(figure, handles):
     """A legend above the panels, of as few rows as keep it within the figure's width."""
     rows = 1
@@ -95,7 +132,7 @@ def legend_above(figure, handles):
 
 def line_handle(style, label):
     """A legend's entry for `style`."""
-    return plt.Line2D([], [], **{"ms": 3.5, "linewidth": 1.2, "label": label, **style})
+    return Line2D([], [], **{"ms": 3.5, "linewidth": 1.2, "label": label, **style})
 
 
 def spread_out(positions, gap):
@@ -123,7 +160,7 @@ def save_figure(figure, output):
     for path in picture_files(output):
         ending = os.path.splitext(path)[1].lower()
         try:
-            with plt.rc_context({"svg.hashsalt": "kvbench"}):
+            with matplotlib.rc_context({**STYLE, "svg.hashsalt": "kvbench"}):
                 figure.savefig(path, dpi=200, bbox_inches="tight", metadata=dates[ending])
         except OSError as error:
             device = error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT)

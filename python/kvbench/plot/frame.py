@@ -162,6 +162,7 @@ def _wrapped(figure, text, width, **more):
         letters -= max(1, round(letters * (1 - width / wide)))
 
 
+@kf.in_style
 def add(figure, text, title=""):
     """Puts the footer `text` below all that is drawn, and the title above."""
     figure.canvas.draw()
@@ -178,18 +179,13 @@ def add(figure, text, title=""):
         above.set(position=(0.5, (box.y1 + GAP) / height), fontsize=kf.FONT_SIZE + 1)
 
 
-def finish(figure, options, facts, bars, measured=""):
-    """Title, footer, files and caption of a figure that is drawn.
+def finish(figure, facts, bars, measured="", title="", model=""):
+    """`figure` with title, footer and caption.
 
-    bars: what error bars or bands mean; measured: the figure's findings in numbers, for --caption.
+    bars: what error bars or bands mean; measured: the figure's findings in numbers, for the caption;
+    model: for the footer, where the rows do not name theirs.
     """
-    text = footer(facts, bars, options.model)
-    add(figure, text, options.title)
-    kf.save_figure(figure, options.output)
-    if options.caption:
-        try:
-            with open(options.caption, "w", encoding="utf-8") as file:
-                file.write(f"{measured} {text}".strip() + "\n")
-        except OSError as error:
-            raise kt.CsvError(f"{options.caption}: cannot be written: {error.strerror}") from None
-    kf.plt.close(figure)
+    text = footer(facts, bars, model)
+    add(figure, text, title)
+    figure.caption = f"{measured} {text}".strip()
+    return figure

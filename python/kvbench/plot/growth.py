@@ -11,8 +11,11 @@ Of more than four layers the curves of four evenly spaced ones are shown, and be
 layer against delta: alpha of every layer.
 """
 
+from __future__ import annotations
+
 import math
 import os
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.colors import Normalize
@@ -23,24 +26,12 @@ from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 
 MAX_COLUMNS = 4  # panels beside each other on a page
 MAPS_HEIGHT = 2.1  # inches
 MAX_LINES = 5  # more do not fit into a panel's legend
-HEAD = [*kcc.HEAD, "what"]
-
-
-def relative(frame, coverage):
-    """delta / R of every row, rounded so that heads meet; NaN where R is missing or 0. R: the
-    radius of one centre, from the table of coverage."""
-    one = coverage[coverage["k"] == 1]
-    radii = dict(zip(one[HEAD].itertuples(index=False, name=None), one["radius"]))
-    keys = list(frame[HEAD].itertuples(index=False, name=None))
-    radius = np.array([radii.get(key, math.nan) for key in keys])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(radius > 0, frame["delta"].to_numpy() / radius, math.nan)
-    return np.round(ratio, 6)
 
 
 def geometric_mean(values):
@@ -61,11 +52,11 @@ def load(paths, layers, pool=False):
     coverage = kcc.read_table(paths, "coverage.csv", ["radius"])
     chosen = kcc.choose(counts["layer"].unique(), layers, "--layers", paths[0])
     counts, fits = (t[t["layer"].isin(chosen)].copy() for t in (counts, fits))
-    ratios = relative(counts, coverage)
+    ratios = kcc.relative_delta(counts, coverage)
     absolute = len(np.unique(ratios)) > counts["delta"].nunique() or np.isnan(ratios).any()
     if not absolute:
         counts["delta"] = ratios
-        fits["delta"] = relative(fits, coverage)
+        fits["delta"] = kcc.relative_delta(fits, coverage)
     keys = ["layer", "what", "delta"]
     table = counts.groupby([*keys, "n_prefix"], sort=True)["clusters"].agg(
         clusters=geometric_mean, heads="size").reset_index()
@@ -97,6 +88,7 @@ def alpha_text(alpha, key):
     return f"{key[2]:.3g}: {'–' if math.isnan(value) else f'{value:.2f}'}"
 
 
+@kf.in_style
 def draw(table, alpha, absolute, deltas):
     """The figure: rows keys and values, columns layers, a line per delta. Of more layers than
     columns some are shown, and maps of alpha below show all."""
@@ -175,6 +167,19 @@ def measured(alpha, absolute):
     return f"Measured, fitted alpha by {name}, mean over layers: " + "; ".join(parts) + "."
 
 
+@kg.public
+def figure(tables: list[str], *, layers: Sequence[int] = (), deltas: str | Sequence[float] = "",
+           pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
+    """The figure of folders of `kvbench cluster`, or of frames {"delta": ..., "growth": ...,
+    "coverage": ...}; arguments are the program's options. Raises CsvError for tables without what
+    the figure needs."""
+    wanted = numbers(deltas, "--deltas") if isinstance(deltas, str) else list(deltas)
+    table, alpha, absolute = load(tables, layers, pool)
+    picture = draw(table, alpha, absolute, shown_deltas(table, wanted))
+    return kfr.finish(picture, table.attrs["facts"], "Lines: geometric means over KV heads; "
+                      "dotted: a cluster per token.", measured(alpha, absolute), title, model)
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
         __doc__, "DIR", "folders of kvbench cluster: delta.csv, growth.csv, coverage.csv",
@@ -193,9 +198,4 @@ def numbers(text, option):
 
 
 def main():
-    options = parse_arguments()
-    wanted = numbers(options.deltas, "--deltas")
-    table, alpha, absolute = load(options.inputs, options.layers, options.pool)
-    figure = draw(table, alpha, absolute, shown_deltas(table, wanted))
-    kfr.finish(figure, options, table.attrs["facts"], "Lines: geometric means over KV heads; "
-               "dotted: a cluster per token.", measured(alpha, absolute))
+    kg.run(figure, parse_arguments())

@@ -7,7 +7,10 @@ file) beside what was given native sizes. A hatched cell has no measurement: inf
 not replayed. Panels whose errors are all below 1e-6 (an exact cache) are left out.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,6 +18,7 @@ from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 
 MAX_PANELS = 48  # eight rows of six; more would not fit a page
@@ -64,6 +68,7 @@ def load(paths, column="rel_error", budget=None, algorithms=(), layers=(), relat
     return out
 
 
+@kf.in_style
 def draw(table, column="rel_error", relative_to=""):
     """The figure: as many maps beside each other as their titles allow, at page width."""
     layers = sorted(table["layer"].unique())
@@ -92,6 +97,22 @@ def measured(table, column):
     return f"Measured, {column}, mean over heads (least to largest head): " + ", ".join(parts) + "."
 
 
+@kg.public
+def figure(tables: list[str], *, y: str = "rel_error", budget: float | None = None,
+           algorithms: kg.Names = (), layers: Sequence[int] = (), relative_to: str = "",
+           pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
+    """The figure of rows of `kvbench replay`; arguments are the program's options.
+
+    Raises CsvError for tables without what the figure needs, ValueError for another `y` than an
+    error's column.
+    """
+    kg.check_choice("y", y, kt.ERROR_LABELS)
+    table = load(tables, y, budget, kg.name_list(algorithms), layers, relative_to, pool)
+    return kfr.finish(draw(table, y, relative_to), table.attrs["facts"],
+                      f"Cells: means over prompts and seeds; {table.attrs['budget']}; hatched: no "
+                      "measurement.", measured(table, y), title, model)
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(__doc__, take=("--layers", "--relative-to", "--pool"),
                                      y=kt.ERROR_LABELS)
@@ -102,9 +123,4 @@ def parse_arguments(arguments=None):
 
 
 def main():
-    options = parse_arguments()
-    table = load(options.inputs, options.y, options.budget, options.algorithms, options.layers,
-                 options.relative_to, options.pool)
-    kfr.finish(draw(table, options.y, options.relative_to), options, table.attrs["facts"],
-               f"Cells: means over prompts and seeds; {table.attrs['budget']}; hatched: no "
-               "measurement.", measured(table, options.y))
+    kg.run(figure, parse_arguments())

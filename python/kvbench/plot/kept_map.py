@@ -6,9 +6,13 @@ evicted; grey: not there yet. A vertical line is a token that was held for long,
 the recent tokens. From OUT.kept.csv of `kvbench replay --protocol stream --kept`.
 """
 
-import matplotlib.pyplot as plt
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from kvbench import command
@@ -16,6 +20,7 @@ from kvbench import tables as kt
 from kvbench.cluster import tables as kcc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 
 MAX_COLUMNS = 4  # panels beside each other on a page
 MAX_ROWS = 6
@@ -82,6 +87,7 @@ def kept_map(rows):
     return np.concatenate([[0], steps + 1]), np.append(starts, n), share
 
 
+@kf.in_style
 def draw(frame, labels, heads):
     """The figure: columns labels, rows heads."""
     figure, grid = kf.panels(len(heads), len(labels), sharex=True, sharey=True,
@@ -108,7 +114,7 @@ def draw(frame, labels, heads):
     grid[0, 0].set_xlim(0, int(frame["n_tokens"].max()))
     figure.supxlabel("token position", fontsize=8)
     figure.supylabel("step", fontsize=8)
-    handles = [plt.Rectangle((0, 0), 1, 1, facecolor=color, edgecolor="0.6", linewidth=0.5,
+    handles = [Rectangle((0, 0), 1, 1, facecolor=color, edgecolor="0.6", linewidth=0.5,
                              label=text)
                for color, text in ((HELD, "held"), ("white", "evicted"),
                                    (FUTURE, "not yet come"))]
@@ -129,6 +135,19 @@ def measured(frame):
             "over the heads shown: " + ", ".join(parts) + ".")
 
 
+@kg.public
+def figure(tables: list[str], *, labels: kg.Names = (), layers: Sequence[int] = (),
+           kv_heads: str | Sequence[int] = (), prompt: str = "", title: str = "",
+           model: str = "") -> kf.Picture:
+    """The figure of OUT.kept.csv of a stream; arguments are the program's options. Raises CsvError
+    for tables without what the figure needs."""
+    frame, shown, heads = load(tables, kg.name_list(labels), layers,
+                               kcc.index_list(kv_heads, "--kv-heads"), prompt)
+    return kfr.finish(draw(frame, shown, heads), kfr.facts_of(frame, "kv_head"),
+                      "Every picture is one KV head; shades: the share of a cell's tokens that is "
+                      "held.", measured(frame), title, model)
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
         __doc__, "OUT.kept.csv", "files of kvbench replay --protocol stream --kept",
@@ -142,11 +161,4 @@ def parse_arguments(arguments=None):
 
 
 def main():
-    options = parse_arguments()
-    frame, labels, heads = load(
-        options.inputs, [label for label in options.labels.split(",") if label],
-        options.layers, kcc.integers(options.kv_heads, "--kv-heads"),
-        options.prompt)
-    kfr.finish(draw(frame, labels, heads), options, kfr.facts_of(frame, "kv_head"),
-               "Every picture is one KV head; shades: the share of a cell's tokens that is held.",
-               measured(frame))
+    kg.run(figure, parse_arguments())

@@ -57,14 +57,15 @@ def facets(groups, height=2.0, columns=MAX_COLUMNS, wide=False, **share):
     return figure, {key: grid[place] for key, place in places.items()}
 
 
+@kf.in_style
 def blocks(heights):
     """Figure of page width and its parts one below the other, of these heights in inches."""
-    kf.set_style()
-    figure = kf.plt.figure(constrained_layout=True, figsize=(kf.PAGE_WIDTH, sum(heights)))
+    figure = kf.new_picture(kf.PAGE_WIDTH, sum(heights))
     return figure, list(figure.subfigures(len(heights), 1, squeeze=False,
                                           height_ratios=heights)[:, 0])
 
 
+@kf.in_style
 def block_panels(block, nrows, ncols, **share):
     """2-D array of axes in one of `blocks`."""
     grid = block.subplots(nrows, ncols, squeeze=False, **share)
@@ -228,7 +229,7 @@ def draw_means(axes, means, styles, alone=None):
                                 x=gap * (lines.index(label) - (len(lines) - 1) / 2))
             axes.vlines(at, part["low"], part["high"], color=style["color"], linewidth=1,
                         alpha=0.7, transform=aside)
-            # matplotlib 3.7 and later leave out of the limits what is drawn through `aside`.
+            # matplotlib 3.10 leaves out of the limits what is drawn through `aside`.
             axes.update_datalim(np.concatenate([np.column_stack([at, part[name]])
                                                 for name in ("mean", "low", "high")]))
             axes.autoscale_view()

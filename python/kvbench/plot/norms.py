@@ -6,7 +6,10 @@ prompts and traces given); bands reach from the least to the largest head. The t
 largest norm of all: ClusterGen's theorem B.4 assumes queries within a small constant r.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 
 from matplotlib.ticker import MaxNLocator
 
@@ -14,6 +17,7 @@ from kvbench import command
 from kvbench.cluster import tables as kcc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 
 QUANTILES = {"max": "largest", "p95": "95th percentile", "p50": "median"}
@@ -32,6 +36,7 @@ def load(paths, layers=(), pool=False):
     return kfr.keep(table.reset_index(), frame, "head")
 
 
+@kf.in_style
 def draw(table):
     """The figure: panels by what, lines by quantile."""
     whats = [what for what in kcc.WHAT if what in set(table["what"])]
@@ -69,6 +74,16 @@ def measured(table):
     return "Measured, norms: " + "; ".join(parts) + "."
 
 
+@kg.public
+def figure(tables: list[str], *, layers: Sequence[int] = (), pool: bool = False, title: str = "",
+           model: str = "") -> kf.Picture:
+    """The figure of norms.csv of `kvbench cluster`, or of folders that hold it; arguments are the
+    program's options. Raises CsvError for tables without what the figure needs."""
+    table = load(tables, layers, pool)
+    return kfr.finish(draw(table), table.attrs["facts"], "Lines: means over heads; bands: from "
+                      "the least to the largest head.", measured(table), title, model)
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(__doc__, "DIR|norms.csv", "what kvbench cluster wrote",
                                      take=("--layers", "--pool"))
@@ -76,7 +91,4 @@ def parse_arguments(arguments=None):
 
 
 def main():
-    options = parse_arguments()
-    table = load(options.inputs, options.layers, options.pool)
-    kfr.finish(draw(table), options, table.attrs["facts"], "Lines: means over heads; bands: from "
-               "the least to the largest head.", measured(table))
+    kg.run(figure, parse_arguments())

@@ -6,7 +6,7 @@ the evaluated queries (under prefill: how many tokens were decoded before it). W
 and which of them are no fair measurements, is read from the OUT.csv beside it. One panel for each
 budget; --by layer: one for each layer, and of more than nine layers the mean over layers, with a map
 of layer against offset for each method. The steps of a stream, OUT.steps.csv, are drawn by
-plot_stream.py.
+kvbench-py plot stream.
 
 A line is the median over prompts, layers, heads and seeds (--mean: the mean over all queries); of a
 table of bins that of the bins' medians. Single queries are put into --bins. A band goes from the
@@ -22,8 +22,11 @@ the first evaluated query (recent - queries of them) stand beside the compressed
 the keys of all queries before: a method that does well at the end alone lives on these.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
@@ -33,6 +36,7 @@ from kvbench import tables as kt
 from kvbench.plot import choice as kc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 from kvbench.plot import style as ks
@@ -41,6 +45,7 @@ from kvbench.plot import style as ks
 LINE_KEYS = ["trace", "prompt", "layer", "q_head", "algorithm", "params", "seed", "budget_requested"]
 BINS = ["first", "last", "queries", "rel_error_mean", "rel_error_p50"]
 MAX_PANELS = 20  # of budgets: five rows
+BY = ("budget", "layer")  # what the panels are
 OFFSET = "offset of the query (tokens)"
 MAX_BANDS = 4  # more of them beside each other are one grey
 
@@ -57,7 +62,7 @@ def refuse_other_tables(path):
     of_steps = {"step", "bytes"} <= {*header} and "status" not in header
     raise kt.CsvError(f"{path}: {'the steps of a stream' if of_steps else 'no table of queries'}, "
                       "expected OUT.queries.csv of kvbench replay --per-query; "
-                      + ("plot_stream.py OUT.csv draws the steps" if of_steps else
+                      + ("kvbench-py plot stream OUT.csv draws the steps" if of_steps else
                          "it lies beside OUT.csv"))
 
 
@@ -232,6 +237,7 @@ def set_error_axis(axes, values, log_y):
         axes.set_ylim(0, 1.6 * seen.max() if len(seen) else 1)
 
 
+@kf.in_style
 def draw(table, by="budget", centre="median", band=None, log_y=False, highlight=(),
          relative_to=""):
     """The figure: at most four panels beside each other, one scale of errors for all; or an
@@ -298,6 +304,40 @@ def draw_overview(table, styles, centre, name, log_y, highlight):
     return kl.overview([kl.Part(rows, name)], styles, OFFSET, prepare, highlight=highlight)
 
 
+@kg.public
+def figure(tables: list[str], *, algorithms: kg.Names = (), all: bool = False,
+           budgets: Sequence[float] = (), layers: Sequence[int] = (), by: str = "budget",
+           bins: int = 32, mean: bool = False, band: bool | None = None, log_y: bool = False,
+           highlight: kg.Names = (), relative_to: str = "", pool: bool = False, title: str = "",
+           model: str = "") -> kf.Picture:
+    """The figure of OUT.queries.csv, or of frames {"rows": OUT.csv, "queries": OUT.queries.csv};
+    arguments are the program's options.
+
+    Raises CsvError for tables without what the figure needs, ValueError for another `by` than budget
+    or layer and for `bins` below 1.
+    """
+    kg.check_choice("by", by, BY)
+    kg.check_count("bins", bins)
+    wanted = kc.Wanted(all, kg.name_list(algorithms), kg.name_list(highlight))
+    table = load(tables, wanted.algorithms, budgets, layers, by, bins, relative_to, pool)
+    ks.check_highlight(table["label"], wanted.highlight, tables[0])
+    centre = "mean" if mean else "median"
+    for label in dict.fromkeys(table.loc[~np.isfinite(table[centre]), "label"]):
+        kt.note(f"{label} has a {centre} that is not finite; its line has a gap there")
+    whole = table.assign(one=1.0)
+    table, chosen = kc.pick(whole, wanted, "panel" if by == "budget" else "one", centre)
+    count = table["panel"].dropna().nunique()
+    if by == "budget" and count > MAX_PANELS:
+        raise kt.CsvError(f"{tables[0]}: {count} panels, expected at most {MAX_PANELS}; choose with "
+                          "--budgets")
+    picture = draw(table, by, centre, band, log_y, wanted.highlight, relative_to)
+    bars = kl.spread_text(
+        picture, f"Lines: {centre}s over prompts, layers, heads and seeds; bands, if any: "
+        "quartiles.", f"{centre}s over prompts, heads and seeds")
+    return kfr.finish(picture, table.attrs["facts"], chosen + bars, measured(whole, centre), title,
+                      model)
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(__doc__, "OUT.queries.csv",
                                      "files of kvbench replay --per-query",
@@ -305,7 +345,7 @@ def parse_arguments(arguments=None):
                                            "--relative-to", "--pool"))
     parser.add_argument("--budgets", type=command.number_list, metavar="RHO,...", default=[],
                         help="only these, default all")
-    parser.add_argument("--by", choices=["budget", "layer"], default="budget",
+    parser.add_argument("--by", choices=BY, default="budget",
                         help="what the panels are, default budget (over all layers); layer needs "
                              "one budget")
     parser.add_argument("--bins", type=command.positive, metavar="N", default=32,
@@ -318,23 +358,4 @@ def parse_arguments(arguments=None):
 
 
 def main():
-    options = parse_arguments()
-    table = load(options.inputs, options.algorithms, options.budgets, options.layers, options.by,
-                 options.bins, options.relative_to, options.pool)
-    ks.check_highlight(table["label"], options.highlight, options.inputs[0])
-    centre = "mean" if options.mean else "median"
-    for label in dict.fromkeys(table.loc[~np.isfinite(table[centre]), "label"]):
-        kt.note(f"{label} has a {centre} that is not finite; its line has a gap there")
-    size = "panel" if options.by == "budget" else "one"
-    whole = table.assign(one=1.0)
-    table, chosen = kc.pick(whole, options, size, centre)
-    count = table["panel"].dropna().nunique()
-    if options.by == "budget" and count > MAX_PANELS:
-        raise kt.CsvError(f"{options.inputs[0]}: {count} panels, expected at most {MAX_PANELS}; "
-                          f"choose with --budgets")
-    figure = draw(table, options.by, centre, options.band, options.log_y, options.highlight,
-                  options.relative_to)
-    bars = kl.spread_text(
-        figure, f"Lines: {centre}s over prompts, layers, heads and seeds; bands, if any: "
-        "quartiles.", f"{centre}s over prompts, heads and seeds")
-    kfr.finish(figure, options, table.attrs["facts"], chosen + bars, measured(whole, centre))
+    kg.run(figure, parse_arguments())

@@ -27,6 +27,10 @@ In place of OUT.csv it reads a summary of such rows (`kvbench summarize OUT.csv 
 rel_error,middle_ratio --format csv`), whose bars are those of --spread all alone.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import matplotlib.patheffects as effects
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -36,6 +40,7 @@ from kvbench import tables as kt
 from kvbench.plot import choice as kc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 from kvbench.plot import style as ks
@@ -48,6 +53,7 @@ X_LABELS = {
     "bytes": "bytes held per KV head",
     "budget_requested": "requested budget (fraction of the middle)",
 }
+SPREAD = ("seeds", "all")
 BOLD = ("Bold (grey steps): no other method has a smaller error at the same requested budget or "
         "a smaller one; dashed: sees the evaluated queries, not compared.")
 # Fitted to the queries that it is judged by: the smallest error known for the bytes.
@@ -193,6 +199,7 @@ def draw_method(axes, points, zero, style, on_front):
     return (last["x"] or zero, last["mean"])
 
 
+@kf.in_style
 def draw(table, x="middle_ratio", y="rel_error", highlight=(), relative_to=""):
     """The figure: one panel at page width, as high as its labels need."""
     shown = drawn_points(table)
@@ -224,7 +231,7 @@ def draw(table, x="middle_ratio", y="rel_error", highlight=(), relative_to=""):
             axes.annotate(label, end, xytext=(6, 0), textcoords="offset points", va="center",
                           color=kn.ink(styles[label]["color"]), fontsize=kf.SMALL_FONT_SIZE)
     axes.set_ylim(low / 1.3, high * 1.3)  # bars may leave: a mean minus its sd can be below zero
-    axes.set_xlim((zero or shown["x"].min()) / 1.1, max(shown["x"].max(), zero or 0) * 1.1)
+    axes.set_xlim((zero or shown["x"].min()) / 1.1, max(shown["x"].max(), least or 0) * 1.1)
     if not relative_to:  # of shares of another's error a step says nothing
         draw_front(axes, front)
     set_x_axis(axes, x, zero, least)
@@ -271,30 +278,44 @@ def measured(table, y="rel_error"):
     return f"Measured, {y} and budget of the front: " + (", ".join(points) or "none") + "."
 
 
+@kg.public
+def figure(tables: list[str], *, x: str = "middle_ratio", y: str = "rel_error",
+           spread: str = "seeds", algorithms: kg.Names = (), all: bool = False,
+           layers: Sequence[int] = (), highlight: kg.Names = (), relative_to: str = "",
+           pool: bool = False, title: str = "", model: str = "") -> kf.Picture:
+    """The figure of rows of `kvbench replay` or of a summary; arguments are the program's options.
+
+    Raises CsvError for tables without what the figure needs, ValueError for another `x`, `y` or
+    `spread` than the program takes.
+    """
+    x = {"budget": "budget_requested"}.get(x, x)
+    for name, value, allowed in (("y", y, kt.ERROR_LABELS), ("x", x, X_LABELS),
+                                 ("spread", spread, SPREAD)):
+        kg.check_choice(name, value, allowed)
+    wanted = kc.Wanted(all, kg.name_list(algorithms), kg.name_list(highlight))
+    table = load(tables, x, y, spread, wanted.algorithms, layers, relative_to, pool)
+    ks.check_highlight(table["label"], wanted.highlight, tables[0])
+    drawn, chosen = kc.pick(drawn_points(table), wanted, "size", what=y,
+                            first=table.loc[table["front"], "label"])
+    over = "all rows" if spread == "all" else "seeds"
+    bold = BOLD.replace(" (grey steps)", "") if relative_to else BOLD
+    bars = kfr.where_spread(drawn, f"; bars: standard deviation over {over}")
+    apart = APART if drawn["apart"].any() else ""
+    return kfr.finish(draw(drawn, x, y, wanted.highlight, relative_to), table.attrs["facts"],
+                      f"Mean over layers and heads{bars}. {chosen}{apart}{bold}",
+                      measured(table, y), title, model)
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
         __doc__, take=("--algorithms", "--all", "--layers", "--highlight", "--relative-to",
                        "--pool"), y=kt.ERROR_LABELS)
     parser.add_argument("--x", choices=[*X_LABELS, "budget"], default="middle_ratio",
                         help="default: middle_ratio; budget is budget_requested")
-    parser.add_argument("--spread", choices=["seeds", "all"], default="seeds",
+    parser.add_argument("--spread", choices=SPREAD, default="seeds",
                         help="standard deviation over seeds (default) or over all rows")
-    options = parser.parse_args(arguments)
-    options.x = {"budget": "budget_requested"}.get(options.x, options.x)
-    return options
+    return parser.parse_args(arguments)
 
 
 def main():
-    options = parse_arguments()
-    table = load(options.inputs, options.x, options.y, options.spread, options.algorithms,
-                 options.layers, options.relative_to, options.pool)
-    ks.check_highlight(table["label"], options.highlight, options.inputs[0])
-    drawn, chosen = kc.pick(drawn_points(table), options, "size", what=options.y,
-                            first=table.loc[table["front"], "label"])
-    over = "all rows" if options.spread == "all" else "seeds"
-    bold = BOLD.replace(" (grey steps)", "") if options.relative_to else BOLD
-    bars = kfr.where_spread(drawn, f"; bars: standard deviation over {over}")
-    apart = APART if drawn["apart"].any() else ""
-    kfr.finish(draw(drawn, options.x, options.y, options.highlight, options.relative_to), options,
-               table.attrs["facts"], f"Mean over layers and heads{bars}. {chosen}{apart}{bold}",
-               measured(table, options.y))
+    kg.run(figure, parse_arguments())

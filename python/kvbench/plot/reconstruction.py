@@ -18,16 +18,20 @@ seed, then over seeds; bars: standard deviation over seeds (n - 1; none for one 
 candidate_ratio and recent_ratio differ (the paper's table 3) enter x = load only.
 """
 
-import math
+from __future__ import annotations
 
-import matplotlib.pyplot as plt
+import math
+from collections.abc import Sequence
+
 import numpy as np
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from kvbench import command
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 from kvbench.plot import style as ks
 
 X_LABELS = {
@@ -143,6 +147,7 @@ def draw_panel(axes, part, styles, x):
         axes.set_xlim(left=0)
 
 
+@kf.in_style
 def draw(table, x="vague_ratio", highlight=()):
     """The figure: keys above, values below; columns are budgets, or vague ratios if x is budget."""
     facet = FACETS[x]
@@ -165,7 +170,7 @@ def draw(table, x="vague_ratio", highlight=()):
     for label, style in styles.items():
         handles.append(kf.line_handle({**style, "linestyle": "none"} if x == "load" else style,
                                       label))
-    handles.append(plt.Line2D([], [], color="0.3", linestyle="--", linewidth=1, label="bound"))
+    handles.append(Line2D([], [], color="0.3", linestyle="--", linewidth=1, label="bound"))
     kf.legend_above(figure, handles)
     return figure
 
@@ -178,6 +183,30 @@ def measured(table):
     return "Measured, squared error over mean square, mean of the points: " + "; ".join(parts) + "."
 
 
+@kg.public
+def figure(tables: list[str], *, x: str = "vague_ratio", budgets: Sequence[float] = (),
+           layers: Sequence[int] = (), highlight: kg.Names = (), pool: bool = False, title: str = "",
+           model: str = "") -> kf.Picture:
+    """The figure of rows of kvreviver; arguments are the program's options.
+
+    Raises CsvError for tables without what the figure needs, ValueError for another `x` than the
+    program takes.
+    """
+    kg.check_choice("x", x, X_LABELS)
+    names = kg.name_list(highlight)
+    table = load(tables, x, budgets, layers, pool)
+    ks.check_highlight(table["label"], names, tables[0])
+    facet = FACETS[x]
+    count = 1 if facet is None else table[facet].nunique(dropna=False)
+    if count > MAX_COLUMNS:
+        raise kt.CsvError(f"{tables[0]}: column `{facet}`: got {count} values, expected at most "
+                          f"{MAX_COLUMNS} panels beside each other")
+    return kfr.finish(draw(table, x, names), table.attrs["facts"],
+                      "Mean over layers and KV heads" + kfr.where_spread(
+                          table, "; bars: standard deviation over seeds")
+                      + "; dashed: the paper's bound.", measured(table), title, model)
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(__doc__, take=("--layers", "--highlight", "--pool"))
     parser.add_argument("--x", choices=list(X_LABELS), default="vague_ratio",
@@ -188,15 +217,4 @@ def parse_arguments(arguments=None):
 
 
 def main():
-    options = parse_arguments()
-    table = load(options.inputs, options.x, options.budgets, options.layers, options.pool)
-    ks.check_highlight(table["label"], options.highlight, options.inputs[0])
-    facet = FACETS[options.x]
-    count = 1 if facet is None else table[facet].nunique(dropna=False)
-    if count > MAX_COLUMNS:
-        raise kt.CsvError(f"{options.inputs[0]}: column `{facet}`: got {count} values, expected at "
-                          f"most {MAX_COLUMNS} panels beside each other")
-    kfr.finish(draw(table, options.x, options.highlight), options, table.attrs["facts"],
-               "Mean over layers and KV heads" + kfr.where_spread(
-                   table, "; bars: standard deviation over seeds") + "; dashed: the paper's bound.",
-               measured(table))
+    kg.run(figure, parse_arguments())

@@ -13,8 +13,12 @@ ten are drawn: the references and the lines of the smallest error at the smalles
 draws all, --algorithms those that it names.
 """
 
-import matplotlib.pyplot as plt
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from kvbench import command
@@ -22,6 +26,7 @@ from kvbench import tables as kt
 from kvbench.plot import choice as kc
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 from kvbench.plot import style as ks
@@ -50,8 +55,9 @@ def read_joined(path):
                           kt.TEXT_COLUMNS)
     kt.check_same_run(steps, steps_path(path), of_runs, path)
     # With every row: those of degenerate ones have steps, too.
-    joined = steps.merge(of_runs[[*JOIN_KEYS, *kt.ORIGINS, "n_tokens", "full_bytes", "status"]],
-                         on=JOIN_KEYS, how="left", validate="many_to_one")
+    of_rows = of_runs[[*JOIN_KEYS, *kt.ORIGINS, "n_tokens", "full_bytes", "status"]]
+    joined = steps[[*JOIN_KEYS, "step", "rel_error", "bytes"]].merge(
+        of_rows, on=JOIN_KEYS, how="left", validate="many_to_one")
     lost = int(joined["n_tokens"].isna().sum())
     if lost:
         raise kt.CsvError(f"{steps_path(path)}: {lost} steps have no row in {path}, expected the "
@@ -130,6 +136,7 @@ def name_ends(axes, part, styles):
     return kn.ends_of(axes, lines)
 
 
+@kf.in_style
 def draw(table, band=False, linear_y=False, highlight=(), relative_to=""):
     """The figure: errors above, memory below, a column per budget."""
     table, budgets = fill_budgets(table)
@@ -165,9 +172,9 @@ def draw(table, band=False, linear_y=False, highlight=(), relative_to=""):
     at_lines = set(name_ends(grid[0, -1], part, styles)) if named else set()
     handles = [kf.line_handle(look, label) for label, look in styles.items()
                if label not in at_lines]
-    handles.append(plt.Line2D([], [], color="0.5", linestyle=":", label="full cache"))
+    handles.append(Line2D([], [], color="0.5", linestyle=":", label="full cache"))
     if not np.isnan(budgets[0]):
-        handles.append(plt.Line2D([], [], color="0.5", linestyle="--", label="budget"))
+        handles.append(Line2D([], [], color="0.5", linestyle="--", label="budget"))
     kf.legend_above(figure, handles)
     if named:
         figure.canvas.draw()
@@ -187,6 +194,37 @@ def measured(table):
     return "Measured, rel_error at the end of the stream: " + "; ".join(parts) + "."
 
 
+@kg.public
+def figure(tables: list[str], *, algorithms: kg.Names = (), all: bool = False,
+           budgets: Sequence[float] = (), bins: int = 48, layers: Sequence[int] = (),
+           highlight: kg.Names = (), relative_to: str = "", pool: bool = False, band: bool = False,
+           linear_y: bool = False, title: str = "", model: str = "") -> kf.Picture:
+    """The figure of OUT.csv with OUT.steps.csv beside it, or of frames {"rows": ..., "steps": ...};
+    arguments are the program's options.
+
+    Raises CsvError for tables without what the figure needs, ValueError for `bins` below 1.
+    """
+    kg.check_count("bins", bins)
+    wanted = kc.Wanted(all, kg.name_list(algorithms), kg.name_list(highlight))
+    table = load(tables, wanted.algorithms, budgets, bins, layers, relative_to, pool)
+    ks.check_highlight(table["label"], wanted.highlight, tables[0])
+    errors = table[table["column"] == "rel_error"]
+    labels, chosen = kc.choose(errors.assign(size=errors["budget_requested"]), wanted)
+    whole, table = table, table[table["label"].isin(labels)]
+    bad = table[(table["column"] == "rel_error") & ~np.isfinite(table["mean"])]
+    for label in dict.fromkeys(bad["label"]):
+        kt.note(f"{label} has a mean that is not finite; its line has a gap there")
+    count = table["budget_requested"].dropna().nunique()
+    if count > 4:
+        raise kt.CsvError(f"{tables[0]}: {count} budgets, expected at most 4 panels beside each "
+                          "other; choose with --budgets")
+    picture = draw(table, band, linear_y, wanted.highlight, relative_to)
+    bands = "; bands: standard deviation over seeds" if band else ""
+    return kfr.finish(picture, whole.attrs["facts"],
+                      f"{chosen}Lines: means over layers, heads and the steps of a bin{bands}.",
+                      measured(whole), title, model)
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(
         __doc__, help_text="files of kvbench replay --protocol stream, OUT.steps.csv beside them",
@@ -201,22 +239,4 @@ def parse_arguments(arguments=None):
 
 
 def main():
-    options = parse_arguments()
-    table = load(options.inputs, options.algorithms, options.budgets, options.bins, options.layers,
-                 options.relative_to, options.pool)
-    ks.check_highlight(table["label"], options.highlight, options.inputs[0])
-    errors = table[table["column"] == "rel_error"]
-    labels, chosen = kc.choose(errors.assign(size=errors["budget_requested"]), options)
-    whole, table = table, table[table["label"].isin(labels)]
-    bad = table[(table["column"] == "rel_error") & ~np.isfinite(table["mean"])]
-    for label in dict.fromkeys(bad["label"]):
-        kt.note(f"{label} has a mean that is not finite; its line has a gap there")
-    count = table["budget_requested"].dropna().nunique()
-    if count > 4:
-        raise kt.CsvError(f"{options.inputs[0]}: {count} budgets, expected at most 4 panels beside "
-                          "each other; choose with --budgets")
-    figure = draw(table, options.band, options.linear_y, options.highlight, options.relative_to)
-    band = "; bands: standard deviation over seeds" if options.band else ""
-    kfr.finish(figure, options, whole.attrs["facts"],
-               f"{chosen}Lines: means over layers, heads and the steps of a bin{band}.",
-               measured(whole))
+    kg.run(figure, parse_arguments())

@@ -9,8 +9,11 @@ is its own embedding of points.csv's columns; the same data, on the same librari
 picture.
 """
 
+from __future__ import annotations
+
 import math
 import os
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib import colormaps
@@ -23,9 +26,11 @@ from kvbench.cluster import tables as kcc
 from kvbench.plot import embedding as tsne
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
 
 MAX_COLUMNS = 4  # panels beside each other on a page
 MAX_ROWS = 8
+COLOR_BY = ("kind", "position")
 VECTOR_POINTS = 5000  # beyond, a PDF of vector dots is slow to open; dots become a 300-dpi image
 TOKEN = {"color": kf.PALETTE[4], "s": 3, "linewidths": 0}
 EVICTED = {"color": "0.8", "s": 3, "linewidths": 0}
@@ -130,6 +135,7 @@ def draw_panel(axes, rows, xy, label, norm=None):
     scatter(axes, xy[kept], KEPT, 2, None if norm is None else tokens[kept], norm)
 
 
+@kf.in_style
 def draw(pictures, heads, whats, kept, color_by=""):
     """The figure: columns heads; rows quantities, and within them the labels of `kept`."""
     rows = [(what, label) for what in whats for label in (kept or [None])]
@@ -195,10 +201,46 @@ def measured(pictures, whats, kept):
             "distance to the mean: " + ", ".join(parts) + ".")
 
 
+@kg.public
+def figure(tables: list[str], *, layers: Sequence[int] = (), kv_heads: str | Sequence[int] = (),
+           prompt: str = "", what: kg.Names = (), kept: kg.Names = (), color_by: str = "kind",
+           max_points: int = 0, perplexity: float = tsne.PERPLEXITY, seed: int = 0, jobs: int = 1,
+           title: str = "", model: str = "") -> kf.Picture:
+    """The figure of one points.csv of `kvbench cluster`, or of a folder that holds it; arguments are
+    the program's options. jobs: above 1, embeddings are made in processes of their own.
+
+    Raises CsvError for a table without what the figure needs and where scikit-learn is missing,
+    ValueError for another `color_by` than kind or position.
+    """
+    kg.check_choice("color_by", color_by, COLOR_BY)
+    tsne.require_sklearn()
+    if max_points < 0 or not perplexity >= 1:
+        raise kt.CsvError("--max-points and --perplexity: expected at least 0 and 1, got "
+                          f"{max_points} and {perplexity:g}")
+    labels = kg.name_list(kept)
+    whats = kg.name_list(what) or (["keys"] if labels else ["keys", "values"])
+    unknown = [w for w in whats if w not in ("keys", "values")]
+    if unknown:
+        raise kt.CsvError(f"--what: got `{unknown[0]}`, expected keys, values or both")
+    if len(tables) > 1:
+        raise kt.CsvError(f"got {len(tables)} inputs, expected one")
+    path = tables[0]
+    frame, heads = load(path, whats, layers, kcc.index_list(kv_heads, "--kv-heads"), prompt)
+    check_labels(frame, labels, path)
+    whole = len(frame)
+    frame = thin(frame, max_points)
+    if len(frame) < whole:
+        kt.note(f"{len(frame)} of {whole} tokens are shown (--max-points)")
+    pictures = embeddings(frame, heads, whats, jobs, seed, perplexity)
+    return kfr.finish(draw(pictures, heads, whats, labels, color_by), kfr.cluster_facts(frame),
+                      "Every picture is one head's own embedding; its axes have no unit.",
+                      measured(pictures, whats, labels), title, model)
+
+
 def parse_arguments(arguments=None):
     parser = command.argument_parser(__doc__, "DIR|points.csv", "what kvbench cluster wrote (one)",
                                      take=("--layers",))
-    parser.add_argument("--color-by", choices=["kind", "position"], default="kind",
+    parser.add_argument("--color-by", choices=COLOR_BY, default="kind",
                         help="kind: tokens, centres, kept (default); position: of the token")
     parser.add_argument("--kept", metavar="LABEL,...", default="",
                         help="mark the tokens that these kept (labels of column kept_by)")
@@ -219,28 +261,4 @@ def parse_arguments(arguments=None):
 
 
 def main():
-    options = parse_arguments()
-    tsne.require_sklearn()
-    if options.max_points < 0 or not options.perplexity >= 1:
-        raise kt.CsvError("--max-points and --perplexity: expected at least 0 and 1, got "
-                          f"{options.max_points} and {options.perplexity:g}")
-    kept = [label for label in options.kept.split(",") if label]
-    whats = [w for w in options.what.split(",") if w] or (["keys"] if kept else ["keys", "values"])
-    unknown = [w for w in whats if w not in ("keys", "values")]
-    if unknown:
-        raise kt.CsvError(f"--what: got `{unknown[0]}`, expected keys, values or both")
-    if len(options.inputs) > 1:
-        raise kt.CsvError(f"got {len(options.inputs)} inputs, expected one")
-    path = options.inputs[0]
-    frame, heads = load(path, whats, options.layers,
-                        kcc.integers(options.kv_heads, "--kv-heads"), options.prompt)
-    check_labels(frame, kept, path)
-    whole = len(frame)
-    frame = thin(frame, options.max_points)
-    if len(frame) < whole:
-        kt.note(f"{len(frame)} of {whole} tokens are shown (--max-points)")
-    pictures = embeddings(frame, heads, whats, options.jobs, options.seed, options.perplexity)
-    figure = draw(pictures, heads, whats, kept, options.color_by)
-    kfr.finish(figure, options, kfr.cluster_facts(frame),
-               "Every picture is one head's own embedding; its axes have no unit.",
-               measured(pictures, whats, kept))
+    kg.run(figure, parse_arguments())

@@ -1,1 +1,1 @@
-"""Prompts: scripts/make_prompts.py, scripts/make_needles.py."""
+"""Prompts: kvbench-py prompts, kvbench-py needles."""

@@ -1,6 +1,6 @@
 """Cuts source texts into prompts of equal length, as a list of them says. It made data/prompts/.
 
-    scripts/make_prompts.py data/prompts/prompts.toml --texts TEXTS -o build/prompts \\
+    kvbench-py prompts data/prompts/prompts.toml --texts TEXTS -o build/prompts \\
         --model build/models/smollm2-135m
 
 The list (TOML) has `tokens`, the length; `[works.NAME]` with the file, its SHA-256 and what to say
@@ -111,7 +111,7 @@ def check(records):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="make_prompts.py", description=__doc__,
+    parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", metavar="LIST.toml")
     parser.add_argument("--texts", default=".", metavar="FOLDER", help="where the works are")
@@ -132,12 +132,12 @@ def main(arguments=None):
             kp.write_jsonl(os.path.join(args.output, f"{name}.jsonl"), records)
             print(f"{name}.jsonl: {len(records)} prompts of {spec['tokens']} tokens")
     except (kp.PromptError, tomllib.TOMLDecodeError, OSError) as error:
-        print(one_line(f"make_prompts.py: {error}"), file=sys.stderr)
+        print(one_line(f"kvbench-py prompts: {error}"), file=sys.stderr)
         return 2
     except RecursionError:
-        print(one_line(f"make_prompts.py: {args.list}: nested too deeply"), file=sys.stderr)
+        print(one_line(f"kvbench-py prompts: {args.list}: nested too deeply"), file=sys.stderr)
         return 2
     except KeyError as error:
-        print(one_line(f"make_prompts.py: {args.list}: no {error}"), file=sys.stderr)
+        print(one_line(f"kvbench-py prompts: {args.list}: no {error}"), file=sys.stderr)
         return 2
     return 0

@@ -1,6 +1,6 @@
 """Plants a passkey into texts, and asks for it at their end.
 
-    scripts/make_needles.py texts.jsonl -o needles.jsonl --depth 0.1,0.3,0.5,0.7 --tokens 4096 \\
+    kvbench-py needles texts.jsonl -o needles.jsonl --depth 0.1,0.3,0.5,0.7 --tokens 4096 \\
         --model build/models/smollm2-135m
 
 Each record of the input, {"text": ...}, becomes one record of the output: the text up to a
@@ -106,7 +106,7 @@ def positive(text):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="make_needles.py", description=__doc__,
+    parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts", metavar="TEXTS.jsonl")
     parser.add_argument("-o", "--output", required=True, metavar="FILE.jsonl")
@@ -129,7 +129,7 @@ def main(arguments=None):
             raise kp.PromptError(f"{args.texts}: no texts")
         kp.write_jsonl(args.output, out)
     except (kp.PromptError, OSError) as error:
-        print(one_line(f"make_needles.py: {error}"), file=sys.stderr)
+        print(one_line(f"kvbench-py needles: {error}"), file=sys.stderr)
         return 2
     print(f"{args.output}: {len(out)} prompts")
     return 0

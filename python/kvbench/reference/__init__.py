@@ -1,1 +1,1 @@
-"""The reference results: scripts/reference.py."""
+"""The reference results: kvbench-py reference."""

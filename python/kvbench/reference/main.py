@@ -1,7 +1,7 @@
 """Makes the reference results: model, traces, replays, statistics, tables and pictures.
 
     make reference                      # all of the plan, or what is left of it
-    scripts/reference.py --dry-run      # only say what is left and how long it takes
+    kvbench-py reference --dry-run      # only say what is left and how long it takes
 
 Prompt by prompt: a trace is made, every stage that needs the prompt runs on it, and it is deleted
 (--keep keeps it). When all prompts of a stage are done its reports are made and come to lie in the
@@ -72,7 +72,7 @@ class FormerOutput(argparse.Action):
 
 
 def parse_arguments(arguments=None):
-    parser = argparse.ArgumentParser(prog="reference.py", description=__doc__,
+    parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--plan", default=os.path.join(rp.ROOT, rp.USUAL), metavar="FILE.toml",
@@ -347,13 +347,13 @@ def main(arguments=None):
     try:
         return Run(parse_arguments(arguments)).work()
     except Failed as error:
-        print(one_line(f"reference.py: {error}"), file=sys.stderr)
+        print(one_line(f"kvbench-py reference: {error}"), file=sys.stderr)
         return error.exit_code
     except rp.PlanError as error:
-        print(one_line(f"reference.py: {error}"), file=sys.stderr)
+        print(one_line(f"kvbench-py reference: {error}"), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        print(one_line(f"reference.py: {error}"), file=sys.stderr)
+        print(one_line(f"kvbench-py reference: {error}"), file=sys.stderr)
         return 3

@@ -1,4 +1,4 @@
-"""Folders and commands of scripts/reference.py: fills in placeholders for running and for reading."""
+"""Folders and commands of kvbench-py reference: fills in placeholders for running and for reading."""
 
 import glob
 import os
@@ -101,7 +101,9 @@ class Places:
         if words[0] == "kvbench":
             return [kvbench, *words[1:]]
         if words[0] == "dump":
-            return [dump_python, os.path.join(rp.ROOT, words[1]), *words[2:]]
+            return [dump_python, *self.with_program(words[1:])[1:]]
+        if words[0] == "kvbench-py":
+            return [python, os.path.join(rp.ROOT, "scripts", "kvbench-py"), *words[1:]]
         if words[0].endswith(".py"):
             return [python, os.path.join(rp.ROOT, words[0]), *words[1:]]
         return list(words)

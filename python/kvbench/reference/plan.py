@@ -1,4 +1,4 @@
-"""The plan of scripts/reference.py: what configs/reference/*.toml says, checked, with its commands.
+"""The plan of kvbench-py reference: what configs/reference/*.toml says, checked, with its commands.
 
 A stage is one kvbench command per prompt, a report some commands over the tables of all prompts.
 Words of commands may hold placeholders; places.py fills them in.

@@ -1,4 +1,4 @@
-"""The reports of scripts/reference.py: tables and pictures over whole stages, and how they come to
+"""The reports of kvbench-py reference: tables and pictures over whole stages, and how they come to
 lie in the results folder, each file whole or not at all."""
 
 import csv

@@ -4,6 +4,7 @@ import ast
 import glob
 import os
 
+from kvbench.programs import PROGRAMS, find_program
 from kvbench.reference import plan as rp
 
 
@@ -12,6 +13,15 @@ def of_reports():
     return sorted(path for pattern in ("scripts/*.py", "python/kvbench/**/*.py")
                   for path in glob.glob(pattern, root_dir=rp.ROOT, recursive=True)
                   if "/reference" not in path)
+
+
+def named(words):
+    """Files of a command's scripts, and of the program behind `kvbench-py`; paths from the root."""
+    files = [word for word in words if word.endswith(".py")]
+    if "kvbench-py" in words:
+        name, _ = find_program(list(words[words.index("kvbench-py") + 1:]))
+        files.append("python/kvbench/" + PROGRAMS[name].module.replace(".", "/") + ".py")
+    return files
 
 
 def imported(script):

@@ -1,4 +1,4 @@
-"""The steps of scripts/reference.py: what lies on disk, commands that can be interrupted.
+"""The steps of kvbench-py reference: what lies on disk, commands that can be interrupted.
 
 A folder of a step or report holds begun.json while it is at work and done.json once it is whole:
 what it depends on (`inputs`), the program, its commands and its seconds. Nothing else is state.
@@ -220,7 +220,7 @@ class Steps:
         """`then` with digests of its scripts and of what these import."""
         if not stage.then:
             return {}
-        scripts = [word for word in stage.then if word.endswith(".py")]
+        scripts = sources.named(stage.then)
         found = {}
         for script in scripts:  # Grows on the way.
             found[script] = self.digest(os.path.join(rp.ROOT, script))

@@ -1,1 +1,1 @@
-"""Compressed caches in the model: scripts/score_model.py."""
+"""Compressed caches in the model: kvbench-py score."""

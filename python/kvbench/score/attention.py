@@ -1,4 +1,4 @@
-"""Attention over compressed caches inside a running model; a part of score_model.py.
+"""Attention over compressed caches inside a running model; a part of kvbench-py score.
 
 A layer that the caches hold attends, per KV head, to the exact sinks, the cache's entries with the
 log of their weight as a bias, the exact recent tokens of the prefix, and the new tokens, causally.

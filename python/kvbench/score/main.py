@@ -1,4 +1,4 @@
-"""What scripts/score_model.py does; its command line is options.py.
+"""`kvbench-py score`; its command line is options.py.
 
 The model reads each prompt up to its last tokens exactly, once. These last tokens are then decoded
 over what each compression method left of the cache: what they cost the model in likelihood, how far
@@ -11,18 +11,12 @@ import os
 import sys
 import time
 
-from kvbench.interpreter import without_torch
-
-try:
-    import h5py  # noqa: F401  (checked here, so that one line says all that is missing)
-    import numpy as np
-    import torch
-    import transformers
-    from transformers import AutoTokenizer, DynamicCache
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-except ImportError as error:
-    without_torch(error, "score_model.py")
+import numpy as np
+import torch
+import transformers
+from transformers import AutoTokenizer, DynamicCache
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench.caches.reader import CacheEntry, CacheReader
 from kvbench.dump.capture import ATTENTION, note
@@ -250,5 +244,5 @@ def main():
                 raise OSError(f"{args.model}: {str(error).splitlines()[0]}") from None
         manifest.write(rows=progress.done, failed=table.failed)
     if table.failed:
-        note(f"score_model.py: {table.failed} rows failed: {args.output}")
-        sys.exit(1)
+        note(f"kvbench-py score: {table.failed} rows failed: {args.output}")
+        return 1

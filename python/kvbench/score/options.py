@@ -1,4 +1,4 @@
-"""The command line of score_model.py."""
+"""The command line of kvbench-py score."""
 
 from kvbench.dump.options import DTYPES, Parser, positive
 
@@ -9,7 +9,7 @@ def names(text):
 
 def parse_arguments():
     """Of sys.argv. Imports nothing, so that --help needs no torch."""
-    parser = Parser(prog="score_model.py", description="Puts compressed KV caches into the model that "
+    parser = Parser(prog="kvbench-py score", description="Puts compressed KV caches into the model that "
                     "they were made from, and scores the model.")
     add = parser.add_argument
     add("--model", required=True, metavar="ID|PATH", help="model on the hub, or its folder: the "

@@ -1,4 +1,4 @@
-"""Which prompts score_model.py scores over which caches, and what it refuses; a part of it."""
+"""Which prompts kvbench-py score scores over which caches, and what it refuses; a part of it."""
 
 import os
 
@@ -27,7 +27,7 @@ class Prompt:
         self.trace, self.name, self.groups = trace, name, groups
         if "token_ids" not in group:
             raise TraceError(f"{trace}: prompts/{name}: token_ids: got none, expected the prompt's "
-                             "tokens: dump the trace with scripts/dump_traces.py")
+                             "tokens: dump the trace with kvbench-py dump")
         self.ids = read_values(group["token_ids"]).astype(np.int64)
         # Where any group has an entry, all must.
         self.places = sorted({place for one in groups for place in one.heads(name)})
@@ -58,8 +58,9 @@ class Prompt:
                 raise Failed(f"failed: {error}") from None
             if entry is None:
                 raise Failed(f"failed: {where}: no entry, but other groups have one")
-            if entry.infeasible is not None:
-                raise Failed(f"infeasible: {where}: {entry.infeasible}")
+            for word, reason in (("infeasible", entry.infeasible), ("failed", entry.failed)):
+                if reason is not None:
+                    raise Failed(f"{word}: {where}: {reason}")
             if entry.degenerate is not None and degenerate is None:
                 degenerate = f"degenerate: {where}: {entry.degenerate}"
             out[layer][self.heads[layer][head]] = entry

@@ -1,4 +1,4 @@
-"""The table of score_model.py: columns, rows, resuming; without torch."""
+"""The table of kvbench-py score: columns, rows, resuming; without torch."""
 
 import contextlib
 import csv
@@ -47,7 +47,7 @@ class Table:
         if folder and not os.path.isdir(folder):
             raise TraceError(f"{path}: cannot be written: its folder does not exist")
         if overwrite and os.path.exists(path) and not self.is_table(path):
-            raise TraceError(f"{path}: is no table of score_model.py: it is not replaced")
+            raise TraceError(f"{path}: is no table of kvbench-py score: it is not replaced")
         if resume and os.path.exists(path):
             kept = [row for row in self.read() if not row["status"].startswith("failed")]
             self.done = {tuple(row[name] for name in KEY) for row in kept}
@@ -79,7 +79,7 @@ class Table:
         rows = list(csv.reader(io.StringIO(text, newline="")))
         if not rows or tuple(rows[0]) != COLUMNS:
             raise TraceError(f"{self.path}: --resume: its columns are not those of a table of "
-                             "score_model.py")
+                             "kvbench-py score")
         if not text.endswith("\n") or len(rows[-1]) != len(COLUMNS):
             rows.pop()
         return [dict(zip(COLUMNS, row)) for row in rows[1:]]
@@ -117,7 +117,7 @@ class Manifest:
                 try:
                     old = parse_json(file.read())["settings"]
                 except (ValueError, KeyError, TypeError):
-                    raise TraceError(f"{self.path}: not a manifest of score_model.py") from None
+                    raise TraceError(f"{self.path}: not a manifest of kvbench-py score") from None
             for name, value in settings.items():
                 if old.get(name) != value:
                     raise TraceError(f"{args.output}: --resume: {name}: got {value}, the rows that "

@@ -9,7 +9,7 @@ import re
 import h5py
 import numpy as np
 
-from kvbench.trace.errors import TraceError
+from kvbench.errors import TraceError
 
 ATTRIBUTE = "sha256"
 MEMBERS = "members"

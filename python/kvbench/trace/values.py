@@ -14,7 +14,7 @@ import numpy as np
 
 from kvbench.text import one_line
 from kvbench.trace.digest import ATTRIBUTE, DIGEST, sha256_of
-from kvbench.trace.errors import TraceError
+from kvbench.errors import TraceError
 
 FLETCHER_BYTES = 4  # of a chunk's checksum, behind its values
 

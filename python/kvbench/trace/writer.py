@@ -1,27 +1,20 @@
-"""A streaming writer of kvbench's trace format (docs/trace_format.md) for the Python scripts.
+"""A streaming writer of kvbench's trace format (docs/trace_format.md).
 
-Errors that a user can mend are TraceError; `run_main` prints them as one line and exits with 2,
-and what the disk or the device refuses as one line with 3.
+Raises TraceError for what a user can mend, OSError where the disk or the device refuses.
 """
 
 import contextlib
 import datetime
 import math
 import os
-import sys
 
-from kvbench.interpreter import without
-
-try:
-    import h5py
-    import numpy as np
-except ImportError as error:
-    without(error, ["numpy", "h5py"], "python3-h5py")
+import h5py
+import numpy as np
 
 from kvbench.own import NotOurs, refuse_foreign
-from kvbench.text import one_line, storable
+from kvbench.text import storable
 from kvbench.trace import digest
-from kvbench.trace.errors import TraceError
+from kvbench.errors import TraceError
 from kvbench.trace.parts import CHUNK_TOKENS, OptionalParts
 
 FORMAT = "kvbench-trace"
@@ -41,26 +34,6 @@ def to_bfloat16(array):
 def from_bfloat16(bits):
     """float32 of bfloat16's bits (uint16); exact."""
     return (np.asarray(bits, np.uint16).astype(np.uint32) << 16).view(np.float32)
-
-
-def run_main(main):
-    """Runs `main`; an error becomes one line and an exit code: TraceError 2, OSError and lack of
-    memory 3, an interrupt 130."""
-    name = os.path.basename(sys.argv[0])
-    try:
-        main()
-    except TraceError as error:
-        code, text = 2, str(error)
-    except KeyboardInterrupt:
-        code, text = 130, "interrupted"
-    except MemoryError:
-        code, text = 3, "out of memory"
-    except OSError as error:
-        code, text = 3, str(error)
-    else:
-        return
-    print(one_line(f"{name}: {text}"), file=sys.stderr)
-    sys.exit(code)
 
 
 class TraceWriter(OptionalParts):

@@ -1,0 +1,33 @@
+"""`kvbench-py PROGRAM ...` (kvbench.programs)."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from kvbench import programs
+from kvbench.text import one_line
+
+
+def run(words: list[str]) -> int:
+    """Runs a program; an error becomes one line on stderr and an exit code (docs/cli.md)."""
+    if not words or words[0] in ("-h", "--help"):
+        print(programs.help_text(), file=sys.stdout if words else sys.stderr)
+        return 0 if words else 2
+    try:
+        name, rest = programs.find_program(words)
+    except LookupError as error:
+        print(one_line(str(error.args[0])), file=sys.stderr)
+        return 2
+    sys.argv = [f"{programs.NAME} {name}", *rest]
+    os.environ.setdefault("MPLBACKEND", "Agg")  # no program opens a window
+    from kvbench.command import run_main
+    return run_main(lambda: programs.main_of(name)())
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""What `kvbench-py press` does; its command line is options.py.
+
+The model reads each prompt up to the evaluated queries with a press of kvpress. What the press left of
+the middle, per layer and KV head, becomes an entry of a caches file. See docs/press.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import inspect
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import kvpress
+import numpy as np
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+
+from kvbench.caches.writer import CacheWriter
+from kvbench.dump.capture import DTYPES, note
+from kvbench.dump.prompts import load
+from kvbench.errors import TraceError
+from kvbench.press import classes
+from kvbench.press.expression import Expression, PressError, build, parse
+from kvbench.press.groups import PressGroup
+from kvbench.press.options import parse_arguments
+from kvbench.press.run import Layer, run_press
+from kvbench.press.windows import Windows, keep_windows
+from kvbench.progress import progress_bar
+from kvbench.score.prompts import SAME_MODEL
+from kvbench.trace.heads import open_trace, read_head
+from kvbench.trace.values import read_values
+
+
+def press_classes() -> dict[str, type]:
+    """{name: class} of the presses of the installed kvpress."""
+    return {name: one for name, one in vars(kvpress).items()
+            if inspect.isclass(one) and issubclass(one, kvpress.BasePress)}
+
+
+class Prompt:
+    """One prompt of a trace: its token ids [n], and the model's index of each KV head per layer."""
+
+    def __init__(self, trace: str, name: str, group: Any):
+        self.trace, self.name = trace, name
+        if "token_ids" not in group:
+            raise TraceError(f"{trace}: prompts/{name}: token_ids: got none, expected the prompt's "
+                             "tokens: dump the trace with kvbench-py dump")
+        self.ids = read_values(group["token_ids"]).astype(np.int64)
+        self.heads: dict[int, list[int]] = {}
+        for layer, part in group["layers"].items():
+            own = np.arange(part["k"].shape[0])
+            self.heads[int(layer)] = [int(h) for h in part.attrs.get("kv_head_indices", own)]
+
+    def windows(self, args: argparse.Namespace) -> Windows:
+        """What the press is given of the prompt, and the exact parts of that."""
+        out = Windows(len(self.ids) - args.queries, args.sink, args.recent - args.queries)
+        if out.middle < 1:
+            raise TraceError(f"{self.trace}: prompts/{self.name}: got {len(self.ids)} tokens, "
+                             f"expected more than --sink {args.sink} and --recent {args.recent}: there "
+                             "is no middle")
+        return out
+
+
+def read_prompts(args: argparse.Namespace) -> list[Prompt]:
+    """The prompts of the traces, those of --prompts."""
+    out = []
+    for path in args.trace:
+        with open_trace(path) as file:
+            out += [Prompt(path, name, group) for name, group in file["prompts"].items()
+                    if args.prompts is None or name in args.prompts]
+    absent = sorted(set(args.prompts or ()) - {prompt.name for prompt in out})
+    if absent:
+        raise TraceError(f"--prompts: no prompt {absent[0]} in {', '.join(args.trace)}")
+    if not out:
+        raise TraceError(f"{', '.join(args.trace)}: got no prompt, expected at least one")
+    return out
+
+
+def load_model(args: argparse.Namespace) -> Any:
+    """The model in evaluation mode on its device, with the attention that kvpress patches."""
+    if (os.path.isabs(args.model) or args.model.startswith(".")) and not os.path.isdir(args.model):
+        raise TraceError(f"{args.model}: no such folder")
+    model = load(AutoModelForCausalLM.from_pretrained, "model", args,
+                 dtype=DTYPES[args.compute_dtype], attn_implementation="sdpa")
+    try:
+        model = model.to(args.device)
+    except (RuntimeError, AssertionError) as error:
+        raise OSError(f"--device {args.device}: {str(error).splitlines()[0]}") from None
+    return model.eval().requires_grad_(False)
+
+
+def check_prompts(args: argparse.Namespace, model: Any, prompts: list[Prompt]) -> None:
+    """Refuses what the model cannot read, before anything is computed."""
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    vocabulary = model.get_input_embeddings().num_embeddings
+    for prompt in prompts:
+        where = f"{prompt.trace}: prompts/{prompt.name}"
+        prompt.windows(args)
+        if limit and len(prompt.ids) > limit:
+            raise TraceError(f"{where}: {len(prompt.ids)} tokens, the model is made for {limit}")
+        if prompt.ids.min() < 0 or prompt.ids.max() >= vocabulary:
+            raise TraceError(f"{where}: token id {prompt.ids.max()}, expected 0 to {vocabulary - 1}: "
+                             "not this model's tokens")
+
+
+def check_model(args: argparse.Namespace, prompt: Prompt, layers: dict[int, Layer]) -> None:
+    """TraceError unless the model's own keys are the trace's."""
+    for layer in prompt.heads:
+        if layer not in layers:
+            raise TraceError(f"{prompt.trace}: prompts/{prompt.name}/layers/{layer}: the model "
+                             f"{args.model} has no such layer")
+    for layer in {min(prompt.heads), max(prompt.heads)}:
+        where = f"{prompt.trace}: prompts/{prompt.name}/layers/{layer}"
+        head = read_head(prompt.trace, prompt.name, layer, 0, with_q=False)
+        own = layers[layer].keys[prompt.heads[layer][0]].float().cpu().numpy()
+        there = head.k[:len(own)]
+        if own.shape != there.shape:
+            raise TraceError(f"{where}/k: got {there.shape[1]} channels, the model {args.model} has "
+                             f"{own.shape[1]}: not the model of the trace")
+        deviation = float(np.linalg.norm(own - there) / np.linalg.norm(there))
+        limit = max(SAME_MODEL[head.dtype], SAME_MODEL[args.compute_dtype])
+        if not deviation <= limit:
+            raise TraceError(f"{where}/k: the keys of {args.model} differ from the trace's by "
+                             f"{deviation:.2g} (relative), expected at most {limit:g}: not the model "
+                             "of the trace")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings of libraries; the level of logging is as before in the end."""
+    before = logging.root.manager.disable
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def write_press(args: argparse.Namespace, expression: Expression, group: PressGroup | None,
+                prompt: Prompt, model: Any, writer: CacheWriter, kinds: dict[str, type]) -> PressGroup:
+    """One press on one prompt; its group, which the first prompt makes."""
+    windows = prompt.windows(args)
+    press = build(expression, kinds)
+    budget = keep_windows(press, windows) if args.windows == "kept" else None
+    torch.manual_seed(args.seed)
+    layers = run_press(model, press, expression, prompt.ids[:windows.tokens], prompt.heads)
+    check_model(args, prompt, layers)
+    if group is None:
+        group = PressGroup(writer, expression, "as-is" if budget is None else "kept", budget, args.seed,
+                           {"kvpress": version("kvpress"), "torch": str(torch.__version__),
+                            "transformers": transformers.__version__})
+    group.put(prompt.trace, prompt.name, layers, prompt.heads, windows)
+    return group
+
+
+def version(package: str) -> str:
+    """The version of an installed package."""
+    from importlib.metadata import version as of
+    return of(package)
+
+
+def check_presses(args: argparse.Namespace, kinds: dict[str, type]) -> list[Expression]:
+    """The presses of the command line; refuses what is never run, before the model is loaded."""
+    out = [parse(text, kinds) for text in args.press]
+    for expression in out:
+        classes.check(expression)
+        build(expression, kinds)
+    twice = [str(one) for one in out if out.count(one) > 1]
+    if twice:
+        raise PressError(f"--press: {twice[0]}: stands twice")
+    return out
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    args = parse_arguments(arguments)
+    if os.path.lexists(args.output) and not args.overwrite:
+        raise TraceError(f"{args.output}: exists, expected a new file or --overwrite")
+    with quiet():
+        kinds = press_classes()
+        presses = check_presses(args, kinds)
+        prompts = read_prompts(args)
+        with CacheWriter(args.output, args.trace, args.sink, args.recent, args.queries) as writer:
+            model = load_model(args)
+            check_prompts(args, model, prompts)
+            try:
+                write_presses(args, presses, prompts, model, writer, kinds)
+            except torch.OutOfMemoryError:
+                raise MemoryError from None
+
+
+def write_presses(args: argparse.Namespace, presses: list[Expression], prompts: list[Prompt],
+                  model: Any, writer: CacheWriter, kinds: dict[str, type]) -> None:
+    """All presses on all prompts, a group for each press; a line on stderr for each."""
+    steps = [(expression, prompt) for expression in presses for prompt in prompts]
+    group: PressGroup | None = None
+    with progress_bar(len(steps), "press") as bar:
+        begin = time.monotonic()
+        for at, (expression, prompt) in enumerate(steps, 1):
+            group = write_press(args, expression, group, prompt, model, writer, kinds)
+            bar.update()
+            if at % len(prompts) == 0:
+                note(f"{expression}: {len(prompts)} prompts in {time.monotonic() - begin:.0f} s; "
+                     f"{group.finish()}")
+                group, begin = None, time.monotonic()

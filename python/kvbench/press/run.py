@@ -1,0 +1,194 @@
+"""A press in a model: what it kept of a prompt's keys and values, whatever way it takes.
+
+A press drops rows of the cache, masks them (`masked_key_indices`) or changes them. Which tokens are
+left is found by comparing rows with what the model computed, so that it works for any press.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+from kvbench.press.classes import known
+from kvbench.press.expression import Expression, PressError
+from kvbench.text import one_line
+
+
+@dataclasses.dataclass
+class Held:
+    """What one KV head holds after the press.
+
+    positions  [B], ascending: the tokens whose rows are left
+    changed    bool [B]: key or value is not the model's own any more
+    k, v       float32 [changed, d], [changed, dv]: the changed rows
+    """
+
+    positions: np.ndarray
+    changed: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+
+
+@dataclasses.dataclass
+class Layer:
+    """What one layer computed and holds.
+
+    keys, values  of the model, [Hkv, n, d] and [Hkv, n, dv]
+    heads         [Held], by KV head
+    ms            what the press took for the layer; None where it compresses elsewhere
+    """
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    heads: list[Held] = dataclasses.field(default_factory=list)
+    ms: float | None = None
+
+
+def run_press(model: Any, press: Any, expression: Expression, ids: np.ndarray,
+              wanted: Collection[int]) -> dict[int, Layer]:
+    """{layer: Layer} of the wanted layers, after the model has read token ids [n] with the press.
+
+    Raises PressError, one line, for whatever kvpress or the model refuses.
+    """
+    try:
+        with _attention(model, expression), torch.no_grad():
+            return _run(model, press, expression, ids, wanted)
+    except (PressError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # Whatever a press raises: assertions, downloads, shapes.
+        said = one_line(str(error).strip().split("\n")[0])[:300] or "no word why"
+        needs = next((known(one.name).downloads for one in expression.tree()
+                      if known(one.name).downloads), "")
+        hint = f"; it loads {needs} for the models that it knows" if needs else ""
+        raise PressError(f"{expression}: {type(error).__name__}: {said}{hint}") from None
+
+
+@contextlib.contextmanager
+def _attention(model: Any, expression: Expression) -> Iterator[None]:
+    """Eager attention where a press needs its weights, else the model's own."""
+    before = model.config._attn_implementation
+    eager = any(known(one.name).eager for one in expression.tree())
+    if eager:
+        model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        if eager:
+            model.set_attn_implementation(before)
+
+
+def attention_modules(model: Any) -> list[Any]:
+    """The attention of each layer, as kvpress finds it."""
+    try:
+        inner = getattr(model.model, "language_model", model.model)
+        return [layer.self_attn for layer in inner.layers]
+    except AttributeError:
+        raise PressError(f"{type(model).__name__}: has no `model.layers` with `self_attn`: kvpress "
+                         "does not know it") from None
+
+
+def _run(model: Any, press: Any, expression: Expression, ids: np.ndarray,
+         wanted: Collection[int]) -> dict[int, Layer]:
+    modules = attention_modules(model)
+    cache = DynamicCache(config=model.config)
+    out: dict[int, Layer] = {}
+    begun: dict[int, tuple[float, Any, Any]] = {}
+    hooks = []
+
+    def before(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        layer = int(module.layer_idx)
+        if layer not in wanted or layer in out:  # A press that reads the prompt again.
+            return
+        own = cache.layers[layer]
+        out[layer] = Layer(own.keys[0].detach().clone(), own.values[0].detach().clone())
+        begun[layer] = time.perf_counter(), own.keys, _mask(module)
+
+    def after(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        layer = int(module.layer_idx)
+        if layer in begun:
+            start, keys, mask = begun.pop(layer)
+            if cache.layers[layer].keys is not keys or _mask(module) is not mask:
+                out[layer].ms = 1e3 * (time.perf_counter() - start)
+
+    for module in modules:
+        module.masked_key_indices = None
+        hooks.append(module.register_forward_hook(before, with_kwargs=True))
+    try:
+        tokens = torch.as_tensor(ids, device=model.device)[None]
+        with press(model):
+            hooks += [module.register_forward_hook(after, with_kwargs=True) for module in modules]
+            model.model(input_ids=tokens, past_key_values=cache)
+        for layer, found in out.items():
+            if found.keys.shape[1] != len(ids):
+                raise PressError(f"{expression}: layer {layer} holds {found.keys.shape[1]} of "
+                                 f"{len(ids)} tokens without a press: a sliding window")
+            found.heads = held(found, cache.layers[layer], _mask(modules[layer]), expression, layer)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for module in modules:
+            module.masked_key_indices = None
+    return out
+
+
+def _mask(module: Any) -> Any:
+    return getattr(module, "masked_key_indices", None)
+
+
+def held(found: Layer, after: Any, mask: Any, expression: Expression, layer: int) -> list[Held]:
+    """[Held] of a layer. after: its cache; mask: (batch, heads, rows) that attention leaves out."""
+    heads = found.keys.shape[0]
+    left = np.ones((heads, after.keys.shape[2]), bool)
+    if mask is not None:
+        _, own, rows = (part.cpu().numpy() for part in mask)
+        left[own, rows] = False
+    out = []
+    for head in range(heads):
+        k, v = after.keys[0, head], after.values[0, head]
+        at = positions(found.keys[head], k)
+        if at is None:
+            raise PressError(f"{expression}: layer {layer}, KV head {head}: it made keys that are no "
+                             "token's, and dropped others: which of them lie in the windows cannot "
+                             "be told")
+        changed = ((_bits(found.keys[head])[at] != _bits(k)).any(1)
+                   | (_bits(found.values[head])[at] != _bits(v)).any(1))
+        rows = np.flatnonzero(left[head])
+        rows = rows[np.argsort(at[rows], kind="stable")]
+        changed = changed[rows]
+        made = torch.as_tensor(rows[changed], device=k.device)
+        out.append(Held(at[rows], changed, k[made].float().cpu().numpy(),
+                        v[made].float().cpu().numpy()))
+    return out
+
+
+def _bits(rows: torch.Tensor) -> np.ndarray:
+    """Rows as bytes, [rows, bytes]."""
+    return rows.detach().contiguous().cpu().view(torch.uint8).numpy()
+
+
+def positions(whole: torch.Tensor, left: torch.Tensor) -> np.ndarray | None:
+    """The position [B] of each key [B, d] among all keys [n, d] of a head: that of the equal one.
+
+    Equal keys are told apart by their order. Where as many are left as there were, a changed key is
+    that of its place. None: keys are neither.
+    """
+    own, kept = _bits(whole), _bits(left)
+    if own.shape == kept.shape and (own == kept).all():
+        return np.arange(len(own))
+    places: dict[bytes, list[int]] = {}
+    for position in range(len(own) - 1, -1, -1):
+        places.setdefault(own[position].tobytes(), []).append(position)
+    out = np.empty(len(kept), int)
+    for row, key in enumerate(kept):
+        equal = places.get(key.tobytes())
+        if not equal:
+            return np.arange(len(own)) if len(own) == len(kept) else None
+        out[row] = equal.pop()
+    return out

@@ -1,0 +1,126 @@
+"""The programs of `kvbench-py`: what each is called, which module it is, what it needs.
+
+`kvbench-py NAME ...` after `pip install`, `scripts/kvbench-py NAME ...` in the repository and
+`python -m kvbench NAME ...` are the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+NAME = "kvbench-py"
+TABLES = ("numpy", "pandas")
+FIGURES = ("numpy", "pandas", "matplotlib")
+TRACES = ("numpy", "h5py")
+MODELS = ("numpy", "h5py", "torch", "transformers")
+# What pip and Debian call a module where it is not the module's name.
+PIP = {"sklearn": "scikit-learn", "kvpress": "'kvpress>=0.5.5'", "transformers": "'transformers>=4.56'"}
+DEBIAN = {"numpy": "python3-numpy", "pandas": "python3-pandas", "matplotlib": "python3-matplotlib",
+          "scipy": "python3-scipy", "h5py": "python3-h5py", "sklearn": "python3-sklearn"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """One program.
+
+    module   has main(), which reads sys.argv and returns None or an exit code
+    about    one line
+    needs    modules that must be there before its own is imported
+    options  module whose parse_arguments() reads the command line without what `needs` names
+    """
+
+    module: str
+    about: str
+    needs: tuple[str, ...] = FIGURES
+    options: str = ""
+
+
+PROGRAMS = {
+    "dump": Program("dump.main", "queries, keys and values of a model, as a trace", MODELS, "dump.options"),
+    "convert": Program("convert.main", "arrays of another tool, as a trace", TRACES),
+    "score": Program("score.main", "the model's own loss with the caches of methods", MODELS, "score.options"),
+    "press": Program("press.main", "what presses of kvpress keep, as a caches file", (*MODELS, "kvpress"),
+                     "press.options"),
+    "model": Program("model", "a real model from the package index", ()),
+    "prompts": Program("prompts.make", "prompts of the reference results", ()),
+    "needles": Program("prompts.needles", "prompts with a question to answer", ()),
+    "compare": Program("compare.main", "methods on the same prompts: means, intervals, tests", (*FIGURES, "scipy")),
+    "correlate": Program("correlate.main", "which metric follows the model's loss", (*FIGURES, "scipy")),
+    "tune": Program("tune", "a method's parameters, chosen on other prompts than they are judged on", TABLES),
+    "claims": Program("claims.main", "the papers' claims against measured rows", FIGURES),
+    "cluster-table": Program("cluster.summary", "kvbench cluster's folders as one table", TABLES),
+    "reference": Program("reference.main", "the reference results (in the repository)", ()),
+    "plot amnesia": Program("plot.amnesia", "attention on tokens that are no longer held"),
+    "plot coverage": Program("plot.coverage", "k-center coverage of keys and values"),
+    "plot error": Program("plot.error", "error by budget or T, a panel per layer"),
+    "plot growth": Program("plot.growth", "clusters by tokens read"),
+    "plot heatmap": Program("plot.heatmap", "error by layer and head"),
+    "plot kept-map": Program("plot.kept_map", "which tokens each head keeps"),
+    "plot lambda": Program("plot.bumblebee_lambda", "error by BumbleBee's lambda"),
+    "plot norms": Program("plot.norms", "norms of keys and values"),
+    "plot offset": Program("plot.offset", "error by distance from the prompt's end"),
+    "plot pareto": Program("plot.pareto", "error against bytes held"),
+    "plot reconstruction": Program("plot.reconstruction", "KVReviver's reconstruction"),
+    "plot stream": Program("plot.stream", "error along a stream"),
+    "plot tsne": Program("plot.tsne", "keys or values in two dimensions"),
+}
+
+
+class MissingModules(Exception):
+    """A program needs what is not installed: one line with the remedy."""
+
+
+def absent(modules: Iterable[str]) -> list[str]:
+    """Those that this Python cannot find. Imports nothing."""
+    return [name for name in modules if importlib.util.find_spec(name) is None]
+
+
+def expect_modules(who: str, modules: Iterable[str]) -> None:
+    """Raises MissingModules unless all can be found."""
+    missing = absent(modules)
+    if not missing:
+        return
+    remedy = "pip install " + " ".join(PIP.get(name, name) for name in missing)
+    # Debian refuses pip outside an environment, and an environment does not see Debian's packages.
+    if sys.prefix == sys.base_prefix and os.path.exists("/etc/debian_version") and set(missing) <= {*DEBIAN}:
+        remedy += f", or on Debian: apt install {' '.join(DEBIAN[name] for name in missing)}"
+    raise MissingModules(f"{who}: {sys.executable} has no {', '.join(missing)}: {remedy}")
+
+
+def help_text() -> str:
+    """What `kvbench-py --help` prints."""
+    width = max(map(len, PROGRAMS))
+    lines = [f"usage: {NAME} PROGRAM ...", "", "programs:"]
+    lines += [f"  {name:<{width}}  {program.about}" for name, program in PROGRAMS.items()]
+    lines += ["", f"{NAME} PROGRAM --help says what each takes."]
+    return "\n".join(lines)
+
+
+def find_program(words: list[str]) -> tuple[str, list[str]]:
+    """The program that the words begin with, and the words behind it. Raises LookupError, one line."""
+    for count in (1, 2):
+        name = " ".join(words[:count])
+        if len(words) >= count and name in PROGRAMS:
+            return name, words[count:]
+    if words[0] == "plot":
+        figures = ", ".join(name.removeprefix("plot ") for name in PROGRAMS if name.startswith("plot "))
+        got = f"got `{words[1]}`, " if len(words) > 1 else ""
+        raise LookupError(f"{NAME} plot: {got}expected one of {figures}")
+    raise LookupError(f"{NAME}: got `{words[0]}`, expected a program: {NAME} --help lists them")
+
+
+def main_of(name: str) -> Callable[[], object]:
+    """The program's main. Raises MissingModules. Its options are checked before what it needs."""
+    program = PROGRAMS[name]
+    if program.options:
+        importlib.import_module("kvbench." + program.options).parse_arguments()
+    expect_modules(f"{NAME} {name}", program.needs)
+    return importlib.import_module("kvbench." + program.module).main

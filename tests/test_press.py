@@ -1,0 +1,350 @@
+"""python/kvbench/press: presses of kvpress in a small random model, and kvbench's methods as presses.
+
+Every class of kvpress must be run here, or be refused with its reason. What `kvbench evaluate` makes of
+the caches is checked, and which tokens a press keeps is compared with kvbench's method of that name.
+
+Run by a python that has kvpress 0.5.5 and torch, as that of `make test-dump`; elsewhere it is skipped,
+aloud. Environment: KVBENCH, the program. What needs no torch is in test_press_expression.py.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # Nothing is asked of the network.
+
+from script_case import KVBENCH, call, missing, read_rows  # noqa: E402
+
+NEEDED = ("kvpress", "torch", "transformers", "h5py", "numpy")
+MISSING = missing(*NEEDED)
+REASON = f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump"
+if not MISSING:
+    import h5py
+    import numpy as np
+    import torch
+    import transformers
+    from dump_models import DumpCase
+    from kvbench.caches import CacheReader
+    from kvbench.command import run_main
+    from kvbench.press import main as press
+    from kvbench.press.adapter import as_press
+    from kvbench.press.classes import CLASSES
+    from kvbench.press.expression import PressError
+    from kvbench.press.run import positions
+else:
+    DumpCase = unittest.TestCase
+
+TOKENS, SINK, RECENT, QUERIES = 700, 16, 96, 64
+MIDDLE = range(SINK, TOKENS - RECENT)
+HALF = len(MIDDLE) // 2
+WINDOWS = ("--sink", str(SINK), "--recent", str(RECENT), "--queries", str(QUERIES))
+SNAP = "SnapKVPress(0.5,window_size=32)"
+# Of each class that runs: an expression, and whether its windows can be kept (its budget is then 0.5).
+RUNS = {
+    "AdaKVPress": (f"AdaKVPress({SNAP})", True),
+    "BlockPress": ("BlockPress(KeyDiffPress(0.5))", False),
+    "CURPress": ("CURPress(0.5)", True),
+    "CapPress": ("CapPress(0.5)", True),
+    "ChunkKVPress": (f"ChunkKVPress({SNAP})", False),
+    "ChunkPress": ("ChunkPress(KnormPress(0.5),chunk_length=100)", False),
+    "CompactorPress": ("CompactorPress(0.5)", True),
+    "ComposedPress": ("ComposedPress([KnormPress(0.3),ThinKPress(0.5)])", None),
+    "CriticalAdaKVPress": (f"CriticalAdaKVPress({SNAP})", True),
+    "CriticalKVPress": (f"CriticalKVPress({SNAP})", True),
+    "DMSPress": ("DMSPress(KnormPress(),threshold=-7.0)", False),
+    "EntropyGatedChunkKVPress": (f"EntropyGatedChunkKVPress({SNAP})", False),
+    "ExpectedAttentionPress": ("ExpectedAttentionPress(0.5)", True),
+    "KVComposePress": ("KVComposePress(0.5)", False),
+    "KVgradPress": ("KVgradPress(0.5)", False),
+    "KVzipPress": ("KVzipPress(0.5)", False),
+    "KeyDiffPress": ("KeyDiffPress(0.5)", True),
+    "KnormPress": ("KnormPress(0.5)", True),
+    "LagKVPress": ("LagKVPress(0.5,lag_size=32)", True),
+    "LeverageScorePress": ("LeverageScorePress(0.5)", True),
+    "MergingPress": ("MergingPress(KnormPress(0.5))", True),
+    "NonCausalAttnPress": ("NonCausalAttnPress(0.5)", True),
+    "ObservedAttentionPress": ("ObservedAttentionPress(0.5)", True),
+    "PerLayerCompressionPress": ("PerLayerCompressionPress(KnormPress(),"
+                                 "compression_ratios=[0.25,0.5,0.75])", True),
+    "PrefillDecodingPress": ("PrefillDecodingPress(prefilling_press=KnormPress(0.5))", True),
+    "PyramidKVPress": ("PyramidKVPress(0.5,window_size=8,beta=4)", True),
+    "RandomPress": ("RandomPress(0.5,seed=3)", True),
+    "SimLayerKVPress": ("SimLayerKVPress(lazy_threshold=0.1,n_recent=128)", False),
+    "SnapKVPress": (SNAP, True),
+    "StreamingLLMPress": ("StreamingLLMPress(0.5)", True),
+    "TOVAPress": ("TOVAPress(0.5)", True),
+    "ThinKPress": ("ThinKPress(0.5)", False),
+}
+# Kept tokens as kvbench's method has them: its name and parameters, and the least share of equal ones.
+# Below 1, docs/press.md says why.
+EQUAL = {
+    "KnormPress": ("knorm", 1), "TOVAPress": ("tova", 1), "StreamingLLMPress": ("streamingllm:n_sink=0", 1),
+    "SnapKVPress": ("snapkv", 0.97), "CURPress": ("curdkv", 0.95),
+    "ExpectedAttentionPress": ("expected-attention", 0.97), "KeyDiffPress": ("keydiff", 0.9),
+    "AdaKVPress": ("adakv", 0.95), "CriticalKVPress": ("criticalkv", 0.85),
+    "LagKVPress": ("lagkv:lag=32", 0.6), "LeverageScorePress": ("leverage", 0.6),
+    "CompactorPress": ("compactor", 0.6), "PyramidKVPress": ("pyramidkv:window=8;beta=4", 0.9),
+}
+
+
+@unittest.skipIf(MISSING, REASON)
+class PressCase(DumpCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.ids = np.random.default_rng(11).integers(3, 97, TOKENS)
+        cls.ids_file = cls.file("press.jsonl", json.dumps(cls.ids.tolist()) + "\n")
+        cls.model("words", "llama", max_position_embeddings=2048)
+        cls.folder_of_model = cls.words_model()
+        cls.trace = os.path.join(cls.folder, "t.h5")
+
+    def setUp(self):
+        if not os.path.exists(self.trace):
+            os.rename(self.dump(self.folder_of_model, "--dtype", "float32", "--o-proj"), self.trace)
+
+    def press(self, out, *presses, options=(), code=0):
+        result = call(lambda: run_main(press.main), "kvbench-py press", "--model", self.folder_of_model,
+                      "--trace", self.trace, "-o", out, *WINDOWS, *options,
+                      *(word for one in presses for word in ("--press", one)))
+        self.assertEqual(result.code, code, result.err)
+        return result
+
+    def path(self, end):
+        return os.path.join(self.folder, self.id() + end)
+
+    def program(self, *arguments):
+        if not KVBENCH:
+            self.skipTest("KVBENCH names no program")
+        done = subprocess.run([KVBENCH, *arguments], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    @staticmethod
+    def tokens(path):
+        """{(algorithm, layer, head): (positions of the middle, attributes)} of a caches file."""
+        with CacheReader(path) as reader:
+            return {(group.algorithm, *place): (entry.token[entry.token >= 0], len(entry.k))
+                    for group in reader.groups for place in group.heads("p0")
+                    for entry in [group.read("p0", *place)]}
+
+
+class ClassesTest(PressCase):
+    def test_every_class_is_run_or_refused(self):
+        there = {one.__name__ for one in self.all_classes(press.kvpress.BasePress)}
+        self.assertEqual(there - set(CLASSES), set(), "not classified: press/classes.py, docs/press.md")
+        self.assertEqual(set(press.press_classes()) - set(CLASSES), set())
+        idle = {name for name, one in CLASSES.items() if one.refused or one.downloads}
+        self.assertEqual(set(RUNS) | idle, set(CLASSES))
+        self.assertEqual(set(RUNS) & idle, set())
+
+    def all_classes(self, base):
+        own = {one for one in base.__subclasses__() if one.__module__.startswith("kvpress.")}
+        return {base}.union(*map(self.all_classes, own))
+
+    def test_refused_ones_say_why(self):
+        inner = {"CAMPress": "base_press=KnormPress()", "DecodingPress": "base_press=KnormPress()",
+                 "CompressionRatioDecodingPress": "base_press=KnormPress()",
+                 "KeyRerotationPress": "KnormPress(0.5)"}
+        for name, known in CLASSES.items():
+            if known.refused:
+                out = self.path(".h5")
+                result = self.press(out, f"{name}({inner.get(name, '')})", code=2)
+                self.assertIn(known.refused, result.err)
+                self.assertEqual(len(result.err.splitlines()), 1)
+                self.assertFalse(os.path.exists(out) or os.path.exists(out + ".part"))
+
+    def test_those_that_download_say_what(self):
+        for name, known in CLASSES.items():
+            if known.downloads:
+                result = self.press(self.path(".h5"), f"{name}()" if "Duo" in name or "LUKV" in name
+                                    else f"{name}(0.5)", code=2)
+                self.assertIn(known.downloads, result.err)
+                self.assertEqual(len(result.err.splitlines()), 1, result.err)
+
+    def test_decoding_parts_are_refused(self):
+        for text in ("PrefillDecodingPress(decoding_press=DecodingPress(KnormPress()))",
+                     "DMSPress(KnormPress(),threshold=0.0,decoding=True)"):
+            self.assertIn("while the model decodes", self.press(self.path(".h5"), text, code=2).err)
+
+
+class RunsTest(PressCase):
+    def test_all_presses(self):
+        out, table = self.path(".h5"), self.path(".csv")
+        texts = {name: text for name, (text, _) in RUNS.items() if name != "ComposedPress"}
+        said = self.press(out, *texts.values()).err
+        self.assertEqual(len(said.strip().splitlines()), len(texts), said)
+        # Keys that were changed and dropped both have no place.
+        self.assertIn("which of them lie in the windows", self.press(
+            self.path("2.h5"), "ComposedPress([ThinKPress(0.5),KnormPress(0.3)])", code=2).err)
+        self.program("evaluate", self.trace, "--caches", out, "-o", table)
+        rows = read_rows(table)
+        self.assertEqual({row["status"] for row in rows}, {"ok"})
+        self.assertEqual(len(rows), len(texts) * 3 * 4)
+        for row in rows:
+            kept = RUNS[row["algorithm"]][1]
+            params = dict(part.split("=", 1) for part in row["params"].split(";"))
+            self.assertEqual(params["windows"], "kept" if kept else "as-is")
+            self.assertEqual(row["budget_requested"], "0.5" if kept else "", row)
+        self.exact_sizes(out)
+
+    def exact_sizes(self, out):
+        with CacheReader(out) as reader:
+            for group in reader.groups:
+                sizes = {place: len(group.read("p0", *place).k) for place in group.heads("p0")}
+                self.assertEqual(len(sizes), 6, group)
+                if not RUNS[group.algorithm][1]:
+                    continue
+                per_layer = [sizes[layer, 0] + sizes[layer, 1] for layer in range(3)]
+                if group.scope == "head":
+                    self.assertEqual(set(sizes.values()), {HALF}, group)
+                elif group.scope == "layer":
+                    self.assertEqual(set(per_layer), {2 * HALF}, group)
+                else:
+                    self.assertLessEqual(sum(per_layer), 6 * HALF)
+                    self.assertGreater(sum(per_layer), 6 * HALF - 12, group)
+                self.assertEqual(group.scope, {"AdaKVPress": "layer", "CriticalAdaKVPress": "layer",
+                                               "PyramidKVPress": "layers",
+                                               "PerLayerCompressionPress": "layers"}.get(
+                    group.algorithm, "head"), group)
+
+    def test_as_is_is_what_kvpress_keeps(self):
+        out = self.path(".h5")
+        self.press(out, SNAP, "AdaKVPress(KnormPress(0.5))", options=("--windows", "as-is"))
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            self.folder_of_model, dtype=torch.float32, attn_implementation="sdpa")
+        from kvpress import AdaKVPress, KnormPress, SnapKVPress
+        ids = torch.as_tensor(self.ids[:TOKENS - QUERIES])[None]
+        found = self.tokens(out)
+        whole, cut, masked = (transformers.DynamicCache() for _ in range(3))
+        with torch.no_grad():
+            model.model(input_ids=ids, past_key_values=whole)
+            with SnapKVPress(0.5, 32)(model):
+                model.model(input_ids=ids, past_key_values=cut)
+            with AdaKVPress(KnormPress(0.5))(model):
+                model.model(input_ids=ids, past_key_values=masked)
+        for layer in range(3):
+            mask = model.model.layers[layer].self_attn.masked_key_indices
+            for head in range(2):
+                at = positions(whole.layers[layer].keys[0, head], cut.layers[layer].keys[0, head])
+                want = sorted(set(at) & set(MIDDLE))
+                self.assertEqual(found["SnapKVPress", layer, head][0].tolist(), want)
+                gone = set(mask[2][mask[1] == head].tolist())
+                self.assertEqual(found["AdaKVPress", layer, head][0].tolist(),
+                                 sorted(set(MIDDLE) - gone))
+
+    def test_think_pays_for_the_channels_it_keeps(self):
+        out = self.path(".h5")
+        self.press(out, "ThinKPress(0.5)")
+        with h5py.File(out) as file:
+            (group,) = file.values()
+            entry = group["prompts/p0/layers/1/0"]
+            b, d = entry["k"].shape
+            self.assertEqual(b, len(MIDDLE))
+            self.assertEqual(entry.attrs["payload_bytes"], 4 * b * (d // 2 + d))
+            self.assertEqual(entry.attrs["aux_bytes"], d // 8)
+            self.assertEqual(int((entry["k"][:] == 0).all(0).sum()), d // 2)
+
+    def test_another_model_and_a_short_prompt_are_refused(self):
+        other = self.model("other", "llama", max_position_embeddings=2048, rope_theta=500.0,
+                           change=lambda model: model.model.embed_tokens.weight.neg_())
+        result = call(lambda: run_main(press.main), "kvbench-py press", "--model", other, "--trace",
+                      self.trace, "-o", self.path(".h5"), "--press", SNAP, *WINDOWS)
+        self.assertEqual(result.code, 2)
+        self.assertIn("not the model of the trace", result.err)
+        self.assertIn("there is no middle", self.press(self.path(".h5"), SNAP, code=2, options=(
+            "--recent", "690")).err)
+
+    def test_kept_tokens_against_the_methods_of_kvbench(self):
+        mine, theirs = self.path(".h5"), self.path("-kvbench.h5")
+        self.press(mine, *(RUNS[name][0] for name in EQUAL))
+        found = self.tokens(mine)
+        for name, (algorithm, least) in EQUAL.items():
+            self.program("replay", self.trace, "-o", self.path(".csv"), "--overwrite", "--algorithm", algorithm,
+                         "--budget", "0.5", *WINDOWS, "--export-caches", theirs)
+            other = {place[1:]: token for place, (token, _) in self.tokens(theirs).items()}
+            same = total = 0
+            for place, token in other.items():
+                same += len(set(token) & set(found[name, *place][0]))
+                total += len(token)
+            print(f"{name}: {same} of {total} tokens as {algorithm}", file=sys.stderr)
+            if least == 1:
+                self.assertEqual(same, total, name)
+            self.assertGreaterEqual(same / total, least, name)
+
+
+@unittest.skipUnless(KVBENCH, "KVBENCH names no program")
+class AsPressTest(PressCase):
+    def cache(self, own, dtype="float32", count=300):
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            self.folder_of_model, dtype=getattr(torch, dtype), attn_implementation="sdpa")
+        out, whole = transformers.DynamicCache(), transformers.DynamicCache()
+        ids = torch.as_tensor(self.ids[:count])[None]
+        with torch.no_grad():
+            model.model(input_ids=ids, past_key_values=whole)
+            with own(model):
+                model.model(input_ids=ids, past_key_values=out)
+        return whole, out
+
+    def test_kept_tokens_are_the_models_own(self):
+        for dtype in ("float32", "bfloat16"):
+            whole, out = self.cache(as_press("snapkv", 0.5, window=16, kernel=1), dtype)
+            for before, after in zip(whole.layers, out.layers):
+                self.assertEqual(after.keys.shape, (1, 2, 150, 16))
+                self.assertEqual(after.keys.dtype, before.keys.dtype)
+                for head in range(2):
+                    at = positions(before.keys[0, head], after.keys[0, head])
+                    self.assertEqual(list(at), sorted(set(at)))
+                    self.assertEqual(set(at) & set(range(16)), set(range(16)))
+                    self.assertTrue(torch.equal(after.values[0, head], before.values[0, head, at]))
+
+    def test_it_is_kvpress_own_snapkv(self):
+        # kvpress's window of 64 is the recent tokens; without pooling nothing else differs.
+        from kvpress import SnapKVPress
+        whole, ours = self.cache(as_press("snapkv", 0.5, sink=0, recent=64, window=64, kernel=1))
+        _, theirs = self.cache(SnapKVPress(0.5, 64, 1))
+        for before, a, b in zip(whole.layers, ours.layers, theirs.layers):
+            for head in range(2):
+                sets = [set(positions(before.keys[0, head], one.keys[0, head])) for one in (a, b)]
+                self.assertLessEqual(len(sets[0] - sets[1]), 1)
+
+    def test_methods_that_need_tables_and_projections_run(self):
+        for name in ("expected-attention", "compactor", "criticalkv", "value-merge"):
+            _, out = self.cache(as_press(name, 0.5))
+            self.assertEqual({layer.keys.shape[2] for layer in out.layers}, {150}, name)
+
+    def test_what_a_cache_cannot_hold_is_refused(self):
+        for name, ratio, words in (
+                ("uniform", 0.5, "log weights"), ("adakv", 0.5, "its heads hold"), ("exact", 0.5, "at most"),
+                ("pyramidkv", 0.5, "layers share a budget"), ("quant-kivi", 0.25, "fewer bits"),
+                ("quant-kivi", 0.5, "needs .* bytes")):
+            with self.assertRaisesRegex(PressError, f"^{name}: .*{words}"):
+                self.cache(as_press(name, ratio))
+        with self.assertRaisesRegex(PressError, "expected at least sink 16 and recent 64"):
+            self.cache(as_press("snapkv", 0.9))
+        with self.assertRaisesRegex(PressError, "expected one prompt at a time"):
+            as_press("snapkv", 0.5).compress(None, torch.zeros(2, 9, 4), torch.zeros(2, 1, 9, 4),
+                                             torch.zeros(2, 1, 9, 4), None, {})
+
+    def test_bad_arguments(self):
+        for arguments in (("snapkv:window=3", 0.5), ("", 0.5), ("snapkv", 1.0)):
+            with self.assertRaises(PressError):
+                as_press(*arguments)
+        with self.assertRaisesRegex(PressError, "recent"):
+            as_press("snapkv", 0.5, recent=0)
+
+    def test_the_pipeline_takes_it(self):
+        from kvpress import KVPressTextGenerationPipeline
+        model = transformers.AutoModelForCausalLM.from_pretrained(self.folder_of_model, dtype=torch.float32)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(self.folder_of_model)
+        pipe = KVPressTextGenerationPipeline(model=model, tokenizer=tokenizer, device="cpu")
+        text = " ".join(f"w{i}" for i in self.ids[:300])
+        own = as_press("knorm", 0.5)
+        self.assertIsInstance(pipe(text, question="w5 w6", press=own, max_new_tokens=4)["answer"], str)
+
+
+if __name__ == "__main__":
+    if MISSING:
+        print(f"SKIPPED: {REASON}")
+        sys.exit(77)
+    unittest.main()
