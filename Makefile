@@ -72,8 +72,11 @@ test-slow: ## build and run the slow tests
 
 test-asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer, in build/asan
 	$(call bootstrap,build plot test)
+	@$(plot_python); $(CMAKE) --preset release -DKVBENCH_TESTS=ON -DKVBENCH_CUDA=OFF \
+		-DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS)
+	@$(BUILD) build -j $(JOBS) --target kvbench_tests
 	@$(plot_python); $(CMAKE) --preset asan -DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" \
-		$(CMAKE_ARGS)
+		-DKVBENCH_TEST_OBJECTS=$(CURDIR)/build $(CMAKE_ARGS)
 	@$(BUILD) build/asan -j $(JOBS)
 	@$(CTEST) --test-dir build/asan
 

@@ -29,7 +29,16 @@ file(GLOB _test_units ${_glob} tests/test_*.cpp)
 if(_test_units)
   find_package(GTest REQUIRED)
   include(GoogleTest)
-  add_executable(kvbench_tests ${_test_sources})
+  if(KVBENCH_TEST_OBJECTS)
+    # The library's objects come first, so that of an inline function their copy is linked.
+    list(TRANSFORM _test_sources REPLACE "(.+)" "${KVBENCH_TEST_OBJECTS}/CMakeFiles/kvbench_tests.dir/\\1.o"
+      OUTPUT_VARIABLE _objects)
+    set_source_files_properties(${_objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+    add_executable(kvbench_tests $<TARGET_OBJECTS:kvbench_lib> ${_objects})
+    set_target_properties(kvbench_tests PROPERTIES LINKER_LANGUAGE CXX)
+  else()
+    add_executable(kvbench_tests ${_test_sources})
+  endif()
   target_include_directories(kvbench_tests PRIVATE "${_src}/tests")
   target_link_libraries(kvbench_tests PRIVATE kvbench_lib GTest::gtest GTest::gtest_main)
   target_compile_definitions(kvbench_tests PRIVATE
@@ -41,22 +50,14 @@ if(_test_units)
     target_compile_definitions(kvbench_tests PRIVATE KVBENCH_PROGRAM="")
   endif()
   kvbench_target_options(kvbench_tests)
-  # Tests are compiled more often than they run long; what they test keeps its own level. With
-  # sanitizers half of the compiler's time is the optimizer's: only sources with long loops of their
-  # own, the references, are worth it.
-  target_compile_options(kvbench_tests PRIVATE $<$<CONFIG:Release>:-O1>)
-  if(KVBENCH_SANITIZE)
-    target_compile_options(kvbench_tests PRIVATE -O0)
-    set(_long_loops ${_test_sources})
-    list(FILTER _long_loops INCLUDE REGEX "tests/twin/")
-    # A precompiled header serves one level only.
-    set_source_files_properties(${_long_loops} PROPERTIES
-      COMPILE_OPTIONS -O1 SKIP_PRECOMPILE_HEADERS ON)
-  endif()
+  # Tests are compiled more often than they run long; what they test keeps its own level.
+  target_compile_options(kvbench_tests PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
   kvbench_link_dependencies(kvbench_tests)
   # Nearly every test has these headers; each time they would be a fifth of what it takes.
-  target_precompile_headers(kvbench_tests PRIVATE
-    "$<$<COMPILE_LANGUAGE:CXX>:${_src}/tests/precompiled.hpp>")
+  if(NOT KVBENCH_TEST_OBJECTS)
+    target_precompile_headers(kvbench_tests PRIVATE
+      "$<$<COMPILE_LANGUAGE:CXX>:${_src}/tests/precompiled.hpp>")
+  endif()
   # Left out of a sanitizer's build, where they would take most of the time: what these run is tested
   # on less data, and the statistics of many seeds run the same lines again for each.
   set(_left_out "")

@@ -188,7 +188,8 @@ def _read_one(path, columns):
         raise CsvError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
     if frame.empty:
         raise CsvError(f"{path}: no rows")
-    return frame
+    # Frame.to_csv writes its index as a column without a name.
+    return frame.drop(columns=[name for name in frame.columns if name.startswith("Unnamed: ")])
 
 
 def numbers(column, path, name, strict):
