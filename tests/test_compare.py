@@ -314,7 +314,7 @@ class PicturesTest(FigureTest):
 
     def check(self, figure, png):
         width, height = (pixels / 200 for pixels in struct.unpack(">II", png[16:24]))  # 200 dpi
-        self.assertLess(width, kf.PAGE_WIDTH + 0.2)
+        self.assertLessEqual(width, kf.PAGE_WIDTH + 0.2)
         self.assertLess(height, kf.PAGE_HEIGHT + 0.2)
         target = kf.COLUMN_WIDTH if width < kf.COLUMN_WIDTH + 0.2 else kf.PAGE_WIDTH
         texts = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text()]
@@ -343,7 +343,7 @@ class PicturesTest(FigureTest):
         code, said = self.run_script(compare, self.write(rows), "--figures", self.path("x"))
         self.assertEqual(code, 0, said)
         with open(self.path("x.cd.0.5.png"), "rb") as file:
-            self.assertLess(struct.unpack(">I", file.read()[16:20])[0] / 200, kf.PAGE_WIDTH + 0.2)
+            self.assertLessEqual(struct.unpack(">I", file.read()[16:20])[0] / 200, kf.PAGE_WIDTH + 0.2)
 
 
 if __name__ == "__main__":

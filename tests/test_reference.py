@@ -294,7 +294,7 @@ class ReferenceTest(FolderCase):
         self.write("equal.toml", self.read("equal.toml").replace("nosuch", "h2o,local"))
         self.plan(lambda text: text.replace("--to h2o", "--to nosuch"))
         _, errors = self.run_it(code=2)
-        self.assertIn("of: kvbench-py compare", errors)
+        self.assertIn("of: scripts/kvbench-py compare", errors)
         self.assertEqual((self.tables(), self.changed_times(self.out)), (before, times))
         self.plan()
         self.run_it()
