@@ -5,6 +5,7 @@ changed, and the copy is built once with the options of the build that is tested
 KVBENCH_EXTENDING_KEEP  a folder for the copy, tree/, made anew; it stays there
 """
 
+import fnmatch
 import json
 import os
 import re
@@ -59,6 +60,14 @@ def cache_of(build):
 VERSION = r"schema version \*\*[0-9.]+\*\*"
 OFFSET_TABLE = ("<!-- columns: offset.csv -->\n| column | unit | meaning |\n| --- | --- | --- |\n"
                 "| `norm` | distance | norm of the mean row |\n")
+
+
+# Unit tests that an example is tried with, as --gtest_filter has them.
+METHOD_TESTS = "Stride.*:*EveryMethod.*/stride:AllMethods.Rows*:ScoringQueries.*"
+COLUMN_TESTS = ("Schema.*:Summary*:ErrorFigures.*:Csv*:Merge.*:Row*:LayerErrorsTest.*:"
+                "EvaluateTest.*:JobTest.*:RunTest.*:StreamJobTest.*:ContractTest.*")
+STATISTIC_TESTS = "Offset.*:ClusterRun.*"
+FILTERS = (METHOD_TESTS, COLUMN_TESTS, STATISTIC_TESTS)
 
 
 def run(*command, cwd):
@@ -128,6 +137,7 @@ class AddTest(FolderCase):
         cls.add("statistic", "offset.cpp", "lib/cluster/offset.cpp")
         cls.add("statistic", "test_offset.cpp", "tests/test_offset.cpp")
         cls.apply("statistic")
+        cls.leave_out_tests()
         cls.make("kvbench", "kvbench_tests")
         run(os.path.join(cls.tree, "scripts", "update_schema_docs.sh"), cwd=cls.tree)
         cls.schema_page = read_text(os.path.join(cls.tree, "docs", "schema.md"))
@@ -154,6 +164,18 @@ class AddTest(FolderCase):
                 raise AssertionError(f"{example}.patch: {file} has {text.count(old)} places, not one, with\n{old}")
             write_text(path, text.replace(old, new))
             cls.changed.setdefault(example, set()).add(file)
+
+    @classmethod
+    def leave_out_tests(cls):
+        """Removes from the copy the unit tests that are not run below: they are most of the compiler's time."""
+        tests = os.path.join(cls.tree, "tests")
+        for name in os.listdir(tests):
+            if re.fullmatch(r"test_\w+\.cpp", name):
+                text = read_text(os.path.join(tests, name))
+                if not any(fnmatch.fnmatch(f"{suite}.{test}{'/stride' if kind == '_P' else ''}", pattern)
+                           for kind, suite, test in re.findall(r"^TEST(_[FP])?\((\w+), (\w+)\)", text, re.M)
+                           for pattern in ":".join(FILTERS).split(":")):
+                    os.remove(os.path.join(tests, name))
 
     @classmethod
     def make(cls, *targets):
@@ -186,7 +208,7 @@ class AddTest(FolderCase):
 
     def test_a_method(self):
         self.expect_listed("method", "A method", "stride")
-        self.unit_tests("Stride.*:*EveryMethod*stride:AllMethods.Rows*:ScoringQueries.*")
+        self.unit_tests(METHOD_TESTS)
         listed = [line.split()[0] for line in self.kvbench("list").partition("\n\n")[0].splitlines()[1:]]
         self.assertEqual(listed.count("stride"), 1)
         self.assertIn("source      systematic sampling", self.kvbench("list", "stride"))
@@ -203,8 +225,7 @@ class AddTest(FolderCase):
     def test_a_column(self):
         self.changed["column"].add("docs/schema.md")
         self.expect_listed("column", "A column", "")
-        self.unit_tests("Schema.*:Summary*:ErrorFigures.*:Csv*:Merge.*:Row*:LayerErrorsTest.*:"
-                        "EvaluateTest.*:JobTest.*:RunTest.*:StreamJobTest.*:ContractTest.*")
+        self.unit_tests(COLUMN_TESTS)
         before = read_text(os.path.join(ROOT, "docs", "schema.md"))
         page = re.sub(r"`offset\.csv`: .*?(?=`points\.csv`)", "", self.schema_page, flags=re.S)
         line = ("| `rel_error_p99` | fraction | 99th percentile over queries of \\|z-a\\| / \\|a\\| | "
@@ -226,7 +247,7 @@ class AddTest(FolderCase):
 
     def test_a_statistic(self):
         self.expect_listed("statistic", "A cluster statistic", "offset")
-        self.unit_tests("Offset.*:ClusterRun.*")
+        self.unit_tests(STATISTIC_TESTS)
         self.assertIn(OFFSET_TABLE, self.schema_page)
         self.kvbench("synth", "-o", "t.h5", "--layers", "2", "--q-heads", "2", "--kv-heads", "1", "--n", "96")
         self.kvbench("cluster", "t.h5", "-o", "clusters")
