@@ -2,6 +2,7 @@
 // (docs/extending.md).
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,9 +27,15 @@ struct RopeTables;
 /// What a head is given of a size that several heads share (Scope::layer, Scope::layers).
 struct Share {
   Index tokens = 0;  ///< how many of its tokens the head may keep
+  /// Bytes that the head may hold; none: those of `tokens` pairs.
+  std::optional<Index> bytes = {};
   /// What else the method hands over, one object for all heads (common scores, say); null: nothing.
   std::shared_ptr<const std::vector<double>> values = nullptr;
 };
+
+/// Keys [c, d] of the tokens at `positions` as a quantizer stores them, for methods that fit
+/// weights and values to stored keys (A@Q with fit=after).
+using CodeKeys = std::function<Matrix(const Matrix& keys, std::span<const Index> positions)>;
 
 /// What one job asks of a method: compress these tokens of one KV head.
 struct Task {
@@ -59,6 +66,8 @@ struct Task {
   const Matrix* o_proj = nullptr;
   /// What another program made of these tokens (`kvbench evaluate`); else null.
   const Compressed* given = nullptr;
+  /// How the keys that the method keeps will be stored, where it is to fit to them; else null.
+  const CodeKeys* code_keys = nullptr;
 
   Index count() const { return static_cast<Index>(tokens.size()); }
 };
@@ -78,6 +87,9 @@ struct MadeTokens {
   Matrix k;                    ///< [c, d]
   Matrix v;                    ///< [c, dv]; empty in a denominator
   std::vector<float> weights;  ///< empty or [c]
+  /// [c]: of the tokens whose rotation the keys have (of merged ones the kept one's); empty: the
+  /// entries have no position of their own.
+  std::vector<Index> positions = {};
 };
 
 /// The denominator's own set, for methods that do not share the numerator's.
@@ -107,6 +119,9 @@ struct Compressed {
   /// How many of `made` are tokens of the task under a format of fewer bits: tokens kept, though
   /// not held exactly.
   Index quantised = 0;
+  /// Tokens of the task, ascending, that `mass_kept` and amnesia count as held although `made` has
+  /// them in fewer bits: what A of an A@Q holds as it is. Not in `held`.
+  std::vector<Index> counted = {};
   /// Why this is no fair instance of the method (a sketch of one cell, say), for the status
   /// `degenerate: ...`; empty: it is one. The row is measured all the same.
   std::string degenerate;
@@ -118,6 +133,19 @@ struct Compressed {
 /// compresses each head with its Share.
 enum class Scope { head, layer, layers };
 
+/// What decides the bytes of a head's entries.
+struct HeadShape {
+  Index d = 0;
+  Index dv = 0;
+  Index element_bytes = 2;
+
+  Index pair_bytes() const { return (d + dv) * element_bytes; }
+};
+
+inline HeadShape shape_of(const KvHead& head) {
+  return {head.d(), head.dv(), bytes_per_element(head.dtype)};
+}
+
 /// What one head tells those that it shares with. The method fills the first two, the replay the
 /// others.
 struct Survey {
@@ -128,6 +156,7 @@ struct Survey {
   Index middle = 0;        ///< tokens that the head has to compress
   Index pair_bytes = 0;    ///< bytes of one (k,v) pair
   Index budget_bytes = 0;  ///< the head's budget, or that of `tokens` pairs
+  HeadShape shape = {};
 };
 
 /// What a stream asks of a method: live through positions 0 .. n-1 of one KV head.
@@ -207,6 +236,12 @@ constexpr std::string_view name(Family f) {
   return "";
 }
 
+/// Bytes that a method holds beside keys and values.
+struct WeightBytes {
+  Index each = 0;  ///< of every token that it keeps or makes
+  Index once = 0;
+};
+
 /// What `kvbench list` prints and what the replay needs to know without running anything.
 struct MethodInfo {
   std::string name;              ///< the word in CLI, CSV and file name
@@ -252,10 +287,45 @@ struct MethodInfo {
   /// makes. Not below what it takes, and less than a tenth of a small run above
   /// (tests/test_memory.py). Each method says it; `no_scratch` for nothing.
   Index (*scratch_bytes)(const Params&, const LayerFacts&, Index middle, Index kept) = nullptr;
+  /// For A@Q: what it holds beside keys and values; null: nothing.
+  WeightBytes (*weight_bytes)(const Params&) = nullptr;
+  /// Why it cannot be the A of an A@Q ("shares no tokens"); empty: it can.
+  std::string unstorable;
+  bool fits_to_keys = false;  ///< heeds Task::code_keys
   /// Where the scope depends on the parameters; null: it is `scope`.
   Scope (*scope_of)(const Params&) = nullptr;
   Scope scope = Scope::head;  ///< which heads share one budget
   /// Whether a run with these parameters draws random numbers; if not, one row with seed 0.
+  bool (*random)(const Params&) = [](const Params&) { return false; };
+};
+
+/// Keys and values that a quantizer codes: those that another method holds or made, in its order.
+struct Entries {
+  Matrix k;                      ///< [c, d]
+  Matrix v;                      ///< [c, dv]
+  std::vector<Index> positions;  ///< as MadeTokens has them
+};
+
+/// Entries read back from their codes.
+struct CodedEntries {
+  Matrix k;               ///< [c, d]
+  Matrix v;               ///< [c, dv]
+  Index code_bytes = 0;   ///< payload
+  Index scale_bytes = 0;  ///< aux: scales, norms, means, masks
+  Figures diag;
+};
+
+/// How a method codes what another one holds (A@Q). Pure functions.
+struct Quantizer {
+  /// Its parameters behind `@`, where the format is given and nothing else (defaults: 4 bits).
+  std::vector<ParamSpec> params;
+  /// Bytes of `count` entries, codes and scales; never falls with `count`; 0 for none.
+  Index (*bytes)(const HeadShape&, Index count, const Params&) = nullptr;
+  /// At least one entry. Takes random draws from task.rng, scoring queries from task.scores; no
+  /// other tokens than the entries. Keys are coded alike whatever the values are.
+  CodedEntries (*code)(const Task&, const Entries&, const Params&) = nullptr;
+  /// Whether keys are un-rotated, so that entries need positions. Null: no.
+  bool (*needs_positions)(const Params&) = nullptr;
   bool (*random)(const Params&) = [](const Params&) { return false; };
 };
 
@@ -271,6 +341,7 @@ struct Method {
   /// One Share per survey, in order; as pairs their tokens weigh at most the surveys' budgets
   /// together. Surveys come by layer, then KV head.
   std::vector<Share> (*share)(std::span<const Survey>, const Params&) = nullptr;
+  std::optional<Quantizer> quantizer = {};  ///< set where it can be the Q of an A@Q
 };
 
 /// For Method::open_stream: a cache made of the task and the parameters.
