@@ -112,7 +112,9 @@ void print_list(const std::vector<const Method*>& list) {
       "family: --algorithm @eviction is all of one; @agnostic is all that look at no query.\n"
       "kvbench list NAME shows an algorithm's source and parameters. A+B composes two under "
       "prefill:\nA keeps tokens in a share of the bytes, B represents the rest "
-      "(oracle+balancekv:share=0.25).";
+      "(oracle+balancekv:share=0.25).\n"
+      "Not here: KVzap, FastKVzip, DMS (trained gates: use external-scores); MLA and others that "
+      "change\nthe model (dump a trace of that model). docs/methods.md says of each why.";
   fmt::print("\n{}", hanging("", notes, width));
 }
 

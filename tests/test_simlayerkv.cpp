@@ -19,7 +19,8 @@ std::vector<KvHead> layers() {
   std::vector<KvHead> heads;
   for (unsigned h = 0; h < kLayers * kHeads; ++h) {
     HeadShape shape;
-    shape.key_norm = 1.0 + h / kHeads;
+    const std::size_t layer = h / kHeads;
+    shape.key_norm = 1.0 + static_cast<double>(layer);
     heads.push_back(make_head(shape, 40 + h));
   }
   return heads;

@@ -139,9 +139,10 @@ Method method_rkv() {
        integer_param("window", "8", 1, 1e9, "queries", "how many of the last queries score"),
        integer_param("kernel", "7", 1, 1e6, "tokens",
                      "width of the max pooling of importance over neighbours; odd; 1: no pooling"),
-       real_param("threshold", "0.5", -1, 1, "cosine",
-                  "a newer token with a key more similar than this takes the blame for the "
-                  "repetition; larger lets fewer do so"),
+       real_param(
+           "threshold", "0.5", -1, 1, "cosine",
+           "keys with a larger cosine repeat each other: of these the last is spared; larger "
+           "spares fewer"),
        choice_param("logits", {"max", "mean"},
                     "how the query heads' logits become one per query and token"),
        integer_param("buffer", "128", 1, 1e9, "tokens",

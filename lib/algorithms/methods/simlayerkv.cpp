@@ -9,7 +9,8 @@
 // budget: layers are reduced, the laziest first (of equal ones the highest layer), until the bytes
 // of the others fit that of all replayed layers. Where that reduces all of them nothing of the
 // middle is held and the rows are degenerate.
-// Initial and recent tokens are the protocol's; [1] and [2] have 4 and 1024 of their own.
+// Initial and recent tokens are the protocol's; [1] and [2] have 4 and 1024 of their own, and [2]
+// leaves out the weight on the last queries' own tokens.
 // A head surveys {weight on the middle}. A head without a share is a layer of its own. Time O(m)
 // beside the scores of n_last queries.
 #include <algorithm>
