@@ -217,8 +217,9 @@ Method method_quant_rotated() {
   info.source = "Zandieh et al., TurboQuant, 2025, arXiv:2504.19874; QJL, 2024, arXiv:2406.03482";
   info.departures =
       "a Hadamard rotation by default, as engines have it (the paper: a uniform one); coded "
-      "directions are rescaled to unit length (correct=none: the paper's); no window of exact "
-      "tokens beside the protocol's; center and keys=pre are not in the paper";
+      "directions are rescaled to unit length as in vLLM (correct=none: the paper's); values are "
+      "coded as keys are (vLLM: uniform, per token); no window of exact tokens beside the "
+      "protocol's; center and keys=pre are not in the paper";
   info.params = format_params("auto");
   info.params.push_back(integer_param("exempt", "0", 0, 1e6, "layers",
                                       "of the replayed layers, so many first and last ones stay "
