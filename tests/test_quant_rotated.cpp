@@ -8,6 +8,7 @@
 
 #include "algorithms/shared/lloyd_max.hpp"
 #include "algorithms/shared/rotated_codes.hpp"
+#include "algorithms/shared/size.hpp"
 #include "compressed.hpp"
 #include "core/error.hpp"
 #include "core/rope.hpp"
