@@ -157,6 +157,7 @@ struct Survey {
   Index pair_bytes = 0;    ///< bytes of one (k,v) pair
   Index budget_bytes = 0;  ///< the head's budget, or that of `tokens` pairs
   HeadShape shape = {};
+  std::optional<Index> limit_bytes = {};  ///< the head's budget before a method took its part
 };
 
 /// What a stream asks of a method: live through positions 0 .. n-1 of one KV head.
@@ -297,7 +298,10 @@ struct MethodInfo {
   WeightBytes (*weight_bytes)(const Params&) = nullptr;
   /// Why it cannot be the A of an A@Q ("shares no tokens"); empty: it can.
   std::string unstorable;
+  /// Whether its denominator is a set of its own, which no A@Q has. Null: no.
+  bool (*own_denominator)(const Params&) = nullptr;
   bool fits_to_keys = false;  ///< heeds Task::code_keys
+  bool has_positions = true;  ///< what it makes has MadeTokens::positions
   /// Where the scope depends on the parameters; null: it is `scope`.
   Scope (*scope_of)(const Params&) = nullptr;
   Scope scope = Scope::head;  ///< which heads share one budget
@@ -306,7 +310,7 @@ struct MethodInfo {
 };
 
 /// Keys and values that a quantizer codes: those that another method holds or made, in its order.
-struct Entries {
+struct KeptEntries {
   Matrix k;                      ///< [c, d]
   Matrix v;                      ///< [c, dv]
   std::vector<Index> positions;  ///< as MadeTokens has them
@@ -321,7 +325,8 @@ struct CodedEntries {
   Figures diag;
 };
 
-/// How a method codes what another one holds (A@Q). Pure functions.
+/// How a method codes what another one holds (A@Q). Pure functions. `check`, `resolve`, `random`
+/// and `query_window` of the method's info are asked with these parameters too.
 struct Quantizer {
   /// Its parameters behind `@`, where the format is given and nothing else (defaults: 4 bits).
   std::vector<ParamSpec> params;
@@ -329,10 +334,9 @@ struct Quantizer {
   Index (*bytes)(const HeadShape&, Index count, const Params&) = nullptr;
   /// At least one entry. Takes random draws from task.rng, scoring queries from task.scores; no
   /// other tokens than the entries. Keys are coded alike whatever the values are.
-  CodedEntries (*code)(const Task&, const Entries&, const Params&) = nullptr;
+  CodedEntries (*code)(const Task&, const KeptEntries&, const Params&) = nullptr;
   /// Whether keys are un-rotated, so that entries need positions. Null: no.
   bool (*needs_positions)(const Params&) = nullptr;
-  bool (*random)(const Params&) = [](const Params&) { return false; };
 };
 
 /// A method. `compress` is a pure function of its arguments, called from many threads at once.

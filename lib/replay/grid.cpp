@@ -9,10 +9,12 @@
 #include <functional>
 #include <iterator>
 #include <numeric>
+#include <tuple>
 
 #include "algorithms/composition.hpp"
 #include "algorithms/named.hpp"
 #include "algorithms/registry.hpp"
+#include "algorithms/stored.hpp"
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 #include "core/number_range.hpp"
@@ -79,19 +81,27 @@ std::vector<std::string> expand_value(const std::string& spec, const std::string
   return out;
 }
 
-// NAME or A+B -> the methods.
+// NAME, A+B or A@Q -> the methods.
 Variant name_variant(const std::string& name) {
-  const auto plus = name.find('+');
+  const auto joint = name.find_first_of("+@");
   Variant out;
-  out.method = &find_method(name.substr(0, plus));
-  out.rest = plus == std::string::npos ? nullptr : &find_method(name.substr(plus + 1));
+  out.method = &find_method(name.substr(0, joint));
+  if (joint == std::string::npos) {
+    return out;
+  }
+  const std::string second = name.substr(joint + 1);
+  if (second.find_first_of("+@") != std::string::npos) {
+    throw InputError(fmt::format("{}: got three methods, expected one, A+B or A@Q", name));
+  }
+  (name[joint] == '+' ? out.rest : out.quantizer) = &find_method(second);
   return out;
 }
 
 // The parameters that a variant's methods take where these are given.
 std::vector<ParamSpec> specs_of(const Variant& v, const std::map<std::string, std::string>& given) {
-  return v.rest == nullptr ? params_of(*v.method, given)
-                           : composition_params(*v.method, *v.rest, given);
+  return v.quantizer != nullptr ? stored_params(*v.method, *v.quantizer, given)
+         : v.rest == nullptr    ? params_of(*v.method, given)
+                                : composition_params(*v.method, *v.rest, given);
 }
 
 void expand(const std::string& spec, std::vector<Variant>& out,
@@ -184,7 +194,7 @@ void expand_set(const std::string& set, Protocol protocol, const std::string& wh
     throw InputError(fmt::format("--algorithm {}: {}", set, error.what()));
   }
   for (const Method* m : members) {
-    if (Variant{m, {}, nullptr}.runs_under(protocol)) {
+    if (Variant{m, {}}.runs_under(protocol)) {
       what.empty() ? expand(m->info.name, out) : expand_declared(*m, what, out);
     }
   }
@@ -201,12 +211,12 @@ void expand_set(const std::string& set, Protocol protocol, const std::string& wh
 
 // By registry order, then parameter by parameter; numbers by value, so that T=2 precedes T=10.
 bool before(const Variant& a, const Variant& b) {
-  // Compositions stand behind all plain methods.
-  if ((a.rest != nullptr) != (b.rest != nullptr)) {
-    return b.rest != nullptr;
-  }
-  if (a.method != b.method || a.rest != b.rest) {
-    return std::pair(a.method, a.rest) < std::pair(b.method, b.rest);
+  // Compositions stand behind all plain methods, stored methods behind these.
+  const auto methods_of = [](const Variant& v) {
+    return std::tuple(v.quantizer != nullptr, v.rest != nullptr, v.method, v.rest, v.quantizer);
+  };
+  if (methods_of(a) != methods_of(b)) {
+    return methods_of(a) < methods_of(b);
   }
   const auto& own = a.params.values();
   const auto& other = b.params.values();
@@ -228,6 +238,7 @@ void drop_repeated(std::vector<Variant>& variants) {
   std::vector<Variant> out;
   for (Variant& v : variants) {
     if (!out.empty() && out.back().method == v.method && out.back().rest == v.rest &&
+        out.back().quantizer == v.quantizer &&
         out.back().params.canonical() == v.params.canonical()) {
       if (v.by_set.empty()) {
         out.back().by_set.clear();
@@ -291,9 +302,9 @@ std::vector<Variant> expand_algorithms(const std::vector<std::string>& specs, Pr
       expand_set(name, protocol, rest, out);
     } else if (declared) {
       const Variant named = name_variant(name);
-      if (named.rest != nullptr) {
+      if (named.rest != nullptr || named.quantizer != nullptr) {
         throw InputError(fmt::format(
-            "--algorithm {}: a composition declares no settings, expected one method", spec));
+            "--algorithm {}: A+B and A@Q declare no settings, expected one method", spec));
       }
       expand_declared(*named.method, rest, out);
     } else {

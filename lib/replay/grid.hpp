@@ -13,11 +13,13 @@
 
 namespace kvbench {
 
-/// A method, or a composition A+B of two, with one set of parameters.
+/// A method, a composition A+B of two, or A@Q, what one holds stored by a quantizer; with one set
+/// of parameters.
 struct Variant {
   const Method* method = nullptr;
   Params params;
-  const Method* rest = nullptr;  ///< B of a composition; `method` is A
+  const Method* rest = nullptr;       ///< B of a composition; `method` is A
+  const Method* quantizer = nullptr;  ///< Q of an A@Q; `method` is A
   /// The set that asked for it ("all", "@eviction", "snap*"); empty: it was named. One of a set is
   /// left out where a layer lacks what it needs.
   std::string by_set = {};
@@ -41,7 +43,7 @@ struct Variant {
   bool sees_queries() const;
   bool reads_rope() const { return any_part(&MethodInfo::reads_rope); }
   bool reads_o_proj() const { return any_part(&MethodInfo::reads_o_proj); }
-  /// Which heads share one budget; a composition's is A's.
+  /// Which heads share one budget; of A+B and A@Q those of A.
   Scope scope() const;
   /// Of what scores; nothing where no part scores with queries before the evaluated ones.
   std::optional<Queries> queries(Range scoring, Range middle) const;
@@ -52,7 +54,7 @@ struct Variant {
   /// after the other, a method that another names within it. `budget`: a fraction, or none.
   Index scratch_bytes(const LayerFacts& layer, Index middle, std::optional<double> budget) const;
   Compressed compress(const Task& task) const;
-  /// Surveys and shares of a scope wider than a head: the method's, or A's of a composition.
+  /// Surveys and shares of a scope wider than a head: the method's, or A's.
   Survey survey(const Task& task) const;
   std::vector<Share> share(std::span<const Survey> surveys) const;
   /// What `survey` is asked for: the task, or A's.
@@ -73,7 +75,7 @@ struct Variant {
     Params params;
     std::string prefix;  // of its parameters in the variant's
   };
-  /// The method, or both of a composition, then the methods that their parameters name.
+  /// The method, or both of A+B or A@Q, then the methods that their parameters name.
   std::vector<Part> parts() const;
   bool any_part(bool MethodInfo::*fact) const;
   /// Tokens that it keeps at most of `middle`.

@@ -98,8 +98,10 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   for (const Index i : c.middle()) {
     held[i] = 0;
   }
-  for (const Index i : result.held.tokens) {
-    held[i] = 1;
+  for (const std::vector<Index>* list : {&result.held.tokens, &result.counted}) {
+    for (const Index i : *list) {
+      held[i] = 1;
+    }
   }
   const std::string diag = diag_text(c, entry, result);
   std::string reason = unfair(c, entry, task.tokens.empty());
@@ -259,6 +261,14 @@ void check_compressed(const Compressed& result, const Task& task) {
       "byte counts of at least 0");
   require(result.quantised >= 0 && result.quantised <= result.made.k.rows(),
           "quantised tokens among the made ones");
+  require(result.made.positions.empty() ||
+              static_cast<Index>(result.made.positions.size()) == result.made.k.rows(),
+          "a position for each made entry, or none");
+  require(
+      std::ranges::adjacent_find(result.counted, std::greater_equal<>()) == result.counted.end() &&
+          std::ranges::includes(task.tokens, result.counted) &&
+          static_cast<Index>(result.counted.size()) <= result.quantised,
+      "counted tokens ascending, the task's, and among the quantised");
   if (result.denominator) {
     check_held(result.denominator->held, task);
     check_made(result.denominator->made, task, /*values=*/false);

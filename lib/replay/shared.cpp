@@ -49,7 +49,7 @@ void check_shares(std::span<const Survey> surveys, std::span<const Share> shares
     if (shares[i].tokens < 0 || shares[i].tokens > surveys[i].middle) {
       throw std::logic_error("a head's share within [0, its tokens]");
     }
-    given += shares[i].tokens * surveys[i].pair_bytes;
+    given += shares[i].bytes.value_or(shares[i].tokens * surveys[i].pair_bytes);
     there += surveys[i].budget_bytes;
   }
   if (given > there) {
@@ -99,13 +99,16 @@ SharedBudgets::SharedBudgets(const Plan& plan, const std::vector<Index>& jobs,
       Surveyed& group = collected[{group_of(unit, scope), e}];
       group.units.push_back(unit);
       try {
-        const Task task = variant.surveyed(input.task(plan.entries[e]));
+        const Task whole = input.task(plan.entries[e]);
+        const Task task = variant.surveyed(whole);
         Survey survey = variant.survey(task);
         survey.layer = input.id().layer;
         survey.kv_head = input.id().kv_head;
         survey.middle = static_cast<Index>(input.middle().size());
         survey.pair_bytes = input.head().pair_bytes();
         survey.budget_bytes = task.budget_bytes.value_or(survey.tokens * survey.pair_bytes);
+        survey.shape = shape_of(input.head());
+        survey.limit_bytes = whole.budget_bytes;
         group.surveys.push_back(std::move(survey));
       } catch (...) {
         group.error = group.error ? group.error : std::current_exception();

@@ -1,15 +1,19 @@
-// A variant's facts and calls: those of its method, or of the parts of a composition and of the
+// A variant's facts and calls: those of its method, or of the parts of A+B or A@Q, and of the
 // methods that they name.
 #include <algorithm>
 
 #include "algorithms/composition.hpp"
 #include "algorithms/named.hpp"
+#include "algorithms/stored.hpp"
+#include "core/error.hpp"
 #include "replay/grid.hpp"
 
 namespace kvbench {
 
 std::string Variant::name() const {
-  return rest == nullptr ? method->info.name : method->info.name + "+" + rest->info.name;
+  return method->info.name + (rest != nullptr        ? "+" + rest->info.name
+                              : quantizer != nullptr ? "@" + quantizer->info.name
+                                                     : "");
 }
 
 const std::vector<std::string>& Variant::sizes() const {
@@ -19,7 +23,9 @@ const std::vector<std::string>& Variant::sizes() const {
 
 std::vector<Variant::Part> Variant::parts() const {
   std::vector<Part> out;
-  if (rest == nullptr) {
+  if (quantizer != nullptr) {
+    out.push_back({method, stored_part(*method, params), part_prefix(*method)});
+  } else if (rest == nullptr) {
     out.push_back({method, params, ""});
   } else {
     for (const Method* m : {method, rest}) {
@@ -31,6 +37,9 @@ std::vector<Variant::Part> Variant::parts() const {
     for (const Method* m : named_methods(*whole.method, whole.params)) {
       out.push_back({m, part_params(*m, whole.params), whole.prefix + part_prefix(*m)});
     }
+  }
+  if (quantizer != nullptr) {
+    out.push_back({quantizer, params, ""});
   }
   return out;
 }
@@ -88,10 +97,15 @@ Variant Variant::resolved(const LayerFacts& layer) const {
       }
     }
   }
-  return {method, params.with(changed), rest, by_set};
+  Variant out = *this;
+  out.params = params.with(changed);
+  return out;
 }
 
 Task Variant::surveyed(const Task& task) const {
+  if (quantizer != nullptr) {
+    return surveyed_part(*method, *quantizer, task, params);
+  }
   return rest == nullptr ? task : first_task(*method, task, params);
 }
 
@@ -100,6 +114,9 @@ Survey Variant::survey(const Task& task) const {
 }
 
 std::vector<Share> Variant::share(std::span<const Survey> surveys) const {
+  if (quantizer != nullptr) {
+    return stored_shares(*method, *quantizer, {surveys.begin(), surveys.end()}, params);
+  }
   return method->share(surveys, parts().front().params);
 }
 
@@ -107,13 +124,17 @@ std::optional<Index> Variant::allowed_bytes(const Task& task) const {
   if (task.share == nullptr) {
     return task.budget_bytes;
   }
-  return rest == nullptr ? task.share->tokens * task.head.pair_bytes()
+  if (quantizer != nullptr) {
+    return stored_bytes(*method, *quantizer, shape_of(task.head), task.share->tokens, params);
+  }
+  return rest == nullptr ? task.share->bytes.value_or(task.share->tokens * task.head.pair_bytes())
                          : composition_bytes(task, params);
 }
 
 bool Variant::runs_under(Protocol protocol) const {
-  return protocol == Protocol::stream ? rest == nullptr && method->open_stream != nullptr
-                                      : method->compress != nullptr;
+  return protocol == Protocol::stream
+             ? rest == nullptr && quantizer == nullptr && method->open_stream != nullptr
+             : method->compress != nullptr;
 }
 
 namespace {
@@ -134,6 +155,12 @@ Index scratch_of(const Method& m, const Params& params, const LayerFacts& layer,
 Index Variant::scratch_bytes(const LayerFacts& layer, Index middle,
                              std::optional<double> budget) const {
   const Index kept = kept_tokens(layer, middle, budget);
+  if (quantizer != nullptr) {
+    // Beside what A made: its entries in order, coded, and twice as keys are tried.
+    return scratch_of(*method, stored_part(*method, params), layer, middle, kept) +
+           3 * made_bytes(layer, kept) +
+           (method->info.fits_to_keys ? 4 * layer.n * (layer.d + layer.dv) : 0);
+  }
   if (rest == nullptr) {
     return scratch_of(*method, params, layer, middle, kept);
   }
@@ -157,6 +184,15 @@ Index Variant::kept_tokens(const LayerFacts& layer, Index middle,
   if (!budget) {
     return middle;
   }
+  if (quantizer != nullptr && !layer.stream) {
+    const HeadShape shape{layer.d, layer.dv, layer.pair_bytes / (layer.d + layer.dv)};
+    const auto bytes = static_cast<Index>(*budget * static_cast<double>(middle * layer.pair_bytes));
+    try {
+      return stored_tokens(*method, *quantizer, shape, bytes, middle, params);
+    } catch (const Infeasible&) {
+      return 0;
+    }
+  }
   const auto part = [&](Index tokens) {
     return static_cast<Index>(*budget * static_cast<double>(tokens));
   };
@@ -165,6 +201,9 @@ Index Variant::kept_tokens(const LayerFacts& layer, Index middle,
 }
 
 Compressed Variant::compress(const Task& task) const {
+  if (quantizer != nullptr) {
+    return store(*method, *quantizer, task, params);
+  }
   return rest == nullptr ? method->compress(task, params) : compose(*method, *rest, task, params);
 }
 
@@ -181,6 +220,9 @@ void Variant::check() const {
   }
   if (rest != nullptr) {
     check_composition(*rest, params);
+  }
+  if (quantizer != nullptr) {
+    check_stored(*method, *quantizer, params);
   }
 }
 

@@ -239,6 +239,8 @@ Method method_balancekv() {
                    "the numerator's weights, |M|/B for all, or a second run with v = 1"),
   };
   info.params = joined({size_params(), walk, own});
+  info.weight_bytes = [](const Params&) { return WeightBytes{4, 0}; };
+  info.own_denominator = [](const Params& p) { return p.text("denominator") != "shared"; };
   info.grid = {
       "step=greedy,self;select=weighted,strict,block;center=block,none;value_bias_rel=0,0.1,0.5",
       "block=64,512,1024;value_bias_rel=0,0.5",

@@ -85,6 +85,9 @@ Method method_clustergen_kcenter() {
                     "nearest to it (a float32 for every kept token)")});
   info.grid = {"recent_share=0,0.25,0.5,0.75;weights=one,cluster"};
   info.selects_tokens = true;
+  info.weight_bytes = [](const Params& p) {
+    return WeightBytes{p.text("weights") == "cluster" ? 4 : 0, 0};
+  };
   info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }

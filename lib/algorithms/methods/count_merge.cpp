@@ -45,6 +45,11 @@ Compressed compress(const Task& task, const Params& params) {
     std::sort(list.begin(), list.end());
   }
   Compressed out = mean_of_each(task, members);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i].size() > 1) {
+      out.made.positions.push_back(split.kept[i]);
+    }
+  }
   out.aux_bytes = out.made.weights.empty() ? 0 : kCountBytes * count;
   out.diag = {{"merged", fmt::format("{}", split.evicted.size())},
               {"weight_sum", fmt::format("{}", task.count())}};
@@ -72,6 +77,7 @@ Method method_count_merge() {
   info.params = heavy_recent_params();
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75,1;reduce=mean,max"};
   info.scores = true;
+  info.weight_bytes = [](const Params&) { return WeightBytes{kCountBytes, 0}; };
   info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }

@@ -70,6 +70,7 @@ Method method_duoattention() {
   MethodInfo info;
   info.name = "duoattention";
   info.family = Family::eviction;
+  info.unstorable = "it keeps whole heads";
   info.summary = "retrieval heads keep the whole middle, the others nothing of it";
   info.source = "Xiao et al., ICLR 2025, arXiv:2410.10819";
   info.departures =

@@ -191,6 +191,8 @@ Method method_kmeans() {
       "assignments to the nearest centroid, means between them, from greedy k-center on; more come "
       "closer to a fixed point and take longer")});
   info.grid = {"iterations=1,3,10,30"};
+  info.weight_bytes = [](const Params&) { return WeightBytes{kCountBytes, 0}; };
+  info.has_positions = false;
   info.scratch_bytes = scratch_bytes;
   return {info, compress};
 }

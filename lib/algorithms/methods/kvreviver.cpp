@@ -232,6 +232,7 @@ Method method_kvreviver() {
   MethodInfo info;
   info.name = "kvreviver";
   info.family = Family::merging;
+  info.unstorable = "its sketch holds no tokens";
   info.summary = "recent and heavy tokens exactly, all others rebuilt from a count sketch";
   info.source =
       "Yuan et al., KVReviver: Reversible KV Cache Compression with Sketch-Based Token "

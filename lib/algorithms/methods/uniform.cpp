@@ -63,6 +63,7 @@ Method method_uniform() {
   info.params = size_params();
   info.selects_tokens = true;
   info.random = always_random;
+  info.weight_bytes = [](const Params&) { return WeightBytes{0, kWeightBytes}; };
   info.scratch_bytes = [](const Params&, const LayerFacts&, Index middle, Index) {
     return selection_bytes(middle);
   };

@@ -64,6 +64,7 @@ Compressed hold_unchanged(const KvHead& head, std::span<const Index> kept,
   }
   out.made.k = take_rows(head.k, changed);
   out.made.v = take_rows(head.v, changed);
+  out.made.positions = std::move(changed);
   return out;
 }
 

@@ -170,19 +170,37 @@ struct Fit {
   void say(const char* name, double x) { diag.emplace_back(name, fmt::format("{:.6g}", x)); }
 };
 
-void fit_weights(const Task& task, const Params& params, const ReferenceAttention& reference,
-                 std::span<const Index> kept, Fit& fit) {
+// The head with the kept tokens' keys as they will be stored; none where they stay as they are.
+std::optional<KvHead> coded_head(const Task& task, std::span<const Index> kept) {
+  if (task.code_keys == nullptr) {
+    return std::nullopt;
+  }
+  KvHead out = task.head;
+  const Matrix coded = (*task.code_keys)(take_rows(task.head.k, kept), kept);
+  for (Index i = 0; i < coded.rows(); ++i) {
+    std::copy_n(coded.row(i), coded.cols(), out.k.row(kept[i]));
+  }
+  return out;
+}
+
+// Whether the kept tokens are all, with the keys that the outputs were made with.
+bool nothing_missing(const Task& task, std::span<const Index> kept) {
+  return static_cast<Index>(kept.size()) == task.count() && task.code_keys == nullptr;
+}
+
+void fit_weights(const Task& task, const KvHead& head, const Params& params,
+                 const ReferenceAttention& reference, std::span<const Index> kept, Fit& fit) {
   const double low = params.real("w_min");
   const double high = params.real("w_max");
   double mean = 0.0;
   Index at_low = 0;
   Index at_high = 0;
-  if (static_cast<Index>(kept.size()) == task.count() && low <= 1.0 && high >= 1.0) {
+  if (nothing_missing(task, kept) && low <= 1.0 && high >= 1.0) {
     fit.weights.assign(kept.size(), 1.0F);  // nothing is missing: the optimum, and no other's peer
     mean = 1.0;
   } else {
     const BoundedFit best =
-        bounded_least_squares(reference.exponentials(task.head, kept), reference.mass(), low, high);
+        bounded_least_squares(reference.exponentials(head, kept), reference.mass(), low, high);
     fit.weights.clear();
     const double near = 1e-3 * (high - low);
     for (const double w : best.w) {
@@ -203,13 +221,13 @@ void fit_weights(const Task& task, const Params& params, const ReferenceAttentio
   fit.say("at_max", static_cast<double>(at_high));
 }
 
-void fit_values(const Task& task, const Params& params, const ReferenceAttention& reference,
-                std::span<const Index> kept, Fit& fit) {
+void fit_values(const Task& task, const KvHead& head, const Params& params,
+                const ReferenceAttention& reference, std::span<const Index> kept, Fit& fit) {
   fit.values = take_rows(task.head.v, kept);
-  if (reference.rows() == 0 || static_cast<Index>(kept.size()) == task.count()) {
+  if (reference.rows() == 0 || nothing_missing(task, kept)) {
     return;  // nothing to fit to, or nothing left to fit
   }
-  const MatrixD x = reference.softmax(task.head, kept, fit.weights);
+  const MatrixD x = reference.softmax(head, kept, fit.weights);
   MatrixD v;
   MatrixD held;  // what the kept tokens' own values give
   gather_rows(task.head.v, kept, v);
@@ -279,6 +297,10 @@ Method matching_method(std::string name, Compressed (*compress)(const Task&, con
   };
   info.params = joined({size_params(), common, own});
   info.check = check_matching;
+  info.weight_bytes = [](const Params& p) {
+    return WeightBytes{p.text("weights") == "fitted" ? kWeightBytes : 0, 0};
+  };
+  info.fits_to_keys = true;
   info.scope_of = [](const Params& p) {
     const Method* method = sharing(p);
     return method == nullptr ? Scope::head : method->info.scope;
@@ -325,16 +347,19 @@ Compressed match_attention(const Task& task, const Params& params, Range referen
   const ReferenceAttention attention(task.head, task.tokens, reference,
                                      score_of(params.text("keys")).value_or(KeyScore::none));
   const std::vector<Index> kept = keys_to_keep(task, params, attention, count);
+  const std::optional<KvHead> coded = coded_head(task, kept);
+  const KvHead& head = coded ? *coded : task.head;
   Fit fit;
   fit.weights.assign(kept.size(), 1.0F);
   if (weighted) {
-    fit_weights(task, params, attention, kept, fit);
+    fit_weights(task, head, params, attention, kept, fit);
     out.aux_bytes = kWeightBytes * static_cast<Index>(kept.size());
   }
   if (valued) {
-    fit_values(task, params, attention, kept, fit);
+    fit_values(task, head, params, attention, kept, fit);
     out.made.k = take_rows(task.head.k, kept);
     out.made.v = std::move(fit.values);
+    out.made.positions = kept;
   } else {
     out.held.tokens = kept;
   }

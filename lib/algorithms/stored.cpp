@@ -1,0 +1,273 @@
+#include "algorithms/stored.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+#include "algorithms/named.hpp"
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr const char* kFit = "fit";
+
+bool is_size(const Method& a, const std::string& name) {
+  return std::ranges::find(a.info.sizes, name) != a.info.sizes.end();
+}
+
+bool fits_after(const Method& a, const Params& params) {
+  return a.info.fits_to_keys && params.text(kFit) == "after";
+}
+
+Index weight_bytes(const Method& a, const Params& own, Index count) {
+  if (a.info.weight_bytes == nullptr || count == 0) {
+    return 0;
+  }
+  const WeightBytes w = a.info.weight_bytes(own);
+  return w.once + w.each * count;
+}
+
+// What A holds, by position where all entries have one, else the held tokens first.
+struct Holdings {
+  KeptEntries entries;
+  std::vector<float> weights;  // empty: all 1
+};
+
+Holdings holdings_of(const KvHead& head, const Compressed& kept) {
+  const std::size_t held = kept.held.tokens.size();
+  const auto count = static_cast<Index>(held) + kept.made.k.rows();
+  const bool placed = kept.made.k.rows() == 0 || !kept.made.positions.empty();
+  std::vector<Index> positions = kept.held.tokens;
+  positions.insert(positions.end(), kept.made.positions.begin(), kept.made.positions.end());
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (placed) {
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return positions[i]; });
+  }
+  Holdings out;
+  out.entries.k = Matrix(count, head.d());
+  out.entries.v = Matrix(count, head.dv());
+  bool weighted = false;
+  for (Index row = 0; row < count; ++row) {
+    const std::size_t i = order[row];
+    const bool own = i < held;
+    const Index from = own ? kept.held.tokens[i] : static_cast<Index>(i - held);
+    std::copy_n((own ? head.k : kept.made.k).row(from), head.d(), out.entries.k.row(row));
+    std::copy_n((own ? head.v : kept.made.v).row(from), head.dv(), out.entries.v.row(row));
+    if (placed) {
+      out.entries.positions.push_back(positions[i]);
+    }
+    const float w = own                         ? kept.held.weight(i)
+                    : kept.made.weights.empty() ? 1.0F
+                                                : kept.made.weights[from];
+    weighted = weighted || w != 1.0F;
+    out.weights.push_back(w);
+  }
+  if (!weighted) {
+    out.weights.clear();
+  }
+  return out;
+}
+
+// Keys as Q stores them, whatever the order in which A names them.
+Matrix coded_keys(const Method& q, const Task& task, const Params& params, const Matrix& keys,
+                  std::span<const Index> positions) {
+  std::vector<Index> order(positions.size());
+  std::iota(order.begin(), order.end(), Index{0});
+  std::ranges::stable_sort(order, {}, [&](Index i) { return positions[i]; });
+  KeptEntries sorted;
+  sorted.k = Matrix(keys.rows(), keys.cols());
+  sorted.v = Matrix(keys.rows(), task.head.dv());
+  for (Index i = 0; i < keys.rows(); ++i) {
+    std::copy_n(keys.row(order[i]), keys.cols(), sorted.k.row(i));
+    sorted.positions.push_back(positions[order[i]]);
+  }
+  const Matrix coded = q.quantizer->code(task, sorted, params).k;
+  Matrix out(keys.rows(), keys.cols());
+  for (Index i = 0; i < keys.rows(); ++i) {
+    std::copy_n(coded.row(i), keys.cols(), out.row(order[i]));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<ParamSpec> stored_params(const Method& a, const Method& q,
+                                     const std::map<std::string, std::string>& given) {
+  if (!q.quantizer) {
+    throw InputError(
+        fmt::format("{}@{}: {} is no quantizer, expected quant-kivi, quant-rotated or "
+                    "think behind @",
+                    a.info.name, q.info.name, q.info.name));
+  }
+  const std::string why = a.compress == nullptr                   ? "it does not run under prefill"
+                          : !a.info.unstorable.empty()            ? a.info.unstorable
+                          : a.info.family == Family::quantization ? "it is a quantizer itself"
+                                                                  : "";
+  if (!why.empty()) {
+    throw InputError(
+        fmt::format("{}@{}: {} cannot be stored in fewer bits ({}), expected a method that keeps "
+                    "or makes tokens",
+                    a.info.name, q.info.name, a.info.name, why));
+  }
+  std::vector<ParamSpec> out;
+  for (const ParamSpec& spec : a.info.params) {
+    if (is_size(a, spec.name)) {
+      out.push_back(spec);
+    }
+  }
+  out.insert(out.end(), q.quantizer->params.begin(), q.quantizer->params.end());
+  if (a.info.fits_to_keys) {
+    out.push_back(choice_param(kFit, {"before", "after"},
+                               "fit weights and values to the keys as they are; or to the keys as "
+                               "they will be stored"));
+  }
+  add_part_params(a, given, out);
+  return out;
+}
+
+void check_stored(const Method& a, const Method& q, const Params& params) {
+  if (a.info.own_denominator != nullptr && a.info.own_denominator(stored_part(a, params))) {
+    throw InputError(
+        fmt::format("{}: cannot store a denominator of its own, expected a method of one "
+                    "set ({}.denominator=shared)",
+                    params.method(), a.info.name));
+  }
+  if (q.quantizer->needs_positions != nullptr && q.quantizer->needs_positions(params) &&
+      !a.info.has_positions) {
+    throw InputError(
+        fmt::format("{}: keys=pre un-rotates keys, but those that {} makes have no position, "
+                    "expected keys=post",
+                    params.method(), a.info.name));
+  }
+}
+
+Params stored_part(const Method& a, const Params& params) {
+  std::map<std::string, std::string> sizes;
+  for (const std::string& name : a.info.sizes) {
+    sizes[name] = params.text(name);
+  }
+  return part_params(a, params).with(sizes);
+}
+
+Index stored_bytes(const Method& a, const Method& q, const HeadShape& shape, Index count,
+                   const Params& params) {
+  return q.quantizer->bytes(shape, count, params) + weight_bytes(a, stored_part(a, params), count);
+}
+
+Index stored_tokens(const Method& a, const Method& q, const HeadShape& shape, Index budget,
+                    Index most, const Params& params) {
+  const auto fits = [&](Index count) { return stored_bytes(a, q, shape, count, params) <= budget; };
+  if (most > 0 && !fits(1)) {
+    const Index least = stored_bytes(a, q, shape, 1, params);
+    throw Infeasible(fmt::format("needs {} bytes for one token, budget {}", least, budget), least);
+  }
+  Index low = 0;
+  Index high = most;  // the answer is within [low, high]
+  while (low < high) {
+    const Index middle = low + (high - low + 1) / 2;
+    (fits(middle) ? low : high) = fits(middle) ? middle : middle - 1;
+  }
+  return low;
+}
+
+Task surveyed_part(const Method& a, const Method& q, const Task& task, const Params& params) {
+  Task out = task;
+  out.rng = task.rng.part(a.info.name);
+  if (task.budget_bytes) {
+    const HeadShape shape = shape_of(task.head);
+    out.budget_bytes =
+        shape.pair_bytes() * stored_tokens(a, q, shape, *task.budget_bytes, task.count(), params);
+  }
+  return out;
+}
+
+std::vector<Share> stored_shares(const Method& a, const Method& q, std::vector<Survey> surveys,
+                                 const Params& params) {
+  const Params own = stored_part(a, params);
+  Index limit = 0;
+  bool limited = true;
+  for (const Survey& s : surveys) {
+    limited = limited && s.limit_bytes.has_value();
+    limit += s.limit_bytes.value_or(0);
+  }
+  while (true) {
+    std::vector<Share> out = a.share(surveys, own);
+    Index needed = 0;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      needed += stored_bytes(a, q, surveys[i].shape, out[i].tokens, params);
+    }
+    if (!limited || needed <= limit) {
+      return out;
+    }
+    bool lowered = false;
+    for (Survey& s : surveys) {
+      if (s.tokens > 1) {
+        --s.tokens;
+        s.budget_bytes = s.tokens * s.pair_bytes;
+        lowered = true;
+      }
+    }
+    if (!lowered) {
+      throw Infeasible(fmt::format("the heads that share need {} bytes for a token each, budget {}",
+                                   needed, limit),
+                       needed);
+    }
+  }
+}
+
+Compressed store(const Method& a, const Method& q, const Task& task, const Params& params) {
+  const Params own = stored_part(a, params);
+  const HeadShape shape = shape_of(task.head);
+  Task first = task;
+  first.rng = task.rng.part(a.info.name);
+  const WeightBytes w = a.info.weight_bytes != nullptr ? a.info.weight_bytes(own) : WeightBytes{};
+  const Index each = shape.pair_bytes() + w.each;
+  Share share;
+  if (task.share != nullptr) {
+    share = *task.share;
+    // In pairs: a method that weighs takes its weights out of them.
+    share.tokens = (share.tokens * each + w.once + shape.pair_bytes() - 1) / shape.pair_bytes();
+    first.share = &share;
+  } else if (task.budget_bytes) {
+    first.budget_bytes =
+        w.once + each * stored_tokens(a, q, shape, *task.budget_bytes, task.count(), params);
+  }
+  Task second = task;
+  second.rng = task.rng.part(q.info.name);
+  const CodeKeys coder = [&](const Matrix& keys, std::span<const Index> positions) {
+    return coded_keys(q, second, params, keys, positions);
+  };
+  first.code_keys = fits_after(a, params) ? &coder : nullptr;
+
+  Compressed kept = a.compress(first, own);
+  if (kept.denominator || kept.payload_bytes) {
+    throw std::logic_error(fmt::format(
+        "{}: holds more than keys, values and weights, but is not unstorable", a.info.name));
+  }
+  Compressed out;
+  out.payload_bytes = 0;
+  out.aux_bytes = kept.aux_bytes;
+  out.transient_bytes = kept.transient_bytes;
+  out.degenerate = kept.degenerate;
+  out.quantised = static_cast<Index>(kept.held.tokens.size()) + kept.quantised;
+  for (const auto& [key, value] : kept.diag) {
+    out.diag.emplace_back(part_prefix(a) + key, value);
+  }
+  Holdings holdings = holdings_of(task.head, kept);
+  if (holdings.entries.k.rows() > 0) {
+    CodedEntries coded = q.quantizer->code(second, holdings.entries, params);
+    out.payload_bytes = coded.code_bytes;
+    out.aux_bytes += coded.scale_bytes;
+    out.made = {std::move(coded.k), std::move(coded.v), std::move(holdings.weights),
+                std::move(holdings.entries.positions)};
+    out.diag.insert(out.diag.end(), coded.diag.begin(), coded.diag.end());
+  }
+  out.counted = std::move(kept.held.tokens);
+  return out;
+}
+
+}  // namespace kvbench
