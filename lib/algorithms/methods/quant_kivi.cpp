@@ -80,7 +80,7 @@ struct Bytes {
 };
 
 // A stream's, of `count` blocks of `tokens`.
-Bytes block_bytes(const HeadShape& h, Index count, Index tokens, const Format& f) {
+Bytes block_bytes(const EntryShape& h, Index count, Index tokens, const Format& f) {
   return {count * (QuantizedRows::code_bytes(f.k_bits, h.d, tokens, f.group) +
                    QuantizedRows::code_bytes(f.v_bits, tokens, h.dv, f.group)),
           count * (QuantizedRows::scale_bytes(h.d, tokens, f.group) +
@@ -88,7 +88,7 @@ Bytes block_bytes(const HeadShape& h, Index count, Index tokens, const Format& f
 }
 
 // Of `coded` tokens at once: the codes of keys, and those of values, in whole bytes.
-Bytes coded_bytes(const HeadShape& h, Index coded, const Format& f) {
+Bytes coded_bytes(const EntryShape& h, Index coded, const Format& f) {
   return {(coded * h.d * f.k_bits + 7) / 8 + (coded * h.dv * f.v_bits + 7) / 8,
           QuantizedRows::scale_bytes(h.d, coded, f.group) +
               QuantizedRows::scale_bytes(coded, h.dv, f.group) +
@@ -97,14 +97,14 @@ Bytes coded_bytes(const HeadShape& h, Index coded, const Format& f) {
 }
 
 // Bytes that `count` tokens take once compressed, the last `residual` exact.
-Index prefill_bytes(const HeadShape& h, Index count, Index residual, const Format& f) {
+Index prefill_bytes(const EntryShape& h, Index count, Index residual, const Format& f) {
   const Index coded = std::max<Index>(0, count - residual);
   return coded_bytes(h, coded, f).all() + (count - coded) * h.pair_bytes();
 }
 
 // The most that a stream of `count` tokens ever holds: tokens wait exactly until group + residual
 // of them are there, and the last to come is there before the oldest group is coded.
-Index stream_bytes(const HeadShape& h, Index count, Index residual, const Format& f) {
+Index stream_bytes(const EntryShape& h, Index count, Index residual, const Format& f) {
   Index largest = 0;
   Index coded = 0;
   Index exact = 0;
@@ -119,7 +119,7 @@ Index stream_bytes(const HeadShape& h, Index count, Index residual, const Format
   return largest;
 }
 
-using BytesOf = Index (*)(const HeadShape&, Index, Index, const Format&);
+using BytesOf = Index (*)(const EntryShape&, Index, Index, const Format&);
 
 // Bits that are given: k_bits and v_bits, or bits for both.
 std::optional<Format> given_format(const Params& p) {
@@ -133,7 +133,7 @@ std::optional<Format> given_format(const Params& p) {
 }
 
 // The format for `count` tokens: given, or the finest that the budget holds.
-Format choose(const HeadShape& h, Index count, std::optional<Index> budget, const Params& p,
+Format choose(const EntryShape& h, Index count, std::optional<Index> budget, const Params& p,
               BytesOf bytes_of) {
   if (const std::optional<Format> given = given_format(p)) {
     return *given;
@@ -339,7 +339,7 @@ Method method_quant_kivi() {
   method.quantizer = Quantizer{joined({{bits_param("k_bits", "4", "bits of keys"),
                                         bits_param("v_bits", "4", "bits of values"), group_param()},
                                        kvquant_params()}),
-                               [](const HeadShape& h, Index count, const Params& p) {
+                               [](const EntryShape& h, Index count, const Params& p) {
                                  return coded_bytes(h, count, *given_format(p)).all();
                                },
                                [](const Task& task, const KeptEntries& e, const Params& p) {

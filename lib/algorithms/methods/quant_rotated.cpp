@@ -45,16 +45,16 @@ Formats formats_of(const Params& p, int bits = 0) {
   return out;
 }
 
-Index code_bytes(const HeadShape& shape, Index count, const Formats& f) {
+Index code_bytes(const EntryShape& shape, Index count, const Formats& f) {
   return rotated_code_bytes(f.keys, count, shape.d) + rotated_code_bytes(f.values, count, shape.dv);
 }
 
-Index scale_bytes(const HeadShape& shape, Index count, const Formats& f) {
+Index scale_bytes(const EntryShape& shape, Index count, const Formats& f) {
   return rotated_scale_bytes(f.keys, count, shape.d, shape.element_bytes) +
          rotated_scale_bytes(f.values, count, shape.dv, shape.element_bytes);
 }
 
-Index all_bytes(const HeadShape& shape, Index count, const Formats& f) {
+Index all_bytes(const EntryShape& shape, Index count, const Formats& f) {
   return code_bytes(shape, count, f) + scale_bytes(shape, count, f);
 }
 
@@ -68,7 +68,7 @@ CodedEntries code_with(const Task& task, const KeptEntries& e, const Params& p, 
     out.k = rotated(*task.rope, out.k, e.positions);
   }
   out.v = rotated_codes(e.v, f.values, dtype, task.rng.stream("value-rotation"), {});
-  const HeadShape shape = shape_of(task.head);
+  const EntryShape shape = shape_of(task.head);
   out.code_bytes = code_bytes(shape, e.k.rows(), f);
   out.scale_bytes = scale_bytes(shape, e.k.rows(), f);
   out.diag = {{"k_bits", fmt::format("{}", f.keys.bits)},
@@ -79,7 +79,7 @@ CodedEntries code_with(const Task& task, const KeptEntries& e, const Params& p, 
 }
 
 // The most bits that the budget holds, or those given.
-Formats choose(const HeadShape& shape, Index count, std::optional<Index> budget, const Params& p) {
+Formats choose(const EntryShape& shape, Index count, std::optional<Index> budget, const Params& p) {
   if (!p.is_auto("k_bits")) {
     return formats_of(p);
   }
@@ -129,7 +129,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
   for (const Survey& s : surveys) {
     const bool exact = whole.contains(s.layer);
     out.push_back(
-        {exact ? s.middle : 0, exact ? s.middle * s.pair_bytes : (left - needed) / coded});
+        {exact ? s.middle : 0, nullptr, exact ? s.middle * s.pair_bytes : (left - needed) / coded});
   }
   return out;
 }
@@ -236,7 +236,7 @@ Method method_quant_rotated() {
   };
   Method method{info, compress, nullptr, survey, share};
   method.quantizer = Quantizer{format_params("4"),
-                               [](const HeadShape& shape, Index count, const Params& p) {
+                               [](const EntryShape& shape, Index count, const Params& p) {
                                  return all_bytes(shape, count, formats_of(p));
                                },
                                [](const Task& task, const KeptEntries& e, const Params& p) {
