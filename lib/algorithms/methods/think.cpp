@@ -30,7 +30,7 @@ Index mask_bytes(Index d) {
 }
 
 // Of keys without their dropped channels, and values.
-Index pair_bytes(const HeadShape& s, Index count, Index dropped) {
+Index pair_bytes(const EntryShape& s, Index count, Index dropped) {
   return count * (s.d - dropped + s.dv) * s.element_bytes;
 }
 
@@ -40,7 +40,7 @@ Index dropped_by_ratio(const Params& params, Index d) {
 }
 
 Index channels_to_drop(const Task& task, const Params& params) {
-  const HeadShape shape = shape_of(task.head);
+  const EntryShape shape = shape_of(task.head);
   if (!params.is_auto("ratio")) {
     return dropped_by_ratio(params, shape.d);
   }
@@ -129,7 +129,7 @@ Compressed compress(const Task& task, const Params& params) {
   return out;
 }
 
-Index coded_bytes(const HeadShape& shape, Index count, const Params& params) {
+Index coded_bytes(const EntryShape& shape, Index count, const Params& params) {
   return count == 0
              ? 0
              : pair_bytes(shape, count, dropped_by_ratio(params, shape.d)) + mask_bytes(shape.d);
