@@ -120,6 +120,7 @@ Factors factorise(Columns x, const Columns& weight, Index rank, DType type) {
   out.u = Columns::Zero(x.rows(), rank);
   out.u.topRows(small) = svd.matrixU().leftCols(rank);
   out.u.applyOnTheLeft(qr.householderQ().setLength(small));
+  x.resize(0, 0);  // what a parameter holds goes with the caller's whole expression
   out.c = svd.singularValues().head(rank).asDiagonal() * svd.matrixV().leftCols(rank).transpose();
   if (weight.size() > 0) {
     weight.triangularView<Eigen::Lower>().solveInPlace<Eigen::OnTheRight>(out.c);
