@@ -74,7 +74,9 @@ CodedEntries code_with(const Task& task, const KeptEntries& e, const Params& p, 
   out.diag = {{"k_bits", fmt::format("{}", f.keys.bits)},
               {"v_bits", fmt::format("{}", f.values.bits)},
               {"k_error", code_error(out.k, e.k)},
-              {"v_error", code_error(out.v, e.v)}};
+              {"v_error", code_error(out.v, e.v)},
+              {"k_distortion", code_distortion(out.k, e.k, f.keys.bits)},
+              {"v_distortion", code_distortion(out.v, e.v, f.values.bits)}};
   return out;
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <numeric>
 
 #include "core/error.hpp"
 #include "core/rope.hpp"
@@ -57,24 +56,36 @@ Matrix rotated(const RopeTables& tables, MatrixView keys, std::span<const Index>
   return out;
 }
 
-std::string code_error(MatrixView made, MatrixView exact) {
-  std::vector<Index> rows(static_cast<std::size_t>(exact.rows));
-  std::iota(rows.begin(), rows.end(), Index{0});
-  return code_error(made, exact, rows);
-}
+namespace {
 
-std::string code_error(MatrixView made, MatrixView exact, std::span<const Index> rows) {
+// Squared, relative; of row i of `made` against row rows[i] of `exact`, or against row i.
+double squared_error(MatrixView made, MatrixView exact, std::span<const Index> rows = {}) {
   double error = 0.0;
   double norm = 0.0;
   for (Index i = 0; i < made.rows; ++i) {
+    const float* from = exact.row(rows.empty() ? i : rows[i]);
     for (Index c = 0; c < made.cols; ++c) {
-      const auto x = static_cast<double>(exact.row(rows[i])[c]);
+      const auto x = static_cast<double>(from[c]);
       const double e = static_cast<double>(made.row(i)[c]) - x;
       error = std::fma(e, e, error);
       norm = std::fma(x, x, norm);
     }
   }
-  return fmt::format("{:.6g}", error == 0.0 ? 0.0 : std::sqrt(error / norm));
+  return error == 0.0 ? 0.0 : error / norm;
+}
+
+}  // namespace
+
+std::string code_error(MatrixView made, MatrixView exact) {
+  return fmt::format("{:.6g}", std::sqrt(squared_error(made, exact)));
+}
+
+std::string code_error(MatrixView made, MatrixView exact, std::span<const Index> rows) {
+  return fmt::format("{:.6g}", std::sqrt(squared_error(made, exact, rows)));
+}
+
+std::string code_distortion(MatrixView made, MatrixView exact, int bits) {
+  return fmt::format("{:.6g}", std::ldexp(squared_error(made, exact), 2 * bits));
 }
 
 }  // namespace kvbench

@@ -26,5 +26,8 @@ Matrix rotated(const RopeTables& tables, MatrixView keys, std::span<const Index>
 std::string code_error(MatrixView made, MatrixView exact);
 /// Of row i of `made` against row rows[i] of `exact`.
 std::string code_error(MatrixView made, MatrixView exact, std::span<const Index> rows);
+/// |made - exact|_F^2 / |exact|_F^2 times 4^bits, likewise: the same for all numbers of bits where
+/// the error halves with each.
+std::string code_distortion(MatrixView made, MatrixView exact, int bits);
 
 }  // namespace kvbench
