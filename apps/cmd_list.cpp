@@ -47,7 +47,7 @@ Shown shown(const Method& m) {
 Shown shown(const Method& lead, const MethodInfo& a, const MethodInfo& b) {
   Shown out;
   out.info.source = fmt::format("{}: {}; {}: {}", a.name, a.source, b.name, b.source);
-  out.info.scores = a.scores || b.scores;
+  out.info.scores = !a.agnostic() || !b.agnostic();
   out.info.sees_evaluated = a.sees_evaluated || b.sees_evaluated;
   out.info.scope = lead.info.scope;
   out.protocols = {"prefill"};
@@ -92,9 +92,9 @@ std::string words(const std::vector<std::string>& all) {
   return fmt::format("{}", fmt::join(all, " "));
 }
 
-// Which queries it uses.
+// Which queries it uses with its defaults.
 const char* queries_text(const MethodInfo& info) {
-  return info.sees_evaluated ? "evaluated" : info.scores ? "scoring" : "none";
+  return info.sees_evaluated ? "evaluated" : info.agnostic() ? "none" : "scoring";
 }
 
 std::string_view family_text(const MethodInfo& info) {

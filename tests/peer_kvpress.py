@@ -196,6 +196,15 @@ def value_merge(k, v, kept):
     return above / below[:, None], below > 1
 
 
+def think(q, k, ratio):
+    """Keys [Hkv, m, d] without their channels of least weight; q [Hq, window, d]."""
+    out, group = k.copy(), len(q) // len(k)
+    for head, keys in enumerate(out):
+        weight = (q[head * group:(head + 1) * group]**2).mean((0, 1)) * (keys**2).mean(0)
+        keys[:, np.argsort(weight, kind="stable")[:int(k.shape[2] * ratio)]] = 0
+    return out
+
+
 # ------------------------------------------------------------------------- kvpress and kvbench
 
 class Given(ScorerPress):
@@ -294,14 +303,16 @@ class PeerCase(DumpCase):
         return out[0, :, before:].numpy() if act == "score" else [x[0].numpy() for x in out]
 
     def replay(self, name, algorithm, sink, *options, sizes=SIZES, trace=None):
-        """(what the program did, its table's path) of a replay with --kept."""
+        """(what the program did, its table's path) of a replay with --kept. sizes: of `tokens`, or
+        none."""
         if not KVBENCH:
             self.skipTest("KVBENCH does not name the program")
         table = os.path.join(self.folder, f"{self.id()}-{len(os.listdir(self.folder))}.csv")
         joint = ";" if ":" in algorithm else ":"
+        sized = f"{joint}tokens={','.join(map(str, sizes))}" if sizes else ""
         result = subprocess.run(
             [KVBENCH, "replay", trace or self.trace(name), "-o", table, "--kept", "--algorithm",
-             f"{algorithm}{joint}tokens={','.join(map(str, sizes))}", "--sink", str(sink),
+             algorithm + sized, "--sink", str(sink),
              "--recent", str(RECENT), "--queries", str(QUERIES), *options],
             capture_output=True, text=True, check=False)
         return result, table

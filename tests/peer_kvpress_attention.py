@@ -9,13 +9,14 @@ import sys
 from script_case import read_rows
 from peer_kvpress import (
     END, KERNEL, MISSING, QUERIES, SINKS, SIZES, TOKENS, WINDOW, PeerCase, criticalkv, given,
-    output_norms, value_merge)
+    output_norms, think, value_merge)
 
 if not MISSING:
     import numpy as np
     import torch
     from kvpress import (
-        AdaKVPress, CriticalKVPress, MergingPress, PyramidKVPress, SnapKVPress, TOVAPress)
+        AdaKVPress, CriticalKVPress, MergingPress, PyramidKVPress, SnapKVPress, ThinKPress,
+        TOVAPress)
 
 # kvpress runs in float64 here, the trace's queries and keys are float32: a logit of some tens
 # carries that many units of 2^-24.
@@ -228,4 +229,45 @@ class AttentionPeerTest(PeerCase):
         self.assertEqual(len(offs), 2 * 2 * 3 * 4 * len(SIZES))  # models, sinks, layers, heads
         self.assertGreater(np.median(gains), 100 * VALUE_ROUNDING)  # merging does something
         print(f"value-merge: rel_error of {len(offs)} rows, off by at most {max(offs):.1e}",
+              file=sys.stderr)
+
+    # ------------------------------------------------------------------------------------- think
+
+    def thinned(self, name, index, k, v, ratio):
+        """kvpress's keys [Hkv, m, d] of the middle, by the last WINDOW queries before QUERIES."""
+        modules, hidden, turns = self.peers[name]
+        past = slice(0, TOKENS - QUERIES)
+        states = hidden[index][:, past]
+        with torch.inference_mode():
+            keys, values = ThinKPress(ratio, WINDOW).compress(
+                modules[index], states, *(torch.from_numpy(x.copy())[None] for x in (k, v)), None,
+                {"hidden_states": states, "position_embeddings": [x[:, past] for x in turns]})
+        self.assertTrue((values[0].numpy() == v).all())
+        return keys[0].numpy()
+
+    def test_think_is_what_kvpress_has(self):
+        offs = []
+        for name in ("groups", "single", "yarn"):
+            for sink in SINKS:
+                middle = {index: rest for index, *rest in self.layers(name, sink)}
+                for ratio in (0.3, 0.5, 0.8):
+                    result, table = self.replay(name, f"think:ratio={ratio}", sink, sizes=())
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                    rows = read_rows(table)
+                    for index, (layer, k, v) in middle.items():
+                        keys = self.thinned(name, index, k, v, ratio)
+                        q = layer["q"][:, TOKENS - QUERIES - WINDOW:TOKENS - QUERIES]
+                        self.assertTrue((keys == think(q, k, ratio)).all(), (name, index, ratio))
+                        dropped = (keys == 0).all(1).sum(1)
+                        self.assertEqual(set(dropped), {int(k.shape[2] * ratio)})
+                        errors = self.errors(layer, sink, keys, v)
+                        for row in rows:
+                            if row["layer"] == str(index):
+                                head = int(row["q_head"])
+                                off = abs(float(row["rel_error"]) / errors[head] - 1)
+                                self.assertTrue(off <= VALUE_ROUNDING,
+                                                (name, sink, index, ratio, head, off))
+                                offs.append(off)
+        self.assertEqual(len(offs), 3 * 2 * 3 * 3 * 4)  # models, sinks, ratios, layers, heads
+        print(f"think: rel_error of {len(offs)} rows, off by at most {max(offs):.1e}",
               file=sys.stderr)

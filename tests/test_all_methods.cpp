@@ -52,7 +52,8 @@ TEST_F(AllMethods, RowsAreCompleteAndWithinTheirBudgets) {
     const std::string& status = row[column_index("status")];
     ++rows[name];
     if (status_kind(status) == "infeasible") {
-      EXPECT_EQ(name, "quant-kivi") << status;  // 2 bits and 128 exact tokens exceed a tenth
+      // 2 bits and 128 exact tokens exceed a tenth; values alone are half.
+      EXPECT_TRUE(name == "quant-kivi" || name == "think") << status;
       continue;
     }
     // Of three heads less than a third of the bytes holds none whole, of two layers a half.

@@ -234,7 +234,8 @@ TEST_F(SharedComposition, EveryPairRuns) {
   // the rows are degenerate.
   for (const std::string& pair : pairs) {
     EXPECT_TRUE(measured.count(pair) > 0 || pair.starts_with("simlayerkv+") ||
-                pair == "duoattention+quant-kivi" || pair == "duoattention+kvreviver")
+                pair == "duoattention+quant-kivi" || pair == "duoattention+kvreviver" ||
+                pair == "duoattention+think")
         << pair;
   }
 }

@@ -56,7 +56,10 @@ PREFILL = [
     ("short", "attention-matching:keys=omp;tokens=128", None), ("short", "oracle-matching", 0.5),
     ("past", "duoattention", 0.5), ("past", "simlayerkv:n_last=256", 0.5), ("short", "rkv", 0.5),
     ("past", "h2o", 0.5, "--precision", "float64"),
-    ("past", "quant-kivi", 0.5), ("past", "balancekv", 0.5), ("past", "balancekv:block=4096", 0.5),
+    ("past", "quant-kivi", 0.5), ("past", "think", 0.75), ("past", "lowrank", 0.5),
+    ("past", "lowrank:weight=queries", 0.9), ("past", "wildcat", 0.5),
+    ("past", "wildcat:per_bin=0;tokens=256", None),
+    ("past", "balancekv", 0.5), ("past", "balancekv:block=4096", 0.5),
     ("small", "bumblebee", 0.25), ("short", "bumblebee:matrix_mib=0;tokens=63,64", None),
     ("short", "clustergen", TWO), ("short", "clustergen-kcenter", TWO), ("past", "kvreviver", 0.5),
     ("short-whole", "kvreviver:prefill=stream", 0.1), ("past", "h2o+quant-kivi", 0.5),
@@ -181,7 +184,7 @@ class Memory(unittest.TestCase):
     def test_long_prompts(self):
         """131,072 tokens of width 128, by methods whose time is linear; 256 stored queries too."""
         linear = self.listed("prefill") - QUADRATIC - both(case[1] for case in TABLES)
-        budgets = {"exact": None}
+        budgets = {"exact": None, "think": 0.75}
         self.check("prefill", [("long", name, budgets.get(name, LONG_BUDGETS.get(name, 0.5)))
                                for name in sorted(linear)])
         self.check("prefill", [("long-few", name, 0.5, "--queries", "64")

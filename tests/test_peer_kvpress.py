@@ -1,4 +1,4 @@
-"""kvpress against kvbench on equal inputs: thirteen methods that both have.
+"""kvpress against kvbench on equal inputs: fourteen methods that both have.
 
 kvpress's own `score` and `compress` functions get the hidden states of small random Llamas and the
 keys and values of the traces that kvbench-py dump makes of them. Their scores are compared
@@ -25,6 +25,8 @@ selections with what `kvbench replay --kept` kept. Both programs are given one p
   scores above, or 1 for what `h2o` of kvbench kept. So AdaKV's safe part is of the middle.
 - value-merge: what kvpress's merged cache gives for the evaluated queries is compared with the
   rows' rel_error.
+- think: the middle's keys that kvpress thinned are compared with the definition, and what they
+  give for the evaluated queries with the rows' rel_error.
 - Tokens within rounding of the threshold may be chosen differently: they are counted, and few.
 
 Run by a python that has kvpress 0.5.5 and torch, as that of `make test-dump`; elsewhere it is

@@ -58,11 +58,11 @@ TEST_F(ScoringQueries, NoneWhereAMethodLooksAtNoQuery) {
   for (const char* name :
        {"exact", "uniform", "local", "random-local", "streamingllm", "knorm", "keydiff", "lagkv",
         "quant-kivi", "balancekv", "clustergen", "balancekv-stream", "clustergen-kcenter", "kmeans",
-        "leverage", "curdkv"}) {
+        "leverage", "curdkv", "lowrank", "wildcat"}) {
     EXPECT_FALSE(sees(find_method(name))) << name;
   }
   for (const char* name : {"oracle", "h2o", "snapkv", "tova", "expected-attention", "bumblebee",
-                           "kvreviver", "attention-matching", "compactor"}) {
+                           "kvreviver", "attention-matching", "compactor", "think"}) {
     EXPECT_TRUE(sees(find_method(name))) << name;
   }
   const auto got = rows(options(60, {"all", "lagkv+balancekv", "lagkv+h2o"}));
@@ -72,6 +72,9 @@ TEST_F(ScoringQueries, NoneWhereAMethodLooksAtNoQuery) {
     EXPECT_EQ(cell(row, "scores"), none ? "none" : "past") << name;
     EXPECT_EQ(cell(row, "scoring_queries").empty(), none) << name;
   }
+  const auto weighted = rows(options(60, {"lowrank:weight=queries"}));
+  EXPECT_EQ(cell(weighted.at("lowrank"), "scores"), "past");
+  EXPECT_EQ(cell(weighted.at("lowrank"), "scoring_queries"), "52");
   ReplayOptions all = options(60, {"h2o", "knorm"});
   all.scores = Scores::all;
   EXPECT_EQ(cell(rows(all)["h2o"], "scores"), "all");

@@ -266,8 +266,14 @@ struct MethodInfo {
   bool selects_tokens = false;
   bool sees_evaluated = false;  ///< `oracle` and `oracle-matching` alone
   bool scores = false;          ///< uses queries to score tokens: `--scores` matters
-  /// Whether it looks at no query.
-  bool agnostic() const { return !sees_evaluated && !scores; }
+  /// Where that depends on the parameters; null: it is `scores`. Never true where `scores` is not.
+  bool (*scores_if)(const Params&) = nullptr;
+  /// Whether it scores tokens with queries under these parameters.
+  bool scores_with(const Params& given) const {
+    return scores && (scores_if == nullptr || scores_if(given));
+  }
+  /// Whether it looks at no query with its defaults.
+  bool agnostic() const { return !sees_evaluated && !scores_with(Params(name, params, {})); }
   bool reads_rope = false;    ///< uses the trace's rotary tables, where it has them
   bool reads_o_proj = false;  ///< uses the layer's output projection, where the trace has it
   /// Whether only queries at positions of the tokens to compress score (the middle is streamed).

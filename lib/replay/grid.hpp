@@ -40,7 +40,7 @@ struct Variant {
   bool random() const;
   bool sees_evaluated() const { return any_part(&MethodInfo::sees_evaluated); }
   /// Whether it uses any query; if not, `scores` is `none`.
-  bool sees_queries() const { return sees_evaluated() || any_part(&MethodInfo::scores); }
+  bool sees_queries() const;
   bool reads_rope() const { return any_part(&MethodInfo::reads_rope); }
   bool reads_o_proj() const { return any_part(&MethodInfo::reads_o_proj); }
   /// Which heads share one budget; of A+B and A@Q those of A.

@@ -48,6 +48,12 @@ bool Variant::any_part(bool MethodInfo::*fact) const {
   return std::ranges::any_of(parts(), [&](const Part& p) { return p.method->info.*fact; });
 }
 
+bool Variant::sees_queries() const {
+  return sees_evaluated() || std::ranges::any_of(parts(), [](const Part& p) {
+           return p.method->info.scores_with(p.params);
+         });
+}
+
 bool Variant::random() const {
   return std::ranges::any_of(parts(),
                              [](const Part& p) { return p.method->info.random(p.params); });
@@ -63,7 +69,7 @@ std::optional<Variant::Queries> Variant::queries(Range scoring, Range middle) co
   std::optional<Queries> out;
   for (const Part& p : parts()) {
     const MethodInfo& info = p.method->info;
-    if (!info.scores) {
+    if (!info.scores_with(p.params)) {
       continue;
     }
     Range asked = {0, scoring.end};

@@ -79,7 +79,7 @@ names() { # names ARGS...: those that `list ARGS` shows
   good list "$@"
   sed '/^$/,$d' "$scratch/out" | sed 1d | cut -d' ' -f1 | xargs
 }
-[[ $(names @quantization) == quant-kivi ]] || fail "list @quantization: $(names @quantization)"
+[[ $(names @quantization) == 'quant-kivi quant-rotated think lowrank' ]] || fail "list @quantization: $(names @quantization)"
 [[ $(names 'snap*') == snapkv ]] || fail "list snap*: $(names 'snap*')"
 [[ $(names all) == "$(names)" ]] || fail "list all: $(names all)"
 for set in @reference @eviction @sampling @merging @quantization; do

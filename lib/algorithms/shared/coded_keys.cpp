@@ -58,15 +58,18 @@ Matrix rotated(const RopeTables& tables, MatrixView keys, std::span<const Index>
 
 namespace {
 
-// Squared, relative.
-double squared_error(MatrixView made, MatrixView exact) {
+// Squared, relative; of row i of `made` against row rows[i] of `exact`, or against row i.
+double squared_error(MatrixView made, MatrixView exact, std::span<const Index> rows = {}) {
   double error = 0.0;
   double norm = 0.0;
-  for (Index i = 0; i < exact.rows * exact.cols; ++i) {
-    const auto x = static_cast<double>(exact.data[i]);
-    const double e = static_cast<double>(made.data[i]) - x;
-    error = std::fma(e, e, error);
-    norm = std::fma(x, x, norm);
+  for (Index i = 0; i < made.rows; ++i) {
+    const float* from = exact.row(rows.empty() ? i : rows[i]);
+    for (Index c = 0; c < made.cols; ++c) {
+      const auto x = static_cast<double>(from[c]);
+      const double e = static_cast<double>(made.row(i)[c]) - x;
+      error = std::fma(e, e, error);
+      norm = std::fma(x, x, norm);
+    }
   }
   return error == 0.0 ? 0.0 : error / norm;
 }
@@ -75,6 +78,10 @@ double squared_error(MatrixView made, MatrixView exact) {
 
 std::string code_error(MatrixView made, MatrixView exact) {
   return fmt::format("{:.6g}", std::sqrt(squared_error(made, exact)));
+}
+
+std::string code_error(MatrixView made, MatrixView exact, std::span<const Index> rows) {
+  return fmt::format("{:.6g}", std::sqrt(squared_error(made, exact, rows)));
 }
 
 std::string code_distortion(MatrixView made, MatrixView exact, int bits) {

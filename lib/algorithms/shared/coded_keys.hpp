@@ -1,6 +1,7 @@
 // What quantizers share: keys un-rotated before they are coded, and how far codes are off.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ Matrix rotated(const RopeTables& tables, MatrixView keys, std::span<const Index>
 
 /// |made - exact|_F / |exact|_F as text with six digits, for `diag`; 0 where nothing differs.
 std::string code_error(MatrixView made, MatrixView exact);
+/// Of row i of `made` against row rows[i] of `exact`.
+std::string code_error(MatrixView made, MatrixView exact, std::span<const Index> rows);
 /// |made - exact|_F^2 / |exact|_F^2 times 4^bits, likewise: the same for all numbers of bits where
 /// the error halves with each.
 std::string code_distortion(MatrixView made, MatrixView exact, int bits);

@@ -1,0 +1,293 @@
+// lowrank: every token stays; keys and values of a KV head are mean + U C, with U orthonormal and
+// of fewer columns than channels.
+// [1] For weight=queries: Lesens, Rakhshan, Rabusseau, "KQ-SVD: Compressing the KV Cache with
+//     Provable Guarantees on Attention Fidelity", AISTATS 2026, arXiv:2512.05916.
+// weight=none: the truncated singular value decomposition of K - mean. weight=queries: with
+// L L' = sum q q' + 1e-6 trace/d I over the scoring queries of the whole group, that of
+// (K - mean) L, its right factor times L^-1: of all factors of this rank those that keep the
+// queries' logits best. Values always as weight=none. No scoring query: weight=none.
+// keys=pre factorises keys as they were before their rotation, by the trace's rotary tables, with
+// queries un-rotated likewise, and rotates what is read back to each token's position.
+// Mean, U and C are rounded to the trace's element type; what the mean loses goes into the factors.
+// Under a budget both ranks are the largest that fits, each at most what its matrix can have.
+//
+// In: K [m, d], V [m, dv]. Out: m pairs read back; (m + d) rank + d elements for keys, likewise for
+// values. The decomposition is that of R in a Householder QR, so that no singular value is squared:
+// a Gram matrix costs half as much, but loses half of the digits, and U would not be orthonormal
+// where singular values are below 1e-8 of the largest. float64; the order of sums is Eigen's, which
+// depends on the instruction set. Time O(m (d^2 + dv^2) + d^3 + dv^3).
+#include <fmt/format.h>
+
+#include <Eigen/Cholesky>
+#include <Eigen/Core>
+#include <Eigen/QR>
+#include <Eigen/SVD>
+#include <algorithm>
+
+#include "algorithms/shared/coded_keys.hpp"
+#include "core/error.hpp"
+#include "core/float16.hpp"
+#include "core/rope.hpp"
+
+namespace kvbench {
+namespace {
+
+using Columns = Eigen::MatrixXd;
+using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+constexpr Index kBlock = 256;    // rows that are wide at a time
+constexpr double kRidge = 1e-6;  // of the queries' mean square
+
+struct Ranks {
+  Index k = 0;
+  Index v = 0;
+};
+
+// What decides bytes and ranks.
+struct Sizes {
+  Index tokens, d, dv, element_bytes;
+
+  Ranks capped(Ranks r) const { return {std::min({r.k, tokens, d}), std::min({r.v, tokens, dv})}; }
+  Index bytes(Ranks r) const {
+    return ((tokens + d) * r.k + d + (tokens + dv) * r.v + dv) * element_bytes;
+  }
+  // The largest equal ranks within the bytes; 0 where there are none.
+  Ranks fitting(Index budget) const {
+    for (Index r = std::min(tokens, std::max(d, dv)); r > 0; --r) {
+      if (bytes(capped({r, r})) <= budget) {
+        return capped({r, r});
+      }
+    }
+    return {};
+  }
+};
+
+// Where the parameters give them: a rank that is not given is the other.
+std::optional<Ranks> given_ranks(const Params& params) {
+  if (params.is_auto("rank_k") && params.is_auto("rank_v")) {
+    return {};
+  }
+  const auto rank = [&params](const char* own, const char* other) {
+    return params.integer(params.is_auto(own) ? other : own);
+  };
+  return Ranks{rank("rank_k", "rank_v"), rank("rank_v", "rank_k")};
+}
+
+Ranks choose(const Sizes& sizes, std::optional<Index> budget, const Params& params) {
+  if (const std::optional<Ranks> given = given_ranks(params)) {
+    return sizes.capped(*given);
+  }
+  if (!budget) {
+    throw InputError("no size: give a budget, rank_k= or rank_v=");
+  }
+  const Ranks out = sizes.fitting(*budget);
+  if (out.k == 0) {
+    const Index needed = sizes.bytes({1, 1});
+    throw Infeasible(fmt::format("needs {} bytes for {} tokens at rank 1, budget {}", needed,
+                                 sizes.tokens, *budget),
+                     needed);
+  }
+  return out;
+}
+
+// U [m, rank] and C [rank, width], rounded, with the mean [width].
+struct Factors {
+  Columns u, c;
+  Eigen::RowVectorXd mean;
+};
+
+void round_all(DType type, Columns& x) {
+  x = x.unaryExpr([type](double e) { return static_cast<double>(stored(type, e)); });
+}
+
+// Of `x` less its mean, both rounded to `type`. `weight`: L, or empty.
+Factors factorise(Columns x, const Columns& weight, Index rank, DType type) {
+  Factors out;
+  Columns mean = x.colwise().mean();
+  round_all(type, mean);
+  out.mean = mean;
+  x.rowwise() -= out.mean;
+  if (weight.size() > 0) {
+    for (Index b = 0; b < x.rows(); b += kBlock) {
+      auto block = x.middleRows(b, std::min(kBlock, x.rows() - b));
+      block = (block * weight.triangularView<Eigen::Lower>()).eval();
+    }
+  }
+  const Eigen::HouseholderQR<Eigen::Ref<Columns>> qr(x);  // in place
+  const Index small = std::min(x.rows(), x.cols());
+  const Columns upper = qr.matrixQR().topRows(small).triangularView<Eigen::Upper>();
+  const Eigen::BDCSVD<Columns> svd(upper, Eigen::ComputeThinU | Eigen::ComputeThinV);
+  out.u = Columns::Zero(x.rows(), rank);
+  out.u.topRows(small) = svd.matrixU().leftCols(rank);
+  out.u.applyOnTheLeft(qr.householderQ().setLength(small));
+  x.resize(0, 0);  // what a parameter holds goes with the caller's whole expression
+  out.c = svd.singularValues().head(rank).asDiagonal() * svd.matrixV().leftCols(rank).transpose();
+  if (weight.size() > 0) {
+    weight.triangularView<Eigen::Lower>().solveInPlace<Eigen::OnTheRight>(out.c);
+  }
+  round_all(type, out.u);
+  round_all(type, out.c);
+  return out;
+}
+
+// mean + U C, rotated to the tokens' positions where `rope` is given.
+Matrix read_back(const Factors& f, const RopeTables* rope, std::span<const Index> tokens) {
+  Matrix out(f.u.rows(), f.c.cols());
+  Rows block;
+  for (Index b = 0; b < out.rows(); b += kBlock) {
+    block.noalias() = f.u.middleRows(b, std::min(kBlock, out.rows() - b)) * f.c;
+    block.rowwise() += f.mean;
+    for (Index i = 0; i < block.rows(); ++i) {
+      const std::span<const double> row(block.row(i).data(),
+                                        static_cast<std::size_t>(block.cols()));
+      const std::span<float> to(out.row(b + i), row.size());
+      if (rope != nullptr) {
+        rotate(*rope, tokens[b + i], row, to);
+      } else {
+        std::ranges::transform(row, to.begin(), [](double x) { return static_cast<float>(x); });
+      }
+    }
+  }
+  return out;
+}
+
+// Row `position` as it is, or before its rotation.
+void take_row(const RopeTables* rope, Index position, std::span<const float> row,
+              std::span<double> out) {
+  if (rope != nullptr) {
+    unrotate(*rope, position, row, out);
+  } else {
+    std::ranges::copy(row, out.begin());
+  }
+}
+
+Columns gather(MatrixView m, std::span<const Index> tokens, const RopeTables* rope) {
+  Columns out(static_cast<Index>(tokens.size()), m.cols);
+  Eigen::RowVectorXd row(m.cols);
+  for (Index i = 0; i < out.rows(); ++i) {
+    take_row(rope, tokens[i], m.row_span(tokens[i]),
+             {row.data(), static_cast<std::size_t>(m.cols)});
+    out.row(i) = row;
+  }
+  return out;
+}
+
+bool weighs_queries(const Params& params) {
+  return params.text("weight") == "queries";
+}
+
+// L of the scoring queries of the group; empty where they are none, or all 0.
+Columns query_weight(const Task& task, const RopeTables* rope) {
+  const Index d = task.head.d();
+  Columns gram = Columns::Zero(d, d);
+  Rows block;
+  for (const Matrix& queries : task.head.q) {
+    for (Index b = task.scoring.begin; b < task.scoring.end; b += kBlock) {
+      block.resize(std::min(kBlock, task.scoring.end - b), d);
+      for (Index i = 0; i < block.rows(); ++i) {
+        take_row(rope, b + i, queries.view().row_span(b + i - task.head.q_start()),
+                 {block.row(i).data(), static_cast<std::size_t>(d)});
+      }
+      gram.selfadjointView<Eigen::Lower>().rankUpdate(block.transpose());
+    }
+  }
+  const double trace = gram.trace();
+  if (!(trace > 0.0)) {
+    return {};
+  }
+  gram.diagonal().array() += kRidge * trace / static_cast<double>(d);
+  return Eigen::LLT<Columns>(gram).matrixL();
+}
+
+// Tables for keys=pre, else null.
+const RopeTables* tables_of(const Task& task, const Params& params) {
+  if (!codes_unrotated(params)) {
+    return nullptr;
+  }
+  LayerFacts facts;
+  facts.rope_positions = task.rope != nullptr ? task.rope->positions() : 0;
+  facts.n = std::max(task.tokens.back() + 1, task.scoring.end);
+  require_tables_for_keys(params, facts);
+  return task.rope;
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const KvHead& head = task.head;
+  if (task.tokens.empty()) {
+    return {};
+  }
+  const Sizes sizes{task.count(), head.d(), head.dv(), bytes_per_element(head.dtype)};
+  const Ranks ranks = choose(sizes, task.budget_bytes, params);
+  const RopeTables* rope = tables_of(task, params);
+  const Columns weight = weighs_queries(params) ? query_weight(task, rope) : Columns();
+  Compressed out;
+  out.made.k = read_back(factorise(gather(head.k, task.tokens, rope), weight, ranks.k, head.dtype),
+                         rope, task.tokens);
+  out.made.v = read_back(factorise(gather(head.v, task.tokens, nullptr), {}, ranks.v, head.dtype),
+                         nullptr, task.tokens);
+  out.made.positions.assign(task.tokens.begin(), task.tokens.end());
+  out.quantised = task.count();
+  out.payload_bytes = sizes.bytes(ranks);
+  out.diag = {{"rank_k", fmt::format("{}", ranks.k)},
+              {"rank_v", fmt::format("{}", ranks.v)},
+              {"k_error", code_error(out.made.k, head.k, task.tokens)},
+              {"v_error", code_error(out.made.v, head.v, task.tokens)}};
+  return out;
+}
+
+std::map<std::string, std::string> resolve(const Params& params, const LayerFacts& layer) {
+  require_tables_for_keys(params, layer);
+  return {};
+}
+
+Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
+  const Sizes sizes{middle, l.d, l.dv, l.pair_bytes / std::max<Index>(1, l.d + l.dv)};
+  const std::optional<Ranks> given = given_ranks(params);
+  // A budget has less than one pair above `kept` pairs.
+  const Ranks ranks = given ? sizes.capped(*given) : sizes.fitting((kept + 1) * l.pair_bytes);
+  // Rows that become Q, and U; then U and what is read back. Values after keys.
+  const Index keys = 8 * ranks.k + std::max(8 * l.d, 4 * l.d);
+  const Index values = 4 * l.d + 8 * ranks.v + std::max(8 * l.dv, 4 * l.dv);
+  const Index wide = std::max(l.d, l.dv);
+  return middle * std::max(keys, values + 8) + 8 * wide * (8 * wide + 3 * kBlock);
+}
+
+}  // namespace
+
+Method method_lowrank() {
+  MethodInfo info;
+  info.name = "lowrank";
+  info.family = Family::quantization;
+  info.summary = "all tokens: keys and values as a mean and two thin factors per KV head";
+  info.source = "truncated SVD; weight=queries: Lesens et al., KQ-SVD, 2025, arXiv:2512.05916";
+  info.departures =
+      "weight=queries: one factor per KV head for the queries of its whole group, a ridge of 1e-6 "
+      "of their mean square, keys less their mean, values by a plain truncated SVD";
+  const auto rank = [](const char* name, const char* what) {
+    return integer_param(name, "auto", 1, 1e6, "columns",
+                         fmt::format("rank of the {}, in place of a budget; at most their tokens "
+                                     "and channels; auto: the other rank where that is given, else "
+                                     "both the largest that fits the budget",
+                                     what));
+  };
+  info.params = {
+      rank("rank_k", "keys"), rank("rank_v", "values"),
+      choice_param("weight", {"none", "queries"},
+                   "what keys are factorised for: none: the keys themselves; queries: the logits "
+                   "of the scoring queries"),
+      choice_param("keys", {"post", "pre"},
+                   "post: keys as stored; pre: as they were before their rotation, by the trace's "
+                   "rotary tables, rotated again when read")};
+  info.sizes = {"rank_k", "rank_v"};
+  info.grid = {"keys=post,pre;weight=none,queries"};
+  info.authors = "weight=queries";
+  info.scores = true;
+  info.scores_if = weighs_queries;
+  info.reads_rope = true;
+  info.resolve = resolve;
+  info.scratch_bytes = scratch_bytes;
+  info.unstorable = "it is no set of tokens";
+  return {info, compress};
+}
+
+}  // namespace kvbench

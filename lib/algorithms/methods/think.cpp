@@ -1,0 +1,185 @@
+// think: every token stays, without the key channels that count least for the last queries.
+// [1] Xu et al., "ThinK: Thinner Key Cache by Query-Driven Pruning", ICLR 2025, arXiv:2407.21018.
+// [2] Its code in NVIDIA/kvpress, commit 8bb29b9: ThinKPress.
+// Channel c scores mean q_c^2 * mean k_c^2: the first over the last `window` scoring queries of all
+// query heads of the group, the second over the task's keys. The floor(ratio d) lowest are dropped,
+// ties from the highest channel down, and read back as 0. Values stay as they are. No scoring
+// query: all scores are 0. Under a budget as few channels are dropped as make it fit. Held: the
+// other channels of each key, each value, and one bit per channel that says which (aux).
+//
+// In: K [m, d], V [m, dv], Q [group, window, d]. Out: m pairs. float64, channels in fixed order.
+// Time O((m + group window) d). As a quantizer the same, of another method's entries.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "algorithms/shared/coded_keys.hpp"
+#include "algorithms/shared/size.hpp"
+#include "attention/top_k.hpp"
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr double kBelowOne = 1.0 - 0x1p-53;
+
+Index mask_bytes(Index d) {
+  return (d + 7) / 8;
+}
+
+// Of keys without their dropped channels, and values.
+Index pair_bytes(const EntryShape& s, Index count, Index dropped) {
+  return count * (s.d - dropped + s.dv) * s.element_bytes;
+}
+
+Index dropped_by_ratio(const Params& params, Index d) {
+  const auto dropped = static_cast<Index>(params.real("ratio") * static_cast<double>(d));
+  return std::min(dropped, d - 1);
+}
+
+Index channels_to_drop(const Task& task, const Params& params) {
+  const EntryShape shape = shape_of(task.head);
+  if (!params.is_auto("ratio")) {
+    return dropped_by_ratio(params, shape.d);
+  }
+  if (!task.budget_bytes) {
+    throw InputError("no size: give a budget or ratio=");
+  }
+  Index needed = 0;
+  for (Index dropped = 0; dropped < shape.d; ++dropped) {
+    needed = pair_bytes(shape, task.count(), dropped) + mask_bytes(shape.d);
+    if (needed <= *task.budget_bytes) {
+      return dropped;
+    }
+  }
+  throw Infeasible(fmt::format("needs {} bytes for {} tokens with one channel of their keys, "
+                               "budget {}",
+                               needed, task.count(), *task.budget_bytes),
+                   needed);
+}
+
+// Channels, ascending, that stay of these keys [., d].
+std::vector<Index> channels_to_keep(const Task& task, MatrixView keys, std::span<const Index> rows,
+                                    Index dropped, const Params& params) {
+  const auto d = static_cast<std::size_t>(keys.cols);
+  std::vector<double> squares(d, 0.0);
+  const auto add = [&squares](std::span<const float> row) {
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      const auto x = static_cast<double>(row[c]);
+      squares[c] = std::fma(x, x, squares[c]);
+    }
+  };
+  for (const Index i : rows) {
+    add(keys.row_span(i));
+  }
+  std::vector<double> scores = std::move(squares);
+  squares.assign(d, 0.0);
+  const Range window = {std::max(task.scoring.begin, task.scoring.end - params.integer("window")),
+                        task.scoring.end};
+  for (const Matrix& queries : task.head.q) {
+    for (Index p = window.begin; p < window.end; ++p) {
+      add(queries.view().row_span(p - task.head.q_start()));
+    }
+  }
+  // Both counts are the same for all channels; they only keep the products' size.
+  const auto count = static_cast<double>(rows.size()) *
+                     static_cast<double>(std::max<Index>(1, window.size() * task.head.group()));
+  for (std::size_t c = 0; c < d; ++c) {
+    scores[c] *= squares[c] / count;
+  }
+  return top_places(scores, keys.cols - dropped);
+}
+
+// These keys with 0 in the channels that do not stay.
+Matrix thinned(MatrixView keys, std::span<const Index> rows, std::span<const Index> channels) {
+  Matrix out(static_cast<Index>(rows.size()), keys.cols);
+  for (Index i = 0; i < out.rows(); ++i) {
+    for (const Index c : channels) {
+      out.row(i)[c] = keys.row(rows[i])[c];
+    }
+  }
+  return out;
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const KvHead& head = task.head;
+  if (task.tokens.empty()) {
+    return {};
+  }
+  const Index dropped = channels_to_drop(task, params);
+  const Figures channels = {{"channels", fmt::format("{}", head.d() - dropped)}};
+  if (dropped == 0) {
+    Compressed out = hold(task.tokens);
+    out.aux_bytes = mask_bytes(head.d());
+    out.diag = channels;
+    return out;
+  }
+  Compressed out;
+  out.made.k =
+      thinned(head.k, task.tokens, channels_to_keep(task, head.k, task.tokens, dropped, params));
+  out.made.v = take_rows(head.v, task.tokens);
+  out.made.positions.assign(task.tokens.begin(), task.tokens.end());
+  out.quantised = task.count();
+  out.payload_bytes = pair_bytes(shape_of(head), task.count(), dropped);
+  out.aux_bytes = mask_bytes(head.d());
+  out.diag = channels;
+  out.diag.emplace_back("k_error", code_error(out.made.k, head.k, task.tokens));
+  return out;
+}
+
+Index coded_bytes(const EntryShape& shape, Index count, const Params& params) {
+  return count == 0
+             ? 0
+             : pair_bytes(shape, count, dropped_by_ratio(params, shape.d)) + mask_bytes(shape.d);
+}
+
+CodedEntries code(const Task& task, const KeptEntries& entries, const Params& params) {
+  const Index dropped = dropped_by_ratio(params, task.head.d());
+  std::vector<Index> rows(static_cast<std::size_t>(entries.k.rows()));
+  std::iota(rows.begin(), rows.end(), 0);
+  CodedEntries out;
+  out.k = thinned(entries.k, rows, channels_to_keep(task, entries.k, rows, dropped, params));
+  out.v = entries.v;
+  out.code_bytes = pair_bytes(shape_of(task.head), entries.k.rows(), dropped);
+  out.scale_bytes = mask_bytes(task.head.d());
+  out.diag = {{"channels", fmt::format("{}", task.head.d() - dropped)},
+              {"k_error", code_error(out.k, entries.k)}};
+  return out;
+}
+
+std::vector<ParamSpec> params_with(const char* ratio) {
+  return {real_param("ratio", ratio, 0.0, kBelowOne, "",
+                     "share of the key channels that is dropped, in place of a budget; one always "
+                     "stays; larger is smaller and worse"),
+          integer_param("window", "32", 1, 1e9, "queries",
+                        "how many of the last scoring queries weigh the channels; larger averages "
+                        "over more")};
+}
+
+}  // namespace
+
+Method method_think() {
+  MethodInfo info;
+  info.name = "think";
+  info.family = Family::quantization;
+  info.summary = "all tokens, without the key channels that weigh least for the last queries";
+  info.source = "Xu et al., ThinK, ICLR 2025, arXiv:2407.21018; NVIDIA/kvpress 8bb29b9";
+  info.departures =
+      "channels are weighed by the middle's keys, and its keys alone lose them (kvpress: all keys "
+      "of the cache); under a budget as few channels go as make it fit";
+  info.params = params_with("auto");
+  info.sizes = {"ratio"};
+  info.grid = {"window=8,32,128"};
+  info.scores = true;
+  info.query_window = [](const Params& p) { return p.integer("window"); };
+  info.scratch_bytes = [](const Params&, const LayerFacts& l, Index middle, Index /*kept*/) {
+    return made_bytes(l, middle) + 4 * middle;
+  };
+  Method out{info, compress};
+  out.quantizer = {params_with("0.5"), coded_bytes, code};
+  return out;
+}
+
+}  // namespace kvbench
