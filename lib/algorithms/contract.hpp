@@ -254,6 +254,7 @@ struct MethodInfo {
   /// Parameters any of which fixes the size, so that no budget is needed. Empty: the method has one
   /// size only and takes no budget (`exact`).
   std::vector<std::string> sizes = {"tokens", "T"};
+  bool joint_sizes = false;  ///< they may be given together; `check` says which
   /// What tuning tries, each entry as after the colon of `--algorithm NAME:`; `NAME:grid` is all of
   /// them, the default and the authors' setting. Empty: nothing to tune.
   std::vector<std::string> grid;

@@ -34,7 +34,7 @@ Entries list_entries(const ReplayOptions& o, const std::vector<Variant>& variant
     const auto given =
         std::count_if(size_names.begin(), size_names.end(),
                       [&](const std::string& s) { return !variants[v].params.is_auto(s); });
-    check_input(given <= 1,
+    check_input(given <= 1 || variants[v].method->info.joint_sizes,
                 fmt::format("{}: {}: more than one size, expected one of {}", name,
                             variants[v].params.canonical(), fmt::join(size_names, ", ")));
     check_input(!sizes.empty(),

@@ -1,22 +1,34 @@
 #include "twin/rotated.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "twin/quantize.hpp"
 
 namespace twin {
+
+namespace {
+
+constexpr std::int64_t kSteps = 400000;
+
+// The law is within 12 standard deviations but for 1e-30.
+double grid_end(std::int64_t d) {
+  return std::min(std::acos(-1.0) / 2, 12.0 / std::sqrt(static_cast<double>(d)));
+}
+
+}  // namespace
+
+double grid_step(std::int64_t d) {
+  return 2 * grid_end(d) / static_cast<double>(kSteps);
+}
+
 namespace {
 
 // Calls use(x, weight) on a fine grid of angles, x = sin(angle), weight = cos(angle)^(d - 2).
 template <class Use>
 void on_grid(std::int64_t d, const Use& use) {
-  const double pi = std::acos(-1.0);
-  // The law is within 12 standard deviations but for 1e-30.
-  const double end = std::min(pi / 2, 12.0 / std::sqrt(static_cast<double>(d)));
-  const std::int64_t steps = 400000;
-  for (std::int64_t i = 0; i < steps; ++i) {
-    const double angle =
-        -end + 2 * end * (static_cast<double>(i) + 0.5) / static_cast<double>(steps);
+  for (std::int64_t i = 0; i < kSteps; ++i) {
+    const double angle = -grid_end(d) + grid_step(d) * (static_cast<double>(i) + 0.5);
     use(std::sin(angle), std::pow(std::cos(angle), static_cast<double>(d - 2)));
   }
 }

@@ -9,6 +9,9 @@
 
 namespace twin {
 
+/// Distance of the angles that the next two sum over.
+double grid_step(std::int64_t d);
+
 /// Means of the cells between `cuts` of a coordinate of a uniform unit vector in d dimensions.
 std::vector<double> cell_means(const std::vector<double>& cuts, std::int64_t d);
 

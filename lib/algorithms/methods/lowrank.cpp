@@ -279,6 +279,7 @@ Method method_lowrank() {
                    "post: keys as stored; pre: as they were before their rotation, by the trace's "
                    "rotary tables, rotated again when read")};
   info.sizes = {"rank_k", "rank_v"};
+  info.joint_sizes = true;
   info.grid = {"keys=post,pre;weight=none,queries"};
   info.authors = "weight=queries";
   info.scores = true;

@@ -333,6 +333,7 @@ Method method_quant_kivi() {
        kvquant_params()});
   info.grid = {"group_size=32,64,128;residual=0,32,128"};
   info.sizes = {"bits", "k_bits", "v_bits"};
+  info.joint_sizes = true;
   info.reads_rope = true;
   info.check = check;
   info.resolve = resolve;

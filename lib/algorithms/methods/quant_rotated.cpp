@@ -227,6 +227,7 @@ Method method_quant_rotated() {
   info.grid = {"center=none,mean", "keys=pre;center=none,mean", "rotation=none"};
   info.authors = "rotation=orthogonal;correct=none";
   info.sizes = {"k_bits", "v_bits"};
+  info.joint_sizes = true;
   info.reads_rope = true;
   info.check = check;
   info.resolve = resolve;
