@@ -75,8 +75,15 @@ std::string words(const std::vector<std::string>& all) {
   return fmt::format("{}", fmt::join(all, " "));
 }
 
-// Which queries it uses.
+// Which queries it uses with its defaults.
 const char* queries_text(const MethodInfo& info) {
+  const Params defaults(info.name, info.params, {});
+  if (info.named_scores != nullptr && !info.named_scores(defaults).empty()) {
+    return "stored";
+  }
+  if (info.extra_sets != nullptr && !info.extra_sets(defaults).empty()) {
+    return "extra";
+  }
   return info.sees_evaluated ? "evaluated" : info.scores ? "scoring" : "none";
 }
 
@@ -108,7 +115,8 @@ void print_list(const std::vector<const Method*>& list) {
                      : hanging(fmt::format("{}{:<13} ", facts, family), info.summary, width));
   }
   const std::string notes =
-      "queries: those that an algorithm looks at; scoring are the ones before the evaluated.\n"
+      "queries: those that an algorithm looks at; scoring are the ones before the evaluated, extra "
+      "a set of further ones in the trace; stored: scores that another program put there.\n"
       "family: --algorithm @eviction is all of one; @agnostic is all that look at no query.\n"
       "kvbench list NAME shows an algorithm's source and parameters. A+B composes two under "
       "prefill:\nA keeps tokens in a share of the bytes, B represents the rest "
@@ -174,6 +182,7 @@ const char* kind_text(ParamKind kind) {
     case ParamKind::choice: return "choice";
     case ParamKind::flag: return "flag";
     case ParamKind::method: return "method";
+    case ParamKind::name: return "name";
   }
   return "";
 }

@@ -2,6 +2,7 @@
 // further queries that look back at the prompt, and scores that another program gave its tokens.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -60,15 +61,25 @@ struct NamedScores {
   std::vector<float> values;  ///< [n], all finite
 };
 
-/// The element of that name, or null.
-template <class Named>
-const Named* find_named(const std::vector<Named>& all, std::string_view name) {
-  for (const Named& one : all) {
+/// The element of that name in a vector or span of what has a name, or null.
+template <class All>
+const typename All::value_type* find_named(const All& all, std::string_view name) {
+  for (const auto& one : all) {
     if (one.name == name) {
       return &one;
     }
   }
   return nullptr;
+}
+
+/// Whether a set or scores may have that name: letters, digits, '-', '_' and '.', at least one and
+/// at most 100.
+inline bool is_set_name(std::string_view text) {
+  constexpr std::size_t kMaxName = 100;
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+  return !text.empty() && text.size() <= kMaxName &&
+         text.find_first_not_of(kAllowed) == std::string_view::npos;
 }
 
 /// Bytes of a set as one KV head sees it.

@@ -39,14 +39,6 @@ std::optional<Index> parse_layer_name(std::string_view text) {
              : std::nullopt;
 }
 
-bool is_set_name(std::string_view text) {
-  constexpr std::size_t kMaxName = 100;
-  constexpr std::string_view kAllowed =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-  return !text.empty() && text.size() <= kMaxName &&
-         text.find_first_not_of(kAllowed) == std::string_view::npos;
-}
-
 bool natural_less(std::string_view a, std::string_view b) {
   std::string_view x = a;
   std::string_view y = b;

@@ -107,10 +107,6 @@ std::optional<DType> parse_dtype(std::string_view text);
 /// 1000000; otherwise nothing.
 std::optional<Index> parse_layer_name(std::string_view text);
 
-/// Whether a set of extra queries or of scores may have that name: letters, digits, '-', '_' and
-/// '.', at least one and at most 100.
-bool is_set_name(std::string_view text);
-
 /// Strict weak order of names in which runs of digits compare as numbers: p2 < p10. Total: names
 /// that differ only in leading zeros fall back to byte order.
 bool natural_less(std::string_view a, std::string_view b);
