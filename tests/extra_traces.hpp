@@ -9,10 +9,12 @@
 #include <functional>
 #include <numeric>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "core/types.hpp"
+#include "make_head.hpp"
 #include "trace_files.hpp"
 
 namespace kvbench::testing_traces {
@@ -87,6 +89,35 @@ inline void put_segment(hid_t layer, const std::string& set, int segment, const 
               storage);
   put_dataset(at, "k", {static_cast<hsize_t>(s.kv_heads), m, static_cast<hsize_t>(s.d)}, type,
               storage);
+  put_segment_parts(at, parts);
+  H5Gclose(at);
+}
+
+/// Adds extra/<set>/<segment> of random queries and keys to a float16 layer of make_trace.hpp's
+/// usual heads (4 query heads, 2 KV heads, d = 8), with norms 1, 2, 3, 4, 5, 1, ...
+inline void put_random_segment(hid_t layer, const std::string& set, int segment, Index m,
+                               Index prefix, std::optional<Range> about, unsigned seed) {
+  const hid_t at = make_group(layer, "extra/" + set + "/" + std::to_string(segment));
+  ASSERT_GE(at, 0);
+  std::mt19937_64 generator(seed);
+  const hid_t half = make_type(DType::float16, false);
+  for (const auto& [name, heads] : {std::pair{"q", Index{4}}, {"k", 2}}) {
+    const Matrix values = normal_matrix(heads * m, 8, 3.0, generator);
+    put_array(at, name, {static_cast<hsize_t>(heads), static_cast<hsize_t>(m), 8}, half,
+              H5T_NATIVE_FLOAT, std::vector<float>(values.data(), values.data() + heads * m * 8));
+  }
+  H5Tclose(half);
+  SegmentParts parts;
+  parts.queries = m;
+  parts.from = static_cast<std::int32_t>(prefix);
+  parts.prefix = prefix;
+  for (Index j = 0; j < m; ++j) {
+    parts.residual_norm.push_back(1.0F + static_cast<float>(j % 5));
+  }
+  if (about) {
+    parts.first = about->begin;
+    parts.last = about->end;
+  }
   put_segment_parts(at, parts);
   H5Gclose(at);
 }

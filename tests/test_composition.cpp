@@ -11,6 +11,7 @@
 #include "algorithms/registry.hpp"
 #include "compressed.hpp"
 #include "core/error.hpp"
+#include "extra_traces.hpp"
 #include "make_head.hpp"
 #include "replay/grid.hpp"
 #include "replay/job.hpp"
@@ -208,6 +209,10 @@ TEST_F(SharedComposition, EveryPairRuns) {
   shape.rope = testing_replay::rope_tables(60 + 512, 8);
   ReplayOptions o;
   o.traces = {testing_replay::make_trace(folder_ / "rope.h5", shape)};
+  testing_traces::alter(o.traces[0], "/prompts/p0/layers/0", [](hid_t layer) {
+    testing_traces::put_random_segment(layer, "repeat", 0, 9, 52, Range{0, 52}, 1);
+    testing_traces::put_scores(layer, "s", 2, 60, std::vector<float>(120, 1.0F), 52);
+  });
   o.out = (folder_ / "pairs.csv").string();
   o.algorithms = pairs;
   o.budgets = {1.0, 0.4, 0.1};

@@ -12,12 +12,9 @@ namespace {
 
 using testing_replay::expect_refusal;
 using testing_traces::alter;
-using testing_traces::make_group;
-using testing_traces::put_array;
 using testing_traces::put_int;
+using testing_traces::put_random_segment;
 using testing_traces::put_scores;
-using testing_traces::put_segment_parts;
-using testing_traces::SegmentParts;
 
 constexpr Index kQueries = 8;
 
@@ -34,9 +31,9 @@ class ExtraRunTest : public testing_replay::ReplayTest {
     each_layer([&](const char* path, Index n, unsigned seed) {
       alter(trace_, path, [&](hid_t layer) {
         const Index prompt = n - kQueries;
-        put_set(layer, "repeat", 0, 9, prompt, Range{0, 20}, seed);
-        put_set(layer, "repeat", 1, 14, prompt, Range{20, prompt}, seed + 1);
-        put_set(layer, "second", 0, 5, prompt, {}, seed + 2);
+        put_random_segment(layer, "repeat", 0, 9, prompt, Range{0, 20}, seed);
+        put_random_segment(layer, "repeat", 1, 14, prompt, Range{20, prompt}, seed + 1);
+        put_random_segment(layer, "second", 0, 5, prompt, {}, seed + 2);
       });
     });
   }
@@ -50,32 +47,6 @@ class ExtraRunTest : public testing_replay::ReplayTest {
         act(path.c_str(), n, seed += 10);
       }
     }
-  }
-
-  static void put_set(hid_t layer, const std::string& set, int segment, Index m, Index prefix,
-                      std::optional<Range> about, unsigned seed) {
-    const hid_t at = make_group(layer, "extra/" + set + "/" + std::to_string(segment));
-    std::mt19937_64 generator(seed);
-    const hid_t half = testing_traces::make_type(DType::float16, false);
-    for (const auto& [name, heads] : {std::pair{"q", Index{4}}, {"k", 2}}) {
-      const Matrix values = normal_matrix(heads * m, 8, 3.0, generator);
-      put_array(at, name, {static_cast<hsize_t>(heads), static_cast<hsize_t>(m), 8}, half,
-                H5T_NATIVE_FLOAT, std::vector<float>(values.data(), values.data() + heads * m * 8));
-    }
-    H5Tclose(half);
-    SegmentParts parts;
-    parts.queries = m;
-    parts.from = static_cast<std::int32_t>(prefix);
-    parts.prefix = prefix;
-    for (Index j = 0; j < m; ++j) {
-      parts.residual_norm.push_back(1.0F + static_cast<float>(j % 5));
-    }
-    if (about) {
-      parts.first = about->begin;
-      parts.last = about->end;
-    }
-    put_segment_parts(at, parts);
-    H5Gclose(at);
   }
 
   ReplayOptions options(const std::vector<std::string>& algorithms,
