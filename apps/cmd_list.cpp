@@ -115,8 +115,9 @@ void print_list(const std::vector<const Method*>& list) {
                      : hanging(fmt::format("{}{:<13} ", facts, family), info.summary, width));
   }
   const std::string notes =
-      "queries: those that an algorithm looks at; scoring are the ones before the evaluated, extra "
-      "a set of further ones in the trace; stored: scores that another program put there.\n"
+      "queries: those that an algorithm looks at; scoring are the ones before the evaluated, "
+      "extra\n"
+      "are sets of the trace that look back at the prompt; stored: scores of another program.\n"
       "family: --algorithm @eviction is all of one; @agnostic is all that look at no query.\n"
       "kvbench list NAME shows an algorithm's source and parameters. A+B composes two under "
       "prefill:\nA keeps tokens in a share of the bytes, B represents the rest "

@@ -4,11 +4,12 @@ Environment: KVBENCH, the program; without it, it is not run.
 """
 
 import json
+import os
 import subprocess
 import sys
 import unittest
 
-from script_case import KVBENCH, FolderCase, missing, read_rows
+from script_case import KVBENCH, ROOT, FolderCase, missing, read_rows
 
 MISSING = missing("h5py", "numpy")
 if not MISSING:
@@ -157,6 +158,23 @@ class TraceExtraTest(FolderCase):
                                "--algorithm", "kvzip")
         self.assertEqual(refused.returncode, 2)
         self.assertIn("had read 52 tokens", refused.stderr)
+
+    @unittest.skipIf(not KVBENCH, "KVBENCH is not set")
+    def test_the_configuration_of_a_second_question(self):
+        def fill(writer, _):
+            writer.write_extra("repeat", *self.segment(9), PROMPT, (0, PROMPT))
+            writer.write_extra("question-a", *self.segment(5), PROMPT)
+        self.write(fill)
+        out = self.path("out.csv")
+        run = self.kvbench("replay", self.trace, "-o", out, "--sink", "4", "--recent", "12",
+                           "--queries", str(QUERIES), "--config",
+                           os.path.join(ROOT, "configs", "second_question.toml"))
+        self.assertEqual(run.returncode, 0, run.stderr)
+        rows = read_rows(out)
+        self.assertEqual({row["status"] for row in rows}, {"ok"})
+        self.assertEqual({row["scoring_queries"] for row in rows
+                          if row["algorithm"] == "snapkv" and "ref=question-a" in row["params"]},
+                         {"5"})
 
     @unittest.skipIf(not KVBENCH, "KVBENCH is not set")
     def test_a_set_that_lost_a_dataset_is_refused(self):
