@@ -12,6 +12,7 @@
 #include "algorithms/composition.hpp"
 #include "algorithms/named.hpp"
 #include "algorithms/registry.hpp"
+#include "algorithms/stored.hpp"
 #include "commands.hpp"
 #include "help.hpp"
 #include "replay/grid.hpp"
@@ -22,16 +23,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What is shown of a method, or of a composition.
+// What is shown of a method, of a composition A+B, or of A@Q.
 struct Shown {
   MethodInfo info;
   std::vector<std::string> protocols;
-  std::vector<std::string> parts;  // of a composition
+  std::vector<std::string> parts;  // of A+B or A@Q
   bool selects = false;            // can_select
+  bool quantizes = false;          // can be the Q of an A@Q
 };
 
 Shown shown(const Method& m) {
-  Shown out{m.info, {}, {}, can_select(m)};
+  Shown out{m.info, {}, {}, can_select(m), m.quantizer.has_value()};
   if (m.compress != nullptr) {
     out.protocols.emplace_back("prefill");
   }
@@ -41,30 +43,45 @@ Shown shown(const Method& m) {
   return out;
 }
 
-// A composition has no text of its own: it is said of its parts.
-Shown shown(const Method& a, const Method& b) {
+// What is said of two methods by what is said of each.
+Shown shown(const Method& lead, const MethodInfo& a, const MethodInfo& b) {
   Shown out;
-  MethodInfo& info = out.info;
-  info.name = fmt::format("{}+{}", a.info.name, b.info.name);
-  info.params = composition_params(a, b);
-  info.summary = fmt::format("{} keeps tokens in a share of the bytes, {} represents the rest",
-                             a.info.name, b.info.name);
-  info.source =
-      fmt::format("{}: {}; {}: {}", a.info.name, a.info.source, b.info.name, b.info.source);
-  info.scores = a.info.scores || b.info.scores;
-  info.sees_evaluated = a.info.sees_evaluated || b.info.sees_evaluated;
-  info.scope = a.info.scope;
+  out.info.source = fmt::format("{}: {}; {}: {}", a.name, a.source, b.name, b.source);
+  out.info.scores = a.scores || b.scores;
+  out.info.sees_evaluated = a.sees_evaluated || b.sees_evaluated;
+  out.info.scope = lead.info.scope;
   out.protocols = {"prefill"};
-  out.parts = {a.info.name, b.info.name};
+  out.parts = {a.name, b.name};
   return out;
 }
 
-// By NAME or A+B. Throws InputError where there is none such.
+Shown shown_composed(const Method& a, const Method& b) {
+  Shown out = shown(a, a.info, b.info);
+  out.info.name = fmt::format("{}+{}", a.info.name, b.info.name);
+  out.info.params = composition_params(a, b);
+  out.info.summary = fmt::format("{} keeps tokens in a share of the bytes, {} represents the rest",
+                                 a.info.name, b.info.name);
+  return out;
+}
+
+Shown shown_stored(const Method& a, const Method& q) {
+  Shown out = shown(a, a.info, q.info);
+  out.info.name = fmt::format("{}@{}", a.info.name, q.info.name);
+  out.info.params = stored_params(a, q);
+  out.info.sizes = a.info.sizes;
+  out.info.summary = fmt::format("what {} keeps or makes, stored by {}", a.info.name, q.info.name);
+  return out;
+}
+
+// By NAME, A+B or A@Q. Throws InputError where there is none such.
 Shown find_shown(const std::string& name) {
-  const std::size_t plus = name.find('+');
-  const Method& first = find_method(name.substr(0, plus));
-  return plus == std::string::npos ? shown(first)
-                                   : shown(first, find_method(name.substr(plus + 1)));
+  const std::size_t joint = name.find_first_of("+@");
+  const Method& first = find_method(name.substr(0, joint));
+  if (joint == std::string::npos) {
+    return shown(first);
+  }
+  const Method& second = find_method(name.substr(joint + 1));
+  return name[joint] == '+' ? shown_composed(first, second) : shown_stored(first, second);
 }
 
 // Truth, scores and estimate of every method are computed on the device, and the operations that
@@ -121,7 +138,8 @@ void print_list(const std::vector<const Method*>& list) {
       "family: --algorithm @eviction is all of one; @agnostic is all that look at no query.\n"
       "kvbench list NAME shows an algorithm's source and parameters. A+B composes two under "
       "prefill:\nA keeps tokens in a share of the bytes, B represents the rest "
-      "(oracle+balancekv:share=0.25).";
+      "(oracle+balancekv:share=0.25). A@Q stores what A keeps by a quantizer Q "
+      "(h2o@quant-kivi:k_bits=4).";
   fmt::print("\n{}", hanging("", notes, width));
 }
 
@@ -145,6 +163,9 @@ void print_one(const Shown& s) {
   }
   if (info.keeps_tokens) {
     fmt::print("  composes    can lead a composition A+B\n");
+  }
+  if (s.quantizes) {
+    fmt::print("  stores      can be the Q of A@Q, what another method keeps in fewer bits\n");
   }
   if (s.selects) {
     fmt::print("{}", hanging("  selects     ",
@@ -206,6 +227,7 @@ Json to_json(const Shown& s) {
                                                         : "layers"},
            {"composes", info.keeps_tokens},
            {"selects", s.selects},
+           {"quantizes", s.quantizes},
            {"parameters", Json::array()},
            {"authors", info.authors},
            {"grid", info.grid}};
@@ -268,9 +290,8 @@ void add_list(CLI::App& app) {
   const auto json = std::make_shared<bool>(false);
   CLI::App* sub =
       app.add_subcommand("list", "List algorithms, those of a set, or one algorithm's parameters");
-  sub->add_option(
-         "algorithm", *name,
-         "Algorithm, or composition A+B, to show in full; or a set to list: @merging, 'snap*'")
+  sub->add_option("algorithm", *name,
+                  "Algorithm, A+B or A@Q, to show in full; or a set to list: @merging, 'snap*'")
       ->type_name("ALGORITHM");
   CLI::Option* grid = sub->add_flag(
       "--grid", *grids, "Print as CSV every setting that tuning tries: --algorithm NAME:grid");

@@ -28,10 +28,10 @@ struct RopeTables;
 /// What a head is given of a size that several heads share (Scope::layer, Scope::layers).
 struct Share {
   Index tokens = 0;  ///< how many of its tokens the head may keep
-  /// Bytes that the head may hold; none: those of `tokens` pairs.
-  std::optional<Index> bytes = {};
   /// What else the method hands over, one object for all heads (common scores, say); null: nothing.
   std::shared_ptr<const std::vector<double>> values = nullptr;
+  /// Bytes that the head may hold; none: those of `tokens` pairs.
+  std::optional<Index> bytes = {};
 };
 
 /// Keys [c, d] of the tokens at `positions` as a quantizer stores them, for methods that fit
@@ -139,7 +139,7 @@ struct Compressed {
 enum class Scope { head, layer, layers };
 
 /// What decides the bytes of a head's entries.
-struct HeadShape {
+struct EntryShape {
   Index d = 0;
   Index dv = 0;
   Index element_bytes = 2;
@@ -147,7 +147,7 @@ struct HeadShape {
   Index pair_bytes() const { return (d + dv) * element_bytes; }
 };
 
-inline HeadShape shape_of(const KvHead& head) {
+inline EntryShape shape_of(const KvHead& head) {
   return {head.d(), head.dv(), bytes_per_element(head.dtype)};
 }
 
@@ -161,7 +161,7 @@ struct Survey {
   Index middle = 0;        ///< tokens that the head has to compress
   Index pair_bytes = 0;    ///< bytes of one (k,v) pair
   Index budget_bytes = 0;  ///< the head's budget, or that of `tokens` pairs
-  HeadShape shape = {};
+  EntryShape shape = {};
   std::optional<Index> limit_bytes = {};  ///< the head's budget before a method took its part
 };
 
@@ -340,7 +340,7 @@ struct Quantizer {
   /// Its parameters behind `@`, where the format is given and nothing else (defaults: 4 bits).
   std::vector<ParamSpec> params;
   /// Bytes of `count` entries, codes and scales; never falls with `count`; 0 for none.
-  Index (*bytes)(const HeadShape&, Index count, const Params&) = nullptr;
+  Index (*bytes)(const EntryShape&, Index count, const Params&) = nullptr;
   /// At least one entry. Takes random draws from task.rng, scoring queries from task.scores; no
   /// other tokens than the entries. Keys are coded alike whatever the values are.
   CodedEntries (*code)(const Task&, const KeptEntries&, const Params&) = nullptr;

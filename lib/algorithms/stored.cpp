@@ -153,12 +153,12 @@ Params stored_part(const Method& a, const Params& params) {
   return part_params(a, params).with(sizes);
 }
 
-Index stored_bytes(const Method& a, const Method& q, const HeadShape& shape, Index count,
+Index stored_bytes(const Method& a, const Method& q, const EntryShape& shape, Index count,
                    const Params& params) {
   return q.quantizer->bytes(shape, count, params) + weight_bytes(a, stored_part(a, params), count);
 }
 
-Index stored_tokens(const Method& a, const Method& q, const HeadShape& shape, Index budget,
+Index stored_tokens(const Method& a, const Method& q, const EntryShape& shape, Index budget,
                     Index most, const Params& params) {
   const auto fits = [&](Index count) { return stored_bytes(a, q, shape, count, params) <= budget; };
   if (most > 0 && !fits(1)) {
@@ -178,7 +178,7 @@ Task surveyed_part(const Method& a, const Method& q, const Task& task, const Par
   Task out = task;
   out.rng = task.rng.part(a.info.name);
   if (task.budget_bytes) {
-    const HeadShape shape = shape_of(task.head);
+    const EntryShape shape = shape_of(task.head);
     out.budget_bytes =
         shape.pair_bytes() * stored_tokens(a, q, shape, *task.budget_bytes, task.count(), params);
   }
@@ -221,7 +221,7 @@ std::vector<Share> stored_shares(const Method& a, const Method& q, std::vector<S
 
 Compressed store(const Method& a, const Method& q, const Task& task, const Params& params) {
   const Params own = stored_part(a, params);
-  const HeadShape shape = shape_of(task.head);
+  const EntryShape shape = shape_of(task.head);
   Task first = task;
   first.rng = task.rng.part(a.info.name);
   const WeightBytes w = a.info.weight_bytes != nullptr ? a.info.weight_bytes(own) : WeightBytes{};

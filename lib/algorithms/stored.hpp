@@ -24,12 +24,12 @@ void check_stored(const Method& a, const Method& q, const Params& params);
 Params stored_part(const Method& a, const Params& params);
 
 /// Bytes of `count` tokens of A as Q holds them, A's weights included.
-Index stored_bytes(const Method& a, const Method& q, const HeadShape& shape, Index count,
+Index stored_bytes(const Method& a, const Method& q, const EntryShape& shape, Index count,
                    const Params& params);
 
 /// The largest count of tokens, at most `most`, that `budget` bytes hold. Errors: Infeasible where
 /// they do not hold one, and `most` is at least 1.
-Index stored_tokens(const Method& a, const Method& q, const HeadShape& shape, Index budget,
+Index stored_tokens(const Method& a, const Method& q, const EntryShape& shape, Index budget,
                     Index most, const Params& params);
 
 /// What A's survey is asked for: a budget of as many pairs as the task's budget holds stored

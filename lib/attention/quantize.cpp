@@ -1,5 +1,9 @@
 #include "attention/quantize.hpp"
 
+#include <functional>
+#include <limits>
+#include <numeric>
+
 namespace kvbench {
 namespace {
 
@@ -40,8 +44,11 @@ void QuantizedRows::append(std::span<const float> row) {
     for (std::size_t i = 0; i < part.size(); ++i) {
       const unsigned code = nearest_code(part[i], zero, scale, top);
       const std::size_t bit = i * static_cast<std::size_t>(bits_);
-      codes_[start + bit / 8] =
-          static_cast<std::uint8_t>(codes_[start + bit / 8] | (code << (bit % 8)));
+      const unsigned shifted = code << (bit % 8);
+      codes_[start + bit / 8] = static_cast<std::uint8_t>(codes_[start + bit / 8] | shifted);
+      if (shifted > 0xffU) {  // three bits may lie in two bytes
+        codes_[start + bit / 8 + 1] = static_cast<std::uint8_t>(shifted >> 8U);
+      }
     }
   }
   ++rows_;
@@ -64,36 +71,105 @@ void QuantizedRows::read(Index i, std::span<float> out) const {
     const float scale = half_to_float(scales_[group]);
     for (Index x = 0; x < count; ++x) {
       const auto bit = static_cast<std::size_t>(x * bits_);
-      const unsigned code = (static_cast<unsigned>(codes_[start + bit / 8]) >> (bit % 8)) & mask;
+      unsigned both = codes_[start + bit / 8];
+      if (bit % 8 + static_cast<std::size_t>(bits_) > 8) {
+        both |= static_cast<unsigned>(codes_[start + bit / 8 + 1]) << 8U;
+      }
+      const unsigned code = (both >> (bit % 8)) & mask;
       out[b + x] = read_code(code, zero, scale);
     }
     start += static_cast<std::size_t>(packed(bits_, count));
   }
 }
 
-Matrix read_back(MatrixView from, std::span<const Index> tokens, const CodeFormat& format) {
-  const auto count = static_cast<Index>(tokens.size());
-  Matrix out(count, from.cols);
+namespace {
+
+// The mean of the middle two, or the middle one.
+double median_of(std::vector<float> x) {
+  const std::size_t half = x.size() / 2;
+  std::ranges::nth_element(x, x.begin() + static_cast<std::ptrdiff_t>(half));
+  const auto above = static_cast<double>(x[half]);
+  if (x.size() % 2 == 1) {
+    return above;
+  }
+  const float below = *std::max_element(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(half));
+  return 0.5 * (static_cast<double>(below) + above);
+}
+
+// Marks the entries farthest from the group's median, ties at the lowest place.
+std::vector<std::uint8_t> outliers_of(std::span<const float> group, Index count) {
+  std::vector<std::uint8_t> out(group.size(), 0);
+  if (count == 0) {
+    return out;
+  }
+  const double median = median_of({group.begin(), group.end()});
+  std::vector<std::size_t> order(group.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t i) {
+    return std::abs(static_cast<double>(group[i]) - median);
+  });
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    out[order[i]] = 1;
+  }
+  return out;
+}
+
+// The group coded and read back in place.
+void code_group(std::span<float> group, const CodeFormat& format) {
+  const Index kept = outlier_count(format.outliers, static_cast<Index>(group.size()));
+  const std::vector<std::uint8_t> is_outlier = outliers_of(group, kept);
+  float low = std::numeric_limits<float>::infinity();
+  float high = -low;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    if (is_outlier[i] == 0) {
+      low = std::min(low, group[i]);
+      high = std::max(high, group[i]);
+    }
+  }
+  const double top = largest_code(format.bits);
+  const GroupScale halves = low <= high ? group_scale(low, high, top) : GroupScale{0, 0};
+  const float zero = half_to_float(halves.zero);
+  const float scale = half_to_float(halves.scale);
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    group[i] = is_outlier[i] != 0
+                   ? stored(format.outlier_type, static_cast<double>(group[i]))
+                   : read_code(nearest_code(group[i], zero, scale, top), zero, scale);
+  }
+}
+
+}  // namespace
+
+Index outlier_count(double share, Index count) {
+  return std::min(count, static_cast<Index>(std::ceil(share * static_cast<double>(count) - 1e-9)));
+}
+
+Index outlier_bytes(double share, Index length, Index group) {
+  const Index rest = length % group;
+  return kOutlierBytes * (length / group * outlier_count(share, group) +
+                          (rest > 0 ? outlier_count(share, rest) : 0));
+}
+
+Matrix read_back(MatrixView from, const CodeFormat& format) {
+  Matrix out(from.rows, from.cols);
+  std::copy_n(from.data, from.rows * from.cols, out.data());
   if (format.along == GroupAlong::channels) {
-    QuantizedRows row(format.bits, from.cols, format.group);
-    for (Index i = 0; i < count; ++i) {
-      row.clear();  // the codes of all tokens would take as much as the budget
-      row.append(from.row_span(tokens[i]));
-      row.read(0, {out.row(i), static_cast<std::size_t>(from.cols)});
+    for (Index i = 0; i < out.rows(); ++i) {
+      for (Index b = 0; b < out.cols(); b += format.group) {
+        code_group(
+            {out.row(i) + b, static_cast<std::size_t>(std::min(format.group, out.cols() - b))},
+            format);
+      }
     }
     return out;
   }
-  for (Index first = 0; first < count; first += format.group) {
-    const Index length = std::min(format.group, count - first);
-    QuantizedRows channels(format.bits, length, format.group);
+  for (Index first = 0; first < out.rows(); first += format.group) {
+    const Index length = std::min(format.group, out.rows() - first);
     std::vector<float> channel(length);
-    for (Index c = 0; c < from.cols; ++c) {
+    for (Index c = 0; c < out.cols(); ++c) {
       for (Index i = 0; i < length; ++i) {
-        channel[i] = from.row(tokens[first + i])[c];
+        channel[i] = out.row(first + i)[c];
       }
-      channels.clear();
-      channels.append(channel);
-      channels.read(0, channel);
+      code_group(channel, format);
       for (Index i = 0; i < length; ++i) {
         out.row(first + i)[c] = channel[i];
       }

@@ -1,6 +1,8 @@
-// Asymmetric round-to-nearest quantisation of short groups of numbers to 2, 4 or 8 bits, packed.
+// Asymmetric round-to-nearest quantisation of short groups of numbers to 2, 3, 4 or 8 bits, packed.
 // [1] Liu et al., "KIVI: A Tuning-Free Asymmetric 2bit Quantization for KV Cache", ICML 2024,
 //     arXiv:2402.02750, section 3.
+// [2] Hooper et al., "KVQuant: Towards 10 Million Context Length LLM Inference with KV Cache
+//     Quantization", NeurIPS 2024, arXiv:2401.18079, section 3.4: outliers of a group apart.
 //
 // A group of numbers x has zero = min x and scale = (max x - min x) / (2^bits - 1), both float32
 // rounded to float16; codes are those nearest to x under the rounded pair, so that what is read
@@ -54,7 +56,7 @@ KVB_HD inline float read_code(unsigned code, float zero, float scale) {
 /// Rows of equal length, each cut into groups; what a cache would really allocate for them.
 class QuantizedRows {
  public:
-  /// `bits` 2, 4 or 8; `length` numbers per row in groups of `group` (the last may be shorter).
+  /// `bits` 2, 3, 4 or 8; `length` numbers per row in groups of `group` (the last may be shorter).
   QuantizedRows(int bits, Index length, Index group);
 
   /// `row` [length], finite. Numbers beyond float16's range are read back at its edge.
@@ -91,13 +93,26 @@ enum class GroupAlong { tokens, channels };
 
 /// How a matrix is coded.
 struct CodeFormat {
-  int bits = 8;  ///< 2, 4 or 8
+  int bits = 8;  ///< 2, 3, 4 or 8
   Index group = 32;
   GroupAlong along = GroupAlong::channels;
+  /// Of each group the share of entries, rounded up, that lie farthest from its median: kept as
+  /// they are, rounded to `outlier_type`, and left out of its range. 0 to 1.
+  double outliers = 0.0;
+  DType outlier_type = DType::float16;  ///< of 16 bits
 };
 
-/// Rows `tokens` of `from` [., cols], coded and read back: [tokens, cols], as QuantizedRows has it.
-/// Time O(tokens cols).
-Matrix read_back(MatrixView from, std::span<const Index> tokens, const CodeFormat& format);
+/// Bytes of an outlier: its value and its place in the group.
+constexpr Index kOutlierBytes = 4;
+
+/// Outliers of a group of `count`: share * count, rounded up (but for the product's rounding).
+Index outlier_count(double share, Index count);
+
+/// Bytes of the outliers of `length` numbers in groups of `group`.
+Index outlier_bytes(double share, Index length, Index group);
+
+/// `from` [c, cols] coded and read back, as QuantizedRows has it where there are no outliers.
+/// Time O(c cols), with outliers O(c cols log group).
+Matrix read_back(MatrixView from, const CodeFormat& format);
 
 }  // namespace kvbench

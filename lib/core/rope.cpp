@@ -22,4 +22,21 @@ void unrotate(const RopeTables& tables, Index position, std::span<const float> r
   }
 }
 
+void rotate(const RopeTables& tables, Index position, std::span<const double> row,
+            std::span<float> out) {
+  for (std::size_t c = 0; c < row.size(); ++c) {
+    out[c] = static_cast<float>(row[c]);
+  }
+  const float* cos = tables.cos.row(position);
+  const float* sin = tables.sin.row(position);
+  for (Index t = 0; t < tables.cos.cols(); ++t) {
+    const auto a = static_cast<std::size_t>(tables.first(t));
+    const auto b = static_cast<std::size_t>(tables.second(t));
+    const auto c = static_cast<double>(cos[t]);
+    const auto s = static_cast<double>(sin[t]);
+    out[a] = static_cast<float>(c * row[a] - s * row[b]);
+    out[b] = static_cast<float>(s * row[a] + c * row[b]);
+  }
+}
+
 }  // namespace kvbench

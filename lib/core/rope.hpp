@@ -35,4 +35,8 @@ struct RopeTables {
 void unrotate(const RopeTables& tables, Index position, std::span<const float> row,
               std::span<double> out);
 
+/// The rotation of `row` [d] at `position`, rounded to float32: what unrotate takes back.
+void rotate(const RopeTables& tables, Index position, std::span<const double> row,
+            std::span<float> out);
+
 }  // namespace kvbench

@@ -195,6 +195,7 @@ void each_member(Cache& c, const Visit& visit) {
   visit(c.aux_bytes);
   visit(c.payload_bytes);
   visit(c.quantised);
+  visit(c.counted);
   visit(c.transient_bytes);
   visit(c.compress_ms);
   visit(c.scoring_queries);
@@ -232,6 +233,7 @@ HeadCache cache_of(const KvHead& head, const Compressed& r) {
     out.payload_bytes = payload;
   }
   out.quantised = r.quantised;
+  out.counted.assign(r.counted.begin(), r.counted.end());
   out.transient_bytes = r.transient_bytes;
   return out;
 }
@@ -290,6 +292,16 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
     refuse(where, fmt::format("quantised is {}, expected at most the {} entries that were made",
                               c.quantised, made.size()));
   }
+  if (static_cast<Index>(c.counted.size()) > c.quantised) {
+    refuse(where, fmt::format("counted has {} tokens, expected at most the {} quantised",
+                              c.counted.size(), c.quantised));
+  }
+  for (const std::int32_t t : c.counted) {
+    if (!std::binary_search(middle.begin(), middle.end(), t) ||
+        std::ranges::any_of(held, [&](Index i) { return c.token[i] == t; })) {
+      refuse(where, fmt::format("counted: {} is no position of the middle, or is held exactly", t));
+    }
+  }
 
   const auto weigh = [](const std::vector<float>& logs_of, const std::vector<Index>& rows) {
     std::vector<float> out;
@@ -321,6 +333,7 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
   out.payload_bytes = bytes.payload;
   out.transient_bytes = c.transient_bytes;
   out.quantised = c.quantised;
+  out.counted.assign(c.counted.begin(), c.counted.end());
   out.degenerate = c.degenerate;
   out.diag = split_params(c.diag);
   return out;

@@ -241,7 +241,7 @@ Index Variant::kept_tokens(const LayerFacts& layer, Index middle,
     return middle;
   }
   if (quantizer != nullptr && !layer.stream) {
-    const HeadShape shape{layer.d, layer.dv, layer.pair_bytes / (layer.d + layer.dv)};
+    const EntryShape shape{layer.d, layer.dv, layer.pair_bytes / (layer.d + layer.dv)};
     const auto bytes = static_cast<Index>(*budget * static_cast<double>(middle * layer.pair_bytes));
     try {
       return stored_tokens(*method, *quantizer, shape, bytes, middle, params);

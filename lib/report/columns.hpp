@@ -32,7 +32,7 @@ inline constexpr std::string_view schema_version = "1.4";
   COLUMN(Index, layer, "", key, "", "layer's index in the model") \
   COLUMN(Index, q_head, "", key, "", "query head, 0-based") \
   COLUMN(Index, kv_head, "", plain, "", "KV head that serves the query head") \
-  COLUMN(std::string, algorithm, "", key, "", "name as `kvbench list` prints it; `A+B` for a composition") \
+  COLUMN(std::string, algorithm, "", key, "", "name as `kvbench list` prints it; `A+B` for a composition, `A@Q` for what A keeps stored by Q") \
   COLUMN(std::string, params, "", key, "empty: no parameters", "canonical `key=value;key=value`, keys sorted, defaults written out") \
   COLUMN(std::string, protocol, "", key, "", "`prefill` or `stream`") \
   COLUMN(Index, sink, "tokens", key, "", "first tokens that stay uncompressed") \

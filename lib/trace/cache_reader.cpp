@@ -27,8 +27,9 @@ bool is_control(char c) {
 }
 
 void check_algorithm(const std::string& name, const Place& where) {
-  if (name.empty() || name.size() > 100 || !std::ranges::all_of(name, is_word)) {
-    where.refuse("algorithm is \"{}\", expected up to 100 letters, digits and . _ + -", name);
+  const auto allowed = [](char c) { return is_word(c) || c == '@'; };
+  if (name.empty() || name.size() > 100 || !std::ranges::all_of(name, allowed)) {
+    where.refuse("algorithm is \"{}\", expected up to 100 letters, digits and . _ + - @", name);
   }
 }
 
@@ -191,6 +192,25 @@ std::vector<std::int32_t> read_tokens(const Entry& entry, Index rows) {
   return out;
 }
 
+// Empty where there are none.
+std::vector<std::int32_t> read_counted(const Entry& entry, Index rows) {
+  if (!h5::has_link(entry, "counted")) {
+    return {};
+  }
+  const Values from = open_values(entry, "counted", /*reals=*/false, -rows, 0);
+  std::vector<std::int64_t> wide(from.rows());
+  from.read(wide.data());
+  std::vector<std::int32_t> out;
+  for (const std::int64_t t : wide) {
+    if (t < (out.empty() ? 0 : std::int64_t{out.back()} + 1) ||
+        t > std::numeric_limits<std::int32_t>::max()) {
+      from.where.refuse("row {} is {}, expected ascending positions", out.size(), t);
+    }
+    out.push_back(static_cast<std::int32_t>(t));
+  }
+  return out;
+}
+
 CacheGroup read_group(const Object& root, const std::string& name) {
   const Object group = h5::open_group(root, name);
   CacheGroup out;
@@ -215,8 +235,8 @@ CacheGroup read_group(const Object& root, const std::string& name) {
 const h5::Request& caches::request() {
   static const h5::Request request{
       {"*/prompts/*/layers/*/*/k", "*/prompts/*/layers/*/*/v", "*/prompts/*/layers/*/*/log_weight",
-       "*/prompts/*/layers/*/*/token", "*/prompts/*/layers/*/*/k_den",
-       "*/prompts/*/layers/*/*/log_weight_den"},
+       "*/prompts/*/layers/*/*/token", "*/prompts/*/layers/*/*/counted",
+       "*/prompts/*/layers/*/*/k_den", "*/prompts/*/layers/*/*/log_weight_den"},
       {"format",     "version",         "trace_sha256", "protocol",
        "sink",       "recent",          "queries",      "plan",
        "algorithm",  "params",          "budget",       "seed",
@@ -342,6 +362,7 @@ std::optional<HeadCache> CacheReader::read(std::size_t group, const CachePlace& 
   out.v = read_matrix(entry, "v", rows, shape.dv);
   out.log_weight = read_log_weights(entry, "log_weight", rows);
   out.token = read_tokens(entry, rows);
+  out.counted = read_counted(entry, rows);
   const bool own_keys = h5::has_link(entry, "k_den");
   if (own_keys || h5::has_link(entry, "log_weight_den")) {
     CacheDenominator& den = out.denominator.emplace();

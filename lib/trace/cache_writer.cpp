@@ -94,6 +94,7 @@ void CacheWriter::put(const CachePlace& place, const HeadCache& c, DType dtype) 
   w.matrix(at, "v", c.v, dtype);
   w.list(at, "log_weight", H5T_IEEE_F32LE, c.log_weight);
   w.list(at, "token", H5T_STD_I32LE, c.token);
+  w.list(at, "counted", H5T_STD_I32LE, c.counted);
   if (c.denominator) {
     if (c.denominator->k) {
       w.matrix(at, "k_den", *c.denominator->k, dtype);

@@ -34,6 +34,8 @@ struct HeadCache {
   std::optional<Index> aux_bytes;      ///< none: those of the weights
   std::optional<Index> payload_bytes;  ///< none: counted from the rows
   Index quantised = 0;                 ///< made entries that are tokens in fewer bits
+  /// Positions, ascending, of tokens among the quantised that are counted as held exactly.
+  std::vector<std::int32_t> counted;
   Index transient_bytes = 0;
   std::optional<double> compress_ms;
   std::optional<Index> scoring_queries;

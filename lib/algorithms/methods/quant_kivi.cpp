@@ -2,20 +2,24 @@
 // `residual` tokens exact.
 // [1] Liu et al., "KIVI: A Tuning-Free Asymmetric 2bit Quantization for KV Cache", ICML 2024,
 //     arXiv:2402.02750.
+// [2] Hooper et al., "KVQuant: Towards 10 Million Context Length LLM Inference with KV Cache
+//     Quantization", NeurIPS 2024, arXiv:2401.18079: keys before their rotation (section 3.2),
+//     outliers apart (section 3.4).
 // In: K [m, d], V [m, dv]. Out: m - residual read-back pairs of weight 1 and the residual as it is.
 //
 // Keys: for each group of group_size tokens and each channel one scale and zero. Values: for each
 // token one scale and zero per group_size channels. Under a budget the first of these that fits is
-// taken: 8, 4, 2 bits, and for each group_size, 2 group_size, 4 group_size, ... up to one group.
-// A stream goes by the largest size that it will have up to its length, known by the protocol.
-// Codes are packed; scales and zeros are float16 and count as aux. Attending reads codes back on
-// the fly (fused in [1]), so nothing is charged as transient. Time O(m (d + dv)).
+// taken: 8, 4, 3, 2 bits, keys and values alike, and for each group_size, 2 group_size, ... up to
+// one group. A stream goes by the largest size that it will have up to its length, known by the
+// protocol. Codes are packed; scales, zeros and outliers count as aux. Attending reads codes back
+// on the fly (fused in [1]), so nothing is charged as transient. Time O(m (d + dv)).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "algorithms/shared/coded_keys.hpp"
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/stream_tokens.hpp"
 #include "attention/quantize.hpp"
@@ -25,8 +29,10 @@ namespace kvbench {
 namespace {
 
 struct Format {
-  int bits = 8;
+  int k_bits = 8;
+  int v_bits = 8;
   Index group = 32;
+  double outliers = 0.0;
 };
 
 // A stream's group of tokens as codes: its keys channel by channel, its values token by token.
@@ -37,8 +43,8 @@ struct Block {
 
   Block(const KvHead& head, std::span<const Index> positions, const Format& f)
       : tokens(static_cast<Index>(positions.size())),
-        keys(f.bits, tokens, f.group),
-        values(f.bits, head.dv(), f.group) {
+        keys(f.k_bits, tokens, f.group),
+        values(f.v_bits, head.dv(), f.group) {
     std::vector<float> channel(positions.size());
     for (Index c = 0; c < head.d(); ++c) {
       for (std::size_t i = 0; i < positions.size(); ++i) {
@@ -73,63 +79,75 @@ struct Bytes {
   Index all() const { return codes + scales; }
 };
 
-// Of `count` blocks of `tokens`.
-Bytes block_bytes(const KvHead& head, Index count, Index tokens, const Format& f) {
-  return {count * (QuantizedRows::code_bytes(f.bits, head.d(), tokens, f.group) +
-                   QuantizedRows::code_bytes(f.bits, tokens, head.dv(), f.group)),
-          count * (QuantizedRows::scale_bytes(head.d(), tokens, f.group) +
-                   QuantizedRows::scale_bytes(tokens, head.dv(), f.group))};
+// A stream's, of `count` blocks of `tokens`.
+Bytes block_bytes(const EntryShape& h, Index count, Index tokens, const Format& f) {
+  return {count * (QuantizedRows::code_bytes(f.k_bits, h.d, tokens, f.group) +
+                   QuantizedRows::code_bytes(f.v_bits, tokens, h.dv, f.group)),
+          count * (QuantizedRows::scale_bytes(h.d, tokens, f.group) +
+                   QuantizedRows::scale_bytes(tokens, h.dv, f.group))};
 }
 
-// Of all blocks of `coded` tokens.
-Bytes coded_bytes(const KvHead& head, Index coded, const Format& f) {
-  const Bytes whole = block_bytes(head, coded / f.group, f.group, f);
-  const Bytes rest = coded % f.group > 0 ? block_bytes(head, 1, coded % f.group, f) : Bytes{};
-  return {whole.codes + rest.codes, whole.scales + rest.scales};
+// Of `coded` tokens at once: the codes of keys, and those of values, in whole bytes.
+Bytes coded_bytes(const EntryShape& h, Index coded, const Format& f) {
+  return {(coded * h.d * f.k_bits + 7) / 8 + (coded * h.dv * f.v_bits + 7) / 8,
+          QuantizedRows::scale_bytes(h.d, coded, f.group) +
+              QuantizedRows::scale_bytes(coded, h.dv, f.group) +
+              h.d * outlier_bytes(f.outliers, coded, f.group) +
+              coded * outlier_bytes(f.outliers, h.dv, f.group)};
 }
 
 // Bytes that `count` tokens take once compressed, the last `residual` exact.
-Index prefill_bytes(const KvHead& head, Index count, Index residual, const Format& f) {
+Index prefill_bytes(const EntryShape& h, Index count, Index residual, const Format& f) {
   const Index coded = std::max<Index>(0, count - residual);
-  return coded_bytes(head, coded, f).all() + (count - coded) * head.pair_bytes();
+  return coded_bytes(h, coded, f).all() + (count - coded) * h.pair_bytes();
 }
 
 // The most that a stream of `count` tokens ever holds: tokens wait exactly until group + residual
 // of them are there, and the last to come is there before the oldest group is coded.
-Index stream_bytes(const KvHead& head, Index count, Index residual, const Format& f) {
+Index stream_bytes(const EntryShape& h, Index count, Index residual, const Format& f) {
   Index largest = 0;
   Index coded = 0;
   Index exact = 0;
   for (Index m = 0; m < count; ++m) {
     ++exact;
-    largest = std::max(largest, coded + exact * head.pair_bytes());
+    largest = std::max(largest, coded + exact * h.pair_bytes());
     if (exact == residual + f.group) {
       exact -= f.group;
-      coded += block_bytes(head, 1, f.group, f).all();
+      coded += block_bytes(h, 1, f.group, f).all();
     }
   }
   return largest;
 }
 
-using BytesOf = Index (*)(const KvHead&, Index, Index, const Format&);
+using BytesOf = Index (*)(const EntryShape&, Index, Index, const Format&);
+
+// Bits that are given: k_bits and v_bits, or bits for both.
+std::optional<Format> given_format(const Params& p) {
+  const bool apart = !p.is_auto("k_bits");
+  if (!apart && p.is_auto("bits")) {
+    return std::nullopt;
+  }
+  return Format{std::stoi(p.text(apart ? "k_bits" : "bits")),
+                std::stoi(p.text(apart ? "v_bits" : "bits")), p.integer("group_size"),
+                p.real("outliers")};
+}
 
 // The format for `count` tokens: given, or the finest that the budget holds.
-Format choose(const KvHead& head, Index count, std::optional<Index> budget, const Params& p,
+Format choose(const EntryShape& h, Index count, std::optional<Index> budget, const Params& p,
               BytesOf bytes_of) {
-  const Index residual = p.integer("residual");
-  const Index group = p.integer("group_size");
-  if (!p.is_auto("bits")) {
-    return {std::stoi(p.text("bits")), group};
+  if (const std::optional<Format> given = given_format(p)) {
+    return *given;
   }
   if (!budget) {
-    throw InputError("no size: give a budget or bits=");
+    throw InputError("no size: give a budget, bits=, or k_bits= and v_bits=");
   }
-  const Index widest = std::max(count - residual, head.dv());
+  const Index residual = p.integer("residual");
+  const Index widest = std::max(count - residual, h.dv);
   Index smallest = std::numeric_limits<Index>::max();
-  for (const int bits : {8, 4, 2}) {
-    for (Index g = group;; g *= 2) {
-      const Format f{bits, g};
-      const Index needed = bytes_of(head, count, residual, f);
+  for (const int bits : {8, 4, 3, 2}) {
+    for (Index g = p.integer("group_size");; g *= 2) {
+      const Format f{bits, bits, g, p.real("outliers")};
+      const Index needed = bytes_of(h, count, residual, f);
       if (needed <= *budget) {
         return f;
       }
@@ -144,59 +162,55 @@ Format choose(const KvHead& head, Index count, std::optional<Index> budget, cons
                    smallest);
 }
 
-// |read back - exact|_F / |exact|_F, for the report.
-class ErrorSum {
- public:
-  void add(const float* made, const float* exact, Index count) {
-    for (Index c = 0; c < count; ++c) {
-      const double x = static_cast<double>(exact[c]);
-      const double e = static_cast<double>(made[c]) - x;
-      error_ = std::fma(e, e, error_);
-      norm_ = std::fma(x, x, norm_);
-    }
-  }
-  std::string text() const {
-    return fmt::format("{:.6g}", error_ == 0.0 ? 0.0 : std::sqrt(error_ / norm_));
-  }
-
- private:
-  double error_ = 0.0;
-  double norm_ = 0.0;
-};
-
-// The cache: `made` read back of the tokens `coded`, `exact` after them.
-Compressed assemble(const KvHead& head, MadeTokens made, std::span<const Index> coded,
-                    std::span<const Index> exact, const Format& f) {
-  Compressed out = hold(exact);
-  const Bytes bytes = coded_bytes(head, static_cast<Index>(coded.size()), f);
-  out.payload_bytes = static_cast<Index>(exact.size()) * head.pair_bytes() + bytes.codes;
-  out.aux_bytes = bytes.scales;
-  ErrorSum k_error, v_error;
-  for (std::size_t i = 0; i < coded.size(); ++i) {
-    const auto row = static_cast<Index>(i);
-    k_error.add(made.k.row(row), head.k.row(coded[i]), head.d());
-    v_error.add(made.v.row(row), head.v.row(coded[i]), head.dv());
-  }
-  out.made = std::move(made);
-  out.quantised = static_cast<Index>(coded.size());
-  out.diag = {{"bits", fmt::format("{}", f.bits)},
-              {"group", fmt::format("{}", f.group)},
-              {"coded", fmt::format("{}", coded.size())},
-              {"k_error", k_error.text()},
-              {"v_error", v_error.text()}};
-  return out;
+Figures figures_of(const Format& f, Index coded, MatrixView k, MatrixView k_exact, MatrixView v,
+                   MatrixView v_exact) {
+  const std::string bits =
+      f.k_bits == f.v_bits ? fmt::format("{}", f.k_bits) : fmt::format("{}/{}", f.k_bits, f.v_bits);
+  return {{"bits", bits},
+          {"group", fmt::format("{}", f.group)},
+          {"coded", fmt::format("{}", coded)},
+          {"k_error", code_error(k, k_exact)},
+          {"v_error", code_error(v, v_exact)}};
 }
 
 // Codes are read back as soon as they are made: what they would take is known ahead.
+CodedEntries code_with(const Task& task, const KeptEntries& e, const Params& p, const Format& f) {
+  const bool pre = codes_unrotated(p);
+  const DType outlier_type = task.head.dtype == DType::bfloat16 ? DType::bfloat16 : DType::float16;
+  CodedEntries out;
+  out.k = read_back(pre ? unrotated(*task.rope, e.k, e.positions) : e.k,
+                    {f.k_bits, f.group, GroupAlong::tokens, f.outliers, outlier_type});
+  if (pre) {
+    out.k = rotated(*task.rope, out.k, e.positions);
+  }
+  out.v = read_back(e.v, {f.v_bits, f.group, GroupAlong::channels, f.outliers, outlier_type});
+  const Bytes bytes = coded_bytes(shape_of(task.head), e.k.rows(), f);
+  out.code_bytes = bytes.codes;
+  out.scale_bytes = bytes.scales;
+  out.diag = figures_of(f, e.k.rows(), out.k, e.k, out.v, e.v);
+  return out;
+}
+
+// The cache: `coded` of these tokens, `exact` after them.
+Compressed assemble(const KvHead& head, CodedEntries coded, std::span<const Index> exact) {
+  Compressed out = hold(exact);
+  out.payload_bytes = static_cast<Index>(exact.size()) * head.pair_bytes() + coded.code_bytes;
+  out.aux_bytes = coded.scale_bytes;
+  out.quantised = coded.k.rows();
+  out.made.k = std::move(coded.k);
+  out.made.v = std::move(coded.v);
+  out.diag = std::move(coded.diag);
+  return out;
+}
+
 Compressed compress(const Task& task, const Params& params) {
   const KvHead& head = task.head;
-  const Format f = choose(head, task.count(), task.budget_bytes, params, prefill_bytes);
+  const Format f = choose(shape_of(head), task.count(), task.budget_bytes, params, prefill_bytes);
   const Index count = std::max<Index>(0, task.count() - params.integer("residual"));
   const auto coded = task.tokens.first(count);
-  MadeTokens made;
-  made.k = read_back(head.k, coded, {f.bits, f.group, GroupAlong::tokens});
-  made.v = read_back(head.v, coded, {f.bits, f.group, GroupAlong::channels});
-  return assemble(head, std::move(made), coded, task.tokens.subspan(coded.size()), f);
+  const KeptEntries entries{
+      take_rows(head.k, coded), take_rows(head.v, coded), {coded.begin(), coded.end()}};
+  return assemble(head, code_with(task, entries, params, f), task.tokens.subspan(coded.size()));
 }
 
 class KiviStream final : public TokenStream {
@@ -204,20 +218,25 @@ class KiviStream final : public TokenStream {
   KiviStream(const StreamTask& task, const Params& params)
       : head_(task.head),
         residual_(params.integer("residual")),
-        format_(choose(task.head, stream_middle(task).size(), task.budget_bytes, params,
+        format_(choose(shape_of(task.head), stream_middle(task).size(), task.budget_bytes, params,
                        stream_bytes)) {}
 
   Compressed view() const override {
     const auto count = static_cast<Index>(coded_.size());
-    MadeTokens made;
-    made.k = Matrix(count, head_.d());
-    made.v = Matrix(count, head_.dv());
+    MadeTokens made{Matrix(count, head_.d()), Matrix(count, head_.dv()), {}};
+    CodedEntries out;
     Index first = 0;
     for (const Block& b : blocks_) {
       b.read(made, first);
       first += b.tokens;
+      out.code_bytes += b.keys.code_bytes() + b.values.code_bytes();
+      out.scale_bytes += b.keys.scale_bytes() + b.values.scale_bytes();
     }
-    return assemble(head_, std::move(made), coded_, exact_, format_);
+    out.diag = figures_of(format_, count, made.k, take_rows(head_.k, coded_), made.v,
+                          take_rows(head_.v, coded_));
+    out.k = std::move(made.k);
+    out.v = std::move(made.v);
+    return assemble(head_, std::move(out), exact_);
   }
 
  private:
@@ -241,8 +260,51 @@ class KiviStream final : public TokenStream {
 };
 
 Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
-  // In a stream the codes too, in arrays that grow by doubling, and lists of tokens.
-  return made_bytes(l, middle) + (l.stream ? kept * l.pair_bytes * 3 / 2 + 32 * middle : 0);
+  // The entries, un-rotated, and what is read back. In a stream the codes too, in arrays that grow
+  // by doubling, and lists of tokens.
+  return 2 * made_bytes(l, middle) + 4 * middle * l.d +
+         (l.stream ? kept * l.pair_bytes * 3 / 2 + 32 * middle : 8 * middle);
+}
+
+void check(const Params& p) {
+  if (p.is_auto("k_bits") != p.is_auto("v_bits") ||
+      (!p.is_auto("k_bits") && p.values().contains("bits") && !p.is_auto("bits"))) {
+    throw InputError(
+        fmt::format("{}: got k_bits={} and v_bits={}, expected both without bits, or neither",
+                    p.method(), p.text("k_bits"), p.text("v_bits")));
+  }
+}
+
+std::map<std::string, std::string> resolve(const Params& p, const LayerFacts& layer) {
+  require_tables_for_keys(p, layer);
+  if (layer.stream && (codes_unrotated(p) || p.real("outliers") > 0.0)) {
+    throw InputError(
+        fmt::format("{}: keys=pre and outliers run under --protocol prefill alone", p.method()));
+  }
+  return {};
+}
+
+ParamSpec bits_param(const char* name, const std::string& fallback, const char* doc) {
+  ParamSpec out = choice_param(name, {"2", "3", "4", "8"}, doc);
+  if (fallback == "auto") {
+    out.choices.insert(out.choices.begin(), "auto");
+  }
+  out.fallback = fallback;
+  return out;
+}
+
+ParamSpec group_param() {
+  return integer_param(
+      "group_size", "32", 1, 1 << 20, "tokens or channels",
+      "tokens (keys) and channels (values) that share a scale and a zero; a budget "
+      "may double it");
+}
+
+std::vector<ParamSpec> kvquant_params() {
+  return {real_param("outliers", "0", 0, 1, "fraction of a group",
+                     "entries farthest from their group's median, rounded up, that stay at 16 bits "
+                     "with 2 bytes for their place (KVQuant)"),
+          coded_keys_param()};
 }
 
 }  // namespace
@@ -251,23 +313,40 @@ Method method_quant_kivi() {
   MethodInfo info;
   info.name = "quant-kivi";
   info.family = Family::quantization;
-  info.summary = "all tokens at 2, 4 or 8 bits: keys per channel, values per token";
-  info.source = "Liu et al., KIVI, ICML 2024, arXiv:2402.02750";
+  info.summary = "all tokens at 2, 3, 4 or 8 bits: keys per channel, values per token";
+  info.source =
+      "Liu et al., KIVI, ICML 2024, arXiv:2402.02750; outliers and keys=pre: Hooper et al., "
+      "KVQuant, NeurIPS 2024, arXiv:2401.18079";
   info.departures =
-      "8 bits too; a short last group has its own scale; in a stream keys and values are coded "
-      "together in groups of tokens; groups grow where the budget asks";
-  info.params = {
-      choice_param("bits", {"auto", "2", "4", "8"},
+      "3 and 8 bits too; a short last group has its own scale; in a stream keys and values are "
+      "coded together in groups of tokens; groups grow where the budget asks; KVQuant's levels are "
+      "not uniform and calibrated, its outliers go by thresholds";
+  info.params = joined(
+      {{bits_param("bits", "auto",
                    "bits per number, in place of a budget; auto: the most that the budget holds"),
-      integer_param("group_size", "32", 1, 1 << 20, "tokens or channels",
-                    "tokens (keys) and channels (values) that share a scale and a zero; a budget "
-                    "may double it"),
-      integer_param("residual", "128", 0, 1e9, "tokens", "most recent tokens that stay exact"),
-  };
+        bits_param("k_bits", "auto", "bits of keys, in place of bits, with v_bits"),
+        bits_param("v_bits", "auto", "bits of values, in place of bits, with k_bits"),
+        group_param(),
+        integer_param("residual", "128", 0, 1e9, "tokens", "most recent tokens that stay exact")},
+       kvquant_params()});
   info.grid = {"group_size=32,64,128;residual=0,32,128"};
-  info.sizes = {"bits"};
+  info.sizes = {"bits", "k_bits", "v_bits"};
+  info.reads_rope = true;
+  info.check = check;
+  info.resolve = resolve;
   info.scratch_bytes = scratch_bytes;
-  return {info, compress, open_as<KiviStream>};
+  Method method{info, compress, open_as<KiviStream>};
+  method.quantizer = Quantizer{joined({{bits_param("k_bits", "4", "bits of keys"),
+                                        bits_param("v_bits", "4", "bits of values"), group_param()},
+                                       kvquant_params()}),
+                               [](const EntryShape& h, Index count, const Params& p) {
+                                 return coded_bytes(h, count, *given_format(p)).all();
+                               },
+                               [](const Task& task, const KeptEntries& e, const Params& p) {
+                                 return code_with(task, e, p, *given_format(p));
+                               },
+                               codes_unrotated};
+  return method;
 }
 
 }  // namespace kvbench

@@ -1,0 +1,249 @@
+// quant-rotated: every token stays, keys and values as norms and codes of their rotated directions.
+// [1] Zandieh et al., "TurboQuant: Online Vector Quantization with Near-optimal Distortion Rate",
+//     2025, arXiv:2504.19874.
+// [2] Zandieh et al., "QJL: 1-Bit Quantized JL Transform for KV Cache Quantization with Zero
+//     Overhead", 2024, arXiv:2406.03482.
+// In: K [m, d], V [m, dv]. Out: m read-back pairs of weight 1.
+//
+// The codes are those of shared/rotated_codes.hpp, one rotation for keys and one for values per
+// layer and KV head, from the seed. A budget takes the most bits that fit, 8 to 1, keys and values
+// alike. With exempt=E the first and last E replayed layers stay exact, and the other layers' heads
+// share what is left equally. Time O(m (d + dv) log d).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "algorithms/shared/coded_keys.hpp"
+#include "algorithms/shared/rotated_codes.hpp"
+#include "algorithms/shared/size.hpp"
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+struct Formats {
+  RotatedFormat keys;
+  RotatedFormat values;
+};
+
+// With `bits` in place of what is auto.
+Formats formats_of(const Params& p, int bits = 0) {
+  const std::map<std::string_view, RotationKind> kinds = {{"hadamard", RotationKind::hadamard},
+                                                          {"orthogonal", RotationKind::orthogonal},
+                                                          {"none", RotationKind::none}};
+  const auto given = [&](const char* name) {
+    return p.is_auto(name) ? bits : static_cast<int>(p.integer(name));
+  };
+  Formats out;
+  out.keys = {given("k_bits"), p.choice("rotation", kinds), p.text("center") == "mean",
+              p.text("correct") == "norm", p.text("residual") == "sign"};
+  out.values = out.keys;
+  out.values.bits = given("v_bits");
+  out.values.signs = false;
+  return out;
+}
+
+Index code_bytes(const EntryShape& shape, Index count, const Formats& f) {
+  return rotated_code_bytes(f.keys, count, shape.d) + rotated_code_bytes(f.values, count, shape.dv);
+}
+
+Index scale_bytes(const EntryShape& shape, Index count, const Formats& f) {
+  return rotated_scale_bytes(f.keys, count, shape.d, shape.element_bytes) +
+         rotated_scale_bytes(f.values, count, shape.dv, shape.element_bytes);
+}
+
+Index all_bytes(const EntryShape& shape, Index count, const Formats& f) {
+  return code_bytes(shape, count, f) + scale_bytes(shape, count, f);
+}
+
+CodedEntries code_with(const Task& task, const KeptEntries& e, const Params& p, const Formats& f) {
+  const DType dtype = task.head.dtype;
+  const bool pre = codes_unrotated(p);
+  CodedEntries out;
+  out.k = rotated_codes(pre ? unrotated(*task.rope, e.k, e.positions) : e.k, f.keys, dtype,
+                        task.rng.stream("key-rotation"), task.rng.stream("sketch"));
+  if (pre) {
+    out.k = rotated(*task.rope, out.k, e.positions);
+  }
+  out.v = rotated_codes(e.v, f.values, dtype, task.rng.stream("value-rotation"), {});
+  const EntryShape shape = shape_of(task.head);
+  out.code_bytes = code_bytes(shape, e.k.rows(), f);
+  out.scale_bytes = scale_bytes(shape, e.k.rows(), f);
+  out.diag = {{"k_bits", fmt::format("{}", f.keys.bits)},
+              {"v_bits", fmt::format("{}", f.values.bits)},
+              {"k_error", code_error(out.k, e.k)},
+              {"v_error", code_error(out.v, e.v)}};
+  return out;
+}
+
+// The most bits that the budget holds, or those given.
+Formats choose(const EntryShape& shape, Index count, std::optional<Index> budget, const Params& p) {
+  if (!p.is_auto("k_bits")) {
+    return formats_of(p);
+  }
+  if (!budget) {
+    throw InputError("no size: give a budget, or k_bits= and v_bits=");
+  }
+  Index least = 0;
+  for (int bits = 8; bits >= 1; --bits) {
+    const Formats f = formats_of(p, bits);
+    least = all_bytes(shape, count, f);
+    if (least <= *budget) {
+      return f;
+    }
+  }
+  throw Infeasible(
+      fmt::format("needs {} bytes for {} tokens at 1 bit, budget {}", least, count, *budget),
+      least);
+}
+
+Survey survey(const Task& task, const Params& /*params*/) {
+  return {task.count()};
+}
+
+std::vector<Share> share(std::span<const Survey> surveys, const Params& params) {
+  std::set<Index> layers;
+  Index left = 0;
+  for (const Survey& s : surveys) {
+    layers.insert(s.layer);
+    left += s.budget_bytes;
+  }
+  const auto exempt = std::min(static_cast<std::size_t>(params.integer("exempt")), layers.size());
+  std::set<Index> whole(layers.begin(),
+                        std::next(layers.begin(), static_cast<std::ptrdiff_t>(exempt)));
+  whole.insert(std::prev(layers.end(), static_cast<std::ptrdiff_t>(exempt)), layers.end());
+  Index needed = 0;
+  Index coded = 0;
+  for (const Survey& s : surveys) {
+    const bool exact = whole.contains(s.layer);
+    needed += exact ? s.middle * s.pair_bytes : 0;
+    coded += exact ? 0 : 1;
+  }
+  if (needed > left) {
+    throw Infeasible(fmt::format("the exempt layers need {} bytes, budget {}", needed, left),
+                     needed);
+  }
+  std::vector<Share> out;
+  for (const Survey& s : surveys) {
+    const bool exact = whole.contains(s.layer);
+    out.push_back(
+        {exact ? s.middle : 0, nullptr, exact ? s.middle * s.pair_bytes : (left - needed) / coded});
+  }
+  return out;
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  std::optional<Index> budget = task.budget_bytes;
+  if (params.integer("exempt") > 0) {
+    const Share own = share_of(task, params, survey, share);
+    if (own.tokens > 0) {
+      return hold(task.tokens);
+    }
+    budget = own.bytes;
+  }
+  const KvHead& head = task.head;
+  const Formats f = choose(shape_of(head), task.count(), budget, params);
+  const KeptEntries entries{take_rows(head.k, task.tokens),
+                            take_rows(head.v, task.tokens),
+                            {task.tokens.begin(), task.tokens.end()}};
+  CodedEntries coded = code_with(task, entries, params, f);
+  Compressed out;
+  out.made = {std::move(coded.k), std::move(coded.v), {}, entries.positions};
+  out.quantised = task.count();
+  out.payload_bytes = coded.code_bytes;
+  out.aux_bytes = coded.scale_bytes;
+  out.diag = std::move(coded.diag);
+  return out;
+}
+
+void check(const Params& p) {
+  if (p.is_auto("k_bits") != p.is_auto("v_bits")) {
+    throw InputError(
+        fmt::format("{}: got k_bits={} and v_bits={}, expected both, or neither with a budget",
+                    p.method(), p.text("k_bits"), p.text("v_bits")));
+  }
+}
+
+std::map<std::string, std::string> resolve(const Params& p, const LayerFacts& layer) {
+  require_tables_for_keys(p, layer);
+  if (p.text("rotation") == "hadamard" &&
+      !(is_power_of_two(layer.d) && is_power_of_two(layer.dv))) {
+    throw InputError(fmt::format(
+        "{}: rotation=hadamard needs widths that are powers of two, got {} for keys and {} for "
+        "values; expected rotation=orthogonal",
+        p.method(), layer.d, layer.dv));
+  }
+  return {};
+}
+
+Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index /*kept*/) {
+  // The entries, un-rotated, and what is read back; rotation and sketch.
+  return 3 * made_bytes(l, middle) + 8 * middle + 16 * (l.d * l.d + l.dv * l.dv);
+}
+
+std::vector<ParamSpec> format_params(const std::string& bits) {
+  const auto bits_param = [&](const char* name, const char* doc) {
+    return integer_param(name, bits, 1, 8, "bits", doc);
+  };
+  return {
+      bits_param("k_bits", "bits per channel of a key; auto: the most that the budget holds"),
+      bits_param("v_bits", "bits per channel of a value; auto: those of keys"),
+      choice_param("rotation", {"hadamard", "orthogonal", "none"},
+                   "of directions, before they are coded: random signs and the Hadamard matrix "
+                   "(widths that are powers of two), a uniform random one, or none"),
+      choice_param("center", {"none", "mean"},
+                   "mean: the mean key and the mean value are taken off before, and stored once "
+                   "per KV head"),
+      choice_param("correct", {"norm", "none"},
+                   "norm: a coded direction is rescaled to unit length"),
+      choice_param("residual", {"none", "sign"},
+                   "sign: one of a key's bits is the sign of a Gaussian sketch of what the others "
+                   "leave (QJL), which makes inner products unbiased"),
+      coded_keys_param(),
+  };
+}
+
+}  // namespace
+
+Method method_quant_rotated() {
+  MethodInfo info;
+  info.name = "quant-rotated";
+  info.family = Family::quantization;
+  info.summary = "all tokens at 1 to 8 bits: norms, and codes of randomly rotated directions";
+  info.source = "Zandieh et al., TurboQuant, 2025, arXiv:2504.19874; QJL, 2024, arXiv:2406.03482";
+  info.departures =
+      "a Hadamard rotation by default, as engines have it (the paper: a uniform one); coded "
+      "directions are rescaled to unit length (correct=none: the paper's); no window of exact "
+      "tokens beside the protocol's; center and keys=pre are not in the paper";
+  info.params = format_params("auto");
+  info.params.push_back(integer_param("exempt", "0", 0, 1e6, "layers",
+                                      "of the replayed layers, so many first and last ones stay "
+                                      "exact; the others share what is left equally"));
+  info.grid = {"center=none,mean", "keys=pre;center=none,mean", "rotation=none"};
+  info.authors = "rotation=orthogonal;correct=none";
+  info.sizes = {"k_bits", "v_bits"};
+  info.reads_rope = true;
+  info.check = check;
+  info.resolve = resolve;
+  info.scratch_bytes = scratch_bytes;
+  info.scope_of = [](const Params& p) {
+    return p.integer("exempt") > 0 ? Scope::layers : Scope::head;
+  };
+  info.random = [](const Params& p) {
+    return p.text("rotation") != "none" || p.text("residual") == "sign";
+  };
+  Method method{info, compress, nullptr, survey, share};
+  method.quantizer = Quantizer{format_params("4"),
+                               [](const EntryShape& shape, Index count, const Params& p) {
+                                 return all_bytes(shape, count, formats_of(p));
+                               },
+                               [](const Task& task, const KeptEntries& e, const Params& p) {
+                                 return code_with(task, e, p, formats_of(p));
+                               },
+                               codes_unrotated};
+  return method;
+}
+
+}  // namespace kvbench

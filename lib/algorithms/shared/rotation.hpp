@@ -1,0 +1,40 @@
+// Random rotations of vectors, which spread what lies in few channels over all of them.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/rng.hpp"
+#include "core/types.hpp"
+
+namespace kvbench {
+
+enum class RotationKind {
+  hadamard,    ///< random signs, then the normalised Hadamard matrix; d a power of two
+  orthogonal,  ///< uniform over all: the Q of a Gaussian matrix
+  none
+};
+
+/// An orthogonal [d, d] matrix R, a pure function of the stream.
+class Rotation {
+ public:
+  /// Time O(d) for hadamard, O(d^3) for orthogonal. Throws std::logic_error where d does not fit.
+  Rotation(RotationKind kind, Index d, const RngStream& stream);
+
+  /// x [d] becomes R x. Time O(d log d) or O(d^2).
+  void apply(std::span<double> x) const;
+  /// x [d] becomes R' x.
+  void invert(std::span<double> x) const;
+
+ private:
+  RotationKind kind_;
+  std::vector<double> signs_;  // [d], hadamard
+  MatrixD rows_;               // [d, d], orthogonal
+};
+
+inline bool is_power_of_two(Index d) {
+  return d > 0 && (d & (d - 1)) == 0;
+}
+
+}  // namespace kvbench
