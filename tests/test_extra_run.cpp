@@ -120,7 +120,7 @@ TEST_F(ExtraRunTest, KvzipIsASelectionByItsScores) {
 TEST_F(ExtraRunTest, EveryUserOfASetRunsAndSaysWhich) {
   ReplayOptions o = options({"kvzip:budget=head,layer,model;plus=false,true", "snapkv:ref=second",
                              "h2o:ref=repeat,second", "attention-matching:ref=repeat",
-                             "kvzip+uniform", "attention-matching:keys=kvzip"});
+                             "kvzip+uniform", "attention-matching:keys=kvzip", "kvzip@quant-kivi"});
   o.scores = Scores::all;
   o.memory_limit = std::uint64_t{1} << 30;
   const Table all = table(o);
