@@ -144,7 +144,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
       std::make_shared<std::vector<double>>(std::initializer_list<double>{l[0], l[1], a[0], a[1]});
   std::vector<Share> out;
   for (const Survey& s : surveys) {
-    out.push_back({s.tokens, {}, moments});
+    out.push_back({s.tokens, moments});
   }
   return out;
 }
