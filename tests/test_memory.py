@@ -46,6 +46,7 @@ PREFILL = [
     ("past", "exact", None), ("past", "oracle", 0.5), ("past", "uniform", 0.5),
     ("past", "local", 0.5), ("past", "random-local", 0.5), ("past", "streamingllm", 0.5),
     ("past", "h2o", 0.5), ("whole", "h2o", 0.1), ("past", "snapkv:window=256", 0.5),
+    ("past", "chunkkv:chunk_length=1", 0.5),
     ("past", "pyramidkv:window=256", 0.5), ("past", "adakv:window=256", 0.5), ("past", "tova", 0.5),
     ("past", "knorm", 0.5), ("past", "keydiff", 0.5), ("past", "lagkv", 0.5),
     ("past", "curdkv", 0.5), ("whole", "expected-attention:rope=post", 0.5),
@@ -53,7 +54,8 @@ PREFILL = [
     ("past", "count-merge", 0.5), ("past", "value-merge", 0.5), ("short", "kmeans", TWO),
     ("short", "attention-matching", 0.5), ("short", "attention-matching:ref_queries=768", 0.1),
     ("short", "attention-matching:keys=omp;tokens=128", None), ("short", "oracle-matching", 0.5),
-    ("past", "duoattention", 0.5), ("past", "h2o", 0.5, "--precision", "float64"),
+    ("past", "duoattention", 0.5), ("past", "simlayerkv:n_last=256", 0.5), ("short", "rkv", 0.5),
+    ("past", "h2o", 0.5, "--precision", "float64"),
     ("past", "quant-kivi", 0.5), ("past", "balancekv", 0.5), ("past", "balancekv:block=4096", 0.5),
     ("small", "bumblebee", 0.25), ("short", "bumblebee:matrix_mib=0;tokens=63,64", None),
     ("short", "clustergen", TWO), ("short", "clustergen-kcenter", TWO), ("past", "kvreviver", 0.5),
@@ -74,10 +76,11 @@ STREAM = [
     ("whole", "tova", 0.1), ("whole", "cam", 0.1), ("whole", "clustergen", 0.1),
     ("short-whole", "quant-kivi", 0.5), ("whole", "balancekv-stream", 0.25),
     ("short-whole", "bumblebee-stream", 0.25), ("short-whole", "kvreviver", 0.25),
+    ("short-whole", "rkv", 0.25),
 ]
 # Methods whose time grows with the square of the tokens, or with tokens times what is held.
 QUADRATIC = {"attention-matching", "bumblebee", "clustergen", "clustergen-kcenter", "count-merge",
-             "d2o", "kmeans", "kvreviver", "oracle-matching", "value-merge"}
+             "d2o", "kmeans", "kvreviver", "oracle-matching", "rkv", "value-merge"}
 LONG_BUDGETS = {"cam": 0.1}
 DEFAULT_CASES = {"prefill": ("past", 0.5), "stream": ("whole", 0.25)}
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "algorithms/registry.hpp"
+#include "algorithms/shared/size.hpp"
 #include "algorithms/stored.hpp"
 #include "compressed.hpp"
 #include "core/error.hpp"

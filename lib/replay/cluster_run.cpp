@@ -119,7 +119,14 @@ std::map<std::string, Index> study_heads(const ClusterPlan& plan, const KeptSets
     const std::vector<Rows> sets = plan.sets(h);
     std::vector<Matrix> rows;
     std::vector<std::unique_ptr<RowSet>> there;
+    double largest_query = 0.0;
     each_rows(plan, h, [&](Rows what, Index number, Matrix read) {
+      if (what == Rows::queries) {
+        largest_query = std::max(largest_query, std::ranges::max(cpu_rows(read)->norms()));
+      } else if (what == Rows::keys) {
+        const auto rope = plan.readers[h.trace].read_rope(h.prompt, h.layer);
+        tables.add_keys(h, key_facts(read, rope.get(), largest_query, plan.layer(h).scale));
+      }
       if (std::count(sets.begin(), sets.end(), what) == 0) {
         tables.add_norms(h, what, number, *cpu_rows(read));  // not worth the way to a device
         return;

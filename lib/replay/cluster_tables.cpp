@@ -94,6 +94,15 @@ const std::map<std::string, std::vector<ColumnDoc>>& cluster_columns() {
         {"r2", "fraction",
          "share of the variance of log `clusters` that the line explains; `nan` where all counts "
          "are equal or fewer than two"}}},
+      {"keys.csv",
+       {{"rho", "",
+         "s max \\|q\\| max \\|k\\|, over the stored queries of the group: no logit is larger"},
+        {"mean_share", "fraction",
+         "squared norm of the mean key over the keys' mean squared norm; 0 of zero keys"},
+        {"mean_share_pre", "fraction",
+         "the same before the rotary embedding; `nan` without rotary tables"},
+        {"outlier_channels", "channels",
+         "channels whose root mean square is above 4 times the median channel's"}}},
       {"norms.csv",
        {{"min", "distance", "minimum"},
         {"p25", "distance", "25th percentile by linear interpolation, as `rel_error_p95`"},
@@ -173,6 +182,11 @@ void ClusterTables::add_norms(const ClusterHead& head, Rows what, Index number,
   norms_.push_back(std::move(fields));
 }
 
+void ClusterTables::add_keys(const ClusterHead& head, const KeyFacts& facts) {
+  keys_.push_back(line(plan_.place(head), std::string(name(Rows::keys)), facts.rho,
+                       facts.mean_share, facts.mean_share_pre, facts.outlier_channels));
+}
+
 void ClusterTables::add(const ClusterHead& head, const std::vector<Rows>& sets,
                         std::vector<Study>& studies, const KeptSets& kept) {
   std::vector<Fields> coverage;
@@ -197,6 +211,7 @@ void ClusterTables::add(const ClusterHead& head, const std::vector<Rows>& sets,
   append("coverage.csv", head, std::move(coverage));
   append("delta.csv", head, std::move(delta));
   append("growth.csv", head, std::move(growth));
+  append("keys.csv", head, std::exchange(keys_, {}));
   append("norms.csv", head, std::exchange(norms_, {}));
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/key_facts.hpp"
 #include "cluster/study.hpp"
 #include "core/output_guard.hpp"
 #include "replay/cluster_kept.hpp"
@@ -51,7 +52,10 @@ class ClusterTables {
   /// Takes the quantiles of the norms of `rows`, head `number` of `what`, for the next add().
   void add_norms(const ClusterHead& head, Rows what, Index number, const RowSet& rows);
 
-  /// Writes the head: the norms taken, and the studies of `sets`. Fills the points' kept_by.
+  /// Takes the line of keys.csv for the next add().
+  void add_keys(const ClusterHead& head, const KeyFacts& facts);
+
+  /// Writes the head: the lines taken, and the studies of `sets`. Fills the points' kept_by.
   void add(const ClusterHead& head, const std::vector<Rows>& sets, std::vector<Study>& studies,
            const KeptSets& kept);
 
@@ -71,6 +75,7 @@ class ClusterTables {
   std::optional<PointsFile> points_file_;
   std::map<std::string, Index> rows_;  // by table
   std::vector<Fields> norms_;          // of the head in work
+  std::vector<Fields> keys_;           // the same
 };
 
 }  // namespace kvbench

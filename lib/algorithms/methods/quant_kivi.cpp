@@ -170,7 +170,9 @@ Figures figures_of(const Format& f, Index coded, MatrixView k, MatrixView k_exac
           {"group", fmt::format("{}", f.group)},
           {"coded", fmt::format("{}", coded)},
           {"k_error", code_error(k, k_exact)},
-          {"v_error", code_error(v, v_exact)}};
+          {"v_error", code_error(v, v_exact)},
+          {"k_distortion", code_distortion(k, k_exact, f.k_bits)},
+          {"v_distortion", code_distortion(v, v_exact, f.v_bits)}};
 }
 
 // Codes are read back as soon as they are made: what they would take is known ahead.

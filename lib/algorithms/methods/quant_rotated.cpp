@@ -74,7 +74,9 @@ CodedEntries code_with(const Task& task, const KeptEntries& e, const Params& p, 
   out.diag = {{"k_bits", fmt::format("{}", f.keys.bits)},
               {"v_bits", fmt::format("{}", f.values.bits)},
               {"k_error", code_error(out.k, e.k)},
-              {"v_error", code_error(out.v, e.v)}};
+              {"v_error", code_error(out.v, e.v)},
+              {"k_distortion", code_distortion(out.k, e.k, f.keys.bits)},
+              {"v_distortion", code_distortion(out.v, e.v, f.values.bits)}};
   return out;
 }
 
@@ -215,8 +217,9 @@ Method method_quant_rotated() {
   info.source = "Zandieh et al., TurboQuant, 2025, arXiv:2504.19874; QJL, 2024, arXiv:2406.03482";
   info.departures =
       "a Hadamard rotation by default, as engines have it (the paper: a uniform one); coded "
-      "directions are rescaled to unit length (correct=none: the paper's); no window of exact "
-      "tokens beside the protocol's; center and keys=pre are not in the paper";
+      "directions are rescaled to unit length as in vLLM (correct=none: the paper's); values are "
+      "coded as keys are (vLLM: uniform, per token); no window of exact tokens beside the "
+      "protocol's; center and keys=pre are not in the paper";
   info.params = format_params("auto");
   info.params.push_back(integer_param("exempt", "0", 0, 1e6, "layers",
                                       "of the replayed layers, so many first and last ones stay "

@@ -56,7 +56,10 @@ Matrix rotated(const RopeTables& tables, MatrixView keys, std::span<const Index>
   return out;
 }
 
-std::string code_error(MatrixView made, MatrixView exact) {
+namespace {
+
+// Squared, relative.
+double squared_error(MatrixView made, MatrixView exact) {
   double error = 0.0;
   double norm = 0.0;
   for (Index i = 0; i < exact.rows * exact.cols; ++i) {
@@ -65,7 +68,17 @@ std::string code_error(MatrixView made, MatrixView exact) {
     error = std::fma(e, e, error);
     norm = std::fma(x, x, norm);
   }
-  return fmt::format("{:.6g}", error == 0.0 ? 0.0 : std::sqrt(error / norm));
+  return error == 0.0 ? 0.0 : error / norm;
+}
+
+}  // namespace
+
+std::string code_error(MatrixView made, MatrixView exact) {
+  return fmt::format("{:.6g}", std::sqrt(squared_error(made, exact)));
+}
+
+std::string code_distortion(MatrixView made, MatrixView exact, int bits) {
+  return fmt::format("{:.6g}", std::ldexp(squared_error(made, exact), 2 * bits));
 }
 
 }  // namespace kvbench

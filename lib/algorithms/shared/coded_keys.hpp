@@ -23,5 +23,8 @@ Matrix rotated(const RopeTables& tables, MatrixView keys, std::span<const Index>
 
 /// |made - exact|_F / |exact|_F as text with six digits, for `diag`; 0 where nothing differs.
 std::string code_error(MatrixView made, MatrixView exact);
+/// |made - exact|_F^2 / |exact|_F^2 times 4^bits, likewise: the same for all numbers of bits where
+/// the error halves with each.
+std::string code_distortion(MatrixView made, MatrixView exact, int bits);
 
 }  // namespace kvbench

@@ -1,6 +1,9 @@
 #include "algorithms/shared/evicting_cache.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 
 #include "algorithms/shared/heavy_recent.hpp"
@@ -41,6 +44,7 @@ Eviction EvictingCache::step(Index j, Index leaving) {
   if (leaving != (left < rules_.sink ? -1 : left)) {
     throw std::logic_error("evicting cache: another token leaves the window than its rules say");
   }
+  now_ = j;
   size_ += j < rules_.sink ? 0 : 1;
   if (leaving >= 0) {
     outside_.push_back(leaving);
@@ -60,6 +64,12 @@ Index EvictingCache::aux_bytes() const {
 Compressed EvictingCache::view() const {
   Compressed out = hold(outside_);
   out.aux_bytes = aux_bytes();
+  if (!outside_.empty()) {
+    const double sum = std::accumulate(outside_.begin(), outside_.end(), 0.0);
+    const double mean = static_cast<double>(now_) - sum / static_cast<double>(outside_.size());
+    out.diag = {{"age_mean", fmt::format("{:.6g}", mean)},
+                {"age_max", fmt::format("{}", now_ - outside_.front())}};
+  }
   return out;
 }
 

@@ -38,12 +38,14 @@ class EvictingCache final : public StreamCache {
   /// Accumulated scores are state: 4 bytes for each token held, those of the window too (they are
   /// wanted when it leaves), but not for sinks, which have none.
   Index aux_bytes() const;
+  /// `diag`: age_mean and age_max of the tokens held outside the window, in tokens that came since.
   Compressed view() const override;
 
  private:
   EvictionRules rules_;
   std::unique_ptr<EvictionStream> stream_;
   std::vector<Index> outside_;
+  Index now_ = 0;   // the position that came last
   Index size_ = 0;  // tokens held, window and all, but no sinks
 };
 

@@ -19,6 +19,7 @@ KEYS = {
     "coverage.csv": [*HEAD, "what", "k"],
     "delta.csv": [*HEAD, "what", "delta", "n_prefix"],
     "growth.csv": [*HEAD, "what", "delta"],
+    "keys.csv": [*HEAD, "what"],
     "norms.csv": ["trace", "prompt", "layer", "head", "what"],
     "points.csv": [*HEAD, "what", "token"],
     "kept.csv": [*HEAD, "algorithm", "params", "protocol", "sink", "recent", "scores", "device",

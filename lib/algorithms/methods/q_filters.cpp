@@ -1,0 +1,99 @@
+// q-filters: the tokens whose keys lie furthest along the main direction of the queries.
+// [1] Godey et al., "Q-Filters: Leveraging QK Geometry for Efficient KV Cache Compression", 2025,
+//     arXiv:2503.02812, section 3.
+// [2] Its public code, github.com/NathanGodey/qfilters, make_filters.py.
+// Of each query head of the group: the first right singular vector of its scoring queries (rotated,
+// not centred), with the sign that makes the sum of their projections positive. The filter is the
+// mean of these vectors, and a token's score its key's inner product with it. ([2] stores the
+// filter with the other sign and ranks by the negative product: the same order.)
+// [1] takes the queries of a calibration set, once per model; here they are the head's own scoring
+// queries. No scoring query, or queries that are all 0: all scores are 0.
+// In: queries [., d], K [m, d]. Out: B tokens of weight 1. float64. Time O(group (|queries| d^2 +
+// d^3) + m d).
+#include <Eigen/Eigenvalues>
+#include <algorithm>
+#include <cmath>
+
+#include "algorithms/shared/size.hpp"
+#include "attention/inner_products.hpp"
+
+namespace kvbench {
+namespace {
+
+// `queries` [., d]. Of unit length, or 0.
+std::vector<double> main_direction(MatrixView queries) {
+  const Index d = queries.cols;
+  MatrixD gram(d, d);
+  add_gram(queries, Precision::float64, gram);
+  Eigen::MatrixXd symmetric(d, d);
+  std::vector<double> out(static_cast<std::size_t>(d), 0.0);
+  double trace = 0.0;
+  for (Index i = 0; i < d; ++i) {
+    trace += gram.row(i)[i];
+  }
+  if (!(trace > 0.0)) {
+    return out;
+  }
+  for (Index i = 0; i < d; ++i) {
+    for (Index j = 0; j < d; ++j) {
+      symmetric(i, j) = gram.row(i)[j] / trace;
+    }
+  }
+  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(symmetric);
+  double projections = 0.0;
+  for (Index i = 0; i < d; ++i) {
+    out[i] = solver.eigenvectors()(i, d - 1);  // eigenvalues ascend
+    for (Index j = 0; j < queries.rows; ++j) {
+      projections += static_cast<double>(queries.row(j)[i]) * out[i];
+    }
+  }
+  for (double& x : out) {
+    x = projections < 0.0 ? -x : x;
+  }
+  return out;
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const KvHead& head = task.head;
+  const Index begin = std::max(task.scoring.begin, head.q_start());
+  const Range rows = {begin - head.q_start(), std::max(begin, task.scoring.end) - head.q_start()};
+  std::vector<double> filter(static_cast<std::size_t>(head.d()), 0.0);
+  for (const Matrix& q : head.q) {
+    const std::vector<double> own = main_direction(q.view().slice(rows));
+    for (std::size_t t = 0; t < filter.size(); ++t) {
+      filter[t] += own[t] / static_cast<double>(head.q.size());
+    }
+  }
+  std::vector<double> scores;
+  for (const Index i : task.tokens) {
+    double along = 0.0;
+    for (std::size_t t = 0; t < filter.size(); ++t) {
+      along = std::fma(static_cast<double>(head.k.row(i)[t]), filter[t], along);
+    }
+    scores.push_back(along);
+  }
+  return hold_top(task, params, scores);
+}
+
+}  // namespace
+
+Method method_q_filters() {
+  MethodInfo info;
+  info.name = "q-filters";
+  info.family = Family::eviction;
+  info.summary = "largest projection of the key onto the main direction of the queries";
+  info.source = "Godey et al., 2025, arXiv:2503.02812, section 3";
+  info.departures =
+      "the filter comes from the head's own scoring queries, not once per model from a calibration "
+      "set; the newest tokens are the protocol's";
+  info.params = size_params();
+  info.keeps_tokens = true;
+  info.scores = true;
+  info.scratch_bytes = [](const Params&, const LayerFacts& l, Index middle, Index) {
+    const Index slab = 8 * kTokenSlab * (l.d + 16);
+    return std::max(slab + 40 * l.d * l.d, selection_bytes(middle));
+  };
+  return {info, compress};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,166 @@
+// simlayerkv: lazy layers keep nothing of the middle (sinks and recent tokens stay), the others all
+// of it.
+// [1] Zhang et al., "SimLayerKV: A Simple Framework for Layer-Level KV Cache Reduction", 2024,
+//     arXiv:2410.13846, section 4.
+// [2] SimLayerKVPress of kvpress 8bb29b9, presses/simlayerkv_press.py, the public implementation.
+// A layer's laziness is the softmax weight that its last `n_last` scoring queries give to sinks and
+// recent tokens, which is all but that on the middle; mean over queries and all query heads.
+// threshold=x, as [1] and [2]: layers lazier than x are reduced, and what is left is reported. A
+// budget: layers are reduced, the laziest first (of equal ones the highest layer), until the bytes
+// of the others fit that of all replayed layers. Where that reduces all of them nothing of the
+// middle is held and the rows are degenerate.
+// Initial and recent tokens are the protocol's; [1] and [2] have 4 and 1024 of their own, and [2]
+// leaves out the weight on the last queries' own tokens.
+// A head surveys {weight on the middle}. A head without a share is a layer of its own. Time O(m)
+// beside the scores of n_last queries.
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "algorithms/shared/scoring.hpp"
+#include "algorithms/shared/size.hpp"
+#include "attention/estimator.hpp"
+#include "attention/query_block.hpp"
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+Range last_queries(const Task& task, const Params& params) {
+  const Index first = std::max(task.scoring.begin, task.head.q_start());
+  return {std::max(first, task.scoring.end - params.integer("n_last")), task.scoring.end};
+}
+
+Survey survey(const Task& task, const Params& params) {
+  if (params.is_auto("threshold") && !task.budget_bytes) {
+    throw InputError("no size: give a budget or threshold=");
+  }
+  const Range queries = last_queries(task, params);
+  const std::vector<double> sums = reduce_group(task.scores->sums(queries), Reduce::mean);
+  const std::vector<double> middle = take_scores(sums, task.tokens);
+  const double weight = std::accumulate(middle.begin(), middle.end(), 0.0) /
+                        static_cast<double>(std::max<Index>(1, queries.size()));
+  const Index tokens = params.is_auto("threshold")
+                           ? std::min(task.count(), *task.budget_bytes / task.head.pair_bytes())
+                           : task.count();
+  return {tokens, {weight}};
+}
+
+struct Layer {
+  std::vector<std::size_t> heads;  // places of its surveys
+  double on_middle = 0.0;          // weight, mean over its heads
+  Index bytes = 0;                 // of its middle
+};
+
+std::vector<Layer> layers_of(std::span<const Survey> surveys) {
+  std::vector<Layer> out;
+  for (std::size_t i = 0; i < surveys.size(); ++i) {
+    if (i == 0 || surveys[i].layer != surveys[i - 1].layer) {
+      out.emplace_back();
+    }
+    out.back().heads.push_back(i);
+    out.back().on_middle += surveys[i].values.front();
+    out.back().bytes += surveys[i].middle * surveys[i].pair_bytes;
+  }
+  for (Layer& layer : out) {
+    layer.on_middle /= static_cast<double>(layer.heads.size());
+  }
+  return out;
+}
+
+// The layers that keep their middle, of those that are not lazier than the threshold.
+std::vector<const Layer*> above(const std::vector<Layer>& layers, double threshold) {
+  std::vector<const Layer*> out;
+  for (const Layer& layer : layers) {
+    if (1.0 - layer.on_middle <= threshold) {
+      out.push_back(&layer);
+    }
+  }
+  return out;
+}
+
+// Those that are left when the laziest were reduced until the others fit `bytes`.
+std::vector<const Layer*> fitting(const std::vector<Layer>& layers, Index bytes) {
+  std::vector<const Layer*> out;
+  Index held = 0;
+  for (const Layer& layer : layers) {
+    out.push_back(&layer);
+    held += layer.bytes;
+  }
+  std::stable_sort(out.begin(), out.end(), [](const Layer* a, const Layer* b) {
+    return a->on_middle > b->on_middle;  // the laziest last
+  });
+  for (; held > bytes; out.pop_back()) {
+    held -= out.back()->bytes;
+  }
+  return out;
+}
+
+std::vector<Share> share(std::span<const Survey> surveys, const Params& params) {
+  const std::vector<Layer> layers = layers_of(surveys);
+  const bool by_budget = params.is_auto("threshold");
+  Index bytes = 0;
+  for (const Survey& s : surveys) {
+    bytes += s.budget_bytes;
+  }
+  const std::vector<const Layer*> whole =
+      by_budget ? fitting(layers, bytes) : above(layers, params.real("threshold"));
+  std::vector<Share> out(surveys.size());
+  for (const Layer* layer : whole) {
+    for (const std::size_t i : layer->heads) {
+      out[i].tokens = surveys[i].middle;
+    }
+  }
+  if (by_budget && whole.empty()) {
+    const auto none_fits = std::make_shared<const std::vector<double>>();
+    for (Share& share : out) {
+      share.values = none_fits;
+    }
+  }
+  return out;
+}
+
+Compressed compress(const Task& task, const Params& params) {
+  const Share own = share_of(task, params, survey, share);
+  Compressed out = own.tokens >= task.count() ? hold(task.tokens) : Compressed();
+  out.degenerate = own.values ? "no layer fits" : "";
+  return out;
+}
+
+}  // namespace
+
+Method method_simlayerkv() {
+  MethodInfo info;
+  info.name = "simlayerkv";
+  info.family = Family::eviction;
+  info.summary = "lazy layers keep nothing of the middle, the others all of it";
+  info.source = "Zhang et al., 2024, arXiv:2410.13846, section 4";
+  info.departures =
+      "initial and recent tokens are the protocol's sinks and recent window; a budget reduces the "
+      "laziest of the replayed layers until the bytes fit (where no layer fits: degenerate), "
+      "threshold= is the paper's rule";
+  info.params = {
+      real_param("threshold", "auto", 0, 1, "share of the softmax weight",
+                 "layers whose last queries give more than this to sinks and recent tokens are "
+                 "reduced, in place of a budget; larger reduces fewer"),
+      integer_param("n_last", "1", 1, 1e9, "queries",
+                    "how many of the last scoring queries say how lazy a layer is; larger averages "
+                    "over more")};
+  info.sizes = {"threshold"};
+  info.grid = {"n_last=1,8,32,256"};
+  info.keeps_tokens = true;
+  info.scores = true;
+  info.query_window = [](const Params& p) { return p.integer("n_last"); };
+  info.scope = Scope::layers;
+  info.unstorable = "it keeps whole layers";
+  info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index /*kept*/) {
+    // Of the surveys, which come before the first job: no thread has a block of the estimate yet.
+    const Index queries = std::min(p.integer("n_last"), l.scoring.size());
+    return std::max<Index>(
+        0, std::max(attention_sums_bytes(l.precision, queries, l.n), 8 * (l.n + middle)) -
+               query_block_bytes(l.precision, kQueryBlock, std::min(l.n, kSetTokens)));
+  };
+  return {info, compress, nullptr, survey, share};
+}
+
+}  // namespace kvbench

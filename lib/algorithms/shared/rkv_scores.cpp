@@ -1,0 +1,211 @@
+#include "algorithms/shared/rkv_scores.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "attention/inner_products.hpp"
+#include "core/math.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr Index kTile = 128;          // rows and columns of cosines that are made at once
+constexpr double kBesideNorm = 1e-8;  // [2]'s, so that a zero key is a zero vector
+constexpr double kAboveAllScores = 2.0;
+
+// In place; of at least one number.
+void softmax(std::vector<double>& x) {
+  const double shift = *std::max_element(x.begin(), x.end());
+  double sum = 0.0;
+  for (double& e : x) {
+    e = exp_shared(e - shift);
+    sum += e;
+  }
+  for (double& e : x) {
+    e /= sum;
+  }
+}
+
+// [seen] of the cache's first tokens, those before the queries.
+std::vector<double> importance(const KvHead& head, std::span<const Index> seen, Range queries,
+                               bool largest_logit) {
+  std::vector<double> out(seen.size(), 0.0);
+  if (seen.empty() || queries.size() == 0) {
+    return out;
+  }
+  std::vector<double> weights(seen.size());
+  const auto heads = static_cast<double>(head.q.size());
+  for (Index j = queries.begin; j < queries.end; ++j) {
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      const std::span<const float> key = head.k.view().row_span(seen[i]);
+      double sum = 0.0;
+      double largest = 0.0;
+      for (std::size_t g = 0; g < head.q.size(); ++g) {
+        const double logit =
+            head.scale * inner_product(key, head.q[g].view().row_span(j - head.q_start()));
+        sum += logit;
+        largest = g == 0 ? logit : std::max(largest, logit);
+      }
+      weights[i] = largest_logit ? largest : sum / heads;
+    }
+    softmax(weights);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i] += weights[i];
+    }
+  }
+  for (double& x : out) {
+    x /= static_cast<double>(queries.size());
+  }
+  return out;
+}
+
+// A cache's keys as directions.
+class Directions {
+ public:
+  Directions(const KvHead& head, std::span<const Index> cache) : keys_(head.k), cache_(cache) {
+    norms_.reserve(cache.size());
+    for (const Index i : cache) {
+      norms_.push_back(std::sqrt(squared_norm(keys_.row_span(i))) + kBesideNorm);
+    }
+  }
+
+  Index count() const { return static_cast<Index>(cache_.size()); }
+  Index d() const { return keys_.cols; }
+  double at(Index place, Index t) const {
+    return static_cast<double>(keys_.row(cache_[place])[t]) / norms_[place];
+  }
+  void write(Index place, double* out) const {
+    for (Index t = 0; t < d(); ++t) {
+      out[t] = at(place, t);
+    }
+  }
+
+ private:
+  MatrixView keys_;
+  std::span<const Index> cache_;
+  std::vector<double> norms_;
+};
+
+// By column: the sum of the entries that rows lose, each at its last similar token.
+std::vector<double> lost_to_newer(const Directions& keys, double threshold) {
+  std::vector<double> lost(keys.count(), 0.0);
+  std::vector<Index> open(keys.count());  // rows that have found none so far, ascending
+  std::iota(open.begin(), open.end(), Index{0});
+  MatrixD columns;
+  MatrixD columns_t;
+  MatrixD rows;
+  MatrixD cosines;
+  for (Index end = keys.count(); end > 0 && !open.empty(); end -= columns.rows()) {
+    const Index begin = std::max<Index>(0, end - kTile);
+    columns.resize(end - begin, keys.d());
+    for (Index c = begin; c < end; ++c) {
+      keys.write(c, columns.row(c - begin));
+    }
+    transpose(columns, columns_t);
+    std::size_t still = 0;
+    for (std::size_t first = 0; first < open.size(); first += kTile) {
+      const std::size_t last = std::min(open.size(), first + kTile);
+      rows.resize(static_cast<Index>(last - first), keys.d());
+      for (std::size_t r = first; r < last; ++r) {
+        keys.write(open[r], rows.row(static_cast<Index>(r - first)));
+      }
+      inner_products(rows, columns_t, cosines);
+      for (std::size_t r = first; r < last; ++r) {
+        const double* row = cosines.row(static_cast<Index>(r - first));
+        Index c = end - begin - 1;
+        while (c >= 0 && !(row[c] > threshold && begin + c != open[r])) {
+          --c;
+        }
+        if (c >= 0) {
+          lost[begin + c] += row[c];
+        } else {
+          open[still++] = open[r];
+        }
+      }
+    }
+    open.resize(still);
+  }
+  return lost;
+}
+
+// [cache]. A column's sum is its inner product with the sum of all directions.
+std::vector<double> redundancy(const KvHead& head, std::span<const Index> cache, double threshold) {
+  const Directions keys(head, cache);
+  std::vector<double> out = lost_to_newer(keys, threshold);
+  std::vector<double> sum(keys.d(), 0.0);
+  for (Index i = 0; i < keys.count(); ++i) {
+    for (Index t = 0; t < keys.d(); ++t) {
+      sum[t] += keys.at(i, t);
+    }
+  }
+  for (Index i = 0; i < keys.count(); ++i) {
+    double along = 0.0;
+    double self = 0.0;
+    for (Index t = 0; t < keys.d(); ++t) {
+      const double x = keys.at(i, t);
+      along = std::fma(x, sum[t], along);
+      self = std::fma(x, x, self);
+    }
+    out[i] = (along - self - out[i]) / static_cast<double>(keys.count());
+  }
+  softmax(out);
+  return out;
+}
+
+// The largest within `half` places.
+std::vector<double> pooled(std::span<const double> x, Index half) {
+  const auto count = static_cast<Index>(x.size());
+  std::vector<double> out(x.size());
+  for (Index i = 0; i < count; ++i) {
+    const auto first = x.begin() + std::max<Index>(0, i - half);
+    const auto last = x.begin() + std::min(count, i + half + 1);
+    out[i] = *std::max_element(first, last);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<double> rkv_scores(const KvHead& head, std::span<const Index> cache,
+                               std::span<const Index> own, Range queries, const RkvRules& rules) {
+  const auto before = [&](std::span<const Index> tokens) {
+    const auto end = std::lower_bound(tokens.begin(), tokens.end(), queries.begin);
+    return tokens.first(static_cast<std::size_t>(end - tokens.begin()));
+  };
+  std::vector<double> out;
+  out.reserve(own.size());
+  const std::span<const Index> seen = before(cache);
+  const std::span<const Index> free = before(own);
+  // fn(i, place): own token i and its place in the cache.
+  const auto each_free = [&](auto&& fn) {
+    auto place = cache.begin();
+    for (std::size_t i = 0; i < free.size(); ++i) {
+      place = std::lower_bound(place, cache.end(), free[i]);
+      fn(i, static_cast<std::size_t>(place - cache.begin()));
+    }
+  };
+  if (!free.empty()) {
+    {
+      const std::vector<double> weights = importance(head, seen, queries, rules.largest_logit);
+      each_free([&](std::size_t, std::size_t place) { out.push_back(weights[place]); });
+    }
+    out = pooled(out, rules.kernel / 2);
+    out.reserve(own.size());
+    const std::vector<double> redundant = redundancy(head, cache, rules.threshold);
+    each_free([&](std::size_t i, std::size_t place) {
+      out[i] = rules.lambda * out[i] - (1.0 - rules.lambda) * redundant[place];
+    });
+  }
+  while (out.size() < own.size()) {
+    out.push_back(kAboveAllScores + static_cast<double>(out.size()));
+  }
+  return out;
+}
+
+Index rkv_scores_bytes(Index cache, Index own, Index d) {
+  const Index tiles = 8 * kTile * (3 * d + kTile);
+  return 24 * cache + 8 * own + tiles + 8 * d;
+}
+
+}  // namespace kvbench

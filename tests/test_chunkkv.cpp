@@ -1,0 +1,104 @@
+// chunkkv: chunks by hand, and the selection against the definition.
+#include <cmath>
+
+#include "method_checks.hpp"
+#include "twin/chunkkv.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_chunkkv();
+Method method_snapkv();
+
+namespace {
+
+// Few scores of few hundred lie as close as float64's rounding; none of these seeds' do.
+TEST(ChunkKv, EqualsTwin) {
+  const Method method = method_chunkkv();
+  HeadShape shape;
+  shape.n = 90;
+  shape.nq = 60;
+  shape.group = 3;
+  for (unsigned seed = 0; seed < 5; ++seed) {
+    for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
+      const JobOf job(method, make_head(shape, seed), tokens, {35, 75});
+      for (const Index kernel : {1, 5}) {
+        const twin::Vec scores =
+            twin::snapkv(job.head(), tokens, 75 - 9, 75, kernel / 2, false, twin::TwinReduce::mean);
+        for (const Index length : {1, 2, 7, 20, 41, 1000}) {
+          for (const Index kept : {0, 1, 5, 20, 33, 41}) {
+            ASSERT_EQ(job.kept(kept, {{"window", "9"},
+                                      {"kernel", std::to_string(kernel)},
+                                      {"chunk_length", std::to_string(length)}}),
+                      twin::chunks_kept(tokens, scores, length, kept));
+          }
+        }
+      }
+    }
+  }
+}
+
+// One query that gives token i a weight in proportion to weights[i].
+KvHead head_of(const std::vector<double>& weights) {
+  KvHead head;
+  head.scale = 1.0;
+  const auto n = static_cast<Index>(weights.size());
+  head.k = Matrix(n, 1);
+  head.v = Matrix(n, 1);
+  head.q.emplace_back(1, 1);
+  head.q[0].row(0)[0] = 1.0F;
+  for (Index i = 0; i < n; ++i) {
+    head.k.row(i)[0] = static_cast<float>(std::log(weights[i]));
+    head.v.row(i)[0] = 1.0F;
+  }
+  return head;
+}
+
+TEST(ChunkKv, ChunksByHand) {
+  const Method method = method_chunkkv();
+  // Means 1, 1.73, 2, and 4 of the last chunk, which has one token.
+  const JobOf job(method, head_of({1, 1, 1, 5, 0.1, 0.1, 2, 2, 2, 4, 1}), positions(0, 10),
+                  {10, 11});
+  const Given given = {{"chunk_length", "3"}, {"kernel", "1"}};
+  EXPECT_EQ(job.kept(1, given), (std::vector<Index>{9}));
+  EXPECT_EQ(job.kept(2, given), (std::vector<Index>{6, 9}));
+  EXPECT_EQ(job.kept(4, given), (std::vector<Index>{6, 7, 8, 9}));
+  EXPECT_EQ(job.kept(5, given), (std::vector<Index>{3, 6, 7, 8, 9}));
+  EXPECT_EQ(job.kept(6, given), (std::vector<Index>{3, 4, 6, 7, 8, 9}));  // a tie
+  EXPECT_EQ(job.kept(8, given), (std::vector<Index>{0, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(job.run(6 * job.head().pair_bytes(), given).diag,
+            (Figures{{"chunks", "2"}}));  // whole ones
+}
+
+TEST(ChunkKv, WithoutChunksItIsSnapKv) {
+  const Method method = method_chunkkv();
+  const Method snap = method_snapkv();
+  HeadShape shape;
+  const KvHead head = make_head(shape, 3);
+  const JobOf job(method, head, positions(5, 50), {10, 60});
+  const JobOf other(snap, head, positions(5, 50), {10, 60});
+  for (const Index kept : {0, 1, 9, 30, 45}) {
+    EXPECT_EQ(job.kept(kept, {{"chunk_length", "1"}}), other.kept(kept));
+    EXPECT_EQ(job.kept(kept, {{"chunk_length", "45"}}), other.kept(kept));  // one chunk
+  }
+}
+
+// Chunks of different length whose scores are all equal have equal means.
+TEST(ChunkKv, EqualScoresKeepTheLowestPositions) {
+  const Method method = method_chunkkv();
+  const JobOf job(method, head_of(std::vector<double>(48, 0.3)), positions(0, 47), {47, 48});
+  for (const Index length : {3, 20, 23}) {
+    for (const Index kept : {1, 4, 30, 46}) {
+      EXPECT_EQ(job.kept(kept, {{"chunk_length", std::to_string(length)}}), positions(0, kept));
+    }
+  }
+}
+
+TEST(ChunkKv, BudgetsAndOddInputs) {
+  check_budgets(method_chunkkv());
+  check_odd_inputs(method_chunkkv());
+  check_info(method_chunkkv(), "chunkkv");
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,211 @@
+// rkv: scores by hand and against the twin, the prefill's selection, and the stream step by step.
+#include <cmath>
+#include <memory>
+
+#include "algorithms/shared/rkv_scores.hpp"
+#include "method_checks.hpp"
+#include "refusal.hpp"
+#include "twin/rkv.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_rkv();
+
+namespace {
+
+// Softmaxes of float64 sums of some hundred terms of at most 1.
+constexpr long double kRounding = 1e-12L;
+
+void expect_close(const std::vector<double>& got, const twin::Vec& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const bool above = expected[i] > 1;  // above all others: only the order counts
+    ASSERT_TRUE(above ? got[i] > 1.0 && (i == 0 || got[i] > got[i - 1])
+                      : std::abs(got[i] - expected[i]) <= kRounding)
+        << i << " " << got[i] << " " << static_cast<double>(expected[i]);
+  }
+}
+
+TEST(Rkv, ScoresEqualTwin) {
+  HeadShape shape;
+  shape.n = 300;  // more than two tiles
+  shape.nq = 120;
+  shape.d = 12;
+  for (unsigned seed = 0; seed < 2; ++seed) {
+    KvHead head = make_head(shape, seed);
+    if (seed == 1) {
+      head.k = odd_keys(300, 12, seed);
+    }
+    for (const std::vector<Index>& cache : {positions(0, 250), gappy(3, 260)}) {
+      for (const Range queries : {Range{230, 240}, Range{255, 261}, Range{261, 261}}) {
+        std::vector<Index> own;
+        for (std::size_t i = 20; i < cache.size(); i += i % 5 == 0 ? 1 : 2) {
+          own.push_back(cache[i]);
+        }
+        for (const twin::RkvTwin& t :
+             {twin::RkvTwin{}, twin::RkvTwin{0.5L, 0.8L, 1, false}, twin::RkvTwin{0, 0.1L, 3, true},
+              twin::RkvTwin{1, 1, 51, true}, twin::RkvTwin{0, 0.99L, 1, true}}) {
+          const RkvRules rules = {static_cast<double>(t.lambda), static_cast<double>(t.threshold),
+                                  t.kernel, t.largest};
+          expect_close(rkv_scores(head, cache, own, queries, rules),
+                       twin::rkv_scores(head, cache, own, queries.begin, queries.end,
+                                        {rules.lambda, rules.threshold, t.kernel, t.largest}));
+        }
+      }
+    }
+  }
+}
+
+// Three equal keys and one across. Rows lose the last equal one: the first and the second that of
+// the third, the third that of the second. So the columns keep 2, 1, 0 and 0 of 4 rows.
+TEST(Rkv, OfEqualKeysTheOldestAreRedundant) {
+  KvHead head = make_head({.n = 4, .nq = 1, .d = 2, .group = 1}, 1);
+  for (Index i = 0; i < 4; ++i) {
+    head.k.row(i)[0] = i == 3 ? 0.0F : 2.0F;
+    head.k.row(i)[1] = i == 3 ? 5.0F : 0.0F;
+  }
+  RkvRules rules;
+  rules.lambda = 0.0;
+  const std::vector<Index> all = positions(0, 4);
+  const std::vector<double> got = rkv_scores(head, all, all, {4, 4}, rules);
+  const double sum = std::exp(0.5) + std::exp(0.25) + 2.0;
+  // The norm's 1e-8 makes equal keys' cosine 1 - 1e-8.
+  EXPECT_NEAR(got[0], -std::exp(0.5) / sum, 1e-7);
+  EXPECT_NEAR(got[1], -std::exp(0.25) / sum, 1e-7);
+  EXPECT_NEAR(got[2], -1.0 / sum, 1e-7);
+  EXPECT_NEAR(got[3], -1.0 / sum, 1e-7);
+}
+
+// Keys of one channel; query heads 1 and 2: of the two logits l and 2 l the larger is taken.
+TEST(Rkv, ImportanceByHand) {
+  KvHead head = make_head({.n = 6, .nq = 1, .d = 1, .group = 2}, 1);
+  head.scale = 1.0;
+  const std::vector<double> logits = {1.0, -1.0, 0.0, 0.5, 9.0, 9.0};
+  for (Index i = 0; i < 6; ++i) {
+    head.k.row(i)[0] = static_cast<float>(logits[i]);
+  }
+  head.q[0].row(0)[0] = 1.0F;
+  head.q[1].row(0)[0] = 2.0F;
+  RkvRules rules;
+  rules.lambda = 1.0;
+  rules.kernel = 1;
+  const std::vector<Index> cache = positions(0, 6);
+  const std::vector<Index> own = {1, 2, 3, 5};
+  const double sum = std::exp(2.0) + std::exp(-1.0) + 1.0 + std::exp(1.0) + std::exp(18.0);
+  std::vector<double> got = rkv_scores(head, cache, own, {5, 6}, rules);
+  EXPECT_NEAR(got[0] * sum, std::exp(-1.0), 1e-6);
+  EXPECT_NEAR(got[1] * sum, 1.0, 1e-6);
+  EXPECT_NEAR(got[2] * sum, std::exp(1.0), 1e-6);
+  EXPECT_GT(got[3], 1.0);  // the query's own token
+  rules.largest_logit = false;
+  rules.kernel = 3;  // places of the own tokens alone: token 4's weight goes to none of them
+  const double mean = std::exp(1.5) + std::exp(-1.5) + 1.0 + std::exp(0.75) + std::exp(13.5);
+  got = rkv_scores(head, cache, own, {5, 6}, rules);
+  EXPECT_NEAR(got[0] * mean, 1.0, 1e-6);
+  EXPECT_NEAR(got[1] * mean, std::exp(0.75), 1e-6);
+  EXPECT_NEAR(got[2] * mean, std::exp(0.75), 1e-6);
+}
+
+TEST(Rkv, PrefillEqualsTwin) {
+  const Method method = method_rkv();
+  HeadShape shape;
+  shape.n = 90;
+  shape.nq = 60;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
+      for (const Range scoring : {Range{30, 75}, Range{30, 72}, Range{70, 71}, Range{30, 60}}) {
+        const JobOf job(method, make_head(shape, seed), tokens, scoring);
+        const Index begin = std::max(scoring.begin, scoring.end - 8);
+        const twin::Vec scores =
+            twin::rkv_scores(job.head(), positions(0, std::max(scoring.end, tokens.back() + 1)),
+                             tokens, begin, scoring.end, {});
+        for (const Index kept : {0, 1, 2, 9, 30, 41}) {
+          ASSERT_EQ(job.kept(kept), twin::best(tokens, scores, kept));
+        }
+      }
+    }
+  }
+}
+
+struct Windows {
+  Index sink, recent;
+};
+constexpr Windows kWindows[] = {{0, 0}, {0, 5}, {4, 0}, {4, 20}, {30, 9}, {100, 9}};
+
+std::unique_ptr<StreamCache> open(const Method& m, const KvHead& head, const Given& given,
+                                  Windows w, std::optional<Index> budget = {}) {
+  return m.open_stream(
+      {head, w.recent, budget, Rng(1, {"p", 0, 0}, m.info.name), cpu_backend(), w.sink},
+      Params(m.info.name, m.info.params, given));
+}
+
+TEST(Rkv, TheStreamEqualsTheTwinAtEveryStep) {
+  const Method method = method_rkv();
+  HeadShape shape;
+  shape.n = shape.nq = 70;
+  const KvHead head = make_head(shape, 5);
+  for (const Windows& w : kWindows) {
+    for (const Index capacity : {0, 1, 2, 17, 50}) {
+      for (const Index buffer : {1, 6, 128}) {
+        const auto cache =
+            open(method, head,
+                 {{"tokens", std::to_string(capacity)}, {"buffer", std::to_string(buffer)}}, w);
+        twin::RkvStream slow{{}, capacity, buffer, 8, w.sink, w.recent, {}, 0};
+        for (Index j = 0; j < 70; ++j) {
+          cache->append(j, j - w.recent >= w.sink ? j - w.recent : -1);
+          slow.step(head, j);
+          const Compressed view = cache->view();
+          ASSERT_EQ(view.held.tokens, slow.own) << w.sink << " " << w.recent << " " << j;
+          ASSERT_EQ(view.diag, (Figures{{"compressions", std::to_string(slow.compressions)}}));
+          ASSERT_LE(static_cast<Index>(view.held.tokens.size()), capacity);
+        }
+      }
+    }
+  }
+}
+
+TEST(Rkv, AStreamCountsItsQueriesAndKeepsItsBudget) {
+  const Method method = method_rkv();
+  for (const DType dtype : {DType::float16, DType::float32}) {
+    HeadShape shape;
+    shape.n = shape.nq = 100;
+    shape.dtype = dtype;
+    shape.dv = 4;
+    const KvHead head = make_head(shape, 5);
+    const Index pair = head.pair_bytes();
+    const Index queries = 8 * 2 * 8 * bytes_per_element(dtype);
+    EXPECT_THROW(open(method, head, {}, {4, 10}, queries - 1), Infeasible);
+    for (Index budget = queries; budget <= 87 * pair; budget += 1 + pair / 2) {
+      const auto cache = open(method, head, {{"buffer", "5"}}, {4, 10}, budget);
+      const bool all = budget >= 86 * pair;  // 100 - 4 - 10: nothing is ever scored
+      std::size_t most = 0;
+      for (Index j = 0; j < 100; ++j) {
+        cache->append(j, j - 10 >= 4 ? j - 10 : -1);
+        const Compressed view = cache->view();
+        ASSERT_EQ(view.aux_bytes, all ? 0 : queries);
+        ASSERT_LE(static_cast<Index>(view.held.tokens.size()) * pair + view.aux_bytes, budget);
+        most = std::max(most, view.held.tokens.size());
+      }
+      ASSERT_EQ(static_cast<Index>(most), all ? 86 : (budget - queries) / pair);
+    }
+  }
+}
+
+TEST(Rkv, AnEvenKernelIsRefused) {
+  const Method method = method_rkv();
+  testing_replay::expect_refusal(
+      [&] {
+        method.info.check(Params("rkv", method.info.params, {{"kernel", "4"}}));
+      },
+      "expected an odd integer");
+}
+
+TEST(Rkv, BudgetsAndOddInputs) {
+  check_budgets(method_rkv());
+  check_odd_inputs(method_rkv());
+  check_info(method_rkv(), "rkv");
+}
+
+}  // namespace
+}  // namespace kvbench
