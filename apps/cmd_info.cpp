@@ -16,6 +16,7 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/printable.hpp"
+#include "info_extra.hpp"
 #include "replay/progress.hpp"
 #include "terminal.hpp"
 #include "trace/inspect.hpp"
@@ -228,6 +229,7 @@ std::string report(const TraceMeta& meta, const Norms& norms) {
                    prompt.text_id.empty() ? "" : ", text " + printable(prompt.text_id),
                    prompt.has_token_ids ? ", with token ids" : "");
     text += layer_table(prompt, norms.empty() ? nullptr : &norms[p]);
+    text += extra_text(prompt);
   }
   return text;
 }
@@ -247,6 +249,7 @@ Json layer_json(const LayerMeta& l) {
   out["rope_dim"] = l.rope_dim;
   out["hidden"] = l.hidden;
   out["residual_norm"] = l.has_residual_norm;
+  add_extra(l, out);
   return out;
 }
 

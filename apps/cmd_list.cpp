@@ -94,6 +94,13 @@ std::string words(const std::vector<std::string>& all) {
 
 // Which queries it uses with its defaults.
 const char* queries_text(const MethodInfo& info) {
+  const Params defaults(info.name, info.params, {});
+  if (info.named_scores != nullptr && !info.named_scores(defaults).empty()) {
+    return "stored";
+  }
+  if (info.extra_sets != nullptr && !info.extra_sets(defaults).empty()) {
+    return "extra";
+  }
   return info.sees_evaluated ? "evaluated" : info.agnostic() ? "none" : "scoring";
 }
 
@@ -125,7 +132,9 @@ void print_list(const std::vector<const Method*>& list) {
                      : hanging(fmt::format("{}{:<13} ", facts, family), info.summary, width));
   }
   const std::string notes =
-      "queries: those that an algorithm looks at; scoring are the ones before the evaluated.\n"
+      "queries: those that an algorithm looks at; scoring are the ones before the evaluated, "
+      "extra\n"
+      "are sets of the trace that look back at the prompt; stored: scores of another program.\n"
       "family: --algorithm @eviction is all of one; @agnostic is all that look at no query.\n"
       "kvbench list NAME shows an algorithm's source and parameters. A+B composes two under "
       "prefill:\nA keeps tokens in a share of the bytes, B represents the rest "
@@ -197,6 +206,7 @@ const char* kind_text(ParamKind kind) {
     case ParamKind::choice: return "choice";
     case ParamKind::flag: return "flag";
     case ParamKind::method: return "method";
+    case ParamKind::name: return "name";
   }
   return "";
 }

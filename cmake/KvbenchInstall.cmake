@@ -29,7 +29,7 @@ set(_public
   attention/row_set attention/score_book attention/scores attention/softmax_balance attention/truth
   attention/value_norms
   cluster/coverage cluster/growth cluster/study
-  core/error core/math core/rng core/rope core/types core/vector_sums
+  core/error core/extra core/math core/rng core/rope core/types core/vector_sums
   gpu/device
   metrics/error metrics/layer_error metrics/memory
   replay/entries replay/grid replay/job replay/options replay/plan

@@ -14,6 +14,7 @@
 #include "algorithms/contract.hpp"
 #include "algorithms/named.hpp"
 #include "core/error.hpp"
+#include "make_extra.hpp"
 #include "make_head.hpp"
 #include "make_trace.hpp"
 #include "metrics/memory.hpp"
@@ -26,7 +27,8 @@ using Given = std::map<std::string, std::string>;
 /// A head, its tokens, its scores and what a job asks: everything that a Task points to.
 class JobOf {
  public:
-  /// `equipped`: with rotary tables and an output projection.
+  /// `equipped`: with rotary tables, an output projection, extra queries and scores
+  /// (make_extra.hpp).
   JobOf(const Method& method, KvHead head, std::vector<Index> tokens, Range scoring,
         bool equipped = false)
       : method_(method),
@@ -37,6 +39,8 @@ class JobOf {
     if (equipped) {
       rope = testing_replay::rope_tables(head_.n(), head_.d() / 2 * 2);
       std::mt19937_64 generator(77);
+      extra = usual_extra(head_);
+      named_scores = usual_scores(head_);
       o_proj = normal_matrix(13, static_cast<Index>(head_.q.size()) * head_.dv(), 1.0, generator);
     }
   }
@@ -44,6 +48,8 @@ class JobOf {
   /// What a task gets where it is set.
   std::optional<RopeTables> rope;
   std::optional<Matrix> o_proj;
+  std::vector<ExtraSet> extra;
+  std::vector<NamedScores> named_scores;
 
   const KvHead& head() const { return head_; }
   const std::vector<Index>& tokens() const { return tokens_; }
@@ -55,6 +61,8 @@ class JobOf {
     t.scores = &book_;
     t.rope = rope ? &*rope : nullptr;
     t.o_proj = o_proj ? &*o_proj : nullptr;
+    t.extra = extra;
+    t.named_scores = named_scores;
     return t;
   }
   Compressed run(std::optional<Index> budget, const Given& given = {}) const {

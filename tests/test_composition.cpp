@@ -11,6 +11,7 @@
 #include "algorithms/registry.hpp"
 #include "compressed.hpp"
 #include "core/error.hpp"
+#include "extra_traces.hpp"
 #include "make_head.hpp"
 #include "replay/grid.hpp"
 #include "replay/job.hpp"
@@ -195,11 +196,15 @@ TEST_F(SharedComposition, MeetsTheBudgetOverTheHeadsThatShare) {
 // Whatever keeps tokens goes with whatever takes a set of tokens and a budget.
 TEST_F(SharedComposition, EveryPairRuns) {
   std::vector<std::string> pairs;
+  std::vector<std::string> specs;
   for (const Method& a : methods()) {
     for (const Method& b : methods()) {
       if (a.info.keeps_tokens && &a != &b && b.compress != nullptr && !b.info.sizes.empty() &&
           b.info.scope == Scope::head) {
         pairs.push_back(a.info.name + "+" + b.info.name);
+        specs.push_back(pairs.back() + (b.info.name == "quant-rotated"  // no power of two here
+                                            ? ":quant-rotated.rotation=orthogonal"
+                                            : ""));
       }
     }
   }
@@ -210,8 +215,12 @@ TEST_F(SharedComposition, EveryPairRuns) {
   shape.rope = testing_replay::rope_tables(60 + 512, 8);
   ReplayOptions o;
   o.traces = {testing_replay::make_trace(folder_ / "rope.h5", shape)};
+  testing_traces::alter(o.traces[0], "/prompts/p0/layers/0", [](hid_t layer) {
+    testing_traces::put_random_segment(layer, "repeat", 0, 9, 52, Range{0, 52}, 1);
+    testing_traces::put_scores(layer, "s", 2, 60, std::vector<float>(120, 1.0F), 52);
+  });
   o.out = (folder_ / "pairs.csv").string();
-  o.algorithms = pairs;
+  o.algorithms = specs;
   o.budgets = {1.0, 0.4, 0.1};
   o.prompts = {"p0"};
   o.layers = {0};

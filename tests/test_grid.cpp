@@ -128,6 +128,12 @@ TEST(Grid, WhatIsNamedBesidesAllIsAskedForByName) {
   LayerFacts facts;
   facts.rope_positions = 1000;
   facts.hidden = 1;
+  facts.n = 1000;
+  facts.d = facts.dv = 8;
+  const std::vector<ExtraSetInfo> extra{{"repeat", {{1, 0, Range{0, 0}, false}}}};
+  const std::vector<ScoresInfo> scores{{"s", 0}};
+  facts.extra = extra;
+  facts.scores = scores;
   for (const Texts& specs : {Texts{"all", "leverage"}, {"leverage", "all"}, {"all,leverage,all"}}) {
     for (const Variant& v : expand_algorithms(specs)) {
       EXPECT_EQ(v.by_set, v.name() != "leverage" ? "all" : "") << v.name();

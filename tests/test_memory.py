@@ -68,6 +68,11 @@ TABLES = [  # these need rotary tables or output projections
     ("past", "leverage", 0.5), ("past", "leverage:sketch=0", 0.5), ("past", "compactor", 0.5),
     ("past", "expected-attention", 0.5), ("past", "criticalkv", 0.5),
 ]
+EXTRA = [  # these need extra queries or scores
+    ("past", "kvzip", TWO), ("past", "kvzip:plus=true", TWO), ("past", "snapkv:ref=repeat", TWO),
+    ("past", "h2o:ref=repeat", TWO), ("short", "attention-matching:ref=repeat", 0.5),
+    ("past", "external-scores", TWO), ("past", "external-scores:threshold=0", None),
+]
 STREAM = [
     ("whole", "exact", None), ("whole", "uniform", 0.25), ("whole", "local", 0.25),
     ("whole", "random-local", 0.25), ("whole", "streamingllm", 0.25), ("whole", "h2o", 0.1),
@@ -125,6 +130,31 @@ with h5py.File(sys.argv[1], "r+") as file:
 """
 
 
+# A repetition of the prompt in chunks of 2048 tokens, scores and a small output projection.
+ADD_EXTRA = """
+import sys
+import h5py
+import numpy
+with h5py.File(sys.argv[1], "r+") as file:
+    layer = file["prompts/p0/layers/0"]
+    heads, d = len(layer["q"]), layer["q"].shape[2]
+    n = layer["k"].shape[1]
+    random = numpy.random.default_rng(1)
+    for at, first in enumerate(range(0, n - 256, 2048)):
+        last = min(first + 2048, n - 256)
+        m = last - first + 16
+        segment = layer.create_group(f"extra/repeat/{at}")
+        for name, count in (("q", heads), ("k", 1)):
+            segment[name] = random.normal(size=(count, m, d)).astype(layer["k"].dtype)
+        segment["position"] = numpy.arange(n - 256, n - 256 + m, dtype="i4")
+        segment["residual_norm"] = numpy.ones(m, "f4")
+        segment.attrs.update(prefix=n - 256, first=first, last=last)
+    layer["scores/s"] = random.normal(size=(1, n)).astype("f4")
+    layer["scores/s"].attrs["prefix"] = n - 256
+    layer["o_proj"] = numpy.ones((128, 64 * heads), "f4")
+"""
+
+
 class Memory(unittest.TestCase):
     numbers = itertools.count()  # of tables
 
@@ -179,11 +209,11 @@ class Memory(unittest.TestCase):
                 for name in sorted(self.listed(protocol) - both(case[1] for case in cases))]
 
     def test_under_prefill(self):
-        self.check("prefill", PREFILL + self.unnamed("prefill", PREFILL + TABLES))
+        self.check("prefill", PREFILL + self.unnamed("prefill", PREFILL + TABLES + EXTRA))
 
     def test_long_prompts(self):
         """131,072 tokens of width 128, by methods whose time is linear; 256 stored queries too."""
-        linear = self.listed("prefill") - QUADRATIC - both(case[1] for case in TABLES)
+        linear = self.listed("prefill") - QUADRATIC - both(case[1] for case in TABLES + EXTRA)
         budgets = {"exact": None, "think": 0.75}
         self.check("prefill", [("long", name, budgets.get(name, LONG_BUDGETS.get(name, 0.5)))
                                for name in sorted(linear)])
@@ -197,18 +227,26 @@ class Memory(unittest.TestCase):
         subprocess.run([sys.executable, "-c", ADD_TABLES, self.trace("past-tables")], check=True)
         self.check("prefill", TABLES, "-tables")
 
+    @unittest.skipUnless(HAS_H5PY, "h5py is missing")
+    def test_with_extra_queries(self):
+        for trace in ("past", "short"):
+            shutil.copy(self.trace(trace), self.trace(trace + "-extra"))
+            subprocess.run([sys.executable, "-c", ADD_EXTRA, self.trace(trace + "-extra")],
+                           check=True)
+        self.check("prefill", EXTRA, "-extra")
+
     def test_in_a_stream(self):
         self.check("stream", STREAM + self.unnamed("stream", STREAM))
 
     def test_cases_are_of_methods(self):
-        for protocol, cases in (("prefill", PREFILL + TABLES), ("stream", STREAM)):
+        for protocol, cases in (("prefill", PREFILL + TABLES + EXTRA), ("stream", STREAM)):
             named = both(case[1] for case in cases)
             self.assertGreater(len(named), 10)
             self.assertLessEqual(named, self.listed(protocol), protocol)
         # A method that is not named has a case of its own.
         fewer = [case for case in PREFILL if case[1] != "knorm"]
-        self.assertEqual(self.unnamed("prefill", fewer + TABLES),
-                         [("past", "knorm", 0.5), *self.unnamed("prefill", PREFILL + TABLES)])
+        self.assertEqual(self.unnamed("prefill", fewer + TABLES + EXTRA),
+                         [("past", "knorm", 0.5), *self.unnamed("prefill", PREFILL + TABLES + EXTRA)])
 
     def test_a_limit_is_kept_or_refused(self):
         """Under malloc as it is: the process stays below the limit, or has not begun."""

@@ -8,6 +8,7 @@
 #include "algorithms/registry.hpp"
 #include "algorithms/shared/size.hpp"
 #include "core/error.hpp"
+#include "make_extra.hpp"
 #include "make_head.hpp"
 #include "make_trace.hpp"
 #include "metrics/memory.hpp"
@@ -49,6 +50,11 @@ class EveryMethod : public ::testing::TestWithParam<std::string> {
     const Matrix o_proj =
         normal_matrix(12, static_cast<Index>(head.q.size()) * head.dv(), 1.0, generator);
     task.o_proj = method().info.reads_o_proj ? &o_proj : nullptr;
+    const std::vector<ExtraSet> extra = usual_extra(head);
+    const std::vector<NamedScores> named_scores = usual_scores(head);
+    task.extra = method().info.extra_sets != nullptr ? extra : std::span<const ExtraSet>();
+    task.named_scores =
+        method().info.named_scores != nullptr ? named_scores : std::span<const NamedScores>();
     Compressed c = method().compress(task, defaults());
     check_compressed(c, task);
     return c;

@@ -32,6 +32,11 @@ std::vector<std::string> values_of(const ParamSpec& p) {
         out.emplace_back(text);
       }
       break;
+    case ParamKind::name:
+      for (const char* text : {"past", "repeat", "a.b-c_d", "a b", "a/b", "none"}) {
+        out.emplace_back(text);
+      }
+      break;
     case ParamKind::method:
       for (const Method& m : methods()) {
         out.push_back(m.info.name);

@@ -352,13 +352,13 @@ TEST_F(PlanTest, AllLeavesOutWhatATraceCannotFeedAndSaysSo) {
   const auto all = [](auto& o) { o.algorithms = {"all"}; };
   const Plan bare = plan_with(all);
   const std::set<std::string> names = names_of(bare);
-  for (const char* name : {"leverage", "compactor", "criticalkv"}) {
+  for (const char* name : {"leverage", "compactor", "criticalkv", "kvzip", "external-scores"}) {
     EXPECT_EQ(names.count(name), 0U) << name;
   }
   for (const char* name : {"exact", "expected-attention", "curdkv", "value-merge", "kvreviver"}) {
     EXPECT_EQ(names.count(name), 1U) << name;
   }
-  ASSERT_EQ(bare.left_out.size(), 3U);
+  ASSERT_EQ(bare.left_out.size(), 5U);
   EXPECT_EQ(bare.left_out[0],
             "note: --algorithm all leaves out leverage: a.h5: prompt p0 layer 0: leverage: needs "
             "the trace's rotary tables (/rope) to un-rotate keys, which this layer does not have; "
@@ -366,6 +366,8 @@ TEST_F(PlanTest, AllLeavesOutWhatATraceCannotFeedAndSaysSo) {
   EXPECT_NE(bare.left_out[1].find("leaves out compactor: "), std::string::npos);
   EXPECT_NE(bare.left_out[2].find("leaves out criticalkv: "), std::string::npos);
   EXPECT_NE(bare.left_out[2].find("output projection (o_proj)"), std::string::npos);
+  EXPECT_NE(bare.left_out[3].find("no extra queries 'repeat'"), std::string::npos);
+  EXPECT_NE(bare.left_out[4].find("the layer has no scores"), std::string::npos);
   // What is resolved belongs to the variant that is left in its place.
   for (const auto& [where, variant] : bare.resolved) {
     EXPECT_EQ(variant.method, bare.variants[where.second].method);
@@ -391,10 +393,10 @@ TEST_F(PlanTest, AllLeavesOutWhatOneLayerOfSeveralLacks) {
   const Plan fed = with({"rope.h5"});
   EXPECT_EQ(names_of(fed).count("leverage"), 1U);
   EXPECT_EQ(names_of(fed).count("compactor"), 1U);
-  EXPECT_EQ(fed.left_out.size(), 1U);  // no output projection
+  EXPECT_EQ(fed.left_out.size(), 3U);  // no output projection, extra queries or scores
   const Plan mixed = with({"rope.h5", "b.h5"});
   EXPECT_EQ(names_of(mixed).count("leverage"), 0U);
-  ASSERT_EQ(mixed.left_out.size(), 3U);
+  ASSERT_EQ(mixed.left_out.size(), 5U);
   EXPECT_NE(mixed.left_out[0].find("b.h5: prompt p0 layer 1"), std::string::npos);
 }
 

@@ -20,6 +20,7 @@
 #include "caches_files.hpp"
 #include "core/error.hpp"
 #include "damage.hpp"
+#include "extra_traces.hpp"
 #include "files.hpp"
 #include "trace/inspect.hpp"
 #include "trace/reader.hpp"
@@ -38,6 +39,7 @@ using testing_replay::write_bytes;
 using testing_traces::alter;
 using testing_traces::planted_trace;
 using testing_traces::put_number;
+using testing_traces::put_segment;
 using testing_traces::Storage;
 using testing_traces::temporary_path;
 
@@ -131,15 +133,26 @@ Good good_trace(bool newest, const Storage& storage, DType type) {
                                std::vector<float>(10, 1.5F));
     testing_caches::put_values(layer, "o_proj", {6, 8}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
                                std::vector<float>(48, 0.25F));
+    testing_traces::SegmentParts segment;
+    segment.residual_norm.assign(5, 2.0F);
+    segment.prefix = segment.last = 30;
+    segment.first = 0;
+    put_segment(layer, "repeat", 0, testing_traces::small_shape(), type, segment, storage);
+    put_segment(layer, "repeat", 1, testing_traces::small_shape(), type, {});
+    testing_traces::put_scores(layer, "gate", 1, 40, std::vector<float>(40, -1.0F), 30);
   });
   read_trace(path);
   return {read_bytes(path),
           read_trace,
           {"/", "/prompts", "/prompts/a", "/prompts/a/layers", "/prompts/a/layers/0",
            "/prompts/a/layers/0/q", "/prompts/a/layers/0/k", "/prompts/a/layers/0/v",
-           "/prompts/a/token_ids", "/rope", "/rope/cos", "/prompts/a/layers/0/o_proj"},
+           "/prompts/a/token_ids", "/rope", "/rope/cos", "/prompts/a/layers/0/o_proj",
+           "/prompts/a/layers/0/extra", "/prompts/a/layers/0/extra/repeat",
+           "/prompts/a/layers/0/extra/repeat/0", "/prompts/a/layers/0/extra/repeat/0/q",
+           "/prompts/a/layers/0/extra/repeat/0/position", "/prompts/a/layers/0/scores",
+           "/prompts/a/layers/0/scores/gate"},
           {"format", "version", "dtype", "rope", "scale", "model", "n_tokens", "fisher",
-           "retrieval_heads", "q_start", "layout"}};
+           "retrieval_heads", "q_start", "layout", "prefix", "first", "last"}};
 }
 
 Good good_caches(hid_t real, bool packed, bool variable_strings) {

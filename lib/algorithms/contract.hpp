@@ -16,6 +16,7 @@
 #include "attention/backend.hpp"
 #include "attention/score_book.hpp"
 #include "attention/scores.hpp"
+#include "core/extra.hpp"
 #include "core/rng.hpp"
 #include "core/types.hpp"
 
@@ -68,6 +69,10 @@ struct Task {
   const Compressed* given = nullptr;
   /// How the keys that the method keeps will be stored, where it is to fit to them; else null.
   const CodeKeys* code_keys = nullptr;
+  /// Of the head: at least the sets of extra queries and the scores that the parameters ask for
+  /// (MethodInfo::extra_sets, named_scores).
+  std::span<const ExtraSet> extra = {};
+  std::span<const NamedScores> named_scores = {};
 
   Index count() const { return static_cast<Index>(tokens.size()); }
 };
@@ -202,9 +207,14 @@ struct LayerFacts {
   Index group = 1;      ///< query heads to a KV head
   Index evaluated = 0;  ///< evaluated queries of a query head
   Precision precision = Precision::float32;
-  Index pair_bytes = 0;  ///< of one (k,v) pair
-  Index sink = 0;        ///< tokens; at most n
-  Index recent = 0;      ///< tokens of the recent window; at most n
+  Index pair_bytes = 0;                      ///< of one (k,v) pair
+  Index sink = 0;                            ///< tokens; at most n
+  Index recent = 0;                          ///< tokens of the recent window; at most n
+  std::span<const ExtraSetInfo> extra = {};  ///< sets of extra queries that the trace carries
+  std::span<const ScoresInfo> scores = {};   ///< scores of other programs, the same
+
+  /// Tokens of the prompt: those before the evaluated queries.
+  Index prompt() const { return n - evaluated; }
 };
 
 /// Bytes of `tokens` entries in MadeTokens.
@@ -277,6 +287,11 @@ struct MethodInfo {
   bool agnostic() const { return !sees_evaluated && !scores_with(Params(name, params, {})); }
   bool reads_rope = false;    ///< uses the trace's rotary tables, where it has them
   bool reads_o_proj = false;  ///< uses the layer's output projection, where the trace has it
+  /// Sets of extra queries that it reads (`extra/<name>` of the trace's layer), in place of the
+  /// prompt's own; `resolve` refuses a layer without them. Null: none.
+  std::vector<std::string> (*extra_sets)(const Params&) = nullptr;
+  /// The same of scores (`scores/<name>`); what they looked at is not known, so `scores` is set.
+  std::vector<std::string> (*named_scores)(const Params&) = nullptr;
   /// Whether only queries at positions of the tokens to compress score (the middle is streamed).
   /// Null: all positions before the end of the prompt.
   bool (*middle_queries_only)(const Params&) = nullptr;

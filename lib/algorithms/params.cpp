@@ -9,6 +9,7 @@
 
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
+#include "core/extra.hpp"
 
 namespace kvbench {
 namespace {
@@ -30,6 +31,11 @@ std::string checked(std::string_view method, const ParamSpec& spec, const std::s
   switch (spec.kind) {
     case ParamKind::choice:
       if (std::ranges::find(spec.choices, text) == spec.choices.end()) {
+        refuse();
+      }
+      return text;
+    case ParamKind::name:
+      if (!is_set_name(text) || text == "auto") {
         refuse();
       }
       return text;
@@ -95,6 +101,10 @@ const std::string& ParamSpec::value_in(const std::map<std::string, std::string>&
   return it == given.end() ? fallback : it->second;
 }
 
+ParamSpec name_param(std::string name, std::string fallback, std::string doc) {
+  return {std::move(name), ParamKind::name, std::move(fallback), 0.0, 0.0, {}, "", std::move(doc)};
+}
+
 ParamSpec flag_param(std::string name, bool fallback, std::string doc) {
   return {std::move(name), ParamKind::flag, fallback ? "true" : "false", 0.0, 0.0, {}, "",
           std::move(doc)};
@@ -115,6 +125,8 @@ std::string allowed(const ParamSpec& spec) {
     case ParamKind::method:
       return fmt::format("{} or {}", fmt::join(spec.choices, "|"), spec.expected);
     case ParamKind::flag: return "true|false";
+    case ParamKind::name:
+      return fmt::format("a name of letters, digits, '-', '_' and '.'{}", otherwise);
     case ParamKind::integer:
       return fmt::format("an integer in [{:.0f}, {:.0f}]{}", spec.min, spec.max, otherwise);
     case ParamKind::real:

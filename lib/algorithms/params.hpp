@@ -14,7 +14,8 @@ struct Method;
 
 /// `method` is a choice that may also be the name of a registered method; that method's parameters
 /// then join, with its name and a dot before theirs (algorithms/named.hpp).
-enum class ParamKind { integer, real, choice, flag, method };
+/// `name` is that of something in a trace (core/extra.hpp: is_set_name).
+enum class ParamKind { integer, real, choice, flag, method, name };
 
 /// One parameter. `fallback` is its default as text; "auto" means "not given" and is allowed only
 /// where it is the default.
@@ -44,6 +45,7 @@ ParamSpec real_param(std::string name, std::string fallback, double min, double 
 ParamSpec choice_param(std::string name, std::vector<std::string> choices, std::string doc);
 ParamSpec method_param(std::string name, std::vector<std::string> choices, std::string expected,
                        void (*takes)(const Method&), std::string doc);
+ParamSpec name_param(std::string name, std::string fallback, std::string doc);
 ParamSpec flag_param(std::string name, bool fallback, std::string doc);
 
 /// The groups' parameters, one group after another.

@@ -58,7 +58,7 @@ CacheExport::CacheExport(const Plan& plan)
         const Scope scope = variant.scope();
         groups_.push_back({fmt::format("{:03}_{}", groups_.size(), variant.name()), variant.name(),
                            params, entry.budget, entry.seed,
-                           variant.sees_queries() ? std::string(name(plan.options.scores)) : "none",
+                           variant.scores_text(plan.options.scores),
                            scope == Scope::head    ? "head"
                            : scope == Scope::layer ? "layer"
                                                    : "layers"});

@@ -43,10 +43,17 @@ struct Variant {
   bool sees_queries() const;
   bool reads_rope() const { return any_part(&MethodInfo::reads_rope); }
   bool reads_o_proj() const { return any_part(&MethodInfo::reads_o_proj); }
+  /// Extra queries and stored scores that some part reads; names may repeat.
+  std::vector<std::string> extra_sets() const;
+  std::vector<std::string> named_scores() const;
+  /// What the rows' `scores` say under `--scores given`.
+  std::string scores_text(Scores given) const;
   /// Which heads share one budget; of A+B and A@Q those of A.
   Scope scope() const;
   /// Of what scores; nothing where no part scores with queries before the evaluated ones.
-  std::optional<Queries> queries(Range scoring, Range middle) const;
+  /// A part that reads extra queries scores with these, of the layer's sets `extra`.
+  std::optional<Queries> queries(Range scoring, Range middle,
+                                 std::span<const ExtraSetInfo> extra = {}) const;
   /// With what depends on the layer resolved. Throws InputError where the layer lacks something.
   Variant resolved(const LayerFacts& layer) const;
   bool runs_under(Protocol protocol) const;

@@ -200,6 +200,14 @@ HeadInput::HeadInput(const Plan& plan, const Unit& unit)
   if (plan.reads_o_proj) {
     o_proj_ = plan.readers[unit.trace].read_o_proj(unit.prompt, unit.layer, unit.kv_head);
   }
+  const AskedExtra asked = asked_extra(plan, unit);
+  const TraceReader& reader = plan.readers[unit.trace];
+  for (const std::string& name : asked.sets) {
+    extra_.push_back(reader.read_extra(unit.prompt, unit.layer, name, unit.kv_head));
+  }
+  for (const std::string& name : asked.scores) {
+    named_scores_.push_back(reader.read_scores(unit.prompt, unit.layer, name, unit.kv_head));
+  }
   middle_ = positions_of(windows_.middle);
 }
 
@@ -221,6 +229,8 @@ Task HeadInput::task(const Entry& entry) const {
   task.sink = windows_.sink.size();
   task.rope = rope_.get();
   task.o_proj = o_proj_.rows() > 0 ? &o_proj_ : nullptr;
+  task.extra = extra_;
+  task.named_scores = named_scores_;
   return task;
 }
 

@@ -92,6 +92,8 @@ class HeadInput {
   std::vector<Index> middle_;
   ScoreBook book_;
   Matrix o_proj_;                           // empty: the same of output projections
+  std::vector<ExtraSet> extra_;             // what variants ask for
+  std::vector<NamedScores> named_scores_;   // the same
   std::shared_ptr<const RopeTables> rope_;  // null: no variant asks, or the trace has none
 };
 

@@ -143,7 +143,9 @@ LayerFacts layer_facts(const Plan& plan, const Unit& unit) {
           plan.options.precision,
           (l.d + l.dv) * bytes_per_element(plan.readers[unit.trace].meta().dtype),
           w.sink.size(),
-          std::min(plan.options.recent, l.n)};
+          std::min(plan.options.recent, l.n),
+          l.extra,
+          l.scores};
 }
 
 const Variant& Plan::variant_of(const Unit& unit, const Entry& entry) const {
@@ -241,7 +243,27 @@ std::optional<Variant::Queries> scoring_queries(const Plan& plan, const Unit& un
   const LayerMeta& l = plan.layer_meta(unit);
   const Windows w = windows_of(plan.options, l.n, l.nq);
   return plan.stream() ? variant.queries({l.n - l.nq, l.n}, {0, l.n})
-                       : variant.queries(w.scoring, w.middle);
+                       : variant.queries(w.scoring, w.middle, l.extra);
+}
+
+AskedExtra asked_extra(const Plan& plan, const Unit& unit) {
+  AskedExtra out;
+  const LayerMeta& l = plan.layer_meta(unit);
+  for (std::size_t v = 0; v < plan.variants.size() && (!l.extra.empty() || !l.scores.empty());
+       ++v) {
+    const Variant& variant = plan.variant_of(unit, {v, std::nullopt, 0});
+    for (const std::string& name : variant.extra_sets()) {
+      if (find_named(l.extra, name) != nullptr) {
+        out.sets.insert(name);
+      }
+    }
+    for (const std::string& name : variant.named_scores()) {
+      if (find_named(l.scores, name) != nullptr) {
+        out.scores.insert(name);
+      }
+    }
+  }
+  return out;
 }
 
 std::vector<std::string> scoring_notes(const Plan& plan) {

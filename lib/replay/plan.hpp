@@ -106,6 +106,14 @@ struct Plan {
 /// What methods are told of a unit's layer before its heads are read.
 LayerFacts layer_facts(const Plan& plan, const Unit& unit);
 
+/// Names of the sets of extra queries and of the scores of the unit's layer that variants read.
+struct AskedExtra {
+  std::set<std::string> sets;
+  std::set<std::string> scores;
+};
+
+AskedExtra asked_extra(const Plan& plan, const Unit& unit);
+
 /// What a variant's definition asks of the queries that score, and what the unit's trace holds.
 /// Nothing where the variant scores with none.
 std::optional<Variant::Queries> scoring_queries(const Plan& plan, const Unit& unit,

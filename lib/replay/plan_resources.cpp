@@ -76,15 +76,17 @@ std::uint64_t surveys_bytes(const Plan& plan, const Unit& unit) {
 
 // Sets of queries whose attention sums stay with a head, at most.
 Index score_sets(const Plan& plan, const Unit& unit) {
-  std::set<Index> out;
+  std::set<std::pair<std::string, Index>> out;
   if (plan.stream()) {
     return 0;
   }
   for (std::size_t v = 0; v < plan.variants.size(); ++v) {
     Entry entry;
     entry.variant = v;
-    if (const auto queries = scoring_queries(plan, unit, plan.variant_of(unit, entry))) {
-      out.insert(queries->had);
+    const Variant& variant = plan.variant_of(unit, entry);
+    if (const auto queries = scoring_queries(plan, unit, variant)) {
+      const std::vector<std::string> extra = variant.extra_sets();
+      out.emplace(extra.empty() ? "" : variant.name() + extra.front(), queries->had);
     }
   }
   return static_cast<Index>(out.size());
@@ -137,6 +139,12 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   if (plan.reads_rope) {
     need.unit += 4 * static_cast<std::uint64_t>(layer.rope_positions * layer.rope_dim);
   }
+  const AskedExtra asked = asked_extra(plan, unit);
+  for (const std::string& name : asked.sets) {
+    need.unit += static_cast<std::uint64_t>(
+        extra_bytes(*find_named(layer.extra, name), layer.group(), layer.d));
+  }
+  need.unit += 4 * asked.scores.size() * static_cast<std::uint64_t>(layer.n);
   need.unit += 8 * static_cast<std::uint64_t>(score_sets(plan, unit) * layer.group() * layer.n);
   need.unit *= plan.open_device ? 2 : 1;  // the next head is prepared meanwhile
   if (plan.caches || !plan.options.export_caches.empty()) {

@@ -38,9 +38,7 @@ Row blank_row(const Plan& plan, const Unit& unit, const Entry& entry, Index q_he
   row.protocol = name(o.protocol);
   row.sink = o.sink;
   row.recent = o.recent;
-  row.scores = !variant.declared_scores.empty() ? variant.declared_scores
-               : variant.sees_queries()         ? std::string(name(o.scores))
-                                                : "none";
+  row.scores = variant.scores_text(o.scores);
   row.device = o.device;
   row.seed = entry.seed;
   row.n_tokens = layer.n;

@@ -50,6 +50,13 @@ void validate_values(const Plan& plan, const std::atomic<bool>& stop) {
     if (plan.reads_o_proj) {
       plan.readers[unit.trace].read_o_proj(unit.prompt, unit.layer, unit.kv_head);
     }
+    const AskedExtra asked = asked_extra(plan, unit);
+    for (const std::string& name : asked.sets) {
+      plan.readers[unit.trace].read_extra(unit.prompt, unit.layer, name, unit.kv_head);
+    }
+    for (const std::string& name : asked.scores) {
+      plan.readers[unit.trace].read_scores(unit.prompt, unit.layer, name, unit.kv_head);
+    }
     validate_layer_values(plan, unit);
     progress.tick();
   }

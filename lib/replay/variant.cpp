@@ -65,11 +65,75 @@ Scope Variant::scope() const {
   return info.scope_of != nullptr ? info.scope_of(first.params) : info.scope;
 }
 
-std::optional<Variant::Queries> Variant::queries(Range scoring, Range middle) const {
+namespace {
+
+using NamesRead = std::vector<std::string> (*MethodInfo::*)(const Params&);
+
+std::vector<std::string> names_read(const Method& m, NamesRead hook, const Params& params) {
+  return m.info.*hook == nullptr ? std::vector<std::string>() : (m.info.*hook)(params);
+}
+
+}  // namespace
+
+std::vector<std::string> Variant::extra_sets() const {
+  std::vector<std::string> out;
+  for (const Part& p : parts()) {
+    const auto names = names_read(*p.method, &MethodInfo::extra_sets, p.params);
+    out.insert(out.end(), names.begin(), names.end());
+  }
+  return out;
+}
+
+std::vector<std::string> Variant::named_scores() const {
+  std::vector<std::string> out;
+  for (const Part& p : parts()) {
+    const auto names = names_read(*p.method, &MethodInfo::named_scores, p.params);
+    out.insert(out.end(), names.begin(), names.end());
+  }
+  return out;
+}
+
+std::string Variant::scores_text(Scores given) const {
+  if (!declared_scores.empty()) {
+    return declared_scores;
+  }
+  if (!sees_queries()) {
+    return "none";
+  }
+  // What looks at a trace's sets or at stored scores alone sees nothing behind their prefix.
+  const bool own = std::ranges::any_of(parts(), [](const Part& p) {
+    const MethodInfo& info = p.method->info;
+    return info.sees_evaluated ||
+           (info.scores_with(p.params) &&
+            names_read(*p.method, &MethodInfo::extra_sets, p.params).empty() &&
+            names_read(*p.method, &MethodInfo::named_scores, p.params).empty());
+  });
+  return std::string(kvbench::name(own ? given : Scores::past));
+}
+
+std::optional<Variant::Queries> Variant::queries(Range scoring, Range middle,
+                                                 std::span<const ExtraSetInfo> extra) const {
   std::optional<Queries> out;
   for (const Part& p : parts()) {
     const MethodInfo& info = p.method->info;
-    if (!info.scores_with(p.params)) {
+    if (!info.scores_with(p.params) ||
+        !names_read(*p.method, &MethodInfo::named_scores, p.params).empty()) {
+      continue;
+    }
+    const auto sets = names_read(*p.method, &MethodInfo::extra_sets, p.params);
+    if (!sets.empty()) {
+      Index count = 0;
+      for (const std::string& name : sets) {
+        const ExtraSetInfo* set = find_named(extra, name);
+        count += set == nullptr ? 0 : set->queries();
+      }
+      if (info.query_window != nullptr) {
+        count = std::min(count, info.query_window(p.params));
+      }
+      out = out.value_or(Queries{});
+      out->had = std::max(out->had, count);
+      out->asked = std::max(out->asked, count);
+      out->none = out->none || count == 0;
       continue;
     }
     Range asked = {0, scoring.end};

@@ -29,6 +29,14 @@ constexpr Spec rows_spec(Rows what) {
 inline constexpr Spec kOProj{schema::kOProj.data(), 2, "hidden, q_heads * dv",
                              Spec::as_trace_or_float32};
 inline constexpr Spec kResidualNorm{schema::kResidualNorm.data(), 1, "nq", Spec::always_float32};
+inline constexpr Spec kExtraQ{"q", 3, "q_heads, m, width"};
+inline constexpr Spec kExtraK{"k", 3, "kv_heads, m, width"};
+inline constexpr Spec kExtraNorm{schema::kResidualNorm.data(), 1, "m", Spec::always_float32};
+inline constexpr const char* kPosition = "position";  ///< integers [m] beside them
+/// `name` must outlive it.
+inline Spec scores_spec(const std::string& name) {
+  return {name.c_str(), 2, "kv_heads, tokens", Spec::always_float32};
+}
 inline constexpr Spec kCos{"cos", 2, "positions, rope_dim / 2", Spec::always_float32};
 inline constexpr Spec kSin{"sin", 2, "positions, rope_dim / 2", Spec::always_float32};
 

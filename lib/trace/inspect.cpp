@@ -48,6 +48,12 @@ void validate_values(const TraceReader& reader, const HeadCallback& on_head) {
       for (visit.kv_head = 0; visit.kv_head < layers[visit.layer].kv_heads; ++visit.kv_head) {
         const KvHead head = reader.read_head(visit.prompt, visit.layer, visit.kv_head);
         reader.read_o_proj(visit.prompt, visit.layer, visit.kv_head);
+        for (const ExtraSetInfo& set : layers[visit.layer].extra) {
+          reader.read_extra(visit.prompt, visit.layer, set.name, visit.kv_head);
+        }
+        for (const ScoresInfo& scores : layers[visit.layer].scores) {
+          reader.read_scores(visit.prompt, visit.layer, scores.name, visit.kv_head);
+        }
         if (visit.kv_head == 0) {
           reader.read_rope(visit.prompt, visit.layer);
           reader.read_residual_norm(visit.prompt, visit.layer);

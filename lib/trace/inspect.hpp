@@ -24,10 +24,10 @@ struct HeadVisit {
 /// Called once per head, in file order.
 using HeadCallback = std::function<void(const HeadVisit&, const KvHead&)>;
 
-/// Reads every head with its columns of the output projection, and the rotary tables and residual
-/// norms of its layer, one head at a time; hands the head to `on_head` if given. What a reader of
-/// key-only traces finds absent is absent in the head too (read_head).
-/// Throws InputError at the first value that is not finite or cannot be decoded.
+/// Reads every head with its columns of the output projection, its extra queries and scores, and
+/// the rotary tables and residual norms of its layer, one head at a time; hands the head to
+/// `on_head` if given. What a reader of key-only traces finds absent is absent in the head too
+/// (read_head). Throws InputError at the first value that is not finite or cannot be decoded.
 void validate_values(const TraceReader& reader, const HeadCallback& on_head = {});
 
 /// Euclidean norms of the rows of all heads of a layer. Non-negative, in the trace's own units.

@@ -107,6 +107,20 @@ std::vector<std::string> link_names(const Object& group) {
   return names;
 }
 
+void check_members(const Object& group, std::initializer_list<std::string_view> known) {
+  const std::vector<std::string>* members = optional_strings(group, schema::kMembers);
+  if (members == nullptr) {
+    return;
+  }
+  for (const std::string& name : *members) {
+    const bool looked_for = known.size() == 0 || std::ranges::count(known, name) > 0;
+    if (looked_for && !has_link(group, name)) {
+      (group.where / name)
+          .refuse("is missing, expected what attribute {} of the group names", schema::kMembers);
+    }
+  }
+}
+
 std::optional<std::string> optional_string(const Object& at, const char* name) {
   const Attribute* a = find(at, name);
   if (a == nullptr) {

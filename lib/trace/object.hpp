@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,6 +34,10 @@ bool has_link(const Object& parent, std::string_view name);
 
 /// Names of all links of a group, in the order that natural_less gives.
 std::vector<std::string> link_names(const Object& group);
+
+/// Refuses a group whose attribute `members` names what is not there. `known`: the names that a
+/// reader looks for, and asks of no others; empty: all.
+void check_members(const Object& group, std::initializer_list<std::string_view> known = {});
 
 /// Attributes. The `optional_` ones give nothing where the attribute is absent; all refuse wrong
 /// types and shapes. Scalars may be stored as one-element arrays, strings with fixed or variable

@@ -14,16 +14,14 @@
 #include <utility>
 
 #include "core/float16.hpp"
+#include "trace/checked_read.hpp"
 #include "trace/dataset.hpp"
-#include "trace/digest.hpp"
 #include "trace/structure.hpp"
-#include "trace/values.hpp"
+#include "trace/structure_extra.hpp"
 
 namespace kvbench {
 
 namespace {
-
-constexpr Index kPartElements = Index{1} << 20;  // of a projection whose checksum is checked
 
 void check_index(const TraceMeta& meta, const char* what, Index got, Index count) {
   if (got < 0 || got >= count) {
@@ -31,34 +29,6 @@ void check_index(const TraceMeta& meta, const char* what, Index got, Index count
                           what, count);
   }
 }
-
-// Refuses NaN and infinity, which widening keeps apart and fmt names. `place(row, column)`: which
-// element it is.
-template <class Name>
-void check_finite(const h5::Tensor& tensor, const float* x, Index rows, Index cols, Name place) {
-  const Index bad = first_non_finite(x, rows * cols);
-  if (bad != rows * cols) {
-    tensor.where.refuse("{} is {}, expected finite values", place(bad / cols, bad % cols), x[bad]);
-  }
-}
-
-// Refuses numbers that are not those of the dataset's checksum; `part`: of which, and how it is
-// called.
-void check_numbers(const h5::Tensor& tensor, std::size_t part, const std::string& name,
-                   const float* x, Index count) {
-  if (!tensor.digests.empty()) {
-    h5::ElementHash hash(tensor.dtype);
-    hash.add(x, count);
-    h5::check_digest(tensor.where, name, tensor.digests[part], hash);
-  }
-}
-
-// One head of a dataset and where its [rows, width] values go.
-struct HeadRead {
-  const h5::Tensor* tensor = nullptr;
-  Index head = 0;
-  float* out = nullptr;
-};
 
 }  // namespace
 
@@ -69,8 +39,7 @@ struct TraceReader::Impl {
   TraceMeta meta;
   std::mutex rope_lock;
   std::map<std::string, std::weak_ptr<const RopeTables>> ropes;  // by path in the file
-  mutable std::mutex projection_lock;
-  mutable std::set<const h5::Dataset*> checked_projections;
+  h5::CheckedOnce checked;
 
   Impl(const std::string& path, Require require)
       : file(path, "a trace written as docs/trace_format.md says"),
@@ -106,41 +75,12 @@ struct TraceReader::Impl {
     return h5::open_tensor(group, spec, meta.dtype, meta.file_bytes);
   }
 
-  void read(std::span<const HeadRead> reads, Index n) const;
-  void read_box(const h5::Tensor& tensor, const std::vector<Index>& start,
-                const std::vector<Index>& count, float* out) const {
-    const h5::Slab one = h5::slab(tensor, start, count, out);
-    h5::read_slabs(file, {&one, 1});
-  }
-  void read_whole(const h5::Tensor& tensor, float* out) const {
-    read_box(tensor, std::vector<Index>(tensor.sizes.size(), 0), tensor.sizes, out);
-    const Index count =
-        std::accumulate(tensor.sizes.begin(), tensor.sizes.end(), Index{1}, std::multiplies<>());
-    check_numbers(tensor, 0, "", out, count);
-  }
-  void check_projection(const h5::Tensor& w) const;
   KvHead read_head(const h5::Object& group, const LayerMeta& layer, Index kv_head) const;
   Matrix read_o_proj(const h5::Object& group, const LayerMeta& layer, Index kv_head) const;
   RopeTables read_rope(const LayerMeta& layer) const;
+  ExtraSegment read_segment(const h5::Object& at, const ExtraSegmentInfo& info,
+                            const LayerMeta& layer, Index kv_head) const;
 };
-
-// Heads of a layer of n tokens.
-void TraceReader::Impl::read(std::span<const HeadRead> reads, Index n) const {
-  std::vector<h5::Slab> slabs;
-  for (const HeadRead& r : reads) {
-    slabs.push_back(
-        h5::slab(*r.tensor, {r.head, 0, 0}, {1, r.tensor->rows(), r.tensor->width()}, r.out));
-  }
-  h5::read_slabs(file, slabs);
-  for (const HeadRead& r : reads) {
-    const h5::Tensor& t = *r.tensor;
-    check_finite(t, r.out, t.rows(), t.width(), [&](Index row, Index element) {
-      return fmt::format("head {}, token {}, element {}", r.head, n - t.rows() + row, element);
-    });
-    check_numbers(t, static_cast<std::size_t>(r.head), fmt::format("head {}: ", r.head), r.out,
-                  t.rows() * t.width());
-  }
-}
 
 KvHead TraceReader::Impl::read_head(const h5::Object& group, const LayerMeta& layer,
                                     Index kv_head) const {
@@ -151,7 +91,7 @@ KvHead TraceReader::Impl::read_head(const h5::Object& group, const LayerMeta& la
   head.v = Matrix(layer.n, layer.dv);
   std::vector<h5::Tensor> open_ones;
   open_ones.reserve(3);
-  std::vector<HeadRead> reads;
+  std::vector<h5::HeadRead> reads;
   const auto add = [&](Rows what, Index which, Matrix& to) {
     if (layer.has(what)) {
       reads.push_back(
@@ -167,37 +107,19 @@ KvHead TraceReader::Impl::read_head(const h5::Object& group, const LayerMeta& la
       reads.push_back({&q, kv_head * layer.group() + i, head.q.back().data()});
     }
   }
-  read(reads, layer.n);
+  h5::read_heads(file, reads, layer.n);
   return head;
-}
-
-// All of a projection against its checksum, a part at a time and once: heads read columns of it.
-void TraceReader::Impl::check_projection(const h5::Tensor& w) const {
-  const std::lock_guard lock(projection_lock);
-  if (w.digests.empty() || checked_projections.contains(w.data)) {
-    return;
-  }
-  h5::ElementHash hash(w.dtype);
-  const Index rows = std::min(w.rows(), std::max<Index>(1, kPartElements / w.width()));
-  Matrix part(rows, w.width());
-  for (Index row = 0; row < w.rows(); row += rows) {
-    const Index count = std::min(rows, w.rows() - row);
-    read_box(w, {row, 0}, {count, w.width()}, part.data());
-    hash.add(part.data(), count * w.width());
-  }
-  h5::check_digest(w.where, "", w.digests.front(), hash);
-  checked_projections.insert(w.data);
 }
 
 Matrix TraceReader::Impl::read_o_proj(const h5::Object& group, const LayerMeta& layer,
                                       Index kv_head) const {
   const Index width = layer.group() * layer.dv;
   const h5::Tensor w = open(group, h5::kOProj);
-  check_projection(w);
+  checked.check(file, w);
   const Index first = kv_head * width;
   Matrix out(layer.hidden, width);
-  read_box(w, {0, first}, {out.rows(), width}, out.data());
-  check_finite(w, out.data(), out.rows(), width, [&](Index row, Index column) {
+  h5::read_box(file, w, {0, first}, {out.rows(), width}, out.data());
+  h5::check_finite(w, out.data(), out.rows(), width, [&](Index row, Index column) {
     return fmt::format("row {}, column {}", row, first + column);
   });
   return out;
@@ -213,8 +135,8 @@ RopeTables TraceReader::Impl::read_rope(const LayerMeta& layer) const {
   for (const auto& [spec, to] : {std::pair{h5::kCos, &out.cos}, {h5::kSin, &out.sin}}) {
     const h5::Tensor table = open(group, spec);
     *to = Matrix(layer.rope_positions, pairs);
-    read_whole(table, to->data());
-    check_finite(table, to->data(), to->rows(), pairs, [](Index position, Index pair) {
+    h5::read_whole(file, table, to->data());
+    h5::check_finite(table, to->data(), to->rows(), pairs, [](Index position, Index pair) {
       return fmt::format("position {}, pair {}", position, pair);
     });
   }
@@ -223,6 +145,36 @@ RopeTables TraceReader::Impl::read_rope(const LayerMeta& layer) const {
       group.where.refuse("position {}, pair {}: cos and sin are both 0, expected a rotation",
                          i / pairs, i % pairs);
     }
+  }
+  return out;
+}
+
+ExtraSegment TraceReader::Impl::read_segment(const h5::Object& at, const ExtraSegmentInfo& info,
+                                             const LayerMeta& layer, Index kv_head) const {
+  const h5::Tensor k = open(at, h5::kExtraK);
+  const h5::Tensor q = open(at, h5::kExtraQ);
+  ExtraSegment out;
+  out.info = info;
+  out.k = Matrix(info.queries, layer.d);
+  std::vector<h5::HeadRead> reads{{&k, kv_head, out.k.data()}};
+  for (Index g = 0; g < layer.group(); ++g) {
+    out.q.emplace_back(info.queries, layer.d);
+    reads.push_back({&q, kv_head * layer.group() + g, out.q.back().data()});
+  }
+  h5::read_heads(file, reads, info.queries, "query");
+  const h5::Object positions = h5::open_dataset(at, h5::kPosition);
+  Index last = -1;
+  for (const std::int64_t position : h5::read_integers(file, positions)) {
+    if (position <= last || position > std::numeric_limits<std::int32_t>::max()) {
+      positions.where.refuse(
+          "query {} is at {}, expected positions from 0 to 2147483647, each "
+          "behind the one before",
+          out.positions.size(), position);
+    }
+    out.positions.push_back(last = position);
+  }
+  if (info.has_residual_norm) {
+    out.residual_norm = h5::read_norms(file, open(at, h5::kExtraNorm), "query", 0);
   }
   return out;
 }
@@ -263,8 +215,8 @@ Matrix TraceReader::read_rows(std::size_t prompt, std::size_t layer, Rows what, 
     const h5::Tensor tensor = impl_->open(group, h5::rows_spec(what));
     check_index(impl_->meta, what == Rows::queries ? "q_head" : "kv_head", head, tensor.heads());
     Matrix out(tensor.rows(), tensor.width());
-    const HeadRead one{&tensor, head, out.data()};
-    impl_->read({&one, 1}, l.n);
+    const h5::HeadRead one{&tensor, head, out.data()};
+    h5::read_heads(impl_->file, {&one, 1}, l.n);
     return out;
   });
 }
@@ -302,14 +254,43 @@ std::vector<float> TraceReader::read_residual_norm(std::size_t prompt, std::size
   }
   return impl_->in_layer(prompt, l, 0, [&](const h5::Object& group) {
     const h5::Tensor norms = impl_->open(group, h5::kResidualNorm);
-    std::vector<float> out(l.nq);
-    impl_->read_whole(norms, out.data());
-    const auto bad =
-        std::ranges::find_if(out, [](float x) { return !(std::isfinite(x) && x >= 0.0F); });
-    if (bad != out.end()) {
-      norms.where.refuse("token {} is {}, expected finite numbers >= 0",
-                         l.n - l.nq + (bad - out.begin()), *bad);
+    return h5::read_norms(impl_->file, norms, "token", l.n - l.nq);
+  });
+}
+
+ExtraSet TraceReader::read_extra(std::size_t prompt, std::size_t layer, const std::string& name,
+                                 Index kv_head) const {
+  const LayerMeta& l = impl_->layer(prompt, layer);
+  check_index(impl_->meta, "kv_head", kv_head, l.kv_heads);
+  return impl_->in_layer(prompt, l, kv_head, [&](const h5::Object& group) {
+    const ExtraSetInfo* set = find_named(l.extra, name);
+    if (set == nullptr) {
+      group.where.refuse("holds no extra queries '{}', expected some", name);
     }
+    ExtraSet out{name, {}};
+    for (const ExtraSegmentInfo& info : set->segments) {
+      const h5::Object at = h5::extra_segment_group(group, name, out.segments.size());
+      out.segments.push_back(impl_->read_segment(at, info, l, kv_head));
+    }
+    return out;
+  });
+}
+
+NamedScores TraceReader::read_scores(std::size_t prompt, std::size_t layer, const std::string& name,
+                                     Index kv_head) const {
+  const LayerMeta& l = impl_->layer(prompt, layer);
+  check_index(impl_->meta, "kv_head", kv_head, l.kv_heads);
+  return impl_->in_layer(prompt, l, kv_head, [&](const h5::Object& group) {
+    if (find_named(l.scores, name) == nullptr) {
+      group.where.refuse("holds no scores '{}', expected some", name);
+    }
+    const h5::Tensor scores = impl_->open(h5::scores_group(group), h5::scores_spec(name));
+    impl_->checked.check(impl_->file, scores);
+    NamedScores out{name, std::vector<float>(l.n)};
+    h5::read_box(impl_->file, scores, {kv_head, 0}, {1, l.n}, out.values.data());
+    h5::check_finite(scores, out.values.data(), 1, l.n, [&](Index, Index token) {
+      return fmt::format("head {}, token {}", kv_head, token);
+    });
     return out;
   });
 }
@@ -321,15 +302,7 @@ std::vector<std::int32_t> TraceReader::read_token_ids(std::size_t prompt) const 
   }
   const h5::Object at = h5::open_group(h5::open_group(impl_->root, schema::kPrompts), p.id);
   const h5::Object ids = h5::open_dataset(at, schema::kTokenIds);
-  const h5::Dataset& data = h5::described(ids);
-  std::vector<std::int64_t> wide(p.n_tokens);
-  const h5::Slab all = h5::whole_integers(data, ids.where, wide.data());
-  h5::read_slabs(impl_->file, {&all, 1});
-  if (const auto digests = h5::digests_of(ids, 1); !digests.empty()) {
-    h5::ElementHash hash(DType::float32);
-    hash.add_integers(wide, data.element.bytes);
-    h5::check_digest(ids.where, "", digests.front(), hash);
-  }
+  const std::vector<std::int64_t> wide = h5::read_integers(impl_->file, ids);
   std::vector<std::int32_t> out;
   using Limits = std::numeric_limits<std::int32_t>;
   for (const std::int64_t id : wide) {

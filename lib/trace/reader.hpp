@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/extra.hpp"
 #include "core/rope.hpp"
 #include "core/types.hpp"
 #include "trace/schema.hpp"
@@ -66,6 +67,18 @@ class TraceReader {
   /// Norms of the residual stream that the layer's attention output is added to, by stored query:
   /// [nq], finite and at least 0, anything else throws InputError. Empty where the layer has none.
   std::vector<float> read_residual_norm(std::size_t prompt, std::size_t layer) const;
+
+  /// A set of extra queries that the layer has (LayerMeta::extra), as one KV head sees it: the
+  /// queries of its group, and its keys. Elements, positions in the file and errors as for
+  /// read_head, queries named in place of tokens; positions of rotation that are negative or do not
+  /// ascend, and norms that are not finite numbers >= 0, throw InputError. Reads nothing of other
+  /// sets and heads but what shares a chunk.
+  ExtraSet read_extra(std::size_t prompt, std::size_t layer, const std::string& name,
+                      Index kv_head) const;
+
+  /// Scores that the layer has (LayerMeta::scores) of one KV head's tokens; errors the same.
+  NamedScores read_scores(std::size_t prompt, std::size_t layer, const std::string& name,
+                          Index kv_head) const;
 
   /// Token ids of a prompt, [n_tokens]; empty if the file holds none.
   std::vector<std::int32_t> read_token_ids(std::size_t prompt) const;

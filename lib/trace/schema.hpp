@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/extra.hpp"
 #include "core/types.hpp"
 
 namespace kvbench {
@@ -26,6 +27,8 @@ inline constexpr const char* kMembers = "members";    ///< of a group: names tha
 inline constexpr std::string_view kRope = "rope";     ///< group of rotary tables, optional
 inline constexpr std::string_view kOProj = "o_proj";  ///< of a layer, optional
 inline constexpr std::string_view kResidualNorm = "residual_norm";  ///< the same
+inline constexpr std::string_view kExtra = "extra";                 ///< group of sets, the same
+inline constexpr std::string_view kScores = "scores";               ///< group of scores, the same
 inline constexpr Index kRopeAhead = 512;        ///< positions that they go beyond the prompt
 inline constexpr Index kMaxChunkTokens = 1024;  ///< tokens of one head per chunk when written
 }  // namespace schema
@@ -66,6 +69,8 @@ struct LayerMeta {
   Index hidden = 0;                ///< rows of the output projection; 0: the layer has none
   bool has_residual_norm = false;  ///< norms of the residual stream, [nq]
   std::string rope_path;           ///< where the tables are in the file; empty: the layer has none
+  std::vector<ExtraSetInfo> extra;  ///< sets of further queries, by name; none without q
+  std::vector<ScoresInfo> scores;   ///< another program's scores of the tokens, by name
 
   Index group() const { return q_heads / kv_heads; }  ///< query heads per KV head
   bool has(Rows what) const {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <initializer_list>
 #include <map>
 #include <utility>
 
 #include "trace/dataset.hpp"
 #include "trace/digest.hpp"
+#include "trace/structure_extra.hpp"
 
 namespace kvbench::h5 {
 
@@ -23,21 +23,6 @@ std::optional<double> read_scale(const Object& at) {
     at.where.refuse("attribute scale is {}, expected a finite number > 0", *scale);
   }
   return scale;
-}
-
-// Names that the group says it has; `known`: those that a reader looks for, empty: all.
-void check_members(const Object& group, std::initializer_list<std::string_view> known = {}) {
-  const std::vector<std::string>* members = optional_strings(group, schema::kMembers);
-  if (members == nullptr) {
-    return;
-  }
-  for (const std::string& name : *members) {
-    const bool looked_for = known.size() == 0 || std::ranges::count(known, name) > 0;
-    if (looked_for && !has_link(group, name)) {
-      (group.where / name)
-          .refuse("is missing, expected what attribute {} of the group names", schema::kMembers);
-    }
-  }
 }
 
 void read_root(const Object& root, TraceMeta& meta) {
@@ -141,14 +126,15 @@ void read_projection(const Object& group, const TraceMeta& meta, LayerMeta& laye
 }
 
 LayerMeta read_layer(const Object& layers, const std::string& name, Index n_tokens,
-                     const TraceMeta& meta, Require require) {
+                     const TraceMeta& meta, Require require, std::size_t& parts) {
   const auto index = parse_layer_name(name);
   if (!index) {
     (layers.where / name)
         .refuse("layer name is not an index, expected decimal digits without leading zeros");
   }
   const Object group = open_group(layers, name);
-  check_members(group, {"q", "k", "v", schema::kOProj, schema::kResidualNorm});
+  check_members(group, {"q", "k", "v", schema::kOProj, schema::kResidualNorm, schema::kExtra,
+                        schema::kScores});
   const Tensor k = open_tensor(group, rows_spec(Rows::keys), meta.dtype, meta.file_bytes);
   const auto q = open_beside_keys(group, Rows::queries, meta, require);
   const auto v = open_beside_keys(group, Rows::values, meta, require);
@@ -180,6 +166,8 @@ LayerMeta read_layer(const Object& layers, const std::string& name, Index n_toke
     group.where.refuse("attribute fisher is {}, expected a finite number >= 0", *layer.fisher);
   }
   read_projection(group, meta, layer);
+  read_extra(group, meta, layer, parts);
+  read_scores(group, meta, layer, parts);
   layer.retrieval_heads = optional_flags(group, "retrieval_heads", layer.kv_heads);
   return layer;
 }
@@ -201,7 +189,7 @@ void check_token_ids(const Object& prompt, const PromptMeta& meta, std::uint64_t
 }
 
 PromptMeta read_prompt(const Object& prompts, const std::string& id, const TraceMeta& meta,
-                       Require require) {
+                       Require require, std::size_t& parts) {
   const Object group = open_group(prompts, id);
   check_members(group, {schema::kTokenIds, schema::kLayers});
   PromptMeta prompt;
@@ -219,7 +207,7 @@ PromptMeta read_prompt(const Object& prompts, const std::string& id, const Trace
                         kMaxLayers);
   }
   for (const std::string& name : link_names(layers)) {
-    prompt.layers.push_back(read_layer(layers, name, prompt.n_tokens, meta, require));
+    prompt.layers.push_back(read_layer(layers, name, prompt.n_tokens, meta, require, parts));
   }
   if (prompt.layers.empty()) {
     layers.where.refuse("holds no layers, expected at least one");
@@ -308,9 +296,12 @@ const Request& trace_request() {
   static const Request request{
       {"prompts/*/token_ids", "prompts/*/layers/*/q", "prompts/*/layers/*/k",
        "prompts/*/layers/*/v", "prompts/*/layers/*/o_proj", "prompts/*/layers/*/residual_norm",
-       "rope/cos", "rope/sin", "rope/*/cos", "rope/*/sin"},
+       "prompts/*/layers/*/extra/*/*/q", "prompts/*/layers/*/extra/*/*/k",
+       "prompts/*/layers/*/extra/*/*/position", "prompts/*/layers/*/extra/*/*/residual_norm",
+       "prompts/*/layers/*/scores/*", "rope/cos", "rope/sin", "rope/*/cos", "rope/*/sin"},
       {"format", "version", "dtype", "rope", "scale", "model", "source", "created", "n_tokens",
-       "text_id", "fisher", "retrieval_heads", "q_start", "layout", kDigest, schema::kMembers}};
+       "text_id", "fisher", "retrieval_heads", "q_start", "prefix", "first", "last", "layout",
+       kDigest, schema::kMembers}};
   return request;
 }
 
@@ -323,8 +314,10 @@ TraceMeta read_structure(const Object& root, std::uint64_t file_bytes, Require r
   const Object prompts = open_group(root, schema::kPrompts);
   check_members(prompts);
   std::size_t layers = 0;
+  std::size_t parts = 0;  // of extra queries and scores
   for (const std::string& id : link_names(prompts)) {
-    const PromptMeta& prompt = meta.prompts.emplace_back(read_prompt(prompts, id, meta, require));
+    const PromptMeta& prompt =
+        meta.prompts.emplace_back(read_prompt(prompts, id, meta, require, parts));
     layers += prompt.layers.size();
     if (layers > kMaxLayers) {
       prompts.where.refuse("holds more than {} layers, expected fewer", kMaxLayers);

@@ -5,9 +5,7 @@
 // scores of all heads together, ties to the lowest position, then head.
 // A head surveys scores [m] and positions [m]; its share is a number of tokens. A head without a
 // share is a layer of its own. Time O(Hkv m log m) beside the scores.
-#include <algorithm>
-#include <numeric>
-
+#include "algorithms/shared/pooled_budget.hpp"
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
@@ -15,46 +13,13 @@
 namespace kvbench {
 namespace {
 
-struct Candidate {
-  double score;
-  double position;
-  std::size_t head;
-};
-
-bool better(const Candidate& a, const Candidate& b) {
-  if (a.score != b.score) {
-    return a.score > b.score;
-  }
-  return a.position != b.position ? a.position < b.position : a.head < b.head;
-}
-
 Survey survey(const Task& task, const Params& params) {
-  Survey out{pairs_to_keep(task, params), snapkv_scores(task, params)};
-  out.values.insert(out.values.end(), task.tokens.begin(), task.tokens.end());
-  return out;
+  return competing(task, pairs_to_keep(task, params), snapkv_scores(task, params));
 }
 
 std::vector<Share> share(std::span<const Survey> surveys, const Params& params) {
-  std::vector<Share> out(surveys.size());
-  std::vector<Candidate> rest;
-  Index left = 0;
-  for (std::size_t h = 0; h < surveys.size(); ++h) {
-    const Survey& s = surveys[h];
-    const auto m = static_cast<std::size_t>(s.middle);
-    std::vector<Candidate> own;
-    for (std::size_t i = 0; i < m; ++i) {
-      own.push_back({s.values[i], s.values[m + i], h});
-    }
-    std::sort(own.begin(), own.end(), better);
-    out[h].tokens = floor_share(params.real("floor"), s.tokens);
-    left += s.tokens - out[h].tokens;
-    rest.insert(rest.end(), own.begin() + out[h].tokens, own.end());
-  }
-  std::nth_element(rest.begin(), rest.begin() + left, rest.end(), better);
-  for (Index i = 0; i < left; ++i) {
-    out[rest[i].head].tokens += 1;
-  }
-  return out;
+  return pooled_shares(surveys,
+                       [&](Index tokens) { return floor_share(params.real("floor"), tokens); });
 }
 
 Compressed compress(const Task& task, const Params& params) {

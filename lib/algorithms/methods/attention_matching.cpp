@@ -2,9 +2,10 @@
 // mass and the attention output of the whole middle.
 // [1] Zweiger, Fu, Guo, Kim, "Fast KV Compaction via Attention Matching", 2026, arXiv:2602.16284.
 // [2] Its public code, commit 2e59cc8.
-// Reference queries: the last ref_queries scoring positions of all query heads of the group, R rows
-// of equal weight, each against all of the task's tokens, uncausal. Sinks, recent tokens and what a
-// composition's other part holds enter no fit.
+// Reference queries: the last ref_queries scoring positions, or with ref=NAME the last ref_queries
+// of a set of extra queries, of all query heads of the group, R rows of equal weight, each against
+// all of the task's tokens, uncausal. Sinks, recent tokens and what a composition's other part
+// holds enter no fit.
 //   keys     B tokens by `keys`;
 //   weights  argmin |E w - y|^2 over w_min <= w <= w_max, E = exp(logits of the kept tokens) and
 //            y = their sum over all tokens, each row divided by its largest exponential;
@@ -15,15 +16,22 @@
 // the trace's element type, a float32 weight each.
 #include <algorithm>
 
+#include "algorithms/shared/extra_attention.hpp"
 #include "algorithms/shared/matching.hpp"
+#include "algorithms/shared/reference_attention.hpp"
 
 namespace kvbench {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
   const Index count = params.integer("ref_queries");
-  return match_attention(
-      task, params, {std::max(task.scoring.begin, task.scoring.end - count), task.scoring.end});
+  return match_attention(task, params, [&] {
+    const std::vector<std::string> ref = ref_sets(params);
+    return ref.empty()
+               ? reference_rows(task.head, {std::max(task.scoring.begin, task.scoring.end - count),
+                                            task.scoring.end})
+               : reference_rows(task.head, extra_set(task, ref.front()), count);
+  });
 }
 
 }  // namespace
@@ -32,10 +40,11 @@ Method method_attention_matching() {
   Method method = matching_method(
       "attention-matching", compress,
       {integer_param(
-          "ref_queries", "256", 1, 1e9, "positions",
-          "reference queries: how many of the last scoring positions, of all query heads of the "
-          "group; larger averages over more, and over queries that favour their own neighbours in "
-          "the middle")});
+           "ref_queries", "256", 1, 1e9, "positions",
+           "reference queries: how many of the last scoring positions, of all query heads of the "
+           "group; larger averages over more, and over queries that favour their own neighbours in "
+           "the middle"),
+       ref_param()});
   MethodInfo& info = method.info;
   info.family = Family::merging;
   info.summary =
@@ -48,9 +57,16 @@ Method method_attention_matching() {
                "ref_queries=64,256,1024"};
   info.authors = "w_min=0.049787068367863944;ridge=0";
   info.scores = true;
+  info.extra_sets = ref_sets;
+  info.resolve = resolve_ref;
   info.query_window = [](const Params& p) { return p.integer("ref_queries"); };
   info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index kept) {
-    const Index positions = std::min(p.integer("ref_queries"), l.scoring.size());
+    Index had = l.scoring.size();
+    for (const std::string& name : ref_sets(p)) {
+      const ExtraSetInfo* set = find_named(l.extra, name);
+      had = set == nullptr ? 0 : set->queries();
+    }
+    const Index positions = std::min(p.integer("ref_queries"), had);
     return matching_scratch(p, l, l.group * positions, middle, kept);
   };
   return method;

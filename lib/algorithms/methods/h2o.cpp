@@ -6,7 +6,10 @@
 // greedy eviction (evicting_cache.hpp).
 // In: accumulated attention [m] of the task's tokens. Out: B tokens of weight 1.
 // Time O(m) beside the scores; stream: O(group (B + recent) d) per token.
+#include <algorithm>
+
 #include "algorithms/shared/evicting_cache.hpp"
+#include "algorithms/shared/extra_attention.hpp"
 #include "algorithms/shared/heavy_recent.hpp"
 #include "algorithms/shared/size.hpp"
 
@@ -21,8 +24,9 @@ std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& p
   return std::make_unique<EvictingCache>(task, h2o_rules(task, params));
 }
 
-Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
-  return l.stream ? evicting_cache_bytes(l, kept) : split_bytes(l, middle);
+Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
+  return l.stream ? evicting_cache_bytes(l, kept)
+                  : std::max(split_bytes(l, middle), extra_sums_bytes(params, l));
 }
 
 }  // namespace
@@ -34,10 +38,12 @@ Method method_h2o() {
   info.summary = "largest accumulated attention, the rest most recent";
   info.source = "Zhang et al., NeurIPS 2023, arXiv:2306.14048";
   info.departures = "prefill compresses once instead of evicting at each step; one set per KV head";
-  info.params = heavy_recent_params();
+  info.params = heavy_recent_params({ref_param()});
   info.grid = {"heavy_ratio=0.1,0.25,0.5,0.75,1;reduce=mean,max"};
   info.keeps_tokens = true;
   info.scores = true;
+  info.extra_sets = ref_sets;
+  info.resolve = resolve_ref;
   info.scratch_bytes = scratch_bytes;
   return {info, compress, open_stream};
 }

@@ -2,12 +2,13 @@
 // method can see them: of what keeps B keys of the trace, this is the smallest error that kvbench
 // knows for the bytes; no proven floor, since the kept tokens are chosen by a rule.
 #include "algorithms/shared/matching.hpp"
+#include "algorithms/shared/reference_attention.hpp"
 
 namespace kvbench {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
-  return match_attention(task, params, task.evaluated);
+  return match_attention(task, params, [&] { return reference_rows(task.head, task.evaluated); });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 //     arXiv:2404.14469, section 4.
 // In: window attention [m] of the task's tokens. Out: B tokens of weight 1.
 // Time O(m kernel) beside the scores.
+#include "algorithms/shared/extra_attention.hpp"
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
 
@@ -16,7 +17,7 @@ Compressed compress(const Task& task, const Params& params) {
 }  // namespace
 
 Method method_snapkv() {
-  MethodInfo info = snapkv_info("snapkv");
+  MethodInfo info = snapkv_info("snapkv", {ref_param()});
   info.family = Family::eviction;
   info.summary = "largest attention from the last scoring queries, pooled over neighbours";
   info.source = "Li et al., NeurIPS 2024, arXiv:2404.14469, section 4";
@@ -24,6 +25,8 @@ Method method_snapkv() {
       "the observation window is scored like other tokens; one set per KV head, scores reduced "
       "over its query heads";
   info.grid = {"window=16,32,64,256,1024;kernel=1,5,15;reduce=mean,max", "window=32,256;pool=max"};
+  info.extra_sets = ref_sets;
+  info.resolve = resolve_ref;
   return {info, compress};
 }
 

@@ -331,7 +331,8 @@ Index matching_scratch(const Params& params, const LayerFacts& layer, Index rows
          std::max(made_bytes(layer, kept) - 8 * rows * kept, selection_bytes(middle));
 }
 
-Compressed match_attention(const Task& task, const Params& params, Range reference) {
+Compressed match_attention(const Task& task, const Params& params,
+                           const std::function<MatrixD()>& reference) {
   const bool weighted = params.text("weights") == "fitted";
   const bool valued = params.text("values") == "fitted";
   Task own = task;
@@ -344,7 +345,7 @@ Compressed match_attention(const Task& task, const Params& params, Range referen
   if (count == 0) {
     return out;
   }
-  const ReferenceAttention attention(task.head, task.tokens, reference,
+  const ReferenceAttention attention(task.head, task.tokens, reference(),
                                      score_of(params.text("keys")).value_or(KeyScore::none));
   const std::vector<Index> kept = keys_to_keep(task, params, attention, count);
   const std::optional<KvHead> coded = coded_head(task, kept);

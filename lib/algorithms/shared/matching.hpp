@@ -3,6 +3,7 @@
 // in the reference queries alone.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,13 @@ Method matching_method(std::string name, Compressed (*compress)(const Task&, con
 Index matching_scratch(const Params& params, const LayerFacts& layer, Index rows, Index middle,
                        Index kept);
 
-/// Fits to the queries at positions `reference`. With values=fitted all entries are made; else
+/// Fits to the queries that `reference` gives (reference_rows), which is not called where no token
+/// fits. With values=fitted all entries are made; else
 /// tokens are held with weights. Diagnostics: mass_error and output_error (of the reference
 /// queries, relative, in the Frobenius norm), weight_mean, at_min, at_max, fit_gap.
 /// R reference queries of the group, m tokens, B kept: time O(R m (d + dv) + R B min(R, B) + some
 /// twenty of min(R, B)^3), memory O(R B + min(R, B)^2 + m (d + dv)); keys=omp O(R m) more.
-Compressed match_attention(const Task& task, const Params& params, Range reference);
+Compressed match_attention(const Task& task, const Params& params,
+                           const std::function<MatrixD()>& reference);
 
 }  // namespace kvbench

@@ -3,25 +3,22 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
+#include "algorithms/shared/extra_attention.hpp"
 #include "core/math.hpp"
 #include "core/vector_sums.hpp"
 
 namespace kvbench {
 namespace {
 
-MatrixD scaled_rows(const KvHead& head, Range positions) {
-  const Range held = {std::max(positions.begin, head.q_start()), std::min(positions.end, head.n())};
-  MatrixD out(head.group() * held.size(), head.d());
-  Index row = 0;
-  for (const Matrix& q : head.q) {
-    for (Index j = held.begin; j < held.end; ++j, ++row) {
-      for (Index t = 0; t < head.d(); ++t) {
-        out.row(row)[t] = head.scale * static_cast<double>(q.row(j - head.q_start())[t]);
-      }
+// Rows of `q` times the scale go to rows of `out` from `row` on, which moves behind them.
+void scale_rows(const Matrix& q, Range rows, double scale, MatrixD& out, Index& row) {
+  for (Index j = rows.begin; j < rows.end; ++j, ++row) {
+    for (Index t = 0; t < q.cols(); ++t) {
+      out.row(row)[t] = scale * static_cast<double>(q.row(j)[t]);
     }
   }
-  return out;
 }
 
 MatrixD transposed_keys(const KvHead& head, std::span<const Index> tokens) {
@@ -50,9 +47,35 @@ void exponentiate(double shift, Index n, double* x) {
 
 }  // namespace
 
+MatrixD reference_rows(const KvHead& head, Range positions) {
+  const Range held = {std::max(positions.begin, head.q_start()), std::min(positions.end, head.n())};
+  MatrixD out(head.group() * held.size(), head.d());
+  Index row = 0;
+  for (const Matrix& q : head.q) {
+    scale_rows(q, {held.begin - head.q_start(), held.end - head.q_start()}, head.scale, out, row);
+  }
+  return out;
+}
+
+MatrixD reference_rows(const KvHead& head, const ExtraSet& set, Index count) {
+  const std::vector<Range> queries = last_queries(set, count);
+  Index each = 0;
+  for (const Range& r : queries) {
+    each += r.size();
+  }
+  MatrixD out(head.group() * each, head.d());
+  Index row = 0;
+  for (std::size_t g = 0; g < head.q.size(); ++g) {
+    for (std::size_t i = 0; i < queries.size(); ++i) {
+      scale_rows(set.segments[i].q[g], queries[i], head.scale, out, row);
+    }
+  }
+  return out;
+}
+
 ReferenceAttention::ReferenceAttention(const KvHead& head, std::span<const Index> tokens,
-                                       Range positions, KeyScore score)
-    : queries_(scaled_rows(head, positions)),
+                                       MatrixD queries, KeyScore score)
+    : queries_(std::move(queries)),
       shift_(queries_.rows()),
       mass_(queries_.rows()),
       output_(queries_.rows(), head.dv()) {

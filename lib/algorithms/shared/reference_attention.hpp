@@ -12,18 +12,24 @@ namespace kvbench {
 /// How the softmax weights of a token from all reference queries become one score.
 enum class KeyScore { none, rms, mean, max };
 
-/// Reference queries are rows: those of all query heads of the group, heads one after another, each
-/// by position. Every one attends all tokens of the task, uncausal. R rows, m tokens.
+/// The queries at `positions` times the scale, those of all query heads of the group: heads one
+/// after another, each by position; those that the trace does not hold are left out. [R, d]
+MatrixD reference_rows(const KvHead& head, Range positions);
+/// The last `count` queries of a set of extra ones, in the same way.
+MatrixD reference_rows(const KvHead& head, const ExtraSet& set, Index count);
+
+/// Reference queries are rows (reference_rows). Every one attends all tokens of the task, uncausal.
+/// R rows, m tokens.
 class ReferenceAttention {
  public:
   /// Rows whose logits over all tokens are in memory at once.
   static constexpr Index kBlock = 48;
 
-  /// `positions` [begin, end): of the reference queries; those that the trace does not hold are
-  /// left out, and R may be 0. One pass over all tokens; time O(R m (d + dv)), memory O(R (d + dv)
+  /// `queries` [R, d]; R may be 0. One pass over all tokens; time O(R m (d + dv)), memory O(R (d +
+  /// dv)
   /// + m d). The order of summation of what scores is fixed, so that selections depend on no
   /// blocking.
-  ReferenceAttention(const KvHead& head, std::span<const Index> tokens, Range positions,
+  ReferenceAttention(const KvHead& head, std::span<const Index> tokens, MatrixD queries,
                      KeyScore score);
 
   Index rows() const { return queries_.rows(); }

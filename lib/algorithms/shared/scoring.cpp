@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "algorithms/shared/extra_attention.hpp"
 #include "algorithms/shared/size.hpp"
 
 namespace kvbench {
@@ -27,7 +29,11 @@ std::vector<double> take_scores(std::span<const double> all, std::span<const Ind
 }
 
 std::vector<double> accumulated_scores(const Task& task, const Params& params) {
-  return reduce_group(task.scores->sums(task.scoring), reduce_of(params));
+  const std::vector<std::string> ref = ref_sets(params);
+  return reduce_group(ref.empty()
+                          ? task.scores->sums(task.scoring)
+                          : extra_sums(task, ref.front(), std::numeric_limits<Index>::max()),
+                      reduce_of(params));
 }
 
 Index accumulated_scores_bytes(const LayerFacts& layer, Index middle) {

@@ -16,7 +16,8 @@ Reduce reduce_of(const Params& params);
 std::vector<double> take_scores(std::span<const double> all, std::span<const Index> tokens);
 
 /// Accumulated attention of all positions [n]: the scoring queries' softmax weights summed, reduced
-/// over the group by `reduce`.
+/// over the group by `reduce`; of a method with `ref`, the weights of the set that it names
+/// (extra_sums).
 std::vector<double> accumulated_scores(const Task& task, const Params& params);
 
 /// Bytes that accumulated_scores holds, and the selection by them.

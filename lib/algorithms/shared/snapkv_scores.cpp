@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "algorithms/shared/extra_attention.hpp"
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 #include "core/error.hpp"
@@ -70,8 +71,9 @@ MethodInfo snapkv_info(std::string name, const std::vector<ParamSpec>& own) {
 
 Index snapkv_scores_bytes(const Params& params, const LayerFacts& layer, Index middle) {
   const Index window = std::min(params.integer("window"), layer.scoring.size());
-  return std::max(attention_sums_bytes(layer.precision, window, layer.n),
-                  8 * (layer.group + 3) * middle + selection_bytes(middle));
+  return std::max({attention_sums_bytes(layer.precision, window, layer.n),
+                   8 * (layer.group + 3) * middle + selection_bytes(middle),
+                   extra_sums_bytes(params, layer)});
 }
 
 std::vector<double> snapkv_scores(const Task& task, const Params& params) {
@@ -79,11 +81,20 @@ std::vector<double> snapkv_scores(const Task& task, const Params& params) {
   const Range window = {std::max(task.scoring.begin, task.scoring.end - params.integer("window")),
                         task.scoring.end};
   const bool largest = params.text("pool") == "max";
+  const std::vector<std::string> ref = ref_sets(params);
+  Index queries = window.size();
+  if (!ref.empty()) {
+    queries = 0;
+    for (const Range& r : last_queries(extra_set(task, ref.front()), params.integer("window"))) {
+      queries += r.size();
+    }
+  }
   std::vector<std::vector<double>> heads;
-  for (const std::vector<double>& sums : task.scores->sums(window)) {
+  for (const std::vector<double>& sums :
+       ref.empty() ? task.scores->sums(window) : extra_sums(task, ref.front(), queries)) {
     std::vector<double> mean = take_scores(sums, task.tokens);
     for (double& x : mean) {
-      x /= static_cast<double>(std::max<Index>(1, window.size()));
+      x /= static_cast<double>(std::max<Index>(1, queries));
     }
     heads.push_back(pooled(mean, task.tokens, kernel / 2, largest));
   }

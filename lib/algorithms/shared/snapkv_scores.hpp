@@ -17,8 +17,9 @@ MethodInfo snapkv_info(std::string name, const std::vector<ParamSpec>& own = {})
 
 /// Scores of the task's tokens [m], all finite and >= 0: per query head the mean softmax weight
 /// from the last `window` scoring queries, each over its whole causal past (0 for what it cannot
-/// see); pooled over the task's tokens at positions within kernel/2 of each; then reduced over the
-/// group. No scoring query: all 0. Time O(group m kernel) beside the sums. `kernel` is odd.
+/// see), or, of a method with `ref`, from those of the set that it names (extra_sums); pooled over
+/// the task's tokens at positions within kernel/2 of each; then reduced over the group. No scoring
+/// query: all 0. Time O(group m kernel) beside the sums. `kernel` is odd.
 std::vector<double> snapkv_scores(const Task& task, const Params& params);
 
 /// Bytes that this holds, and the selection by it.

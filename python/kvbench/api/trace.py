@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kvbench.trace.extra_heads import Segment, read_extra, read_scores
 from kvbench.trace.heads import Head, read_head, trace_dtype, trace_heads
 from kvbench.trace.writer import TraceError, TraceWriter
 
@@ -38,6 +39,14 @@ class Trace:
     def head(self, prompt: str, layer: int, kv_head: int) -> Head:
         """Keys, values and queries of one KV head, float32. TraceError where there is none."""
         return read_head(self.path, prompt, layer, kv_head)
+
+    def extra(self, prompt: str, layer: int, kv_head: int, name: str) -> list[Segment]:
+        """The segments of a set of extra queries, as one KV head sees them."""
+        return read_extra(self.path, prompt, layer, kv_head, name)
+
+    def scores(self, prompt: str, layer: int, kv_head: int, name: str) -> np.ndarray:
+        """Another program's scores of one KV head's tokens, float32 [n]."""
+        return read_scores(self.path, prompt, layer, kv_head, name)
 
     def __iter__(self) -> Iterator[tuple[tuple[str, int, int], Head]]:
         """((prompt, layer, KV head), Head) of all."""

@@ -32,7 +32,7 @@ class Capture:
         self.args, self.model, self.dtype = args, model, dtype
         self.check, self.skipped, self.seen = {}, {}, set()
         self.prompt_skips = set()
-        self.writer = self.fisher = self.rotary = self.projections = None
+        self.writer = self.fisher = self.rotary = self.projections = self.extra = None
         self.say, self.layer_done = note, lambda layer, tokens: None
         self.n = self.start = 0
 
@@ -44,6 +44,8 @@ class Capture:
         if self.projections is not None:
             self.projections.saw(module, output)
         if self.writer is None:
+            if self.extra is not None:
+                self.extra.saw(module, query, key, mask, options)
             return output, weights
         if layer is None:
             raise TraceError(f"{self.args.model}: {type(module).__name__} does not say which "
@@ -179,12 +181,14 @@ class Capture:
         return self.fisher[layer]
 
     def put(self, name, layer, row, tensor):
+        self.writer.write(name, 0, row, self.array(tensor), layer=layer)
+
+    def array(self, tensor):
+        """In the trace's element type, as the writer takes it."""
         tensor = tensor.detach().to("cpu", DTYPES[self.dtype]).contiguous()
         if self.dtype == "bfloat16":
-            array = tensor.view(torch.int16).numpy().view(np.uint16)
-        else:
-            array = tensor.numpy()
-        self.writer.write(name, 0, row, array, layer=layer)
+            return tensor.view(torch.int16).numpy().view(np.uint16)
+        return tensor.numpy()
 
     def run(self, writer, ids):
         """One prompt through the model, in chunks if so asked."""

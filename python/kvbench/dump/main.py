@@ -17,6 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvbench.dump.capture import ATTENTION, DTYPES, Capture, note
 from kvbench.dump.check import said
+from kvbench.dump.extra import ExtraQueries
 from kvbench.dump.fisher import fisher_information
 from kvbench.dump.o_proj import OutputProjections
 from kvbench.dump.options import parse_arguments
@@ -107,7 +108,10 @@ def say_scoring_queries(prompts, args):
 
 
 def check_lengths(prompts, config, args, ropes):
-    """Refuses prompts that the model or --chunk cannot serve, before anything is computed."""
+    """Refuses prompts that the model, --chunk or --extra cannot serve, before anything is computed."""
+    if args.extra and ropes & {"longrope", "dynamic"}:
+        raise TraceError(f"--extra: {args.model}: its rotation depends on the prompt's length "
+                         f"({', '.join(sorted(ropes))}): unsupported")
     limit = getattr(config, "max_position_embeddings", None)
     for _, text_id, ids in prompts:
         if limit and len(ids) > limit:
@@ -137,6 +141,8 @@ def dump_prompts(writer, prompts, capture):
             capture.rotary.prompt_ends(name)
             if capture.projections is not None:
                 capture.projections.prompt_ends(name)
+            if capture.extra is not None:
+                capture.extra.run(writer, at - 1, name, text_id, ids)
             written = len(capture.seen - capture.prompt_skips)
             text = (f"{name}: {len(ids)} tokens, {written} layers, "
                     f"{minutes(progress.spent() - begin)}")
@@ -164,6 +170,9 @@ def main():
     capture.rotary = rotary = RotaryTables(model, args.layers,
                                            max(len(ids) for *_, ids in prompts))
     ALL_ATTENTION_FUNCTIONS.register(ATTENTION, capture)
+    extra = None
+    if args.extra or args.scores:
+        extra = ExtraQueries(args, model, capture)  # before any run: it reads files
     files = args.prompts or [args.token_ids]
     source = args.source or ", ".join(os.path.basename(path) for path in files)
     try:
@@ -180,6 +189,7 @@ def main():
                 say_scoring_queries(prompts, args)
             if args.fisher:
                 capture.fisher = fisher_information(model, prompts, args)
+            capture.extra = extra
             dump_prompts(writer, prompts, capture)
             if capture.projections is not None:
                 note(f"output projections: {capture.projections.said()}")

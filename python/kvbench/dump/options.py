@@ -71,6 +71,15 @@ def parse_arguments():
         help="tokens per sample of --fisher; bounds its memory [default: 2048]")
     add("--o-proj", action="store_true", help="store each layer's output projection, and the norm "
         "of the residual stream that its output is added to")
+    add("--extra", action="append", metavar="SET", help="queries that look back at each prompt, as a "
+        "set of its layers: repeat (KVzip: the prompt repeated in chunks of 2048 tokens), or "
+        "text:FILE.jsonl (records with `text`, and `id` of the prompt or in the prompts' order; the "
+        "set is called as the file); may be repeated")
+    add("--evaluated", type=positive, default=256, metavar="N", help="the prompt's last N tokens, "
+        "which extra queries do not see: at least replay's --queries [default: 256]")
+    add("--scores", action="append", metavar="NAME=FILE.npz", help="scores of another program, arrays "
+        "PROMPT/LAYER [kv_heads, n], and `prefix` (or PROMPT/prefix), the tokens that it had read; "
+        "may be repeated")
     add("--attn-check", action="store_true", help="recompute exact attention from what is stored, "
         "compare with the model's, report the largest relative deviation of each layer")
     add("--inexact", choices=("refuse", "skip", "keep"), default="refuse", help="layers whose "

@@ -26,7 +26,8 @@ COLUMNS = [("method", "method", True), ("setup", "model, protocol", True), ("bud
            ("mass_kept", "mass kept", False), ("log_z_error", "error of log Z", False),
            ("middle_ratio", "middle ratio", False), ("rows", "rows", False),
            ("family", "family", True), ("queries", "queries", True), ("notes", "notes", True)]
-QUERIES = {"none": "none", "scoring": "before the evaluated", "evaluated": "the evaluated (an oracle)"}
+QUERIES = {"none": "none", "scoring": "before the evaluated", "evaluated": "the evaluated (an oracle)",
+           "extra": "a set of further ones in the trace", "stored": "those of another program, if any"}
 
 
 def page(title, body, up=""):

@@ -15,6 +15,7 @@ from kvbench.own import NotOurs, refuse_foreign
 from kvbench.text import storable
 from kvbench.trace import digest
 from kvbench.errors import TraceError
+from kvbench.trace.extra import ExtraParts
 from kvbench.trace.parts import CHUNK_TOKENS, OptionalParts
 
 FORMAT = "kvbench-trace"
@@ -36,7 +37,7 @@ def from_bfloat16(bits):
     return (np.asarray(bits, np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
-class TraceWriter(OptionalParts):
+class TraceWriter(ExtraParts, OptionalParts):
     """Writes one trace, some rows at a time: PATH.tmp while it grows, PATH once it is whole.
 
     A context manager: leaving it normally checks that every row of every dataset was written and

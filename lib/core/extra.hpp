@@ -1,0 +1,90 @@
+// What a trace may hold of a layer beside its queries, keys and values (docs/trace_format.md):
+// further queries that look back at the prompt, and scores that another program gave its tokens.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/types.hpp"
+
+namespace kvbench {
+
+/// One segment of a set of extra queries, without values.
+struct ExtraSegmentInfo {
+  Index queries = 0;            ///< m, at least 1
+  std::optional<Index> prefix;  ///< tokens of the prompt that the model had read, 0 .. n
+  std::optional<Range> about;   ///< the tokens that the segment is about, within [0, prefix)
+  bool has_residual_norm = false;
+};
+
+/// A set of extra queries of a layer.
+struct ExtraSetInfo {
+  std::string name;                        ///< letters, digits, '-', '_', '.'
+  std::vector<ExtraSegmentInfo> segments;  ///< at least one
+
+  /// Of all segments.
+  Index queries() const {
+    Index out = 0;
+    for (const ExtraSegmentInfo& s : segments) {
+      out += s.queries;
+    }
+    return out;
+  }
+};
+
+/// Scores of a layer's tokens that another program gave.
+struct ScoresInfo {
+  std::string name;             ///< as a set's
+  std::optional<Index> prefix;  ///< tokens of the prompt that the program had read, 0 .. n
+};
+
+/// One segment as one KV head sees it. Elements are float32 copies of the stored ones, all finite.
+struct ExtraSegment {
+  ExtraSegmentInfo info;
+  std::vector<Matrix> q;             ///< group x [m, d]
+  Matrix k;                          ///< [m, d]: the queries' own keys
+  std::vector<Index> positions;      ///< [m], strictly ascending: where q and k are rotated
+  std::vector<float> residual_norm;  ///< [m], each >= 0; empty: not known
+};
+
+struct ExtraSet {
+  std::string name;
+  std::vector<ExtraSegment> segments;
+};
+
+/// Scores of one KV head's tokens.
+struct NamedScores {
+  std::string name;
+  std::vector<float> values;  ///< [n], all finite
+};
+
+/// The element of that name in a vector or span of what has a name, or null.
+template <class All>
+const typename All::value_type* find_named(const All& all, std::string_view name) {
+  for (const auto& one : all) {
+    if (one.name == name) {
+      return &one;
+    }
+  }
+  return nullptr;
+}
+
+/// Whether a set or scores may have that name: letters, digits, '-', '_' and '.', at least one and
+/// at most 100.
+inline bool is_set_name(std::string_view text) {
+  constexpr std::size_t kMaxName = 100;
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+  return !text.empty() && text.size() <= kMaxName &&
+         text.find_first_not_of(kAllowed) == std::string_view::npos;
+}
+
+/// Bytes of a set as one KV head sees it.
+inline Index extra_bytes(const ExtraSetInfo& set, Index group, Index d) {
+  return set.queries() * (4 * (group + 1) * d + 12);
+}
+
+}  // namespace kvbench

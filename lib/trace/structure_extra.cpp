@@ -1,0 +1,154 @@
+#include "trace/structure_extra.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "trace/dataset.hpp"
+
+namespace kvbench::h5 {
+
+namespace {
+
+constexpr std::size_t kMaxParts = 1000000;
+
+void count_part(const Object& at, std::size_t& parts) {
+  if (++parts > kMaxParts) {
+    at.where.refuse("is one of more than {} segments and scores, expected fewer in a trace",
+                    kMaxParts);
+  }
+}
+
+void check_set_name(const Object& parent, const std::string& name) {
+  if (!is_set_name(name)) {
+    (parent.where / name)
+        .refuse("is no name of a set, expected letters, digits, '-', '_' and '.', at most 100");
+  }
+}
+
+std::optional<Index> read_prefix(const Object& at, Index n) {
+  const auto prefix = optional_int(at, "prefix");
+  if (prefix && !(0 <= *prefix && *prefix <= n)) {
+    at.where.refuse("attribute prefix is {}, expected 0 to n = {}", *prefix, n);
+  }
+  return prefix;
+}
+
+// What the segment is about: both attributes or neither.
+std::optional<Range> read_about(const Object& at, Index end, const char* end_name) {
+  const auto first = optional_int(at, "first");
+  const auto last = optional_int(at, "last");
+  if (first.has_value() != last.has_value()) {
+    at.where.refuse("attribute {} is missing, expected first and last or neither",
+                    first ? "last" : "first");
+  }
+  if (!first) {
+    return std::nullopt;
+  }
+  if (!(0 <= *first && *first <= *last && *last <= end)) {
+    at.where.refuse(
+        "attributes first and last are {} and {}, expected 0 <= first <= last <= {} = "
+        "{}",
+        *first, *last, end_name, end);
+  }
+  return Range{*first, *last};
+}
+
+void check_extra_positions(const Object& at, Index queries, std::uint64_t file_bytes) {
+  const Object object = open_dataset(at, kPosition);
+  const Dataset& positions = described(object);
+  const Place& where = object.where;
+  if (!positions.element.standard || positions.element.kind == Element::Kind::real) {
+    where.refuse("elements are no integers, expected int32");
+  }
+  if (positions.sizes.size() != 1) {
+    where.refuse("rank is {}, expected 1: [m]", positions.sizes.size());
+  }
+  if (std::cmp_not_equal(positions.sizes[0], queries)) {
+    where.refuse("holds {} positions, expected m = {} as q has", positions.sizes[0], queries);
+  }
+  check_storage(positions, where, file_bytes);
+}
+
+ExtraSegmentInfo read_segment(const Object& at, const TraceMeta& meta, const LayerMeta& layer) {
+  check_members(at);
+  const Tensor q = open_tensor(at, kExtraQ, meta.dtype, meta.file_bytes);
+  if (q.heads() != layer.q_heads || q.width() != layer.d) {
+    q.where.refuse("shape is [{}], expected [{}, m, {}]: query heads and width of the layer",
+                   fmt::join(q.sizes, ", "), layer.q_heads, layer.d);
+  }
+  const Tensor k = open_tensor(at, kExtraK, meta.dtype, meta.file_bytes);
+  if (k.heads() != layer.kv_heads || k.rows() != q.rows() || k.width() != layer.d) {
+    k.where.refuse("shape is [{}], expected [{}, {}, {}]: KV heads of the layer, m of q, width",
+                   fmt::join(k.sizes, ", "), layer.kv_heads, q.rows(), layer.d);
+  }
+  check_extra_positions(at, q.rows(), meta.file_bytes);
+  ExtraSegmentInfo out;
+  out.queries = q.rows();
+  if (has_link(at, kExtraNorm.name)) {
+    const Tensor norms = open_tensor(at, kExtraNorm, meta.dtype, meta.file_bytes);
+    if (norms.width() != out.queries) {
+      norms.where.refuse("holds {} norms, expected m = {} as q has", norms.width(), out.queries);
+    }
+    out.has_residual_norm = true;
+  }
+  out.prefix = read_prefix(at, layer.n);
+  out.about = read_about(at, out.prefix.value_or(layer.n), out.prefix ? "prefix" : "n");
+  return out;
+}
+
+}  // namespace
+
+void read_extra(const Object& group, const TraceMeta& meta, LayerMeta& layer, std::size_t& parts) {
+  if (!layer.has(Rows::queries) || !has_link(group, schema::kExtra)) {
+    return;
+  }
+  const Object sets = open_group(group, schema::kExtra);
+  check_members(sets);
+  for (const std::string& name : link_names(sets)) {
+    check_set_name(sets, name);
+    const Object set = open_group(sets, name);
+    check_members(set);
+    ExtraSetInfo& out = layer.extra.emplace_back(ExtraSetInfo{name, {}});
+    const std::vector<std::string> segments = link_names(set);
+    if (segments.empty()) {
+      set.where.refuse("holds no segments, expected at least one");
+    }
+    for (const std::string& segment : segments) {
+      count_part(set, parts);
+      if (segment != std::to_string(out.segments.size())) {
+        (set.where / segment)
+            .refuse("is not the name of segment {}, expected segments 0, 1, ... of the set",
+                    out.segments.size());
+      }
+      out.segments.push_back(read_segment(open_group(set, segment), meta, layer));
+    }
+  }
+}
+
+void read_scores(const Object& group, const TraceMeta& meta, LayerMeta& layer, std::size_t& parts) {
+  if (!has_link(group, schema::kScores)) {
+    return;
+  }
+  const Object all = open_group(group, schema::kScores);
+  check_members(all);
+  for (const std::string& name : link_names(all)) {
+    check_set_name(all, name);
+    count_part(all, parts);
+    const Tensor scores = open_tensor(all, scores_spec(name), meta.dtype, meta.file_bytes);
+    if (scores.rows() != layer.kv_heads || scores.width() != layer.n) {
+      scores.where.refuse("shape is [{}], expected [{}, {}]: KV heads and tokens of the layer",
+                          fmt::join(scores.sizes, ", "), layer.kv_heads, layer.n);
+    }
+    layer.scores.push_back({name, read_prefix(open_dataset(all, name), layer.n)});
+  }
+}
+
+Object extra_segment_group(const Object& layer, const std::string& name, std::size_t segment) {
+  return open_group(open_group(open_group(layer, schema::kExtra), name), std::to_string(segment));
+}
+
+Object scores_group(const Object& layer) {
+  return open_group(layer, schema::kScores);
+}
+
+}  // namespace kvbench::h5

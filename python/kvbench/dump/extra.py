@@ -1,0 +1,133 @@
+"""The extra queries of kvbench-py dump: runs of the model behind a prompt's prefix.
+
+For each prompt the model reads all but the evaluated tokens once more, with a cache, then each
+segment behind them; before the next segment the cache is cut back. What the attention function gets
+of the segment's tokens is what a trace holds: queries and keys after rotation.
+"""
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer, DynamicCache
+
+from kvbench.dump.extra_texts import REPEAT, StoredScores, Tokens, parse_extra, repeat_segments
+from kvbench.dump.prompts import check_tokenizer, load
+from kvbench.dump.rope import Stop
+from kvbench.trace.writer import TraceError
+
+
+class ExtraQueries:
+    """Sets and scores that the command line asks for, prompt by prompt.
+
+    Called by the running model's attention function (`saw`), in between by dump_prompts (`run`).
+    """
+
+    def __init__(self, args, model, capture):
+        self.args, self.model, self.capture = args, model, capture
+        self.sets = [parse_extra(text) for text in args.extra or ()]
+        self.scores = [StoredScores(text) for text in args.scores or ()]
+        names = [REPEAT if one == REPEAT else one.name for one in self.sets]
+        for kind, own in (("--extra", names), ("--scores", [one.name for one in self.scores])):
+            twice = sorted({name for name in own if own.count(name) > 1})
+            if twice:
+                raise TraceError(f"{kind}: the name {twice[0]} comes twice, expected each once")
+        self.prefix = 0
+        self.rows = None  # layer -> (q [heads, m, d], k, norms or None) of the run in progress
+        self.tokenizer = None
+        if self.sets:
+            check_tokenizer(args)
+            self.tokenizer = load(AutoTokenizer.from_pretrained, "tokenizer", args)
+
+    def encode(self, text):
+        """Token ids of a text that continues a prompt: nothing is put before it."""
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def segments(self, at, name, text_id, ids):
+        """[(set's name, [Tokens])] of the prompt number `at`."""
+        out = []
+        for one in self.sets:
+            if one == REPEAT:
+                out.append((REPEAT, repeat_segments(ids, self.prefix, self.encode)))
+            else:
+                texts = one.texts(at, name, text_id)
+                out.append((one.name, [Tokens(np.asarray(self.encode(t), np.int64)) for t in texts]))
+        for set_name, segments in out:
+            if any(not len(segment.ids) for segment in segments):
+                raise TraceError(f"{self.args.model}: --extra: {set_name}: prompt {name}: a text has no "
+                                 "tokens")
+        return out
+
+    def run(self, writer, at, name, text_id, ids):
+        """All sets and scores of one prompt, whose layers have been written."""
+        layers = sorted(self.capture.seen - self.capture.prompt_skips)
+        if self.args.layers is not None:
+            layers = [layer for layer in layers if layer in self.args.layers]
+        for one in self.scores:
+            one.write(writer, name, layers)
+        if not self.sets:
+            return
+        self.prefix = len(ids) - self.args.evaluated
+        if self.prefix < 1:
+            raise TraceError(f"{self.args.model}: --extra: prompt {name} has {len(ids)} tokens, expected "
+                             f"more than the {self.args.evaluated} evaluated ones (--evaluated)")
+        sets = self.segments(at, name, text_id, ids)
+        self.check_lengths(name, sets)
+        cache = DynamicCache()  # without a configuration: whole layers, which can be cut back
+        step = self.args.chunk or self.prefix
+        for start in range(0, self.prefix, step):
+            self.forward(ids[start:min(start + step, self.prefix)], cache)
+        for set_name, segments in sets:
+            for segment in segments:
+                self.rows = {}
+                try:
+                    self.forward(segment.ids, cache)
+                    rows = self.rows
+                finally:
+                    self.rows = None
+                cache.crop(self.prefix)
+                self.write(writer, set_name, segment, rows, layers)
+
+    def check_lengths(self, name, sets):
+        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        longest = max(len(segment.ids) for _, segments in sets for segment in segments)
+        if limit and self.prefix + longest > limit:
+            self.capture.say(f"note: {name}: extra queries reach position {self.prefix + longest}, the "
+                             f"model is made for {limit}")
+
+    def forward(self, ids, cache):
+        tokens = torch.as_tensor(np.asarray(ids), device=self.model.device)[None]
+        with torch.inference_mode():
+            try:
+                self.model.base_model(input_ids=tokens, past_key_values=cache, use_cache=True)
+            except Stop:
+                pass
+
+    def saw(self, module, query, key, mask, options):
+        """A layer's part of the run in progress. Raises Stop behind the last layer that is wanted."""
+        layer = getattr(module, "layer_idx", None)
+        wanted = self.capture.wanted(layer) and layer not in self.capture.prompt_skips
+        if self.rows is not None and wanted:
+            self.capture.start = self.prefix  # what inexact() takes for the tokens before these
+            reason = self.capture.inexact(module, query, key, mask, options)
+            if reason is not None:
+                raise TraceError(f"{self.args.model}: --extra: layer {layer}: {reason}; expected plain "
+                                 "causal attention (--inexact skip leaves the layer out)")
+            rows, kv_heads = query.shape[2], key.shape[1]
+            group = query.shape[1] // kv_heads
+            heads = list(range(kv_heads)) if self.args.heads is None else self.args.heads
+            q_heads = [h * group + g for h in heads for g in range(group)]
+            norms = None
+            if self.capture.projections is not None:
+                norms = self.capture.projections.norms[layer][-rows:].numpy()
+            self.rows[layer] = (self.capture.array(query[0, q_heads]),
+                                self.capture.array(key[0, heads, -rows:]), norms)
+        if self.args.layers is not None and layer is not None and layer >= max(self.args.layers):
+            raise Stop
+
+    def write(self, writer, set_name, segment, rows, layers):
+        positions = np.arange(self.prefix, self.prefix + len(segment.ids))
+        for layer in layers:
+            if layer not in rows:
+                raise TraceError(f"{self.args.model}: --extra: layer {layer} took no part in the run of "
+                                 f"{set_name}: unsupported")
+            q, k, norms = rows[layer]
+            writer.write_extra(set_name, q, k, positions, self.prefix, segment.about, norms, layer)

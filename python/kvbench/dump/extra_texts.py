@@ -1,0 +1,140 @@
+"""What kvbench-py dump --extra and --scores put beside a prompt: token ids of further segments, and
+arrays of other programs. Knows no model: it imports neither torch nor transformers.
+
+A segment's tokens run behind the first `prefix` tokens of the prompt, all but the evaluated ones.
+"""
+
+import dataclasses
+import os
+import re
+
+import numpy as np
+
+from kvbench.text import parse_json
+from kvbench.trace.extra import NAME
+from kvbench.errors import TraceError
+
+# KVzip (Kim et al., 2025, arXiv:2505.23416), as kvpress 8bb29b9 has it (KVzipPress): the prompt in
+# chunks, each repeated behind an instruction, which from the second chunk on ends with the last
+# tokens before it. Behind the instruction stands a line end: a trace's prompts have no chat template.
+REPEAT = "repeat"
+CHUNK = 2048
+BEFORE = 8
+ALL_OF_IT = "\n\nRepeat the previous context exactly."
+A_PART_OF_IT = "\n\nRepeat the part of the previous context exactly, starting with"
+SUFFIX = "\n"
+
+
+@dataclasses.dataclass
+class Tokens:
+    """A segment before it has run. about: (first, last), the tokens [first, last); None: none."""
+
+    ids: np.ndarray
+    about: "tuple[int, int] | None" = None
+
+
+def repeat_segments(ids, prefix, encode, chunk=CHUNK):
+    """KVzip's repetition of the first `prefix` of `ids`: [Tokens], one for each chunk.
+
+    encode  a text's token ids, without special tokens
+    """
+    out = []
+    for first in range(0, prefix, chunk):
+        last = min(first + chunk, prefix)
+        parts = [encode(A_PART_OF_IT if first else ALL_OF_IT), ids[max(0, first - BEFORE):first],
+                 encode(SUFFIX), ids[first:last]]
+        out.append(Tokens(np.concatenate([np.asarray(part, np.int64) for part in parts]),
+                          (first, last)))
+    return out
+
+
+def read_records(path):
+    """[(id or None, text)] of a .jsonl file whose records have `text`, and `id` or not."""
+    out = []
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except UnicodeDecodeError:
+        raise TraceError(f"{path}: not UTF-8") from None
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = parse_json(line)
+        except ValueError as error:
+            raise TraceError(f"{path}:{number}: not JSON ({error})") from None
+        if not isinstance(record, dict) or not isinstance(record.get("text"), str):
+            raise TraceError(f"{path}:{number}: expected an object with a text `text`")
+        out.append((str(record["id"]) if "id" in record else None, record["text"]))
+    if not out:
+        raise TraceError(f"{path}: no records")
+    named = sum(one is not None for one, _ in out)
+    if named not in (0, len(out)):
+        raise TraceError(f"{path}: {named} of {len(out)} records have an `id`, expected all or none")
+    return out
+
+
+class TextSet:
+    """--extra text:FILE.jsonl: the set is called as the file, without its ending.
+
+    Records with `id` belong to the prompt of that name or text id, in order: a segment each. Records
+    without belong to the prompts in order, one to each.
+    """
+
+    def __init__(self, path):
+        self.path = path
+        self.name = re.sub(r"\.jsonl?$", "", os.path.basename(path))
+        self.records = read_records(path)
+
+    def texts(self, at, name, text_id):
+        """Of the prompt number `at`, which the trace calls `name`."""
+        if self.records[0][0] is not None:
+            out = [text for one, text in self.records if one in (name, text_id)]
+            if not out:
+                raise TraceError(f"{self.path}: no record has the id {name}")
+            return out
+        if at >= len(self.records):
+            raise TraceError(f"{self.path}: {len(self.records)} records, expected one for each prompt")
+        return [self.records[at][1]]
+
+
+def parse_extra(text):
+    """REPEAT or a TextSet. TraceError for what is neither."""
+    if text == REPEAT:
+        return REPEAT
+    kind, _, path = text.partition(":")
+    if kind != "text" or not path:
+        raise TraceError(f"--extra: got `{text}`, expected {REPEAT} or text:FILE.jsonl")
+    out = TextSet(path)
+    if not NAME.fullmatch(out.name):
+        raise TraceError(f"--extra: {path}: its name `{out.name}` becomes the set's, expected letters, "
+                         "digits, `-`, `_` and `.`")
+    return out
+
+
+class StoredScores:
+    """--scores NAME=FILE.npz: arrays PROMPT/LAYER, [kv_heads, n], and `prefix` or PROMPT/prefix, what
+    the program that made them had read."""
+
+    def __init__(self, text):
+        self.name, _, self.path = text.partition("=")
+        if not NAME.fullmatch(self.name) or not self.path:
+            raise TraceError(f"--scores: got `{text}`, expected NAME=FILE.npz, NAME of letters, digits, "
+                             "`-`, `_` and `.`")
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                self.arrays = {key: file[key] for key in file.files}
+        except (OSError, ValueError, EOFError) as error:
+            raise TraceError(f"{self.path}: cannot be read as .npz: {error}") from None
+
+    def write(self, writer, prompt, layers):
+        """The prompt's scores into its begun `layers`; TraceError where one has none."""
+        prefix = self.arrays.get(f"{prompt}/prefix", self.arrays.get("prefix"))
+        for layer in layers:
+            array = self.arrays.get(f"{prompt}/{layer}")
+            if array is None:
+                raise TraceError(f"{self.path}: no array {prompt}/{layer}, expected one for each prompt "
+                                 "and layer of the trace")
+            writer.write_scores(self.name, array, None if prefix is None else int(prefix), layer)

@@ -1,0 +1,105 @@
+"""Reading a trace's extra queries and scores (docs/trace_format.md), one KV head at a time.
+
+    for segment in read_extra("t.h5", "p0", 4, 0, "repeat"):
+        segment.q, segment.k, segment.about  # float32 [group, m, d], [m, d]; (first, last) or None
+    read_scores("t.h5", "p0", 4, 0, "kvzap")  # float32 [n]
+
+Errors are TraceError, one line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import h5py
+import numpy as np
+
+from kvbench.errors import TraceError
+from kvbench.trace.digest import check_members
+from kvbench.trace.heads import open_trace, text_of
+from kvbench.trace.values import read_values
+from kvbench.trace.writer import from_bfloat16
+
+
+@dataclasses.dataclass
+class Segment:
+    """One segment of a set, as one KV head sees it.
+
+    q, k           float32 [group, m, d], [m, d]: rotated queries and their own keys
+    position       [m]: where they are rotated
+    prefix         tokens of the prompt that the model had read; None: not known
+    about          (first, last): the tokens [first, last) that it is about; None: none
+    residual_norm  float32 [m]; None: not known
+    """
+
+    q: np.ndarray
+    k: np.ndarray
+    position: np.ndarray
+    prefix: int | None
+    about: tuple[int, int] | None
+    residual_norm: np.ndarray | None
+
+
+def extra_names(trace: str | os.PathLike[str] | h5py.File, prompt: str,
+                layer: int) -> tuple[list[str], list[str]]:
+    """Names of a layer's sets of extra queries, and of its scores."""
+    with open_trace(trace) as file:
+        group = _layer(file, prompt, layer)
+        check_members(group)
+        return sorted(group.get("extra", {})), sorted(group.get("scores", {}))
+
+
+def read_extra(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int, kv_head: int,
+               name: str) -> list[Segment]:
+    """The segments of a set, in order. TraceError where there is none, or it cannot be read."""
+    with open_trace(trace) as file:
+        group = _layer(file, prompt, layer)
+        heads = _heads(group, kv_head)
+        where = f"extra/{name}"
+        if where not in group:
+            raise TraceError(f"{file.filename}: {group.name}/{where}: not in the trace")
+        check_members(group[where])
+        size = group["q"].shape[0] // heads
+        half = text_of(file.attrs["dtype"]) == "bfloat16"
+
+        def rows(data: h5py.Dataset, first: int, count: int) -> np.ndarray:
+            values = read_values(data, slice(first, first + count))
+            return from_bfloat16(values) if half else values.astype(np.float32)
+
+        out = []
+        for at in range(len(group[where])):
+            one = group[where][str(at)]
+            check_members(one)
+            about = (int(one.attrs["first"]), int(one.attrs["last"])) if "first" in one.attrs else None
+            prefix = int(one.attrs["prefix"]) if "prefix" in one.attrs else None
+            norm = read_values(one["residual_norm"]) if "residual_norm" in one else None
+            out.append(Segment(rows(one["q"], kv_head * size, size), rows(one["k"], kv_head, 1)[0],
+                               read_values(one["position"]).astype(np.int64), prefix, about, norm))
+        return out
+
+
+def read_scores(trace: str | os.PathLike[str] | h5py.File, prompt: str, layer: int, kv_head: int,
+                name: str) -> np.ndarray:
+    """Scores of one KV head's tokens, float32 [n]."""
+    with open_trace(trace) as file:
+        group = _layer(file, prompt, layer)
+        _heads(group, kv_head)
+        if f"scores/{name}" not in group:
+            raise TraceError(f"{file.filename}: {group.name}/scores/{name}: not in the trace")
+        return read_values(group[f"scores/{name}"])[kv_head]
+
+
+def _layer(file: h5py.File, prompt: str, layer: int) -> h5py.Group:
+    where = f"prompts/{prompt}/layers/{layer}"
+    if where not in file:
+        raise TraceError(f"{file.filename}: {where}: not in the trace")
+    return file[where]
+
+
+def _heads(group: h5py.Group, kv_head: int) -> int:
+    heads = group["k"].shape[0]
+    if not 0 <= kv_head < heads:
+        raise TraceError(f"{group.file.filename}: {group.name}: KV head: got {kv_head}, expected 0 "
+                         f"to {heads - 1}")
+    return heads

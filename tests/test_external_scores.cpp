@@ -1,0 +1,103 @@
+// external-scores: a selection by what the trace says, and nothing else.
+#include "method_checks.hpp"
+#include "refusal.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_external_scores();
+
+namespace {
+
+NamedScores random_scores(const std::string& name, Index n, unsigned seed, int values) {
+  std::mt19937_64 generator(seed);
+  NamedScores out{name, {}};
+  for (Index i = 0; i < n; ++i) {
+    out.values.push_back(static_cast<float>(generator() % static_cast<unsigned>(values)) / 8.0F -
+                         3.0F);
+  }
+  return out;
+}
+
+TEST(ExternalScores, EqualsTwin) {
+  const Method method = method_external_scores();
+  for (unsigned seed = 0; seed < 10; ++seed) {
+    for (const std::vector<Index>& tokens : {positions(8, 110), gappy(8, 110)}) {
+      JobOf job(method, make_head({.n = 120}, seed), tokens, {});
+      job.named_scores = {random_scores("a", 120, seed, 1000), random_scores("b", 120, seed, 5)};
+      for (const char* name : {"a", "b"}) {
+        const NamedScores& own = *find_named(job.named_scores, name);
+        twin::Vec scores;
+        for (const Index i : tokens) {
+          scores.push_back(own.values[static_cast<std::size_t>(i)]);
+        }
+        for (const Index kept : {0, 1, 13, 60}) {
+          ASSERT_EQ(job.kept(kept, {{"name", name}}), twin::best(tokens, scores, kept));
+        }
+        for (const char* threshold : {"-4", "-2.875", "0", "200"}) {
+          std::vector<Index> above;
+          for (std::size_t i = 0; i < tokens.size(); ++i) {
+            if (scores[i] > std::stold(threshold)) {
+              above.push_back(tokens[i]);
+            }
+          }
+          ASSERT_EQ(job.run({}, {{"name", name}, {"threshold", threshold}}).held.tokens, above);
+        }
+      }
+    }
+  }
+}
+
+// 0.1 as float32 lies above 0.1: what is equal as stored is not above.
+TEST(ExternalScores, AThresholdIsComparedAsScoresAreStored) {
+  const Method method = method_external_scores();
+  JobOf job(method, make_head({.n = 10}, 1), positions(2, 8), {});
+  job.named_scores = {{"s", std::vector<float>(10, 0.1F)}};
+  EXPECT_TRUE(job.run({}, {{"name", "s"}, {"threshold", "0.1"}}).held.tokens.empty());
+  job.named_scores[0].values[5] = std::nextafter(0.1F, 1.0F);
+  EXPECT_EQ(job.run({}, {{"name", "s"}, {"threshold", "0.1"}}).held.tokens,
+            (std::vector<Index>{5}));
+}
+
+TEST(ExternalScores, TheNameIsResolvedOrRefused) {
+  const Method method = method_external_scores();
+  const auto resolve = [&](const Given& given, const LayerFacts& layer) {
+    return method.info.resolve(Params("external-scores", method.info.params, given), layer);
+  };
+  const auto refuses = [&](const Given& given, const LayerFacts& layer, const std::string& part) {
+    testing_replay::expect_refusal([&] { resolve(given, layer); }, part);
+  };
+  LayerFacts layer;
+  layer.n = 50;
+  layer.evaluated = 8;
+  refuses({}, layer, "the layer has no scores");
+  refuses({{"name", "gate"}}, layer, "no scores 'gate', has: none");
+  std::vector<ScoresInfo> scores{{"gate", 42}};
+  layer.scores = scores;
+  EXPECT_EQ(resolve({}, layer).at("name"), "gate");
+  EXPECT_EQ(resolve({{"name", "gate"}}, layer).at("name"), "gate");
+  refuses({{"name", "gates"}}, layer, "no scores 'gates', has: gate");
+  scores[0].prefix = 43;
+  refuses({}, layer, "had read 43 tokens (attribute prefix), expected at most n - queries = 42");
+  scores[0].prefix.reset();
+  refuses({}, layer, "has no attribute prefix");
+  scores = {{"gate", 42}, {"other", 42}};
+  layer.scores = scores;
+  refuses({}, layer, "several scores, expected name= one of gate, other");
+  testing_replay::expect_refusal(
+      [&] {
+        const Params p("external-scores", method.info.params, {{"name", "a/b"}});
+      },
+      "letters, digits");
+}
+
+TEST(ExternalScores, BudgetsAndOddInputs) {
+  const Method method = method_external_scores();
+  check_budgets(method, false, true);
+  check_odd_inputs(method, true);
+  EXPECT_TRUE(method.info.keeps_tokens);
+  EXPECT_TRUE(method.info.scores);  // nobody knows what the other program looked at
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,150 @@
+// Methods that score with a set of extra queries (ref=NAME) against twins.
+#include "method_checks.hpp"
+#include "refusal.hpp"
+#include "twin/extra.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_attention_matching();
+Method method_h2o();
+Method method_snapkv();
+
+namespace {
+
+// Sums of some 100 softmax weights in float64 and in long double.
+constexpr long double kTolerance = 1e-11L;
+
+// A segment may have read less than the other.
+JobOf job_of(const Method& method, unsigned seed, const std::vector<Index>& tokens) {
+  return JobOf(method, make_head({.n = 90, .nq = 30, .d = 10, .group = 3}, seed), tokens, {60, 80},
+               true);
+}
+
+std::vector<ExtraSet> sets_for(const KvHead& head, unsigned seed) {
+  return {make_extra("q", head, {{50, 80, {}}, {17, 64, {}}}, seed + 40),
+          make_extra("other", head, {{3, 80, {}}}, seed + 90)};
+}
+
+TEST(ExtraRef, SnapKvEqualsTwin) {
+  const Method method = method_snapkv();
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    const std::vector<Index> tokens = positions(5, 75);
+    KvHead head = make_head({.n = 90, .nq = 30, .d = 10, .group = 3}, seed);
+    JobOf job(method, head, tokens, {60, 80});
+    job.extra = sets_for(head, seed);
+    for (const Index window : {1, 17, 32, 67, 1000}) {
+      const twin::Rows sums = twin::extra_sums(head, twin_rows(job.extra[0]), window);
+      twin::Rows means;
+      for (const twin::Vec& of_head : sums) {
+        twin::Vec mean;
+        for (const Index i : tokens) {  // pooled over 3 tokens of the middle
+          twin::Real sum = 0;
+          twin::Real count = 0;
+          for (Index j = std::max<Index>(5, i - 1); j <= std::min<Index>(74, i + 1); ++j) {
+            sum += of_head[static_cast<std::size_t>(j)];
+            count += 1;
+          }
+          mean.push_back(sum / count);
+        }
+        means.push_back(mean);
+      }
+      const twin::Vec scores = twin::reduced(means, twin::TwinReduce::mean);
+      for (const Index kept : {1, 20, 50}) {
+        ASSERT_TRUE(twin::is_top(
+            tokens, scores,
+            job.kept(kept, {{"ref", "q"}, {"kernel", "3"}, {"window", std::to_string(window)}}),
+            kept, kTolerance))
+            << seed << " " << window << " " << kept;
+      }
+    }
+  }
+}
+
+TEST(ExtraRef, H2oEqualsTwin) {
+  const Method method = method_h2o();
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    const std::vector<Index> tokens = gappy(5, 75);
+    const KvHead head = make_head({.n = 90, .nq = 30, .d = 10, .group = 3}, seed);
+    JobOf job(method, head, tokens, {60, 80});
+    job.extra = sets_for(head, seed);
+    const twin::Vec all = twin::reduced(twin::extra_sums(head, twin_rows(job.extra[0]), 1000),
+                                        twin::TwinReduce::mean);
+    twin::Vec scores;
+    for (const Index i : tokens) {
+      scores.push_back(all[static_cast<std::size_t>(i)]);
+    }
+    for (const Index kept : {1, 20, 40}) {
+      ASSERT_TRUE(twin::is_top(tokens, scores, job.kept(kept, {{"ref", "q"}, {"heavy_ratio", "1"}}),
+                               kept, kTolerance));
+    }
+  }
+}
+
+TEST(ExtraRef, WithoutItTheSetIsNotLookedAt) {
+  for (const Method& method : {method_snapkv(), method_h2o(), method_attention_matching()}) {
+    const JobOf with = job_of(method, 1, positions(5, 75));
+    JobOf without(method, with.head(), positions(5, 75), {60, 80});
+    const Compressed a = with.run(20 * with.head().pair_bytes());
+    const Compressed b = without.run(20 * with.head().pair_bytes());
+    EXPECT_EQ(a.held.tokens, b.held.tokens);
+    EXPECT_TRUE(same_bits(a.made.k, b.made.k) && same_bits(a.made.v, b.made.v));
+    EXPECT_TRUE(method.info.extra_sets(with.params()).empty());
+    EXPECT_EQ(method.info.extra_sets(with.params({{"ref", "q"}})), std::vector<std::string>{"q"});
+  }
+}
+
+// With the prompt's own last queries as the set, attention-matching is what it is without one: its
+// reference queries attend to the middle alone.
+TEST(ExtraRef, AttentionMatchingWithTheSameQueriesIsTheSame) {
+  const Method method = method_attention_matching();
+  const KvHead head = make_head({.n = 90, .nq = 30, .d = 10, .group = 3}, 6);
+  JobOf job(method, head, positions(5, 55), {60, 80});
+  ExtraSet set{"own", {}};
+  for (const Range part : {Range{60, 67}, Range{67, 80}}) {
+    ExtraSegment& s = set.segments.emplace_back();
+    s.info = {part.size(), 80, {}, false};
+    for (const Matrix& q : head.q) {
+      Matrix& rows = s.q.emplace_back(part.size(), head.d());
+      std::copy_n(q.row(part.begin - head.q_start()), part.size() * head.d(), rows.data());
+    }
+    s.k = Matrix(part.size(), head.d());
+  }
+  job.extra = {set};
+  for (const char* count : {"5", "16", "256"}) {
+    for (const char* keys : {"rms", "omp"}) {
+      const Given given{{"ref_queries", count}, {"keys", keys}};
+      Given with = given;
+      with["ref"] = "own";
+      const Compressed a = job.run(15 * head.pair_bytes(), given);
+      const Compressed b = job.run(15 * head.pair_bytes(), with);
+      EXPECT_EQ(a.made.weights, b.made.weights);
+      EXPECT_TRUE(same_bits(a.made.k, b.made.k) && same_bits(a.made.v, b.made.v));
+    }
+  }
+}
+
+TEST(ExtraRef, LayersWithoutTheSetAndStreamsAreRefused) {
+  for (const Method& method : {method_snapkv(), method_h2o(), method_attention_matching()}) {
+    const std::string& name = method.info.name;
+    const Params past(name, params_of(method, {}), {});
+    const Given given{{"ref", "q"}};
+    const Params params(name, params_of(method, given), given);
+    LayerFacts layer;
+    layer.n = 100;
+    layer.evaluated = 20;
+    EXPECT_TRUE(method.info.resolve(past, layer).empty());
+    testing_replay::expect_refusal([&] { method.info.resolve(params, layer); },
+                                   name + ": the layer has no extra queries 'q', has: none");
+    const std::vector<ExtraSetInfo> sets{{"q", {{5, 81, {}, false}}}};
+    layer.extra = sets;
+    testing_replay::expect_refusal([&] { method.info.resolve(params, layer); }, "n - queries = 80");
+    layer.evaluated = 19;
+    EXPECT_TRUE(method.info.resolve(params, layer).empty());
+    layer.stream = true;
+    testing_replay::expect_refusal([&] { method.info.resolve(params, layer); }, "under prefill");
+  }
+}
+
+}  // namespace
+}  // namespace kvbench

@@ -1,0 +1,241 @@
+// kvzip against its definition: scores, shared budgets, and what it refuses.
+#include <numeric>
+
+#include "layer_job.hpp"
+#include "refusal.hpp"
+#include "twin/extra.hpp"
+#include "twin/selection.hpp"
+
+namespace kvbench {
+
+Method method_kvzip();
+
+namespace {
+
+// Softmax weights in float64 and in long double: a few roundings of exponents below 100.
+constexpr long double kTolerance = 1e-11L;
+
+// A gap between the chunks, which no segment is about, and a chunk that begins within the first
+// four tokens.
+std::vector<SegmentShape> chunks() {
+  return {{9, 90, {2, 37}}, {60, 90, {41, 88}}, {1, 90, {88, 90}}};
+}
+
+twin::Vec taken(const twin::Vec& scores, const std::vector<Index>& tokens) {
+  twin::Vec out;
+  for (const Index i : tokens) {
+    out.push_back(scores[static_cast<std::size_t>(i)]);
+  }
+  return out;
+}
+
+TEST(Kvzip, EqualsTwin) {
+  const Method method = method_kvzip();
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    for (const std::vector<Index>& tokens : {positions(3, 90), gappy(0, 85)}) {
+      const KvHead head = make_head({.n = 100, .nq = 20, .d = 12, .group = 3}, seed);
+      JobOf job(method, head, tokens, {}, true);
+      job.extra = {make_extra("repeat", head, chunks(), 70 + seed)};
+      const twin::Rows w = twin::rows_of(*job.o_proj);
+      for (const bool plus : {false, true}) {
+        const twin::Vec scores =
+            taken(twin::kvzip(head, twin_rows(job.extra[0]), plus ? &w : nullptr), tokens);
+        for (const Index kept : {0, 1, 12, 40}) {
+          ASSERT_TRUE(twin::is_top(tokens, scores,
+                                   job.kept(kept, {{"plus", plus ? "true" : "false"}}), kept,
+                                   kTolerance))
+              << seed << " " << kept << " " << plus;
+        }
+      }
+    }
+  }
+}
+
+TEST(Kvzip, TokensThatNoSegmentIsAboutComeLastAndByPosition) {
+  const Method method = method_kvzip();
+  const KvHead head = make_head({.n = 40}, 3);
+  JobOf job(method, head, positions(5, 35), {});
+  job.extra = {make_extra("repeat", head, {{6, 36, {20, 25}}}, 8)};
+  EXPECT_EQ(job.kept(7), (std::vector<Index>{5, 6, 20, 21, 22, 23, 24}));
+}
+
+// One query of a segment looks at token 6 alone, though at no other query's.
+TEST(Kvzip, OneQueryIsEnough) {
+  const Method method = method_kvzip();
+  KvHead head = make_head({.n = 30, .d = 2, .group = 2}, 4);
+  std::fill_n(head.k.data(), 60, 0.0F);
+  head.k.row(6)[0] = 10.0F;
+  JobOf job(method, head, positions(0, 30), {});
+  job.extra = {make_extra("repeat", head, {{5, 30, {0, 30}}}, 8)};
+  for (Matrix& q : job.extra[0].segments[0].q) {
+    std::fill_n(q.data(), 10, 0.0F);
+  }
+  job.extra[0].segments[0].q[1].row(3)[0] = 1.0F;
+  EXPECT_EQ(job.kept(1), (std::vector<Index>{6}));
+  // Every other query spreads its weight evenly: ties, so the lowest positions.
+  EXPECT_EQ(job.kept(3), (std::vector<Index>{0, 1, 6}));
+}
+
+// A key of the segment behind a query takes nothing of its weight.
+TEST(Kvzip, TheSegmentsOwnKeysAreCausal) {
+  const Method method = method_kvzip();
+  const KvHead head = make_head({.n = 30}, 4);
+  JobOf job(method, head, positions(0, 30), {});
+  job.extra = {make_extra("repeat", head, {{2, 30, {0, 15}}, {1, 30, {15, 30}}}, 8)};
+  ExtraSegment& first = job.extra[0].segments[0];
+  for (Index t = 0; t < 8; ++t) {
+    first.k.row(1)[t] = 100.0F * first.q[0].row(1)[t];  // hides the chunk from the last query
+  }
+  const twin::Vec scores = twin::kvzip(head, twin_rows(job.extra[0]), nullptr);
+  ASSERT_TRUE(twin::is_top(job.tokens(), scores, job.kept(9), 9, kTolerance));
+}
+
+// The counts that are left when the best of all is taken, one at a time.
+std::vector<Index> pooled(const twin::Rows& scores, Index total) {
+  std::vector<Index> counts(scores.size(), 0);
+  std::vector<std::vector<bool>> taken_ones(scores.size(),
+                                            std::vector<bool>(scores[0].size(), false));
+  for (Index k = 0; k < total; ++k) {
+    std::size_t head = scores.size();
+    std::size_t place = 0;
+    for (std::size_t i = 0; i < scores[0].size(); ++i) {
+      for (std::size_t h = 0; h < scores.size(); ++h) {
+        if (!taken_ones[h][i] && (head == scores.size() || scores[h][i] > scores[head][place])) {
+          head = h;
+          place = i;
+        }
+      }
+    }
+    taken_ones[head][place] = true;
+    ++counts[head];
+  }
+  return counts;
+}
+
+TEST(Kvzip, BudgetsOfALayerAndOfAllLayersAreShared) {
+  const Method method = method_kvzip();
+  std::vector<KvHead> heads;
+  for (unsigned h = 0; h < 4; ++h) {
+    heads.push_back(make_head({.n = 60, .nq = 20}, 20 + h));
+    heads.back().scale *= 0.4 + h;
+  }
+  const std::vector<Index> tokens = positions(4, 50);
+  for (const char* budget : {"layer", "model"}) {
+    SharedJob job(method, heads, 2, tokens, {}, true);
+    twin::Rows scores;
+    for (std::size_t h = 0; h < 4; ++h) {
+      scores.push_back(
+          taken(twin::kvzip(heads[h], twin_rows(job.job(h).extra[0]), nullptr), tokens));
+    }
+    const bool layer = std::string(budget) == "layer";
+    EXPECT_EQ(method.info.scope_of(job.job(0).params({{"budget", budget}})),
+              layer ? Scope::layer : Scope::layers);
+    for (const Index each : {1, 7, 20}) {
+      std::vector<Index> counts;
+      std::vector<std::vector<Index>> got;
+      if (layer) {  // the replay asks for a layer at a time
+        for (std::size_t l = 0; l < 2; ++l) {
+          const auto part = pooled({scores[2 * l], scores[2 * l + 1]}, 2 * each);
+          counts.insert(counts.end(), part.begin(), part.end());
+          const std::vector<KvHead> two(heads.begin() + 2 * static_cast<std::ptrdiff_t>(l),
+                                        heads.begin() + 2 * static_cast<std::ptrdiff_t>(l) + 2);
+          const SharedJob of_layer(method, two, 2, tokens, {}, true);
+          const auto kept = of_layer.run(each * heads[0].pair_bytes(), {{"budget", budget}});
+          got.insert(got.end(), kept.begin(), kept.end());
+        }
+      } else {
+        counts = pooled(scores, 4 * each);
+        got = job.run(each * heads[0].pair_bytes(), {{"budget", budget}});
+      }
+      for (std::size_t h = 0; h < 4; ++h) {
+        ASSERT_TRUE(twin::is_top(tokens, scores[h], got[h], counts[h], kTolerance))
+            << budget << " " << each << " " << h;
+      }
+    }
+  }
+}
+
+TEST(Kvzip, TiesGoToThePositionThenTheHeadThenTheLayer) {
+  const Method method = method_kvzip();
+  std::vector<Survey> surveys;
+  for (Index layer = 0; layer < 2; ++layer) {
+    for (Index head = 0; head < 2; ++head) {
+      Survey s;
+      s.tokens = 1;
+      s.values = {0.5, 0.5, 0.5, 10, 11, 12};
+      s.layer = layer;
+      s.kv_head = head;
+      s.middle = 3;
+      surveys.push_back(s);
+    }
+  }
+  const auto counts = [&] {
+    std::vector<Index> out;
+    for (const Share& s : method.share(surveys, Params("kvzip", method.info.params, {}))) {
+      out.push_back(s.tokens);
+    }
+    return out;
+  };
+  EXPECT_EQ(counts(), (std::vector<Index>{1, 1, 1, 1}));
+  surveys[3].tokens = 0;  // three tokens: head 1 of layer 1 is the last
+  EXPECT_EQ(counts(), (std::vector<Index>{1, 1, 1, 0}));
+  surveys[2].tokens = 0;  // two: head 0 of both layers
+  EXPECT_EQ(counts(), (std::vector<Index>{1, 0, 1, 0}));
+}
+
+TEST(Kvzip, HeadsOfDifferentSizeCannotShare) {
+  const Method method = method_kvzip();
+  std::vector<Survey> surveys(2);
+  surveys[0].pair_bytes = 8;
+  surveys[1].pair_bytes = 16;
+  testing_replay::expect_refusal(
+      [&] {
+        method.share(surveys, Params("kvzip", method.info.params, {{"budget", "model"}}));
+      },
+      "budget=model");
+}
+
+TEST(Kvzip, LayersWithoutWhatItNeedsAreRefused) {
+  const Method method = method_kvzip();
+  const Params params("kvzip", method.info.params, {});
+  const Params plus("kvzip", method.info.params, {{"plus", "true"}});
+  const auto refuses = [&](const Params& p, const LayerFacts& layer, const std::string& part) {
+    testing_replay::expect_refusal([&] { method.info.resolve(p, layer); }, part);
+  };
+  LayerFacts layer;
+  layer.n = 100;
+  layer.evaluated = 10;
+  refuses(params, layer, "kvzip: the layer has no extra queries 'repeat', has: none");
+  std::vector<ExtraSetInfo> sets{{"second", {{}}}, {"text", {{}}}};
+  layer.extra = sets;
+  refuses(params, layer, "no extra queries 'repeat', has: second, text");
+  sets.push_back({"repeat", {{5, 90, Range{0, 90}, false}, {5, {}, Range{0, 90}, false}}});
+  layer.extra = sets;
+  refuses(params, layer, "segment 1 of the extra queries 'repeat' has no attribute prefix");
+  sets[2].segments[1].prefix = 91;
+  refuses(params, layer,
+          "had read 91 tokens (attribute prefix), expected at most n - queries = 90");
+  sets[2].segments[1].prefix = 90;
+  EXPECT_TRUE(method.info.resolve(params, layer).empty());
+  refuses(plus, layer, "residual_norm");
+  for (ExtraSegmentInfo& s : sets[2].segments) {
+    s.has_residual_norm = true;
+  }
+  refuses(plus, layer, "output projection");
+  layer.hidden = 12;
+  EXPECT_TRUE(method.info.resolve(plus, layer).empty());
+  sets[2].segments[0].about.reset();
+  refuses(params, layer, "attributes first and last");
+}
+
+TEST(Kvzip, BudgetsAndOddInputs) {
+  const Method method = method_kvzip();
+  check_budgets(method, false, true);
+  check_odd_inputs(method, true);
+  check_info(method, "kvzip");
+  EXPECT_TRUE(method.info.scores);
+  EXPECT_EQ(method.info.scope_of(Params("kvzip", method.info.params, {})), Scope::head);
+}
+
+}  // namespace
+}  // namespace kvbench

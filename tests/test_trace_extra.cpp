@@ -1,0 +1,336 @@
+// Extra queries and scores of a trace: what is stored comes back bit by bit, nothing is asked of a
+// trace without them, and a wrong one is refused with its place.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "extra_traces.hpp"
+#include "refusal.hpp"
+#include "trace/inspect.hpp"
+#include "trace/reader.hpp"
+
+namespace kvbench {
+namespace {
+
+using testing_traces::alter;
+using testing_traces::make_group;
+using testing_traces::packed_storage;
+using testing_traces::planted;
+using testing_traces::planted_trace;
+using testing_traces::put_array;
+using testing_traces::put_dataset;
+using testing_traces::put_floats;
+using testing_traces::put_int;
+using testing_traces::put_integers;
+using testing_traces::put_scores;
+using testing_traces::put_segment;
+using testing_traces::put_string;
+using testing_traces::SegmentParts;
+using testing_traces::Shape;
+
+constexpr const char* kLayer = "/prompts/a/layers/0";
+constexpr const char* kSegment = "/prompts/a/layers/0/extra/repeat/1";
+
+std::vector<float> counted(Index count, float step = 0.25F) {
+  std::vector<float> out;
+  for (Index i = 0; i < count; ++i) {
+    out.push_back(step * static_cast<float>(i) - 3.0F);
+  }
+  return out;
+}
+
+// Two sets, `repeat` of two segments and `second` without attributes, and two scores.
+std::string trace_with_extra(DType type = DType::float16) {
+  const std::string path = planted_trace("t.h5", type);
+  const Shape s;
+  alter(path, kLayer, [&](hid_t layer) {
+    SegmentParts first;
+    first.queries = 7;
+    first.from = 60;
+    first.residual_norm = {1, 2, 0, 4, 5, 6, 7};
+    first.prefix = 60;
+    first.first = 0;
+    first.last = 40;
+    put_segment(layer, "repeat", 0, s, type, first, packed_storage());
+    SegmentParts second = first;
+    second.queries = 5;
+    second.residual_norm.clear();
+    second.positions = {60, 61, 63, 70, 2147483647};
+    second.first = 40;
+    second.last = 60;
+    put_segment(layer, "repeat", 1, s, type, second);
+    put_segment(layer, "second", 0, s, type, {});
+    put_scores(layer, "gate.v1", s.kv_heads, s.n, counted(s.kv_heads * s.n), 60);
+    put_scores(layer, "other", s.kv_heads, s.n, counted(s.kv_heads * s.n, -1.5F), {});
+  });
+  return path;
+}
+
+void expect_planted(char dataset, const Matrix& got, Index head, Index rows, Index width) {
+  ASSERT_EQ(got.rows(), rows);
+  ASSERT_EQ(got.cols(), width);
+  for (Index r = 0; r < rows; ++r) {
+    for (Index c = 0; c < width; ++c) {
+      ASSERT_EQ(got.row(r)[c], planted(dataset, head, r, c)) << head << " " << r << " " << c;
+    }
+  }
+}
+
+TEST(TraceExtra, ComesBackBitByBit) {
+  for (const DType type : {DType::float16, DType::bfloat16, DType::float32}) {
+    const TraceReader reader(trace_with_extra(type));
+    const Shape s;
+    for (Index h = 0; h < s.kv_heads; ++h) {
+      const ExtraSet set = reader.read_extra(0, 0, "repeat", h);
+      EXPECT_EQ(set.name, "repeat");
+      ASSERT_EQ(set.segments.size(), 2U);
+      for (std::size_t i = 0; i < 2; ++i) {
+        const ExtraSegment& segment = set.segments[i];
+        const Index m = i == 0 ? 7 : 5;
+        expect_planted('k', segment.k, h, m, s.d);
+        ASSERT_EQ(segment.q.size(), 2U);
+        expect_planted('q', segment.q[0], 2 * h, m, s.d);
+        expect_planted('q', segment.q[1], 2 * h + 1, m, s.d);
+        EXPECT_EQ(segment.info.prefix, 60);
+      }
+      EXPECT_EQ(set.segments[0].positions, (std::vector<Index>{60, 61, 62, 63, 64, 65, 66}));
+      EXPECT_EQ(set.segments[1].positions, (std::vector<Index>{60, 61, 63, 70, 2147483647}));
+      EXPECT_EQ(set.segments[0].residual_norm, (std::vector<float>{1, 2, 0, 4, 5, 6, 7}));
+      EXPECT_TRUE(set.segments[1].residual_norm.empty());
+      const std::vector<float> gate = reader.read_scores(0, 0, "gate.v1", h).values;
+      const std::vector<float> all = counted(s.kv_heads * s.n);
+      EXPECT_EQ(gate, (std::vector<float>(all.begin() + h * s.n, all.begin() + (h + 1) * s.n)));
+    }
+  }
+}
+
+TEST(TraceExtra, IsListedWithoutReadingValues) {
+  const TraceReader reader(trace_with_extra());
+  const LayerMeta& layer = reader.meta().prompts[0].layers[0];
+  ASSERT_EQ(layer.extra.size(), 2U);
+  EXPECT_EQ(layer.extra[0].name, "repeat");
+  ASSERT_EQ(layer.extra[0].segments.size(), 2U);
+  EXPECT_EQ(layer.extra[0].queries(), 12);
+  EXPECT_EQ(layer.extra[0].segments[0].about, (Range{0, 40}));
+  EXPECT_EQ(layer.extra[0].segments[1].about, (Range{40, 60}));
+  EXPECT_EQ(layer.extra[0].segments[1].prefix, 60);
+  EXPECT_TRUE(layer.extra[0].segments[0].has_residual_norm);
+  EXPECT_FALSE(layer.extra[0].segments[1].has_residual_norm);
+  EXPECT_EQ(layer.extra[1].name, "second");
+  EXPECT_FALSE(layer.extra[1].segments[0].prefix);
+  EXPECT_FALSE(layer.extra[1].segments[0].about);
+  ASSERT_EQ(layer.scores.size(), 2U);
+  EXPECT_EQ(layer.scores[0].name, "gate.v1");
+  EXPECT_EQ(layer.scores[0].prefix, 60);
+  EXPECT_FALSE(layer.scores[1].prefix);
+  EXPECT_NO_THROW(validate_values(reader));
+}
+
+TEST(TraceExtra, OfATraceWithoutIsRefused) {
+  const TraceReader reader(planted_trace("t.h5"));
+  EXPECT_TRUE(reader.meta().prompts[0].layers[0].extra.empty());
+  EXPECT_TRUE(reader.meta().prompts[0].layers[0].scores.empty());
+  testing_replay::expect_refusal([&] { reader.read_extra(0, 0, "repeat", 0); },
+                                 "holds no extra queries 'repeat'");
+  testing_replay::expect_refusal([&] { reader.read_scores(0, 0, "gate", 0); },
+                                 "holds no scores 'gate'");
+  EXPECT_THROW(reader.read_extra(0, 0, "repeat", 3), InputError);
+}
+
+TEST(TraceExtra, WithoutQueriesOfTheLayerItIsIgnored) {
+  const std::string path = trace_with_extra();
+  alter(path, kLayer, [](hid_t layer) { H5Ldelete(layer, "q", H5P_DEFAULT); });
+  const TraceReader reader(path, Require::keys);
+  EXPECT_TRUE(reader.meta().prompts[0].layers[0].extra.empty());
+  EXPECT_EQ(reader.meta().prompts[0].layers[0].scores.size(), 2U);
+  EXPECT_NO_THROW(validate_values(reader));
+}
+
+TEST(TraceExtra, AValueOfAnotherHeadIsNotRead) {
+  const std::string path = trace_with_extra();
+  const Shape s;
+  std::vector<float> values = counted(s.kv_heads * s.n);
+  values.back() = std::numeric_limits<float>::quiet_NaN();
+  alter(path, kLayer,
+        [&](hid_t layer) { put_scores(layer, "gate.v1", s.kv_heads, s.n, values, 60); });
+  const TraceReader reader(path);
+  EXPECT_NO_THROW(reader.read_scores(0, 0, "gate.v1", 0));
+  EXPECT_THROW(reader.read_scores(0, 0, "gate.v1", 2), InputError);
+}
+
+struct SpoiledExtra {
+  const char* name;
+  const char* object;
+  std::function<void(hid_t)> spoil;
+  std::vector<std::string> says;
+};
+
+std::function<void(hid_t)> dataset(const char* name, std::array<hsize_t, 3> dims,
+                                   DType type = DType::float16) {
+  return [=](hid_t group) {
+    H5Ldelete(group, name, H5P_DEFAULT);
+    put_dataset(group, name, dims, type, {});
+  };
+}
+
+std::vector<SpoiledExtra> spoiled() {
+  const auto integer = [](const char* name, std::int64_t value) {
+    return [=](hid_t o) { put_int(o, name, value); };
+  };
+  const auto floats = [](const char* name, std::vector<hsize_t> dims) {
+    return [=](hid_t group) {
+      put_floats(group, name, dims,
+                 std::vector<float>(
+                     std::accumulate(dims.begin(), dims.end(), std::size_t{1}, std::multiplies<>()),
+                     1.0F));
+    };
+  };
+  const auto positions = [](std::vector<std::int32_t> values) {
+    return [=](hid_t segment) { put_integers(segment, "position", values); };
+  };
+  const auto drop = [](const char* name) {
+    return [=](hid_t group) { H5Ldelete(group, name, H5P_DEFAULT); };
+  };
+  const auto drop_attribute = [](const char* name) { return [=](hid_t o) { H5Adelete(o, name); }; };
+  const auto rename = [](const char* from, const char* to) {
+    return [=](hid_t g) { H5Lmove(g, from, g, to, H5P_DEFAULT, H5P_DEFAULT); };
+  };
+  const char* extra = "/prompts/a/layers/0/extra";
+  const char* set = "/prompts/a/layers/0/extra/repeat";
+  const char* scores = "/prompts/a/layers/0/scores";
+  const char* gate = "/prompts/a/layers/0/scores/gate.v1";
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  return {
+      {"no_q", kSegment, drop("q"), {"extra/repeat/1/q", "missing"}},
+      {"no_k", kSegment, drop("k"), {"extra/repeat/1/k", "missing"}},
+      {"no_position", kSegment, drop("position"), {"extra/repeat/1/position", "missing"}},
+      {"q_heads", kSegment, dataset("q", {5, 5, 24}), {"repeat/1/q", "[5, 5, 24]", "[6, m, 24]"}},
+      {"q_width", kSegment, dataset("q", {6, 5, 23}), {"repeat/1/q", "[6, 5, 23]", "[6, m, 24]"}},
+      {"k_heads", kSegment, dataset("k", {6, 5, 24}), {"repeat/1/k", "[6, 5, 24]", "[3, 5, 24]"}},
+      {"k_rows", kSegment, dataset("k", {3, 6, 24}), {"repeat/1/k", "[3, 6, 24]", "[3, 5, 24]"}},
+      {"k_width", kSegment, dataset("k", {3, 5, 9}), {"repeat/1/k", "[3, 5, 9]", "[3, 5, 24]"}},
+      {"q_dtype", kSegment, dataset("q", {6, 5, 24}, DType::float32), {"repeat/1/q", "32-bit"}},
+      {"q_rank", kSegment, floats("q", {6, 5}), {"repeat/1/q"}},
+      {"position_count", kSegment, positions({1, 2, 3}), {"/position", "holds 3", "m = 5"}},
+      {"position_order", kSegment, positions({1, 2, 2, 3, 4}), {"/position", "query 2 is at 2"}},
+      {"position_negative", kSegment, positions({-1, 0, 1, 2, 3}), {"/position", "query 0", "-1"}},
+      {"position_reals", kSegment, floats("position", {5}), {"/position", "expected int32"}},
+      {"position_rank",
+       kSegment,
+       [](hid_t g) {
+         put_array(g, "position", {5, 1}, H5T_STD_I32LE, H5T_NATIVE_INT32,
+                   std::vector<std::int32_t>{0, 1, 2, 3, 4});
+       },
+       {"/position", "rank is 2"}},
+      {"norm_count", kSegment, floats("residual_norm", {4}), {"1/residual_norm", "4", "m = 5"}},
+      {"norm_rank", kSegment, floats("residual_norm", {5, 1}), {"residual_norm", "rank is 2"}},
+      {"norm_negative",
+       kSegment,
+       [](hid_t g) {
+         put_floats(g, "residual_norm", {5}, {1, 1, -1, 1, 1});
+       },
+       {"1/residual_norm", "query 2 is -1"}},
+      {"prefix_negative", kSegment, integer("prefix", -1), {kSegment, "prefix is -1", "n = 100"}},
+      {"prefix_large", kSegment, integer("prefix", 101), {kSegment, "prefix is 101", "n = 100"}},
+      {"prefix_no_integer",
+       kSegment,
+       [](hid_t o) { put_string(o, "prefix", "60"); },
+       {"prefix", "expected an integer"}},
+      {"first_alone", kSegment, drop_attribute("last"), {kSegment, "attribute last is missing"}},
+      {"last_alone", kSegment, drop_attribute("first"), {kSegment, "attribute first is missing"}},
+      {"first_behind_last", kSegment, integer("first", 61), {kSegment, "61 and 60"}},
+      {"last_behind_prefix", kSegment, integer("last", 61), {kSegment, "prefix = 60"}},
+      {"set_name", extra, rename("second", "a b"), {"extra/a b", "letters, digits"}},
+      {"segment_name", set, rename("1", "01"), {"repeat/01", "segment 1"}},
+      {"segment_gap", set, rename("1", "2"), {"repeat/2", "segment 1"}},
+      {"no_segment",
+       extra,
+       [](hid_t g) { H5Gclose(make_group(g, "empty")); },
+       {"extra/empty", "no segments"}},
+      {"set_is_dataset", extra, floats("flat", {3}), {"extra/flat", "expected a group"}},
+      {"scores_heads", scores, floats("gate.v1", {2, 100}), {"gate.v1", "[2, 100]", "[3, 100]"}},
+      {"scores_tokens", scores, floats("gate.v1", {3, 99}), {"gate.v1", "[3, 99]", "[3, 100]"}},
+      {"scores_rank", scores, floats("gate.v1", {300}), {"gate.v1", "rank is 1", "expected 2"}},
+      {"scores_type",
+       scores,
+       [](hid_t g) {
+         put_array(g, "gate.v1", {3, 100}, H5T_IEEE_F64LE, H5T_NATIVE_FLOAT,
+                   std::vector<float>(300, 1.0F));
+       },
+       {"gate.v1", "64-bit float", "32-bit IEEE float"}},
+      {"scores_name", scores, rename("other", "a:b"), {"scores/a:b", "letters, digits"}},
+      {"scores_prefix", gate, integer("prefix", 101), {"gate.v1", "prefix is 101"}},
+      {"scores_nan",
+       scores,
+       [=](hid_t g) {
+         std::vector<float> values(300, 1.0F);
+         values[217] = nan;
+         put_floats(g, "gate.v1", {3, 100}, values);
+       },
+       {"gate.v1", "head 2, token 17 is nan", "finite"}},
+  };
+}
+
+class TraceExtraRefusal : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(TraceExtraRefusal, SaysWhereAndWhat) {
+  const SpoiledExtra test = spoiled()[GetParam()];
+  const std::string path = trace_with_extra();
+  alter(path, test.object, test.spoil);
+  const std::string message = testing_replay::refusal([&] {
+    const TraceReader reader(path);
+    validate_values(reader);
+  });
+  EXPECT_EQ(message.rfind(path, 0), 0U) << message;
+  for (const std::string& part : test.says) {
+    EXPECT_NE(message.find(part), std::string::npos) << "no \"" << part << "\" in: " << message;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TraceExtraRefusal, ::testing::Range<std::size_t>(0, spoiled().size()),
+                         [](const auto& test) { return std::string(spoiled()[test.param].name); });
+
+TEST(TraceExtra, NanAmongQueriesNamesHeadAndQuery) {
+  const std::string path = trace_with_extra();
+  alter(path, "/prompts/a/layers/0/extra/repeat/0/k", [](hid_t data) {
+    const std::array<hsize_t, 3> start{2, 3, 1};
+    const std::array<hsize_t, 3> one{1, 1, 1};
+    const std::uint16_t nan = 0x7e00;
+    const hid_t space = H5Dget_space(data);
+    H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), nullptr, one.data(), nullptr);
+    const hid_t memory = H5Screate_simple(3, one.data(), nullptr);
+    const hid_t type = H5Dget_type(data);
+    H5Dwrite(data, type, memory, space, H5P_DEFAULT, &nan);
+    H5Tclose(type);
+    H5Sclose(memory);
+    H5Sclose(space);
+  });
+  const TraceReader reader(path);
+  EXPECT_NO_THROW(reader.read_extra(0, 0, "repeat", 1));
+  testing_replay::expect_refusal([&] { reader.read_extra(0, 0, "repeat", 2); },
+                                 "extra/repeat/0/k: head 2, query 3, element 1 is nan");
+}
+
+TEST(TraceExtra, ChecksumsAreChecked) {
+  const std::string path = trace_with_extra();
+  alter(path, "/prompts/a/layers/0/scores/other",
+        [](hid_t o) { put_string(o, "sha256", std::string(64, '0')); });
+  const TraceReader reader(path);
+  testing_replay::expect_refusal([&] { reader.read_scores(0, 0, "other", 0); }, "SHA-256");
+}
+
+TEST(TraceExtra, MembersThatAreMissingAreRefused) {
+  const std::string path = trace_with_extra();
+  alter(path, kLayer, [](hid_t layer) {
+    put_string(layer, "members", "extra");
+    H5Lmove(layer, "extra", layer, "extrb", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  testing_replay::expect_refusal([&] { const TraceReader reader(path); },
+                                 "layers/0/extra: is missing");
+}
+
+}  // namespace
+}  // namespace kvbench
