@@ -138,8 +138,8 @@ void print_list(const std::vector<const Method*>& list) {
       "family: --algorithm @eviction is all of one; @agnostic is all that look at no query.\n"
       "kvbench list NAME shows an algorithm's source and parameters. A+B composes two under "
       "prefill:\nA keeps tokens in a share of the bytes, B represents the rest "
-      "(oracle+balancekv:share=0.25). A@Q stores what A keeps by a quantizer Q "
-      "(h2o@quant-kivi:k_bits=4).\n"
+      "(oracle+balancekv:share=0.25).\n"
+      "A@Q stores what A keeps by a quantizer Q under prefill (h2o@quant-kivi:k_bits=4).\n"
       "Not here: KVzap, FastKVzip, DMS (trained gates: use external-scores); MLA and others that "
       "change\nthe model (dump a trace of that model). docs/methods.md says of each why.";
   fmt::print("\n{}", hanging("", notes, width));

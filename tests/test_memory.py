@@ -54,6 +54,9 @@ PREFILL = [
     ("past", "count-merge", 0.5), ("past", "value-merge", 0.5), ("short", "kmeans", TWO),
     ("short", "attention-matching", 0.5), ("short", "attention-matching:ref_queries=768", 0.1),
     ("short", "attention-matching:keys=omp;tokens=128", None), ("short", "oracle-matching", 0.5),
+    ("past", "h2o@quant-kivi", 0.25), ("past", "uniform@quant-rotated", 0.25), ("past", "h2o@think", 0.25),
+    ("past", "count-merge@quant-kivi", 0.25), ("short", "attention-matching@quant-kivi", 0.25),
+    ("short", "attention-matching@quant-kivi:fit=after", 0.25),
     ("past", "duoattention", 0.5), ("past", "simlayerkv:n_last=256", 0.5), ("short", "rkv", 0.5),
     ("past", "h2o", 0.5, "--precision", "float64"),
     ("past", "quant-kivi", 0.5), ("past", "think", 0.75), ("past", "lowrank", 0.5),
@@ -110,7 +113,7 @@ def stated(words):
 
 def both(methods):
     """Names of methods in specifications."""
-    return {name for spec in methods for name in spec.partition(":")[0].split("+")}
+    return {name for spec in methods for name in re.split("[+@]", spec.partition(":")[0])}
 
 
 # Rotary tables and a small output projection. In a process of its own: the largest size of a child

@@ -244,7 +244,7 @@ TEST(StoredSpec, NamesParametersAndRefusals) {
   EXPECT_EQ(v.name(), "snapkv@quant-kivi");
   EXPECT_EQ(v.params.canonical(),
             "T=auto;group_size=32;k_bits=2;keys=post;outliers=0.01;snapkv.kernel=5;snapkv.pool=avg;"
-            "snapkv.reduce=mean;snapkv.window=64;tokens=auto;v_bits=4");
+            "snapkv.reduce=mean;snapkv.ref=past;snapkv.window=64;tokens=auto;v_bits=4");
   EXPECT_TRUE(v.sees_queries());
   EXPECT_FALSE(v.random());
   EXPECT_TRUE(expand_algorithms({"uniform@quant-kivi"}).front().random());

@@ -42,6 +42,11 @@ Task surveyed_part(const Method& a, const Method& q, const Task& task, const Par
 std::vector<Share> stored_shares(const Method& a, const Method& q, std::vector<Survey> surveys,
                                  const Params& params);
 
+/// For --memory-limit: what fitting to stored keys takes beside A's own scratch, and what coding
+/// takes once A is done.
+Index stored_fit_bytes(const Method& a, const Params& params, const LayerFacts& layer, Index kept);
+Index stored_coding_bytes(const Method& a, const LayerFacts& layer, Index kept);
+
 /// Runs A, then codes what it holds. `params` as stored_params declares them. Time of both.
 Compressed store(const Method& a, const Method& q, const Task& task, const Params& params);
 

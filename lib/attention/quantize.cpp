@@ -149,9 +149,7 @@ Index outlier_bytes(double share, Index length, Index group) {
                           (rest > 0 ? outlier_count(share, rest) : 0));
 }
 
-Matrix read_back(MatrixView from, const CodeFormat& format) {
-  Matrix out(from.rows, from.cols);
-  std::copy_n(from.data, from.rows * from.cols, out.data());
+void read_back(Matrix& out, const CodeFormat& format) {
   if (format.along == GroupAlong::channels) {
     for (Index i = 0; i < out.rows(); ++i) {
       for (Index b = 0; b < out.cols(); b += format.group) {
@@ -160,7 +158,7 @@ Matrix read_back(MatrixView from, const CodeFormat& format) {
             format);
       }
     }
-    return out;
+    return;
   }
   for (Index first = 0; first < out.rows(); first += format.group) {
     const Index length = std::min(format.group, out.rows() - first);
@@ -175,7 +173,6 @@ Matrix read_back(MatrixView from, const CodeFormat& format) {
       }
     }
   }
-  return out;
 }
 
 }  // namespace kvbench

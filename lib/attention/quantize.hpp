@@ -111,8 +111,8 @@ Index outlier_count(double share, Index count);
 /// Bytes of the outliers of `length` numbers in groups of `group`.
 Index outlier_bytes(double share, Index length, Index group);
 
-/// `from` [c, cols] coded and read back, as QuantizedRows has it where there are no outliers.
-/// Time O(c cols), with outliers O(c cols log group).
-Matrix read_back(MatrixView from, const CodeFormat& format);
+/// Rows [c, cols] coded and read back in place, as QuantizedRows has it where there are no
+/// outliers. Time O(c cols), with outliers O(c cols log group).
+void read_back(Matrix& rows, const CodeFormat& format);
 
 }  // namespace kvbench

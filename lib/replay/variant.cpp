@@ -220,10 +220,9 @@ Index Variant::scratch_bytes(const LayerFacts& layer, Index middle,
                              std::optional<double> budget) const {
   const Index kept = kept_tokens(layer, middle, budget);
   if (quantizer != nullptr) {
-    // Beside what A made: its entries in order, coded, and twice as keys are tried.
-    return scratch_of(*method, stored_part(*method, params), layer, middle, kept) +
-           3 * made_bytes(layer, kept) +
-           (method->info.fits_to_keys ? 4 * layer.n * (layer.d + layer.dv) : 0);
+    return std::max(scratch_of(*method, stored_part(*method, params), layer, middle, kept) +
+                        stored_fit_bytes(*method, params, layer, kept),
+                    stored_coding_bytes(*method, layer, kept));
   }
   if (rest == nullptr) {
     return scratch_of(*method, params, layer, middle, kept);

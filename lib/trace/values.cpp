@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,7 @@ struct Piece {
   Box dims;
   Chunk chunk{};  // where it lies; contiguous data: none
   std::string fault = {};
+  bool no_memory = false;  // the fault is the machine's, not the file's
 };
 
 Box boxed(const std::vector<std::uint64_t>& sizes, Index missing) {
@@ -153,11 +155,17 @@ void decode(const InputFile& file, Piece& p, Scratch& scratch) try {
       emit(p, plain.bytes.data(), plain.shuffled, from, to, count);
     });
   }
+} catch (const std::bad_alloc& e) {
+  p.fault = e.what();
+  p.no_memory = true;
 } catch (const std::exception& e) {
   p.fault = e.what();
 }
 
 [[noreturn]] void refuse(const Piece& p) {
+  if (p.no_memory) {
+    throw std::bad_alloc();  // not the file's fault
+  }
   const Place& where = *p.slab->where;
   if (p.slab->data->layout == Dataset::Layout::chunked) {
     const std::size_t rank = p.slab->data->sizes.size();

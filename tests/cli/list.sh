@@ -93,7 +93,7 @@ done
 good list --json @merging
 [[ $(grep -c '"family": "merging"' <<< "$out") == $(names @merging | wc -w) ]] || fail "list --json @merging: $out"
 good list --grid 'quant*'
-[[ $(cut -d, -f1 <<< "$out" | sort -u | xargs) == 'algorithm quant-kivi' ]] || fail "list --grid quant*: $out"
+[[ $(cut -d, -f1 <<< "$out" | sort -u | xargs) == 'algorithm quant-kivi quant-rotated' ]] || fail "list --grid quant*: $out"
 refused 2 "no algorithm matches 'zz*'" -- list 'zz*'
 refused 2 "no algorithm matches 'zz*'" -- replay "$SRC/data/sample.h5" -o out.csv --algorithm 'zz*'
 refused 2 'none of these algorithms runs under --protocol stream' -- \

@@ -162,34 +162,35 @@ Format choose(const EntryShape& h, Index count, std::optional<Index> budget, con
                    smallest);
 }
 
-Figures figures_of(const Format& f, Index coded, MatrixView k, MatrixView k_exact, MatrixView v,
-                   MatrixView v_exact) {
+Figures figures_of(const CodedEntries& coded, const ExactEntries& exact, const Format& f) {
+  Figures out = code_figures(coded, exact, f.k_bits, f.v_bits);
   const std::string bits =
       f.k_bits == f.v_bits ? fmt::format("{}", f.k_bits) : fmt::format("{}/{}", f.k_bits, f.v_bits);
-  return {{"bits", bits},
-          {"group", fmt::format("{}", f.group)},
-          {"coded", fmt::format("{}", coded)},
-          {"k_error", code_error(k, k_exact)},
-          {"v_error", code_error(v, v_exact)},
-          {"k_distortion", code_distortion(k, k_exact, f.k_bits)},
-          {"v_distortion", code_distortion(v, v_exact, f.v_bits)}};
+  out.insert(out.begin(), {{"bits", bits},
+                           {"group", fmt::format("{}", f.group)},
+                           {"coded", fmt::format("{}", coded.k.rows())}});
+  return out;
 }
 
-// Codes are read back as soon as they are made: what they would take is known ahead.
-CodedEntries code_with(const Task& task, const KeptEntries& e, const Params& p, const Format& f) {
+// `e` coded in place. Codes are read back as soon as they are made: what they would take is known
+// ahead.
+CodedEntries code_with(const Task& task, KeptEntries e, const ExactEntries& exact, const Params& p,
+                       const Format& f) {
   const bool pre = codes_unrotated(p);
   const DType outlier_type = task.head.dtype == DType::bfloat16 ? DType::bfloat16 : DType::float16;
   CodedEntries out;
-  out.k = read_back(pre ? unrotated(*task.rope, e.k, e.positions) : e.k,
-                    {f.k_bits, f.group, GroupAlong::tokens, f.outliers, outlier_type});
+  out.k = pre ? unrotated(*task.rope, e.k, e.positions) : std::move(e.k);
+  e.k = Matrix();
+  read_back(out.k, {f.k_bits, f.group, GroupAlong::tokens, f.outliers, outlier_type});
   if (pre) {
     out.k = rotated(*task.rope, out.k, e.positions);
   }
-  out.v = read_back(e.v, {f.v_bits, f.group, GroupAlong::channels, f.outliers, outlier_type});
-  const Bytes bytes = coded_bytes(shape_of(task.head), e.k.rows(), f);
+  out.v = std::move(e.v);
+  read_back(out.v, {f.v_bits, f.group, GroupAlong::channels, f.outliers, outlier_type});
+  const Bytes bytes = coded_bytes(shape_of(task.head), out.k.rows(), f);
   out.code_bytes = bytes.codes;
   out.scale_bytes = bytes.scales;
-  out.diag = figures_of(f, e.k.rows(), out.k, e.k, out.v, e.v);
+  out.diag = figures_of(out, exact, f);
   return out;
 }
 
@@ -210,9 +211,10 @@ Compressed compress(const Task& task, const Params& params) {
   const Format f = choose(shape_of(head), task.count(), task.budget_bytes, params, prefill_bytes);
   const Index count = std::max<Index>(0, task.count() - params.integer("residual"));
   const auto coded = task.tokens.first(count);
-  const KeptEntries entries{
+  KeptEntries entries{
       take_rows(head.k, coded), take_rows(head.v, coded), {coded.begin(), coded.end()}};
-  return assemble(head, code_with(task, entries, params, f), task.tokens.subspan(coded.size()));
+  return assemble(head, code_with(task, std::move(entries), {head.k, head.v, coded}, params, f),
+                  task.tokens.subspan(coded.size()));
 }
 
 class KiviStream final : public TokenStream {
@@ -234,10 +236,9 @@ class KiviStream final : public TokenStream {
       out.code_bytes += b.keys.code_bytes() + b.values.code_bytes();
       out.scale_bytes += b.keys.scale_bytes() + b.values.scale_bytes();
     }
-    out.diag = figures_of(format_, count, made.k, take_rows(head_.k, coded_), made.v,
-                          take_rows(head_.v, coded_));
     out.k = std::move(made.k);
     out.v = std::move(made.v);
+    out.diag = figures_of(out, {head_.k, head_.v, coded_}, format_);
     return assemble(head_, std::move(out), exact_);
   }
 
@@ -261,11 +262,10 @@ class KiviStream final : public TokenStream {
   std::vector<Index> exact_;
 };
 
-Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
-  // The entries, un-rotated, and what is read back. In a stream the codes too, in arrays that grow
-  // by doubling, and lists of tokens.
-  return 2 * made_bytes(l, middle) + 4 * middle * l.d +
-         (l.stream ? kept * l.pair_bytes * 3 / 2 + 32 * middle : 8 * middle);
+Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index kept) {
+  // In a stream the codes too, in arrays that grow by doubling, and lists of tokens.
+  return l.stream ? made_bytes(l, middle) + kept * l.pair_bytes * 3 / 2 + 32 * middle
+                  : coded_entries_bytes(params, l, middle);
 }
 
 void check(const Params& p) {
@@ -295,11 +295,10 @@ ParamSpec bits_param(const char* name, const std::string& fallback, const char* 
   return out;
 }
 
-ParamSpec group_param() {
+ParamSpec group_param(const char* note) {
   return integer_param(
       "group_size", "32", 1, 1 << 20, "tokens or channels",
-      "tokens (keys) and channels (values) that share a scale and a zero; a budget "
-      "may double it");
+      fmt::format("tokens (keys) and channels (values) that share a scale and a zero{}", note));
 }
 
 std::vector<ParamSpec> kvquant_params() {
@@ -328,7 +327,7 @@ Method method_quant_kivi() {
                    "bits per number, in place of a budget; auto: the most that the budget holds"),
         bits_param("k_bits", "auto", "bits of keys, in place of bits, with v_bits"),
         bits_param("v_bits", "auto", "bits of values, in place of bits, with k_bits"),
-        group_param(),
+        group_param("; a budget may double it"),
         integer_param("residual", "128", 0, 1e9, "tokens", "most recent tokens that stay exact")},
        kvquant_params()});
   info.grid = {"group_size=32,64,128;residual=0,32,128"};
@@ -339,16 +338,17 @@ Method method_quant_kivi() {
   info.resolve = resolve;
   info.scratch_bytes = scratch_bytes;
   Method method{info, compress, open_as<KiviStream>};
-  method.quantizer = Quantizer{joined({{bits_param("k_bits", "4", "bits of keys"),
-                                        bits_param("v_bits", "4", "bits of values"), group_param()},
-                                       kvquant_params()}),
-                               [](const EntryShape& h, Index count, const Params& p) {
-                                 return coded_bytes(h, count, *given_format(p)).all();
-                               },
-                               [](const Task& task, const KeptEntries& e, const Params& p) {
-                                 return code_with(task, e, p, *given_format(p));
-                               },
-                               codes_unrotated};
+  method.quantizer =
+      Quantizer{joined({{bits_param("k_bits", "4", "bits of keys"),
+                         bits_param("v_bits", "4", "bits of values"), group_param("")},
+                        kvquant_params()}),
+                [](const EntryShape& h, Index count, const Params& p) {
+                  return coded_bytes(h, count, *given_format(p)).all();
+                },
+                [](const Task& task, const KeptEntries& e, const Params& p) {
+                  return code_with(task, e, {e.k, e.v}, p, *given_format(p));
+                },
+                codes_unrotated};
   return method;
 }
 

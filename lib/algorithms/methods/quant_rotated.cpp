@@ -58,25 +58,26 @@ Index all_bytes(const EntryShape& shape, Index count, const Formats& f) {
   return code_bytes(shape, count, f) + scale_bytes(shape, count, f);
 }
 
-CodedEntries code_with(const Task& task, const KeptEntries& e, const Params& p, const Formats& f) {
+// `e` coded in place.
+CodedEntries code_with(const Task& task, KeptEntries e, const ExactEntries& exact, const Params& p,
+                       const Formats& f) {
   const DType dtype = task.head.dtype;
   const bool pre = codes_unrotated(p);
   CodedEntries out;
-  out.k = rotated_codes(pre ? unrotated(*task.rope, e.k, e.positions) : e.k, f.keys, dtype,
-                        task.rng.stream("key-rotation"), task.rng.stream("sketch"));
+  out.k = pre ? unrotated(*task.rope, e.k, e.positions) : std::move(e.k);
+  e.k = Matrix();
+  out.k = rotated_codes(std::move(out.k), f.keys, dtype, task.rng.stream("key-rotation"),
+                        task.rng.stream("sketch"));
   if (pre) {
     out.k = rotated(*task.rope, out.k, e.positions);
   }
-  out.v = rotated_codes(e.v, f.values, dtype, task.rng.stream("value-rotation"), {});
+  out.v = rotated_codes(std::move(e.v), f.values, dtype, task.rng.stream("value-rotation"), {});
   const EntryShape shape = shape_of(task.head);
-  out.code_bytes = code_bytes(shape, e.k.rows(), f);
-  out.scale_bytes = scale_bytes(shape, e.k.rows(), f);
-  out.diag = {{"k_bits", fmt::format("{}", f.keys.bits)},
-              {"v_bits", fmt::format("{}", f.values.bits)},
-              {"k_error", code_error(out.k, e.k)},
-              {"v_error", code_error(out.v, e.v)},
-              {"k_distortion", code_distortion(out.k, e.k, f.keys.bits)},
-              {"v_distortion", code_distortion(out.v, e.v, f.values.bits)}};
+  out.code_bytes = code_bytes(shape, out.k.rows(), f);
+  out.scale_bytes = scale_bytes(shape, out.k.rows(), f);
+  out.diag = code_figures(out, exact, f.keys.bits, f.values.bits);
+  out.diag.insert(out.diag.begin(), {{"k_bits", fmt::format("{}", f.keys.bits)},
+                                     {"v_bits", fmt::format("{}", f.values.bits)}});
   return out;
 }
 
@@ -147,12 +148,13 @@ Compressed compress(const Task& task, const Params& params) {
   }
   const KvHead& head = task.head;
   const Formats f = choose(shape_of(head), task.count(), budget, params);
-  const KeptEntries entries{take_rows(head.k, task.tokens),
-                            take_rows(head.v, task.tokens),
-                            {task.tokens.begin(), task.tokens.end()}};
-  CodedEntries coded = code_with(task, entries, params, f);
+  KeptEntries entries{take_rows(head.k, task.tokens),
+                      take_rows(head.v, task.tokens),
+                      {task.tokens.begin(), task.tokens.end()}};
+  CodedEntries coded =
+      code_with(task, std::move(entries), {head.k, head.v, task.tokens}, params, f);
   Compressed out;
-  out.made = {std::move(coded.k), std::move(coded.v), {}, entries.positions};
+  out.made = {std::move(coded.k), std::move(coded.v), {}, {task.tokens.begin(), task.tokens.end()}};
   out.quantised = task.count();
   out.payload_bytes = coded.code_bytes;
   out.aux_bytes = coded.scale_bytes;
@@ -180,9 +182,8 @@ std::map<std::string, std::string> resolve(const Params& p, const LayerFacts& la
   return {};
 }
 
-Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index /*kept*/) {
-  // The entries, un-rotated, and what is read back; rotation and sketch.
-  return 3 * made_bytes(l, middle) + 8 * middle + 16 * (l.d * l.d + l.dv * l.dv);
+Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
+  return coded_entries_bytes(params, l, middle) + 16 * (l.d * l.d + l.dv * l.dv);  // rotations
 }
 
 std::vector<ParamSpec> format_params(const std::string& bits) {
@@ -191,7 +192,7 @@ std::vector<ParamSpec> format_params(const std::string& bits) {
   };
   return {
       bits_param("k_bits", "bits per channel of a key; auto: the most that the budget holds"),
-      bits_param("v_bits", "bits per channel of a value; auto: those of keys"),
+      bits_param("v_bits", "bits per channel of a value; auto: as many"),
       choice_param("rotation", {"hadamard", "orthogonal", "none"},
                    "of directions, before they are coded: random signs and the Hadamard matrix "
                    "(widths that are powers of two), a uniform random one, or none"),
@@ -244,7 +245,7 @@ Method method_quant_rotated() {
                                  return all_bytes(shape, count, formats_of(p));
                                },
                                [](const Task& task, const KeptEntries& e, const Params& p) {
-                                 return code_with(task, e, p, formats_of(p));
+                                 return code_with(task, e, {e.k, e.v}, p, formats_of(p));
                                },
                                codes_unrotated};
   return method;

@@ -84,8 +84,19 @@ std::string code_error(MatrixView made, MatrixView exact, std::span<const Index>
   return fmt::format("{:.6g}", std::sqrt(squared_error(made, exact, rows)));
 }
 
-std::string code_distortion(MatrixView made, MatrixView exact, int bits) {
-  return fmt::format("{:.6g}", std::ldexp(squared_error(made, exact), 2 * bits));
+Figures code_figures(const CodedEntries& coded, const ExactEntries& exact, int k_bits, int v_bits) {
+  const double k = squared_error(coded.k, exact.k, exact.at);
+  const double v = squared_error(coded.v, exact.v, exact.at);
+  const auto text = [](double x) { return fmt::format("{:.6g}", x); };
+  return {{"k_error", text(std::sqrt(k))},
+          {"v_error", text(std::sqrt(v))},
+          {"k_distortion", text(std::ldexp(k, 2 * k_bits))},
+          {"v_distortion", text(std::ldexp(v, 2 * v_bits))}};
+}
+
+Index coded_entries_bytes(const Params& params, const LayerFacts& layer, Index middle) {
+  return made_bytes(layer, middle) + 8 * middle +
+         (codes_unrotated(params) ? 4 * middle * layer.d : 0);
 }
 
 }  // namespace kvbench

@@ -26,8 +26,20 @@ Matrix rotated(const RopeTables& tables, MatrixView keys, std::span<const Index>
 std::string code_error(MatrixView made, MatrixView exact);
 /// Of row i of `made` against row rows[i] of `exact`.
 std::string code_error(MatrixView made, MatrixView exact, std::span<const Index> rows);
-/// |made - exact|_F^2 / |exact|_F^2 times 4^bits, likewise: the same for all numbers of bits where
-/// the error halves with each.
-std::string code_distortion(MatrixView made, MatrixView exact, int bits);
+
+/// What keys and values were before they were coded: rows `at` of the matrices, or all in order.
+struct ExactEntries {
+  MatrixView k;
+  MatrixView v;
+  std::span<const Index> at = {};
+};
+
+/// For `diag`: k_error, v_error (code_error) and k_distortion, v_distortion, their squares times
+/// 4^bits: the same for all numbers of bits where an error halves with each.
+Figures code_figures(const CodedEntries& coded, const ExactEntries& exact, int k_bits, int v_bits);
+
+/// For MethodInfo::scratch_bytes of what codes `middle` tokens in place: the entries and their
+/// positions, and with keys=pre the keys twice.
+Index coded_entries_bytes(const Params& params, const LayerFacts& layer, Index middle);
 
 }  // namespace kvbench

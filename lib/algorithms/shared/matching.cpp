@@ -175,7 +175,11 @@ std::optional<KvHead> coded_head(const Task& task, std::span<const Index> kept) 
   if (task.code_keys == nullptr) {
     return std::nullopt;
   }
-  KvHead out = task.head;
+  KvHead out;  // weights and values are fitted with nothing else of it
+  out.k = task.head.k;
+  out.scale = task.head.scale;
+  out.dtype = task.head.dtype;
+  out.precision = task.head.precision;
   const Matrix coded = (*task.code_keys)(take_rows(task.head.k, kept), kept);
   for (Index i = 0; i < coded.rows(); ++i) {
     std::copy_n(coded.row(i), coded.cols(), out.k.row(kept[i]));

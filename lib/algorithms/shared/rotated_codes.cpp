@@ -80,20 +80,19 @@ Index rotated_scale_bytes(const RotatedFormat& format, Index rows, Index width,
          (format.centred ? width * element_bytes : 0);
 }
 
-Matrix rotated_codes(MatrixView x, const RotatedFormat& format, DType dtype,
-                     const RngStream& rotation, const RngStream& sketch) {
-  const Index d = x.cols;
+Matrix rotated_codes(Matrix x, const RotatedFormat& format, DType dtype, const RngStream& rotation,
+                     const RngStream& sketch) {
+  const Index d = x.cols();
   const int bits = format.bits - (format.signs ? 1 : 0);
   const Codebook* book = bits > 0 ? &unit_codebook(bits, d) : nullptr;
   const Rotation turn(format.rotation, d, rotation);
   const std::optional<Sketch> signs =
       format.signs ? std::optional<Sketch>({d, sketch}) : std::nullopt;
   const std::vector<double> mean =
-      format.centred && x.rows > 0 ? mean_of(x, dtype) : std::vector<double>(d, 0.0);
-  Matrix out(x.rows, d);
+      format.centred && x.rows() > 0 ? mean_of(x, dtype) : std::vector<double>(d, 0.0);
   std::vector<double> exact(d);
   std::vector<double> y(d);
-  for (Index i = 0; i < x.rows; ++i) {
+  for (Index i = 0; i < x.rows(); ++i) {
     for (Index c = 0; c < d; ++c) {
       exact[c] = static_cast<double>(x.row(i)[c]) - mean[c];
     }
@@ -117,10 +116,10 @@ Matrix rotated_codes(MatrixView x, const RotatedFormat& format, DType dtype,
       signs->add_residual(exact, y);
     }
     for (Index c = 0; c < d; ++c) {
-      out.row(i)[c] = static_cast<float>(mean[c] + y[c]);
+      x.row(i)[c] = static_cast<float>(mean[c] + y[c]);
     }
   }
-  return out;
+  return x;
 }
 
 }  // namespace kvbench

@@ -33,7 +33,7 @@ Index rotated_scale_bytes(const RotatedFormat& format, Index rows, Index width,
 /// Rows x [c, d] read back from their codes. `dtype`: type of the mean. Norms beyond float16's
 /// range are taken at its edge. Time O(c d (log d + bits)), with signs or an orthogonal rotation
 /// O(c d^2).
-Matrix rotated_codes(MatrixView x, const RotatedFormat& format, DType dtype,
-                     const RngStream& rotation, const RngStream& sketch);
+Matrix rotated_codes(Matrix x, const RotatedFormat& format, DType dtype, const RngStream& rotation,
+                     const RngStream& sketch);
 
 }  // namespace kvbench
