@@ -56,7 +56,6 @@ PREFILL = [
     ("short", "attention-matching:keys=omp;tokens=128", None), ("short", "oracle-matching", 0.5),
     ("past", "h2o@quant-kivi", 0.25), ("past", "uniform@quant-rotated", 0.25), ("past", "h2o@think", 0.25),
     ("past", "count-merge@quant-kivi", 0.25), ("short", "attention-matching@quant-kivi", 0.25),
-    ("short", "attention-matching@quant-kivi:fit=after", 0.25),
     ("past", "duoattention", 0.5), ("past", "simlayerkv:n_last=256", 0.5), ("short", "rkv", 0.5),
     ("past", "h2o", 0.5, "--precision", "float64"),
     ("past", "quant-kivi", 0.5), ("past", "think", 0.75), ("past", "lowrank", 0.5),
