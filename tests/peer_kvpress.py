@@ -302,7 +302,7 @@ class PeerCase(DumpCase):
                 {"position_embeddings": [x[:, at] for x in turns]})
         return out[0, :, before:].numpy() if act == "score" else [x[0].numpy() for x in out]
 
-    def replay(self, name, algorithm, sink, *options, sizes=SIZES, trace=None):
+    def replay(self, name, algorithm, sink, *options, sizes=SIZES, trace=None, recent=RECENT):
         """(what the program did, its table's path) of a replay with --kept. sizes: of `tokens`, or
         none."""
         if not KVBENCH:
@@ -313,15 +313,16 @@ class PeerCase(DumpCase):
         result = subprocess.run(
             [KVBENCH, "replay", trace or self.trace(name), "-o", table, "--kept", "--algorithm",
              algorithm + sized, "--sink", str(sink),
-             "--recent", str(RECENT), "--queries", str(QUERIES), *options],
+             "--recent", str(recent), "--queries", str(QUERIES), *options],
             capture_output=True, text=True, check=False)
         return result, table
 
-    def kept(self, name, algorithm, sink, *options, sizes=SIZES, trace=None):
+    def kept(self, name, algorithm, sink, *options, sizes=SIZES, trace=None, recent=RECENT):
         """[(layer, KV head, parameters, positions of the middle kept, counted from its first)]."""
-        result, table = self.replay(name, algorithm, sink, *options, sizes=sizes, trace=trace)
+        result, table = self.replay(name, algorithm, sink, *options, sizes=sizes, trace=trace,
+                                    recent=recent)
         self.assertEqual(result.returncode, 0, result.stderr)
-        out = []
+        out, end = [], TOKENS - recent
         for row in read_rows(table[:-4] + ".kept.csv"):
             self.assertEqual(row["algorithm"], algorithm.partition(":")[0])
             params = dict(part.split("=") for part in row["params"].split(";"))
@@ -329,8 +330,8 @@ class PeerCase(DumpCase):
             for part in row["tokens"].split():
                 first, _, last = part.partition("-")
                 held |= set(range(int(first), int(last or first) + 1))
-            middle = range(sink, END)
-            self.assertEqual(held - set(middle), {*range(sink), *range(END, TOKENS)})
+            middle = range(sink, end)
+            self.assertEqual(held - set(middle), {*range(sink), *range(end, TOKENS)})
             out.append((int(row["layer"]), int(row["kv_head"]), params,
                         {i - sink for i in held & set(middle)}))
         heads = MODELS[name].get("num_key_value_heads", 2)

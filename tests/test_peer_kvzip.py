@@ -1,0 +1,317 @@
+"""kvpress's KVzipPress against kvbench's kvzip, on a prompt that both have read.
+
+KVzipPress runs as it is: it reads a prompt's first tokens, has the model repeat them by chunks, and
+drops what scored least. The trace is what `kvbench-py dump --extra repeat` makes of the same model.
+Its scores are compared with the definition written anew in NumPy, from the trace alone, and its
+selections with what `kvbench replay --kept` kept. Both programs are given one problem:
+
+- The prompt's last 64 tokens are kvbench's evaluated ones; kvpress gets those before.
+- The model's tokenizer has no chat template, and so kvpress puts "\\n" behind its instruction, as
+  the dump always does. With a template the two prompts differ there.
+- Chunks are kvpress's of 2048 tokens, which here is all, or of 250: the dump is told so as well.
+- With 4 sinks, and the evaluated tokens alone as recent ones, kvbench's middle is what kvpress lets
+  compete, which keeps the first 4. With other windows kvpress's own selection gets the scores of
+  the middle alone and no sinks. kvpress has no budget for each head (budget=head): there its scores
+  are sorted.
+- plus: kvpress divides by the norm of the attention's input, behind the layer's norm, kvbench by
+  `residual_norm`. The norms that kvpress sees are written there.
+- Both softmaxes are over the same tokens: min(4, first) tokens, the chunk, the segment's own keys
+  up to the query. Behind a template kvpress's first chunk begins at the template's end, not at 0.
+- Tokens within rounding of the threshold may be chosen differently: they are counted, and few.
+
+Run by a python that has kvpress 0.5.5 and torch, as that of `make test-dump`; elsewhere it is
+skipped, aloud. Environment: KVBENCH, the program; without it only NumPy is compared.
+"""
+
+import contextlib
+import functools
+import os
+import shutil
+import sys
+import unittest
+from unittest import mock
+
+from peer_kvpress import END, MISSING, MODELS, QUERIES, REASON, SIZES, TOKENS, PeerCase
+
+if not MISSING:
+    import h5py
+    import numpy as np
+    import torch
+    import transformers
+    from kvbench.dump import extra as dump_extra
+    from kvpress import KVzipPress
+else:
+    KVzipPress = object
+
+# The dump's model runs in float32, kvpress's in float64: a logit of some tens carries that many
+# units of 2^-24, and the layers below have rounded too. Scores are off by 3e-5 at most here.
+SCORE_ROUNDING = 1e-4
+# kvbench and NumPy sum the same float32 numbers in float64.
+OWN_ROUNDING = 1e-12
+# Of all selected tokens, how many may be within rounding of a threshold.
+FEW_TIES = 0.001
+PREFIX, LAYERS = TOKENS - QUERIES, 3
+FIRST_TOKENS = 4  # kvpress's n_sink
+WHOLE, PARTS = 2048, 250  # chunks
+# What the instructions are made of. Each piece is a token of its own, from 3 on.
+WORDS = ("\n", ".", ",", "Repeat", "the", "previous", "context", "exactly", "part", "of",
+         "starting", "with")
+SET = "extra/repeat"
+
+
+def softmax(logits):
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def kvzip(path, index, plus=False, first_tokens=FIRST_TOKENS, own_keys=True, instruction=True):
+    """Scores [Hkv, n] of a layer of the trace, by the definition.
+
+    Departures, to see what matters: first_tokens: at most so many in each softmax; own_keys: the
+    segment's are in it; instruction: its queries score too.
+    """
+    with h5py.File(path) as file:
+        group = file[f"prompts/p0/layers/{index}"]
+        k, v, w = (group[name][()].astype(float) for name in ("k", "v", "o_proj"))
+        segments = [(int(part.attrs["first"]), int(part.attrs["last"]),
+                     *(part[name][()].astype(float) for name in ("q", "k", "residual_norm")))
+                    for part in group[SET].values()]
+    out, d = np.zeros(k.shape[:2]), k.shape[2]
+    for first, last, q, own, norms in segments:
+        before = min(first_tokens, first)
+        per_head, m = len(q) // len(k), len(norms)
+        scoring = slice(0 if instruction else m - (last - first), m)
+        causal = np.where(np.tri(m, dtype=bool), 0, -np.inf)
+        for head, queries in enumerate(q):
+            at = head // per_head
+            logits = queries @ np.concatenate([k[at, :before], k[at, first:last]]).T / d**0.5
+            if own_keys:
+                logits = np.hstack([logits, queries @ own[at].T / d**0.5 + causal])
+            weights = softmax(logits)[scoring, before:before + last - first]
+            if plus:
+                columns = w[:, head * v.shape[2]:(head + 1) * v.shape[2]]
+                weights = weights * np.linalg.norm(v[at, first:last] @ columns.T, axis=1)
+                weights /= norms[scoring, None]
+            out[at, first:last] = np.maximum(out[at, first:last], weights.max(0))
+    return out
+
+
+class Zip(KVzipPress):
+    """KVzipPress whose scores, [layer, KV head, token], remain."""
+
+    def compress_post(self, model):
+        self.scores = self.score_val[:, 0].numpy().copy()
+        super().compress_post(model)
+
+    def select(self, model, scores, kept, layerwise, n_sink):
+        """What kvpress keeps of scores [layer, KV head, m], `kept` tokens: flags of that shape."""
+        self.score_val = torch.from_numpy(scores.copy())[:, None]
+        # A ratio that drops as many as it should, whatever float64 rounds.
+        self.compression_ratio = (scores.size - kept + 0.25) / scores.size
+        self.layerwise, self.n_sink = layerwise, n_sink
+        super().compress_post(model)
+        out = np.ones(scores.shape, bool)
+        for layer in model.model.layers:
+            _, heads, tokens = layer.self_attn.masked_key_indices
+            out[layer.self_attn.layer_idx, heads.numpy(), tokens.numpy()] = False
+            layer.self_attn.masked_key_indices = None
+        return out
+
+
+@contextlib.contextmanager
+def float64():
+    """kvpress fills its mask with float64's lowest in the default type."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@unittest.skipIf(MISSING, REASON)
+class ZipPeerTest(PeerCase):
+    def folder_of(self, name):
+        """A model's, with a tokenizer that has the instructions' words and no chat template."""
+        path = self.model(name, "llama", max_position_embeddings=2048, **MODELS[name])
+        if not os.path.exists(os.path.join(path, "tokenizer.json")):
+            from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+            words = {word: i for i, word in enumerate(("<pad>", "<s>", "<unk>", *WORDS))}
+            inner = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+            inner.pre_tokenizer = pre_tokenizers.Sequence([
+                pre_tokenizers.Split(" ", "removed"),
+                pre_tokenizers.Split(Regex(r"[\n.,]"), "isolated")])
+            transformers.PreTrainedTokenizerFast(
+                tokenizer_object=inner, bos_token="<s>", unk_token="<unk>",
+                pad_token="<pad>").save_pretrained(path)
+        return path
+
+    def zip_trace(self, name, chunk):
+        if (name, chunk) not in self.traces:
+            by_chunk = functools.partial(dump_extra.repeat_segments, chunk=chunk)
+            with mock.patch.object(dump_extra, "repeat_segments", by_chunk):
+                self.traces[name, chunk] = self.dump(
+                    self.folder_of(name), "--extra", "repeat", "--evaluated", str(QUERIES),
+                    "--o-proj", "--dtype", "float32")
+        return self.traces[name, chunk]
+
+    def zip_peer(self, name, chunk, plus=False):
+        """(press behind its run, model, norms: for each layer those of each run of the model)."""
+        if (name, chunk, plus) not in self.peers:
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                self.folder_of(name), attn_implementation="sdpa").double().eval()
+            norms = [[] for _ in range(LAYERS)]
+
+            def keep(module, _, kwargs):
+                norms[module.layer_idx].append(kwargs["hidden_states"][0].norm(dim=-1).numpy())
+            for layer in model.model.layers:
+                layer.self_attn.register_forward_pre_hook(keep, with_kwargs=True)
+            press = Zip(0.5, chunk_size=chunk, kvzip_plus_normalization=plus)
+            ids = torch.as_tensor(self.ids[:PREFIX])[None]
+            with float64(), torch.inference_mode(), press(model):
+                model(input_ids=ids, past_key_values=transformers.DynamicCache())
+            self.assertEqual(press.scores.shape[2], PREFIX)
+            self.peers[name, chunk, plus] = press, model, norms
+        return self.peers[name, chunk, plus]
+
+    def plus_trace(self, name, chunk):
+        """The trace whose segments have the norms that kvpress divides by."""
+        if (name, chunk, "plus") not in self.traces:
+            path = os.path.join(self.folder, f"{name}-{chunk}-plus.h5")
+            shutil.copyfile(self.zip_trace(name, chunk), path)
+            norms = self.zip_peer(name, chunk, True)[2]
+            with h5py.File(path, "a") as file:
+                for index in range(LAYERS):
+                    segments = file[f"prompts/p0/layers/{index}/{SET}"]
+                    # The first norms are of the prompt.
+                    self.assertEqual(len(segments), len(norms[index]) - 1)
+                    for at, part in segments.items():
+                        del part["residual_norm"]  # and its checksum
+                        part["residual_norm"] = norms[index][int(at) + 1].astype(np.float32)
+            self.traces[name, chunk, "plus"] = path
+        return self.traces[name, chunk, "plus"]
+
+    def problem(self, name, chunk, plus):
+        return (self.plus_trace if plus else self.zip_trace)(name, chunk), \
+            self.zip_peer(name, chunk, plus)
+
+    # ------------------------------------------------------------------- kvpress against NumPy
+
+    def test_scores_by_their_definition(self):
+        for name in MODELS:
+            for chunk in (WHOLE, PARTS):
+                for plus in (False, True):
+                    path, (press, _, _) = self.problem(name, chunk, plus)
+                    for index, peer in enumerate(press.scores):
+                        own = kvzip(path, index, plus)
+                        self.assertFalse(own[:, PREFIX:].any())
+                        off = np.abs(own[:, :PREFIX] / peer - 1).max()
+                        self.assertTrue(off <= SCORE_ROUNDING, (name, chunk, plus, index, off))
+
+    def test_each_part_of_the_definition_matters(self):
+        # Otherwise equal selections would say little of it.
+        path, (press, _, _) = self.problem("groups", PARTS, False)
+        plus = self.plus_trace("groups", PARTS)
+        for what, other in (
+                ("sinks", functools.partial(kvzip, path, first_tokens=0)),
+                ("own keys", functools.partial(kvzip, path, own_keys=False)),
+                ("instruction", functools.partial(kvzip, path, instruction=False)),
+                ("plus", functools.partial(kvzip, plus, plus=True)),
+                ("chunks", functools.partial(kvzip, self.zip_trace("groups", WHOLE)))):
+            same = [len(set(a) & set(b)) for index, peer in enumerate(press.scores)
+                    for a, b in zip(*(np.argsort(-x[:, :PREFIX])[:, :100]
+                                      for x in (peer, other(index))))]
+            self.assertLess(np.mean(same), 99, what)
+
+    def test_the_norms_of_plus_are_a_departure(self):
+        # kvpress's are of the attention's input: behind a layer's norm most are alike.
+        own, press = self.zip_trace("groups", WHOLE), self.zip_peer("groups", WHOLE, True)[0]
+        scores = np.array([kvzip(own, index, True) for index in range(LAYERS)])
+        top, other = (np.argsort(-x[..., :PREFIX])[..., :100].reshape(-1, 100)
+                      for x in (press.scores, scores))
+        same = np.mean([len(set(a) & set(b)) for a, b in zip(top, other)])
+        self.assertTrue(50 < same < 99, same)
+        print(f"kvzip plus: of 100 tokens {same:.1f} are kvpress's when the norms are the residual "
+              "stream's", file=sys.stderr)
+        # kvbench's are the trace's.
+        middle = slice(FIRST_TOKENS, PREFIX)
+        for size, kept in self.kept_flags(
+                "groups", own, "head", True, FIRST_TOKENS, QUERIES).items():
+            for index in np.ndindex(kept.shape[:2]):
+                self.compare(set(np.flatnonzero(kept[index]).tolist()), scores[index][middle], size,
+                             OWN_ROUNDING, ("kvzip head plus, NumPy", size, index))
+
+    # ------------------------------------------------------------------ kvbench against kvpress
+
+    def kept_flags(self, name, path, budget, plus, sink, recent):
+        """{tokens asked for: flags [layer, KV head, m] of what kvbench kept of the middle}."""
+        heads, m = MODELS[name].get("num_key_value_heads", 2), TOKENS - recent - sink
+        out = {size: np.zeros((LAYERS, heads, m), bool) for size in SIZES}
+        algorithm = f"kvzip:budget={budget};plus={str(plus).lower()}"
+        for layer, head, params, kept in self.kept(
+                name, algorithm, sink, trace=path, recent=recent):
+            self.assertEqual((params["budget"], params["plus"]), (budget, str(plus).lower()))
+            out[int(params["tokens"])][layer, head, sorted(kept)] = True
+        return out
+
+    def compare_flags(self, kept, scores, peer, size, where):
+        """Arrays [m]: the same tokens, but for those within rounding of the last one kept."""
+        tokens, peers = (set(np.flatnonzero(x).tolist()) for x in (kept, peer))
+        self.assertEqual(peers, set(np.argsort(-scores, kind="stable")[:size].tolist()), where)
+        self.compare(tokens, scores, size, SCORE_ROUNDING, where)
+
+    def compare_budgets(self, name, chunk, plus, sink, recent, budgets):
+        path, (press, model, _) = self.problem(name, chunk, plus)
+        end = TOKENS - recent
+        whole = (sink, end) == (FIRST_TOKENS, PREFIX)
+        scores = press.scores[..., sink:end].copy()
+        heads, m = scores.shape[1:]
+        for budget in budgets:
+            for size, kept in self.kept_flags(name, path, budget, plus, sink, recent).items():
+                where = f"kvzip {budget}" + " plus" * plus, name, chunk, sink, recent, size
+                if budget == "head":
+                    for index in np.ndindex(LAYERS, heads):
+                        own = scores[index]
+                        best = np.isin(np.arange(m), np.argsort(-own, kind="stable")[:size])
+                        self.compare_flags(kept[index], own, best, size, (*where, index))
+                    continue
+                total = LAYERS * heads * size
+                if whole:
+                    peer = press.select(model, press.scores,
+                                        total + LAYERS * heads * FIRST_TOKENS, budget == "layer",
+                                        FIRST_TOKENS)
+                    self.assertTrue(peer[..., :FIRST_TOKENS].all(), where)
+                    peer = peer[..., FIRST_TOKENS:]
+                else:
+                    peer = press.select(model, scores, total, budget == "layer", 0)
+                # Heads share: they do not keep the same number.
+                self.assertGreater(np.ptp(kept.sum(-1)), 0, where)
+                parts = zip(kept, scores, peer) if budget == "layer" else [(kept, scores, peer)]
+                for one in parts:
+                    self.compare_flags(*(x.ravel() for x in one),
+                                       total // (LAYERS if budget == "layer" else 1), where)
+
+    def check_all_ties(self, plus):
+        for budget in ("head", "layer", "model"):
+            self.check_ties(f"kvzip {budget}" + " plus" * plus, FEW_TIES)
+
+    def test_keeps_what_kvpress_keeps_of_its_prompt(self):
+        for plus in (False, True):
+            for name in MODELS:
+                for chunk in (WHOLE, PARTS):
+                    self.compare_budgets(name, chunk, plus, FIRST_TOKENS, QUERIES,
+                                         ("head", "layer", "model"))
+            self.check_all_ties(plus)
+
+    def test_keeps_what_kvpress_keeps_of_another_middle(self):
+        for plus in (False, True):
+            for name in ("groups", "single"):
+                self.compare_budgets(name, PARTS, plus, 16, TOKENS - END,
+                                     ("head", "layer", "model"))
+            self.check_all_ties(plus)
+
+
+if __name__ == "__main__":
+    if MISSING:
+        print(f"SKIPPED: {REASON}")
+        sys.exit(77)
+    unittest.main()
