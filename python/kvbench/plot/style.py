@@ -29,10 +29,12 @@ def _place(name):
 def method_look(name, step=0):
     """Colour, marker and dash of a method; `step`: the next choices, where one is taken.
 
-    A composition A+B has A's colour and B's marker, hollow. A name that is not in the table gets
-    its look from its letters.
+    A composition A+B has A's colour and B's marker, hollow. A@Q has A's colour and dash and Q's
+    marker, half filled. A name that is not in the table gets its look from its letters.
     """
     first, plus, second = name.partition("+")
+    if not plus and "@" in name:
+        return _stored_look(*name.split("@", 1), step)
     base = first.removesuffix(STREAM)
     if not plus and base in KNOWN and step == 0:
         color, marker = KNOWN[base]
@@ -48,6 +50,14 @@ def method_look(name, step=0):
             "marker": MARKERS[place // len(PALETTE) % len(MARKERS)],
             "linestyle": UNKNOWN_DASHES[place // len(PALETTE) // len(MARKERS)
                                         % len(UNKNOWN_DASHES)]}
+
+
+def _stored_look(method, quantizer, step):
+    """The look of method@quantizer."""
+    place = MARKERS.index(method_look(quantizer)["marker"]) + step
+    dash = (DASH.get(method, "-"), "-.", ":", "--")[step // len(MARKERS) % 4]
+    return {"color": method_look(method)["color"], "marker": MARKERS[place % len(MARKERS)],
+            "linestyle": dash, "fillstyle": "bottom"}
 
 
 def _variant(look, i):
