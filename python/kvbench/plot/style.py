@@ -10,6 +10,7 @@ from kvbench.tables import CsvError
 DASH = {"oracle": "--", "oracle-matching": ":"}
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "d", "p"]
 UNKNOWN_DASHES = DASHES[1:]  # known methods are solid
+DARK = 0x50  # all parts of a colour below this: its first variant is lighter, not darker
 GREY = "0.82"  # of what is not highlighted
 SHADES = (0.0, -0.35, 0.35, -0.6, 0.55)  # of a method's variants: towards black, towards white
 
@@ -65,7 +66,10 @@ def _variant(look, i):
     if i == 0:
         return look
     dash = DASHES[(DASHES.index(look["linestyle"]) + i) % len(DASHES)]
-    out = {**look, "color": shade(look["color"], SHADES[i % len(SHADES)]), "linestyle": dash}
+    color, amount = look["color"], SHADES[i % len(SHADES)]
+    if max(int(color[at:at + 2], 16) for at in (1, 3, 5)) < DARK:
+        amount = -amount
+    out = {**look, "color": shade(color, amount), "linestyle": dash}
     if i % 2:
         out["markerfacecolor"] = "white"
     return out
