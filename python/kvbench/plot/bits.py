@@ -73,7 +73,8 @@ def load_lines(paths, y="rel_error", algorithms=(), layers=(), pool=False):
     table["bits"] = [kb.bits_text(k, v) for k, v in zip(table["k"], table["v"])]
     # A method that keeps all tokens at several budgets has one point of them.
     table["place"] = table["x"].round(4)
-    table = table.drop_duplicates(["panel", "line", "bits", "place"]).reset_index(drop=True)
+    table = table.sort_values("mean", kind="stable").drop_duplicates(
+        ["panel", "line", "bits", "place"]).sort_index().reset_index(drop=True)
     table["size"] = table["budget_requested"].fillna(table["x"]).round(9)
     table.attrs["facts"] = facts
     return table
