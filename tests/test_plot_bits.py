@@ -191,6 +191,15 @@ class LinesTest(BitsCase):
             self.assertEqual(len([name for name in named if "bits" not in name]), count)
             self.assertIn("all tokens", named)
 
+    def test_bars_are_deviations_over_seeds(self):
+        rows = [{**row, "seed": seed, "rel_error": row["rel_error"] * (1 + seed)}
+                for row in everything() for seed in (0, 1)]
+        table = plot_bits.load_lines([self.write(rows)])
+        first = table[(table["method"] == "h2o") & (table["k"] == 4)].iloc[0]
+        error = worth("h2o", "quant-kivi", 4, 4, 0.25)
+        self.near(first[["mean", "sd"]], [1.5 * error, error / 2**0.5])
+        self.assertIn("bars: standard deviation over seeds", self.caption(self.path("t.csv")))
+
     def test_caption(self):
         text = self.caption(self.write(everything()))
         best = worth("h2o", "quant-kivi", 8, 8, 0.125)

@@ -135,15 +135,10 @@ def draw_lines(table, y="rel_error", path=""):
     handles = [kf.line_handle({"color": color, "linewidth": 2.2, "linestyle":
                                WHOLE_DASHES[line.endswith(BOUGHT)]}, line)
                for line, color in colours.items()]
-    handles += [kf.line_handle({**look, "color": "0.3"}, legend_text(bits))
+    handles += [kf.line_handle({**look, "color": "0.3"}, kb.bits_name(bits))
                 for bits, look in looks.items()]
     kf.legend_above(figure, handles, handlelength=3.2)
     return figure
-
-
-def legend_text(bits):
-    keys, unlike, values = bits.partition("/")
-    return f"keys {keys}, values {values} bits" if unlike else f"{bits} bit{'s' * (bits != '1')}"
 
 
 def draw_line(axes, points, color, looks):
@@ -167,7 +162,8 @@ def measured(table, y):
     parts = []
     for budget, part in sorted(asked.groupby("budget_requested")):
         best = part.loc[part["mean"].idxmin()]
-        parts.append(f"{best['algorithm']} {best['bits']} bits {best['mean']:.3g} at {budget:.3g}")
+        parts.append(f"{best['algorithm']} {kb.bits_name(best['bits'])} {best['mean']:.3g} at "
+                     f"{budget:.3g}")
     return (f"Measured, least {y} of each budget: " + (", ".join(parts) or "no budget was asked for")
             + ".")
 

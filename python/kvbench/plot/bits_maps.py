@@ -198,8 +198,8 @@ def tokens_map(tables, y, algorithms, layers, pool):
         bought = part[part["budget_requested"].notna() & ~part["whole"]]
         for budget, some in bought.groupby("budget_requested"):
             best = some.loc[some["mean"].idxmin()]
-            parts.append(f"{panel} {kb.bits_text(best['k'], best['v'])} bits and "
-                         f"{best['share']:.3g} of the tokens ({best['mean']:.3g}) at {budget:.3g}")
+            bits = kb.bits_name(kb.bits_text(best["k"], best["v"]))
+            parts.append(f"{panel} {bits} and {best['share']:.3g} of the tokens ({best['mean']:.3g}) at {budget:.3g}")
     text = ("Cells: means over prompts, layers, heads and seeds. Dashed: what one budget buys (= share of "
             "the middle's bytes).")
     found = f"Measured, least {y} of each budget: " + (", ".join(parts) or "none") + "."

@@ -165,3 +165,9 @@ def points(frame, y, path):
 def bits_text(k, v):
     """`4`, or `4/2` of keys and values."""
     return f"{k:g}" if k == v else f"{k:g}/{v:g}"
+
+
+def bits_name(text):
+    """A text of bits_text in words."""
+    keys, unlike, values = text.partition("/")
+    return f"keys {keys}, values {values} bits" if unlike else f"{text} bit{'s' * (text != '1')}"
