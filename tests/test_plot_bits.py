@@ -139,7 +139,7 @@ class LinesTest(BitsCase):
                 self.near(lines[color, "v"], [(0.125, worth(method, quantizer, 2, 2, 0.25))])
             for bits, marker in ((2, "v"), (4, "D"), (8, "s")):
                 row = whole(quantizer, bits, bits)
-                self.near(lines[plot_bits.ALONE, marker], [[row["middle_ratio"], row["rel_error"]]])
+                self.near(lines[plot_bits.ALONE[0], marker], [[row["middle_ratio"], row["rel_error"]]])
         named = [text.get_text() for text in figure.legends[0].get_texts()]
         self.assertEqual(named, ["h2o", "snapkv", "all tokens", "16 bits", "8 bits", "4 bits", "2 bits"])
 
@@ -160,6 +160,17 @@ class LinesTest(BitsCase):
         _, said = self.quiet(plot_bits.load_lines, [self.path("t.csv")])
         self.assertIn("note: points of all tokens with other bits of keys than of values are left out: 12",
                       said)
+
+    def test_variants_of_all_tokens_differ(self):
+        rows = [*everything(), *({**whole("quant-kivi", bits, bits), "algorithm": "quant-kivi",
+                                  "params": f"{KIVI};k_bits={bits};residual={length};v_bits={bits}",
+                                  "middle_ratio": bits / 16 + length / 1000}
+                                 for bits in BITS for length in (0, 128))]
+        table, _ = self.quiet(plot_bits.load_lines, [self.write(rows)])
+        colours = plot_bits.colours_of(table)
+        self.assertEqual([name for name in colours if name.startswith("all")],
+                         ["all tokens", "all tokens residual=0", "all tokens residual=128"])
+        self.assertEqual(len(set(colours.values())), len(colours))
 
     def test_keys_and_values_of_other_bits(self):
         rows = [*everything(), *(stored("h2o", "quant-kivi", 4, 2, budget) for budget in BUDGETS)]
@@ -263,6 +274,21 @@ class MapTest(BitsCase):
         self.near(ys[0], math.log2(0.06))
         self.assertGreater(ys[2] - ys[1], 5 * math.log2(0.25 / 0.24))
         self.near((ys[2] + ys[1]) / 2, (math.log2(0.24) + math.log2(0.25)) / 2)
+
+    def test_names_of_shares(self):
+        self.assertEqual([kbm.share_text(v) for v in (1, 0.5, 1 / 3, 0.3, 0.75, 0.0625, 0.1)],
+                         ["1", "1/2", "1/3", "0.3", "0.75", "1/16", "1/10"])
+
+    def test_numbers_fit_their_cells(self):
+        rows = [{**row, "rel_error": 0.00012 * (1 + i)} for i, row in enumerate(everything())]
+        for kind in ("map", "keys-values"):
+            figure, _ = self.picture(plot_bits, self.write(rows), "--kind", kind)
+            for axes in figure.axes:
+                if axes.get_title():
+                    cell = axes.get_window_extent().width / np.ptp(axes.get_xlim())
+                    for text in axes.texts:
+                        if "=" not in text.get_text():
+                            self.assertLess(text.get_window_extent().width, cell)
 
     def test_other_bits_of_keys_and_values_are_columns(self):
         rows = [*everything(), stored("h2o", "quant-kivi", 4, 2, 0.125)]

@@ -47,7 +47,8 @@ LEGEND_HEIGHT = 0.9  # of these: what stands above full pages
 MOST_PANELS = 6
 BOUGHT = "from a budget"  # what bits are that nobody gave, in a line's name
 WHOLE_DASHES = ("-", (0, (1, 1)))  # of lines of all tokens: bits given, bits from a budget
-ALONE = "0.15"  # the colour of all tokens, where a panel has methods too
+# Colours of all tokens, where a panel has methods too: of the first variant, the second, ...
+ALONE = ("0.15", "0.5", "0.33", "0.65")
 
 
 def load_lines(paths, y="rel_error", algorithms=(), layers=(), pool=False):
@@ -96,7 +97,8 @@ def colours_of(table):
     """{line: colour}."""
     names = {line: line.removesuffix(" " + BOUGHT) for line in dict.fromkeys(table["line"])}
     styles = ks.styles(names.values())
-    return {line: ALONE if name.startswith(kb.ALL_TOKENS) else styles[name]["color"]
+    alone = [name for name in dict.fromkeys(names.values()) if name.startswith(kb.ALL_TOKENS)]
+    return {line: ALONE[alone.index(name) % len(ALONE)] if name in alone else styles[name]["color"]
             for line, name in names.items()}
 
 

@@ -15,7 +15,7 @@ from kvbench.plot import frame as kfr
 from kvbench.plot import heatmap
 from kvbench.plot import layers as kl
 
-CELL = 0.36  # inches across, for three digits and a point
+CELL = 0.44  # inches across, for 0.00012
 MARGIN = 0.62  # inches across of a panel beside its cells: numbers, names of budgets
 TITLE = 0.3  # inches of a panel's height
 PANEL_HEIGHT = 2.2
@@ -155,12 +155,14 @@ def draw_map(table, y="rel_error", path=""):
     unlike = any(k != v for k, v in columns)
     figure.supxlabel("bits of keys / of values" if unlike else "bits per number",
                      fontsize=kf.FONT_SIZE)
-    figure.supylabel("share of the middle's tokens that is kept", fontsize=kf.FONT_SIZE)
+    figure.supylabel("share of the middle's tokens", fontsize=kf.FONT_SIZE)
     return figure
 
 
 def share_text(value):
-    return f"1/{1 / value:.3g}" if value < 1 else f"{value:g}"
+    """`1/8`, or `0.3` of what is no unit fraction."""
+    whole = round(1 / value)
+    return f"1/{whole}" if whole > 1 and abs(whole * value - 1) < 1e-3 else f"{value:.3g}"
 
 
 def draw_column(axes, at, points, image):
@@ -238,7 +240,7 @@ def draw_keys_values(table, y="rel_error", path=""):
     """The figure of load_keys_values."""
     keys, values = sorted(table["k"].unique()), sorted(table["v"].unique())
     titles = list(dict.fromkeys(table["label"]))
-    height = TITLE + 0.25 + 0.3 * max(2, len(keys))
+    height = TITLE + 0.25 + 0.3 * max(4, len(keys))  # at least what the colour bar's numbers need
     figure, grid = layout(len(titles), max(2, len(values)), height, path)
     norm, extend = kl.colour_scale(table["mean"], log=True)
     image = ScalarMappable(norm, COLOURS)
