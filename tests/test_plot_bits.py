@@ -16,7 +16,6 @@ from kvbench.plot import bits_maps as kbm
 from kvbench.plot import bits_rows as kb
 from kvbench.plot import pareto as plot_pareto
 from kvbench.plot import style as ks
-from kvbench.site import curves
 
 KIVI = "group_size=32;keys=post"
 METHODS = ("h2o", "snapkv")
@@ -384,20 +383,7 @@ class RefusalTest(BitsCase):
         self.assertIn("note: h2o@quant-kivi: points left out because some heads are missing: 2", said)
 
 
-class LookTest(BitsCase):
-    def test_a_stored_method_has_its_own_colour_and_the_quantizers_marker(self):
-        look = ks.method_look("h2o@quant-kivi")
-        self.assertEqual(look, {"color": ks.KNOWN["h2o"][0], "marker": ks.KNOWN["quant-kivi"][1],
-                                "linestyle": "-", "fillstyle": "bottom"})
-        self.assertEqual(ks.method_look("oracle@quant-kivi")["linestyle"], "--")
-        labels = [*ks.KNOWN, *(f"{a}{sign}{q}" for a in ("h2o", "snapkv", "oracle") for sign in "+@"
-                               for q in QUANTIZERS), "h2o@mine", "h2o@other",
-                  *(f"h2o@quant-kivi k_bits={k}" for k in range(5))]
-        looks = {tuple(sorted(look.items())) for look in ks.styles(labels).values()}
-        self.assertEqual(len(looks), len(labels))
-        self.assertEqual(ks.styles(labels)["h2o@quant-kivi"], {**look, "zorder": 3})
-        self.assertEqual(curves.colour_of("h2o@quant-kivi"), ks.KNOWN["h2o"][0])
-
+class ParetoTest(BitsCase):
     def test_the_pareto_figure(self):
         figure, size = self.picture(plot_pareto, self.write(everything()), "--all")
         self.check(figure, size)

@@ -201,9 +201,10 @@ def tokens_map(tables, y, algorithms, layers, pool):
         for budget, some in bought.groupby("budget_requested"):
             best = some.loc[some["mean"].idxmin()]
             bits = kb.bits_name(kb.bits_text(best["k"], best["v"]))
-            parts.append(f"{panel} {bits} and {best['share']:.3g} of the tokens ({best['mean']:.3g}) at {budget:.3g}")
-    text = ("Cells: means over prompts, layers, heads and seeds. Dashed: what one budget buys (= share of "
-            "the middle's bytes).")
+            parts.append(f"{panel} {bits} and {best['share']:.3g} of the tokens "
+                         f"({best['mean']:.3g}) at {budget:.3g}")
+    text = ("Cells: means over prompts, layers, heads and seeds. Dashed: what one budget buys "
+            "(= share of the middle's bytes).")
     found = f"Measured, least {y} of each budget: " + (", ".join(parts) or "none") + "."
     return draw_map(table, y, tables[0]), table, text, found
 
