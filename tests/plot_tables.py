@@ -71,6 +71,7 @@ def revive_rows():
 # What may leave the axes, by the module that draws it, the kind of artist and the scale of y, and why.
 BELOW = "a mean minus its deviation may be below zero"
 MAY_LEAVE = {
+    ("bits", "spread", "log"): BELOW,
     ("error", "spread", "linear"): BELOW,
     ("error", "spread", "log"): BELOW,
     ("error", "line", "log"): "the axis is for lines: the level of `exact` may be below",

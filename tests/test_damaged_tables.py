@@ -31,6 +31,7 @@ RUNS = {
     "g": ("h2o:grid", "--budget 0.5"),
     "m": ("kvreviver:vague=none,mean", "--budget 0.6 --budget 0.5"),
     "e": ("kvreviver", "--budget 0.6 --budget 0.5"),
+    "q": ("h2o h2o@quant-kivi:k_bits=2;v_bits=2 h2o@quant-kivi:k_bits=4;v_bits=2", "--budget 0.7"),
     "r": (f"{KVREVIVER.format(0.45, 0.1)} {KVREVIVER.format(0.4, 0.2)}", "--budget 0.6 --budget 0.5"),
     "s": ("h2o", "--budget 0.5 --protocol stream --kept --eval-every 8"),
 }
@@ -78,6 +79,8 @@ COMMANDS = [
     ("kvbench-py claims", "--merging m.csv --equal e.csv --csv out/x.csv", "m.csv", "a.queries.csv"),
     ("kvbench-py claims", "--ratio r.csv --csv out/x.csv", "r.csv", "a.queries.csv"),
     ("kvbench-py plot amnesia", "a.csv -o out/x", "a.csv", "a.queries.csv"),
+    *(("kvbench-py plot bits", f"q.csv -o out/x --kind {kind}", "q.csv", "a.queries.csv")
+      for kind in ("lines", "map", "keys-values")),
     ("kvbench-py plot coverage", "c/coverage.csv -o out/x", "c/coverage.csv", "c/growth.csv"),
     ("kvbench-py plot error", "f.csv -o out/x", "f.csv", "a.queries.csv"),
     ("kvbench-py plot growth", "c -o out/x", "c/coverage.csv", "c/norms.csv"),

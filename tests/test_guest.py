@@ -16,7 +16,7 @@ from script_case import ROOT, missing
 
 import kvbench
 from kvbench import tables as kt
-from kvbench.plot import (amnesia, bumblebee_lambda, coverage, error, growth, heatmap, kept_map, norms,
+from kvbench.plot import (amnesia, bits, bumblebee_lambda, coverage, error, growth, heatmap, kept_map, norms,
                           offset, pareto, reconstruction, stream, tsne)
 from kvbench.plot import figures as kf
 
@@ -114,6 +114,10 @@ class FunctionsTest(FigureTest):
     def test_other_tables(self):
         self.figure(bumblebee_lambda, self.read(self.write(lambda_rows())))
         self.figure(reconstruction, self.read(self.write(revive_rows())))
+        coded = self.write(self.rows(params="k_bits=4;v_bits=4"))
+        for kind in bits.KINDS:
+            if kind != "map":  # quantizers alone keep all tokens
+                self.figure(bits, self.read(coded), kind=kind)
         path = self.write_stream()
         steps = kt.read_table([self.path("t.steps.csv")], STEP_COLUMNS, kt.TEXT_COLUMNS)
         made = [self.figure(stream, tables) for tables in
@@ -202,7 +206,7 @@ class FunctionsTest(FigureTest):
         self.assertIn("bad: points left out because some heads are missing", said.output[0])
 
     def test_names_and_signatures(self):
-        for module in (amnesia, bumblebee_lambda, coverage, error, growth, heatmap, kept_map, norms,
+        for module in (amnesia, bits, bumblebee_lambda, coverage, error, growth, heatmap, kept_map, norms,
                        offset, pareto, reconstruction, stream, tsne):
             taken = inspect.signature(module.figure).parameters
             options = vars(module.parse_arguments(["x", "-o", "y"]))

@@ -12,6 +12,7 @@ from script_case import program, run_program
 from plot_tables import FigureTest, infeasible, lambda_rows, revive_rows
 
 from kvbench.plot import amnesia as plot_amnesia
+from kvbench.plot import bits as plot_bits
 from kvbench.plot import bumblebee_lambda as plot_lambda
 from kvbench.plot import figures as kf
 from kvbench.plot import heatmap as plot_heatmap
@@ -21,7 +22,7 @@ from kvbench.plot import reconstruction as plot_reconstruction
 from kvbench.plot import stream as plot_stream
 
 SCRIPTS_TESTED = (plot_lambda, plot_pareto, plot_amnesia, plot_reconstruction, plot_stream,
-                  plot_heatmap, plot_offset)
+                  plot_heatmap, plot_offset, plot_bits)
 WIDEST = kf.PAGE_WIDTH + 0.2  # a tight picture has 0.1 inch of margin at each side
 SMALLEST = 6.0  # pt, the least that journals take
 
@@ -37,7 +38,13 @@ class EveryScriptTest(FigureTest):
                   "tokens_kept": 20 + 80 * budget}
                  for i, name in enumerate(names) for layer in range(4) for head in range(2)
                  for budget in (0.5, 0.25)]
+        coded = [{**row, "params": f"k_bits={k};v_bits={v}", "rel_error": row["rel_error"] / k / v,
+                  "algorithm": f"{row['algorithm']}@quant-kivi"} for row in plain[:64]
+                 for k in (2, 4) for v in (2, 4)]
         return [
+            (plot_bits, self.write([*plain[:64], *coded], "bits.csv"), []),
+            (plot_bits, self.path("bits.csv"), ["--kind", "map"]),
+            (plot_bits, self.path("bits.csv"), ["--kind", "keys-values"]),
             (plot_lambda, self.write(lambda_rows(), "lambda.csv"), []),
             (plot_pareto, self.write(plain, "plain.csv"), []),
             (plot_amnesia, self.path("plain.csv"), ["--by-layer"]),

@@ -22,6 +22,7 @@ from kvbench.plot import names as kn
 from kvbench.plot import offset as plot_offset
 from kvbench.plot import pareto as plot_pareto
 from kvbench.plot import style as ks
+from kvbench.site import curves
 
 HEADS = range(2)
 
@@ -45,6 +46,19 @@ class LookTest(unittest.TestCase):
         stream = ks.method_look("balancekv-stream")
         self.assertEqual((stream["color"], stream["marker"], stream["linestyle"]),
                          (*ks.KNOWN["balancekv"], "--"))
+
+    def test_a_stored_method_has_its_own_colour_and_the_quantizers_marker(self):
+        look = ks.method_look("h2o@quant-kivi")
+        self.assertEqual(look, {"color": ks.KNOWN["h2o"][0], "marker": ks.KNOWN["quant-kivi"][1],
+                                "linestyle": "-", "fillstyle": "bottom"})
+        self.assertEqual(ks.method_look("oracle@quant-kivi")["linestyle"], "--")
+        labels = [*ks.KNOWN, *(f"{a}{sign}{q}" for a in ("h2o", "snapkv", "oracle") for sign in "+@"
+                               for q in ("quant-kivi", "quant-rotated")), "h2o@mine", "h2o@other",
+                  *(f"h2o@quant-kivi k_bits={k}" for k in range(5))]
+        looks = {tuple(sorted(look.items())) for look in ks.styles(labels).values()}
+        self.assertEqual(len(looks), len(labels))
+        self.assertEqual(ks.styles(labels)["h2o@quant-kivi"], {**look, "zorder": 3})
+        self.assertEqual(curves.colour_of("h2o@quant-kivi"), ks.KNOWN["h2o"][0])
 
     def test_no_two_lines_of_a_picture_look_alike(self):
         labels = [*ks.KNOWN, *(f"method-{i}" for i in range(60)), "balancekv T=1", "balancekv T=2",

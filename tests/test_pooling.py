@@ -49,7 +49,8 @@ class ReplayTest(Pooling):
         ordinary = [{"params": "T=1", "q_head": head} for head in (0, 1)]
         for name, rows in (("error", ordinary), ("pareto", ordinary), ("heatmap", ordinary),
                            ("amnesia", ordinary), ("bumblebee_lambda", list(lambda_rows())),
-                           ("reconstruction", list(revive_rows())), ("offset", ordinary)):
+                           ("reconstruction", list(revive_rows())), ("offset", ordinary),
+                           ("bits", [{**row, "params": "k_bits=4;v_bits=4"} for row in ordinary])):
             with self.subTest(name):
                 tables = self.two(("m1", "bfloat16"), ("m2", "bfloat16"), rows)
                 self.both_ways(lambda *more: self.plot(name, *tables, *more), "model (m1, m2)")

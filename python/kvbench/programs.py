@@ -59,6 +59,7 @@ PROGRAMS = {
     "cluster-table": Program("cluster.summary", "kvbench cluster's folders as one table", TABLES),
     "reference": Program("reference.main", "the reference results (in the repository)", ()),
     "plot amnesia": Program("plot.amnesia", "attention on tokens that are no longer held"),
+    "plot bits": Program("plot.bits", "error by bits, tokens and bytes"),
     "plot coverage": Program("plot.coverage", "k-center coverage of keys and values"),
     "plot error": Program("plot.error", "error by budget or T, a panel per layer"),
     "plot growth": Program("plot.growth", "clusters by tokens read"),

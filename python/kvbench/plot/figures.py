@@ -116,13 +116,13 @@ def panels(nrows, ncols, width=None, height=2.0, **more):
 
 
 @in_style
-def legend_above(figure, handles):
+def legend_above(figure, handles, **more):
     """A legend above the panels, of as few rows as keep it within the figure's width."""
     rows = 1
     while True:
         columns = math.ceil(len(handles) / rows)
         legend = figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0),
-                               frameon=False, ncol=columns, columnspacing=1.5)
+                               frameon=False, ncol=columns, columnspacing=1.5, **more)
         wide = legend.get_window_extent(figure.canvas.get_renderer()).width
         if wide <= figure.bbox.width or columns == 1:
             return legend

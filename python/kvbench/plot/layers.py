@@ -151,11 +151,16 @@ def draw_maps(figure, grid, maps, layers, columns, scale, name, tick="{:g}".form
                             (axes.yaxis, [f"{v:g}" for v in layers])):
             some = range(0, len(texts), math.ceil(len(texts) / MAP_TICKS))
             axis.set_ticks(some, [texts[i] for i in some])
+    colour_bar(figure, image, grid, extend, name)
+
+
+def colour_bar(figure, image, grid, extend, name):
+    """The bar beside `grid`: what the colours of `image` mean, and the `name` of the numbers."""
     bar = figure.colorbar(image, ax=grid, fraction=0.04, pad=0.015, aspect=25, extend=extend,
                           extendfrac=0.03)
     bar.set_label(name, fontsize=kf.FONT_SIZE)
     bar.ax.yaxis.set_minor_locator(NullLocator())
-    if isinstance(norm, LogNorm):
+    if isinstance(image.norm, LogNorm):
         plain_log(bar.ax.yaxis)
     else:
         bar.ax.yaxis.set_major_locator(MaxNLocator(4))

@@ -21,7 +21,13 @@ FAMILIES = {
     "clustering": {"bumblebee": ("#E69227", "X"), "clustergen": ("#F2B006", "d"),
                    "clustergen-kcenter": ("#B47801", "p"), "kmeans": ("#7A6006", "^")},
     "balancing": {"balancekv": ("#D3613B", "<")},
-    "sketch, quantization": {"kvreviver": ("#5ECCCB", "s"), "quant-kivi": ("#54CAE7", ">")},
+    "sketch, quantization": {"kvreviver": ("#5ECCCB", "s"), "quant-kivi": ("#54CAE7", ">"),
+                             "quant-rotated": ("#002936", "v")},
 }
 KNOWN = {name: look for family in FAMILIES.values() for name, look in family.items()}
 STREAM = "-stream"  # a method's form for streams has its colour and marker
+
+
+def first_part(name):
+    """The method A of a composition A+B and of A@Q, which keeps A's tokens in fewer bits."""
+    return name.partition("+")[0].partition("@")[0]

@@ -29,6 +29,7 @@ rel_error,middle_ratio --format csv`), whose bars are those of --spread all alon
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import matplotlib.patheffects as effects
@@ -69,7 +70,7 @@ APART = "Hollow, not joined: holds less than 95 % of its budget. "
 def sees_evaluated(algorithm, params):
     """Whether some part is given the queries that it is judged by: no compressor can have that."""
     named = kt.parse_params(params).values()
-    return any(name in ("oracle", FLOOR) for name in [*algorithm.split("+"), *named])
+    return any(name in ("oracle", FLOOR) for name in [*re.split("[+@]", algorithm), *named])
 
 
 def load(paths, x="middle_ratio", y="rel_error", spread="seeds", algorithms=(), layers=(),

@@ -10,6 +10,7 @@ from kvbench.tables import CsvError
 DASH = {"oracle": "--", "oracle-matching": ":"}
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "d", "p"]
 UNKNOWN_DASHES = DASHES[1:]  # known methods are solid
+DARK = 0x50  # all parts of a colour below this: its first variant is lighter, not darker
 GREY = "0.82"  # of what is not highlighted
 SHADES = (0.0, -0.35, 0.35, -0.6, 0.55)  # of a method's variants: towards black, towards white
 
@@ -29,10 +30,12 @@ def _place(name):
 def method_look(name, step=0):
     """Colour, marker and dash of a method; `step`: the next choices, where one is taken.
 
-    A composition A+B has A's colour and B's marker, hollow. A name that is not in the table gets
-    its look from its letters.
+    A composition A+B has A's colour and B's marker, hollow. A@Q has A's colour and dash and Q's
+    marker, half filled. A name that is not in the table gets its look from its letters.
     """
     first, plus, second = name.partition("+")
+    if not plus and "@" in name:
+        return _stored_look(*name.split("@", 1), step)
     base = first.removesuffix(STREAM)
     if not plus and base in KNOWN and step == 0:
         color, marker = KNOWN[base]
@@ -50,12 +53,23 @@ def method_look(name, step=0):
                                         % len(UNKNOWN_DASHES)]}
 
 
+def _stored_look(method, quantizer, step):
+    """The look of method@quantizer."""
+    place = MARKERS.index(method_look(quantizer)["marker"]) + step
+    dash = (DASH.get(method, "-"), "-.", ":", "--")[step // len(MARKERS) % 4]
+    return {"color": method_look(method)["color"], "marker": MARKERS[place % len(MARKERS)],
+            "linestyle": dash, "fillstyle": "bottom"}
+
+
 def _variant(look, i):
     """The i-th of a method's variants: its hue and marker, another lightness, dash and face."""
     if i == 0:
         return look
     dash = DASHES[(DASHES.index(look["linestyle"]) + i) % len(DASHES)]
-    out = {**look, "color": shade(look["color"], SHADES[i % len(SHADES)]), "linestyle": dash}
+    color, amount = look["color"], SHADES[i % len(SHADES)]
+    if max(int(color[at:at + 2], 16) for at in (1, 3, 5)) < DARK:
+        amount = -amount
+    out = {**look, "color": shade(color, amount), "linestyle": dash}
     if i % 2:
         out["markerfacecolor"] = "white"
     return out

@@ -3,7 +3,7 @@
 import html
 import math
 
-from kvbench.plot.looks import KNOWN, STREAM
+from kvbench.plot.looks import KNOWN, STREAM, first_part
 
 WIDTH, HEIGHT = 480, 320  # for letters that can be read where it fills a telephone
 LEFT, RIGHT, TOP, BOTTOM = 62, 146, 12, 44
@@ -35,8 +35,8 @@ class Scale:
 
 
 def colour_of(method):
-    """Its colour in all figures; a composition's is that of its first part."""
-    return KNOWN.get(method.partition("+")[0].removesuffix(STREAM), (INK,))[0]
+    """Its colour in all figures; that of A+B and of A@Q is A's."""
+    return KNOWN.get(first_part(method).removesuffix(STREAM), (INK,))[0]
 
 
 def svg(lines, own, budgets):

@@ -1,0 +1,219 @@
+"""Bits per number: error against bytes, tokens against bits, keys against values.
+
+Of rows of A@Q (what a method A keeps, stored by a quantizer Q), of quantizers alone, and of plain
+methods, which have 16 bits. Means over prompts, layers and heads per seed, then over seeds.
+
+--kind lines (default): error over the bytes held, a line per method and number of bits: the colour is
+the method's, marker and dash say the bits. A panel per quantizer, with the plain methods in each. All
+tokens at 1, 2, ... bits (`exact@Q` and Q alone) are one line; one from a budget is apart. Where the
+file holds nothing else, the quantizers stand in one panel. Bars: standard deviation over seeds.
+
+--kind map: bits across, the share of the middle's tokens that is kept upwards, a panel per method and
+quantizer. Cells are errors, of one colour scale; lines join what one budget buys. The column of 16
+bits is the plain method, the top row all tokens.
+
+--kind keys-values: bits of keys against bits of values, a panel per variant, at one budget (--budget;
+default: the smallest of the file) beside what was given native sizes. Rows whose bits come from the
+budget have no place there. A hatched cell has no measurement.
+
+Bits are those of params (`k_bits`, `v_bits`, `bits`), or where these are auto those of `diag`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kvbench import command
+from kvbench import tables as kt
+from kvbench.plot import bits_maps as kbm
+from kvbench.plot import bits_rows as kb
+from kvbench.plot import choice as kc
+from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
+from kvbench.plot import guest as kg
+from kvbench.plot import layers as kl
+from kvbench.plot import pareto
+from kvbench.plot import style as ks
+
+KINDS = ("lines", "map", "keys-values")
+# Marker and dash of a number of bits; others take the next of SPARE.
+LOOKS = {16: ("o", "-"), 32: ("o", "-"), 8: ("s", (0, (6, 1.5))), 4: ("D", "--"), 3: ("^", "-."),
+         2: ("v", ":"), 1: ("P", (0, (1, 3)))}
+SPARE = [(marker, dash) for dash in ((0, (3, 1, 1, 1, 1, 1)), (0, (8, 2, 1, 2)))
+         for marker in ("<", ">", "X", "*", "d", "p", "h")]
+PANEL_HEIGHT = 3.6
+LEGEND_HEIGHT = 0.9  # of these: what stands above full pages
+MOST_PANELS = 6
+BOUGHT = "from a budget"  # what bits are that nobody gave, in a line's name
+WHOLE_DASHES = ("-", (0, (1, 1)))  # of lines of all tokens: bits given, bits from a budget
+# Colours of all tokens, where a panel has methods too: of the first variant, the second, ...
+ALONE = ("0.15", "0.5", "0.33", "0.65")
+
+
+def load_lines(paths, y="rel_error", algorithms=(), layers=(), pool=False):
+    """One row per point: those of bits_rows.points with panel, line, bits (text), size."""
+    frame, facts = kb.read(paths, y, algorithms, layers, pool)
+    table = kb.points(frame, y, paths[0])
+    unlike = table["whole"] & (table["k"] != table["v"])
+    if unlike.any():
+        kt.note(f"points of all tokens with other bits of keys than of values are left out: "
+                f"{int(unlike.sum())}; --kind keys-values shows them")
+    table = table[~unlike & (table["x"] > 0)].reset_index(drop=True)
+    if table.empty:
+        raise kt.CsvError(f"{paths[0]}: no point has bytes and one number of bits; --kind "
+                          "keys-values shows keys' bits against values'")
+    alone = not (~table["whole"] & (table["quantizer"] != "")).any()
+    table["panel"] = "" if alone else table["quantizer"]
+    bought = table["whole"] & table["budget_requested"].notna()
+    table["line"] = [
+        method or " ".join(filter(None, [
+            quantizer if alone else kb.ALL_TOKENS, extra, BOUGHT if budget else ""]))
+        for method, quantizer, extra, budget in zip(table["method"], table["quantizer"],
+                                                    table["extra"], bought)]
+    table["bits"] = [kb.bits_text(k, v) for k, v in zip(table["k"], table["v"])]
+    # A method that keeps all tokens at several budgets has one point of them.
+    table["place"] = table["x"].round(4)
+    table = table.sort_values("mean", kind="stable").drop_duplicates(
+        ["panel", "line", "bits", "place"]).sort_index().reset_index(drop=True)
+    table["size"] = table["budget_requested"].fillna(table["x"]).round(9)
+    table.attrs["facts"] = facts
+    return table
+
+
+def looks_of(table):
+    """{text of bits: marker and dash}, most bits first."""
+    order = table[["bits", "k", "v"]].drop_duplicates("bits")
+    order = order.assign(all=order["k"] + order["v"]).sort_values(["all", "k"], ascending=False)
+    spare = iter(SPARE * len(order))
+    out = {}
+    for bits, k, v in zip(order["bits"], order["k"], order["v"]):
+        marker, dash = LOOKS[k] if k == v and k in LOOKS else next(spare)
+        out[bits] = {"marker": marker, "linestyle": dash}
+    return out
+
+
+def colours_of(table):
+    """{line: colour}."""
+    names = {line: line.removesuffix(" " + BOUGHT) for line in dict.fromkeys(table["line"])}
+    styles = ks.styles(names.values())
+    alone = [name for name in dict.fromkeys(names.values()) if name.startswith(kb.ALL_TOKENS)]
+    return {line: ALONE[alone.index(name) % len(ALONE)] if name in alone else styles[name]["color"]
+            for line, name in names.items()}
+
+
+def panels_of(table):
+    """Titles of the panels: a quantizer each; the plain methods are in all of them."""
+    return [name for name in dict.fromkeys(table["panel"]) if name] or [""]
+
+
+@kf.in_style
+def draw_lines(table, y="rel_error", path=""):
+    """The figure of load_lines: at most two panels beside each other."""
+    titles = panels_of(table)
+    if len(titles) > MOST_PANELS:
+        raise kt.CsvError(f"{path}: got {len(titles)} quantizers, expected at most {MOST_PANELS} "
+                          "for one page; choose fewer with --algorithms")
+    ncols = min(2, len(titles))
+    nrows = math.ceil(len(titles) / ncols)
+    height = min(PANEL_HEIGHT, (kf.BODY_HEIGHT - LEGEND_HEIGHT) / nrows)
+    figure, grid = kf.panels(nrows, ncols, width=kf.PAGE_WIDTH, height=height, sharex=True,
+                             sharey=True)
+    kl.hide_others(grid, [divmod(i, ncols) for i in range(len(titles))])
+    looks, colours = looks_of(table), colours_of(table)
+    low, high = table["mean"].min() / 1.3, table["mean"].max() * 1.3
+    for axes, title in zip(grid.flat, titles):
+        axes.set(xscale="log", yscale="log", title=title)
+        axes.set_xscale("log", base=2)
+        part = table[table["panel"].isin(["", title])]
+        for line in dict.fromkeys(part["line"]):
+            draw_line(axes, part[part["line"] == line], colours[line], looks)
+        axes.set_ylim(low, high)  # bars may leave: a mean minus its sd can be below zero
+        axes.set_xlim(table["x"].min() / 1.1, table["x"].max() * 1.1)
+        pareto.set_x_axis(axes, "middle_ratio")
+        kl.plain_log(axes.yaxis)
+    figure.supxlabel(pareto.X_LABELS["middle_ratio"], fontsize=kf.FONT_SIZE)
+    figure.supylabel(kfr.y_label(y), fontsize=kf.FONT_SIZE)
+    handles = [kf.line_handle({"color": color, "linewidth": 2.2, "linestyle":
+                               WHOLE_DASHES[line.endswith(BOUGHT)]}, line)
+               for line, color in colours.items()]
+    handles += [kf.line_handle({**look, "color": "0.3"}, kb.bits_name(bits))
+                for bits, look in looks.items()]
+    kf.legend_above(figure, handles, handlelength=3.2)
+    return figure
+
+
+def draw_line(axes, points, color, looks):
+    """A method's lines, one per number of bits; all tokens are one line, whose points differ."""
+    points = points.sort_values("x")
+    if points["whole"].iloc[0]:
+        dash = WHOLE_DASHES[points["line"].iloc[0].endswith(BOUGHT)]
+        axes.plot(points["x"], points["mean"], color=color, linewidth=0.9, linestyle=dash, zorder=2)
+        for bits, part in points.groupby("bits", sort=False):
+            kf.plot_line(axes, part["x"], part["mean"], part["sd"],
+                         {**looks[bits], "color": color, "linestyle": "none", "zorder": 3})
+        return
+    for bits, part in points.groupby("bits", sort=False):
+        kf.plot_line(axes, part["x"], part["mean"], part["sd"],
+                     {**looks[bits], "color": color, "zorder": 4}, linewidth=1.0)
+
+
+def measured(table, y):
+    """The least error of every requested budget, and what reaches it."""
+    asked = table[table["budget_requested"].notna()]
+    parts = []
+    for budget, part in sorted(asked.groupby("budget_requested")):
+        best = part.loc[part["mean"].idxmin()]
+        parts.append(f"{best['algorithm']} {kb.bits_name(best['bits'])} {best['mean']:.3g} at "
+                     f"{budget:.3g}")
+    return (f"Measured, least {y} of each budget: " + (", ".join(parts) or "no budget was asked for")
+            + ".")
+
+
+def lines(tables, y, wanted, layers, pool):
+    """(figure, its table, what its bars and lines mean, its numbers)."""
+    table = load_lines(tables, y, wanted.algorithms, layers, pool)
+    chosen = table.assign(label=table["line"])
+    drawn, said = kc.pick(chosen, wanted, "size", what=y, first=table.loc[table["whole"], "line"])
+    bars = kfr.where_spread(drawn, "; bars: standard deviation over seeds")
+    text = f"Lines: means over layers and heads{bars}. Colour: method; marker and dash: bits. {said}"
+    return draw_lines(drawn, y, tables[0]), table, text, measured(table, y)
+
+
+@kg.public
+def figure(tables: list[str], *, kind: str = "lines", y: str = "rel_error",
+           budget: float | None = None, algorithms: kg.Names = (), all: bool = False,
+           layers: Sequence[int] = (), pool: bool = False, title: str = "",
+           model: str = "") -> kf.Picture:
+    """The figure of rows of `kvbench replay`; arguments are the program's options.
+
+    Raises CsvError for tables without what the figure needs, ValueError for another `kind` or `y`
+    than the program takes.
+    """
+    kg.check_choice("kind", kind, KINDS)
+    kg.check_choice("y", y, kt.ERROR_LABELS)
+    names = kg.name_list(algorithms)
+    if budget is not None and kind != "keys-values":
+        raise kt.CsvError(f"--budget: --kind {kind} shows all of them; expected --kind keys-values")
+    if kind == "lines":
+        made, table, text, found = lines(tables, y, kc.Wanted(all, names, []), layers, pool)
+    elif kind == "map":
+        made, table, text, found = kbm.tokens_map(tables, y, names, layers, pool)
+    else:
+        made, table, text, found = kbm.keys_values(tables, y, budget, names, layers, pool)
+    return kfr.finish(made, table.attrs["facts"], text, found, title, model)
+
+
+def parse_arguments(arguments=None):
+    parser = command.argument_parser(__doc__, take=("--algorithms", "--all", "--layers", "--pool"),
+                                     y=kt.ERROR_LABELS)
+    parser.add_argument("--kind", choices=KINDS, default=KINDS[0],
+                        help="error over bytes (default), tokens against bits, or keys' bits against "
+                             "values'")
+    parser.add_argument("--budget", type=float, metavar="RHO",
+                        help="of --kind keys-values; default: the smallest")
+    return parser.parse_args(arguments)
+
+
+def main():
+    kg.run(figure, parse_arguments())

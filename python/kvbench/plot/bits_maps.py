@@ -1,0 +1,279 @@
+"""Maps of plot.bits: tokens against bits at equal bytes, and keys' bits against values' bits. The
+errors stand in the cells."""
+
+import math
+
+import matplotlib.patheffects as effects
+import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PolyCollection
+
+from kvbench import tables as kt
+from kvbench.plot import bits_rows as kb
+from kvbench.plot import figures as kf
+from kvbench.plot import frame as kfr
+from kvbench.plot import heatmap
+from kvbench.plot import layers as kl
+
+CELL = 0.44  # inches across, for 0.00012
+MARGIN = 0.62  # inches across of a panel beside its cells: numbers, names of budgets
+TITLE = 0.3  # inches of a panel's height
+PANEL_HEIGHT = 2.2
+REACH = 0.5  # a cell ends half way to the next, or at the square root of 2 of its share
+LINE = 1.3 * kf.SMALL_FONT_SIZE / 72  # inches from number to number in a column
+ALL = 0.5  # where the row of all tokens begins, above log2 of the largest share
+COLOURS = "viridis"
+
+
+def number(value):
+    """Two digits, which a cell has room for."""
+    return f"{value:.2g}"
+
+
+def ink_on(rgba):
+    """Black or white, which can be read on the colour."""
+    return "black" if np.dot(rgba[:3], (0.2126, 0.7152, 0.0722)) > 0.45 else "white"
+
+
+def write(axes, x, y, value, norm, colours):
+    """The number of a cell; what passes below it leaves a gap."""
+    rgba = colours(norm(value))
+    text = axes.text(x, y, number(value), ha="center", va="center", color=ink_on(rgba),
+                     fontsize=kf.SMALL_FONT_SIZE, zorder=5)
+    text.set_path_effects([effects.withStroke(linewidth=2.5, foreground=rgba)])
+
+
+def layout(count, columns, height, path):
+    """(figure, grid, width of a row) of `count` panels with so many cells across each."""
+    room = kf.PAGE_WIDTH - 0.9  # the colour bar and the axis' name
+    ncols = max(1, min(count, int(room / (columns * CELL + MARGIN))))
+    nrows = math.ceil(count / ncols)
+    most = int((kf.BODY_HEIGHT - 0.3) / height)
+    if nrows > most:
+        raise kt.CsvError(f"{path}: got {count} maps, expected at most {most * ncols} for one page; "
+                          "choose fewer with --algorithms")
+    wide = 0.9 + ncols * (columns * CELL + MARGIN)
+    width = kf.COLUMN_WIDTH if wide <= kf.COLUMN_WIDTH else kf.PAGE_WIDTH
+    figure, grid = kf.panels(nrows, ncols, width=width, height=height, sharex=True, sharey=True)
+    kl.hide_others(grid, [divmod(i, ncols) for i in range(count)])
+    return figure, grid
+
+
+# ---------------------------------------------------------------------------- tokens and bits
+
+
+def load_map(paths, y="rel_error", algorithms=(), layers=(), pool=False):
+    """One row per cell: panel, k, v, share, budget_requested, mean, apart.
+
+    A panel holds the points of method@quantizer, of the plain method, and of all tokens by the
+    quantizer. Of points of one place that with the smallest error stays.
+    """
+    frame, facts = kb.read(paths, y, algorithms, layers, pool)
+    table = kb.points(frame, y, paths[0])
+    table = table[table["share"] > 0]
+    stored = table[(table["method"] != "") & (table["quantizer"] != "")]
+    if stored.empty:
+        raise kt.CsvError(f"{paths[0]}: no point of A@Q keeps tokens; --kind map needs some, such "
+                          "as h2o@quant-kivi")
+    panels = []
+    for method, quantizer in dict.fromkeys(zip(stored["method"], stored["quantizer"])):
+        part = table[((table["method"] == method) & table["quantizer"].isin(["", quantizer]))
+                     | (table["whole"] & (table["quantizer"] == quantizer))]
+        panels.append(one_of_a_place(part).assign(panel=f"{method} @ {quantizer}"))
+    out = kt.pd.concat(panels, ignore_index=True)
+    out.attrs["facts"] = facts
+    return out
+
+
+def one_of_a_place(points):
+    """Of points of the same bits and the same share of tokens that of the smallest error."""
+    keep, seen = [], []
+    for i, point in points.sort_values("mean", kind="stable").iterrows():
+        place = (point["whole"], point["k"], point["v"], point["share"])
+        if not any(place[:3] == other[:3] and
+                   1 / kb.SAME_SHARE < place[3] / other[3] < kb.SAME_SHARE for other in seen):
+            seen.append(place)
+            keep.append(i)
+    return points.loc[keep]
+
+
+def columns_of(table):
+    """The pairs of bits, fewest first."""
+    return sorted(set(zip(table["k"], table["v"])), key=lambda kv: (sum(kv), kv))
+
+
+def placed(table):
+    """`table` with `y`, where a cell stands: log2 of its share, but numbers of a column that would
+    lie over each other are moved apart. All tokens have a row of their own above."""
+    logs = np.log2(table["share"].where(~table["whole"]))
+    inches = PANEL_HEIGHT - TITLE - 0.1
+    gap = LINE / inches * (logs.max() - logs.min() + 2 * REACH + 1)
+    table = table.assign(y=logs)
+    for _, part in table[~table["whole"]].groupby(["panel", "k", "v"]):
+        table.loc[part.index, "y"] = kf.spread_out(part["y"].to_numpy(), gap)
+    top = table["y"].max() + REACH
+    table.attrs["top"] = top
+    return table.assign(y=table["y"].fillna(top + ALL))
+
+
+def edges(places, reach=REACH):
+    """[(lower, upper)] of the cells at ascending `places`."""
+    places = np.asarray(places, float)
+    middle = (places[1:] + places[:-1]) / 2
+    low = np.maximum(places - reach, np.concatenate([[-np.inf], middle]))
+    high = np.minimum(places + reach, np.concatenate([middle, [np.inf]]))
+    return list(zip(low, high))
+
+
+@kf.in_style
+def draw_map(table, y="rel_error", path=""):
+    """The figure of load_map."""
+    columns = columns_of(table)
+    titles = list(dict.fromkeys(table["panel"]))
+    figure, grid = layout(len(titles), len(columns), PANEL_HEIGHT, path)
+    norm, extend = kl.colour_scale(table["mean"], log=True)
+    image = ScalarMappable(norm, COLOURS)
+    table = placed(table)
+    top = table.attrs["top"]
+    rows = np.arange(math.ceil(table["y"].min() - REACH), 1)
+    ticks = {row: share_text(2.0**row) for row in rows}
+    if table["whole"].any():
+        ticks[top + ALL] = "all"
+    for axes, title in zip(grid.flat, titles):
+        part = table[table["panel"] == title]
+        axes.set(xlim=(-0.5, len(columns) - 0.5), facecolor="0.95",
+                 ylim=(table["y"].min() - REACH, max(table["y"].max(), top - REACH) + REACH))
+        axes.grid(False)
+        axes.set_title(title, fontsize=kf.SMALL_FONT_SIZE, pad=3)
+        axes.set_xticks(range(len(columns)), [kb.bits_text(*pair) for pair in columns])
+        axes.set_yticks(list(ticks), list(ticks.values()))
+        axes.tick_params(length=2)
+        for at, pair in enumerate(columns):
+            draw_column(axes, at, part[(part["k"] == pair[0]) & (part["v"] == pair[1])], image)
+        draw_budgets(axes, part, columns)
+    kl.colour_bar(figure, image, grid, extend, kfr.y_label(y))
+    unlike = any(k != v for k, v in columns)
+    figure.supxlabel("bits of keys / of values" if unlike else "bits per number",
+                     fontsize=kf.FONT_SIZE)
+    figure.supylabel("share of the middle's tokens", fontsize=kf.FONT_SIZE)
+    return figure
+
+
+def share_text(value):
+    """`1/8`, or `0.3` of what is no unit fraction."""
+    whole = round(1 / value)
+    return f"1/{whole}" if whole > 1 and abs(whole * value - 1) < 1e-3 else f"{value:.3g}"
+
+
+def draw_column(axes, at, points, image):
+    """The cells of one number of bits."""
+    points = points.sort_values("y")
+    if points.empty:
+        return
+    corners = [[(at - 0.5, low), (at + 0.5, low), (at + 0.5, high), (at - 0.5, high)]
+               for low, high in edges(points["y"])]
+    axes.add_collection(PolyCollection(corners, array=points["mean"].to_numpy(), norm=image.norm,
+                                       cmap=image.cmap, edgecolors="white", linewidths=0.6,
+                                       zorder=1), autolim=False)
+    for y, value in zip(points["y"], points["mean"]):
+        write(axes, at, y, value, image.norm, image.cmap)
+
+
+def draw_budgets(axes, points, columns):
+    """A line through what each budget buys, named at its right end."""
+    bought = points[points["budget_requested"].notna() & ~points["apart"] & ~points["whole"]]
+    for budget, part in bought.groupby("budget_requested"):
+        at = np.array([columns.index(pair) for pair in zip(part["k"], part["v"])])
+        order = np.argsort(at, kind="stable")
+        ys = part["y"].to_numpy()[order]
+        axes.plot(at[order], ys, color="0.35", linewidth=0.8, linestyle=(0, (3, 2)), zorder=3)
+        axes.annotate(f"= {share_text(budget)}", (at[order][-1] + 0.5, ys[-1]), xytext=(2, 0),
+                      textcoords="offset points", va="center", color="0.3",
+                      fontsize=kf.SMALL_FONT_SIZE, annotation_clip=False)
+
+
+def tokens_map(tables, y, algorithms, layers, pool):
+    """(figure, its table, what its cells mean, its numbers) of --kind map."""
+    table = load_map(tables, y, algorithms, layers, pool)
+    parts = []
+    for panel, part in table.groupby("panel", sort=False):
+        bought = part[part["budget_requested"].notna() & ~part["whole"]]
+        for budget, some in bought.groupby("budget_requested"):
+            best = some.loc[some["mean"].idxmin()]
+            bits = kb.bits_name(kb.bits_text(best["k"], best["v"]))
+            parts.append(f"{panel} {bits} and {best['share']:.3g} of the tokens "
+                         f"({best['mean']:.3g}) at {budget:.3g}")
+    text = ("Cells: means over prompts, layers, heads and seeds. Dashed: what one budget buys "
+            "(= share of the middle's bytes).")
+    found = f"Measured, least {y} of each budget: " + (", ".join(parts) or "none") + "."
+    return draw_map(table, y, tables[0]), table, text, found
+
+
+# ---------------------------------------------------------------------------- keys and values
+
+
+def load_keys_values(paths, y="rel_error", budget=None, algorithms=(), layers=(), pool=False):
+    """One row per cell: label, k, v, mean; of rows whose params give bits of keys and of values."""
+    frame, _ = kb.read(paths, y, algorithms, layers, pool)
+    bits = [kt.parse_params(text) for text in frame["params"]]
+    given = np.array([all(one.get(name, "auto") not in ("auto", "")
+                          for name in ("k_bits", "v_bits")) for one in bits], bool)
+    if not given.any():
+        raise kt.CsvError(f"{paths[0]}: no row has both k_bits and v_bits in its params; expected "
+                          "such as exact@quant-kivi:k_bits=2,4;v_bits=2,4")
+    left = frame.loc[~given & (frame["quantizer"] != "").to_numpy(), "algorithm"]
+    for name in dict.fromkeys(left):
+        kt.note(f"{name}: rows without k_bits and v_bits are left out: {int((left == name).sum())}")
+    frame = heatmap.pick_budget(frame[given].copy(), budget, paths[0])
+    kt.add_labels(frame, ignore=kb.SIZES)
+    frame = kt.full_points(frame, ["label", "k", "v"], paths[0])
+    out = kfr.keep(kt.finite_points(kt.mean_and_sd(frame, ["label", "k", "v"], y)), frame)
+    used = frame["budget_requested"].dropna().unique()
+    out.attrs["budget"] = f"budget {used[0]:g}" if len(used) else "native sizes"
+    if not (out["mean"] >= kt.ROUNDING_ERROR).any():
+        raise kt.CsvError(f"{paths[0]}: column `{y}` is below {kt.ROUNDING_ERROR:g} in every point, "
+                          "expected errors for a logarithmic scale")
+    return out
+
+
+@kf.in_style
+def draw_keys_values(table, y="rel_error", path=""):
+    """The figure of load_keys_values."""
+    keys, values = sorted(table["k"].unique()), sorted(table["v"].unique())
+    titles = list(dict.fromkeys(table["label"]))
+    height = TITLE + 0.25 + 0.3 * max(4, len(keys))  # at least what the colour bar's numbers need
+    figure, grid = layout(len(titles), max(2, len(values)), height, path)
+    norm, extend = kl.colour_scale(table["mean"], log=True)
+    image = ScalarMappable(norm, COLOURS)
+    for axes, title in zip(grid.flat, titles):
+        part = table[table["label"] == title]
+        cells = part.pivot(index="k", columns="v", values="mean").reindex(index=keys, columns=values)
+        axes.set_facecolor("0.92")
+        axes.patch.set(hatch="/////", edgecolor="0.7")
+        axes.grid(False)
+        shown = np.maximum(cells.to_numpy(), kt.ROUNDING_ERROR)  # a logarithm has no place for 0
+        axes.imshow(shown, norm=norm, cmap=COLOURS, aspect="auto", origin="lower",
+                    interpolation="nearest")
+        axes.set_title(title, fontsize=kf.SMALL_FONT_SIZE, pad=3)
+        axes.set_xticks(range(len(values)), [f"{v:g}" for v in values])
+        axes.set_yticks(range(len(keys)), [f"{k:g}" for k in keys])
+        axes.tick_params(length=2)
+        for (row, column), value in np.ndenumerate(shown):
+            if np.isfinite(value):
+                write(axes, column, row, value, norm, image.cmap)
+    kl.colour_bar(figure, image, grid, extend, kfr.y_label(y))
+    figure.supxlabel("bits of values", fontsize=kf.FONT_SIZE)
+    figure.supylabel("bits of keys", fontsize=kf.FONT_SIZE)
+    return figure
+
+
+def keys_values(tables, y, budget, algorithms, layers, pool):
+    """(figure, its table, what its cells mean, its numbers) of --kind keys-values."""
+    table = load_keys_values(tables, y, budget, algorithms, layers, pool)
+    parts = [f"{label} " + ", ".join(f"{kb.bits_text(k, v)} {mean:.3g}" for k, v, mean in
+                                     zip(part["k"], part["v"], part["mean"]))
+             for label, part in table.groupby("label", sort=False)]
+    text = (f"Cells: means over prompts, layers, heads and seeds; {table.attrs['budget']}; hatched: no "
+            "measurement.")
+    found = f"Measured, {y} by bits of keys/values: " + "; ".join(parts) + "."
+    return draw_keys_values(table, y, tables[0]), table, text, found

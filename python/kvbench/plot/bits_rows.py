@@ -1,0 +1,173 @@
+"""Bits of keys and values in result rows: what a quantizer or A@Q holds a number in.
+
+A row's bits are its parameters `k_bits` and `v_bits`, or `bits` for both, or where these are `auto`
+what `diag` says the budget bought. What is not quantised has the bits of the trace's element type.
+"""
+
+import numpy as np
+
+from kvbench import tables as kt
+from kvbench.plot import frame as kfr
+from kvbench.plot import summary
+
+NAMES = ("k_bits", "v_bits", "bits")
+SIZES = (*summary.SIZE_PARAMETERS, *NAMES)  # they vary along a line, and name none
+ELEMENT_BITS = {"float32": 32, "float64": 64}  # of a trace's element type; others, and unknown: 16
+ALL_TOKENS = "all tokens"
+USED = 0.95  # a point that holds less of its budget is of another size (plot.pareto)
+SAME_SHARE = 1.01
+
+
+def parts_of(algorithm, params):
+    """(A, A's parameters, Q, Q's parameters) without sizes and bits.
+
+    A@Q has both; `exact@Q` and a quantizer alone hold all tokens and have A = "", other methods have
+    Q = "".
+    """
+    values = kt.parse_params(params)
+    own = {key: value for key, value in values.items() if key not in SIZES}
+    method, stored, quantizer = algorithm.partition("@")
+    if not stored:
+        return ("", {}, algorithm, own) if "k_bits" in values else (algorithm, own, "", {})
+    before = method + "."
+    mine = {key.removeprefix(before): value for key, value in own.items()
+            if key.startswith(before) or key == "fit"}
+    rest = {key: value for key, value in own.items()
+            if not key.startswith(before) and key != "fit"}
+    return ("" if method == "exact" else method), mine, quantizer, rest
+
+
+def names_of(pairs, common=False):
+    """A label for each (name, parameters): the name and what differs among those of the name that
+    have it. common: of parameters that all of the name have."""
+    out = []
+    for name, params in pairs:
+        alike = [other for of, other in pairs if of == name]
+        shown = [key for key in params
+                 if len({other[key] for other in alike if key in other}) > 1
+                 and not (common and any(key not in other for other in alike))]
+        out.append(" ".join([name, *(f"{key}={params[key]}" for key in shown)]))
+    return out
+
+
+def given_bits(frame):
+    """(bits of keys, bits of values) of every row, NaN where nothing says them."""
+    text = frame["diag"].astype(str)
+    said = {}
+    for name, part in (("k", "k_bits"), ("v", "v_bits")):
+        said[name] = text.str.extract(rf"(?:^|;){part}=(\d+)(?:;|$)")[0].astype(float)
+    both = text.str.extract(r"(?:^|;)bits=(\d+)(?:/(\d+))?(?:;|$)").astype(float)
+    said["k"] = said["k"].fillna(both[0])
+    said["v"] = said["v"].fillna(both[1].fillna(both[0]))
+    out = {}
+    for name in ("k", "v"):
+        fixed = {}
+        for params in frame["params"].unique():
+            values = kt.parse_params(params)
+            found = [values[key] for key in (f"{name}_bits", "bits")
+                     if values.get(key, "auto") != "auto"]
+            fixed[params] = float(found[0]) if found and found[0].isdecimal() else np.nan
+        out[name] = frame["params"].map(fixed).astype(float).fillna(said[name])
+    return out["k"], out["v"]
+
+
+def shares(frame):
+    """The share of the middle's tokens that each row keeps, 0 to 1.
+
+    Methods that make entries (attention-matching) keep no token: theirs are the entries, by the bytes
+    without scales and weights. Values are taken to be as wide as keys.
+    """
+    outside = frame["sink"] + frame["recent"]
+    middle = (frame["n_tokens"] - outside).where(lambda count: count > 0)
+    kept = frame["tokens_kept"] - outside
+    if "aux_bytes" in frame.columns:
+        token = frame["full_bytes"] / frame["n_tokens"]
+        coded = token * (frame["k"] + frame["v"]) / (2 * element_bits(frame))
+        made = (frame["bytes"] - frame["aux_bytes"] - outside * token) / coded
+        kept = kept.where(kept > 0, made)
+    return (kept / middle).clip(0, 1)
+
+
+def element_bits(frame):
+    return frame["dtype"].map(ELEMENT_BITS).fillna(16.0)
+
+
+def read(paths, y, algorithms, layers, pool):
+    """(measured rows of quantizers, of A@Q and of plain methods, facts) with the columns method,
+    quantizer (labels, "" for none), whole (whether all tokens are held), extra (a quantizer's
+    parameters that are not in its label), k, v (bits), share (of the middle's tokens).
+
+    Raises CsvError where no row has bits.
+    """
+    frame = kt.read_results(paths, [*kt.HEAD_COLUMNS, "seed", "budget_requested", "middle_ratio",
+                                    "n_tokens", "sink", "recent", "tokens_kept", "bytes",
+                                    "full_bytes", "diag", y])
+    frame = kt.pick_algorithms(frame, algorithms, paths[0])
+    frame = kt.pick_numbers(frame, "layer", layers, paths[0])
+    frame = kt.measured_rows(frame, paths[0], pool)
+    facts = kfr.facts_of(frame)
+    pairs = list(frame[["algorithm", "params"]].drop_duplicates().itertuples(index=False,
+                                                                             name=None))
+    parts = [parts_of(*pair) for pair in pairs]
+    if not any(part[2] for part in parts):
+        raise kt.CsvError(f"{paths[0]}: no row has a number of bits; expected rows of a quantizer "
+                          "(quant-kivi) or of A@Q (h2o@quant-kivi)")
+    methods = names_of([part[:2] for part in parts])
+    quantizers = names_of([part[2:] for part in parts], common=True)
+    full = names_of([part[2:] for part in parts])
+    labels = {}
+    for pair, part, method, quantizer, long in zip(pairs, parts, methods, quantizers, full):
+        extra = [word for word in long.split()[1:] if word not in quantizer.split()]
+        labels[pair] = (method if part[0] else "", quantizer, " ".join(extra))
+    of_row = [labels[pair] for pair in zip(frame["algorithm"], frame["params"])]
+    for i, name in enumerate(("method", "quantizer", "extra")):
+        frame[name] = [label[i] for label in of_row]
+    frame["whole"] = frame["method"] == ""
+    frame["k"], frame["v"] = given_bits(frame)
+    plain = frame["quantizer"] == ""
+    for name in ("k", "v"):
+        frame[name] = frame[name].mask(plain, element_bits(frame))
+    unknown = frame["k"].isna() | frame["v"].isna()
+    for name in dict.fromkeys(frame.loc[unknown, "algorithm"]):
+        kt.note(f"{name}: rows left out whose number of bits is not known: "
+                f"{int((unknown & (frame['algorithm'] == name)).sum())}")
+    frame = frame[~unknown].copy()
+    if not (frame["quantizer"] != "").any():
+        raise kt.CsvError(f"{paths[0]}: no row of a quantizer says its number of bits")
+    frame["share"] = shares(frame)
+    return frame, facts
+
+
+def points(frame, y, path):
+    """One row per point of `read`: algorithm, method, quantizer, extra, whole, k, v,
+    budget_requested, mean, sd, x (middle_ratio), share, apart (less than USED of the budget)."""
+    keys = ["algorithm", "params", "method", "quantizer", "extra", "whole", "k", "v",
+            "budget_requested"]
+    frame = frame.assign(label=frame["algorithm"])
+    frame = kt.full_points(frame, keys, path)
+    table = kt.mean_and_sd(frame, keys, y)
+    groups = frame.groupby(keys, dropna=False, sort=False)
+    table["x"] = groups["middle_ratio"].mean().to_numpy()
+    table["share"] = groups["share"].mean().to_numpy()
+    table["apart"] = table["x"] < USED * table["budget_requested"]
+    table["label"] = table["algorithm"]
+    table = kt.finite_points(table)
+    small = table["mean"] < kt.ROUNDING_ERROR
+    for label in dict.fromkeys(table.loc[small, "label"]):
+        kt.note(f"{label} has points of no {y}, which a logarithmic scale cannot show")
+    table = table[~small]
+    if table.empty:
+        raise kt.CsvError(f"{path}: column `{y}` is below {kt.ROUNDING_ERROR:g} in every point, "
+                          "expected errors for a logarithmic scale")
+    return table.reset_index(drop=True)
+
+
+def bits_text(k, v):
+    """`4`, or `4/2` of keys and values."""
+    return f"{k:g}" if k == v else f"{k:g}/{v:g}"
+
+
+def bits_name(text):
+    """A text of bits_text in words."""
+    keys, unlike, values = text.partition("/")
+    return f"keys {keys}, values {values} bits" if unlike else f"{text} bit{'s' * (text != '1')}"

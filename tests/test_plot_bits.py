@@ -1,0 +1,395 @@
+"""Error by bits, tokens and bytes (kvbench-py plot bits), by hand: what is drawn is what the table says,
+and what is refused."""
+
+import math
+import unittest
+
+from matplotlib.collections import PolyCollection
+from plot_tables import np
+from script_case import read_text
+from test_plot_layers import LegibleTest
+
+import kvbench
+from kvbench import tables as kt
+from kvbench.plot import bits as plot_bits
+from kvbench.plot import bits_maps as kbm
+from kvbench.plot import bits_rows as kb
+from kvbench.plot import pareto as plot_pareto
+from kvbench.plot import style as ks
+
+KIVI = "group_size=32;keys=post"
+METHODS = ("h2o", "snapkv")
+QUANTIZERS = ("quant-kivi", "quant-rotated")
+BITS = (2, 4, 8)
+BUDGETS = (0.25, 0.125)
+
+
+def held(share):
+    """Columns of a row that keeps this share of the middle's 80 tokens."""
+    return {"tokens_kept": 20 + 80 * share}
+
+
+def stored(method, quantizer, k, v, budget, **more):
+    """A row of A@Q; its error is worth(...), its tokens as many as fit."""
+    share = min(1.0, budget * 16 / ((k + v) / 2))
+    return {"algorithm": f"{method}@{quantizer}", "budget_requested": budget,
+            "params": f"T=auto;{KIVI};{method}.reduce=mean;k_bits={k};tokens=auto;v_bits={v}",
+            "middle_ratio": share * (k + v) / 32, "rel_error": worth(method, quantizer, k, v, budget),
+            **held(share), **more}
+
+
+def worth(method, quantizer, k, v, budget):
+    scale = (1 + METHODS.index(method)) * (2 + QUANTIZERS.index(quantizer))
+    return scale * (0.01 / k + 0.002 / v + 0.001 / budget)
+
+
+def plain(method, budget, **more):
+    return {"algorithm": method, "params": "T=auto;reduce=mean;tokens=auto", "middle_ratio": budget,
+            "budget_requested": budget, "rel_error": (0.1 + 0.1 * METHODS.index(method)) / budget,
+            **held(budget), **more}
+
+
+def whole(quantizer, k, v, **more):
+    """All tokens in so many bits."""
+    return {"algorithm": f"exact@{quantizer}", "params": f"{KIVI};k_bits={k};v_bits={v}",
+            "budget_requested": "", "middle_ratio": (k + v) / 32 + 0.01,
+            "rel_error": 0.5 / k + 0.05 / v, **held(1), **more}
+
+
+def everything(heads=(0,)):
+    return [{**row, "q_head": head} for head in heads for row in (
+        *(plain(method, budget) for method in METHODS for budget in BUDGETS),
+        *(stored(method, quantizer, bits, bits, budget) for method in METHODS
+          for quantizer in QUANTIZERS for bits in BITS for budget in BUDGETS),
+        *(whole(quantizer, bits, bits) for quantizer in QUANTIZERS for bits in BITS))]
+
+
+class BitsCase(LegibleTest):
+    def refused(self, text, rows, *options):
+        code, said = self.run_script(plot_bits, self.write(rows), "-o", self.path("out"), *options)
+        self.assertEqual(code, 2, said)
+        self.assertIn(text, said.strip().splitlines()[-1])
+
+    def caption(self, *arguments):
+        self.must(plot_bits, *arguments, "-o", self.path("x.png"), "--caption", self.path("x.txt"))
+        return read_text(self.path("x.txt"))
+
+
+class BitsOfRowsTest(BitsCase):
+    def frame(self, rows):
+        return kt.pd.DataFrame([{"params": params, "diag": diag} for params, diag in rows])
+
+    def test_bits_are_those_of_params_or_of_diag(self):
+        k, v = kb.given_bits(self.frame([
+            ("k_bits=4;v_bits=3", "k_error=0.1"), ("bits=8;k_bits=auto;v_bits=auto", "bits=8;group=32"),
+            ("bits=auto;k_bits=auto;v_bits=auto", "bits=3;group=64;k_error=0.1"),
+            ("k_bits=auto;v_bits=auto", "k_bits=5;v_bits=4;k_error=0.2"),
+            ("bits=auto;k_bits=auto;v_bits=auto", "group=1;bits=4/2"), ("T=1", ""),
+            ("k_bits=auto;v_bits=auto", "my.k_bits=5")]))
+        np.testing.assert_array_equal(k, [4, 8, 3, 5, 4, math.nan, math.nan])
+        np.testing.assert_array_equal(v, [3, 8, 3, 4, 2, math.nan, math.nan])
+
+    def test_parts_of_a_name(self):
+        self.assertEqual(
+            kb.parts_of("h2o@quant-kivi", "T=auto;fit=after;h2o.reduce=mean;k_bits=4;keys=pre;v_bits=4"),
+            ("h2o", {"fit": "after", "reduce": "mean"}, "quant-kivi", {"keys": "pre"}))
+        self.assertEqual(kb.parts_of("h2o", "T=auto;reduce=mean"), ("h2o", {"reduce": "mean"}, "", {}))
+        for name in ("quant-kivi", "exact@quant-kivi"):
+            self.assertEqual(kb.parts_of(name, "k_bits=4;keys=pre;v_bits=4"),
+                             ("", {}, "quant-kivi", {"keys": "pre"}))
+
+    def test_plain_methods_have_the_bits_of_the_trace(self):
+        for dtype, bits in (("bfloat16", 16), ("float32", 32), ("", 16)):
+            rows = [{**row, "dtype": dtype} for row in everything()]
+            table = plot_bits.load_lines([self.write(rows)])
+            self.assertEqual(set(table.loc[table["quantizer"] == "", "k"]), {bits})
+
+    def test_shares_of_tokens_and_of_entries(self):
+        # 100 tokens of 20 bytes, of which 20 are outside of the middle: 400 bytes of them.
+        rows = kt.pd.DataFrame({"n_tokens": 100, "sink": 10, "recent": 10, "tokens_kept": [60, 20, 20],
+                                "full_bytes": 2000, "bytes": [0, 400 + 100 + 8, 400 + 100 + 8],
+                                "aux_bytes": [0, 8, 8], "k": [4, 4, 16], "v": [4, 4, 16],
+                                "dtype": "float16"})
+        # 100 bytes are 20 entries of 5 bytes (4 bits), or 5 of 20.
+        self.near(kb.shares(rows), [0.5, 20 / 80, 5 / 80])
+        self.near(kb.shares(rows.drop(columns="aux_bytes")), [0.5, 0, 0])
+
+
+class LinesTest(BitsCase):
+    def lines(self, axes):
+        """{(colour, marker): (x, y)} of the lines of methods."""
+        return {(line.get_color(), line.get_marker()): line.get_xydata() for line in axes.lines
+                if line.get_marker() not in ("None", "_", "|", "")}
+
+    def test_lines(self):
+        figure, size = self.picture(plot_bits, self.write(everything((0, 1))))
+        self.check(figure, size)
+        self.assertEqual([axes.get_title() for axes in figure.axes], list(QUANTIZERS))
+        for axes, quantizer in zip(figure.axes, QUANTIZERS):
+            lines = self.lines(axes)
+            self.assertEqual(len(lines), 2 * (1 + len(BITS)) + len(BITS))
+            for method in METHODS:
+                color = ks.KNOWN[method][0]
+                self.near(lines[color, "o"], [(b, plain(method, b)["rel_error"]) for b in (0.125, 0.25)])
+                for bits, marker in ((4, "D"), (8, "s")):
+                    self.near(lines[color, marker], [(b, worth(method, quantizer, bits, bits, b))
+                                                     for b in (0.125, 0.25)])
+                # At 2 bits 1/8 of the bytes are all tokens, and 1/4 as well: one point.
+                self.near(lines[color, "v"], [(0.125, worth(method, quantizer, 2, 2, 0.25))])
+            for bits, marker in ((2, "v"), (4, "D"), (8, "s")):
+                row = whole(quantizer, bits, bits)
+                self.near(lines[plot_bits.ALONE[0], marker], [[row["middle_ratio"], row["rel_error"]]])
+        named = [text.get_text() for text in figure.legends[0].get_texts()]
+        self.assertEqual(named, ["h2o", "snapkv", "all tokens", "16 bits", "8 bits", "4 bits", "2 bits"])
+
+    def test_quantizers_alone_are_in_one_panel(self):
+        rows = [whole(quantizer, k, v) for quantizer in QUANTIZERS for k in BITS for v in BITS]
+        rows += [{"algorithm": "quant-kivi", "params": f"bits=auto;{KIVI};k_bits=auto;v_bits=auto",
+                  "budget_requested": budget, "middle_ratio": 0.9 * budget, "rel_error": 0.02 / budget,
+                  "diag": f"bits={bits};group=32"} for budget, bits in ((0.3, 4), (0.2, 2))]
+        figure, size = self.picture(plot_bits, self.write(rows))
+        self.check(figure, size)
+        (axes,) = figure.axes
+        named = [text.get_text() for text in figure.legends[0].get_texts()]
+        self.assertEqual(named, [*QUANTIZERS, "quant-kivi from a budget", "8 bits", "4 bits", "2 bits"])
+        joined = {line.get_linestyle(): line for line in axes.lines
+                  if line.get_color() == ks.KNOWN["quant-kivi"][0] and line.get_marker() == "None"}
+        self.near(joined["-"].get_ydata(), [whole("quant-kivi", b, b)["rel_error"] for b in BITS])
+        self.near(joined["--"].get_xydata(), [[0.18, 0.1], [0.27, 0.02 / 0.3]])
+        _, said = self.quiet(plot_bits.load_lines, [self.path("t.csv")])
+        self.assertIn("note: points of all tokens with other bits of keys than of values are left out: 12",
+                      said)
+
+    def test_variants_of_all_tokens_differ(self):
+        rows = [*everything(), *({**whole("quant-kivi", bits, bits), "algorithm": "quant-kivi",
+                                  "params": f"{KIVI};k_bits={bits};residual={length};v_bits={bits}",
+                                  "middle_ratio": bits / 16 + length / 1000}
+                                 for bits in BITS for length in (0, 128))]
+        table, _ = self.quiet(plot_bits.load_lines, [self.write(rows)])
+        colours = plot_bits.colours_of(table)
+        self.assertEqual([name for name in colours if name.startswith("all")],
+                         ["all tokens", "all tokens residual=0", "all tokens residual=128"])
+        self.assertEqual(len(set(colours.values())), len(colours))
+
+    def test_keys_and_values_of_other_bits(self):
+        rows = [*everything(), *(stored("h2o", "quant-kivi", 4, 2, budget) for budget in BUDGETS)]
+        figure, size = self.picture(plot_bits, self.write(rows))
+        self.check(figure, size)
+        self.assertIn("keys 4, values 2 bits", [t.get_text() for t in figure.legends[0].get_texts()])
+
+    def test_settings_of_methods_and_quantizers(self):
+        rows = [{**row, "params": row["params"].replace("reduce=mean", f"reduce={reduce}").replace(
+            "keys=post", f"keys={keys}")} for row in everything() for reduce in ("mean", "max")
+            for keys in ("post", "pre")]
+        rows = list({(row["algorithm"], row["params"], row["budget_requested"]): row
+                     for row in rows}.values())
+        table = plot_bits.load_lines([self.write(rows)])
+        self.assertEqual(set(table["panel"]), {"", *(f"{q} keys={keys}" for q in QUANTIZERS
+                                                     for keys in ("post", "pre"))})
+        self.assertEqual(set(table["line"]), {"all tokens", *(f"{name} reduce={reduce}" for name in
+                                                              METHODS for reduce in ("mean", "max"))})
+        figure, size = self.picture(plot_bits, self.path("t.csv"))
+        self.check(figure, size)
+
+    def test_ten_methods(self):
+        rows = everything() + [{**plain("h2o", budget), "algorithm": f"m{i:02}", "rel_error": 5 + i}
+                               for i in range(12) for budget in BUDGETS]
+        path = self.write(rows)
+        for options, count in (([], 10), (["--all"], 15)):
+            figure, _ = self.picture(plot_bits, path, *options)
+            named = [t.get_text() for t in figure.legends[0].get_texts()]
+            self.assertEqual(len([name for name in named if "bits" not in name]), count)
+            self.assertIn("all tokens", named)
+
+    def test_bars_are_deviations_over_seeds(self):
+        rows = [{**row, "seed": seed, "rel_error": row["rel_error"] * (1 + seed)}
+                for row in everything() for seed in (0, 1)]
+        table = plot_bits.load_lines([self.write(rows)])
+        first = table[(table["method"] == "h2o") & (table["k"] == 4)].iloc[0]
+        error = worth("h2o", "quant-kivi", 4, 4, 0.25)
+        self.near(first[["mean", "sd"]], [1.5 * error, error / 2**0.5])
+        self.assertIn("bars: standard deviation over seeds", self.caption(self.path("t.csv")))
+
+    def test_caption(self):
+        text = self.caption(self.write(everything()))
+        best = worth("h2o", "quant-kivi", 8, 8, 0.125)
+        self.assertTrue(text.startswith("Measured, least rel_error of each budget: h2o@quant-kivi 8 bits "
+                                        f"{best:.3g} at 0.125, "), text)
+        self.assertIn("Colour: method; marker and dash: bits.", text)
+
+    def test_as_a_function(self):
+        picture = kvbench.figure("bits", self.write(everything()), kind="map")
+        self.assertIn("Measured", picture.caption)
+        with self.assertRaisesRegex(ValueError, "kind: got `nope`, expected one of lines, map, keys-val"):
+            kvbench.figure("bits", self.path("t.csv"), kind="nope")
+
+
+class MapTest(BitsCase):
+    def cells(self, axes):
+        """{column: errors from below} and the texts of a panel."""
+        out = {}
+        for drawn in axes.collections:
+            if isinstance(drawn, PolyCollection):
+                at = int(round(np.mean([path.vertices[:4, 0].mean() for path in drawn.get_paths()])))
+                out[at] = list(drawn.get_array())
+        return out
+
+    def columns(self, axes):
+        """Numbers of the x axis, which panels of one column share."""
+        return axes.xaxis.get_major_formatter().format_ticks(axes.get_xticks())
+
+    def test_map(self):
+        figure, size = self.picture(plot_bits, self.write(everything((0, 1))), "--kind", "map")
+        self.check(figure, size)
+        panels = {a.get_title(): a for a in figure.axes if a.get_title()}
+        self.assertEqual(list(panels), [f"{m} @ {q}" for m in METHODS for q in QUANTIZERS])
+        for method in METHODS:
+            for quantizer in QUANTIZERS:
+                axes = panels[f"{method} @ {quantizer}"]
+                cells = self.cells(axes)
+                self.assertEqual(self.columns(axes), ["2", "4", "8", "16"])
+                # At 2 bits both budgets keep all: the smaller error stays.
+                self.near(cells[0], [worth(method, quantizer, 2, 2, 0.25), 0.275])
+                for at, bits in ((1, 4), (2, 8)):
+                    self.near(cells[at], [worth(method, quantizer, bits, bits, b)
+                                          for b in (0.125, 0.25)] + [0.55 / bits])
+                self.near(cells[3], [plain(method, b)["rel_error"] for b in (0.125, 0.25)])
+                written = [t.get_text() for t in axes.texts]
+                values = [value for column in cells.values() for value in column]
+                self.assertEqual(sorted(t for t in written if "=" not in t),
+                                 sorted(kbm.number(value) for value in values))
+                self.assertEqual([t for t in written if "=" in t], ["= 1/8", "= 1/4"])
+                # What a budget buys: 1/8 of the bytes are 1/2, 1/4, 1/8 of the tokens at 4, 8, 16 bits.
+                eighth = axes.lines[0].get_xydata()
+                self.near(eighth[-3:], [(1, -1), (2, -2), (3, -3)])
+
+    def test_cells_that_would_lie_over_each_other(self):
+        rows = [row for budget in (0.25, 0.24, 0.06) for row in
+                (plain("h2o", budget), stored("h2o", "quant-kivi", 8, 8, budget))]
+        figure, size = self.picture(plot_bits, self.write(rows), "--kind", "map")
+        self.check(figure, size)
+        table = kbm.placed(kbm.load_map([self.path("t.csv")]))
+        ys = sorted(table.loc[table["k"] == 16, "y"])
+        self.near(ys[0], math.log2(0.06))
+        self.assertGreater(ys[2] - ys[1], 5 * math.log2(0.25 / 0.24))
+        self.near((ys[2] + ys[1]) / 2, (math.log2(0.24) + math.log2(0.25)) / 2)
+
+    def test_names_of_shares(self):
+        self.assertEqual([kbm.share_text(v) for v in (1, 0.5, 1 / 3, 0.3, 0.75, 0.0625, 0.1)],
+                         ["1", "1/2", "1/3", "0.3", "0.75", "1/16", "1/10"])
+
+    def test_numbers_fit_their_cells(self):
+        rows = [{**row, "rel_error": 0.00012 * (1 + i)} for i, row in enumerate(everything())]
+        for kind in ("map", "keys-values"):
+            figure, _ = self.picture(plot_bits, self.write(rows), "--kind", kind)
+            for axes in figure.axes:
+                if axes.get_title():
+                    cell = axes.get_window_extent().width / np.ptp(axes.get_xlim())
+                    for text in axes.texts:
+                        if "=" not in text.get_text():
+                            self.assertLess(text.get_window_extent().width, cell)
+
+    def test_other_bits_of_keys_and_values_are_columns(self):
+        rows = [*everything(), stored("h2o", "quant-kivi", 4, 2, 0.125)]
+        figure, size = self.picture(plot_bits, self.write(rows), "--kind", "map")
+        self.check(figure, size)
+        axes = next(a for a in figure.axes if a.get_title() == "h2o @ quant-kivi")
+        self.assertEqual(self.columns(axes), ["2", "4/2", "4", "8", "16"])
+        self.near(self.cells(axes)[1], [worth("h2o", "quant-kivi", 4, 2, 0.125)])
+
+
+class KeysValuesTest(BitsCase):
+    def maps(self, figure):
+        return {a.get_title(): np.ma.filled(a.images[0].get_array(), np.nan)
+                for a in figure.axes if a.images and a.get_title()}
+
+    def test_map(self):
+        rows = [whole("quant-kivi", k, v, q_head=head, rel_error=(0.5 / k + 0.05 / v) * (1 + head))
+                for k in BITS for v in (*BITS, 3) if (k, v) != (8, 3) for head in (0, 1)]
+        figure, size = self.picture(plot_bits, self.write(rows), "--kind", "keys-values")
+        self.check(figure, size)
+        ((title, cells),) = self.maps(figure).items()
+        self.assertEqual(title, "exact@quant-kivi")
+        want = [[1.5 * (0.5 / k + 0.05 / v) for v in (2, 3, 4, 8)] for k in BITS]
+        want[2][1] = math.nan
+        np.testing.assert_allclose(cells, want, rtol=1e-12)
+        axes = figure.axes[0]
+        self.assertEqual([t.get_text() for t in axes.get_xticklabels()], ["2", "3", "4", "8"])
+        self.assertEqual([t.get_text() for t in axes.get_yticklabels()], ["2", "4", "8"])
+        self.assertEqual([t.get_text() for t in axes.texts],
+                         [kbm.number(v) for row in want for v in row if not math.isnan(v)])
+        self.assertIn("native sizes; hatched", self.caption(self.path("t.csv"), "--kind", "keys-values"))
+
+    def test_one_budget(self):
+        rows = [stored("h2o", "quant-kivi", k, v, budget) for k in BITS for v in BITS
+                for budget in BUDGETS]
+        path = self.write(rows)
+        for options, budget in (([], 0.125), (["--budget", "0.25"], 0.25)):
+            figure, _ = self.picture(plot_bits, path, "--kind", "keys-values", *options)
+            self.near(self.maps(figure)["h2o@quant-kivi"],
+                      [[worth("h2o", "quant-kivi", k, v, budget) for v in BITS] for k in BITS])
+        self.assertIn("budget 0.125 is shown", self.must(
+            plot_bits, path, "--kind", "keys-values", "-o", self.path("x.png"))[1])
+
+    def test_eight_bits_each_on_a_page(self):
+        rows = [{**whole("quant-rotated", k, v), "params": f"keys={keys};k_bits={k};v_bits={v}"}
+                for k in range(1, 9) for v in range(1, 9) for keys in ("post", "pre")]
+        figure, size = self.picture(plot_bits, self.write(rows), "--kind", "keys-values")
+        self.check(figure, size)
+        self.assertEqual(list(self.maps(figure)), [f"exact@quant-rotated keys={k}" for k in ("post", "pre")])
+
+
+class RefusalTest(BitsCase):
+    def test_tables_without_bits(self):
+        for kind in plot_bits.KINDS:
+            self.refused("no row has a number of bits; expected rows of a quantizer (quant-kivi) or of A@Q",
+                         [plain("h2o", 0.5)], "--kind", kind)
+        auto = {"algorithm": "quant-kivi", "params": "bits=auto;k_bits=auto;v_bits=auto"}
+        self.refused("no row of a quantizer says its number of bits", [auto, plain("h2o", 0.5)])
+        rows = [{**auto, "diag": "bits=4"}]
+        self.refused("no row has both k_bits and v_bits in its params", rows, "--kind", "keys-values")
+        self.refused("no point of A@Q keeps tokens; --kind map needs some", rows, "--kind", "map")
+
+    def test_options(self):
+        rows = everything()
+        self.refused("--budget: --kind lines shows all of them", rows, "--budget", "0.25")
+        self.refused("no rows with budget_requested 0.3; it holds 0.125, 0.25", rows, "--kind",
+                     "keys-values", "--budget", "0.3")
+        self.refused("no rows of algorithm nope; it holds exact@quant-kivi", rows, "--algorithms", "nope")
+        self.refused("invalid choice: 'nope'", rows, "--kind", "nope")
+
+    def test_errors_of_rounding(self):
+        rows = [{**row, "rel_error": 1e-9} for row in everything()]
+        for kind in plot_bits.KINDS:
+            self.refused("is below 1e-06 in every point", rows, "--kind", kind)
+
+    def test_mixed_models(self):
+        rows = [{**row, "model": row["algorithm"][:3]} for row in everything()]
+        for kind in plot_bits.KINDS:
+            self.refused("rows of one mean or comparison differ in model", rows, "--kind", kind)
+            self.must(plot_bits, self.path("t.csv"), "--kind", kind, "--pool", "-o", self.path("x.png"))
+
+    def test_more_panels_than_a_page_has(self):
+        rows = [{**stored("h2o", "quant-kivi", 4, 4, 0.25), "algorithm": f"h2o@quant-{i}",
+                 "params": "k_bits=4;v_bits=4"} for i in range(40)]
+        self.refused("got 40 quantizers, expected at most 6 for one page", rows)
+        for kind in ("map", "keys-values"):
+            self.refused("got 40 maps, expected at most ", rows, "--kind", kind)
+
+    def test_points_that_some_heads_lack(self):
+        rows = [*everything((0, 1)), *(stored("h2o", "quant-kivi", 3, 3, b) for b in BUDGETS)]
+        table, said = self.quiet(plot_bits.load_lines, [self.write(rows)])
+        self.assertNotIn("3", set(table["bits"]))
+        self.assertIn("note: h2o@quant-kivi: points left out because some heads are missing: 2", said)
+
+
+class ParetoTest(BitsCase):
+    def test_the_pareto_figure(self):
+        figure, size = self.picture(plot_pareto, self.write(everything()), "--all")
+        self.check(figure, size)
+        self.assertTrue(plot_pareto.sees_evaluated("oracle@quant-kivi", "k_bits=4"))
+        self.assertFalse(plot_pareto.sees_evaluated("h2o@quant-kivi", "k_bits=4"))
+
+
+if __name__ == "__main__":
+    unittest.main()
