@@ -65,6 +65,8 @@ if(_test_units)
     string(CONCAT _left_out "AllMethods.OracleKeepsTheMostMass"
       ":AllMethods.CompositionsMeetTheirBudgets"
       ":BumbleBee.LazyEqualsGreedyWithManyTies"
+      ":RunTest.ThreadsAndResumeDoNotChangeARowOfTheSmallTrace"
+      ":Leverage.TheSketchComesNearTheExactScores"
       ":ClusterGenLaw.ReservoirIsUniformWithReplacement:ClusterGenLaw.PairsAreDrawnByValueNorm"
       ":ClusterGenLaw.NumeratorAndDenominatorAreUnbiased:CountSketch.HashesArePairwiseIndependent"
       ":CountSketch.OneRowIsUnbiasedForValuesAndHasTheVarianceOfItsLaw"
@@ -164,7 +166,8 @@ endfunction()
 # to draw its output, to kill it, or to have tables for a script, which would take most of the time; what
 # they run is tested elsewhere. test_memory would measure the sanitizer's own memory. Python tests that never start the
 # program are left out too: a sanitizer has nothing to watch there.
-set(_sanitizer_skips test_memory test_reference_then figures check_includes find_python gpu_check own_files)
+set(_sanitizer_skips test_memory test_reference_then test_slurm test_python_api demo figures check_includes
+  find_python gpu_check own_files)
 file(GLOB _python_tests ${_glob} tests/test_*.py)
 if(kvbench_python)
   foreach(_test IN LISTS _python_tests)
