@@ -194,7 +194,8 @@ TEST(Grid, AllGridIsEveryMethodsGrid) {
   for (const Variant& v : expand_algorithms({"all:grid", "criticalkv:grid"})) {
     EXPECT_EQ(v.by_set.empty(), v.method->info.name == "criticalkv");
   }
-  EXPECT_NE(refusal({"h2o+kmeans:grid"}).find("A+B and A@Q declare no settings"), std::string::npos);
+  EXPECT_NE(refusal({"h2o+kmeans:grid"}).find("A+B and A@Q declare no settings"),
+            std::string::npos);
   EXPECT_NE(refusal({"nosuch:authors"}).find("nosuch"), std::string::npos);
 }
 
