@@ -1,4 +1,5 @@
 // lowrank against its twin, what its weight is for, ranks and bytes, keys before their rotation.
+#include "algorithms/shared/size.hpp"
 #include "compressed.hpp"
 #include "core/rope.hpp"
 #include "method_checks.hpp"
@@ -23,15 +24,6 @@ HeadShape small(DType dtype = DType::float32) {
 // Half a unit in the last place, relative.
 double unit(DType dtype) {
   return dtype == DType::float32 ? 0x1p-24 : dtype == DType::float16 ? 0x1p-11 : 0x1p-8;
-}
-
-twin::Rows rows_at(MatrixView m, const std::vector<Index>& tokens) {
-  const twin::Rows all = twin::rows_of(m);
-  twin::Rows out;
-  for (const Index i : tokens) {
-    out.push_back(all[i]);
-  }
-  return out;
 }
 
 twin::Rows scoring_queries(const KvHead& head, Range scoring) {
@@ -91,11 +83,11 @@ TEST(LowRank, EqualsTheTwin) {
           const Compressed c = job.run({}, given(rank, weight));
           const bool weighted = std::string(weight) == "queries";
           expect_factors(
-              c.made.k, rows_at(job.head().k, tokens),
+              c.made.k, twin::rows_of(take_rows(job.head().k, tokens)),
               weighted ? twin::query_factor(scoring_queries(job.head(), kScoring)) : twin::Rows(),
               rank, dtype);
-          expect_factors(c.made.v, rows_at(job.head().v, tokens), {}, std::min<Index>(rank, 5),
-                         dtype);
+          expect_factors(c.made.v, twin::rows_of(take_rows(job.head().v, tokens)), {},
+                         std::min<Index>(rank, 5), dtype);
           ASSERT_EQ(c.made.positions, tokens);
           ASSERT_EQ(c.quantised, static_cast<Index>(tokens.size()));
           ASSERT_TRUE(c.held.tokens.empty());

@@ -12,6 +12,7 @@
 #include "core/error.hpp"
 #include "make_head.hpp"
 #include "metrics/memory.hpp"
+#include "read_rows.hpp"
 #include "replay/row_parts.hpp"
 #include "twin/quantize.hpp"
 
@@ -22,9 +23,6 @@ Method method_quant_kivi();
 namespace {
 
 using Given = std::map<std::string, std::string>;
-
-// What is read back is made in float32 from float16 numbers: one rounding of each.
-constexpr double kReadTolerance = 1e-6;
 
 Compressed run(const KvHead& head, const std::vector<Index>& tokens, const Given& given,
                std::optional<Index> budget = {}) {
@@ -42,16 +40,6 @@ std::unique_ptr<StreamCache> open(const KvHead& head, const Given& given,
 
 Index bytes_of(const Compressed& c) {
   return *c.payload_bytes + c.aux_bytes;
-}
-
-void expect_rows(const Matrix& made, Index first, const twin::Rows& expected) {
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    for (std::size_t c = 0; c < expected[i].size(); ++c) {
-      const auto e = static_cast<double>(expected[i][c]);
-      const auto got = static_cast<double>(made.row(first + static_cast<Index>(i))[c]);
-      ASSERT_TRUE(std::abs(got - e) <= kReadTolerance * (1.0 + std::abs(e))) << got << " " << e;
-    }
-  }
 }
 
 twin::Rows rows_at(MatrixView m, const std::vector<Index>& tokens, std::size_t begin,

@@ -15,6 +15,7 @@
 #include "make_head.hpp"
 #include "make_trace.hpp"
 #include "method_checks.hpp"
+#include "read_rows.hpp"
 #include "replay/grid.hpp"
 #include "replay_run.hpp"
 #include "twin/quantize.hpp"
@@ -25,9 +26,6 @@ namespace kvbench {
 Method method_quant_rotated();
 
 namespace {
-
-// One rounding to float32 of what the twin has in long double, and of sums of d terms in float64.
-constexpr double kReadTolerance = 1e-6;
 
 KvHead test_head(DType dtype = DType::float16, Index d = 16, Index dv = 8) {
   HeadShape shape;
@@ -68,18 +66,6 @@ twin::Vec mean_of(const twin::Rows& rows, bool centred, DType dtype) {
         round_to(dtype, static_cast<float>(out[c] / static_cast<twin::Real>(rows.size()))));
   }
   return out;
-}
-
-void expect_rows(const Matrix& got, const twin::Rows& expected) {
-  ASSERT_EQ(static_cast<std::size_t>(got.rows()), expected.size());
-  for (Index i = 0; i < got.rows(); ++i) {
-    for (Index c = 0; c < got.cols(); ++c) {
-      const auto e = static_cast<double>(expected[i][c]);
-      const auto x = static_cast<double>(got.row(i)[c]);
-      ASSERT_TRUE(std::abs(x - e) <= kReadTolerance * (1.0 + std::abs(e)))
-          << i << " " << c << ": " << x << " " << e;
-    }
-  }
 }
 
 std::uintmax_t size_of_file(const std::vector<std::uint8_t>& bytes) {

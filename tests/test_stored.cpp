@@ -15,14 +15,12 @@
 #include "evaluate_run.hpp"
 #include "make_head.hpp"
 #include "method_checks.hpp"
+#include "read_rows.hpp"
 #include "replay/grid.hpp"
 #include "twin/quantize.hpp"
 
 namespace kvbench {
 namespace {
-
-// One rounding of a float32 product and sum.
-constexpr double kReadTolerance = 1e-6;
 
 class Stored : public ::testing::Test {
  protected:
@@ -68,18 +66,6 @@ twin::Rows coded_keys(const KvHead& head, const std::vector<Index>& positions, i
     }
   }
   return out;
-}
-
-void expect_rows(const Matrix& got, const twin::Rows& expected) {
-  ASSERT_EQ(static_cast<std::size_t>(got.rows()), expected.size());
-  for (Index i = 0; i < got.rows(); ++i) {
-    for (Index c = 0; c < got.cols(); ++c) {
-      const auto e = static_cast<double>(expected[i][c]);
-      ASSERT_TRUE(std::abs(static_cast<double>(got.row(i)[c]) - e) <=
-                  kReadTolerance * (1.0 + std::abs(e)))
-          << i << " " << c;
-    }
-  }
 }
 
 // h2o keeps B tokens; KIVI codes them in groups of 32 of these, by their definitions.

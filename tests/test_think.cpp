@@ -1,4 +1,5 @@
 // think against its twin: which channels go, ties, bytes and budgets, and as a quantizer.
+#include "algorithms/shared/size.hpp"
 #include "compressed.hpp"
 #include "method_checks.hpp"
 #include "twin/think.hpp"
@@ -39,15 +40,6 @@ KvHead uneven_head(unsigned seed, DType dtype = DType::float32) {
   return head;
 }
 
-twin::Rows rows_at(MatrixView m, const std::vector<Index>& tokens) {
-  const twin::Rows all = twin::rows_of(m);
-  twin::Rows out;
-  for (const Index i : tokens) {
-    out.push_back(all[i]);
-  }
-  return out;
-}
-
 twin::Rows window_of(const KvHead& head, Range window) {
   twin::Rows out;
   for (const Matrix& q : head.q) {
@@ -84,8 +76,8 @@ TEST(Think, EqualsTheTwin) {
               job.run({}, {{"ratio", ratio_of(dropped)}, {"window", std::to_string(window)}});
           expect_thinned(
               c.made.k, job.head().k, tokens,
-              twin::thin_channels(rows_at(job.head().k, tokens), window_of(job.head(), used),
-                                  static_cast<std::size_t>(dropped)));
+              twin::thin_channels(twin::rows_of(take_rows(job.head().k, tokens)),
+                                  window_of(job.head(), used), static_cast<std::size_t>(dropped)));
           for (Index i = 0; i < c.made.v.rows(); ++i) {
             ASSERT_TRUE(
                 std::equal(c.made.v.row(i), c.made.v.row(i) + 5, job.head().v.row(tokens[i])));
@@ -180,9 +172,10 @@ TEST(Think, CodesEntries) {
     const Index dropped = given.empty() ? 6 : 9;
     const Range window = {given.empty() ? Index{60} : Index{79}, 84};
     const CodedEntries coded = quantizer.code(job.task(), entries, params);
-    expect_thinned(coded.k, entries.k, rows,
-                   twin::thin_channels(rows_at(entries.k, rows), window_of(job.head(), window),
-                                       static_cast<std::size_t>(dropped)));
+    expect_thinned(
+        coded.k, entries.k, rows,
+        twin::thin_channels(twin::rows_of(take_rows(entries.k, rows)),
+                            window_of(job.head(), window), static_cast<std::size_t>(dropped)));
     EXPECT_TRUE(same_bits(coded.v, entries.v));
     EXPECT_EQ(coded.code_bytes, 9 * (12 - dropped + 5) * 2);
     EXPECT_EQ(coded.scale_bytes, 2);

@@ -22,12 +22,14 @@ bool fits_after(const Method& a, const Params& params) {
   return a.info.fits_to_keys && params.text(kFit) == "after";
 }
 
-Index weight_bytes(const Method& a, const Params& own, Index count) {
-  if (a.info.weight_bytes == nullptr || count == 0) {
-    return 0;
-  }
-  const WeightBytes w = a.info.weight_bytes(own);
-  return w.once + w.each * count;
+WeightBytes weights_of(const Method& a, const Params& params) {
+  return a.info.weight_bytes == nullptr ? WeightBytes{}
+                                        : a.info.weight_bytes(stored_part(a, params));
+}
+
+Index bytes_with(const WeightBytes& w, const Method& q, const EntryShape& shape, Index count,
+                 const Params& params) {
+  return q.quantizer->bytes(shape, count, params) + (count > 0 ? w.once + w.each * count : 0);
 }
 
 // What A holds, by position where all entries have one, else the held tokens first.
@@ -155,21 +157,26 @@ Params stored_part(const Method& a, const Params& params) {
 
 Index stored_bytes(const Method& a, const Method& q, const EntryShape& shape, Index count,
                    const Params& params) {
-  return q.quantizer->bytes(shape, count, params) + weight_bytes(a, stored_part(a, params), count);
+  return bytes_with(weights_of(a, params), q, shape, count, params);
 }
 
 Index stored_tokens(const Method& a, const Method& q, const EntryShape& shape, Index budget,
                     Index most, const Params& params) {
-  const auto fits = [&](Index count) { return stored_bytes(a, q, shape, count, params) <= budget; };
-  if (most > 0 && !fits(1)) {
-    const Index least = stored_bytes(a, q, shape, 1, params);
+  const WeightBytes w = weights_of(a, params);
+  const auto bytes_of = [&](Index count) { return bytes_with(w, q, shape, count, params); };
+  const Index least = bytes_of(1);
+  if (most > 0 && least > budget) {
     throw Infeasible(fmt::format("needs {} bytes for one token, budget {}", least, budget), least);
   }
   Index low = 0;
   Index high = most;  // the answer is within [low, high]
   while (low < high) {
     const Index middle = low + (high - low + 1) / 2;
-    (fits(middle) ? low : high) = fits(middle) ? middle : middle - 1;
+    if (bytes_of(middle) <= budget) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
   }
   return low;
 }
@@ -188,6 +195,7 @@ Task surveyed_part(const Method& a, const Method& q, const Task& task, const Par
 std::vector<Share> stored_shares(const Method& a, const Method& q, std::vector<Survey> surveys,
                                  const Params& params) {
   const Params own = stored_part(a, params);
+  const WeightBytes w = weights_of(a, params);
   Index limit = 0;
   bool limited = true;
   for (const Survey& s : surveys) {
@@ -198,7 +206,7 @@ std::vector<Share> stored_shares(const Method& a, const Method& q, std::vector<S
     std::vector<Share> out = a.share(surveys, own);
     Index needed = 0;
     for (std::size_t i = 0; i < out.size(); ++i) {
-      needed += stored_bytes(a, q, surveys[i].shape, out[i].tokens, params);
+      needed += bytes_with(w, q, surveys[i].shape, out[i].tokens, params);
     }
     if (!limited || needed <= limit) {
       return out;
@@ -235,7 +243,7 @@ Compressed store(const Method& a, const Method& q, const Task& task, const Param
   const EntryShape shape = shape_of(task.head);
   Task first = task;
   first.rng = task.rng.part(a.info.name);
-  const WeightBytes w = a.info.weight_bytes != nullptr ? a.info.weight_bytes(own) : WeightBytes{};
+  const WeightBytes w = weights_of(a, params);
   const Index each = shape.pair_bytes() + w.each;
   Share share;
   if (task.share != nullptr) {

@@ -14,11 +14,11 @@
 // A head surveys {weight on the middle}. A head without a share is a layer of its own. Time O(m)
 // beside the scores of n_last queries.
 #include <algorithm>
-#include <memory>
 #include <numeric>
 
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
+#include "algorithms/shared/whole_or_nothing.hpp"
 #include "attention/estimator.hpp"
 #include "attention/query_block.hpp"
 #include "core/error.hpp"
@@ -112,19 +112,13 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
     }
   }
   if (by_budget && whole.empty()) {
-    const auto none_fits = std::make_shared<const std::vector<double>>();
-    for (Share& share : out) {
-      share.values = none_fits;
-    }
+    mark_none_fits(out);
   }
   return out;
 }
 
 Compressed compress(const Task& task, const Params& params) {
-  const Share own = share_of(task, params, survey, share);
-  Compressed out = own.tokens >= task.count() ? hold(task.tokens) : Compressed();
-  out.degenerate = own.values ? "no layer fits" : "";
-  return out;
+  return whole_or_nothing(task, share_of(task, params, survey, share), "no layer fits");
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+// Rows that a quantizer read back, against those of a twin.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/types.hpp"
+#include "twin/twin.hpp"
+
+namespace kvbench {
+
+// What is read back is made in float32, or rounded to it once, from numbers that the twin has in
+// long double.
+inline constexpr double kReadTolerance = 1e-6;
+
+/// Rows `first` and on of `made` are `expected`.
+inline void expect_rows(const Matrix& made, Index first, const twin::Rows& expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    for (std::size_t c = 0; c < expected[i].size(); ++c) {
+      const auto e = static_cast<double>(expected[i][c]);
+      const auto got = static_cast<double>(made.row(first + static_cast<Index>(i))[c]);
+      ASSERT_TRUE(std::abs(got - e) <= kReadTolerance * (1.0 + std::abs(e)))
+          << i << " " << c << ": " << got << " " << e;
+    }
+  }
+}
+
+/// These are all rows of `made`.
+inline void expect_rows(const Matrix& made, const twin::Rows& expected) {
+  ASSERT_EQ(static_cast<std::size_t>(made.rows()), expected.size());
+  expect_rows(made, 0, expected);
+}
+
+}  // namespace kvbench
