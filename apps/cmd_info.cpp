@@ -154,6 +154,16 @@ std::string layer_table(const PromptMeta& prompt, const std::vector<LayerNorms>*
                                      [](const LayerMeta& l) { return !l.retrieval_heads.empty(); });
   std::vector<std::vector<std::string>> rows{
       {"layer", "q_heads", "kv_heads", "n", "nq", "d", "dv", "scale"}};
+  const bool window =
+      std::any_of(layers.begin(), layers.end(), [](const LayerMeta& l) { return bool(l.window); });
+  const bool sinks = std::any_of(layers.begin(), layers.end(),
+                                 [](const LayerMeta& l) { return !l.sink_logit.empty(); });
+  if (window) {
+    rows.front().push_back("window");
+  }
+  if (sinks) {
+    rows.front().push_back("sink logits");
+  }
   if (fisher) {
     rows.front().push_back("fisher");
   }
@@ -177,6 +187,15 @@ std::string layer_table(const PromptMeta& prompt, const std::vector<LayerNorms>*
     row.push_back(std::to_string(l.d));
     row.push_back(size_or_dash(l.has(Rows::values), l.dv));
     row.push_back(fmt::format("{:.6g}", l.scale));
+    if (window) {
+      row.push_back(l.window ? std::to_string(*l.window) : "-");
+    }
+    if (sinks) {
+      row.push_back(l.sink_logit.empty()
+                        ? "-"
+                        : fmt::format("{:.3g} to {:.3g}", std::ranges::min(l.sink_logit),
+                                      std::ranges::max(l.sink_logit)));
+    }
     if (fisher) {
       row.push_back(l.fisher ? fmt::format("{:.4g}", *l.fisher) : "-");
     }
@@ -245,6 +264,8 @@ Json layer_json(const LayerMeta& l) {
            {"dv", l.dv},       {"scale", l.scale}};
   out["fisher"] = l.fisher ? Json(*l.fisher) : Json();
   out["retrieval_heads"] = l.retrieval_heads;
+  out["sink_logit"] = l.sink_logit;
+  out["window"] = l.window ? Json(*l.window) : Json();
   out["rope_positions"] = l.rope_positions;
   out["rope_dim"] = l.rope_dim;
   out["hidden"] = l.hidden;

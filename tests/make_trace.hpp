@@ -35,6 +35,8 @@ struct TraceShape {
   std::optional<RopeTables> rope = {};  ///< of all layers
   Index hidden = 0;            ///< rows of the output projections; 0: none, see made_projection
   bool residual_norm = false;  ///< 1, 1.25, 1.5, ... by stored query
+  std::vector<float> sink_logit = {};  ///< [q_heads] of every layer; empty: none
+  std::optional<Index> window = {};    ///< of the last of `layers`
 };
 
 inline Matrix random_matrix(Index rows, Index cols, float scale, std::mt19937_64& random) {
@@ -97,6 +99,10 @@ inline std::string make_trace(const std::filesystem::path& path, const TraceShap
       spec.nq = shape.nq > 0 ? std::min(shape.nq, n) : n;
       spec.d = shape.d;
       spec.dv = shape.dv;
+      spec.sink_logit = shape.sink_logit;
+      if (layer == shape.layers.back()) {
+        spec.window = shape.window;
+      }
       writer.begin_layer(spec);
       for (Index h = 0; h < spec.q_heads; ++h) {
         writer.write_q(h, random_matrix(spec.nq, spec.d, 1.5F, random));

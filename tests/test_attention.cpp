@@ -87,7 +87,8 @@ void expect_spectral_norms(const KvHead& head, Index m) {
   const auto d = static_cast<std::size_t>(head.dv());
   for (Index j = 0; j < m; j += 3) {
     std::vector<twin::Vec> gram(d, twin::Vec(d, 0.0L));
-    for (Index i = 0; i <= head.n() - m + j; ++i) {
+    const Range seen = head.visible(head.n() - m + j);
+    for (Index i = seen.begin; i < seen.end; ++i) {
       for (std::size_t t = 0; t < d; ++t) {
         for (std::size_t u = 0; u < d; ++u) {
           gram[t][u] += static_cast<long double>(head.v.row(i)[t]) * head.v.row(i)[u];
@@ -127,12 +128,38 @@ TEST(ValueNorms, SpectralNormsOfEveryKind) {
   }
 }
 
-TEST(ExactAttention, EqualsTwin) {
+// n = 90, 40 queries evaluated: a window of all, of some, of one's own position.
+TEST(ValueNorms, OfTheWindow) {
+  HeadShape shape;
+  shape.n = 90;
+  shape.nq = 90;
+  shape.dv = 7;
+  for (const Index window : {1, 3, 50, 51, 89, 90, 91}) {
+    KvHead head = make_head(shape, 6);
+    head.window = window;
+    expect_spectral_norms(head, 40);
+    expect_spectral_norms(head, 90);
+  }
+}
+
+class ExactAttentionTest : public ::testing::TestWithParam<std::pair<Index, bool>> {};
+
+INSTANTIATE_TEST_SUITE_P(WindowsAndSinks, ExactAttentionTest,
+                         ::testing::Values(std::pair{0, false}, std::pair{0, true},
+                                           std::pair{1, false}, std::pair{7, true},
+                                           std::pair{60, true}, std::pair{89, false},
+                                           std::pair{200, true}));
+
+TEST_P(ExactAttentionTest, EqualsTwin) {
   HeadShape shape;
   shape.n = 90;
   shape.nq = 50;
   shape.dv = 5;
-  const KvHead head = make_head(shape, 11);
+  KvHead head = make_head(shape, 11);
+  head.window = GetParam().first;
+  if (GetParam().second) {
+    head.sink_logit = {2.5F, -30.0F};  // of weight, and of next to none
+  }
   const Index m = 40;
   const ValueNorms norms = value_norms(head, m, 1);
   for (Index g = 0; g < head.group(); ++g) {
@@ -162,9 +189,11 @@ TEST(ExactAttention, EqualsTwin) {
   // |V|_F by its sum; |V|_op by power iteration on V'V.
   const twin::Rows v = twin::rows_of(head.v);
   for (Index j = 0; j < m; ++j) {
-    const auto seen = static_cast<std::size_t>(shape.n - m + j + 1);
+    const Range range = head.visible(shape.n - m + j);
+    const auto begin = static_cast<std::size_t>(range.begin);
+    const auto seen = static_cast<std::size_t>(range.end);
     long double square = 0.0L;
-    for (std::size_t i = 0; i < seen; ++i) {
+    for (std::size_t i = begin; i < seen; ++i) {
       square += twin::dot(v[i], v[i]);
     }
     EXPECT_NEAR(norms.frobenius[j], static_cast<double>(std::sqrt(square)), kRounding * 100);
@@ -172,7 +201,7 @@ TEST(ExactAttention, EqualsTwin) {
     long double top = 0.0L;
     for (int step = 0; step < 3000; ++step) {
       twin::Vec y(x.size(), 0.0L);
-      for (std::size_t i = 0; i < seen; ++i) {
+      for (std::size_t i = begin; i < seen; ++i) {
         const long double along = twin::dot(v[i], x);
         for (std::size_t t = 0; t < y.size(); ++t) {
           y[t] += along * v[i][t];
@@ -185,6 +214,27 @@ TEST(ExactAttention, EqualsTwin) {
     }
     EXPECT_NEAR(norms.spectral[j], static_cast<double>(std::sqrt(top)),
                 1e-9);  // power iteration's own convergence
+  }
+}
+
+// A logit far above all others takes all of the attention, and nothing overflows.
+TEST(ExactAttention, SinkThatTakesAll) {
+  for (const Precision precision : {Precision::float32, Precision::float64}) {
+    KvHead head = make_head({}, 4);
+    head.precision = precision;
+    head.sink_logit = {3000.0F, -3000.0F};
+    const ExactAttention all = exact_attention(head, 0, 8, 1);
+    const ExactAttention none = exact_attention(head, 1, 8, 1);
+    for (Index j = 0; j < 8; ++j) {
+      EXPECT_EQ(all.log_z[j], 3000.0);
+      EXPECT_EQ(all.p_norm[j], 0.0);
+      EXPECT_EQ(all.output.row(j)[0], 0.0);
+      EXPECT_EQ(sink_share(head, 0, all.log_z[j]), 1.0);
+      EXPECT_EQ(sink_share(head, 1, none.log_z[j]), 0.0);
+    }
+    KvHead plain = head;
+    plain.sink_logit.clear();
+    EXPECT_EQ(none.log_z, exact_attention(plain, 1, 8, 1).log_z);
   }
 }
 

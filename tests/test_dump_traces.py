@@ -297,34 +297,6 @@ class DumpTracesTest(DumpCase):
         self.expect_error("--set and --ids need --prompts", "--model", self.words_model(),
                           "--token-ids", self.ids_file, "--ids", "a")
 
-    def test_sliding_windows_matter_only_beyond_the_window(self):
-        model = self.model("mistral16", "mistral", sliding_window=16)
-        common = ("--model", model, "--token-ids", self.ids_file)
-        for options in ([], ["--chunk", "8"], ["--max-tokens", "17"], ["--chunk", "5"]):
-            self.expect_error("layer 0: a sliding window of 16 tokens", *common, *options)
-        self.expect_error("no layer is left", *common, "--inexact", "skip")
-        self.dump(model, "--max-tokens", 16, "--attn-check")
-        # Every third layer of this one sees all tokens.
-        model = self.model("gemma16", "gemma3", sliding_window=16)
-        self.expect_error("layer 0: a sliding window", "--model", model, "--token-ids",
-                          self.ids_file)
-        whole = read_trace(self.dump(model, "--inexact", "skip"))
-        self.assertEqual(list(whole), [1])
-        self.assertIn("layer 0: a sliding window of 16 tokens; left out", self.stderr)
-        self.assertEqual(list(read_trace(self.dump(model, "--layers", 1))), [1])
-        for chunk in (8, 16, 20):
-            parts = read_trace(self.dump(model, "--inexact", "skip", "--chunk", chunk))
-            self.assertEqual(list(parts), [1])
-            for name in "qkv":
-                self.assert_close(parts[1][name], whole[1][name], CHUNK_TOLERANCE)
-        whole = read_trace(self.dump(model, "--inexact", "keep"))
-        parts = read_trace(self.dump(model, "--inexact", "keep", "--chunk", 8))
-        for index, layer in whole.items():
-            for trace in (whole, parts):
-                self.assertEqual("inexact" in trace[index], index != 1)
-            for name in "qkv":
-                self.assert_close(parts[index][name], layer[name], CHUNK_TOLERANCE)
-
     def test_what_is_not_plain_attention_is_refused(self):
         ids = ("--token-ids", self.ids_file)
         model = self.model("capped", "gemma2", attn_logit_softcapping=5.0)
@@ -335,9 +307,6 @@ class DumpTracesTest(DumpCase):
         first = reference[2].reshape(TOKENS, 4, -1)[0]
         self.assert_close(np.repeat(kept[2]["v"][:, 0], 2, 0), first, 1e-5)
         self.assertIn("soft capping", kept[2]["inexact"])
-        model = self.model("sinks", "GptOssConfig", head_dim=16, num_local_experts=2,
-                           num_experts_per_tok=1, sliding_window=64)
-        self.expect_error("layer 0: an attention sink", "--model", model, *ids)
         model = self.model("bloom", "BloomConfig")
         self.expect_error("does not use transformers' attention interface", "--model", model, *ids)
 

@@ -48,7 +48,7 @@ class ProjectionRun : public testing_replay::ReplayTest {
   // A plan of one method that looks at its task.
   Plan plan(const std::string& path, bool reads, const std::vector<Index>& heads = {}) {
     method_.info.name = "looking";
-    method_.info.reads_o_proj = reads;
+    method_.info.reads_o_proj = reads ? always : nullptr;
     method_.compress = looking;
     ReplayOptions o;
     o.traces = {path};

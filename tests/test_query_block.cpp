@@ -9,6 +9,7 @@
 #include "attention/query_block.hpp"
 #include "attention/scores.hpp"
 #include "attention/truth.hpp"
+#include "core/math.hpp"
 #include "make_head.hpp"
 #include "twin/selection.hpp"
 #include "twin/twin.hpp"
@@ -52,29 +53,31 @@ TYPED_TEST(QueryBlockTest, EqualsItsDefinition) {
       rows.push_back(static_cast<Index>(random() % static_cast<std::uint64_t>(c.tokens + 9)));
       log_weights.push_back(static_cast<T>(random() % 100) / T{50} - T{1});
     }
-    std::vector<Index> seen;
+    std::vector<Range> seen;
     for (Index r = 0; r < c.queries; ++r) {
-      seen.push_back(c.causal ? (c.tokens * r) / c.queries : c.tokens);  // the first sees nothing
+      const Index end = c.causal ? (c.tokens * r) / c.queries : c.tokens;  // the first sees nothing
+      seen.push_back({seed % 2 == 0 ? std::max<Index>(0, end - 60 - r) : 0, end});
     }
+    const T sink = seed % 3 == 0 ? T{0.75} : -std::numeric_limits<T>::infinity();
     const std::span<const Index> list =
         c.listed ? std::span<const Index>(rows) : std::span<const Index>();
     MatrixD out(c.queries, c.dv);
     std::fill_n(out.data(), c.queries * c.dv, 0.5);
     const RowList value_list{values, list, c.tokens};
     block.attend(queries, {2, 2 + c.queries}, {keys, list, c.tokens},
-                 c.weighted ? log_weights.data() : nullptr, seen, &value_list, out.data());
+                 c.weighted ? log_weights.data() : nullptr, seen, &value_list, out.data(), sink);
     std::vector<double> sums(c.tokens, 0.25);
     std::vector<std::uint8_t> noticed(c.tokens, 0);
     block.add_columns(sums.data(), noticed.data(), 0.05);
 
-    const Index told = *std::max_element(seen.begin(), seen.end());
+    const Index told = std::ranges::max(seen, {}, &Range::end).end;
     std::vector<long double> columns(c.tokens, 0.25L);
     std::vector<int> above(c.tokens, 0);
     const auto row = [&](Index i) { return c.listed ? rows[i] : i; };
     for (Index r = 0; r < c.queries; ++r) {
       std::vector<T> logit(c.tokens);
-      T shift = -std::numeric_limits<T>::infinity();
-      for (Index i = 0; i < seen[r]; ++i) {
+      T shift = sink;
+      for (Index i = seen[r].begin; i < seen[r].end; ++i) {
         T sum = 0;
         for (Index t = 0; t < c.d; ++t) {
           sum = std::fma(static_cast<T>(keys.row(row(i))[t]), static_cast<T>(queries.row(r + 2)[t]),
@@ -84,14 +87,14 @@ TYPED_TEST(QueryBlockTest, EqualsItsDefinition) {
         shift = std::max(shift, logit[i]);
       }
       ASSERT_EQ(block.shift(r), static_cast<double>(shift));
-      double total = 0.0;
+      double total = std::isinf(sink) ? 0.0 : static_cast<double>(exp_shared(sink - shift));
       double square = 0.0;
       for (Index begin = 0; begin < told; begin += 256) {
         double part = 0.0;
         double squares = 0.0;
         for (Index i = begin; i < std::min(told, begin + 256); ++i) {
           const T w = block.weight(i, r);
-          if (i < seen[r]) {
+          if (seen[r].contains(i)) {
             // exp_shared's own error, in units of the element type (test_math.cpp).
             const long double exact = std::exp(static_cast<long double>(logit[i] - shift));
             const auto bound = static_cast<long double>(std::numeric_limits<T>::epsilon());
@@ -118,7 +121,7 @@ TYPED_TEST(QueryBlockTest, EqualsItsDefinition) {
         }
         ASSERT_EQ(out.row(r)[t], expected) << r << " " << t;
       }
-      for (Index i = 0; i < seen[r]; ++i) {
+      for (Index i = seen[r].begin; i < seen[r].end; ++i) {
         columns[i] += static_cast<long double>(block.weight(i, r)) / total;
         above[i] |= static_cast<double>(block.weight(i, r)) > 0.05 * total ? 1 : 0;
       }

@@ -129,6 +129,10 @@ Good good_trace(bool newest, const Storage& storage, DType type) {
     testing_traces::put_double(layer, "scale", 0.5);
     const std::array<std::uint8_t, 1> heads{1};
     put_number(layer, "retrieval_heads", H5T_NATIVE_UINT8, heads.data(), 1);
+    const std::array<float, 2> sinks{0.5F, -1.0F};
+    put_number(layer, "sink_logit", H5T_NATIVE_FLOAT, sinks.data(), 2);
+    const std::int64_t window = 20;
+    put_number(layer, "window", H5T_NATIVE_INT64, &window, 1);
     testing_caches::put_values(layer, "residual_norm", {10}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
                                std::vector<float>(10, 1.5F));
     testing_caches::put_values(layer, "o_proj", {6, 8}, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT,
@@ -142,17 +146,18 @@ Good good_trace(bool newest, const Storage& storage, DType type) {
     testing_traces::put_scores(layer, "gate", 1, 40, std::vector<float>(40, -1.0F), 30);
   });
   read_trace(path);
-  return {read_bytes(path),
-          read_trace,
-          {"/", "/prompts", "/prompts/a", "/prompts/a/layers", "/prompts/a/layers/0",
-           "/prompts/a/layers/0/q", "/prompts/a/layers/0/k", "/prompts/a/layers/0/v",
-           "/prompts/a/token_ids", "/rope", "/rope/cos", "/prompts/a/layers/0/o_proj",
-           "/prompts/a/layers/0/extra", "/prompts/a/layers/0/extra/repeat",
-           "/prompts/a/layers/0/extra/repeat/0", "/prompts/a/layers/0/extra/repeat/0/q",
-           "/prompts/a/layers/0/extra/repeat/0/position", "/prompts/a/layers/0/scores",
-           "/prompts/a/layers/0/scores/gate"},
-          {"format", "version", "dtype", "rope", "scale", "model", "n_tokens", "fisher",
-           "retrieval_heads", "q_start", "layout", "prefix", "first", "last"}};
+  return {
+      read_bytes(path),
+      read_trace,
+      {"/", "/prompts", "/prompts/a", "/prompts/a/layers", "/prompts/a/layers/0",
+       "/prompts/a/layers/0/q", "/prompts/a/layers/0/k", "/prompts/a/layers/0/v",
+       "/prompts/a/token_ids", "/rope", "/rope/cos", "/prompts/a/layers/0/o_proj",
+       "/prompts/a/layers/0/extra", "/prompts/a/layers/0/extra/repeat",
+       "/prompts/a/layers/0/extra/repeat/0", "/prompts/a/layers/0/extra/repeat/0/q",
+       "/prompts/a/layers/0/extra/repeat/0/position", "/prompts/a/layers/0/scores",
+       "/prompts/a/layers/0/scores/gate"},
+      {"format", "version", "dtype", "rope", "scale", "model", "n_tokens", "fisher",
+       "retrieval_heads", "sink_logit", "window", "q_start", "layout", "prefix", "first", "last"}};
 }
 
 Good good_caches(hid_t real, bool packed, bool variable_strings) {

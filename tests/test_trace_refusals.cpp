@@ -102,6 +102,11 @@ std::vector<Spoiled> spoiled() {
   const auto real = [](const char* name, double value) {
     return [=](hid_t o) { put_double(o, name, value); };
   };
+  const auto reals = [](const char* name, std::vector<double> values) {
+    return [=](hid_t o) {
+      testing_traces::put_number(o, name, H5T_NATIVE_DOUBLE, values.data(), values.size());
+    };
+  };
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const hid_t half = -1;
   return {
@@ -124,6 +129,12 @@ std::vector<Spoiled> spoiled() {
       {"fisher_nan", kLayer, real("fisher", nan), {kLayer, "fisher"}},
       {"q_start", kLayer, integer("q_start", 5), {"q_start is 5", "n - nq = 63"}},
       {"retrieval_count", kLayer, integer("retrieval_heads", 1), {"retrieval_heads", "expected 3"}},
+      {"sink_count", kLayer, real("sink_logit", 1), {"sink_logit", "expected 6"}},
+      {"sink_text", kLayer, text("sink_logit", "1"), {"sink_logit", "array of numbers"}},
+      {"sink_nan", kLayer, reals("sink_logit", {0, 0, nan, 0, 0, 0}), {"place 2", "finite"}},
+      {"sink_wide", kLayer, reals("sink_logit", {0, 0, 0, 0, 0, 1e300}), {"place 5", "finite"}},
+      {"window_zero", kLayer, integer("window", 0), {"window is 0", "at least 1"}},
+      {"window_text", kLayer, text("window", "x"), {"window", "expected an integer"}},
       {"no_prompts", "/", drop_link("prompts"), {"/prompts", "missing"}},
       {"empty_prompts", "/prompts", drop_link("a"), {"/prompts", "no prompts"}},
       {"no_layers", "/prompts/a", drop_link("layers"), {"/prompts/a/layers", "missing"}},

@@ -78,6 +78,8 @@ TEST(TraceWriter, RoundTrip) {
       layer.scale = 0.25;
       layer.fisher = 1.5;
       layer.retrieval_heads = {1, 0};
+      layer.sink_logit = {0.5F, -2.0F, 3.25F, 0.0F};
+      layer.window = 17;
       writer.begin_layer(layer);
       write_heads(writer, layer, kTokens);
       writer.begin_prompt("two", 41);
@@ -104,6 +106,10 @@ TEST(TraceWriter, RoundTrip) {
       EXPECT_EQ(first.scale, 0.25);
       EXPECT_EQ(first.fisher, 1.5);
       EXPECT_EQ(first.retrieval_heads, (std::vector<std::uint8_t>{1, 0}));
+      EXPECT_EQ(first.sink_logit, (std::vector<float>{0.5F, -2.0F, 3.25F, 0.0F}));
+      EXPECT_EQ(first.window, 17);
+      EXPECT_TRUE(meta.prompts[1].layers.at(0).sink_logit.empty());
+      EXPECT_FALSE(meta.prompts[1].layers.at(0).window.has_value());
       EXPECT_EQ(meta.prompts[1].layers.at(0).scale, 0.5);
       for (std::size_t p = 0; p < 2; ++p) {
         for (Index h = 0; h < 2; ++h) {
@@ -170,6 +176,9 @@ TEST(TraceWriter, RefusesMisuse) {
   refused([](LayerSpec& l) { l.scale = NAN; });
   refused([](LayerSpec& l) { l.fisher = -1; });
   refused([](LayerSpec& l) { l.retrieval_heads = {1}; });
+  refused([](LayerSpec& l) { l.sink_logit = {1.0F}; });
+  refused([](LayerSpec& l) { l.sink_logit.assign(l.q_heads, NAN); });
+  refused([](LayerSpec& l) { l.window = 0; });
 }
 
 TEST(TraceWriter, ChecksHeads) {

@@ -58,7 +58,8 @@ struct Task {
   Index kv_head = 0;
   std::optional<double> fisher = {};       ///< the layer's, where the trace carries it
   const Backend& backend = cpu_backend();  ///< where heavy arithmetic on the head runs
-  /// Tokens [0, sink) are the protocol's: exact, in every softmax, never in `tokens`.
+  /// Tokens [0, sink) are the protocol's: exact, in every softmax that sees them, never in
+  /// `tokens`.
   Index sink = 0;
   const RopeTables* rope = nullptr;  ///< the layer's, where the trace carries them; else null
   Range evaluated = {};              ///< positions of the evaluated queries; like true_mass
@@ -212,6 +213,7 @@ struct LayerFacts {
   Index recent = 0;                          ///< tokens of the recent window; at most n
   std::span<const ExtraSetInfo> extra = {};  ///< sets of extra queries that the trace carries
   std::span<const ScoresInfo> scores = {};   ///< scores of other programs, the same
+  Index window = 0;                          ///< KvHead::window
 
   /// Tokens of the prompt: those before the evaluated queries.
   Index prompt() const { return n - evaluated; }
@@ -220,6 +222,11 @@ struct LayerFacts {
 /// Bytes of `tokens` entries in MadeTokens.
 inline Index made_bytes(const LayerFacts& layer, Index tokens) {
   return 4 * tokens * (layer.d + layer.dv + 1);
+}
+
+/// For MethodInfo::reads_rope and reads_o_proj.
+inline bool always(const Params&) {
+  return true;
 }
 
 /// For MethodInfo::scratch_bytes: nothing beside what every job needs.
@@ -285,8 +292,10 @@ struct MethodInfo {
   }
   /// Whether it looks at no query with its defaults.
   bool agnostic() const { return !sees_evaluated && !scores_with(Params(name, params, {})); }
-  bool reads_rope = false;    ///< uses the trace's rotary tables, where it has them
-  bool reads_o_proj = false;  ///< uses the layer's output projection, where the trace has it
+  /// Whether it uses the trace's rotary tables, where it has them. Null: no.
+  bool (*reads_rope)(const Params&) = nullptr;
+  /// The same of the layer's output projection.
+  bool (*reads_o_proj)(const Params&) = nullptr;
   /// Sets of extra queries that it reads (`extra/<name>` of the trace's layer), in place of the
   /// prompt's own; `resolve` refuses a layer without them. Null: none.
   std::vector<std::string> (*extra_sets)(const Params&) = nullptr;
@@ -318,6 +327,11 @@ struct MethodInfo {
   bool (*own_denominator)(const Params&) = nullptr;
   bool fits_to_keys = false;  ///< heeds Task::code_keys
   bool has_positions = true;  ///< what it makes has MadeTokens::positions
+  /// Though it does not just keep or select tokens, each entry stands at a position of the trace: a
+  /// held token, or MadeTokens::positions.
+  bool placed = false;
+  /// Whether a query can attend to what it holds within a layer's window.
+  bool fits_windows() const { return keeps_tokens || selects_tokens || placed; }
   /// Where the scope depends on the parameters; null: it is `scope`.
   Scope (*scope_of)(const Params&) = nullptr;
   Scope scope = Scope::head;  ///< which heads share one budget

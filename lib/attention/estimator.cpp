@@ -21,16 +21,37 @@ std::vector<WeightedRows> parts_of(const WeightedRows& set) {
     WeightedRows& part = out.emplace_back(set);
     part.rows = set.rows.subspan(begin, count);
     part.weights = set.weights.empty() ? set.weights : set.weights.subspan(begin, count);
+    part.positions = set.positions.empty() ? set.positions : set.positions.subspan(begin, count);
   }
   return out;
 }
 
-SoftmaxSums::SoftmaxSums(const MatrixD& queries, Index dv, Precision precision)
+Range seen_rows(const WeightedRows& set, const std::vector<std::size_t>* entering, Index r) {
+  const auto count = static_cast<Index>(entering == nullptr ? set.rows.size() : entering->size());
+  if (!set.visible_from) {
+    return {0, count};
+  }
+  const std::span<const Index> positions = set.positions.empty() ? set.rows : set.positions;
+  const auto below = [&](Index bound) {
+    const auto before = std::ranges::lower_bound(positions, bound) - positions.begin();
+    return entering == nullptr
+               ? static_cast<Index>(before)
+               : std::ranges::lower_bound(*entering, static_cast<std::size_t>(before)) -
+                     entering->begin();
+  };
+  const Index end = *set.visible_from + r;
+  return {set.window > 0 ? below(end - set.window) : 0, below(end)};
+}
+
+SoftmaxSums::SoftmaxSums(const MatrixD& queries, Index dv, Precision precision,
+                         std::span<const float> sink_logits)
     : queries_(&queries),
       precision_(precision),
       numerator_(queries.rows(), dv),
-      denominator_(queries.rows(), 0.0),
-      shift_(queries.rows(), -kInfinity) {}
+      denominator_(queries.rows(), sink_logits.empty() ? 0.0 : 1.0),
+      shift_(queries.rows(), -kInfinity) {
+  std::ranges::copy(sink_logits, shift_.begin());
+}
 
 void SoftmaxSums::add(const PartialSums& sums) {
   for (Index r = 0; r < queries_->rows(); ++r) {
@@ -53,7 +74,7 @@ void SoftmaxSums::add(const PartialSums& sums) {
 
 void SoftmaxSums::add_rows(MatrixView keys, MatrixView values, std::span<const Index> rows,
                            std::span<const float> weights, float common, Part part) {
-  add({keys, values, rows, weights, common, part, {}, false});
+  add({keys, values, rows, weights, common, part});
 }
 
 void SoftmaxSums::add(const WeightedRows& set) {
@@ -70,15 +91,17 @@ template <class T>
 void SoftmaxSums::add_in(const WeightedRows& set) {
   const bool weighted = !set.weights.empty() || set.common != 1.0F;
   std::vector<T> log_weights;
-  std::vector<Index> entering;  // where some have a weight of 0: log 0 would make a shift of -inf
+  std::vector<Index> kept_rows;  // where some have a weight of 0: log 0 would make a shift of -inf
+  std::vector<std::size_t> entering;
   for (std::size_t i = 0; weighted && i < set.rows.size(); ++i) {
     const float w = set.weights.empty() ? set.common : set.weights[i];
     if (w != 0.0F) {
-      entering.push_back(set.rows[i]);
+      entering.push_back(i);
+      kept_rows.push_back(set.rows[i]);
       log_weights.push_back(static_cast<T>(std::log(static_cast<double>(w))));
     }
   }
-  const std::span<const Index> rows = weighted ? std::span<const Index>(entering) : set.rows;
+  const std::span<const Index> rows = weighted ? std::span<const Index>(kept_rows) : set.rows;
   const auto count = static_cast<Index>(rows.size());
   if (count == 0) {
     return;
@@ -88,12 +111,12 @@ void SoftmaxSums::add_in(const WeightedRows& set) {
   const Index dv = numerator_.cols();
   PartialSums sums{MatrixD(m, dv), std::vector<double>(m), std::vector<double>(m, -kInfinity)};
   const RowList values{set.values, rows, count};
-  std::vector<Index> seen;
+  std::vector<Range> seen;
   for (Index r0 = 0; r0 < m; r0 += kQueryBlock) {
     const Index end = std::min(m, r0 + kQueryBlock);
-    seen.assign(end - r0, count);
-    for (Index r = r0; set.visible_from && r < end; ++r) {
-      seen[r - r0] = std::ranges::lower_bound(rows, *set.visible_from + r) - rows.begin();
+    seen.clear();
+    for (Index r = r0; r < end; ++r) {
+      seen.push_back(seen_rows(set, weighted ? &entering : nullptr, r));
     }
     block.attend(*queries_, {r0, end}, {set.keys, rows, count},
                  weighted ? log_weights.data() : nullptr, seen,
@@ -107,7 +130,7 @@ void SoftmaxSums::add_in(const WeightedRows& set) {
 }
 
 WeightedRows causal_rows(const KvHead& head, std::span<const Index> rows, Index m) {
-  return {head.k, head.v, rows, {}, 1.0F, Part::both, head.n() - m + 1, true};
+  return {head.k, head.v, rows, {}, 1.0F, Part::both, head.n() - m + 1, true, head.window};
 }
 
 MatrixD SoftmaxSums::output(Index& degenerate) const {

@@ -1,6 +1,6 @@
 // The weighted estimator that every method ends in (docs/methods.md, "The estimator"):
 //
-//   z(q) = sum_N w exp(s<k,q>) v / sum_D w exp(s<k,q>)
+//   z(q) = sum_N w exp(s<k,q>) v / (sum_D w exp(s<k,q>) + exp(sink logit))
 //
 // as running sums under one shift over both sets, in float64; products and exponentials in the
 // precision asked for. Sets are added part by part; the shift is the largest s<k,q> + log w seen in
@@ -31,7 +31,13 @@ struct WeightedRows {
   /// Query r sees rows below `visible_from` + r alone (the causal mask); none: all.
   std::optional<Index> visible_from = {};
   bool of_head = false;  ///< keys and values are the head's own, which a backend may have at hand
+  Index window = 0;      ///< query r sees none below `visible_from` + r - window; 0: no such bound
+  /// Where the rows stand in the prompt, one per entry of `rows`, ascending; empty: at `rows`.
+  std::span<const Index> positions = {};
 };
+
+/// Which of the entries of `rows` that `entering` names (ascending; null: all) query r sees.
+Range seen_rows(const WeightedRows& set, const std::vector<std::size_t>* entering, Index r);
 
 /// `set` in parts of at most kSetTokens rows, in order. Each has a shift of its own; so what a set
 /// takes of memory does not grow with n.
@@ -51,8 +57,9 @@ struct PartialSums {
 class SoftmaxSums {
  public:
   /// `queries` [m, d], already multiplied by the scale s; must outlive the object. `precision`: of
-  /// what is added.
-  SoftmaxSums(const MatrixD& queries, Index dv, Precision precision);
+  /// what is added. `sink_logits`: one a query, which its denominator begins with; empty: none.
+  SoftmaxSums(const MatrixD& queries, Index dv, Precision precision,
+              std::span<const float> sink_logits = {});
 
   const MatrixD& queries() const { return *queries_; }
   Precision precision() const { return precision_; }
@@ -84,8 +91,8 @@ class SoftmaxSums {
   std::vector<double> shift_;        // [m]
 };
 
-/// Positions `rows`, ascending, of the head with weight 1 under the causal mask of its last `m`
-/// queries: query r stands at position n - m + r.
+/// Positions `rows`, ascending, of the head with weight 1 under the causal mask and the window of
+/// its last `m` queries: query r stands at position n - m + r.
 WeightedRows causal_rows(const KvHead& head, std::span<const Index> rows, Index m);
 
 /// The last `m` queries of query head `g`, times the scale: what SoftmaxSums reads.

@@ -32,6 +32,7 @@ AttendedTokens<T>::AttendedTokens(const KvHead& head, Index capacity, const Evic
   state_.d = head.d();
   state_.group = head.group();
   state_.scale = head.scale;
+  state_.sink_logits = sink_logits_of(head);
   reserve(state_, capacity, arena_);
 }
 

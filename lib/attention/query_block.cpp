@@ -128,25 +128,32 @@ void QueryBlock<T>::logits(const T* const* keys, Index count, Index d, T* out) c
 
 // Logits of the slab that a query does not see become -inf.
 template <class T>
-void QueryBlock<T>::mask(Index begin, Index count, std::span<const Index> seen) {
+void QueryBlock<T>::mask(Index begin, Index count, std::span<const Range> seen) {
   for (Index r = 0; r < queries_; ++r) {
-    for (Index i = std::max<Index>(begin, seen[r]); i < begin + count; ++i) {
-      weights_[i * width_ + r] = -std::numeric_limits<T>::infinity();
-    }
+    const auto hide = [&](Index from, Index to) {
+      for (Index i = from; i < to; ++i) {
+        weights_[i * width_ + r] = -std::numeric_limits<T>::infinity();
+      }
+    };
+    hide(begin, std::min(begin + count, seen[r].begin));
+    hide(std::max(begin, seen[r].end), begin + count);
   }
 }
 
 template <class T>
 void QueryBlock<T>::attend(const MatrixD& queries, Range which, const RowList& keys,
-                           const T* log_weights, std::span<const Index> seen, const RowList* values,
-                           double* out) {
+                           const T* log_weights, std::span<const Range> seen, const RowList* values,
+                           double* out, T sink) {
   pack(queries, which);
-  const auto [least, farthest] = std::minmax_element(seen.begin(), seen.end());
-  tokens_ = *farthest;
+  const auto [earliest, latest] = std::ranges::minmax(seen, {}, &Range::begin);
+  const auto [shortest, farthest] = std::ranges::minmax(seen, {}, &Range::end);
+  tokens_ = farthest.end;
+  first_ = std::min(earliest.begin, tokens_) / kTokenSlab * kTokenSlab;
   weights_.resize(round_up(tokens_, kTileRows) * width_);
-  shift_.fill(-std::numeric_limits<T>::infinity());
+  std::fill_n(weights_.begin(), first_ * width_, T{0});
+  shift_.fill(sink);
   const Index width = width_;
-  for (Index begin = 0; begin < tokens_; begin += kTokenSlab) {
+  for (Index begin = first_; begin < tokens_; begin += kTokenSlab) {
     const Index count = std::min(kTokenSlab, tokens_ - begin);
     T* slab = weights_.data() + begin * width;
     logits(slab_rows(keys, begin, count), count, queries.cols(), slab);
@@ -159,7 +166,7 @@ void QueryBlock<T>::attend(const MatrixD& queries, Range which, const RowList& k
         }
       }
     }
-    if (begin + count > *least) {
+    if (begin < latest.begin || begin + count > shortest.end) {
       mask(begin, count, seen);
     }
     for (Index r0 = 0; r0 < width; r0 += kVector) {
@@ -177,8 +184,12 @@ void QueryBlock<T>::attend(const MatrixD& queries, Range which, const RowList& k
   }
   total_.fill(0.0);
   square_.fill(0.0);
+  if (sink != -std::numeric_limits<T>::infinity()) {
+    std::ranges::transform(shift_, total_.begin(),
+                           [&](T shift) { return static_cast<double>(exp_shared(sink - shift)); });
+  }
   panel_.resize(kTokenSlab * kTileCols<T>);
-  for (Index begin = 0; begin < tokens_; begin += kTokenSlab) {
+  for (Index begin = first_; begin < tokens_; begin += kTokenSlab) {
     const Index end = std::min(begin + kTokenSlab, tokens_);
     exponentials(begin, end);
     if (values != nullptr) {  // while the weights are in the cache
@@ -249,14 +260,14 @@ template <class T>
 void QueryBlock<T>::attend(const KvHead& head, Index g, std::span<const Index> positions,
                            double* out) {
   MatrixD queries(static_cast<Index>(positions.size()), head.d());
-  std::vector<Index> seen;
+  std::vector<Range> seen;
   for (Index r = 0; r < queries.rows(); ++r) {
     scaled_query(head, g, positions[r], queries.row(r));
-    seen.push_back(positions[r] + 1);
+    seen.push_back(head.visible(positions[r]));
   }
   const RowList values{head.v, {}, head.n()};
   attend(queries, {0, queries.rows()}, {head.k, {}, head.n()}, nullptr, seen,
-         out == nullptr ? nullptr : &values, out);
+         out == nullptr ? nullptr : &values, out, static_cast<T>(sink_logit(head, g)));
 }
 
 template <class T>
@@ -268,7 +279,7 @@ void QueryBlock<T>::add_columns(double* sums, std::uint8_t* noticed, double thre
     inverse[r] = total_[r] > 0.0 ? 1.0 / total_[r] : 0.0;
     weight[r] = threshold * total_[r];
   }
-  for (Index i = 0; i < tokens_; ++i) {
+  for (Index i = first_; i < tokens_; ++i) {
     const T* row = weights_.data() + i * width_;
     double lane[kVector] = {};
     for (Index r = 0; r < width_; r += kVector) {

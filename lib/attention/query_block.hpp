@@ -2,7 +2,8 @@
 // are made of. Every sum has one order, so its bits depend neither on the instruction set nor on
 // which queries share a block:
 //   logit(i, r) = sum_t k_i[t] q_r[t], t ascending, one FMA each, in T; + the log weight
-//   weight(i, r) = exp(logit - shift_r) in T; shift_r: the largest logit that query r sees
+//   weight(i, r) = exp(logit - shift_r) in T; shift_r: the largest logit that query r sees, the
+//     sink's among them
 //   sums of weights: float64, tokens in order within a slab, slabs in order
 //   sums of weighted values: one FMA each in T within a slab, slabs in order in float64
 // T = float is the arithmetic of --precision float32; T = double its reference. Knows no method.
@@ -10,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -46,19 +48,20 @@ class QueryBlock {
   void reserve(Index queries, Index tokens);
 
   /// Rows `which` (at most kQueryBlock) of `queries` [., d], scaled, attend to `keys`; the one at
-  /// which.begin + r sees the first seen[r] of them. `log_weights` (one a key, finite) or null: all
-  /// weights 1. Where `values` (as many as keys) is given, out[r] [dv] += sum_i weight(i, r)
-  /// value_i.
+  /// which.begin + r sees seen[r] of them. `log_weights` (one a key, finite) or null: all weights
+  /// 1. Where `values` (as many as keys) is given, out[r] [dv] += sum_i weight(i, r) value_i.
+  /// `sink`: a logit that enters each total and nothing else; none: -inf.
   void attend(const MatrixD& queries, Range which, const RowList& keys, const T* log_weights,
-              std::span<const Index> seen, const RowList* values, double* out);
+              std::span<const Range> seen, const RowList* values, double* out,
+              T sink = -std::numeric_limits<T>::infinity());
 
-  /// The queries of query head `g` at `positions`, at most kQueryBlock of them, attend to all
-  /// tokens up to themselves. out: as above; null: no values are read.
+  /// The queries of query head `g` at `positions`, at most kQueryBlock of them, attend to the
+  /// tokens that they see, and to the head's sink logit. out: as above; null: no values are read.
   void attend(const KvHead& head, Index g, std::span<const Index> positions, double* out);
 
   double shift(Index r) const { return static_cast<double>(shift_[r]); }  ///< -inf: sees nothing
-  double total(Index r) const { return total_[r]; }                       ///< sum of weights
-  double square(Index r) const { return square_[r]; }  ///< sum of squared weights
+  double total(Index r) const { return total_[r]; }    ///< sum of weights, the sink's among them
+  double square(Index r) const { return square_[r]; }  ///< sum of the keys' squared weights
   /// Weight of token i for query r.
   T weight(Index i, Index r) const { return weights_[i * width_ + r]; }
 
@@ -70,13 +73,14 @@ class QueryBlock {
   void pack(const MatrixD& queries, Range which);
   const T* const* slab_rows(const RowList& list, Index begin, Index count);
   void logits(const T* const* keys, Index count, Index d, T* out) const;
-  void mask(Index begin, Index count, std::span<const Index> seen);
+  void mask(Index begin, Index count, std::span<const Range> seen);
   void exponentials(Index begin, Index end);
   void add_values(const RowList& values, Index begin, Index end, double* out);
 
   Index queries_ = 0;         // in the block
   Index width_ = 0;           // the same, in whole vectors
-  Index tokens_ = 0;          // that any query sees
+  Index first_ = 0;           // slabs before this one are seen by no query
+  Index tokens_ = 0;          // no query sees any behind these
   AlignedVector<T> packed_;   // queries, by panels of columns: [panel][d][columns]
   AlignedVector<T> weights_;  // [tokens, width]
   AlignedVector<T> wide_;     // a slab's rows in T, where T is not the elements' own

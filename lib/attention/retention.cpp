@@ -15,6 +15,7 @@ class CpuRetention final : public RetentionStream {
       queries_.push_back(q.data());
     }
     state_.k = head.k.data();
+    state_.sink_logits = state_.group > 0 ? sink_logits_of(head) : nullptr;
     state_.q = queries_.data();
     reserve(state_, std::min(rules.kept, head.n()) + 1, arena_);
   }

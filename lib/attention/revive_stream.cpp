@@ -14,6 +14,7 @@ class CpuRevival final : public ReviveStream {
       queries_.push_back(queries.data());
     }
     state_.k = head.k.data();
+    state_.sink_logits = sink_logits_of(head);
     state_.q = queries_.data();
     state_.scores = scores_.data();
     reserve(state_, memory_);

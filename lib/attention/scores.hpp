@@ -10,7 +10,8 @@
 namespace kvbench {
 
 /// out[g][i], i in [0, n): sum over queries at positions [queries.begin, queries.end) of
-/// p_ji = softmax_i(s <k_i, q_j>) over i <= j; 0 where no query sees i. One vector per query head.
+/// p_ji = softmax_i(s <k_i, q_j>) over the tokens that j sees and the head's sink logit; 0 where no
+/// query sees i. One vector per query head.
 /// Positions before q_start are skipped (the trace holds no query there). The order of summation is
 /// fixed. Time O(group m n d), memory O(group n) and a block of queries' weights.
 std::vector<std::vector<double>> attention_sums(const KvHead& head, Range queries);

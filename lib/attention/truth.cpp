@@ -64,7 +64,8 @@ MatrixD exact_probabilities_in(const KvHead& head, Index g, std::span<const Inde
     const Index rows = std::min(kTruthBlock, m - r0);
     block.attend(head, g, positions.subspan(r0, static_cast<std::size_t>(rows)), nullptr);
     for (Index r = 0; r < rows; ++r) {
-      for (Index i = 0; i <= positions[r0 + r]; ++i) {
+      const Range seen = head.visible(positions[r0 + r]);
+      for (Index i = seen.begin; i < seen.end; ++i) {
         out.row(r0 + r)[i] = static_cast<double>(block.weight(i, r)) / block.total(r);
       }
     }
@@ -90,6 +91,10 @@ ExactAttention exact_attention(const KvHead& head, Index g, std::span<const Inde
 MatrixD exact_probabilities(const KvHead& head, Index g, std::span<const Index> positions) {
   return head.precision == Precision::float32 ? exact_probabilities_in<float>(head, g, positions)
                                               : exact_probabilities_in<double>(head, g, positions);
+}
+
+double sink_share(const KvHead& head, Index g, double log_z) {
+  return std::exp(sink_logit(head, g) - log_z);
 }
 
 }  // namespace kvbench

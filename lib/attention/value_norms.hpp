@@ -10,12 +10,13 @@ namespace kvbench {
 
 /// Shared by a group's query heads. m evaluated queries, the last m positions.
 struct ValueNorms {
-  std::vector<double> frobenius;  ///< [m]: |V_{<=j}|_F
-  std::vector<double> spectral;   ///< [m]: |V_{<=j}|_op
+  std::vector<double> frobenius;  ///< [m]: |V_j|_F, V_j the values that the query sees: V_{<=j}
+  std::vector<double> spectral;   ///< [m]: |V_j|_op, or those of the window
 };
 
-/// Norms of V_{<=j} for the last `m` positions, 1 <= m <= n. Spectral norms from the eigenvalues of
-/// V'V [dv, dv], one rank-one update per query. Time O(n dv^2 + m dv^2), at worst O(m dv^3).
+/// Norms of V_j for the last `m` positions, 1 <= m <= n. Spectral norms from the eigenvalues of
+/// V'V [dv, dv], one rank-one update per query, two in a window. Time O(n dv^2 + m dv^2), at worst
+/// O(m dv^3).
 ValueNorms value_norms(const KvHead& head, Index m, int threads);
 
 }  // namespace kvbench

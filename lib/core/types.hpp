@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <new>
 #include <span>
 #include <string>
@@ -142,6 +143,10 @@ struct KvHead {
   Matrix v;               ///< [n, dv]
   std::vector<Matrix> q;  ///< group x [nq, d]; row r of each is the query at position n - nq + r
   double scale = 1.0;     ///< s in exp(s<k,q>)
+  /// [group]: of each query head the logit of a sink without key and value, not multiplied by the
+  /// scale: one more term in every denominator (GPT-OSS). Empty: none.
+  std::vector<float> sink_logit = {};
+  Index window = 0;  ///< a query sees its own position and the window - 1 before it; 0: all
   DType dtype = DType::float32;
   Precision precision = Precision::float64;
 
@@ -152,7 +157,23 @@ struct KvHead {
   Index group() const { return static_cast<Index>(q.size()); }
   Index q_start() const { return n() - nq(); }
   Index pair_bytes() const { return (d() + dv()) * bytes_per_element(dtype); }
+  /// Tokens that the query at a position sees.
+  Range visible(Index position) const {
+    return {window > 0 && window <= position ? position + 1 - window : 0, position + 1};
+  }
 };
+
+/// [group], or null where the head has none; lives as long as the head.
+inline const float* sink_logits_of(const KvHead& head) {
+  return head.sink_logit.empty() ? nullptr : head.sink_logit.data();
+}
+
+/// Of query head `g`; -inf where there is none.
+inline double sink_logit(const KvHead& head, Index g) {
+  return head.sink_logit.empty()
+             ? -std::numeric_limits<double>::infinity()
+             : static_cast<double>(head.sink_logit[static_cast<std::size_t>(g)]);
+}
 
 /// Where a KV head comes from: what the random streams are keyed by and what a row says.
 struct HeadId {

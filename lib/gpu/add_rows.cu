@@ -9,13 +9,14 @@
 namespace kvbench::gpu {
 namespace {
 
-// What contributes, in the set's order.
-std::vector<Token> tokens_of(const WeightedRows& set) {
+// What contributes, in the set's order, and which entries of `rows` that is.
+std::vector<Token> tokens_of(const WeightedRows& set, std::vector<std::size_t>& entering) {
   std::vector<Token> out;
   for (std::size_t i = 0; i < set.rows.size(); ++i) {
     const float w = set.weights.empty() ? set.common : set.weights[i];
     if (w != 0.0F) {  // log 0 would make a shift of -inf
       out.push_back({set.rows[i], std::log(static_cast<double>(w))});
+      entering.push_back(i);
     }
   }
   return out;
@@ -29,15 +30,15 @@ class Batch {
 
   // `to` has the queries' rows and nothing in them; it must live until the next attend().
   void add(const MatrixD& queries, const WeightedRows& set, PartialSums& to) {
-    const std::vector<Token> list = tokens_of(set);
+    std::vector<std::size_t> entering;
+    const std::vector<Token> list = tokens_of(set, entering);
     const auto count = static_cast<Index>(list.size());
     if (count == 0) {
       return;
     }
-    std::vector<Index> seen(queries.rows(), count);
-    for (std::size_t r = 0; set.visible_from && r < seen.size(); ++r) {
-      const Index end = *set.visible_from + static_cast<Index>(r);
-      seen[r] = std::ranges::lower_bound(list, end, {}, &Token::row) - list.begin();
+    std::vector<Range> seen;
+    for (Index r = 0; r < queries.rows(); ++r) {
+      seen.push_back(seen_rows(set, &entering, r));
     }
     const bool values = set.part != Part::denominator;
     for (Index begin = 0; begin < queries.rows();) {

@@ -113,14 +113,14 @@ __global__ void __launch_bounds__(kThreads)
     softmax(const Query* queries, T* weights, Figures* figures) {
   const Query query = queries[blockIdx.x];
   T* w = weights + query.weights;
-  T shift = -std::numeric_limits<T>::infinity();
-  for (Index i = threadIdx.x; i < query.seen; i += kThreads) {
+  auto shift = static_cast<T>(query.sink);
+  for (Index i = query.seen.begin + threadIdx.x; i < query.seen.end; i += kThreads) {
     shift = Max()(shift, w[i]);
   }
   shift = block_reduce<kThreads>(shift, Max());
   double total = 0.0;
   double square = 0.0;
-  for (Index i = threadIdx.x; i < query.seen; i += kThreads) {
+  for (Index i = query.seen.begin + threadIdx.x; i < query.seen.end; i += kThreads) {
     w[i] = exp_shared(w[i] - shift);
     const auto x = static_cast<double>(w[i]);
     total += x;
@@ -128,10 +128,16 @@ __global__ void __launch_bounds__(kThreads)
   }
   total = block_reduce<kThreads>(total, Plus());
   square = block_reduce<kThreads>(square, Plus());
-  for (Index i = query.seen + threadIdx.x; i < query.count; i += kThreads) {
+  for (Index i = threadIdx.x; i < query.seen.begin; i += kThreads) {
+    w[i] = T{0};
+  }
+  for (Index i = query.seen.end + threadIdx.x; i < query.count; i += kThreads) {
     w[i] = T{0};
   }
   if (threadIdx.x == 0) {
+    if (query.sink != -std::numeric_limits<double>::infinity()) {
+      total += static_cast<double>(exp_shared(static_cast<T>(query.sink) - shift));
+    }
     figures[blockIdx.x] = {static_cast<double>(shift), total, square};
   }
 }
@@ -186,7 +192,7 @@ __global__ void add_slabs(const Query* queries, Index count, Index dv, const T* 
   if (at < count * dv) {
     const Query query = queries[at / dv];
     double sum = 0.0;
-    for (Index s = 0; s < query.slabs && s * kSlab < query.seen; ++s) {
+    for (Index s = query.seen.begin / kSlab; s < query.slabs && s * kSlab < query.seen.end; ++s) {
       sum += static_cast<double>(partial[(query.partial + s) * dv + at % dv]);
     }
     numerators[at] = sum;
@@ -195,19 +201,22 @@ __global__ void add_slabs(const Query* queries, Index count, Index dv, const T* 
 
 }  // namespace
 
-void QueryPlan::add(Index token, Index count, std::span<const Index> seen, bool values) {
+void QueryPlan::add(Index token, Index count, std::span<const Range> seen, bool values,
+                    double sink) {
   const auto before = static_cast<Index>(queries.size());
   const auto rows = static_cast<Index>(seen.size());
   for (Index r = 0; r < rows; r += kTileRows) {
     const Index in_tile = std::min<Index>(kTileRows, rows - r);
-    const Index end = *std::max_element(seen.data() + r, seen.data() + r + in_tile);
-    for (Index begin = 0; begin < end; begin += kSlab) {
+    const std::span<const Range> rows_seen = seen.subspan(r, in_tile);
+    const Index end = std::ranges::max(rows_seen, {}, &Range::end).end;
+    const Index first = std::ranges::min(rows_seen, {}, &Range::begin).begin / kSlab * kSlab;
+    for (Index begin = first; begin < end; begin += kSlab) {
       tiles.push_back({before + r, in_tile, begin});
     }
   }
   const Index slabs = values ? slabs_of(count) : 0;
-  for (const Index s : seen) {
-    queries.push_back({token, count, s, weights, slabs, partials});
+  for (const Range s : seen) {
+    queries.push_back({token, count, s, weights, slabs, partials, sink});
     weights += count;
     partials += slabs;
   }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -39,10 +40,11 @@ struct TokenRows {
 struct Query {
   Index token;    ///< the list: `count` tokens from here on
   Index count;    //
-  Index seen;     ///< it sees the first `seen` of them
+  Range seen;     ///< of them
   Index weights;  ///< where its `count` weights begin
   Index slabs;    ///< of values to sum; 0: values are not read
   Index partial;  ///< the row of its first slab's partial sum
+  double sink;    ///< a logit that enters its total alone; -inf: none
 };
 
 struct Tile {
@@ -78,8 +80,10 @@ class QueryPlan {
                   : room;
   }
 
-  /// Queries of the list of `count` tokens from `token` on; query r sees the first seen[r].
-  void add(Index token, Index count, std::span<const Index> seen, bool values);
+  /// Queries of the list of `count` tokens from `token` on; query r sees seen[r] of them. `sink`:
+  /// of all these queries.
+  void add(Index token, Index count, std::span<const Range> seen, bool values,
+           double sink = -std::numeric_limits<double>::infinity());
 
   std::vector<Query> queries;
   std::vector<Tile> tiles;

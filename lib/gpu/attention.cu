@@ -54,14 +54,14 @@ void attend_causally(const Head& head, Index g, std::span<const Index> positions
   for (Index begin = 0; begin < m; begin += together) {
     const Index count = std::min(together, m - begin);
     std::vector<Index> rows;
-    std::vector<Index> seen;
+    std::vector<Range> seen;
     for (Index r = begin; r < begin + count; ++r) {
       const Index position = positions[r];
       rows.push_back(position - host.q_start());
-      seen.push_back(position + 1);
+      seen.push_back(host.visible(position));
     }
     QueryPlan plan(head);
-    plan.add(0, n, seen, values);
+    plan.add(0, n, seen, values, sink_logit(host, g));
     const Array<Index> q_rows(device, std::span<const Index>(rows));
     const Array<T> scaled(device, count * host.d());
     device.launch(scaled_queries<T>, ceil_div(scaled.size(), kThreads), kThreads, head.q[g].data(),

@@ -20,6 +20,7 @@ struct Head {
       begins.push_back(q.back().data());
     }
     q_rows = {device, std::span<const float* const>(begins)};
+    sink_logit = {device, std::span<const float>(from.sink_logit)};
     device.wait();  // jobs of other threads read what this thread's stream uploads
   }
 
@@ -32,6 +33,12 @@ struct Head {
   Array<float> v;               ///< [n, dv]
   std::vector<Array<float>> q;  ///< group x [nq, d]
   Array<const float*> q_rows;   ///< [group]: where each of q begins
+  Array<float> sink_logit;      ///< [group], or empty
+
+  /// sink_logit, or null where it is empty.
+  const float* sink_logits() const {
+    return host->sink_logit.empty() ? nullptr : sink_logit.data();
+  }
 
  private:
   Array<float> upload(const Matrix& m) const {

@@ -54,6 +54,7 @@ std::unique_ptr<ReviveStream> revive_in(const Head& head, const ReviveTask& task
   const Array<SketchHash> hashes(device, task.hashes);
   ReviveState<T> state = task.state<T>(*head.host);
   state.k = head.k.data();
+  state.sink_logits = head.sink_logits();
   state.q = head.q_rows.data();
   state.sketch.hashes = hashes.data();
   DeviceArena arena(device);

@@ -63,6 +63,7 @@ std::unique_ptr<EvictionStream> evictions_in(const Head& head, const EvictionRul
   state.d = head.host->d();
   state.group = head.host->group();
   state.scale = head.host->scale;
+  state.sink_logits = head.sink_logits();
   DeviceArena arena(head.device);
   reserve(state, most_held(rules, head.host->n()), arena);
   return run<EvictionStream, Eviction>(head, evict_kernel<T>, state);
@@ -71,6 +72,7 @@ std::unique_ptr<EvictionStream> evictions_in(const Head& head, const EvictionRul
 template <class T>
 std::unique_ptr<RetentionStream> retention_in(const Head& head, const RetentionRules& rules) {
   auto state = retention_state<T>(*head.host, rules);
+  state.sink_logits = state.group > 0 ? head.sink_logits() : nullptr;
   state.k = head.k.data();
   state.q = head.q_rows.data();
   DeviceArena arena(head.device);

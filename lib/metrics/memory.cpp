@@ -2,16 +2,18 @@
 
 namespace kvbench {
 
-MemoryFigures memory_figures(const Holding& holding, const KvHead& head, Index middle) {
+MemoryFigures memory_figures(const Holding& holding, const KvHead& head, Index middle,
+                             std::optional<Index> seen) {
   const Index key_bytes = head.d() * bytes_per_element(head.dtype);
-  const Index uncompressed = head.n() - middle;
+  const Index all = seen.value_or(head.n());
+  const Index uncompressed = all - middle;
   const Index payload = holding.payload_bytes.value_or(
       (holding.pairs + holding.made_pairs) * head.pair_bytes() + holding.keys_only * key_bytes);
   MemoryFigures out;
   out.tokens_kept = uncompressed + holding.pairs + holding.quantised;
   out.middle_bytes = payload + holding.aux_bytes;
   out.bytes = uncompressed * head.pair_bytes() + out.middle_bytes;
-  out.full_bytes = head.n() * head.pair_bytes();
+  out.full_bytes = all * head.pair_bytes();
   out.ratio = static_cast<double>(out.bytes) / static_cast<double>(out.full_bytes);
   const Index middle_full = middle * head.pair_bytes();
   out.middle_ratio =
@@ -21,8 +23,10 @@ MemoryFigures memory_figures(const Holding& holding, const KvHead& head, Index m
   return out;
 }
 
-HeldFigures held_figures(const ExactAttention& truth, std::span<const std::uint8_t> held) {
+HeldFigures held_figures(const ExactAttention& truth, std::span<const std::uint8_t> held,
+                         double sink_mass) {
   HeldFigures out;
+  out.mass_kept = sink_mass;
   for (std::size_t i = 0; i < held.size(); ++i) {
     if (held[i] != 0) {
       out.mass_kept += truth.mass[i];
@@ -34,8 +38,18 @@ HeldFigures held_figures(const ExactAttention& truth, std::span<const std::uint8
   return out;
 }
 
-void HeldOverSteps::add(std::span<const double> p, std::span<const std::uint8_t> held) {
+double sink_mass(const KvHead& head, Index g, const ExactAttention& truth) {
+  double sum = 0.0;
+  for (const double log_z : truth.log_z) {
+    sum += sink_share(head, g, log_z);
+  }
+  return sum / static_cast<double>(truth.log_z.size());
+}
+
+void HeldOverSteps::add(std::span<const double> p, std::span<const std::uint8_t> held,
+                        double sink) {
   ++queries_;
+  kept_ += sink;
   for (std::size_t i = 0; i < held.size(); ++i) {
     if (held[i] != 0) {
       kept_ += p[i];

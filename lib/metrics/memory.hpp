@@ -36,8 +36,10 @@ struct MemoryFigures {
   Index transient_bytes = 0;
 };
 
-/// `n` tokens of which `middle` are up for compression.
-MemoryFigures memory_figures(const Holding& holding, const KvHead& head, Index middle);
+/// `seen` tokens (all n, unless a window hides some: Windows::seen), of which `middle` are up for
+/// compression.
+MemoryFigures memory_figures(const Holding& holding, const KvHead& head, Index middle,
+                             std::optional<Index> seen = {});
 
 struct HeldFigures {
   double mass_kept = 0.0;     ///< attention on tokens held exactly, mean over queries
@@ -45,8 +47,13 @@ struct HeldFigures {
   double amnesia_mass = 0.0;  ///< their attention, mean over queries     (KVReviver, figure 2)
 };
 
-/// `held` [n]: 1 where the cache holds the token's (k,v) pair exactly.
-HeldFigures held_figures(const ExactAttention& truth, std::span<const std::uint8_t> held);
+/// `held` [n]: 1 where the cache holds the token's (k,v) pair exactly. `sink_mass`: what the sink
+/// logit takes, mean over queries; it counts as kept.
+HeldFigures held_figures(const ExactAttention& truth, std::span<const std::uint8_t> held,
+                         double sink_mass = 0.0);
+
+/// What the sink logit of query head `g` takes of its attention, mean over the queries of `truth`.
+double sink_mass(const KvHead& head, Index g, const ExactAttention& truth);
 
 /// The same where every query met a cache of its own (a stream). A token counts as forgotten when
 /// some query gave it more than kAmnesiaThreshold while the cache of that moment did not hold it
@@ -56,8 +63,9 @@ class HeldOverSteps {
  public:
   explicit HeldOverSteps(Index n) : lost_(n, 0.0), noticed_(n, 0) {}
 
-  /// One query: its exact probabilities `p` [n], and `held` [n] at its step.
-  void add(std::span<const double> p, std::span<const std::uint8_t> held);
+  /// One query: its exact probabilities `p` [n], `held` [n] at its step, and what its sink logit
+  /// takes.
+  void add(std::span<const double> p, std::span<const std::uint8_t> held, double sink = 0.0);
 
   HeldFigures figures() const;
 

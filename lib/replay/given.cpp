@@ -200,7 +200,7 @@ void GivenCaches::check_shared(const Plan& plan, const Group& group, const Unit&
       continue;
     }
     const LayerMeta& layer = layers[l];
-    const Index middle = windows_of(plan.options, layer.n, layer.nq).middle.size();
+    const Index middle = windows_of(plan.options, layer).middle.size();
     bool there = false;
     for (Index kv = 0; kv < layer.kv_heads; ++kv) {
       const Found found = find(group, {plan.prompt_meta(unit).id, layer.layer, kv});
@@ -219,7 +219,7 @@ void GivenCaches::check_shared(const Plan& plan, const Group& group, const Unit&
 
 void GivenCaches::check(const Plan& plan, const Unit& unit, const KvHead& head,
                         Checked& shared) const {
-  const Windows windows = windows_of(plan.options, head.n(), head.nq());
+  const Windows windows = windows_of(plan.options, plan.layer_meta(unit));
   const std::vector<Index> middle = positions_of(windows.middle);
   const Index full = windows.middle.size() * head.pair_bytes();
   for (const Entry& entry : plan.entries) {

@@ -85,6 +85,9 @@ struct Variant {
   /// The method, or both of A+B or A@Q, then the methods that their parameters name.
   std::vector<Part> parts() const;
   bool any_part(bool MethodInfo::*fact) const;
+  bool any_part(bool (*MethodInfo::*fact)(const Params&)) const;
+  /// Throws InputError where the layer has a window and some part holds what it cannot hide.
+  void check_window(const LayerFacts& layer) const;
   /// Tokens that it keeps at most of `middle`.
   Index kept_tokens(const LayerFacts& layer, Index middle, std::optional<double> budget) const;
 };

@@ -281,6 +281,11 @@ Compressed compressed_of(const HeadCache& c, const KvHead& head, std::span<const
     check_token(c, i, head, where);
     held.push_back(i);
   }
+  if (head.window > 0 && !made.empty()) {
+    refuse(where, fmt::format("token: row {} was made, so that the layer's window of {} tokens "
+                              "cannot hide it; expected tokens of the trace alone",
+                              made.front(), head.window));
+  }
   std::ranges::sort(held, {}, [&](Index i) { return c.token[i]; });
   const auto twice = std::adjacent_find(held.begin(), held.end(),
                                         [&](auto a, auto b) { return c.token[a] == c.token[b]; });

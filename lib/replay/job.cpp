@@ -89,14 +89,15 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   }
   check_compressed(result, task);
 
-  const MemoryFigures memory = memory_figures(holding_of(result), head, task.count());
+  const MemoryFigures memory =
+      memory_figures(holding_of(result), head, task.count(), c.windows().seen());
   if (allowed && memory.middle_bytes > *allowed) {
     throw std::logic_error(
         fmt::format("{} bytes held for the middle, budget {}", memory.middle_bytes, *allowed));
   }
-  std::vector<std::uint8_t> held(head.n(), 1);
-  for (const Index i : c.middle()) {
-    held[i] = 0;
+  std::vector<std::uint8_t> held(head.n(), 0);
+  for (const Range exact : {c.windows().sink, c.windows().recent}) {
+    std::fill(held.begin() + exact.begin, held.begin() + exact.end, std::uint8_t{1});
   }
   for (const std::vector<Index>* list : {&result.held.tokens, &result.counted}) {
     for (const Index i : *list) {
@@ -122,7 +123,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     fill(row, memory);
     row.peak_bytes = memory.bytes;  // a prefill compresses once: what is left is its maximum
     fill(row, errors);
-    fill(row, held_figures(c.truth(g), held));
+    fill(row, held_figures(c.truth(g), held, sink_mass(head, g, c.truth(g))));
     row.compress_ms = compress_ms;
     row.status = status_of(errors, degenerate, m, reason);
     row.diag = diag;
@@ -147,12 +148,13 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
 
 }  // namespace
 
-Windows windows_of(const ReplayOptions& o, Index n, Index nq) {
+Windows windows_of(const ReplayOptions& o, Index n, Index nq, Index window) {
   Windows w;
   w.queries = std::min(o.queries, nq);
-  const Index sink = std::min(o.sink, n);
+  const Index first = window > 0 ? std::max<Index>(0, n - w.queries - window + 1) : 0;
+  const Index sink = std::max(std::min(o.sink, n), first);
   const Index recent = std::max(sink, n - o.recent);
-  w.sink = {0, sink};
+  w.sink = {std::min(first, sink), sink};
   w.middle = {sink, recent};
   w.recent = {recent, n};
   w.scoring = {n - nq, o.scores == Scores::all ? n : std::max(n - nq, n - w.queries)};
@@ -192,7 +194,7 @@ HeadInput::HeadInput(const Plan& plan, const Unit& unit)
       id_{plan.prompt_meta(unit).id, plan.layer_meta(unit).layer, unit.kv_head},
       head_(read_head(plan, unit)),
       device_(plan.open_device ? plan.open_device(head_, plan.scratch_bytes) : nullptr),
-      windows_(windows_of(plan.options, head_.n(), head_.nq())),
+      windows_(windows_of(plan.options, plan.layer_meta(unit))),
       book_(head_, backend(), seconds_now) {
   if (plan.reads_rope) {
     rope_ = plan.readers[unit.trace].read_rope(unit.prompt, unit.layer);
@@ -226,7 +228,7 @@ Task HeadInput::task(const Entry& entry) const {
   task.retrieval_heads = plan_.layer_meta(unit_).retrieval_heads;
   task.kv_head = id_.kv_head;
   task.fisher = plan_.layer_meta(unit_).fisher;
-  task.sink = windows_.sink.size();
+  task.sink = windows_.sink.end;
   task.rope = rope_.get();
   task.o_proj = o_proj_.rows() > 0 ? &o_proj_ : nullptr;
   task.extra = extra_;
@@ -245,7 +247,10 @@ HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads) : Head
   for (Index g = 0; g < head().group(); ++g) {
     truth_.push_back(backend().exact_attention(head(), g, evaluated, threads));
     queries_.push_back(scaled_queries(head(), g, m));
-    base_.emplace_back(queries_.back(), head().dv(), head().precision);
+    const std::vector<float> sink_logits = head().sink_logit.empty()
+                                               ? std::vector<float>()
+                                               : std::vector<float>(m, head().sink_logit[g]);
+    base_.emplace_back(queries_.back(), head().dv(), head().precision, sink_logits);
     backend().add_rows_to(head(), {&base_.back(), 1},
                           {{{causal_rows(head(), sinks, m), causal_rows(head(), recent, m)}}});
     for (std::size_t i = 0; i < group_mass_.size(); ++i) {

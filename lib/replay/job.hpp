@@ -50,16 +50,24 @@ struct JobResult {
   LayerPart layer;                                ///< where the plan makes the layer's error
 };
 
-/// Where the windows of the prefill protocol lie in n tokens.
+/// Where the windows of the prefill protocol lie in n tokens. Tokens before the three are seen by
+/// no evaluated query of a layer with a window: nobody holds them, and they count nowhere.
 struct Windows {
-  Range sink;         ///< [0, sink)
+  Range sink;         ///< those of [0, --sink) that an evaluated query sees
   Range middle;       ///< what is compressed; empty where the windows meet
   Range recent;       ///< the rest
   Range scoring;      ///< positions of queries that methods may score with
   Index queries = 0;  ///< evaluated: the last min(queries, nq)
+
+  /// Tokens that some evaluated query sees: what the full cache is.
+  Index seen() const { return sink.size() + middle.size() + recent.size(); }
 };
 
-Windows windows_of(const ReplayOptions& options, Index n, Index nq);
+/// `window`: the layer's (KvHead::window), 0 where it has none.
+Windows windows_of(const ReplayOptions& options, Index n, Index nq, Index window = 0);
+inline Windows windows_of(const ReplayOptions& options, const LayerMeta& layer) {
+  return windows_of(options, layer.n, layer.nq, layer.window.value_or(0));
+}
 
 /// The positions of a range, in order.
 std::vector<Index> positions_of(Range range);

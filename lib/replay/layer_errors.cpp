@@ -104,7 +104,7 @@ void add_layer_need(const Plan& plan, const Unit& unit, MemoryNeed& need) {
     return;
   }
   const LayerMeta& l = plan.layer_meta(unit);
-  const Index m = windows_of(plan.options, l.n, l.nq).queries;
+  const Index m = windows_of(plan.options, l).queries;
   const Index columns = l.q_heads * l.dv;
   const Index part = 4 * m * l.group() * l.dv;
   // The layer's projection, once. A job's two parts; or the parts of one entry's heads, of which
@@ -245,7 +245,7 @@ bool LayerErrors::measured(Range units, Index entry) const {
 std::vector<Matrix> LayerErrors::parts(Range units, Index entry) const {
   const Unit& unit = plan_.units[units.begin];
   const LayerMeta& l = plan_.layer_meta(unit);
-  const Index m = windows_of(plan_.options, l.n, l.nq).queries;
+  const Index m = windows_of(plan_.options, l).queries;
   std::vector<Matrix> out;
   for (Index u = units.begin; u < units.end; ++u) {
     const Index number = entry < 0 ? exact_number(u) : job_of(u, entry);
@@ -278,7 +278,7 @@ bool LayerErrors::make_lines(Range units, int threads, const std::atomic<bool>& 
         plan_.readers[first.trace].read_o_proj(first.prompt, first.layer, plan_.units[u].kv_head));
   }
   const std::optional<double> residual =
-      residual_square(plan_, first, windows_of(plan_.options, l.n, l.nq).queries);
+      residual_square(plan_, first, windows_of(plan_.options, l).queries);
 
   std::optional<double> exact;
   constexpr std::size_t kAtOnce = 1024;  // lines that memory holds

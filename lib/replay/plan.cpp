@@ -128,7 +128,7 @@ void resolve_variants(Plan& plan) {
 
 LayerFacts layer_facts(const Plan& plan, const Unit& unit) {
   const LayerMeta& l = plan.layer_meta(unit);
-  const Windows w = windows_of(plan.options, l.n, l.nq);
+  const Windows w = windows_of(plan.options, l);
   return {l.n,
           l.d,
           l.dv,
@@ -142,10 +142,11 @@ LayerFacts layer_facts(const Plan& plan, const Unit& unit) {
           w.queries,
           plan.options.precision,
           (l.d + l.dv) * bytes_per_element(plan.readers[unit.trace].meta().dtype),
-          w.sink.size(),
+          w.sink.end,
           std::min(plan.options.recent, l.n),
           l.extra,
-          l.scores};
+          l.scores,
+          l.window.value_or(0)};
 }
 
 const Variant& Plan::variant_of(const Unit& unit, const Entry& entry) const {
@@ -241,7 +242,7 @@ std::string Plan::hash() const {
 std::optional<Variant::Queries> scoring_queries(const Plan& plan, const Unit& unit,
                                                 const Variant& variant) {
   const LayerMeta& l = plan.layer_meta(unit);
-  const Windows w = windows_of(plan.options, l.n, l.nq);
+  const Windows w = windows_of(plan.options, l);
   return plan.stream() ? variant.queries({l.n - l.nq, l.n}, {0, l.n})
                        : variant.queries(w.scoring, w.middle, l.extra);
 }

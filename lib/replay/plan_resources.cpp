@@ -49,7 +49,7 @@ Sharing sharing_of(const Plan& plan) {
 
 std::uint64_t middle_of(const Plan& plan, const Unit& unit) {
   const LayerMeta& l = plan.layer_meta(unit);
-  return static_cast<std::uint64_t>(windows_of(plan.options, l.n, l.nq).middle.size());
+  return static_cast<std::uint64_t>(windows_of(plan.options, l).middle.size());
 }
 
 // What all heads say of themselves that share with `unit`.
@@ -155,7 +155,7 @@ MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   need.surveys = surveys_bytes(plan, unit);
   const std::uint64_t every = need.per_thread;
   const LayerFacts facts = layer_facts(plan, unit);
-  const Index middle = windows_of(plan.options, layer.n, layer.nq).middle.size();
+  const Index middle = windows_of(plan.options, layer).middle.size();
   for (const Entries::Setting& setting : plan.entries.settings()) {
     const Variant& variant = plan.variant_of(unit, setting.first);  // the seed changes nothing
     const auto bytes = every + static_cast<std::uint64_t>(

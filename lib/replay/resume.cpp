@@ -44,13 +44,13 @@ std::vector<Index> side_positions(const Plan& plan, const SideTable* table, cons
   }
   if (table == &queries_table()) {
     std::vector<Index> out;
-    for (const QueryBin& bin : query_bins(windows_of(plan.options, l.n, l.nq).queries)) {
+    for (const QueryBin& bin : query_bins(windows_of(plan.options, l).queries)) {
       out.push_back(bin.first);
     }
     return out;
   }
   if (table == &every_query_table()) {
-    return positions_of({l.n - windows_of(plan.options, l.n, l.nq).queries, l.n});
+    return positions_of({l.n - windows_of(plan.options, l).queries, l.n});
   }
   return table == &steps_table() ? stream_steps(plan.options, l.n) : kept_steps(plan.options, l.n);
 }

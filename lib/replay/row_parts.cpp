@@ -42,11 +42,12 @@ Row blank_row(const Plan& plan, const Unit& unit, const Entry& entry, Index q_he
   row.device = o.device;
   row.seed = entry.seed;
   row.n_tokens = layer.n;
-  row.n_queries = windows_of(o, layer.n, layer.nq).queries;
+  const Windows windows = windows_of(o, layer);
+  row.n_queries = windows.queries;
   row.budget_requested = entry.budget;
   row.repeats = o.repeat;
   const TraceMeta& trace = plan.readers[unit.trace].meta();
-  row.full_bytes = layer.n * (layer.d + layer.dv) * bytes_per_element(trace.dtype);
+  row.full_bytes = windows.seen() * (layer.d + layer.dv) * bytes_per_element(trace.dtype);
   row.model = trace.model;
   row.dtype = name(trace.dtype);
   row.precision = name(o.precision);
@@ -146,12 +147,17 @@ Holding holding_of(const Compressed& c) {
 }
 
 std::vector<WeightedRows> weighted_rows(const KvHead& head, const Compressed& c,
-                                        std::span<const Index> first) {
+                                        std::span<const Index> first, Index queries) {
   std::vector<WeightedRows> out;
   const auto add = [&](const HeldTokens& held, const MadeTokens& made, Part part) {
     const auto count = static_cast<std::size_t>(made.k.rows());
     out.push_back({head.k, head.v, held.tokens, held.weights, held.common, part, {}, true});
     out.push_back({made.k, made.v, first.first(count), made.weights, 1.0F, part, {}, false});
+    for (WeightedRows* set = &out.back() - 1; head.window > 0 && set <= &out.back(); ++set) {
+      set->visible_from = head.n() - queries + 1;
+      set->window = head.window;
+      set->positions = set->of_head ? set->rows : made.positions;
+    }
   };
   add(c.held, c.made, c.denominator ? Part::numerator : Part::both);
   if (c.denominator) {
@@ -166,7 +172,7 @@ void add_compressed(const Backend& backend, SoftmaxSums& sums, const KvHead& hea
       std::max(c.made.k.rows(), c.denominator ? c.denominator->made.k.rows() : Index{0});
   std::vector<Index> first(made);
   std::iota(first.begin(), first.end(), Index{0});
-  const std::vector<WeightedRows> sets = weighted_rows(head, c, first);
+  const std::vector<WeightedRows> sets = weighted_rows(head, c, first, sums.queries().rows());
   backend.add_rows_to(head, {&sums, 1}, {&sets, 1});
 }
 

@@ -40,9 +40,10 @@ std::string diag_text(const HeadInput& c, const Entry& entry, const Compressed& 
 Holding holding_of(const Compressed& c);
 
 /// What a method holds as parts of sums, numerator and denominator; all of them, also empty ones.
-/// `first`: 0, 1, ..., at least as many as there are made tokens. The parts point into all three.
+/// `first`: 0, 1, ..., at least as many as there are made tokens; `queries`: how many of the last
+/// attend, of which a window hides some rows. The parts point into the first three.
 std::vector<WeightedRows> weighted_rows(const KvHead& head, const Compressed& c,
-                                        std::span<const Index> first);
+                                        std::span<const Index> first, Index queries);
 
 /// Adds what a method holds, numerator and denominator.
 void add_compressed(const Backend& backend, SoftmaxSums& sums, const KvHead& head,

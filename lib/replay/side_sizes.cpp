@@ -68,8 +68,7 @@ double own_length(const Plan& plan, const SideTable* table, const Entries::Setti
     }
   }
   if (table == &queries_table()) {
-    for (const auto& [first, last] :
-         query_bins(windows_of(plan.options, layer.n, layer.nq).queries)) {
+    for (const auto& [first, last] : query_bins(windows_of(plan.options, layer).queries)) {
       out += digits(last) + digits(last - first + 1) + 2.0 * kNumber;
     }
   }

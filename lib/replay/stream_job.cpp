@@ -212,7 +212,7 @@ class StreamJob {
       throw std::logic_error(
           fmt::format("{} made tokens at position {}", longest, c_.steps()[m.step]));
     }
-    std::vector<WeightedRows> out = weighted_rows(head, m.view, positions_);
+    std::vector<WeightedRows> out = weighted_rows(head, m.view, positions_, 1);
     const auto exact = [&](Range range) {
       return WeightedRows{head.k, head.v, positions(range), {}, 1.0F, Part::both, {}, true};
     };
@@ -230,7 +230,7 @@ class StreamJob {
     std::vector<std::vector<WeightedRows>> all;
     sums.reserve(moments_.size());
     for (const Moment& m : moments_) {
-      sums.emplace_back(m.queries, c_.head().dv(), c_.head().precision);
+      sums.emplace_back(m.queries, c_.head().dv(), c_.head().precision, c_.head().sink_logit);
       all.push_back(rows_at(m));
     }
     c_.backend().add_rows_to(c_.head(), sums, all);
@@ -284,7 +284,9 @@ class StreamJob {
       const std::span<const double> from = row_of(z, in_group(h));
       std::copy(from.begin(), from.end(), z_[h].row(static_cast<Index>(m.step - c_.early())));
       log_denominator_[h].push_back(log_denominator[in_group(h)]);
-      figures_[h].add(probabilities_.at(h, m.step), held_);
+      const double log_z = c_.truth(h).log_z[m.step - c_.early()];
+      figures_[h].add(probabilities_.at(h, m.step), held_,
+                      sink_share(c_.head(), c_.in_group(h), log_z));
     }
   }
 

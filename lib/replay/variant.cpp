@@ -48,6 +48,13 @@ bool Variant::any_part(bool MethodInfo::*fact) const {
   return std::ranges::any_of(parts(), [&](const Part& p) { return p.method->info.*fact; });
 }
 
+bool Variant::any_part(bool (*MethodInfo::*fact)(const Params&)) const {
+  return std::ranges::any_of(parts(), [&](const Part& p) {
+    const auto asks = p.method->info.*fact;
+    return asks != nullptr && asks(p.params);
+  });
+}
+
 bool Variant::sees_queries() const {
   return sees_evaluated() || std::ranges::any_of(parts(), [](const Part& p) {
            return p.method->info.scores_with(p.params);
@@ -152,7 +159,29 @@ std::optional<Variant::Queries> Variant::queries(Range scoring, Range middle,
   return out;
 }
 
+void Variant::check_window(const LayerFacts& layer) const {
+  if (layer.window == 0) {
+    return;
+  }
+  if (layer.stream) {
+    throw InputError(fmt::format(
+        "{}: the layer has a window of {} tokens, which --protocol stream does not know; expected "
+        "--protocol prefill, or --layers without it",
+        name(), layer.window));
+  }
+  for (const Part& p : parts()) {
+    // Behind `@` nothing is held but what A keeps, at its positions.
+    if (!p.method->info.fits_windows()) {
+      throw InputError(fmt::format(
+          "{}: makes tokens that stand at no position, so that the layer's window of {} tokens "
+          "cannot hide them; expected a method that keeps tokens, or --layers without it",
+          p.method->info.name, layer.window));
+    }
+  }
+}
+
 Variant Variant::resolved(const LayerFacts& layer) const {
+  check_window(layer);
   std::map<std::string, std::string> changed;
   for (const Part& p : parts()) {
     if (p.method->info.resolve != nullptr) {

@@ -55,7 +55,8 @@ struct EvictionState {
   Index q_start = 0;                ///< position of the first query
   Index d = 0, group = 0;
   double scale = 1.0;
-  Index stride = 0;  ///< slots, whole panels
+  const float* sink_logits = nullptr;  ///< [group] or null
+  Index stride = 0;                    ///< slots, whole panels
 
   Index held = 0;
   Index free_slot = -1;  ///< below `held`; -1: none
@@ -73,7 +74,7 @@ struct EvictionState {
 /// Memory for `capacity` tokens at a time; fields above `held` must be set.
 template <class T, class Arena>
 void reserve(EvictionState<T>& s, Index capacity, Arena& arena) {
-  s.stride = whole_panels(capacity);
+  s.stride = whole_panels(capacity + (s.sink_logits == nullptr ? 0 : 1));
   arena.take(s.keys, s.d * s.stride);
   arena.take(s.queries, s.group * s.d);
   arena.take(s.logits, s.group * s.stride);
@@ -120,15 +121,16 @@ KVB_HD void attend(const Team& team, EvictionState<T>& s, Index j) {
     team.each(s.d, [=](Index t) { query[t] = static_cast<T>(static_cast<double>(q[t]) * scale); });
   }
   team.products(s.queries, s.group, s.keys, s.held, s.d, s.logits, s.stride);
+  const Index terms = append_sinks(team, s.sink_logits, s.group, s.held, s.logits, s.stride);
   for (Index g = 0; g < s.group; ++g) {
     T* row = s.logits + g * s.stride;
-    const T largest = team.max(s.held, [=](Index i) { return row[i]; });
-    team.each(s.held, [=](Index i) { row[i] = exp_shared(row[i] - largest); });
+    const T largest = team.max(terms, [=](Index i) { return row[i]; });
+    team.each(terms, [=](Index i) { row[i] = exp_shared(row[i] - largest); });
   }
   const T* exponentials = s.logits;
   const Index stride = s.stride;
   team.sums(
-      s.group, s.held, [=](Index g, Index i) { return exponentials[g * stride + i]; }, s.sums);
+      s.group, terms, [=](Index g, Index i) { return exponentials[g * stride + i]; }, s.sums);
   double* weights = s.weights;
   float* scores = s.scores;
   const bool largest_head = s.rules.reduce == Reduce::max;

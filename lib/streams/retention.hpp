@@ -67,7 +67,8 @@ struct RetentionState {
   Index group = 0;  ///< 0 where lambda is 1
   Index sinks = 0;  ///< columns of sinks: min(rules.sink, n), none where lambda is 1
   double scale = 1.0;
-  Index stride = 0;  ///< columns, whole panels
+  const float* sink_logits = nullptr;  ///< [group] or null
+  Index stride = 0;                    ///< columns, whole panels
 
   Index members = 0;
   std::int64_t nonzero = 0;  ///< members whose key is not zero
@@ -102,7 +103,7 @@ struct RetentionState {
 /// Memory for `capacity` members at a time; fields above `members` must be set.
 template <class T, class Arena>
 void reserve(RetentionState<T>& s, Index capacity, Arena& arena) {
-  s.stride = whole_panels(s.sinks + capacity);
+  s.stride = whole_panels(s.sinks + capacity + (s.sink_logits == nullptr ? 0 : 1));
   arena.take(s.units, s.d * s.stride);
   arena.take(s.norms, s.stride);
   arena.take(s.rows, s.row_count() * s.d);
@@ -293,13 +294,17 @@ KVB_HD void add_scores(const Team& team, RetentionState<T>& s) {
   for (Index g = 0; g < s.group; ++g) {
     T* p = s.products + g * s.stride;
     team.each(columns, [=](Index i) { p[i] *= static_cast<T>(norms[i]); });
-    const T shift = team.max(columns, [=](Index i) { return p[i]; });
-    team.each(columns, [=](Index i) { p[i] = exp_shared(p[i] - shift); });
+  }
+  const Index terms = append_sinks(team, s.sink_logits, s.group, columns, s.products, s.stride);
+  for (Index g = 0; g < s.group; ++g) {
+    T* p = s.products + g * s.stride;
+    const T shift = team.max(terms, [=](Index i) { return p[i]; });
+    team.each(terms, [=](Index i) { p[i] = exp_shared(p[i] - shift); });
   }
   const T* exponentials = s.products;
   const Index stride = s.stride;
   team.sums(
-      s.group, columns, [=](Index g, Index i) { return exponentials[g * stride + i]; }, s.sums);
+      s.group, terms, [=](Index g, Index i) { return exponentials[g * stride + i]; }, s.sums);
   double* weights = s.weights;
   const bool largest_head = s.rules.reduce == Reduce::max;
   const double heads = s.rules.reduce == Reduce::mean ? static_cast<double>(s.group) : 1.0;

@@ -59,6 +59,7 @@ struct ReviveState {
   Index n = 0, d = 0, group = 0;
   Index q_start = 0;  ///< position of the first query
   double scale = 1.0;
+  const float* sink_logits = nullptr;  ///< [group] or null
   /// Of keys. Without cells and counts, which `reserve` adds.
   SketchCells sketch;
 
@@ -76,7 +77,7 @@ struct ReviveState {
   std::uint32_t* counts = nullptr;  ///< those of the sketch
   std::uint32_t* epochs = nullptr;  ///< [cells of the sketch] of the last change
   T* queries = nullptr;             ///< [group, d] times the scale
-  T* logits = nullptr;              ///< [group, whole_panels(n)]; later the exponentials
+  T* logits = nullptr;              ///< [group, logit_stride]; later the exponentials
   double* sums = nullptr;           ///< [group] of the exponentials
   double* received = nullptr;       ///< [n] by each position from the latest queries
   Index* queue = nullptr;           ///< [n] tokens in the order of their insertion
@@ -84,6 +85,11 @@ struct ReviveState {
   float* scores = nullptr;          ///< [n], zeros at first; the caller's
   ReviveMove* moves = nullptr;      ///< the log: as many as there is room for; the caller's
 };
+
+template <class T>
+KVB_HD Index logit_stride(const ReviveState<T>& s) {
+  return whole_panels(s.n + (s.sink_logits == nullptr ? 0 : 1));
+}
 
 /// Memory; fields above `arrived` must be set.
 template <class T, class Arena>
@@ -97,7 +103,7 @@ void reserve(ReviveState<T>& s, Arena& arena) {
   arena.take(s.epochs, cells);
   arena.take(s.keys, s.d * stride);
   arena.take(s.queries, s.group * s.d);
-  arena.take(s.logits, s.group * stride);
+  arena.take(s.logits, s.group * logit_stride(s));
   arena.take(s.sums, s.group);
   arena.take(s.received, s.n);
   arena.take(s.queue, s.n);
@@ -152,16 +158,17 @@ KVB_HD void attend_all(const Team& team, ReviveState<T>& s, Index position) {
     team.each(s.d, [=](Index t) { query[t] = static_cast<T>(static_cast<double>(q[t]) * scale); });
   }
   const Index seen = position + 1;
-  const Index stride = whole_panels(s.n);
+  const Index stride = logit_stride(s);
   team.products(s.queries, s.group, s.keys, seen, s.d, s.logits, stride);
+  const Index terms = append_sinks(team, s.sink_logits, s.group, seen, s.logits, stride);
   for (Index g = 0; g < s.group; ++g) {
     T* row = s.logits + g * stride;
-    const T largest = team.max(seen, [=](Index i) { return row[i]; });
-    team.each(seen, [=](Index i) { row[i] = exp_shared(row[i] - largest); });
+    const T largest = team.max(terms, [=](Index i) { return row[i]; });
+    team.each(terms, [=](Index i) { row[i] = exp_shared(row[i] - largest); });
   }
   const T* exponentials = s.logits;
   team.sums(
-      s.group, seen, [=](Index g, Index i) { return exponentials[g * stride + i]; }, s.sums);
+      s.group, terms, [=](Index g, Index i) { return exponentials[g * stride + i]; }, s.sums);
   double* received = s.received;
   const bool largest_head = s.rules.reduce == Reduce::max;
   const double heads = s.rules.reduce == Reduce::mean ? static_cast<double>(s.group) : 1.0;

@@ -54,6 +54,18 @@ KVB_HD void in_row_tiles(Index count, const Tile& tile) {
   }
 }
 
+/// A sink logit (KvHead::sink_logit) is one more entry behind the `count` logits of each row, so
+/// that it enters the softmax; returns how many entries a row then has. `sinks` [rows] or null.
+template <class Team, class T>
+KVB_HD Index append_sinks(const Team& team, const float* sinks, Index rows, Index count, T* logits,
+                          Index stride) {
+  if (sinks == nullptr) {
+    return count;
+  }
+  team.each(rows, [=](Index g) { logits[g * stride + count] = static_cast<T>(sinks[g]); });
+  return count + 1;
+}
+
 /// A value and the place where it was found; -1: nowhere.
 struct Found {
   double value = 0.0;

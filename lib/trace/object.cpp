@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "trace/schema.hpp"
@@ -14,6 +15,17 @@ using Kind = Attribute::Kind;
 
 bool is_integer(const Attribute& a) {
   return a.kind == Kind::integer || a.kind == Kind::natural;
+}
+
+bool is_number(const Attribute& a) {
+  return a.kind == Kind::real || is_integer(a);
+}
+
+// An element of an attribute of numbers, from its bits.
+double number(const Attribute& a, std::uint64_t bits) {
+  return a.kind == Kind::real      ? std::bit_cast<double>(bits)
+         : a.kind == Kind::integer ? static_cast<double>(static_cast<std::int64_t>(bits))
+                                   : static_cast<double>(bits);
 }
 
 template <class... Args>
@@ -74,6 +86,17 @@ Object open_object(const Object& parent, std::string_view name, Node::Kind kind,
     out.where.refuse("expected a {}, found another kind of object", noun);
   }
   return out;
+}
+
+// The elements of an attribute, `size` of them in one row.
+std::span<const std::uint64_t> row(const Object& at, const Attribute& a, Index size) {
+  if (a.rank > 1 || std::cmp_not_equal(a.count, size)) {
+    refuse(at, a, "has rank {} and {} elements, expected {} in one row", a.rank, a.count, size);
+  }
+  if (a.numbers.size() != a.count) {
+    refuse(at, a, "has {} elements, expected fewer", a.count);
+  }
+  return a.numbers;
 }
 
 }  // namespace
@@ -175,11 +198,7 @@ std::optional<double> optional_float(const Object& at, const char* name) {
   if (a == nullptr) {
     return std::nullopt;
   }
-  const std::uint64_t bits =
-      only(at, *a, a->numbers, a->kind == Kind::real || is_integer(*a), "a", "number");
-  return a->kind == Kind::real      ? std::bit_cast<double>(bits)
-         : a->kind == Kind::integer ? static_cast<double>(static_cast<std::int64_t>(bits))
-                                    : static_cast<double>(bits);
+  return number(*a, only(at, *a, a->numbers, is_number(*a), "a", "number"));
 }
 
 std::string required_string(const Object& at, const char* name) {
@@ -207,17 +226,30 @@ std::vector<std::uint8_t> optional_flags(const Object& at, const char* name, Ind
   if (!is_integer(*a) && a->kind != Kind::flags) {
     refuse(at, *a, "has the wrong type, expected an integer array");
   }
-  if (a->rank > 1 || std::cmp_not_equal(a->count, size)) {
-    refuse(at, *a, "has rank {} and {} elements, expected {} in one row", a->rank, a->count, size);
-  }
-  if (a->numbers.size() != a->count) {
-    refuse(at, *a, "has {} elements, expected fewer", a->count);
-  }
   std::vector<std::uint8_t> flags;
-  for (const std::uint64_t number : a->numbers) {
-    flags.push_back(number != 0 ? 1 : 0);
+  for (const std::uint64_t bits : row(at, *a, size)) {
+    flags.push_back(bits != 0 ? 1 : 0);
   }
   return flags;
+}
+
+std::vector<float> optional_floats(const Object& at, const char* name, Index size) {
+  const Attribute* a = find(at, name);
+  if (a == nullptr || a->null) {
+    return {};
+  }
+  if (!is_number(*a)) {
+    refuse(at, *a, "has the wrong type, expected an array of numbers");
+  }
+  std::vector<float> numbers;
+  for (const std::uint64_t bits : row(at, *a, size)) {
+    const double x = number(*a, bits);
+    if (!std::isfinite(static_cast<float>(x))) {
+      refuse(at, *a, "holds {} in place {}, expected finite float32 numbers", x, numbers.size());
+    }
+    numbers.push_back(static_cast<float>(x));
+  }
+  return numbers;
 }
 
 }  // namespace kvbench::h5

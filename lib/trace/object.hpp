@@ -53,6 +53,9 @@ const std::vector<std::string>* optional_strings(const Object& at, const char* n
 std::vector<std::string> required_strings(const Object& at, const char* name);
 std::int64_t required_int(const Object& at, const char* name);
 
+/// Numbers of an array attribute, [size], finite in float32; empty if absent.
+std::vector<float> optional_floats(const Object& at, const char* name, Index size);
+
 /// Flags of an integer or boolean array attribute, [size], as 0 and 1; empty if absent.
 std::vector<std::uint8_t> optional_flags(const Object& at, const char* name, Index size);
 

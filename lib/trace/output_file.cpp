@@ -113,6 +113,10 @@ void OutputFile::attribute(hid_t object, const char* name,
   put(object, name, H5T_STD_U8LE, flags.data(), flags.size());
 }
 
+void OutputFile::attribute(hid_t object, const char* name, std::span<const float> numbers) const {
+  put(object, name, H5T_IEEE_F32LE, numbers.data(), numbers.size());
+}
+
 Handle OutputFile::written(hid_t parent, const char* name, hid_t type,
                            const std::vector<Index>& sizes, const Handle& plist,
                            const void* values) const {

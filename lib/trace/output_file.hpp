@@ -49,6 +49,7 @@ class OutputFile {
   void attribute(hid_t object, const char* name, std::uint64_t value) const;
   void attribute(hid_t object, const char* name, double value) const;
   void attribute(hid_t object, const char* name, std::span<const std::uint8_t> flags) const;
+  void attribute(hid_t object, const char* name, std::span<const float> numbers) const;
   /// Nothing where there is no value.
   template <class T>
   void attribute(hid_t object, const char* name, const std::optional<T>& value) const {

@@ -86,6 +86,11 @@ KvHead TraceReader::Impl::read_head(const h5::Object& group, const LayerMeta& la
                                     Index kv_head) const {
   KvHead head;
   head.scale = layer.scale;
+  head.window = layer.window.value_or(0);
+  if (!layer.sink_logit.empty()) {
+    const auto first = layer.sink_logit.begin() + kv_head * layer.group();
+    head.sink_logit.assign(first, first + layer.group());
+  }
   head.dtype = meta.dtype;
   head.k = Matrix(layer.n, layer.d);
   head.v = Matrix(layer.n, layer.dv);

@@ -64,6 +64,8 @@ struct LayerMeta {
   double scale = 1.0;  ///< s in exp(s<k,q>): the layer's attribute, else the root's, else 1/sqrt(d)
   std::optional<double> fisher;               ///< the layer's weight for Fisher-weighted methods
   std::vector<std::uint8_t> retrieval_heads;  ///< [kv_heads], non-zero = retrieval head; or empty
+  std::vector<float> sink_logit;              ///< [q_heads], KvHead::sink_logit; or empty
+  std::optional<Index> window;                ///< KvHead::window, >= 1; absent: a query sees all
   Index rope_positions = 0;        ///< rows of the rotary tables, >= n + 512; 0: the layer has none
   Index rope_dim = 0;              ///< channels that turn: 2 .. d, even; 0: the layer has no tables
   Index hidden = 0;                ///< rows of the output projection; 0: the layer has none

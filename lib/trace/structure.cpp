@@ -169,6 +169,13 @@ LayerMeta read_layer(const Object& layers, const std::string& name, Index n_toke
   read_extra(group, meta, layer, parts);
   read_scores(group, meta, layer, parts);
   layer.retrieval_heads = optional_flags(group, "retrieval_heads", layer.kv_heads);
+  layer.window = optional_int(group, "window");
+  if (layer.window && *layer.window < 1) {
+    group.where.refuse("attribute window is {}, expected at least 1", *layer.window);
+  }
+  if (q) {  // else nobody attends
+    layer.sink_logit = optional_floats(group, "sink_logit", layer.q_heads);
+  }
   return layer;
 }
 
@@ -299,9 +306,10 @@ const Request& trace_request() {
        "prompts/*/layers/*/extra/*/*/q", "prompts/*/layers/*/extra/*/*/k",
        "prompts/*/layers/*/extra/*/*/position", "prompts/*/layers/*/extra/*/*/residual_norm",
        "prompts/*/layers/*/scores/*", "rope/cos", "rope/sin", "rope/*/cos", "rope/*/sin"},
-      {"format", "version", "dtype", "rope", "scale", "model", "source", "created", "n_tokens",
-       "text_id", "fisher", "retrieval_heads", "q_start", "prefix", "first", "last", "layout",
-       kDigest, schema::kMembers}};
+      {"format",     "version", "dtype",         "rope",    "scale",  "model",
+       "source",     "created", "n_tokens",      "text_id", "fisher", "retrieval_heads",
+       "sink_logit", "window",  "q_start",       "prefix",  "first",  "last",
+       "layout",     kDigest,   schema::kMembers}};
   return request;
 }
 

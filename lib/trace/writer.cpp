@@ -274,6 +274,17 @@ void TraceWriter::begin_layer(const LayerSpec& layer) {
     w.refuse("layer {}: {} retrieval flags, expected {}", name, layer.retrieval_heads.size(),
              layer.kv_heads);
   }
+  if (!layer.sink_logit.empty() && std::ssize(layer.sink_logit) != layer.q_heads) {
+    w.refuse("layer {}: {} sink logits, expected {}", name, layer.sink_logit.size(), layer.q_heads);
+  }
+  for (const float x : layer.sink_logit) {
+    if (!std::isfinite(x)) {
+      w.refuse("layer {}: a sink logit is {}, expected a finite number", name, x);
+    }
+  }
+  if (layer.window && *layer.window < 1) {
+    w.refuse("layer {}: window is {}, expected at least 1", name, *layer.window);
+  }
   w.group = w.out.group(w.layers, name);
   w.create(Rows::queries, {layer.q_heads, layer.nq, layer.d});
   w.create(Rows::keys, {layer.kv_heads, w.n, layer.d});
@@ -283,6 +294,10 @@ void TraceWriter::begin_layer(const LayerSpec& layer) {
   if (!layer.retrieval_heads.empty()) {
     w.out.attribute(w.group, "retrieval_heads", layer.retrieval_heads);
   }
+  if (!layer.sink_logit.empty()) {
+    w.out.attribute(w.group, "sink_logit", layer.sink_logit);
+  }
+  w.out.attribute(w.group, "window", layer.window);
   w.layer = layer;
   w.bare_prompt = false;
 }

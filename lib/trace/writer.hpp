@@ -37,6 +37,8 @@ struct LayerSpec {
   std::optional<double> scale;                ///< finite, > 0; overrides the header's
   std::optional<double> fisher;               ///< finite, >= 0
   std::vector<std::uint8_t> retrieval_heads;  ///< [kv_heads] or empty
+  std::vector<float> sink_logit = {};         ///< [q_heads], finite; or empty
+  std::optional<Index> window = {};           ///< at least 1
 };
 
 /// A trace being written to PATH.tmp.

@@ -45,6 +45,14 @@ void expect_same_bits(std::span<const double> a, std::span<const double> b) {
   ASSERT_TRUE(a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
+// Every second head has sink logits, every third a window.
+void bound(KvHead& head, unsigned seed) {
+  for (Index g = 0; seed % 2 == 0 && g < head.group(); ++g) {
+    head.sink_logit.push_back(1.5F - static_cast<float>(g));
+  }
+  head.window = seed % 3 == 0 ? head.n() / 3 + 1 : 0;
+}
+
 gpu::Head head_on_device(const KvHead& head, std::size_t scratch = kAmple) {
   return {gpu::Device(0, scratch), head};
 }
@@ -61,6 +69,7 @@ TEST(EmulatedAttention, ExactAttentionIsTheCpus) {
   for (unsigned seed = 1; const Precision precision : kPrecisions) {
     for (const HeadShape& shape : kShapes) {
       KvHead head = make_head(shape, ++seed);
+      bound(head, seed);
       head.precision = precision;
       const gpu::Head there = head_on_device(head);
       const std::vector<Index> at = some_positions(head);
@@ -81,7 +90,8 @@ TEST(EmulatedAttention, ExactAttentionIsTheCpus) {
 
 TEST(EmulatedAttention, ExactAttentionIsItsDefinition) {
   const WholeDevice whole;
-  const KvHead head = make_head({90, 20, 17, 9, 2}, 5);
+  KvHead head = make_head({90, 20, 17, 9, 2}, 5);
+  bound(head, 6);
   const gpu::Head there = head_on_device(head);
   const std::vector<Index> at = positions(70, 90);
   const ExactAttention got = gpu::exact_attention(there, 1, at);
@@ -96,7 +106,7 @@ TEST(EmulatedAttention, ExactAttentionIsItsDefinition) {
       mass[i] += row[i] / 20.0;
       noticed[i] = noticed[i] != 0 || row[i] > kAmnesiaThreshold ? 1 : 0;
       square += row[i] * row[i];
-      if (static_cast<Index>(i) > 70 + r) {
+      if (!head.visible(70 + r).contains(static_cast<Index>(i))) {
         ASSERT_EQ(p.row(r)[i], 0.0) << "unseen";
       }
     }
@@ -116,6 +126,7 @@ TEST(EmulatedAttention, SumsAreTheCpus) {
   for (unsigned seed = 20; const Precision precision : kPrecisions) {
     for (const HeadShape& shape : kShapes) {
       KvHead head = make_head(shape, ++seed);
+      bound(head, seed);
       head.precision = precision;
       const gpu::Head there = head_on_device(head);
       const Index n = head.n();
@@ -134,7 +145,8 @@ TEST(EmulatedAttention, SumsAreTheCpus) {
 
 TEST(EmulatedAttention, BitsDependNeitherOnTheRunNorOnScratch) {
   const WholeDevice whole;
-  const KvHead head = make_head({300, 70, 24, 10, 2}, 9);
+  KvHead head = make_head({300, 70, 24, 10, 2}, 9);
+  bound(head, 6);
   const std::vector<Index> at = some_positions(head);
   const gpu::Head ample = head_on_device(head);
   const ExactAttention expected = gpu::exact_attention(ample, 1, at);
@@ -170,6 +182,7 @@ struct ManySums {
 
   ManySums(const HeadShape& shape, std::size_t count, unsigned seed)
       : head(make_head(shape, seed)) {
+    bound(head, seed);
     const KvHead made = make_head({40, 1, shape.d, shape.dv, 1}, seed + 1);
     made_k = made.k;
     made_v = made.v;
@@ -206,6 +219,7 @@ struct ManySums {
             {},
             true},
            {made_k, made_v, of_made.subspan(b2, c2), {}, 0.5F, Part::both, {}, false},
+           {made_k, made_v, of_made.subspan(b2, c2), {}, 2.0F, Part::both, 20, false, 15},
            {head.k, {}, of_head.first(i % 3 == 0 ? 0U : 1U), {}, 3.0F, Part::denominator, {}, true},
            {made_k, {}, of_made.subspan(b2, c2), {}, 2.0F, Part::denominator, {}, false},
            {head.k, head.v, of_head.first(1), w.first(1), 1.0F, Part::both, {}, true}});
@@ -215,7 +229,8 @@ struct ManySums {
   std::vector<SoftmaxSums> sums() const {
     std::vector<SoftmaxSums> out;
     for (const MatrixD& q : queries) {
-      out.emplace_back(q, head.dv(), head.precision);
+      const std::vector<float> sinks(head.sink_logit.empty() ? 0 : q.rows(), 0.5F);
+      out.emplace_back(q, head.dv(), head.precision, sinks);
     }
     return out;
   }

@@ -94,6 +94,10 @@ void expect_same(const Input& in, Moved& moved, std::size_t scratch = kScratch) 
   single.precision = Precision::float32;
   Moved others;
   expect_same_in(single, in, others, scratch);
+  for (Index g = 0; g < single.group(); ++g) {
+    single.sink_logit.push_back(0.5F * static_cast<float>(g));
+  }
+  expect_same_in(single, in, others, scratch);
   expect_same_in(in.head, in, moved, scratch);
 }
 

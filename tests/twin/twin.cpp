@@ -34,9 +34,15 @@ Attention attention(const kvbench::KvHead& head, Index g, Index position) {
   out.p.assign(k.size(), 0);
   Real z = 0;
   for (Index i = 0; i <= position; ++i) {
+    if (head.window > 0 && position - i >= head.window) {
+      continue;
+    }
     const auto at = static_cast<std::size_t>(i);
     out.p[at] = std::exp(static_cast<Real>(head.scale) * dot(k[at], q));
     z += out.p[at];
+  }
+  if (!head.sink_logit.empty()) {
+    z += std::exp(static_cast<Real>(head.sink_logit[g]));
   }
   out.log_z = std::log(z);
   out.out.assign(head.dv(), 0);

@@ -18,7 +18,8 @@ Rows rows_of(kvbench::MatrixView m);
 
 Real dot(const Vec& a, const Vec& b);
 
-/// Exact causal attention of the query at `position`: probabilities of all tokens (0 where unseen).
+/// Exact causal attention of the query at `position`, within the head's window and with its sink
+/// logit: probabilities of all tokens (0 where unseen).
 struct Attention {
   Vec p;    // [n]
   Vec out;  // [dv]

@@ -41,7 +41,7 @@ Method method_adakv() {
   info.departures =
       "each head's safe part is taken out first and the rest goes by score (the paper mixes two "
       "counts); heads are KV heads; SnapKV's departures";
-  info.grid = {"floor=0,0.2,0.5,0.8;window=32,256;kernel=1,5"};
+  info.grid = {"floor=0,0.2,0.5;window=32,256;kernel=1,5"};
   info.scope = Scope::layer;
   return {info, compress, nullptr, survey, share};
 }

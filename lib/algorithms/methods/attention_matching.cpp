@@ -53,7 +53,7 @@ Method method_attention_matching() {
   info.departures =
       "w_min = 1 and ridge = 0.01 in place of exp(-3) and 0; weights at their optimum; reference "
       "queries are the prompt's own, the last ones";
-  info.grid = {"keys=rms,mean,max;ridge=0.01,0.1", "w_min=0,0.049787068367863944,1;ridge=0,0.01",
+  info.grid = {"keys=rms,max;ridge=0.01,0.1", "w_min=0,0.049787068367863944,1;ridge=0,0.01",
                "ref_queries=64,256,1024"};
   info.authors = "w_min=0.049787068367863944;ridge=0";
   info.scores = true;

@@ -241,14 +241,12 @@ Method method_balancekv() {
   info.params = joined({size_params(), walk, own});
   info.weight_bytes = [](const Params&) { return WeightBytes{4, 0}; };
   info.own_denominator = [](const Params& p) { return p.text("denominator") != "shared"; };
-  info.grid = {
-      "step=greedy,self;select=weighted,strict,block;center=block,none;value_bias_rel=0,0.1,0.5",
-      "block=64,512,1024;value_bias_rel=0,0.5",
-      "temp=0.25,0.5",
-      "rescale=true",
-      "step=self;gamma=10,64",
-      "step=theory;center=none;select=strict;denominator=separate",
-      "step=repo;select=repo;center=none;denominator=uniform"};
+  info.grid = {"center=block,none;value_bias_rel=0,0.1,0.5",
+               "step=self;value_bias_rel=0,0.5",
+               "select=strict",
+               "block=64",
+               "temp=0.5",
+               "step=repo;select=repo;center=none;denominator=uniform"};
   info.authors = "step=repo;select=repo;center=none;denominator=uniform";
   info.selects_tokens = true;
   info.random = always_random;

@@ -81,7 +81,7 @@ Method method_chunkkv() {
       "(kvpress "
       "keeps whole chunks alone, and more or fewer tokens); one set per KV head (kvpress: per "
       "layer); indices are not reused over layers; SnapKV's departures";
-  info.grid = {"chunk_length=5,10,20,50;window=32,256;kernel=1,5"};
+  info.grid = {"chunk_length=5,10,20;window=32,256;kernel=1,5"};
   return {info, compress};
 }
 

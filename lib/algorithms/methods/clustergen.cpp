@@ -345,6 +345,7 @@ Method method_clustergen() {
   MethodInfo info;
   info.name = "clustergen";
   info.family = Family::sampling;
+  info.placed = true;
   info.unstorable = "it samples two sets";
   info.summary = "sampled keys of online clusters below, pairs by squared value norm above";
   info.source =

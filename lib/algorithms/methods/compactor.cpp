@@ -203,7 +203,7 @@ Method method_compactor() {
   info.keeps_tokens = true;
   info.scores = true;
   info.middle_queries_only = [](const Params&) { return true; };
-  info.reads_rope = true;
+  info.reads_rope = always;
   info.resolve = require_rope_tables;
   info.scope = Scope::layer;
   info.random = draws_sketch;

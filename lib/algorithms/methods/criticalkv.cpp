@@ -73,7 +73,7 @@ Method method_criticalkv() {
   info.departures =
       "the first half is rounded down to whole tokens, to none for B = 1; SnapKV's departures";
   info.grid = {"first_share=0.25,0.5,0.75;window=32,256;kernel=1,5"};
-  info.reads_o_proj = true;
+  info.reads_o_proj = always;
   info.resolve = resolve;
   info.scratch_bytes = scratch_bytes;
   return {info, compress};

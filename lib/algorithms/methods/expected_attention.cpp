@@ -7,11 +7,11 @@
 // rotation (positions below n_skip left out), and R the mean of the rotations to the n_future
 // positions from the end of the prompt on: mu = R m, Sigma = R C R',
 //   E exp(s<q,k>) = exp(s mu.k + s^2 k'Sigma k / 2),
-// softmax over the task's tokens, reduced over the group, times |v|. Computed as logarithms, which
-// rank alike and do not underflow. No scoring query: mu and Sigma are 0 and |v| decides.
-// rope=post, for traces without rotary tables, takes m and C of the queries as stored and R = 1.
-// In: K [m, d], V [m, dv], Q [N, d]. Out: B tokens of weight 1. float64, fixed order.
-// Time O(group (N + m) d^2), memory O(N d + group m).
+// softmax over the task's tokens and the sink logit, reduced over the group, times |v|. Computed as
+// logarithms, which rank alike and do not underflow. No scoring query: mu and Sigma are 0 and |v|
+// decides. rope=post, for traces without rotary tables, takes m and C of the queries as stored and
+// R = 1. In: K [m, d], V [m, dv], Q [N, d]. Out: B tokens of weight 1. float64, fixed order. Time
+// O(group (N + m) d^2), memory O(N d + group m).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -86,8 +86,9 @@ void rotate(const RopeTables& tables, Range positions, Gaussian& query) {
   }
 }
 
-// log of the softmax over the task's tokens of s mu.k + s^2 k'Sigma k / 2.
-std::vector<double> log_attention(const Task& task, const Gaussian& query) {
+// log of the softmax over the task's tokens, and the query head's sink logit (-inf: none), of
+// s mu.k + s^2 k'Sigma k / 2.
+std::vector<double> log_attention(const Task& task, const Gaussian& query, double sink) {
   const double scale = task.head.scale;
   const double* mean = query.mean.data();
   std::vector<double> out;
@@ -108,7 +109,8 @@ std::vector<double> log_attention(const Task& task, const Gaussian& query) {
       shift = std::max(shift, out.back());
     }
   }
-  double z = 0.0;
+  shift = std::max(shift, sink);
+  double z = std::isinf(sink) ? 0.0 : exp_shared(sink - shift);
   for (const double x : out) {
     z += exp_shared(x - shift);
   }
@@ -181,13 +183,14 @@ Compressed compress(const Task& task, const Params& params) {
   const Range positions = {std::max(task.scoring.begin, params.integer("n_skip")),
                            task.scoring.end};
   std::vector<std::vector<double>> logs;
-  for (const Matrix& queries : task.head.q) {
+  for (Index g = 0; g < task.head.group(); ++g) {
+    const Matrix& queries = task.head.q[g];
     MatrixD rows = gather_queries(task, queries, positions, rope);
     Gaussian query = fit(rows);
     if (rope != nullptr) {
       rotate(*rope, {task.scoring.end, task.scoring.end + future}, query);
     }
-    logs.push_back(log_attention(task, query));
+    logs.push_back(log_attention(task, query, sink_logit(task.head, g)));
   }
   std::vector<double> scores;
   for (std::size_t i = 0; i < task.tokens.size(); ++i) {
@@ -242,7 +245,7 @@ Method method_expected_attention() {
   info.grid = {"n_future=128,256,512;reduce=mean,max"};
   info.keeps_tokens = true;
   info.scores = true;
-  info.reads_rope = true;
+  info.reads_rope = [](const Params& p) { return p.text("rope") != "post"; };
   info.resolve = resolve;
   info.scratch_bytes = scratch_bytes;
   return {info, compress};

@@ -163,7 +163,7 @@ Method method_kvzip() {
   info.authors = "budget=model";
   info.keeps_tokens = true;
   info.scores = true;
-  info.reads_o_proj = true;
+  info.reads_o_proj = [](const Params& p) { return p.flag("plus"); };
   info.extra_sets = [](const Params&) { return std::vector<std::string>{kSet}; };
   info.resolve = resolve;
   info.scratch_bytes = scratch_bytes;

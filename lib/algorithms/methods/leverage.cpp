@@ -28,7 +28,7 @@ Method method_leverage() {
   info.params = size_params({sketch_param()});
   info.grid = {"sketch=0,48"};
   info.keeps_tokens = true;
-  info.reads_rope = true;
+  info.reads_rope = always;
   info.resolve = require_rope_tables;
   info.random = draws_sketch;
   info.scratch_bytes = [](const Params& p, const LayerFacts& l, Index middle, Index /*kept*/) {

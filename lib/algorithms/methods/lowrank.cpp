@@ -258,6 +258,7 @@ Method method_lowrank() {
   MethodInfo info;
   info.name = "lowrank";
   info.family = Family::quantization;
+  info.placed = true;
   info.summary = "all tokens: keys and values as a mean and two thin factors per KV head";
   info.source = "truncated SVD; weight=queries: Lesens et al., KQ-SVD, 2025, arXiv:2512.05916";
   info.departures =
@@ -284,7 +285,7 @@ Method method_lowrank() {
   info.authors = "weight=queries";
   info.scores = true;
   info.scores_if = weighs_queries;
-  info.reads_rope = true;
+  info.reads_rope = codes_unrotated;
   info.resolve = resolve;
   info.scratch_bytes = scratch_bytes;
   info.unstorable = "it is no set of tokens";

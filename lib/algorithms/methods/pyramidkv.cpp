@@ -104,7 +104,7 @@ Method method_pyramidkv() {
   info.departures =
       "layers are the replayed ones; the observation window is not part of the budget; SnapKV's "
       "departures";
-  info.grid = {"beta=1,2,5,20;window=32,256;kernel=1,5"};
+  info.grid = {"beta=1,5,20;window=32,256;kernel=1,5"};
   info.scope = Scope::layers;
   return {info, compress, nullptr, survey, share};
 }

@@ -211,10 +211,11 @@ Compressed compress(const Task& task, const Params& params) {
   const Format f = choose(shape_of(head), task.count(), task.budget_bytes, params, prefill_bytes);
   const Index count = std::max<Index>(0, task.count() - params.integer("residual"));
   const auto coded = task.tokens.first(count);
-  KeptEntries entries{
-      take_rows(head.k, coded), take_rows(head.v, coded), {coded.begin(), coded.end()}};
-  return assemble(head, code_with(task, std::move(entries), {head.k, head.v, coded}, params, f),
-                  task.tokens.subspan(coded.size()));
+  Compressed out =
+      assemble(head, code_with(task, entries_of(head, coded), {head.k, head.v, coded}, params, f),
+               task.tokens.subspan(coded.size()));
+  out.made.positions.assign(coded.begin(), coded.end());
+  return out;
 }
 
 class KiviStream final : public TokenStream {
@@ -314,6 +315,7 @@ Method method_quant_kivi() {
   MethodInfo info;
   info.name = "quant-kivi";
   info.family = Family::quantization;
+  info.placed = true;
   info.summary = "all tokens at 2, 3, 4 or 8 bits: keys per channel, values per token";
   info.source =
       "Liu et al., KIVI, ICML 2024, arXiv:2402.02750; outliers and keys=pre: Hooper et al., "
@@ -333,7 +335,7 @@ Method method_quant_kivi() {
   info.grid = {"group_size=32,64,128;residual=0,32,128"};
   info.sizes = {"bits", "k_bits", "v_bits"};
   info.joint_sizes = true;
-  info.reads_rope = true;
+  info.reads_rope = codes_unrotated;
   info.check = check;
   info.resolve = resolve;
   info.scratch_bytes = scratch_bytes;

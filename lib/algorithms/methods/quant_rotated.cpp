@@ -148,11 +148,8 @@ Compressed compress(const Task& task, const Params& params) {
   }
   const KvHead& head = task.head;
   const Formats f = choose(shape_of(head), task.count(), budget, params);
-  KeptEntries entries{take_rows(head.k, task.tokens),
-                      take_rows(head.v, task.tokens),
-                      {task.tokens.begin(), task.tokens.end()}};
   CodedEntries coded =
-      code_with(task, std::move(entries), {head.k, head.v, task.tokens}, params, f);
+      code_with(task, entries_of(head, task.tokens), {head.k, head.v, task.tokens}, params, f);
   Compressed out;
   out.made = {std::move(coded.k), std::move(coded.v), {}, {task.tokens.begin(), task.tokens.end()}};
   out.quantised = task.count();
@@ -214,6 +211,7 @@ Method method_quant_rotated() {
   MethodInfo info;
   info.name = "quant-rotated";
   info.family = Family::quantization;
+  info.placed = true;
   info.summary = "all tokens at 1 to 8 bits: norms, and codes of randomly rotated directions";
   info.source = "Zandieh et al., TurboQuant, 2025, arXiv:2504.19874; QJL, 2024, arXiv:2406.03482";
   info.departures =
@@ -229,7 +227,7 @@ Method method_quant_rotated() {
   info.authors = "rotation=orthogonal;correct=none";
   info.sizes = {"k_bits", "v_bits"};
   info.joint_sizes = true;
-  info.reads_rope = true;
+  info.reads_rope = codes_unrotated;
   info.check = check;
   info.resolve = resolve;
   info.scratch_bytes = scratch_bytes;

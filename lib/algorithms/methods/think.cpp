@@ -164,6 +164,7 @@ Method method_think() {
   MethodInfo info;
   info.name = "think";
   info.family = Family::quantization;
+  info.placed = true;
   info.summary = "all tokens, without the key channels that weigh least for the last queries";
   info.source = "Xu et al., ThinK, ICLR 2025, arXiv:2407.21018; NVIDIA/kvpress 8bb29b9";
   info.departures =

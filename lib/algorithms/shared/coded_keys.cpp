@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "algorithms/shared/size.hpp"
 #include "core/error.hpp"
 #include "core/rope.hpp"
 
@@ -97,6 +98,10 @@ Figures code_figures(const CodedEntries& coded, const ExactEntries& exact, int k
 Index coded_entries_bytes(const Params& params, const LayerFacts& layer, Index middle) {
   return made_bytes(layer, middle) + 8 * middle +
          (codes_unrotated(params) ? 4 * middle * layer.d : 0);
+}
+
+KeptEntries entries_of(const KvHead& head, std::span<const Index> tokens) {
+  return {take_rows(head.k, tokens), take_rows(head.v, tokens), {tokens.begin(), tokens.end()}};
 }
 
 }  // namespace kvbench

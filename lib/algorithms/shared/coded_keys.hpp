@@ -27,6 +27,9 @@ std::string code_error(MatrixView made, MatrixView exact);
 /// Of row i of `made` against row rows[i] of `exact`.
 std::string code_error(MatrixView made, MatrixView exact, std::span<const Index> rows);
 
+/// Keys and values of these tokens, to be coded.
+KeptEntries entries_of(const KvHead& head, std::span<const Index> tokens);
+
 /// What keys and values were before they were coded: rows `at` of the matrices, or all in order.
 struct ExactEntries {
   MatrixView k;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <stdexcept>
 
@@ -64,16 +65,16 @@ MatrixD joined_keys(const KvHead& head, const ExtraSegment& segment,
   return out;
 }
 
-// x [n] becomes its softmax.
-void normalise(double* x, Index n) {
-  double largest = x[0];
+// x [n] becomes its softmax, `sink` one more logit (-inf: none).
+void normalise(double* x, Index n, double sink) {
+  double largest = std::max(x[0], sink);
   for (Index i = 1; i < n; ++i) {
     largest = std::max(largest, x[i]);
   }
   for (Index i = 0; i < n; ++i) {
     x[i] = exp_shared(x[i] - largest);
   }
-  const double mass = sum(x, n);
+  const double mass = sum(x, n) + (std::isinf(sink) ? 0.0 : exp_shared(sink - largest));
   for (Index i = 0; i < n; ++i) {
     x[i] /= mass;
   }
@@ -109,6 +110,12 @@ std::map<std::string, std::string> resolve_ref(const Params& params, const Layer
 
 const ExtraSetInfo& require_extra(std::string_view method, const LayerFacts& layer,
                                   const std::string& name) {
+  if (layer.window > 0) {
+    throw InputError(fmt::format(
+        "{}: sets of extra queries do not know the layer's window of {} tokens; expected --layers "
+        "without it",
+        method, layer.window));
+  }
   const ExtraSetInfo& out = require_named(method, "extra queries", layer.extra, name);
   for (std::size_t i = 0; i < out.segments.size(); ++i) {
     check_prefix(method, fmt::format("segment {} of the extra queries '{}'", i, name), layer,
@@ -148,7 +155,8 @@ void each_extra_weight(const KvHead& head, const ExtraSegment& segment,
       }
       inner_products(block, keys_t, logits);
       for (Index r = 0; r < rows; ++r) {
-        normalise(logits.row(r), count + begin + r + 1);  // own keys behind the query are not seen
+        // Own keys behind the query are not seen.
+        normalise(logits.row(r), count + begin + r + 1, sink_logit(head, static_cast<Index>(g)));
         visit(static_cast<Index>(g), begin + r, {logits.row(r), tokens.size()});
       }
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "attention/inner_products.hpp"
@@ -14,10 +15,14 @@ constexpr Index kTile = 128;          // rows and columns of cosines that are ma
 constexpr double kBesideNorm = 1e-8;  // [2]'s, so that a zero key is a zero vector
 constexpr double kAboveAllScores = 2.0;
 
-// In place; of at least one number.
-void softmax(std::vector<double>& x) {
-  const double shift = *std::max_element(x.begin(), x.end());
-  double sum = 0.0;
+// In place; of at least one number, and of `sink` (-inf: none).
+void softmax(std::vector<double>& x, double sink = -std::numeric_limits<double>::infinity()) {
+  const double shift = std::max(*std::max_element(x.begin(), x.end()), sink);
+  if (std::isinf(shift)) {  // no query sees any
+    std::ranges::fill(x, 0.0);
+    return;
+  }
+  double sum = std::isinf(sink) ? 0.0 : exp_shared(sink - shift);
   for (double& e : x) {
     e = exp_shared(e - shift);
     sum += e;
@@ -36,6 +41,12 @@ std::vector<double> importance(const KvHead& head, std::span<const Index> seen, 
   }
   std::vector<double> weights(seen.size());
   const auto heads = static_cast<double>(head.q.size());
+  // Over the group like the logits.
+  double sink = sink_logit(head, 0);
+  for (Index g = 1; g < head.group(); ++g) {
+    sink = largest_logit ? std::max(sink, sink_logit(head, g)) : sink + sink_logit(head, g);
+  }
+  sink = largest_logit ? sink : sink / heads;
   for (Index j = queries.begin; j < queries.end; ++j) {
     for (std::size_t i = 0; i < seen.size(); ++i) {
       const std::span<const float> key = head.k.view().row_span(seen[i]);
@@ -48,8 +59,11 @@ std::vector<double> importance(const KvHead& head, std::span<const Index> seen, 
         largest = g == 0 ? logit : std::max(largest, logit);
       }
       weights[i] = largest_logit ? largest : sum / heads;
+      if (!head.visible(j).contains(seen[i])) {
+        weights[i] = -std::numeric_limits<double>::infinity();
+      }
     }
-    softmax(weights);
+    softmax(weights, sink);
     for (std::size_t i = 0; i < out.size(); ++i) {
       out[i] += weights[i];
     }

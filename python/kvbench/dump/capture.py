@@ -1,6 +1,7 @@
 """The attention function that the running model gets: it writes what it sees."""
 
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,6 +16,20 @@ from kvbench.trace.writer import TraceError
 ATTENTION = "kvbench_capture"
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 CHECK_ROWS = 64  # queries that --attn-check recomputes per layer and chunk
+
+
+@dataclass
+class Bounds:
+    """What of exact causal attention a layer computes.
+
+    window  tokens that a query sees, its own among them; None: all before it
+    sinks   [Hq], a logit without key and value in each head's denominator; None: none
+    reason  why it is not even that; None: it is
+    """
+
+    window: int | None = None
+    sinks: torch.Tensor | None = None
+    reason: str | None = None
 
 
 def note(text):
@@ -53,11 +68,12 @@ class Capture:
         self.seen.add(layer)
         if self.wanted(layer) and layer not in self.prompt_skips:
             scale = query.shape[-1]**-0.5 if scaling is None else float(scaling)
-            reason = self.inexact(module, query, key, mask, options)
+            bounds = self.bounds(module, query, key, mask, options)
+            reason = bounds.reason
             if reason is None and self.args.attn_check:
-                reason = self.check_layer(layer, query, key, value, scale, output)
+                reason = self.check_layer(layer, query, key, value, scale, output, bounds)
             if reason is None or self.allow(layer, reason):
-                self.write(layer, query, key, value, scale, reason)
+                self.write(layer, query, key, value, scale, bounds, reason)
         self.layer_done(layer, query.shape[2])
         if self.args.layers is not None and layer >= max(self.args.layers):
             raise Stop
@@ -84,38 +100,62 @@ class Capture:
             mask = bias.masked_fill(~mask, torch.finfo(query.dtype).min)
         return eager(module, query, key, value, mask, scaling=scaling, **options)
 
-    def inexact(self, module, query, key, mask, options):
-        """Why plain causal attention is not what this layer computes here; None if it is."""
+    def bounds(self, module, query, key, mask, options):
+        """What of causal attention this layer computes here: Bounds."""
         rows, columns = query.shape[2], key.shape[2]
-        for name, what in (("softcap", "soft capping of logits"), ("s_aux", "an attention sink"),
+        for name, what in (("softcap", "soft capping of logits"),
                            ("position_bias", "a bias by position")):
             if options.get(name) is not None:
-                return f"{what} (`{name}`)"
+                return Bounds(reason=f"{what} (`{name}`)")
+        sinks = options.get("s_aux")
+        if sinks is not None and sinks.numel() != query.shape[1]:
+            return Bounds(reason=f"attention sinks (`s_aux`) of shape {tuple(sinks.shape)}, expected "
+                                 f"one logit for each of the {query.shape[1]} query heads")
         is_causal = options.get("is_causal")
         # Some models (GPT-2 in transformers 4) say no where a mask says what is causal.
         if mask is None and rows > 1 and not (
                 getattr(module, "is_causal", True) if is_causal is None else is_causal):
-            return "attention to later tokens"
+            return Bounds(reason="attention to later tokens")
         window = options.get("sliding_window") or getattr(module, "sliding_window", None)
         hidden = f"a sliding window of {window} tokens" if window else "a mask other than causal"
-        if columns != self.start + rows:
-            return f"{hidden}: {columns} of {self.start + rows} keys are left"
+        # A sliding cache keeps what the first of these queries sees.
+        if columns != self.start + rows and not (
+                window and columns >= rows + min(self.start, window - 1)):
+            return Bounds(reason=f"{hidden}: {columns} of {self.start + rows} keys are left")
+        whole = columns == self.start + rows
         if mask is None:
-            return None if rows in (1, columns) else "no mask for a part of the prompt"
+            if rows == 1 and not whole:
+                return Bounds(window, sinks)
+            return Bounds(None, sinks, None if rows in (1, columns)
+                          else "no mask for a part of the prompt")
         plain = causal(rows, columns, mask.device)
         if mask.dtype != torch.bool:
-            if bool((mask.masked_select(plain) != 0).any()):
-                return "a bias on the logits"
+            if bool((mask.masked_select(mask > -1e4) != 0).any()):
+                return Bounds(reason="a bias on the logits")
             mask = mask > -1e4
-        return None if bool((mask == plain).all()) else hidden
+        if whole and bool((mask == plain).all()):
+            return Bounds(None, sinks)
+        if window and bool((mask == causal(rows, columns, mask.device, window)).all()):
+            return Bounds(window, sinks)
+        return Bounds(reason=hidden)
 
-    def check_layer(self, layer, query, key, value, scale, output):
+    def inexact(self, module, query, key, mask, options):
+        """Why plain causal attention is not what this layer computes here; None if it is."""
+        bounds = self.bounds(module, query, key, mask, options)
+        if bounds.reason is None and bounds.window is not None:
+            return f"a sliding window of {bounds.window} tokens"
+        if bounds.reason is None and bounds.sinks is not None:
+            return "an attention sink (`s_aux`)"
+        return bounds.reason
+
+    def check_layer(self, layer, query, key, value, scale, output, bounds):
         """Attention recomputed in double for some queries; a reason if it is off."""
         rows = np.unique(np.linspace(0, query.shape[2] - 1, CHECK_ROWS).astype(int))
         compute = str(query.dtype).removeprefix("torch.")
-        found = check.compare(query[0, :, rows], key[0], value[0], scale,
-                              torch.as_tensor(self.start + rows, device=query.device),
-                              output[0, rows].transpose(0, 1), compute, self.dtype)
+        last = torch.as_tensor(key.shape[2] - query.shape[2] + rows, device=query.device)
+        found = check.compare(query[0, :, rows], key[0], value[0], scale, last,
+                              output[0, rows].transpose(0, 1), compute, self.dtype,
+                              bounds.window, bounds.sinks)
         self.check[layer] = self.check.get(layer, check.Deviation()).join(found)
         return check.reason(found, compute, self.dtype)
 
@@ -135,7 +175,7 @@ class Capture:
             self.writer.drop_layer(layer)  # Earlier chunks were within the window.
         return False
 
-    def write(self, layer, query, key, value, scale, reason):
+    def write(self, layer, query, key, value, scale, bounds, reason):
         """Appends this chunk's rows of one layer."""
         args, kv_heads = self.args, key.shape[1]
         if query.shape[1] % kv_heads or value.shape[1] != kv_heads:
@@ -153,13 +193,17 @@ class Capture:
             self.writer.begin_layer(
                 layer, len(q_heads), len(heads), nq, query.shape[3], value.shape[3],
                 scale=None if abs(scale - plain) <= 1e-12 * plain else scale,
-                fisher=self.fisher_of(layer))
+                fisher=self.fisher_of(layer),
+                sink_logit=None if bounds.sinks is None
+                else bounds.sinks.detach().float().flatten().cpu().numpy()[q_heads])
             if args.heads is not None:
                 self.writer.set_attribute(layer, "kv_head_indices", np.asarray(heads, np.int64))
             if self.projections is not None:
                 self.projections.write_weight(self.writer, layer, q_heads, value.shape[3])
         if reason:
             self.writer.set_attribute(layer, "inexact", reason)
+        if bounds.window is not None:  # the first chunks may lie within it
+            self.writer.set_attribute(layer, "window", np.int64(bounds.window))
         end = self.start + query.shape[2]
         first = max(self.start, self.n - nq)  # The first token of this chunk whose query is stored.
         if first < end:
@@ -222,7 +266,9 @@ class Capture:
             raise TraceError(f"{args.model}: no layer is left: none has plain causal attention")
 
 
-def causal(rows, columns, device):
-    """bool [rows, columns]: the last `rows` tokens see themselves and what is before them."""
-    last = torch.arange(columns - rows, columns, device=device)
-    return torch.arange(columns, device=device)[None] <= last[:, None]
+def causal(rows, columns, device, window=None):
+    """bool [rows, columns]: the last `rows` tokens see themselves and what is before them, or of
+    `window` tokens, themselves among them, the last."""
+    last = torch.arange(columns - rows, columns, device=device)[:, None]
+    at = torch.arange(columns, device=device)[None]
+    return at <= last if window is None else (at <= last) & (at > last - window)

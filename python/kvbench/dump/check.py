@@ -51,10 +51,12 @@ def worse(first, first_limit, second, second_limit):
     return not first_limit or not second / second_limit <= first / first_limit
 
 
-def attention(q, k, v, scale, later):
-    """(weights [rows, n], output [rows, dv], logits) of one head, in double."""
+def attention(q, k, v, scale, unseen, sink):
+    """(weights [rows, n], output [rows, dv], logits) of one head, in double. sink: its logit [1, 1],
+    or none: [1, 0]."""
     logits = q @ k.T * scale
-    weights = logits.masked_fill(later, -torch.inf).softmax(-1)
+    seen = logits.masked_fill(unseen, -torch.inf)
+    weights = torch.cat([seen, sink.expand(len(seen), -1)], -1).softmax(-1)[:, :len(k)]
     return weights, weights @ v, logits
 
 
@@ -63,29 +65,36 @@ def bound(weights, v, output, logit_error, roundoff):
     weights and values by `roundoff`.
 
     A weight p_j becomes p_j e^(x_j) / sum p e^x with |x| <= d: off by p_j (e^(d_j + D) - 1) at most,
-    D = log sum p e^d.
+    D = log sum p e^d, in which a sink's share stays.
     """
     d = logit_error.clamp(max=LARGEST)
-    total = (weights * d.exp()).sum(-1, keepdim=True).log()
+    sink = (1 - weights.sum(-1, keepdim=True)).clamp(min=0)
+    total = ((weights * d.exp()).sum(-1, keepdim=True) + sink).log()
     size = v.norm(dim=-1)
     moved = (weights * torch.expm1((d + total).clamp(max=LARGEST))) @ size * (1 + roundoff)
     return float((moved + roundoff * (weights @ size)).norm() / output.norm())
 
 
-def compare(q, k, v, scale, last, own, compute, stored):
+def compare(q, k, v, scale, last, own, compute, stored, window=None, sinks=None):
     """Deviation of one layer's heads, some of its queries.
 
     q, own     [Hq, rows, d], [Hq, rows, dv]: queries and the model's output; k, v [Hkv, n, ...]
-    last       [rows]: the last token that each of these queries sees
+    last       [rows]: the last token that each of these queries sees, of at most `window`
+    sinks      [Hq] logits without key and value, or None
     compute    the type in which the model runs; stored: the trace's
     """
     group = len(q) // len(k)
-    later = torch.arange(k.shape[1], device=k.device)[None] > last[:, None]
+    at = torch.arange(k.shape[1], device=k.device)[None]
+    unseen = at > last[:, None]
+    if window is not None:
+        unseen |= at <= last[:, None] - window
+    sinks = torch.empty(len(q), 0) if sinks is None else sinks.detach().reshape(-1, 1)
     worst = Deviation()
     for head in range(len(q)):
         parts = q[head], k[head // group], v[head // group]
         q_, k_, v_ = (part.double() for part in parts)
-        weights, exact, logits = attention(q_, k_, v_, scale, later)
+        sink = sinks[None, head].to(q_)
+        weights, exact, logits = attention(q_, k_, v_, scale, unseen, sink)
         sizes = q_.abs() @ k_.abs().T * abs(scale)
         error = ACCUMULATED * sizes
         if compute != "float32":
@@ -97,7 +106,8 @@ def compare(q, k, v, scale, last, own, compute, stored):
         if stored != compute:
             kept = [part.to(getattr(torch, stored)).double() for part in parts]
             u = ROUNDOFF[stored]
-            found.rounding = float((attention(*kept, scale, later)[1] - exact).norm() / exact.norm())
+            moved = attention(*kept, scale, unseen, sink)[1]
+            found.rounding = float((moved - exact).norm() / exact.norm())
             # Both factors of each term are rounded; the last part: rounding of the doubles here.
             found.rounding_limit = bound(weights, v_, exact, (2 * u + u * u) * sizes, u) + 1e-12
         worst = worst.join(found)

@@ -32,6 +32,7 @@ class ExtraQueries:
                 raise TraceError(f"{kind}: the name {twice[0]} comes twice, expected each once")
         self.prefix = 0
         self.rows = None  # layer -> (q [heads, m, d], k, norms or None) of the run in progress
+        self.windowed = set()  # layers in which extra queries have no meaning
         self.tokenizer = None
         if self.sets:
             check_tokenizer(args)
@@ -107,10 +108,15 @@ class ExtraQueries:
         wanted = self.capture.wanted(layer) and layer not in self.capture.prompt_skips
         if self.rows is not None and wanted:
             self.capture.start = self.prefix  # what inexact() takes for the tokens before these
-            reason = self.capture.inexact(module, query, key, mask, options)
-            if reason is not None:
-                raise TraceError(f"{self.args.model}: --extra: layer {layer}: {reason}; expected plain "
+            bounds = self.capture.bounds(module, query, key, mask, options)
+            if bounds.reason is not None:
+                raise TraceError(f"{self.args.model}: --extra: layer {layer}: {bounds.reason}; expected "
                                  "causal attention (--inexact skip leaves the layer out)")
+            if bounds.window is not None:
+                if layer not in self.windowed:
+                    self.capture.say(f"{self.args.model}: layer {layer}: a sliding window of "
+                                     f"{bounds.window} tokens: without extra queries")
+                self.windowed.add(layer)
             rows, kv_heads = query.shape[2], key.shape[1]
             group = query.shape[1] // kv_heads
             heads = list(range(kv_heads)) if self.args.heads is None else self.args.heads
@@ -126,6 +132,8 @@ class ExtraQueries:
     def write(self, writer, set_name, segment, rows, layers):
         positions = np.arange(self.prefix, self.prefix + len(segment.ids))
         for layer in layers:
+            if layer in self.windowed:  # no method asks for them there
+                continue
             if layer not in rows:
                 raise TraceError(f"{self.args.model}: --extra: layer {layer} took no part in the run of "
                                  f"{set_name}: unsupported")

@@ -83,8 +83,8 @@ def parse_arguments():
     add("--attn-check", action="store_true", help="recompute exact attention from what is stored, "
         "compare with the model's, report the largest relative deviation of each layer")
     add("--inexact", choices=("refuse", "skip", "keep"), default="refuse", help="layers whose "
-        "attention is not plain causal (sliding window, soft capping, ...): refuse the dump, leave "
-        "them out, or keep them with an attribute `inexact` [default: refuse]")
+        "attention is neither causal nor causal within a window (soft capping, ...): refuse the dump, "
+        "leave them out, or keep them with an attribute `inexact` [default: refuse]")
     args = parser.parse_args()
     if args.token_ids and (args.set is not None or args.ids is not None):
         parser.error("--set and --ids need --prompts")

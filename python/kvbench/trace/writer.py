@@ -144,7 +144,8 @@ class TraceWriter(ExtraParts, OptionalParts):
         self._layer = None
 
     def begin_layer(self, layer, q_heads, kv_heads, nq, d, dv, scale=None, fisher=None,
-                    retrieval_heads=None, with_q=True, with_k=True, with_v=True):
+                    retrieval_heads=None, with_q=True, with_k=True, with_v=True, sink_logit=None,
+                    window=None):
         """Creates a layer's datasets: q [q_heads, nq, d], k [kv_heads, n, d], v [kv_heads, n, dv].
 
         layer            index in the model; layers may come in any order and be filled in turns
@@ -153,6 +154,8 @@ class TraceWriter(ExtraParts, OptionalParts):
         retrieval_heads  [kv_heads], non-zero = retrieval head
         with_q, ...      False leaves the dataset out; keys alone serve `kvbench cluster`, a replay
                          needs all three
+        sink_logit       [q_heads], a logit without key and value in each head's denominator
+        window           tokens that a query sees, its own among them; None: all before it
         """
         if self._prompt is None:
             raise self._error("", "a layer before its prompt")
@@ -184,6 +187,16 @@ class TraceWriter(ExtraParts, OptionalParts):
                 raise self._error(where, f"retrieval_heads: got shape {flags.shape}, expected "
                                          f"{(kv_heads,)}")
             group.attrs["retrieval_heads"] = (flags != 0).astype(np.uint8)
+        if sink_logit is not None:
+            logits = np.asarray(sink_logit, np.float32)
+            if logits.shape != (q_heads,) or not np.isfinite(logits).all():
+                raise self._error(where, f"sink_logit: got shape {logits.shape}, expected "
+                                         f"{(q_heads,)} finite numbers")
+            group.attrs["sink_logit"] = logits
+        if window is not None:
+            if window < 1:
+                raise self._error(where, f"window: got {window}, expected at least 1")
+            group.attrs["window"] = np.int64(window)
         shapes = {"q": (q_heads, nq, d), "k": (kv_heads, n, d), "v": (kv_heads, n, dv)}
         for (name, shape), wanted in zip(shapes.items(), (with_q, with_k, with_v)):
             if wanted:

@@ -1,0 +1,106 @@
+"""kvbench-py dump of layers that see a window, and of heads with a sink logit (GPT-OSS).
+
+Needs torch and transformers (`make test-dump`); without them every test is skipped.
+Environment: KVBENCH, the program; without it, it is not run.
+"""
+
+import subprocess
+import sys
+import unittest
+
+from script_case import KVBENCH, read_rows
+from dump_models import MISSING, TOKENS, DumpCase, read_trace
+
+if not MISSING:
+    import numpy as np
+    from test_dump_traces import CHUNK_TOLERANCE, own_outputs
+
+TOLERANCE = 1e-3  # float16 keys, queries and values (test_dump_traces.py)
+
+
+def attention(layer):
+    """[Hq, n, dv] by the definition, in double, from what a layer of a trace holds."""
+    q, k, v = (layer[name] for name in "qkv")
+    group, n = len(q) // len(k), k.shape[1]
+    window = layer.get("window", n)
+    out = np.zeros((len(q), n, v.shape[2]))
+    for head in range(len(q)):
+        for j in range(n):
+            seen = slice(max(0, j + 1 - window), j + 1)
+            logits = k[head // group, seen] @ q[head, j] * layer.get("scale", q.shape[2]**-0.5)
+            total = np.exp(logits).sum()
+            if "sink_logit" in layer:
+                total += np.exp(np.float64(layer["sink_logit"][head]))
+            out[head, j] = np.exp(logits) / total @ v[head // group, seen]
+    return out
+
+
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
+class DumpBoundsTest(DumpCase):
+    def gpt_oss(self):
+        return self.model("sinks", "GptOssConfig", head_dim=16, num_local_experts=2,
+                          num_experts_per_tok=1, sliding_window=16)
+
+    def assert_outputs(self, model, trace):
+        expected = own_outputs(model, self.ids, "float32")
+        for index, layer in trace.items():
+            own = expected[index].reshape(TOKENS, len(layer["q"]), -1).transpose(1, 0, 2)
+            self.assert_close(attention(layer), own, TOLERANCE, f"layer {index}")
+            self.assertNotIn("inexact", layer)
+
+    def test_windows(self):
+        model = self.model("mistral16", "mistral", sliding_window=16)
+        whole = read_trace(self.dump(model, "--attn-check"))
+        self.assertEqual({layer["window"] for layer in whole.values()}, {16})
+        self.assert_outputs(model, whole)
+        for chunk in (1, 8, 20):
+            parts = read_trace(self.dump(model, "--attn-check", "--chunk", chunk))
+            for index, layer in whole.items():
+                self.assertEqual(parts[index]["window"], 16)
+                for name in "qkv":
+                    self.assert_close(parts[index][name], layer[name], CHUNK_TOLERANCE)
+        for tokens, window in ((16, False), (17, True)):  # within it there is nothing to say
+            short = read_trace(self.dump(model, "--max-tokens", tokens, "--attn-check"))
+            self.assertEqual("window" in short[0], window)
+
+    def test_windows_of_some_layers(self):
+        model = self.model("gemma16", "gemma3", sliding_window=16)
+        for options in ([], ["--chunk", 8]):
+            trace = read_trace(self.dump(model, "--attn-check", *options))
+            self.assertEqual([trace[i].get("window") for i in range(3)], [16, None, 16])
+            self.assert_outputs(model, trace)
+
+    def test_sink_logits(self):
+        model = self.gpt_oss()
+        for options in ([], ["--chunk", 8], ["--o-proj"]):
+            trace = read_trace(self.dump(model, "--attn-check", *options))
+            self.assertEqual([trace[i].get("window") for i in range(3)], [16, None, 16])
+            for index in range(3):
+                self.assertEqual(trace[index]["sink_logit"].shape, (4,))
+                self.assertEqual(len(set(trace[index]["sink_logit"])), 4)
+            self.assert_outputs(model, trace)
+        head = read_trace(self.dump(model, "--heads", 1))
+        self.assertEqual(list(head[0]["sink_logit"]), list(trace[0]["sink_logit"][2:]))
+
+    @unittest.skipUnless(KVBENCH, "KVBENCH does not name the program")
+    def test_the_program_replays_them(self):
+        path = self.dump(self.gpt_oss())
+        table = path + ".csv"
+        subprocess.run([KVBENCH, "replay", path, "-o", table, "--algorithm", "exact,h2o,snapkv",
+                        "--budget", "0.5", "--sink", "2", "--recent", "8", "--queries", "8",
+                        "--precision", "float64"], check=True, capture_output=True)
+        rows = read_rows(table)
+        self.assertEqual(len(rows), 3 * 3 * 4)
+        for row in rows:
+            # Of a window of 16 the last 8 queries see 23 tokens, keys and values of 16 at 4 bytes.
+            seen = TOKENS if row["layer"] == "1" else 23
+            self.assertEqual(int(row["full_bytes"]), seen * 128)
+            self.assertEqual(row["status"], "ok")
+            self.assertTrue(0 <= float(row["rel_error"]) < 1, row)
+            if row["algorithm"] == "exact":
+                self.assertTrue(float(row["rel_error"]) <= 1e-12, row)
+                self.assertTrue(abs(float(row["mass_kept"]) - 1) <= 1e-12, row)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

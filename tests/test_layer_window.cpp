@@ -1,0 +1,248 @@
+// Layers with a window: what their queries see, what is held, what counts, and what is refused.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "replay_run.hpp"
+#include "trace/reader.hpp"
+#include "twin/twin.hpp"
+
+namespace kvbench {
+namespace {
+
+using testing_replay::TraceShape;
+
+constexpr Index kN = 60, kSink = 4, kRecent = 12, kQueries = 8;
+
+TEST(WindowsOfALayer, ByHand) {
+  ReplayOptions o;
+  o.sink = 4;
+  o.recent = 12;
+  o.queries = 8;
+  const auto of = [&](Index window) { return windows_of(o, 60, 60, window); };
+  // Query 52 is the first evaluated one; a window of 10 reaches back to 43.
+  EXPECT_EQ(of(10).sink.size(), 0);
+  EXPECT_EQ(of(10).middle, (Range{43, 48}));
+  EXPECT_EQ(of(10).recent, (Range{48, 60}));
+  EXPECT_EQ(of(10).seen(), 17);
+  EXPECT_EQ(of(1).middle.size(), 0);
+  EXPECT_EQ(of(1).seen(), 8);  // each its own position: four of the recent window are unseen
+  EXPECT_EQ(of(1).recent, (Range{52, 60}));
+  EXPECT_EQ(of(5).recent, (Range{48, 60}));
+  EXPECT_EQ(of(5).middle.size(), 0);
+  EXPECT_EQ(of(50).sink, (Range{3, 4}));  // one of the sinks is seen
+  EXPECT_EQ(of(50).middle, (Range{4, 48}));
+  EXPECT_EQ(of(53).sink, (Range{0, 4}));
+  for (const Index window : {53, 60, 1000}) {
+    EXPECT_EQ(of(window).seen(), 60);
+  }
+  EXPECT_EQ(of(10).scoring, (Range{0, 52}));
+}
+
+class LayerWindow : public testing_replay::ReplayTest {
+ protected:
+  std::string trace_of(std::optional<Index> window, bool sinks) const {
+    TraceShape shape;
+    shape.tokens = {kN};
+    shape.layers = {0, 3};
+    shape.hidden = 5;
+    shape.rope = testing_replay::rope_tables(kN + 512, 8);
+    shape.window = window;
+    if (sinks) {
+      shape.sink_logit = {1.0F, -2.0F, 0.0F, 0.5F};
+    }
+    return make_trace(folder_ / "w.h5", shape);
+  }
+
+  ReplayOptions options(const std::string& trace, std::vector<std::string> algorithms) const {
+    ReplayOptions o;
+    o.traces = {trace};
+    o.out = (folder_ / "out.csv").string();
+    o.overwrite = true;
+    o.algorithms = std::move(algorithms);
+    o.budgets = {0.5};
+    o.sink = kSink;
+    o.recent = kRecent;
+    o.queries = kQueries;
+    o.threads = 1;
+    o.precision = Precision::float64;
+    return o;
+  }
+
+  static double number(const Table& t, const Fields& row, const char* name) {
+    return std::stod(row[t.column(name)]);
+  }
+
+  // The row's rel_error by its definition: tokens `held` beside what sinks and recent leave.
+  static double error(const KvHead& head, Index g, const std::vector<Index>& held) {
+    long double off = 0.0L;
+    long double all = 0.0L;
+    for (Index j = kN - kQueries; j < kN; ++j) {
+      const twin::Attention exact = twin::attention(head, g, j);
+      std::vector<twin::Weighted> set;
+      for (Index i = 0; i <= j; ++i) {
+        const bool is_held =
+            i < kSink || i >= kN - kRecent || std::ranges::find(held, i) != held.end();
+        if (is_held && i > j - head.window) {
+          set.push_back({twin::rows_of(head.k)[i], twin::rows_of(head.v)[i], 1.0L});
+        }
+      }
+      auto den = set;
+      if (!head.sink_logit.empty()) {  // a token without value whose key is chosen for its logit
+        twin::Vec key(static_cast<std::size_t>(head.d()), 0.0L);
+        const twin::Vec q = twin::rows_of(head.q[g])[j];
+        for (std::size_t t = 0; t < key.size(); ++t) {
+          key[t] = q[t] * static_cast<long double>(head.sink_logit[g]) /
+                   (static_cast<long double>(head.scale) * twin::dot(q, q));
+        }
+        den.push_back({key, twin::Vec(static_cast<std::size_t>(head.dv()), 0.0L), 1.0L});
+      }
+      const twin::Estimate z = twin::estimate(twin::rows_of(head.q[g])[j],
+                                              static_cast<long double>(head.scale), set, den);
+      for (std::size_t c = 0; c < exact.out.size(); ++c) {
+        off += (z.z[c] - exact.out[c]) * (z.z[c] - exact.out[c]);
+        all += exact.out[c] * exact.out[c];
+      }
+    }
+    return static_cast<double>(std::sqrt(off / all));
+  }
+};
+
+TEST_F(LayerWindow, IsReadAndRead) {
+  const std::string trace = trace_of(9, true);
+  const TraceReader reader(trace);
+  const LayerMeta& with = reader.meta().prompts[0].layers[1];
+  EXPECT_EQ(with.window, 9);
+  EXPECT_EQ(with.sink_logit, (std::vector<float>{1.0F, -2.0F, 0.0F, 0.5F}));
+  EXPECT_FALSE(reader.meta().prompts[0].layers[0].window.has_value());
+  EXPECT_EQ(reader.read_head(0, 1, 1).window, 9);
+  EXPECT_EQ(reader.read_head(0, 1, 1).sink_logit, (std::vector<float>{0.0F, 0.5F}));
+  EXPECT_EQ(reader.read_head(0, 0, 0).window, 0);
+}
+
+// Every way that entries reach the estimate: held rows, weighted ones, made ones with positions,
+// and both behind an `@` and a `+`.
+TEST_F(LayerWindow, WhatIsHeldIsSeenWithinTheWindow) {
+  for (const bool sinks : {false, true}) {
+    for (const Index window : {1, 5, 13, 30, 50, 53, 60, 500}) {
+      SCOPED_TRACE(window);
+      const std::string trace = trace_of(window, sinks);
+      const KvHead head = TraceReader(trace).read_head(0, 1, 0);
+      ReplayOptions o =
+          options(trace, {"exact", "local", "uniform", "think:ratio=0", "lowrank:rank_k=8;rank_v=6",
+                          "local@think:ratio=0", "local+uniform"});
+      o.layers = {3};
+      run(o);
+      const Table t = read_table(o.out);
+      const Windows w = windows_of(o, kN, kN, window);
+      const Index pair = (8 + 6) * 2;
+      Index checked = 0;
+      for (const Fields& row : t.rows) {
+        const std::string algorithm = row[t.column("algorithm")];
+        const double rel_error = number(t, row, "rel_error");
+        SCOPED_TRACE(algorithm);
+        EXPECT_EQ(number(t, row, "full_bytes"), static_cast<double>(w.seen() * pair));
+        ASSERT_TRUE(std::isfinite(rel_error));
+        ASSERT_LE(number(t, row, "mass_kept"), 1.0 + 1e-12);
+        if (algorithm == "exact" || algorithm == "think") {
+          EXPECT_LE(rel_error, 1e-12);  // all channels of all tokens
+          EXPECT_EQ(number(t, row, "tokens_kept"), static_cast<double>(w.seen()));
+        }
+        if (algorithm == "exact") {
+          EXPECT_NEAR(number(t, row, "mass_kept"), 1.0, 1e-12);
+          EXPECT_EQ(number(t, row, "ratio"), 1.0);
+        }
+        if (algorithm == "lowrank") {
+          EXPECT_LE(rel_error, 2e-2);  // of full rank: float16 factors
+        }
+        if (algorithm == "local" && number(t, row, "kv_head") == 0.0) {
+          const Index kept = w.middle.size() / 2;
+          std::vector<Index> held;
+          for (Index i = w.middle.end - kept; i < w.middle.end; ++i) {
+            held.push_back(i);
+          }
+          EXPECT_EQ(number(t, row, "tokens_kept"),
+                    static_cast<double>(w.sink.size() + kept + w.recent.size()));
+          EXPECT_NEAR(rel_error, error(head, static_cast<Index>(number(t, row, "q_head")), held),
+                      1e-9);
+          ++checked;
+        }
+      }
+      EXPECT_EQ(checked, 2);
+    }
+  }
+}
+
+// What scores saw lies within their windows too: h2o by the definition of its sums.
+TEST_F(LayerWindow, ScoresAreOfTheWindow) {
+  for (const Index window : {20, 40}) {
+    const std::string trace = trace_of(window, true);
+    const KvHead head = TraceReader(trace).read_head(0, 1, 0);
+    ReplayOptions o = options(trace, {"h2o:heavy_ratio=1"});
+    o.layers = {3};
+    run(o);
+    const Windows w = windows_of(o, kN, kN, window);
+    std::vector<double> score(kN, 0.0);
+    for (Index g = 0; g < 2; ++g) {
+      for (Index j = 0; j < kN - kQueries; ++j) {
+        const twin::Attention a = twin::attention(head, g, j);
+        for (Index i = 0; i < kN; ++i) {
+          score[i] += static_cast<double>(a.p[i]);
+        }
+      }
+    }
+    const std::vector<double> middle(score.begin() + w.middle.begin, score.begin() + w.middle.end);
+    std::vector<Index> held = twin::top(middle, w.middle.size() / 2);
+    for (Index& i : held) {
+      i += w.middle.begin;
+    }
+    const Table t = read_table(o.out);
+    for (const Fields& row : t.rows) {
+      if (number(t, row, "kv_head") == 0.0) {
+        EXPECT_NEAR(number(t, row, "rel_error"),
+                    error(head, static_cast<Index>(number(t, row, "q_head")), held), 1e-9);
+      }
+    }
+  }
+}
+
+// A window of all changes nothing but what is refused.
+TEST_F(LayerWindow, OfAllTokensIsNone) {
+  const std::vector<std::string> methods{
+      "h2o",   "snapkv",     "balancekv", "quant-kivi", "rkv:buffer=4",
+      "adakv", "clustergen", "local",     "think",      "h2o@quant-rotated:rotation=orthogonal"};
+  ReplayOptions o = options(trace_of(kN, false), methods);
+  run(o);
+  const auto with = testing_replay::untimed(o.out);
+  o = options(trace_of({}, false), methods);
+  run(o);
+  testing_replay::expect_same(testing_replay::untimed(o.out), with);
+}
+
+TEST_F(LayerWindow, WhatMakesTokensIsRefusedByName) {
+  const std::string trace = trace_of(20, false);
+  for (const std::string method :
+       {"attention-matching", "kmeans", "count-merge", "d2o", "cam", "value-merge", "wildcat",
+        "kvreviver", "h2o+kmeans", "attention-matching@quant-kivi"}) {
+    ReplayOptions o = options(trace, {method});
+    try {
+      run(o);
+      FAIL() << method;
+    } catch (const InputError& e) {
+      const std::string text = e.what();
+      EXPECT_NE(text.find("layer 3"), std::string::npos) << text;
+      EXPECT_NE(text.find("window of 20 tokens"), std::string::npos) << text;
+    }
+    o.layers = {0};
+    EXPECT_NO_THROW(run(o)) << method;
+  }
+  ReplayOptions o = options(trace, {"h2o"});
+  o.protocol = Protocol::stream;
+  EXPECT_THROW(run(o), InputError);
+  o.layers = {0};
+  EXPECT_NO_THROW(run(o));
+}
+
+}  // namespace
+}  // namespace kvbench
