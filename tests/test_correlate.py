@@ -1,95 +1,18 @@
 """kvbench-py correlate: correlations by hand and by counting pairs, what is left out and said,
-refusals, its outputs and pictures. Its arithmetic alone: test_kvbench_ranks.py."""
+refusals. Its arithmetic alone: test_kvbench_ranks.py; its pictures: test_correlate_pictures.py."""
 
-import itertools
 import random
 import statistics
 import sys
 import unittest
-from unittest import mock
 
-from matplotlib.text import Text
-from script_case import missing
-from plot_tables import FigureTest, np
-
-from kvbench import tables as kt
-from kvbench.plot import figures as kf
+from correlate_tables import MANY, ROW_COLUMNS, SCIPY, SCORE_COLUMNS, SEVEN, UP, Tables, grid
+from plot_tables import np
 from test_kvbench_ranks import slow_kendall, slow_spearman
-from test_plot_layers import LegibleTest
 
-SCIPY = not missing("scipy")
 if SCIPY:
     from kvbench.correlate import cells as cc
-    from kvbench.correlate import main as correlate
     from kvbench.correlate import ranks as cr
-
-ROW_COLUMNS = [*kt.HEAD_COLUMNS, *kt.SETTINGS, "schema", "kv_head", "algorithm", "params", "seed",
-               "budget_requested", "status"]
-LAYER_COLUMNS = ["schema", "trace", "prompt", "layer", "algorithm", "params", *kt.SETTINGS, "seed",
-                 "budget_requested", "out_rel_error", "residual_rel_error"]
-SCORE_COLUMNS = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers",
-                 "n_tokens", "n_queries", "loss", "loss_exact", "loss_change", "kl", "kl_p95",
-                 "top_agreement", "answer_exact", "answer", "answer_expected", "answer_exact_right",
-                 "answer_right", "status"]
-HEADS = tuple(itertools.product((0, 3), (0, 1)))  # layer, query head
-
-
-# ------------------------------------------------------------------------------------ tables
-
-
-class Tables(FigureTest):
-    """Writes both sides: a figure by (prompt, method, budget)."""
-
-    def write_rows(self, figures, name="rows.csv", **more):
-        """All metrics are the figure, turned ones 1 less it; heads and seeds spread around it."""
-        rows = []
-        for (prompt, method, budget), value in figures.items():
-            for layer, head in HEADS:
-                part = value * (1 + (0.5 if layer else -0.5)) * (1 + (0.2 if head else -0.2))
-                row = {"trace": f"{prompt}.h5", "prompt": prompt, "algorithm": method,
-                       "layer": layer, "q_head": head, "budget_requested": budget,
-                       **{m: 1 - part if m in cc.TURNED else part for m in cc.HEAD_METRICS}}
-                rows.append({**row, **{key: make(row) for key, make in more.items()}})
-        return self.write(rows, name, columns=[*ROW_COLUMNS, *cc.HEAD_METRICS])
-
-    def write_layers(self, figures, name="layers.csv", drop=(), residual=None):
-        rows = [{"trace": f"{prompt}.h5", "prompt": prompt, "algorithm": method, "layer": layer,
-                 "budget_requested": budget, "out_rel_error": value,
-                 "residual_rel_error": value / 2 if residual is None else residual}
-                for (prompt, method, budget), value in figures.items()
-                for layer in sorted({layer for layer, _ in HEADS}) if (prompt, layer) not in drop]
-        return self.write(rows, name, columns=LAYER_COLUMNS)
-
-    def write_scores(self, figures, name="scores.csv", columns=SCORE_COLUMNS, **more):
-        rows = []
-        for (prompt, method, budget), value in figures.items():
-            row = dict.fromkeys(SCORE_COLUMNS, "") | {
-                "trace": f"{prompt}.h5", "prompt": prompt, "algorithm": method, "params": "",
-                "budget_requested": budget, "seed": 0, "kl": value, "loss_change": value - 1,
-                "top_agreement": 1 - value / 10, "status": "ok"}
-            rows.append({**row, **{key: make(row) for key, make in more.items()}})
-        return self.write(rows, name, columns=columns)
-
-    def correlate(self, *arguments, code=0):
-        return self.must(correlate, "--resamples", "200", *arguments, code=code)
-
-    def lines(self, *arguments, metric="rel_error", reduction="mean"):
-        """{(score, scope): line} of a metric, and what was said."""
-        _, said = self.correlate(*arguments, "--csv", self.path("c.csv"))
-        return {(line["score"], line["scope"]): line for line in self.table("c.csv")
-                if (line["metric"], line["reduction"]) == (metric, reduction)}, said
-
-
-def grid(values, prompts=("p0", "p1"), budgets=(0.5, 0.25)):
-    """{(prompt, method, budget): figure}: `values` by method, doubled at each smaller budget."""
-    return {(prompt, method, budget): value * 2**b * (1 + p / 8)
-            for b, budget in enumerate(budgets) for method, value in values.items()
-            for p, prompt in enumerate(prompts)}
-
-
-UP = {"a": 0.01, "b": 0.02, "c": 0.03, "d": 0.05}
-MANY = tuple(f"p{i}" for i in range(6))
-SEVEN = {**UP, "e": 0.06, "f": 0.07, "g": 0.08}  # the fewest methods that rank 39 correlations
 
 
 @unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
@@ -433,64 +356,6 @@ class LeftOutTest(Tables):
                 _, said = self.correlate(*arguments(), code=2)
                 self.assertIn(words, said.strip().splitlines()[-1])
 
-
-@unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
-class PicturesTest(Tables, LegibleTest):
-    def test_legible_with_few_and_many_methods(self):
-        dice = random.Random(5)
-        for methods in (3, 12, 35):
-            names = {f"method-of-some-length-{i}"[:8 + i % 14] + str(i): 0.01 * 1.1**i
-                     for i in range(methods)}
-            figures = {key: value * dice.uniform(0.7, 1.4) for key, value in
-                       grid(names, ("p0", "p1", "p2", "p3"), (0.25, 0.125, 0.0625)).items()}
-            rows, layers = self.write_rows(figures), self.write_layers(figures)
-            for change in (0, 0.3):  # With and without changes of the loss below zero.
-                scores = self.write_scores(figures, loss_change=lambda row, c=change:
-                                           row["kl"] - c * dice.random())
-                with self.subTest(methods=methods, change=change):
-                    found = {}
-                    with mock.patch.object(kf, "save_figure", lambda figure, stem, found=found:
-                                           found.setdefault(stem.rpartition(".")[2], figure)):
-                        self.correlate(rows, "--layers", layers, "--scores", scores, "--figures",
-                                       self.path("f"))
-                    self.assertEqual(set(found), {"scatter", "correlations"})
-                    for figure in found.values():
-                        figure.canvas.draw()
-                        box = figure.get_tightbbox(figure.canvas.get_renderer())
-                        self.check(figure, (box.width, box.height))
-                    said = [t.get_text() for t in found["scatter"].findobj(Text)]
-                    for name in names:  # Named once in each of four panels.
-                        self.assertEqual(said.count(name), 4)
-
-    def test_an_exact_cache_is_not_drawn(self):
-        """Its rounding would take most of the axis."""
-        figures = grid({**UP, "exact": 1e-15}, MANY)
-        figures = {key: 0.0 if key[1] == "exact" else value for key, value in figures.items()}
-        rows = self.write_rows({key: value or 1e-15 for key, value in figures.items()})
-        found = {}
-        with mock.patch.object(kf, "save_figure", lambda figure, stem:
-                               found.setdefault(stem.rpartition(".")[2], figure)):
-            self.correlate(rows, "--scores", self.write_scores(figures), "--figures",
-                           self.path("f"))
-        panels = [axes for axes in found["scatter"].axes if axes.get_visible()]
-        for axes in panels:
-            self.assertGreater(axes.get_xlim()[0], 1e-3)
-            said = [t.get_text() for t in axes.texts]
-            self.assertEqual(sorted(said), ["a", "b", "c", "d"])
-        self.assertEqual(len(panels), 4)
-
-    def test_files_are_the_same_again(self):
-        figures = grid(UP, MANY)
-        rows, scores = self.write_rows(figures), self.write_scores(figures)
-        contents = []
-        for stem in ("one", "two"):
-            self.correlate(rows, "--scores", scores, "--figures", self.path(stem))
-            contents.append([open(self.path(f"{stem}.{name}.{end}"), "rb").read()
-                             for name in ("scatter", "correlations") for end in ("png", "pdf")])
-        self.assertEqual(contents[0], contents[1])
-
-
-del LegibleTest  # Its own tests run where it is defined.
 
 if __name__ == "__main__":
     unittest.main()

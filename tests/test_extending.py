@@ -101,6 +101,13 @@ class PageTest(unittest.TestCase):
         self.assertEqual(list(hunks("--- a/b\n x\n-y\n+z\n--- c\n+w\n v\n")),
                          [("a/b", "x\ny\n", "x\nz\n"), ("c", "v\n", "w\nv\n")])
 
+    def test_the_example_of_a_method_fits(self):
+        # AddTest says it of all examples, some minutes of building later.
+        places = {file: read_text(os.path.join(ROOT, file)).count(old)
+                  for file, old, _ in hunks(read_text(os.path.join(EXAMPLES, "method.patch")))}
+        self.assertGreater(len(places), 2)
+        self.assertEqual(set(places.values()), {1}, places)
+
 
 @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
 class AddTest(FolderCase):

@@ -4,10 +4,10 @@ and what is refused."""
 import math
 import unittest
 
+from figure_checks import LegibleTest
 from matplotlib.collections import PolyCollection
 from plot_tables import np
 from script_case import read_text
-from test_plot_layers import LegibleTest
 
 import kvbench
 from kvbench import tables as kt

@@ -1,144 +1,17 @@
 """kvbench-py reference with the real program on small synthetic traces: a run that nobody disturbs,
-runs that are interrupted and resumed, what a change does again, refusals and failures."""
+what a change does again, refusals and failures. Interrupted runs: test_reference_resume.py."""
 
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 import unittest
 
-from script_case import KVBENCH, ROOT, FolderCase, missing, read_text
-
-PROGRAM = os.path.join(ROOT, "scripts", "kvbench-py")
-MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
-PATIENCE = 1200  # s; a run takes two on an idle machine
-
-PLAN = """
-title = "Small"
-out = "unused"
-work = "unused"
-prompts = ["{folder}/prompts.jsonl"]
-layers = [0, 1]
-full_layers = [0, 1, 2]
-
-[model]
-folder = "{folder}/model"
-files = ["config.json"]
-run = ["{model}", "{folder}/model", "{folder}/model/config.json"]
-
-[trace]
-run = ["kvbench", "synth", "-o", "{{trace}}", "--seed", "{{number}}", "--layers", "2", "--n", "700",
-  "--d", "16", "--dv", "16"]
-seconds = 3
-
-[[stage]]
-name = "equal"
-title = "Two methods."
-replay = ["--config", "{folder}/equal.toml"]
-seconds = 20
-
-[[stage]]
-name = "again"
-title = "Methods with seeds."
-replay = ["--config", "{folder}/again.toml", "--kept"]
-prompts = ["a", "c"]
-fewer = "An example."
-seconds = 10
-
-[[stage]]
-name = "groups"
-title = "Clusters."
-cluster = ["--points", "csv", "--max-points", "64", "--kept-by", "{{again/rows.kept.csv}}"]
-prompts = ["a"]
-fewer = "It needs the other."
-layers = [1]
-seconds = 5
-
-[[report]]
-name = "table"
-title = "A table"
-run = ["kvbench summarize {{equal/rows.csv}} --metric rel_error --csv {{out}}/equal.summary.csv",
-  "scripts/results_table.py x={{equal/rows.csv}} > {{out}}/table.md"]
-seconds = 2
-
-[[report]]
-name = "both"
-title = "Statistics"
-run = ["kvbench-py compare {{equal/rows.csv}} --to h2o --resamples 100 --csv {{out}}/compare.csv",
-  "kvbench summarize {{again/rows.csv}} --metric rel_error --csv {{out}}/again.summary.csv",
-  "{groups}"]
-seconds = 4
-"""
+from reference_runs import PATIENCE, ReferenceCase
 
 
-class ReferenceTest(FolderCase):
-    @classmethod
-    def setUpClass(cls):
-        if not KVBENCH:
-            raise unittest.SkipTest("KVBENCH names no program")
-        if MISSING:
-            raise unittest.SkipTest(f"{sys.executable} lacks {', '.join(MISSING)}")
-
-    def setUp(self):
-        super().setUp()
-        self.out = os.path.join(self.folder, "out")
-        self.made = self.path("model", "config.json")
-        with open(self.path("prompts.jsonl"), "w", encoding="utf-8") as file:
-            for name, group in (("a", "test"), ("b", "test"), ("c", "dev")):
-                file.write(json.dumps({"id": name, "set": group, "text": name}) + "\n")
-        self.write("make.sh", '#!/bin/sh\nmkdir -p "$1" && echo "{}" > "$2"\n')
-        os.chmod(self.path("make.sh"), 0o755)
-        self.write("equal.toml", 'algorithm = ["h2o", "uniform"]\nbudget = [0.5, 0.25]\n'
-                   'sink = 4\nrecent = 64\nqueries = 32\n')
-        self.write("again.toml", 'algorithm = ["balancekv", "uniform"]\nbudget = [0.5, 0.25]\n'
-                   'seeds = "2"\nsink = 4\nrecent = 64\nqueries = 32\n')
-        self.plan()
-
-    def write(self, name, text):
-        self.write_file(name, text)
-
-    def read(self, *parts):
-        return read_text(self.path(*parts))
-
-    def plan(self, change=lambda text: text):
-        last = "scripts/results_table.py y={{again/rows.csv}} > {{out}}/again.md"
-        text = PLAN.replace("{groups}", last).format(folder=self.folder,
-                                                     model=self.path("make.sh"))
-        self.write("plan.toml", change(text))
-
-    def words(self, *options, out=None, work="work"):
-        return [sys.executable, PROGRAM, "reference", "--plan", self.path("plan.toml"), "--work",
-                self.path(work), "--output", out or self.out, "--kvbench", KVBENCH, *options]
-
-    def run_it(self, *options, code=0, **more):
-        """stdout and stderr."""
-        done = subprocess.run(self.words(*options, **more), capture_output=True, text=True,
-                              timeout=PATIENCE, check=False)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        self.assertNotIn("Traceback", done.stderr)
-        return done.stdout, done.stderr
-
-    def tables(self, out=None):
-        """{file: text} of a results folder, times left out, no half file in it."""
-        found = {}
-        for folder, _, files in os.walk(out or self.out):
-            for name in files:
-                path = os.path.join(folder, name)
-                self.assertFalse(name.endswith(".part"), path)
-                inside = os.path.relpath(path, out or self.out)
-                if inside != "times.csv" and not inside.startswith("manifests"):
-                    with open(path, encoding="utf-8") as file:
-                        text = file.read()
-                    found[inside] = text.replace(out or self.out, "OUT")
-        return found
-
-    def did(self, said):
-        """What a run did, in order: `a equal`, `report table`, ..."""
-        return [line.split("] ")[1].split(":")[0] for line in said.splitlines() if "] " in line]
-
+class ReferenceTest(ReferenceCase):
     def test_whole_run(self):
         said, _ = self.run_it("--dry-run")
         listed = [line.split("\t")[0] for line in said.splitlines() if "\t" in line]
@@ -181,10 +54,6 @@ class ReferenceTest(FolderCase):
         self.run_it()
         self.assertEqual(self.tables(), found)
 
-    def changed_times(self, folder):
-        return {os.path.join(at, name): os.stat(os.path.join(at, name)).st_mtime_ns
-                for at, _, files in os.walk(folder) for name in files}
-
     def test_a_change_does_its_own_steps_again(self):
         self.run_it()
         before = self.tables()
@@ -222,66 +91,6 @@ class ReferenceTest(FolderCase):
         self.assertTrue(os.path.isdir(self.path("work-layers-1", "equal", "a")))
         said, _ = self.run_it()
         self.assertEqual(self.did(said), ["a trace", "a equal", "report table", "report both"])
-
-    def disturbed(self, number, work):
-        """A run that gets a signal in a replay, one that gets it in a report, one to the end."""
-        out = self.path("out-" + work)
-        did = []
-        for moment in (("again", "a", "rows.csv"), ("reports", "both.part")):
-            run = subprocess.Popen(self.words(out=out, work=work), stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
-            while run.poll() is None and not os.path.exists(self.path(work, *moment)):
-                time.sleep(0.002)
-            run.send_signal(number)
-            said, errors = run.communicate(timeout=PATIENCE)
-            self.assertEqual(run.returncode, 130 if number == signal.SIGINT else -signal.SIGKILL,
-                             said + errors)
-            self.assertNotIn("Traceback", errors)
-            self.assertEqual(self.tables(out), {})
-            did.append(self.did(said))
-        said, _ = self.run_it(out=out, work=work)
-        did.append(self.did(said))
-        # At most the step at which the signal came is done again; traces of a prompt at work stay.
-        self.assertEqual(did, [
-            ["a trace", "a equal"],
-            ["a again", "a groups", "b trace", "b equal", "c trace", "c again", "report table"],
-            ["report both"]])
-        return self.tables(out)
-
-    def test_interrupted_runs_give_the_same_tables(self):
-        # Long enough that a signal comes before its end.
-        self.write("again.toml", self.read("again.toml").replace('"2"', '"100"'))
-        self.run_it()
-        whole = {name: text.replace("/work/", "/W/") for name, text in self.tables().items()}
-        for number, work in ((signal.SIGINT, "int"), (signal.SIGKILL, "kill")):
-            with self.subTest(number=number):
-                found = self.disturbed(number, work)
-                self.assertEqual({n: t.replace(f"/{work}/", "/W/") for n, t in found.items()},
-                                 whole)
-
-    def test_a_step_that_stopped_half_way_goes_on(self):
-        """What kvbench has in the middle of a step: some rows, and begun.json."""
-        self.run_it("--keep")
-        whole = self.tables()
-        folder = self.path("work", "again", "a")
-        with open(os.path.join(folder, "done.json"), encoding="utf-8") as file:
-            done = json.load(file)
-        os.remove(os.path.join(folder, "done.json"))
-        with open(os.path.join(folder, "begun.json"), "w", encoding="utf-8") as file:
-            json.dump({key: done[key] for key in ("inputs", "program")}, file)
-        rows = self.read("work", "again", "a", "rows.csv").splitlines(keepends=True)
-        self.write("work/again/a/rows.csv", "".join(rows[:5]) + rows[5][:9])  # Cut in a line.
-        said, _ = self.run_it()
-        self.assertIn("a again", self.did(said))
-        self.assertNotIn("begins anew", said)
-        self.assertEqual(self.tables(), whole)
-        again = self.read("work", "again", "a", "rows.csv").splitlines(keepends=True)
-        self.assertEqual(again[:5], rows[:5])  # These were kept, their times too.
-        self.assertIsNone(json.loads(self.read("work", "again", "a", "done.json"))["seconds"])
-        # Half a file of another configuration is no beginning.
-        self.write("again.toml", self.read("again.toml").replace('"2"', '"1"'))
-        self.run_it()
-        self.assertLess(len(self.read("work", "again", "a", "rows.csv").splitlines()), len(rows))
 
     def test_failures_name_the_command_and_leave_results(self):
         self.run_it()

@@ -6,7 +6,7 @@ import os
 import sys
 import unittest
 
-import test_reference
+from reference_runs import KVBENCH, ReferenceCase
 
 TRACE = """
 import subprocess, sys
@@ -47,7 +47,7 @@ seconds = 1
 """
 
 
-class ThenTest(test_reference.ReferenceTest):
+class ThenTest(ReferenceCase):
     def setUp(self):
         super().setUp()
         self.write("trace.py", TRACE)
@@ -57,7 +57,7 @@ class ThenTest(test_reference.ReferenceTest):
 
     def two_commands(self, change=lambda text: text):
         stage, report = STAGE.format(folder=self.folder, python=sys.executable).split("[[report]]")
-        program = os.path.abspath(test_reference.KVBENCH)
+        program = os.path.abspath(KVBENCH)
 
         def both(text):
             begin, end = text.index('run = ["kvbench", "synth"'), text.index("seconds = 3\n")
@@ -144,11 +144,6 @@ class ThenTest(test_reference.ReferenceTest):
         _, errors = self.run_it(code=2)
         self.assertIn("none.py: cannot be read", errors)
 
-
-# Tests of the other file run there.
-for _name in [name for name in dir(test_reference.ReferenceTest) if name.startswith("test_")]:
-    if _name not in vars(ThenTest):
-        setattr(ThenTest, _name, None)
 
 if __name__ == "__main__":
     unittest.main()

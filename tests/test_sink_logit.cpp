@@ -238,7 +238,11 @@ TEST_F(SinkLogitRun, ExactHasNoError) {
     Index moved = 0;
     for (std::size_t i = 0; i < tables[0].rows.size(); ++i) {
       const std::string algorithm = tables[0].rows[i][tables[0].column("algorithm")];
-      ASSERT_EQ(tables[0].rows[i][tables[0].column("status")], "ok") << algorithm;
+      const std::string& status = tables[0].rows[i][tables[0].column("status")];
+      if (algorithm == "kvreviver" && status.starts_with("infeasible")) {
+        continue;  // the shorter prompt
+      }
+      ASSERT_EQ(status, "ok") << algorithm;
       if (algorithm == "exact") {
         EXPECT_LE(number(tables[0], i, "rel_error"), 1e-12);
         EXPECT_LE(number(tables[0], i, "log_z_error"), 1e-12);

@@ -55,6 +55,7 @@ PROGRAMS = {
     "compare": Program("compare.main", "methods on the same prompts: means, intervals, tests", (*FIGURES, "scipy")),
     "correlate": Program("correlate.main", "which metric follows the model's loss", (*FIGURES, "scipy")),
     "tune": Program("tune", "a method's parameters, chosen on other prompts than they are judged on", TABLES),
+    "qfilters": Program("qfilters", "filters of a calibration set, as scores in a trace", TRACES),
     "claims": Program("claims.main", "the papers' claims against measured rows", FIGURES),
     "cluster-table": Program("cluster.summary", "kvbench cluster's folders as one table", TABLES),
     "reference": Program("reference.main", "the reference results (in the repository)", ()),

@@ -18,6 +18,8 @@ VERSION = 1
 PROTOCOLS = ("prefill", "stream")
 SCORES = ("past", "all", "none")
 SCOPES = ("head", "layer", "layers")
+DATASETS = ("k", "v", "log_weight", "token", "k_den", "log_weight_den", "counted")  # of an entry
+POSITIONS = ("token", "counted")  # of these, the integers
 # Attributes of an entry, by what they are.
 COUNTS = ("aux_bytes", "payload_bytes", "quantised", "transient_bytes", "scoring_queries")
 NUMBERS = ("compress_ms",)
@@ -54,12 +56,14 @@ def params_text(params: str | Mapping[str, Any]) -> str:
     return ";".join(f"{key}={value}" for key, _, value in sorted(parts))
 
 
-def check_entry(where: str, sizes: tuple[int | None, int | None], k: np.ndarray | None,
-                v: np.ndarray | None, log_weight: np.ndarray | None, token: np.ndarray | None,
-                k_den: np.ndarray | None, log_weight_den: np.ndarray | None) -> None:
+def check_entry(where: str, sizes: tuple[int | None, int | None], quantised: int,
+                k: np.ndarray | None, v: np.ndarray | None, log_weight: np.ndarray | None,
+                token: np.ndarray | None, k_den: np.ndarray | None,
+                log_weight_den: np.ndarray | None, counted: np.ndarray | None) -> None:
     """TraceError unless shapes, types and numbers of an entry are those of docs/caches.md.
 
     where  file and path, for the message; sizes: (d, dv), None where unknown
+    quantised, and the arrays in the order of DATASETS: of the entry
     """
     def fail(what: str, got: object, expected: str) -> NoReturn:
         raise TraceError(f"{where}: {what}: got {got}, expected {expected}")
@@ -102,3 +106,14 @@ def check_entry(where: str, sizes: tuple[int | None, int | None], k: np.ndarray 
         if len(np.unique(held)) < len(held):
             fail("token", f"{np.sort(held)[:-1][np.diff(np.sort(held)) == 0][0]} twice",
                  "each position once")
+    if counted is None:
+        return
+    if counted.ndim != 1 or counted.dtype.kind not in "iu":
+        fail("counted", f"{counted.dtype} of shape {list(counted.shape)}", "integers [C]")
+    if (counted < 0).any() or (np.diff(counted.astype(np.int64)) <= 0).any():
+        fail("counted", counted.tolist(), "ascending positions")
+    if len(counted) > quantised:
+        fail("counted", f"{len(counted)} tokens", f"at most the {quantised} quantised")
+    both = np.intersect1d(counted, [] if token is None else token)
+    if len(both):
+        fail("counted", both[0], "no position that token holds exactly")

@@ -12,8 +12,10 @@ import numpy as np
 from kvbench.caches.format import (
     ABSENT,
     COUNTS,
+    DATASETS,
     FORMAT,
     NUMBERS,
+    POSITIONS,
     PROTOCOLS,
     SCOPES,
     SCORES,
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ATTRIBUTES = {*COUNTS, *NUMBERS, *TEXTS}
-DATASETS = ("k", "v", "log_weight", "token", "k_den", "log_weight_den")
 
 
 @dataclasses.dataclass
@@ -40,6 +41,8 @@ class CacheEntry:
     k, v, k_den                  float32 [B, d], [B, dv], [B2, d] or None
     log_weight, log_weight_den   float32 [B], [B2] or None
     token                        int64 [B] or None
+    counted                      int64 [C] or None: positions among the quantised tokens that
+                                 `mass_kept` and amnesia count as held
     attributes                   {name: value}, those that the format names
     Where `infeasible` or `failed` is not None, all arrays are None.
     """
@@ -51,6 +54,7 @@ class CacheEntry:
     k_den: np.ndarray | None
     log_weight_den: np.ndarray | None
     attributes: dict[str, Any]
+    counted: np.ndarray | None = None
 
     @property
     def infeasible(self) -> str | None:
@@ -108,8 +112,9 @@ class CacheGroup:
             if not isinstance(data, h5py.Dataset):
                 raise TraceError(f"{where}/{name}: got a group, expected a dataset")
             found[name] = read_stored(data)
-        attributes = {name: number(where, name, value) if name not in TEXTS else text_of(value)
-                      for name, value in inner.attrs.items() if name in ATTRIBUTES}
+        attributes: dict[str, Any] = {
+            name: number(where, name, value) if name not in TEXTS else text_of(value)
+            for name, value in inner.attrs.items() if name in ATTRIBUTES}
         absent = next((name for name in ABSENT if name in attributes), None)
         if absent:
             if found:
@@ -117,9 +122,9 @@ class CacheGroup:
                                  f"entry is {absent}")
             return CacheEntry(None, None, None, None, None, None, attributes)
         arrays = [found.get(name) for name in DATASETS]
-        check_entry(where, sizes, *arrays)
+        check_entry(where, sizes, attributes.get("quantised", 0), *arrays)
         return CacheEntry(**{name: None if array is None else
-                             array.astype(np.int64 if name == "token" else np.float32)
+                             array.astype(np.int64 if name in POSITIONS else np.float32)
                              for name, array in zip(DATASETS, arrays)}, attributes=attributes)
 
 

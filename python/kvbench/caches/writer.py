@@ -13,8 +13,10 @@ import numpy as np
 from kvbench.caches.format import (
     ABSENT,
     COUNTS,
+    DATASETS,
     FORMAT,
     NUMBERS,
+    POSITIONS,
     PROTOCOLS,
     SCOPES,
     SCORES,
@@ -123,9 +125,9 @@ class CacheWriter:
         scores     which queries the method looked at: past, all or none
         scope      which heads share the budget: head, layer or layers
         """
-        if not re.fullmatch(r"[A-Za-z0-9._+-]+", algorithm):
+        if not re.fullmatch(r"[A-Za-z0-9._+@-]+", algorithm):
             raise self.error("", f"algorithm: got `{algorithm}`, expected letters, digits and . _ "
-                                 "+ -")
+                                 "+ - @")
         try:
             params = params_text(params)
         except TraceError as error:
@@ -158,13 +160,16 @@ class GroupWriter:
     def put(self, prompt: str, layer: int, kv_head: int, k: ArrayLike | None = None,
             v: ArrayLike | None = None, log_weight: ArrayLike | None = None,
             token: ArrayLike | None = None, k_den: ArrayLike | None = None,
-            log_weight_den: ArrayLike | None = None, **attributes: Any) -> None:
+            log_weight_den: ArrayLike | None = None, counted: ArrayLike | None = None,
+            **attributes: Any) -> None:
         """The entry of one KV head: what is left of the middle's tokens.
 
         k, v, k_den    [B, d], [B, dv], [B2, d], any float type; rounded to the trace's element type
                        unless payload_bytes says what they cost
         log_weight, log_weight_den    [B], [B2]: log of the weights; None: weight 1
         token          [B]: position that the row is held exactly of, -1 where it was made; None: -1
+        counted        [C], ascending: positions among the quantised tokens that `mass_kept` and
+                       amnesia count as held; `quantised` is at least C
         attributes     those of docs/caches.md; with infeasible=REASON or failed=REASON there are
                        no arrays
         """
@@ -182,7 +187,8 @@ class GroupWriter:
             if name in COUNTS and not (value == int(value) and value >= 0):
                 raise writer.error(where, f"{name}: got {value}, expected an integer >= 0")
         given = {"k": k, "v": v, "log_weight": log_weight, "token": token, "k_den": k_den,
-                 "log_weight_den": log_weight_den}
+                 "log_weight_den": log_weight_den,
+                 "counted": None if counted is None or not np.size(counted) else counted}
         arrays = {name: np.asarray(a) for name, a in given.items() if a is not None}
         absent = next((name for name in ABSENT if attributes.get(name) is not None), None)
         if absent:
@@ -191,7 +197,7 @@ class GroupWriter:
                                           f"entry is {absent}")
         else:
             arrays = self.checked(f"{writer.path}: {where}", arrays, (d, dv), n,
-                                  "payload_bytes" in attributes)
+                                  "payload_bytes" in attributes, int(attributes.get("quantised", 0)))
         group = writer.file.create_group(where)
         for name, array in arrays.items():
             group.create_dataset(name, data=array)
@@ -207,27 +213,27 @@ class GroupWriter:
             raise self.writer.error(where, f"not in the trace ({traces})") from None
 
     def checked(self, where: str, arrays: dict[str, np.ndarray], sizes: tuple[int, int], n: int,
-                own_bytes: bool) -> dict[str, np.ndarray]:
+                own_bytes: bool, quantised: int) -> dict[str, np.ndarray]:
         """The arrays as they are stored; TraceError for what the format does not allow."""
         def check():
-            check_entry(where, sizes, *(arrays.get(name) for name in
-                        ("k", "v", "log_weight", "token", "k_den", "log_weight_den")))
+            check_entry(where, sizes, quantised, *(arrays.get(name) for name in DATASETS))
 
         check()
-        token, writer = arrays.get("token"), self.writer
-        if token is not None and writer.root["protocol"] == "prefill":
-            held = token[token >= 0]
+        writer = self.writer
+        for name in POSITIONS:
+            if name not in arrays:
+                continue
+            held = arrays[name][arrays[name] >= 0]
             outside = held[(held < writer.sink) | (held >= n - writer.recent)]
-            if len(outside):
-                raise TraceError(f"{where}: token: got {outside[0]}, expected a position of the "
+            if writer.root["protocol"] == "prefill" and len(outside):
+                raise TraceError(f"{where}: {name}: got {outside[0]}, expected a position of the "
                                  f"middle, {writer.sink} to {n - writer.recent - 1}")
+            arrays[name] = arrays[name].astype(np.int32)
         for name in ("k", "v", "k_den"):
             if name in arrays:
                 arrays[name] = round_to(arrays[name], "float32" if own_bytes else writer.dtype)
         for name in ("log_weight", "log_weight_den"):
             if name in arrays:
                 arrays[name] = arrays[name].astype(np.float32)
-        if token is not None:
-            arrays["token"] = token.astype(np.int32)
         check()  # Rounding may have gone beyond the type.
         return arrays

@@ -2,27 +2,33 @@
 
 Families differ in hue, the methods of one in lightness and marker. Any two colours are at least 12
 apart in CIELAB for common vision, protanopia and deuteranopia, those of one marker at least 40.
+tests/test_looks.py measures it, and demands a look for every method of `kvbench list`.
 """
 
 FAMILIES = {
     "reference": {"exact": ("#000000", "o")},
-    "oracle": {"oracle": ("#4B4549", "s"), "oracle-matching": ("#939299", "X")},
-    "position": {"uniform": ("#7A5C39", "o"), "local": ("#6B6156", ">"),
-                 "random-local": ("#5A422E", "p"), "streamingllm": ("#CC968A", "*")},
-    "attention": {"h2o": ("#0244A8", "X"), "snapkv": ("#52A3FF", "o"),
-                  "pyramidkv": ("#5F9BBC", "p"), "adakv": ("#5494D1", "v"),
-                  "tova": ("#4A4F7C", "P"), "expected-attention": ("#3A86FF", "D"),
-                  "criticalkv": ("#54C0FE", "*"), "duoattention": ("#2375A9", "d")},
-    "keys": {"knorm": ("#98CA5C", "s"), "keydiff": ("#A7C580", "D"), "lagkv": ("#59A252", "v"),
-             "leverage": ("#2E9968", "P"), "compactor": ("#294B00", "d"),
-             "curdkv": ("#79CBAE", "^")},
-    "merging": {"cam": ("#532D56", "*"), "d2o": ("#9B4AD2", "s"), "count-merge": ("#67017D", "^"),
-                "value-merge": ("#BB0E92", "<"), "attention-matching": ("#935879", "D")},
-    "clustering": {"bumblebee": ("#E69227", "X"), "clustergen": ("#F2B006", "d"),
-                   "clustergen-kcenter": ("#B47801", "p"), "kmeans": ("#7A6006", "^")},
-    "balancing": {"balancekv": ("#D3613B", "<")},
-    "sketch, quantization": {"kvreviver": ("#5ECCCB", "s"), "quant-kivi": ("#54CAE7", ">"),
-                             "quant-rotated": ("#002936", "v")},
+    "oracle": {"oracle": ("#453E43", "s"), "oracle-matching": ("#ABA3A0", "X")},
+    "position": {"uniform": ("#876640", "o"), "local": ("#635B59", ">"),
+                 "random-local": ("#6D5843", "p"), "streamingllm": ("#C99281", "*")},
+    "attention": {"h2o": ("#0042A8", "X"), "snapkv": ("#3C9AFB", "o"), "chunkkv": ("#042BD9", "P"),
+                  "pyramidkv": ("#60A7D1", "p"), "adakv": ("#4E93D3", "v"),
+                  "tova": ("#3D4776", "P"), "rkv": ("#2E2C6A", ">"),
+                  "expected-attention": ("#3382FB", "D"), "criticalkv": ("#4BBDFD", "*"),
+                  "kvzip": ("#0F17FC", "<"), "duoattention": ("#0272B0", "d"),
+                  "simlayerkv": ("#2F55FD", "v")},
+    "keys": {"knorm": ("#98CA5C", "s"), "keydiff": ("#ABC984", "D"), "lagkv": ("#59A252", "v"),
+             "q-filters": ("#2F5C1E", "D"), "leverage": ("#2F9761", "P"),
+             "compactor": ("#163D00", "d"), "curdkv": ("#8FD3A7", "^")},
+    "other programs": {"external-scores": ("#A80020", "X")},
+    "merging": {"cam": ("#522B52", "*"), "d2o": ("#9749D2", "s"), "count-merge": ("#540082", "^"),
+                "value-merge": ("#AB0290", "<"), "attention-matching": ("#8C5882", "D"),
+                "wildcat": ("#B4A6BD", "o")},
+    "clustering": {"bumblebee": ("#EC962A", "X"), "clustergen": ("#F4B20A", "d"),
+                   "clustergen-kcenter": ("#B87B04", "p"), "kmeans": ("#846700", "^")},
+    "balancing": {"balancekv": ("#D56439", "<")},
+    "sketch, quantization": {"kvreviver": ("#51D6E2", "s"), "quant-kivi": ("#4DD3F9", ">"),
+                             "quant-rotated": ("#002531", "v"), "think": ("#4E8A7D", "d"),
+                             "lowrank": ("#548EA8", "^")},
 }
 KNOWN = {name: look for family in FAMILIES.values() for name, look in family.items()}
 STREAM = "-stream"  # a method's form for streams has its colour and marker

@@ -45,7 +45,7 @@ def method_look(name, step=0):
     if plus:
         place = MARKERS.index(method_look(second)["marker"]) + step
         return {"color": method_look(first)["color"], "marker": MARKERS[place % len(MARKERS)],
-                "linestyle": ("-.", ":", "--")[step // len(MARKERS) % 3],
+                "linestyle": ("-.", ":", "--", "-")[step // len(MARKERS) % 4],
                 "markerfacecolor": "white"}
     return {"color": PALETTE[place % len(PALETTE)],
             "marker": MARKERS[place // len(PALETTE) % len(MARKERS)],

@@ -1,0 +1,283 @@
+"""Q-Filters from a calibration set, as scores in a trace (Godey et al., 2025, arXiv:2503.02812).
+
+    kvbench-py qfilters fit dev-1.h5 dev-2.h5 -o filters.h5
+    kvbench-py qfilters apply filters.h5 test.h5 -o test-q.h5
+    kvbench replay test-q.h5 -o out.csv --algorithm external-scores:name=q-filters --budget 0.25
+
+fit    one direction per layer and KV head: of each query head the first right singular vector of all
+       queries of all prompts (as the traces have them: rotated, not centred), with the sign that
+       makes the sum of their projections positive; then the mean over the group's query heads.
+apply  writes TRACE anew with scores/q-filters: each key's inner product with the direction. The
+       largest stay. The scores saw nothing of the prompt: their prefix is 0. A prompt that the
+       filters come from is refused, whole or by the same tokens in another file.
+
+The authors' code (make_filters.py) draws 3000 queries of each head, where this takes all, and takes
+for the sign the one that most projections have. It stores the other sign and keeps the least.
+
+The file of filters is HDF5: attributes format = "kvbench-filters", version = 1, model, queries (per
+query head), prompts (digests of those it comes from); layers/<l>: float32 [Hkv, d].
+"""
+
+import contextlib
+import os
+import shutil
+
+import h5py
+import numpy as np
+
+from kvbench import command
+from kvbench.errors import TraceError
+from kvbench.own import NotOurs, refuse_foreign
+from kvbench.trace import digest
+from kvbench.trace.extra import NAME
+from kvbench.trace.heads import open_hdf5, open_trace, text_of
+from kvbench.trace.values import read_stored, read_values
+from kvbench.trace.writer import FORMAT as TRACE_FORMAT
+from kvbench.trace.writer import from_bfloat16
+
+FORMAT, VERSION = "kvbench-filters", 1
+
+
+def main_direction(gram, total):
+    """The first right singular vector [d] of queries [n, d]; all 0 where they are.
+
+    gram   [d, d]: queries' queries; total [d]: their sum, towards which the vector points
+    """
+    if not np.trace(gram) > 0:
+        return np.zeros(len(gram))
+    vector = np.linalg.eigh(gram)[1][:, -1]  # eigenvalues ascend
+    return -vector if vector @ total < 0 else vector
+
+
+def project(keys, filters):
+    """Scores [Hkv, n] of keys [Hkv, n, d] along filters [Hkv, d], as a trace holds them."""
+    return np.einsum("hnd,hd->hn", keys.astype(np.float64), filters.astype(np.float64)).astype(np.float32)
+
+
+class Moments:
+    """Sums over the queries of one layer, head by head: all that the filters need of them."""
+
+    def __init__(self, q_heads, kv_heads, d):
+        self.shape = q_heads, kv_heads, d
+        self.gram, self.total = np.zeros((q_heads, d, d)), np.zeros((q_heads, d))
+        self.queries = 0
+
+    def add(self, head, queries):
+        """queries [n, d] of one query head."""
+        queries = queries.astype(np.float64)
+        self.gram[head] += queries.T @ queries
+        self.total[head] += queries.sum(axis=0)
+
+    def filters(self):
+        """[Hkv, d]: the mean over the query heads of each group."""
+        q_heads, kv_heads, d = self.shape
+        each = np.array([main_direction(*moments) for moments in zip(self.gram, self.total)])
+        return each.reshape(kv_heads, q_heads // kv_heads, d).mean(axis=1)
+
+
+# --- Traces --------------------------------------------------------------------------------------
+
+def prompts_of(file, wanted):
+    """[(id, group)] of an open trace. wanted: only these; TraceError for one that it has not."""
+    digest.check_members(file["prompts"])
+    for name in wanted:
+        if name not in file["prompts"]:
+            raise TraceError(f"{file.filename}: --prompts: got `{name}`, expected some of "
+                             f"{', '.join(file['prompts'])}")
+    return [(name, group) for name, group in file["prompts"].items() if not wanted or name in wanted]
+
+
+def layers_of(group):
+    """[(layer, group)] of a prompt, ascending."""
+    digest.check_members(group["layers"])
+    return [(layer, group[f"layers/{layer}"]) for layer in sorted(map(int, group["layers"]))]
+
+
+def heads_of(data, dtype):
+    """Heads of q or k, one at a time, as float32 [rows, d]."""
+    for head in range(len(data)):
+        values = read_values(data, slice(head, head + 1))[0]
+        yield from_bfloat16(values) if dtype == "bfloat16" else values.astype(np.float32)
+
+
+def digests_of(group):
+    """What tells a prompt: digests of its token ids, and of the first KV head's keys by layer."""
+    out = [f"keys of layer {layer}: {digest.sha256_of(read_values(part['k'], slice(0, 1))[0])}"
+           for layer, part in layers_of(group)]
+    if "token_ids" in group:
+        out.append(f"tokens: {digest.sha256_of(read_values(group['token_ids']).astype(np.int32))}")
+    return out
+
+
+def model_of(file):
+    return text_of(file.attrs.get("model", ""))
+
+
+# --- Both commands -------------------------------------------------------------------------------
+
+def fit(paths, wanted=()):
+    """Filters of all queries of the traces' prompts: what write_filters takes."""
+    moments, digests, model = {}, set(), None
+    for path in paths:
+        with open_trace(path) as file:
+            dtype = text_of(file.attrs["dtype"])
+            if model not in (None, model_of(file)):
+                raise TraceError(f"{path}: model: got `{model_of(file)}`, expected `{model}`, as "
+                                 f"{paths[0]} has")
+            model = model_of(file)
+            for _, prompt in prompts_of(file, wanted):
+                own = digests_of(prompt)
+                if digests & {*own}:
+                    raise TraceError(f"{path}: {prompt.name[1:]}: stands twice among the prompts")
+                digests |= {*own}
+                for layer, part in layers_of(prompt):
+                    add_layer(moments, layer, part, dtype)
+    counts = {layer: one.queries for layer, one in moments.items()}
+    if len({*counts.values()}) > 1:
+        few = min(counts, key=counts.get)
+        raise TraceError(f"layer {few}: got {counts[few]} queries, expected {max(counts.values())}, as "
+                         f"layer {max(counts, key=counts.get)} has: the prompts have different layers")
+    return {"model": model, "queries": max(counts.values()), "prompts": sorted(digests),
+            "layers": {layer: one.filters() for layer, one in moments.items()}}
+
+
+def add_layer(moments, layer, part, dtype):
+    """A layer's queries into moments[layer]; TraceError where they do not go with those before."""
+    where = f"{part.file.filename}: {part.name[1:]}"
+    if "q" not in part:
+        raise TraceError(f"{where}: has no q, expected queries to take filters from")
+    shape = part["q"].shape[0], part["k"].shape[0], part["q"].shape[2]
+    one = moments.setdefault(layer, Moments(*shape))
+    if one.shape != shape:
+        raise TraceError(f"{where}: got {shape[0]} query heads, {shape[1]} KV heads, d = {shape[2]}, "
+                         f"expected {one.shape[0]}, {one.shape[1]}, {one.shape[2]}, as in other prompts")
+    for head, queries in enumerate(heads_of(part["q"], dtype)):
+        one.add(head, queries)
+    one.queries += part["q"].shape[1]
+
+
+def write_filters(path, found):
+    with whole_file(path, "filters", FORMAT) as part, h5py.File(part, "w") as file:
+        file.attrs.update({"format": FORMAT, "version": VERSION, "model": found["model"],
+                           "queries": found["queries"]})
+        # A dataset: an attribute has at most 64 KiB.
+        file.create_dataset("prompts", data=np.array(found["prompts"], object),
+                            dtype=h5py.string_dtype())
+        for layer, filters in found["layers"].items():
+            digest.seal(file.create_dataset(f"layers/{layer}", data=filters.astype(np.float32)))
+
+
+def read_filters(path):
+    """What write_filters wrote."""
+    with open_hdf5(path) as file:
+        got = text_of(file.attrs.get("format", "nothing")), file.attrs.get("version")
+        if got != (FORMAT, VERSION):
+            raise TraceError(f"{path}: format: got {got[0]}, version {got[1]}, expected {FORMAT}, "
+                             f"version {VERSION}")
+        for name in ("prompts", "layers"):
+            if name not in file:
+                raise TraceError(f"{path}: {name}: is missing")
+        layers = {int(layer): read_values(data) for layer, data in file["layers"].items()}
+        for layer, filters in layers.items():
+            if filters.ndim != 2 or not np.isfinite(filters).all():
+                raise TraceError(f"{path}: layers/{layer}: expected finite numbers [Hkv, d]")
+        return {"model": model_of(file), "queries": int(file.attrs["queries"]), "layers": layers,
+                "prompts": [text_of(one) for one in read_stored(file["prompts"])]}
+
+
+def apply(filters, path, output, name="q-filters", wanted=()):
+    """Writes the trace `path` to `output` with scores/`name`, of the prompts `wanted` or of all."""
+    found, scored = read_filters(filters), {}
+    with open_trace(path) as file:
+        if model_of(file) != found["model"]:
+            raise TraceError(f"{path}: model: got `{model_of(file)}`, expected `{found['model']}`, of "
+                             f"which {filters} is")
+        dtype = text_of(file.attrs["dtype"])
+        for prompt, group in prompts_of(file, wanted):
+            same = {*digests_of(group)} & {*found["prompts"]}
+            if same:
+                raise TraceError(f"{path}: {group.name[1:]}: is among the prompts of {filters} "
+                                 f"({min(same).partition(':')[0]}), expected others: its filters have "
+                                 "seen the evaluated queries")
+            for layer, part in layers_of(group):
+                check_layer(part, found["layers"].get(layer), name, filters)
+                keys = np.array([*heads_of(part["k"], dtype)])
+                scored[part.name] = project(keys, found["layers"][layer])
+    if os.path.exists(output) and os.path.samefile(path, output):
+        raise TraceError(f"{output}: is the trace itself, expected another file")
+    with whole_file(output, "a trace", TRACE_FORMAT) as part:
+        shutil.copyfile(path, part)
+        with h5py.File(part, "r+") as file:
+            for where, scores in scored.items():
+                add_scores(file[where], name, scores)
+
+
+def check_layer(part, filters, name, source):
+    """TraceError where the layer cannot have scores/`name` of these filters [Hkv, d]."""
+    where = f"{part.file.filename}: {part.name[1:]}"
+    if filters is None:
+        raise TraceError(f"{where}: is no layer of {source}")
+    shape = part["k"].shape[0], part["k"].shape[2]
+    if filters.shape != shape:
+        raise TraceError(f"{where}: got {shape[0]} KV heads, d = {shape[1]}, expected "
+                         f"{filters.shape[0]}, {filters.shape[1]}, as in {source}")
+    if f"scores/{name}" in part:
+        raise TraceError(f"{where}/scores/{name}: is there already, expected another --name")
+
+
+def add_scores(part, name, scores):
+    """scores/`name` of a layer, as TraceWriter.write_scores has it."""
+    group = part.require_group("scores")
+    data = group.create_dataset(name, data=scores, chunks=(min(len(scores), 1024), scores.shape[1]),
+                                **digest.filters(4))
+    digest.seal(data)
+    data.attrs["prefix"] = np.int64(0)
+    for one in (part, group):
+        if one is group or digest.MEMBERS in one.attrs:
+            digest.name_members(one)
+
+
+@contextlib.contextmanager
+def whole_file(path, what, format):
+    """PATH.part, which takes the name PATH once the block ends, and goes where it fails."""
+    part = path + ".part"
+    try:
+        refuse_foreign(path, part, what, format)
+    except NotOurs as error:
+        raise TraceError(str(error)) from None
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        raise TraceError(f"{path}: cannot be written: its folder does not exist")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        with contextlib.suppress(OSError):
+            os.remove(part)
+
+
+def main(arguments=None):
+    parser = command.plain_parser(__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="fit|apply")
+    page = {"description": __doc__, "formatter_class": parser.formatter_class}
+    one = commands.add_parser("fit", help="filters from the queries of traces", **page)
+    one.add_argument("inputs", nargs="+", metavar="TRACE.h5", help="development prompts")
+    one.add_argument("-o", "--output", required=True, metavar="FILTERS.h5")
+    two = commands.add_parser("apply", help="a trace with the scores of its keys", **page)
+    two.add_argument("filters", metavar="FILTERS.h5")
+    two.add_argument("trace", metavar="TRACE.h5", help="stays as it is")
+    two.add_argument("-o", "--output", required=True, metavar="OUT.h5", help="the trace to write")
+    two.add_argument("--name", default="q-filters", metavar="NAME",
+                     help="of the scores, default: %(default)s")
+    for each in (one, two):
+        each.add_argument("--prompts", type=command.name_list, default=[], metavar="ID,...",
+                          help="only these, default all")
+    options = parser.parse_args(arguments)
+    if options.command == "fit":
+        found = fit(options.inputs, options.prompts)
+        write_filters(options.output, found)
+        print(f"{options.output}: {len(found['layers'])} layers, {found['queries']} queries per head")
+        return
+    if not NAME.fullmatch(options.name):
+        raise TraceError(f"--name: got `{options.name}`, expected letters, digits, `-`, `_` and `.`, at "
+                         "most 100")
+    apply(options.filters, options.trace, options.output, options.name, options.prompts)

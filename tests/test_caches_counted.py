@@ -1,0 +1,128 @@
+"""`counted` of caches files, the tokens that A of an A@Q holds: files of the program read and written
+anew in Python, and what is refused."""
+
+import os
+import unittest
+
+from script_case import KVBENCH, FolderCase, missing, read_rows
+
+NEEDED = missing("numpy", "h5py")
+if not NEEDED:
+    import h5py
+    import numpy as np
+    from kvbench import caches as kc
+
+WINDOWS = {"sink": 4, "recent": 24, "queries": 8}
+MODES = [text for name, value in WINDOWS.items() for text in (f"--{name}", str(value))]
+# Of an entry, as GroupWriter.put takes it.
+PARTS = ("k", "v", "log_weight", "token", "k_den", "log_weight_den", "counted")
+
+
+@unittest.skipIf(NEEDED, f"packages are missing: {NEEDED}")
+@unittest.skipUnless(KVBENCH, "KVBENCH names no program")
+class CountedTest(FolderCase):
+    def setUp(self):
+        super().setUp()
+        self.trace = self.path("t.h5")
+        self.kvbench("synth", "-o", self.trace, "--layers", "2", "--q-heads", "4", "--kv-heads", "2",
+                     "--n", "160", "--d", "16")
+
+    def kvbench(self, *arguments):
+        done = self.program(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def export(self, *algorithms):
+        """The program's rows and its caches file."""
+        self.kvbench("replay", self.trace, "-o", self.path("own.csv"), *MODES, "--budget", "0.25",
+                     "--export-caches", self.path("own.h5"),
+                     *(word for name in algorithms for word in ("--algorithm", name)))
+        return read_rows(self.path("own.csv")), self.path("own.h5")
+
+    def copy(self, path, change=lambda parts: None):
+        """A caches file written anew from what the reader found in another, each entry changed."""
+        out = self.path("copy.h5")
+        with kc.CacheReader(path) as reader, kc.CacheWriter(out, self.trace, **WINDOWS) as writer:
+            for group in reader.groups:
+                to = writer.group(group.algorithm, group.params, group.budget, group.seed, group.scores,
+                                  group.scope)
+                for prompt in group.prompts():
+                    for layer, head in group.heads(prompt):
+                        entry = group.read(prompt, layer, head)
+                        parts = {name: getattr(entry, name) for name in PARTS} | entry.attributes
+                        change(parts)
+                        to.put(prompt, layer, head, **parts)
+        return out
+
+    def evaluate(self, path):
+        self.kvbench("evaluate", self.trace, "--caches", path, "-o", self.path("again.csv"),
+                     "--overwrite")
+        return read_rows(self.path("again.csv"))
+
+    def test_what_the_program_wrote_survives(self):
+        rows, path = self.export("h2o@quant-kivi", "h2o", "quant-rotated")
+        with kc.CacheReader(path) as reader:
+            stored = {group.algorithm: group.read(*group.prompts(), 1, 0) for group in reader.groups}
+        entry = stored["h2o@quant-kivi"]
+        self.assertGreater(len(entry.counted), 40)  # above a quarter of the middle's 132
+        self.assertEqual((len(entry.counted), entry.counted.dtype), (len(entry.k), np.int64))
+        self.assertEqual(entry.attributes["quantised"], len(entry.k))
+        self.assertTrue((np.diff(entry.counted) > 0).all())
+        self.assertTrue(4 <= entry.counted[0] and entry.counted[-1] < 136)
+        self.assertIsNone(stored["h2o"].counted)
+        self.assertIsNone(stored["quant-rotated"].counted)
+
+        copy = self.copy(path)
+        with h5py.File(path) as one, h5py.File(copy) as two:
+            where = next(name for name in one if name.endswith("kivi"))
+            again = next(name for name in two if name.endswith("kivi"))
+            place = next(iter(one[where]["prompts"]))
+            at = f"prompts/{place}/layers/1/0"
+            self.assertEqual(one[where][at]["counted"].dtype, two[again][at]["counted"].dtype)
+            self.assertEqual(one[where][at]["counted"][:].tolist(), two[again][at]["counted"][:].tolist())
+        figures = ("algorithm", "layer", "q_head", "tokens_kept", "bytes", "rel_error", "mass_kept",
+                   "amnesia_count", "status")
+        picked = [[row[name] for name in figures] for row in rows]
+        self.assertEqual([[row[name] for name in figures] for row in self.evaluate(copy)], picked)
+
+        # Without them the tokens in fewer bits count as lost.
+        lost = self.evaluate(self.copy(path, lambda parts: parts.pop("counted")))
+        for before, after in zip(rows, lost):
+            self.assertEqual(before["rel_error"], after["rel_error"])
+            if before["algorithm"] == "h2o@quant-kivi":
+                self.assertGreater(float(before["mass_kept"]), float(after["mass_kept"]))
+            else:
+                self.assertEqual(before["mass_kept"], after["mass_kept"])
+
+    def test_refusals(self):
+        _, path = self.export("h2o@quant-kivi")
+        for counted, text in (
+                ([30, 20], "counted: got [30, 20], expected ascending positions"),
+                ([20, 20], "expected ascending positions"),
+                ([-1, 20], "expected ascending positions"),
+                ([20.0], "counted: got float64 of shape [1], expected integers"),
+                ([[20]], "counted: got int64 of shape [1, 1], expected integers"),
+                (range(4, 135), "tokens, expected at most the"),
+                ([3], "counted: got 3, expected a position of the middle, 4 to 135"),
+                ([136], "counted: got 136, expected a position of the middle, 4 to 135")):
+            with self.subTest(text=text), self.assertRaises(kc.TraceError) as caught:
+                self.copy(path, lambda parts, counted=counted: parts.update(counted=np.array(counted)))
+            self.assertIn(text, str(caught.exception))
+            self.assertNotIn("\n", str(caught.exception))
+        with self.assertRaisesRegex(kc.TraceError, "counted: got 20, expected no position that token"):
+            self.copy(path, lambda parts: parts.update(
+                counted=np.array([20]), token=np.where(np.arange(len(parts["k"])), -1, 20)))
+        self.assertFalse(os.path.exists(self.path("copy.h5")))
+        # None and an empty list are the same.
+        with kc.CacheReader(self.copy(path, lambda parts: parts.update(counted=[]))) as reader:
+            group, = reader.groups
+            self.assertIsNone(group.read(*group.prompts(), 0, 0).counted)
+        with h5py.File(path, "r+") as file:
+            file.visititems(lambda name, data: data.__setitem__(0, 99)
+                            if name.endswith("/counted") else None)
+        with kc.CacheReader(path) as reader, self.assertRaisesRegex(
+                kc.TraceError, "counted: got .* expected ascending positions"):
+            reader.groups[0].read(*reader.groups[0].prompts(), 0, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
