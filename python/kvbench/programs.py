@@ -53,6 +53,7 @@ PROGRAMS = {
     "prompts": Program("prompts.make", "prompts of the reference results", ()),
     "needles": Program("prompts.needles", "prompts with a question to answer", ()),
     "compare": Program("compare.main", "methods on the same prompts: means, intervals, tests", (*FIGURES, "scipy")),
+    "losses": Program("losses.main", "what models lose under methods, over sources", (*FIGURES, "scipy")),
     "correlate": Program("correlate.main", "which metric follows the model's loss", (*FIGURES, "scipy")),
     "tune": Program("tune", "a method's parameters, chosen on other prompts than they are judged on", TABLES),
     "qfilters": Program("qfilters", "filters of a calibration set, as scores in a trace", TRACES),

@@ -1,0 +1,1 @@
+"""What models lose under methods, by source: kvbench-py losses."""

@@ -1,0 +1,59 @@
+"""The picture of kvbench-py losses: KL against the budget, a panel per model."""
+
+import math
+
+import numpy as np
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from kvbench import tables as kt
+from kvbench.losses.tables import METRICS, extent, share
+from kvbench.plot import figures as kf
+from kvbench.plot import layers as kl
+from kvbench.plot import style as kst
+
+WIDTH = 0.012  # of a method's step beside the budget, in decades, so that intervals stay apart
+
+
+@kf.in_style
+def draw(found, methods, metric):
+    """A panel per model, side by side; intervals over sources."""
+    models = found.models()
+    absent = [m for m in methods if m not in found.methods]
+    if absent:
+        raise kt.CsvError(f"--show: got `{absent[0]}`, expected some of {', '.join(found.methods)}")
+    figure, grid = kf.panels(1, len(models), width=kf.PAGE_WIDTH,
+                             height=3.2)
+    looks = kst.styles(methods)
+    for axes, model in zip(grid[0], models):
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        budgets = [b for b in found.budgets() if (model, b) in found.values and not math.isnan(b)]
+        for step, method in enumerate(methods):
+            points = [(b, found.values[model, b][method].dropna().to_numpy()) for b in budgets
+                      if method in found.values[model, b]]
+            points = [(b, v) for b, v in points if len(v) and v.mean() > 0]
+            if not points:
+                continue
+            x = [b * 10**(WIDTH * (step - len(methods) / 2)) for b, _ in points]
+            y = np.array([v.mean() for _, v in points])
+            spans = np.array([extent(v) for _, v in points])
+            bars = np.nan_to_num(np.abs(spans - y[:, None])).T
+            bars[0] = np.minimum(bars[0], 0.98 * y)  # an interval may reach below 0
+            look = looks[method]
+            axes.errorbar(x, y, yerr=bars, color=look["color"], marker=look["marker"], ms=4,
+                          linestyle=look["linestyle"], linewidth=1, elinewidth=0.6, label=method,
+                          fillstyle=look.get("fillstyle", "full"), zorder=look["zorder"])
+        axes.xaxis.set_major_locator(FixedLocator(budgets))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: share(value)))
+        axes.set_title(f"{model} ({len(found.values[model, budgets[0]])} sources)")
+        axes.set_xlabel("budget (fraction of the middle)")
+        kl.plain_log(axes.yaxis)
+        if axes is grid[0][0]:
+            axes.set_ylabel(METRICS[metric])
+    kf.legend_above(figure, [kf.line_handle(looks[m], m) for m in methods])
+    return figure
+
+
+def draw_to(stem, found, methods, metric):
+    kf.save_figure(draw(found, methods, metric), stem)

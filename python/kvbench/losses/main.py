@@ -1,0 +1,103 @@
+"""What models lose with the caches of methods: one table over models, tests over sources, a picture.
+
+    kvbench-py losses --scores SmolLM2=a.csv,b.csv Qwen=c.csv --records data/prompts/*.jsonl \\
+        --to snapkv --markdown losses.md --csv losses.csv --figure losses
+
+`--scores MODEL=FILE[,FILE...]` names the tables of kvbench-py score or judge of one model, .csv or
+.csv.gz. The unit is the source: seeds of a prompt are averaged first, then the prompts of a source
+(field `source` of the records; without records each prompt is a source of its own). A method counts
+at a budget with the sources where all its rows are ok.
+
+The table has the mean over sources of the KL divergence, in nats a token, with 95 % intervals of a
+studentised bootstrap over sources, or with fewer than 8 sources their least and largest. With --to METHOD differences to it are tested by Wilcoxon's
+signed-rank test, exact, with Holm's correction over the methods of a model and budget; the page says
+the smallest p that the number of sources can reach, and where it cannot reach .05 there are no
+verdicts.
+
+The picture shows at most ten methods (--show), a panel per model: KL against the budget, with what
+the table has beside the means.
+"""
+
+import argparse
+import json
+
+from kvbench import command
+from kvbench.compare.tables import write_table, write_text
+from kvbench.losses import tables
+from kvbench.tables import CsvError, note
+from kvbench.text import parse_json
+
+MOST_SHOWN = 10
+
+
+def scores_of(text):
+    """(model, [file]) of MODEL=FILE[,FILE...]."""
+    model, equals, files = text.partition("=")
+    if not model or not equals or not all(files.split(",")):
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected MODEL=FILE[,FILE...]")
+    return model, files.split(",")
+
+
+def parse_arguments(arguments=None):
+    parser = command.plain_parser(__doc__)
+    parser.add_argument("--scores", nargs="+", required=True, type=scores_of,
+                        metavar="MODEL=FILE[,FILE...]")
+    parser.add_argument("--records", nargs="+", default=[], metavar="FILE.jsonl",
+                        help="prompt records, whose field `source` groups prompts")
+    parser.add_argument("--metric", default="kl", choices=tables.METRICS, help="[kl]")
+    parser.add_argument("--to", metavar="METHOD", help="the method that all others are tested against")
+    parser.add_argument("--exclude", type=command.name_list, default=[], metavar="NAME,...",
+                        help="not these algorithms")
+    parser.add_argument("--budgets", type=command.number_list, default=[], metavar="SHARE,...")
+    parser.add_argument("--show", type=command.name_list, default=[], metavar="METHOD,...",
+                        help=f"at most {MOST_SHOWN} methods of the picture; default: the best of each "
+                        "budget and model, then by mean rank")
+    parser.add_argument("--digits", type=int, default=3, metavar="N", help="[3]")
+    parser.add_argument("--csv", metavar="OUT.csv", help="a row per model, budget and method")
+    parser.add_argument("--sources", metavar="SOURCES.csv", help="a row per source as well")
+    parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
+    parser.add_argument("--figure", metavar="STEM", help="STEM.png and STEM.pdf")
+    options = parser.parse_args(arguments)
+    if len(options.show) > MOST_SHOWN:
+        parser.error(f"--show: got {len(options.show)} methods, expected at most {MOST_SHOWN}")
+    if not (options.csv or options.sources or options.markdown or options.figure):
+        options.markdown = "-"
+    return options
+
+
+def sources_of(paths):
+    """{prompt: source} of record files."""
+    out = {}
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8") as file:
+                records = [parse_json(line) for line in file if line.strip()]
+        except (OSError, ValueError, json.JSONDecodeError) as error:
+            raise CsvError(f"{path}: cannot be read: {error}") from None
+        for record in records:
+            out[record["id"]] = record.get("source") or record["id"]
+    return out
+
+
+def main(arguments=None):
+    options = parse_arguments(arguments)
+    found = tables.load(options.scores, sources_of(options.records), options.metric,
+                        options.exclude, options.budgets)
+    for text in found.notes:
+        note(text)
+    lines = tables.lines(found, options.to)
+    if options.csv:
+        write_table(options.csv, tables.COLUMNS, lines)
+    if options.sources:
+        write_table(options.sources, tables.SOURCE_COLUMNS, tables.by_source(found))
+    if options.markdown:
+        write_text(options.markdown, tables.markdown(found, lines, options))
+    if options.figure:
+        from kvbench.losses import figure  # half a second that tables do not need
+
+        figure.draw_to(options.figure, found, options.show or tables.shown(found, MOST_SHOWN),
+                       options.metric)
+
+
+if __name__ == "__main__":
+    command.run_main(main)

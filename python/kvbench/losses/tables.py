@@ -1,0 +1,201 @@
+"""Losses by model, budget, method and source: read, averaged, tested, written."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from kvbench import stats as ks
+from kvbench import tables as kt
+from kvbench.compare.tables import chance, number
+
+METRICS = {"kl": "KL divergence, nats a token", "loss_change": "change of the loss, nats a token"}
+TEXT = ("trace", "prompt", "algorithm", "params", "status")
+COLUMNS = ["model", "budget", "method", "sources", "mean", "low", "high", "to", "difference",
+           "difference_low", "difference_high", "p", "p_holm", "verdict"]
+SOURCE_COLUMNS = ["model", "budget", "method", "source", "value"]
+ALPHA = 0.05
+FEWEST = 8  # sources of an interval; the studentised bootstrap of four spans more than there is
+
+
+@dataclass
+class Losses:
+    """values[model, budget]: a frame [sources, methods], NaN where a method lacks a source."""
+
+    values: dict
+    methods: list
+    notes: list = field(default_factory=list)
+
+    def models(self):
+        return list(dict.fromkeys(model for model, _ in self.values))
+
+    def budgets(self):
+        return sorted({budget for _, budget in self.values}, reverse=True)
+
+
+def read(paths, metric):
+    """Rows of one model."""
+    frame = kt.read_table(paths, ["trace", "prompt", "algorithm", "params", "budget_requested", "seed",
+                                  metric, "status"], TEXT, others=["layers"])
+    repeats = frame.duplicated(["trace", "prompt", "algorithm", "params", "budget_requested", "seed"])
+    if repeats.any():
+        row = frame.iloc[int(repeats.to_numpy().argmax())]
+        raise kt.CsvError(f"{paths[0]}: rows stand twice: prompt {row['prompt']}, {row['algorithm']} "
+                          f"at {row['budget_requested']:g}")
+    return frame
+
+
+def load(scores, sources, metric="kl", exclude=(), budgets=()):
+    """Losses of tables [(model, [file])]; sources: {prompt: source}."""
+    frames, notes = [], []
+    for model, paths in scores:
+        frame = read(paths, metric).assign(model=model)
+        if "layers" in frame and frame["layers"].nunique() > 1:
+            raise kt.CsvError(f"{paths[0]}: caches of {', '.join(map(str, frame['layers'].unique()))} "
+                              "layers, expected one number: they are not compared")
+        frames.append(frame)
+    frame = pd.concat(frames, ignore_index=True)
+    frame = frame[~frame["algorithm"].isin(exclude)].copy()
+    frame = kt.pick_numbers(frame, "budget_requested", list(budgets), scores[0][1][0])
+    kt.add_labels(frame)
+    unknown = sorted(set(frame["prompt"]) - set(sources)) if sources else []
+    if unknown:
+        raise kt.CsvError(f"no record says the source of {', '.join(unknown[:3])}"
+                          f"{' and others' if len(unknown) > 3 else ''}: --records")
+    frame["source"] = frame["prompt"].map(sources) if sources else frame["prompt"]
+    good = frame["status"].map(kt.status_kind) == "ok"
+    keys = ["model", "budget_requested", "label", "source"]
+    spoiled = frame.loc[~good, keys].drop_duplicates()
+    frame = frame.merge(spoiled.assign(spoiled=True), "left", keys)
+    frame = frame[frame["spoiled"].isna()]
+    for (model, budget, label), some in spoiled.groupby(["model", "budget_requested", "label"],
+                                                        dropna=False):
+        notes.append(f"{model}: {label} at {budget:g}: {len(some)} sources with rows that are not ok "
+                     "are left out")
+    # Seeds of a prompt first, then the prompts of a source.
+    prompt = frame.groupby([*keys, "trace", "prompt"], sort=False, dropna=False)[metric].mean()
+    source = prompt.groupby(keys, sort=False, dropna=False).mean()
+    values = {}
+    for (model, budget), part in source.groupby(["model", "budget_requested"], sort=False, dropna=False):
+        values[model, budget] = part.droplevel([0, 1]).unstack("label").sort_index()
+    if not values:
+        raise kt.CsvError(f"{scores[0][1][0]}: no rows with status ok")
+    methods = list(dict.fromkeys(label for table in values.values() for label in table.columns))
+    return Losses(values, methods, notes)
+
+
+def extent(values):
+    """(low, high) of a mean over sources: its 95 % interval; with fewer than FEWEST sources, of which
+    no interval is worth its name, the least and the largest of them."""
+    if len(values) < FEWEST:
+        return (float(values.min()), float(values.max())) if len(values) else (math.nan, math.nan)
+    (low, high), = ks.bootstrap_intervals(values[:, None])
+    return float(low), float(high)
+
+
+def lines(found, to=None):
+    """A dict per model, budget and method, sorted by the mean; COLUMNS."""
+    if to is not None and to not in found.methods:
+        raise kt.CsvError(f"--to: got `{to}`, expected one of {', '.join(found.methods)}")
+    out = []
+    for (model, budget), table in found.values.items():
+        rows = []
+        for label in table.columns:
+            values = table[label].dropna().to_numpy()
+            low, high = extent(values)
+            rows.append({"model": model, "budget": budget, "method": label, "sources": len(values),
+                         "mean": float(values.mean()), "low": low, "high": high})
+        if to in table.columns:
+            tested(rows, table, to)
+        out += sorted(rows, key=lambda row: row["mean"])
+    return out
+
+
+def tested(rows, table, to):
+    """Adds differences to the method `to`, with p and verdicts where the sources can reach them."""
+    others = [row for row in rows if row["method"] != to]
+    pairs = [(table[row["method"]] - table[to]).dropna().to_numpy() for row in others]
+    ps = [ks.signed_rank_test(pair)[0] if len(pair) else math.nan for pair in pairs]
+    intervals = [extent(pair) for pair in pairs]
+    for row, pair, p, adjusted, (low, high) in zip(others, pairs, ps, ks.holm(ps), intervals):
+        reach = len(others) * ks.min_p(len(pair)) <= ALPHA
+        verdict = "-" if not reach else "not decided"
+        if reach and adjusted <= ALPHA:
+            verdict = "less" if pair.mean() < 0 else "more"
+        row.update(to=to, difference=float(pair.mean()) if len(pair) else math.nan,
+                   difference_low=float(low), difference_high=float(high), p=float(p),
+                   p_holm=float(adjusted), verdict=verdict)
+
+
+def by_source(found):
+    return [{"model": model, "budget": budget, "method": label, "source": source,
+             "value": float(table.loc[source, label])}
+            for (model, budget), table in found.values.items() for label in table.columns
+            for source in table.index if not math.isnan(table.loc[source, label])]
+
+
+def mean_ranks(found):
+    """{method: mean rank over models and budgets} of those that are in all of them."""
+    ranks = [table.mean().rank() for table in found.values.values()]
+    return {method: float(np.mean([rank[method] for rank in ranks])) for method in found.methods
+            if all(method in rank.index for rank in ranks)}
+
+
+def shown(found, most):
+    """The best of each model and budget, then those of the lowest mean rank."""
+    ranks = mean_ranks(found)
+    best = [table.mean().idxmin() for table in found.values.values()]
+    order = [*dict.fromkeys(best), *sorted(ranks, key=ranks.get)]
+    return [m for m in dict.fromkeys(order) if m != "exact"][:most]
+
+
+def markdown(found, rows, options):
+    """The table over models, then what the tests can say."""
+    models, budgets = found.models(), found.budgets()
+    cells = {(row["model"], row["budget"], row["method"]): row for row in rows}
+    columns = [(model, budget) for model in models for budget in budgets
+               if (model, budget) in found.values]
+    n = {key: len(table) for key, table in found.values.items()}
+    few = any(count < FEWEST for count in n.values())
+    out = [f"{METRICS[options.metric]}: mean over sources [95 % interval over sources]"
+           + (f", or of fewer than {FEWEST} sources (least to largest)." if few else "."), ""]
+    out.append("| method | " + " | ".join(f"{model}, {share(budget)} (n = {n[model, budget]})"
+                                          for model, budget in columns) + " |")
+    out.append("| --- |" + " --- |" * len(columns))
+    order = {method: rank for method, rank in mean_ranks(found).items()}
+    middle = columns[len(columns) // 2]
+    later = found.values[middle].mean()
+    for method in sorted(found.methods, key=lambda m: (order.get(m, math.inf),
+                                                       later.get(m, math.inf))):
+        texts = []
+        for model, budget in columns:
+            row = cells.get((model, budget, method))
+            texts.append("-" if row is None else cell(row, n[model, budget], options))
+        out.append(f"| {method} | " + " | ".join(texts) + " |")
+    out += ["", "Methods that every column has stand first, by mean rank over the columns."]
+    if options.to:
+        out += ["", f"Tested against {options.to}: * differs (Holm over the methods of the column)."]
+        for model, budget in columns:
+            tests = len(found.values[model, budget].columns) - 1
+            least = tests * ks.min_p(n[model, budget])
+            out.append(f"- {model}, {share(budget)}: {tests} comparisons of {n[model, budget]} sources "
+                       f"reach p = {chance(min(1.0, least))} at best"
+                       + (": estimates, no verdicts." if least > ALPHA else "."))
+    return "\n".join(out) + "\n"
+
+
+def cell(row, most, options):
+    text = number(row["mean"], options.digits)
+    low, high = (number(row[end], options.digits) for end in ("low", "high"))
+    text += f" ({low} to {high})" if row["sources"] < FEWEST else f" [{low}, {high}]"
+    if row.get("verdict") in ("less", "more"):
+        text += " *"
+    return text + (f" (n = {row['sources']})" if row["sources"] < most else "")
+
+
+def share(budget):
+    if math.isnan(budget):
+        return "native"
+    whole = 1 / budget if budget > 0 else math.inf
+    return f"1/{whole:g}" if whole > 1 and abs(whole - round(whole)) < 1e-9 else f"{budget:g}"

@@ -1,0 +1,149 @@
+"""kvbench-py losses: means over sources, intervals, tests, and what it refuses. Every number of a table is
+compared with one computed here from the rows."""
+
+import csv
+import gzip
+import json
+import math
+import os
+import tempfile
+import unittest
+
+from script_case import call, missing
+
+MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
+if not MISSING:
+    from scipy import stats
+    from kvbench.command import run_main
+    from kvbench.losses import main as losses
+
+COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers", "kl",
+           "loss_change", "status")
+
+
+@unittest.skipIf(MISSING, f"lacks {', '.join(MISSING)}")
+class LossesTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def table(self, name, rows):
+        """A table of scores of (prompt, algorithm, budget, seed, kl[, status[, layers]])."""
+        opened = gzip.open if name.endswith(".gz") else open
+        with opened(self.path(name), "wt", encoding="utf-8", newline="") as file:
+            out = csv.writer(file, lineterminator="\n")
+            out.writerow(COLUMNS)
+            for prompt, algorithm, budget, seed, kl, *more in rows:
+                status, layers = [*more, *("ok", 30)[len(more):]]
+                out.writerow(["t.h5", prompt, algorithm, "", budget, seed, layers, kl, kl / 2, status])
+        return self.path(name)
+
+    def records(self, sources):
+        with open(self.path("r.jsonl"), "w", encoding="utf-8") as file:
+            for prompt, source in sources.items():
+                file.write(json.dumps({"id": prompt, "source": source}) + "\n")
+        return self.path("r.jsonl")
+
+    def run_script(self, *arguments):
+        ran = call(lambda: run_main(losses.main), "kvbench-py losses", *arguments)
+        self.assertEqual(ran.code, 0, ran.err)
+        return ran.out, ran.err
+
+    def refused(self, what, *arguments):
+        ran = call(lambda: run_main(losses.main), "kvbench-py losses", *arguments)
+        self.assertNotEqual(ran.code, 0)
+        self.assertIn(what, ran.err)
+        self.assertNotIn("Traceback", ran.err)
+
+    def read(self, name):
+        with open(self.path(name), encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def many(self, sources, better=0.7):
+        """Two methods at two budgets over that many sources of a prompt each."""
+        return [(f"p{i}", method, budget, 0, (1 + 0.1 * i) * factor * (0.25 / budget))
+                for i in range(sources) for budget in (0.25, 0.125)
+                for method, factor in (("snapkv", 1), ("h2o", better + 0.01 * (i % 3)))]
+
+    def test_seeds_then_prompts_then_sources(self):
+        rows = [("a1", "uniform", 0.25, 0, 1.0), ("a1", "uniform", 0.25, 1, 3.0),  # 2
+                ("a2", "uniform", 0.25, 0, 6.0),                                   # a: 4
+                ("b1", "uniform", 0.25, 0, 10.0)]
+        self.run_script("--scores", "m=" + self.table("s.csv", rows), "--csv", self.path("o.csv"),
+                        "--records", self.records({"a1": "a", "a2": "a", "b1": "b"}),
+                        "--sources", self.path("s.out"))
+        row, = self.read("o.csv")
+        self.assertEqual((row["sources"], float(row["mean"])), ("2", 7.0))
+        self.assertEqual((float(row["low"]), float(row["high"])), (4.0, 10.0))  # too few: the ends
+        self.assertEqual({r["source"]: float(r["value"]) for r in self.read("s.out")},
+                         {"a": 4.0, "b": 10.0})
+
+    def test_intervals_and_tests(self):
+        out, _ = self.run_script("--scores", "m=" + self.table("s.csv", self.many(12)), "--to",
+                                 "snapkv", "--csv", self.path("o.csv"), "--markdown", "-")
+        rows = {(row["budget"], row["method"]): row for row in self.read("o.csv")}
+        for budget in ("0.25", "0.125"):
+            row = rows[budget, "h2o"]
+            self.assertTrue(float(row["low"]) < float(row["mean"]) < float(row["high"]))
+            pairs = [(1 + 0.1 * i) * (0.7 + 0.01 * (i % 3) - 1) * 0.25 / float(budget)
+                     for i in range(12)]
+            self.assertAlmostEqual(float(row["difference"]), sum(pairs) / 12, 12)
+            self.assertAlmostEqual(float(row["p"]), stats.wilcoxon(pairs, method="exact").pvalue, 12)
+            self.assertEqual(row["verdict"], "less")
+            self.assertEqual(rows[budget, "snapkv"]["verdict"], "")
+        self.assertIn("1 comparisons of 12 sources reach p = 0.00049 at best.", out)
+        self.assertIn("| h2o | ", out)
+        self.assertIn("] *", out)
+
+    def test_few_sources_give_no_verdict(self):
+        out, _ = self.run_script("--scores", "m=" + self.table("s.csv", self.many(5)), "--to",
+                                 "snapkv", "--csv", self.path("o.csv"), "--markdown", "-")
+        for row in self.read("o.csv"):
+            self.assertIn(row["verdict"], ("", "-"))
+        self.assertIn("reach p = 0.062 at best: estimates, no verdicts", out)
+        self.assertNotIn("*", out.split("Tested")[0])
+        self.assertNotIn("[0", out)
+
+    def test_rows_that_are_not_ok(self):
+        rows = self.many(9) + [("p0", "kvreviver", 0.25, 0, 2.0),
+                               ("p1", "kvreviver", 0.25, 0, math.nan, "infeasible: too small")]
+        _, err = self.run_script("--scores", "m=" + self.table("s.csv", rows), "--csv",
+                                 self.path("o.csv"))
+        row, = (row for row in self.read("o.csv") if row["method"] == "kvreviver")
+        self.assertEqual(row["sources"], "1")
+        self.assertIn("kvreviver at 0.25: 1 sources with rows that are not ok are left out", err)
+
+    def test_the_picture(self):
+        names = [f"a{i}" for i in range(12)]
+        rows = [(f"p{i}", name, budget, 0, (at + 1) * (1 + 0.1 * i) / budget)
+                for i in range(9) for budget in (0.25, 0.125) for at, name in enumerate(names)]
+        scores = "m=" + self.table("s.csv", rows)
+        self.run_script("--scores", scores, "--figure", self.path("f"))
+        for end in (".png", ".pdf"):
+            self.assertGreater(os.path.getsize(self.path("f" + end)), 1000)
+        self.refused("expected at most 10", "--scores", scores, "--show", ",".join(names))
+        self.refused("--show: got `nobody`", "--scores", scores, "--show", "nobody", "--figure",
+                     self.path("g"))
+
+    def test_refusals(self):
+        good = "m=" + self.table("s.csv", self.many(9))
+        self.refused("expected MODEL=FILE", "--scores", "s.csv")
+        self.refused("no such file", "--scores", "m=" + self.path("none.csv"))
+        self.refused("--to: got `rkv`", "--scores", good, "--to", "rkv")
+        self.refused("no rows with budget_requested 0.5", "--scores", good, "--budgets", "0.5")
+        self.refused("no record says the source of p1", "--scores", good, "--records",
+                     self.records({"p0": "a"}))
+        twice = self.many(9) + self.many(1)
+        self.refused("rows stand twice", "--scores", "m=" + self.table("t.csv", twice))
+        mixed = self.many(9) + [("p0", "rkv", 0.25, 0, 1.0, "ok", 8)]
+        self.refused("layers, expected one number", "--scores", "m=" + self.table("u.csv", mixed))
+        none = [("p0", "rkv", 0.25, 0, 1.0, "failed: x")]
+        self.refused("no rows with status ok", "--scores", "m=" + self.table("v.csv", none))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
