@@ -50,6 +50,7 @@ LEFT_OUT = {
     "kvbench-py needles": "reads texts: test_prompts.py",
     "kvbench-py press": "needs torch: test_press.py",
     "kvbench-py prompts": "reads texts: test_prompts.py",
+    "kvbench-py tasks": "reads texts: test_prompt_tasks.py",
     "kvbench-py reference": "reads a plan, and what it has written itself: test_reference_plan.py",
     "kvbench-py score": "needs torch: test_score_model.py",
     "tidy.py": "reads the compiler's commands",

@@ -52,6 +52,7 @@ PROGRAMS = {
     "model": Program("model.main", "a real model from the package index", ()),
     "prompts": Program("prompts.make", "prompts of the reference results", ()),
     "needles": Program("prompts.needles", "prompts with a question to answer", ()),
+    "tasks": Program("prompts.tasks", "prompts of tasks with a known answer", ()),
     "compare": Program("compare.main", "methods on the same prompts: means, intervals, tests", (*FIGURES, "scipy")),
     "correlate": Program("correlate.main", "which metric follows the model's loss", (*FIGURES, "scipy")),
     "tune": Program("tune", "a method's parameters, chosen on other prompts than they are judged on", TABLES),
