@@ -259,10 +259,13 @@ lengths = [40, 9000]
 """)
         self.write_file("text.txt", self.TEXT)
         self.write_file("config.json", '{"max_position_embeddings": 64}')
-        with mock.patch.object(kp, "Tokens", lambda folder: Words):
-            done = call(lambda: pm.main([spec, "--texts", self.folder, "--model", self.folder, "-o",
-                                         self.path("out")]), program(pm))
-        self.assertEqual((done.code, done.err), (0, ""))
+        for more in ((), ("--",), ("--", "--index-url", "x")):
+            with mock.patch.object(kp, "Tokens", lambda folder: Words), \
+                    mock.patch.object(pm, "Places", wraps=pm.Places) as places:
+                done = call(lambda more=more: pm.main([spec, "--texts", self.folder, "--model", self.folder, "-o",
+                                                       self.path("out"), *more]), program(pm))
+            self.assertEqual((done.code, done.err), (0, ""))
+            self.assertEqual(places.call_args[0][2], [*more[1:]])
         self.assertEqual(sorted(os.listdir(self.path("out"))), ["long.jsonl", "prose.jsonl"])
         self.assertEqual(done.out, "prose.jsonl: 1 prompts of 20 tokens\nlong.jsonl: 1 prompts of 40 tokens\n")
 

@@ -21,6 +21,7 @@ that of its prompts, `tabular` says that lines are its paragraphs.
 
 A prompt ends where it has exactly `tokens` tokens of the model's tokenizer. Two prompts that share
 200 characters are refused, but for the longer ones of one text. It needs the package `tokenizers`.
+What follows `--` goes to pip download.
 """
 
 import argparse
@@ -182,7 +183,7 @@ def longest_context(folder):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__,
+    parser = argparse.ArgumentParser(usage="%(prog)s [OPTIONS] LIST.toml [-- PIP_ARG ...]", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", metavar="LIST.toml")
     parser.add_argument("--texts", default=".", metavar="FOLDER", help="where works are that are files")
@@ -190,13 +191,15 @@ def main(arguments=None):
                         help="where packages are kept [build/sources]")
     parser.add_argument("--model", required=True, metavar="FOLDER", help="its tokenizer counts")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER")
-    parser.add_argument("pip_args", nargs="*", metavar="PIP_ARG", help="after --: more for pip download")
-    args = parser.parse_args(arguments)
+    # argparse would take words behind a `--` that follows options for none of its own.
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    at = words.index("--") if "--" in words else len(words)
+    args, pip_args = parser.parse_args(words[:at]), words[at + 1:]
     try:
         with open(args.list, "rb") as file:
             spec = tomllib.load(file)
         tokens, longest = kp.Tokens(args.model), longest_context(args.model)
-        places = Places(args.texts, args.cache, args.pip_args)
+        places = Places(args.texts, args.cache, pip_args)
         files, all_records = {}, []
         for entry in spec["prompt"]:
             for record in make(spec, entry, places, tokens, longest):
