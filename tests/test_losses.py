@@ -141,6 +141,8 @@ class LossesTest(unittest.TestCase):
         self.refused("rows stand twice", "--scores", "m=" + self.table("t.csv", twice))
         mixed = self.many(9) + [("p0", "rkv", 0.25, 0, 1.0, "ok", 8)]
         self.refused("layers, expected one number", "--scores", "m=" + self.table("u.csv", mixed))
+        unknown = self.many(9) + [("p0", "rkv", 0.25, 0, math.nan)]
+        self.refused("rkv at 0.25: kl is nan", "--scores", "m=" + self.table("w.csv", unknown))
         none = [("p0", "rkv", 0.25, 0, 1.0, "failed: x")]
         self.refused("no rows with status ok", "--scores", "m=" + self.table("v.csv", none))
 

@@ -171,8 +171,11 @@ class Run(FolderCase):
                                                      work.encode()).hexdigest()}}}
         entry = {"id": "a", "kind": "prose", "set": "dev", "sources": ["work.txt"], "start": 100}
 
+        places = make_prompts.Places(self.folder)
+
         def make(**changes):
-            return make_prompts.make(spec, {**entry, **changes}, self.folder, words)
+            record, = make_prompts.make(spec, {**entry, **changes}, places, words)
+            return record
         record = make()
         self.assertEqual(work[record["start"] - 2:record["start"]], "\n\n")
         self.assertTrue(100 <= record["start"] < 160)
@@ -192,7 +195,7 @@ class Run(FolderCase):
         long = "".join(chr(97 + i * i % 26) for i in range(300))
         for words, one, two in (("stands twice", {}, {"id": "a"}), ("share 300", {}, {}),
                                 ("set is other", {"set": "other"}, {})):
-            base = {"set": "dev", "text": long}
+            base = {"set": "dev", "text": long, "tokens": 9}
             with self.assertRaisesRegex(kp.PromptError, words):
                 make_prompts.check([{"id": "a", **base, **one}, {"id": "b", **base, **two}])
 

@@ -38,6 +38,12 @@ def read(paths, metric):
     """Rows of one model."""
     frame = kt.read_table(paths, ["trace", "prompt", "algorithm", "params", "budget_requested", "seed",
                                   metric, "status"], TEXT, others=["layers"])
+    unknown = (frame["status"].map(kt.status_kind) == "ok") & ~np.isfinite(frame[metric])
+    if unknown.any():
+        row = frame[unknown].iloc[0]
+        raise kt.CsvError(f"{paths[0]}: prompt {row['prompt']}, {row['algorithm']} at "
+                          f"{row['budget_requested']:g}: {metric} is {row[metric]} though the status is "
+                          "ok, expected a finite number")
     repeats = frame.duplicated(["trace", "prompt", "algorithm", "params", "budget_requested", "seed"])
     if repeats.any():
         row = frame.iloc[int(repeats.to_numpy().argmax())]

