@@ -1,5 +1,7 @@
 // A variant's facts and calls: those of its method, or of the parts of A+B or A@Q, and of the
 // methods that they name.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "algorithms/composition.hpp"
