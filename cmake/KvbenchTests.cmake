@@ -150,7 +150,8 @@ set(_slow_tests
   python.test_guest python.test_kills python.test_many_rows python.test_newest_libraries python.test_notebook
   python.test_paper_claims
   python.test_plot_bits python.test_plot_choice python.test_plot_layers python.test_plot_scripts python.test_plot_style
-  python.test_pooling python.test_recipes python.test_reference python.test_scripts_help
+  python.test_pooling python.test_recipes python.test_reference python.test_reference_store
+  python.test_scripts_help
   cli.figures)
 function(kvbench_add_test name)
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY "${_src}")

@@ -231,6 +231,8 @@ class Run:
         self.take_folders()
         self.commands.catch()
         self.commands.take_lock(self.places.work)
+        if self.plan.store:
+            self.steps.tidy()
         if self.steps.lacks_model() and any(kind == "trace" for kind, *_ in self.left()):
             self.steps.make_model()
         if self.args.stale and self.plan.store:

@@ -152,9 +152,16 @@ class StoredSteps(Steps):
         record = self.record(stage, prompt)
         if record is None or self.missing(stage, record) != ({}, []):
             return None
+        if not self.has_files(stage, prompt, record):
+            return None
         seconds = [part["seconds"] for part in record["parts"]]
         return {"code": record["code"], "program": {"version": record["parts"][-1]["program"]},
                 "seconds": None if None in seconds else round(sum(seconds), 2)}
+
+    def has_files(self, stage, prompt, record):
+        folder = os.path.join(self.store, stage.name)
+        return all(os.path.isfile(store.path_of(folder, prompt.id, name))
+                   for name in record["files"])
 
     def took(self, stage, prompt):
         record = self.record(stage, prompt)
@@ -173,6 +180,13 @@ class StoredSteps(Steps):
         path = self.record_path(stage, prompt)
         if os.path.exists(path):
             os.remove(path)
+
+    def tidy(self):
+        """Removes what a killed run left of files that it was writing."""
+        for folder, _, files in os.walk(self.store):
+            for name in files:
+                if name.endswith(".part"):
+                    os.remove(os.path.join(folder, name))
 
     # -------------------------------------------------------------------------------------- traces
 
@@ -211,6 +225,8 @@ class StoredSteps(Steps):
     def run(self, stage, prompt):
         """Runs what the store lacks of a step, and merges it in."""
         record = self.record(stage, prompt)
+        if record and not self.has_files(stage, prompt, record):
+            record = None
         found = self.missing(stage, record)
         if found is None:
             raise Failed(f"stage {stage.name}: its configuration is not there", 3)
@@ -277,7 +293,7 @@ class StoredSteps(Steps):
         store.write_record(path, {
             "stage": stage.name, "prompt": prompt.id, "source": prompt.source, "set": prompt.set,
             "seeds": self.seeds(stage), "code": code | (record["code"] if record else 0),
-            "key": self.key(stage, prompt), "parts": [*(record["parts"] if record else []), part],
+            "files": store.tables_of(folder, prompt.id), "key": self.key(stage, prompt), "parts": [*(record["parts"] if record else []), part],
             "variants": dict(sorted(variants.items()))})
 
     def seeds(self, stage):
