@@ -36,7 +36,8 @@ POINT = ["budget", "label", "unit"]
 
 @dataclass
 class Comparison:
-    """What one budget says. values: a frame [prompts, methods], NaN where a method lacks a prompt.
+    """What one budget says. values: a frame [prompts, methods], NaN where a method lacks a prompt;
+    by: what its lines are, prompts or sources.
 
     rows: a dict per method, sorted by mean; layers: a dict per method and layer; tests: Friedman
     and Nemenyi over `ranked`, the methods that have every prompt; groups: of `ranked`, those alike.
@@ -50,6 +51,7 @@ class Comparison:
     tests: dict = field(default_factory=dict)
     groups: list = field(default_factory=list)
     notes: list = field(default_factory=list)
+    by: str = "prompt"
 
 
 def budget_name(budget):
@@ -131,7 +133,7 @@ def load(paths, options):
         if len(labels) < 2:
             kt.note(f"budget {budget}: {labels[0]} alone; nothing to compare")
             continue
-        found = Comparison(budget, values.reindex(columns=labels))
+        found = Comparison(budget, values.reindex(columns=labels), by=options.by)
         absent = [unit for unit in dict.fromkeys(frame["unit"]) if unit not in set(names)]
         if absent:
             found.notes.append(f"{ks.counted(len(absent))} without rows here: {', '.join(absent)}")
