@@ -38,6 +38,7 @@ DROPPED = ("run_id", "row_crc")
 COLUMNS = ("status", "full_bytes", "tokens_kept", "bytes", "aux_bytes", "ratio", "middle_ratio", "rel_error",
            "mass_kept", "compress_ms", "attend_us_per_query")
 DIGITS, FEW_ROWS_DIGITS = 5, 9
+FEW_ROWS = ("layers", "scores")
 TIME_DIGITS = {"attend_us_per_query": 2}  # of a query: noise beyond
 USUAL_TIME_DIGITS = 3
 
@@ -162,7 +163,7 @@ def condense(table, name, columns=(), source=""):
     extra = ["source"] if name in ("", "scores") else []
     out = Table([*extra, *steady, *seeds, *(["seeds"] if seeds else []), *mine[len(steady):], *kept,
                  "check"], [])
-    digits = FEW_ROWS_DIGITS if name else DIGITS
+    digits = FEW_ROWS_DIGITS if name in FEW_ROWS else DIGITS
     groups, sums = {}, {}
     at, variant = table.places(mine), table.places(VARIANT)
     for row in table.rows:
@@ -266,7 +267,7 @@ def write_record(path, record):
 
 
 def size(folder):
-    """(bytes, files) below a folder."""
+    """(bytes, files) of a store."""
     sizes = [os.path.getsize(os.path.join(at, name)) for at, _, files in os.walk(folder)
-             for name in files]
+             for name in files if name.endswith((".csv.gz", ".json"))]
     return sum(sizes), len(sizes)

@@ -329,27 +329,40 @@ class StoredSteps(Steps):
 
     def view_now(self, stage, prompt, name, plain):
         """A file for a report's {STAGE/NAME}: `store` or `store.TABLE` is the store's own file,
-        where the plan names all that it holds; a CSV file's name is a copy without gzip, `` the
-        folder of all of them."""
-        folder, place = os.path.join(self.store, stage.name), self.view_folder(stage, prompt)
-        if not name:
-            for table in store.tables_of(folder, prompt.id):
-                self.view(stage.name, prompt.id, (table or "rows") + ".csv", True)
-            return place + os.sep
-        packed = name.partition(".")[0] == "store"
-        table = name.removeprefix("store").removeprefix(".") if packed else store.table_name(name)
-        path = store.path_of(folder, prompt.id, table)
+        where the plan names all that it holds; a CSV file's name is a copy without gzip, with those
+        of the other tables beside it, and `` their folder."""
+        place = self.view_folder(stage, prompt)
+        if name.partition(".")[0] == "store":
+            table = name.removeprefix("store").removeprefix(".")
+            if not plain:
+                return self.packed_view(stage, prompt, table, os.path.join(place, "packed"))
+            name = self.plain_name(stage, table)
+        for table in store.tables_of(os.path.join(self.store, stage.name), prompt.id):
+            _, kept = self.kept(stage, prompt, table)
+            write_text(os.path.join(place, self.plain_name(stage, table)), store.csv_text(kept))
+        path = os.path.join(place, name)
+        if not os.path.exists(path):
+            raise rp.PlanError(f"{{{stage.name}/{name}}}: the store has no such table of {prompt.id}")
+        return path
+
+    @staticmethod
+    def plain_name(stage, table):
+        """What the step called a table."""
+        alone = stage.kind == "cluster" or table == "scores"
+        return f"{table}.csv" if alone else f"rows.{table}.csv" if table else rp.ROWS
+
+    def kept(self, stage, prompt, table):
+        """(a table of the store, what of it the plan names)."""
+        path = store.path_of(os.path.join(self.store, stage.name), prompt.id, table)
         found = store.read(path)
         if found is None:
-            raise rp.PlanError(f"{{{stage.name}/{name}}}: {path}: no such file")
-        kept = found.only(self.wanted(stage, self.record(stage, prompt)))
-        if packed and not plain:
-            if len(kept.rows) == len(found.rows):
-                return path
-            path = store.path_of(place, "rows", table)
-            store.write(path, kept)
-            return path
-        path = os.path.join(place, ("rows" + (f".{table}" if table else "") + ".csv") if packed
-                            else name)
-        write_text(path, store.csv_text(kept))
+            raise rp.PlanError(f"{path}: no such file")
+        return found, found.only(self.wanted(stage, self.record(stage, prompt)))
+
+    def packed_view(self, stage, prompt, table, place):
+        found, kept = self.kept(stage, prompt, table)
+        if len(kept.rows) == len(found.rows):
+            return store.path_of(os.path.join(self.store, stage.name), prompt.id, table)
+        path = store.path_of(place, prompt.id, table)
+        store.write(path, kept)
         return path
