@@ -38,6 +38,14 @@ subprocess.run([program, "replay", trace, *words, "--sink", "4", "--recent", "64
 key = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed")
 with open(rows) as file:
     points = {tuple(row[name] for name in key): row for row in csv.DictReader(file)}
+settings = ("layer", "protocol", "sink", "recent", "scores", "device", "n_queries")
+with open(rows) as file:
+    lines = {tuple(row[name] for name in (*key, *settings)): row for row in csv.DictReader(file)}
+with open(rows.replace(".csv", ".layers.csv"), "w") as file:
+    write = csv.writer(file, lineterminator="\\n").writerow
+    write([*key, *settings, "out_rel_error", "residual_rel_error"])
+    for line, row in lines.items():
+        write([*line, row["rel_error"], float(row["rel_error"]) / 2])
 with open(scores, "w") as file:
     write = csv.writer(file, lineterminator="\\n").writerow
     write([*key, "kl", "loss_change", "top_agreement", "answer_exact_right", "answer_right", "status"])
@@ -93,7 +101,7 @@ title = "A table"
 run = ["kvbench summarize {{equal/store}} --metric rel_error --csv {{out}}/equal.summary.csv",
   "kvbench summarize {{equal/rows.csv}} --metric rel_error --csv {{out}}/same.summary.csv",
   "kvbench-py compare {{equal/store}} --to h2o --by source --resamples 100 --csv {{out}}/compare.csv",
-  "kvbench-py correlate {{judged/store}} --scores {{judged/store.scores}} --resamples 100 --csv {{out}}/correlate.csv",
+  "kvbench-py correlate {{judged/store}} --layers {{judged/store.layers}} --scores {{judged/store.scores}} --resamples 100 --csv {{out}}/correlate.csv",
   "kvbench-py cluster-table {{groups/}} -o {{out}}/cluster.csv"]
 seconds = 2
 """
@@ -201,6 +209,7 @@ class StoreTest(FolderCase):
         self.assertTrue(record["parts"][0]["cpu"] and record["parts"][0]["trace"])
         same = [read_text(os.path.join(self.out, n + ".summary.csv")) for n in ("equal", "same")]
         self.assertEqual(*same)
+        self.assertIn("residual_rel_error", read_text(os.path.join(self.out, "correlate.csv")))
         compared = read_text(os.path.join(self.out, "compare.prompts.csv"))
         self.assertEqual({line.split(",")[2] for line in compared.splitlines()[1:]},
                          {"one", "two"})
@@ -284,6 +293,24 @@ class StoreTest(FolderCase):
         self.assertEqual([d for d in self.did(said) if "report" not in d], [])
         self.assertEqual(said.count("sample of equal: "), 2)
         self.assertIn("complete", said)
+
+    def test_a_machine_whose_traces_differ_in_last_digits(self):
+        """Its figures are near, and it is said that no bits were compared."""
+        self.run_it("--samples", "0")
+        for prompt in "abc":
+            path = os.path.join(self.out, "store", "equal", prompt + ".json")
+            record = json.loads(read_text(path))
+            record["parts"][0]["trace"] = "another"
+            self.write(path, json.dumps(record))
+            rows = self.stored("equal", prompt)
+            at = rows[0].index("rel_error")
+            for row in rows[1:]:
+                row[at] = row[at] and repr(1.01 * float(row[at]))
+            with gzip.open(path.replace(".json", ".csv.gz"), "wt", encoding="utf-8") as file:
+                file.writelines(",".join(row) + "\n" for row in rows)
+        said = self.run_it()
+        self.assertIn("within 0.05, not compared bit by bit: the trace made here has other bits", said)
+        self.assertIn("complete: 7 steps", said)
 
     def test_a_machine_whose_traces_differ(self):
         self.run_it("--samples", "0")
