@@ -152,6 +152,7 @@ set(_slow_tests
   python.test_paper_claims
   python.test_plot_bits python.test_plot_choice python.test_plot_layers python.test_plot_scripts python.test_plot_style
   python.test_pooling python.test_recipes python.test_reference python.test_reference_resume
+  python.test_reference_store
   python.test_scripts_help
   cli.figures)
 function(kvbench_add_test name)

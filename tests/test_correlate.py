@@ -335,7 +335,7 @@ class LeftOutTest(Tables):
                 [dict.fromkeys(cc.HEAD_METRICS, 0)], "o.csv", columns=[*ROW_COLUMNS, *cc.HEAD_METRICS[:6]]), "--scores", scores]),
             ("1 cells (method and budget)", lambda: [rows, "--scores", self.write_scores(
                 {k: v for k, v in figures.items() if k[1:] == first[1:]}, "o.csv")]),
-            ("expected 0, 1 or nothing", lambda: [rows, "--scores", other(
+            ("expected 0, 1, a mean of these or nothing", lambda: [rows, "--scores", other(
                 answer_right=lambda _: 2)]),
             ("`answer_exact_right` differs within prompt p0", lambda: [rows, "--scores", other(
                 answer_right=lambda _: 1,

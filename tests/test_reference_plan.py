@@ -11,6 +11,7 @@ from unittest import mock
 
 from script_case import ROOT
 
+from kvbench.reference import clock
 from kvbench.reference import plan as rp
 from kvbench.reference import steps as reference_steps
 from kvbench.reference.places import braces
@@ -97,13 +98,13 @@ class PlanTest(unittest.TestCase):
 class ClockTest(unittest.TestCase):
     def setUp(self):
         plan = rp.read_plan(os.path.join(ROOT, "configs", "reference", "smollm2-135m.toml"))
-        self.clock = reference_steps.Clock(plan, plan.layers)
+        self.clock = clock.Clock(plan, plan.layers)
         self.stage = next(iter(plan.stages))
         self.seconds = plan.stages[self.stage].seconds
 
     def test_first_guesses(self):
         self.assertEqual(self.clock.expected(self.stage), self.seconds)
-        half = reference_steps.Clock(self.clock.plan, self.clock.layers[:4])
+        half = clock.Clock(self.clock.plan, self.clock.layers[:4])
         self.assertEqual(half.expected(self.stage), self.seconds / 2)
 
     def test_what_was_measured_takes_their_place(self):

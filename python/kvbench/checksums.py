@@ -5,6 +5,7 @@ has the checksum of the finished file (docs/reliability.md). Other tables have n
 the number of cells in each row is checked.
 """
 
+import gzip
 import hashlib
 import os
 import zlib
@@ -124,8 +125,11 @@ def check_table(path):
     where it cannot be read.
     """
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        runs = _check_rows(path, file, digest)
+    try:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+            runs = _check_rows(path, file, digest)
+    except (EOFError, zlib.error) as error:
+        raise ChangedError(f"{path}: cannot be read: {error}") from None
     found = manifest_of(path)
     if found is None:
         return runs or set()

@@ -17,8 +17,8 @@ INTERVALS = ("t", "bca", "percentile")
 FEWEST_FOR_INTERVALS = 4
 
 
-def counted(prompts):
-    return f"{prompts} prompt" + ("s" if prompts != 1 else "")
+def counted(units, what="prompt"):
+    return f"{units} {what}" + ("s" if units != 1 else "")
 
 
 def bootstrap_intervals(values, level=0.95, kind="t", resamples=RESAMPLES, seed=0):

@@ -6,6 +6,7 @@ Column meanings: docs/schema.md.
 """
 
 import sys
+import zlib
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ SCHEMA_MAJOR = "1"
 ORIGINS = ["model", "dtype", "precision"]
 TEXT_COLUMNS = {
     "schema", "trace", "prompt", "algorithm", "params", "protocol", "scores", "device", "status",
-    "diag", *ORIGINS,
+    "diag", "source", *ORIGINS,
 }
 SETTINGS = ["protocol", "sink", "recent", "scores", "device", "n_queries"]
 # Integers that say where a row belongs: no row is without one that a script asks for.
@@ -148,6 +149,18 @@ def read_table(paths, needed, text, others=None):
     out.attrs["runs"] = sorted(runs)
     out.attrs["rows"] = [len(frame) for frame in frames]
     return out
+
+
+def header_of(path):
+    """Names of a table's columns. Raises CsvError."""
+    try:
+        return list(pd.read_csv(path, dtype=str, nrows=0).columns)
+    except FileNotFoundError:
+        raise CsvError(f"{path}: no such file") from None
+    except pd.errors.EmptyDataError:
+        raise CsvError(f"{path}: the file is empty") from None
+    except (pd.errors.ParserError, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
+        raise CsvError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
 
 
 def check_table(path):

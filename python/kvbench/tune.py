@@ -15,14 +15,15 @@ configuration of kvbench with the chosen settings that are not the default, each
 of the default.
 
 table: every method with its authors' setting and tuned, on prompts that the choice never saw, with
-bootstrap intervals over prompts. --authors: rows of the authors' settings where these are not
+bootstrap intervals over prompts (--by source: over sources, each the mean of its prompts).
+--authors: rows of the authors' settings where these are not
 kvbench's defaults; they stand in place of the defaults' rows.
 """
 
 
 import numpy as np
 
-from kvbench import command
+from kvbench import command, units
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.compare import tables as ct
@@ -36,9 +37,11 @@ TABLE = ["budget", "algorithm", "prompts", "setting", "authors", "authors_low", 
          "tuned", "tuned_low", "tuned_high", *DIFFERENCE]
 
 
-def figures(paths, metric):
-    """{(budget, algorithm, params): {prompt: mean over layers, heads and seeds}} of points that are
-    `ok` on every head of their prompt; None where some prompt's is not."""
+def figures(paths, options):
+    """{(budget, algorithm, params): {unit: mean over layers, heads and seeds}} of points that are
+    `ok` on every head of their prompt; None where some prompt's is not. A unit is a prompt, or with
+    --by source a source: the mean of its prompts."""
+    metric = options.metric
     frame = kt.read_results(paths, [metric, "seed", "budget_requested", *kt.HEAD_COLUMNS,
                                     *kt.SETTINGS])
     if frame[["prompt", "trace"]].drop_duplicates()["prompt"].duplicated().any():
@@ -47,6 +50,9 @@ def figures(paths, metric):
     if mixed:
         raise kt.CsvError(f"{paths[0]}: rows differ in {', '.join(mixed)}, expected one protocol and "
                           "one model")
+    of = None
+    if options.by == "source":
+        of = dict(zip(frame["prompt"], units.sources_of(frame, options.records, paths[0])))
     heads = frame.groupby("prompt")[["layer", "q_head"]].apply(lambda f: len(f.drop_duplicates()))
     out = {}
     # A budget is NaN for what has one size only: no setting to choose.
@@ -54,7 +60,9 @@ def figures(paths, metric):
         good = rows["status"].map(kt.status_kind).eq("ok").all() and np.isfinite(rows[metric]).all()
         by_seed = rows.groupby(["prompt", "seed"]).size()
         whole = all(by_seed[p].eq(heads[p]).all() if p in by_seed else False for p in heads.index)
-        out[point] = rows.groupby("prompt")[metric].mean() if good and whole else None
+        mean = rows.groupby("prompt")[metric].mean()
+        mean = mean if of is None else mean.groupby(of).mean()
+        out[point] = mean if good and whole else None
     return out
 
 
@@ -134,7 +142,7 @@ def row_settings(grids, rows):
 
 
 def choose(options):
-    found = figures(options.tables, options.metric)
+    found = figures(options.tables, options)
     budgets = {budget for budget, _, _ in found if budget == budget}
     if len(budgets) != 1:
         raise kt.CsvError(f"{options.tables[0]}: rows of {len(budgets)} budgets, expected one")
@@ -179,13 +187,13 @@ def choose(options):
                  for row in rows if row["settings"] > 1]
         ct.write_text(options.markdown, "\n".join(
             [f"Mean {options.metric} at {budget:g} of the bytes over "
-             f"{ks.counted(rows[0]['prompts'])}.", "", *ct.markdown_table(titles, cells)]) + "\n")
+             f"{ks.counted(rows[0]['prompts'], options.by)}.", "", *ct.markdown_table(titles, cells)]) + "\n")
 
 
-def one_setting(paths, metric):
+def one_setting(paths, options):
     """{(budget, algorithm): figures by prompt or None}; one setting per algorithm."""
     out = {}
-    for (budget, name, _), mean in figures(paths, metric).items():
+    for (budget, name, _), mean in figures(paths, options).items():
         if budget != budget:
             continue
         if (budget, name) in out:
@@ -195,11 +203,11 @@ def one_setting(paths, metric):
 
 
 def table(options):
-    usual = one_setting(options.tables, options.metric)
+    usual = one_setting(options.tables, options)
     if options.authors:
-        usual.update(one_setting(options.authors, options.metric))
-    tuned = {**one_setting(options.tables, options.metric),
-             **one_setting(options.tuned, options.metric)}
+        usual.update(one_setting(options.authors, options))
+    tuned = {**one_setting(options.tables, options),
+             **one_setting(options.tuned, options)}
     chosen = kt.read_table([options.choice], ["algorithm", "setting"], {"algorithm", "setting",
                            "metric"})
     settings = dict(zip(chosen["algorithm"], chosen["setting"]))
@@ -237,7 +245,7 @@ def table_lines(rows, options):
                   *(["-", "-", "-"] if row["difference"] == row["better"] == row["worse"] == 0 else
                     [f"{row['difference']:+.{digits}f}", span(row, "difference"),
                      f"{row['better']}/{row['worse']}"])] for row in here]
-        out += [f"## Budget {budget:g}: {ks.counted(here[0]['prompts'])}", "",
+        out += [f"## Budget {budget:g}: {ks.counted(here[0]['prompts'], options.by)}", "",
                 *ct.markdown_table(titles, cells), ""]
     return out[:-1]
 
@@ -255,6 +263,8 @@ def parse_arguments(arguments=None):
         sub.add_argument("--markdown", metavar="FILE.md", help="- is the terminal")
         sub.add_argument("--digits", type=int, default=3)
         sub.add_argument("--resamples", type=int, default=ks.RESAMPLES)
+        sub.add_argument("--by", **units.BY)
+        sub.add_argument("--records", **units.RECORDS)
         if name == "choose":
             sub.add_argument("--grids", required=True, metavar="FILE.csv",
                              help="what `kvbench list --grid` prints")

@@ -71,7 +71,7 @@ def critical_difference(found):
         axes.text(at(tick), line - 0.08, f"{tick:g}", ha="center", va="bottom",
                   fontsize=kf.SMALL_FONT_SIZE)
     axes.text((begin + end) / 2, line - 0.4, f"mean rank (1 is the best), "
-              f"{ks.counted(len(found.values))}, budget {found.budget}", ha="center", va="bottom",
+              f"{ks.counted(len(found.values), found.by)}, budget {found.budget}", ha="center", va="bottom",
               fontsize=kf.FONT_SIZE)
     # The critical difference as a length, from rank 1 on.
     size = found.tests["critical_difference"]
@@ -178,7 +178,7 @@ def draw_panel(axes, found, order, options, space):
             axes.plot(ends, [y, y], color=color, linewidth=1.3, solid_capstyle="butt")
         axes.plot([row[middle]], [y], marker="o", ms=3.6, color=color, linestyle="none",
                   markerfacecolor=color if sure else "white", markeredgewidth=0.9, clip_on=False)
-    axes.set_title(f"budget {found.budget},{space}{ks.counted(len(found.values))}")
+    axes.set_title(f"budget {found.budget},{space}{ks.counted(len(found.values), found.by)}")
     if options.to:
         axes.axvline(0, color="black", linewidth=0.7)
 
@@ -190,11 +190,11 @@ def pictures(comparisons, options):
         if len(found.ranked) >= 2:
             picture = critical_difference(found)
             out[f"cd.{found.budget}"] = kfr.finish(
-                picture, options.facts, "Ranks: means over prompts; bars join methods that Nemenyi's "
-                "test does not tell apart.")
+                picture, options.facts, f"Ranks: means over {found.by}s; bars join methods that "
+                "Nemenyi's test does not tell apart.")
     out["intervals"] = kfr.finish(
-        intervals(comparisons, options), options.facts, "Dots: means over prompts; bars: bootstrap "
-        f"intervals over prompts, level {options.level:g}.")
+        intervals(comparisons, options), options.facts, f"Dots: means over {options.by}s; bars: "
+        f"bootstrap intervals over {options.by}s, level {options.level:g}.")
     return out
 
 

@@ -9,6 +9,9 @@ NAME also paired differences to NAME with bootstrap intervals, and Wilcoxon's si
 exact, with Holm's correction over the methods of the budget. It says when there are too few prompts
 for any difference to show. docs/statistics.md explains every figure.
 
+With --by source the unit is the source: the mean over its prompts is taken first, and n is the number
+of sources. A method counts at a source where it counts at all of its prompts.
+
 A method counts at a prompt where it covers every head that the prompt has there, with status ok in
 all of its rows. One that lacks prompts is named, has no rank, and is compared on those that it has.
 
@@ -18,26 +21,23 @@ named.
 """
 
 import argparse
-import glob
 import math
-import os
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from kvbench import ROOT, command
+from kvbench import command, units
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.compare import tables as compare_tables
-from kvbench.prompts import records as kp
 
-PROMPTS = os.path.join(ROOT, "data", "prompts")
 POINT = ["budget", "label", "unit"]
 
 
 @dataclass
 class Comparison:
-    """What one budget says. values: a frame [prompts, methods], NaN where a method lacks a prompt.
+    """What one budget says. values: a frame [prompts, methods], NaN where a method lacks a prompt;
+    by: what its lines are, prompts or sources.
 
     rows: a dict per method, sorted by mean; layers: a dict per method and layer; tests: Friedman
     and Nemenyi over `ranked`, the methods that have every prompt; groups: of `ranked`, those alike.
@@ -51,24 +51,16 @@ class Comparison:
     tests: dict = field(default_factory=dict)
     groups: list = field(default_factory=list)
     notes: list = field(default_factory=list)
+    by: str = "prompt"
 
 
 def budget_name(budget):
     return "native" if math.isnan(budget) else f"{budget:g}"
 
 
-def ids_of_set(options):
-    """Ids of the records of --set."""
-    files = options.records or sorted(glob.glob(os.path.join(PROMPTS, "*.jsonl")))
-    try:
-        return {str(record.get("id")) for path in files for record in kp.read_jsonl(path)
-                if record.get("set") == options.set}
-    except kp.PromptError as error:
-        raise kt.CsvError(str(error)) from None
-
-
 def read(paths, options, metrics=None):
-    """Rows with unit, label, budget (text) and head, of the chosen methods, budgets and layers.
+    """Rows with unit (the prompt), label, budget (text) and head, of the chosen methods, budgets and
+    layers; with --by source also `of`, the source.
 
     metrics: columns that must be there, in place of that of --metric.
     """
@@ -85,7 +77,7 @@ def read(paths, options, metrics=None):
     if options.prompts:
         frame = frame[frame["prompt"].isin(options.prompts)].copy()
     if options.set is not None:
-        frame = frame[frame["prompt"].isin(ids_of_set(options))].copy()
+        frame = frame[frame["prompt"].isin(units.of_set(options.set, options.records))].copy()
         if frame.empty:
             raise kt.CsvError(f"{paths[0]}: --set: no rows of prompts of the set {options.set}")
     pairs = frame[["trace", "prompt"]].drop_duplicates()
@@ -95,6 +87,8 @@ def read(paths, options, metrics=None):
         kt.note(f"prompts of one name in several traces count as several prompts: "
                 f"{', '.join(again[:5])}")
         frame["unit"] = frame["trace"] + ":" + frame["prompt"]
+    if options.by == "source":
+        frame["of"] = units.sources_of(frame, options.records, paths[0])
     frame["budget"] = frame["budget_requested"].map(budget_name)
     frame["head"] = frame.groupby(["layer", "q_head"], sort=False).ngroup()
     if options.figures:
@@ -131,31 +125,43 @@ def load(paths, options):
     order = frame.drop_duplicates("budget").sort_values("budget_requested", ascending=False)
     for budget in order["budget"]:
         here = good[good["budget"] == budget]
-        units = list(dict.fromkeys(frame.loc[frame["budget"] == budget, "unit"]))
+        names = list(dict.fromkeys(frame.loc[frame["budget"] == budget, "unit"]))
         values = means(here.groupby(["unit", "label"])[options.metric])
-        values = values.unstack("label").reindex(units)
+        values = values.unstack("label").reindex(names)
         values = values.where(np.isfinite(values))
         labels = list(dict.fromkeys(frame.loc[frame["budget"] == budget, "label"]))
         if len(labels) < 2:
             kt.note(f"budget {budget}: {labels[0]} alone; nothing to compare")
             continue
-        found = Comparison(budget, values.reindex(columns=labels))
-        absent = [unit for unit in dict.fromkeys(frame["unit"]) if unit not in set(units)]
+        found = Comparison(budget, values.reindex(columns=labels), by=options.by)
+        absent = [unit for unit in dict.fromkeys(frame["unit"]) if unit not in set(names)]
         if absent:
             found.notes.append(f"{ks.counted(len(absent))} without rows here: {', '.join(absent)}")
-        for label in labels:
-            have = int(found.values[label].notna().sum())
-            if have < len(units):
-                what = ("heads infeasible, degenerate, failed or absent"
-                        if (budget, label) in lost else "no rows, or no finite figure")
-                found.notes.append(f"{label} has {have} of {ks.counted(len(units))} ({what} in the "
-                                   "others): no rank")
         by_layer = means(here.groupby(["layer", "unit", "label"])[options.metric])
         by_layer = by_layer.unstack("label")
+        if options.by == "source":
+            found.values, by_layer = by_source(frame, found.values, by_layer)
+        for label in labels:
+            have = int(found.values[label].notna().sum())
+            if have < len(found.values):
+                what = ("heads infeasible, degenerate, failed or absent"
+                        if (budget, label) in lost else "no rows, or no finite figure")
+                found.notes.append(f"{label} has {have} of {ks.counted(len(found.values), options.by)} "
+                                   f"({what} in the "
+                                   "others): no rank")
         out.append((found, by_layer))
     if not out:
         raise kt.CsvError(f"{paths[0]}: no budget has two methods")
     return out
+
+
+def by_source(frame, values, by_layer):
+    """Figures of sources from those of their prompts, of all layers and of each."""
+    of = dict(zip(frame["unit"], frame["of"]))
+    layers = {key: (key[0], of[key[1]]) for key in by_layer.index}
+    by_layer = units.mean_by(by_layer, layers)
+    by_layer.index.names = ["layer", "unit"]
+    return units.mean_by(values, of), by_layer
 
 
 def compare_to(rows, values, options):
@@ -237,13 +243,13 @@ def analyse(found, by_layer, options):
         if difference >= len(whole) - 1:
             needed = ks.prompts_to_rank(len(whole), options.alpha)
             found.notes.append(
-                f"too few prompts for Nemenyi's test: mean ranks of {len(whole)} methods differ by "
-                f"{len(whole) - 1} at most, the critical difference of {ks.counted(n)} is "
-                f"{difference:.2f}; {needed} prompts could tell the first from the last")
+                f"too few {options.by}s for Nemenyi's test: mean ranks of {len(whole)} methods differ by "
+                f"{len(whole) - 1} at most, the critical difference of {ks.counted(n, options.by)} is "
+                f"{difference:.2f}; {needed} {options.by}s could tell the first from the last")
     else:
-        found.notes.append("fewer than two methods have every prompt: no ranks")
+        found.notes.append(f"fewer than two methods have every {options.by}: no ranks")
     if n < ks.FEWEST_FOR_INTERVALS:
-        found.notes.append(f"no intervals: {ks.counted(n)}, expected at least "
+        found.notes.append(f"no intervals: {ks.counted(n, options.by)}, expected at least "
                            f"{ks.FEWEST_FOR_INTERVALS}")
     if options.to:
         paired(found, options)
@@ -260,10 +266,10 @@ def paired(found, options):
     one = ks.min_p(n)
     if made and made * one > options.alpha:
         found.notes.append(
-            f"too few prompts for Wilcoxon's test: with {ks.counted(n)} the smallest p is "
+            f"too few {options.by}s for Wilcoxon's test: with {ks.counted(n, options.by)} the smallest p is "
             f"{one:.3g}, after Holm's correction for {made} methods {min(1, made * one):.3g}, above "
             f"{options.alpha:g}: no difference to {options.to} can be established by it; "
-            f"{ks.prompts_to_compare(made, options.alpha)} prompts could")
+            f"{ks.prompts_to_compare(made, options.alpha)} {options.by}s could")
 
 
 def share(text):
@@ -292,8 +298,8 @@ def parse_arguments(arguments=None):
     parser.add_argument("--prompts", type=command.name_list, default=[], metavar="ID,...",
                         help="only these prompts")
     parser.add_argument("--set", help="only prompts whose record has this `set`, such as test")
-    parser.add_argument("--records", nargs="+", metavar="FILE.jsonl", default=[],
-                        help="the records of --set [data/prompts/*.jsonl]")
+    parser.add_argument("--by", **units.BY)
+    parser.add_argument("--records", **units.RECORDS)
     parser.add_argument("--pool", **command.POOL)
     parser.add_argument("--alpha", type=share, default=0.05, help="level of the tests [0.05]")
     parser.add_argument("--level", type=share, default=0.95, help="of the intervals [0.95]")

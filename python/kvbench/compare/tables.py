@@ -94,7 +94,7 @@ def heads_and_rows(found, options):
     if options.to:
         titles += [f"minus {options.to}", percent, "better/worse", "p (Holm)", "verdict"]
     if any(row["prompts"] < len(found.values) for row in found.rows):
-        titles.append("prompts")
+        titles.append(options.by + "s")
     rows = []
     for row in found.rows:
         digits = options.digits
@@ -107,20 +107,20 @@ def heads_and_rows(found, options):
                       f"{row['better']}/{row['worse']}", chance(row["p_holm"]), row["verdict"]]
         elif options.to:
             cells += ["-"] * 5
-        if titles[-1] == "prompts":
+        if titles[-1] == options.by + "s":
             cells.append(str(row["prompts"]))
         rows.append(cells)
     return titles, rows
 
 
-def words_of_tests(found):
+def words_of_tests(found, options):
     """Friedman's and Nemenyi's result in a line or two."""
     tests = found.tests
     if not tests or math.isnan(tests["chi2"]):
         return []
     f = "no bound" if math.isinf(tests["f"]) else f"{tests['f']:.2f}"
     p = chance(tests["p"])
-    return [f"Friedman's test of {tests['methods']} methods at {tests['prompts']} prompts: chi2 = "
+    return [f"Friedman's test of {tests['methods']} methods at {ks.counted(tests['prompts'], options.by)}: chi2 = "
             f"{tests['chi2']:.2f}, F = {f}, p {p if p[0] == '<' else '= ' + p}. Nemenyi's critical "
             f"difference at level {tests['alpha']:g}: {tests['critical_difference']:.2f} ranks."]
 
@@ -130,11 +130,11 @@ def intro(comparisons, options):
     better = "larger" if options.higher_better else "smaller"
     kinds = {"t": "studentised bootstrap", "bca": "BCa bootstrap",
              "percentile": "percentile bootstrap"}
-    text = (f"{options.metric}, {better} is better; {ks.counted(units)}, each a mean over layers, "
-            f"heads and seeds. Intervals: {100 * options.level:g} %, {kinds[options.interval]} "
-            f"over prompts, {options.resamples} resamples, seed {options.seed}.")
+    text = (f"{options.metric}, {better} is better; {ks.counted(units, options.by)}, each a mean over "
+            f"{'prompts, ' if options.by == 'source' else ''}layers, heads and seeds. Intervals: {100 * options.level:g} %, {kinds[options.interval]} "
+            f"over {options.by}s, {options.resamples} resamples, seed {options.seed}.")
     if options.to:
-        text += (f" Differences are a method minus {options.to} at the same prompt; p: Wilcoxon's "
+        text += (f" Differences are a method minus {options.to} at the same {options.by}; p: Wilcoxon's "
                  "signed-rank test, exact, Holm's correction over the methods of the budget.")
     return text
 
@@ -161,9 +161,9 @@ def markdown_table(titles, rows):
 def markdown(comparisons, options):
     lines = [intro(comparisons, options), ""]
     for found in comparisons:
-        lines += [f"## Budget {found.budget}: {ks.counted(len(found.values))}", ""]
+        lines += [f"## Budget {found.budget}: {ks.counted(len(found.values), options.by)}", ""]
         lines += markdown_table(*heads_and_rows(found, options)) + [""]
-        lines += [line + "\n" for line in words_of_tests(found)]
+        lines += [line + "\n" for line in words_of_tests(found, options)]
         lines += [f"- {note}" for note in found.notes] + ([""] if found.notes else [])
         lines += ["Means by layer:", ""]
         for layers, rows in layer_blocks(found, options):
@@ -193,8 +193,8 @@ def latex(comparisons, options):
     """Tabulars (package booktabs), one after the other, with comments that say what each is."""
     lines = ["% " + intro(comparisons, options), ""]
     for found in comparisons:
-        lines += [f"% Budget {found.budget}, {ks.counted(len(found.values))}"]
-        lines += ["% " + line for line in words_of_tests(found) + found.notes]
+        lines += [f"% Budget {found.budget}, {ks.counted(len(found.values), options.by)}"]
+        lines += ["% " + line for line in words_of_tests(found, options) + found.notes]
         lines += latex_table(*heads_and_rows(found, options))
         for layers, rows in layer_blocks(found, options):
             lines += [f"% Budget {found.budget}, means by layer"]

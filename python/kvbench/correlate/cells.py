@@ -37,7 +37,8 @@ class Level:
 
 @dataclass
 class Table:
-    """Both sides. cells: (budget, method) in the order of budgets; units: the prompts.
+    """Both sides. cells: (budget, method) in the order of budgets; units: the prompts, or the sources
+    where `by` says so.
 
     scores: {name: [prompts, cells]}, NaN where a prompt has no such score; all are higher where it
     is worse, as are the levels' figures (`1-NAME`: turned).
@@ -46,6 +47,7 @@ class Table:
     units: list
     levels: list
     scores: dict
+    by: str = "prompt"
 
     def budgets(self):
         return list(dict.fromkeys(budget for budget, _ in self.cells))
@@ -95,10 +97,11 @@ def read_scores(paths, pool=False):
             raise kt.CsvError(f"{paths[0]}: column `{score}`: got {row[score]} at prompt "
                               f"{row['prompt']}, {row['algorithm']}, expected a number")
     for column in ANSWERS:
-        bad = frame[~(frame[column].isin([0, 1]) | frame[column].isna())]
+        # Between: a mean over seeds, as in the reference's store.
+        bad = frame[~(frame[column].between(0, 1) | frame[column].isna())]
         if len(bad):
             raise kt.CsvError(f"{paths[0]}: column `{column}`: got {bad[column].iloc[0]:g}, "
-                              "expected 0, 1 or nothing")
+                              "expected 0, 1, a mean of these or nothing")
     counts = frame.groupby(["trace", "prompt"])["answer_exact_right"].nunique()
     if (counts > 1).any():
         raise kt.CsvError(f"{paths[0]}: column `answer_exact_right` differs within prompt "
@@ -205,7 +208,9 @@ def read_layers(paths, rows, labels, options):
 
 def load(options):
     """The Table of what both sides have. Raises CsvError with fewer than FEWEST_CELLS cells."""
-    rows = compare.read(options.inputs, options, HEAD_METRICS)
+    metrics = head_metrics(options.inputs)
+    rows = compare.read(options.inputs, options, metrics)
+    sources = dict(zip(rows["unit"], rows["of"])) if options.by == "source" else None
     scores = read_scores(options.scores, options.pool)
     rows, scores = both_sides(rows, scores)
     points, lost = compare.points(rows, options.inputs[0], options.pool)
@@ -216,7 +221,7 @@ def load(options):
         raise kt.CsvError(f"{options.inputs[0]}: {len(cells)} cells (method and budget) have every "
                           f"prompt on both sides, expected at least {FEWEST_CELLS}")
     rows = numbered(points, cells, units)
-    levels = [level_of("head", rows, HEAD_METRICS, cells)]
+    levels = [level_of("head", rows, metrics, cells)]
     if options.layers_tables:
         layers = read_layers(options.layers_tables, rows, labels, options)
         levels.append(level_of("layer", numbered(layers, cells, units), LAYER_METRICS, cells))
@@ -230,4 +235,31 @@ def load(options):
         if np.isnan(table).all():
             continue
         found[turned_name(score)] = 1 - table if score in TURNED else table
-    return Table(cells, units, levels, found)
+    table = Table(cells, units, levels, found)
+    return table if sources is None else by_source(table, sources)
+
+
+def head_metrics(paths):
+    """HEAD_METRICS; of tables of the reference's store those that they keep."""
+    columns = [kt.header_of(path) for path in paths]
+    if not all("seeds" in names for names in columns):
+        return HEAD_METRICS
+    return [metric for metric in HEAD_METRICS if all(metric in names for names in columns)]
+
+
+def by_source(table, sources):
+    """The Table whose units are sources: figures of a source are of all its prompts' rows, scores
+    means over its prompts (`wrong_answers`: over those that count)."""
+    units = sorted(set(sources[unit] for unit in table.units))
+    place = np.array([units.index(sources[unit]) for unit in table.units])
+    levels = [Level(one.name, one.metrics, one.values, place[one.prompts], one.cells)
+              for one in table.levels]
+    scores = {}
+    for name, values in table.scores.items():
+        scores[name] = np.full((len(units), values.shape[1]), np.nan)
+        for i in range(len(units)):
+            mine = values[place == i]
+            mine = mine[~np.isnan(mine).all(axis=1)]
+            if len(mine):
+                scores[name][i] = mine.mean(axis=0)
+    return Table(table.cells, units, levels, scores, "source")

@@ -167,7 +167,7 @@ def correlations(found):
                           linestyle="none", clip_on=False)
         axes.axvline(0, color="black", linewidth=0.6)
         prompts = max(line.prompts for line in found.pick(score=score, scope=ACROSS))
-        axes.set_title(f"{SCORE_TITLES[score]},\n{ks.counted(prompts)}")
+        axes.set_title(f"{SCORE_TITLES[score]},\n{ks.counted(prompts, found.table.by)}")
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     grid[0, 0].set_yticks(range(len(order)), order, fontsize=kf.SMALL_FONT_SIZE)
     grid[0, 0].set_ylim(len(order) - 0.4, -0.6)

@@ -20,7 +20,7 @@ prompt at a budget is left out there, and said.
 --cells: what all is computed from. Markdown goes to the terminal where no output is named.
 """
 
-from kvbench import command
+from kvbench import command, units
 from kvbench import stats as ks
 from kvbench.compare import tables as compare_tables
 from kvbench.correlate import cells as correlate_cells
@@ -53,7 +53,9 @@ def parse_arguments(arguments=None):
     parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
     parser.add_argument("--figures", metavar="STEM",
                         help="STEM.scatter and STEM.correlations, .png and .pdf")
-    parser.set_defaults(layers=[], set=None, records=[])  # What compare.read asks for.
+    parser.add_argument("--by", **units.BY)
+    parser.add_argument("--records", **units.RECORDS)
+    parser.set_defaults(layers=[], set=None)  # What compare.read asks for.
     options = parser.parse_args(arguments)
     if not (options.csv or options.cells or options.methods or options.markdown or options.figures):
         options.markdown = "-"

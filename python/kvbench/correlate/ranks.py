@@ -189,7 +189,7 @@ def correlate(table, resamples, seed):
         found.notes.append(f"budget {budget}: {len(table.members(budget))} cells, expected at least "
                            f"{FEWEST_CELLS} for its own correlations")
     if len(table.units) < ks.FEWEST_FOR_INTERVALS:
-        found.notes.append(f"no intervals: {ks.counted(len(table.units))}, expected at least "
+        found.notes.append(f"no intervals: {ks.counted(len(table.units), table.by)}, expected at least "
                            f"{ks.FEWEST_FOR_INTERVALS}")
     by_prompts = {}  # scores of the same prompts share their resamples
     for name, values in table.scores.items():
@@ -209,7 +209,7 @@ def correlate(table, resamples, seed):
 def too_little(found, line):
     """`not enough to rank metrics: ...`, in numbers."""
     needed = methods_to_rank(found.compared(line.score, line.scope))
-    return (f"not enough to rank metrics: {ks.counted(line.prompts)} and "
+    return (f"not enough to rank metrics: {ks.counted(line.prompts, found.table.by)} and "
             f"{line.methods} method{'' if line.methods == 1 else 's'}, expected at least "
             f"{ks.FEWEST_FOR_INTERVALS} and {needed}")
 

@@ -81,7 +81,7 @@ def prompt_counts(found):
     everything = {line.score: line.prompts for line in found.pick(scope=ACROSS)}
     usual = len(found.table.units)
     other = [f"{SCORE_TITLES[score]}: {n}" for score, n in everything.items() if n != usual]
-    return ks.counted(usual) + (f" ({', '.join(other)})" if other else "")
+    return ks.counted(usual, found.table.by) + (f" ({', '.join(other)})" if other else "")
 
 
 def best_lines(found, options):
@@ -100,7 +100,7 @@ def best_lines(found, options):
             alike = sum(line.verdict == ALIKE for line in lines)
             figure = (f"{ct.number(best.spearman, options.digits)} "
                       f"{ct.span(best.spearman_low, best.spearman_high, options.digits)}, "
-                      f"{ks.counted(best.prompts)}, {best.methods} methods")
+                      f"{ks.counted(best.prompts, found.table.by)}, {best.methods} methods")
             if best.verdict == BEST:
                 yield start + (f"`{title(best)}` predicts best ({figure}); every other metric is "
                                "behind it.")
@@ -138,7 +138,7 @@ def markdown(found, options):
         f"Spearman's rank correlation with scores of the model; {len(table.cells)} cells ({methods} "
         f"methods at {len(table.budgets())} budgets), {prompt_counts(found)}. Higher is worse on both "
         f"sides (1-NAME: turned), 1 is a perfect prediction. Intervals: 95 %, {options.resamples} "
-        f"resamples of the prompts, seed {options.seed}; they say nothing about other methods. Bold: "
+        f"resamples of the {table.by}s, seed {options.seed}; they say nothing about other methods. Bold: "
         "the highest of all metrics and reductions, where there is enough to rank them; \\*: not told "
         "from it.",
         "", "Over all cells:", "", *correlation_table(found, ACROSS, options), ""]

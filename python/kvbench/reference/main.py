@@ -1,20 +1,6 @@
-"""Makes the reference results: model, traces, replays, statistics, tables and pictures.
+"""kvbench-py reference: what one call does. Its options and what they mean: options.py."""
 
-    make reference                      # all of the plan, or what is left of it
-    kvbench-py reference --dry-run      # only say what is left and how long it takes
-
-Prompt by prompt: a trace is made, every stage that needs the prompt runs on it, and it is deleted
-(--keep keeps it). When all prompts of a stage are done its reports are made and come to lie in the
-results folder. A report whose files a stage reads comes before all other prompts: parameters are
-chosen on the development set first. A step is one stage of one prompt. It is done again only where
-something changed that it depends on: prompt, model, layers, options, configuration or program.
-Interrupt it as you like: the same command goes on from there.
-
-With --layers or --full steps are kept in a folder of their own. With --prompts or --layers results
-are written only where --output names a folder: they are not the reference.
-"""
-
-import argparse
+import glob
 import importlib.util
 import os
 import sys
@@ -22,10 +8,13 @@ import time
 
 from kvbench.own import NotOurs, take_folder
 from kvbench.reference import plan as rp
+from kvbench.reference import store
+from kvbench.reference.clock import Clock
+from kvbench.reference.options import parse_arguments
 from kvbench.reference.places import Places
 from kvbench.reference.reports import Reports
+from kvbench.reference.samples import Samples
 from kvbench.reference.steps import (
-    Clock,
     Commands,
     Failed,
     Program,
@@ -34,66 +23,18 @@ from kvbench.reference.steps import (
     read_json,
     say,
 )
+from kvbench.reference.stored import StoredSteps
 from kvbench.text import one_line
 
 NEEDED = ("numpy", "pandas", "matplotlib", "scipy")
 
 
-def names(text):
-    return [name for name in text.split(",") if name]
-
-
-def layer_list(text):
-    try:
-        out = tuple(int(n) for n in names(text))
-    except ValueError:
-        out = ()
-    if not out or min(out) < 0 or len(set(out)) < len(out):
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected different layers, such as 0,8")
-    return out
-
-
-def minutes(text):
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected minutes above 0")
-    return value
-
-
-class FormerOutput(argparse.Action):
-    """--out, which is --output now."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        print("note: --out is now --output", file=sys.stderr)
-        namespace.output = values
-
-
-def parse_arguments(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--plan", default=os.path.join(rp.ROOT, rp.USUAL), metavar="FILE.toml",
-        help=f"what to do [{rp.USUAL}]")
-    add("--dry-run", action="store_true", help="list what is left; do nothing")
-    add("--only", type=names, default=[], metavar="STAGE,...", help="only these stages")
-    add("--prompts", type=names, default=[], metavar="ID,...", help="only these prompts")
-    add("--layers", type=layer_list, metavar="N,...", help="these layers, not those of the plan")
-    add("--full", action="store_true", help="all layers of the model")
-    add("--max-minutes", type=minutes, metavar="M", help="begin nothing that would end later")
-    add("--keep", action="store_true", help="keep traces")
-    add("-o", "--output", metavar="DIR", help="results folder")
-    add("--out", dest="output", action=FormerOutput, help=argparse.SUPPRESS)
-    add("--work", metavar="DIR", help="folder of traces and rows")
-    add("--kvbench", default=os.path.join(rp.ROOT, "build", "kvbench"), metavar="PROGRAM")
-    add("--dump-python", default=os.path.join(rp.ROOT, "build", "dump-venv", "bin", "python"),
-        metavar="PROGRAM", help="interpreter with torch [that of `make model`]")
-    args = parser.parse_args(arguments)
-    if args.full and args.layers:
-        parser.error("--full and --layers: expected one of them")
-    return args
+def expect(modules):
+    """Raises PlanError where a module is not installed."""
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise rp.PlanError(f"{sys.executable} has no {', '.join(missing)}; "
+                           "scripts/bootstrap.sh plot installs them", 3)
 
 
 def counted(number, what):
@@ -128,12 +69,22 @@ class Run:
         self.program = Program(args.kvbench)
         self.places = Places(plan, work, os.path.abspath(out), self.layers, self.program.path,
                              sys.executable, args.dump_python)
-        self.steps = Steps(plan, self.places, self.program, self.commands)
+        self.steps = self.make_steps()
+        self.sampled = set()
         self.reports = Reports(self.steps, self.prompts)
         self.chosen_reports = [r for r in plan.reports.values() if self.publishes and all(
             name in self.stages and self.prompts[name] for name in r.stages)]
         self.clock = Clock(plan, self.layers)
         self.learn()
+
+    def make_steps(self):
+        parts = self.plan, self.places, self.program, self.commands
+        if not self.plan.store:
+            return Steps(*parts)
+        # Other layers are no part of the reference.
+        return StoredSteps(*parts, os.path.join(
+            self.places.work if self.args.layers and not self.args.output else self.places.out,
+            "store"))
 
     def chosen_stages(self):
         """{name: stage} of --only, with what these need."""
@@ -156,10 +107,7 @@ class Run:
         """Times of what is done already."""
         for stage in self.plan.stages.values():
             for prompt in self.prompts[stage.name]:
-                found = read_json(os.path.join(self.places.folder(stage.name, prompt.id),
-                                               "done.json"))
-                if found and found.get("layers") == len(self.layers):
-                    self.clock.took(stage.name, found.get("seconds"))
+                self.clock.took(stage.name, self.steps.took(stage, prompt))
         for prompt in self.plan.prompts:
             found = read_json(os.path.join(self.places.work, "traces", prompt + ".done.json"))
             if found and found.get("layers") == len(self.layers):
@@ -202,10 +150,9 @@ class Run:
     def check_tools(self, left):
         """Before the long part, not after it. The model's command may make the interpreter."""
         if any(kind == "report" for kind, *_ in left):
-            missing = [m for m in NEEDED if importlib.util.find_spec(m) is None]
-            if missing:
-                raise rp.PlanError(f"{sys.executable} has no {', '.join(missing)}; "
-                                   "scripts/bootstrap.sh plot installs them", 3)
+            expect(NEEDED)
+        if self.plan.store and any(kind != "report" for kind, *_ in left):
+            expect(("h5py", "numpy"))
         dumps = any((self.plan.trace if kind == "trace" else what.then if kind == "stage" else ())
                     [:1] == ("dump",) for kind, _, what, _ in left)
         if dumps and not self.steps.lacks_model() and not os.access(self.args.dump_python, os.X_OK):
@@ -264,11 +211,17 @@ class Run:
                 take_folder(self.places.work,
                             lambda folder: os.path.isfile(os.path.join(folder, "lock")))
             if self.args.output and self.publishes and os.path.isdir(self.places.out):
-                if os.listdir(self.places.out) and not self.reports.made(self.places.out):
+                if not self.ours(self.places.out):
                     raise NotOurs(f"{self.places.out}: is neither empty nor a folder of reference "
                                   "results: name a new one")
         except NotOurs as error:
             raise rp.PlanError(str(error)) from None
+
+    def ours(self, folder):
+        """Whether there is nothing in a results folder, or what a run has put there."""
+        found = os.listdir(folder)
+        return (not found or self.reports.made(folder)
+                or self.plan.store and found == ["store"])
 
     def work(self):
         begin = time.monotonic()
@@ -278,8 +231,15 @@ class Run:
         self.take_folders()
         self.commands.catch()
         self.commands.take_lock(self.places.work)
+        if self.plan.store:
+            self.steps.tidy()
         if self.steps.lacks_model() and any(kind == "trace" for kind, *_ in self.left()):
             self.steps.make_model()
+        if self.args.stale and self.plan.store:
+            for group, why, prompts in self.check_samples():
+                say(f"done again: {group[0]}: {', '.join(p.id for p in prompts)}: {why}")
+                for prompt in prompts:
+                    self.steps.forget(self.plan.stages[group[0]], prompt)
         left = self.left()
         self.check_tools(left)
         self.announce(left)
@@ -298,11 +258,45 @@ class Run:
             if changed:
                 say(f"results: {counted(changed, 'new file')} in "
                     + self.places.read_name(self.places.out))
+        stale = self.finish_store() if self.plan.store and not stopped else []
         failed = [f"{p.id} {name}" for name, stage in self.stages.items()
                   for p in self.prompts[name] if (self.steps.done(stage, p) or {}).get("code")]
         if failed:
             say(f"rows failed (column `status` says why) in {', '.join(failed)}")
-        return 1 if failed else 0
+        return 1 if failed or stale else 0
+
+    def check_samples(self):
+        """What Samples.check says; the traces of samples go again."""
+        expect(("h5py", "numpy"))
+        if self.steps.lacks_model():
+            self.steps.make_model()
+        try:
+            return Samples(self, self.args.samples).check()
+        finally:
+            for prompt in self.sampled:
+                self.steps.drop_trace(self.plan.prompts[prompt])
+            self.sampled.clear()
+
+    def finish_store(self):
+        """Checks samples and says whether all is there. Returns what is stale."""
+        stale = self.check_samples() if self.args.samples else []
+        for group, why, prompts in stale:
+            say(f"stale: {group[0]}: {', '.join(p.id for p in prompts)}: rows of "
+                + ("another state of the program" if Samples(self, 0).foreign(group) else
+                   "this state of the program")
+                + f" are not what it computes here: {why}; --stale does them again")
+        size, files = store.size(self.steps.store)
+        say(f"the store: {size / 1e6:.1f} MB, {counted(files, 'file')}")
+        every = sum(store.size(path)[0] for path in glob.glob(os.path.join(
+            os.path.dirname(self.places.out), "*", "store")))
+        if every > store.LIMIT:
+            say(f"the stores of all plans have {every / 1e6:.1f} MB, expected at most "
+                f"{store.LIMIT / 1e6:.0f}")
+        if not stale and self.args.samples and not (self.args.prompts or self.args.layers
+                                                     or self.args.only) and not self.left():
+            say(f"complete: {counted(sum(len(p) for p in self.prompts.values()), 'step')}, samples "
+                f"of {counted(len(self.stages), 'stage')} agree")
+        return stale
 
     def do_all(self, left, end, begin):
         """The steps before `end`; whether --max-minutes stopped it."""

@@ -17,6 +17,8 @@ class Places:
     def __init__(self, plan, work, out, layers, kvbench, python, dump_python):
         self.plan, self.layers, self.out = plan, layers, out
         self.work, self.programs = work, (kvbench, python, dump_python)
+        # view(stage, prompt, name, plain): a table of the store; without one files of the step.
+        self.view = None
 
     def trace(self, prompt):
         """It has the prompt's name, which is a column of its rows."""
@@ -36,12 +38,18 @@ class Places:
         inside = os.path.relpath(path, rp.ROOT)
         return path if inside.startswith("..") else inside
 
-    def fill(self, word, values, prompts):
+    def file(self, stage, prompt, name, plain):
+        """A file of a step or report that a command reads; plain: it reads no .gz."""
+        if self.view is not None and stage in self.plan.stages:
+            return self.view(stage, prompt, name, plain)
+        return os.path.join(self.folder(stage, prompt), name)
+
+    def fill(self, word, values, prompts, plain=False):
         """A word without placeholders: as many words as there are files for it."""
         out = [word]
         for match in rp.TABLE.finditer(word):
             mine = prompts(match[1])
-            out = [text.replace(match[0], os.path.join(self.folder(match[1], prompt), match[2]))
+            out = [text.replace(match[0], self.file(match[1], prompt, match[2], plain))
                    for text in out for prompt in mine]
         for key, value in values.items():
             out = [text.replace("{" + key + "}", value) for text in out]
@@ -74,11 +82,21 @@ class Places:
         values = self.values(prompt, folder=folder)
         return self.with_program(self.expand(stage.then, values))
 
-    def stage_words(self, stage, prompt, folder):
-        """One step's command; replay writes folder/rows.csv, cluster into folder."""
-        words = [self.programs[0], stage.kind, self.trace(prompt.id)]
-        words += self.expand(stage.options, self.values(prompt, folder=folder),
-                             lambda _: [prompt.id])
+    def stage_words(self, stage, prompt, folder, algorithms=None, budgets=None):
+        """One step's command; replay writes folder/rows.csv, cluster into folder, judge where its
+        words say. algorithms, budgets: in place of those of the plan."""
+        options = stage.options
+        if algorithms is not None:
+            options = without(options, ("--algorithm", "--budget"))
+        words = self.expand(options, self.values(prompt, folder=folder), lambda _: [prompt.id])
+        for one in stage.algorithms if algorithms is None else algorithms:
+            words += ["--algorithm", one]
+        budgets = stage.budgets if budgets is None else budgets
+        if budgets:
+            words += ["--budget", ",".join(budgets)]
+        if stage.kind == "judge":
+            return self.with_program(words)
+        words = [self.programs[0], stage.kind, self.trace(prompt.id), *words]
         layers = [n for n in stage.layers if n in self.layers]
         if layers:
             words += ["--layers", ",".join(map(str, layers))]
@@ -87,9 +105,10 @@ class Places:
 
     def report_words(self, line, prompts, folder):
         """(words, file for stdout or None) of a report's command; `> FILE` at its end is that."""
-        words = []
-        for word in shlex.split(line):
-            words += self.fill(word, {**self.values(), "out": folder}, prompts)
+        words, parts = [], shlex.split(line)
+        for word in parts:
+            words += self.fill(word, {**self.values(), "out": folder}, prompts,
+                               parts[0] == "kvbench")
         output = None
         if len(words) > 2 and words[-2] == ">":
             words, output = words[:-2], words[-1]
@@ -120,6 +139,19 @@ class Places:
         for report in self.plan.reports:
             word = word.replace(self.report_folder(report) + os.sep, self.out + os.sep)
         return word.replace(rp.ROOT + os.sep, "")
+
+
+def without(options, names):
+    """The words of a command line without these options and their values."""
+    out, skip = [], False
+    for word in options:
+        if skip:
+            skip = False
+        elif word in names:
+            skip = True
+        elif not word.startswith(tuple(name + "=" for name in names)):
+            out.append(word)
+    return out
 
 
 def braces(texts):

@@ -1,7 +1,8 @@
 """The plan of kvbench-py reference: what configs/reference/*.toml says, checked, with its commands.
 
 A stage is one kvbench command per prompt, a report some commands over the tables of all prompts.
-Words of commands may hold placeholders; places.py fills them in.
+Words of commands may hold placeholders; places.py fills them in. A plan with `store = true` keeps
+what its steps found beside its results (store.py).
 """
 
 import glob
@@ -16,6 +17,7 @@ from kvbench import ROOT
 from kvbench.text import parse_json
 
 ROWS = "rows.csv"
+KINDS = ("replay", "cluster", "judge")
 USUAL = "configs/reference/smollm2-135m.toml"
 # What a word may hold: {STAGE/FILE} stands for that file of every prompt, one word each.
 TABLE = re.compile(r"\{([\w-]+)/([\w.-]*)\}")
@@ -32,20 +34,24 @@ class PlanError(Exception):
 
 @dataclass(frozen=True)
 class Prompt:
-    """One text. number: its place among all, from 0; digest: of its whole record."""
+    """One text. number: its place among all, from 0; digest: of its whole record; source: whose."""
     id: str
     set: str
     number: int
     digest: str
+    source: str = ""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One command per prompt. kind: replay or cluster; seconds: a first guess for one prompt.
+    """One command per prompt. kind: replay, cluster or judge; seconds: a first guess for one prompt.
 
-    needs: earlier stages whose files of the same prompt it reads; after: reports whose files it
-    reads. then: a command after the first, which reads its files; drop: files of both that go when
-    the step is done.
+    options: of kvbench replay or cluster; of judge all words of the command, which writes
+    {folder}/rows.csv and {folder}/scores.csv. needs: earlier stages whose files of the same prompt
+    it reads; after: reports whose files it reads. then: a command after the first, which reads its
+    files; drop: files of both that go when the step is done. algorithms, budgets: values of
+    --algorithm and --budget, which stand in `options` or its --config else. columns, tables: what
+    the store keeps besides the usual.
     """
     name: str
     title: str
@@ -59,6 +65,10 @@ class Stage:
     seconds: float
     then: tuple = ()
     drop: tuple = ()
+    algorithms: tuple = ()
+    budgets: tuple = ()
+    columns: tuple = ()
+    tables: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,8 @@ class Plan:
     prompts: dict
     stages: dict
     reports: dict
+    store: bool = False
+    threads: int = 0
 
 
 def digest(data):
@@ -157,14 +169,15 @@ def read_prompts(patterns):
             try:
                 with open(path, encoding="utf-8") as file:
                     records = [parse_json(line) for line in file if line.strip()]
-                ids = [(record["id"], record.get("set", "")) for record in records]
+                ids = [(record["id"], record.get("set", ""), record.get("source", ""))
+                       for record in records]
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise PlanError(f"{path}: records with an id expected: {error}") from None
-            for (name, group), record in zip(ids, records):
+            for (name, group, source), record in zip(ids, records):
                 if name in out or not NAME.fullmatch(name):
                     raise PlanError(f"{path}: id {name!r} stands twice, or is no plain word")
                 text = json.dumps(record, sort_keys=True)
-                out[name] = Prompt(name, group, len(out), digest(text))
+                out[name] = Prompt(name, group, len(out), digest(text), str(source))
     return out
 
 
@@ -186,11 +199,13 @@ def read_stage(table, where, prompts, stages, reports):
     at = Reader(table, where)
     name = at.get("name", str)
     where = at.where = f"{where} {name}"
-    if not NAME.fullmatch(name) or name in stages or name in ("traces", "reports"):
+    if not NAME.fullmatch(name) or name in stages or name in ("traces", "reports",
+                                                                      "store", "samples"):
         raise PlanError(f"{where}: the name is taken, or no plain word")
-    kinds = [kind for kind in ("replay", "cluster") if kind in at.table]
+    kinds = [kind for kind in KINDS if kind in at.table]
     if len(kinds) != 1:
-        raise PlanError(f"{where}: expected either `replay` or `cluster`, a list of options")
+        raise PlanError(f"{where}: expected either `replay` or `cluster`, a list of options, or "
+                        "`judge`, a command")
     options = at.words(kinds[0])
     wanted = at.get("prompts", (str, list), "test")
     picked = pick_prompts(wanted, prompts, where)
@@ -211,17 +226,38 @@ def read_stage(table, where, prompts, stages, reports):
             raise PlanError(f"{where}: {{{need}/...}} is no earlier stage of the same prompts")
     out = Stage(name, at.get("title", str), kinds[0], options, picked, fewer,
                 at.numbers("layers", []), needs, after, at.seconds(), at.words("then", []),
-                at.words("drop", []))
+                at.words("drop", []), at.words("algorithms", []), budget_words(at),
+                at.words("columns", []), at.words("tables", []))
+    check_stage(out, where)
+    at.rest()
+    return out
+
+
+def budget_words(at):
+    """`budgets`, numbers of the file, as words."""
+    values = at.get("budgets", list, [])
+    if not all(type(value) in (int, float) and 0 < value <= 1 for value in values):
+        raise PlanError(f"{at.where}: budgets: got {values!r}, expected shares above 0, up to 1")
+    return tuple(f"{value:g}" for value in values)
+
+
+def check_stage(out, where):
+    """Raises PlanError where keys do not go together."""
     if (out.then or out.drop) and out.kind != "replay":
         raise PlanError(f"{where}: then, drop: expected with `replay` only")
+    if out.kind == "cluster" and (out.algorithms or out.budgets):
+        raise PlanError(f"{where}: algorithms, budgets: expected with `replay` or `judge`")
+    if out.kind == "judge" and not (out.options and out.algorithms):
+        raise PlanError(f"{where}: judge: expected a command, and `algorithms`")
+    for key, option in (("algorithms", "--algorithm"), ("budgets", "--budget")):
+        if getattr(out, key) and option in out.options:
+            raise PlanError(f"{where}: {key}: got {option} in `{out.kind}` too, expected one")
     for word in out.then:
         if TABLE.search(word):
             raise PlanError(f"{where}: then: got `{word}`, expected files in {{folder}}")
     for word in out.drop:
         if os.path.basename(word) != word:
             raise PlanError(f"{where}: drop: got `{word}`, expected a file's name")
-    at.rest()
-    return out
 
 
 def read_report(table, where, stages, reports):
@@ -272,8 +308,13 @@ def read_plan(path):
     plan = Plan(path, top.get("title", str), top.get("out", str), top.get("work", str), records,
                 top.numbers("layers"), top.numbers("full_layers", []),
                 {"folder": model.get("folder", str), "files": model.words("files"),
-                 "run": model.words("run")},
-                trace.words("run"), trace.seconds(), prompts, stages, reports)
+                 "run": model.words("run"), "sha256": model.get("sha256", str, "")},
+                trace.words("run"), trace.seconds(), prompts, stages, reports,
+                top.get("store", bool, False), trace.get("threads", int, 0))
     for reader in (model, trace, top):
         reader.rest()
+    for stage in stages.values() if plan.store else ():
+        if stage.needs:
+            raise PlanError(f"{name}: stage {stage.name}: reads files of {', '.join(stage.needs)}, "
+                            "expected none with `store`: they may be on another machine")
     return plan

@@ -57,9 +57,8 @@ class Reports:
 
     def inputs(self, report):
         """Of a report that is ready."""
-        done = {f"{name}/{p.id}": rp.file_digest(os.path.join(
-            self.places.folder(name, p.id), "done.json"))
-            for name in report.stages for p in self.prompts[name]}
+        done = {f"{name}/{p.id}": self.steps.holds(self.plan.stages[name], p)
+                for name in report.stages for p in self.prompts[name]}
         # Reports that were read: what was there when they were done.
         done |= {name: self.inputs(self.plan.reports[name]) for name in report.after}
         return {"run": list(report.run), "scripts": self.scripts, "steps": done}
@@ -168,11 +167,7 @@ class Reports:
 
     def manifest(self, stage):
         """The manifests of a stage's steps: what they share once, the rest by prompt."""
-        found = {}
-        for prompt in self.prompts[stage.name]:
-            name = rp.ROWS + ".json" if stage.kind == "replay" else "cluster.json"
-            found[prompt.id] = read_json(os.path.join(
-                self.places.folder(stage.name, prompt.id), name)) or {}
+        found = {p.id: self.steps.manifest(stage, p) for p in self.prompts[stage.name]}
         shared, rest = split_shared(list(found.values()))
         return {"stage": stage.name, "shared": shared, "prompts": dict(zip(found, rest))}
 

@@ -24,6 +24,9 @@ LOCK_PATIENCE = 20.0  # s; a killed run's last command needs a moment to end
 PR_SET_PDEATHSIG = 1
 # What decides a row besides options: where these are equal in two commits, so are their programs.
 SOURCES = ("lib", "apps", "CMakeLists.txt", "cmake")
+# What decides which kernels torch takes: with a fixed number of threads a trace has the same bits on
+# most machines. For plans whose [trace] has `threads`.
+STEADY = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "AVX2"}
 
 
 def say(text):
@@ -75,6 +78,7 @@ class Commands:
 
     def __init__(self):
         self.child, self.stopped, self.lock = None, False, None
+        self.environments = {}  # {program: {variable: value}} beside ours
 
     def catch(self):
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -110,6 +114,7 @@ class Commands:
         `kvbench replay` the command has failed rows when it exits with 1.
         """
         self.check()
+        environment = {**os.environ, **self.environments.get(words[0], {})}
         # Manifests repeat what stands here: nothing of where the source tree lies.
         words = [word.replace(rp.ROOT + os.sep, "") for word in words]
         libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -124,7 +129,7 @@ class Commands:
             try:
                 self.child = subprocess.Popen(
                     words, cwd=rp.ROOT, stdin=subprocess.DEVNULL, stdout=stdout, stderr=said,
-                    start_new_session=True, pass_fds=[self.lock], preexec_fn=begin)
+                    env=environment, start_new_session=True, pass_fds=[self.lock], preexec_fn=begin)
             except OSError as error:
                 raise Failed(f"{typed}: cannot be started: {error.strerror}", 3) from None
             finally:
@@ -185,6 +190,9 @@ class Steps:
         self.plan, self.places = plan, places
         self.program, self.commands = program, commands
         self.digests = {}
+        if plan.threads:
+            commands.environments[places.programs[2]] = {**STEADY,
+                                                         "OMP_NUM_THREADS": str(plan.threads)}
 
     def digest(self, path):
         if path not in self.digests:
@@ -195,9 +203,12 @@ class Steps:
         """What a trace depends on. The model is named by its small files and its weights' size."""
         folder = os.path.join(rp.ROOT, self.plan.model["folder"])
         return {"prompt": prompt.digest, "layers": list(self.places.layers),
-                "run": list(self.plan.trace),
+                "run": list(self.plan.trace), **self.threads(),
                 "model": {name: self.model_file(os.path.join(folder, name))
                           for name in self.plan.model["files"]}}
+
+    def threads(self):
+        return {"threads": self.plan.threads} if self.plan.threads else {}
 
     def model_file(self, path):
         if not os.path.exists(path):
@@ -210,22 +221,29 @@ class Steps:
         files = {word: self.digest(os.path.join(rp.ROOT, word)) for word in stage.options
                  if word.endswith(".toml")}
         layers = [n for n in stage.layers if n in self.places.layers]
+        more = {key: list(getattr(stage, key)) for key in ("algorithms", "budgets")
+                if getattr(stage, key)}
         return {"trace": self.trace_inputs(prompt), "kind": stage.kind,
-                "options": list(stage.options), "layers": layers, "configs": files,
+                "options": list(stage.options), **more, "layers": layers, "configs": files,
                 "needs": {need: self.inputs(self.plan.stages[need], prompt)
                           for need in stage.needs}, **self.read_of_reports(stage),
                 **self.second_command(stage)}
 
     def second_command(self, stage):
-        """`then` with digests of its scripts and of what these import."""
+        """`then` with digests of its scripts and of what these import; the scripts of `judge`."""
+        found = self.scripts(stage)
         if not stage.then:
-            return {}
-        scripts = sources.named(stage.then)
+            return {"scripts": found} if found else {}
+        return {"then": list(stage.then), "drop": list(stage.drop), "scripts": found}
+
+    def scripts(self, stage):
+        """{file: digest} of the Python that a step runs."""
+        scripts = sources.named(stage.options if stage.kind == "judge" else stage.then)
         found = {}
         for script in scripts:  # Grows on the way.
             found[script] = self.digest(os.path.join(rp.ROOT, script))
             scripts += [other for other in sources.imported(script) if other not in scripts]
-        return {"then": list(stage.then), "drop": list(stage.drop), "scripts": found}
+        return found
 
     def read_of_reports(self, stage):
         """Digests of the reports' files that a stage reads; these change while we run."""
@@ -245,6 +263,20 @@ class Steps:
                 and self.program.same(found.get("program"))):
             return found
         return None
+
+    def holds(self, stage, prompt):
+        """Digest of what a step that is done says, for the reports that read it."""
+        return rp.file_digest(os.path.join(self.folder(stage, prompt), "done.json"))
+
+    def manifest(self, stage, prompt):
+        name = "cluster.json" if stage.kind == "cluster" else rp.ROWS + ".json"
+        return read_json(os.path.join(self.folder(stage, prompt), name)) or {}
+
+    def took(self, stage, prompt):
+        """Seconds of the step with as many layers as now; None where it is not done."""
+        found = read_json(os.path.join(self.folder(stage, prompt), "done.json"))
+        return (found["seconds"] if found and found.get("layers") == len(self.places.layers)
+                else None)
 
     def has_trace(self, prompt):
         path = self.places.trace(prompt.id)
@@ -298,11 +330,22 @@ class Steps:
         begun, finished = (os.path.join(folder, name) for name in ("begun.json", "done.json"))
         now = {"inputs": self.inputs(stage, prompt), "program": self.program.now}
         words = self.places.stage_words(stage, prompt, folder)
-        resumed = stage.kind == "replay" and read_json(begun) == now
+        found = self.begin_or_go_on(stage, prompt, folder, words, now)
+        write_json(finished, found)
+        os.remove(begun)
+        return found
+
+    def begin_or_go_on(self, stage, prompt, folder, words, now):
+        """Runs a step in its folder, where begun.json says `now` from where it stopped. Returns
+        its done.json."""
+        begun = os.path.join(folder, "begun.json")
+        resumed = stage.kind != "cluster" and read_json(begun) == now
         resumed = resumed and os.path.isfile(os.path.join(folder, rp.ROWS))
         if resumed:
+            more = ["--resume"] if stage.kind == "replay" else []
             try:
-                return self.finish(stage, prompt, [*words, "--resume"], now, None)
+                return {**now, **self.execute(stage, prompt, folder, [*words, *more]),
+                        "seconds": None}
             except Failed as error:
                 # A trace made again may differ in a last digit: then the rows are no beginning.
                 if error.exit_code != 2:
@@ -311,62 +354,23 @@ class Steps:
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         write_json(begun, now)
-        return self.finish(stage, prompt, words, now, time.monotonic())
+        start = time.monotonic()
+        found = self.execute(stage, prompt, folder, words)
+        return {**now, **found, "seconds": round(time.monotonic() - start, 2)}
 
-    def finish(self, stage, prompt, words, now, start):
-        folder = self.folder(stage, prompt)
+    def execute(self, stage, prompt, folder, words):
+        """The commands of a step in a folder: {command, code, layers}."""
         log = os.path.join(folder, "log.txt")
         typed = self.places.typed(words)
-        code = self.commands.run(words, log, typed)
+        code = self.commands.run(words, log, typed, rows=stage.kind == "judge")
         if stage.then:
             second = self.places.then_words(stage, prompt, folder)
             code |= self.commands.run(second, log, self.places.typed(second), rows=True)
-        found = {**now, "command": typed, "code": code,
-                 "layers": len(self.places.layers),
-                 "seconds": None if start is None else round(time.monotonic() - start, 2)}
-        manifest = read_json(os.path.join(
-            folder, rp.ROWS + ".json" if stage.kind == "replay" else "cluster.json"))
-        if manifest is None:
-            raise Failed(f"left no manifest: {typed}", 3)
+        expected = {"replay": rp.ROWS + ".json", "cluster": "cluster.json", "judge": rp.ROWS}
+        if not os.path.isfile(os.path.join(folder, expected[stage.kind])):
+            raise Failed(f"left no {expected[stage.kind]}: {typed}", 3)
         # Before the step counts as done: a kill in between costs a step, and no file stays behind.
         for name in stage.drop:
             if os.path.exists(os.path.join(folder, name)):
                 os.remove(os.path.join(folder, name))
-        write_json(os.path.join(folder, "done.json"), found)
-        os.remove(os.path.join(folder, "begun.json"))
-        return found
-
-
-class Clock:
-    """How long things take: the mean of what was measured, else the first guess.
-
-    Guesses are scaled by how this machine compared where both are known.
-    """
-
-    def __init__(self, plan, layers):
-        self.plan, self.layers = plan, layers
-        self.times = {}
-
-    def guess(self, name):
-        if name == "trace":
-            # The forward pass goes to the last layer whatever is written.
-            return self.plan.trace_seconds * (0.6 + 0.4 * len(self.layers) / len(self.plan.layers))
-        if name in self.plan.stages:
-            stage = self.plan.stages[name]
-            mine = [n for n in stage.layers if n in self.layers] or self.layers
-            usual = stage.layers or self.plan.layers
-            return stage.seconds * len(mine) / len(usual)
-        return self.plan.reports[name.removeprefix("report ")].seconds
-
-    def took(self, name, seconds):
-        if seconds is not None:
-            self.times.setdefault(name, []).append(seconds)
-
-    def expected(self, name):
-        if name in self.times:
-            return sum(self.times[name]) / len(self.times[name])
-        measured = sum(sum(seconds) for seconds in self.times.values())
-        guessed = sum(self.guess(known) * len(seconds) for known, seconds in self.times.items())
-        # A few steps say little: they pull the factor from 1 as far as they weigh.
-        weight = self.guess(name)
-        return weight * (measured + weight) / (guessed + weight)
+        return {"command": typed, "code": code, "layers": len(self.places.layers)}

@@ -1,0 +1,273 @@
+"""Files of the store of kvbench-py reference: what a step found, condensed, in DIR/STAGE.
+
+PROMPT.csv.gz           rows by method, params, budget, layer and head, means over seeds
+PROMPT.TABLE.csv.gz     layers, scores, or another table of the step, the same way
+PROMPT.json             the record: what the step depends on, the variants that are done
+
+A table is a CSV file with the columns of docs/schema.md, sorted, numbers rounded, and two or three
+columns more: `seeds`, how many rows each is a mean of; `source` of the prompt (rows, scores); and
+`check`, on the first row of each variant and layer: the CRC-32 of all their rows before they were
+rounded, times left out. So a row that is computed again is compared bit by bit. The same rows give
+the same bytes. A file appears when it is whole.
+"""
+
+import csv
+import gzip
+import io
+import json
+import math
+import os
+import zlib
+
+from kvbench.reference import plan as rp
+
+FORMAT = "kvbench-store 1"
+LIMIT = 40_000_000  # bytes of all stores together: they lie in the repository
+LEVEL = 9
+# By these a row is known; the order is that of columns and of sorting.
+PLACE = ("schema", "trace", "prompt", "model", "dtype", "precision", "protocol", "sink", "recent",
+         "scores", "device", "n_tokens", "n_queries", "what", "kept_by", "algorithm", "params",
+         "budget_requested", "layer", "kv_head", "q_head", "head", "layers", "step", "k", "delta",
+         "n_prefix", "offset", "first", "last", "queries")
+MOVING = PLACE[PLACE.index("layer"):]
+VARIANT = ("what", "algorithm", "params", "budget_requested", "layer")
+TIMES = ("compress_ms", "attend_us_per_query", "compress_ms_iqr", "attend_us_per_query_iqr",
+         "seconds")
+DROPPED = ("run_id", "row_crc")
+# Of rows.csv; a stage's `columns` are added. Other tables keep all.
+COLUMNS = ("status", "full_bytes", "tokens_kept", "bytes", "aux_bytes", "ratio", "middle_ratio", "rel_error",
+           "mass_kept", "compress_ms", "attend_us_per_query")
+DIGITS, FEW_ROWS_DIGITS = 5, 9
+FEW_ROWS = ("layers", "scores")
+TIME_DIGITS = {"attend_us_per_query": 2}  # of a query: noise beyond
+USUAL_TIME_DIGITS = 3
+
+
+def table_name(file):
+    """`` for rows.csv, `layers` for rows.layers.csv, `scores` for scores.csv."""
+    return file.removesuffix(".csv").removeprefix("rows").removeprefix(".")
+
+
+def path_of(folder, prompt, table):
+    return os.path.join(folder, prompt + (f".{table}" if table else "") + ".csv.gz")
+
+
+def sort_key(values):
+    out = []
+    for text in values:
+        try:
+            out.append((0, float(text), ""))
+        except ValueError:
+            out.append((1, 0.0, text))
+    return out
+
+
+def number(text):
+    """A cell as a float; None where it is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def rounded(value, digits):
+    return f"{value:.{digits}g}" if math.isfinite(value) else repr(value)
+
+
+def mean_cell(cells, digits):
+    """The mean over seeds, as it is stored. Whole numbers stay whole where they can; of text the
+    first; nothing where a seed has nothing."""
+    if "" in cells:
+        return ""
+    values = [number(cell) for cell in cells]
+    if None in values:
+        return cells[0]
+    if all(cell.lstrip("-").isdecimal() for cell in cells):
+        total = sum(map(int, cells))
+        return str(total // len(cells)) if total % len(cells) == 0 else repr(total / len(cells))
+    if all(map(math.isfinite, values)):
+        return rounded(math.fsum(values) / len(values), digits)
+    return rounded(sum(values) / len(values), digits)
+
+
+def status_of(cells):
+    """ok where it is ok with every seed."""
+    return next((cell for cell in cells if cell != "ok"), "ok")
+
+
+class Table:
+    """header and rows, lists of text. columns: {name: place}."""
+
+    def __init__(self, header, rows):
+        self.header, self.rows = list(header), rows
+        self.columns = {name: at for at, name in enumerate(self.header)}
+
+    def places(self, names):
+        return [self.columns[name] for name in names if name in self.columns]
+
+    def key_places(self):
+        return self.places(PLACE)
+
+    def variant(self, row):
+        """(algorithm, params, budget) of a row; "" for what the table has not."""
+        return tuple(row[self.columns[name]] if name in self.columns else ""
+                     for name in VARIANT[1:4])
+
+    def only(self, keep):
+        """The rows whose variant `keep` takes."""
+        known = {}
+        rows = []
+        for row in self.rows:
+            variant = self.variant(row)
+            if variant not in known:
+                known[variant] = keep(variant)
+            if known[variant]:
+                rows.append(row)
+        return Table(self.header, rows)
+
+    def variants(self):
+        return {self.variant(row) for row in self.rows}
+
+    def sort(self):
+        at = self.key_places()
+        self.rows.sort(key=lambda row: sort_key([row[i] for i in at]))
+
+    def with_columns(self, header):
+        """The same rows under another header; what they lack is empty."""
+        at = [self.columns.get(name) for name in header]
+        return Table(header, [["" if i is None else row[i] for i in at] for row in self.rows])
+
+
+def read_plain(path):
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise rp.PlanError(f"{path}: cannot be read: {error}", 3) from None
+    if not rows or any(len(row) != len(rows[0]) for row in rows):
+        raise rp.PlanError(f"{path}: expected a table, each row with as many cells as the first", 3)
+    return Table(rows[0], rows[1:])
+
+
+def condense(table, name, columns=(), source=""):
+    """A step's table as the store has it. name: that of table_name; columns: more of rows.csv."""
+    mine = [c for c in PLACE if c in table.columns]
+    # What changes from row to row stands together: half the bytes of a row are its beginning.
+    steady = [c for c in mine if c not in MOVING]
+    kept = [c for c in table.header if c not in (*mine, *DROPPED, "seed")
+            and (name or c in (*COLUMNS, *columns))]
+    if not name:
+        kept.sort(key=[*COLUMNS, *columns].index)
+    kept.sort(key=lambda c: c in TIMES)
+    seeds = [c for c in ("seed",) if c in table.columns]
+    extra = ["source"] if name in ("", "scores") else []
+    out = Table([*extra, *steady, *seeds, *(["seeds"] if seeds else []), *mine[len(steady):], *kept,
+                 "check"], [])
+    digits = FEW_ROWS_DIGITS if name in FEW_ROWS else DIGITS
+    groups, sums = {}, {}
+    at, variant = table.places(mine), table.places(VARIANT)
+    for row in table.rows:
+        groups.setdefault(tuple(row[i] for i in at), []).append(row)
+    checked = [i for i, c in enumerate(table.header) if c not in (*DROPPED, *TIMES)]
+    seed = table.columns.get("seed")
+    for key in sorted(groups, key=sort_key):
+        rows = groups[key]
+        if seed is not None:
+            rows.sort(key=lambda row: sort_key([row[seed]]))
+        group = tuple(rows[0][i] for i in variant)
+        for row in rows:
+            text = "\0".join(row[i] for i in checked)
+            sums[group] = zlib.crc32(text.encode() + b"\n", sums.get(group, 0))
+        cells = []
+        for column in kept:
+            values = [row[table.columns[column]] for row in rows]
+            cells.append(status_of(values) if column == "status" else
+                         mean_cell(values, TIME_DIGITS.get(column, USUAL_TIME_DIGITS)
+                                   if column in TIMES else digits))
+        out.rows.append([*([source] if extra else []), *key[:len(steady)],
+                         *([rows[0][seed], str(len(rows))] if seeds else []), *key[len(steady):],
+                         *cells, group])
+    seen = set()
+    for row in out.rows:
+        group = row[-1]
+        row[-1] = "" if group in seen else f"{sums[group]:08x}"
+        seen.add(group)
+    return out
+
+
+def merge(old, new):
+    """Rows of both; of a variant that both have those of `new`."""
+    header = [*new.header[:-1], *(c for c in old.header if c not in new.columns), "check"]
+    again = new.variants()
+    rest = old.only(lambda variant: variant not in again)
+    out = Table(header, [*rest.with_columns(header).rows, *new.with_columns(header).rows])
+    out.sort()
+    return out
+
+
+# ------------------------------------------------------------------------------------------ files
+
+def csv_text(table):
+    out = io.StringIO()
+    write = csv.writer(out, lineterminator="\n")
+    write.writerow(table.header)
+    write.writerows(table.rows)
+    return out.getvalue()
+
+
+def write_bytes(path, data):
+    """The file appears when it is whole."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    part = path + ".part"
+    with open(part, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+
+def packed(text):
+    """gzip of a text, without a time or a name: the same text gives the same bytes."""
+    out = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=LEVEL, fileobj=out, mtime=0) as file:
+        file.write(text.encode())
+    return out.getvalue()
+
+
+def write(path, table):
+    write_bytes(path, packed(csv_text(table)))
+
+
+def read(path):
+    """A table of the store; None where there is none."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))
+    except FileNotFoundError:
+        return None
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        raise rp.PlanError(f"{path}: cannot be read: {error}; take it from the repository again, or "
+                           "remove it and its .json to make it again", 3) from None
+    if not rows or any(len(row) != len(rows[0]) for row in rows):
+        raise rp.PlanError(f"{path}: expected a table, each row with as many cells as the first", 3)
+    return Table(rows[0], rows[1:])
+
+
+def tables_of(folder, prompt):
+    """Names of the prompt's tables that lie in a stage's folder, rows first."""
+    out = []
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        if name.startswith(prompt + ".") and name.endswith(".csv.gz"):
+            out.append(name[len(prompt):].removesuffix(".csv.gz").removeprefix("."))
+    return sorted(out)
+
+
+def write_record(path, record):
+    write_bytes(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def size(folder):
+    """(bytes, files) of a store."""
+    sizes = [os.path.getsize(os.path.join(at, name)) for at, _, files in os.walk(folder)
+             for name in files if name.endswith((".csv.gz", ".json"))]
+    return sum(sizes), len(sizes)

@@ -1,0 +1,149 @@
+"""Which variants a stage names: the unit in which the store of kvbench-py reference grows.
+
+A variant is one word of --algorithm without commas and sets: `snapkv`, `balancekv:T=1,2`,
+`h2o:grid`. Sets (`all`, `@merging`, `snap*`) become the algorithms that the program lists now. What
+rows a variant has, a dry run on the prompt's trace says.
+"""
+
+import json
+import subprocess
+import tomllib
+
+from kvbench.reference import plan as rp
+
+
+def split_words(words):
+    """Variants and sets of values of --algorithm: `a,b:x=1,2` is `a` and `b:x=1,2`."""
+    out = []
+    for word in words:
+        names, colon, values = word.partition(":")
+        parts = [name for name in names.split(",") if name]
+        out += [*parts[:-1], *(name + colon + values for name in parts[-1:])]
+    return out
+
+
+def is_set(variant):
+    name = variant.partition(":")[0]
+    return name == "all" or name.startswith("@") or "*" in name or "?" in name
+
+
+def option_values(options, name):
+    """Values of an option that may be repeated."""
+    out = [word.removeprefix(name + "=") for word in options if word.startswith(name + "=")]
+    return out + [options[i + 1] for i, word in enumerate(options[:-1]) if word == name]
+
+
+def matches(declared, params):
+    """Whether a row's params are those of a plan: what the plan left `auto` a trace may have set."""
+    if declared == params:
+        return True
+    mine = [part.partition("=") for part in declared.split(";")]
+    other = [part.partition("=") for part in params.split(";")]
+    return len(mine) == len(other) and all(
+        a[0] == b[0] and a[2] in ("auto", b[2]) for a, b in zip(mine, other))
+
+
+def claims(points, variant):
+    """Whether one of [(algorithm, params)] is that of (algorithm, params, budget)."""
+    return any(name == variant[0] and matches(params, variant[1]) for name, params in points)
+
+
+class Variants:
+    """program: path of kvbench; places: fills in placeholders of a stage's options."""
+
+    def __init__(self, program, places):
+        self.program, self.places = program, places
+        self.sets, self.grids = {}, None
+
+    def ask(self, *words):
+        done = subprocess.run([self.program, *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise rp.PlanError(f"{self.program} {' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def config(self, stage):
+        """{option: value} of the stage's --config; None where it is not there yet."""
+        out = {}
+        for word in option_values(stage.options, "--config"):
+            for path in self.places.fill(word, self.places.values(), lambda _: [""]):
+                try:
+                    with open(path if path.startswith("/") else f"{rp.ROOT}/{path}", "rb") as file:
+                        out |= tomllib.load(file)
+                except FileNotFoundError:
+                    return None
+                except tomllib.TOMLDecodeError as error:
+                    raise rp.PlanError(f"{path}: {error}") from None
+        return out
+
+    def settled(self, stage):
+        """The configuration without what may grow, for the step's key."""
+        found = self.config(stage)
+        return found if found is None else {key: value for key, value in found.items()
+                                            if key not in ("algorithm", "budget")}
+
+    def budgets(self, stage):
+        """Words of --budget."""
+        if stage.budgets:
+            return list(stage.budgets)
+        words = option_values(stage.options, "--budget")
+        if words:
+            return [f"{float(one):g}" for one in words[-1].split(",") if one]
+        found = (self.config(stage) or {}).get("budget", [])
+        return [f"{one:g}" for one in (found if isinstance(found, list) else [found])]
+
+    def named(self, stage):
+        """{variant: whether a set brought it} of a stage; None where its configuration is absent."""
+        if stage.kind == "cluster":
+            return {}
+        words = list(stage.algorithms) or option_values(stage.options, "--algorithm")
+        if not words:
+            found = self.config(stage)
+            if found is None:
+                return None
+            words = found.get("algorithm", [])
+            words = words if isinstance(words, list) else [words]
+        out = {}
+        for variant in split_words(words):
+            if is_set(variant):
+                name, colon, values = variant.partition(":")
+                for one in self.members(name):
+                    out.setdefault(one + colon + values, True)
+            else:
+                out[variant] = False
+        return out
+
+    def members(self, name):
+        if name not in self.sets:
+            words = ["list", "--json"] if name == "all" else ["list", name, "--json"]
+            self.sets[name] = [one["name"] for one in json.loads(self.ask(*words))]
+        return self.sets[name]
+
+    def settings(self, variant):
+        """Digest of what `NAME:grid` stands for now; "" of other variants."""
+        name, _, values = variant.partition(":")
+        if values != "grid":
+            return ""
+        if self.grids is None:
+            self.grids = self.ask("list", "--grid").splitlines()
+        return rp.digest("\n".join(line for line in self.grids if line.startswith(name + ",")))[:16]
+
+    def points(self, variant, budgets, options, trace, of_set):
+        """[[algorithm, params]] of the rows that it has on a trace; a text, why it has none, where
+        a set brought it: sets leave out what the trace or the protocol does not allow."""
+        words = ["replay", trace, *options, "--algorithm", variant,
+                 *(["--budget", ",".join(budgets)] if budgets else []), "--dry-run", "-o",
+                 trace + ".rows.csv"]
+        try:
+            said = self.ask(*words).splitlines()
+        except rp.PlanError as error:
+            if not of_set:
+                raise
+            return str(error).rpartition("error: ")[2]
+        begin = next(i for i, line in enumerate(said) if line.startswith("algorithm ")) + 1
+        out = []
+        for line in said[begin:]:
+            cells = line.split(maxsplit=5)
+            if len(cells) < 5:
+                break
+            out.append([cells[0], cells[5] if len(cells) > 5 else ""])
+        return out

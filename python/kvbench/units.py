@@ -1,0 +1,65 @@
+"""The unit of inference: prompts, or the sources that prompts are from (`--by source`).
+
+A source is an author, a book, a program's documentation, a code base. Its prompts are not
+independent: their figures are averaged first, and n is the number of sources.
+"""
+
+import glob
+import os
+
+import pandas as pd
+
+from kvbench import ROOT
+from kvbench import tables as kt
+from kvbench.prompts import records as kp
+
+PROMPTS = os.path.join(ROOT, "data", "prompts")
+BY = {"choices": ("prompt", "source"), "default": "prompt",
+      "help": "unit of means, intervals and tests: source takes the mean of a source's prompts first; "
+              "sources stand in the tables (column `source`) or in --records [prompt]"}
+RECORDS = {"nargs": "+", "metavar": "FILE.jsonl", "default": [],
+           "help": "the records of prompts, with `set` and `source` [data/prompts/*.jsonl]"}
+
+
+def read_records(files):
+    """The records of files, of data/prompts without any. Raises CsvError."""
+    try:
+        return [record for path in files or sorted(glob.glob(os.path.join(PROMPTS, "*.jsonl")))
+                for record in kp.read_jsonl(path)]
+    except kp.PromptError as error:
+        raise kt.CsvError(str(error)) from None
+
+
+def of_set(name, files):
+    """Ids of the records of a set."""
+    return {str(record.get("id")) for record in read_records(files) if record.get("set") == name}
+
+
+def sources_of(frame, files, path):
+    """The source of each row's prompt, a list. Raises CsvError where a prompt has none, or two."""
+    if "source" in frame.columns:
+        pairs = frame[["trace", "prompt", "source"]].drop_duplicates()
+        twice = pairs.loc[pairs.duplicated(["trace", "prompt"]), "prompt"]
+        if len(twice):
+            raise kt.CsvError(f"{path}: column `source`: prompt {twice.iloc[0]} has several, "
+                              "expected one")
+        out = list(frame["source"])
+    else:
+        known = {str(record.get("id")): str(record.get("source", ""))
+                 for record in read_records(files)}
+        out = [known.get(prompt, "") for prompt in frame["prompt"]]
+    if "" in out:
+        raise kt.CsvError(f"{path}: --by source: prompt {frame['prompt'].iloc[out.index('')]} has no "
+                          "source, neither in a column `source` nor in the records")
+    return out
+
+
+def mean_by(values, units):
+    """Means over the rows of a frame that share a unit, in the order in which units come; NaN where
+    one of them lacks its figure. units: {row's name: unit}."""
+    mine = [units[name] for name in values.index]
+    order = {unit: at for at, unit in enumerate(dict.fromkeys(mine))}
+    groups = values.groupby([order[unit] for unit in mine])
+    out = groups.agg(lambda column: column.mean(skipna=False))
+    out.index = pd.Index(list(order))
+    return out

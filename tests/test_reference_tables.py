@@ -1,0 +1,190 @@
+"""Files of the store of kvbench-py reference and names of variants; what needs no program."""
+
+import gzip
+import os
+import tempfile
+import unittest
+
+from script_case import ROOT, FolderCase, write_text
+
+from kvbench.reference import plan as rp
+from kvbench.reference import samples, store, variants
+
+HEADER = ["schema", "trace", "prompt", "layer", "q_head", "algorithm", "params", "seed",
+          "budget_requested", "bytes", "rel_error", "cosine", "compress_ms", "status", "run_id", "row_crc"]
+
+
+def row(method, layer, head, seed, error, *, size="100", budget="0.5", ms="1.23456", status="ok"):
+    return ["1.4", "t.h5", "p", str(layer), str(head), method, "x=1", str(seed), budget, size, error, "0.9",
+            ms, status, "run", "crc"]
+
+
+def table(*rows):
+    return store.Table(HEADER, [list(one) for one in rows])
+
+
+def dicts(found):
+    return [dict(zip(found.header, cells)) for cells in found.rows]
+
+
+class CondenseTest(unittest.TestCase):
+    def test_means_over_seeds(self):
+        found = dicts(store.condense(table(
+            row("b", 0, 0, 1, "0.2", size="101"), row("b", 0, 0, 0, "0.10000004", size="100"),
+            row("a", 0, 0, 0, "0.123456789", ms="")), "", (), "book"))
+        self.assertEqual([r["algorithm"] for r in found], ["a", "b"])
+        a, b = found
+        self.assertEqual((a["rel_error"], a["seeds"], a["compress_ms"], a["source"]),
+                         ("0.12346", "1", "", "book"))
+        self.assertEqual((b["rel_error"], b["seeds"], b["seed"], b["bytes"], b["compress_ms"]),
+                         ("0.15", "2", "0", "100.5", "1.23"))
+        self.assertNotIn("cosine", a)
+        self.assertNotIn("run_id", a)
+        found = dicts(store.condense(table(row("a", 0, 0, 0, "0.1")), "", ("cosine",), ""))
+        self.assertEqual(found[0]["cosine"], "0.9")
+
+    def test_what_is_not_ok_or_finite_stays_visible(self):
+        found = dicts(store.condense(table(
+            row("a", 0, 0, 0, "0.2"), row("a", 0, 0, 1, "", size="", status="infeasible: no"),
+            row("b", 0, 0, 0, "nan"), row("b", 0, 0, 1, "1"), row("c", 0, 0, 0, "inf")), ""))
+        self.assertEqual([(r["status"], r["rel_error"]) for r in found],
+                         [("infeasible: no", ""), ("ok", "nan"), ("ok", "inf")])
+
+    def test_whole_numbers_stay_whole(self):
+        found = dicts(store.condense(table(row("a", 0, 0, 0, "1", size="12345678"),
+                                           row("a", 0, 0, 1, "1", size="12345680")), ""))
+        self.assertEqual(found[0]["bytes"], "12345679")
+
+    def checks(self, *rows):
+        return [r["check"] for r in dicts(store.condense(table(*rows), ""))]
+
+    def test_a_check_of_all_digits(self):
+        """One for a variant and layer, of what is rounded away and not stored too; not of times."""
+        rows = [row("a", 0, 0, 0, "0.123456789"), row("a", 0, 1, 0, "0.2"), row("a", 1, 0, 0, "0.3")]
+        usual = self.checks(*rows)
+        self.assertEqual([bool(one) for one in usual], [True, False, True])
+        rows[1][HEADER.index("rel_error")] = "0.20000000000000001"
+        changed = self.checks(*rows)
+        self.assertNotEqual(changed[0], usual[0])
+        self.assertEqual(changed[1:], usual[1:])
+        rows[1] = row("a", 0, 1, 0, "0.2", ms="9")
+        self.assertEqual(self.checks(*rows), usual)
+        rows[1][HEADER.index("cosine")] = "0.8"
+        self.assertNotEqual(self.checks(*rows), usual)
+        self.assertEqual(self.checks(*reversed([row("a", 0, 0, 1, "0.1"), row("a", 0, 0, 0, "0.2")])),
+                         self.checks(row("a", 0, 0, 1, "0.1"), row("a", 0, 0, 0, "0.2")))
+
+    def test_merged_tables_are_those_of_one_run(self):
+        rows = [row(name, layer, head, 0, "0.1", budget=budget) for name in "abc" for layer in (0, 1, 10)
+                for head in (0, 1) for budget in ("0.5", "0.25")]
+        whole = store.condense(table(*rows), "")
+        parts = [store.condense(table(*(r for r in rows if r[5] in names)), "") for names in ("b", "ac")]
+        for one, other in (parts, reversed(parts)):
+            self.assertEqual(store.csv_text(store.merge(one, other)), store.csv_text(whole))
+        # A variant that both have is that of the later one.
+        again = store.condense(table(row("b", 0, 0, 0, "0.7", budget="0.5")), "")
+        found = dicts(store.merge(whole, again))
+        self.assertEqual([r["rel_error"] for r in found
+                          if (r["algorithm"], r["budget_requested"]) == ("b", "0.5")], ["0.7"])
+        self.assertEqual(len(found), len(whole.rows) - 6 + 1)
+
+
+class FilesTest(FolderCase):
+    def test_equal_bytes_whenever_they_are_written(self):
+        found = store.condense(table(row("a", 0, 0, 0, "0.1")), "")
+        store.write(self.path("x", "a.csv.gz"), found)
+        store.write(self.path("b.csv.gz"), found)
+        with open(self.path("x", "a.csv.gz"), "rb") as one, open(self.path("b.csv.gz"), "rb") as other:
+            data = one.read()
+            self.assertEqual(data, other.read())
+        # No flags (a name), no time, the best compression, no system.
+        self.assertEqual(data[:10], b"\x1f\x8b\x08\0\0\0\0\0\x02\xff")
+        self.assertEqual(sorted(os.listdir(self.path("x"))), ["a.csv.gz"])
+        self.assertEqual(store.read(self.path("b.csv.gz")).rows, found.rows)
+        self.assertIsNone(store.read(self.path("none.csv.gz")))
+
+    def test_damaged_files(self):
+        path = self.path("a.csv.gz")
+        whole = store.packed("a,b\n1,2\n")
+        for data, expected in ((whole[:-9], "cannot be read"), (b"text", "cannot be read"),
+                               (store.packed("a,b\n1\n"), "as many cells"), (store.packed(""), "as many cells")):
+            with self.subTest(data=data):
+                with open(path, "wb") as file:
+                    file.write(data)
+                with self.assertRaisesRegex(rp.PlanError, f"a.csv.gz: .*{expected}"):
+                    store.read(path)
+
+    def test_tables_of_a_prompt(self):
+        for name in ("p.csv.gz", "p.scores.csv.gz", "p.json", "p-2.csv.gz", "p.csv.gz.part"):
+            write_text(self.path(name), "")
+        self.assertEqual(store.tables_of(self.folder, "p"), ["", "scores"])
+        self.assertEqual([store.table_name(name) for name in ("rows.csv", "rows.layers.csv", "scores.csv")],
+                         ["", "layers", "scores"])
+
+
+class CompareTest(unittest.TestCase):
+    def pair(self, *rows):
+        return store.condense(table(*rows), "")
+
+    def test_bits(self):
+        old = self.pair(row("a", 0, 0, 0, "0.1"), row("a", 0, 1, 0, "0.3"))
+        samples.same_bits("t", old, self.pair(row("a", 0, 0, 0, "0.1", ms="7"), row("a", 0, 1, 0, "0.3")))
+        for rows, expected in (
+                ([row("a", 0, 0, 0, "0.1")], "has 2 rows, expected 1"),
+                ([row("a", 0, 0, 0, "0.1"), row("a", 0, 1, 0, "0.30000000000000004")], "check: the store has"),
+                ([row("a", 0, 0, 0, "0.2"), row("a", 0, 1, 0, "0.3")],
+                 "algorithm a, budget_requested 0.5, layer 0, q_head 0: rel_error: the store has 0.1, here it is 0.2")):
+            with self.subTest(expected=expected), self.assertRaisesRegex(samples.Differs, expected):
+                samples.same_bits("t", old, self.pair(*rows))
+
+    def test_tolerance(self):
+        old = self.pair(row("a", 0, 0, 0, "0.1"), row("a", 0, 1, 0, "0.3"))
+        samples.near("t", old, self.pair(row("a", 0, 0, 0, "0.12"), row("a", 0, 1, 0, "0.285")))
+        for error in ("0.345", "0.255", "nan", "inf"):
+            with self.subTest(error=error), self.assertRaisesRegex(samples.Differs, "mean rel_error"):
+                samples.near("t", old, self.pair(row("a", 0, 0, 0, "0.1"), row("a", 0, 1, 0, error)))
+        with self.assertRaisesRegex(samples.Differs, "has 2 rows, expected 1"):
+            samples.near("t", old, self.pair(row("a", 0, 0, 0, "0.1")))
+
+
+class VariantsTest(unittest.TestCase):
+    def test_words(self):
+        self.assertEqual(variants.split_words(["a,b", "c,d:x=1,2;y=3", "all:grid"]),
+                         ["a", "b", "c", "d:x=1,2;y=3", "all:grid"])
+        for word, expected in (("all", True), ("all:grid", True), ("@merging", True), ("snap*", True),
+                               ("snapkv", False), ("a:x=*", False)):
+            self.assertIs(variants.is_set(word), expected, word)
+        self.assertEqual(variants.option_values(["--a", "1", "--b=2", "--b", "3"], "--b"), ["2", "3"])
+
+    def test_rows_of_a_variant(self):
+        self.assertTrue(variants.matches("T=auto;rope=auto", "T=auto;rope=tables"))
+        self.assertFalse(variants.matches("T=auto;rope=none", "T=auto;rope=tables"))
+        self.assertFalse(variants.matches("T=auto", "T=auto;rope=tables"))
+        self.assertTrue(variants.matches("", ""))
+        self.assertTrue(variants.claims([["a", "x=1"]], ("a", "x=1", "0.5")))
+        self.assertFalse(variants.claims([["a", "x=1"]], ("b", "x=1", "0.5")))
+
+
+class PlanTest(unittest.TestCase):
+    """What a plan may say."""
+
+    def test_the_dump_is_a_program(self):
+        """Each word of a command stands alone: `kvbench-py dump` would be a program's name."""
+        folder = os.path.join(ROOT, "configs", "reference")
+        for name in sorted(os.listdir(folder)):
+            plan = rp.read_plan(os.path.join(folder, name))
+            for words in (plan.trace, *(s.then for s in plan.stages.values()),
+                          *(s.options for s in plan.stages.values() if s.kind == "judge")):
+                with self.subTest(plan=name, words=words[:3]):
+                    self.assertFalse([word for word in words if word.startswith("kvbench-py ")])
+
+    def test_sources(self):
+        with tempfile.TemporaryDirectory() as folder:
+            write_text(os.path.join(folder, "p.jsonl"), '{"id": "a", "set": "test", "source": "book", "text": ""}\n'
+                       '{"id": "b", "text": ""}\n')
+            found = rp.read_prompts([os.path.join(folder, "*.jsonl")])
+        self.assertEqual([(p.id, p.source) for p in found.values()], [("a", "book"), ("b", "")])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,168 @@
+"""--by source of kvbench-py compare, correlate and tune: the mean of a source's prompts first, n the
+sources; and tables with gzip, as the reference's store has them."""
+
+import csv
+import gzip
+import json
+import shutil
+import sys
+import unittest
+
+from script_case import call, missing, read_rows, read_text
+from test_correlate import Tables
+
+MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
+if not MISSING:
+    from kvbench import command, tune
+    from kvbench import tables as kt
+    from kvbench.compare import main as compare
+    from kvbench.correlate import main as correlate
+
+# Source one has three prompts, the others one each.
+SOURCES = {"p0": "one", "p1": "one", "p2": "one", "p3": "two", "p4": "three", "p5": "four", "p6": "five"}
+VALUES = {"a": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7), "b": (0.4, 0.5, 0.9, 0.5, 0.4, 0.9, 0.8),
+          "c": (0.9, 0.9, 0.9, 0.2, 0.1, 0.2, 0.3)}
+SCORED = {"a": 1, "b": 2, "c": 3}
+
+
+@unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}")
+class SourceTest(Tables):
+    def setUp(self):
+        super().setUp()
+        figures = {(f"p{i}", name, 0.5): value for name, values in VALUES.items()
+                   for i, value in enumerate(values)}
+        self.rows = self.write_rows(figures)
+        self.scores = self.write_scores({key: 0.1 * SCORED[key[1]] + 0.01 * int(key[0][1])
+                                         for key in figures})
+        self.records = self.path("r.jsonl")
+        with open(self.records, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps({"id": name, "source": source, "text": ""}) + "\n"
+                            for name, source in SOURCES.items())
+
+    def compared(self, table, *options, code=0):
+        done = call(lambda: command.run_main(compare.main), "kvbench-py compare", table, "--to", "a",
+                    "--by", "source", "--csv", self.path("c.csv"), "--markdown", self.path("c.md"), *options)
+        self.assertEqual(done.code, code, done.err)
+        return done.err
+
+    def with_source(self, name="s.csv", change=lambda row: row):
+        """The table with a column `source`."""
+        rows = [change({**row, "source": SOURCES[row["prompt"]]}) for row in read_rows(self.rows)]
+        with open(self.path(name), "w", encoding="utf-8", newline="") as file:
+            out = csv.DictWriter(file, rows[0])
+            out.writeheader()
+            out.writerows(rows)
+        return self.path(name)
+
+    def test_a_source_counts_once(self):
+        said = self.compared(self.rows, "--records", self.records)
+        rows = {row["method"]: row for row in read_rows(self.path("c.csv"))}
+        one = (0.1 + 0.2 + 0.3) / 3
+        want = (one + 0.4 + 0.5 + 0.6 + 0.7) / 5
+        self.assertAlmostEqual(float(rows["a"]["mean"]), want, delta=1e-12)
+        self.assertEqual({row["prompts"] for row in rows.values()}, {"5"})
+        # c is worse in one source, better in four, though there are as many prompts.
+        self.assertEqual((rows["c"]["better"], rows["c"]["worse"]), ("4", "1"))
+        self.assertIn("with 5 sources the smallest p is 0.0625", said)
+        text = read_text(self.path("c.md"))
+        self.assertIn("5 sources, each a mean over prompts, layers, heads and seeds", text)
+        self.assertNotIn("7 prompts", text)
+        found = {(row["method"], row["prompt"]): float(row["value"])
+                 for row in read_rows(self.path("c.prompts.csv"))}
+        self.assertAlmostEqual(found["b", "one"], 0.6, delta=1e-12)
+        layers = [row for row in read_rows(self.path("c.layers.csv"))
+                  if (row["method"], row["layer"]) == ("a", "3")]
+        self.assertAlmostEqual(float(layers[0]["mean"]), 1.5 * want, delta=1e-12)
+
+    def test_sources_of_the_table_come_first(self):
+        self.compared(self.rows, "--records", self.records)
+        want = read_text(self.path("c.csv"))
+        self.compared(self.with_source())
+        self.assertEqual(read_text(self.path("c.csv")), want)
+        # As the store has them.
+        with (open(self.path("s.csv"), "rb") as file,
+              gzip.open(self.path("s.csv.gz"), "wb") as out):
+            shutil.copyfileobj(file, out)
+        self.compared(self.path("s.csv.gz"))
+        self.assertEqual(read_text(self.path("c.csv")), want)
+
+    def test_refusals(self):
+        self.assertIn("prompt p0 has no source", self.compared(self.rows, code=2))
+        table = self.with_source(change=lambda row: {**row, "source": row["q_head"]})
+        self.assertIn("prompt p0 has several", self.compared(table, code=2))
+        with open(self.path("s.csv"), "rb") as file:
+            data = gzip.compress(file.read())
+        for name, damaged in (("half", data[:len(data) // 2]), ("none", b"text")):
+            path = self.path(name + ".csv.gz")
+            with open(path, "wb") as file:
+                file.write(damaged)
+            with self.subTest(name=name), self.assertRaisesRegex(kt.CsvError, "cannot be read"):
+                kt.read_table([path], [], ())
+            with self.subTest(name=name), self.assertRaisesRegex(kt.CsvError, "cannot be read"):
+                kt.header_of(path)
+
+    def test_a_method_needs_all_prompts_of_a_source(self):
+        rows = [row for row in read_rows(self.rows) if (row["algorithm"], row["prompt"]) != ("b", "p1")]
+        path = self.path("less.csv")
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            out = csv.DictWriter(file, rows[0])
+            out.writeheader()
+            out.writerows(rows)
+        said = self.compared(path, "--records", self.records)
+        self.assertIn("b has 4 of 5 sources", said)
+
+    def test_correlations_resample_sources(self):
+        done = call(lambda: command.run_main(correlate.main), "kvbench-py correlate", self.rows, "--scores",
+                    self.scores, "--by", "source", "--records", self.records, "--resamples", "100", "--csv",
+                    self.path("k.csv"), "--cells", self.path("cells.csv"), "--markdown", self.path("k.md"))
+        self.assertEqual(done.code, 0, done.err)
+        cells = {row["method"]: row for row in read_rows(self.path("cells.csv"))}
+        self.assertEqual(cells["a"]["prompts"], "5")
+        # Source one: the mean of p0, p1, p2.
+        self.assertAlmostEqual(float(cells["a"]["kl"]), 0.1 + 0.01 * (1 + 3 + 4 + 5 + 6) / 5, delta=1e-12)
+        want = (0.2 + 0.4 + 0.5 + 0.6 + 0.7) / 5
+        self.assertAlmostEqual(float(cells["a"]["rel_error"]), want, delta=1e-12)
+        self.assertIn("5 sources", read_text(self.path("k.md")))
+        self.assertIn("resamples of the sources", read_text(self.path("k.md")))
+
+    def test_the_store_lacks_metrics(self):
+        rows = [{**row, "seeds": "1"} for row in read_rows(self.rows)]
+        for row in rows:
+            del row["eps_op"]
+        path = self.path("stored.csv")
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            out = csv.DictWriter(file, rows[0])
+            out.writeheader()
+            out.writerows(rows)
+        words = [path, "--scores", self.scores, "--resamples", "100", "--csv", self.path("k.csv")]
+        done = call(lambda: command.run_main(correlate.main), "kvbench-py correlate", *words)
+        self.assertEqual(done.code, 0, done.err)
+        metrics = {row["metric"] for row in read_rows(self.path("k.csv"))}
+        self.assertIn("eps_fro", metrics)
+        self.assertNotIn("eps_op", metrics)
+
+    def test_tuning_by_source(self):
+        with open(self.path("grids.csv"), "w", encoding="utf-8") as file:
+            file.write("algorithm,setting,params\na,default,x=1\na,grid,x=2\n")
+        rows = []
+        for row in read_rows(self.rows):
+            if row["algorithm"] in "ac":
+                rows.append({**row, "algorithm": "a", "params": f"x={'ac'.index(row['algorithm']) + 1}"})
+        with open(self.path("dev.csv"), "w", encoding="utf-8", newline="") as file:
+            out = csv.DictWriter(file, rows[0])
+            out.writeheader()
+            out.writerows(rows)
+        words = ["choose", self.path("dev.csv"), "--grids", self.path("grids.csv"), "--csv", self.path("t.csv")]
+        for more, setting, units in (([], "", "7"), (["--by", "source", "--records", self.records], "x=2", "5")):
+            done = call(lambda: command.run_main(tune.main), "kvbench-py tune", *words, *more)
+            self.assertEqual(done.code, 0, done.err)
+            row, = read_rows(self.path("t.csv"))
+            self.assertEqual((row["setting"], row["prompts"]), (setting, units))
+
+
+# Tests of the other file run there.
+for _name in [name for name in dir(Tables) if name.startswith("test_")]:
+    setattr(SourceTest, _name, None)
+
+if __name__ == "__main__":
+    unittest.main()
