@@ -18,7 +18,7 @@ from kvbench.caches.reader import CacheReader
 from kvbench.dump.capture import ATTENTION, note
 from kvbench.dump.main import load_model, model_name
 from kvbench.judge.options import parse_arguments
-from kvbench.judge.plan import ReplayError, call, find_variants, parts_of
+from kvbench.judge.plan import ReplayError, call, find_variants, parts_of, resolve, shorten_first
 from kvbench.judge.replay import Replay, Tables, work_folder
 from kvbench.progress import Progress
 from kvbench.score.attention import CompressedAttention
@@ -51,8 +51,9 @@ def find_prompts(args):
 class Judge:
     """The model, loaded once, and the tables."""
 
-    def __init__(self, args, tables, table, answers):
+    def __init__(self, args, tables, table, manifest, answers):
         self.args, self.tables, self.table, self.answers = args, tables, table, answers
+        self.manifest = manifest
         self.scorer = self.at = None
         self.waited = self.scored = 0.0  # seconds
 
@@ -84,17 +85,28 @@ class Judge:
             if reader.protocol != "prefill":
                 raise TraceError(f"--config: protocol: got {reader.protocol}, expected prefill: the "
                                  "model decodes over caches of a prompt's end")
-            made = {group.key for group in reader.groups}
-            if made != set(replay.part.keys):
-                one = min(made ^ set(replay.part.keys), key=str)
-                raise ReplayError(f"kvbench replay: {one}: planned and not made, or the other way "
-                                  "round: expected the plan's methods")
+            self.note_resolved(replay.part, {group.key for group in reader.groups})
             prompt = Prompt(trace, name, file["prompts"][name], reader.groups)
             self.begin(prompt, reader)
-            for group, row in self.scorer.rows(prompt, reader.groups):
-                self.tables.write(key_of(os.path.basename(trace), name, group))
+            base = os.path.basename(trace)
+            groups = [group for group in reader.groups
+                      if key_of(base, name, group) not in self.table.done]
+            for group, row in self.scorer.rows(prompt, groups):
+                self.tables.write(key_of(base, name, group))
                 self.table.write(row)
                 progress.step(1, f"{progress.done + 1}/{progress.total} groups  {name} {group}")
+
+    def note_resolved(self, part, made):
+        """Puts into the manifest what methods are called in the rows, for --resume."""
+        found = resolve(part.keys, made)
+        absent = [key for key in part.keys if key not in made and key[:2] not in found]
+        if absent:
+            raise ReplayError(f"kvbench replay: {absent[0]}: got no cache of it, expected one")
+        known = self.manifest.content["resolved"]
+        new = {":".join(key): params for key, params in found.items()}
+        if new.items() - known.items():
+            known.update(new)
+            self.manifest.write()
 
     def run(self, plan, progress):
         """plan: [(trace, prompt, Part)]."""
@@ -116,20 +128,27 @@ class Judge:
                 one.close()
 
 
-def make_plan(args, table, prompts):
-    """[(trace, prompt, Part)] of what is missing, and how many keys are there already."""
+def make_plan(args, table, prompts, resolved):
+    """[(trace, prompt, Part)] of what is missing, and how many keys are there already.
+
+    resolved: {ALGORITHM:PARAMS: params in the rows} where these differ
+    """
     out, there = [], 0
     for trace, name in prompts:
         variants = find_variants(args, trace, name)
         base = os.path.basename(trace)
-        done = {key for one in variants for key in one.keys() if row_key(base, name, key) in table.done}
+        done = {key for one in variants for key in one.keys()
+                if row_key(base, name, resolved, key) in table.done}
         there += len(done)
-        out += [(trace, name, part) for part in parts_of(variants, done, args.groups)]
+        parts = parts_of(variants, done, args.groups)
+        out += [(trace, name, part) for part in (parts if out else shorten_first(parts))]
     return out, there
 
 
-def row_key(trace, prompt, key):
-    return key_of(trace, prompt, argparse.Namespace(key=key))
+def row_key(trace, prompt, resolved, key):
+    algorithm, params, *rest = key
+    params = resolved.get(f"{algorithm}:{params}", params)
+    return key_of(trace, prompt, argparse.Namespace(key=(algorithm, params, *rest)))
 
 
 def settings_of(args, name):
@@ -159,11 +178,12 @@ def main():
     with Table(args.scores, args.resume, args.overwrite, lambda key: key in tables.held) as table, \
             tables, torch.inference_mode():
         tables.begin(table.done)
-        plan, there = make_plan(args, table, prompts)
+        resolved = manifest.content["resolved"] = dict(manifest.earlier.get("resolved", {}))
+        plan, there = make_plan(args, table, prompts, resolved)
         manifest.write()
         progress = Progress(sum(len(part.keys) for *_, part in plan))
         note(f"{progress.total} groups to run in {len(plan)} parts, {there} are there")
-        judge = Judge(args, tables, table, answers)
+        judge = Judge(args, tables, table, manifest, answers)
         try:
             if plan:
                 judge.run(plan, progress)

@@ -175,6 +175,33 @@ class Part:
         return out
 
 
+def resolve(planned: list[tuple], made: set[tuple]) -> dict[tuple[str, str], str]:
+    """{(algorithm, params): params as rows have them} where these differ.
+
+    planned, made   keys (algorithm, params, budget, seed)
+    A method may find in the trace what `auto` is; its rows then say what it was.
+    """
+    out = {}
+    for key in sorted({*planned} - made, key=str):
+        algorithm, params, *rest = key
+        asked = dict(part.split("=", 1) for part in params.split(";") if part)
+        for other in sorted(made - {*planned}, key=str):
+            got = dict(part.split("=", 1) for part in other[1].split(";") if part)
+            if (other[0], *other[2:]) == (algorithm, *rest) and got.keys() == asked.keys() and all(
+                    asked[name] in (got[name], "auto") for name in asked):
+                out[algorithm, params] = other[1]
+    return out
+
+
+def shorten_first(parts: list[Part]) -> list[Part]:
+    """The first part in two, the first of them short: the model waits for it and nothing else."""
+    if not parts or len(parts[0].variants) < 2:
+        return parts
+    first, short = parts[0], max(1, len(parts[0].variants) // 4)
+    return [Part(some, first.budgets, first.seeds)
+            for some in (first.variants[:short], first.variants[short:])] + parts[1:]
+
+
 def parts_of(variants: list[Variant], done: set, groups: int) -> list[Part]:
     """[Part] that make what is missing.
 

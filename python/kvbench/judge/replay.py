@@ -3,6 +3,7 @@ up to. Without torch."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import csv
 import os
@@ -92,10 +93,19 @@ def key_text(trace: str, prompt: str, algorithm: str, params: str, budget: str, 
     return trace, prompt, algorithm, params, field(float(budget)) if budget else "", seed
 
 
+def complete(rows: list[tuple[Key, str]]) -> set[Key]:
+    """Keys with as many rows as any of their trace: each has one per head."""
+    counts = collections.Counter(key for key, _ in rows)
+    most: dict[str, int] = {}
+    for key, count in counts.items():
+        most[key[0]] = max(count, most.get(key[0], 0))
+    return {key for key, count in counts.items() if count == most[key[0]]}
+
+
 class RowsTable:
     """ROWS.csv, or ROWS.layers.csv: lines of the program's tables, as they were.
 
-    resume     `held` has the keys that a file has which is there
+    resume     `held` has the keys whose rows a file has which is there
     overwrite  replace it; without both, it is refused
     """
 
@@ -119,7 +129,7 @@ class RowsTable:
             self.header, self.rows = read_lines(path)
         if overwrite:
             self.header, self.rows = "", []
-        self.held = {key for key, _ in self.rows}
+        self.held = complete(self.rows)
 
     def begin(self, done: set[Key]) -> None:
         """Opens the file, with rows of these keys alone. Before that it is as it was."""
@@ -161,6 +171,7 @@ class Tables:
 
     @property
     def held(self) -> set[Key]:
+        """Keys whose rows are there, whole."""
         return self.rows.held
 
     def begin(self, done: set[Key]) -> None:

@@ -110,16 +110,18 @@ class Manifest:
 
     settings  what all rows of a table must share: --resume with others is refused
     machine   what may differ between runs
+    earlier   the content that the file had, where the run goes on
     """
 
     def __init__(self, args, settings, machine):
         self.path = args.output + ".json"
         traces, earlier = {path: file_sha256(path) for path in args.trace}, {}
+        self.earlier = {}
         if args.resume and os.path.exists(args.output) and os.path.exists(self.path):
             with open(self.path, encoding="utf-8") as file:
                 try:
-                    content = parse_json(file.read())
-                    old, earlier = content["settings"], dict(content["traces"])
+                    self.earlier = parse_json(file.read())
+                    old, earlier = self.earlier["settings"], dict(self.earlier["traces"])
                 except (ValueError, KeyError, TypeError):
                     raise TraceError(f"{self.path}: not a manifest of kvbench-py score") from None
             for name, value in settings.items():
