@@ -51,6 +51,15 @@ class JudgePlanTest(FolderCase):
         got = self.arguments("--algorithm", "a", "--sink", "0", "--memory-limit", "4G", "--scoring", "all")
         self.assertEqual(plan.common_options(got), ["--scores=all", "--sink=0", "--memory-limit=4G"])
 
+    def test_what_rows_share(self):
+        config = self.write_file("c.toml", "sink = 2\nlayers = '0:2'\nqueries = 8\n")
+        got = plan.protocol_of(self.arguments("--config", config, "--queries", "9", "--scoring", "all"))
+        self.assertEqual(got, {"scores": "all", "sink": 2, "recent": 512, "queries": 9,
+                               "precision": "float32", "layers": "0:2", "heads": "all"})
+        for text in ("sink = 2\nsink = 3\n", "="):
+            with self.assertRaisesRegex(TraceError, "--config: .*c.toml: "):
+                plan.read_config(self.write_file("c.toml", text))
+
     def test_lists_are_the_programs(self):
         self.assertEqual(plan.read_seeds("3"), (0, 1, 2))
         self.assertEqual(plan.read_seeds("3,5"), (3, 5))

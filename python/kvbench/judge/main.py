@@ -18,7 +18,7 @@ from kvbench.caches.reader import CacheReader
 from kvbench.dump.capture import ATTENTION, note
 from kvbench.dump.main import load_model, model_name
 from kvbench.judge.options import parse_arguments
-from kvbench.judge.plan import ReplayError, call, find_variants, parts_of, resolve, shorten_first
+from kvbench.judge.plan import ReplayError, call, find_variants, parts_of, protocol_of, resolve, shorten_first
 from kvbench.judge.replay import Replay, Tables, work_folder
 from kvbench.progress import Progress
 from kvbench.score.attention import CompressedAttention
@@ -154,9 +154,7 @@ def row_key(trace, prompt, resolved, key):
 def settings_of(args, name):
     """What all rows of the tables must share."""
     return {"model": name, "compute_dtype": args.compute_dtype, "answer_tokens": args.answer_tokens,
-            "program": call(args.program, "--version").strip(), "scoring": args.scoring,
-            "sink": args.sink, "recent": args.recent, "queries": args.queries,
-            "precision": args.precision}
+            "program": call(args.program, "--version").strip(), **protocol_of(args)}
 
 
 def main():

@@ -92,6 +92,17 @@ def common_options(args: Any) -> list[str]:
     return out
 
 
+def protocol_of(args: Any) -> dict[str, Any]:
+    """What of the program's options decides on rows: of the command line, the configuration, or the
+    program itself."""
+    config = read_config(args.config)
+    given = {"scores": args.scoring, "sink": args.sink, "recent": args.recent, "queries": args.queries,
+             "precision": args.precision, "layers": None, "heads": None}
+    defaults = {"scores": "past", "sink": 16, "recent": 512, "queries": 256, "precision": "float32"}
+    return {name: value if value is not None else config.get(name, defaults.get(name, "all"))
+            for name, value in given.items()}
+
+
 def call(program: str, *arguments: str) -> str:
     """Standard output of a call that must succeed. Raises ReplayError with its last line."""
     try:
