@@ -39,7 +39,7 @@ class ScoreCase(DumpCase):
         def recorded(scorer, mode, start, tokens, cache=None):
             out = decode(scorer, mode, start, tokens, cache)
             if mode == "compressed" and cache is None:
-                self.logits.append(out[0].double().numpy())
+                self.logits.extend(out[0].double().numpy())
             return out
         patch = mock.patch.object(score_model.Scorer, "decode", recorded)
         patch.start()

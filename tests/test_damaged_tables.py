@@ -46,6 +46,7 @@ LEFT_OUT = {
     "coverage.py": "reads the compiler's counts",
     "draw_rooms.py": "reads sources",
     "kvbench-py dump": "reads prompts and needs torch: test_dump_traces.py",
+    "kvbench-py judge": "needs torch: test_judge_runs.py",
     "kvbench-py model": "reads a package: test_make_model.py",
     "kvbench-py needles": "reads texts: test_prompts.py",
     "kvbench-py press": "needs torch: test_press.py",

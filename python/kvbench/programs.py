@@ -47,6 +47,8 @@ PROGRAMS = {
     "dump": Program("dump.main", "queries, keys and values of a model, as a trace", MODELS, "dump.options"),
     "convert": Program("convert.main", "arrays of another tool, as a trace", TRACES),
     "score": Program("score.main", "the model's own loss with the caches of methods", MODELS, "score.options"),
+    "judge": Program("judge.main", "methods replayed and scored by the model, without files of caches", MODELS,
+                     "judge.options"),
     "press": Program("press.main", "what presses of kvpress keep, as a caches file", (*MODELS, "kvpress"),
                      "press.options"),
     "model": Program("model.main", "a real model from the package index", ()),

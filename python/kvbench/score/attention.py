@@ -99,9 +99,14 @@ class CompressedAttention(Capture):
     def __init__(self, args, model, dtype):
         super().__init__(args, model, dtype)
         self.mode, self.wanted_layers = "plain", set()
-        self.caches = {}  # layer -> [Bucket]
+        self.caches = []  # of each cache that is decoded: {layer: [Bucket]}; all have equal layers
         self.exact = {}  # layer -> (k [Hkv, n, d], v [Hkv, n, dv])
         self.prefix = 0  # tokens before the first new one
+
+    @property
+    def replaced(self):
+        """The layers that attend to `caches`."""
+        return self.caches[0].keys() if self.caches else set()
 
     def __call__(self, module, query, key, value, mask, scaling=None, dropout=0.0, **options):
         layer = getattr(module, "layer_idx", None)
@@ -110,7 +115,7 @@ class CompressedAttention(Capture):
             raise TraceError(f"{self.args.model}: {type(module).__name__} does not say which "
                              "layer it is: unsupported")
         self.seen.add(layer)
-        if self.mode == "compressed" and layer in self.caches:
+        if self.mode == "compressed" and layer in self.replaced:
             return self.over_caches(layer, query, key, value, scale), None
         output, weights = self.attend(module, query, key, value, mask, scaling, options)
         if self.mode in ("exact", "goes on") and layer in self.wanted_layers:
@@ -139,20 +144,26 @@ class CompressedAttention(Capture):
         return f"attention that deviates from exact attention by {deviation:.2g}, limit {limit:g}"
 
     def over_caches(self, layer, query, key, value, scale):
-        """[1, rows, Hq, dv]: attention of the last rows over the caches of a layer.
+        """[batch, rows, Hq, dv]: attention of the last rows over the caches of a layer.
 
-        key, value: of the new tokens, as NewTokens has them
+        query         [batch, Hq, rows, d]; each of `caches` has its own
+        key, value    of the new tokens, as NewTokens has them
         """
-        rows, new, group = query.shape[2], key.shape[2], query.shape[1] // key.shape[1]
-        out = torch.empty(query.shape[1], rows, value.shape[3], device=query.device)
-        q = query[0].float().unflatten(0, (-1, group)).flatten(1, 2) * scale
-        out = out.unflatten(0, (-1, group)).flatten(1, 2)
-        for bucket in self.caches[layer]:
-            end = bucket.size + new
+        rows, group = query.shape[2], query.shape[1] // key.shape[1]
+        out = torch.empty(len(query), query.shape[1], rows, value.shape[3], device=query.device)
+        for i, caches in enumerate(self.caches):
+            self.over_cache(caches[layer], query[i].float().unflatten(0, (-1, group)).flatten(1, 2) * scale,
+                            key[i], value[i], rows, out[i].view(-1, group * rows, value.shape[3]))
+        return out.transpose(1, 2).to(query.dtype).contiguous()
+
+    def over_cache(self, buckets, q, key, value, rows, out):
+        """One cache's part of over_caches: q [Hkv, group * rows, d], out [Hkv, group * rows, dv]."""
+        for bucket in buckets:
+            end = bucket.size + key.shape[1]
             own = slice(end - rows, end)
-            bucket.k[:, own] = key[0, bucket.heads, -rows:]
-            bucket.v[:, own] = value[0, bucket.heads, -rows:]
-            step = max(1, LOGITS // (group * rows * end))
+            bucket.k[:, own] = key[bucket.heads, -rows:]
+            bucket.v[:, own] = value[bucket.heads, -rows:]
+            step = max(1, LOGITS // (q.shape[1] * end))
             for at in range(0, len(bucket.heads), step):
                 part = slice(at, at + step)
                 heads = bucket.heads[part]
@@ -160,8 +171,6 @@ class CompressedAttention(Capture):
                     q[heads], bucket.k[part, :end], bucket.v[part, :end], rows,
                     *(None if t is None else t[part]
                       for t in (bucket.bias, bucket.k_den, bucket.bias_den)), bucket.entries)
-        out = out.unflatten(1, (group, rows)).flatten(0, 1)
-        return out.transpose(0, 1)[None].to(query.dtype).contiguous()
 
     def buckets(self, layer, entries, sink, recent, room):
         """[Bucket] of a layer.

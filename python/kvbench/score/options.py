@@ -31,6 +31,8 @@ def parse_arguments():
         help="type in which the model runs [default: float32]")
     add("--device", default="cpu", help="cpu, cuda, cuda:1, ... [default: cpu]")
     add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time")
+    add("--batch", type=positive, default=4, metavar="N", help="decode over up to N caches at a time, "
+        "as far as 512 MiB of logits go [default: 4]")
     add("--self-check", action="store_true", help="per prompt, run a cache that holds all of the "
         "model's own keys and values, and report how far its logits are from the model's")
     old = parser.add_mutually_exclusive_group()

@@ -36,9 +36,10 @@ class Table:
 
     resume     keep the rows that are there, but for failed ones; `done` has their keys
     overwrite  replace a file that is there; without both, one that is there is refused
+    wanted     of a row's key, whether it may stay
     """
 
-    def __init__(self, path, resume=False, overwrite=False):
+    def __init__(self, path, resume=False, overwrite=False, wanted=lambda key: True):
         self.path, self.done, self.failed, kept = path, set(), 0, []
         if os.path.exists(path) and not (resume or overwrite):
             raise TraceError(f"{path}: is there already; --resume goes on with it, --overwrite "
@@ -49,7 +50,8 @@ class Table:
         if overwrite and os.path.exists(path) and not self.is_table(path):
             raise TraceError(f"{path}: is no table of kvbench-py score: it is not replaced")
         if resume and os.path.exists(path):
-            kept = [row for row in self.read() if not row["status"].startswith("failed")]
+            kept = [row for row in self.read() if not row["status"].startswith("failed")
+                    and wanted(tuple(row[name] for name in KEY))]
             self.done = {tuple(row[name] for name in KEY) for row in kept}
         self.rows = len(kept)
         # Failed rows and the half row of a run that was killed go; the rest is never at risk.
@@ -108,23 +110,34 @@ class Manifest:
 
     settings  what all rows of a table must share: --resume with others is refused
     machine   what may differ between runs
+    earlier   the content that the file had, where the run goes on
     """
 
     def __init__(self, args, settings, machine):
         self.path = args.output + ".json"
+        traces, earlier = {path: file_sha256(path) for path in args.trace}, {}
+        self.earlier = {}
         if args.resume and os.path.exists(args.output) and os.path.exists(self.path):
             with open(self.path, encoding="utf-8") as file:
                 try:
-                    old = parse_json(file.read())["settings"]
+                    self.earlier = parse_json(file.read())
+                    old, earlier = self.earlier["settings"], dict(self.earlier["traces"])
                 except (ValueError, KeyError, TypeError):
                     raise TraceError(f"{self.path}: not a manifest of kvbench-py score") from None
             for name, value in settings.items():
                 if old.get(name) != value:
                     raise TraceError(f"{args.output}: --resume: {name}: got {value}, the rows that "
                                      f"are there have {old.get(name)}")
+            # Rows name traces without their folders.
+            sums = {os.path.basename(path): one for path, one in earlier.items()}
+            for path, one in traces.items():
+                if sums.get(os.path.basename(path), one) != one:
+                    raise TraceError(f"{args.output}: --resume: {path}: SHA-256: got {one[:12]}..., "
+                                     f"the rows that are there have "
+                                     f"{sums[os.path.basename(path)][:12]}...")
         self.content = {
             "settings": settings, "command": sys.argv, **machine, "host": platform.node(),
-            "traces": {path: file_sha256(path) for path in args.trace},
+            "traces": earlier | traces,
             "caches": {path: file_sha256(path) for path in args.caches},
             "begin": self.now()}
 

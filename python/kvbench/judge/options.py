@@ -1,0 +1,82 @@
+"""The command line of kvbench-py judge."""
+
+import argparse
+import os
+
+from kvbench.dump.options import DTYPES, Parser, positive
+
+
+def names(text):
+    return text.split(",")
+
+
+def count(text):
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected a whole number")
+    return int(text)
+
+
+def parse_arguments(arguments=None):
+    """Of `arguments`, else sys.argv. Imports nothing, so that --help needs no torch."""
+    parser = Parser(prog="kvbench-py judge", description="Replays methods on a trace and scores the "
+                    "model over what each leaves of the cache, a few methods at a time: the rows of "
+                    "kvbench replay and those of kvbench-py score, without a file of all caches "
+                    "(docs/score.md).")
+    add = parser.add_argument
+    add("--model", required=True, metavar="ID|PATH", help="model on the hub, or its folder: the one "
+        "that the traces were dumped from")
+    add("--revision", help="branch, tag or commit of the model")
+    add("--trust-remote-code", action="store_true", help="run code that comes with the model")
+    add("--trace", required=True, nargs="+", metavar="T.h5", help="traces with token ids")
+    add("--prompt-records", nargs="+", metavar="FILE.jsonl", help="records with `id` and `answer`: "
+        "their prompts are continued, and searched for the answer")
+    add("--ids", type=names, metavar="ID,...", help="only these prompts [default: all of the traces]")
+    add("-o", "--output", required=True, metavar="ROWS.csv", help="the rows of kvbench replay; "
+        "ROWS.layers.csv beside it, where the traces hold output projections")
+    add("--scores", required=True, metavar="SCORES.csv", help="a row per prompt, method, budget and "
+        "seed, as kvbench-py score has them")
+    replay = parser.add_argument_group("what to run, as kvbench replay has it")
+    add = replay.add_argument
+    add("--algorithm", action="append", metavar="NAME,...[:KEY=VALUES...]", help="may be repeated")
+    add("--config", metavar="FILE.toml", help="options of kvbench replay; those here win over it")
+    add("--budget", metavar="RHO,...", help="fractions of the middle's full bytes")
+    add("--seeds", metavar="N|A:B[:STEP],...", help="[default: 1]")
+    add("--sink", type=count, metavar="TOKENS", help="first tokens, uncompressed [default: 16]")
+    add("--recent", type=count, metavar="TOKENS", help="last tokens, uncompressed [default: 512]")
+    add("--queries", type=count, metavar="N", help="last queries, evaluated [default: 256]")
+    add("--scoring", choices=("past", "all"), help="queries that methods may score with: replay's "
+        "--scores [default: past]")
+    add("--precision", choices=("float32", "float64"), help="of the replay [default: float32]")
+    add("--memory-limit", metavar="BYTES", help="of the replay")
+    machine = parser.add_argument_group("model and machine")
+    add = machine.add_argument
+    add("--program", metavar="KVBENCH", help="the program kvbench [default: that of this package]")
+    add("--answer-tokens", type=positive, default=16, metavar="N", help="tokens of a continuation at "
+        "most [default: 16]")
+    add("--compute-dtype", choices=DTYPES, default="float32", help="type in which the model runs "
+        "[default: float32]")
+    add("--device", default="cpu", help="of the model: cpu, cuda, ... [default: cpu]")
+    add("--chunk", type=positive, metavar="N", help="prefill N tokens at a time")
+    add("--batch", type=positive, default=4, metavar="N", help="decode over up to N caches at a time, "
+        "as far as 512 MiB of logits go [default: 4]")
+    add("--groups", type=positive, default=24, metavar="N", help="replay about N caches at a time: two "
+        "such parts are held [default: 24]")
+    add("--replay-threads", type=positive, metavar="N", help="threads of the replay, which runs beside "
+        "the model [default: half of the cores]")
+    add("--model-threads", type=positive, metavar="N", help="threads of the model [default: the others]")
+    add("--work", metavar="FOLDER", help="where caches lie for a while [default: /dev/shm where there "
+        "is one, else TMPDIR]")
+    old = parser.add_mutually_exclusive_group()
+    old.add_argument("--resume", action="store_true", help="go on: what both tables hold stays, what is "
+                     "missing is run, also of methods, budgets, seeds or prompts that are new; failed "
+                     "rows are tried again")
+    old.add_argument("--overwrite", action="store_true", help="replace both tables")
+    args = parser.parse_args(arguments)
+    if not args.algorithm and not args.config:
+        parser.error("expected --algorithm, or --config with one")
+    if os.path.abspath(args.output) == os.path.abspath(args.scores):
+        parser.error("-o and --scores: got one file, expected two")
+    cores = os.cpu_count() or 1
+    args.replay_threads = args.replay_threads or max(1, cores // 2)
+    args.model_threads = args.model_threads or max(1, cores - args.replay_threads)
+    return args

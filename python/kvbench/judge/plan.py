@@ -1,0 +1,242 @@
+"""What kvbench-py judge has to run: the program's own plan, less what the tables hold. Without
+torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import tomllib
+from typing import Any
+
+from kvbench.trace.writer import TraceError
+
+HEADER = ["algorithm", "entries", "jobs", "rows", "job", "MiB", "parameters"]
+OPTIONS = ("sink", "recent", "queries", "precision", "memory_limit")  # passed on as they are
+
+
+class ReplayError(TraceError):
+    """The program refused, in its own words."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A method with one setting of its parameters.
+
+    budgets   fractions; (None,) where its parameters fix its size
+    seeds     (0,) where it is deterministic
+    """
+
+    algorithm: str
+    params: str
+    budgets: tuple[float | None, ...]
+    seeds: tuple[int, ...]
+
+    @property
+    def spec(self) -> str:
+        """As `--algorithm` takes it."""
+        return f"{self.algorithm}:{self.params}" if self.params else self.algorithm
+
+    def keys(self) -> list[tuple[str, str, float | None, int]]:
+        return [(self.algorithm, self.params, budget, seed)
+                for budget in self.budgets for seed in self.seeds]
+
+
+def read_budgets(text: str) -> tuple[float, ...]:
+    """Of `0.25,0.125`, each once."""
+    try:
+        return tuple(dict.fromkeys(float(part) for part in text.split(",")))
+    except ValueError:
+        raise TraceError(f"--budget: got `{text}`, expected fractions such as 0.25,0.125") from None
+
+
+def read_seeds(text: str) -> tuple[int, ...]:
+    """`N`: 0 to N-1; else a list of seeds and ranges A:B[:STEP], as the program has it."""
+    try:
+        if text.isdecimal():
+            return tuple(range(int(text)))
+        out: list[int] = []
+        for part in text.split(","):
+            numbers = [int(one) for one in part.split(":")]
+            out += range(*numbers) if len(numbers) in (2, 3) else numbers
+            if len(numbers) > 3:
+                raise ValueError
+        return tuple(sorted(set(out)))
+    except ValueError:
+        raise TraceError(f"--seeds: got `{text}`, expected N, or seeds and ranges such as "
+                         "0:5,7") from None
+
+
+def text_of(value: Any) -> str:
+    """A value of a TOML file as the command line has it."""
+    return ",".join(map(text_of, value)) if isinstance(value, list) else str(value)
+
+
+def read_config(path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except tomllib.TOMLDecodeError as error:
+        raise TraceError(f"--config: {path}: {error}") from None
+
+
+def common_options(args: Any) -> list[str]:
+    """What every call of the program gets, but for algorithms, budgets, seeds, prompts and files."""
+    out = [f"--config={args.config}"] if args.config else []
+    if args.scoring:
+        out.append(f"--scores={args.scoring}")
+    for name in OPTIONS:
+        if getattr(args, name) is not None:
+            out.append(f"--{name.replace('_', '-')}={getattr(args, name)}")
+    return out
+
+
+def protocol_of(args: Any) -> dict[str, Any]:
+    """What of the program's options decides on rows: of the command line, the configuration, or the
+    program itself."""
+    config = read_config(args.config)
+    given = {"scores": args.scoring, "sink": args.sink, "recent": args.recent, "queries": args.queries,
+             "precision": args.precision, "layers": None, "heads": None}
+    defaults = {"scores": "past", "sink": 16, "recent": 512, "queries": 256, "precision": "float32"}
+    return {name: value if value is not None else config.get(name, defaults.get(name, "all"))
+            for name, value in given.items()}
+
+
+def call(program: str, *arguments: str) -> str:
+    """Standard output of a call that must succeed. Raises ReplayError with its last line."""
+    try:
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise TraceError(f"--program: {program}: {error.strerror}") from None
+    if done.returncode:
+        raise ReplayError((done.stderr.strip().splitlines() or [f"{program}: failed"])[-1])
+    return done.stdout
+
+
+def read_plan_table(text: str) -> list[tuple[str, str, int]]:
+    """[(algorithm, params, entries)] of what `kvbench replay --dry-run` prints."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line.split() == HEADER:
+            break
+    else:
+        raise ReplayError("kvbench replay --dry-run: no table of algorithms: expected a program of "
+                          "this version")
+    out = []
+    for line in lines:
+        if not line.strip():
+            break
+        cells = line.split()
+        # Without parameters the last cell is missing; they may hold blanks.
+        out.append((cells[0], line.split(None, 5)[5].strip() if len(cells) > 5 else "", int(cells[1])))
+    return out
+
+
+def find_variants(args: Any, trace: str, prompt: str) -> list[Variant]:
+    """[Variant] of the command line for a prompt of a trace, in the program's order."""
+    config = read_config(args.config)
+    common = ["replay", trace, *common_options(args), "--prompts=" + prompt, "--dry-run",
+              f"--output={args.output}.plan"]
+    for algorithm in args.algorithm or ():
+        common += ["--algorithm", algorithm]
+    budget = args.budget if args.budget is not None else config.get("budget")
+    seeds = args.seeds if args.seeds is not None else config.get("seeds")
+    budgets = () if budget is None else read_budgets(text_of(budget))
+    numbers = (0,) if seeds is None else read_seeds(text_of(seeds))
+    own = [f"--budget={','.join(map(repr, budgets))}"] if budgets else []
+    if seeds is not None:
+        own.append(f"--seeds={text_of(seeds)}")
+    call(args.program, *common, *own)  # Refuses what the user said wrong.
+    # How many entries two budgets and three seeds make says what a method depends on.
+    if budgets:
+        own = [f"--budget={budgets[0]!r},{budgets[0] / 2!r}"]
+    out = []
+    for algorithm, params, entries in read_plan_table(call(args.program, *common, *own, "--seeds=3")):
+        if entries not in (1, 2, 3, 6):
+            raise ReplayError(f"{algorithm}: got {entries} entries of two budgets and three seeds, "
+                              "expected 1, 2, 3 or 6")
+        out.append(Variant(algorithm, params, budgets if entries % 2 == 0 else (None,),
+                           numbers if entries % 3 == 0 else (0,)))
+    return out
+
+
+@dataclasses.dataclass
+class Part:
+    """One call of the program: `variants` have the same budgets and seeds missing.
+
+    keys   (algorithm, params, budget, seed) that it makes
+    """
+
+    variants: list[Variant]
+    budgets: tuple[float | None, ...]
+    seeds: tuple[int, ...]
+
+    @property
+    def keys(self) -> list[tuple[str, str, float | None, int]]:
+        return [key for one in self.variants for key in one.keys()]
+
+    def options(self) -> list[str]:
+        out = []
+        for one in self.variants:
+            out += ["--algorithm", one.spec]
+        if self.budgets != (None,):
+            out.append("--budget=" + ",".join(map(repr, self.budgets)))
+        out.append("--seeds=" + ",".join(f"{seed}:{seed + 1}" for seed in self.seeds))
+        return out
+
+
+def resolve(planned: list[tuple], made: set[tuple]) -> dict[tuple[str, str], str]:
+    """{(algorithm, params): params as rows have them} where these differ.
+
+    planned, made   keys (algorithm, params, budget, seed)
+    A method may find in the trace what `auto` is; its rows then say what it was.
+    """
+    out = {}
+    for key in sorted({*planned} - made, key=str):
+        algorithm, params, *rest = key
+        asked = dict(part.split("=", 1) for part in params.split(";") if part)
+        for other in sorted(made - {*planned}, key=str):
+            got = dict(part.split("=", 1) for part in other[1].split(";") if part)
+            if (other[0], *other[2:]) == (algorithm, *rest) and got.keys() == asked.keys() and all(
+                    asked[name] in (got[name], "auto") for name in asked):
+                out[algorithm, params] = other[1]
+    return out
+
+
+def shorten_first(parts: list[Part]) -> list[Part]:
+    """The first part in two, the first of them short: the model waits for it and nothing else."""
+    if not parts or len(parts[0].variants) < 2:
+        return parts
+    first, short = parts[0], max(1, len(parts[0].variants) // 4)
+    return [Part(some, first.budgets, first.seeds)
+            for some in (first.variants[:short], first.variants[short:])] + parts[1:]
+
+
+def parts_of(variants: list[Variant], done: set, groups: int) -> list[Part]:
+    """[Part] that make what is missing.
+
+    done     keys (algorithm, params, budget, seed) that are there
+    groups   caches of a part, about
+    """
+    waiting: dict[tuple, list[Variant]] = {}
+    for one in variants:
+        missing = [key for key in one.keys() if key not in done]
+        budgets = tuple(b for b in one.budgets if any(key[2] == b for key in missing))
+        # By budget: seeds may be missing of one budget alone.
+        by_seeds: dict[tuple, list] = {}
+        for budget in budgets:
+            by_seeds.setdefault(tuple(key[3] for key in missing if key[2] == budget), []).append(budget)
+        for seeds, some in by_seeds.items():
+            waiting.setdefault((tuple(some), seeds), []).append(
+                dataclasses.replace(one, budgets=tuple(some), seeds=seeds))
+    # A size that the parameters fix goes with any budgets: one call of the program less.
+    for budgets, seeds in [*waiting]:
+        others = [place for place in waiting if place[1] == seeds and place[0] != (None,)]
+        if budgets == (None,) and others:
+            waiting[others[0]] = waiting.pop((budgets, seeds)) + waiting[others[0]]
+    out = []
+    for (budgets, seeds), some in waiting.items():
+        step = max(1, groups // (len(budgets) * len(seeds)))
+        out += [Part(some[at:at + step], budgets, seeds) for at in range(0, len(some), step)]
+    return out

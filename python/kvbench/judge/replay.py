@@ -1,0 +1,204 @@
+"""One part of kvbench-py judge's plan through the program, and the tables of rows that the parts add
+up to. Without torch."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import csv
+import os
+import shutil
+import subprocess
+import tempfile
+from typing import IO, Any
+
+from kvbench.judge.plan import Part, ReplayError, common_options
+from kvbench.score.table import KEY, field
+from kvbench.trace.writer import TraceError
+
+SOME_FAILED = 1  # exit code of the program: its rows say which
+ENOUGH = 4 << 30  # bytes that a memory file system must have free
+LAYERS = ".layers.csv"
+FIRST = "schema,trace,prompt,"  # how the program's tables begin
+
+Key = tuple[str, ...]
+
+
+def work_folder(asked: str | None) -> str:
+    """Where caches lie for a while."""
+    if asked is not None:
+        if not os.path.isdir(asked):
+            raise TraceError(f"--work: {asked}: no such folder")
+        return asked
+    memory = "/dev/shm"
+    if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= ENOUGH:
+        return memory
+    return tempfile.gettempdir()
+
+
+class Replay:
+    """A running `kvbench replay` of one part; close() leaves nothing behind."""
+
+    def __init__(self, args: Any, trace: str, prompt: str, part: Part):
+        self.part = part
+        self.folder = tempfile.mkdtemp(prefix="kvbench-judge-", dir=args.work)
+        self.rows, self.caches = (os.path.join(self.folder, name) for name in ("rows.csv", "caches.h5"))
+        command = [args.program, "replay", trace, *common_options(args), *part.options(),
+                   f"--prompts={prompt}", f"--threads={args.replay_threads}", "--device=cpu",
+                   f"--output={self.rows}", f"--export-caches={self.caches}"]
+        try:
+            # Threads that wait in a loop would take the cores that the model runs on.
+            with open(os.path.join(self.folder, "log"), "wb") as log:
+                self.process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
+                    env=os.environ | {"OMP_WAIT_POLICY": "passive"})
+        except OSError as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise TraceError(f"--program: {args.program}: {error.strerror}") from None
+
+    def wait(self) -> None:
+        """Until the program has ended. Raises ReplayError with its last line where it refused."""
+        code = self.process.wait()
+        if code not in (0, SOME_FAILED):
+            with open(os.path.join(self.folder, "log"), encoding="utf-8", errors="replace") as file:
+                lines = file.read().strip().splitlines()
+            raise ReplayError(lines[-1] if lines else f"kvbench replay: ended with exit code {code}")
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def read_lines(path: str) -> tuple[str, list[tuple[Key, str]]]:
+    """The header of a table of the program, and (key, line) of its whole rows, as they stand."""
+    with open(path, encoding="utf-8", newline="") as file:
+        header = file.readline()
+        if not header.startswith(FIRST) or not header.endswith("\n"):
+            raise TraceError(f"{path}: got no table of kvbench replay, expected one that begins with "
+                             f"{FIRST}...")
+        names = next(csv.reader([header]))
+        places = [names.index(name) for name in KEY]
+        rows = []
+        for line in file:
+            cells = next(csv.reader([line]))
+            if line.endswith("\n") and len(cells) == len(names):
+                rows.append((key_text(*(cells[at] for at in places)), line))
+    return header, rows
+
+
+def key_text(trace: str, prompt: str, algorithm: str, params: str, budget: str, seed: str) -> Key:
+    """As the scores' table has it."""
+    return trace, prompt, algorithm, params, field(float(budget)) if budget else "", seed
+
+
+def complete(rows: list[tuple[Key, str]]) -> set[Key]:
+    """Keys with as many rows as any of their trace: each has one per head."""
+    counts = collections.Counter(key for key, _ in rows)
+    most: dict[str, int] = {}
+    for key, count in counts.items():
+        most[key[0]] = max(count, most.get(key[0], 0))
+    return {key for key, count in counts.items() if count == most[key[0]]}
+
+
+class RowsTable:
+    """ROWS.csv, or ROWS.layers.csv: lines of the program's tables, as they were.
+
+    resume     `held` has the keys whose rows a file has which is there
+    overwrite  replace it; without both, it is refused
+    """
+
+    def __init__(self, path: str, resume: bool, overwrite: bool):
+        self.path, self.header = path, ""
+        self.held: set[Key] = set()
+        self.rows: list[tuple[Key, str]] = []
+        self.file: IO[str] | None = None
+        if not os.path.exists(path):
+            folder = os.path.dirname(path)
+            if folder and not os.path.isdir(folder):
+                raise TraceError(f"{path}: cannot be written: its folder does not exist")
+            return
+        if not (resume or overwrite):
+            raise TraceError(f"{path}: is there already; --resume goes on with it, --overwrite "
+                             "replaces it")
+        if os.path.exists(path.removesuffix(LAYERS).removesuffix(".csv") + ".csv.json"):
+            raise TraceError(f"{path}: is the table of a run of kvbench replay, with its manifest: "
+                             "expected a name of its own")
+        if os.path.getsize(path):
+            self.header, self.rows = read_lines(path)
+        if overwrite:
+            self.header, self.rows = "", []
+        self.held = complete(self.rows)
+
+    def begin(self, done: set[Key]) -> None:
+        """Opens the file, with rows of these keys alone. Before that it is as it was."""
+        part = self.path + ".part"
+        with open(part, "w", encoding="utf-8", newline="") as file:
+            file.write(self.header)
+            file.writelines(line for key, line in self.rows if key in done)
+        os.replace(part, self.path)
+        self.rows = []
+        self.file = open(self.path, "a", encoding="utf-8", newline="")
+
+    def write(self, header: str, lines: list[str]) -> None:
+        """Rows of one key. TraceError where they have other columns than those before them."""
+        assert self.file is not None
+        if not self.header:
+            self.header = header
+            self.file.write(header)
+        if header != self.header:
+            raise TraceError(f"{self.path}: --resume: its columns are not those of this program's rows")
+        self.file.writelines(lines)
+        self.file.flush()
+
+    def close(self) -> None:
+        """A file without a row goes."""
+        if self.file is not None:
+            self.file.close()
+            if not self.header:
+                with contextlib.suppress(OSError):
+                    os.remove(self.path)
+
+
+class Tables:
+    """ROWS.csv and ROWS.layers.csv together. A context manager."""
+
+    def __init__(self, path: str, resume: bool, overwrite: bool):
+        layers = path.removesuffix(".csv") + LAYERS
+        self.rows, self.layers = (RowsTable(one, resume, overwrite) for one in (path, layers))
+        self.part: dict[str, tuple[str, dict[Key, list[str]]]] = {}
+
+    @property
+    def held(self) -> set[Key]:
+        """Keys whose rows are there, whole."""
+        return self.rows.held
+
+    def begin(self, done: set[Key]) -> None:
+        self.rows.begin(done)
+        self.layers.begin(done)
+
+    def take(self, path: str) -> None:
+        """Reads the tables of one part, of which write() then takes rows."""
+        self.part = {}
+        for name, one in (("rows", path), ("layers", path.removesuffix(".csv") + LAYERS)):
+            if os.path.exists(one):
+                header, rows = read_lines(one)
+                by_key: dict[Key, list[str]] = {}
+                for key, line in rows:
+                    by_key.setdefault(key, []).append(line)
+                self.part[name] = header, by_key
+
+    def write(self, key: Key) -> None:
+        """The rows of a key in that part; the last ones that are written are the scores'."""
+        for name, (header, rows) in self.part.items():
+            if name == "rows" and key not in rows:
+                raise TraceError(f"kvbench replay: {' '.join(key)}: got no row, expected one per head")
+            getattr(self, name).write(header, rows.get(key, []))
+
+    def __enter__(self) -> Tables:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.rows.close()
+        self.layers.close()

@@ -1,0 +1,221 @@
+"""A model that decodes a prompt's last tokens over compressed caches; a part of kvbench-py score."""
+
+import copy
+import os
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+from kvbench.caches.reader import CacheEntry
+from kvbench.score.attention import NewTokens
+from kvbench.score.prompts import Failed
+from kvbench.trace.writer import TraceError
+
+ROWS = 32  # logits are compared this many rows at a time
+LOGITS_BYTES = 1 << 29  # logits of the caches that are decoded together
+
+
+def dot(a, b):
+    """[n]: products of rows of [n, m], without an array between."""
+    return torch.bmm(a[:, None], b[:, :, None])[:, 0, 0]
+
+
+class Scorer:
+    """One model; `begin` reads a prompt, then `score` runs its last tokens over caches."""
+
+    def __init__(self, args, model, attention, tokenizer, reader):
+        self.args, self.model, self.attention = args, model, attention
+        self.tokenizer, self.queries = tokenizer, reader.queries
+        self.sink, self.recent = reader.sink, reader.recent
+
+    def begin(self, ids, layers, answer):
+        """The exact run of a prompt: token ids [n], layers that caches hold, the answer or None."""
+        attention, n = self.attention, len(ids)
+        self.ids = torch.as_tensor(ids, device=self.model.device)[None]
+        self.n, self.prefix, self.answer = n, n - self.queries, answer
+        attention.n, attention.prefix, attention.wanted_layers = n, self.prefix, layers
+        attention.exact, attention.caches = {}, []
+        self.cache = DynamicCache(config=self.model.config)
+        step = self.args.chunk or self.prefix
+        attention.seen.clear()
+        attention.mode = "plain"
+        for start in range(0, self.prefix, step):
+            attention.start = start
+            # The base model: the prefix needs no logits.
+            self.model.base_model(input_ids=self.ids[:, start:min(start + step, self.prefix)],
+                                  past_key_values=self.cache, use_cache=True)
+        if not attention.seen:
+            raise TraceError(f"{self.args.model}: {type(self.model).__name__} does not use "
+                             "transformers' attention interface: unsupported")
+        absent = sorted(layers - attention.seen)
+        if absent:
+            raise TraceError(f"caches: layer {absent[0]}: {self.args.model} has no such attention "
+                             f"layer, it has {', '.join(map(str, sorted(attention.seen)))}")
+        logits, after = self.decode("exact", self.prefix, self.ids[:, self.prefix:])
+        self.exact, self.next_ids = logits[0], self.ids[0, self.prefix + 1:]
+        # What each group's logits are compared with: in double, once.
+        lse, chances, own = [], [], []
+        for at in range(0, self.queries, ROWS):
+            rows = self.exact[at:at + ROWS].double()
+            lse.append(rows.logsumexp(-1))
+            chances.append((rows - lse[-1][:, None]).exp())
+            own.append(dot(chances[-1], rows))
+        self.exact_lse, self.chances = torch.cat(lse), torch.cat(chances)
+        self.neg_entropy = torch.cat(own) - self.exact_lse
+        self.exact_top = self.exact.argmax(-1)
+        self.loss_exact = self.loss(self.exact, self.exact_lse)
+        self.said_exact, = self.say(logits[:, -1], after, "goes on")
+
+    def decode(self, mode, start, tokens, cache=None):
+        """Logits [batch, tokens, vocabulary] of new tokens [batch, tokens], and the cache with them.
+
+        start: position of the first; cache: None for the prefix's, which stays as it is
+        """
+        if cache is None:
+            cache = copy.copy(self.cache)
+            cache.layers = [
+                NewTokens(self.prefix, layer.is_sliding)
+                if mode == "compressed" and at in self.attention.replaced else copy.copy(layer)
+                for at, layer in enumerate(self.cache.layers)]
+        self.attention.mode, self.attention.start = mode, start
+        try:
+            logits = self.model(input_ids=tokens, past_key_values=cache, use_cache=True).logits
+        finally:
+            self.attention.mode = "plain"
+        return logits, cache
+
+    def loss(self, logits, lse):
+        """Mean negative log likelihood of the text's own tokens, in nats; None without any."""
+        if not len(self.next_ids):
+            return None
+        rows = torch.arange(len(self.next_ids), device=logits.device)
+        return float((lse[:-1] - logits[rows, self.next_ids].double()).mean())
+
+    def say(self, logits, cache, mode):
+        """What the model goes on with after the prompt, greedily: texts for logits
+        [batch, vocabulary], None where nothing is asked."""
+        if self.answer is None:
+            return [None] * len(logits)
+        said, position = [[] for _ in logits], self.n
+        texts, going = [""] * len(said), set(range(len(said)))
+        ends = self.model.generation_config.eos_token_id
+        ends = set(ends if isinstance(ends, list) else [ends])
+        while True:
+            tokens = logits.argmax(-1)
+            for i in sorted(going):
+                token = int(tokens[i])
+                if token not in ends:
+                    said[i].append(token)
+                    texts[i] = self.tokenizer.decode(said[i])
+                if (token in ends or self.answer in texts[i]
+                        or len(said[i]) == self.args.answer_tokens):
+                    going.discard(i)
+            if not going:
+                return texts
+            # Those that have ended run along, for nothing.
+            logits, cache = self.decode(mode, position, tokens[:, None], cache)
+            logits, position = logits[:, -1], position + 1
+
+    def batch(self, layers):
+        """How many caches can be decoded together; layers: those that the caches hold."""
+        if self.attention.seen - set(layers):
+            return 1  # The other layers' own cache has one prompt.
+        size = self.exact.numel() * self.exact.element_size()
+        return max(1, min(self.args.batch, LOGITS_BYTES // size))
+
+    def place(self, many):
+        """Puts caches, each {layer: {KV head: CacheEntry}}, into the attention's layers."""
+        sink = min(self.sink, self.prefix)
+        recent = max(self.n - self.recent, sink)
+        room = self.queries + self.args.answer_tokens
+        self.attention.caches = [{layer: self.attention.buckets(layer, heads, sink, recent, room)
+                                  for layer, heads in entries.items()} for entries in many]
+
+    def over(self, many):
+        """Logits [batch, queries, vocabulary] of the prompt's last tokens over caches, and the cache
+        behind them."""
+        self.place(many)
+        return self.decode("compressed", self.prefix,
+                           self.ids[:, self.prefix:].expand(len(many), -1))
+
+    def score(self, many):
+        """[{column: value}, or Failed] of some groups' caches, as place takes them, decoded at once."""
+        logits, after = self.over(many)
+        out = []
+        for one in logits:
+            try:
+                out.append(self.figures(one))
+            except Failed as failed:
+                out.append(failed)
+        for figures, said in zip(out, self.say(logits[:, -1], after, "compressed"), strict=True):
+            if self.answer is not None and not isinstance(figures, Failed):
+                figures |= {"answer_exact": self.said_exact, "answer": said,
+                            "answer_expected": self.answer,
+                            "answer_exact_right": int(self.answer in self.said_exact),
+                            "answer_right": int(self.answer in said)}
+        return out
+
+    def rows(self, prompt, groups):
+        """(group, its row) of each group of a prompt's caches, in their order."""
+        waiting = []  # [group, row, entries], the entries None where the row is complete
+        size = self.batch(prompt.layers)
+        for group in groups:
+            row = {"trace": os.path.basename(prompt.trace), "prompt": prompt.name,
+                   "algorithm": group.algorithm, "params": group.params,
+                   "budget_requested": group.budget, "seed": group.seed,
+                   "layers": len(prompt.layers), "n_tokens": len(prompt.ids),
+                   "n_queries": self.queries}
+            entries = None
+            try:
+                entries, degenerate = prompt.entries(group, self.attention.exact)
+                row["status"] = degenerate or "ok"
+            except Failed as failed:
+                row["status"] = str(failed)
+            waiting.append((group, row, entries))
+            if sum(one[2] is not None for one in waiting) == size:
+                yield from self.finish(waiting)
+                waiting = []
+        yield from self.finish(waiting)
+
+    def finish(self, waiting):
+        """The complete rows of rows()."""
+        many = [entries for *_, entries in waiting if entries is not None]
+        figures = iter(self.score(many) if many else ())
+        for group, row, entries in waiting:
+            if entries is not None:
+                found = next(figures)
+                row |= {"status": str(found)} if isinstance(found, Failed) else found
+            yield group, row
+
+    def figures(self, logits):
+        """{column: value} of logits [queries, vocabulary]; Failed where they are not finite."""
+        kl, lse = [], []
+        for at in range(0, self.queries, ROWS):
+            rows = slice(at, at + ROWS)
+            other = logits[rows].double()
+            lse.append(other.logsumexp(-1))
+            kl.append(self.neg_entropy[rows] - dot(self.chances[rows], other) + lse[-1])
+        kl, lse = torch.cat(kl).cpu().numpy(), torch.cat(lse)
+        if not np.isfinite(kl).all():
+            raise Failed("degenerate: the model's logits are not finite: sums of weights overflow "
+                         "or vanish")
+        # Nothing that is below zero is more than rounding.
+        kl = np.maximum(kl, 0.0)
+        loss = self.loss(logits, lse)
+        return {"loss": loss, "loss_exact": self.loss_exact,
+                "loss_change": None if loss is None else loss - self.loss_exact,
+                "kl": float(kl.mean()), "kl_p95": float(np.percentile(kl, 95)),
+                "top_agreement": float((logits.argmax(-1) == self.exact_top).double().mean())}
+
+    def self_check(self, layers):
+        """Largest difference of logits, relative to their largest, over caches that hold all."""
+        sink, recent = min(self.sink, self.prefix), max(self.n - self.recent, self.sink)
+        entries = {}
+        for layer in layers:
+            keys, values = (t[:, sink:recent].float().cpu().numpy()
+                            for t in self.attention.exact[layer])
+            entries[layer] = {head: CacheEntry(keys[head], values[head], None, None, None, None, {})
+                              for head in range(len(keys))}
+        logits, _ = self.over([entries])
+        return float((logits[0] - self.exact).abs().max() / self.exact.abs().max())

@@ -1,0 +1,174 @@
+"""kvbench-py judge on a small random model: its rows are the program's, its scores those of
+kvbench-py score, and a run goes on where it stopped.
+
+Needs torch and transformers (`make test-dump`) and the program; without them every test is skipped.
+"""
+
+import json
+import os
+import unittest
+from unittest import mock
+
+from dump_models import MISSING
+from script_case import KVBENCH, call, read_rows, read_text, untimed, write_text
+from score_case import ScoreCase
+
+if not MISSING:
+    import numpy as np
+    from dump_models import command
+    from kvbench.judge import main as judge
+    from kvbench.score.scorer import Scorer
+
+METHODS = "exact,snapkv,h2o,uniform,kmeans,quant-kivi,kvreviver,expected-attention"
+WINDOWS = ("--sink", "2", "--recent", "10", "--queries", "8")
+# Logits of a batch are sums in another order: relative to the largest logit, about 2^-20.
+CLOSE = 1e-4
+
+
+@unittest.skipUnless(KVBENCH, "KVBENCH names no program")
+class JudgeRunsTest(ScoreCase):
+    def setUp(self):
+        super().setUp()
+        self.llama = self.model("llama")
+        ids = self.file("two.jsonl", "".join(json.dumps(np.roll(self.ids, i).tolist()) + "\n"
+                                             for i in range(2)))
+        self.traces = self.dump(self.llama, "--dtype", "float16", "--o-proj",
+                                prompts=("--token-ids", ids))
+        self.out, self.scores = self.path(".rows.csv"), self.path(".scores.csv")
+
+    def judge(self, *options, code=0, budget="0.5,0.25", algorithm=METHODS):
+        result = call(lambda: command.run_main(judge.main), "kvbench-py judge", "--model", self.llama,
+                      "--trace", self.traces, "-o", self.out, "--scores", self.scores, "--program", KVBENCH,
+                      "--algorithm", algorithm, "--budget", budget, *WINDOWS, *options)
+        self.assertEqual(result.code, code, result.err)
+        return result.err
+
+    def replay(self, *options, budget="0.5,0.25", algorithm=METHODS):
+        """Tables of the program and of kvbench-py score, the old way: rows, layers, scores."""
+        import subprocess
+        out, caches = self.path(".csv"), self.path(".h5")
+        done = subprocess.run([KVBENCH, "replay", self.traces, "-o", out, "--export-caches", caches,
+                               "--algorithm", algorithm, "--budget", budget, *WINDOWS, *options],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        scores = self.score(self.llama, self.traces, caches, "--batch", "1")
+        return out, out.removesuffix(".csv") + ".layers.csv", scores
+
+    @staticmethod
+    def bits(path):
+        """Rows without times and which run they are of, in any order."""
+        return sorted(sorted((name, value) for name, value in row.items() if name != "run_id")
+                      for row in untimed(path))
+
+    def check(self, expected):
+        rows, layers, scores = expected
+        self.assertEqual(self.bits(self.out), self.bits(rows))
+        self.assertGreater(len(self.bits(layers)), 0)
+        self.assertEqual(self.bits(self.out.removesuffix(".csv") + ".layers.csv"), self.bits(layers))
+        got = {self.place(row): row for row in read_rows(self.scores)}
+        self.assertEqual(sorted(got), sorted(map(self.place, scores)))
+        for row in scores:
+            other = got[self.place(row)]
+            for name, value in row.items():
+                if name in ("loss", "loss_exact", "loss_change", "kl", "kl_p95") and value:
+                    self.assertTrue(abs(float(value) - float(other[name])) <= CLOSE, (name, row, other))
+                else:
+                    self.assertEqual(other[name], value, (name, row))
+
+    @staticmethod
+    def place(row):
+        return tuple(row[name] for name in ("prompt", "algorithm", "params", "budget_requested", "seed"))
+
+    def test_rows_and_scores_are_those_of_two_programs(self):
+        expected = self.replay("--seeds", "2")
+        self.assertIn("infeasible", {row["status"].split(":")[0] for row in expected[2]})
+        for options in (("--groups", "3", "--batch", "3"), ("--batch", "1", "--groups", "99")):
+            self.judge("--seeds", "2", "--overwrite", *options)
+            self.check(expected)
+        # What the plan calls rope=auto is rope=tables in the rows.
+        self.assertIn("0 groups to run", self.judge("--seeds", "2", "--resume"))
+        os.rename(self.scores + ".json", self.scores + ".old")
+        scores = read_text(self.scores)
+        self.judge("--seeds", "2", "--resume")
+        self.assertEqual(read_text(self.scores), scores)
+        os.rename(self.scores + ".old", self.scores + ".json")
+        manifest = json.loads(read_text(self.scores + ".json"))
+        self.assertEqual(manifest["failed"], 0)
+        self.assertIn("kvbench", manifest["settings"]["program"])
+
+    def test_a_run_goes_on_and_grows(self):
+        algorithm = "snapkv,uniform"
+        self.judge("--groups", "2", algorithm=algorithm)
+        whole, scores = read_text(self.out), read_text(self.scores)
+        for path in (self.out, self.scores):
+            self.assertIn("is there already", self.again(algorithm))
+            self.assertEqual((read_text(self.out), read_text(self.scores)), (whole, scores))
+        lines, rows = scores.splitlines(keepends=True), whole.splitlines(keepends=True)
+        for kept, held in ((3, len(rows)), (len(lines), 1 + 4 * 12 + 5), (1, 1), (4, 40)):
+            write_text(self.scores, "".join(lines[:kept]) + "half")
+            write_text(self.out, "".join(rows[:held]) + rows[1][:30])
+            self.judge("--resume", algorithm=algorithm)
+            self.assertEqual(sorted(read_text(self.scores).splitlines()), sorted(scores.splitlines()))
+            self.assertEqual(len(read_text(self.out).splitlines()), len(rows))
+        with mock.patch.object(Scorer, "rows", side_effect=AssertionError):
+            self.assertIn("0 groups to run in 0 parts, 8 are there",
+                          self.judge("--resume", algorithm=algorithm))
+        # More methods, budgets and seeds: what is there is not run again.
+        first = {self.place(row): row for row in read_rows(self.scores)}
+        said = self.judge("--resume", "--seeds", "2", algorithm="snapkv,uniform,h2o", budget="0.5,0.25,0.125")
+        self.assertIn("16 groups to run", said)
+        later = {self.place(row): row for row in read_rows(self.scores)}
+        self.assertEqual({place: later[place] for place in first}, first)
+        self.check(self.replay("--seeds", "2", algorithm="snapkv,uniform,h2o", budget="0.5,0.25,0.125"))
+        self.assertIn("--resume: sink: got 3, the rows that are there have 2",
+                      self.judge("--resume", "--sink", "3", code=2))
+
+    def again(self, algorithm):
+        return self.judge(algorithm=algorithm, code=2)
+
+    def test_a_run_that_stops_leaves_no_caches(self):
+        work = self.path(".work")
+        os.mkdir(work)
+        rows, count = Scorer.rows, []
+
+        def stopping(scorer, prompt, groups):
+            for one in rows(scorer, prompt, groups):
+                count.append(one)
+                if len(count) == 4:
+                    raise KeyboardInterrupt
+                yield one
+        with mock.patch.object(Scorer, "rows", stopping):
+            self.judge("--work", work, "--groups", "2", "--batch", "1", code=130, algorithm="snapkv,h2o,uniform")
+        self.assertEqual(os.listdir(work), [])
+        self.assertEqual(len(read_rows(self.scores)), 3)
+        self.judge("--work", work, "--resume", algorithm="snapkv,h2o,uniform")
+        self.assertEqual(os.listdir(work), [])
+        self.check(self.replay(algorithm="snapkv,h2o,uniform"))
+
+    def test_refusals(self):
+        for text, options in (
+                ("--ids: no prompt nope in the traces, they have p0, p1", ("--ids", "nope")),
+                ("got `0.5x`", ("--budget", "0.5x")), ("no such folder", ("--work", self.path("none"))),
+                ("snapkvv", ("--algorithm", "snapkvv")), ("No such file", ("--program", "/none")),
+                ("memory-limit", ("--memory-limit", "x"))):
+            said = self.judge(*options, code=2)
+            self.assertIn(text, said)
+            self.assertFalse(os.path.exists(self.out) or os.path.exists(self.scores), text)
+        self.judge("--ids", "p1", algorithm="snapkv")
+        self.assertEqual({row["prompt"] for row in read_rows(self.scores)}, {"p1"})
+
+    def test_answers_of_a_batch(self):
+        self.llama = self.words_model()
+        self.traces = self.trace(self.llama)
+        records = self.file("records.jsonl", json.dumps({"id": "p0", "answer": "w999"}) + "\n")
+        options = ("--prompt-records", records, "--answer-tokens", "9")
+        self.judge(*options, algorithm="exact,snapkv,uniform")
+        several = read_rows(self.scores)
+        self.judge(*options, "--overwrite", "--batch", "1", algorithm="exact,snapkv,uniform")
+        self.assertEqual([(self.place(row), row["answer"]) for row in several],
+                         [(self.place(row), row["answer"]) for row in read_rows(self.scores)])
+        self.assertGreater(len({row["answer"] for row in several}), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
