@@ -82,7 +82,7 @@ seconds = 5
 [[stage]]
 name = "judged"
 title = "What the model says."
-judge = ["dump", "{folder}/judge.py", "{program}", "{{trace}}", "{{folder}}/rows.csv", "{{folder}}/scores.csv"]
+judge = ["dump", "{folder}/judge.py", "{{kvbench}}", "{{trace}}", "{{folder}}/rows.csv", "{{folder}}/scores.csv"]
 algorithms = ["h2o,uniform", "local"]
 budgets = [0.5, 0.25]
 seconds = 5
