@@ -82,7 +82,7 @@ seconds = 5
 [[stage]]
 name = "judged"
 title = "What the model says."
-judge = ["dump", "{folder}/judge.py", "{program}", "{{trace}}", "{{folder}}/rows.csv", "{{folder}}/scores.csv"]
+judge = ["dump", "{folder}/judge.py", "{{kvbench}}", "{{trace}}", "{{folder}}/rows.csv", "{{folder}}/scores.csv"]
 algorithms = ["h2o,uniform", "local"]
 budgets = [0.5, 0.25]
 seconds = 5
@@ -101,7 +101,7 @@ title = "A table"
 run = ["kvbench summarize {{equal/store}} --metric rel_error --csv {{out}}/equal.summary.csv",
   "kvbench summarize {{equal/rows.csv}} --metric rel_error --csv {{out}}/same.summary.csv",
   "kvbench-py compare {{equal/store}} --to h2o --by source --resamples 100 --csv {{out}}/compare.csv",
-  "kvbench-py correlate {{judged/store}} --layers {{judged/store.layers}} --scores {{judged/store.scores}} --resamples 100 --csv {{out}}/correlate.csv",
+  "kvbench-py correlate {{judged/store}} --layers {{judged/store.layers}} --scores {{judged/store.scores}} --resamples 9 --csv {{out}}/k.csv",
   "kvbench-py cluster-table {{groups/}} -o {{out}}/cluster.csv"]
 seconds = 2
 """
@@ -209,7 +209,7 @@ class StoreTest(FolderCase):
         self.assertTrue(record["parts"][0]["cpu"] and record["parts"][0]["trace"])
         same = [read_text(os.path.join(self.out, n + ".summary.csv")) for n in ("equal", "same")]
         self.assertEqual(*same)
-        self.assertIn("residual_rel_error", read_text(os.path.join(self.out, "correlate.csv")))
+        self.assertIn("residual_rel_error", read_text(os.path.join(self.out, "k.csv")))
         compared = read_text(os.path.join(self.out, "compare.prompts.csv"))
         self.assertEqual({line.split(",")[2] for line in compared.splitlines()[1:]},
                          {"one", "two"})

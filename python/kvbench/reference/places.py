@@ -57,7 +57,7 @@ class Places:
 
     def values(self, prompt=None, **more):
         """Placeholders that do not depend on a stage."""
-        out = {"layers": ",".join(map(str, self.layers)),
+        out = {"layers": ",".join(map(str, self.layers)), "kvbench": self.programs[0],
                "model": os.path.join(rp.ROOT, self.plan.model["folder"])}
         if prompt is not None:
             out.update(prompt=prompt.id, number=str(prompt.number), trace=self.trace(prompt.id))

@@ -247,7 +247,8 @@ def check_stage(out, where):
         raise PlanError(f"{where}: then, drop: expected with `replay` only")
     if out.kind == "cluster" and (out.algorithms or out.budgets):
         raise PlanError(f"{where}: algorithms, budgets: expected with `replay` or `judge`")
-    if out.kind == "judge" and not (out.options and out.algorithms):
+    named = out.algorithms or {"--algorithm", "--config"} & {*out.options}
+    if out.kind == "judge" and not (out.options and named):
         raise PlanError(f"{where}: judge: expected a command, and `algorithms`")
     for key, option in (("algorithms", "--algorithm"), ("budgets", "--budget")):
         if getattr(out, key) and option in out.options:

@@ -293,7 +293,8 @@ class StoredSteps(Steps):
         store.write_record(path, {
             "stage": stage.name, "prompt": prompt.id, "source": prompt.source, "set": prompt.set,
             "seeds": self.seeds(stage), "code": code | (record["code"] if record else 0),
-            "files": store.tables_of(folder, prompt.id), "key": self.key(stage, prompt), "parts": [*(record["parts"] if record else []), part],
+            "files": store.tables_of(folder, prompt.id), "key": self.key(stage, prompt),
+            "parts": [*(record["parts"] if record else []), part],
             "variants": dict(sorted(variants.items()))})
 
     def seeds(self, stage):
