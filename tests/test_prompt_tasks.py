@@ -42,7 +42,7 @@ class Every(unittest.TestCase):
                     self.assertEqual(r["text"][slice(*r["question_chars"])], r["question"])
                     # The answer is not said by the question, and follows it after a space.
                     self.assertNotIn(r["answer"], r["question"])
-                    self.assertRegex(r["question"], r"\w$")
+                    self.assertRegex(r["question"], r"[\w:]$")
                     self.assertEqual(len(r["wrong"]), 3)
                     self.assertEqual(len({r["answer"], *r["wrong"]}), 4)
                     self.assertEqual({len(word) for word in (r["answer"], *r["wrong"])}, {5})

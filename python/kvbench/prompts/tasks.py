@@ -10,7 +10,7 @@ planted into its first three quarters, and a question at the end:
     four-keys  four lines have codes; the question asks for one of them. Wrong: the other three
     variable   two chains of three assignments; the question asks what the last name of one holds.
                Wrong: the other chain's number, and two that are nowhere
-    count      four words are planted 12, 6, 4 and 2 times; the question asks for the most frequent.
+    count      four words are planted 18, 3, 2 and 1 times; the question asks for the most frequent.
                Wrong: the other three
 
 The text is cut so that all of it has exactly --tokens tokens of the model's tokenizer; with --chars N
@@ -47,7 +47,7 @@ WORDS = ("apple", "beach", "bread", "chair", "cloud", "dance", "dress", "fruit",
          "knife", "lemon", "metal", "mouse", "music", "ocean", "paint", "piano", "plate", "queen", "river",
          "salad", "sheep", "shirt", "smoke", "snake", "storm", "sugar", "tiger", "tooth", "tower", "train",
          "uncle", "wheel", "whale")
-COUNTS = (12, 6, 4, 2)
+COUNTS = (18, 3, 2, 1)
 
 
 class Choices:
@@ -143,7 +143,7 @@ def count(choices, text, single):
     drawn = choices.shuffled([word for word, times in zip(words, COUNTS) for _ in range(times)])
     lines = [f"The signal says: {word}." for word in drawn]
     return (list(zip(choices.spread(len(lines)), lines)),
-            "Which word did the signal say most often? The word is", words[0], words[1:])
+            "Which word did the signal say most often? The signal says:", words[0], words[1:])
 
 
 TASKS = {"one-key": one_key, "four-keys": four_keys, "variable": variable, "count": count}
