@@ -73,7 +73,7 @@ COMMANDS = [
      "s.kept.csv"),
     ("kvbench-py correlate", "a.csv --scores scores.csv --layers layers.csv --csv out/x.csv", "layers.csv",
      "s.kept.csv"),
-    ("kvbench-py losses", "--scores m=scores.csv --csv out/x.csv --figure out/x", "scores.csv", "s.kept.csv"),
+    ("kvbench-py losses", "--scores m scores.csv --csv out/x.csv --figure out/x", "scores.csv", "s.kept.csv"),
     ("page_tables.py", "page.md", "page.csv", "c/coverage.csv"),
     ("kvbench-py claims", "--fig2 f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
     ("kvbench-py claims", "--fig2-default f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),

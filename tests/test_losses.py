@@ -73,7 +73,7 @@ class LossesTest(unittest.TestCase):
         rows = [("a1", "uniform", 0.25, 0, 1.0), ("a1", "uniform", 0.25, 1, 3.0),  # 2
                 ("a2", "uniform", 0.25, 0, 6.0),                                   # a: 4
                 ("b1", "uniform", 0.25, 0, 10.0)]
-        self.run_script("--scores", "m=" + self.table("s.csv", rows), "--csv", self.path("o.csv"),
+        self.run_script("--scores", "m", self.table("s.csv.gz", rows), "--csv", self.path("o.csv"),
                         "--records", self.records({"a1": "a", "a2": "a", "b1": "b"}),
                         "--sources", self.path("s.out"))
         row, = self.read("o.csv")
@@ -82,8 +82,19 @@ class LossesTest(unittest.TestCase):
         self.assertEqual({r["source"]: float(r["value"]) for r in self.read("s.out")},
                          {"a": 4.0, "b": 10.0})
 
+    def test_the_column_source(self):
+        """That of the reference's store; it needs no records."""
+        with open(self.path("s.csv"), "w", encoding="utf-8", newline="") as file:
+            out = csv.writer(file, lineterminator="\n")
+            out.writerow(["source", *COLUMNS])
+            for prompt, source, kl in (("a", "x", 1.0), ("b", "x", 3.0), ("c", "y", 6.0)):
+                out.writerow([source, "t", prompt, "h2o", "", 0.5, 0, 30, kl, kl, "ok"])
+        self.run_script("--scores", "m", self.path("s.csv"), "--csv", self.path("o.csv"))
+        row, = self.read("o.csv")
+        self.assertEqual((row["sources"], float(row["mean"])), ("2", 4.0))
+
     def test_intervals_and_tests(self):
-        out, _ = self.run_script("--scores", "m=" + self.table("s.csv", self.many(12)), "--to",
+        out, _ = self.run_script("--scores", "m", self.table("s.csv", self.many(12)), "--to",
                                  "snapkv", "--csv", self.path("o.csv"), "--markdown", "-")
         rows = {(row["budget"], row["method"]): row for row in self.read("o.csv")}
         for budget in ("0.25", "0.125"):
@@ -100,7 +111,7 @@ class LossesTest(unittest.TestCase):
         self.assertIn("] *", out)
 
     def test_few_sources_give_no_verdict(self):
-        out, _ = self.run_script("--scores", "m=" + self.table("s.csv", self.many(5)), "--to",
+        out, _ = self.run_script("--scores", "m", self.table("s.csv", self.many(5)), "--to",
                                  "snapkv", "--csv", self.path("o.csv"), "--markdown", "-")
         for row in self.read("o.csv"):
             self.assertIn(row["verdict"], ("", "-"))
@@ -111,7 +122,7 @@ class LossesTest(unittest.TestCase):
     def test_rows_that_are_not_ok(self):
         rows = self.many(9) + [("p0", "kvreviver", 0.25, 0, 2.0),
                                ("p1", "kvreviver", 0.25, 0, math.nan, "infeasible: too small")]
-        _, err = self.run_script("--scores", "m=" + self.table("s.csv", rows), "--csv",
+        _, err = self.run_script("--scores", "m", self.table("s.csv", rows), "--csv",
                                  self.path("o.csv"))
         row, = (row for row in self.read("o.csv") if row["method"] == "kvreviver")
         self.assertEqual(row["sources"], "1")
@@ -121,30 +132,31 @@ class LossesTest(unittest.TestCase):
         names = [f"a{i}" for i in range(12)]
         rows = [(f"p{i}", name, budget, 0, (at + 1) * (1 + 0.1 * i) / budget)
                 for i in range(9) for budget in (0.25, 0.125) for at, name in enumerate(names)]
-        scores = "m=" + self.table("s.csv", rows)
-        self.run_script("--scores", scores, "--figure", self.path("f"))
+        scores = self.table("s.csv", rows)
+        self.run_script("--scores", "m", scores, "--figure", self.path("f"))
         for end in (".png", ".pdf"):
             self.assertGreater(os.path.getsize(self.path("f" + end)), 1000)
-        self.refused("expected at most 10", "--scores", scores, "--show", ",".join(names))
-        self.refused("--show: got `nobody`", "--scores", scores, "--show", "nobody", "--figure",
+        self.refused("expected at most 10", "--scores", "m", scores, "--show", ",".join(names))
+        self.refused("--show: got `nobody`", "--scores", "m", scores, "--show", "nobody", "--figure",
                      self.path("g"))
 
     def test_refusals(self):
-        good = "m=" + self.table("s.csv", self.many(9))
-        self.refused("expected MODEL=FILE", "--scores", "s.csv")
-        self.refused("no such file", "--scores", "m=" + self.path("none.csv"))
-        self.refused("--to: got `rkv`", "--scores", good, "--to", "rkv")
-        self.refused("no rows with budget_requested 0.5", "--scores", good, "--budgets", "0.5")
-        self.refused("no record says the source of p1", "--scores", good, "--records",
+        good = self.table("s.csv", self.many(9))
+        self.refused("expected MODEL FILE", "--scores", "s.csv")
+        self.refused("a model comes twice", "--scores", "m", good, "--scores", "m", good)
+        self.refused("no such file", "--scores", "m", self.path("none.csv"))
+        self.refused("--to: got `rkv`", "--scores", "m", good, "--to", "rkv")
+        self.refused("no rows with budget_requested 0.5", "--scores", "m", good, "--budgets", "0.5")
+        self.refused("no record says the source of p1", "--scores", "m", good, "--records",
                      self.records({"p0": "a"}))
         twice = self.many(9) + self.many(1)
-        self.refused("rows stand twice", "--scores", "m=" + self.table("t.csv", twice))
+        self.refused("rows stand twice", "--scores", "m", self.table("t.csv", twice))
         mixed = self.many(9) + [("p0", "rkv", 0.25, 0, 1.0, "ok", 8)]
-        self.refused("layers, expected one number", "--scores", "m=" + self.table("u.csv", mixed))
+        self.refused("layers, expected one number", "--scores", "m", self.table("u.csv", mixed))
         unknown = self.many(9) + [("p0", "rkv", 0.25, 0, math.nan)]
-        self.refused("rkv at 0.25: kl is nan", "--scores", "m=" + self.table("w.csv", unknown))
+        self.refused("rkv at 0.25: kl is nan", "--scores", "m", self.table("w.csv", unknown))
         none = [("p0", "rkv", 0.25, 0, 1.0, "failed: x")]
-        self.refused("no rows with status ok", "--scores", "m=" + self.table("v.csv", none))
+        self.refused("no rows with status ok", "--scores", "m", self.table("v.csv", none))
 
 
 if __name__ == "__main__":

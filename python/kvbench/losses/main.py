@@ -1,12 +1,13 @@
 """What models lose with the caches of methods: one table over models, tests over sources, a picture.
 
-    kvbench-py losses --scores SmolLM2=a.csv,b.csv Qwen=c.csv --records data/prompts/*.jsonl \\
+    kvbench-py losses --scores SmolLM2 a.csv b.csv --scores Qwen c.csv --records data/prompts/*.jsonl \\
         --to snapkv --markdown losses.md --csv losses.csv --figure losses
 
-`--scores MODEL=FILE[,FILE...]` names the tables of kvbench-py score or judge of one model, .csv or
-.csv.gz. The unit is the source: seeds of a prompt are averaged first, then the prompts of a source
-(field `source` of the records; without records each prompt is a source of its own). A method counts
-at a budget with the sources where all its rows are ok.
+`--scores MODEL FILE...` names the tables of kvbench-py score or judge of one model, .csv or .csv.gz;
+once per model. The unit is the source: seeds of a prompt are averaged first, then the prompts of a
+source (column `source` of the reference's store, else field `source` of the records; with neither
+each prompt is a source of its own). A method counts at a budget with the sources where all its rows
+are ok.
 
 The table has the mean over sources of the KL divergence, in nats a token, with 95 % intervals of a
 studentised bootstrap over sources, or with fewer than 8 sources their least and largest. With --to METHOD differences to it are tested by Wilcoxon's
@@ -18,7 +19,6 @@ The picture shows at most ten methods (--show), a panel per model: KL against th
 the table has beside the means.
 """
 
-import argparse
 import json
 
 from kvbench import command
@@ -30,18 +30,10 @@ from kvbench.text import parse_json
 MOST_SHOWN = 10
 
 
-def scores_of(text):
-    """(model, [file]) of MODEL=FILE[,FILE...]."""
-    model, equals, files = text.partition("=")
-    if not model or not equals or not all(files.split(",")):
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected MODEL=FILE[,FILE...]")
-    return model, files.split(",")
-
-
 def parse_arguments(arguments=None):
     parser = command.plain_parser(__doc__)
-    parser.add_argument("--scores", nargs="+", required=True, type=scores_of,
-                        metavar="MODEL=FILE[,FILE...]")
+    parser.add_argument("--scores", nargs="+", action="append", required=True,
+                        metavar=("MODEL", "FILE"), help="tables of one model; once per model")
     parser.add_argument("--records", nargs="+", default=[], metavar="FILE.jsonl",
                         help="prompt records, whose field `source` groups prompts")
     parser.add_argument("--metric", default="kl", choices=tables.METRICS, help="[kl]")
@@ -58,6 +50,11 @@ def parse_arguments(arguments=None):
     parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
     parser.add_argument("--figure", metavar="STEM", help="STEM.png and STEM.pdf")
     options = parser.parse_args(arguments)
+    for model, *files in options.scores:
+        if not files:
+            parser.error(f"--scores: got {model} alone, expected MODEL FILE...")
+    if len({model for model, *_ in options.scores}) < len(options.scores):
+        parser.error("--scores: a model comes twice, expected each once, with all its files")
     if len(options.show) > MOST_SHOWN:
         parser.error(f"--show: got {len(options.show)} methods, expected at most {MOST_SHOWN}")
     if not (options.csv or options.sources or options.markdown or options.figure):
@@ -81,7 +78,8 @@ def sources_of(paths):
 
 def main(arguments=None):
     options = parse_arguments(arguments)
-    found = tables.load(options.scores, sources_of(options.records), options.metric,
+    scores = [(model, files) for model, *files in options.scores]
+    found = tables.load(scores, sources_of(options.records), options.metric,
                         options.exclude, options.budgets)
     for text in found.notes:
         note(text)

@@ -11,7 +11,7 @@ from kvbench import tables as kt
 from kvbench.compare.tables import chance, number
 
 METRICS = {"kl": "KL divergence, nats a token", "loss_change": "change of the loss, nats a token"}
-TEXT = ("trace", "prompt", "algorithm", "params", "status")
+TEXT = ("trace", "prompt", "source", "algorithm", "params", "status")
 COLUMNS = ["model", "budget", "method", "sources", "mean", "low", "high", "to", "difference",
            "difference_low", "difference_high", "p", "p_holm", "verdict"]
 SOURCE_COLUMNS = ["model", "budget", "method", "source", "value"]
@@ -37,7 +37,7 @@ class Losses:
 def read(paths, metric):
     """Rows of one model."""
     frame = kt.read_table(paths, ["trace", "prompt", "algorithm", "params", "budget_requested", "seed",
-                                  metric, "status"], TEXT, others=["layers"])
+                                  metric, "status"], TEXT, others=["layers", "source"])
     unknown = (frame["status"].map(kt.status_kind) == "ok") & ~np.isfinite(frame[metric])
     if unknown.any():
         row = frame[unknown].iloc[0]
@@ -65,11 +65,7 @@ def load(scores, sources, metric="kl", exclude=(), budgets=()):
     frame = frame[~frame["algorithm"].isin(exclude)].copy()
     frame = kt.pick_numbers(frame, "budget_requested", list(budgets), scores[0][1][0])
     kt.add_labels(frame)
-    unknown = sorted(set(frame["prompt"]) - set(sources)) if sources else []
-    if unknown:
-        raise kt.CsvError(f"no record says the source of {', '.join(unknown[:3])}"
-                          f"{' and others' if len(unknown) > 3 else ''}: --records")
-    frame["source"] = frame["prompt"].map(sources) if sources else frame["prompt"]
+    frame["source"] = sources_of(frame, sources)
     good = frame["status"].map(kt.status_kind) == "ok"
     keys = ["model", "budget_requested", "label", "source"]
     spoiled = frame.loc[~good, keys].drop_duplicates()
@@ -89,6 +85,19 @@ def load(scores, sources, metric="kl", exclude=(), budgets=()):
         raise kt.CsvError(f"{scores[0][1][0]}: no rows with status ok")
     methods = list(dict.fromkeys(label for table in values.values() for label in table.columns))
     return Losses(values, methods, notes)
+
+
+def sources_of(frame, records):
+    """The source of each row: the column's, else that of `records`, else the prompt."""
+    own = frame["source"].fillna("") if "source" in frame else pd.Series("", frame.index)
+    if not records:
+        return own.where(own != "", frame["prompt"])
+    found = own.where(own != "", frame["prompt"].map(records))
+    unknown = sorted(frame.loc[found.isna(), "prompt"].unique())
+    if unknown:
+        raise kt.CsvError(f"no record says the source of {', '.join(unknown[:3])}"
+                          f"{' and others' if len(unknown) > 3 else ''}: --records")
+    return found
 
 
 def extent(values):
