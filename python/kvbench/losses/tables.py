@@ -193,6 +193,8 @@ def markdown(found, rows, options):
         out += ["", f"Tested against {options.to}: * differs (Holm over the methods of the column)."]
         for model, budget in columns:
             tests = len(found.values[model, budget].columns) - 1
+            if tests < 1 or options.to not in found.values[model, budget]:
+                continue
             least = tests * ks.min_p(n[model, budget])
             out.append(f"- {model}, {share(budget)}: {tests} comparisons of {n[model, budget]} sources "
                        f"reach p = {chance(min(1.0, least))} at best"
