@@ -7,7 +7,7 @@ import unittest
 
 from script_case import FolderCase, missing, read_text, write_text
 
-from kvbench import model as mm
+from kvbench.model import main as mm
 from kvbench.own import MARK, NotOurs, take_folder
 from kvbench.site import main as site
 
@@ -49,7 +49,7 @@ class FoldersTest(FolderCase):
             write_text(os.path.join(output + ".part", name), "precious")
         before = tree(self.folder)
         with self.assertRaisesRegex(mm.ModelError, "small.part: model is there"):
-            mm.make(output, download=lambda *_: self.fail("downloaded"))
+            mm.make(mm.MODELS[mm.DEFAULT], output, download=lambda *_: self.fail("downloaded"))
         self.assertEqual(tree(self.folder), before)
 
     def test_a_page_of_the_users_is_not_replaced_by_the_site(self):
