@@ -29,7 +29,7 @@ SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib 
 bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-slow test-asan test-tsan coverage test-dump model models prompts sample reference cuda \
+.PHONY: all demo test test-slow test-asan test-tsan coverage test-dump model models prompts sample reference reference-models cuda \
 	bench format format-check lint types tidy install static package wheel clean help bootstrap
 
 # all, demo and test share build/ and its objects. KVBENCH_TESTS stays what the folder has.
@@ -141,6 +141,12 @@ reference: all ## the reference results, results/reference/ (2 hours 40 minutes)
 	@$(plot_python); for plan in $(if $(findstring --plan,$(REFERENCE_ARGS)),"",$(REFERENCE_PLANS)); do \
 		"$$python" scripts/kvbench-py reference $${plan:+--plan "$$plan"} $(if $(FULL),--full) \
 			--dump-python $(DUMP_VENV)/bin/python $(if $(KEEP),--keep) $(REFERENCE_ARGS); done
+
+MODEL_PLANS := $(MODELS_LIST:%=configs/reference/models/%.toml)
+reference-models: all prompts ## what three models lose under methods, results/reference/models (days; goes on from the store)
+	$(call bootstrap,plot)
+	@$(plot_python); for plan in $(MODEL_PLANS); do "$$python" scripts/kvbench-py reference --plan "$$plan" \
+		--dump-python $(DUMP_VENV)/bin/python $(if $(KEEP),--keep) $(REFERENCE_ARGS) || exit; done
 
 test-dump: all ## test what needs torch, which pip puts into build/dump-venv
 	$(call dump_env,$(MODEL_PACKAGES) $(PEER_PACKAGES))
