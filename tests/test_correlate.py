@@ -333,6 +333,8 @@ class LeftOutTest(Tables):
                 figures, "o.csv", columns=[c for c in SCORE_COLUMNS if c != "top_agreement"])]),
             ("column `eps_op` is missing", lambda: [self.write(
                 [dict.fromkeys(cc.HEAD_METRICS, 0)], "o.csv", columns=[*ROW_COLUMNS, *cc.HEAD_METRICS[:6]]), "--scores", scores]),
+            ("no column of rel_error, ", lambda: [self.write(
+                [{"seeds": 1}], "o.csv", columns=["seeds"]), "--scores", scores]),
             ("1 cells (method and budget)", lambda: [rows, "--scores", self.write_scores(
                 {k: v for k, v in figures.items() if k[1:] == first[1:]}, "o.csv")]),
             ("expected 0, 1, a mean of these or nothing", lambda: [rows, "--scores", other(

@@ -209,6 +209,9 @@ def read_layers(paths, rows, labels, options):
 def load(options):
     """The Table of what both sides have. Raises CsvError with fewer than FEWEST_CELLS cells."""
     metrics = head_metrics(options.inputs)
+    if not metrics:
+        raise kt.CsvError(f"{options.inputs[0]}: no column of {', '.join(HEAD_METRICS[:3])} and others, "
+                          "expected the rows of kvbench replay")
     rows = compare.read(options.inputs, options, metrics)
     sources = dict(zip(rows["unit"], rows["of"])) if options.by == "source" else None
     scores = read_scores(options.scores, options.pool)
