@@ -1,9 +1,13 @@
 """Files of the store of kvbench-py reference and names of variants; what needs no program."""
 
+import glob
 import gzip
+import json
 import os
 import tempfile
+import tomllib
 import unittest
+from unittest import mock
 
 from script_case import ROOT, FolderCase, write_text
 
@@ -170,13 +174,40 @@ class PlanTest(unittest.TestCase):
 
     def test_the_dump_is_a_program(self):
         """Each word of a command stands alone: `kvbench-py dump` would be a program's name."""
-        folder = os.path.join(ROOT, "configs", "reference")
-        for name in sorted(os.listdir(folder)):
-            plan = rp.read_plan(os.path.join(folder, name))
-            for words in (plan.trace, *(s.then for s in plan.stages.values()),
-                          *(s.options for s in plan.stages.values() if s.kind == "judge")):
-                with self.subTest(plan=name, words=words[:3]):
+        paths = glob.glob(os.path.join(ROOT, "configs", "reference", "**", "*.toml"), recursive=True)
+        self.assertGreater(len(paths), 5)
+        for path in sorted(paths):
+            with open(path, "rb") as file:
+                plan = tomllib.load(file)
+            for words in (plan["trace"]["run"], *(s.get("then", []) for s in plan["stage"]),
+                          *(s.get("judge", []) for s in plan["stage"])):
+                with self.subTest(plan=path, words=words[:3]):
                     self.assertFalse([word for word in words if word.startswith("kvbench-py ")])
+
+    def test_plans_of_models(self):
+        """Good plans, over test sources that there are. `make prompts` makes their records: here these hold
+        ids alone."""
+        with open(os.path.join(ROOT, "data", "prompts", "sources.toml"), "rb") as file:
+            works = tomllib.load(file)["works"]
+        paths = glob.glob(os.path.join(ROOT, "configs", "reference", "models", "*.toml"))
+        self.assertEqual(len(paths), 3)
+        for path in paths:
+            with open(path, "rb") as file:
+                files = tomllib.load(file)["prompts"]
+            with self.subTest(plan=path), tempfile.TemporaryDirectory() as folder:
+                for name in files:
+                    os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+                    kind = os.path.basename(name).removesuffix(".jsonl")
+                    write_text(os.path.join(folder, name), "".join(
+                        json.dumps({"id": work, "set": facts["set"], "source": facts["title"]}) + "\n"
+                        for work, facts in works.items() if facts["kind"] == kind))
+                with mock.patch.object(rp, "ROOT", folder):
+                    plan = rp.read_plan(path)
+                self.assertTrue(plan.store)
+                self.assertEqual(len(plan.prompts), len(works))
+                for stage in plan.stages.values():
+                    self.assertGreaterEqual(len(stage.prompts), 4)
+                    self.assertEqual({plan.prompts[one].set for one in stage.prompts}, {"test"})
 
     def test_sources(self):
         with tempfile.TemporaryDirectory() as folder:
