@@ -148,8 +148,7 @@ Method method_rkv() {
        integer_param("buffer", "128", 1, 1e9, "tokens",
                      "stream: tokens between two compressions, at most half of those held; larger "
                      "is faster and keeps fewer after each")});
-  info.grid = {"lambda=0.01,0.07,0.3,0.7;window=8,256", "window=32", "kernel=1",
-               "threshold=0.5"};
+  info.grid = {"lambda=0.01,0.07,0.3,0.7;window=8,256", "window=32", "kernel=1", "threshold=0.5"};
   info.keeps_tokens = true;
   info.scores = true;
   info.query_window = [](const Params& p) { return p.integer("window"); };

@@ -24,8 +24,8 @@ Method method_snapkv() {
   info.departures =
       "the observation window is scored like other tokens; one set per KV head, scores reduced "
       "over its query heads";
-  info.grid = {"window=32,64,256,1024;kernel=1,5", "window=32,256;reduce=max", "window=256;kernel=15",
-               "pool=max"};
+  info.grid = {"window=32,64,256,1024;kernel=1,5", "window=32,256;reduce=max",
+               "window=256;kernel=15", "pool=max"};
   info.extra_sets = ref_sets;
   info.resolve = resolve_ref;
   return {info, compress};
