@@ -70,15 +70,21 @@ seconds = 4
 """
 
 
-class ReferenceCase(FolderCase):
-    """A plan, its files, and runs of it."""
+class ProgramCase(FolderCase):
+    """Skipped without the program, or without what its scripts need."""
+
+    missing = MISSING
 
     @classmethod
     def setUpClass(cls):
         if not KVBENCH:
             raise unittest.SkipTest("KVBENCH names no program")
-        if MISSING:
-            raise unittest.SkipTest(f"{sys.executable} lacks {', '.join(MISSING)}")
+        if cls.missing:
+            raise unittest.SkipTest(f"{sys.executable} lacks {', '.join(cls.missing)}")
+
+
+class ReferenceCase(ProgramCase):
+    """A plan, its files, and runs of it."""
 
     def setUp(self):
         super().setUp()

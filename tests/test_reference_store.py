@@ -12,10 +12,10 @@ import sys
 import time
 import unittest
 
-from script_case import KVBENCH, ROOT, FolderCase, missing, read_text
+from reference_runs import ProgramCase
+from script_case import KVBENCH, ROOT, missing, read_text
 
 PROGRAM = os.path.join(ROOT, "scripts", "kvbench-py")
-MISSING = missing("numpy", "pandas", "matplotlib", "scipy", "h5py")
 PATIENCE = 1200
 
 # As the dump: a trace of a prompt. The second run sees another machine where the file `bits` is.
@@ -30,9 +30,12 @@ with open(folder + "/environment", "w") as file:
 """
 # As kvbench-py judge: rows and scores.
 JUDGE = """
-import csv, subprocess, sys
+import csv, os, subprocess, sys
 program, trace, rows, scores = sys.argv[1:5]
 words = sys.argv[5:]
+layers = rows.replace(".csv", ".layers.csv")
+if os.path.exists(layers):  # of a run that was killed behind this: the program would not replace it
+    os.remove(layers)
 subprocess.run([program, "replay", trace, *words, "--sink", "4", "--recent", "64", "--queries", "32", "-o", rows,
                 "--overwrite"], check=True, stdout=subprocess.DEVNULL)
 key = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed")
@@ -41,7 +44,7 @@ with open(rows) as file:
 settings = ("layer", "protocol", "sink", "recent", "scores", "device", "n_queries")
 with open(rows) as file:
     lines = {tuple(row[name] for name in (*key, *settings)): row for row in csv.DictReader(file)}
-with open(rows.replace(".csv", ".layers.csv"), "w") as file:
+with open(layers, "w") as file:
     write = csv.writer(file, lineterminator="\\n").writerow
     write([*key, *settings, "out_rel_error", "residual_rel_error"])
     for line, row in lines.items():
@@ -107,13 +110,8 @@ seconds = 2
 """
 
 
-class StoreTest(FolderCase):
-    @classmethod
-    def setUpClass(cls):
-        if not KVBENCH:
-            raise unittest.SkipTest("KVBENCH names no program")
-        if MISSING:
-            raise unittest.SkipTest(f"{sys.executable} lacks {', '.join(MISSING)}")
+class StoreTest(ProgramCase):
+    missing = missing("numpy", "pandas", "matplotlib", "scipy", "h5py")
 
     def setUp(self):
         super().setUp()
