@@ -45,7 +45,7 @@ class LossesTest(unittest.TestCase):
     def records(self, sources):
         with open(self.path("r.jsonl"), "w", encoding="utf-8") as file:
             for prompt, source in sources.items():
-                file.write(json.dumps({"id": prompt, "source": source}) + "\n")
+                file.write(json.dumps({"id": prompt, "source": source, "text": "x"}) + "\n")
         return self.path("r.jsonl")
 
     def run_script(self, *arguments):

@@ -123,7 +123,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     fill(row, memory);
     row.peak_bytes = memory.bytes;  // a prefill compresses once: what is left is its maximum
     fill(row, errors);
-    fill(row, held_figures(c.truth(g), held, sink_mass(head, g, c.truth(g))));
+    fill(row, held_figures(c.truth(g), held, c.sink_mass(g)));
     row.compress_ms = compress_ms;
     row.status = status_of(errors, degenerate, m, reason);
     row.diag = diag;
@@ -246,6 +246,7 @@ HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads) : Head
   const std::vector<Index> recent = positions_of(windows().recent);
   for (Index g = 0; g < head().group(); ++g) {
     truth_.push_back(backend().exact_attention(head(), g, evaluated, threads));
+    sink_mass_.push_back(kvbench::sink_mass(head(), g, truth_.back()));
     queries_.push_back(scaled_queries(head(), g, m));
     const std::vector<float> sink_logits = head().sink_logit.empty()
                                                ? std::vector<float>()

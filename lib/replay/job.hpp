@@ -111,12 +111,14 @@ class HeadContext : public HeadInput {
   HeadContext(const Plan& plan, const Unit& unit, int threads);
 
   const ExactAttention& truth(Index g) const { return truth_[g]; }
+  double sink_mass(Index g) const { return sink_mass_[g]; }  ///< metrics/memory.hpp
   const ValueNorms& norms() const { return norms_; }
   const SoftmaxSums& base(Index g) const { return base_[g]; }
   const std::vector<double>& group_mass() const { return group_mass_; }
 
  private:
   std::vector<ExactAttention> truth_;  // every query head of the group
+  std::vector<double> sink_mass_;      // the same
   ValueNorms norms_;
   std::vector<MatrixD> queries_;
   std::vector<SoftmaxSums> base_;  // the sums point into the queries

@@ -153,15 +153,17 @@ std::vector<WeightedRows> weighted_rows(const KvHead& head, const Compressed& c,
     const auto count = static_cast<std::size_t>(made.k.rows());
     out.push_back({head.k, head.v, held.tokens, held.weights, held.common, part, {}, true});
     out.push_back({made.k, made.v, first.first(count), made.weights, 1.0F, part, {}, false});
-    for (WeightedRows* set = &out.back() - 1; head.window > 0 && set <= &out.back(); ++set) {
-      set->visible_from = head.n() - queries + 1;
-      set->window = head.window;
-      set->positions = set->of_head ? set->rows : made.positions;
-    }
+    out.back().positions = made.positions;
   };
   add(c.held, c.made, c.denominator ? Part::numerator : Part::both);
   if (c.denominator) {
     add(c.denominator->held, c.denominator->made, Part::denominator);
+  }
+  for (WeightedRows& set : out) {
+    if (head.window > 0) {
+      set.visible_from = head.n() - queries + 1;
+      set.window = head.window;
+    }
   }
   return out;
 }

@@ -21,6 +21,27 @@ def positive(text):
     return int(text)
 
 
+def names(text):
+    return text.split(",")
+
+
+def count(text):
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"got `{text}`, expected a whole number")
+    return int(text)
+
+
+def add_model(add, which=""):
+    """--model and how to load it. which: what else its help says."""
+    add("--model", required=True, metavar="ID|PATH", help=f"model on the hub, or its folder{which}")
+    add("--revision", help="branch, tag or commit of the model")
+    add("--trust-remote-code", action="store_true", help="run code that comes with the model")
+
+
+# For add_model, of what reads traces.
+OF_TRACES = ": the one that the traces were dumped from"
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message):
         self.exit(2, f"{self.prog}: {message}\n")
@@ -31,9 +52,7 @@ def parse_arguments():
     parser = Parser(description="Dumps queries, keys and values of a Hugging "
                     "Face causal language model as a kvbench trace.")
     add = parser.add_argument
-    add("--model", required=True, metavar="ID|PATH", help="model on the hub, or its folder")
-    add("--revision", help="branch, tag or commit of the model")
-    add("--trust-remote-code", action="store_true", help="run code that comes with the model")
+    add_model(add)
     add("--name", help="what the trace says of the model [default: id @ commit]")
     add("-o", "--output", required=True, metavar="T.h5", help="the trace")
     add("--overwrite", action="store_true", help="replace an existing T.h5")

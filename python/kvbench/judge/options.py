@@ -1,19 +1,8 @@
 """The command line of kvbench-py judge."""
 
-import argparse
 import os
 
-from kvbench.dump.options import DTYPES, Parser, positive
-
-
-def names(text):
-    return text.split(",")
-
-
-def count(text):
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected a whole number")
-    return int(text)
+from kvbench.dump.options import DTYPES, OF_TRACES, Parser, add_model, count, names, positive
 
 
 def parse_arguments(arguments=None):
@@ -23,10 +12,7 @@ def parse_arguments(arguments=None):
                     "kvbench replay and those of kvbench-py score, without a file of all caches "
                     "(docs/score.md).")
     add = parser.add_argument
-    add("--model", required=True, metavar="ID|PATH", help="model on the hub, or its folder: the one "
-        "that the traces were dumped from")
-    add("--revision", help="branch, tag or commit of the model")
-    add("--trust-remote-code", action="store_true", help="run code that comes with the model")
+    add_model(add, OF_TRACES)
     add("--trace", required=True, nargs="+", metavar="T.h5", help="traces with token ids")
     add("--prompt-records", nargs="+", metavar="FILE.jsonl", help="records with `id` and `answer`: "
         "their prompts are continued, and searched for the answer")

@@ -13,7 +13,7 @@ import tempfile
 from typing import IO, Any
 
 from kvbench.judge.plan import Part, ReplayError, common_options
-from kvbench.score.table import KEY, field
+from kvbench.score.table import KEY, check_output, field
 from kvbench.trace.writer import TraceError
 
 SOME_FAILED = 1  # exit code of the program: its rows say which
@@ -114,14 +114,9 @@ class RowsTable:
         self.held: set[Key] = set()
         self.rows: list[tuple[Key, str]] = []
         self.file: IO[str] | None = None
+        check_output(path, resume, overwrite)
         if not os.path.exists(path):
-            folder = os.path.dirname(path)
-            if folder and not os.path.isdir(folder):
-                raise TraceError(f"{path}: cannot be written: its folder does not exist")
             return
-        if not (resume or overwrite):
-            raise TraceError(f"{path}: is there already; --resume goes on with it, --overwrite "
-                             "replaces it")
         if os.path.exists(path.removesuffix(LAYERS).removesuffix(".csv") + ".csv.json"):
             raise TraceError(f"{path}: is the table of a run of kvbench replay, with its manifest: "
                              "expected a name of its own")

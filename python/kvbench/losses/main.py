@@ -10,22 +10,19 @@ each prompt is a source of its own). A method counts at a budget with the source
 are ok.
 
 The table has the mean over sources of the KL divergence, in nats a token, with 95 % intervals of a
-studentised bootstrap over sources, or with fewer than 8 sources their least and largest. With --to METHOD differences to it are tested by Wilcoxon's
-signed-rank test, exact, with Holm's correction over the methods of a model and budget; the page says
-the smallest p that the number of sources can reach, and where it cannot reach .05 there are no
-verdicts.
+studentised bootstrap over sources, or with fewer than 8 sources their least and largest. With
+--to METHOD differences to it are tested by Wilcoxon's signed-rank test, exact, with Holm's
+correction over the methods of a model and budget; the page says the smallest p that the number of
+sources can reach, and where it cannot reach .05 there are no verdicts.
 
 The picture shows at most ten methods (--show), a panel per model: KL against the budget, with what
 the table has beside the means.
 """
 
-import json
-
-from kvbench import command
+from kvbench import command, units
 from kvbench.compare.tables import write_table, write_text
 from kvbench.losses import tables
-from kvbench.tables import CsvError, note
-from kvbench.text import parse_json
+from kvbench.tables import note
 
 MOST_SHOWN = 10
 
@@ -63,17 +60,9 @@ def parse_arguments(arguments=None):
 
 
 def sources_of(paths):
-    """{prompt: source} of record files."""
-    out = {}
-    for path in paths:
-        try:
-            with open(path, encoding="utf-8") as file:
-                records = [parse_json(line) for line in file if line.strip()]
-        except (OSError, ValueError, json.JSONDecodeError) as error:
-            raise CsvError(f"{path}: cannot be read: {error}") from None
-        for record in records:
-            out[record["id"]] = record.get("source") or record["id"]
-    return out
+    """{prompt: source} of record files; none without any."""
+    return {str(record.get("id")): str(record.get("source") or record.get("id"))
+            for record in (units.read_records(paths) if paths else ())}
 
 
 def main(arguments=None):

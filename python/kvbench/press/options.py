@@ -5,17 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from kvbench.dump.options import DTYPES, Parser
-
-
-def names(text: str) -> list[str]:
-    return text.split(",")
-
-
-def count(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"got `{text}`, expected a whole number")
-    return int(text)
+from kvbench.dump.options import DTYPES, OF_TRACES, Parser, add_model, count, names
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -23,10 +13,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser = Parser(prog="kvbench-py press", description="Runs presses of NVIDIA's kvpress in the model on "
                     "a trace's prompts, and writes what they kept as a caches file (docs/press.md).")
     add = parser.add_argument
-    add("--model", required=True, metavar="ID|PATH", help="model on the hub, or its folder: the one that "
-        "the traces were dumped from")
-    add("--revision", help="branch, tag or commit of the model")
-    add("--trust-remote-code", action="store_true", help="run code that comes with the model")
+    add_model(add, OF_TRACES)
     add("--trace", required=True, nargs="+", metavar="T.h5", help="traces with token ids")
     add("--press", required=True, action="append", metavar="PRESS", help="a press with its arguments, such "
         "as 'SnapKVPress(0.875)' or 'AdaKVPress(SnapKVPress(0.5,window_size=32))'; may be repeated")

@@ -16,7 +16,7 @@ import sys
 import time
 
 from kvbench.reference import plan as rp
-from kvbench.reference import sources
+from kvbench.reference import sources, store
 from kvbench.text import parse_json
 
 INTERRUPTED = 130
@@ -52,13 +52,7 @@ def read_json(path):
 
 def write_text(path, text):
     """The file appears when it is whole."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    part = path + ".part"
-    with open(part, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    store.write_bytes(path, text.encode())
 
 
 def write_json(path, value):

@@ -144,6 +144,11 @@ def read_plain(path):
             rows = list(csv.reader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise rp.PlanError(f"{path}: cannot be read: {error}", 3) from None
+    return table_of(path, rows)
+
+
+def table_of(path, rows):
+    """Rows of a file, the header first. Raises PlanError."""
     if not rows or any(len(row) != len(rows[0]) for row in rows):
         raise rp.PlanError(f"{path}: expected a table, each row with as many cells as the first", 3)
     return Table(rows[0], rows[1:])
@@ -248,9 +253,7 @@ def read(path):
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise rp.PlanError(f"{path}: cannot be read: {error}; take it from the repository again, or "
                            "remove it and its .json to make it again", 3) from None
-    if not rows or any(len(row) != len(rows[0]) for row in rows):
-        raise rp.PlanError(f"{path}: expected a table, each row with as many cells as the first", 3)
-    return Table(rows[0], rows[1:])
+    return table_of(path, rows)
 
 
 def tables_of(folder, prompt):

@@ -1,10 +1,6 @@
 """The command line of kvbench-py score."""
 
-from kvbench.dump.options import DTYPES, Parser, positive
-
-
-def names(text):
-    return text.split(",")
+from kvbench.dump.options import DTYPES, OF_TRACES, Parser, add_model, names, positive
 
 
 def parse_arguments():
@@ -12,10 +8,7 @@ def parse_arguments():
     parser = Parser(prog="kvbench-py score", description="Puts compressed KV caches into the model that "
                     "they were made from, and scores the model.")
     add = parser.add_argument
-    add("--model", required=True, metavar="ID|PATH", help="model on the hub, or its folder: the "
-        "one that the traces were dumped from")
-    add("--revision", help="branch, tag or commit of the model")
-    add("--trust-remote-code", action="store_true", help="run code that comes with the model")
+    add_model(add, OF_TRACES)
     add("--trace", required=True, nargs="+", metavar="T.h5", help="traces with token ids")
     add("--caches", required=True, nargs="+", metavar="C.h5", help="caches made from these traces; "
         "several files are parts of one run")

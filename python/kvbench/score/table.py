@@ -31,6 +31,16 @@ def key_of(trace, prompt, group):
     return tuple(map(field, (trace, prompt, *group.key)))
 
 
+def check_output(path, resume, overwrite):
+    """Raises TraceError where a file is there and neither may be, or its folder is not."""
+    if os.path.exists(path) and not (resume or overwrite):
+        raise TraceError(f"{path}: is there already; --resume goes on with it, --overwrite "
+                         "replaces it")
+    folder = os.path.dirname(path)
+    if folder and not os.path.isdir(folder):
+        raise TraceError(f"{path}: cannot be written: its folder does not exist")
+
+
 class Table:
     """Appends rows to a file, each whole and flushed. A context manager.
 
@@ -41,12 +51,7 @@ class Table:
 
     def __init__(self, path, resume=False, overwrite=False, wanted=lambda key: True):
         self.path, self.done, self.failed, kept = path, set(), 0, []
-        if os.path.exists(path) and not (resume or overwrite):
-            raise TraceError(f"{path}: is there already; --resume goes on with it, --overwrite "
-                             "replaces it")
-        folder = os.path.dirname(path)
-        if folder and not os.path.isdir(folder):
-            raise TraceError(f"{path}: cannot be written: its folder does not exist")
+        check_output(path, resume, overwrite)
         if overwrite and os.path.exists(path) and not self.is_table(path):
             raise TraceError(f"{path}: is no table of kvbench-py score: it is not replaced")
         if resume and os.path.exists(path):
