@@ -321,8 +321,9 @@ Index matching_scratch(const Params& params, const LayerFacts& layer, Index rows
   // E, for more weights than rows with two scaled copies; Gram matrix, system, factor. X, without a
   // ridge with its decomposition; values twice.
   const Index side = std::min(rows, kept);
+  const Index vectors = 32 * kept;  // of the interior point: its point, steps, targets, gradients
   const Index weights =
-      kept > rows ? 3 * rows * kept + 5 * side * side : rows * kept + 3 * side * side;
+      vectors + (kept > rows ? 3 * rows * kept + 5 * side * side : rows * kept + 3 * side * side);
   const Index values = (params.real("ridge") > 0.0 ? rows * kept : 4 * (rows + kept) * kept) +
                        2 * side * side + kept * (d + 2 * dv);
   Index fitting = std::max(weights, values);
