@@ -31,7 +31,7 @@ class LossesTest(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def table(self, name, rows):
+    def table(self, name, rows, params=""):
         """A table of scores of (prompt, algorithm, budget, seed, kl[, status[, layers]])."""
         opened = gzip.open if name.endswith(".gz") else open
         with opened(self.path(name), "wt", encoding="utf-8", newline="") as file:
@@ -39,8 +39,15 @@ class LossesTest(unittest.TestCase):
             out.writerow(COLUMNS)
             for prompt, algorithm, budget, seed, kl, *more in rows:
                 status, layers = [*more, *("ok", 30)[len(more):]]
-                out.writerow(["t.h5", prompt, algorithm, "", budget, seed, layers, kl, kl / 2, status])
+                out.writerow(["t.h5", prompt, algorithm, params, budget, seed, layers, kl, kl / 2, status])
         return self.path(name)
+
+    def params(self, path, algorithm, params):
+        """Gives the rows of an algorithm params."""
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.replace(f",{algorithm},,", f",{algorithm},{params},"))
 
     def records(self, sources):
         with open(self.path("r.jsonl"), "w", encoding="utf-8") as file:
@@ -139,6 +146,64 @@ class LossesTest(unittest.TestCase):
         self.refused("expected at most 10", "--scores", "m", scores, "--show", ",".join(names))
         self.refused("--show: got `nobody`", "--scores", "m", scores, "--show", "nobody", "--figure",
                      self.path("g"))
+
+    def test_tuned_rows_take_the_place_of_the_defaults(self):
+        """h2o is tuned in both models, to different settings; snapkv is not."""
+        defaults, better = self.many(9), [row for row in self.many(9, 0.5) if row[1] == "h2o"]
+        tables = [self.table("a.csv", defaults), self.table("b.csv", defaults)]
+        tuned = [self.table("ta.csv", better, "x=2;y=1"), self.table("tb.csv", better, "x=1;y=3")]
+        for path in tables:
+            self.params(path, "h2o", "x=1;y=1")
+        words = [word for at, model in enumerate(("m", "n")) for word in
+                 ("--scores", model, tables[at], "--tuned", model, tuned[at])]
+        out, _ = self.run_script(*words, "--to", "snapkv", "--csv", self.path("o.csv"), "--markdown", "-")
+        rows = {(row["model"], row["budget"], row["method"]): row for row in self.read("o.csv")}
+        self.assertEqual(len(rows), 8)
+        before = [(1 + 0.1 * i) * (0.7 + 0.01 * (i % 3)) * 2 for i in range(9)]
+        after = [(1 + 0.1 * i) * (0.5 + 0.01 * (i % 3)) * 2 for i in range(9)]
+        for model, setting in (("m", "x=2"), ("n", "y=3")):
+            row = rows[model, "0.125", "h2o"]
+            self.assertEqual(row["setting"], setting)
+            self.assertAlmostEqual(float(row["mean"]), sum(after) / 9, 12)
+            self.assertAlmostEqual(float(row["default"]), sum(before) / 9, 12)
+            self.assertAlmostEqual(float(row["change"]), (sum(after) - sum(before)) / 9, 12)
+            self.assertTrue(float(row["change_low"]) < float(row["change"]) < float(row["change_high"]) < 0)
+            self.assertEqual(rows[model, "0.125", "snapkv"]["setting"], "")
+            self.assertIn(f"| {model}, 1/8 | h2o | `{setting}` | ", out)
+        self.refused("--tuned: got z, expected models", *words, "--tuned", "z", tuned[0])
+        self.refused("--tuned: got m alone", "--scores", "m", tables[0], "--tuned", "m")
+        both = self.table("two.csv", better, "x=2;y=1")
+        with open(both, "a", encoding="utf-8") as file:
+            file.write("t.h5,p0,h2o,x=3,0.25,0,30,1,1,ok\n")
+        self.refused("h2o: got 2 settings", "--scores", "m", tables[0], "--tuned", "m", both)
+
+    def test_errors_of_the_replay(self):
+        """Layers and heads of a prompt are averaged; a layer without a line is refused."""
+        lines = ["trace,prompt,source,algorithm,params,budget_requested,seed,layer,residual_rel_error\n"]
+        for prompt, source, errors in (("a", "x", (0.1, 0.3)), ("b", "x", (0.5, 0.7)), ("c", "y", (0.2, 0.6))):
+            lines += [f"t,{prompt},{source},h2o,,0.25,0,{layer},{error}\n" for layer, error in enumerate(errors)]
+        path = self.path("l.csv")
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(lines)
+        words = ("--metric", "residual_rel_error", "--csv", self.path("o.csv"))
+        self.run_script("--scores", "m", path, *words)
+        row, = self.read("o.csv")
+        self.assertEqual(row["sources"], "2")
+        self.assertAlmostEqual(float(row["mean"]), (0.4 + 0.4) / 2, 12)
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(lines[:-1])
+        self.refused("1 lines of layers are missing", "--scores", "m", path, *words)
+        heads = ["trace,prompt,algorithm,params,budget_requested,seed,layer,q_head,rel_error,status\n"]
+        heads += [f"t,a,h2o,,0.25,0,{layer},{head},{(1 + layer) * (1 + head)},ok\n"
+                  for layer in range(2) for head in range(3)]
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(heads)
+        self.run_script("--scores", "m", path, "--metric", "rel_error", "--csv", self.path("o.csv"))
+        row, = self.read("o.csv")
+        self.assertAlmostEqual(float(row["mean"]), 1.5 * 2, 12)
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(heads[1])
+        self.refused("rows stand twice", "--scores", "m", path, "--metric", "rel_error")
 
     def test_refusals(self):
         good = self.table("s.csv", self.many(9))

@@ -61,6 +61,31 @@ class TuneTest(FolderCase):
     def choose(self, *more, code=0):
         return self.run_it(*self.words(*more), code=code)
 
+    def test_the_choice_may_be_by_whole_layers(self):
+        """x = 2 is the best by single heads, x = 3 by layers; x = 1 has no line of one layer."""
+        both = [rows("a", A1, [0.1, 0.2]), rows("a", A2, [0.1, 0.1]), rows("a", A3, [0.3, 0.3])]
+        self.write("dev.csv", HEADER, *both, [line.replace(",0,0,0,a", ",1,0,0,a").replace(
+            ",0,1,0,a", ",1,1,0,a") for part in both for line in part])
+        lines = ["schema,trace,prompt,protocol,algorithm,params,budget_requested,seed,layer,"
+                 "residual_rel_error\n"]
+        errors = {A1: [(0.1, 0.1), (0.1, None)], A2: [(0.3, 0.5), (0.3, 0.5)], A3: [(0.2, 0.4), (0.1, 0.3)]}
+        for params, prompts in errors.items():
+            for prompt, layers in enumerate(prompts):
+                lines += [f"1.4,t{prompt}.h5,p{prompt},prefill,a,{params},0.125,0,{layer},{error}\n"
+                          for layer, error in enumerate(layers) if error is not None]
+        self.write("dev.layers.csv", lines)
+        self.choose("--metric", "residual_rel_error", "--layers", self.path("dev.layers.csv"))
+        row, = read_rows(self.path("tuning.csv"))
+        self.assertEqual((row["metric"], row["usable"], row["setting"]), ("residual_rel_error", "2", "x=3"))
+        self.assertAlmostEqual(float(row["tuned"]), 0.25, delta=1e-12)
+        said = self.choose("--metric", "residual_rel_error", code=2)
+        self.assertIn("--layers: expected with --metric", said)
+        said = self.choose("--layers", self.path("dev.layers.csv"), code=2)
+        self.assertIn("--layers: expected with --metric", said)
+        self.write("twice.layers.csv", lines, lines[1:2])
+        said = self.choose("--metric", "residual_rel_error", "--layers", self.path("twice.layers.csv"), code=2)
+        self.assertIn("rows stand twice: prompt p0, layer 0, a", said)
+
     def test_the_least_mean_over_prompts_is_chosen(self):
         # x = 2 has the least mean (.2 against .25 and .3), x = 1 the least at one prompt.
         self.write("dev.csv", HEADER, rows("a", A1, [0.1, 0.4]), rows("a", A2, [0.2, 0.2]),

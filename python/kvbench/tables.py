@@ -33,6 +33,7 @@ ROW_COLUMNS = [*HEAD_COLUMNS, "algorithm", "params", "seed", "budget_requested"]
 
 # Errors below this are rounding of an exact cache (float32): logarithmic axes leave them out.
 ROUNDING_ERROR = 1e-6
+LAYER_METRICS = ["out_rel_error", "residual_rel_error"]  # of OUT.layers.csv
 HIGHER_BETTER = {"cosine", "mass_kept"}  # of all other metrics the least is the best
 # Exponents and their fits, which short streams lack: NaN in every row is no damage.
 MAY_BE_UNKNOWN = {"alpha", "r2"}

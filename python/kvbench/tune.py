@@ -18,6 +18,9 @@ table: every method with its authors' setting and tuned, on prompts that the cho
 bootstrap intervals over prompts (--by source: over sources, each the mean of its prompts).
 --authors: rows of the authors' settings where these are not
 kvbench's defaults; they stand in place of the defaults' rows.
+
+--metric residual_rel_error and out_rel_error are of whole layers: --layers OUT.layers.csv names the
+tables beside all of the others, and a prompt's figure is the mean over layers and seeds.
 """
 
 
@@ -42,8 +45,9 @@ def figures(paths, options):
     `ok` on every head of their prompt; None where some prompt's is not. A unit is a prompt, or with
     --by source a source: the mean of its prompts."""
     metric = options.metric
-    frame = kt.read_results(paths, [metric, "seed", "budget_requested", *kt.HEAD_COLUMNS,
-                                    *kt.SETTINGS])
+    of_layers = metric in kt.LAYER_METRICS
+    frame = kt.read_results(paths, [*([] if of_layers else [metric]), "seed", "budget_requested",
+                                    *kt.HEAD_COLUMNS, *kt.SETTINGS])
     if frame[["prompt", "trace"]].drop_duplicates()["prompt"].duplicated().any():
         raise kt.CsvError(f"{paths[0]}: a prompt of one name in several traces")
     mixed = kt.differing(frame.drop(columns="scores"))
@@ -54,6 +58,8 @@ def figures(paths, options):
     if options.by == "source":
         of = dict(zip(frame["prompt"], units.sources_of(frame, options.records, paths[0])))
     heads = frame.groupby("prompt")[["layer", "q_head"]].apply(lambda f: len(f.drop_duplicates()))
+    if of_layers:
+        frame[metric] = layer_figures(frame, options)
     out = {}
     # A budget is NaN for what has one size only: no setting to choose.
     for point, rows in frame.groupby(POINT, sort=False):
@@ -64,6 +70,18 @@ def figures(paths, options):
         mean = mean if of is None else mean.groupby(of).mean()
         out[point] = mean if good and whole else None
     return out
+
+
+def layer_figures(frame, options):
+    """The metric of each row's layer, from --layers; NaN where that has no line. Averages over rows are
+    averages over layers where all layers have as many heads, as those of a model have."""
+    keys = ["trace", "prompt", "layer", *POINT, "seed"]
+    layers = kt.read_table(options.layers, [*keys, options.metric], kt.TEXT_COLUMNS, ())
+    if layers.duplicated(keys).any():
+        row = layers[layers.duplicated(keys)].iloc[0]
+        raise kt.CsvError(f"{options.layers[0]}: rows stand twice: prompt {row['prompt']}, layer "
+                          f"{row['layer']:g}, {row['algorithm']}")
+    return frame[keys].merge(layers, on=keys, how="left")[options.metric].to_numpy()
 
 
 def varied(settings):
@@ -259,6 +277,8 @@ def parse_arguments(arguments=None):
         sub.set_defaults(run=run)
         sub.add_argument("tables", nargs="+", metavar="OUT.csv", help="files of kvbench replay")
         sub.add_argument("--metric", default="rel_error", help="column [rel_error]")
+        sub.add_argument("--layers", nargs="+", metavar="OUT.layers.csv",
+                         help="tables of whole layers, for a metric of theirs")
         sub.add_argument("--csv", metavar="FILE.csv")
         sub.add_argument("--markdown", metavar="FILE.md", help="- is the terminal")
         sub.add_argument("--digits", type=int, default=3)
@@ -277,7 +297,10 @@ def parse_arguments(arguments=None):
             sub.add_argument("--authors", nargs="+", metavar="OUT.csv")
             sub.add_argument("--choice", required=True, metavar="FILE.csv",
                              help="--csv of `kvbench-py tune choose`")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if (options.metric in kt.LAYER_METRICS) != bool(options.layers):
+        parser.error(f"--layers: expected with --metric {' or '.join(kt.LAYER_METRICS)}, and with no other")
+    return options
 
 
 def main(arguments=None):

@@ -321,7 +321,7 @@ Index matching_scratch(const Params& params, const LayerFacts& layer, Index rows
   // E, for more weights than rows with two scaled copies; Gram matrix, system, factor. X, without a
   // ridge with its decomposition; values twice.
   const Index side = std::min(rows, kept);
-  const Index vectors = 32 * kept;  // of the interior point: its point, steps, targets, gradients
+  const Index vectors = 48 * kept;  // of the interior point: its point, steps, targets, gradients
   const Index weights =
       vectors + (kept > rows ? 3 * rows * kept + 5 * side * side : rows * kept + 3 * side * side);
   const Index values = (params.real("ridge") > 0.0 ? rows * kept : 4 * (rows + kept) * kept) +

@@ -13,7 +13,6 @@ from kvbench.compare import main as compare
 HEAD_METRICS = ["rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",
                 "eps_fro", "eps_op", "log_z_error", "cosine", "mass_kept", "amnesia_count",
                 "amnesia_mass", "middle_ratio"]
-LAYER_METRICS = ["out_rel_error", "residual_rel_error"]
 TURNED = kt.HIGHER_BETTER | {"middle_ratio", "top_agreement"}
 # Scores of every prompt; `wrong_answers` is of prompts that the exact model answers right.
 SCORES = ["kl", "loss_change", "top_agreement"]
@@ -185,7 +184,7 @@ def numbered(frame, cells, units):
 def read_layers(paths, rows, labels, options):
     """Rows of OUT.layers.csv with budget, label and unit, for every layer of every point of `rows`."""
     # A trace without the residual stream's norms leaves that column empty.
-    frame = kt.read_table(paths, [*KEY, "layer", *kt.SETTINGS, *LAYER_METRICS], kt.TEXT_COLUMNS)
+    frame = kt.read_table(paths, [*KEY, "layer", *kt.SETTINGS, *kt.LAYER_METRICS], kt.TEXT_COLUMNS)
     kt.check_same_run(frame, ", ".join(paths), rows, ", ".join(options.inputs))
     keys = [*KEY, "layer", *kt.SETTINGS]
     if frame.duplicated(keys).any():
@@ -194,7 +193,7 @@ def read_layers(paths, rows, labels, options):
                           f"{row['layer']:g}, {row['algorithm']}")
     wanted = pd.DataFrame({"key": keys_of(rows), "layer": rows["layer"]}).drop_duplicates()
     frame["key"] = keys_of(frame)
-    merged = wanted.merge(frame[["key", "layer", *LAYER_METRICS]], on=["key", "layer"], how="left",
+    merged = wanted.merge(frame[["key", "layer", *kt.LAYER_METRICS]], on=["key", "layer"], how="left",
                           indicator=True)
     absent = merged[merged["_merge"] == "left_only"]
     if len(absent):
@@ -227,7 +226,7 @@ def load(options):
     levels = [level_of("head", rows, metrics, cells)]
     if options.layers_tables:
         layers = read_layers(options.layers_tables, rows, labels, options)
-        levels.append(level_of("layer", numbered(layers, cells, units), LAYER_METRICS, cells))
+        levels.append(level_of("layer", numbered(layers, cells, units), kt.LAYER_METRICS, cells))
     for at, name in enumerate(("budget", "label", "unit")):
         scores[name] = [labels[key][at] for key in keys_of(scores)]
     scores = numbered(scores, cells, units)

@@ -15,6 +15,11 @@ studentised bootstrap over sources, or with fewer than 8 sources their least and
 correction over the methods of a model and budget; the page says the smallest p that the number of
 sources can reach, and where it cannot reach .05 there are no verdicts.
 
+--tuned MODEL FILE... names tables of tuned settings: they take the place of the methods' rows in
+--scores, and the page says beside what tuning changed. --metric residual_rel_error and out_rel_error
+read OUT.layers.csv of the replay in place of scores, rel_error OUT.csv: means over layers, heads and
+seeds of a prompt come first.
+
 The picture shows at most ten methods (--show), a panel per model: KL against the budget, with what
 the table has beside the means.
 """
@@ -31,6 +36,8 @@ def parse_arguments(arguments=None):
     parser = command.plain_parser(__doc__)
     parser.add_argument("--scores", nargs="+", action="append", required=True,
                         metavar=("MODEL", "FILE"), help="tables of one model; once per model")
+    parser.add_argument("--tuned", nargs="+", action="append", default=[], metavar=("MODEL", "FILE"),
+                        help="tables of settings that replace those of --scores")
     parser.add_argument("--records", nargs="+", default=[], metavar="FILE.jsonl",
                         help="prompt records, whose field `source` groups prompts")
     parser.add_argument("--metric", default="kl", choices=tables.METRICS, help="[kl]")
@@ -47,11 +54,16 @@ def parse_arguments(arguments=None):
     parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
     parser.add_argument("--figure", metavar="STEM", help="STEM.png and STEM.pdf")
     options = parser.parse_args(arguments)
-    for model, *files in options.scores:
-        if not files:
-            parser.error(f"--scores: got {model} alone, expected MODEL FILE...")
-    if len({model for model, *_ in options.scores}) < len(options.scores):
-        parser.error("--scores: a model comes twice, expected each once, with all its files")
+    models = [model for model, *_ in options.scores]
+    for name in ("scores", "tuned"):
+        given = [model for model, *_ in getattr(options, name)]
+        for model, *files in getattr(options, name):
+            if not files:
+                parser.error(f"--{name}: got {model} alone, expected MODEL FILE...")
+        if len({*given}) < len(given):
+            parser.error(f"--{name}: a model comes twice, expected each once, with all its files")
+        if {*given} - {*models}:
+            parser.error(f"--{name}: got {sorted({*given} - {*models})[0]}, expected models of --scores")
     if len(options.show) > MOST_SHOWN:
         parser.error(f"--show: got {len(options.show)} methods, expected at most {MOST_SHOWN}")
     if not (options.csv or options.sources or options.markdown or options.figure):
@@ -68,8 +80,8 @@ def sources_of(paths):
 def main(arguments=None):
     options = parse_arguments(arguments)
     scores = [(model, files) for model, *files in options.scores]
-    found = tables.load(scores, sources_of(options.records), options.metric,
-                        options.exclude, options.budgets)
+    found = tables.load(scores, sources_of(options.records), options.metric, options.exclude,
+                        options.budgets, [(model, files) for model, *files in options.tuned])
     for text in found.notes:
         note(text)
     lines = tables.lines(found, options.to)

@@ -10,10 +10,17 @@ from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.compare.tables import chance, number
 
-METRICS = {"kl": "KL divergence, nats a token", "loss_change": "change of the loss, nats a token"}
+METRICS = {"kl": "KL divergence, nats a token", "loss_change": "change of the loss, nats a token",
+           "residual_rel_error": "error of a layer's output, of the residual stream",
+           "out_rel_error": "relative error of a layer's output",
+           "rel_error": "relative error of a head's output"}
+# What a row of a metric's table is of, besides a prompt and a cache; others have a row for each.
+PARTS = {"rel_error": ["layer", "q_head"], **dict.fromkeys(kt.LAYER_METRICS, ["layer"])}
+KEY = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed"]
 TEXT = ("trace", "prompt", "source", "algorithm", "params", "status")
 COLUMNS = ["model", "budget", "method", "sources", "mean", "low", "high", "to", "difference",
-           "difference_low", "difference_high", "p", "p_holm", "verdict"]
+           "difference_low", "difference_high", "p", "p_holm", "verdict", "setting", "default", "change",
+           "change_low", "change_high"]
 SOURCE_COLUMNS = ["model", "budget", "method", "source", "value"]
 ALPHA = 0.05
 FEWEST = 8  # sources of an interval; the studentised bootstrap of four spans more than there is
@@ -21,11 +28,17 @@ FEWEST = 8  # sources of an interval; the studentised bootstrap of four spans mo
 
 @dataclass
 class Losses:
-    """values[model, budget]: a frame [sources, methods], NaN where a method lacks a source."""
+    """values[model, budget]: a frame [sources, methods], NaN where a method lacks a source.
+
+    usual: the same of the methods that --tuned replaced, as they were; settings: {(model, method): what
+    it changes of the default}.
+    """
 
     values: dict
     methods: list
     notes: list = field(default_factory=list)
+    usual: dict = field(default_factory=dict)
+    settings: dict = field(default_factory=dict)
 
     def models(self):
         return list(dict.fromkeys(model for model, _ in self.values))
@@ -36,15 +49,24 @@ class Losses:
 
 def read(paths, metric):
     """Rows of one model."""
-    frame = kt.read_table(paths, ["trace", "prompt", "algorithm", "params", "budget_requested", "seed",
-                                  metric, "status"], TEXT, others=["layers", "source"])
+    parts = PARTS.get(metric, [])
+    of_layers = metric in kt.LAYER_METRICS  # a layer has a line where all its heads are ok, and no status
+    frame = kt.read_table(paths, [*KEY, *parts, metric, *([] if of_layers else ["status"])], TEXT,
+                          others=["source"] if parts else ["layers", "source"])
+    if of_layers:
+        layers = frame.groupby([*KEY, "layer"], dropna=False).ngroups
+        whole = frame["layer"].nunique() * len(frame[KEY].drop_duplicates())
+        if layers < whole:
+            raise kt.CsvError(f"{paths[0]}: {whole - layers} lines of layers are missing, expected every "
+                              "layer of each method, budget and prompt")
+        frame["status"] = "ok"
     unknown = (frame["status"].map(kt.status_kind) == "ok") & ~np.isfinite(frame[metric])
     if unknown.any():
         row = frame[unknown].iloc[0]
         raise kt.CsvError(f"{paths[0]}: prompt {row['prompt']}, {row['algorithm']} at "
                           f"{row['budget_requested']:g}: {metric} is {row[metric]} though the status is "
                           "ok, expected a finite number")
-    repeats = frame.duplicated(["trace", "prompt", "algorithm", "params", "budget_requested", "seed"])
+    repeats = frame.duplicated([*KEY, *parts])
     if repeats.any():
         row = frame.iloc[int(repeats.to_numpy().argmax())]
         raise kt.CsvError(f"{paths[0]}: rows stand twice: prompt {row['prompt']}, {row['algorithm']} "
@@ -52,11 +74,16 @@ def read(paths, metric):
     return frame
 
 
-def load(scores, sources, metric="kl", exclude=(), budgets=()):
-    """Losses of tables [(model, [file])]; sources: {prompt: source}."""
-    frames, notes = [], []
+def load(scores, sources, metric="kl", exclude=(), budgets=(), tuned=()):
+    """Losses of tables [(model, [file])]; sources: {prompt: source}. tuned: tables of the same kind, whose
+    methods take the place of those of `scores`."""
+    frames, settings = [], {}
+    better = dict(tuned)
     for model, paths in scores:
-        frame = read(paths, metric).assign(model=model)
+        frame = read(paths, metric).assign(model=model, usual=False)
+        if model in better:
+            frame = take_tuned(frame, read(better[model], metric).assign(model=model, usual=False),
+                               better[model][0], settings)
         if "layers" in frame and frame["layers"].nunique() > 1:
             raise kt.CsvError(f"{paths[0]}: caches of {', '.join(map(str, frame['layers'].unique()))} "
                               "layers, expected one number: they are not compared")
@@ -64,8 +91,46 @@ def load(scores, sources, metric="kl", exclude=(), budgets=()):
     frame = pd.concat(frames, ignore_index=True)
     frame = frame[~frame["algorithm"].isin(exclude)].copy()
     frame = kt.pick_numbers(frame, "budget_requested", list(budgets), scores[0][1][0])
-    kt.add_labels(frame)
+    if tuned:
+        label_by_method(frame)
+    else:
+        kt.add_labels(frame)
     frame["source"] = sources_of(frame, sources)
+    values, notes = averaged(frame[~frame["usual"]], metric)
+    if not values:
+        raise kt.CsvError(f"{scores[0][1][0]}: no rows with status ok")
+    usual, _ = averaged(frame[frame["usual"]], metric)
+    methods = list(dict.fromkeys(label for table in values.values() for label in table.columns))
+    return Losses(values, methods, notes, usual, settings)
+
+
+def take_tuned(frame, tuned, path, settings):
+    """Rows of both, those of `frame` whose method `tuned` has marked `usual`."""
+    for (model, name), part in tuned.groupby(["model", "algorithm"], sort=False):
+        before = frame.loc[frame["algorithm"] == name, "params"].unique()
+        after = part["params"].unique()
+        if len(before) != 1 or len(after) != 1:
+            raise kt.CsvError(f"{path}: {name}: got {len(after)} settings, and {len(before)} in the tables "
+                              "of --scores, expected one of each")
+        default = kt.parse_params(before[0])
+        settings[model, name] = ";".join(f"{key}={value}" for key, value in
+                                         kt.parse_params(after[0]).items() if default.get(key) != value)
+    frame["usual"] = frame["algorithm"].isin(tuned["algorithm"].unique())
+    return pd.concat([frame, tuned], ignore_index=True)
+
+
+def label_by_method(frame):
+    """Labels by algorithm, within a model by what differs: tuned settings differ between models."""
+    for _, part in frame.groupby(["model", "usual"], sort=False):
+        own = part.copy()
+        kt.add_labels(own)
+        frame.loc[part.index, "label"] = own["label"]
+
+
+def averaged(frame, metric):
+    """({(model, budget): [sources, methods]}, notes) of rows: seeds and parts of a prompt first, then the
+    prompts of a source."""
+    notes = []
     good = frame["status"].map(kt.status_kind) == "ok"
     keys = ["model", "budget_requested", "label", "source"]
     spoiled = frame.loc[~good, keys].drop_duplicates()
@@ -75,16 +140,12 @@ def load(scores, sources, metric="kl", exclude=(), budgets=()):
                                                         dropna=False):
         notes.append(f"{model}: {label} at {budget:g}: {len(some)} sources with rows that are not ok "
                      "are left out")
-    # Seeds of a prompt first, then the prompts of a source.
     prompt = frame.groupby([*keys, "trace", "prompt"], sort=False, dropna=False)[metric].mean()
     source = prompt.groupby(keys, sort=False, dropna=False).mean()
     values = {}
     for (model, budget), part in source.groupby(["model", "budget_requested"], sort=False, dropna=False):
         values[model, budget] = part.droplevel([0, 1]).unstack("label").sort_index()
-    if not values:
-        raise kt.CsvError(f"{scores[0][1][0]}: no rows with status ok")
-    methods = list(dict.fromkeys(label for table in values.values() for label in table.columns))
-    return Losses(values, methods, notes)
+    return values, notes
 
 
 def sources_of(frame, records):
@@ -123,6 +184,8 @@ def lines(found, to=None):
                          "mean": float(values.mean()), "low": low, "high": high})
         if to in table.columns:
             tested(rows, table, to)
+        for row in rows:
+            row.update(changed_by_tuning(found, model, budget, row["method"]))
         out += sorted(rows, key=lambda row: row["mean"])
     return out
 
@@ -141,6 +204,18 @@ def tested(rows, table, to):
         row.update(to=to, difference=float(pair.mean()) if len(pair) else math.nan,
                    difference_low=float(low), difference_high=float(high), p=float(p),
                    p_holm=float(adjusted), verdict=verdict)
+
+
+def changed_by_tuning(found, model, budget, method):
+    """{setting, default, change...}: of a tuned method, what it changes, the default's mean, and tuned minus
+    default over the sources that both have."""
+    before = found.usual.get((model, budget), {}).get(method)
+    if before is None:
+        return {}
+    pair = (found.values[model, budget][method] - before).dropna().to_numpy()
+    low, high = extent(pair)
+    return {"setting": found.settings[model, method], "default": float(before.mean()),
+            "change": float(pair.mean()) if len(pair) else math.nan, "change_low": low, "change_high": high}
 
 
 def by_source(found):
@@ -199,16 +274,37 @@ def markdown(found, rows, options):
             out.append(f"- {model}, {share(budget)}: {tests} comparisons of {n[model, budget]} sources "
                        f"reach p = {chance(min(1.0, least))} at best"
                        + (": estimates, no verdicts." if least > ALPHA else "."))
+    if found.settings:
+        out += ["", *tuning_lines(found, rows, options)]
     return "\n".join(out) + "\n"
 
 
+def tuning_lines(found, rows, options):
+    """What the chosen settings change, at the middle budget of each model."""
+    out = ["What tuning changed; methods that are not here have their defaults:", "",
+           "| model, budget | method | setting | default | tuned | change |", "| --- | --- | --- | --- | --- | --- |"]
+    for model in found.models():
+        here = sorted({row["budget"] for row in rows if row["model"] == model and "setting" in row}, reverse=True)
+        for row in rows:
+            if "setting" in row and (row["model"], row["budget"]) == (model, here[len(here) // 2]):
+                default, mean = (number(row[name], options.digits) for name in ("default", "mean"))
+                ends = (row["change_low"], row["change_high"])
+                out.append(f"| {model}, {share(row['budget'])} | {row['method']} | `{row['setting']}` | "
+                           f"{default} | {mean} | {spanned(row['change'], ends, row['sources'], options)} |")
+    return out
+
+
 def cell(row, most, options):
-    text = number(row["mean"], options.digits)
-    low, high = (number(row[end], options.digits) for end in ("low", "high"))
-    text += f" ({low} to {high})" if row["sources"] < FEWEST else f" [{low}, {high}]"
+    text = spanned(row["mean"], (row["low"], row["high"]), row["sources"], options)
     if row.get("verdict") in ("less", "more"):
         text += " *"
     return text + (f" (n = {row['sources']})" if row["sources"] < most else "")
+
+
+def spanned(mean, ends, sources, options):
+    """A mean with its interval, or of fewer than FEWEST sources with the least and the largest."""
+    low, high = (number(end, options.digits) for end in ends)
+    return number(mean, options.digits) + (f" ({low} to {high})" if sources < FEWEST else f" [{low}, {high}]")
 
 
 def share(budget):

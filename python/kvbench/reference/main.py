@@ -177,7 +177,8 @@ class Run:
         say(f"left: {rest} of {counted(total, 'step')}, {counted(traces, 'trace')}, "
             f"{counted(reports, 'report')}; about " + duration(sum(step[3] for step in left)))
         if not self.publishes:
-            say("no results are written: a part of the prompts or layers, and no --output")
+            say(("the store grows, but no reports are made" if self.plan.store else "no results are written")
+                + ": a part of the prompts or layers, and no --output")
 
     def dry_run(self, left):
         for step in left:
