@@ -177,6 +177,21 @@ class LossesTest(unittest.TestCase):
             file.write("t.h5,p0,h2o,x=3,0.25,0,30,1,1,ok\n")
         self.refused("h2o: got 2 settings", "--scores", "m", tables[0], "--tuned", "m", both)
 
+    def test_how_alike_two_models_order_methods(self):
+        """Means 1 to 6 in one model; the other swaps the first two: 1 - 6 * 2 / (6 * 35)."""
+        def rows(order, sources):
+            return [(f"p{i}", f"m{at}", 0.25, 0, value * (1 + 0.01 * i)) for i in range(sources)
+                    for at, value in enumerate(order)]
+        a = self.table("a.csv", rows([1, 2, 3, 4, 5, 6], 9))
+        b = self.table("b.csv", rows([2, 1, 3, 4, 5, 6], 4))
+        out, _ = self.run_script("--scores", "a", a, "--scores", "b", b, "--orders", self.path("o.csv"),
+                                 "--markdown", "-")
+        row, = self.read("o.csv")
+        self.assertAlmostEqual(float(row["spearman"]), 1 - 12 / 210, 9)
+        self.assertEqual((row["methods"], row["sources"], row["sources_other"]), ("6", "9", "4"))
+        self.assertLessEqual(float(row["low"]), float(row["spearman"]))
+        self.assertIn("| 1/4 | a | b | 6 | 0.94 [", out)
+
     def test_errors_of_the_replay(self):
         """Layers and heads of a prompt are averaged; a layer without a line is refused."""
         lines = ["trace,prompt,source,algorithm,params,budget_requested,seed,layer,residual_rel_error\n"]

@@ -20,13 +20,15 @@ sources can reach, and where it cannot reach .05 there are no verdicts.
 read OUT.layers.csv of the replay in place of scores, rel_error OUT.csv: means over layers, heads and
 seeds of a prompt come first.
 
+Where there are several models, the page and --orders have the rank correlation of their means.
+
 The picture shows at most ten methods (--show), a panel per model: KL against the budget, with what
 the table has beside the means.
 """
 
 from kvbench import command, units
-from kvbench.compare.tables import write_table, write_text
-from kvbench.losses import tables
+from kvbench.compare.tables import number, write_table, write_text
+from kvbench.losses import orders, tables
 from kvbench.tables import note
 
 MOST_SHOWN = 10
@@ -51,6 +53,8 @@ def parse_arguments(arguments=None):
     parser.add_argument("--digits", type=int, default=3, metavar="N", help="[3]")
     parser.add_argument("--csv", metavar="OUT.csv", help="a row per model, budget and method")
     parser.add_argument("--sources", metavar="SOURCES.csv", help="a row per source as well")
+    parser.add_argument("--orders", metavar="ORDERS.csv",
+                        help="a row per budget and two models: how alike they order methods")
     parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
     parser.add_argument("--figure", metavar="STEM", help="STEM.png and STEM.pdf")
     options = parser.parse_args(arguments)
@@ -66,7 +70,7 @@ def parse_arguments(arguments=None):
             parser.error(f"--{name}: got {sorted({*given} - {*models})[0]}, expected models of --scores")
     if len(options.show) > MOST_SHOWN:
         parser.error(f"--show: got {len(options.show)} methods, expected at most {MOST_SHOWN}")
-    if not (options.csv or options.sources or options.markdown or options.figure):
+    if not (options.csv or options.sources or options.orders or options.markdown or options.figure):
         options.markdown = "-"
     return options
 
@@ -89,8 +93,14 @@ def main(arguments=None):
         write_table(options.csv, tables.COLUMNS, lines)
     if options.sources:
         write_table(options.sources, tables.SOURCE_COLUMNS, tables.by_source(found))
+    alike = orders.orders(found)
+    if options.orders:
+        write_table(options.orders, orders.COLUMNS, alike)
     if options.markdown:
-        write_text(options.markdown, tables.markdown(found, lines, options))
+        text = tables.markdown(found, lines, options)
+        if alike:
+            text += "\n".join(["", *orders.markdown(alike, tables.share, number), ""])
+        write_text(options.markdown, text)
     if options.figure:
         from kvbench.losses import figure  # half a second that tables do not need
 
