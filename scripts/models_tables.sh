@@ -25,10 +25,13 @@ if ((${#usual[@]} == 0)); then
   exit 2
 fi
 losses() {
-  "$python" scripts/kvbench-py losses "${usual[@]}" --exclude exact --to snapkv "$@"
+  "$python" scripts/kvbench-py losses "${usual[@]}" "$@"
 }
-losses --csv "$out/losses.csv" --markdown "$out/losses.md" --orders "$out/losses.orders.csv" \
+losses --exclude exact --to snapkv --csv "$out/losses.csv" --markdown "$out/losses.md" --orders "$out/losses.orders.csv" \
   --figure "$out/losses"
+# Against the 16-bit method of the smallest mean; oracles are no candidates.
+losses --exclude exact,oracle,oracle-matching --to h2o --csv "$out/losses.to_h2o.csv" \
+  --markdown "$out/losses.to_h2o.md"
 if ((${#tuned[@]})); then
-  losses "${tuned[@]}" --csv "$out/tuned.csv" --markdown "$out/tuned.md" --figure "$out/tuned"
+  losses "${tuned[@]}" --exclude exact --to snapkv --csv "$out/tuned.csv" --markdown "$out/tuned.md" --figure "$out/tuned"
 fi
