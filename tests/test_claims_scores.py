@@ -158,6 +158,22 @@ class ScoresTest(ClaimsTest):
         self.assertEqual([found["kvreviver-h2o", method]["prompts"] for method in (
             "kvreviver:prefill=stream;layer_budget=fisher", "kvreviver")], ["11", "12"])
 
+    def test_a_budget_without_a_sketch_is_left_out(self):
+        """At one budget degenerate for two sources: all sources count at the other. At both: sources go."""
+        def spoil(*budgets):
+            return lambda rows: [{**row, "status": "degenerate: one cell"} if row["prompt"] in ("p0", "p1")
+                                 and row["budget_requested"] in budgets and "stream" in row["params"] else row
+                                 for row in rows]
+
+        stream = "kvreviver-sketch", "kvreviver:prefill=stream;layer_budget=fisher"
+        found, cells = self.revived(lambda form, kind: 1.0, spoil(0.25))
+        self.assertEqual((found[stream]["prompts"], found[stream]["cells"]), ("12", "2"))
+        self.assertIn("; budget 0.25 left out, where the sketch of 2 of 12 sources is not ok", found[stream]["differs"])
+        other = found["kvreviver-sketch", "kvreviver"]
+        self.assertEqual((other["cells"], "left out" in other["differs"]), ("4", False))
+        found, _ = self.revived(lambda form, kind: 1.0, spoil(0.5, 0.25))
+        self.assertEqual((found[stream]["prompts"], found[stream]["cells"]), ("10", "4"))
+
     # -------------------------------------------------------------------------------- refusals
 
     def refused(self, option, path, records=12):

@@ -14,7 +14,10 @@ from plot_tables import DEFAULTS, FigureTest
 
 SCIPY = not missing("scipy")
 if SCIPY:
+    import pandas as pd
+
     from kvbench.claims import main as paper_claims
+    from kvbench.cluster.tables import relative_delta
 
 COLUMNS = [*DEFAULTS, "eps_fro"]
 HOLDS, FAILS, OPEN, ESTIMATE = "holds here", "does not hold here", "not decided", "estimate"
@@ -253,6 +256,15 @@ class PaperClaimsTest(ClaimsTest):
         self.assertEqual((claims["clustergen-growth"]["verdict"], claims["clustergen-sublinear"]["verdict"]),
                          (HOLDS, ESTIMATE))
         self.assertAlmostEqual(float(claims["clustergen-sublinear"]["value"]), 0.4)
+
+    def test_heads_meet_with_radii_of_the_store(self):
+        """Five digits of a radius, all of a delta."""
+        radii = np.array([33.3333333, 7.12345678, 0.98765432])
+        keys = {"trace": "t", "prompt": "p", "layer": 0, "kv_head": range(3), "what": "keys"}
+        coverage = pd.DataFrame({**keys, "k": 1, "radius": [float(f"{radius:.5g}") for radius in radii]})
+        for share in (0.1, 0.3, 0.7):
+            found = relative_delta(pd.DataFrame({**keys, "delta": share * radii}), coverage)
+            self.assertEqual(found.tolist(), 3 * [share])
 
     def test_late_growth(self):
         """A tenth of the tokens up to 256, none after: the exponent from 256 tokens on is 0."""

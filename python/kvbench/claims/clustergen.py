@@ -58,12 +58,12 @@ def clustergen_sublinear(frame, protocol):
     """The premise: the exponent of the clusters of keys, and delta r, at each radius: an estimate.
 
     Section 2 after theorem 2.2, corollary B.5: m = n^(1 - Omega(1)) clusters of diameter delta, and
-    delta r = o(log n), r the largest norm of queries. Omega and o leave constants free, and alpha
-    cannot exceed 1 by construction (no more clusters than tokens), so that a verdict would be given
-    away. Figure: alpha of keys, mean over KV heads; a cell is a layer at a delta, over the radius
-    of one centre. delta is the radius of the algorithm's clusters and half of their diameter, in
-    favour of the claim. Shown besides: alpha of values; both from 256 tokens on; delta r / log n
-    with r of the head's queries times the softmax scale, which the paper's logits do not have.
+    delta r = o(log n), r the largest norm of queries. Omega and o leave constants free, and so is
+    delta: alpha is near 1 where delta is small and near 0 where it is large, for any keys. Figure:
+    alpha of keys, mean over KV heads; a cell is a layer at a delta, over the radius of one centre.
+    delta is the radius of the algorithm's clusters and half of their diameter, in favour of the
+    claim. Shown besides: alpha of values; both from 256 tokens on; delta r / log n with r of the
+    head's queries times the softmax scale, which the paper's logits do not have.
     """
     claim = cv.Claim("clustergen-sublinear", "ClusterGen", "section 2, corollary B.5",
                      "At one radius delta the clusters of keys grow sublinearly and delta r is "

@@ -47,8 +47,9 @@ def kvreviver_scores(paths, options):
     vague=none with the same layer budget at equal bytes, where the vague tokens are dropped and
     their bytes go to the candidates (kvreviver-sketch); over that of h2o (kvreviver-h2o), the
     baseline of the paper's figures; the means over units of the logarithm. A cell is a kind of text
-    (or a task) at a budget. Shown besides: the first form over vague=none with one budget for all
-    layers. vague=none compresses once in both forms.
+    (or a task) at a budget; a budget that leaves a form's sketch degenerate or infeasible for some
+    unit is left out where another does not, and `differs` says so. Shown besides: the first form
+    over vague=none with one budget for all layers. vague=none compresses once in both forms.
     """
     found, h2o, protocol = revived(paths, options)
     out = []
@@ -60,6 +61,8 @@ def kvreviver_scores(paths, options):
         differs = "the model's KL divergence in place of task scores, " + MODEL
         differs += (", Fisher information of each text's own tokens; vague=none compresses once"
                     if prefill == "stream" else ", " + BATCH)
+        mine, left_out = whole_budgets(mine, options)
+        differs += left_out
         sketch, beside = (cv.Claim(name, "KVReviver", where, statement, protocol, figure, 1.0, True,
                                    differs=differs, method=method)
                           for name, where, statement, figure in (
@@ -81,6 +84,16 @@ def kvreviver_scores(paths, options):
         raise kt.CsvError(f"{paths[0]}: no rows of kvreviver with vague=sketch beside vague=none or h2o at "
                           "the same budget")
     return out
+
+
+def whole_budgets(found, options):
+    """({budget: values} of the budgets that every unit has, else all; what was left out)."""
+    lacking = {budget: int((~np.isfinite(values)).sum()) for budget, values in found.items()}
+    if all(lacking.values()):
+        return found, ""
+    text = "".join(f"; budget {budget:g} left out, where the sketch of {count} of {len(found[budget])} "
+                   f"{options.by}s is not ok" for budget, count in lacking.items() if count)
+    return {budget: values for budget, values in found.items() if not lacking[budget]}, text
 
 
 # ---------------------------------------------------------------------------------- by heads
