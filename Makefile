@@ -142,11 +142,13 @@ reference: all ## the reference results, results/reference/ (2 hours 40 minutes)
 		"$$python" scripts/kvbench-py reference $${plan:+--plan "$$plan"} $(if $(FULL),--full) \
 			--dump-python $(DUMP_VENV)/bin/python $(if $(KEEP),--keep) $(REFERENCE_ARGS); done
 
-MODEL_PLANS := $(MODELS_LIST:%=configs/reference/models/%.toml)
+MODEL_PLANS := $(wildcard $(foreach model,$(MODELS_LIST),configs/reference/models/$(model).toml \
+	configs/reference/models/$(model)-*.toml))
 reference-models: all prompts ## what three models lose under methods, results/reference/models (days; goes on from the store)
 	$(call bootstrap,plot)
 	@$(plot_python); for plan in $(MODEL_PLANS); do "$$python" scripts/kvbench-py reference --plan "$$plan" \
-		--dump-python $(DUMP_VENV)/bin/python $(if $(KEEP),--keep) $(REFERENCE_ARGS) || exit; done
+		--dump-python $(DUMP_VENV)/bin/python $(if $(KEEP),--keep) $(REFERENCE_ARGS) || exit; done; \
+		PYTHON="$$python" scripts/models_tables.sh
 
 test-dump: all ## test what needs torch, which pip puts into build/dump-venv
 	$(call dump_env,$(MODEL_PACKAGES) $(PEER_PACKAGES))

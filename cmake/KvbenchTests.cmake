@@ -146,7 +146,8 @@ list(APPEND _environment "PYTHON=${kvbench_python}")
 # minutes, and at the end the other processors would wait for them.
 # More than ten seconds each.
 set(_slow_tests
-  python.test_correlate python.test_correlate_pictures python.test_damaged_tables python.test_docs_commands
+  python.test_correlate python.test_correlate_pictures python.test_correlate_resamples
+  python.test_damaged_tables python.test_docs_commands
   python.test_extending
   python.test_guest python.test_kills python.test_many_rows python.test_newest_libraries python.test_notebook
   python.test_paper_claims

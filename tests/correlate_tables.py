@@ -76,3 +76,4 @@ def grid(values, prompts=("p0", "p1"), budgets=(0.5, 0.25)):
 UP = {"a": 0.01, "b": 0.02, "c": 0.03, "d": 0.05}
 MANY = tuple(f"p{i}" for i in range(6))
 SEVEN = {**UP, "e": 0.06, "f": 0.07, "g": 0.08}  # the fewest methods that rank 39 correlations
+REVERSED = dict(zip(SEVEN, reversed(SEVEN.values())))

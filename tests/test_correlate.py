@@ -6,7 +6,8 @@ import statistics
 import sys
 import unittest
 
-from correlate_tables import MANY, ROW_COLUMNS, SCIPY, SCORE_COLUMNS, SEVEN, UP, Tables, grid
+from correlate_tables import (MANY, REVERSED, ROW_COLUMNS, SCIPY, SCORE_COLUMNS, SEVEN, UP, Tables,
+                              grid)
 from plot_tables import np
 from test_kvbench_ranks import slow_kendall, slow_spearman
 
@@ -135,8 +136,8 @@ class CorrelateTest(Tables):
         self.assertEqual({score for score, _ in got}, {"kl", "loss_change", "1-top_agreement"})
 
     def test_the_best_and_who_is_misjudged(self):
-        """eps_fro is the score itself; the others take the worst method for the best one."""
-        figures = grid({**SEVEN, "g": 0.001}, MANY)
+        """eps_fro is the score itself; the others have its reverse."""
+        figures = grid(REVERSED, MANY)
         truth = grid(SEVEN, MANY)
         rows = self.write_rows(figures, eps_fro=lambda row: truth[
             row["prompt"], row["algorithm"], row["budget_requested"]])
@@ -156,8 +157,9 @@ class CorrelateTest(Tables):
         places = {r["method"]: r for r in self.table("m.csv")
                   if (r["score"], r["metric"], r["reduction"]) == ("kl", "rel_error", "mean")}
         # By rel_error g is the first of seven, by the score the last.
-        self.near([places[m]["places"] for m in SEVEN], [1] * 6 + [-6])
-        self.assertEqual([places[m]["verdict"] for m in SEVEN], ["slandered"] * 6 + ["flattered"])
+        self.near([places[m]["places"] for m in SEVEN], [6, 4, 2, 0, -2, -4, -6])
+        self.assertEqual([places[m]["verdict"] for m in SEVEN],
+                         ["slandered"] * 3 + [""] + ["flattered"] * 3)
         self.assertEqual({r["places"] for r in self.table("m.csv") if r["metric"] == "eps_fro"
                           and r["score"] == "kl"}, {"0.0"})
         with open(self.path("c.md"), encoding="utf-8") as file:
@@ -170,7 +172,7 @@ class CorrelateTest(Tables):
 
     def test_the_highest_is_not_the_best_where_another_is_alike(self):
         truth = grid(SEVEN, MANY)
-        figures = grid({**SEVEN, "g": 0.001}, MANY)
+        figures = grid(REVERSED, MANY)
         same = {name: lambda row: truth[row["prompt"], row["algorithm"], row["budget_requested"]]
                 for name in ("eps_fro", "eps_op")}
         text, said = self.correlate(self.write_rows(figures, **same), "--scores",
@@ -207,10 +209,10 @@ class CorrelateTest(Tables):
             self.assertEqual(set(some), {len(prompts) == 6})
 
     def test_a_weak_correlation_is_not_the_best(self):
-        # eps_fro has the score's order but for two pairs, and nothing else has any of it.
+        # eps_fro has some of the score's order, and all else has the reverse.
         truth = grid(SEVEN, MANY, (0.5,))
         weak = dict(zip(SEVEN, (0.03, 0.02, 0.01, 0.08, 0.05, 0.06, 0.04)))
-        rows = self.write_rows(grid(dict.fromkeys(SEVEN, 0.5) | {"a": 0.9}, MANY, (0.5,)),
+        rows = self.write_rows(grid(REVERSED, MANY, (0.5,)),
                                eps_fro=lambda row: weak[row["algorithm"]])
         text, _ = self.correlate(rows, "--scores", self.write_scores(truth), "--csv",
                                  self.path("c.csv"), "--markdown", "-")

@@ -59,6 +59,49 @@ class RanksTest(unittest.TestCase):
                     want = np.array(slow_ranks(one)) - (len(members) + 1) / 2
                     np.testing.assert_array_equal(ranks, want)
 
+    def test_copies_are_the_expanded_list(self):
+        """Cells that stand several times: the figures of the list that holds them as often."""
+        dice = random.Random(6)
+        for cells, members in ((5, [0, 1, 2, 3, 4]), (7, [1, 2, 4, 6])):
+            x, y = ([[dice.choice((1, 2, 3, 3.5, 8)) for _ in range(cells)] for _ in range(60)]
+                    for _ in range(2))
+            times = [[dice.choice((0, 1, 1, 2, 5)) for _ in range(cells)] for _ in range(60)]
+            pairs = kr.Pairs(cells)
+            group = pairs.group(members)
+            copies = kr.Copies(np.array(times), pairs, members, group)
+            a, b = (kr.Ranked(pairs.signs(np.array(v, float)), group, copies) for v in (x, y))
+            undefined = 0
+            for one, other, many, rho, tau in zip(x, y, times, kr.spearman(a, b), kr.kendall(a, b)):
+                lists = [[v[i] for i in members for _ in range(many[i])] for v in (one, other)]
+                wanted = (slow_spearman(*lists), slow_kendall(*lists)) if len(lists[0]) > 1 else (math.nan,) * 2
+                np.testing.assert_allclose((rho, tau), wanted, atol=1e-12)
+                undefined += math.isnan(rho)
+            self.assertLess(undefined, 15)
+
+    def test_each_cell_as_often_is_the_same(self):
+        """Copies tie on both sides: they neither raise nor lower a correlation."""
+        dice = np.random.default_rng(7)
+        x, y = dice.normal(size=(2, 20, 6))
+        pairs = kr.Pairs(6)
+        members = list(range(6))
+        group = pairs.group(members)
+        sides = {}
+        for times in (1, 3):
+            copies = kr.Copies(np.full((20, 6), times), pairs, members, group)
+            sides[times] = [kr.Ranked(pairs.signs(v), group, copies) for v in (x, y)]
+        for measure in (kr.spearman, kr.kendall):
+            np.testing.assert_allclose(measure(*sides[3]), measure(*sides[1]), rtol=1e-12)
+
+    def test_many_copies_do_not_overflow(self):
+        pairs = kr.Pairs(3)
+        group = pairs.group([0, 1, 2])
+        for times in (11, 12, 182, 50000):
+            copies = kr.Copies(np.array([[times, times, 1]]), pairs, [0, 1, 2], group)
+            a, b = (kr.Ranked(pairs.signs(np.array([v], float)), group, copies)
+                    for v in ([1, 2, 3], [1, 2, 0]))
+            # times^2 pairs agree, 2 times disagree.
+            np.testing.assert_allclose(kr.kendall(a, b), (times - 2) / (times + 2), rtol=1e-6)
+
     def test_rounding_is_no_difference(self):
         values = np.array([[0.1 + 0.2, 0.3, 0.3 * (1 + 1e-9), -0.3]])
         self.assertEqual(kr.Pairs(4).signs(values).tolist(), [[0, -1, 1, -1, 1, 1]])

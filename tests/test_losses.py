@@ -6,10 +6,12 @@ import gzip
 import json
 import math
 import os
+import subprocess
+import sys
 import tempfile
 import unittest
 
-from script_case import call, missing
+from script_case import ROOT, call, missing
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
@@ -219,6 +221,27 @@ class LossesTest(unittest.TestCase):
         with open(path, "a", encoding="utf-8") as file:
             file.write(heads[1])
         self.refused("rows stand twice", "--scores", "m", path, "--metric", "rel_error")
+
+    def test_the_tables_over_all_models(self):
+        """scripts/models_tables.sh reads what is there of the models' stores."""
+        for folder, stage, rows, params in (
+                ("smollm2-135m", "judged", self.many(9), ""), ("qwen2.5-coder-0.5b", "judged", self.many(4), ""),
+                ("qwen2.5-coder-0.5b", "tuned", [r for r in self.many(4) if r[1] == "h2o"], "x=1")):
+            os.makedirs(self.path(f"{folder}/store/{stage}"))
+            self.table(f"{folder}/store/{stage}/p.scores.csv.gz", rows, params)
+        script = os.path.join(ROOT, "scripts", "models_tables.sh")
+        done = subprocess.run([script, self.folder], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PYTHON": sys.executable})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual({(row["model"], row["sources"]) for row in self.read("losses.csv")},
+                         {("SmolLM2-135M", "9"), ("Qwen2.5-Coder-0.5B", "4")})
+        self.assertEqual({row["model"] for row in self.read("tuned.csv") if row["setting"]},
+                         {"Qwen2.5-Coder-0.5B"})
+        with tempfile.TemporaryDirectory() as empty:
+            done = subprocess.run([script, empty], capture_output=True, text=True, check=False,
+                                  env={**os.environ, "PYTHON": sys.executable})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("got no store of a model", done.stderr)
 
     def test_refusals(self):
         good = self.table("s.csv", self.many(9))

@@ -123,6 +123,14 @@ class PageTest(FolderCase):
             if line.lstrip().startswith("|"):
                 self.assertIsNone(re.search(r"\d\.\d", line), line)
 
+    def test_the_reference_pages_tables_are_those_of_the_files(self):
+        for page in ("README.md", os.path.join("models", "README.md")):
+            path = os.path.join(ROOT, "results", "reference", page)
+            done = run_program("page_tables.py", "--check", path)
+            self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""), page)
+            with open(path, encoding="utf-8") as file:
+                self.assertGreater(len(BLOCK.findall(file.read())), 0, page)
+
     def test_numbers_in_the_findings_text_stand_in_its_tables(self):
         """Errors as the text quotes them, with three digits: each is some table's."""
         with open(FINDINGS, encoding="utf-8") as file:

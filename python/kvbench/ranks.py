@@ -1,8 +1,11 @@
-"""Rank correlations of cells under resampled prompts, all resamples at once.
+"""Rank correlations of cells under resampled prompts and methods, all resamples at once.
 
 A row of values [r, c] has a figure for each of c cells. Whether two of them differ is asked once per
 pair; Spearman's and Kendall's correlation follow from the signs. Equal values share their mean rank;
 figures that differ by rounding only are equal.
+
+A row may hold a cell any number of times (Copies): pairs are then weighted, and no cell is written
+twice. Copies of a cell are level on both sides, and pairs that are level count for neither figure.
 """
 
 import math
@@ -46,18 +49,52 @@ class Pairs:
         return inside, adds
 
 
+class Copies:
+    """How often each row holds each cell of a group: copies [r, cells], group of Pairs.group.
+
+    pairs [r, pairs]: how often a pair of cells stands there. roots [r, members]: 1 / sqrt(copies), 0
+    where there are none.
+    """
+
+    def __init__(self, copies, pairs, members, group):
+        # The smallest type that holds the largest product, and less a sign.
+        copies = copies.astype(np.min_scalar_type(-int(copies.max(initial=1))**2 - 1))
+        self.pairs = copies[:, pairs.i[group[0]]] * copies[:, pairs.j[group[0]]]
+        times = copies[:, members].astype(float)
+        self.roots = np.divide(1, np.sqrt(times), out=np.zeros_like(times), where=times > 0)
+
+
 class Ranked:
     """Signs and ranks of rows of values, within a group of cells.
 
-    ranks [r, members] have mean 0: the least of n cells has -(n - 1) / 2.
+    ranks [r, members] have mean 0: the least of n cells has -(n - 1) / 2. With `copies` they are
+    ranks among all copies, each times the root of its cell's copies: a product of two such ranks
+    counts every copy. They are then not the cell's places.
     """
 
-    def __init__(self, signs, group):
+    def __init__(self, signs, group, copies=None):
         inside, adds = group
         self.signs = signs[:, inside]
-        self.ranks = np.concatenate([
-            self.signs[at:at + BLOCK // 512].astype(np.float32) @ adds
-            for at in range(0, len(signs), BLOCK // 512)])
+        self.copies = copies
+        self.ranks = np.concatenate([self.weighted(self.signs[rows], rows) @ adds
+                                     for rows in self.blocks(512)])
+        if copies is not None:
+            # So far the rank times the copies, of which the root shall stay.
+            self.ranks = self.ranks * copies.roots
+        self.apart = self.sums(lambda rows: self.signs[rows] != 0)  # pairs that differ
+
+    def blocks(self, width):
+        step = max(1, BLOCK // max(1, width))
+        return [slice(at, at + step) for at in range(0, len(self.signs), step)]
+
+    def weighted(self, values, rows):
+        """values [rows, pairs], each as often as its pair stands there."""
+        return (values if self.copies is None else values * self.copies.pairs[rows]).astype(np.float32)
+
+    def sums(self, figure):
+        """[r]: the sum over pairs of figure(rows), each as often as it stands there."""
+        return np.concatenate([self.weighted(figure(rows), rows).sum(axis=1, dtype=float)
+                               for rows in self.blocks(self.signs.shape[1])])
 
 
 def ratio(above, one, other):
@@ -73,28 +110,24 @@ def spearman(x, y):
 
 
 def kendall(x, y):
-    """[r]: tau-b."""
-    above = np.empty(len(x.signs))
-    step = max(1, BLOCK // max(1, x.signs.shape[1]))
-    for at in range(0, len(above), step):
-        above[at:at + step] = np.einsum("rp,rp->r", x.signs[at:at + step].astype(np.float32),
-                                        y.signs[at:at + step].astype(np.float32))
-    return ratio(above, np.count_nonzero(x.signs, axis=1), np.count_nonzero(y.signs, axis=1))
+    """[r]: tau-b. x and y have the same copies."""
+    return ratio(x.sums(lambda rows: x.signs[rows] * y.signs[rows]), x.apart, y.apart)
 
 
-def interval(point, resampled, prompts, level=0.95, bounds=None):
-    """(low, high) for a figure of `prompts` prompts from its resampled values [r].
+def interval(point, resampled, n, level=0.95, bounds=None):
+    """(low, high) for a figure from its resampled values [r].
+
+    n: how many prompts were resampled; where methods were too, the fewer of both.
 
     A normal interval around the figure less the bootstrap's bias, with Student's t and a standard
-    deviation over prompts - 1. Noise of the prompts lowers correlations, and lowers them again in
+    deviation over n - 1. Noise of the prompts lowers correlations, and lowers them again in
     resamples: percentiles would lie too low (docs/statistics.md). Values may be NaN, but where too
     few are not, there is no interval. `bounds` cuts its ends.
     """
     values = resampled[~np.isnan(resampled)]
-    if prompts < ks.FEWEST_FOR_INTERVALS or len(values) <= MIN_SHARE * len(resampled):
+    if n < ks.FEWEST_FOR_INTERVALS or len(values) <= MIN_SHARE * len(resampled):
         return math.nan, math.nan
-    half = stats.t.ppf((1 + level) / 2, prompts - 1) * values.std() * math.sqrt(
-        prompts / (prompts - 1))
+    half = stats.t.ppf((1 + level) / 2, n - 1) * values.std() * math.sqrt(n / (n - 1))
     middle = 2 * point - values.mean()
     ends = middle - half, middle + half
     return tuple(float(end) for end in (ends if bounds is None else np.clip(ends, *bounds)))

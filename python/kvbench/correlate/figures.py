@@ -11,7 +11,8 @@ from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from kvbench import stats as ks
 from kvbench import tables as kt
-from kvbench.correlate.ranks import ACROSS, WITHIN, WORSE
+from kvbench.correlate.ranks import WORSE
+from kvbench.correlate.resamples import ACROSS, WITHIN
 from kvbench.correlate.tables import SCORE_TITLES, title
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
@@ -187,7 +188,7 @@ def pictures(found, options):
     return {name: kfr.finish(make(found), options.facts, bars) for name, make, bars in (
         ("scatter", scatter, "Dots: a method at a budget, mean over prompts; grey lines join a "
                              "method's budgets."),
-        ("correlations", correlations, "Bars: bootstrap intervals over prompts."))}
+        ("correlations", correlations, f"Bars: bootstrap intervals over {found.resampled()}."))}
 
 
 def draw(found, options):
@@ -202,8 +203,8 @@ def figures(tables: list[str], *, scores: Sequence[str], layers_tables: Sequence
             prompts: kg.Names = (), pool: bool = False, **more: Any) -> dict[str, kf.Picture]:
     """The figures of rows of `kvbench replay` and of the model's scores: "scatter", "correlations".
 
-    scores, layers_tables: paths. Arguments are the program's options, the others (resamples, seed)
-    too. Raises CsvError for tables without what the figures need, ValueError for an unknown
+    scores, layers_tables: paths. Arguments are the program's options, the others (resamples,
+    resample, seed) too. Raises CsvError for tables without what the figures need, ValueError for an unknown
     argument.
     """
     from kvbench.correlate import cells, main, ranks
@@ -214,4 +215,5 @@ def figures(tables: list[str], *, scores: Sequence[str], layers_tables: Sequence
         layers_tables=list(map(str, layers_tables)),
         exclude=kg.name_list(exclude), budgets=list(budgets), prompts=kg.name_list(prompts),
         pool=pool)
-    return pictures(ranks.correlate(cells.load(options), options.resamples, options.seed), options)
+    found = ranks.correlate(cells.load(options), options.resamples, options.seed, options.resample)
+    return pictures(found, options)

@@ -6,11 +6,13 @@ OUT.csv and OUT.layers.csv are tables of kvbench replay, scores.csv is one of kv
 for the same caches. A cell is a method at a budget; its figure is a mean (or median) over prompts.
 Every metric is correlated with every score over cells, by rank (Spearman, Kendall's tau-b): over all
 budgets, within each, and within single prompts. All figures are oriented so that higher is worse and
-a good predictor has 1; `1-NAME` is a figure that was turned. Intervals (95 %) resample prompts, the
-same for all metrics, so that metrics are compared pair by pair. A metric `predicts best` where
-every other metric is behind it and its correlation is no luck. With fewer than 4 prompts, or so few methods that one order among all
-metrics may be luck (7 for a full table), there is `not enough to rank`, and no verdict.
-docs/statistics.md explains every figure.
+a good predictor has 1; `1-NAME` is a figure that was turned. Intervals (95 %) resample prompts and
+methods, the same for all metrics, so that metrics are compared pair by pair: they are of other
+prompts and other methods (--resample prompts: of these methods, and nothing is best). A metric `predicts best` where
+every other metric is behind it and its correlation is no luck. With fewer than 4 prompts, or so few
+methods that one order among all metrics may be luck (7 for a full table), there is `not enough to
+rank`, and no verdict. Each correlation is also given without one method. docs/statistics.md explains
+every figure.
 
 Scores: kl, loss_change, 1-top_agreement, and wrong_answers, the share of wrong answers among prompts
 whose question the exact model answers right. Only what both sides have counts; a method that lacks a
@@ -26,6 +28,7 @@ from kvbench.compare import tables as compare_tables
 from kvbench.correlate import cells as correlate_cells
 from kvbench.correlate import ranks as correlate_ranks
 from kvbench.correlate import tables as correlate_tables
+from kvbench.correlate.resamples import BOTH, PROMPTS
 
 
 def parse_arguments(arguments=None):
@@ -45,6 +48,9 @@ def parse_arguments(arguments=None):
     parser.add_argument("--pool", **command.POOL)
     parser.add_argument("--resamples", type=command.positive, default=ks.RESAMPLES, metavar="N",
                         help="[10000]")
+    parser.add_argument("--resample", choices=(BOTH, PROMPTS), default=BOTH,
+                        help="what intervals draw: prompts (sources with --by source) and methods, or "
+                             "prompts alone [both]")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap [0]")
     parser.add_argument("--digits", type=int, default=2, metavar="N", help="in tables [2]")
     parser.add_argument("--csv", metavar="OUT.csv")
@@ -65,7 +71,7 @@ def parse_arguments(arguments=None):
 def main(arguments=None):
     options = parse_arguments(arguments)
     table = correlate_cells.load(options)
-    found = correlate_ranks.correlate(table, options.resamples, options.seed)
+    found = correlate_ranks.correlate(table, options.resamples, options.seed, options.resample)
     for text in found.notes:
         correlate_cells.note(text)
     if options.csv:

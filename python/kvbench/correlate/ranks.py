@@ -1,7 +1,8 @@
 """Correlations of kvbench-py correlate: every metric with every score, by budget and by prompt.
 
-Prompts are resampled; each time both sides' figures of every cell are made anew and ranked. All
-metrics of a score have the same resamples, so that differences of their correlations are paired.
+Prompts and methods are resampled (resamples.py); each time both sides' figures of every cell are made
+anew and ranked. All metrics of a score have the same resamples, so that differences of their
+correlations are paired.
 """
 
 import math
@@ -13,13 +14,14 @@ from scipy import stats
 from kvbench import ranks as kr
 from kvbench import stats as ks
 from kvbench.correlate.cells import FEWEST_CELLS
+from kvbench.correlate.resamples import ACROSS, BOTH, WITHIN, Rows, Scopes, predictors
 
 REDUCTIONS = {
     "mean": "mean over layers, heads and seeds of a prompt, then over prompts",
     "median": "median over all prompts, layers, heads and seeds",
     "prompt_median": "median over layers, heads and seeds of a prompt, mean over prompts"}
-ACROSS, WITHIN = "all", "within"
-# best: the highest correlation, no luck, with every other metric behind it; highest: else.
+# best: the highest correlation, no luck, with every other metric behind it where prompts and methods
+# are drawn; highest: else.
 BEST, HIGHEST, ALIKE, WORSE = "best", "highest", "alike", "worse"
 LEVEL = 0.05
 MEASURES = {"spearman": kr.spearman, "kendall": kr.kendall}
@@ -46,6 +48,15 @@ class Line:
     behind_high: float = math.nan
     verdict: str = ""
     methods: int = 0  # of the cells
+    resampled: str = ""  # what the intervals resample
+    # Spearman without one method: the least and the highest, and without the method of the highest
+    # mean score.
+    left_out_low: float = math.nan
+    left_out_low_method: str = ""
+    left_out_high: float = math.nan
+    left_out_high_method: str = ""
+    extreme_method: str = ""
+    without_extreme: float = math.nan
 
 
 @dataclass
@@ -65,13 +76,20 @@ class Misjudged:
 
 @dataclass
 class Found:
-    """All correlations. figures: {(level, metric, reduction): [cells]}, over all prompts."""
+    """All correlations. figures: {(level, metric, reduction): [cells]}, over all prompts; resample:
+    BOTH or PROMPTS."""
     table: object
+    resample: str = BOTH
     lines: list = field(default_factory=list)
     methods: list = field(default_factory=list)
     figures: dict = field(default_factory=dict)
     notes: list = field(default_factory=list)
     leaders: dict = field(default_factory=dict)  # (score, scope): the line of the highest
+
+    def resampled(self, scope=ACROSS):
+        """`prompts and methods`: what the intervals of a scope resample."""
+        both = self.resample == BOTH and scope in (ACROSS, WITHIN, *self.table.budgets())
+        return f"{self.table.by}s" + (" and methods" if both else "")
 
     def pick(self, **wanted):
         return [line for line in self.lines
@@ -113,84 +131,17 @@ def methods_to_rank(compared):
     return n
 
 
-class Scopes:
-    """The groups of cells that are correlated: all, and those of each budget."""
-
-    def __init__(self, table):
-        self.pairs = kr.Pairs(len(table.cells))
-        self.members = {ACROSS: table.members()}
-        self.labels = [label for _, label in table.cells]
-        budgets = table.budgets()
-        self.small = [b for b in budgets if len(table.members(b)) < FEWEST_CELLS]
-        self.budgets = [b for b in budgets if b not in self.small]
-        self.members.update({b: table.members(b) for b in self.budgets})
-        self.groups = {name: self.pairs.group(cells) for name, cells in self.members.items()}
-
-    def ranked(self, values):
-        """{scope: Ranked} of values [r, cells]."""
-        signs = self.pairs.signs(values)
-        return {name: kr.Ranked(signs, group) for name, group in self.groups.items()}
-
-    def telling(self, y):
-        """Budgets at which a score differs between cells: the mean over budgets is of these."""
-        return [budget for budget in self.budgets if y[budget].signs[0].any()]
-
-    def correlations(self, x, y, measure):
-        """{scope: [r]}, the mean over budgets (WITHIN) too."""
-        out = {name: measure(x[name], y[name]) for name in self.members}
-        if self.telling(y):
-            out[WITHIN] = np.mean([out[b] for b in self.telling(y)], axis=0)
-        return out
-
-    def size(self, scope, y):
-        """Cells of a scope."""
-        names = self.telling(y) if scope == WITHIN else [scope]
-        return sum(len(self.members[name]) for name in names)
-
-    def methods(self, scope, y):
-        """Methods of a scope's cells."""
-        names = self.telling(y) if scope == WITHIN else [scope]
-        return len({self.labels[i] for name in names for i in self.members[name]})
-
-    def places(self, x, y):
-        """{method: (its budgets, [r]: rank of x minus rank of y, mean over these)}."""
-        found = {}
-        for budget in self.telling(y):
-            apart = x[budget].ranks - y[budget].ranks
-            for at, i in enumerate(self.members[budget]):
-                found.setdefault(self.labels[i], []).append(apart[:, at])
-        return {method: (len(parts), np.mean(parts, axis=0)) for method, parts in found.items()}
-
-
-def predictors(table, used, counts):
-    """((level, metric, reduction), [r, cells]) of prompts `used`, resampled as counts [r, used]."""
-    n = counts.sum(axis=1, keepdims=True)
-    for level in table.levels:
-        mine = np.isin(level.prompts, used)
-        prompts = np.searchsorted(used, level.prompts[mine])
-        cells = level.cells[mine]
-        order = np.lexsort((prompts, cells))
-        ends = np.flatnonzero(np.diff(cells[order] * len(used) + prompts[order])) + 1
-        for metric, values in zip(level.metrics, level.values[mine].T):
-            parts = np.split(values[order], ends)
-            for name, reduce in (("mean", np.mean), ("prompt_median", np.median)):
-                # Cells and prompts ascend: every cell has every prompt.
-                by_prompt = np.reshape([reduce(part) for part in parts], (-1, len(used))).T
-                yield (level.name, metric, name), counts @ by_prompt / n
-            yield ((level.name, metric, "median"),
-                   kr.pooled_medians(values, prompts, cells, counts))
-
-
-def correlate(table, resamples, seed):
-    """A Found of the whole table."""
-    found = Found(table)
+def correlate(table, resamples, seed, resample=BOTH):
+    """A Found of the whole table; resample: BOTH or PROMPTS."""
+    found = Found(table, resample)
     scopes = Scopes(table)
     for budget in scopes.small:
         found.notes.append(f"budget {budget}: {len(table.members(budget))} cells, expected at least "
                            f"{FEWEST_CELLS} for its own correlations")
-    if len(table.units) < ks.FEWEST_FOR_INTERVALS:
-        found.notes.append(f"no intervals: {ks.counted(len(table.units), table.by)}, expected at least "
-                           f"{ks.FEWEST_FOR_INTERVALS}")
+    drawn = [(len(table.units), table.by)]
+    drawn += [(len(scopes.methods), "method")] if resample == BOTH else []
+    found.notes += [f"no intervals: {ks.counted(*few)}, expected at least {ks.FEWEST_FOR_INTERVALS}"
+                    for few in drawn if few[0] < ks.FEWEST_FOR_INTERVALS]
     by_prompts = {}  # scores of the same prompts share their resamples
     for name, values in table.scores.items():
         used = np.flatnonzero(~np.isnan(values).any(axis=1))
@@ -217,23 +168,22 @@ def too_little(found, line):
 def correlate_prompts(found, scopes, used, scores, resamples, seed):
     """Adds the lines of scores that these prompts have."""
     n = len(used)
-    # The data, each prompt alone, the resamples.
-    drawn = resamples if n >= ks.FEWEST_FOR_INTERVALS else 0
-    counts = np.concatenate([np.ones((1, n), int), np.eye(n, dtype=int),
-                             ks.resample_counts(n, resamples, seed)[:drawn]])
-    sides = {name: scopes.ranked(counts @ values / counts.sum(axis=1, keepdims=True))
+    rows = Rows(n, len(scopes.methods), resamples if n >= ks.FEWEST_FOR_INTERVALS else 0, seed,
+                found.resample)
+    copies = scopes.copies(rows.methods)
+    sides = {name: scopes.side(rows.units @ values / rows.units.sum(axis=1, keepdims=True), copies)
              for name, values in scores.items()}
     drawn_spearman, misjudged = {}, {score: [] for score in scores}
-    for key, figures in predictors(found.table, used, counts):
+    for key, figures in predictors(found.table, used, rows.units):
         if n == len(found.table.units):
             found.figures[key] = figures[0]
-        x = scopes.ranked(figures)
+        x = scopes.side(figures, copies)
         for score, y in sides.items():
-            add_lines(found, scopes, score, key, n, x, y, drawn_spearman, resamples)
-            misjudged[score] += method_rows(scopes, score, key, n, x, y)
-    for score, rows in misjudged.items():
+            add_lines(found, scopes, (score, *key), rows, x, y, drawn_spearman, resamples)
+            misjudged[score] += method_rows(scopes, (score, *key), rows, x, y)
+    for score, judged in misjudged.items():
         compare_to_best(found, score, drawn_spearman)
-        found.methods += worth_keeping(found, rows, score)
+        found.methods += worth_keeping(found, judged, score)
 
 
 def worth_keeping(found, rows, score):
@@ -244,28 +194,57 @@ def worth_keeping(found, rows, score):
             if row.reduction == "mean" or (row.level, row.metric, row.reduction) in keys]
 
 
-def add_lines(found, scopes, score, key, n, x, y, drawn_spearman, resamples):
-    """The lines of a metric and a score; keeps what was resampled for comparisons."""
+def add_lines(found, scopes, key, rows, x, y, drawn_spearman, resamples):
+    """The lines of a (score, level, metric, reduction); keeps what was resampled for comparisons."""
     lines = {}
+
+    def line_of(name, scope, prompts):
+        return lines.setdefault(name, Line(
+            *key, name, len(scopes.cells(scope, y)), prompts, resampled=found.resampled(name),
+            methods=len(scopes.methods_of(scope, y))))
+
     for measure, function in MEASURES.items():
         for scope, values in scopes.correlations(x, y, function).items():
-            point, alone, drawn = values[0], values[1:n + 1], values[n + 1:]
-            line = lines.setdefault(scope, Line(score, *key, scope, scopes.size(scope, y), n,
-                                                methods=scopes.methods(scope, y)))
-            set_figures(line, measure, point, kr.interval(point, drawn, n, bounds=(-1, 1)))
+            point, alone, drawn, without = rows.split(values)
+            line = line_of(scope, scope, rows.n)
+            ends = kr.interval(point, drawn, drawn_of(found, line), bounds=(-1, 1))
+            set_figures(line, measure, point, ends)
             if measure == "spearman":
-                drawn_spearman[score, key, scope] = drawn
+                drawn_spearman[(*key, scope)] = drawn
+                leave_one_out(line, scopes, y, without)
             if scope in (ACROSS, WITHIN):
                 # A prompt on which all cells are level has no correlation.
                 alone = alone[~np.isnan(alone)]
-                name = f"prompt {scope}"
-                line = lines.setdefault(name, Line(score, *key, name, scopes.size(scope, y),
-                                                   len(alone), methods=scopes.methods(scope, y)))
+                line = line_of(f"prompt {scope}", scope, len(alone))
                 if len(alone):
                     set_figures(line, measure, alone.mean(),
-                                ks.bootstrap_intervals(
-                        alone[:, None], resamples=resamples)[0])
+                                ks.bootstrap_intervals(alone[:, None], resamples=resamples)[0])
     found.lines += lines.values()
+
+
+def drawn_of(found, line):
+    """How many prompts were drawn for a line's intervals, or methods where these are fewer."""
+    return min(line.prompts, line.methods) if found.resample == BOTH else line.prompts
+
+
+def leave_one_out(line, scopes, y, without):
+    """Fills a line's figures without one method; without [methods]: its correlations.
+
+    The correlation needs the methods of FEWEST_CELLS without the one.
+    """
+    mine = scopes.methods_of(line.scope, y)
+    if len(mine) <= FEWEST_CELLS:
+        return
+    extreme = scopes.extreme(line.scope, y)
+    line.extreme_method = scopes.methods[extreme]
+    line.without_extreme = float(without[extreme])
+    # Equal but for rounding: the first of them.
+    known = [(round(float(without[i]), 12), i) for i in mine if not math.isnan(without[i])]
+    if known:
+        low, high = min(known), max(known, key=lambda one: (one[0], -one[1]))
+        line.left_out_low, line.left_out_low_method = float(without[low[1]]), scopes.methods[low[1]]
+        line.left_out_high = float(without[high[1]])
+        line.left_out_high_method = scopes.methods[high[1]]
 
 
 def set_figures(line, measure, point, ends):
@@ -274,13 +253,15 @@ def set_figures(line, measure, point, ends):
     setattr(line, f"{measure}_high", float(ends[1]))
 
 
-def method_rows(scopes, score, key, n, x, y):
+def method_rows(scopes, key, rows, x, y):
+    """Places are among these methods: only prompts are resampled."""
     out = []
     for method, (budgets, places) in scopes.places(x, y).items():
-        low, high = kr.interval(places[0], places[n + 1:], n)
+        point, _, drawn, _ = rows.split(places)
+        low, high = kr.interval(point, drawn, rows.n)
         # By the metric it stands lower, that is better, than by the score.
         verdict = "flattered" if high < 0 else "slandered" if low > 0 else ""
-        out.append(Misjudged(score, *key, method, budgets, float(places[0]), low, high, verdict))
+        out.append(Misjudged(*key, method, budgets, float(point), low, high, verdict))
     return out
 
 
@@ -297,16 +278,17 @@ def compare_to_best(found, score, drawn_spearman):
         best = max(lines, key=lambda line: line.spearman)
         found.leaders[score, scope] = best
         enough = found.enough_to_rank(best)
-        drawn = {id(line): drawn_spearman[score, (line.level, line.metric, line.reduction), scope]
+        drawn = {id(line): drawn_spearman[score, line.level, line.metric, line.reduction, scope]
                  for line in lines}
         for line in lines:
             apart = drawn[id(best)] - drawn[id(line)]
             line.behind = best.spearman - line.spearman
-            low, high = kr.interval(line.behind, apart, line.prompts)
+            low, high = kr.interval(line.behind, apart, drawn_of(found, line))
             line.behind_low, line.behind_high = low, high
             if enough and line is not best and not math.isnan(low):
                 line.verdict = WORSE if low > 0 else ALIKE
         if enough:
             others = [line for line in lines if line.metric != best.metric]
             alone = others and all(line.verdict == WORSE for line in others)
-            best.verdict = BEST if alone and not found.may_be_luck(best) else HIGHEST
+            drawn_both = found.resample == BOTH
+            best.verdict = BEST if drawn_both and alone and not found.may_be_luck(best) else HIGHEST

@@ -8,8 +8,9 @@ import numpy as np
 from kvbench import stats as ks
 from kvbench.compare import tables as ct
 from kvbench.correlate.cells import WRONG
-from kvbench.correlate.ranks import (ACROSS, ALIKE, BEST, HIGHEST, REDUCTIONS, WITHIN, Line,
+from kvbench.correlate.ranks import (ALIKE, BEST, HIGHEST, REDUCTIONS, WORSE, Line,
                                      Misjudged, too_little)
+from kvbench.correlate.resamples import ACROSS, BOTH, WITHIN
 
 COLUMNS = [field.name for field in dataclasses.fields(Line)]
 METHOD_COLUMNS = [field.name for field in dataclasses.fields(Misjudged)]
@@ -58,7 +59,8 @@ def cell_text(line, digits):
                    if not math.isnan(line.spearman_low) else "")
 
 
-def correlation_table(found, scope, options):
+def by_height(found, scope):
+    """[{score: line}] of the metrics' means, in the order of the first score that has correlations."""
     scores = list(found.table.scores)
     by_metric = {}
     for line in found.pick(scope=scope, reduction="mean"):
@@ -67,13 +69,35 @@ def correlation_table(found, scope, options):
     first = next((score for score in scores for mine in by_metric.values()
                   if score in mine and not math.isnan(mine[score].spearman)), None)
     known = [mine[first].spearman if first else math.nan for mine in by_metric.values()]
-    order = [mine for _, mine in sorted(
+    return [mine for _, mine in sorted(
         zip(known, by_metric.values()),
         key=lambda pair: math.inf if math.isnan(pair[0]) else -pair[0])]
+
+
+def correlation_table(found, scope, options):
+    scores = list(found.table.scores)
     titles = ["metric", *(SCORE_TITLES[score] for score in scores)]
     return ct.markdown_table(titles, [
         [next(iter(mine.values())).metric, *(cell_text(mine.get(score), options.digits)
-                                             for score in scores)] for mine in order])
+                                             for score in scores)]
+        for mine in by_height(found, scope)])
+
+
+def left_out_text(line, digits):
+    """`0.80 (local) to 0.90 (knorm); 0.88 (kvreviver)`; - where there are too few methods."""
+    if line is None or not line.left_out_low_method:
+        return "-"
+    return (f"{ct.number(line.left_out_low, digits)} ({line.left_out_low_method}) to "
+            f"{ct.number(line.left_out_high, digits)} ({line.left_out_high_method}); "
+            f"{ct.number(line.without_extreme, digits)} ({line.extreme_method})")
+
+
+def left_out_table(found, scope, options):
+    scores = list(found.table.scores)
+    return ct.markdown_table(["metric", *(SCORE_TITLES[score] for score in scores)], [
+        [next(iter(mine.values())).metric, *(left_out_text(mine.get(score), options.digits)
+                                             for score in scores)]
+        for mine in by_height(found, scope)])
 
 
 def prompt_counts(found):
@@ -105,7 +129,10 @@ def best_lines(found, options):
                 yield start + (f"`{title(best)}` predicts best ({figure}); every other metric is "
                                "behind it.")
                 continue
+            others = [line for line in lines if line.metric != best.metric]
             why = ("with so many methods that may be luck" if found.may_be_luck(best) else
+                   "methods were not drawn" if found.resample != BOTH and all(
+                       line.verdict == WORSE for line in others) else
                    f"{alike} of {len(lines) - 1} others cannot be told from it")
             yield start + (f"`{title(best)}` has the highest correlation ({figure}); {why}, so none "
                            "is best.")
@@ -134,23 +161,29 @@ def misjudged_table(found, options):
 def markdown(found, options):
     table = found.table
     methods = len({method for _, method in table.cells})
+    reach = (f"are of other {table.by}s and other methods like these" if found.resample == BOTH else
+             "say nothing about other methods")
     lines = [
         f"Spearman's rank correlation with scores of the model; {len(table.cells)} cells ({methods} "
         f"methods at {len(table.budgets())} budgets), {prompt_counts(found)}. Higher is worse on both "
         f"sides (1-NAME: turned), 1 is a perfect prediction. Intervals: 95 %, {options.resamples} "
-        f"resamples of the {table.by}s, seed {options.seed}; they say nothing about other methods. Bold: "
-        "the highest of all metrics and reductions, where there is enough to rank them; \\*: not told "
+        f"resamples of the {found.resampled()}, seed {options.seed}; they {reach}. Bold: the "
+        "highest of all metrics and reductions, where there is enough to rank them; \\*: not told "
         "from it.",
         "", "Over all cells:", "", *correlation_table(found, ACROSS, options), ""]
     if found.pick(scope=WITHIN):
         lines += ["Within budgets, mean over budgets:", "",
                   *correlation_table(found, WITHIN, options), ""]
+    if any(line.left_out_low_method for line in found.pick(scope=ACROSS)):
+        lines += ["Over all cells, without one method: the least and the highest correlation (and which "
+                  "method is left out); then without the method of the highest mean score.", "",
+                  *left_out_table(found, ACROSS, options), ""]
     lines += ["Of all metrics and reductions ("
               + "; ".join(f"{name}: {text}" for name, text in REDUCTIONS.items()) + "):", "",
               *best_lines(found, options), ""]
     if found.pick(scope=WITHIN):
         lines += ["Methods that a metric misjudges (places by the metric minus places by the score "
-                  "among the methods of a budget, mean over budgets; interval without 0). Flattered: "
-                  "the metric ranks them better than the score does.", "",
+                  f"among the methods of a budget, mean over budgets; interval over {table.by}s without "
+                  "0). Flattered: the metric ranks them better than the score does.", "",
                   *misjudged_table(found, options), ""]
     return "\n".join(lines).rstrip("\n") + "\n"

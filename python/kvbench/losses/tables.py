@@ -285,8 +285,9 @@ def tuning_lines(found, rows, options):
            "| model, budget | method | setting | default | tuned | change |", "| --- | --- | --- | --- | --- | --- |"]
     for model in found.models():
         here = sorted({row["budget"] for row in rows if row["model"] == model and "setting" in row}, reverse=True)
+        middle = here[len(here) // 2] if here else None
         for row in rows:
-            if "setting" in row and (row["model"], row["budget"]) == (model, here[len(here) // 2]):
+            if "setting" in row and (row["model"], row["budget"]) == (model, middle):
                 default, mean = (number(row[name], options.digits) for name in ("default", "mean"))
                 ends = (row["change_low"], row["change_high"])
                 out.append(f"| {model}, {share(row['budget'])} | {row['method']} | `{row['setting']}` | "

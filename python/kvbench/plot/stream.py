@@ -39,8 +39,11 @@ JOIN_KEYS = ["trace", "prompt", "layer", "q_head", "algorithm", "params", "proto
 
 
 def steps_path(path):
-    """OUT.steps.csv of OUT.csv."""
-    return (path[:-4] if path.endswith(".csv") else path) + ".steps.csv"
+    """OUT.steps.csv of OUT.csv, OUT.steps.csv.gz of OUT.csv.gz."""
+    for end in (".csv", ".csv.gz"):
+        if path.endswith(end):
+            return path.removesuffix(end) + ".steps" + end
+    return path + ".steps.csv"
 
 
 def read_joined(path):
