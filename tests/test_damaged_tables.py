@@ -3,6 +3,7 @@ on stderr that names the file, exit code 2, no file written. A script that is no
 
 import csv
 import io
+import json
 import math
 import os
 import runpy
@@ -25,7 +26,7 @@ WINDOWS = ("--sink", "2", "--recent", "8", "--queries", "4")
 KVREVIVER = "kvreviver:candidate_ratio={0};recent_ratio={0};vague_ratio={1};estimate=sum,mean"
 # Tables of kvbench replay by name: methods and other options.
 RUNS = {
-    "a": ("h2o random-local knorm bumblebee:lambda=0,0.5,1;phi=log,power", "--budget 0.6 --budget 0.4 "
+    "a": ("h2o random-local knorm bumblebee:lambda=0,0.3,1;phi=log,power", "--budget 0.6 --budget 0.4 "
           "--per-query"),
     "f": ("balancekv:T=1:4 uniform:T=1:4", "--seeds 2"),
     "g": ("h2o:grid", "--budget 0.5"),
@@ -66,7 +67,6 @@ COMMANDS = [
     ("kvbench-py compare", "a.csv --csv out/x.csv --markdown out/x.md --figures out/x", "a.csv",
      "a.queries.csv"),
     ("compare_runs.py", "a.csv a.csv", "a.csv", "c/coverage.csv"),
-    ("compare_runs.py", "a.csv a.csv", "a.csv", "c/coverage.csv"),
     ("kvbench-py correlate", "a.csv --scores scores.csv --csv out/x.csv --figures out/x", "a.csv",
      "a.queries.csv"),
     ("kvbench-py correlate", "a.csv --scores scores.csv --csv out/x.csv --figures out/x", "scores.csv",
@@ -79,7 +79,8 @@ COMMANDS = [
     ("kvbench-py claims", "--fig2-default f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
     *(("kvbench-py claims", "--cluster c --csv out/x.csv --cells out/y.csv", name, "s.kept.csv")
       for name in ("c/coverage.csv", "c/delta.csv", "c/growth.csv", "c/norms.csv")),
-    ("kvbench-py claims", "--lambda a.csv --csv out/x.csv", "a.csv", "a.queries.csv"),
+    ("kvbench-py claims", "--lambda-scores scores.csv --records r.jsonl --csv out/x.csv", "scores.csv", "a.csv"),
+    ("kvbench-py claims", "--revive-scores rs.csv --records r.jsonl --csv out/x.csv", "rs.csv", "a.csv"),
     ("kvbench-py claims", "--merging m.csv --equal e.csv --csv out/x.csv", "m.csv", "a.queries.csv"),
     ("kvbench-py claims", "--ratio r.csv --csv out/x.csv", "r.csv", "a.queries.csv"),
     ("kvbench-py plot amnesia", "a.csv -o out/x", "a.csv", "a.queries.csv"),
@@ -261,8 +262,11 @@ class DamagedTablesTest(FolderCase):
             line for line in grids if line.startswith(b"h2o,")))
         os.mkdir(os.path.join(cls.good, "out"))
         rows = read_rows(os.path.join(cls.good, "a.csv"))
-        cls.write_scores(rows)
+        cls.write_scores("scores.csv", rows)
+        cls.write_scores("rs.csv", sum((read_rows(os.path.join(cls.good, f"{name}.csv")) for name in "ame"), []))
         cls.write_layers(rows)
+        write_bytes(os.path.join(cls.good, "r.jsonl"), "".join(json.dumps(
+            {"id": name, "kind": "x", "text": ""}) + "\n" for name in {row["prompt"] for row in rows}).encode())
 
     @classmethod
     def write_table(cls, name, rows):
@@ -272,11 +276,11 @@ class DamagedTablesTest(FolderCase):
             writer.writerows(rows)
 
     @classmethod
-    def write_scores(cls, rows):
-        """What kvbench-py score would say of the caches of a.csv."""
+    def write_scores(cls, name, rows):
+        """What kvbench-py score would say of the caches of these rows."""
         keys = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed")
         points = dict.fromkeys(tuple(row[key] for key in keys) for row in rows)
-        cls.write_table("scores.csv", [
+        cls.write_table(name, [
             {**dict(zip(keys, point)), "layers": "all", "kl": (i * 7 % 31) / 10,
              "loss_change": (i * 5 % 29) / 10, "top_agreement": (i * 3 % 23) / 23,
              "answer_exact_right": 1, "answer_right": i % 2, "status": "ok"}

@@ -12,7 +12,7 @@ from unittest import mock
 from script_case import ROOT, FolderCase, write_text
 
 from kvbench.reference import plan as rp
-from kvbench.reference import samples, store, variants
+from kvbench.reference import places, samples, store, variants
 
 HEADER = ["schema", "trace", "prompt", "layer", "q_head", "algorithm", "params", "seed",
           "budget_requested", "bytes", "rel_error", "cosine", "compress_ms", "status", "run_id", "row_crc"]
@@ -58,6 +58,19 @@ class CondenseTest(unittest.TestCase):
         found = dicts(store.condense(table(row("a", 0, 0, 0, "1", size="12345678"),
                                            row("a", 0, 0, 1, "1", size="12345680")), ""))
         self.assertEqual(found[0]["bytes"], "12345679")
+
+    def test_diagnostics_are_means_too(self):
+        def diag(*cells):
+            rows = [[*row("a", 0, 0, seed, "0.1"), cell] for seed, cell in enumerate(cells)]
+            found = store.condense(store.Table([*HEADER, "diag"], rows), "", ("diag",), "")
+            return dicts(found)[0]["diag"]
+
+        self.assertEqual(diag("k_error=1.5;vague=30;of=x", "k_error=2.25;vague=31;of=y"),
+                         "k_error=1.875;vague=30.5;of=x")
+        self.assertEqual(diag("k_error=1", "k_error=nan"), "k_error=nan")
+        self.assertEqual(diag("k_error=1;vague=2", "k_error=3"), "k_error=1;vague=2")
+        self.assertEqual(diag("", ""), "")
+        self.assertEqual(diag("k_error=1", ""), "k_error=1")
 
     def checks(self, *rows):
         return [r["check"] for r in dicts(store.condense(table(*rows), ""))]
@@ -190,7 +203,7 @@ class PlanTest(unittest.TestCase):
         with open(os.path.join(ROOT, "data", "prompts", "sources.toml"), "rb") as file:
             works = tomllib.load(file)["works"]
         paths = glob.glob(os.path.join(ROOT, "configs", "reference", "models", "*.toml"))
-        self.assertEqual(len(paths), 3)
+        self.assertGreater(len(paths), 5)
         for path in paths:
             with open(path, "rb") as file:
                 files = tomllib.load(file)["prompts"]
@@ -198,16 +211,31 @@ class PlanTest(unittest.TestCase):
                 for name in files:
                     os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
                     kind = os.path.basename(name).removesuffix(".jsonl")
+                    ends = ("-8k", "-16k") if kind == "long" else ("",)
                     write_text(os.path.join(folder, name), "".join(
-                        json.dumps({"id": work, "set": facts["set"], "source": facts["title"]}) + "\n"
-                        for work, facts in works.items() if facts["kind"] == kind))
+                        json.dumps({"id": work + end, "set": facts["set"], "source": facts["title"]}) + "\n"
+                        for work, facts in works.items() for end in ends
+                        if kind in (facts["kind"], "long")))
                 with mock.patch.object(rp, "ROOT", folder):
                     plan = rp.read_plan(path)
                 self.assertTrue(plan.store)
-                self.assertEqual(len(plan.prompts), len(works))
+                self.assertGreaterEqual(len(plan.prompts), len(works))
                 for stage in plan.stages.values():
                     self.assertGreaterEqual(len(stage.prompts), 4)
-                    self.assertEqual({plan.prompts[one].set for one in stage.prompts}, {"test"})
+                    self.assertEqual({plan.prompts[one].set for one in stage.prompts},
+                                     {"dev" if stage.name == "grids" else "test"})
+
+    def test_records_in_commands_of_reports(self):
+        """{records} is every file of prompts, as in commands of stages."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("b.jsonl", "a.jsonl"):
+                write_text(os.path.join(folder, name), "")
+            plan = mock.Mock(records=[os.path.join(folder, "*.jsonl")], model={"folder": "m"})
+            words, output = places.Places(plan, folder, folder, (0,), "kvbench", "python", "").report_words(
+                "kvbench-py losses --records {records} --csv {out}/x.csv > {out}/y", None, "/out")
+        self.assertEqual(words[2:], ["losses", "--records", os.path.join(folder, "a.jsonl"),
+                                     os.path.join(folder, "b.jsonl"), "--csv", "/out/x.csv"])
+        self.assertEqual(output, "/out/y")
 
     def test_sources(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -4,6 +4,7 @@ sources; and tables with gzip, as the reference's store has them."""
 import csv
 import gzip
 import json
+import math
 import shutil
 import sys
 import unittest
@@ -13,7 +14,9 @@ from test_correlate import Tables
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
-    from kvbench import command, tune
+    import pandas as pd
+
+    from kvbench import command, tune, units
     from kvbench import tables as kt
     from kvbench.compare import main as compare
     from kvbench.correlate import main as correlate
@@ -73,6 +76,15 @@ class SourceTest(Tables):
         layers = [row for row in read_rows(self.path("c.layers.csv"))
                   if (row["method"], row["layer"]) == ("a", "3")]
         self.assertAlmostEqual(float(layers[0]["mean"]), 1.5 * want, delta=1e-12)
+
+    def test_columns_may_be_numbers(self):
+        """Layers, say: places of units are no names of columns."""
+        values = pd.DataFrame({0: [1.0, 3.0, 5.0], 1: [2.0, 6.0, float("nan")]}, ["p", "q", "r"])
+        found = units.mean_by(values, {"p": "one", "q": "one", "r": "two"})
+        self.assertEqual((list(found.index), list(found.columns)), (["one", "two"], [0, 1]))
+        self.assertEqual(found[0].tolist(), [2.0, 5.0])
+        self.assertEqual((found.loc["one", 1], math.isnan(found.loc["two", 1])), (4.0, True))
+        self.assertEqual(units.mean_by(values[:1], {"p": "one"}).to_numpy().tolist(), [[1.0, 2.0]])
 
     def test_sources_of_the_table_come_first(self):
         self.compared(self.rows, "--records", self.records)

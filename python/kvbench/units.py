@@ -7,6 +7,7 @@ independent: their figures are averaged first, and n is the number of sources.
 import glob
 import os
 
+import numpy as np
 import pandas as pd
 
 from kvbench import ROOT
@@ -59,7 +60,8 @@ def mean_by(values, units):
     one of them lacks its figure. units: {row's name: unit}."""
     mine = [units[name] for name in values.index]
     order = {unit: at for at, unit in enumerate(dict.fromkeys(mine))}
-    groups = values.groupby([order[unit] for unit in mine])
+    # An array: a list of numbers might be taken for names of columns.
+    groups = values.groupby(np.array([order[unit] for unit in mine], dtype=int))
     out = groups.agg(lambda column: column.mean(skipna=False))
     out.index = pd.Index(list(order))
     return out

@@ -1,39 +1,40 @@
-"""Judges claims of four papers from result tables of many prompts.
+"""Judges claims of four papers from result tables of many sources.
 
-    kvbench-py claims --fig2 fig2/*/rows.csv --cluster cluster/* --csv claims.csv
+    kvbench-py claims --fig2 fig2/*/rows.csv --cluster cluster/* --by source --csv claims.csv
 
 Every claim is put as `a figure lies below a reference`: a ratio of errors below 1, an exponent
-below -1. It is asked of every cell (a layer in one setting, such as T=2), never of a mean over
-layers alone. A cell's figure per prompt is a mean over heads and seeds; intervals and p are over
-prompts (studentised bootstrap) and simultaneous over the cells of a claim (Holm's rule, --alpha).
+below -1. It is asked of every cell: a layer in one setting, such as T=2, or a kind of text at a
+budget. Two figures decide: the share of cells whose mean lies on the claim's side, and the mean over
+all cells, each with its interval over units (--by: prompts, or the sources that they are from).
 
-    holds here           every cell's interval lies below the reference
-    does not hold here   some cell's interval lies wholly on the other side, or is the reference
-                         itself
-    not decided          all else; `decide` says what would decide it, `about` by the normal
-                         approximation
+    holds here           the share's interval lies above 1/2, and the mean's interval on the
+                         claim's side
+    does not hold here   the share's interval lies below 1/2, and the mean's on the other side
+    not decided          all else; `decide` says what is open
+    estimate             the claim is a bound with free constants, which no table can contradict
+    -                    fewer than 8 units: estimates, no verdict
 
-`Here` is this model, these prompts and settings. `label` says what was tested:
+`Here` is this model, these texts and settings. `label` says what was tested:
 
     setting replicated   the authors' configuration, protocol and figure, on another model
-    adapted              another protocol or figure; the comment of the claim lists what differs
+    adapted              another protocol, configuration or figure
     assumption checked   what the paper assumes for what it concludes
 
-A prompt counts in a cell where every head of the layer is there with status ok and a finite figure.
-A cell with fewer than 4 prompts stays open. `value` in the table of claims is the mean over cells
-and prompts, with an interval for itself alone; it decides nothing. Rows of the layer `all` and
-others with the side `shown` in the table of cells decide nothing either. What a claim measures
-exactly, and what is against it: the comment of its function in python/kvbench/claims/PAPER.py.
-docs/statistics.md has the rules.
+`differs` lists what is not as the authors had it. A cell's figure of a unit is a mean over heads and
+seeds; a unit counts where it has a finite figure, all rows `ok`, in every cell that it belongs to.
+Beside the share stand the cells by simultaneous intervals (studentised bootstrap, Holm's rule over
+the claim's cells, --alpha): for, against, open. Rows of the table of cells with the side `shown`
+count for nothing. What a claim measures exactly: the comment of its function in
+python/kvbench/claims/PAPER.py. docs/statistics.md has the rules.
 
---csv FILE.csv: a row per claim and protocol. --cells FILE.csv: a row per cell. Without any output
-the Markdown goes to the terminal. A claim whose tables are not given is left out.
+--csv FILE.csv: a row per claim, method and protocol. --cells FILE.csv: a row per cell. Without any
+output the Markdown goes to the terminal. A claim whose tables are not given is left out.
 """
 
-from kvbench import command
+from kvbench import command, units
 from kvbench import stats as ks
 from kvbench import tables as kt
-from kvbench.claims import balancekv, bumblebee, clustergen, kvreviver
+from kvbench.claims import balancekv, bumblebee, clustergen, kvreviver, page
 from kvbench.claims import verdicts as cv
 from kvbench.compare import main as compare
 from kvbench.compare import tables as ct
@@ -42,18 +43,24 @@ from kvbench.compare import tables as ct
 def parse_arguments(arguments=None):
     parser = command.plain_parser(__doc__)
     files = {"nargs": "+", "default": [], "metavar": "OUT.csv"}
-    parser.add_argument("--fig2", help="configs/balancekv_fig2.toml, BalanceKV's protocol", **files)
+    scores = {"nargs": "+", "default": [], "metavar": "SCORES.csv"}
+    parser.add_argument("--fig2", help="configs/balancekv_fig2_authors.toml, BalanceKV's protocol", **files)
     parser.add_argument("--fig2-default", help="the same in the default protocol", **files)
     parser.add_argument("--cluster", nargs="+", default=[], metavar="DIR",
                         help="folders of kvbench cluster")
     parser.add_argument("--head-dim", type=command.positive, default=64, metavar="D", help="of the "
                         "model of --cluster: logits are scaled by 1/sqrt(D) [64]")
-    parser.add_argument("--lambda", dest="lambdas", help="configs/bumblebee_lambda.toml", **files)
+    parser.add_argument("--lambda-scores", help="kvbench-py judge or score of bumblebee at several "
+                        "lambda and budgets", **scores)
+    parser.add_argument("--revive-scores", help="the same of kvreviver, kvreviver:vague=none and h2o",
+                        **scores)
     parser.add_argument("--merging", help="kvreviver:vague=none,mean at budgets", **files)
     parser.add_argument("--equal", help="kvreviver at the same budgets", **files)
     parser.add_argument("--ratio", help="configs/kvreviver_ratio.toml", **files)
+    parser.add_argument("--by", **units.BY)
+    parser.add_argument("--records", **units.RECORDS)
     parser.add_argument("--alpha", type=compare.share, default=0.05,
-                        help="chance of any false cell of a claim [0.05]")
+                        help="of intervals; chance of any false cell of a claim [0.05]")
     parser.add_argument("--resamples", type=command.positive, default=ks.RESAMPLES, metavar="N",
                         help="at least; more for many cells [10000]")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap [0]")
@@ -63,28 +70,31 @@ def parse_arguments(arguments=None):
     options = parser.parse_args(arguments)
     if bool(options.merging) != bool(options.equal):
         parser.error("--merging and --equal: expected both or neither")
-    if not (options.fig2 or options.fig2_default or options.cluster or options.lambdas
-            or options.merging or options.ratio):
+    if not any(paths for paths, *_ in sources(options)):
         parser.error("expected tables: --fig2, --cluster or another")
     if not (options.csv or options.cells or options.markdown):
         options.markdown = "-"
     return options
 
 
+def sources(options):
+    """(tables, their option, what makes claims of them)."""
+    return ((options.fig2, "--fig2", balancekv.all_claims),
+            (options.fig2_default, "--fig2-default", balancekv.all_claims),
+            (options.cluster, "--cluster", clustergen.all_claims),
+            (options.lambda_scores, "--lambda-scores", bumblebee.all_claims),
+            (options.revive_scores, "--revive-scores", kvreviver.kvreviver_scores),
+            (options.merging, "--merging and --equal",
+             lambda paths, _: [kvreviver.kvreviver_sketch(paths, options.equal, options)]),
+            (options.ratio, "--ratio", kvreviver.kvreviver_normals))
+
+
 def claims(options):
     """Every claim that has its tables, not judged yet."""
-    sources = ((options.fig2, "--fig2", balancekv.all_claims),
-               (options.fig2_default, "--fig2-default", balancekv.all_claims),
-               (options.cluster, "--cluster",
-                lambda paths: clustergen.all_claims(paths, options.head_dim)),
-               (options.lambdas, "--lambda", bumblebee.all_claims),
-               (options.merging, "--merging and --equal",
-                lambda paths: [kvreviver.kvreviver_sketch(paths, options.equal)]),
-               (options.ratio, "--ratio", kvreviver.kvreviver_bounds))
     out = []
-    for paths, name, make in sources:
+    for paths, name, make in sources(options):
         if paths:
-            out += make(paths)
+            out += make(paths, options)
         else:
             kt.note(f"claims that need {name} are left out")
     return out
@@ -92,10 +102,10 @@ def claims(options):
 
 def main(arguments=None):
     options = parse_arguments(arguments)
-    found = [cv.decide_claim(claim, options) for claim in claims(options)]
+    found = cv.decide(claims(options), options)
     if options.csv:
-        cv.write_csv(options.csv, found)
+        page.write_csv(options.csv, found)
     if options.cells:
-        cv.write_cells(options.cells, found)
+        page.write_cells(options.cells, found)
     if options.markdown:
-        ct.write_text(options.markdown, cv.markdown(found, options))
+        ct.write_text(options.markdown, page.markdown(found, options))

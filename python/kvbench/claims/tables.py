@@ -1,8 +1,10 @@
-"""Figures per prompt and layer for kvbench-py claims, from tables of replay and cluster.
+"""Figures per unit and layer for kvbench-py claims, from tables of replay and cluster.
 
-A `Grid` is a frame [prompts, layers] of one setting: the mean over heads and seeds. NaN where the
-prompt lacks a head, or a row is not `ok`, or not finite: a mean over the easy heads is no figure of
-the layer.
+A `Grid` is a frame [units, layers] of one setting: the mean over heads and seeds, then over the
+prompts of a source (--by source). NaN where a prompt lacks a head, or a row is not `ok`, or not
+finite: a mean over the easy heads is no figure of the layer.
+
+options: those of the program, with `by` and `records`.
 """
 
 import math
@@ -11,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from kvbench import tables as kt
+from kvbench import units
 from kvbench.cluster import tables as kcc
 from kvbench.plot import reconstruction as plot_reconstruction
 
@@ -18,12 +21,19 @@ UNIT = ["trace", "prompt"]
 COLUMNS = ["seed", "budget_requested", *kt.HEAD_COLUMNS, *kt.SETTINGS]
 
 
-def read_rows(paths, columns):
-    """Rows of replay with the columns unit and good (status ok). One protocol, no row twice."""
+def read_rows(paths, columns, options):
+    """Rows of replay with add_units's columns and good (status ok). One protocol, no row twice."""
     frame = kt.read_results(paths, [*COLUMNS, *columns])
     one_protocol(frame, paths[0])
-    frame["unit"] = frame["trace"] + ":" + frame["prompt"]
     frame["good"] = frame["status"].map(kt.status_kind) == "ok"
+    return add_units(frame, paths[0], options)
+
+
+def add_units(frame, path, options):
+    """Adds unit, the prompt, and of, what counts once: the prompt or its source."""
+    frame["unit"] = frame["trace"] + ":" + frame["prompt"]
+    frame["of"] = (units.sources_of(frame, options.records, path) if options.by == "source"
+                   else frame["unit"])
     return frame
 
 
@@ -62,16 +72,21 @@ def grids(frame, column, keys, heads="q_head"):
     """{setting (a tuple of `keys`): Grid of the mean of `column`}."""
     count = frame.groupby(["unit", "layer"])[heads].nunique()
     good = frame["good"] & np.isfinite(frame[column])
-    groups = frame.assign(good=good).groupby([*keys, "unit", "layer"], sort=True)
+    groups = frame.assign(good=good).groupby([*keys, "of", "unit", "layer"], sort=True)
     table = groups.agg(mean=(column, "mean"), good=("good", "all"), rows=(column, "size"),
                        seeds=("seed", "nunique")).reset_index()
     expected = pd.MultiIndex.from_frame(table[["unit", "layer"]]).map(count)
     whole = table["good"] & (table["rows"] == table["seeds"] * np.asarray(expected))
     table["mean"] = table["mean"].where(whole)
-    units, layers = sorted(frame["unit"].unique()), sorted(frame["layer"].unique())
-    return {setting if isinstance(setting, tuple) else (setting,):
-            part.pivot(index="unit", columns="layer", values="mean").reindex(units, columns=layers)
-            for setting, part in table.groupby(keys if len(keys) > 1 else keys[0])}
+    prompts = frame[["of", "unit"]].drop_duplicates().sort_values(["of", "unit"])
+    of = dict(zip(prompts["unit"], prompts["of"]))
+    layers = sorted(frame["layer"].unique())
+    out = {}
+    for setting, part in table.groupby(keys if len(keys) > 1 else keys[0]):
+        grid = part.pivot(index="unit", columns="layer", values="mean")
+        grid = units.mean_by(grid.reindex(prompts["unit"], columns=layers), of)
+        out[setting if isinstance(setting, tuple) else (setting,)] = grid
+    return out
 
 
 def log_ratio(above, below):
@@ -97,77 +112,12 @@ def slopes(xs, ys):
     return pd.DataFrame(out, index=ys[0].index, columns=ys[0].columns)
 
 
-# ---------------------------------------------------------------------------------- clusters
-
-
-def cluster_units(frame):
-    frame["unit"] = frame["trace"] + ":" + frame["prompt"]
-    return frame
-
-
-def coverage_grids(paths):
-    """{(what, k): Grid of radius_rel}."""
-    frame = cluster_units(kcc.read_table(paths, "coverage.csv", ["radius_rel"]))
-    frame["good"], frame["seed"] = True, 0
-    return grids(frame, "radius_rel", ["what", "k"], "kv_head")
-
-
-def growth_rows(paths, scale):
-    """A row per head of the keys and delta, with what Corollary B.5 of ClusterGen speaks of.
-
-    delta_rel: delta over the radius of one centre; alpha; reach: delta r / log n, with r the
-    largest norm of the head's queries times the softmax scale, for the paper's logits have none;
-    cost: log(m e^(2 delta r)) / log n, the exponent of the memory; NaN where m was not counted.
-    """
-    growth = kcc.read_table(paths, "growth.csv", ["alpha"])
-    counts = kcc.read_table(paths, "delta.csv", ["clusters"])
-    coverage = kcc.read_table(paths, "coverage.csv", ["radius"])
-    norms = kcc.read_table(paths, "norms.csv", ["max"])
-    keys = [*kcc.HEAD, "what", "delta"]
-    frame = growth[growth["what"] == "keys"].copy()
-    if frame.empty:
-        raise kt.CsvError(f"{paths[0]}: growth.csv has no rows of keys")
-    frame["delta_rel"] = kcc.relative_delta(frame, coverage)
-    layer = [*UNIT, "layer"]
-    queries = norms[norms["what"] == "queries"].copy()
-    if queries.empty:
-        raise kt.CsvError(f"{paths[0]}: norms.csv has no rows of queries, whose norms the theorem "
-                          "bounds")
-    # Query heads of a group follow each other.
-    served = frame.groupby(layer)["kv_head"].max().rename("last").reset_index()
-    queries = queries.merge(served, on=layer)
-    heads = queries.groupby(layer)["head"].transform("max") + 1
-    queries["kv_head"] = queries["head"] // (heads / (queries["last"] + 1))
-    r = queries.groupby([*layer, "kv_head"])["max"].max().rename("r").reset_index()
-    last = counts.groupby(layer)["n_prefix"].transform("max")
-    ends = counts.loc[counts["n_prefix"] == last, [*keys, "clusters"]]
-    lengths = counts.groupby(layer)["n_prefix"].max().rename("n").reset_index()
-    frame = frame.merge(r, on=[*layer, "kv_head"], how="left").merge(lengths, on=layer, how="left")
-    frame = frame.merge(ends, on=keys, how="left")
-    product = frame["delta"] * frame["r"] * scale
-    frame["reach"] = product / np.log(frame["n"])
-    frame["cost"] = (np.log(frame["clusters"]) + 2 * product) / np.log(frame["n"])
-    frame["good"], frame["seed"] = True, 0
-    return cluster_units(frame)
-
-
-def min_over_deltas(frame, column):
-    """Grid of the mean over heads of the least of `column` over deltas.
-
-    A head with a delta that was not counted has none: the least might be there.
-    """
-    heads = frame.groupby(["unit", "layer", "kv_head"])[column].agg(
-        lambda values: values.min(skipna=False)).reset_index()
-    heads["good"], heads["seed"], heads["one"] = True, 0, 0
-    return grids(heads, column, ["one"], "kv_head")[(0,)]
-
-
 # ---------------------------------------------------------------------------------- sketches
 
 
-def sketch_rows(paths):
+def sketch_rows(paths, options):
     """Rows of kvreviver with estimate=sum, one per KV head, with k and v: squared error / bound."""
-    frame = read_rows(paths, ["kv_head", "diag"])
+    frame = read_rows(paths, ["kv_head", "diag"], options)
     frame = frame[frame["algorithm"] == "kvreviver"].copy()
     if frame.empty:
         raise kt.CsvError(f"{paths[0]}: no rows of kvreviver")

@@ -1,5 +1,4 @@
-"""Cells, verdicts and tables of kvbench-py claims. All claims say: a figure lies below a
-reference."""
+"""Claims, their cells, and what is said of them. All claims say: a figure lies below a reference."""
 
 import math
 from dataclasses import dataclass, field
@@ -9,22 +8,22 @@ import pandas as pd
 from scipy import stats
 
 from kvbench import stats as ks
-from kvbench.compare import tables as ct
 
 HOLDS, FAILS, UNDECIDED = "holds here", "does not hold here", "not decided"
-# What a claim is tested as: in the authors' configuration, protocol and figure; in others, which its
-# comment lists; by what the paper assumes, in place of what it concludes.
+# No verdict: a claim with free constants, which no table can contradict; too few sources.
+ESTIMATE, NONE = "estimate", "-"
+# What a claim is tested as: in the authors' configuration, protocol and figure; in others, which
+# `differs` lists; by what the paper assumes, in place of what it concludes.
 REPLICATED, ADAPTED, ASSUMPTION = "setting replicated", "adapted", "assumption checked"
-COLUMNS = ["claim", "paper", "where", "statement", "protocol", "figure", "prompts", "value", "low",
-           "high", "cells", "cells_for", "cells_against", "verdict", "decide", "label"]
-CELL_COLUMNS = ["claim", "protocol", "figure", "layer", "setting", "prompts", "value", "reference",
-                "low", "high", "p", "side"]
-MAX_PROMPTS = 1000  # above, the effect is too small for any table to show
+FEWEST = 8  # sources of a verdict
+HALF = 0.5  # of the cells
+MAX_UNITS = 1000  # above, the effect is too small for any table to show
 
 
 @dataclass
 class Cell:
-    """One layer in one setting. values: a Series of a figure per prompt, NaN where it has none."""
+    """One layer in one setting. values: a Series of a figure per unit (prompt or source) that belongs
+    to the cell, NaN where it has none."""
     layer: object
     setting: str
     values: object
@@ -40,13 +39,15 @@ class Cell:
 
     @property
     def name(self):
-        return f"layer {self.layer}" + (f", {self.setting}" if self.setting else "")
+        return ", ".join(part for part in (f"layer {self.layer}" if self.layer != "all" else "",
+                                           self.setting) if part) or "all layers"
 
 
 @dataclass
 class Claim:
     """figure: what `value` is. ratio: values are logarithms, shown as ratios. reference: on the
-    shown scale. tested: cells that decide; shown: others, which never do, with figure names."""
+    shown scale. judged: whether it gets a verdict in words. differs: from what the authors did.
+    tested: cells that count; shown: others, with figure names and references."""
     id: str
     paper: str
     where: str
@@ -55,14 +56,23 @@ class Claim:
     figure: str
     reference: float
     ratio: bool = False
+    label: str = ADAPTED
+    differs: str = ""
+    judged: bool = True
+    method: str = ""
     tested: list = field(default_factory=list)
     shown: list = field(default_factory=list)
-    prompts: int = 0
+    units: int = 0  # of the tables
+    prompts: int = 0  # that have a figure in all of their cells: n
     value: float = math.nan
     low: float = math.nan
     high: float = math.nan
-    verdict: str = UNDECIDED
-    label: str = ADAPTED
+    share: float = math.nan
+    share_low: float = math.nan
+    share_high: float = math.nan
+    p: float = math.nan
+    p_holm: float = math.nan
+    verdict: str = NONE
     decide: str = ""
 
     def scale(self, x):
@@ -78,6 +88,19 @@ class Claim:
     def count(self, side):
         return sum(cell.side == side for cell in self.tested)
 
+    def empty(self):
+        """Cells without a figure of any unit."""
+        return [cell for cell in self.tested if not len(cell.finite)]
+
+    def add(self, grid, setting=""):
+        """Cells that count, one for each layer of a Grid."""
+        self.tested += cells_of(grid, setting)
+
+    def show(self, grid, setting="", figure="", reference=None):
+        """Cells that are tabled and count for nothing."""
+        self.shown += [(figure or self.figure, self.reference if reference is None else reference,
+                        cell) for cell in cells_of(grid, setting)]
+
 
 def text_of(**parts):
     """`budget=0.2;phi=log`."""
@@ -86,32 +109,56 @@ def text_of(**parts):
 
 
 def cells_of(grid, setting=""):
-    """A Cell for each layer of a frame [prompts, layers]."""
+    """A Cell for each layer of a frame [units, layers]."""
     return [Cell(layer if layer == "all" else int(layer), setting, grid[layer])
             for layer in grid.columns]
 
 
+# ------------------------------------------------------------------------------------- a claim
+
+
+def decide(claims, options):
+    """Fills in claims; p over all of them that could get a word."""
+    for claim in claims:
+        decide_claim(claim, options)
+    words = [claim for claim in claims if claim.judged and claim.prompts >= FEWEST]
+    for claim, p in zip(words, ks.holm([claim.p for claim in words])):
+        claim.p_holm = float(p)
+    return claims
+
+
 def decide_claim(claim, options):
-    """Intervals of the cells by Holm's rule over all that decide, then the verdict."""
+    """Share and mean with their intervals, intervals of the cells by Holm's rule, then the verdict."""
+    keep_whole(claim)
     zero = claim.zero
     looks(claim.tested, zero, options)
     for cell in claim.tested:
-        # A figure that is the reference at every prompt has the interval [0, 0]: it is not below.
+        # A figure that is the reference at every unit has the interval [0, 0]: it is not below.
         cell.side = ("for" if cell.high < zero else "against" if cell.low >= zero else "open")
     families = {}
     for figure, reference, cell in claim.shown:
         families.setdefault((figure, reference), []).append(cell)
     for (_, reference), cells in families.items():
         looks(cells, math.log(reference) if claim.ratio else reference, options)
-    overall(claim, options)
-    if claim.count("against"):
-        claim.verdict = FAILS
-    elif claim.tested and claim.count("for") == len(claim.tested):
-        claim.verdict = HOLDS
-    else:
-        claim.verdict = UNDECIDED
-        claim.decide = what_decides(claim, options)
+    have = [cell.values for cell in claim.tested if len(cell.finite)]
+    if claim.prompts:
+        table = pd.concat(have, axis=1).to_numpy(float)
+        overall(claim, table, options)
+        share_of_cells(claim, table, options)
+    claim.verdict, claim.decide = verdict_of(claim, options)
     return claim
+
+
+def keep_whole(claim):
+    """A unit counts with all cells that it belongs to, or not at all: cells that lack their hard
+    units would be compared with cells that have them. Sets units and prompts."""
+    have = [cell for cell in claim.tested if len(cell.finite)]
+    lacking = {unit for cell in have
+               for unit in cell.values.index[~np.isfinite(cell.values.to_numpy(float))]}
+    claim.units = len({unit for cell in claim.tested for unit in cell.values.index})
+    claim.prompts = len({unit for cell in have for unit in cell.values.index} - lacking)
+    for cell in have:
+        cell.values = cell.values[~cell.values.index.isin(lacking)]
 
 
 def looks(cells, zero, options):
@@ -121,144 +168,91 @@ def looks(cells, zero, options):
         cell.low, cell.high, cell.p = low + zero, high + zero, p
 
 
-def overall(claim, options):
-    """value: the mean over the cells, of prompts that have all; its interval stands for itself."""
-    have = [cell.values for cell in claim.tested if len(cell.finite)]
-    if not have:
-        return
-    means = pd.concat(have, axis=1).mean(axis=1, skipna=False).to_numpy(float)
-    means = means[np.isfinite(means)]
-    claim.prompts = len(means)
-    if not len(means):
-        return
+def unit_means(table):
+    """A unit's mean over the cells that it belongs to; table [units, cells], NaN elsewhere."""
+    return np.nanmean(table, axis=1)
+
+
+def overall(claim, table, options):
+    """value: the mean over units of their means over cells; its interval and p."""
+    means = unit_means(table)
     claim.value = claim.scale(means.mean())
     low, high = ks.bootstrap_intervals(means[:, None], 1 - options.alpha,
                                        resamples=options.resamples, seed=options.seed)[0]
     claim.low, claim.high = claim.scale(low), claim.scale(high)
+    claim.p = ks.signed_rank_test(means - claim.zero)[0]
 
 
-def prompts_needed(cell, zero, level):
-    """About as many prompts as would put an end of the interval on the reference: the normal
-    quantile, no power beyond a half."""
-    values = cell.finite - zero
-    if len(values) < 2 or not values.mean():
-        return math.inf
-    needed = (stats.norm.isf(level / 2) * values.std(ddof=1) / values.mean())**2
-    return max(math.ceil(needed), len(values) + 1, ks.FEWEST_FOR_INTERVALS)
+def cell_means(table, counts):
+    """Means of the cells [resamples, cells] with each unit so many times; NaN without any."""
+    there = np.isfinite(table)
+    with np.errstate(invalid="ignore"):
+        return (counts @ np.where(there, table, 0.0)) / (counts @ there)
 
 
-def what_decides(claim, options):
-    """What a reader could do about an open verdict."""
+def share_below(means, zero):
+    """Share of the cells of each resample whose mean is below; of those that have one."""
+    there = np.isfinite(means)
+    with np.errstate(invalid="ignore"):
+        return (there & (means < zero)).sum(axis=1) / there.sum(axis=1)
+
+
+def share_of_cells(claim, table, options):
+    """share: of the cells, those whose mean is on the claim's side. Its interval: percentiles of the
+    share in resamples of the units."""
+    n = len(table)
+    claim.share = float(share_below(cell_means(table, np.ones((1, n))), claim.zero)[0])
+    if n < ks.FEWEST_FOR_INTERVALS:
+        return
+    counts = ks.resample_counts(n, options.resamples, options.seed).astype(float)
+    shares = share_below(cell_means(table, counts), claim.zero)
+    low, high = np.quantile(shares, [options.alpha / 2, 1 - options.alpha / 2],
+                            method="inverted_cdf")
+    claim.share_low, claim.share_high = float(low), float(high)
+
+
+# ---------------------------------------------------------------------------------- its verdict
+
+
+def verdict_of(claim, options):
+    """(verdict, what would decide)."""
+    if not claim.judged:
+        return ESTIMATE, ""
     if not claim.tested:
-        return "rows that the claim can be tested on"
-    empty = [cell for cell in claim.tested if not len(cell.finite)]
+        return NONE, "rows that the claim can be tested on"
+    if claim.prompts < FEWEST:
+        return NONE, f"at least {FEWEST} {options.by}s: got {claim.prompts} of {claim.units} with all cells"
+    empty = claim.empty()
     if empty:
-        return (f"measurements of {len(empty)} of {len(claim.tested)} cells that no prompt has "
-                f"whole (first: {empty[0].name})")
-    scarce = [cell for cell in claim.tested if len(cell.finite) < ks.FEWEST_FOR_INTERVALS]
-    if scarce:
-        return (f"at least {ks.FEWEST_FOR_INTERVALS} prompts: {len(scarce)} of {len(claim.tested)} "
-                f"cells have {ks.counted(min(len(cell.finite) for cell in scarce))}")
-    zero, level = claim.zero, options.alpha / len(claim.tested)
-    left = [cell for cell in claim.tested if cell.side == "open"]
-    wrong = [cell for cell in left if cell.finite.mean() >= zero]
-    need = {cell.name: prompts_needed(cell, zero, level) for cell in (wrong or left)}
-    name = (min if wrong else max)(need, key=need.get)
-    number = (f"about {need[name]}" if need[name] <= MAX_PROMPTS
-              else f"more than {MAX_PROMPTS}")
-    start = f"{len(left)} of {len(claim.tested)} cells are open, {len(wrong)} with a mean against"
-    what = "does not hold" if wrong else "holds"
-    return f"{start}; {number} prompts to show that it {what}, if {name} stays as it is"
+        return UNDECIDED, (f"measurements of {len(empty)} of {len(claim.tested)} cells that no "
+                           f"{options.by} has whole (first: {empty[0].name})")
+    below, above = claim.high < claim.reference, claim.low >= claim.reference
+    if claim.share_low > HALF and below:
+        return HOLDS, ""
+    if claim.share_high < HALF and above:
+        return FAILS, ""
+    return UNDECIDED, what_decides(claim, below or above, options)
 
 
-# -------------------------------------------------------------------------------------- tables
+def what_decides(claim, clear, options):
+    """Which interval leaves it open, and about how many units would move the mean's."""
+    out = []
+    if claim.share_low <= HALF <= claim.share_high:
+        out.append("the share's interval holds 1/2")
+    if not clear:
+        needed = units_needed(claim, options)
+        out.append(f"the mean's interval holds {claim.reference:g}, and would leave it out with "
+                   + (f"about {needed}" if needed <= MAX_UNITS else f"more than {MAX_UNITS}")
+                   + f" {options.by}s if it stays as it is")
+    return "; ".join(out) or "share and mean say opposite things"
 
 
-def cell_row(claim, cell, figure, reference, decides):
-    """A dict for the CSV of cells."""
-    finite = cell.finite
-    return {"claim": claim.id, "protocol": claim.protocol, "figure": figure, "layer": cell.layer,
-            "setting": cell.setting, "prompts": len(finite),
-            "value": claim.scale(finite.mean()) if len(finite) else math.nan,
-            "reference": reference, "low": claim.scale(cell.low), "high": claim.scale(cell.high),
-            "p": cell.p, "side": cell.side if decides else "shown"}
-
-
-def cell_rows(claim):
-    out = [cell_row(claim, cell, claim.figure, claim.reference, True) for cell in claim.tested]
-    return out + [cell_row(claim, cell, figure, reference, False)
-                  for figure, reference, cell in claim.shown]
-
-
-def claim_row(claim):
-    return {"claim": claim.id, **{name: getattr(claim, name) for name in COLUMNS
-                                  if hasattr(claim, name)},
-            "cells": len(claim.tested), "cells_for": claim.count("for"),
-            "cells_against": claim.count("against")}
-
-
-def write_csv(path, claims):
-    ct.write_table(path, COLUMNS, [claim_row(claim) for claim in claims])
-
-
-def write_cells(path, claims):
-    ct.write_table(path, CELL_COLUMNS, [row for claim in claims for row in cell_rows(claim)])
-
-
-def short(value):
-    """A table's number."""
-    return "-" if math.isnan(value) else f"{value:.3g}"
-
-
-def piped(text):
-    return str(text).replace("|", "\\|")
-
-
-def markdown(claims, options):
-    lines = [f"Cells: {100 * (1 - options.alpha):g} % simultaneous intervals over prompts "
-             "(studentised bootstrap, Holm's rule over the claim's cells); value: mean over cells, "
-             f"its interval for itself. `{HOLDS}`: every cell's interval on the claim's side; "
-             f"`{FAILS}`: one or more wholly on the other, here: on this model, these prompts and "
-             f"settings. Tested as: `{REPLICATED}`, the authors' configuration, protocol and "
-             f"figure, on another model; `{ADAPTED}`, another protocol or figure (the comment of "
-             f"the claim in python/kvbench/claims lists what differs); `{ASSUMPTION}`, what the "
-             "paper assumes for what it concludes.", "",
-             "| claim | where | tested as | protocol | figure | value | for / against / open | "
-             "prompts | verdict |", "| --- | --- | --- | --- | --- | --- | --- | ---: | --- |"]
-    for claim in claims:
-        value = short(claim.value)
-        if not math.isnan(claim.low):
-            value += f" [{short(claim.low)}, {short(claim.high)}]"
-        sides = " / ".join(str(claim.count(side)) for side in ("for", "against", "open"))
-        cells = [f"`{claim.id}`", f"{claim.paper}, {claim.where}", claim.label, claim.protocol,
-                 f"{claim.figure} < {claim.reference:g}", value, sides, claim.prompts,
-                 claim.verdict]
-        lines.append("| " + " | ".join(map(piped, cells)) + " |")
-    lines.append("")
-    lines += [f"- `{claim.id}`: {claim.statement}." for claim in
-              {claim.id: claim for claim in claims}.values()]
-    undecided = [claim for claim in claims if claim.decide]
-    if undecided:
-        lines += ["", "What would decide:", ""]
-        lines += [f"- `{claim.id}` ({claim.protocol}): {claim.decide}." for claim in undecided]
-    against = [claim for claim in claims if claim.verdict == FAILS]
-    if against:
-        lines += ["", "Cells against, the strongest first:", ""]
-        lines += [f"- `{claim.id}` ({claim.protocol}): {worst_cells(claim)}." for claim in against]
-    return "\n".join(lines) + "\n"
-
-
-def worst_cells(claim, count=3):
-    cells = sorted((cell for cell in claim.tested if cell.side == "against"),
-                   key=lambda cell: -cell.finite.mean())
-    text = "; ".join(f"{cell.name}: {short(claim.scale(cell.finite.mean()))} "
-                     f"[{short(claim.scale(cell.low))}, {short(claim.scale(cell.high))}]"
-                     for cell in cells[:count])
-    return text + (f"; {len(cells) - count} more" if len(cells) > count else "")
-
-
-def shown(claim, grid, figure, reference, setting=""):
-    """Adds cells that are tabled and do not decide."""
-    claim.shown += [(figure, reference, cell) for cell in cells_of(grid, setting)]
-
-
+def units_needed(claim, options):
+    """About as many units as would put an end of the mean's interval on the reference: the normal
+    quantile, no power beyond a half."""
+    means = unit_means(pd.concat([cell.values for cell in claim.tested], axis=1).to_numpy(float))
+    means = means - claim.zero
+    if not means.mean():
+        return math.inf
+    needed = (stats.norm.isf(options.alpha / 2) * means.std(ddof=1) / means.mean())**2
+    return max(math.ceil(needed), len(means) + 1)

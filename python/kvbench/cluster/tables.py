@@ -105,8 +105,9 @@ def _check_schema(frame, path):
 
 
 def relative_delta(frame, coverage):
-    """delta / R of every row, rounded so that heads meet; NaN where R is missing or 0. R: the
-    radius of one centre, from the table of coverage."""
+    """delta / R of every row, to four decimals so that heads meet, with radii of five digits too (the
+    reference's store); NaN where R is missing or 0. R: the radius of one centre, from the table of
+    coverage."""
     head = [*HEAD, "what"]
     one = coverage[coverage["k"] == 1]
     radii = dict(zip(one[head].itertuples(index=False, name=None), one["radius"]))
@@ -114,7 +115,7 @@ def relative_delta(frame, coverage):
     radius = np.array([radii.get(key, math.nan) for key in keys])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(radius > 0, frame["delta"].to_numpy() / radius, math.nan)
-    return np.round(ratio, 6)
+    return np.round(ratio, 4)
 
 
 def point_columns(path):

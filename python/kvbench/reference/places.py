@@ -63,7 +63,7 @@ class Places:
             out.update(prompt=prompt.id, number=str(prompt.number), trace=self.trace(prompt.id))
         return {**out, **more}
 
-    def expand(self, words, values, prompts=None):
+    def expand(self, words, values, prompts=None, plain=False):
         """fill() of many words; {records}: the files of prompts."""
         out = []
         for word in words:
@@ -71,7 +71,7 @@ class Places:
                 for pattern in self.plan.records:
                     out += sorted(glob.glob(os.path.join(rp.ROOT, pattern)))
             else:
-                out += self.fill(word, values, prompts)
+                out += self.fill(word, values, prompts, plain)
         return out
 
     def trace_words(self, prompt):
@@ -107,8 +107,8 @@ class Places:
         """(words, file for stdout or None) of a report's command; `> FILE` at its end is that."""
         words, parts = [], shlex.split(line)
         for word in parts:
-            words += self.fill(word, {**self.values(), "out": folder}, prompts,
-                               parts[0] == "kvbench")
+            words += self.expand([word], {**self.values(), "out": folder}, prompts,
+                                 parts[0] == "kvbench")
         output = None
         if len(words) > 2 and words[-2] == ">":
             words, output = words[:-2], words[-1]

@@ -90,6 +90,16 @@ def mean_cell(cells, digits):
     return rounded(sum(values) / len(values), digits)
 
 
+def mean_diag(cells, digits):
+    """The mean of each number of `key=value;...` over seeds; what is no number is the first's. Of seeds
+    with different keys the first."""
+    parts = [[part.partition("=") for part in cell.split(";")] for cell in cells]
+    if len({tuple(name for name, _, _ in one) for one in parts}) > 1:
+        return cells[0]
+    return ";".join(name + equals + mean_cell([one[at][2] for one in parts], digits)
+                    for at, (name, equals, _) in enumerate(parts[0]))
+
+
 def status_of(cells):
     """ok where it is ok with every seed."""
     return next((cell for cell in cells if cell != "ok"), "ok")
@@ -186,9 +196,13 @@ def condense(table, name, columns=(), source=""):
         cells = []
         for column in kept:
             values = [row[table.columns[column]] for row in rows]
-            cells.append(status_of(values) if column == "status" else
-                         mean_cell(values, TIME_DIGITS.get(column, USUAL_TIME_DIGITS)
-                                   if column in TIMES else digits))
+            if column == "status":
+                cells.append(status_of(values))
+            elif column == "diag":
+                cells.append(mean_diag(values, digits))
+            else:
+                cells.append(mean_cell(values, TIME_DIGITS.get(column, USUAL_TIME_DIGITS)
+                                       if column in TIMES else digits))
         out.rows.append([*([source] if extra else []), *key[:len(steady)],
                          *([rows[0][seed], str(len(rows))] if seeds else []), *key[len(steady):],
                          *cells, group])

@@ -1,0 +1,89 @@
+"""What the model loses, per source and kind of text, for kvbench-py claims: tables of scores.
+
+Raises kvbench.tables.CsvError.
+"""
+
+import numpy as np
+import pandas as pd
+
+from kvbench import tables as kt
+from kvbench import units
+from kvbench.claims.verdicts import text_of
+from kvbench.losses import tables as losses
+
+PROMPT = ["kind", "of", "trace", "prompt"]
+
+
+def read(paths, algorithms, options):
+    """Rows of algorithms at budgets with their KL, NaN where not `ok`; kind: the record's `task`, else its
+    `kind`; of: the prompt or its source."""
+    frame = losses.read(paths, "kl")
+    frame = frame[frame["algorithm"].isin(algorithms) & frame["budget_requested"].notna()].copy()
+    for name in algorithms:
+        if name not in set(frame["algorithm"]):
+            raise kt.CsvError(f"{paths[0]}: no rows of {name} with a budget")
+    if "layers" in frame and frame["layers"].nunique() > 1:
+        raise kt.CsvError(f"{paths[0]}: caches of {', '.join(map(str, frame['layers'].unique()))} layers, "
+                          "expected one number: they are not compared")
+    kinds = {str(record.get("id")): str(record.get("task") or record.get("kind") or "")
+             for record in units.read_records(options.records)}
+    frame["kind"] = frame["prompt"].map(kinds).fillna("")
+    if "" in set(frame["kind"]):
+        raise kt.CsvError(f"{paths[0]}: prompt {frame.loc[frame['kind'] == '', 'prompt'].iloc[0]}: no record says "
+                          "its `task` or `kind`: --records")
+    frame["of"] = (units.sources_of(frame, options.records, paths[0]) if options.by == "source"
+                   else frame["trace"] + ":" + frame["prompt"])
+    good = (frame["status"].map(kt.status_kind) == "ok") & (frame["kl"] > 0)
+    frame["kl"] = frame["kl"].where(good)
+    return frame
+
+
+def protocol_of(frame):
+    layers = frame["layers"].iloc[0] if "layers" in frame else "all"
+    return f"the model over caches of {layers if isinstance(layers, str) else int(layers)} layers"
+
+
+def table_of(frame, keys):
+    """log KL [(kind, of), settings (values of keys)]: the logarithm of the mean over seeds, then over
+    prompts. NaN where a prompt lacks the setting, or one of its seeds."""
+    groups = frame.groupby([*PROMPT, *keys], dropna=False)["kl"]
+    found = groups.agg(mean=lambda values: values.mean(skipna=False), seeds="size").reset_index()
+    whole = found["seeds"] == found.groupby(keys)["seeds"].transform("max")
+    found["mean"] = found["mean"].where(whole)
+    wide = found.pivot(index=PROMPT, columns=keys, values="mean")
+    table = wide.groupby(["kind", "of"]).agg(lambda column: column.mean(skipna=False))
+    return np.log(table)
+
+
+def by_kind(values):
+    """[(kind, Grid of one layer, `all`)] of a Series over (kind, of)."""
+    return [(kind, part.droplevel("kind").to_frame("all"))
+            for kind, part in values.groupby(level="kind", sort=True)]
+
+
+def add_cells(claim, values, figure="", counts=True, **setting):
+    """Cells of a Series over (kind, of), one for each kind."""
+    for kind, grid in by_kind(values):
+        text = text_of(kind=kind, **setting)
+        if counts:
+            claim.add(grid, text)
+        else:
+            claim.show(grid, text, figure)
+
+
+def left_out_choice(table):
+    """(Series of the value at the setting chosen on the other sources, Series of the settings).
+
+    table [(kind, of), settings]; a row's setting is the one with the least mean over all rows of
+    other sources, of any kind. NaN where the row, or all others, lack a setting.
+    """
+    values = table.to_numpy(float)
+    whole = np.isfinite(values).all(axis=1)
+    of = table.index.get_level_values("of").to_numpy()
+    chosen, best = np.full(len(table), np.nan), np.full(len(table), np.nan)
+    for at in np.flatnonzero(whole):
+        others = values[whole & (of != of[at])]
+        if len(others):
+            place = int(np.argmin(others.mean(axis=0)))
+            chosen[at], best[at] = values[at, place], table.columns[place]
+    return pd.Series(chosen, table.index), pd.Series(best, table.index)
