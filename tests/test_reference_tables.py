@@ -9,7 +9,7 @@ import tomllib
 import unittest
 from unittest import mock
 
-from script_case import ROOT, FolderCase, write_text
+from script_case import ROOT, FolderCase, missing, write_text
 
 from kvbench.reference import plan as rp
 from kvbench.reference import samples, store, variants
@@ -77,6 +77,43 @@ class CondenseTest(unittest.TestCase):
         self.assertNotEqual(self.checks(*rows), usual)
         self.assertEqual(self.checks(*reversed([row("a", 0, 0, 1, "0.1"), row("a", 0, 0, 0, "0.2")])),
                          self.checks(row("a", 0, 0, 1, "0.1"), row("a", 0, 0, 0, "0.2")))
+
+    SCORES = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed", "kl", "answer_right", "status"]
+
+    def scores(self, *rows, later=True):
+        """Condensed scores of (method, kl, {column: value}): a table of today, or an older one."""
+        header = [*self.SCORES, *(store.LATER if later else ())]
+        return store.condense(store.Table(header, [
+            ["t.h5", "p", method, "x=1", "0.5", "0", kl, "", "ok",
+             *(more.get(name, "") for name in (store.LATER if later else ()))]
+            for method, kl, more in rows]), "scores", (), "book")
+
+    def test_later_columns_are_where_there_is_something_in_them(self):
+        rows = [("a", "0.1", {}), ("b", "0.2", {})]
+        old = self.scores(*rows, later=False)
+        self.assertEqual(store.csv_text(self.scores(*rows)), store.csv_text(old))
+        samples.same_bits("s", old, self.scores(*rows))
+        told = [("a", "0.1", {"answer_nll": "2.5", "choice_right": "1"}), ("b", "0.2", {})]
+        new = self.scores(*told)
+        self.assertEqual([name for name in new.header if name in store.LATER], ["answer_nll", "choice_right"])
+        self.assertEqual([r["answer_nll"] for r in dicts(new)], ["2.5", ""])
+        with self.assertRaisesRegex(samples.Differs, "the store has no column answer_nll"):
+            samples.same_bits("s", old, new)
+        # A sample of a row alone has its check, whatever the other rows have.
+        for at, one in enumerate(told):
+            self.assertEqual(dicts(self.scores(one))[0]["check"], dicts(new)[at]["check"])
+        told[0][2]["choice_right"] = "0"
+        self.assertNotEqual(dicts(self.scores(*told))[0]["check"], dicts(new)[0]["check"])
+        # Rows without them and rows with them lie in one table.
+        merged = dicts(store.merge(self.scores(rows[1], later=False), self.scores(told[0])))
+        self.assertEqual([(r["algorithm"], r["choice_right"]) for r in merged], [("a", "0"), ("b", "")])
+        self.assertEqual(samples.floats(new), ["kl"])
+
+    @unittest.skipIf(missing("h5py"), "lacks h5py")
+    def test_later_columns_are_the_last_of_the_scores(self):
+        from kvbench.score.table import COLUMNS
+
+        self.assertEqual(COLUMNS[-len(store.LATER):], store.LATER)
 
     def test_merged_tables_are_those_of_one_run(self):
         rows = [row(name, layer, head, 0, "0.1", budget=budget) for name in "abc" for layer in (0, 1, 10)
