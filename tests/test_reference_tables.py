@@ -12,7 +12,9 @@ from unittest import mock
 from script_case import ROOT, FolderCase, missing, write_text
 
 from kvbench.reference import plan as rp
+from kvbench.prompts.tasks import TASKS
 from kvbench.reference import samples, store, variants
+from kvbench.reference.stored import StoredSteps
 
 HEADER = ["schema", "trace", "prompt", "layer", "q_head", "algorithm", "params", "seed",
           "budget_requested", "bytes", "rel_error", "cosine", "compress_ms", "status", "run_id", "row_crc"]
@@ -236,15 +238,59 @@ class PlanTest(unittest.TestCase):
                     os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
                     kind = os.path.basename(name).removesuffix(".jsonl")
                     write_text(os.path.join(folder, name), "".join(
-                        json.dumps({"id": work, "set": facts["set"], "source": facts["title"]}) + "\n"
-                        for work, facts in works.items() if facts["kind"] == kind))
+                        json.dumps(record) + "\n" for record in (
+                            self.tasks(works) if kind == "tasks" else
+                            [{"id": work, "set": facts["set"], "source": facts["title"]}
+                             for work, facts in works.items() if facts["kind"] == kind])))
                 with mock.patch.object(rp, "ROOT", folder):
                     plan = rp.read_plan(path)
                 self.assertTrue(plan.store)
-                self.assertEqual(len(plan.prompts), len(works))
+                texts = {name: one for name, one in plan.prompts.items() if not one.task}
+                self.assertEqual(len(texts), len(works))
+                # Their numbers, which traces may use, are those of a plan without tasks.
+                self.assertEqual([one.number for one in texts.values()], list(range(len(works))))
                 for stage in plan.stages.values():
                     self.assertGreaterEqual(len(stage.prompts), 4)
+                    self.assertEqual(stage.name.startswith("tasks"),
+                                     {*stage.prompts}.isdisjoint(texts))
                     self.assertEqual({plan.prompts[one].set for one in stage.prompts}, {"test"})
+
+    @staticmethod
+    def tasks(works):
+        return [{"id": f"{work}-{task}", "set": "test", "source": facts["title"], "task": task}
+                for work, facts in works.items() if facts["set"] == "test" for task in TASKS]
+
+    def test_prompts_of_a_stage(self):
+        prompts = {name: rp.Prompt(name, group, at, "", "", task) for at, (name, group, task) in enumerate((
+            ("vim", "test", ""), ("zsh", "dev", ""), ("vim-one-key", "test", "one-key"),
+            ("vim-count", "test", "count"), ("git-one-key", "test", "one-key")))}
+        for wanted, expected in (("test", ["vim"]), ("dev", ["zsh"]), ("all", ["vim", "zsh"]),
+                                 (["vim-*"], ["vim-one-key", "vim-count"]), (["vim"], ["vim"]),
+                                 (["git-one-key", "vim"], ["vim", "git-one-key"])):
+            self.assertEqual(rp.pick_prompts(wanted, prompts, "p"), tuple(expected))
+        for wanted in (["vom-*"], ["vom"], "nobody"):
+            with self.assertRaisesRegex(rp.PlanError, "prompts: no prompt"):
+                rp.pick_prompts(wanted, prompts, "p")
+        stage = {"name": "s", "title": "t", "judge": ["x"], "algorithms": ["exact"], "seconds": 1}
+        for wanted, short in (("test", False), (["vim"], False), (["*-one-key"], False), (["vim-*"], True),
+                              (["vim", "vim-count"], False), (["git-*", "vim"], True)):
+            if short:
+                with self.assertRaisesRegex(rp.PlanError, "`fewer` must say why"):
+                    rp.read_stage({**stage, "prompts": wanted}, "p", prompts, {}, {})
+            rp.read_stage({**stage, "prompts": wanted, **({"fewer": "time"} if short else {})}, "p", prompts, {}, {})
+
+    def test_tables_that_the_store_keeps(self):
+        prompts = {"p": rp.Prompt("p", "test", 0, "", "book")}
+        table = {"name": "s", "title": "t", "judge": ["x"], "algorithms": ["exact"], "seconds": 1}
+        with self.assertRaisesRegex(rp.PlanError, "keep: got `scores`, expected some of rows.csv, rows.layers.csv"):
+            rp.read_stage({**table, "keep": ["scores"]}, "p", prompts, {}, {})
+        steps = StoredSteps.__new__(StoredSteps)
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("rows.csv", "rows.layers.csv", "scores.csv"):
+                write_text(os.path.join(folder, name), "trace,prompt,algorithm,kl,status\nt,p,exact,0.5,ok\n")
+            for keep, expected in (([], ["", "layers", "scores"]), (["scores.csv"], ["scores"])):
+                stage = rp.read_stage({**table, "keep": keep}, "p", prompts, {}, {})
+                self.assertEqual(sorted(steps.condensed(stage, prompts["p"], folder)), expected)
 
     def test_sources(self):
         with tempfile.TemporaryDirectory() as folder:
