@@ -42,6 +42,17 @@ class CorrelateTest(Tables):
             # Two prompts are too few for intervals.
             self.assertEqual({line["spearman_low"] for line in found}, {""})
 
+    def test_scores_with_and_without_later_columns(self):
+        """Tables of prompts that were scored before answers had likelihoods stand beside later ones."""
+        rows, figures = self.write_rows(grid(UP)), grid(UP)
+        whole = self.write_scores(figures)
+        old = self.write_scores({key: value for key, value in figures.items() if key[0] == "p0"}, "old.csv")
+        new = self.write_scores({key: value for key, value in figures.items() if key[0] != "p0"}, "new.csv",
+                                [*SCORE_COLUMNS, "answer_nll", "choice_right"], answer_nll=lambda _: 2.5,
+                                choice_right=lambda _: 1)
+        for files in ((old, new), (new, old)):
+            self.assertEqual(self.lines(rows, "--scores", *files)[0], self.lines(rows, "--scores", whole)[0])
+
     def test_by_counting_pairs(self):
         """Ties, two prompts, medians: the same from the tables by loops."""
         dice = random.Random(3)

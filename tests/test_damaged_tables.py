@@ -64,8 +64,7 @@ COMMANDS = [
     ("kvbench-py cluster-table", "c -o out/x.csv", "c/coverage.csv", "c/delta.csv"),
     ("kvbench-py cluster-table", "c -o out/x.csv", "c/growth.csv", "c/norms.csv"),
     ("kvbench-py cluster-table", "c -o out/x.csv", "c/norms.csv", "c/growth.csv"),
-    ("kvbench-py compare", "a.csv --csv out/x.csv --markdown out/x.md --figures out/x", "a.csv",
-     "a.queries.csv"),
+    ("kvbench-py compare", "a.csv --csv out/x.csv --markdown out/x.md --figures out/x", "a.csv", "a.queries.csv"),
     ("compare_runs.py", "a.csv a.csv", "a.csv", "c/coverage.csv"),
     ("kvbench-py correlate", "a.csv --scores scores.csv --csv out/x.csv --figures out/x", "a.csv",
      "a.queries.csv"),
@@ -73,6 +72,7 @@ COMMANDS = [
      "s.kept.csv"),
     ("kvbench-py correlate", "a.csv --scores scores.csv --layers layers.csv --csv out/x.csv", "layers.csv",
      "s.kept.csv"),
+    ("kvbench-py answers", "--scores m scores.csv --records tasks.jsonl --csv out/x.csv", "scores.csv", "s.kept.csv"),
     ("kvbench-py losses", "--scores m scores.csv --csv out/x.csv --figure out/x", "scores.csv", "s.kept.csv"),
     ("page_tables.py", "page.md", "page.csv", "c/coverage.csv"),
     ("kvbench-py claims", "--fig2 f.csv --csv out/x.csv", "f.csv", "a.queries.csv"),
@@ -283,7 +283,8 @@ class DamagedTablesTest(FolderCase):
         cls.write_table(name, [
             {**dict(zip(keys, point)), "layers": "all", "kl": (i * 7 % 31) / 10,
              "loss_change": (i * 5 % 29) / 10, "top_agreement": (i * 3 % 23) / 23,
-             "answer_exact_right": 1, "answer_right": i % 2, "status": "ok"}
+             "answer_exact_right": 1, "answer_right": i % 2, "status": "ok", "answer_nll": 1 + i * 3 % 19,
+             "answer_nll_exact": 1.5, "choice_exact_right": 1, "choice_right": i % 2}
             for i, point in enumerate(points)])
 
     @classmethod
@@ -302,6 +303,9 @@ class DamagedTablesTest(FolderCase):
         for path in files_of(self.folder):
             if path.endswith(".json"):  # manifests would find every damage at once
                 os.remove(path)
+        prompts = {row["prompt"] for row in read_rows(self.path("scores.csv"))}
+        self.write_file("tasks.jsonl", "".join(json.dumps(
+            {"id": prompt, "task": "one-key", "wrong": ["2"], "text": "x"}) + "\n" for prompt in prompts))
         self.write_file("page.csv", "method,mean\nh2o,0.5\nknorm,0.25\n")
         self.write_file("page.md", f"<!-- table: {self.path('page.csv')} | name method | show mean -->"
                         "\n<!-- end -->\n")

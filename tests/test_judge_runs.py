@@ -23,6 +23,7 @@ METHODS = "exact,snapkv,h2o,uniform,kmeans,quant-kivi,kvreviver,expected-attenti
 WINDOWS = ("--sink", "2", "--recent", "10", "--queries", "8")
 # Sums of float32 in another order, where the library of matrix products has one; nats.
 CLOSE = 1e-6
+CLOSE_SUM = 1e-5  # of single tokens, not means over many
 
 
 @unittest.skipUnless(KVBENCH, "KVBENCH names no program")
@@ -160,7 +161,8 @@ class JudgeRunsTest(ScoreCase):
     def test_answers_of_a_batch(self):
         self.llama = self.words_model()
         self.traces = self.trace(self.llama)
-        records = self.file("records.jsonl", json.dumps({"id": "p0", "answer": "w999"}) + "\n")
+        records = self.file("records.jsonl", json.dumps({
+            "id": "p0", "answer": "w999 w8", "wrong": ["w30 w8", "w31 w8"]}) + "\n")
         options = ("--prompt-records", records, "--answer-tokens", "9")
         self.judge(*options, algorithm="exact,snapkv,uniform")
         several = read_rows(self.scores)
@@ -168,6 +170,18 @@ class JudgeRunsTest(ScoreCase):
         self.assertEqual([(self.place(row), row["answer"]) for row in several],
                          [(self.place(row), row["answer"]) for row in read_rows(self.scores)])
         self.assertGreater(len({row["answer"] for row in several}), 1)
+        alone = {self.place(row): row for row in read_rows(self.scores)}
+        for row in several:
+            other = alone[self.place(row)]
+            for name in ("answer_nll", "answer_nll_exact", "wrong_nll", "wrong_nll_exact"):
+                self.assertTrue(abs(float(row[name]) - float(other[name])) <= CLOSE_SUM, (name, row, other))
+            self.assertEqual(row["choice_right"], str(int(float(row["answer_nll"]) < float(row["wrong_nll"]))))
+        self.assertGreater(len({row["answer_nll"] for row in several}), 3)
+        self.judge(*options[:2], "--answer-tokens", "0", "--overwrite", algorithm="exact,snapkv,uniform")
+        for row in read_rows(self.scores):
+            self.assertEqual(row["answer"] + row["answer_right"], "")
+            other = alone[self.place(row)]
+            self.assertTrue(abs(float(row["answer_nll"]) - float(other["answer_nll"])) <= CLOSE_SUM)
 
 
 if __name__ == "__main__":

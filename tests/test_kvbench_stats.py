@@ -132,6 +132,18 @@ class Twins(unittest.TestCase):
         want = stats.wilcoxon(values, mode="exact").pvalue
         self.assertTrue(abs(ks.signed_rank_test(values)[0] - want) <= 1e-12)
 
+    def test_shares(self):
+        for n in (1, 5, 12):
+            for right in range(n + 1):
+                want = stats.binomtest(right, n).proportion_ci(0.9, "exact")
+                low, high = ks.binomial_interval(right, n, 0.9)
+                self.assertAlmostEqual(low, want.low, 9)
+                self.assertAlmostEqual(high, want.high, 9)
+                self.assertAlmostEqual(ks.sign_test(right, n - right),
+                                       stats.binomtest(right, n, alternative="greater").pvalue, 12)
+        self.assertTrue(all(map(math.isnan, ks.binomial_interval(0, 0))))
+        self.assertEqual(ks.sign_test(0, 0), 1.0)
+
     def test_the_least_p(self):
         for n in (1, 2, 5, 12, 40):
             p = ks.signed_rank_test(np.arange(1, n + 1))[0]

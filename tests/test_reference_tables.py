@@ -9,10 +9,12 @@ import tomllib
 import unittest
 from unittest import mock
 
-from script_case import ROOT, FolderCase, write_text
+from script_case import ROOT, FolderCase, missing, write_text
 
 from kvbench.reference import plan as rp
+from kvbench.prompts.tasks import TASKS
 from kvbench.reference import places, samples, store, variants
+from kvbench.reference.stored import StoredSteps
 
 HEADER = ["schema", "trace", "prompt", "layer", "q_head", "algorithm", "params", "seed",
           "budget_requested", "bytes", "rel_error", "cosine", "compress_ms", "status", "run_id", "row_crc"]
@@ -90,6 +92,43 @@ class CondenseTest(unittest.TestCase):
         self.assertNotEqual(self.checks(*rows), usual)
         self.assertEqual(self.checks(*reversed([row("a", 0, 0, 1, "0.1"), row("a", 0, 0, 0, "0.2")])),
                          self.checks(row("a", 0, 0, 1, "0.1"), row("a", 0, 0, 0, "0.2")))
+
+    SCORES = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed", "kl", "answer_right", "status"]
+
+    def scores(self, *rows, later=True):
+        """Condensed scores of (method, kl, {column: value}): a table of today, or an older one."""
+        header = [*self.SCORES, *(store.LATER if later else ())]
+        return store.condense(store.Table(header, [
+            ["t.h5", "p", method, "x=1", "0.5", "0", kl, "", "ok",
+             *(more.get(name, "") for name in (store.LATER if later else ()))]
+            for method, kl, more in rows]), "scores", (), "book")
+
+    def test_later_columns_are_where_there_is_something_in_them(self):
+        rows = [("a", "0.1", {}), ("b", "0.2", {})]
+        old = self.scores(*rows, later=False)
+        self.assertEqual(store.csv_text(self.scores(*rows)), store.csv_text(old))
+        samples.same_bits("s", old, self.scores(*rows))
+        told = [("a", "0.1", {"answer_nll": "2.5", "choice_right": "1"}), ("b", "0.2", {})]
+        new = self.scores(*told)
+        self.assertEqual([name for name in new.header if name in store.LATER], ["answer_nll", "choice_right"])
+        self.assertEqual([r["answer_nll"] for r in dicts(new)], ["2.5", ""])
+        with self.assertRaisesRegex(samples.Differs, "the store has no column answer_nll"):
+            samples.same_bits("s", old, new)
+        # A sample of a row alone has its check, whatever the other rows have.
+        for at, one in enumerate(told):
+            self.assertEqual(dicts(self.scores(one))[0]["check"], dicts(new)[at]["check"])
+        told[0][2]["choice_right"] = "0"
+        self.assertNotEqual(dicts(self.scores(*told))[0]["check"], dicts(new)[0]["check"])
+        # Rows without them and rows with them lie in one table.
+        merged = dicts(store.merge(self.scores(rows[1], later=False), self.scores(told[0])))
+        self.assertEqual([(r["algorithm"], r["choice_right"]) for r in merged], [("a", "0"), ("b", "")])
+        self.assertEqual(samples.floats(new), ["kl"])
+
+    @unittest.skipIf(missing("h5py"), "lacks h5py")
+    def test_later_columns_are_the_last_of_the_scores(self):
+        from kvbench.score.table import COLUMNS
+
+        self.assertEqual(COLUMNS[-len(store.LATER):], store.LATER)
 
     def test_merged_tables_are_those_of_one_run(self):
         rows = [row(name, layer, head, 0, "0.1", budget=budget) for name in "abc" for layer in (0, 1, 10)
@@ -213,15 +252,20 @@ class PlanTest(unittest.TestCase):
                     kind = os.path.basename(name).removesuffix(".jsonl")
                     ends = ("-8k", "-16k") if kind == "long" else ("",)
                     write_text(os.path.join(folder, name), "".join(
-                        json.dumps({"id": work + end, "set": facts["set"], "source": facts["title"]}) + "\n"
-                        for work, facts in works.items() for end in ends
-                        if kind in (facts["kind"], "long")))
+                        json.dumps(record) + "\n" for record in (
+                            self.tasks(works) if kind == "tasks" else
+                            [{"id": work + end, "set": facts["set"], "source": facts["title"]}
+                             for work, facts in works.items() for end in ends if kind in (facts["kind"], "long")])))
                 with mock.patch.object(rp, "ROOT", folder):
                     plan = rp.read_plan(path)
                 self.assertTrue(plan.store)
-                self.assertGreaterEqual(len(plan.prompts), len(works))
+                texts = {name: one for name, one in plan.prompts.items() if not one.task}
+                self.assertGreaterEqual(len(texts), len(works))
+                # Their numbers, which traces may use, are those of a plan without tasks.
+                self.assertEqual([one.number for one in texts.values()], list(range(len(texts))))
                 for stage in plan.stages.values():
                     self.assertGreaterEqual(len(stage.prompts), 4)
+                    self.assertEqual(stage.name.startswith("tasks"), {*stage.prompts}.isdisjoint(texts))
                     self.assertEqual({plan.prompts[one].set for one in stage.prompts},
                                      {"dev" if stage.name == "grids" else "test"})
 
@@ -236,6 +280,43 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(words[2:], ["losses", "--records", os.path.join(folder, "a.jsonl"),
                                      os.path.join(folder, "b.jsonl"), "--csv", "/out/x.csv"])
         self.assertEqual(output, "/out/y")
+
+    @staticmethod
+    def tasks(works):
+        return [{"id": f"{work}-{task}", "set": "test", "source": facts["title"], "task": task}
+                for work, facts in works.items() if facts["set"] == "test" for task in TASKS]
+
+    def test_prompts_of_a_stage(self):
+        prompts = {name: rp.Prompt(name, group, at, "", "", task) for at, (name, group, task) in enumerate((
+            ("vim", "test", ""), ("zsh", "dev", ""), ("vim-one-key", "test", "one-key"),
+            ("vim-count", "test", "count"), ("git-one-key", "test", "one-key")))}
+        for wanted, expected in (("test", ["vim"]), ("dev", ["zsh"]), ("all", ["vim", "zsh"]),
+                                 (["vim-*"], ["vim-one-key", "vim-count"]), (["vim"], ["vim"]),
+                                 (["git-one-key", "vim"], ["vim", "git-one-key"])):
+            self.assertEqual(rp.pick_prompts(wanted, prompts, "p"), tuple(expected))
+        for wanted in (["vom-*"], ["vom"], "nobody"):
+            with self.assertRaisesRegex(rp.PlanError, "prompts: no prompt"):
+                rp.pick_prompts(wanted, prompts, "p")
+        stage = {"name": "s", "title": "t", "judge": ["x"], "algorithms": ["exact"], "seconds": 1}
+        for wanted, short in (("test", False), (["vim"], False), (["*-one-key"], False), (["vim-*"], True),
+                              (["vim", "vim-count"], False), (["git-*", "vim"], True)):
+            if short:
+                with self.assertRaisesRegex(rp.PlanError, "`fewer` must say why"):
+                    rp.read_stage({**stage, "prompts": wanted}, "p", prompts, {}, {})
+            rp.read_stage({**stage, "prompts": wanted, **({"fewer": "time"} if short else {})}, "p", prompts, {}, {})
+
+    def test_tables_that_the_store_keeps(self):
+        prompts = {"p": rp.Prompt("p", "test", 0, "", "book")}
+        table = {"name": "s", "title": "t", "judge": ["x"], "algorithms": ["exact"], "seconds": 1}
+        with self.assertRaisesRegex(rp.PlanError, "keep: got `scores`, expected some of rows.csv, rows.layers.csv"):
+            rp.read_stage({**table, "keep": ["scores"]}, "p", prompts, {}, {})
+        steps = StoredSteps.__new__(StoredSteps)
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("rows.csv", "rows.layers.csv", "scores.csv"):
+                write_text(os.path.join(folder, name), "trace,prompt,algorithm,kl,status\nt,p,exact,0.5,ok\n")
+            for keep, expected in (([], ["", "layers", "scores"]), (["scores.csv"], ["scores"])):
+                stage = rp.read_stage({**table, "keep": keep}, "p", prompts, {}, {})
+                self.assertEqual(sorted(steps.condensed(stage, prompts["p"], folder)), expected)
 
     def test_sources(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""kvbench-py score: rows without figures, refusals, resuming, generation.
+"""kvbench-py score: rows without figures, refusals, resuming, generation, likelihoods of answers.
 
 Needs torch and transformers (`make test-dump`); without them every test is skipped. Figures against
 twins: test_score_model.py.
@@ -9,7 +9,7 @@ import unittest
 
 from dump_models import MISSING, TOKENS
 from script_case import read_text, write_text
-from score_case import (MIDDLE, QUERIES, ScoreCase, everything, keep, own_logits)
+from score_case import (MIDDLE, QUERIES, TOLERANCE, ScoreCase, everything, keep, own_logits)
 
 if not MISSING:
     import h5py
@@ -176,7 +176,109 @@ class ScoreRunsTest(ScoreCase):
         # Without a record nothing is asked.
         records = self.file("records.jsonl", json.dumps({"id": "p1", "answer": "w9"}) + "\n")
         rows = self.score(model, trace, caches, "--prompt-records", records)
-        self.assertEqual({row["answer"] + row["answer_right"] for row in rows}, {""})
+        self.assertEqual({row["answer"] + row["answer_right"] + row["answer_nll"] for row in rows}, {""})
+
+    def nats(self, model, answer, bias=None):
+        """Of `w7 w9` after the prompt: one run of the model over prompt and answer, without a cache."""
+        tokens = [int(word[1:]) for word in answer.split()]
+        wide = None if bias is None else np.concatenate([bias, np.zeros((4, len(tokens)))], 1)
+        logits = own_logits(model, self.ids.tolist() + tokens, wide, QUERIES + len(tokens))
+        chances = torch.as_tensor(logits[QUERIES - 1:-1]).log_softmax(-1).numpy()
+        return -sum(chances[at, token] for at, token in enumerate(tokens))
+
+    def records_of(self, **record):
+        return self.file("records.jsonl", json.dumps({"id": "p0", **record}) + "\n")
+
+    def check_nats(self, model, row, answer, wrong, bias):
+        expected = {}
+        for end, own in (("_exact", None), ("", bias)):
+            others = [self.nats(model, one, own) for one in wrong]
+            expected["answer_nll" + end] = self.nats(model, answer, own)
+            expected["wrong_nll" + end] = min(others)
+        for column, value in expected.items():
+            self.assertTrue(abs(float(row[column]) - value) <= 3 * TOLERANCE, (column, row, value))
+        self.assertEqual((row["choice_right"], row["choice_exact_right"]), tuple(
+            str(int(expected["answer_nll" + end] < expected["wrong_nll" + end])) for end in ("", "_exact")))
+
+    def test_likelihoods_of_answers(self):
+        model = self.words_model()
+        trace = self.trace(model)
+        kept = [list(MIDDLE)[at::5] for at in range(3)]
+        caches = self.caches(trace, ("exact", everything), *(
+            (f"some{at}", keep(tokens)) for at, tokens in enumerate(kept)))
+        biases = [np.zeros((4, TOKENS)) for _ in range(4)]
+        for bias, tokens in zip(biases[1:], kept):
+            bias[:, MIDDLE] = -np.inf
+            bias[:, tokens] = 0
+        said = self.said(model)
+        # Of several tokens and of one; right by far (the model's own words), and by choice.
+        cases = ((said[0] + " " + said[1] + " w17", ["w31 w8 w9", "w8 w31 w9"]),
+                 ("w40", ["w41", "w42", "w43"]), (said[0], ["w41"]), ("w41", [said[0]]))
+        for answer, wrong in cases:
+            with self.subTest(answer=answer):
+                rows = self.score(model, trace, caches, "--prompt-records",
+                                  self.records_of(answer=answer, wrong=wrong), "--batch", "3")
+                for row, bias in zip(rows, biases, strict=True):
+                    self.check_nats(model, row, answer, wrong, bias)
+                self.assertEqual(rows[0]["answer_nll_exact"], rows[3]["answer_nll_exact"])
+                self.assertGreater(abs(float(rows[3]["answer_nll"]) - float(rows[0]["answer_nll"])),
+                                   30 * TOLERANCE)
+                alone = self.score(model, trace, caches, "--prompt-records",
+                                   self.records_of(answer=answer, wrong=wrong), "--answer-tokens", "0")
+                for row, other in zip(rows, alone, strict=True):
+                    self.assertNotEqual(row["answer_right"], "")
+                    self.assertEqual(other["answer"] + other["answer_exact"] + other["answer_right"]
+                                     + other["answer_exact_right"], "")
+                    self.assertEqual(other["answer_expected"], answer)
+                    self.assertTrue(abs(float(other["answer_nll"]) - float(row["answer_nll"])) <= TOLERANCE)
+                    self.assertEqual(other["choice_right"], row["choice_right"])
+
+    def said(self, model):
+        """What the model says next, as words of its tokenizer; none of them `<...>`."""
+        order = np.argsort(-own_logits(model, self.ids)[-1])
+        return [f"w{token}" for token in order if 2 < token != 41][:2]
+
+    def test_likelihoods_where_some_layers_stay_exact(self):
+        model = self.words_model()
+        trace = self.trace(model)
+        caches = self.caches(trace, *((name, lambda head, layer, _, f=f: f(head) if layer == 1 else None)
+                                      for name, f in (("exact", everything), ("some", keep([9, 20])))))
+        rows = self.score(model, trace, caches, "--prompt-records",
+                          self.records_of(answer="w40 w7", wrong=["w7 w40"]))
+        self.check_nats(model, rows[0], "w40 w7", ["w7 w40"], np.zeros((4, TOKENS)))
+        self.assertGreater(abs(float(rows[1]["answer_nll"]) - float(rows[0]["answer_nll"])), TOLERANCE)
+
+    def test_answers_without_wrong_ones_and_refusals(self):
+        model = self.words_model()
+        trace = self.trace(model)
+        caches = self.caches(trace, ("exact", everything))
+        row, = self.score(model, trace, caches, "--prompt-records", self.records_of(answer="w40 w7"))
+        self.assertTrue(abs(float(row["answer_nll"]) - self.nats(model, "w40 w7")) <= 3 * TOLERANCE)
+        for column in ("wrong_nll", "wrong_nll_exact", "choice_right", "choice_exact_right"):
+            self.assertEqual(row[column], "")
+        common = ("--model", model, "--trace", trace, "--caches", caches, "--prompt-records")
+        for wrong, text in (
+                ("w7", "records.jsonl:1: wrong: got 'w7', expected a list of texts"),
+                ([3], "wrong: got [3], expected a list of texts"),
+                (["w40", "w9"], "wrong: got w40, w9 beside the answer w40, expected different texts"),
+                (["w7 w8"], "p0: wrong answer `w7 w8`: got 2 tokens, expected 1 as `w40` has")):
+            self.refused(text, *common, self.records_of(answer="w40", wrong=wrong))
+        self.refused("p0: ` `: got no token".replace("` `", "``"), *common, self.records_of(answer=""))
+
+    def test_an_older_table_does_not_go_on(self):
+        model = self.model("llama")
+        trace = self.trace(model)
+        caches, out = self.caches(trace, ("exact", everything)), self.path(".csv")
+        self.score(model, trace, caches, out=out)
+        old = "".join(line.rsplit(",", 6)[0] + "\n" for line in read_text(out).splitlines())
+        self.assertTrue(old.splitlines()[0].endswith(",status"))
+        write_text(out, old)
+        result = self.script("--model", model, "--trace", trace, "--caches", caches, "-o", out, "--resume")
+        self.assertEqual((result.code, read_text(out)), (2, old))
+        self.assertIn("column answer_nll: got none, expected it: an older version made the table",
+                      result.err)
+        row, = self.score(model, trace, caches, "--overwrite", out=out)
+        self.assertEqual(row["status"] + row["answer_nll"], "ok")
 
 
 if __name__ == "__main__":

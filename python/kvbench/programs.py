@@ -57,6 +57,7 @@ PROGRAMS = {
     "tasks": Program("prompts.tasks", "prompts of tasks with a known answer", ()),
     "compare": Program("compare.main", "methods on the same prompts: means, intervals, tests", (*FIGURES, "scipy")),
     "losses": Program("losses.main", "what models lose under methods, over sources", (*FIGURES, "scipy")),
+    "answers": Program("answers.main", "whether a model still answers its tasks, with controls", (*FIGURES, "scipy")),
     "correlate": Program("correlate.main", "which metric follows the model's loss", (*FIGURES, "scipy")),
     "tune": Program("tune", "a method's parameters, chosen on other prompts than they are judged on", TABLES),
     "qfilters": Program("qfilters", "filters of a calibration set, as scores in a trace", TRACES),

@@ -162,6 +162,25 @@ def signed_rank_test(differences):
     return p, int(np.sign(positive - rest))
 
 
+def binomial_interval(right, n, level=0.95):
+    """(low, high) of a share of which `right` of n were seen: Clopper and Pearson's exact interval.
+
+    It holds its level whatever the share; NaN where n is 0.
+    """
+    if n == 0:
+        return math.nan, math.nan
+    tail = (1 - level) / 2
+    low = stats.beta.ppf(tail, right, n - right + 1) if right > 0 else 0.0
+    high = stats.beta.ppf(1 - tail, right + 1, n - right) if right < n else 1.0
+    return float(low), float(high)
+
+
+def sign_test(better, worse):
+    """p of the one-sided sign test: so many of better + worse fair coins, or more, fall on `better`."""
+    n = better + worse
+    return sum(math.comb(n, i) for i in range(better, n + 1)) / 2**n
+
+
 def min_p(n):
     """The smallest p that the signed-rank test can give with n prompts: all differ one way."""
     return min(1.0, 2.0**(1 - n))

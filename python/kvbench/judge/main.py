@@ -23,7 +23,8 @@ from kvbench.judge.replay import Replay, Tables, work_folder
 from kvbench.progress import Progress
 from kvbench.score.attention import CompressedAttention
 from kvbench.score.main import load_tokenizer, prepare, versions
-from kvbench.score.prompts import Prompt, check_model, check_prompts, read_answers
+from kvbench.score.prompts import Prompt, check_model, check_prompts
+from kvbench.score.questions import read_answers
 from kvbench.score.scorer import Scorer
 from kvbench.score.table import Manifest, Table, key_of
 from kvbench.trace.heads import open_trace
@@ -57,9 +58,10 @@ class Judge:
         self.scorer = self.at = None
         self.waited = self.scored = 0.0  # seconds
 
-    def load(self, asked):
+    def load(self, prompts):
+        """prompts: names of those that are to be read."""
         model, dtype, _ = load_model(self.args)
-        self.tokenizer = load_tokenizer(self.args, asked)
+        self.tokenizer, self.answers = load_tokenizer(self.args, self.answers, prompts)
         self.attention = CompressedAttention(self.args, model, dtype)
         ALL_ATTENTION_FUNCTIONS.register(ATTENTION, self.attention)
         self.model = model
@@ -112,7 +114,7 @@ class Judge:
         """plan: [(trace, prompt, Part)]."""
         replays = [Replay(self.args, *plan[0])]
         try:
-            self.load(any(name in self.answers for _, name, _ in plan))
+            self.load(list(dict.fromkeys(name for _, name, _ in plan)))
             for at, (trace, name, _) in enumerate(plan):
                 begin = time.monotonic()
                 replays[0].wait()

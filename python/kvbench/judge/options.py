@@ -14,8 +14,9 @@ def parse_arguments(arguments=None):
     add = parser.add_argument
     add_model(add, OF_TRACES)
     add("--trace", required=True, nargs="+", metavar="T.h5", help="traces with token ids")
-    add("--prompt-records", nargs="+", metavar="FILE.jsonl", help="records with `id` and `answer`: "
-        "their prompts are continued, and searched for the answer")
+    add("--prompt-records", nargs="+", metavar="FILE.jsonl", help="records with `id`, `answer` "
+        "and maybe `wrong`, other answers: how likely they are after their prompts, and whether the "
+        "model says the answer")
     add("--ids", type=names, metavar="ID,...", help="only these prompts [default: all of the traces]")
     add("-o", "--output", required=True, metavar="ROWS.csv", help="the rows of kvbench replay; "
         "ROWS.layers.csv beside it, where the traces hold output projections")
@@ -37,8 +38,8 @@ def parse_arguments(arguments=None):
     machine = parser.add_argument_group("model and machine")
     add = machine.add_argument
     add("--program", metavar="KVBENCH", help="the program kvbench [default: that of this package]")
-    add("--answer-tokens", type=positive, default=16, metavar="N", help="tokens of a continuation at "
-        "most [default: 16]")
+    add("--answer-tokens", type=count, default=16, metavar="N", help="what the model says: so many "
+        "tokens at most, 0 for nothing [default: 16]")
     add("--compute-dtype", choices=DTYPES, default="float32", help="type in which the model runs "
         "[default: float32]")
     add("--device", default="cpu", help="of the model: cpu, cuda, ... [default: cpu]")

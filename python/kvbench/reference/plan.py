@@ -5,6 +5,7 @@ Words of commands may hold placeholders; places.py fills them in. A plan with `s
 what its steps found beside its results (store.py).
 """
 
+import fnmatch
 import glob
 import hashlib
 import json
@@ -17,6 +18,7 @@ from kvbench import ROOT
 from kvbench.text import parse_json
 
 ROWS = "rows.csv"
+SIDE_TABLES = ("rows.layers.csv", "scores.csv")  # of replay and judge, where they are written
 KINDS = ("replay", "cluster", "judge")
 USUAL = "configs/reference/smollm2-135m.toml"
 # What a word may hold: {STAGE/FILE} stands for that file of every prompt, one word each.
@@ -34,12 +36,14 @@ class PlanError(Exception):
 
 @dataclass(frozen=True)
 class Prompt:
-    """One text. number: its place among all, from 0; digest: of its whole record; source: whose."""
+    """One text. number: its place among all, from 0; digest: of its whole record; source: whose;
+    task: of kvbench-py tasks, "" where it is none."""
     id: str
     set: str
     number: int
     digest: str
     source: str = ""
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Stage:
     it reads; after: reports whose files it reads. then: a command after the first, which reads its
     files; drop: files of both that go when the step is done. algorithms, budgets: values of
     --algorithm and --budget, which stand in `options` or its --config else. columns, tables: what
-    the store keeps besides the usual.
+    the store keeps besides the usual; keep: files that it keeps alone, all without.
     """
     name: str
     title: str
@@ -69,6 +73,7 @@ class Stage:
     budgets: tuple = ()
     columns: tuple = ()
     tables: tuple = ()
+    keep: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -169,29 +174,29 @@ def read_prompts(patterns):
             try:
                 with open(path, encoding="utf-8") as file:
                     records = [parse_json(line) for line in file if line.strip()]
-                ids = [(record["id"], record.get("set", ""), record.get("source", ""))
-                       for record in records]
+                ids = [(record["id"], record.get("set", ""), record.get("source", ""),
+                        record.get("task", "")) for record in records]
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise PlanError(f"{path}: records with an id expected: {error}") from None
-            for (name, group, source), record in zip(ids, records):
+            for (name, group, source, task), record in zip(ids, records):
                 if name in out or not NAME.fullmatch(name):
                     raise PlanError(f"{path}: id {name!r} stands twice, or is no plain word")
                 text = json.dumps(record, sort_keys=True)
-                out[name] = Prompt(name, group, len(out), digest(text), str(source))
+                out[name] = Prompt(name, group, len(out), digest(text), str(source), str(task))
     return out
 
 
 def pick_prompts(wanted, prompts, where):
-    """Ids of a set ("test"), of all ("all"), or of a list."""
+    """Ids of a set ("test") or of all ("all") but tasks, or of a list, which may hold `vim-*`."""
     if isinstance(wanted, str):
-        ids = [p.id for p in prompts.values() if wanted in ("all", p.set)]
+        ids = [p.id for p in prompts.values() if wanted in ("all", p.set) and not p.task]
         if not ids:
             raise PlanError(f"{where}: prompts: no prompt of the set `{wanted}`")
         return tuple(ids)
     for one in wanted:
-        if one not in prompts:
+        if not fnmatch.filter(prompts, one):
             raise PlanError(f"{where}: prompts: no prompt `{one}`; there are {', '.join(prompts)}")
-    return tuple(id for id in prompts if id in wanted)
+    return tuple(id for id in prompts if any(fnmatch.fnmatchcase(id, one) for one in wanted))
 
 
 def read_stage(table, where, prompts, stages, reports):
@@ -210,7 +215,8 @@ def read_stage(table, where, prompts, stages, reports):
     wanted = at.get("prompts", (str, list), "test")
     picked = pick_prompts(wanted, prompts, where)
     fewer = at.get("fewer", str, "")
-    everything = {p.id for p in prompts.values() if p.set == "test"}
+    tasks = {prompts[one].task for one in picked}
+    everything = {p.id for p in prompts.values() if p.set == "test" and p.task in tasks}
     if wanted != "dev" and everything - set(picked) and not fewer:
         raise PlanError(f"{where}: not all test prompts: `fewer` must say why")
     used = tuple(dict.fromkeys(match[1] for word in options for match in TABLE.finditer(word)))
@@ -227,7 +233,7 @@ def read_stage(table, where, prompts, stages, reports):
     out = Stage(name, at.get("title", str), kinds[0], options, picked, fewer,
                 at.numbers("layers", []), needs, after, at.seconds(), at.words("then", []),
                 at.words("drop", []), at.words("algorithms", []), budget_words(at),
-                at.words("columns", []), at.words("tables", []))
+                at.words("columns", []), at.words("tables", []), at.words("keep", []))
     check_stage(out, where)
     at.rest()
     return out
@@ -256,6 +262,10 @@ def check_stage(out, where):
     for word in out.then:
         if TABLE.search(word):
             raise PlanError(f"{where}: then: got `{word}`, expected files in {{folder}}")
+    for word in out.keep:
+        if word not in (ROWS, *SIDE_TABLES, *out.tables):
+            raise PlanError(f"{where}: keep: got `{word}`, expected some of "
+                            f"{', '.join((ROWS, *SIDE_TABLES, *out.tables))}")
     for word in out.drop:
         if os.path.basename(word) != word:
             raise PlanError(f"{where}: drop: got `{word}`, expected a file's name")

@@ -35,7 +35,8 @@ def floats(table):
     """Columns whose means are compared within TOLERANCE: measured, not of times."""
     return [name for name in table.header
             if name not in (*store.PLACE, *store.TIMES, "source", "seed", "seeds", "check")
-            and not name.startswith("answer")  # right or wrong: no mean of one prompt
+            # Of one answer, right or wrong, a few tokens: no mean over a prompt.
+            and not name.startswith(("answer", "wrong", "choice"))
             and any(store.number(row[table.columns[name]]) is not None for row in table.rows)]
 
 

@@ -37,6 +37,9 @@ DROPPED = ("run_id", "row_crc")
 # Of rows.csv; a stage's `columns` are added. Other tables keep all.
 COLUMNS = ("status", "full_bytes", "tokens_kept", "bytes", "aux_bytes", "ratio", "middle_ratio", "rel_error",
            "mass_kept", "compress_ms", "attend_us_per_query")
+# Columns that tables of scores have since rows were committed without them. A row that has nothing in
+# one is the same row with and without it: so older records still equal what is computed again.
+LATER = ("answer_nll", "answer_nll_exact", "wrong_nll", "wrong_nll_exact", "choice_exact_right", "choice_right")
 DIGITS, FEW_ROWS_DIGITS = 5, 9
 FEW_ROWS = ("layers", "scores")
 TIME_DIGITS = {"attend_us_per_query": 2}  # of a query: noise beyond
@@ -118,6 +121,10 @@ class Table:
     def key_places(self):
         return self.places(PLACE)
 
+    def lacks_later(self, column):
+        """Whether it is one of LATER, and no row has anything in it."""
+        return column in LATER and not any(row[self.columns[column]] for row in self.rows)
+
     def variant(self, row):
         """(algorithm, params, budget) of a row; "" for what the table has not."""
         return tuple(row[self.columns[name]] if name in self.columns else ""
@@ -170,7 +177,7 @@ def condense(table, name, columns=(), source=""):
     # What changes from row to row stands together: half the bytes of a row are its beginning.
     steady = [c for c in mine if c not in MOVING]
     kept = [c for c in table.header if c not in (*mine, *DROPPED, "seed")
-            and (name or c in (*COLUMNS, *columns))]
+            and (name or c in (*COLUMNS, *columns)) and not table.lacks_later(c)]
     if not name:
         kept.sort(key=[*COLUMNS, *columns].index)
     kept.sort(key=lambda c: c in TIMES)
@@ -183,7 +190,8 @@ def condense(table, name, columns=(), source=""):
     at, variant = table.places(mine), table.places(VARIANT)
     for row in table.rows:
         groups.setdefault(tuple(row[i] for i in at), []).append(row)
-    checked = [i for i, c in enumerate(table.header) if c not in (*DROPPED, *TIMES)]
+    checked = [i for i, c in enumerate(table.header) if c not in (*DROPPED, *TIMES, *LATER)]
+    later = [i for i, c in enumerate(table.header) if c in LATER]
     seed = table.columns.get("seed")
     for key in sorted(groups, key=sort_key):
         rows = groups[key]
@@ -191,7 +199,8 @@ def condense(table, name, columns=(), source=""):
             rows.sort(key=lambda row: sort_key([row[seed]]))
         group = tuple(rows[0][i] for i in variant)
         for row in rows:
-            text = "\0".join(row[i] for i in checked)
+            text = "\0".join([*(row[i] for i in checked),
+                               *(f"{table.header[i]}={row[i]}" for i in later if row[i])])
             sums[group] = zlib.crc32(text.encode() + b"\n", sums.get(group, 0))
         cells = []
         for column in kept:

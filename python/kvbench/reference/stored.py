@@ -19,7 +19,6 @@ from kvbench.reference.places import without
 from kvbench.reference.steps import Failed, Steps, read_json, write_json, write_text
 from kvbench.reference.variants import Variants, claims, option_values
 
-SIDE_TABLES = ("rows.layers.csv", "scores.csv")  # of replay and judge, where they are written
 LARGE = ("points.csv", "kept.csv")  # of cluster; a stage's `tables` may ask for them
 
 
@@ -94,7 +93,7 @@ class StoredSteps(Steps):
                 "options": list(options), "config": "absent" if settled is None else settled,
                 "stage_layers": [n for n in stage.layers if n in self.places.layers],
                 "then": list(stage.then), "columns": list(stage.columns),
-                "tables": list(stage.tables)}
+                "tables": list(stage.tables), **({"keep": list(stage.keep)} if stage.keep else {})}
 
     def model_key(self):
         """SHA-256 of the model's file where the plan states it, else of its files as they lie here."""
@@ -262,9 +261,11 @@ class StoredSteps(Steps):
             names = [name for name in sorted(os.listdir(folder))
                      if name.endswith(".csv") and name not in LARGE]
         else:
-            names = [rp.ROWS, *(name for name in SIDE_TABLES
+            names = [rp.ROWS, *(name for name in rp.SIDE_TABLES
                                 if os.path.isfile(os.path.join(folder, name)))]
         names += [name for name in stage.tables if name not in names]
+        if stage.keep:
+            names = [name for name in names if name in stage.keep]
         return {store.table_name(name): store.condense(
             store.read_plain(os.path.join(folder, name)), store.table_name(name), stage.columns,
             prompt.source) for name in names}

@@ -23,16 +23,17 @@ from kvbench.dump.prompts import check_tokenizer, load
 from kvbench.progress import Progress
 from kvbench.score.attention import CompressedAttention
 from kvbench.score.options import parse_arguments
-from kvbench.score.prompts import check_model, check_prompts, read_answers, read_plan
+from kvbench.score.prompts import check_model, check_prompts, read_plan
+from kvbench.score.questions import read_answers, with_tokens
 from kvbench.score.scorer import Scorer
 from kvbench.score.table import Manifest, Table, key_of
 from kvbench.trace.writer import TraceError
 
 
-def score_prompt(scorer, prompt, answer, missing, table, progress):
+def score_prompt(scorer, prompt, question, missing, table, progress):
     """All missing groups of one prompt."""
     args, begin = scorer.args, time.monotonic()
-    scorer.begin(prompt.ids, set(prompt.layers), answer)
+    scorer.begin(prompt.ids, set(prompt.layers), question)
     deviation = check_model(args, prompt, scorer.attention.exact)
     read = time.monotonic() - begin
     said = ""
@@ -57,12 +58,14 @@ def prepare(args):
     ALL_ATTENTION_FUNCTIONS.register(ATTENTION, ALL_ATTENTION_FUNCTIONS["sdpa"])
 
 
-def load_tokenizer(args, asked):
-    """The model's, where any prompt is asked for an answer."""
+def load_tokenizer(args, answers, prompts):
+    """The model's, and the questions of these prompts with their tokens; None where there are none."""
+    asked = {name: answers[name] for name in prompts if name in answers}
     if not asked:
-        return None
+        return None, {}
     check_tokenizer(args)
-    return load(AutoTokenizer.from_pretrained, "tokenizer", args)
+    tokenizer = load(AutoTokenizer.from_pretrained, "tokenizer", args)
+    return tokenizer, with_tokens(asked, tokenizer)
 
 
 def versions(args):
@@ -81,7 +84,7 @@ def main():
         prompts, answers = read_plan(args, reader), read_answers(args)
         model, dtype, _ = load_model(args)
         check_prompts(args, model, prompts, reader)
-        tokenizer = load_tokenizer(args, any(prompt.name in answers for prompt in prompts))
+        tokenizer, answers = load_tokenizer(args, answers, [prompt.name for prompt in prompts])
         attention = CompressedAttention(args, model, dtype)
         ALL_ATTENTION_FUNCTIONS.register(ATTENTION, attention)
         scorer = Scorer(args, model, attention, tokenizer, reader)

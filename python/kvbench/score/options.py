@@ -1,6 +1,6 @@
 """The command line of kvbench-py score."""
 
-from kvbench.dump.options import DTYPES, OF_TRACES, Parser, add_model, names, positive
+from kvbench.dump.options import DTYPES, OF_TRACES, Parser, add_model, count, names, positive
 
 
 def parse_arguments():
@@ -16,10 +16,11 @@ def parse_arguments():
     add("--prompts", type=names, metavar="ID,...", help="only these prompts [default: all that the "
         "caches hold]")
     add("--algorithms", type=names, metavar="NAME,...", help="only groups of these algorithms")
-    add("--prompt-records", nargs="+", metavar="FILE.jsonl", help="records with `id` and `answer`: "
-        "their prompts are continued, and searched for the answer")
-    add("--answer-tokens", type=positive, default=16, metavar="N",
-        help="tokens of a continuation at most [default: 16]")
+    add("--prompt-records", nargs="+", metavar="FILE.jsonl", help="records with `id`, `answer` "
+        "and maybe `wrong`, other answers: how likely they are after their prompts, and whether the "
+        "model says the answer")
+    add("--answer-tokens", type=count, default=16, metavar="N", help="what the model says: so many "
+        "tokens at most, 0 for nothing [default: 16]")
     add("--compute-dtype", choices=DTYPES, default="float32",
         help="type in which the model runs [default: float32]")
     add("--device", default="cpu", help="cpu, cuda, cuda:1, ... [default: cpu]")

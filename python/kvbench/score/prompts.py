@@ -5,7 +5,6 @@ import os
 import numpy as np
 
 from kvbench.dump.capture import note
-from kvbench.dump.prompts import read_lines
 from kvbench.dump.rope import rope_types
 from kvbench.trace.heads import file_sha256, open_trace, read_head
 from kvbench.trace.values import read_values
@@ -101,18 +100,6 @@ def read_plan(args, reader):
     if not out:
         raise TraceError(f"{', '.join(args.trace)}: got no prompt that the caches hold, expected "
                          "at least one")
-    return out
-
-
-def read_answers(args):
-    """{prompt: answer} of --prompt-records."""
-    out = {}
-    for path in args.prompt_records or ():
-        for number, record in read_lines(path):
-            if not isinstance(record, dict) or "id" not in record:
-                raise TraceError(f"{path}:{number}: expected an object with an `id`")
-            if "answer" in record:
-                out[str(record["id"])] = str(record["answer"])
     return out
 
 

@@ -29,11 +29,11 @@ class Scorer:
         self.tokenizer, self.queries = tokenizer, reader.queries
         self.sink, self.recent = reader.sink, reader.recent
 
-    def begin(self, ids, layers, answer):
-        """The exact run of a prompt: token ids [n], layers that caches hold, the answer or None."""
+    def begin(self, ids, layers, question):
+        """The exact run of a prompt: token ids [n], layers that caches hold, the Question or None."""
         attention, n = self.attention, len(ids)
         self.ids = torch.as_tensor(ids, device=self.model.device)[None]
-        self.n, self.prefix, self.answer = n, n - self.queries, answer
+        self.n, self.prefix, self.question = n, n - self.queries, question
         attention.n, attention.prefix, attention.wanted_layers = n, self.prefix, layers
         attention.exact, attention.caches = {}, []
         self.cache = DynamicCache(config=self.model.config)
@@ -65,6 +65,7 @@ class Scorer:
         self.neg_entropy = torch.cat(own) - self.exact_lse
         self.exact_top = self.exact.argmax(-1)
         self.loss_exact = self.loss(self.exact, self.exact_lse)
+        self.nats_exact, = self.weigh(logits[:, -1], after, "goes on")
         self.said_exact, = self.say(logits[:, -1], after, "goes on")
 
     def decode(self, mode, start, tokens, cache=None):
@@ -92,10 +93,29 @@ class Scorer:
         rows = torch.arange(len(self.next_ids), device=logits.device)
         return float((lse[:-1] - logits[rows, self.next_ids].double()).mean())
 
+    def weigh(self, logits, cache, mode):
+        """Negative log likelihoods of the right answer and each wrong one after the prompt, in nats:
+        an array for each of logits [batch, vocabulary], None where nothing is asked. `cache` stays
+        as it is."""
+        if self.question is None:
+            return [None] * len(logits)
+        out = []
+        # One after the other: together they would take several copies of a whole cache.
+        for answer in torch.tensor(self.question.tokens, device=logits.device):
+            rows = logits[:, None]
+            if len(answer) > 1:
+                own = copy.copy(cache)
+                own.layers = [copy.copy(layer) for layer in cache.layers]
+                more, _ = self.decode(mode, self.n, answer[None, :-1].expand(len(logits), -1), own)
+                rows = torch.cat([rows, more], 1)
+            rows = rows.double().log_softmax(-1)
+            out.append(-rows[:, torch.arange(len(answer)), answer].sum(-1))
+        return list(torch.stack(out, 1).cpu().numpy())
+
     def say(self, logits, cache, mode):
         """What the model goes on with after the prompt, greedily: texts for logits
         [batch, vocabulary], None where nothing is asked."""
-        if self.answer is None:
+        if self.question is None or not self.args.answer_tokens:
             return [None] * len(logits)
         said, position = [[] for _ in logits], self.n
         texts, going = [""] * len(said), set(range(len(said)))
@@ -108,7 +128,7 @@ class Scorer:
                 if token not in ends:
                     said[i].append(token)
                     texts[i] = self.tokenizer.decode(said[i])
-                if (token in ends or self.answer in texts[i]
+                if (token in ends or self.question.answer in texts[i]
                         or len(said[i]) == self.args.answer_tokens):
                     going.discard(i)
             if not going:
@@ -128,7 +148,8 @@ class Scorer:
         """Puts caches, each {layer: {KV head: CacheEntry}}, into the attention's layers."""
         sink = min(self.sink, self.prefix)
         recent = max(self.n - self.recent, sink)
-        room = self.queries + self.args.answer_tokens
+        longest = len(self.question.tokens[0]) if self.question else 0
+        room = self.queries + max(self.args.answer_tokens, longest)
         self.attention.caches = [{layer: self.attention.buckets(layer, heads, sink, recent, room)
                                   for layer, heads in entries.items()} for entries in many]
 
@@ -148,13 +169,30 @@ class Scorer:
                 out.append(self.figures(one))
             except Failed as failed:
                 out.append(failed)
-        for figures, said in zip(out, self.say(logits[:, -1], after, "compressed"), strict=True):
-            if self.answer is not None and not isinstance(figures, Failed):
-                figures |= {"answer_exact": self.said_exact, "answer": said,
-                            "answer_expected": self.answer,
-                            "answer_exact_right": int(self.answer in self.said_exact),
-                            "answer_right": int(self.answer in said)}
+        nats = self.weigh(logits[:, -1], after, "compressed")
+        said = self.say(logits[:, -1], after, "compressed")
+        for at, figures in enumerate(out):
+            if self.question is not None and not isinstance(figures, Failed):
+                out[at] = self.answered(figures, nats[at], said[at])
         return out
+
+    def answered(self, figures, nats, said):
+        """The figures with those of the question, or Failed: of weigh() and say() for one cache."""
+        answer = self.question.answer
+        if not (np.isfinite(nats).all() and np.isfinite(self.nats_exact).all()):
+            return Failed("degenerate: the likelihood of an answer is not finite")
+        figures = figures | {"answer_expected": answer, "answer_nll": float(nats[0]),
+                             "answer_nll_exact": float(self.nats_exact[0])}
+        if len(nats) > 1:
+            for end, right, own in (("_exact", "choice_exact_right", self.nats_exact),
+                                    ("", "choice_right", nats)):
+                figures["wrong_nll" + end] = float(own[1:].min())
+                figures[right] = int(own[0] < own[1:].min())
+        if said is not None:
+            figures |= {"answer_exact": self.said_exact, "answer": said,
+                        "answer_exact_right": int(answer in self.said_exact),
+                        "answer_right": int(answer in said)}
+        return figures
 
     def rows(self, prompt, groups):
         """(group, its row) of each group of a prompt's caches, in their order."""

@@ -16,7 +16,8 @@ from kvbench.trace.writer import TraceError
 COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers",
            "n_tokens", "n_queries", "loss", "loss_exact", "loss_change", "kl", "kl_p95",
            "top_agreement", "answer_exact", "answer", "answer_expected", "answer_exact_right",
-           "answer_right", "status")
+           "answer_right", "status", "answer_nll", "answer_nll_exact", "wrong_nll", "wrong_nll_exact",
+           "choice_exact_right", "choice_right")
 KEY = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed")
 
 
@@ -85,8 +86,12 @@ class Table:
             text = file.read()
         rows = list(csv.reader(io.StringIO(text, newline="")))
         if not rows or tuple(rows[0]) != COLUMNS:
-            raise TraceError(f"{self.path}: --resume: its columns are not those of a table of "
-                             "kvbench-py score")
+            lacks = [name for name in COLUMNS if rows and name not in rows[0]]
+            older = rows and tuple(rows[0]) == COLUMNS[:len(rows[0])] and {*KEY} <= {*rows[0]}
+            raise TraceError(f"{self.path}: --resume: " + (
+                f"column {lacks[0]}: got none, expected it: an older version made the table, and "
+                "--overwrite makes it again" if older else
+                "its columns are not those of a table of kvbench-py score"))
         if not text.endswith("\n") or len(rows[-1]) != len(COLUMNS):
             rows.pop()
         return [dict(zip(COLUMNS, row)) for row in rows[1:]]

@@ -1,0 +1,89 @@
+"""Whether a model still answers its tasks over compressed caches, with controls.
+
+    kvbench-py answers --scores unseen u/*.scores.csv --scores seen s/*.scores.csv \\
+        --records tasks.jsonl --markdown answers.md --csv answers.csv --figure answers
+
+`--scores NAME FILE...` names the tables of kvbench-py score or judge of one setting, .csv or .csv.gz,
+such as methods that have not seen the question and those that have; once per setting. --records are
+the tasks' (kvbench-py tasks): `task`, `source` (else `filler`), `wrong`. The unit is the source, with one
+prompt of each task; seeds are averaged first. A method counts at a budget with the sources where all
+its rows are ok.
+
+For each setting, task, budget and method: at how many sources the right answer is likelier than every wrong
+one, and how much the answer's negative log likelihood grows over that with the whole cache, in nats:
+the mean with the 95 % interval of a studentised bootstrap over sources, or with fewer than 8 sources
+their least and largest.
+
+Each setting and task has controls: `exact`, whose cache holds all, must choose right more often than
+chance (the lower bound of its exact binomial interval), and more often than a method that must fail
+(--control at its smallest budget; exact one-sided sign test over the sources at which they differ).
+Else it is dropped: the tables say so, and neither they nor the picture show its methods.
+
+The picture shows at most ten methods (--show), a panel per setting and task.
+"""
+
+from kvbench import command
+from kvbench.answers import tables
+from kvbench.compare.tables import write_table, write_text
+from kvbench.tables import note
+
+MOST_SHOWN = 10
+
+
+def parse_arguments(arguments=None):
+    parser = command.plain_parser(__doc__)
+    parser.add_argument("--scores", nargs="+", action="append", required=True,
+                        metavar=("NAME", "FILE"), help="tables of one setting; once per setting")
+    parser.add_argument("--records", nargs="+", required=True, metavar="FILE.jsonl",
+                        help="records of the tasks")
+    parser.add_argument("--control", default="local", metavar="METHOD",
+                        help="the method that must fail at its smallest budget [local]")
+    parser.add_argument("--exclude", type=command.name_list, default=[], metavar="NAME,...",
+                        help="not these algorithms")
+    parser.add_argument("--show", type=command.name_list, default=[], metavar="METHOD,...",
+                        help=f"at most {MOST_SHOWN} methods of the picture; default: by mean rank")
+    parser.add_argument("--y", choices=tables.MEASURES, default="change",
+                        help="what the picture shows: growth of the answer's negative log likelihood, or "
+                        "the share of right choices [change]")
+    parser.add_argument("--digits", type=int, default=2, metavar="N", help="[2]")
+    parser.add_argument("--csv", metavar="OUT.csv", help="a row per setting, task, budget and method")
+    parser.add_argument("--sources", metavar="SOURCES.csv", help="a row per source as well")
+    parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
+    parser.add_argument("--figure", metavar="STEM", help="STEM.png and STEM.pdf")
+    options = parser.parse_args(arguments)
+    for name, *files in options.scores:
+        if not files:
+            parser.error(f"--scores: got {name} alone, expected NAME FILE...")
+    if len({name for name, *_ in options.scores}) < len(options.scores):
+        parser.error("--scores: a setting comes twice, expected each once, with all its files")
+    if len(options.show) > MOST_SHOWN:
+        parser.error(f"--show: got {len(options.show)} methods, expected at most {MOST_SHOWN}")
+    if not (options.csv or options.sources or options.markdown or options.figure):
+        options.markdown = "-"
+    return options
+
+
+def main(arguments=None):
+    options = parse_arguments(arguments)
+    found = tables.load([(name, files) for name, *files in options.scores], options.records,
+                        options.control, options.exclude)
+    for text in found.notes:
+        note(text)
+    lines = tables.lines(found)
+    if options.csv:
+        write_table(options.csv, tables.COLUMNS, lines)
+    if options.sources:
+        write_table(options.sources, tables.SOURCE_COLUMNS, tables.by_source(found))
+    if options.markdown:
+        from kvbench.answers import pages
+
+        write_text(options.markdown, pages.markdown(found, lines, options.digits))
+    if options.figure:
+        from kvbench.answers import figure  # half a second that tables do not need
+
+        figure.draw_to(options.figure, found, lines, options.show or tables.shown(found, lines, MOST_SHOWN),
+                       options.y)
+
+
+if __name__ == "__main__":
+    command.run_main(main)

@@ -1,0 +1,58 @@
+"""What prompts ask and which answers are right and wrong, of --prompt-records; a part of kvbench-py
+score. Without torch."""
+
+import dataclasses
+
+from kvbench.dump.prompts import read_lines
+from kvbench.trace.writer import TraceError
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """answer: the right one; wrong: others, maybe none.
+
+    tokens   of the answer and of each wrong one, as they follow the prompt after one space
+    """
+
+    answer: str
+    wrong: tuple = ()
+    tokens: tuple = ()
+
+
+def read_answers(args):
+    """{prompt: Question} of --prompt-records."""
+    out = {}
+    for path in args.prompt_records or ():
+        for number, record in read_lines(path):
+            if not isinstance(record, dict) or "id" not in record:
+                raise TraceError(f"{path}:{number}: expected an object with an `id`")
+            if "answer" in record:
+                out[str(record["id"])] = question_of(record, f"{path}:{number}")
+    return out
+
+
+def question_of(record, where):
+    answer, wrong = str(record["answer"]), record.get("wrong", [])
+    if not isinstance(wrong, list) or not all(isinstance(one, str) for one in wrong):
+        raise TraceError(f"{where}: wrong: got {wrong!r}, expected a list of texts")
+    if answer in wrong or len(set(wrong)) < len(wrong):
+        raise TraceError(f"{where}: wrong: got {', '.join(wrong)} beside the answer {answer}, expected "
+                         "different texts")
+    return Question(answer, tuple(wrong))
+
+
+def with_tokens(answers, tokenizer):
+    """The same with tokens. TraceError where a wrong answer has another number of them than the
+    right one: the sums of their log likelihoods would not be a choice between equals."""
+    out = {}
+    for prompt, question in answers.items():
+        tokens = [tuple(tokenizer.encode(" " + text, add_special_tokens=False))
+                  for text in (question.answer, *question.wrong)]
+        for text, one in zip((question.answer, *question.wrong), tokens):
+            if not one:
+                raise TraceError(f"--prompt-records: {prompt}: `{text}`: got no token, expected an answer")
+            if len(one) != len(tokens[0]):
+                raise TraceError(f"--prompt-records: {prompt}: wrong answer `{text}`: got {len(one)} tokens, "
+                                 f"expected {len(tokens[0])} as `{question.answer}` has")
+        out[prompt] = dataclasses.replace(question, tokens=tuple(tokens))
+    return out
