@@ -24,7 +24,7 @@ done
 failures=0
 done_at=0
 for ((kib = least; kib < least + 200000; kib += 1500)); do
-  rm -f out.csv out.csv.json
+  rm -f out.csv* .out.csv*
   code=0
   (
     ulimit -v $kib
@@ -36,6 +36,11 @@ for ((kib = least; kib < least + 200000; kib += 1500)); do
   fi
   failures=$((failures + 1))
   err=$(cat "$scratch/err")
+  # glibc ends a process itself where a thread has no room for its first thread_local's destructor, and
+  # where libgcc_s cannot be loaded as a thread ends. Which limits do that changes from run to run.
+  if [[ $code == 134 && $err =~ 'failed to register TLS destructor: out of memory'|'libgcc_s.so.1 must be installed' ]]; then
+    continue
+  fi
   [[ $code == 3 ]] || fail "exit code $code under ulimit -v $kib: $err"
   [[ $(grep -c '^kvbench: error: ' "$scratch/err") == 1 ]] || fail "said under ulimit -v $kib: $err"
   [[ -z $(find . -name '*.tmp' -o -name '*.lock') ]] || fail "under ulimit -v $kib: $(ls)"
