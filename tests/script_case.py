@@ -98,3 +98,32 @@ class FolderCase(unittest.TestCase):
         if not KVBENCH:
             self.skipTest("KVBENCH names no program")
         return subprocess.run([KVBENCH, *arguments], capture_output=True, text=True, check=False)
+
+
+class CommandCase(FolderCase):
+    """Calls of one program's main in this process; `module()` is the program's."""
+
+    def module(self):
+        raise NotImplementedError
+
+    def call(self, *arguments):
+        from kvbench.command import run_main
+
+        module = self.module()
+        return call(lambda: run_main(module.main), program(module), *arguments)
+
+    def run_script(self, *arguments):
+        """(what it says, what it says on stderr); it must succeed."""
+        ran = self.call(*arguments)
+        self.assertEqual(ran.code, 0, ran.err)
+        return ran.out, ran.err
+
+    def refused(self, what, *arguments):
+        """It must fail and say `what`."""
+        ran = self.call(*arguments)
+        self.assertNotEqual(ran.code, 0)
+        self.assertIn(what, ran.err)
+        self.assertNotIn("Traceback", ran.err)
+
+    def read(self, name):
+        return read_rows(self.path(name))

@@ -6,10 +6,9 @@ import gzip
 import json
 import math
 import os
-import tempfile
 import unittest
 
-from script_case import call, missing
+from script_case import CommandCase, missing
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
@@ -18,7 +17,6 @@ if not MISSING:
     from kvbench import stats as ks
     from kvbench.answers import main as answers
     from kvbench.answers import pages
-    from kvbench.command import run_main
 
 COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers", "answer_nll",
            "answer_nll_exact", "choice_exact_right", "choice_right", "status")
@@ -27,14 +25,9 @@ EXACT_NATS = 2.0
 
 
 @unittest.skipIf(MISSING, f"lacks {', '.join(MISSING)}")
-class AnswersTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
+class AnswersTest(CommandCase):
+    def module(self):
+        return answers
 
     def table(self, name, rows):
         """A table of scores of (prompt, algorithm, budget, growth, right[, seed[, status]])."""
@@ -72,21 +65,6 @@ class AnswersTest(unittest.TestCase):
             out += [(prompt, method, budget, self.growth(i, at, budget) + shift, int(i % 2 == 0))
                     for at, method in enumerate(methods) for budget in BUDGETS]
         return out
-
-    def run_script(self, *arguments):
-        ran = call(lambda: run_main(answers.main), "kvbench-py answers", *arguments)
-        self.assertEqual(ran.code, 0, ran.err)
-        return ran.out, ran.err
-
-    def refused(self, what, *arguments):
-        ran = call(lambda: run_main(answers.main), "kvbench-py answers", *arguments)
-        self.assertNotEqual(ran.code, 0)
-        self.assertIn(what, ran.err)
-        self.assertNotIn("Traceback", ran.err)
-
-    def read(self, name):
-        with open(self.path(name), encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
 
     def test_shares_growths_and_intervals(self):
         out, _ = self.run_script("--scores", "unseen", self.table("u.csv.gz", self.rows()), "--records",

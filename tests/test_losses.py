@@ -11,12 +11,11 @@ import sys
 import tempfile
 import unittest
 
-from script_case import ROOT, call, missing
+from script_case import ROOT, CommandCase, missing
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
     from scipy import stats
-    from kvbench.command import run_main
     from kvbench.losses import main as losses
 
 COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers", "kl",
@@ -24,14 +23,9 @@ COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed",
 
 
 @unittest.skipIf(MISSING, f"lacks {', '.join(MISSING)}")
-class LossesTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
+class LossesTest(CommandCase):
+    def module(self):
+        return losses
 
     def table(self, name, rows, params=""):
         """A table of scores of (prompt, algorithm, budget, seed, kl[, status[, layers]])."""
@@ -56,21 +50,6 @@ class LossesTest(unittest.TestCase):
             for prompt, source in sources.items():
                 file.write(json.dumps({"id": prompt, "source": source, "text": "x"}) + "\n")
         return self.path("r.jsonl")
-
-    def run_script(self, *arguments):
-        ran = call(lambda: run_main(losses.main), "kvbench-py losses", *arguments)
-        self.assertEqual(ran.code, 0, ran.err)
-        return ran.out, ran.err
-
-    def refused(self, what, *arguments):
-        ran = call(lambda: run_main(losses.main), "kvbench-py losses", *arguments)
-        self.assertNotEqual(ran.code, 0)
-        self.assertIn(what, ran.err)
-        self.assertNotIn("Traceback", ran.err)
-
-    def read(self, name):
-        with open(self.path(name), encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
 
     def many(self, sources, better=0.7):
         """Two methods at two budgets over that many sources of a prompt each."""

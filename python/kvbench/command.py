@@ -119,6 +119,18 @@ def layer_list(text):
     return [int(part) for part in parts]
 
 
+def check_named_files(parser, option, given, what, metavar="NAME"):
+    """Refuses [[NAME, FILE...]] of an option that takes a name with its files, once per name.
+
+    what: what a name is, as `model`; metavar: what the help calls it.
+    """
+    for name, *files in given:
+        if not files:
+            parser.error(f"{option}: got {name} alone, expected {metavar} FILE...")
+    if len({name for name, *_ in given}) < len(given):
+        parser.error(f"{option}: a {what} comes twice, expected each once, with all its files")
+
+
 def positive(text):
     """A number of bins, for argparse."""
     if not text.isdigit() or int(text) == 0:

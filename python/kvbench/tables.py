@@ -120,6 +120,17 @@ def _refuse_repeats(frame, paths):
                    f"{row['q_head']:g}, {row['algorithm']}: row {at}, and row {before} of {other}")
 
 
+def refuse_twice(frame, keys, path):
+    """CsvError where two rows share `keys`, among which are prompt, algorithm, budget_requested and seed."""
+    twice = frame.duplicated(keys)
+    if twice.any():
+        row = frame[twice].iloc[0]
+        place = "".join(f", {name} {row[key]:g}" for key, name in (("layer", "layer"), ("q_head", "head"))
+                        if key in keys)
+        raise CsvError(f"{path}: rows stand twice: prompt {row['prompt']}{place}, {row['algorithm']}, "
+                       f"budget {row['budget_requested']:g}, seed {row['seed']:g}")
+
+
 def read_table(paths, needed, text, others=None):
     """Files of one header as one frame, such as OUT.steps.csv or those of `kvbench cluster`.
 

@@ -77,10 +77,7 @@ def layer_figures(frame, options):
     averages over layers where all layers have as many heads, as those of a model have."""
     keys = ["trace", "prompt", "layer", *POINT, "seed"]
     layers = kt.read_table(options.layers, [*keys, options.metric], kt.TEXT_COLUMNS, ())
-    if layers.duplicated(keys).any():
-        row = layers[layers.duplicated(keys)].iloc[0]
-        raise kt.CsvError(f"{options.layers[0]}: rows stand twice: prompt {row['prompt']}, layer "
-                          f"{row['layer']:g}, {row['algorithm']}")
+    kt.refuse_twice(layers, keys, options.layers[0])
     return frame[keys].merge(layers, on=keys, how="left")[options.metric].to_numpy()
 
 

@@ -3,11 +3,11 @@
 import math
 
 import numpy as np
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from kvbench import tables as kt
 from kvbench.answers.tables import REASON
-from kvbench.losses.tables import share
+from kvbench.losses.figure import budget_axis
 from kvbench.plot import figures as kf
 from kvbench.plot import style as kst
 
@@ -57,7 +57,6 @@ def draw(found, rows, methods, measure):
                                           for other in enumerate(tasks)):
         axes, place = grid[at][column], (setting, task)
         mine = [row for row in rows if (row["setting"], row["task"]) == place]
-        axes.set_xscale("log", base=2)
         if place in kept:
             draw_panel(axes, mine, methods, looks, measure)
             axes.set_title(f"{task}, {setting} ({max(row['sources'] for row in mine)} sources)")
@@ -75,9 +74,7 @@ def draw(found, rows, methods, measure):
 def dress(axes, rows, measure, lowest, first):
     """Axes of a panel: ticks at budgets, names where they stand for the row or column."""
     budgets = sorted({row["budget"] for row in rows if not math.isnan(row["budget"])})
-    axes.xaxis.set_major_locator(FixedLocator(budgets))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: share(value)))
+    budget_axis(axes, budgets)
     if measure == "right":
         axes.set_ylim(-0.04, 1.04)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))

@@ -51,11 +51,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
     parser.add_argument("--figure", metavar="STEM", help="STEM.png and STEM.pdf")
     options = parser.parse_args(arguments)
-    for name, *files in options.scores:
-        if not files:
-            parser.error(f"--scores: got {name} alone, expected NAME FILE...")
-    if len({name for name, *_ in options.scores}) < len(options.scores):
-        parser.error("--scores: a setting comes twice, expected each once, with all its files")
+    command.check_named_files(parser, "--scores", options.scores, "setting")
     if len(options.show) > MOST_SHOWN:
         parser.error(f"--show: got {len(options.show)} methods, expected at most {MOST_SHOWN}")
     if not (options.csv or options.sources or options.markdown or options.figure):

@@ -9,11 +9,10 @@ import pandas as pd
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench import units
-from kvbench.losses.tables import extent
+from kvbench.losses.tables import KEY, extent, refuse_other_layers, without_spoiled
 
 MEASURES = ("change", "right")
 EXACT, ORACLE = "exact", "oracle"
-KEY = ["trace", "prompt", "algorithm", "params", "budget_requested", "seed"]
 FIGURES = ["answer_nll", "answer_nll_exact", "choice_right", "choice_exact_right"]
 TEXT = ("trace", "prompt", "source", "algorithm", "params", "status")
 COLUMNS = ["setting", "task", "budget", "method", "sources", "right", "right_low", "right_high", "change",
@@ -94,20 +93,14 @@ def read(paths):
             raise kt.CsvError(f"{paths[0]}: prompt {row['prompt']}, {row['algorithm']} at "
                               f"{row['budget_requested']:g}: {column} is {row[column]:g} though the status is "
                               "ok, expected a score with the task's --prompt-records")
-    repeats = frame.duplicated(KEY)
-    if repeats.any():
-        row = frame.iloc[int(repeats.to_numpy().argmax())]
-        raise kt.CsvError(f"{paths[0]}: rows stand twice: prompt {row['prompt']}, {row['algorithm']} "
-                          f"at {row['budget_requested']:g}")
-    if "layers" in frame and frame["layers"].nunique() > 1:
-        raise kt.CsvError(f"{paths[0]}: caches of {', '.join(map(str, frame['layers'].unique()))} "
-                          "layers, expected one number: they are not compared")
+    kt.refuse_twice(frame, KEY, paths[0])
+    refuse_other_layers(frame, paths[0])
     return frame
 
 
 def load(scores, records, control="local", exclude=()):
     """Answers of tables [(setting, [file])] and files of records."""
-    tasks, notes = read_tasks(records), []
+    tasks = read_tasks(records)
     frame = pd.concat([read(paths).assign(setting=setting) for setting, paths in scores],
                       ignore_index=True)
     frame = frame[~frame["algorithm"].isin(exclude)].copy()
@@ -121,12 +114,9 @@ def load(scores, records, control="local", exclude=()):
     frame["change"] = frame["answer_nll"] - frame["answer_nll_exact"]
     frame["right"] = frame["choice_right"]
     keys = ["setting", "task", "budget_requested", "label", "unit"]
-    spoiled = frame.loc[frame["status"].map(kt.status_kind) != "ok", keys].drop_duplicates()
-    for (setting, task, budget, label), some in spoiled.groupby(keys[:4], sort=False, dropna=False):
-        notes.append(f"{setting}, {task}: {label} at {budget:g}: {len(some)} sources with rows that are not "
-                     "ok are left out")
-    frame = frame.merge(spoiled.assign(spoiled=True), "left", keys)
-    frame = frame[frame["spoiled"].isna()]
+    frame, gone = without_spoiled(frame, keys)
+    notes = [f"{setting}, {task}: {label} at {budget:g}: {count} sources with rows that are not ok are left "
+             "out" for (setting, task, budget, label), count in gone]
     if frame.empty:
         raise kt.CsvError(f"{scores[0][1][0]}: no rows with status ok")
     means = frame.groupby([*keys, "algorithm", "chance"], sort=False, dropna=False)[list(MEASURES)].mean()

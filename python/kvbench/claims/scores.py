@@ -8,6 +8,7 @@ import pandas as pd
 
 from kvbench import tables as kt
 from kvbench import units
+from kvbench.claims import tables
 from kvbench.claims.verdicts import text_of
 from kvbench.losses import tables as losses
 
@@ -22,17 +23,14 @@ def read(paths, algorithms, options):
     for name in algorithms:
         if name not in set(frame["algorithm"]):
             raise kt.CsvError(f"{paths[0]}: no rows of {name} with a budget")
-    if "layers" in frame and frame["layers"].nunique() > 1:
-        raise kt.CsvError(f"{paths[0]}: caches of {', '.join(map(str, frame['layers'].unique()))} layers, "
-                          "expected one number: they are not compared")
+    losses.refuse_other_layers(frame, paths[0])
     kinds = {str(record.get("id")): str(record.get("task") or record.get("kind") or "")
              for record in units.read_records(options.records)}
     frame["kind"] = frame["prompt"].map(kinds).fillna("")
     if "" in set(frame["kind"]):
         raise kt.CsvError(f"{paths[0]}: prompt {frame.loc[frame['kind'] == '', 'prompt'].iloc[0]}: no record says "
                           "its `task` or `kind`: --records")
-    frame["of"] = (units.sources_of(frame, options.records, paths[0]) if options.by == "source"
-                   else frame["trace"] + ":" + frame["prompt"])
+    frame = tables.add_units(frame, paths[0], options)
     good = (frame["status"].map(kt.status_kind) == "ok") & (frame["kl"] > 0)
     frame["kl"] = frame["kl"].where(good)
     return frame

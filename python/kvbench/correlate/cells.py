@@ -82,12 +82,7 @@ def read_scores(paths, pool=False):
     """Rows of kvbench-py score with status ok, one per key; `agreement` is turned."""
     frame = kt.read_table(paths, [*KEY, *SCORES, *ANSWERS, "status"], TEXT)
     frame["trace"] = frame["trace"].map(os.path.basename)
-    twice = frame.duplicated(KEY)
-    if twice.any():
-        row = frame[twice].iloc[0]
-        raise kt.CsvError(f"{', '.join(paths)}: rows stand twice: prompt {row['prompt']}, "
-                          f"{row['algorithm']}, budget {row['budget_requested']:g}, seed "
-                          f"{row['seed']:g}")
+    kt.refuse_twice(frame, KEY, ", ".join(paths))
     frame = kt.measured_rows(frame, paths[0], pool)
     for score in SCORES:
         bad = frame[~np.isfinite(frame[score])]
@@ -186,11 +181,7 @@ def read_layers(paths, rows, labels, options):
     # A trace without the residual stream's norms leaves that column empty.
     frame = kt.read_table(paths, [*KEY, "layer", *kt.SETTINGS, *kt.LAYER_METRICS], kt.TEXT_COLUMNS)
     kt.check_same_run(frame, ", ".join(paths), rows, ", ".join(options.inputs))
-    keys = [*KEY, "layer", *kt.SETTINGS]
-    if frame.duplicated(keys).any():
-        row = frame[frame.duplicated(keys)].iloc[0]
-        raise kt.CsvError(f"{', '.join(paths)}: rows stand twice: prompt {row['prompt']}, layer "
-                          f"{row['layer']:g}, {row['algorithm']}")
+    kt.refuse_twice(frame, [*KEY, "layer", *kt.SETTINGS], ", ".join(paths))
     wanted = pd.DataFrame({"key": keys_of(rows), "layer": rows["layer"]}).drop_duplicates()
     frame["key"] = keys_of(frame)
     merged = wanted.merge(frame[["key", "layer", *kt.LAYER_METRICS]], on=["key", "layer"], how="left",

@@ -14,6 +14,14 @@ from kvbench.plot import style as kst
 WIDTH = 0.012  # of a method's step beside the budget, in decades, so that intervals stay apart
 
 
+def budget_axis(axes, budgets):
+    """An x axis in steps of two, with ticks at the budgets."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(budgets))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: share(value)))
+
+
 @kf.in_style
 def draw(found, methods, metric):
     """A panel per model, side by side; intervals over sources."""
@@ -25,7 +33,6 @@ def draw(found, methods, metric):
                              height=3.2)
     looks = kst.styles(methods)
     for axes, model in zip(grid[0], models):
-        axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         budgets = [b for b in found.budgets() if (model, b) in found.values and not math.isnan(b)]
         for step, method in enumerate(methods):
@@ -43,9 +50,7 @@ def draw(found, methods, metric):
             axes.errorbar(x, y, yerr=bars, color=look["color"], marker=look["marker"], ms=4,
                           linestyle=look["linestyle"], linewidth=1, elinewidth=0.6, label=method,
                           fillstyle=look.get("fillstyle", "full"), zorder=look["zorder"])
-        axes.xaxis.set_major_locator(FixedLocator(budgets))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: share(value)))
+        budget_axis(axes, budgets)
         axes.set_title(f"{model} ({len(found.values[model, budgets[0]])} sources)")
         axes.set_xlabel("budget (fraction of the middle)")
         kl.plain_log(axes.yaxis)

@@ -27,7 +27,7 @@ the table has beside the means.
 """
 
 from kvbench import command, units
-from kvbench.compare.tables import number, write_table, write_text
+from kvbench.compare.tables import write_table, write_text
 from kvbench.losses import orders, tables
 from kvbench.tables import note
 
@@ -58,16 +58,11 @@ def parse_arguments(arguments=None):
     parser.add_argument("--markdown", metavar="FILE", help="- for the terminal")
     parser.add_argument("--figure", metavar="STEM", help="STEM.png and STEM.pdf")
     options = parser.parse_args(arguments)
-    models = [model for model, *_ in options.scores]
-    for name in ("scores", "tuned"):
-        given = [model for model, *_ in getattr(options, name)]
-        for model, *files in getattr(options, name):
-            if not files:
-                parser.error(f"--{name}: got {model} alone, expected MODEL FILE...")
-        if len({*given}) < len(given):
-            parser.error(f"--{name}: a model comes twice, expected each once, with all its files")
-        if {*given} - {*models}:
-            parser.error(f"--{name}: got {sorted({*given} - {*models})[0]}, expected models of --scores")
+    command.check_named_files(parser, "--scores", options.scores, "model", "MODEL")
+    command.check_named_files(parser, "--tuned", options.tuned, "model", "MODEL")
+    unknown = {model for model, *_ in options.tuned} - {model for model, *_ in options.scores}
+    if unknown:
+        parser.error(f"--tuned: got {min(unknown)}, expected models of --scores")
     if len(options.show) > MOST_SHOWN:
         parser.error(f"--show: got {len(options.show)} methods, expected at most {MOST_SHOWN}")
     if not (options.csv or options.sources or options.orders or options.markdown or options.figure):
@@ -93,14 +88,11 @@ def main(arguments=None):
         write_table(options.csv, tables.COLUMNS, lines)
     if options.sources:
         write_table(options.sources, tables.SOURCE_COLUMNS, tables.by_source(found))
-    alike = orders.orders(found)
+    alike = orders.orders(found) if options.orders or options.markdown else []
     if options.orders:
         write_table(options.orders, orders.COLUMNS, alike)
     if options.markdown:
-        text = tables.markdown(found, lines, options)
-        if alike:
-            text += "\n".join(["", *orders.markdown(alike, tables.share, number), ""])
-        write_text(options.markdown, text)
+        write_text(options.markdown, tables.markdown(found, lines, options) + orders.markdown(alike))
     if options.figure:
         from kvbench.losses import figure  # half a second that tables do not need
 

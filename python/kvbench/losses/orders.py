@@ -6,6 +6,8 @@ import numpy as np
 
 from kvbench import ranks as kr
 from kvbench import stats as ks
+from kvbench.compare.tables import number
+from kvbench.losses.tables import share
 
 COLUMNS = ["budget", "model", "other", "methods", "sources", "sources_other", "spearman", "low", "high"]
 FEWEST = 5  # methods: fewer have the same order by chance
@@ -49,11 +51,14 @@ def correlated(a, b, seed):
     return (float(values[0]), *kr.interval(values[0], values[1:], few, bounds=(-1, 1)))
 
 
-def markdown(rows, share, number):
-    out = ["Order of the methods by their means, Spearman's correlation [95 % interval over sources]:", "",
+def markdown(rows):
+    """The table behind a page; nothing where there are no rows."""
+    if not rows:
+        return ""
+    out = ["", "Order of the methods by their means, Spearman's correlation [95 % interval over sources]:", "",
            "| budget | between | and | methods | correlation |", "| --- | --- | --- | --- | --- |"]
     for row in rows:
         low, high = number(row["low"], 2), number(row["high"], 2)
         out.append(f"| {share(row['budget'])} | {row['model']} | {row['other']} | {row['methods']} | "
                    f"{number(row['spearman'], 2)} [{low}, {high}] |")
-    return out
+    return "\n".join([*out, ""])

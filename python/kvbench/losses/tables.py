@@ -9,6 +9,7 @@ import pandas as pd
 from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.compare.tables import chance, number
+from kvbench.tune import changed
 
 METRICS = {"kl": "KL divergence, nats a token", "loss_change": "change of the loss, nats a token",
            "residual_rel_error": "error of a layer's output, of the residual stream",
@@ -66,12 +67,24 @@ def read(paths, metric):
         raise kt.CsvError(f"{paths[0]}: prompt {row['prompt']}, {row['algorithm']} at "
                           f"{row['budget_requested']:g}: {metric} is {row[metric]} though the status is "
                           "ok, expected a finite number")
-    repeats = frame.duplicated([*KEY, *parts])
-    if repeats.any():
-        row = frame.iloc[int(repeats.to_numpy().argmax())]
-        raise kt.CsvError(f"{paths[0]}: rows stand twice: prompt {row['prompt']}, {row['algorithm']} "
-                          f"at {row['budget_requested']:g}")
+    kt.refuse_twice(frame, [*KEY, *parts], paths[0])
     return frame
+
+
+def refuse_other_layers(frame, path):
+    """CsvError where caches are of different numbers of layers."""
+    if "layers" in frame and frame["layers"].nunique() > 1:
+        raise kt.CsvError(f"{path}: caches of {', '.join(map(str, frame['layers'].unique()))} layers, "
+                          "expected one number: they are not compared")
+
+
+def without_spoiled(frame, keys):
+    """(rows of the groups by `keys` that are all ok, [(keys but the last, how many groups go)]); the last
+    of `keys` is the source."""
+    spoiled = frame.loc[frame["status"].map(kt.status_kind) != "ok", keys].drop_duplicates()
+    frame = frame.merge(spoiled.assign(spoiled=True), "left", keys)
+    gone = [(place, len(some)) for place, some in spoiled.groupby(keys[:-1], dropna=False)]
+    return frame[frame["spoiled"].isna()], gone
 
 
 def load(scores, sources, metric="kl", exclude=(), budgets=(), tuned=()):
@@ -84,9 +97,7 @@ def load(scores, sources, metric="kl", exclude=(), budgets=(), tuned=()):
         if model in better:
             frame = take_tuned(frame, read(better[model], metric).assign(model=model, usual=False),
                                better[model][0], settings)
-        if "layers" in frame and frame["layers"].nunique() > 1:
-            raise kt.CsvError(f"{paths[0]}: caches of {', '.join(map(str, frame['layers'].unique()))} "
-                              "layers, expected one number: they are not compared")
+        refuse_other_layers(frame, paths[0])
         frames.append(frame)
     frame = pd.concat(frames, ignore_index=True)
     frame = frame[~frame["algorithm"].isin(exclude)].copy()
@@ -112,9 +123,7 @@ def take_tuned(frame, tuned, path, settings):
         if len(before) != 1 or len(after) != 1:
             raise kt.CsvError(f"{path}: {name}: got {len(after)} settings, and {len(before)} in the tables "
                               "of --scores, expected one of each")
-        default = kt.parse_params(before[0])
-        settings[model, name] = ";".join(f"{key}={value}" for key, value in
-                                         kt.parse_params(after[0]).items() if default.get(key) != value)
+        settings[model, name] = changed(after[0], before[0])
     frame["usual"] = frame["algorithm"].isin(tuned["algorithm"].unique())
     return pd.concat([frame, tuned], ignore_index=True)
 
@@ -130,16 +139,10 @@ def label_by_method(frame):
 def averaged(frame, metric):
     """({(model, budget): [sources, methods]}, notes) of rows: seeds and parts of a prompt first, then the
     prompts of a source."""
-    notes = []
-    good = frame["status"].map(kt.status_kind) == "ok"
     keys = ["model", "budget_requested", "label", "source"]
-    spoiled = frame.loc[~good, keys].drop_duplicates()
-    frame = frame.merge(spoiled.assign(spoiled=True), "left", keys)
-    frame = frame[frame["spoiled"].isna()]
-    for (model, budget, label), some in spoiled.groupby(["model", "budget_requested", "label"],
-                                                        dropna=False):
-        notes.append(f"{model}: {label} at {budget:g}: {len(some)} sources with rows that are not ok "
-                     "are left out")
+    frame, gone = without_spoiled(frame, keys)
+    notes = [f"{model}: {label} at {budget:g}: {count} sources with rows that are not ok are left out"
+             for (model, budget, label), count in gone]
     prompt = frame.groupby([*keys, "trace", "prompt"], sort=False, dropna=False)[metric].mean()
     source = prompt.groupby(keys, sort=False, dropna=False).mean()
     values = {}
