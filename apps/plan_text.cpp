@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "core/printable.hpp"
-#include "replay/job.hpp"
+#include "replay/resources.hpp"
 #include "replay/shard_costs.hpp"
 #include "replay/side_sizes.hpp"
+#include "replay/windows.hpp"
 #include "terminal.hpp"
 
 namespace kvbench {
@@ -195,13 +196,13 @@ void print_plan(const Plan& plan) {
   print_units(plan, needs);
 }
 
-std::string ranges_line(const Plan& plan) {
+std::string ranges_line(const PlanSpec& plan) {
   std::vector<std::string> all;
   std::ranges::transform(plan.ranges, std::back_inserter(all), range_text);
   return all.empty() ? "" : fmt::format("ranges: {}", fmt::join(all, "; "));
 }
 
-std::string ranges_note(const Plan& plan) {
+std::string ranges_note(const PlanSpec& plan) {
   std::vector<std::string> all;
   const SpecRange* first = nullptr;
   for (const SpecRange& range : plan.ranges) {

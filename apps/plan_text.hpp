@@ -12,9 +12,9 @@ namespace kvbench {
 void print_plan(const Plan& plan);
 
 /// What the ranges of parameters became: "ranges: T=1:5 is 1, 2, 3, 4"; empty without ranges.
-std::string ranges_line(const Plan& plan);
+std::string ranges_line(const PlanSpec& plan);
 
 /// A note on ranges whose end a version before 0.2 would have included; else empty.
-std::string ranges_note(const Plan& plan);
+std::string ranges_note(const PlanSpec& plan);
 
 }  // namespace kvbench

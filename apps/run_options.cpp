@@ -148,7 +148,7 @@ void run(CLI::App& command, RunOptions& o) {
       stop_on_signals("interrupted while a job ran; finished rows are kept, --resume goes on");
   Plan plan = make_plan(o.replay);
   plan.options.program_bytes = program_bytes() + shared_bytes(plan);
-  for (const std::string& note : plan.left_out) {
+  for (const std::string& note : plan.notes) {
     tell("{}\n", note);
   }
   for (const std::string& note : scoring_notes(plan)) {

@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 
 namespace kvbench {
 

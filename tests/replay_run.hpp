@@ -12,6 +12,8 @@
 
 #include "make_trace.hpp"
 #include "refusal.hpp"
+#include "replay/planner.hpp"
+#include "replay/resources.hpp"
 #include "replay/run.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 
+#include "replay/planner.hpp"
 #include "replay/grid.hpp"
 #include "replay/run.hpp"
 #include "report/csv.hpp"

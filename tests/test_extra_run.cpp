@@ -201,7 +201,7 @@ TEST_F(ExtraRunTest, SetsOfAlgorithmsLeaveOutWhatLacksASet) {
   EXPECT_FALSE(names.contains("external-scores"));
   EXPECT_TRUE(names.contains("snapkv"));
   for (const char* name : {"kvzip", "external-scores"}) {
-    EXPECT_TRUE(std::ranges::any_of(plan.left_out, [&](const std::string& line) {
+    EXPECT_TRUE(std::ranges::any_of(plan.notes, [&](const std::string& line) {
       return line.find(std::string("leaves out ") + name + ": ") != std::string::npos;
     })) << name;
   }

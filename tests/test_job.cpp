@@ -13,6 +13,8 @@
 
 #include "core/error.hpp"
 #include "make_trace.hpp"
+#include "replay/windows.hpp"
+#include "replay/planner.hpp"
 #include "replay/job.hpp"
 #include "report_rows.hpp"
 
@@ -423,13 +425,13 @@ TEST_F(JobTest, MemoryNeedGrowsWithThePromptAndCoversItsArrays) {
   LayerMeta large = small;
   large.n = large.nq = 4000;
   ReplayOptions o;
-  EXPECT_LT(memory_need(small, o).unit, memory_need(large, o).unit);
-  EXPECT_LT(memory_need(small, o).per_thread, memory_need(large, o).per_thread);
+  EXPECT_LT(prefill_memory_need(small, o).unit, prefill_memory_need(large, o).unit);
+  EXPECT_LT(prefill_memory_need(small, o).per_thread, prefill_memory_need(large, o).per_thread);
   // At least the head itself in float32: k, v and the queries of the group.
-  EXPECT_GE(memory_need(small, o).unit, 4U * 1000U * (128U + 128U + 4U * 128U));
-  const std::uint64_t single = memory_need(small, o).opening;
+  EXPECT_GE(prefill_memory_need(small, o).unit, 4U * 1000U * (128U + 128U + 4U * 128U));
+  const std::uint64_t single = prefill_memory_need(small, o).opening;
   o.precision = Precision::float64;
-  EXPECT_GE(memory_need(small, o).opening, single + 4U * 64U * 1000U);
+  EXPECT_GE(prefill_memory_need(small, o).opening, single + 4U * 64U * 1000U);
 }
 
 }  // namespace

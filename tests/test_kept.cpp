@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "replay/stream_job.hpp"
+#include "replay/windows.hpp"
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"

@@ -327,7 +327,7 @@ TEST_F(LayerErrorsTest, OnlyWholeLayersWithAProjectionGetLines) {
   o.heads = {0, 1, 2, 3, 4};
   EXPECT_TRUE(make_plan(o).error_layers.empty());
   EXPECT_EQ(
-      make_plan(o).left_out,
+      make_plan(o).notes,
       (std::vector<std::string>{
           "note: OUT.layers.csv is not written: --heads leaves out some of the query heads of "
           "every layer"}));
@@ -338,14 +338,14 @@ TEST_F(LayerErrorsTest, OnlyWholeLayersWithAProjectionGetLines) {
 
   o.heads = {0, 1, 2, 3, 4, 5};
   EXPECT_NE(make_plan(o).hash(), partial);
-  EXPECT_TRUE(make_plan(o).left_out.empty());
+  EXPECT_TRUE(make_plan(o).notes.empty());
 
   const hid_t file = H5Fopen(o.traces[0].c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
   EXPECT_GE(H5Ldelete(file, "/prompts/p1/layers/0/o_proj", H5P_DEFAULT), 0);
   EXPECT_GE(H5Adelete_by_name(file, "/prompts/p1/layers/0", "members", H5P_DEFAULT), 0);
   H5Fclose(file);
   o.overwrite = true;
-  EXPECT_EQ(make_plan(o).left_out,
+  EXPECT_EQ(make_plan(o).notes,
             (std::vector<std::string>{"note: OUT.layers.csv leaves out w.h5: prompt p1 layer 0: "
                                       "the trace has no output projection (o_proj)"}));
   run(o);
@@ -358,7 +358,7 @@ TEST_F(LayerErrorsTest, OnlyWholeLayersWithAProjectionGetLines) {
 
   o.heads.clear();
   o.traces = {trace_};  // no layer has a projection: nobody is told
-  EXPECT_TRUE(make_plan(o).left_out.empty());
+  EXPECT_TRUE(make_plan(o).notes.empty());
 }
 
 TEST_F(LayerErrorsTest, ExactOutputsOfZeroHaveNoErrorWhereNothingMoves) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "replay/windows.hpp"
 #include "replay_run.hpp"
 #include "trace/reader.hpp"
 #include "twin/twin.hpp"

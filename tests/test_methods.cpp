@@ -14,6 +14,7 @@
 #include "metrics/memory.hpp"
 #include "refusal.hpp"
 #include "replay/job.hpp"
+#include "replay/windows.hpp"
 #include "twin/twin.hpp"
 
 namespace kvbench {

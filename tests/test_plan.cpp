@@ -10,7 +10,7 @@
 #include "core/error.hpp"
 #include "make_trace.hpp"
 #include "refusal.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "report_rows.hpp"
 
 namespace kvbench {
@@ -350,10 +350,10 @@ std::set<std::string> names_of(const Plan& plan) {
 
 // What the plan says of a method that it leaves out; empty: it does not.
 std::string line_of(const Plan& plan, const std::string& name) {
-  const auto line = std::ranges::find_if(plan.left_out, [&](const std::string& text) {
+  const auto line = std::ranges::find_if(plan.notes, [&](const std::string& text) {
     return text.find("leaves out " + name + ": ") != std::string::npos;
   });
-  return line == plan.left_out.end() ? "" : *line;
+  return line == plan.notes.end() ? "" : *line;
 }
 
 TEST_F(PlanTest, AllLeavesOutWhatATraceCannotFeedAndSaysSo) {

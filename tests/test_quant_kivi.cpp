@@ -13,7 +13,7 @@
 #include "make_head.hpp"
 #include "metrics/memory.hpp"
 #include "read_rows.hpp"
-#include "replay/row_parts.hpp"
+#include "replay/compressed_rows.hpp"
 #include "twin/quantize.hpp"
 
 namespace kvbench {

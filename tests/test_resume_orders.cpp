@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "files.hpp"
-#include "replay/outputs.hpp"
+#include "replay/result_store.hpp"
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
 #include "report/table_reader.hpp"

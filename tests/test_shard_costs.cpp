@@ -13,8 +13,8 @@
 
 #include "make_trace.hpp"
 #include "refusal.hpp"
-#include "replay/plan.hpp"
-#include "replay/shard_costs.hpp"
+#include "replay/planner.hpp"
+#include "replay/shard_calibration.hpp"
 #include "report_rows.hpp"
 #include "twin/shard_costs.hpp"
 
@@ -125,7 +125,7 @@ TEST_F(ShardCostsTest, TimesAndPartsAreThoseOfTheTwin) {
       }
     }
     std::shuffle(rows.begin(), rows.end(), random);
-    const ShardCosts costs(p, as_table(rows));
+    const ShardCosts costs = calibrated(p, as_table(rows));
     const std::vector<Index> got = job_times(p, costs);
     const std::vector<double> expected = twin::job_seconds(twin_rows, algorithm_of, jobs);
     for (std::size_t j = 0; j < jobs.size(); ++j) {
@@ -159,7 +159,7 @@ TEST_F(ShardCostsTest, EveryJobIsInOneShardAndNoLayerOfAnErrorIsCut) {
           rows.push_back(row);
         }
       }
-      p.shard_costs = std::make_shared<ShardCosts>(p, as_table(rows));
+      p.shard_costs = std::make_shared<ShardCosts>(calibrated(p, as_table(rows)));
       const std::vector<Index> times = job_times(p, *p.shard_costs);
       const Index largest = *std::max_element(times.begin(), times.end());
       for (const Index count : {1, 2, 3, 5, 12, 40, 500, 1000000}) {
@@ -193,7 +193,7 @@ TEST_F(ShardCostsTest, EqualTimesGiveTheSameShardsAsNumbers) {
       rows.push_back(row);
     }
   }
-  const auto costs = std::make_shared<ShardCosts>(p, as_table(rows));
+  const auto costs = std::make_shared<ShardCosts>(calibrated(p, as_table(rows)));
   for (const Index count : {1, 2, 3, 4, 5, 6, 12}) {  // that divide the jobs
     p.options.shard_count = count;
     for (Index i = 1; i <= count && p.jobs() % count == 0; ++i) {
@@ -214,7 +214,7 @@ TEST_F(ShardCostsTest, LongPromptsWeighMore) {
     return 1e-9 * static_cast<double>(costs.nanoseconds({unit * per_unit, (unit + 1) * per_unit}));
   };
   const auto per_unit = static_cast<double>(p.entries.size());
-  const ShardCosts linear(p, as_table(flat(p)));
+  const ShardCosts linear = calibrated(p, as_table(flat(p)));
   EXPECT_NEAR(of_unit(linear, 0), per_unit, 1e-6);
   EXPECT_NEAR(of_unit(linear, 4), per_unit * 37 / 60, 1e-6);
   std::vector<Row> rows = flat(p);
@@ -222,7 +222,7 @@ TEST_F(ShardCostsTest, LongPromptsWeighMore) {
     row.compress_ms *= 4.0;
     rows.push_back(row);
   }
-  const ShardCosts square(p, as_table(rows));
+  const ShardCosts square = calibrated(p, as_table(rows));
   EXPECT_NEAR(of_unit(square, 4), per_unit * 37 * 37 / 60 / 60, 1e-6);
 }
 
@@ -240,7 +240,7 @@ TEST_F(ShardCostsTest, EntriesThatTheTableLacksAreNamed) {
       row.status = i % 3 == 2 ? "failed: of itself" : "ok";
     }
   }
-  const ShardCosts costs(p, as_table(rows));
+  const ShardCosts costs = calibrated(p, as_table(rows));
   EXPECT_EQ(costs.notes(),
             (std::vector<std::string>{
                 "note: --shard-costs made_up.csv: no time of local:T=auto;tokens=auto at budget "
@@ -257,7 +257,7 @@ TEST_F(ShardCostsTest, RefusesTablesThatSayNothingInOneLine) {
                            const std::string& text) {
     Table table = as_table(flat(p));
     table.rows[1][column_index(column)] = text;
-    expect_refusal([&] { ShardCosts(p, table); }, "--shard-costs made_up.csv: row 2: column " +
+    expect_refusal([&] { calibrated(p, table); }, "--shard-costs made_up.csv: row 2: column " +
                                                       column + ": got '" + text + "', expected " +
                                                       part);
   };
@@ -273,7 +273,7 @@ TEST_F(ShardCostsTest, RefusesTablesThatSayNothingInOneLine) {
     for (Fields& row : table.rows) {
       row[column_index(column)] = text;
     }
-    expect_refusal([&] { ShardCosts(p, table); }, part);
+    expect_refusal([&] { calibrated(p, table); }, part);
   };
   all("no row of an algorithm", "algorithm", "h2o");
   all("no row of an algorithm", "protocol", "stream");
@@ -281,7 +281,7 @@ TEST_F(ShardCostsTest, RefusesTablesThatSayNothingInOneLine) {
   all("expected less", "compress_ms", "1e300");
   Table narrow = as_table(flat(p));
   narrow.header[column_index("compress_ms")] = "time";
-  expect_refusal([&] { ShardCosts(p, narrow); }, "compress_ms");
+  expect_refusal([&] { calibrated(p, narrow); }, "compress_ms");
 }
 
 TEST_F(ShardCostsTest, ThePlanIsTheSame) {

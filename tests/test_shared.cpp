@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "make_trace.hpp"
+#include "replay/planner.hpp"
 #include "replay/shared.hpp"
 
 namespace kvbench {

@@ -10,6 +10,7 @@
 #include "make_trace.hpp"
 #include "metrics/memory.hpp"
 #include "refusal.hpp"
+#include "replay/planner.hpp"
 #include "replay/stream_job.hpp"
 #include "report_rows.hpp"
 #include "twin/twin.hpp"

@@ -13,7 +13,7 @@
 
 #include "core/error.hpp"
 #include "files.hpp"
-#include "replay/outputs.hpp"
+#include "replay/result_store.hpp"
 #include "replay/verify.hpp"
 #include "replay_run.hpp"
 #include "report/merge.hpp"
@@ -270,7 +270,7 @@ TEST_F(TableDamage, NoReaderTakesItForResults) {
   resumed.resume = true;
   const Plan plan = make_plan(resumed);
   const fs::path csv = resumed.out;
-  const std::string run_of = read_manifest(csv).run_id;
+  const Manifest manifest = read_manifest(csv);
   const std::vector<std::pair<const SideTable*, fs::path>> tables = {
       {nullptr, csv},
       {&kept_table(), kept_table().path(csv)},
@@ -318,7 +318,7 @@ TEST_F(TableDamage, NoReaderTakesItForResults) {
     }
     // --resume: refused, or what it keeps is what was written.
     try {
-      const Outputs outputs(plan, run_of);
+      const ResultStore store(plan, manifest);
       for (const auto& [other, file] : tables) {
         for (const std::string& line : lines_of(read_bytes(file))) {
           EXPECT_TRUE(written.at(file).contains(line)) << what << ": " << line;

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "replay/job.hpp"
+#include "replay/windows.hpp"
 
 namespace kvbench {
 namespace {

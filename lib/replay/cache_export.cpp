@@ -7,20 +7,19 @@
 
 #include "core/error.hpp"
 #include "replay/head_cache.hpp"
-#include "replay/job.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
 namespace {
 
 // What decides which entries the file holds.
-std::string identity(const Plan& plan) {
+std::string identity(const PlanSpec& plan) {
   return fmt::format("{} {}/{}", plan.hash(), plan.options.shard_index, plan.options.shard_count);
 }
 
 }  // namespace
 
-void CacheExport::check(const Plan& plan) {
+void CacheExport::check(const PlanSpec& plan) {
   std::map<std::string, std::size_t> traces;
   for (const Unit& unit : plan.units) {
     const std::string& id = plan.prompt_meta(unit).id;
@@ -34,11 +33,11 @@ void CacheExport::check(const Plan& plan) {
   }
 }
 
-std::filesystem::path CacheExport::journal_path(const Plan& plan) {
+std::filesystem::path CacheExport::journal_path(const PlanSpec& plan) {
   return plan.options.export_caches + ".part";
 }
 
-CacheExport::CacheExport(const Plan& plan)
+CacheExport::CacheExport(const PlanSpec& plan)
     : plan_(plan),
       lock_(plan.options.export_caches),
       journal_(journal_path(plan), identity(plan), plan.options.resume) {
@@ -78,7 +77,7 @@ CacheExport::CacheExport(const Plan& plan)
   }
 }
 
-void CacheExport::check_earlier(const Plan& plan) {
+void CacheExport::check_earlier(const PlanSpec& plan) {
   const std::string& out = plan.options.export_caches;
   if (out.empty()) {
     return;
@@ -138,7 +137,7 @@ void CacheExport::finish(const std::vector<std::string>& trace_sha256) {
       writer.begin_group(groups_[g]);
       for (const Index job : jobs_[g]) {
         if (const auto cache = find(job)) {
-          const DType dtype = plan_.readers[plan_.unit_of(job).trace].meta().dtype;
+          const DType dtype = plan_.trace_meta(plan_.unit_of(job)).dtype;
           writer.put(place_of(job), *cache, dtype);
         }
       }

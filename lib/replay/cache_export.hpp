@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "replay/plan.hpp"
+#include "replay/plan_spec.hpp"
 #include "report/csv.hpp"
 #include "report/journal.hpp"
 #include "trace/caches.hpp"
@@ -22,14 +22,14 @@ class CacheExport {
  public:
   /// Opens the journal; where the plan resumes, with the records of an earlier run, and C.h5 itself
   /// where that is done. Errors: IoError; InputError where another run writes C.h5.
-  explicit CacheExport(const Plan& plan);
+  explicit CacheExport(const PlanSpec& plan);
 
   /// Throws InputError where the plan's prompts cannot be told apart in one file: two traces that
   /// hold a prompt of the same id.
-  static void check(const Plan& plan);
+  static void check(const PlanSpec& plan);
   /// Before anything is opened: throws InputError where the folder of C.h5 is missing, or where the
   /// plan resumes and C.h5 is of another run.
-  static void check_earlier(const Plan& plan);
+  static void check_earlier(const PlanSpec& plan);
 
   /// Whether the job left what rows of this status call for.
   bool agrees(Index job, std::string_view status) const;
@@ -41,14 +41,14 @@ class CacheExport {
   void finish(const std::vector<std::string>& trace_sha256);
 
   /// Where the records are until then.
-  static std::filesystem::path journal_path(const Plan& plan);
+  static std::filesystem::path journal_path(const PlanSpec& plan);
 
  private:
   CachePlace place_of(Index job) const;
   bool in_file(Index job) const;
   std::optional<HeadCache> find(Index job) const;
 
-  const Plan& plan_;
+  const PlanSpec& plan_;
   std::vector<CacheGroup> groups_;
   std::vector<std::vector<Index>> jobs_;            // of each group, ascending
   std::map<Index, std::size_t> group_of_;           // by job of the shard

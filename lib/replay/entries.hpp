@@ -17,7 +17,7 @@ struct Entry {
   std::size_t variant = 0;
   std::optional<double> budget;
   std::uint64_t seed = 0;
-  std::size_t cache_group = 0;  ///< evaluate: which of GivenCaches' groups
+  std::size_t cache_group = 0;  ///< evaluate: which of LoadedCaches' groups
 };
 
 /// Ascending.

@@ -11,7 +11,7 @@
 #include "core/error.hpp"
 #include "core/float16.hpp"
 #include "metrics/memory.hpp"
-#include "replay/row_parts.hpp"
+#include "replay/compressed_rows.hpp"
 
 namespace kvbench {
 namespace {

@@ -4,17 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <stdexcept>
 
 #include "attention/query_block.hpp"
 #include "core/error.hpp"
-#include "core/value_range.hpp"
 #include "metrics/error.hpp"
 #include "metrics/memory.hpp"
-#include "replay/given.hpp"
+#include "replay/clock.hpp"
+#include "replay/compressed_rows.hpp"
 #include "replay/head_cache.hpp"
-#include "replay/layer_errors.hpp"
+#include "replay/layer_part.hpp"
+#include "replay/loaded_caches.hpp"
 #include "replay/row_parts.hpp"
 
 namespace kvbench {
@@ -59,7 +59,7 @@ void check_made(const MadeTokens& made, const Task& task, bool values) {
 
 // The rows of a job that ran.
 void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share,
-             const GivenCaches::Given* given, JobResult& out) {
+             const LoadedCaches::Loaded* loaded, JobResult& out) {
   const Variant& variant = c.plan().variant_of(c.unit(), entry);
   const KvHead& head = c.head();
   Task task = c.task(entry);
@@ -74,18 +74,18 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     task.share = &share->share;
   }
   std::optional<Index> allowed = variant.allowed_bytes(task);
-  if (given != nullptr) {
-    task.given = &given->compressed;
+  if (loaded != nullptr) {
+    task.given = &loaded->compressed;
     allowed.reset();  // checked before the first row, over all heads that share it
   }
 
   ScoreBook::take_charged_seconds();
   const double start = seconds_now();
-  const bool ask = !task.tokens.empty() || given != nullptr;
+  const bool ask = !task.tokens.empty() || loaded != nullptr;
   const Compressed result = ask ? variant.compress(task) : Compressed{};
   double compress_ms = 1e3 * (seconds_now() - start + ScoreBook::take_charged_seconds());
-  if (given != nullptr) {
-    compress_ms = given->compress_ms;
+  if (loaded != nullptr) {
+    compress_ms = loaded->compress_ms;
   }
   check_compressed(result, task);
 
@@ -148,94 +148,6 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
 
 }  // namespace
 
-Windows windows_of(const ReplayOptions& o, Index n, Index nq, Index window) {
-  Windows w;
-  w.queries = std::min(o.queries, nq);
-  const Index first = window > 0 ? std::max<Index>(0, n - w.queries - window + 1) : 0;
-  const Index sink = std::max(std::min(o.sink, n), first);
-  const Index recent = std::max(sink, n - o.recent);
-  w.sink = {std::min(first, sink), sink};
-  w.middle = {sink, recent};
-  w.recent = {recent, n};
-  w.scoring = {n - nq, o.scores == Scores::all ? n : std::max(n - nq, n - w.queries)};
-  return w;
-}
-
-std::vector<Index> positions_of(Range range) {
-  std::vector<Index> out(range.size());
-  std::iota(out.begin(), out.end(), range.begin);
-  return out;
-}
-
-void check_range(const Plan& plan, const Unit& unit, const KvHead& head) {
-  const ValueRange range = value_range(head);
-  if (plan.options.precision == Precision::float32 && !fits_float32(range, head.scale, head.d())) {
-    throw InputError(fmt::format(
-        "{}: prompt {} layer {} KV head {}: keys up to {:.3g}, queries up to {:.3g}, values up to "
-        "{:.3g}: their products leave the range of float32; expected --precision float64",
-        plan.trace_names[unit.trace], plan.prompt_meta(unit).id, plan.layer_meta(unit).layer,
-        unit.kv_head, range.key, range.query, range.value));
-  }
-}
-
-namespace {
-
-KvHead read_head(const Plan& plan, const Unit& unit) {
-  KvHead head = plan.readers[unit.trace].read_head(unit.prompt, unit.layer, unit.kv_head);
-  head.precision = plan.options.precision;
-  return head;
-}
-
-}  // namespace
-
-HeadInput::HeadInput(const Plan& plan, const Unit& unit)
-    : plan_(plan),
-      unit_(unit),
-      id_{plan.prompt_meta(unit).id, plan.layer_meta(unit).layer, unit.kv_head},
-      head_(read_head(plan, unit)),
-      device_(plan.open_device ? plan.open_device(head_, plan.scratch_bytes) : nullptr),
-      windows_(windows_of(plan.options, plan.layer_meta(unit))),
-      book_(head_, backend(), seconds_now) {
-  if (plan.reads_rope) {
-    rope_ = plan.readers[unit.trace].read_rope(unit.prompt, unit.layer);
-  }
-  if (plan.reads_o_proj) {
-    o_proj_ = plan.readers[unit.trace].read_o_proj(unit.prompt, unit.layer, unit.kv_head);
-  }
-  const AskedExtra asked = asked_extra(plan, unit);
-  const TraceReader& reader = plan.readers[unit.trace];
-  for (const std::string& name : asked.sets) {
-    extra_.push_back(reader.read_extra(unit.prompt, unit.layer, name, unit.kv_head));
-  }
-  for (const std::string& name : asked.scores) {
-    named_scores_.push_back(reader.read_scores(unit.prompt, unit.layer, name, unit.kv_head));
-  }
-  middle_ = positions_of(windows_.middle);
-}
-
-Task HeadInput::task(const Entry& entry) const {
-  Task task{.head = head_,
-            .tokens = middle_,
-            .budget_bytes = {},
-            .scoring = windows_.scoring,
-            .true_mass = {},
-            .rng = Rng(entry.seed, id_, plan_.variants[entry.variant].name()),
-            .backend = backend()};
-  if (entry.budget) {
-    task.budget_bytes = budget_bytes(*entry.budget, task.count() * head_.pair_bytes());
-  }
-  task.scores = &book_;
-  task.retrieval_heads = plan_.layer_meta(unit_).retrieval_heads;
-  task.kv_head = id_.kv_head;
-  task.fisher = plan_.layer_meta(unit_).fisher;
-  task.sink = windows_.sink.end;
-  task.rope = rope_.get();
-  task.o_proj = o_proj_.rows() > 0 ? &o_proj_ : nullptr;
-  task.extra = extra_;
-  task.named_scores = named_scores_;
-  return task;
-}
-
 HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads) : HeadInput(plan, unit) {
   const Index m = windows().queries;
   norms_ = value_norms(head(), m, threads);
@@ -258,15 +170,6 @@ HeadContext::HeadContext(const Plan& plan, const Unit& unit, int threads) : Head
       group_mass_[i] += truth_.back().mass[i] / static_cast<double>(head().group());
     }
   }
-}
-
-Index budget_bytes(double rho, Index full) {
-  // 0.29 * 100 is 28.999999999999996: a product that is a whole number but for its rounding counts
-  // as that number.
-  const double bytes = rho * static_cast<double>(full);
-  const double nearest = std::round(bytes);
-  const bool whole = std::abs(bytes - nearest) <= 4e-16 * static_cast<double>(full);
-  return static_cast<Index>(whole ? nearest : std::floor(bytes));
 }
 
 void check_compressed(const Compressed& result, const Task& task) {
@@ -300,18 +203,18 @@ JobResult run_job(const HeadContext& context, const Entry& entry, const ShareOrE
       measure(context, entry, share, nullptr, out);
       return;
     }
-    const GivenCaches::Given given =
+    const LoadedCaches::Loaded loaded =
         plan.caches->read(plan, context.unit(), entry, context.head(), context.middle());
     for (Row& row : out.rows) {
-      row.scoring_queries = given.scoring_queries;
+      row.scoring_queries = loaded.scoring_queries;
     }
-    if (!given.infeasible.empty()) {
-      throw Infeasible(given.infeasible, 0);
+    if (!loaded.infeasible.empty()) {
+      throw Infeasible(loaded.infeasible, 0);
     }
-    if (!given.failed.empty()) {
-      throw std::runtime_error(given.failed);
+    if (!loaded.failed.empty()) {
+      throw std::runtime_error(loaded.failed);
     }
-    measure(context, entry, share, &given, out);
+    measure(context, entry, share, &loaded, out);
   });
 }
 
@@ -323,7 +226,7 @@ constexpr Index kTextBytes = Index{1} << 18;  // rows and what waits to be writt
 
 }  // namespace
 
-MemoryNeed memory_need(const LayerMeta& l, const ReplayOptions& o) {
+MemoryNeed prefill_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const Index m = std::min(o.queries, l.nq);
   const Index group = l.group();
   const Index blocks = (m + kTruthBlock - 1) / kTruthBlock;

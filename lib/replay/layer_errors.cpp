@@ -12,7 +12,8 @@
 #include "core/error.hpp"
 #include "core/parallel.hpp"
 #include "metrics/layer_error.hpp"
-#include "replay/row_parts.hpp"
+#include "replay/blank_row.hpp"
+#include "replay/windows.hpp"
 #include "report/run_files.hpp"
 #include "report/side_table.hpp"
 
@@ -24,12 +25,12 @@ std::span<const std::byte> bytes_of(const Matrix& m) {
 }
 
 // Sum of the squared norms of the residual stream at the last m stored queries, where it is known.
-std::optional<double> residual_square(const Plan& plan, const Unit& unit, Index m) {
+std::optional<double> residual_square(const PlanSpec& plan, const TraceReader& reader,
+                                      const Unit& unit, Index m) {
   if (!plan.layer_meta(unit).has_residual_norm) {
     return std::nullopt;
   }
-  const std::vector<float> norms =
-      plan.readers[unit.trace].read_residual_norm(unit.prompt, unit.layer);
+  const std::vector<float> norms = reader.read_residual_norm(unit.prompt, unit.layer);
   double sum = 0.0;
   for (auto r = norms.end() - m; r != norms.end(); ++r) {
     sum += static_cast<double>(*r) * static_cast<double>(*r);
@@ -37,49 +38,9 @@ std::optional<double> residual_square(const Plan& plan, const Unit& unit, Index 
   return sum;
 }
 
-// Query heads of the layer that are replayed.
-Index replayed(const Plan& plan, Range units) {
-  Index out = 0;
-  for (Index u = units.begin; u < units.end; ++u) {
-    out += static_cast<Index>(plan.units[u].q_heads.size());
-  }
-  return out;
-}
-
 }  // namespace
 
-void plan_layer_errors(Plan& plan) {
-  std::vector<std::string> notes;  // of layers without a projection, where others have one
-  Index partly = 0;
-  for (const Range units : plan.layers()) {
-    const Unit& unit = plan.units[units.begin];
-    const LayerMeta& layer = plan.layer_meta(unit);
-    if (layer.hidden == 0) {
-      notes.push_back(fmt::format(
-          "note: OUT.layers.csv leaves out {}: prompt {} layer {}: the trace has no output "
-          "projection (o_proj)",
-          plan.trace_names[unit.trace], plan.prompt_meta(unit).id, layer.layer));
-    } else if (replayed(plan, units) < layer.q_heads) {
-      ++partly;  // --heads is the same for all layers
-    } else {
-      plan.error_layers.insert(unit.layer_key());
-    }
-  }
-  if (partly > 0) {
-    plan.left_out.push_back(
-        plan.error_layers.empty()
-            ? "note: OUT.layers.csv is not written: --heads leaves out some of the query heads of "
-              "every layer"
-            : fmt::format("note: OUT.layers.csv leaves out {} layers of which --heads leaves out "
-                          "some query heads",
-                          partly));
-  }
-  if (!plan.error_layers.empty()) {
-    plan.left_out.insert(plan.left_out.end(), notes.begin(), notes.end());
-  }
-}
-
-nlohmann::json layers_without_error(const Plan& plan) {
+nlohmann::json layers_without_error(const PlanSpec& plan) {
   nlohmann::json out = nlohmann::json::array();
   for (const Range units : plan.layers()) {
     const Unit& unit = plan.units[units.begin];
@@ -91,52 +52,7 @@ nlohmann::json layers_without_error(const Plan& plan) {
   return out;
 }
 
-void validate_layer_values(const Plan& plan, const Unit& unit) {
-  if (plan.makes_layer_error(unit)) {
-    const TraceReader& reader = plan.readers[unit.trace];
-    reader.read_o_proj(unit.prompt, unit.layer, unit.kv_head);
-    reader.read_residual_norm(unit.prompt, unit.layer);
-  }
-}
-
-void add_layer_need(const Plan& plan, const Unit& unit, MemoryNeed& need) {
-  if (!plan.makes_layer_error(unit)) {
-    return;
-  }
-  const LayerMeta& l = plan.layer_meta(unit);
-  const Index m = windows_of(plan.options, l).queries;
-  const Index columns = l.q_heads * l.dv;
-  const Index part = 4 * m * l.group() * l.dv;
-  // The layer's projection, once. A job's two parts; or the parts of one entry's heads, of which
-  // one as the journal gives it, and what their product takes.
-  need.unit += static_cast<std::uint64_t>(4 * l.hidden * columns);
-  need.per_thread = std::max(
-      need.per_thread + static_cast<std::uint64_t>(2 * part),
-      static_cast<std::uint64_t>(4 * m * columns + part + projected_square_bytes(columns)));
-}
-
-void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, const MatrixD& estimate,
-                    LayerPart& part) {
-  if (!c.plan().makes_layer_error(c.unit())) {
-    return;
-  }
-  const Index m = exact.rows();
-  const Index dv = exact.cols();
-  const Index group = c.head().group();
-  if (part.exact.rows() == 0) {
-    part = {Matrix(m, group * dv), Matrix(m, group * dv)};
-  }
-  const Index first = (q_head - c.id().kv_head * group) * dv;
-  for (Index j = 0; j < m; ++j) {
-    for (Index t = 0; t < dv; ++t) {
-      const double a = exact.row(j)[t];
-      part.exact.row(j)[first + t] = static_cast<float>(a);
-      part.differences.row(j)[first + t] = static_cast<float>(estimate.row(j)[t] - a);
-    }
-  }
-}
-
-LayerErrors::LayerErrors(const Plan& plan, CsvWriter::Mode mode, const std::string& run,
+LayerErrors::LayerErrors(const PlanSpec& plan, CsvWriter::Mode mode, const std::string& run,
                          const std::string& earlier)
     : plan_(plan),
       entries_(static_cast<Index>(plan.entries.size())),
@@ -260,7 +176,8 @@ std::vector<Matrix> LayerErrors::parts(Range units, Index entry) const {
   return out;
 }
 
-bool LayerErrors::make_lines(Range units, int threads, const std::atomic<bool>& stop) {
+bool LayerErrors::make_lines(Range units, const std::vector<TraceReader>& readers, int threads,
+                             const std::atomic<bool>& stop) {
   std::vector<Index> entries;
   for (Index e = 0; e < entries_; ++e) {
     if (measured(units, e) && !written(job_of(units.begin, e))) {
@@ -272,13 +189,13 @@ bool LayerErrors::make_lines(Range units, int threads, const std::atomic<bool>& 
   }
   const Unit& first = plan_.units[units.begin];
   const LayerMeta& l = plan_.layer_meta(first);
+  const TraceReader& reader = readers[first.trace];
   std::vector<Matrix> projection;
   for (Index u = units.begin; u < units.end; ++u) {
-    projection.push_back(
-        plan_.readers[first.trace].read_o_proj(first.prompt, first.layer, plan_.units[u].kv_head));
+    projection.push_back(reader.read_o_proj(first.prompt, first.layer, plan_.units[u].kv_head));
   }
   const std::optional<double> residual =
-      residual_square(plan_, first, windows_of(plan_.options, l).queries);
+      residual_square(plan_, reader, first, windows_of(plan_.options, l).queries);
 
   std::optional<double> exact;
   constexpr std::size_t kAtOnce = 1024;  // lines that memory holds
@@ -311,9 +228,10 @@ bool LayerErrors::make_lines(Range units, int threads, const std::atomic<bool>& 
   return true;
 }
 
-void LayerErrors::finish(int threads, const std::atomic<bool>& stop) {
+void LayerErrors::finish(const std::vector<TraceReader>& readers, int threads,
+                         const std::atomic<bool>& stop) {
   for (auto layer = open_.begin(); layer != open_.end() && !stop;) {
-    const bool finished = done(*layer) && make_lines(*layer, threads, stop);
+    const bool finished = done(*layer) && make_lines(*layer, readers, threads, stop);
     layer = finished ? open_.erase(layer) : std::next(layer);
   }
   // What jobs of an open layer left is needed: then all stays for a while.

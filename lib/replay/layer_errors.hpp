@@ -13,36 +13,22 @@
 #include <unordered_set>
 #include <vector>
 
-#include "replay/job.hpp"
-#include "replay/plan.hpp"
-#include "replay/resume.hpp"
+#include "replay/finished_table.hpp"
+#include "replay/job_result.hpp"
+#include "replay/plan_spec.hpp"
 #include "report/csv.hpp"
 #include "report/journal.hpp"
+#include "trace/reader.hpp"
 
 namespace kvbench {
 
-/// Sets plan.error_layers; plan.left_out says which layers are left out, where others have output
-/// projections.
-void plan_layer_errors(Plan& plan);
-
 /// Layers of the plan that have no lines where others do: [[trace, prompt, layer], ...].
-nlohmann::json layers_without_error(const Plan& plan);
-
-/// Reads what the unit's layer error is made of, which checks its values. Errors: InputError.
-void validate_layer_values(const Plan& plan, const Unit& unit);
-
-/// Adds what layer errors take of memory to what else the unit and its jobs do.
-void add_layer_need(const Plan& plan, const Unit& unit, MemoryNeed& need);
-
-/// Takes down the outputs of one query head, exact and estimated [m, dv], where the plan makes the
-/// error of its layer.
-void add_layer_part(const HeadInput& c, Index q_head, const MatrixD& exact, const MatrixD& estimate,
-                    LayerPart& part);
+nlohmann::json layers_without_error(const PlanSpec& plan);
 
 class LayerErrors {
  public:
   /// Opens the table and the journal. Errors: as of CsvWriter and FinishedTable.
-  LayerErrors(const Plan& plan, CsvWriter::Mode mode, const std::string& run,
+  LayerErrors(const PlanSpec& plan, CsvWriter::Mode mode, const std::string& run,
               const std::string& earlier);
 
   /// To be called once: finds what is left to do. Returns the jobs among `before` that must run
@@ -52,9 +38,9 @@ class LayerErrors {
   /// Puts down a job's part, before its rows. Thread-safe. Throws IoError.
   void keep(Index job, const JobResult& result);
 
-  /// Makes the lines of layers whose jobs are all done, unless `stop`. Not beside keep(); nobody
-  /// else may read a trace meanwhile. Throws IoError.
-  void finish(int threads, const std::atomic<bool>& stop);
+  /// Makes the lines of layers whose jobs are all done, unless `stop`. Reads the traces: no other
+  /// thread may read them or call keep() at the same time. Throws IoError.
+  void finish(const std::vector<TraceReader>& readers, int threads, const std::atomic<bool>& stop);
 
   /// Whether lines are missing of layers whose jobs are all done or not.
   bool lacks_lines() const { return !open_.empty(); }
@@ -74,9 +60,10 @@ class LayerErrors {
   bool measured(Range units, Index entry) const;           // on all heads
   bool done(Range units) const;
   std::vector<Matrix> parts(Range units, Index entry) const;
-  bool make_lines(Range units, int threads, const std::atomic<bool>& stop);
+  bool make_lines(Range units, const std::vector<TraceReader>& readers, int threads,
+                  const std::atomic<bool>& stop);
 
-  const Plan& plan_;
+  const PlanSpec& plan_;
   Index entries_;
   Range jobs_;                          // of the shard
   std::optional<FinishedTable> lines_;  // of an earlier run, until open()

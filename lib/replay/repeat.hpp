@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "replay/job.hpp"
+#include "replay/job_result.hpp"
 
 namespace kvbench {
 

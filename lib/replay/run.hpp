@@ -1,4 +1,4 @@
-// The only loop and the only clock: runs a plan's jobs and writes rows and manifest.
+// Runs a plan: an Executor computes, a ResultStore keeps, a manifest describes.
 #pragma once
 
 #include <atomic>
@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "replay/job.hpp"
-#include "replay/outputs.hpp"
 #include "replay/plan.hpp"
+#include "replay/result_store.hpp"
 #include "report/manifest.hpp"
 
 namespace kvbench {
@@ -42,6 +41,6 @@ Manifest start_manifest(const std::string& command_line, nlohmann::json configur
 std::vector<std::string> mark_changed(Manifest& manifest, const std::vector<TraceReader>& readers);
 
 /// The options as resolved, for the manifest and the dry run.
-nlohmann::json configuration(const Plan& plan);
+nlohmann::json configuration(const PlanSpec& plan);
 
 }  // namespace kvbench

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string>
 
-#include "replay/job.hpp"
-#include "replay/resume.hpp"
-#include "replay/row_parts.hpp"
+#include "replay/blank_row.hpp"
+#include "replay/finished_table.hpp"
+#include "replay/windows.hpp"
 #include "report/csv.hpp"
 #include "report/query_bins.hpp"
 #include "report/schema.hpp"
@@ -35,7 +35,7 @@ double mean_digits(Index n) {
 }
 
 // The list of tokens of a cache of n tokens.
-double kept_length(const Plan& plan, const Entries::Setting& setting, Index n) {
+double kept_length(const PlanSpec& plan, const Entries::Setting& setting, Index n) {
   const ReplayOptions& o = plan.options;
   const MethodInfo& info = plan.variants[setting.first.variant].method->info;
   const auto all = static_cast<double>(n);
@@ -54,7 +54,7 @@ double kept_length(const Plan& plan, const Entries::Setting& setting, Index n) {
 }
 
 // Characters of a row's own cells, over all of its lines.
-double own_length(const Plan& plan, const SideTable* table, const Entries::Setting& setting,
+double own_length(const PlanSpec& plan, const SideTable* table, const Entries::Setting& setting,
                   const LayerMeta& layer, const std::vector<Index>& positions) {
   double out = 0.0;
   for (const Index position : positions) {
@@ -77,7 +77,7 @@ double own_length(const Plan& plan, const SideTable* table, const Entries::Setti
 
 }  // namespace
 
-std::vector<SideSize> side_sizes(const Plan& plan) {
+std::vector<SideSize> side_sizes(const PlanSpec& plan) {
   std::vector<SideSize> out;
   const double part = plan.jobs() == 0 ? 0.0
                                        : static_cast<double>(plan.shard_jobs().size()) /

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "replay/plan.hpp"
+#include "replay/plan_spec.hpp"
 #include "report/side_table.hpp"
 
 namespace kvbench {
@@ -18,6 +18,6 @@ struct SideSize {
 /// length of most, and tokens lie in the middle as scores scatter them. Of a mix of methods it is
 /// right within a factor of 1.5; the kept tokens of one method alone may be fewer by far (one range
 /// of streamingllm's).
-std::vector<SideSize> side_sizes(const Plan& plan);
+std::vector<SideSize> side_sizes(const PlanSpec& plan);
 
 }  // namespace kvbench

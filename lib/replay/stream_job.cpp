@@ -14,8 +14,10 @@
 #include "gpu/device.hpp"
 #include "metrics/error.hpp"
 #include "metrics/memory.hpp"
+#include "replay/clock.hpp"
+#include "replay/compressed_rows.hpp"
 #include "replay/head_cache.hpp"
-#include "replay/layer_errors.hpp"
+#include "replay/layer_part.hpp"
 #include "replay/row_parts.hpp"
 
 namespace kvbench {
@@ -27,18 +29,6 @@ constexpr Index kStreamTextBytes = Index{1} << 19;  // rows, and what waits to b
 
 // Rows of probabilities over a head's tokens that a job holds at a time.
 constexpr Index kProbabilityRows = 32;
-
-// Every j below n that is `last` or beyond, or ends a stretch of --eval-every tokens.
-std::vector<Index> steps_until(Index last, const ReplayOptions& o, Index n) {
-  const Index every = o.eval_every > 0 ? o.eval_every : std::max<Index>(1, n / 64);
-  std::vector<Index> out;
-  for (Index j = 0; j < n; ++j) {
-    if (j >= last || (j + 1) % every == 0) {
-      out.push_back(j);
-    }
-  }
-  return out;
-}
 
 std::span<const double> row_of(const MatrixD& m, std::size_t r) {
   return {m.row(static_cast<Index>(r)), static_cast<std::size_t>(m.cols())};
@@ -346,14 +336,6 @@ class StreamJob {
 };
 
 }  // namespace
-
-std::vector<Index> stream_steps(const ReplayOptions& o, Index n) {
-  return steps_until(n - std::min(o.queries, n), o, n);
-}
-
-std::vector<Index> kept_steps(const ReplayOptions& o, Index n) {
-  return o.protocol == Protocol::stream ? steps_until(n - 1, o, n) : std::vector<Index>{n - 1};
-}
 
 MemoryNeed stream_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const auto steps = static_cast<Index>(stream_steps(o, l.n).size());

@@ -12,14 +12,6 @@
 
 namespace kvbench {
 
-/// Evaluated positions in n tokens, ascending: every j with (j + 1) divisible by --eval-every
-/// (0: n / 64, at least 1), and the last --queries.
-std::vector<Index> stream_steps(const ReplayOptions& options, Index n);
-
-/// Positions at which --kept records what is held, in n tokens: under prefill the last; under
-/// stream every j with (j + 1) divisible by --eval-every, and the last.
-std::vector<Index> kept_steps(const ReplayOptions& options, Index n);
-
 /// What is computed once per KV head and serves all methods, budgets and seeds: exact attention of
 /// the replayed query heads at every evaluated step.
 class StreamContext : public HeadInput {

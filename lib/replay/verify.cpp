@@ -13,7 +13,7 @@
 #include "core/error.hpp"
 #include "core/rng.hpp"
 #include "core/unfinished.hpp"
-#include "replay/plan.hpp"
+#include "replay/planner.hpp"
 #include "replay/run.hpp"
 #include "replay/selection.hpp"
 #include "report/csv.hpp"

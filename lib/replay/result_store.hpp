@@ -1,5 +1,6 @@
-// The files that a run writes: OUT.csv and the tables beside it. A job's lines go to all of them,
-// those of the main table last: a resumed run does rows again that have no lines.
+// All files of a run: OUT.csv, the tables beside it, their journals, exported caches. Alone decides
+// what a run may overwrite, what it resumes, and in which order rows stand. A job's lines go to the
+// main table last, so that a resumed run repeats jobs whose lines are not whole.
 #pragma once
 
 #include <atomic>
@@ -10,11 +11,13 @@
 #include <vector>
 
 #include "replay/cache_export.hpp"
-#include "replay/job.hpp"
+#include "replay/job_result.hpp"
 #include "replay/layer_errors.hpp"
-#include "replay/plan.hpp"
-#include "replay/resume.hpp"
+#include "replay/plan_spec.hpp"
+#include "replay/finished_table.hpp"
 #include "report/csv.hpp"
+#include "report/manifest.hpp"
+#include "trace/reader.hpp"
 
 namespace kvbench {
 
@@ -26,28 +29,30 @@ struct RowCounts {
   Index degenerate = 0;
 };
 
-class Outputs {
+class ResultStore {
  public:
   /// Before anything is read at length or written: throws InputError where a file that this plan
   /// may write must not be written (core/output_guard.hpp), and where one exists that it is neither
   /// to resume nor to overwrite.
-  static void check(const Plan& plan);
+  static void check(const PlanSpec& plan);
 
-  /// Opens the files as the plan's options say: to resume, to overwrite, or anew. To overwrite, all
-  /// files of the earlier run are removed first. To resume, what it left of jobs that are not whole
-  /// in all files goes. Errors: as of CsvWriter; InputError where a file holds what this plan does
-  /// not make. `run`: the manifest's; rows of the run `earlier` become rows of it.
-  Outputs(const Plan& plan, const std::string& run, const std::string& earlier = {});
+  /// Opens the files as the plan's options say: create, overwrite or resume. To overwrite, all files
+  /// of the earlier run are removed first. To resume, compares the plan with the earlier run's
+  /// manifest, and removes what that run left of jobs that are not whole in all files. `now`: the
+  /// manifest of this run, which goes into new rows. Throws InputError where a file cannot be
+  /// resumed or holds what this plan does not make, IoError as CsvWriter.
+  ResultStore(const PlanSpec& plan, const Manifest& now);
 
-  /// Whether an earlier run has done the job.
-  bool done(Index job) const { return done_[static_cast<std::size_t>(job - jobs_.begin)]; }
+  /// Jobs of this shard that no earlier run has done, ascending.
+  std::vector<Index> open_jobs() const;
   Index rows_resumed() const { return rows_resumed_; }
 
   /// Appends what a job left. Thread-safe. Throws IoError.
   void write(Index job, const JobResult& result);
 
   /// Between jobs: the lines of layers whose jobs are all done. Reads the traces. Throws IoError.
-  void finish_layers(int threads, const std::atomic<bool>& stop);
+  void finish_layers(const std::vector<TraceReader>& readers, int threads,
+                     const std::atomic<bool>& stop);
   /// Whether a layer lacks its lines: a run that was stopped may have all rows and not all lines.
   bool lacks_layers() const { return layers_ && layers_->lacks_lines(); }
 
@@ -69,7 +74,7 @@ class Outputs {
     std::unique_ptr<CsvWriter> writer;
   };
 
-  const Plan& plan_;
+  const PlanSpec& plan_;
   std::vector<Out> tables_;  // OUT.csv first; it is the last to be written
   Range jobs_;               // of this shard
   std::vector<bool> done_;   // by an earlier run, of jobs_

@@ -1,4 +1,4 @@
-#include "replay/resume.hpp"
+#include "replay/finished_table.hpp"
 
 #include <fmt/format.h>
 
@@ -8,10 +8,8 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "replay/cache_export.hpp"
-#include "replay/job.hpp"
-#include "replay/row_parts.hpp"
-#include "replay/stream_job.hpp"
+#include "replay/blank_row.hpp"
+#include "replay/windows.hpp"
 #include "report/query_bins.hpp"
 #include "report/schema.hpp"
 
@@ -38,7 +36,7 @@ std::string_view kind_of(std::uint64_t line) {
 
 }  // namespace
 
-std::vector<Index> side_positions(const Plan& plan, const SideTable* table, const LayerMeta& l) {
+std::vector<Index> side_positions(const PlanSpec& plan, const SideTable* table, const LayerMeta& l) {
   if (table == nullptr || !table->steps()) {
     return {0};
   }
@@ -55,7 +53,7 @@ std::vector<Index> side_positions(const Plan& plan, const SideTable* table, cons
   return table == &steps_table() ? stream_steps(plan.options, l.n) : kept_steps(plan.options, l.n);
 }
 
-std::vector<const SideTable*> side_tables(const Plan& plan) {
+std::vector<const SideTable*> side_tables(const PlanSpec& plan) {
   std::vector<const SideTable*> out;
   for (const auto& [table, written] :
        {std::pair{&steps_table(), plan.stream()},
@@ -69,7 +67,7 @@ std::vector<const SideTable*> side_tables(const Plan& plan) {
   return out;
 }
 
-FinishedTable::FinishedTable(const Plan& plan, const SideTable* table)
+FinishedTable::FinishedTable(const PlanSpec& plan, const SideTable* table)
     : plan_(plan), table_(table), jobs_(plan.shard_jobs()) {
   const Fields& header = table == nullptr ? schema_header() : table->header();
   const std::size_t joined = table == nullptr ? header.size() : table->joined();
@@ -302,29 +300,6 @@ void FinishedTable::rewrite(CsvWriter& writer) const {
     }
   }
   writer.replace(std::move(file));
-}
-
-void reconcile(const Plan& plan, std::span<FinishedTable> tables, const CacheExport* caches) {
-  const FinishedTable& main = tables.front();
-  const auto good = [&](Index job) {
-    if (!main.whole(job)) {
-      return false;
-    }
-    const std::string_view status = main.status(job);
-    return std::ranges::all_of(tables.subspan(1),
-                               [&](const FinishedTable& side) {
-                                 return has_lines(status) ? side.whole(job) : !side.has(job);
-                               }) &&
-           (caches == nullptr || caches->agrees(job, status));
-  };
-  const Range jobs = plan.shard_jobs();
-  for (Index job = jobs.begin; job < jobs.end; ++job) {
-    if (!good(job)) {
-      for (FinishedTable& table : tables) {
-        table.forget(job);
-      }
-    }
-  }
 }
 
 }  // namespace kvbench

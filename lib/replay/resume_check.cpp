@@ -1,4 +1,4 @@
-#include "replay/continued.hpp"
+#include "replay/resume_check.hpp"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "replay/run.hpp"
 #include "report/csv.hpp"
 #include "report/row_crc.hpp"
 #include "report/schema.hpp"
@@ -137,7 +136,7 @@ std::vector<Difference> differences(const Manifest& then, const Manifest& now) {
 }
 
 // Heads of several layers share a budget: with more layers their rows are others.
-void check_layers_alone(const Plan& plan, const Manifest& then, const Manifest& now) {
+void check_layers_alone(const PlanSpec& plan, const Manifest& then, const Manifest& now) {
   const json& had = then.configuration;
   if (had.at("layers") == now.configuration.at("layers")) {
     return;
@@ -156,7 +155,7 @@ void check_layers_alone(const Plan& plan, const Manifest& then, const Manifest& 
 }
 
 // The manifest of the table, which a later version may have written with other keys.
-std::vector<Difference> readable_differences(const Plan& plan, const Manifest& then,
+std::vector<Difference> readable_differences(const PlanSpec& plan, const Manifest& then,
                                              const Manifest& now) {
   try {
     return differences(then, now);
@@ -168,7 +167,7 @@ std::vector<Difference> readable_differences(const Plan& plan, const Manifest& t
 
 }  // namespace
 
-std::string check_continued(const Plan& plan, const Manifest& now) {
+std::string check_resumable(const PlanSpec& plan, const Manifest& now) {
   const std::string& out = plan.options.out;
   // One that a run left before its manifest was written holds no rows, and nothing can be mixed.
   const std::string header = checked_header_line(schema_header());

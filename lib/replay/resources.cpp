@@ -1,13 +1,13 @@
-// What a plan's jobs need of memory and devices, and how many of them run at a time.
+#include "replay/resources.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 
 #include "core/error.hpp"
+#include "metrics/layer_error.hpp"
 #include "replay/job.hpp"
-#include "replay/layer_errors.hpp"
-#include "replay/plan.hpp"
 #include "replay/stream_job.hpp"
 
 namespace kvbench {
@@ -92,6 +92,23 @@ Index score_sets(const Plan& plan, const Unit& unit) {
   return static_cast<Index>(out.size());
 }
 
+// Adds what layer errors need to what else the unit and its jobs need.
+void add_layer_need(const PlanSpec& plan, const Unit& unit, MemoryNeed& need) {
+  if (!plan.makes_layer_error(unit)) {
+    return;
+  }
+  const LayerMeta& l = plan.layer_meta(unit);
+  const Index m = windows_of(plan.options, l).queries;
+  const Index columns = l.q_heads * l.dv;
+  const Index part = 4 * m * l.group() * l.dv;
+  // The layer's projection, once. A job's two parts; or the parts of one entry's heads, of which
+  // one as the journal gives it, and what their product takes.
+  need.unit += static_cast<std::uint64_t>(4 * l.hidden * columns);
+  need.per_thread = std::max(
+      need.per_thread + static_cast<std::uint64_t>(2 * part),
+      static_cast<std::uint64_t>(4 * m * columns + part + projected_square_bytes(columns)));
+}
+
 }  // namespace
 
 void plan_device(Plan& plan, const DeviceChoice& device) {
@@ -132,7 +149,8 @@ void plan_device(Plan& plan, const DeviceChoice& device) {
 MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   const LayerMeta& layer = plan.layer_meta(unit);
   MemoryNeed need =
-      plan.stream() ? stream_memory_need(layer, plan.options) : memory_need(layer, plan.options);
+      plan.stream() ? stream_memory_need(layer, plan.options)
+                                 : prefill_memory_need(layer, plan.options);
   if (plan.reads_o_proj) {
     need.unit += 4 * static_cast<std::uint64_t>(layer.hidden * layer.group() * layer.dv);
   }

@@ -1,4 +1,4 @@
-#include "replay/outputs.hpp"
+#include "replay/result_store.hpp"
 
 #include <fmt/format.h>
 
@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "core/output_guard.hpp"
 #include "metrics/error.hpp"
+#include "replay/resume_check.hpp"
 #include "report/journal.hpp"
 #include "report/query_bins.hpp"
 #include "report/run_files.hpp"
@@ -68,7 +69,7 @@ std::vector<Fields> lines_of(const SideTable* table, const JobResult& done,
 
 // All that a run of any options may write under these names: what another run left there is
 // refused or removed like this run's own.
-std::vector<Output> files(const Plan& plan) {
+std::vector<Output> files(const PlanSpec& plan) {
   std::vector<Output> out = run_files(plan.options.out);
   if (!plan.options.export_caches.empty()) {
     out.push_back({plan.options.export_caches, caches_kind()});
@@ -77,9 +78,34 @@ std::vector<Output> files(const Plan& plan) {
   return out;
 }
 
+// Makes the tables, OUT.csv first, and the caches that are exported (null: none) agree: jobs of
+// which any lacks a part are forgotten in all tables.
+void agree(const PlanSpec& plan, std::span<FinishedTable> tables, const CacheExport* caches) {
+  const FinishedTable& main = tables.front();
+  const auto good = [&](Index job) {
+    if (!main.whole(job)) {
+      return false;
+    }
+    const std::string_view status = main.status(job);
+    return std::ranges::all_of(tables.subspan(1),
+                               [&](const FinishedTable& side) {
+                                 return has_lines(status) ? side.whole(job) : !side.has(job);
+                               }) &&
+           (caches == nullptr || caches->agrees(job, status));
+  };
+  const Range jobs = plan.shard_jobs();
+  for (Index job = jobs.begin; job < jobs.end; ++job) {
+    if (!good(job)) {
+      for (FinishedTable& table : tables) {
+        table.forget(job);
+      }
+    }
+  }
+}
+
 }  // namespace
 
-void Outputs::check(const Plan& plan) {
+void ResultStore::check(const PlanSpec& plan) {
   const ReplayOptions& o = plan.options;
   std::vector<std::filesystem::path> inputs(o.traces.begin(), o.traces.end());
   inputs.insert(inputs.end(), o.caches.begin(), o.caches.end());
@@ -102,8 +128,12 @@ void Outputs::check(const Plan& plan) {
   }
 }
 
-Outputs::Outputs(const Plan& plan, const std::string& run, const std::string& earlier)
+ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
     : plan_(plan), jobs_(plan.shard_jobs()) {
+  const std::string& run = now.run_id;
+  const std::string earlier =
+      plan.options.resume && std::filesystem::exists(plan.options.out) ? check_resumable(plan, now)
+                                                                       : "";
   CacheExport::check_earlier(plan);
   if (plan.options.overwrite) {
     const FileLock lock(plan.options.out);
@@ -125,7 +155,7 @@ Outputs::Outputs(const Plan& plan, const std::string& run, const std::string& ea
   if (!plan.options.export_caches.empty()) {
     caches_ = std::make_unique<CacheExport>(plan);
   }
-  kvbench::reconcile(plan, before, caches_.get());
+  agree(plan, before, caches_.get());
   if (!plan.error_layers.empty()) {
     layers_ = std::make_unique<LayerErrors>(plan, mode, run, earlier);
     for (const Index job : layers_->open(before.front())) {
@@ -146,7 +176,17 @@ Outputs::Outputs(const Plan& plan, const std::string& run, const std::string& ea
   remove_unfinished(files(plan));
 }
 
-void Outputs::write(Index job, const JobResult& result) {
+std::vector<Index> ResultStore::open_jobs() const {
+  std::vector<Index> out;
+  for (Index job = jobs_.begin; job < jobs_.end; ++job) {
+    if (!done_[static_cast<std::size_t>(job - jobs_.begin)]) {
+      out.push_back(job);
+    }
+  }
+  return out;
+}
+
+void ResultStore::write(Index job, const JobResult& result) {
   if (caches_) {
     const std::string& status = result.rows.front().status;
     if (result.cache) {
@@ -170,13 +210,14 @@ void Outputs::write(Index job, const JobResult& result) {
   }
 }
 
-void Outputs::finish_layers(int threads, const std::atomic<bool>& stop) {
+void ResultStore::finish_layers(const std::vector<TraceReader>& readers, int threads,
+                                const std::atomic<bool>& stop) {
   if (layers_) {
-    layers_->finish(threads, stop);
+    layers_->finish(readers, threads, stop);
   }
 }
 
-RowCounts Outputs::reconcile() {
+RowCounts ResultStore::reconcile() {
   std::vector<FinishedTable> finished;
   for (const Out& out : tables_) {
     FinishedTable& lines = finished.emplace_back(plan_, out.table);
@@ -184,7 +225,7 @@ RowCounts Outputs::reconcile() {
       lines.add(reader);
     }
   }
-  kvbench::reconcile(plan_, finished, caches_.get());
+  agree(plan_, finished, caches_.get());
   for (std::size_t i = tables_.size(); i-- > 0;) {
     if (!finished[i].as_given()) {
       finished[i].rewrite(*tables_[i].writer);
@@ -198,13 +239,13 @@ RowCounts Outputs::reconcile() {
           rows.count_of("degenerate")};
 }
 
-void Outputs::finish(const std::vector<std::string>& trace_sha256) {
+void ResultStore::finish(const std::vector<std::string>& trace_sha256) {
   if (caches_) {
     caches_->finish(trace_sha256);
   }
 }
 
-std::map<std::string, std::string> Outputs::sha256() const {
+std::map<std::string, std::string> ResultStore::sha256() const {
   std::vector<std::pair<std::string, std::filesystem::path>> files;
   for (const Out& out : tables_) {
     files.emplace_back(out.table == nullptr ? result_table_name : out.table->name(),
@@ -216,7 +257,7 @@ std::map<std::string, std::string> Outputs::sha256() const {
   return sha256_of_files(files);
 }
 
-void Outputs::sync() {
+void ResultStore::sync() {
   if (layers_) {
     layers_->sync();
   }

@@ -1,4 +1,4 @@
-#include "replay/given.hpp"
+#include "replay/loaded_caches.hpp"
 
 #include <fmt/format.h>
 
@@ -12,16 +12,16 @@
 #include "core/error.hpp"
 #include "core/sha256.hpp"
 #include "metrics/memory.hpp"
+#include "replay/compressed_rows.hpp"
 #include "replay/head_cache.hpp"
-#include "replay/job.hpp"
-#include "replay/row_parts.hpp"
+#include "replay/windows.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
 namespace {
 
-// The plan's methods are given what they return.
-Compressed as_given(const Task& task, const Params&) {
+// Stands in place of a method: returns what was loaded.
+Compressed loaded_result(const Task& task, const Params&) {
   return *task.given;
 }
 
@@ -35,10 +35,6 @@ Params params_of(const CacheGroup& group) {
     spec.choices = {value};
   }
   return Params(group.algorithm, specs, {});
-}
-
-CachePlace place_of(const Plan& plan, const Unit& unit) {
-  return {plan.prompt_meta(unit).id, plan.layer_meta(unit).layer, unit.kv_head};
 }
 
 void check_alike(const CachesMeta& m, const CachesMeta& first, const std::string& path,
@@ -70,7 +66,7 @@ void check_budget(Index held, Index allowed, const CacheGroup& group, const std:
 
 }  // namespace
 
-GivenCaches::GivenCaches(const std::vector<std::string>& paths) : paths_(paths) {
+LoadedCaches::LoadedCaches(const std::vector<std::string>& paths) : paths_(paths) {
   std::map<std::tuple<std::string, std::string, std::optional<double>, std::uint64_t>, std::size_t>
       known;
   for (const std::string& path : paths) {
@@ -95,7 +91,7 @@ GivenCaches::GivenCaches(const std::vector<std::string>& paths) : paths_(paths) 
       if (fresh) {
         Method method;
         method.info.name = group.algorithm;
-        method.compress = as_given;
+        method.compress = loaded_result;
         groups_.push_back({group, {}, std::move(method)});
       }
       Group& own = groups_[at->second];
@@ -109,7 +105,7 @@ GivenCaches::GivenCaches(const std::vector<std::string>& paths) : paths_(paths) 
   }
 }
 
-void GivenCaches::check_traces(const std::vector<std::string>& paths) const {
+void LoadedCaches::check_traces(const std::vector<std::string>& paths) const {
   const std::vector<std::string>& from = meta().trace_sha256;
   for (const std::string& path : paths) {
     const std::string hash = sha256_file(path);
@@ -122,7 +118,7 @@ void GivenCaches::check_traces(const std::vector<std::string>& paths) const {
   }
 }
 
-void GivenCaches::list(std::vector<Variant>& variants, Entries& entries) const {
+void LoadedCaches::list(std::vector<Variant>& variants, Entries& entries) const {
   std::map<std::pair<std::string, std::string>, std::size_t> known;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const CacheGroup& info = groups_[g].info;
@@ -144,7 +140,7 @@ void GivenCaches::list(std::vector<Variant>& variants, Entries& entries) const {
   }
 }
 
-GivenCaches::Found GivenCaches::find(const Group& group, const CachePlace& place) const {
+LoadedCaches::Found LoadedCaches::find(const Group& group, const CachePlace& place) const {
   Found found{nullptr, 0, place};
   for (const auto& [file, number] : group.parts) {
     if (!files_[file].has(number, place)) {
@@ -161,21 +157,21 @@ GivenCaches::Found GivenCaches::find(const Group& group, const CachePlace& place
   return found;
 }
 
-bool GivenCaches::holds(const CachePlace& place) const {
+bool LoadedCaches::holds(const CachePlace& place) const {
   return std::ranges::any_of(
       groups_, [&](const Group& group) { return find(group, place).file != nullptr; });
 }
 
-GivenCaches::Given GivenCaches::read(const Plan& plan, const Unit& unit, const Entry& entry,
+LoadedCaches::Loaded LoadedCaches::read(const PlanSpec& plan, const Unit& unit, const Entry& entry,
                                      const KvHead& head, std::span<const Index> middle) const {
   const Group& group = groups_[entry.cache_group];
-  const Found found = find(group, place_of(plan, unit));
+  const Found found = find(group, cache_place(plan, unit));
   if (found.file == nullptr) {
     throw InputError(
         fmt::format("the caches of {} hold nothing for this head", group.info.algorithm));
   }
   const auto cache = found.read({static_cast<Index>(middle.size()), head.d(), head.dv()});
-  Given out;
+  Loaded out;
   out.compress_ms = cache->compress_ms.value_or(std::numeric_limits<double>::quiet_NaN());
   out.scoring_queries = cache->scoring_queries;
   out.infeasible = cache->infeasible;
@@ -188,9 +184,9 @@ GivenCaches::Given GivenCaches::read(const Plan& plan, const Unit& unit, const E
 
 // Over the heads that share with `unit`, whether they are evaluated or not: heads of one layer, or
 // of all layers of the prompt that the group holds.
-void GivenCaches::check_shared(const Plan& plan, const Group& group, const Unit& unit) const {
+void LoadedCaches::check_shared(const PlanSpec& plan, const Group& group, const Unit& unit) const {
   const bool all_layers = group.info.scope == "layers";
-  const DType dtype = plan.readers[unit.trace].meta().dtype;
+  const DType dtype = plan.trace_meta(unit).dtype;
   Index held = 0;
   Index allowed = 0;
   std::string where;
@@ -217,7 +213,7 @@ void GivenCaches::check_shared(const Plan& plan, const Group& group, const Unit&
   check_budget(held, allowed, group.info, where);
 }
 
-void GivenCaches::check(const Plan& plan, const Unit& unit, const KvHead& head,
+void LoadedCaches::check(const PlanSpec& plan, const Unit& unit, const KvHead& head,
                         Checked& shared) const {
   const Windows windows = windows_of(plan.options, plan.layer_meta(unit));
   const std::vector<Index> middle = positions_of(windows.middle);
@@ -225,18 +221,18 @@ void GivenCaches::check(const Plan& plan, const Unit& unit, const KvHead& head,
   for (const Entry& entry : plan.entries) {
     const Group& group = groups_[entry.cache_group];
     const CacheGroup& info = group.info;
-    const Found found = find(group, place_of(plan, unit));
+    const Found found = find(group, cache_place(plan, unit));
     if (found.file == nullptr) {
       continue;
     }
-    const Given given = read(plan, unit, entry, head, middle);
+    const Loaded loaded = read(plan, unit, entry, head, middle);
     if (!info.budget) {
       continue;
     }
     if (info.scope == "head") {
       const Index held =
-          given.absent() ? 0
-                         : memory_figures(holding_of(given.compressed), head, windows.middle.size())
+          loaded.absent() ? 0
+                         : memory_figures(holding_of(loaded.compressed), head, windows.middle.size())
                                .middle_bytes;
       check_budget(held, budget_bytes(*info.budget, full), info, found.where());
     } else if (shared
@@ -248,34 +244,16 @@ void GivenCaches::check(const Plan& plan, const Unit& unit, const KvHead& head,
   }
 }
 
-void take_caches(Plan& plan) {
-  auto caches = std::make_shared<const GivenCaches>(plan.options.caches);
-  const CachesMeta& meta = caches->meta();
-  plan.options.protocol = Protocol::prefill;  // GivenCaches takes no others
-  plan.options.sink = meta.sink;
-  plan.options.recent = meta.recent;
-  plan.options.queries = meta.queries;
-  caches->check_traces(plan.options.traces);
-  caches->list(plan.variants, plan.entries);
-  plan.caches = std::move(caches);
+std::string LoadedCaches::sha256() const {
+  std::string out;
+  for (const std::string& path : paths_) {
+    out += (out.empty() ? "" : " ") + sha256_file(path);
+  }
+  return out;
 }
 
-void keep_given_units(Plan& plan) {
-  std::erase_if(plan.units,
-                [&](const Unit& unit) { return !plan.caches->holds(place_of(plan, unit)); });
-  if (plan.units.empty()) {
-    throw InputError(fmt::format("{}: holds nothing of the selected prompts, layers and heads",
-                                 plan.options.caches.front()));
-  }
-}
-
-const std::string& GivenCaches::hash() const {
-  if (hash_.empty()) {
-    for (const std::string& path : paths_) {
-      hash_ += (hash_.empty() ? "" : " ") + sha256_file(path);
-    }
-  }
-  return hash_;
+CachePlace cache_place(const PlanSpec& plan, const Unit& unit) {
+  return {plan.prompt_meta(unit).id, plan.layer_meta(unit).layer, unit.kv_head};
 }
 
 }  // namespace kvbench

@@ -1,5 +1,5 @@
-// `kvbench evaluate`: caches that another program made, in place of methods. The plan, the truth,
-// the metrics and the tables are the replay's; only what a job compresses to is read from a file.
+// `kvbench evaluate`: caches files in place of methods. The plan, the ground truth, the metrics and
+// the tables are those of a replay. Only the result of compression is read from a file.
 #pragma once
 
 #include <optional>
@@ -10,20 +10,20 @@
 #include <vector>
 
 #include "algorithms/contract.hpp"
-#include "replay/plan.hpp"
+#include "replay/plan_spec.hpp"
 #include "trace/caches.hpp"
 
 namespace kvbench {
 
 /// The groups of one caches file or of several (a run's shards), as a plan needs them.
-class GivenCaches {
+class LoadedCaches {
  public:
   /// Opens the files. Errors: InputError where one is no caches file, is of the stream protocol, or
   /// has other windows or traces than the first; where groups differ in `scores` or `scope` alone.
   /// What asks for a head throws InputError where two files hold it in groups that are alike.
-  explicit GivenCaches(const std::vector<std::string>& paths);
-  GivenCaches(const GivenCaches&) = delete;  // variants point to the methods
-  GivenCaches& operator=(const GivenCaches&) = delete;
+  explicit LoadedCaches(const std::vector<std::string>& paths);
+  LoadedCaches(const LoadedCaches&) = delete;  // variants point to the methods
+  LoadedCaches& operator=(const LoadedCaches&) = delete;
 
   const CachesMeta& meta() const { return files_.front().meta(); }
 
@@ -37,7 +37,7 @@ class GivenCaches {
   bool holds(const CachePlace& place) const;
 
   /// What stands in place of compressing.
-  struct Given {
+  struct Loaded {
     Compressed compressed;
     double compress_ms = 0.0;  ///< NaN where the file does not say
     std::optional<Index> scoring_queries;
@@ -46,7 +46,7 @@ class GivenCaches {
     bool absent() const { return !infeasible.empty() || !failed.empty(); }
   };
   /// Thread-safe. Throws InputError where the group lacks the head, or as compressed_of.
-  Given read(const Plan& plan, const Unit& unit, const Entry& entry, const KvHead& head,
+  Loaded read(const PlanSpec& plan, const Unit& unit, const Entry& entry, const KvHead& head,
              std::span<const Index> middle) const;
 
   /// Budgets that were checked already: group, trace, prompt and, where heads of one layer share,
@@ -55,10 +55,10 @@ class GivenCaches {
   /// Reads and checks all that the plan will read of one unit, before the first row, and that no
   /// entries hold more bytes than their budget, over the heads that share it. Entries that are
   /// missing are left to their rows. Errors: as read; InputError.
-  void check(const Plan& plan, const Unit& unit, const KvHead& head, Checked& shared) const;
+  void check(const PlanSpec& plan, const Unit& unit, const KvHead& head, Checked& shared) const;
 
-  /// SHA-256 of the files, one after another; read once. Not thread-safe.
-  const std::string& hash() const;
+  /// SHA-256 of the files, separated by spaces. Reads them.
+  std::string sha256() const;
 
  private:
   // Groups of one algorithm, params, budget and seed; several where a run's shards are files.
@@ -77,19 +77,14 @@ class GivenCaches {
   };
 
   Found find(const Group& group, const CachePlace& place) const;
-  void check_shared(const Plan& plan, const Group& group, const Unit& unit) const;
+  void check_shared(const PlanSpec& plan, const Group& group, const Unit& unit) const;
 
   std::vector<CacheReader> files_;
   std::vector<std::string> paths_;
   std::vector<Group> groups_;
-  mutable std::string hash_;  // empty: not yet asked for
 };
 
-/// Opens the plan's caches: they say the protocol and its windows, and what the entries are.
-/// Errors: InputError.
-void take_caches(Plan& plan);
-
-/// Leaves out heads of which no group holds anything. Throws InputError where none is left.
-void keep_given_units(Plan& plan);
+/// Where caches files hold a unit.
+CachePlace cache_place(const PlanSpec& plan, const Unit& unit);
 
 }  // namespace kvbench

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "replay/plan.hpp"
+#include "replay/plan_spec.hpp"
 #include "report/csv.hpp"
 #include "report/side_table.hpp"
 #include "report/table_reader.hpp"
@@ -21,18 +21,18 @@ namespace kvbench {
 
 /// Tables beside OUT.csv that this plan writes, but for OUT.layers.csv: its lines are not one
 /// job's.
-std::vector<const SideTable*> side_tables(const Plan& plan);
+std::vector<const SideTable*> side_tables(const PlanSpec& plan);
 
 /// What tells the lines of one row of a table with steps apart, ascending (SideTable::step), in a
 /// layer; {0} of other tables.
-std::vector<Index> side_positions(const Plan& plan, const SideTable* table, const LayerMeta& layer);
+std::vector<Index> side_positions(const PlanSpec& plan, const SideTable* table, const LayerMeta& layer);
 
 /// Lines of a table, matched with the jobs that make them. Each takes eight bytes: the line itself
 /// stays in the file.
 class FinishedTable {
  public:
   /// Of this shard's jobs. `table`: null is OUT.csv, whose lines are rows.
-  FinishedTable(const Plan& plan, const SideTable* table);
+  FinishedTable(const PlanSpec& plan, const SideTable* table);
   FinishedTable(FinishedTable&&) = default;  // a copy's places would lead into the first one
 
   /// Takes the reader's row. Throws InputError where it belongs to no job of this shard or to none
@@ -78,7 +78,7 @@ class FinishedTable {
   std::span<const std::uint64_t> lines_of(Index job) const;
   [[noreturn]] void refuse(const std::string& what, const Fields& line) const;
 
-  const Plan& plan_;
+  const PlanSpec& plan_;
   const SideTable* table_;
   Range jobs_;
 
@@ -100,11 +100,5 @@ class FinishedTable {
   Index last_ = -1;  // place of the last line
   bool in_order_ = true;
 };
-
-class CacheExport;
-
-/// Makes the tables, OUT.csv first, and the caches that are exported (null: none) agree: jobs of
-/// which any lacks a part are forgotten in all tables.
-void reconcile(const Plan& plan, std::span<FinishedTable> tables, const CacheExport* caches);
 
 }  // namespace kvbench

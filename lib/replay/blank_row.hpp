@@ -1,0 +1,12 @@
+// A row of OUT.csv before its job has run.
+#pragma once
+
+#include "replay/plan_spec.hpp"
+#include "report/schema.hpp"
+
+namespace kvbench {
+
+/// Returns a row with its key and descriptive columns. Nothing is measured yet.
+Row blank_row(const PlanSpec& plan, const Unit& unit, const Entry& entry, Index q_head);
+
+}  // namespace kvbench

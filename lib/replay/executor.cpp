@@ -1,0 +1,163 @@
+#include "replay/executor.hpp"
+
+#include <algorithm>
+#include <future>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "core/parallel.hpp"
+#include "replay/job.hpp"
+#include "replay/progress.hpp"
+#include "replay/repeat.hpp"
+#include "replay/resources.hpp"
+#include "replay/shared.hpp"
+#include "replay/stream_job.hpp"
+
+namespace kvbench {
+namespace {
+
+// Runs jobs on all threads. The first exception that does not belong to a row ends the run.
+struct JobRunner {
+  const Plan& plan;
+  const JobSink& sink;
+  const std::atomic<bool>& stop;
+  int threads;
+  Index wave_heads;  // at most
+
+  using Jobs = std::vector<Index>::const_iterator;
+
+  // Heads of a wave, in the order of their jobs; fewer where the run was stopped.
+  template <class Context>
+  using Wave = std::vector<std::unique_ptr<Context>>;
+
+  // A wave of heads at a time: on the CPU one; on a device as many as keep it busy, and while their
+  // jobs run the next wave is read, uploaded and given its truth.
+  template <class Context, class Run>
+  void run_waves(const std::vector<Index>& open, const Run& run_one) const {
+    std::future<Wave<Context>> ahead;
+    for (Jobs begin = open.begin(); begin != open.end() && !stop;) {
+      const Jobs end = wave_end(begin, open.end());
+      const Wave<Context> wave = ahead.valid() ? ahead.get() : open_wave<Context>(begin, end);
+      sink.between_waves();
+      if (plan.open_device && end != open.end()) {
+        ahead = std::async(std::launch::async, [this, end, then = wave_end(end, open.end())] {
+          return open_wave<Context>(end, then);
+        });
+      }
+      parallel_for(end - begin, threads, stop, [&](Index i) {
+        const Index job = *(begin + i);
+        const Unit* unit = &plan.unit_of(job);
+        const auto context = std::find_if(wave.begin(), wave.end(),
+                                          [&](const auto& c) { return &c->unit() == unit; });
+        sink.write(job, run_one(**context, job));
+      });
+      begin = end;
+    }
+  }
+
+  // A wave that reaches a layer's end goes no further than the last that it reaches, where the
+  // layers' errors are made: what jobs of open layers left would pile up.
+  Jobs wave_end(Jobs begin, Jobs end) const {
+    Index heads = 0;
+    const Unit* last = nullptr;
+    Jobs whole = begin;  // behind the last job of a layer
+    for (Jobs at = begin; at != end; ++at) {
+      const Unit* unit = &plan.unit_of(*at);
+      if (unit != last && last != nullptr && plan.makes_layer_error(*last) &&
+          unit->layer_key() != last->layer_key()) {
+        whole = at;
+      }
+      heads += unit != last ? 1 : 0;
+      last = unit;
+      if (heads > wave_heads) {
+        return whole == begin ? at : whole;
+      }
+    }
+    return end;
+  }
+
+  template <class Context>
+  Wave<Context> open_wave(Jobs begin, Jobs end) const {
+    std::vector<const Unit*> units;
+    for (Jobs job = begin; job != end; ++job) {
+      const Unit* unit = &plan.unit_of(*job);
+      if (units.empty() || units.back() != unit) {
+        units.push_back(unit);
+      }
+    }
+    Wave<Context> out(units.size());
+    const auto count = static_cast<Index>(units.size());
+    if (plan.open_device == nullptr && count >= threads) {  // one thread each: parts have only one
+      parallel_for(count, threads, stop,
+                   [&](Index i) { out[i] = std::make_unique<Context>(plan, *units[i], 1); });
+    }
+    for (Index i = 0; i < count && !stop; ++i) {
+      if (out[i] == nullptr) {
+        out[i] = std::make_unique<Context>(plan, *units[i], threads);
+      }
+    }
+    std::erase(out, nullptr);
+    return out;
+  }
+};
+
+}  // namespace
+
+Executor::Executor(const Plan& plan, int threads, const std::atomic<bool>& stop)
+    : plan_(plan), threads_(threads), stop_(stop) {}
+
+void Executor::check_values() const {
+  Progress progress(static_cast<Index>(plan_.units.size()), "checking", "KV heads");
+  LoadedCaches::Checked budgets;
+  for (const Unit& unit : plan_.units) {
+    if (stop_) {
+      return;
+    }
+    const TraceReader& reader = plan_.reader(unit);
+    const KvHead head = reader.read_head(unit.prompt, unit.layer, unit.kv_head);
+    check_range(plan_, unit, head);
+    if (plan_.caches) {
+      plan_.caches->check(plan_, unit, head, budgets);
+    }
+    if (plan_.reads_rope) {
+      reader.read_rope(unit.prompt, unit.layer);
+    }
+    if (plan_.reads_o_proj) {
+      reader.read_o_proj(unit.prompt, unit.layer, unit.kv_head);
+    }
+    const AskedExtra asked = asked_extra(plan_, unit);
+    for (const std::string& name : asked.sets) {
+      reader.read_extra(unit.prompt, unit.layer, name, unit.kv_head);
+    }
+    for (const std::string& name : asked.scores) {
+      reader.read_scores(unit.prompt, unit.layer, name, unit.kv_head);
+    }
+    if (plan_.makes_layer_error(unit)) {
+      reader.read_o_proj(unit.prompt, unit.layer, unit.kv_head);
+      reader.read_residual_norm(unit.prompt, unit.layer);
+    }
+    progress.tick();
+  }
+}
+
+void Executor::run(const std::vector<Index>& jobs, const JobSink& sink) const {
+  const std::vector<Index> none;  // a stream's heads share no budgets
+  const SharedBudgets shares(plan_, plan_.stream() ? none : jobs, stop_);
+  const JobRunner runner{plan_, sink, stop_, threads_, heads_at_once(plan_, threads_)};
+  const Index repeat = plan_.options.repeat;
+  if (plan_.stream()) {
+    runner.run_waves<StreamContext>(jobs, [&](const StreamContext& context, Index job) {
+      return repeat_job(repeat, [&] { return run_stream_job(context, plan_.entry_of(job)); });
+    });
+  } else {
+    runner.run_waves<HeadContext>(jobs, [&](const HeadContext& context, Index job) {
+      const std::size_t entry = plan_.entry_number(job);
+      return repeat_job(repeat, [&] {
+        return run_job(context, plan_.entries[entry], shares.find(context.unit(), entry));
+      });
+    });
+  }
+}
+
+}  // namespace kvbench

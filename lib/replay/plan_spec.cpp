@@ -1,0 +1,184 @@
+#include "replay/plan_spec.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/sha256.hpp"
+#include "replay/windows.hpp"
+
+namespace kvbench {
+
+LayerFacts layer_facts(const PlanSpec& plan, const Unit& unit) {
+  const LayerMeta& l = plan.layer_meta(unit);
+  const Windows w = windows_of(plan.options, l);
+  return {l.n,
+          l.d,
+          l.dv,
+          plan.stream(),
+          w.scoring,
+          l.fisher.has_value(),
+          l.rope_positions,
+          l.rope_dim,
+          l.hidden,
+          l.group(),
+          w.queries,
+          plan.options.precision,
+          (l.d + l.dv) * bytes_per_element(plan.trace_meta(unit).dtype),
+          w.sink.end,
+          std::min(plan.options.recent, l.n),
+          l.extra,
+          l.scores,
+          l.window.value_or(0)};
+}
+
+const Variant& PlanSpec::variant_of(const Unit& unit, const Entry& entry) const {
+  const auto it = resolved.find({unit.layer_key(), entry.variant});
+  return it == resolved.end() ? variants[entry.variant] : it->second;
+}
+
+Range PlanSpec::layer_units(Index unit) const {
+  const auto key = units[unit].layer_key();
+  return {std::ranges::lower_bound(units, key, {}, &Unit::layer_key) - units.begin(),
+          std::ranges::upper_bound(units, key, {}, &Unit::layer_key) - units.begin()};
+}
+
+std::vector<Range> PlanSpec::layers() const {
+  std::vector<Range> out;
+  for (Index u = 0; u < static_cast<Index>(units.size()); u = out.back().end) {
+    out.push_back(layer_units(u));
+  }
+  return out;
+}
+
+Range PlanSpec::shard_jobs() const {
+  const auto weight = [&](Range part) {
+    return shard_costs ? shard_costs->nanoseconds(part) : part.size();
+  };
+  const auto boundary = [&](Index i) {
+    const Index job = shard_costs ? shard_costs->boundary(i, options.shard_count)
+                                  : jobs() * i / options.shard_count;
+    if (job == 0 || job == jobs() || !makes_layer_error(unit_of(job))) {
+      return job;
+    }
+    const auto per_unit = static_cast<Index>(entries.size());
+    const Range layer = layer_units(job / per_unit);
+    const Range whole{layer.begin * per_unit, layer.end * per_unit};
+    return weight({whole.begin, job}) < weight({job, whole.end}) ? whole.begin : whole.end;
+  };
+  return {boundary(options.shard_index - 1), boundary(options.shard_index)};
+}
+
+Range PlanSpec::row_range(Range job_range) const {
+  const auto rows_before = [&](Index job) {
+    const auto per_unit = static_cast<Index>(entries.size());
+    Index rows = 0;
+    for (Index u = 0; u * per_unit < job; ++u) {
+      rows += static_cast<Index>(units[u].q_heads.size()) * std::min(per_unit, job - u * per_unit);
+    }
+    return rows;
+  };
+  return {rows_before(job_range.begin), rows_before(job_range.end)};
+}
+
+std::string PlanSpec::hash() const {
+  Sha256 hash;
+  const auto add = [&]<class... T>(fmt::format_string<T...> form, T&&... values) {
+    hash.add(fmt::format(form, std::forward<T>(values)...));
+  };
+  add("{} {} {} {} {} {} {}\n", name(options.protocol), options.sink, options.recent,
+      options.queries, name(options.scores), options.device, name(options.precision));
+  for (const Unit& u : units) {
+    const LayerMeta& l = layer_meta(u);
+    add("{} {} {} {} {} {}\n", trace_names[u.trace], prompt_meta(u).id, l.layer, u.kv_head, l.n,
+        fmt::join(u.q_heads, ","));
+  }
+  for (const Entries::Setting& s : entries.settings()) {
+    const Variant& v = variants[s.first.variant];
+    const std::string setting =
+        fmt::format("{} {} {}", v.name(), v.params.canonical(),
+                    s.first.budget ? fmt::format("{}", *s.first.budget) : "");
+    for (const std::uint64_t seed : *s.seeds) {
+      add("{} {}\n", setting, seed);
+    }
+  }
+  for (const auto& [where, v] : resolved) {
+    add("{} {}\n", v.name(), v.params.canonical());
+  }
+  if (stream()) {
+    add("eval-every {}\n", options.eval_every);
+  }
+  if (options.repeat > 1) {
+    add("repeat {}\n", options.repeat);
+  }
+  hash.add(options.kept ? "kept\n" : "");
+  hash.add(options.per_query == PerQuery::all    ? "per-query\n"
+           : options.per_query == PerQuery::bins ? "per-query bins\n"
+                                                 : "");
+  if (!caches_sha256.empty()) {
+    add("caches {}\n", caches_sha256);
+  }
+  hash.add(error_layers.empty() ? "" : "layer-errors\n");
+  return hash.text();
+}
+
+std::optional<Variant::Queries> scoring_queries(const PlanSpec& plan, const Unit& unit,
+                                                const Variant& variant) {
+  const LayerMeta& l = plan.layer_meta(unit);
+  const Windows w = windows_of(plan.options, l);
+  return plan.stream() ? variant.queries({l.n - l.nq, l.n}, {0, l.n})
+                       : variant.queries(w.scoring, w.middle, l.extra);
+}
+
+AskedExtra asked_extra(const PlanSpec& plan, const Unit& unit) {
+  AskedExtra out;
+  const LayerMeta& l = plan.layer_meta(unit);
+  for (std::size_t v = 0; v < plan.variants.size() && (!l.extra.empty() || !l.scores.empty());
+       ++v) {
+    const Variant& variant = plan.variant_of(unit, {v, std::nullopt, 0});
+    for (const std::string& name : variant.extra_sets()) {
+      if (find_named(l.extra, name) != nullptr) {
+        out.sets.insert(name);
+      }
+    }
+    for (const std::string& name : variant.named_scores()) {
+      if (find_named(l.scores, name) != nullptr) {
+        out.scores.insert(name);
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> scoring_notes(const PlanSpec& plan) {
+  struct Lacking {
+    std::set<std::string> algorithms;
+    std::set<Index> units;
+  };
+  std::map<std::pair<Index, Index>, Lacking> by_queries;  // had, asked
+  // All heads of a layer have as many queries: a variant is asked once for each layer.
+  for (const Range units : plan.layers()) {
+    const Unit& unit = plan.units[units.begin];
+    for (std::size_t v = 0; v < plan.variants.size(); ++v) {
+      const Variant& variant = plan.variant_of(unit, {v, std::nullopt, 0});
+      const auto queries = scoring_queries(plan, unit, variant);
+      if (queries && queries->fewer) {
+        Lacking& one = by_queries[{queries->had, queries->asked}];
+        one.algorithms.insert(variant.name());
+        for (Index u = units.begin; u < units.end; ++u) {
+          one.units.insert(u);
+        }
+      }
+    }
+  }
+  std::vector<std::string> out;
+  for (const auto& [counts, one] : by_queries) {
+    out.push_back(fmt::format(
+        "note: {} of the {} queries that {} would score with are in the trace ({} KV heads){}",
+        counts.first, counts.second, fmt::join(one.algorithms, ", "), one.units.size(),
+        counts.first == 0 ? "; these rows are degenerate" : ""));
+  }
+  return out;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,242 @@
+#include "replay/planner.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "core/error.hpp"
+#include "gpu/device.hpp"
+#include "replay/cache_export.hpp"
+#include "replay/loaded_caches.hpp"
+#include "replay/resources.hpp"
+#include "replay/selection.hpp"
+#include "replay/shard_calibration.hpp"
+
+namespace kvbench {
+namespace {
+
+Entries list_entries(const ReplayOptions& o, const std::vector<Variant>& variants) {
+  const Seeds seeds = std::make_shared<std::vector<std::uint64_t>>(parse_seeds(o.seeds));
+  const Seeds zero = std::make_shared<std::vector<std::uint64_t>>(1, 0);
+  const std::set<double, std::greater<>> budgets(o.budgets.begin(), o.budgets.end());
+  Entries out;
+  for (std::size_t v = 0; v < variants.size(); ++v) {
+    const std::string name = variants[v].name();
+    const std::vector<std::string>& size_names = variants[v].sizes();
+    std::vector<std::optional<double>> sizes(budgets.begin(), budgets.end());
+    if (variants[v].sized()) {
+      sizes = {std::nullopt};
+    }
+    const auto given =
+        std::count_if(size_names.begin(), size_names.end(),
+                      [&](const std::string& s) { return !variants[v].params.is_auto(s); });
+    check_input(given <= 1 || variants[v].method->info.joint_sizes,
+                fmt::format("{}: {}: more than one size, expected one of {}", name,
+                            variants[v].params.canonical(), fmt::join(size_names, ", ")));
+    check_input(!sizes.empty(),
+                fmt::format("{}: no size, expected --budget or one of its parameters {}", name,
+                            fmt::join(size_names, ", ")));
+    for (const auto& size : sizes) {
+      out.add(v, size, variants[v].random() ? seeds : zero);
+    }
+  }
+  return out;
+}
+
+std::vector<Unit> list_units(ReplayOptions& o, const std::vector<TraceReader>& readers) {
+  std::vector<Unit> out;
+  each_layer(readers,
+             {o.prompts,
+              {o.layers, o.layer_ranges},
+              {o.heads, o.head_ranges},
+              "--heads",
+              &LayerMeta::q_heads},
+             [&](std::size_t t, std::size_t p, std::size_t l, const LayerMeta& layer) {
+               for (Index kv = 0; kv < layer.kv_heads; ++kv) {
+                 Unit unit{t, p, l, kv, {}};
+                 for (Index h = kv * layer.group(); h < (kv + 1) * layer.group(); ++h) {
+                   if (chosen(o.heads, h)) {
+                     unit.q_heads.push_back(h);
+                   }
+                 }
+                 if (!unit.q_heads.empty()) {
+                   out.push_back(std::move(unit));
+                 }
+               }
+             });
+  check_input(!out.empty(), "replay: --prompts, --layers and --heads together select nothing");
+  return out;
+}
+
+// Takes out what only a set asked for and some layer cannot give: `lacking` says what, by variant.
+void leave_out(PlanSpec& plan, const std::map<std::size_t, std::string>& lacking) {
+  for (const auto& [v, what] : lacking) {
+    plan.notes.push_back(
+        fmt::format("note: --algorithm {} leaves out {}", plan.variants[v].by_set, what));
+  }
+  for (auto it = lacking.rbegin(); it != lacking.rend(); ++it) {
+    plan.variants.erase(plan.variants.begin() + static_cast<std::ptrdiff_t>(it->first));
+  }
+  plan.entries = list_entries(plan.options, plan.variants);
+  plan.resolved.clear();
+}
+
+// Resolves what methods leave to the trace, and refuses what a layer cannot give, before any row.
+void resolve_variants(PlanSpec& plan) {
+  std::map<std::size_t, std::string> lacking;
+  for (const Range units : plan.layers()) {
+    const Unit& unit = plan.units[units.begin];
+    const LayerMeta& l = plan.layer_meta(unit);
+    const LayerFacts facts = layer_facts(plan, unit);
+    std::set<std::pair<std::string, std::string>> here;
+    for (std::size_t v = 0; v < plan.variants.size(); ++v) {
+      const Variant& variant = plan.variants[v];
+      Variant now;
+      try {
+        now = variant.resolved(facts);
+      } catch (const InputError& e) {
+        const std::string where =
+            fmt::format("{}: prompt {} layer {}: {}", plan.trace_names[unit.trace],
+                        plan.prompt_meta(unit).id, l.layer, e.what());
+        if (variant.by_set.empty()) {
+          throw InputError(where);
+        }
+        lacking.emplace(v, variant.name() + ": " + where);
+        continue;
+      }
+      check_input(
+          here.emplace(now.name(), now.params.canonical()).second,
+          fmt::format("--algorithm {}: {} comes twice where `auto` is resolved (prompt {} "
+                      "layer {}), expected each once",
+                      now.name(), now.params.canonical(), plan.prompt_meta(unit).id, l.layer));
+      if (now.params.canonical() != variant.params.canonical()) {
+        plan.resolved.emplace(std::pair{unit.layer_key(), v}, std::move(now));
+      }
+    }
+  }
+  if (!lacking.empty()) {  // numbers of variants change: once more, over those that are left
+    leave_out(plan, lacking);
+    resolve_variants(plan);
+  }
+}
+
+// Query heads of the layer that are replayed.
+Index replayed(const PlanSpec& plan, Range units) {
+  Index out = 0;
+  for (Index u = units.begin; u < units.end; ++u) {
+    out += static_cast<Index>(plan.units[u].q_heads.size());
+  }
+  return out;
+}
+
+// Chooses the layers that OUT.layers.csv has lines of, and notes those that it skips.
+void plan_layer_errors(PlanSpec& plan) {
+  std::vector<std::string> notes;  // of layers without a projection, where others have one
+  Index partly = 0;
+  for (const Range units : plan.layers()) {
+    const Unit& unit = plan.units[units.begin];
+    const LayerMeta& layer = plan.layer_meta(unit);
+    if (layer.hidden == 0) {
+      notes.push_back(fmt::format(
+          "note: OUT.layers.csv leaves out {}: prompt {} layer {}: the trace has no output "
+          "projection (o_proj)",
+          plan.trace_names[unit.trace], plan.prompt_meta(unit).id, layer.layer));
+    } else if (replayed(plan, units) < layer.q_heads) {
+      ++partly;  // --heads is the same for all layers
+    } else {
+      plan.error_layers.insert(unit.layer_key());
+    }
+  }
+  if (partly > 0) {
+    plan.notes.push_back(
+        plan.error_layers.empty()
+            ? "note: OUT.layers.csv is not written: --heads leaves out some of the query heads of "
+              "every layer"
+            : fmt::format("note: OUT.layers.csv leaves out {} layers of which --heads leaves out "
+                          "some query heads",
+                          partly));
+  }
+  if (!plan.error_layers.empty()) {
+    plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
+  }
+}
+
+// Opens the caches of --caches: they decide the protocol, its windows and the entries.
+void load_caches(Plan& plan) {
+  auto caches = std::make_shared<const LoadedCaches>(plan.options.caches);
+  const CachesMeta& meta = caches->meta();
+  plan.options.protocol = Protocol::prefill;  // LoadedCaches takes no others
+  plan.options.sink = meta.sink;
+  plan.options.recent = meta.recent;
+  plan.options.queries = meta.queries;
+  caches->check_traces(plan.options.traces);
+  caches->list(plan.variants, plan.entries);
+  plan.caches_sha256 = caches->sha256();
+  plan.caches = std::move(caches);
+}
+
+// Removes heads of which no caches file holds anything. Throws InputError where none is left.
+void keep_loaded_units(Plan& plan) {
+  std::erase_if(plan.units,
+                [&](const Unit& unit) { return !plan.caches->holds(cache_place(plan, unit)); });
+  if (plan.units.empty()) {
+    throw InputError(fmt::format("{}: holds nothing of the selected prompts, layers and heads",
+                                 plan.options.caches.front()));
+  }
+}
+
+}  // namespace
+
+Plan make_plan(const ReplayOptions& options) {
+  Plan plan;
+  plan.options = options;
+  if (!options.caches.empty()) {
+    load_caches(plan);
+  }
+  check_options(plan.options);
+  const DeviceChoice device = choose_device(options.device);
+  if (!plan.caches) {
+    plan.variants = expand_algorithms(options.algorithms, options.protocol, &plan.ranges);
+    plan.entries = list_entries(options, plan.variants);
+  }
+  open_traces(options.traces, Require::all, plan.readers, plan.trace_names);
+  for (const TraceReader& reader : plan.readers) {
+    plan.traces.push_back(reader.meta());
+  }
+  plan.units = list_units(plan.options, plan.readers);
+  if (plan.caches) {
+    keep_loaded_units(plan);
+  }
+  if (!options.export_caches.empty()) {
+    CacheExport::check(plan);
+  }
+  for (const Unit& unit : plan.units) {
+    const LayerMeta& l = plan.layer_meta(unit);
+    check_input(
+        !plan.stream() || l.nq == l.n,
+        fmt::format("{}: prompt {} layer {} holds the queries of the last {} of {} tokens, "
+                    "expected all for --protocol stream",
+                    options.traces[unit.trace], plan.prompt_meta(unit).id, l.layer, l.nq, l.n));
+  }
+  if (!plan.caches) {
+    resolve_variants(plan);
+  }
+  plan.reads_rope = std::any_of(plan.variants.begin(), plan.variants.end(),
+                                [](const Variant& v) { return v.reads_rope(); });
+  plan.reads_o_proj = std::any_of(plan.variants.begin(), plan.variants.end(),
+                                  [](const Variant& v) { return v.reads_o_proj(); });
+  plan_layer_errors(plan);
+  if (!options.shard_costs.empty()) {
+    plan.shard_costs =
+        std::make_shared<ShardCosts>(calibrated(plan, read_table(options.shard_costs)));
+    const std::vector<std::string>& notes = plan.shard_costs->notes();
+    plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
+  }
+  plan_device(plan, device);
+  return plan;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,60 @@
+#include "replay/windows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace kvbench {
+namespace {
+
+// Every j below n that is `last` or beyond, or ends a stretch of --eval-every tokens.
+std::vector<Index> steps_until(Index last, const ReplayOptions& o, Index n) {
+  const Index every = o.eval_every > 0 ? o.eval_every : std::max<Index>(1, n / 64);
+  std::vector<Index> out;
+  for (Index j = 0; j < n; ++j) {
+    if (j >= last || (j + 1) % every == 0) {
+      out.push_back(j);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Windows windows_of(const ReplayOptions& o, Index n, Index nq, Index window) {
+  Windows w;
+  w.queries = std::min(o.queries, nq);
+  const Index first = window > 0 ? std::max<Index>(0, n - w.queries - window + 1) : 0;
+  const Index sink = std::max(std::min(o.sink, n), first);
+  const Index recent = std::max(sink, n - o.recent);
+  w.sink = {std::min(first, sink), sink};
+  w.middle = {sink, recent};
+  w.recent = {recent, n};
+  w.scoring = {n - nq, o.scores == Scores::all ? n : std::max(n - nq, n - w.queries)};
+  return w;
+}
+
+std::vector<Index> positions_of(Range range) {
+  std::vector<Index> out(range.size());
+  std::iota(out.begin(), out.end(), range.begin);
+  return out;
+}
+
+std::vector<Index> stream_steps(const ReplayOptions& o, Index n) {
+  return steps_until(n - std::min(o.queries, n), o, n);
+}
+
+std::vector<Index> kept_steps(const ReplayOptions& o, Index n) {
+  return o.protocol == Protocol::stream ? steps_until(n - 1, o, n) : std::vector<Index>{n - 1};
+}
+
+Index budget_bytes(double rho, Index full) {
+  // 0.29 * 100 is 28.999999999999996: a product that is a whole number but for its rounding counts
+  // as that number.
+  const double bytes = rho * static_cast<double>(full);
+  const double nearest = std::round(bytes);
+  const bool whole = std::abs(bytes - nearest) <= 4e-16 * static_cast<double>(full);
+  return static_cast<Index>(whole ? nearest : std::floor(bytes));
+}
+
+}  // namespace kvbench
