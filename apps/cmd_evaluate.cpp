@@ -22,7 +22,7 @@ void add_evaluate(CLI::App& app) {
   add_files(*sub, *o);
   const char* what = "What to evaluate";
   list(*sub, "--caches", o->replay.caches,
-       "Caches files (docs/caches.md); several are the shards of one run", "C.h5")
+       "Caches files (docs/trace_format.md); several are the shards of one run", "C.h5")
       ->group(what);
   add_selection(*sub, *o, what);
   add_machine(*sub, *o, "Machine and files");

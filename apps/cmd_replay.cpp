@@ -80,7 +80,7 @@ void add_replay(CLI::App& app) {
   add_machine(*sub, *o, machine);
   sub->add_option("--export-caches", r.export_caches,
                   "Write what each algorithm holds, as attention sees it, to this file "
-                  "(docs/caches.md), for kvbench evaluate and kvbench-py score")
+                  "(docs/trace_format.md), for kvbench evaluate and kvbench-py score")
       ->type_name("C.h5")
       ->group(machine);
   sub->callback([sub, o] { run(*sub, *o); });

@@ -1,4 +1,4 @@
-"""docs/python_method.md: its two methods run as they stand there, and evaluate judges their caches.
+"""docs/python.md: its two methods that write caches run as they stand there, and `kvbench evaluate` reads them.
 
 The page's SnapKV must give what kvbench's own gives: same tokens, same rows. Its k-means needs torch
 and is left out, aloud, where that is missing.
@@ -12,17 +12,16 @@ import unittest
 
 import numpy as np
 
-from script_case import KVBENCH, ROOT, FolderCase, missing, read_rows
+from script_case import KVBENCH, ROOT, FolderCase, missing, read_rows, read_text
 
 TRACE = os.path.join(ROOT, "data", "sample.h5")
-PAGE = os.path.join(ROOT, "docs", "python_method.md")
+PAGE = os.path.join(ROOT, "docs", "python.md")
 BUDGETS = {"0.25", "0.125"}
 
 
 def programs():
     """{name: text} of the page's scripts."""
-    with open(PAGE, encoding="utf-8") as file:
-        return dict(re.findall(r"<!-- file: (\S+) -->\n```python\n(.*?)```", file.read(), re.DOTALL))
+    return dict(re.findall(r"<!-- file: (\S+) -->\n```python\n(.*?)```", read_text(PAGE), re.DOTALL))
 
 
 @unittest.skipUnless(os.access(KVBENCH, os.X_OK), "no program")
@@ -45,8 +44,9 @@ class PythonMethodTest(FolderCase):
         self.assertEqual(len(found), 2 * 4 * 9)  # budgets, layers, query heads
         return found, read_rows(self.path("e.kept.csv"))
 
-    def test_the_page_has_two_short_methods(self):
-        self.assertEqual(set(programs()), {"snapkv_numpy.py", "kmeans_torch.py"})
+    def test_the_page_has_short_methods(self):
+        # my_method.py is run by test_python_api.py.
+        self.assertEqual(set(programs()), {"my_method.py", "snapkv_numpy.py", "kmeans_torch.py"})
         for text in programs().values():
             self.assertLess(len(text.splitlines()), 40)
 
@@ -83,8 +83,7 @@ class PythonMethodTest(FolderCase):
             self.assertTrue(np.isfinite(float(row["rel_error"])))
 
     def test_commands_of_the_page_name_what_is_there(self):
-        with open(PAGE, encoding="utf-8") as file:
-            text = file.read()
+        text = read_text(PAGE)
         named = set(re.findall(r"\b((?:scripts|python|data)/[\w/]+\.(?:py|h5))", text))
         named |= {os.path.join("docs", link) for link in re.findall(r"\]\((\w+\.md)\)", text)}
         self.assertGreaterEqual(len(named), 4)

@@ -1,5 +1,5 @@
-"""docs/recipes.md: its blocks run in order, as they stand there; R computes what pandas computes, and
-both what `kvbench summarize` prints.
+"""docs/python.md, "Result tables": its blocks run in order, as they stand there; R computes what pandas
+computes, and both what `kvbench summarize` prints.
 
 R is left out, aloud, where there is no Rscript.
 """
@@ -16,7 +16,7 @@ import unittest
 
 from script_case import KVBENCH, ROOT, FolderCase, missing, read_rows, read_text
 
-PAGE = os.path.join(ROOT, "docs", "recipes.md")
+PAGE = os.path.join(ROOT, "docs", "python.md")
 SHARED = ("means", "ratios", "best", "offsets")  # variables that both languages make
 
 # What is appended to a language's blocks: each variable as lines of `row,column,value`.
@@ -44,8 +44,8 @@ for (name in c({names})) {{
 
 
 def blocks(language):
-    found = re.findall(rf"^```{language}\n(.*?)^```$", read_text(PAGE), re.MULTILINE | re.DOTALL)
-    return "\n".join(found)
+    section = re.search(r"^## Result tables\n(.*?)^## ", read_text(PAGE), re.MULTILINE | re.DOTALL)[1]
+    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL))
 
 
 @unittest.skipUnless(os.access(KVBENCH, os.X_OK), "no program")

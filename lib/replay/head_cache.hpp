@@ -21,7 +21,8 @@ HeadCache cache_of(const KvHead& head, const Compressed& result);
 HeadCache exported(const KvHead& head, const Compressed& result, const Row& row,
                    const std::string& reason);
 
-/// Bytes that an entry holds of the middle of a head of width d and dv, as docs/caches.md counts.
+/// Bytes that an entry holds of the middle of a head of width d and dv, as docs/trace_format.md
+/// counts.
 struct CacheBytes {
   Index payload = 0;
   Index aux = 0;

@@ -79,7 +79,7 @@ struct ReplayOptions : ResourceOptions {
   std::string shard_costs;  ///< calibration table that shards divide by; empty: by number
   bool kept = false;        ///< record kept tokens in OUT.kept.csv
   PerQuery per_query = PerQuery::none;
-  std::string export_caches;        ///< caches file to write (docs/caches.md); empty: none
+  std::string export_caches;        ///< caches file to write (docs/trace_format.md); empty: none
   std::vector<std::string> caches;  ///< evaluate: caches files to read; they give the protocol
   bool resume = false;
   bool extend = false;  ///< to resume, where the plan may have more than the table's had

@@ -1,5 +1,5 @@
-// Internal to lib/trace: what reader and writer of a caches file (docs/caches.md) share, and what a
-// reader begins with.
+// Internal to lib/trace: what reader and writer of a caches file (docs/trace_format.md) share, and
+// what a reader begins with.
 #pragma once
 
 #include <fmt/format.h>

@@ -231,7 +231,7 @@ CacheGroup read_group(const Object& root, const std::string& name) {
 
 }  // namespace
 
-// What docs/caches.md speaks of.
+// What docs/trace_format.md speaks of.
 const h5::Request& caches::request() {
   static const h5::Request request{
       {"*/prompts/*/layers/*/*/k", "*/prompts/*/layers/*/*/v", "*/prompts/*/layers/*/*/log_weight",
@@ -274,7 +274,7 @@ struct CacheReader::Impl {
 };
 
 h5::InputFile caches::open(const std::string& path) {
-  return {path, "caches as docs/caches.md says"};
+  return {path, "caches as docs/trace_format.md says"};
 }
 
 CacheReader::CacheReader(const std::string& path) : CacheReader(caches::open(path)) {}

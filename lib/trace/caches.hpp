@@ -1,5 +1,5 @@
-// Caches files (docs/caches.md): what compression methods leave of the middle of a prompt, one
-// entry per method, setting and KV head. Written by `replay --export-caches` and by any other
+// Caches files (docs/trace_format.md): what compression methods leave of the middle of a prompt,
+// one entry per method, setting and KV head. Written by `replay --export-caches` and by any other
 // program; read by `evaluate`.
 #pragma once
 

@@ -70,7 +70,7 @@ def sample() -> str:
 
 
 def read_caches(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> CacheReader:
-    """Caches files (docs/caches.md), one or the parts of one run, as a CacheReader.
+    """Caches files (docs/trace_format.md), one or the parts of one run, as a CacheReader.
 
         with kvbench.read_caches("c.h5") as caches:
             for group in caches.groups:
@@ -88,7 +88,7 @@ def write_caches(path: str | os.PathLike[str],
                  traces: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *,
                  sink: int = 16, recent: int = 512, queries: int = 256,
                  protocol: str = "prefill") -> CacheWriter:
-    """A CacheWriter: a context manager that writes one caches file (docs/caches.md).
+    """A CacheWriter: a context manager that writes one caches file (docs/trace_format.md).
 
         with kvbench.write_caches("c.h5", "t.h5") as writer:
             group = writer.group("mine", budget=0.25)

@@ -1,6 +1,6 @@
 // Fuzz target: what the process that surveys a caches file may answer, and the bytes of the file,
 // to CacheReader. The input: four bytes with the answer's length, the answer, the file. Any of it
-// gives entries that hold what docs/caches.md says, or an error of one line; no fork.
+// gives entries that hold what docs/trace_format.md says, or an error of one line; no fork.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -74,7 +74,7 @@ class Made:
     log_weight  [B]: log of the weight in numerator and denominator, 4 bytes each; None: weight 1
     token       [B]: position that an entry is held exactly of, -1 where it was made
     others      as kvbench.caches.GroupWriter.put takes them: k_den, log_weight_den, aux_bytes,
-                payload_bytes, diag, ... (docs/caches.md)
+                payload_bytes, diag, ... (docs/trace_format.md)
     """
 
     def __init__(self, k: np.ndarray, v: np.ndarray, log_weight: np.ndarray | None = None,
@@ -233,7 +233,7 @@ def _positions(result: Any, task: Task, n: int) -> np.ndarray:
 
 
 def _check_bytes(parts: dict[str, Any], task: Task, element: int, d: int, dv: int) -> None:
-    """ValueError where made entries hold more than the budget (docs/caches.md, Bytes)."""
+    """ValueError where made entries hold more than the budget (docs/trace_format.md, Bytes)."""
     rows = len(parts["k"])
     k_den = parts.get("k_den")
     weights = sum(map(_weight_bytes, (parts.get("log_weight"), parts.get("log_weight_den"))))

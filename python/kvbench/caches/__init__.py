@@ -1,4 +1,4 @@
-"""Caches files (docs/caches.md) in numpy: what compression methods leave of a prompt.
+"""Caches files (docs/trace_format.md) in numpy: what compression methods leave of a prompt.
 
     with CacheWriter("c.h5", ["t.h5"], sink=16, recent=512, queries=256) as writer:
         group = writer.group("my-method", {"window": 32}, budget=0.25)

@@ -1,5 +1,5 @@
-"""What the writer and the reader of caches files (docs/caches.md) share: the format's names, the
-checks of an entry, rounding."""
+"""What the writer and the reader of caches files (docs/trace_format.md) share: the format's names,
+the checks of an entry, rounding."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check_entry(where: str, sizes: tuple[int | None, int | None], quantised: int
                 k: np.ndarray | None, v: np.ndarray | None, log_weight: np.ndarray | None,
                 token: np.ndarray | None, k_den: np.ndarray | None,
                 log_weight_den: np.ndarray | None, counted: np.ndarray | None) -> None:
-    """TraceError unless shapes, types and numbers of an entry are those of docs/caches.md.
+    """TraceError unless shapes, types and numbers of an entry are those of docs/trace_format.md.
 
     where  file and path, for the message; sizes: (d, dv), None where unknown
     quantised, and the arrays in the order of DATASETS: of the entry

@@ -1,4 +1,4 @@
-"""The reader of caches files (docs/caches.md)."""
+"""The reader of caches files (docs/trace_format.md)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ATTRIBUTES = {*COUNTS, *NUMBERS, *TEXTS}
 
 @dataclasses.dataclass
 class CacheEntry:
-    """What one KV head of one layer of one prompt holds of the middle; see docs/caches.md.
+    """What one KV head of one layer of one prompt holds of the middle; see docs/trace_format.md.
 
     k, v, k_den                  float32 [B, d], [B, dv], [B2, d] or None
     log_weight, log_weight_den   float32 [B], [B2] or None
@@ -72,7 +72,7 @@ class CacheEntry:
 class CacheGroup:
     """One method with one setting, in one file or in several.
 
-    algorithm, params, budget (None: none was asked for), seed, scores, scope: as in docs/caches.md
+    algorithm, params, budget (None: none was asked for), seed, scores, scope: docs/trace_format.md
     """
 
     def __init__(self, algorithm: str, params: str, budget: float | None, seed: int, scores: str,

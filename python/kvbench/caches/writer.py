@@ -170,8 +170,8 @@ class GroupWriter:
         token          [B]: position that the row is held exactly of, -1 where it was made; None: -1
         counted        [C], ascending: positions among the quantised tokens that `mass_kept` and
                        amnesia count as held; `quantised` is at least C
-        attributes     those of docs/caches.md; with infeasible=REASON or failed=REASON there are
-                       no arrays
+        attributes     those of docs/trace_format.md; with infeasible=REASON or failed=REASON there
+                       are no arrays
         """
         writer = self.writer
         where = f"{self.inner.name[1:]}/prompts/{prompt}/layers/{layer}/{kv_head}"

@@ -18,7 +18,7 @@ class Known:
 
     refused    why it is never run; "" where it is
     downloads  what it loads from the network for the models that it knows; "" for nothing
-    scores     which queries it looks at: "past" or "none", as in docs/caches.md
+    scores     which queries it looks at: "past" or "none", as in docs/trace_format.md
     eager      whether it needs attention weights, which only eager attention returns
     tokenizer  whether it needs the model's tokenizer
     """

@@ -1,4 +1,4 @@
-"""What presses kept, as groups of a caches file (docs/caches.md)."""
+"""What presses kept, as groups of a caches file (docs/trace_format.md)."""
 
 from __future__ import annotations
 
