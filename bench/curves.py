@@ -99,25 +99,36 @@ def exponent(points):
     return sum((a - x) * (b - y) for a, b in zip(xs, ys)) / sum((a - x) ** 2 for a in xs)
 
 
+def growth(slope):
+    """The line of the table for an exponent of time."""
+    if slope is None or slope < 1.25:
+        return "linear"
+    return "between" if slope < 1.75 else "quadratic"
+
+
 def table(rows, left_out=()):
-    """The Markdown table: the largest n of each method, and its exponents."""
-    text = ["| method | protocol | largest n | time there | exponent of time | bytes held | exponent "
-            "| memory beside the head | exponent |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    """The Markdown table: methods by the exponent of their time and the largest n measured. Times below
+    10 ms and memory below 16 MiB beside the head are left out. The CSV file has every point."""
+    lines = {}
     base = {row["n"]: row["memory_mib"] for row in rows if row["method"] == "exact"}
     for name in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == name]
         last = mine[-1]
-        beside = [(row["n"], row["memory_mib"] - base[row["n"]]) for row in mine if row["n"] in base]
-        columns = [[(row["n"], row["compress_ms"]) for row in mine],
-                   [(row["n"], row["bytes"]) for row in mine],
-                   [(n, mib) for n, mib in beside if mib > 2]]  # less is the allocator's
-        slopes = [exponent(points) for points in columns]
-        slopes = ["" if slope is None else f"{slope:.2f}" for slope in slopes]
-        memory = f"{max(0.0, beside[-1][1]):.0f} MiB" if beside else ""
-        text.append(f"| `{name}` | {last['protocol']} | {last['n']} | {duration(last['compress_ms'] / 1e3)} | "
-                    f"{slopes[0]} | {last['bytes']} | {slopes[1]} | {memory} | {slopes[2]} |")
+        quick = last["compress_ms"] < 10
+        text = f"`{name}`" if quick else f"`{name}` {duration(last['compress_ms'] / 1e3)}"
+        memory = last["memory_mib"] - base.get(last["n"], math.inf)
+        if memory >= 16:
+            text += f" ({memory:.0f} MiB)"
+        slope = exponent([(row["n"], row["compress_ms"]) for row in mine])
+        lines.setdefault((growth(slope), last["n"]), ([], []))[quick].append(text)
+    text = ["| growth of time | n | time at that n (memory beside the head) |", "| --- | --- | --- |"]
+    order = ["linear", "between", "quadratic"]
+    for kind, n in sorted(lines, key=lambda key: (order.index(key[0]), -key[1])):
+        slow, quick = lines[kind, n]
+        cell = ", ".join(slow) + ("; " if slow and quick else "")
+        text.append(f"| {kind} | {n} | {cell}{'below 10 ms: ' + ', '.join(quick) if quick else ''} |")
     if left_out:
-        text += ["", "Left out, for this trace lacks what they need: "
+        text += ["", "Left out, as this trace lacks what they need: "
                  + ", ".join(f"`{name}`" for name in left_out) + "."]
     return "\n".join(text) + "\n"
 

@@ -38,7 +38,7 @@ class Shape:
         heads = f"{self.q_heads}/{self.kv_heads} heads" if self.kv_heads > 1 else (
             f"{self.q_heads} query heads" if self.q_heads > 1 else "one head")
         size = f", {self.size}" if self.size else ""
-        return f"n = {self.n}, d = {self.d}, {heads}{size}"
+        return f"n={self.n}, d={self.d}, {heads}{size}"
 
 
 def read(path):
@@ -121,7 +121,7 @@ def relative(ours, theirs):
 
 
 class ExactReplay(Work):
-    name, title = "exact_replay", "a whole `exact` replay (truth, estimate, metrics), 256 queries"
+    name, title = "exact_replay", "whole `exact` replay, 256 queries"
     shape = Shape(32768, 128, 32, 8)
     tiny = {"n": 2048}
 
@@ -139,7 +139,7 @@ class ExactReplay(Work):
 
 class Truth(ExactReplay):
     name = operation = "truth"
-    title = "exact attention alone, 256 queries"
+    title = "exact attention, 256 queries"
 
     def agreement(self, ours, theirs):
         return relative(ours, theirs)
@@ -147,7 +147,7 @@ class Truth(ExactReplay):
 
 class Accumulated(Work):
     name = operation = "accumulated_attention"
-    title = "accumulated attention of every query"
+    title = "accumulated attention, every query"
     shape = Shape(16384, 128, 4, 1, nq=0)
     tiny = {"n": 1024}
 
@@ -165,7 +165,7 @@ class Accumulated(Work):
 
 class Balance(Work):
     name = operation = "softmax_balance_halvings"
-    title = "SoftmaxBalance, T = 2, blocks of 256"
+    title = "SoftmaxBalance, T=2, blocks of 256"
     shape = Shape(32768, 128, 8, 8, nq=1)
     tiny = {"n": 1024}
 
@@ -204,7 +204,7 @@ class KCenter(Work):
 
 class Facility(Work):
     name = operation = "facility_location_keys"
-    title = "facility location, similarities included"
+    title = "facility location with similarities"
     shape = Shape(8192, 64, nq=1, size=819)
     tiny = {"n": 512, "size": 51}
 
@@ -233,7 +233,7 @@ class Facility(Work):
 
 class Lloyd(Work):
     name = operation = "lloyd"
-    title = "k-means of the keys from k-center, 10 assignments"
+    title = "k-means from k-center, 10 assignments"
     shape = Shape(8192, 64, nq=1, size=512)
     tiny = {"n": 512, "size": 32}
 
@@ -253,7 +253,7 @@ class Lloyd(Work):
 
 class Online(Work):
     name = operation = "online_clusters_keys"
-    title = "online clusters, delta the radius of that many centres"
+    title = "online clusters at the k-center radius"
     shape = Shape(16384, 64, nq=1, size=512)
     tiny = {"n": 512, "size": 32}
 
@@ -280,7 +280,7 @@ class Online(Work):
 
 class Sketch(Work):
     name = operation = "sketch"
-    title = "a count sketch of all tokens in 3 rows of that many cells"
+    title = "count sketch of 3 rows"
     shape = Shape(32768, 128, nq=1, size=4096)
     tiny = {"n": 512, "size": 64}
 
@@ -308,7 +308,7 @@ class Sketch(Work):
 
 class Matching(Work):
     name, threads = "attention_matching", 1
-    title = "attention-matching, 768 reference queries: selection, weights, values"
+    title = "attention-matching, 768 reference queries"
     rows = 768
     shape = Shape(3584 + 768 + 1, 64, nq=0, size=448)
     tiny = {"size": 64}
@@ -329,7 +329,7 @@ class Matching(Work):
 
 class Reading(Work):
     name, operation = "reading_gzip", "reading"
-    title = "reading a layer to float32, float16 with gzip"
+    title = "reading a float16 layer, gzip"
     shape = Shape(16384, 128, 32, 8, nq=16384, dtype="float16", gzip=4)
     tiny = {"n": 1024, "nq": 1024}
 
@@ -339,7 +339,7 @@ class Reading(Work):
 
 class ReadingRaw(Reading):
     name = "reading_raw"
-    title = "reading a layer to float32, float16 as it is"
+    title = "reading a float16 layer, uncompressed"
     shape = Shape(16384, 128, 32, 8, nq=16384, dtype="float16", gzip=0)
 
 

@@ -158,21 +158,25 @@ def product_rates(threads):
 
 
 def table(found):
-    """The Markdown table of what was measured."""
-    rows = ["| work | threads | kvbench | Gflop/s | peer | peer's time | ratio | results |",
-            "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    """The Markdown table of what was measured: a line for each piece of work and peer, whose cells have
+    a value for each number of threads. The JSON file has rates and how far the results agree as well."""
+    rows = ["| work | peer | kvbench | peer's time | ratio |", "| --- | --- | --- | --- | --- |"]
+    lines = {}
     for line in found["lines"]:
-        rate = f"{line['flops'] / line['seconds'] / 1e9:.3g}" if line["flops"] else ""
-        peer = ["none here", "", ""]
-        if line["peer"]:
-            peer = [line["peer"], duration(line["peer_seconds"]),
-                    f"{line['seconds'] / line['peer_seconds']:.2f}"]
-        rows.append(f"| {line['title']}: {line['shape']} | {line['threads']} | "
-                    f"{duration(line['seconds'])} | {rate} | {' | '.join(peer)} | "
-                    f"{line['agreement'] or ''} |")
+        lines.setdefault((line["title"], line["shape"], line["peer"]), []).append(line)
+    last = None
+    for (title, shape, peer), of_threads in lines.items():
+        work = f"{title}: {shape}"
+        cells = ["", peer or "none here", ", ".join(duration(line["seconds"]) for line in of_threads), "", ""]
+        if work != last:
+            last = cells[0] = work
+        if peer:
+            cells[3] = ", ".join(duration(line["peer_seconds"]) for line in of_threads)
+            cells[4] = ", ".join(f"{line['seconds'] / line['peer_seconds']:.2f}" for line in of_threads)
+        rows.append(f"| {' | '.join(cells)} |")
     rates = ", ".join(f"{name.replace('/', ' with ')} thread{'' if name.endswith('/1') else 's'} "
-                      f"{rate / 1e9:.0f} Gflop/s" for name, rate in found["products"].items())
-    return "\n".join(rows) + f"\n\nProducts of 2048 x 2048 matrices in the same run: {rates}.\n"
+                      f"{rate / 1e9:.0f}" for name, rate in found["products"].items())
+    return "\n".join(rows) + f"\n\nGflop/s of products of 2048 x 2048 matrices in the same run: {rates}.\n"
 
 
 def main():
