@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Fills the tables of a page from files of results: no number in them is typed by hand.
 
-    scripts/page_tables.py docs/findings.md             # writes the tables anew
-    scripts/page_tables.py --check docs/findings.md     # exit code 1 where one differs
+    scripts/page_tables.py results/reference/findings.md             # writes the tables anew
+    scripts/page_tables.py --check results/reference/findings.md     # exit code 1 where one differs
 
 A table of the page stands between two lines:
 

@@ -1,4 +1,4 @@
-"""scripts/page_tables.py, and that docs/findings.md has no number that no file of results holds."""
+"""scripts/page_tables.py, and that results/reference/findings.md has no number that no file of results holds."""
 
 import os
 import re
@@ -7,7 +7,7 @@ import unittest
 
 from script_case import ROOT, FolderCase, call, missing, read_text, run_program
 
-FINDINGS = os.path.join(ROOT, "docs", "findings.md")
+FINDINGS = os.path.join(ROOT, "results", "reference", "findings.md")
 MISSING = missing("numpy", "pandas", "matplotlib")
 if not MISSING:
     from kvbench import command

@@ -4,7 +4,8 @@
 //     section 4.1; the authors' public code is the `repo` variants.
 // Departs from [1] by default: block-centred keys (exact for attention up to a common factor), the
 // step, the selection rule and the shared denominator, all chosen by configs/balancekv_default.toml
-// (docs/findings.md). `step=theory;center=none;select=strict;denominator=separate` is [1]'s text.
+// (results/reference/findings.md). `step=theory;center=none;select=strict;denominator=separate` is
+// [1]'s text.
 // In: K [m, d], V [m, dv] of the task's tokens. Out: B of them, weights [B].
 // Time O(m block (d + dv)), memory O(block^2 + m).
 #include <fmt/format.h>
