@@ -41,8 +41,8 @@ foreach(_header IN LISTS _public)
   install(FILES "lib/${_header}.hpp" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kvbench/${_room}"
           COMPONENT development)
 endforeach()
-# They include each other as "room/file.hpp". Rooms have common names (core, trace), so an installed
-# header says <kvbench/room/file.hpp>.
+# They include each other as "module/file.hpp". Modules have common names (core, trace), so an installed
+# header says <kvbench/module/file.hpp>.
 install(CODE "set(_headers \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/kvbench\")"
         COMPONENT development)
 install(SCRIPT cmake/InstalledIncludes.cmake COMPONENT development)

@@ -2,7 +2,7 @@
 # Includes go one way:
 #   apps -> lib/replay -> lib/{trace,algorithms,metrics,cluster,report,gpu} -> lib/attention
 #        -> lib/streams -> lib/core
-# A room includes itself and any room to its right; never back, never among the six.
+# A module may include itself and any module to its right; never back, never among the six.
 # tests/twin/ holds independent references: of ours it may include "core/types.hpp" and its own.
 #
 # usage: scripts/check_includes.sh [ROOT]     (default: the repository that holds this script)

@@ -127,7 +127,7 @@ class TutorialTest(Page, unittest.TestCase):
     name = "tutorial.md"
     commands = ("kvbench info", "kvbench replay", "kvbench cluster", "kvbench merge",
                 "kvbench summarize", "scripts/kvbench-py convert", "scripts/kvbench-py plot ")
-    named_files = 16
+    named_files = 12
     anchors = 1
 
 

@@ -178,6 +178,11 @@ class PagesTest(unittest.TestCase):
         listed = set(re.findall(r"^\| \[docs/(\S+\.md)\]", text("README.md"), re.MULTILINE))
         self.assertEqual(listed, pages)
 
+    def test_the_readme_lists_every_method(self):
+        stems = re.findall(r"^KVBENCH_METHOD\((\w+)\)", text("lib", "algorithms", "methods.inc"), re.MULTILINE)
+        rows = re.search(r"^\| family \|.*\n(?:\|.*\n)+", text("README.md"), re.MULTILINE)[0]
+        self.assertEqual(sorted(re.findall(r"`(\S+)`", rows)), sorted(stem.replace("_", "-") for stem in stems))
+
     def test_links_between_pages_lead_somewhere(self):
         for path in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md",
                      *glob.glob(os.path.join("docs", "*.md"), root_dir=ROOT)]:

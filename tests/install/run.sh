@@ -27,11 +27,14 @@ cp -r "$SRC/tests/install" consumer
 build consumer
 consumer/build/consumer || fail 'the consumer fails'
 
-# Blocks of the page, each after a comment that names its file.
+# Blocks of the page, each after a comment that names its file, and the program that it links to.
 mkdir library
 awk '/^<!-- file: .* -->$/ { name = $3 }
   /^```/ { inside = !inside && name != ""; if (!inside) name = ""; next }
   inside { print > "library/" name }' "$SRC/docs/library.md"
+cp "$SRC/tests/install/library/own_method.cpp" library
+sed 's/one_job/own_method/g' library/CMakeLists.txt | grep own_method > own.cmake
+cat own.cmake >> library/CMakeLists.txt
 [[ $(ls library) == $'CMakeLists.txt\none_job.cpp\nown_method.cpp' ]] ||
   fail "files of the page: $(ls library)"
 build library

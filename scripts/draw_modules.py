@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Draws which room includes which: docs/architecture.svg.
+"""Draws which module includes which: docs/architecture.svg.
 
-    scripts/draw_rooms.py                  # after a new arrow between rooms
-    scripts/draw_rooms.py --picture FILE   # to another file: .svg, .png or .pdf
+    scripts/draw_modules.py                  # after the first include of one module by another
+    scripts/draw_modules.py --picture FILE   # to another file: .svg, .png or .pdf
 
-The rooms are apps/ and the folders of lib/. An arrow goes from a room to one that it includes.
+The modules are apps/ and the folders of lib/. An arrow points to an included module.
 Ranks are those of scripts/check_includes.sh. `--root DIR` takes another source tree. Needs
 matplotlib.
 """
@@ -21,10 +21,10 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([a-z0-9_]+)/[^"]+"', re.M)
 RANK = re.compile(r'rank\["(\w+)"\]')
 SOURCES = (".hpp", ".h", ".cpp", ".cu", ".cuh", ".inc", ".in")
 
-# What stands in a room's box, and its numbers on the way of a head (docs/architecture.md).
+# The text of a module's box, and its steps in the data flow (docs/architecture.md).
 TEXT = {
     "apps": ("command line, exit codes", ""),
-    "replay": ("plan, jobs, threads, the clock: calls every other room", ""),
+    "replay": ("plan, jobs, threads, the clock: connects the other modules", ""),
     "trace": ("HDF5: traces,\ncaches, points", "1"),
     "report": ("CSV tables,\nmanifest", "6"),
     "metrics": ("errors,\nmemory", "5"),
@@ -38,7 +38,7 @@ TEXT = {
 
 
 def ranks(root):
-    """{room: rank}; 0 includes all others. `rank["a"] = rank["b"] = 2` in check_includes.sh."""
+    """{module: rank}; 0 includes all others. `rank["a"] = rank["b"] = 2` in check_includes.sh."""
     out = {}
     with open(os.path.join(root, "scripts", "check_includes.sh"), encoding="utf-8") as file:
         for line in file:
@@ -50,19 +50,19 @@ def ranks(root):
 
 
 def graph(root):
-    """{(room, room)}: the first includes a header of the second."""
+    """{(module, module)}: the first includes a header of the second."""
     rank = ranks(root)
     out = set()
-    rooms = [("apps", "apps")] + [(room, os.path.join("lib", room)) for room in rank]
-    for room, top in rooms:
+    modules = [("apps", "apps")] + [(module, os.path.join("lib", module)) for module in rank]
+    for module, top in modules:
         for folder, _, names in os.walk(os.path.join(root, top)):
             for name in names:
                 if not name.endswith(SOURCES):
                     continue
                 with open(os.path.join(folder, name), encoding="utf-8") as file:
                     for target in INCLUDE.findall(file.read()):
-                        if target in rank and target != room:
-                            out.add((room, target))
+                        if target in rank and target != module:
+                            out.add((module, target))
     return out
 
 
@@ -70,31 +70,31 @@ LANE, WIDTH, GAP, HEIGHT, STEP = 0.42, 2.15, 0.62, 0.86, 1.62
 
 
 def place(edges, rank):
-    """({room: (left, right, y)}, {edge: x}): boxes by rank, and a lane of its own for every arrow.
+    """({module: (left, right, y)}, {edge: x}): boxes by rank, and a lane of its own for every arrow.
 
-    The widest rank stands in columns. A room alone on its rank spans the rooms that include it, or
+    The widest rank stands in columns. A module alone on its rank spans the modules that include it, or
     above the columns all of them. Two arrows never share a lane where they pass one another.
     """
     rows = collections.defaultdict(list)
-    for room, at in rank.items():
-        rows[at].append(room)
+    for module, at in rank.items():
+        rows[at].append(module)
     widest = max(rows, key=lambda at: len(rows[at]))
     bottom = max(rows)
 
-    def weight(room):  # rooms that lean on more stand further right
-        targets = [rank[target] for source, target in edges if source == room]
-        return (sum(bottom - at for at in targets), room)
+    def weight(module):  # modules that lean on more stand further right
+        targets = [rank[target] for source, target in edges if source == module]
+        return (sum(bottom - at for at in targets), module)
 
     boxes = {}
-    for column, room in enumerate(sorted(rows[widest], key=weight)):
+    for column, module in enumerate(sorted(rows[widest], key=weight)):
         left = 1.2 + column * (WIDTH + GAP)
-        boxes[room] = (left, left + WIDTH, -STEP * widest)
+        boxes[module] = (left, left + WIDTH, -STEP * widest)
     right_end = max(right for _, right, _ in boxes.values())
     for at in sorted(rows):
         if at == widest:
             continue
-        for number, room in enumerate(sorted(rows[at])):
-            users = [boxes[a] for a, b in edges if b == room and a in boxes and rank[a] >= widest]
+        for number, module in enumerate(sorted(rows[at])):
+            users = [boxes[a] for a, b in edges if b == module and a in boxes and rank[a] >= widest]
             if at < widest:
                 span = (0.6 * at, right_end + 0.6)
             elif at == bottom:
@@ -104,7 +104,7 @@ def place(edges, rank):
             else:
                 span = (right_end - WIDTH, right_end)
             share = (span[1] - span[0]) / len(rows[at])
-            boxes[room] = (span[0] + number * share, span[0] + (number + 1) * share, -STEP * at)
+            boxes[module] = (span[0] + number * share, span[0] + (number + 1) * share, -STEP * at)
 
     def common(edge):
         a, b = boxes[edge[0]], boxes[edge[1]]
@@ -115,7 +115,7 @@ def place(edges, rank):
         low, high = common(edge)
         above, below = rank[edge[0]], rank[edge[1]]
 
-        def behind(x, above=above, below=below):  # rooms that a lane would pass behind
+        def behind(x, above=above, below=below):  # modules that a lane would pass behind
             return sum(above < rank[r] < below and b[0] - 0.1 < x < b[1] + 0.1
                        for r, b in boxes.items())
 
@@ -127,7 +127,7 @@ def place(edges, rank):
         steps = [low + 0.06 * i for i in range(int((high - low) / 0.06) + 1)]
         choices = [x for x in steps if free(x)]
         if not choices:
-            raise SystemExit(f"draw_rooms: no room for an arrow {edge[0]} -> {edge[1]}")
+            raise SystemExit(f"draw_modules: no lane for an arrow {edge[0]} -> {edge[1]}")
         lanes[edge] = min(choices, key=lambda x: (behind(x), round(abs(x - middle), 6), x))
     return boxes, lanes
 
@@ -152,21 +152,21 @@ def draw(edges, rank, path):
         top, bottom = boxes[source][2] - HEIGHT / 2, boxes[target][2] + HEIGHT / 2
         axes.add_patch(FancyArrowPatch((x, top), (x, bottom), arrowstyle="-|>", mutation_scale=11,
                                        shrinkA=0, shrinkB=1, lw=1.2, color=colour, zorder=1))
-    for room, (left, end, y) in sorted(boxes.items()):
-        text, numbers = TEXT.get(room, ("", ""))
+    for module, (left, end, y) in sorted(boxes.items()):
+        text, numbers = TEXT.get(module, ("", ""))
         axes.add_patch(FancyBboxPatch((left, y - HEIGHT / 2), end - left, HEIGHT, zorder=3,
                                       boxstyle="round,pad=0,rounding_size=0.08", fc="#f4f1ea",
-                                      ec=colours[rank[room] % len(colours)], lw=1.4))
+                                      ec=colours[rank[module] % len(colours)], lw=1.4))
         middle = (left + end) / 2
-        axes.text(middle, y + HEIGHT / 2 - 0.2, room, ha="center", va="center", fontsize=11,
+        axes.text(middle, y + HEIGHT / 2 - 0.2, module, ha="center", va="center", fontsize=11,
                   fontweight="bold", zorder=4)
         axes.text(middle, y - 0.16, text, ha="center", va="center", fontsize=7.5, zorder=4)
         for i, number in enumerate(numbers.split()):
             axes.text(left + 0.2 + 0.3 * i, y + HEIGHT / 2 - 0.2, number, ha="center", va="center",
                       fontsize=7.5, color="white", zorder=5,
                       bbox={"boxstyle": "circle,pad=0.2", "fc": "#a4501c", "ec": "none"})
-    axes.text(0, low - 0.8, "An arrow: includes headers of. A line behind a box does not touch it.  "
-              "In circles: the way of a head.", ha="left", va="center", fontsize=8.5)
+    axes.text(0, low - 0.8, "Arrows point to included modules. A line behind a box does not touch it.  "
+              "Circles: steps of the data flow.", ha="left", va="center", fontsize=8.5)
     is_svg = path.endswith(".svg")
     figure.savefig(path, dpi=110, metadata={"Date": None} if is_svg else None)
     pyplot.close(figure)
