@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "algorithms/composition.hpp"
-#include "algorithms/named.hpp"
+#include "algorithms/nested_methods.hpp"
 #include "algorithms/registry.hpp"
 #include "algorithms/stored.hpp"
 #include "commands.hpp"

@@ -11,7 +11,7 @@
 #include "core/output_guard.hpp"
 #include "decimal.hpp"
 #include "report/csv.hpp"
-#include "trace/kinds.hpp"
+#include "trace/file_kinds.hpp"
 #include "trace/schema.hpp"
 #include "trace/synth.hpp"
 

@@ -16,7 +16,7 @@
 #include "core/error.hpp"
 #include "core/files.hpp"
 #include "core/resident.hpp"
-#include "core/unfinished.hpp"
+#include "core/temporary_files.hpp"
 #include "exit_code.hpp"
 
 namespace kvbench {
@@ -65,7 +65,7 @@ void end_after_signal() {
   const std::string line =
       fmt::format("{}{}\n", ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[2K" : "", end.last_words);
   hold_writes();
-  remove_unfinished();
+  remove_temporaries();
   [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, line.data(), line.size());
   std::_Exit(kExitInterrupted);
 }

@@ -9,7 +9,7 @@
 #include <new>
 
 #include "core/files.hpp"
-#include "core/unfinished.hpp"
+#include "core/temporary_files.hpp"
 #include "exit_code.hpp"
 
 namespace kvbench {
@@ -24,7 +24,7 @@ bool by_itself = false;  // NOLINT(cppcoreguidelines-avoid-non-const-global-vari
   }
   try {
     hold_writes();
-    remove_unfinished();
+    remove_temporaries();
   } catch (...) {  // what is left is replaced by the next run
   }
   std::_Exit(kExitIo);

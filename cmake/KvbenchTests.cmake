@@ -20,7 +20,7 @@ set(_test_environment ENVIRONMENT "TEST_TMPDIR=${_files}")
 set(_src "${CMAKE_CURRENT_SOURCE_DIR}")
 
 # ------------------------------------------------------------------------------------------ gtest
-file(GLOB _test_sources ${_glob} tests/test_*.cpp tests/twin/*.cpp)
+file(GLOB _test_sources ${_glob} tests/test_*.cpp tests/reference/*.cpp)
 if(KVBENCH_HAVE_CUDA)
   file(GLOB _cuda_tests ${_glob} tests/test_*.cu)
   list(APPEND _test_sources ${_cuda_tests})
@@ -103,7 +103,7 @@ if(_kernels AND _test_units AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$
     file(CONFIGURE OUTPUT "${_wrapper}" CONTENT "#include \"gpu/${_name}.cu\"\n" @ONLY)
     list(APPEND _emulated "${_wrapper}")
   endforeach()
-  add_executable(kvbench_emulated_tests ${_emulated} tests/twin/twin.cpp lib/gpu/device.cpp)
+  add_executable(kvbench_emulated_tests ${_emulated} tests/reference/reference.cpp lib/gpu/device.cpp)
   target_include_directories(kvbench_emulated_tests BEFORE PRIVATE
     "${_src}/tests/emulated" "${_src}/tests")
   target_link_libraries(kvbench_emulated_tests PRIVATE kvbench_lib GTest::gtest GTest::gtest_main)
@@ -206,12 +206,12 @@ kvbench_add_test(tree.schema_docs $<TARGET_FILE:kvbench_schema_docs> --check
 # number of damaged answers as a test, and with clang the same targets under libFuzzer:
 #   build/fuzz_run_survey --write corpus TRACE... && build/fuzz_survey corpus
 #   build/fuzz_run_caches --write corpus CACHES... && build/fuzz_caches -max_len=65536 corpus
-set(_fuzz_survey tests/fuzz/fuzz_survey.cpp lib/trace/survey_code.cpp lib/trace/object.cpp
+set(_fuzz_survey tests/fuzz/fuzz_survey.cpp lib/trace/survey_code.cpp lib/trace/hdf5_object.cpp
   lib/trace/dataset.cpp lib/trace/filters.cpp lib/trace/structure.cpp lib/trace/schema.cpp
   lib/trace/refuse.cpp)
 set(_fuzz_caches tests/fuzz/fuzz_caches.cpp lib/trace/cache_reader.cpp lib/trace/survey_code.cpp
-  lib/trace/object.cpp lib/trace/dataset.cpp lib/trace/filters.cpp lib/trace/values.cpp
-  lib/trace/elements.cpp lib/trace/schema.cpp lib/trace/input_file.cpp lib/trace/refuse.cpp)
+  lib/trace/hdf5_object.cpp lib/trace/dataset.cpp lib/trace/filters.cpp lib/trace/slab_read.cpp
+  lib/trace/element_convert.cpp lib/trace/schema.cpp lib/trace/input_file.cpp lib/trace/refuse.cpp)
 foreach(_target survey caches)
   add_executable(fuzz_run_${_target} tests/fuzz/fuzz_${_target}.cpp tests/fuzz/input_${_target}.cpp
     tests/fuzz/run.cpp)

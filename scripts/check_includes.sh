@@ -3,7 +3,7 @@
 #   apps -> lib/replay -> lib/{trace,algorithms,metrics,cluster,report,gpu} -> lib/attention
 #        -> lib/streams -> lib/core
 # A module may include itself and any module to its right; never back, never among the six.
-# tests/twin/ holds independent references: of ours it may include "core/types.hpp" and its own.
+# tests/reference/ holds independent references: of ours it may include "core/types.hpp" and its own.
 #
 # usage: scripts/check_includes.sh [ROOT]     (default: the repository that holds this script)
 # Prints file:line for each offender. Exit code 0: clean, 1: offenders, 2: no such tree.
@@ -17,7 +17,7 @@ fi
 cd -- "$root"
 
 dirs=(lib)
-for dir in apps tests/twin; do
+for dir in apps tests/reference; do
   if [[ -d $dir ]]; then dirs+=("$dir"); fi
 done
 
@@ -44,7 +44,7 @@ FNR == 1 {
   n = split(FILENAME, part, "/")
   if (part[1] == "lib") room = (n > 2) ? part[2] : ""
   else if (part[1] == "apps") room = "apps"
-  else room = "twin"
+  else room = "reference"
 }
 
 /^[ \t]*#[ \t]*include[ \t]*["<]/ {
@@ -60,9 +60,9 @@ FNR == 1 {
 
   if (path ~ /(^|\/)\.\.?\//) {
     complain("relative path; write \"room/file.hpp\"")
-  } else if (room == "twin") {
-    if (ours ? path != "core/types.hpp" : (quoted && slash && target != "twin"))
-      complain("tests/twin may include only \"core/types.hpp\" and its own headers")
+  } else if (room == "reference") {
+    if (ours ? path != "core/types.hpp" : (quoted && slash && target != "reference"))
+      complain("tests/reference may include only \"core/types.hpp\" and its own headers")
   } else if (room == "apps") {
     # May include every room.
   } else if (!(room in rank)) {

@@ -1,4 +1,4 @@
-// bumblebee run on a head, odd heads for it, and its twin's objective on them.
+// bumblebee run on a head, odd heads for it, and its reference's objective on them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 #include "algorithms/contract.hpp"
 #include "make_head.hpp"
-#include "twin/bumblebee.hpp"
+#include "reference/bumblebee.hpp"
 
 namespace kvbench {
 
@@ -84,20 +84,21 @@ inline KvHead tied_head(Index n, unsigned seed, bool flat) {
   return head;
 }
 
-// The twin's mixture over `tokens`, with attention from its own exact softmax.
-inline twin::Mixture mixture(const KvHead& head, const std::vector<Index>& tokens, Range scoring,
-                             twin::Sim sim, long double lambda, bool power, bool grid = true) {
-  twin::Mixture g;
-  twin::Rows keys;
-  const twin::Rows all = twin::rows_of(head.k);
+// The reference's mixture over `tokens`, with attention from its own exact softmax.
+inline reference::Mixture mixture(const KvHead& head, const std::vector<Index>& tokens,
+                                  Range scoring, reference::Sim sim, long double lambda, bool power,
+                                  bool grid = true) {
+  reference::Mixture g;
+  reference::Rows keys;
+  const reference::Rows all = reference::rows_of(head.k);
   for (const Index i : tokens) {
     keys.push_back(all[i]);
   }
-  g.sim = twin::similarities(keys, sim, grid);
+  g.sim = reference::similarities(keys, sim, grid);
   g.acc.assign(tokens.size(), 0);
   for (Index group = 0; group < head.group(); ++group) {
     for (Index j = std::max(scoring.begin, head.q_start()); j < scoring.end; ++j) {
-      const twin::Attention a = twin::attention(head, group, j);
+      const reference::Attention a = reference::attention(head, group, j);
       for (std::size_t i = 0; i < tokens.size(); ++i) {
         g.acc[i] += a.p[tokens[i]] / static_cast<long double>(head.group());
       }
@@ -108,8 +109,10 @@ inline twin::Mixture mixture(const KvHead& head, const std::vector<Index>& token
   return g;
 }
 
-inline const std::pair<const char*, twin::Sim> kSims[] = {
-    {"relu", twin::Sim::relu}, {"one-plus", twin::Sim::one_plus}, {"abs", twin::Sim::absolute}};
+inline const std::pair<const char*, reference::Sim> kSims[] = {
+    {"relu", reference::Sim::relu},
+    {"one-plus", reference::Sim::one_plus},
+    {"abs", reference::Sim::absolute}};
 
 inline std::vector<Index> at(const std::vector<Index>& tokens, std::vector<Index> places) {
   for (Index& i : places) {

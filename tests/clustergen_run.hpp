@@ -13,7 +13,7 @@
 #include "algorithms/contract.hpp"
 #include "algorithms/params.hpp"
 #include "make_head.hpp"
-#include "twin/twin.hpp"
+#include "reference/reference.hpp"
 
 namespace kvbench {
 
@@ -60,8 +60,8 @@ inline bool same(const Compressed& a, const Compressed& b) {
 }
 
 inline long double square(const KvHead& head, Index i) {
-  const twin::Vec v = twin::rows_of(head.v)[i];
-  return twin::dot(v, v);
+  const reference::Vec v = reference::rows_of(head.v)[i];
+  return reference::dot(v, v);
 }
 
 // A head of `n` tokens with values of the given squared norms, keys at 0, 1, 2, ... of a line.

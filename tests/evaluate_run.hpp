@@ -72,7 +72,7 @@ class EvaluateTest : public CachesTest {
 
   ReplayOptions again(const std::string& out = "out.csv") const {
     ReplayOptions o = evaluation(out, {"c.h5"});
-    o.precision = Precision::float64;  // slow twins have no other
+    o.precision = Precision::float64;  // slow references have no other
     return o;
   }
 };

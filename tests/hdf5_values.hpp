@@ -1,5 +1,5 @@
-// Values through H5Dread, with HDF5's own chunks, filters and conversions: the slow twin of what
-// lib/trace reads without it.
+// Values through H5Dread, with HDF5's own chunks, filters and conversions: the slow reference of
+// what lib/trace reads without it.
 #pragma once
 
 #include <hdf5.h>

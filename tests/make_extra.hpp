@@ -1,5 +1,5 @@
-// Sets of extra queries for tests of methods: in memory, as a twin sees them, and what a layer is
-// said to have.
+// Sets of extra queries for tests of methods: in memory, as a reference sees them, and what a layer
+// is said to have.
 #pragma once
 
 #include <random>
@@ -8,7 +8,7 @@
 
 #include "core/extra.hpp"
 #include "make_head.hpp"
-#include "twin/extra.hpp"
+#include "reference/extra.hpp"
 
 namespace kvbench {
 
@@ -41,14 +41,14 @@ inline ExtraSet make_extra(const std::string& name, const KvHead& head,
   return out;
 }
 
-inline std::vector<twin::ExtraRows> twin_rows(const ExtraSet& set) {
-  std::vector<twin::ExtraRows> out;
+inline std::vector<reference::ExtraRows> reference_rows(const ExtraSet& set) {
+  std::vector<reference::ExtraRows> out;
   for (const ExtraSegment& s : set.segments) {
-    twin::ExtraRows& rows = out.emplace_back();
+    reference::ExtraRows& rows = out.emplace_back();
     for (const Matrix& q : s.q) {
-      rows.q.push_back(twin::rows_of(q));
+      rows.q.push_back(reference::rows_of(q));
     }
-    rows.k = twin::rows_of(s.k);
+    rows.k = reference::rows_of(s.k);
     rows.residual.assign(s.residual_norm.begin(), s.residual_norm.end());
     rows.prefix = s.info.prefix.value_or(0);
     rows.first = s.info.about.value_or(Range{}).begin;

@@ -1,4 +1,4 @@
-// For tests of methods that merge: held and made tokens against a twin's.
+// For tests of methods that merge: held and made tokens against a reference's.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 
 #include "core/float16.hpp"
 #include "method_checks.hpp"
-#include "twin/merging.hpp"
-#include "twin/selection.hpp"
+#include "reference/merging.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench {
 
@@ -19,7 +19,7 @@ namespace kvbench {
 inline constexpr double kStoreTolerance = 1e-6;
 
 /// Which tokens are exact, and the others' keys, values and weights in order of position.
-inline void expect_merged(const Compressed& c, const std::map<Index, twin::Merged>& expected) {
+inline void expect_merged(const Compressed& c, const std::map<Index, reference::Merged>& expected) {
   std::vector<Index> exact;
   Index row = 0;
   for (const auto& [token, m] : expected) {
@@ -28,7 +28,7 @@ inline void expect_merged(const Compressed& c, const std::map<Index, twin::Merge
       continue;
     }
     ASSERT_LT(row, c.made.k.rows());
-    const auto near = [&, at = token](const twin::Vec& e, const float* got) {
+    const auto near = [&, at = token](const reference::Vec& e, const float* got) {
       for (std::size_t t = 0; t < e.size(); ++t) {
         const auto x = static_cast<double>(e[t]);
         ASSERT_TRUE(std::abs(static_cast<double>(got[t]) - x) <=
@@ -47,11 +47,12 @@ inline void expect_merged(const Compressed& c, const std::map<Index, twin::Merge
   ASSERT_EQ(c.held.common, 1.0F);
 }
 
-/// The twin's accumulated attention of the job's tokens, mean over the group.
-inline twin::Vec accumulated(const JobOf& job, Range scoring) {
-  const twin::Vec all = twin::reduced(twin::attention_sums(job.head(), scoring.begin, scoring.end),
-                                      twin::TwinReduce::mean);
-  twin::Vec out;
+/// The reference's accumulated attention of the job's tokens, mean over the group.
+inline reference::Vec accumulated(const JobOf& job, Range scoring) {
+  const reference::Vec all =
+      reference::reduced(reference::attention_sums(job.head(), scoring.begin, scoring.end),
+                         reference::ReferenceReduce::mean);
+  reference::Vec out;
   for (const Index i : job.tokens()) {
     out.push_back(all[i]);
   }

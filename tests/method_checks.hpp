@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "algorithms/contract.hpp"
-#include "algorithms/named.hpp"
+#include "algorithms/nested_methods.hpp"
 #include "core/error.hpp"
 #include "make_extra.hpp"
 #include "make_head.hpp"

@@ -1,4 +1,4 @@
-// Rows that a quantizer read back, against those of a twin.
+// Rows that a quantizer read back, against those of a reference.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,16 +6,16 @@
 #include <cmath>
 
 #include "core/types.hpp"
-#include "twin/twin.hpp"
+#include "reference/reference.hpp"
 
 namespace kvbench {
 
-// What is read back is made in float32, or rounded to it once, from numbers that the twin has in
-// long double.
+// What is read back is made in float32, or rounded to it once, from numbers that the reference has
+// in long double.
 inline constexpr double kReadTolerance = 1e-6;
 
 /// Rows `first` and on of `made` are `expected`.
-inline void expect_rows(const Matrix& made, Index first, const twin::Rows& expected) {
+inline void expect_rows(const Matrix& made, Index first, const reference::Rows& expected) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     for (std::size_t c = 0; c < expected[i].size(); ++c) {
       const auto e = static_cast<double>(expected[i][c]);
@@ -27,7 +27,7 @@ inline void expect_rows(const Matrix& made, Index first, const twin::Rows& expec
 }
 
 /// These are all rows of `made`.
-inline void expect_rows(const Matrix& made, const twin::Rows& expected) {
+inline void expect_rows(const Matrix& made, const reference::Rows& expected) {
   ASSERT_EQ(static_cast<std::size_t>(made.rows()), expected.size());
   expect_rows(made, 0, expected);
 }

@@ -1,6 +1,6 @@
 """Caches of small random models, and what tests of kvbench-py score share.
 
-The twins run a second copy of each model, which knows nothing of the script, over all tokens at
+The references run a second copy of each model, which knows nothing of the script, over all tokens at
 once: transformers' own eager attention with a mask that has a bias per query head and token, or a
 loop of ours.
 """

@@ -1,9 +1,9 @@
-// adakv: budgets sum exactly, floors hold, equal scores share equally; selection against a twin
-// that takes one token at a time.
+// adakv: budgets sum exactly, floors hold, equal scores share equally; selection against a
+// reference that takes one token at a time.
 #include <numeric>
 
 #include "layer_job.hpp"
-#include "twin/selection.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench {
 
@@ -14,7 +14,7 @@ namespace {
 
 // Scores [heads][m] of the tokens given; takes the safe ones, then the best of what is left, one at
 // a time, ties to the lowest position, then head.
-std::vector<Index> twin_counts(const twin::Rows& scores, Index each, Index safe) {
+std::vector<Index> reference_counts(const reference::Rows& scores, Index each, Index safe) {
   std::vector<std::vector<bool>> taken;
   std::vector<Index> counts(scores.size(), 0);
   const auto take = [&](std::size_t from, std::size_t to) {
@@ -57,7 +57,7 @@ std::vector<Index> counts_of(const Method& method, const std::vector<Survey>& su
   return out;
 }
 
-TEST(AdaKv, SharesEqualTwinWithManyTies) {
+TEST(AdaKv, SharesEqualReferenceWithManyTies) {
   const Method method = method_adakv();
   std::mt19937_64 generator(5);
   for (int round = 0; round < 400; ++round) {
@@ -65,13 +65,13 @@ TEST(AdaKv, SharesEqualTwinWithManyTies) {
     const auto m = static_cast<Index>(1 + generator() % 20);
     const auto each = static_cast<Index>(generator()) & 31;
     std::vector<Survey> surveys;
-    twin::Rows scores;
+    reference::Rows scores;
     for (std::size_t h = 0; h < heads; ++h) {
       Survey s;
       s.kv_head = static_cast<Index>(h);
       s.middle = m;
       s.tokens = std::min(m, each);
-      twin::Vec row;
+      reference::Vec row;
       for (Index i = 0; i < m; ++i) {
         row.push_back(
             static_cast<long double>(generator() % (round % 2 == 0 ? 4 : 1000) * (h == 0 ? 3 : 1)));
@@ -88,7 +88,7 @@ TEST(AdaKv, SharesEqualTwinWithManyTies) {
          std::map<std::string, Index>{{"0", 0}, {"0.2", 2}, {"0.5", 5}, {"1", 10}}) {
       const std::vector<Index> got = counts_of(method, surveys, floor);
       const Index safe = kept * tenths / 10;
-      ASSERT_EQ(got, twin_counts(scores, kept, safe));
+      ASSERT_EQ(got, reference_counts(scores, kept, safe));
       ASSERT_EQ(std::accumulate(got.begin(), got.end(), Index{0}),
                 static_cast<Index>(heads) * kept);
       for (const Index c : got) {
@@ -131,15 +131,16 @@ TEST(AdaKv, TheLayersTokensAreTheBestOfAllHeads) {
   }
   for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
     const SharedJob job(method, heads, 3, tokens, {35, 75});
-    twin::Rows scores;
+    reference::Rows scores;
     for (const KvHead& head : heads) {
-      scores.push_back(twin::snapkv(head, tokens, 43, 75, 2, false, twin::TwinReduce::mean));
+      scores.push_back(
+          reference::snapkv(head, tokens, 43, 75, 2, false, reference::ReferenceReduce::mean));
     }
     for (const Index each : {1, 9, 20, 41}) {
-      const std::vector<Index> counts = twin_counts(scores, each, each / 5);
+      const std::vector<Index> counts = reference_counts(scores, each, each / 5);
       const auto got = job.run(each * heads[0].pair_bytes());
       for (std::size_t h = 0; h < 3; ++h) {
-        ASSERT_TRUE(twin::is_top(tokens, scores[h], got[h], counts[h], 1e-9L));
+        ASSERT_TRUE(reference::is_top(tokens, scores[h], got[h], counts[h], 1e-9L));
       }
     }
   }

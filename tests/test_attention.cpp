@@ -1,4 +1,4 @@
-// Ground truth, estimator and inner products against slow twins in long double.
+// Ground truth, estimator and inner products against slow references in long double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "attention/truth.hpp"
 #include "attention/value_norms.hpp"
 #include "make_head.hpp"
-#include "twin/twin.hpp"
+#include "reference/reference.hpp"
 
 namespace kvbench {
 namespace {
@@ -51,7 +51,7 @@ TEST(InnerProducts, EverySizeEqualsTheOrderedSum) {
 }
 
 // By Jacobi's rotations, until nothing stands beside the diagonal.
-long double largest_eigenvalue_by_jacobi(std::vector<twin::Vec> a) {
+long double largest_eigenvalue_by_jacobi(std::vector<reference::Vec> a) {
   const std::size_t d = a.size();
   for (int sweep = 0; sweep < 60; ++sweep) {
     for (std::size_t p = 0; p < d; ++p) {
@@ -86,7 +86,7 @@ void expect_spectral_norms(const KvHead& head, Index m) {
   const ValueNorms norms = value_norms(head, m, 2);
   const auto d = static_cast<std::size_t>(head.dv());
   for (Index j = 0; j < m; j += 3) {
-    std::vector<twin::Vec> gram(d, twin::Vec(d, 0.0L));
+    std::vector<reference::Vec> gram(d, reference::Vec(d, 0.0L));
     const Range seen = head.visible(head.n() - m + j);
     for (Index i = seen.begin; i < seen.end; ++i) {
       for (std::size_t t = 0; t < d; ++t) {
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(WindowsAndSinks, ExactAttentionTest,
                                            std::pair{60, true}, std::pair{89, false},
                                            std::pair{200, true}));
 
-TEST_P(ExactAttentionTest, EqualsTwin) {
+TEST_P(ExactAttentionTest, EqualsReference) {
   HeadShape shape;
   shape.n = 90;
   shape.nq = 50;
@@ -167,7 +167,7 @@ TEST_P(ExactAttentionTest, EqualsTwin) {
     std::vector<long double> mass(shape.n, 0.0L);
     std::vector<int> noticed(mass.size(), 0);
     for (Index j = 0; j < m; ++j) {
-      const twin::Attention slow = twin::attention(head, g, shape.n - m + j);
+      const reference::Attention slow = reference::attention(head, g, shape.n - m + j);
       const auto at = static_cast<std::size_t>(j);
       EXPECT_NEAR(truth.log_z[at], static_cast<double>(slow.log_z), kRounding);
       long double square = 0.0L;
@@ -187,27 +187,27 @@ TEST_P(ExactAttentionTest, EqualsTwin) {
     }
   }
   // |V|_F by its sum; |V|_op by power iteration on V'V.
-  const twin::Rows v = twin::rows_of(head.v);
+  const reference::Rows v = reference::rows_of(head.v);
   for (Index j = 0; j < m; ++j) {
     const Range range = head.visible(shape.n - m + j);
     const auto begin = static_cast<std::size_t>(range.begin);
     const auto seen = static_cast<std::size_t>(range.end);
     long double square = 0.0L;
     for (std::size_t i = begin; i < seen; ++i) {
-      square += twin::dot(v[i], v[i]);
+      square += reference::dot(v[i], v[i]);
     }
     EXPECT_NEAR(norms.frobenius[j], static_cast<double>(std::sqrt(square)), kRounding * 100);
-    twin::Vec x(static_cast<std::size_t>(shape.dv), 1.0L);
+    reference::Vec x(static_cast<std::size_t>(shape.dv), 1.0L);
     long double top = 0.0L;
     for (int step = 0; step < 3000; ++step) {
-      twin::Vec y(x.size(), 0.0L);
+      reference::Vec y(x.size(), 0.0L);
       for (std::size_t i = begin; i < seen; ++i) {
-        const long double along = twin::dot(v[i], x);
+        const long double along = reference::dot(v[i], x);
         for (std::size_t t = 0; t < y.size(); ++t) {
           y[t] += along * v[i][t];
         }
       }
-      top = std::sqrt(twin::dot(y, y));
+      top = std::sqrt(reference::dot(y, y));
       for (std::size_t t = 0; t < y.size(); ++t) {
         x[t] = y[t] / top;
       }
@@ -254,11 +254,11 @@ TEST(ExactAttention, SameBitsForAnyNumberOfThreads) {
 
 class EstimatorTest : public ::testing::TestWithParam<double> {};
 
-// Key norms up to 40 at scale 1/sqrt(8): logits to +-400, and the twin's long double still holds
-// exp of them, unshifted.
+// Key norms up to 40 at scale 1/sqrt(8): logits to +-400, and the reference's long double still
+// holds exp of them, unshifted.
 INSTANTIATE_TEST_SUITE_P(KeyNorms, EstimatorTest, ::testing::Values(1.0, 10.0, 40.0));
 
-TEST_P(EstimatorTest, SeparateSetsEqualTwin) {
+TEST_P(EstimatorTest, SeparateSetsEqualReference) {
   HeadShape shape;
   shape.n = 700;  // more than one block of keys
   shape.nq = 10;
@@ -282,9 +282,9 @@ TEST_P(EstimatorTest, SeparateSetsEqualTwin) {
   EXPECT_EQ(degenerate, 0);
   const std::vector<double> log_d = sums.log_denominator();
 
-  const twin::Rows k = twin::rows_of(head.k);
-  const twin::Rows v = twin::rows_of(head.v);
-  std::vector<twin::Weighted> n_set, d_set;
+  const reference::Rows k = reference::rows_of(head.k);
+  const reference::Rows v = reference::rows_of(head.v);
+  std::vector<reference::Weighted> n_set, d_set;
   for (std::size_t i = 0; i < kept.size(); ++i) {
     const auto at = static_cast<std::size_t>(kept[i]);
     n_set.push_back({k[at], v[at], weights[i]});
@@ -292,10 +292,10 @@ TEST_P(EstimatorTest, SeparateSetsEqualTwin) {
   for (const Index i : denominator) {
     d_set.push_back({k[i], {}, 2.5L});
   }
-  const twin::Rows queries = twin::rows_of(head.q[1]);
+  const reference::Rows queries = reference::rows_of(head.q[1]);
   for (Index j = 0; j < m; ++j) {
-    const twin::Estimate slow = twin::estimate(queries[j], head.scale, n_set, d_set);
-    long double norm = std::sqrt(twin::dot(slow.z, slow.z));
+    const reference::Estimate slow = reference::estimate(queries[j], head.scale, n_set, d_set);
+    long double norm = std::sqrt(reference::dot(slow.z, slow.z));
     for (Index t = 0; t < head.dv(); ++t) {
       // Logits of up to 400 carry a rounding of 400 * 2^-52 into the exponent.
       EXPECT_NEAR(z.row(j)[t], static_cast<double>(slow.z[t]), 1e-11 * static_cast<double>(norm));

@@ -1,5 +1,5 @@
-// attention-matching and oracle-matching: kept tokens, weights and values against twins from the
-// definition, the optimum on the reference queries, exactness, and inputs with nothing to fit.
+// attention-matching and oracle-matching: kept tokens, weights and values against references from
+// the definition, the optimum on the reference queries, exactness, and inputs with nothing to fit.
 #include <cmath>
 #include <numeric>
 
@@ -7,10 +7,10 @@
 #include "compressed.hpp"
 #include "layer_job.hpp"
 #include "merge_checks.hpp"
+#include "reference/bounded_fit.hpp"
+#include "reference/matching.hpp"
 #include "replay/grid.hpp"
 #include "replay_run.hpp"
-#include "twin/bounded_fit.hpp"
-#include "twin/matching.hpp"
 
 namespace kvbench {
 
@@ -19,7 +19,7 @@ Method method_oracle_matching();
 
 namespace {
 
-using twin::Real;
+using reference::Real;
 
 constexpr Real kLow = 1;
 constexpr Real kHigh = 20.085536923187668L;
@@ -37,8 +37,8 @@ class Matching : public ::testing::Test {
  protected:
   Matching() : job_(method_, make_head(matching_shape(), 5), gappy(6, 60), {0, 80}) {}
 
-  twin::Reference reference(Index count) const {
-    return twin::reference(job_.head(), job_.tokens(), 80 - count, 80);
+  reference::Reference reference(Index count) const {
+    return reference::reference(job_.head(), job_.tokens(), 80 - count, 80);
   }
   // Places of the kept tokens among the task's.
   std::vector<Index> places(const std::vector<Index>& kept) const {
@@ -60,20 +60,20 @@ class Matching : public ::testing::Test {
   JobOf job_;
 };
 
-twin::Vec wide(const std::vector<float>& w) {
+reference::Vec wide(const std::vector<float>& w) {
   return {w.begin(), w.end()};
 }
 
 TEST_F(Matching, KeysAreTheLargestScoresOfTheReferenceQueries) {
   for (const Index count : {1, 7, 30}) {
-    const twin::Reference r = reference(count);
+    const reference::Reference r = reference(count);
     for (const std::string rule : {"rms", "mean", "max"}) {
       std::vector<double> scores;
       for (std::size_t i = 0; i < job_.tokens().size(); ++i) {
         Real sum = 0;
         Real square = 0;
         Real most = 0;
-        for (const twin::Vec& p : r.softmax) {
+        for (const reference::Vec& p : r.softmax) {
           sum += p[i];
           square += p[i] * p[i];
           most = std::max(most, p[i]);
@@ -82,7 +82,7 @@ TEST_F(Matching, KeysAreTheLargestScoresOfTheReferenceQueries) {
       }
       for (const Index size : {1, 5, 20}) {
         std::vector<Index> expected;
-        for (const Index place : twin::top(scores, size)) {
+        for (const Index place : reference::top(scores, size)) {
           expected.push_back(job_.tokens()[place]);
         }
         std::sort(expected.begin(), expected.end());
@@ -96,11 +96,11 @@ TEST_F(Matching, KeysAreTheLargestScoresOfTheReferenceQueries) {
   }
 }
 
-TEST_F(Matching, PursuitChoosesAsTheTwin) {
-  const twin::Reference r = reference(20);
+TEST_F(Matching, PursuitChoosesAsTheReference) {
+  const reference::Reference r = reference(20);
   for (const Index size : {1, 4, 9}) {
     std::vector<Index> expected =
-        twin::pursuit(r.exponential, r.mass, size, 1e-12L, 1096.6331584284585L);
+        reference::pursuit(r.exponential, r.mass, size, 1e-12L, 1096.6331584284585L);
     std::sort(expected.begin(), expected.end());
     EXPECT_EQ(
         places(kept({{"keys", "omp"}, {"tokens", std::to_string(size)}, {"ref_queries", "20"}})),
@@ -108,20 +108,20 @@ TEST_F(Matching, PursuitChoosesAsTheTwin) {
   }
 }
 
-// The weights' sum of squares is the optimum's, and the twin's conditions hold for them.
+// The weights' sum of squares is the optimum's, and the reference's conditions hold for them.
 TEST_F(Matching, WeightsAreAtTheOptimum) {
   for (const Index count : {4, 20, 60}) {  // 8, 40 and 120 rows
-    const twin::Reference r = reference(count);
+    const reference::Reference r = reference(count);
     for (const Index size : {1, 10, 24}) {
       const Compressed c = job_.run({}, {{"tokens", std::to_string(size)},
                                          {"ref_queries", std::to_string(count)},
                                          {"values", "kept"}});
       ASSERT_EQ(c.aux_bytes, 4 * size);
-      const twin::Rows e = twin::columns(r.exponential, places(c.held.tokens));
-      const twin::Vec best = twin::bounded_fit(e, r.mass, kLow, kHigh);
-      const Real optimum = twin::misfit(e, r.mass, best);
-      const Real square = twin::dot(r.mass, r.mass);
-      const Real mine = twin::misfit(e, r.mass, wide(c.held.weights));
+      const reference::Rows e = reference::columns(r.exponential, places(c.held.tokens));
+      const reference::Vec best = reference::bounded_fit(e, r.mass, kLow, kHigh);
+      const Real optimum = reference::misfit(e, r.mass, best);
+      const Real square = reference::dot(r.mass, r.mass);
+      const Real mine = reference::misfit(e, r.mass, wide(c.held.weights));
       // 1e-13: float32 weights are within 6e-8 of the optimum, whose misfit is flat there.
       EXPECT_TRUE(mine <= optimum * (1 + 1e-6L) + 1e-13L * square) << count << " " << size;
       EXPECT_NEAR(diag_number(c, "mass_error"), static_cast<double>(std::sqrt(optimum / square)),
@@ -132,7 +132,7 @@ TEST_F(Matching, WeightsAreAtTheOptimum) {
 
 TEST_F(Matching, ValuesSolveTheRidgeProblem) {
   for (const Index count : {4, 20, 60}) {
-    const twin::Reference r = reference(count);
+    const reference::Reference r = reference(count);
     for (const char* ridge : {"0.01", "1", "1e-7"}) {
       for (const Index size : {1, 10, 24}) {
         for (const std::string weights : {"fitted", "one"}) {
@@ -146,22 +146,24 @@ TEST_F(Matching, ValuesSolveTheRidgeProblem) {
           const Compressed held = job_.run({}, plain);
           const std::vector<Index> at = places(held.held.tokens);
           ASSERT_EQ(c.made.weights, held.held.weights);
-          const twin::Vec w = weights == "one" ? twin::Vec(at.size(), 1) : wide(c.made.weights);
-          const twin::Rows x = twin::weighted_softmax(twin::columns(r.exponential, at), w);
-          twin::Rows v;
+          const reference::Vec w =
+              weights == "one" ? reference::Vec(at.size(), 1) : wide(c.made.weights);
+          const reference::Rows x =
+              reference::weighted_softmax(reference::columns(r.exponential, at), w);
+          reference::Rows v;
           for (const Index i : held.held.tokens) {
-            v.push_back(twin::rows_of(job_.head().v)[i]);
+            v.push_back(reference::rows_of(job_.head().v)[i]);
           }
-          twin::Rows missing = twin::product(x, v);
+          reference::Rows missing = reference::product(x, v);
           Real trace = 0;
           for (std::size_t i = 0; i < x.size(); ++i) {
-            trace += twin::dot(x[i], x[i]);
+            trace += reference::dot(x[i], x[i]);
             for (std::size_t t = 0; t < missing[i].size(); ++t) {
               missing[i][t] = r.output[i][t] - missing[i][t];
             }
           }
-          const twin::Rows moved =
-              twin::ridge(x, missing, std::stold(ridge) * trace / static_cast<Real>(at.size()));
+          const reference::Rows moved = reference::ridge(
+              x, missing, std::stold(ridge) * trace / static_cast<Real>(at.size()));
           for (std::size_t i = 0; i < at.size(); ++i) {
             ASSERT_TRUE(std::equal(c.made.k.row(static_cast<Index>(i)),
                                    c.made.k.row(static_cast<Index>(i)) + 8,
@@ -183,35 +185,35 @@ TEST_F(Matching, ValuesSolveTheRidgeProblem) {
 // taken. Its difference from the kept values lies in the span of X's rows, and nothing is left to
 // fit.
 TEST_F(Matching, WithoutRidgeTheNearestValuesThatFit) {
-  const twin::Reference r = reference(3);  // 6 rows
+  const reference::Reference r = reference(3);  // 6 rows
   const Compressed c =
       job_.run({}, {{"tokens", "20"}, {"ref_queries", "3"}, {"ridge", "0"}, {"weights", "one"}});
   const std::vector<Index> tokens = kept({{"tokens", "20"}, {"ref_queries", "3"}});
-  const twin::Rows x =
-      twin::weighted_softmax(twin::columns(r.exponential, places(tokens)), twin::Vec(20, 1));
-  twin::Rows moved;
-  twin::Rows made;
+  const reference::Rows x = reference::weighted_softmax(
+      reference::columns(r.exponential, places(tokens)), reference::Vec(20, 1));
+  reference::Rows moved;
+  reference::Rows made;
   for (Index i = 0; i < 20; ++i) {
-    made.push_back(twin::rows_of(c.made.v)[i]);
+    made.push_back(reference::rows_of(c.made.v)[i]);
     moved.push_back(made.back());
     for (std::size_t t = 0; t < 5; ++t) {
-      moved.back()[t] -= twin::rows_of(job_.head().v)[tokens[i]][t];
+      moved.back()[t] -= reference::rows_of(job_.head().v)[tokens[i]][t];
     }
   }
-  const twin::Rows seen = twin::product(x, made);
+  const reference::Rows seen = reference::product(x, made);
   for (std::size_t i = 0; i < x.size(); ++i) {
     for (std::size_t t = 0; t < 5; ++t) {
       EXPECT_NEAR(static_cast<double>(seen[i][t]), static_cast<double>(r.output[i][t]), 1e-5);
     }
   }
   // moved = X' a: the least squares solution of that has no residual.
-  twin::Rows x_t(20, twin::Vec(x.size()));
+  reference::Rows x_t(20, reference::Vec(x.size()));
   for (std::size_t i = 0; i < x.size(); ++i) {
     for (std::size_t j = 0; j < 20; ++j) {
       x_t[j][i] = x[i][j];
     }
   }
-  const twin::Rows back = twin::product(x_t, twin::ridge(x_t, moved, 0));
+  const reference::Rows back = reference::product(x_t, reference::ridge(x_t, moved, 0));
   for (std::size_t j = 0; j < 20; ++j) {
     for (std::size_t t = 0; t < 5; ++t) {
       EXPECT_NEAR(static_cast<double>(back[j][t]), static_cast<double>(moved[j][t]), 1e-4);

@@ -1,5 +1,5 @@
-// balancekv-stream: the offline twin on the same signs, the byte budget at every moment, erasures,
-// and that a larger t errs less. The levels alone: test_merge_and_reduce.cpp.
+// balancekv-stream: the offline reference on the same signs, the byte budget at every moment,
+// erasures, and that a larger t errs less. The levels alone: test_merge_and_reduce.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 #include "compressed.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
-#include "twin/merge_and_reduce.hpp"
-#include "twin/twin.hpp"
+#include "reference/merge_and_reduce.hpp"
+#include "reference/reference.hpp"
 
 namespace kvbench {
 
@@ -61,26 +61,27 @@ Weights weights_of(const HeldTokens& held) {
   return out;
 }
 
-// All arrivals so far through the offline twin; the walks are twin::walk on the same uniforms.
-void add_twin(const KvHead& head, const std::vector<Index>& tokens, const std::string& name,
-              Index t, Index levels, const twin::WalkTwin& walk, Weights& out) {
-  const twin::Rows k = twin::rows_of(head.k);
-  const twin::Rows v = twin::rows_of(head.v);
+// All arrivals so far through the offline reference; the walks are reference::walk on the same
+// uniforms.
+void add_reference(const KvHead& head, const std::vector<Index>& tokens, const std::string& name,
+                   Index t, Index levels, const reference::WalkReference& walk, Weights& out) {
+  const reference::Rows k = reference::rows_of(head.k);
+  const reference::Rows v = reference::rows_of(head.v);
   const Rng rng(0, {"p", 0, 0}, kName);
   const auto halve = [&](const std::vector<Index>& block, Index level, Index number) {
     std::vector<double> uniforms(block.size());
     rng.stream("walk-" + name + "-" + std::to_string(t) + "-" + std::to_string(level) + "-" +
                std::to_string(number))
         .uniforms(0, uniforms);
-    twin::Rows keys, values;
+    reference::Rows keys, values;
     for (const Index i : block) {
       keys.push_back(k[i]);
-      values.push_back(name == "denominator" ? twin::Vec{1} : v[i]);
+      values.push_back(name == "denominator" ? reference::Vec{1} : v[i]);
     }
-    const twin::Vec ones(block.size(), 1);
-    return twin::smaller_half(block, twin::walk(keys, values, ones, walk, uniforms).sign);
+    const reference::Vec ones(block.size(), 1);
+    return reference::smaller_half(block, reference::walk(keys, values, ones, walk, uniforms).sign);
   };
-  const auto c = twin::merge_and_reduce(tokens, t, levels, halve);
+  const auto c = reference::merge_and_reduce(tokens, t, levels, halve);
   for (std::size_t l = 0; l < c.size(); ++l) {
     for (const Index token : c[l]) {
       out[token] = std::ldexp(1.0, static_cast<int>(l));
@@ -88,14 +89,14 @@ void add_twin(const KvHead& head, const std::vector<Index>& tokens, const std::s
   }
 }
 
-TEST(BalanceKvStream, EqualsTheOfflineTwinAtEveryStep) {
+TEST(BalanceKvStream, EqualsTheOfflineReferenceAtEveryStep) {
   HeadShape shape;
   shape.n = shape.nq = 180;
   shape.value_norm = 1.5;
   KvHead head = make_head(shape, 5);
   std::fill_n(head.v.row(20), 8, 0.0F);  // a zero value: in the denominator alone
-  const auto check = [&](const Given& given, const twin::WalkTwin& walk, Index t, Index levels,
-                         Index sink = 0, Index recent = 0) {
+  const auto check = [&](const Given& given, const reference::WalkReference& walk, Index t,
+                         Index levels, Index sink = 0, Index recent = 0) {
     const auto cache = open(head, given, {}, recent, 0, sink);
     std::vector<Index> all;
     std::map<int, std::vector<Index>> buckets;
@@ -110,7 +111,7 @@ TEST(BalanceKvStream, EqualsTheOfflineTwinAtEveryStep) {
         all.push_back(left);
       }
       if (square > 0) {
-        buckets[twin::norm_bucket(std::sqrt(square))].push_back(left);
+        buckets[reference::norm_bucket(std::sqrt(square))].push_back(left);
       }
       if (j % 17 != 0 && j + 1 != head.n()) {
         continue;
@@ -118,27 +119,28 @@ TEST(BalanceKvStream, EqualsTheOfflineTwinAtEveryStep) {
       const Compressed c = cache->view();
       Weights numerator, denominator;
       for (const auto& [bucket, tokens] : buckets) {
-        add_twin(head, tokens, "numerator" + std::to_string(bucket), t, levels, walk, numerator);
+        add_reference(head, tokens, "numerator" + std::to_string(bucket), t, levels, walk,
+                      numerator);
       }
-      add_twin(head, all, "denominator", t, levels, walk, denominator);
+      add_reference(head, all, "denominator", t, levels, walk, denominator);
       ASSERT_EQ(weights_of(c.held), numerator) << j;
       ASSERT_EQ(weights_of(c.denominator->held), denominator) << j;
       ASSERT_EQ(diag_number(c, "buckets"), static_cast<double>(buckets.size()));
       ASSERT_EQ(diag_number(c, "weight_sum"), static_cast<double>(all.size()));
     }
   };
-  twin::WalkTwin walk;
-  walk.scale = static_cast<twin::Real>(head.scale);
-  walk.step = twin::TwinStep::self;
+  reference::WalkReference walk;
+  walk.scale = static_cast<reference::Real>(head.scale);
+  walk.step = reference::ReferenceStep::self;
   check({{"t", "8"}, {"step", "self"}, {"fill", "order"}}, walk, 8, 5);
   check({{"t", "8"}, {"step", "self"}, {"fill", "order"}}, walk, 8, 5, 5);
   check({{"t", "8"}, {"step", "self"}, {"fill", "order"}}, walk, 8, 5, 16, 20);
   check({{"t", "8"}, {"step", "self"}, {"fill", "order"}}, walk, 8, 5, 170, 20);
   check({{"t", "6"}, {"T", "2"}, {"step", "self"}, {"fill", "order"}}, walk, 6, 2);
-  walk.step = twin::TwinStep::theory;
+  walk.step = reference::ReferenceStep::theory;
   walk.center = false;
   check({{"T", "4"}, {"step", "theory"}, {"fill", "order"}, {"center", "none"}}, walk, 12, 4);
-  walk.step = twin::TwinStep::greedy;
+  walk.step = reference::ReferenceStep::greedy;
   check({{"t", "32"}, {"fill", "order"}, {"center", "none"}}, walk, 32, 3);
 }
 
@@ -199,33 +201,33 @@ TEST(BalanceKvStream, WithRoomForAllItKeepsAll) {
   EXPECT_TRUE(std::isinf(diag_number(c, "log10_epsilon_theorem")));
 }
 
-std::vector<twin::Weighted> entries(const KvHead& head, const HeldTokens& held) {
-  const twin::Rows k = twin::rows_of(head.k);
-  const twin::Rows v = twin::rows_of(head.v);
-  std::vector<twin::Weighted> out;
+std::vector<reference::Weighted> entries(const KvHead& head, const HeldTokens& held) {
+  const reference::Rows k = reference::rows_of(head.k);
+  const reference::Rows v = reference::rows_of(head.v);
+  std::vector<reference::Weighted> out;
   for (std::size_t i = 0; i < held.tokens.size(); ++i) {
     const auto at = static_cast<std::size_t>(held.tokens[i]);
-    out.push_back({k[at], v[at], static_cast<twin::Real>(held.weight(i))});
+    out.push_back({k[at], v[at], static_cast<reference::Real>(held.weight(i))});
   }
   return out;
 }
 
 // Measured epsilon of the theorem, BalanceKV eq. 2, at the last position.
 double measured_epsilon(const KvHead& head, const Compressed& c) {
-  const twin::Attention truth = twin::attention(head, 0, head.n() - 1);
-  const twin::Vec q = twin::rows_of(head.q[0]).back();
-  const twin::Estimate e =
-      twin::estimate(q, static_cast<twin::Real>(head.scale), entries(head, c.held),
-                     entries(head, c.denominator->held));
-  twin::Real square = 0;
+  const reference::Attention truth = reference::attention(head, 0, head.n() - 1);
+  const reference::Vec q = reference::rows_of(head.q[0]).back();
+  const reference::Estimate e =
+      reference::estimate(q, static_cast<reference::Real>(head.scale), entries(head, c.held),
+                          entries(head, c.denominator->held));
+  reference::Real square = 0;
   for (std::size_t t = 0; t < e.z.size(); ++t) {
     square += (e.z[t] - truth.out[t]) * (e.z[t] - truth.out[t]);
   }
-  twin::Real frobenius = 0;
-  for (const twin::Vec& v : twin::rows_of(head.v)) {
-    frobenius += twin::dot(v, v);
+  reference::Real frobenius = 0;
+  for (const reference::Vec& v : reference::rows_of(head.v)) {
+    frobenius += reference::dot(v, v);
   }
-  return static_cast<double>(std::sqrt(square / (twin::dot(truth.p, truth.p) * frobenius)));
+  return static_cast<double>(std::sqrt(square / (reference::dot(truth.p, truth.p) * frobenius)));
 }
 
 // Mean over 30 seeds; a factor of four in t is far outside of the mean's spread.

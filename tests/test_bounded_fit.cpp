@@ -1,5 +1,5 @@
-// Bounded least squares and matching pursuit against active-set twins in long double: the optimum,
-// its conditions, and what is returned where there are many.
+// Bounded least squares and matching pursuit against active-set references in long double: the
+// optimum, its conditions, and what is returned where there are many.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,20 +10,20 @@
 #include "algorithms/shared/bounded_active_set.hpp"
 #include "algorithms/shared/bounded_least_squares.hpp"
 #include "algorithms/shared/matching_pursuit.hpp"
-#include "twin/bounded_fit.hpp"
+#include "reference/bounded_fit.hpp"
 
 namespace kvbench {
 namespace {
 
-using twin::Real;
+using reference::Real;
 
 // What the solver promises of the objective, relative; and what |y|^2 cannot be resolved below.
 constexpr Real kOptimum = 1e-6L;
 constexpr Real kRounding = 1e-13L;
 
 struct Problem {
-  twin::Rows e;
-  twin::Vec y;
+  reference::Rows e;
+  reference::Vec y;
   MatrixD matrix;
   std::vector<double> target;
 
@@ -81,11 +81,11 @@ Problem attention_problem(Index rows, Index cols, Index tokens, double spread, b
   return out;
 }
 
-twin::Vec wide(const std::vector<double>& w) {
+reference::Vec wide(const std::vector<double>& w) {
   return {w.begin(), w.end()};
 }
 
-TEST(BoundedLeastSquares, IsAtTheOptimumOfTheActiveSetTwin) {
+TEST(BoundedLeastSquares, IsAtTheOptimumOfTheActiveSetReference) {
   for (const auto& [low, high] :
        {std::pair{1.0, 20.085536923187668}, {0.0, 1e4}, {0.05, 20.0}, {1.0, 1.5}, {2.0, 2.0}}) {
     for (const auto& [rows, cols] :
@@ -100,12 +100,12 @@ TEST(BoundedLeastSquares, IsAtTheOptimumOfTheActiveSetTwin) {
           }
           const Real l = static_cast<Real>(low);
           const Real h = static_cast<Real>(high);
-          const twin::Vec best = twin::bounded_fit(p.e, p.y, l, h);
-          // The twin itself is at an optimum: its conditions hold.
-          ASSERT_TRUE(twin::violation(p.e, p.y, best, l, h, 1e-12L) <= 1e-9L);
-          const Real square = twin::dot(p.y, p.y);
-          const Real optimum = twin::misfit(p.e, p.y, best);
-          const Real mine = twin::misfit(p.e, p.y, wide(got.w));
+          const reference::Vec best = reference::bounded_fit(p.e, p.y, l, h);
+          // The reference itself is at an optimum: its conditions hold.
+          ASSERT_TRUE(reference::violation(p.e, p.y, best, l, h, 1e-12L) <= 1e-9L);
+          const Real square = reference::dot(p.y, p.y);
+          const Real optimum = reference::misfit(p.e, p.y, best);
+          const Real mine = reference::misfit(p.e, p.y, wide(got.w));
           ASSERT_TRUE(mine <= optimum * (1 + kOptimum) + kRounding * square)
               << rows << "x" << cols << " [" << low << ", " << high << "] spread " << spread
               << (repeats ? " repeats" : "") << ": " << static_cast<double>(mine) << " against "
@@ -129,8 +129,8 @@ TEST(ActiveSet, AnswersWhereFewWeightsAreFree) {
       ASSERT_TRUE(got.has_value()) << rows << "x" << cols << " [" << low << ", " << high << "]";
       const Real l = static_cast<Real>(low);
       const Real h = static_cast<Real>(high);
-      const Real optimum = twin::misfit(p.e, p.y, twin::bounded_fit(p.e, p.y, l, h));
-      EXPECT_LE(std::fabs(twin::misfit(p.e, p.y, wide(got->w)) - optimum), 1e-8L * optimum);
+      const Real optimum = reference::misfit(p.e, p.y, reference::bounded_fit(p.e, p.y, l, h));
+      EXPECT_LE(std::fabs(reference::misfit(p.e, p.y, wide(got->w)) - optimum), 1e-8L * optimum);
       EXPECT_LE(got->gap, 1e-8 * got->objective);
     }
   }
@@ -192,13 +192,13 @@ TEST(BoundedLeastSquares, NothingToFitLeavesOne) {
   EXPECT_EQ(empty.objective, 5.0);
 }
 
-TEST(MatchingPursuit, EqualsTheTwinStepByStep) {
+TEST(MatchingPursuit, EqualsTheReferenceStepByStep) {
   const double high = 1096.6331584284585;
   for (const auto& [rows, tokens] : {std::pair<Index, Index>{30, 40}, {8, 30}, {50, 12}}) {
     for (const double spread : {0.5, 2.0, 6.0}) {
       const Problem p = attention_problem(rows, tokens, tokens, spread, false, 11);
-      const std::vector<Index> steps =
-          twin::pursuit(p.e, p.y, std::min<Index>(tokens, 10), 1e-12L, static_cast<Real>(high));
+      const std::vector<Index> steps = reference::pursuit(p.e, p.y, std::min<Index>(tokens, 10),
+                                                          1e-12L, static_cast<Real>(high));
       for (std::size_t count = 0; count <= steps.size(); ++count) {
         std::vector<Index> expected(steps.begin(),
                                     steps.begin() + static_cast<std::ptrdiff_t>(count));
@@ -231,13 +231,13 @@ TEST(MatchingPursuit, TiesGoToTheLowestAndAllCanBeChosen) {
   EXPECT_EQ(matching_pursuit(MatrixD(0, 4), {}, 2, 1e-12, 1e3), (std::vector<Index>{0, 1}));
 }
 
-// Bounds that bind: the twin's weights, and so its choices, differ from those of wide bounds.
+// Bounds that bind: the reference's weights, and so its choices, differ from those of wide bounds.
 TEST(MatchingPursuit, KeepsToItsBounds) {
   bool differs = false;
   for (const unsigned seed : {1U, 2U, 3U, 4U}) {
     const Problem p = attention_problem(20, 30, 30, 1.0, false, seed);
     for (const Index count : {3, 6, 9}) {
-      std::vector<Index> narrow = twin::pursuit(p.e, p.y, count, 0.5L, 2.0L);
+      std::vector<Index> narrow = reference::pursuit(p.e, p.y, count, 0.5L, 2.0L);
       std::sort(narrow.begin(), narrow.end());
       ASSERT_EQ(matching_pursuit(p.matrix, p.target, count, 0.5, 2.0), narrow);
       differs = differs || matching_pursuit(p.matrix, p.target, count, 1e-12, 1e3) != narrow;

@@ -2,7 +2,7 @@
 // ends of lambda, the bound of greedy, and odd inputs.
 #include "bumblebee_run.hpp"
 #include "core/error.hpp"
-#include "twin/twin.hpp"
+#include "reference/reference.hpp"
 
 namespace kvbench {
 namespace {
@@ -20,9 +20,9 @@ TEST(BumbleBee, LazyAndGreedyEqualTheDefinition) {
     for (const auto& [name, sim] : kSims) {
       for (const char* lambda : {"0.3", "0.7", "1"}) {
         for (const char* phi : {"log", "power"}) {
-          const twin::Mixture g =
+          const reference::Mixture g =
               mixture(head, tokens, {0, 30}, sim, std::stold(lambda), phi == std::string("power"));
-          const std::vector<Index> order = twin::greedy(g, 12);
+          const std::vector<Index> order = reference::greedy(g, 12);
           for (const Index count : {1, 2, 5, 12}) {
             const std::vector<Index> expected =
                 at(tokens, sorted({order.begin(), order.begin() + count}));
@@ -105,7 +105,7 @@ TEST(BumbleBee, LambdaZeroIsHeavyHitters) {
                                {"optimizer", optimizer},
                                {"tokens", std::to_string(count)}};
           ASSERT_EQ(run_scored(head, tokens, scoring, given).tokens,
-                    at(tokens, twin::top(acc, count)));
+                    at(tokens, reference::top(acc, count)));
         }
       }
     }
@@ -122,7 +122,7 @@ TEST(BumbleBee, ReduceDecidesBetweenQueryHeads) {
   for (const auto& [name, reduce] :
        {std::pair("mean", Reduce::mean), {"max", Reduce::max}, {"sum", Reduce::sum}}) {
     EXPECT_EQ(run(head, positions(0, 60), {{"lambda", "0"}, {"reduce", name}}, 20).tokens,
-              twin::top(reduce_group(sums, reduce), 20));
+              reference::top(reduce_group(sums, reduce), 20));
   }
 }
 
@@ -136,8 +136,8 @@ TEST(BumbleBee, GreedyGainsNeverRise) {
     const KvHead head = ties ? tied_head(24, 8, /*flat=*/false) : make_head(shape, 8);
     const std::vector<Index> tokens = positions(0, 24);
     for (const char* phi : {"log", "power"}) {
-      const twin::Mixture g = mixture(head, tokens, {0, 24}, twin::Sim::relu, 0.3L,
-                                      phi == std::string("power"), /*grid=*/false);
+      const reference::Mixture g = mixture(head, tokens, {0, 24}, reference::Sim::relu, 0.3L,
+                                           phi == std::string("power"), /*grid=*/false);
       std::vector<Index> before;
       long double last_gain = 1;
       for (Index count = 1; count <= 24; ++count) {
@@ -164,12 +164,12 @@ TEST(BumbleBee, WithinTheGreedyBoundOfTheBestSet) {
       return make_head(shape, seed);
     }();
     for (const char* lambda : {"0.3", "1"}) {
-      const twin::Mixture g = mixture(head, positions(0, 10), {0, 10}, twin::Sim::relu,
-                                      std::stold(lambda), false, /*grid=*/false);
+      const reference::Mixture g = mixture(head, positions(0, 10), {0, 10}, reference::Sim::relu,
+                                           std::stold(lambda), false, /*grid=*/false);
       for (const Index count : {1, 2, 3, 5}) {
         const long double got =
             g.value(run(head, positions(0, 10), {{"lambda", lambda}}, count).tokens);
-        const long double best = twin::best_value(g, count);
+        const long double best = reference::best_value(g, count);
         ASSERT_GE(got, (1 - std::exp(-1.0L)) * best - kGrid);
         ASSERT_LE(got, best + kGrid);
       }
@@ -183,8 +183,8 @@ TEST(BumbleBee, StochasticIsCloseToGreedyAndAtTinyEpsilonEqual) {
   shape.nq = 60;
   const KvHead head = make_head(shape, 9);
   const std::vector<Index> tokens = positions(0, 120);
-  const twin::Mixture g =
-      mixture(head, tokens, {0, 120}, twin::Sim::relu, 0.3L, false, /*grid=*/false);
+  const reference::Mixture g =
+      mixture(head, tokens, {0, 120}, reference::Sim::relu, 0.3L, false, /*grid=*/false);
   const Outcome greedy = run(head, tokens, {}, 30);
   const long double most = g.value(greedy.tokens);
   bool seeds_differ = false;

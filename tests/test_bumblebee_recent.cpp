@@ -20,11 +20,11 @@ TEST(BumbleBeeRecent, RecentTokensThenTheDefinition) {
     const auto m = static_cast<Index>(tokens.size());
     for (const auto& [name, sim] : kSims) {
       for (const char* lambda : {"0", "0.3", "1"}) {
-        const twin::Mixture g = mixture(head, tokens, {0, 26}, sim, std::stold(lambda), false);
+        const reference::Mixture g = mixture(head, tokens, {0, 26}, sim, std::stold(lambda), false);
         for (const auto& [share, recent] :
              {std::pair("0", 0), {"0.1", 0}, {"0.12", 1}, {"0.5", 4}, {"0.9", 8}, {"1", 9}}) {
           const std::vector<Index> expected =
-              at(tokens, sorted(twin::greedy(g, 9 - recent, positions(m - recent, m))));
+              at(tokens, sorted(reference::greedy(g, 9 - recent, positions(m - recent, m))));
           for (const char* optimizer : {"lazy", "greedy"}) {
             for (const char* mib : {"0", "256"}) {
               const Given given = {{"lambda", lambda},

@@ -9,7 +9,7 @@
 #include "algorithms/contract.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
-#include "twin/bumblebee.hpp"
+#include "reference/bumblebee.hpp"
 
 namespace kvbench {
 
@@ -28,20 +28,20 @@ std::unique_ptr<StreamCache> open(const KvHead& head, Index recent, std::optiona
 }
 
 // Attention within sinks and the retained set, in long double; scores in float32 as documented.
-struct TwinStream {
+struct ReferenceStream {
   const KvHead& head;
   std::string reduce;
   Index sink = 0;
-  twin::Rows keys = twin::rows_of(head.k);
+  reference::Rows keys = reference::rows_of(head.k);
   std::map<Index, float> scores = {};  // S, by position
 
   void arrive(Index j, Index newcomer) {
     scores[newcomer] = 0.0F;
     std::map<Index, long double> step;
     for (const Matrix& q : head.q) {
-      const twin::Vec query = twin::rows_of(q)[j];
+      const reference::Vec query = reference::rows_of(q)[j];
       const auto term = [&](Index i) {
-        return std::exp(static_cast<long double>(head.scale) * twin::dot(query, keys[i]));
+        return std::exp(static_cast<long double>(head.scale) * reference::dot(query, keys[i]));
       };
       long double z = 0;
       for (Index i = 0; i < sink; ++i) {
@@ -71,21 +71,21 @@ struct TwinStream {
   }
 
   // g over the ground set S'.
-  twin::Mixture mixture(twin::Sim sim, long double lambda, bool power) const {
-    twin::Mixture g;
-    twin::Rows rows;
+  reference::Mixture mixture(reference::Sim sim, long double lambda, bool power) const {
+    reference::Mixture g;
+    reference::Rows rows;
     for (const auto& [i, score] : scores) {
       rows.push_back(keys[i]);
       g.acc.push_back(static_cast<long double>(score));
     }
-    g.sim = twin::similarities(rows, sim, /*grid=*/true);
+    g.sim = reference::similarities(rows, sim, /*grid=*/true);
     g.lambda = lambda;
     g.phi.power = power;
     return g;
   }
 };
 
-std::vector<long double> removal_losses(const twin::Mixture& g) {
+std::vector<long double> removal_losses(const reference::Mixture& g) {
   const std::vector<Index> all = positions(0, static_cast<Index>(g.sim.size()));
   const long double whole = g.value(all);
   std::vector<long double> out;
@@ -138,10 +138,10 @@ int compare(const Case& c) {
                            {"lambda", c.lambda},
                            {"tokens", std::to_string(c.tau)}},
                           c.sink);
-  const twin::Sim sim = c.sim == "relu"       ? twin::Sim::relu
-                        : c.sim == "one-plus" ? twin::Sim::one_plus
-                                              : twin::Sim::absolute;
-  TwinStream slow{head, c.reduce, c.sink};
+  const reference::Sim sim = c.sim == "relu"       ? reference::Sim::relu
+                             : c.sim == "one-plus" ? reference::Sim::one_plus
+                                                   : reference::Sim::absolute;
+  ReferenceStream slow{head, c.reduce, c.sink};
   int others = 0;
   for (Index j = 0; j < c.n; ++j) {
     const Index leaving = j - c.recent;
@@ -164,7 +164,7 @@ int compare(const Case& c) {
       ADD_FAILURE() << "one member has to leave, step " << j;
       return others;
     }
-    const twin::Mixture g = slow.mixture(sim, std::stold(c.lambda), c.phi == "power");
+    const reference::Mixture g = slow.mixture(sim, std::stold(c.lambda), c.phi == "power");
     const std::vector<long double> losses = removal_losses(g);
     const auto place = static_cast<std::size_t>(std::find(members.begin(), members.end(), left[0]) -
                                                 members.begin());
@@ -172,8 +172,8 @@ int compare(const Case& c) {
     EXPECT_LE(losses[place], least + kClose) << "step " << j;
     for (std::size_t i = 0; i < place; ++i) {
       // An older member with the same loss for the same reasons would have had to leave instead.
-      const bool twins = g.acc[i] == g.acc[place] && losses[i] == losses[place];
-      EXPECT_FALSE(twins) << "step " << j << " " << members[i] << " " << left[0];
+      const bool references = g.acc[i] == g.acc[place] && losses[i] == losses[place];
+      EXPECT_FALSE(references) << "step " << j << " " << members[i] << " " << left[0];
     }
     others += left[0] != leaving ? 1 : 0;
     slow.scores.erase(left[0]);

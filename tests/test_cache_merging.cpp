@@ -1,4 +1,4 @@
-// cam against its twin, what it keeps of sums, budgets and odd inputs.
+// cam against its reference, what it keeps of sums, budgets and odd inputs.
 #include "merge_checks.hpp"
 
 namespace kvbench {
@@ -7,7 +7,7 @@ Method method_cam();
 
 namespace {
 
-TEST(Cam, EqualsTheTwin) {
+TEST(Cam, EqualsTheReference) {
   const Method method = method_cam();
   const Range scoring = {70, 100};
   const RngStream stream = Rng(1, {"p", 0, 0}, "cam").stream("merge");
@@ -16,7 +16,7 @@ TEST(Cam, EqualsTheTwin) {
   for (const auto& tokens : {positions(10, 90), gappy(10, 90)}) {
     const JobOf job(method, make_head(merging_shape(110), 6), tokens, scoring);
     const auto m = static_cast<Index>(tokens.size());
-    const twin::Vec scores = accumulated(job, scoring);
+    const reference::Vec scores = accumulated(job, scoring);
     for (const Index count : {Index{0}, Index{1}, Index{2}, Index{13}, m - 1, m}) {
       for (const Index merge : {1, 3, 32}) {
         for (const char* ratio : {"0.5", "1"}) {
@@ -25,8 +25,8 @@ TEST(Cam, EqualsTheTwin) {
                                             {"merge", std::to_string(merge)},
                                             {"heavy_ratio", ratio}});
           const Index heavy = std::string(ratio) == "1" ? count : count / 2;
-          const std::vector<Index> kept = twin::heavy_and_recent(tokens, scores, count, heavy);
-          expect_merged(c, twin::cam(job.head(), tokens, scores, kept, merge, draw));
+          const std::vector<Index> kept = reference::heavy_and_recent(tokens, scores, count, heavy);
+          expect_merged(c, reference::cam(job.head(), tokens, scores, kept, merge, draw));
           ASSERT_EQ(c.aux_bytes, 0);
         }
       }

@@ -121,7 +121,7 @@ TEST(CachesRefusals, OfGroups) {
 }
 
 TEST(CachesRefusals, OfTwoGroupsAlike) {
-  const auto twin = [](const std::function<void(hid_t)>& change) {
+  const auto reference = [](const std::function<void(hid_t)>& change) {
     const std::string path = plain_caches("case.h5");
     alter(path, "/", [&](hid_t root) {
       const hid_t group = H5Gcreate2(root, "b", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
@@ -132,20 +132,20 @@ TEST(CachesRefusals, OfTwoGroupsAlike) {
     });
     return path;
   };
-  const std::string path = twin([](hid_t) {});
+  const std::string path = reference([](hid_t) {});
   const std::string message = refusal([&] { CacheReader{path}; });
   EXPECT_NE(message.find("/b: has the algorithm, params, budget and seed of a group, with spaces"),
             std::string::npos)
       << message;
   // `scores` and `scope` do not tell two groups apart: rows would not either.
-  refusal([&] { CacheReader{twin([](hid_t g) { put_string(g, "scope", "layer"); })}; });
+  refusal([&] { CacheReader{reference([](hid_t g) { put_string(g, "scope", "layer"); })}; });
   for (const std::function<void(hid_t)>& change : std::vector<std::function<void(hid_t)>>{
            [](hid_t g) { put_string(g, "algorithm", "other"); },
            [](hid_t g) { put_string(g, "params", ""); },
            [](hid_t g) { put_double(g, "budget", 0.0); },
            [](hid_t g) { put_int(g, "seed", 1); },
        }) {
-    EXPECT_EQ(CacheReader(twin(change)).groups().size(), 2U);
+    EXPECT_EQ(CacheReader(reference(change)).groups().size(), 2U);
   }
 }
 

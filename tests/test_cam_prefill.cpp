@@ -1,5 +1,5 @@
-// cam under prefill, one eviction at a time, against its twin; who is attended and who scores; what
-// merging keeps; the attended cache's unscored tokens.
+// cam under prefill, one eviction at a time, against its reference; who is attended and who scores;
+// what merging keeps; the attended cache's unscored tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include "attention/evictions.hpp"
 #include "core/float16.hpp"
 #include "method_checks.hpp"
-#include "twin/cam.hpp"
+#include "reference/cam.hpp"
 
 namespace kvbench {
 
@@ -32,18 +32,19 @@ HeadShape shape_of(Index n, DType dtype = DType::float32) {
   return shape;
 }
 
-twin::CamTwin twin_of(const KvHead& head, const std::vector<Index>& tokens, Range scoring,
-                      Index sink) {
-  twin::CamTwin t;
+reference::CamReference reference_of(const KvHead& head, const std::vector<Index>& tokens,
+                                     Range scoring, Index sink) {
+  reference::CamReference t;
   t.head = &head;
   t.tokens = tokens;
   for (Index i = 0; i < head.n(); ++i) {
     t.attends.push_back(scoring.contains(i) && i >= head.q_start());
   }
   t.sink = sink;
-  t.element = head.dtype == DType::float16
-                  ? twin::Element{11, -24}
-                  : (head.dtype == DType::bfloat16 ? twin::Element{8, -133} : twin::Element{});
+  t.element =
+      head.dtype == DType::float16
+          ? reference::Element{11, -24}
+          : (head.dtype == DType::bfloat16 ? reference::Element{8, -133} : reference::Element{});
   t.draw.resize(head.n());
   Rng(1, {"p", 0, 0}, "cam").stream("merge").uniforms(0, t.draw);
   return t;
@@ -57,7 +58,7 @@ Compressed run(const JobOf& job, Index sink, const Given& given) {
   return c;
 }
 
-void expect_equal(const Compressed& c, const twin::CamTwin& expected) {
+void expect_equal(const Compressed& c, const reference::CamReference& expected) {
   std::vector<Index> exact;
   Index row = 0;
   for (const auto& [token, m] : expected.held) {
@@ -67,7 +68,7 @@ void expect_equal(const Compressed& c, const twin::CamTwin& expected) {
     }
     ASSERT_LT(row, c.made.k.rows());
     for (std::size_t t = 0; t < m.k.size(); ++t) {
-      ASSERT_EQ(static_cast<twin::Real>(c.made.k.row(row)[t]), m.k[t]);
+      ASSERT_EQ(static_cast<reference::Real>(c.made.k.row(row)[t]), m.k[t]);
     }
     for (std::size_t t = 0; t < m.v.size(); ++t) {
       const auto x = static_cast<double>(m.v[t]);
@@ -83,7 +84,7 @@ void expect_equal(const Compressed& c, const twin::CamTwin& expected) {
   ASSERT_EQ(c.diag.front().second, std::to_string(expected.merged));
 }
 
-TEST(CamPrefill, EqualsTheTwin) {
+TEST(CamPrefill, EqualsTheReference) {
   const Method method = method_cam();
   Index merged = 0;
   for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
@@ -96,7 +97,7 @@ TEST(CamPrefill, EqualsTheTwin) {
           for (const Index merge : {1, 3, 32}) {
             for (const auto& [ratio, reduce] :
                  {std::pair{"0.5", "mean"}, std::pair{"1", "max"}, std::pair{"0", "sum"}}) {
-              twin::CamTwin slow = twin_of(head, tokens, scoring, 4);
+              reference::CamReference slow = reference_of(head, tokens, scoring, 4);
               slow.kept = count;
               slow.heavy = std::string(ratio) == "1"   ? count
                            : std::string(ratio) == "0" ? 0
@@ -132,7 +133,7 @@ TEST(CamPrefill, QueriesThatTheTraceLacksScoreNothing) {
     q = last;
   }
   const JobOf job(method, head, positions(4, 45), {0, 50});
-  twin::CamTwin slow = twin_of(head, job.tokens(), {30, 50}, 4);
+  reference::CamReference slow = reference_of(head, job.tokens(), {30, 50}, 4);
   slow.kept = 12;
   slow.heavy = 6;
   slow.run();

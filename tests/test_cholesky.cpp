@@ -10,7 +10,7 @@
 #include "attention/cholesky.hpp"
 #include "attention/inner_products.hpp"
 #include "core/vector_sums.hpp"
-#include "twin/cholesky.hpp"
+#include "reference/cholesky.hpp"
 
 namespace kvbench {
 namespace {
@@ -53,7 +53,7 @@ TEST(Cholesky, FactorHasTheBitsOfTheTextbook) {
     }
     ASSERT_TRUE(factor_cholesky(u)) << n;
     bool positive = false;
-    const MatrixD expected = twin::cholesky(a, positive);
+    const MatrixD expected = reference::cholesky(a, positive);
     ASSERT_TRUE(positive);
     double worst = 0.0;
     for (Index i = 0; i < n; ++i) {
@@ -80,8 +80,8 @@ TEST(Cholesky, SolvesHaveTheBitsOfTheTextbook) {
     ASSERT_TRUE(factor_cholesky(u));
     for (const Index sides : {0, 1, 2, 8, 16, 33}) {
       const MatrixD b = random_matrix(n, sides, 9);
-      const MatrixD half = twin::solved_lower(u, b);
-      const MatrixD whole = twin::solved(u, b);
+      const MatrixD half = reference::solved_lower(u, b);
+      const MatrixD whole = reference::solved(u, b);
       MatrixD x = b;
       solve_lower(u, x);
       ASSERT_TRUE(std::equal(x.data(), x.data() + n * sides, half.data())) << n << ", " << sides;

@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "method_checks.hpp"
-#include "twin/chunkkv.hpp"
-#include "twin/selection.hpp"
+#include "reference/chunkkv.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench {
 
@@ -13,7 +13,7 @@ Method method_snapkv();
 namespace {
 
 // Few scores of few hundred lie as close as float64's rounding; none of these seeds' do.
-TEST(ChunkKv, EqualsTwin) {
+TEST(ChunkKv, EqualsReference) {
   const Method method = method_chunkkv();
   HeadShape shape;
   shape.n = 90;
@@ -23,14 +23,14 @@ TEST(ChunkKv, EqualsTwin) {
     for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
       const JobOf job(method, make_head(shape, seed), tokens, {35, 75});
       for (const Index kernel : {1, 5}) {
-        const twin::Vec scores =
-            twin::snapkv(job.head(), tokens, 75 - 9, 75, kernel / 2, false, twin::TwinReduce::mean);
+        const reference::Vec scores = reference::snapkv(job.head(), tokens, 75 - 9, 75, kernel / 2,
+                                                        false, reference::ReferenceReduce::mean);
         for (const Index length : {1, 2, 7, 20, 41, 1000}) {
           for (const Index kept : {0, 1, 5, 20, 33, 41}) {
             ASSERT_EQ(job.kept(kept, {{"window", "9"},
                                       {"kernel", std::to_string(kernel)},
                                       {"chunk_length", std::to_string(length)}}),
-                      twin::chunks_kept(tokens, scores, length, kept));
+                      reference::chunks_kept(tokens, scores, length, kept));
           }
         }
       }

@@ -1,4 +1,4 @@
-// What kvbench cluster computes about the rows of one head, against slow twins.
+// What kvbench cluster computes about the rows of one head, against slow references.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 #include "cluster/study.hpp"
 #include "make_head.hpp"
 #include "metrics/error.hpp"
-#include "twin/cluster.hpp"
-#include "twin/clusterability.hpp"
+#include "reference/cluster.hpp"
+#include "reference/clusterability.hpp"
 
 namespace kvbench {
 namespace {
@@ -40,21 +40,21 @@ TEST(Coverage, Sizes) {
   EXPECT_EQ(coverage_sizes(64, 1, 1), (V{1}));
 }
 
-TEST(Coverage, EqualsTwinExactly) {
+TEST(Coverage, EqualsReferenceExactly) {
   std::mt19937_64 generator(1);
   for (const Index n : {1, 2, 5, 16, 40}) {
     for (const Index d : {1, 3, 9}) {
       const Matrix m = lattice(n, d, 7, generator);
-      const twin::Rows rows = twin::rows_of(m);
+      const reference::Rows rows = reference::rows_of(m);
       const Coverage found = coverage(*cpu_rows(m), 5, 4096);
-      const std::vector<Index> centers = twin::greedy_centers(rows, n, 0);
+      const std::vector<Index> centers = reference::greedy_centers(rows, n, 0);
       ASSERT_EQ(found.centers,
                 std::vector<Index>(centers.begin(), centers.begin() + std::min<Index>(5, n)));
       ASSERT_EQ(found.curve.size(), coverage_sizes(n, 5, 4096).size());
-      const auto first = static_cast<double>(twin::radius(rows, {0}));
+      const auto first = static_cast<double>(reference::radius(rows, {0}));
       for (const CoveragePoint& p : found.curve) {
         const auto radius = static_cast<double>(
-            twin::radius(rows, std::vector<Index>(centers.begin(), centers.begin() + p.k)));
+            reference::radius(rows, std::vector<Index>(centers.begin(), centers.begin() + p.k)));
         ASSERT_EQ(p.radius, radius) << n << " " << d << " " << p.k;
         ASSERT_EQ(p.radius_rel, first > 0.0 ? radius / first : 0.0);
         ASSERT_EQ(p.center, centers[static_cast<std::size_t>(p.k) - 1]);
@@ -70,7 +70,7 @@ TEST(Coverage, WithinTwiceTheBestAndFalling) {
     const Coverage found = coverage(*cpu_rows(m), 3, 4096);
     double before = std::numeric_limits<double>::infinity();
     for (const CoveragePoint& p : found.curve) {
-      const auto best = static_cast<double>(twin::best_radius(twin::rows_of(m), p.k));
+      const auto best = static_cast<double>(reference::best_radius(reference::rows_of(m), p.k));
       ASSERT_LE(p.radius, 2.0 * best * (1.0 + kRounding));
       ASSERT_LE(p.radius, before);
       before = p.radius;
@@ -87,21 +87,21 @@ TEST(Growth, Prefixes) {
   EXPECT_EQ(stream_prefixes(100), (V{16, 32, 64, 100}));
 }
 
-TEST(Growth, CountsEqualTwinOfEveryPrefix) {
+TEST(Growth, CountsEqualReferenceOfEveryPrefix) {
   std::mt19937_64 generator(3);
   int left_out = 0;
   for (const Index d : {1, 2, 6}) {
     const Matrix m = lattice(75, d, d == 1 ? 40 : 5, generator);
-    const twin::Rows rows = twin::rows_of(m);
+    const reference::Rows rows = reference::rows_of(m);
     for (const double delta : {0.0, 1.0, std::sqrt(2.0), 2.5, 100.0}) {
       for (const Index most : {Index{1}, Index{3}, Index{12}, Index{1000}}) {
         const DeltaGrowth found = delta_growth(*cpu_rows(m), delta, most);
         std::vector<PrefixCount> slow;
         for (const Index prefix : {16, 32, 64, 75}) {
-          const twin::Rows head(rows.begin(), rows.begin() + prefix);
-          // The twin's square root has more digits: let it be generous by its own rounding.
-          const Index count = twin::cluster_count(
-              twin::online_clusters(head, static_cast<long double>(delta) + 1e-15L));
+          const reference::Rows head(rows.begin(), rows.begin() + prefix);
+          // The reference's square root has more digits: let it be generous by its own rounding.
+          const Index count = reference::cluster_count(
+              reference::online_clusters(head, static_cast<long double>(delta) + 1e-15L));
           if (count <= most) {
             slow.push_back({prefix, count});
           }
@@ -115,7 +115,7 @@ TEST(Growth, CountsEqualTwinOfEveryPrefix) {
   EXPECT_GT(left_out, 10);  // the bound was really met
 }
 
-TEST(Growth, FitEqualsTwinAndClosedForm) {
+TEST(Growth, FitEqualsReferenceAndClosedForm) {
   // m = n^(1/2) exactly.
   const std::vector<PrefixCount> root{{16, 4}, {64, 8}, {256, 16}, {1024, 32}};
   EXPECT_NEAR(fit_power_law(root).alpha, 0.5, kRounding);
@@ -132,8 +132,8 @@ TEST(Growth, FitEqualsTwinAndClosedForm) {
       points.emplace_back(n, counts.back().clusters);
     }
     const PowerLaw law = fit_power_law(counts);
-    ASSERT_NEAR(law.alpha, static_cast<double>(twin::log_log_slope(points)), kRounding);
-    ASSERT_NEAR(law.r2, static_cast<double>(twin::log_log_r2(points)), kRounding);
+    ASSERT_NEAR(law.alpha, static_cast<double>(reference::log_log_slope(points)), kRounding);
+    ASSERT_NEAR(law.r2, static_cast<double>(reference::log_log_r2(points)), kRounding);
   }
 }
 
@@ -152,13 +152,13 @@ TEST(Rows, NormsAndQuantiles) {
   for (const Index n : {1, 2, 3, 50}) {
     const Matrix m = normal_matrix(n, 7, 2.0, generator);
     const std::vector<double> found = cpu_rows(m)->norms();
-    const twin::Vec slow = twin::norms(twin::rows_of(m));
+    const reference::Vec slow = reference::norms(reference::rows_of(m));
     ASSERT_EQ(found.size(), slow.size());
     for (std::size_t i = 0; i < slow.size(); ++i) {
       ASSERT_NEAR(found[i], static_cast<double>(slow[i]), kRounding * static_cast<double>(slow[i]));
     }
     for (const double p : {0.0, 0.25, 0.5, 0.75, 0.95, 1.0}) {
-      const auto q = static_cast<double>(twin::quantile(slow, static_cast<long double>(p)));
+      const auto q = static_cast<double>(reference::quantile(slow, static_cast<long double>(p)));
       ASSERT_NEAR(percentile(found, p), q, 2 * kRounding * q);
     }
   }
@@ -196,8 +196,8 @@ TEST(Pca, EqualsJacobi) {
   std::mt19937_64 generator(6);
   for (const Index d : {1, 2, 5, 8}) {
     const Matrix m = stretched(200, d, generator);
-    const twin::Rows rows = twin::rows_of(m);
-    const twin::Eigen slow = twin::eigen(twin::covariance(rows));
+    const reference::Rows rows = reference::rows_of(m);
+    const reference::Eigen slow = reference::eigen(reference::covariance(rows));
     const Pca found = principal_components(*cpu_rows(m), 50);
     ASSERT_EQ(found.count(), d);
     for (Index c = 0; c < d; ++c) {

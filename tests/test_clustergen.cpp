@@ -7,7 +7,7 @@
 #include "attention/online_clusters.hpp"
 #include "clustergen_run.hpp"
 #include "core/error.hpp"
-#include "twin/cluster.hpp"
+#include "reference/cluster.hpp"
 
 namespace kvbench {
 namespace {
@@ -22,16 +22,16 @@ TEST(ClusterGen, StateIsAlgorithmOnes) {
       shape.key_offset = offset;
       const KvHead head = make_head(shape, 3);
       std::vector<Index> tokens;
-      twin::Rows keys;
+      reference::Rows keys;
       long double mu = 0;
       for (Index i = 2; i < 88; i += 1 + i % 2) {
         tokens.push_back(i);
-        keys.push_back(twin::rows_of(head.k)[i]);
+        keys.push_back(reference::rows_of(head.k)[i]);
         mu += square(head, i);
       }
       for (const char* delta : {"0", "1.5", "3.1", "4.5", "100"}) {
-        const std::vector<Index> cluster = twin::online_clusters(keys, std::stold(delta));
-        const Index clusters = twin::cluster_count(cluster);
+        const std::vector<Index> cluster = reference::online_clusters(keys, std::stold(delta));
+        const Index clusters = reference::cluster_count(cluster);
         for (const Index t : {1, 3, 8}) {
           for (const Index samples : {1, 20}) {
             const Compressed c = run(

@@ -10,8 +10,8 @@
 #include "algorithms/params.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
-#include "twin/cluster.hpp"
-#include "twin/kmeans.hpp"
+#include "reference/cluster.hpp"
+#include "reference/kmeans.hpp"
 
 namespace kvbench {
 
@@ -32,8 +32,8 @@ Index bytes_of(const Compressed& c, const KvHead& head) {
   return static_cast<Index>(c.held.tokens.size()) * head.pair_bytes() + c.aux_bytes;
 }
 
-// Centres and weights by the twin; keys are whole numbers, with ties and equal keys.
-TEST(ClusterGenKCenter, EqualsTwin) {
+// Centres and weights by the reference; keys are whole numbers, with ties and equal keys.
+TEST(ClusterGenKCenter, EqualsReference) {
   std::mt19937_64 generator(1);
   for (const double offset : {0.0, 1e4}) {
     HeadShape shape;
@@ -47,21 +47,22 @@ TEST(ClusterGenKCenter, EqualsTwin) {
       tokens.push_back(i);
     }
     const auto m = static_cast<Index>(tokens.size());
-    twin::Rows points;
-    twin::Vec mean(8, 0);
+    reference::Rows points;
+    reference::Vec mean(8, 0);
     for (const Index i : tokens) {
-      points.push_back(twin::rows_of(head.k)[i]);
+      points.push_back(reference::rows_of(head.k)[i]);
       for (std::size_t t = 0; t < 8; ++t) {
         mean[t] += points.back()[t] / static_cast<long double>(m);
       }
     }
     // Farthest from the mean; distances within the mean's rounding of each other are not compared.
-    const auto far = static_cast<Index>(
-        std::max_element(points.begin(), points.end(),
-                         [&](const twin::Vec& a, const twin::Vec& b) {
-                           return twin::distance(a, mean) < twin::distance(b, mean) - 1e-9L;
-                         }) -
-        points.begin());
+    const auto far =
+        static_cast<Index>(std::max_element(points.begin(), points.end(),
+                                            [&](const reference::Vec& a, const reference::Vec& b) {
+                                              return reference::distance(a, mean) <
+                                                     reference::distance(b, mean) - 1e-9L;
+                                            }) -
+                           points.begin());
     for (const char* start : {"first", "farthest-from-mean"}) {
       for (const char* weights : {"one", "cluster"}) {
         for (const Index kept : {Index{0}, Index{1}, Index{2}, Index{7}, m - 1, m, m + 9}) {
@@ -69,13 +70,14 @@ TEST(ClusterGenKCenter, EqualsTwin) {
               run(head, tokens,
                   {{"start", start}, {"weights", weights}, {"tokens", std::to_string(kept)}});
           const bool first = std::string(start) == "first";
-          const std::vector<Index> centers = twin::greedy_centers(points, kept, first ? 0 : far);
+          const std::vector<Index> centers =
+              reference::greedy_centers(points, kept, first ? 0 : far);
           std::map<Index, float> expected;
           for (const Index j : centers) {
             expected[tokens[j]] = 0.0F;
           }
           if (kept > 0) {
-            for (const Index number : twin::nearest_centers(points, centers)) {
+            for (const Index number : reference::nearest_centers(points, centers)) {
               const Index place = centers[number];
               expected[tokens[place]] += 1.0F;
             }
@@ -102,7 +104,7 @@ TEST(ClusterGenKCenter, EqualsTwin) {
 }
 
 // The recent ones, and centres of the others, whose mean and sizes are meant.
-TEST(ClusterGenKCenter, RecentTokensAndCentresOfTheOthersEqualTwin) {
+TEST(ClusterGenKCenter, RecentTokensAndCentresOfTheOthersEqualReference) {
   HeadShape shape;
   shape.n = 60;
   for (unsigned seed = 1; seed <= 3; ++seed) {
@@ -117,21 +119,22 @@ TEST(ClusterGenKCenter, RecentTokensAndCentresOfTheOthersEqualTwin) {
                                               {"1", Index{9}, Index{9}},
                                               {"0.5", m, m / 2},
                                               {"1", m, m}}) {
-      twin::Rows points;  // of the others
+      reference::Rows points;  // of the others
       for (Index i = 0; i < m - recent; ++i) {
-        points.push_back(twin::rows_of(head.k)[tokens[i]]);
+        points.push_back(reference::rows_of(head.k)[tokens[i]]);
       }
       Index far = 0;
       for (Index i = 0; i < m - recent; ++i) {
-        const twin::Vec mean = twin::mean_of(points, positions(0, m - recent));
-        far = twin::distance(points[i], mean) > twin::distance(points[far], mean) ? i : far;
+        const reference::Vec mean = reference::mean_of(points, positions(0, m - recent));
+        far =
+            reference::distance(points[i], mean) > reference::distance(points[far], mean) ? i : far;
       }
       for (const char* start : {"first", "farthest-from-mean"}) {
-        const std::vector<Index> centers =
-            twin::greedy_centers(points, kept - recent, std::string(start) == "first" ? 0 : far);
+        const std::vector<Index> centers = reference::greedy_centers(
+            points, kept - recent, std::string(start) == "first" ? 0 : far);
         std::map<Index, float> expected;
         if (kept > recent) {
-          for (const Index number : twin::nearest_centers(points, centers)) {
+          for (const Index number : reference::nearest_centers(points, centers)) {
             const Index place = centers[number];
             expected[tokens[place]] += 1.0F;
           }

@@ -124,11 +124,12 @@ TEST(ClusterGenLaw, NumeratorAndDenominatorAreUnbiased) {
   shape.n = 40;
   shape.key_norm = 1.5;
   const KvHead head = make_head(shape, 9);
-  const twin::Rows k = twin::rows_of(head.k);
-  const twin::Rows v = twin::rows_of(head.v);
-  const twin::Vec q = twin::rows_of(head.q[0])[3];
+  const reference::Rows k = reference::rows_of(head.k);
+  const reference::Rows v = reference::rows_of(head.v);
+  const reference::Vec q = reference::rows_of(head.q[0])[3];
   const auto term = [&](Index i) {
-    return static_cast<double>(std::exp(static_cast<long double>(head.scale) * twin::dot(k[i], q)));
+    return static_cast<double>(
+        std::exp(static_cast<long double>(head.scale) * reference::dot(k[i], q)));
   };
   const auto value = [&](Index i) { return static_cast<double>(v[i][2]); };
   double exact[2] = {0.0, 0.0};

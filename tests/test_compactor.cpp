@@ -4,8 +4,8 @@
 #include <set>
 
 #include "layer_job.hpp"
+#include "reference/leverage.hpp"
 #include "replay_run.hpp"
-#include "twin/leverage.hpp"
 
 namespace kvbench {
 
@@ -16,12 +16,13 @@ namespace {
 using testing_replay::refusal;
 
 // z-scores cancel: scores near 0 have no relative accuracy, so all are taken up by kLift.
-constexpr twin::Real kLift = 100;
-constexpr twin::Real kRounding = 1e-10L;
+constexpr reference::Real kLift = 100;
+constexpr reference::Real kRounding = 1e-10L;
 
-const std::map<std::string, twin::TwinReduce> kReduces = {{"mean", twin::TwinReduce::mean},
-                                                          {"max", twin::TwinReduce::max},
-                                                          {"sum", twin::TwinReduce::sum}};
+const std::map<std::string, reference::ReferenceReduce> kReduces = {
+    {"mean", reference::ReferenceReduce::mean},
+    {"max", reference::ReferenceReduce::max},
+    {"sum", reference::ReferenceReduce::sum}};
 
 struct Settings {
   Index first = 8, last = 4, chunk = 256, sketch = 48;
@@ -38,7 +39,7 @@ struct Settings {
 // Of the tokens between the first and the last ones, one row per head.
 struct SlowScores {
   std::size_t first = 0, last = 0;
-  twin::Rows l, a;
+  reference::Rows l, a;
 };
 
 SlowScores slow_scores(const SharedJob& layer, std::size_t heads, Range scoring,
@@ -51,33 +52,34 @@ SlowScores slow_scores(const SharedJob& layer, std::size_t heads, Range scoring,
                                  tokens.end() - static_cast<std::ptrdiff_t>(out.last));
   for (std::size_t h = 0; h < heads; ++h) {
     const JobOf& job = layer.job(h);
-    twin::Rows phi;
+    reference::Rows phi;
     const RngStream normals = layer.task(h, 0).rng.stream("sketch");
     for (Index t = 0; s.sketch > 0 && t < job.head().d(); ++t) {
       phi.emplace_back();
       for (Index c = 0; c < s.sketch; ++c) {
-        phi.back().push_back(
-            static_cast<twin::Real>(normals.normal(static_cast<std::uint64_t>(t * s.sketch + c))) /
-            std::sqrt(static_cast<twin::Real>(s.sketch)));
+        phi.back().push_back(static_cast<reference::Real>(
+                                 normals.normal(static_cast<std::uint64_t>(t * s.sketch + c))) /
+                             std::sqrt(static_cast<reference::Real>(s.sketch)));
       }
     }
-    out.l.push_back(twin::leverage(
-        twin::unrotated(job.head(), inner, job.rope->cos, job.rope->sin, true), phi, 1e-2L));
-    out.a.push_back(twin::chunk_attention(job.head(), inner, scoring.begin, scoring.end, s.chunk,
-                                          kReduces.at(s.reduce)));
+    out.l.push_back(reference::leverage(
+        reference::unrotated(job.head(), inner, job.rope->cos, job.rope->sin, true), phi, 1e-2L));
+    out.a.push_back(reference::chunk_attention(job.head(), inner, scoring.begin, scoring.end,
+                                               s.chunk, kReduces.at(s.reduce)));
   }
-  out.l = twin::z_scores(out.l);
-  out.a = twin::z_scores(out.a);
+  out.l = reference::z_scores(out.l);
+  out.a = reference::z_scores(out.a);
   return out;
 }
 
 // What ranks highest is far above, falling with the position.
-twin::Vec blended(const SlowScores& slow, std::size_t head, std::size_t m, twin::Real blending) {
-  twin::Vec out(m);
+reference::Vec blended(const SlowScores& slow, std::size_t head, std::size_t m,
+                       reference::Real blending) {
+  reference::Vec out(m);
   for (std::size_t i = 0; i < m; ++i) {
     const bool highest = i < slow.first || i >= m - slow.last;
     out[i] = highest
-                 ? 1e6L - static_cast<twin::Real>(i)
+                 ? 1e6L - static_cast<reference::Real>(i)
                  : kLift + blending * slow.l[head][i - slow.first] + slow.a[head][i - slow.first];
   }
   return out;
@@ -103,13 +105,13 @@ void expect_equal(const SharedJob& layer, std::size_t heads, Range scoring, cons
   const SlowScores slow = slow_scores(layer, heads, scoring, s);
   for (const Index kept : sizes) {
     const auto got = layer.run(kept * layer.job(0).head().pair_bytes(), s.given());
-    const twin::Real blending =
+    const reference::Real blending =
         s.blending == "auto"
-            ? 1 - static_cast<twin::Real>(kept) / static_cast<twin::Real>(tokens.size())
+            ? 1 - static_cast<reference::Real>(kept) / static_cast<reference::Real>(tokens.size())
             : std::stold(s.blending);
     for (std::size_t h = 0; h < heads; ++h) {
-      ASSERT_TRUE(
-          twin::is_top(tokens, blended(slow, h, tokens.size(), blending), got[h], kept, kRounding))
+      ASSERT_TRUE(reference::is_top(tokens, blended(slow, h, tokens.size(), blending), got[h], kept,
+                                    kRounding))
           << kept << " head " << h;
     }
   }

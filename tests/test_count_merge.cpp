@@ -1,5 +1,5 @@
-// count-merge against its twin, what it keeps of sums, ties, budgets and odd inputs; the name that
-// it had.
+// count-merge against its reference, what it keeps of sums, ties, budgets and odd inputs; the name
+// that it had.
 #include "algorithms/registry.hpp"
 #include "merge_checks.hpp"
 #include "refusal.hpp"
@@ -10,7 +10,7 @@ Method method_count_merge();
 
 namespace {
 
-TEST(CountMerge, EqualsTheTwin) {
+TEST(CountMerge, EqualsTheReference) {
   const Method method = method_count_merge();
   const Range scoring = {70, 100};
   for (const auto& tokens : {positions(10, 90), gappy(10, 90)}) {
@@ -19,8 +19,8 @@ TEST(CountMerge, EqualsTheTwin) {
     for (const Index count : {Index{1}, Index{2}, Index{13}, m - 1, m}) {
       const Compressed c = job.run({}, {{"tokens", std::to_string(count)}});
       const std::vector<Index> kept =
-          twin::heavy_and_recent(tokens, accumulated(job, scoring), count, count / 2);
-      expect_merged(c, twin::count_merge(job.head(), tokens, kept));
+          reference::heavy_and_recent(tokens, accumulated(job, scoring), count, count / 2);
+      expect_merged(c, reference::count_merge(job.head(), tokens, kept));
       double weights = static_cast<double>(c.held.tokens.size());
       for (const float w : c.made.weights) {
         weights += static_cast<double>(w);

@@ -8,7 +8,7 @@
 #include "algorithms/shared/count_sketch.hpp"
 #include "core/float16.hpp"
 #include "make_head.hpp"
-#include "twin/kvreviver.hpp"
+#include "reference/kvreviver.hpp"
 
 namespace kvbench {
 namespace {
@@ -47,10 +47,10 @@ TEST(CountSketch, HashesAreTheDocumentedFamily) {
       for (const Index x : {Index{0}, Index{1}, Index{77}, Index{4095}, (Index{1} << 32) - 1}) {
         for (Index r = 0; r < 3; ++r) {
           const auto w = static_cast<std::uint64_t>(4 * r);
-          ASSERT_EQ(s.cell(r, x), twin::hash_cell(words.word(w), words.word(w + 1), x, cells));
+          ASSERT_EQ(s.cell(r, x), reference::hash_cell(words.word(w), words.word(w + 1), x, cells));
           ASSERT_LT(s.cell(r, x), cells);
-          ASSERT_EQ(s.sign(r, x),
-                    static_cast<float>(twin::hash_sign(words.word(w + 2), words.word(w + 3), x)));
+          ASSERT_EQ(s.sign(r, x), static_cast<float>(reference::hash_sign(words.word(w + 2),
+                                                                          words.word(w + 3), x)));
         }
       }
     }
@@ -148,7 +148,7 @@ TEST(CountSketch, MedianOfThreeMeetsThePapersVarianceBound) {
   EXPECT_DOUBLE_EQ(sketch_variance_bound(6, 3, 2.0), std::acos(-1.0) * 4.0);
 }
 
-TEST(CountSketch, MedianOfAnyNumberOfRowsEqualsTwin) {
+TEST(CountSketch, MedianOfAnyNumberOfRowsEqualsReference) {
   // Even rows halve two float32 numbers of up to 8 that may cancel: two roundings of 2^-22.
   constexpr double kHalves = 5e-7;
   HeadShape hs;
@@ -160,7 +160,7 @@ TEST(CountSketch, MedianOfAnyNumberOfRowsEqualsTwin) {
     for (const Index rows : {1, 2, 3, 4, 5, 8, 15}) {
       const RngStream words = stream_of(static_cast<std::uint64_t>(rows));
       CountSketch s(shape_of(rows, 6, hs.d, hs.dv, DType::float32, estimate), words);
-      twin::ReviverTwin slow;
+      reference::ReviverReference slow;
       slow.head = &head;
       slow.sizes.rows = rows;
       slow.sizes.cells = 6;
@@ -177,7 +177,7 @@ TEST(CountSketch, MedianOfAnyNumberOfRowsEqualsTwin) {
       for (Index i = 0; i < hs.n; ++i) {
         s.key(i, k.data());
         s.value(i, v.data());
-        const twin::Vec tk = slow.rebuilt(i, false), tv = slow.rebuilt(i, true);
+        const reference::Vec tk = slow.rebuilt(i, false), tv = slow.rebuilt(i, true);
         for (std::size_t t = 0; t < k.size(); ++t) {
           ASSERT_NEAR(k[t], static_cast<float>(tk[t]), kHalves) << rows;
         }

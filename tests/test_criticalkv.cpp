@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "method_checks.hpp"
+#include "reference/leverage.hpp"
 #include "replay_run.hpp"
-#include "twin/leverage.hpp"
 
 namespace kvbench {
 
@@ -13,24 +13,25 @@ Method method_snapkv();
 namespace {
 
 // Tokens by the definition, ascending: `first` by score, the others by the product.
-std::vector<Index> twin_kept(const std::vector<Index>& tokens, const twin::Vec& scores,
-                             const twin::Vec& norms, Index count, Index first, twin::Real epsilon) {
-  std::vector<Index> out = twin::best(tokens, scores, first);
+std::vector<Index> reference_kept(const std::vector<Index>& tokens, const reference::Vec& scores,
+                                  const reference::Vec& norms, Index count, Index first,
+                                  reference::Real epsilon) {
+  std::vector<Index> out = reference::best(tokens, scores, first);
   std::vector<Index> rest;
-  twin::Vec products;
+  reference::Vec products;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (std::find(out.begin(), out.end(), tokens[i]) == out.end()) {
       rest.push_back(tokens[i]);
       products.push_back((scores[i] + epsilon) * norms[i]);
     }
   }
-  const std::vector<Index> second = twin::best(rest, products, count - first);
+  const std::vector<Index> second = reference::best(rest, products, count - first);
   out.insert(out.end(), second.begin(), second.end());
   std::sort(out.begin(), out.end());
   return out;
 }
 
-TEST(CriticalKv, EqualsTwin) {
+TEST(CriticalKv, EqualsReference) {
   const Method method = method_criticalkv();
   HeadShape shape;
   shape.n = 120;
@@ -41,15 +42,15 @@ TEST(CriticalKv, EqualsTwin) {
   for (unsigned seed = 0; seed < 5; ++seed) {
     for (const std::vector<Index>& tokens : {positions(8, 90), gappy(8, 90)}) {
       const JobOf job(method, make_head(shape, seed), tokens, {70, 110}, true);
-      const twin::Vec scores =
-          twin::snapkv(job.head(), tokens, 78, 110, 2, false, twin::TwinReduce::mean);
-      const twin::Vec norms = twin::output_norms(job.head(), tokens, *job.o_proj);
+      const reference::Vec scores = reference::snapkv(job.head(), tokens, 78, 110, 2, false,
+                                                      reference::ReferenceReduce::mean);
+      const reference::Vec norms = reference::output_norms(job.head(), tokens, *job.o_proj);
       for (const Index count : {0, 1, 2, 7, 30, 54}) {
         // No two of these scores or products are within rounding of each other.
-        ASSERT_EQ(job.kept(count), twin_kept(tokens, scores, norms, count, count / 2, 1e-4L));
+        ASSERT_EQ(job.kept(count), reference_kept(tokens, scores, norms, count, count / 2, 1e-4L));
         ASSERT_EQ(job.kept(count, {{"first_share", "0.29"}, {"epsilon", "3"}}),
-                  twin_kept(tokens, scores, norms, count, count * 29 / 100, 3));
-        by_score += job.kept(count) == twin::best(tokens, scores, count) ? 1 : 0;
+                  reference_kept(tokens, scores, norms, count, count * 29 / 100, 3));
+        by_score += job.kept(count) == reference::best(tokens, scores, count) ? 1 : 0;
       }
     }
   }

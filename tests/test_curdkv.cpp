@@ -1,6 +1,6 @@
 // curdkv against its definition.
 #include "method_checks.hpp"
-#include "twin/leverage.hpp"
+#include "reference/leverage.hpp"
 
 namespace kvbench {
 
@@ -8,9 +8,9 @@ Method method_curdkv();
 
 namespace {
 
-constexpr twin::Real kRounding = 1e-13L;  // sums of a window's squares in float64
+constexpr reference::Real kRounding = 1e-13L;  // sums of a window's squares in float64
 
-TEST(CurdKv, EqualsTwin) {
+TEST(CurdKv, EqualsReference) {
   const Method method = method_curdkv();
   HeadShape shape;
   shape.n = 200;
@@ -21,13 +21,13 @@ TEST(CurdKv, EqualsTwin) {
       const JobOf job(method, make_head(shape, seed), tokens, {});
       for (const Index window : {1, 5, 16, 1000}) {
         for (const Index first : {0, 4, 500}) {
-          const twin::Vec slow = twin::curdkv(job.head(), tokens, window, first);
+          const reference::Vec slow = reference::curdkv(job.head(), tokens, window, first);
           for (const Index kept : {0, 1, 5, 9, 60, 100}) {
             const Index size = std::min(kept, static_cast<Index>(tokens.size()));
-            ASSERT_TRUE(twin::is_top(tokens, slow,
-                                     job.kept(size, {{"window", std::to_string(window)},
-                                                     {"first", std::to_string(first)}}),
-                                     size, kRounding))
+            ASSERT_TRUE(reference::is_top(tokens, slow,
+                                          job.kept(size, {{"window", std::to_string(window)},
+                                                          {"first", std::to_string(first)}}),
+                                          size, kRounding))
                 << seed << " " << window << " " << first << " " << kept;
           }
         }

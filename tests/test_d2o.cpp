@@ -1,4 +1,4 @@
-// d2o against its twin, by hand, what its threshold drops, ties, budgets and odd inputs.
+// d2o against its reference, by hand, what its threshold drops, ties, budgets and odd inputs.
 #include "merge_checks.hpp"
 
 namespace kvbench {
@@ -13,7 +13,7 @@ Index merged_of(const Compressed& c) {
   return std::stoll(c.diag[0].second);
 }
 
-TEST(D2o, EqualsTheTwin) {
+TEST(D2o, EqualsTheReference) {
   const Method method = method_d2o();
   const Range scoring = {70, 100};
   bool dropped_some = false;
@@ -26,8 +26,8 @@ TEST(D2o, EqualsTheTwin) {
         for (const Index count : {Index{1}, Index{2}, Index{13}, m - 1, m}) {
           const Compressed c = job.run({}, {{"tokens", std::to_string(count)}, {"ema", ema}});
           const std::vector<Index> kept =
-              twin::heavy_and_recent(tokens, accumulated(job, scoring), count, count / 2);
-          expect_merged(c, twin::d2o(job.head(), tokens, kept, std::stold(ema)));
+              reference::heavy_and_recent(tokens, accumulated(job, scoring), count, count / 2);
+          expect_merged(c, reference::d2o(job.head(), tokens, kept, std::stold(ema)));
           ASSERT_TRUE(c.made.weights.empty());
           ASSERT_EQ(c.aux_bytes, 0);
           ASSERT_EQ(static_cast<Index>(c.held.tokens.size()) + c.made.k.rows(), count);

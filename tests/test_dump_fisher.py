@@ -18,7 +18,7 @@ if not MISSING:
 
 @unittest.skipIf(MISSING, f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump")
 class DumpFisherTest(DumpCase):
-    def test_fisher_against_a_slow_twin(self):
+    def test_fisher_against_a_slow_reference(self):
         path = self.model("llama")
         other = np.random.default_rng(6).integers(3, VOCABULARY, 9)
         prompts = self.file("two.jsonl", json.dumps(self.ids.tolist()) + "\n"

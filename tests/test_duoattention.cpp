@@ -1,6 +1,6 @@
-// duoattention: which heads keep everything, against sorting by the twin's attention mass.
+// duoattention: which heads keep everything, against sorting by the reference's attention mass.
 #include "layer_job.hpp"
-#include "twin/selection.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench {
 
@@ -27,11 +27,11 @@ std::vector<bool> full(const std::vector<std::vector<Index>>& kept,
 }
 
 // Attention mass on `tokens`, by head.
-twin::Vec masses(const std::vector<KvHead>& heads, const std::vector<Index>& tokens,
-                 twin::TwinReduce reduce) {
-  twin::Vec out;
+reference::Vec masses(const std::vector<KvHead>& heads, const std::vector<Index>& tokens,
+                      reference::ReferenceReduce reduce) {
+  reference::Vec out;
   for (const KvHead& head : heads) {
-    const twin::Vec all = twin::reduced(twin::attention_sums(head, 10, 60), reduce);
+    const reference::Vec all = reference::reduced(reference::attention_sums(head, 10, 60), reduce);
     out.push_back(0);
     for (const Index i : tokens) {
       out.back() += all[i];
@@ -41,8 +41,9 @@ twin::Vec masses(const std::vector<KvHead>& heads, const std::vector<Index>& tok
 }
 
 // The `count` largest of those allowed.
-std::vector<bool> expected(const twin::Vec& mass, const std::vector<bool>& allowed, Index count) {
-  std::vector<std::pair<twin::Real, std::size_t>> order;
+std::vector<bool> expected(const reference::Vec& mass, const std::vector<bool>& allowed,
+                           Index count) {
+  std::vector<std::pair<reference::Real, std::size_t>> order;
   for (std::size_t h = 0; h < mass.size(); ++h) {
     if (allowed[h]) {
       order.emplace_back(-mass[h], h);
@@ -62,9 +63,10 @@ TEST(DuoAttention, LargestMassFirstAsManyAsFit) {
   for (const std::vector<Index>& tokens : {positions(5, 45), gappy(5, 45)}) {
     const SharedJob job(method, heads, 4, tokens, {10, 60});
     const auto m = static_cast<Index>(tokens.size());
-    for (const auto& [word, reduce] : std::map<std::string, twin::TwinReduce>{
-             {"mean", twin::TwinReduce::mean}, {"max", twin::TwinReduce::max}}) {
-      const twin::Vec mass = masses(heads, tokens, reduce);
+    for (const auto& [word, reduce] : std::map<std::string, reference::ReferenceReduce>{
+             {"mean", reference::ReferenceReduce::mean},
+             {"max", reference::ReferenceReduce::max}}) {
+      const reference::Vec mass = masses(heads, tokens, reduce);
       for (Index each = 0; each <= m; ++each) {
         const auto got = job.run(each * heads[0].pair_bytes(), {{"reduce", word}});
         ASSERT_EQ(full(got, tokens), expected(mass, {true, true, true, true}, 4 * each / m));
@@ -80,7 +82,7 @@ TEST(DuoAttention, TheTracesHeadsAndNoOthers) {
   const std::vector<Index> tokens = positions(5, 45);
   SharedJob job(method, heads, 4, tokens, {10, 60});
   const Index pair = heads[0].pair_bytes();
-  const twin::Vec mass = masses(heads, tokens, twin::TwinReduce::mean);
+  const reference::Vec mass = masses(heads, tokens, reference::ReferenceReduce::mean);
   for (unsigned mask = 0; mask < 16; ++mask) {
     job.retrieval_heads.clear();
     std::vector<bool> named;

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "method_checks.hpp"
-#include "twin/expected_attention.hpp"
-#include "twin/selection.hpp"
+#include "reference/expected_attention.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench {
 
@@ -12,12 +12,12 @@ Method method_expected_attention();
 
 namespace {
 
-using twin::Real;
+using reference::Real;
 
 // Logits reach some tens, so float64's relative error of a score is some 1e-14.
 constexpr Real kRounding = 1e-11L;
 
-TEST(ExpectedAttention, EqualsTwin) {
+TEST(ExpectedAttention, EqualsReference) {
   const Method method = method_expected_attention();
   HeadShape shape;
   shape.n = 110;
@@ -25,9 +25,10 @@ TEST(ExpectedAttention, EqualsTwin) {
   shape.d = 11;
   shape.dv = 5;
   shape.group = 3;
-  const std::map<std::string, twin::TwinReduce> reduces = {{"mean", twin::TwinReduce::mean},
-                                                           {"max", twin::TwinReduce::max},
-                                                           {"sum", twin::TwinReduce::sum}};
+  const std::map<std::string, reference::ReferenceReduce> reduces = {
+      {"mean", reference::ReferenceReduce::mean},
+      {"max", reference::ReferenceReduce::max},
+      {"sum", reference::ReferenceReduce::sum}};
   for (const double norm : {0.5, 3.0, 20.0}) {
     shape.key_norm = norm;
     const KvHead head = make_head(shape, 9);
@@ -35,11 +36,11 @@ TEST(ExpectedAttention, EqualsTwin) {
       for (const Range scoring : {Range{40, 100}, Range{45, 46}, Range{60, 65}}) {
         const JobOf job(method, head, tokens, scoring);
         for (const auto& [word, reduce] : reduces) {
-          const twin::Vec slow = twin::expected_attention(head, tokens, scoring.begin, scoring.end,
-                                                          nullptr, nullptr, true, 0, reduce);
+          const reference::Vec slow = reference::expected_attention(
+              head, tokens, scoring.begin, scoring.end, nullptr, nullptr, true, 0, reduce);
           for (const Index kept : {0, 1, 9, 30, 55}) {
-            ASSERT_TRUE(
-                twin::is_top(tokens, slow, job.kept(kept, {{"reduce", word}}), kept, kRounding));
+            ASSERT_TRUE(reference::is_top(tokens, slow, job.kept(kept, {{"reduce", word}}), kept,
+                                          kRounding));
           }
         }
       }

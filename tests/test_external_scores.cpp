@@ -1,7 +1,7 @@
 // external-scores: a selection by what the trace says, and nothing else.
 #include "method_checks.hpp"
+#include "reference/selection.hpp"
 #include "refusal.hpp"
-#include "twin/selection.hpp"
 
 namespace kvbench {
 
@@ -19,7 +19,7 @@ NamedScores random_scores(const std::string& name, Index n, unsigned seed, int v
   return out;
 }
 
-TEST(ExternalScores, EqualsTwin) {
+TEST(ExternalScores, EqualsReference) {
   const Method method = method_external_scores();
   for (unsigned seed = 0; seed < 10; ++seed) {
     for (const std::vector<Index>& tokens : {positions(8, 110), gappy(8, 110)}) {
@@ -27,12 +27,12 @@ TEST(ExternalScores, EqualsTwin) {
       job.named_scores = {random_scores("a", 120, seed, 1000), random_scores("b", 120, seed, 5)};
       for (const char* name : {"a", "b"}) {
         const NamedScores& own = *find_named(job.named_scores, name);
-        twin::Vec scores;
+        reference::Vec scores;
         for (const Index i : tokens) {
           scores.push_back(own.values[static_cast<std::size_t>(i)]);
         }
         for (const Index kept : {0, 1, 13, 60}) {
-          ASSERT_EQ(job.kept(kept, {{"name", name}}), twin::best(tokens, scores, kept));
+          ASSERT_EQ(job.kept(kept, {{"name", name}}), reference::best(tokens, scores, kept));
         }
         for (const char* threshold : {"-4", "-2.875", "0", "200"}) {
           std::vector<Index> above;

@@ -1,8 +1,8 @@
-// Methods that score with a set of extra queries (ref=NAME) against twins.
+// Methods that score with a set of extra queries (ref=NAME) against references.
 #include "method_checks.hpp"
+#include "reference/extra.hpp"
+#include "reference/selection.hpp"
 #include "refusal.hpp"
-#include "twin/extra.hpp"
-#include "twin/selection.hpp"
 
 namespace kvbench {
 
@@ -26,7 +26,7 @@ std::vector<ExtraSet> sets_for(const KvHead& head, unsigned seed) {
           make_extra("other", head, {{3, 80, {}}}, seed + 90)};
 }
 
-TEST(ExtraRef, SnapKvEqualsTwin) {
+TEST(ExtraRef, SnapKvEqualsReference) {
   const Method method = method_snapkv();
   for (unsigned seed = 0; seed < 4; ++seed) {
     const std::vector<Index> tokens = positions(5, 75);
@@ -34,13 +34,14 @@ TEST(ExtraRef, SnapKvEqualsTwin) {
     JobOf job(method, head, tokens, {60, 80});
     job.extra = sets_for(head, seed);
     for (const Index window : {1, 17, 32, 67, 1000}) {
-      const twin::Rows sums = twin::extra_sums(head, twin_rows(job.extra[0]), window);
-      twin::Rows means;
-      for (const twin::Vec& of_head : sums) {
-        twin::Vec mean;
+      const reference::Rows sums =
+          reference::extra_sums(head, reference_rows(job.extra[0]), window);
+      reference::Rows means;
+      for (const reference::Vec& of_head : sums) {
+        reference::Vec mean;
         for (const Index i : tokens) {  // pooled over 3 tokens of the middle
-          twin::Real sum = 0;
-          twin::Real count = 0;
+          reference::Real sum = 0;
+          reference::Real count = 0;
           for (Index j = std::max<Index>(5, i - 1); j <= std::min<Index>(74, i + 1); ++j) {
             sum += of_head[static_cast<std::size_t>(j)];
             count += 1;
@@ -49,9 +50,9 @@ TEST(ExtraRef, SnapKvEqualsTwin) {
         }
         means.push_back(mean);
       }
-      const twin::Vec scores = twin::reduced(means, twin::TwinReduce::mean);
+      const reference::Vec scores = reference::reduced(means, reference::ReferenceReduce::mean);
       for (const Index kept : {1, 20, 50}) {
-        ASSERT_TRUE(twin::is_top(
+        ASSERT_TRUE(reference::is_top(
             tokens, scores,
             job.kept(kept, {{"ref", "q"}, {"kernel", "3"}, {"window", std::to_string(window)}}),
             kept, kTolerance))
@@ -61,22 +62,23 @@ TEST(ExtraRef, SnapKvEqualsTwin) {
   }
 }
 
-TEST(ExtraRef, H2oEqualsTwin) {
+TEST(ExtraRef, H2oEqualsReference) {
   const Method method = method_h2o();
   for (unsigned seed = 0; seed < 4; ++seed) {
     const std::vector<Index> tokens = gappy(5, 75);
     const KvHead head = make_head({.n = 90, .nq = 30, .d = 10, .group = 3}, seed);
     JobOf job(method, head, tokens, {60, 80});
     job.extra = sets_for(head, seed);
-    const twin::Vec all = twin::reduced(twin::extra_sums(head, twin_rows(job.extra[0]), 1000),
-                                        twin::TwinReduce::mean);
-    twin::Vec scores;
+    const reference::Vec all =
+        reference::reduced(reference::extra_sums(head, reference_rows(job.extra[0]), 1000),
+                           reference::ReferenceReduce::mean);
+    reference::Vec scores;
     for (const Index i : tokens) {
       scores.push_back(all[static_cast<std::size_t>(i)]);
     }
     for (const Index kept : {1, 20, 40}) {
-      ASSERT_TRUE(twin::is_top(tokens, scores, job.kept(kept, {{"ref", "q"}, {"heavy_ratio", "1"}}),
-                               kept, kTolerance));
+      ASSERT_TRUE(reference::is_top(
+          tokens, scores, job.kept(kept, {{"ref", "q"}, {"heavy_ratio", "1"}}), kept, kTolerance));
     }
   }
 }

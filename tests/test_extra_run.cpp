@@ -2,10 +2,10 @@
 // first row, what is left out of a set.
 #include "extra_traces.hpp"
 #include "make_extra.hpp"
+#include "reference/extra.hpp"
 #include "replay/grid.hpp"
 #include "replay_run.hpp"
 #include "trace/reader.hpp"
-#include "twin/extra.hpp"
 
 namespace kvbench {
 namespace {
@@ -68,8 +68,8 @@ class ExtraRunTest : public testing_replay::ReplayTest {
     return read_table(o.out);
   }
 
-  // Every layer gets scores `twin`: what a twin says of `repeat`.
-  void put_twin_scores() const {
+  // Every layer gets scores `reference`: what a reference says of `repeat`.
+  void put_reference_scores() const {
     std::vector<std::vector<float>> scores;
     {
       const TraceReader reader(trace_);  // closed before the file is changed
@@ -79,7 +79,7 @@ class ExtraRunTest : public testing_replay::ReplayTest {
         for (Index h = 0; h < 2; ++h) {
           const ExtraSet set = reader.read_extra(at / 2, at % 2, "repeat", h);
           const KvHead head = reader.read_head(at / 2, at % 2, h);
-          for (const twin::Real x : twin::kvzip(head, twin_rows(set), nullptr)) {
+          for (const reference::Real x : reference::kvzip(head, reference_rows(set), nullptr)) {
             all.push_back(static_cast<float>(x));
           }
         }
@@ -88,7 +88,7 @@ class ExtraRunTest : public testing_replay::ReplayTest {
     std::size_t at = 0;
     each_layer([&](const char* path, Index n, unsigned) {
       alter(trace_, path,
-            [&](hid_t layer) { put_scores(layer, "twin", 2, n, scores[at++], n - kQueries); });
+            [&](hid_t layer) { put_scores(layer, "reference", 2, n, scores[at++], n - kQueries); });
     });
   }
 };
@@ -97,11 +97,11 @@ std::string field(const Fields& row, const char* column) {
   return row[column_index(column)];
 }
 
-// kvzip, and a selection by a twin's scores: the same tokens, so the same figures.
+// kvzip, and a selection by a reference's scores: the same tokens, so the same figures.
 TEST_F(ExtraRunTest, KvzipIsASelectionByItsScores) {
-  put_twin_scores();
+  put_reference_scores();
   const Table zip = table(options({"kvzip"}));
-  const Table scores = table(options({"external-scores:name=twin"}, "scores.csv"));
+  const Table scores = table(options({"external-scores:name=reference"}, "scores.csv"));
   ASSERT_EQ(zip.rows.size(), 2U * 2 * 4 * 2);
   ASSERT_EQ(scores.rows.size(), zip.rows.size());
   for (std::size_t i = 0; i < zip.rows.size(); ++i) {
@@ -113,7 +113,7 @@ TEST_F(ExtraRunTest, KvzipIsASelectionByItsScores) {
     EXPECT_EQ(field(zip.rows[i], "scores"), "past");
     EXPECT_EQ(field(zip.rows[i], "scoring_queries"), "23");
     EXPECT_EQ(field(zip.rows[i], "params"), "T=auto;budget=head;plus=false;tokens=auto");
-    EXPECT_EQ(field(scores.rows[i], "params"), "T=auto;name=twin;threshold=auto;tokens=auto");
+    EXPECT_EQ(field(scores.rows[i], "params"), "T=auto;name=reference;threshold=auto;tokens=auto");
   }
 }
 
@@ -161,14 +161,14 @@ TEST_F(ExtraRunTest, SharedBudgetsAreMetOverLayersAndModel) {
 }
 
 TEST_F(ExtraRunTest, AThresholdIsASizeOfItsOwn) {
-  put_twin_scores();
+  put_reference_scores();
   const Table rows = table(options({"external-scores:threshold=0.05,2"}));
   ASSERT_EQ(rows.rows.size(), 2U * 2 * 4 * 2);
   for (const Fields& row : rows.rows) {
     EXPECT_EQ(field(row, "budget_requested"), "");
     const bool none = field(row, "params").find("threshold=2") != std::string::npos;
     EXPECT_EQ(field(row, "tokens_kept") == "16", none) << field(row, "params");
-    EXPECT_NE(field(row, "params").find("name=twin"), std::string::npos);  // resolved
+    EXPECT_NE(field(row, "params").find("name=reference"), std::string::npos);  // resolved
   }
   expect_refusal([&] { run(options({"external-scores:threshold=0.1;tokens=4"}, "x.csv")); },
                  "more than one size");

@@ -8,8 +8,8 @@
 #include "attention/facility_location.hpp"
 #include "attention/retention.hpp"
 #include "make_head.hpp"
+#include "reference/bumblebee.hpp"
 #include "streams/concave_phi.hpp"
-#include "twin/bumblebee.hpp"
 
 namespace kvbench {
 namespace {
@@ -33,15 +33,15 @@ TYPED_TEST_SUITE(RetainedKeysIn, Elements);
 
 constexpr Similarity kKinds[] = {Similarity::relu, Similarity::one_plus, Similarity::absolute};
 
-twin::Sim twin_of(Similarity kind) {
-  return kind == Similarity::relu       ? twin::Sim::relu
-         : kind == Similarity::one_plus ? twin::Sim::one_plus
-                                        : twin::Sim::absolute;
+reference::Sim reference_of(Similarity kind) {
+  return kind == Similarity::relu       ? reference::Sim::relu
+         : kind == Similarity::one_plus ? reference::Sim::one_plus
+                                        : reference::Sim::absolute;
 }
 
 // f(A) in the integer's units.
-long double units(const twin::Rows& sim, Similarity kind, const std::vector<Index>& a) {
-  const twin::Mixture g{sim, {}, 1, {}};
+long double units(const reference::Rows& sim, Similarity kind, const std::vector<Index>& a) {
+  const reference::Mixture g{sim, {}, 1, {}};
   return g.f(a) * 0x1p30L / (kind == Similarity::one_plus ? 2 : 1);
 }
 
@@ -50,9 +50,9 @@ TYPED_TEST(FacilityLocationIn, GainsEqualTheDefinitionWithAndWithoutMatrix) {
     for (const Index n : {1, 2, 7, 40}) {
       const Matrix k = odd_keys(n + 3, 6, static_cast<unsigned>(n));
       const std::vector<Index> ground = positions(3, n + 3);
-      twin::Rows keys = twin::rows_of(k);
+      reference::Rows keys = reference::rows_of(k);
       keys.erase(keys.begin(), keys.begin() + 3);
-      const twin::Rows sim = twin::similarities(keys, twin_of(kind), true);
+      const reference::Rows sim = reference::similarities(keys, reference_of(kind), true);
       FacilityLocation<TypeParam> with(k, ground, kind, Index{1} << 30);
       FacilityLocation<TypeParam> without(k, ground, kind, 0);
       ASSERT_TRUE(with.has_matrix());
@@ -95,7 +95,8 @@ TYPED_TEST(FacilityLocationIn, BlocksOfKeysMeetWithoutSeams) {
       const std::vector<Index> ground = positions(0, n);
       FacilityLocation<TypeParam> with(k, ground, kind, Index{1} << 30);
       FacilityLocation<TypeParam> without(k, ground, kind, 0);
-      const twin::Rows sim = twin::similarities(twin::rows_of(k), twin_of(kind), true);
+      const reference::Rows sim =
+          reference::similarities(reference::rows_of(k), reference_of(kind), true);
       const std::vector<std::int64_t> first = with.singletons();
       ASSERT_EQ(first, without.singletons());
       for (const Index u : ground) {
@@ -121,12 +122,13 @@ TYPED_TEST(RetainedKeysIn, LossEqualsTheDefinitionWithDuplicatesAndZeroKeys) {
   for (const Similarity kind : kKinds) {
     for (const unsigned seed : {1U, 2U, 3U}) {
       const Matrix k = odd_keys(160, 4, seed);
-      const twin::Rows sim_all = twin::similarities(twin::rows_of(k), twin_of(kind), true);
+      const reference::Rows sim_all =
+          reference::similarities(reference::rows_of(k), reference_of(kind), true);
       RetainedKeys<TypeParam> kept(150, 4, kind, true);
       std::vector<Index> members;  // by place
       std::mt19937_64 generator(seed);
       const auto check = [&] {
-        twin::Rows sim;
+        reference::Rows sim;
         for (const Index i : members) {
           sim.emplace_back();
           for (const Index j : members) {
@@ -204,15 +206,15 @@ TEST(ConcavePhi, EqualsTheDefinition) {
        {std::pair(0.04, 1.0), {0.5, 0.0}, {1.0, 2.0}, {0.3, 1e-6}, {0.04, 1e3}, {0.001, 1.0}}) {
     for (const bool power : {false, true}) {
       const ConcavePhi phi = power ? ConcavePhi::power(alpha, beta) : ConcavePhi::log();
-      const twin::Phi slow{power, static_cast<long double>(alpha), beta};
+      const reference::Phi slow{power, static_cast<long double>(alpha), beta};
       EXPECT_EQ(phi.at(0.0).y, 0.0);
       for (const double x : {0.0, 1e-12, 1e-3, 0.9, 1.0, 11.0, 777.0, 1e6}) {
         const auto from = phi.at(x);
-        const long double y = twin::phi_value(slow, x);
+        const long double y = reference::phi_value(slow, x);
         ASSERT_LE(std::abs(from.y - y), kValue * y) << alpha << " " << beta << " " << x;
         for (const double a : {0.0, 1e-9, 1e-4, 0.5, 10.0, 1e5}) {
-          const long double rise = twin::phi_value(slow, static_cast<long double>(x) + a) - y;
-          // The twin's own difference has the rounding of phi(x) in it.
+          const long double rise = reference::phi_value(slow, static_cast<long double>(x) + a) - y;
+          // The reference's own difference has the rounding of phi(x) in it.
           const long double tolerance = 1e-11L * rise + 1e-18L * y;
           ASSERT_LE(std::abs(phi.increment(from, a) - rise), tolerance)
               << power << " " << alpha << " " << beta << " " << x << " " << a;
@@ -222,7 +224,8 @@ TEST(ConcavePhi, EqualsTheDefinition) {
             continue;
           }
           if (a <= x) {
-            const long double fall = y - twin::phi_value(slow, static_cast<long double>(x) - a);
+            const long double fall =
+                y - reference::phi_value(slow, static_cast<long double>(x) - a);
             ASSERT_LE(std::abs(phi.decrement(from, a) - fall), 1e-10L * fall + 1e-18L * y)
                 << power << " " << alpha << " " << beta << " " << x << " " << a;
             ASSERT_GE(phi.decrement(from, a) * (1 + 1e-10), a * phi.slope(from));

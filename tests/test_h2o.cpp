@@ -1,6 +1,6 @@
 // h2o against the definition: heaviest by accumulated attention outside the most recent.
 #include "method_checks.hpp"
-#include "twin/selection.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench {
 
@@ -8,37 +8,38 @@ Method method_h2o();
 
 namespace {
 
-// Scores are float64 sums of some fifty weights; the twin's are long double.
+// Scores are float64 sums of some fifty weights; the reference's are long double.
 constexpr long double kRounding = 1e-12L;
 
-TEST(H2o, EqualsTwin) {
+TEST(H2o, EqualsReference) {
   const Method method = method_h2o();
   HeadShape shape;
   shape.n = 90;
   shape.nq = 60;
-  const std::map<std::string, twin::TwinReduce> reduces = {{"mean", twin::TwinReduce::mean},
-                                                           {"max", twin::TwinReduce::max},
-                                                           {"sum", twin::TwinReduce::sum}};
+  const std::map<std::string, reference::ReferenceReduce> reduces = {
+      {"mean", reference::ReferenceReduce::mean},
+      {"max", reference::ReferenceReduce::max},
+      {"sum", reference::ReferenceReduce::sum}};
   for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
     const JobOf job(method, make_head(shape, 3), tokens, {35, 75});
-    const twin::Rows sums = twin::attention_sums(job.head(), 35, 75);
+    const reference::Rows sums = reference::attention_sums(job.head(), 35, 75);
     for (const auto& [word, reduce] : reduces) {
-      const twin::Vec all = twin::reduced(sums, reduce);
+      const reference::Vec all = reference::reduced(sums, reduce);
       for (const auto& [ratio, tenths] :
            std::map<std::string, Index>{{"0", 0}, {"0.3", 3}, {"0.5", 5}, {"0.7", 7}, {"1", 10}}) {
         for (const Index kept : {0, 1, 2, 7, 10, 40, 41}) {
           const Index heavy = kept * tenths / 10;  // whole numbers: floor without rounding
           const auto cut = tokens.end() - (kept - heavy);
           const std::vector<Index> older(tokens.begin(), cut);
-          twin::Vec scores;
+          reference::Vec scores;
           for (const Index i : older) {
             scores.push_back(all[i]);
           }
           const std::vector<Index> got = job.kept(kept, {{"heavy_ratio", ratio}, {"reduce", word}});
           ASSERT_EQ(static_cast<Index>(got.size()), kept);
           ASSERT_TRUE(std::equal(got.begin() + heavy, got.end(), cut, tokens.end()));
-          ASSERT_TRUE(
-              twin::is_top(older, scores, {got.begin(), got.begin() + heavy}, heavy, kRounding));
+          ASSERT_TRUE(reference::is_top(older, scores, {got.begin(), got.begin() + heavy}, heavy,
+                                        kRounding));
         }
       }
     }

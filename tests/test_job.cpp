@@ -13,9 +13,9 @@
 
 #include "core/error.hpp"
 #include "make_trace.hpp"
-#include "replay/windows.hpp"
-#include "replay/planner.hpp"
 #include "replay/job.hpp"
+#include "replay/planner.hpp"
+#include "replay/windows.hpp"
 #include "report_rows.hpp"
 
 namespace kvbench {
@@ -41,7 +41,7 @@ class JobTest : public ::testing::Test {
     o.sink = 3;
     o.recent = 9;
     o.queries = 7;
-    o.precision = Precision::float64;  // twins have no other
+    o.precision = Precision::float64;  // references have no other
     return o;
   }
 

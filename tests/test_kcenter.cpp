@@ -9,7 +9,7 @@
 #include "attention/online_clusters.hpp"
 #include "attention/row_set.hpp"
 #include "make_head.hpp"
-#include "twin/cluster.hpp"
+#include "reference/cluster.hpp"
 
 namespace kvbench {
 namespace {
@@ -25,9 +25,9 @@ std::vector<Index> every_other(Index n) {
   return out;
 }
 
-twin::Rows some_rows(MatrixView m, const std::vector<Index>& rows) {
-  const twin::Rows all = twin::rows_of(m);
-  twin::Rows out;
+reference::Rows some_rows(MatrixView m, const std::vector<Index>& rows) {
+  const reference::Rows all = reference::rows_of(m);
+  reference::Rows out;
   for (const Index i : rows) {
     out.push_back(all[i]);
   }
@@ -37,25 +37,26 @@ twin::Rows some_rows(MatrixView m, const std::vector<Index>& rows) {
 void expect_centers(MatrixView m, const std::vector<Index>& rows, Index k, Index first,
                     double tolerance) {
   const KCenter fast = k_center(m, rows, k, first);
-  const twin::Rows points = some_rows(m, rows);
-  ASSERT_EQ(fast.centers, twin::greedy_centers(points, k, first));
-  ASSERT_EQ(fast.nearest, twin::nearest_centers(points, fast.centers));
+  const reference::Rows points = some_rows(m, rows);
+  ASSERT_EQ(fast.centers, reference::greedy_centers(points, k, first));
+  ASSERT_EQ(fast.nearest, reference::nearest_centers(points, fast.centers));
   for (std::size_t j = 0; j < fast.centers.size(); ++j) {
     const std::vector<Index> so_far(fast.centers.begin(),
                                     fast.centers.begin() + static_cast<std::ptrdiff_t>(j) + 1);
-    const auto slow = static_cast<double>(twin::radius(points, so_far));
+    const auto slow = static_cast<double>(reference::radius(points, so_far));
     ASSERT_LE(std::abs(fast.radius[j] - slow), tolerance * slow);
   }
   for (std::size_t i = 0; i < points.size(); ++i) {
     const Index c = fast.centers[fast.nearest[i]];
-    const auto d = twin::distance(points[i], points[c]);
+    const auto d = reference::distance(points[i], points[c]);
     ASSERT_LE(std::abs(fast.squared[i] - static_cast<double>(d * d)),
               2 * kRounding * static_cast<double>(d * d));
   }
 }
 
-// On whole numbers every difference, square and sum is exact in float64: twins agree to the bit.
-TEST(KCenter, EqualsTwinExactlyWithTiesAndEqualRows) {
+// On whole numbers every difference, square and sum is exact in float64: references agree to the
+// bit.
+TEST(KCenter, EqualsReferenceExactlyWithTiesAndEqualRows) {
   std::mt19937_64 generator(1);
   for (const double offset : {0.0, 1e4, -1e4}) {
     for (const Index d : {1, 2, 7, 8, 9, 20}) {
@@ -72,7 +73,7 @@ TEST(KCenter, EqualsTwinExactlyWithTiesAndEqualRows) {
 }
 
 // Above 64 rows several centres are found from one pass; few and many ties, near and at the bound.
-TEST(KCenter, EqualsTwinWhereSomeRowsAreNoCandidates) {
+TEST(KCenter, EqualsReferenceWhereSomeRowsAreNoCandidates) {
   std::mt19937_64 generator(3);
   for (const Index n : {128, 130, 132, 400}) {
     for (const int values : {2, 3, 100}) {
@@ -90,7 +91,7 @@ TEST(KCenter, EqualsTwinWhereSomeRowsAreNoCandidates) {
   expect_centers(head.k, every_other(600), 100, 11, kRounding);
 }
 
-TEST(KCenter, EqualsTwinOnNormalKeysWithACommonOffset) {
+TEST(KCenter, EqualsReferenceOnNormalKeysWithACommonOffset) {
   for (const double offset : {0.0, 1e4}) {
     for (const Index d : {3, 8, 70}) {
       HeadShape shape;
@@ -122,11 +123,11 @@ TEST(KCenter, WithinTwiceTheBestRadius) {
   for (int round = 0; round < 40; ++round) {
     const Matrix m =
         round % 2 == 0 ? normal_matrix(10, 3, 1.0, generator) : lattice(10, 2, 5, generator);
-    const twin::Rows points = twin::rows_of(m);
+    const reference::Rows points = reference::rows_of(m);
     for (const Index k : {1, 2, 3, 5}) {
       const KCenter found = k_center(m, positions(0, 10), k, static_cast<Index>(generator() % 10));
       ASSERT_LE(found.radius.back(),
-                2.0 * static_cast<double>(twin::best_radius(points, k)) * (1.0 + kRounding));
+                2.0 * static_cast<double>(reference::best_radius(points, k)) * (1.0 + kRounding));
       for (std::size_t j = 1; j < found.radius.size(); ++j) {
         ASSERT_LE(found.radius[j], found.radius[j - 1]);
       }
@@ -165,21 +166,22 @@ TEST(KCenter, FarthestFromMean) {
   EXPECT_EQ(farthest_from_mean(m, {}), 0);
 }
 
-TEST(OnlineClusters, EqualsTwinWithTiesAndDistancesEqualToDelta) {
+TEST(OnlineClusters, EqualsReferenceWithTiesAndDistancesEqualToDelta) {
   std::mt19937_64 generator(7);
   for (const double offset : {0.0, 1e4}) {
     for (const Index d : {1, 2, 9}) {
       const Matrix m = lattice(41, d, d == 9 ? 2 : 6, generator, offset);
       const std::vector<Index> rows = every_other(41);
-      const twin::Rows points = some_rows(m, rows);
+      const reference::Rows points = some_rows(m, rows);
       // 1, 2 and 3 are distances that occur; sqrt(2) too, and rounds alike on both sides.
       for (const double delta : {0.0, 0.5, 1.0, std::sqrt(2.0), 1.5, 2.0, 3.0, 100.0}) {
         const Clusters fast = online_clusters(m, rows, delta);
-        // The twin's square root has more digits: let it be generous by its own rounding.
-        const auto slow = twin::online_clusters(points, static_cast<long double>(delta) + 1e-15L);
+        // The reference's square root has more digits: let it be generous by its own rounding.
+        const auto slow =
+            reference::online_clusters(points, static_cast<long double>(delta) + 1e-15L);
         ASSERT_EQ(fast.cluster, slow) << d << " " << delta;
         ASSERT_TRUE(fast.complete);
-        ASSERT_EQ(static_cast<Index>(fast.representatives.size()), twin::cluster_count(slow));
+        ASSERT_EQ(static_cast<Index>(fast.representatives.size()), reference::cluster_count(slow));
         ASSERT_LE(fast.largest_join, delta);
         ASSERT_GT(fast.smallest_open, delta);
         ASSERT_EQ(online_clusters(m, rows, fast.largest_join).cluster, slow);
@@ -187,7 +189,7 @@ TEST(OnlineClusters, EqualsTwinWithTiesAndDistancesEqualToDelta) {
           const auto r = static_cast<std::size_t>(fast.representatives[c]);
           ASSERT_EQ(fast.cluster[r], static_cast<Index>(c));
           for (std::size_t e = 0; e < c; ++e) {  // Lemma B.3, property 4
-            ASSERT_GT(twin::distance(points[r], points[fast.representatives[e]]),
+            ASSERT_GT(reference::distance(points[r], points[fast.representatives[e]]),
                       static_cast<long double>(delta));
           }
         }
@@ -223,8 +225,8 @@ TEST(SmallestDelta, IsMinimal) {
     const Matrix m = round % 3 == 0 ? lattice(n, 2, 4, generator, 1e4)
                                     : normal_matrix(n, 1 + round % 4, 2.0, generator);
     const std::vector<Index> rows = positions(0, n);
-    const twin::Rows points = twin::rows_of(m);
-    const twin::Vec distances = twin::all_distances(points);
+    const reference::Rows points = reference::rows_of(m);
+    const reference::Vec distances = reference::all_distances(points);
     for (const Index k : {Index{1}, Index{2}, Index{4}, n / 2, n}) {
       const double delta = smallest_delta(*cpu_rows(m, rows), k);
       const auto count = [&](double x) {
@@ -240,7 +242,7 @@ TEST(SmallestDelta, IsMinimal) {
       bool falls = true;
       Index before = n + 1;
       for (auto x = distances.rbegin(); x != distances.rend(); ++x) {
-        // A little more than the twin's distance, which float64 may round either way.
+        // A little more than the reference's distance, which float64 may round either way.
         const Index now = count(static_cast<double>(*x) * (1.0 + kRounding));
         first = now <= k ? static_cast<double>(*x) : first;
         falls = falls && (x == distances.rbegin() || now >= before);

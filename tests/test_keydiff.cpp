@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "method_checks.hpp"
-#include "twin/selection.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench {
 
@@ -11,28 +11,28 @@ Method method_keydiff();
 namespace {
 
 // Cosines by their definition, the mean's length divided out.
-twin::Vec scores_of(const KvHead& head, const std::vector<Index>& tokens) {
-  const twin::Rows keys = twin::rows_of(head.k);
-  twin::Rows unit;
-  twin::Vec mean(keys[0].size(), 0);
+reference::Vec scores_of(const KvHead& head, const std::vector<Index>& tokens) {
+  const reference::Rows keys = reference::rows_of(head.k);
+  reference::Rows unit;
+  reference::Vec mean(keys[0].size(), 0);
   for (const Index i : tokens) {
-    twin::Vec k = keys[i];
-    const twin::Real norm = std::sqrt(twin::dot(k, k));
+    reference::Vec k = keys[i];
+    const reference::Real norm = std::sqrt(reference::dot(k, k));
     for (std::size_t t = 0; t < k.size(); ++t) {
       k[t] = norm > 0 ? k[t] / norm : 0;
-      mean[t] += k[t] / static_cast<twin::Real>(tokens.size());
+      mean[t] += k[t] / static_cast<reference::Real>(tokens.size());
     }
     unit.push_back(k);
   }
-  const twin::Real length = std::sqrt(twin::dot(mean, mean));
-  twin::Vec out;
-  for (const twin::Vec& k : unit) {
-    out.push_back(-twin::dot(k, mean) / length);
+  const reference::Real length = std::sqrt(reference::dot(mean, mean));
+  reference::Vec out;
+  for (const reference::Vec& k : unit) {
+    out.push_back(-reference::dot(k, mean) / length);
   }
   return out;
 }
 
-TEST(KeyDiff, EqualsTwin) {
+TEST(KeyDiff, EqualsReference) {
   const Method method = method_keydiff();
   HeadShape shape;
   shape.n = 200;
@@ -44,7 +44,7 @@ TEST(KeyDiff, EqualsTwin) {
       const JobOf job(method, head, tokens, {});
       for (const Index kept : {0, 1, 13, 60, 100}) {
         // Cosines near 0 have no relative accuracy; none of these draws is a tie within 1e-12.
-        ASSERT_EQ(job.kept(kept), twin::best(tokens, scores_of(head, tokens), kept));
+        ASSERT_EQ(job.kept(kept), reference::best(tokens, scores_of(head, tokens), kept));
       }
     }
   }

@@ -1,10 +1,10 @@
-// kmeans against its twin, what a common key offset and equal keys do to it, what it keeps of sums,
-// budgets and odd inputs.
+// kmeans against its reference, what a common key offset and equal keys do to it, what it keeps of
+// sums, budgets and odd inputs.
 #include <numeric>
 
 #include "merge_checks.hpp"
-#include "twin/cluster.hpp"
-#include "twin/kmeans.hpp"
+#include "reference/cluster.hpp"
+#include "reference/kmeans.hpp"
 
 namespace kvbench {
 
@@ -16,25 +16,25 @@ Given given(Index tokens, Index iterations = 10) {
   return {{"tokens", std::to_string(tokens)}, {"iterations", std::to_string(iterations)}};
 }
 
-// Clusters by the twin, called by their lowest position.
-std::map<Index, twin::Merged> expected(const KvHead& head, const std::vector<Index>& tokens,
-                                       Index count, Index rounds) {
-  twin::Rows k;
-  twin::Rows v;
+// Clusters by the reference, called by their lowest position.
+std::map<Index, reference::Merged> expected(const KvHead& head, const std::vector<Index>& tokens,
+                                            Index count, Index rounds) {
+  reference::Rows k;
+  reference::Rows v;
   for (const Index i : tokens) {
-    k.push_back(twin::rows_of(head.k)[i]);
-    v.push_back(twin::rows_of(head.v)[i]);
+    k.push_back(reference::rows_of(head.k)[i]);
+    v.push_back(reference::rows_of(head.v)[i]);
   }
-  std::map<Index, twin::Merged> out;
+  std::map<Index, reference::Merged> out;
   for (const std::vector<Index>& members :
-       twin::lloyd(k, twin::greedy_centers(k, count, 0), rounds)) {
-    out[tokens[members[0]]] = {twin::mean_of(k, members), twin::mean_of(v, members),
-                               static_cast<twin::Real>(members.size()), members.size() > 1};
+       reference::lloyd(k, reference::greedy_centers(k, count, 0), rounds)) {
+    out[tokens[members[0]]] = {reference::mean_of(k, members), reference::mean_of(v, members),
+                               static_cast<reference::Real>(members.size()), members.size() > 1};
   }
   return out;
 }
 
-TEST(KMeans, EqualsTheTwin) {
+TEST(KMeans, EqualsTheReference) {
   const Method method = method_kmeans();
   for (const unsigned seed : {3U, 4U}) {
     for (const auto& tokens : {positions(10, 60), gappy(10, 70)}) {

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "method_checks.hpp"
-#include "twin/selection.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench {
 
@@ -10,7 +10,7 @@ Method method_knorm();
 
 namespace {
 
-TEST(Knorm, EqualsTwin) {
+TEST(Knorm, EqualsReference) {
   const Method method = method_knorm();
   HeadShape shape;
   shape.n = 200;
@@ -20,14 +20,15 @@ TEST(Knorm, EqualsTwin) {
       KvHead head = make_head(shape, seed);
       std::copy_n(head.k.row(50), 33, head.k.row(21));  // a tie
       const JobOf job(method, head, tokens, {});
-      const twin::Rows keys = twin::rows_of(head.k);
-      twin::Vec scores;
+      const reference::Rows keys = reference::rows_of(head.k);
+      reference::Vec scores;
       for (const Index i : tokens) {
-        const twin::Vec& k = keys[i];
-        scores.push_back(-static_cast<float>(std::sqrt(twin::dot(k, k))));  // norms are float32
+        const reference::Vec& k = keys[i];
+        scores.push_back(
+            -static_cast<float>(std::sqrt(reference::dot(k, k))));  // norms are float32
       }
       for (const Index kept : {0, 1, 13, 60, 100}) {
-        ASSERT_EQ(job.kept(kept), twin::best(tokens, scores, kept));
+        ASSERT_EQ(job.kept(kept), reference::best(tokens, scores, kept));
       }
     }
   }

@@ -41,7 +41,7 @@ def slow_spearman(x, y):
 
 @unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
 class RanksTest(unittest.TestCase):
-    def test_twins(self):
+    def test_references(self):
         """Random values, many of them equal, and groups of cells."""
         dice = random.Random(1)
         for cells in (3, 4, 9):

@@ -1,4 +1,4 @@
-"""python/kvbench/stats.py against published figures, slow twins, and simulated prompts."""
+"""python/kvbench/stats.py against published figures, slow references, and simulated prompts."""
 
 import itertools
 import math
@@ -31,7 +31,7 @@ SHARE = 5 * math.sqrt(0.05 * 0.95 / SIMULATIONS)
 BOOTSTRAP = 0.06
 
 
-def signed_rank_twin(differences):
+def signed_rank_reference(differences):
     """p by writing out every choice of signs."""
     sizes = np.abs(differences)
     ranks = [(np.sum(sizes < s) + (np.sum(sizes == s) + 1) / 2) for s in sizes]
@@ -44,7 +44,7 @@ def signed_rank_twin(differences):
     return extreme / count
 
 
-def holm_twin(ps):
+def holm_reference(ps):
     """Holm's rule as the closed test by Bonferroni: the worst of all hypotheses that hold i."""
     out = []
     for i in range(len(ps)):
@@ -57,7 +57,7 @@ def holm_twin(ps):
     return out
 
 
-def bootstrap_twin(values, resamples, rng):
+def bootstrap_reference(values, resamples, rng):
     """Studentised interval of .95 for a mean, one resample after the other."""
     n, mean = len(values), sum(values) / len(values)
     ts = []
@@ -113,7 +113,7 @@ class Published(unittest.TestCase):
 
 
 @unittest.skipUnless(SCIPY, f"{sys.executable} has no scipy")
-class Twins(unittest.TestCase):
+class References(unittest.TestCase):
     def setUp(self):
         self.rng = np.random.default_rng(11)
 
@@ -124,7 +124,7 @@ class Twins(unittest.TestCase):
                 if kind:  # ties, and zeros
                     values = np.round(values * (4, 2, 1)[kind - 1])
                 p, sign = ks.signed_rank_test(values)
-                want = signed_rank_twin(values)
+                want = signed_rank_reference(values)
                 self.assertTrue(abs(p - want) <= 1e-12, (values, p, want))
                 self.assertEqual(ks.signed_rank_test(-values), (p, -sign))
         self.assertEqual(ks.signed_rank_test(np.zeros(5)), (1.0, 0))
@@ -157,7 +157,7 @@ class Twins(unittest.TestCase):
         for n in range(1, 8):
             ps = self.rng.uniform(0, 1, n)**3
             ps[-1] = ps[0]
-            self.assertTrue(np.allclose(ks.holm(ps), holm_twin(list(ps)), rtol=0, atol=1e-12))
+            self.assertTrue(np.allclose(ks.holm(ps), holm_reference(list(ps)), rtol=0, atol=1e-12))
         with_gap = ks.holm([0.01, math.nan, 0.02])
         self.assertTrue(math.isnan(with_gap[1]))
         self.assertTrue(np.allclose(with_gap[[0, 2]], [0.02, 0.02]))
@@ -197,7 +197,7 @@ class Twins(unittest.TestCase):
     def test_intervals(self):
         values = self.rng.lognormal(0, 0.6, 15)
         got = ks.bootstrap_intervals(values[:, None], resamples=20000)[0]
-        want = bootstrap_twin(list(values), 20000, self.rng)
+        want = bootstrap_reference(list(values), 20000, self.rng)
         self.assertTrue(np.all(np.abs(got - want) <= BOOTSTRAP * (want[1] - want[0])), (got, want))
         # Draws are the same for all columns, and the same each time.
         both = ks.bootstrap_intervals(np.column_stack([values, values[::-1], 3 * values - 1]))

@@ -1,4 +1,4 @@
-// kvreviver's stream, under both protocols, against its slow twin, step by step; what
+// kvreviver's stream, under both protocols, against its slow reference, step by step; what
 // swapping conserves.
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include "core/error.hpp"
 #include "core/float16.hpp"
 #include "make_head.hpp"
+#include "reference/kvreviver.hpp"
 #include "revive_runs.hpp"
-#include "twin/kvreviver.hpp"
 
 namespace kvbench {
 namespace {
@@ -25,15 +25,16 @@ constexpr double kOutputTolerance = 1e-12;
 // most 200 steps adds half an ulp.
 constexpr double kScoreTolerance = 1e-5;
 
-// A twin with the same hash words and sizes as the method would take.
-twin::ReviverTwin twin_of(const KvHead& head, const twin::ReviverSizes& sizes, const Given& given,
-                          std::uint64_t seed) {
-  twin::ReviverTwin t;
+// A reference with the same hash words and sizes as the method would take.
+reference::ReviverReference reference_of(const KvHead& head, const reference::ReviverSizes& sizes,
+                                         const Given& given, std::uint64_t seed) {
+  reference::ReviverReference t;
   t.head = &head;
   t.sizes = sizes;
-  t.element = head.dtype == DType::float16
-                  ? twin::Element{11, -24}
-                  : (head.dtype == DType::bfloat16 ? twin::Element{8, -133} : twin::Element{});
+  t.element =
+      head.dtype == DType::float16
+          ? reference::Element{11, -24}
+          : (head.dtype == DType::bfloat16 ? reference::Element{8, -133} : reference::Element{});
   const RngStream words = Rng(seed, {"p", 0, 0}, "kvreviver").stream("sketch");
   for (std::uint64_t w = 0; w < static_cast<std::uint64_t>(4 * sizes.rows); ++w) {
     t.words.push_back(words.word(w));
@@ -45,10 +46,10 @@ twin::ReviverTwin twin_of(const KvHead& head, const twin::ReviverSizes& sizes, c
 }
 
 // z of query head g at j from a view: everything that is not the cache's comes exactly.
-twin::Vec output_of(const Compressed& c, const KvHead& head, const std::vector<char>& given_away,
-                    Index g, Index j) {
-  const twin::Rows k = twin::rows_of(head.k), v = twin::rows_of(head.v);
-  std::vector<twin::Weighted> set;
+reference::Vec output_of(const Compressed& c, const KvHead& head,
+                         const std::vector<char>& given_away, Index g, Index j) {
+  const reference::Rows k = reference::rows_of(head.k), v = reference::rows_of(head.v);
+  std::vector<reference::Weighted> set;
   for (std::size_t i = 0; i <= static_cast<std::size_t>(j); ++i) {
     const bool held =
         std::binary_search(c.held.tokens.begin(), c.held.tokens.end(), static_cast<Index>(i));
@@ -56,17 +57,17 @@ twin::Vec output_of(const Compressed& c, const KvHead& head, const std::vector<c
       set.push_back({k[i], v[i], 1});
     }
   }
-  const twin::Rows mk = twin::rows_of(c.made.k), mv = twin::rows_of(c.made.v);
+  const reference::Rows mk = reference::rows_of(c.made.k), mv = reference::rows_of(c.made.v);
   for (std::size_t i = 0; i < mk.size(); ++i) {
     set.push_back({mk[i], mv[i], 1});
   }
-  const twin::Vec q = twin::rows_of(head.q[g])[j - head.q_start()];
-  return twin::estimate(q, static_cast<twin::Real>(head.scale), set, set).z;
+  const reference::Vec q = reference::rows_of(head.q[g])[j - head.q_start()];
+  return reference::estimate(q, static_cast<reference::Real>(head.scale), set, set).z;
 }
 
-void expect_same_view(const Compressed& c, const twin::ReviverTwin& slow) {
+void expect_same_view(const Compressed& c, const reference::ReviverReference& slow) {
   std::vector<Index> exact;
-  twin::Rows made_k, made_v;
+  reference::Rows made_k, made_v;
   for (const char place : {'c', 'v'}) {
     for (const Index i : slow.in(place)) {
       const auto& t = slow.tokens[i];
@@ -82,7 +83,7 @@ void expect_same_view(const Compressed& c, const twin::ReviverTwin& slow) {
     exact.push_back(i);
   }
   ASSERT_EQ(c.held.tokens, exact);
-  const twin::Rows k = twin::rows_of(c.made.k), v = twin::rows_of(c.made.v);
+  const reference::Rows k = reference::rows_of(c.made.k), v = reference::rows_of(c.made.v);
   ASSERT_TRUE(k == made_k);  // every operation on cells is one rounding: equal to the bit
   ASSERT_TRUE(v == made_v);
 }
@@ -106,7 +107,7 @@ Index given_or(const Given& given, const char* name, Index fallback) {
   return given.contains(name) ? std::stoll(given.at(name)) : fallback;
 }
 
-TEST(KvReviver, PrefillEqualsTwin) {
+TEST(KvReviver, PrefillEqualsReference) {
   Index swaps = 0;
   for (const Case& one : cases()) {
     HeadShape shape;
@@ -126,14 +127,14 @@ TEST(KvReviver, PrefillEqualsTwin) {
     }
     for (const Index budget_tokens : {35, 55, 75}) {
       const Index budget = budget_tokens * head.pair_bytes();
-      const auto sizes = twin::reviver_sizes(budget, 0, given_or(one.given, "slack", 16),
-                                             given_or(one.given, "rows", 3), head.pair_bytes(),
-                                             one.given.contains("estimate"));
+      const auto sizes = reference::reviver_sizes(budget, 0, given_or(one.given, "slack", 16),
+                                                  given_or(one.given, "rows", 3), head.pair_bytes(),
+                                                  one.given.contains("estimate"));
       if (sizes.cells < 1) {
         EXPECT_THROW(run(head, tokens, budget, one.given, 3), Infeasible);
         continue;
       }
-      twin::ReviverTwin slow = twin_of(head, sizes, one.given, 3);
+      reference::ReviverReference slow = reference_of(head, sizes, one.given, 3);
       for (const Index j : tokens) {
         slow.arrive(j, j >= 10);
         slow.insert(j);
@@ -148,7 +149,7 @@ TEST(KvReviver, PrefillEqualsTwin) {
         mine[i] = 1;
       }
       const Index last = head.n() - 1;
-      const twin::Vec z = output_of(c, head, mine, 0, last), expected = slow.output(0, last);
+      const reference::Vec z = output_of(c, head, mine, 0, last), expected = slow.output(0, last);
       for (std::size_t t = 0; t < z.size(); ++t) {
         EXPECT_NEAR(static_cast<double>(z[t]), static_cast<double>(expected[t]), kOutputTolerance);
       }
@@ -157,7 +158,7 @@ TEST(KvReviver, PrefillEqualsTwin) {
   EXPECT_GT(swaps, 10);
 }
 
-TEST(KvReviver, StreamEqualsTwinAtEveryStep) {
+TEST(KvReviver, StreamEqualsReferenceAtEveryStep) {
   Index swaps = 0;
   for (const Case& one : cases()) {
     for (const auto& [sink, recent] :
@@ -174,10 +175,10 @@ TEST(KvReviver, StreamEqualsTwinAtEveryStep) {
       const Index budget = 100 * head.pair_bytes();
       const Index rows = given_or(one.given, "rows", 3);
       const bool mean = one.given.contains("estimate");
-      const auto sizes = twin::reviver_sizes(
+      const auto sizes = reference::reviver_sizes(
           budget, shape.n - sink, given_or(one.given, "slack", 16), rows, head.pair_bytes(), mean);
       ASSERT_GE(sizes.cells, 1);
-      twin::ReviverTwin slow = twin_of(head, sizes, one.given, 4);
+      reference::ReviverReference slow = reference_of(head, sizes, one.given, 4);
       slow.sink = sink;
       const StreamTask task{head,          recent, budget, Rng(4, {"p", 0, 0}, "kvreviver"),
                             cpu_backend(), sink};
@@ -199,8 +200,8 @@ TEST(KvReviver, StreamEqualsTwinAtEveryStep) {
                                    4 * static_cast<Index>(slow.in('c').size()) + 32 * rows +
                                    (mean ? 4 * rows * sizes.cells : 0));
         if (j % 20 == 19) {
-          const twin::Vec z = output_of(c, head, mine, one.group - 1, j);
-          const twin::Vec expected = slow.output(one.group - 1, j);
+          const reference::Vec z = output_of(c, head, mine, one.group - 1, j);
+          const reference::Vec expected = slow.output(one.group - 1, j);
           for (std::size_t t = 0; t < z.size(); ++t) {
             ASSERT_NEAR(static_cast<double>(z[t]), static_cast<double>(expected[t]),
                         kOutputTolerance);
@@ -213,15 +214,15 @@ TEST(KvReviver, StreamEqualsTwinAtEveryStep) {
   EXPECT_GT(swaps, 10);
 }
 
-TEST(KvReviver, PlacesAndScoresEqualTwinAtEveryStep) {
+TEST(KvReviver, PlacesAndScoresEqualReferenceAtEveryStep) {
   HeadShape shape;
   shape.n = 160;
   shape.nq = 160;
   shape.key_norm = 4.0;
   const KvHead head = make_head(shape, 31);
-  const twin::ReviverSizes sizes{6, 4, 9, 3, 5};
+  const reference::ReviverSizes sizes{6, 4, 9, 3, 5};
   const Given none;
-  twin::ReviverTwin slow = twin_of(head, sizes, none, 5);
+  reference::ReviverReference slow = reference_of(head, sizes, none, 5);
   RevivePlan plan;
   plan.recent = 6;
   plan.slack = 4;

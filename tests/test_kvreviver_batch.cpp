@@ -1,5 +1,5 @@
-// kvreviver with prefill=batch: against its twin, its bytes, what stands for the vague tokens, when
-// a sketch is no fair one, and what is refused before the first row.
+// kvreviver with prefill=batch: against its reference, its bytes, what stands for the vague tokens,
+// when a sketch is no fair one, and what is refused before the first row.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 #include "algorithms/shared/count_sketch.hpp"
 #include "core/float16.hpp"
 #include "method_checks.hpp"
+#include "reference/kvreviver_batch.hpp"
+#include "reference/selection.hpp"
 #include "replay/grid.hpp"
-#include "twin/kvreviver_batch.hpp"
-#include "twin/selection.hpp"
 
 namespace kvbench {
 
@@ -44,13 +44,14 @@ HeadShape shape_of(Index n, DType dtype = DType::float32) {
 }
 
 // `c` with seed 1, as JobOf has it.
-twin::BatchTwin twin_of(const JobOf& job, Range scoring, twin::ReviverSizes sizes,
-                        twin::TwinReduce reduce, bool mean) {
-  twin::BatchTwin t;
+reference::BatchReference reference_of(const JobOf& job, Range scoring,
+                                       reference::ReviverSizes sizes,
+                                       reference::ReferenceReduce reduce, bool mean) {
+  reference::BatchReference t;
   t.head = &job.head();
   t.tokens = job.tokens();
-  const twin::Vec all =
-      twin::reduced(twin::attention_sums(job.head(), scoring.begin, scoring.end), reduce);
+  const reference::Vec all =
+      reference::reduced(reference::attention_sums(job.head(), scoring.begin, scoring.end), reduce);
   for (const Index i : t.tokens) {
     t.scores.push_back(all[i]);
   }
@@ -58,7 +59,9 @@ twin::BatchTwin twin_of(const JobOf& job, Range scoring, twin::ReviverSizes size
   t.mean = mean;
   const bool half = job.head().dtype == DType::float16;
   const bool full = job.head().dtype == DType::float32;
-  t.element = half ? twin::Element{11, -24} : full ? twin::Element{} : twin::Element{8, -133};
+  t.element = half   ? reference::Element{11, -24}
+              : full ? reference::Element{}
+                     : reference::Element{8, -133};
   t.largest = half ? 65504.0L : full ? 0x1.FFFFFEp127L : 0x1.FEp127L;
   const RngStream words = Rng(1, {"p", 0, 0}, "kvreviver").stream("sketch");
   for (std::uint64_t w = 0; w < static_cast<std::uint64_t>(4 * sizes.rows); ++w) {
@@ -91,7 +94,7 @@ std::string refusal(const std::function<void()>& act) {
 }
 
 // To the bit where `tolerance` is 0.
-void expect_rows(const Matrix& got, const twin::Rows& expected, double tolerance) {
+void expect_rows(const Matrix& got, const reference::Rows& expected, double tolerance) {
   ASSERT_EQ(got.rows(), static_cast<Index>(expected.size()));
   for (Index i = 0; i < got.rows(); ++i) {
     for (Index t = 0; t < got.cols(); ++t) {
@@ -105,17 +108,17 @@ struct Case {
   Given given;
   Index rows = 3;
   bool mean = false;
-  twin::TwinReduce reduce = twin::TwinReduce::mean;
+  reference::ReferenceReduce reduce = reference::ReferenceReduce::mean;
 };
 
-TEST(KvReviverBatch, EqualsTheTwin) {
+TEST(KvReviverBatch, EqualsTheReference) {
   const Method method = method_kvreviver();
   const std::vector<Case> cases = {
       {{}},
-      {{{"estimate", "mean"}, {"reduce", "max"}}, 3, true, twin::TwinReduce::max},
+      {{{"estimate", "mean"}, {"reduce", "max"}}, 3, true, reference::ReferenceReduce::max},
       {{{"rows", "1"}}, 1},
       {{{"rows", "4"}, {"estimate", "mean"}, {"slack", "500"}}, 4, true},
-      {{{"rows", "5"}, {"reduce", "sum"}}, 5, false, twin::TwinReduce::sum}};
+      {{{"rows", "5"}, {"reduce", "sum"}}, 5, false, reference::ReferenceReduce::sum}};
   Index fair = 0;
   for (const DType dtype : kTypes) {
     for (const auto& tokens : {positions(5, 122), gappy(5, 122)}) {
@@ -124,12 +127,13 @@ TEST(KvReviverBatch, EqualsTheTwin) {
         const Index pair = job.head().pair_bytes();
         for (const Case& one : cases) {
           for (const Index budget : {20 * pair + 7, 40 * pair + 1, 70 * pair}) {
-            const auto sizes = twin::reviver_sizes(budget, 0, 0, one.rows, pair, one.mean);
+            const auto sizes = reference::reviver_sizes(budget, 0, 0, one.rows, pair, one.mean);
             if (sizes.cells < 1) {
               EXPECT_THROW(job.run(budget, one.given), Infeasible);
               continue;
             }
-            twin::BatchTwin slow = twin_of(job, scoring, sizes, one.reduce, one.mean);
+            reference::BatchReference slow =
+                reference_of(job, scoring, sizes, one.reduce, one.mean);
             const Compressed c = job.run(budget, one.given);
             ASSERT_EQ(c.held.tokens, slow.exact);
             const bool halves = one.rows % 2 == 0 && dtype == DType::float32;
@@ -154,7 +158,7 @@ TEST(KvReviverBatch, EqualsTheTwin) {
   EXPECT_GT(fair, 40);
 }
 
-TEST(KvReviverBatch, WithoutASketchEqualsTheTwin) {
+TEST(KvReviverBatch, WithoutASketchEqualsTheReference) {
   const Method method = method_kvreviver();
   const Range scoring = {0, 120};
   for (const DType dtype : kTypes) {
@@ -163,8 +167,9 @@ TEST(KvReviverBatch, WithoutASketchEqualsTheTwin) {
       const Index pair = job.head().pair_bytes();
       for (const Index budget : {20 * pair + 7, 41 * pair + 1, 70 * pair}) {
         for (const bool mean : {false, true}) {
-          const auto sizes = twin::plain_sizes(budget, pair, mean);
-          twin::BatchTwin slow = twin_of(job, scoring, sizes, twin::TwinReduce::mean, false);
+          const auto sizes = reference::plain_sizes(budget, pair, mean);
+          reference::BatchReference slow =
+              reference_of(job, scoring, sizes, reference::ReferenceReduce::mean, false);
           const Compressed c = job.run(budget, {{"vague", mean ? "mean" : "none"}});
           ASSERT_EQ(c.held.tokens, slow.exact);
           ASSERT_EQ(c.made.k.rows(), mean ? 1 : 0);
@@ -174,8 +179,8 @@ TEST(KvReviverBatch, WithoutASketchEqualsTheTwin) {
           ASSERT_EQ(figure(c, "vague"), std::to_string(slow.vague.size()));
           ASSERT_TRUE(c.degenerate.empty());
           if (mean) {
-            ASSERT_TRUE(twin::rows_of(c.made.k)[0] == slow.mean_of(job.head().k));
-            ASSERT_TRUE(twin::rows_of(c.made.v)[0] == slow.mean_of(job.head().v));
+            ASSERT_TRUE(reference::rows_of(c.made.k)[0] == slow.mean_of(job.head().k));
+            ASSERT_TRUE(reference::rows_of(c.made.v)[0] == slow.mean_of(job.head().v));
             ASSERT_EQ(c.made.weights, (std::vector<float>{static_cast<float>(slow.vague.size())}));
           }
         }
@@ -316,13 +321,13 @@ TEST(KvReviverBatch, SumsBeyondTheTypeStayAtItsEdge) {
     head.q.assign(2, Matrix(0, 16));  // attention of such keys means nothing
     const JobOf job(method, head, positions(3, 83), {0, 90});
     const Index budget = 60 * head.pair_bytes();
-    twin::BatchTwin slow =
-        twin_of(job, {90, 90}, twin::reviver_sizes(budget, 0, 0, 3, head.pair_bytes(), false),
-                twin::TwinReduce::mean, false);
+    reference::BatchReference slow = reference_of(
+        job, {90, 90}, reference::reviver_sizes(budget, 0, 0, 3, head.pair_bytes(), false),
+        reference::ReferenceReduce::mean, false);
     const Compressed c = job.run(budget);
     ASSERT_EQ(c.held.tokens, slow.exact);  // no query: the earliest and the latest
-    ASSERT_TRUE(twin::rows_of(c.made.k) == slow.rebuilt_keys());
-    ASSERT_TRUE(twin::rows_of(c.made.v) == slow.rebuilt_values());
+    ASSERT_TRUE(reference::rows_of(c.made.k) == slow.rebuilt_keys());
+    ASSERT_TRUE(reference::rows_of(c.made.v) == slow.rebuilt_values());
     ASSERT_GT(slow.overflows, 0);
     ASSERT_EQ(figure(c, "overflows"), std::to_string(slow.overflows));
   }

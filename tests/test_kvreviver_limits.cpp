@@ -8,8 +8,8 @@
 #include "core/error.hpp"
 #include "core/float16.hpp"
 #include "make_head.hpp"
+#include "reference/reference.hpp"
 #include "revive_runs.hpp"
-#include "twin/twin.hpp"
 
 namespace kvbench {
 namespace {
@@ -113,7 +113,8 @@ TEST(KvReviver, SameSeedSameResultAndSeedsMatter) {
   shape.nq = 200;
   const KvHead head = make_head(shape, 71);
   const auto keys = [&](std::uint64_t seed) {
-    return twin::rows_of(run(head, positions(0, 200), 130 * head.pair_bytes(), {}, seed).made.k);
+    return reference::rows_of(
+        run(head, positions(0, 200), 130 * head.pair_bytes(), {}, seed).made.k);
   };
   EXPECT_TRUE(keys(1) == keys(1));
   EXPECT_FALSE(keys(1) == keys(2));

@@ -2,9 +2,9 @@
 #include <numeric>
 
 #include "layer_job.hpp"
+#include "reference/extra.hpp"
+#include "reference/selection.hpp"
 #include "refusal.hpp"
-#include "twin/extra.hpp"
-#include "twin/selection.hpp"
 
 namespace kvbench {
 
@@ -21,29 +21,29 @@ std::vector<SegmentShape> chunks() {
   return {{9, 90, {2, 37}}, {60, 90, {41, 88}}, {1, 90, {88, 90}}};
 }
 
-twin::Vec taken(const twin::Vec& scores, const std::vector<Index>& tokens) {
-  twin::Vec out;
+reference::Vec taken(const reference::Vec& scores, const std::vector<Index>& tokens) {
+  reference::Vec out;
   for (const Index i : tokens) {
     out.push_back(scores[static_cast<std::size_t>(i)]);
   }
   return out;
 }
 
-TEST(Kvzip, EqualsTwin) {
+TEST(Kvzip, EqualsReference) {
   const Method method = method_kvzip();
   for (unsigned seed = 0; seed < 6; ++seed) {
     for (const std::vector<Index>& tokens : {positions(3, 90), gappy(0, 85)}) {
       const KvHead head = make_head({.n = 100, .nq = 20, .d = 12, .group = 3}, seed);
       JobOf job(method, head, tokens, {}, true);
       job.extra = {make_extra("repeat", head, chunks(), 70 + seed)};
-      const twin::Rows w = twin::rows_of(*job.o_proj);
+      const reference::Rows w = reference::rows_of(*job.o_proj);
       for (const bool plus : {false, true}) {
-        const twin::Vec scores =
-            taken(twin::kvzip(head, twin_rows(job.extra[0]), plus ? &w : nullptr), tokens);
+        const reference::Vec scores = taken(
+            reference::kvzip(head, reference_rows(job.extra[0]), plus ? &w : nullptr), tokens);
         for (const Index kept : {0, 1, 12, 40}) {
-          ASSERT_TRUE(twin::is_top(tokens, scores,
-                                   job.kept(kept, {{"plus", plus ? "true" : "false"}}), kept,
-                                   kTolerance))
+          ASSERT_TRUE(reference::is_top(tokens, scores,
+                                        job.kept(kept, {{"plus", plus ? "true" : "false"}}), kept,
+                                        kTolerance))
               << seed << " " << kept << " " << plus;
         }
       }
@@ -86,12 +86,12 @@ TEST(Kvzip, TheSegmentsOwnKeysAreCausal) {
   for (Index t = 0; t < 8; ++t) {
     first.k.row(1)[t] = 100.0F * first.q[0].row(1)[t];  // hides the chunk from the last query
   }
-  const twin::Vec scores = twin::kvzip(head, twin_rows(job.extra[0]), nullptr);
-  ASSERT_TRUE(twin::is_top(job.tokens(), scores, job.kept(9), 9, kTolerance));
+  const reference::Vec scores = reference::kvzip(head, reference_rows(job.extra[0]), nullptr);
+  ASSERT_TRUE(reference::is_top(job.tokens(), scores, job.kept(9), 9, kTolerance));
 }
 
 // The counts that are left when the best of all is taken, one at a time.
-std::vector<Index> pooled(const twin::Rows& scores, Index total) {
+std::vector<Index> pooled(const reference::Rows& scores, Index total) {
   std::vector<Index> counts(scores.size(), 0);
   std::vector<std::vector<bool>> taken_ones(scores.size(),
                                             std::vector<bool>(scores[0].size(), false));
@@ -122,10 +122,10 @@ TEST(Kvzip, BudgetsOfALayerAndOfAllLayersAreShared) {
   const std::vector<Index> tokens = positions(4, 50);
   for (const char* budget : {"layer", "model"}) {
     SharedJob job(method, heads, 2, tokens, {}, true);
-    twin::Rows scores;
+    reference::Rows scores;
     for (std::size_t h = 0; h < 4; ++h) {
       scores.push_back(
-          taken(twin::kvzip(heads[h], twin_rows(job.job(h).extra[0]), nullptr), tokens));
+          taken(reference::kvzip(heads[h], reference_rows(job.job(h).extra[0]), nullptr), tokens));
     }
     const bool layer = std::string(budget) == "layer";
     EXPECT_EQ(method.info.scope_of(job.job(0).params({{"budget", budget}})),
@@ -148,7 +148,7 @@ TEST(Kvzip, BudgetsOfALayerAndOfAllLayersAreShared) {
         got = job.run(each * heads[0].pair_bytes(), {{"budget", budget}});
       }
       for (std::size_t h = 0; h < 4; ++h) {
-        ASSERT_TRUE(twin::is_top(tokens, scores[h], got[h], counts[h], kTolerance))
+        ASSERT_TRUE(reference::is_top(tokens, scores[h], got[h], counts[h], kTolerance))
             << budget << " " << each << " " << h;
       }
     }

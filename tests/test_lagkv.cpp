@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "method_checks.hpp"
-#include "twin/selection.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench {
 
@@ -10,14 +10,14 @@ Method method_lagkv();
 
 namespace {
 
-using twin::Real;
+using reference::Real;
 
 // Softmax over part p of the channels' sample deviations, scaled by part p + 1.
-twin::Vec twin_part(const twin::Rows& rows, std::size_t begin, std::size_t lag) {
-  twin::Vec out;
+reference::Vec reference_part(const reference::Rows& rows, std::size_t begin, std::size_t lag) {
+  reference::Vec out;
   Real z = 0;
   for (std::size_t i = begin; i < begin + lag; ++i) {
-    twin::Vec scaled;
+    reference::Vec scaled;
     for (std::size_t t = 0; t < rows[0].size(); ++t) {
       Real low = rows[begin + lag][t];
       Real high = low;
@@ -48,23 +48,23 @@ twin::Vec twin_part(const twin::Rows& rows, std::size_t begin, std::size_t lag) 
 
 // Each token's place in the order of keeping: whole ranks; from `lag` on for what ranks highest,
 // the newer the higher.
-twin::Vec twin_ranks(const KvHead& head, const std::vector<Index>& tokens, std::size_t sink,
-                     std::size_t lag) {
-  const twin::Rows all_k = twin::rows_of(head.k);
-  const twin::Rows all_v = twin::rows_of(head.v);
-  twin::Rows k, v;
+reference::Vec reference_ranks(const KvHead& head, const std::vector<Index>& tokens,
+                               std::size_t sink, std::size_t lag) {
+  const reference::Rows all_k = reference::rows_of(head.k);
+  const reference::Rows all_v = reference::rows_of(head.v);
+  reference::Rows k, v;
   for (const Index i : tokens) {
     k.push_back(all_k[i]);
     v.push_back(all_v[i]);
   }
-  twin::Vec ranks;
+  reference::Vec ranks;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     ranks.push_back(static_cast<Real>(lag + i));
   }
   const std::size_t parts = tokens.size() > sink ? (tokens.size() - sink) / lag : 0;
   for (std::size_t p = 0; p + 1 < parts; ++p) {
-    const twin::Vec a = twin_part(k, sink + p * lag, lag);
-    const twin::Vec b = twin_part(v, sink + p * lag, lag);
+    const reference::Vec a = reference_part(k, sink + p * lag, lag);
+    const reference::Vec b = reference_part(v, sink + p * lag, lag);
     for (std::size_t i = 0; i < lag; ++i) {
       Real below = 0;
       for (std::size_t j = 0; j < lag; ++j) {
@@ -78,7 +78,7 @@ twin::Vec twin_ranks(const KvHead& head, const std::vector<Index>& tokens, std::
   return ranks;
 }
 
-TEST(LagKv, EqualsTwin) {
+TEST(LagKv, EqualsReference) {
   const Method method = method_lagkv();
   HeadShape shape;
   shape.n = 130;
@@ -93,13 +93,13 @@ TEST(LagKv, EqualsTwin) {
       const JobOf job(method, head, tokens, {});
       for (const Index sink : {0, 4, 11}) {
         for (const Index lag : {1, 2, 7, 16, 40}) {
-          const twin::Vec ranks = twin_ranks(head, tokens, static_cast<std::size_t>(sink),
-                                             static_cast<std::size_t>(lag));
+          const reference::Vec ranks = reference_ranks(head, tokens, static_cast<std::size_t>(sink),
+                                                       static_cast<std::size_t>(lag));
           for (const Index kept : {0, 1, 10, 33, 60, 77}) {
             // Scores of random tokens are no ties within rounding; ranks are whole numbers.
             ASSERT_EQ(
                 job.kept(kept, {{"lag_sink", std::to_string(sink)}, {"lag", std::to_string(lag)}}),
-                twin::best(tokens, ranks, kept))
+                reference::best(tokens, ranks, kept))
                 << sink << " " << lag << " " << kept;
           }
         }

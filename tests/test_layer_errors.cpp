@@ -170,8 +170,8 @@ class LayerErrorsTest : public testing_replay::ReplayTest {
   }
 };
 
-// Every job once more: its parts against the twin's exact outputs and its rows' own errors, and the
-// line against a product of triple loops over these parts.
+// Every job once more: its parts against the reference's exact outputs and its rows' own errors,
+// and the line against a product of triple loops over these parts.
 void check_every_method(const Plan& plan, const std::map<std::string, Fields>& lines,
                         const std::function<std::vector<Wide>(const Unit&)>& exact_of,
                         const std::function<double(Index)>& residual) {

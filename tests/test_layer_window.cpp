@@ -4,10 +4,10 @@
 #include <cmath>
 #include <map>
 
+#include "reference/reference.hpp"
 #include "replay/windows.hpp"
 #include "replay_run.hpp"
 #include "trace/reader.hpp"
-#include "twin/twin.hpp"
 
 namespace kvbench {
 namespace {
@@ -80,27 +80,27 @@ class LayerWindow : public testing_replay::ReplayTest {
     long double off = 0.0L;
     long double all = 0.0L;
     for (Index j = kN - kQueries; j < kN; ++j) {
-      const twin::Attention exact = twin::attention(head, g, j);
-      std::vector<twin::Weighted> set;
+      const reference::Attention exact = reference::attention(head, g, j);
+      std::vector<reference::Weighted> set;
       for (Index i = 0; i <= j; ++i) {
         const bool is_held =
             i < kSink || i >= kN - kRecent || std::ranges::find(held, i) != held.end();
         if (is_held && i > j - head.window) {
-          set.push_back({twin::rows_of(head.k)[i], twin::rows_of(head.v)[i], 1.0L});
+          set.push_back({reference::rows_of(head.k)[i], reference::rows_of(head.v)[i], 1.0L});
         }
       }
       auto den = set;
       if (!head.sink_logit.empty()) {  // a token without value whose key is chosen for its logit
-        twin::Vec key(static_cast<std::size_t>(head.d()), 0.0L);
-        const twin::Vec q = twin::rows_of(head.q[g])[j];
+        reference::Vec key(static_cast<std::size_t>(head.d()), 0.0L);
+        const reference::Vec q = reference::rows_of(head.q[g])[j];
         for (std::size_t t = 0; t < key.size(); ++t) {
           key[t] = q[t] * static_cast<long double>(head.sink_logit[g]) /
-                   (static_cast<long double>(head.scale) * twin::dot(q, q));
+                   (static_cast<long double>(head.scale) * reference::dot(q, q));
         }
-        den.push_back({key, twin::Vec(static_cast<std::size_t>(head.dv()), 0.0L), 1.0L});
+        den.push_back({key, reference::Vec(static_cast<std::size_t>(head.dv()), 0.0L), 1.0L});
       }
-      const twin::Estimate z = twin::estimate(twin::rows_of(head.q[g])[j],
-                                              static_cast<long double>(head.scale), set, den);
+      const reference::Estimate z = reference::estimate(
+          reference::rows_of(head.q[g])[j], static_cast<long double>(head.scale), set, den);
       for (std::size_t c = 0; c < exact.out.size(); ++c) {
         off += (z.z[c] - exact.out[c]) * (z.z[c] - exact.out[c]);
         all += exact.out[c] * exact.out[c];
@@ -187,14 +187,14 @@ TEST_F(LayerWindow, ScoresAreOfTheWindow) {
     std::vector<double> score(kN, 0.0);
     for (Index g = 0; g < 2; ++g) {
       for (Index j = 0; j < kN - kQueries; ++j) {
-        const twin::Attention a = twin::attention(head, g, j);
+        const reference::Attention a = reference::attention(head, g, j);
         for (Index i = 0; i < kN; ++i) {
           score[i] += static_cast<double>(a.p[i]);
         }
       }
     }
     const std::vector<double> middle(score.begin() + w.middle.begin, score.begin() + w.middle.end);
-    std::vector<Index> held = twin::top(middle, w.middle.size() / 2);
+    std::vector<Index> held = reference::top(middle, w.middle.size() / 2);
     for (Index& i : held) {
       i += w.middle.begin;
     }

@@ -5,8 +5,8 @@
 
 #include "algorithms/shared/leverage_scores.hpp"
 #include "method_checks.hpp"
+#include "reference/leverage.hpp"
 #include "replay_run.hpp"
-#include "twin/leverage.hpp"
 
 namespace kvbench {
 
@@ -17,20 +17,20 @@ namespace {
 using testing_replay::refusal;
 using testing_replay::rope_tables;
 
-constexpr twin::Real kRidge = 1e-2L;
+constexpr reference::Real kRidge = 1e-2L;
 // The matrix has a condition of up to 1e7 (keys of some tens over a ridge of 1e-2), which costs
 // float64 as many of its 16 digits.
-constexpr twin::Real kRounding = 1e-8L;
+constexpr reference::Real kRounding = 1e-8L;
 
 // The sketch's entries by their definition: draw t * columns + c over sqrt(columns).
-twin::Rows sketch_of(const Rng& rng, Index d, Index columns) {
+reference::Rows sketch_of(const Rng& rng, Index d, Index columns) {
   const RngStream normals = rng.stream("sketch");
-  twin::Rows out(static_cast<std::size_t>(d));
+  reference::Rows out(static_cast<std::size_t>(d));
   for (Index t = 0; t < d; ++t) {
     for (Index c = 0; c < columns; ++c) {
-      out[t].push_back(
-          static_cast<twin::Real>(normals.normal(static_cast<std::uint64_t>(t * columns + c))) /
-          std::sqrt(static_cast<twin::Real>(columns)));
+      out[t].push_back(static_cast<reference::Real>(
+                           normals.normal(static_cast<std::uint64_t>(t * columns + c))) /
+                       std::sqrt(static_cast<reference::Real>(columns)));
     }
   }
   return out;
@@ -53,8 +53,8 @@ TEST(Leverage, ScoresEqualTheDefinition) {
           keys.row(i)[0] += 5.0F;  // a common offset, which the mean takes out
         }
         for (const Index columns : {0, 1, 5, 48}) {
-          const twin::Rows phi = columns > 0 ? sketch_of(rng, d, columns) : twin::Rows{};
-          const twin::Vec slow = twin::leverage(twin::rows_of(keys), phi, kRidge);
+          const reference::Rows phi = columns > 0 ? sketch_of(rng, d, columns) : reference::Rows{};
+          const reference::Vec slow = reference::leverage(reference::rows_of(keys), phi, kRidge);
           const std::vector<double> fast =
               leverage_scores(as_double(keys), columns, rng.stream("sketch"));
           ASSERT_EQ(fast.size(), slow.size());
@@ -81,14 +81,14 @@ TEST(Leverage, KeepsWhatTheDefinitionKeeps) {
     for (const std::vector<Index>& tokens : {positions(8, 90), gappy(8, 90)}) {
       JobOf job(method, make_head(shape, 5), tokens, {});
       job.rope = rope_tables(110, dim, layout, 50.0, 1.2);
-      const twin::Rows keys = twin::unrotated(job.head(), tokens, job.rope->cos, job.rope->sin,
-                                              layout == RopeLayout::half);
+      const reference::Rows keys = reference::unrotated(job.head(), tokens, job.rope->cos,
+                                                        job.rope->sin, layout == RopeLayout::half);
       for (const Index columns : {0, 3, 48}) {
         const Rng rng(1, {"p", 0, 0}, "leverage");
-        const twin::Vec slow =
-            twin::leverage(keys, columns > 0 ? sketch_of(rng, 10, columns) : twin::Rows{}, kRidge);
+        const reference::Vec slow = reference::leverage(
+            keys, columns > 0 ? sketch_of(rng, 10, columns) : reference::Rows{}, kRidge);
         for (const Index kept : {0, 1, 9, 30, 54}) {
-          ASSERT_TRUE(twin::is_top(
+          ASSERT_TRUE(reference::is_top(
               tokens, slow, job.kept(kept, {{"sketch", std::to_string(columns)}}), kept, kRounding))
               << dim << " " << columns << " " << kept;
         }

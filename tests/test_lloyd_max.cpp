@@ -6,7 +6,7 @@
 #include <numbers>
 
 #include "algorithms/shared/lloyd_max.hpp"
-#include "twin/rotated.hpp"
+#include "reference/rotated.hpp"
 
 namespace kvbench {
 namespace {
@@ -52,7 +52,7 @@ TEST(LloydMax, PublishedDistortions) {
   const std::vector<double> expected = {0.3634, 0.1175, 0.03454, 0.009497};
   for (int bits = 1; bits <= 4; ++bits) {
     const Codebook& book = unit_codebook(bits, 100000);
-    const double got = 100000.0 * twin::distortion(book.levels, 100000);
+    const double got = 100000.0 * reference::distortion(book.levels, 100000);
     const double e = expected[static_cast<std::size_t>(bits - 1)];
     EXPECT_TRUE(std::abs(got - e) <= 1e-3 * e + 1e-6) << bits << " " << got;
   }
@@ -67,9 +67,9 @@ TEST(LloydMax, LevelsAreTheMeansOfTheirCells) {
       ASSERT_EQ(book.levels.size(), std::size_t{1} << static_cast<unsigned>(bits));
       ASSERT_EQ(book.cuts.size() + 1, book.levels.size());
       ASSERT_TRUE(std::ranges::is_sorted(book.levels));
-      const std::vector<double> means = twin::cell_means(book.cuts, d);
+      const std::vector<double> means = reference::cell_means(book.cuts, d);
       for (std::size_t i = 0; i < means.size(); ++i) {
-        ASSERT_TRUE(std::abs(means[i] - book.levels[i]) <= twin::grid_step(d))
+        ASSERT_TRUE(std::abs(means[i] - book.levels[i]) <= reference::grid_step(d))
             << d << " " << bits << " " << i << " " << means[i] << " " << book.levels[i];
       }
     }

@@ -1,9 +1,10 @@
-// lowrank against its twin, what its weight is for, ranks and bytes, keys before their rotation.
+// lowrank against its reference, what its weight is for, ranks and bytes, keys before their
+// rotation.
 #include "algorithms/shared/size.hpp"
 #include "compressed.hpp"
 #include "core/rope.hpp"
 #include "method_checks.hpp"
-#include "twin/lowrank.hpp"
+#include "reference/lowrank.hpp"
 
 namespace kvbench {
 
@@ -26,10 +27,10 @@ double unit(DType dtype) {
   return dtype == DType::float32 ? 0x1p-24 : dtype == DType::float16 ? 0x1p-11 : 0x1p-8;
 }
 
-twin::Rows scoring_queries(const KvHead& head, Range scoring) {
-  twin::Rows out;
+reference::Rows scoring_queries(const KvHead& head, Range scoring) {
+  reference::Rows out;
   for (const Matrix& q : head.q) {
-    const twin::Rows all = twin::rows_of(q);
+    const reference::Rows all = reference::rows_of(q);
     for (Index p = scoring.begin; p < scoring.end; ++p) {
       out.push_back(all[p - head.q_start()]);
     }
@@ -37,24 +38,24 @@ twin::Rows scoring_queries(const KvHead& head, Range scoring) {
   return out;
 }
 
-twin::Vec rounded(DType dtype, twin::Vec x) {
-  for (twin::Real& e : x) {
-    e = static_cast<twin::Real>(round_to(dtype, static_cast<float>(e)));
+reference::Vec rounded(DType dtype, reference::Vec x) {
+  for (reference::Real& e : x) {
+    e = static_cast<reference::Real>(round_to(dtype, static_cast<float>(e)));
   }
   return x;
 }
 
 // `made` is mean + U C up to the rounding of U and C (each off by `unit` of itself, below the
-// smallest normal half by half its spacing), of the result to float32, and of the twin's half of
-// its digits.
-void expect_factors(const Matrix& made, const twin::Rows& x, const twin::Rows& weight, Index rank,
-                    DType dtype) {
-  const twin::Vec mean = rounded(dtype, twin::row_mean(x));
-  const twin::LowRank f = twin::low_rank(x, mean, weight, static_cast<std::size_t>(rank));
+// smallest normal half by half its spacing), of the result to float32, and of the reference's half
+// of its digits.
+void expect_factors(const Matrix& made, const reference::Rows& x, const reference::Rows& weight,
+                    Index rank, DType dtype) {
+  const reference::Vec mean = rounded(dtype, reference::row_mean(x));
+  const reference::LowRank f = reference::low_rank(x, mean, weight, static_cast<std::size_t>(rank));
   const double spacing = dtype == DType::float16 ? 0x1p-25 : 0.0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     for (std::size_t c = 0; c < mean.size(); ++c) {
-      twin::Real sum = mean[c];
+      reference::Real sum = mean[c];
       double bound = 1e-7 * (1.0 + std::abs(static_cast<double>(mean[c])));
       for (std::size_t r = 0; r < f.c.size(); ++r) {
         sum += f.u[i][r] * f.c[r][c];
@@ -73,7 +74,7 @@ Given given(Index rank, const char* weight = "none") {
   return {{"rank_k", std::to_string(rank)}, {"weight", weight}};
 }
 
-TEST(LowRank, EqualsTheTwin) {
+TEST(LowRank, EqualsTheReference) {
   const Method method = method_lowrank();
   for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
     for (const auto& tokens : {positions(10, 58), gappy(3, 60)}) {
@@ -82,11 +83,11 @@ TEST(LowRank, EqualsTheTwin) {
         for (const char* weight : {"none", "queries"}) {
           const Compressed c = job.run({}, given(rank, weight));
           const bool weighted = std::string(weight) == "queries";
-          expect_factors(
-              c.made.k, twin::rows_of(take_rows(job.head().k, tokens)),
-              weighted ? twin::query_factor(scoring_queries(job.head(), kScoring)) : twin::Rows(),
-              rank, dtype);
-          expect_factors(c.made.v, twin::rows_of(take_rows(job.head().v, tokens)), {},
+          expect_factors(c.made.k, reference::rows_of(take_rows(job.head().k, tokens)),
+                         weighted ? reference::query_factor(scoring_queries(job.head(), kScoring))
+                                  : reference::Rows(),
+                         rank, dtype);
+          expect_factors(c.made.v, reference::rows_of(take_rows(job.head().v, tokens)), {},
                          std::min<Index>(rank, 5), dtype);
           ASSERT_EQ(c.made.positions, tokens);
           ASSERT_EQ(c.quantised, static_cast<Index>(tokens.size()));

@@ -12,10 +12,10 @@
 #include "make_head.hpp"
 #include "make_trace.hpp"
 #include "metrics/memory.hpp"
+#include "reference/reference.hpp"
 #include "refusal.hpp"
 #include "replay/job.hpp"
 #include "replay/windows.hpp"
-#include "twin/twin.hpp"
 
 namespace kvbench {
 namespace {
@@ -214,7 +214,7 @@ TEST(SimpleMethods, SelectionsByHand) {
   EXPECT_LT(mixed[1], 17);
 }
 
-TEST(SimpleMethods, OracleEqualsTwinWithTies) {
+TEST(SimpleMethods, OracleEqualsReferenceWithTies) {
   HeadShape shape;
   shape.n = 60;
   const KvHead head = make_head(shape, 1);
@@ -226,7 +226,7 @@ TEST(SimpleMethods, OracleEqualsTwinWithTies) {
     }
     const Index kept = static_cast<Index>(generator() % 41);
     const std::vector<double> middle(mass.begin() + 10, mass.begin() + 50);
-    std::vector<Index> expected = twin::top(middle, kept);
+    std::vector<Index> expected = reference::top(middle, kept);
     for (Index& i : expected) {
       i += 10;
     }

@@ -38,7 +38,7 @@ TEST(NumberRange, LeavesItsEndOut) {
 }
 
 // numpy.arange in whole steps, where nothing is rounded.
-TEST(NumberRange, AgreesWithASlowTwin) {
+TEST(NumberRange, AgreesWithASlowReference) {
   std::mt19937 random(3);
   for (int i = 0; i < 2000; ++i) {
     const Index begin = static_cast<Index>(random() % 20);

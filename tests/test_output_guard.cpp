@@ -24,7 +24,7 @@
 #include "report/side_table.hpp"
 #include "report/summary_formats.hpp"
 #include "report_rows.hpp"
-#include "trace/kinds.hpp"
+#include "trace/file_kinds.hpp"
 #include "trace/points_file.hpp"
 #include "trace/synth.hpp"
 

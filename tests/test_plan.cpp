@@ -274,7 +274,7 @@ TEST_F(PlanTest, HashDoesNotChangeWithAnythingElse) {
 TEST_F(PlanTest, RefusesBadOptionsInOneLineThatNamesThem) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   fs::create_directories(folder_ / "elsewhere");
-  const std::string twin = make_trace(folder_ / "elsewhere" / "a.h5");
+  const std::string reference = make_trace(folder_ / "elsewhere" / "a.h5");
   testing_replay::write_bytes(folder_ / "text.h5", "no trace at all\n");
   const std::string text = (folder_ / "text.h5").string();
   struct Case {
@@ -285,7 +285,7 @@ TEST_F(PlanTest, RefusesBadOptionsInOneLineThatNamesThem) {
       {"no trace", [](auto& o) { o.traces.clear(); }},
       {"nowhere.h5", [](auto& o) { o.traces[0] = "nowhere.h5"; }},
       {"text.h5", [&](auto& o) { o.traces[1] = text; }},
-      {"two traces are called a.h5", [&](auto& o) { o.traces[1] = twin; }},
+      {"two traces are called a.h5", [&](auto& o) { o.traces[1] = reference; }},
       {"two traces are called a.h5", [](auto& o) { o.traces[1] = o.traces[0]; }},
       {"--algorithm", [](auto& o) { o.algorithms.clear(); }},
       {"nosuch", [](auto& o) { o.algorithms = {"nosuch"}; }},

@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "layer_job.hpp"
-#include "twin/selection.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench {
 
@@ -38,7 +38,7 @@ std::vector<Index> tokens_of(const std::vector<Survey>& surveys, Index beta) {
 }
 
 // Everything times beta (L - 1), so that all are integers.
-std::vector<Index> twin_budgets(Index layers, Index middle, Index b, Index beta) {
+std::vector<Index> reference_budgets(Index layers, Index middle, Index b, Index beta) {
   if (layers == 1) {
     return {b};
   }
@@ -68,7 +68,7 @@ TEST(PyramidKv, BudgetsEqualRationalArithmetic) {
       for (const Index beta : {1, 2, 7, 20}) {
         for (Index b = 0; b <= middle; b += 1 + middle / 37) {
           const std::vector<Index> got = tokens_of(layers_of(layers, 1, middle, b), beta);
-          ASSERT_EQ(got, twin_budgets(layers, middle, b, beta))
+          ASSERT_EQ(got, reference_budgets(layers, middle, b, beta))
               << layers << " " << middle << " " << beta << " " << b;
           ASSERT_EQ(std::accumulate(got.begin(), got.end(), Index{0}), layers * b);
           for (const Index x : got) {
@@ -117,8 +117,8 @@ TEST(PyramidKv, EachKvHeadApart) {
     s.tokens = s.kv_head == 0 ? 10 : 20;
   }
   const std::vector<Index> got = tokens_of(surveys, 20);
-  const std::vector<Index> a = twin_budgets(3, 60, 10, 20);
-  const std::vector<Index> b = twin_budgets(3, 60, 20, 20);
+  const std::vector<Index> a = reference_budgets(3, 60, 10, 20);
+  const std::vector<Index> b = reference_budgets(3, 60, 20, 20);
   EXPECT_EQ(got, (std::vector<Index>{a[0], b[0], a[1], b[1], a[2], b[2]}));
 }
 
@@ -156,7 +156,7 @@ TEST(PyramidKv, KeepsSnapKvsTokens) {
   }
   const SharedJob job(pyramid, heads, 2, positions(5, 50), {10, 60});
   const auto got = job.run(11 * heads[0].pair_bytes());
-  const std::vector<Index> budgets = twin_budgets(3, 45, 11, 20);
+  const std::vector<Index> budgets = reference_budgets(3, 45, 11, 20);
   for (std::size_t i = 0; i < 6; ++i) {
     EXPECT_EQ(got[i], JobOf(snap, heads[i], positions(5, 50), {10, 60}).kept(budgets[i / 2]));
   }

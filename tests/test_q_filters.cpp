@@ -1,7 +1,7 @@
-// q-filters: directions by hand, and the selection against the twin's power iteration.
+// q-filters: directions by hand, and the selection against the reference's power iteration.
 #include "method_checks.hpp"
-#include "twin/q_filters.hpp"
-#include "twin/selection.hpp"
+#include "reference/q_filters.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench {
 
@@ -13,7 +13,7 @@ namespace {
 // hundredth); relative to the larger of two scores, which may nearly cancel.
 constexpr long double kRounding = 1e-9L;
 
-TEST(QFilters, EqualsTwin) {
+TEST(QFilters, EqualsReference) {
   const Method method = method_q_filters();
   HeadShape shape;
   shape.n = 120;
@@ -30,20 +30,20 @@ TEST(QFilters, EqualsTwin) {
     for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
       for (const Range scoring : {Range{40, 100}, Range{10, 60}, Range{99, 100}}) {
         const JobOf job(method, head, tokens, scoring);
-        twin::Vec filter(6, 0);
+        reference::Vec filter(6, 0);
         for (Index g = 0; g < 3; ++g) {
-          const twin::Vec v =
-              twin::query_direction(head, g, std::max<Index>(40, scoring.begin), scoring.end);
+          const reference::Vec v =
+              reference::query_direction(head, g, std::max<Index>(40, scoring.begin), scoring.end);
           for (std::size_t t = 0; t < 6; ++t) {
             filter[t] += v[t] / 3;
           }
         }
-        twin::Vec scores;
+        reference::Vec scores;
         for (const Index i : tokens) {
-          scores.push_back(twin::dot(twin::rows_of(head.k)[i], filter));
+          scores.push_back(reference::dot(reference::rows_of(head.k)[i], filter));
         }
         for (const Index kept : {0, 1, 7, 30, 41}) {
-          ASSERT_TRUE(twin::is_top(tokens, scores, job.kept(kept), kept, kRounding));
+          ASSERT_TRUE(reference::is_top(tokens, scores, job.kept(kept), kept, kRounding));
         }
       }
     }

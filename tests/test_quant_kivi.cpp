@@ -13,8 +13,8 @@
 #include "make_head.hpp"
 #include "metrics/memory.hpp"
 #include "read_rows.hpp"
+#include "reference/quantize.hpp"
 #include "replay/compressed_rows.hpp"
-#include "twin/quantize.hpp"
 
 namespace kvbench {
 
@@ -42,10 +42,10 @@ Index bytes_of(const Compressed& c) {
   return *c.payload_bytes + c.aux_bytes;
 }
 
-twin::Rows rows_at(MatrixView m, const std::vector<Index>& tokens, std::size_t begin,
-                   std::size_t end) {
-  const twin::Rows all = twin::rows_of(m);
-  twin::Rows out;
+reference::Rows rows_at(MatrixView m, const std::vector<Index>& tokens, std::size_t begin,
+                        std::size_t end) {
+  const reference::Rows all = reference::rows_of(m);
+  reference::Rows out;
   for (std::size_t i = begin; i < end; ++i) {
     out.push_back(all[tokens[i]]);
   }
@@ -69,9 +69,9 @@ TEST(Quantize, RowsEqualTheDefinitionAndBytesAreThoseAllocated) {
           for (Index i = 0; i < 4; ++i) {
             q.read(i, {read.row(i), static_cast<std::size_t>(length)});
           }
-          expect_rows(
-              read, 0,
-              twin::quantized_rows(twin::rows_of(m), bits, static_cast<std::size_t>(group)));
+          expect_rows(read, 0,
+                      reference::quantized_rows(reference::rows_of(m), bits,
+                                                static_cast<std::size_t>(group)));
         }
       }
     }
@@ -122,7 +122,7 @@ TEST(Quantize, ConstantHugeAndTinyGroups) {
   }
 }
 
-TEST(QuantKivi, EqualsTheTwin) {
+TEST(QuantKivi, EqualsTheReference) {
   HeadShape shape;
   shape.n = 200;
   shape.dv = 12;
@@ -149,13 +149,14 @@ TEST(QuantKivi, EqualsTheTwin) {
         ASSERT_EQ(c.quantised, static_cast<Index>(coded));
         for (std::size_t b = 0; b < coded; b += group) {
           const std::size_t end = std::min(b + group, coded);
-          const twin::Rows channels = twin::transposed(rows_at(head.k, tokens, b, end));
-          expect_rows(c.made.k, static_cast<Index>(b),
-                      twin::transposed(twin::quantized_rows(channels, std::stoi(bits), group)));
+          const reference::Rows channels = reference::transposed(rows_at(head.k, tokens, b, end));
+          expect_rows(
+              c.made.k, static_cast<Index>(b),
+              reference::transposed(reference::quantized_rows(channels, std::stoi(bits), group)));
         }
         expect_rows(
             c.made.v, 0,
-            twin::quantized_rows(rows_at(head.v, tokens, 0, coded), std::stoi(bits), group));
+            reference::quantized_rows(rows_at(head.v, tokens, 0, coded), std::stoi(bits), group));
       }
     }
   }

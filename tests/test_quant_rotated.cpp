@@ -16,10 +16,10 @@
 #include "make_trace.hpp"
 #include "method_checks.hpp"
 #include "read_rows.hpp"
+#include "reference/quantize.hpp"
+#include "reference/rotated.hpp"
 #include "replay/grid.hpp"
 #include "replay_run.hpp"
-#include "twin/quantize.hpp"
-#include "twin/rotated.hpp"
 
 namespace kvbench {
 
@@ -48,22 +48,22 @@ std::vector<double> signs_of(const RngStream& stream, Index d) {
   return out;
 }
 
-twin::Rows gaussian(const RngStream& stream, Index d) {
-  twin::Rows out(d, twin::Vec(d));
+reference::Rows gaussian(const RngStream& stream, Index d) {
+  reference::Rows out(d, reference::Vec(d));
   for (Index i = 0; i < d * d; ++i) {
-    out[i / d][i % d] = static_cast<twin::Real>(stream.normal(static_cast<std::uint64_t>(i)));
+    out[i / d][i % d] = static_cast<reference::Real>(stream.normal(static_cast<std::uint64_t>(i)));
   }
   return out;
 }
 
-twin::Vec mean_of(const twin::Rows& rows, bool centred, DType dtype) {
-  twin::Vec out(rows[0].size(), 0);
+reference::Vec mean_of(const reference::Rows& rows, bool centred, DType dtype) {
+  reference::Vec out(rows[0].size(), 0);
   for (std::size_t c = 0; c < out.size() && centred; ++c) {
-    for (const twin::Vec& row : rows) {
+    for (const reference::Vec& row : rows) {
       out[c] += row[c];
     }
-    out[c] = static_cast<twin::Real>(
-        round_to(dtype, static_cast<float>(out[c] / static_cast<twin::Real>(rows.size()))));
+    out[c] = static_cast<reference::Real>(
+        round_to(dtype, static_cast<float>(out[c] / static_cast<reference::Real>(rows.size()))));
   }
   return out;
 }
@@ -90,12 +90,12 @@ class QuantRotated : public ::testing::Test {
   std::vector<Index> tokens_ = positions(10, 147);
 };
 
-// Codes, norms and means packed by the twin weigh to the byte what the method says.
-TEST_F(QuantRotated, EqualsTheTwinAndItsFile) {
+// Codes, norms and means packed by the reference weigh to the byte what the method says.
+TEST_F(QuantRotated, EqualsTheReferenceAndItsFile) {
   const std::vector<double> k_signs = signs_of(rng().stream("key-rotation"), head_.d());
   const std::vector<double> v_signs = signs_of(rng().stream("value-rotation"), head_.dv());
-  const twin::Rows keys = twin::rows_of(take_rows(head_.k, tokens_));
-  const twin::Rows values = twin::rows_of(take_rows(head_.v, tokens_));
+  const reference::Rows keys = reference::rows_of(take_rows(head_.k, tokens_));
+  const reference::Rows values = reference::rows_of(take_rows(head_.v, tokens_));
   for (const bool centred : {false, true}) {
     for (const bool unit : {false, true}) {
       for (const auto& [k_bits, v_bits] : {std::pair{1, 3}, {2, 2}, {3, 1}, {4, 8}}) {
@@ -103,16 +103,16 @@ TEST_F(QuantRotated, EqualsTheTwinAndItsFile) {
                                   {"v_bits", std::to_string(v_bits)},
                                   {"center", centred ? "mean" : "none"},
                                   {"correct", unit ? "norm" : "none"}});
-        const twin::RotatedRows k = twin::rotated_rows(keys, twin::hadamard(k_signs),
-                                                       unit_codebook(k_bits, head_.d()).levels,
-                                                       mean_of(keys, centred, head_.dtype), unit);
-        const twin::RotatedRows v = twin::rotated_rows(values, twin::hadamard(v_signs),
-                                                       unit_codebook(v_bits, head_.dv()).levels,
-                                                       mean_of(values, centred, head_.dtype), unit);
+        const reference::RotatedRows k = reference::rotated_rows(
+            keys, reference::hadamard(k_signs), unit_codebook(k_bits, head_.d()).levels,
+            mean_of(keys, centred, head_.dtype), unit);
+        const reference::RotatedRows v = reference::rotated_rows(
+            values, reference::hadamard(v_signs), unit_codebook(v_bits, head_.dv()).levels,
+            mean_of(values, centred, head_.dtype), unit);
         expect_rows(c.made.k, k.rows);
         expect_rows(c.made.v, v.rows);
-        std::vector<std::uint8_t> file = twin::packed(k.codes, k_bits);
-        for (const std::uint8_t byte : twin::packed(v.codes, v_bits)) {
+        std::vector<std::uint8_t> file = reference::packed(k.codes, k_bits);
+        for (const std::uint8_t byte : reference::packed(v.codes, v_bits)) {
           file.push_back(byte);
         }
         EXPECT_EQ(static_cast<Index>(size_of_file(file)), *c.payload_bytes);
@@ -125,18 +125,18 @@ TEST_F(QuantRotated, EqualsTheTwinAndItsFile) {
   }
 }
 
-TEST_F(QuantRotated, SignResidualEqualsTheTwin) {
+TEST_F(QuantRotated, SignResidualEqualsTheReference) {
   const Rng rng = this->rng();
-  const twin::Rows keys = twin::rows_of(take_rows(head_.k, tokens_));
+  const reference::Rows keys = reference::rows_of(take_rows(head_.k, tokens_));
   for (const int bits : {1, 3}) {
     const Compressed c =
         run({{"k_bits", std::to_string(bits)}, {"v_bits", "2"}, {"residual", "sign"}});
-    const twin::RotatedRows coded = twin::rotated_rows(
-        keys, twin::hadamard(signs_of(rng.stream("key-rotation"), head_.d())),
+    const reference::RotatedRows coded = reference::rotated_rows(
+        keys, reference::hadamard(signs_of(rng.stream("key-rotation"), head_.d())),
         bits == 1 ? std::vector<double>{} : unit_codebook(bits - 1, head_.d()).levels,
-        twin::Vec(16, 0), true);
+        reference::Vec(16, 0), true);
     expect_rows(c.made.k,
-                twin::with_signs(keys, coded.rows, gaussian(rng.stream("sketch"), head_.d())));
+                reference::with_signs(keys, coded.rows, gaussian(rng.stream("sketch"), head_.d())));
     // At one bit the norm of the residual is the key's, and stored once.
     EXPECT_EQ(c.aux_bytes, 137 * ((bits == 1 ? 2 : 4) + 2));
     EXPECT_EQ(*c.payload_bytes, 137 * 16 * bits / 8 + 137 * 8 * 2 / 8);

@@ -11,8 +11,8 @@
 #include "attention/truth.hpp"
 #include "core/math.hpp"
 #include "make_head.hpp"
-#include "twin/selection.hpp"
-#include "twin/twin.hpp"
+#include "reference/reference.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench {
 namespace {
@@ -150,14 +150,14 @@ KvHead long_head(Precision precision) {
 // What rounding of single products and sums may add up to, of values of size 1.
 constexpr double kSingle = 2e-5;
 
-TEST(SinglePrecision, ExactAttentionAndScoresAreNearTheTwins) {
+TEST(SinglePrecision, ExactAttentionAndScoresAreNearTheReferences) {
   const KvHead head = long_head(Precision::float32);
   const std::vector<Index> at = positions(620, 700);
   for (Index g = 0; g < head.group(); ++g) {
     const ExactAttention got = exact_attention(head, g, at, 2);
     const MatrixD p = exact_probabilities(head, g, at);
     for (Index r = 0; r < 80; ++r) {
-      const twin::Attention slow = twin::attention(head, g, at[r]);
+      const reference::Attention slow = reference::attention(head, g, at[r]);
       EXPECT_NEAR(got.log_z[r], static_cast<double>(slow.log_z), kSingle);
       for (Index t = 0; t < head.dv(); ++t) {
         EXPECT_NEAR(got.output.row(r)[t], static_cast<double>(slow.out[t]), kSingle);
@@ -166,7 +166,7 @@ TEST(SinglePrecision, ExactAttentionAndScoresAreNearTheTwins) {
         EXPECT_NEAR(p.row(r)[i], static_cast<double>(slow.p[i]), kSingle);
       }
     }
-    const twin::Rows sums = twin::attention_sums(head, 620, 700);
+    const reference::Rows sums = reference::attention_sums(head, 620, 700);
     const auto fast = attention_sums(head, {620, 700});
     for (Index i = 0; i < head.n(); ++i) {
       EXPECT_NEAR(fast[g][i], static_cast<double>(sums[g][i]), 80 * kSingle);
@@ -175,7 +175,7 @@ TEST(SinglePrecision, ExactAttentionAndScoresAreNearTheTwins) {
   }
 }
 
-TEST(SinglePrecision, EstimatesAreNearTheTwin) {
+TEST(SinglePrecision, EstimatesAreNearTheReference) {
   const KvHead head = long_head(Precision::float32);
   const std::vector<Index> kept = positions(30, 600);
   std::vector<float> weights;
@@ -189,15 +189,15 @@ TEST(SinglePrecision, EstimatesAreNearTheTwin) {
   sums.add_rows(head.k, head.v, first, {}, 1.0F, Part::both);
   Index degenerate = 0;
   const MatrixD z = sums.output(degenerate);
-  const twin::Rows k = twin::rows_of(head.k);
-  const twin::Rows v = twin::rows_of(head.v);
-  std::vector<twin::Weighted> set;
+  const reference::Rows k = reference::rows_of(head.k);
+  const reference::Rows v = reference::rows_of(head.v);
+  std::vector<reference::Weighted> set;
   for (Index i = 0; i < 600; ++i) {
     set.push_back({k[i], v[i], i < 30 ? 1.0L : static_cast<long double>(weights[i - 30])});
   }
-  const twin::Rows q = twin::rows_of(head.q[1]);
+  const reference::Rows q = reference::rows_of(head.q[1]);
   for (Index r = 0; r < 70; ++r) {
-    const twin::Estimate slow = twin::estimate(q[20 + r], head.scale, set, set);
+    const reference::Estimate slow = reference::estimate(q[20 + r], head.scale, set, set);
     for (Index t = 0; t < head.dv(); ++t) {
       EXPECT_NEAR(z.row(r)[t], static_cast<double>(slow.z[t]), kSingle);
     }

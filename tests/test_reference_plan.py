@@ -14,7 +14,7 @@ from script_case import ROOT
 from kvbench.reference import clock
 from kvbench.reference import plan as rp
 from kvbench.reference import steps as reference_steps
-from kvbench.reference.places import braces
+from kvbench.reference.placeholders import braces
 from kvbench.reference.reports import split_shared
 
 

@@ -13,7 +13,7 @@ from script_case import ROOT, FolderCase, missing, write_text
 
 from kvbench.reference import plan as rp
 from kvbench.prompts.tasks import TASKS
-from kvbench.reference import places, samples, store, variants
+from kvbench.reference import placeholders, samples, store, variants
 from kvbench.reference.stored import StoredSteps
 
 HEADER = ["schema", "trace", "prompt", "layer", "q_head", "algorithm", "params", "seed",
@@ -275,7 +275,7 @@ class PlanTest(unittest.TestCase):
             for name in ("b.jsonl", "a.jsonl"):
                 write_text(os.path.join(folder, name), "")
             plan = mock.Mock(records=[os.path.join(folder, "*.jsonl")], model={"folder": "m"})
-            words, output = places.Places(plan, folder, folder, (0,), "kvbench", "python", "").report_words(
+            words, output = placeholders.Placeholders(plan, folder, folder, (0,), "kvbench", "python", "").report_words(
                 "kvbench-py losses --records {records} --csv {out}/x.csv > {out}/y", None, "/out")
         self.assertEqual(words[2:], ["losses", "--records", os.path.join(folder, "a.jsonl"),
                                      os.path.join(folder, "b.jsonl"), "--csv", "/out/x.csv"])

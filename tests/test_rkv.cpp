@@ -1,12 +1,13 @@
-// rkv: scores by hand and against the twin, the prefill's selection, and the stream step by step.
+// rkv: scores by hand and against the reference, the prefill's selection, and the stream step by
+// step.
 #include <cmath>
 #include <memory>
 
 #include "algorithms/shared/rkv_scores.hpp"
 #include "method_checks.hpp"
+#include "reference/rkv.hpp"
+#include "reference/selection.hpp"
 #include "refusal.hpp"
-#include "twin/rkv.hpp"
-#include "twin/selection.hpp"
 
 namespace kvbench {
 
@@ -17,7 +18,7 @@ namespace {
 // Softmaxes of float64 sums of some hundred terms of at most 1.
 constexpr long double kRounding = 1e-12L;
 
-void expect_close(const std::vector<double>& got, const twin::Vec& expected) {
+void expect_close(const std::vector<double>& got, const reference::Vec& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
     const bool above = expected[i] > 1;  // above all others: only the order counts
@@ -27,7 +28,7 @@ void expect_close(const std::vector<double>& got, const twin::Vec& expected) {
   }
 }
 
-TEST(Rkv, ScoresEqualTwin) {
+TEST(Rkv, ScoresEqualReference) {
   HeadShape shape;
   shape.n = 300;  // more than two tiles
   shape.nq = 120;
@@ -43,14 +44,15 @@ TEST(Rkv, ScoresEqualTwin) {
         for (std::size_t i = 20; i < cache.size(); i += i % 5 == 0 ? 1 : 2) {
           own.push_back(cache[i]);
         }
-        for (const twin::RkvTwin& t :
-             {twin::RkvTwin{}, twin::RkvTwin{0.5L, 0.8L, 1, false}, twin::RkvTwin{0, 0.1L, 3, true},
-              twin::RkvTwin{1, 1, 51, true}, twin::RkvTwin{0, 0.99L, 1, true}}) {
+        for (const reference::RkvReference& t :
+             {reference::RkvReference{}, reference::RkvReference{0.5L, 0.8L, 1, false},
+              reference::RkvReference{0, 0.1L, 3, true}, reference::RkvReference{1, 1, 51, true},
+              reference::RkvReference{0, 0.99L, 1, true}}) {
           const RkvRules rules = {static_cast<double>(t.lambda), static_cast<double>(t.threshold),
                                   t.kernel, t.largest};
           expect_close(rkv_scores(head, cache, own, queries, rules),
-                       twin::rkv_scores(head, cache, own, queries.begin, queries.end,
-                                        {rules.lambda, rules.threshold, t.kernel, t.largest}));
+                       reference::rkv_scores(head, cache, own, queries.begin, queries.end,
+                                             {rules.lambda, rules.threshold, t.kernel, t.largest}));
         }
       }
     }
@@ -107,7 +109,7 @@ TEST(Rkv, ImportanceByHand) {
   EXPECT_NEAR(got[2] * mean, std::exp(0.75), 1e-6);
 }
 
-TEST(Rkv, PrefillEqualsTwin) {
+TEST(Rkv, PrefillEqualsReference) {
   const Method method = method_rkv();
   HeadShape shape;
   shape.n = 90;
@@ -117,11 +119,11 @@ TEST(Rkv, PrefillEqualsTwin) {
       for (const Range scoring : {Range{30, 75}, Range{30, 72}, Range{70, 71}, Range{30, 60}}) {
         const JobOf job(method, make_head(shape, seed), tokens, scoring);
         const Index begin = std::max(scoring.begin, scoring.end - 8);
-        const twin::Vec scores =
-            twin::rkv_scores(job.head(), positions(0, std::max(scoring.end, tokens.back() + 1)),
-                             tokens, begin, scoring.end, {});
+        const reference::Vec scores = reference::rkv_scores(
+            job.head(), positions(0, std::max(scoring.end, tokens.back() + 1)), tokens, begin,
+            scoring.end, {});
         for (const Index kept : {0, 1, 2, 9, 30, 41}) {
-          ASSERT_EQ(job.kept(kept), twin::best(tokens, scores, kept));
+          ASSERT_EQ(job.kept(kept), reference::best(tokens, scores, kept));
         }
       }
     }
@@ -140,7 +142,7 @@ std::unique_ptr<StreamCache> open(const Method& m, const KvHead& head, const Giv
       Params(m.info.name, m.info.params, given));
 }
 
-TEST(Rkv, TheStreamEqualsTheTwinAtEveryStep) {
+TEST(Rkv, TheStreamEqualsTheReferenceAtEveryStep) {
   const Method method = method_rkv();
   HeadShape shape;
   shape.n = shape.nq = 70;
@@ -151,7 +153,7 @@ TEST(Rkv, TheStreamEqualsTheTwinAtEveryStep) {
         const auto cache =
             open(method, head,
                  {{"tokens", std::to_string(capacity)}, {"buffer", std::to_string(buffer)}}, w);
-        twin::RkvStream slow{{}, capacity, buffer, 8, w.sink, w.recent, {}, 0};
+        reference::RkvStream slow{{}, capacity, buffer, 8, w.sink, w.recent, {}, 0};
         for (Index j = 0; j < 70; ++j) {
           cache->append(j, j - w.recent >= w.sink ? j - w.recent : -1);
           slow.step(head, j);

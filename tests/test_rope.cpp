@@ -8,9 +8,9 @@
 
 #include "core/rope.hpp"
 #include "method_checks.hpp"
+#include "reference/expected_attention.hpp"
 #include "replay_run.hpp"
 #include "trace/reader.hpp"
-#include "twin/expected_attention.hpp"
 
 namespace kvbench {
 
@@ -26,7 +26,7 @@ using testing_replay::TraceShape;
 // Tables and rows are float32; the rotation back is float64.
 constexpr double kFloat = 1e-6;
 // Logits reach some tens in long double and float64.
-constexpr twin::Real kRounding = 1e-11L;
+constexpr reference::Real kRounding = 1e-11L;
 
 TEST(Rope, UnrotateUndoesTheModelsRotation) {
   for (const RopeLayout layout : {RopeLayout::half, RopeLayout::interleaved}) {
@@ -202,7 +202,7 @@ TEST_F(RopeTrace, AutoIsResolvedInTheRow) {
             std::string::npos);
 }
 
-TEST(ExpectedAttentionTables, EqualsTwin) {
+TEST(ExpectedAttentionTables, EqualsReference) {
   const Method method = method_expected_attention();
   HeadShape shape;
   shape.n = 110;
@@ -228,10 +228,10 @@ TEST(ExpectedAttentionTables, EqualsTwin) {
             const Compressed c =
                 method.compress(task, job.params({{"n_future", std::to_string(future)},
                                                   {"n_skip", std::to_string(skip)}}));
-            const twin::Vec slow = twin::expected_attention(
+            const reference::Vec slow = reference::expected_attention(
                 head, tokens, std::max(scoring.begin, skip), scoring.end, &tables.cos, &tables.sin,
                 layout == RopeLayout::half, future);
-            ASSERT_TRUE(twin::is_top(tokens, slow, c.held.tokens, 20, kRounding))
+            ASSERT_TRUE(reference::is_top(tokens, slow, c.held.tokens, 20, kRounding))
                 << norm << " " << dim << " " << future << " " << skip;
           }
         }
@@ -240,7 +240,7 @@ TEST(ExpectedAttentionTables, EqualsTwin) {
   }
 }
 
-// A wrong layout is another method: the twin would notice.
+// A wrong layout is another method: the reference would notice.
 TEST(ExpectedAttentionTables, TheLayoutMatters) {
   const Method method = method_expected_attention();
   HeadShape shape;

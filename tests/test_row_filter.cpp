@@ -87,7 +87,7 @@ TEST(RowFilter, SlipsAreRefused) {
 }
 
 // Numbers against a plain reading of the rule.
-TEST(RowFilter, AgreesWithASlowTwin) {
+TEST(RowFilter, AgreesWithASlowReference) {
   std::mt19937 random(2);
   for (int i = 0; i < 2000; ++i) {
     const int a = static_cast<int>(random() % 6);

@@ -1,6 +1,6 @@
-"""kvbench-py score on small random models of many architectures: logits and figures by twins.
+"""kvbench-py score on small random models of many architectures: logits and figures by references.
 
-Needs torch and transformers (`make test-dump`); without them every test is skipped. The twins:
+Needs torch and transformers (`make test-dump`); without them every test is skipped. The references:
 score_case.py; refusals, resuming and generation: test_score_runs.py.
 """
 

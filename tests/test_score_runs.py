@@ -1,7 +1,7 @@
 """kvbench-py score: rows without figures, refusals, resuming, generation, likelihoods of answers.
 
 Needs torch and transformers (`make test-dump`); without them every test is skipped. Figures against
-twins: test_score_model.py.
+references: test_score_model.py.
 """
 
 import json

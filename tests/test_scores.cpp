@@ -11,7 +11,7 @@
 #include "attention/scores.hpp"
 #include "counting_backend.hpp"
 #include "make_head.hpp"
-#include "twin/selection.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 // float64 sums of at most two hundred weights of at most 1 against long double ones.
 constexpr double kRounding = 1e-12;
 
-void expect_equal(const std::vector<std::vector<double>>& fast, const twin::Rows& slow) {
+void expect_equal(const std::vector<std::vector<double>>& fast, const reference::Rows& slow) {
   ASSERT_EQ(fast.size(), slow.size());
   for (std::size_t g = 0; g < slow.size(); ++g) {
     ASSERT_EQ(fast[g].size(), slow[g].size());
@@ -29,7 +29,7 @@ void expect_equal(const std::vector<std::vector<double>>& fast, const twin::Rows
   }
 }
 
-TEST(AttentionSums, EqualTwinForOddRanges) {
+TEST(AttentionSums, EqualReferenceForOddRanges) {
   HeadShape shape;
   shape.n = 150;
   shape.group = 2;
@@ -41,20 +41,20 @@ TEST(AttentionSums, EqualTwinForOddRanges) {
     for (const Range r : {Range{start, 150}, Range{start, start + 1}, Range{149, 150},
                           Range{std::min<Index>(149, start + 3), 149}, Range{start, start},
                           Range{150, 150}, Range{0, 150}, Range{0, start}, Range{80, 70}}) {
-      expect_equal(attention_sums(head, r), twin::attention_sums(head, r.begin, r.end));
+      expect_equal(attention_sums(head, r), reference::attention_sums(head, r.begin, r.end));
     }
   }
 }
 
 // More tokens than are widened at a time, and queries in several blocks.
-TEST(AttentionSums, EqualTwinAcrossBlocks) {
+TEST(AttentionSums, EqualReferenceAcrossBlocks) {
   HeadShape shape;
   shape.n = 1100;
   shape.nq = 70;
   shape.d = 3;
   shape.group = 1;
   const KvHead head = make_head(shape, 8);
-  expect_equal(attention_sums(head, {1031, 1099}), twin::attention_sums(head, 1031, 1099));
+  expect_equal(attention_sums(head, {1031, 1099}), reference::attention_sums(head, 1031, 1099));
 }
 
 TEST(AttentionSums, EveryQueryGivesOneInAllAndNothingToItsFuture) {

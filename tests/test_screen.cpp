@@ -9,10 +9,10 @@
 #include <limits>
 #include <random>
 
+#include "attention/float32_bounds.hpp"
 #include "attention/kcenter.hpp"
 #include "attention/nearest_keys.hpp"
 #include "attention/online_clusters.hpp"
-#include "attention/screen.hpp"
 #include "make_head.hpp"
 
 namespace kvbench {
@@ -203,7 +203,7 @@ TEST(Screen, BoundsAreOnTheSafeSide) {
     }
   }
   for (const double x : {0.0, 1e-46, 1.0 + 1e-9, 1e38, 4e38}) {
-    EXPECT_GE(static_cast<double>(not_below(x)), x);
+    EXPECT_GE(static_cast<double>(round_up(x)), x);
   }
   EXPECT_EQ(largest_of({}), -std::numeric_limits<float>::infinity());
   EXPECT_EQ(largest_of(std::vector<float>{-2.0F, kNan, -1.0F, -5.0F}), -1.0F);

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "make_trace.hpp"
+#include "reference/shard_costs.hpp"
 #include "refusal.hpp"
 #include "replay/planner.hpp"
 #include "replay/shard_calibration.hpp"
 #include "report_rows.hpp"
-#include "twin/shard_costs.hpp"
 
 namespace kvbench {
 namespace {
@@ -85,7 +85,7 @@ class ShardCostsTest : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(ShardCostsTest, TimesAndPartsAreThoseOfTheTwin) {
+TEST_F(ShardCostsTest, TimesAndPartsAreThoseOfTheReference) {
   const Plan p = plan();
   std::map<std::pair<std::size_t, std::optional<double>>, Index> settings;
   std::map<Index, std::string> algorithm_of;
@@ -98,7 +98,7 @@ TEST_F(ShardCostsTest, TimesAndPartsAreThoseOfTheTwin) {
     }
   }
   ASSERT_EQ(first.size(), 5U);
-  std::vector<twin::TimedJob> jobs;
+  std::vector<reference::TimedJob> jobs;
   for (Index job = 0; job < p.jobs(); ++job) {
     const Unit& unit = p.unit_of(job);
     const Entry& e = p.entry_of(job);
@@ -109,7 +109,7 @@ TEST_F(ShardCostsTest, TimesAndPartsAreThoseOfTheTwin) {
   std::lognormal_distribution<double> time(0.0, 2.0);
   for (int round = 0; round < 30; ++round) {
     std::vector<Row> rows;
-    std::vector<twin::TimedRow> twin_rows;
+    std::vector<reference::TimedRow> reference_rows;
     for (std::size_t s = 0; s < first.size(); ++s) {
       const auto lengths = static_cast<Index>(random() % (s == 0 ? 3 : 4));  // none: it is lacking
       for (Index l = 0; l < lengths + (s == 0 ? 1 : 0); ++l) {
@@ -120,22 +120,22 @@ TEST_F(ShardCostsTest, TimesAndPartsAreThoseOfTheTwin) {
           const double us = infeasible ? 0.0 : 50.0 * time(random);
           rows.push_back(timed(p, first[s], tokens, ms, us));
           rows.back().status = infeasible ? "infeasible: too small" : "ok";
-          twin_rows.push_back({static_cast<Index>(s), tokens, ms, us, 4});
+          reference_rows.push_back({static_cast<Index>(s), tokens, ms, us, 4});
         }
       }
     }
     std::shuffle(rows.begin(), rows.end(), random);
     const ShardCosts costs = calibrated(p, as_table(rows));
     const std::vector<Index> got = job_times(p, costs);
-    const std::vector<double> expected = twin::job_seconds(twin_rows, algorithm_of, jobs);
+    const std::vector<double> expected = reference::job_seconds(reference_rows, algorithm_of, jobs);
     for (std::size_t j = 0; j < jobs.size(); ++j) {
-      // The twin finds exponents by a search.
+      // The reference finds exponents by a search.
       ASSERT_NEAR(1e-9 * static_cast<double>(got[j]), expected[j], 1e-9 + 1e-6 * expected[j])
           << round << " job " << j;
     }
     ASSERT_EQ(costs.nanoseconds({0, p.jobs()}), std::accumulate(got.begin(), got.end(), Index{0}));
     for (const Index count : {1, 2, 3, 4, 7, 40, 121, 500}) {
-      const std::vector<Index> parts = twin::equal_parts(got, count);
+      const std::vector<Index> parts = reference::equal_parts(got, count);
       for (Index i = 0; i <= count; ++i) {
         ASSERT_EQ(costs.boundary(i, count), parts[i]) << i << " of " << count;
       }

@@ -1,10 +1,10 @@
-// simlayerkv: which layers keep everything, by budget and by threshold, against the twin.
+// simlayerkv: which layers keep everything, by budget and by threshold, against the reference.
 #include <fmt/format.h>
 
 #include <set>
 
 #include "layer_job.hpp"
-#include "twin/simlayerkv.hpp"
+#include "reference/simlayerkv.hpp"
 
 namespace kvbench {
 
@@ -26,12 +26,13 @@ std::vector<KvHead> layers() {
   return heads;
 }
 
-twin::Vec laziness(const std::vector<KvHead>& heads, const std::vector<Index>& tokens, Index last) {
-  twin::Vec out;
+reference::Vec laziness(const std::vector<KvHead>& heads, const std::vector<Index>& tokens,
+                        Index last) {
+  reference::Vec out;
   for (std::size_t l = 0; l < kLayers; ++l) {
-    out.push_back(twin::laziness({heads.begin() + static_cast<Index>(l * kHeads),
-                                  heads.begin() + static_cast<Index>((l + 1) * kHeads)},
-                                 tokens, 60 - last, 60));
+    out.push_back(reference::laziness({heads.begin() + static_cast<Index>(l * kHeads),
+                                       heads.begin() + static_cast<Index>((l + 1) * kHeads)},
+                                      tokens, 60 - last, 60));
   }
   return out;
 }
@@ -57,11 +58,11 @@ TEST(SimLayerKv, TheLaziestAreReducedUntilTheOthersFit) {
     const SharedJob job(method, heads, kHeads, tokens, {10, 60});
     const auto m = static_cast<Index>(tokens.size());
     for (const Index last : {1, 7, 50}) {
-      const twin::Vec lazy = laziness(heads, tokens, last);
+      const reference::Vec lazy = laziness(heads, tokens, last);
       for (Index each = 0; each <= m; ++each) {
         const auto got = job.run(each * heads[0].pair_bytes(), {{"n_last", std::to_string(last)}});
         const Index fit = static_cast<Index>(kLayers) * each / m;
-        ASSERT_EQ(full(got, tokens), twin::least_lazy(lazy, fit));
+        ASSERT_EQ(full(got, tokens), reference::least_lazy(lazy, fit));
         ASSERT_EQ(job.degenerate,
                   std::vector<std::string>(kLayers * kHeads, fit == 0 ? "no layer fits" : ""));
       }
@@ -74,17 +75,17 @@ TEST(SimLayerKv, AThresholdReducesTheLazier) {
   const std::vector<KvHead> heads = layers();
   const std::vector<Index> tokens = positions(5, 45);
   const SharedJob job(method, heads, kHeads, tokens, {10, 60});
-  const twin::Vec lazy = laziness(heads, tokens, 1);
+  const reference::Vec lazy = laziness(heads, tokens, 1);
   std::set<std::vector<bool>> seen;
   std::vector<double> thresholds = {0.0, 1.0};
-  for (const twin::Real x : lazy) {  // a millionth is far above rounding
+  for (const reference::Real x : lazy) {  // a millionth is far above rounding
     thresholds.push_back(static_cast<double>(x) - 1e-6);
     thresholds.push_back(static_cast<double>(x) + 1e-6);
   }
   for (const double threshold : thresholds) {
     std::vector<bool> expected;
-    for (const twin::Real x : lazy) {
-      expected.push_back(x <= static_cast<twin::Real>(threshold));
+    for (const reference::Real x : lazy) {
+      expected.push_back(x <= static_cast<reference::Real>(threshold));
     }
     const auto got =
         job.run(40 * heads[0].pair_bytes(), {{"threshold", fmt::format("{}", threshold)}});

@@ -11,7 +11,7 @@ import unittest
 
 from script_case import KVBENCH, ROOT, SCRIPTS, FolderCase, read_text, write_text
 
-from kvbench.plot.looks import KNOWN
+from kvbench.plot.palette import KNOWN
 from kvbench.site import curves
 from kvbench.site.main import digits
 from kvbench.site.results import parse_method

@@ -2,8 +2,8 @@
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
 #include "method_checks.hpp"
+#include "reference/selection.hpp"
 #include "refusal.hpp"
-#include "twin/selection.hpp"
 
 namespace kvbench {
 
@@ -17,15 +17,16 @@ namespace {
 // Means of softmax weights, at most some tens of float64 terms; relative to a score.
 constexpr double kRounding = 1e-12;
 
-TEST(SnapKv, ScoresAndSelectionEqualTwin) {
+TEST(SnapKv, ScoresAndSelectionEqualReference) {
   const Method method = method_snapkv();
   HeadShape shape;
   shape.n = 90;
   shape.nq = 60;
   shape.group = 3;
-  const std::map<std::string, twin::TwinReduce> reduces = {{"mean", twin::TwinReduce::mean},
-                                                           {"max", twin::TwinReduce::max},
-                                                           {"sum", twin::TwinReduce::sum}};
+  const std::map<std::string, reference::ReferenceReduce> reduces = {
+      {"mean", reference::ReferenceReduce::mean},
+      {"max", reference::ReferenceReduce::max},
+      {"sum", reference::ReferenceReduce::sum}};
   // Windows shorter and longer than the scoring range; queries that do not see the last tokens.
   for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
     const JobOf job(method, make_head(shape, 4), tokens, {35, 60});
@@ -37,16 +38,16 @@ TEST(SnapKv, ScoresAndSelectionEqualTwin) {
                                  {"kernel", std::to_string(kernel)},
                                  {"pool", pool},
                                  {"reduce", word}};
-            const twin::Vec slow =
-                twin::snapkv(job.head(), tokens, std::max<Index>(35, 60 - window), 60, kernel / 2,
-                             std::string(pool) == "max", reduce);
+            const reference::Vec slow =
+                reference::snapkv(job.head(), tokens, std::max<Index>(35, 60 - window), 60,
+                                  kernel / 2, std::string(pool) == "max", reduce);
             const std::vector<double> fast = snapkv_scores(job.task(), job.params(given));
             ASSERT_EQ(fast.size(), slow.size());
             for (std::size_t i = 0; i < slow.size(); ++i) {
               // Relative to the largest weight in reach: pooling subtracts and adds it.
               ASSERT_NEAR(fast[i], static_cast<double>(slow[i]), kRounding);
             }
-            ASSERT_TRUE(twin::is_top(tokens, slow, job.kept(20, given), 20, 1e-9L));
+            ASSERT_TRUE(reference::is_top(tokens, slow, job.kept(20, given), 20, 1e-9L));
           }
         }
       }
@@ -62,9 +63,9 @@ TEST(SnapKv, DefaultsAreTheLastThirtyTwoQueriesAndFiveTokens) {
   const JobOf job(method, make_head(shape, 5), positions(10, 90), {20, 110});
   EXPECT_EQ(job.kept(17),
             job.kept(17, {{"window", "32"}, {"kernel", "5"}, {"pool", "avg"}, {"reduce", "mean"}}));
-  const twin::Vec slow =
-      twin::snapkv(job.head(), job.tokens(), 78, 110, 2, false, twin::TwinReduce::mean);
-  EXPECT_TRUE(twin::is_top(job.tokens(), slow, job.kept(17), 17, 1e-9L));
+  const reference::Vec slow = reference::snapkv(job.head(), job.tokens(), 78, 110, 2, false,
+                                                reference::ReferenceReduce::mean);
+  EXPECT_TRUE(reference::is_top(job.tokens(), slow, job.kept(17), 17, 1e-9L));
 }
 
 TEST(SnapKv, EqualScoresStayEqualUnderPooling) {

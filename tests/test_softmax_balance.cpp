@@ -5,14 +5,14 @@
 
 #include "attention/softmax_balance.hpp"
 #include "make_head.hpp"
-#include "twin/twin.hpp"
+#include "reference/reference.hpp"
 
 namespace kvbench {
 namespace {
 
 struct Case {
   WalkStep step;
-  twin::TwinStep twin_step;
+  reference::ReferenceStep reference_step;
   double gamma;
   bool center;
   double bias;
@@ -27,29 +27,40 @@ struct Case {
 
 class WalkTest : public ::testing::TestWithParam<Case> {};
 
-INSTANTIATE_TEST_SUITE_P(
-    Options, WalkTest,
-    ::testing::Values(
-        Case{WalkStep::theory, twin::TwinStep::theory, 1.0, true, 0.0, 8, 64, 3.0, 1e-12, 3e-6},
-        Case{WalkStep::fixed, twin::TwinStep::fixed, 1.0, true, 0.0, 8, 64, 3.0, 1e-12, 3e-6},
-        Case{WalkStep::fixed, twin::TwinStep::fixed, 8.0, false, 0.3, 5, 33, 6.0, 1e-11, 1e-5},
-        Case{WalkStep::fixed, twin::TwinStep::fixed, 0.0, true, 0.0, 8, 64, 3.0, 0.0, 0.0},
-        Case{WalkStep::self, twin::TwinStep::self, 1.0, true, 0.0, 8, 64, 3.0, 1e-11, 1e-5},
-        Case{WalkStep::self, twin::TwinStep::self, 4.0, true, 0.5, 64, 256, 6.0, 1e-10, 1e-4},
-        Case{WalkStep::greedy, twin::TwinStep::greedy, 1.0, true, 0.0, 64, 256, 6.0, 0.0, 0.0},
-        Case{WalkStep::repo, twin::TwinStep::repo, 4.0, true, 0.025, 64, 128, 3.0, 1e-11, 1e-4},
-        // Norm 100 at d = 128: s|k|^2 = 884, past float64's exp; long double's reaches 11355.
-        Case{WalkStep::theory, twin::TwinStep::theory, 1.0, false, 0.0, 128, 64, 100.0, 1e-10,
-             1e-4},
-        Case{WalkStep::fixed, twin::TwinStep::fixed, 1.0, false, 0.0, 128, 64, 100.0, 1e-10, 1e-4},
-        Case{WalkStep::self, twin::TwinStep::self, 1.0, true, 0.1, 128, 64, 100.0, 1e-8, 1e-3},
-        Case{WalkStep::repo, twin::TwinStep::repo, 4.0, false, 0.025, 128, 64, 100.0, 1e-8, 1e-3},
-        Case{WalkStep::greedy, twin::TwinStep::greedy, 1.0, false, 0.0, 128, 64, 100.0, 0.0, 0.0}));
+INSTANTIATE_TEST_SUITE_P(Options, WalkTest,
+                         ::testing::Values(Case{WalkStep::theory, reference::ReferenceStep::theory,
+                                                1.0, true, 0.0, 8, 64, 3.0, 1e-12, 3e-6},
+                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
+                                                1.0, true, 0.0, 8, 64, 3.0, 1e-12, 3e-6},
+                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
+                                                8.0, false, 0.3, 5, 33, 6.0, 1e-11, 1e-5},
+                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
+                                                0.0, true, 0.0, 8, 64, 3.0, 0.0, 0.0},
+                                           Case{WalkStep::self, reference::ReferenceStep::self, 1.0,
+                                                true, 0.0, 8, 64, 3.0, 1e-11, 1e-5},
+                                           Case{WalkStep::self, reference::ReferenceStep::self, 4.0,
+                                                true, 0.5, 64, 256, 6.0, 1e-10, 1e-4},
+                                           Case{WalkStep::greedy, reference::ReferenceStep::greedy,
+                                                1.0, true, 0.0, 64, 256, 6.0, 0.0, 0.0},
+                                           Case{WalkStep::repo, reference::ReferenceStep::repo, 4.0,
+                                                true, 0.025, 64, 128, 3.0, 1e-11, 1e-4},
+                                           // Norm 100 at d = 128: s|k|^2 = 884, past float64's exp;
+                                           // long double's reaches 11355.
+                                           Case{WalkStep::theory, reference::ReferenceStep::theory,
+                                                1.0, false, 0.0, 128, 64, 100.0, 1e-10, 1e-4},
+                                           Case{WalkStep::fixed, reference::ReferenceStep::fixed,
+                                                1.0, false, 0.0, 128, 64, 100.0, 1e-10, 1e-4},
+                                           Case{WalkStep::self, reference::ReferenceStep::self, 1.0,
+                                                true, 0.1, 128, 64, 100.0, 1e-8, 1e-3},
+                                           Case{WalkStep::repo, reference::ReferenceStep::repo, 4.0,
+                                                false, 0.025, 128, 64, 100.0, 1e-8, 1e-3},
+                                           Case{WalkStep::greedy, reference::ReferenceStep::greedy,
+                                                1.0, false, 0.0, 128, 64, 100.0, 0.0, 0.0}));
 
 // A draw within the tolerance of its probability may give either sign, and from there on the walks
 // are two: no more of that seed's is compared. Returns how many tokens were.
 template <class T>
-Index expect_twin(const Case& c, double tolerance) {
+Index expect_reference(const Case& c, double tolerance) {
   Index compared = 0;
   HeadShape shape;
   shape.n = c.block;
@@ -61,7 +72,7 @@ Index expect_twin(const Case& c, double tolerance) {
     std::mt19937_64 generator(seed);
     std::uniform_real_distribution<double> uniform(0.0, 1.0);
     std::vector<double> uniforms, weights;
-    twin::Vec long_weights;
+    reference::Vec long_weights;
     for (Index i = 0; i < c.block; ++i) {
       uniforms.push_back(uniform(generator));
       weights.push_back(std::exp2(static_cast<double>(generator() % 4)));
@@ -82,14 +93,14 @@ Index expect_twin(const Case& c, double tolerance) {
     const WalkCounts counts =
         softmax_balance(keys, values, weights, options, uniforms, signs, p, scratch);
 
-    twin::WalkTwin t;
-    t.step = c.twin_step;
+    reference::WalkReference t;
+    t.step = c.reference_step;
     t.gamma = c.gamma;
     t.scale = head.scale;
     t.bias = c.bias;
     t.center = c.center;
-    const twin::WalkResult slow =
-        twin::walk(twin::rows_of(head.k), twin::rows_of(head.v), long_weights, t, uniforms);
+    const reference::WalkResult slow = reference::walk(
+        reference::rows_of(head.k), reference::rows_of(head.v), long_weights, t, uniforms);
     int saturated = 0;
     int coin = 0;
     std::size_t i = 0;
@@ -118,14 +129,14 @@ Index expect_twin(const Case& c, double tolerance) {
   return compared;
 }
 
-TEST_P(WalkTest, EqualsTwin) {
+TEST_P(WalkTest, EqualsReference) {
   const Case& c = GetParam();
-  EXPECT_EQ(expect_twin<double>(c, c.tolerance), 6 * c.block);
+  EXPECT_EQ(expect_reference<double>(c, c.tolerance), 6 * c.block);
 }
 
 TEST_P(WalkTest, InFloat32TooAsFarAsItsRoundingGoes) {
   const Case& c = GetParam();
-  EXPECT_GT(expect_twin<float>(c, c.tolerance32), 5 * c.block);
+  EXPECT_GT(expect_reference<float>(c, c.tolerance32), 5 * c.block);
 }
 
 template <class T>

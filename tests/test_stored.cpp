@@ -16,8 +16,8 @@
 #include "make_head.hpp"
 #include "method_checks.hpp"
 #include "read_rows.hpp"
+#include "reference/quantize.hpp"
 #include "replay/grid.hpp"
-#include "twin/quantize.hpp"
 
 namespace kvbench {
 namespace {
@@ -52,16 +52,16 @@ class Stored : public ::testing::Test {
 };
 
 // Keys of `positions` as KIVI codes them by its definition.
-twin::Rows coded_keys(const KvHead& head, const std::vector<Index>& positions, int bits,
-                      std::size_t group) {
-  const twin::Rows rows = twin::rows_of(take_rows(head.k, positions));
-  twin::Rows out;
+reference::Rows coded_keys(const KvHead& head, const std::vector<Index>& positions, int bits,
+                           std::size_t group) {
+  const reference::Rows rows = reference::rows_of(take_rows(head.k, positions));
+  reference::Rows out;
   for (std::size_t b = 0; b < rows.size(); b += group) {
-    const twin::Rows part(
+    const reference::Rows part(
         rows.begin() + static_cast<std::ptrdiff_t>(b),
         rows.begin() + static_cast<std::ptrdiff_t>(std::min(b + group, rows.size())));
-    for (const twin::Vec& row :
-         twin::transposed(twin::quantized_rows(twin::transposed(part), bits, group))) {
+    for (const reference::Vec& row : reference::transposed(
+             reference::quantized_rows(reference::transposed(part), bits, group))) {
       out.push_back(row);
     }
   }
@@ -78,8 +78,8 @@ TEST_F(Stored, WhatAKeepsAsQHoldsIt) {
   EXPECT_EQ(c.quantised, 75);
   EXPECT_TRUE(c.made.weights.empty());
   expect_rows(c.made.k, coded_keys(head_, plain.held.tokens, 4, 32));
-  expect_rows(c.made.v,
-              twin::quantized_rows(twin::rows_of(take_rows(head_.v, plain.held.tokens)), 3, 32));
+  expect_rows(c.made.v, reference::quantized_rows(
+                            reference::rows_of(take_rows(head_.v, plain.held.tokens)), 3, 32));
   // 75 tokens of 16 channels; keys in groups of 32, 32 and 11, values in one group each.
   EXPECT_EQ(*c.payload_bytes, 75 * 16 * 4 / 8 + 75 * 16 * 3 / 8);
   EXPECT_EQ(c.aux_bytes, 4 * (16 * 3 + 75));

@@ -1,4 +1,4 @@
-// The streams of h2o, cam and tova against step-by-step twins, their memory, and causality.
+// The streams of h2o, cam and tova against step-by-step references, their memory, and causality.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 #include "algorithms/contract.hpp"
 #include "core/error.hpp"
 #include "make_head.hpp"
-#include "twin/eviction.hpp"
-#include "twin/twin.hpp"
+#include "reference/eviction.hpp"
+#include "reference/reference.hpp"
 
 namespace kvbench {
 
@@ -53,19 +53,20 @@ class StreamEvictionIn : public testing::TestWithParam<Precision> {};
 INSTANTIATE_TEST_SUITE_P(Both, StreamEvictionIn,
                          testing::Values(Precision::float32, Precision::float64));
 
-TEST_P(StreamEvictionIn, H2oEqualsTheTwinAtEveryStep) {
+TEST_P(StreamEvictionIn, H2oEqualsTheReferenceAtEveryStep) {
   KvHead head = head_of(60, 1);
   head.precision = GetParam();
   for (const auto& [sink, recent] : kExact) {
     for (const Index kept : {0, 1, 2, 11, 53}) {
       for (const double ratio : {0.0, 0.5, 1.0}) {
         for (const char* reduce : {"mean", "max"}) {
-          twin::EvictionTwin twin;
-          twin.kept = std::clamp<Index>(60 - recent - sink, 0, kept);
-          twin.heavy = static_cast<Index>(std::floor(ratio * static_cast<double>(twin.kept)));
-          twin.window = recent;
-          twin.sink = sink;
-          twin.largest = std::string(reduce) == "max";
+          reference::EvictionReference reference;
+          reference.kept = std::clamp<Index>(60 - recent - sink, 0, kept);
+          reference.heavy =
+              static_cast<Index>(std::floor(ratio * static_cast<double>(reference.kept)));
+          reference.window = recent;
+          reference.sink = sink;
+          reference.largest = std::string(reduce) == "max";
           const auto cache = open(method_h2o(), head,
                                   {{"tokens", std::to_string(kept)},
                                    {"heavy_ratio", std::to_string(ratio)},
@@ -73,10 +74,10 @@ TEST_P(StreamEvictionIn, H2oEqualsTheTwinAtEveryStep) {
                                   {}, recent, sink);
           for (Index j = 0; j < 60; ++j) {
             cache->append(j, leaving(j, recent, sink));
-            twin.step(head, j);
+            reference.step(head, j);
             const Compressed c = cache->view();
-            ASSERT_EQ(c.held.tokens, twin.outside(j)) << j;
-            ASSERT_EQ(c.aux_bytes, 4 * static_cast<Index>(twin.score.size()));
+            ASSERT_EQ(c.held.tokens, reference.outside(j)) << j;
+            ASSERT_EQ(c.aux_bytes, 4 * static_cast<Index>(reference.score.size()));
           }
         }
       }
@@ -84,40 +85,40 @@ TEST_P(StreamEvictionIn, H2oEqualsTheTwinAtEveryStep) {
   }
 }
 
-TEST(StreamEviction, CamEqualsTheTwinAtEveryStep) {
+TEST(StreamEviction, CamEqualsTheReferenceAtEveryStep) {
   const KvHead head = head_of(60, 2);
   const RngStream draws = Rng(1, {"p", 0, 0}, "cam").stream("merge");
   for (const auto& [sink, recent] : kExact) {
     for (const Index kept : {1, 11, 40}) {
       for (const Index merge : {1, 4, 32}) {
-        twin::EvictionTwin twin;
-        twin.kept = std::clamp<Index>(60 - recent - sink, 0, kept);
-        twin.heavy = twin.kept / 2;
-        twin.window = recent;
-        twin.sink = sink;
-        std::map<Index, twin::Vec> values;  // of all tokens, as they stand
+        reference::EvictionReference reference;
+        reference.kept = std::clamp<Index>(60 - recent - sink, 0, kept);
+        reference.heavy = reference.kept / 2;
+        reference.window = recent;
+        reference.sink = sink;
+        std::map<Index, reference::Vec> values;  // of all tokens, as they stand
         std::map<Index, bool> changed;
         for (Index i = 0; i < 60; ++i) {
-          values[i] = twin::rows_of(head.v)[i];
+          values[i] = reference::rows_of(head.v)[i];
         }
         const auto cache = open(
             method_cam(), head,
             {{"tokens", std::to_string(kept)}, {"merge", std::to_string(merge)}}, {}, recent, sink);
         for (Index j = 0; j < 60; ++j) {
           cache->append(j, leaving(j, recent, sink));
-          const auto [evicted, score] = twin.step(head, j);
+          const auto [evicted, score] = reference.step(head, j);
           std::vector<Index> behind;
-          twin::Real sum = 0;
-          for (const Index i : twin.outside(j)) {
+          reference::Real sum = 0;
+          for (const Index i : reference.outside(j)) {
             if (evicted >= 0 && i > evicted && static_cast<Index>(behind.size()) < merge) {
               behind.push_back(i);
-              sum += static_cast<twin::Real>(twin.score[i]);
+              sum += static_cast<reference::Real>(reference.score[i]);
             }
           }
-          const auto width = static_cast<twin::Real>(behind.size());
+          const auto width = static_cast<reference::Real>(behind.size());
           if (!behind.empty() &&
-              static_cast<twin::Real>(draws.uniform(static_cast<std::uint64_t>(evicted))) <
-                  static_cast<twin::Real>(score) / (sum / width)) {
+              static_cast<reference::Real>(draws.uniform(static_cast<std::uint64_t>(evicted))) <
+                  static_cast<reference::Real>(score) / (sum / width)) {
             for (const Index i : behind) {
               for (std::size_t t = 0; t < 5; ++t) {
                 values[i][t] += values[evicted][t] / width;
@@ -128,7 +129,7 @@ TEST(StreamEviction, CamEqualsTheTwinAtEveryStep) {
           const Compressed c = cache->view();
           std::vector<Index> exact;
           Index row = 0;
-          for (const Index i : twin.outside(j)) {
+          for (const Index i : reference.outside(j)) {
             if (!changed[i]) {
               exact.push_back(i);
               continue;
@@ -144,7 +145,7 @@ TEST(StreamEviction, CamEqualsTheTwinAtEveryStep) {
           }
           ASSERT_EQ(c.held.tokens, exact) << j;
           ASSERT_EQ(c.made.v.rows(), row);
-          ASSERT_EQ(c.aux_bytes, 4 * static_cast<Index>(twin.score.size()));
+          ASSERT_EQ(c.aux_bytes, 4 * static_cast<Index>(reference.score.size()));
         }
       }
     }
@@ -154,7 +155,7 @@ TEST(StreamEviction, CamEqualsTheTwinAtEveryStep) {
 // TOVA by its definition: the token with the smallest softmax weight of this step goes.
 TEST(StreamEviction, TovaEqualsItsDefinitionAtEveryStep) {
   const KvHead head = head_of(60, 8);
-  const twin::Rows k = twin::rows_of(head.k);
+  const reference::Rows k = reference::rows_of(head.k);
   for (const auto& [sink, recent] : kExact) {
     for (const Index kept : {0, 1, 11, 53}) {
       const auto cache =
@@ -163,13 +164,13 @@ TEST(StreamEviction, TovaEqualsItsDefinitionAtEveryStep) {
       for (Index j = 0; j < 60; ++j) {
         cache->append(j, leaving(j, recent, sink));
         held.push_back(j);
-        std::map<Index, twin::Real> weight;
+        std::map<Index, reference::Real> weight;
         for (const Matrix& queries : head.q) {
-          const twin::Vec q = twin::rows_of(queries)[j];
+          const reference::Vec q = reference::rows_of(queries)[j];
           const auto term = [&](Index i) {
-            return std::exp(static_cast<twin::Real>(head.scale) * twin::dot(k[i], q));
+            return std::exp(static_cast<reference::Real>(head.scale) * reference::dot(k[i], q));
           };
-          twin::Real sum = 0;
+          reference::Real sum = 0;
           for (const Index i : held) {
             sum += term(i);
           }

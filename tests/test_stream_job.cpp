@@ -13,11 +13,11 @@
 #include "make_head.hpp"
 #include "make_trace.hpp"
 #include "metrics/memory.hpp"
+#include "reference/reference.hpp"
 #include "replay/planner.hpp"
 #include "replay/stream_job.hpp"
 #include "report_rows.hpp"
 #include "stream_caches.hpp"
-#include "twin/twin.hpp"
 
 namespace kvbench {
 namespace {
@@ -40,7 +40,7 @@ class StreamJobTest : public ::testing::Test {
     o.recent = 7;
     o.queries = 5;
     o.eval_every = 6;
-    o.precision = Precision::float64;  // twins have no other
+    o.precision = Precision::float64;  // references have no other
     return o;
   }
 
@@ -69,14 +69,14 @@ struct Harness {
 Harness slow_harness(const KvHead& head, Index g, View make_view, const ReplayOptions& o) {
   const Index n = head.n();
   const auto gi = static_cast<std::size_t>(g);
-  const twin::Rows k = twin::rows_of(head.k);
-  const twin::Rows v = twin::rows_of(head.v);
-  const twin::Rows q = twin::rows_of(head.q[gi]);
+  const reference::Rows k = reference::rows_of(head.k);
+  const reference::Rows v = reference::rows_of(head.v);
+  const reference::Rows q = reference::rows_of(head.q[gi]);
   const StreamTask task{head, o.recent, std::nullopt, Rng(), cpu_backend(), o.sink};
   Harness out;
-  twin::Real moved = 0, exact = 0, log_z = 0, kept = 0, cosine = 0;
+  reference::Real moved = 0, exact = 0, log_z = 0, kept = 0, cosine = 0;
   std::set<Index> forgotten;
-  std::map<Index, twin::Real> lost;
+  std::map<Index, reference::Real> lost;
   std::vector<double> errors;
   Index peak = 0, transient = 0;
   for (Index j = 0; j < n; ++j) {
@@ -85,8 +85,8 @@ Harness slow_harness(const KvHead& head, Index g, View make_view, const ReplayOp
       continue;
     }
     std::vector<Index> left;
-    std::vector<twin::Weighted> numerator;
-    std::vector<twin::Weighted> denominator;
+    std::vector<reference::Weighted> numerator;
+    std::vector<reference::Weighted> denominator;
     std::set<Index> held;
     const auto at = [](Index i) { return static_cast<std::size_t>(i); };
     for (Index i = 0; i <= j; ++i) {
@@ -109,7 +109,7 @@ Harness slow_harness(const KvHead& head, Index g, View make_view, const ReplayOp
       held.insert(c.held.tokens[i]);
     }
     for (Index i = 0; i < c.made.k.rows(); ++i) {
-      numerator.push_back({twin::rows_of(c.made.k)[at(i)], twin::rows_of(c.made.v)[at(i)],
+      numerator.push_back({reference::rows_of(c.made.k)[at(i)], reference::rows_of(c.made.v)[at(i)],
                            c.made.weights.empty() ? 1 : c.made.weights[at(i)]});
     }
     if (c.denominator) {
@@ -120,14 +120,14 @@ Harness slow_harness(const KvHead& head, Index g, View make_view, const ReplayOp
         denominator.push_back({k[at(d.held.tokens[i])], {}, d.held.weight(i)});
       }
       for (Index i = 0; i < d.made.k.rows(); ++i) {
-        denominator.push_back({twin::rows_of(d.made.k)[at(i)], {}, d.made.weights[at(i)]});
+        denominator.push_back({reference::rows_of(d.made.k)[at(i)], {}, d.made.weights[at(i)]});
       }
     } else {
       denominator = numerator;
     }
-    const twin::Attention a = twin::attention(head, g, j);
-    const twin::Estimate z = twin::estimate(q[at(j)], head.scale, numerator, denominator);
-    twin::Real m2 = 0, a2 = 0, z2 = 0, az = 0;
+    const reference::Attention a = reference::attention(head, g, j);
+    const reference::Estimate z = reference::estimate(q[at(j)], head.scale, numerator, denominator);
+    reference::Real m2 = 0, a2 = 0, z2 = 0, az = 0;
     for (std::size_t t = 0; t < a.out.size(); ++t) {
       m2 += (z.z[t] - a.out[t]) * (z.z[t] - a.out[t]);
       a2 += a.out[t] * a.out[t];
@@ -162,10 +162,10 @@ Harness slow_harness(const KvHead& head, Index g, View make_view, const ReplayOp
                              static_cast<double>((n - window) * head.pair_bytes());
     }
   }
-  const auto m = static_cast<twin::Real>(o.queries);
+  const auto m = static_cast<reference::Real>(o.queries);
   out.row.rel_error = static_cast<double>(std::sqrt(moved / exact));
   out.row.rel_error_max = *std::max_element(errors.begin(), errors.end());
-  out.row.rel_error_p95 = static_cast<double>(twin::percentile(errors, 0.95L));
+  out.row.rel_error_p95 = static_cast<double>(reference::percentile(errors, 0.95L));
   out.row.log_z_error = static_cast<double>(log_z / m);
   out.row.cosine = static_cast<double>(cosine / m);
   out.row.mass_kept = static_cast<double>(kept / m);

@@ -9,11 +9,11 @@
 #include "make_head.hpp"
 #include "make_trace.hpp"
 #include "metrics/memory.hpp"
+#include "reference/reference.hpp"
 #include "refusal.hpp"
 #include "replay/planner.hpp"
 #include "replay/stream_job.hpp"
 #include "report_rows.hpp"
-#include "twin/twin.hpp"
 
 namespace kvbench {
 namespace {
@@ -58,7 +58,7 @@ TEST(StreamTruth, OfAnyPositionsInAnyOrder) {
   const ExactAttention a = exact_attention(head, 1, positions, 2);
   const MatrixD p = exact_probabilities(head, 1, positions);
   for (std::size_t r = 0; r < positions.size(); ++r) {
-    const twin::Attention slow = twin::attention(head, 1, positions[r]);
+    const reference::Attention slow = reference::attention(head, 1, positions[r]);
     const auto row = static_cast<Index>(r);
     EXPECT_NEAR(a.log_z[r], static_cast<double>(slow.log_z), 1e-12);
     for (Index t = 0; t < head.dv(); ++t) {

@@ -125,8 +125,8 @@ TEST(StreamSimple, SizesComeFromBudgetTokensOrT) {
 }
 
 // Algorithm R again, slot by slot, from the words of the same stream.
-std::set<Index> reservoir_twin(const std::vector<Index>& tokens, std::size_t capacity,
-                               RngStream stream) {
+std::set<Index> reservoir_reference(const std::vector<Index>& tokens, std::size_t capacity,
+                                    RngStream stream) {
   std::vector<Index> slots;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (i < capacity) {
@@ -141,7 +141,7 @@ std::set<Index> reservoir_twin(const std::vector<Index>& tokens, std::size_t cap
   return {slots.begin(), slots.end()};
 }
 
-TEST(StreamSimple, ReservoirsEqualTheirTwinAtEveryStep) {
+TEST(StreamSimple, ReservoirsEqualTheirReferenceAtEveryStep) {
   const KvHead head = long_head(80);
   for (const auto& window : {std::pair<Index, Index>{0, 0}, {0, 9}, {5, 0}, {5, 9}, {16, 60}}) {
     const Index sink = window.first;
@@ -155,8 +155,8 @@ TEST(StreamSimple, ReservoirsEqualTheirTwinAtEveryStep) {
           *open(method_uniform(), head, tokens, {}, recent, 3, sink), 80, recent,
           [&](Index m, const Compressed& c) {
             const std::set<Index> expected =
-                reservoir_twin(positions(sink, sink + m), static_cast<std::size_t>(capacity),
-                               rng.stream("sample"));
+                reservoir_reference(positions(sink, sink + m), static_cast<std::size_t>(capacity),
+                                    rng.stream("sample"));
             ASSERT_EQ(c.held.tokens, std::vector<Index>(expected.begin(), expected.end()));
             if (!expected.empty()) {  // the weights stand for the tokens that are no sinks
               ASSERT_FLOAT_EQ(c.held.common * static_cast<float>(expected.size()),
@@ -171,8 +171,8 @@ TEST(StreamSimple, ReservoirsEqualTheirTwinAtEveryStep) {
           [&](Index m, const Compressed& c) {
             const Index local = std::min(m, capacity - capacity / 2);
             std::set<Index> expected =
-                reservoir_twin(positions(sink, sink + m - local),
-                               static_cast<std::size_t>(capacity / 2), other.stream("sample"));
+                reservoir_reference(positions(sink, sink + m - local),
+                                    static_cast<std::size_t>(capacity / 2), other.stream("sample"));
             for (Index i = m - local; i < m; ++i) {
               expected.insert(sink + i);
             }

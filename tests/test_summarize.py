@@ -75,13 +75,13 @@ class Summaries(unittest.TestCase):
                               name).stdout for name in ("csv", "json")}
             lines = list(csv.DictReader(io.StringIO(text["csv"])))
             objects = json.loads(text["json"])
-            twin = self.groups(by, "rel_error")
+            reference = self.groups(by, "rel_error")
             self.assertEqual(len(lines), len(objects))
-            self.assertGreaterEqual(len(lines), len(twin))
+            self.assertGreaterEqual(len(lines), len(reference))
             for line, thing in zip(lines, objects):
                 key = (line["algorithm"], line["params"], line["budget_requested"],
                        *(line[name] for name in by))
-                values = twin.pop(key, [])
+                values = reference.pop(key, [])
                 self.assertEqual(int(line["count"]), len(values))
                 self.assertEqual(thing["count"], len(values))
                 self.assertEqual(thing["algorithm"], line["algorithm"])
@@ -94,7 +94,7 @@ class Summaries(unittest.TestCase):
                                                      rel_tol=1e-12, abs_tol=1e-15))
                         self.assertTrue(math.isclose(float(place["sd_rel_error"]), sd,
                                                      rel_tol=1e-9, abs_tol=1e-12))
-            self.assertEqual(twin, {})
+            self.assertEqual(reference, {})
 
     def test_budgets_as_columns(self):
         text = run("summarize", self.table, "--columns", "budget", "--where", "algorithm!=exact",
@@ -103,13 +103,13 @@ class Summaries(unittest.TestCase):
                  for line in text.splitlines() if line.startswith("|")]
         budgets = [name.removeprefix("budget ") for name in lines[0][1:]]
         self.assertEqual(budgets, ["0.125", "0.25", "0.5"])
-        twin = self.groups((), "rel_error")
+        reference = self.groups((), "rel_error")
         for c, budget in enumerate(budgets, 1):
-            means = {name: statistics.fmean(values) for (name, _, at, *_), values in twin.items()
+            means = {name: statistics.fmean(values) for (name, _, at, *_), values in reference.items()
                      if at == budget and name != "exact"}
             least = shown(min(means.values()))
             for line in lines[2:]:
-                values = next(v for (name, _, at, *_), v in twin.items()
+                values = next(v for (name, _, at, *_), v in reference.items()
                               if name == line[0] and at == budget)
                 error = statistics.stdev(values) / math.sqrt(len(values))
                 cell = f"{shown(statistics.fmean(values))} ± {shown(error)}"

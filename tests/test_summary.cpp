@@ -39,11 +39,11 @@ Moments moments_of(const std::vector<double>& values) {
   return summarize({as_table(rows)}, options).groups.at(0).moments.at(0);
 }
 
-TEST(Summary, AgreesWithANaiveTwin) {
+TEST(Summary, AgreesWithANaiveReference) {
   std::mt19937 random(3);
   std::vector<Row> rows;
-  // Twin: sums of values and of squares, by a text key; one line per rule.
-  std::map<std::string, std::vector<double>> twin;
+  // Reference: sums of values and of squares, by a text key; one line per rule.
+  std::map<std::string, std::vector<double>> reference;
   std::map<std::string, Index> lost;
   for (int i = 0; i < 600; ++i) {
     const std::string algorithm = random() % 2 == 0 ? "balancekv" : "uniform";
@@ -65,7 +65,7 @@ TEST(Summary, AgreesWithANaiveTwin) {
         rows.back().status = "degenerate: z";
         ++lost[key];
         break;
-      default: twin[key].push_back(error);
+      default: reference[key].push_back(error);
     }
   }
   SummaryOptions options;
@@ -86,7 +86,7 @@ TEST(Summary, AgreesWithANaiveTwin) {
   EXPECT_EQ(left_out, 0);
   for (const SummaryGroup& g : summary.groups) {
     const std::string key = g.key[0] + "|" + g.key[1] + "|" + g.key[3];
-    const std::vector<double>& values = twin[key];
+    const std::vector<double>& values = reference[key];
     double sum = 0.0;
     double squares = 0.0;
     for (const double v : values) {

@@ -93,7 +93,7 @@ TEST(SummaryTable, TextIsAligned) {
   EXPECT_NE(full.find("balancekv  T=1"), std::string::npos) << full;
 }
 
-// Twin: the shortest decimal of at most three digits that is nearest, by search.
+// Reference: the shortest decimal of at most three digits that is nearest, by search.
 TEST(SummaryTable, ThreeDigits) {
   EXPECT_EQ(three_digits(0.047823), "0.0478");
   EXPECT_EQ(three_digits(1234.0), "1230");
@@ -214,7 +214,7 @@ TEST(SummaryTable, BudgetsAsColumns) {
 }
 
 // The rule of `best`, cell by cell, against each other cell of the column.
-TEST(SummaryTable, BestAgainstASlowTwin) {
+TEST(SummaryTable, BestAgainstASlowReference) {
   std::mt19937 random(11);
   for (int round = 0; round < 60; ++round) {
     const std::string metric = round % 2 == 0 ? "rel_error" : "mass_kept";

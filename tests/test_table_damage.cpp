@@ -30,7 +30,7 @@ using testing_replay::refusal;
 using testing_replay::ReplayTest;
 using testing_replay::write_bytes;
 
-// The slow twin of row_crc: CRC-32 bit by bit.
+// The slow reference of row_crc: CRC-32 bit by bit.
 std::string slow_crc(const std::string& bytes) {
   std::uint32_t crc = 0xFFFFFFFFU;
   for (const char c : bytes) {

@@ -23,7 +23,7 @@ using testing_replay::refusal;
 using testing_replay::write_bytes;
 using testing_rows::test_folder;
 
-// The slow twin: a state machine over single bytes. Nothing where the text is no table.
+// The slow reference: a state machine over single bytes. Nothing where the text is no table.
 std::optional<std::vector<Fields>> slow_records(const std::string& text) {
   std::vector<Fields> out;
   Fields fields;
@@ -77,7 +77,7 @@ std::optional<std::vector<Fields>> slow_records(const std::string& text) {
   return out.empty() || !wide ? std::nullopt : std::optional(out);
 }
 
-TEST(TableReader, AgreesWithAByteByByteTwinOnRandomTexts) {
+TEST(TableReader, AgreesWithAByteByByteReferenceOnRandomTexts) {
   std::mt19937 random(11);
   constexpr std::string_view alphabet = "ab,,\"\"\r\n\n";
   constexpr std::size_t kAtOnce = std::size_t{1} << 18;  // of the reader

@@ -1,8 +1,8 @@
-// think against its twin: which channels go, ties, bytes and budgets, and as a quantizer.
+// think against its reference: which channels go, ties, bytes and budgets, and as a quantizer.
 #include "algorithms/shared/size.hpp"
 #include "compressed.hpp"
 #include "method_checks.hpp"
-#include "twin/think.hpp"
+#include "reference/think.hpp"
 
 namespace kvbench {
 
@@ -40,10 +40,10 @@ KvHead uneven_head(unsigned seed, DType dtype = DType::float32) {
   return head;
 }
 
-twin::Rows window_of(const KvHead& head, Range window) {
-  twin::Rows out;
+reference::Rows window_of(const KvHead& head, Range window) {
+  reference::Rows out;
   for (const Matrix& q : head.q) {
-    const twin::Rows all = twin::rows_of(q);
+    const reference::Rows all = reference::rows_of(q);
     out.insert(out.end(), all.begin() + window.begin, all.begin() + window.end);
   }
   return out;
@@ -64,7 +64,7 @@ std::string ratio_of(Index dropped) {
   return std::to_string((static_cast<double>(dropped) + 0.5) / 12.0);
 }
 
-TEST(Think, EqualsTheTwin) {
+TEST(Think, EqualsTheReference) {
   const Method method = method_think();
   for (const unsigned seed : {1U, 2U, 3U}) {
     for (const auto& tokens : {positions(10, 58), gappy(3, 60)}) {
@@ -74,10 +74,10 @@ TEST(Think, EqualsTheTwin) {
         for (const Index dropped : {1, 4, 6, 11}) {
           const Compressed c =
               job.run({}, {{"ratio", ratio_of(dropped)}, {"window", std::to_string(window)}});
-          expect_thinned(
-              c.made.k, job.head().k, tokens,
-              twin::thin_channels(twin::rows_of(take_rows(job.head().k, tokens)),
-                                  window_of(job.head(), used), static_cast<std::size_t>(dropped)));
+          expect_thinned(c.made.k, job.head().k, tokens,
+                         reference::thin_channels(
+                             reference::rows_of(take_rows(job.head().k, tokens)),
+                             window_of(job.head(), used), static_cast<std::size_t>(dropped)));
           for (Index i = 0; i < c.made.v.rows(); ++i) {
             ASSERT_TRUE(
                 std::equal(c.made.v.row(i), c.made.v.row(i) + 5, job.head().v.row(tokens[i])));
@@ -174,8 +174,8 @@ TEST(Think, CodesEntries) {
     const CodedEntries coded = quantizer.code(job.task(), entries, params);
     expect_thinned(
         coded.k, entries.k, rows,
-        twin::thin_channels(twin::rows_of(take_rows(entries.k, rows)),
-                            window_of(job.head(), window), static_cast<std::size_t>(dropped)));
+        reference::thin_channels(reference::rows_of(take_rows(entries.k, rows)),
+                                 window_of(job.head(), window), static_cast<std::size_t>(dropped)));
     EXPECT_TRUE(same_bits(coded.v, entries.v));
     EXPECT_EQ(coded.code_bytes, 9 * (12 - dropped + 5) * 2);
     EXPECT_EQ(coded.scale_bytes, 2);

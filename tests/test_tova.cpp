@@ -1,6 +1,6 @@
 // tova against the definition: the last query's softmax, mean over all query heads of the layer.
 #include "layer_job.hpp"
-#include "twin/selection.hpp"
+#include "reference/selection.hpp"
 
 namespace kvbench {
 
@@ -19,27 +19,28 @@ std::vector<KvHead> layer(const HeadShape& shape, unsigned count) {
   return heads;
 }
 
-TEST(Tova, EqualsTwinOverTheWholeLayer) {
+TEST(Tova, EqualsReferenceOverTheWholeLayer) {
   const Method method = method_tova();
   HeadShape shape;
   shape.n = 90;
   shape.nq = 60;
   shape.group = 3;
   const std::vector<KvHead> heads = layer(shape, 4);
-  const std::map<std::string, twin::TwinReduce> reduces = {{"mean", twin::TwinReduce::mean},
-                                                           {"max", twin::TwinReduce::max},
-                                                           {"sum", twin::TwinReduce::sum}};
+  const std::map<std::string, reference::ReferenceReduce> reduces = {
+      {"mean", reference::ReferenceReduce::mean},
+      {"max", reference::ReferenceReduce::max},
+      {"sum", reference::ReferenceReduce::sum}};
   for (const std::vector<Index>& tokens : {positions(8, 70), gappy(8, 70)}) {
     const SharedJob job(method, heads, 4, tokens, {35, 64});
     for (const auto& [word, reduce] : reduces) {
-      twin::Rows every;  // all query heads side by side, the last scoring query alone
+      reference::Rows every;  // all query heads side by side, the last scoring query alone
       for (const KvHead& head : heads) {
-        for (const twin::Vec& p : twin::attention_sums(head, 63, 64)) {
+        for (const reference::Vec& p : reference::attention_sums(head, 63, 64)) {
           every.push_back(p);
         }
       }
-      const twin::Vec all = twin::reduced(every, reduce);
-      twin::Vec scores;
+      const reference::Vec all = reference::reduced(every, reduce);
+      reference::Vec scores;
       for (const Index i : tokens) {
         scores.push_back(all[i]);
       }
@@ -47,7 +48,7 @@ TEST(Tova, EqualsTwinOverTheWholeLayer) {
         const auto got = job.run(kept * heads[0].pair_bytes(), {{"reduce", word}});
         for (const std::vector<Index>& set : got) {
           ASSERT_EQ(set, got.front());
-          ASSERT_TRUE(twin::is_top(tokens, scores, set, kept, kRounding));
+          ASSERT_TRUE(reference::is_top(tokens, scores, set, kept, kRounding));
         }
       }
     }

@@ -1,4 +1,4 @@
-// value-merge against its twin, what stays untouched, ties, budgets and odd inputs.
+// value-merge against its reference, what stays untouched, ties, budgets and odd inputs.
 #include "merge_checks.hpp"
 
 namespace kvbench {
@@ -7,7 +7,7 @@ Method method_value_merge();
 
 namespace {
 
-TEST(ValueMerge, EqualsTheTwin) {
+TEST(ValueMerge, EqualsTheReference) {
   const Method method = method_value_merge();
   const Range scoring = {70, 100};
   for (const auto& tokens : {positions(10, 90), gappy(10, 90)}) {
@@ -16,8 +16,8 @@ TEST(ValueMerge, EqualsTheTwin) {
     for (const Index count : {Index{1}, Index{2}, Index{13}, m - 1, m}) {
       const Compressed c = job.run({}, {{"tokens", std::to_string(count)}});
       const std::vector<Index> kept =
-          twin::heavy_and_recent(tokens, accumulated(job, scoring), count, count / 2);
-      expect_merged(c, twin::value_merge(job.head(), tokens, kept));
+          reference::heavy_and_recent(tokens, accumulated(job, scoring), count, count / 2);
+      expect_merged(c, reference::value_merge(job.head(), tokens, kept));
       ASSERT_EQ(c.aux_bytes, 0);
       ASSERT_TRUE(c.made.weights.empty());
     }

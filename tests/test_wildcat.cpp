@@ -1,10 +1,10 @@
-// wildcat against its twin bin by bin, the law of its draws, what its weights must give, budgets
-// and odd inputs.
+// wildcat against its reference bin by bin, the law of its draws, what its weights must give,
+// budgets and odd inputs.
 #include "algorithms/shared/size.hpp"
 #include "attention/estimator.hpp"
 #include "compressed.hpp"
 #include "merge_checks.hpp"
-#include "twin/wildcat.hpp"
+#include "reference/wildcat.hpp"
 
 namespace kvbench {
 
@@ -29,30 +29,31 @@ Compressed run_seed(const Method& method, const JobOf& job, const Given& paramet
 }
 
 struct Expected {
-  twin::Real weight = 0;
-  twin::Vec value;
+  reference::Real weight = 0;
+  reference::Vec value;
 };
 
-// By position of the tokens kept: every bin by the twin, with the uniforms that the method draws.
+// By position of the tokens kept: every bin by the reference, with the uniforms that the method
+// draws.
 std::map<Index, Expected> expected(const JobOf& job, Index kept, Index per_bin, double tau) {
   const auto& tokens = job.tokens();
   const auto m = static_cast<Index>(tokens.size());
   const Index bins = per_bin == 0 ? 1 : std::max<Index>(1, kept / per_bin);
-  const twin::Rows k = twin::rows_of(job.head().k);
-  const twin::Rows v = twin::rows_of(job.head().v);
-  twin::Vec mean(k[0].size(), 0);
+  const reference::Rows k = reference::rows_of(job.head().k);
+  const reference::Rows v = reference::rows_of(job.head().v);
+  reference::Vec mean(k[0].size(), 0);
   for (const Index i : tokens) {
     for (std::size_t t = 0; t < mean.size(); ++t) {
-      mean[t] += k[i][t] / static_cast<twin::Real>(m);
+      mean[t] += k[i][t] / static_cast<reference::Real>(m);
     }
   }
   const RngStream draws = job.task().rng.stream("pivots");
   std::map<Index, Expected> out;
   for (Index b = 0; b < bins; ++b) {
-    twin::Rows keys;
-    twin::Rows values;
+    reference::Rows keys;
+    reference::Rows values;
     std::vector<Index> own;
-    twin::Real radius = 0;
+    reference::Real radius = 0;
     for (Index i = m * b / bins; i < m * (b + 1) / bins; ++i) {
       own.push_back(tokens[i]);
       keys.push_back(k[tokens[i]]);
@@ -60,17 +61,17 @@ std::map<Index, Expected> expected(const JobOf& job, Index kept, Index per_bin, 
       for (std::size_t t = 0; t < mean.size(); ++t) {
         keys.back()[t] -= mean[t];
       }
-      radius = std::max(radius, std::sqrt(twin::dot(keys.back(), keys.back())));
+      radius = std::max(radius, std::sqrt(reference::dot(keys.back(), keys.back())));
     }
     std::vector<double> uniforms;
     for (Index i = kept * b / bins; i < kept * (b + 1) / bins; ++i) {
       uniforms.push_back(draws.uniform(static_cast<std::uint64_t>(i)));
     }
-    const auto scale = static_cast<twin::Real>(job.head().scale);
-    const twin::Real squared = tau > 0.0
-                                   ? static_cast<twin::Real>(tau) * static_cast<twin::Real>(tau)
-                                   : twin::wildcat_temperature(scale, keys.size(), radius);
-    const twin::Coreset c = twin::wildcat(keys, values, scale, squared, uniforms);
+    const auto scale = static_cast<reference::Real>(job.head().scale);
+    const reference::Real squared =
+        tau > 0.0 ? static_cast<reference::Real>(tau) * static_cast<reference::Real>(tau)
+                  : reference::wildcat_temperature(scale, keys.size(), radius);
+    const reference::Coreset c = reference::wildcat(keys, values, scale, squared, uniforms);
     for (std::size_t r = 0; r < c.picks.size(); ++r) {
       out[own[c.picks[r]]] = {c.weights[r], c.values[r]};
     }
@@ -78,7 +79,7 @@ std::map<Index, Expected> expected(const JobOf& job, Index kept, Index per_bin, 
   return out;
 }
 
-void expect_near(float got, twin::Real want, double size) {
+void expect_near(float got, reference::Real want, double size) {
   ASSERT_TRUE(std::abs(static_cast<double>(got) - static_cast<double>(want)) <= kTolerance * size)
       << got << " " << static_cast<double>(want);
 }
@@ -95,19 +96,19 @@ void expect_coreset(const JobOf& job, const Compressed& c,
   for (const auto& [token, e] : entries) {
     ASSERT_EQ(c.made.positions[row], token);
     ASSERT_TRUE(std::equal(c.made.k.row(row), c.made.k.row(row) + 8, job.head().k.row(token)));
-    const twin::Real unit = std::max<twin::Real>(1, e.weight);
+    const reference::Real unit = std::max<reference::Real>(1, e.weight);
     const double size = 1.0 + std::abs(static_cast<double>(e.weight));
     expect_near(c.made.weights[row], unit, size);
-    expect_near(c.denominator->made.weights[row], std::max<twin::Real>(0, e.weight), size);
+    expect_near(c.denominator->made.weights[row], std::max<reference::Real>(0, e.weight), size);
     for (std::size_t t = 0; t < e.value.size(); ++t) {
-      const twin::Real value = e.value[t] / unit;
+      const reference::Real value = e.value[t] / unit;
       expect_near(c.made.v.row(row)[t], value, 1.0 + std::abs(static_cast<double>(value)));
     }
     ++row;
   }
 }
 
-TEST(WildCat, EqualsTheTwin) {
+TEST(WildCat, EqualsTheReference) {
   const Method method = method_wildcat();
   Index negative = 0;
   for (const unsigned seed : {3U, 4U}) {
@@ -129,9 +130,9 @@ TEST(WildCat, EqualsTheTwin) {
 
 // Of one key log 1 = 0, so that b = 2 whatever its norm: tau^2 = 1 / W0(1 / rho).
 TEST(WildCat, Temperature) {
-  const twin::Real squared = twin::wildcat_temperature(1, 1, 1);  // log 1 = 0: b = 2
-  const twin::Real w = 1 / squared;
-  const twin::Real rho = 6.383202050647408L / 2;
+  const reference::Real squared = reference::wildcat_temperature(1, 1, 1);  // log 1 = 0: b = 2
+  const reference::Real w = 1 / squared;
+  const reference::Real rho = 6.383202050647408L / 2;
   EXPECT_TRUE(std::abs(static_cast<double>(w * std::exp(w) - 1 / rho)) <= 1e-15);
 }
 

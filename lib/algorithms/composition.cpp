@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "algorithms/named.hpp"
+#include "algorithms/nested_methods.hpp"
 #include "algorithms/shared/size.hpp"
 #include "core/error.hpp"
 

@@ -13,7 +13,7 @@ namespace kvbench {
 struct Method;
 
 /// `method` is a choice that may also be the name of a registered method; that method's parameters
-/// then join, with its name and a dot before theirs (algorithms/named.hpp).
+/// then join, with its name and a dot before theirs (algorithms/nested_methods.hpp).
 /// `name` is that of something in a trace (core/extra.hpp: is_set_name).
 enum class ParamKind { integer, real, choice, flag, method, name };
 

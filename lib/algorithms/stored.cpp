@@ -6,7 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "algorithms/named.hpp"
+#include "algorithms/nested_methods.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {

@@ -16,8 +16,8 @@ inline constexpr Index kTokenSlab = 256;  ///< rows that one chain of a weighted
 
 /// out[i, j] = sum_t a[i, t] * b[j, t], t ascending, one FMA each, from 0.
 /// a [na, d], b_t [d, nb] (b transposed), out [na, nb]. With `upper`, only entries j >= i are
-/// needed and the others may hold anything. Time O(na nb d). float32 (attention/screen.hpp) or
-/// float64.
+/// needed and the others may hold anything. Time O(na nb d). float32 (attention/float32_bounds.hpp)
+/// or float64.
 template <class T>
 void inner_products(const BasicMatrix<T>& a, const BasicMatrix<T>& b_t, BasicMatrix<T>& out,
                     bool upper = false);

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/float32_bounds.hpp"
 #include "attention/inner_products.hpp"
-#include "attention/screen.hpp"
 
 namespace kvbench {
 namespace {

@@ -11,7 +11,7 @@
 // of float64 by one FMA, t ascending, and the eight are added as a tree; eight because that
 // vectorises along a row as it lies, so that no transposed copy is needed. A GPU thread that does
 // the same gets the same bits. The CPU asks float32 first which rows cannot be nearer
-// (attention/screen.hpp).
+// (attention/float32_bounds.hpp).
 #pragma once
 
 #include <cmath>

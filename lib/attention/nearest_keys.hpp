@@ -12,7 +12,7 @@ namespace kvbench {
 /// For each token of `from` the place in `to` of the key with the largest cosine to its own: the
 /// largest <k_from, k_to> / |k_to|, which |k_from| does not change. Ties go to the lowest place; a
 /// zero key has cosine 0 to everything. `to` is not empty. Decided in float64, one FMA per channel,
-/// ascending, among those that float32 does not rule out (attention/screen.hpp).
+/// ascending, among those that float32 does not rule out (attention/float32_bounds.hpp).
 /// Time O(from to d), memory O(256 to) beside a copy of the keys of `to`.
 std::vector<Index> nearest_keys(const KvHead& head, std::span<const Index> to,
                                 std::span<const Index> from);

@@ -5,8 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "attention/float32_bounds.hpp"
 #include "attention/kcenter.hpp"
-#include "attention/screen.hpp"
 
 namespace kvbench {
 namespace {

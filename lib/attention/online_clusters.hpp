@@ -5,8 +5,8 @@
 // most delta, a distance equal to delta included; otherwise it opens a cluster. Ties of the nearest
 // go to the earlier cluster. So representatives are more than delta apart, and every key lies
 // within delta of its own. Distances are those of attention/kcenter.hpp: float64, from differences,
-// of the representatives that float32 does not rule out (attention/screen.hpp); what is compared
-// with delta is their correctly rounded square root. Knows no method.
+// of the representatives that float32 does not rule out (attention/float32_bounds.hpp); what is
+// compared with delta is their correctly rounded square root. Knows no method.
 #pragma once
 
 #include <limits>

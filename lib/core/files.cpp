@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/unfinished.hpp"
+#include "core/temporary_files.hpp"
 
 namespace kvbench {
 namespace {
@@ -155,7 +155,7 @@ StagedFile::StagedFile(const fs::path& path) : path_(resolved_path(path)) {
   if (fd_ < 0) {
     throw_io("create it", tmp, errno);
   }
-  note_unfinished(tmp);
+  register_temporary(tmp);
 }
 
 StagedFile::StagedFile(const fs::path& path, std::string_view text) : StagedFile(path) {
@@ -169,7 +169,7 @@ StagedFile::~StagedFile() {
   }
   if (!path_.empty()) {
     ::unlink(unfinished().c_str());
-    forget_unfinished(unfinished());
+    release_temporary(unfinished());
   }
 }
 
@@ -209,7 +209,7 @@ fs::path StagedFile::unfinished() const {
 
 void StagedFile::publish() {
   rename_file(unfinished(), path_);
-  forget_unfinished(unfinished());
+  release_temporary(unfinished());
   path_.clear();
 }
 

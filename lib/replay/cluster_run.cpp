@@ -182,7 +182,7 @@ ClusterResult run_cluster(const ClusterPlan& plan, const std::string& command_li
   const FileLock lock(fs::path(o.out) / kClusterManifest);
   check_output(o);  // another run may have ended since
   remove_files(cluster_files(o));
-  remove_unfinished(cluster_files(o));
+  remove_leftovers(cluster_files(o));
   try {
     write_cluster_manifest(cluster_stage(o), manifest, {});
     const auto written = study_heads(plan, kept, threads, stop, manifest, result);

@@ -11,7 +11,7 @@
 #include "metrics/error.hpp"
 #include "report/manifest.hpp"
 #include "report/run_tables.hpp"
-#include "trace/kinds.hpp"
+#include "trace/file_kinds.hpp"
 
 namespace kvbench {
 namespace {

@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "algorithms/composition.hpp"
-#include "algorithms/named.hpp"
+#include "algorithms/nested_methods.hpp"
 #include "algorithms/registry.hpp"
 #include "algorithms/stored.hpp"
 #include "core/did_you_mean.hpp"

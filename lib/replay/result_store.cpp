@@ -17,7 +17,7 @@
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
 #include "report/side_table.hpp"
-#include "trace/kinds.hpp"
+#include "trace/file_kinds.hpp"
 
 namespace kvbench {
 namespace {
@@ -131,9 +131,9 @@ void ResultStore::check(const PlanSpec& plan) {
 ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
     : plan_(plan), jobs_(plan.shard_jobs()) {
   const std::string& run = now.run_id;
-  const std::string earlier =
-      plan.options.resume && std::filesystem::exists(plan.options.out) ? check_resumable(plan, now)
-                                                                       : "";
+  const std::string earlier = plan.options.resume && std::filesystem::exists(plan.options.out)
+                                  ? check_resumable(plan, now)
+                                  : "";
   CacheExport::check_earlier(plan);
   if (plan.options.overwrite) {
     const FileLock lock(plan.options.out);
@@ -173,7 +173,7 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
       before[i].rewrite(*tables_[i].writer);  // half-written jobs' lines go
     }
   }
-  remove_unfinished(files(plan));
+  remove_leftovers(files(plan));
 }
 
 std::vector<Index> ResultStore::open_jobs() const {

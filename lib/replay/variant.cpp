@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "algorithms/composition.hpp"
-#include "algorithms/named.hpp"
+#include "algorithms/nested_methods.hpp"
 #include "algorithms/stored.hpp"
 #include "core/error.hpp"
 #include "replay/grid.hpp"

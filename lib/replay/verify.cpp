@@ -12,7 +12,7 @@
 
 #include "core/error.hpp"
 #include "core/rng.hpp"
-#include "core/unfinished.hpp"
+#include "core/temporary_files.hpp"
 #include "replay/planner.hpp"
 #include "replay/run.hpp"
 #include "replay/selection.hpp"
@@ -37,12 +37,12 @@ class ScratchFolder {
       throw IoError(fmt::format("{}: cannot make the folder: {}", name, std::strerror(errno)));
     }
     path_ = name;
-    note_unfinished(path_);
+    register_temporary(path_);
   }
   ~ScratchFolder() {
     std::error_code error;
     fs::remove_all(path_, error);
-    forget_unfinished(path_);
+    release_temporary(path_);
   }
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;

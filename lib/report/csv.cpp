@@ -15,7 +15,7 @@
 
 #include "core/error.hpp"
 #include "core/files.hpp"
-#include "core/unfinished.hpp"
+#include "core/temporary_files.hpp"
 #include "report/row_crc.hpp"
 #include "report/table_reader.hpp"
 
@@ -55,7 +55,7 @@ FileLock::FileLock(const fs::path& path) : lock_path_(resolved_path(path)) {
     if (::fstat(fd_, &held) == 0 && ::stat(lock_path_.c_str(), &named) == 0 &&
         held.st_ino == named.st_ino && held.st_dev == named.st_dev) {
       if (held.st_size == 0) {
-        note_unfinished(lock_path_);
+        register_temporary(lock_path_);
         return;
       }
       ::close(fd_);  // and the name stays, which the destructor would remove
@@ -68,7 +68,7 @@ FileLock::FileLock(const fs::path& path) : lock_path_(resolved_path(path)) {
 
 FileLock::~FileLock() {
   ::unlink(lock_path_.c_str());
-  forget_unfinished(lock_path_);
+  release_temporary(lock_path_);
   ::close(fd_);
 }
 

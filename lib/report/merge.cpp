@@ -296,7 +296,7 @@ MergeResult merge_shards(const MergeOptions& options) {
   // All files are whole before the first has its name, and OUT.csv has it last.
   const auto mode = CsvWriter::Mode::staged;
   const CsvWriter writer(options.output, schema_header(), mode, manifest.run_id);
-  remove_unfinished(run_files(options.output));
+  remove_leftovers(run_files(options.output));
   std::vector<std::pair<std::string, StagedFile>> files;
   for (const SideTable* table : tables) {
     const CsvWriter side(table->path(options.output), table->header(), mode, manifest.run_id);

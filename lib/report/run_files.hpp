@@ -25,6 +25,6 @@ void remove_files(const std::vector<Output>& files);
 
 /// Removes what a killed run left of files that it had not finished. Whoever calls it holds the
 /// lock of the first of them.
-void remove_unfinished(const std::vector<Output>& files);
+void remove_leftovers(const std::vector<Output>& files);
 
 }  // namespace kvbench

@@ -8,7 +8,7 @@
 #include "core/float16.hpp"
 #include "trace/cache_names.hpp"
 #include "trace/dataset.hpp"
-#include "trace/values.hpp"
+#include "trace/slab_read.hpp"
 
 namespace kvbench {
 

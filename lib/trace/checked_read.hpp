@@ -11,7 +11,7 @@
 
 #include "core/float16.hpp"
 #include "trace/dataset.hpp"
-#include "trace/values.hpp"
+#include "trace/slab_read.hpp"
 
 namespace kvbench::h5 {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/types.hpp"
+#include "trace/hdf5_object.hpp"
 #include "trace/input_file.hpp"
-#include "trace/object.hpp"
 #include "trace/schema.hpp"
 
 namespace kvbench::h5 {

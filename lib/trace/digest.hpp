@@ -10,7 +10,7 @@
 
 #include "core/sha256.hpp"
 #include "core/types.hpp"
-#include "trace/object.hpp"
+#include "trace/hdf5_object.hpp"
 
 namespace kvbench::h5 {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/files.hpp"
-#include "core/unfinished.hpp"
+#include "core/temporary_files.hpp"
 #include "trace/digest.hpp"
 #include "trace/schema.hpp"
 
@@ -23,7 +23,7 @@ Handle text_type() {
 
 OutputFile::OutputFile(const std::string& path)
     : path_(resolved_path(path).string()), partial_(unfinished_path(path_).string()) {
-  note_unfinished(partial_);
+  register_temporary(partial_);
   std::remove(partial_.c_str());  // truncating would empty what a link of this name leads to
   file_ = Handle(H5Fcreate(partial_.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
   if (!file_) {
@@ -44,7 +44,7 @@ OutputFile::~OutputFile() {
     file_.reset();
   }
   std::remove(partial_.c_str());
-  forget_unfinished(partial_);
+  release_temporary(partial_);
 }
 
 void OutputFile::close(Handle object, std::string_view what) const {
@@ -206,7 +206,7 @@ void OutputFile::finish() {
     fail("the end of the file");
   }
   publish_file(path_);
-  forget_unfinished(partial_);
+  release_temporary(partial_);
   partial_.clear();
 }
 

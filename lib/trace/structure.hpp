@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/rope.hpp"
-#include "trace/object.hpp"
+#include "trace/hdf5_object.hpp"
 #include "trace/schema.hpp"
 #include "trace/survey.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "trace/object.hpp"
+#include "trace/hdf5_object.hpp"
 #include "trace/schema.hpp"
 
 namespace kvbench::h5 {

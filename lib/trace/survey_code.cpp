@@ -8,7 +8,8 @@ namespace kvbench::h5 {
 
 namespace {
 
-// Whether a converter (trace/elements.hpp) reads as many bytes as the element claims to have.
+// Whether a converter (trace/element_convert.hpp) reads as many bytes as the element claims to
+// have.
 bool has_its_size(const Element& e) {
   const bool is_real = e.kind == Element::Kind::real;
   if (!is_real && e.kind != Element::Kind::integer && e.kind != Element::Kind::natural) {

@@ -22,7 +22,7 @@ fresh() {
   put lib/algorithms/methods/knorm.cpp '#include "attention/truth.hpp"' '#include "core/types.hpp"'
   put lib/replay/job.cpp '#include "algorithms/registry.hpp"' '#include "metrics/error.hpp"'
   put apps/kvbench.cpp '#include "cmd_replay.hpp"' '#include "replay/run.hpp"'
-  put tests/twin/walk.cpp '#include "twin/walk.hpp"' '#include "core/types.hpp"' '#include <cmath>'
+  put tests/reference/walk.cpp '#include "reference/walk.hpp"' '#include "core/types.hpp"' '#include <cmath>'
 }
 expect_bad() {  # expect_bad FILE:LINE FILE LINE...: one bad file must be refused and named
   local where=$1 out
@@ -47,8 +47,8 @@ expect_bad lib/replay/bad.cpp:1 lib/replay/bad.cpp '#include "apps/cmd_list.hpp"
 expect_bad lib/replay/bad.cpp:1 lib/replay/bad.cpp '#include "cmd_list.hpp"'
 expect_bad lib/trace/bad.cpp:1 lib/trace/bad.cpp '#include "../report/csv.hpp"'
 expect_bad lib/novel/bad.cpp:1 lib/novel/bad.cpp '#include "core/types.hpp"'
-expect_bad tests/twin/bad.cpp:1 tests/twin/bad.cpp '#include "attention/truth.hpp"'
-expect_bad tests/twin/bad.cpp:1 tests/twin/bad.cpp '#include "core/rng.hpp"'
+expect_bad tests/reference/bad.cpp:1 tests/reference/bad.cpp '#include "attention/truth.hpp"'
+expect_bad tests/reference/bad.cpp:1 tests/reference/bad.cpp '#include "core/rng.hpp"'
 
 # Every offender is named, not only the first.
 fresh

@@ -8,7 +8,7 @@
 #include "gpu/attention.cuh"
 #include "gpu/device.hpp"
 #include "make_head.hpp"
-#include "twin/twin.hpp"
+#include "reference/reference.hpp"
 #include "whole_device.hpp"
 
 namespace kvbench {
@@ -99,7 +99,7 @@ TEST(EmulatedAttention, ExactAttentionIsItsDefinition) {
   std::vector<double> mass(90);
   std::vector<std::uint8_t> noticed(90);
   for (Index r = 0; r < 20; ++r) {
-    const twin::Attention expected = twin::attention(head, 1, 70 + r);
+    const reference::Attention expected = reference::attention(head, 1, 70 + r);
     std::vector<double> row(expected.p.begin(), expected.p.end());
     double square = 0.0;
     for (std::size_t i = 0; i < row.size(); ++i) {
@@ -291,16 +291,17 @@ TEST(EmulatedAttention, SetsAreTheirDefinition) {
       {made.k, made.v, first, {}, 0.5F, Part::both, {}, false},
       {head.k, head.v, held, {}, 2.0F, Part::denominator, {}, true}};
   gpu::add_rows_to(there, got, {&sets, 1});
-  std::vector<twin::Weighted> numerator;
-  std::vector<twin::Weighted> denominator;
-  const twin::Rows k = twin::rows_of(head.k);
-  const twin::Rows v = twin::rows_of(head.v);
+  std::vector<reference::Weighted> numerator;
+  std::vector<reference::Weighted> denominator;
+  const reference::Rows k = reference::rows_of(head.k);
+  const reference::Rows v = reference::rows_of(head.v);
   for (std::size_t i = 0; i < 30; ++i) {
     numerator.push_back({k[i], v[i], weights[i]});
     denominator.push_back({k[i], v[i], 2.0L});
   }
   for (std::size_t i = 0; i < 6; ++i) {
-    const twin::Weighted entry{twin::rows_of(made.k)[i], twin::rows_of(made.v)[i], 0.5L};
+    const reference::Weighted entry{reference::rows_of(made.k)[i], reference::rows_of(made.v)[i],
+                                    0.5L};
     numerator.push_back(entry);
     denominator.push_back(entry);
   }
@@ -308,8 +309,9 @@ TEST(EmulatedAttention, SetsAreTheirDefinition) {
   const MatrixD z = got[0].output(degenerate);
   EXPECT_EQ(degenerate, 0);
   for (Index r = 0; r < 4; ++r) {
-    const twin::Estimate expected = twin::estimate(
-        twin::rows_of(head.q[0])[r], static_cast<long double>(head.scale), numerator, denominator);
+    const reference::Estimate expected =
+        reference::estimate(reference::rows_of(head.q[0])[r], static_cast<long double>(head.scale),
+                            numerator, denominator);
     expect_near({z.row(r), 7}, std::vector<double>(expected.z.begin(), expected.z.end()));
     const double log_denominator = got[0].log_denominator()[r];
     expect_near({&log_denominator, 1}, std::vector{static_cast<double>(expected.log_denominator)});

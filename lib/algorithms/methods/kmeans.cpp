@@ -23,9 +23,9 @@
 
 #include "algorithms/shared/merged_means.hpp"
 #include "algorithms/shared/size.hpp"
+#include "attention/float32_bounds.hpp"
 #include "attention/inner_products.hpp"
 #include "attention/kcenter.hpp"
-#include "attention/screen.hpp"
 
 namespace kvbench {
 namespace {
@@ -50,8 +50,8 @@ void take_means(MatrixView keys, const Members& members, MatrixD& centroids) {
 }
 
 // Every token to its nearest centroid, ties to the earlier. float32 products of keys and centroids
-// less the mean key say which centroids can be the nearest (attention/screen.hpp); distances decide
-// between those.
+// less the mean key say which centroids can be the nearest (attention/float32_bounds.hpp);
+// distances decide between those.
 class Assignment {
  public:
   static constexpr std::size_t kRows = 128;  // tokens at a time

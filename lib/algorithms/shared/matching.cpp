@@ -9,7 +9,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "algorithms/named.hpp"
+#include "algorithms/nested_methods.hpp"
 #include "algorithms/registry.hpp"
 #include "algorithms/shared/bounded_least_squares.hpp"
 #include "algorithms/shared/matching_pursuit.hpp"

@@ -98,7 +98,7 @@ class Filler:
         if role == "q" and self.options.last_queries:
             first_row = max(0, view.extent("token") - self.options.last_queries)
         bits = self.values.dtype == "uint16"
-        twins = 0
+        references = 0
         before = None
         for head in range(view.extent("head")):
             rows = view.head(values, head)[first_row:]
@@ -110,10 +110,10 @@ class Filler:
                         f"at token {at[0]}, element {at[1]} ({before[at]} and {rows[at]}), "
                         f"expected groups of {repeat} equal heads (--undo-repeat)")
             else:
-                twins += role == "k" and head % 2 and same_rows(before, rows) is None
+                references += role == "k" and head % 2 and same_rows(before, rows) is None
                 self.write(role, head // repeat, rows, layer, view, bits)
             before = rows
-        if role == "k" and repeat == 1 and twins and twins == view.extent("head") // 2:
+        if role == "k" and repeat == 1 and references and references == view.extent("head") // 2:
             note(f"{view.array.where()}: layer {layer}: neighbouring KV heads are equal; if they "
                  "were repeated over query groups, --undo-repeat G undoes it, and only then are "
                  "memory ratios right")

@@ -34,7 +34,7 @@ from kvbench.plot import guest as kg
 from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 from kvbench.plot import style as ks
-from kvbench.plot import zero as kz
+from kvbench.plot import zero_axis as kz
 
 AXIS_LABELS = {
     "T": "halvings $T$",

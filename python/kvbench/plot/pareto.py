@@ -46,7 +46,7 @@ from kvbench.plot import layers as kl
 from kvbench.plot import names as kn
 from kvbench.plot import style as ks
 from kvbench.plot import summary
-from kvbench.plot import zero as kz
+from kvbench.plot import zero_axis as kz
 
 X_LABELS = {
     "middle_ratio": "bytes held / bytes of the full middle",

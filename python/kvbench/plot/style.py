@@ -1,9 +1,9 @@
-"""The look of every method, the same in all figures: colour and marker (looks.py), and dash."""
+"""The look of every method, the same in all figures: colour and marker (palette.py), and dash."""
 
 import zlib
 
 from kvbench.plot.figures import DASHES, PALETTE
-from kvbench.plot.looks import KNOWN, STREAM
+from kvbench.plot.palette import KNOWN, STREAM
 from kvbench.tables import CsvError
 
 # What is given the queries that it is judged by is never solid.

@@ -11,7 +11,7 @@ from kvbench.reference import plan as rp
 from kvbench.reference import store
 from kvbench.reference.clock import Clock
 from kvbench.reference.options import parse_arguments
-from kvbench.reference.places import Places
+from kvbench.reference.placeholders import Placeholders
 from kvbench.reference.reports import Reports
 from kvbench.reference.samples import Samples
 from kvbench.reference.steps import (
@@ -67,8 +67,8 @@ class Run:
                         for name, stage in plan.stages.items()}
         self.commands = Commands()
         self.program = Program(args.kvbench)
-        self.places = Places(plan, work, os.path.abspath(out), self.layers, self.program.path,
-                             sys.executable, args.dump_python)
+        self.placeholders = Placeholders(plan, work, os.path.abspath(out), self.layers,
+                                         self.program.path, sys.executable, args.dump_python)
         self.steps = self.make_steps()
         self.sampled = set()
         self.reports = Reports(self.steps, self.prompts)
@@ -78,12 +78,12 @@ class Run:
         self.learn()
 
     def make_steps(self):
-        parts = self.plan, self.places, self.program, self.commands
+        parts = self.plan, self.placeholders, self.program, self.commands
         if not self.plan.store:
             return Steps(*parts)
         # Other layers are no part of the reference.
         return StoredSteps(*parts, os.path.join(
-            self.places.work if self.args.layers and not self.args.output else self.places.out,
+            self.placeholders.work if self.args.layers and not self.args.output else self.placeholders.out,
             "store"))
 
     def chosen_stages(self):
@@ -109,7 +109,7 @@ class Run:
             for prompt in self.prompts[stage.name]:
                 self.clock.took(stage.name, self.steps.took(stage, prompt))
         for prompt in self.plan.prompts:
-            found = read_json(os.path.join(self.places.work, "traces", prompt + ".done.json"))
+            found = read_json(os.path.join(self.placeholders.work, "traces", prompt + ".done.json"))
             if found and found.get("layers") == len(self.layers):
                 self.clock.took("trace", found.get("seconds"))
         for report in self.plan.reports.values():
@@ -209,11 +209,11 @@ class Run:
         """Refuses a --work or an --out with somebody else's files, which would be replaced."""
         try:
             if self.args.work:
-                take_folder(self.places.work,
+                take_folder(self.placeholders.work,
                             lambda folder: os.path.isfile(os.path.join(folder, "lock")))
-            if self.args.output and self.publishes and os.path.isdir(self.places.out):
-                if not self.ours(self.places.out):
-                    raise NotOurs(f"{self.places.out}: is neither empty nor a folder of reference "
+            if self.args.output and self.publishes and os.path.isdir(self.placeholders.out):
+                if not self.ours(self.placeholders.out):
+                    raise NotOurs(f"{self.placeholders.out}: is neither empty nor a folder of reference "
                                   "results: name a new one")
         except NotOurs as error:
             raise rp.PlanError(str(error)) from None
@@ -231,7 +231,7 @@ class Run:
         self.check_tools(self.left())
         self.take_folders()
         self.commands.catch()
-        self.commands.take_lock(self.places.work)
+        self.commands.take_lock(self.placeholders.work)
         if self.plan.store:
             self.steps.tidy()
         if self.steps.lacks_model() and any(kind == "trace" for kind, *_ in self.left()):
@@ -258,7 +258,7 @@ class Run:
             changed = self.reports.publish()
             if changed:
                 say(f"results: {counted(changed, 'new file')} in "
-                    + self.places.read_name(self.places.out))
+                    + self.placeholders.read_name(self.placeholders.out))
         stale = self.finish_store() if self.plan.store and not stopped else []
         failed = [f"{p.id} {name}" for name, stage in self.stages.items()
                   for p in self.prompts[name] if (self.steps.done(stage, p) or {}).get("code")]
@@ -289,7 +289,7 @@ class Run:
         size, files = store.size(self.steps.store)
         say(f"the store: {size / 1e6:.1f} MB, {counted(files, 'file')}")
         every = sum(store.size(path)[0] for path in glob.glob(os.path.join(
-            os.path.dirname(self.places.out), "*", "store")))
+            os.path.dirname(self.placeholders.out), "*", "store")))
         if every > store.LIMIT:
             say(f"the stores of all plans have {every / 1e6:.1f} MB, expected at most "
                 f"{store.LIMIT / 1e6:.0f}")

@@ -1,7 +1,7 @@
 """The plan of kvbench-py reference: what configs/reference/*.toml says, checked, with its commands.
 
 A stage is one kvbench command per prompt, a report some commands over the tables of all prompts.
-Words of commands may hold placeholders; places.py fills them in. A plan with `store = true` keeps
+Words of commands may hold placeholders; placeholders.py fills them in. A plan with `store = true` keeps
 what its steps found beside its results (store.py).
 """
 

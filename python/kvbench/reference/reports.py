@@ -40,13 +40,13 @@ class Reports:
     """prompts: {stage: its Prompts}; what a report reads."""
 
     def __init__(self, steps, prompts):
-        self.steps, self.plan, self.places = steps, steps.plan, steps.places
+        self.steps, self.plan, self.placeholders = steps, steps.plan, steps.placeholders
         self.commands, self.prompts = steps.commands, prompts
         self.scripts = rp.digest("".join(
             rp.file_digest(os.path.join(rp.ROOT, path)) for path in sources.of_reports()))
 
     def folder(self, report):
-        return os.path.join(self.places.work, "reports", report.name)
+        return os.path.join(self.placeholders.work, "reports", report.name)
 
     def ready(self, report):
         """Whether every step that it reads is done."""
@@ -76,9 +76,9 @@ class Reports:
 
         out = []
         for line in report.run:
-            words, output = self.places.report_words(line, ids, folder)
-            typed, target = self.places.report_words(line, ids, shown)
-            text = self.places.typed(typed)
+            words, output = self.placeholders.report_words(line, ids, folder)
+            typed, target = self.placeholders.report_words(line, ids, shown)
+            text = self.placeholders.typed(typed)
             out.append((words, output, text + (f" > {target}" if target else "")))
         return out
 
@@ -89,7 +89,7 @@ class Reports:
         os.makedirs(part)
         start = time.monotonic()
         typed = []
-        for words, output, text in self.lines(report, part, self.places.read_name(self.places.out)):
+        for words, output, text in self.lines(report, part, self.placeholders.read_name(self.placeholders.out)):
             self.commands.run(words, os.path.join(part, "log.txt"), text, output)
             typed.append(text)
         files = sorted(set(os.listdir(part)) - set(STATE))
@@ -114,7 +114,7 @@ class Reports:
                     wanted[name] = os.path.join(self.folder(report), name)
         if not wanted:
             return 0
-        pages = os.path.join(self.places.work, "reports", "pages")
+        pages = os.path.join(self.placeholders.work, "reports", "pages")
         shutil.rmtree(pages, ignore_errors=True)
         whole = [s for s in self.plan.stages.values() if self.prompts[s.name] and all(
             self.steps.done(s, p) for p in self.prompts[s.name])]
@@ -141,11 +141,11 @@ class Reports:
 
     def put(self, path, name):
         """Copies a file into the results folder unless it is there; it appears when it is whole."""
-        target = os.path.join(self.places.out, name)
+        target = os.path.join(self.placeholders.out, name)
         if os.path.isfile(target) and filecmp.cmp(path, target, shallow=False):
             return 0
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        part = os.path.join(self.places.work, "reports", "publish.part")
+        part = os.path.join(self.placeholders.work, "reports", "publish.part")
         shutil.copyfile(path, part)
         try:
             os.replace(part, target)
@@ -156,9 +156,9 @@ class Reports:
 
     def remove_others(self, wanted):
         """What an earlier run put there and this one has no more; nothing else is touched."""
-        path = os.path.join(self.places.work, "reports", "published.json")
+        path = os.path.join(self.placeholders.work, "reports", "published.json")
         known = read_json(path) or {}
-        out = os.path.abspath(self.places.out)
+        out = os.path.abspath(self.placeholders.out)
         for name in known.get(out, []):
             old = os.path.join(out, name)
             if name not in wanted and os.path.isfile(old):
@@ -178,7 +178,7 @@ class Reports:
         write(["stage", "prompt", "seconds"])
         prompts = {p.id: p for stage in stages for p in self.prompts[stage.name]}
         for prompt in prompts:
-            found = read_json(os.path.join(self.places.work, "traces", prompt + ".done.json")) or {}
+            found = read_json(os.path.join(self.placeholders.work, "traces", prompt + ".done.json")) or {}
             write(["trace", prompt, found.get("seconds", "")])
         for stage in stages:
             for prompt in self.prompts[stage.name]:
@@ -187,17 +187,17 @@ class Reports:
         return out.getvalue()
 
     def command(self):
-        plan = self.places.read_name(os.path.abspath(self.plan.path))
+        plan = self.placeholders.read_name(os.path.abspath(self.plan.path))
         usual = plan == rp.USUAL
         return "make reference" if usual else f"make reference REFERENCE_ARGS='--plan {plan}'"
 
     def readme(self, stages):
         """The page of the results folder; nothing in it is typed by hand."""
         any_prompt = rp.Prompt("PROMPT", "", 0, "")
-        layers = self.places.layers
+        layers = self.placeholders.layers
         programs = sorted({self.steps.done(s, p)["program"]["version"]
                            for s in stages for p in self.prompts[s.name]})
-        words = self.places.typed(self.places.trace_words(any_prompt))
+        words = self.placeholders.typed(self.placeholders.trace_words(any_prompt))
         lines = [
             f"{PAGE}{self.plan.title}", "",
             f"Generated by `{self.command()}`. Tables and figures are reproducible, `times.csv` and the times "
@@ -205,17 +205,17 @@ class Reports:
             "Columns: `--help` of a script, docs/schema.md.", "",
             f"- Layers: {', '.join(map(str, layers))}.",
             f"- Program: {'; '.join(programs)}.",
-            f"- The model: `{self.places.typed(list(self.plan.model['run']))}`.",
+            f"- The model: `{self.placeholders.typed(list(self.plan.model['run']))}`.",
             "- One trace per prompt, deleted after use:", "", f"      {words}", "",
             "## Stages", "",
             "One command per prompt. `manifests/STAGE.json` holds the manifests of its runs.", ""]
         listed = {}  # prompts: the first stage that has these
         for stage in stages:
             mine = [p.id for p in self.prompts[stage.name]]
-            folder = self.places.folder(stage.name, any_prompt.id)
-            typed = [self.places.typed(self.places.stage_words(stage, any_prompt, folder))]
+            folder = self.placeholders.folder(stage.name, any_prompt.id)
+            typed = [self.placeholders.typed(self.placeholders.stage_words(stage, any_prompt, folder))]
             if stage.then:
-                typed.append(self.places.typed(self.places.then_words(stage, any_prompt, folder)))
+                typed.append(self.placeholders.typed(self.placeholders.then_words(stage, any_prompt, folder)))
             count = f"{len(mine)} prompt" + ("" if len(mine) == 1 else "s")
             first = listed.setdefault(tuple(mine), stage.name)
             if first != stage.name and len(mine) > 1:

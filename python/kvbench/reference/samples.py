@@ -87,8 +87,8 @@ class Samples:
 
     def __init__(self, run, count):
         self.run, self.count = run, count
-        self.steps, self.places = run.steps, run.places
-        self.path = os.path.join(self.places.work, "samples.json")
+        self.steps, self.placeholders = run.steps, run.places
+        self.path = os.path.join(self.placeholders.work, "samples.json")
 
     def groups(self):
         """{(stage's name, lib, scripts): [(prompt, record, variants)]} of all records."""
@@ -161,7 +161,7 @@ class Samples:
         if not self.steps.has_trace(prompt):
             self.steps.make_trace(prompt)
         same = self.steps.trace_digest(prompt) == part["trace"]
-        folder = os.path.join(self.places.work, "samples", stage.name)
+        folder = os.path.join(self.placeholders.work, "samples", stage.name)
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         words = self.steps.stage_words(stage, prompt, folder, chosen, budgets)

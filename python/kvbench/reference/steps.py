@@ -181,7 +181,7 @@ class Steps:
     """Every (prompt, stage) and trace: what each depends on, which are done, how to do one."""
 
     def __init__(self, plan, places, program, commands):
-        self.plan, self.places = plan, places
+        self.plan, self.placeholders = plan, places
         self.program, self.commands = program, commands
         self.digests = {}
         if plan.threads:
@@ -196,7 +196,7 @@ class Steps:
     def trace_inputs(self, prompt):
         """What a trace depends on. The model is named by its small files and its weights' size."""
         folder = os.path.join(rp.ROOT, self.plan.model["folder"])
-        return {"prompt": prompt.digest, "layers": list(self.places.layers),
+        return {"prompt": prompt.digest, "layers": list(self.placeholders.layers),
                 "run": list(self.plan.trace), **self.threads(),
                 "model": {name: self.model_file(os.path.join(folder, name))
                           for name in self.plan.model["files"]}}
@@ -214,7 +214,7 @@ class Steps:
         """What a step depends on, but for the program."""
         files = {word: self.digest(os.path.join(rp.ROOT, word)) for word in stage.options
                  if word.endswith(".toml")}
-        layers = [n for n in stage.layers if n in self.places.layers]
+        layers = [n for n in stage.layers if n in self.placeholders.layers]
         more = {key: list(getattr(stage, key)) for key in ("algorithms", "budgets")
                 if getattr(stage, key)}
         return {"trace": self.trace_inputs(prompt), "kind": stage.kind,
@@ -241,14 +241,14 @@ class Steps:
 
     def read_of_reports(self, stage):
         """Digests of the reports' files that a stage reads; these change while we run."""
-        files = {match[0]: os.path.join(self.places.report_folder(match[1]), match[2])
+        files = {match[0]: os.path.join(self.placeholders.report_folder(match[1]), match[2])
                  for word in stage.options for match in rp.TABLE.finditer(word)
                  if match[1] in stage.after}
         return {"reports": {name: rp.file_digest(path) if os.path.exists(path) else "absent"
                             for name, path in files.items()}} if files else {}
 
     def folder(self, stage, prompt):
-        return self.places.folder(stage.name, prompt.id)
+        return self.placeholders.folder(stage.name, prompt.id)
 
     def done(self, stage, prompt):
         """The step's done.json where it still holds; else None."""
@@ -269,11 +269,11 @@ class Steps:
     def took(self, stage, prompt):
         """Seconds of the step with as many layers as now; None where it is not done."""
         found = read_json(os.path.join(self.folder(stage, prompt), "done.json"))
-        return (found["seconds"] if found and found.get("layers") == len(self.places.layers)
+        return (found["seconds"] if found and found.get("layers") == len(self.placeholders.layers)
                 else None)
 
     def has_trace(self, prompt):
-        path = self.places.trace(prompt.id)
+        path = self.placeholders.trace(prompt.id)
         found = read_json(path + ".json")
         return bool(found and found.get("inputs") == self.trace_inputs(prompt)
                     and os.path.isfile(path))
@@ -285,10 +285,10 @@ class Steps:
                      if not os.path.isfile(os.path.join(folder, name))), None)
 
     def make_model(self):
-        typed = self.places.typed(list(self.plan.model["run"]))
+        typed = self.placeholders.typed(list(self.plan.model["run"]))
         say(f"the model: {typed}")
-        os.makedirs(self.places.work, exist_ok=True)
-        self.commands.run(list(self.plan.model["run"]), os.path.join(self.places.work, "model.log"),
+        os.makedirs(self.placeholders.work, exist_ok=True)
+        self.commands.run(list(self.plan.model["run"]), os.path.join(self.placeholders.work, "model.log"),
                           typed)
         if self.lacks_model():
             raise Failed(f"{typed}: left no {self.plan.model['folder']}/{self.lacks_model()}", 3)
@@ -296,24 +296,24 @@ class Steps:
 
     def make_trace(self, prompt):
         """Seconds that it took."""
-        path = self.places.trace(prompt.id)
+        path = self.placeholders.trace(prompt.id)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         self.drop_trace(prompt)
-        words = self.places.trace_words(prompt)
+        words = self.placeholders.trace_words(prompt)
         start = time.monotonic()
         self.commands.run(words, os.path.join(os.path.dirname(path), prompt.id + ".log"),
-                          self.places.typed(words))
+                          self.placeholders.typed(words))
         seconds = time.monotonic() - start
         if not os.path.isfile(path):
-            raise Failed(f"left no trace: {self.places.typed(words)}", 3)
+            raise Failed(f"left no trace: {self.placeholders.typed(words)}", 3)
         write_json(path + ".json", {"inputs": self.trace_inputs(prompt)})
         # Of its own: times outlive traces.
         write_json(path.removesuffix(".h5") + ".done.json",
-                   {"layers": len(self.places.layers), "seconds": round(seconds, 2)})
+                   {"layers": len(self.placeholders.layers), "seconds": round(seconds, 2)})
         return seconds
 
     def drop_trace(self, prompt):
-        trace = self.places.trace(prompt.id)
+        trace = self.placeholders.trace(prompt.id)
         for path in (trace + ".json", trace, trace + ".tmp"):
             if os.path.exists(path):
                 os.remove(path)
@@ -323,7 +323,7 @@ class Steps:
         folder = self.folder(stage, prompt)
         begun, finished = (os.path.join(folder, name) for name in ("begun.json", "done.json"))
         now = {"inputs": self.inputs(stage, prompt), "program": self.program.now}
-        words = self.places.stage_words(stage, prompt, folder)
+        words = self.placeholders.stage_words(stage, prompt, folder)
         found = self.begin_or_go_on(stage, prompt, folder, words, now)
         write_json(finished, found)
         os.remove(begun)
@@ -355,11 +355,11 @@ class Steps:
     def execute(self, stage, prompt, folder, words):
         """The commands of a step in a folder: {command, code, layers}."""
         log = os.path.join(folder, "log.txt")
-        typed = self.places.typed(words)
+        typed = self.placeholders.typed(words)
         code = self.commands.run(words, log, typed, rows=stage.kind == "judge")
         if stage.then:
-            second = self.places.then_words(stage, prompt, folder)
-            code |= self.commands.run(second, log, self.places.typed(second), rows=True)
+            second = self.placeholders.then_words(stage, prompt, folder)
+            code |= self.commands.run(second, log, self.placeholders.typed(second), rows=True)
         expected = {"replay": rp.ROWS + ".json", "cluster": "cluster.json", "judge": rp.ROWS}
         if not os.path.isfile(os.path.join(folder, expected[stage.kind])):
             raise Failed(f"left no {expected[stage.kind]}: {typed}", 3)
@@ -367,4 +367,4 @@ class Steps:
         for name in stage.drop:
             if os.path.exists(os.path.join(folder, name)):
                 os.remove(os.path.join(folder, name))
-        return {"command": typed, "code": code, "layers": len(self.places.layers)}
+        return {"command": typed, "code": code, "layers": len(self.placeholders.layers)}

@@ -15,7 +15,7 @@ import subprocess
 
 from kvbench.reference import plan as rp
 from kvbench.reference import store
-from kvbench.reference.places import without
+from kvbench.reference.placeholders import without
 from kvbench.reference.steps import Failed, Steps, read_json, write_json, write_text
 from kvbench.reference.variants import Variants, claims, option_values
 
@@ -88,10 +88,10 @@ class StoredSteps(Steps):
         settled = self.variants.settled(stage)
         options = without(stage.options, ("--algorithm", "--budget"))
         return {"format": store.FORMAT, "prompt": prompt.digest, "source": prompt.source,
-                "model": self.model_key(), "layers": list(self.places.layers),
+                "model": self.model_key(), "layers": list(self.placeholders.layers),
                 "trace": list(self.plan.trace), **self.threads(), "kind": stage.kind,
                 "options": list(options), "config": "absent" if settled is None else settled,
-                "stage_layers": [n for n in stage.layers if n in self.places.layers],
+                "stage_layers": [n for n in stage.layers if n in self.placeholders.layers],
                 "then": list(stage.then), "columns": list(stage.columns),
                 "tables": list(stage.tables), **({"keep": list(stage.keep)} if stage.keep else {})}
 
@@ -99,7 +99,7 @@ class StoredSteps(Steps):
         """SHA-256 of the model's file where the plan states it, else of its files as they lie here."""
         if self.plan.model["sha256"]:
             return {"sha256": self.plan.model["sha256"]}
-        path = os.path.join(self.places.work, "model.json")
+        path = os.path.join(self.placeholders.work, "model.json")
         known, out = read_json(path) or {}, {}
         for name in self.plan.model["files"]:
             file = os.path.join(rp.ROOT, self.plan.model["folder"], name)
@@ -110,7 +110,7 @@ class StoredSteps(Steps):
             here = known.get(file, [])
             if here[:2] != [facts.st_size, facts.st_mtime_ns]:
                 here = known[file] = [facts.st_size, facts.st_mtime_ns, rp.file_digest(file)]
-                if os.path.isdir(self.places.work):  # --dry-run makes no folder.
+                if os.path.isdir(self.placeholders.work):  # --dry-run makes no folder.
                     write_json(path, known)
             out[name] = here[2]
         return out
@@ -196,10 +196,10 @@ class StoredSteps(Steps):
 
     def trace_digest(self, prompt):
         """Of the trace that lies in the work folder."""
-        path = self.places.trace(prompt.id) + ".json"
+        path = self.placeholders.trace(prompt.id) + ".json"
         found = read_json(path)
         if "digest" not in found:
-            found["digest"] = trace_digest(self.places.trace(prompt.id))
+            found["digest"] = trace_digest(self.placeholders.trace(prompt.id))
             write_json(path, found)
         return found["digest"]
 
@@ -210,16 +210,16 @@ class StoredSteps(Steps):
         if stage.kind == "judge":
             options = []
         else:
-            options = without(self.places.expand(stage.options, self.values_of(prompt),
+            options = without(self.placeholders.expand(stage.options, self.values_of(prompt),
                                                  lambda _: [prompt.id]),
                               ("--algorithm", "--budget", "--export-caches"))
         return {variant: {"points": self.variants.points(
-                    variant, budgets, options, self.places.trace(prompt.id), of_set),
+                    variant, budgets, options, self.placeholders.trace(prompt.id), of_set),
                           "budgets": list(budgets), "settings": self.variants.settings(variant)}
                 for variant, of_set in todo.items()}
 
     def values_of(self, prompt):
-        return self.places.values(prompt, folder=self.places.work)
+        return self.placeholders.values(prompt, folder=self.placeholders.work)
 
     def run(self, stage, prompt):
         """Runs what the store lacks of a step, and merges it in."""
@@ -252,8 +252,8 @@ class StoredSteps(Steps):
 
     def stage_words(self, stage, prompt, folder, variants, budgets):
         if stage.kind == "cluster":
-            return self.places.stage_words(stage, prompt, folder)
-        return self.places.stage_words(stage, prompt, folder, variants, budgets)
+            return self.placeholders.stage_words(stage, prompt, folder)
+        return self.placeholders.stage_words(stage, prompt, folder, variants, budgets)
 
     def condensed(self, stage, prompt, folder):
         """{table: condensed} of what a step left."""
@@ -327,7 +327,7 @@ class StoredSteps(Steps):
         return self.views[key]
 
     def view_folder(self, stage, prompt):
-        return os.path.join(self.places.work, "store", stage.name, prompt.id)
+        return os.path.join(self.placeholders.work, "store", stage.name, prompt.id)
 
     def view_now(self, stage, prompt, name, plain):
         """A file for a report's {STAGE/NAME}: `store` or `store.TABLE` is the store's own file,

@@ -52,7 +52,7 @@ class Variants:
     """program: path of kvbench; places: fills in placeholders of a stage's options."""
 
     def __init__(self, program, places):
-        self.program, self.places = program, places
+        self.program, self.placeholders = program, places
         self.sets, self.grids = {}, None
 
     def ask(self, *words):
@@ -65,7 +65,7 @@ class Variants:
         """{option: value} of the stage's --config; None where it is not there yet."""
         out = {}
         for word in option_values(stage.options, "--config"):
-            for path in self.places.fill(word, self.places.values(), lambda _: [""]):
+            for path in self.placeholders.fill(word, self.placeholders.values(), lambda _: [""]):
                 try:
                     with open(path if path.startswith("/") else f"{rp.ROOT}/{path}", "rb") as file:
                         out |= tomllib.load(file)

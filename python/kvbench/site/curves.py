@@ -3,7 +3,7 @@
 import html
 import math
 
-from kvbench.plot.looks import KNOWN, STREAM, first_part
+from kvbench.plot.palette import KNOWN, STREAM, first_part
 
 WIDTH, HEIGHT = 480, 320  # for letters that can be read where it fills a telephone
 LEFT, RIGHT, TOP, BOTTOM = 62, 146, 12, 44

@@ -1,0 +1,61 @@
+#include "trace/file_kinds.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+#include "trace/cache_names.hpp"
+#include "trace/hdf5_object.hpp"
+#include "trace/input_file.hpp"
+#include "trace/points_file.hpp"
+#include "trace/schema.hpp"
+#include "trace/survey.hpp"
+#include "trace/synth.hpp"
+
+namespace kvbench {
+namespace {
+
+// An HDF5 file whose root has these texts.
+FileKind hdf5_kind(std::string name, std::vector<std::pair<const char*, std::string>> texts) {
+  const auto made_here = [texts = std::move(texts)](const std::filesystem::path& path) {
+    h5::Request request;  // of the root alone
+    for (const auto& text : texts) {
+      request.attributes.emplace_back(text.first);
+    }
+    try {
+      const h5::InputFile file(path.string(), "a file of kvbench");
+      const h5::Survey survey = h5::survey(file, request);
+      const h5::Object root = h5::open_root(survey, path.string());
+      return std::ranges::all_of(texts, [&](const auto& text) {
+        return h5::optional_string(root, text.first) == text.second;
+      });
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  // HDF5 writes its signature when it likes; until then there are zeros or nothing.
+  const auto begins = [](std::string_view bytes) {
+    constexpr std::string_view signature = "\x89HDF\r\n\x1a\n";
+    return signature.starts_with(bytes.substr(0, signature.size())) ||
+           std::ranges::all_of(bytes, [](char c) { return c == '\0'; });
+  };
+  return {std::move(name), made_here, begins};
+}
+
+}  // namespace
+
+FileKind synthetic_trace_kind() {
+  return hdf5_kind("a synthetic trace",
+                   {{"format", std::string(schema::kFormat)}, {"model", std::string(kSynthModel)}});
+}
+
+FileKind caches_kind() {
+  return hdf5_kind("a caches file", {{"format", std::string(caches::kFormat)}});
+}
+
+FileKind points_kind() {
+  return hdf5_kind("a points file", {{"format", std::string(kPointsFormat)}});
+}
+
+}  // namespace kvbench

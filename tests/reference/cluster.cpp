@@ -1,0 +1,132 @@
+#include "reference/cluster.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+namespace reference {
+namespace {
+
+constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
+
+const Vec& at(const Rows& rows, Index i) {
+  return rows[i];
+}
+
+Real to_nearest(const Rows& rows, Index i, const std::vector<Index>& centers) {
+  Real best = kInfinity;
+  for (const Index c : centers) {
+    best = std::min(best, distance(at(rows, i), at(rows, c)));
+  }
+  return best;
+}
+
+}  // namespace
+
+Real distance(const Vec& a, const Vec& b) {
+  Real s = 0;
+  for (std::size_t t = 0; t < a.size(); ++t) {
+    s += (a[t] - b[t]) * (a[t] - b[t]);
+  }
+  return std::sqrt(s);
+}
+
+Real radius(const Rows& rows, const std::vector<Index>& centers) {
+  Real worst = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    worst = std::max(worst, to_nearest(rows, static_cast<Index>(i), centers));
+  }
+  return worst;
+}
+
+std::vector<Index> greedy_centers(const Rows& rows, Index k, Index first) {
+  std::vector<Index> centers;
+  while (static_cast<Index>(centers.size()) < k && centers.size() < rows.size()) {
+    if (centers.empty()) {
+      centers.push_back(first);
+      continue;
+    }
+    Index best = -1;
+    for (Index i = 0; i < static_cast<Index>(rows.size()); ++i) {
+      const bool taken = std::find(centers.begin(), centers.end(), i) != centers.end();
+      if (!taken && (best < 0 || to_nearest(rows, i, centers) > to_nearest(rows, best, centers))) {
+        best = i;
+      }
+    }
+    centers.push_back(best);
+  }
+  return centers;
+}
+
+std::vector<Index> nearest_centers(const Rows& rows, const std::vector<Index>& centers) {
+  std::vector<Index> out;
+  for (Index i = 0; i < static_cast<Index>(rows.size()); ++i) {
+    const auto own = std::find(centers.begin(), centers.end(), i);
+    Index best = own - centers.begin();
+    if (own == centers.end()) {
+      best = 0;
+      for (Index c = 1; c < static_cast<Index>(centers.size()); ++c) {
+        const auto center = [&](Index j) { return centers[j]; };
+        if (distance(at(rows, i), at(rows, center(c))) <
+            distance(at(rows, i), at(rows, center(best)))) {
+          best = c;
+        }
+      }
+    }
+    out.push_back(best);
+  }
+  return out;
+}
+
+Real best_radius(const Rows& rows, Index k) {
+  Real best = kInfinity;
+  const unsigned n = static_cast<unsigned>(rows.size());
+  for (unsigned subset = 0; subset < (1U << n); ++subset) {
+    std::vector<Index> centers;
+    for (unsigned i = 0; i < n; ++i) {
+      if ((subset >> i & 1U) != 0) {
+        centers.push_back(static_cast<Index>(i));
+      }
+    }
+    if (static_cast<Index>(centers.size()) == k) {
+      best = std::min(best, radius(rows, centers));
+    }
+  }
+  return best;
+}
+
+std::vector<Index> online_clusters(const Rows& rows, Real delta) {
+  std::vector<Index> out;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Index best = -1;
+    Real least = kInfinity;
+    const Index before = cluster_count(out);
+    for (Index c = 0; c < before; ++c) {
+      const auto first = std::find(out.begin(), out.end(), c) - out.begin();
+      const Real d = distance(rows[i], rows[first]);
+      if (d < least) {
+        least = d;
+        best = c;
+      }
+    }
+    out.push_back(best >= 0 && least <= delta ? best : before);
+  }
+  return out;
+}
+
+Index cluster_count(const std::vector<Index>& clusters) {
+  return static_cast<Index>(std::set<Index>(clusters.begin(), clusters.end()).size());
+}
+
+Vec all_distances(const Rows& rows) {
+  std::set<Real> out = {0};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      out.insert(distance(rows[i], rows[j]));
+    }
+  }
+  return {out.begin(), out.end()};
+}
+
+}  // namespace reference

@@ -1,0 +1,226 @@
+#include "reference/leverage.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace reference {
+namespace {
+
+// y with m y = x, by elimination with pivots.
+Vec solve(Rows m, Vec x) {
+  const std::size_t w = x.size();
+  for (std::size_t c = 0; c < w; ++c) {
+    std::size_t pivot = c;
+    for (std::size_t r = c; r < w; ++r) {
+      pivot = std::abs(m[r][c]) > std::abs(m[pivot][c]) ? r : pivot;
+    }
+    std::swap(m[c], m[pivot]);
+    std::swap(x[c], x[pivot]);
+    for (std::size_t r = c + 1; r < w; ++r) {
+      const Real f = m[r][c] / m[c][c];
+      for (std::size_t k = c; k < w; ++k) {
+        m[r][k] -= f * m[c][k];
+      }
+      x[r] -= f * x[c];
+    }
+  }
+  for (std::size_t c = w; c-- > 0;) {
+    for (std::size_t k = c + 1; k < w; ++k) {
+      x[c] -= m[c][k] * x[k];
+    }
+    x[c] /= m[c][c];
+  }
+  return x;
+}
+
+Real length(const Vec& x) {
+  return std::sqrt(dot(x, x));
+}
+
+}  // namespace
+
+Rows unrotated(const kvbench::KvHead& head, const std::vector<Index>& tokens,
+               const kvbench::Matrix& cos, const kvbench::Matrix& sin, bool half) {
+  const Rows keys = rows_of(head.k);
+  const auto pairs = static_cast<std::size_t>(cos.cols());
+  Rows out;
+  for (const Index i : tokens) {
+    Vec key = keys[i];
+    for (std::size_t t = 0; t < pairs; ++t) {
+      const std::size_t a = half ? t : 2 * t;
+      const std::size_t b = half ? t + pairs : 2 * t + 1;
+      const Real c = cos.row(i)[t];
+      const Real s = sin.row(i)[t];
+      const Vec before = solve({{c, -s}, {s, c}}, {key[a], key[b]});
+      key[a] = before[0];
+      key[b] = before[1];
+    }
+    out.push_back(key);
+  }
+  return out;
+}
+
+Vec leverage(const Rows& keys, const Rows& phi, Real ridge) {
+  Rows x = keys;
+  for (std::size_t t = 0; !keys.empty() && t < keys[0].size(); ++t) {
+    Real mean = 0;
+    for (const Vec& key : keys) {
+      mean += key[t] / static_cast<Real>(keys.size());
+    }
+    for (Vec& row : x) {
+      row[t] -= mean;
+    }
+  }
+  if (!phi.empty()) {
+    for (Vec& row : x) {
+      Vec turned(phi[0].size(), 0);
+      for (std::size_t t = 0; t < row.size(); ++t) {
+        for (std::size_t c = 0; c < turned.size(); ++c) {
+          turned[c] += row[t] * phi[t][c];
+        }
+      }
+      row = turned;
+    }
+  }
+  const std::size_t w = x.empty() ? 0 : x[0].size();
+  Rows gram(w, Vec(w, 0));
+  for (std::size_t a = 0; a < w; ++a) {
+    for (const Vec& row : x) {
+      for (std::size_t b = 0; b < w; ++b) {
+        gram[a][b] += row[a] * row[b];
+      }
+    }
+    gram[a][a] += ridge;
+  }
+  Rows inverse;
+  for (std::size_t a = 0; a < w; ++a) {
+    Vec unit(w, 0);
+    unit[a] = 1;
+    inverse.push_back(solve(gram, unit));
+  }
+  Vec out;
+  for (const Vec& row : x) {
+    Real sum = 0;
+    for (std::size_t a = 0; a < w; ++a) {
+      sum += row[a] * dot(inverse[a], row);
+    }
+    out.push_back(sum);
+  }
+  return out;
+}
+
+Vec chunk_attention(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index begin,
+                    Index end, Index chunk, ReferenceReduce reduce) {
+  const Rows keys = rows_of(head.k);
+  const Rows values = rows_of(head.v);
+  const auto size = static_cast<std::size_t>(chunk);
+  const auto m = tokens.size();
+  const std::size_t chunks = (m + size - 1) / size;
+  const Vec zero(static_cast<std::size_t>(head.d()), 0);
+  Rows per_head;
+  for (const kvbench::Matrix& q : head.q) {
+    const Rows queries = rows_of(q);
+    Vec sums(chunks * size, 0);
+    for (std::size_t j = 0; j < chunks * size; ++j) {
+      if (j < m && (tokens[j] < begin || tokens[j] >= end)) {
+        continue;
+      }
+      const Vec query = j < m ? queries[tokens[j] - head.q_start()] : zero;
+      const std::size_t first = j / size * size;
+      Vec e;
+      Real z = 0;
+      for (std::size_t i = first; i < first + size; ++i) {
+        e.push_back(std::exp(dot(query, i < m ? keys[tokens[i]] : zero)));
+        z += e.back();
+      }
+      for (std::size_t i = 0; i < size; ++i) {
+        sums[first + i] += e[i] / z;
+      }
+    }
+    per_head.push_back(sums);
+  }
+  Vec heavy = reduced(per_head, reduce);
+  for (std::size_t i = 0; i < m; ++i) {
+    heavy[i] *= length(values[tokens[i]]);
+  }
+  Vec out;
+  for (std::size_t i = 0; i < m; ++i) {
+    Real sum = 0;
+    for (std::size_t j = i == 0 ? 0 : i - 1; j < m && j <= i + 1; ++j) {
+      sum += heavy[j];
+    }
+    out.push_back(sum / 3);
+  }
+  return out;
+}
+
+Rows z_scores(const Rows& rows) {
+  Vec all;
+  for (const Vec& row : rows) {
+    all.insert(all.end(), row.begin(), row.end());
+  }
+  const auto count = static_cast<Real>(all.size());
+  Real mean = 0;
+  for (const Real x : all) {
+    mean += x / count;
+  }
+  Real variance = 0;
+  for (const Real x : all) {
+    variance += (x - mean) * (x - mean) / (count - 1);
+  }
+  Rows out = rows;
+  for (Vec& row : out) {
+    for (Real& x : row) {
+      x = (x - mean) / std::max<Real>(std::sqrt(variance), 1e-6L);
+    }
+  }
+  return out;
+}
+
+Vec curdkv(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index window,
+           Index first) {
+  Vec out(tokens.size(), 1);
+  for (const kvbench::Matrix* m : {&head.k, &head.v}) {
+    const Rows rows = rows_of(*m);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      Real sum = 0;
+      for (std::size_t j = 0; j < tokens.size(); ++j) {
+        const auto size = static_cast<std::size_t>(window);
+        if (j / size == i / size) {
+          const Vec& near = rows[tokens[j]];
+          sum += dot(near, near);
+        }
+      }
+      const Vec& own = rows[tokens[i]];
+      out[i] *= sum > 0 ? dot(own, own) / sum : 0;
+    }
+  }
+  for (Index i = 0; i < std::min(first, static_cast<Index>(tokens.size())); ++i) {
+    out[i] = 2;  // products of shares are at most 1
+  }
+  return out;
+}
+
+Vec output_norms(const kvbench::KvHead& head, const std::vector<Index>& tokens,
+                 const kvbench::Matrix& w) {
+  const Rows values = rows_of(head.v);
+  const Rows weights = rows_of(w);
+  Vec out;
+  for (const Index i : tokens) {
+    const Vec& v = values[i];
+    Real sum = 0;
+    for (std::size_t h = 0; h < head.q.size(); ++h) {
+      for (const Vec& row : weights) {
+        Real x = 0;
+        for (std::size_t t = 0; t < v.size(); ++t) {
+          x += row[h * v.size() + t] * v[t];
+        }
+        sum += std::abs(x);
+      }
+    }
+    out.push_back(sum / static_cast<Real>(head.q.size()));
+  }
+  return out;
+}
+
+}  // namespace reference

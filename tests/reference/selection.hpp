@@ -1,0 +1,33 @@
+// Slow references of the baselines' scores, from their definitions, in long double.
+#pragma once
+
+#include <vector>
+
+#include "reference/reference.hpp"
+
+namespace reference {
+
+enum class ReferenceReduce { mean, max, sum };
+
+/// [group][n]: sum of the softmax weights that each token gets from the queries at positions
+/// [begin, end), each over its own causal past.
+Rows attention_sums(const kvbench::KvHead& head, Index begin, Index end);
+
+/// One score per token from a group's.
+Vec reduced(const Rows& scores, ReferenceReduce reduce);
+
+/// SnapKV: mean weight from queries [begin, end), pooled over tokens at positions within `half`,
+/// then reduced.
+Vec snapkv(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index begin, Index end,
+           Index half, bool largest, ReferenceReduce reduce);
+
+/// `count` of `tokens` with the largest scores, ascending; ties go to the lowest
+/// position.
+std::vector<Index> best(const std::vector<Index>& tokens, const Vec& scores, Index count);
+
+/// Whether `kept` is a set of `count` tokens with the largest scores: no token left out beats one
+/// kept by more than a relative `tolerance` of the larger. For scores that rounding may swap.
+bool is_top(const std::vector<Index>& tokens, const Vec& scores, const std::vector<Index>& kept,
+            Index count, Real tolerance);
+
+}  // namespace reference
