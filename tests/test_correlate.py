@@ -6,8 +6,7 @@ import statistics
 import sys
 import unittest
 
-from correlate_tables import (MANY, REVERSED, ROW_COLUMNS, SCIPY, SCORE_COLUMNS, SEVEN, UP, Tables,
-                              grid)
+from correlate_tables import MANY, REVERSED, ROW_COLUMNS, SCIPY, SCORE_COLUMNS, SEVEN, UP, Tables, grid
 from plot_tables import np
 from test_kvbench_ranks import slow_kendall, slow_spearman
 
@@ -346,7 +345,8 @@ class LeftOutTest(Tables):
             ("column `top_agreement` is missing", lambda: [rows, "--scores", self.write_scores(
                 figures, "o.csv", columns=[c for c in SCORE_COLUMNS if c != "top_agreement"])]),
             ("column `eps_op` is missing", lambda: [self.write(
-                [dict.fromkeys(cc.HEAD_METRICS, 0)], "o.csv", columns=[*ROW_COLUMNS, *cc.HEAD_METRICS[:6]]), "--scores", scores]),
+                [dict.fromkeys(cc.HEAD_METRICS, 0)], "o.csv",
+                columns=[*ROW_COLUMNS, *cc.HEAD_METRICS[:6]]), "--scores", scores]),
             ("no column of rel_error, ", lambda: [self.write(
                 [{"seeds": 1}], "o.csv", columns=["seeds"]), "--scores", scores]),
             ("1 cells (method and budget)", lambda: [rows, "--scores", self.write_scores(

@@ -6,9 +6,8 @@ import statistics
 import sys
 import unittest
 
-from script_case import missing
-
 import numpy as np
+from script_case import missing
 
 SCIPY = not missing("scipy")
 if SCIPY:

@@ -7,12 +7,12 @@ import unittest
 
 from script_case import missing
 
-
 SCIPY = not missing("scipy")
 if SCIPY:
-    from kvbench import stats as ks
     import numpy as np
     from scipy import stats
+
+    from kvbench import stats as ks
 
 # Demsar, JMLR 7 (2006), table 6: AUC of C4.5, with -m, with -cf, with both, on 14 data sets. The
 # paper ranks `voting` 4, 1, 2, 3, by a digit that it does not print: here .9751 for .975.
