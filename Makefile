@@ -30,7 +30,7 @@ bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 
 .DEFAULT_GOAL := all
 .PHONY: all demo test test-slow test-asan test-tsan coverage test-dump model models prompts sample reference reference-models cuda \
-	bench format format-check lint types tidy install static package wheel clean help bootstrap
+	bench format format-check knots lint ruff types tidy install static package wheel clean help bootstrap
 
 # all, demo and test share build/ and its objects. KVBENCH_TESTS stays what the folder has.
 all: ## build the program: build/kvbench
@@ -193,12 +193,16 @@ format-check: ## fail on a source that clang-format would change
 	@$(SOURCES) | xargs -r clang-format --dry-run -Werror
 	@echo "format: clean"
 
+# Most of clang-tidy's time goes to headers, so it checks the units of CMake's unity build.
+# misc-unused-using-decls and misc-unused-alias-decls look at a unit's own file: at methods alone.
+# TIDY=...: of which files, a regular expression, such as unity_lib_trace or methods/h2o.
+TIDY := /Unity/unity_|/(lib|apps)/[a-z0-9_/]+\.cpp$$
 tidy: ## clang-tidy over lib/ and apps/
 	$(call bootstrap,build test lint)
 	@$(CMAKE) -S . -B build/lint -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_TESTS=OFF \
-		-DKVBENCH_UNITY=OFF -DKVBENCH_CUDA=OFF $(CMAKE_ARGS)
-	@$(call find_python,); $(SOURCES) | grep -E '^(lib|apps)/.*\.cpp$$' | \
-		xargs -r "$$python" scripts/tidy.py build/lint $(JOBS)
+		-DKVBENCH_UNITY=ON -DKVBENCH_CUDA=OFF $(CMAKE_ARGS)
+	@run-clang-tidy -p build/lint -j $(JOBS) -quiet -extra-arg=-Wno-unknown-warning-option '$(TIDY)' 2>&1 | \
+		sed -E '/^clang-tidy(-[0-9]+)? |[0-9]+ warnings? (generated|treated)|^$$/d'
 	@echo "clang-tidy: clean"
 
 types: ## mypy over the Python interface
@@ -206,8 +210,26 @@ types: ## mypy over the Python interface
 	@cd python && mypy --ignore-missing-imports --cache-dir ../build/mypy -m kvbench -p kvbench.api -p kvbench.caches -p kvbench.press \
 		-m kvbench.programs -m kvbench.plot.guest
 
-lint: format-check ## format check, include rule, types of the Python interface, clang-tidy
+# Knots that are still there: remove one here when it is untied.
+KNOTS := algorithms/shared/bounded_active_set,algorithms/shared/bounded_least_squares \
+	replay/cache_export,replay/given,replay/head_cache,replay/job,replay/layer_errors,replay/plan,replay/resume,replay/row_parts,replay/shard_costs,replay/stream_job \
+	replay/continued,replay/run \
+	report/csv,report/row_crc,report/table_reader \
+	report/row_filter,report/summary_rows \
+	trace/survey,trace/survey_code,trace/survey_dataset,trace/survey_walk
+knots: ## fail on files of lib/ that include one another in a circle
+	@$(call find_python,); "$$python" scripts/find_knots.py $(KNOTS:%=--allow %)
+
+# scripts/bootstrap.sh installs it there; elsewhere the one on the PATH.
+ruff: ## lint of the Python code
+	$(call bootstrap,lint)
+	@ruff=build/lint-venv/bin/ruff; [[ -x $$ruff ]] || ruff=ruff; \
+		"$$ruff" check --cache-dir build/ruff
+
+lint: format-check ## format check, include rule, knots, ruff, types of the Python interface, clang-tidy
 	@scripts/check_includes.sh
+	@$(MAKE) knots
+	@$(MAKE) ruff
 	@$(MAKE) types
 	@$(MAKE) tidy
 

@@ -31,8 +31,8 @@ from pages import duration, run
 pages.use_fast_openblas()
 try:
     import numpy as np
-    import torch
     import peer_rows
+    import torch
     ABSENT = None
 except ImportError as error:
     ABSENT = error

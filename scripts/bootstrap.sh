@@ -5,6 +5,7 @@
 #                                             all
 #                                             default: build plot test; all is without slurm,
 #                                             whose packages install services
+# The group lint also gets ruff, which Debian 12 lacks, from pip into build/lint-venv.
 # Nothing is downloaded when everything is there. Elsewhere, or without the right to install, it
 # prints what is missing and exits with code 3.
 set -euo pipefail
@@ -17,7 +18,8 @@ test=(libgtest-dev gcovr)
 notebook=(python3-nbclient python3-ipykernel)
 slurm=(slurm-wlm parallel)
 bench=(libbenchmark-dev libopenblas-dev)
-lint=(clang clang-format clang-tidy libomp-dev mypy)
+lint=(clang clang-format clang-tidy libomp-dev mypy python3-venv)
+lint_pip=(ruff==0.17.6)  # .pre-commit-config.yaml names the same
 dump=(python3-venv)
 package=(dpkg-dev file lintian)
 
@@ -96,7 +98,16 @@ for package in "${wanted[@]}"; do
   missing+=("$package")
 done
 
+from_pip() {
+  if [[ " ${groups[*]} " == *' lint '* || " ${groups[*]} " == *' all '* ]]; then
+    local root
+    root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+    BOOTSTRAP=no "$root/scripts/dump_env.sh" "$root/build/lint-venv" "${lint_pip[@]}" || exit 3
+  fi
+}
+
 if ((${#missing[@]} == 0)); then
+  from_pip
   echo "bootstrap: all ${#wanted[@]} packages present (${groups[*]})"
   exit 0
 fi
@@ -124,4 +135,5 @@ if ! { apt update && apt install -y --no-install-recommends "${missing[@]}"; }; 
   echo "bootstrap: could not install: ${missing[*]}" >&2
   exit 3
 fi
+from_pip
 echo "bootstrap: done"

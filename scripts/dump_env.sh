@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The Python environment of `make model`, `make test-dump` and `make bench`: packages from pip.
+# The Python environment of `make model`, `make test-dump` and `make bench`, and that of `make ruff`:
+# packages from pip.
 #
 #   scripts/dump_env.sh VENV PACKAGE... [--also PACKAGE...] [-- PIP_ARG...]
 #
@@ -16,7 +17,7 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 mark=.made-by-kvbench
 
 if [[ $# -lt 2 || $1 == -* ]]; then
-  sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
   exit 2
 fi
 venv=$1
@@ -100,7 +101,7 @@ touch -- "$venv/unfinished"  # Until pip is done: it may be stopped within a pac
 "$("$here/find_python.sh" venv ensurepip)" -m venv "$venv"
 
 torch=${TORCH:-}
-if [[ -z $torch ]]; then
+if [[ -z $torch && " ${all[*]} " == *' torch '* ]]; then
   torch=torch
   if [[ -z $(lacking torch) ]]; then
     : # Whatever was chosen before.

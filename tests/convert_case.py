@@ -10,12 +10,10 @@ try:
 except ImportError:
     raise unittest.SkipTest(f"{sys.executable} has no h5py") from None
 import numpy as np
-
 from script_case import FolderCase, call
 
-from kvbench.convert import main as convert_traces
 from kvbench import command
-from kvbench.trace import writer as kvbench_trace
+from kvbench.convert import main as convert_traces
 
 HQ, HKV, N, NQ, D, DV = 4, 2, 11, 5, 8, 6
 SHAPES = {"q": (HQ, NQ, D), "k": (HKV, N, D), "v": (HKV, N, DV)}

@@ -7,7 +7,6 @@ import unittest
 
 from script_case import call, missing, write_text
 
-
 NEEDED = ("torch", "transformers", "h5py", "numpy")
 MISSING = missing(*NEEDED)
 if not MISSING:
@@ -15,8 +14,9 @@ if not MISSING:
     import numpy as np
     import torch
     import transformers
-    from kvbench.dump import main as dump_traces
+
     from kvbench import command
+    from kvbench.dump import main as dump_traces
     from kvbench.trace import writer as kt
 
 TOKENS, VOCABULARY = 40, 97

@@ -6,17 +6,28 @@ Run by test_peer_kvpress.py, whose docstring says how both programs are given on
 import contextlib
 import sys
 
-from script_case import read_rows
 from peer_kvpress import (
-    END, KERNEL, MISSING, QUERIES, SINKS, SIZES, TOKENS, WINDOW, PeerCase, criticalkv, given,
-    output_norms, think, value_merge)
+    END,
+    KERNEL,
+    MISSING,
+    QUERIES,
+    SINKS,
+    SIZES,
+    TOKENS,
+    WINDOW,
+    PeerCase,
+    criticalkv,
+    given,
+    output_norms,
+    think,
+    value_merge,
+)
+from script_case import read_rows
 
 if not MISSING:
     import numpy as np
     import torch
-    from kvpress import (
-        AdaKVPress, CriticalKVPress, MergingPress, PyramidKVPress, SnapKVPress, ThinKPress,
-        TOVAPress)
+    from kvpress import AdaKVPress, CriticalKVPress, MergingPress, PyramidKVPress, SnapKVPress, ThinKPress, TOVAPress
 
 # kvpress runs in float64 here, the trace's queries and keys are float32: a logit of some tens
 # carries that many units of 2^-24.

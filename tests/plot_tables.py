@@ -10,7 +10,6 @@ from unittest import mock
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
-
 from script_case import FolderCase, call, program, read_rows
 
 from kvbench import command
@@ -191,7 +190,8 @@ class FigureTest(DrawingCase):
         with open(self.path(name), "w", encoding="utf-8") as file:
             file.write(",".join(columns) + "\n")
             for row in rows:
-                file.write(",".join(str({**dict.fromkeys(kt.ORIGINS, ""), **DEFAULTS, **row}[c]) for c in columns) + "\n")
+                whole = {**dict.fromkeys(kt.ORIGINS, ""), **DEFAULTS, **row}
+                file.write(",".join(str(whole[c]) for c in columns) + "\n")
         return self.path(name)
 
     def call(self, module, *arguments):

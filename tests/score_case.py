@@ -17,7 +17,8 @@ if not MISSING:
     import numpy as np
     import torch
     import transformers
-    from dump_models import command, kt
+    from dump_models import command
+
     from kvbench import caches as kc
     from kvbench.score import main as score_model
 

@@ -14,6 +14,7 @@ MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
     import numpy as np
     from scipy import stats
+
     from kvbench import stats as ks
     from kvbench.answers import main as answers
     from kvbench.answers import pages

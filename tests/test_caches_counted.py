@@ -10,6 +10,7 @@ NEEDED = missing("numpy", "h5py")
 if not NEEDED:
     import h5py
     import numpy as np
+
     from kvbench import caches as kc
 
 WINDOWS = {"sink": 4, "recent": 24, "queries": 8}

@@ -1,8 +1,8 @@
 """python/kvbench/checksums.py: no script takes a changed table for results."""
 
 import csv
-import io
 import hashlib
+import io
 import json
 import os
 import random
@@ -139,8 +139,8 @@ class Tables(FolderCase):
         self.assertEqual(len(self.frame("a.csv").attrs["runs"]), 1)
 
     def test_side_tables_of_another_run(self):
-        from kvbench.plot import stream
         from kvbench import tables
+        from kvbench.plot import stream
         self.assertGreater(len(stream.read_joined(self.path("a.csv"))), 0)
         shutil.copy(self.path("b.steps.csv"), self.path("a.steps.csv"))
         self.assertIn("holds rows of run", self.frame("a.steps.csv"))

@@ -6,7 +6,6 @@ import tempfile
 import unittest
 
 import numpy as np
-
 from script_case import KVBENCH, missing, read_rows
 
 MISSING = missing("sklearn", "h5py")

@@ -11,10 +11,10 @@ from unittest import mock
 import numpy as np
 from matplotlib.text import Text
 from plot_tables import FigureTest, infeasible
+from script_case import missing, run_program
 
 from kvbench import tables as kt
 from kvbench.plot import figures as kf
-from script_case import missing, run_program
 
 SCIPY = not missing("scipy")
 if SCIPY:

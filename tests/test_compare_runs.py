@@ -5,7 +5,6 @@ import os
 import re
 import unittest
 
-
 from script_case import ROOT, FolderCase, call
 
 import compare_runs

@@ -13,7 +13,7 @@ try:
 except ImportError:
     torch = None
 
-from convert_case import D, DV, HKV, N, PATTERNS, PLAIN, SHAPES, ConvertCase, h5py, layer, np
+from convert_case import DV, HKV, PATTERNS, PLAIN, SHAPES, ConvertCase, D, N, h5py, layer, np
 from script_case import read_rows
 
 from kvbench.convert import rope as convert_rope

@@ -10,8 +10,7 @@ try:
 except ImportError:
     safetensors = None
 
-from convert_case import (D, DV, HKV, HQ, N, NQ, PATTERNS, PLAIN, SHAPES, ConvertCase, h5py, layer,
-                          np, write_safetensors)
+from convert_case import DV, HKV, HQ, NQ, PATTERNS, PLAIN, SHAPES, ConvertCase, D, N, h5py, layer, np, write_safetensors
 from script_case import run_program
 
 

@@ -1,4 +1,4 @@
-"""kvbench-py correlate: correlations by hand and by counting pairs, what is left out and said,
+"""kvbench-py correlate: correlations by hand and by scipy, what is left out and said,
 refusals. Its arithmetic alone: test_kvbench_ranks.py; its pictures: test_correlate_pictures.py."""
 
 import random
@@ -6,10 +6,9 @@ import statistics
 import sys
 import unittest
 
-from correlate_tables import (MANY, REVERSED, ROW_COLUMNS, SCIPY, SCORE_COLUMNS, SEVEN, UP, Tables,
-                              grid)
+from correlate_tables import MANY, REVERSED, ROW_COLUMNS, SCIPY, SCORE_COLUMNS, SEVEN, UP, Tables, grid
 from plot_tables import np
-from test_kvbench_ranks import slow_kendall, slow_spearman
+from test_kvbench_ranks import of_scipy
 
 if SCIPY:
     from kvbench import tables as kt
@@ -78,7 +77,7 @@ class CorrelateTest(Tables):
             by_budget = {}
             for scope, some in (("all", cells), ("0.5", cells[:4]), ("0.25", cells[4:])):
                 pair = [x[c] for c in some], [y[c] for c in some]
-                by_budget[scope] = slow_spearman(*pair), slow_kendall(*pair)
+                by_budget[scope] = of_scipy(*pair)
                 self.near([got["kl", scope][m] for m in ("spearman", "kendall")],
                           by_budget[scope])
             self.near([got["kl", "within"][m] for m in ("spearman", "kendall")],
@@ -88,7 +87,7 @@ class CorrelateTest(Tables):
             for p in ("p0", "p1"):
                 pair = ([round(reduce([[rows[p, c[1], c[0]] * h for h in heads]] * 2), 9)
                          for c in cells], [scores[p, c[1], c[0]] for c in cells])
-                alone.append((slow_spearman(*pair), slow_kendall(*pair)))
+                alone.append(of_scipy(*pair))
             self.near([got["kl", "prompt all"][m] for m in ("spearman", "kendall")],
                       np.mean(alone, axis=0))
 
@@ -134,9 +133,7 @@ class CorrelateTest(Tables):
                                                        r["scope"]) ==
                     ("wrong_answers", "rel_error", "mean", "all"))
         self.assertEqual((line["prompts"], line["cells"]), ("2", "4"))
-        self.near([line["spearman"], line["kendall"]],
-                  [slow_spearman([1, 2, 3, 4], [0, .5, .5, 1]),
-                   slow_kendall([1, 2, 3, 4], [0, .5, .5, 1])])
+        self.near([line["spearman"], line["kendall"]], of_scipy([1, 2, 3, 4], [0, .5, .5, 1]))
         usual = next(r for r in self.table("c.csv") if r["score"] == "kl" and r["scope"] == "all")
         self.assertEqual(usual["prompts"], "4")
         # Nobody's exact answer is right: there is no such score.
@@ -346,7 +343,8 @@ class LeftOutTest(Tables):
             ("column `top_agreement` is missing", lambda: [rows, "--scores", self.write_scores(
                 figures, "o.csv", columns=[c for c in SCORE_COLUMNS if c != "top_agreement"])]),
             ("column `eps_op` is missing", lambda: [self.write(
-                [dict.fromkeys(cc.HEAD_METRICS, 0)], "o.csv", columns=[*ROW_COLUMNS, *cc.HEAD_METRICS[:6]]), "--scores", scores]),
+                [dict.fromkeys(cc.HEAD_METRICS, 0)], "o.csv",
+                columns=[*ROW_COLUMNS, *cc.HEAD_METRICS[:6]]), "--scores", scores]),
             ("no column of rel_error, ", lambda: [self.write(
                 [{"seeds": 1}], "o.csv", columns=["seeds"]), "--scores", scores]),
             ("1 cells (method and budget)", lambda: [rows, "--scores", self.write_scores(

@@ -46,6 +46,7 @@ LEFT_OUT = {
     "kvbench-py convert": "reads other people's dumps: test_convert_traces.py",
     "coverage.py": "reads the compiler's counts",
     "draw_modules.py": "reads sources",
+    "find_knots.py": "reads sources",
     "kvbench-py dump": "reads prompts and needs torch: test_dump_traces.py",
     "kvbench-py judge": "needs torch: test_judge_runs.py",
     "kvbench-py model": "reads a package: test_make_model.py",
@@ -56,7 +57,6 @@ LEFT_OUT = {
     "kvbench-py tasks": "reads texts: test_prompt_tasks.py",
     "kvbench-py reference": "reads a plan, and what it has written itself: test_reference_plan.py",
     "kvbench-py score": "needs torch: test_score_model.py",
-    "tidy.py": "reads the compiler's commands",
 }
 # Script, its command line in a folder of good tables, the table that is damaged, one of another kind.
 # What it writes goes to out/.

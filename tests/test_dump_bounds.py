@@ -9,8 +9,8 @@ import subprocess
 import sys
 import unittest
 
-from script_case import KVBENCH, read_rows
 from dump_models import MISSING, TOKENS, DumpCase, read_trace
+from script_case import KVBENCH, read_rows
 
 if not MISSING:
     import numpy as np

@@ -12,6 +12,7 @@ from dump_models import MISSING, DumpCase
 if not MISSING:
     import torch
     from dump_models import dump_traces
+
     from kvbench.dump import check
 
 KEY_BIAS, QUERY_BIAS = 200.0, 2.0  # keys with norms in the hundreds, as Qwen 2.5's are
@@ -65,7 +66,7 @@ class AttnCheckTest(DumpCase):
             self.assertLess(own, 1e-5)
             self.assertLess(rounding, 5e-3)
         for compute in ("float16", "bfloat16"):
-            for own, rounding in self.said("biased", dtype=compute, compute=compute):
+            for _, rounding in self.said("biased", dtype=compute, compute=compute):
                 self.assertIsNone(rounding)
 
     def test_wrong_attention_is_refused_whatever_the_types(self):

@@ -7,12 +7,14 @@ import json
 import sys
 import unittest
 
+from dump_models import MISSING as NO_MODEL
+from dump_models import TOKENS, DumpCase
 from script_case import FolderCase, missing, write_text
-from dump_models import MISSING as NO_MODEL, TOKENS, DumpCase
 
 MISSING = missing("h5py", "numpy")
 if not MISSING:
     import numpy as np
+
     from kvbench.dump import extra_texts as et
     from kvbench.errors import TraceError
     from kvbench.trace import writer as kt

@@ -13,8 +13,8 @@ import sys
 import unittest
 from unittest import mock
 
-from script_case import KVBENCH, FolderCase
 from dump_models import ARCHITECTURES, MISSING, TOKENS, DumpCase, read_trace
+from script_case import KVBENCH, FolderCase
 from test_dump_traces import CHUNK_TOLERANCE, OUTPUT_LAYERS, RUNS, TOLERANCE, attention
 
 if not MISSING:

@@ -12,17 +12,17 @@ import sys
 import unittest
 from unittest import mock
 
+from dump_models import ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, DumpCase, read_tables, read_trace, unrotate
 from script_case import KVBENCH, FolderCase
-from dump_models import (ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, DumpCase, read_tables,
-                         read_trace, unrotate)
 
 if not MISSING:
-    from kvbench.dump import rope as dump_rope
     import h5py
     import numpy as np
     import torch
     import transformers
     from dump_models import kt
+
+    from kvbench.dump import rope as dump_rope
 
 AHEAD = 512  # positions beyond the prompt that the format asks for
 

@@ -15,9 +15,8 @@ import sys
 import unittest
 from unittest import mock
 
+from dump_models import ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, DumpCase, read_trace
 from script_case import KVBENCH, read_rows
-from dump_models import (ARCHITECTURES, MISSING, NO_ROTATION, TOKENS, DumpCase,
-                         read_trace)
 
 if not MISSING:
     import h5py

@@ -267,7 +267,8 @@ class AddTest(FolderCase):
         with open(self.path("clusters", "cluster.json"), encoding="utf-8") as file:
             manifest = json.load(file)
         self.assertEqual(manifest["tables"]["offset.csv"], 4)
-        now = re.search(r'schema_version = "(.*)"', read_text(os.path.join(ROOT, "lib", "replay", "cluster_run.hpp")))[1]
+        header = read_text(os.path.join(ROOT, "lib", "replay", "cluster_run.hpp"))
+        now = re.search(r'schema_version = "(.*)"', header)[1]
         self.assertEqual(manifest["schema"], f"1.{int(now.partition('.')[2]) + 1}")
 
 

@@ -16,8 +16,22 @@ from script_case import ROOT, missing
 
 import kvbench
 from kvbench import tables as kt
-from kvbench.plot import (amnesia, bits, bumblebee_lambda, coverage, error, growth, heatmap, kept_map, norms,
-                          offset, pareto, reconstruction, stream, tsne)
+from kvbench.plot import (
+    amnesia,
+    bits,
+    bumblebee_lambda,
+    coverage,
+    error,
+    growth,
+    heatmap,
+    kept_map,
+    norms,
+    offset,
+    pareto,
+    reconstruction,
+    stream,
+    tsne,
+)
 from kvbench.plot import figures as kf
 
 # In an interpreter of its own: imports every module of kvbench, and says what changed.

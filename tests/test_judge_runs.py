@@ -10,12 +10,13 @@ import unittest
 from unittest import mock
 
 from dump_models import MISSING
-from script_case import KVBENCH, call, read_rows, read_text, untimed, write_text
 from score_case import ScoreCase
+from script_case import KVBENCH, call, read_rows, read_text, untimed, write_text
 
 if not MISSING:
     import numpy as np
     from dump_models import command
+
     from kvbench.judge import main as judge
     from kvbench.score.scorer import Scorer
 
@@ -101,7 +102,7 @@ class JudgeRunsTest(ScoreCase):
         algorithm = "snapkv,uniform"
         self.judge("--groups", "2", algorithm=algorithm)
         whole, scores = read_text(self.out), read_text(self.scores)
-        for path in (self.out, self.scores):
+        for _ in range(2):
             self.assertIn("is there already", self.again(algorithm))
             self.assertEqual((read_text(self.out), read_text(self.scores)), (whole, scores))
         lines, rows = scores.splitlines(keepends=True), whole.splitlines(keepends=True)

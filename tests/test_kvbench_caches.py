@@ -5,10 +5,10 @@ import unittest
 
 from script_case import FolderCase
 
-
 try:
     import h5py
     import numpy as np
+
     from kvbench import caches as kc
     from kvbench.score.table import COLUMNS, Table
     from kvbench.trace import writer as kt

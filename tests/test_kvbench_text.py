@@ -188,6 +188,7 @@ class NestedTest(FolderCase):
 
     def test_records_of_a_run_on_a_cluster(self):
         from importlib import util
+
         from script_case import SCRIPTS
         spec = util.spec_from_file_location("run", os.path.join(SCRIPTS, "slurm", "run.py"))
         run = util.module_from_spec(spec)

@@ -13,6 +13,7 @@ MISSING = missing("h5py", "numpy")
 if not MISSING:
     import h5py
     import numpy as np
+
     from kvbench.trace import digest
     from kvbench.trace import writer as kt
 

@@ -16,6 +16,7 @@ from script_case import ROOT, CommandCase, missing
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
     from scipy import stats
+
     from kvbench.losses import main as losses
 
 COLUMNS = ("trace", "prompt", "algorithm", "params", "budget_requested", "seed", "layers", "kl",

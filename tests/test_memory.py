@@ -36,12 +36,14 @@ HAS_H5PY = importlib.util.find_spec("h5py") is not None
 
 # Traces of one KV head, d = 64 (long: 128): tokens, queries that are stored (0: all), query heads.
 LONG = ("--d", "128", "--dv", "128")
-SHAPES = {"long": (131072, 1024, 2), "long-few": (131072, 256, 2), "past": (32768, 1024, 2), "whole": (32768, 0, 1), "short": (8192, 1024, 2),
-          "short-whole": (8192, 0, 1), "small": (4096, 1024, 2)}
+SHAPES = {"long": (131072, 1024, 2), "long-few": (131072, 256, 2), "past": (32768, 1024, 2),
+          "whole": (32768, 0, 1), "short": (8192, 1024, 2), "short-whole": (8192, 0, 1),
+          "small": (4096, 1024, 2)}
 
 # Trace, specification, budget, other options. Settings where a method's own memory is most of a
-# job's. A method that is not named here is measured as it is (DEFAULT_CASES). Shorter where the time grows with n^2 or B^2: kmeans, clustergen, both matching methods and
-# bumblebee under prefill; kvreviver, quant-kivi and bumblebee-stream in a stream.
+# job's. A method that is not named here is measured as it is (DEFAULT_CASES). Shorter where the time
+# grows with n^2 or B^2: kmeans, clustergen, both matching methods and bumblebee under prefill;
+# kvreviver, quant-kivi and bumblebee-stream in a stream.
 PREFILL = [
     ("past", "exact", None), ("past", "oracle", 0.5), ("past", "uniform", 0.5),
     ("past", "local", 0.5), ("past", "random-local", 0.5), ("past", "streamingllm", 0.5),

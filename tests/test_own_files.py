@@ -66,6 +66,7 @@ class FoldersTest(FolderCase):
 class FilesTest(FolderCase):
     def write(self):
         import numpy as np
+
         from kvbench.trace.writer import TraceWriter
         with TraceWriter(self.path("t.h5"), "m", "s", created="2026-01-02") as writer:
             writer.begin_prompt("a", 2)

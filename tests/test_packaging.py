@@ -166,6 +166,39 @@ class RecipesOfPackagesTest(unittest.TestCase):
             self.assertIn(option, text("CMakeLists.txt"))
 
 
+class DevelopmentTest(unittest.TestCase):
+    """What CI, pre-commit, the dev container and the forms name must exist."""
+
+    def test_ruff_has_one_version(self):
+        (version,) = re.findall(r"ruff==([0-9.]+)", text("scripts", "bootstrap.sh"))
+        self.assertEqual(re.findall(r"ruff==([0-9.]+)", text(".pre-commit-config.yaml")), [version])
+
+    def test_the_workflow_makes_targets(self):
+        workflow = text(".github", "workflows", "test.yml")
+        (targets,) = re.findall(r"target: \[(.+)\]", workflow)
+        self.assertIn("make ${{ matrix.target }}", workflow)
+        for target in targets.split(", "):
+            self.assertRegex(text("Makefile"), rf"(?m)^{target}:.*## ")
+        self.assertIn("test", targets.split(", "))
+
+    def test_the_dev_container_is_a_stage(self):
+        settings = json.loads(text(".devcontainer", "devcontainer.json"))
+        recipe = text(".devcontainer", settings["build"]["dockerfile"])
+        self.assertIn(f" AS {settings['build']['target']}\n", recipe)
+        groups = set(re.findall(r"^([a-z]+)=\(", text("scripts", "bootstrap.sh"), re.MULTILINE))
+        words = settings["postCreateCommand"].split()
+        self.assertEqual(words[0], "scripts/bootstrap.sh")
+        self.assertLessEqual({*words[1:]}, groups)
+
+    def test_forms_name_files(self):
+        forms = [text(".github", "pull_request_template.md"),
+                 *(read_text(path) for path in glob.glob(os.path.join(ROOT, ".github", "ISSUE_TEMPLATE", "*.yml")))]
+        named = re.findall(r"\b((?:docs|lib|python|tests|data)/[\w./-]*\w)", "\n".join(forms))
+        self.assertGreater(len(named), 5)
+        for path in {*named} - {"tests/test_STEM.cpp", "lib/algorithms/methods/STEM.cpp"}:
+            self.assertTrue(os.path.exists(os.path.join(ROOT, path)), path)
+
+
 def anchors(page):
     """What a page's headings are linked by."""
     return [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")

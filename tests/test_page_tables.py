@@ -10,8 +10,8 @@ from script_case import ROOT, FolderCase, call, missing, read_text, run_program
 FINDINGS = os.path.join(ROOT, "results", "reference", "findings.md")
 MISSING = missing("numpy", "pandas", "matplotlib")
 if not MISSING:
-    from kvbench import command
     import page_tables
+    from kvbench import command
 BLOCK = re.compile(r"^<!-- table: .*? -->\n.*?^<!-- end -->$", re.M | re.S)
 SUMMARY = """algorithm,params,budget_requested,mean_rel_error,low,high
 a,x=1;y=0,0.5,0.12345,0.1,0.2

@@ -9,8 +9,8 @@ import unittest
 
 import numpy as np
 from claims_rows import AUTHORS, LAYERS, halving_rows, prompts_of, revive_rows, write_records
-from script_case import missing, read_text, run_program
 from plot_tables import DEFAULTS, FigureTest
+from script_case import missing, read_text, run_program
 
 SCIPY = not missing("scipy")
 if SCIPY:
@@ -84,7 +84,8 @@ class PaperClaimsTest(ClaimsTest):
         rows = [row for row in halving_rows(lambda layer, t: 1.5 if layer < 20 else 0.8, setting=AUTHORS,
                                             layers=(0, 1, 4, 20)) if row["algorithm"] == "balancekv"]
         self.halvings([{**row, **PAPER} for row in ours + rows])
-        found = [(row["method"], row["label"], row["verdict"], self.counts(row)[0], row["protocol"].rpartition("layers ")[2])
+        found = [(row["method"], row["label"], row["verdict"], self.counts(row)[0],
+                  row["protocol"].rpartition("layers ")[2])
                  for row in self.rows_of("balancekv-figure2")]
         self.assertEqual(found, [("balancekv:authors", "setting replicated", FAILS, 12, "0, 1, 4"),
                                  ("balancekv:authors", "adapted", HOLDS, 4, "20"),
@@ -245,9 +246,10 @@ class PaperClaimsTest(ClaimsTest):
             row = claims["clustergen-growth"]
             self.assertEqual((row["verdict"], float(row["share"]), row["cells"]), (word, share, "4"))
             found = {(c["setting"], c["side"]): float(c["value"]) for c in cells if c["claim"] == "clustergen-growth"}
-            for (setting, side), value in found.items():
+            for (setting, _), value in found.items():
                 np.testing.assert_allclose(value, 0.4 - power if setting == "delta=0.5" else 0, atol=1e-9)
-            self.assertEqual({side for _, side in found} - {"shown"}, {"for", "against"} if power > 0.4 else {"against"})
+            self.assertEqual({side for _, side in found} - {"shown"},
+                             {"for", "against"} if power > 0.4 else {"against"})
             alpha = {c["setting"]: float(c["value"]) for c in cells if c["figure"] == "alpha of values"}
             np.testing.assert_allclose([alpha["delta=0.1"], alpha["delta=0.5"]], [1, power])
         folders = self.cluster(lambda *_: 5, lambda what, layer, delta, n: (

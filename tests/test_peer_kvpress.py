@@ -37,17 +37,46 @@ import sys
 import unittest
 
 from peer_kvpress import (
-    END, FIRST, LAG, LAG_SINK, LAST, MISSING, MODELS, N_FUTURE, N_SKIP, QUERIES, REASON, SINKS,
-    SIZES, TOKENS, PeerCase, chunk_attention, compactor, curdkv, exact_sketch, expected_attention,
-    keep_by_rank, lagkv, leverage, raise_ends, z_scores)
+    END,
+    FIRST,
+    LAG,
+    LAG_SINK,
+    LAST,
+    MISSING,
+    MODELS,
+    N_FUTURE,
+    N_SKIP,
+    QUERIES,
+    REASON,
+    SINKS,
+    SIZES,
+    TOKENS,
+    PeerCase,
+    chunk_attention,
+    compactor,
+    curdkv,
+    exact_sketch,
+    expected_attention,
+    keep_by_rank,
+    lagkv,
+    leverage,
+    raise_ends,
+    z_scores,
+)
 from peer_kvpress_attention import AttentionPeerTest  # noqa: F401  (unittest.main runs it too)
 
 if not MISSING:
     import numpy as np
     from dump_models import read_tables
     from kvpress import (
-        CompactorPress, CURPress, ExpectedAttentionPress, KeyDiffPress, KnormPress, LagKVPress,
-        LeverageScorePress)
+        CompactorPress,
+        CURPress,
+        ExpectedAttentionPress,
+        KeyDiffPress,
+        KnormPress,
+        LagKVPress,
+        LeverageScorePress,
+    )
 
 # kvpress runs in float64 here. The trace's queries, keys and tables are float32: un-rotating rounds
 # to 2^-24, and a logit of some tens carries that many units. kvbench scores tokens in float32.

@@ -38,8 +38,9 @@ if not MISSING:
     import numpy as np
     import torch
     import transformers
-    from kvbench.dump import extra as dump_extra
     from kvpress import KVzipPress
+
+    from kvbench.dump import extra as dump_extra
 else:
     KVzipPress = object
 

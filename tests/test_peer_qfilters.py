@@ -21,9 +21,10 @@ REASON = f"{sys.executable} lacks {', '.join(MISSING)}; see make test-dump"
 if not MISSING:
     import numpy as np
     import torch
+    from kvpress import QFilterPress
+
     from kvbench import qfilters
     from kvbench.trace.heads import read_head, trace_heads
-    from kvpress import QFilterPress
 
 SAMPLE = os.path.join(ROOT, "data", "sample.h5")
 # kvpress multiplies and sums in float32: 64 products of numbers up to 26 times 0.5.

@@ -6,8 +6,8 @@ import os
 import unittest
 
 from figure_checks import LegibleTest, shown_texts
-from script_case import missing
 from plot_tables import DIAG, STEP_COLUMNS, FigureTest, np
+from script_case import missing
 
 from kvbench import tables as kt
 from kvbench.plot import amnesia as plot_amnesia

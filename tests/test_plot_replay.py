@@ -20,7 +20,6 @@ from kvbench.plot import reconstruction as plot_reconstruction
 from kvbench.plot import stream as plot_stream
 from kvbench.plot import style as ks
 
-
 H2O = ks.KNOWN["h2o"][0]
 
 

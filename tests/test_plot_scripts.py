@@ -8,8 +8,8 @@ import unittest
 from unittest import mock
 
 from matplotlib.text import Text
-from script_case import program, run_program
 from plot_tables import FigureTest, infeasible, lambda_rows, revive_rows
+from script_case import program, run_program
 
 from kvbench.plot import amnesia as plot_amnesia
 from kvbench.plot import bits as plot_bits

@@ -7,7 +7,7 @@ import unittest
 from unittest import mock
 
 from plot_tables import FigureTest, np
-from script_case import missing, read_text
+from script_case import read_text
 
 from kvbench import command
 from kvbench import tables as kt

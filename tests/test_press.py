@@ -26,6 +26,7 @@ if not MISSING:
     import torch
     import transformers
     from dump_models import DumpCase
+
     from kvbench.caches import CacheReader
     from kvbench.command import run_main
     from kvbench.press import main as press

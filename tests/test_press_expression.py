@@ -5,6 +5,7 @@ import sys
 import unittest
 
 from script_case import missing
+
 from kvbench.press.classes import CLASSES, check, scores_of
 from kvbench.press.expression import DEEPEST, LONGEST, Expression, PressError, build, parse
 

@@ -205,14 +205,14 @@ class Cutting(FolderCase):
                      "sha256": pa.sha256(self.TEXT.encode())},
             "table": {**work, "title": "Table", "kind": "reference", "set": "test", "files": ["table.csv"],
                       "sha256": pa.sha256(self.TABLE.encode()), "tabular": True}}}
-        self.placeholders = pm.Places(self.folder, self.path("cache"), download=self.download)
+        self.places = pm.Places(self.folder, self.path("cache"), download=self.download)
 
     def download(self, work, folder, pip_args):
         with open(os.path.join(folder, "p-1-py3-none-any.whl"), "wb") as file:
             file.write(self.content)
 
     def make(self, longest=None, **entry):
-        return pm.make(self.spec, entry, self.placeholders, Words, longest)
+        return pm.make(self.spec, entry, self.places, Words, longest)
 
     def test_what_a_work_says_holds(self):
         record, = self.make(sources=["text"], start=40)

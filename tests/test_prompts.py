@@ -6,7 +6,6 @@ import os
 import random
 import unittest
 
-
 from script_case import ROOT, FolderCase, call, missing, program
 
 from kvbench.prompts import make as make_prompts

@@ -9,7 +9,6 @@ import unittest
 import unittest.mock
 
 import numpy as np
-
 from script_case import KVBENCH, ROOT, FolderCase, missing, read_text, run_program
 
 import kvbench
@@ -35,7 +34,7 @@ class PackageTest(unittest.TestCase):
             self.assertTrue(callable(thing), name)
             self.assertTrue(thing.__doc__, name)
         with self.assertRaisesRegex(AttributeError, "`nothing`"):
-            kvbench.nothing
+            _ = kvbench.nothing
 
     def test_it_needs_no_package_to_be_imported(self):
         done = subprocess.run(

@@ -11,7 +11,6 @@ import sys
 import unittest
 
 import numpy as np
-
 from script_case import KVBENCH, ROOT, FolderCase, missing, read_rows, read_text
 
 TRACE = os.path.join(ROOT, "data", "sample.h5")

@@ -10,6 +10,7 @@ NEEDED = missing("numpy", "h5py")
 if not NEEDED:
     import h5py
     import numpy as np
+
     from kvbench import command, qfilters
     from kvbench.trace import writer as kt
     from kvbench.trace.extra_heads import extra_names, read_scores
@@ -147,7 +148,6 @@ class FiltersTest(FolderCase):
             done = self.program("replay", self.path("q.h5"), "-o", self.path("out.csv"), *MODES, "--kept",
                                 "--algorithm", name, "--budget", "0.5,0.25", "--scores", "all", "--overwrite")
             self.assertEqual(done.returncode, 0, done.stderr)
-            rows = read_rows(self.path("out.kept.csv"))
             kept[name] = sorted((row["layer"], row["kv_head"], row["budget_requested"], row["tokens"])
                                 for row in read_rows(self.path("out.kept.csv")))
         one, two = kept.values()

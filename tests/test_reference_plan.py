@@ -8,7 +8,6 @@ import tempfile
 import unittest
 from unittest import mock
 
-
 from script_case import ROOT
 
 from kvbench.reference import clock

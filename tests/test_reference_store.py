@@ -104,7 +104,8 @@ title = "A table"
 run = ["kvbench summarize {{equal/store}} --metric rel_error --csv {{out}}/equal.summary.csv",
   "kvbench summarize {{equal/rows.csv}} --metric rel_error --csv {{out}}/same.summary.csv",
   "kvbench-py compare {{equal/store}} --to h2o --by source --resamples 100 --csv {{out}}/compare.csv",
-  "kvbench-py correlate {{judged/store}} --layers {{judged/store.layers}} --scores {{judged/store.scores}} --resamples 9 --csv {{out}}/k.csv",
+  "kvbench-py correlate {{judged/store}} --layers {{judged/store.layers}} \
+--scores {{judged/store.scores}} --resamples 9 --csv {{out}}/k.csv",
   "kvbench-py cluster-table {{groups/}} -o {{out}}/cluster.csv"]
 seconds = 2
 """

@@ -1,7 +1,6 @@
 """Files of the store of kvbench-py reference and names of variants; what needs no program."""
 
 import glob
-import gzip
 import json
 import os
 import tempfile
@@ -11,9 +10,9 @@ from unittest import mock
 
 from script_case import ROOT, FolderCase, missing, write_text
 
-from kvbench.reference import plan as rp
 from kvbench.prompts.tasks import TASKS
 from kvbench.reference import placeholders, samples, store, variants
+from kvbench.reference import plan as rp
 from kvbench.reference.stored import StoredSteps
 
 HEADER = ["schema", "trace", "prompt", "layer", "q_head", "algorithm", "params", "seed",

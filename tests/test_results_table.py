@@ -6,9 +6,8 @@ import unittest
 
 from plot_tables import FigureTest, infeasible
 
-from kvbench import tables as kt
-
 import results_table
+from kvbench import tables as kt
 
 
 def rows(scale):

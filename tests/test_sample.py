@@ -7,7 +7,6 @@ import sys
 import unittest
 
 import numpy as np
-
 from script_case import ROOT
 
 try:

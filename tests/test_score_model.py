@@ -8,15 +8,15 @@ import os
 import unittest
 
 from dump_models import ARCHITECTURES, MISSING, TOKENS
+from score_case import MIDDLE, QUERIES, RECENT, SINK, TOLERANCE, WINDOWS, ScoreCase, everything, keep, own_logits
 from script_case import ROOT
-from score_case import (MIDDLE, QUERIES, RECENT, SINK, TOLERANCE, WINDOWS, ScoreCase, everything, keep,
-                        own_logits)
 
 if not MISSING:
     import h5py
     import numpy as np
     import torch
     import transformers
+
     from kvbench import caches as kc
 
 REAL = os.path.join(ROOT, "build", "models", "smollm2-135m")
@@ -225,7 +225,7 @@ class RealModelTest(ScoreCase):
             masked = own_logits(REAL, ids, bias, queries)
             # Thirty layers, logits up to 30; float16 has 2^-11 in keys and values.
             limit = {"float32": 1e-3, "float16": 0.1}[dtype]
-            for row, logits, expected in zip(rows, self.logits, (exact, masked), strict=True):
+            for _, logits, expected in zip(rows, self.logits, (exact, masked), strict=True):
                 worst = float(np.abs(logits - expected).max())
                 self.assertTrue(worst <= limit, worst)
             self.assertTrue(float(rows[0]["kl"]) <= exact_kl, rows[0])

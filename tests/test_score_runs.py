@@ -8,14 +8,15 @@ import json
 import unittest
 
 from dump_models import MISSING, TOKENS
+from score_case import MIDDLE, QUERIES, TOLERANCE, ScoreCase, everything, keep, own_logits
 from script_case import read_text, write_text
-from score_case import (MIDDLE, QUERIES, TOLERANCE, ScoreCase, everything, keep, own_logits)
 
 if not MISSING:
     import h5py
     import numpy as np
     import torch
     import transformers
+
     from kvbench import caches as kc
 
 

@@ -15,6 +15,7 @@ MISSING = missing("h5py", "numpy")
 if not MISSING:
     import h5py
     import numpy as np
+
     from kvbench.api.trace import read_trace
     from kvbench.trace import writer as kt
 

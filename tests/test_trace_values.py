@@ -11,6 +11,7 @@ MISSING = missing("h5py", "numpy")
 if not MISSING:
     import h5py
     import numpy as np
+
     from kvbench import caches as kc
     from kvbench.trace import values as kv
     from kvbench.trace import writer as kt

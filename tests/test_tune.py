@@ -8,8 +8,7 @@ from script_case import KVBENCH, FolderCase, call, missing, read_rows, read_text
 
 MISSING = missing("numpy", "pandas", "matplotlib", "scipy")
 if not MISSING:
-    from kvbench import command
-    from kvbench import tune
+    from kvbench import command, tune
 HEADER = ("schema,trace,prompt,layer,q_head,kv_head,algorithm,params,protocol,sink,recent,scores,"
           "device,seed,n_queries,budget_requested,rel_error,status\n")
 GRIDS = """algorithm,setting,params

@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from kvbench.caches import CacheReader, CacheWriter
-    from kvbench.api.method import Infeasible, Made, MethodError, Task, evaluate
     from kvbench.api.figure import figure
-    from kvbench.api.run import ProgramError, program, replay, run
+    from kvbench.api.method import Infeasible, Made, MethodError, Task, evaluate
+    from kvbench.api.replay import replay
     from kvbench.api.results import read_results
+    from kvbench.api.run import ProgramError, program, run
+    from kvbench.api.trace import Trace, read_trace, write_trace
+    from kvbench.caches import CacheReader, CacheWriter
     from kvbench.press.adapter import as_press
     from kvbench.press.expression import PressError
     from kvbench.tables import CsvError
     from kvbench.trace.heads import Head
-    from kvbench.api.trace import Trace, read_trace, write_trace
     from kvbench.trace.writer import TraceError
 
 __all__ = ["CacheReader", "CacheWriter", "CsvError", "Head", "Infeasible", "Made", "MethodError", "PressError",
@@ -42,7 +43,7 @@ _PLACES = {"CacheReader": "caches", "CacheWriter": "caches", "CsvError": "tables
            "MethodError": "api.method", "PressError": "press.expression", "ProgramError": "api.run",
            "Task": "api.method", "Trace": "api.trace", "TraceError": "trace.writer", "as_press": "press.adapter",
            "evaluate": "api.method", "figure": "api.figure", "program": "api.run",
-           "read_results": "api.results", "read_trace": "api.trace", "replay": "api.run",
+           "read_results": "api.results", "read_trace": "api.trace", "replay": "api.replay",
            "run": "api.run", "write_trace": "api.trace"}
 
 # The repository, where the package lies in it.

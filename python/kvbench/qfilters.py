@@ -193,7 +193,7 @@ def apply(filters, path, output, name="q-filters", wanted=()):
             raise TraceError(f"{path}: model: got `{model_of(file)}`, expected `{found['model']}`, of "
                              f"which {filters} is")
         dtype = text_of(file.attrs["dtype"])
-        for prompt, group in prompts_of(file, wanted):
+        for _, group in prompts_of(file, wanted):
             same = {*digests_of(group)} & {*found["prompts"]}
             if same:
                 raise TraceError(f"{path}: {group.name[1:]}: is among the prompts of {filters} "

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kvbench.api.run import path_list, rows_of
+from kvbench.api.replay import rows_of
+from kvbench.api.run import path_list
 from kvbench.api.trace import read_trace
 from kvbench.caches import CacheWriter
 from kvbench.progress import progress_bar

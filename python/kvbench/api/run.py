@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sysconfig
-import tempfile
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,6 @@ from kvbench import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    import pandas as pd
 
 # Some rows failed: the table is whole, and says which.
 SOME_FAILED = 1
@@ -89,25 +86,3 @@ def run(*arguments: str | os.PathLike, **options: Any) -> str:
         if line.startswith("note: "):
             warnings.warn(line.removeprefix("note: "), stacklevel=2)
     return done.stdout
-
-
-def rows_of(command: str, traces: Any, output: str | os.PathLike | None,
-            options: dict[str, Any]) -> pd.DataFrame:
-    """The rows that `kvbench COMMAND TRACES OPTIONS` writes; to `output`, or to nothing."""
-    from kvbench.api.results import read_results
-    with tempfile.TemporaryDirectory() as folder:
-        table = os.path.join(folder, "rows.csv") if output is None else os.fspath(output)
-        run(command, *path_list(traces), "--output", table, **options)
-        return read_results(table)
-
-
-def replay(traces: str | os.PathLike | Iterable[str | os.PathLike],
-           output: str | os.PathLike | None = None, **options: Any) -> pd.DataFrame:
-    """The rows of `kvbench replay` (docs/schema.md).
-
-        kvbench.replay("t.h5", algorithm="snapkv,h2o", budget=[0.25, 0.125], seeds=3)
-
-    output   result table to write; None: none stays, nor do side tables
-    options  those of the command line, with _ for -: memory_limit="8G", per_query=True
-    """
-    return rows_of("replay", traces, output, options)

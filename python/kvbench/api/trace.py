@@ -26,15 +26,15 @@ class Trace:
     def __init__(self, path: str | os.PathLike):
         self.path = os.fspath(path)
         self.dtype: str = trace_dtype(path)
-        self.placeholders: list[tuple[str, int, int]] = trace_heads(path)
+        self.places: list[tuple[str, int, int]] = trace_heads(path)
 
     @property
     def prompts(self) -> list[str]:
-        return list(dict.fromkeys(prompt for prompt, _, _ in self.placeholders))
+        return list(dict.fromkeys(prompt for prompt, _, _ in self.places))
 
     @property
     def layers(self) -> list[int]:
-        return sorted({layer for _, layer, _ in self.placeholders})
+        return sorted({layer for _, layer, _ in self.places})
 
     def head(self, prompt: str, layer: int, kv_head: int) -> Head:
         """Keys, values and queries of one KV head, float32. TraceError where there is none."""
@@ -50,15 +50,15 @@ class Trace:
 
     def __iter__(self) -> Iterator[tuple[tuple[str, int, int], Head]]:
         """((prompt, layer, KV head), Head) of all."""
-        for place in self.placeholders:
+        for place in self.places:
             yield place, self.head(*place)
 
     def __len__(self) -> int:
-        return len(self.placeholders)
+        return len(self.places)
 
     def __repr__(self) -> str:
         return (f"Trace({self.path!r}: {len(self.prompts)} prompts, {len(self.layers)} layers, "
-                f"{len(self.placeholders)} KV heads, {self.dtype})")
+                f"{len(self.places)} KV heads, {self.dtype})")
 
 
 def read_trace(path: str | os.PathLike) -> Trace:

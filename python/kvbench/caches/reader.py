@@ -80,7 +80,7 @@ class CacheGroup:
         self.algorithm, self.params, self.budget, self.seed = algorithm, params, budget, seed
         self.scores, self.scope = scores, scope
         # (prompt, layer, KV head) -> (file, path in it)
-        self.placeholders: dict[tuple[str, int, int], tuple[h5py.File, str]] = {}
+        self.places: dict[tuple[str, int, int], tuple[h5py.File, str]] = {}
 
     @property
     def key(self) -> tuple[str, str, float | None, int]:
@@ -92,18 +92,18 @@ class CacheGroup:
         return f"{self.algorithm}{params}{budget}, seed {self.seed}"
 
     def prompts(self) -> list[str]:
-        return sorted({prompt for prompt, _, _ in self.placeholders})
+        return sorted({prompt for prompt, _, _ in self.places})
 
     def heads(self, prompt: str) -> list[tuple[int, int]]:
         """[(layer, KV head)] of a prompt, in order."""
-        return sorted((layer, head) for p, layer, head in self.placeholders if p == prompt)
+        return sorted((layer, head) for p, layer, head in self.places if p == prompt)
 
     def read(self, prompt: str, layer: int, kv_head: int,
              sizes: tuple[int | None, int | None] = (None, None)) -> CacheEntry | None:
         """The CacheEntry, or None where the group has none. sizes: d and dv, to be checked."""
-        if (prompt, layer, kv_head) not in self.placeholders:
+        if (prompt, layer, kv_head) not in self.places:
             return None
-        file, path = self.placeholders[prompt, layer, kv_head]
+        file, path = self.places[prompt, layer, kv_head]
         where, found, inner = f"{file.filename}: {path[1:]}", {}, file[path]
         if not isinstance(inner, h5py.Group):
             raise TraceError(f"{where}: got a dataset, expected a group")

@@ -36,7 +36,7 @@ from kvbench import stats as ks
 from kvbench import tables as kt
 from kvbench.claims import balancekv, bumblebee, clustergen, kvreviver, page
 from kvbench.claims import verdicts as cv
-from kvbench.compare import main as compare
+from kvbench.compare import options as compare_options
 from kvbench.compare import tables as ct
 
 
@@ -59,7 +59,7 @@ def parse_arguments(arguments=None):
     parser.add_argument("--ratio", help="configs/kvreviver_ratio.toml", **files)
     parser.add_argument("--by", **units.BY)
     parser.add_argument("--records", **units.RECORDS)
-    parser.add_argument("--alpha", type=compare.share, default=0.05,
+    parser.add_argument("--alpha", type=compare_options.share, default=0.05,
                         help="of intervals; chance of any false cell of a claim [0.05]")
     parser.add_argument("--resamples", type=command.positive, default=ks.RESAMPLES, metavar="N",
                         help="at least; more for many cells [10000]")

@@ -14,7 +14,6 @@ import pandas as pd
 
 from kvbench import tables as kt
 from kvbench import units
-from kvbench.cluster import tables as kcc
 from kvbench.plot import reconstruction as plot_reconstruction
 
 UNIT = ["trace", "prompt"]

@@ -11,6 +11,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from kvbench import stats as ks
 from kvbench import tables as kt
+from kvbench.compare.analysis import compare
+from kvbench.compare.options import parse_arguments
 from kvbench.plot import figures as kf
 from kvbench.plot import frame as kfr
 from kvbench.plot import guest as kg
@@ -214,11 +216,9 @@ def figures(tables: list[str], *, to: str | None = None, metric: str = "rel_erro
     Arguments are the program's options, the others (alpha, level, resamples, seed, interval) too.
     Raises CsvError for tables without what the figures need, ValueError for an unknown argument.
     """
-    from kvbench.compare import main as compare
-
-    options = kg.options_of(compare.parse_arguments(["-", "--figures", "-"]), more)
+    options = kg.options_of(parse_arguments(["-", "--figures", "-"]), more)
     vars(options).update(
         inputs=tables, to=to, metric=metric, algorithms=kg.name_list(algorithms), exclude=kg.name_list(exclude),
         budgets=list(budgets), layers=list(layers), prompts=kg.name_list(prompts), pool=pool,
         higher_better=metric in kt.HIGHER_BETTER if higher_better is None else higher_better)
-    return pictures(compare.compare(tables, options), options)
+    return pictures(compare(tables, options), options)

@@ -131,8 +131,9 @@ def intro(comparisons, options):
     kinds = {"t": "studentised bootstrap", "bca": "BCa bootstrap",
              "percentile": "percentile bootstrap"}
     text = (f"{options.metric}, {better} is better; {ks.counted(units, options.by)}, each a mean over "
-            f"{'prompts, ' if options.by == 'source' else ''}layers, heads and seeds. Intervals: {100 * options.level:g} %, {kinds[options.interval]} "
-            f"over {options.by}s, {options.resamples} resamples, seed {options.seed}.")
+            f"{'prompts, ' if options.by == 'source' else ''}layers, heads and seeds. Intervals: "
+            f"{100 * options.level:g} %, {kinds[options.interval]} over {options.by}s, "
+            f"{options.resamples} resamples, seed {options.seed}.")
     if options.to:
         text += (f" Differences are a method minus {options.to} at the same {options.by}; p: Wilcoxon's "
                  "signed-rank test, exact, Holm's correction over the methods of the budget.")

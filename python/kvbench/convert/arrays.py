@@ -12,8 +12,8 @@ import math
 import os
 import re
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
 import numpy as np
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from kvbench import stats as ks
 from kvbench import tables as kt
-from kvbench.compare import main as compare
+from kvbench.compare import analysis as compare
 
 HEAD_METRICS = ["rel_error", "rel_error_mean", "rel_error_p50", "rel_error_p95", "rel_error_max",
                 "eps_fro", "eps_op", "log_z_error", "cosine", "mass_kept", "amnesia_count",

@@ -11,6 +11,8 @@ from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from kvbench import stats as ks
 from kvbench import tables as kt
+from kvbench.correlate import cells, ranks
+from kvbench.correlate.options import parse_arguments
 from kvbench.correlate.ranks import WORSE
 from kvbench.correlate.resamples import ACROSS, WITHIN
 from kvbench.correlate.tables import SCORE_TITLES, title
@@ -207,9 +209,7 @@ def figures(tables: list[str], *, scores: Sequence[str], layers_tables: Sequence
     resample, seed) too. Raises CsvError for tables without what the figures need, ValueError for an unknown
     argument.
     """
-    from kvbench.correlate import cells, main, ranks
-
-    options = kg.options_of(main.parse_arguments(["-", "--scores", "-", "--figures", "-"]), more)
+    options = kg.options_of(parse_arguments(["-", "--scores", "-", "--figures", "-"]), more)
     vars(options).update(
         inputs=tables, scores=list(map(str, scores)), algorithms=kg.name_list(algorithms),
         layers_tables=list(map(str, layers_tables)),

@@ -8,8 +8,7 @@ import numpy as np
 from kvbench import stats as ks
 from kvbench.compare import tables as ct
 from kvbench.correlate.cells import WRONG
-from kvbench.correlate.ranks import (ALIKE, BEST, HIGHEST, REDUCTIONS, WORSE, Line,
-                                     Misjudged, too_little)
+from kvbench.correlate.ranks import ALIKE, BEST, HIGHEST, REDUCTIONS, WORSE, Line, Misjudged, too_little
 from kvbench.correlate.resamples import ACROSS, BOTH, WITHIN
 
 COLUMNS = [field.name for field in dataclasses.fields(Line)]

@@ -10,9 +10,9 @@ import re
 
 import numpy as np
 
+from kvbench.errors import TraceError
 from kvbench.text import parse_json
 from kvbench.trace.extra import NAME
-from kvbench.errors import TraceError
 
 # KVzip (Kim et al., 2025, arXiv:2505.23416), as kvpress 8bb29b9 has it (KVzipPress): the prompt in
 # chunks, each repeated behind an instruction, which from the second chunk on ends with the last

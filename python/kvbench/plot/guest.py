@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 # belong together: {"rows": OUT.csv, "queries" or "steps": the side table} or the tables of a folder
 # {"coverage": ..., "delta": ..., "growth": ...}.
 Table: TypeAlias = Union[str, "os.PathLike[str]", pd.DataFrame, Mapping[str, pd.DataFrame]]
-Tables: TypeAlias = Union[Table, Sequence[Table]]
-Names: TypeAlias = Union[str, Sequence[str]]  # `a,b`, or a list
+Tables: TypeAlias = Table | Sequence[Table]
+Names: TypeAlias = str | Sequence[str]  # `a,b`, or a list
 Rest = ParamSpec("Rest")
 Drawn = TypeVar("Drawn")
 
@@ -61,7 +61,7 @@ def public(draw: Callable[Concatenate[list[str], Rest], Drawn]
                 raise type(error)(_renamed(str(error), names)) from None
     signature = inspect.signature(draw)
     first, *others = signature.parameters.values()
-    setattr(drawn, "__signature__", signature.replace(
+    setattr(drawn, "__signature__", signature.replace(  # noqa: B010  (mypy knows no such attribute)
         parameters=[first.replace(annotation="Tables"), *others]))
     return drawn
 
@@ -87,11 +87,11 @@ def run(figure: Callable[..., kf.Picture], options: argparse.Namespace) -> None:
 def _notes_logged() -> Iterator[None]:
     """Notes of kvbench.tables as lines of the logger `kvbench`."""
     before, log = kt.note, logging.getLogger("kvbench")
-    setattr(kt, "note", lambda text: log.info("%s", text))
+    setattr(kt, "note", lambda text: log.info("%s", text))  # noqa: B010  (mypy: a function is no variable)
     try:
         yield
     finally:
-        setattr(kt, "note", before)
+        setattr(kt, "note", before)  # noqa: B010
 
 
 def paths_of(tables: Tables, folder: str) -> tuple[list[str], dict[str, str]]:

@@ -13,8 +13,8 @@ import inspect
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from kvbench.text import one_line
 from kvbench.errors import TraceError
+from kvbench.text import one_line
 
 LONGEST = 2000  # characters of an expression
 DEEPEST = 8  # presses and lists within each other

@@ -68,7 +68,7 @@ def make(record, depth, seed, size, tokens=None):
     key = passkey(seed, name, text)
     count = tokens.count if tokens else len
     for rule in RULES:
-        whole = kp.fit(text, size, count, lambda cut: plant(cut, depth, key, rule))
+        whole = kp.fit(text, size, count, lambda cut, rule=rule: plant(cut, depth, key, rule))
         if whole is not None:
             break
     else:

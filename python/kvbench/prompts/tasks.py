@@ -184,7 +184,8 @@ def make(record, task, seed, size, tokens=None):
         raise kp.PromptError(f"{name}, {task}: {error}") from None
     places = places_of(text, planted, question, size, counted)
     for rule in RULES:
-        whole = kp.fit(text, size, counted, lambda cut: plant(cut, places, planted, question, rule))
+        whole = kp.fit(text, size, counted,
+                       lambda cut, rule=rule: plant(cut, places, planted, question, rule))
         if whole is not None:
             break
     else:

@@ -14,15 +14,7 @@ from kvbench.reference.options import parse_arguments
 from kvbench.reference.placeholders import Placeholders
 from kvbench.reference.reports import Reports
 from kvbench.reference.samples import Samples
-from kvbench.reference.steps import (
-    Commands,
-    Failed,
-    Program,
-    Steps,
-    duration,
-    read_json,
-    say,
-)
+from kvbench.reference.steps import Commands, Failed, Program, Steps, duration, read_json, say
 from kvbench.reference.stored import StoredSteps
 from kvbench.text import one_line
 

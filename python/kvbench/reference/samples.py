@@ -87,7 +87,7 @@ class Samples:
 
     def __init__(self, run, count):
         self.run, self.count = run, count
-        self.steps, self.placeholders = run.steps, run.places
+        self.steps, self.placeholders = run.steps, run.placeholders
         self.path = os.path.join(self.placeholders.work, "samples.json")
 
     def groups(self):

@@ -230,7 +230,7 @@ class StoredSteps(Steps):
         if found is None:
             raise Failed(f"stage {stage.name}: its configuration is not there", 3)
         todo, budgets = found
-        begin = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        begin = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         entries = self.entries(stage, prompt, todo, budgets)
         running = [one for one in todo if isinstance(entries[one]["points"], list)]
         folder = self.folder(stage, prompt)

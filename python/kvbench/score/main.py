@@ -7,7 +7,6 @@ its predictions move, and whether it still answers the prompt's question. See do
 
 import logging
 import os
-import sys
 import time
 
 import torch

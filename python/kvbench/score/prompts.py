@@ -29,8 +29,8 @@ class Prompt:
                              "tokens: dump the trace with kvbench-py dump")
         self.ids = read_values(group["token_ids"]).astype(np.int64)
         # Where any group has an entry, all must.
-        self.placeholders = sorted({place for one in groups for place in one.heads(name)})
-        self.layers = sorted({layer for layer, _ in self.placeholders})
+        self.places = sorted({place for one in groups for place in one.heads(name)})
+        self.layers = sorted({layer for layer, _ in self.places})
         self.heads = {}  # layer -> the model's index of each KV head of the trace
         for layer in self.layers:
             if str(layer) not in group["layers"]:
@@ -46,7 +46,7 @@ class Prompt:
         exact: {layer: (k, v)}, whose widths entries must have
         """
         out, degenerate = {layer: {} for layer in self.layers}, None
-        for layer, head in self.placeholders:
+        for layer, head in self.places:
             where = f"layer {layer}, KV head {head}"
             keys, values = exact[layer]
             if head >= len(self.heads[layer]):

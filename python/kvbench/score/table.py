@@ -153,7 +153,7 @@ class Manifest:
 
     @staticmethod
     def now():
-        return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
     def write(self, **more):
         """The file, whole; `more`: what is known at the end."""

@@ -81,7 +81,8 @@ runs over all layers, heads, prompts and seeds. A click on a column's name sorts
 <h2>What was measured</h2>
 <ul>{about}</ul>
 <p>Relative error: the length of the difference of estimate and exact output over that of the exact output,
-of all evaluated queries of a query head; its sd runs over the rows. Mass kept: true attention on tokens that are held exactly.
+of all evaluated queries of a query head; its sd runs over the rows. Mass kept: true attention on
+tokens that are held exactly.
 Middle ratio: bytes held of the middle, everything counted. {len(methods)} methods.</p>
 <script src="results.js"></script>
 <script src="table.js"></script>""")
@@ -115,15 +116,16 @@ def method_page(method, results, order):
                              sorted({r.budget for r in results if r.setup == setup and r.budget}))
         if picture:
             figures.append(f"<figure><figcaption>{html.escape(setup_name(setup))}: "
-                           f"{html.escape(setup.model)}; {html.escape(setup.says)}. Grey: all other methods.</figcaption>"
-                           f"{picture}</figure>")
+                           f"{html.escape(setup.model)}; {html.escape(setup.says)}. "
+                           f"Grey: all other methods.</figcaption>{picture}</figure>")
     facts = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>"
                     for name, text in method.fields.items())
     own = [r for r in results if r.method == method.name]
     rows = "".join(
         f'<tr><td class="text">{html.escape(setup_name(r.setup))}</td>'
         f"<td>{'–' if r.budget is None else f'{r.budget:g}'}</td>"
-        + "".join(f"<td>{digits(v)}</td>" for v in (r.means["rel_error"], r.sd, r.means["mass_kept"], r.means["middle_ratio"]))
+        + "".join(f"<td>{digits(v)}</td>" for v in (r.means["rel_error"], r.sd, r.means["mass_kept"],
+                                                    r.means["middle_ratio"]))
         + f'<td class="text">{html.escape(r.notes)}</td></tr>' for r in own)
     params = "".join(f"<li><code>{html.escape(p)}</code></li>"
                      for p in dict.fromkeys(r.params for r in own) if p)

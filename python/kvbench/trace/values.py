@@ -12,9 +12,9 @@ import math
 import h5py
 import numpy as np
 
+from kvbench.errors import TraceError
 from kvbench.text import one_line
 from kvbench.trace.digest import ATTRIBUTE, DIGEST, sha256_of
-from kvbench.errors import TraceError
 
 FLETCHER_BYTES = 4  # of a chunk's checksum, behind its values
 

@@ -11,10 +11,10 @@ import os
 import h5py
 import numpy as np
 
+from kvbench.errors import TraceError
 from kvbench.own import NotOurs, refuse_foreign
 from kvbench.text import storable
 from kvbench.trace import digest
-from kvbench.errors import TraceError
 from kvbench.trace.extra import ExtraParts
 from kvbench.trace.parts import CHUNK_TOKENS, OptionalParts
 
@@ -63,7 +63,7 @@ class TraceWriter(ExtraParts, OptionalParts):
         if gzip not in range(10):
             raise self._error("", f"gzip: got {gzip}, expected 0 to 9")
         if created is None:
-            created = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+            created = datetime.datetime.now(datetime.UTC).date().isoformat()
         self.dtype = dtype
         self._gzip = gzip
         self._prompt = None  # the open prompt's group

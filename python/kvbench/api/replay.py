@@ -1,0 +1,36 @@
+"""Runs of the program whose rows are read back."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from kvbench.api.results import read_results
+from kvbench.api.run import path_list, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pandas as pd
+
+
+def rows_of(command: str, traces: Any, output: str | os.PathLike | None,
+            options: dict[str, Any]) -> pd.DataFrame:
+    """The rows that `kvbench COMMAND TRACES OPTIONS` writes; to `output`, or to nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = os.path.join(folder, "rows.csv") if output is None else os.fspath(output)
+        run(command, *path_list(traces), "--output", table, **options)
+        return read_results(table)
+
+
+def replay(traces: str | os.PathLike | Iterable[str | os.PathLike],
+           output: str | os.PathLike | None = None, **options: Any) -> pd.DataFrame:
+    """The rows of `kvbench replay` (docs/schema.md).
+
+        kvbench.replay("t.h5", algorithm="snapkv,h2o", budget=[0.25, 0.125], seeds=3)
+
+    output   result table to write; None: none stays, nor do side tables
+    options  those of the command line, with _ for -: memory_limit="8G", per_query=True
+    """
+    return rows_of("replay", traces, output, options)

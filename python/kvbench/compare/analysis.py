@@ -1,0 +1,259 @@
+"""What kvbench-py compare computes: a Comparison for each budget. Its unit is the prompt, or the source."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvbench import stats as ks
+from kvbench import tables as kt
+from kvbench import units
+
+POINT = ["budget", "label", "unit"]
+
+
+@dataclass
+class Comparison:
+    """What one budget says. values: a frame [prompts, methods], NaN where a method lacks a prompt;
+    by: what its lines are, prompts or sources.
+
+    rows: a dict per method, sorted by mean; layers: a dict per method and layer; tests: Friedman
+    and Nemenyi over `ranked`, the methods that have every prompt; groups: of `ranked`, those alike.
+    """
+    budget: str
+    values: object
+    ranks: dict = field(default_factory=dict)
+    rows: list = field(default_factory=list)
+    layers: list = field(default_factory=list)
+    ranked: list = field(default_factory=list)
+    tests: dict = field(default_factory=dict)
+    groups: list = field(default_factory=list)
+    notes: list = field(default_factory=list)
+    by: str = "prompt"
+
+
+def budget_name(budget):
+    return "native" if math.isnan(budget) else f"{budget:g}"
+
+
+def read(paths, options, metrics=None):
+    """Rows with unit (the prompt), label, budget (text) and head, of the chosen methods, budgets and
+    layers; with --by source also `of`, the source.
+
+    metrics: columns that must be there, in place of that of --metric.
+    """
+    frame = kt.read_results(paths, [*(metrics or [options.metric]), "seed", "budget_requested",
+                                    *kt.HEAD_COLUMNS, *kt.SETTINGS])
+    frame = kt.pick_algorithms(frame, options.algorithms, paths[0])
+    frame = frame[~frame["algorithm"].isin(options.exclude)]
+    frame = kt.pick_numbers(frame, "layer", options.layers, paths[0])
+    frame = kt.pick_numbers(frame, "budget_requested", options.budgets, paths[0]).copy()
+    for one in options.prompts:
+        if one not in set(frame["prompt"]):
+            raise kt.CsvError(f"{paths[0]}: no rows of prompt {one}; it holds "
+                              + ", ".join(sorted(frame["prompt"].unique())))
+    if options.prompts:
+        frame = frame[frame["prompt"].isin(options.prompts)].copy()
+    if options.set is not None:
+        frame = frame[frame["prompt"].isin(units.of_set(options.set, options.records))].copy()
+        if frame.empty:
+            raise kt.CsvError(f"{paths[0]}: --set: no rows of prompts of the set {options.set}")
+    pairs = frame[["trace", "prompt"]].drop_duplicates()
+    again = sorted(pairs.loc[pairs["prompt"].duplicated(), "prompt"].unique())
+    frame["unit"] = frame["prompt"]
+    if again:
+        kt.note(f"prompts of one name in several traces count as several prompts: "
+                f"{', '.join(again[:5])}")
+        frame["unit"] = frame["trace"] + ":" + frame["prompt"]
+    if options.by == "source":
+        frame["of"] = units.sources_of(frame, options.records, paths[0])
+    frame["budget"] = frame["budget_requested"].map(budget_name)
+    frame["head"] = frame.groupby(["layer", "q_head"], sort=False).ngroup()
+    if options.figures:
+        from kvbench.plot import frame as kfr  # Half a second that tables do not need.
+
+        options.facts = kfr.facts_of(frame)
+    return kt.add_labels(frame)
+
+
+def points(frame, path, pool=False):
+    """(rows of whole points, {(budget, label): whether a point of it is not whole})."""
+    good = kt.measured_rows(frame, path, pool)
+    point = frame.groupby(POINT, sort=False).ngroup()
+    bad = set(point[frame["status"].map(kt.status_kind) != "ok"])
+    heads = frame.groupby("unit")["head"].nunique()
+    seen = good.groupby([*POINT, "seed"], sort=False)["head"].transform("nunique")
+    bad |= set(point[good.index][seen < good["unit"].map(heads)])
+    lost = frame.loc[point.isin(bad), ["budget", "label"]].drop_duplicates()
+    return good[~point[good.index].isin(bad)], set(map(tuple, lost.to_numpy()))
+
+
+def means(groups):
+    """Means of a grouped column; a NaN in a group is not averaged away."""
+    return groups.mean().where(groups.count() == groups.size())
+
+
+def load(paths, options):
+    """[(Comparison with values and notes, values by layer)], largest budget first."""
+    frame = read(paths, options)
+    if frame.empty:
+        raise kt.CsvError(f"{paths[0]}: no rows are left")
+    good, lost = points(frame, paths[0], options.pool)
+    out = []
+    order = frame.drop_duplicates("budget").sort_values("budget_requested", ascending=False)
+    for budget in order["budget"]:
+        here = good[good["budget"] == budget]
+        names = list(dict.fromkeys(frame.loc[frame["budget"] == budget, "unit"]))
+        values = means(here.groupby(["unit", "label"])[options.metric])
+        values = values.unstack("label").reindex(names)
+        values = values.where(np.isfinite(values))
+        labels = list(dict.fromkeys(frame.loc[frame["budget"] == budget, "label"]))
+        if len(labels) < 2:
+            kt.note(f"budget {budget}: {labels[0]} alone; nothing to compare")
+            continue
+        found = Comparison(budget, values.reindex(columns=labels), by=options.by)
+        absent = [unit for unit in dict.fromkeys(frame["unit"]) if unit not in set(names)]
+        if absent:
+            found.notes.append(f"{ks.counted(len(absent))} without rows here: {', '.join(absent)}")
+        by_layer = means(here.groupby(["layer", "unit", "label"])[options.metric])
+        by_layer = by_layer.unstack("label")
+        if options.by == "source":
+            found.values, by_layer = by_source(frame, found.values, by_layer)
+        for label in labels:
+            have = int(found.values[label].notna().sum())
+            if have < len(found.values):
+                what = ("heads infeasible, degenerate, failed or absent"
+                        if (budget, label) in lost else "no rows, or no finite figure")
+                found.notes.append(f"{label} has {have} of {ks.counted(len(found.values), options.by)} "
+                                   f"({what} in the "
+                                   "others): no rank")
+        out.append((found, by_layer))
+    if not out:
+        raise kt.CsvError(f"{paths[0]}: no budget has two methods")
+    return out
+
+
+def by_source(frame, values, by_layer):
+    """Figures of sources from those of their prompts, of all layers and of each."""
+    of = dict(zip(frame["unit"], frame["of"]))
+    layers = {key: (key[0], of[key[1]]) for key in by_layer.index}
+    by_layer = units.mean_by(by_layer, layers)
+    by_layer.index.names = ["layer", "unit"]
+    return units.mean_by(values, of), by_layer
+
+
+def compare_to(rows, values, options):
+    """Adds the paired comparison with --to to each row; returns how many were made."""
+    base = values[options.to]
+    pairs = []
+    for row in rows:
+        both = values[[row["method"], options.to]].dropna() if row["method"] != options.to else []
+        if len(both) == 0:
+            continue
+        apart = (both[row["method"]] - both[options.to]).to_numpy()
+        low, high = ks.bootstrap_intervals(apart[:, None], options.level, options.interval,
+                                           options.resamples, options.seed)[0]
+        p, sign = ks.signed_rank_test(apart)
+        better = -1 if not options.higher_better else 1
+        row.update(to=options.to, pairs=len(apart), difference=apart.mean(), difference_low=low,
+                   difference_high=high, relative=apart.mean() / base[both.index].mean(),
+                   better=int((apart * better > 0).sum()), worse=int((apart * better < 0).sum()),
+                   p=p, sign=sign * better)
+        pairs.append(row)
+    for row, adjusted in zip(pairs, ks.holm([row["p"] for row in pairs])):
+        row["p_holm"] = adjusted
+        row["verdict"] = "undecided"
+        if adjusted <= options.alpha and row["sign"]:
+            row["verdict"] = "better" if row["sign"] > 0 else "worse"
+    return len(pairs)
+
+
+def by_layers(found, by_layer, options):
+    """A dict per method and layer, with the difference to --to."""
+    for layer, rows in by_layer.groupby(level="layer"):
+        rows = rows.droplevel("layer").reindex(index=found.values.index)
+        for row in found.rows:
+            label = row["method"]
+            if label not in rows.columns:
+                continue
+            # Prompts that count for the method at all, so that layers make up its mean.
+            mine = rows[label].where(found.values[label].notna()).dropna()
+            if mine.empty:
+                continue
+            out = {"budget": found.budget, "method": label, "layer": int(layer),
+                   "prompts": len(mine), "mean": mine.mean(), "median": mine.median()}
+            if options.to and options.to in rows.columns and label != options.to:
+                base = rows[options.to].where(found.values[options.to].notna())
+                apart = (mine - base).dropna()
+                out["difference"] = apart.mean() if len(apart) else math.nan
+            found.layers.append(out)
+
+
+def analyse(found, by_layer, options):
+    """Fills a Comparison that has its values."""
+    values, n = found.values, len(found.values)
+    whole = values.columns[values.notna().all()]
+    for label in values.columns:
+        mine = values[label].dropna().to_numpy()
+        if not len(mine):
+            continue
+        low, high = ks.bootstrap_intervals(mine[:, None], options.level, options.interval,
+                                           options.resamples, options.seed)[0]
+        found.rows.append({"budget": found.budget, "method": label, "prompts": len(mine),
+                           "mean": mine.mean(), "low": low, "high": high,
+                           "median": float(np.median(mine))})
+    found.rows.sort(key=lambda row: -row["mean"] if options.higher_better else row["mean"])
+    if len(whole) >= 2:
+        matrix = values[whole].to_numpy()
+        ranks = ks.ranks_of(matrix, options.higher_better)
+        mean_ranks = dict(zip(whole, ranks.mean(axis=0)))
+        wins = dict(zip(whole, ks.win_counts(matrix, options.higher_better)))
+        found.ranks = {label: ranks[:, i] for i, label in enumerate(whole)}
+        for row in found.rows:
+            if row["method"] in mean_ranks:
+                row["mean_rank"], row["wins"] = mean_ranks[row["method"]], wins[row["method"]]
+        found.ranked = sorted(whole, key=lambda label: mean_ranks[label])
+        difference = ks.critical_difference(len(whole), n, options.alpha)
+        found.tests = {"budget": found.budget, "prompts": n, "methods": len(whole),
+                       **ks.friedman(ranks), "critical_difference": difference,
+                       "alpha": options.alpha}
+        found.groups = ks.groups_alike([mean_ranks[m] for m in found.ranked], difference)
+        if difference >= len(whole) - 1:
+            needed = ks.prompts_to_rank(len(whole), options.alpha)
+            found.notes.append(
+                f"too few {options.by}s for Nemenyi's test: mean ranks of {len(whole)} methods differ by "
+                f"{len(whole) - 1} at most, the critical difference of {ks.counted(n, options.by)} is "
+                f"{difference:.2f}; {needed} {options.by}s could tell the first from the last")
+    else:
+        found.notes.append(f"fewer than two methods have every {options.by}: no ranks")
+    if n < ks.FEWEST_FOR_INTERVALS:
+        found.notes.append(f"no intervals: {ks.counted(n, options.by)}, expected at least "
+                           f"{ks.FEWEST_FOR_INTERVALS}")
+    if options.to:
+        paired(found, options)
+    by_layers(found, by_layer, options)
+    return found
+
+
+def paired(found, options):
+    if options.to not in found.values.columns or found.values[options.to].isna().all():
+        found.notes.append(f"{options.to} has no figure here: no comparison with it")
+        return
+    made = compare_to(found.rows, found.values, options)
+    n = len(found.values)
+    one = ks.min_p(n)
+    if made and made * one > options.alpha:
+        found.notes.append(
+            f"too few {options.by}s for Wilcoxon's test: with {ks.counted(n, options.by)} the smallest p is "
+            f"{one:.3g}, after Holm's correction for {made} methods {min(1, made * one):.3g}, above "
+            f"{options.alpha:g}: no difference to {options.to} can be established by it; "
+            f"{ks.prompts_to_compare(made, options.alpha)} {options.by}s could")
+
+
+def compare(paths, options):
+    """A Comparison for each budget."""
+    out = load(paths, options)
+    labels = list(dict.fromkeys(label for found, _ in out for label in found.values.columns))
+    if options.to and options.to not in labels:
+        raise kt.CsvError(f"--to: got `{options.to}`, expected one of {', '.join(labels)}")
+    return [analyse(found, by_layer, options) for found, by_layer in out]

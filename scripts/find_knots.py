@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Lists knots of lib/: groups of stems that include one another in a circle.
+
+    scripts/find_knots.py [--allow STEM,STEM,...]...
+
+A stem is foo.hpp with foo.cpp, foo.cu, ...: one node, named by its path below lib/. It includes the
+stems that its files name in #include "module/foo.hpp". A knot is a strongly connected group of two
+stems or more.
+
+Prints a line for each knot, and which of its stems includes which where it is not allowed. Exit code:
+0; 1 when there is a knot that is not allowed; 2, bad usage.
+"""
+
+import argparse
+import os
+import re
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+SOURCES = (".hpp", ".h", ".cpp", ".cu", ".cuh", ".inc", ".in")
+
+
+def graph_of(lib):
+    """{stem: stems that it includes}, stems as paths below lib/ without their ending."""
+    names = [os.path.relpath(os.path.join(folder, name), lib) for folder, _, files in os.walk(lib)
+             for name in files if name.endswith(SOURCES)]
+    graph = {os.path.splitext(name)[0]: set() for name in names}
+    for name in names:
+        stem = os.path.splitext(name)[0]
+        with open(os.path.join(lib, name), encoding="utf-8") as file:
+            targets = {os.path.splitext(target)[0] for target in INCLUDE.findall(file.read())}
+        graph[stem] |= targets & graph.keys() - {stem}
+    return graph
+
+
+def reachable(graph, start):
+    seen = set()
+    todo = [start]
+    while todo:
+        new = graph[todo.pop()] - seen
+        seen |= new
+        todo += new
+    return seen
+
+
+def knots(graph):
+    """Sorted lists of stems that reach one another."""
+    reach = {stem: reachable(graph, stem) for stem in graph}
+    return sorted({tuple(sorted(other for other in reach[stem] if stem in reach[other]))
+                   for stem in graph if stem in reach[stem]})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--allow", action="append", default=[], metavar="STEM,...",
+                        help="accept a knot of these stems, or of some of them")
+    parser.add_argument("--root", default=ROOT, metavar="DIR", help="source tree")
+    options = parser.parse_args()
+    lib = os.path.join(options.root, "lib")
+    if not os.path.isdir(lib):
+        parser.error(f"{options.root} has no lib/")
+    graph = graph_of(lib)
+    allowed = [set(names.split(",")) for names in options.allow]
+    bad = 0
+    for knot in knots(graph):
+        accepted = any(set(knot) <= names for names in allowed)
+        bad += not accepted
+        print(f"knot of {len(knot)}{' (allowed)' if accepted else ''}: {','.join(knot)}")
+        for stem in knot if not accepted else ():
+            print(f"  {stem} includes {', '.join(sorted(graph[stem] & set(knot)))}")
+    print(f"find_knots: {len(graph)} stems, {bad} knots that are not allowed")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

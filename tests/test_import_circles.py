@@ -1,0 +1,88 @@
+"""python/kvbench has no circle of imports. Imports in functions count like those of modules; those for
+types alone (`if TYPE_CHECKING`) do not."""
+
+import ast
+import os
+import unittest
+
+from script_case import ROOT, read_text
+
+TOP = os.path.join(ROOT, "python")
+
+
+def modules(top):
+    """{dotted name: path} of the package's files."""
+    out = {}
+    for folder, _, names in os.walk(os.path.join(top, "kvbench")):
+        for name in names:
+            if name.endswith(".py"):
+                path = os.path.join(folder, name)
+                parts = os.path.relpath(path, top).removesuffix(".py").split(os.sep)
+                out[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return out
+
+
+def statements(tree):
+    """All nodes but those below `if TYPE_CHECKING:`."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node = ast.Module(node.orelse, [])
+        yield node
+        yield from statements(node)
+
+
+def imported(text, known):
+    """Those of the `known` modules that a source imports. A name of a package is that package's."""
+    out = set()
+    for node in statements(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            out |= {alias.name for alias in node.names} & set(known)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                raise ValueError(f"line {node.lineno}: a relative import")
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            out |= {name if name in known else node.module for name in names} & set(known)
+    return out
+
+
+def circle(graph):
+    """Modules of which each imports the next, and the last the first; [] where there are none."""
+    done = set()
+
+    def walk(module, way):
+        if module in way:
+            return way[way.index(module):]
+        if module in done:
+            return []
+        found = next(filter(None, (walk(each, [*way, module]) for each in sorted(graph[module]))), [])
+        done.add(module)
+        return found
+
+    return next(filter(None, (walk(module, []) for module in sorted(graph))), [])
+
+
+class ImportCirclesTest(unittest.TestCase):
+    def test_the_package_has_none(self):
+        known = modules(TOP)
+        self.assertGreater(len(known), 100)
+        graph = {name: imported(read_text(path), known) for name, path in known.items()}
+        self.assertEqual(circle(graph), [])
+
+    def test_what_counts(self):
+        known = {"kvbench", "kvbench.a", "kvbench.b", "kvbench.b.c"}
+        for text, wanted in (("import os\nfrom kvbench import a, ROOT\n", {"kvbench", "kvbench.a"}),
+                             ("def f():\n    if x:\n        from kvbench.b import c\n", {"kvbench.b.c"}),
+                             ("if TYPE_CHECKING:\n    import kvbench.a\nelse:\n    import kvbench.b\n", {"kvbench.b"}),
+                             ("from kvbench.b.c import d\n", {"kvbench.b.c"})):
+            with self.subTest(text):
+                self.assertEqual(imported(text, known), wanted)
+
+    def test_a_circle_is_found(self):
+        graph = {"a": {"b"}, "b": {"c", "d"}, "c": set(), "d": {"e"}, "e": {"b", "c"}}
+        self.assertEqual(circle(graph), ["b", "d", "e"])
+        self.assertEqual(circle({**graph, "e": {"c"}}), [])
+        self.assertEqual(circle({"a": {"a"}}), ["a"])
+
+
+if __name__ == "__main__":
+    unittest.main()
