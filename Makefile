@@ -212,8 +212,6 @@ types: ## mypy over the Python interface
 
 # Knots that are still there: remove one here when it is untied.
 KNOTS := algorithms/shared/bounded_active_set,algorithms/shared/bounded_least_squares \
-	replay/cache_export,replay/given,replay/head_cache,replay/job,replay/layer_errors,replay/plan,replay/resume,replay/row_parts,replay/shard_costs,replay/stream_job \
-	replay/continued,replay/run \
 	report/csv,report/row_crc,report/table_reader \
 	report/row_filter,report/summary_rows \
 	trace/survey,trace/survey_code,trace/survey_dataset,trace/survey_walk
