@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The tables over all models of results/reference/models from what their stores hold: what models lose,
-# tuned against tuned, and how alike models order methods. PYTHON: the interpreter [python3].
+# tuned against tuned, and how alike models order methods. A stage with fewer than four sources is not in
+# them yet. PYTHON: the interpreter [python3].
 #   scripts/models_tables.sh [RESULTS]      RESULTS: the folder [results/reference/models]
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
@@ -10,15 +11,20 @@ shopt -s nullglob
 
 # NAME:FOLDER of each model, in the order of their sizes.
 models=(SmolLM2-135M:smollm2-135m Qwen2.5-Coder-0.5B:qwen2.5-coder-0.5b Qwen2.5-Coder-1.5B:qwen2.5-coder-1.5b)
+least=4
 usual=()
 tuned=()
 for model in "${models[@]}"; do
   store=$out/${model#*:}/store
-  files=("$store"/judged/*.scores.csv.gz "$store"/others/*.scores.csv.gz)
+  files=()
+  for stage in judged others; do
+    part=("$store/$stage"/*.scores.csv.gz)
+    ((${#part[@]} < least)) || files+=("${part[@]}")
+  done
   ((${#files[@]})) || continue
   usual+=(--scores "${model%%:*}" "${files[@]}")
   files=("$store"/tuned/*.scores.csv.gz)
-  ((${#files[@]})) && tuned+=(--tuned "${model%%:*}" "${files[@]}")
+  ((${#files[@]} < least)) || tuned+=(--tuned "${model%%:*}" "${files[@]}")
 done
 if ((${#usual[@]} == 0)); then
   echo "models_tables.sh: $out: got no store of a model, expected */store/judged" >&2
