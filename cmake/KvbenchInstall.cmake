@@ -32,13 +32,14 @@ set(_public
   core/error core/extra core/math core/rng core/rope core/types core/vector_sums
   gpu/device
   metrics/error metrics/layer_error metrics/memory
-  replay/entries replay/grid replay/job replay/options replay/plan
+  replay/entries replay/grid replay/head_input replay/job replay/job_result replay/loaded_caches
+  replay/options replay/plan replay/plan_spec replay/planner replay/shard_costs replay/windows
   report/columns report/schema
   streams/concave_phi streams/eviction streams/retention streams/similarity streams/team
   trace/caches trace/reader trace/schema trace/synth trace/writer)
 foreach(_header IN LISTS _public)
-  get_filename_component(_room "${_header}" DIRECTORY)
-  install(FILES "lib/${_header}.hpp" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kvbench/${_room}"
+  get_filename_component(_module "${_header}" DIRECTORY)
+  install(FILES "lib/${_header}.hpp" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kvbench/${_module}"
           COMPONENT development)
 endforeach()
 # They include each other as "module/file.hpp". Modules have common names (core, trace), so an installed
