@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <map>
 
-#include "replay/planner.hpp"
 #include "replay/grid.hpp"
+#include "replay/planner.hpp"
 #include "replay/run.hpp"
 #include "report/csv.hpp"
 #include "report/schema.hpp"

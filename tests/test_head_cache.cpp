@@ -17,9 +17,9 @@
 #include "core/float16.hpp"
 #include "make_head.hpp"
 #include "metrics/memory.hpp"
-#include "replay/job.hpp"
-#include "replay/head_cache.hpp"
 #include "replay/compressed_rows.hpp"
+#include "replay/head_cache.hpp"
+#include "replay/job.hpp"
 #include "replay_run.hpp"
 
 namespace kvbench {

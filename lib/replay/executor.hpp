@@ -13,7 +13,7 @@ namespace kvbench {
 /// Where an Executor delivers.
 struct JobSink {
   std::function<void(Index job, const JobResult&)> write;  ///< must be thread-safe
-  std::function<void()> between_waves;  ///< called while no thread reads a trace
+  std::function<void()> between_waves;                     ///< called while no thread reads a trace
 };
 
 class Executor {
@@ -25,8 +25,8 @@ class Executor {
   /// InputError for a bad value and for one that a job would reject.
   void check_values() const;
 
-  /// Runs the jobs, ascending, and delivers each once. Holds the heads of one wave and, on a device,
-  /// of the next. Throws what sink throws, and IoError where a device or memory fails.
+  /// Runs the jobs, ascending, and delivers each once. Holds the heads of one wave and, on a
+  /// device, of the next. Throws what sink throws, and IoError where a device or memory fails.
   void run(const std::vector<Index>& jobs, const JobSink& sink) const;
 
  private:

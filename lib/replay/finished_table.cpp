@@ -36,7 +36,8 @@ std::string_view kind_of(std::uint64_t line) {
 
 }  // namespace
 
-std::vector<Index> side_positions(const PlanSpec& plan, const SideTable* table, const LayerMeta& l) {
+std::vector<Index> side_positions(const PlanSpec& plan, const SideTable* table,
+                                  const LayerMeta& l) {
   if (table == nullptr || !table->steps()) {
     return {0};
   }

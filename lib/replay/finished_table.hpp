@@ -25,7 +25,8 @@ std::vector<const SideTable*> side_tables(const PlanSpec& plan);
 
 /// What tells the lines of one row of a table with steps apart, ascending (SideTable::step), in a
 /// layer; {0} of other tables.
-std::vector<Index> side_positions(const PlanSpec& plan, const SideTable* table, const LayerMeta& layer);
+std::vector<Index> side_positions(const PlanSpec& plan, const SideTable* table,
+                                  const LayerMeta& layer);
 
 /// Lines of a table, matched with the jobs that make them. Each takes eight bytes: the line itself
 /// stays in the file.

@@ -163,7 +163,7 @@ bool LoadedCaches::holds(const CachePlace& place) const {
 }
 
 LoadedCaches::Loaded LoadedCaches::read(const PlanSpec& plan, const Unit& unit, const Entry& entry,
-                                     const KvHead& head, std::span<const Index> middle) const {
+                                        const KvHead& head, std::span<const Index> middle) const {
   const Group& group = groups_[entry.cache_group];
   const Found found = find(group, cache_place(plan, unit));
   if (found.file == nullptr) {
@@ -214,7 +214,7 @@ void LoadedCaches::check_shared(const PlanSpec& plan, const Group& group, const 
 }
 
 void LoadedCaches::check(const PlanSpec& plan, const Unit& unit, const KvHead& head,
-                        Checked& shared) const {
+                         Checked& shared) const {
   const Windows windows = windows_of(plan.options, plan.layer_meta(unit));
   const std::vector<Index> middle = positions_of(windows.middle);
   const Index full = windows.middle.size() * head.pair_bytes();
@@ -230,10 +230,10 @@ void LoadedCaches::check(const PlanSpec& plan, const Unit& unit, const KvHead& h
       continue;
     }
     if (info.scope == "head") {
-      const Index held =
-          loaded.absent() ? 0
-                         : memory_figures(holding_of(loaded.compressed), head, windows.middle.size())
-                               .middle_bytes;
+      const Index held = loaded.absent() ? 0
+                                         : memory_figures(holding_of(loaded.compressed), head,
+                                                          windows.middle.size())
+                                               .middle_bytes;
       check_budget(held, budget_bytes(*info.budget, full), info, found.where());
     } else if (shared
                    .insert({entry.cache_group, unit.trace, unit.prompt,

@@ -47,7 +47,7 @@ class LoadedCaches {
   };
   /// Thread-safe. Throws InputError where the group lacks the head, or as compressed_of.
   Loaded read(const PlanSpec& plan, const Unit& unit, const Entry& entry, const KvHead& head,
-             std::span<const Index> middle) const;
+              std::span<const Index> middle) const;
 
   /// Budgets that were checked already: group, trace, prompt and, where heads of one layer share,
   /// layer.

@@ -1,5 +1,6 @@
-// What a replay computes: one list of jobs in a fixed order. Plain data, without open files, devices
-// or callbacks. The dry run prints it, shards divide it, and a resumed run compares with it.
+// What a replay computes: one list of jobs in a fixed order. Plain data, without open files,
+// devices or callbacks. The dry run prints it, shards divide it, and a resumed run compares with
+// it.
 #pragma once
 
 #include <array>
@@ -33,7 +34,7 @@ struct Unit {
 };
 
 struct PlanSpec {
-  ReplayOptions options;  ///< as given, but for what the protocol decides
+  ReplayOptions options;                 ///< as given, but for what the protocol decides
   std::vector<TraceMeta> traces;         ///< what the traces declare, in the order of the options
   std::vector<std::string> trace_names;  ///< file names without folders, all different
   std::vector<Variant> variants;

@@ -148,9 +148,8 @@ void plan_device(Plan& plan, const DeviceChoice& device) {
 
 MemoryNeed memory_need(const Plan& plan, const Unit& unit) {
   const LayerMeta& layer = plan.layer_meta(unit);
-  MemoryNeed need =
-      plan.stream() ? stream_memory_need(layer, plan.options)
-                                 : prefill_memory_need(layer, plan.options);
+  MemoryNeed need = plan.stream() ? stream_memory_need(layer, plan.options)
+                                  : prefill_memory_need(layer, plan.options);
   if (plan.reads_o_proj) {
     need.unit += 4 * static_cast<std::uint64_t>(layer.hidden * layer.group() * layer.dv);
   }

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "replay/cache_export.hpp"
+#include "replay/finished_table.hpp"
 #include "replay/job_result.hpp"
 #include "replay/layer_errors.hpp"
 #include "replay/plan_spec.hpp"
-#include "replay/finished_table.hpp"
 #include "report/csv.hpp"
 #include "report/manifest.hpp"
 #include "trace/reader.hpp"
@@ -36,10 +36,10 @@ class ResultStore {
   /// to resume nor to overwrite.
   static void check(const PlanSpec& plan);
 
-  /// Opens the files as the plan's options say: create, overwrite or resume. To overwrite, all files
-  /// of the earlier run are removed first. To resume, compares the plan with the earlier run's
-  /// manifest, and removes what that run left of jobs that are not whole in all files. `now`: the
-  /// manifest of this run, which goes into new rows. Throws InputError where a file cannot be
+  /// Opens the files as the plan's options say: create, overwrite or resume. To overwrite, all
+  /// files of the earlier run are removed first. To resume, compares the plan with the earlier
+  /// run's manifest, and removes what that run left of jobs that are not whole in all files. `now`:
+  /// the manifest of this run, which goes into new rows. Throws InputError where a file cannot be
   /// resumed or holds what this plan does not make, IoError as CsvWriter.
   ResultStore(const PlanSpec& plan, const Manifest& now);
 

@@ -33,8 +33,8 @@ class ShardCosts {
   Index before(Index job) const;            // nanoseconds of all earlier jobs
   Index first_at(Index nanoseconds) const;  // first job before which so much is done
 
-  Index per_unit_ = 0;            // entries
-  std::vector<Index> units_{0};   // nanoseconds before each unit; last: of all jobs
+  Index per_unit_ = 0;             // entries
+  std::vector<Index> units_{0};    // nanoseconds before each unit; last: of all jobs
   std::vector<Times> entries_of_;  // of each unit
   std::vector<std::string> notes_;
 };
