@@ -211,7 +211,8 @@ class LossesTest(CommandCase):
                 ("qwen2.5-coder-1.5b", "judged", self.many(3), "")):  # two stages with too few sources
             os.makedirs(self.path(f"{folder}/store/{stage}"))
             for prompt in {row[0] for row in rows}:
-                self.table(f"{folder}/store/{stage}/{prompt}.scores.csv.gz", [r for r in rows if r[0] == prompt], params)
+                self.table(f"{folder}/store/{stage}/{prompt}.scores.csv.gz",
+                           [r for r in rows if r[0] == prompt], params)
         script = os.path.join(ROOT, "scripts", "models_tables.sh")
         done = subprocess.run([script, self.folder], capture_output=True, text=True, check=False,
                               env={**os.environ, "PYTHON": sys.executable})

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <future>
-#include <iterator>
 #include <memory>
 #include <string>
 
@@ -123,7 +122,8 @@ void Executor::check_values() const {
     if (plan_.reads_rope) {
       reader.read_rope(unit.prompt, unit.layer);
     }
-    if (plan_.reads_o_proj) {
+    const bool layer_error = plan_.makes_layer_error(unit);
+    if (plan_.reads_o_proj || layer_error) {
       reader.read_o_proj(unit.prompt, unit.layer, unit.kv_head);
     }
     const AskedExtra asked = asked_extra(plan_, unit);
@@ -133,8 +133,7 @@ void Executor::check_values() const {
     for (const std::string& name : asked.scores) {
       reader.read_scores(unit.prompt, unit.layer, name, unit.kv_head);
     }
-    if (plan_.makes_layer_error(unit)) {
-      reader.read_o_proj(unit.prompt, unit.layer, unit.kv_head);
+    if (layer_error) {
       reader.read_residual_norm(unit.prompt, unit.layer);
     }
     progress.tick();
@@ -142,15 +141,14 @@ void Executor::check_values() const {
 }
 
 void Executor::run(const std::vector<Index>& jobs, const JobSink& sink) const {
-  const std::vector<Index> none;  // a stream's heads share no budgets
-  const SharedBudgets shares(plan_, plan_.stream() ? none : jobs, stop_);
   const JobRunner runner{plan_, sink, stop_, threads_, heads_at_once(plan_, threads_)};
   const Index repeat = plan_.options.repeat;
-  if (plan_.stream()) {
+  if (plan_.stream()) {  // its heads share no budgets
     runner.run_waves<StreamContext>(jobs, [&](const StreamContext& context, Index job) {
       return repeat_job(repeat, [&] { return run_stream_job(context, plan_.entry_of(job)); });
     });
   } else {
+    const SharedBudgets shares(plan_, jobs, stop_);
     runner.run_waves<HeadContext>(jobs, [&](const HeadContext& context, Index job) {
       const std::size_t entry = plan_.entry_number(job);
       return repeat_job(repeat, [&] {

@@ -128,8 +128,7 @@ void ResultStore::check(const PlanSpec& plan) {
   }
 }
 
-ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
-    : plan_(plan), jobs_(plan.shard_jobs()) {
+ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now) : plan_(plan) {
   const std::string& run = now.run_id;
   const std::string earlier = plan.options.resume && std::filesystem::exists(plan.options.out)
                                   ? check_resumable(plan, now)
@@ -165,8 +164,11 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
     }
   }
   rows_resumed_ = before.front().line_count();
-  for (Index job = jobs_.begin; job < jobs_.end; ++job) {
-    done_.push_back(before.front().has(job));
+  const Range jobs = plan.shard_jobs();
+  for (Index job = jobs.begin; job < jobs.end; ++job) {
+    if (!before.front().has(job)) {
+      open_jobs_.push_back(job);
+    }
   }
   for (std::size_t i = tables_.size(); i-- > 0;) {
     if (!before[i].whole_file() || tables_[i].writer->needs_rewrite()) {
@@ -174,16 +176,6 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now)
     }
   }
   remove_leftovers(files(plan));
-}
-
-std::vector<Index> ResultStore::open_jobs() const {
-  std::vector<Index> out;
-  for (Index job = jobs_.begin; job < jobs_.end; ++job) {
-    if (!done_[static_cast<std::size_t>(job - jobs_.begin)]) {
-      out.push_back(job);
-    }
-  }
-  return out;
 }
 
 void ResultStore::write(Index job, const JobResult& result) {

@@ -44,7 +44,7 @@ class ResultStore {
   ResultStore(const PlanSpec& plan, const Manifest& now);
 
   /// Jobs of this shard that no earlier run has done, ascending.
-  std::vector<Index> open_jobs() const;
+  const std::vector<Index>& open_jobs() const { return open_jobs_; }
   Index rows_resumed() const { return rows_resumed_; }
 
   /// Appends what a job left. Thread-safe. Throws IoError.
@@ -76,8 +76,7 @@ class ResultStore {
 
   const PlanSpec& plan_;
   std::vector<Out> tables_;  // OUT.csv first; it is the last to be written
-  Range jobs_;               // of this shard
-  std::vector<bool> done_;   // by an earlier run, of jobs_
+  std::vector<Index> open_jobs_;
   Index rows_resumed_ = 0;
   std::unique_ptr<CacheExport> caches_;  // null: none are exported
   std::unique_ptr<LayerErrors> layers_;  // null: no layer's error is made

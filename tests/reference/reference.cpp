@@ -126,7 +126,11 @@ WalkResult walk(Rows keys, const Rows& values, const Vec& weights, const WalkRef
 }
 
 std::vector<Index> top(const std::vector<double>& scores, Index count) {
-  std::vector<std::pair<double, Index>> all;
+  return top(Vec(scores.begin(), scores.end()), count);
+}
+
+std::vector<Index> top(const Vec& scores, Index count) {
+  std::vector<std::pair<Real, Index>> all;
   for (std::size_t i = 0; i < scores.size(); ++i) {
     all.emplace_back(-scores[i], static_cast<Index>(i));
   }

@@ -60,6 +60,7 @@ WalkResult walk(Rows keys, const Rows& values, const Vec& weights, const WalkRef
                 const std::vector<double>& uniforms);
 
 /// Positions with the `count` largest scores by sorting all of them; ties to the lowest position.
+std::vector<Index> top(const Vec& scores, Index count);
 std::vector<Index> top(const std::vector<double>& scores, Index count);
 
 /// Percentile by linear interpolation, from the definition in docs/schema.md.

@@ -61,16 +61,10 @@ Vec snapkv(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index 
 }
 
 std::vector<Index> best(const std::vector<Index>& tokens, const Vec& scores, Index count) {
-  std::vector<std::pair<Real, Index>> all;
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    all.emplace_back(-scores[i], tokens[i]);
-  }
-  std::sort(all.begin(), all.end());
   std::vector<Index> out;
-  for (Index i = 0; i < count; ++i) {
-    out.push_back(all[i].second);
+  for (const Index i : top(scores, count)) {
+    out.push_back(tokens[i]);
   }
-  std::sort(out.begin(), out.end());
   return out;
 }
 

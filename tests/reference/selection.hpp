@@ -21,7 +21,7 @@ Vec reduced(const Rows& scores, ReferenceReduce reduce);
 Vec snapkv(const kvbench::KvHead& head, const std::vector<Index>& tokens, Index begin, Index end,
            Index half, bool largest, ReferenceReduce reduce);
 
-/// `count` of `tokens` with the largest scores, ascending; ties go to the lowest
+/// `count` of `tokens`, which ascend, with the largest scores, ascending; ties go to the lowest
 /// position.
 std::vector<Index> best(const std::vector<Index>& tokens, const Vec& scores, Index count);
 
