@@ -15,11 +15,11 @@ import os
 import re
 import sys
 
-from find_knots import includes
-
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PICTURE = os.path.join("docs", "architecture.svg")
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([a-z0-9_]+)/[^"]+"', re.M)
 RANK = re.compile(r'rank\["(\w+)"\]')
+SOURCES = (".hpp", ".h", ".cpp", ".cu", ".cuh", ".inc", ".in")
 
 # The text of a module's box, and its steps in the data flow (docs/architecture.md).
 TEXT = {
@@ -55,9 +55,15 @@ def graph(root):
     out = set()
     modules = [("apps", "apps")] + [(module, os.path.join("lib", module)) for module in rank]
     for module, top in modules:
-        for targets in includes(os.path.join(root, top)).values():
-            out |= {(module, target.split("/")[0]) for target in targets}
-    return {(module, target) for module, target in out if target in rank and target != module}
+        for folder, _, names in os.walk(os.path.join(root, top)):
+            for name in names:
+                if not name.endswith(SOURCES):
+                    continue
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    for target in INCLUDE.findall(file.read()):
+                        if target in rank and target != module:
+                            out.add((module, target))
+    return out
 
 
 LANE, WIDTH, GAP, HEIGHT, STEP = 0.42, 2.15, 0.62, 0.86, 1.62

@@ -21,28 +21,16 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 SOURCES = (".hpp", ".h", ".cpp", ".cu", ".cuh", ".inc", ".in")
 
 
-def includes(top):
-    """{file: what its #include "..." lines name}, for the sources below `top`, as paths below it."""
-    out = {}
-    for folder, _, names in os.walk(top):
-        for name in names:
-            if name.endswith(SOURCES):
-                path = os.path.join(folder, name)
-                with open(path, encoding="utf-8") as file:
-                    out[os.path.relpath(path, top)] = INCLUDE.findall(file.read())
-    return out
-
-
-def stem_of(name):
-    return os.path.splitext(name)[0]
-
-
 def graph_of(lib):
     """{stem: stems that it includes}, stems as paths below lib/ without their ending."""
-    named = includes(lib)
-    graph = {stem_of(name): set() for name in named}
-    for name, targets in named.items():
-        graph[stem_of(name)] |= set(map(stem_of, targets)) & graph.keys() - {stem_of(name)}
+    names = [os.path.relpath(os.path.join(folder, name), lib) for folder, _, files in os.walk(lib)
+             for name in files if name.endswith(SOURCES)]
+    graph = {os.path.splitext(name)[0]: set() for name in names}
+    for name in names:
+        stem = os.path.splitext(name)[0]
+        with open(os.path.join(lib, name), encoding="utf-8") as file:
+            targets = {os.path.splitext(target)[0] for target in INCLUDE.findall(file.read())}
+        graph[stem] |= targets & graph.keys() - {stem}
     return graph
 
 
