@@ -13,6 +13,7 @@
 #include "exit_code.hpp"
 #include "long_run.hpp"
 #include "plan_text.hpp"
+#include "replay/resources.hpp"
 #include "replay/run.hpp"
 #include "report/manifest.hpp"
 #include "terminal.hpp"

@@ -12,6 +12,7 @@
 #include "core/float16.hpp"
 #include "metrics/memory.hpp"
 #include "replay/compressed_rows.hpp"
+#include "replay/windows.hpp"
 
 namespace kvbench {
 namespace {
