@@ -109,12 +109,13 @@ TEST(Csv, ReadTableRefusals) {
   const std::string file = path.string();
   EXPECT_EQ(error_for(""), file + ": the file is empty, expected a header");
   EXPECT_EQ(error_for("a,b\n1\n"), file + ": line 2: got 1 fields, expected 2 as in the header");
-  EXPECT_EQ(error_for("a,a\n"), file + ": line 1: column `a` stands twice in the header");
+  EXPECT_EQ(error_for("a,a\n"), file + ": line 1: duplicate column `a` in the header");
   EXPECT_EQ(refusal([&] { read_table(folder / "none.csv"); }),
             (folder / "none.csv").string() + ": no such file");
   EXPECT_EQ(refusal([&] { read_table(folder); }), folder.string() + ": not a regular file");
   write_bytes(path, "a,b\n1,2\n");
-  EXPECT_EQ(refusal([&] { read_table(path).column("z"); }), file + ": column `z` is missing");
+  EXPECT_EQ(refusal([&] { read_table(path).column("z"); }),
+            file + ": column `z` is missing; there are a, b");
 }
 
 TEST(CsvWriter, AppendsAndResumes) {

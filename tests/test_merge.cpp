@@ -133,7 +133,7 @@ TEST(Merge, RefusesWhatDoesNotFit) {
   expect_refusal(refusal([](auto& s) { s[1].manifest.shard->index = 1; }),
                  "shard 1/3 is given twice");
   expect_refusal(refusal([](auto& s) { s[1].manifest.plan->row_ranges[0] = {0, 4}; }), "overlap");
-  expect_refusal(refusal([](auto& s) { s[0].rows[1] = s[1].rows[1]; }), "repeats an earlier row");
+  expect_refusal(refusal([](auto& s) { s[0].rows[1] = s[1].rows[1]; }), "duplicate row, also in ");
   expect_refusal(refusal([](auto& s) { s[1].rows.pop_back(); }),
                  "7 rows, expected 8: the shard is unfinished");
   expect_refusal(refusal([](auto& s) { s[1].manifest.end.reset(); }), "never ended");

@@ -14,26 +14,26 @@
 
 #include "replay/plan_spec.hpp"
 #include "report/csv.hpp"
-#include "report/side_table.hpp"
 #include "report/table_reader.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 
 /// Tables beside OUT.csv that this plan writes, but for OUT.layers.csv: its lines are not one
 /// job's.
-std::vector<const SideTable*> side_tables(const PlanSpec& plan);
+std::vector<const TableSpec*> side_tables(const PlanSpec& plan);
 
-/// What tells the lines of one row of a table with steps apart, ascending (SideTable::step), in a
+/// What tells the lines of one row of a table with steps apart, ascending (TableSpec::step), in a
 /// layer; {0} of other tables.
-std::vector<Index> side_positions(const PlanSpec& plan, const SideTable* table,
+std::vector<Index> side_positions(const PlanSpec& plan, const TableSpec* table,
                                   const LayerMeta& layer);
 
 /// Lines of a table, matched with the jobs that make them. Each takes eight bytes: the line itself
 /// stays in the file.
 class FinishedTable {
  public:
-  /// Of this shard's jobs. `table`: null is OUT.csv, whose lines are rows.
-  FinishedTable(const PlanSpec& plan, const SideTable* table);
+  /// Of this shard's jobs. The lines of main_table() are rows.
+  FinishedTable(const PlanSpec& plan, const TableSpec* table);
   FinishedTable(FinishedTable&&) = default;  // a copy's places would lead into the first one
 
   /// Takes the reader's row. Throws InputError where it belongs to no job of this shard or to none
@@ -80,7 +80,7 @@ class FinishedTable {
   [[noreturn]] void refuse(const std::string& what, const Fields& line) const;
 
   const PlanSpec& plan_;
-  const SideTable* table_;
+  const TableSpec* table_;
   Range jobs_;
 
   std::vector<std::pair<std::size_t, std::size_t>> compared_;  // cells of a line, columns of a row

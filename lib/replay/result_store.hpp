@@ -70,7 +70,7 @@ class ResultStore {
 
  private:
   struct Out {
-    const SideTable* table;  // null: OUT.csv
+    const TableSpec* table;
     std::unique_ptr<CsvWriter> writer;
   };
 

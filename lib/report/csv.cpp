@@ -9,28 +9,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <istream>
-#include <sstream>
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/files.hpp"
 #include "core/temporary_files.hpp"
 #include "report/row_crc.hpp"
-#include "report/table_reader.hpp"
 
 namespace kvbench {
 
 namespace fs = std::filesystem;
-
-std::string read_text_file(const fs::path& path) {
-  const std::unique_ptr<std::istream> in = open_text(path);
-  std::ostringstream text;
-  if (in->peek() != std::istream::traits_type::eof() && !(text << in->rdbuf())) {
-    throw IoError(fmt::format("{}: cannot read it: {}", path.string(), std::strerror(errno)));
-  }
-  return std::move(text).str();
-}
 
 FileLock::FileLock(const fs::path& path) : lock_path_(resolved_path(path)) {
   lock_path_ += ".lock";
@@ -134,16 +121,11 @@ void CsvWriter::recover(const ExistingRow& existing, const std::string& earlier)
   }
   if (!reader.checked() && reader.header() == header_) {
     throw InputError(
-        fmt::format("{}: line 1: the header differs: its rows carry no checksums, as "
-                    "those of an earlier schema",
+        fmt::format("{}: line 1: got rows without checksums, as of a schema before 1.2, expected "
+                    "the columns `run_id` and `row_crc`",
                     path_.string()));
   }
-  if (reader.header() != header_) {
-    const auto [got, expected] = std::ranges::mismatch(reader.header(), header_);
-    throw InputError(fmt::format("{}: line 1: the header differs: got `{}`, expected `{}`",
-                                 path_.string(), got == reader.header().end() ? "its end" : *got,
-                                 expected == header_.end() ? "its end" : *expected));
-  }
+  check_header(reader, header_);
   const std::uint64_t head_end = reader.end();
   std::uint64_t row_bytes = 0;
   while (reader.next()) {

@@ -1,6 +1,5 @@
-// CSV after RFC 4180 with one choice: lines end in "\n" (readers accept "\r\n" too). A field is
-// quoted when it holds a comma, a quote, CR or LF; quotes inside are doubled. UTF-8, no BOM. Tables
-// of runs have the columns of report/row_crc.hpp too, which nobody but this reader and writer sees.
+// Writes the tables of a run: CsvWriter appends rows to one file, which it locks. The columns of
+// report/row_crc.hpp are added here and removed by TableReader; nothing else sees them.
 #pragma once
 
 #include <cstddef>
@@ -8,52 +7,16 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/files.hpp"
 #include "core/output_guard.hpp"
+#include "report/csv_text.hpp"
+#include "report/table_reader.hpp"
 
 namespace kvbench {
-
-using Fields = std::vector<std::string>;
-
-class TableReader;  // report/table_reader.hpp
-
-struct Table {
-  Fields header;
-  std::vector<Fields> rows;  ///< each as wide as the header
-
-  /// Position of a column. Throws InputError (names the column and `source`) when it is absent.
-  std::size_t column(std::string_view name) const;
-  std::string source;  ///< file name, for messages
-
-  /// Whether rows carry checksums; they are right then, and header and rows are without them.
-  bool checked = false;
-  std::set<std::string> runs;  ///< that wrote the rows; empty where they carry no checksums
-};
-
-/// One CSV line with its "\n". A lone empty field is written `""`, as an empty line is no record.
-std::string csv_line(std::span<const std::string> fields);
-
-/// A text with a header. Empty lines are skipped; a last line needs no line end; a leading BOM is
-/// dropped. Throws InputError (source, line, got, expected) for an empty text, a repeated column
-/// name, a row as wide as the header is not, a quote inside a bare field, text behind a closing
-/// quote, a quote that never closes, a CR that no LF follows, or a row whose checksum is not that
-/// of its bytes.
-Table parse_table(std::string_view text, const std::string& source);
-
-/// A whole regular file. Throws InputError when it is absent or no regular file, IoError when
-/// reading fails.
-std::string read_text_file(const std::filesystem::path& path);
-
-/// A file with a header. Errors: as of the two above. For small tables; TableReader reads all.
-Table read_table(const std::filesystem::path& path);
-/// The rows that are left.
-Table whole_table(TableReader& reader);
 
 /// Exclusive advisory lock PATH.lock, held for the object's life. The file is removed at the end; a
 /// killed holder leaves it unlocked, so nothing has to be cleaned up by hand.

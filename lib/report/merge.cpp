@@ -15,10 +15,11 @@
 #include "report/csv.hpp"
 #include "report/manifest.hpp"
 #include "report/merge_lines.hpp"
+#include "report/result_rows.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 namespace {
@@ -52,10 +53,10 @@ void check_row_count(const Part& part, Index rows) {
 }
 
 // The tables that a run of this manifest wrote beside the main one.
-std::vector<const SideTable*> side_tables(const Manifest& m) {
+std::vector<const TableSpec*> side_tables(const Manifest& m) {
   const nlohmann::json c = m.configuration.is_object() ? m.configuration : nlohmann::json::object();
-  std::vector<const SideTable*> out;
-  for (const SideTable* table : side_tables_of(m)) {
+  std::vector<const TableSpec*> out;
+  for (const TableSpec* table : side_tables_of(m)) {
     if (table == &steps_table()    ? c.value("protocol", "") == "stream"
         : table == &kept_table()   ? c.value("kept", false)
         : table == &layers_table() ? c.value("layer_errors", false)
@@ -79,10 +80,10 @@ Part open_part(const fs::path& path) {
                     m.plan ? "shard" : "plan"));
   check(1 <= m.shard->index && m.shard->index <= m.shard->count,
         fmt::format("shard {}/{} is none", m.shard->index, m.shard->count));
-  part.table = open_run_table(m, result_table_name, path, schema_header());
-  check(m.schema == schema_version && part.table->header() == schema_header(),
-        fmt::format("schema {} with {} columns, expected schema {} with {}", m.schema,
-                    part.table->header().size(), schema_version, schema_header().size()));
+  part.table = open_run_table(m, main_table(), path);
+  check(m.schema == schema_version,
+        fmt::format("schema {}, expected {}", m.schema, schema_version));
+  check_header(*part.table, schema_header());
   Index last = 0;
   for (const Range& r : m.plan->row_ranges) {
     check(0 <= r.begin && r.begin <= r.end && r.end <= m.plan->rows,
@@ -181,7 +182,7 @@ Index copy_rows(const std::vector<Stretch>& stretches, std::vector<std::uint64_t
       }
       const Fields& row = part->table->row();
       failures += status_kind(row[status]) == "failed" ? 1 : 0;
-      keys.push_back(hash_of(row_key(row)));
+      keys.push_back(hash_of(main_table().key(row)));
       out.put(part->table->text());
       for (const auto& side : part->sides) {
         side->add(row, place);
@@ -202,27 +203,6 @@ void check_ends(std::vector<Part>& parts) {
     check_row_count(part, part.table->rows());
     for (const auto& side : part.sides) {
       side->check_end();
-    }
-  }
-}
-
-// Keys of equal hashes are compared themselves: the rows are read once more.
-void check_repeats(const std::vector<Stretch>& stretches, std::vector<std::uint64_t> keys) {
-  const std::vector<std::uint64_t> twice = repeated(std::move(keys));
-  if (twice.empty()) {
-    return;
-  }
-  std::map<const Part*, std::unique_ptr<TableReader>> tables;
-  std::unordered_set<std::string> seen;
-  for (const auto& [rows, part] : stretches) {
-    std::unique_ptr<TableReader>& table = tables[part];
-    table = table ? std::move(table) : std::make_unique<TableReader>(part->path);
-    for (Index place = rows.begin; place < rows.end && table->next(); ++place) {
-      const std::string key = row_key(table->row());
-      if (std::ranges::binary_search(twice, hash_of(key)) && !seen.insert(key).second) {
-        throw InputError(fmt::format("{}: row {} of the plan repeats an earlier row's key: overlap",
-                                     part->path.string(), place));
-      }
     }
   }
 }
@@ -264,7 +244,7 @@ Manifest merged_manifest(const std::vector<Part>& parts, const MergeOptions& opt
     m.end = std::max(m.end, p.manifest.end);
     m.wall_s += p.manifest.wall_s;
     m.inputs.push_back({{"path", p.path.string()},
-                        {"sha256", p.manifest.sha256 ? p.manifest.sha256->at(result_table_name)
+                        {"sha256", p.manifest.sha256 ? p.manifest.sha256->at(main_table().name())
                                                      : sha256_file(p.path)},
                         {"manifest", manifest_to_json(p.manifest)}});
   }
@@ -284,7 +264,7 @@ MergeResult merge_shards(const MergeOptions& options) {
   }
   std::ranges::sort(parts, {}, [](const Part& p) { return p.manifest.shard->index; });
   check_alike(parts);
-  const std::vector<const SideTable*> tables = side_tables(parts.front().manifest);
+  const std::vector<const TableSpec*> tables = side_tables(parts.front().manifest);
   for (const Part& p : parts) {
     if (side_tables(p.manifest) != tables) {
       throw InputError(fmt::format("{}: not of the same protocol and tables as {}", p.path.string(),
@@ -298,11 +278,11 @@ MergeResult merge_shards(const MergeOptions& options) {
   const CsvWriter writer(options.output, schema_header(), mode, manifest.run_id);
   remove_leftovers(run_files(options.output));
   std::vector<std::pair<std::string, StagedFile>> files;
-  for (const SideTable* table : tables) {
+  for (const TableSpec* table : tables) {
     const CsvWriter side(table->path(options.output), table->header(), mode, manifest.run_id);
     files.emplace_back(table->name(), side.stage());
   }
-  files.emplace_back(result_table_name, writer.stage());
+  files.emplace_back(main_table().name(), writer.stage());
   std::vector<LineCounts> counts(tables.size());
   for (Part& p : parts) {
     for (std::size_t i = 0; i < tables.size(); ++i) {
@@ -314,7 +294,12 @@ MergeResult merge_shards(const MergeOptions& options) {
   manifest.failures = copy_rows(stretches, keys, files.back().second);
   manifest.rows = std::ssize(keys);
   check_ends(parts);
-  check_repeats(stretches, std::move(keys));
+  std::vector<ResultTable> tables_again;
+  for (const Part& p : parts) {
+    tables_again.push_back([&p] { return std::make_unique<TableReader>(p.path); });
+  }
+  std::vector<RowFilter> no_filters;
+  check_duplicates(tables_again, no_filters, std::move(keys));
   std::vector<std::pair<std::string, fs::path>> unfinished;
   for (auto& [name, file] : files) {
     file.close();

@@ -23,17 +23,14 @@ std::set<Fields> layers_without(const Manifest& m) {
 
 }  // namespace
 
-SideLines::SideLines(const SideTable& table, const Manifest& manifest,
+SideLines::SideLines(const TableSpec& table, const Manifest& manifest,
                      const std::filesystem::path& csv, StagedFile& out, LineCounts& counts)
     : table_(table),
-      lines_(open_run_table(manifest, table.name(), table.path(csv), table.header())),
+      lines_(open_run_table(manifest, table, table.path(csv))),
       out_(out),
       counts_(counts),
       without_(table.steps() ? std::set<Fields>{} : layers_without(manifest)) {
-  if (lines_->header() != table.header()) {
-    throw InputError(fmt::format("{}: the header differs from that of schema {}", lines_->source(),
-                                 schema_version));
-  }
+  check_header(*lines_, table.header());
   next_line();
 }
 

@@ -12,8 +12,8 @@
 #include "core/files.hpp"
 #include "core/types.hpp"
 #include "report/manifest.hpp"
-#include "report/side_table.hpp"
 #include "report/table_reader.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 
@@ -25,7 +25,7 @@ class SideLines {
  public:
   /// The table beside `csv`. `out`: where its lines go; `counts`: those of all shards. Throws as
   /// open_run_table.
-  SideLines(const SideTable& table, const Manifest& manifest, const std::filesystem::path& csv,
+  SideLines(const TableSpec& table, const Manifest& manifest, const std::filesystem::path& csv,
             StagedFile& out, LineCounts& counts);
 
   /// The next row of the shard, which is row `place` of the plan. Puts the lines of rows before it
@@ -49,7 +49,7 @@ class SideLines {
   void put_lines(const Group& group);
   [[noreturn]] void refuse(const std::string& what) const;
 
-  const SideTable& table_;
+  const TableSpec& table_;
   std::unique_ptr<TableReader> lines_;
   StagedFile& out_;
   LineCounts& counts_;

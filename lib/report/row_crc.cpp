@@ -10,7 +10,6 @@
 
 #include "core/error.hpp"
 #include "core/sha256.hpp"
-#include "report/csv.hpp"
 
 namespace kvbench {
 namespace {
@@ -60,7 +59,7 @@ std::size_t row_crc_place(std::span<const std::string> header) {
   return static_cast<std::size_t>(std::ranges::find(header, kFirstBehind) - header.begin());
 }
 
-std::string checked_header_line(std::vector<std::string> header) {
+std::string checked_header_line(Fields header) {
   auto at = header.begin() + static_cast<std::ptrdiff_t>(row_crc_place(header));
   for (const ColumnDoc& column : kColumns) {
     at = header.emplace(at, column.name) + 1;
@@ -100,8 +99,7 @@ std::string row_crc(std::string_view before, std::string_view behind) {
                      behind.empty() ? crc : libdeflate_crc32(crc, behind.data(), behind.size()));
 }
 
-std::optional<std::size_t> take_row_crc_columns(std::vector<std::string>& header,
-                                                const std::string& source) {
+std::optional<std::size_t> remove_row_crc_columns(Fields& header, const std::string& source) {
   const auto& [run, crc] = kColumns;
   const auto at = std::ranges::find(header, run.name);
   const auto place = static_cast<std::size_t>(at - header.begin());

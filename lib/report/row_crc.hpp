@@ -10,8 +10,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "report/csv_text.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
@@ -23,7 +23,7 @@ std::span<const ColumnDoc> row_crc_columns();
 std::size_t row_crc_place(std::span<const std::string> header);
 
 /// The CSV line of a header with the two columns in it.
-std::string checked_header_line(std::vector<std::string> header);
+std::string checked_header_line(Fields header);
 
 /// The CSV line of a row with the two cells in it, behind `place` others or all.
 std::string checked_line(std::span<const std::string> fields, std::string_view run,
@@ -37,8 +37,7 @@ std::string row_crc(std::string_view before, std::string_view behind = {});
 
 /// Takes the two columns off a header, and returns how many stood before them; nothing where they
 /// are not there. Throws InputError (`source`) where one stands alone or at another place.
-std::optional<std::size_t> take_row_crc_columns(std::vector<std::string>& header,
-                                                const std::string& source);
+std::optional<std::size_t> remove_row_crc_columns(Fields& header, const std::string& source);
 
 /// The number of the first line (from 1) of a text that is a row with the right checksum, 0 where
 /// there is none. For what stands behind a quote that never closes.

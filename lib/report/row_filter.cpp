@@ -8,7 +8,6 @@
 
 #include "core/error.hpp"
 #include "report/schema.hpp"
-#include "report/summary_rows.hpp"
 
 namespace kvbench {
 namespace {

@@ -13,15 +13,17 @@
 #include "report/journal.hpp"
 #include "report/manifest.hpp"
 #include "report/schema.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 namespace {
 
 namespace fs = std::filesystem;
 
-FileKind kind_of(const SideTable& table) {
-  return table_kind(fmt::format("a table OUT.{}.csv", table.name()), table.header());
+FileKind kind_of(const TableSpec& table) {
+  return table_kind(
+      table.is_side() ? fmt::format("a table OUT.{}.csv", table.name()) : "a result table",
+      table.header());
 }
 
 // OUT.queries.csv has two forms.
@@ -38,8 +40,8 @@ FileKind queries_kind() {
 }
 
 std::vector<Output> tables(const fs::path& csv) {
-  std::vector<Output> out{{csv, table_kind("a result table", schema_header())}};
-  for (const SideTable* table : all_side_tables()) {
+  std::vector<Output> out{{csv, kind_of(main_table())}};
+  for (const TableSpec* table : all_side_tables()) {
     out.push_back({table->path(csv), table == &queries_table() ? queries_kind() : kind_of(*table)});
   }
   return out;

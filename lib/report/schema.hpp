@@ -85,13 +85,6 @@ std::size_t column_index(std::string_view name);
 /// out empty: nothing was measured.
 std::vector<std::string> to_fields(const Row& row);
 
-/// Appends a field with its length, so that no two lists of fields give one key.
-void append_to_key(std::string& key, const std::string& field);
-
-/// Identity of a row, made of its key columns. `fields`: all columns in file order; throws
-/// InputError on another count.
-std::string row_key(std::span<const std::string> fields);
-
 /// Stands for a row's key: eight bytes a row.
 std::uint64_t hash_of(const std::string& key);
 
