@@ -92,11 +92,11 @@ TEST(Csv, ErrorsNameFileLineGotAndExpected) {
             "f.csv: line 2: got a quote inside an unquoted field, expected the whole field in "
             "quotes");
   EXPECT_EQ(refusal([] { parse_table("a\n\"x\ny\"z\n", "f.csv"); }),
-            "f.csv: line 3: got `z` behind a closing quote, expected a comma or a line end");
+            "f.csv: line 3: got `z` after a closing quote, expected a comma or a line end");
   EXPECT_EQ(refusal([] { parse_table("a\n\"x\ny", "f.csv"); }),
             "f.csv: line 2: got the end of the file inside quotes, expected a closing quote");
   EXPECT_EQ(refusal([] { parse_table("a\rb\n", "f.csv"); }),
-            "f.csv: line 1: got a CR that no LF follows, expected LF or CRLF at the end of a line");
+            "f.csv: line 1: got a CR without LF, expected LF or CRLF at the end of a line");
 }
 
 TEST(Csv, ReadTableRefusals) {

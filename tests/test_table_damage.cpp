@@ -348,7 +348,7 @@ TEST_F(TableDamage, AQuoteThatNeverClosesLosesNoRows) {
   lines[3].replace(cell, 2, ",\"");  // of `prefill`
   write_bytes(o.out, joined(lines));
   o.resume = true;
-  EXPECT_NE(refusal([&] { run(o); }).find("out.csv: line 5: a whole row behind a quote"),
+  EXPECT_NE(refusal([&] { run(o); }).find("out.csv: line 5: a whole row after a quote"),
             std::string::npos);
   EXPECT_EQ(read_bytes(o.out), joined(lines));                          // nothing is cut off
   write_bytes(o.out, before.substr(0, before.size() - 10));             // a killed run

@@ -18,12 +18,12 @@
 
 namespace kvbench {
 
-/// Exclusive advisory lock PATH.lock, held for the object's life. The file is removed at the end; a
-/// killed holder leaves it unlocked, so nothing has to be cleaned up by hand.
+/// Exclusive advisory lock PATH.lock, held and removed by RAII. A killed holder leaves the file
+/// unlocked.
 class FileLock {
  public:
-  /// Throws InputError "another run is writing PATH" when it is held, and where PATH.lock is a file
-  /// of somebody else's, which is not empty; IoError when it cannot be made.
+  /// Throws InputError if it is held or PATH.lock is not empty (another program's); IoError if it
+  /// cannot be created.
   explicit FileLock(const std::filesystem::path& path);
   ~FileLock();
   FileLock(const FileLock&) = delete;
@@ -34,60 +34,59 @@ class FileLock {
   int fd_ = -1;
 };
 
-/// The lock of a file that is to be read whole: a run that writes it is refused as by FileLock.
-/// Null where no lock can be made: in such a folder nobody writes.
+/// The lock of a file to be read. Throws as FileLock if a run is writing it. Null if no lock can be
+/// created, as in a read-only folder.
 std::unique_ptr<FileLock> lock_where_possible(const std::filesystem::path& path);
 
-/// The kind of a file that CsvWriter writes with these columns.
+/// The kind of a file that CsvWriter writes with these columns, of any version.
 FileKind table_kind(std::string name, const Fields& header);
 
-/// Appends rows to one CSV file, which it alone may write while it lives. Thread-safe. The columns
-/// of report/row_crc.hpp come to those of `header`.
+/// Appends rows to one CSV file, which it locks. Thread-safe.
 class CsvWriter {
  public:
   enum class Mode {
     create,     ///< InputError when PATH exists and is not empty
-    overwrite,  ///< starts anew
-    resume,     ///< keeps the whole rows that are there; starts anew when PATH is absent or empty
-    staged,     ///< leaves PATH as it is; stage() is all that may be called
+    overwrite,  ///< replaces PATH
+    resume,     ///< keeps the whole rows of PATH, which may be absent or empty
+    staged,     ///< does not touch PATH; only stage() may be called
   };
 
-  /// Gets a row that the file held when it was opened to resume; in file order.
+  /// Called under `resume` for each existing row, in file order.
   using ExistingRow = std::function<void(const TableReader&)>;
 
-  /// Takes the lock, then opens. Under `resume` a torn last line (of a killed run) is cut off and
-  /// the header must equal `header`. `run`: what the column `run_id` says, also of the rows
-  /// that are there; those of the run `earlier` are let pass, and must be replaced before any row
-  /// is appended. Throws InputError (lock held, header differs, malformed file, a row that was
-  /// changed or is of another run, not a regular file) or IoError.
+  /// Locks, then opens. Under `resume` the torn last line of a killed run is cut off, the header
+  /// must equal `header`, and existing rows must be of `run` (the column `run_id`) or of the run
+  /// `earlier`. Rows of `earlier` must be replaced before any row is appended. Throws InputError
+  /// (lock held, header differs, malformed file, a row that was changed or is of another run, not a
+  /// regular file) or IoError.
   CsvWriter(const std::filesystem::path& path, Fields header, Mode mode, std::string run,
             const ExistingRow& existing = {}, const std::string& earlier = {});
   ~CsvWriter();
   CsvWriter(const CsvWriter&) = delete;
   CsvWriter& operator=(const CsvWriter&) = delete;
 
-  /// Appends all rows with one write, whole or not at all: when the disk is full the file is cut
-  /// back to its length before. Rows must be as wide as the header (InputError). Throws IoError.
+  /// Appends all rows with one write, or none: on failure the file is cut back. Throws InputError
+  /// for a row of another width than the header, IoError.
   void append(std::span<const Fields> rows);
 
-  /// The table without rows, in PATH.tmp: lines of checked_line() are to be put behind. To be
-  /// published while the writer, which holds the lock, lives. Throws IoError.
+  /// The table without rows, in PATH.tmp, for lines of checked_line(). Must be published while the
+  /// writer holds the lock. Throws IoError.
   StagedFile stage() const;
 
-  /// Replaces the table by what was staged; append() goes on behind it. Throws IoError.
+  /// Replaces the table by the staged file; append() then appends to that. Throws IoError.
   void replace(StagedFile file);
 
-  /// Forces what was appended to the disk. Throws IoError.
+  /// Flushes appended rows to the disk. Throws IoError.
   void sync();
 
   const std::filesystem::path& path() const { return path_; }
   const std::string& run() const { return run_; }
-  /// A line that the file held when it was opened to resume, as a line of this run.
+  /// An existing line as a line of this run.
   std::string line_of_this_run(std::string_view line) const;
-  /// Whether there are rows of the earlier run.
+  /// Whether there are rows of the run `earlier`.
   bool holds_earlier() const { return holds_earlier_; }
-  /// Whether it must be replaced before it is finished: rows of the earlier run, or bytes that no
-  /// run writes (blank lines, a BOM, CR), which its checksum would sign.
+  /// Whether the file must be replaced before it is finished: it has rows of `earlier`, or bytes
+  /// that no run writes (blank lines, a BOM, CR).
   bool needs_rewrite() const { return holds_earlier_ || has_strays_; }
 
  private:
@@ -95,9 +94,9 @@ class CsvWriter {
   void expect_own_name() const;
   void recover(const ExistingRow& existing, const std::string& earlier);
 
-  std::filesystem::path path_;  // symbolic links resolved: two names of one file share the lock
+  std::filesystem::path path_;  // links resolved: two names of one file share the lock
   Fields header_;
-  std::size_t checks_at_;  // own cells of a row before run_id and row_crc
+  std::size_t checks_at_;  // own cells before run_id and row_crc
   std::string run_;
   FileLock lock_;
   int fd_ = -1;

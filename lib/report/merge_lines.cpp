@@ -60,7 +60,7 @@ void SideLines::add(const Fields& row, Index place) {
   group.measured = group.measured && has_lines(row[status]) && !without_.contains(layer_);
 }
 
-// Rows of a layer come by KV head, and those of each head in the same order of settings.
+// Rows of a layer are ordered by KV head, then by setting.
 SideLines::Group& SideLines::group_of(std::uint64_t key, Index place) {
   if (!groups_.empty() && groups_[group_].key != key) {
     ++group_;
@@ -70,8 +70,7 @@ SideLines::Group& SideLines::group_of(std::uint64_t key, Index place) {
     groups_.push_back({key, place, true});
   }
   if (groups_[group_].key != key) {
-    refuse(fmt::format("row {} of the plan is not where the plan's order has it; resume the shard",
-                       place));
+    refuse(fmt::format("row {} of the plan is out of order, resume the shard", place));
   }
   return groups_[group_];
 }
@@ -88,9 +87,9 @@ void SideLines::put_lines(const Group& group) {
   const bool there = line_ && line_key_ == group.key;
   const bool steps = table_.steps();
   if (there != group.measured) {
-    refuse(fmt::format("the {} of row {} of the plan {} {}; resume the shard",
+    refuse(fmt::format("the {} of row {} of the plan {} {}, resume the shard",
                        steps ? "steps" : "line", group.place, steps ? "are" : "is",
-                       group.measured ? "missing" : "too many"));
+                       group.measured ? "missing" : "unexpected"));
   }
   if (!there) {
     return;
@@ -102,7 +101,7 @@ void SideLines::put_lines(const Group& group) {
     const Index step = table_.step(lines_->row());
     if (step <= last) {
       refuse(fmt::format("row {}: {}", lines_->rows(),
-                         steps ? "steps of one row do not ascend" : "a line stands twice"));
+                         steps ? "steps of one row do not ascend" : "duplicate line"));
     }
     last = step;
     ++count;

@@ -25,10 +25,10 @@ constexpr std::array<ColumnDoc, 2> kColumns = {{
      "hexadecimal digits"},
 }};
 
-// The first column that was appended behind these two.
+// The first column after these two.
 constexpr std::string_view kFirstBehind = "model";
 
-// Where the field that begins here ends: at a comma outside quotes or at the line's end.
+// End of the field that begins at `at`: a comma outside quotes, or the line's end.
 std::size_t field_end(std::string_view line, std::size_t at) {
   for (bool quoted = false; at < line.size(); ++at) {
     quoted = quoted != (line[at] == '"');
@@ -111,8 +111,8 @@ std::optional<std::size_t> remove_row_crc_columns(Fields& header, const std::str
   for (const ColumnDoc& column : kColumns) {
     if (std::ranges::find(header, column.name) != header.end()) {
       throw InputError(
-          fmt::format("{}: line 1: got the column `{}` alone or at another place, expected `{}` "
-                      "and `{}` before `{}`, or behind all others",
+          fmt::format("{}: line 1: got the column `{}` alone or at another position, expected `{}` "
+                      "and `{}` before `{}`, or after all others",
                       source, column.name, run.name, crc.name, kFirstBehind));
     }
   }
@@ -121,7 +121,7 @@ std::optional<std::size_t> remove_row_crc_columns(Fields& header, const std::str
 
 namespace {
 
-// Whether some cell of the line is the right checksum of all others.
+// Whether some cell of the line is the checksum of all others.
 bool is_checked_row(std::string_view line) {
   for (std::size_t at = 0; at < line.size();) {
     const std::size_t end = std::min(line.find(',', at), line.size());

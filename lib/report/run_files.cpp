@@ -47,14 +47,13 @@ std::vector<Output> tables(const fs::path& csv) {
   return out;
 }
 
-// A file of the kind that the command checked: another may have got its name since.
+// Checks the kind again: another file may have got this name since check_outputs().
 void remove_one(const fs::path& path, const std::function<bool(const fs::path&)>& is_ours) {
   std::error_code error;
   if (fs::is_regular_file(fs::symlink_status(path, error))) {
     if (fs::file_size(path, error) > 0 && !is_ours(path)) {
-      throw IoError(
-          fmt::format("{}: another file has got this name since the run began, and is not removed",
-                      path.string()));
+      throw IoError(fmt::format(
+          "{}: another file got this name since the run began; it is not removed", path.string()));
     }
     fs::remove(path, error);
   } else {

@@ -23,12 +23,12 @@ constexpr std::size_t kLongestRow = std::size_t{1} << 26;
 constexpr std::size_t kMostFields = std::size_t{1} << 16;
 constexpr int kEnd = -1;
 
-// Where the first record of a text ends: at a line end outside quotes.
+// Finds the end of a record: a line end outside quotes.
 struct RecordEnd {
   bool quoted = false;
   std::size_t length = 0;  // searched so far
 
-  // False where the text ends first; then it goes on once more of it is there.
+  // Returns false if the text ends first; may be called again with more text.
   bool find(std::string_view text) {
     while (true) {
       const std::string_view rest = text.substr(length);
@@ -104,7 +104,7 @@ TableReader::TableReader(std::unique_ptr<std::istream> text, std::string source,
   checks_at_ = remove_row_crc_columns(header_, source_);
 }
 
-// A file of another kind is named; nothing of it is quoted.
+// Names common binary formats.
 void TableReader::check_text() const {
   const std::string_view text(buffer_);
   const char* what = text.starts_with("\x89HDF")      ? "an HDF5 file"
@@ -133,7 +133,7 @@ bool TableReader::next() {
   return true;
 }
 
-// A record that is no empty line. False at the end.
+// Reads the next record that is no empty line; false at the end.
 bool TableReader::next_record() {
   while (find_record()) {
     parsed_ = 0;
@@ -148,7 +148,7 @@ bool TableReader::next_record() {
   return false;
 }
 
-// The bytes up to the record's end, or to that of the file.
+// Finds the bytes of the next record.
 bool TableReader::find_record() {
   RecordEnd end;
   while (!end.find(std::string_view(buffer_).substr(at_))) {
@@ -225,7 +225,7 @@ void TableReader::bare(std::string& field) {
   parsed_ += field.size();
 }
 
-// Behind the first quote.
+// Reads a field after its first quote.
 void TableReader::quoted(std::string& field) {
   field.clear();
   while (true) {
@@ -242,7 +242,7 @@ void TableReader::quoted(std::string& field) {
   }
   line_ += static_cast<std::size_t>(std::ranges::count(field, '\n'));
   if (peek() != kEnd && peek() != ',' && peek() != '\n' && peek() != '\r') {
-    fail(line_, fmt::format("`{}` behind a closing quote", record_[parsed_]),
+    fail(line_, fmt::format("`{}` after a closing quote", record_[parsed_]),
          "a comma or a line end");
   }
 }
@@ -259,13 +259,13 @@ bool TableReader::consume(char c) {
 
 void TableReader::read_line_end() {
   if (consume('\r') && peek() != '\n') {
-    fail(line_, "a CR that no LF follows", "LF or CRLF at the end of a line");
+    fail(line_, "a CR without LF", "LF or CRLF at the end of a line");
   }
   ++parsed_;
   ++line_;
 }
 
-// Checks the row's checksum, and takes it and the run off.
+// Checks the row's checksum and removes it and the run.
 void TableReader::check_row_crc() {
   const std::string expected =
       row_crc(record_.substr(0, crc_begin_), record_.substr(crc_end_, parsed_end_ - crc_end_));
@@ -343,7 +343,7 @@ std::string_view TableLines::at(std::uint64_t offset) {
   while (!end.find(std::string_view(buffer_).substr(offset - begin_))) {
     buffer_.erase(0, offset - std::exchange(begin_, offset));
     const std::size_t had = buffer_.size();
-    constexpr std::size_t kAround = std::size_t{1} << 14;  // lines may stand in any order
+    constexpr std::size_t kAround = std::size_t{1} << 14;  // lines may be read in any order
     buffer_.resize(had + kAround);
     const ssize_t n = ::pread(fd_, buffer_.data() + had, kAround, static_cast<off_t>(begin_ + had));
     buffer_.resize(had + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
