@@ -125,7 +125,7 @@ void CsvWriter::recover(const ExistingRow& existing, const std::string& earlier)
                     "the columns `run_id` and `row_crc`",
                     path_.string()));
   }
-  check_header(reader, header_);
+  check_header(reader.header(), header_, reader.source());
   const std::uint64_t head_end = reader.end();
   std::uint64_t row_bytes = 0;
   while (reader.next()) {

@@ -16,6 +16,7 @@
 #include "report/manifest.hpp"
 #include "report/merge_lines.hpp"
 #include "report/result_rows.hpp"
+#include "report/row_crc.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
@@ -82,7 +83,7 @@ Part open_part(const fs::path& path) {
   part.table = open_run_table(m, main_table(), path);
   check(m.schema == schema_version,
         fmt::format("schema {}, expected {}", m.schema, schema_version));
-  check_header(*part.table, schema_header());
+  check_header(part.table->header(), schema_header(), path.string());
   Index last = 0;
   for (const Range& r : m.plan->row_ranges) {
     check(0 <= r.begin && r.begin <= r.end && r.end <= m.plan->rows,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "report/row_crc.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
 
@@ -30,7 +31,7 @@ SideLines::SideLines(const TableSpec& table, const Manifest& manifest,
       out_(out),
       counts_(counts),
       without_(table.steps() ? std::set<Fields>{} : layers_without(manifest)) {
-  check_header(*lines_, table.header());
+  check_header(lines_->header(), table.header(), lines_->source());
   next_line();
 }
 

@@ -119,6 +119,22 @@ std::optional<std::size_t> remove_row_crc_columns(Fields& header, const std::str
   return std::nullopt;
 }
 
+void check_header(const Fields& header, const Fields& expected, const std::string& source,
+                  bool earlier) {
+  const auto [got, want] = std::ranges::mismatch(header, expected);
+  const bool got_end = got == header.end();
+  const bool want_end = want == expected.end();
+  const auto appended = expected.begin() + static_cast<std::ptrdiff_t>(row_crc_place(expected));
+  if (earlier ? want_end || (got_end && want >= appended) : got_end && want_end) {
+    return;
+  }
+  const auto text = [](bool end, const auto& column) {
+    return end ? "the end of the line" : fmt::format("the column `{}`", *column);
+  };
+  throw InputError(fmt::format("{}: line 1: got {}, expected {}", source, text(got_end, got),
+                               text(want_end, want)));
+}
+
 namespace {
 
 // Whether some cell of the line is the checksum of all others.

@@ -39,6 +39,11 @@ std::string row_crc(std::string_view before, std::string_view behind = {});
 /// there are none. Throws InputError (`source`) if only one is there, or at another position.
 std::optional<std::size_t> remove_row_crc_columns(Fields& header, const std::string& source);
 
+/// Throws InputError (`source`) for the first column of `header` that differs from `expected`.
+/// `earlier`: columns that were appended to the schema since may be missing, and later ones follow.
+void check_header(const Fields& header, const Fields& expected, const std::string& source,
+                  bool earlier = false);
+
 /// The 1-based number of the first line of a text that is a row with a valid checksum; 0 if there
 /// is none. Finds rows behind a quote that never closes.
 std::size_t first_whole_row(std::string_view text);

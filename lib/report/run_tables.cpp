@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/sha256.hpp"
+#include "report/row_crc.hpp"
 
 namespace kvbench {
 namespace {
@@ -51,7 +52,7 @@ class RunTable : public TableReader {
 std::unique_ptr<TableReader> open_without_manifest(const fs::path& path, const TableSpec& table) {
   auto reader = std::make_unique<TableReader>(path);
   if (reader->checked()) {
-    check_header(*reader, table.header(), true);
+    check_header(reader->header(), table.header(), reader->source(), true);
   }
   return reader;
 }
@@ -76,7 +77,7 @@ std::unique_ptr<TableReader> open_run_table(const Manifest& manifest, const Tabl
                     "`run_id` and `row_crc` at the end",
                     path.string()));
   }
-  check_header(*reader, table.header(), true);
+  check_header(reader->header(), table.header(), reader->source(), true);
   return reader;
 }
 

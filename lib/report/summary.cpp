@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -104,10 +103,16 @@ class Collector {
     const std::size_t g = it->second;
     if (fresh) {
       summary_.groups.push_back({.key = std::move(key), .moments = {}});
-      sums_.emplace_back(summary_.metrics.size());
-      first_.emplace_back();
+      states_.push_back(
+          {std::vector<Sums>(summary_.metrics.size()), {}, std::vector<Values>(settings_.size())});
     }
-    note_settings(rows, g);
+    State& state = states_[g];
+    for (std::size_t s = 0; s < settings_.size(); ++s) {
+      const std::string& value = rows.cell(settings_at_[s]);
+      if (!value.empty()) {  // an empty cell is unknown and differs from nothing
+        state.settings[s].insert(value);
+      }
+    }
     const std::string& status = rows.cell(status_at_);
     Index* const count = count_of(summary_.groups[g], status);
     if (count == nullptr) {
@@ -119,9 +124,15 @@ class Collector {
       ++summary_.skipped[kind_and_reason(status)];
       return;
     }
-    note_spread(rows, g);
+    for (std::size_t c = 0; c < spread_at_.size(); ++c) {
+      const std::string& value = rows.cell(spread_at_[c]);
+      if (*count == 1) {
+        state.first[c] = value;
+      }
+      varies_[c] = varies_[c] || value != state.first[c];
+    }
     for (std::size_t m = 0; m < metric_at_.size(); ++m) {
-      sums_[g][m].add(number(rows, metric_at_[m], summary_.metrics[m]));
+      state.sums[m].add(number(rows, metric_at_[m], summary_.metrics[m]));
     }
   }
 
@@ -133,11 +144,11 @@ class Collector {
     if (it == index_.end()) {
       refuse(rows, "got a new group on the second reading, expected an unchanged table");
     }
-    const std::size_t g = it->second;
     for (std::size_t m = 0; m < metric_at_.size(); ++m) {
+      Sums& sums = states_[it->second].sums[m];
       const double distance = number(rows, metric_at_[m], summary_.metrics[m]) -
-                              sums_[g][m].mean(summary_.groups[g].count);
-      sums_[g][m].squares += distance * distance;
+                              sums.mean(summary_.groups[it->second].count);
+      sums.squares += distance * distance;
     }
   }
 
@@ -146,10 +157,10 @@ class Collector {
   // Settings that differ within a group, with their values.
   std::map<std::string, Values> differing() const {
     std::map<std::string, Values> out;
-    for (std::size_t s = 0; s < settings_.size(); ++s) {
-      for (const auto& [group, values] : seen_[s]) {
-        if (values.size() > 1) {
-          out[settings_[s]].insert(values.begin(), values.end());
+    for (const State& state : states_) {
+      for (std::size_t s = 0; s < settings_.size(); ++s) {
+        if (state.settings[s].size() > 1) {
+          out[settings_[s]].insert(state.settings[s].begin(), state.settings[s].end());
         }
       }
     }
@@ -157,10 +168,10 @@ class Collector {
   }
 
   void finish() {
-    for (std::size_t g = 0; g < sums_.size(); ++g) {
+    for (std::size_t g = 0; g < states_.size(); ++g) {
       SummaryGroup& group = summary_.groups[g];
       const auto n = static_cast<double>(group.count);
-      for (const Sums& sums : sums_[g]) {
+      for (const Sums& sums : states_[g].sums) {
         group.moments.push_back(
             {sums.mean(group.count), n == 0.0 ? nan_value : std::sqrt(sums.squares / (n - 1.0))});
       }
@@ -173,6 +184,12 @@ class Collector {
   }
 
  private:
+  struct State {                                           // of a group
+    std::vector<Sums> sums;                                // by metric
+    std::array<std::string, spread_columns.size()> first;  // cells of the first ok row
+    std::vector<Values> settings;                          // seen, by setting
+  };
+
   static std::vector<std::size_t> positions(const ResultRows& rows,
                                             const std::vector<std::string>& names) {
     std::vector<std::size_t> at;
@@ -205,27 +222,6 @@ class Collector {
     return key;
   }
 
-  // An empty cell is unknown and differs from nothing.
-  void note_settings(const ResultRows& rows, std::size_t g) {
-    seen_.resize(settings_.size());
-    for (std::size_t s = 0; s < settings_.size(); ++s) {
-      const std::string& value = rows.cell(settings_at_[s]);
-      if (!value.empty()) {
-        seen_[s][g].insert(value);
-      }
-    }
-  }
-
-  void note_spread(const ResultRows& rows, std::size_t g) {
-    for (std::size_t c = 0; c < spread_at_.size(); ++c) {
-      const std::string& value = rows.cell(spread_at_[c]);
-      if (summary_.groups[g].count == 1) {
-        first_[g][c] = value;
-      }
-      varies_[c] = varies_[c] || value != first_[g][c];
-    }
-  }
-
   static double number(const ResultRows& rows, std::size_t at, std::string_view name) {
     double value = 0.0;
     const std::string& text = rows.cell(at);
@@ -245,12 +241,10 @@ class Collector {
   std::vector<std::size_t> settings_at_;
   std::array<std::size_t, spread_columns.size()> spread_at_{};
   std::size_t status_at_ = 0;
-  std::map<Fields, std::size_t> index_;                                // of groups, by key
-  std::vector<std::vector<Sums>> sums_;                                // by group and metric
-  std::vector<std::array<std::string, spread_columns.size()>> first_;  // values, by group
+  std::map<Fields, std::size_t> index_;  // of groups, by key
+  std::vector<State> states_;            // by group
   std::array<bool, spread_columns.size()> varies_{};
-  std::vector<std::map<std::size_t, Values>> seen_;  // by setting and group
-  std::vector<std::uint64_t> hashes_;                // of the rows' keys
+  std::vector<std::uint64_t> hashes_;  // of the rows' keys
 };
 
 std::string pooled_message(const std::map<std::string, Values>& differing) {
@@ -268,37 +262,31 @@ std::string pooled_message(const std::map<std::string, Values>& differing) {
       what, name, name, *values.begin());
 }
 
-/// Ascending (or descending) by value, NaN last either way; stable.
+// Stable; NaN last in both directions.
 void sort_groups(Summary& summary, const SummaryOptions& options) {
-  const auto find = [&](const std::vector<std::string>& names) -> std::optional<std::size_t> {
-    const auto it = std::find(names.begin(), names.end(), options.sort);
-    return it == names.end() ? std::nullopt : std::optional<std::size_t>(it - names.begin());
-  };
-  const auto metric = find(summary.metrics);
-  const auto column = find(summary.group_columns);
-  if (!metric && !column) {
+  const auto metric = std::ranges::find(summary.metrics, options.sort) - summary.metrics.begin();
+  const auto column =
+      std::ranges::find(summary.group_columns, options.sort) - summary.group_columns.begin();
+  const bool by_metric = metric < std::ssize(summary.metrics);
+  if (!by_metric && column == std::ssize(summary.group_columns)) {
     throw InputError(
         fmt::format("sort: `{}` is neither a chosen metric nor a group column", options.sort));
   }
   const auto number = [&](const SummaryGroup& g) {
     double value = nan_value;
-    if (metric) {
-      return g.moments[*metric].mean;
-    }
-    return parse_number(g.key[*column], value) ? value : nan_value;
+    return by_metric                            ? g.moments[metric].mean
+           : parse_number(g.key[column], value) ? value
+                                                : nan_value;
   };
-  const auto before = [&](const SummaryGroup& a, const SummaryGroup& b) {
-    const double x = number(a);
-    const double y = number(b);
-    if (std::isnan(x) != std::isnan(y)) {
-      return std::isnan(y);
+  std::ranges::stable_sort(summary.groups, [&](const SummaryGroup& a, const SummaryGroup& b) {
+    const bool none = std::isnan(number(a));
+    if (none != std::isnan(number(b))) {
+      return !none;
     }
-    if (!std::isnan(x) || metric) {
-      return options.descending ? x > y : x < y;
-    }
-    return options.descending ? a.key[*column] > b.key[*column] : a.key[*column] < b.key[*column];
-  };
-  std::stable_sort(summary.groups.begin(), summary.groups.end(), before);
+    const SummaryGroup& low = options.descending ? b : a;
+    const SummaryGroup& high = options.descending ? a : b;
+    return none && !by_metric ? low.key[column] < high.key[column] : number(low) < number(high);
+  });
 }
 
 }  // namespace

@@ -283,22 +283,6 @@ void TableReader::fail(std::size_t line, std::string_view got, std::string_view 
   throw InputError(fmt::format("{}: line {}: got {}, expected {}", source_, line, got, expected));
 }
 
-void check_header(const TableReader& reader, const Fields& header, bool earlier) {
-  const auto [got, expected] = std::ranges::mismatch(reader.header(), header);
-  const bool got_end = got == reader.header().end();
-  const bool expected_end = expected == header.end();
-  // An earlier version's table ends before columns appended since; a later version's has more.
-  const auto appended = header.begin() + static_cast<std::ptrdiff_t>(row_crc_place(header));
-  if (earlier ? expected_end || (got_end && expected >= appended) : got_end && expected_end) {
-    return;
-  }
-  const auto text = [](bool end, const auto& column) {
-    return end ? "the end of the line" : fmt::format("the column `{}`", *column);
-  };
-  throw InputError(fmt::format("{}: line 1: got {}, expected {}", reader.source(),
-                               text(got_end, got), text(expected_end, expected)));
-}
-
 Table whole_table(TableReader& reader) {
   Table table;
   table.source = reader.source();

@@ -98,10 +98,6 @@ class TableReader {
   Index rows_ = 0;
 };
 
-/// Throws InputError for the first column of the reader's header that differs from `header`.
-/// `earlier`: columns that were appended to the schema since may be missing.
-void check_header(const TableReader& reader, const Fields& header, bool earlier = false);
-
 /// A whole table in memory.
 struct Table {
   Fields header;
