@@ -5,38 +5,18 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "core/file_lock.hpp"
 #include "core/files.hpp"
 #include "core/output_guard.hpp"
 #include "report/csv_text.hpp"
 #include "report/table_reader.hpp"
 
 namespace kvbench {
-
-/// Exclusive advisory lock PATH.lock, held and removed by RAII. A killed holder leaves the file
-/// unlocked.
-class FileLock {
- public:
-  /// Throws InputError if it is held or PATH.lock is not empty (another program's); IoError if it
-  /// cannot be created.
-  explicit FileLock(const std::filesystem::path& path);
-  ~FileLock();
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
-
- private:
-  std::filesystem::path lock_path_;
-  int fd_ = -1;
-};
-
-/// The lock of a file to be read. Throws as FileLock if a run is writing it. Null if no lock can be
-/// created, as in a read-only folder.
-std::unique_ptr<FileLock> lock_where_possible(const std::filesystem::path& path);
 
 /// The kind of a file that CsvWriter writes with these columns, of any version.
 FileKind table_kind(std::string name, const Fields& header);
