@@ -142,8 +142,8 @@ void add_cluster(CLI::App& app) {
                  "N")
       ->group(machine);
   sub->add_option("--memory-limit", o->memory_limit,
-                  "Memory limit of the program and of the device, each in bytes or with a suffix "
-                  "as in 8G (K, M, G, T: powers of 1024). It may reduce the number of threads")
+                  "Memory limit of the program in bytes, or with a suffix as in 8G (K, M, G, T: "
+                  "powers of 1024). It may reduce the number of threads")
       ->type_name("BYTES")
       ->group(machine);
   sub->add_flag("--overwrite", c.overwrite, "Overwrite existing tables in DIR")->group(machine);
