@@ -29,7 +29,7 @@ struct RopeTables;
 struct Share {
   Index tokens = 0;  ///< how many of its tokens the head may keep
   /// What else the method hands over, one object for all heads (common scores, say); null: nothing.
-  std::shared_ptr<const std::vector<double>> values = nullptr;
+  std::shared_ptr<const std::vector<double>> data = nullptr;
   /// Bytes that the head may hold; none: those of `tokens` pairs.
   std::optional<Index> bytes = {};
 };
@@ -67,7 +67,7 @@ struct Task {
   /// in order, where the trace carries it; else null.
   const Matrix* o_proj = nullptr;
   /// What another program made of these tokens (`kvbench evaluate`); else null.
-  const Compressed* given = nullptr;
+  const Compressed* external = nullptr;
   /// How the keys that the method keeps will be stored, where it is to fit to them; else null.
   const CodeKeys* code_keys = nullptr;
   /// Of the head: at least the sets of extra queries and the scores that the parameters ask for
@@ -155,8 +155,8 @@ inline EntryShape shape_of(const KvHead& head) {
 /// What one head tells those that it shares with. The method fills the first two, the replay the
 /// others.
 struct Survey {
-  Index tokens = 0;                 ///< that it could keep by the budget if none were shared
-  std::vector<double> values = {};  ///< the method's own
+  Index tokens = 0;               ///< that it could keep by the budget if none were shared
+  std::vector<double> data = {};  ///< the method's own
   Index layer = 0;
   Index kv_head = 0;
   Index middle = 0;        ///< tokens that the head has to compress

@@ -114,14 +114,14 @@ fs::path resolved_path(const fs::path& path) {
   return found == fixed.target.end() ? follow(path) : found->second;
 }
 
-fs::path unfinished_path(const fs::path& path) {
+fs::path partial_path(const fs::path& path) {
   fs::path out = path;
   out += ".tmp";
   return out;
 }
 
 void publish_file(const fs::path& path) {
-  const fs::path tmp = unfinished_path(path);
+  const fs::path tmp = partial_path(path);
   const int fd = ::open(tmp.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
     throw_io("open it", tmp, errno);
@@ -149,7 +149,7 @@ void rename_file(const fs::path& from, const fs::path& to) {
 }
 
 StagedFile::StagedFile(const fs::path& path) : path_(resolved_path(path)) {
-  const fs::path tmp = unfinished_path(path_);
+  const fs::path tmp = partial_path(path_);
   ::unlink(tmp.c_str());  // O_TRUNC would empty what a link of this name leads to
   fd_ = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd_ < 0) {
@@ -168,8 +168,8 @@ StagedFile::~StagedFile() {
     ::close(fd_);
   }
   if (!path_.empty()) {
-    ::unlink(unfinished().c_str());
-    release_temporary(unfinished());
+    ::unlink(partial().c_str());
+    release_temporary(partial());
   }
 }
 
@@ -188,7 +188,7 @@ void StagedFile::put(std::string_view text) {
 
 void StagedFile::flush() {
   if (!write_all(fd_, waiting_)) {
-    throw_io("write it", unfinished(), errno);
+    throw_io("write it", partial(), errno);
   }
   waiting_.clear();
 }
@@ -199,17 +199,17 @@ void StagedFile::close() {
   const int sync_error = errno;
   const bool closed = ::close(std::exchange(fd_, -1)) == 0;
   if (!synced || !closed) {
-    throw_io("write it", unfinished(), synced ? errno : sync_error);
+    throw_io("write it", partial(), synced ? errno : sync_error);
   }
 }
 
-fs::path StagedFile::unfinished() const {
-  return unfinished_path(path_);
+fs::path StagedFile::partial() const {
+  return partial_path(path_);
 }
 
 void StagedFile::publish() {
-  rename_file(unfinished(), path_);
-  release_temporary(unfinished());
+  rename_file(partial(), path_);
+  release_temporary(partial());
   path_.clear();
 }
 

@@ -19,7 +19,7 @@ std::filesystem::path resolved_path(const std::filesystem::path& path);
 void fix_resolved_paths(const std::vector<std::filesystem::path>& paths);
 
 /// PATH.tmp, where PATH is written until it is whole.
-std::filesystem::path unfinished_path(const std::filesystem::path& path);
+std::filesystem::path partial_path(const std::filesystem::path& path);
 
 /// Writes all bytes. False, with errno set, on the first failure.
 bool write_all(int fd, std::string_view bytes);
@@ -35,7 +35,7 @@ void hold_writes();
 /// Throws IoError "PATH: cannot ACTION: what errno value `error` means".
 [[noreturn]] void throw_io(std::string_view action, const std::filesystem::path& path, int error);
 
-/// Forces the whole file unfinished_path(path), which its writer has closed, to the disk and gives
+/// Forces the whole file partial_path(path), which its writer has closed, to the disk and gives
 /// it the name `path`. Throws IoError; the unfinished file is left then.
 void publish_file(const std::filesystem::path& path);
 
@@ -58,7 +58,7 @@ class StagedFile {
   StagedFile& operator=(const StagedFile&) = delete;
 
   /// PATH.tmp, with links resolved.
-  std::filesystem::path unfinished() const;
+  std::filesystem::path partial() const;
   /// Puts text behind what is there. Throws IoError.
   void put(std::string_view text);
   /// Forces all that was put to the disk; nothing may follow. Throws IoError.

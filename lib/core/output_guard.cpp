@@ -102,7 +102,7 @@ void check_node(const fs::path& path, const Output& output, bool unfinished) {
         path.string(), S_ISLNK(s.st_mode) ? "a link" : describe(s.st_mode), output.kind.name));
   }
   const bool ours =
-      s.st_size == 0 || (unfinished ? output.kind.begins(first_bytes(path, kBytesToTell))
+      s.st_size == 0 || (unfinished ? output.kind.begins(first_bytes(path, kKindBytes))
                                     : output.kind.made_here(path));
   if (!ours) {
     throw InputError(
@@ -155,7 +155,7 @@ void check_outputs(const std::vector<fs::path>& inputs, const std::vector<Output
   for (const Output& output : outputs) {
     // Beside the file and not beside a link to it.
     const fs::path target = resolved_path(output.path);
-    const fs::path unfinished = unfinished_path(target);
+    const fs::path unfinished = partial_path(target);
     owners.take(unfinished, "the beginning of " + output.kind.name);
     owners.take(fs::path(target) += ".lock", "the lock of " + output.kind.name);
     check_node(output.path, output, false);

@@ -11,7 +11,7 @@
 namespace kvbench {
 
 /// Bytes of an unfinished file that say what it was to become.
-inline constexpr std::size_t kBytesToTell = 64;
+inline constexpr std::size_t kKindBytes = 64;
 
 /// A kind of file that kvbench writes.
 struct FileKind {

@@ -42,10 +42,11 @@ class Batch {
     }
     const bool values = set.part != Part::denominator;
     for (Index begin = 0; begin < queries.rows();) {
-      if (plan_.room(count, values) < 1 || !has_room(list, set)) {
+      if (plan_.free_queries(count, values) < 1 || !fits(list, set)) {
         attend();
       }
-      const Index rows = std::clamp<Index>(plan_.room(count, values), 1, queries.rows() - begin);
+      const Index rows =
+          std::clamp<Index>(plan_.free_queries(count, values), 1, queries.rows() - begin);
       plan_.add(static_cast<Index>(tokens_.size()), count,
                 {seen.data() + begin, seen.data() + begin + rows}, values);
       add_tokens(list, set);
@@ -102,7 +103,7 @@ class Batch {
     Part part;
   };
 
-  bool has_room(const std::vector<Token>& list, const WeightedRows& set) const {
+  bool fits(const std::vector<Token>& list, const WeightedRows& set) const {
     const auto made =
         set.of_head
             ? 0

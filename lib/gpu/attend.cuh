@@ -68,7 +68,7 @@ class QueryPlan {
 
   /// How many more queries of a list of `count` tokens keep every array within scratch_bytes; may
   /// be below 0. With `values`, values are summed.
-  Index room(Index count, bool values) const {
+  Index free_queries(Index count, bool values) const {
     const auto all = static_cast<Index>(queries.size());
     const auto more = [&](Index width, Index before, Index each) {
       return (numbers_ / width - before) / each;

@@ -50,7 +50,7 @@ void attend_causally(const Head& head, Index g, std::span<const Index> positions
   }
   const Array<Token> tokens(device, std::span<const Token>(all));
   const auto m = static_cast<Index>(positions.size());
-  const Index together = std::max<Index>(1, QueryPlan(head).room(n, values));
+  const Index together = std::max<Index>(1, QueryPlan(head).free_queries(n, values));
   for (Index begin = 0; begin < m; begin += together) {
     const Index count = std::min(together, m - begin);
     std::vector<Index> rows;
@@ -83,8 +83,8 @@ ExactAttention exact_attention_in(const Head& head, Index g, std::span<const Ind
   out.noticed.resize(out.mass.size());
   Array<double> mass(head.device, host.n());
   Array<std::uint8_t> noticed(head.device, host.n());
-  mass.zero();
-  noticed.zero();
+  mass.set_zero();
+  noticed.set_zero();
   attend_causally<T>(
       head, g, positions, /*values=*/true, [&](Index begin, Index count, const Attended<T>& a) {
         head.device.launch(add_columns<T>, ceil_div(host.n(), kThreads), kThreads, a.weights.data(),
@@ -137,7 +137,7 @@ std::vector<std::vector<double>> attention_sums_in(const Head& head, Range queri
   std::vector<std::vector<double>> out(host.group(), std::vector<double>(host.n()));
   Array<double> sums(head.device, host.n());
   for (Index g = 0; g < host.group(); ++g) {
-    sums.zero();
+    sums.set_zero();
     attend_causally<T>(head, g, positions, /*values=*/false,
                        [&](Index, Index count, const Attended<T>& a) {
                          head.device.launch(add_columns<T>, ceil_div(host.n(), kThreads), kThreads,

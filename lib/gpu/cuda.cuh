@@ -150,7 +150,7 @@ class Array {
       device_->wait();
     }
   }
-  void zero() {
+  void set_zero() {
     if (size_ > 0) {
       device_->use();
       check(cudaMemsetAsync(data_, 0, bytes(), cudaStreamPerThread), "clearing memory",

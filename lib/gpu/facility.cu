@@ -94,7 +94,7 @@ class Gains final : public FacilityGains {
     }
     units_.put(std::span<const T>(units.data(), static_cast<std::size_t>(n_ * ground_.d)));
     offsets_.put(offsets);
-    best_.zero();
+    best_.set_zero();
   }
 
   Index batch() const override { return kGainBatch; }
@@ -127,7 +127,7 @@ class Gains final : public FacilityGains {
  private:
   void sum(const Index* candidates, Index count, std::int32_t* best, bool add,
            std::span<std::int64_t> out) {
-    sums_.zero();
+    sums_.set_zero();
     device_.launch(add_gains<T>, ceil_div(count, kTile) * ceil_div(n_, kTile), kTileThreads,
                    ground_, candidates, count, best, add, reinterpret_cast<Sum*>(sums_.data()));
     sums_.get(out);

@@ -378,7 +378,7 @@ RowMoments Rows::moments() const {
   const Index tiles = ceil_div(d, kTile);
   const Array<double> mean(device_, d), sums(device_, at_once * d * d);
   Array<double> total(device_, d * d);
-  total.zero();
+  total.set_zero();
   device_.launch(column_means, ceil_div(d, kMeanThreads), kMeanThreads, points_, mean.data());
   for (Index first = 0; first < chunks; first += at_once) {
     const Index count = std::min(at_once, chunks - first);

@@ -163,7 +163,7 @@ class DeviceArena {
   template <class T>
   void take(T*& to, Index count) {
     blocks_.emplace_back(device_, count * static_cast<Index>(sizeof(T)));
-    blocks_.back().zero();
+    blocks_.back().set_zero();
     to = reinterpret_cast<T*>(blocks_.back().data());
   }
 

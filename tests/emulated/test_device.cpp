@@ -48,7 +48,7 @@ TEST(EmulatedDevice, WorkWaitsForAWait) {
   x.put(put);
   put.assign(put.size(), 6);  // the call has read what it was given
   EXPECT_EQ(read(x), std::vector<std::int64_t>(expected.size(), 5));
-  x.zero();
+  x.set_zero();
   EXPECT_EQ(read(x), std::vector<std::int64_t>(expected.size(), 0));
 }
 

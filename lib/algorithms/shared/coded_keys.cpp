@@ -101,7 +101,7 @@ Index coded_entries_bytes(const Params& params, const LayerFacts& layer, Index m
 }
 
 KeptEntries entries_of(const KvHead& head, std::span<const Index> tokens) {
-  return {take_rows(head.k, tokens), take_rows(head.v, tokens), {tokens.begin(), tokens.end()}};
+  return {copy_rows(head.k, tokens), copy_rows(head.v, tokens), {tokens.begin(), tokens.end()}};
 }
 
 }  // namespace kvbench

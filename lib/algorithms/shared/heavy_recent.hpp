@@ -29,7 +29,7 @@ Split split_heavy_recent(const Task& task, const Params& params, Index kept);
 
 /// Bytes that split_heavy_recent holds, and what it gives of them.
 Index split_bytes(const LayerFacts& layer, Index middle);
-Index given_split_bytes(const LayerFacts& layer, Index middle);
+Index split_result_bytes(const LayerFacts& layer, Index middle);
 
 /// Cosine of each evicted token's key to that of kept[target[i]]; of a zero key 0.
 std::vector<double> cosines(MatrixView keys, const Split& split, std::span<const Index> target);

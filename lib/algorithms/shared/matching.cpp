@@ -180,7 +180,7 @@ std::optional<KvHead> coded_head(const Task& task, std::span<const Index> kept) 
   out.scale = task.head.scale;
   out.dtype = task.head.dtype;
   out.precision = task.head.precision;
-  const Matrix coded = (*task.code_keys)(take_rows(task.head.k, kept), kept);
+  const Matrix coded = (*task.code_keys)(copy_rows(task.head.k, kept), kept);
   for (Index i = 0; i < coded.rows(); ++i) {
     std::copy_n(coded.row(i), coded.cols(), out.k.row(kept[i]));
   }
@@ -227,7 +227,7 @@ void fit_weights(const Task& task, const KvHead& head, const Params& params,
 
 void fit_values(const Task& task, const KvHead& head, const Params& params,
                 const ReferenceAttention& reference, std::span<const Index> kept, Fit& fit) {
-  fit.values = take_rows(task.head.v, kept);
+  fit.values = copy_rows(task.head.v, kept);
   if (reference.rows() == 0 || nothing_missing(task, kept)) {
     return;  // nothing to fit to, or nothing left to fit
   }
@@ -363,7 +363,7 @@ Compressed match_attention(const Task& task, const Params& params,
   }
   if (valued) {
     fit_values(task, head, params, attention, kept, fit);
-    out.made.k = take_rows(task.head.k, kept);
+    out.made.k = copy_rows(task.head.k, kept);
     out.made.v = std::move(fit.values);
     out.made.positions = kept;
   } else {

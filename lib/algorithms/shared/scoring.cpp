@@ -19,7 +19,7 @@ Reduce reduce_of(const Params& params) {
   return text == "mean" ? Reduce::mean : text == "max" ? Reduce::max : Reduce::sum;
 }
 
-std::vector<double> take_scores(std::span<const double> all, std::span<const Index> tokens) {
+std::vector<double> gather_scores(std::span<const double> all, std::span<const Index> tokens) {
   std::vector<double> out;
   out.reserve(tokens.size());
   for (const Index i : tokens) {

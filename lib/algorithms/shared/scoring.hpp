@@ -13,7 +13,7 @@ ParamSpec reduce_param();
 Reduce reduce_of(const Params& params);
 
 /// out[i] = all[tokens[i]]; `all` [n].
-std::vector<double> take_scores(std::span<const double> all, std::span<const Index> tokens);
+std::vector<double> gather_scores(std::span<const double> all, std::span<const Index> tokens);
 
 /// Accumulated attention of all positions [n]: the scoring queries' softmax weights summed, reduced
 /// over the group by `reduce`; of a method with `ref`, the weights of the set that it names

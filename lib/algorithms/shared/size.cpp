@@ -75,7 +75,7 @@ Compressed hold_top(const Task& task, const Params& params, std::span<const doub
   return hold(keep_top(task.tokens, scores, pairs_to_keep(task, params)));
 }
 
-Matrix take_rows(MatrixView m, std::span<const Index> tokens) {
+Matrix copy_rows(MatrixView m, std::span<const Index> tokens) {
   Matrix out(static_cast<Index>(tokens.size()), m.cols);
   for (Index i = 0; i < out.rows(); ++i) {
     std::copy_n(m.row(tokens[i]), m.cols, out.row(i));

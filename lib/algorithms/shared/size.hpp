@@ -45,7 +45,7 @@ Compressed hold(std::span<const Index> tokens);
 Compressed hold_top(const Task& task, const Params& params, std::span<const double> scores);
 
 /// Rows `tokens` of `m` in float32 as a new matrix.
-Matrix take_rows(MatrixView m, std::span<const Index> tokens);
+Matrix copy_rows(MatrixView m, std::span<const Index> tokens);
 
 inline void append_all(std::vector<Index>& to, std::span<const Index> more) {
   to.insert(to.end(), more.begin(), more.end());

@@ -92,7 +92,7 @@ std::vector<double> snapkv_scores(const Task& task, const Params& params) {
   std::vector<std::vector<double>> heads;
   for (const std::vector<double>& sums :
        ref.empty() ? task.scores->sums(window) : extra_sums(task, ref.front(), queries)) {
-    std::vector<double> mean = take_scores(sums, task.tokens);
+    std::vector<double> mean = gather_scores(sums, task.tokens);
     for (double& x : mean) {
       x /= static_cast<double>(std::max<Index>(1, queries));
     }

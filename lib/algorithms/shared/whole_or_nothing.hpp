@@ -13,7 +13,7 @@ namespace kvbench {
 inline void mark_none_fits(std::vector<Share>& shares) {
   const auto none_fits = std::make_shared<const std::vector<double>>();
   for (Share& share : shares) {
-    share.values = none_fits;
+    share.data = none_fits;
   }
 }
 
@@ -21,7 +21,7 @@ inline void mark_none_fits(std::vector<Share>& shares) {
 /// mark_none_fits was called.
 inline Compressed whole_or_nothing(const Task& task, const Share& own, const char* reason) {
   Compressed out = own.tokens >= task.count() ? hold(task.tokens) : Compressed();
-  out.degenerate = own.values ? reason : "";
+  out.degenerate = own.data ? reason : "";
   return out;
 }
 
