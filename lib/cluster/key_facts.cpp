@@ -8,7 +8,7 @@
 namespace kvbench {
 namespace {
 
-// Sums over rows that are handed in one by one.
+// Sums over rows, added one by one.
 struct ChannelSums {
   explicit ChannelSums(Index d) : sum(d, 0.0), square(d, 0.0) {}
 

@@ -3,7 +3,7 @@
 namespace kvbench {
 namespace {
 
-// turn(a, b, cos, sin) for each pair of channels that turn together at the position.
+// Calls turn(a, b, cos, sin) for each pair of channels.
 template <class Turn>
 void each_pair(const RopeTables& tables, Index position, const Turn& turn) {
   const float* cos = tables.cos.row(position);

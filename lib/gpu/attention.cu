@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// scaled[i] = row rows[i] of q, times the scale. [rows, d]
+/// scaled [rows, d]: row rows[i] of q times the scale.
 template <class T>
 __global__ void scaled_queries(const float* q, const Index* rows, Index count, Index d,
                                double scale, T* scaled) {
@@ -19,8 +19,8 @@ __global__ void scaled_queries(const float* q, const Index* rows, Index count, I
   }
 }
 
-/// sums [n] += probabilities of weights [rows, n], row by row; what exceeds the threshold is
-/// noticed, unless that is null.
+/// sums [n] += probabilities of weights [rows, n], row by row. Sets noticed[i] above the threshold;
+/// `noticed` may be null.
 template <class T>
 __global__ void add_columns(const T* weights, const Figures* figures, Index rows, Index n,
                             double* sums, std::uint8_t* noticed) {
@@ -36,8 +36,8 @@ __global__ void add_columns(const T* weights, const Figures* figures, Index rows
   }
 }
 
-// Queries at positions of the head attend to all that they see, as many at a time as scratch holds.
-// use(first, how many, what they attended to); its weights are [queries, n].
+// Queries at `positions` attend to all tokens that they see, as many at a time as fit scratch.
+// Calls use(first, count, attended) with weights [queries, n].
 template <class T, class Use>
 void attend_causally(const Head& head, Index g, std::span<const Index> positions, bool values,
                      const Use& use) {

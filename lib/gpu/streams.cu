@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 512;
 
-/// A stream whose decisions [n] are made.
+/// Replays decisions [n].
 template <class Stream, class Decision>
 class Decided final : public Stream {
  public:

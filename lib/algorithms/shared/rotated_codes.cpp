@@ -15,7 +15,7 @@ namespace {
 
 constexpr Index kNormBytes = 2;
 
-// The norm as it is stored.
+// The norm as stored.
 double half(double norm) {
   return static_cast<double>(
       half_to_float(float_to_half(std::min(static_cast<float>(norm), 65504.0F))));

@@ -21,7 +21,7 @@ std::vector<ParamSpec> size_params(const std::vector<ParamSpec>& own) {
 Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each, Index fixed_bytes) {
   const Index m = task.count();
   if (!params.is_auto("tokens") && !params.is_auto("T")) {
-    throw InputError("parameters tokens and T both give a size; give one");
+    throw InputError("got both tokens and T, expected one of them");
   }
   if (!params.is_auto("tokens")) {
     return std::min(m, params.integer("tokens"));
@@ -30,7 +30,7 @@ Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each, I
     return m >> params.integer("T");
   }
   if (!task.budget_bytes) {
-    throw InputError("no size: give a budget, tokens= or T=");
+    throw InputError("got no size, expected a budget, tokens= or T=");
   }
   if (*task.budget_bytes < fixed_bytes) {
     throw Infeasible(fmt::format("needs {} bytes, budget {}", fixed_bytes, *task.budget_bytes),

@@ -13,7 +13,7 @@
 namespace kvbench {
 namespace {
 
-// out[i] over the tokens whose positions differ from tokens[i] by at most `half`.
+// Pools over tokens at positions within `half` of tokens[i].
 std::vector<double> pooled(const std::vector<double>& scores, std::span<const Index> tokens,
                            Index half, bool largest) {
   std::vector<double> out(scores.size());
