@@ -8,25 +8,22 @@
 
 namespace kvbench {
 
-/// Parameters: `share`, the sizes `tokens` and `T` of the whole, and the parts' own without their
-/// sizes, prefixed "NAME.". `given` are the values set by the user: a part may name a nested
-/// method. Throws InputError if A keeps no tokens, B shares its budget with other heads, A and B
-/// are the same, or either has a fixed size or does not run under `prefill`.
+/// Parameters: `share`, the sizes of the whole, and the parts' own without sizes, prefixed "NAME.".
+/// `given`: the values set. Throws InputError if A keeps no tokens, B shares its budget, A and B
+/// are the same, or either has a fixed size or no `prefill`.
 std::vector<ParamSpec> composition_params(const Method& a, const Method& b,
                                           const std::map<std::string, std::string>& given = {});
 
 /// Throws InputError if B shares its budget with other heads.
 void check_composition(const Method& b, const Params& params);
 
-/// A's task: its bytes, its own random streams.
+/// A's part of the task.
 Task first_task(const Method& a, const Task& task, const Params& params);
 
-/// Bytes of the whole: the task's budget, or what `tokens` or T says. If A shares with other heads,
-/// A's share (task.share) plus the rest of this head's bytes.
+/// Bytes of the whole head; if A shares with other heads, A's share (task.share) plus B's part.
 Index composition_bytes(const Task& task, const Params& params);
 
-/// Runs A, then B on the tokens that A dropped with the bytes that A left. `params` as declared by
-/// composition_params.
+/// Runs A, then B on the tokens that A dropped with the bytes that A left.
 Compressed compose(const Method& a, const Method& b, const Task& task, const Params& params);
 
 }  // namespace kvbench

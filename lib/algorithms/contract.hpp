@@ -41,9 +41,8 @@ using CodeKeys = std::function<Matrix(const Matrix& keys, std::span<const Index>
 /// One job: compress these tokens of one KV head.
 struct Task {
   const KvHead& head;
-  /// Positions to compress, strictly ascending, may be empty: the middle under `prefill`, or what
-  /// another method left of it. All other tokens stay uncompressed and are not visible to the
-  /// method.
+  /// Positions to compress, strictly ascending, may be empty. All others stay uncompressed and are
+  /// not visible to the method.
   std::span<const Index> tokens;
   /// Bytes for `tokens`, all storage counted; none: native parameters set the size.
   std::optional<Index> budget_bytes;
@@ -57,22 +56,20 @@ struct Task {
   /// The layer's attribute of that name [kv_heads], or empty.
   std::span<const std::uint8_t> retrieval_heads = {};
   Index kv_head = 0;
-  std::optional<double> fisher = {};       ///< the layer's, if the trace has it
-  const Backend& backend = cpu_backend();  ///< runs heavy arithmetic on the head
-  /// Tokens [0, sink) stay exact, are part of every softmax that sees them, and are never in
-  /// `tokens`.
+  std::optional<double> fisher = {};  ///< the layer's, if the trace has it
+  const Backend& backend = cpu_backend();
+  /// Tokens [0, sink) stay exact and are never in `tokens`, but in every softmax that sees them.
   Index sink = 0;
   const RopeTables* rope = nullptr;  ///< the layer's, or null if the trace has none
   Range evaluated = {};              ///< positions of the evaluated queries; filled like true_mass
   /// [hidden, group dv]: the columns of the layer's output projection for this KV head's query
   /// heads, in order, or null if the trace has none.
   const Matrix* o_proj = nullptr;
-  /// The cache that another program made of these tokens (`kvbench evaluate`), or null.
+  /// The cache made by another program (`kvbench evaluate`), or null.
   const Compressed* external = nullptr;
   /// Encodes kept keys; null unless the method is to fit to stored keys.
   const CodeKeys* code_keys = nullptr;
-  /// The head's extra queries and scores, at least those that the parameters ask for
-  /// (MethodInfo::extra_sets, named_scores).
+  /// Contain at least what the parameters ask for (MethodInfo::extra_sets, named_scores).
   std::span<const ExtraSet> extra = {};
   std::span<const NamedScores> named_scores = {};
 
@@ -106,7 +103,7 @@ struct Denominator {
   bool same_keys = false;
 };
 
-/// Names and values of figures, in the order of the `diag` column.
+/// Figures of the `diag` column, in order.
 using Figures = std::vector<std::pair<std::string, std::string>>;
 
 /// What a method keeps of the task's tokens.
@@ -126,15 +123,14 @@ struct Compressed {
   /// Tokens of the task, ascending, that count as held in `mass_kept` and amnesia although `made`
   /// has them in fewer bits: what A of an A@Q holds. Not in `held`.
   std::vector<Index> counted = {};
-  /// Why this is not a fair instance of the method (a sketch of one cell, say), for the status
-  /// `degenerate: ...`. Empty: it is fair. The row is measured in either case.
+  /// Reason for the status `degenerate: ...` (a sketch of one cell, say). Empty: a fair instance.
+  /// The row is measured in either case.
   std::string degenerate;
   Figures diag;  ///< the method's own; never used in a metric
 };
 
-/// Which heads share one budget: one head, every KV head of a layer, or every KV head of all
-/// replayed layers of the prompt. The replay surveys all heads of the scope, passes the surveys to
-/// `share`, and compresses each head with its Share.
+/// Heads that share one budget: one, all KV heads of a layer, or those of all replayed layers. The
+/// replay passes their surveys to `share` and compresses each head with its Share.
 enum class Scope { head, layer, layers };
 
 /// What the bytes of an entry depend on.
@@ -167,25 +163,23 @@ struct Survey {
 struct StreamTask {
   const KvHead& head;  ///< nq == n; must not be read past the current position
   Index recent = 0;    ///< last tokens kept exact outside the budget
-  /// Bytes that the method may hold at any time, beside the recent window; none: native parameters
-  /// set the size.
+  /// Bytes at any time, beside the recent window; none: native parameters set the size.
   std::optional<Index> budget_bytes;
   Rng rng;
-  const Backend& backend = cpu_backend();  ///< runs heavy arithmetic on the head
-  /// Tokens [0, sink) stay exact outside the budget. They are in every softmax; the method does not
-  /// hold, score or count them.
+  const Backend& backend = cpu_backend();
+  /// Tokens [0, sink) stay exact outside the budget and in every softmax; the method does not hold,
+  /// score or count them.
   Index sink = 0;
 };
 
-/// A cache that is updated token by token. Used by one thread.
+/// A cache updated token by token, by one thread.
 class StreamCache {
  public:
   virtual ~StreamCache() = default;
 
-  /// Position j has arrived: rows j of the head are its key, value and the group's queries. The
-  /// recent window is now [max(0, j + 1 - recent), j]. `leaving` is the position that just left it,
-  /// to be kept or dropped, or -1 (none, or a sink). With recent = 0 it is j itself, unless j is a
-  /// sink.
+  /// Position j has arrived (rows j of the head). The recent window is now [max(0, j + 1 - recent),
+  /// j]. `leaving` is the position that just left it, to be kept or dropped, or -1 (none, or a
+  /// sink); with recent = 0, j itself unless it is a sink.
   virtual void append(Index j, Index leaving) = 0;
 
   /// What the cache holds beside the recent window.
@@ -213,7 +207,7 @@ struct LayerFacts {
   std::span<const ScoresInfo> scores = {};   ///< scores of other programs in the trace
   Index window = 0;                          ///< KvHead::window
 
-  /// Tokens of the prompt: those before the evaluated queries.
+  /// Tokens before the evaluated queries.
   Index prompt() const { return n - evaluated; }
 };
 
@@ -222,12 +216,10 @@ inline Index made_bytes(const LayerFacts& layer, Index tokens) {
   return 4 * tokens * (layer.d + layer.dv + 1);
 }
 
-/// For MethodInfo::reads_rope and reads_o_proj.
 inline bool always(const Params&) {
   return true;
 }
 
-/// For MethodInfo::scratch_bytes: none.
 inline Index no_scratch(const Params&, const LayerFacts&, Index /*middle*/, Index /*kept*/) {
   return 0;
 }
@@ -266,54 +258,48 @@ struct MethodInfo {
   std::string source;      ///< paper, section
   std::string departures;  ///< from the source; empty: none
   std::vector<ParamSpec> params;
-  /// Parameters that each fix the size in place of a budget. Empty: the method has one size and
-  /// takes no budget (`exact`).
+  /// Parameters that each replace a budget. Empty: the method has one size (`exact`).
   std::vector<std::string> sizes = {"tokens", "T"};
   bool joint_sizes = false;  ///< sizes may be combined; `check` decides
-  /// Settings for tuning, each as after the colon of `--algorithm NAME:`. `NAME:grid` is all of
-  /// them, the default and the authors' setting. Empty: nothing to tune.
+  /// Settings for tuning, as after `--algorithm NAME:`; `NAME:grid` adds the default and the
+  /// authors' setting.
   std::vector<std::string> grid;
-  /// The setting of the source's experiments, in the same form: `NAME:authors`. Empty: the default.
+  /// The setting of the source's experiments (`NAME:authors`). Empty: the default.
   std::string authors;
   bool keeps_tokens = false;  ///< holds tokens of weight 1 only; can lead an `A+B`
-  /// Holds tokens of the trace only, with weights. Can select tokens for another method, as with
-  /// keeps_tokens (can_select).
+  /// Holds tokens of the trace only, with weights; like keeps_tokens, allows can_select.
   bool selects_tokens = false;
   bool sees_evaluated = false;  ///< `oracle` and `oracle-matching` only
   bool scores = false;          ///< scores tokens with queries, so `--scores` matters
   /// Refines `scores` by parameters; null: `scores`. Must be false if `scores` is.
   bool (*scores_if)(const Params&) = nullptr;
-  /// Whether it scores tokens with queries under these parameters.
   bool scores_with(const Params& p) const {
     return scores && (scores_if == nullptr || scores_if(p));
   }
   /// Whether it reads no query with default parameters.
   bool agnostic() const { return !sees_evaluated && !scores_with(Params(name, params, {})); }
-  /// Whether it uses the rotary tables, if the trace has them. Null: no.
+  /// Whether it uses the trace's rotary tables (output projection). Null: no.
   bool (*reads_rope)(const Params&) = nullptr;
-  /// The same for the layer's output projection.
   bool (*reads_o_proj)(const Params&) = nullptr;
   /// Sets of extra queries (`extra/<name>` of the layer) read in place of the prompt's own.
   /// `resolve` must reject a layer without them. Null: none.
   std::vector<std::string> (*extra_sets)(const Params&) = nullptr;
-  /// The same for scores (`scores/<name>`). What they were computed from is unknown, so `scores` is
-  /// set.
+  /// The same for scores (`scores/<name>`). Requires `scores`, as their source is unknown.
   std::vector<std::string> (*named_scores)(const Params&) = nullptr;
   /// Whether only queries at positions to compress may score (a streamed middle). Null: all
   /// positions of the prompt.
   bool (*middle_queries_only)(const Params&) = nullptr;
   /// How many of the last scoring queries the method is defined on. Null: all from position 0.
   Index (*query_window)(const Params&) = nullptr;
-  /// Throws InputError if parameters that are each in range do not fit each other or the method (an
-  /// even pooling kernel, say). Null: no check.
+  /// Throws InputError if parameters, each in range, do not fit each other or the method. Null: no
+  /// check.
   void (*check)(const Params&) = nullptr;
-  /// Returns the values that depend on the trace, to replace `auto`. Throws InputError if the layer
-  /// lacks what the parameters need. Null: nothing to resolve.
+  /// Returns values in place of `auto`, from the trace. Throws InputError if the layer lacks what
+  /// the parameters need. Null: none.
   std::map<std::string, std::string> (*resolve)(const Params&, const LayerFacts&) = nullptr;
-  /// For --memory-limit: peak bytes of a job that compresses `middle` tokens to at most `kept`,
-  /// beside the head and what every job needs (replay/job.cpp): scores, copies, entries made. An
-  /// upper bound, tight to a tenth of a small run (tests/test_memory.py). Required; `no_scratch`
-  /// for none.
+  /// For --memory-limit: bound on the peak bytes of a job that compresses `middle` tokens to at
+  /// most `kept`, beside the head and what every job needs (replay/job.cpp). Tight to a tenth of a
+  /// small run (tests/test_memory.py). Required.
   Index (*scratch_bytes)(const Params&, const LayerFacts&, Index middle, Index kept) = nullptr;
   /// For A@Q: bytes beside keys and values. Null: none.
   WeightBytes (*weight_bytes)(const Params&) = nullptr;
@@ -323,15 +309,14 @@ struct MethodInfo {
   bool (*own_denominator)(const Params&) = nullptr;
   bool fits_to_keys = false;  ///< uses Task::code_keys
   bool has_positions = true;  ///< made entries have MadeTokens::positions
-  /// Every entry has a position (a held token, or MadeTokens::positions) although the method does
-  /// not only keep or select tokens.
+  /// Every entry has a position, although the method makes entries.
   bool placed = false;
   /// Whether what it holds can be restricted to a layer's window.
   bool fits_windows() const { return keeps_tokens || selects_tokens || placed; }
-  /// The scope by parameters. Null: `scope`.
+  /// Null: `scope`.
   Scope (*scope_of)(const Params&) = nullptr;
   Scope scope = Scope::head;  ///< heads that share one budget
-  /// Whether a run draws random numbers; if not, it has one row with seed 0.
+  /// Whether a run draws random numbers; otherwise it has one row, seed 0.
   bool (*random)(const Params&) = [](const Params&) { return false; };
 };
 
@@ -351,12 +336,12 @@ struct CodedEntries {
   Figures diag;
 };
 
-/// How a quantizer stores what another method holds (A@Q). Pure functions. `check`, `resolve`,
-/// `random` and `query_window` of the method's info are called with these parameters too.
+/// The Q of A@Q: stores what another method holds. Pure functions. `check`, `resolve`, `random` and
+/// `query_window` of the method's info are called with these parameters too.
 struct Quantizer {
   /// Parameters after `@`: the format only (default: 4 bits).
   std::vector<ParamSpec> params;
-  /// Bytes of `count` entries, codes and scales; nondecreasing in `count`; 0 for none.
+  /// Bytes of `count` entries, codes and scales; nondecreasing in `count`, 0 for none.
   Index (*bytes)(const EntryShape&, Index count, const Params&) = nullptr;
   /// Codes at least one entry. May use task.rng and task.scores, but no tokens other than the
   /// entries. Codes of keys must not depend on values.
@@ -365,10 +350,9 @@ struct Quantizer {
   bool (*needs_positions)(const Params&) = nullptr;
 };
 
-/// A method. `compress` is a pure function, called from many threads at once. Throws Infeasible if
-/// the budget is below its smallest size. The method runs under `prefill` if `compress` is set and
-/// under `stream` if `open_stream` is. If its scope is wider than a head, `survey` and `share` must
-/// be set.
+/// A method. Runs under `prefill` if `compress` is set, under `stream` if `open_stream` is; a scope
+/// wider than a head requires `survey` and `share`. `compress` is a pure function, called from many
+/// threads, and throws Infeasible if the budget is below its smallest size.
 struct Method {
   MethodInfo info;
   Compressed (*compress)(const Task&, const Params&) = nullptr;
@@ -380,7 +364,6 @@ struct Method {
   std::optional<Quantizer> quantizer = {};  ///< set if it can be the Q of an A@Q
 };
 
-/// For Method::open_stream.
 template <class Cache>
 std::unique_ptr<StreamCache> open_as(const StreamTask& task, const Params& params) {
   return std::make_unique<Cache>(task, params);

@@ -11,7 +11,7 @@
 
 namespace kvbench {
 
-/// The prefix of a part's parameters: "NAME.".
+/// "NAME.".
 std::string part_prefix(const Method& part);
 
 /// Whether it can select tokens for another method: runs under prefill, has a scope of one head,
@@ -26,10 +26,8 @@ std::vector<ParamSpec> params_of(const Method& m, const std::map<std::string, st
 void add_part_params(const Method& part, const std::map<std::string, std::string>& given,
                      std::vector<ParamSpec>& out);
 
-/// The part's parameters, taken from the whole's.
 Params part_params(const Method& part, const Params& all);
 
-/// The methods named by `m`'s own parameters, in their order.
 std::vector<const Method*> named_methods(const Method& m, const Params& params);
 
 }  // namespace kvbench

@@ -34,7 +34,6 @@ struct ParamSpec {
 
   /// Whether the value names a method.
   bool names_method(const std::string& value) const;
-  /// The value in `given`, or the default.
   const std::string& value_in(const std::map<std::string, std::string>& given) const;
 };
 
@@ -48,7 +47,6 @@ ParamSpec method_param(std::string name, std::vector<std::string> choices, std::
 ParamSpec name_param(std::string name, std::string fallback, std::string doc);
 ParamSpec flag_param(std::string name, bool fallback, std::string doc);
 
-/// Concatenates the groups.
 std::vector<ParamSpec> joined(const std::vector<std::vector<ParamSpec>>& groups);
 
 /// The parameters of one method, all with values.
@@ -69,13 +67,11 @@ class Params {
   double real(std::string_view name) const;
   bool flag(std::string_view name) const;
   const std::string& text(std::string_view name) const;
-  /// The value that `meaning` maps the parameter's text to.
   template <class T>
   T choice(std::string_view name, const std::map<std::string_view, T>& meaning) const {
     return meaning.at(text(name));
   }
 
-  /// The prefix of errors.
   const std::string& method() const { return method_; }
   /// "key=value;key=value", keys sorted, defaults included, shortest numbers.
   const std::string& canonical() const { return canonical_; }
@@ -89,7 +85,7 @@ class Params {
   std::string canonical_;
 };
 
-/// The accepted values, as in `kvbench list` and errors.
+/// As in `kvbench list` and errors.
 std::string allowed(const ParamSpec& spec);
 
 }  // namespace kvbench

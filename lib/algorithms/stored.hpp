@@ -10,9 +10,9 @@
 
 namespace kvbench {
 
-/// Parameters of A@Q: A's sizes, Q's format (Quantizer::params), `fit` if A can fit to stored keys,
-/// and A's own prefixed "NAME.". `given` are the values set by the user. Throws InputError if A
-/// cannot be stored (MethodInfo::unstorable, a quantizer, no prefill) or Q is not a quantizer.
+/// Parameters: A's sizes, Q's format (Quantizer::params), `fit` if A can fit to stored keys, and
+/// A's own prefixed "NAME.". `given`: the values set. Throws InputError if A cannot be stored
+/// (MethodInfo::unstorable, a quantizer, no prefill) or Q is not a quantizer.
 std::vector<ParamSpec> stored_params(const Method& a, const Method& q,
                                      const std::map<std::string, std::string>& given = {});
 
@@ -44,7 +44,7 @@ std::vector<Share> stored_shares(const Method& a, const Method& q, std::vector<S
 Index stored_fit_bytes(const Method& a, const Params& params, const LayerFacts& layer, Index kept);
 Index stored_coding_bytes(const Method& a, const LayerFacts& layer, Index kept);
 
-/// Runs A, then codes what it holds. `params` as declared by stored_params.
+/// Runs A, then codes what it holds.
 Compressed store(const Method& a, const Method& q, const Task& task, const Params& params);
 
 }  // namespace kvbench

@@ -36,7 +36,6 @@ struct DeltaGrowth {
 /// Prefixes of a stream of n >= 1 rows: powers of two from 16 below n, and n.
 std::vector<Index> stream_prefixes(Index n);
 
-/// Fits `counts` with distinct n_prefix.
 PowerLaw fit_power_law(std::span<const PrefixCount> counts);
 
 /// Counts online clusters (attention/online_clusters.hpp) of all rows, in order, at

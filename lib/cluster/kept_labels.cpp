@@ -7,7 +7,6 @@
 namespace kvbench {
 namespace {
 
-// In label order.
 std::vector<std::pair<std::string, std::string>> setting_fields(const KeptSetting& s) {
   std::vector<std::pair<std::string, std::string>> out{{"budget_requested", s.budget_requested}};
   for (std::size_t at = 0; at < s.params.size();) {

@@ -11,7 +11,6 @@
 
 namespace kvbench {
 
-/// The setting of a kept set.
 struct KeptSetting {
   std::string algorithm;
   std::string params;            ///< canonical `key=value;key=value`

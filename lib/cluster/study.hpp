@@ -26,7 +26,6 @@ struct StudyOptions {
   Index max_points = 4096;         ///< evenly spaced rows to return; 0: all
 };
 
-/// Rows for a figure.
 struct Points {
   std::vector<Index> tokens;         ///< ascending; includes the centres
   std::vector<bool> is_center;       ///< [tokens]
@@ -44,7 +43,6 @@ struct Study {
 /// 0 or at least n), and `always` (any order, each in [0, n)).
 std::vector<Index> spaced_tokens(Index n, Index count, std::span<const Index> always);
 
-/// Columns of Points::x for rows of width d.
 Index point_columns(const StudyOptions& options, Index d);
 
 /// Peak bytes of study(), for its result and per thread.

@@ -7,7 +7,7 @@
 namespace kvbench {
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // Rows of the table of prefix distances: two before, one before, current.
+  // Rows of the distance table: two before, one before, current.
   std::vector<std::size_t> before(b.size() + 1);
   std::vector<std::size_t> last(b.size() + 1);
   std::vector<std::size_t> now(b.size() + 1);

@@ -25,7 +25,6 @@ struct ExtraSetInfo {
   std::string name;                        ///< letters, digits, '-', '_', '.'
   std::vector<ExtraSegmentInfo> segments;  ///< at least one
 
-  /// Sum over the segments.
   Index queries() const {
     Index out = 0;
     for (const ExtraSegmentInfo& s : segments) {
@@ -61,7 +60,7 @@ struct NamedScores {
   std::vector<float> values;  ///< [n], all finite
 };
 
-/// Returns the element named `name` of a vector or span, or null.
+/// Returns null if there is none.
 template <class All>
 const typename All::value_type* find_named(const All& all, std::string_view name) {
   for (const auto& one : all) {

@@ -17,7 +17,6 @@ std::filesystem::path resolved_path(const std::filesystem::path& path);
 /// followed. Replaces an earlier call's paths. Thread-safe.
 void fix_resolved_paths(const std::vector<std::filesystem::path>& paths);
 
-/// PATH.tmp.
 std::filesystem::path partial_path(const std::filesystem::path& path);
 
 /// Writes all bytes. Returns false, with errno set, on the first failure.
@@ -54,7 +53,6 @@ class StagedFile {
   StagedFile(const StagedFile&) = delete;
   StagedFile& operator=(const StagedFile&) = delete;
 
-  /// PATH.tmp, links resolved.
   std::filesystem::path partial() const;
   /// Appends text. Throws IoError.
   void put(std::string_view text);

@@ -51,7 +51,6 @@ const char* describe(mode_t mode) {
                           : "a special file";
 }
 
-// Roles of files so far.
 class Owners {
  public:
   explicit Owners(const std::vector<fs::path>& inputs) {

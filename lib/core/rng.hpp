@@ -23,7 +23,6 @@ class RngStream {
   RngStream(std::uint64_t key, std::uint32_t layer, std::uint32_t kv_head)
       : key_(key), layer_(layer), kv_head_(kv_head) {}
 
-  /// The `i`-th word.
   std::uint64_t word(std::uint64_t i) const;
 
   /// Uniform in [0, 1): the word's upper 53 bits / 2^53.
@@ -37,7 +36,6 @@ class RngStream {
   /// `out[j] = uniform(first + j)`.
   void uniforms(std::uint64_t first, std::span<double> out) const;
 
-  /// Sequential draws.
   double next_uniform() { return uniform(position_++); }
   std::uint64_t next_word() { return word(position_++); }
   /// Unbiased integer in [0, bound), bound >= 1, by rejection.
@@ -56,7 +54,6 @@ class Rng {
   Rng() = default;
   Rng(std::uint64_t seed, const HeadId& head, std::string_view algorithm);
 
-  /// The stream for a purpose ("walk", "fill", ...).
   RngStream stream(std::string_view purpose) const;
 
   /// The streams of one part of a composition, independent of the other parts and the whole.

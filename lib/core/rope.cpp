@@ -3,7 +3,6 @@
 namespace kvbench {
 namespace {
 
-// Calls turn(a, b, cos, sin) for each pair of channels.
 template <class Turn>
 void each_pair(const RopeTables& tables, Index position, const Turn& turn) {
   const float* cos = tables.cos.row(position);

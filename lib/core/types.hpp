@@ -45,13 +45,11 @@ constexpr std::string_view name(Precision p) {
   return p == Precision::float32 ? "float32" : "float64";
 }
 
-/// Returns use(0.0F) or use(0.0).
 template <class Use>
 constexpr auto with_element(Precision p, const Use& use) {
   return p == Precision::float32 ? use(0.0F) : use(0.0);
 }
 
-/// Reduction of scores over a group's query heads.
 enum class Reduce { mean, max, sum };
 
 /// Half-open range of token positions [begin, end).

@@ -13,7 +13,6 @@ struct ValueRange {
 };
 
 ValueRange value_range(const KvHead& head);
-/// Element-wise maximum.
 ValueRange widest(const ValueRange& a, const ValueRange& b);
 
 /// Whether float32 suffices: query-key products over `d` channels times `scale` up to 1e30, and

@@ -59,7 +59,6 @@ class Batch {
     }
   }
 
-  // Writes the sums of all added sets.
   void attend() {
     if (to_.empty()) {
       return;

@@ -54,7 +54,6 @@ __device__ void add_products(const Left<T>& left, const Right& right, Index rows
   }
 }
 
-/// Calls put(row, column, sum) for each of the thread's sums.
 template <class T, class Put>
 __device__ void for_own(const OwnSums<T>& sum, Put put) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

@@ -56,7 +56,6 @@ struct Figures {
   double shift, total, square;
 };
 
-/// Queries that attend in one pass.
 class QueryPlan {
  public:
   explicit QueryPlan(const Head& head)

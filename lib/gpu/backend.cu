@@ -113,9 +113,8 @@ DeviceInfo device_info(int ordinal) {
   }
   gpu::check(code, "counting devices", ordinal);
   if (ordinal >= count) {
-    throw IoError("--device cuda:" + std::to_string(ordinal) +
-                  ": no such device, expected one of the " + std::to_string(count) +
-                  " devices here, counted from 0");
+    throw IoError("--device cuda:" + std::to_string(ordinal) + ": absent, expected one of the " +
+                  std::to_string(count) + " devices here, counted from 0");
   }
   cudaDeviceProp properties;
   gpu::check(cudaGetDeviceProperties(&properties, ordinal), "reading properties", ordinal);

@@ -40,7 +40,6 @@ class Device {
   int ordinal() const { return ordinal_; }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
 
-  /// Makes it the calling thread's device.
   void use() const { check(cudaSetDevice(ordinal_), "selecting the device", ordinal_); }
 
   void* allocate(std::size_t bytes) const {
@@ -67,7 +66,6 @@ class Device {
     cudaFreeAsync(p, cudaStreamPerThread);
   }
 
-  /// Waits for this thread's launches.
   void wait() const {
     use();
     check(cudaStreamSynchronize(cudaStreamPerThread), "waiting for the device", ordinal_);

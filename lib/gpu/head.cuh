@@ -24,7 +24,6 @@ struct Head {
     device.wait();  // other threads' streams read the uploads
   }
 
-  /// Whether products are in float32.
   bool single() const { return host->precision == Precision::float32; }
 
   Device device;
@@ -35,7 +34,6 @@ struct Head {
   Array<const float*> q_rows;   ///< [group]: first element of each q
   Array<float> sink_logit;      ///< [group], or empty
 
-  /// sink_logit, or null if empty.
   const float* sink_logits() const {
     return host->sink_logit.empty() ? nullptr : sink_logit.data();
   }

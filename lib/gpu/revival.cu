@@ -24,7 +24,6 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// Replays the decisions.
 class Decided final : public ReviveStream {
  public:
   Decided(std::vector<ReviveMove> moves, std::vector<float> scores)

@@ -94,7 +94,6 @@ class BlockTeam {
     return block_reduce<kThreads>(own, Max());
   }
 
-  /// A thread per lane of a row.
   template <class Value>
   __device__ void sums(Index rows, Index n, const Value& value, double* out) const {
     static_assert(kThreads % kSumLanes == 0);
@@ -154,7 +153,6 @@ class BlockTeam {
   }
 };
 
-/// Device memory of a stream's state.
 class DeviceArena {
  public:
   explicit DeviceArena(const Device& device) : device_(device) {}

@@ -73,8 +73,8 @@ TEST(EmulatedDevice, OutOfMemoryIsNamed) {
   emulated::card().bytes = 10000;
   const Array<double> x(device(), 1000);
   expect_says(io_error([] { const Array<double> y(device(), 1000); }),
-              "cuda:0: out of memory: asked for 8000 bytes, 2000 of 10000 are free; fewer "
-              "--threads or --queries need less");
+              "cuda:0: out of memory: asked for 8000 bytes, 2000 of 10000 are free, expected "
+              "fewer --threads or --queries");
 }
 
 TEST(EmulatedDevice, AddressesOfTheHostAndOfFreedMemoryAreRefused) {

@@ -75,7 +75,7 @@ class ActiveSet {
   }
 
  private:
-  // Residual and negative gradient of half the objective: one pass over E.
+  // Of half the objective: one pass over E.
   void update_gradient() {
     std::ranges::fill(gradient_, 0.0);
     for (Index i = 0; i < e_.rows(); ++i) {
@@ -139,7 +139,6 @@ class ActiveSet {
     return true;
   }
 
-  // Adds the inner products of newly freed columns with all columns freed so far.
   void extend(const std::vector<Index>& fresh) {
     const auto count = static_cast<Index>(fresh.size());
     const Index known = columns_.rows();
@@ -197,7 +196,6 @@ class ActiveSet {
     return true;
   }
 
-  // Gram matrix of the free columns, both triangles.
   void gather(MatrixD& gram) const {
     const auto n = static_cast<Index>(free_.size());
     gram.resize(n, n);

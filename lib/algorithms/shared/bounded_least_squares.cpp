@@ -13,8 +13,7 @@
 namespace kvbench {
 namespace {
 
-// Eigen's arrays serve element-wise operations. Sums have one order: products by rows of E, other
-// sums in lanes (core/vector_sums.hpp).
+// Element-wise operations only; sums have a fixed order (core/vector_sums.hpp).
 using Eigen::ArrayXd;
 
 constexpr double kTolerance = 1e-7;  // of the objective
@@ -42,7 +41,6 @@ double total(const ArrayXd& a) {
   return sum(a.data(), a.size());
 }
 
-// E x.
 ArrayXd product(const MatrixD& e, const ArrayXd& x) {
   ArrayXd out(e.rows());
   for (Index i = 0; i < e.rows(); ++i) {
@@ -51,7 +49,6 @@ ArrayXd product(const MatrixD& e, const ArrayXd& x) {
   return out;
 }
 
-// E'r.
 ArrayXd transposed_product(const MatrixD& e, const ArrayXd& r) {
   ArrayXd out = ArrayXd::Zero(e.cols());
   for (Index i = 0; i < e.rows(); ++i) {
@@ -60,10 +57,10 @@ ArrayXd transposed_product(const MatrixD& e, const ArrayXd& r) {
   return out;
 }
 
-// Solves (E'E / unit + diag(D)) x = r for a sequence of D. For more unknowns than rows, by the
-// Woodbury identity: S = 1 + E D^-1 E' / unit must be summed for each D, nearly all of the work. S
-// is summed in float32 and solutions are refined with float64 residuals while that converges; late
-// systems, where D spans many orders of magnitude, need float64.
+// Solves (E'E / unit + diag(D)) x = r for a sequence of D. If unknowns outnumber rows, by the
+// Woodbury identity: S = 1 + E D^-1 E' / unit, nearly all of the work, is summed in float32 and
+// solutions are refined in float64 while that converges. Late systems, with D over many orders of
+// magnitude, need float64.
 class Newton {
  public:
   Newton(const MatrixD& e, double unit)
@@ -172,7 +169,7 @@ class Newton {
     }
   }
 
-  // The upper triangle of E D^-1 E' / unit.
+  // Upper triangle of E D^-1 E' / unit.
   void sum_rows() {
     ArrayXd by(e_.cols());
     for (Index j = 0; j < e_.cols(); ++j) {  // Eigen's AVX-512 square root is not correctly rounded
@@ -247,10 +244,8 @@ class InteriorPoint {
         regular_(kRegular * static_cast<double>(e.cols()) /
                  std::pow(std::max(1.0, (high - low) / kUsualRange), 2)) {}
 
-  // Whether the weights can vary.
   bool open() const { return unit_ > 0.0 && std::isfinite(unit_) && high_ > low_; }
 
-  // Weight of |w - 1|^2 beside |E w - y|^2.
   double regular() const { return regular_ * unit_; }
 
   BoundedFit fit_at(const ArrayXd& w) const {

@@ -9,7 +9,6 @@
 namespace kvbench {
 namespace {
 
-// Channels summed at a time.
 Index channels_at_once(Index cells) {
   constexpr Index kSide = 16;               // at least two cache lines of sums
   constexpr Index kCache = Index{1} << 16;  // sums

@@ -17,7 +17,6 @@
 
 namespace kvbench {
 
-/// The size of a sketch.
 struct SketchShape {
   Index rows = 3;
   Index cells = 0;  ///< per row; 0: no sketch
@@ -43,11 +42,10 @@ class CountSketch {
   /// All cells zero. 1 <= rows <= kMaxSketchRows; cells >= 0. Reads words 0 .. 4 rows - 1.
   CountSketch(const SketchShape& shape, const RngStream& words);
 
-  /// Cell of `position` in `row`; 0 <= position < 2^32.
+  /// 0 <= position < 2^32.
   Index cell(Index row, Index position) const {
     return sketch_cell(hashes_[row], position, shape_.cells);
   }
-  /// +1 or -1.
   float sign(Index row, Index position) const { return sketch_sign(hashes_[row], position); }
 
   /// Adds or subtracts a token in every row: its key without sign, its value with sign. key [d],

@@ -48,7 +48,6 @@ std::vector<Index> fisher_split(std::span<const double> fisher, std::span<const 
   std::iota(open.begin(), open.end(), std::size_t{0});
   while (left > 0) {
     const std::vector<double> share = proportions(fisher, open, left);
-    // Fill layers that reach their cap, then share again.
     std::vector<std::size_t> rest;
     Index filled = 0;
     for (std::size_t i = 0; i < open.size(); ++i) {
@@ -64,7 +63,6 @@ std::vector<Index> fisher_split(std::span<const double> fisher, std::span<const 
       open = std::move(rest);
       continue;
     }
-    // No layer is capped: whole parts, then one each by largest remainder.
     Index assigned = 0;
     for (std::size_t i = 0; i < open.size(); ++i) {
       out[open[i]] = std::min(static_cast<Index>(share[i]), left - assigned);

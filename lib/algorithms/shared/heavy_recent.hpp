@@ -16,7 +16,6 @@ std::vector<ParamSpec> heavy_recent_params(const std::vector<ParamSpec>& own = {
 /// Recent tokens among `kept`: kept - floor(heavy_ratio * kept).
 Index recent_of(const Params& params, Index kept);
 
-/// The task's tokens, ascending.
 struct Split {
   std::vector<Index> kept;
   std::vector<Index> evicted;
@@ -26,7 +25,7 @@ struct Split {
 /// Keeps the recent_of most recent tokens, and the heaviest of the others by accumulated attention.
 Split split_heavy_recent(const Task& task, const Params& params, Index kept);
 
-/// Peak bytes of split_heavy_recent, and bytes of its result.
+/// Peak bytes of split_heavy_recent; bytes of its result.
 Index split_bytes(const LayerFacts& layer, Index middle);
 Index split_result_bytes(const LayerFacts& layer, Index middle);
 

@@ -15,7 +15,6 @@ namespace kvbench {
 /// The parameter `sketch`: width of the Gaussian sketch; 0: none.
 ParamSpec sketch_param();
 
-/// For MethodInfo::random.
 bool draws_sketch(const Params& params);
 
 /// For MethodInfo::resolve: throws InputError if the layer's rotary tables do not cover its

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kNodes = 12;  // per panel of at most half a standard deviation
 
-// Gauss-Legendre nodes and weights on [-1, 1], by Newton's method on the Legendre polynomial.
+// Gauss-Legendre on [-1, 1], nodes by Newton's method.
 struct GaussRule {
   std::array<double, kNodes> x{};
   std::array<double, kNodes> w{};
@@ -117,7 +117,7 @@ class Density {
   double power_;
 };
 
-// Solves the tridiagonal system in place (Thomas), diagonally dominant near the optimum.
+// Thomas algorithm, in place.
 void solve(std::vector<double>& below, std::vector<double>& diagonal, std::vector<double>& above,
            std::vector<double>& right) {
   for (std::size_t i = 1; i < right.size(); ++i) {

@@ -62,7 +62,6 @@ std::optional<KeyScore> score_of(const std::string& keys) {
                           : std::nullopt;
 }
 
-// Tokens selected by another method, at most `count`.
 std::vector<Index> selected_by(const Method& method, const Task& task, const Params& params,
                                Index count) {
   Task asked = task;
@@ -101,10 +100,9 @@ double norm(const MatrixD& m) {
   return std::sqrt(dot(m.data(), m.data(), m.rows() * m.cols()));
 }
 
-// The shortest least-squares solution of |X Z - T|^2 + r |Z|^2, by Eigen's complete orthogonal
-// decomposition of X stacked on sqrt(r) 1, rank-revealing by column pivoting. Several times slower
-// than Cholesky. The only place where the order of summation is Eigen's and depends on the
-// instruction set.
+// Shortest least-squares solution of |X Z - T|^2 + r |Z|^2 by Eigen's complete orthogonal
+// decomposition, several times slower than Cholesky. Only here the order of summation is Eigen's
+// and depends on the instruction set.
 MatrixD shortest_solution(const MatrixD& x, const MatrixD& t, double r) {
   const Index below = r > 0.0 ? x.cols() : 0;
   Eigen::MatrixXd stacked = Eigen::MatrixXd::Zero(x.rows() + below, x.cols());
@@ -118,10 +116,9 @@ MatrixD shortest_solution(const MatrixD& x, const MatrixD& t, double r) {
   return out;
 }
 
-// The solution Z of (X'X + r) Z = X'T; with r = 0, the shortest least-squares solution. A ridge
-// that is not tiny allows the Cholesky factor of the smaller Gram matrix, which is positive
-// definite for any B: (X'X + r)^-1 X' = X' (XX' + r)^-1 if B > R. Without a ridge X'X is singular
-// there, and forming it would square the condition.
+// Solves (X'X + r) Z = X'T; with r = 0, the shortest least-squares solution. With a ridge, by the
+// Cholesky factor of the smaller Gram matrix: (X'X + r)^-1 X' = X' (XX' + r)^-1 if B > R. Without
+// one X'X is singular there, and forming it would square the condition.
 MatrixD ridge_solution(const MatrixD& x, const MatrixD& t, double ridge) {
   const double r =
       ridge * dot(x.data(), x.data(), x.rows() * x.cols()) / static_cast<double>(x.cols());
@@ -150,7 +147,6 @@ MatrixD ridge_solution(const MatrixD& x, const MatrixD& t, double ridge) {
   return shortest_solution(x, t, r);
 }
 
-// a - b.
 MatrixD difference(const MatrixD& a, const MatrixD& b) {
   MatrixD out = a;
   add(-1.0, b.data(), b.rows() * b.cols(), out.data());
@@ -186,7 +182,6 @@ std::optional<KvHead> coded_head(const Task& task, std::span<const Index> kept) 
   return out;
 }
 
-// Whether all tokens are kept with exact keys.
 bool nothing_missing(const Task& task, std::span<const Index> kept) {
   return static_cast<Index>(kept.size()) == task.count() && task.code_keys == nullptr;
 }

@@ -82,8 +82,7 @@ class Factor {
   std::vector<std::vector<double>> rows_;  // row i has i + 1 entries
 };
 
-// argmin |E_S w - y|^2 within bounds for growing S, by a primal active-set method. Weights at a
-// bound are fixed; free weights solve their normal equations.
+// Primal active-set method for argmin |E_S w - y|^2 within bounds, for growing S.
 class BoundedWeights {
  public:
   BoundedWeights(std::vector<double> y, double low, double high)
@@ -104,7 +103,6 @@ class BoundedWeights {
     refit();
   }
 
-  // y - E_S w.
   std::vector<double> residual() const {
     std::vector<double> out = y_;
     for (std::size_t j = 0; j < w_.size(); ++j) {

@@ -48,11 +48,10 @@ class MergeAndReduce {
 
   Index t() const { return t_; }
   Index arrivals() const { return arrivals_; }
-  /// Tokens held over all levels.
   Index size() const;
   /// C^0, C^1, ..., each in order of arrival. Weight of C^l: 2^l.
   std::span<const std::vector<Index>> levels() const { return levels_; }
-  /// Sum of the weights, exact.
+  /// Exact.
   double weight() const;
 
  private:

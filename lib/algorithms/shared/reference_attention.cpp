@@ -37,7 +37,6 @@ double largest_of(const double* x, Index n) {
   return out;
 }
 
-// x = exp(x - shift).
 void exponentiate(double shift, Index n, double* x) {
 #pragma omp simd
   for (Index j = 0; j < n; ++j) {

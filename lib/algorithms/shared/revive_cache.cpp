@@ -64,7 +64,6 @@ void add_sketch(Compressed& out, const KvHead& head, const CountSketch& sketch,
   out.diag.emplace_back("overflows", fmt::format("{}", sketch.overflows()));
 }
 
-// Replaces `vague` by its mean token.
 void add_mean(Compressed& out, const Task& task, std::span<const Index> vague) {
   const KvHead& head = task.head;
   RowMerge all;
@@ -127,7 +126,6 @@ void ReviveCache::insert(Index i) {
   }
 }
 
-// Candidate -> Vague.
 void ReviveCache::to_vague(Index i) {
   erase_sorted(candidates_, i);
   const auto it = revived_.find(i);
@@ -140,7 +138,6 @@ void ReviveCache::to_vague(Index i) {
   insert_sorted(vague_, i);
 }
 
-// Vague -> Candidate, in exchange for `out`.
 void ReviveCache::swap(Index out, Index in) {
   Pair pair{std::vector<float>(head_.d()), std::vector<float>(head_.dv())};
   sketch_.key(in, pair.k.data());

@@ -25,7 +25,6 @@ struct ReviveOptions {
   Vague vague = Vague::sketch;  ///< other values in a batch only
 };
 
-/// Capacities.
 struct RevivePlan {
   /// All tokens fit; no scores and no sketch are kept, and the other fields are unused.
   bool all_exact = false;

@@ -41,7 +41,6 @@ std::vector<double> importance(const KvHead& head, std::span<const Index> seen, 
   }
   std::vector<double> weights(seen.size());
   const auto heads = static_cast<double>(head.q.size());
-  // Reduced like the logits.
   double sink = sink_logit(head, 0);
   for (Index g = 1; g < head.group(); ++g) {
     sink = largest_logit ? std::max(sink, sink_logit(head, g)) : sink + sink_logit(head, g);
@@ -74,7 +73,6 @@ std::vector<double> importance(const KvHead& head, std::span<const Index> seen, 
   return out;
 }
 
-// The cache's keys as unit vectors.
 class Directions {
  public:
   Directions(const KvHead& head, std::span<const Index> cache) : keys_(head.k), cache_(cache) {
@@ -167,7 +165,6 @@ std::vector<double> redundancy(const KvHead& head, std::span<const Index> cache,
   return out;
 }
 
-// The largest within `half` places.
 std::vector<double> pooled(std::span<const double> x, Index half) {
   const auto count = static_cast<Index>(x.size());
   std::vector<double> out(x.size());

@@ -9,7 +9,7 @@
 namespace kvbench {
 namespace {
 
-// The Hadamard matrix in Sylvester's order, normalised.
+// Normalised, in Sylvester's order.
 void transform(std::span<double> x) {
   for (std::size_t half = 1; half < x.size(); half *= 2) {
     for (std::size_t block = 0; block < x.size(); block += 2 * half) {

@@ -22,9 +22,8 @@ class Rotation {
   /// Time O(d) for hadamard, O(d^3) for orthogonal. Throws std::logic_error for a bad d.
   Rotation(RotationKind kind, Index d, const RngStream& stream);
 
-  /// x [d] becomes R x. Time O(d log d), or O(d^2) for orthogonal.
+  /// x [d]. Time O(d log d), or O(d^2) for orthogonal.
   void apply(std::span<double> x) const;
-  /// x [d] becomes R' x.
   void invert(std::span<double> x) const;
 
  private:

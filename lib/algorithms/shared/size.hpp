@@ -17,7 +17,6 @@ std::vector<ParamSpec> size_params(const std::vector<ParamSpec>& own = {});
 /// and T or no size is given; Infeasible if the budget is below `fixed_bytes`.
 Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each,
                      Index fixed_bytes = 0);
-/// The same for one (k,v) pair per token.
 Index pairs_to_keep(const Task& task, const Params& params);
 
 /// The head's share. Without one, the share that the method's `survey` and `share` give a layer of
@@ -40,14 +39,12 @@ Compressed hold(std::span<const Index> tokens);
 /// Holds the pairs_to_keep tokens of the task with the highest scores [m].
 Compressed hold_top(const Task& task, const Params& params, std::span<const double> scores);
 
-/// Copies rows `tokens` of `m`.
 Matrix copy_rows(MatrixView m, std::span<const Index> tokens);
 
 inline void append_all(std::vector<Index>& to, std::span<const Index> more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-/// For MethodInfo::random.
 inline bool always_random(const Params&) {
   return true;
 }

@@ -19,7 +19,6 @@ inline Range stream_middle(const StreamTask& task) {
   return {sink, std::max(sink, n - std::min(task.recent, n))};
 }
 
-/// stream_middle as a list.
 inline std::vector<Index> stream_tokens(const StreamTask& task) {
   const Range middle = stream_middle(task);
   std::vector<Index> out(middle.size());
@@ -48,7 +47,6 @@ class TokenStream : public StreamCache {
   virtual void take(Index token) = 0;
 };
 
-/// The last `capacity` tokens.
 class LastTokens {
  public:
   explicit LastTokens(Index capacity) : capacity_(capacity) {}
