@@ -30,7 +30,7 @@ constexpr double kBoundary = 0.99;  // part of the step to the nearest bound
 // gap of 1e-7 resolves, above the rounding of E'E.
 constexpr double kRegular = 1e-13;
 constexpr double kSolved = 1e-7;      // residual of a Newton system, relative to its right side
-constexpr double kConverges = 0.3;    // least reduction by a refinement; otherwise float32 fails
+constexpr double kConverges = 0.3;    // factor of a refinement; above it float32 fails
 constexpr double kUsualRange = 20.0;  // of bounds; wider ones are weighted less
 
 double inner(const ArrayXd& a, const ArrayXd& b) {

@@ -39,8 +39,7 @@ void check_prefix(std::string_view method, const std::string& what, const LayerF
                   const std::optional<Index>& prefix) {
   if (!prefix) {
     throw InputError(fmt::format(
-        "{}: {} has no attribute prefix, expected the number of tokens that the model had "
-        "read",
+        "{}: {} has no attribute prefix, expected the number of tokens that the model had read",
         method, what));
   }
   if (*prefix > layer.prompt()) {
@@ -113,8 +112,7 @@ const ExtraSetInfo& require_extra(std::string_view method, const LayerFacts& lay
   if (layer.window > 0) {
     throw InputError(
         fmt::format("{}: sets of extra queries do not support the layer's window of {} tokens, "
-                    "expected --layers "
-                    "without it",
+                    "expected --layers without it",
                     method, layer.window));
   }
   const ExtraSetInfo& out = require_named(method, "extra queries", layer.extra, name);
