@@ -1,5 +1,5 @@
-// What `kvbench cluster` computes about the rows of one head, in tasks shared by threads. Tasks are
-// serial, so results do not depend on the number of threads.
+// What `kvbench cluster` computes for one head. Tasks are serial, so results do not depend on the
+// number of threads.
 #pragma once
 
 #include <atomic>
@@ -39,8 +39,8 @@ struct Study {
   Points points;                    ///< empty if not requested
 };
 
-/// Tokens of n to show, ascending: `count` evenly spaced ones, floor(i n / count) (all if count is
-/// 0 or at least n), and `always` (any order, each in [0, n)).
+/// Ascending tokens of n to show: `count` evenly spaced ones, floor(i n / count) (all if count is 0
+/// or at least n), and `always` (any order, each in [0, n)).
 std::vector<Index> spaced_tokens(Index n, Index count, std::span<const Index> always);
 
 Index point_columns(const StudyOptions& options, Index d);

@@ -1,5 +1,5 @@
-// Atomic files: written as PATH.tmp, synced, renamed. A reader, also after a kill or a power cut,
-// sees the old file or the whole new one.
+// Atomic files: written as PATH.tmp, synced, renamed, so that a reader, also after a kill or a
+// power cut, sees the old file or the whole new one.
 #pragma once
 
 #include <filesystem>
@@ -9,17 +9,17 @@
 
 namespace kvbench {
 
-/// Resolves symbolic links as far as possible, so that two names of a file share one lock and a
-/// rename replaces the file, not the link.
+/// Resolves symbolic links, so that two names of a file share one lock and a rename replaces the
+/// file, not the link.
 std::filesystem::path resolved_path(const std::filesystem::path& path);
 
-/// Freezes resolved_path for these paths and their targets, so that links made later are not
-/// followed. Replaces an earlier call's paths. Thread-safe.
+/// Freezes resolved_path for these paths and their targets: links made later are not followed.
+/// Replaces earlier ones. Thread-safe.
 void fix_resolved_paths(const std::vector<std::filesystem::path>& paths);
 
 std::filesystem::path partial_path(const std::filesystem::path& path);
 
-/// Writes all bytes. Returns false, with errno set, on the first failure.
+/// Returns false, with errno set, on the first failure.
 bool write_all(int fd, std::string_view bytes);
 
 /// Writes a message. Errors (closed, full, broken pipe) are ignored: the run goes on without it.
@@ -36,11 +36,11 @@ void hold_writes();
 /// file is then left.
 void publish_file(const std::filesystem::path& path);
 
-/// Renames a file durably. Throws IoError, also if `to` is a device, a folder or a link.
+/// Throws IoError, also if `to` is a device, a folder or a link.
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// A text written to PATH.tmp until it is published, so that several files can be complete before
-/// the first is renamed. Memory holds one part at a time.
+/// A text in PATH.tmp until published, so that several files can be complete before the first is
+/// renamed. Memory holds one part at a time.
 class StagedFile {
  public:
   /// Creates PATH.tmp, never through a link. Throws IoError.

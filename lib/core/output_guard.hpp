@@ -1,5 +1,5 @@
-// Protection of files. A command names its inputs and outputs before it writes; inputs, devices and
-// files of other programs are never overwritten.
+// Inputs, devices and files of other programs are never overwritten: a command names its inputs and
+// outputs before it writes.
 #pragma once
 
 #include <filesystem>

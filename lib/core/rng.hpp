@@ -1,5 +1,5 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3", SC 2011), from Random123. A stream is a pure function of its purpose, so selections do
+// 1, 2, 3", SC 2011), from Random123. Streams are pure functions of their purpose: selections do
 // not depend on threads, shards, the order of jobs, or the device.
 //
 // Key (64 bits)   = hash64(seed, prompt, algorithm, purpose)
@@ -16,7 +16,7 @@
 
 namespace kvbench {
 
-/// A stream of random 64-bit words with random access. Cheap to copy.
+/// Random access, cheap to copy.
 class RngStream {
  public:
   RngStream() = default;

@@ -62,8 +62,8 @@ struct Range {
   friend constexpr bool operator==(const Range&, const Range&) = default;
 };
 
-/// Storage on 64-byte boundaries. Vectorised sums peel up to an aligned address, so alignment would
-/// otherwise affect the last bit of a result.
+/// 64-byte alignment: vectorised sums peel up to an aligned address, which would otherwise affect
+/// the last bit of a result.
 template <class T>
 struct AlignedAllocator {
   using value_type = T;

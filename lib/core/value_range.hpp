@@ -15,9 +15,9 @@ struct ValueRange {
 ValueRange value_range(const KvHead& head);
 ValueRange widest(const ValueRange& a, const ValueRange& b);
 
-/// Whether float32 suffices: query-key products over `d` channels times `scale` up to 1e30, and
-/// keys and values, which methods square, up to 1e15. The rest of float32's range (3e38) is for
-/// sums over tokens. float64 always suffices for float32 elements.
+/// Whether float32 suffices: query-key products over `d` channels times `scale` up to 1e30, keys
+/// and values, which methods square, up to 1e15. The rest of its range (3e38) is for sums over
+/// tokens.
 bool fits_float32(const ValueRange& range, double scale, Index d);
 
 }  // namespace kvbench

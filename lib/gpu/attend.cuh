@@ -1,6 +1,5 @@
-// Attention of queries to lists of tokens, for attention.cuh: logits, softmax and weighted values.
-// Logits, weights and slab sums have the bits of attention/query_block.hpp. float64 sums over
-// tokens depend on the list only.
+// Attention of queries to lists of tokens, for attention.cuh. Logits, weights and slab sums have
+// the bits of attention/query_block.hpp. float64 sums over tokens depend on the list only.
 #pragma once
 
 #include <algorithm>

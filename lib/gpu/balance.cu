@@ -139,9 +139,9 @@ struct Walk {
 };
 
 // Right-looking walks, a thread block per block of tokens. The thread of token i draws its sign
-// from the sum in its registers, then all threads add row i to the sums of their tokens. sums[k]
-// belongs to the thread's k-th token from the current one on. One barrier per token: two slots hold
-// the signed weights of this token and the next.
+// from the sum in its registers, then all threads add row i to their sums; sums[k] is that of the
+// thread's k-th token from the current one on. Two slots for the signed weight need one barrier per
+// token.
 template <int kThreads, class T>
 __global__ void __launch_bounds__(kThreads) walk(Walk<T> w) {
   __shared__ double signed_weight[2];

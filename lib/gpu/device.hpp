@@ -1,5 +1,5 @@
-// Devices, and heads and matrices on them. All CUDA code is behind this header; builds without CUDA
-// have it too and reject every CUDA device.
+// All CUDA code is behind this header. Builds without CUDA have it too and reject every CUDA
+// device.
 #pragma once
 
 #include <cstdint>
@@ -38,15 +38,15 @@ DeviceInfo device_info(int ordinal);
 std::uint64_t device_head_bytes(Index n, Index d, Index dv, Index group, Index nq);
 std::uint64_t device_job_bytes(Index n, Index d, Index group);
 
-/// Scratch arrays of a job at a time, each up to scratch_bytes.
+/// Of a job at a time, each up to scratch_bytes.
 inline constexpr Index kScratchArrays = 8;
 
 /// Queries of a stream's steps are batched up to this many bytes, enough to fill a device per
 /// launch.
 inline constexpr Index kGpuBatchBytes = Index{1} << 26;
 
-/// Uploads a head, which must outlive the backend. Scratch arrays of its jobs keep to
-/// `scratch_bytes` each. Throws IoError if memory does not suffice or the build has no CUDA.
+/// Uploads a head, which must outlive the backend. Scratch arrays keep to `scratch_bytes` each.
+/// Throws IoError if memory does not suffice or the build has no CUDA.
 std::unique_ptr<Backend> open_gpu(const KvHead& head, int ordinal, std::size_t scratch_bytes);
 
 /// Device memory of a matrix, and of each task on it beside scratch.

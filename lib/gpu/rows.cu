@@ -14,9 +14,9 @@ constexpr int kLanes = static_cast<int>(kDistanceLanes);  // a team: threads tha
 constexpr int kThreads = 128;
 constexpr int kTeams = kThreads / kLanes;
 
-// Returns to each lane of a team the squared distance of `x` and row(lane); all lanes pass the same
-// x. Each lane makes a partial sum of all eight distances, so that a team reads 32 bytes at a time,
-// then lanes exchange them. All lanes of a warp must call.
+// Returns to each lane of a team the squared distance of the team's x and row(lane). Each lane
+// makes a partial sum of all eight distances, so that a team reads 32 bytes at a time. All lanes of
+// a warp must call.
 template <class Row>
 __device__ double team_distance(const float* x, Index d, const Row& row) {
   __shared__ double sums[kTeams][kLanes][kLanes + 1];  // avoids bank conflicts
@@ -53,9 +53,9 @@ struct Centers {
   Index* nearest;   // [m]
 };
 
-// Centre `number` is the farthest row of the launch before. Rows strictly nearer to it than to all
-// earlier centres are assigned to it. The launch with number = count only finds the last radius. If
-// every row lies on a centre, later launches pass that on.
+// Centre `number` is the farthest row of the launch before; rows strictly nearer to it than to
+// earlier centres join it. The launch with number = count finds the last radius. If every row lies
+// on a centre, later launches pass that on.
 __global__ void __launch_bounds__(kThreads) admit(Points p, Centers to, Index number) {
   const Index blocks = gridDim.x;
   const Index place = Index{blockIdx.x} * kThreads + threadIdx.x;
@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(kThreads) batch_distances(Points p, Stream to,
   }
 }
 
-// Rows of a batch join or open clusters in order, a thread per row. Each thread decides for its row
-// one step ahead, so a step has one barrier for any number of clusters.
+// Rows of a batch join or open clusters in order, a thread per row. A thread decides one step
+// ahead, so a step has one barrier.
 __global__ void __launch_bounds__(kBatch) assign_batch(Points p, Stream to, Index begin) {
   __shared__ double within[kBatch][kBatch];
   __shared__ bool joins[kBatch];

@@ -1,6 +1,6 @@
 // Bytes of a cache: payload (keys and values at the trace's element type, or what a method stores
-// instead) plus aux (weights, indices, scores, counts). Also what it still holds: attention mass on
-// exact tokens, and heavy tokens lost.
+// instead) plus aux (weights, indices, scores, counts). Also the attention mass and heavy tokens
+// that it lost.
 #pragma once
 
 #include <cstdint>
@@ -55,16 +55,15 @@ HeldFigures held_figures(const ExactAttention& truth, std::span<const std::uint8
 /// Share of the sink logit of query head `g`, mean over the queries of `truth`.
 double sink_mass(const KvHead& head, Index g, const ExactAttention& truth);
 
-/// held_figures for a stream, where each query has its own cache. A token is forgotten if some
-/// query gave it more than kAmnesiaThreshold while it was not held exactly; `amnesia_mass` is the
-/// attention on such tokens from queries that did not find them held, mean over all queries. Equal
-/// to held_figures if all caches are the same.
+/// held_figures for a stream. A token is forgotten if some query gave it more than
+/// kAmnesiaThreshold while it was not held exactly; `amnesia_mass` is the attention on such tokens
+/// from queries that did not find them held, mean over all queries. Equal to held_figures if all
+/// caches are the same.
 class HeldOverSteps {
  public:
   explicit HeldOverSteps(Index n) : lost_(n, 0.0), noticed_(n, 0) {}
 
-  /// Adds one query: its exact probabilities `p` [n], `held` [n] at its step, and the share of its
-  /// sink logit.
+  /// Adds a query: exact probabilities `p` [n], `held` [n] at its step, share of its sink logit.
   void add(std::span<const double> p, std::span<const std::uint8_t> held, double sink = 0.0);
 
   HeldFigures figures() const;

@@ -2,8 +2,9 @@
 // cell per row and estimated by the median over the rows.
 // [1] Yuan et al., "KVReviver: Reversible KV Cache Compression with Sketch-Based Token
 //     Reconstruction", Algorithms 1 and 2.
-// Hashes: streams/sketch.hpp. Row r is hashed by words 4r .. 4r+3 of the stream. Cells have the
-// trace's element type. Each is rounded after every addition (once in a bulk fill), and clamped to
+// Row r is hashed by words 4r .. 4r+3 of the stream (streams/sketch.hpp). Cells have the trace's
+// element type, rounded after every addition (once in a bulk fill) and clamped to the largest
+// finite element.
 // the largest finite element (counted).
 #pragma once
 
@@ -33,7 +34,7 @@ struct SketchShape {
   }
 };
 
-/// Bytes of a sketch in memory, and scratch of `fill` for `tokens` tokens.
+/// Bytes of a sketch; scratch of `fill` for `tokens` tokens.
 Index sketch_bytes(const SketchShape& shape);
 Index sketch_fill_bytes(const SketchShape& shape, Index tokens);
 
@@ -57,12 +58,12 @@ class CountSketch {
     change(position, key, value, -1.0F);
   }
 
-  /// Adds the tokens at `positions`, ascending, to an empty sketch, with rows `positions` of k [.,
-  /// d] and v [., dv]. Sums in float64, each element rounded once. Requires cells > 0.
+  /// Bulk insertion into an empty sketch: rows `positions`, ascending, of k [., d] and v [., dv].
+  /// float64 sums, each element rounded once. Requires cells > 0.
   void fill(std::span<const Index> positions, MatrixView k, MatrixView v);
 
-  /// The element-wise median over the rows (for an even number, the mean of the two middle ones,
-  /// rounded to the element type). For `mean`, `position` must be in the sketch.
+  /// Element-wise median over the rows; for an even number, the rounded mean of the two middle
+  /// ones. For `mean`, `position` must be in the sketch.
   void key(Index position, float* out) const;
   void value(Index position, float* out) const;
 
@@ -93,10 +94,9 @@ class CountSketch {
   std::int64_t overflows_ = 0;
 };
 
-/// Bound of [1] on the variance of an element of a reconstructed key or value: pi held /
-/// total_cells * sigma2 for `held` tokens of element variance `sigma2` and `total_cells` = rows *
-/// cells, exceeded with probability below exp(-held / total_cells). Derived for three rows and
-/// independent normal elements of mean 0.
+/// Bound of [1] on the variance of a reconstructed element: pi held / total_cells * sigma2 for
+/// `held` tokens of element variance `sigma2`, exceeded with probability below exp(-held /
+/// total_cells). Derived for three rows and independent normal elements of mean 0.
 double sketch_variance_bound(Index held, Index total_cells, double sigma2);
 
 }  // namespace kvbench

@@ -11,10 +11,9 @@
 
 namespace kvbench {
 
-/// H2O's greedy eviction for the parameters heavy_recent_params: of the tokens outside the window
-/// the one with the least accumulated attention is evicted, except the most recent B -
-/// floor(heavy_ratio B). `after`: over how many kept tokens behind an evicted one scores are
-/// summed. Throws as stream_tokens_to_keep.
+/// H2O's greedy eviction with heavy_recent_params: outside the window the token with the least
+/// accumulated attention is evicted, except the most recent B - floor(heavy_ratio B). `after`: over
+/// how many kept tokens behind an evicted one scores are summed. Throws as stream_tokens_to_keep.
 EvictionRules h2o_rules(const StreamTask& task, const Params& params, Index after = 0);
 
 /// Memory of an EvictingCache of `kept` tokens outside the window.

@@ -1,5 +1,4 @@
-// Attention from a trace's extra queries to the prompt, for methods that score with them (kvzip;
-// ref=NAME), and checks that a layer has them.
+// Attention from a trace's extra queries to the prompt (kvzip; ref=NAME).
 #pragma once
 
 #include <functional>
@@ -21,8 +20,8 @@ std::vector<std::string> ref_sets(const Params& params);
 /// under the stream protocol.
 std::map<std::string, std::string> resolve_ref(const Params& params, const LayerFacts& layer);
 
-/// Returns the layer's set `name`. Throws InputError, with `method`, if there is none, or a segment
-/// has no prefix or one beyond the prompt.
+/// Returns the layer's set. Throws InputError, with `method`, if there is none, or a segment has no
+/// prefix or one beyond the prompt.
 const ExtraSetInfo& require_extra(std::string_view method, const LayerFacts& layer,
                                   const std::string& name);
 /// The same for scores.
@@ -36,16 +35,16 @@ const ExtraSet& extra_set(const Task& task, const std::string& name);
 /// group.
 using VisitWeights = std::function<void(Index g, Index j, std::span<const double> w)>;
 
-/// Visits the weights of rows `queries` of a segment, query heads one after another, rows
-/// ascending. A softmax runs over `tokens` of the head and the segment's keys up to the query, all
-/// rotated. float64, fixed order of sums. Time O(group m (t + m) d), memory extra_weights_bytes.
+/// Visits softmax weights of rows `queries` of a segment, by query head, then row. A softmax runs
+/// over `tokens` of the head and the segment's keys up to the query. float64, fixed order of sums.
+/// Time O(group m (t + m) d), memory extra_weights_bytes.
 void each_extra_weight(const KvHead& head, const ExtraSegment& segment,
                        std::span<const Index> tokens, Range queries, const VisitWeights& visit);
 Index extra_weights_bytes(Index d, Index tokens, Index queries);
 
-/// [group][n]: summed softmax weights of the set's last `count` queries over its segments, each
-/// over tokens [0, prefix) and the segment's keys up to the query; 0 from prefix on. Computed once
-/// per head (ScoreBook::named).
+/// [group][n]: summed softmax weights of the set's last `count` queries, each over tokens [0,
+/// prefix) and its segment's keys up to itself; 0 from prefix on. Computed once per head
+/// (ScoreBook::named).
 const std::vector<std::vector<double>>& extra_sums(const Task& task, const std::string& set,
                                                    Index count);
 /// Scratch of extra_sums for the set named by `ref`.

@@ -2,9 +2,9 @@
 // supplies the halving.
 // [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", Algorithm 3.
 //
-// C^0 takes arrivals. After every t of them it is halved into C^1 and emptied; if 2^i divides the
-// number of batches, C^i is halved into C^{i+1}. Between arrivals C^i (0 < i < T) is empty or holds
-// t/2 tokens. Every halved block has exactly t tokens, so for even t nothing is rounded and the
+// C^0 takes arrivals and is halved into C^1 after every t; if 2^i divides the number of batches,
+// C^i is halved into C^{i+1}. Between arrivals C^i (0 < i < T) is empty or holds t/2 tokens. Every
+// halved block has exactly t tokens, so level weights sum to the arrivals for even t.
 // level weights sum to the arrivals.
 #pragma once
 
@@ -17,15 +17,15 @@
 
 namespace kvbench {
 
-/// Identifies a halved block: current batch size, its level, and its number on that level from 0.
-/// Block b of level l stands for arrivals [b t 2^l, (b + 1) t 2^l). Unique within a stream.
+/// A halved block: batch size, level, and number on that level from 0. Stands for arrivals [number
+/// t 2^level, (number + 1) t 2^level).
 struct BlockId {
   Index t = 0;
   Index level = 0;
   Index number = 0;
 };
 
-/// Returns exactly half of a block of even size: the survivors, in order.
+/// Returns the survivors in order, exactly half of the block.
 using HalveBlock =
     std::function<std::vector<Index>(std::span<const Index> block, const BlockId& id)>;
 
@@ -33,17 +33,15 @@ class MergeAndReduce {
  public:
   static constexpr Index kUnlimited = std::numeric_limits<Index>::max();
 
-  /// `t`: batch size, even, >= 2. `levels`: T >= 0, the level that is never halved and grows
-  /// without bound; kUnlimited: as many as needed, each of at most t tokens. Throws
-  /// std::logic_error otherwise.
+  /// `t`: batch size, even, >= 2. `levels`: T >= 0, the level that is never halved; kUnlimited: as
+  /// many as needed, each of at most t tokens. Throws std::logic_error otherwise.
   explicit MergeAndReduce(Index t, Index levels = kUnlimited);
 
   /// Adds a token. Holds at most size() + 1 tokens meanwhile.
   void append(Index token, const HalveBlock& halve);
 
-  /// Halves the batch size. The levels then have the shape of a stream with t/2 from the start.
-  /// Never holds more than before. Requires t divisible by 4 and T unlimited, otherwise throws
-  /// std::logic_error.
+  /// Halves the batch size; levels then are as with t/2 from the start. Never holds more than
+  /// before. Throws std::logic_error unless t is divisible by 4 and T unlimited.
   void lower(const HalveBlock& halve);
 
   Index t() const { return t_; }

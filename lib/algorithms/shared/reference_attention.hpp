@@ -18,15 +18,14 @@ MatrixD reference_rows(const KvHead& head, Range positions);
 /// The same for the last `count` queries of an extra set.
 MatrixD reference_rows(const KvHead& head, const ExtraSet& set, Index count);
 
-/// Every reference query (reference_rows) attends all tokens of the task, without a causal mask. R
-/// rows, m tokens.
+/// Every reference query attends all tokens of the task, without a causal mask. R rows, m tokens.
 class ReferenceAttention {
  public:
   /// Rows with logits in memory.
   static constexpr Index kBlock = 48;
 
-  /// `queries` [R, d]; R may be 0. One pass over all tokens; time O(R m (d + dv)), memory O(R (d +
-  /// dv) + m d). Scores are summed in a fixed order, so selections do not depend on blocking.
+  /// `queries` [R, d]; R may be 0. Time O(R m (d + dv)), memory O(R (d + dv) + m d). Scores are
+  /// summed in a fixed order, so selections do not depend on blocking.
   ReferenceAttention(const KvHead& head, std::span<const Index> tokens, MatrixD queries,
                      KeyScore score);
 

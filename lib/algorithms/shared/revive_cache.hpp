@@ -16,8 +16,8 @@
 
 namespace kvbench {
 
-/// A streamed cache. Every step attends all tokens, those in the sketch as rebuilt. The stream
-/// decides what moves (streams/revival.hpp); the cache moves keys and values.
+/// Every step attends all tokens, those in the sketch as rebuilt. The stream decides what moves
+/// (streams/revival.hpp).
 class ReviveCache final : public StreamCache {
  public:
   /// `head` must outlive the cache. `words`: hash words. `steps`: all steps in order, required by
@@ -26,9 +26,8 @@ class ReviveCache final : public StreamCache {
               const RngStream& words, const Backend& backend = cpu_backend(),
               std::span<const ReviveStep> steps = {});
 
-  /// One step. The position's query, if any, attends 0 .. j (inserted tokens as the cache holds
-  /// them, others exactly); each token adds its attention, reduced over the group, to its score.
-  /// Then the step's token, if any, is inserted (Algorithm 3).
+  /// The position's query, if any, attends 0 .. j; each token adds its attention, reduced over the
+  /// group, to its score. Then the step's token, if any, is inserted (Algorithm 3).
   void step(const ReviveStep& step);
   void append(Index j, Index leaving) override { step({j, leaving, j >= head_.q_start()}); }
 
@@ -38,7 +37,7 @@ class ReviveCache final : public StreamCache {
   const std::vector<Index>& recent() const { return recent_; }
   const std::vector<Index>& candidates() const { return candidates_; }  ///< ascending
   const std::vector<Index>& vague() const { return vague_; }            ///< ascending
-  /// On a device, the scores after the last step. Not available if all is exact.
+  /// On a device, valid after the last step. Not available if all is exact.
   float score(Index i) const { return stream_->scores()[i]; }
   const CountSketch& sketch() const { return sketch_; }
   Index swaps() const { return swaps_; }
