@@ -72,7 +72,7 @@ class QueryPlan {
     constexpr Index kPerQuery = (sizeof(Query) + sizeof(Tile) + sizeof(Figures)) / sizeof(double);
     const Index free =
         std::min({more(1, weights, count), more(d_, all, 1), more(kPerQuery, all, 1)});
-    return values ? std::min({room, more(dv_, partials, slabs_of(count)), more(dv_, all, 1)})
+    return values ? std::min({free, more(dv_, partials, slabs_of(count)), more(dv_, all, 1)})
                   : free;
   }
 
