@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "choice.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/output_guard.hpp"
-#include "decimal.hpp"
+#include "number_options.hpp"
+#include "parse_enum.hpp"
 #include "report/csv.hpp"
 #include "report/summary.hpp"
 #include "report/summary_formats.hpp"
@@ -30,7 +30,7 @@ struct SummarizeCommand {
   std::string csv;
 };
 
-SummaryOptions resolved(const SummarizeCommand& options) {
+SummaryOptions resolve(const SummarizeCommand& options) {
   SummaryOptions out = options.summary;
   out.sort = full_column_name(out.sort);
   for (std::string& name : out.by) {
@@ -46,9 +46,9 @@ SummaryOptions resolved(const SummarizeCommand& options) {
 
 void run(const SummarizeCommand& options) {
   const TableFormat format =
-      choice("--format", options.format,
-             {TableFormat::text, TableFormat::markdown, TableFormat::csv, TableFormat::json});
-  const SummaryOptions wanted = resolved(options);
+      parse_enum("--format", options.format,
+                 {TableFormat::text, TableFormat::markdown, TableFormat::csv, TableFormat::json});
+  const SummaryOptions wanted = resolve(options);
   std::optional<FileLock> lock;
   if (!options.csv.empty()) {
     check_outputs({options.inputs.begin(), options.inputs.end()}, {{options.csv, summary_kind()}});
@@ -64,10 +64,10 @@ void run(const SummarizeCommand& options) {
                         : options.full       ? Detail::params
                                              : Detail::brief;
   for (const std::string& name : summary.pooled) {
-    tell("note: rows that differ in {0} are pooled; --by {0} separates them\n", name);
+    log("note: rows that differ in {0} are pooled; --by {0} separates them\n", name);
   }
   for (const auto& [status, rows] : summary.skipped) {
-    tell("note: {} rows are left out: {}\n", rows, status);
+    log("note: skipped {} rows: {}\n", rows, status);
   }
   if (!options.csv.empty()) {
     write_file_atomically(options.csv,
@@ -83,41 +83,41 @@ void run(const SummarizeCommand& options) {
 
 void add_summarize(CLI::App& app) {
   const auto o = std::make_shared<SummarizeCommand>();
-  CLI::App* sub =
-      app.add_subcommand("summarize", "Reduce result rows to mean, deviation and count");
-  sub->add_option("tables", o->inputs, "Result files; read as one table")
+  CLI::App* sub = app.add_subcommand("summarize",
+                                     "Reduce result rows to means, standard deviations and counts");
+  sub->add_option("tables", o->inputs, "Result tables, read as one")
       ->required()
       ->type_name("OUT.csv");
-  list(*sub, "--by", o->summary.by,
-       "Columns to group by besides algorithm, params and budget_requested", "COLUMN,...");
-  list(*sub, "--metric", o->summary.metrics, "Columns to reduce", "COLUMN,...")
+  list_option(*sub, "--by", o->summary.by,
+              "Columns to group by, besides algorithm, params and budget_requested", "COLUMN,...");
+  list_option(*sub, "--metric", o->summary.metrics, "Columns to reduce", "COLUMN,...")
       ->capture_default_str();
-  sub->add_option(
-         "--where", o->where,
-         "Only rows of these values (with != of no such value): patterns with * and ? for "
-         "text, numbers and ranges A:B (from A to below B) for numbers; \\, is a comma of a value. "
-         "algorithm=snap*,h2o,layer=0 is two conditions; repeatable, all must hold")
+  sub->add_option("--where", o->where,
+                  "Use only rows of these values (!=: without them): patterns (* and ?) for text, "
+                  "numbers and ranges A:B (without B). May be repeated, all conditions must hold; "
+                  "\\, is a comma within a value")
       ->allow_extra_args(false)
       ->type_name("COLUMN=VALUE,...");
   sub->add_flag("--pool", o->summary.pool,
                 "Pool rows that differ in model, dtype, precision, protocol, sink, recent, scores, "
-                "device or n_queries; otherwise they are rejected");
-  sub->add_option("--sort", o->summary.sort, "Metric or group column to order by, NaN last")
+                "device or n_queries. Without it they are rejected");
+  sub->add_option("--sort", o->summary.sort, "Metric or group column to sort by; NaN comes last")
       ->type_name("COLUMN");
-  sub->add_flag("--descending", o->summary.descending, "Largest first");
-  sub->add_flag("--full", o->full, "Show all parameters, not only those that differ");
-  sub->add_option("--format", o->format, "csv and json have full precision")
+  sub->add_flag("--descending", o->summary.descending, "Sort from largest to smallest");
+  sub->add_flag("--full", o->full, "Show all parameters instead of those that differ");
+  sub->add_option("--format", o->format, "Output format; csv and json have full precision")
       ->capture_default_str()
       ->type_name("text|markdown|csv|json");
-  sub->add_option("--csv", o->csv, "Write the summary to this file as well, a line per group")
+  sub->add_option("--csv", o->csv, "Also write the summary to this file, one line per group")
       ->type_name("FILE");
   sub->footer(
-      "text and markdown show means with their standard errors over a group's rows, to "
-      "three significant digits. Rows of one prompt are not independent: docs/statistics.md says "
-      "how to compare methods over prompts. text fits the terminal's width, else $COLUMNS, else "
-      "100; into a file or a pipe it is as wide as it needs, unless $COLUMNS is set.\n"
-      "Example:\n"
-      "  kvbench summarize out.csv --by layer --where layer=10,18 --metric rel_error");
+      "text and markdown show means and standard errors over a group's rows, to three "
+      "significant digits. Rows of one prompt are not independent; docs/statistics.md explains how "
+      "to compare methods over prompts. text fits the width of the terminal or $COLUMNS (default "
+      "100). Without $COLUMNS, the width in a file or pipe is unlimited.\n"
+      "Examples:\n"
+      "  kvbench summarize out.csv --by layer --metric rel_error --format markdown\n"
+      "  kvbench summarize out.csv --where 'algorithm=snap*,h2o,layer=0:4'");
   sub->callback([o] { run(*o); });
 }
 

@@ -75,7 +75,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
   }
   std::optional<Index> allowed = variant.allowed_bytes(task);
   if (loaded != nullptr) {
-    task.given = &loaded->compressed;
+    task.external = &loaded->compressed;
     allowed.reset();  // checked before the first row, over all heads that share it
   }
 

@@ -22,7 +22,7 @@ namespace {
 
 // Stands in place of a method: returns what was loaded.
 Compressed loaded_result(const Task& task, const Params&) {
-  return *task.given;
+  return *task.external;
 }
 
 Params params_of(const CacheGroup& group) {

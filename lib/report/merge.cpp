@@ -302,7 +302,7 @@ MergeResult merge_shards(const MergeOptions& options) {
   std::vector<std::pair<std::string, fs::path>> unfinished;
   for (auto& [name, file] : files) {
     file.close();
-    unfinished.emplace_back(name, file.unfinished());
+    unfinished.emplace_back(name, file.partial());
   }
   manifest.sha256 = sha256_of_files(unfinished);
   StagedFile manifest_file = stage_manifest(options.output, manifest);

@@ -95,8 +95,8 @@ void remove_files(const std::vector<Output>& files) {
 
 void remove_leftovers(const std::vector<Output>& files) {
   for (const Output& file : files) {
-    remove_one(unfinished_path(resolved_path(file.path)), [&](const fs::path& path) {
-      return file.kind.begins(first_bytes(path, kBytesToTell));
+    remove_one(partial_path(resolved_path(file.path)), [&](const fs::path& path) {
+      return file.kind.begins(first_bytes(path, kKindBytes));
     });
   }
 }

@@ -22,7 +22,7 @@ Handle text_type() {
 }
 
 OutputFile::OutputFile(const std::string& path)
-    : path_(resolved_path(path).string()), partial_(unfinished_path(path_).string()) {
+    : path_(resolved_path(path).string()), partial_(partial_path(path_).string()) {
   register_temporary(partial_);
   std::remove(partial_.c_str());  // truncating would empty what a link of this name leads to
   file_ = Handle(H5Fcreate(partial_.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
@@ -55,8 +55,7 @@ void OutputFile::close(Handle object, std::string_view what) const {
 
 void OutputFile::fail(std::string_view what) const {
   failed_ = true;
-  raise<IoError>("{}: {} cannot be written ({})", unfinished_path(path_).string(), what,
-                 last_error());
+  raise<IoError>("{}: {} cannot be written ({})", partial_path(path_).string(), what, last_error());
 }
 
 Handle OutputFile::group(hid_t parent, std::string_view path) const {

@@ -55,7 +55,7 @@ class Mixture {
     const double lambda = params.real("lambda");
     phi_ = phi_of(params);
     if (lambda < 1.0) {
-      acc_ = take_scores(accumulated_scores(task, params), task.tokens);
+      acc_ = gather_scores(accumulated_scores(task, params), task.tokens);
       const double whole = phi_.at(std::accumulate(acc_.begin(), acc_.end(), 0.0)).y;
       c_weight_ = whole > 0.0 ? (1.0 - lambda) / whole : 0.0;
     }

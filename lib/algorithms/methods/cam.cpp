@@ -228,7 +228,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
   if (!l.stream && params.text("prefill") == "once") {
     const Index lists = 32 * middle + 40 * kept;  // values that are added, and to what
     return std::max(split_bytes(l, middle),
-                    given_split_bytes(l, middle) + lists + made + 4 * l.dv * kept);
+                    split_result_bytes(l, middle) + lists + made + 4 * l.dv * kept);
   }
   const Index values = 24 * l.n + (4 * l.dv + 32) * kept;
   const Index cache =

@@ -118,9 +118,9 @@ Survey survey(const Task& task, const Params& params) {
 std::array<double, 2> moments_of(std::span<const Survey> surveys, bool second) {
   const auto each = [&](const auto& use) {
     for (const Survey& s : surveys) {
-      const std::size_t half = s.values.size() / 2;
+      const std::size_t half = s.data.size() / 2;
       for (std::size_t i = 0; i < half; ++i) {
-        use(s.values[second ? half + i : i]);
+        use(s.data[second ? half + i : i]);
       }
     }
   };
@@ -152,7 +152,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
 // Computes the head's scores anew: so a row's time has them.
 Compressed compress(const Task& task, const Params& params) {
   const Share given = share_of(task, params, survey, share);
-  const std::vector<double>& moments = *given.values;
+  const std::vector<double>& moments = *given.data;
   const std::vector<double> both = both_scores(task, params);
   const std::size_t half = both.size() / 2;
   const double blending = params.is_auto("blending")

@@ -59,7 +59,7 @@ Compressed compress(const Task& task, const Params& params) {
 Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle, Index kept) {
   const Index lists = merged_lists_bytes(middle, kept);
   return std::max(split_bytes(l, middle),
-                  given_split_bytes(l, middle) + lists +
+                  split_result_bytes(l, middle) + lists +
                       std::max(nearest_keys_bytes(l.d, kept, middle - kept),
                                mean_of_each_bytes(l, middle, kept) + 8 * (middle - kept)));
 }

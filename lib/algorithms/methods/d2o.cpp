@@ -106,7 +106,7 @@ Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle,
   const Index merging =
       std::max(nearest_keys_bytes(l.d, kept, evicted),
                receivers + std::max(16 * evicted, made_bytes(l, std::min(kept, evicted))));
-  return std::max(split_bytes(l, middle), given_split_bytes(l, middle) + 8 * kept + merging);
+  return std::max(split_bytes(l, middle), split_result_bytes(l, middle) + 8 * kept + merging);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ namespace kvbench {
 namespace {
 
 Survey survey(const Task& task, const Params& params) {
-  const std::vector<double> scores = take_scores(accumulated_scores(task, params), task.tokens);
+  const std::vector<double> scores = gather_scores(accumulated_scores(task, params), task.tokens);
   const bool eligible = task.retrieval_heads.empty() || task.retrieval_heads[task.kv_head] != 0;
   return {pairs_to_keep(task, params),
           {eligible ? 1.0 : 0.0, std::accumulate(scores.begin(), scores.end(), 0.0)}};
@@ -31,12 +31,12 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
   std::vector<std::size_t> order;
   for (std::size_t h = 0; h < surveys.size(); ++h) {
     left += surveys[h].budget_bytes;  // in bytes: two odd halves make a whole head
-    if (surveys[h].values[0] != 0.0) {
+    if (surveys[h].data[0] != 0.0) {
       order.push_back(h);
     }
   }
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return surveys[a].values[1] > surveys[b].values[1];
+    return surveys[a].data[1] > surveys[b].data[1];
   });
   std::vector<Share> out(surveys.size());
   bool some = order.empty();  // no retrieval head: every head streams as it should

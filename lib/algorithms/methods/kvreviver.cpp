@@ -101,7 +101,7 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params&) {
   Index total = 0;
   for (std::size_t i = 0; i < surveys.size(); ++i) {
     if (i == 0 || surveys[i].layer != surveys[i - 1].layer) {
-      fisher.push_back(surveys[i].values.front());
+      fisher.push_back(surveys[i].data.front());
       caps.push_back(0);
       heads.push_back(0);
     }
@@ -153,7 +153,7 @@ Compressed compress(const Task& task, const Params& params) {
     return hold(task.tokens);
   }
   return revive_batch(task, options, plan,
-                      take_scores(accumulated_scores(task, params), task.tokens));
+                      gather_scores(accumulated_scores(task, params), task.tokens));
 }
 
 // What the protocol will append.

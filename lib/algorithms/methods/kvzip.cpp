@@ -79,7 +79,7 @@ std::vector<double> repeat_scores(const Task& task, const Params& params) {
     }
     return ScoreBook::Scores{std::move(scores)};
   });
-  return take_scores(all.front(), task.tokens);
+  return gather_scores(all.front(), task.tokens);
 }
 
 Survey survey(const Task& task, const Params& params) {

@@ -9,7 +9,7 @@ namespace kvbench {
 namespace {
 
 Compressed compress(const Task& task, const Params& params) {
-  return hold_top(task, params, take_scores(task.true_mass, task.tokens));
+  return hold_top(task, params, gather_scores(task.true_mass, task.tokens));
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ Survey survey(const Task& task, const Params& params) {
   }
   const Range queries = last_queries(task, params);
   const std::vector<double> sums = reduce_group(task.scores->sums(queries), Reduce::mean);
-  const std::vector<double> middle = take_scores(sums, task.tokens);
+  const std::vector<double> middle = gather_scores(sums, task.tokens);
   const double weight = std::accumulate(middle.begin(), middle.end(), 0.0) /
                         static_cast<double>(std::max<Index>(1, queries.size()));
   const Index tokens = params.is_auto("threshold")
@@ -59,7 +59,7 @@ std::vector<Layer> layers_of(std::span<const Survey> surveys) {
       out.emplace_back();
     }
     out.back().heads.push_back(i);
-    out.back().on_middle += surveys[i].values.front();
+    out.back().on_middle += surveys[i].data.front();
     out.back().bytes += surveys[i].middle * surveys[i].pair_bytes;
   }
   for (Layer& layer : out) {

@@ -119,7 +119,7 @@ Compressed compress(const Task& task, const Params& params) {
   Compressed out;
   out.made.k =
       thinned(head.k, task.tokens, channels_to_keep(task, head.k, task.tokens, dropped, params));
-  out.made.v = take_rows(head.v, task.tokens);
+  out.made.v = copy_rows(head.v, task.tokens);
   out.made.positions.assign(task.tokens.begin(), task.tokens.end());
   out.quantised = task.count();
   out.payload_bytes = pair_bytes(shape_of(head), task.count(), dropped);

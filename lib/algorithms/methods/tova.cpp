@@ -20,7 +20,7 @@ namespace {
 Survey survey(const Task& task, const Params& params) {
   const Range last = {std::max(task.scoring.begin, task.scoring.end - 1), task.scoring.end};
   return {pairs_to_keep(task, params),
-          take_scores(reduce_group(task.scores->sums(last), reduce_of(params)), task.tokens)};
+          gather_scores(reduce_group(task.scores->sums(last), reduce_of(params)), task.tokens)};
 }
 
 std::vector<Share> share(std::span<const Survey> surveys, const Params& params) {
@@ -31,19 +31,19 @@ std::vector<Share> share(std::span<const Survey> surveys, const Params& params) 
   Share common;
   common.tokens = surveys.front().tokens;
   for (const Survey& s : surveys) {
-    if (s.values.size() != surveys.front().values.size()) {
+    if (s.data.size() != surveys.front().data.size()) {
       throw std::logic_error("tova: heads of a layer compress the same tokens");
     }
-    heads.push_back(s.values);
+    heads.push_back(s.data);
     common.tokens = std::min(common.tokens, s.tokens);
   }
-  common.values = std::make_shared<std::vector<double>>(reduce_group(heads, reduce_of(params)));
+  common.data = std::make_shared<std::vector<double>>(reduce_group(heads, reduce_of(params)));
   return std::vector<Share>(surveys.size(), common);
 }
 
 Compressed compress(const Task& task, const Params& params) {
   const Share given = share_of(task, params, survey, share);
-  return hold(keep_top(task.tokens, *given.values, given.tokens));
+  return hold(keep_top(task.tokens, *given.data, given.tokens));
 }
 
 std::unique_ptr<StreamCache> open_stream(const StreamTask& task, const Params& params) {

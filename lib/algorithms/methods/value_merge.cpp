@@ -85,7 +85,7 @@ Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle,
   const Index changed = std::min(kept, evicted);
   const Index taken = 32 * kept + (8 * l.dv + 16) * changed;
   return std::max(split_bytes(l, middle),
-                  given_split_bytes(l, middle) + 24 * kept +
+                  split_result_bytes(l, middle) + 24 * kept +
                       std::max(nearest_keys_bytes(l.d, kept, evicted),
                                16 * evicted + taken + made_bytes(l, changed)));
 }

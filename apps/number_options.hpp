@@ -1,6 +1,5 @@
-// Integers of the command line and of configuration files: decimal digits alone; and the options
-// that take them, or lists. (CLI11 reads 010
-// as 8, 0x10 as 16, and what overflows as the largest number.)
+// Options that take decimal numbers, or lists of them. CLI11 alone reads 010 as 8, 0x10 as 16 and
+// an overflow as the largest number.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,8 +19,8 @@
 
 namespace kvbench {
 
-/// Accepts decimal integers that fit into a T; refuses a leading zero or plus, a base, a fraction
-/// and an overflow. For every option that CLI11 turns into an integer.
+/// Accepts decimal integers that fit into a T. Rejects leading zeros, a plus sign, other bases,
+/// fractions and overflows.
 template <class T>
 CLI::Validator decimal() {
   return CLI::Validator(
@@ -42,8 +41,8 @@ CLI::Validator decimal() {
       "");
 }
 
-/// Accepts decimal numbers in the range of a double, and refuses no text at all. (CLI11 reads that
-/// as 0, and 1e-400 too.)
+/// Accepts decimal numbers in the range of a double. Rejects empty text and underflow (1e-400),
+/// which CLI11 reads as 0.
 inline CLI::Validator real() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
@@ -59,18 +58,18 @@ inline CLI::Validator real() {
 
 /// An option that takes one decimal integer.
 template <class T>
-CLI::Option* number(CLI::App& app, const char* flag, T& value, const char* help,
-                    const char* type_name) {
+CLI::Option* integer_option(CLI::App& app, const char* flag, T& value, const char* help,
+                            const char* type_name) {
   return app.add_option(flag, value, help)
       ->capture_default_str()
       ->check(decimal<T>())
       ->type_name(type_name);
 }
 
-/// An option that takes numbers and ranges of them, or one list of both with commas, per mention;
-/// none chooses all. `ranges`: those of the values that a range gave.
-inline CLI::Option* numbers(CLI::App& app, const char* flag, std::vector<Index>& values,
-                            std::vector<Range>& ranges, const std::string& help) {
+/// An option that takes a comma-separated list of indices and ranges; without it `values` stays
+/// empty, which means all. `ranges` receives the ranges, whose indices are also in `values`.
+inline CLI::Option* index_option(CLI::App& app, const char* flag, std::vector<Index>& values,
+                                 std::vector<Range>& ranges, const std::string& help) {
   constexpr std::uint64_t kMost = 1000000;
   const auto read = [&values, &ranges, flag](const std::vector<std::string>& texts) {
     values.clear();
@@ -83,7 +82,7 @@ inline CLI::Option* numbers(CLI::App& app, const char* flag, std::vector<Index>&
             values.push_back(range[i]);
           }
           ranges.push_back({range.begin, range.end});
-        } catch (const InputError& e) {  // a configuration says in which line
+        } catch (const InputError& e) {  // apply_config adds the line
           throw CLI::ValidationError(e.what());
         }
         continue;
@@ -102,18 +101,17 @@ inline CLI::Option* numbers(CLI::App& app, const char* flag, std::vector<Index>&
       .add_option_function<std::vector<std::string>>(
           flag, read,
           help +
-              "; ranges leave their end out: 0:3 is 0, 1, 2, as far as the traces have them "
+              "; a range excludes its end (0:3 is 0, 1, 2) and skips indices that the traces lack "
               "[default: all]")
       ->allow_extra_args(false)
       ->delimiter(',')
       ->type_name("N|A:B[:STEP],...");
 }
 
-/// An option that takes one value, or one list with commas, per mention: what follows may be a
-/// trace.
+/// An option that takes a comma-separated list as one word: the next word may be a trace.
 template <class T>
-CLI::Option* list(CLI::App& app, const char* flag, std::vector<T>& values, const char* help,
-                  const char* type_name) {
+CLI::Option* list_option(CLI::App& app, const char* flag, std::vector<T>& values, const char* help,
+                         const char* type_name) {
   CLI::Option* option = app.add_option(flag, values, help)->allow_extra_args(false);
   if constexpr (std::is_integral_v<T>) {
     option->check(decimal<T>());

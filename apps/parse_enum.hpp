@@ -1,4 +1,4 @@
-// From a word of the command line to an enum.
+// Enums of the command line.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,9 +13,9 @@
 
 namespace kvbench {
 
-/// The one of `values` (at least two) whose name() is `word`. Throws InputError naming them.
+/// Returns the one of `values` (at least two) whose name() is `word`. Throws InputError.
 template <class Enum, std::size_t N>
-Enum choice(std::string_view option, std::string_view word, const Enum (&values)[N]) {
+Enum parse_enum(std::string_view option, std::string_view word, const Enum (&values)[N]) {
   std::string expected;
   std::vector<std::string> names;
   for (std::size_t i = 0; i < N; ++i) {
