@@ -454,11 +454,12 @@ TEST_F(TableDamage, ATableOfSchema13IsReadAndNotContinued) {
             std::string::npos);
   ReplayOptions resumed = o;
   resumed.resume = true;
-  EXPECT_NE(refusal([&] { run(resumed); }).find("got `its end`, expected `model`"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal([&] { run(resumed); }).find("got the end of the line, expected the column `model`"),
+      std::string::npos);
   // Its columns are all of that schema: one less is no table of it.
   write_bytes(o.out, checked_header_line({schema_header().begin(), schema_header().begin() + 5}));
-  EXPECT_NE(refusal([&] { read_result_table(o.out); }).find("expected `kv_head`"),
+  EXPECT_NE(refusal([&] { read_result_table(o.out); }).find("expected the column `kv_head`"),
             std::string::npos);
   write_bytes(o.out, text);
   fs::remove(kept_table().path(o.out));
