@@ -3,16 +3,15 @@
 // [1] Zweiger, Fu, Guo, Kim, "Fast KV Compaction via Attention Matching", 2026, arXiv:2602.16284.
 // [2] Its public code, commit 2e59cc8.
 // Reference queries: the last ref_queries scoring positions (ref=NAME: queries of that extra set)
-// of all query heads of the group, R rows of equal weight. Each attends to all of the task's
-// tokens, uncausal. Sinks, recent tokens and a composition's other part enter no fit.
+// of all query heads of the group, R rows of equal weight, uncausal over the task's tokens alone.
 //   keys     B tokens by `keys`;
 //   weights  argmin |E w - y|^2 over w_min <= w <= w_max, E = exp(logits of the kept tokens) and
-//            y = their sum over all tokens, each row divided by its largest exponential. Solved to
-//            the optimum, with a certificate (bounded_least_squares.hpp);
+//            y = their sum over all tokens, each row divided by its largest exponential, to the
+//            optimum (bounded_least_squares.hpp);
 //   values   (X'X + r) (C - V) = X' (A - X V), X = softmax over the kept tokens with the stored
 //            weights, A = exact outputs, r = ridge trace(X'X) / B.
 // In: K [m, d], V [m, dv], Q [R, d]. Out: B pairs with a float32 weight each; keys are the tokens',
-// values are rounded once to the trace's element type.
+// values are rounded once to the trace's type.
 #include <algorithm>
 
 #include "algorithms/shared/extra_attention.hpp"

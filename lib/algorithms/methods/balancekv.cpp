@@ -1,11 +1,10 @@
 // balancekv: repeated halving of the middle by SoftmaxBalance. The survivors' weights represent the
 // dropped tokens.
 // [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", Algorithm 2 and
-//     section 4.1. The `repo` variants are the authors' public code.
+//     section 4.1.
 // Departs from [1] by default: block-centred keys (exact for attention up to a common factor),
 // step, selection rule and shared denominator, chosen by configs/balancekv_default.toml
-// (results/reference/findings.md). `step=theory;center=none;select=strict;denominator=separate` is
-// [1]'s text.
+// (results/reference/findings.md).
 // In: K [m, d], V [m, dv] of the task's tokens. Out: B of them, weights [B].
 // Time O(m block (d + dv)), memory O(block^2 + m).
 #include <fmt/format.h>

@@ -1,23 +1,21 @@
 // balancekv-stream: one MergeAndReduce per bucket of value norms for the numerator, and one over
 // the keys alone for the denominator, both halved by SoftmaxBalance. [1] Han et al., "BalanceKV: KV
-// Cache Compression through Discrepancy Theory", Algorithms 1 and 3.
+// Cache Compression through Discrepancy Theory", Algorithms 1 and 3;
 //     step=theory;center=none is [1].
 //
 // A token with 2^i <= |v| < 2^{i+1} enters bucket i, one with |v| = 0 none. Every key enters the
-// denominator with v = 1. Level l has weight 2^l in both. A bucket is erased when its upper end, so
-// all of it, is at most epsilon/(2n) exp(-s r^2) v_max, compared as logarithms. v_max and (by
-// default) r are the largest norms that have arrived, those of sinks and recent window included,
-// which enter no instance. n is the whole stream's length.
+// denominator with v = 1. Level l has weight 2^l. A bucket is erased when its upper end is at most
+// epsilon/(2n) exp(-s r^2) v_max, compared as logarithms. v_max and (by default) r are the largest
+// norms so far, and n is the stream's length, both with sinks and recent window.
 //
-// Buckets are not known ahead, so a byte budget cannot fix t ahead. Every instance starts with the
-// largest power of two <= t_max. While the held bytes and the newcomer's exceed the budget, the
-// instance with the most bytes (ties: the smaller norms, the denominator last) halves its t
-// (MergeAndReduce::lower). This never adds a byte, and level weights still add up exactly. At t = 2
-// everywhere the stream is infeasible.
+// Buckets are not known ahead, so under a byte budget every instance starts with the largest power
+// of two <= t_max as t. While a newcomer does not fit, the instance with the most bytes (ties: the
+// smaller norms, the denominator last) halves its t (MergeAndReduce::lower), which adds no bytes
+// and keeps the sum of weights. At t = 2 everywhere the stream is infeasible.
 //
-// Memory beside keys and values, per instance: bucket, t (4 bytes each) and arrivals (8), which
-// determine level sizes and weights; and the two largest norms (16).
-// Time per arrival O(t (d + dv)) amortised, per walk O(t^2 (d + dv)); scratch O(t^2) during a walk.
+// Aux bytes: bucket, t (4 each) and arrivals (8) per instance, which determine level sizes and
+// weights; the two largest norms (16). Time per arrival O(t (d + dv)) amortised, scratch O(t^2)
+// during a walk.
 #include <fmt/format.h>
 
 #include <algorithm>

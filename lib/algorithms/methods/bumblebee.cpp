@@ -1,19 +1,17 @@
 // bumblebee: the B tokens that greedily maximise a mixture of how well their keys represent all
 // keys and how much attention they received:
 //   g(A) = lambda f(A)/f(M) + (1 - lambda) c(A)/c(M),  f(A) = sum_{v in M} max_{u in A} sim(v, u),
-//   c(A) = phi(sum_{i in A} acc_i).
-// A term whose normaliser is 0 (all keys zero, no attention seen) is 0. The floor(recent_share B)
-// most recent tokens are in A from the start. The objective covers all of M.
+//   c(A) = phi(sum_{i in A} acc_i), acc_i accumulated attention from the scoring queries.
+// A term whose normaliser is 0 is 0. The floor(recent_share B) most recent tokens are in A from the
+// start (0.5 follows [1]'s experiments); the objective covers all of M.
 // [1] Kumari et al., "BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for
 //     Infinite-Context Transformers", COLM 2024, Algorithm 1.
 // [2] Minoux, "Accelerated greedy algorithms for maximizing submodular set functions", 1978.
 // [3] Mirzasoleiman et al., "Lazier than lazy greedy", AAAI 2015.
-// acc_i is accumulated attention from the scoring queries. Similarities: facility_location.hpp.
-// recent_share=0.5 follows [1]'s experiments, which keep a local context beside the summary.
 // In: K [m, d] of the task's tokens, acc [m]. Out: B positions, weight 1.
-// Time O(m^2 d / 2) for the similarities; then greedy O(B m^2), lazy O(e m), stochastic
-// O(m^2 log(1/epsilon)), e the evaluations of f reported as gain_evaluations; a further factor d
-// if the matrix exceeds matrix_mib. Memory O(m^2) with the matrix, otherwise O(m d).
+// Time O(m^2 d / 2) for the similarities; then greedy O(B m^2), lazy O(e m) for e evaluations of f
+// (gain_evaluations), stochastic O(m^2 log(1/epsilon)); a further factor d if the matrix exceeds
+// matrix_mib. Memory O(m^2) with the matrix, otherwise O(m d).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +37,7 @@ struct Gain {
   Index place = 0;
   std::int64_t f = 0;  // f(A + place) - f(A) for the A with `f_round` members
   Index f_round = 0;
-  Index c_round = 0;  // number of members that value and bound saw as importance
+  Index c_round = 0;  // members when importance was computed
 };
 
 bool better(double value, Index place, const Gain& than) {

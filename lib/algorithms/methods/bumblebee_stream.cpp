@@ -1,23 +1,20 @@
 // bumblebee-stream: a retained set S of at most tau tokens. Each newcomer joins it (S' = S +
 // newcomer), and the arriving queries add their attention within S' to its members' scores. If S'
-// exceeds tau, the member with the smallest loss in the mixture leaves:
+// exceeds tau, the member with the smallest loss leaves:
 //   argmin_i lambda (f(S') - f(S'-i))/f(S') + (1 - lambda) (c(S') - c(S'-i))/c(S'),
 // f facility location with ground set S', c(A) = phi(sum_{i in A} acc_i); ties go to the lowest
 // position (streams/retention.hpp).
 // [1] Kumari et al., "BumbleBee: Dynamic KV-Cache Streaming Submodular Summarization for
 //     Infinite-Context Transformers", COLM 2024, Algorithm 2.
-// With a recent window the newcomer is the token that leaves it, and attention to the window enters
-// no score. Queries attend to sinks beside S', but sinks are no members: they have no score or
-// similarity and enter neither normaliser.
+// The newcomer is the token that leaves the recent window; attention to the window enters no score.
+// Queries also attend to sinks, which have no score or similarity and enter neither normaliser.
 //
-// In: positions 0 .. n-1 of K [n, d], Q group x [n, d]. Out: tau tokens, weight 1.
+// A GPU decides the whole stream when it is opened, equal to the bit. phi=power with 0 < lambda < 1
+// runs on the CPU, as a GPU rounds std::pow differently. `gain_evaluations` is larger on a GPU.
 //
-// A GPU decides the whole stream when it is opened, with the same departures to the bit. phi=power
-// runs on the CPU, as a GPU rounds std::pow differently, unless lambda is 0 or 1, where phi has no
-// effect. `gain_evaluations` counts the members whose loss was evaluated; a GPU evaluates more.
-//
-// Time per position O((group + 1 + r) tau d + group sink d), r the members whose nearest neighbour
-// left. Memory O((tau + sink) d).
+// In: K [n, d], Q group x [n, d]. Out: tau tokens, weight 1. Time per position O((group + 1 + r)
+// tau d
+// + group sink d), r the members whose nearest neighbour left. Memory O((tau + sink) d).
 #include <fmt/format.h>
 
 #include <algorithm>

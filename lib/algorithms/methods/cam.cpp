@@ -1,15 +1,14 @@
 // cam: evicts as h2o does, and adds each evicted value, at random, to the kept values after it.
 // [1] Zhang et al., "CaM: Cache Merging for Memory-efficient LLMs Inference", ICML 2024.
 //
-// For an evicted token i let N be the next `merge` kept tokens of the middle after it (fewer at the
-// end). With probability clamp(acc_i / mean_N acc, 0, 1), one draw per token, every j in N gets
-// v_j += v_i / |N|. A mean of 0 gives probability 1 if acc_i > 0, otherwise 0. Keys stay. A token
-// whose value has changed is no longer held exactly.
+// For an evicted token i let N be the next `merge` kept tokens of the middle (fewer at the end).
+// With probability clamp(acc_i / mean_N acc, 0, 1), one draw per token, every j in N gets v_j +=
+// v_i / |N|. A mean of 0 gives probability 1 if acc_i > 0, otherwise 0. Keys stay. A changed token
+// is not held exactly.
 //
 // prefill=stream: one eviction at a time over the middle, with the scores of that moment, as [1].
-// An evicted value includes what was merged into it, and each sum is rounded. Always on the CPU.
-// prefill=once: one step for all evictions, with the attention of all scoring queries. Sums in
-// float64, positions ascending, one rounding.
+// An evicted value includes what was merged into it; each sum is rounded. Always on the CPU.
+// prefill=once: one step for all evictions. Sums in float64, positions ascending, one rounding.
 // Stream: as prefill=stream, by h2o_rules. Sinks and the recent window receive nothing.
 // In: K, V [m, .], queries or accumulated attention [m]. Out: B tokens of weight 1. Time: once O(m
 // + (m - B) merge dv) beside the scores, stream O(group m (B + sink) d), memory O(B (d + dv)).

@@ -4,11 +4,9 @@
 // [2] ChunkKVPress of kvpress 8bb29b9, presses/chunkkv_press.py, the public implementation.
 // The task's tokens are cut into chunks of `chunk_length`; a shorter last chunk has the mean of its
 // own tokens, as in [2]. Chunks are kept whole by mean score, ties to the earlier one. Of the first
-// that does not fit, the largest scores fill B (ties to the lowest position), so that B is met. [2]
-// keeps floor((1 - ratio) chunks) chunks, at least one, which may hold fewer tokens or more; it
-// sums scores over a layer's KV heads and keeps one set, here each KV head has its own. In:
-// SnapKV's scores [m] of the task's tokens. Out: B tokens of weight 1. float64, fixed order. Time
-// O(m kernel + m log m) beside the scores.
+// that does not fit, the largest scores fill B, ties to the lowest position.
+// In: SnapKV's scores [m] of the task's tokens. Out: B tokens of weight 1. float64, fixed order.
+// Time O(m kernel + m log m) beside the scores.
 #include <algorithm>
 #include <numeric>
 

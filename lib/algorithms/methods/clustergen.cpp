@@ -7,15 +7,13 @@
 //   samples slots of one (k,v) pair, each token i with probability |v_i|^2 / mu    (Lemma B.2)
 //   per cluster its first key and t slots of one key, each uniform over the cluster (Lemma B.3)
 //   mu = sum |v|^2 (float64, 8 bytes), the clusters' sizes (4 bytes each)
-// A token drawn by several slots is stored as often, and clusters and pairs share nothing. A pair
-// has weight mu / (samples |v|^2), a key n_cluster / t; `held` shows each position once with the
-// sum of its slots' weights, which is the same estimate. Tokens of zero value enter no slot.
+// A token in several slots is stored as often. A pair has weight mu / (samples |v|^2), a key
+// n_cluster / t; `held` shows each position once with the sum of its slots' weights.
 //
 // delta=auto, samples=auto and the check that delta's clusters fit read the whole stream when it is
-// opened. Given delta and samples, without a budget, nothing reads ahead. Updates never do; a
-// device computes the same clusters of the whole stream at once. In: K [m, d], V [m, dv] of the
-// task's tokens in order. Time O(m clusters d) and O(samples) per change; delta=auto clusters once
-// per bisection step. Memory O(samples + clusters (t + d)).
+// opened. Given delta and samples, without a budget, nothing reads ahead. Updates never do.
+// In: K [m, d], V [m, dv] of the task's tokens in order. Time O(m clusters d) and O(samples) per
+// change; delta=auto clusters once per bisection step. Memory O(samples + clusters (t + d)).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -362,7 +360,7 @@ Method method_clustergen() {
                     "(k,v) pairs drawn with probability |v|^2/mu; auto: what fits into `share`, or "
                     "with delta and a budget what the clusters leave"),
       real_param("share", "0.5", 0.001, 0.999, "",
-                 "fraction of the bytes for (k,v) pairs; ignored if `samples` is fixed"),
+                 "fraction of the bytes for (k,v) pairs; ignored if `samples` is given"),
   };
   info.grid = {"t=2,8,32;share=0.1,0.25,0.5,0.75"};
   info.sizes = {"delta"};

@@ -2,18 +2,17 @@
 // [1] Chari, Van Durme, "Compactor: Calibrated Query-Agnostic KV Cache Compression with Approximate
 //     Leverage Scores", 2025, arXiv:2507.08143.
 // [2] Its code in NVIDIA/kvpress, commit 8bb29b9: CompactorPress, NonCausalAttnPress.
-// The task's first 8 and last 4 tokens rank highest, lower positions first, and enter no score. Of
-// the others:
+// The task's first 8 and last 4 tokens rank highest and enter no score. Of the others:
 //   l  leverage (leverage_scores.hpp);
 //   a  per query head, in chunks of 256 tokens: softmax over the chunk's keys of <k, q> (without
 //      the scale) summed over the chunk's queries; a short last chunk is padded with zero keys and
 //      queries, which count; reduced over the group, times |v|, then the mean of three neighbours,
 //      where a missing one counts as 0.
 // Both become z-scores over all KV heads of the layer (n - 1; deviations of at least 1e-6). The
-// score is blending * l + a, blending = 1 - B/m unless given. Every head keeps its B. Survey: l and
-// a [m - 12 each]. Share: both means and deviations. A head without a share is treated as a layer
-// of its own. In: K [m, d], Q of the task's tokens, V [m, dv]. Out: B tokens of weight 1. float64.
-// Time O(group m chunk d) beside leverage; memory O(m d + 256 chunk).
+// score is blending * l + a, blending = 1 - B/m unless given. Survey: l and a [m - 12 each]. Share:
+// both means and deviations. A head without a share is treated as a layer of its own. In: K [m, d],
+// Q of the task's tokens, V [m, dv]. Out: B tokens of weight 1. float64. Time O(group m chunk d)
+// beside leverage; memory O(m d + 256 chunk).
 #include <algorithm>
 #include <array>
 #include <cmath>

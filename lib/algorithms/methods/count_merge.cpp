@@ -1,11 +1,9 @@
-// count-merge: evicts as h2o does, and merges each evicted token into the kept token with the most
-// similar key (cosine). A merged token is the mean of its tokens, with their count as weight in
-// both sums. kvbench's own: eviction from [1], merging into the most similar kept key from [2]. [1]
-// Zhang et al., "H2O", NeurIPS 2023, arXiv:2306.14048. [2] Wan et al., "D2O", ICLR 2025,
-// arXiv:2406.13035, section 3.3 (method `d2o`). Every evicted token is merged. Similarity is to the
-// kept keys before any merge, so that the order of merges does not matter. Keys are averaged after
-// rotary embedding.
-//
+// count-merge: evicts as h2o does ([1]), and merges each evicted token into the kept token with the
+// most similar key (cosine, [2]'s idea). A merged token is the mean of its tokens, with their count
+// as weight in both sums. kvbench's own. [1] Zhang et al., "H2O", NeurIPS 2023, arXiv:2306.14048.
+// [2] Wan et al., "D2O", ICLR 2025, arXiv:2406.13035, section 3.3 (method `d2o`).
+// Similarity is to the kept keys before any merge, so that the order does not matter. Keys are
+// averaged after rotary embedding.
 // In: K [m, d], V [m, dv], accumulated attention [m]. Out: B tokens with a float32 weight each;
 // unmerged ones are held, the others made. A zero key has cosine 0 to everything; ties go to the
 // lowest position. Means in float64, positions ascending, one rounding. Time O((m - B) B d), memory

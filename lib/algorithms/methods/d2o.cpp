@@ -5,17 +5,15 @@
 // [2] github.com/AIoT-MLSys-Lab/D2O, modeling_llama3_7b_13b_d2o.py.
 // One pass over the evicted tokens by position. u_i is the largest cosine of token i's key to the
 // kept keys. The threshold tau starts at the first u and becomes ema u + (1 - ema) tau after every
-// evicted token; a token with u below the tau before its own update is dropped. A kept token c that
-// tokens i are merged into becomes, key and value alike,
+// evicted token; a token with u below the tau before its own update is dropped ([2]: tau moves once
+// per step, before the comparison). A kept token c that tokens i are merged into becomes, key and
+// value alike,
 //   (e x_c + sum_i e^u_i x_i) / (e + sum_i e^u_i),
-// and counts as one token in the softmax: no weight, no bytes beside the pair.
-// All merges are with kept keys and values as they were ([1] goes on while decoding, into merged
-// ones). [2] updates tau once per step and compares after the update. Keys are averaged after
-// rotary embedding.
-//
-// In: K [m, d], V [m, dv], accumulated attention [m]. Out: B tokens of weight 1; unmerged ones are
-// held, the others made. A zero key has cosine 0 to everything; ties go to the lowest position.
-// float64, positions ascending, one rounding. Time O((m - B) B d), memory O(256 B).
+// without a weight in the softmax. All merges are with kept keys and values as they were ([1] goes
+// on while decoding, into merged ones). Keys are averaged after rotary embedding. In: K [m, d], V
+// [m, dv], accumulated attention [m]. Out: B tokens of weight 1; unmerged ones are held, the others
+// made. A zero key has cosine 0 to everything; ties go to the lowest position. float64, positions
+// ascending, one rounding. Time O((m - B) B d), memory O(256 B).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -3,15 +3,14 @@
 // Attention
 //     from Future Queries Distribution", 2025, arXiv:2510.00636.
 // [2] Its public code: ExpectedAttentionPress of NVIDIA/kvpress, commit 8bb29b9.
-// Per query head, m and C are mean and covariance (over N) of the un-rotated scoring queries from
-// position n_skip on, R the mean of the rotations to the n_future positions from the end of the
-// prompt on, mu = R m, Sigma = R C R':
+// Per query head: mean m and covariance C (over N) of the un-rotated scoring queries from n_skip
+// on, R the mean of the rotations to the n_future positions after the prompt, mu = R m, Sigma = R C
+// R':
 //   E exp(s<q,k>) = exp(s mu.k + s^2 k'Sigma k / 2),
-// softmax over the task's tokens and the sink logit, reduced over the group, times |v|. Computed as
-// logarithms, which rank alike and do not underflow. Without scoring queries mu and Sigma are 0 and
-// |v| decides. rope=post, for traces without rotary tables: m and C of the queries as stored, R
-// = 1. In: K [m, d], V [m, dv], Q [N, d]. Out: B tokens of weight 1. float64, fixed order. Time
-// O(group (N + m) d^2), memory O(N d + group m).
+// softmax over the task's tokens and the sink logit, reduced over the group, times |v|. Logarithms
+// rank alike and do not underflow. Without scoring queries mu and Sigma are 0. rope=post: m and C
+// of the queries as stored, R = 1. In: K [m, d], V [m, dv], Q [N, d]. Out: B tokens of weight 1.
+// float64, fixed order. Time O(group (N + m) d^2), memory O(N d + group m).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -18,7 +18,8 @@ Compressed compress(const Task& task, const Params& params) {
   const NamedScores* scores = find_named(task.named_scores, params.text("name"));
   if (scores == nullptr) {
     throw std::logic_error(
-        fmt::format("scores '{}' were asked for and not given", params.text("name")));
+        fmt::format("external-scores: the task lacks scores '{}', which its parameters name",
+                    params.text("name")));
   }
   if (!params.is_auto("threshold")) {
     const auto threshold = static_cast<float>(params.real("threshold"));  // the scores' type

@@ -4,13 +4,10 @@
 // start. Starts at the B centres of greedy k-center, the first the middle's first token. Then
 // `iterations` times: every token joins the nearest centroid (ties to the earlier), empty clusters
 // are removed, and centroids become means; stops early when no token moves. A cluster of one token
-// is held exactly. Distances are differences in float64, never |a|^2 + |b|^2 - 2<a,b>, whose digits
-// cancel if keys share a large offset; summed in kcenter's order. float32 products only exclude
-// what is farther beyond rounding. Centroids are float64 until one final rounding to the trace's
-// type.
-//
-// In: K [m, d], V [m, dv]. Out: at most B entries, a float32 weight each. No query is read.
-// Time O((1 + iterations) m B d), memory O(B d) float64 and O(m).
+// is held exactly. Distances are kcenter's, by differences; float32 products only exclude what is
+// farther beyond rounding. Centroids are float64 until one rounding to the trace's type. In: K [m,
+// d], V [m, dv]. Out: at most B entries, a float32 weight each. Reads no query. Time O((1 +
+// iterations) m B d), memory O(B d) float64 and O(m).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,24 +1,22 @@
 // kvreviver: newest tokens and those of most accumulated attention exactly; all others in a count
 // sketch from which attending rebuilds them.
 // [1] Yuan et al., "KVReviver: Reversible KV Cache Compression with Sketch-Based Token
-//     Reconstruction", Algorithms 1-4.
-// Where [1] is silent: scores are float32; ties as in streams/revival.hpp.
+//     Reconstruction", Algorithms 1-4. Where it is silent: scores are float32; ties as in
+//     streams/revival.hpp.
 //
-// prefill=batch: scores are the scoring queries' exact attention; all of the task's tokens are
-// compressed at once (revive_batch).
+// prefill=batch: by the scoring queries' exact attention, all at once (revive_batch).
 // prefill=stream: each token's query attends to everything up to itself (the revived cache, and
 // exactly the sinks and a composition's other tokens) and adds to the scores, so that errors feed
-// back; then the token is inserted. A token without a scoring query in the trace adds to no score
-// and is inserted with score 0. Stream: each query attends to sinks, recent window and cache; then
-// the token that leaves the window is inserted. Scores count from a token's arrival on, so the
+// back; then the token is inserted. Stream: each query attends to sinks, recent window and cache;
+// then the token that leaves the window is inserted. Scores count from a token's arrival on, so the
 // window's are state too; sinks have none.
 //
 // In: K [n, d], V [n, dv], queries. Out: exact tokens (held) and estimated ones (made), weight 1.
-// Bytes: pairs of Recent and Candidate, sketch cells at the trace's element type; aux: 4 per
-// candidate (its position), 32 per row of the sketch (hash words), 4 per cell for estimate=mean,
-// and in a stream 4 per score. Transient: the rebuilt tokens. Time O(group n^2 d), memory O(n d); a
-// batch O(rows n (d + dv)) beside the scores. A device decides all steps of a stream at once; none
-// depends on later ones.
+// Payload: pairs of Recent and Candidate, sketch cells at the trace's type. Aux: 4 bytes per
+// candidate, 32 per row of the sketch (hash words), 4 per cell for estimate=mean, in a stream 4 per
+// score. Transient: the rebuilt tokens. Time O(group n^2 d), memory O(n d); a batch O(rows n (d +
+// dv)) beside the scores. A device decides all steps of a stream at once; none depends on later
+// ones.
 #include <fmt/format.h>
 
 #include <algorithm>

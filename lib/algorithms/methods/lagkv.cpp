@@ -2,14 +2,14 @@
 // [1] Liang et al., "LagKV: Lag-Relative Information of the KV Cache Tells Which Tokens Are
 //     Important", 2025, arXiv:2504.04704, section 3.
 // [2] LagKVPress of kvpress 0.5.5, presses/lagkv_press.py, the public implementation.
-// After lag_sink tokens the task's tokens are cut into partitions of `lag`, whose channels are
-// scaled by the next partition's minimum and maximum. A token's spread is the sample standard
-// deviation of its scaled channels. Softmax over the partition, mean of keys' and values', then the
-// rank within the partition, so that all partitions lose alike. Sinks, the last whole partition and
-// the tail rank above all (with fewer than two partitions all tokens), and ties among them go to
-// the newest; other ties to the lowest position. [2] ranks these by topk's order (the sinks first
-// with fewer than two partitions), and in the model's type, in which ranks collide. In: K [m, d], V
-// [m, dv]. Out: B tokens of weight 1. float64, fixed order. Time O(m (d + dv)).
+// After lag_sink tokens come partitions of `lag`, whose channels are scaled by the next partition's
+// minimum and maximum. A token's score is the softmax over its partition of the sample standard
+// deviation of its scaled channels, mean of keys' and values'; what counts is the rank within the
+// partition. Sinks, the last whole partition and the tail (with fewer than two partitions all
+// tokens) rank above all, the newest highest ([2]: in topk's order); other ties go to the lowest
+// position. In: K [m, d], V [m, dv]. Out: B tokens of weight 1. float64, as ranks collide in the
+// model's type
+// ([2]); fixed order. Time O(m (d + dv)).
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -3,17 +3,16 @@
 // [1] For weight=queries: Lesens, Rakhshan, Rabusseau, "KQ-SVD: Compressing the KV Cache with
 //     Provable Guarantees on Attention Fidelity", AISTATS 2026, arXiv:2512.05916.
 // weight=none: truncated SVD of K - mean. weight=queries: with L L' = sum q q' + 1e-6 trace/d I
-// over the group's scoring queries, the SVD of (K - mean) L, its right factor times L^-1, which
-// among factors of this rank keeps the queries' logits best. Values, and keys without scoring
-// queries, as weight=none. keys=pre factorises un-rotated keys (weighted by un-rotated queries) and
-// rotates what is read back. Mean, U and C are rounded to the trace's type; the mean's rounding
-// error goes into the factors. A budget takes the largest equal ranks that fit, each capped by its
-// matrix.
+// over the group's scoring queries, the SVD of (K - mean) L, its right factor times L^-1: of this
+// rank, it keeps the queries' logits best. Values, and keys without scoring queries, as
+// weight=none. keys=pre un-rotates keys and queries first and rotates what is read back. Mean, U
+// and C are rounded to the trace's type; the mean's rounding error goes into the factors. A budget
+// takes the largest equal ranks that fit, each capped by its matrix.
 //
 // In: K [m, d], V [m, dv]. Out: m pairs read back; (m + d) rank + d elements for keys, likewise for
-// values. Decomposes R of a Householder QR: a Gram matrix costs half, but loses half of the digits,
-// and U would not be orthonormal for singular values below 1e-8 of the largest. float64; the order
-// of sums is Eigen's and depends on the instruction set. Time O(m (d^2 + dv^2) + d^3 + dv^3).
+// values. Decomposes R of a Householder QR: a Gram matrix costs half, but U would not be
+// orthonormal for singular values below 1e-8 of the largest. float64; the order of sums is Eigen's
+// and depends on the instruction set. Time O(m (d^2 + dv^2) + d^3 + dv^3).
 #include <fmt/format.h>
 
 #include <Eigen/Cholesky>
@@ -266,7 +265,7 @@ Method method_lowrank() {
         name, "auto", 1, 1e6, "columns",
         fmt::format(
             "rank of the {}, in place of a budget; at most their tokens and channels; auto: the "
-            "other rank if fixed, otherwise the largest equal ranks that fit the budget",
+            "other rank if given, otherwise the largest equal ranks that fit the budget",
             what));
   };
   info.params = {rank("rank_k", "keys"), rank("rank_v", "values"),

@@ -4,12 +4,11 @@
 // [2] Its public code, github.com/Zefan-Cai/R-KV d15c976, rkv/compression/r1_kv.py.
 // Scores lambda importance - (1 - lambda) redundancy (rkv_scores.hpp) by the last `window` queries;
 // tokens from the first of these on stay.
-// Stream: the cache of C tokens beside sinks and recent window, which are scored as in [2] but
-// stay. A token too many reduces it to C + 1 - buffer (`buffer` at most half of C), as every 128
-// steps in [2]. The group's last `window` queries count as state at the trace's type, unless all
-// tokens fit and nothing is scored. Prefill: the cache is the prompt up to the last scoring query,
-// compressed once. In: K, queries. Out: B tokens of weight 1. Time to compress L tokens: O(group
-// window L d) and, if few keys are similar, O(L^2 d).
+// Stream: sinks and recent window are scored with the cache of C tokens, as in [2], but stay. One
+// token too many reduces it to C + 1 - buffer (`buffer` at most half of C). The group's last
+// `window` queries count as state at the trace's type, unless all tokens fit. Prefill: the cache is
+// the prompt up to the last scoring query, compressed once. In: K, queries. Out: B tokens of
+// weight 1. Time to compress L tokens: O(group window L d) and, if few keys are similar, O(L^2 d).
 #include <fmt/format.h>
 
 #include <algorithm>

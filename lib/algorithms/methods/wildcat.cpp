@@ -5,18 +5,16 @@
 // [2] Its authors' code, microsoft/wildcat: wildcat/compresskv.py and rp_nystrom.py at 1166446,
 //     examples/kvcache/presses/compresskv_press.py.
 // [3] Chen, Epperly, Tropp, Webber, "Randomly pivoted Cholesky", 2022, arXiv:2207.06503.
-// The tokens are cut into floor(B / per_bin) bins, each with its part of B. In a bin of n tokens, x
-// is sqrt(s) / tau times the key less the mean of all tokens' keys, the kernel exp(<x, x'>). Tokens
-// S are drawn one by one, with probability proportional to the residual diagonal. With the Nystrom
-// weights W = H_SS^-1 H_S. a query gets
+// Each of floor(B / per_bin) bins of tokens gets its part of B. In a bin of n tokens, x is sqrt(s)
+// / tau times the key less the mean of all keys, the kernel exp(<x, x'>). Tokens S are drawn one by
+// one with probability proportional to the residual diagonal. With the Nystrom weights W = H_SS^-1
+// H_S.
 //   z = sum_S exp(s<k,q>) (W V)_S / sum_S exp(s<k,q>) (W 1)_S.
-// tau=auto is [1]'s closed form, with the largest norm R of the bin's centred keys also for the
-// queries': tau^2 = b / (2 W0(b / (2 rho))), b = log n / (s R^2) + 2, rho = sqrt(1 + exp(W0(2/e^2)
-// + 2)), W0 Lambert's function.
-// Computed in float64 with the Gaussian kernel exp(-|x-x'|^2 / 2), the same up to a factor per
-// token. A token with a residual below 1e-10 is not drawn. A negative (W 1)_S is 0 in the
-// denominator. (W V)_S is stored divided by max(1, (W 1)_S), its weight in the numerator, to keep
-// the values' size.
+// tau=auto is [1]'s closed form, with R the largest norm of the bin's centred keys, also for
+// queries: tau^2 = b / (2 W0(b / (2 rho))), b = log n / (s R^2) + 2, rho = sqrt(1 + exp(W0(2/e^2) +
+// 2)), W0 Lambert's function. Computed in float64 with exp(-|x-x'|^2 / 2), the same up to a factor
+// per token. (W V)_S is stored divided by max(1, (W 1)_S), its weight in the numerator, to keep the
+// values' size.
 //
 // In: K [m, d], V [m, dv]. Out: at most B entries, a float32 weight each. Time O(m d + sum over
 // bins of n r (r + d + dv)), memory O(n (r + d)) of the largest bin, r what it keeps.
@@ -36,7 +34,7 @@
 namespace kvbench {
 namespace {
 
-constexpr double kSpanned = 1e-10;
+constexpr double kSpanned = 1e-10;             // largest residual of a spanned token
 constexpr double kTwoRho = 6.383202050647408;  // 2 sqrt(1 + exp(W0(2/e^2) + 2))
 constexpr Index kWeightBytes = 4;
 
@@ -328,8 +326,8 @@ Method method_wildcat() {
       "exact); tokens with a residual below 1e-10 are not drawn; float64";
   info.params = size_params(
       {integer_param("per_bin", "12", 0, 1e9, "tokens",
-                     "tokens kept per bin of neighbouring tokens, compressed by itself; larger is "
-                     "closer to one bin and slower; 0: one bin"),
+                     "tokens kept per bin; bins are compressed separately; larger is more exact "
+                     "and slower; 0: one bin"),
        real_param("tau", "auto", 1e-3, 1e6, "",
                   "temperature of the kernel exp(s<k,k'>/tau^2); larger makes keys more alike and "
                   "weights larger; auto: the paper's closed form, per bin")});
