@@ -1,6 +1,6 @@
 // balancekv-stream: one MergeAndReduce per bucket of value norms for the numerator, and one over
-// the keys alone for the denominator, both halved by SoftmaxBalance. [1] Han et al., "BalanceKV: KV
-// Cache Compression through Discrepancy Theory", Algorithms 1 and 3;
+// the keys alone for the denominator, both halved by SoftmaxBalance.
+// [1] Han et al., "BalanceKV: KV Cache Compression through Discrepancy Theory", Algorithms 1 and 3;
 //     step=theory;center=none is [1].
 //
 // A token with 2^i <= |v| < 2^{i+1} enters bucket i, one with |v| = 0 none. Every key enters the

@@ -13,8 +13,7 @@
 // runs on the CPU, as a GPU rounds std::pow differently. `gain_evaluations` is larger on a GPU.
 //
 // In: K [n, d], Q group x [n, d]. Out: tau tokens, weight 1. Time per position O((group + 1 + r)
-// tau d
-// + group sink d), r the members whose nearest neighbour left. Memory O((tau + sink) d).
+// tau d + group sink d), r the members whose nearest neighbour left. Memory O((tau + sink) d).
 #include <fmt/format.h>
 
 #include <algorithm>

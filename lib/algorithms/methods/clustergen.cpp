@@ -1,6 +1,6 @@
 // clustergen: one pass over the tokens. Online clusters of keys, each with uniform samples, give
-// the denominator; (k,v) pairs sampled by |v|^2 give the numerator. [1] Zandieh, Han, Mirrokni,
-// Karbasi, "ClusterGen: Token Generation in Sublinear Time and Memory
+// the denominator; (k,v) pairs sampled by |v|^2 give the numerator.
+// [1] Zandieh, Han, Mirrokni, Karbasi, "ClusterGen: Token Generation in Sublinear Time and Memory
 //     with Clustering KV Cache", Algorithm 1.
 //
 // State, all of which counts:

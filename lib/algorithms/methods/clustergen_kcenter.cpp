@@ -1,12 +1,12 @@
 // clustergen-kcenter: the floor(recent_share B) most recent tokens, and of the others those whose
-// keys are the centres of greedy k-center. [1] Zandieh, Han, Mirrokni, Karbasi, "ClusterGen: Token
-// Generation in Sublinear Time and Memory
+// keys are the centres of greedy k-center.
+// [1] Zandieh, Han, Mirrokni, Karbasi, "ClusterGen: Token Generation in Sublinear Time and Memory
 //     with Clustering KV Cache", section 4 (its experiments: as many recent tokens as centres);
 //     greedy k-center after Dyer and Frieze, 1985.
 // weights=one is [1]. weights=cluster, a centre's weight being its cluster's size, is what [1]'s
 // theory suggests. Cluster sizes and the mean of farthest-from-mean are over the tokens that are
-// not recent. In: K [m, d] of the task's tokens. Out: B of them, ascending. Time O(B m d), memory
-// O(m).
+// not recent.
+// In: K [m, d] of the task's tokens. Out: B of them, ascending. Time O(B m d), memory O(m).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -9,10 +9,11 @@
 //      queries, which count; reduced over the group, times |v|, then the mean of three neighbours,
 //      where a missing one counts as 0.
 // Both become z-scores over all KV heads of the layer (n - 1; deviations of at least 1e-6). The
-// score is blending * l + a, blending = 1 - B/m unless given. Survey: l and a [m - 12 each]. Share:
-// both means and deviations. A head without a share is treated as a layer of its own. In: K [m, d],
-// Q of the task's tokens, V [m, dv]. Out: B tokens of weight 1. float64. Time O(group m chunk d)
-// beside leverage; memory O(m d + 256 chunk).
+// score is blending * l + a, blending = 1 - B/m unless given.
+// Survey: l and a [m - 12 each]. Share: both means and deviations. A head without a share is
+// treated as a layer of its own.
+// In: K [m, d], Q of the task's tokens, V [m, dv]. Out: B tokens of weight 1.
+// float64. Time O(group m chunk d) beside leverage; memory O(m d + 256 chunk).
 #include <algorithm>
 #include <array>
 #include <cmath>

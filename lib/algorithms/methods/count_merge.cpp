@@ -1,6 +1,7 @@
 // count-merge: evicts as h2o does ([1]), and merges each evicted token into the kept token with the
 // most similar key (cosine, [2]'s idea). A merged token is the mean of its tokens, with their count
-// as weight in both sums. kvbench's own. [1] Zhang et al., "H2O", NeurIPS 2023, arXiv:2306.14048.
+// as weight in both sums. kvbench's own.
+// [1] Zhang et al., "H2O", NeurIPS 2023, arXiv:2306.14048.
 // [2] Wan et al., "D2O", ICLR 2025, arXiv:2406.13035, section 3.3 (method `d2o`).
 // Similarity is to the kept keys before any merge, so that the order does not matter. Keys are
 // averaged after rotary embedding.

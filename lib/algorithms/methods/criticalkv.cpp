@@ -1,5 +1,6 @@
 // criticalkv: half of the tokens by SnapKV's scores, the rest by score times the value's output
-// norm. [1] Feng et al., "Identify Critical KV Cache in LLM Inference from an Output Perturbation
+// norm.
+// [1] Feng et al., "Identify Critical KV Cache in LLM Inference from an Output Perturbation
 //     Perspective", 2025, arXiv:2502.03805.
 // [2] Its code in NVIDIA/kvpress, commit 8bb29b9: CriticalKVPress over SnapKVPress.
 // The floor(B/2) largest scores, then of the others the largest

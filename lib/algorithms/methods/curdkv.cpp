@@ -5,8 +5,8 @@
 // [2] Its code in NVIDIA/kvpress, commit 8bb29b9: CURPress with its defaults.
 // Windows of 16 start at the task's first token; the last may be shorter. A token scores
 // |k|^2 / sum |k|^2 * |v|^2 / sum |v|^2, the sums over its window, a share of a zero sum being 0.
-// The first 4 tokens rank highest. Rotation does not change norms, so keys are taken as stored. In:
-// K [m, d], V [m, dv]. Out: B tokens of weight 1. float64. Time O(m (d + dv)).
+// The first 4 tokens rank highest. Rotation does not change norms, so keys are taken as stored.
+// In: K [m, d], V [m, dv]. Out: B tokens of weight 1. float64. Time O(m (d + dv)).
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,6 +1,6 @@
 // d2o: evicts as h2o does. An evicted token whose key is similar enough to a kept one is merged
-// into it, the others are dropped. [1] Wan et al., "D2O: Dynamic Discriminative Operations for
-// Efficient Long-Context Inference of
+// into it, the others are dropped.
+// [1] Wan et al., "D2O: Dynamic Discriminative Operations for Efficient Long-Context Inference of
 //     Large Language Models", ICLR 2025, arXiv:2406.13035, section 3.3.
 // [2] github.com/AIoT-MLSys-Lab/D2O, modeling_llama3_7b_13b_d2o.py.
 // One pass over the evicted tokens by position. u_i is the largest cosine of token i's key to the
@@ -10,10 +10,10 @@
 // value alike,
 //   (e x_c + sum_i e^u_i x_i) / (e + sum_i e^u_i),
 // without a weight in the softmax. All merges are with kept keys and values as they were ([1] goes
-// on while decoding, into merged ones). Keys are averaged after rotary embedding. In: K [m, d], V
-// [m, dv], accumulated attention [m]. Out: B tokens of weight 1; unmerged ones are held, the others
-// made. A zero key has cosine 0 to everything; ties go to the lowest position. float64, positions
-// ascending, one rounding. Time O((m - B) B d), memory O(256 B).
+// on while decoding, into merged ones). Keys are averaged after rotary embedding.
+// In: K [m, d], V [m, dv], accumulated attention [m]. Out: B tokens of weight 1; unmerged ones are
+// held, the others made. A zero key has cosine 0 to everything; ties go to the lowest position.
+// float64, positions ascending, one rounding. Time O((m - B) B d), memory O(256 B).
 #include <fmt/format.h>
 
 #include <algorithm>

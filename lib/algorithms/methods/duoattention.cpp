@@ -1,12 +1,12 @@
 // duoattention: retrieval heads keep the whole middle, the others nothing of it (with sinks and
-// recent tokens these are StreamingLLM's). [1] Xiao et al., "DuoAttention: Efficient Long-Context
-// LLM Inference with Retrieval and Streaming
+// recent tokens these are StreamingLLM's).
+// [1] Xiao et al., "DuoAttention: Efficient Long-Context LLM Inference with Retrieval and Streaming
 //     Heads", ICLR 2025, arXiv:2410.10819.
 // Candidates are the heads in the trace's `retrieval_heads`, without it all heads. Those with the
 // largest attention mass on the middle (ties to the lowest head) are kept, as many as fit the
-// layer's budget whole. If none fits, nothing is held and the rows are degenerate. Survey:
-// {eligible, mass}. A head without a share is treated as a layer of its own. Time O(m) beside the
-// scores.
+// layer's budget whole. If none fits, nothing is held and the rows are degenerate.
+// Survey: {eligible, mass}. A head without a share is treated as a layer of its own. Time O(m)
+// beside the scores.
 #include <algorithm>
 #include <numeric>
 

@@ -1,6 +1,6 @@
 // expected-attention: the tokens with the largest expected attention of a Gaussian query, times
-// |v|. [1] Devoto, Jeblick, Jegou, "Expected Attention: KV Cache Compression by Estimating
-// Attention
+// |v|.
+// [1] Devoto, Jeblick, Jegou, "Expected Attention: KV Cache Compression by Estimating Attention
 //     from Future Queries Distribution", 2025, arXiv:2510.00636.
 // [2] Its public code: ExpectedAttentionPress of NVIDIA/kvpress, commit 8bb29b9.
 // Per query head: mean m and covariance C (over N) of the un-rotated scoring queries from n_skip
@@ -9,8 +9,9 @@
 //   E exp(s<q,k>) = exp(s mu.k + s^2 k'Sigma k / 2),
 // softmax over the task's tokens and the sink logit, reduced over the group, times |v|. Logarithms
 // rank alike and do not underflow. Without scoring queries mu and Sigma are 0. rope=post: m and C
-// of the queries as stored, R = 1. In: K [m, d], V [m, dv], Q [N, d]. Out: B tokens of weight 1.
-// float64, fixed order. Time O(group (N + m) d^2), memory O(N d + group m).
+// of the queries as stored, R = 1.
+// In: K [m, d], V [m, dv], Q [N, d]. Out: B tokens of weight 1. float64, fixed order. Time O(group
+// (N + m) d^2), memory O(N d + group m).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -2,9 +2,9 @@
 // [1] Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language
 //     Models", NeurIPS 2023, arXiv:2306.14048.
 // Under prefill the middle is compressed once, by attention over the whole causal past. Under
-// stream it is [1]'s greedy eviction (evicting_cache.hpp). In: accumulated attention [m] of the
-// task's tokens. Out: B tokens of weight 1. Time O(m) beside the scores; stream: O(group (B +
-// recent) d) per token.
+// stream it is [1]'s greedy eviction (evicting_cache.hpp).
+// In: accumulated attention [m] of the task's tokens. Out: B tokens of weight 1.
+// Time O(m) beside the scores; stream: O(group (B + recent) d) per token.
 #include <algorithm>
 
 #include "algorithms/shared/evicting_cache.hpp"

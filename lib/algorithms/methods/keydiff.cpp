@@ -2,8 +2,9 @@
 // [1] Park et al., "KeyDiff: Key Similarity-Based KV Cache Eviction for Long-Context LLM Inference
 //     in Resource-Constrained Environments", 2025, arXiv:2504.15364.
 // Score: -<k/|k|, u>, u the sum of the task's normalised keys; its length does not change the
-// order. k/|k| of a zero key is 0. In: K [m, d]. Out: B tokens of weight 1. float64, channels and
-// tokens ascending. Time O(m d).
+// order. k/|k| of a zero key is 0.
+// In: K [m, d]. Out: B tokens of weight 1. float64, channels and tokens
+// ascending. Time O(m d).
 #include <cmath>
 
 #include "algorithms/shared/size.hpp"

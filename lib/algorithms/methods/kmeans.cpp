@@ -1,13 +1,14 @@
 // kmeans: centroids of the middle's keys, each with the mean key and value of its members, and
-// their count as weight. kvbench's own. [1] Lloyd, "Least squares quantization in PCM", IEEE
-// Transactions on Information Theory 28, 1982. [2] Gonzalez 1985 (attention/kcenter.hpp), for the
-// start. Starts at the B centres of greedy k-center, the first the middle's first token. Then
-// `iterations` times: every token joins the nearest centroid (ties to the earlier), empty clusters
-// are removed, and centroids become means; stops early when no token moves. A cluster of one token
-// is held exactly. Distances are kcenter's, by differences; float32 products only exclude what is
-// farther beyond rounding. Centroids are float64 until one rounding to the trace's type. In: K [m,
-// d], V [m, dv]. Out: at most B entries, a float32 weight each. Reads no query. Time O((1 +
-// iterations) m B d), memory O(B d) float64 and O(m).
+// their count as weight. kvbench's own.
+// [1] Lloyd, "Least squares quantization in PCM", IEEE Transactions on Information Theory 28, 1982.
+// [2] Gonzalez 1985 (attention/kcenter.hpp), for the start.
+// Starts at the B centres of greedy k-center, the first the middle's first token. Then `iterations`
+// times: every token joins the nearest centroid (ties to the earlier), empty clusters are removed,
+// and centroids become means; stops early when no token moves. A cluster of one token is held
+// exactly. Distances are kcenter's, by differences; float32 products only exclude what is farther
+// beyond rounding. Centroids are float64 until one rounding to the trace's type.
+// In: K [m, d], V [m, dv]. Out: at most B entries, a float32 weight each. Reads no query.
+// Time O((1 + iterations) m B d), memory O(B d) float64 and O(m).
 #include <fmt/format.h>
 
 #include <algorithm>

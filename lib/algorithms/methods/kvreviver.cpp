@@ -7,9 +7,10 @@
 // prefill=batch: by the scoring queries' exact attention, all at once (revive_batch).
 // prefill=stream: each token's query attends to everything up to itself (the revived cache, and
 // exactly the sinks and a composition's other tokens) and adds to the scores, so that errors feed
-// back; then the token is inserted. Stream: each query attends to sinks, recent window and cache;
-// then the token that leaves the window is inserted. Scores count from a token's arrival on, so the
-// window's are state too; sinks have none.
+// back; then the token is inserted.
+// Stream: each query attends to sinks, recent window and cache; then the token that leaves the
+// window is inserted. Scores count from a token's arrival on, so the window's are state too; sinks
+// have none.
 //
 // In: K [n, d], V [n, dv], queries. Out: exact tokens (held) and estimated ones (made), weight 1.
 // Payload: pairs of Recent and Candidate, sketch cells at the trace's type. Aux: 4 bytes per

@@ -8,8 +8,7 @@
 // first min(4, first) tokens, the chunk, and the segment's own keys up to the query. Tokens outside
 // all chunks score 0.
 //   plus     the weight times |W_h v_i|_2 / r_j, r_j the query's residual norm, W_h [hidden, dv]
-//   the
-//            head's columns of the output projection; a query of norm 0 scores nothing
+//            the head's columns of the output projection; a query of norm 0 scores nothing
 //   budget   head: B per head; layer, model: tokens compete by score, without a floor
 // In: segments' Q [group][m, d], K [m, d], the head's K. Out: B tokens of weight 1. float64.
 // Time O(group m (chunk + m) d) per segment, once per head; memory O((chunk + m) d).

@@ -7,8 +7,8 @@
 // deviation of its scaled channels, mean of keys' and values'; what counts is the rank within the
 // partition. Sinks, the last whole partition and the tail (with fewer than two partitions all
 // tokens) rank above all, the newest highest ([2]: in topk's order); other ties go to the lowest
-// position. In: K [m, d], V [m, dv]. Out: B tokens of weight 1. float64, as ranks collide in the
-// model's type
+// position.
+// In: K [m, d], V [m, dv]. Out: B tokens of weight 1. float64, as ranks collide in the model's type
 // ([2]); fixed order. Time O(m (d + dv)).
 #include <algorithm>
 #include <cmath>

@@ -1,11 +1,11 @@
 // leverage: the tokens whose un-rotated keys have the largest statistical leverage, those outside
-// the span of the other keys. Reads no query. [1] Chari, Van Durme, "Compactor: Calibrated
-// Query-Agnostic KV Cache Compression with Approximate
+// the span of the other keys. Reads no query.
+// [1] Chari, Van Durme, "Compactor: Calibrated Query-Agnostic KV Cache Compression with Approximate
 //     Leverage Scores", 2025, arXiv:2507.08143.
 // [2] Its code in NVIDIA/kvpress, commit 8bb29b9: LeverageScorePress.
 // Scores x' (X'X + 1e-2 I)^-1 x, X the keys un-rotated by the trace's tables, centred over the
-// task's tokens, times a Gaussian sketch per KV head and seed. In: K [m, d], rotary tables. Out: B
-// tokens of weight 1. Time O(m d w + m w^2), w = sketch or d.
+// task's tokens, times a Gaussian sketch per KV head and seed.
+// In: K [m, d], rotary tables. Out: B tokens of weight 1. Time O(m d w + m w^2), w = sketch or d.
 #include "algorithms/shared/leverage_scores.hpp"
 #include "algorithms/shared/size.hpp"
 

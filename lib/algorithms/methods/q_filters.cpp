@@ -5,8 +5,9 @@
 // The filter is the mean over the group's query heads of the first right singular vector of the
 // head's scoring queries (rotated, not centred), with the sign that makes the sum of their
 // projections positive. A token's score is its key's inner product with it ([2] negates both: the
-// same order). Without scoring queries, or if all are 0, all scores are 0. In: queries [., d], K
-// [m, d]. Out: B tokens of weight 1. float64. Time O(group (|queries| d^2 + d^3) + m d).
+// same order). Without scoring queries, or if all are 0, all scores are 0.
+// In: queries [., d], K [m, d]. Out: B tokens of weight 1. float64. Time O(group (|queries| d^2 +
+// d^3) + m d).
 #include <Eigen/Eigenvalues>
 #include <algorithm>
 #include <cmath>

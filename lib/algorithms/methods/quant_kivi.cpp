@@ -1,6 +1,6 @@
 // quant-kivi: every token stays, keys quantised per channel and values per token; the last
-// `residual` tokens exact. [1] Liu et al., "KIVI: A Tuning-Free Asymmetric 2bit Quantization for KV
-// Cache", ICML 2024,
+// `residual` tokens exact.
+// [1] Liu et al., "KIVI: A Tuning-Free Asymmetric 2bit Quantization for KV Cache", ICML 2024,
 //     arXiv:2402.02750.
 // [2] Hooper et al., "KVQuant: Towards 10 Million Context Length LLM Inference with KV Cache
 //     Quantization", NeurIPS 2024, arXiv:2401.18079: keys before their rotation (section 3.2),
@@ -9,8 +9,9 @@
 // group of group_size channels. A budget takes the first that fits of 8, 4, 3, 2 bits (keys and
 // values alike), for each group_size, 2 group_size, ... up to one group. A stream fits the largest
 // size up to its length. Scales, zeros and outliers are aux. Attending reads codes back on the fly
-// (fused in [1]), so nothing is transient. In: K [m, d], V [m, dv]. Out: m - residual read-back
-// pairs of weight 1 and the exact residual. Time O(m (d + dv)).
+// (fused in [1]), so nothing is transient.
+// In: K [m, d], V [m, dv]. Out: m - residual read-back pairs of weight 1 and the exact residual.
+// Time O(m (d + dv)).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -6,7 +6,8 @@
 // Codes: shared/rotated_codes.hpp, with one rotation for keys and one for values per layer and KV
 // head, from the seed. A budget takes the most bits that fit, 8 to 1, keys and values alike.
 // exempt=E keeps the first and last E replayed layers exact; the other layers' heads share the rest
-// equally. In: K [m, d], V [m, dv]. Out: m read-back pairs of weight 1. Time O(m (d + dv) log d).
+// equally.
+// In: K [m, d], V [m, dv]. Out: m read-back pairs of weight 1. Time O(m (d + dv) log d).
 #include <fmt/format.h>
 
 #include <algorithm>

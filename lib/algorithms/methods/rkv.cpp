@@ -6,9 +6,10 @@
 // tokens from the first of these on stay.
 // Stream: sinks and recent window are scored with the cache of C tokens, as in [2], but stay. One
 // token too many reduces it to C + 1 - buffer (`buffer` at most half of C). The group's last
-// `window` queries count as state at the trace's type, unless all tokens fit. Prefill: the cache is
-// the prompt up to the last scoring query, compressed once. In: K, queries. Out: B tokens of
-// weight 1. Time to compress L tokens: O(group window L d) and, if few keys are similar, O(L^2 d).
+// `window` queries count as state at the trace's type, unless all tokens fit.
+// Prefill: the cache is the prompt up to the last scoring query, compressed once.
+// In: K, queries. Out: B tokens of weight 1. Time to compress L tokens: O(group window L d) and, if
+// few keys are similar, O(L^2 d).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,14 +1,15 @@
 // simlayerkv: lazy layers keep nothing of the middle (sinks and recent tokens stay), the others all
-// of it. [1] Zhang et al., "SimLayerKV: A Simple Framework for Layer-Level KV Cache Reduction",
-// 2024,
+// of it.
+// [1] Zhang et al., "SimLayerKV: A Simple Framework for Layer-Level KV Cache Reduction", 2024,
 //     arXiv:2410.13846, section 4.
 // [2] SimLayerKVPress of kvpress 8bb29b9, presses/simlayerkv_press.py, the public implementation.
 // Laziness is the softmax weight of a layer's last `n_last` scoring queries outside the middle,
 // mean over queries and all query heads ([2] omits the weight on these queries' own tokens).
 // threshold=x reduces layers lazier than x. A budget reduces the laziest (ties: the highest layer)
 // until the rest fit the bytes of all replayed layers; if that reduces all, the rows are
-// degenerate. Survey: {weight on the middle}. A head without a share is treated as a layer of its
-// own. Time O(m) beside the scores of n_last queries.
+// degenerate.
+// Survey: {weight on the middle}. A head without a share is treated as a layer of its own. Time
+// O(m) beside the scores of n_last queries.
 #include <algorithm>
 #include <numeric>
 

@@ -1,11 +1,12 @@
 // tova: the tokens with the largest attention from the last query; one set for all heads of a
-// layer. [1] Oren et al., "Transformers are Multi-State RNNs", EMNLP 2024, arXiv:2401.06104,
-// section 3.2. Survey: the group's scores [m]. Share: their mean (max, sum) over the layer's heads,
-// each of which keeps the same B tokens with weight 1. A head without a share is treated as a layer
-// of its own. Stream: at each step the group's queries attend to everything held. If more than B
-// tokens are held outside sinks and recent window, the one with the smallest weight leaves, the
-// latest of equal ones. Time O(m) beside the scores of one query; stream: O(group (B + recent) d)
-// per token.
+// layer.
+// [1] Oren et al., "Transformers are Multi-State RNNs", EMNLP 2024, arXiv:2401.06104, section 3.2.
+// Survey: the group's scores [m]. Share: their mean (max, sum) over the layer's heads, each of
+// which keeps the same B tokens with weight 1. A head without a share is treated as a layer of its
+// own.
+// Stream: at each step the group's queries attend to everything held. If more than B tokens are
+// held outside sinks and recent window, the one with the smallest weight leaves, the latest of
+// equal ones. Time O(m) beside the scores of one query; stream: O(group (B + recent) d) per token.
 #include <algorithm>
 #include <stdexcept>
 

@@ -1,6 +1,6 @@
 // value-merge: evicts as h2o does, and adds each evicted value to that of the kept token with the
-// most similar key. Keys stay. [1] MergingPress of NVIDIA/kvpress, commit 8bb29b9, after Bolya et
-// al., "Token Merging", ICLR
+// most similar key. Keys stay.
+// [1] MergingPress of NVIDIA/kvpress, commit 8bb29b9, after Bolya et al., "Token Merging", ICLR
 //     2023, arXiv:2210.09461, and Wan et al., "D2O", ICLR 2025, arXiv:2406.13035.
 // [2] Zhang et al., "H2O", NeurIPS 2023, arXiv:2306.14048: the eviction.
 // A kept value v and those v_i of the evicted tokens nearest to it become

@@ -1,6 +1,6 @@
 // wildcat: a weighted coreset of the keys by randomly pivoted Cholesky; kept values are
-// combinations of all values. Reads no query. [1] Schroeder, Mackey, "WildCat: Near-Linear
-// Attention in Theory and Practice", 2026,
+// combinations of all values. Reads no query.
+// [1] Schroeder, Mackey, "WildCat: Near-Linear Attention in Theory and Practice", 2026,
 //     arXiv:2602.10056.
 // [2] Its authors' code, microsoft/wildcat: wildcat/compresskv.py and rp_nystrom.py at 1166446,
 //     examples/kvcache/presses/compresskv_press.py.
