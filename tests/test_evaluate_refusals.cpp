@@ -80,7 +80,7 @@ TEST_F(EvaluateTest, WhatIsNotOfThisTraceIsRefusedBeforeTheFirstRow) {
   };
   write({{named("mine"), one}});
   expect(message([](ReplayOptions& e) { e.prompts = {"p1"}; }),
-         "c.h5: holds nothing of the selected prompts, layers and heads");
+         "c.h5: no cache for the selected prompts, layers and heads");
   expect(message([](ReplayOptions& e) { e.layers = {1}; }), "--layers");
   EXPECT_EQ(run(again("p0.csv")).rows, 8);  // prompts that no group has are left out
 

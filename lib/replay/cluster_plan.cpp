@@ -40,19 +40,19 @@ void check_options(const ClusterOptions& o) {
 std::vector<ClusterHead> list_heads(ClusterPlan& plan) {
   ClusterOptions& o = plan.options;
   std::vector<ClusterHead> out;
-  each_layer(plan.readers,
-             {o.prompts,
-              {o.layers, o.layer_ranges},
-              {o.kv_heads, o.head_ranges},
-              "--kv-heads",
-              &LayerMeta::kv_heads},
-             [&](std::size_t t, std::size_t p, std::size_t l, const LayerMeta& layer) {
-               for (Index h = 0; h < layer.kv_heads; ++h) {
-                 if (chosen(o.kv_heads, h)) {
-                   out.push_back({t, p, l, h});
-                 }
-               }
-             });
+  for_each_layer(plan.readers,
+                 {o.prompts,
+                  {o.layers, o.layer_ranges},
+                  {o.kv_heads, o.head_ranges},
+                  "--kv-heads",
+                  &LayerMeta::kv_heads},
+                 [&](std::size_t t, std::size_t p, std::size_t l, const LayerMeta& layer) {
+                   for (Index h = 0; h < layer.kv_heads; ++h) {
+                     if (selected(o.kv_heads, h)) {
+                       out.push_back({t, p, l, h});
+                     }
+                   }
+                 });
   check_input(!out.empty(), "cluster: --prompts, --layers and --kv-heads together select nothing");
   return out;
 }
@@ -113,7 +113,7 @@ void fit_device(ClusterPlan& plan, std::uint64_t memory) {
 std::vector<Rows> ClusterPlan::sets(const ClusterHead& h) const {
   std::vector<Rows> out;
   for (const Rows what : {Rows::keys, Rows::values}) {
-    if (layer(h).has(what) && chosen(options.what, what)) {
+    if (layer(h).has(what) && selected(options.what, what)) {
       out.push_back(what);
     }
   }
