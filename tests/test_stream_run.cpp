@@ -160,7 +160,7 @@ TEST_F(StreamRunTest, ResumeRefusesForeignAndDoubledSteps) {
   other = steps.substr(0, last) + steps.substr(last);
   other.replace(other.find(",6,", other.find('\n')), 3, ",5,");
   write_bytes(steps_table().path(o.out), with_right_sums(other));
-  EXPECT_NE(refusal([&] { run(o); }).find(" outside this plan"), std::string::npos);
+  EXPECT_NE(refusal([&] { run(o); }).find("step 5 outside this plan"), std::string::npos);
   o.eval_every = 5;
   EXPECT_NE(refusal([&] { run(o); }).find("options"), std::string::npos);
 }

@@ -36,7 +36,7 @@ std::string job_text(const ResourceOptions& o, const MemoryNeed& need) {
 
 void check_options(const ReplayOptions& o) {
   const bool stream = o.protocol == Protocol::stream;
-  check_input(!o.traces.empty(), "replay: got no trace, expected at least one");
+  check_input(!o.traces.empty(), "replay: no trace, expected at least one");
   check_input(o.sink >= 0, fmt::format("--sink: got {}, expected at least 0", o.sink));
   check_input(o.queries >= 1, fmt::format("--queries: got {}, expected at least 1", o.queries));
   check_input(stream || o.recent >= o.queries,
