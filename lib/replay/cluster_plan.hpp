@@ -17,7 +17,6 @@
 
 namespace kvbench {
 
-/// File format of the points.
 enum class PointsFormat : std::uint8_t { csv, hdf5, none };
 
 constexpr std::string_view name(PointsFormat p) {
@@ -46,11 +45,10 @@ struct ClusterOptions : ResourceOptions {
   bool overwrite = false;
 };
 
-/// One KV head of one layer of one prompt.
 struct ClusterHead {
-  std::size_t trace = 0;   ///< index into ClusterPlan::readers
-  std::size_t prompt = 0;  ///< index into the trace's prompts
-  std::size_t layer = 0;   ///< index into the prompt's layers
+  std::size_t trace = 0;  ///< indices as of Unit
+  std::size_t prompt = 0;
+  std::size_t layer = 0;
   Index kv_head = 0;
 };
 
@@ -59,7 +57,7 @@ struct ClusterHead {
 using OpenRows = std::function<std::unique_ptr<RowSet>(MatrixView, std::size_t)>;
 
 struct ClusterPlan {
-  ClusterOptions options;  ///< with defaults filled in
+  ClusterOptions options;
   std::vector<TraceReader> readers;
   std::vector<std::string> trace_names;  ///< file names without folders, unique
   std::vector<ClusterHead> heads;

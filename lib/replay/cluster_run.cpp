@@ -127,7 +127,7 @@ std::map<std::string, Index> study_heads(const ClusterPlan& plan, const KeptSets
         tables.add_keys(h, key_facts(read, rope.get(), largest_query, plan.layer(h).scale));
       }
       if (std::count(sets.begin(), sets.end(), what) == 0) {
-        tables.add_norms(h, what, number, *cpu_rows(read));  // an upload does not pay
+        tables.add_norms(h, what, number, *cpu_rows(read));
         return;
       }
       row_sets.push_back(plan.open_rows(read, plan.scratch_bytes));

@@ -69,12 +69,12 @@ class ClusterTables {
   void add_points(const ClusterHead& head, const Fields& place, const Points& points);
 
   const ClusterPlan& plan_;
-  Index point_width_ = 1;                     // number of columns x0, x1, ...
-  std::map<std::string, CsvWriter> writers_;  // by table
+  Index point_width_ = 1;
+  std::map<std::string, CsvWriter> writers_;
   std::optional<PointsFile> points_file_;
-  std::map<std::string, Index> rows_;  // by table
-  std::vector<Fields> norms_;          // staged
-  std::vector<Fields> keys_;           // staged
+  std::map<std::string, Index> rows_;
+  std::vector<Fields> norms_;
+  std::vector<Fields> keys_;
 };
 
 }  // namespace kvbench

@@ -22,7 +22,7 @@ struct JobRunner {
   const JobSink& sink;
   const std::atomic<bool>& stop;
   int threads;
-  Index wave_heads;  // most heads of a wave
+  Index wave_heads;
 
   using Jobs = std::vector<Index>::const_iterator;
 
@@ -142,7 +142,7 @@ void Executor::check_values() const {
 void Executor::run(const std::vector<Index>& jobs, const JobSink& sink) const {
   const JobRunner runner{plan_, sink, stop_, threads_, heads_at_once(plan_, threads_)};
   const Index repeat = plan_.options.repeat;
-  if (plan_.stream()) {  // heads of streams share no budgets
+  if (plan_.stream()) {
     runner.run_waves<StreamContext>(jobs, [&](const StreamContext& context, Index job) {
       return repeat_job(repeat, [&] { return run_stream_job(context, plan_.entry_of(job)); });
     });

@@ -104,7 +104,7 @@ void FinishedTable::list_slots() {
       steps = side_positions(plan_, table_, layer);
     }
     const bool each_head = table_ == nullptr || table_->per_query_head();
-    Index rows = 0;  // per job
+    Index rows = 0;
     for (const Index q_head : unit.q_heads) {
       const Fields row = to_fields(blank_row(plan_, unit, plan_.entries.front(), q_head));
       std::string key;
@@ -171,7 +171,6 @@ bool FinishedTable::is_of(const Fields& line, Index unit, Index q_head, const En
       compared_, [&](const auto& pair) { return line[pair.first] == expected_[pair.second]; });
 }
 
-// Returns the line's job and row within the job.
 std::optional<std::pair<Index, Index>> FinishedTable::find(const Fields& line) {
   const auto key_of = [&](const std::vector<std::size_t>& cells) {
     std::string key;

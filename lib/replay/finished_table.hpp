@@ -39,13 +39,11 @@ class FinishedTable {
   /// shard, or is a duplicate.
   void add(const TableReader& line);
 
-  /// Whether the table has a line of the job.
   bool has(Index job) const;
   /// Whether the table has all lines of the job, if its rows were measured.
   bool whole(Index job) const;
   /// status_kind() of the first row of a whole job. Only for OUT.csv.
   std::string_view status(Index job) const;
-  /// Removes the job's lines.
   void forget(Index job);
   Index line_count() const { return count_; }
   /// Rows with this status_kind(). Only for OUT.csv.
@@ -61,9 +59,9 @@ class FinishedTable {
  private:
   // Slots of a unit's lines in lines_, by job, row and step.
   struct Slots {
-    Index begin = 0;  // first slot
-    Index job = 0;    // the unit's first job in the shard
-    Index rows = 0;   // per job; 0: an earlier unit has the same lines
+    Index begin = 0;
+    Index job = 0;   // the unit's first job in the shard
+    Index rows = 0;  // per job; 0: an earlier unit has the same lines
     const std::vector<Index>* steps = nullptr;
 
     Index per_job() const { return rows * std::ssize(*steps); }
@@ -87,11 +85,11 @@ class FinishedTable {
   std::size_t seed_cell_ = 0;
   std::unordered_map<std::string, std::pair<Index, Index>> units_at_;  // unit and row
   std::unordered_map<std::string, std::vector<std::size_t>> settings_at_;
-  Fields expected_;                                   // row of the last line
-  std::pair<Index, std::size_t> expected_of_{-1, 0};  // its unit and setting
+  Fields expected_;
+  std::pair<Index, std::size_t> expected_of_{-1, 0};
 
   Index first_unit_ = 0;
-  std::vector<Slots> units_;                                     // of the shard
+  std::vector<Slots> units_;
   std::map<std::pair<Index, Index>, std::vector<Index>> steps_;  // by tokens and queries
   std::vector<std::uint64_t> lines_;  // by slot: file offset and status; 0 if absent
   Index count_ = 0;

@@ -81,7 +81,6 @@ std::vector<std::string> expand_value(const std::string& spec, const std::string
   return out;
 }
 
-// NAME, A+B or A@Q -> the methods.
 Variant name_variant(const std::string& name) {
   const auto joint = name.find_first_of("+@");
   Variant out;

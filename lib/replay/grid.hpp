@@ -13,11 +13,10 @@
 
 namespace kvbench {
 
-/// A method, a composition A+B, or A@Q (what A holds, stored by the quantizer Q), with one set of
-/// parameters. Facts of a composition combine those of its parts; a part is a method, or a method
-/// that a parameter names.
+/// A method, a composition A+B, or A@Q (what A holds, quantized by Q), with one set of parameters.
+/// Parts: these methods, and the methods that their parameters name.
 struct Variant {
-  const Method* method = nullptr;  ///< the method, or A
+  const Method* method = nullptr;
   Params params;
   const Method* rest = nullptr;       ///< B of A+B
   const Method* quantizer = nullptr;  ///< Q of A@Q
@@ -56,12 +55,11 @@ struct Variant {
   /// sets `extra`. nullopt if no part scores with queries.
   std::optional<Queries> queries(Range scoring, Range middle,
                                  std::span<const ExtraSetInfo> extra = {}) const;
-  /// Returns a copy with all parameters resolved for the layer. Throws InputError if the layer
-  /// lacks what the variant needs.
+  /// Returns a copy with all parameters resolved. Throws InputError if the layer lacks what it
+  /// needs.
   Variant resolved(const LayerFacts& layer) const;
   bool runs_under(Protocol protocol) const;
-  /// Scratch of a job in bytes, an upper bound (MethodInfo::scratch_bytes). The parts of A+B run
-  /// one after the other; a named method runs within the method that names it.
+  /// Upper bound of a job's scratch bytes (MethodInfo::scratch_bytes).
   Index scratch_bytes(const LayerFacts& layer, Index middle, std::optional<double> budget) const;
   Compressed compress(const Task& task) const;
   /// Survey and shares of the method, or of A, if its scope is wider than a head.

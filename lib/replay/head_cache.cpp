@@ -37,7 +37,6 @@ float weight_of(const std::vector<float>& log_weights, Index i) {
                              : static_cast<float>(std::exp(static_cast<double>(log_weights[i])));
 }
 
-// Weights of held tokens, then of made entries.
 std::vector<float> weights_of(const HeldTokens& held, const MadeTokens& made) {
   std::vector<float> out;
   for (std::size_t i = 0; i < held.tokens.size(); ++i) {
@@ -185,7 +184,6 @@ void pass(Archive& archive, T& value) {
   }
 }
 
-// Visits the serialized members in order.
 template <class Cache, class Visit>
 void each_member(Cache& c, const Visit& visit) {
   visit(c.k);

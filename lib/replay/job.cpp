@@ -121,7 +121,7 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     row.attend_us_per_query = 1e6 * (seconds_now() - attend_start) / static_cast<double>(m);
     const ErrorFigures errors = error_figures(c.truth(g), c.norms(), z, sums.log_denominator());
     fill(row, memory);
-    row.peak_bytes = memory.bytes;  // a prefill compresses once
+    row.peak_bytes = memory.bytes;
     fill(row, errors);
     fill(row, held_figures(c.truth(g), held, c.sink_mass(g)));
     row.compress_ms = compress_ms;
@@ -235,7 +235,6 @@ MemoryNeed prefill_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const Index element = bytes_per_element(o.precision);
   const Index heads = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
                       8 * group * m * (l.d + 2 * l.dv) + 24 * l.n;
-  // A thread keeps the estimator's block.
   const Index estimate = query_block_bytes(o.precision, kQueryBlock, std::min(l.n, kSetTokens)) +
                          16 * m * (l.dv + 2) + kTextBytes;
   need.unit = static_cast<std::uint64_t>(heads);

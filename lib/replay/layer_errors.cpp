@@ -90,7 +90,7 @@ std::vector<Index> LayerErrors::open(const FinishedTable& before) {
       }
       lines.forget(line);
       if (any(units, e, State::unmeasured)) {
-        continue;  // it gets no line
+        continue;
       }
       for (Index u = units.begin; u < units.end; ++u) {
         const Index job = job_of(u, e);
@@ -211,7 +211,7 @@ bool LayerErrors::make_lines(Range units, const std::vector<TraceReader>& reader
       squares[i] = projected_square(parts(units, outputs[i]), projection);
     });
     if (!std::ranges::all_of(squares, [](const auto& s) { return s.has_value(); })) {
-      return false;  // stopped
+      return false;
     }
     exact = exact ? exact : squares.back();
     std::vector<Fields> lines;

@@ -43,7 +43,6 @@ class LayerErrors {
   /// traces or call add() meanwhile. Throws IoError.
   void finish(const std::vector<TraceReader>& readers, int threads, const std::atomic<bool>& stop);
 
-  /// Whether some layer may lack lines.
   bool lacks_lines() const { return !open_.empty(); }
 
   /// Puts the lines into the plan's order. Removes the journal if no line is missing.
@@ -66,7 +65,7 @@ class LayerErrors {
 
   const PlanSpec& plan_;
   Index entries_;
-  Range jobs_;                          // of the shard
+  Range jobs_;
   std::optional<FinishedTable> lines_;  // of an earlier run; empty after open()
   CsvWriter writer_;
   Journal journal_;

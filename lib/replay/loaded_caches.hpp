@@ -33,10 +33,8 @@ class LoadedCaches {
   /// The variants point into this object.
   void list(std::vector<Variant>& variants, Entries& entries) const;
 
-  /// Whether some group has the unit.
   bool holds(const CachePlace& place) const;
 
-  /// An entry as a method's result.
   struct Loaded {
     Compressed compressed;     ///< empty if absent()
     double compress_ms = 0.0;  ///< NaN if unknown
@@ -66,8 +64,8 @@ class LoadedCaches {
     Method method;
   };
   struct Found {
-    const CacheReader* file;  // null: not found
-    std::size_t group;        // in the file
+    const CacheReader* file;
+    std::size_t group;
     CachePlace place;
 
     auto read(const CacheReader::Shape& shape) const { return file->read(group, place, shape); }
@@ -82,7 +80,6 @@ class LoadedCaches {
   std::vector<Group> groups_;
 };
 
-/// The unit's place in caches files.
 CachePlace cache_place(const PlanSpec& plan, const Unit& unit);
 
 }  // namespace kvbench

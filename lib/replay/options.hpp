@@ -14,7 +14,6 @@
 
 namespace kvbench {
 
-/// Resources that a run may use.
 struct ResourceOptions {
   std::string device = "cpu";      ///< a plan sets it to `cpu` or `cuda:i`
   int threads = 0;                 ///< 0: all processors; on a device at least 32
@@ -56,7 +55,7 @@ constexpr std::string_view name(PerQuery p) {
 struct ReplayOptions : ResourceOptions {
   std::vector<std::string> traces;
   std::string config;  ///< configuration file; never overwritten
-  std::string out;     ///< OUT.csv
+  std::string out;
   std::vector<std::string> algorithms;
   std::vector<double> budgets;  ///< [0, 1], fractions of the full bytes: prefill of the middle,
                                 ///< stream of all tokens
@@ -90,7 +89,6 @@ struct ReplayOptions : ResourceOptions {
 /// each other.
 void check_options(const ReplayOptions& options);
 
-/// Throws InputError if the number of threads is out of range.
 void check_threads(const ResourceOptions& options);
 
 /// Threads that a run uses if memory suffices.
@@ -116,7 +114,6 @@ struct MemoryNeed {
   std::uint64_t total(std::uint64_t heads, std::uint64_t threads) const {
     return std::max(heads * unit + threads * thread(), unit + surveys);
   }
-  /// Multiplies all members by kMemoryMargin.
   void add_margin();
 };
 

@@ -24,11 +24,10 @@ namespace kvbench {
 struct Unit {
   std::size_t trace = 0;   ///< index into PlanSpec::traces
   std::size_t prompt = 0;  ///< index into the trace's prompts
-  std::size_t layer = 0;   ///< index into the prompt's layers
+  std::size_t layer = 0;   ///< index into the prompt's layers; LayerMeta has the model's index
   Index kv_head = 0;
   std::vector<Index> q_heads;  ///< replayed query heads of the group, ascending
 
-  /// Equal for the KV heads of one layer of one prompt.
   std::array<std::size_t, 3> layer_key() const { return {trace, prompt, layer}; }
 };
 
@@ -95,13 +94,12 @@ struct PlanSpec {
 /// What methods may know about a unit's layer before its heads are read.
 LayerFacts layer_facts(const PlanSpec& plan, const Unit& unit);
 
-/// Names of extra query sets and stored scores.
 struct ExtraNames {
-  std::set<std::string> sets;
-  std::set<std::string> scores;
+  std::set<std::string> sets;    ///< of extra queries
+  std::set<std::string> scores;  ///< stored scores
 };
 
-/// Returns those that variants read and the unit's layer has.
+/// Returns the names that variants read and the unit's layer has.
 ExtraNames extra_names(const PlanSpec& plan, const Unit& unit);
 
 /// Returns how many scoring queries the variant asks for and how many the unit's trace has.

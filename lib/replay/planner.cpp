@@ -123,7 +123,6 @@ void resolve_variants(PlanSpec& plan) {
   }
 }
 
-// Number of replayed query heads of a layer.
 Index replayed_heads(const PlanSpec& plan, Range units) {
   Index out = 0;
   for (Index u = units.begin; u < units.end; ++u) {

@@ -16,16 +16,14 @@ class Progress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `total`: steps, 0 if unknown. `label`: text before the bar. `unit`: name of a step ("rows").
-  /// `fd`: file descriptor to write to. `line_interval`: time between plain lines and before the
-  /// first.
+  /// `total`: steps, 0 if unknown. `label`: text before the bar. `unit`: name of the steps
+  /// ("rows"). `line_interval`: between plain lines, and before the first.
   Progress(Index total, std::string label, std::string unit, int fd = 2,
            Clock::duration line_interval = std::chrono::minutes{1});
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Counts `n` steps.
   void tick(Index n = 1);
 
   /// Counts `n` steps of an earlier run. They do not affect the rate.
@@ -57,7 +55,7 @@ class Progress {
   Clock::time_point line_at_;
   Index done_ = 0;
   Index skipped_ = 0;
-  Index lines_ = 0;  // plain lines printed
+  Index lines_ = 0;
   bool drawn_ = false;
   bool finished_ = false;
 };

@@ -88,7 +88,6 @@ Index score_sets(const Plan& plan, const Unit& unit) {
   return static_cast<Index>(out.size());
 }
 
-// Adds the memory of layer errors.
 void add_layer_need(const PlanSpec& plan, const Unit& unit, MemoryNeed& need) {
   if (!plan.makes_layer_error(unit)) {
     return;

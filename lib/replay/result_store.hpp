@@ -21,7 +21,6 @@
 
 namespace kvbench {
 
-/// Rows of OUT.csv by status.
 struct RowCounts {
   Index rows = 0;
   Index failed = 0;
@@ -35,15 +34,13 @@ class ResultStore {
   /// exists without --resume or --overwrite. Call it first: it writes nothing.
   static void check(const PlanSpec& plan);
 
-  /// Opens the files to create, overwrite or resume them. Overwriting removes all files of the
-  /// earlier run. Resuming compares the plan with the earlier manifest and removes jobs that are
-  /// not complete in all files. `now`: manifest of this run. Throws InputError if a file cannot be
-  /// resumed or has rows outside the plan; IoError as CsvWriter.
+  /// Opens the files. Overwriting removes all files of the earlier run. Resuming removes jobs that
+  /// are incomplete in some file. `now`: manifest of this run. Throws InputError if a file cannot
+  /// be resumed or has rows outside the plan; IoError as CsvWriter.
   ResultStore(const PlanSpec& plan, const Manifest& now);
 
   /// Jobs of this shard that are still to run, ascending.
   const std::vector<Index>& open_jobs() const { return open_jobs_; }
-  /// Rows of earlier runs that stay.
   Index rows_resumed() const { return rows_resumed_; }
 
   /// Appends a job's lines to all files. Thread-safe. Throws IoError.
@@ -61,10 +58,8 @@ class ResultStore {
   /// Writes the caches file after a complete run. `trace_sha256`: by trace of the plan.
   void finish(const std::vector<std::string>& trace_sha256);
 
-  /// SHA-256 by table name, for the manifest.
   std::map<std::string, std::string> sha256() const;
 
-  /// Flushes all tables to disk.
   void sync();
 
  private:
@@ -77,8 +72,8 @@ class ResultStore {
   std::vector<Out> tables_;  // OUT.csv first; written last
   std::vector<Index> open_jobs_;
   Index rows_resumed_ = 0;
-  std::unique_ptr<CacheExport> caches_;  // null: no caches are exported
-  std::unique_ptr<LayerErrors> layers_;  // null: no layer errors
+  std::unique_ptr<CacheExport> caches_;
+  std::unique_ptr<LayerErrors> layers_;
 };
 
 }  // namespace kvbench

@@ -45,7 +45,6 @@ std::string text_of(const json& value) {
   return value.dump();
 }
 
-// Compares lists as sets. `empty_is_all`: an empty list selects all.
 void compare_lists(std::string_view option, const json& then, const json& now, bool empty_is_all,
                    std::vector<Difference>& out) {
   const std::set<json> had(then.begin(), then.end());

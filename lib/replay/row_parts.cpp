@@ -13,7 +13,6 @@
 namespace kvbench {
 namespace {
 
-// Replaces line ends with spaces.
 std::string one_line(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');

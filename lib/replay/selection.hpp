@@ -15,7 +15,6 @@
 
 namespace kvbench {
 
-/// Throws InputError(message) if `good` is false.
 inline void check_input(bool good, const std::string& message) {
   if (!good) {
     throw InputError(message);

@@ -22,7 +22,6 @@ namespace {
 // No method grows faster than n^3. A steeper fit is noise.
 constexpr double kMaxExponent = 3.0;
 
-// Variant and budget of an entry.
 using Setting = std::pair<std::size_t, std::optional<double>>;
 
 struct RowTime {
@@ -180,7 +179,7 @@ class Model {
     double slope() const { return xx > 0.0 ? std::clamp(xy / xx, 0.0, kMaxExponent) : 1.0; }
   };
 
-  std::map<Setting, std::map<Index, double>> medians_;  // seconds by tokens
+  std::map<Setting, std::map<Index, double>> medians_;
   std::map<Setting, double> exponents_;
 };
 
@@ -197,7 +196,7 @@ ShardCosts calibrated(const PlanSpec& plan, const Table& calibration) {
         "options on some of the heads");
   }
   constexpr double kMaxTotal = 0.25 * static_cast<double>(std::numeric_limits<Index>::max());
-  std::map<Index, Model> models;  // by number of query heads
+  std::map<Index, Model> models;
   // By tokens and number of query heads.
   std::map<std::pair<Index, Index>, ShardCosts::Times> known;
   std::vector<ShardCosts::Times> units;

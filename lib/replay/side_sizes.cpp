@@ -13,7 +13,7 @@
 namespace kvbench {
 namespace {
 
-constexpr double kNumber = 19.0;     // 0.12345678901234567
+constexpr double kNumber = 19.0;     // length of 0.12345678901234567
 constexpr double kChecksums = 22.0;  // `,run_id,row_crc`
 // Number of kept ranges over that of randomly drawn tokens: high scores have neighbours with high
 // scores. Means over methods that keep tokens and over all others, measured at budgets 1/4 and 1/8
@@ -97,7 +97,7 @@ std::vector<SideSize> side_sizes(const PlanSpec& plan) {
         if (plan.stream() &&
             setting.first.budget.value_or(1.0) * static_cast<double>(layer.n) <
                 static_cast<double>(std::min(layer.n, plan.options.sink + plan.options.recent))) {
-          continue;  // infeasible
+          continue;
         }
         const Fields row = to_fields(blank_row(plan, unit, setting.first, unit.q_heads.front()));
         const double keys =

@@ -56,13 +56,12 @@ class Probabilities {
 
  private:
   const StreamContext& c_;
-  Index rows_;             // steps of a block
-  std::size_t begin_ = 0;  // the block's steps
+  Index rows_;
+  std::size_t begin_ = 0;
   std::size_t end_ = 0;
   std::vector<MatrixD> blocks_;
 };
 
-// One entry over the whole stream.
 class StreamJob {
  public:
   StreamJob(const StreamContext& c, const Entry& entry)
@@ -151,7 +150,7 @@ class StreamJob {
     now.step = s;
     now.sinks = {0, std::min(sink_, position + 1)};
     now.window = {std::max(now.sinks.end, position + 1 - recent_), position + 1};
-    view_ = {};  // frees the last view
+    view_ = {};
     const double start = seconds_now();
     now.view = cache_ ? cache_->view() : Compressed{};
     now.seconds = seconds_now() - start;
@@ -171,7 +170,6 @@ class StreamJob {
     snapshots_.push_back(std::move(now));
   }
 
-  // Host memory of a snapshot and its outputs.
   Index host_bytes(const Snapshot& m) const {
     const auto of = [](const HeldTokens& held, const MadeTokens& made) {
       return 12 * static_cast<Index>(held.tokens.size()) +
@@ -240,7 +238,7 @@ class StreamJob {
     const Index position = c_.steps()[m.step];
     if (std::ranges::binary_search(kept_steps_, position)) {
       KeptSet set{position, {}};
-      const std::vector<Index>& held = m.view.held.tokens;  // between sinks and window
+      const std::vector<Index>& held = m.view.held.tokens;
       for (const std::span<const Index> part :
            {positions(m.sinks), std::span<const Index>(held), positions(m.window)}) {
         set.tokens.insert(set.tokens.end(), part.begin(), part.end());
@@ -257,7 +255,6 @@ class StreamJob {
     }
   }
 
-  // Adds a step to the rows' figures.
   void add_figures(const Snapshot& m, const MatrixD& z,
                    const std::vector<double>& log_denominator) {
     std::fill(held_.begin(), held_.end(), std::uint8_t{0});
@@ -310,15 +307,15 @@ class StreamJob {
   const Entry& entry_;
   const Variant& variant_;
   Index n_;
-  Index sink_;    // at most n
-  Index recent_;  // at most n
-  Index exact_;   // tokens in sinks and window at the stream's end
+  Index sink_;
+  Index recent_;
+  Index exact_;  // tokens in sinks and window at the stream's end
   std::optional<Index> allowed_;
   std::unique_ptr<StreamCache> cache_;
-  Index next_ = 0;                   // position to append
-  std::vector<Snapshot> snapshots_;  // not yet attended to
-  Index batch_bytes_ = 0;            // of the snapshots
-  Compressed view_;                  // of the last attended step
+  Index next_ = 0;  // position to append
+  std::vector<Snapshot> snapshots_;
+  Index batch_bytes_ = 0;
+  Compressed view_;
   std::vector<std::uint8_t> held_;
   std::vector<Index> positions_;
   std::vector<MatrixD> z_;  // [--queries, dv], by head
@@ -351,8 +348,7 @@ MemoryNeed stream_memory_need(const LayerMeta& l, const ReplayOptions& o) {
                              query_block_bytes(o.precision, rows / group, l.n) + 9 * group * l.n +
                              kStreamListBytes * l.n + 8 * group * m * (l.dv + 1) +
                              1024 * group * steps + kStreamTextBytes;
-  const Index kept_bytes =
-      o.kept ? 24 * l.n * static_cast<Index>(kept_steps(o, l.n).size()) : 0;  // as sets and as text
+  const Index kept_bytes = o.kept ? 24 * l.n * static_cast<Index>(kept_steps(o, l.n).size()) : 0;
   // A batch of steps with its lists; the last step may exceed the batch.
   const Index batch_bytes = o.on_device() ? 3 * (kGpuBatchBytes + 4 * l.n * (l.d + l.dv + 4)) : 0;
   need.unit = static_cast<std::uint64_t>(unit_bytes);

@@ -28,7 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A temporary folder; the destructor removes it.
 class ScratchFolder {
  public:
   ScratchFolder() {

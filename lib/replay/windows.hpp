@@ -29,7 +29,6 @@ inline Windows windows_of(const ReplayOptions& options, const LayerMeta& layer) 
   return windows_of(options, layer.n, layer.nq, layer.window.value_or(0));
 }
 
-/// The positions of a range, ascending.
 std::vector<Index> positions_of(Range range);
 
 /// Evaluated positions of a stream of n tokens, ascending: each j with (j + 1) divisible by
