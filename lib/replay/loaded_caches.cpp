@@ -204,7 +204,7 @@ void LoadedCaches::check_shared(const PlanSpec& plan, const Group& group, const 
         held += cache->absent() ? 0 : bytes_of(*cache, layer.d, layer.dv, dtype).sum();
       }
     }
-    const Index full = middle * (layer.d + layer.dv) * bytes_per_element(dtype);
+    const Index full = middle * plan.pair_bytes({unit.trace, unit.prompt, l, 0, {}});
     allowed += there ? layer.kv_heads * budget_bytes(*group.info.budget, full) : 0;
   }
   check_budget(held, allowed, group.info, where);

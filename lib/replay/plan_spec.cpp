@@ -24,7 +24,7 @@ LayerFacts layer_facts(const PlanSpec& plan, const Unit& unit) {
           l.group(),
           w.queries,
           plan.options.precision,
-          (l.d + l.dv) * bytes_per_element(plan.trace_meta(unit).dtype),
+          plan.pair_bytes(unit),
           w.sink.end,
           std::min(plan.options.recent, l.n),
           l.extra,

@@ -87,6 +87,10 @@ struct PlanSpec {
     return trace_meta(unit).prompts[unit.prompt];
   }
   const TraceMeta& trace_meta(const Unit& unit) const { return traces[unit.trace]; }
+  /// Bytes of a token's key and value in the unit's layer, in the trace's dtype.
+  Index pair_bytes(const Unit& unit) const {
+    return (layer_meta(unit).d + layer_meta(unit).dv) * bytes_per_element(trace_meta(unit).dtype);
+  }
   /// Hash of everything that determines the rows. Threads, shards and paths are not part of it.
   std::string hash() const;
 };
