@@ -57,15 +57,16 @@ const std::vector<ColumnDoc>& cluster_place_columns() {
       {"prompt", "", "prompt id inside the trace"},
       {"layer", "", "layer's index in the model"},
       {"kv_head", "",
-       "KV head, 0-based; in `norms.csv` the column is `head`: a query head for queries, else a KV "
-       "head"},
+       "KV head, 0-based; in `norms.csv` the column is `head`: a query head for queries, otherwise "
+       "a "
+       "KV head"},
       {"what", "", "`keys` or `values`; in `norms.csv` also `queries`"}};
   return columns;
 }
 
 const std::vector<ColumnDoc>& cluster_origin_columns() {
   static const std::vector<ColumnDoc> columns{
-      {"model", "", "model that the trace is of, as the trace names it; empty: it does not say"},
+      {"model", "", "model, as the trace names it; empty if it names none"},
       {"dtype", "", "element type of the trace's cache: `float16`, `bfloat16` or `float32`"}};
   return columns;
 }

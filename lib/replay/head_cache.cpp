@@ -148,15 +148,15 @@ void pass(Archive& archive, T& value) {
   if constexpr (std::is_arithmetic_v<T>) {
     archive.raw(&value, sizeof value);
   } else if constexpr (requires { value.has_value(); }) {
-    std::uint8_t there = value.has_value() ? 1 : 0;
-    pass(archive, there);
+    std::uint8_t present = value.has_value() ? 1 : 0;
+    pass(archive, present);
     if constexpr (Archive::reads) {
-      archive.expect(there <= 1);
-      if (there == 1) {
+      archive.expect(present <= 1);
+      if (present == 1) {
         value.emplace();
       }
     }
-    if (there == 1) {
+    if (present == 1) {
       pass(archive, *value);
     }
   } else if constexpr (requires { value.log_weight; }) {  // CacheDenominator

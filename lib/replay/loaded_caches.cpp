@@ -194,18 +194,18 @@ void LoadedCaches::check_shared(const PlanSpec& plan, const Group& group, const 
     }
     const LayerMeta& layer = layers[l];
     const Index middle = windows_of(plan.options, layer).middle.size();
-    bool there = false;
+    bool found_any = false;
     for (Index kv = 0; kv < layer.kv_heads; ++kv) {
       const Found found = find(group, {plan.prompt_meta(unit).id, layer.layer, kv});
       if (found.file != nullptr) {
         const auto cache = found.read({middle, layer.d, layer.dv});
-        there = true;
+        found_any = true;
         where = found.where();
         held += cache->absent() ? 0 : bytes_of(*cache, layer.d, layer.dv, dtype).sum();
       }
     }
     const Index full = middle * plan.pair_bytes({unit.trace, unit.prompt, l, 0, {}});
-    allowed += there ? layer.kv_heads * budget_bytes(*group.info.budget, full) : 0;
+    allowed += found_any ? layer.kv_heads * budget_bytes(*group.info.budget, full) : 0;
   }
   check_budget(held, allowed, group.info, where);
 }
