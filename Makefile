@@ -213,8 +213,7 @@ types: ## mypy over the Python interface
 # Knots that are still there: remove one here when it is untied.
 KNOTS := algorithms/shared/bounded_active_set,algorithms/shared/bounded_least_squares \
 	report/csv,report/row_crc,report/table_reader \
-	report/row_filter,report/summary_rows \
-	trace/survey,trace/survey_code,trace/survey_dataset,trace/survey_walk
+	report/row_filter,report/summary_rows
 knots: ## fail on files of lib/ that include one another in a circle
 	@$(call find_python,); "$$python" scripts/find_knots.py $(KNOTS:%=--allow %)
 

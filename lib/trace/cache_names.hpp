@@ -9,7 +9,7 @@
 
 #include "trace/caches.hpp"
 #include "trace/input_file.hpp"
-#include "trace/survey.hpp"
+#include "trace/survey_data.hpp"
 
 namespace kvbench::caches {
 

@@ -9,6 +9,7 @@
 #include "trace/cache_names.hpp"
 #include "trace/dataset.hpp"
 #include "trace/slab_read.hpp"
+#include "trace/survey.hpp"
 
 namespace kvbench {
 
@@ -120,7 +121,7 @@ struct Values {
 // [rows, cols] or, with cols 0, [rows]. `rows` as given, or at most -rows of them.
 Values open_values(const Entry& entry, const char* name, bool reals, Index rows, Index cols) {
   const Object object = h5::open_dataset(entry, name);
-  Values out{entry.file, h5::described(object), object.where};
+  Values out{entry.file, h5::readable(object), object.where};
   const h5::Element& e = out.data.element;
   if (!e.standard || (e.kind == h5::Element::Kind::real) != reals) {
     out.where.refuse("elements are of another type, expected {}",

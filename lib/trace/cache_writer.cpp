@@ -4,7 +4,7 @@
 
 #include "core/float16.hpp"
 #include "trace/cache_names.hpp"
-#include "trace/chunk_write.hpp"
+#include "trace/chunk_codec.hpp"
 #include "trace/output_file.hpp"
 
 namespace kvbench {

@@ -4,13 +4,13 @@
 #include <cstddef>
 #include <string_view>
 
-#include "trace/chunk_write.hpp"
+#include "trace/chunk_codec.hpp"
 
 namespace kvbench::h5 {
 
 namespace {
 
-constexpr Index kAtOnce = Index{1} << 14;  // elements: a copy of a head would be large
+constexpr Index kPart = Index{1} << 14;  // elements; a copy of a head would be large
 
 bool is_digest(const std::string& text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -35,15 +35,15 @@ std::span<const std::string> digests_of(const Object& dataset, std::size_t parts
 }
 
 void ElementHash::add(const float* x, Index count) {
-  for (Index done = 0; done < count; done += kAtOnce) {
-    const Bytes part = stored_elements(x + done, std::min(kAtOnce, count - done), type_);
+  for (Index done = 0; done < count; done += kPart) {
+    const Bytes part = stored_elements(x + done, std::min(kPart, count - done), type_);
     hash_.add({reinterpret_cast<const char*>(part.data()), part.size()});
   }
 }
 
 void ElementHash::add_integers(std::span<const std::int64_t> x, std::size_t width) {
   for (const std::int64_t value : x) {
-    // Little-endian, as this program's machines are: the low bytes come first.
+    // The machine is little-endian (chunk_codec.cpp), so the low bytes come first.
     hash_.add({reinterpret_cast<const char*>(&value), std::min(width, sizeof value)});
   }
 }

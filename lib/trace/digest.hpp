@@ -1,12 +1,11 @@
-// Internal to lib/trace: the attribute `sha256` of a dataset (docs/trace_format.md#checksums).
-// It is of the elements and not of the bytes in the file, so a copy with other chunks or filters
-// keeps it.
+// Internal to lib/trace: the attribute `sha256` of a dataset (docs/trace_format.md#checksums). It
+// is of the elements, not of the bytes in the file, so a copy with other chunks or filters keeps
+// it.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "core/sha256.hpp"
 #include "core/types.hpp"
@@ -16,9 +15,9 @@ namespace kvbench::h5 {
 
 inline constexpr const char* kDigest = "sha256";
 
-/// What the attribute says, in the survey: one text for each of `parts` (heads, or 1 for the whole
-/// dataset); none where there is no attribute. Refuses anything else than 64 lower-case hexadecimal
-/// digits each.
+/// The texts of the attribute in the survey, one for each of `parts` (heads, or 1 for the whole
+/// dataset); none without the attribute. Throws InputError unless each is 64 lower-case hexadecimal
+/// digits.
 std::span<const std::string> digests_of(const Object& dataset, std::size_t parts);
 
 /// SHA-256 of elements that come in pieces: those of the file's type, little-endian.
@@ -36,7 +35,7 @@ class ElementHash {
   DType type_;
 };
 
-/// Refuses elements of which the attribute says something else. `part`: "head 3: ", or nothing.
+/// Throws InputError if the hash differs from the attribute's. `part`: "head 3: ", or empty.
 void check_digest(const Place& where, const std::string& part, const std::string& expected,
                   ElementHash& got);
 

@@ -11,7 +11,7 @@
 
 #include "core/types.hpp"
 #include "trace/refuse.hpp"
-#include "trace/survey.hpp"
+#include "trace/survey_data.hpp"
 
 namespace kvbench::h5 {
 

@@ -18,6 +18,7 @@
 #include "trace/dataset.hpp"
 #include "trace/structure.hpp"
 #include "trace/structure_extra.hpp"
+#include "trace/survey.hpp"
 
 namespace kvbench {
 

@@ -179,22 +179,6 @@ LayerMeta read_layer(const Object& layers, const std::string& name, Index n_toke
   return layer;
 }
 
-void check_token_ids(const Object& prompt, const PromptMeta& meta, std::uint64_t file_bytes) {
-  const Object object = open_dataset(prompt, schema::kTokenIds);
-  const Dataset& ids = described(object);
-  const Place& where = object.where;
-  if (!ids.element.standard || ids.element.kind == Element::Kind::real) {
-    where.refuse("elements are no integers, expected int32");
-  }
-  if (ids.sizes.size() != 1) {
-    where.refuse("rank is {}, expected 1: [n_tokens]", ids.sizes.size());
-  }
-  if (std::cmp_not_equal(ids.sizes[0], meta.n_tokens)) {
-    where.refuse("holds {} ids, expected n_tokens = {}", ids.sizes[0], meta.n_tokens);
-  }
-  check_storage(ids, where, file_bytes);
-}
-
 PromptMeta read_prompt(const Object& prompts, const std::string& id, const TraceMeta& meta,
                        Require require, std::size_t& parts) {
   const Object group = open_group(prompts, id);
@@ -221,7 +205,7 @@ PromptMeta read_prompt(const Object& prompts, const std::string& id, const Trace
   }
   std::ranges::sort(prompt.layers, {}, &LayerMeta::layer);
   if (prompt.has_token_ids) {
-    check_token_ids(group, prompt, meta.file_bytes);
+    open_integers(group, schema::kTokenIds, prompt.n_tokens, "ids", "n_tokens", meta.file_bytes);
   }
   return prompt;
 }

@@ -6,7 +6,7 @@
 #include "core/rope.hpp"
 #include "trace/hdf5_object.hpp"
 #include "trace/schema.hpp"
-#include "trace/survey.hpp"
+#include "trace/survey_data.hpp"
 
 namespace kvbench::h5 {
 

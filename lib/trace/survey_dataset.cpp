@@ -9,14 +9,12 @@
 #include <stdexcept>
 
 #include "trace/survey_driver.hpp"
-#include "trace/survey_walk.hpp"
 
 namespace kvbench::h5 {
 
 namespace {
 
-// A corrupt size field must not turn into a huge allocation; no attribute of the formats comes
-// near.
+// Bounds allocations of corrupt sizes; no attribute of the formats comes near.
 constexpr std::size_t kMaxAttributeBytes = std::size_t{1} << 20;
 // Compact data lie in an object header, which HDF5 bounds by 64 KiB.
 constexpr std::size_t kMaxCompact = std::size_t{1} << 16;
@@ -50,28 +48,15 @@ std::vector<std::string> fixed_texts(hid_t attribute, hid_t type, std::size_t co
     throw std::runtime_error(
         fmt::format("{} times {} bytes, expected at most {}", count, size, kMaxAttributeBytes));
   }
-  std::string all(size * count, '\0');
-  expect(H5Aread(attribute, type, all.data()) >= 0);
+  // HDF5 converts all paddings to this one.
+  const Handle terminated(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(terminated, size + 1);
+  H5Tset_cset(terminated, H5Tget_cset(type));
+  std::string all((size + 1) * count, '\0');
+  expect(H5Aread(attribute, terminated, all.data()) >= 0);
   std::vector<std::string> out;
   for (std::size_t i = 0; i < count; ++i) {
-    std::string text = all.substr(i * size, size);
-    text.resize(std::min(text.find('\0'), text.size()));
-    if (H5Tget_strpad(type) == H5T_STR_SPACEPAD) {
-      text.resize(text.find_last_not_of(' ') + 1);
-    }
-    out.push_back(std::move(text));
-  }
-  return out;
-}
-
-// Zero or not, whatever width, sign and byte order the elements have.
-std::vector<std::uint64_t> flags(hid_t attribute, hid_t type, std::size_t width,
-                                 std::size_t count) {
-  std::vector<std::uint8_t> raw(count * width);
-  expect(H5Aread(attribute, type, raw.data()) >= 0);
-  std::vector<std::uint64_t> out(count, 0);
-  for (std::size_t i = 0; i < raw.size(); ++i) {
-    out[i / width] |= raw[i] != 0 ? 1U : 0U;
+    out.emplace_back(&all[i * (size + 1)]);
   }
   return out;
 }
@@ -101,6 +86,7 @@ void read_attribute(hid_t object, Attribute& a) {
   hid_t memory = -1;
   if (kind == H5T_ENUM && narrow) {
     a.kind = Attribute::Kind::flags;
+    memory = H5T_NATIVE_INT64;
   } else if (kind == H5T_INTEGER && narrow) {
     const bool natural = H5Tget_sign(type) == H5T_SGN_NONE;
     a.kind = natural ? Attribute::Kind::natural : Attribute::Kind::integer;
@@ -112,35 +98,21 @@ void read_attribute(hid_t object, Attribute& a) {
   if (a.kind == Attribute::Kind::other || a.count == 0 || a.count > kMaxAttributeBytes / 8) {
     return;
   }
-  if (a.kind == Attribute::Kind::flags) {
-    a.numbers = flags(id, type, width, a.count);
-  } else {
-    a.numbers.resize(a.count);
-    expect(H5Aread(id, memory, a.numbers.data()) >= 0);
-  }
+  a.numbers.resize(a.count);
+  expect(H5Aread(id, memory, a.numbers.data()) >= 0);
 }
 
 // ------------------------------------------------------------------------------------- datasets
 
-// IEEE floats and plain integers in either byte order.
-bool is_standard(hid_t type, Element::Kind kind, std::size_t bytes) {
+// Whether it is an IEEE float or a plain integer, in either byte order.
+bool is_standard(hid_t type) {
   const Handle little(H5Tcopy(type), H5Tclose);
-  if (bytes > 8 || (bytes > 1 && H5Tset_order(little, H5T_ORDER_LE) < 0)) {
-    return false;
-  }
-  if (kind == Element::Kind::real) {
-    return bytes == 2   ? H5Tequal(little, file_type(DType::float16)) > 0
-           : bytes == 4 ? H5Tequal(little, H5T_IEEE_F32LE) > 0
-                        : bytes == 8 && H5Tequal(little, H5T_IEEE_F64LE) > 0;
-  }
-  const bool natural = kind == Element::Kind::natural;
-  switch (bytes) {
-    case 1: return H5Tequal(little, natural ? H5T_STD_U8LE : H5T_STD_I8LE) > 0;
-    case 2: return H5Tequal(little, natural ? H5T_STD_U16LE : H5T_STD_I16LE) > 0;
-    case 4: return H5Tequal(little, natural ? H5T_STD_U32LE : H5T_STD_I32LE) > 0;
-    case 8: return H5Tequal(little, natural ? H5T_STD_U64LE : H5T_STD_I64LE) > 0;
-    default: return false;
-  }
+  H5Tset_order(little, H5T_ORDER_LE);
+  const Handle half = file_type(DType::float16);
+  return std::ranges::any_of(std::array{hid_t{half}, H5T_IEEE_F32LE, H5T_IEEE_F64LE, H5T_STD_U8LE,
+                                        H5T_STD_I8LE, H5T_STD_U16LE, H5T_STD_I16LE, H5T_STD_U32LE,
+                                        H5T_STD_I32LE, H5T_STD_U64LE, H5T_STD_I64LE},
+                             [&](hid_t standard) { return H5Tequal(little, standard) > 0; });
 }
 
 Element element_of(hid_t type) {
@@ -161,7 +133,7 @@ Element element_of(hid_t type) {
       e.kind == Element::Kind::natural) {
     const H5T_order_t order = H5Tget_order(type);
     e.big_endian = order == H5T_ORDER_BE;
-    e.standard = (e.big_endian || order == H5T_ORDER_LE) && is_standard(type, e.kind, e.bytes);
+    e.standard = (e.big_endian || order == H5T_ORDER_LE) && is_standard(type);
   }
   return e;
 }
@@ -183,7 +155,7 @@ std::vector<Filter> filters_of(hid_t plist) {
   return out;
 }
 
-// Where the chunks of the whole grid lie; nothing where there are more than kMaxChunks.
+// Where the chunks of the whole grid lie; empty if there are more than kMaxChunks.
 std::vector<Chunk> chunks_of(hid_t dataset, const std::vector<std::uint64_t>& sizes,
                              const std::vector<std::uint64_t>& chunk) {
   std::uint64_t grid = 1;
@@ -203,10 +175,10 @@ std::vector<Chunk> chunks_of(hid_t dataset, const std::vector<std::uint64_t>& si
   std::uint64_t found = 0;
   for (Chunk& c : out) {
     if (found == written) {
-      break;  // those that are left have no storage
+      break;  // the others have no storage
     }
     if ((&c - out.data()) % kChunksPerStep == 0) {
-      grant_processor_time();
+      begin_step();
     }
     RawProbe probe;
     std::uint32_t mask = 0;
@@ -236,7 +208,7 @@ void read_dataset(hid_t id, Dataset& d) {
   d.element = element_of(type);
   const Handle plist(H5Dget_create_plist(id), H5Pclose);
   expect(static_cast<bool>(plist));
-  // First of all: HDF5 looks for the sources of virtual data where it is asked for sizes.
+  // First, because HDF5 looks for the sources of virtual data when it is asked for sizes.
   const H5D_layout_t layout = H5Pget_layout(plist);
   if (layout == H5D_VIRTUAL) {
     d.layout = Dataset::Layout::virtual_storage;

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/float16.hpp"
-#include "trace/chunk_write.hpp"
+#include "trace/chunk_codec.hpp"
 #include "trace/dataset.hpp"
 #include "trace/digest.hpp"
 #include "trace/output_file.hpp"
