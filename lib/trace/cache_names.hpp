@@ -1,5 +1,4 @@
-// Internal to lib/trace: what reader and writer of a caches file (docs/trace_format.md) share, and
-// what a reader begins with.
+// Internal to lib/trace: names in a caches file (docs/trace_format.md), and how reading one begins.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,9 +15,9 @@ namespace kvbench::caches {
 inline constexpr std::string_view kFormat = "kvbench-caches";
 inline constexpr Index kVersion = 1;
 
-/// A caches file, open and not surveyed yet. Errors: as InputFile's.
+/// Opens a caches file without surveying it. Errors: as InputFile's.
 h5::InputFile open(const std::string& path);
-/// What a survey of it looks at.
+/// The paths and attributes of docs/trace_format.md.
 const h5::Request& request();
 
 /// Below a group.

@@ -1,4 +1,4 @@
-// Internal to lib/trace: errors of one line, and the place in a file that a refusal names.
+// Internal to lib/trace: errors of one line, and the place in a file that they name.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ template <class E, class... Args>
   throw E(one_line(fmt::format(what, std::forward<Args>(args)...)));
 }
 
-/// A place in a file; `refuse` is how every refusal of a file's contents is raised.
+/// A place in a file, which every error about its contents names.
 struct Place {
   std::string file;
   std::string path;  ///< inside the file, "/" for the root

@@ -33,7 +33,6 @@ std::optional<Index> read_prefix(const Object& at, Index n) {
   return prefix;
 }
 
-// What the segment is about: both attributes or neither.
 std::optional<Range> read_about(const Object& at, Index end, const char* end_name) {
   const auto first = optional_int(at, "first");
   const auto last = optional_int(at, "last");

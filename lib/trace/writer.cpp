@@ -77,7 +77,7 @@ struct TraceWriter::Impl {
 
   Impl(const std::string& path, const TraceHeader& h) : header(checked(path, h)), out(path) {}
   ~Impl() {
-    const h5::Session session;  // closing may fail, and is to be silent
+    const h5::Session session;  // silences errors of closing
     for (Output& data : rows) {
       data.id.reset();
     }
@@ -98,9 +98,9 @@ struct TraceWriter::Impl {
   void write(Rows what, Index head, MatrixView m);
   void write_chunks(const Handle& data, MatrixView m, std::vector<hsize_t> offset,
                     std::size_t row_axis, const std::string& what) const;
-  // Misuse unless a layer is open that has no dataset of that name.
+  // Throws unless a layer is open that has no dataset of that name.
   void expect_new(std::string_view name) const;
-  // Misuse if a value is not finite once it is rounded to the file's type.
+  // Throws if a value is not finite after rounding to the file's type.
   void check_finite(std::string_view what, MatrixView m) const;
 };
 
@@ -174,7 +174,7 @@ void TraceWriter::Impl::finish_layer() {
       refuse("layer {}: {} head {} was never written", layer->layer, data.name,
              missing - data.written.begin());
     }
-    if (data.digests.size() <= h5::kMaxTextsWritten) {  // else heads go without their SHA-256
+    if (data.digests.size() <= h5::kMaxTextsWritten) {  // otherwise heads have no SHA-256
       out.attribute(data.id, h5::kDigest, data.digests);
     }
     if (!data.id.reset()) {
