@@ -22,7 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SHOWN = 10
 # Run only in the process that surveys a file (lib/trace/survey.hpp): it ends by _exit or is killed,
 # and has no right to write counts. TraceHostile and TraceMutations test them.
-IN_THE_SURVEY = ("survey_walk.cpp", "survey_dataset.cpp", "survey_driver.cpp")
+IN_THE_SURVEY = ("survey_walk.cpp", "survey_dataset.cpp")
 FUZZ_INPUTS = "20000"
 
 

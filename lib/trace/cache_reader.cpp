@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/float16.hpp"
-#include "trace/cache_names.hpp"
+#include "trace/caches.hpp"
 #include "trace/dataset.hpp"
 #include "trace/slab_read.hpp"
 #include "trace/survey.hpp"
@@ -254,6 +254,10 @@ struct CacheReader::Impl {
     return here;
   }
 };
+
+std::string caches::entry_path(const CachePlace& place) {
+  return fmt::format("prompts/{}/layers/{}/{}", place.prompt, place.layer, place.kv_head);
+}
 
 h5::InputFile caches::open(const std::string& path) {
   return {path, "caches as docs/trace_format.md says"};

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/float16.hpp"
-#include "trace/cache_names.hpp"
+#include "trace/caches.hpp"
 #include "trace/chunk_codec.hpp"
 #include "trace/output_file.hpp"
 

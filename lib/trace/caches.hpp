@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/types.hpp"
@@ -14,6 +15,7 @@ namespace kvbench {
 
 namespace h5 {
 class InputFile;
+struct Request;
 struct Survey;
 }  // namespace h5
 
@@ -75,6 +77,18 @@ struct CachePlace {
   Index layer = 0;
   Index kv_head = 0;
 };
+
+namespace caches {
+inline constexpr std::string_view kFormat = "kvbench-caches";
+inline constexpr Index kVersion = 1;
+
+/// The path of an entry in its group.
+std::string entry_path(const CachePlace& place);
+/// Opens a caches file without surveying it. Errors: as InputFile's.
+h5::InputFile open(const std::string& path);
+/// What to survey of it: the paths and attributes of docs/trace_format.md.
+const h5::Request& request();
+}  // namespace caches
 
 /// Writes PATH.tmp, which close() renames to PATH. Not thread-safe. Throws IoError;
 /// std::logic_error for an entry outside a group.

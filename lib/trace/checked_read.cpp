@@ -5,13 +5,20 @@
 #include <functional>
 #include <numeric>
 
-#include "trace/digest.hpp"
-
 namespace kvbench::h5 {
 
 namespace {
 
 constexpr Index kPartElements = Index{1} << 20;  // read at a time to check a matrix
+
+// `part`: "head 3: ", or empty.
+void check_digest(const Place& where, const std::string& part, const std::string& expected,
+                  ElementHash& got) {
+  if (const std::string text = got.text(); text != expected) {
+    where.refuse("{}its SHA-256 is {}, expected {} (attribute {}): the values were changed", part,
+                 text, expected, schema::kDigest);
+  }
+}
 
 // Checks numbers against one of the dataset's checksums, the one of number `part` and name `name`.
 void check_numbers(const Tensor& tensor, std::size_t part, const std::string& name, const float* x,

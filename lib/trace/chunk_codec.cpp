@@ -27,7 +27,8 @@ constexpr std::uint32_t kDeflate = 1;
 constexpr std::uint32_t kShuffle = 2;
 constexpr std::uint32_t kFletcher32 = 3;
 
-constexpr std::size_t kChecksumBytes = 4;  // little-endian, behind the chunk
+constexpr Index kHashPart = Index{1} << 14;  // elements; a copy of a head would be large
+constexpr std::size_t kChecksumBytes = 4;    // little-endian, behind the chunk
 // Deflate's best ratio is 1032; less than this many stored bytes cannot inflate to a chunk.
 constexpr std::size_t kDeflateRatio = 1032;
 constexpr std::size_t kDeflateSlack = 64;
@@ -167,6 +168,19 @@ Bytes stored_elements(const float* x, Index count, DType type) {
     case DType::float32: std::memcpy(out.data(), x, out.size()); break;
   }
   return out;
+}
+
+void ElementHash::add(const float* x, Index count) {
+  for (Index done = 0; done < count; done += kHashPart) {
+    const Bytes part = stored_elements(x + done, std::min(kHashPart, count - done), type_);
+    hash_.add({reinterpret_cast<const char*>(part.data()), part.size()});
+  }
+}
+
+void ElementHash::add_integers(std::span<const std::int64_t> x, std::size_t width) {
+  for (const std::int64_t value : x) {
+    hash_.add({reinterpret_cast<const char*>(&value), std::min(width, sizeof value)});
+  }
 }
 
 std::vector<Bytes> encode_head(MatrixView head, Index chunk_rows, DType type, int gzip_level) {

@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "core/sha256.hpp"
 #include "core/types.hpp"
 #include "trace/survey_data.hpp"
 
@@ -15,6 +17,22 @@ namespace kvbench::h5 {
 
 /// `count` numbers rounded to elements of `type`.
 Bytes stored_elements(const float* x, Index count, DType type);
+
+/// SHA-256 of elements that come in pieces: those of the file's type, little-endian. It does not
+/// depend on chunks and filters.
+class ElementHash {
+ public:
+  explicit ElementHash(DType type) : type_(type) {}
+  /// `count` numbers that came from elements of the type.
+  void add(const float* x, Index count);
+  /// Numbers that came from integers of `width` bytes.
+  void add_integers(std::span<const std::int64_t> x, std::size_t width);
+  std::string text() { return hash_.text(); }
+
+ private:
+  Sha256 hash_;
+  DType type_;
+};
 
 /// The chunks of one head, [rows, width] cut into `chunk_rows` rows each, encoded in parallel. The
 /// last one is padded with zeros. gzip_level 0 leaves bytes as they are, 1..9 shuffles and deflates

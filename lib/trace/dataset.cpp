@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "trace/chunk_codec.hpp"
-#include "trace/digest.hpp"
 
 namespace kvbench::h5 {
 
@@ -146,6 +145,10 @@ std::vector<Index> checked_sizes(const Dataset& d, const Place& where, const Spe
   return {d.sizes.begin(), d.sizes.end()};
 }
 
+bool is_digest(const std::string& text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 }  // namespace
 
 const Dataset& readable(const Object& dataset) {
@@ -226,6 +229,23 @@ Object open_integers(const Object& group, std::string_view name, Index count, co
   }
   check_storage(d, object.where, file_bytes);
   return object;
+}
+
+std::span<const std::string> digests_of(const Object& dataset, std::size_t parts) {
+  const std::vector<std::string>* texts = optional_strings(dataset, schema::kDigest);
+  if (texts == nullptr) {
+    return {};
+  }
+  if (texts->size() != parts) {
+    dataset.where.refuse("attribute {} has {} texts, expected {}", schema::kDigest, texts->size(),
+                         parts);
+  }
+  const auto bad = std::ranges::find_if_not(*texts, is_digest);
+  if (bad != texts->end()) {
+    dataset.where.refuse("attribute {} is \"{}\", expected 64 lower-case hexadecimal digits",
+                         schema::kDigest, *bad);
+  }
+  return *texts;
 }
 
 Tensor open_tensor(const Object& group, const Spec& spec, DType dtype, std::uint64_t file_bytes) {

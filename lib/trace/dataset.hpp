@@ -55,6 +55,10 @@ struct Tensor {
   Index width() const { return sizes.back(); }
 };
 
+/// The texts of a dataset's attribute `sha256`, one for each of `parts` (heads, or 1 for the whole
+/// dataset), or none. Throws InputError unless each is 64 lower-case hexadecimal digits.
+std::span<const std::string> digests_of(const Object& dataset, std::size_t parts);
+
 /// A dataset of `group` in a trace of `dtype`, in a file of `file_bytes`. Throws InputError as
 /// docs/trace_format.md says, but checks neither values nor sizes against other datasets.
 Tensor open_tensor(const Object& group, const Spec& spec, DType dtype, std::uint64_t file_bytes);

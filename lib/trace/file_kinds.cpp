@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "trace/cache_names.hpp"
+#include "trace/caches.hpp"
 #include "trace/hdf5_object.hpp"
 #include "trace/input_file.hpp"
 #include "trace/points_file.hpp"

@@ -9,7 +9,6 @@
 
 #include "core/files.hpp"
 #include "core/temporary_files.hpp"
-#include "trace/digest.hpp"
 #include "trace/schema.hpp"
 
 namespace kvbench::h5 {
@@ -127,7 +126,7 @@ void OutputFile::checked_dataset(hid_t parent, const char* name, hid_t type,
   chunk.front() = std::min(chunk.front(), schema::kMaxChunkTokens);
   const Handle plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   Handle out = create(parent, name, type, sizes, plist, chunk, data);
-  attribute(out, kDigest, sha256);
+  attribute(out, schema::kDigest, sha256);
   close(std::move(out), fmt::format("dataset {}", name));
 }
 

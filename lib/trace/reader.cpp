@@ -59,8 +59,7 @@ struct TraceReader::Impl {
     return p.layers[at];
   }
 
-  // work(group) of a layer. A head that does not fit is the machine's failure, and says which it
-  // was.
+  // Calls work(group) of a layer. Memory that runs out is an IoError which names the head.
   template <class Work>
   auto in_layer(std::size_t prompt, const LayerMeta& layer, Index head, const Work& work) const {
     const h5::Object group = h5::layer_group(root, meta.prompts[prompt], layer);
@@ -95,19 +94,18 @@ KvHead TraceReader::Impl::read_head(const h5::Object& group, const LayerMeta& la
   head.dtype = meta.dtype;
   head.k = Matrix(layer.n, layer.d);
   head.v = Matrix(layer.n, layer.dv);
-  std::vector<h5::Tensor> open_ones;
-  open_ones.reserve(3);
+  std::vector<h5::Tensor> tensors;
+  tensors.reserve(3);
   std::vector<h5::HeadRead> reads;
   const auto add = [&](Rows what, Index which, Matrix& to) {
     if (layer.has(what)) {
-      reads.push_back(
-          {&open_ones.emplace_back(open(group, h5::rows_spec(what))), which, to.data()});
+      reads.push_back({&tensors.emplace_back(open(group, h5::rows_spec(what))), which, to.data()});
     }
   };
   add(Rows::keys, kv_head, head.k);
   add(Rows::values, kv_head, head.v);
   if (layer.has(Rows::queries)) {
-    const h5::Tensor& q = open_ones.emplace_back(open(group, h5::rows_spec(Rows::queries)));
+    const h5::Tensor& q = tensors.emplace_back(open(group, h5::rows_spec(Rows::queries)));
     for (Index i = 0; i < layer.group(); ++i) {
       head.q.emplace_back(layer.nq, layer.d);
       reads.push_back({&q, kv_head * layer.group() + i, head.q.back().data()});

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "trace/dataset.hpp"
-#include "trace/digest.hpp"
 #include "trace/structure_extra.hpp"
 
 namespace kvbench::h5 {
@@ -287,10 +286,10 @@ const Request& trace_request() {
        "prompts/*/layers/*/extra/*/*/q", "prompts/*/layers/*/extra/*/*/k",
        "prompts/*/layers/*/extra/*/*/position", "prompts/*/layers/*/extra/*/*/residual_norm",
        "prompts/*/layers/*/scores/*", "rope/cos", "rope/sin", "rope/*/cos", "rope/*/sin"},
-      {"format",     "version", "dtype",         "rope",    "scale",  "model",
-       "source",     "created", "n_tokens",      "text_id", "fisher", "retrieval_heads",
-       "sink_logit", "window",  "q_start",       "prefix",  "first",  "last",
-       "layout",     kDigest,   schema::kMembers}};
+      {"format",     "version",       "dtype",         "rope",    "scale",  "model",
+       "source",     "created",       "n_tokens",      "text_id", "fisher", "retrieval_heads",
+       "sink_logit", "window",        "q_start",       "prefix",  "first",  "last",
+       "layout",     schema::kDigest, schema::kMembers}};
   return request;
 }
 

@@ -12,7 +12,14 @@ namespace kvbench::h5 {
 
 namespace {
 
-enum class Record : std::uint8_t { node, end, failure, last = failure };
+enum class Record : std::uint8_t { node, end, failure };
+
+template <class T>
+constexpr T kLast = T::other;
+template <>
+constexpr auto kLast<Record> = Record::failure;
+template <>
+constexpr auto kLast<Link::Kind> = Link::Kind::unreadable;
 
 // Hands the members of a struct to `code`, for the encoder and the decoder alike.
 template <class Code, class T>
@@ -88,7 +95,7 @@ struct Decoder {
   void one(T& x) {
     if constexpr (std::is_enum_v<T>) {
       x = static_cast<T>(get<std::underlying_type_t<T>>());
-      if (x > T::last) {
+      if (x > kLast<T>) {
         throw std::runtime_error("holds a kind that does not exist");
       }
     } else if constexpr (std::is_same_v<T, bool>) {

@@ -12,7 +12,7 @@ namespace kvbench::h5 {
 
 /// An attribute. Strings, integers and floats of up to 8 bytes and enumerations have values.
 struct Attribute {
-  enum class Kind : std::uint8_t { integer, natural, real, text, flags, other, last = other };
+  enum class Kind : std::uint8_t { integer, natural, real, text, flags, other };
   std::string name;
   Kind kind = Kind::other;
   bool null = false;  ///< of a null dataspace
@@ -26,16 +26,7 @@ struct Attribute {
 /// The element type of a dataset. `standard`: an IEEE float of 16, 32 or 64 bits, or an integer of
 /// 8 to 64 bits without padding.
 struct Element {
-  enum class Kind : std::uint8_t {
-    real,
-    integer,
-    natural,
-    text,
-    compound,
-    enumeration,
-    other,
-    last = other
-  };
+  enum class Kind : std::uint8_t { real, integer, natural, text, compound, enumeration, other };
   Kind kind = Kind::other;
   bool standard = false;
   bool big_endian = false;
@@ -65,8 +56,7 @@ struct Dataset {
     chunked,
     external,
     virtual_storage,
-    other,
-    last = other
+    other
   };
   Element element;
   std::vector<std::uint64_t> sizes;
@@ -90,14 +80,7 @@ inline constexpr std::uint64_t kMaxChunks = 1000000;
 inline constexpr std::uint64_t kMaxTexts = 100000;
 
 struct Link {
-  enum class Kind : std::uint8_t {
-    object,
-    outside,
-    nowhere,
-    ancestor,
-    unreadable,
-    last = unreadable
-  };
+  enum class Kind : std::uint8_t { object, outside, nowhere, ancestor, unreadable };
   std::string name;
   Kind kind = Kind::object;
   std::uint32_t node = 0;  ///< position in Survey::nodes; objects only
@@ -105,7 +88,7 @@ struct Link {
 };
 
 struct Node {
-  enum class Kind : std::uint8_t { group, dataset, other, last = other };
+  enum class Kind : std::uint8_t { group, dataset, other };
   Kind kind = Kind::other;
   std::vector<Attribute> attributes;
   std::vector<Link> links;       ///< ascending by name, each name once

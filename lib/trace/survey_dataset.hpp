@@ -1,13 +1,25 @@
-// Internal to lib/trace: one dataset or attribute as plain numbers, as HDF5 reads it. Runs only in
-// the process that surveys a file.
+// Internal to lib/trace: how HDF5 reads a file, its datasets and attributes in the process that
+// surveys it. Nothing else calls this.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "trace/hdf5_util.hpp"
+#include "trace/input_file.hpp"
 #include "trace/survey_data.hpp"
 
 namespace kvbench::h5 {
+
+/// Sets the processor time of a step, an object or some chunks, and begins the first. A step that
+/// takes more ends the process by SIGPROF.
+void limit_steps(std::chrono::microseconds time);
+void begin_step();
+
+/// File access properties with which HDF5 reads `file` through its descriptor, whatever the name,
+/// once, and can open no other file: neither the target of an external link nor the source of a
+/// virtual dataset. One file per process.
+Handle survey_access(const InputFile& file);
 
 /// An open dataset. If HDF5 cannot read it, `fault` says why.
 Dataset survey_dataset(hid_t dataset);

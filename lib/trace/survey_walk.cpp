@@ -16,7 +16,6 @@
 
 #include "trace/hdf5_util.hpp"
 #include "trace/survey_dataset.hpp"
-#include "trace/survey_driver.hpp"
 
 namespace kvbench::h5 {
 

@@ -11,7 +11,6 @@
 #include "core/float16.hpp"
 #include "trace/chunk_codec.hpp"
 #include "trace/dataset.hpp"
-#include "trace/digest.hpp"
 #include "trace/output_file.hpp"
 
 namespace kvbench {
@@ -175,7 +174,7 @@ void TraceWriter::Impl::finish_layer() {
              missing - data.written.begin());
     }
     if (data.digests.size() <= h5::kMaxTextsWritten) {  // otherwise heads have no SHA-256
-      out.attribute(data.id, h5::kDigest, data.digests);
+      out.attribute(data.id, schema::kDigest, data.digests);
     }
     if (!data.id.reset()) {
       out.fail(fmt::format("layer {}: {}", layer->layer, data.name));
@@ -334,7 +333,7 @@ void TraceWriter::write_o_proj(MatrixView m) {
     }
     w.write_chunks(data, head, {0, static_cast<hsize_t>(first)}, 0, name);
   }
-  w.out.attribute(data, h5::kDigest, digest(w.header.dtype, m.data, m.rows * m.cols));
+  w.out.attribute(data, schema::kDigest, digest(w.header.dtype, m.data, m.rows * m.cols));
   w.out.close(std::move(data), name);
 }
 

@@ -3,7 +3,8 @@
 #include <stdexcept>
 
 #include "input.hpp"
-#include "trace/cache_names.hpp"
+#include "trace/caches.hpp"
+#include "trace/input_file.hpp"
 #include "trace/survey.hpp"
 
 namespace kvbench::fuzz {
