@@ -71,6 +71,13 @@ struct TraceReader::Impl {
     }
   }
 
+  // The layer of a KV head.
+  const LayerMeta& layer_of(std::size_t prompt, std::size_t layer, Index kv_head) const {
+    const LayerMeta& l = this->layer(prompt, layer);
+    check_index(meta, "kv_head", kv_head, l.kv_heads);
+    return l;
+  }
+
   h5::Tensor open(const h5::Object& group, const h5::Spec& spec) const {
     return h5::open_tensor(group, spec, meta.dtype, meta.file_bytes);
   }
@@ -203,8 +210,7 @@ bool TraceReader::unchanged() const {
 }
 
 KvHead TraceReader::read_head(std::size_t prompt, std::size_t layer, Index kv_head) const {
-  const LayerMeta& l = impl_->layer(prompt, layer);
-  check_index(impl_->meta, "kv_head", kv_head, l.kv_heads);
+  const LayerMeta& l = impl_->layer_of(prompt, layer, kv_head);
   return impl_->in_layer(prompt, l, kv_head, [&](const h5::Object& group) {
     return impl_->read_head(group, l, kv_head);
   });
@@ -241,8 +247,7 @@ std::shared_ptr<const RopeTables> TraceReader::read_rope(std::size_t prompt,
 }
 
 Matrix TraceReader::read_o_proj(std::size_t prompt, std::size_t layer, Index kv_head) const {
-  const LayerMeta& l = impl_->layer(prompt, layer);
-  check_index(impl_->meta, "kv_head", kv_head, l.kv_heads);
+  const LayerMeta& l = impl_->layer_of(prompt, layer, kv_head);
   if (l.hidden == 0) {
     return {};
   }
@@ -264,8 +269,7 @@ std::vector<float> TraceReader::read_residual_norm(std::size_t prompt, std::size
 
 ExtraSet TraceReader::read_extra(std::size_t prompt, std::size_t layer, const std::string& name,
                                  Index kv_head) const {
-  const LayerMeta& l = impl_->layer(prompt, layer);
-  check_index(impl_->meta, "kv_head", kv_head, l.kv_heads);
+  const LayerMeta& l = impl_->layer_of(prompt, layer, kv_head);
   return impl_->in_layer(prompt, l, kv_head, [&](const h5::Object& group) {
     const ExtraSetInfo* set = find_named(l.extra, name);
     if (set == nullptr) {
@@ -282,8 +286,7 @@ ExtraSet TraceReader::read_extra(std::size_t prompt, std::size_t layer, const st
 
 NamedScores TraceReader::read_scores(std::size_t prompt, std::size_t layer, const std::string& name,
                                      Index kv_head) const {
-  const LayerMeta& l = impl_->layer(prompt, layer);
-  check_index(impl_->meta, "kv_head", kv_head, l.kv_heads);
+  const LayerMeta& l = impl_->layer_of(prompt, layer, kv_head);
   return impl_->in_layer(prompt, l, kv_head, [&](const h5::Object& group) {
     if (find_named(l.scores, name) == nullptr) {
       group.where.refuse("holds no scores '{}', expected some", name);

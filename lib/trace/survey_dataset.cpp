@@ -32,15 +32,7 @@ void expect(bool good) {
 
 // -------------------------------------------------------------------------------- file access
 
-// During its life raw data are not read; `last` is what HDF5 asked for. With it H5Dread_chunk finds
-// where a chunk lies in one look-up. H5Dget_chunk_info walks over all chunks before it in
-// HDF5 1.10, so a table would take quadratic time.
-struct RawProbe {
-  RawProbe();
-  ~RawProbe();
-  RawProbe(const RawProbe&) = delete;
-  RawProbe& operator=(const RawProbe&) = delete;
-
+struct RawRead {
   haddr_t address = 0;
   std::size_t bytes = 0;
 };
@@ -51,7 +43,7 @@ struct Driver {
   const InputFile* file = nullptr;
   haddr_t eoa = 0;
   bool is_open = false;
-  RawProbe* probe = nullptr;
+  RawRead* probe = nullptr;  // set: raw data are not read, only noted here
   std::chrono::microseconds step_time{};
 };
 Driver driver;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
@@ -67,8 +59,7 @@ H5FD_t* open_once(const char* /*name*/, unsigned flags, hid_t /*access*/, haddr_
 herr_t read_part(H5FD_t* /*file*/, H5FD_mem_t type, hid_t /*transfer*/, haddr_t address,
                  std::size_t size, void* to) {
   if (driver.probe != nullptr && type == H5FD_MEM_DRAW) {
-    driver.probe->address = address;
-    driver.probe->bytes = size;
+    *driver.probe = {address, size};
     return 0;
   }
   const bool fits = size <= driver.file->bytes() && address <= driver.file->bytes() - size;
@@ -99,14 +90,6 @@ hid_t driver_id() {
   };
   std::ranges::fill(one.fl_map, H5FD_MEM_DEFAULT);
   return H5FDregister(&one);
-}
-
-RawProbe::RawProbe() {
-  driver.probe = this;
-}
-
-RawProbe::~RawProbe() {
-  driver.probe = nullptr;
 }
 
 // ----------------------------------------------------------------------------------- attributes
@@ -238,7 +221,9 @@ std::vector<Filter> filters_of(hid_t plist) {
   return out;
 }
 
-// Where the chunks of the whole grid lie; empty if there are more than kMaxChunks.
+// Where the chunks of the whole grid lie; empty if there are more than kMaxChunks. The probe makes
+// H5Dread_chunk a look-up. H5Dget_chunk_info walks over all chunks before it in HDF5 1.10, so a
+// table would take quadratic time.
 std::vector<Chunk> chunks_of(hid_t dataset, const std::vector<std::uint64_t>& sizes,
                              const std::vector<std::uint64_t>& chunk) {
   std::uint64_t grid = 1;
@@ -263,11 +248,14 @@ std::vector<Chunk> chunks_of(hid_t dataset, const std::vector<std::uint64_t>& si
     if ((&c - out.data()) % kChunksPerStep == 0) {
       begin_step();
     }
-    RawProbe probe;
+    RawRead read;
     std::uint32_t mask = 0;
-    if (H5Dread_chunk(dataset, H5P_DEFAULT, at.data(), &mask, none.data()) >= 0) {
-      expect(probe.bytes <= std::numeric_limits<std::uint32_t>::max());
-      c = {probe.address, static_cast<std::uint32_t>(probe.bytes), mask};
+    driver.probe = &read;
+    const herr_t status = H5Dread_chunk(dataset, H5P_DEFAULT, at.data(), &mask, none.data());
+    driver.probe = nullptr;
+    if (status >= 0) {
+      expect(read.bytes <= std::numeric_limits<std::uint32_t>::max());
+      c = {read.address, static_cast<std::uint32_t>(read.bytes), mask};
       ++found;
     }
     for (std::size_t i = at.size(); i-- > 0;) {

@@ -16,9 +16,9 @@ namespace kvbench::h5 {
 void limit_steps(std::chrono::microseconds time);
 void begin_step();
 
-/// File access properties with which HDF5 reads `file` through its descriptor, whatever the name,
-/// once, and can open no other file: neither the target of an external link nor the source of a
-/// virtual dataset. One file per process.
+/// File access properties with which HDF5 opens `file` once, whatever the name, and no other file:
+/// neither the target of an external link nor the source of a virtual dataset. It reads through the
+/// descriptor. One file per process.
 Handle survey_access(const InputFile& file);
 
 /// An open dataset. If HDF5 cannot read it, `fault` says why.
