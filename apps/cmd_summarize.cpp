@@ -32,9 +32,7 @@ struct SummarizeCommand {
 
 SummaryOptions resolve(const SummarizeCommand& options) {
   SummaryOptions out = options.summary;
-  for (std::string* name : {&out.across, &out.sort}) {
-    *name = full_column_name(*name);
-  }
+  out.sort = full_column_name(out.sort);
   for (std::string& name : out.by) {
     name = full_column_name(name);
   }
@@ -47,9 +45,9 @@ SummaryOptions resolve(const SummarizeCommand& options) {
 }
 
 void run(const SummarizeCommand& options) {
-  const TableFormat format = parse_enum("--format", options.format,
-                                        {TableFormat::text, TableFormat::markdown,
-                                         TableFormat::latex, TableFormat::csv, TableFormat::json});
+  const TableFormat format = parse_enum(
+      "--format", options.format,
+      {TableFormat::text, TableFormat::markdown, TableFormat::csv, TableFormat::json});
   const SummaryOptions wanted = resolve(options);
   std::optional<FileLock> lock;
   if (!options.csv.empty()) {
@@ -65,19 +63,17 @@ void run(const SummarizeCommand& options) {
   const Detail detail = for_programs(format) ? Detail::all
                         : options.full       ? Detail::params
                                              : Detail::brief;
-  const SummaryTable table = wanted.across.empty() ? list_table(summary, detail)
-                                                   : across_table(summary, wanted.across, detail);
   for (const std::string& name : summary.pooled) {
     log("note: rows that differ in {0} are pooled; --by {0} separates them\n", name);
   }
-  for (const auto& [status, rows] : summary.left_out) {
+  for (const auto& [status, rows] : summary.skipped) {
     log("note: skipped {} rows: {}\n", rows, status);
   }
   if (!options.csv.empty()) {
     write_file_atomically(options.csv,
-                          format_table(list_table(summary, Detail::all), TableFormat::csv));
+                          format_table(summary_table(summary, Detail::all), TableFormat::csv));
   }
-  const std::string text = format_table(table, format, stdout_width());
+  const std::string text = format_table(summary_table(summary, detail), format, stdout_width());
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     throw IoError("summarize: cannot write to standard output");
   }
@@ -94,13 +90,8 @@ void add_summarize(CLI::App& app) {
       ->type_name("OUT.csv");
   list_option(*sub, "--by", o->summary.by,
               "Columns to group by, besides algorithm, params and budget_requested", "COLUMN,...");
-  CLI::Option* metric =
-      list_option(*sub, "--metric", o->summary.metrics, "Columns to reduce", "COLUMN,...")
-          ->capture_default_str();
-  sub->add_option("--columns", o->summary.across,
-                  "Show one metric (default rel_error) with a column per value of this one, such "
-                  "as budget or layer. The best of each column is marked")
-      ->type_name("COLUMN");
+  list_option(*sub, "--metric", o->summary.metrics, "Columns to reduce", "COLUMN,...")
+      ->capture_default_str();
   sub->add_option("--where", o->where,
                   "Use only rows of these values (!=: without them): patterns (* and ?) for text, "
                   "numbers and ranges A:B (without B). May be repeated, all conditions must hold; "
@@ -109,31 +100,25 @@ void add_summarize(CLI::App& app) {
       ->type_name("COLUMN=VALUE,...");
   sub->add_flag("--pool", o->summary.pool,
                 "Pool rows that differ in model, dtype, precision, protocol, sink, recent, scores, "
-                "device or n_queries. Without it they are rejected");
+                  "device or n_queries. Without it they are rejected");
   sub->add_option("--sort", o->summary.sort, "Metric or group column to sort by; NaN comes last")
       ->type_name("COLUMN");
   sub->add_flag("--descending", o->summary.descending, "Sort from largest to smallest");
   sub->add_flag("--full", o->full, "Show all parameters instead of those that differ");
-  sub->add_option("--format", o->format,
-                  "Output format; latex uses booktabs, csv and json have full precision")
+  sub->add_option("--format", o->format, "Output format; csv and json have full precision")
       ->capture_default_str()
-      ->type_name("text|markdown|latex|csv|json");
+      ->type_name("text|markdown|csv|json");
   sub->add_option("--csv", o->csv, "Also write the summary to this file, one line per group")
       ->type_name("FILE");
   sub->footer(
-      "text, markdown and latex show means and standard errors over a group's rows, to three "
-      "significant digits. Rows of one prompt are not independent; docs/statistics.md explains how "
-      "to compare methods over prompts. text fits the width of the terminal or $COLUMNS (default "
-      "100). Without $COLUMNS, the width in a file or pipe is unlimited.\n"
+      "text and markdown show means and standard errors over a group's rows, to three significant "
+      "digits. Rows of one prompt are not independent; docs/statistics.md explains how to compare "
+      "methods over prompts. text fits the width of the terminal or $COLUMNS (default 100). Without "
+      "$COLUMNS, the width in a file or pipe is unlimited.\n"
       "Examples:\n"
-      "  kvbench summarize out.csv --columns budget --where layer=10,18 --format latex\n"
+      "  kvbench summarize out.csv --by layer --where layer=10,18 --metric rel_error\n"
       "  kvbench summarize out.csv --where 'algorithm=snap*,h2o,layer=0:4'");
-  sub->callback([o, metric] {
-    if (!o->summary.across.empty() && metric->count() == 0) {
-      o->summary.metrics = {"rel_error"};
-    }
-    run(*o);
-  });
+  sub->callback([o] { run(*o); });
 }
 
 }  // namespace kvbench

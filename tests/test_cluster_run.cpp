@@ -13,7 +13,7 @@
 #include "replay/cluster_run.hpp"
 #include "replay/cluster_tables.hpp"
 #include "report/csv.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 #include "trace/inspect.hpp"
 #include "trace_files.hpp"
 

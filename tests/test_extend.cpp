@@ -10,7 +10,7 @@
 
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 namespace {
@@ -55,7 +55,7 @@ class ExtendTest : public RunTest {
     const std::string got = (folder_ / "part.csv").string();
     expect_same(untimed(got), untimed(whole_.out), what);
     EXPECT_EQ(read_table(got).runs, read_table(whole_.out).runs) << what;
-    for (const SideTable* side : {&kept_table(), &queries_table(), &layers_table()}) {
+    for (const TableSpec* side : {&kept_table(), &queries_table(), &layers_table()}) {
       EXPECT_EQ(read_bytes(side->path(got)), read_bytes(side->path(whole_.out)))
           << what << " " << side->name();
     }

@@ -15,7 +15,7 @@
 #include "replay/shared.hpp"
 #include "replay/stream_job.hpp"
 #include "replay_run.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 namespace {

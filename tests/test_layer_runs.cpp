@@ -15,7 +15,7 @@
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 #include "stopping_method.hpp"
 
 namespace kvbench {
@@ -257,12 +257,12 @@ TEST_F(LayerRunsTest, MergeRefusesTablesThatDoNotGoWithTheirRows) {
   write_bytes(table, text.substr(0, last));
   refused("is missing");
   write_bytes(table, text + text.substr(last));
-  refused("twice");
+  refused("duplicate line");
   const std::size_t before = text.rfind('\n', last - 2) + 1;
   std::string line = text.substr(before, last - before);  // that of seed 0; `unfit` is behind it
   line.replace(line.find("stopping"), 8, "unfit");
   write_bytes(table, with_right_sums(text.substr(0, last) + line + text.substr(last)));
-  refused("is too many");
+  refused("is unexpected");
   std::string other = text + text.substr(last);
   other.replace(other.rfind("stopping"), 8, "staying");
   write_bytes(table, with_right_sums(other));

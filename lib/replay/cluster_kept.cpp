@@ -12,7 +12,7 @@
 #include "report/row_crc.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 

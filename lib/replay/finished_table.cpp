@@ -36,9 +36,9 @@ std::string_view kind_of(std::uint64_t line) {
 
 }  // namespace
 
-std::vector<Index> side_positions(const PlanSpec& plan, const SideTable* table,
+std::vector<Index> side_positions(const PlanSpec& plan, const TableSpec* table,
                                   const LayerMeta& l) {
-  if (table == nullptr || !table->steps()) {
+  if (!table->steps()) {
     return {0};
   }
   if (table == &queries_table()) {
@@ -54,8 +54,8 @@ std::vector<Index> side_positions(const PlanSpec& plan, const SideTable* table,
   return table == &steps_table() ? stream_steps(plan.options, l.n) : kept_steps(plan.options, l.n);
 }
 
-std::vector<const SideTable*> side_tables(const PlanSpec& plan) {
-  std::vector<const SideTable*> out;
+std::vector<const TableSpec*> side_tables(const PlanSpec& plan) {
+  std::vector<const TableSpec*> out;
   for (const auto& [table, written] :
        {std::pair{&steps_table(), plan.stream()},
         {&kept_table(), plan.options.kept},
@@ -68,13 +68,12 @@ std::vector<const SideTable*> side_tables(const PlanSpec& plan) {
   return out;
 }
 
-FinishedTable::FinishedTable(const PlanSpec& plan, const SideTable* table)
+FinishedTable::FinishedTable(const PlanSpec& plan, const TableSpec* table)
     : plan_(plan), table_(table), jobs_(plan.shard_jobs()) {
-  const Fields& header = table == nullptr ? schema_header() : table->header();
-  const std::size_t joined = table == nullptr ? header.size() : table->joined();
-  for (std::size_t i = 0; i < joined; ++i) {
+  const Fields& header = table->header();
+  for (std::size_t i = 0; i < table->joined(); ++i) {
     const std::size_t column = column_index(header[i]);
-    if (table != nullptr || columns()[column].key) {
+    if (table->is_side() || columns()[column].key) {
       compared_.emplace_back(i, column);
     }
   }
@@ -103,7 +102,7 @@ void FinishedTable::list_slots() {
     if (steps.empty()) {
       steps = side_positions(plan_, table_, layer);
     }
-    const bool each_head = table_ == nullptr || table_->per_query_head();
+    const bool each_head = table_->per_query_head();
     Index rows = 0;
     for (const Index q_head : unit.q_heads) {
       const Fields row = to_fields(blank_row(plan_, unit, plan_.entries.front(), q_head));
@@ -146,13 +145,13 @@ void FinishedTable::list_slots() {
 }
 
 std::size_t FinishedTable::row_column(std::size_t cell) const {
-  return table_ == nullptr ? cell : column_index(table_->header()[cell]);
+  return column_index(table_->header()[cell]);
 }
 
 void FinishedTable::refuse(const std::string& what, const Fields& line) const {
   throw InputError(fmt::format(
       "{}: {} (algorithm {}, params {}, seed {}); expected the options of the run to resume",
-      table_ == nullptr ? plan_.options.out : table_->path(plan_.options.out).string(), what,
+      table_->path(plan_.options.out).string(), what,
       line[setting_cells_[0]], line[setting_cells_[1]], line[seed_cell_]));
 }
 
@@ -211,14 +210,14 @@ void FinishedTable::add(const TableReader& reader) {
   }
   const Fields& line = reader.row();
   // Earlier versions wrote this row when memory ran out. Run the job again.
-  if (table_ == nullptr && line[column_index("status")] == "failed: std::bad_alloc") {
+  if (!table_->is_side() && line[column_index("status")] == "failed: std::bad_alloc") {
     ++added_;  // without count_: the line is dropped
     return;
   }
-  const bool steps = table_ != nullptr && table_->steps();
+  const bool steps = table_->steps();
   const auto found = find(line);
   if (!found) {
-    refuse(fmt::format("{} outside this plan", table_ == nullptr ? "row"
+    refuse(fmt::format("{} outside this plan", !table_->is_side() ? "row"
                                                : steps           ? "step of a row"
                                                                  : "line of rows"),
            line);
@@ -234,10 +233,10 @@ void FinishedTable::add(const TableReader& reader) {
                      row * std::ssize(*slots.steps) + (step - slots.steps->begin());
   std::uint64_t& at = lines_[slot];
   if (at != 0) {
-    refuse(fmt::format("duplicate {}", table_ == nullptr ? "row" : steps ? "step" : "line"), line);
+    refuse(fmt::format("duplicate {}", !table_->is_side() ? "row" : steps ? "step" : "line"), line);
   }
   static const std::size_t status = column_index("status");
-  at = packed(reader.begin(), table_ == nullptr ? status_kind(line[status]) : "");
+  at = packed(reader.begin(), table_->is_side() ? "" : status_kind(line[status]));
   ++added_;
   ++count_;
   in_order_ = in_order_ && last_ < slot;

@@ -14,25 +14,25 @@
 
 #include "replay/plan_spec.hpp"
 #include "report/csv.hpp"
-#include "report/side_table.hpp"
 #include "report/table_reader.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 
 /// Side tables that the plan writes, without OUT.layers.csv, whose lines belong to several jobs.
-std::vector<const SideTable*> side_tables(const PlanSpec& plan);
+std::vector<const TableSpec*> side_tables(const PlanSpec& plan);
 
-/// Steps of the lines of one row of OUT.csv in a table with steps (SideTable::step), ascending; {0}
+/// Steps of the lines of one row of OUT.csv in a table with steps (TableSpec::step), ascending; {0}
 /// for other tables.
-std::vector<Index> side_positions(const PlanSpec& plan, const SideTable* table,
+std::vector<Index> side_positions(const PlanSpec& plan, const TableSpec* table,
                                   const LayerMeta& layer);
 
 /// Lines of a table, matched with the jobs of this shard. A line takes 8 bytes; its text stays in
 /// the file.
 class FinishedTable {
  public:
-  /// `table`: null for OUT.csv.
-  FinishedTable(const PlanSpec& plan, const SideTable* table);
+  /// `table`: main_table() for OUT.csv.
+  FinishedTable(const PlanSpec& plan, const TableSpec* table);
   FinishedTable(FinishedTable&&) = default;  // not copyable: slots point into steps_
 
   /// Adds the reader's current line. Throws InputError if it belongs to no job or step of this
@@ -76,7 +76,7 @@ class FinishedTable {
   [[noreturn]] void refuse(const std::string& what, const Fields& line) const;
 
   const PlanSpec& plan_;
-  const SideTable* table_;
+  const TableSpec* table_;
   Range jobs_;
 
   std::vector<std::pair<std::size_t, std::size_t>> compared_;  // cell of a line, column of a row

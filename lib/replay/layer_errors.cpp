@@ -15,7 +15,7 @@
 #include "replay/blank_row.hpp"
 #include "replay/windows.hpp"
 #include "report/run_files.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 namespace {

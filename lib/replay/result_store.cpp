@@ -16,7 +16,7 @@
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 #include "trace/file_kinds.hpp"
 
 namespace kvbench {
@@ -28,11 +28,11 @@ CsvWriter::Mode mode_of(const ReplayOptions& o) {
                        : CsvWriter::Mode::create;
 }
 
-// A job's lines of a table (null: OUT.csv). `rows`: lines of OUT.csv.
-std::vector<Fields> lines_of(const SideTable* table, const JobResult& done,
+// A job's lines of a table. `rows`: lines of OUT.csv.
+std::vector<Fields> lines_of(const TableSpec* table, const JobResult& done,
                              const std::vector<Fields>& rows) {
   std::vector<Fields> out;
-  if (table == nullptr) {
+  if (table == &main_table()) {
     out = rows;
   } else if (table == &steps_table()) {
     for (std::size_t i = 0; i < done.steps.size(); ++i) {
@@ -139,16 +139,15 @@ ResultStore::ResultStore(const PlanSpec& plan, const Manifest& now) : plan_(plan
   }
   const CsvWriter::Mode mode = mode_of(plan.options);
   std::vector<FinishedTable> before;
-  const auto open = [&](const SideTable* table, const std::filesystem::path& path,
-                        const Fields& header) {
+  const auto open = [&](const TableSpec* table) {
     FinishedTable& lines = before.emplace_back(plan, table);
     tables_.push_back({table, std::make_unique<CsvWriter>(
-                                  path, header, mode, run,
+                                  table->path(plan.options.out), table->header(), mode, run,
                                   [&](const TableReader& line) { lines.add(line); }, earlier)});
   };
-  open(nullptr, plan.options.out, schema_header());
-  for (const SideTable* table : side_tables(plan)) {
-    open(table, table->path(plan.options.out), table->header());
+  open(&main_table());
+  for (const TableSpec* table : side_tables(plan)) {
+    open(table);
   }
   if (!plan.options.export_caches.empty()) {
     caches_ = std::make_unique<CacheExport>(plan);
@@ -239,8 +238,7 @@ void ResultStore::finish(const std::vector<std::string>& trace_sha256) {
 std::map<std::string, std::string> ResultStore::sha256() const {
   std::vector<std::pair<std::string, std::filesystem::path>> files;
   for (const Out& out : tables_) {
-    files.emplace_back(out.table == nullptr ? result_table_name : out.table->name(),
-                       out.writer->path());
+    files.emplace_back(out.table->name(), out.writer->path());
   }
   if (layers_) {
     files.emplace_back(layers_table().name(), layers_table().path(plan_.options.out));

@@ -64,7 +64,7 @@ class ResultStore {
 
  private:
   struct Out {
-    const SideTable* table;  // null: OUT.csv
+    const TableSpec* table;
     std::unique_ptr<CsvWriter> writer;
   };
 

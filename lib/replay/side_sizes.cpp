@@ -54,7 +54,7 @@ double kept_length(const PlanSpec& plan, const Entries::Setting& setting, Index 
 }
 
 // Characters of the table's own cells over all lines of a row.
-double own_length(const PlanSpec& plan, const SideTable* table, const Entries::Setting& setting,
+double own_length(const PlanSpec& plan, const TableSpec* table, const Entries::Setting& setting,
                   const LayerMeta& layer, const std::vector<Index>& positions) {
   double out = 0.0;
   for (const Index position : positions) {
@@ -82,7 +82,7 @@ std::vector<SideSize> side_sizes(const PlanSpec& plan) {
   const double part = plan.jobs() == 0 ? 0.0
                                        : static_cast<double>(plan.shard_jobs().size()) /
                                              static_cast<double>(plan.jobs());
-  for (const SideTable* table : side_tables(plan)) {
+  for (const TableSpec* table : side_tables(plan)) {
     double bytes = 0.0;
     for (const Range& range : plan.layers()) {
       const Unit& unit = plan.units[range.begin];

@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "replay/plan_spec.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 
 struct SideSize {
-  const SideTable* table = nullptr;
+  const TableSpec* table = nullptr;
   double bytes = 0.0;
 };
 

@@ -21,7 +21,7 @@
 #include "report/row_crc.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 namespace {
@@ -161,11 +161,11 @@ void copy_other_rows(const Plan& plan, TableReader& table, const std::vector<Ind
   writer.replace(std::move(copy));
 }
 
-// Tables of a finished run and their paths, OUT.csv (null) first.
-std::vector<std::pair<const SideTable*, fs::path>> tables_of(const Manifest& m,
+// Tables of a finished run and their paths, OUT.csv first.
+std::vector<std::pair<const TableSpec*, fs::path>> tables_of(const Manifest& m,
                                                              const fs::path& csv) {
-  std::vector<std::pair<const SideTable*, fs::path>> out{{nullptr, csv}};
-  for (const SideTable* side : side_tables_of(m)) {
+  std::vector<std::pair<const TableSpec*, fs::path>> out{{&main_table(), csv}};
+  for (const TableSpec* side : side_tables_of(m)) {
     if (m.sha256->contains(side->name())) {
       out.emplace_back(side, side->path(csv));
     }
@@ -226,7 +226,7 @@ std::vector<std::string> verify_tables(const fs::path& csv) {
         manifest_path(csv).string(), m.run_id,
         m.plan ? run_id(m.plan->hash, trace_hashes(m)) : "that"));
   }
-  const auto table = open_run_table(m, result_table_name, csv, schema_header());
+  const auto table = open_run_table(m, main_table(), csv);
   const std::size_t status = table->column("status");
   Index failures = 0;
   while (table->next()) {
@@ -236,10 +236,10 @@ std::vector<std::string> verify_tables(const fs::path& csv) {
     check_counts(csv, m, table->rows(), failures);
   }
   std::vector<std::string> out{line_of(*table, m.sha256.has_value())};
-  for (const SideTable* side : side_tables_of(m)) {
+  for (const TableSpec* side : side_tables_of(m)) {
     const fs::path path = side->path(csv);
     if (fs::exists(path) || (m.sha256 && m.sha256->contains(side->name()))) {
-      const auto lines = open_run_table(m, side->name(), path, side->header());
+      const auto lines = open_run_table(m, *side, path);
       while (lines->next()) {
       }
       out.push_back(line_of(*lines, m.sha256.has_value()));
@@ -286,12 +286,12 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
       sample_without_replacement(rng, m.rows, std::min(sample, m.rows));
   {
     CsvWriter copy(options.out, schema_header(), CsvWriter::Mode::create, m.run_id);
-    copy_other_rows(plan, *open_run_table(m, result_table_name, csv, schema_header()), drawn, copy);
+    copy_other_rows(plan, *open_run_table(m, main_table(), csv), drawn, copy);
   }
   write_manifest(options.out, m);
-  for (const auto& [side, path] : tables_of(m, csv)) {
-    if (side != nullptr) {
-      fs::copy_file(path, side->path(options.out));
+  for (const auto& [table, path] : tables_of(m, csv)) {
+    if (table->is_side()) {
+      fs::copy_file(path, table->path(options.out));
     }
   }
   const RunResult run = run_plan(plan, "kvbench verify", stop);
@@ -301,10 +301,8 @@ VerifyResult verify_sample(const fs::path& csv, Index sample, std::uint64_t seed
   if (out.interrupted) {
     return out;
   }
-  for (const auto& [side, path] : tables_of(m, csv)) {
-    const bool result_table = side == nullptr;
-    compare(path, result_table ? fs::path(options.out) : side->path(options.out),
-            result_table ? &drawn : nullptr, out);
+  for (const auto& [table, path] : tables_of(m, csv)) {
+    compare(path, table->path(options.out), table->is_side() ? nullptr : &drawn, out);
   }
   return out;
 }

@@ -1,4 +1,4 @@
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 #include <fmt/format.h>
 
@@ -19,25 +19,40 @@ std::vector<std::string_view> schema_and_keys() {
 
 }  // namespace
 
-SideTable::SideTable(std::string_view name, std::span<const std::string_view> joined,
-                     std::vector<ColumnDoc> own, std::span<const std::string_view> behind)
+TableSpec::TableSpec() : name_("table"), header_(schema_header()), per_query_head_(true) {
+  for (std::size_t i = 0; i < header_.size(); ++i) {
+    joined_.push_back(i);
+    if (columns()[i].key) {
+      row_key_.push_back(i);
+    }
+  }
+  line_key_ = row_key_;
+}
+
+TableSpec::TableSpec(std::string_view name, std::span<const std::string_view> joined,
+                     std::vector<ColumnDoc> own, std::span<const std::string_view> last)
     : name_(name), own_(std::move(own)) {
   for (const std::string_view column : joined) {
+    line_key_.push_back(joined_.size());
     joined_.push_back(column_index(column));
     header_.emplace_back(column);
     per_query_head_ = per_query_head_ || column == "q_head";
   }
+  row_key_ = joined_;
   for (const ColumnDoc& column : own_) {
     header_.emplace_back(column.name);
   }
-  for (const std::string_view column : behind) {
-    behind_.push_back(column_index(column));
+  for (const std::string_view column : last) {
+    last_.push_back(column_index(column));
     header_.emplace_back(column);
   }
 }
 
-std::filesystem::path SideTable::path(const std::filesystem::path& csv) const {
+std::filesystem::path TableSpec::path(const std::filesystem::path& csv) const {
   std::filesystem::path out = csv;
+  if (!is_side()) {
+    return out;
+  }
   if (out.extension() == ".csv") {
     out.replace_extension();
   }
@@ -45,45 +60,33 @@ std::filesystem::path SideTable::path(const std::filesystem::path& csv) const {
   return out;
 }
 
-void SideTable::check_width(std::span<const std::string> line) const {
+void TableSpec::check_width(std::span<const std::string> line) const {
   if (line.size() != header_.size()) {
     throw InputError(
         fmt::format("{}: a row has {} fields, expected {}", name_, line.size(), header_.size()));
   }
 }
 
-Fields SideTable::line_of(std::span<const std::string> row, const Fields& own) const {
+Fields TableSpec::line_of(std::span<const std::string> row, const Fields& own) const {
   Fields out;
   out.reserve(header_.size());
   for (const std::size_t column : joined_) {
     out.push_back(row[column]);
   }
   out.insert(out.end(), own.begin(), own.end());
-  for (const std::size_t column : behind_) {
+  for (const std::size_t column : last_) {
     out.push_back(row[column]);
   }
   check_width(out);
   return out;
 }
 
-std::string SideTable::key(std::span<const std::string> line) const {
+std::string TableSpec::key(std::span<const std::string> line) const {
   check_width(line);
-  std::string key;
-  for (const std::string& field : line.first(joined_.size())) {
-    append_to_key(key, field);
-  }
-  return key;
+  return key_of(line, line_key_);
 }
 
-std::string SideTable::key_of_row(std::span<const std::string> row) const {
-  std::string key;
-  for (const std::size_t column : joined_) {
-    append_to_key(key, row[column]);
-  }
-  return key;
-}
-
-Index SideTable::step(std::span<const std::string> line) const {
+Index TableSpec::step(std::span<const std::string> line) const {
   check_width(line);
   if (!steps()) {
     return 0;
@@ -101,8 +104,13 @@ bool has_lines(std::string_view status) {
   return kind == "ok" || kind == "degenerate";
 }
 
-const SideTable& steps_table() {
-  static const SideTable table(
+const TableSpec& main_table() {
+  static const TableSpec table;
+  return table;
+}
+
+const TableSpec& steps_table() {
+  static const TableSpec table(
       "steps", key_columns(),
       {{"step", "", "position of the query, 0-based"},
        {"rel_error", "fraction",
@@ -111,8 +119,8 @@ const SideTable& steps_table() {
   return table;
 }
 
-const SideTable& kept_table() {
-  static const SideTable table(
+const TableSpec& kept_table() {
+  static const TableSpec table(
       "kept",
       std::vector<std::string_view>{"schema", "trace", "prompt", "layer", "kv_head", "algorithm",
                                     "params", "protocol", "sink", "recent", "scores", "device",
@@ -127,8 +135,8 @@ const SideTable& kept_table() {
   return table;
 }
 
-const SideTable& queries_table() {
-  static const SideTable table(
+const TableSpec& queries_table() {
+  static const TableSpec table(
       "queries",
       std::vector<std::string_view>{"trace", "prompt", "layer", "q_head", "algorithm", "params",
                                     "seed", "budget_requested"},
@@ -142,8 +150,8 @@ const SideTable& queries_table() {
   return table;
 }
 
-const SideTable& every_query_table() {
-  static const SideTable table(
+const TableSpec& every_query_table() {
+  static const TableSpec table(
       "queries", schema_and_keys(),
       {{"step", "", "position of the query in the prompt, 0-based"},
        {"offset", "queries",
@@ -153,11 +161,11 @@ const SideTable& every_query_table() {
   return table;
 }
 
-const SideTable& layers_table() {
-  static const SideTable table = [] {
+const TableSpec& layers_table() {
+  static const TableSpec table = [] {
     std::vector<std::string_view> joined = schema_and_keys();
     std::erase(joined, "q_head");
-    return SideTable("layers", joined,
+    return TableSpec("layers", joined,
                      {{"out_rel_error", "fraction",
                        "|D|_F / |sum_h W_h a_h|_F; 0 for 0/0, else `inf` where the divisor is 0"},
                       {"residual_rel_error", "fraction",
