@@ -178,7 +178,7 @@ TEST(Screen, VisitsWhatIsNotBelowAndNan) {
     }
     for (const float bound : {0.0F, 20.0F, 63.0F, 64.0F, kNan}) {
       std::vector<std::size_t> visited;
-      visit_not_below(x, bound, [&](std::size_t i) { visited.push_back(i); });
+      visit_at_least(x, bound, [&](std::size_t i) { visited.push_back(i); });
       std::vector<std::size_t> expected;
       for (std::size_t i = 0; i < n; ++i) {
         if (std::isnan(x[i]) || std::isnan(bound) || x[i] >= bound) {

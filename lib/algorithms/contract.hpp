@@ -14,7 +14,6 @@
 
 #include "algorithms/params.hpp"
 #include "attention/backend.hpp"
-#include "attention/score_book.hpp"
 #include "attention/scores.hpp"
 #include "core/extra.hpp"
 #include "core/rng.hpp"
@@ -204,13 +203,13 @@ struct LayerFacts {
   bool has_fisher = false;
   Index rope_positions = 0;  ///< rows of the rotary tables; 0: the trace carries none
   Index rope_dim = 0;
-  Index hidden = 0;     ///< rows of the output projection; 0: the trace carries none
-  Index group = 1;      ///< query heads to a KV head
-  Index evaluated = 0;  ///< evaluated queries of a query head
-  Precision precision = Precision::float32;
-  Index pair_bytes = 0;                      ///< of one (k,v) pair
-  Index sink = 0;                            ///< tokens; at most n
-  Index recent = 0;                          ///< tokens of the recent window; at most n
+  Index hidden = 0;         ///< rows of the output projection; 0: the trace carries none
+  Index group = 1;          ///< query heads to a KV head
+  Index evaluated = 0;      ///< evaluated queries of a query head
+  Index element_bytes = 4;  ///< of an element of KvHead::precision
+  Index pair_bytes = 0;     ///< of one (k,v) pair
+  Index sink = 0;           ///< tokens; at most n
+  Index recent = 0;         ///< tokens of the recent window; at most n
   std::span<const ExtraSetInfo> extra = {};  ///< sets of extra queries that the trace carries
   std::span<const ScoresInfo> scores = {};   ///< scores of other programs, the same
   Index window = 0;                          ///< KvHead::window

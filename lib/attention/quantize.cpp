@@ -46,7 +46,7 @@ void QuantizedRows::append(std::span<const float> row) {
       const std::size_t bit = i * static_cast<std::size_t>(bits_);
       const unsigned shifted = code << (bit % 8);
       codes_[start + bit / 8] = static_cast<std::uint8_t>(codes_[start + bit / 8] | shifted);
-      if (shifted > 0xffU) {  // three bits may lie in two bytes
+      if (shifted > 0xffU) {  // 3-bit codes may cross a byte
         codes_[start + bit / 8 + 1] = static_cast<std::uint8_t>(shifted >> 8U);
       }
     }
@@ -96,7 +96,7 @@ double median_of(std::vector<float> x) {
   return 0.5 * (static_cast<double>(below) + above);
 }
 
-// Marks the entries farthest from the group's median, ties at the lowest place.
+// Marks the `count` entries farthest from the group's median, ties to the lowest index.
 std::vector<std::uint8_t> outliers_of(std::span<const float> group, Index count) {
   std::vector<std::uint8_t> out(group.size(), 0);
   if (count == 0) {
@@ -114,7 +114,7 @@ std::vector<std::uint8_t> outliers_of(std::span<const float> group, Index count)
   return out;
 }
 
-// The group coded and read back in place.
+// Quantises the group and reads it back in place.
 void code_group(std::span<float> group, const CodeFormat& format) {
   const Index kept = outlier_count(format.outliers, static_cast<Index>(group.size()));
   const std::vector<std::uint8_t> is_outlier = outliers_of(group, kept);

@@ -24,9 +24,6 @@ struct Head {
     device.wait();  // jobs of other threads read what this thread's stream uploads
   }
 
-  /// Whether products are float32.
-  bool single() const { return host->precision == Precision::float32; }
-
   Device device;
   const KvHead* host;
   Array<float> k;               ///< [n, d]

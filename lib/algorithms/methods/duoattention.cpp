@@ -80,7 +80,7 @@ Method method_duoattention() {
     // Of the surveys, which come before the first job: no thread has a block of the estimate yet.
     return std::max<Index>(
         0, accumulated_scores_bytes(l, middle) -
-               query_block_bytes(l.precision, kQueryBlock, std::min(l.n, kSetTokens)));
+               query_block_bytes(l.element_bytes, kQueryBlock, std::min(l.n, kSetTokens)));
   };
   return {info, compress, nullptr, survey, share};
 }

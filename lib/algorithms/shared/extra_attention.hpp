@@ -45,7 +45,7 @@ Index extra_weights_bytes(Index d, Index tokens, Index queries);
 
 /// [group][n]: sums of the softmax weights of the set's last `count` queries (its segments one
 /// after another), each over the tokens [0, prefix) of its segment and the segment's own keys up to
-/// itself; 0 for tokens from prefix on. Computed once for a head (ScoreBook::named).
+/// itself; 0 for tokens from prefix on. Computed once for a head (ScoreBook::cached).
 const std::vector<std::vector<double>>& extra_sums(const Task& task, const std::string& set,
                                                    Index count);
 /// Bytes that this holds beside its result, for the set that `ref` names.
