@@ -1,6 +1,6 @@
 // The heavy arithmetic on one KV head, on the CPU or on a device. Each operation has the contract
 // of its own header. Selections (walks, centres, clusters, evictions, gains) have the same bits on
-// every backend; sums over tokens agree to rounding. Knows no method.
+// every backend; sums over tokens agree to rounding.
 #pragma once
 
 #include <memory>
@@ -73,7 +73,6 @@ class Backend {
                                                   double delta) const = 0;
 };
 
-/// The CPU's backend. Holds no data.
 const Backend& cpu_backend();
 
 }  // namespace kvbench

@@ -4,7 +4,7 @@
 //
 // as running float64 sums under one shift for both sets. Sets are added part by part. The shift is
 // the largest s<k,q> + log w seen in either set, so nothing overflows, and terms that underflow are
-// below the rounding of the others. Knows no method.
+// below the rounding of the others.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,6 @@ namespace kvbench {
 /// The sums that rows enter.
 enum class Part { both, numerator, denominator };
 
-/// Rows to add.
 struct WeightedRows {
   MatrixView keys;                 ///< [., d]
   MatrixView values;               ///< [., dv]; not read for Part::denominator

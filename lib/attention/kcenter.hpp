@@ -3,7 +3,7 @@
 // [1] Gonzalez, "Clustering to minimize the maximum intercluster distance", Theoretical Computer
 //     Science 38, 1985; the same heuristic in Dyer and Frieze, "A simple heuristic for the
 //     p-centre problem", Operations Research Letters 3, 1985.
-// The radius is at most twice the best possible for as many centres. Knows no method.
+// The radius is at most twice the best possible for as many centres.
 //
 // Distances are computed from differences, since |a|^2 + |b|^2 - 2<a,b> cancels where keys share a
 // large offset. The order of summation is fixed: channel t is added to float64 partial sum t % 8 by
@@ -30,7 +30,6 @@ KVB_HD inline double add_square(double a, float b, double acc) {
   return std::fma(diff, diff, acc);
 }
 
-/// The tree over the partial sums of one distance.
 KVB_HD inline double sum_of_lanes(const double* acc) {
   return ((acc[0] + acc[4]) + (acc[2] + acc[6])) + ((acc[1] + acc[5]) + (acc[3] + acc[7]));
 }
@@ -41,11 +40,11 @@ double squared_distance(const float* a, const float* b, Index d);
 
 /// The centres of m rows. Rows are named by their index in `rows`.
 struct KCenter {
-  std::vector<Index> centers;  ///< [k] in the order of choice
-  std::vector<double> radius;  ///< [k] largest distance of a row to its nearest centre after j + 1
-                               ///< centres; never increases
-  std::vector<Index> nearest;  ///< [m] index in `centers` of the nearest centre, ties to the
-                               ///< earlier; a centre's own index, even if an earlier one equals it
+  std::vector<Index> centers;   ///< [k] in the order of choice
+  std::vector<double> radius;   ///< [k] largest distance of a row to its nearest centre after j + 1
+                                ///< centres; never increases
+  std::vector<Index> nearest;   ///< [m] index in `centers` of the nearest centre, ties to the
+                                ///< earlier; a centre's own index, even if an earlier one equals it
   std::vector<double> squared;  ///< [m] squared distance to it
 };
 

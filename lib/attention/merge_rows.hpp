@@ -1,4 +1,4 @@
-// Several rows of keys or values merged into one, as merging methods store them. Knows no method.
+// Several rows of keys or values merged into one, as merging methods store them.
 #pragma once
 
 #include <span>

@@ -1,5 +1,4 @@
-// For tokens that leave a cache, the kept tokens with the most similar keys by cosine. Knows no
-// method.
+// For tokens that leave a cache, the kept tokens with the most similar keys by cosine.
 #pragma once
 
 #include <span>

@@ -5,8 +5,7 @@
 // most delta. Otherwise it opens a cluster. Ties go to the earlier cluster. So representatives are
 // more than delta apart, and every key lies within delta of its own. Distances are those of
 // attention/kcenter.hpp, for representatives that float32 does not rule out
-// (attention/float32_bounds.hpp); their correctly rounded square root is compared with delta. Knows
-// no method.
+// (attention/float32_bounds.hpp); their correctly rounded square root is compared with delta.
 #pragma once
 
 #include <limits>
@@ -24,14 +23,12 @@ class OnlineClusters {
   /// Keys of `d` channels; delta >= 0 (0: only equal keys share a cluster).
   OnlineClusters(Index d, double delta);
 
-  /// The cluster of a key.
   struct Joined {
     Index cluster = 0;
     bool opened = false;    ///< by this key
     double distance = 0.0;  ///< to the nearest earlier representative; inf: there was none
   };
 
-  /// The next key of the stream.
   Joined add(std::span<const float> key);
 
   Index clusters() const { return clusters_; }
@@ -64,7 +61,7 @@ Index online_clusters_bytes(Index d, Index clusters);
 struct Clusters {
   std::vector<Index> representatives;  ///< indices into `rows`, ascending: a prefix of the stream
                                        ///< has as many clusters as representatives
-  std::vector<Index> cluster;          ///< [rows] the cluster of each
+  std::vector<Index> cluster;          ///< [rows]
   /// Any delta' in [largest_join, smallest_open) gives the same clusters.
   double largest_join = 0.0;  ///< largest distance of a key that joined
   double smallest_open =
@@ -82,7 +79,6 @@ Clusters online_clusters(MatrixView points, std::span<const Index> rows, double 
 std::unique_ptr<ClusterStream> cluster_stream(MatrixView points, std::span<const Index> rows,
                                               double delta);
 
-/// A stream with known clusters.
 std::unique_ptr<ClusterStream> cluster_stream(Clusters known);
 
 }  // namespace kvbench

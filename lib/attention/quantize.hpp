@@ -4,9 +4,9 @@
 // [2] Hooper et al., "KVQuant: Towards 10 Million Context Length LLM Inference with KV Cache
 //     Quantization", NeurIPS 2024, arXiv:2401.18079, section 3.4: outliers of a group apart.
 //
-// A group of numbers x has zero = min x and scale = (max x - min x) / (2^bits - 1), both float32
-// rounded to float16. Codes are nearest to x under the rounded pair. A code is read back as zero +
-// code * scale.
+// A group of numbers x has zero point = min x and scale = (max x - min x) / (2^bits - 1), both
+// float32 rounded to float16. Codes are nearest to x under the rounded pair. A code is read back as
+// zero point + code * scale.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,9 @@
 
 namespace kvbench {
 
-/// Zero and scale of a group, float16.
+/// Zero point and scale of a group, float16.
 struct GroupScale {
-  std::uint16_t zero;
+  std::uint16_t zero_point;
   std::uint16_t scale;
 };
 
@@ -39,18 +39,17 @@ KVB_HD inline GroupScale group_scale(float low, float high, double top) {
   return {half(low), half(static_cast<float>(range / top))};
 }
 
-/// The code of `x` in a group with this zero and scale.
-KVB_HD inline unsigned nearest_code(float x, float zero, float scale, double top) {
+KVB_HD inline unsigned nearest_code(float x, float zero_point, float scale, double top) {
   if (!(scale > 0.0F)) {
     return 0;
   }
-  const double steps = std::nearbyint((static_cast<double>(x) - static_cast<double>(zero)) /
+  const double steps = std::nearbyint((static_cast<double>(x) - static_cast<double>(zero_point)) /
                                       static_cast<double>(scale));
   return static_cast<unsigned>(std::clamp(steps, 0.0, top));
 }
 
-KVB_HD inline float read_code(unsigned code, float zero, float scale) {
-  return std::fma(static_cast<float>(code), scale, zero);
+KVB_HD inline float read_code(unsigned code, float zero_point, float scale) {
+  return std::fma(static_cast<float>(code), scale, zero_point);
 }
 
 /// Rows of equal length, quantised in groups and packed as a cache would store them.
@@ -70,8 +69,8 @@ class QuantizedRows {
   Index rows() const { return rows_; }
   /// Bytes of the codes. Every group starts at a byte.
   Index code_bytes() const { return static_cast<Index>(codes_.size()); }
-  /// Bytes of scales and zeros.
-  Index scale_bytes() const { return 2 * static_cast<Index>(scales_.size() + zeros_.size()); }
+  /// Bytes of scales and zero points.
+  Index scale_bytes() const { return 2 * static_cast<Index>(scales_.size() + zero_points_.size()); }
 
   /// The same for `rows` rows.
   static Index code_bytes(int bits, Index rows, Index length, Index group);
@@ -84,7 +83,7 @@ class QuantizedRows {
   Index rows_ = 0;
   std::vector<std::uint8_t> codes_;    // low bits first
   std::vector<std::uint16_t> scales_;  // float16, one per group
-  std::vector<std::uint16_t> zeros_;
+  std::vector<std::uint16_t> zero_points_;
 };
 
 /// A group is `group` neighbouring tokens of one channel or channels of one token. The last group

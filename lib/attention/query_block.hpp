@@ -6,7 +6,7 @@
 //     the sink included
 //   sums of weights: float64, tokens in order within a slab, slabs in order
 //   sums of weighted values: one FMA each in T within a slab, slabs in order in float64
-// T = float is the arithmetic of --precision float32, T = double its reference. Knows no method.
+// T = float is the arithmetic of --precision float32, T = double its reference.
 #pragma once
 
 #include <array>
@@ -22,7 +22,6 @@ namespace kvbench {
 
 inline constexpr Index kQueryBlock = 128;  ///< most queries of a block
 
-/// Rows of a matrix, in the order of a list.
 struct RowList {
   MatrixView of;                ///< keys [., d] or values [., dv]
   std::span<const Index> rows;  ///< empty: the first `count`
@@ -62,7 +61,6 @@ class QueryBlock {
   double shift(Index r) const { return static_cast<double>(shift_[r]); }  ///< -inf: sees nothing
   double total(Index r) const { return total_[r]; }    ///< sum of weights, the sink's included
   double square(Index r) const { return square_[r]; }  ///< sum of the keys' squared weights
-  /// Weight of token i for query r.
   T weight(Index i, Index r) const { return weights_[i * width_ + r]; }
 
   /// sums[i] += sum_r weight(i, r) / total(r), in 16 lanes joined as a tree; noticed[i] = 1 where

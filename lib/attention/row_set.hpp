@@ -1,5 +1,4 @@
 // Rows of one matrix, in the memory of a backend (attention/backend.hpp): clusters, norms, moments.
-// Knows no method.
 #pragma once
 
 #include <limits>

@@ -1,6 +1,5 @@
 // Attention scores: the softmax weight that each token received from the scoring queries, and the
-// choice of the largest scores. Queries are taken in blocks, so no n x n matrix is built. Knows no
-// method.
+// choice of the largest scores. Queries are taken in blocks, so no n x n matrix is built.
 #pragma once
 
 #include <functional>

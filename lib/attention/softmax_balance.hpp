@@ -71,7 +71,6 @@ struct WalkNumbers {
   std::vector<double> norm_exponent, sums;
 };
 
-/// Scratch of walks in either element type.
 class WalkScratch {
  public:
   template <class T>
@@ -101,8 +100,8 @@ extern template WalkCounts softmax_balance(Matrix&, const Matrix&, std::span<con
                                            std::span<std::int8_t>, std::span<double>,
                                            WalkNumbers<float>&);
 
-/// Walks each block of `blocks` independently, in the head's precision. Out: signs [tokens];
-/// `probability` [tokens] or empty.
+/// Walks each block independently, in the head's precision. Out: signs [tokens]; `probability`
+/// [tokens] or empty.
 WalkCounts balance_blocks(const KvHead& head, const BalanceBlocks& blocks,
                           std::span<std::int8_t> signs, std::span<double> probability,
                           WalkScratch& scratch);
@@ -146,17 +145,15 @@ KVB_HD inline double probability_of_plus(const WalkOptions& o, double sum, doubl
   return 0.5;
 }
 
-/// P(+1) clamped to [0, 1].
 KVB_HD inline double clamp_probability(double p) {
   return p < 0.0 ? 0.0 : (p > 1.0 ? 1.0 : p);
 }
 
-/// The sign for the unclamped `p` and a uniform draw.
+/// `p`: unclamped P(+1).
 KVB_HD inline std::int8_t sign_of(double p, double uniform) {
   return uniform < clamp_probability(p) ? std::int8_t{1} : std::int8_t{-1};
 }
 
-/// Counts a token with the unclamped P(+1) `p`.
 void count_step(WalkStep step, double p, WalkCounts& counts);
 
 }  // namespace kvbench

@@ -1,5 +1,5 @@
 // Streams over one KV head (streams/eviction.hpp, retention.hpp, revival.hpp), one position after
-// another: what a backend opens, and the CPU's. Knows no method.
+// another: what a backend opens, and the CPU's.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,5 @@
 // Ground truth: exact causal attention of the last queries of a KV head, within the layer's window
-// and with its sink logits. Computed once per head for all methods, budgets and seeds. Knows no
-// method.
+// and with its sink logits. Computed once per head for all methods, budgets and seeds.
 #pragma once
 
 #include <span>

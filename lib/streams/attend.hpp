@@ -1,5 +1,5 @@
 // The steps that the streams share: a key becomes a column of panels, the group's queries attend to
-// the columns, and the weights are added to scores. Knows no method.
+// the columns, and the weights are added to scores.
 //
 // Each logit is a chain of FMAs over the channels, ascending, in T; the sum of a softmax is
 // float64, in lanes. So every team computes the same bits.

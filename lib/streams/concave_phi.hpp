@@ -10,7 +10,7 @@
 
 namespace kvbench {
 
-/// phi(x) = log(1 + x), with ConcavePhi's interface. The same bits on every device.
+/// phi(x) = log(1 + x). The same bits on every device.
 struct LogPhi {
   struct Point {
     double x = 0.0;

@@ -1,4 +1,4 @@
-// A stream that evicts by attention: which token leaves at which position. Knows no method.
+// A stream that evicts by attention: which token leaves at which position.
 //
 // At position j, token j joins the held tokens and the group's queries attend to all of them. If
 // more than `kept` tokens lie outside the recent window, the one with the lowest score leaves, of

@@ -1,5 +1,5 @@
 // A stream that retains tokens by facility location and attention: which token leaves at which
-// position. Knows no method.
+// position.
 //
 // At position j, the token that leaves the recent window joins the retained tokens, S'. The group's
 // queries at j attend to sinks and S' and add their weights to the float32 scores of S'. If S' has

@@ -1,6 +1,6 @@
 // A stream in which each step attends to all tokens, reads those in a count sketch as the sketch
 // estimates them, and moves tokens into the sketch by accumulated attention. Decisions depend on
-// keys, queries and the sketch of the keys; values follow the moves. Knows no method.
+// keys, queries and the sketch of the keys; values follow the moves.
 //
 // Tokens are inserted into Recent, a queue. When it exceeds `recent + slack`, its oldest tokens
 // become Candidates until `recent` are left. While there are more than `candidates` of these, the
