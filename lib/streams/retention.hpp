@@ -70,8 +70,8 @@ struct RetentionState : StreamHead {
 
   T* units = nullptr;       ///< panels of `stride` columns: keys divided by their norms
   double* norms = nullptr;  ///< [stride] by column; 0 for a zero key
-  T* rows = nullptr;        ///< [rows(), d] queries and the newcomer's unit key, or a batch
-  T* products = nullptr;    ///< [rows(), stride]
+  T* rows = nullptr;        ///< [row_count(), d] queries and the newcomer's unit key, or a batch
+  T* products = nullptr;    ///< [row_count(), stride]
   double* sums = nullptr;   ///< [group]
   // [stride] by place:
   double* weights = nullptr;
@@ -240,7 +240,7 @@ KVB_HD void adopt(const Team& team, RetentionState<T>& s, Index count) {
   }
 }
 
-/// S -= the member at `place`; the newest moves into the hole.
+/// S -= the member at `place`; the newest moves to its place.
 template <class Team, class T>
 KVB_HD void remove_member(const Team& team, RetentionState<T>& s, Index place) {
   const Index last = s.members - 1;
