@@ -45,9 +45,9 @@ SummaryOptions resolve(const SummarizeCommand& options) {
 }
 
 void run(const SummarizeCommand& options) {
-  const TableFormat format = parse_enum(
-      "--format", options.format,
-      {TableFormat::text, TableFormat::markdown, TableFormat::csv, TableFormat::json});
+  const TableFormat format =
+      parse_enum("--format", options.format,
+                 {TableFormat::text, TableFormat::markdown, TableFormat::csv, TableFormat::json});
   const SummaryOptions wanted = resolve(options);
   std::optional<FileLock> lock;
   if (!options.csv.empty()) {
@@ -100,7 +100,7 @@ void add_summarize(CLI::App& app) {
       ->type_name("COLUMN=VALUE,...");
   sub->add_flag("--pool", o->summary.pool,
                 "Pool rows that differ in model, dtype, precision, protocol, sink, recent, scores, "
-                  "device or n_queries. Without it they are rejected");
+                "device or n_queries. Without it they are rejected");
   sub->add_option("--sort", o->summary.sort, "Metric or group column to sort by; NaN comes last")
       ->type_name("COLUMN");
   sub->add_flag("--descending", o->summary.descending, "Sort from largest to smallest");
@@ -113,7 +113,8 @@ void add_summarize(CLI::App& app) {
   sub->footer(
       "text and markdown show means and standard errors over a group's rows, to three significant "
       "digits. Rows of one prompt are not independent; docs/statistics.md explains how to compare "
-      "methods over prompts. text fits the width of the terminal or $COLUMNS (default 100). Without "
+      "methods over prompts. text fits the width of the terminal or $COLUMNS (default 100). "
+      "Without "
       "$COLUMNS, the width in a file or pipe is unlimited.\n"
       "Examples:\n"
       "  kvbench summarize out.csv --by layer --where layer=10,18 --metric rel_error\n"

@@ -151,8 +151,8 @@ std::size_t FinishedTable::row_column(std::size_t cell) const {
 void FinishedTable::refuse(const std::string& what, const Fields& line) const {
   throw InputError(fmt::format(
       "{}: {} (algorithm {}, params {}, seed {}); expected the options of the run to resume",
-      table_->path(plan_.options.out).string(), what,
-      line[setting_cells_[0]], line[setting_cells_[1]], line[seed_cell_]));
+      table_->path(plan_.options.out).string(), what, line[setting_cells_[0]],
+      line[setting_cells_[1]], line[seed_cell_]));
 }
 
 // Whether the line belongs to the row of this unit, head and entry.
@@ -218,8 +218,8 @@ void FinishedTable::add(const TableReader& reader) {
   const auto found = find(line);
   if (!found) {
     refuse(fmt::format("{} outside this plan", !table_->is_side() ? "row"
-                                               : steps           ? "step of a row"
-                                                                 : "line of rows"),
+                                               : steps            ? "step of a row"
+                                                                  : "line of rows"),
            line);
   }
   const auto [job, row] = *found;

@@ -6,7 +6,7 @@
 
 #include "algorithms/contract.hpp"
 #include "attention/backend.hpp"
-#include "attention/score_book.hpp"
+#include "attention/scores.hpp"
 #include "replay/plan.hpp"
 #include "replay/windows.hpp"
 

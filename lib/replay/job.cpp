@@ -79,11 +79,11 @@ void measure(const HeadContext& c, const Entry& entry, const ShareOrError* share
     allowed.reset();  // checked before the first row
   }
 
-  ScoreBook::take_charged_seconds();
+  ScoreBook::reset_charged_seconds();
   const double start = seconds_now();
   const bool compresses = !task.tokens.empty() || loaded != nullptr;
   const Compressed result = compresses ? variant.compress(task) : Compressed{};
-  double compress_ms = 1e3 * (seconds_now() - start + ScoreBook::take_charged_seconds());
+  double compress_ms = 1e3 * (seconds_now() - start + ScoreBook::reset_charged_seconds());
   if (loaded != nullptr) {
     compress_ms = loaded->compress_ms;
   }
@@ -235,7 +235,7 @@ MemoryNeed prefill_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const Index element = bytes_per_element(o.precision);
   const Index heads = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
                       8 * group * m * (l.d + 2 * l.dv) + 24 * l.n;
-  const Index estimate = query_block_bytes(o.precision, kQueryBlock, std::min(l.n, kSetTokens)) +
+  const Index estimate = query_block_bytes(element, kQueryBlock, std::min(l.n, kSetTokens)) +
                          16 * m * (l.dv + 2) + kTextBytes;
   need.unit = static_cast<std::uint64_t>(heads);
   // Weights of a block of queries, and a row of column sums for each block.

@@ -23,7 +23,7 @@ LayerFacts layer_facts(const PlanSpec& plan, const Unit& unit) {
           l.hidden,
           l.group(),
           w.queries,
-          plan.options.precision,
+          bytes_per_element(plan.options.precision),
           plan.pair_bytes(unit),
           w.sink.end,
           std::min(plan.options.recent, l.n),

@@ -341,13 +341,12 @@ MemoryNeed stream_memory_need(const LayerMeta& l, const ReplayOptions& o) {
   const Index unit_bytes = 4 * (l.n * (l.d + l.dv) + group * l.nq * l.d) + 9 * group * l.n +
                            8 * group * steps * (l.dv + 2) + 24 * l.n;
   const Index element = bytes_per_element(o.precision);
-  const Index estimate = query_block_bytes(o.precision, group, std::min(l.n, kSetTokens));
+  const Index estimate = query_block_bytes(element, group, std::min(l.n, kSetTokens));
   // Exact probabilities and their weights, lists of held tokens, outputs, and steps as text.
   const Index rows = std::max(kProbabilityRows, group);
-  const Index thread_bytes = estimate + 8 * rows * l.n +
-                             query_block_bytes(o.precision, rows / group, l.n) + 9 * group * l.n +
-                             kStreamListBytes * l.n + 8 * group * m * (l.dv + 1) +
-                             1024 * group * steps + kStreamTextBytes;
+  const Index thread_bytes =
+      estimate + 8 * rows * l.n + query_block_bytes(element, rows / group, l.n) + 9 * group * l.n +
+      kStreamListBytes * l.n + 8 * group * m * (l.dv + 1) + 1024 * group * steps + kStreamTextBytes;
   const Index kept_bytes = o.kept ? 24 * l.n * static_cast<Index>(kept_steps(o, l.n).size()) : 0;
   // A batch of steps with its lists; the last step may exceed the batch.
   const Index batch_bytes = o.on_device() ? 3 * (kGpuBatchBytes + 4 * l.n * (l.d + l.dv + 4)) : 0;

@@ -201,7 +201,7 @@ Compressed compress(const Task& task, const Params& params) {
 
 Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Index /*kept*/) {
   const Index block = std::min(params.integer("block"), middle);
-  return walk_bytes(l.precision, block, l.d, l.dv) + 128 * middle;  // tokens, weights, signs
+  return walk_bytes(l.element_bytes, block, l.d, l.dv) + 128 * middle;  // tokens, weights, signs
 }
 
 }  // namespace

@@ -355,7 +355,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
       t *= 2;
     }
   }
-  return walk_bytes(l.precision, std::min(t, middle), l.d, l.dv) + 128 * kept;
+  return walk_bytes(l.element_bytes, std::min(t, middle), l.d, l.dv) + 128 * kept;
 }
 
 }  // namespace

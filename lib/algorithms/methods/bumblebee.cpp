@@ -298,7 +298,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
   const double lambda = params.real("lambda");
   return 8 * middle + std::max(lambda < 1.0 ? accumulated_scores_bytes(l, middle) : 0,
                                gains + (lambda > 0.0 ? facility_location_bytes(
-                                                           l.precision, middle, l.d,
+                                                           l.element_bytes, middle, l.d,
                                                            params.integer("matrix_mib") << 20)
                                                      : 0));
 }

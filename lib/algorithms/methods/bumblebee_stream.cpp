@@ -90,7 +90,7 @@ class BumbleBeeStream final : public StreamCache {
 
 Index scratch_bytes(const Params& params, const LayerFacts& l, Index /*middle*/, Index kept) {
   const bool scores = params.real("lambda") < 1.0;
-  return retention_bytes(l.precision, scores ? l.group : 0, l.d, kept, scores ? l.sink : 0) +
+  return retention_bytes(l.element_bytes, scores ? l.group : 0, l.d, kept, scores ? l.sink : 0) +
          16 * kept;
 }
 

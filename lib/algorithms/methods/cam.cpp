@@ -223,8 +223,9 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
   }
   const Index values = 24 * l.n + (4 * l.dv + 32) * kept;
   const Index cache =
-      l.stream ? evicting_cache_bytes(l, kept)
-               : attended_tokens_bytes(l.precision, l.group, l.d, l.sink + kept + 1) + 16 * kept;
+      l.stream
+          ? evicting_cache_bytes(l, kept)
+          : attended_tokens_bytes(l.element_bytes, l.group, l.d, l.sink + kept + 1) + 16 * kept;
   return values + cache + made;
 }
 

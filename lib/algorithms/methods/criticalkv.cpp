@@ -14,7 +14,7 @@
 #include "algorithms/shared/scoring.hpp"
 #include "algorithms/shared/size.hpp"
 #include "algorithms/shared/snapkv_scores.hpp"
-#include "attention/top_k.hpp"
+#include "attention/scores.hpp"
 
 namespace kvbench {
 namespace {
@@ -36,7 +36,7 @@ Compressed compress(const Task& task, const Params& params) {
   const Index kept = pairs_to_keep(task, params);
   std::vector<double> scores = snapkv_scores(task, params);
   const std::vector<Index> first =
-      top_places(scores, floor_share(params.real("first_share"), kept));
+      top_indices(scores, floor_share(params.real("first_share"), kept));
   const std::vector<double> norms = mean_output_norms(task);
   const double epsilon = params.real("epsilon");
   for (std::size_t i = 0; i < scores.size(); ++i) {

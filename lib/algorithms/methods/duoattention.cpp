@@ -79,7 +79,7 @@ Method method_duoattention() {
     // Surveys precede the first job, so no thread holds a block of the estimate yet.
     return std::max<Index>(
         0, accumulated_scores_bytes(l, middle) -
-               query_block_bytes(l.precision, kQueryBlock, std::min(l.n, kSetTokens)));
+               query_block_bytes(l.element_bytes, kQueryBlock, std::min(l.n, kSetTokens)));
   };
   return {info, compress, nullptr, survey, share};
 }

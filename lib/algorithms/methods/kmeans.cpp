@@ -115,7 +115,7 @@ class Assignment {
         rounding_of_float32(keys_.cols, 10) * 0.25 * reach * reach + vanishing(keys_.cols);
     double smallest = std::numeric_limits<double>::infinity();
     Index out = 0;
-    visit_not_below(
+    visit_at_least(
         bracket, ruled_out_below(largest_of(bracket), error, reach * reach), [&](std::size_t c) {
           const double squared =
               squared_distance(centroids.row(static_cast<Index>(c)), keys_.row(token), keys_.cols);

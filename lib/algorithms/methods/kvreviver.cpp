@@ -215,7 +215,7 @@ Index scratch_bytes(const Params& params, const LayerFacts& l, Index middle, Ind
   if (l.stream || !in_batch(params)) {
     const Index steps = 48 * l.n;
     const Index revived = part(o.candidate_ratio) * (4 * (l.d + l.dv) + 144);
-    return steps + revival_bytes(l.precision, l.n, l.d, l.group, sketch.rows, sketch.cells) +
+    return steps + revival_bytes(l.element_bytes, l.n, l.d, l.group, sketch.rows, sketch.cells) +
            sketch_bytes(sketch) + revived + shown;
   }
   const Index filling = o.vague == Vague::sketch ? sketch_fill_bytes(sketch, middle) : 0;

@@ -22,7 +22,7 @@ namespace {
 std::vector<double> main_direction(MatrixView queries) {
   const Index d = queries.cols;
   MatrixD gram(d, d);
-  add_gram(queries, Precision::float64, gram);
+  add_gram<double>(queries, gram);
   Eigen::MatrixXd symmetric(d, d);
   std::vector<double> out(static_cast<std::size_t>(d), 0.0);
   double trace = 0.0;

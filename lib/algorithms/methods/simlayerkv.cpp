@@ -148,8 +148,8 @@ Method method_simlayerkv() {
     // Surveys precede the first job, so no thread holds a block of the estimate yet.
     const Index queries = std::min(p.integer("n_last"), l.scoring.size());
     return std::max<Index>(
-        0, std::max(attention_sums_bytes(l.precision, queries, l.n), 8 * (l.n + middle)) -
-               query_block_bytes(l.precision, kQueryBlock, std::min(l.n, kSetTokens)));
+        0, std::max(attention_sums_bytes(l.element_bytes, queries, l.n), 8 * (l.n + middle)) -
+               query_block_bytes(l.element_bytes, kQueryBlock, std::min(l.n, kSetTokens)));
   };
   return {info, compress, nullptr, survey, share};
 }

@@ -16,7 +16,7 @@
 
 #include "algorithms/shared/coded_keys.hpp"
 #include "algorithms/shared/size.hpp"
-#include "attention/top_k.hpp"
+#include "attention/scores.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -88,7 +88,7 @@ std::vector<Index> channels_to_keep(const Task& task, MatrixView keys, std::span
   for (std::size_t c = 0; c < d; ++c) {
     scores[c] *= squares[c] / count;
   }
-  return top_places(scores, keys.cols - dropped);
+  return top_indices(scores, keys.cols - dropped);
 }
 
 // The keys with 0 in all other channels.

@@ -61,7 +61,7 @@ Index scratch_bytes(const Params& /*params*/, const LayerFacts& l, Index middle,
   if (l.stream) {
     return evicting_cache_bytes(l, kept);
   }
-  return std::max(attention_sums_bytes(l.precision, 1, l.n),
+  return std::max(attention_sums_bytes(l.element_bytes, 1, l.n),
                   8 * l.n + 16 * middle + selection_bytes(middle));
 }
 
