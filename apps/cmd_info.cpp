@@ -77,7 +77,7 @@ std::string norms_text(const std::optional<NormRange>& r) {
   return r ? fmt::format("{:.3g} / {:.3g} / {:.3g}", r->min, r->median, r->max) : "-";
 }
 
-// Which layers have rotary tables: none, all, or some.
+// The rotary tables, and how many layers have them.
 std::string tables_text(const TraceMeta& meta) {
   std::size_t layers = 0;
   std::set<std::pair<Index, Index>> shapes;
@@ -102,7 +102,7 @@ std::string tables_text(const TraceMeta& meta) {
   return text + (with < layers ? fmt::format(" ({} of {} layers)", with, layers) : "");
 }
 
-// The hidden sizes of the layers' output projections, and whether norms come with them.
+// Hidden sizes of the output projections, and whether residual norms are stored.
 std::string projection_text(const TraceMeta& meta) {
   std::size_t layers = 0;
   std::size_t with = 0;
@@ -147,7 +147,7 @@ std::string retrieval_text(const std::vector<std::uint8_t>& heads) {
 
 std::string layer_table(const PromptMeta& prompt, const std::vector<LayerNorms>* norms) {
   const auto& layers = prompt.layers;
-  // Columns that a trace does not use would only push the others off the screen.
+  // Optional columns only where the trace uses them: the table must fit a terminal.
   const bool fisher = std::any_of(layers.begin(), layers.end(),
                                   [](const LayerMeta& l) { return l.fisher.has_value(); });
   const bool retrieval = std::any_of(layers.begin(), layers.end(),
@@ -211,7 +211,7 @@ std::string layer_table(const PromptMeta& prompt, const std::vector<LayerNorms>*
   return aligned(rows, "    ");
 }
 
-// Of all prompts together.
+// Over all prompts.
 std::size_t layers_beyond_float32(const Norms& norms) {
   std::size_t out = 0;
   for (const auto& prompt : norms) {
@@ -238,7 +238,7 @@ std::string report(const TraceMeta& meta, const Norms& norms) {
   line("values", norms.empty() ? "not read (--no-values)"
                                : "all finite; norms below are min / median / max over all heads");
   if (const std::size_t wide = layers_beyond_float32(norms); wide > 0) {
-    line("", fmt::format("products leave float32 in {} layer{}: replay needs --precision float64",
+    line("", fmt::format("products exceed float32 in {} layer{}: replay needs --precision float64",
                          wide, wide == 1 ? "" : "s"));
   }
   for (std::size_t p = 0; p < meta.prompts.size(); ++p) {
@@ -253,7 +253,7 @@ std::string report(const TraceMeta& meta, const Norms& norms) {
   return text;
 }
 
-// null where nothing is stored that has norms.
+// null if the rows are not stored.
 Json norms_json(const std::optional<NormRange>& r) {
   return r ? Json{{"min", r->min}, {"median", r->median}, {"max", r->max}} : Json();
 }
@@ -338,7 +338,7 @@ void run(const InfoCommand& options) {
     }
   }
   if (options.json) {
-    // Names in a file need not be UTF-8; JSON must be.
+    // Names in a trace may be invalid UTF-8, which JSON does not allow.
     print(all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   }
 }
@@ -347,12 +347,12 @@ void run(const InfoCommand& options) {
 
 void add_info(CLI::App& app) {
   const auto o = std::make_shared<InfoCommand>();
-  CLI::App* sub = app.add_subcommand("info", "Show what traces hold; validates everything");
-  sub->add_option("traces", o->inputs, "Traces (docs/trace_format.md)")
+  CLI::App* sub = app.add_subcommand("info", "Show and validate the contents of traces");
+  sub->add_option("traces", o->inputs, "Trace files (docs/trace_format.md)")
       ->required()
       ->type_name("TRACE.h5");
-  sub->add_flag("--no-values", o->no_values, "Check the structure only; read no values");
-  sub->add_flag("--json", o->json, "Print one JSON array with an object per trace");
+  sub->add_flag("--no-values", o->no_values, "Check only the structure, without reading values");
+  sub->add_flag("--json", o->json, "Print a JSON array with one object per trace");
   sub->callback([o] { run(*o); });
 }
 

@@ -23,17 +23,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What is shown of a method, of a composition A+B, or of A@Q.
-struct Shown {
+// Facts of a method, of a composition A+B, or of A@Q.
+struct Description {
   MethodInfo info;
   std::vector<std::string> protocols;
   std::vector<std::string> parts;  // of A+B or A@Q
   bool selects = false;            // can_select
-  bool quantizes = false;          // can be the Q of an A@Q
+  bool quantizes = false;          // can be the Q of A@Q
 };
 
-Shown shown(const Method& m) {
-  Shown out{m.info, {}, {}, can_select(m), m.quantizer.has_value()};
+Description describe(const Method& m) {
+  Description out{m.info, {}, {}, can_select(m), m.quantizer.has_value()};
   if (m.compress != nullptr) {
     out.protocols.emplace_back("prefill");
   }
@@ -43,9 +43,9 @@ Shown shown(const Method& m) {
   return out;
 }
 
-// What is said of two methods by what is said of each.
-Shown shown(const Method& lead, const MethodInfo& a, const MethodInfo& b) {
-  Shown out;
+// Facts that A+B and A@Q share.
+Description describe(const Method& lead, const MethodInfo& a, const MethodInfo& b) {
+  Description out;
   out.info.source = fmt::format("{}: {}; {}: {}", a.name, a.source, b.name, b.source);
   out.info.scores = !a.agnostic() || !b.agnostic();
   out.info.sees_evaluated = a.sees_evaluated || b.sees_evaluated;
@@ -55,8 +55,8 @@ Shown shown(const Method& lead, const MethodInfo& a, const MethodInfo& b) {
   return out;
 }
 
-Shown shown_composed(const Method& a, const Method& b) {
-  Shown out = shown(a, a.info, b.info);
+Description describe_composed(const Method& a, const Method& b) {
+  Description out = describe(a, a.info, b.info);
   out.info.name = fmt::format("{}+{}", a.info.name, b.info.name);
   out.info.params = composition_params(a, b);
   out.info.summary = fmt::format("{} keeps tokens in a share of the bytes, {} represents the rest",
@@ -64,35 +64,35 @@ Shown shown_composed(const Method& a, const Method& b) {
   return out;
 }
 
-Shown shown_stored(const Method& a, const Method& q) {
-  Shown out = shown(a, a.info, q.info);
+Description describe_stored(const Method& a, const Method& q) {
+  Description out = describe(a, a.info, q.info);
   out.info.name = fmt::format("{}@{}", a.info.name, q.info.name);
   out.info.params = stored_params(a, q);
   out.info.sizes = a.info.sizes;
-  out.info.summary = fmt::format("what {} keeps or makes, stored by {}", a.info.name, q.info.name);
+  out.info.summary = fmt::format("entries of {}, quantized by {}", a.info.name, q.info.name);
   return out;
 }
 
-// By NAME, A+B or A@Q. Throws InputError where there is none such.
-Shown find_shown(const std::string& name) {
+// By NAME, A+B or A@Q. Throws InputError on an unknown name.
+Description find_description(const std::string& name) {
   const std::size_t joint = name.find_first_of("+@");
   const Method& first = find_method(name.substr(0, joint));
   if (joint == std::string::npos) {
-    return shown(first);
+    return describe(first);
   }
   const Method& second = find_method(name.substr(joint + 1));
-  return name[joint] == '+' ? shown_composed(first, second) : shown_stored(first, second);
+  return name[joint] == '+' ? describe_composed(first, second) : describe_stored(first, second);
 }
 
-// Truth, scores and estimate of every method are computed on the device, and the operations that
-// attention/backend.hpp offers (docs/gpu.md).
+// Every method uses the device for truth, scores, estimates and the operations of
+// attention/backend.hpp (docs/gpu.md).
 const std::vector<std::string> kDevices{"cpu", "cuda"};
 
-std::string words(const std::vector<std::string>& all) {
+std::string joined(const std::vector<std::string>& all) {
   return fmt::format("{}", fmt::join(all, " "));
 }
 
-// Which queries it uses with its defaults.
+// Queries used with default parameters.
 const char* queries_text(const MethodInfo& info) {
   const Params defaults(info.name, info.params, {});
   if (info.named_scores != nullptr && !info.named_scores(defaults).empty()) {
@@ -108,13 +108,13 @@ std::string_view family_text(const MethodInfo& info) {
   return info.family ? name(*info.family) : "composition";
 }
 
-// The methods that a name stands for: all for none, those of a set, else nothing.
-std::vector<const Method*> several(const std::string& name) {
+// Methods of a set, all methods for an empty name; empty for the name of one algorithm.
+std::vector<const Method*> methods_listed(const std::string& name) {
   return name.empty() || is_method_set(name) ? methods_of_set(name.empty() ? "all" : name)
                                              : std::vector<const Method*>();
 }
 
-constexpr std::size_t kSummaryBelow = 110;  // in a narrower terminal it has lines of its own
+constexpr std::size_t kSummaryBelow = 110;  // narrower: summaries get their own lines
 
 void print_list(const std::vector<const Method*>& list) {
   const std::optional<std::size_t> width = stdout_width();
@@ -124,37 +124,36 @@ void print_list(const std::vector<const Method*>& list) {
   for (const Method* m : list) {
     const MethodInfo& info = m->info;
     const std::string facts =
-        fmt::format("{:<19} {:<15} {:<9} {:<10} ", info.name, words(shown(*m).protocols),
-                    words(kDevices), queries_text(info));
+        fmt::format("{:<19} {:<15} {:<9} {:<10} ", info.name, joined(describe(*m).protocols),
+                    joined(kDevices), queries_text(info));
     const std::string_view family = family_text(info);
-    fmt::print("{}",
-               below ? fmt::format("{}{}\n{}", facts, family, hanging("    ", info.summary, width))
-                     : hanging(fmt::format("{}{:<13} ", facts, family), info.summary, width));
+    fmt::print(
+        "{}",
+        below ? fmt::format("{}{}\n{}", facts, family, hanging_indent("    ", info.summary, width))
+              : hanging_indent(fmt::format("{}{:<13} ", facts, family), info.summary, width));
   }
   const std::string notes =
-      "queries: those that an algorithm looks at; scoring are the ones before the evaluated, "
-      "extra\n"
-      "are sets of the trace that look back at the prompt; stored: scores of another program.\n"
-      "family: --algorithm @eviction is all of one; @agnostic is all that look at no query.\n"
-      "kvbench list NAME shows an algorithm's source and parameters. A+B composes two under "
-      "prefill:\nA keeps tokens in a share of the bytes, B represents the rest "
-      "(oracle+balancekv:share=0.25).\n"
-      "A@Q stores what A keeps by a quantizer Q under prefill (h2o@quant-kivi:k_bits=4).\n"
-      "Not here: KVzap, FastKVzip, DMS (trained gates: use external-scores); MLA and others that "
-      "change\nthe model (dump a trace of that model). docs/methods.md says of each why.";
-  fmt::print("\n{}", hanging("", notes, width));
+      "queries: those that an algorithm uses: scoring (before the evaluated ones), evaluated,\n"
+      "extra (further sets of the trace) or stored (scores of another program).\n"
+      "family: --algorithm @eviction selects a family, @agnostic the algorithms without queries.\n"
+      "kvbench list NAME shows the source and parameters of an algorithm.\n"
+      "Under prefill, A+B keeps tokens by A in a share of the bytes and represents the rest by B\n"
+      "(oracle+balancekv:share=0.25); A@Q quantizes what A keeps (h2o@quant-kivi:k_bits=4).\n"
+      "Not included: KVzap, FastKVzip and DMS (trained gates: use external-scores), MLA and\n"
+      "other model changes (dump a trace of that model). docs/methods.md gives the reasons.";
+  fmt::print("\n{}", hanging_indent("", notes, width));
 }
 
-void print_one(const Shown& s) {
+void print_one(const Description& s) {
   const MethodInfo& info = s.info;
   const std::optional<std::size_t> width = stdout_width();
-  fmt::print("{}", hanging(info.name + ": ", info.summary, width));
-  fmt::print("{}", hanging("  source      ", info.source, width));
+  fmt::print("{}", hanging_indent(info.name + ": ", info.summary, width));
+  fmt::print("{}", hanging_indent("  source      ", info.source, width));
   if (!info.departures.empty()) {
-    fmt::print("{}", hanging("  departures  ", info.departures, width));
+    fmt::print("{}", hanging_indent("  departures  ", info.departures, width));
   }
   fmt::print("  family      {}\n", family_text(info));
-  fmt::print("  protocols   {}\n  devices     {}\n", words(s.protocols), words(kDevices));
+  fmt::print("  protocols   {}\n  devices     {}\n", joined(s.protocols), joined(kDevices));
   fmt::print("  size        {}\n",
              info.sizes.empty() ? std::string("fixed")
                                 : fmt::format("--budget or {}", fmt::join(info.sizes, ", ")));
@@ -164,16 +163,17 @@ void print_one(const Shown& s) {
                info.scope == Scope::layer ? "a layer" : "all replayed layers");
   }
   if (info.keeps_tokens) {
-    fmt::print("  composes    can lead a composition A+B\n");
+    fmt::print("  composes    can be the A of a composition A+B\n");
   }
   if (s.quantizes) {
-    fmt::print("  stores      can be the Q of A@Q, what another method keeps in fewer bits\n");
+    fmt::print("  stores      can be the Q of A@Q: quantizes the entries of another method\n");
   }
   if (s.selects) {
-    fmt::print("{}", hanging("  selects     ",
-                             fmt::format("can say which tokens attention-matching keeps (keys={})",
-                                         info.name),
-                             width));
+    fmt::print("{}",
+               hanging_indent(
+                   "  selects     ",
+                   fmt::format("can select the tokens of attention-matching (keys={})", info.name),
+                   width));
   }
   if (info.params.empty()) {
     fmt::print("  no parameters\n");
@@ -185,16 +185,18 @@ void print_one(const Shown& s) {
   }
   fmt::print("  parameters\n");
   for (const ParamSpec& p : info.params) {
-    fmt::print("{}", hanging(fmt::format("    {:<{}}  ", p.name, longest),
-                             p.doc + (p.unit.empty() ? "" : fmt::format(" [{}]", p.unit)), width));
-    fmt::print("{}", hanging(fmt::format("    {:<{}}  ", "", longest),
-                             fmt::format("default {}; {}", p.fallback, allowed(p)), width));
+    fmt::print("{}",
+               hanging_indent(fmt::format("    {:<{}}  ", p.name, longest),
+                              p.doc + (p.unit.empty() ? "" : fmt::format(" [{}]", p.unit)), width));
+    fmt::print("{}", hanging_indent(fmt::format("    {:<{}}  ", "", longest),
+                                    fmt::format("default {}; {}", p.fallback, allowed(p)), width));
   }
   if (!info.authors.empty()) {
-    fmt::print("  authors     the source's setting, {}:authors\n    {}\n", info.name, info.authors);
+    fmt::print("  authors     setting of the source, {}:authors\n    {}\n", info.name,
+               info.authors);
   }
   if (!info.grid.empty()) {
-    fmt::print("  grid        what tuning tries beside the default, {}:grid\n    {}\n", info.name,
+    fmt::print("  grid        settings of tuning besides the default, {}:grid\n    {}\n", info.name,
                fmt::join(info.grid, "\n    "));
   }
 }
@@ -211,7 +213,7 @@ const char* kind_text(ParamKind kind) {
   return "";
 }
 
-Json to_json(const Shown& s) {
+Json to_json(const Description& s) {
   const MethodInfo& info = s.info;
   const Scope scope = info.scope;
   Json out{{"name", info.name},
@@ -248,21 +250,22 @@ Json to_json(const Shown& s) {
 
 void print_json(const std::string& name) {
   Json all = Json::array();
-  const std::vector<const Method*> list = several(name);
+  const std::vector<const Method*> list = methods_listed(name);
   for (const Method* m : list) {
-    all.push_back(to_json(shown(*m)));
+    all.push_back(to_json(describe(*m)));
   }
   if (list.empty()) {
-    all.push_back(to_json(find_shown(name)));
+    all.push_back(to_json(find_description(name)));
   }
   fmt::print("{}\n", all.dump(2));
 }
 
-// CSV: a line per setting that tuning tries, parameters as in column `params` of a result table.
+// CSV: one line per tuning setting, parameters as in column `params` of a result table.
 void print_grids(const std::string& name) {
-  std::vector<const Method*> list = several(name);
+  std::vector<const Method*> list = methods_listed(name);
   if (list.empty()) {
-    list = {&find_method(name)};  // throws on an unknown one; a composition declares no settings
+    list = {
+        &find_method(name)};  // throws on unknown names and compositions, which declare no settings
   }
   fmt::print("algorithm,setting,params\n");
   for (const Method* listed : list) {
@@ -290,17 +293,17 @@ void add_list(CLI::App& app) {
   const auto name = std::make_shared<std::string>();
   const auto grids = std::make_shared<bool>(false);
   const auto json = std::make_shared<bool>(false);
-  CLI::App* sub =
-      app.add_subcommand("list", "List algorithms, those of a set, or one algorithm's parameters");
-  sub->add_option("algorithm", *name,
-                  "Algorithm, A+B or A@Q, to show in full; or a set to list: @merging, 'snap*'")
+  CLI::App* sub = app.add_subcommand("list", "List algorithms, or show the parameters of one");
+  sub->add_option(
+         "algorithm", *name,
+         "Algorithm to show in full (NAME, A+B or A@Q), or set to list (@merging, 'snap*')")
       ->type_name("ALGORITHM");
-  CLI::Option* grid = sub->add_flag(
-      "--grid", *grids, "Print as CSV every setting that tuning tries: --algorithm NAME:grid");
-  sub->add_flag("--json", *json, "Print one JSON array with an object per algorithm")
+  CLI::Option* grid =
+      sub->add_flag("--grid", *grids, "Print the tuning settings of --algorithm NAME:grid as CSV");
+  sub->add_flag("--json", *json, "Print a JSON array with one object per algorithm")
       ->excludes(grid);
   sub->callback([name, grids, json] {
-    const std::vector<const Method*> list = several(*name);
+    const std::vector<const Method*> list = methods_listed(*name);
     if (*grids) {
       print_grids(*name);
     } else if (*json) {
@@ -308,7 +311,7 @@ void add_list(CLI::App& app) {
     } else if (!list.empty()) {
       print_list(list);
     } else {
-      print_one(find_shown(*name));
+      print_one(find_description(*name));
     }
   });
 }

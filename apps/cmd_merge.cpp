@@ -31,8 +31,8 @@ void run(const MergeCommand& options) {
   }
   merge.command_line = shell_line(command);
   const MergeResult result = merge_shards(merge);
-  tell("{}: {} rows from {} shards, {} failed\n", options.output, result.rows,
-       options.shards.size(), result.failures);
+  log("{}: {} rows from {} shards, {} failed\n", options.output, result.rows, options.shards.size(),
+      result.failures);
 }
 
 }  // namespace
@@ -40,13 +40,13 @@ void run(const MergeCommand& options) {
 void add_merge(CLI::App& app) {
   const auto o = std::make_shared<MergeCommand>();
   CLI::App* sub = app.add_subcommand("merge", "Join the shards of one plan");
-  sub->add_option("shards", o->shards, "Result files of --shard 1/N ... N/N, in any order")
+  sub->add_option("shards", o->shards, "Result tables of --shard 1/N ... N/N, in any order")
       ->required()
       ->type_name("SHARD.csv");
-  sub->add_option("-o,--output", o->output, "The undivided result file")
+  sub->add_option("-o,--output", o->output, "Merged result table to write")
       ->required()
       ->type_name("OUT.csv");
-  sub->add_flag("--overwrite", o->overwrite, "Replace an existing output");
+  sub->add_flag("--overwrite", o->overwrite, "Overwrite existing OUT.csv and its side tables");
   sub->callback([o] { run(*o); });
 }
 

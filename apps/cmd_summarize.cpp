@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "choice.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/output_guard.hpp"
-#include "decimal.hpp"
+#include "number_options.hpp"
+#include "parse_enum.hpp"
 #include "report/csv.hpp"
 #include "report/summary.hpp"
 #include "report/summary_formats.hpp"
@@ -30,11 +30,9 @@ struct SummarizeCommand {
   std::string csv;
 };
 
-SummaryOptions resolved(const SummarizeCommand& options) {
+SummaryOptions resolve(const SummarizeCommand& options) {
   SummaryOptions out = options.summary;
-  for (std::string* name : {&out.across, &out.sort}) {
-    *name = full_column_name(*name);
-  }
+  out.sort = full_column_name(out.sort);
   for (std::string& name : out.by) {
     name = full_column_name(name);
   }
@@ -47,10 +45,10 @@ SummaryOptions resolved(const SummarizeCommand& options) {
 }
 
 void run(const SummarizeCommand& options) {
-  const TableFormat format = choice("--format", options.format,
-                                    {TableFormat::text, TableFormat::markdown, TableFormat::latex,
-                                     TableFormat::csv, TableFormat::json});
-  const SummaryOptions wanted = resolved(options);
+  const TableFormat format = parse_enum(
+      "--format", options.format,
+      {TableFormat::text, TableFormat::markdown, TableFormat::csv, TableFormat::json});
+  const SummaryOptions wanted = resolve(options);
   std::optional<FileLock> lock;
   if (!options.csv.empty()) {
     check_outputs({options.inputs.begin(), options.inputs.end()}, {{options.csv, summary_kind()}});
@@ -65,19 +63,17 @@ void run(const SummarizeCommand& options) {
   const Detail detail = for_programs(format) ? Detail::all
                         : options.full       ? Detail::params
                                              : Detail::brief;
-  const SummaryTable table = wanted.across.empty() ? list_table(summary, detail)
-                                                   : across_table(summary, wanted.across, detail);
   for (const std::string& name : summary.pooled) {
-    tell("note: rows that differ in {0} are pooled; --by {0} separates them\n", name);
+    log("note: rows that differ in {0} are pooled; --by {0} separates them\n", name);
   }
-  for (const auto& [status, rows] : summary.left_out) {
-    tell("note: {} rows are left out: {}\n", rows, status);
+  for (const auto& [status, rows] : summary.skipped) {
+    log("note: skipped {} rows: {}\n", rows, status);
   }
   if (!options.csv.empty()) {
     write_file_atomically(options.csv,
-                          format_table(list_table(summary, Detail::all), TableFormat::csv));
+                          format_table(summary_table(summary, Detail::all), TableFormat::csv));
   }
-  const std::string text = format_table(table, format, stdout_width());
+  const std::string text = format_table(summary_table(summary, detail), format, stdout_width());
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     throw IoError("summarize: cannot write to standard output");
   }
@@ -87,53 +83,42 @@ void run(const SummarizeCommand& options) {
 
 void add_summarize(CLI::App& app) {
   const auto o = std::make_shared<SummarizeCommand>();
-  CLI::App* sub =
-      app.add_subcommand("summarize", "Reduce result rows to mean, deviation and count");
-  sub->add_option("tables", o->inputs, "Result files; read as one table")
+  CLI::App* sub = app.add_subcommand("summarize",
+                                     "Reduce result rows to means, standard deviations and counts");
+  sub->add_option("tables", o->inputs, "Result tables, read as one")
       ->required()
       ->type_name("OUT.csv");
-  list(*sub, "--by", o->summary.by,
-       "Columns to group by besides algorithm, params and budget_requested", "COLUMN,...");
-  CLI::Option* metric =
-      list(*sub, "--metric", o->summary.metrics, "Columns to reduce", "COLUMN,...")
-          ->capture_default_str();
-  sub->add_option("--columns", o->summary.across,
-                  "A column per value of this one, such as budget or layer: a row per method, one "
-                  "metric in the cells, rel_error unless --metric says another; the best of each "
-                  "column is marked")
-      ->type_name("COLUMN");
-  sub->add_option(
-         "--where", o->where,
-         "Only rows of these values (with != of no such value): patterns with * and ? for "
-         "text, numbers and ranges A:B (from A to below B) for numbers; \\, is a comma of a value. "
-         "algorithm=snap*,h2o,layer=0 is two conditions; repeatable, all must hold")
+  list_option(*sub, "--by", o->summary.by,
+              "Columns to group by, besides algorithm, params and budget_requested", "COLUMN,...");
+  list_option(*sub, "--metric", o->summary.metrics, "Columns to reduce", "COLUMN,...")
+      ->capture_default_str();
+  sub->add_option("--where", o->where,
+                  "Use only rows of these values (!=: without them): patterns (* and ?) for text, "
+                  "numbers and ranges A:B (without B). May be repeated, all conditions must hold; "
+                  "\\, is a comma within a value")
       ->allow_extra_args(false)
       ->type_name("COLUMN=VALUE,...");
   sub->add_flag("--pool", o->summary.pool,
                 "Pool rows that differ in model, dtype, precision, protocol, sink, recent, scores, "
-                "device or n_queries; they are refused else");
-  sub->add_option("--sort", o->summary.sort, "Metric or group column to order by, NaN last")
+                  "device or n_queries. Without it they are rejected");
+  sub->add_option("--sort", o->summary.sort, "Metric or group column to sort by; NaN comes last")
       ->type_name("COLUMN");
-  sub->add_flag("--descending", o->summary.descending, "Largest first");
-  sub->add_flag("--full", o->full, "Show all parameters, not only those that differ");
-  sub->add_option("--format", o->format, "latex is for booktabs; csv and json have full precision")
+  sub->add_flag("--descending", o->summary.descending, "Sort from largest to smallest");
+  sub->add_flag("--full", o->full, "Show all parameters instead of those that differ");
+  sub->add_option("--format", o->format, "Output format; csv and json have full precision")
       ->capture_default_str()
-      ->type_name("text|markdown|latex|csv|json");
-  sub->add_option("--csv", o->csv, "Write the summary to this file as well, a line per group")
+      ->type_name("text|markdown|csv|json");
+  sub->add_option("--csv", o->csv, "Also write the summary to this file, one line per group")
       ->type_name("FILE");
   sub->footer(
-      "text, markdown and latex show means with their standard errors over a group's rows, to "
-      "three significant digits. Rows of one prompt are not independent: docs/statistics.md says "
-      "how to compare methods over prompts. text fits the terminal's width, else $COLUMNS, else "
-      "100; into a file or a pipe it is as wide as it needs, unless $COLUMNS is set.\n"
-      "Example:\n"
-      "  kvbench summarize out.csv --columns budget --where layer=10,18 --format latex");
-  sub->callback([o, metric] {
-    if (!o->summary.across.empty() && metric->count() == 0) {
-      o->summary.metrics = {"rel_error"};
-    }
-    run(*o);
-  });
+      "text and markdown show means and standard errors over a group's rows, to three significant "
+      "digits. Rows of one prompt are not independent; docs/statistics.md explains how to compare "
+      "methods over prompts. text fits the width of the terminal or $COLUMNS (default 100). Without "
+      "$COLUMNS, the width in a file or pipe is unlimited.\n"
+      "Examples:\n"
+      "  kvbench summarize out.csv --by layer --where layer=10,18 --metric rel_error\n"
+      "  kvbench summarize out.csv --where 'algorithm=snap*,h2o,layer=0:4'");
+  sub->callback([o] { run(*o); });
 }
 
 }  // namespace kvbench

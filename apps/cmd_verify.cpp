@@ -7,9 +7,9 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/printable.hpp"
-#include "decimal.hpp"
 #include "exit_code.hpp"
 #include "long_run.hpp"
+#include "number_options.hpp"
 #include "replay/verify.hpp"
 #include "terminal.hpp"
 
@@ -38,7 +38,7 @@ void run(const VerifyCommand& o) {
   const VerifyResult r =
       verify_sample(o.table, o.sample, o.seed, o.threads, stop_on_signals(kInterrupted));
   if (r.interrupted) {
-    tell("{}\n", kInterrupted);
+    log("{}\n", kInterrupted);
     throw Exit{kExitInterrupted};
   }
   for (const std::string& line : r.traces) {
@@ -50,7 +50,7 @@ void run(const VerifyCommand& o) {
                    ? "agrees"
                    : printable(fmt::format("{}", fmt::join(line.different, "; "))));
   }
-  fmt::print("{} rows ran again, {} differ\n", r.rows_again, r.different);
+  fmt::print("{} rows recomputed, {} differ\n", r.rows_again, r.different);
   if (r.different > 0) {
     throw Exit{kExitFailedRows};
   }
@@ -61,22 +61,20 @@ void run(const VerifyCommand& o) {
 void add_verify(CLI::App& app) {
   const auto o = std::make_shared<VerifyCommand>();
   CLI::App* sub = app.add_subcommand(
-      "verify", "Check a result table's checksums, and run a sample of its rows again");
+      "verify", "Verify the checksums of a result table, and recompute a sample of its rows");
   sub->footer(
-      "\nExit code 1: some row is another when it runs again. A table that was changed after it "
-      "was\n"
-      "written is bad input: exit code 2.");
-  sub->add_option("table", o->table,
-                  "Result table; its manifest and side tables are checked as well")
+      "\nExit code 1: some recomputed rows differ. Exit code 2: a table was changed after it was "
+      "written.");
+  sub->add_option("table", o->table, "Result table to verify, with its manifest and side tables")
       ->required()
       ->type_name("OUT.csv");
-  number(*sub, "--sample", o->sample,
-         "Run so many rows again, drawn at random, from what the manifest says of traces and "
-         "options, and compare all cells but timings; the other query heads of a drawn row's KV "
-         "head run and are compared as well",
-         "N");
-  number(*sub, "--seed", o->seed, "Which rows are drawn", "S");
-  number(*sub, "--threads", o->threads, "CPU threads; 0 is all", "N");
+  integer_option(
+      *sub, "--sample", o->sample,
+      "Number of random rows to recompute with the traces and options of the manifest. All cells "
+      "but timings are compared, also for other query heads of the same KV head",
+      "N");
+  integer_option(*sub, "--seed", o->seed, "Seed of the random sample", "S");
+  integer_option(*sub, "--threads", o->threads, "CPU threads; 0 uses all", "N");
   sub->callback([o] { run(*o); });
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "algorithms/registry.hpp"
-#include "choice.hpp"
+#include "parse_enum.hpp"
 #include "replay/grid.hpp"
 #include "report/build_info.hpp"
 #include "report/schema.hpp"
@@ -26,8 +26,8 @@ std::vector<const CLI::App*> commands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// The alternatives of "past|all", "cpu|cuda[:i]|auto" or "keys,values"; none where a part is no
-// plain word.
+// Alternatives of a type name such as "past|all", "cpu|cuda[:i]|auto" or "keys,values"; empty
+// unless all are plain words.
 std::vector<std::string> alternatives(std::string_view type) {
   std::vector<std::string> out(1);
   bool optional = false;
@@ -45,7 +45,7 @@ std::vector<std::string> alternatives(std::string_view type) {
   return out.size() > 1 ? out : std::vector<std::string>();
 }
 
-// Values that have names; none: a number, a text or a file.
+// Named values of an option; empty for numbers, text and files.
 std::vector<std::string> values_of(const CLI::App& app, const CLI::Option& option) {
   const std::string type = option.get_type_name();
   std::vector<std::string> out;
@@ -113,9 +113,8 @@ std::string cases(const CLI::App& app) {
       option_words(app), joined(names), commands, options);
 }
 
-// What is typed already: the word that is to be completed, the one before it, and the command. For
-// bash @ and = end a word: of `--algorithm=h2o,@me` it gives, and puts the answer in place of, `me`
-// alone. `cut` is what stands before that.
+// Finds the word to complete, the previous word and the command. bash also splits words at @ and =:
+// of `--algorithm=h2o,@me` it passes and replaces only `me`. `cut` is the part before.
 constexpr std::string_view kBashBegin = R"(_kvbench() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}}
   local command= options= values= list= cut= i
@@ -136,7 +135,7 @@ constexpr std::string_view kBashBegin = R"(_kvbench() {{
   done
 )";
 
-// Nothing is put into COMPREPLY where a file may stand: then bash completes its name.
+// An empty COMPREPLY makes bash complete file names.
 constexpr std::string_view kBashEnd = R"(  COMPREPLY=()
   if [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "$options" -- "$word"))
@@ -178,7 +177,7 @@ fi
 }  // namespace
 
 std::string completion_script(const CLI::App& app, const std::string& shell) {
-  const Shell which = choice("completion", shell, {Shell::bash, Shell::zsh});
+  const Shell which = parse_enum("completion", shell, {Shell::bash, Shell::zsh});
   std::vector<std::string> names;
   std::ranges::transform(commands_of(app), std::back_inserter(names),
                          [](const CLI::App* sub) { return sub->get_name(); });

@@ -1,4 +1,4 @@
-// Completion for bash and zsh: commands, their options, and the values of options that have names.
+// Completion scripts for bash and zsh: commands, options and named values.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,7 +6,7 @@
 
 namespace kvbench {
 
-/// The script for `shell`, made of the commands' definitions. Throws InputError on another shell.
+/// Returns the script for `shell`, generated from `app`. Throws InputError on an unknown shell.
 std::string completion_script(const CLI::App& app, const std::string& shell);
 
 }  // namespace kvbench

@@ -1,5 +1,5 @@
-// TOML by toml++. (CLI11's own reader drops what follows a # inside a string and takes no array
-// that begins with a line of its own, both without a word.)
+// TOML by toml++. CLI11's reader cuts strings at a # and ignores arrays that start on a new line,
+// both without an error.
 #include "config.hpp"
 
 #include <fmt/format.h>
@@ -34,8 +34,8 @@ class ConfigFile {
         continue;
       }
       if (key != command_.get_name()) {
-        fail(node,
-             fmt::format("section [{}], expected [{}] or none", key.str(), command_.get_name()));
+        fail(node, fmt::format("got section [{}], expected [{}] or no section", key.str(),
+                               command_.get_name()));
       }
       for (const auto& [name, value] : *section) {
         apply(name.str(), value);
@@ -51,7 +51,7 @@ class ConfigFile {
     fail(node.source(), what);
   }
 
-  // It may be a pipe; and a device that never ends.
+  // The path may be a pipe or an endless device.
   std::string read() const {
     constexpr std::size_t kMost = std::size_t{1} << 20;
     std::ifstream file(path_, std::ios::binary);
@@ -62,15 +62,13 @@ class ConfigFile {
     }
     text.resize(static_cast<std::size_t>(file.gcount()));
     if (text.size() > kMost) {
-      throw InputError(
-          fmt::format("--config {}: has more than {} bytes, expected a TOML file of "
-                      "options",
-                      path_, kMost));
+      throw InputError(fmt::format(
+          "--config {}: got more than {} bytes, expected a TOML file of options", path_, kMost));
     }
-    const std::size_t zero = text.find('\0');
-    if (zero != std::string::npos) {
+    const std::size_t nul = text.find('\0');
+    if (nul != std::string::npos) {
       throw InputError(fmt::format("--config {}: line {}: got a byte 0, expected text", path_,
-                                   1 + std::ranges::count(text.substr(0, zero), '\n')));
+                                   1 + std::ranges::count(text.substr(0, nul), '\n')));
     }
     return text;
   }
@@ -90,7 +88,7 @@ class ConfigFile {
     }
   }
 
-  // As the command line would have it.
+  // The value as on the command line.
   std::string text(std::string_view key, const toml::node& node) const {
     if (const auto* string = node.as_string()) {
       if (string->get().find('\0') != std::string::npos) {
@@ -102,7 +100,7 @@ class ConfigFile {
       return fmt::format("{}", integer->get());
     }
     if (const auto* number = node.as_floating_point()) {
-      return fmt::format("{:#}", number->get());  // 16.0 stays one, for options that take integers
+      return fmt::format("{:#}", number->get());  // keeps 16.0, which integer options reject
     }
     if (const auto* boolean = node.as_boolean()) {
       return boolean->get() ? "true" : "false";
@@ -112,12 +110,12 @@ class ConfigFile {
 
   void apply(std::string_view key, const toml::node& node) {
     if (key == "config" || key == "help" || key == "help-all") {
-      fail(node, fmt::format("'{}' stands on the command line only", key));
+      fail(node, fmt::format("'{}' is allowed only on the command line", key));
     }
     const std::string now = current_name(command_.get_name(), std::string(key));
     CLI::Option* option = command_.get_option_no_throw("--" + now);
     if (option == nullptr) {
-      fail(node, fmt::format("'{}' is no option of kvbench {}{}", key, command_.get_name(),
+      fail(node, fmt::format("'{}' is not an option of kvbench {}{}", key, command_.get_name(),
                              did_you_mean(key, option_names(command_, ""))));
     }
     if (set_here_.contains(option)) {

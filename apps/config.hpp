@@ -1,4 +1,4 @@
-// A TOML file can hold every option of a subcommand; the command line wins over it.
+// Options of a subcommand from a TOML file. The command line takes precedence.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,9 +6,9 @@
 
 namespace kvbench {
 
-/// Gives `command`'s options that were not on the command line the values that the TOML file at
-/// `path` has for them. Keys are long option names without dashes, at the top level or in a section
-/// named after the subcommand. Errors: InputError naming the file, the line and the key.
+/// Sets the options of `command` that were not on the command line to the values of the TOML file
+/// `path`. Keys are long option names without dashes, at the top level or in a section named after
+/// the subcommand. Throws InputError with file, line and key.
 void apply_config(CLI::App& command, const std::string& path);
 
 }  // namespace kvbench

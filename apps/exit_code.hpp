@@ -1,4 +1,4 @@
-// Exit codes of docs/cli.md, and how a subcommand ends with one that is not an error.
+// Exit codes (docs/cli.md).
 #pragma once
 
 namespace kvbench {
@@ -11,7 +11,7 @@ enum ExitCode {
   kExitInterrupted = 130,
 };
 
-/// Thrown by a subcommand that has already printed its message.
+/// Ends the program with `code`. Thrown by a subcommand that has printed its message.
 struct Exit {
   int code;
 };

@@ -12,8 +12,8 @@ namespace {
 
 struct FormerName {
   std::string_view command;
-  std::string_view was;
-  std::string_view is;
+  std::string_view former;
+  std::string_view current;
 };
 
 constexpr std::array kFormerNames{
@@ -27,13 +27,13 @@ constexpr std::array kFormerNames{
 
 std::string current_name(const std::string& command, const std::string& name) {
   const auto former = std::ranges::find_if(kFormerNames, [&](const FormerName& one) {
-    return one.command == command && one.was == name;
+    return one.command == command && one.former == name;
   });
   if (former == kFormerNames.end()) {
     return name;
   }
-  tell("note: --{} is now --{}\n", former->was, former->is);
-  return std::string(former->is);
+  log("note: --{} is now --{}\n", former->former, former->current);
+  return std::string(former->current);
 }
 
 std::vector<std::string> with_current_names(std::vector<std::string> words) {

@@ -1,4 +1,4 @@
-// Options that had another name before, which is still taken.
+// Former option names, which are still accepted.
 #pragma once
 
 #include <string>
@@ -6,11 +6,10 @@
 
 namespace kvbench {
 
-/// The name of an option now (both without dashes), with a note on stderr where `name` is a former
-/// one.
+/// Returns the current name of an option, without dashes. Logs a note if `name` is a former name.
 std::string current_name(const std::string& command, const std::string& name);
 
-/// The words of a command line, former names replaced up to a `--`; the first word is the program.
+/// Replaces former names in a command line, up to a `--`. The first word is the program.
 std::vector<std::string> with_current_names(std::vector<std::string> words);
 
 }  // namespace kvbench

@@ -9,11 +9,11 @@ namespace {
 
 constexpr std::size_t kWidth = 98;  // --help-all indents a subcommand's help by two
 constexpr std::size_t kColumn = 32;
-constexpr std::size_t kUnbroken = 24;  // notes up to this length stay on one line
+constexpr std::size_t kUnbroken = 24;  // notes up to this length are not wrapped
 constexpr char kHardBlank = '\x01';
 
-// Fills lines of at most `width` columns; lines that begin with a blank stay as they are.
-std::string filled(const std::string& text, std::size_t width) {
+// Wraps at `width` columns. Lines that begin with a blank are not changed.
+std::string wrapped(const std::string& text, std::size_t width) {
   std::string out;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -39,7 +39,7 @@ std::string filled(const std::string& text, std::size_t width) {
   return out;
 }
 
-// Keeps short notes behind a description ("[default: 1]") on one line.
+// Protects short notes such as "[default: 1]" from wrapping.
 std::string with_unbroken_notes(std::string text) {
   for (auto at = text.find(" ["); at != std::string::npos; at = text.find(" [", at + 1)) {
     const auto end = text.find(']', at);
@@ -51,7 +51,7 @@ std::string with_unbroken_notes(std::string text) {
   return text;
 }
 
-// A name on the left, its description on the right, or below where the name is long.
+// The name on the left, its description on the right, or below if the name is long.
 std::string entry(const std::string& name, const std::string& description) {
   std::string out = "  " + name;
   const std::string indent(kColumn, ' ');
@@ -61,7 +61,7 @@ std::string entry(const std::string& name, const std::string& description) {
   } else {
     out += '\n';
   }
-  std::istringstream lines(filled(with_unbroken_notes(description), kWidth - kColumn));
+  std::istringstream lines(wrapped(with_unbroken_notes(description), kWidth - kColumn));
   for (std::string line; std::getline(lines, line);) {
     out += (first ? "" : indent) + line + "\n";
     first = false;
@@ -74,7 +74,7 @@ std::string default_text(const CLI::Option* opt) {
   if (text.size() > 1 && text.front() == '[' && text.back() == ']') {
     text = text.substr(1, text.size() - 2);
   }
-  // A long list may break behind its commas.
+  // Lets a long list wrap after commas.
   std::string out;
   for (const char c : text) {
     out += c;
@@ -89,12 +89,12 @@ bool takes_many(const CLI::Option* opt) {
 
 }  // namespace
 
-std::string hanging(const std::string& prefix, const std::string& text,
-                    std::optional<std::size_t> width) {
+std::string hanging_indent(const std::string& prefix, const std::string& text,
+                           std::optional<std::size_t> width) {
   if (!width || 3 * prefix.size() > 2 * *width) {
     return prefix + text + '\n';
   }
-  std::istringstream lines(filled(text, *width - prefix.size()));
+  std::istringstream lines(wrapped(text, *width - prefix.size()));
   std::string out;
   for (std::string line; std::getline(lines, line);) {
     out += (out.empty() ? prefix : std::string(prefix.size(), ' ')) + line + '\n';
@@ -127,11 +127,11 @@ std::string HelpFormatter::make_usage(const CLI::App* app, std::string name) con
 }
 
 std::string HelpFormatter::make_description(const CLI::App* app) const {
-  return filled(app->get_description(), kWidth) + "\n";
+  return wrapped(app->get_description(), kWidth) + "\n";
 }
 
 std::string HelpFormatter::make_footer(const CLI::App* app) const {
-  return app->get_footer().empty() ? "" : filled(app->get_footer(), kWidth) + "\n";
+  return app->get_footer().empty() ? "" : wrapped(app->get_footer(), kWidth) + "\n";
 }
 
 std::string HelpFormatter::make_subcommand(const CLI::App* sub) const {

@@ -1,5 +1,4 @@
-// The layout of --help: 100 columns, usage with argument names, defaults after descriptions; and
-// what it says of an option, for other layouts.
+// Layout of --help: 100 columns, usage with argument names, defaults after descriptions.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,10 +9,10 @@
 
 namespace kvbench {
 
-/// `prefix` and, behind it, `text` in lines that end within `width`, the next ones indented by as
-/// much as the prefix; without a width, or where less than a third of it is left, one line.
-std::string hanging(const std::string& prefix, const std::string& text,
-                    std::optional<std::size_t> width);
+/// Returns `prefix` + `text`, wrapped at `width` with a hanging indent of the prefix's length. Not
+/// wrapped without a width or if the prefix takes more than two thirds of it.
+std::string hanging_indent(const std::string& prefix, const std::string& text,
+                           std::optional<std::size_t> width);
 
 class HelpFormatter : public CLI::Formatter {
  public:
@@ -29,9 +28,9 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_option(const CLI::Option* opt, bool is_positional) const override;
   std::string make_option_usage(const CLI::Option* opt) const override;
 
-  /// "-o, --output OUT.csv", or "TRACE.h5..." of a positional one.
+  /// "-o, --output OUT.csv", or "TRACE.h5..." for a positional option.
   std::string option_name(const CLI::Option* opt, bool is_positional) const;
-  /// Its description, with the default behind it.
+  /// The description followed by the default.
   static std::string option_description(const CLI::Option* opt, bool is_positional);
 };
 

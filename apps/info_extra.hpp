@@ -1,4 +1,4 @@
-// What `kvbench info` says of the extra queries and scores of a trace's layers.
+// Extra queries and scores of a trace, for kvbench info.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,11 +8,11 @@
 
 namespace kvbench {
 
-/// A line for each set and each scores of the prompt's layers, with the layers that differ apart;
-/// empty where there are none.
+/// Returns a line per extra set and per scores; sets that differ between layers have separate
+/// lines. Empty without any.
 std::string extra_text(const PromptMeta& prompt);
 
-/// Adds `extra` and `scores` to the object of a layer: arrays, empty where there are none.
+/// Adds the arrays `extra` and `scores`, which may be empty, to the JSON object of a layer.
 void add_extra(const LayerMeta& layer, nlohmann::ordered_json& to);
 
 }  // namespace kvbench

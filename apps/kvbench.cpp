@@ -1,4 +1,4 @@
-// The program: subcommands, the one catch, the exit codes. No arithmetic.
+// The program: subcommands, error handling and exit codes.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -26,31 +26,30 @@
 namespace kvbench {
 namespace {
 
-// One line, whatever the message quotes.
+// Prints one line, even if the message contains line breaks.
 int fail(int code, std::string what) {
   std::replace_if(
       what.begin(), what.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  tell("kvbench: error: {}\n", what);
+  log("kvbench: error: {}\n", what);
   return code;
 }
 
-// What is wrong with an option that the command given does not have; empty where there is none. It
-// may be why another is missing, and is to be named first.
+// Error message for an unknown option; empty if all are known. Reported before a missing option,
+// which may be its consequence.
 std::string unknown_option(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) {
     for (const std::string& word : command->remaining()) {
       if (word.starts_with("--") && word.size() > 2) {
         const std::string name = word.substr(0, word.find('='));
-        return fmt::format("{0}: no option {1}{2}, expected those of kvbench help {0}",
-                           command->get_name(), name,
-                           did_you_mean(name, option_names(*command, "--")));
+        return fmt::format("{0}: unknown option {1}{2} (see kvbench help {0})", command->get_name(),
+                           name, did_you_mean(name, option_names(*command, "--")));
       }
     }
   }
   return "";
 }
 
-// What is wrong where the command given lacks an argument or option that it needs; else empty.
+// Error message for a missing argument or required option; empty if none is missing.
 std::string missing_option(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) {
     for (const CLI::Option* option : command->get_options()) {
@@ -74,9 +73,9 @@ std::string missing_option(const CLI::App& app) {
   return "";
 }
 
-// The words as CLI11 takes them. `--per-query all` is `--per-query=all`: a flag has no word of its
-// own behind it, as that may be a trace.
-std::vector<std::string> words_of(const std::vector<std::string>& arguments) {
+// Arguments in the order of CLI11. `--per-query all` becomes `--per-query=all`: CLI11 reads the
+// word behind a flag as a trace.
+std::vector<std::string> cli11_arguments(const std::vector<std::string>& arguments) {
   std::vector<std::string> out;
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
@@ -86,7 +85,7 @@ std::vector<std::string> words_of(const std::vector<std::string>& arguments) {
       out.push_back(word);
     }
   }
-  std::ranges::reverse(out);  // it takes them from the end
+  std::ranges::reverse(out);  // CLI11 reads from the end
   return out;
 }
 
@@ -94,8 +93,8 @@ int program(int argc, char** argv) {
   command_arguments().assign(argv, argv + argc);
   CLI::App app(
       "kvbench replays the queries, keys and values of a language model through KV-cache "
-      "compression algorithms and reports how far the attention output moved, what memory each "
-      "algorithm holds, and how long it takes.");
+      "compression algorithms and reports the error of the attention output, the memory and the "
+      "time of each algorithm.");
   app.name("kvbench");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_help_flag("-h,--help", "Print this help and exit");
@@ -118,10 +117,9 @@ int program(int argc, char** argv) {
   add_help(app);
   app.footer(
       "\nExit codes: 0 done, 1 some rows failed (verify: differ), 2 bad usage or input, 3 I/O or "
-      "device failure, "
-      "130 interrupted.\nDocumentation: docs/cli.md in the source tree.");
+      "device failure, 130 interrupted.\nDocumentation: docs/cli.md in the source tree.");
   try {
-    app.parse(words_of(with_current_names(command_arguments())));
+    app.parse(cli11_arguments(with_current_names(command_arguments())));
     check_stdout();
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) {
@@ -146,7 +144,7 @@ int program(int argc, char** argv) {
   } catch (const IoError& e) {
     return fail(kExitIo, e.what());
   } catch (const std::bad_alloc&) {
-    return fail(kExitIo, "out of memory; fewer --threads or a --memory-limit need less");
+    return fail(kExitIo, "out of memory; reduce --threads or set --memory-limit");
   } catch (const std::exception& e) {
     return fail(kExitIo, e.what());
   }
@@ -157,12 +155,12 @@ int program(int argc, char** argv) {
 
 static int run(int argc, char** argv) {
   open_missing_streams();
-  take_over_ends();
+  handle_abnormal_ends();
   try {
     end_on_signals();
-    return ends_itself(program(argc, argv));
+    return normal_end(program(argc, argv));
   } catch (const std::exception& e) {
-    return ends_itself(fail(kExitIo, e.what()));
+    return normal_end(fail(kExitIo, e.what()));
   }
 }
 

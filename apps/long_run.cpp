@@ -22,21 +22,20 @@
 namespace kvbench {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{1500};
-constexpr int kOwnPages = 1 << 16;  // bytes of a block that goes back when it is freed
+constexpr std::chrono::milliseconds kGrace{1500};
+constexpr int kOwnPages = 1 << 16;  // bytes; larger blocks return to the system when freed
 
 std::atomic<bool> stop_requested = false;
-sem_t signalled;  // what a handler may post
-sem_t waiting;    // the thread below has begun
+sem_t signalled;  // posted by the signal handler
+sem_t waiting;    // posted when end_after_signal has started
 
-// How the process ends after a signal.
 struct Ending {
   std::mutex mutex;
-  std::string last_words = "interrupted";
-  std::chrono::milliseconds patience{0};
+  std::string message = "interrupted";
+  std::chrono::milliseconds grace{0};
 };
 
-// Never destroyed: the thread below may need it while the process ends.
+// Never destroyed: end_after_signal may need it while the process ends.
 Ending& ending() {
   static auto* one = new Ending;
   return *one;
@@ -50,20 +49,20 @@ extern "C" void request_stop(int signal) {
   sem_post(&signalled);
 }
 
-// A job may run for minutes, and no method asks whether it should stop. What it would have written
-// is lost, as in a kill; what is written is whole, and what is unfinished goes.
+// Ends the process after the grace period, since a job may run for minutes and methods do not check
+// for a stop. Written rows stay whole; temporary files are removed.
 void end_after_signal() {
   sem_post(&waiting);
   while (sem_wait(&signalled) != 0) {  // a signal
   }
   Ending& end = ending();
   std::unique_lock lock(end.mutex);
-  const std::chrono::milliseconds patience = end.patience;
+  const std::chrono::milliseconds grace = end.grace;
   lock.unlock();
-  std::this_thread::sleep_for(patience);
+  std::this_thread::sleep_for(grace);
   lock.lock();
   const std::string line =
-      fmt::format("{}{}\n", ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[2K" : "", end.last_words);
+      fmt::format("{}{}\n", ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[2K" : "", end.message);
   hold_writes();
   remove_temporaries();
   [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, line.data(), line.size());
@@ -83,20 +82,19 @@ std::uint64_t set_memory_limit(const std::string& text) {
     factor = unit == name ? value : factor;
   }
   if (error != std::errc() || factor == 0.0 || !(x > 0.0) || !(x * factor < 0x1p60)) {
-    throw InputError(
-        fmt::format("--memory-limit: got '{}', expected bytes, or a number with K, M, G or T "
-                    "(powers of 1024)",
-                    text));
+    throw InputError(fmt::format(
+        "--memory-limit: got '{}', expected bytes, or a number with K, M, G or T (powers of 1024)",
+        text));
   }
-  // Otherwise glibc raises the size from which a block has pages of its own to that of the largest
-  // block freed, and keeps smaller ones: some tens of MB that no method's figure counts.
+  // Otherwise glibc raises this threshold to the largest block freed and keeps smaller blocks: tens
+  // of MB that no estimate counts.
   mallopt(M_MMAP_THRESHOLD, kOwnPages);
   return static_cast<std::uint64_t>(x * factor);
 }
 
 std::uint64_t program_bytes() {
   constexpr std::uint64_t kLater = std::uint64_t{4}
-                                   << 20;  // libraries' pages that are not used yet
+                                   << 20;  // pages of libraries that are not loaded yet
   return process_bytes().resident + kLater;
 }
 
@@ -105,28 +103,27 @@ void end_on_signals() {
   sem_init(&signalled, 0, 0);
   sem_init(&waiting, 0, 0);
   std::thread(end_after_signal).detach();
-  // A trace may be opened next, by a process that is forked (lib/trace/survey.cpp). A thread that
-  // just begins may hold locks of its runtime, of AddressSanitizer's allocator say, and there they
-  // would stay locked.
+  // Wait for the thread before any fork (lib/trace/survey.cpp): a starting thread may hold runtime
+  // locks, which would stay locked in the child.
   while (sem_wait(&waiting) != 0) {  // a signal
   }
   std::signal(SIGINT, request_stop);
   std::signal(SIGTERM, request_stop);
 }
 
-const std::atomic<bool>& stop_on_signals(std::string last_words) {
+const std::atomic<bool>& stop_on_signals(std::string message) {
   const std::lock_guard lock(ending().mutex);
-  ending().last_words = std::move(last_words);
-  ending().patience = kPatience;
+  ending().message = std::move(message);
+  ending().grace = kGrace;
   return stop_requested;
 }
 
 void expect_unchanged(const std::vector<std::string>& traces, const std::string& out) {
   if (!traces.empty()) {
-    throw InputError(fmt::format(
-        "{}: was written to during the run; the rows of {} may be of neither contents, and are "
-        "refused from now on; expected a trace that nobody writes",
-        fmt::join(traces, ", "), out));
+    throw InputError(
+        fmt::format("{}: was written to during the run, expected unchanged traces; the rows of {} "
+                    "may mix old and new contents and will be rejected",
+                    fmt::join(traces, ", "), out));
   }
 }
 

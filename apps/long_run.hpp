@@ -1,5 +1,4 @@
-// Shared by commands that run for a long time: a size in bytes from the command line, and how a run
-// is interrupted.
+// Memory limit and interruption of long runs.
 #pragma once
 
 #include <atomic>
@@ -9,26 +8,24 @@
 
 namespace kvbench {
 
-/// `--memory-limit`: bytes, or a number with K, M, G or T (powers of 1024). From now on malloc
-/// gives large blocks back to the system when they are freed. Throws InputError.
+/// Returns the bytes of --memory-limit: a number with K, M, G or T (powers of 1024), or without.
+/// malloc then returns large blocks to the system when they are freed. Throws InputError.
 std::uint64_t set_memory_limit(const std::string& text);
 
-/// Memory that the program takes without a KV head: what it holds now, and room for code that it
-/// has not run yet. Bytes.
+/// Bytes that the program takes without a KV head: resident memory, and an allowance for code that
+/// is not loaded yet.
 std::uint64_t program_bytes();
 
-/// From now on SIGINT and SIGTERM end the process at once, between two writes, with
-/// kExitInterrupted and one line; unfinished files go. Called once, by main.
+/// Makes SIGINT and SIGTERM end the process with kExitInterrupted and one line on stderr, between
+/// two writes, after removing temporary files. Must be called once, by main.
 void end_on_signals();
 
-/// From now on the first SIGINT or SIGTERM sets the flag that is returned, so that running jobs may
-/// finish and their rows be written. Where the process has not ended after 1.5 s, whatever it is
-/// doing, it prints `last_words` and ends with kExitInterrupted: between two writes, so that every
-/// row is whole, and unfinished files go. A second signal ends the process at once. After
-/// end_on_signals.
-const std::atomic<bool>& stop_on_signals(std::string last_words);
+/// Returns a flag that the first SIGINT or SIGTERM sets, so that running jobs can finish and write
+/// their rows. If the process still runs 1.5 s later, it prints `message` and ends as above. A
+/// second signal ends it at once. Must be called after end_on_signals.
+const std::atomic<bool>& stop_on_signals(std::string message);
 
-/// Throws InputError where traces were written to while the rows of `out` were made.
+/// Throws InputError if `traces`, those that changed during the run that wrote `out`, is not empty.
 void expect_unchanged(const std::vector<std::string>& traces, const std::string& out);
 
 }  // namespace kvbench

@@ -13,7 +13,7 @@
 namespace kvbench {
 namespace {
 
-// Text that roff prints as it stands.
+// Text that roff prints verbatim.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -27,14 +27,14 @@ std::string escaped(std::string_view text) {
       default: out += c;
     }
   }
-  return out.starts_with('.') ? "\\&" + out : out;  // else it would be a request
+  return out.starts_with('.') ? "\\&" + out : out;  // otherwise a roff request
 }
 
 std::string bold(std::string_view text) {
   return fmt::format("\\fB{}\\fR", escaped(text));
 }
 
-// Lines that begin with a blank stay as they are, the others are filled.
+// Lines that begin with a blank are literal, other lines are filled.
 std::string paragraphs(const std::string& text) {
   std::string out;
   std::istringstream lines(text);

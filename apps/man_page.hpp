@@ -6,8 +6,7 @@
 
 namespace kvbench {
 
-/// The page of one command, or of the program where `command` is null, as roff; made of the
-/// commands' definitions.
+/// Returns the page of `command`, or of the program if null, as roff, generated from `app`.
 std::string man_page(const CLI::App& app, const CLI::App* command);
 
 }  // namespace kvbench

@@ -1,4 +1,4 @@
-// The long names of a command's options.
+// Long option names of a command.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,7 +7,7 @@
 
 namespace kvbench {
 
-/// In the order of their definitions, with `dashes` ("--") before each.
+/// In the order of definition, each with the prefix `dashes` ("--" or "").
 inline std::vector<std::string> option_names(const CLI::App& app, const std::string& dashes) {
   std::vector<std::string> out;
   for (const CLI::Option* option : app.get_options()) {

@@ -25,7 +25,7 @@ double mib(std::uint64_t bytes) {
   return static_cast<double>(bytes) / 0x1p20;
 }
 
-// Of one thread.
+// Estimated time of one thread.
 double seconds(const Plan& plan, Range jobs) {
   const Index repeat = plan.options.repeat;
   const Index runs = repeat > 1 ? repeat + 1 : 1;  // one to warm up
@@ -36,7 +36,7 @@ double seconds(const Plan& plan, Range jobs) {
 struct UnitNeed {
   const Unit* unit;
   MemoryNeed need;
-  std::uint64_t bytes;  // with all threads at work
+  std::uint64_t bytes;  // with all threads running
 };
 
 std::vector<UnitNeed> needs_of(const Plan& plan, int threads) {
@@ -51,21 +51,21 @@ std::vector<UnitNeed> needs_of(const Plan& plan, int threads) {
   return out;
 }
 
-constexpr std::size_t kMostNamed = 12;  // things of a list in one line
-constexpr std::size_t kFirstNamed = 3;
+constexpr std::size_t kMaxListed = 12;  // longer lists are abbreviated
+constexpr std::size_t kFirstListed = 3;
 
-// "a, b, c", or of many "a, b, c, ..., z".
-template <class Things>
-std::string some_of(const Things& things) {
-  const std::vector<std::string> all(things.begin(), things.end());
-  return all.size() <= kMostNamed
+// "a, b, c", abbreviated to "a, b, c, ..., z".
+template <class Names>
+std::string abbreviated(const Names& names) {
+  const std::vector<std::string> all(names.begin(), names.end());
+  return all.size() <= kMaxListed
              ? fmt::format("{}", fmt::join(all, ", "))
-             : fmt::format("{}, ..., {}", fmt::join(all.begin(), all.begin() + kFirstNamed, ", "),
+             : fmt::format("{}, ..., {}", fmt::join(all.begin(), all.begin() + kFirstListed, ", "),
                            all.back());
 }
 
 std::string range_text(const SpecRange& range) {
-  return fmt::format("{}={} is {}", range.key, range.text, some_of(range.values));
+  return fmt::format("{}={} is {}", range.key, range.text, abbreviated(range.values));
 }
 
 void print_totals(const Plan& plan, const std::vector<UnitNeed>& needs, int threads) {
@@ -87,17 +87,17 @@ void print_totals(const Plan& plan, const std::vector<UnitNeed>& needs, int thre
                          size.bytes / 0x1p20);
   }
   if (!sizes.empty()) {
-    fmt::print("estimated size of tables beside OUT.csv: {}\n", sizes);
+    fmt::print("estimated size of side tables: {}\n", sizes);
   }
   if (plan.shard_costs) {
     fmt::print("estimated time of one thread: {:.1f} s of the plan's {:.1f} s\n",
                seconds(plan, jobs), seconds(plan, all));
   } else {
-    fmt::print("time: no estimate; --shard-costs TABLE.csv, of a run on some heads, gives one\n");
+    fmt::print("time: no estimate without --shard-costs TABLE.csv, a run on some heads\n");
   }
 }
 
-// Of the whole plan.
+// For the whole plan, not only this shard.
 void print_algorithms(const Plan& plan, const std::vector<UnitNeed>& needs) {
   const auto units = static_cast<Index>(plan.units.size());
   const auto per_unit = static_cast<Index>(plan.entries.size());
@@ -131,8 +131,8 @@ void print_algorithms(const Plan& plan, const std::vector<UnitNeed>& needs) {
   }
 }
 
-// KV heads that need alike, and where they are.
-struct AlikeHeads {
+// KV heads with equal sizes and memory.
+struct HeadGroup {
   Index heads = 0;
   std::vector<std::string> traces, prompts;
   std::set<Index> layers, kv_heads;
@@ -152,9 +152,9 @@ std::vector<std::string> texts(const std::set<Index>& numbers) {
   return out;
 }
 
-// A line for all heads of the same figures.
+// One line per group of equal heads.
 void print_units(const Plan& plan, const std::vector<UnitNeed>& needs) {
-  std::vector<std::pair<std::string, AlikeHeads>> lines;
+  std::vector<std::pair<std::string, HeadGroup>> lines;
   for (const auto& [unit, need, bytes] : needs) {
     const LayerMeta& l = plan.layer_meta(*unit);
     const Windows w = windows_of(plan.options, l.n, l.nq);
@@ -163,23 +163,23 @@ void print_units(const Plan& plan, const std::vector<UnitNeed>& needs) {
     const std::string figures =
         fmt::format("{:>7} {:>7} {:>7}  {:<18} {:>8.1f}", unit->q_heads.size(), l.n,
                     w.middle.size(), largest == need.jobs.end() ? "" : largest->first, mib(bytes));
-    auto line = std::ranges::find(lines, figures, &std::pair<std::string, AlikeHeads>::first);
+    auto line = std::ranges::find(lines, figures, &std::pair<std::string, HeadGroup>::first);
     if (line == lines.end()) {
       line = lines.insert(lines.end(), {figures, {}});
     }
-    AlikeHeads& alike = line->second;
-    ++alike.heads;
-    add_once(alike.traces, printable(plan.trace_names[unit->trace]));
-    add_once(alike.prompts, printable(plan.prompt_meta(*unit).id));
-    alike.layers.insert(l.layer);
-    alike.kv_heads.insert(unit->kv_head);
+    HeadGroup& group = line->second;
+    ++group.heads;
+    add_once(group.traces, printable(plan.trace_names[unit->trace]));
+    add_once(group.prompts, printable(plan.prompt_meta(*unit).id));
+    group.layers.insert(l.layer);
+    group.kv_heads.insert(unit->kv_head);
   }
   fmt::print("\n{:>8} {:>7} {:>7} {:>7}  {:<18} {:>8}  {}\n", "KV heads", "q_heads", "tokens",
              "middle", "largest job", "MiB", "of");
-  for (const auto& [figures, alike] : lines) {
-    fmt::print("{:>8} {}  {}; prompts {}; layers {}; KV heads {}\n", alike.heads, figures,
-               some_of(alike.traces), some_of(alike.prompts), some_of(texts(alike.layers)),
-               some_of(texts(alike.kv_heads)));
+  for (const auto& [figures, group] : lines) {
+    fmt::print("{:>8} {}  {}; prompts {}; layers {}; KV heads {}\n", group.heads, figures,
+               abbreviated(group.traces), abbreviated(group.prompts),
+               abbreviated(texts(group.layers)), abbreviated(texts(group.kv_heads)));
   }
 }
 
@@ -212,7 +212,7 @@ std::string ranges_note(const PlanSpec& plan) {
     }
   }
   return first == nullptr ? ""
-                          : fmt::format("note: {} (a range leaves its end out; {} includes {})",
+                          : fmt::format("note: {} (a range excludes its end; {} includes {})",
                                         fmt::join(all, "; "), first->with_end, first->end);
 }
 

@@ -1,4 +1,4 @@
-// What --dry-run prints, and what a run says of its plan.
+// Descriptions of a plan for --dry-run and for the log of a run.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace kvbench {
 
-/// To stdout: how many jobs and rows there are, by algorithm as well, what they need of memory, and
-/// of time where the plan has costs.
+/// Prints jobs, rows and memory of a plan to stdout, in total and by algorithm, and the time if the
+/// plan has shard costs.
 void print_plan(const Plan& plan);
 
-/// What the ranges of parameters became: "ranges: T=1:5 is 1, 2, 3, 4"; empty without ranges.
+/// The values of parameter ranges: "ranges: T=1:5 is 1, 2, 3, 4"; empty without ranges.
 std::string ranges_line(const PlanSpec& plan);
 
-/// A note on ranges whose end a version before 0.2 would have included; else empty.
+/// A note on ranges whose end versions before 0.2 included; empty without such ranges.
 std::string ranges_note(const PlanSpec& plan);
 
 }  // namespace kvbench

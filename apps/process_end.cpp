@@ -15,9 +15,9 @@
 namespace kvbench {
 namespace {
 
-bool by_itself = false;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+bool ended_normally = false;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
-// Without memory of its own: there may be none.
+// Does not allocate: memory may be exhausted.
 [[noreturn]] void end(const char* what) {
   for (const char* part : {"kvbench: error: ", what, "\n"}) {
     [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, part, std::strlen(part));
@@ -25,7 +25,7 @@ bool by_itself = false;  // NOLINT(cppcoreguidelines-avoid-non-const-global-vari
   try {
     hold_writes();
     remove_temporaries();
-  } catch (...) {  // what is left is replaced by the next run
+  } catch (...) {  // the next run replaces remaining files
   }
   std::_Exit(kExitIo);
 }
@@ -36,30 +36,30 @@ void end_uncaught() {
       std::rethrow_exception(error);
     }
   } catch (const std::bad_alloc&) {
-    end("out of memory; fewer --threads or a --memory-limit need less");
+    end("out of memory; reduce --threads or set --memory-limit");
   } catch (const std::exception& e) {
     end(e.what());
   } catch (...) {
   }
-  end("an error of an unknown kind");
+  end("unknown error");
 }
 
 void end_by_exit() {
-  if (!by_itself) {
-    end("a library ended the program (it says why); fewer --threads may help");
+  if (!ended_normally) {
+    end("a library ended the program (see its message); reducing --threads may help");
   }
 }
 
 }  // namespace
 
-void take_over_ends() {
+void handle_abnormal_ends() {
   std::signal(SIGXFSZ, SIG_IGN);
   std::set_terminate(end_uncaught);
   std::atexit(end_by_exit);
 }
 
-int ends_itself(int code) {
-  by_itself = true;
+int normal_end(int code) {
+  ended_normally = true;
   return code;
 }
 

@@ -1,16 +1,15 @@
-// How the process ends where this program does not end it: an exception that nobody catches (in a
-// thread, in a parallel region, for want of memory), or a library that calls exit(), as OpenMP's
-// does where it can make no thread.
+// Abnormal ends of the process: uncaught exceptions (in a thread or parallel region, out of memory)
+// and libraries that call exit(), such as OpenMP when it cannot create a thread.
 #pragma once
 
 namespace kvbench {
 
-/// To be called first. From then on such an end has exit code 3 and one line on stderr, and leaves
-/// nothing unfinished; rows that are written stay. SIGXFSZ is ignored: a write beyond the limit of
-/// a file's size fails as one on a full disk does.
-void take_over_ends();
+/// Makes abnormal ends exit with code 3 and one line on stderr, after removing temporary files;
+/// written rows stay. Ignores SIGXFSZ, so that writes beyond the file size limit fail like those on
+/// a full disk. Must be called first.
+void handle_abnormal_ends();
 
-/// The exit code of a program that ends by itself: what follows is no library's exit().
-int ends_itself(int code);
+/// Marks the coming exit as a normal one and returns `code`.
+int normal_end(int code);
 
 }  // namespace kvbench

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <charconv>
 
-#include "choice.hpp"
 #include "commands.hpp"
 #include "config.hpp"
 #include "core/error.hpp"
-#include "decimal.hpp"
 #include "exit_code.hpp"
 #include "long_run.hpp"
+#include "number_options.hpp"
+#include "parse_enum.hpp"
 #include "plan_text.hpp"
 #include "replay/resources.hpp"
 #include "replay/run.hpp"
@@ -40,85 +40,80 @@ void add_files(CLI::App& sub, RunOptions& o) {
   sub.add_option("traces", o.replay.traces, "Trace files (docs/trace_format.md)")
       ->required()
       ->type_name("TRACE.h5");
-  sub.add_option(
-         "-o,--output", o.replay.out,
-         "Result table to write; its manifest is OUT.csv.json. OUT.layers.csv beside it has whole "
-         "layers' errors, where the traces hold output projections")
+  sub.add_option("-o,--output", o.replay.out,
+                 "Result table to write, with its manifest OUT.csv.json. Traces with output "
+                 "projections also give OUT.layers.csv, the errors of whole layers")
       ->type_name("OUT.csv");
   sub.add_option("--config", o.config,
-                 "TOML file with any of these options; the command line "
-                 "wins over it")
+                 "TOML file with any of these options. The command line takes precedence")
       ->type_name("FILE.toml");
-  sub.add_flag("--dry-run", o.dry_run, "Print the plan and stop; nothing is written");
+  sub.add_flag("--dry-run", o.dry_run, "Print the plan without running it; writes no files");
 }
 
 void add_selection(CLI::App& sub, RunOptions& o, const char* group) {
   ReplayOptions& r = o.replay;
-  numbers(sub, "--layers", r.layers, r.layer_ranges, "Layer indices of the model")->group(group);
-  numbers(sub, "--heads", r.heads, r.head_ranges, "Query heads")->group(group);
-  list(sub, "--prompts", r.prompts, "Prompt ids [default: all]", "ID,...")->group(group);
+  index_option(sub, "--layers", r.layers, r.layer_ranges, "Layer indices of the model")
+      ->group(group);
+  index_option(sub, "--heads", r.heads, r.head_ranges, "Query heads")->group(group);
+  list_option(sub, "--prompts", r.prompts, "Prompt ids [default: all]", "ID,...")->group(group);
 }
 
 void add_machine(CLI::App& sub, RunOptions& o, const char* group) {
   ReplayOptions& r = o.replay;
   sub.add_option("--device", r.device,
-                 "Where attention, scores and selections are computed; auto is cuda where a device "
-                 "can be used")
+                 "Device of attention, scores and selections; auto is cuda if a device is usable")
       ->capture_default_str()
       ->type_name("cpu|cuda[:i]|auto")
       ->group(group);
   sub.add_option("--precision", o.precision,
-                 "What products and exponentials of attention are computed in; sums over tokens "
-                 "are float64 in both (docs/performance.md)")
+                 "Precision of attention products and exponentials. Sums over tokens are always "
+                 "float64 (docs/performance.md)")
       ->capture_default_str()
       ->type_name("float32|float64")
       ->group(group);
-  number(sub, "--threads", r.threads, "CPU threads; 0 is all. Rows do not depend on it", "N")
+  integer_option(sub, "--threads", r.threads, "CPU threads; 0 uses all. Rows do not depend on it",
+                 "N")
       ->group(group);
   if (!o.evaluates) {
-    number(sub, "--repeat", r.repeat,
-           "Run each job once to warm up, then N times: compress_ms and attend_us_per_query are "
-           "medians, and columns of their own have the spread. Threads disturb each other's times: "
-           "--threads 1 disturbs them least",
-           "N")
+    integer_option(sub, "--repeat", r.repeat,
+                   "Timed runs per job, after one warm-up run if N > 1; compress_ms and "
+                   "attend_us_per_query are medians. Use --threads 1 for stable times",
+                   "N")
         ->group(group);
   }
-  sub.add_option("--memory-limit", o.memory_limit,
-                 "Memory limit of the program, open KV heads and their jobs, as bytes or as 8G "
-                 "(K, M, G, T: powers of 1024); fewer threads are used to keep it, and a method "
-                 "whose job does not fit is refused")
+  sub.add_option(
+         "--memory-limit", o.memory_limit,
+         "Memory limit of the program in bytes, or with a suffix as in 8G (K, M, G, T: powers of "
+         "1024). It may reduce the number of threads; methods whose jobs do not fit are rejected")
       ->type_name("BYTES")
       ->group(group);
-  sub.add_option("--shard", o.shard, "Run the i-th of N parts of the plan; see kvbench merge")
+  sub.add_option("--shard", o.shard, "Run part i of N of the plan, to be joined by kvbench merge")
       ->type_name("i/N")
       ->group(group);
-  sub.add_option(
-         "--shard-costs", r.shard_costs,
-         "Make the parts of equal estimated time instead of an equal number of jobs. The "
-         "times are those of TABLE.csv, which the same options wrote on a part of the heads "
-         "(docs/cluster_runs.md)")
+  sub.add_option("--shard-costs", r.shard_costs,
+                 "Balance shards by the times in TABLE.csv instead of the number of jobs. "
+                 "TABLE.csv is a run of the same options on some heads (docs/cluster_runs.md)")
       ->type_name("TABLE.csv")
       ->group(group);
   sub.add_flag("--kept", r.kept,
-               "Record in OUT.kept.csv which tokens each algorithm held exactly: at the end, and "
-               "in a stream every --eval-every tokens")
+               "Write OUT.kept.csv, the tokens that each algorithm holds exactly at the end "
+               "(stream: also every --eval-every tokens)")
       ->group(group);
-  sub.add_flag(
-         "--per-query", o.per_query,
-         "prefill: write OUT.queries.csv, the relative error along the evaluated queries, in "
-         "bins of neighbouring ones (the default), or all: of each query, 10 to 20 times as much")
+  sub.add_flag("--per-query", o.per_query,
+               "prefill: write OUT.queries.csv, the relative error per bin of consecutive queries "
+               "(without a value), or of each query (all: 10 to 20 times larger)")
       ->type_name("bins|all")
       ->group(group);
-  sub.add_flag("--resume", r.resume, "Keep the rows that OUT.csv has and run what is missing")
+  sub.add_flag("--resume", r.resume, "Keep the rows of OUT.csv and compute missing rows")
       ->group(group);
   if (!o.evaluates) {
-    sub.add_flag(
-           "--extend", r.extend,
-           "As --resume, and the algorithms, budgets, seeds, layers, heads and prompts may be "
-           "more than OUT.csv has; the result is that of one run with all of them")
+    sub.add_flag("--extend", r.extend,
+                 "Like --resume, with additional algorithms, budgets, seeds, layers, heads or "
+                 "prompts. The result equals that of one run with all of them")
         ->group(group);
   }
-  sub.add_flag("--overwrite", r.overwrite, "Start anew where OUT.csv exists")->group(group);
+  sub.add_flag("--overwrite", r.overwrite, "Overwrite existing OUT.csv and its side tables")
+      ->group(group);
 }
 
 void run(CLI::App& command, RunOptions& o) {
@@ -129,15 +124,16 @@ void run(CLI::App& command, RunOptions& o) {
   if (o.evaluates && o.replay.caches.empty()) {
     throw InputError("evaluate: no caches, expected --caches C.h5");
   }
-  o.replay.protocol = choice("--protocol", o.protocol, {Protocol::prefill, Protocol::stream});
-  o.replay.precision = choice("--precision", o.precision, {Precision::float32, Precision::float64});
-  o.replay.scores = choice("--scores", o.scores, {Scores::past, Scores::all});
-  // A flag without a value is `true`.
+  o.replay.protocol = parse_enum("--protocol", o.protocol, {Protocol::prefill, Protocol::stream});
+  o.replay.precision =
+      parse_enum("--precision", o.precision, {Precision::float32, Precision::float64});
+  o.replay.scores = parse_enum("--scores", o.scores, {Scores::past, Scores::all});
+  // CLI11 gives "true" for a flag without a value.
   o.replay.per_query =
       o.per_query == "true" ? PerQuery::bins
       : o.per_query == "false"
           ? PerQuery::none
-          : choice("--per-query", o.per_query, {PerQuery::none, PerQuery::bins, PerQuery::all});
+          : parse_enum("--per-query", o.per_query, {PerQuery::none, PerQuery::bins, PerQuery::all});
   if (!o.memory_limit.empty()) {
     o.replay.memory_limit = set_memory_limit(o.memory_limit);
   }
@@ -146,17 +142,17 @@ void run(CLI::App& command, RunOptions& o) {
   }
   o.replay.resume = o.replay.resume || o.replay.extend;
   const std::atomic<bool>& stop =
-      stop_on_signals("interrupted while a job ran; finished rows are kept, --resume goes on");
+      stop_on_signals("interrupted during a job; finished rows are kept, rerun with --resume");
   Plan plan = make_plan(o.replay);
   plan.options.program_bytes = program_bytes() + shared_bytes(plan);
   for (const std::string& note : plan.notes) {
-    tell("{}\n", note);
+    log("{}\n", note);
   }
   for (const std::string& note : scoring_notes(plan)) {
-    tell("{}\n", note);
+    log("{}\n", note);
   }
   if (const std::string note = ranges_note(plan); !note.empty()) {
-    tell("{}\n", note);
+    log("{}\n", note);
   }
   if (o.dry_run) {
     print_plan(plan);
@@ -166,17 +162,17 @@ void run(CLI::App& command, RunOptions& o) {
     throw InputError(command.get_name() + ": no output, expected -o OUT.csv");
   }
   if (std::ranges::any_of(plan.ranges, &std::string::empty, &SpecRange::end)) {
-    tell("{}\n", ranges_line(plan));  // else the note has said it
+    log("{}\n", ranges_line(plan));  // otherwise ranges_note() showed them
   }
   const RunResult r = run_plan(plan, shell_line(command_arguments()), stop);
-  tell("{}: {} rows in {:.1f} s{}{}{}{}\n", o.replay.out, r.rows, r.wall_s,
-       r.resumed > 0 ? fmt::format(", {} of them resumed", r.resumed) : "",
-       r.infeasible > 0 ? fmt::format(", {} infeasible", r.infeasible) : "",
-       r.degenerate > 0 ? fmt::format(", {} degenerate", r.degenerate) : "",
-       r.failed > 0 ? fmt::format(", {} FAILED (see column status)", r.failed) : "");
+  log("{}: {} rows in {:.1f} s{}{}{}{}\n", o.replay.out, r.rows, r.wall_s,
+      r.resumed > 0 ? fmt::format(", {} of them resumed", r.resumed) : "",
+      r.infeasible > 0 ? fmt::format(", {} infeasible", r.infeasible) : "",
+      r.degenerate > 0 ? fmt::format(", {} degenerate", r.degenerate) : "",
+      r.failed > 0 ? fmt::format(", {} FAILED (see column status)", r.failed) : "");
   expect_unchanged(r.changed_traces, o.replay.out);
   if (r.interrupted) {
-    tell("interrupted; --resume goes on\n");
+    log("interrupted; rerun with --resume\n");
     throw Exit{kExitInterrupted};
   }
   if (r.failed > 0) {

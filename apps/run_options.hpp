@@ -1,4 +1,4 @@
-// Options that `replay` and `evaluate` share (heads, device, files), and the run itself.
+// Options shared by `replay` and `evaluate` (heads, device, files), and their run.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,7 +8,7 @@
 
 namespace kvbench {
 
-/// Options as the command line has them, before they are read.
+/// Options as on the command line, before parsing.
 struct RunOptions {
   ReplayOptions replay;
   std::string protocol{name(ReplayOptions{}.protocol)};
@@ -19,7 +19,7 @@ struct RunOptions {
   std::string memory_limit;
   std::string per_query{name(ReplayOptions{}.per_query)};
   bool dry_run = false;
-  bool evaluates = false;  ///< caches take the place of algorithms
+  bool evaluates = false;  ///< evaluates caches instead of algorithms
 };
 
 /// Traces, output, --config and --dry-run.
@@ -29,7 +29,7 @@ void add_selection(CLI::App& sub, RunOptions& o, const char* group);
 /// Device, threads, memory, shards, side tables, --resume and --overwrite.
 void add_machine(CLI::App& sub, RunOptions& o, const char* group);
 
-/// Makes a plan, and prints it or runs it. Throws Exit where the run did not end with code 0.
+/// Makes a plan, and prints or runs it. Throws Exit unless all rows are done.
 void run(CLI::App& command, RunOptions& o);
 
 }  // namespace kvbench

@@ -20,7 +20,7 @@
 namespace kvbench {
 
 void open_missing_streams() {
-  // Ascending: open() gives the lowest number that is free.
+  // In ascending order: open() returns the lowest free descriptor.
   for (const auto& [fd, mode] :
        {std::pair{STDIN_FILENO, O_RDONLY}, {STDOUT_FILENO, O_RDONLY}, {STDERR_FILENO, O_WRONLY}}) {
     if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
@@ -29,9 +29,9 @@ void open_missing_streams() {
   }
 }
 
-void tell_text(std::string_view text) {
+void log_text(std::string_view text) {
   std::string out;
-  while (!text.empty()) {  // a line at a time: its end stays
+  while (!text.empty()) {  // printable() would escape line ends
     const std::size_t end = std::min(text.find('\n'), text.size());
     out += printable(text.substr(0, end));
     out += text.substr(end, 1);

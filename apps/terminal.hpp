@@ -1,4 +1,4 @@
-// Standard streams: what a user is told. Nobody who closes them may spoil a run or its files.
+// Standard streams and the log. Closed streams do not affect a run or its files.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,26 +10,24 @@
 
 namespace kvbench {
 
-/// To be called first. A stream that the caller has closed is opened on /dev/null: else the next
-/// file that the run opens would have its number, and messages would go into that file. Writing to
-/// such a standard output fails, as it should; such a standard error swallows what it is given.
+/// Opens closed standard streams on /dev/null: otherwise the next file would get their number, and
+/// with it the messages. Writes to such a stdout fail; writes to such a stderr are discarded. Must
+/// be called first.
 void open_missing_streams();
 
-/// Writes the text, as printable() leaves its lines, to stderr. Where that fails (closed, full, a
-/// pipe that nobody reads any more), nothing happens: the run and its exit code are more than the
-/// message.
-void tell_text(std::string_view text);
+/// Writes the lines of `text`, made printable(), to stderr. Write errors are ignored.
+void log_text(std::string_view text);
 
 template <class... Args>
-void tell(fmt::format_string<Args...> format, Args&&... args) {
-  tell_text(fmt::format(format, std::forward<Args>(args)...));
+void log(fmt::format_string<Args...> format, Args&&... args) {
+  log_text(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Characters that a line on stdout may have: the terminal's, else $COLUMNS, else 100. Nothing
-/// where stdout is no terminal and $COLUMNS is not set: a file's lines may have any length.
+/// Columns of a line on stdout: those of the terminal, otherwise $COLUMNS, otherwise 100. No value
+/// (unlimited) if stdout is not a terminal and $COLUMNS is not set.
 std::optional<std::size_t> stdout_width();
 
-/// Throws IoError where something that was printed to stdout did not get there.
+/// Throws IoError if a write to stdout failed.
 void check_stdout();
 
 }  // namespace kvbench

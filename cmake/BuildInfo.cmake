@@ -1,16 +1,16 @@
 # cmake -DTEMPLATE= -DOUTPUT= -DSOURCE_DIR= -DKVBENCH_VERSION= -DKVBENCH_FLAGS= -DCMAKE_BUILD_TYPE=
 #       -DCMAKE_CXX_COMPILER_ID= -DCMAKE_CXX_COMPILER_VERSION= -P BuildInfo.cmake
-# Fills the template with the state of the source tree as it is now. configure_file leaves an
-# unchanged file alone, so nothing is recompiled without need.
-# KVBENCH_GIT_COMMIT: 40 hex digits or "unknown". KVBENCH_GIT_DIRTY: true or false (tracked files
-# that differ from the commit; without a commit that is known, true).
+# Fills the template with the current state of the source tree. configure_file keeps an unchanged file,
+# so nothing is recompiled without need.
+# KVBENCH_GIT_COMMIT: 40 hex digits or "unknown". KVBENCH_GIT_DIRTY: true if tracked files differ from
+# the commit or the commit is unknown.
 
 set(KVBENCH_GIT_COMMIT "unknown")
 set(KVBENCH_GIT_DIRTY "true")
 
 find_program(GIT git)
 if(GIT)
-  # An unpacked tarball inside somebody else's checkout must not report that one's commit.
+  # A tarball unpacked inside another checkout must not report the commit of that one.
   execute_process(COMMAND "${GIT}" -C "${SOURCE_DIR}" rev-parse --show-prefix
                   RESULT_VARIABLE failed OUTPUT_VARIABLE prefix ERROR_QUIET
                   OUTPUT_STRIP_TRAILING_WHITESPACE)

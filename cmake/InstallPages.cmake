@@ -1,4 +1,4 @@
-# Run by `cmake --install`: writes what the program prints of itself.
+# Run by `cmake --install`: writes the manual pages and completion scripts that the program prints.
 #   kvbench_program   the program
 #   kvbench_man       folder of manual pages, below the prefix
 #   kvbench_share     folder of data, below the prefix

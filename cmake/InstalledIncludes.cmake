@@ -1,4 +1,4 @@
-# In the headers under _headers, #include "module/file.hpp" becomes #include <kvbench/module/file.hpp>.
+# Rewrites includes of the headers under _headers: #include "module/file.hpp" becomes #include <kvbench/module/file.hpp>.
 file(GLOB_RECURSE _installed "${_headers}/*.hpp")
 foreach(_header IN LISTS _installed)
   file(READ "${_header}" _text)

@@ -1,6 +1,6 @@
 # One program per hot loop: bench/bench_<stem>.cpp -> bench_<stem>. Google Benchmark.
 find_package(benchmark REQUIRED)
-find_library(KVBENCH_OPENBLAS_LIBRARY openblas REQUIRED)  # the peer of the dense kernels
+find_library(KVBENCH_OPENBLAS_LIBRARY openblas REQUIRED)  # peer of the dense kernels
 find_path(KVBENCH_CBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas x86_64-linux-gnu REQUIRED)
 mark_as_advanced(KVBENCH_OPENBLAS_LIBRARY KVBENCH_CBLAS_INCLUDE_DIR)
 
@@ -21,7 +21,7 @@ foreach(_source IN LISTS _bench_sources)
   kvbench_link_dependencies(${_name})
   set_target_properties(${_name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY "$<1:${CMAKE_CURRENT_BINARY_DIR}/bench>")
-  # A portable program takes Google Benchmark along where there is no archive of it.
+  # A portable program carries Google Benchmark if it has no static library.
   if(KVBENCH_STATIC AND _benchmark_type STREQUAL "SHARED_LIBRARY")
     set_target_properties(${_name} PROPERTIES BUILD_RPATH "$ORIGIN")
     add_custom_command(TARGET ${_name} POST_BUILD COMMAND "${CMAKE_COMMAND}" -E copy_if_different

@@ -13,6 +13,7 @@ if(TARGET kvbench_build_info)
   add_dependencies(kvbench_lib_counted kvbench_build_info)
 endif()
 target_include_directories(kvbench_lib_counted PRIVATE "${_src}/lib")
+kvbench_unity(kvbench_lib_counted 6 ${_sources})
 kvbench_target_options(kvbench_lib_counted)
 kvbench_link_dependencies(kvbench_lib_counted)
 target_compile_options(kvbench_lib_counted PRIVATE

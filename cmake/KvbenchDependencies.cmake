@@ -1,11 +1,10 @@
-# What the library links. Included by the build and by the installed kvbenchConfig.cmake, which
-# give `kvbench_dependency(...)` its meaning (find_package REQUIRED, or find_dependency) and set
-# KVBENCH_STATIC and KVBENCH_HAVE_CUDA.
+# Dependencies of the library. Included by the build and by the installed kvbenchConfig.cmake, which
+# define `kvbench_dependency(...)` (find_package REQUIRED or find_dependency), KVBENCH_STATIC and
+# KVBENCH_HAVE_CUDA.
 #
-# Makes kvbench_deps::{hdf5,deflate,crypto,fmt,openmp}: plain imported targets, whatever way the
-# library was found.
+# Defines the imported targets kvbench_deps::{hdf5,deflate,crypto,fmt,openmp}.
 
-# First of `names` found: the archive when KVBENCH_STATIC, the shared library otherwise (or first).
+# The first library found: archives take precedence if KVBENCH_STATIC.
 function(kvbench_find_library variable)
   if(KVBENCH_STATIC)
     list(TRANSFORM ARGN REPLACE "(.+)" "lib\\1.a" OUTPUT_VARIABLE archives)
@@ -29,7 +28,7 @@ endfunction()
 find_package(PkgConfig QUIET)
 kvbench_dependency(Threads)
 
-# HDF5, the serial C library. pkg-config first: Debian keeps headers and library out of the way.
+# HDF5, the serial C library. pkg-config first: Debian has it in non-standard folders.
 if(PKG_CONFIG_FOUND)
   pkg_search_module(KVBENCH_PC_HDF5 QUIET hdf5-serial hdf5)
 endif()
@@ -43,7 +42,7 @@ if(NOT KVBENCH_HDF5_INCLUDE_DIR OR NOT KVBENCH_HDF5_LIBRARY)
 endif()
 set(_kvbench_hdf5 "${KVBENCH_HDF5_LIBRARY}")
 if(KVBENCH_HDF5_LIBRARY MATCHES "\\.a$")
-  # The archive's own needs: its two filters and the loader for plugins.
+  # Dependencies of the archive: two filters and the plugin loader.
   foreach(_lib IN ITEMS sz aec z)
     string(TOUPPER "KVBENCH_${_lib}_LIBRARY" _var)
     kvbench_find_library(${_var} ${_lib})
@@ -76,7 +75,7 @@ endif()
 kvbench_dependency(OpenSSL COMPONENTS Crypto)
 kvbench_imported(crypto "" OpenSSL::Crypto)
 
-# fmt: no archive on Debian, so a static build compiles it in.
+# fmt: Debian has no archive, so static builds use the headers only.
 kvbench_dependency(fmt)
 if(KVBENCH_STATIC)
   kvbench_imported(fmt "" fmt::fmt-header-only)
@@ -84,7 +83,7 @@ else()
   kvbench_imported(fmt "" fmt::fmt)
 endif()
 
-# OpenMP: the flag at compile time; the run-time library as an archive where asked and possible.
+# OpenMP: static builds with GCC link libgomp.a.
 kvbench_dependency(OpenMP COMPONENTS CXX)
 set(_kvbench_openmp OpenMP::OpenMP_CXX)
 if(KVBENCH_STATIC AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

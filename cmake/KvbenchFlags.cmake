@@ -1,8 +1,8 @@
-# Compile and link flags of our own targets.
+# Compile and link flags of kvbench's targets.
 #
-# Two rules stand behind them. What a method selects must not depend on which products the
-# compiler happens to fuse, so contraction is off and a fused step is written std::fma. And NaN,
-# infinity and signed zero keep their meaning: never -ffast-math; only errno and traps are given up.
+# Selections must not depend on which products the compiler fuses, so contraction is off and fused
+# steps are written as std::fma. NaN, infinity and signed zero keep their meaning: never -ffast-math;
+# only errno and traps are disabled.
 
 set(_arch "")
 if(KVBENCH_NATIVE)
@@ -23,14 +23,14 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND _warnings -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-restrict)
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  # Clang counts it to -Wconversion. And it says of loops that it could not vectorise them as asked.
+  # Clang includes -Wsign-conversion in -Wconversion, and warns of loops that it cannot vectorize.
   list(APPEND _warnings -Wno-sign-conversion -Wno-pass-failed)
 endif()
 if(KVBENCH_WERROR)
   list(APPEND _warnings -Werror)
 endif()
 
-# nvcc hands -Xcompiler on to the host compiler; its generated code is not pedantic.
+# nvcc passes -Xcompiler to the host compiler; its generated code is not pedantic.
 set(_cuda_options --fmad=false --expt-relaxed-constexpr -lineinfo)
 foreach(_flag IN LISTS _arch _arithmetic ITEMS -Wall -Wextra -Wshadow -fopenmp)
   list(APPEND _cuda_options "-Xcompiler=${_flag}")
@@ -49,7 +49,7 @@ if(KVBENCH_SANITIZE)
   add_link_options(${_sanitize})
 endif()
 
-# What the manifest reports as the flags of this build.
+# Compile flags in the manifest.
 string(TOUPPER "CMAKE_CXX_FLAGS_${CMAKE_BUILD_TYPE}" _build_flags)
 string(JOIN " " KVBENCH_FLAGS ${CMAKE_CXX_FLAGS} ${${_build_flags}} -std=c++20 ${_arch}
        ${_arithmetic} ${_sanitize} -fopenmp)
@@ -71,9 +71,9 @@ function(kvbench_target_options target)
   endif()
 endfunction()
 
-# Joins the sources of each folder into units of `size`: from scratch this halves the time, since
-# most of it goes to headers. Methods stay apart; their functions share names (`compress`).
-# ThreadSanitizer's build takes each source alone, and so finds what a source forgot to include.
+# Joins the sources of each folder into units of `size`, which halves the time of a full build. Methods
+# are compiled alone, since their functions share names (`compress`). The ThreadSanitizer build compiles
+# every source alone, and so detects missing includes.
 function(kvbench_unity target size)
   if(NOT KVBENCH_UNITY OR KVBENCH_SANITIZE MATCHES "thread")
     return()
@@ -94,11 +94,11 @@ function(kvbench_unity target size)
   endforeach()
 endfunction()
 
-# Everything a source of ours may include; as imported targets, so third-party headers are SYSTEM.
+# Third-party headers and libraries of every target, as SYSTEM includes.
 function(kvbench_link_dependencies target)
   target_include_directories(${target} SYSTEM PRIVATE "${KVBENCH_RANDOM123_INCLUDE_DIR}")
-  # Jobs are parallel outside; a product that splits itself over threads would be slower and would
-  # sum in an order that depends on how many there are.
+  # Jobs already run in parallel; products over several threads would be slower, and their order of
+  # summation would depend on the number of threads.
   target_compile_definitions(${target} PRIVATE EIGEN_DONT_PARALLELIZE)
   target_link_libraries(${target} PRIVATE
     $<BUILD_INTERFACE:Eigen3::Eigen> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>

@@ -1,5 +1,5 @@
-# The program, the library, its public headers, and what find_package(kvbench) reads. What names no
-# component belongs to `program`, which packages hold; the library is `development`.
+# Installs the program, the library with its public headers, and the CMake package. The default
+# component is `program`, that of the packages; the library is `development`.
 set(_config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/kvbench")
 
 if(TARGET kvbench)
@@ -9,7 +9,7 @@ if(TARGET kvbench)
     install(FILES data/sample.h5 DESTINATION kvbench COMPONENT python)
   endif()
 endif()
-# Manual pages and completion are what the program says of itself.
+# The program prints its manual pages and completion scripts.
 if(TARGET kvbench AND NOT CMAKE_CROSSCOMPILING)
   install(CODE "
     set(kvbench_program [[$<TARGET_FILE:kvbench>]])
@@ -20,7 +20,7 @@ endif()
 install(TARGETS kvbench_lib EXPORT kvbenchTargets
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
 
-# Public headers: what docs/library.md names, and what these include. None needs another package;
+# Public headers: those of docs/library.md and their includes. None needs another package;
 # install_consumer compiles them all.
 set(_public
   algorithms/contract algorithms/params algorithms/registry
@@ -42,8 +42,8 @@ foreach(_header IN LISTS _public)
   install(FILES "lib/${_header}.hpp" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/kvbench/${_module}"
           COMPONENT development)
 endforeach()
-# They include each other as "module/file.hpp". Modules have common names (core, trace), so an installed
-# header says <kvbench/module/file.hpp>.
+# Headers include each other as "module/file.hpp". Module names are common words (core, trace), so
+# installed headers use <kvbench/module/file.hpp>.
 install(CODE "set(_headers \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/kvbench\")"
         COMPONENT development)
 install(SCRIPT cmake/InstalledIncludes.cmake COMPONENT development)

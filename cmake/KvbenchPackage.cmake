@@ -1,16 +1,16 @@
-# What `make package` makes of a build (docs/releasing.md): of a usual one a .deb, of one with
-# KVBENCH_STATIC=FULL a tar.gz. Both hold the component `program`.
+# Packages of `make package` (docs/releasing.md): a tar.gz if KVBENCH_STATIC is FULL, otherwise a .deb.
+# Both hold the component `program`.
 set(KVBENCH_MAINTAINER "The kvbench authors <kvbench@example.org>" CACHE STRING
-    "Name and address in packages")
+    "Maintainer of packages, NAME <ADDRESS>")
 
 set(CPACK_PACKAGE_VENDOR "The kvbench authors")
 set(CPACK_PACKAGE_CONTACT "${KVBENCH_MAINTAINER}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "replay KV-cache compression methods on recorded attention")
 set(CPACK_PACKAGE_DESCRIPTION
 "kvbench replays recorded queries, keys and values of language models through
-KV-cache compression methods, without the model. It measures how far the
-attention output moves, what memory each method holds, and how long it takes.
-It needs a processor of the level x86-64-v3 (AVX2, FMA).")
+KV-cache compression methods, without the model. It measures the error of the
+attention output, the memory and the time of each method.
+It needs an x86-64-v3 processor (AVX2, FMA).")
 set(CPACK_COMPONENTS_ALL program)
 set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
 set(CPACK_STRIP_FILES ON)
@@ -25,7 +25,7 @@ if(KVBENCH_STATIC STREQUAL "FULL")
   set(CPACK_PACKAGE_FILE_NAME "kvbench-${PROJECT_VERSION}-linux-x86-64-v3")
   set(CPACK_ARCHIVE_FILE_NAME "${CPACK_PACKAGE_FILE_NAME}")
   install(FILES LICENSE README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
-  # The licences of what is linked in, where Debian keeps them.
+  # Licences of linked libraries, at Debian's paths.
   foreach(_package libhdf5-dev libaec-dev zlib1g-dev libdeflate-dev libssl-dev libfmt-dev gcc-12-base
           libc6-dev libeigen3-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev librandom123-dev)
     install(FILES "/usr/share/doc/${_package}/copyright" RENAME "${_package}"
@@ -42,7 +42,7 @@ else()
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
   set(CPACK_PRE_BUILD_SCRIPTS "${CMAKE_CURRENT_SOURCE_DIR}/packaging/debian/compress.cmake")
   set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
-  # SOURCE_DATE_EPOCH, where it is set.
+  # Uses SOURCE_DATE_EPOCH if set.
   string(TIMESTAMP _date "%a, %d %b %Y %H:%M:%S +0000" UTC)
   configure_file(packaging/debian/changelog.in "${CMAKE_CURRENT_BINARY_DIR}/changelog.Debian" @ONLY)
   install(FILES packaging/debian/copyright "${CMAKE_CURRENT_BINARY_DIR}/changelog.Debian"

@@ -1,11 +1,11 @@
-# KVBENCH_PYTHON, the interpreter of the scripts and of their tests, and kvbench_python, the one to
-# use. It is chosen at every configuration: a folder that was configured before the packages were
-# there, or by hand with an interpreter that lacks them, takes a good one as soon as there is one.
-set(_help "Python for scripts and their tests, a path or a name on the PATH; empty: look for one")
+# Sets kvbench_python, the interpreter of scripts and their tests: KVBENCH_PYTHON if it has the
+# packages, otherwise the first python3 with them. Chosen anew at every configuration, since packages
+# may be installed later.
+set(_help "Python of scripts and their tests: path or name on the PATH; empty: the first with the packages")
 set(KVBENCH_PYTHON "" CACHE STRING "${_help}")
 set(_modules numpy pandas matplotlib --prefer h5py sklearn)
 
-# In `variable` what scripts/find_python.sh prints when PYTHON is `python`; empty where it fails.
+# Sets `variable` to the output of scripts/find_python.sh with PYTHON=`python`; empty if it fails.
 function(kvbench_find_python variable python)
   execute_process(
     COMMAND "${CMAKE_COMMAND}" -E env "PYTHON=${python}"
@@ -25,12 +25,12 @@ if(NOT kvbench_python)
   kvbench_find_python(kvbench_python "" ${_modules})
   if(KVBENCH_PYTHON AND kvbench_python)
     message(NOTICE "-- kvbench: ${KVBENCH_PYTHON} lacks numpy, pandas or matplotlib; "
-                   "tests take ${kvbench_python}")
+                   "tests use ${kvbench_python}")
     set(KVBENCH_PYTHON "" CACHE STRING "${_help}" FORCE)
   endif()
 endif()
 if(NOT kvbench_python)
-  # Tests that need no package still run, the others say that they cannot.
+  # Tests that need packages are skipped.
   kvbench_find_python(kvbench_python "${KVBENCH_PYTHON}")
 endif()
 if(NOT kvbench_python)

@@ -1,12 +1,11 @@
-# One gtest program (linking many is slow), the Python tests, and the shell tests of the program.
-# Tests with the label `slow` are four fifths of the time: `make test` leaves them out, `make
-# test-slow` and CI run them.
-set(KVBENCH_TEST_TIMEOUT 1800)  # for a hang; none takes minutes on an idle machine
-# Temporary files go to a folder of this build's own: two builds may be tested at the same time. Runs
-# wait for the disk after each table; in memory, where there is room, that takes no time.
+# One gtest program (linking many is slow), Python tests and shell tests. Tests with the label `slow`
+# take four fifths of the time: `make test` skips them, `make test-slow` and CI run them.
+set(KVBENCH_TEST_TIMEOUT 1800)  # for hangs; no test takes minutes on an idle machine
+# Each build has its own folder of temporary files, in memory if it has 2 GB: runs wait for the disk
+# after each table.
 set(_files "${CMAKE_CURRENT_BINARY_DIR}/test-files")
-execute_process(COMMAND df -k --output=avail /dev/shm OUTPUT_VARIABLE _room ERROR_QUIET)
-if(_room MATCHES "([0-9]+)" AND CMAKE_MATCH_1 GREATER 2000000)
+execute_process(COMMAND df -k --output=avail /dev/shm OUTPUT_VARIABLE _available ERROR_QUIET)
+if(_available MATCHES "([0-9]+)" AND CMAKE_MATCH_1 GREATER 2000000)
   string(SHA1 _build "${CMAKE_CURRENT_BINARY_DIR}")
   string(SUBSTRING "${_build}" 0 12 _build)
   set(_files "/dev/shm/kvbench-tests-${_build}")
@@ -15,7 +14,7 @@ add_test(NAME files.make COMMAND bash -c "rm -rf '${_files}' && mkdir -p '${_fil
 add_test(NAME files.remove COMMAND "${CMAKE_COMMAND}" -E rm -rf "${_files}")
 set_tests_properties(files.make PROPERTIES FIXTURES_SETUP files)
 set_tests_properties(files.remove PROPERTIES FIXTURES_CLEANUP files)
-# One variable in each property: gtest_discover_tests keeps only the first of a list.
+# One variable per property: gtest_discover_tests keeps only the first of a list.
 set(_test_environment ENVIRONMENT "TEST_TMPDIR=${_files}")
 set(_src "${CMAKE_CURRENT_SOURCE_DIR}")
 
@@ -30,7 +29,7 @@ if(_test_units)
   find_package(GTest REQUIRED)
   include(GoogleTest)
   if(KVBENCH_TEST_OBJECTS)
-    # The library's objects come first, so that of an inline function their copy is linked.
+    # The library's objects come first, so that their copies of inline functions are linked.
     list(TRANSFORM _test_sources REPLACE "(.+)" "${KVBENCH_TEST_OBJECTS}/CMakeFiles/kvbench_tests.dir/\\1.o"
       OUTPUT_VARIABLE _objects)
     set_source_files_properties(${_objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
@@ -50,19 +49,19 @@ if(_test_units)
     target_compile_definitions(kvbench_tests PRIVATE KVBENCH_PROGRAM="")
   endif()
   kvbench_target_options(kvbench_tests)
-  # Tests are compiled more often than they run long; what they test keeps its own level.
+  # Tests are compiled more often than they run; the library keeps its own level.
   target_compile_options(kvbench_tests PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
   kvbench_link_dependencies(kvbench_tests)
-  # Nearly every test has these headers; each time they would be a fifth of what it takes.
+  # Headers of nearly every test, a fifth of its compile time.
   if(NOT KVBENCH_TEST_OBJECTS)
     target_precompile_headers(kvbench_tests PRIVATE
       "$<$<COMPILE_LANGUAGE:CXX>:${_src}/tests/precompiled.hpp>")
   endif()
-  # Left out of a sanitizer's build, where they would take most of the time: what these run is tested
-  # on less data, and the statistics of many seeds run the same lines again for each.
-  set(_left_out "")
+  # Skipped in sanitizer builds, where they would take most of the time. Other tests run the same code
+  # on less data or fewer seeds.
+  set(_skipped "")
   if(KVBENCH_SANITIZE)
-    string(CONCAT _left_out "AllMethods.OracleKeepsTheMostMass"
+    string(CONCAT _skipped "AllMethods.OracleKeepsTheMostMass"
       ":AllMethods.CompositionsMeetTheirBudgets"
       ":BumbleBee.LazyEqualsGreedyWithManyTies"
       ":RunTest.ThreadsAndResumeDoNotChangeARowOfTheSmallTrace"
@@ -74,13 +73,13 @@ if(_test_units)
       ":BalanceKv.ErrorOfTheWeightedSumIsBelowUniform"
       ":BalanceKvStream.ErrorFallsWithTheBatchSizeAndIsBelowTheTheorems")
   endif()
-  # Many random inputs; other tests run the same lines on fewer.
+  # Many random inputs; other tests run the same code on fewer.
   string(CONCAT _slow "OptionFuzz.EveryParameterIsRefusedOrRuns:TableDamage.*"
     ":TraceMutations.*:CachesMutations.*:TraceHostile.WhatHdf5DoesNotSurvive")
   foreach(_label unit slow)
-    set(_filter "-${_slow}:${_left_out}")
+    set(_filter "-${_slow}:${_skipped}")
     if(_label STREQUAL slow)
-      set(_filter "${_slow}-${_left_out}")
+      set(_filter "${_slow}-${_skipped}")
     endif()
     gtest_discover_tests(kvbench_tests
       TEST_LIST kvbench_${_label}_tests TEST_FILTER "${_filter}"
@@ -91,11 +90,11 @@ if(_test_units)
 endif()
 
 # --------------------------------------------------------------------------------- emulated device
-# The CUDA code on a device that tests/emulated plays on the CPU, by switching stacks: x86-64 alone.
-# Each .cu file is compiled as C++, with the headers of tests/emulated in place of CUDA's.
+# Runs the CUDA code on a device that tests/emulated emulates on the CPU by switching stacks (x86-64
+# only). Each .cu file is compiled as C++, with the headers of tests/emulated instead of CUDA's.
 file(GLOB _kernels ${_glob} lib/gpu/*.cu)
 if(_kernels AND _test_units AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
-  # Whole runs on a GPU against the CPU (tests/test_gpu_*.cpp) run here as well.
+  # Includes the runs on a GPU against the CPU (tests/test_gpu_*.cpp).
   file(GLOB _emulated ${_glob} tests/emulated/*.cpp tests/test_gpu_*.cpp)
   foreach(_kernel IN LISTS _kernels)
     get_filename_component(_name "${_kernel}" NAME_WE)
@@ -113,12 +112,12 @@ if(_kernels AND _test_units AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$
   target_compile_options(kvbench_emulated_tests PRIVATE
     -include cuda_runtime.h $<$<CONFIG:Release>:-O1>)
   kvbench_link_dependencies(kvbench_emulated_tests)
-  # Left out with sanitizers, where fibers are slow: the operations' own tests run the same lines.
+  # Skipped with sanitizers, where fibers are slow: the tests of operations run the same code.
   set(_filter "*")
   if(KVBENCH_SANITIZE)
     set(_filter "-GpuReplay.EveryMethod:GpuReplay.ShapesAndTypes:GpuStreams.*")
   endif()
-  # In parts, not one by one: a test must have a name before the program is built.
+  # In shards, since test names are unknown before the program is built.
   set(_parts 12)
   math(EXPR _last "${_parts} - 1")
   foreach(_part RANGE ${_last})
@@ -142,9 +141,8 @@ endif()
 include(cmake/KvbenchPython.cmake)
 list(APPEND _environment "PYTHON=${kvbench_python}")
 
-# Exit code 77: a test said aloud that it cannot run here. The cost lets these begin first: some take
-# minutes, and at the end the other processors would wait for them.
-# More than ten seconds each.
+# Exit code 77: the test was skipped, with a message. COST starts these tests first, as some take minutes.
+# Slow tests take more than ten seconds each.
 set(_slow_tests
   python.test_correlate python.test_correlate_pictures python.test_correlate_resamples
   python.test_damaged_tables python.test_docs_commands
@@ -166,10 +164,9 @@ function(kvbench_add_test name)
     TIMEOUT ${KVBENCH_TEST_TIMEOUT})
 endfunction()
 
-# Left out of a sanitizer's build, as is each slow Python test: these run the whole program over and over
-# to draw its output, to kill it, or to have tables for a script, which would take most of the time; what
-# they run is tested elsewhere. test_memory would measure the sanitizer's own memory. Python tests that never start the
-# program are left out too: a sanitizer has nothing to watch there.
+# Skipped in sanitizer builds, like the slow Python tests and those that never start the program: they
+# run the program many times on code that other tests cover. test_memory would measure the sanitizer's
+# memory.
 set(_sanitizer_skips test_memory test_reference_then test_slurm test_python_api demo figures check_includes
   find_python gpu_check own_files)
 file(GLOB _python_tests ${_glob} tests/test_*.py)
@@ -185,15 +182,15 @@ if(kvbench_python)
       "${kvbench_python}" "${_src}/cmake/run_python_test.py" "${_src}/${_test}")
   endforeach()
 elseif(_python_tests)
-  message(STATUS "kvbench: no python3, its tests are left out")
+  message(STATUS "kvbench: no python3 found, Python tests are skipped")
 endif()
 
-# What takes minutes: `ctest -LE slow` leaves it out.
+# Takes minutes.
 if(TEST python.test_extending)
   set_tests_properties(python.test_extending PROPERTIES TIMEOUT 3600)
 endif()
 
-# docs/schema.md as the sources declare it; scripts/update_schema_docs.sh writes it anew.
+# Checks docs/schema.md against the sources; scripts/update_schema_docs.sh regenerates it.
 add_executable(kvbench_schema_docs tests/schema_docs.cpp)
 target_link_libraries(kvbench_schema_docs PRIVATE kvbench_lib)
 kvbench_target_options(kvbench_schema_docs)
@@ -202,16 +199,15 @@ kvbench_add_test(tree.schema_docs $<TARGET_FILE:kvbench_schema_docs> --check
   "${_src}/docs/schema.md")
 
 # ----------------------------------------------------------------------------------------- fuzzing
-# What a file's survey may answer, to the readers of traces and of caches files (tests/fuzz): a fixed
-# number of damaged answers as a test, and with clang the same targets under libFuzzer:
+# Feeds damaged survey answers to the readers of traces and caches files (tests/fuzz): a fixed number as
+# a test, and with clang the same targets under libFuzzer:
 #   build/fuzz_run_survey --write corpus TRACE... && build/fuzz_survey corpus
 #   build/fuzz_run_caches --write corpus CACHES... && build/fuzz_caches -max_len=65536 corpus
-set(_fuzz_survey tests/fuzz/fuzz_survey.cpp lib/trace/survey_code.cpp lib/trace/hdf5_object.cpp
-  lib/trace/dataset.cpp lib/trace/filters.cpp lib/trace/structure.cpp lib/trace/schema.cpp
-  lib/trace/refuse.cpp)
-set(_fuzz_caches tests/fuzz/fuzz_caches.cpp lib/trace/cache_reader.cpp lib/trace/survey_code.cpp
-  lib/trace/hdf5_object.cpp lib/trace/dataset.cpp lib/trace/filters.cpp lib/trace/slab_read.cpp
-  lib/trace/element_convert.cpp lib/trace/schema.cpp lib/trace/input_file.cpp lib/trace/refuse.cpp)
+set(_fuzz_survey tests/fuzz/fuzz_survey.cpp lib/trace/survey_data.cpp lib/trace/hdf5_object.cpp
+  lib/trace/dataset.cpp lib/trace/structure.cpp lib/trace/structure_extra.cpp lib/trace/schema.cpp)
+set(_fuzz_caches tests/fuzz/fuzz_caches.cpp lib/trace/cache_reader.cpp lib/trace/survey_data.cpp
+  lib/trace/hdf5_object.cpp lib/trace/dataset.cpp lib/trace/slab_read.cpp lib/trace/chunk_codec.cpp
+  lib/trace/schema.cpp lib/trace/input_file.cpp)
 foreach(_target survey caches)
   add_executable(fuzz_run_${_target} tests/fuzz/fuzz_${_target}.cpp tests/fuzz/input_${_target}.cpp
     tests/fuzz/run.cpp)
@@ -222,8 +218,7 @@ foreach(_target survey caches)
     if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
       message(FATAL_ERROR "KVBENCH_FUZZ needs clang, got ${CMAKE_CXX_COMPILER_ID}")
     endif()
-    # Its own copy of the sources that it runs, so that libFuzzer sees their branches; the rest is of
-    # the library.
+    # Compiles its own copy of the tested sources, so that libFuzzer sees their branches.
     add_executable(fuzz_${_target} ${_fuzz_${_target}})
     target_include_directories(fuzz_${_target} PRIVATE "${_src}/lib")
     set(_fuzz -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined)
@@ -251,7 +246,7 @@ foreach(_test IN LISTS _cli_tests)
   endif()
 endforeach()
 
-# The tree itself keeps the include rule; cli.check_includes shows that a bad tree is caught.
+# Checks the includes of this tree; cli.check_includes tests the script.
 if(NOT KVBENCH_SANITIZE)
   kvbench_add_test(tree.include_rule bash "${_src}/scripts/check_includes.sh" "${_src}")
 endif()

@@ -1,4 +1,4 @@
-"""Runs one unittest file; exit code 77 (skipped, aloud) when a package that it needs is missing."""
+"""Runs a unittest file. Exit code 77 (skipped) if a required package is missing."""
 
 import importlib.util
 import os

@@ -1,5 +1,4 @@
-"""pip's build backend: scikit-build-core's, and on the terminal, where pip shows nothing of a build,
-what is compiled, how long that takes and how far it is."""
+"""Build backend: scikit-build-core, with progress on the terminal, since pip hides the build."""
 
 import contextlib
 import os
@@ -7,7 +6,7 @@ import re
 import threading
 
 from scikit_build_core import build as _build
-from scikit_build_core.build import (  # noqa: F401  (pip looks for these here)
+from scikit_build_core.build import (  # noqa: F401  (hooks of PEP 517)
     build_sdist,
     get_requires_for_build_sdist,
     get_requires_for_build_wheel,
@@ -15,11 +14,11 @@ from scikit_build_core.build import (  # noqa: F401  (pip looks for these here)
 )
 
 BUILD = "build/pip"  # tool.scikit-build.build-dir of pyproject.toml
-CPU_MINUTES = 8  # of the compiler, on the machine of docs/performance.md
+CPU_MINUTES = 8  # compile time on the machine of docs/performance.md
 
 
-def counted(build):
-    """(objects made, objects in all) of a Ninja build, (0, 0) before there is one."""
+def compiled(build):
+    """(compiled objects, all objects) of a Ninja build; (0, 0) before it starts."""
     with contextlib.suppress(OSError):
         with open(os.path.join(build, "build.ninja"), encoding="utf-8") as file:
             wanted = set(re.findall(r"^build (CMakeFiles/kvbench(?:_lib)?\.dir/\S+\.o):", file.read(), re.M))
@@ -30,27 +29,27 @@ def counted(build):
 
 
 @contextlib.contextmanager
-def said(build=BUILD, terminal="/dev/tty"):
-    """Within, the terminal says how far the build is; nothing where there is none."""
+def shown_progress(build=BUILD, terminal="/dev/tty"):
+    """Shows the progress of the build on the terminal, if there is one."""
     try:
         stream = open(terminal, "w", encoding="utf-8")
     except OSError:
         yield
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    stream.write(f"\nkvbench: compiles its program, about {max(1, round(CPU_MINUTES / cores))} minutes on "
-                 f"{cores} cores; `make wheel` does it once for many machines\n")
+    stream.write(f"\nkvbench: compiling the program takes about {max(1, round(CPU_MINUTES / cores))} minutes on "
+                 f"{cores} cores; `make wheel` builds a wheel for many machines\n")
     stream.flush()
     over = threading.Event()
 
-    def tell():
+    def show():
         while not over.wait(1):
-            made, wanted = counted(build)
+            made, wanted = compiled(build)
             if wanted:
                 stream.write(f"\rkvbench: {made} of {wanted} compiled ")
                 stream.flush()
 
-    thread = threading.Thread(target=tell, daemon=True)
+    thread = threading.Thread(target=show, daemon=True)
     thread.start()
     try:
         yield
@@ -62,7 +61,7 @@ def said(build=BUILD, terminal="/dev/tty"):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """As PEP 517 says; `make wheel` gives a build folder of its own."""
+    """PEP 517. `make wheel` sets its own build folder."""
     build = (config_settings or {}).get("build-dir", BUILD)
-    with said(build):
+    with shown_progress(build):
         return _build.build_wheel(wheel_directory, config_settings, metadata_directory)

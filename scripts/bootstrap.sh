@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs what kvbench needs and this machine lacks (Debian and its kin, through apt).
+# Installs missing packages of kvbench with apt (Debian and derivatives).
 #
 # usage: scripts/bootstrap.sh [GROUP...]      groups: build plot test notebook slurm bench lint dump package
 #                                             all
-#                                             default: build plot test; all is without slurm,
-#                                             whose packages install services
-# The group lint also gets ruff, which Debian 12 lacks, from pip into build/lint-venv.
-# Nothing is downloaded when everything is there. Elsewhere, or without the right to install, it
-# prints what is missing and exits with code 3.
+#                                             default: build plot test; all excludes slurm, whose
+#                                             packages install services
+# The group lint also installs ruff, which Debian 12 lacks, with pip into build/lint-venv.
+# Downloads nothing if all packages are present. On other systems, or without root or sudo, prints the
+# missing packages and exits with code 3.
 set -euo pipefail
 
 build=(g++ cmake ninja-build pkg-config git libeigen3-dev libhdf5-dev libcli11-dev libfmt-dev
@@ -43,7 +43,7 @@ for group in "${groups[@]}"; do
         "${package[@]}")
       ;;
     *)
-      echo "bootstrap: unknown group '$group' (build, plot, test, notebook, slurm, bench, lint, dump, package, all)" >&2
+      echo "bootstrap: got group '$group', expected build, plot, test, notebook, slurm, bench, lint, dump, package or all" >&2
       exit 2
       ;;
   esac
@@ -56,7 +56,7 @@ has_library() {
     [[ -f $(g++ -print-file-name="lib$1.a" 2> /dev/null) ]]
 }
 
-# Is it there by other means than a Debian package? (By name of the Debian package.)
+# present PACKAGE: whether what the Debian package provides is installed by other means.
 present() {
   case $1 in
     g++ | clang | cmake | git | python3 | clang-format | clang-tidy | pkg-config) command -v "$1" ;;
@@ -112,14 +112,14 @@ if ((${#missing[@]} == 0)); then
   exit 0
 fi
 if [[ $debian == no ]]; then
-  echo "bootstrap: not a Debian system; please install (by their Debian names): ${missing[*]}" >&2
+  echo "bootstrap: not a Debian system; install these packages (Debian names): ${missing[*]}" >&2
   exit 3
 fi
 
 as_root=()
 if [[ $(id -u) != 0 ]]; then
   if ! command -v sudo > /dev/null; then
-    echo "bootstrap: neither root nor sudo; please run: apt-get install ${missing[*]}" >&2
+    echo "bootstrap: needs root or sudo; run: apt-get install ${missing[*]}" >&2
     exit 3
   fi
   as_root=(sudo)
@@ -132,7 +132,7 @@ apt() {
     < /dev/null
 }
 if ! { apt update && apt install -y --no-install-recommends "${missing[@]}"; }; then
-  echo "bootstrap: could not install: ${missing[*]}" >&2
+  echo "bootstrap: cannot install: ${missing[*]}" >&2
   exit 3
 fi
 from_pip

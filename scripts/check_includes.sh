@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Includes go one way:
+# Checks that includes go one way:
 #   apps -> lib/replay -> lib/{trace,algorithms,metrics,cluster,report,gpu} -> lib/attention
 #        -> lib/streams -> lib/core
-# A module may include itself and any module to its right; never back, never among the six.
-# tests/reference/ holds independent references: of ours it may include "core/types.hpp" and its own.
+# A module may include itself and any module to its right, but none to its left and no other module of
+# its group.
+# tests/reference/ holds independent references, which may include only "core/types.hpp" and each other.
 #
 # usage: scripts/check_includes.sh [ROOT]     (default: the repository that holds this script)
-# Prints file:line for each offender. Exit code 0: clean, 1: offenders, 2: no such tree.
+# Prints file:line of each bad include. Exit code: 0, clean; 1, bad includes; 2, no such tree.
 set -euo pipefail
 
 root=${1:-$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)}
@@ -42,9 +43,9 @@ function complain(why) {
 FNR == 1 {
   files++
   n = split(FILENAME, part, "/")
-  if (part[1] == "lib") room = (n > 2) ? part[2] : ""
-  else if (part[1] == "apps") room = "apps"
-  else room = "reference"
+  if (part[1] == "lib") module = (n > 2) ? part[2] : ""
+  else if (part[1] == "apps") module = "apps"
+  else module = "reference"
 }
 
 /^[ \t]*#[ \t]*include[ \t]*["<]/ {
@@ -59,27 +60,27 @@ FNR == 1 {
   ours = slash && (target in rank)
 
   if (path ~ /(^|\/)\.\.?\//) {
-    complain("relative path; write \"room/file.hpp\"")
-  } else if (room == "reference") {
+    complain("relative path; write \"module/file.hpp\"")
+  } else if (module == "reference") {
     if (ours ? path != "core/types.hpp" : (quoted && slash && target != "reference"))
       complain("tests/reference may include only \"core/types.hpp\" and its own headers")
-  } else if (room == "apps") {
-    # May include every room.
-  } else if (!(room in rank)) {
-    complain("lib/" room " is not a known room; give it a place in scripts/check_includes.sh")
+  } else if (module == "apps") {
+    # May include every module.
+  } else if (!(module in rank)) {
+    complain("lib/" module " is an unknown module; add it to scripts/check_includes.sh")
   } else if (ours) {
-    if (target != room && rank[target] <= rank[room])
-      complain((rank[target] == rank[room] ? "sideways" : "backwards") ": lib/" room \
+    if (target != module && rank[target] <= rank[module])
+      complain((rank[target] == rank[module] ? "sideways" : "backwards") ": lib/" module \
                " must not include " (target == "apps" ? "apps" : "lib/" target))
   } else if (quoted) {
-    complain("lib/" room ": a quoted include must name a room (\"room/file.hpp\")")
+    complain("lib/" module ": a quoted include must name a module (\"module/file.hpp\")")
   }
 }
 
 END {
   if (bad) {
-    printf "check_includes: %d offending include(s)\n", bad
+    printf "check_includes: %d bad include(s)\n", bad
     exit 1
   }
-  printf "check_includes: %d files, all includes go one way\n", files
+  printf "check_includes: %d files, no bad include\n", files
 }'

@@ -3,17 +3,14 @@
 
   scripts/compare_runs.py CPU.csv CUDA.csv [--relative 1e-5]
 
-Rows are joined by the key columns of docs/schema.md but for `device`. Figures of error and mass
-must agree to --relative of the first table's (of 1e-6 where that is smaller: rounding of an exact
-cache), and so must numbers in any column that this script does not know. So must numbers in `diag`,
-to 1e-5 where --relative is less, since they have six digits; but for `gain_evaluations`, of which a
-device makes other numbers. Timing columns are left out, and so are `run_id` and `row_crc`. All else
-must be the same text: statuses, tokens kept, bytes. What is NaN never agrees, not even with NaN.
-Tables of steps (CPU.steps.csv), of kept tokens (CPU.kept.csv), of layers (CPU.layers.csv) and of
-queries (CPU.queries.csv) are compared where both runs have them; where one alone has, that is a
-difference.
+Rows are joined by the key columns of docs/schema.md except `device`. Numbers must agree within
+--relative; values below 1e-6 (rounding of an exact cache) within --relative times 1e-6. Numbers in
+`diag` have six digits and must agree within 1e-5 or --relative, whichever is larger; `gain_evaluations`,
+which depends on the device, is ignored, as are timing columns, `run_id` and `row_crc`. Other columns
+(status, tokens kept, bytes) must be equal. NaN equals nothing. The side tables CPU.steps.csv,
+CPU.kept.csv, CPU.layers.csv and CPU.queries.csv must exist in both runs or neither, and are compared.
 
-Needs Python alone. Exit code 0: the same; 1: they differ; 2: bad usage or no such table.
+Needs only Python. Exit code: 0, equal; 1, different; 2, bad usage or input.
 """
 
 import argparse
@@ -30,21 +27,21 @@ from kvbench.text import one_line  # noqa: E402
 KEYS = ("trace", "prompt", "layer", "q_head", "kv_head", "algorithm", "params", "protocol", "sink",
         "recent", "scores", "seed", "n_tokens", "n_queries", "budget_requested", "step",
         "first")
-LEFT_OUT = {"device", "compress_ms", "attend_us_per_query", "compress_ms_iqr",
+IGNORED = {"device", "compress_ms", "attend_us_per_query", "compress_ms_iqr",
             "attend_us_per_query_iqr", *checksums.COLUMNS}
-# The same text, besides KEYS; all other columns are figures.
+# Compared as text, besides KEYS; other columns are compared as numbers.
 EXACT = {"schema", "tokens_kept", "bytes", "full_bytes", "ratio", "middle_ratio",
          "aux_bytes", "peak_bytes", "transient_bytes", "amnesia_count", "status", "scoring_queries",
          "repeats", "tokens", "model", "dtype", "precision", "last", "queries"}
-DIAG_LEFT_OUT = {"gain_evaluations"}
+DIAG_IGNORED = {"gain_evaluations"}
 DIAG_RELATIVE = 1e-5
-SMALL = 1e-6  # figures below are compared as if they were this large
+SMALL = 1e-6  # smaller values are compared with this tolerance scale
 SHOWN = 10
 csv.field_size_limit(1 << 30)  # a list of kept tokens is one field
 
 
 class TableError(Exception):
-    """Bad input: one line for the user."""
+    """Bad input, with a one-line message."""
 
 
 def side_path(path, kind):
@@ -54,7 +51,7 @@ def side_path(path, kind):
 
 
 def read_rows(path):
-    """Columns, and a dict from key to row (a dict of texts)."""
+    """(columns, {key: row}); a row is {column: text}."""
     try:
         checksums.check_table(path)
         with open(path, encoding="utf-8", newline="") as file:
@@ -72,7 +69,7 @@ def read_rows(path):
                                      "fields")
                 key = tuple(row[name] for name in keys)
                 if key in rows:
-                    raise TableError(f"{path}: line {reader.line_num}: a row for the second time")
+                    raise TableError(f"{path}: line {reader.line_num}: duplicate row")
                 rows[key] = row
     except checksums.ChangedError as error:
         raise TableError(str(error)) from None
@@ -88,7 +85,7 @@ def is_nan(text):
 
 
 def distance(first, second):
-    """|a - b| over the larger of |a| and SMALL; NaN or infinite where one is no finite number."""
+    """|a - b| / max(|a|, SMALL); NaN or infinite unless both are finite numbers."""
     try:
         a, b = float(first), float(second)
     except ValueError:
@@ -97,7 +94,7 @@ def distance(first, second):
 
 
 class Comparison:
-    """Differences of two runs, and the largest distance that was let pass."""
+    """Differences of two runs, and the largest accepted distance."""
 
     def __init__(self, relative):
         self.relative = relative
@@ -115,7 +112,7 @@ class Comparison:
         if not is_nan(first) and not is_nan(second) and first == second:
             return
         apart = distance(first, second)
-        # Written so that NaN differs.
+        # NaN compares false and counts as a difference.
         if apart <= relative:
             self.largest = max(self.largest, (apart, where))
         else:
@@ -131,7 +128,7 @@ class Comparison:
             self.differ(f"{where}: {shortened(first, second)}")
             return
         for (name, _, a), (_, _, b) in zip(*parts):
-            if name not in DIAG_LEFT_OUT:
+            if name not in DIAG_IGNORED:
                 self.number(a, b, max(self.relative, DIAG_RELATIVE), f"{where} {name}")
 
     def tables(self, first_path, second_path):
@@ -154,7 +151,7 @@ class Comparison:
     def row(self, first, second, row):
         for column, text in first.items():
             where = f"{row}: {column}"
-            if column in LEFT_OUT or column in KEYS:
+            if column in IGNORED or column in KEYS:
                 continue
             if column in EXACT:
                 self.text(text, second[column], where)
@@ -165,7 +162,7 @@ class Comparison:
 
 
 def shortened(first, second):
-    """Both texts from a little before where they part."""
+    """Both texts, from shortly before their first difference."""
     at = len(os.path.commonprefix([first, second]))
     begin = max(0, at - 20)
     parts = [text[begin:at + 40] or "nothing" for text in (first, second)]
@@ -178,7 +175,7 @@ def main(arguments=None):
     parser.add_argument("first", metavar="CPU.csv")
     parser.add_argument("second", metavar="CUDA.csv")
     parser.add_argument("--relative", type=float, default=1e-5, metavar="X",
-                        help="largest relative difference of a figure [1e-5]")
+                        help="largest relative difference of a number [1e-5]")
     options = parser.parse_args(arguments)
     if not 0.0 <= options.relative < 1.0:
         parser.error(f"--relative: got {options.relative}, expected a number from 0 to below 1")
@@ -191,7 +188,7 @@ def main(arguments=None):
             if all(have):
                 comparison.tables(*paths)
             elif any(have):
-                comparison.differ(f"{paths[have.index(False)]} is not there")
+                comparison.differ(f"{paths[have.index(False)]}: no such file")
     except TableError as error:
         print(one_line(f"compare_runs.py: {error}"), file=sys.stderr)
         return 2

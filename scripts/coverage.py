@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Which lines of lib/ the unit tests and the fuzz programs run, by room.
+"""Measures the line coverage of lib/ by the unit tests and fuzz programs.
 
   scripts/coverage.py BUILD_DIR [--least PERCENT] [--jobs N]
 
-Runs the programs of CMake's target `counted` in BUILD_DIR, prints a line per room and the files with the
-most lines that nothing ran, and writes BUILD_DIR/coverage: index.html with every source, coverage.txt
-with the numbers of such lines. Exit code 1 where a test failed or fewer than PERCENT of all lines ran.
-Run by `make coverage`.
+Runs the programs of CMake's target `counted` in BUILD_DIR. Prints the coverage per module and the files
+with the most uncovered lines, and writes BUILD_DIR/coverage: index.html with every source, coverage.txt
+with the uncovered lines. Exit code 1 if a test failed or the coverage is below PERCENT. Run by
+`make coverage`.
 """
 
 import argparse
@@ -20,9 +20,9 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SHOWN = 10
-# Run only in the process that surveys a file (lib/trace/survey.hpp): it ends by _exit or is killed,
-# and has no right to write counts. TraceHostile and TraceMutations test them.
-IN_THE_SURVEY = ("survey_walk.cpp", "survey_dataset.cpp", "survey_driver.cpp")
+# Run only in the survey process (lib/trace/survey.hpp), which ends by _exit or a signal and cannot write
+# counts. TraceHostile and TraceMutations test them.
+SURVEY_SOURCES = ("survey_walk.cpp", "survey_dataset.cpp")
 FUZZ_INPUTS = "20000"
 
 
@@ -31,7 +31,7 @@ def share(covered, total):
 
 
 def commands(build, jobs):
-    """The programs that count, with what their environment has besides: the unit tests in `jobs` parts."""
+    """(command, additional environment) of each program; the unit tests run in `jobs` parts."""
     def program(name):
         return os.path.join(os.path.abspath(build), name)
 
@@ -43,21 +43,21 @@ def commands(build, jobs):
            {"KVBENCH": program("kvbench")})
 
 
-def roomy_folder():
-    """In memory, where there is room: runs wait for the disk after each table. Else None."""
+def memory_folder():
+    """A folder in memory, since runs wait for the disk after each table; None without 2 GB."""
     memory = "/dev/shm"
     return memory if os.path.isdir(memory) and shutil.disk_usage(memory).free > 2e9 else None
 
 
 def run_all(build, jobs):
-    """Whether all of them ended well; what one that did not says goes to stderr."""
+    """Whether all programs succeeded. Prints the output of failed ones to stderr."""
     good = True
-    with tempfile.TemporaryDirectory(dir=roomy_folder()) as folder:
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         running = []
         for i, (words, environment) in enumerate(commands(build, jobs)):
             said = os.path.join(folder, f"{i}.log")
             with open(said, "wb") as log:
-                # A thread that waits leaves the processor to the other programs.
+                # Waiting threads must not spin: the programs run in parallel.
                 running.append((words, said, subprocess.Popen(
                     words, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT,
                     env={**os.environ, "OMP_WAIT_POLICY": "passive", "TMPDIR": folder,
@@ -75,11 +75,13 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", metavar="BUILD_DIR")
-    parser.add_argument("--least", type=float, default=0.0, metavar="PERCENT", help="[0]")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument("--least", type=float, default=0.0, metavar="PERCENT",
+                        help="least coverage of lib/ [0]")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N",
+                        help="parallel programs [all cores]")
     options = parser.parse_args(arguments)
     if shutil.which("gcovr") is None:
-        print("coverage.py: gcovr: no such program; scripts/bootstrap.sh test installs it",
+        print("coverage.py: gcovr: no such program; run scripts/bootstrap.sh test",
               file=sys.stderr)
         return 2
     counts = pathlib.Path(options.build, "CMakeFiles", "kvbench_lib_counted.dir")
@@ -94,12 +96,12 @@ def main(arguments=None):
     report = os.path.join(options.build, "coverage")
     os.makedirs(report, exist_ok=True)
     summary = os.path.join(report, "summary.json")
-    # A line's count follows from those of its neighbours, and is negative where threads lost some.
+    # gcov derives counts of lines from their neighbours; they are negative where threads lost counts.
     words = ["gcovr", "--root", ROOT, "--filter", "lib/", "-j", str(options.jobs),
              "--gcov-ignore-parse-errors", "--json-summary", summary,
              "--txt", os.path.join(report, "coverage.txt"),
              "--html-details", os.path.join(report, "index.html")]
-    for name in IN_THE_SURVEY:
+    for name in SURVEY_SOURCES:
         words += ["--exclude", "lib/trace/" + name.replace(".", r"\.")]
     done = subprocess.run([*words, str(counts)], cwd=ROOT, check=False, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
@@ -108,21 +110,21 @@ def main(arguments=None):
         return 3
     with open(summary, encoding="utf-8") as file:
         files = json.load(file)["files"]
-    rooms = {}
+    modules = {}
     for one in files:
-        room = "/".join(one["filename"].split("/")[:2])
-        covered, total = rooms.get(room, (0, 0))
-        rooms[room] = covered + one["line_covered"], total + one["line_total"]
-    rooms["lib"] = tuple(map(sum, zip(*rooms.values()))) or (0, 0)
-    for room, (covered, total) in sorted(rooms.items()):
-        print(f"{room:16} {covered:6} of {total:6} lines  {share(covered, total):5.1f} %")
-    print("most lines that no test runs:")
+        module = "/".join(one["filename"].split("/")[:2])
+        covered, total = modules.get(module, (0, 0))
+        modules[module] = covered + one["line_covered"], total + one["line_total"]
+    modules["lib"] = tuple(map(sum, zip(*modules.values()))) or (0, 0)
+    for module, (covered, total) in sorted(modules.items()):
+        print(f"{module:16} {covered:6} of {total:6} lines  {share(covered, total):5.1f} %")
+    print("files with the most uncovered lines:")
     for one in sorted(files, key=lambda f: f["line_covered"] - f["line_total"])[:SHOWN]:
         if one["line_covered"] < one["line_total"]:
             print(f"{one['line_total'] - one['line_covered']:6}  {one['filename']}")
-    print(f"without {', '.join(IN_THE_SURVEY)} and CUDA sources; the report: {report}/index.html")
-    if not rooms["lib"][1] or share(*rooms["lib"]) < options.least:
-        print(f"coverage.py: {share(*rooms['lib']):.2f} % of the lines of lib/ ran, expected "
+    print(f"excluded: {', '.join(SURVEY_SOURCES)}, CUDA sources; report: {report}/index.html")
+    if not modules["lib"][1] or share(*modules["lib"]) < options.least:
+        print(f"coverage.py: got a coverage of {share(*modules['lib']):.2f} %, expected at least "
               f"{options.least:g} %", file=sys.stderr)
         return 1
     return 0

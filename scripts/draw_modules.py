@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Draws which module includes which: docs/architecture.svg.
+"""Draws the includes between modules: docs/architecture.svg.
 
-    scripts/draw_modules.py                  # after the first include of one module by another
-    scripts/draw_modules.py --picture FILE   # to another file: .svg, .png or .pdf
+    scripts/draw_modules.py                  # docs/architecture.svg
+    scripts/draw_modules.py --picture FILE   # another file: .svg, .png or .pdf
 
 The modules are apps/ and the folders of lib/. An arrow points to an included module.
-Ranks are those of scripts/check_includes.sh. `--root DIR` takes another source tree. Needs
-matplotlib.
+Ranks are those of scripts/check_includes.sh. Needs matplotlib.
 """
 
 import argparse
@@ -81,7 +80,7 @@ def place(edges, rank):
     widest = max(rows, key=lambda at: len(rows[at]))
     bottom = max(rows)
 
-    def weight(module):  # modules that lean on more stand further right
+    def weight(module):  # modules with more dependencies go to the right
         targets = [rank[target] for source, target in edges if source == module]
         return (sum(bottom - at for at in targets), module)
 
@@ -174,8 +173,8 @@ def draw(edges, rank, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--picture", help="another file to write")
-    parser.add_argument("--root", default=ROOT, help="source tree")
+    parser.add_argument("--picture", help="file to write [docs/architecture.svg]")
+    parser.add_argument("--root", default=ROOT, help="source tree [this one]")
     options = parser.parse_args()
     draw(graph(options.root), ranks(options.root),
          options.picture or os.path.join(options.root, PICTURE))

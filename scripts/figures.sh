@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Every figure from one trace, and a page that shows them: OUT/index.html, which opens from disk.
+# Draws every figure from one trace, and a page that shows them: OUT/index.html.
 #
 #   scripts/figures.sh TRACE OUT [SELECTION...]
 #
-# SELECTION: options that `kvbench replay` and `kvbench cluster` share, such as --layers 0,15,31 or
-# --prompts ID or --threads 8; give layers for a large model. Tables, manifests, pictures (PNG, PDF)
-# and what each says in numbers (STEM.txt) come to lie in OUT: a new or empty folder, or that of an
-# earlier run, whose files are overwritten. Methods along a stream are judged by 64 last queries, not
-# 256, for time: docs/figures.md has the full commands.
-# KVBENCH names the program (default: build/kvbench), PYTHON the interpreter (default: the first
-# python3 that has numpy, pandas, matplotlib and scikit-learn).
-# Exit code: that of the first step that failed; 1 when all steps ran but some rows failed.
+# SELECTION: options shared by `kvbench replay` and `kvbench cluster`, such as --layers 0,15,31,
+# --prompts ID or --threads 8. Select layers of large models. OUT receives tables, manifests, pictures
+# (PNG, PDF) and measured captions (STEM.txt). It must be new, empty or of an earlier run, whose files
+# are overwritten. To save time, streams evaluate the last 64 queries instead of 256; docs/figures.md
+# has the full commands.
+# KVBENCH: program (default: build/kvbench). PYTHON: interpreter (default: the first python3 with numpy,
+# pandas, matplotlib and scikit-learn).
+# Exit code: that of the first failed step; 1 if only some rows failed.
 set -euo pipefail
 
 say() { echo "figures.sh: $*"; }
@@ -30,7 +30,7 @@ out=$2
 shift 2
 selection=("$@")
 
-# Before the long part, not after it.
+# Check programs and files before the replays.
 kvbench=$(command -v "${KVBENCH:-$root/build/kvbench}") ||
   die 2 "${KVBENCH:-$root/build/kvbench}: no such program; build it or set KVBENCH"
 kvbench=$(realpath -- "$kvbench")
@@ -38,7 +38,7 @@ kvbench=$(realpath -- "$kvbench")
 trace=$(realpath -- "$trace_given")
 python=$("$root/scripts/find_python.sh" numpy pandas matplotlib sklearn 2>&1) || die 2 "$python"
 
-# A page of an earlier version has no mark; what it says is as good.
+# Folders of earlier versions have no mark but the same page title.
 if ! grep -qs '<title>kvbench: figures of' "$out/index.html"; then
   refusal=$("$root/scripts/own_folder.sh" "$out" 2>&1) || die 2 "$refusal"
 fi
@@ -47,7 +47,7 @@ started=$SECONDS
 failed_rows=0
 page=
 
-# As a reader would type it: without this machine's paths, quoted only where needed.
+# The command without paths of this machine, quoted only if needed.
 typed() {
   local word line=
   for word; do
@@ -70,8 +70,8 @@ escaped() {
   echo "${text//\"/&quot;}"
 }
 
-# run COMMAND...: says it, runs it, stops with one line where it fails. 1 from kvbench means that
-# some rows failed: the others are still worth a picture.
+# run COMMAND...: prints and runs the command, stops if it fails. Exit code 1 of kvbench: some rows
+# failed, and the others are plotted.
 run() {
   local code=0
   say "$(typed "$@")"
@@ -93,16 +93,16 @@ replay() {
 
 section() { page+="<h2>$(escaped "$1")</h2>"$'\n'; }
 
-# figure STEM TITLE TABLES CAPTION ALT -- PROGRAM ARGUMENTS...: makes STEM.{png,pdf,txt} and its
-# entry. CAPTION: what is drawn, and what the paper claims; below it on the page stands STEM.txt, what
-# was measured in these tables, and what bars mean, which depends on the number of layers. TABLES: files to link, spaces between. `made`: what made them.
+# figure STEM TITLE TABLES CAPTION ALT -- PROGRAM ARGUMENTS...: makes STEM.{png,pdf,txt} and its entry.
+# CAPTION: what is drawn and what the paper claims; the measured caption STEM.txt follows on the page.
+# TABLES: files to link, separated by spaces. `made`: the commands that made them.
 figure() {
   local stem=$1 title=$2 tables=$3 caption=$4 alt=$5 links='' file
   shift 6
   local command=("$python" "$root/scripts/kvbench-py" "$@" -o "$stem" --caption "$stem.txt")
   run "${command[@]}"
   for file in $tables "$stem.png" "$stem.pdf" "$stem.txt"; do
-    [[ -s $file ]] || die 3 "$file: was not made by: $(typed "${command[@]}")"
+    [[ -s $file ]] || die 3 "$file: not written by: $(typed "${command[@]}")"
     links+=" <a href=\"$file\">$file</a>"
   done
   page+="<figure id=\"$stem\">
@@ -237,7 +237,7 @@ pre { background: #f4f4f4; padding: 0.5rem; white-space: pre-wrap; font-size: 13
 <h1>Figures of $(escaped "$(basename -- "$trace")")</h1>
 <p>Made by <code>scripts/figures.sh</code> with $(escaped "$("$kvbench" --version | head -1)").
 Commands run in this folder; configs/ and scripts/ are those of the source. A manifest
-(<code>.json</code>) beside each table says all else.</p>
+(<code>.json</code>) describes the run of each table.</p>
 $page</body>
 </html>
 HTML

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Lists knots of lib/: groups of stems that include one another in a circle.
+"""Lists include cycles (knots) of lib/.
 
     scripts/find_knots.py [--allow STEM,STEM,...]...
 
-A stem is foo.hpp with foo.cpp, foo.cu, ...: one node, named by its path below lib/. It includes the
-stems that its files name in #include "module/foo.hpp". A knot is a strongly connected group of two
-stems or more.
+A stem is foo.hpp with foo.cpp, foo.cu, ..., named by its path below lib/. It includes the stems in the
+#include "module/foo.hpp" lines of its files. A knot is a strongly connected group of at least two stems.
 
-Prints a line for each knot, and which of its stems includes which where it is not allowed. Exit code:
-0; 1 when there is a knot that is not allowed; 2, bad usage.
+Prints a line per knot, and the includes of knots that are not allowed. Exit code: 0; 1, some knot is not
+allowed; 2, bad usage.
 """
 
 import argparse
@@ -22,7 +21,7 @@ SOURCES = (".hpp", ".h", ".cpp", ".cu", ".cuh", ".inc", ".in")
 
 
 def graph_of(lib):
-    """{stem: stems that it includes}, stems as paths below lib/ without their ending."""
+    """{stem: included stems}."""
     names = [os.path.relpath(os.path.join(folder, name), lib) for folder, _, files in os.walk(lib)
              for name in files if name.endswith(SOURCES)]
     graph = {os.path.splitext(name)[0]: set() for name in names}
@@ -45,7 +44,7 @@ def reachable(graph, start):
 
 
 def knots(graph):
-    """Sorted lists of stems that reach one another."""
+    """Sorted tuples of stems that reach each other."""
     reach = {stem: reachable(graph, stem) for stem in graph}
     return sorted({tuple(sorted(other for other in reach[stem] if stem in reach[other]))
                    for stem in graph if stem in reach[stem]})
@@ -54,7 +53,7 @@ def knots(graph):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--allow", action="append", default=[], metavar="STEM,...",
-                        help="accept a knot of these stems, or of some of them")
+                        help="allow a knot of these stems or a subset")
     parser.add_argument("--root", default=ROOT, metavar="DIR", help="source tree")
     options = parser.parse_args()
     lib = os.path.join(options.root, "lib")

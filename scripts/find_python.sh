@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Prints the path of the first Python that has the modules asked for: $PYTHON where that is set,
-# else every python3 on the PATH in its order, then /usr/bin/python3. The first on the PATH may be
-# one of pyenv or conda, which does not see what Debian's packages install.
+# Prints the path of the first Python with the given modules: $PYTHON if set, otherwise the python3s on
+# the PATH and /usr/bin/python3. The first on the PATH may be one of pyenv or conda, which does not see
+# Debian's packages.
 #
 #   scripts/find_python.sh [MODULE...] [--prefer MODULE...]
 #
-# One that has the preferred modules as well goes before all that lack some.
-# Exit code: 0; 1 and one line on stderr when no interpreter has the modules.
+# An interpreter that also has the preferred modules takes precedence.
+# Exit code: 0; 1 and one line on stderr if no interpreter has the modules.
 set -euo pipefail
 
 needed=()
@@ -30,7 +30,7 @@ else
   candidates+=(/usr/bin/python3)
 fi
 
-# has PYTHON MODULE...: can it import them?
+# has PYTHON MODULE...: whether it can import them.
 has() {
   local python=$1 list
   shift
@@ -38,7 +38,7 @@ has() {
   "$python" -c "import ${list#, }" < /dev/null > /dev/null 2>&1
 }
 
-# Not realpath: a virtual environment is known by the link that starts it.
+# Not realpath: the link identifies a virtual environment.
 found() {
   local path
   path=$(command -v -- "$1")
@@ -56,9 +56,9 @@ done
 if [[ -n $first ]]; then found "$first"; fi
 
 if [[ -n ${PYTHON:-} ]]; then
-  echo "find_python.sh: $PYTHON (from PYTHON) is no Python with ${needed[*]:-any modules}" >&2
+  echo "find_python.sh: $PYTHON (from PYTHON) is not a Python with ${needed[*]:-any modules}" >&2
 else
-  echo "find_python.sh: no python3 with ${needed[*]:-any modules}; scripts/bootstrap.sh installs" \
-    "them on Debian, PYTHON names another interpreter" >&2
+  echo "find_python.sh: found no python3 with ${needed[*]:-any modules}; run scripts/bootstrap.sh" \
+    "(Debian) or set PYTHON" >&2
 fi
 exit 1

@@ -3,27 +3,27 @@
 #
 #   scripts/gpu_check.sh [--only PARTS] BUILD_DIR OUT_DIR [TRACE...] [-- OPTIONS...]
 #
-# BUILD_DIR holds kvbench and kvbench_tests; it may have been carried here, with this source tree,
-# from a machine with a compiler:
+# BUILD_DIR holds kvbench and kvbench_tests. It may be copied, with the source tree, from a machine with
+# a compiler:
 #   cmake --preset portable && cmake --build --preset portable
-# Nothing is asked of this machine but a driver and python3; parts that need more say what.
+# Needs a driver and python3. Parts that need more are skipped with a message.
 #
 #   a  the tests that compare device and CPU
-#   b  those of them on small traces under compute-sanitizer: memcheck, racecheck
-#   c  configs/all_methods.toml on data/sample.h5 and each TRACE, --device cpu and cuda: the same
-#      tokens kept, metrics within 1e-5 (scripts/compare_runs.py), and the ratio of times
+#   b  the same tests on small traces under compute-sanitizer: memcheck, racecheck
+#   c  configs/all_methods.toml on data/sample.h5 and each TRACE, --device cpu and cuda: equal kept
+#      tokens, metrics within 1e-5 (scripts/compare_runs.py), ratio of times
 #   d  every method on a synthetic trace of 32768 tokens, likewise
 #   e  configs/stream.toml on data/sample.h5, likewise
-#   f  every stream on the device alone, a synthetic trace of 32768 tokens with 32 query and 8 KV
+#   f  every stream on the device only, a synthetic trace of 32768 tokens with 32 query and 8 KV
 #      heads, 10 seeds: seconds of each in OUT_DIR/long_streams.tsv
 #
-# PARTS: letters with commas between them, such as a,c; default: all. OPTIONS go to every replay,
-# such as --layers 0. Tables, logs and times are written to OUT_DIR and replace those of an earlier
-# run; OUT_DIR/runs.tsv has the seconds of c, d and e on the CPU and on the device.
-# Environment: PYTHON, the interpreter (default: python3); KVBENCH_CHECK_TOKENS, tokens of d and f
-# (default: 32768); KVBENCH_CHECK_SEEDS, seeds of f (default: 10); KVBENCH_SANITIZER_FILTER, tests
-# of b; CUDA_VISIBLE_DEVICES chooses the device.
-# Exit code: 0, some parts passed and none failed; 1, one failed; 2, bad usage; 77, all skipped.
+# PARTS: comma-separated letters such as a,c (default: all). OPTIONS: for every replay, such as
+# --layers 0. Tables, logs and times in OUT_DIR replace those of an earlier run; OUT_DIR/runs.tsv has
+# the seconds of c, d and e on the CPU and the device.
+# Environment: PYTHON, interpreter (default: python3); KVBENCH_CHECK_TOKENS, tokens of d and f (default:
+# 32768); KVBENCH_CHECK_SEEDS, seeds of f (default: 10); KVBENCH_SANITIZER_FILTER, tests of b;
+# CUDA_VISIBLE_DEVICES, the device.
+# Exit code: 0, some parts passed and none failed; 1, a part failed; 2, bad usage; 77, all skipped.
 set -euo pipefail
 
 usage() { sed -n '2,26s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
@@ -65,29 +65,29 @@ done
 options=("$@")
 
 kvbench=$build/kvbench
-[[ -x $kvbench ]] || die "$kvbench: no such program; build it or carry it here"
+[[ -x $kvbench ]] || die "$kvbench: no such program; build it or copy it here"
 sample=$root/data/sample.h5
-[[ -r $sample ]] || die "$sample: no such file; the source tree must be here"
+[[ -r $sample ]] || die "$sample: no such file, expected the source tree"
 python=${PYTHON:-python3}
-command -v -- "$python" > /dev/null || die "$python: no such program; comparisons need it"
-mkdir -p -- "$out" || die "$out: cannot be made"
+command -v -- "$python" > /dev/null || die "$python: no such program; set PYTHON"
+mkdir -p -- "$out" || die "$out: cannot create this folder"
 runs=$out/runs.tsv
 : > "$runs"
 if command -v nvidia-smi > /dev/null; then
   nvidia-smi > "$out/card.txt" 2>&1 || true
 fi
 
-# Why the program cannot use a device here; empty: it can.
+# Why the program cannot use a device; empty if it can.
 no_device=
 if ! no_device=$("$kvbench" replay "$sample" --algorithm exact --device cuda --dry-run \
   -o "$out/none.csv" 2>&1 > /dev/null); then
   no_device=${no_device#kvbench: error: }
-  no_device=${no_device:-"$kvbench cannot run"}
+  no_device=${no_device:-"$kvbench does not run"}
 else
   no_device=
 fi
 
-# A part ends with one of these; `why` is what is said of it.
+# A part ends with one of these; `why` is printed.
 why=
 pass() {
   why=$1
@@ -102,21 +102,21 @@ skip() {
   return 77
 }
 
-# tests LOG FILTER COMMAND...: the test program's tests by FILTER, under COMMAND where given.
+# tests LOG FILTER [COMMAND...]: runs the tests that match FILTER, under COMMAND.
 tests() {
   local log=$1 filter=$2 ran skipped
   shift 2
-  [[ -x $build/kvbench_tests ]] || { skip "$build/kvbench_tests is not there" || return; }
+  [[ -x $build/kvbench_tests ]] || { skip "$build/kvbench_tests: no such program" || return; }
   "$@" "$build/kvbench_tests" --gtest_filter="$filter" > "$log" 2>&1 < /dev/null ||
     { fail "exit code $? of kvbench_tests: $log" || return; }
   ran=$(sed -n 's/^\[==========\] \([0-9]*\) tests\{0,1\} from .* ran\..*/\1/p' "$log")
   skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) tests\{0,1\}, listed below:.*/\1/p' "$log")
-  [[ -n $ran && $ran != 0 ]] || { fail "no test is called $filter: $log" || return; }
+  [[ -n $ran && $ran != 0 ]] || { fail "no test matches $filter: $log" || return; }
   [[ $ran != "${skipped:-0}" ]] || { fail "every test was skipped: $log" || return; }
   pass "$ran tests, ${skipped:-0} of them skipped"
 }
 
-# Those that read a trace take it from here, wherever they were compiled.
+# The tests may have been compiled elsewhere: set their data folder.
 export KVBENCH_TEST_DATA_DIR=${KVBENCH_TEST_DATA_DIR:-$root/tests/data}
 
 part_a() { tests "$out/tests.log" 'Gpu*'; }
@@ -132,7 +132,7 @@ part_b() {
 
 seconds_since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.3f", b - a }'; }
 
-# both NAME TRACE OPTIONS...: replays the trace on the CPU and on the device and compares.
+# both NAME TRACE OPTIONS...: replays the trace on the CPU and the device and compares the tables.
 both() {
   local name=$1 trace=$2 device began code said
   local -A seconds

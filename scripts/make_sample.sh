@@ -3,9 +3,9 @@
 #
 #   scripts/make_sample.sh [OUT.h5]        (default: data/sample.h5)
 #
-# MODEL names the model's folder (default: build/models/smollm2-135m), PYTHON an interpreter with
-# torch (default: that of `make model`). data/README.md says what the trace shows, and how far one
-# that another machine makes is from it.
+# MODEL: folder of the model (default: build/models/smollm2-135m). PYTHON: interpreter with torch
+# (default: that of `make model`). data/README.md describes the trace, and how much it differs between
+# machines.
 # Exit code: that of kvbench-py dump; 2 on bad usage.
 set -euo pipefail
 
@@ -18,12 +18,12 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=${1:-$root/data/sample.h5}
 python=${PYTHON:-$root/build/dump-venv/bin/python}
 if ! command -v "$python" > /dev/null; then
-  echo "make_sample.sh: $python: no such program; \`make model\` makes it, or set PYTHON" >&2
+  echo "make_sample.sh: $python: no such program; run \`make model\` or set PYTHON" >&2
   exit 2
 fi
 
-# In float32, since sums in bfloat16 depend on the processor's instructions; the cache is rounded to
-# bfloat16, the type in which the model was published. A fixed date: the same numbers, the same bytes.
+# Computed in float32, since sums in bfloat16 depend on the processor; the cache is rounded to bfloat16,
+# the model's published type. The date is fixed so that equal numbers give equal bytes.
 "$python" "$root/scripts/kvbench-py" dump --model "${MODEL:-$root/build/models/smollm2-135m}" \
   --prompts "$root/data/prompts/prose.jsonl" --ids prose-1 --max-tokens 2048 --truncate right \
   --layers 0,10,18,29 --dtype bfloat16 --compute-dtype float32 --attn-check --gzip 9 \

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The tables over all models of results/reference/models from what their stores hold: what models lose,
-# tuned against tuned, and how alike models order methods. A stage with fewer than four sources is not in
-# them yet. PYTHON: the interpreter [python3].
-#   scripts/models_tables.sh [RESULTS]      RESULTS: the folder [results/reference/models]
+# Writes the tables over all models from their stores: loss, loss of tuned methods, agreement between
+# models on the order of methods. Stages with fewer than four sources are skipped.
+#   scripts/models_tables.sh [RESULTS]      (default: results/reference/models)
+# PYTHON: interpreter (default: python3).
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 out=${1:-results/reference/models}
 python=${PYTHON:-python3}
 shopt -s nullglob
 
-# NAME:FOLDER of each model, in the order of their sizes.
+# NAME:FOLDER of each model, by size.
 models=(SmolLM2-135M:smollm2-135m Qwen2.5-Coder-0.5B:qwen2.5-coder-0.5b Qwen2.5-Coder-1.5B:qwen2.5-coder-1.5b)
 least=4
 usual=()
@@ -27,7 +27,7 @@ for model in "${models[@]}"; do
   ((${#files[@]} < least)) || tuned+=(--tuned "${model%%:*}" "${files[@]}")
 done
 if ((${#usual[@]} == 0)); then
-  echo "models_tables.sh: $out: got no store of a model, expected */store/judged" >&2
+  echo "models_tables.sh: $out: found no scores of a model, expected */store/judged" >&2
   exit 2
 fi
 losses() {
@@ -35,7 +35,7 @@ losses() {
 }
 losses --exclude exact --to snapkv --csv "$out/losses.csv" --markdown "$out/losses.md" --orders "$out/losses.orders.csv" \
   --figure "$out/losses"
-# Against the 16-bit method of the smallest mean; oracles are no candidates.
+# Against the 16-bit method with the smallest mean loss, without oracles.
 losses --exclude exact,oracle,oracle-matching --to h2o --csv "$out/losses.to_h2o.csv" \
   --markdown "$out/losses.to_h2o.md"
 if ((${#tuned[@]})); then

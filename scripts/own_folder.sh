@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes a folder for output, and refuses one in which somebody else's files would be replaced.
+# Makes a folder for output. Rejects a folder in which files of the user would be replaced.
 #
 #   scripts/own_folder.sh FOLDER [PATTERN...]
 #
-# A folder that this script made, or found empty, has the file .made-by-kvbench from then on and is
-# taken again. Any other folder is refused (exit code 2) where it holds a file that a PATTERN names;
-# without patterns, where it holds anything. Nothing is ever removed.
+# Folders that this script made or found empty get the file .made-by-kvbench and are accepted again.
+# Any other folder is rejected (exit code 2) if it holds a file that matches a PATTERN or, without
+# patterns, any file. Nothing is removed.
 set -euo pipefail
 mark=.made-by-kvbench
 
@@ -16,7 +16,7 @@ fi
 folder=$1
 shift
 if [[ -e $folder && ! -d $folder ]]; then
-  echo "$folder: is no folder" >&2
+  echo "$folder: is not a folder" >&2
   exit 2
 fi
 [[ ! -f $folder/$mark ]] || exit 0
@@ -26,8 +26,8 @@ if [[ -d $folder ]]; then
   for pattern in "${@:-*}"; do found+=("$folder"/$pattern); done
   for file in "${found[@]}"; do
     [[ -e $file || -L $file ]] || continue
-    echo "$folder: ${file##*/} is there, and kvbench did not make this folder: expected a new or" \
-      "empty one" >&2
+    echo "$folder: ${file##*/} exists, and kvbench did not make this folder; expected a new or" \
+      "empty folder" >&2
     exit 2
   done
 fi

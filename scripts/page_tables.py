@@ -1,27 +1,26 @@
 #!/usr/bin/env python3
-"""Fills the tables of a page from files of results: no number in them is typed by hand.
+"""Fills the tables of a page from result files.
 
-    scripts/page_tables.py results/reference/findings.md             # writes the tables anew
-    scripts/page_tables.py --check results/reference/findings.md     # exit code 1 where one differs
+    scripts/page_tables.py results/reference/findings.md             # rewrites the tables
+    scripts/page_tables.py --check results/reference/findings.md     # exit code 1 if one differs
 
-A table of the page stands between two lines:
+A table is enclosed by two lines:
 
     <!-- table: results/reference/MODEL/equal_bytes.compare.csv | where budget=0.125 |
          name method | show mean, low..high=95 %, difference:+ | sort mean | rows h2o snapkv -->
     <!-- end -->
 
-file      a CSV file, from the root of the source tree; `LABEL=FILE LABEL=FILE` joins several by
-          name, each with its own columns
-where     only rows in which these columns have these values, or with != have not; a number is
-          compared as one
-name      columns whose values make a row's name, in code font. `label` is algorithm and those of its
-          params that differ among the rows; `params.KEY` is one of the params, here and in pivot
-show      columns: COLUMN[=TITLE][:FORMAT]; LOW..HIGH is an interval. FORMAT is one of Python's
-          (.3f is the usual one; + shows the sign)
-pivot     COLUMN[=VALUE,...]: a column per value of it (or of these), for each of `show`
-sort      COLUMN, of the file or, with pivot, a value of the pivot's column; -COLUMN: largest first
-rows      only rows of these names; `rows -NAME` leaves one out
-first     N: only the first N rows
+file      CSV file, relative to the source tree; `LABEL=FILE LABEL=FILE` joins several by name, each
+          with its own columns
+where     use only rows with these values (!=: without them); numbers are compared by value
+name      columns that form a row's name, in code font. `label` is the algorithm with its varying
+          params; `params.KEY` is one parameter, here and in pivot
+show      columns: COLUMN[=TITLE][:FORMAT]; LOW..HIGH is an interval. FORMAT is Python's (default: .3f;
+          + shows the sign)
+pivot     COLUMN[=VALUE,...]: a column per value (or per listed value), for each of `show`
+sort      COLUMN of the file or, with pivot, a value of the pivot column; -COLUMN: largest first
+rows      use only rows of these names; `rows -NAME` excludes one
+first     N: use only the first N rows
 """
 
 import math
@@ -60,7 +59,7 @@ def parse(spec):
 
 
 def read(path):
-    """A frame of text; an empty field is ''."""
+    """A frame of text; empty fields are ''."""
     frame = kt.read_table([os.path.join(ROOT, path)], [], ())
     return frame.astype(str).where(frame.notna(), "")
 
@@ -124,7 +123,7 @@ def text(value, style):
 
 
 def short(value):
-    """A number as people write it, other text as it is."""
+    """A number in short form, other text unchanged."""
     number = as_number(value)
     return value if math.isnan(number) else f"{number:g}"
 
@@ -207,7 +206,7 @@ def table(text_of_spec):
 
 
 def filled(page):
-    """The page with its tables made anew."""
+    """The page with its tables rewritten."""
     return BLOCK.sub(lambda match: f"<!-- table: {match['spec']} -->\n"
                      + "\n".join(table(match["spec"])) + "\n<!-- end -->", page)
 
@@ -215,7 +214,7 @@ def filled(page):
 def main(arguments=None):
     parser = command.plain_parser(__doc__)
     parser.add_argument("pages", nargs="+", metavar="PAGE.md")
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 where one differs")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a table differs")
     options = parser.parse_args(arguments)
     differs = []
     for path in options.pages:
@@ -232,8 +231,8 @@ def main(arguments=None):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(new)
     if differs and options.check:
-        print(f"tables differ from their files: {', '.join(differs)}; scripts/page_tables.py makes "
-              "them anew", file=sys.stderr)
+        print(f"tables differ from their files: {', '.join(differs)}; run scripts/page_tables.py",
+              file=sys.stderr)
         sys.exit(1)
 
 

@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
-"""Tables of a page from result tables: one line per algorithm, one column per table and budget.
+"""Prints a Markdown table of results: a row per algorithm, a column per table and budget.
 
     scripts/results_table.py default=OUT.csv balancekv=OUT256.csv
 
-Prints Markdown: the mean of a metric (--metric, default rel_error) over prompts, layers, heads and
-seeds. Each LABEL makes a group of columns, one for each budget; files of one LABEL are one table,
-such as those of several prompts. Only points that cover every head of their table count; `-` stands
-for a point that does not (infeasible somewhere). Lines are sorted by --sort LABEL:BUDGET (default:
-the first table at its second smallest budget).
+Cells are means of a metric over prompts, layers, heads and seeds. Each LABEL is a group of columns, one
+per budget; files with the same LABEL are read as one table. A cell is `-` unless its rows cover every
+head of the table (infeasible somewhere).
 """
 
 import argparse
@@ -22,12 +20,12 @@ from kvbench.text import printable  # noqa: E402
 
 
 def load(paths, metric, short=False, budgets=(), pool=False):
-    """Mean of `metric` by (label, budget), for points that cover every head of the table."""
+    """{(label, budget): mean of `metric`}, where the rows cover every head of the table."""
     frame = kt.read_results(paths, [metric, "seed", "budget_requested", *kt.HEAD_COLUMNS,
                                      *kt.SETTINGS])
     if frame.duplicated([*kt.HEAD_COLUMNS, *kt.SETTINGS, "algorithm", "params", "seed",
                          "budget_requested"]).any():
-        raise kt.CsvError(f"{', '.join(paths)}: rows stand twice")
+        raise kt.CsvError(f"{', '.join(paths)}: duplicate rows")
     heads = frame.groupby(kt.HEAD_COLUMNS).ngroups
     frame = kt.pick_numbers(frame, "budget_requested", budgets, paths[0])
     frame = kt.add_labels(kt.measured_rows(frame, paths[0], pool), short=short)
@@ -63,7 +61,7 @@ def table(groups, sort, digits):
     return lines
 
 
-def named(text):
+def labelled_path(text):
     name, equals, path = text.partition("=")
     if not (name and equals and path):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected LABEL=OUT.csv")
@@ -81,15 +79,17 @@ def sort_key(text):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="+", type=named, metavar="LABEL=OUT.csv")
-    parser.add_argument("--metric", default="rel_error", metavar="COLUMN")
-    parser.add_argument("--sort", type=sort_key, metavar="LABEL:BUDGET")
+    parser.add_argument("tables", nargs="+", type=labelled_path, metavar="LABEL=OUT.csv")
+    parser.add_argument("--metric", default="rel_error", metavar="COLUMN",
+                        help="metric of the cells [rel_error]")
+    parser.add_argument("--sort", type=sort_key, metavar="LABEL:BUDGET",
+                        help="column to sort by [the first table at its second smallest budget]")
     parser.add_argument("--budgets", type=command.number_list, default=[], metavar="X,...",
-                        help="only these [default: all]")
-    parser.add_argument("--short", action="store_true", help="leave values out of names that more "
-                        "than half of an algorithm's variants have (an ablation around one setting)")
+                        help="budgets to show [all]")
+    parser.add_argument("--short", action="store_true", help="omit parameter values in names that more "
+                        "than half of an algorithm's variants share")
     parser.add_argument("--pool", **command.POOL)
-    parser.add_argument("--digits", type=int, default=3)
+    parser.add_argument("--digits", type=int, default=3, metavar="N", help="decimal digits [3]")
     args = parser.parse_args(argv)
     paths = {}
     for name, path in args.tables:

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# BalanceKV's figure 2 from one trace: replay over T, the picture, the table.
+# BalanceKV's figure 2 from one trace: replay over T, figure, table.
 #
 #   scripts/sweep_T.sh TRACE OUT_DIR [further arguments of `kvbench replay`]
 #
 # Writes OUT_DIR/balancekv_fig2.{csv,csv.json,png,pdf} and balancekv_fig2_summary.csv.
-# KVBENCH names the program (default: build/kvbench), PYTHON the interpreter (default: the first
-# python3 that has numpy, pandas and matplotlib).
-# Exit code: that of the first step that failed; 1 when all steps ran but some rows failed.
+# KVBENCH: program (default: build/kvbench). PYTHON: interpreter (default: the first python3 with numpy,
+# pandas and matplotlib).
+# Exit code: that of the first failed step; 1 if only some rows failed.
 set -euo pipefail
 
 if [[ $# -lt 2 ]]; then
@@ -24,14 +24,14 @@ if ! command -v "$kvbench" >/dev/null; then
   echo "sweep_T.sh: $kvbench: no such program; build it or set KVBENCH" >&2
   exit 2
 fi
-# Before the long part, not after it.
+# Check the plotting program before the replay.
 python=$("$root/scripts/find_python.sh" numpy pandas matplotlib) || exit 2
 "$python" "$root/scripts/kvbench-py" plot error --help >/dev/null
 
 mkdir -p "$out_dir"
 stem=$out_dir/balancekv_fig2
 
-# 1 means that some rows failed: the others are still worth a picture.
+# Exit code 1: some rows failed, plot the others.
 status=0
 "$kvbench" replay "$trace" --config "$root/configs/balancekv_fig2.toml" -o "$stem.csv" "$@" ||
   status=$?

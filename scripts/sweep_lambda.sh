@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# BumbleBee's sensitivity to lambda from one trace: replay over lambda, phi and budgets, the table.
+# BumbleBee's sensitivity to lambda from one trace: replay over lambda, phi and budgets, table.
 #
 #   scripts/sweep_lambda.sh TRACE OUT_DIR [further arguments of `kvbench replay`]
 #
 # Writes OUT_DIR/bumblebee_lambda.{csv,csv.json} and bumblebee_lambda_summary.csv.
-# KVBENCH names the program (default: build/kvbench).
-# Exit code: that of the first step that failed; 1 when all steps ran but some rows failed.
+# KVBENCH: program (default: build/kvbench).
+# Exit code: that of the first failed step; 1 if only some rows failed.
 set -euo pipefail
 
 if [[ $# -lt 2 ]]; then

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Puts what `kvbench --help-all` prints between the markers of docs/cli.md.
+# Replaces the text between the markers of docs/cli.md by the output of `kvbench --help-all`.
 #
 # usage: scripts/update_cli_docs.sh [PROGRAM] [FILE]      (default: build/kvbench docs/cli.md)
-# Exit code 2: the program does not run, or the file lacks the markers.
+# Exit code 2: the program failed, or the file lacks the markers.
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Writes the tables and versions in docs/schema.md as the sources declare them. Builds what it runs.
+# Regenerates the tables and versions in docs/schema.md from the sources. Builds the program it runs.
 #
 # usage: scripts/update_schema_docs.sh [BUILD]      (default: build, where `make test` builds)
-# Exit code 2: the build fails, or the page lacks the comment above a table.
+# Exit code 2: the build failed, or the page lacks the marker of a table.
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)

@@ -14,7 +14,7 @@
 
 #include "replay/head_cache.hpp"
 #include "replay_run.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 #include "trace/caches.hpp"
 
 namespace kvbench::testing_caches {

@@ -16,7 +16,7 @@
 #include "core/error.hpp"
 #include "gpu/device.hpp"
 #include "replay_run.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench::testing_gpu {
 

@@ -12,7 +12,7 @@
 
 #include "report/csv.hpp"
 #include "report/schema.hpp"
-#include "report/summary_rows.hpp"
+#include "report/result_rows.hpp"
 
 namespace kvbench::testing_rows {
 

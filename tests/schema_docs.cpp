@@ -18,7 +18,7 @@
 #include "report/csv.hpp"
 #include "report/row_crc.hpp"
 #include "report/schema.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 namespace {
@@ -76,7 +76,7 @@ std::map<std::string, std::string> declared_tables() {
       {"all cluster tables", table_text(cluster_place_columns())},
       {"all cluster tables but points.csv, at the end", table_text(cluster_origin_columns())},
       {"OUT.queries.csv of --per-query=all", table_text(every_query_table().own())}};
-  for (const SideTable* table : all_side_tables()) {
+  for (const TableSpec* table : all_side_tables()) {
     out[table->path("OUT.csv").string()] = table_text(table->own());
   }
   for (const auto& [name, own] : cluster_columns()) {

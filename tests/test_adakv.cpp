@@ -75,10 +75,10 @@ TEST(AdaKv, SharesEqualReferenceWithManyTies) {
       for (Index i = 0; i < m; ++i) {
         row.push_back(
             static_cast<long double>(generator() % (round % 2 == 0 ? 4 : 1000) * (h == 0 ? 3 : 1)));
-        s.values.push_back(static_cast<double>(row.back()));
+        s.data.push_back(static_cast<double>(row.back()));
       }
       for (Index i = 0; i < m; ++i) {
-        s.values.push_back(static_cast<double>(7 + 2 * i));
+        s.data.push_back(static_cast<double>(7 + 2 * i));
       }
       surveys.push_back(s);
       scores.push_back(row);
@@ -105,15 +105,15 @@ TEST(AdaKv, OneStrongHeadTakesAllButTheFloors) {
   for (std::size_t h = 0; h < 3; ++h) {
     surveys[h].middle = 100;
     surveys[h].tokens = 20;
-    surveys[h].values.assign(100, h == 1 ? 1.0 : 0.5);
+    surveys[h].data.assign(100, h == 1 ? 1.0 : 0.5);
     for (int i = 0; i < 100; ++i) {
-      surveys[h].values.push_back(i);
+      surveys[h].data.push_back(i);
     }
   }
   EXPECT_EQ(counts_of(method, surveys, "0.2"), (std::vector<Index>{4, 52, 4}));
   EXPECT_EQ(counts_of(method, surveys, "1"), (std::vector<Index>{20, 20, 20}));
   for (Survey& s : surveys) {
-    std::fill_n(s.values.begin(), 100, 0.25);
+    std::fill_n(s.data.begin(), 100, 0.25);
   }
   EXPECT_EQ(counts_of(method, surveys, "0.2"), (std::vector<Index>{20, 20, 20}));  // equal scores
   EXPECT_EQ(counts_of(method, surveys, "0"), (std::vector<Index>{20, 20, 20}));

@@ -243,7 +243,7 @@ TEST_F(CacheExportTest, SomeLayersAndHeadsOfASharedBudget) {
   ASSERT_EQ(some.rows.size(), expected.size());
   ASSERT_FALSE(expected.empty());
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_EQ(row_key(some.rows[i]), row_key(expected[i]));
+    EXPECT_EQ(main_table().key(some.rows[i]), main_table().key(expected[i]));
     EXPECT_EQ(some.rows[i][column_index("bytes")], expected[i][column_index("bytes")]);
   }
 }

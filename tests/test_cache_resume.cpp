@@ -309,7 +309,7 @@ TEST_F(CacheResumeTest, FailedAndInfeasibleJobs) {
   ASSERT_EQ(before.size(), after.size());
   for (std::size_t i = 0; i < after.size(); ++i) {
     const std::string& status = after[i][column_index("status")];
-    EXPECT_EQ(row_key(after[i]), row_key(before[i]));
+    EXPECT_EQ(main_table().key(after[i]), main_table().key(before[i]));
     if (before[i][column_index("status")] == "failed: on purpose") {
       EXPECT_EQ(status, "failed: the caches of fails hold nothing for this head");
     } else {

@@ -55,7 +55,7 @@ class ChangedTrace(FolderCase):
         for words in (("summarize", "out.csv"), ("verify", "out.csv"), (*self.command, "--resume")):
             done = self.kvbench(*words)
             self.assertEqual(done.returncode, 2, words)
-            self.assertIn("out.csv: the trace t.h5 was written to while its rows were made", done.stderr)
+            self.assertIn("out.csv: the trace t.h5 was written to during the run", done.stderr)
 
     def test_the_same_contents_again(self):
         def touch():

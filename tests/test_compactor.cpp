@@ -219,11 +219,11 @@ TEST(Compactor, HugeAndEqualInputsStayFinite) {
   for (const KvHead& head : {huge, equal}) {
     const JobOf job(method, head, positions(10, 50), {0, 60}, true);
     const Survey s = method.survey(job.task(1000), job.params());
-    for (const double x : s.values) {
+    for (const double x : s.data) {
       ASSERT_TRUE(std::isfinite(x));
     }
     const std::vector<Share> shares = method.share({&s, 1}, job.params());
-    for (const double x : *shares[0].values) {
+    for (const double x : *shares[0].data) {
       ASSERT_TRUE(std::isfinite(x));
     }
     EXPECT_EQ(job.kept(20).size(), 20U);

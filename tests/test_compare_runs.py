@@ -23,7 +23,7 @@ WORDS = {"trace": "t.h5", "prompt": "nan", "algorithm": "bumblebee", "params": "
          "model": "a/b, c", "dtype": "float16", "precision": "float32"}
 ROW = {name: WORDS.get(name, "0.25") for name in COLUMNS}
 OF_SIDE_TABLES = {"tokens", "last", "queries"}
-FIGURES = set(COLUMNS) - compare_runs.EXACT - compare_runs.LEFT_OUT - {*compare_runs.KEYS, "diag"}
+FIGURES = set(COLUMNS) - compare_runs.EXACT - compare_runs.IGNORED - {*compare_runs.KEYS, "diag"}
 
 
 class CompareTest(FolderCase):
@@ -62,7 +62,7 @@ class CompareTest(FolderCase):
         self.assertLessEqual(set(WORDS), set(COLUMNS))
         self.assertGreater(len(KEY_COLUMNS), 10)
         self.assertEqual(set(KEY_COLUMNS) - {"device"} - set(compare_runs.KEYS), set())
-        self.assertEqual(compare_runs.LEFT_OUT, {"device", "run_id", "row_crc", *TIMING})
+        self.assertEqual(compare_runs.IGNORED, {"device", "run_id", "row_crc", *TIMING})
         self.assertLessEqual(compare_runs.EXACT - OF_SIDE_TABLES, set(COLUMNS))
         self.assertLessEqual({"rel_error", "rel_error_max", "eps_fro", "eps_op", "log_z_error", "cosine",
                               "mass_kept", "amnesia_mass"}, FIGURES)
@@ -155,7 +155,7 @@ class CompareTest(FolderCase):
         os.remove(self.path("b.kept.csv"))
         result = self.compare({}, {})
         self.assertEqual(result.code, 1)
-        self.assertIn("b.kept.csv is not there", result.out)
+        self.assertIn("b.kept.csv: no such file", result.out)
 
     def test_layers(self):
         base = {c: ROW[c] for c in ROW if c in KEY_COLUMNS and c not in ("q_head", "kv_head")}
@@ -172,7 +172,7 @@ class CompareTest(FolderCase):
         for words, arguments in (
                 ("none.csv", [good, "none.csv"]),
                 ("no rows", [good, self.write("n.csv", [], COLUMNS)]),
-                ("second time", [good, self.write("d.csv", [ROW, ROW])]),
+                ("duplicate row", [good, self.write("d.csv", [ROW, ROW])]),
                 ("not a table", [good, self.write("x.csv", [{"a": 1}])]),
                 ("--relative", [good, good, "--relative", "nan"]),
                 ("--relative", [good, good, "--relative", "1"])):

@@ -92,11 +92,11 @@ TEST(Csv, ErrorsNameFileLineGotAndExpected) {
             "f.csv: line 2: got a quote inside an unquoted field, expected the whole field in "
             "quotes");
   EXPECT_EQ(refusal([] { parse_table("a\n\"x\ny\"z\n", "f.csv"); }),
-            "f.csv: line 3: got `z` behind a closing quote, expected a comma or a line end");
+            "f.csv: line 3: got `z` after a closing quote, expected a comma or a line end");
   EXPECT_EQ(refusal([] { parse_table("a\n\"x\ny", "f.csv"); }),
             "f.csv: line 2: got the end of the file inside quotes, expected a closing quote");
   EXPECT_EQ(refusal([] { parse_table("a\rb\n", "f.csv"); }),
-            "f.csv: line 1: got a CR that no LF follows, expected LF or CRLF at the end of a line");
+            "f.csv: line 1: got a CR without LF, expected LF or CRLF at the end of a line");
 }
 
 TEST(Csv, ReadTableRefusals) {
@@ -109,12 +109,13 @@ TEST(Csv, ReadTableRefusals) {
   const std::string file = path.string();
   EXPECT_EQ(error_for(""), file + ": the file is empty, expected a header");
   EXPECT_EQ(error_for("a,b\n1\n"), file + ": line 2: got 1 fields, expected 2 as in the header");
-  EXPECT_EQ(error_for("a,a\n"), file + ": line 1: column `a` stands twice in the header");
+  EXPECT_EQ(error_for("a,a\n"), file + ": line 1: duplicate column `a` in the header");
   EXPECT_EQ(refusal([&] { read_table(folder / "none.csv"); }),
             (folder / "none.csv").string() + ": no such file");
   EXPECT_EQ(refusal([&] { read_table(folder); }), folder.string() + ": not a regular file");
   write_bytes(path, "a,b\n1,2\n");
-  EXPECT_EQ(refusal([&] { read_table(path).column("z"); }), file + ": column `z` is missing");
+  EXPECT_EQ(refusal([&] { read_table(path).column("z"); }),
+            file + ": column `z` is missing; there are a, b");
 }
 
 TEST(CsvWriter, AppendsAndResumes) {

@@ -117,7 +117,7 @@ TEST(DuoAttention, ManyTiesGoToTheLowestHeads) {
     surveys[h].tokens = 5;
     surveys[h].pair_bytes = 4;
     surveys[h].budget_bytes = 20;
-    surveys[h].values = {1.0, h % 2 == 0 ? 1.0 : 2.0};
+    surveys[h].data = {1.0, h % 2 == 0 ? 1.0 : 2.0};
   }
   const std::vector<Share> shares =
       method.share(surveys, Params("duoattention", method.info.params, {}));
@@ -125,7 +125,7 @@ TEST(DuoAttention, ManyTiesGoToTheLowestHeads) {
     EXPECT_EQ(shares[h].tokens, h % 2 == 1 ? 10 : 0);  // 32 of 64 fit: all of the larger mass
   }
   for (Survey& s : surveys) {
-    s.values = {1.0, 1.0};
+    s.data = {1.0, 1.0};
   }
   const std::vector<Share> equal =
       method.share(surveys, Params("duoattention", method.info.params, {}));

@@ -83,7 +83,7 @@ TEST(FisherBudget, KvReviverSharesLayersThenHeads) {
       s.kv_head = head;
       s.middle = 100;
       s.tokens = 25;
-      s.values = {layer == 0 ? 3.0 : 1.0};
+      s.data = {layer == 0 ? 3.0 : 1.0};
       surveys.push_back(s);
     }
   }

@@ -12,7 +12,7 @@
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 namespace {

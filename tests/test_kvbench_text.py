@@ -199,7 +199,7 @@ class NestedTest(FolderCase):
         options = types.SimpleNamespace(output=table, shards=2, config=None, shard_costs=None)
         for text in (NESTED, "{", "[]"):
             self.write_file("out.run.json", text)
-            with self.assertRaisesRegex(run.Failure, "out.run.json: is no record of an earlier"):
+            with self.assertRaisesRegex(run.Failure, "out.run.json: not a record of an earlier"):
                 run.Run(options, []).check_record()
 
 

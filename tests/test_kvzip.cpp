@@ -162,7 +162,7 @@ TEST(Kvzip, TiesGoToThePositionThenTheHeadThenTheLayer) {
     for (Index head = 0; head < 2; ++head) {
       Survey s;
       s.tokens = 1;
-      s.values = {0.5, 0.5, 0.5, 10, 11, 12};
+      s.data = {0.5, 0.5, 0.5, 10, 11, 12};
       s.layer = layer;
       s.kv_head = head;
       s.middle = 3;

@@ -15,7 +15,7 @@
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 #include "stopping_method.hpp"
 
 namespace kvbench {
@@ -186,10 +186,10 @@ TEST_F(LayerRunsTest, ForeignAndDoubledLinesAreRefused) {
     EXPECT_NE(message.find("out.layers.csv: holds " + why), std::string::npos) << message;
     EXPECT_EQ(read_bytes(layers_of(o)), now);
   };
-  refused(text + text.substr(last), "one line twice");
+  refused(text + text.substr(last), "duplicate line");
   std::string other = text;
   other.replace(other.find("w.h5"), 4, "u.h5");
-  refused(with_right_sums(other), "a line of rows that this plan does not make");
+  refused(with_right_sums(other), "line of rows outside this plan");
   write_bytes(layers_of(o), text);
   o.resume = false;
   EXPECT_NE(refusal([&] { go(o); }).find("exists"), std::string::npos);
@@ -257,12 +257,12 @@ TEST_F(LayerRunsTest, MergeRefusesTablesThatDoNotGoWithTheirRows) {
   write_bytes(table, text.substr(0, last));
   refused("is missing");
   write_bytes(table, text + text.substr(last));
-  refused("twice");
+  refused("duplicate line");
   const std::size_t before = text.rfind('\n', last - 2) + 1;
   std::string line = text.substr(before, last - before);  // that of seed 0; `unfit` is behind it
   line.replace(line.find("stopping"), 8, "unfit");
   write_bytes(table, with_right_sums(text.substr(0, last) + line + text.substr(last)));
-  refused("is too many");
+  refused("is unexpected");
   std::string other = text + text.substr(last);
   other.replace(other.rfind("stopping"), 8, "staying");
   write_bytes(table, with_right_sums(other));

@@ -83,11 +83,11 @@ TEST(LowRank, EqualsTheReference) {
         for (const char* weight : {"none", "queries"}) {
           const Compressed c = job.run({}, given(rank, weight));
           const bool weighted = std::string(weight) == "queries";
-          expect_factors(c.made.k, reference::rows_of(take_rows(job.head().k, tokens)),
+          expect_factors(c.made.k, reference::rows_of(copy_rows(job.head().k, tokens)),
                          weighted ? reference::query_factor(scoring_queries(job.head(), kScoring))
                                   : reference::Rows(),
                          rank, dtype);
-          expect_factors(c.made.v, reference::rows_of(take_rows(job.head().v, tokens)), {},
+          expect_factors(c.made.v, reference::rows_of(copy_rows(job.head().v, tokens)), {},
                          std::min<Index>(rank, 5), dtype);
           ASSERT_EQ(c.made.positions, tokens);
           ASSERT_EQ(c.quantised, static_cast<Index>(tokens.size()));

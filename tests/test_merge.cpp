@@ -128,17 +128,17 @@ TEST(Merge, RefusesWhatDoesNotFit) {
   expect_refusal(refusal([](auto& s) { s[1].manifest.traces[0].sha256 = "def"; }),
                  "trace hash `def` differs from `abc`");
   expect_refusal(refusal([](auto& s) { s[2].manifest.shard->count = 4; }), "shard count `4`");
-  expect_refusal(refusal([](auto& s) { s[2].manifest.shard->index = 9; }), "shard 9/3 is none");
+  expect_refusal(refusal([](auto& s) { s[2].manifest.shard->index = 9; }), "got shard 9/3");
   expect_refusal(refusal([](auto& s) { s.pop_back(); }), "shard 3/3 is missing");
   expect_refusal(refusal([](auto& s) { s[1].manifest.shard->index = 1; }),
-                 "shard 1/3 is given twice");
+                 "duplicate shard 1/3, also in ");
   expect_refusal(refusal([](auto& s) { s[1].manifest.plan->row_ranges[0] = {0, 4}; }), "overlap");
-  expect_refusal(refusal([](auto& s) { s[0].rows[1] = s[1].rows[1]; }), "repeats an earlier row");
+  expect_refusal(refusal([](auto& s) { s[0].rows[1] = s[1].rows[1]; }), "duplicate row, also in ");
   expect_refusal(refusal([](auto& s) { s[1].rows.pop_back(); }),
                  "7 rows, expected 8: the shard is unfinished");
-  expect_refusal(refusal([](auto& s) { s[1].manifest.end.reset(); }), "never ended");
-  expect_refusal(refusal([](auto& s) { s[1].manifest.plan.reset(); }), "names no plan");
-  expect_refusal(refusal([](auto& s) { s[1].manifest.shard.reset(); }), "names no shard");
+  expect_refusal(refusal([](auto& s) { s[1].manifest.end.reset(); }), "the run has not ended");
+  expect_refusal(refusal([](auto& s) { s[1].manifest.plan.reset(); }), "has no plan");
+  expect_refusal(refusal([](auto& s) { s[1].manifest.shard.reset(); }), "has no shard");
   expect_refusal(refusal([](auto& s) { s[1].manifest.schema = "0.9"; }), "schema 0.9");
   expect_refusal(refusal([](auto& s) {
                    s[1].manifest.plan->row_ranges[0] = {-4, 0};
@@ -149,7 +149,7 @@ TEST(Merge, RefusesWhatDoesNotFit) {
                      shard.manifest.plan->rows += 1;
                    }
                  }),
-                 "gap");
+                 "no shard contains row 24 of the plan");
 }
 
 TEST(Merge, OutputAndLockRules) {

@@ -65,8 +65,7 @@ TEST(NumberRange, RefusalsNameTheOptionAndWhatIsWrong) {
   for (const char* empty : {"2:2", "4:1", "0:0:3"}) {
     EXPECT_EQ(said(empty),
               "--x: got '" + std::string(empty) +
-                  "', which is empty: a range is half-open, it leaves its end out; expected A:B "
-                  "with A < B");
+                  "', which is empty (ranges exclude their end), expected A:B with A < B");
   }
   for (const char* wrong : {"", ":", "1", "1:", ":2", "a:b", "-1:2", "01:3", "1:2:0", "1:2:-1",
                             "1:2:1:1", "1.5:2", "1:99999999999999999999", " 1:2", "1:2 "}) {

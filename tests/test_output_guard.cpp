@@ -21,7 +21,7 @@
 #include "report/journal.hpp"
 #include "report/manifest.hpp"
 #include "report/run_files.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 #include "report/summary_formats.hpp"
 #include "report_rows.hpp"
 #include "trace/file_kinds.hpp"
@@ -226,7 +226,7 @@ TEST_F(OutputGuardTest, KindsTellEachOtherApart) {
     add(journal_kind(), at("j"));
   }
   for (const Output& file : run_files(at("out.csv"))) {
-    for (const SideTable* table : all_side_tables()) {
+    for (const TableSpec* table : all_side_tables()) {
       if (file.path == table->path(at("out.csv"))) {
         all.push_back({file.kind, csv_line(table->header()) + "x\n"});
       }

@@ -10,7 +10,7 @@
 #include "replay_run.hpp"
 #include "report/merge.hpp"
 #include "report/query_bins.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 namespace {
@@ -43,7 +43,7 @@ TEST_F(PerQueryRun, ALinePerQueryThatAgreesWithItsRow) {
   ReplayOptions o = options();
   o.per_query = PerQuery::all;
   run(o);
-  const SideTable& queries = every_query_table();
+  const TableSpec& queries = every_query_table();
   const Table lines = read_table(queries_of(o));
   ASSERT_EQ(lines.header, queries.header());
   const std::size_t step = lines.column("step");

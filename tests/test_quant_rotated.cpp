@@ -94,8 +94,8 @@ class QuantRotated : public ::testing::Test {
 TEST_F(QuantRotated, EqualsTheReferenceAndItsFile) {
   const std::vector<double> k_signs = signs_of(rng().stream("key-rotation"), head_.d());
   const std::vector<double> v_signs = signs_of(rng().stream("value-rotation"), head_.dv());
-  const reference::Rows keys = reference::rows_of(take_rows(head_.k, tokens_));
-  const reference::Rows values = reference::rows_of(take_rows(head_.v, tokens_));
+  const reference::Rows keys = reference::rows_of(copy_rows(head_.k, tokens_));
+  const reference::Rows values = reference::rows_of(copy_rows(head_.v, tokens_));
   for (const bool centred : {false, true}) {
     for (const bool unit : {false, true}) {
       for (const auto& [k_bits, v_bits] : {std::pair{1, 3}, {2, 2}, {3, 1}, {4, 8}}) {
@@ -127,7 +127,7 @@ TEST_F(QuantRotated, EqualsTheReferenceAndItsFile) {
 
 TEST_F(QuantRotated, SignResidualEqualsTheReference) {
   const Rng rng = this->rng();
-  const reference::Rows keys = reference::rows_of(take_rows(head_.k, tokens_));
+  const reference::Rows keys = reference::rows_of(copy_rows(head_.k, tokens_));
   for (const int bits : {1, 3}) {
     const Compressed c =
         run({{"k_bits", std::to_string(bits)}, {"v_bits", "2"}, {"residual", "sign"}});

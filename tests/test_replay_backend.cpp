@@ -7,7 +7,7 @@
 
 #include "counting_backend.hpp"
 #include "gpu_runs.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 namespace {

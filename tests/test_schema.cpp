@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "report/schema.hpp"
+#include "report/table_spec.hpp"
 #include "report_rows.hpp"
 
 namespace kvbench {
@@ -109,9 +110,9 @@ TEST(Schema, KeysDifferWhereIdentityDiffersOnly) {
   other.rel_error = 0.9;
   other.compress_ms = 77;
   other.status = "failed: x";
-  EXPECT_EQ(row_key(to_fields(row)), row_key(to_fields(other)));
+  EXPECT_EQ(main_table().key(to_fields(row)), main_table().key(to_fields(other)));
   other.budget_requested = 0.5;
-  EXPECT_NE(row_key(to_fields(row)), row_key(to_fields(other)));
+  EXPECT_NE(main_table().key(to_fields(row)), main_table().key(to_fields(other)));
   // Text that moves from one column into its neighbour is another identity.
   Row left = row;
   Row right = row;
@@ -119,8 +120,8 @@ TEST(Schema, KeysDifferWhereIdentityDiffersOnly) {
   left.prompt = "c";
   right.trace = "a";
   right.prompt = "bc";
-  EXPECT_NE(row_key(to_fields(left)), row_key(to_fields(right)));
-  EXPECT_THROW(row_key(std::vector<std::string>{"1.0"}), InputError);
+  EXPECT_NE(main_table().key(to_fields(left)), main_table().key(to_fields(right)));
+  EXPECT_THROW(main_table().key(std::vector<std::string>{"1.0"}), InputError);
 }
 
 TEST(Schema, SplitsParams) {

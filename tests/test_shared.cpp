@@ -14,7 +14,7 @@ namespace {
 Survey survey(const Task& task, const Params&) {
   Survey s;
   s.tokens = 10;
-  s.values = {static_cast<double>(task.kv_head)};
+  s.data = {static_cast<double>(task.kv_head)};
   return s;
 }
 
@@ -22,7 +22,7 @@ Survey survey(const Task& task, const Params&) {
 std::vector<Share> all_to_first(std::span<const Survey> surveys, const Params&) {
   std::vector<Share> out(surveys.size());
   out.front().tokens = std::min<Index>(10 * std::ssize(surveys), surveys.front().middle);
-  out.front().values = std::make_shared<std::vector<double>>(1, surveys.size());
+  out.front().data = std::make_shared<std::vector<double>>(1, surveys.size());
   return out;
 }
 
@@ -87,7 +87,7 @@ TEST_F(SharedTest, ALayerSurveysAllItsHeads) {
   first.kv_head = 0;
   ASSERT_NE(shares.find(first, 0), nullptr);
   EXPECT_EQ(shares.find(first, 0)->share.tokens, 20);
-  EXPECT_EQ(*shares.find(first, 0)->share.values, (std::vector<double>{2.0}));
+  EXPECT_EQ(*shares.find(first, 0)->share.data, (std::vector<double>{2.0}));
   EXPECT_EQ(shares.find(p.units[0], 0)->share.tokens, 0);  // kv head 1
 }
 
@@ -97,7 +97,7 @@ TEST_F(SharedTest, LayersSurveysTheReplayedOnes) {
   const SharedBudgets shares(p, {0, 1}, stop_);
   Unit first = p.units[0];
   first.kv_head = 0;
-  EXPECT_EQ(*shares.find(first, 0)->share.values, (std::vector<double>{4.0}));
+  EXPECT_EQ(*shares.find(first, 0)->share.data, (std::vector<double>{4.0}));
   EXPECT_EQ(shares.find(first, 0)->share.tokens, 40);
 }
 

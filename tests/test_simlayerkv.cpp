@@ -113,20 +113,20 @@ TEST(SimLayerKv, LayersOfDifferentSizes) {
     surveys[l].pair_bytes = 4;
     surveys[l].middle = l == 0 ? 100 : 10;
     surveys[l].budget_bytes = 40;
-    surveys[l].values = {l == 0 ? 0.9 : 0.1 * static_cast<double>(l)};
+    surveys[l].data = {l == 0 ? 0.9 : 0.1 * static_cast<double>(l)};
   }
   const Params params("simlayerkv", method.info.params, {});
   // The two others are lazier and go first; the large one does not fit even then.
   for (const Share& share : method.share(surveys, params)) {
     EXPECT_EQ(share.tokens, 0);
-    EXPECT_TRUE(share.values != nullptr);
+    EXPECT_TRUE(share.data != nullptr);
   }
-  surveys[0].values = {0.05};  // now it is the laziest, and both others fit
+  surveys[0].data = {0.05};  // now it is the laziest, and both others fit
   const std::vector<Share> shares = method.share(surveys, params);
   EXPECT_EQ(shares[0].tokens, 0);
   EXPECT_EQ(shares[1].tokens, 10);
   EXPECT_EQ(shares[2].tokens, 10);
-  EXPECT_TRUE(shares[0].values == nullptr);
+  EXPECT_TRUE(shares[0].data == nullptr);
 }
 
 TEST(SimLayerKv, AHeadAloneAndOddInputs) {

@@ -101,7 +101,7 @@ class RealSlurmTest(SlurmCase):
         self.expect_whole(*seeds)
         again = self.drive(options=[*seeds, "--threads", "1"])
         self.assertEqual((again.returncode, again.stderr),
-                         (0, "run.py: out.csv is there; nothing to run\n"))
+                         (0, "run.py: out.csv exists; nothing to run\n"))
 
     def test_an_array_that_a_driver_left_is_waited_for(self):
         self.trace("--n", "256")
@@ -160,7 +160,7 @@ class FakeSlurmTest(SlurmCase):
         self.failing(2, 3, times=2)
         done = self.drive("--retries", "1")
         self.assertEqual(done.returncode, 3, done.stderr)
-        self.assertIn("shard 2/3: 2 attempts and still unfinished; see out.shard-2-of-3.log", done.stderr)
+        self.assertIn("shard 2/3: unfinished after 2 attempts; see out.shard-2-of-3.log", done.stderr)
         self.assertEqual(self.submitted(), ["1,2,3", "2"])
         self.assertFalse(os.path.exists(self.path("out.csv")))
         done = self.drive("--retries", "1")
@@ -198,7 +198,7 @@ class FakeSlurmTest(SlurmCase):
         self.write_file("failures", "")
         done = self.drive()
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("Unable to contact slurm controller; asking again\n", done.stderr)
+        self.assertIn("Unable to contact slurm controller; retrying\n", done.stderr)
         self.expect_whole()
 
     def test_tasks_use_the_processors_that_they_get(self):

@@ -54,7 +54,7 @@ class Stored : public ::testing::Test {
 // Keys of `positions` as KIVI codes them by its definition.
 reference::Rows coded_keys(const KvHead& head, const std::vector<Index>& positions, int bits,
                            std::size_t group) {
-  const reference::Rows rows = reference::rows_of(take_rows(head.k, positions));
+  const reference::Rows rows = reference::rows_of(copy_rows(head.k, positions));
   reference::Rows out;
   for (std::size_t b = 0; b < rows.size(); b += group) {
     const reference::Rows part(
@@ -79,7 +79,7 @@ TEST_F(Stored, WhatAKeepsAsQHoldsIt) {
   EXPECT_TRUE(c.made.weights.empty());
   expect_rows(c.made.k, coded_keys(head_, plain.held.tokens, 4, 32));
   expect_rows(c.made.v, reference::quantized_rows(
-                            reference::rows_of(take_rows(head_.v, plain.held.tokens)), 3, 32));
+                            reference::rows_of(copy_rows(head_.v, plain.held.tokens)), 3, 32));
   // 75 tokens of 16 channels; keys in groups of 32, 32 and 11, values in one group each.
   EXPECT_EQ(*c.payload_bytes, 75 * 16 * 4 / 8 + 75 * 16 * 3 / 8);
   EXPECT_EQ(c.aux_bytes, 4 * (16 * 3 + 75));

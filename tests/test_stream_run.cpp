@@ -16,7 +16,7 @@
 #include "replay_run.hpp"
 #include "report/manifest.hpp"
 #include "report/merge.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 #include "stopping_method.hpp"
 #include "stream_caches.hpp"
 
@@ -49,7 +49,7 @@ class StreamRunTest : public testing_replay::ReplayTest {
 
   void expect_files(const fs::path& got, const fs::path& expected, const std::string& what) const {
     EXPECT_EQ(untimed(got), untimed(expected)) << what;
-    for (const SideTable* table : {&steps_table(), &kept_table()}) {
+    for (const TableSpec* table : {&steps_table(), &kept_table()}) {
       EXPECT_EQ(read_bytes(table->path(got)), read_bytes(table->path(expected))) << what;
     }
   }
@@ -76,7 +76,7 @@ TEST_F(StreamRunTest, StepsStandBesideTheirRowsInThePlansOrder) {
     Index peak = 0;
     for (const Index position : stream_steps(o, n)) {
       const Fields& step = steps.rows.at(at++);
-      EXPECT_EQ(steps_table().key(step), row_key(row));
+      EXPECT_EQ(steps_table().key(step), main_table().key(row));
       EXPECT_EQ(steps_table().step(step), position);
       double error = 0.0;
       ASSERT_TRUE(parse_number(step[steps.column("rel_error")], error));
@@ -152,15 +152,15 @@ TEST_F(StreamRunTest, ResumeRefusesForeignAndDoubledSteps) {
   const std::string steps = read_bytes(steps_table().path(o.out));
   const std::size_t last = steps.rfind('\n', steps.size() - 2) + 1;
   write_bytes(steps_table().path(o.out), steps + steps.substr(last));
-  EXPECT_NE(refusal([&] { run(o); }).find("one step twice"), std::string::npos);
+  EXPECT_NE(refusal([&] { run(o); }).find("duplicate step"), std::string::npos);
   std::string other = steps;
   other.replace(other.find("t.h5"), 4, "u.h5");
   write_bytes(steps_table().path(o.out), with_right_sums(other));
-  EXPECT_NE(refusal([&] { run(o); }).find("does not make"), std::string::npos);
+  EXPECT_NE(refusal([&] { run(o); }).find("step of a row outside this plan"), std::string::npos);
   other = steps.substr(0, last) + steps.substr(last);
   other.replace(other.find(",6,", other.find('\n')), 3, ",5,");
   write_bytes(steps_table().path(o.out), with_right_sums(other));
-  EXPECT_NE(refusal([&] { run(o); }).find("does not evaluate"), std::string::npos);
+  EXPECT_NE(refusal([&] { run(o); }).find("step 5 outside this plan"), std::string::npos);
   o.eval_every = 5;
   EXPECT_NE(refusal([&] { run(o); }).find("options"), std::string::npos);
 }
@@ -214,7 +214,7 @@ TEST_F(StreamRunTest, AStopKeepsWholeJobsAndResumeCompletesThem) {
       EXPECT_TRUE(run_until(planned(out.filename(), threads, false), views).interrupted);
       std::set<std::string> keys;
       for (const Fields& row : read_table(out).rows) {
-        keys.insert(row_key(row));
+        keys.insert(main_table().key(row));
       }
       for (const Fields& step : read_table(steps_table().path(out)).rows) {
         EXPECT_EQ(keys.count(steps_table().key(step)), 1U);

@@ -74,16 +74,16 @@ TEST(Summary, AgreesWithANaiveReference) {
                                   as_table({rows.begin() + 250, rows.end()})};
   const Summary summary = summarize(tables, options);
   ASSERT_EQ(summary.groups.size(), 12u);
-  Index left_out = 0;
-  for (const auto& [status, count] : summary.left_out) {
+  Index skipped = 0;
+  for (const auto& [status, count] : summary.skipped) {
     EXPECT_TRUE(status == "failed" || status == "infeasible" || status == "degenerate: z")
         << status;
-    left_out += count;
+    skipped += count;
   }
   for (const auto& [key, count] : lost) {
-    left_out -= count;
+    skipped -= count;
   }
-  EXPECT_EQ(left_out, 0);
+  EXPECT_EQ(skipped, 0);
   for (const SummaryGroup& g : summary.groups) {
     const std::string key = g.key[0] + "|" + g.key[1] + "|" + g.key[3];
     const std::vector<double>& values = reference[key];
@@ -127,7 +127,7 @@ TEST(Summary, NanAndInfinityStayVisible) {
   SummaryOptions options;
   options.metrics = {"rel_error"};
   const std::string text =
-      format_table(list_table(summarize(tables, options), Detail::brief), TableFormat::text);
+      format_table(summary_table(summarize(tables, options), Detail::brief), TableFormat::text);
   EXPECT_NE(text.find("nan"), std::string::npos) << text;
   EXPECT_NE(text.find("inf"), std::string::npos) << text;
   options.sort = "rel_error";
@@ -146,12 +146,10 @@ TEST(Summary, WhatDiffersIsNotPooled) {
   const std::vector<Table> apart{as_table({make_row("a", "", 0, 0, 0, 0.1), other})};
   SummaryOptions options;
   const std::string refused =
-      "summarize: rows of one mean or comparison differ in protocol (prefill, stream); --by "
+      "summarize: rows of one mean differ in protocol (prefill, stream); --by "
       "protocol separates them, --where protocol=prefill picks some, --pool pools them";
   EXPECT_EQ(refusal([&] { summarize(pooled, options); }), refused);
   EXPECT_EQ(summarize(apart, options).groups.size(), 2u);
-  options.across = "budget_requested";  // now they are compared
-  EXPECT_EQ(refusal([&] { summarize(apart, options); }), refused);
   options.pool = true;
   EXPECT_EQ(summarize(pooled, options).pooled, std::vector<std::string>{"protocol"});
   EXPECT_EQ(summarize(pooled, options).groups.size(), 1u);
@@ -170,7 +168,6 @@ TEST(Summary, ScoresMayDifferBetweenMethodsAlone) {
   Row all = make_row("h2o", "", 0, 0, 0, 0.1);
   all.scores = "all";
   SummaryOptions options;
-  options.across = "budget_requested";
   const Row past = make_row("h2o", "", 0, 0, 0, 0.1);
   EXPECT_EQ(summarize({as_table({past, none})}, options).groups.size(), 2u);
   EXPECT_NE(refusal([&] {
@@ -194,7 +191,7 @@ TEST(Summary, ModelsAndElementTypesAreNotPooled) {
   const std::vector<ResultTable> tables = result_tables({as_table({first}), as_table({second})});
   EXPECT_EQ(
       refusal([&] { kvbench::summarize(tables, options); }),
-      "summarize: rows of one mean or comparison differ in dtype (bfloat16, float16), model "
+      "summarize: rows of one mean differ in dtype (bfloat16, float16), model "
       "(llama, 7B, qwen); --by dtype separates them, --where dtype=bfloat16 picks some, --pool "
       "pools them");
   options.by = {"model", "dtype"};
@@ -230,7 +227,7 @@ TEST(Summary, RowsThatStandTwiceAreRefused) {
   EXPECT_EQ(refusal([&] {
               summarize({table, again}, options);
             }),
-            "b.csv: line 3: the row stands twice, also in made_up.csv, line 3: " + key);
+            "b.csv: line 3: duplicate row, also in made_up.csv, line 3: " + key);
   options.pool = true;
   options.by = {"layer"};
   EXPECT_NE(refusal([&] { summarize({table, table}, options); }), "");

@@ -4,12 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <random>
 #include <set>
 #include <sstream>
 
-#include "refusal.hpp"
 #include "report/summary_formats.hpp"
 #include "report/summary_table.hpp"
 #include "report_rows.hpp"
@@ -17,7 +15,6 @@
 namespace kvbench {
 namespace {
 
-using testing_replay::refusal;
 using testing_rows::as_table;
 using testing_rows::make_row;
 using testing_rows::result_tables;
@@ -38,13 +35,7 @@ SummaryOptions errors_alone() {
 }
 
 SummaryTable listed(const std::vector<Row>& rows, Detail detail) {
-  return list_table(summarize(result_tables({as_table(rows)}), errors_alone()), detail);
-}
-
-SummaryTable across(const std::vector<Row>& rows, SummaryOptions options = errors_alone(),
-                    Detail detail = Detail::brief) {
-  options.across = options.across.empty() ? "budget_requested" : options.across;
-  return across_table(summarize(result_tables({as_table(rows)}), options), options.across, detail);
+  return summary_table(summarize(result_tables({as_table(rows)}), errors_alone()), detail);
 }
 
 TEST(SummaryTable, GroupWithoutMeasurements) {
@@ -138,153 +129,19 @@ TEST(SummaryTable, StandardError) {
   EXPECT_TRUE(std::isnan(standard_error({infinity, not_a_number, 4})));
 }
 
-TEST(SummaryTable, WhatIsBest) {
-  EXPECT_EQ(best_is_highest("rel_error"), std::optional(false));
-  EXPECT_EQ(best_is_highest("compress_ms"), std::optional(false));
-  EXPECT_EQ(best_is_highest("mass_kept"), std::optional(true));
-  EXPECT_EQ(best_is_highest("cosine"), std::optional(true));
-  for (const std::string_view none :
-       {"ratio", "middle_ratio", "bytes", "aux_bytes", "tokens_kept", "seed", "compress_ms_iqr",
-        "attend_us_per_query_iqr", "status", "no_such_column"}) {
-    EXPECT_EQ(best_is_highest(none), std::nullopt) << none;
-  }
-  // Low is best of all else that is measured.
-  for (const std::string_view low :
-       {"rel_error_p95", "eps_op", "log_z_error", "amnesia_count", "attend_us_per_query"}) {
-    EXPECT_EQ(best_is_highest(low), std::optional(false)) << low;
-  }
-}
-
-TEST(SummaryTable, BudgetsAsColumns) {
-  Row native = make_row("balancekv", "T=2", 0, 0, 0, 0.01);
-  Row exact = at_budget("exact", 0.5, 0, 0.0);
-  exact.ratio = 1.0;
+TEST(SummaryTable, Markdown) {
   Row infeasible = at_budget("quant-kivi", 0.125, 0, 0.0);
   infeasible.status = "infeasible: needs more";
-  const std::vector<Row> rows{at_budget("h2o", 0.5, 0, 0.1),
-                              at_budget("h2o", 0.5, 1, 0.3),
-                              at_budget("h2o", 0.125, 0, 0.4),
-                              at_budget("uniform", 0.5, 0, 0.20001),
-                              at_budget("uniform", 0.125, 0, 0.5),
-                              at_budget("oracle", 0.125, 0, 0.2),
-                              exact,
-                              at_budget("quant-kivi", 0.125, 1, 0.001),
-                              infeasible,
-                              native};
-  const SummaryTable table = across(rows);
-  EXPECT_EQ(
-      format_table(table, TableFormat::text),
-      "algorithm   budget 0.125      budget 0.5  native\n"
-      "------------------------------------------------\n"
-      "h2o               0.400*  0.200 ± 0.100*       -\n"
-      "uniform           0.500   0.200*               -\n"
-      "oracle            0.200       -                -\n"
-      "exact                 -       0                -\n"
-      "quant-kivi      0.00100†      -                -\n"
-      "balancekv             -       -           0.0100\n"
-      "rel_error (fraction): mean ± standard error over 1 to 2 rows: query heads.\n"
-      "*: the lowest of its column, equal means included; methods that save nothing (ratio >= "
-      "1), that are oracles or have no budget do not count.\n"
-      "†: some rows of the cell are degenerate, infeasible or failed, and left out.\n");
-  EXPECT_EQ(
-      format_table(table, TableFormat::markdown),
-      "| algorithm | budget 0.125 | budget 0.5 | native |\n"
-      "| :--- | ---: | ---: | ---: |\n"
-      "| h2o | **0.400** | **0.200 ± 0.100** | - |\n"
-      "| uniform | 0.500 | **0.200** | - |\n"
-      "| oracle | 0.200 | - | - |\n"
-      "| exact | - | 0 | - |\n"
-      "| quant-kivi | 0.00100† | - | - |\n"
-      "| balancekv | - | - | 0.0100 |\n"
-      "\nrel_error (fraction): mean ± standard error over 1 to 2 rows: query heads.\n"
-      "\nBold: the lowest of its column, equal means included; methods that save nothing (ratio "
-      ">= 1), that are oracles or have no budget do not count.\n"
-      "\n†: some rows of the cell are degenerate, infeasible or failed, and left out.\n");
-  const std::string latex = format_table(table, TableFormat::latex);
-  EXPECT_NE(
-      latex.find("\\begin{tabular}{lrrr}\n\\toprule\nalgorithm & budget 0.125 & budget 0.5 & "
-                 "native \\\\\n\\midrule\nh2o & \\textbf{0.400} & \\textbf{0.200 $\\pm$ 0.100} & "
-                 "-- \\\\\n"),
-      std::string::npos)
-      << latex;
-  EXPECT_TRUE(latex.ends_with("\\bottomrule\n\\end{tabular}\n"));
-  EXPECT_EQ(format_table(across({rows[0], rows[1]}, errors_alone(), Detail::all), TableFormat::csv),
-            "algorithm,params,mean_rel_error_0.5,sd_rel_error_0.5,count_rel_error_0.5\n"
-            "h2o,,0.2,0.1414213562373095,2\n");
-}
-
-// The rule of `best`, cell by cell, against each other cell of the column.
-TEST(SummaryTable, BestAgainstASlowReference) {
-  std::mt19937 random(11);
-  for (int round = 0; round < 60; ++round) {
-    const std::string metric = round % 2 == 0 ? "rel_error" : "mass_kept";
-    struct Known {
-      double value;
-      bool counts;
-    };
-    std::map<std::pair<std::string, std::string>, Known> cells;  // by label and column
-    std::vector<Row> rows;
-    for (const char* algorithm : {"a", "b", "c+oracle", "exact", "e"}) {
-      for (const double budget : {0.125, 0.25, 0.5}) {
-        for (const Index layer : {0, 3}) {
-          Row row = make_row(algorithm, "x=" + std::to_string(random() % 2), layer, 0, 0, 0.0);
-          row.budget_requested = budget;
-          row.ratio = row.algorithm == "exact" ? 1.0 : 0.5;
-          const double value = random() % 9 == 0 ? not_a_number
-                                                 : static_cast<double>(random() % 5) / 7.0 +
-                                                       static_cast<double>(random() % 2) * 1e-9;
-          (metric == "rel_error" ? row.rel_error : row.mass_kept) = value;
-          rows.push_back(row);
-          cells[{fmt::format("{} {} {}", algorithm, row.params, layer), number_text(budget)}] = {
-              value, !std::isnan(value) && row.algorithm != "exact" && row.algorithm != "c+oracle"};
-        }
-      }
-    }
-    SummaryOptions options;
-    options.metrics = {metric};
-    options.by = {"layer"};
-    const SummaryTable table = across(rows, options, Detail::params);
-    ASSERT_EQ(table.labels, 3u);
-    for (const auto& row : table.rows) {
-      const auto text = [&](std::size_t c) { return std::get<std::string>(row[c].value); };
-      for (std::size_t c = table.labels; c < row.size(); ++c) {
-        const std::string budget = table.columns[c].name.substr(std::string("budget ").size());
-        const auto it = cells.find({text(0) + " " + text(1) + " " + text(2), budget});
-        bool best = it != cells.end() && it->second.counts;
-        int others = 0;
-        for (const auto& [where, other] : cells) {
-          if (where.second != budget || !other.counts || where.first.back() != text(2).back()) {
-            continue;
-          }
-          ++others;
-          const double mine = best ? it->second.value : 0.0;
-          const bool ahead = metric == "rel_error" ? other.value < mine : other.value > mine;
-          best = best && !(ahead && three_digits(other.value) != three_digits(mine));
-        }
-        EXPECT_EQ(row[c].best, best && others > 1) << round << " " << text(0) << " " << budget;
-      }
-    }
-  }
-}
-
-TEST(SummaryTable, OtherColumnsCompareWithinABudget) {
-  std::vector<Row> rows{at_budget("a", 0.5, 0, 0.1), at_budget("b", 0.5, 0, 0.2),
-                        at_budget("a", 0.25, 0, 0.3), at_budget("b", 0.25, 0, 0.4)};
-  SummaryOptions options = errors_alone();
-  options.across = "layer";
-  const SummaryTable table = across(rows, options);
-  ASSERT_EQ(table.rows.size(), 4u);
-  EXPECT_EQ(table.columns.back().name, "layer 0");
-  for (const auto& row : table.rows) {
-    EXPECT_EQ(row.back().best, std::get<std::string>(row[0].value) == "a");
-  }
-  EXPECT_TRUE(table.best.starts_with("the lowest of its column among rows of equal budget, "))
-      << table.best;
-  options.across = "algorithm";
-  EXPECT_EQ(refusal([&] { across(rows, options); }),
-            "--columns algorithm: methods are the rows, expected another column");
-  options = {};
-  EXPECT_NE(refusal([&] { across(rows, options); }).find("got 6 metrics"), std::string::npos);
+  const std::vector<Row> rows{at_budget("h2o", 0.5, 0, 0.1), at_budget("h2o", 0.5, 1, 0.3),
+                              make_row("balancekv", "T=2", 0, 0, 0, 0.01), infeasible};
+  EXPECT_EQ(format_table(listed(rows, Detail::params), TableFormat::markdown),
+            "| algorithm | params | budget (fraction) | count (rows) | infeasible (rows) | "
+            "rel_error (fraction) |\n"
+            "| :--- | :--- | ---: | ---: | ---: | ---: |\n"
+            "| h2o | - | 0.5 | 2 | 0 | 0.200 ± 0.100 |\n"
+            "| balancekv | T=2 | - | 1 | 0 | 0.0100 |\n"
+            "| quant-kivi | - | 0.125 | 0 | 1 | - |\n"
+            "\nmean ± standard error over 1 to 2 rows: query heads.\n");
 }
 
 TEST(SummaryTable, ProgramsGetFullPrecision) {
@@ -312,17 +169,9 @@ TEST(SummaryTable, NamesAreEscaped) {
   row.prompt = "50% of_{x}|\\y\n$^~&#<*";
   SummaryOptions options = errors_alone();
   options.by = {"prompt"};
-  const SummaryTable table = list_table(
+  const SummaryTable table = summary_table(
       summarize(result_tables({as_table({row, make_row("[b", "", 0, 0, 0, 0.5)})}), options),
       Detail::brief);
-  const std::string latex = format_table(table, TableFormat::latex);
-  EXPECT_NE(latex.find("50\\% of\\_\\{x\\}\\textbar{}\\textbackslash{}y "
-                       "\\$\\textasciicircum{}\\textasciitilde{}\\&\\#\\textless{}* &"),
-            std::string::npos)
-      << latex;
-  EXPECT_EQ(latex.find("{}a &"), std::string::npos) << latex;
-  EXPECT_NE(latex.find("\n{}[b &"), std::string::npos) << latex;  // no argument of the line before
-  EXPECT_NE(latex.find("rel\\_error (fraction)"), std::string::npos) << latex;
   const std::string markdown = format_table(table, TableFormat::markdown);
   EXPECT_NE(markdown.find("50% of\\_{x}\\|\\\\y $^~&#\\<\\*"), std::string::npos) << markdown;
   EXPECT_NE(markdown.find("rel_error (fraction)"), std::string::npos) << markdown;
@@ -339,7 +188,7 @@ TEST(SummaryTable, TextFitsAnyWidth) {
   }
   SummaryOptions options;
   const Summary summary = summarize(result_tables({as_table(rows)}), options);
-  const SummaryTable table = list_table(summary, Detail::brief);
+  const SummaryTable table = summary_table(summary, Detail::brief);
   const auto characters = [](std::string_view line) {
     return std::ranges::count_if(line, [](char c) { return (c & 0xC0) != 0x80; });
   };

@@ -196,7 +196,7 @@ Table read_result_table(const fs::path& csv) {
   return whole_table(*open_result_table(csv));
 }
 
-Table read_side_table(const fs::path& path, const SideTable& side) {
+Table read_side_table(const fs::path& path, const TableSpec& side) {
   return whole_table(*open_side_table(path, side));
 }
 
@@ -250,8 +250,8 @@ class TableDamage : public ReplayTest {
     table.rows[row][table.column(column)] = cell;
     Manifest m = read_manifest(csv);
     CsvWriter(csv, schema_header(), CsvWriter::Mode::overwrite, m.run_id).append(table.rows);
-    (*m.sha256)[result_table_name] =
-        sha256_of_files({{result_table_name, csv}}).at(result_table_name);
+    (*m.sha256)[main_table().name()] =
+        sha256_of_files({{main_table().name(), csv}}).at(main_table().name());
     write_manifest(csv, m);
   }
 };
@@ -261,7 +261,7 @@ TEST_F(TableDamage, NoReaderTakesItForResults) {
   run(shard(1));
   run(shard(2));
   EXPECT_NO_THROW(merge());
-  for (const SideTable* side : {&kept_table(), &queries_table()}) {
+  for (const TableSpec* side : {&kept_table(), &queries_table()}) {
     fs::remove(side->path(folder_ / "merged.csv"));
   }
   fs::remove(folder_ / "merged.csv");
@@ -271,8 +271,8 @@ TEST_F(TableDamage, NoReaderTakesItForResults) {
   const Plan plan = make_plan(resumed);
   const fs::path csv = resumed.out;
   const Manifest manifest = read_manifest(csv);
-  const std::vector<std::pair<const SideTable*, fs::path>> tables = {
-      {nullptr, csv},
+  const std::vector<std::pair<const TableSpec*, fs::path>> tables = {
+      {&main_table(), csv},
       {&kept_table(), kept_table().path(csv)},
       {&queries_table(), queries_table().path(csv)}};
   const std::map<fs::path, std::string> before = files();
@@ -302,7 +302,7 @@ TEST_F(TableDamage, NoReaderTakesItForResults) {
     EXPECT_THROW(verify_tables(csv), InputError) << what;
     EXPECT_THROW(merge(), InputError) << what;
     EXPECT_FALSE(fs::exists(folder_ / "merged.csv")) << what;
-    if (side == nullptr) {
+    if (!side->is_side()) {
       EXPECT_THROW(read_result_table(path), InputError) << what;  // summarize
     } else {
       EXPECT_THROW(read_side_table(path, *side), InputError) << what;  // cluster --kept-by
@@ -310,7 +310,7 @@ TEST_F(TableDamage, NoReaderTakesItForResults) {
     const bool whole_lines = kind >= Damage::removed;
     if (!whole_lines) {  // rows and header alone say it
       fs::rename(manifest_path(csv), folder_ / "away");
-      EXPECT_THROW(side == nullptr ? read_result_table(path) : read_side_table(path, *side),
+      EXPECT_THROW(side->is_side() ? read_side_table(path, *side) : read_result_table(path),
                    InputError)
           << what;
       fs::rename(folder_ / "away", manifest_path(csv));
@@ -348,7 +348,7 @@ TEST_F(TableDamage, AQuoteThatNeverClosesLosesNoRows) {
   lines[3].replace(cell, 2, ",\"");  // of `prefill`
   write_bytes(o.out, joined(lines));
   o.resume = true;
-  EXPECT_NE(refusal([&] { run(o); }).find("out.csv: line 5: a whole row behind a quote"),
+  EXPECT_NE(refusal([&] { run(o); }).find("out.csv: line 5: a whole row after a quote"),
             std::string::npos);
   EXPECT_EQ(read_bytes(o.out), joined(lines));                          // nothing is cut off
   write_bytes(o.out, before.substr(0, before.size() - 10));             // a killed run
@@ -444,8 +444,8 @@ TEST_F(TableDamage, ATableOfSchema13IsReadAndNotContinued) {
   }
   write_bytes(o.out, text);
   m.schema = "1.3";
-  (*m.sha256)[result_table_name] =
-      sha256_of_files({{result_table_name, o.out}}).at(result_table_name);
+  (*m.sha256)[main_table().name()] =
+      sha256_of_files({{main_table().name(), o.out}}).at(main_table().name());
   write_manifest(o.out, m);
   EXPECT_EQ(read_result_table(o.out).rows.size(), whole.rows.size());
   EXPECT_EQ(read_result_table(o.out).header.size(), place);
@@ -464,7 +464,7 @@ TEST_F(TableDamage, ATableOfSchema13IsReadAndNotContinued) {
   fs::remove(kept_table().path(o.out));
   fs::remove(queries_table().path(o.out));
   m.sha256 =
-      std::map<std::string, std::string>{{result_table_name, m.sha256->at(result_table_name)}};
+      std::map<std::string, std::string>{{main_table().name(), m.sha256->at(main_table().name())}};
   write_manifest(o.out, m);
   SummaryOptions by_model;
   by_model.by = {"model"};
@@ -501,7 +501,7 @@ TEST_F(TableDamage, VerifySaysWhatItCannotCheck) {
   for (const Fields& row : table.rows) {
     text += csv_line(row);
   }
-  for (const SideTable* side : {&kept_table(), &queries_table()}) {
+  for (const TableSpec* side : {&kept_table(), &queries_table()}) {
     fs::remove(side->path(o.out));
   }
   write_bytes(o.out, text);

@@ -76,7 +76,7 @@ TEST(Think, EqualsTheReference) {
               job.run({}, {{"ratio", ratio_of(dropped)}, {"window", std::to_string(window)}});
           expect_thinned(c.made.k, job.head().k, tokens,
                          reference::thin_channels(
-                             reference::rows_of(take_rows(job.head().k, tokens)),
+                             reference::rows_of(copy_rows(job.head().k, tokens)),
                              window_of(job.head(), used), static_cast<std::size_t>(dropped)));
           for (Index i = 0; i < c.made.v.rows(); ++i) {
             ASSERT_TRUE(
@@ -174,7 +174,7 @@ TEST(Think, CodesEntries) {
     const CodedEntries coded = quantizer.code(job.task(), entries, params);
     expect_thinned(
         coded.k, entries.k, rows,
-        reference::thin_channels(reference::rows_of(take_rows(entries.k, rows)),
+        reference::thin_channels(reference::rows_of(copy_rows(entries.k, rows)),
                                  window_of(job.head(), window), static_cast<std::size_t>(dropped)));
     EXPECT_TRUE(same_bits(coded.v, entries.v));
     EXPECT_EQ(coded.code_bytes, 9 * (12 - dropped + 5) * 2);

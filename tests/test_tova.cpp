@@ -66,8 +66,8 @@ TEST(Tova, AHeadAloneIsALayerOfItsOwn) {
 TEST(Tova, DifferentTokensInALayerAreAFault) {
   const Method method = method_tova();
   std::vector<Survey> surveys(2);
-  surveys[0].values = {1.0, 2.0};
-  surveys[1].values = {1.0};
+  surveys[0].data = {1.0, 2.0};
+  surveys[1].data = {1.0};
   EXPECT_THROW(method.share(surveys, Params("tova", method.info.params, {})), std::logic_error);
   EXPECT_TRUE(method.share({}, Params("tova", method.info.params, {})).empty());
 }

@@ -24,12 +24,11 @@ void check_part(const Method& m) {
 void check_scope(const Method& b, Scope scope) {
   if (scope != Scope::head) {
     throw InputError(fmt::format(
-        "{}: shares its budget with other heads, so it can only come first in a composition",
-        b.info.name));
+        "{}: shares its budget with other heads, expected it first in a composition", b.info.name));
   }
 }
 
-// Of the whole, if no head shared anything.
+// Bytes of the whole, as if no head shared.
 Index own_bytes(const Task& task, const Params& params) {
   return task.budget_bytes && params.is_auto("tokens") && params.is_auto("T")
              ? *task.budget_bytes
@@ -112,10 +111,8 @@ Compressed compose(const Method& a, const Method& b, const Task& task, const Par
   Compressed kept = a.compress(first_task(a, task, params), part_params(a, params));
   if (kept.made.k.rows() > 0 || kept.denominator || !kept.held.weights.empty() ||
       kept.held.common != 1.0F) {
-    throw std::logic_error(
-        fmt::format("{}: keeps_tokens is set, but not all it holds are tokens "
-                    "of weight 1",
-                    a.info.name));
+    throw std::logic_error(fmt::format(
+        "{}: keeps_tokens is set, got entries that are not tokens of weight 1", a.info.name));
   }
   std::vector<Index> left;
   std::set_difference(task.tokens.begin(), task.tokens.end(), kept.held.tokens.begin(),

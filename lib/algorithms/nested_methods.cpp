@@ -22,7 +22,7 @@ std::map<std::string, std::string> under_prefix(const Method& part,
   return own;
 }
 
-const Method& named(const Method& m, const ParamSpec& spec, const std::string& value) {
+const Method& find_named_method(const Method& m, const ParamSpec& spec, const std::string& value) {
   try {
     const Method& out = find_method(value);
     spec.takes(out);
@@ -50,7 +50,7 @@ std::vector<ParamSpec> params_of(const Method& m, const std::map<std::string, st
   for (const ParamSpec& spec : m.info.params) {
     const std::string& value = spec.value_in(given);
     if (spec.names_method(value)) {
-      add_part_params(named(m, spec, value), given, out);
+      add_part_params(find_named_method(m, spec, value), given, out);
     }
   }
   return out;
@@ -77,7 +77,7 @@ std::vector<const Method*> named_methods(const Method& m, const Params& params) 
   for (const ParamSpec& spec : m.info.params) {
     const std::string& value = params.text(spec.name);
     if (spec.names_method(value)) {
-      out.push_back(&named(m, spec, value));
+      out.push_back(&find_named_method(m, spec, value));
     }
   }
   return out;

@@ -14,14 +14,14 @@
 namespace kvbench {
 namespace {
 
-// from_chars takes no leading '+', no blanks and no locale; the whole text must be the number.
+// from_chars accepts no '+', blanks or locale. The whole text must be the number.
 bool read_number(std::string_view text, double& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   return error == std::errc() && end == text.data() + text.size() && std::isfinite(out);
 }
 
 std::string checked(std::string_view method, const ParamSpec& spec, const std::string& text) {
-  const auto refuse = [&] {
+  const auto reject = [&] {
     throw InputError(fmt::format("{}: parameter {}: got '{}'{}, expected {}", method, spec.name,
                                  text, did_you_mean(text, spec.choices), allowed(spec)));
   };
@@ -31,15 +31,15 @@ std::string checked(std::string_view method, const ParamSpec& spec, const std::s
   switch (spec.kind) {
     case ParamKind::choice:
       if (std::ranges::find(spec.choices, text) == spec.choices.end()) {
-        refuse();
+        reject();
       }
       return text;
     case ParamKind::name:
       if (!is_set_name(text) || text == "auto") {
-        refuse();
+        reject();
       }
       return text;
-    case ParamKind::method: return text;  // whoever expands the name knows all methods
+    case ParamKind::method: return text;  // checked when the name is expanded
     case ParamKind::flag:
       if (text == "true" || text == "1") {
         return "true";
@@ -47,14 +47,14 @@ std::string checked(std::string_view method, const ParamSpec& spec, const std::s
       if (text == "false" || text == "0") {
         return "false";
       }
-      refuse();
+      reject();
       break;
     case ParamKind::integer:
     case ParamKind::real: {
       double x = 0.0;
       if (!read_number(text, x) || !(spec.min <= x && x <= spec.max) ||
           (spec.kind == ParamKind::integer && x != std::floor(x))) {
-        refuse();
+        reject();
       }
       return spec.kind == ParamKind::integer ? fmt::format("{}", static_cast<Index>(x))
                                              : fmt::format("{}", x == 0.0 ? 0.0 : x);

@@ -24,13 +24,13 @@ std::span<const Method> methods() {
     std::set<std::string> names;
     for (const Method& m : list) {
       if (!names.insert(m.info.name).second) {
-        throw std::logic_error("method registered twice: " + m.info.name);
+        throw std::logic_error("duplicate method: " + m.info.name);
       }
       if (m.info.scratch_bytes == nullptr) {
-        throw std::logic_error("method that does not state its scratch: " + m.info.name);
+        throw std::logic_error("method without scratch_bytes: " + m.info.name);
       }
       if (!m.info.family) {
-        throw std::logic_error("method that does not state its family: " + m.info.name);
+        throw std::logic_error("method without family: " + m.info.name);
       }
     }
     return list;

@@ -1,4 +1,4 @@
-// The list of methods. Adding one: a line in methods.inc.
+// The list of methods (methods.inc).
 #pragma once
 
 #include <span>
@@ -8,11 +8,11 @@
 
 namespace kvbench {
 
-/// All methods in the order of methods.inc. Throws std::logic_error once on a duplicate
-/// name, and where one does not state its scratch or its family.
+/// All methods, in the order of methods.inc. The first call throws std::logic_error on a duplicate
+/// name or a method without scratch_bytes or family.
 std::span<const Method> methods();
 
-/// Errors: InputError listing all names.
+/// Throws InputError listing all names.
 const Method& find_method(std::string_view name);
 
 }  // namespace kvbench

@@ -32,7 +32,7 @@ Index bytes_with(const WeightBytes& w, const Method& q, const EntryShape& shape,
   return q.quantizer->bytes(shape, count, params) + (count > 0 ? w.once + w.each * count : 0);
 }
 
-// What A holds, by position where all entries have one, else the held tokens first.
+// A's entries, by position if all have one, otherwise held tokens first.
 struct Holdings {
   KeptEntries entries;
   std::vector<float> weights;  // empty: all 1
@@ -74,7 +74,7 @@ Holdings holdings_of(const KvHead& head, const Compressed& kept) {
   return out;
 }
 
-// Keys as Q stores them, whatever the order in which A names them.
+// Keys as stored by Q, which codes them in order of position.
 Matrix coded_keys(const Method& q, const Task& task, const Params& params, const Matrix& keys,
                   std::span<const Index> positions) {
   std::vector<Index> order(positions.size());
@@ -101,7 +101,7 @@ std::vector<ParamSpec> stored_params(const Method& a, const Method& q,
                                      const std::map<std::string, std::string>& given) {
   if (!q.quantizer) {
     throw InputError(
-        fmt::format("{}@{}: {} is no quantizer, expected quant-kivi, quant-rotated or "
+        fmt::format("{}@{}: {} is not a quantizer, expected quant-kivi, quant-rotated or "
                     "think behind @",
                     a.info.name, q.info.name, q.info.name));
   }
@@ -134,14 +134,14 @@ std::vector<ParamSpec> stored_params(const Method& a, const Method& q,
 void check_stored(const Method& a, const Method& q, const Params& params) {
   if (a.info.own_denominator != nullptr && a.info.own_denominator(stored_part(a, params))) {
     throw InputError(
-        fmt::format("{}: cannot store a denominator of its own, expected a method of one "
+        fmt::format("{}: cannot store a separate denominator, expected a method with one "
                     "set ({}.denominator=shared)",
                     params.method(), a.info.name));
   }
   if (q.quantizer->needs_positions != nullptr && q.quantizer->needs_positions(params) &&
       !a.info.has_positions) {
     throw InputError(
-        fmt::format("{}: keys=pre un-rotates keys, but those that {} makes have no position, "
+        fmt::format("{}: keys=pre needs positions, but entries made by {} have none, "
                     "expected keys=post",
                     params.method(), a.info.name));
   }
@@ -220,20 +220,21 @@ std::vector<Share> stored_shares(const Method& a, const Method& q, std::vector<S
       }
     }
     if (!lowered) {
-      throw Infeasible(fmt::format("the heads that share need {} bytes for a token each, budget {}",
-                                   needed, limit),
-                       needed);
+      throw Infeasible(
+          fmt::format("heads with a shared budget need {} bytes for one token each, budget {}",
+                      needed, limit),
+          needed);
     }
   }
 }
 
 Index stored_fit_bytes(const Method& a, const Params& params, const LayerFacts& layer, Index kept) {
-  // All keys again; the kept ones in order, and coded.
+  // A copy of all keys; the kept keys in order, and coded.
   return fits_after(a, params) ? 4 * layer.n * layer.d + 3 * made_bytes(layer, kept) : 0;
 }
 
 Index stored_coding_bytes(const Method& a, const LayerFacts& layer, Index kept) {
-  // What A made, where it made entries; all in order; and coded.
+  // A's made entries, if any; all entries in order; their codes.
   const bool holds = a.info.keeps_tokens || a.info.selects_tokens;
   return (holds ? 2 : 3) * made_bytes(layer, kept) + 64 * kept;
 }
@@ -248,7 +249,7 @@ Compressed store(const Method& a, const Method& q, const Task& task, const Param
   Share share;
   if (task.share != nullptr) {
     share = *task.share;
-    // In pairs: a method that weighs takes its weights out of them.
+    // In pairs, with the bytes of A's weights added.
     share.tokens = (share.tokens * each + w.once + shape.pair_bytes() - 1) / shape.pair_bytes();
     first.share = &share;
   } else if (task.budget_bytes) {
@@ -265,7 +266,7 @@ Compressed store(const Method& a, const Method& q, const Task& task, const Param
   Compressed kept = a.compress(first, own);
   if (kept.denominator || kept.payload_bytes) {
     throw std::logic_error(fmt::format(
-        "{}: holds more than keys, values and weights, but is not unstorable", a.info.name));
+        "{}: has a denominator or payload of its own, expected it to set unstorable", a.info.name));
   }
   Compressed out;
   out.payload_bytes = 0;

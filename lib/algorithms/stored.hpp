@@ -1,5 +1,5 @@
-// A@Q: what a method A keeps or makes, held by a quantizer Q in fewer bits or channels. At equal
-// bytes A keeps more tokens. Nothing in A's own file knows of it, but for fit=after.
+// A@Q: what a method A keeps or makes, stored by a quantizer Q in fewer bits or channels, so A
+// keeps more tokens at equal bytes. A does not know of it, except for fit=after.
 #pragma once
 
 #include <map>
@@ -10,44 +10,41 @@
 
 namespace kvbench {
 
-/// The parameters of A@Q: A's sizes, Q's format (Quantizer::params), `fit` where A can fit to
-/// stored keys, and A's own with A's name and a dot before them. `given`: the values given to them.
-/// Errors: InputError where A cannot be stored (MethodInfo::unstorable, a quantizer, no prefill) or
-/// Q is no quantizer.
+/// Parameters: A's sizes, Q's format (Quantizer::params), `fit` if A can fit to stored keys, and
+/// A's own prefixed "NAME.". `given`: the values set. Throws InputError if A cannot be stored
+/// (MethodInfo::unstorable, a quantizer, no prefill) or Q is not a quantizer.
 std::vector<ParamSpec> stored_params(const Method& a, const Method& q,
                                      const std::map<std::string, std::string>& given = {});
 
-/// Throws InputError where Q un-rotates keys and what A makes has no positions.
+/// Throws InputError if Q un-rotates keys and A's entries have no positions.
 void check_stored(const Method& a, const Method& q, const Params& params);
 
-/// A's own parameters out of the whole's, its sizes included.
+/// A's parameters, taken from the whole's, with sizes.
 Params stored_part(const Method& a, const Params& params);
 
-/// Bytes of `count` tokens of A as Q holds them, A's weights included.
+/// Bytes of `count` tokens of A stored by Q, with A's weights.
 Index stored_bytes(const Method& a, const Method& q, const EntryShape& shape, Index count,
                    const Params& params);
 
-/// The largest count of tokens, at most `most`, that `budget` bytes hold. Errors: Infeasible where
-/// they do not hold one, and `most` is at least 1.
+/// The largest count of tokens, at most `most`, that fits `budget` bytes. Throws Infeasible if one
+/// does not fit and `most` >= 1.
 Index stored_tokens(const Method& a, const Method& q, const EntryShape& shape, Index budget,
                     Index most, const Params& params);
 
-/// What A's survey is asked for: a budget of as many pairs as the task's budget holds stored
-/// tokens.
+/// A's task for a survey: its budget is as many pairs as stored tokens fit the task's budget.
 Task surveyed_part(const Method& a, const Method& q, const Task& task, const Params& params);
 
-/// A's shares of the surveys, whose tokens as Q holds them weigh at most the heads' limits
-/// together: every head's `tokens` are lowered by one until they do. Errors: Infeasible where they
-/// never do.
+/// A's shares, lowered until their stored tokens fit the sum of the heads' limits: each round takes
+/// one token from every survey. Throws Infeasible if they never fit.
 std::vector<Share> stored_shares(const Method& a, const Method& q, std::vector<Survey> surveys,
                                  const Params& params);
 
-/// For --memory-limit: what fitting to stored keys takes beside A's own scratch, and what coding
-/// takes once A is done.
+/// For --memory-limit: bytes to fit to stored keys, beside A's scratch; bytes to code, after A is
+/// done.
 Index stored_fit_bytes(const Method& a, const Params& params, const LayerFacts& layer, Index kept);
 Index stored_coding_bytes(const Method& a, const LayerFacts& layer, Index kept);
 
-/// Runs A, then codes what it holds. `params` as stored_params declares them. Time of both.
+/// Runs A, then codes what it holds.
 Compressed store(const Method& a, const Method& q, const Task& task, const Params& params);
 
 }  // namespace kvbench

@@ -47,7 +47,7 @@ PowerLaw fit_power_law(std::span<const PrefixCount> counts) {
     xy += x * y;
     yy += y * y;
   }
-  // Cauchy and Schwarz keep r2 at most 1 but for rounding.
+  // r2 <= 1 up to rounding (Cauchy-Schwarz).
   return {xy / xx, std::min(xy * xy / (xx * yy), 1.0)};
 }
 
@@ -55,7 +55,7 @@ DeltaGrowth delta_growth(const RowSet& points, double delta, Index max_clusters)
   const Clusters found = points.online_clusters(delta, max_clusters);
   DeltaGrowth out;
   out.delta = delta;
-  // A run that stopped has seen found.cluster.size() rows; what lies behind them is unknown.
+  // A stopped run has seen found.cluster.size() rows.
   const auto seen = static_cast<Index>(found.cluster.size());
   for (const Index prefix : stream_prefixes(points.count())) {
     if (prefix <= seen) {

@@ -1,5 +1,5 @@
-// Is the number of clusters sublinear in the number of tokens? Counts of online clusters
-// over prefixes of the stream, and the exponent of m ~ n^alpha.
+// Growth of the number of clusters with the number of tokens: counts of online clusters over
+// prefixes of the stream, and the exponent of m ~ n^alpha.
 // [1] Zandieh, Han, Mirrokni, Karbasi, "ClusterGen: Token Generation in Sublinear Time and Memory
 //     with Clustering KV Cache", Definition 1 ((m, delta)-clusterability) and Algorithm 1.
 #pragma once
@@ -22,26 +22,25 @@ struct PrefixCount {
 
 /// Least squares of log m = log c + alpha log n.
 struct PowerLaw {
-  double alpha = 0.0;  ///< NaN of fewer than two counts; exactly 0 where all clusters are equal
-  double r2 = 0.0;     ///< share of the variance of log m that the line explains, in [0, 1]; NaN of
-                       ///< fewer than two counts, and where all are equal: nothing is to explain
+  double alpha = 0.0;  ///< NaN for fewer than two counts; exactly 0 if all counts are equal
+  double r2 = 0.0;  ///< variance of log m explained, in [0, 1]; NaN for fewer than two counts, or
+                    ///< if all are equal
 };
 
 struct DeltaGrowth {
-  double delta = 0.0;               ///< Euclidean distance, in the trace's own units
+  double delta = 0.0;               ///< Euclidean distance, in the trace's units
   std::vector<PrefixCount> counts;  ///< ascending n_prefix
   PowerLaw law;
 };
 
-/// The prefixes of a stream of n >= 1 rows: powers of two from 16 below n, and n.
+/// Prefixes of a stream of n >= 1 rows: powers of two from 16 below n, and n.
 std::vector<Index> stream_prefixes(Index n);
 
-/// The fit over `counts`, whose n_prefix differ.
 PowerLaw fit_power_law(std::span<const PrefixCount> counts);
 
-/// Online clusters (attention/online_clusters.hpp) of all rows in their order, counted at
-/// stream_prefixes. Prefixes that need more than `max_clusters` >= 1 are left out, so no count is
-/// ever cut off. Time O(n m d), memory O(m d), m at most max_clusters.
+/// Counts online clusters (attention/online_clusters.hpp) of all rows, in order, at
+/// stream_prefixes. Prefixes that need more than `max_clusters` >= 1 are omitted. Time O(n m d),
+/// memory O(m d), m at most max_clusters.
 DeltaGrowth delta_growth(const RowSet& points, double delta, Index max_clusters);
 
 }  // namespace kvbench

@@ -7,8 +7,7 @@
 namespace kvbench {
 namespace {
 
-// In the order in which a label shows them.
-std::vector<std::pair<std::string, std::string>> named_values(const KeptSetting& s) {
+std::vector<std::pair<std::string, std::string>> setting_fields(const KeptSetting& s) {
   std::vector<std::pair<std::string, std::string>> out{{"budget_requested", s.budget_requested}};
   for (std::size_t at = 0; at < s.params.size();) {
     const std::size_t end = std::min(s.params.find(';', at), s.params.size());
@@ -24,14 +23,14 @@ std::vector<std::pair<std::string, std::string>> named_values(const KeptSetting&
 }  // namespace
 
 void KeptLabels::add(const KeptSetting& setting) {
-  for (const auto& [name, value] : named_values(setting)) {
+  for (const auto& [name, value] : setting_fields(setting)) {
     seen_[{setting.algorithm, name}].insert(value);
   }
 }
 
 std::string KeptLabels::label(const KeptSetting& setting) const {
   std::string out = setting.algorithm;
-  for (const auto& [name, value] : named_values(setting)) {
+  for (const auto& [name, value] : setting_fields(setting)) {
     if (!value.empty() && seen_.at({setting.algorithm, name}).size() > 1) {
       out += fmt::format(" {}={}", name, value);
     }

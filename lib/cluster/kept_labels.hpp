@@ -1,4 +1,4 @@
-// Names for the kept sets of several algorithms in one picture: as short as still tells them apart.
+// Labels for kept sets in a figure, as short as distinguishes them.
 #pragma once
 
 #include <map>
@@ -11,22 +11,20 @@
 
 namespace kvbench {
 
-/// What a kept set is of.
 struct KeptSetting {
   std::string algorithm;
   std::string params;            ///< canonical `key=value;key=value`
-  std::string budget_requested;  ///< as in the file; may be empty
+  std::string budget_requested;  ///< as in the file, may be empty
   std::string seed;
 };
 
-/// Learns all settings first, then labels each: the algorithm, then ` key=value` for the budget,
-/// every parameter, and the seed in which that algorithm's settings differ from one another, under
-/// the names `budget_requested`, the parameter's own, and `seed`. A budget that is empty is left
-/// out of its label.
+/// Collects all settings, then labels each: the algorithm, then ` key=value` for the budget
+/// (`budget_requested`), parameters and `seed` that differ within that algorithm. An empty budget
+/// is omitted.
 class KeptLabels {
  public:
   void add(const KeptSetting& setting);
-  /// `setting` has been added.
+  /// `setting` must have been added.
   std::string label(const KeptSetting& setting) const;
 
  private:

@@ -8,7 +8,6 @@
 namespace kvbench {
 namespace {
 
-// Sums over rows that are handed in one by one.
 struct ChannelSums {
   explicit ChannelSums(Index d) : sum(d, 0.0), square(d, 0.0) {}
 

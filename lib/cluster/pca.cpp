@@ -11,7 +11,7 @@ namespace {
 
 using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-// Either direction is as good; one is chosen, so that a picture does not flip between builds.
+// Fixes the arbitrary sign, so that figures do not flip between builds.
 void fix_sign(double* component, Index d) {
   const double* largest = std::max_element(
       component, component + d, [](double a, double b) { return std::abs(a) < std::abs(b); });
@@ -27,14 +27,14 @@ Pca principal_components(const RowSet& points, Index count) {
   Pca out;
   out.mean = std::move(moments.mean);
   out.d = std::ssize(out.mean);
-  // The solver reads the lower triangle, which is all that there is.
+  // The solver reads the lower triangle only.
   const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(
       Eigen::Map<const RowMajor>(moments.covariance.data(), out.d, out.d));
   const Index kept = std::min(count, out.d);
   out.components.resize(kept * out.d);
   for (Index c = 0; c < kept; ++c) {
-    const Index from = out.d - 1 - c;  // Eigen's values rise
-    // A variance of 0 comes out as a rounding error of either sign.
+    const Index from = out.d - 1 - c;  // Eigen sorts ascending
+    // Rounding may make a variance of 0 negative.
     out.variance.push_back(std::max(solver.eigenvalues()[from], 0.0));
     double* component = out.components.data() + c * out.d;
     Eigen::Map<Eigen::VectorXd>(component, out.d) = solver.eigenvectors().col(from);

@@ -1,6 +1,6 @@
-// First principal components of a head's rows: what t-SNE is fed with.
+// Principal components of a head's rows, the input of t-SNE. The covariance is summed in float64
+// over all rows, whichever are shown.
 // [1] Jolliffe, "Principal Component Analysis", 2nd ed., Springer, 2002.
-// The covariance is summed in float64 over all rows, whatever rows are shown later.
 #pragma once
 
 #include <span>
@@ -14,21 +14,19 @@ namespace kvbench {
 struct Pca {
   Index d = 0;                     ///< width of the rows
   std::vector<double> mean;        ///< [d]
-  std::vector<double> components;  ///< [c, d] row-major, orthonormal rows, by falling variance; in
-                                   ///< each the entry of largest magnitude (the first of equals) is
-                                   ///< positive
+  std::vector<double> components;  ///< [c, d] row-major, orthonormal rows, by falling variance; the
+                                   ///< entry of largest magnitude (ties to the first) is positive
   std::vector<double> variance;    ///< [c] along each component, over n rows; >= 0
 
   Index count() const { return static_cast<Index>(variance.size()); }
 };
 
-/// The first min(count, width) components of all rows (at least one); count >= 1.
-/// Time O(n d^2 + d^3), memory O(d^2) beside the points. Backends agree on variances to
-/// rounding, on components to rounding over the gaps between variances.
+/// The first min(count, width) components of all rows (at least one); count >= 1. Time O(n d^2 +
+/// d^3), memory O(d^2) beside the points. Across backends variances agree up to rounding,
+/// components up to rounding over the gaps between variances.
 Pca principal_components(const RowSet& points, Index count);
 
-/// Coordinates of `rows` of `points`, [rows, c]: centred, projected in float64, then rounded to
-/// float32.
+/// [rows, c]: rows of `points`, centred, projected in float64, rounded to float32.
 Matrix project(const Pca& pca, MatrixView points, std::span<const Index> rows);
 
 }  // namespace kvbench

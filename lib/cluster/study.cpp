@@ -68,11 +68,11 @@ StudyMemory study_memory(const StudyOptions& o, Index n, Index d) {
   const Index shown = o.max_points == 0 ? n : std::min(n, std::min(n, o.max_points) + centers);
   const Index clusters = std::min(o.max_clusters, n);
   StudyMemory need;
-  // Rows shown with their numbers and labels.
+  // Rows shown, with numbers and labels.
   need.result =
       static_cast<std::uint64_t>(o.points ? shown * (4 * point_columns(o, d) + 64) : Index{0});
-  // Row numbers with either k-center's nearest centres and distances, or the clusters of rows and
-  // their representatives in a vector that has doubled; or the covariance, its vectors and a block.
+  // Row numbers, with the largest of: k-center's nearest centres and distances; the rows' clusters
+  // and representatives in a doubling vector; the covariance, its eigenvectors and a block.
   need.per_thread = static_cast<std::uint64_t>(
       std::max({24 * n + 16 * std::max(centers, std::min(n / 2, o.max_k)),
                 16 * n + clusters * (12 * d + 16), 8 * (4 * d * d + 512 * d)}));
@@ -83,7 +83,7 @@ std::optional<std::vector<Study>> study(std::span<const StudySet> sets, const St
                                         int threads, const std::atomic<bool>& stop) {
   std::vector<Study> out(sets.size());
   std::vector<Pca> axes(sets.size());
-  // The longest first: the whole coverage curve, then the smallest deltas.
+  // Longest first: the whole coverage curve, then the smallest deltas.
   std::vector<Task> tasks;
   for (std::size_t s = 0; s < sets.size(); ++s) {
     tasks.emplace_back(

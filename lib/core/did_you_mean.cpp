@@ -7,7 +7,7 @@
 namespace kvbench {
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // Rows of the table of distances between prefixes: of two letters less, of one less, and this.
+  // Rows of the distance table: two before, one before, current.
   std::vector<std::size_t> before(b.size() + 1);
   std::vector<std::size_t> last(b.size() + 1);
   std::vector<std::size_t> now(b.size() + 1);
@@ -42,7 +42,7 @@ std::string lower_case(std::string_view text) {
 }  // namespace
 
 std::string did_you_mean(std::string_view got, std::span<const std::string> known) {
-  constexpr std::size_t kLongest = 64;  // no word of ours is longer
+  constexpr std::size_t kLongest = 64;  // longer than any known word
   if (got.empty() || got.size() > kLongest) {
     return "";
   }
@@ -51,7 +51,7 @@ std::string did_you_mean(std::string_view got, std::span<const std::string> know
   std::string_view word;
   for (const std::string& one : known) {
     const std::size_t distance = edit_distance(wanted, lower_case(one));
-    // A word of one letter is as near to every other of one letter.
+    // Words of one letter are all near each other.
     if (distance < nearest && distance < one.size()) {
       nearest = distance;
       word = one;

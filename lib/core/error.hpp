@@ -1,5 +1,5 @@
-// Typed errors. Library code throws these with one clear line (who, where, got, expected); only
-// apps/kvbench.cpp maps them to exit codes, and nothing in lib calls exit.
+// Typed errors, each with one line (who, where, got, expected). Only apps/kvbench.cpp maps them to
+// exit codes; lib never calls exit.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace kvbench {
 
-/// Base of all errors that kvbench itself raises.
+/// Base of all errors of kvbench.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -20,17 +20,16 @@ class InputError : public Error {
   using Error::Error;
 };
 
-/// The machine failed: a file cannot be written, a device is absent or full. Exit code 3.
+/// A failure of the machine: a file cannot be written, a device is absent or full. Exit code 3.
 class IoError : public Error {
  public:
   using Error::Error;
 };
 
-/// A method cannot meet the byte budget that it was given; a result (`status=infeasible`), no
-/// fault.
+/// A method cannot meet its byte budget. A result (`status=infeasible`), not a fault.
 class Infeasible : public Error {
  public:
-  /// `needed_bytes`: the minimum that the method can hold for the middle.
+  /// `needed_bytes`: the least bytes that the method can hold for the middle.
   Infeasible(const std::string& what, std::int64_t needed_bytes)
       : Error(what), needed_bytes_(needed_bytes) {}
   std::int64_t needed_bytes() const { return needed_bytes_; }

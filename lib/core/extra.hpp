@@ -1,5 +1,5 @@
-// What a trace may hold of a layer beside its queries, keys and values (docs/trace_format.md):
-// further queries that look back at the prompt, and scores that another program gave its tokens.
+// Optional contents of a trace's layer (docs/trace_format.md): extra queries that attend to the
+// prompt, and scores of its tokens by another program.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@
 
 namespace kvbench {
 
-/// One segment of a set of extra queries, without values.
+/// One segment of a set of extra queries.
 struct ExtraSegmentInfo {
   Index queries = 0;            ///< m, at least 1
   std::optional<Index> prefix;  ///< tokens of the prompt that the model had read, 0 .. n
-  std::optional<Range> about;   ///< the tokens that the segment is about, within [0, prefix)
+  std::optional<Range> about;   ///< tokens that the segment is about, within [0, prefix)
   bool has_residual_norm = false;
 };
 
@@ -25,7 +25,6 @@ struct ExtraSetInfo {
   std::string name;                        ///< letters, digits, '-', '_', '.'
   std::vector<ExtraSegmentInfo> segments;  ///< at least one
 
-  /// Of all segments.
   Index queries() const {
     Index out = 0;
     for (const ExtraSegmentInfo& s : segments) {
@@ -35,19 +34,19 @@ struct ExtraSetInfo {
   }
 };
 
-/// Scores of a layer's tokens that another program gave.
+/// Scores of a layer's tokens by another program.
 struct ScoresInfo {
   std::string name;             ///< as a set's
   std::optional<Index> prefix;  ///< tokens of the prompt that the program had read, 0 .. n
 };
 
-/// One segment as one KV head sees it. Elements are float32 copies of the stored ones, all finite.
+/// One segment for one KV head. Elements are exact float32 copies, all finite.
 struct ExtraSegment {
   ExtraSegmentInfo info;
   std::vector<Matrix> q;             ///< group x [m, d]
   Matrix k;                          ///< [m, d]: the queries' own keys
-  std::vector<Index> positions;      ///< [m], strictly ascending: where q and k are rotated
-  std::vector<float> residual_norm;  ///< [m], each >= 0; empty: not known
+  std::vector<Index> positions;      ///< [m], strictly ascending: rotation of q and k
+  std::vector<float> residual_norm;  ///< [m], each >= 0; empty: unknown
 };
 
 struct ExtraSet {
@@ -61,7 +60,7 @@ struct NamedScores {
   std::vector<float> values;  ///< [n], all finite
 };
 
-/// The element of that name in a vector or span of what has a name, or null.
+/// Returns null if there is none.
 template <class All>
 const typename All::value_type* find_named(const All& all, std::string_view name) {
   for (const auto& one : all) {
@@ -72,8 +71,7 @@ const typename All::value_type* find_named(const All& all, std::string_view name
   return nullptr;
 }
 
-/// Whether a set or scores may have that name: letters, digits, '-', '_' and '.', at least one and
-/// at most 100.
+/// Whether `text` is a valid name: 1 to 100 letters, digits, '-', '_' and '.'.
 inline bool is_set_name(std::string_view text) {
   constexpr std::size_t kMaxName = 100;
   constexpr std::string_view kAllowed =
@@ -82,7 +80,7 @@ inline bool is_set_name(std::string_view text) {
          text.find_first_not_of(kAllowed) == std::string_view::npos;
 }
 
-/// Bytes of a set as one KV head sees it.
+/// Bytes of a set for one KV head.
 inline Index extra_bytes(const ExtraSetInfo& set, Index group, Index d) {
   return set.queries() * (4 * (group + 1) * d + 12);
 }

@@ -26,7 +26,7 @@ void sync_folder(const fs::path& path) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd >= 0) {
-    ::fsync(fd);  // best effort: some file systems refuse it for folders
+    ::fsync(fd);  // best effort: some file systems reject it for folders
     ::close(fd);
   }
 }
@@ -37,7 +37,7 @@ std::shared_mutex& write_gate() {
   return *gate;
 }
 
-// Where outputs lead, from the moment that they were checked. Never destroyed, as the gate.
+// Targets of outputs, fixed when they are checked. Never destroyed, as the gate.
 struct FixedPaths {
   std::mutex mutex;
   std::map<fs::path, fs::path> target;
@@ -61,7 +61,7 @@ fs::path follow(const fs::path& path) {
     if (!fs::is_symlink(fs::symlink_status(out, error))) {
       break;
     }
-    // A link to a file that is not there yet: the file will be where it points.
+    // The target of a dangling link.
     out = out.parent_path() / fs::read_symlink(out, error);
   }
   return out;
@@ -114,23 +114,23 @@ fs::path resolved_path(const fs::path& path) {
   return found == fixed.target.end() ? follow(path) : found->second;
 }
 
-fs::path unfinished_path(const fs::path& path) {
+fs::path partial_path(const fs::path& path) {
   fs::path out = path;
   out += ".tmp";
   return out;
 }
 
 void publish_file(const fs::path& path) {
-  const fs::path tmp = unfinished_path(path);
+  const fs::path tmp = partial_path(path);
   const int fd = ::open(tmp.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
-    throw_io("open it", tmp, errno);
+    throw_io("open", tmp, errno);
   }
   const bool synced = ::fsync(fd) == 0;
   const int error = errno;
   ::close(fd);
   if (!synced) {
-    throw_io("write it to the disk", tmp, error);
+    throw_io("sync", tmp, error);
   }
   rename_file(tmp, path);
 }
@@ -140,20 +140,21 @@ void rename_file(const fs::path& from, const fs::path& to) {
   std::error_code error;
   const fs::file_status there = fs::symlink_status(to, error);
   if (fs::exists(there) && !fs::is_regular_file(there)) {
-    throw IoError(fmt::format("{}: not a regular file, expected one or none", to.string()));
+    throw IoError(
+        fmt::format("{}: not a regular file, expected a regular file or a free name", to.string()));
   }
   if (::rename(from.c_str(), to.c_str()) != 0) {
-    throw_io("replace it", to, errno);
+    throw_io("replace", to, errno);
   }
   sync_folder(to);
 }
 
 StagedFile::StagedFile(const fs::path& path) : path_(resolved_path(path)) {
-  const fs::path tmp = unfinished_path(path_);
-  ::unlink(tmp.c_str());  // O_TRUNC would empty what a link of this name leads to
+  const fs::path tmp = partial_path(path_);
+  ::unlink(tmp.c_str());  // O_TRUNC would empty the target of a link
   fd_ = ::open(tmp.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd_ < 0) {
-    throw_io("create it", tmp, errno);
+    throw_io("create", tmp, errno);
   }
   register_temporary(tmp);
 }
@@ -168,8 +169,8 @@ StagedFile::~StagedFile() {
     ::close(fd_);
   }
   if (!path_.empty()) {
-    ::unlink(unfinished().c_str());
-    release_temporary(unfinished());
+    ::unlink(partial().c_str());
+    release_temporary(partial());
   }
 }
 
@@ -188,7 +189,7 @@ void StagedFile::put(std::string_view text) {
 
 void StagedFile::flush() {
   if (!write_all(fd_, waiting_)) {
-    throw_io("write it", unfinished(), errno);
+    throw_io("write", partial(), errno);
   }
   waiting_.clear();
 }
@@ -199,17 +200,17 @@ void StagedFile::close() {
   const int sync_error = errno;
   const bool closed = ::close(std::exchange(fd_, -1)) == 0;
   if (!synced || !closed) {
-    throw_io("write it", unfinished(), synced ? errno : sync_error);
+    throw_io("write", partial(), synced ? errno : sync_error);
   }
 }
 
-fs::path StagedFile::unfinished() const {
-  return unfinished_path(path_);
+fs::path StagedFile::partial() const {
+  return partial_path(path_);
 }
 
 void StagedFile::publish() {
-  rename_file(unfinished(), path_);
-  release_temporary(unfinished());
+  rename_file(partial(), path_);
+  release_temporary(partial());
   path_.clear();
 }
 

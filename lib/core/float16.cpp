@@ -99,7 +99,7 @@ bool all_finite(const float* x, Index count) {
 }
 
 Index first_non_finite(const float* x, Index count) {
-  // Blocks first: the answer is almost always `count`.
+  // By blocks: the answer is almost always `count`.
   constexpr Index kBlock = 4096;
   Index i = 0;
   while (i + kBlock <= count && all_finite(x + i, kBlock)) {

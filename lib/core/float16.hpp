@@ -1,10 +1,8 @@
-// IEEE half and bfloat16: conversion to and from float32, rounding, and a bulk finite check.
-// All roundings are to nearest, ties to even, and bit-exact for denormals, infinities and NaN.
-//
-// NaN: narrowing, and widening of half, keep the sign and the upper payload bits and set the quiet
-// bit, as the hardware does; NaN never turns into infinity. Widening of bfloat16 keeps every bit.
-// x86-64 with F16C and AVX2 uses them in the bulk functions; elsewhere the scalar code runs, which
-// CPU and CUDA share.
+// IEEE half and bfloat16: conversion, rounding, and a bulk finite check. Rounding is to nearest,
+// ties to even, bit-exact for denormals, infinities and NaN. Narrowing any NaN, and widening a half
+// NaN, keeps the sign and the upper payload bits and sets the quiet bit, as hardware does. Widening
+// bfloat16 keeps every bit. Bulk functions use F16C and AVX2 on x86-64 if available, otherwise the
+// scalar code that CPU and CUDA share.
 #pragma once
 
 #include <algorithm>
@@ -79,14 +77,14 @@ KVB_HD inline std::uint16_t float_to_bfloat16(float x) {
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-/// `out[i]` from `in[i]`, 0 <= i < count. Arrays must not overlap; no alignment is needed.
+/// Converts `count` elements. Arrays must not overlap; no alignment is needed.
 void half_to_float(const std::uint16_t* in, float* out, Index count);
 void bfloat16_to_float(const std::uint16_t* in, float* out, Index count);
 void float_to_half(const float* in, std::uint16_t* out, Index count);
 void float_to_bfloat16(const float* in, std::uint16_t* out, Index count);
 
-/// `x` rounded to an element of `type`, as float32; float32 returns `x` as it is. A magnitude that
-/// rounds beyond the largest finite element becomes infinity.
+/// Rounds `x` to an element of `type`; float32 is unchanged. A magnitude beyond the largest finite
+/// element becomes infinity.
 KVB_HD inline float round_to(DType type, float x) {
   switch (type) {
     case DType::float16: return half_to_float(float_to_half(x));
@@ -101,7 +99,7 @@ KVB_HD constexpr float largest_element(DType type) {
   return type == DType::float16 ? 65504.0F : type == DType::bfloat16 ? 0x1.fep127F : FLT_MAX;
 }
 
-/// `x` as a cache stores it: an element of `type`, at the edge of its range where it is beyond.
+/// Rounds `x` to an element of `type`, clamped to the finite range, as a cache stores it.
 KVB_HD inline float stored(DType type, double x) {
   const auto edge = static_cast<double>(largest_element(type));
   return round_to(type, static_cast<float>(std::clamp(x, -edge, edge)));
@@ -113,10 +111,10 @@ void store_sums(DType type, const double* add, float* sums, Index count);
 /// In place, `count` elements.
 void round_to(DType type, float* x, Index count);
 
-/// True if no element is NaN or infinite. Works on the bits, so it also holds under fast-math.
+/// True if no element is NaN or infinite. Works on bits, so it holds under fast-math.
 bool all_finite(const float* x, Index count);
 
-/// Position of the first element that is NaN or infinite, or `count`.
+/// Index of the first element that is NaN or infinite, or `count`.
 Index first_non_finite(const float* x, Index count);
 
 }  // namespace kvbench

@@ -1,7 +1,5 @@
-// Arithmetic that CPU and CUDA share to the bit: one exp for each element type and one log1p,
-// written in explicit FMAs, so that a selection cannot differ because two math libraries round
-// differently. The build fuses nothing on its own (-ffp-contract=off); what is fused here is
-// written so.
+// exp and log1p with the same bits on CPU and CUDA, in explicit FMAs, so that selections do not
+// depend on a math library. The build contracts nothing (-ffp-contract=off).
 #pragma once
 
 #include <bit>
@@ -15,8 +13,8 @@
 #define KVB_HD
 #endif
 
-// Before a loop of a kernel over an array of its thread: such arrays lie in registers only where
-// every index is known to the compiler.
+// For loops of a kernel over a thread's array: it stays in registers only if every index is known
+// at compile time.
 #if defined(__CUDA_ARCH__)
 #define KVB_UNROLL _Pragma("unroll")
 #else
@@ -25,10 +23,9 @@
 
 namespace kvbench {
 
-/// exp(x), within 1 ulp on [-708, 709]. Below: exactly 0. Above: +inf. NaN stays NaN.
-/// Cody-Waite reduction to |r| <= ln(2)/2 and the Taylor polynomial of degree 13, whose remainder
-/// there (0.347^14 / 14! = 4e-18) is below half an ulp of the result. Free of branches, so that
-/// loops over it vectorise.
+/// exp(x), within 1 ulp on [-708, 709]; exactly 0 below, +inf above, NaN for NaN. Cody-Waite
+/// reduction to |r| <= ln(2)/2 and the Taylor polynomial of degree 13, whose remainder (0.347^14 /
+/// 14! = 4e-18) is below half an ulp. Branch-free, so that loops vectorise.
 KVB_HD inline double exp_shared(double x) {
   constexpr double kLow = -708.0;
   constexpr double kHigh = 709.0;
@@ -56,15 +53,15 @@ KVB_HD inline double exp_shared(double x) {
   p = std::fma(p, r, 0.5);
   p = std::fma(p, r, 1.0);
   p = std::fma(p, r, 1.0);
-  // The integer n sits in the low bits of t; its exponent field is made directly.
+  // The low bits of t hold n; the exponent field is made directly.
   const auto bits = std::bit_cast<std::uint64_t>(t) - std::bit_cast<std::uint64_t>(kMagic);
   const double scale = std::bit_cast<double>((bits + 1023U) << 52U);
   const double result = p * scale;
   return x < kLow ? 0.0 : (x > kHigh ? std::numeric_limits<double>::infinity() : result);
 }
 
-/// The same in float32: within 1 ulp on [-87, 88]. Below: exactly 0. Above: +inf. NaN stays NaN.
-/// The polynomial has degree 7: 0.347^8 / 8! = 5e-9.
+/// exp(x) in float32, within 1 ulp on [-87, 88]; exactly 0 below, +inf above, NaN for NaN. Degree
+/// 7: 0.347^8 / 8! = 5e-9.
 KVB_HD inline float exp_shared(float x) {
   constexpr float kLow = -87.0F;
   constexpr float kHigh = 88.0F;
@@ -92,10 +89,10 @@ KVB_HD inline float exp_shared(float x) {
   return x < kLow ? 0.0F : (x > kHigh ? std::numeric_limits<float>::infinity() : result);
 }
 
-/// log(1 + x), within 1 ulp on (-1, 1e300]. At -1: -inf. Below, and NaN: NaN. At +inf: +inf.
-/// 1 + x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)]; then log(1 + f) = f - f^2/2 + s (f^2/2 +
-/// R(s^2)), s = f / (2 + f), R the polynomial of degree 14 in s of FreeBSD's e_log.c (remainder
-/// below 2^-58); what rounding takes from 1 + x comes back as its share of the logarithm.
+/// log(1 + x), within 1 ulp on (-1, 1e300]; -inf at -1, NaN below and for NaN, +inf at +inf. 1 + x
+/// = 2^k (1 + f), 1 + f in [sqrt(1/2), sqrt(2)]; log(1 + f) = f - f^2/2 + s (f^2/2 + R(s^2)), s = f
+/// / (2 + f), R of degree 14 in s as in FreeBSD's e_log.c (remainder below 2^-58). The rounding
+/// error of 1 + x is added back.
 KVB_HD inline double log1p_shared(double x) {
   constexpr double kLn2High = 6.93147180369123816490e-01;  // 33 bits: k * kLn2High is exact
   constexpr double kLn2Low = 1.90821492927058770002e-10;
@@ -111,7 +108,7 @@ KVB_HD inline double log1p_shared(double x) {
   double k = 0.0;
   double f = x;
   double lost = 0.0;
-  if (x < -0.2928 || x > 0.4142) {  // elsewhere f = x, without a rounding
+  if (x < -0.2928 || x > 0.4142) {  // otherwise f = x, exactly
     const double u = 1.0 + x;
     const std::uint64_t bits = std::bit_cast<std::uint64_t>(u) + (kOne - kRootHalf);
     k = static_cast<double>(static_cast<std::int64_t>(bits >> 52U) - 1023);
@@ -132,8 +129,8 @@ KVB_HD inline double log1p_shared(double x) {
   return (rest - half_square) + f + k * kLn2High;
 }
 
-/// S * exp(L) for any finite S and any L (also +-inf), never NaN: 0 * inf counts as 0.
-/// The exponential is applied in two halves so that S can be pulled back into range.
+/// S * exp(L) for finite S and any L (also +-inf), never NaN: 0 * inf is 0. Two halves of the
+/// exponential keep large S in range.
 KVB_HD inline double scaled_exp(double s, double l) {
   if (s == 0.0) {
     return 0.0;

@@ -15,9 +15,9 @@
 namespace kvbench {
 namespace {
 
-constexpr double kNear = 1e-9;  // of a step: what rounding leaves of a step that ends on B
+constexpr double kNear = 1e-9;  // of a step: rounding error of a step that ends on B
 
-// The whole text.
+// The whole text must match.
 template <class T>
 bool read(std::string_view text, T& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
@@ -30,7 +30,7 @@ bool read(std::string_view text, T& out) {
   return text[0] != '-' && (text.size() == 1 || text[0] != '0');
 }
 
-// Numbers of a range that may be empty, as a double: they may be more than 64 bits count.
+// Size of a range that may be empty; a double, as it may exceed 64 bits.
 template <class T>
 double count(const NumberRange<T>& range) {
   if constexpr (std::floating_point<T>) {
@@ -67,7 +67,7 @@ bool is_range(std::string_view text) {
 
 template <class T>
 NumberRange<T> parse_range(std::string_view where, std::string_view text, std::uint64_t most) {
-  const auto refuse = [&](std::string_view what) {
+  const auto reject = [&](std::string_view what) {
     throw InputError(fmt::format("{}: got '{}', {}", where, text, what));
   };
   NumberRange<T> out;
@@ -84,15 +84,15 @@ NumberRange<T> parse_range(std::string_view where, std::string_view text, std::u
     at = colon + 1;
   }
   if (got < 2 || !(out.step > 0)) {
-    refuse(fmt::format(
+    reject(fmt::format(
         "expected A:B or A:B:STEP of {} with STEP above 0",
         std::floating_point<T> ? "numbers" : "integers of at least 0 without leading zeros"));
   }
   if (!(out.begin < out.end) || !(count(out) >= 1.0)) {
-    refuse("which is empty: a range is half-open, it leaves its end out; expected A:B with A < B");
+    reject("which is empty (ranges exclude their end), expected A:B with A < B");
   }
   if (!(count(out) <= static_cast<double>(most))) {
-    refuse(fmt::format("which has {:.0f} values, expected at most {}", count(out), most));
+    reject(fmt::format("which has {:.0f} values, expected at most {}", count(out), most));
   }
   return out;
 }

@@ -22,8 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What two names of one file have in common: device and inode. A file that does not exist yet has
-// those of its folder and a name in it.
+// Identifies a file under all its names: device and inode, or those of the folder and a name if the
+// file does not exist yet.
 using Identity = std::tuple<dev_t, ino_t, std::string>;
 
 Identity of(const struct stat& s, std::string name = {}) {
@@ -39,7 +39,7 @@ std::optional<Identity> identity(const fs::path& path) {
   if (::stat(target.parent_path().c_str(), &s) == 0) {
     return of(s, target.filename().string());
   }
-  return std::nullopt;  // no folder: nothing can be there, and nothing can be written
+  return std::nullopt;  // no folder: nothing exists, nothing can be written
 }
 
 const char* describe(mode_t mode) {
@@ -51,7 +51,6 @@ const char* describe(mode_t mode) {
                           : "a special file";
 }
 
-// Who has which file, so far.
 class Owners {
  public:
   explicit Owners(const std::vector<fs::path>& inputs) {
@@ -69,7 +68,7 @@ class Owners {
     }
   }
 
-  void take(const fs::path& path, const std::string& what) {
+  void claim(const fs::path& path, const std::string& what) {
     const auto id = identity(path);
     const auto owner = id ? owners_.find(*id) : owners_.end();
     if (owner != owners_.end()) {
@@ -89,26 +88,24 @@ class Owners {
   std::map<Identity, std::string> owners_;
 };
 
-void check_node(const fs::path& path, const Output& output, bool unfinished) {
+void check_node(const fs::path& path, const Output& output, bool partial) {
   struct stat s {};
-  // The name itself: an unfinished file is never a link, and a link to nothing is no file.
-  if ((unfinished ? ::lstat(path.c_str(), &s) : ::stat(path.c_str(), &s)) != 0) {
+  // lstat for partial files: one must not be a link. A dangling link counts as no file.
+  if ((partial ? ::lstat(path.c_str(), &s) : ::stat(path.c_str(), &s)) != 0) {
     return;
   }
   if (!S_ISREG(s.st_mode)) {
-    throw InputError(fmt::format(
-        "{}: not a regular file but {}, expected one, or a name that is "
-        "free, for {}",
-        path.string(), S_ISLNK(s.st_mode) ? "a link" : describe(s.st_mode), output.kind.name));
+    throw InputError(fmt::format("{}: not a regular file ({}), expected one or a free name for {}",
+                                 path.string(), S_ISLNK(s.st_mode) ? "a link" : describe(s.st_mode),
+                                 output.kind.name));
   }
-  const bool ours =
-      s.st_size == 0 || (unfinished ? output.kind.begins(first_bytes(path, kBytesToTell))
-                                    : output.kind.made_here(path));
+  const bool ours = s.st_size == 0 || (partial ? output.kind.begins(first_bytes(path, kKindBytes))
+                                               : output.kind.made_here(path));
   if (!ours) {
     throw InputError(
         fmt::format("{}: exists and is not {}{} that kvbench wrote, expected such a "
                     "file or another name",
-                    path.string(), unfinished ? "the beginning of " : "", output.kind.name));
+                    path.string(), partial ? "the beginning of " : "", output.kind.name));
   }
 }
 
@@ -126,13 +123,13 @@ FileKind text_kind(std::string name, const std::string& line) {
   const auto begins = [line](std::string_view text) {
     const std::string_view first = text.substr(0, text.find('\n'));
     if (first.starts_with(line)) {
-      return true;  // of this version or a later one
+      return true;  // this version or a later one
     }
-    const bool whole = first.size() < text.size();  // else it may be torn anywhere
+    const bool whole = first.size() < text.size();  // otherwise cut anywhere
     return std::string_view(line).starts_with(first) &&
            (!whole || (!first.empty() && line[first.size()] == ','));
   };
-  // One byte more than the line shows whether it goes on.
+  // One byte more shows whether the line continues.
   return {std::move(name),
           [begins, count = line.size() + 1](const fs::path& path) {
             return begins(first_bytes(path, count));
@@ -141,25 +138,24 @@ FileKind text_kind(std::string name, const std::string& line) {
 }
 
 void check_outputs(const std::vector<fs::path>& inputs, const std::vector<Output>& outputs) {
-  fix_resolved_paths({});  // an earlier command's
+  fix_resolved_paths({});  // drop those of an earlier command
   Owners owners(inputs);
   for (const Output& output : outputs) {
     if (output.path == "-") {
       throw InputError(fmt::format(
-          "-: {} cannot go to standard output (a run writes several files, reads them again, and "
-          "resumes them), expected the name of a file; ./- is one called so",
+          "-: {} cannot go to standard output, expected a file name (./- for a file named -)",
           output.kind.name));
     }
-    owners.take(output.path, output.kind.name);
+    owners.claim(output.path, output.kind.name);
   }
   for (const Output& output : outputs) {
-    // Beside the file and not beside a link to it.
+    // Beside the file, not beside a link to it.
     const fs::path target = resolved_path(output.path);
-    const fs::path unfinished = unfinished_path(target);
-    owners.take(unfinished, "the beginning of " + output.kind.name);
-    owners.take(fs::path(target) += ".lock", "the lock of " + output.kind.name);
+    const fs::path partial = partial_path(target);
+    owners.claim(partial, "the beginning of " + output.kind.name);
+    owners.claim(fs::path(target) += ".lock", "the lock of " + output.kind.name);
     check_node(output.path, output, false);
-    check_node(unfinished, output, true);
+    check_node(partial, output, true);
   }
   std::vector<fs::path> paths;
   std::ranges::transform(outputs, std::back_inserter(paths), &Output::path);

@@ -1,4 +1,4 @@
-// Independent tasks on several threads, with exceptions and a way to stop.
+// Independent tasks on several threads, with exceptions and cancellation.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 
 namespace kvbench {
 
-/// work(0) .. work(count - 1), each once, in any order, on at most `threads` threads. Once `stop`
-/// is true or a task has thrown, no further one is begun; the first exception is thrown on.
+/// Runs work(0) .. work(count - 1), each once, in any order, on at most `threads` threads. After
+/// `stop` or an exception no further task starts; the first exception is rethrown.
 template <class Work>
 void parallel_for(Index count, int threads, const std::atomic<bool>& stop, const Work& work) {
   std::exception_ptr error;

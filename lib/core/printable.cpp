@@ -12,7 +12,7 @@ struct Character {
   bool valid = false;
 };
 
-// The first one of a text that is not empty (RFC 3629: no overlong form, no surrogate).
+// RFC 3629: no overlong form, no surrogate.
 Character first_of(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const std::uint32_t lead = byte(0);

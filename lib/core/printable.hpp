@@ -1,4 +1,4 @@
-// Names from files on a terminal: none may command it, break a line, or turn the text around.
+// Safe printing of names from files: no terminal commands, line breaks or changes of direction.
 #pragma once
 
 #include <string>
@@ -6,9 +6,8 @@
 
 namespace kvbench {
 
-/// The text with a ? for each control character (C0, DEL, C1), each character that directs the
-/// order of writing (bidirectional marks, embeddings, overrides, isolates), line and paragraph
-/// separators, and each byte that is not UTF-8.
+/// Replaces by ? each control character (C0, DEL, C1), bidirectional control, line or paragraph
+/// separator, and byte that is not UTF-8.
 std::string printable(std::string_view text);
 
 }  // namespace kvbench

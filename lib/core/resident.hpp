@@ -1,4 +1,4 @@
-// What the process holds of the machine's memory.
+// Memory of the process.
 #pragma once
 
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 namespace kvbench {
 
-/// The process's address space and what of it is resident, in bytes; 0 where /proc does not say.
+/// Bytes of address space and resident memory; 0 without /proc.
 struct ProcessBytes {
   std::uint64_t mapped = 0;
   std::uint64_t resident = 0;

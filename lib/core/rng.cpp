@@ -12,8 +12,8 @@
 namespace kvbench {
 namespace {
 
-// FNV-1a over the bytes, finished by SplitMix64's mixer: the key only has to differ where its
-// parts differ; Philox does the rest.
+// SplitMix64's mixer, which finishes FNV-1a over the bytes. Keys only need to differ; Philox does
+// the rest.
 std::uint64_t mix(std::uint64_t x) {
   x ^= x >> 30;
   x *= 0xbf58476d1ce4e5b9ULL;
@@ -26,7 +26,7 @@ std::uint64_t hash_text(std::uint64_t h, std::string_view text) {
   for (const char c : text) {
     h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   }
-  // The length keeps ("ab","c") and ("a","bc") apart.
+  // The length separates ("ab","c") from ("a","bc").
   return mix(h ^ (text.size() + 0x9e3779b97f4a7c15ULL));
 }
 
@@ -45,7 +45,7 @@ std::uint64_t RngStream::word(std::uint64_t i) const {
 }
 
 double RngStream::normal(std::uint64_t i) const {
-  // Of 1 - u, which is never 0.
+  // 1 - u is never 0.
   const double radius = std::sqrt(-2.0 * log1p_shared(-uniform(2 * i)));
   return radius * std::cos(2.0 * std::numbers::pi * uniform(2 * i + 1));
 }
@@ -57,7 +57,7 @@ void RngStream::uniforms(std::uint64_t first, std::span<double> out) const {
 }
 
 std::uint64_t RngStream::next_below(std::uint64_t bound) {
-  // Words at or above the largest multiple of `bound` would favour small remainders.
+  // Rejects words above the largest multiple of `bound`.
   const std::uint64_t excess = (~std::uint64_t{0} % bound + 1) % bound;
   const std::uint64_t limit = ~std::uint64_t{0} - excess;
   std::uint64_t w = next_word();
@@ -86,7 +86,7 @@ std::vector<Index> sample_without_replacement(RngStream& rng, Index n, Index cou
   std::vector<Index> picked;
   picked.reserve(count);
   if (count * 8 < n) {
-    // Floyd: the j-th step adds a draw from [0, j], or j itself where the draw is already in.
+    // Floyd: step j adds a draw from [0, j], or j if already drawn.
     std::vector<bool> in(n, false);
     for (Index j = n - count; j < n; ++j) {
       auto t = static_cast<Index>(rng.next_below(static_cast<std::uint64_t>(j) + 1));

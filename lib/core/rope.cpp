@@ -3,7 +3,6 @@
 namespace kvbench {
 namespace {
 
-// turn(a, b, cos, sin) for each pair of channels that turn together at the position.
 template <class Turn>
 void each_pair(const RopeTables& tables, Index position, const Turn& turn) {
   const float* cos = tables.cos.row(position);

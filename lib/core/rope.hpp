@@ -1,5 +1,5 @@
-// Rotary position embedding (Su et al., "RoFormer", 2021, arXiv:2104.09864) as a trace stores it:
-// the tables that the model itself computed, so that scaled variants need no formula of ours.
+// Rotary position embedding (Su et al., "RoFormer", 2021, arXiv:2104.09864) with the tables that
+// the model computed, so that scaled variants need no formula here.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace kvbench {
 
-/// Which two channels of a head turn together, for pair t of rope_dim / 2.
+/// The two channels of pair t of rope_dim / 2.
 enum class RopeLayout : std::uint8_t {
   half,         ///< t and t + rope_dim / 2 (Llama as Hugging Face has it)
   interleaved,  ///< 2 t and 2 t + 1 (GPT-J, Cohere)
 };
 
-/// cos and sin by position. Channels from rope_dim on do not turn. Entries may carry an attention
-/// factor (yarn), so cos^2 + sin^2 need not be 1.
+/// cos and sin by position. Channels from rope_dim on are not rotated. Entries may include an
+/// attention factor (yarn), so cos^2 + sin^2 need not be 1.
 struct RopeTables {
   Matrix cos;  ///< [positions, rope_dim / 2]
   Matrix sin;  ///< [positions, rope_dim / 2]
@@ -30,12 +30,12 @@ struct RopeTables {
   Index second(Index t) const { return layout == RopeLayout::half ? t + cos.cols() : 2 * t + 1; }
 };
 
-/// What a row was before its rotation at `position`: the inverse, divided by cos^2 + sin^2. `row`
-/// and `out` [d], d >= tables.dim(); 0 <= position < tables.positions(). float64.
+/// Inverts the rotation at `position`, divided by cos^2 + sin^2. `row` and `out` [d], d >=
+/// tables.dim(); 0 <= position < tables.positions(). float64.
 void unrotate(const RopeTables& tables, Index position, std::span<const float> row,
               std::span<double> out);
 
-/// The rotation of `row` [d] at `position`, rounded to float32: what unrotate takes back.
+/// Rotates `row` [d] at `position`, rounded to float32.
 void rotate(const RopeTables& tables, Index position, std::span<const double> row,
             std::span<float> out);
 

@@ -22,7 +22,7 @@ using Digest = std::array<unsigned char, 32>;
 
 void check(int result) {
   if (result != 1) {
-    throw IoError("sha256: OpenSSL offers no SHA-256 here");
+    throw IoError("sha256: OpenSSL has no SHA-256");
   }
 }
 
@@ -54,12 +54,12 @@ std::string sha256_text(std::string_view text) {
 }
 
 std::string sha256_file(const std::filesystem::path& path) {
-  // A manifest may name anything: a pipe would wait for its writer, a device never end.
+  // Non-blocking, as a manifest may name a pipe or a device.
   const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   const std::unique_ptr<std::FILE, void (*)(std::FILE*)> file(
       fd < 0 ? nullptr : ::fdopen(fd, "rb"), [](std::FILE* open) { std::fclose(open); });
   if (!file) {
-    throw InputError(fmt::format("{}: cannot open it: {}", path.string(), std::strerror(errno)));
+    throw InputError(fmt::format("{}: cannot open: {}", path.string(), std::strerror(errno)));
   }
   struct stat about {};
   if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
@@ -71,7 +71,7 @@ std::string sha256_file(const std::filesystem::path& path) {
     hash.add({buffer.data(), n});
   }
   if (std::ferror(file.get()) != 0) {
-    throw IoError(fmt::format("{}: cannot read it: {}", path.string(), std::strerror(errno)));
+    throw IoError(fmt::format("{}: cannot read: {}", path.string(), std::strerror(errno)));
   }
   return hash.text();
 }

@@ -1,4 +1,4 @@
-// SHA-256 of files and texts, by OpenSSL: what the manifest identifies inputs by.
+// SHA-256 of files and texts by OpenSSL, for manifests.
 #pragma once
 
 #include <filesystem>
@@ -8,23 +8,23 @@
 
 namespace kvbench {
 
-/// Of a text that comes in parts. Throws IoError where OpenSSL offers none.
+/// Hash of a text in parts. Throws IoError if OpenSSL has no SHA-256.
 class Sha256 {
  public:
   Sha256();
   void add(std::string_view text);
-  /// Lower-case hexadecimal, 64 characters; once, at the end.
+  /// 64 lower-case hexadecimal digits. Call once, at the end.
   std::string text();
 
  private:
   std::shared_ptr<void> state_;  // OpenSSL's
 };
 
-/// Lower-case hexadecimal, 64 characters.
+/// 64 lower-case hexadecimal digits.
 std::string sha256_text(std::string_view text);
 
-/// Streams the file; needs no memory for its size. Throws InputError when it cannot be opened or
-/// is no regular file, IoError when reading fails half-way.
+/// Hash of a file, read in blocks. Throws InputError if it cannot be opened or is not a regular
+/// file, IoError if a read fails.
 std::string sha256_file(const std::filesystem::path& path);
 
 }  // namespace kvbench

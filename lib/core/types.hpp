@@ -1,8 +1,6 @@
-// Shapes, element types and views that every folder of kvbench shares. No I/O, no arithmetic.
-//
-// Conventions: row-major, last axis contiguous; positions are 0-based; `n` tokens, `d` = head_dim
-// of queries and keys, `dv` = head_dim of values. Query head h reads KV head h / (q_heads /
-// kv_heads).
+// Shapes, element types and views used by every folder. No I/O, no arithmetic. Conventions:
+// row-major, last axis contiguous; positions 0-based; `n` tokens, `d` = head_dim of queries and
+// keys, `dv` = head_dim of values. Query head h reads KV head h / (q_heads / kv_heads).
 #pragma once
 
 #include <cstddef>
@@ -19,7 +17,7 @@ namespace kvbench {
 
 using Index = std::int64_t;
 
-/// Element type that the model's cache really uses; it prices memory.
+/// Element type of the model's cache; it determines bytes.
 enum class DType : std::uint8_t { float16, bfloat16, float32 };
 
 constexpr Index bytes_per_element(DType t) {
@@ -35,8 +33,8 @@ constexpr std::string_view name(DType t) {
   return "?";
 }
 
-/// What logits, exponentials and weighted values are computed in. Sums over tokens are float64 in
-/// both (attention/query_block.hpp).
+/// Precision of logits, exponentials and weighted values. Sums over tokens are always float64
+/// (attention/query_block.hpp).
 enum class Precision : std::uint8_t { float32, float64 };
 
 constexpr Index bytes_per_element(Precision p) {
@@ -47,13 +45,11 @@ constexpr std::string_view name(Precision p) {
   return p == Precision::float32 ? "float32" : "float64";
 }
 
-/// use(an element of that precision): use(0.0F) or use(0.0).
 template <class Use>
 constexpr auto with_element(Precision p, const Use& use) {
   return p == Precision::float32 ? use(0.0F) : use(0.0);
 }
 
-/// How scores of a group's query heads become one score per token.
 enum class Reduce { mean, max, sum };
 
 /// Half-open range of token positions [begin, end).
@@ -66,8 +62,8 @@ struct Range {
   friend constexpr bool operator==(const Range&, const Range&) = default;
 };
 
-/// Storage on 64-byte boundaries. Vectorised sums peel up to an aligned address, so where memory
-/// happens to lie would decide the last bit of a result; here it always lies alike.
+/// 64-byte alignment: vectorised sums peel up to an aligned address, which would otherwise affect
+/// the last bit of a result.
 template <class T>
 struct AlignedAllocator {
   using value_type = T;
@@ -107,7 +103,8 @@ class BasicMatrix {
   BasicMatrix() = default;
   BasicMatrix(Index rows, Index cols) : rows_(rows), cols_(cols), data_(rows * cols) {}
 
-  /// New shape, memory kept. With the same cols, what rows there were stay; else unspecified.
+  /// Changes the shape, keeps memory. Existing rows are kept if cols is unchanged, otherwise
+  /// unspecified.
   void resize(Index rows, Index cols) {
     rows_ = rows;
     cols_ = cols;
@@ -121,7 +118,7 @@ class BasicMatrix {
   T* row(Index i) { return data_.data() + i * cols_; }
   const T* row(Index i) const { return data_.data() + i * cols_; }
   MatrixView view() const requires std::is_same_v<T, float> { return {data_.data(), rows_, cols_}; }
-  // A matrix is read wherever a view is asked for.
+  // Matrices convert to views.
   operator MatrixView() const  // NOLINT(google-explicit-constructor)
       requires std::is_same_v<T, float> {
     return view();
@@ -136,15 +133,15 @@ class BasicMatrix {
 using Matrix = BasicMatrix<float>;
 using MatrixD = BasicMatrix<double>;
 
-/// One KV head of one layer of one prompt, with every query head of its group.
-/// Elements are float32 copies of the stored ones (exact for all three DTypes) and are finite.
+/// One KV head of one layer of one prompt, with the query heads of its group. Elements are exact
+/// float32 copies, all finite.
 struct KvHead {
   Matrix k;               ///< [n, d]
   Matrix v;               ///< [n, dv]
-  std::vector<Matrix> q;  ///< group x [nq, d]; row r of each is the query at position n - nq + r
+  std::vector<Matrix> q;  ///< group x [nq, d]; row r is the query at position n - nq + r
   double scale = 1.0;     ///< s in exp(s<k,q>)
-  /// [group]: of each query head the logit of a sink without key and value, not multiplied by the
-  /// scale: one more term in every denominator (GPT-OSS). Empty: none.
+  /// [group]: logit of a sink without key and value per query head, not scaled, one more term in
+  /// every denominator (GPT-OSS). Empty: none.
   std::vector<float> sink_logit = {};
   Index window = 0;  ///< a query sees its own position and the window - 1 before it; 0: all
   DType dtype = DType::float32;
@@ -157,25 +154,25 @@ struct KvHead {
   Index group() const { return static_cast<Index>(q.size()); }
   Index q_start() const { return n() - nq(); }
   Index pair_bytes() const { return (d() + dv()) * bytes_per_element(dtype); }
-  /// Tokens that the query at a position sees.
+  /// Tokens visible to the query at `position`.
   Range visible(Index position) const {
     return {window > 0 && window <= position ? position + 1 - window : 0, position + 1};
   }
 };
 
-/// [group], or null where the head has none; lives as long as the head.
+/// [group], or null if the head has none. Valid as long as the head.
 inline const float* sink_logits_of(const KvHead& head) {
   return head.sink_logit.empty() ? nullptr : head.sink_logit.data();
 }
 
-/// Of query head `g`; -inf where there is none.
+/// Sink logit of query head `g`, or -inf.
 inline double sink_logit(const KvHead& head, Index g) {
   return head.sink_logit.empty()
              ? -std::numeric_limits<double>::infinity()
              : static_cast<double>(head.sink_logit[static_cast<std::size_t>(g)]);
 }
 
-/// Where a KV head comes from: what the random streams are keyed by and what a row says.
+/// Identifies a KV head: key of random streams and columns of rows.
 struct HeadId {
   std::string prompt;
   Index layer = 0;

@@ -1,11 +1,11 @@
-// Whether products of a head's queries, keys and values stay within float32.
+// Whether products of queries, keys and values stay within float32.
 #pragma once
 
 #include "core/types.hpp"
 
 namespace kvbench {
 
-/// The largest sizes (absolute values) of a head's elements; finite. Nothing stored: 0.
+/// The largest absolute values of a head's elements; 0 if empty.
 struct ValueRange {
   double key = 0.0;
   double query = 0.0;
@@ -13,12 +13,11 @@ struct ValueRange {
 };
 
 ValueRange value_range(const KvHead& head);
-/// The larger of each.
 ValueRange widest(const ValueRange& a, const ValueRange& b);
 
-/// float32 holds 3e38: products of a query and a key of `d` channels, with the factor `scale`, up
-/// to 1e30, and keys and values, which methods multiply with themselves, up to 1e15. What is left
-/// is for sums over tokens and what methods make of them. float64 holds what float32 elements give.
+/// Whether float32 suffices: query-key products over `d` channels times `scale` up to 1e30, keys
+/// and values, which methods square, up to 1e15. The rest of its range (3e38) is for sums over
+/// tokens.
 bool fits_float32(const ValueRange& range, double scale, Index d);
 
 }  // namespace kvbench

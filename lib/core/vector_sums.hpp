@@ -1,5 +1,5 @@
-// Sums over tokens or reference queries in one order for every instruction set: 16 lanes, each one
-// FMA after another, joined as a tree. A single chain would wait for each addition.
+// Sums in one order for every instruction set: 16 lanes, one FMA after another in each, joined as a
+// tree. A single chain would wait for each addition.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace kvbench {
 
 inline constexpr Index kSumLanes = 16;
 
-/// The tree over the lanes, a power of two of them; they are used up.
+/// Sums the lanes, a power of two, as a tree; overwrites them.
 template <std::size_t lanes>
 KVB_HD double joined_lanes(double (&lane)[lanes]) {
   for (std::size_t half = lanes / 2; half > 0; half /= 2) {

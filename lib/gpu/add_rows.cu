@@ -9,7 +9,7 @@
 namespace kvbench::gpu {
 namespace {
 
-// What contributes, in the set's order, and which entries of `rows` that is.
+// Tokens with a nonzero weight, in the set's order; `entering` gets their index in `rows`.
 std::vector<Token> tokens_of(const WeightedRows& set, std::vector<std::size_t>& entering) {
   std::vector<Token> out;
   for (std::size_t i = 0; i < set.rows.size(); ++i) {
@@ -22,13 +22,13 @@ std::vector<Token> tokens_of(const WeightedRows& set, std::vector<std::size_t>& 
   return out;
 }
 
-// Sets of many sums, gathered until scratch is full. Each is a list of its own.
+// Collects sets until scratch is full, each as its own list.
 template <class T>
 class Batch {
  public:
   explicit Batch(const Head& head) : head_(head), plan_(head) {}
 
-  // `to` has the queries' rows and nothing in them; it must live until the next attend().
+  // `to` must be empty, with a row per query, and live until the next attend().
   void add(const MatrixD& queries, const WeightedRows& set, PartialSums& to) {
     std::vector<std::size_t> entering;
     const std::vector<Token> list = tokens_of(set, entering);
@@ -42,10 +42,11 @@ class Batch {
     }
     const bool values = set.part != Part::denominator;
     for (Index begin = 0; begin < queries.rows();) {
-      if (plan_.room(count, values) < 1 || !has_room(list, set)) {
+      if (plan_.free_queries(count, values) < 1 || !fits(list, set)) {
         attend();
       }
-      const Index rows = std::clamp<Index>(plan_.room(count, values), 1, queries.rows() - begin);
+      const Index rows =
+          std::clamp<Index>(plan_.free_queries(count, values), 1, queries.rows() - begin);
       plan_.add(static_cast<Index>(tokens_.size()), count,
                 {seen.data() + begin, seen.data() + begin + rows}, values);
       add_tokens(list, set);
@@ -58,7 +59,6 @@ class Batch {
     }
   }
 
-  // Fills in the sums of what was added.
   void attend() {
     if (to_.empty()) {
       return;
@@ -102,7 +102,7 @@ class Batch {
     Part part;
   };
 
-  bool has_room(const std::vector<Token>& list, const WeightedRows& set) const {
+  bool fits(const std::vector<Token>& list, const WeightedRows& set) const {
     const auto made =
         set.of_head
             ? 0
@@ -135,9 +135,9 @@ class Batch {
   std::vector<Token> tokens_;
   Index made_ = 0;
   std::vector<float> made_k_;  // [made_, d]
-  std::vector<float> made_v_;  // [made_, dv]; 0 where not read
+  std::vector<float> made_v_;  // [made_, dv]; 0 if not read
   std::vector<T> queries_;     // [queries, d]
-  std::vector<To> to_;         // where each query's sums go
+  std::vector<To> to_;         // target of each query's sums
 };
 
 template <class T>

@@ -10,24 +10,24 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarp = 32;
-// A block goes through a tile by steps of kWidth tokens (or channels of values) and sums over steps
-// of kDepth channels (or tokens).
+// A block processes a tile in steps of kWidth tokens (or channels of values) and sums in steps of
+// kDepth channels (or tokens).
 constexpr int kRows = kTileRows;
 constexpr int kWidth = 64;
 constexpr int kDepth = 32;
-// A thread's own sums: every kWarps-th row, every kWarp-th column.
+// A thread's sums: every kWarps-th row, every kWarp-th column.
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kOwnRows = kRows / kWarps;
 constexpr int kOwnCols = kWidth / kWarp;
 
 template <class T>
 using Left = T[kRows][kDepth];
-using Right = float[kDepth][kWidth + 1];  // a column more: lanes that write one reach all banks
+using Right = float[kDepth][kWidth + 1];  // one more column avoids bank conflicts on writes
 template <class T>
 using OwnSums = T[kOwnRows][kOwnCols];
 
-/// sum += left * right for the thread's own columns and the first kCount of its rows, the terms in
-/// order, one FMA each.
+/// sum += left * right for the thread's columns and the first kCount of its rows, terms in order,
+/// one FMA each.
 template <int kCount, class T>
 __device__ void add_own(const Left<T>& left, const Right& right, OwnSums<T>& sum) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -44,7 +44,7 @@ __device__ void add_own(const Left<T>& left, const Right& right, OwnSums<T>& sum
   }
 }
 
-/// Of the tile's first `rows` rows: a stream's step has a group's queries alone.
+/// For the tile's first `rows` rows: a stream's step has few.
 template <class T>
 __device__ void add_products(const Left<T>& left, const Right& right, Index rows, OwnSums<T>& sum) {
   if (rows <= kWarps) {
@@ -54,7 +54,6 @@ __device__ void add_products(const Left<T>& left, const Right& right, Index rows
   }
 }
 
-/// put(row, column, sum) for each of the thread's own.
 template <class T, class Put>
 __device__ void for_own(const OwnSums<T>& sum, Put put) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -68,7 +67,7 @@ __device__ void for_own(const OwnSums<T>& sum, Put put) {
   }
 }
 
-/// weights = <key, query> + log weight, for a tile. queries [rows, d].
+/// weights = <key, query> + log weight for a tile. queries [rows, d].
 template <class T>
 __global__ void __launch_bounds__(kThreads, 2)
     logits(const Tile* tiles, const Query* queries, const Token* tokens, TokenRows keys,
@@ -107,7 +106,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-/// A query's logits become weights, 0 where unseen.
+/// A query's logits become weights, 0 for masked tokens.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     softmax(const Query* queries, T* weights, Figures* figures) {
@@ -184,7 +183,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-/// numerators [queries, dv]: a query's partial sums, in the order of the slabs.
+/// numerators [queries, dv]: partial sums added in the order of slabs.
 template <class T>
 __global__ void add_slabs(const Query* queries, Index count, Index dv, const T* partial,
                           double* numerators) {

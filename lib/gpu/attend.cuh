@@ -1,7 +1,5 @@
-// Queries that attend to lists of tokens, for the operations of attention.cuh: logits, softmax and
-// weighted values, every list and query on its own, as attention/query_block.hpp defines them: the
-// bits of its logits, weights and slabs' sums. Their sums over tokens in float64 depend on the list
-// alone.
+// Attention of queries to lists of tokens, for attention.cuh. Logits, weights and slab sums have
+// the bits of attention/query_block.hpp. float64 sums over tokens depend on the list only.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +12,17 @@
 
 namespace kvbench::gpu {
 
-/// A block takes a tile: so many queries of one list x a slab of so many of its tokens.
+/// A block's tile: queries of one list x tokens of one slab.
 inline constexpr int kTileRows = 32;
 inline constexpr int kSlab = static_cast<int>(kTokenSlab);
 
 /// An entry of a list.
 struct Token {
-  Index row;  ///< of the head; below 0: of what was made, -1 the first
+  Index row;  ///< of the head; -1, -2, ...: made row 0, 1, ...
   double log_weight;
 };
 
-/// Rows that tokens name.
+/// Rows that tokens refer to.
 struct TokenRows {
   const float* own;   ///< the head's
   const float* made;  ///< uploaded for a set
@@ -35,30 +33,28 @@ struct TokenRows {
   }
 };
 
-/// A query and the list that it attends to. Queries of one list follow each other, and so do their
-/// weights and partial sums.
+/// A query and its list. Queries of one list are contiguous, as are their weights and partial sums.
 struct Query {
-  Index token;    ///< the list: `count` tokens from here on
-  Index count;    //
-  Range seen;     ///< of them
-  Index weights;  ///< where its `count` weights begin
-  Index slabs;    ///< of values to sum; 0: values are not read
-  Index partial;  ///< the row of its first slab's partial sum
-  double sink;    ///< a logit that enters its total alone; -inf: none
+  Index token;    ///< first token of the list
+  Index count;    ///< tokens of the list
+  Range seen;     ///< visible part of the list
+  Index weights;  ///< first of its `count` weights
+  Index slabs;    ///< slabs of values to sum; 0: values are not read
+  Index partial;  ///< row of its first slab's partial sum
+  double sink;    ///< logit that enters the total only; -inf: none
 };
 
 struct Tile {
-  Index query;  ///< the first
+  Index query;  ///< first query
   Index rows;   ///< queries, at most kTileRows
   Index begin;  ///< the slab's first token in the list
 };
 
-/// What softmax finds of one query: the shift of its weights, their sum and their squares' sum.
+/// Softmax of one query: shift, sum and squared sum of its weights.
 struct Figures {
   double shift, total, square;
 };
 
-/// Queries that attend together.
 class QueryPlan {
  public:
   explicit QueryPlan(const Head& head)
@@ -66,22 +62,22 @@ class QueryPlan {
         d_(head.host->d()),
         dv_(head.host->dv()) {}
 
-  /// How many more queries of a list of `count` tokens keep every array within scratch_bytes; may
-  /// be below 0. With `values`, values are summed.
-  Index room(Index count, bool values) const {
+  /// How many more queries of a list of `count` tokens fit scratch_bytes in every array; may be
+  /// negative. With `values`, values are summed too.
+  Index free_queries(Index count, bool values) const {
     const auto all = static_cast<Index>(queries.size());
     const auto more = [&](Index width, Index before, Index each) {
       return (numbers_ / width - before) / each;
     };
     constexpr Index kPerQuery = (sizeof(Query) + sizeof(Tile) + sizeof(Figures)) / sizeof(double);
-    const Index room =
+    const Index free =
         std::min({more(1, weights, count), more(d_, all, 1), more(kPerQuery, all, 1)});
-    return values ? std::min({room, more(dv_, partials, slabs_of(count)), more(dv_, all, 1)})
-                  : room;
+    return values ? std::min({free, more(dv_, partials, slabs_of(count)), more(dv_, all, 1)})
+                  : free;
   }
 
-  /// Queries of the list of `count` tokens from `token` on; query r sees seen[r] of them. `sink`:
-  /// of all these queries.
+  /// Adds queries of the list of `count` tokens at `token`; query r sees seen[r] of them. `sink`
+  /// applies to all.
   void add(Index token, Index count, std::span<const Range> seen, bool values,
            double sink = -std::numeric_limits<double>::infinity());
 
@@ -96,7 +92,7 @@ class QueryPlan {
   Index numbers_, d_, dv_;
 };
 
-/// What a plan's queries attended to. T: element type of the head's precision.
+/// The result of a plan. T: element type of the head's precision.
 template <class T>
 struct Attended {
   Array<T> weights;
@@ -104,7 +100,7 @@ struct Attended {
   Array<double> numerators;  ///< [queries, dv]
 };
 
-/// `scaled` [queries, d]: the queries, times the scale.
+/// `scaled` [queries, d]: queries times the scale.
 template <class T>
 Attended<T> attend(const Device& device, const QueryPlan& plan, const Array<Token>& tokens,
                    TokenRows keys, TokenRows values, const Array<T>& scaled);

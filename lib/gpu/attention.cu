@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// scaled[i] = row rows[i] of q, times the scale. [rows, d]
+/// scaled [rows, d]: row rows[i] of q times the scale.
 template <class T>
 __global__ void scaled_queries(const float* q, const Index* rows, Index count, Index d,
                                double scale, T* scaled) {
@@ -19,8 +19,8 @@ __global__ void scaled_queries(const float* q, const Index* rows, Index count, I
   }
 }
 
-/// sums [n] += probabilities of weights [rows, n], row by row; what exceeds the threshold is
-/// noticed, unless that is null.
+/// sums [n] += probabilities of weights [rows, n], row by row. Sets noticed[i] above the threshold;
+/// `noticed` may be null.
 template <class T>
 __global__ void add_columns(const T* weights, const Figures* figures, Index rows, Index n,
                             double* sums, std::uint8_t* noticed) {
@@ -36,8 +36,8 @@ __global__ void add_columns(const T* weights, const Figures* figures, Index rows
   }
 }
 
-// Queries at positions of the head attend to all that they see, as many at a time as scratch holds.
-// use(first, how many, what they attended to); its weights are [queries, n].
+// Queries at `positions` attend to all tokens that they see, as many at a time as fit scratch.
+// Calls use(first, count, attended) with weights [queries, n].
 template <class T, class Use>
 void attend_causally(const Head& head, Index g, std::span<const Index> positions, bool values,
                      const Use& use) {
@@ -50,7 +50,7 @@ void attend_causally(const Head& head, Index g, std::span<const Index> positions
   }
   const Array<Token> tokens(device, std::span<const Token>(all));
   const auto m = static_cast<Index>(positions.size());
-  const Index together = std::max<Index>(1, QueryPlan(head).room(n, values));
+  const Index together = std::max<Index>(1, QueryPlan(head).free_queries(n, values));
   for (Index begin = 0; begin < m; begin += together) {
     const Index count = std::min(together, m - begin);
     std::vector<Index> rows;
@@ -83,8 +83,8 @@ ExactAttention exact_attention_in(const Head& head, Index g, std::span<const Ind
   out.noticed.resize(out.mass.size());
   Array<double> mass(head.device, host.n());
   Array<std::uint8_t> noticed(head.device, host.n());
-  mass.zero();
-  noticed.zero();
+  mass.set_zero();
+  noticed.set_zero();
   attend_causally<T>(
       head, g, positions, /*values=*/true, [&](Index begin, Index count, const Attended<T>& a) {
         head.device.launch(add_columns<T>, ceil_div(host.n(), kThreads), kThreads, a.weights.data(),
@@ -137,7 +137,7 @@ std::vector<std::vector<double>> attention_sums_in(const Head& head, Range queri
   std::vector<std::vector<double>> out(host.group(), std::vector<double>(host.n()));
   Array<double> sums(head.device, host.n());
   for (Index g = 0; g < host.group(); ++g) {
-    sums.zero();
+    sums.set_zero();
     attend_causally<T>(head, g, positions, /*values=*/false,
                        [&](Index, Index count, const Attended<T>& a) {
                          head.device.launch(add_columns<T>, ceil_div(host.n(), kThreads), kThreads,

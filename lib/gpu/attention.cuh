@@ -1,13 +1,9 @@
-// Attention on a device, in the head's precision. The functions have the contracts of their
-// namesakes on the CPU (attention/truth.hpp, scores.hpp, estimator.hpp).
-//
-// Both sum weights in float64, each in an order of its own: a sum of n terms agrees to about
-// sqrt(n) 2^-53 of the sum of their absolute values. A token whose probability is that close to the
-// threshold may be noticed by one and not by the other. The bits do not depend on the run or on
-// scratch_bytes.
-//
-// Memory beside the head: queries are taken as many at a time as keep every array within
-// scratch_bytes, but at least one, which takes n elements.
+// Attention on a device, with the contracts of the CPU's functions (attention/truth.hpp,
+// scores.hpp, estimator.hpp). Sums over n float64 weights have an order of their own: they agree
+// with the CPU's to about sqrt(n) 2^-53 of the sum of absolute values, so a token with a
+// probability that close to the threshold may be noticed by one only. Bits do not depend on the run
+// or on scratch_bytes. Memory beside the head: as many queries at a time as keep every array within
+// scratch_bytes, at least one, which takes n elements.
 #pragma once
 
 #include <span>
@@ -25,8 +21,8 @@ MatrixD exact_probabilities(const Head& head, Index g, std::span<const Index> po
 
 std::vector<std::vector<double>> attention_sums(const Head& head, Range queries);
 
-/// sets[i] are added to sums[i]. Rows of the head are read from device memory; of other matrices
-/// only the rows that a set names are uploaded.
+/// Adds sets[i] to sums[i]. Rows of the head are read from device memory; of other matrices only
+/// the named rows are uploaded.
 void add_rows_to(const Head& head, std::span<SoftmaxSums> sums,
                  std::span<const std::vector<WeightedRows>> sets);
 

@@ -19,11 +19,10 @@ std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// Jobs allocate and free all the time: what they free stays the program's, to be handed out again,
-// until it ends.
+// Jobs allocate and free often: the pool keeps freed memory until the program ends.
 void keep_pool(int ordinal) {
   cudaMemPool_t pool = nullptr;
-  gpu::check(cudaDeviceGetDefaultMemPool(&pool, ordinal), "asking for the memory pool", ordinal);
+  gpu::check(cudaDeviceGetDefaultMemPool(&pool, ordinal), "getting the memory pool", ordinal);
   std::uint64_t all = ~std::uint64_t{0};
   gpu::check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all),
              "setting up the memory pool", ordinal);
@@ -91,7 +90,7 @@ class GpuBackend final : public Backend {
  private:
   const gpu::Head& mine(const KvHead& head) const {
     if (&head != head_.host) {
-      throw std::logic_error("a GPU's backend was asked about another head than its own");
+      throw std::logic_error("GPU backend: called with a head other than its own");
     }
     return head_;
   }
@@ -102,8 +101,8 @@ class GpuBackend final : public Backend {
 }  // namespace
 
 DeviceInfo device_info(int ordinal) {
-  // Both settings count only if made before the device is first used. Jobs wait on streams of their
-  // own: as many of these as there can be run apart, and a thread that waits leaves its core.
+  // Both settings must precede the first use of the device. Jobs wait on their own streams: use as
+  // many hardware queues as possible, and let waiting threads yield their core.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
@@ -121,7 +120,7 @@ DeviceInfo device_info(int ordinal) {
   gpu::check(cudaGetDeviceProperties(&properties, ordinal), "reading properties", ordinal);
   gpu::check(cudaSetDevice(ordinal), "selecting the device", ordinal);
   if (cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess) {
-    cudaGetLastError();  // a program that used the device before keeps its own way of waiting
+    cudaGetLastError();  // the device was used before; its waiting mode stays
   }
   cudaFuncAttributes attributes;
   if (cudaFuncGetAttributes(&attributes, any_kernel) != cudaSuccess) {
@@ -134,13 +133,13 @@ DeviceInfo device_info(int ordinal) {
                   capability);
   }
   int driver = 0;
-  gpu::check(cudaDriverGetVersion(&driver), "asking for the driver's version", ordinal);
+  gpu::check(cudaDriverGetVersion(&driver), "getting the driver version", ordinal);
   DeviceInfo out;
   out.model = properties.name;
   out.driver = version_text(driver);
   std::size_t free = 0;
   std::size_t total = 0;
-  gpu::check(cudaMemGetInfo(&free, &total), "asking for free memory", ordinal);
+  gpu::check(cudaMemGetInfo(&free, &total), "getting free memory", ordinal);
   out.free_bytes = free;
   out.total_bytes = total;
   return out;

@@ -10,14 +10,14 @@ namespace kvbench::gpu {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr Index kShortest = 64;  // tokens of a block
+constexpr Index kShortest = 64;  // tokens per block
 constexpr Index kLongest = 4096;
 constexpr int kMeanThreads = 128;
-constexpr int kColumns = 32;  // of a block of walk_factors
+constexpr int kColumns = 32;  // per thread block of walk_factors
 constexpr int kLines = 8;
-constexpr int kOwn = 4;  // tokens of a thread of a walk
+constexpr int kOwn = 4;  // tokens per thread of a walk
 
-// Blocks of tokens that are walked at once; the last one may be shorter.
+// Blocks of tokens walked together; the last one may be shorter.
 struct Layout {
   Index tokens;
   Index block;
@@ -29,7 +29,7 @@ struct Layout {
   }
 };
 
-// mean[b, t] of channel t over block b, in the order of its tokens. A thread per channel.
+// mean[b, t]: channel t over block b, in the order of its tokens. A thread per channel.
 __global__ void mean_keys(Layout layout, const float* rows, const Index* tokens, Index d,
                           double* mean) {
   const Index at = Index{blockIdx.x} * kMeanThreads + threadIdx.x;
@@ -44,8 +44,8 @@ __global__ void mean_keys(Layout layout, const float* rows, const Index* tokens,
   }
 }
 
-// out[b, i, j] = factor * <x_i, x_j> for i < j of block b, x the rows less their mean (null: 0),
-// and squares[token] = <x_i, x_i>. A tile per launch block; those below the diagonal do nothing.
+// out[b, i, j] = factor * <x_i, x_j> for i < j of block b, x the rows minus their mean (null: 0),
+// and squares[token] = <x_i, x_i>. One thread block per tile; tiles below the diagonal are skipped.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     gram(Layout layout, const float* rows, const Index* tokens, Index d, const double* mean,
@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(kTileThreads)
   }
 }
 
-// shift[j] = max over i < j of the exponents e_ij; then in their place exp(e_ij - shift_j) times
-// (inner_ij + bias) w_j. `inner`: null: 1. A block has 32 columns, a warp every eighth row.
+// shift[j] = max over i < j of the exponents e_ij, which become exp(e_ij - shift_j) (inner_ij +
+// bias) w_j. `inner` may be null: 1. A thread block has 32 columns, a warp every eighth row.
 template <class T>
 __global__ void __launch_bounds__(kColumns* kLines)
     walk_factors(Layout layout, T* exponents, const T* inner, const double* weights, T bias,
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kColumns* kLines)
   }
 }
 
-// What a walk needs of a block beside its tokens' numbers.
+// Per-block constants of a walk.
 struct Constants {
   double log_r2;
   double theory_c;
@@ -138,10 +138,10 @@ struct Walk {
   double* plus;                // [tokens] out: P(+1), unclamped
 };
 
-// The walks, right-looking, a block of threads per block of tokens. Token i is its thread's: from
-// the sum in its registers it draws the sign, and then all threads add row i to their own tokens'
-// sums. sums[k] belongs to the k-th of the thread's tokens from the current one on. One meeting per
-// token: its signed weight and the next token's lie in two slots.
+// Right-looking walks, a thread block per block of tokens. The thread of token i draws its sign
+// from the sum in its registers, then all threads add row i to their sums; sums[k] is that of the
+// thread's k-th token from the current one on. Two slots for the signed weight need one barrier per
+// token.
 template <int kThreads, class T>
 __global__ void __launch_bounds__(kThreads) walk(Walk<T> w) {
   __shared__ double signed_weight[2];
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kThreads) walk(Walk<T> w) {
     const double weight = w.weights[read];
     const double uniform = w.uniforms[read];
     for (Index i = begin; i < nb && i < begin + kThreads; ++i) {
-      // Asked for before the sign is known.
+      // Loaded before the sign is known.
       const T* row = w.factors + (base + i) * w.layout.block;
       T factor[kOwn];
       for (int k = 0; k < kOwn; ++k) {
@@ -183,8 +183,8 @@ __global__ void __launch_bounds__(kThreads) walk(Walk<T> w) {
   }
 }
 
-// log G_jj of each token and log R^2 of each block. Logarithms are the host's: a device's may
-// differ in the last bit.
+// log G_jj per token and log R^2 per block. On the host, as a device's logarithm may differ in the
+// last bit.
 template <class T>
 void find_logarithms(const BalanceBlocks& blocks, std::size_t begin, const Layout& layout,
                      std::span<const T> squares, std::span<const T> value_squares,
@@ -210,8 +210,8 @@ WalkCounts balance_blocks_in(const Head& head, const BalanceBlocks& blocks, cons
   const WalkOptions& options = blocks.options;
   const Index d = head.host->d();
   const Index pairs = all.block * all.block;
-  const auto room = static_cast<Index>(device.scratch_bytes() / sizeof(T));
-  const Index at_once = std::clamp<Index>(room / pairs, 1, all.blocks());
+  const auto elements = static_cast<Index>(device.scratch_bytes() / sizeof(T));
+  const Index at_once = std::clamp<Index>(elements / pairs, 1, all.blocks());
   const Index max_tokens = std::min(at_once * all.block, all.tokens);
   Array<Index> positions(device, max_tokens);
   const Array<T> exponents(device, at_once * pairs);

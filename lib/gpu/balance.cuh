@@ -8,10 +8,10 @@
 
 namespace kvbench::gpu {
 
-/// The same signs, probabilities and counts as the CPU's. The CPU itself walks blocks of more than
-/// 4096 tokens, and those of fewer than 64, where launches take longer than the walk. Memory: two
-/// arrays of block^2 elements of the head's precision for each block of tokens that is walked at
-/// once. None exceeds the scratch, unless one block of tokens does; and some numbers per token.
+/// Returns the CPU's signs, probabilities and counts. Runs on the CPU for blocks of more than 4096
+/// tokens, or fewer than 64, where launches take longer than the walk. Memory: two arrays of
+/// block^2 elements of the head's precision per block walked at once, within the scratch unless one
+/// block exceeds it, and some numbers per token.
 WalkCounts balance_blocks(const Head& head, const BalanceBlocks& blocks,
                           std::span<std::int8_t> signs, std::span<double> probability);
 

@@ -1,5 +1,5 @@
-// What the threads of one block find out together, by CUB. Every function is called by all
-// threads of the block, returns the same to all, and ends with the block in step.
+// Reductions over a thread block, by CUB. All threads must call; all get the result; each ends with
+// a barrier.
 #pragma once
 
 #include <cub/block/block_reduce.cuh>
@@ -21,25 +21,26 @@ struct Max {
   }
 };
 
-/// A value and where it stands.
+/// A value and its index.
 struct Place {
   double value;
   Index index;
 };
-/// The larger value; of equal ones the lower index.
+/// The larger value; ties to the lower index.
 struct LargestFirst {
   __device__ Place operator()(const Place& a, const Place& b) const {
     return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
   }
 };
-/// The smaller value; of equal ones the lower index.
+/// The smaller value; ties to the lower index.
 struct SmallestFirst {
   __device__ Place operator()(const Place& a, const Place& b) const {
     return b.value < a.value || (b.value == a.value && b.index < a.index) ? b : a;
   }
 };
 
-/// `op` over every thread's x. The order is fixed (CUB's), so sums have the same bits in every run.
+/// Reduces every thread's x by `op` in a fixed order (CUB's), so sums have the same bits in every
+/// run.
 template <int kThreads, class T, class Op>
 __device__ T block_reduce(T x, Op op) {
   using Reduce = cub::BlockReduce<T, kThreads>;
@@ -51,7 +52,7 @@ __device__ T block_reduce(T x, Op op) {
   }
   __syncthreads();
   x = result;
-  __syncthreads();  // the storage is free again
+  __syncthreads();  // storage may be reused
   return x;
 }
 

@@ -1,5 +1,5 @@
-// A device: its errors, memory and launches. Every CPU thread has its own stream (CUDA's per-thread
-// stream). Operations of one thread run in order, those of different threads side by side.
+// Errors, memory and launches of a device. Every CPU thread has its own stream (CUDA's per-thread
+// stream): operations are ordered within a thread and concurrent across threads.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -22,16 +22,16 @@ KVB_HD constexpr Index ceil_div(Index a, Index b) {
   return (a + b - 1) / b;
 }
 
-/// Throws IoError (what failed, CUDA's own words) unless `code` is success.
+/// Throws IoError (what failed, CUDA's message) unless `code` is success.
 inline void check(cudaError_t code, const char* what, int ordinal) {
   if (code != cudaSuccess) {
-    cudaGetLastError();  // an error that is not sticky must not show up in a later call
+    cudaGetLastError();  // reset, so that a later call does not report it
     throw IoError("cuda:" + std::to_string(ordinal) + ": " + what + ": " +
                   cudaGetErrorString(code));
   }
 }
 
-/// A device, and the largest size in bytes of an array of scratch. Thread-safe.
+/// A device and the byte limit of a scratch array. Thread-safe.
 class Device {
  public:
   Device(int ordinal, std::size_t scratch_bytes)
@@ -40,7 +40,6 @@ class Device {
   int ordinal() const { return ordinal_; }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
 
-  /// Makes it the calling thread's device.
   void use() const { check(cudaSetDevice(ordinal_), "selecting the device", ordinal_); }
 
   void* allocate(std::size_t bytes) const {
@@ -51,29 +50,29 @@ class Device {
       cudaGetLastError();
       std::size_t free = 0;
       std::size_t total = 0;
-      check(cudaMemGetInfo(&free, &total), "asking for free memory", ordinal_);
+      check(cudaMemGetInfo(&free, &total), "getting free memory", ordinal_);
       throw IoError("cuda:" + std::to_string(ordinal_) + ": out of memory: asked for " +
                     std::to_string(bytes) + " bytes, " + std::to_string(free) + " of " +
                     std::to_string(total) +
-                    " are free; fewer --threads or --queries need less, --device cpu none");
+                    " are free, expected fewer --threads or --queries, or --device cpu");
     }
     check(code, "allocating", ordinal_);
     return p;
   }
 
-  // Called from destructors: an error here shows up in the next checked call.
+  // Called from destructors: the next checked call reports errors.
   void release(void* p) const {
     cudaSetDevice(ordinal_);
     cudaFreeAsync(p, cudaStreamPerThread);
   }
 
-  /// Waits for what this thread launched.
   void wait() const {
     use();
     check(cudaStreamSynchronize(cudaStreamPerThread), "waiting for the device", ordinal_);
   }
 
-  /// kernel<<<blocks, threads>>>(arguments...) on this thread's stream; nothing where blocks is 0.
+  /// Launches kernel<<<blocks, threads>>>(arguments...) on this thread's stream; nothing if blocks
+  /// is 0.
   template <class... Parameters, class... Arguments>
   void launch(void (*kernel)(Parameters...), Index blocks, int threads,
               Arguments&&... arguments) const {
@@ -98,8 +97,7 @@ class Device {
   std::size_t scratch_bytes_;
 };
 
-/// `size()` elements in device memory, contents unspecified. The device must outlive it. Not
-/// copyable.
+/// `size()` uninitialised elements in device memory. The device must outlive it. Not copyable.
 template <class T>
 class Array {
  public:
@@ -131,7 +129,7 @@ class Array {
   T* data() const { return data_; }
   Index size() const { return size_; }
 
-  /// From the host, which may change it after the call; from.size() <= size().
+  /// Copies from the host, which may then reuse `from`; from.size() <= size().
   void put(std::span<const T> from) {
     if (!from.empty()) {
       device_->use();
@@ -140,7 +138,7 @@ class Array {
             "copying to the device", device_->ordinal());
     }
   }
-  /// To the host; waits for what was launched before. to.size() <= size().
+  /// Copies to the host after all earlier launches; to.size() <= size().
   void get(std::span<T> to) const {
     if (!to.empty()) {
       device_->use();
@@ -150,7 +148,7 @@ class Array {
       device_->wait();
     }
   }
-  void zero() {
+  void set_zero() {
     if (size_ > 0) {
       device_->use();
       check(cudaMemsetAsync(data_, 0, bytes(), cudaStreamPerThread), "clearing memory",

@@ -55,7 +55,7 @@ std::uint64_t device_rows_bytes(Index n, Index d) {
 
 std::uint64_t device_rows_task_bytes(Index n, Index d) {
   // Six numbers per row: k-center with every row a centre, or online clusters with their batch.
-  // Then the mean and the total of a covariance.
+  // Also the mean and the total of a covariance.
   return static_cast<std::uint64_t>(8 * (6 * n + d * d + d) + (Index{1} << 17));
 }
 
@@ -67,27 +67,27 @@ std::uint64_t device_rows_min_scratch(Index d) {
 
 namespace {
 
-[[noreturn]] void refuse(int ordinal) {
-  throw IoError(fmt::format(
-      "--device cuda:{}: this program was built without CUDA, expected --device cpu, or "
-      "a build with KVBENCH_CUDA=ON",
-      ordinal));
+[[noreturn]] void reject(int ordinal) {
+  throw IoError(
+      fmt::format("--device cuda:{}: built without CUDA, expected --device cpu, or "
+                  "a build with KVBENCH_CUDA=ON",
+                  ordinal));
 }
 
 }  // namespace
 
 DeviceInfo device_info(int ordinal) {
-  refuse(ordinal);
+  reject(ordinal);
 }
 
 std::unique_ptr<Backend> open_gpu(const KvHead& /*head*/, int ordinal,
                                   std::size_t /*scratch_bytes*/) {
-  refuse(ordinal);
+  reject(ordinal);
 }
 
 std::unique_ptr<RowSet> open_gpu_rows(MatrixView /*rows*/, int ordinal,
                                       std::size_t /*scratch_bytes*/) {
-  refuse(ordinal);
+  reject(ordinal);
 }
 
 #endif

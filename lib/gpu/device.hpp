@@ -1,5 +1,5 @@
-// Which device a run uses, and heads and matrices on it. All of CUDA is behind this header; a build
-// without CUDA has it too and refuses every device by name.
+// All CUDA code is behind this header. Builds without CUDA have it too and reject every CUDA
+// device.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,15 @@
 
 namespace kvbench {
 
-/// What `--device` names.
+/// A parsed `--device`.
 struct DeviceChoice {
   bool cuda = false;
   int ordinal = 0;
-  std::string text() const;  ///< "cpu" or "cuda:i", as rows say it
+  std::string text() const;  ///< "cpu" or "cuda:i", as in rows
 };
 
-/// `cpu`, `cuda` (the first), `cuda:i`, or `auto` (cuda:0 where it can be used, else cpu). Throws
-/// InputError for other texts; IoError where the device is absent or too old for this build, or
-/// this build has no CUDA.
+/// Parses `cpu`, `cuda` (the first), `cuda:i`, or `auto` (cuda:0 if usable, otherwise cpu). Throws
+/// InputError for other texts; IoError if the device is absent or not supported by this build.
 DeviceChoice choose_device(const std::string& text);
 
 /// A CUDA device, for the manifest and for planning.
@@ -31,35 +30,34 @@ struct DeviceInfo {
   std::uint64_t total_bytes = 0;
   std::uint64_t free_bytes = 0;
 };
-/// Throws IoError where there is none of that number.
+/// Throws IoError if it is absent.
 DeviceInfo device_info(int ordinal);
 
-/// Device memory that a head of these sizes takes, and that each job on it takes beside scratch
-/// (unit keys in float64, two rows of logits per query head, and some numbers per token).
+/// Device memory of a head, and of each job on it beside scratch (unit keys in float64, two rows of
+/// logits per query head, some numbers per token).
 std::uint64_t device_head_bytes(Index n, Index d, Index dv, Index group, Index nq);
 std::uint64_t device_job_bytes(Index n, Index d, Index group);
 
-/// How many arrays of scratch one job has at a time. Each takes up to scratch_bytes.
+/// Of a job at a time, each up to scratch_bytes.
 inline constexpr Index kScratchArrays = 8;
 
-/// Queries of a stream's steps attend together until what they attend to takes this many bytes:
-/// enough that a launch fills a device.
+/// Queries of a stream's steps are batched up to this many bytes, enough to fill a device per
+/// launch.
 inline constexpr Index kGpuBatchBytes = Index{1} << 26;
 
-/// Uploads a head, which must outlive the backend. Its jobs' arrays of scratch keep to
-/// `scratch_bytes` each. Throws IoError where memory does not suffice, or where this build has no
-/// CUDA.
+/// Uploads a head, which must outlive the backend. Scratch arrays keep to `scratch_bytes` each.
+/// Throws IoError if memory does not suffice or the build has no CUDA.
 std::unique_ptr<Backend> open_gpu(const KvHead& head, int ordinal, std::size_t scratch_bytes);
 
-/// Device memory that a matrix takes, and that each task on it takes beside scratch.
+/// Device memory of a matrix, and of each task on it beside scratch.
 std::uint64_t device_rows_bytes(Index n, Index d);
 std::uint64_t device_rows_task_bytes(Index n, Index d);
 
-/// The one array of scratch of a task is never smaller.
+/// Least size of a task's one scratch array.
 std::uint64_t device_rows_min_scratch(Index d);
 
-/// Uploads rows, which are not read afterwards. Arrays of scratch keep to `scratch_bytes` each
-/// where that is device_rows_min_scratch or more. Errors: as open_gpu.
+/// Uploads rows, which may then be freed. Scratch arrays keep to `scratch_bytes` each if that is at
+/// least device_rows_min_scratch. Throws as open_gpu.
 std::unique_ptr<RowSet> open_gpu_rows(MatrixView rows, int ordinal, std::size_t scratch_bytes);
 
 }  // namespace kvbench

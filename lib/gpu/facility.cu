@@ -9,20 +9,20 @@ namespace {
 
 constexpr Index kGainBatch = 256;
 
-using Sum = unsigned long long;  // the integers that CUDA adds atomically
+using Sum = unsigned long long;  // integers with atomicAdd in CUDA
 
 template <class T>
 struct Ground {
-  const T* units;    // [n, d]; 0 for a zero key
-  const T* offsets;  // [n]: 1/2, or 0 for a zero key
+  const T* units;    // [n, d]; zero keys are 0
+  const T* offsets;  // [n]: 1/2, or 0 for zero keys
   Index n;
   Index d;
   Similarity kind;
 };
 
-// out[c] += sum over a tile of 64 keys of max(0, sim(c, .) - best), for 64 of the candidates.
-// `candidates`: null: the places themselves. `best`: null: 0. With `add`, `count` is 1 and best
-// becomes max(best, sim(candidate, .)).
+// out[c] += sum over a tile of 64 keys of max(0, sim(c, .) - best), for 64 candidates. `candidates`
+// may be null: all places. `best` may be null: 0. With `add`, `count` is 1 and best becomes
+// max(best, sim(candidate, .)).
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     add_gains(Ground<T> m, const Index* candidates, Index count, std::int32_t* best, bool add,
@@ -94,7 +94,7 @@ class Gains final : public FacilityGains {
     }
     units_.put(std::span<const T>(units.data(), static_cast<std::size_t>(n_ * ground_.d)));
     offsets_.put(offsets);
-    best_.zero();
+    best_.set_zero();
   }
 
   Index batch() const override { return kGainBatch; }
@@ -127,7 +127,7 @@ class Gains final : public FacilityGains {
  private:
   void sum(const Index* candidates, Index count, std::int32_t* best, bool add,
            std::span<std::int64_t> out) {
-    sums_.zero();
+    sums_.set_zero();
     device_.launch(add_gains<T>, ceil_div(count, kTile) * ceil_div(n_, kTile), kTileThreads,
                    ground_, candidates, count, best, add, reinterpret_cast<Sum*>(sums_.data()));
     sums_.get(out);

@@ -9,9 +9,9 @@
 
 namespace kvbench::gpu {
 
-/// M = the keys of `ground`. The same gains as the CPU's; similarities are computed anew whenever
-/// they are asked for, 256 candidates at best at once. The head must outlive it. Memory: 8 bytes
-/// per element of M, and 20 per key.
+/// Gains over M = keys of `ground`, equal to the CPU's. Similarities are recomputed on every call;
+/// 256 candidates at a time are most efficient. The head must outlive it. Memory: 8 bytes per
+/// element of M, and 20 per key.
 std::unique_ptr<FacilityGains> facility_location(const Head& head, std::span<const Index> ground,
                                                  Similarity kind);
 

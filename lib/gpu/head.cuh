@@ -9,8 +9,8 @@
 
 namespace kvbench::gpu {
 
-/// Keys, values and queries as the trace has them, float32, row-major. Read only after
-/// construction, so that threads share it. The host's head must outlive it.
+/// Keys, values and queries of the trace, float32, row-major. Read-only, shared by threads. The
+/// host's head must outlive it.
 struct Head {
   Head(Device on, const KvHead& from)
       : device(on), host(&from), k(upload(from.k)), v(upload(from.v)) {
@@ -21,7 +21,7 @@ struct Head {
     }
     q_rows = {device, std::span<const float* const>(begins)};
     sink_logit = {device, std::span<const float>(from.sink_logit)};
-    device.wait();  // jobs of other threads read what this thread's stream uploads
+    device.wait();  // other threads' streams read the uploads
   }
 
   Device device;
@@ -29,10 +29,9 @@ struct Head {
   Array<float> k;               ///< [n, d]
   Array<float> v;               ///< [n, dv]
   std::vector<Array<float>> q;  ///< group x [nq, d]
-  Array<const float*> q_rows;   ///< [group]: where each of q begins
+  Array<const float*> q_rows;   ///< [group]: first element of each q
   Array<float> sink_logit;      ///< [group], or empty
 
-  /// sink_logit, or null where it is empty.
   const float* sink_logits() const {
     return host->sink_logit.empty() ? nullptr : sink_logit.data();
   }

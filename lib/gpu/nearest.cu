@@ -8,7 +8,7 @@
 namespace kvbench::gpu {
 namespace {
 
-constexpr Index kMaxParts = 16;  // of `to`: so a short `from` fills a device, too
+constexpr Index kMaxParts = 16;  // of `to`, so that a short `from` fills a device
 
 struct Question {
   const float* keys;      // [., d]
@@ -19,8 +19,8 @@ struct Question {
   Index part;  // columns, a multiple of kTile
 };
 
-// best[p, r] = the column of part p with the largest cosine to row r. A block has 64 rows and a
-// part.
+// best[p, r] = the column of part p with the largest cosine to row r. A thread block has 64 rows
+// and one part.
 __global__ void __launch_bounds__(kTileThreads) nearest_columns(Question q, Place* best) {
   __shared__ Place best_of[kTile][kTileSide + 1];
   const Index tiles = ceil_div(q.rows, kTile);

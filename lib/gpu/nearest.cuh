@@ -1,4 +1,4 @@
-// The kept keys nearest to tokens that leave a cache (attention/nearest_keys.hpp), on a device.
+// The nearest kept keys of evicted tokens (attention/nearest_keys.hpp) on a device.
 #pragma once
 
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace kvbench::gpu {
 
-/// The same places as the CPU's. Memory beside the head: 16 bytes per token of `to`; 8 per token of
-/// `from` and 16 for each 64 tokens of `to`, up to 264.
+/// Returns the CPU's places. Memory beside the head: 16 bytes per token of `to`; per token of
+/// `from` 8, and 16 for each 64 tokens of `to`, up to 264.
 std::vector<Index> nearest_keys(const Head& head, std::span<const Index> to,
                                 std::span<const Index> from);
 

@@ -1,4 +1,4 @@
-// Inner products of rows, a tile of 64 x 64 per block of 256 threads. Each is the CPU's to the bit
+// Inner products of rows, a 64 x 64 tile per block of 256 threads, with the CPU's bits
 // (attention/inner_products.hpp): one FMA per channel, ascending, from 0.
 #pragma once
 
@@ -13,9 +13,9 @@ namespace kvbench::gpu {
 constexpr int kTile = 64;
 constexpr int kTileThreads = 256;
 constexpr int kTileSide = 16;                ///< threads along a row of the tile
-constexpr int kTileOwn = kTile / kTileSide;  ///< rows, and columns, of a thread
+constexpr int kTileOwn = kTile / kTileSide;  ///< rows and columns per thread
 
-/// Row, or column, of the tile that a thread has at acc[r], or acc[.][c].
+/// Row (column) of the tile in the thread's acc[r] (acc[.][c]).
 __device__ inline int tile_row(int r) {
   return static_cast<int>(threadIdx.x) / kTileSide * kTileOwn + r;
 }
@@ -23,14 +23,13 @@ __device__ inline int tile_column(int c) {
   return static_cast<int>(threadIdx.x) % kTileSide + c * kTileSide;
 }
 
-/// acc[r][c] = sum over t < d of left(tile_row(r), t) * right(tile_column(c), t). Both functions
-/// are asked for 64 rows and t < d; rows that are not there are 0. All threads of a block call it;
-/// it ends with the block in step.
+/// acc[r][c] = sum over t < d of left(tile_row(r), t) * right(tile_column(c), t). Both are called
+/// for 64 rows and t < d and return 0 for missing rows. All threads must call; ends with a barrier.
 template <class Left, class Right, class T>
 __device__ void tile_products(Index d, const Left& left, const Right& right,
                               T (&acc)[kTileOwn][kTileOwn]) {
   constexpr int kDepth = 16;  // channels at a time
-  // One more column: a half-warp stores kDepth channels of a row, each to a bank of its own.
+  // One more column avoids bank conflicts when a half-warp stores a row's channels.
   __shared__ T a[kDepth][kTile + 1];
   __shared__ T b[kDepth][kTile + 1];
   for (auto& row : acc) {
@@ -42,7 +41,7 @@ __device__ void tile_products(Index d, const Left& left, const Right& right,
     for (int e = static_cast<int>(threadIdx.x); e < kDepth * kTile; e += kTileThreads) {
       const int i = e / kDepth;
       const int t = e % kDepth;
-      // Zeros beyond the last channel change no sum: from +0, none becomes -0.
+      // Zeros after the last channel do not change sums: +0 never becomes -0.
       const bool there = begin + t < d;
       a[t][i] = there ? left(i, begin + t) : T{0};
       b[t][i] = there ? right(i, begin + t) : T{0};

@@ -9,13 +9,13 @@ namespace {
 
 constexpr int kThreads = 512;
 
-// Steps from `next` on, as far as the log has room.
+// Runs steps from `next` on while the log has space.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    revive_steps(ReviveState<T> state, const ReviveStep* steps, Index next, Index count, Index room,
-                 ReviveState<T>* state_after, Index* next_after) {
+    revive_steps(ReviveState<T> state, const ReviveStep* steps, Index next, Index count,
+                 Index capacity, ReviveState<T>* state_after, Index* next_after) {
   const BlockTeam<kThreads> team;
-  for (; next < count && state.moved + max_moves(state) <= room; ++next) {
+  for (; next < count && state.moved + max_moves(state) <= capacity; ++next) {
     revive_step(team, state, steps[next]);
   }
   team.once([&] {
@@ -24,7 +24,6 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// What was decided, step by step.
 class Decided final : public ReviveStream {
  public:
   Decided(std::vector<ReviveMove> moves, std::vector<float> scores)
@@ -56,12 +55,12 @@ std::unique_ptr<ReviveStream> revive_in(const Head& head, const ReviveTask& task
   state.sketch.hashes = hashes.data();
   DeviceArena arena(device);
   reserve(state, arena);
-  // A step needs room for a move of every Candidate that there can be.
+  // A step may move every Candidate.
   const ReviveRules& rules = task.rules;
-  const Index room = std::min(state.n, rules.candidates + rules.recent + rules.slack) + 1 +
-                     static_cast<Index>(std::min(device.scratch_bytes() / sizeof(ReviveMove),
-                                                 std::size_t{1} << 16));
-  const Array<ReviveMove> log(device, room);
+  const Index capacity = std::min(state.n, rules.candidates + rules.recent + rules.slack) + 1 +
+                         static_cast<Index>(std::min(device.scratch_bytes() / sizeof(ReviveMove),
+                                                     std::size_t{1} << 16));
+  const Array<ReviveMove> log(device, capacity);
   state.moves = log.data();
   std::vector<float> scores(state.n);
   const Array<float> score_list(device, std::span<const float>(scores));
@@ -72,7 +71,7 @@ std::unique_ptr<ReviveStream> revive_in(const Head& head, const ReviveTask& task
   std::vector<ReviveMove> moves;
   for (Index next = 0; next < count;) {
     state.moved = 0;
-    device.launch(revive_steps<T>, 1, kThreads, state, steps.data(), next, count, room,
+    device.launch(revive_steps<T>, 1, kThreads, state, steps.data(), next, count, capacity,
                   state_after.data(), next_after.data());
     state_after.get(std::span(&state, 1));
     next_after.get(std::span(&next, 1));

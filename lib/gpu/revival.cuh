@@ -8,10 +8,10 @@
 
 namespace kvbench::gpu {
 
-/// Decides all steps of the task now; one block takes them in order. What it returns says what was
-/// decided and needs nothing of the arguments. Memory: keys as attended 4 n d, logits 8 group n,
-/// the sketch's keys 4 rows cells d, some 40 n beside. Throws IoError where the device fails or its
-/// memory does not suffice.
+/// Runs all steps of the task at once, in one thread block. The result holds the decisions and no
+/// reference to the arguments. Memory: keys as attended 4 n d, logits 8 group n, the sketch's keys
+/// 4 rows cells d, about 40 n more. Throws IoError if the device fails or its memory does not
+/// suffice.
 std::unique_ptr<ReviveStream> revive(const Head& head, const ReviveTask& task);
 
 }  // namespace kvbench::gpu

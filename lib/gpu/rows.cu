@@ -14,12 +14,12 @@ constexpr int kLanes = static_cast<int>(kDistanceLanes);  // a team: threads tha
 constexpr int kThreads = 128;
 constexpr int kTeams = kThreads / kLanes;
 
-// The squared distance of `x` and row(lane), to each lane of a team that calls it with the same x.
-// Each lane makes one partial sum of all eight distances, so that a team reads 32 bytes at a time;
-// then they exchange them. All lanes of a warp call it.
+// Returns to each lane of a team the squared distance of the team's x and row(lane). Each lane
+// makes a partial sum of all eight distances, so that a team reads 32 bytes at a time. All lanes of
+// a warp must call.
 template <class Row>
 __device__ double team_distance(const float* x, Index d, const Row& row) {
-  __shared__ double sums[kTeams][kLanes][kLanes + 1];  // the 1 keeps a half-warp's banks apart
+  __shared__ double sums[kTeams][kLanes][kLanes + 1];  // avoids bank conflicts
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   auto& own = sums[threadIdx.x / kLanes];
   const float* rows[kLanes];
@@ -46,16 +46,16 @@ __device__ double team_distance(const float* x, Index d, const Row& row) {
 
 struct Centers {
   Index count, first;
-  Place* farthest;  // [2, blocks] of each block; a launch reads one half and writes the other
+  Place* farthest;  // [2, blocks]: a launch reads one half and writes the other
   Index* centers;   // [count + 1] places
   double* radius;   // [count + 1] squared, before each centre
   double* squared;  // [m]
   Index* nearest;   // [m]
 };
 
-// Centre `number` is the row that was farthest in the launch before. Rows that are strictly nearer
-// to it than to all before become its own. The launch with number = count only finds the last
-// radius. Where every row lies on a centre, the launches that are left hand that on.
+// Centre `number` is the farthest row of the launch before; rows strictly nearer to it than to
+// earlier centres join it. The launch with number = count finds the last radius. If every row lies
+// on a centre, later launches pass that on.
 __global__ void __launch_bounds__(kThreads) admit(Points p, Centers to, Index number) {
   const Index blocks = gridDim.x;
   const Index place = Index{blockIdx.x} * kThreads + threadIdx.x;
@@ -95,13 +95,13 @@ __global__ void __launch_bounds__(kThreads) admit(Points p, Centers to, Index nu
 }
 
 constexpr int kBatch = 64;                // rows of a stream at a time
-constexpr int kParts = 64;                // of the representatives, each the work of a block
-constexpr int kWithin = kBatch / kTeams;  // parts that are the batch itself
-constexpr Index kUnwatched = 64;          // batches between two questions whether it has stopped
+constexpr int kParts = 64;                // parts of the representatives, a block each
+constexpr int kWithin = kBatch / kTeams;  // parts of the batch itself
+constexpr Index kUnwatched = 64;          // batches between checks for a stop
 
 struct Progress {
   Index clusters;
-  Index stopped;  // place of the row that needed one cluster too many, or -1
+  Index stopped;  // place of the row that exceeded max_clusters, or -1
 };
 
 struct Stream {
@@ -109,14 +109,14 @@ struct Stream {
   Index max_clusters;
   Progress* progress;
   Index* representatives;  // [max_clusters] places
-  Place* nearest;          // [kParts, kBatch] cluster of the part nearest to each row of the batch
-  double* within;          // [kBatch, kBatch] squared distances of the batch's rows
+  Place* nearest;          // [kParts, kBatch] nearest cluster of each row in a part
+  double* within;          // [kBatch, kBatch] squared distances within the batch
   Index* cluster;          // [m]
-  double* squared;         // [m] to the nearest representative that was there
+  double* squared;         // [m] to the nearest representative before
 };
 
-// Squared distances of eight rows of the batch at `begin` to the representatives of one part, or to
-// the batch itself. A team has one column at a time, each of its lanes a row.
+// Squared distances of eight rows of the batch at `begin` to one part of the representatives, or to
+// the batch itself. A team has one column at a time, a lane per row.
 __global__ void __launch_bounds__(kThreads) batch_distances(Points p, Stream to, Index begin) {
   __shared__ Place best_of[kTeams][kLanes];
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(kThreads) batch_distances(Points p, Stream to,
   }
 }
 
-// The rows of a batch join or open in their order; a thread per row. Whether row i joins is its
-// thread's to say, a step ahead: a step costs one meeting, whatever the number of clusters.
+// Rows of a batch join or open clusters in order, a thread per row. A thread decides one step
+// ahead, so a step has one barrier.
 __global__ void __launch_bounds__(kBatch) assign_batch(Points p, Stream to, Index begin) {
   __shared__ double within[kBatch][kBatch];
   __shared__ bool joins[kBatch];
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kBatch) assign_batch(Points p, Stream to, Inde
 }
 
 constexpr int kMeanThreads = 32;
-constexpr Index kChunk = 512;  // rows of one sum of the covariance
+constexpr Index kChunk = 512;  // rows per partial sum of the covariance
 
 __global__ void row_norms(Points p, double* out) {
   const Index i = Index{blockIdx.x} * kThreads + threadIdx.x;
@@ -212,7 +212,7 @@ __global__ void row_norms(Points p, double* out) {
   }
 }
 
-// A thread per channel: the order of the rows is the CPU's.
+// A thread per channel: the CPU's order of rows.
 __global__ void column_means(Points p, double* out) {
   const Index t = Index{blockIdx.x} * kMeanThreads + threadIdx.x;
   if (t < p.d) {
@@ -269,7 +269,7 @@ Rows::Rows(const Device& device, const float* resident, Index cols, std::span<co
     : device_(device),
       numbers_(device_, rows),
       points_{resident, numbers_.data(), static_cast<Index>(rows.size()), cols} {
-  device_.wait();  // other threads read what this thread's stream uploads
+  device_.wait();  // other threads' streams read the uploads
 }
 
 Rows::Rows(const Device& device, MatrixView rows)
@@ -304,7 +304,7 @@ KCenter Rows::k_center(Index k, Index first) const {
   squared.get(out.squared);
   nearest.get(out.nearest);
   out.radius.erase(out.radius.begin());
-  // After the first radius of 0 there are no centres.
+  // No centres follow a radius of 0.
   const auto zero = std::find(out.radius.begin(), out.radius.end(), 0.0);
   if (zero != out.radius.end()) {
     out.radius.erase(zero + 1, out.radius.end());
@@ -339,13 +339,13 @@ Clusters Rows::online_clusters(double delta, Index max_clusters) const {
     }
   }
   progress.get(std::span(&now, 1));
-  const auto told = static_cast<std::size_t>(now.stopped < 0 ? m : now.stopped + 1);
+  const auto seen = static_cast<std::size_t>(now.stopped < 0 ? m : now.stopped + 1);
   Clusters out;
-  std::vector<double> distance(told);
-  out.cluster.resize(told);
+  std::vector<double> distance(seen);
+  out.cluster.resize(seen);
   cluster.get(out.cluster);
   squared.get(distance);
-  for (std::size_t i = 0; i < told; ++i) {
+  for (std::size_t i = 0; i < seen; ++i) {
     const auto place = static_cast<Index>(i);
     distance[i] = std::sqrt(distance[i]);
     if (place == now.stopped) {
@@ -358,7 +358,7 @@ Clusters Rows::online_clusters(double delta, Index max_clusters) const {
     }
   }
   out.complete = now.stopped < 0;
-  out.cluster.resize(out.complete ? told : told - 1);
+  out.cluster.resize(out.complete ? seen : seen - 1);
   return out;
 }
 
@@ -373,12 +373,12 @@ std::vector<double> Rows::norms() const {
 RowMoments Rows::moments() const {
   const Index d = points_.d;
   const Index chunks = ceil_div(points_.m, kChunk);
-  const auto room = static_cast<Index>(device_.scratch_bytes() / sizeof(double));
-  const Index at_once = std::clamp<Index>(room / (d * d), 1, chunks);
+  const auto numbers = static_cast<Index>(device_.scratch_bytes() / sizeof(double));
+  const Index at_once = std::clamp<Index>(numbers / (d * d), 1, chunks);
   const Index tiles = ceil_div(d, kTile);
   const Array<double> mean(device_, d), sums(device_, at_once * d * d);
   Array<double> total(device_, d * d);
-  total.zero();
+  total.set_zero();
   device_.launch(column_means, ceil_div(d, kMeanThreads), kMeanThreads, points_, mean.data());
   for (Index first = 0; first < chunks; first += at_once) {
     const Index count = std::min(at_once, chunks - first);

@@ -1,4 +1,4 @@
-// Rows of a matrix in a device's memory: k-center, online clusters, norms and moments there.
+// Rows of a matrix in device memory: k-center, online clusters, norms and moments.
 #pragma once
 
 #include <span>
@@ -9,14 +9,14 @@
 
 namespace kvbench::gpu {
 
-/// Some rows of a matrix [., d] in device memory; place i is its row numbers[i].
+/// Rows of a matrix [., d] in device memory; place i is row numbers[i].
 struct Points {
   const float* data;
   const Index* numbers;  ///< [m]; null: place i is row i
   Index m;
   Index d;
 
-  /// Beyond the end the last row is read again.
+  /// The last row is repeated beyond the end.
   __device__ const float* row(Index place) const {
     place = place < m ? place : m - 1;
     return data + (numbers == nullptr ? place : numbers[place]) * d;
@@ -26,9 +26,9 @@ struct Points {
 /// Memory of a call beside the rows: device_rows_task_bytes of gpu/device.hpp.
 class Rows final : public RowSet {
  public:
-  /// Rows `rows` of `resident` [., cols], which lies in device memory and must outlive the set.
+  /// Rows `rows` of `resident` [., cols], device memory that must outlive the set.
   Rows(const Device& device, const float* resident, Index cols, std::span<const Index> rows);
-  /// All rows of `rows`, which are uploaded.
+  /// Uploads all rows of `rows`.
   Rows(const Device& device, MatrixView rows);
   Rows(const Rows&) = delete;
   Rows& operator=(const Rows&) = delete;
@@ -39,7 +39,7 @@ class Rows final : public RowSet {
   /// Two launches per 64 rows.
   Clusters online_clusters(double delta, Index max_clusters) const override;
   std::vector<double> norms() const override;
-  /// The covariance: sums of 512 rows each, added in their order, whatever the scratch.
+  /// The covariance is summed by chunks of 512 rows, in order, for any scratch.
   RowMoments moments() const override;
 
  private:

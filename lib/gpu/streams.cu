@@ -10,7 +10,6 @@ namespace {
 
 constexpr int kThreads = 512;
 
-/// A stream whose decisions [n] are made.
 template <class Stream, class Decision>
 class Decided final : public Stream {
  public:
@@ -41,7 +40,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-/// Runs a kernel of one block over the head's positions.
 template <class Stream, class Decision, class State>
 std::unique_ptr<Stream> run(const Head& head, void (*kernel)(State, Index, Decision*),
                             const State& state) {

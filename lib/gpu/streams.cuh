@@ -1,5 +1,5 @@
-// Streams on a device: each runs from its first position to its last in one launch of one block
-// when it is opened; steps then read what was decided. Contracts: attention/backend.hpp.
+// Streams on a device. Opening one runs all its positions in one launch of one block; steps return
+// the decisions. Contracts: attention/backend.hpp.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@ namespace kvbench::gpu {
 
 std::unique_ptr<EvictionStream> evictions(const Head& head, const EvictionRules& rules);
 
-/// Where importance needs another phi than the logarithm, whose bits a device would not share, the
-/// stream is the CPU's, of the host's head.
+/// Runs on the CPU if importance needs a phi other than the logarithm, whose bits a device would
+/// not share.
 std::unique_ptr<RetentionStream> retention(const Head& head, const RetentionRules& rules);
 
 }  // namespace kvbench::gpu

@@ -1,4 +1,4 @@
-// The threads of a block as a team (streams/team.hpp).
+// A thread block as a team (streams/team.hpp).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace kvbench::gpu {
 
-/// All threads of a block, each with an object of its own.
+/// All threads of a block; each has its own object.
 template <int kThreads>
 class BlockTeam {
  public:
@@ -96,7 +96,6 @@ class BlockTeam {
     return block_reduce<kThreads>(own, Max());
   }
 
-  /// A thread for each lane of a row.
   template <class Value>
   __device__ void sums(Index rows, Index n, const Value& value, double* out) const {
     static_assert(kThreads % kSumLanes == 0);
@@ -161,16 +160,15 @@ inline StreamHead device_head(const Head& head) {
   return stream_head(*head.host, head.k.data(), head.q_rows.data(), head.sink_logits());
 }
 
-/// Memory of a stream's state on a device, which must outlive it.
 class DeviceArena {
  public:
   explicit DeviceArena(const Device& device) : device_(device) {}
 
-  /// to = `count` elements, all bits 0, valid for the arena's life.
+  /// Sets `to` to `count` zeroed elements that live as long as the arena.
   template <class T>
   void allocate(T*& to, Index count) {
     blocks_.emplace_back(device_, count * static_cast<Index>(sizeof(T)));
-    blocks_.back().zero();
+    blocks_.back().set_zero();
     to = reinterpret_cast<T*>(blocks_.back().data());
   }
 

@@ -35,7 +35,7 @@ double percentile(std::span<const double> values, double p) {
   const auto below = static_cast<std::size_t>(at);
   const std::size_t above = std::min(below + 1, sorted.size() - 1);
   const double share = at - static_cast<double>(below);
-  // Infinite neighbours: inf - inf is no number, and a share of 0 needs no neighbour.
+  // inf - inf is NaN, and a share of 0 needs no neighbour.
   return share == 0.0 || sorted[below] == sorted[above]
              ? sorted[below]
              : sorted[below] + share * (sorted[above] - sorted[below]);

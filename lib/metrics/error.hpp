@@ -1,5 +1,5 @@
-// How far the attention output moved: every error figure of a row, in float64, from the exact
-// outputs and what a method's cache gave. A method's own claims are never read.
+// Error figures of attention outputs, in float64, from exact outputs and those of a method's cache.
+// A method's own figures are never read.
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace kvbench {
 
-/// Figures over the m evaluated queries of one query head; docs/schema.md defines each.
-/// A NaN in an estimate shows as NaN in every figure that it enters, never as a small error.
+/// Figures over the m evaluated queries of one query head (docs/schema.md). A NaN in an estimate
+/// makes every figure that it enters NaN.
 struct ErrorFigures {
   double rel_error = 0.0;       ///< |Z-A|_F / |A|_F                       (BalanceKV, section 4.1)
   double rel_error_mean = 0.0;  ///< per query |z-a| / |a|
@@ -21,23 +21,22 @@ struct ErrorFigures {
   double eps_fro = 0.0;      ///< max_j |z_j-a_j| / (|p_j|_2 |V_{<=j}|_F)  (BalanceKV, eq. 2)
   double eps_op = 0.0;       ///< the same with the operator norm          (ClusterGen, eq. 2)
   double log_z_error = 0.0;  ///< mean |log D - log Z|, nats
-  double cosine = 0.0;       ///< mean cosine of z_j and a_j; 1 where both are 0, 0 where one is
-  Index infinite = 0;        ///< queries with |a| = 0 and z != 0: their relative error is infinite
+  double cosine = 0.0;       ///< mean cosine of z_j and a_j; 1 if both are 0, 0 if one is
+  Index infinite = 0;        ///< queries with |a| = 0 and z != 0: infinite relative error
 };
 
-/// `z` [m, dv] and `log_denominator` [m] as SoftmaxSums gives them; m as in `truth`.
+/// `z` [m, dv] and `log_denominator` [m] as in SoftmaxSums; m as in `truth`.
 ErrorFigures error_figures(const ExactAttention& truth, const ValueNorms& norms, const MatrixD& z,
                            std::span<const double> log_denominator);
 
-/// a / b where 0 / 0 is 0 and x / 0 is infinite: no error in an output of norm 0 is no error. NaN
-/// stays NaN.
+/// a / b with 0 / 0 = 0 and x / 0 = inf. NaN stays NaN.
 double relative_size(double a, double b);
 
-/// |z - a| / |a| of one query: 0 where both are 0, infinite where only `a` is, NaN where `z` is.
+/// z - a| / |a| of one query: 0 if both are 0, infinite if only `a` is, NaN if `z` is.
 double query_error(std::span<const double> a, std::span<const double> z);
 
-/// Percentile `p` in [0, 1] of `values` (at least one) by linear interpolation between order
-/// statistics. NaN if any value is NaN.
+/// Percentile `p` in [0, 1] of `values` (at least one), linear between order statistics. NaN if any
+/// value is NaN.
 double percentile(std::span<const double> values, double p);
 
 }  // namespace kvbench

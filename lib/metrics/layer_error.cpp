@@ -15,7 +15,7 @@ using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMaj
 using FloatMap =
     Eigen::Map<const Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
 
-// Queries and rows of the projection that are wide at a time: the whole in float64 would be large.
+// Queries and projection rows in float64 at a time: all of them would be large.
 constexpr Index kQueries = 256;
 constexpr Index kHidden = 128;
 

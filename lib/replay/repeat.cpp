@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "metrics/error.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 namespace {

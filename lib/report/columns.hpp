@@ -1,8 +1,7 @@
-// The columns of the result table, in file order. From this list come Row's fields, the header, how
-// a field is written, what fill() copies from a metric's figures, and the table in docs/schema.md
-// (scripts/update_schema_docs.sh). A new column is a line at the end, and raises schema_version's
-// MINOR. Before `model` every file has the columns of report/row_crc.hpp too, which were the last
-// before it.
+// The columns of OUT.csv, in file order. Row, the header, to_fields(), fill() and the table in
+// docs/schema.md (scripts/update_schema_docs.sh) are made from this list. A new column is the last
+// line and raises the MINOR of schema_version. Files also have the columns of report/row_crc.hpp,
+// before `model`.
 #pragma once
 
 #include <string_view>
@@ -15,14 +14,12 @@ inline constexpr std::string_view schema_version = "1.4";
 }  // namespace kvbench
 
 // COLUMN(type, name, unit, kind, missing, doc)
-//   type     how it is written: double as the shortest text that reads back as the same double,
-//            std::optional as nothing where it is empty
+//   type     of Row's field; field_text() writes it
 //   unit     "" for names and text
 //   kind     key: part of the row's identity; measured: empty when the status is infeasible or
 //            failed; timing: measured, and differs between runs of the same plan; else plain
-//   missing  what an empty field says, where that is another thing than its kind does; "" for a key
-//   or
-//            plain column that is never empty
+//   missing  what an empty field means, unless the kind says it; "" for a key or plain column that
+//            is never empty
 //   doc      one line of Markdown
 // clang-format off
 #define KVBENCH_COLUMNS(COLUMN) \

@@ -2,85 +2,22 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <istream>
-#include <sstream>
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/files.hpp"
-#include "core/temporary_files.hpp"
 #include "report/row_crc.hpp"
-#include "report/table_reader.hpp"
 
 namespace kvbench {
 
 namespace fs = std::filesystem;
 
-std::string read_text_file(const fs::path& path) {
-  const std::unique_ptr<std::istream> in = open_text(path);
-  std::ostringstream text;
-  if (in->peek() != std::istream::traits_type::eof() && !(text << in->rdbuf())) {
-    throw IoError(fmt::format("{}: cannot read it: {}", path.string(), std::strerror(errno)));
-  }
-  return std::move(text).str();
-}
-
-FileLock::FileLock(const fs::path& path) : lock_path_(resolved_path(path)) {
-  lock_path_ += ".lock";
-  while (true) {
-    fd_ = ::open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd_ < 0) {
-      throw_io("create it", lock_path_, errno);
-    }
-    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      const int error = errno;
-      ::close(fd_);
-      if (error == EWOULDBLOCK) {
-        throw InputError(fmt::format("another run is writing {} (lock {} is held)", path.string(),
-                                     lock_path_.string()));
-      }
-      throw_io("lock it", lock_path_, error);
-    }
-    // The former holder may have removed the name between our open and our lock; then we hold a
-    // file that nobody else will find, and must begin again.
-    struct stat held {};
-    struct stat named {};
-    if (::fstat(fd_, &held) == 0 && ::stat(lock_path_.c_str(), &named) == 0 &&
-        held.st_ino == named.st_ino && held.st_dev == named.st_dev) {
-      if (held.st_size == 0) {
-        register_temporary(lock_path_);
-        return;
-      }
-      ::close(fd_);  // and the name stays, which the destructor would remove
-      throw InputError(fmt::format("{}: has {} bytes, expected a lock file, which is empty",
-                                   lock_path_.string(), held.st_size));
-    }
-    ::close(fd_);
-  }
-}
-
-FileLock::~FileLock() {
-  ::unlink(lock_path_.c_str());
-  release_temporary(lock_path_);
-  ::close(fd_);
-}
-
-std::unique_ptr<FileLock> lock_where_possible(const fs::path& path) {
-  try {
-    return std::make_unique<FileLock>(path);
-  } catch (const IoError&) {
-    return nullptr;
-  }
-}
-
-// By the columns that a table of every version has in front.
+// By the columns that tables of all versions start with.
 FileKind table_kind(std::string name, const Fields& header) {
   std::string line = csv_line(std::span(header).first(row_crc_place(header)));
   line.pop_back();
@@ -104,7 +41,8 @@ CsvWriter::CsvWriter(const fs::path& path, Fields header, Mode mode, std::string
   }
   const bool empty = !fs::exists(status) || fs::file_size(path_, error) == 0;
   if (mode == Mode::create && !empty) {
-    throw InputError(fmt::format("{}: the file exists; resume it or name another", path_.string()));
+    throw InputError(
+        fmt::format("{}: the file exists, expected --resume or another name", path_.string()));
   }
   if (mode == Mode::resume && !empty) {
     recover(existing, earlier);
@@ -134,16 +72,11 @@ void CsvWriter::recover(const ExistingRow& existing, const std::string& earlier)
   }
   if (!reader.checked() && reader.header() == header_) {
     throw InputError(
-        fmt::format("{}: line 1: the header differs: its rows carry no checksums, as "
-                    "those of an earlier schema",
+        fmt::format("{}: line 1: got rows without checksums, as of a schema before 1.2, expected "
+                    "the columns `run_id` and `row_crc`",
                     path_.string()));
   }
-  if (reader.header() != header_) {
-    const auto [got, expected] = std::ranges::mismatch(reader.header(), header_);
-    throw InputError(fmt::format("{}: line 1: the header differs: got `{}`, expected `{}`",
-                                 path_.string(), got == reader.header().end() ? "its end" : *got,
-                                 expected == header_.end() ? "its end" : *expected));
-  }
+  check_header(reader.header(), header_, reader.source());
   const std::uint64_t head_end = reader.end();
   std::uint64_t row_bytes = 0;
   while (reader.next()) {
@@ -162,10 +95,10 @@ void CsvWriter::recover(const ExistingRow& existing, const std::string& earlier)
     }
   }
   has_strays_ = has_strays_ || head_end != head.size() || reader.end() != head_end + row_bytes;
-  // A killed run leaves one row that is not whole, and nothing behind it.
+  // A killed run leaves one torn row at the end.
   if (const std::size_t behind = first_whole_row(reader.rest())) {
     throw InputError(
-        fmt::format("{}: line {}: a whole row behind a quote that never closes (a row "
+        fmt::format("{}: line {}: a whole row after a quote that never closes (a row "
                     "was changed after it was written)",
                     path_.string(), reader.line() - 1 + behind));
   }
@@ -180,8 +113,7 @@ void CsvWriter::recover(const ExistingRow& existing, const std::string& earlier)
   }
 }
 
-// The path has no link at its end since it was resolved; one that somebody puts there is not
-// followed.
+// The path is resolved; a link created there since is not followed.
 void CsvWriter::open_file() {
   fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd_ < 0) {
@@ -190,19 +122,19 @@ void CsvWriter::open_file() {
   struct stat about {};
   if (::fstat(fd_, &about) != 0 || !S_ISREG(about.st_mode)) {
     ::close(std::exchange(fd_, -1));
-    throw IoError(fmt::format("{}: not a regular file any more", path_.string()));
+    throw IoError(fmt::format("{}: no longer a regular file", path_.string()));
   }
 }
 
-// What is replaced, or said to be whole, is the file that the rows went to.
+// The path must still name the open file.
 void CsvWriter::expect_own_name() const {
   struct stat open {};
   struct stat named {};
   if (::fstat(fd_, &open) != 0 || ::lstat(path_.c_str(), &named) != 0 ||
       open.st_dev != named.st_dev || open.st_ino != named.st_ino) {
     throw IoError(
-        fmt::format("{}: its name was given to another file, or removed, while its rows were "
-                    "written; expected nobody else to touch it",
+        fmt::format("{}: renamed, replaced or removed by another process while its rows were "
+                    "written",
                     path_.string()));
   }
 }

@@ -1,130 +1,72 @@
-// CSV after RFC 4180 with one choice: lines end in "\n" (readers accept "\r\n" too). A field is
-// quoted when it holds a comma, a quote, CR or LF; quotes inside are doubled. UTF-8, no BOM. Tables
-// of runs have the columns of report/row_crc.hpp too, which nobody but this reader and writer sees.
+// Writes the tables of a run: CsvWriter appends rows to one file, which it locks. The columns of
+// report/row_crc.hpp are added here and removed by TableReader; nothing else sees them.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "core/file_lock.hpp"
 #include "core/files.hpp"
 #include "core/output_guard.hpp"
+#include "report/csv_text.hpp"
+#include "report/table_reader.hpp"
 
 namespace kvbench {
 
-using Fields = std::vector<std::string>;
-
-class TableReader;  // report/table_reader.hpp
-
-struct Table {
-  Fields header;
-  std::vector<Fields> rows;  ///< each as wide as the header
-
-  /// Position of a column. Throws InputError (names the column and `source`) when it is absent.
-  std::size_t column(std::string_view name) const;
-  std::string source;  ///< file name, for messages
-
-  /// Whether rows carry checksums; they are right then, and header and rows are without them.
-  bool checked = false;
-  std::set<std::string> runs;  ///< that wrote the rows; empty where they carry no checksums
-};
-
-/// One CSV line with its "\n". A lone empty field is written `""`, as an empty line is no record.
-std::string csv_line(std::span<const std::string> fields);
-
-/// A text with a header. Empty lines are skipped; a last line needs no line end; a leading BOM is
-/// dropped. Throws InputError (source, line, got, expected) for an empty text, a repeated column
-/// name, a row as wide as the header is not, a quote inside a bare field, text behind a closing
-/// quote, a quote that never closes, a CR that no LF follows, or a row whose checksum is not that
-/// of its bytes.
-Table parse_table(std::string_view text, const std::string& source);
-
-/// A whole regular file. Throws InputError when it is absent or no regular file, IoError when
-/// reading fails.
-std::string read_text_file(const std::filesystem::path& path);
-
-/// A file with a header. Errors: as of the two above. For small tables; TableReader reads all.
-Table read_table(const std::filesystem::path& path);
-/// The rows that are left.
-Table whole_table(TableReader& reader);
-
-/// Exclusive advisory lock PATH.lock, held for the object's life. The file is removed at the end; a
-/// killed holder leaves it unlocked, so nothing has to be cleaned up by hand.
-class FileLock {
- public:
-  /// Throws InputError "another run is writing PATH" when it is held, and where PATH.lock is a file
-  /// of somebody else's, which is not empty; IoError when it cannot be made.
-  explicit FileLock(const std::filesystem::path& path);
-  ~FileLock();
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
-
- private:
-  std::filesystem::path lock_path_;
-  int fd_ = -1;
-};
-
-/// The lock of a file that is to be read whole: a run that writes it is refused as by FileLock.
-/// Null where no lock can be made: in such a folder nobody writes.
-std::unique_ptr<FileLock> lock_where_possible(const std::filesystem::path& path);
-
-/// The kind of a file that CsvWriter writes with these columns.
+/// The kind of a file that CsvWriter writes with these columns, of any version.
 FileKind table_kind(std::string name, const Fields& header);
 
-/// Appends rows to one CSV file, which it alone may write while it lives. Thread-safe. The columns
-/// of report/row_crc.hpp come to those of `header`.
+/// Appends rows to one CSV file, which it locks. Thread-safe.
 class CsvWriter {
  public:
   enum class Mode {
     create,     ///< InputError when PATH exists and is not empty
-    overwrite,  ///< starts anew
-    resume,     ///< keeps the whole rows that are there; starts anew when PATH is absent or empty
-    staged,     ///< leaves PATH as it is; stage() is all that may be called
+    overwrite,  ///< replaces PATH
+    resume,     ///< keeps the whole rows of PATH, which may be absent or empty
+    staged,     ///< does not touch PATH; only stage() may be called
   };
 
-  /// Gets a row that the file held when it was opened to resume; in file order.
+  /// Called under `resume` for each existing row, in file order.
   using ExistingRow = std::function<void(const TableReader&)>;
 
-  /// Takes the lock, then opens. Under `resume` a torn last line (of a killed run) is cut off and
-  /// the header must equal `header`. `run`: what the column `run_id` says, also of the rows
-  /// that are there; those of the run `earlier` are let pass, and must be replaced before any row
-  /// is appended. Throws InputError (lock held, header differs, malformed file, a row that was
-  /// changed or is of another run, not a regular file) or IoError.
+  /// Locks, then opens. Under `resume` the torn last line of a killed run is cut off, the header
+  /// must equal `header`, and existing rows must be of `run` (the column `run_id`) or of the run
+  /// `earlier`. Rows of `earlier` must be replaced before any row is appended. Throws InputError
+  /// (lock held, header differs, malformed file, a row that was changed or is of another run, not a
+  /// regular file) or IoError.
   CsvWriter(const std::filesystem::path& path, Fields header, Mode mode, std::string run,
             const ExistingRow& existing = {}, const std::string& earlier = {});
   ~CsvWriter();
   CsvWriter(const CsvWriter&) = delete;
   CsvWriter& operator=(const CsvWriter&) = delete;
 
-  /// Appends all rows with one write, whole or not at all: when the disk is full the file is cut
-  /// back to its length before. Rows must be as wide as the header (InputError). Throws IoError.
+  /// Appends all rows with one write, or none: on failure the file is cut back. Throws InputError
+  /// for a row of another width than the header, IoError.
   void append(std::span<const Fields> rows);
 
-  /// The table without rows, in PATH.tmp: lines of checked_line() are to be put behind. To be
-  /// published while the writer, which holds the lock, lives. Throws IoError.
+  /// The table without rows, in PATH.tmp, for lines of checked_line(). Must be published while the
+  /// writer holds the lock. Throws IoError.
   StagedFile stage() const;
 
-  /// Replaces the table by what was staged; append() goes on behind it. Throws IoError.
+  /// Replaces the table by the staged file; append() then appends to that. Throws IoError.
   void replace(StagedFile file);
 
-  /// Forces what was appended to the disk. Throws IoError.
+  /// Flushes appended rows to the disk. Throws IoError.
   void sync();
 
   const std::filesystem::path& path() const { return path_; }
   const std::string& run() const { return run_; }
-  /// A line that the file held when it was opened to resume, as a line of this run.
+  /// An existing line as a line of this run.
   std::string line_of_this_run(std::string_view line) const;
-  /// Whether there are rows of the earlier run.
+  /// Whether there are rows of the run `earlier`.
   bool holds_earlier() const { return holds_earlier_; }
-  /// Whether it must be replaced before it is finished: rows of the earlier run, or bytes that no
-  /// run writes (blank lines, a BOM, CR), which its checksum would sign.
+  /// Whether the file must be replaced before it is finished: it has rows of `earlier`, or bytes
+  /// that no run writes (blank lines, a BOM, CR).
   bool needs_rewrite() const { return holds_earlier_ || has_strays_; }
 
  private:
@@ -132,9 +74,9 @@ class CsvWriter {
   void expect_own_name() const;
   void recover(const ExistingRow& existing, const std::string& earlier);
 
-  std::filesystem::path path_;  // symbolic links resolved: two names of one file share the lock
+  std::filesystem::path path_;  // links resolved: two names of one file share the lock
   Fields header_;
-  std::size_t checks_at_;  // own cells of a row before run_id and row_crc
+  std::size_t checks_at_;  // own cells before run_id and row_crc
   std::string run_;
   FileLock lock_;
   int fd_ = -1;

@@ -1,26 +1,14 @@
-// CSV as text: lines from fields, and tables from lines. csv.cpp has the files.
+#include "report/csv_text.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
-#include <sstream>
-#include <utility>
+#include <iterator>
 
 #include "core/did_you_mean.hpp"
 #include "core/error.hpp"
-#include "report/csv.hpp"
-#include "report/table_reader.hpp"
 
 namespace kvbench {
-
-std::size_t Table::column(std::string_view name) const {
-  const auto it = std::find(header.begin(), header.end(), name);
-  if (it == header.end()) {
-    throw InputError(
-        fmt::format("{}: column `{}`{} is missing", source, name, did_you_mean(name, header)));
-  }
-  return static_cast<std::size_t>(it - header.begin());
-}
 
 std::string csv_line(std::span<const std::string> fields) {
   if (fields.size() == 1 && fields.front().empty()) {
@@ -48,28 +36,34 @@ std::string csv_line(std::span<const std::string> fields) {
   return line;
 }
 
-Table whole_table(TableReader& reader) {
-  Table table;
-  table.source = reader.source();
-  table.header = reader.header();
-  table.checked = reader.checked();
-  while (reader.next()) {
-    table.rows.push_back(reader.row());
-    if (table.checked) {
-      table.runs.insert(reader.run());
-    }
+std::size_t column_position(const Fields& header, std::string_view name,
+                            const std::string& source) {
+  const auto it = std::ranges::find(header, name);
+  if (it == header.end()) {
+    throw InputError(fmt::format("{}: column `{}`{} is missing; there are {}", source, name,
+                                 did_you_mean(name, header), fmt::join(header, ", ")));
   }
-  return table;
+  return static_cast<std::size_t>(it - header.begin());
 }
 
-Table parse_table(std::string_view text, const std::string& source) {
-  TableReader reader(std::make_unique<std::istringstream>(std::string(text)), source);
-  return whole_table(reader);
+void append_to_key(std::string& key, const std::string& cell) {
+  fmt::format_to(std::back_inserter(key), "{}:{},", cell.size(), cell);
 }
 
-Table read_table(const std::filesystem::path& path) {
-  TableReader reader(path);
-  return whole_table(reader);
+std::string key_of(std::span<const std::string> cells) {
+  std::string key;
+  for (const std::string& cell : cells) {
+    append_to_key(key, cell);
+  }
+  return key;
+}
+
+std::string key_of(std::span<const std::string> cells, std::span<const std::size_t> positions) {
+  std::string key;
+  for (const std::size_t at : positions) {
+    append_to_key(key, cells[at]);
+  }
+  return key;
 }
 
 }  // namespace kvbench

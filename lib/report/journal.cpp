@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kMagic = "kvbench-journal 1 ";
 
-// Before each record. Its own checksum tells a torn header from one that a record follows.
+// Precedes each record. Its own checksum detects a torn header.
 struct Head {
   std::int64_t number = 0;
   std::uint64_t size = 0;
@@ -44,7 +44,7 @@ std::string_view bytes_text(const void* data, std::size_t size) {
   return {static_cast<const char*>(data), size};
 }
 
-// Reads on. False where the file ends first.
+// Reads the next bytes. Returns false if the file ends first.
 bool read_next(std::ifstream& in, const std::filesystem::path& path, void* to, std::size_t size) {
   in.read(static_cast<char*>(to), static_cast<std::streamsize>(size));
   if (in.bad() || !in.is_open()) {
@@ -68,7 +68,7 @@ Journal::Journal(std::filesystem::path path, std::string_view identity, bool res
   }
   try {
     if (!resume || !recover(identity)) {
-      start_anew(identity);
+      reset(identity);
     }
   } catch (...) {
     ::close(fd_);
@@ -89,7 +89,7 @@ void Journal::cut(std::uint64_t size) {
   end_ = size;
 }
 
-void Journal::start_anew(std::string_view identity) {
+void Journal::reset(std::string_view identity) {
   const std::string first = fmt::format("{}{}\n", kMagic, identity);
   cut(0);
   if (!write_all(fd_, first)) {
@@ -113,13 +113,13 @@ bool Journal::recover(std::string_view identity) {
     if (head.own != own_checksum(head) || head.size > size - offset) {
       break;
     }
-    // Sizes alone do not show a hole that a crash of the machine left in the bytes.
+    // After a power cut the size may be right and the bytes missing.
     bytes.resize(head.size);
     if (!read_next(in, path_, bytes.data(), bytes.size()) ||
         checksum_of(bytes.data(), bytes.size()) != head.checksum) {
       break;
     }
-    places_[head.number] = {offset, head.size, head.checksum};
+    locations_[head.number] = {offset, head.size, head.checksum};
     end_ = offset + head.size;
   }
   cut(end_);
@@ -138,45 +138,46 @@ void Journal::append(Index number, std::span<const std::byte> record) {
     errno = error;
     fail(path_, "cannot be written");
   }
-  places_[number] = {offset, head.size, head.checksum};
+  locations_[number] = {offset, head.size, head.checksum};
   end_ = offset + head.size;
 }
 
 bool Journal::has(Index number) const {
   const std::lock_guard lock(mutex_);
-  return places_.count(number) > 0;
+  return locations_.count(number) > 0;
 }
 
 bool Journal::empty() const {
   const std::lock_guard lock(mutex_);
-  return places_.empty();
+  return locations_.empty();
 }
 
 std::vector<std::byte> Journal::read(Index number) const {
-  Place place;
+  Location location;
   {
     const std::lock_guard lock(mutex_);
-    place = places_.at(number);
+    location = locations_.at(number);
   }
-  std::vector<std::byte> out(place.size);
+  std::vector<std::byte> out(location.size);
   std::ifstream in(path_, std::ios::binary);
-  in.seekg(static_cast<std::streamoff>(place.offset));
+  in.seekg(static_cast<std::streamoff>(location.offset));
   if (!read_next(in, path_, out.data(), out.size()) ||
-      checksum_of(out.data(), out.size()) != place.checksum) {
-    throw IoError(fmt::format("{}: record {} is not what was written", path_.string(), number));
+      checksum_of(out.data(), out.size()) != location.checksum) {
+    throw IoError(
+        fmt::format("{}: record {} was changed after it was written", path_.string(), number));
   }
   return out;
 }
 
 void Journal::clear() {
   const std::lock_guard lock(mutex_);
-  places_.clear();
+  locations_.clear();
   cut(begin_);
 }
 
 void Journal::remove() {
   ::close(std::exchange(fd_, -1));
-  std::error_code ignored;  // one that is left is cut at the next start
+  std::error_code ignored;  // a file that remains is emptied at the next start
   std::filesystem::remove(path_, ignored);
 }
 

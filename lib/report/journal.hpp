@@ -1,6 +1,5 @@
-// What finished jobs leave for later, where it is not rows: a file of records, each with a number,
-// that survives a kill between any two bytes. Records are read back one at a time, so memory does
-// not grow with them.
+// A file of numbered binary records, which finished jobs leave for later steps. It survives a kill
+// after any byte. Records are read one at a time.
 #pragma once
 
 #include <cstddef>
@@ -17,43 +16,42 @@
 
 namespace kvbench {
 
-/// Journals of any identity.
+/// Journals, whatever their identity.
 FileKind journal_kind();
 
 class Journal {
  public:
-  /// Opens PATH for one writer. With `resume` what is there is kept, up to the first record that is
-  /// not whole; else it starts anew. `identity` says what the records belong to (a plan's hash): a
-  /// journal of another identity starts anew as well, since nothing in it can be used.
-  /// Throws IoError.
+  /// Opens PATH for one writer. With `resume` existing records are kept up to the first torn one;
+  /// otherwise, or if the journal has another `identity` (a plan's hash), it is emptied. Throws
+  /// IoError.
   Journal(std::filesystem::path path, std::string_view identity, bool resume);
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  /// Appends a record, whole or not at all. One of the same number replaces an earlier one.
-  /// Thread-safe. Throws IoError.
+  /// Appends a whole record or nothing. It replaces an earlier record of this number. Thread-safe.
+  /// Throws IoError.
   void append(Index number, std::span<const std::byte> record);
 
   bool has(Index number) const;
   bool empty() const;
-  /// A record that is there. Thread-safe. Throws IoError where its bytes are not those written.
+  /// An existing record. Thread-safe. Throws IoError if its bytes were changed.
   std::vector<std::byte> read(Index number) const;
 
-  /// Drops all records and gives their room back. Throws IoError.
+  /// Removes all records from the file. Throws IoError.
   void clear();
-  /// Closes and deletes the file; nothing may follow.
+  /// Closes and deletes the file. No call may follow.
   void remove();
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  struct Place {
+  struct Location {
     std::uint64_t offset = 0;  // of the record's bytes
     std::uint64_t size = 0;
     std::uint32_t checksum = 0;
   };
-  void start_anew(std::string_view identity);
+  void reset(std::string_view identity);
   bool recover(std::string_view identity);
   void cut(std::uint64_t size);
 
@@ -61,7 +59,7 @@ class Journal {
   int fd_ = -1;
   std::uint64_t begin_ = 0;  // of the first record
   std::uint64_t end_ = 0;    // of the last
-  std::unordered_map<Index, Place> places_;
+  std::unordered_map<Index, Location> locations_;
   mutable std::mutex mutex_;
 };
 

@@ -108,8 +108,8 @@ void check_traces_unchanged(const Manifest& manifest, const std::filesystem::pat
   for (const TraceFile& trace : manifest.traces) {
     if (trace.changed) {
       throw InputError(fmt::format(
-          "{}: the trace {} was written to while its rows were made, and they may be of neither "
-          "contents ({}); expected a run on a trace that nobody writes",
+          "{}: the trace {} was written to during the run ({}), expected a run on a trace that "
+          "does not change",
           csv.string(), trace.path, manifest_path(csv).string()));
     }
   }
@@ -138,7 +138,7 @@ json manifest_to_json(const Manifest& manifest) {
 
 namespace {
 
-// A path that is not UTF-8 must not lose the run's manifest: its odd bytes are replaced.
+// Bytes of paths that are not UTF-8 are replaced.
 std::string text_of(const json& value) {
   return value.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }

@@ -15,10 +15,12 @@
 #include "report/csv.hpp"
 #include "report/manifest.hpp"
 #include "report/merge_lines.hpp"
+#include "report/result_rows.hpp"
+#include "report/row_crc.hpp"
 #include "report/run_files.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 namespace {
@@ -30,7 +32,7 @@ struct Part {
   std::unique_ptr<FileLock> lock;
   Manifest manifest;
   std::unique_ptr<TableReader> table;
-  std::vector<std::unique_ptr<SideLines>> sides = {};  // one for each of side_tables(), in order
+  std::vector<std::unique_ptr<SideLines>> sides = {};  // as side_tables()
 
   const PlanInfo& plan() const { return *manifest.plan; }
   Index rows() const {
@@ -47,15 +49,15 @@ void check_row_count(const Part& part, Index rows) {
   if (rows != expected) {
     throw InputError(fmt::format("{}: {} rows, expected {}: the shard is {}", part.path.string(),
                                  rows, expected,
-                                 rows < expected ? "unfinished; resume it" : "too long"));
+                                 rows < expected ? "unfinished, resume it" : "too long"));
   }
 }
 
-// The tables that a run of this manifest wrote beside the main one.
-std::vector<const SideTable*> side_tables(const Manifest& m) {
+// The side tables that the run of this manifest wrote.
+std::vector<const TableSpec*> side_tables(const Manifest& m) {
   const nlohmann::json c = m.configuration.is_object() ? m.configuration : nlohmann::json::object();
-  std::vector<const SideTable*> out;
-  for (const SideTable* table : side_tables_of(m)) {
+  std::vector<const TableSpec*> out;
+  for (const TableSpec* table : side_tables_of(m)) {
     if (table == &steps_table()    ? c.value("protocol", "") == "stream"
         : table == &kept_table()   ? c.value("kept", false)
         : table == &layers_table() ? c.value("layer_errors", false)
@@ -74,15 +76,14 @@ Part open_part(const fs::path& path) {
       throw InputError(fmt::format("{}: {}", path.string(), message));
     }
   };
-  check(m.plan && m.shard,
-        fmt::format("the manifest names no {}; only files of a --shard run merge",
-                    m.plan ? "shard" : "plan"));
+  check(m.plan && m.shard, fmt::format("the manifest has no {}, expected that of a --shard run",
+                                       m.plan ? "shard" : "plan"));
   check(1 <= m.shard->index && m.shard->index <= m.shard->count,
-        fmt::format("shard {}/{} is none", m.shard->index, m.shard->count));
-  part.table = open_run_table(m, result_table_name, path, schema_header());
-  check(m.schema == schema_version && part.table->header() == schema_header(),
-        fmt::format("schema {} with {} columns, expected schema {} with {}", m.schema,
-                    part.table->header().size(), schema_version, schema_header().size()));
+        fmt::format("got shard {}/{}, expected 1 to the count", m.shard->index, m.shard->count));
+  part.table = open_run_table(m, main_table(), path);
+  check(m.schema == schema_version,
+        fmt::format("schema {}, expected {}", m.schema, schema_version));
+  check_header(part.table->header(), schema_header(), path.string());
   Index last = 0;
   for (const Range& r : m.plan->row_ranges) {
     check(0 <= r.begin && r.begin <= r.end && r.end <= m.plan->rows,
@@ -93,8 +94,8 @@ Part open_part(const fs::path& path) {
                                        r.begin, r.end, last));
     last = r.end;
   }
-  // Rows come in the plan's order only once a run has ended and put them there.
-  check(m.end.has_value(), "the run never ended; resume it");
+  // Rows are in the plan's order only after the run has ended.
+  check(m.end.has_value(), "the run has not ended, resume it");
   check_row_count(part, m.rows);
   return part;
 }
@@ -117,7 +118,7 @@ void check_alike(const std::vector<Part>& parts) {
            fmt::format("{}", fmt::join(trace_hashes(first.manifest), " ")));
     const auto [it, fresh] = by_index.emplace(p.manifest.shard->index, &p);
     if (!fresh) {
-      throw InputError(fmt::format("{}: shard {}/{} is given twice, also by {}", p.path.string(),
+      throw InputError(fmt::format("{}: duplicate shard {}/{}, also in {}", p.path.string(),
                                    p.manifest.shard->index, p.manifest.shard->count,
                                    it->second->path.string()));
     }
@@ -130,7 +131,7 @@ void check_alike(const std::vector<Part>& parts) {
   }
 }
 
-// Rows of the plan that follow each other, and the part that holds them.
+// Consecutive rows of the plan, and the part that holds them.
 struct Stretch {
   Range rows;
   Part* part;
@@ -148,12 +149,12 @@ std::vector<Stretch> in_plan_order(std::vector<Part>& parts) {
   std::ranges::sort(out, {}, [](const Stretch& s) { return s.rows.begin; });
   Index next = 0;
   const auto gap = [&] {
-    throw InputError(fmt::format("merge: row {} of the plan is in no shard: gap", next));
+    throw InputError(fmt::format("merge: no shard contains row {} of the plan", next));
   };
   for (std::size_t i = 0; i < out.size(); ++i) {
     const auto& [rows, part] = out[i];
     if (rows.begin < next) {
-      throw InputError(fmt::format("{}: row {} of the plan is in {} as well: overlap",
+      throw InputError(fmt::format("{}: row {} of the plan is also in {}: overlap",
                                    part->path.string(), rows.begin,
                                    out[i - 1].part->path.string()));
     }
@@ -168,8 +169,8 @@ std::vector<Stretch> in_plan_order(std::vector<Part>& parts) {
   return out;
 }
 
-/// Reads the rows of all parts in the plan's order, and with each its lines of the side tables,
-/// which are put behind theirs. Returns how many rows failed.
+// Copies the rows of all parts, and their lines of side tables, in the plan's order. Returns how
+// many rows failed.
 Index copy_rows(const std::vector<Stretch>& stretches, std::vector<std::uint64_t>& keys,
                 StagedFile& out) {
   const std::size_t status = column_index("status");
@@ -181,7 +182,7 @@ Index copy_rows(const std::vector<Stretch>& stretches, std::vector<std::uint64_t
       }
       const Fields& row = part->table->row();
       failures += status_kind(row[status]) == "failed" ? 1 : 0;
-      keys.push_back(hash_of(row_key(row)));
+      keys.push_back(hash_of(main_table().key(row)));
       out.put(part->table->text());
       for (const auto& side : part->sides) {
         side->add(row, place);
@@ -194,7 +195,7 @@ Index copy_rows(const std::vector<Stretch>& stretches, std::vector<std::uint64_t
   return failures;
 }
 
-// Behind the rows that the plan knows.
+// No part may have more rows or lines than the plan.
 void check_ends(std::vector<Part>& parts) {
   for (Part& part : parts) {
     while (part.table->next()) {
@@ -202,27 +203,6 @@ void check_ends(std::vector<Part>& parts) {
     check_row_count(part, part.table->rows());
     for (const auto& side : part.sides) {
       side->check_end();
-    }
-  }
-}
-
-// Keys of equal hashes are compared themselves: the rows are read once more.
-void check_repeats(const std::vector<Stretch>& stretches, std::vector<std::uint64_t> keys) {
-  const std::vector<std::uint64_t> twice = repeated(std::move(keys));
-  if (twice.empty()) {
-    return;
-  }
-  std::map<const Part*, std::unique_ptr<TableReader>> tables;
-  std::unordered_set<std::string> seen;
-  for (const auto& [rows, part] : stretches) {
-    std::unique_ptr<TableReader>& table = tables[part];
-    table = table ? std::move(table) : std::make_unique<TableReader>(part->path);
-    for (Index place = rows.begin; place < rows.end && table->next(); ++place) {
-      const std::string key = row_key(table->row());
-      if (std::ranges::binary_search(twice, hash_of(key)) && !seen.insert(key).second) {
-        throw InputError(fmt::format("{}: row {} of the plan repeats an earlier row's key: overlap",
-                                     part->path.string(), place));
-      }
     }
   }
 }
@@ -238,8 +218,8 @@ void check_output(const MergeOptions& options) {
   check_folder("-o", options.output);
   const std::vector<fs::path> existing = existing_tables(options.output);
   if (!options.overwrite && !existing.empty()) {
-    throw InputError(
-        fmt::format("{}: the file exists; --overwrite replaces it", existing.front().string()));
+    throw InputError(fmt::format("{}: the file exists, expected --overwrite or another name",
+                                 existing.front().string()));
   }
 }
 
@@ -259,12 +239,11 @@ Manifest merged_manifest(const std::vector<Part>& parts, const MergeOptions& opt
   m.plan = PlanInfo{first.plan->hash, first.plan->rows, {{0, first.plan->rows}}};
   m.inputs = nlohmann::json::array();
   for (const Part& p : parts) {
-    // The format sorts as text: ISO 8601 in UTC.
     m.start = std::min(m.start, p.manifest.start);
     m.end = std::max(m.end, p.manifest.end);
     m.wall_s += p.manifest.wall_s;
     m.inputs.push_back({{"path", p.path.string()},
-                        {"sha256", p.manifest.sha256 ? p.manifest.sha256->at(result_table_name)
+                        {"sha256", p.manifest.sha256 ? p.manifest.sha256->at(main_table().name())
                                                      : sha256_file(p.path)},
                         {"manifest", manifest_to_json(p.manifest)}});
   }
@@ -275,7 +254,7 @@ Manifest merged_manifest(const std::vector<Part>& parts, const MergeOptions& opt
 
 MergeResult merge_shards(const MergeOptions& options) {
   if (options.shards.empty()) {
-    throw InputError("merge: no shards given");
+    throw InputError("merge: got no shards");
   }
   check_output(options);
   std::vector<Part> parts;
@@ -284,25 +263,25 @@ MergeResult merge_shards(const MergeOptions& options) {
   }
   std::ranges::sort(parts, {}, [](const Part& p) { return p.manifest.shard->index; });
   check_alike(parts);
-  const std::vector<const SideTable*> tables = side_tables(parts.front().manifest);
+  const std::vector<const TableSpec*> tables = side_tables(parts.front().manifest);
   for (const Part& p : parts) {
     if (side_tables(p.manifest) != tables) {
-      throw InputError(fmt::format("{}: not of the same protocol and tables as {}", p.path.string(),
+      throw InputError(fmt::format("{}: its side tables differ from those of {}", p.path.string(),
                                    parts.front().path.string()));
     }
   }
   const std::vector<Stretch> stretches = in_plan_order(parts);
   Manifest manifest = merged_manifest(parts, options);
-  // All files are whole before the first has its name, and OUT.csv has it last.
+  // All files are complete before the first is published; OUT.csv is the last.
   const auto mode = CsvWriter::Mode::staged;
   const CsvWriter writer(options.output, schema_header(), mode, manifest.run_id);
   remove_leftovers(run_files(options.output));
   std::vector<std::pair<std::string, StagedFile>> files;
-  for (const SideTable* table : tables) {
+  for (const TableSpec* table : tables) {
     const CsvWriter side(table->path(options.output), table->header(), mode, manifest.run_id);
     files.emplace_back(table->name(), side.stage());
   }
-  files.emplace_back(result_table_name, writer.stage());
+  files.emplace_back(main_table().name(), writer.stage());
   std::vector<LineCounts> counts(tables.size());
   for (Part& p : parts) {
     for (std::size_t i = 0; i < tables.size(); ++i) {
@@ -314,15 +293,20 @@ MergeResult merge_shards(const MergeOptions& options) {
   manifest.failures = copy_rows(stretches, keys, files.back().second);
   manifest.rows = std::ssize(keys);
   check_ends(parts);
-  check_repeats(stretches, std::move(keys));
+  std::vector<ResultTable> tables_again;
+  for (const Part& p : parts) {
+    tables_again.push_back([&p] { return std::make_unique<TableReader>(p.path); });
+  }
+  std::vector<RowFilter> no_filters;
+  check_duplicates(tables_again, no_filters, std::move(keys));
   std::vector<std::pair<std::string, fs::path>> unfinished;
   for (auto& [name, file] : files) {
     file.close();
-    unfinished.emplace_back(name, file.unfinished());
+    unfinished.emplace_back(name, file.partial());
   }
   manifest.sha256 = sha256_of_files(unfinished);
   StagedFile manifest_file = stage_manifest(options.output, manifest);
-  check_output(options);  // another run may have ended since
+  check_output(options);  // again: another run may have ended since
   remove_files(run_files(options.output));
   for (std::size_t i = 0; i < tables.size(); ++i) {
     files[i].second.publish();

@@ -21,14 +21,12 @@ struct MergeResult {
   Index failures = 0;  ///< rows with status failed
 };
 
-/// Writes `output` and its manifest: rows in the plan's order, equal to the undivided file but for
-/// timing columns. Side tables that the shards' manifests speak of (a stream's steps, kept tokens)
-/// are joined in the same order beside it. Each shard's manifest says which rows of the plan the
-/// shard holds. Throws InputError and writes nothing when: a manifest is absent or carries no plan;
-/// plans, schemas, traces or shard counts differ; a shard is missing, given twice, unfinished, or
-/// being written; ranges overlap or leave a gap; a row stands twice; a side table is absent or
-/// does not go with its main one; `output` exists without `overwrite`, or is one of the shards.
-/// Throws IoError when writing fails.
+/// Writes `output`, its side tables and its manifest: rows in the plan's order, equal to the
+/// undivided files except for timing columns. Throws InputError and writes nothing if a manifest is
+/// absent or has no plan; plans, schemas, traces or shard counts differ; a shard is missing,
+/// repeated, unfinished or being written; row ranges overlap or leave a gap; a row is duplicate; a
+/// side table is absent or does not match its rows; `output` exists without `overwrite` or is one
+/// of the shards. Throws IoError.
 MergeResult merge_shards(const MergeOptions& options);
 
 }  // namespace kvbench

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "report/row_crc.hpp"
 #include "report/run_tables.hpp"
 #include "report/schema.hpp"
 
@@ -23,17 +24,14 @@ std::set<Fields> layers_without(const Manifest& m) {
 
 }  // namespace
 
-SideLines::SideLines(const SideTable& table, const Manifest& manifest,
+SideLines::SideLines(const TableSpec& table, const Manifest& manifest,
                      const std::filesystem::path& csv, StagedFile& out, LineCounts& counts)
     : table_(table),
-      lines_(open_run_table(manifest, table.name(), table.path(csv), table.header())),
+      lines_(open_run_table(manifest, table, table.path(csv))),
       out_(out),
       counts_(counts),
       without_(table.steps() ? std::set<Fields>{} : layers_without(manifest)) {
-  if (lines_->header() != table.header()) {
-    throw InputError(fmt::format("{}: the header differs from that of schema {}", lines_->source(),
-                                 schema_version));
-  }
+  check_header(lines_->header(), table.header(), lines_->source());
   next_line();
 }
 
@@ -63,7 +61,7 @@ void SideLines::add(const Fields& row, Index place) {
   group.measured = group.measured && has_lines(row[status]) && !without_.contains(layer_);
 }
 
-// Rows of a layer come by KV head, and those of each head in the same order of settings.
+// Rows of a layer are ordered by KV head, then by setting.
 SideLines::Group& SideLines::group_of(std::uint64_t key, Index place) {
   if (!groups_.empty() && groups_[group_].key != key) {
     ++group_;
@@ -73,8 +71,7 @@ SideLines::Group& SideLines::group_of(std::uint64_t key, Index place) {
     groups_.push_back({key, place, true});
   }
   if (groups_[group_].key != key) {
-    refuse(fmt::format("row {} of the plan is not where the plan's order has it; resume the shard",
-                       place));
+    refuse(fmt::format("row {} of the plan is out of order, resume the shard", place));
   }
   return groups_[group_];
 }
@@ -91,9 +88,9 @@ void SideLines::put_lines(const Group& group) {
   const bool there = line_ && line_key_ == group.key;
   const bool steps = table_.steps();
   if (there != group.measured) {
-    refuse(fmt::format("the {} of row {} of the plan {} {}; resume the shard",
+    refuse(fmt::format("the {} of row {} of the plan {} {}, resume the shard",
                        steps ? "steps" : "line", group.place, steps ? "are" : "is",
-                       group.measured ? "missing" : "too many"));
+                       group.measured ? "missing" : "unexpected"));
   }
   if (!there) {
     return;
@@ -105,7 +102,7 @@ void SideLines::put_lines(const Group& group) {
     const Index step = table_.step(lines_->row());
     if (step <= last) {
       refuse(fmt::format("row {}: {}", lines_->rows(),
-                         steps ? "steps of one row do not ascend" : "a line stands twice"));
+                         steps ? "steps of one row do not ascend" : "duplicate line"));
     }
     last = step;
     ++count;

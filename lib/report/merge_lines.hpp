@@ -1,4 +1,4 @@
-// A shard's lines of one side table, as merging takes them: beside the rows that they belong to.
+// Copies a shard's lines of one side table along with the rows that they belong to.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,32 @@
 #include "core/files.hpp"
 #include "core/types.hpp"
 #include "report/manifest.hpp"
-#include "report/side_table.hpp"
 #include "report/table_reader.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 
-/// Lines of the queries of a row, by the row's tokens: prompts of one length have as many.
+/// Number of lines per row, by the row's tokens: rows of equal n_tokens must have as many.
 using LineCounts = std::map<std::string, Index>;
 
-/// Memory: one row's lines; of a table with one line for many rows 24 bytes a line of a layer.
+/// Memory: one line; in a table without steps also 24 bytes per line of a layer.
 class SideLines {
  public:
-  /// The table beside `csv`. `out`: where its lines go; `counts`: those of all shards. Throws as
+  /// Of the shard `csv`. `out`: gets the lines. `counts`: shared by all shards. Errors: as of
   /// open_run_table.
-  SideLines(const SideTable& table, const Manifest& manifest, const std::filesystem::path& csv,
+  SideLines(const TableSpec& table, const Manifest& manifest, const std::filesystem::path& csv,
             StagedFile& out, LineCounts& counts);
 
-  /// The next row of the shard, which is row `place` of the plan. Puts the lines of rows before it
-  /// that are complete. Throws InputError where lines do not go with their rows.
+  /// Adds the next row of the shard, which is row `place` of the plan. Copies lines of earlier
+  /// rows. Throws InputError if lines do not match their rows.
   void add(const Fields& row, Index place);
-  /// Rows that follow share no line with those before. Errors: as of add().
+  /// Copies the lines of all rows so far; later rows share none of them. Errors: as of add().
   void flush();
-  /// Throws InputError where a line is left.
+  /// Throws InputError if a line remains.
   void check_end();
 
  private:
-  // Rows that share a line, or lines that only their steps tell apart.
+  // Rows that share a line, or the lines of one row.
   struct Group {
     std::uint64_t key = 0;  // hash
     Index place = 0;        // of the first row
@@ -49,17 +49,17 @@ class SideLines {
   void put_lines(const Group& group);
   [[noreturn]] void refuse(const std::string& what) const;
 
-  const SideTable& table_;
+  const TableSpec& table_;
   std::unique_ptr<TableReader> lines_;
   StagedFile& out_;
   LineCounts& counts_;
   std::set<Fields> without_;  // trace, prompt and layer of layers without lines
 
-  bool line_ = false;  // whether lines_ has one that is not yet put
+  bool line_ = false;  // whether lines_ has a line that is not copied yet
   std::uint64_t line_key_ = 0;
-  std::vector<Group> groups_;  // in order: without steps all of a layer, else one
-  std::size_t group_ = 0;      // the last row's
-  Fields layer_;               // the last row's
+  std::vector<Group> groups_;  // in order; without steps all of a layer, otherwise one
+  std::size_t group_ = 0;      // of the last row
+  Fields layer_;               // of the last row
   std::string tokens_;
 };
 

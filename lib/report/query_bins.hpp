@@ -1,5 +1,4 @@
-// Bins of neighbouring evaluated queries, by their offset: the query's number among the evaluated
-// ones, from 0. OUT.queries.csv has a line for each.
+// Bins of adjacent evaluated queries, numbered from 0: the lines of OUT.queries.csv.
 #pragma once
 
 #include <vector>

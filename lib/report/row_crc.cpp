@@ -10,7 +10,6 @@
 
 #include "core/error.hpp"
 #include "core/sha256.hpp"
-#include "report/csv.hpp"
 
 namespace kvbench {
 namespace {
@@ -26,10 +25,10 @@ constexpr std::array<ColumnDoc, 2> kColumns = {{
      "hexadecimal digits"},
 }};
 
-// The first column that was appended behind these two.
+// The first column after these two.
 constexpr std::string_view kFirstBehind = "model";
 
-// Where the field that begins here ends: at a comma outside quotes or at the line's end.
+// End of the field that begins at `at`: a comma outside quotes, or the line's end.
 std::size_t field_end(std::string_view line, std::size_t at) {
   for (bool quoted = false; at < line.size(); ++at) {
     quoted = quoted != (line[at] == '"');
@@ -60,7 +59,7 @@ std::size_t row_crc_place(std::span<const std::string> header) {
   return static_cast<std::size_t>(std::ranges::find(header, kFirstBehind) - header.begin());
 }
 
-std::string checked_header_line(std::vector<std::string> header) {
+std::string checked_header_line(Fields header) {
   auto at = header.begin() + static_cast<std::ptrdiff_t>(row_crc_place(header));
   for (const ColumnDoc& column : kColumns) {
     at = header.emplace(at, column.name) + 1;
@@ -100,8 +99,7 @@ std::string row_crc(std::string_view before, std::string_view behind) {
                      behind.empty() ? crc : libdeflate_crc32(crc, behind.data(), behind.size()));
 }
 
-std::optional<std::size_t> take_row_crc_columns(std::vector<std::string>& header,
-                                                const std::string& source) {
+std::optional<std::size_t> remove_row_crc_columns(Fields& header, const std::string& source) {
   const auto& [run, crc] = kColumns;
   const auto at = std::ranges::find(header, run.name);
   const auto place = static_cast<std::size_t>(at - header.begin());
@@ -113,17 +111,33 @@ std::optional<std::size_t> take_row_crc_columns(std::vector<std::string>& header
   for (const ColumnDoc& column : kColumns) {
     if (std::ranges::find(header, column.name) != header.end()) {
       throw InputError(
-          fmt::format("{}: line 1: got the column `{}` alone or at another place, expected `{}` "
-                      "and `{}` before `{}`, or behind all others",
+          fmt::format("{}: line 1: got the column `{}` alone or at another position, expected `{}` "
+                      "and `{}` before `{}`, or after all others",
                       source, column.name, run.name, crc.name, kFirstBehind));
     }
   }
   return std::nullopt;
 }
 
+void check_header(const Fields& header, const Fields& expected, const std::string& source,
+                  bool earlier) {
+  const auto [got, want] = std::ranges::mismatch(header, expected);
+  const bool got_end = got == header.end();
+  const bool want_end = want == expected.end();
+  const auto appended = expected.begin() + static_cast<std::ptrdiff_t>(row_crc_place(expected));
+  if (earlier ? want_end || (got_end && want >= appended) : got_end && want_end) {
+    return;
+  }
+  const auto text = [](bool end, const auto& column) {
+    return end ? "the end of the line" : fmt::format("the column `{}`", *column);
+  };
+  throw InputError(fmt::format("{}: line 1: got {}, expected {}", source, text(got_end, got),
+                               text(want_end, want)));
+}
+
 namespace {
 
-// Whether some cell of the line is the right checksum of all others.
+// Whether some cell of the line is the checksum of all others.
 bool is_checked_row(std::string_view line) {
   for (std::size_t at = 0; at < line.size();) {
     const std::size_t end = std::min(line.find(',', at), line.size());

@@ -1,8 +1,8 @@
-// Two columns that every table of a run has beside its own: `run_id`, which run wrote the row, and
-// `row_crc`, the CRC-32 of the row's bytes without that cell (commas and quotes included, the line
-// end not) as 8 hexadecimal digits. They stand before the column `model` and those appended since,
-// and at the end of a table without it, as all tables of schema 1.3 and before are. CsvWriter adds
-// them; TableReader checks them and takes them off.
+// Two columns that every table of a run has besides its own: `run_id`, the run that wrote the row,
+// and `row_crc`, the CRC-32 of the row's bytes without that cell (commas and quotes included, the
+// line end not) as 8 hexadecimal digits. They come before the column `model`; in a table without it
+// (schema 1.3 and before) they are the last. CsvWriter adds them; TableReader checks and removes
+// them.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "report/csv_text.hpp"
 #include "report/schema.hpp"
 
 namespace kvbench {
@@ -19,33 +19,37 @@ namespace kvbench {
 /// Both columns, for the documentation of tables.
 std::span<const ColumnDoc> row_crc_columns();
 
-/// How many of a table's own columns stand before the two.
+/// Number of a table's own columns before the two.
 std::size_t row_crc_place(std::span<const std::string> header);
 
-/// The CSV line of a header with the two columns in it.
-std::string checked_header_line(std::vector<std::string> header);
+/// The CSV line of a header with the two columns.
+std::string checked_header_line(Fields header);
 
-/// The CSV line of a row with the two cells in it, behind `place` others or all.
+/// The CSV line of a row with the two cells after `place` others (default: all).
 std::string checked_line(std::span<const std::string> fields, std::string_view run,
                          std::size_t place = static_cast<std::size_t>(-1));
 
-/// A checked line, whose checksum is right, with another run in it.
+/// A valid checked line with another run.
 std::string line_of_run(std::string_view line, std::string_view run, std::size_t place);
 
-/// What `row_crc` says of a row whose bytes before and behind that cell are these.
+/// The cell `row_crc` of a row with these bytes before and after the cell.
 std::string row_crc(std::string_view before, std::string_view behind = {});
 
-/// Takes the two columns off a header, and returns how many stood before them; nothing where they
-/// are not there. Throws InputError (`source`) where one stands alone or at another place.
-std::optional<std::size_t> take_row_crc_columns(std::vector<std::string>& header,
-                                                const std::string& source);
+/// Removes the two columns from a header. Returns the number of columns before them, or nothing if
+/// there are none. Throws InputError (`source`) if only one is there, or at another position.
+std::optional<std::size_t> remove_row_crc_columns(Fields& header, const std::string& source);
 
-/// The number of the first line (from 1) of a text that is a row with the right checksum, 0 where
-/// there is none. For what stands behind a quote that never closes.
+/// Throws InputError (`source`) for the first column of `header` that differs from `expected`.
+/// `earlier`: columns that were appended to the schema since may be missing, and later ones follow.
+void check_header(const Fields& header, const Fields& expected, const std::string& source,
+                  bool earlier = false);
+
+/// The 1-based number of the first line of a text that is a row with a valid checksum; 0 if there
+/// is none. Finds rows behind a quote that never closes.
 std::size_t first_whole_row(std::string_view text);
 
-/// The id of all runs of one plan on the same traces, whatever the shard: 12 hexadecimal digits.
-/// `what`: the plan's hash, or whatever else decides the rows.
+/// The id of all runs of one plan on the same traces, for every shard: 12 hexadecimal digits.
+/// `what`: the plan's hash, or another text that determines the rows.
 std::string run_id(std::string_view what, std::span<const std::string> trace_sha256);
 
 }  // namespace kvbench

@@ -8,7 +8,6 @@
 
 #include "core/error.hpp"
 #include "report/schema.hpp"
-#include "report/summary_rows.hpp"
 
 namespace kvbench {
 namespace {
@@ -18,7 +17,7 @@ std::optional<double> parsed_number(std::string_view text) {
   return parse_number(text, value) ? std::optional(value) : std::nullopt;
 }
 
-// The parts between commas, as given: `\,` and what else follows a backslash stays together.
+// The parts between commas; an escaped comma does not split.
 std::vector<std::string> parts_of(std::string_view text) {
   std::vector<std::string> out(1);
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -34,7 +33,7 @@ std::vector<std::string> parts_of(std::string_view text) {
   return out;
 }
 
-// Without the backslashes of `\,` and `\=`; others are themselves.
+// Without the backslashes of `\,` and `\=`.
 std::string plain(std::string_view value) {
   std::string out;
   for (std::size_t i = 0; i < value.size(); ++i) {
@@ -45,7 +44,7 @@ std::string plain(std::string_view value) {
   return out;
 }
 
-// The column of a part that begins with COLUMN= or COLUMN!=, else "".
+// The column of a part that begins with COLUMN= or COLUMN!=; otherwise "".
 std::string_view column_of(std::string_view part) {
   std::string_view name = part.substr(0, std::min(part.find('='), part.size()));
   if (name.size() == part.size()) {
@@ -60,7 +59,7 @@ bool is_column(std::string_view name) {
   return std::ranges::find(columns(), full_column_name(name), &Column::name) != columns().end();
 }
 
-// Of a text column whose cells are words with equals signs.
+// Whether cells of the column contain equals signs.
 bool has_equations(std::string_view column) {
   return column == "params" || column == "diag" || column == "status";
 }

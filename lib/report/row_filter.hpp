@@ -1,4 +1,4 @@
-// Which rows of result tables count: COLUMN=VALUES,..., as `kvbench summarize --where` takes it.
+// Conditions on rows: COLUMN=VALUE,..., as in `kvbench summarize --where`.
 #pragma once
 
 #include <optional>
@@ -8,24 +8,24 @@
 
 namespace kvbench {
 
-/// The column that stands for this name: `budget` is short for `budget_requested`.
+/// Replaces the short name `budget` by `budget_requested`.
 std::string full_column_name(std::string_view name);
 
 /// COLUMN=VALUE[,VALUE...] keeps rows whose cell is one of the values, COLUMN!=VALUE[,VALUE...] the
-/// others. A value of a text column is a pattern of the shell (`*`, `?`, `[...]`) for the whole
-/// cell; one of a column of numbers is a number or a range A:B, from A to below B. An empty
-/// value is an empty cell. `\,` and `\=` stand for a comma and an equals sign of a value.
+/// others. A value of a text column is a shell pattern (`*`, `?`, `[...]`) for the whole cell, one
+/// of a numeric column a number or a range [A,B) written A:B. An empty value matches an empty cell.
+/// `\,` and `\=` are a comma and an equals sign of a value.
 class RowFilter {
  public:
-  /// Throws InputError for a text of another form, or a value that is none of the column's.
+  /// Throws InputError for another form or a value that is no number of a numeric column.
   explicit RowFilter(std::string text);
 
-  const std::string& text() const { return text_; }  ///< as given
+  const std::string& text() const { return text_; }  ///< as parsed
   const std::string& column() const { return column_; }
 
-  /// Whether a row with this cell counts. Remembers which values were met.
+  /// Whether a row with this cell is kept. Records which values matched.
   bool keeps(std::string_view cell);
-  /// Throws InputError where no cell was ever one of the values: a slip of the pen.
+  /// Throws InputError if some value matched no cell.
   void check_met() const;
 
  private:
@@ -45,10 +45,10 @@ class RowFilter {
   std::vector<Value> values_;
 };
 
-/// The conditions of a text, which must all hold: what follows a comma is another value, or the
-/// next condition where it begins with COLUMN= or COLUMN!=. After a condition on `params`, `diag`
-/// or `status`, whose cells have such words, only a column of the tables begins one. Throws
-/// InputError as RowFilter.
+/// Splits a text into conditions, which must all hold. After a comma comes another value, or the
+/// next condition if it begins with COLUMN= or COLUMN!=. After a condition on `params`, `diag` or
+/// `status`, whose cells contain `=`, COLUMN must be a column of the schema. Errors: as of
+/// RowFilter.
 std::vector<RowFilter> row_filters(const std::string& text);
 
 }  // namespace kvbench

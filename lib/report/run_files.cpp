@@ -13,15 +13,17 @@
 #include "report/journal.hpp"
 #include "report/manifest.hpp"
 #include "report/schema.hpp"
-#include "report/side_table.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 namespace {
 
 namespace fs = std::filesystem;
 
-FileKind kind_of(const SideTable& table) {
-  return table_kind(fmt::format("a table OUT.{}.csv", table.name()), table.header());
+FileKind kind_of(const TableSpec& table) {
+  return table_kind(
+      table.is_side() ? fmt::format("a table OUT.{}.csv", table.name()) : "a result table",
+      table.header());
 }
 
 // OUT.queries.csv has two forms.
@@ -38,21 +40,20 @@ FileKind queries_kind() {
 }
 
 std::vector<Output> tables(const fs::path& csv) {
-  std::vector<Output> out{{csv, table_kind("a result table", schema_header())}};
-  for (const SideTable* table : all_side_tables()) {
+  std::vector<Output> out{{csv, kind_of(main_table())}};
+  for (const TableSpec* table : all_side_tables()) {
     out.push_back({table->path(csv), table == &queries_table() ? queries_kind() : kind_of(*table)});
   }
   return out;
 }
 
-// A file of the kind that the command checked: another may have got its name since.
+// Checks the kind again: another file may have got this name since check_outputs().
 void remove_one(const fs::path& path, const std::function<bool(const fs::path&)>& is_ours) {
   std::error_code error;
   if (fs::is_regular_file(fs::symlink_status(path, error))) {
     if (fs::file_size(path, error) > 0 && !is_ours(path)) {
-      throw IoError(
-          fmt::format("{}: another file has got this name since the run began, and is not removed",
-                      path.string()));
+      throw IoError(fmt::format(
+          "{}: another file got this name since the run began; it is not removed", path.string()));
     }
     fs::remove(path, error);
   } else {
@@ -94,8 +95,8 @@ void remove_files(const std::vector<Output>& files) {
 
 void remove_leftovers(const std::vector<Output>& files) {
   for (const Output& file : files) {
-    remove_one(unfinished_path(resolved_path(file.path)), [&](const fs::path& path) {
-      return file.kind.begins(first_bytes(path, kBytesToTell));
+    remove_one(partial_path(resolved_path(file.path)), [&](const fs::path& path) {
+      return file.kind.begins(first_bytes(path, kKindBytes));
     });
   }
 }

@@ -1,4 +1,4 @@
-// The files of one result: OUT.csv and all that stands beside it under names made of its own.
+// The files of one result: OUT.csv and those that are named after it.
 #pragma once
 
 #include <filesystem>
@@ -8,23 +8,21 @@
 
 namespace kvbench {
 
-/// OUT.csv first, then its manifest, every side table, and the journal of the layers' errors:
-/// whatever a run of any options may write there.
+/// OUT.csv, its manifest, every side table and the journal of layer errors: all that a run of any
+/// options may write.
 std::vector<Output> run_files(const std::filesystem::path& csv);
 
-/// Those of them that are tables and exist.
+/// The tables among them that exist.
 std::vector<std::filesystem::path> existing_tables(const std::filesystem::path& csv);
 
-/// Where the layers' parts wait for their layer: OUT.layers.csv.part.
+/// OUT.layers.csv.part, the journal of layer errors.
 std::filesystem::path layers_journal_path(const std::filesystem::path& csv);
 
-/// Removes the files that exist, in their order: without the table, what is left of a removal that
-/// was cut short stands beside nothing. check_outputs() must have passed, so that all of them are
-/// kvbench's own. Throws IoError.
+/// Removes the files that exist, in order: OUT.csv first, so that a partial removal leaves no table
+/// without its manifest. check_outputs() must have passed. Throws IoError.
 void remove_files(const std::vector<Output>& files);
 
-/// Removes what a killed run left of files that it had not finished. Whoever calls it holds the
-/// lock of the first of them.
+/// Removes unfinished files of a killed run. The caller must hold the lock of the first file.
 void remove_leftovers(const std::vector<Output>& files);
 
 }  // namespace kvbench

@@ -9,25 +9,13 @@
 #include "core/error.hpp"
 #include "core/sha256.hpp"
 #include "report/row_crc.hpp"
-#include "report/schema.hpp"
 
 namespace kvbench {
 namespace {
 
 namespace fs = std::filesystem;
 
-void check_header(const TableReader& table, const Fields& header) {
-  const auto [got, expected] = std::ranges::mismatch(table.header(), header);
-  // A table of an earlier version ends where columns that were appended since would begin; those of
-  // 1.3 and before with `run_id`.
-  const auto appended = header.begin() + static_cast<std::ptrdiff_t>(row_crc_place(header));
-  if (expected != header.end() && !(got == table.header().end() && expected >= appended)) {
-    throw InputError(fmt::format("{}: line 1: got the column `{}`, expected `{}`", table.source(),
-                                 got == table.header().end() ? "run_id" : *got, *expected));
-  }
-}
-
-// Rows of one run, and at the end the file of this SHA-256, if any; "": there should be no file.
+// Checks the run of each row and, at the end, the SHA-256 if known; "": expected no file.
 class RunTable : public TableReader {
  public:
   RunTable(const fs::path& path, std::string run, std::optional<std::string> sha256)
@@ -61,66 +49,64 @@ class RunTable : public TableReader {
   std::optional<std::string> sha256_;
 };
 
-// Without a manifest.
-std::unique_ptr<TableReader> open_alone(const fs::path& path, const Fields& header) {
-  auto table = std::make_unique<TableReader>(path);
-  if (table->checked()) {
-    check_header(*table, header);
+std::unique_ptr<TableReader> open_without_manifest(const fs::path& path, const TableSpec& table) {
+  auto reader = std::make_unique<TableReader>(path);
+  if (reader->checked()) {
+    check_header(reader->header(), table.header(), reader->source(), true);
   }
-  return table;
+  return reader;
 }
 
 }  // namespace
 
-std::unique_ptr<TableReader> open_run_table(const Manifest& manifest, const std::string& name,
-                                            const fs::path& path, const Fields& header) {
+std::unique_ptr<TableReader> open_run_table(const Manifest& manifest, const TableSpec& table,
+                                            const fs::path& path) {
   check_traces_unchanged(manifest, path);
   std::optional<std::string> sha256;
   if (manifest.sha256) {
-    const auto known = manifest.sha256->find(name);
+    const auto known = manifest.sha256->find(table.name());
     sha256 = known == manifest.sha256->end() ? "" : known->second;
   }
-  auto table = std::make_unique<RunTable>(path, manifest.run_id, std::move(sha256));
-  if (manifest.run_id.empty() && !table->checked()) {
-    return table;  // `run` is empty in its rows as well
+  auto reader = std::make_unique<RunTable>(path, manifest.run_id, std::move(sha256));
+  if (manifest.run_id.empty() && !reader->checked()) {
+    return reader;
   }
-  if (!table->checked()) {
+  if (!reader->checked()) {
     throw InputError(
         fmt::format("{}: line 1: its rows carry no checksums, expected the columns "
                     "`run_id` and `row_crc` at the end",
                     path.string()));
   }
-  check_header(*table, header);
-  return table;
+  check_header(reader->header(), table.header(), reader->source(), true);
+  return reader;
 }
 
 std::unique_ptr<TableReader> open_result_table(const fs::path& csv) {
-  return fs::exists(manifest_path(csv))
-             ? open_run_table(read_manifest(csv), result_table_name, csv, schema_header())
-             : open_alone(csv, schema_header());
+  return fs::exists(manifest_path(csv)) ? open_run_table(read_manifest(csv), main_table(), csv)
+                                        : open_without_manifest(csv, main_table());
 }
 
-std::array<const SideTable*, 4> side_tables_of(const Manifest& manifest) {
-  std::array<const SideTable*, 4> out = all_side_tables();
-  const nlohmann::json& c = manifest.configuration;
+std::array<const TableSpec*, 4> side_tables_of(const Manifest& manifest) {
+  std::array<const TableSpec*, 4> out = all_side_tables();
+  const nlohmann::json& c = manifest.configuration;  // schema 1.3: `true` for a line per query
   if (c.is_object() && c.contains("per_query") && c.at("per_query") != "bins") {
     std::ranges::replace(out, &queries_table(), &every_query_table());
   }
   return out;
 }
 
-std::unique_ptr<TableReader> open_side_table(const fs::path& path, const SideTable& side) {
+std::unique_ptr<TableReader> open_side_table(const fs::path& path, const TableSpec& side) {
   const std::string text = path.string();
   const std::string end = "." + side.name() + ".csv";
   if (text.ends_with(end)) {
     const std::string stem = text.substr(0, text.size() - end.size());
     for (const std::string& csv : {stem + ".csv", stem}) {
       if (fs::exists(manifest_path(csv))) {
-        return open_run_table(read_manifest(csv), side.name(), path, side.header());
+        return open_run_table(read_manifest(csv), side, path);
       }
     }
   }
-  return open_alone(path, side.header());
+  return open_without_manifest(path, side);
 }
 
 std::map<std::string, std::string> sha256_of_files(

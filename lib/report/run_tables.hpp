@@ -1,5 +1,5 @@
-// Tables as readers trust them: rows by their own checksums, the whole file by the manifest's, and
-// a side table only beside the table of the run that wrote it.
+// Tables of runs as readers trust them: rows by their checksums, whole files by the manifest's,
+// side tables only if they are of the same run.
 #pragma once
 
 #include <array>
@@ -12,35 +12,30 @@
 
 #include "report/csv.hpp"
 #include "report/manifest.hpp"
-#include "report/side_table.hpp"
 #include "report/table_reader.hpp"
+#include "report/table_spec.hpp"
 
 namespace kvbench {
 
-/// What a manifest's `sha256` calls OUT.csv; a side table has its own name.
-inline constexpr const char* result_table_name = "table";
+/// Opens a table of the run of this manifest. Throws InputError if a trace was written to during
+/// the run or the header differs. next() throws InputError for a row that was changed or is of
+/// another run and, after the last row, if the finished file is another or the manifest has no such
+/// table. Nothing is checked of a manifest before schema 1.2.
+std::unique_ptr<TableReader> open_run_table(const Manifest& manifest, const TableSpec& table,
+                                            const std::filesystem::path& path);
 
-/// A file of the run of this manifest. Throws InputError where the columns are not `header` and
-/// others behind; its next() where a row was changed or is of another run and, behind the last row,
-/// where the finished file is another or the manifest names no such table. Of a manifest before
-/// schema 1.2 none of this is known, and nothing checked.
-std::unique_ptr<TableReader> open_run_table(const Manifest& manifest, const std::string& name,
-                                            const std::filesystem::path& path,
-                                            const Fields& header);
-
-/// OUT.csv, by its manifest where there is one; else rows and columns alone are checked. Errors: as
-/// above; InputError for a manifest that cannot be read.
+/// Opens OUT.csv with its manifest; without one, only rows and columns are checked. Errors: as of
+/// open_run_table and read_manifest.
 std::unique_ptr<TableReader> open_result_table(const std::filesystem::path& csv);
 
-/// The tables that a run of this manifest wrote, or would have, beside OUT.csv: OUT.queries.csv in
-/// its form. (A manifest before schema 1.4 has `true` for a line per query.)
-std::array<const SideTable*, 4> side_tables_of(const Manifest& manifest);
-
-/// A side table by its own name, such as OUT.kept.csv, in the same way.
+/// The same for a side table, such as OUT.kept.csv.
 std::unique_ptr<TableReader> open_side_table(const std::filesystem::path& path,
-                                             const SideTable& side);
+                                             const TableSpec& side);
 
-/// SHA-256 of files by their names, for a manifest. Errors: as sha256_file.
+/// The side tables that a run of this manifest may have; OUT.queries.csv in its form.
+std::array<const TableSpec*, 4> side_tables_of(const Manifest& manifest);
+
+/// SHA-256 of files by their names, for a manifest. Errors: as of sha256_file.
 std::map<std::string, std::string> sha256_of_files(
     const std::vector<std::pair<std::string, std::filesystem::path>>& files);
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <iterator>
 #include <type_traits>
 #include <utility>
 
@@ -81,24 +80,6 @@ std::vector<std::string> to_fields(const Row& row) {
     fields.push_back(blank && c.measured ? std::string() : c.text(row));
   }
   return fields;
-}
-
-void append_to_key(std::string& key, const std::string& field) {
-  fmt::format_to(std::back_inserter(key), "{}:{},", field.size(), field);
-}
-
-std::string row_key(std::span<const std::string> fields) {
-  if (fields.size() != kColumns.size()) {
-    throw InputError(fmt::format("row key: got {} fields, expected {} (schema {})", fields.size(),
-                                 kColumns.size(), schema_version));
-  }
-  std::string key;
-  for (std::size_t i = 0; i < kColumns.size(); ++i) {
-    if (kColumns[i].key) {
-      append_to_key(key, fields[i]);
-    }
-  }
-  return key;
 }
 
 std::uint64_t hash_of(const std::string& key) {

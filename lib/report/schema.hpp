@@ -1,4 +1,4 @@
-// The result table: one row per (trace, prompt, layer, query head, algorithm, parameters, seed).
+// OUT.csv: one row per (trace, prompt, layer, query head, algorithm, parameters, seed).
 // Its columns are declared in report/columns.hpp.
 #pragma once
 
@@ -20,8 +20,8 @@
 
 namespace kvbench {
 
-/// A field that nobody has set: 0, nothing, or for real numbers NaN, so that a figure that was not
-/// measured shows as `nan` and never as a plausible 0.
+/// The initial value of a field: 0 or empty, but NaN for real numbers, so that a figure that was
+/// not measured does not look like a measured 0.
 template <class T>
 constexpr T unset() {
   if constexpr (std::is_same_v<T, double>) {
@@ -31,8 +31,8 @@ constexpr T unset() {
   }
 }
 
-/// One row, a field of its name for each column. Byte counts describe the whole cache (sinks,
-/// middle, recent) of the KV head that serves the row.
+/// One row: a field per column. Byte counts are of the whole cache (sinks, middle, recent) of the
+/// KV head that serves the row.
 struct Row {
 #define KVBENCH_FIELD(type, name, ...) type name = unset<type>();
   KVBENCH_COLUMNS(KVBENCH_FIELD)
@@ -41,7 +41,7 @@ struct Row {
   Row() : schema(schema_version) {}
 };
 
-/// Copies the figures that have a column's name into that column.
+/// Copies the members of `figures` that have a column's name into that column.
 template <class Figures>
 void fill(Row& row, const Figures& figures) {
 #define KVBENCH_FILL(type, name, ...)         \
@@ -52,16 +52,16 @@ void fill(Row& row, const Figures& figures) {
 #undef KVBENCH_FILL
 }
 
-/// What a table's documentation says of a column. All views point to static storage.
+/// The documentation of a column. All views point to static storage.
 struct ColumnDoc {
   std::string_view name;
   std::string_view unit;  ///< "" for names and text
   std::string_view doc;   ///< one line of Markdown
 };
 
-/// What is known about a column of the result table.
+/// A column of OUT.csv.
 struct Column : ColumnDoc {
-  std::string_view missing;                   ///< what an empty field says
+  std::string_view missing;                   ///< what an empty field means
   bool key = false;                           ///< part of the row's identity
   bool timing = false;                        ///< differs between runs of the same plan
   bool measured = false;                      ///< empty when the status is infeasible or failed
@@ -78,27 +78,20 @@ const std::vector<std::string>& schema_header();
 /// Names of the columns that identify a row, in file order.
 std::vector<std::string_view> key_columns();
 
-/// Position of a column. Throws InputError for a name that the schema lacks.
+/// Position of a column. Throws InputError for an unknown name.
 std::size_t column_index(std::string_view name);
 
-/// The row's fields in column order, unquoted. Measured columns of an infeasible or failed row come
-/// out empty: nothing was measured.
+/// The row's fields in column order, unquoted. Measured columns of an infeasible or failed row are
+/// empty.
 std::vector<std::string> to_fields(const Row& row);
 
-/// Appends a field with its length, so that no two lists of fields give one key.
-void append_to_key(std::string& key, const std::string& field);
-
-/// Identity of a row, made of its key columns. `fields`: all columns in file order; throws
-/// InputError on another count.
-std::string row_key(std::span<const std::string> fields);
-
-/// Stands for a row's key: eight bytes a row.
+/// A hash of a row's key.
 std::uint64_t hash_of(const std::string& key);
 
-/// The values that stand more than once, sorted, each once.
+/// The values that occur more than once, sorted, each once.
 std::vector<std::uint64_t> repeated(std::vector<std::uint64_t> hashes);
 
-/// Part of a version before its first dot.
+/// A version up to its first dot.
 std::string_view major_of(std::string_view version);
 
 /// Shortest text that reads back as the same double; `inf`, `-inf`, `nan`. Never locale-dependent.
@@ -119,10 +112,10 @@ std::string field_text(const T& value) {
   }
 }
 
-/// First word of a status: "ok", "degenerate", "infeasible" or "failed" (or what stands there).
+/// A status without its reason: "ok", "degenerate", "infeasible" or "failed" if it is valid.
 std::string_view status_kind(std::string_view status);
 
-/// Parses a whole text as a number (a double as written by number_text). False when it is none.
+/// Parses a whole text as a number. Returns false if it is none.
 template <class T>
 bool parse_number(std::string_view text, T& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -1,4 +1,4 @@
-// Reduces result rows to mean, standard deviation and count per group. Computes nothing else.
+// Reduces result rows to mean, standard deviation and count per group.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/types.hpp"
+#include "report/result_rows.hpp"
 #include "report/row_filter.hpp"
-#include "report/summary_rows.hpp"
 
 namespace kvbench {
 
@@ -18,38 +18,19 @@ namespace kvbench {
 inline constexpr std::array<std::string_view, 3> kGroupColumns{"algorithm", "params",
                                                                "budget_requested"};
 
-/// What the rows of a group may differ in, by the columns' names and in plain words.
-struct SpreadColumn {
-  std::string_view name;
-  std::string_view words;
-};
-inline constexpr std::array<SpreadColumn, 5> kSpreadColumns{{{"trace", "traces"},
-                                                             {"prompt", "prompts"},
-                                                             {"layer", "layers"},
-                                                             {"q_head", "query heads"},
-                                                             {"seed", "seeds"}}};
-
 struct SummaryOptions {
-  /// Columns to reduce; numeric.
+  /// Numeric columns to reduce.
   std::vector<std::string> metrics{"rel_error", "ratio",       "middle_ratio",
                                    "mass_kept", "log_z_error", "compress_ms"};
-  /// Columns to group by, besides algorithm, params and budget_requested.
-  std::vector<std::string> by;
-  /// Column to group by whose groups will stand side by side, and be compared (across_table()).
-  /// Then the settings must not differ between the methods either. Empty: none.
-  std::string across;
-  /// Rows that count: those that all of these keep.
-  std::vector<RowFilter> where;
-  /// Rows that differ in a setting (model, protocol, sink, ...) may enter one mean.
-  bool pool = false;
-  /// Metric or group column to order by, ascending, NaN last; empty: first appearance.
-  std::string sort;
+  std::vector<std::string> by;   ///< columns to group by besides kGroupColumns
+  std::vector<RowFilter> where;  ///< a row counts if all of these keep it
+  bool pool = false;  ///< accept means over rows that differ in a setting (model, sink, ...)
+  std::string sort;   ///< metric or group column, ascending, NaN last; empty: first appearance
   bool descending = false;
 };
 
-/// Mean and standard deviation (n - 1) of one metric in one group. NaN in the data gives NaN, an
-/// infinite value an infinite mean and a NaN sd; an empty group has NaN for both, one value a NaN
-/// sd.
+/// Mean and standard deviation (n - 1) of a metric in a group. NaN in the data gives NaN. An
+/// infinite value gives an infinite mean and a NaN sd, one value a NaN sd, none NaN for both.
 struct Moments {
   double mean;
   double sd;
@@ -58,31 +39,26 @@ struct Moments {
 struct SummaryGroup {
   std::vector<std::string> key;  ///< values of Summary::group_columns
   std::vector<Moments> moments;  ///< one per Summary::metrics
-  Index count = 0;               ///< rows that entered the means: those that are ok
-  Index degenerate = 0;          ///< rows left out
-  Index infeasible = 0;          ///< rows left out
-  Index failed = 0;              ///< rows left out
-  double ratio = 0.0;            ///< mean of the column `ratio`, NaN where count is 0
+  Index count = 0;               ///< rows with status ok, which enter the means
+  Index degenerate = 0;          ///< rows skipped
+  Index infeasible = 0;          ///< rows skipped
+  Index failed = 0;              ///< rows skipped
 };
 
 struct Summary {
-  std::vector<std::string> group_columns;  ///< algorithm, params, budget_requested, then `by`
+  std::vector<std::string> group_columns;  ///< kGroupColumns, then `by`
   std::vector<std::string> metrics;
   std::vector<SummaryGroup> groups;
-  /// Settings (protocol, sink, device, ...) that differ between the rows of some group; never
-  /// without SummaryOptions::pool.
-  std::vector<std::string> pooled;
-  /// Of kSpreadColumns those that differ between the rows of some group, in plain words.
-  std::vector<std::string_view> spread;
-  /// Rows left out of all groups: by `infeasible`, `failed`, or `degenerate: reason`.
-  std::map<std::string, Index> left_out;
+  std::vector<std::string> pooled;       ///< settings that differ within a group
+  std::vector<std::string_view> spread;  ///< what else differs within a group: "traces", "seeds"
+  std::map<std::string, Index> skipped;  ///< rows by `infeasible`, `failed`, `degenerate: reason`
 };
 
-/// All tables as one. Memory: the groups, and 8 bytes a row (a list that grows: 16). Throws what
-/// opening and reading a table throw, and InputError: a missing column, no rows at all or none that
-/// `where` keeps, differing schema versions, a schema of another major version, a metric that is no
-/// number (file, row, column), an unknown status or sort column, a row that stands twice (files,
-/// lines, key), rows of one mean that differ in a setting (columns, values, remedy).
+/// Reduces all tables as one. Memory: the groups, and 8 bytes a row (16 while the list grows).
+/// Throws what reading a table throws, and InputError for: a missing column, no rows or none that
+/// `where` keeps, mixed schema versions, another major version, a metric that is no number, an
+/// unknown status or sort column, a duplicate row, and without `pool` rows of one mean that differ
+/// in a setting.
 Summary summarize(std::span<const ResultTable> tables, const SummaryOptions& options);
 
 }  // namespace kvbench

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cctype>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -13,8 +12,6 @@
 
 namespace kvbench {
 namespace {
-
-// ----------------------------------------------------------------------------------- for readers
 
 std::string markdown_escape(std::string_view text) {
   std::string out;
@@ -32,121 +29,36 @@ std::string markdown_escape(std::string_view text) {
   return out;
 }
 
-std::string latex_escape(std::string_view text) {
-  static const std::map<char, std::string_view> special{{'\\', "\\textbackslash{}"},
-                                                        {'~', "\\textasciitilde{}"},
-                                                        {'^', "\\textasciicircum{}"},
-                                                        {'<', "\\textless{}"},
-                                                        {'>', "\\textgreater{}"},
-                                                        {'|', "\\textbar{}"},
-                                                        {'"', "\\textquotedbl{}"},
-                                                        {'{', "\\{"},
-                                                        {'}', "\\}"},
-                                                        {'&', "\\&"},
-                                                        {'%', "\\%"},
-                                                        {'$', "\\$"},
-                                                        {'#', "\\#"},
-                                                        {'_', "\\_"}};
-  std::string out;
-  for (const char c : text) {
-    const auto it = special.find(c);
-    if (it != special.end()) {
-      out += it->second;
-    } else {
-      out += std::iscntrl(static_cast<unsigned char>(c)) != 0 ? ' ' : c;
-    }
-  }
-  return out;
-}
-
-constexpr CellStyle markdown_style{" ± ", "**", "**", "†", "-", markdown_escape};
-constexpr CellStyle latex_style{" $\\pm$ ", "\\textbf{", "}", "$^\\dagger$", "--", latex_escape};
-
-std::string heading(const SummaryColumn& column, const CellStyle& style) {
-  return style.escape(column.unit.empty() ? column.name
-                                          : fmt::format("{} ({})", column.name, column.unit));
-}
-
-std::vector<std::string> cells_of(const std::vector<SummaryCell>& row, const CellStyle& style) {
-  std::vector<std::string> out;
-  for (const SummaryCell& cell : row) {
-    out.push_back(cell_text(cell, style));
-  }
-  return out;
-}
-
-std::vector<std::string> headings(const SummaryTable& table, const CellStyle& style) {
-  std::vector<std::string> out;
-  for (const SummaryColumn& column : table.columns) {
-    out.push_back(heading(column, style));
-  }
-  return out;
-}
-
-std::vector<std::string> sentences(const SummaryTable& table) {
-  std::vector<std::string> out = table.notes;
-  if (!table.best.empty()) {
-    out.push_back("Bold: " + table.best);
-  }
-  if (!table.partial.empty()) {
-    out.push_back("†: " + table.partial);
-  }
-  return out;
-}
-
 std::string as_markdown(const SummaryTable& table) {
-  std::string out = fmt::format("| {} |\n", fmt::join(headings(table, markdown_style), " | "));
+  std::string names;
+  std::string rule;
   for (const SummaryColumn& column : table.columns) {
-    out += column.right ? "| ---: " : "| :--- ";
+    names += fmt::format(
+        "| {} ",
+        markdown_escape(column.unit.empty() ? column.name
+                                            : fmt::format("{} ({})", column.name, column.unit)));
+    rule += column.right ? "| ---: " : "| :--- ";
   }
-  out += "|\n";
+  std::string out = names + "|\n" + rule + "|\n";
   for (const auto& row : table.rows) {
-    out += fmt::format("| {} |\n", fmt::join(cells_of(row, markdown_style), " | "));
+    for (const SummaryCell& cell : row) {
+      out += fmt::format("| {} ", cell_text(cell, markdown_escape));
+    }
+    out += "|\n";
   }
-  for (const std::string& sentence : sentences(table)) {
-    out += "\n" + markdown_escape(sentence) + "\n";
-  }
-  return out;
+  return out + "\n" + markdown_escape(table.note) + "\n";
 }
-
-std::string as_latex(const SummaryTable& table) {
-  std::string out = "% \\usepackage{booktabs}\n";
-  for (const std::string& sentence : sentences(table)) {
-    out += "% " + sentence + "\n";
-  }
-  out += "\\begin{tabular}{";
-  for (const SummaryColumn& column : table.columns) {
-    out += column.right ? 'r' : 'l';
-  }
-  out += fmt::format("}}\n\\toprule\n{} \\\\\n\\midrule\n",
-                     fmt::join(headings(table, latex_style), " & "));
-  for (const auto& row : table.rows) {
-    const std::string line = fmt::format("{}", fmt::join(cells_of(row, latex_style), " & "));
-    // A row that begins so would be an argument of the line end before it.
-    const bool argument = line.starts_with('[') || line.starts_with('*');
-    out += fmt::format("{}{} \\\\\n", argument ? "{}" : "", line);
-  }
-  return out + "\\bottomrule\n\\end{tabular}\n";
-}
-
-// ---------------------------------------------------------------------------------- for programs
 
 using Field = std::pair<std::string, std::variant<std::string, Index, double>>;
 
 std::vector<Field> fields_of(const SummaryColumn& column, const SummaryCell& cell) {
-  if (const auto* text = std::get_if<std::string>(&cell.value)) {
-    return {{column.field, *text}};
+  if (const auto* estimate = std::get_if<Estimate>(&cell)) {
+    return {{"mean_" + column.field, estimate->mean}, {"sd_" + column.field, estimate->sd}};
   }
-  if (const auto* count = std::get_if<Index>(&cell.value)) {
+  if (const auto* count = std::get_if<Index>(&cell)) {
     return {{column.field, *count}};
   }
-  const auto& estimate = std::get<Estimate>(cell.value);
-  std::vector<Field> out{{"mean_" + column.field, estimate.mean},
-                         {"sd_" + column.field, estimate.sd}};
-  if (column.counted) {
-    out.emplace_back("count_" + column.field, estimate.count);
-  }
-  return out;
+  return {{column.field, std::get<std::string>(cell)}};
 }
 
 std::string as_csv(const SummaryTable& table) {
@@ -165,7 +77,7 @@ std::string as_csv(const SummaryTable& table) {
   return out;
 }
 
-// A text of a column of numbers as a number; one that is empty as null.
+// A text of a column of numbers becomes a number, or null if empty.
 nlohmann::ordered_json json_of(const SummaryColumn& column, const std::string& text) {
   Index whole = 0;
   double value = 0.0;
@@ -195,7 +107,7 @@ std::string as_json(const SummaryTable& table) {
         }
       }
     }
-    // A prompt's name may be no UTF-8: its odd bytes are replaced.
+    // Bytes of names that are not UTF-8 are replaced.
     out += fmt::format("{}\n  {}", r == 0 ? "" : ",",
                        object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
@@ -204,23 +116,17 @@ std::string as_json(const SummaryTable& table) {
 
 }  // namespace
 
-std::string cell_text(const SummaryCell& cell, const CellStyle& style) {
-  std::string text;
-  if (const auto* words = std::get_if<std::string>(&cell.value)) {
-    text = words->empty() ? std::string(style.nothing) : style.escape(*words);
-  } else if (const auto* count = std::get_if<Index>(&cell.value)) {
-    text = std::to_string(*count);
-  } else {
-    const auto& estimate = std::get<Estimate>(cell.value);
-    text = estimate.count == 0 ? std::string(style.nothing) : three_digits(estimate.mean);
-    if (estimate.count > 1) {
-      text += fmt::format("{}{}", style.plus_minus, three_digits(standard_error(estimate)));
-    }
+std::string cell_text(const SummaryCell& cell, std::string (*escape)(std::string_view)) {
+  if (const auto* words = std::get_if<std::string>(&cell)) {
+    return words->empty() ? "-" : escape(*words);
   }
-  if (cell.best) {
-    text = fmt::format("{}{}{}", style.best_begin, text, style.best_end);
+  if (const auto* count = std::get_if<Index>(&cell)) {
+    return std::to_string(*count);
   }
-  return cell.partial ? text + std::string(style.partial) : text;
+  const auto& estimate = std::get<Estimate>(cell);
+  const std::string mean = estimate.count == 0 ? "-" : three_digits(estimate.mean);
+  return estimate.count > 1 ? fmt::format("{} ± {}", mean, three_digits(standard_error(estimate)))
+                            : mean;
 }
 
 std::string format_table(const SummaryTable& table, TableFormat format,
@@ -228,7 +134,6 @@ std::string format_table(const SummaryTable& table, TableFormat format,
   switch (format) {
     case TableFormat::text: return table_as_text(table, width);
     case TableFormat::markdown: return as_markdown(table);
-    case TableFormat::latex: return as_latex(table);
     case TableFormat::csv: return as_csv(table);
     case TableFormat::json: return as_json(table);
   }

@@ -1,4 +1,4 @@
-// A summary's table as text: for the terminal, for papers, for programs.
+// A summary's table as text: for a terminal, for pages, for programs.
 #pragma once
 
 #include <cstddef>
@@ -12,48 +12,38 @@
 
 namespace kvbench {
 
-enum class TableFormat : std::uint8_t { text, markdown, latex, csv, json };
+enum class TableFormat : std::uint8_t { text, markdown, csv, json };
 
 constexpr std::string_view name(TableFormat format) {
   switch (format) {
     case TableFormat::text: return "text";
     case TableFormat::markdown: return "markdown";
-    case TableFormat::latex: return "latex";
     case TableFormat::csv: return "csv";
     case TableFormat::json: return "json";
   }
   return "?";
 }
 
-/// Formats for programs have full precision, others three significant digits and marks.
+/// Formats for programs have full precision, the others three significant digits.
 constexpr bool for_programs(TableFormat format) {
   return format == TableFormat::csv || format == TableFormat::json;
 }
 
-/// The table with what is to be said of it, in this format.
+/// The table and its note in this format.
 ///
-/// text: aligned; lines of at most `width` characters, if any: long labels are cut with an
-/// ellipsis as long as they stay different, then columns are left out from the right, and a line
-/// says so. markdown: GitHub's. latex: a tabular with booktabs' rules. csv: per mean the fields
-/// `mean_X` and `sd_X`. json: an array of an object per row with the same names; NaN and infinity,
-/// and what is empty, are null.
+/// text: aligned. With `width`, lines have at most that many characters: long labels are cut with
+/// an ellipsis while they stay different, then columns are dropped from the right, and a sentence
+/// says so. markdown: GitHub's. csv: fields `mean_X` and `sd_X` per metric X. json: an array of an
+/// object per row with the same names; NaN, infinity and empty numbers are null.
 std::string format_table(const SummaryTable& table, TableFormat format,
                          std::optional<std::size_t> width = {});
 
-/// Files that hold a summary as CSV, whatever its columns and metrics.
+/// CSV files of summaries, whatever their columns.
 FileKind summary_kind();
 
-/// How a format for readers writes a cell.
-struct CellStyle {
-  std::string_view plus_minus;
-  std::string_view best_begin, best_end;
-  std::string_view partial;
-  std::string_view nothing;                 ///< an empty cell
-  std::string (*escape)(std::string_view);  ///< names and texts of tables, on one line
-};
-
-/// A cell in this style: `-` for nothing, `mean ± error` for an Estimate of two rows or more.
-std::string cell_text(const SummaryCell& cell, const CellStyle& style);
+/// A cell for readers: `-` if empty, `mean ± error` for an Estimate of two rows or more. `escape`
+/// is applied to text.
+std::string cell_text(const SummaryCell& cell, std::string (*escape)(std::string_view));
 
 /// TableFormat::text.
 std::string table_as_text(const SummaryTable& table, std::optional<std::size_t> width);

@@ -18,13 +18,11 @@ constexpr std::size_t kGap = 2;          // between columns
 constexpr std::size_t kShortLabel = 12;  // labels are not cut below this
 constexpr std::string_view kEllipsis = "…";
 
-constexpr CellStyle style{" ± ", "", "*", "†", "-", printable};
-
 bool begins_character(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
 }
 
-/// Code points, so that a prompt's accented name does not shift its line.
+// Code points.
 std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(std::ranges::count_if(text, begins_character));
 }
@@ -58,11 +56,10 @@ struct TextColumn {
   }
 };
 
-// Makes all cells as long behind the digits of the mean, so that these stand below each other.
+// Pads the cells on the right, so that their means are aligned.
 void align(std::vector<std::string>& cells) {
   const auto tail = [](const std::string& cell) {
-    return width_of(std::string_view(cell).substr(
-        std::min({cell.size(), cell.find(' '), cell.find('*'), cell.find("†")})));
+    return width_of(std::string_view(cell).substr(std::min(cell.size(), cell.find(' '))));
   };
   std::size_t longest = 0;
   for (const std::string& cell : cells) {
@@ -80,8 +77,8 @@ std::vector<TextColumn> text_columns(const SummaryTable& table) {
     out.push_back({printable(column.name), column.unit, {}, column.right});
     bool estimates = false;
     for (const auto& row : table.rows) {
-      out.back().cells.push_back(cell_text(row[c], style));
-      estimates = estimates || std::holds_alternative<Estimate>(row[c].value);
+      out.back().cells.push_back(cell_text(row[c], printable));
+      estimates = estimates || std::holds_alternative<Estimate>(row[c]);
     }
     if (estimates) {
       align(out.back().cells);
@@ -98,7 +95,7 @@ std::size_t width_of(const std::vector<TextColumn>& columns) {
   return total - kGap;
 }
 
-// Whether no two rows have the same labels.
+// Whether all rows have different labels.
 bool rows_differ(const std::vector<TextColumn>& columns, std::size_t labels) {
   std::set<std::vector<std::string>> seen;
   for (std::size_t r = 0; r < columns.front().cells.size(); ++r) {
@@ -113,9 +110,8 @@ bool rows_differ(const std::vector<TextColumn>& columns, std::size_t labels) {
   return true;
 }
 
-// Cuts the widest labels as far as the columns need to fit. False, and nothing is cut, where labels
-// would no longer tell the rows apart, or be too short; unless `try_hard`, which then cuts what may
-// be cut.
+// Cuts the widest labels until the columns fit. Returns false and cuts nothing if rows would get
+// equal labels, or labels would become too short. `try_hard` cuts as far as allowed instead.
 bool cut_labels(std::vector<TextColumn>& columns, std::size_t labels, std::size_t width,
                 bool try_hard) {
   std::vector<std::size_t> limits;
@@ -147,7 +143,7 @@ bool cut_labels(std::vector<TextColumn>& columns, std::size_t labels, std::size_
   return true;
 }
 
-// What of the table fits, as many columns as can be, and sentences that say what does not.
+// Cuts labels and drops columns until the table fits. Returns sentences that say so.
 std::vector<std::string> fit(std::vector<TextColumn>& columns, std::size_t labels,
                              std::size_t width) {
   const auto label_cells = [&] {
@@ -183,7 +179,7 @@ void add_line(std::string& out, std::string line, std::optional<std::size_t> wid
   out += (width ? cut(line, *width) : line) + '\n';
 }
 
-// Words on lines of at most this width.
+// Wraps at the width.
 void add_sentence(std::string& out, std::string_view text, std::optional<std::size_t> width) {
   std::string line;
   while (!text.empty()) {
@@ -201,13 +197,7 @@ void add_sentence(std::string& out, std::string_view text, std::optional<std::si
 
 std::string table_as_text(const SummaryTable& table, std::optional<std::size_t> width) {
   std::vector<TextColumn> columns = text_columns(table);
-  std::vector<std::string> sentences = table.notes;
-  if (!table.best.empty()) {
-    sentences.push_back("*: " + table.best);
-  }
-  if (!table.partial.empty()) {
-    sentences.push_back("†: " + table.partial);
-  }
+  std::vector<std::string> sentences{table.note};
   if (width) {
     const std::vector<std::string> said = fit(columns, table.labels, *width);
     sentences.insert(sentences.end(), said.begin(), said.end());

@@ -6,12 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
-#include "core/did_you_mean.hpp"
 #include "core/error.hpp"
 #include "core/files.hpp"
 #include "report/row_crc.hpp"
@@ -24,12 +23,12 @@ constexpr std::size_t kLongestRow = std::size_t{1} << 26;
 constexpr std::size_t kMostFields = std::size_t{1} << 16;
 constexpr int kEnd = -1;
 
-// Where the first record of a text ends: at a line end outside quotes.
+// Finds the end of a record: a line end outside quotes.
 struct RecordEnd {
   bool quoted = false;
   std::size_t length = 0;  // searched so far
 
-  // False where the text ends first; then it goes on once more of it is there.
+  // Returns false if the text ends first; may be called again with more text.
   bool find(std::string_view text) {
     while (true) {
       const std::string_view rest = text.substr(length);
@@ -62,9 +61,18 @@ std::unique_ptr<std::istream> open_text(const std::filesystem::path& path) {
   }
   auto in = std::make_unique<std::ifstream>(path, std::ios::binary);
   if (!*in) {
-    throw IoError(fmt::format("{}: cannot read it: {}", path.string(), std::strerror(errno)));
+    throw_io("read it", path, errno);
   }
   return in;
+}
+
+std::string read_text_file(const std::filesystem::path& path) {
+  const std::unique_ptr<std::istream> in = open_text(path);
+  std::ostringstream text;
+  if (in->peek() != std::istream::traits_type::eof() && !(text << in->rdbuf())) {
+    throw_io("read it", path, errno);
+  }
+  return std::move(text).str();
 }
 
 TableReader::TableReader(const std::filesystem::path& path, Last last)
@@ -89,14 +97,14 @@ TableReader::TableReader(std::unique_ptr<std::istream> text, std::string source,
   std::set<std::string> names;
   for (const std::string& name : header_) {
     if (!names.insert(name).second) {
-      throw InputError(fmt::format("{}: line {}: column `{}` stands twice in the header", source_,
+      throw InputError(fmt::format("{}: line {}: duplicate column `{}` in the header", source_,
                                    record_line_, name));
     }
   }
-  checks_at_ = take_row_crc_columns(header_, source_);
+  checks_at_ = remove_row_crc_columns(header_, source_);
 }
 
-// A file of another kind is named; nothing of it is quoted.
+// Names common binary formats.
 void TableReader::check_text() const {
   const std::string_view text(buffer_);
   const char* what = text.starts_with("\x89HDF")      ? "an HDF5 file"
@@ -109,15 +117,6 @@ void TableReader::check_text() const {
   }
 }
 
-std::size_t TableReader::column(std::string_view name) const {
-  const auto it = std::ranges::find(header_, name);
-  if (it == header_.end()) {
-    throw InputError(
-        fmt::format("{}: column `{}`{} is missing", source_, name, did_you_mean(name, header_)));
-  }
-  return static_cast<std::size_t>(it - header_.begin());
-}
-
 bool TableReader::next() {
   if (!next_record()) {
     return false;
@@ -128,18 +127,18 @@ bool TableReader::next() {
          fmt::format("{} as in the header", width));
   }
   if (checks_at_) {
-    take_row_crc();
+    check_row_crc();
   }
   ++rows_;
   return true;
 }
 
-// A record that is no empty line. False at the end.
+// Reads the next record that is no empty line; false at the end.
 bool TableReader::next_record() {
   while (find_record()) {
     parsed_ = 0;
     while (peek() == '\n' || peek() == '\r') {
-      take_line_end();
+      read_line_end();
     }
     if (peek() != kEnd) {
       parse();
@@ -149,7 +148,7 @@ bool TableReader::next_record() {
   return false;
 }
 
-// The bytes up to the record's end, or to that of the file.
+// Finds the bytes of the next record.
 bool TableReader::find_record() {
   RecordEnd end;
   while (!end.find(std::string_view(buffer_).substr(at_))) {
@@ -176,7 +175,7 @@ bool TableReader::read_more() {
   buffer_.resize(had + kReadBytes);
   in_->read(buffer_.data() + had, kReadBytes);
   if (in_->bad()) {
-    throw IoError(fmt::format("{}: cannot read it: {}", source_, std::strerror(errno)));
+    throw_io("read it", source_, errno);
   }
   buffer_.resize(had + static_cast<std::size_t>(in_->gcount()));
   hash_.add(std::string_view(buffer_).substr(had));
@@ -199,7 +198,7 @@ void TableReader::parse() {
     }
     const std::size_t begin = parsed_;
     std::string& field = fields_[count++];
-    if (take('"')) {
+    if (consume('"')) {
       quoted(field);
     } else {
       bare(field);
@@ -208,11 +207,11 @@ void TableReader::parse() {
       crc_begin_ = begin;
       crc_end_ = parsed_;
     }
-  } while (take(','));
+  } while (consume(','));
   fields_.resize(count);
   parsed_end_ = parsed_;
   if (peek() != kEnd) {
-    take_line_end();
+    read_line_end();
   }
 }
 
@@ -226,7 +225,7 @@ void TableReader::bare(std::string& field) {
   parsed_ += field.size();
 }
 
-// Behind the first quote.
+// Reads a field after its first quote.
 void TableReader::quoted(std::string& field) {
   field.clear();
   while (true) {
@@ -236,14 +235,14 @@ void TableReader::quoted(std::string& field) {
     }
     field += record_.substr(parsed_, quote - parsed_);
     parsed_ = quote + 1;
-    if (!take('"')) {
+    if (!consume('"')) {
       break;
     }
     field += '"';
   }
   line_ += static_cast<std::size_t>(std::ranges::count(field, '\n'));
   if (peek() != kEnd && peek() != ',' && peek() != '\n' && peek() != '\r') {
-    fail(line_, fmt::format("`{}` behind a closing quote", record_[parsed_]),
+    fail(line_, fmt::format("`{}` after a closing quote", record_[parsed_]),
          "a comma or a line end");
   }
 }
@@ -252,22 +251,22 @@ int TableReader::peek() const {
   return parsed_ < record_.size() ? static_cast<unsigned char>(record_[parsed_]) : kEnd;
 }
 
-bool TableReader::take(char c) {
+bool TableReader::consume(char c) {
   const bool there = parsed_ < record_.size() && record_[parsed_] == c;
   parsed_ += there ? 1 : 0;
   return there;
 }
 
-void TableReader::take_line_end() {
-  if (take('\r') && peek() != '\n') {
-    fail(line_, "a CR that no LF follows", "LF or CRLF at the end of a line");
+void TableReader::read_line_end() {
+  if (consume('\r') && peek() != '\n') {
+    fail(line_, "a CR without LF", "LF or CRLF at the end of a line");
   }
   ++parsed_;
   ++line_;
 }
 
-// Checks the row's checksum, and takes it and the run off.
-void TableReader::take_row_crc() {
+// Checks the row's checksum and removes it and the run.
+void TableReader::check_row_crc() {
   const std::string expected =
       row_crc(record_.substr(0, crc_begin_), record_.substr(crc_end_, parsed_end_ - crc_end_));
   const auto run = fields_.begin() + static_cast<std::ptrdiff_t>(*checks_at_);
@@ -282,6 +281,30 @@ void TableReader::take_row_crc() {
 
 void TableReader::fail(std::size_t line, std::string_view got, std::string_view expected) const {
   throw InputError(fmt::format("{}: line {}: got {}, expected {}", source_, line, got, expected));
+}
+
+Table whole_table(TableReader& reader) {
+  Table table;
+  table.source = reader.source();
+  table.header = reader.header();
+  table.checked = reader.checked();
+  while (reader.next()) {
+    table.rows.push_back(reader.row());
+    if (table.checked) {
+      table.runs.insert(reader.run());
+    }
+  }
+  return table;
+}
+
+Table parse_table(std::string_view text, const std::string& source) {
+  TableReader reader(std::make_unique<std::istringstream>(std::string(text)), source);
+  return whole_table(reader);
+}
+
+Table read_table(const std::filesystem::path& path) {
+  TableReader reader(path);
+  return whole_table(reader);
 }
 
 TableLines::TableLines(const std::filesystem::path& path)
@@ -304,7 +327,7 @@ std::string_view TableLines::at(std::uint64_t offset) {
   while (!end.find(std::string_view(buffer_).substr(offset - begin_))) {
     buffer_.erase(0, offset - std::exchange(begin_, offset));
     const std::size_t had = buffer_.size();
-    constexpr std::size_t kAround = std::size_t{1} << 14;  // lines may stand in any order
+    constexpr std::size_t kAround = std::size_t{1} << 14;  // lines may be read in any order
     buffer_.resize(had + kAround);
     const ssize_t n = ::pread(fd_, buffer_.data() + had, kAround, static_cast<off_t>(begin_ + had));
     buffer_.resize(had + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));

@@ -1,4 +1,4 @@
-// A table row after row: memory does not grow with the rows.
+// Reads tables: TableReader row after row, read_table whole ones.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,25 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/sha256.hpp"
 #include "core/types.hpp"
-#include "report/csv.hpp"
+#include "report/csv_text.hpp"
 
 namespace kvbench {
 
+/// Reads a table row after row; memory does not grow with the rows. Empty lines are skipped, a
+/// leading BOM is dropped, lines may end in "\r\n". Errors are InputError (source, line, got,
+/// expected): an empty text, a repeated column name, a row of another width than the header, a
+/// quote inside a bare field, text behind a closing quote, a quote that never closes, a CR without
+/// LF, a row of more than 64 MiB, or a row whose bytes do not have its checksum.
 class TableReader {
  public:
-  /// What a last row without a line end is: a row, or (of a killed run) none.
+  /// What a last row without a line end is: a row, or torn by a kill and no row.
   enum class Last { row, torn };
 
-  /// Reads the header; there is none where it is torn. Errors: as of read_table, and InputError for
-  /// a row of more than 64 MiB; of next() too.
+  /// Reads the header, which is empty if torn. Errors: as of open_text and of the format.
   explicit TableReader(const std::filesystem::path& path, Last last = Last::row);
   /// Of a text. `source` is for messages.
   TableReader(std::unique_ptr<std::istream> text, std::string source, Last last = Last::row);
@@ -31,27 +36,29 @@ class TableReader {
   TableReader(const TableReader&) = delete;
   TableReader& operator=(const TableReader&) = delete;
 
-  /// Goes to the next row, whose checksum is right; false where none is left.
+  /// Reads the next row and checks its checksum; false at the end.
   virtual bool next();
 
   const Fields& header() const { return header_; }  ///< without the columns of checksums
   const std::string& source() const { return source_; }
-  bool checked() const { return checks_at_.has_value(); }  ///< as Table::checked
-  /// Position of a column. Throws InputError where it is absent.
-  std::size_t column(std::string_view name) const;
+  bool checked() const { return checks_at_.has_value(); }  ///< whether rows carry checksums
+  /// Position of a column. Errors: as of column_position.
+  std::size_t column(std::string_view name) const {
+    return column_position(header_, name, source_);
+  }
 
-  const Fields& row() const { return fields_; }
-  Index rows() const { return rows_; }               ///< so far
+  const Fields& row() const { return fields_; }      ///< without the cells of checksums
+  Index rows() const { return rows_; }               ///< read so far
   const std::string& run() const { return run_; }    ///< that wrote the row; empty if not checked
   std::string_view text() const { return record_; }  ///< the row's bytes, line end included
   std::uint64_t begin() const { return offset_ - record_.size(); }  ///< of the row, in the file
-  /// Behind the last row, and after the last: what is no row. `rest` is 64 MiB at most.
+  /// End of the row in the file. After the last row, `rest` is what is no row, 64 MiB at most.
   std::uint64_t end() const { return offset_; }
   std::string_view rest() const { return std::string_view(buffer_).substr(at_); }
   std::size_t line() const { return line_; }             ///< behind the row, 1-based
   std::size_t row_line() const { return record_line_; }  ///< where the row begins, 1-based
 
-  /// Of all bytes of the table, behind the last row; once.
+  /// Of all bytes of the table, after the last row; once.
   std::string sha256() { return hash_.text(); }
 
  private:
@@ -62,10 +69,10 @@ class TableReader {
   void parse();
   void bare(std::string& field);
   void quoted(std::string& field);
-  void take_line_end();
-  void take_row_crc();
+  void read_line_end();
+  void check_row_crc();
   int peek() const;
-  bool take(char c);
+  bool consume(char c);
   [[noreturn]] void fail(std::size_t line, std::string_view got, std::string_view expected) const;
 
   std::unique_ptr<std::istream> in_;
@@ -91,8 +98,28 @@ class TableReader {
   Index rows_ = 0;
 };
 
-/// Lines of a table that was read whole and does not change, again and by their offset: a buffer's
-/// worth of memory. In the file's order it is read once.
+/// A whole table in memory.
+struct Table {
+  Fields header;
+  std::vector<Fields> rows;  ///< each as wide as the header
+
+  /// Position of a column. Errors: as of column_position.
+  std::size_t column(std::string_view name) const { return column_position(header, name, source); }
+  std::string source;  ///< file name, for messages
+
+  bool checked = false;        ///< as TableReader::checked
+  std::set<std::string> runs;  ///< that wrote the rows; empty if not checked
+};
+
+/// The remaining rows.
+Table whole_table(TableReader& reader);
+/// A text with a header. `source` is for messages. Errors: as of TableReader.
+Table parse_table(std::string_view text, const std::string& source);
+/// A file with a header. Errors: as of TableReader.
+Table read_table(const std::filesystem::path& path);
+
+/// Reads single lines of a file by their offset. Must not be used while the file changes. Memory is
+/// one buffer.
 class TableLines {
  public:
   /// Throws IoError.
@@ -101,8 +128,8 @@ class TableLines {
   TableLines(const TableLines&) = delete;
   TableLines& operator=(const TableLines&) = delete;
 
-  /// The line that begins there (TableReader::begin), its end included; until the next call. Throws
-  /// IoError.
+  /// The line at this offset (TableReader::begin), its end included; valid until the next call.
+  /// Throws IoError.
   std::string_view at(std::uint64_t offset);
 
  private:
@@ -112,7 +139,10 @@ class TableLines {
   std::uint64_t begin_ = 0;  // of the buffer, in the file
 };
 
-/// An open regular file. Throws InputError where it is absent or no regular file.
+/// An open regular file. Throws InputError if it is absent or no regular file.
 std::unique_ptr<std::istream> open_text(const std::filesystem::path& path);
+
+/// All of a regular file. Errors: as of open_text; IoError if reading fails.
+std::string read_text_file(const std::filesystem::path& path);
 
 }  // namespace kvbench

@@ -1,5 +1,5 @@
-# Run by CPack on the folder that becomes the package: changelogs and manual pages are compressed, as
-# Debian asks for, without a name or a time in them.
+# Run by CPack on the package's folder: compresses changelogs and manual pages, as Debian policy requires,
+# without names and times.
 file(GLOB_RECURSE _pages "${CPACK_TEMPORARY_INSTALL_DIRECTORY}/*/changelog"
      "${CPACK_TEMPORARY_INSTALL_DIRECTORY}/*/changelog.Debian"
      "${CPACK_TEMPORARY_INSTALL_DIRECTORY}/*.[1-9]")

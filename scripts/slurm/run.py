@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Runs one `kvbench replay` as an array of Slurm jobs, and merges the parts into one table.
+"""Runs a `kvbench replay` as an array of Slurm jobs and merges the shards.
 
     scripts/slurm/run.py TRACE... -o OUT.csv --shards N [--config FILE.toml] [-- OPTIONS]
 
-Submits the array, waits, submits again what failed, ran out of time or was killed, and merges. Each
-attempt continues where the one before stopped. The parts are OUT.shard-I-of-N.csv, with a .log each.
-Interrupt it at any time: the jobs run on, and the same command again waits for them and submits only
-what is missing. KVBENCH names the program (default: kvbench). docs/cluster_runs.md has examples.
+Submits the array, waits, resubmits shards that failed, ran out of time or were killed, and merges. Each
+attempt resumes the previous one. Shards are OUT.shard-I-of-N.csv, each with a .log. If this program is
+interrupted, the jobs continue; the same command then waits for them and submits only missing shards.
+KVBENCH: program (default: kvbench). docs/cluster_runs.md has examples.
 """
 
-# Standard library alone, and nothing newer than Python 3.6: it runs on login nodes.
+# Standard library only, and Python 3.6: it runs on login nodes.
 import argparse
 import getpass
 import hashlib
@@ -24,12 +24,12 @@ import time
 HERE = os.path.dirname(os.path.realpath(__file__))
 KVBENCH_PY = os.path.join(HERE, "..", "kvbench-py")
 USELESS = {2: "an option or an input is wrong", 126: "kvbench cannot be run",
-           127: "kvbench was not found"}  # exit codes after which another attempt ends alike
+           127: "kvbench was not found"}  # exit codes after which a retry is useless
 OWN = ("-o", "--output", "--out", "--shard", "--resume", "--overwrite", "--dry-run", "--config")
 
 
 class Failure(Exception):
-    """One line for the terminal, and the exit code."""
+    """A one-line message and an exit code."""
 
     def __init__(self, code, text):
         super().__init__(text)
@@ -41,7 +41,7 @@ def say(text):
 
 
 def read_text(path):
-    """A file's text, an empty one where it cannot be read (which is said elsewhere)."""
+    """The text of a file; empty if unreadable, which is reported elsewhere."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -54,14 +54,14 @@ def plural(count, what):
 
 
 def run_tool(name, command):
-    """Runs a program that says itself what is wrong; Failure with its exit code."""
+    """Runs a program that reports its own errors. Throws Failure with its exit code."""
     code = subprocess.run(command, check=False).returncode
     if code != 0:
         raise Failure(code, "{} ended with {}".format(name, code))
 
 
 def call(command, **more):
-    """Standard output of a program that must end with 0."""
+    """Standard output of a program. Throws OSError unless it exits with 0."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           universal_newlines=True, check=False, **more)
     if done.returncode != 0:
@@ -71,21 +71,18 @@ def call(command, **more):
 
 
 def manifest_of_whole(table):
-    """The manifest of a table that is whole: it says which rows there must be, and that the run ended.
-
-    None where there is none, or rows are missing.
-    """
+    """The manifest of a complete table; None without a manifest or with missing rows."""
     try:
         with open(table + ".json", encoding="utf-8") as file:
             manifest = json.load(file)
         rows = sum(end - begin for begin, end in manifest["plan"]["row_ranges"])
         return manifest if manifest["end"] is not None and manifest["rows"] == rows else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # the last: deep nesting
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # RecursionError: deep nesting
         return None
 
 
 class Run:
-    """One replay in N parts."""
+    """A replay in N shards."""
 
     def __init__(self, options, replay):
         self.options = options
@@ -93,13 +90,13 @@ class Run:
         self.count = options.shards
         self.replay = replay  # arguments of kvbench replay
         place = hashlib.sha256(os.path.abspath(self.out).encode()).hexdigest()[:12]
-        self.name = "kvbench-" + place  # of the jobs: this run is found by it again
+        self.name = "kvbench-" + place  # job name, by which a later call finds this run
 
     def part(self, index, ending=".csv"):
         return "{}.shard-{}-of-{}{}".format(self.out[:-len(".csv")], index, self.count, ending)
 
     def check_record(self):
-        """Parts of another command must not be mixed with this one's: OUT.run.json says whose."""
+        """Throws Failure if OUT.run.json records another command: shards must not be mixed."""
         path = self.out[:-len(".csv")] + ".run.json"
         record = {"shards": self.count, "arguments": self.replay, "files": {}}
         for name in ("config", "shard_costs"):
@@ -118,28 +115,28 @@ class Run:
         except (ValueError, RecursionError):
             then = None
         if not isinstance(then, dict):
-            raise Failure(2, "{}: is no record of an earlier run, expected none or one".format(path))
+            raise Failure(2, "{}: not a record of an earlier run, expected a record or no file".format(path))
         for what, now in record.items():
             if then.get(what) != now:
-                raise Failure(2, "{}: {} differ: got {}, expected {}; repeat the command that began "
-                                 "here, or give another --output".format(path, what, json.dumps(now),
+                raise Failure(2, "{}: {} differ: got {}, expected {}; repeat the earlier command "
+                                 "or set another --output".format(path, what, json.dumps(now),
                                                                       json.dumps(then.get(what))))
 
     def finished(self, index):
         return manifest_of_whole(self.part(index)) is not None
 
     def running(self):
-        """Shards that are pending or running; None where Slurm does not answer."""
+        """Pending or running shards; None if Slurm does not answer."""
         try:
             lines = call(["squeue", "--noheader", "--array", "--user", getpass.getuser(), "--name",
                           self.name, "--format", "%K"]).split()
         except OSError as error:
-            say("{}; asking again".format(error))
+            say("{}; retrying".format(error))
             return None
         return {int(word) for word in lines if word.isdigit()}
 
     def wait(self):
-        """Until no task of this run is in the queue."""
+        """Waits until no task of this run is in the queue."""
         before = None
         while True:
             tasks = self.running()
@@ -165,12 +162,12 @@ class Run:
                                     ",".join(map(str, shards))))
 
     def ended(self, index):
-        """(exit code or None, what to tell) of the last attempt, by its log."""
+        """(exit code or None, message) of the last attempt, from its log."""
         try:
             with open(self.part(index, ".log"), encoding="utf-8", errors="replace") as file:
                 lines = file.read().splitlines()
         except OSError:
-            return None, "no log: it never began"
+            return None, "no log, the task did not start"
         begins = [i for i, line in enumerate(lines) if line.startswith("replay.sbatch: begin")]
         last = lines[begins[-1] if begins else 0:]
         code = next((int(line.split()[-1]) for line in reversed(last)
@@ -179,13 +176,13 @@ class Run:
         if code == 130:
             return code, "interrupted, by the time limit or scancel"
         if code is None:
-            return code, errors[-1] if errors else "killed" if begins else "it never began"
+            return code, errors[-1] if errors else "killed" if begins else "the task did not start"
         return code, errors[-1] if errors else "exit code {}".format(code)
 
     def all_parts(self):
-        """Submits until every part is whole."""
+        """Submits until every shard is complete."""
         attempts = dict.fromkeys(range(1, self.count + 1), 0)
-        self.wait()  # for those that an earlier run of this program submitted
+        self.wait()  # for jobs of an earlier call
         while True:
             missing = [i for i in attempts if not self.finished(i)]
             if not missing:
@@ -199,11 +196,11 @@ class Run:
                         hopeless.append((index, code))
             if hopeless:
                 index, code = hopeless[0]
-                why = USELESS.get(code, "{} and still unfinished".format(
+                why = USELESS.get(code, "unfinished after {}".format(
                     plural(attempts[index], "attempt")))
                 raise Failure(code if code == 2 else 3,
-                              "shard {}/{}: {}; see {}. The rows that are done stay: the same command "
-                              "goes on".format(index, self.count, why, self.part(index, ".log")))
+                              "shard {}/{}: {}; see {}. Finished rows are kept; repeat the command "
+                              "to resume".format(index, self.count, why, self.part(index, ".log")))
             self.submit(missing)
             for index in missing:
                 attempts[index] += 1
@@ -214,7 +211,7 @@ class Run:
         run_tool("kvbench merge", [self.options.kvbench, "merge", *parts, "-o", self.out])
 
     def show(self):
-        """What --summarize and --plot ask for."""
+        """Runs --summarize and --plot."""
         if self.options.summarize:
             run_tool("kvbench summarize", [self.options.kvbench, "summarize", self.out])
         for figure in self.options.plot:
@@ -223,35 +220,35 @@ class Run:
 
 
 def read_arguments(arguments):
-    """Options of this program, and the arguments of kvbench replay."""
+    """(options of this program, arguments of kvbench replay)."""
     own, replay = arguments, []
     if "--" in arguments:
         at = arguments.index("--")
         own, replay = arguments[:at], arguments[at + 1:]
     if any(word.split("=")[0] == "--out" for word in own):
-        say("note: --out is now --output")  # argparse takes it as short for that
+        say("note: --out is now --output")  # argparse accepts it as an abbreviation
     parser = argparse.ArgumentParser(
         prog="run.py", usage="%(prog)s TRACE... -o OUT.csv --shards N [OPTION...] [-- REPLAY OPTION...]",
         description=__doc__.split("\n\n", 1)[0] + "\n\n" + __doc__.split("\n\n", 2)[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Options of kvbench replay follow after --. Exit code: 0; 1: some rows failed; 2: bad "
-               "usage or input;\n3: Slurm or a machine failed, or shards are unfinished after all "
-               "attempts; 130: interrupted.")
-    parser.add_argument("traces", nargs="+", metavar="TRACE", help="trace files, which all nodes see")
+        epilog="Options of kvbench replay follow after --. Exit code: 0; 1, some rows failed; 2, bad "
+               "usage or input;\n3, Slurm or a machine failed, or shards are unfinished after all "
+               "attempts; 130, interrupted.")
+    parser.add_argument("traces", nargs="+", metavar="TRACE", help="trace files, visible on all nodes")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.csv", help="table to write")
-    parser.add_argument("--shards", type=int, required=True, metavar="N", help="parts of the replay")
-    parser.add_argument("--config", metavar="FILE.toml", help="options of kvbench replay")
+    parser.add_argument("--shards", type=int, required=True, metavar="N", help="number of shards")
+    parser.add_argument("--config", metavar="FILE.toml", help="TOML file with options of kvbench replay")
     parser.add_argument("--shard-costs", metavar="TABLE.csv",
-                        help="parts of equal time by this table (docs/cluster_runs.md)")
+                        help="balance shards by the times in this table (docs/cluster_runs.md)")
     parser.add_argument("--retries", type=int, default=3, metavar="N",
-                        help="further attempts for a shard (default: %(default)s)")
+                        help="further attempts per shard (default: %(default)s)")
     parser.add_argument("--sbatch", action="append", default=[], metavar="OPTION",
-                        help="option of sbatch, e.g. --sbatch=--time=4:00:00; may be repeated")
+                        help="option of sbatch, such as --sbatch=--time=4:00:00; may be repeated")
     parser.add_argument("--poll", type=float, default=30.0, metavar="SECONDS",
-                        help="time between two looks at the queue (default: %(default)s)")
+                        help="interval of queue polls (default: %(default)s)")
     parser.add_argument("--summarize", action="store_true", help="print kvbench summarize at the end")
     parser.add_argument("--plot", action="append", default=[], metavar="FIGURE",
-                        help="draw OUT.csv at the end, as kvbench-py plot FIGURE; may be repeated")
+                        help="run kvbench-py plot FIGURE on OUT.csv at the end; may be repeated")
     options = parser.parse_args(own)
     options.kvbench = os.environ.get("KVBENCH", "kvbench")
     if not options.output.endswith(".csv"):
@@ -264,13 +261,13 @@ def read_arguments(arguments):
         parser.error("--poll: got {}, expected more than 0".format(options.poll))
     for word in replay:
         if word.split("=")[0] in OWN:
-            parser.error("{} after --: run.py sets it itself".format(word))
-    # A line of a configuration, without a reader of TOML: Python has one since 3.11.
+            parser.error("{} after --: run.py sets this option".format(word))
+    # A regular expression instead of a TOML parser, which needs Python 3.11.
     config = re.compile(r"""^\s*["']?export-caches["']?\s*=""", re.M)
     if (any(word.split("=")[0] == "--export-caches" for word in replay)
             or options.config and config.search(read_text(options.config))):
-        parser.error("--export-caches: all shards would write one file; export from `kvbench replay "
-                     "--shard I/N`, each to a file of its own (kvbench evaluate reads several)")
+        parser.error("--export-caches: all shards would write one file; run `kvbench replay --shard I/N` "
+                     "with a file per shard instead (kvbench evaluate reads several)")
     for program in ("sbatch", "squeue"):
         if shutil.which(program) is None:
             parser.error("{}: no such program; is this a login node of Slurm?".format(program))
@@ -278,7 +275,7 @@ def read_arguments(arguments):
         parser.error("{}: no such program; build it or set KVBENCH".format(options.kvbench))
     options.kvbench = os.path.abspath(shutil.which(options.kvbench))
     for figure in options.plot:
-        # Now, not after hours.
+        # Check the figure's name before the run.
         asked = subprocess.run([sys.executable, KVBENCH_PY, "plot", figure, "--help"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
         if asked.returncode:
@@ -299,13 +296,13 @@ def main():
         run = Run(options, replay)
         run.check_record()
         if os.path.exists(options.output):
-            say("{} is there; nothing to run".format(options.output))
+            say("{} exists; nothing to run".format(options.output))
         else:
             run.all_parts()
             run.merge()
         manifest = manifest_of_whole(options.output)
         if manifest is None:
-            raise Failure(2, "{}: exists and is no whole table, expected none or that of an earlier "
+            raise Failure(2, "{}: not a complete table, expected no file or the table of an earlier "
                              "run".format(options.output))
         run.show()
         return int(manifest["failures"] > 0)
@@ -316,7 +313,7 @@ def main():
         say("error: {}".format(error))
         return 3
     except KeyboardInterrupt:
-        say("interrupted; jobs in the queue run on, and the same command goes on. To end them: "
+        say("interrupted; queued jobs continue. Repeat the command to resume, or cancel them: "
             "scancel --name={}".format(run.name))
         return 130
 

@@ -145,8 +145,8 @@ bad 'line 1' 'sink = {x = 1}'
 echo 'recent = 3' > bad.toml # a value is judged as one of the command line
 refused 2 --recent -- replay t.h5 -o out.csv --algorithm exact --config bad.toml
 # More than options: what never ends, what is no text.
-bad "'config' stands on the command line only" 'config = "x.toml"'
-bad "'help-all' stands on the command line only" 'help-all = true'
+bad "'config' is allowed only on the command line" 'config = "x.toml"'
+bad "'help-all' is allowed only on the command line" 'help-all = true'
 bad 'got a byte 0, expected text' 'algorithm = "ex\u0000act"'
 bad "--budget: got '', expected a decimal number" 'budget = ""'
 printf 'sink = 4\nscores = "p\0st"\n' > zero.toml
@@ -154,7 +154,7 @@ refused 2 'zero.toml: line 2: got a byte 0, expected text' -- \
   replay t.h5 -o out.csv --algorithm exact --config zero.toml
 head -c 1048577 /dev/zero | tr '\0' '#' > long.toml
 for endless in /dev/zero long.toml; do
-  refused 2 "$endless: has more than 1048576 bytes" -- \
+  refused 2 "$endless: got more than 1048576 bytes" -- \
     replay t.h5 -o out.csv --algorithm exact --config "$endless"
 done
 good replay t.h5 -o pipe.csv --config <(printf 'algorithm = "exact"\nsink = 4\n')

@@ -29,7 +29,7 @@ stops 2 'no such program' -- env KVBENCH=./none "$figures" t.h5 out
 [[ ! -e out ]] || fail 'a refused run made a folder'
 mkdir users
 echo precious > users/index.html
-stops 2 'users: index.html is there, and kvbench did not make this folder' -- "$figures" t.h5 users
+stops 2 'users: index.html exists, and kvbench did not make this folder' -- "$figures" t.h5 users
 [[ $(ls users) == index.html && $(< users/index.html) == precious ]] || fail "users: $(ls users)"
 stops 2 'stopped, exit code 2 of: kvbench replay t.h5' -- "$figures" t.h5 stopped --layers 7
 [[ ! -e stopped/index.html ]] || fail 'a page of a run that stopped'

@@ -121,7 +121,7 @@ if env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL PATH="$scratch/tools:$outer" \
   make -C tree demo PYTHON="$scratch/foreign/python3" > out 2>&1; then
   fail "make demo with a PYTHON that has nothing: $(cat out)"
 fi
-grep -qF "$scratch/foreign/python3 (from PYTHON) is no Python with numpy" out || fail "$(cat out)"
+grep -qF "$scratch/foreign/python3 (from PYTHON) is not a Python with numpy" out || fail "$(cat out)"
 [[ ! -s $RAN ]] || fail "built before the refusal: $(cat "$RAN")"
 
 # ---------------------------------------------------------------------------------------- CMake

@@ -100,7 +100,7 @@ says 'FAIL: exit code 1 of exact'
 
 # Programs that need a device, by what they would say.
 checks 77 --only a,b build results
-says 'kvbench_tests is not there'
+says 'kvbench_tests: no such program'
 program build/kvbench_tests << 'SHIM'
 echo "$*" > asked
 echo "[==========] $RAN tests from 1 test suite ran. (5 ms total)"
@@ -113,7 +113,7 @@ says 'a parity tests: pass: 4 tests, 1 of them skipped'
 RAN=4 SKIPPED=4 checks 1 --only a build results
 says 'FAIL: every test was skipped'
 RAN=0 SKIPPED=0 checks 1 --only a build results
-says 'FAIL: no test is called Gpu*'
+says 'FAIL: no test matches Gpu*'
 CODE=1 RAN=4 SKIPPED=0 checks 1 --only a build results
 says 'FAIL: exit code 1 of kvbench_tests'
 

@@ -78,7 +78,7 @@ until [[ -f long.csv ]] && (($(wc -l < long.csv) == 2)); do
 done
 kill -INT "$pid"
 ended_soon "$pid"
-[[ $(cat "$scratch/err") == *"finished rows are kept, --resume goes on"* ]] ||
+[[ $(cat "$scratch/err") == *"finished rows are kept, rerun with --resume"* ]] ||
   fail "stderr of an interrupted job: $(cat "$scratch/err")"
 [[ $(column long.csv algorithm) == uniform && $(wc -l < long.csv) == 2 ]] || fail "rows: $(cat long.csv)"
 

@@ -121,7 +121,7 @@ mkdir mine
 echo precious > mine/notes.txt
 keeps mine model DUMP_VENV="$scratch/mine"
 [[ $code != 0 ]] || fail "make model took a folder of notes for an environment"
-grep -q 'mine: is there, has no bin/python' said || fail "$(< said)"
+grep -q 'mine: exists without bin/python' said || fail "$(< said)"
 # An environment of the user that lacks packages: what is missing, how to get it, nothing done.
 PATH="$scratch/tools:$PATH" python3 -m venv "$scratch/own"
 echo precious > own/notes.txt
@@ -187,7 +187,7 @@ done
 [[ $(< packages/kvbench_1.deb) == new && $(< packages/kvbench-1.tar.gz) == new ]] ||
   fail "make package: $(ls packages)"
 keeps demo demo DEMO="$scratch/demo"
-[[ $code != 0 ]] && grep -qF "$scratch/demo: fig2.csv is there" said || fail "make demo: $(< said)"
+[[ $code != 0 ]] && grep -qF "$scratch/demo: fig2.csv exists" said || fail "make demo: $(< said)"
 rm demo/fig2.*
 echo precious > demo/notes.txt
 good demo DEMO="$scratch/demo"
@@ -216,7 +216,7 @@ touch other/.hidden
 rm other/.made-by-kvbench
 code=0
 "$own_folder" other 2> said || code=$?
-[[ $code == 2 && $(< said) == 'other: .hidden is there'* && ! -e other/.made-by-kvbench ]] ||
+[[ $code == 2 && $(< said) == 'other: .hidden exists'* && ! -e other/.made-by-kvbench ]] ||
   fail "own_folder.sh: $code: $(< said)"
 touch plain
 if "$own_folder" plain 2> said; then fail 'own_folder.sh took a file'; fi

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Tables of summarize as a user asks for them: formats, budgets as columns, filters, widths; and what
-# it refuses to pool.
+# Tables of summarize as a user asks for them: formats, filters, widths; and what it refuses to pool.
 set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.bash"
 unset COLUMNS
@@ -14,43 +13,19 @@ says() { [[ $out == *"$1"* ]] || fail "'$1' is not said: $out"; }
 
 good summarize out.csv
 says 'mean ± standard error over 4 to 8 rows: layers x query heads x seeds.'
-good summarize out.csv --columns budget
-says 'budget 0.25'
-says '*: the lowest of its column'
-says 'rel_error (fraction): mean ± standard error'
-[[ $(grep -c '^exact ' <<< "$out") == 1 && $(grep '^exact ' <<< "$out") != *'*'* ]] ||
-  fail "exact is marked as the best: $out"
-good summarize out.csv --columns layer --by budget --metric mass_kept
-says 'layer 1'
-says '*: the highest of its column'
-refused 2 'got 2 metrics' -- summarize out.csv --columns budget --metric rel_error,ratio
-refused 2 'column `nothing` is missing' -- summarize out.csv --columns nothing
+refused 2 'column `nothing` is missing' -- summarize out.csv --by nothing
 
 # Formats.
-good summarize out.csv --columns budget --format markdown
-says '| algorithm | budget 0.25 | budget 0.5 |'
-says '| **0.'
+good summarize out.csv --format markdown
+says '| algorithm | budget (fraction) | count (rows) |'
+says ' ± 0.'
 good summarize out.csv --format csv --csv s.csv
 [[ $out == "$(< s.csv)" ]] || fail 'csv on stdout is not the file'
-good summarize out.csv --columns budget --csv s.csv
+good summarize out.csv --csv s.csv
 [[ $(head -1 s.csv) == algorithm,params,budget_requested,count,* ]] || fail "$(head -1 s.csv)"
 good summarize out.csv --format json
 [[ $out == '['*'"budget_requested":0.5,"count":8,'*'"mean_rel_error":0.'*']' ]] || fail "$out"
-refused 2 "got 'html', expected text, markdown, latex, csv or json" -- summarize out.csv --format html
-good summarize out.csv --columns budget --by prompt --format latex
-says '\begin{tabular}{llrrr}'
-says 'among rows of equal prompt,'
-says '\textbf{0.'
-[[ $(grep -c '\\\\$' <<< "$out") == 6 ]] || fail "not one line end per row: $out"
-if command -v pdflatex > /dev/null; then
-  {
-    printf '%s\n' '\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs}\begin{document}'
-    printf '%s\n' "$out" '\end{document}'
-  } > paper.tex
-  pdflatex -interaction=nonstopmode -halt-on-error paper.tex > log.txt || fail "$(tail -20 log.txt)"
-else
-  echo 'not checked: no pdflatex, so that no table was compiled'
-fi
+refused 2 "got 'html', expected text, markdown, csv or json" -- summarize out.csv --format html
 
 # Filters.
 good summarize out.csv --where layer=1 --where 'algorithm=s*,h2o'
@@ -70,11 +45,11 @@ refused 2 'out.csv: column `colour` is missing; there are schema, trace,' -- \
   summarize out.csv --where colour=red
 refused 2 'expected COLUMN=VALUE' -- summarize out.csv --where layer
 
-# Rows that stand twice, in two files or under two names.
+# Duplicate rows, in two files or under two names.
 cp out.csv copy.csv
-refused 2 'out.csv: line 2: the row stands twice, also in out.csv, line 2: trace=t.h5, prompt=' -- \
+refused 2 'out.csv: line 2: duplicate row, also in out.csv, line 2: trace=t.h5, prompt=' -- \
   summarize out.csv out.csv
-refused 2 'copy.csv: line 2: the row stands twice, also in out.csv, line 2: ' -- \
+refused 2 'copy.csv: line 2: duplicate row, also in out.csv, line 2: ' -- \
   summarize out.csv copy.csv --pool
 
 # What does not belong into one mean.
@@ -92,15 +67,11 @@ good summarize out.csv u.csv --by dtype
 says float32
 good replay t.h5 -o sink.csv --algorithm h2o --budget 0.5 --sink 5 --recent 16 --queries 8
 refused 2 'differ in sink (4, 5)' -- summarize out.csv sink.csv
-# Methods that stand beside each other in a column are compared.
-good replay t.h5 -o other.csv --algorithm knorm --budget 0.5 --sink 5 --recent 16 --queries 8
-good summarize out.csv other.csv
-refused 2 'differ in sink (4, 5)' -- summarize out.csv other.csv --columns budget
 
 # Widths. Into a file all is written.
 for width in 30 60 80 120; do
   code=0
-  for layout in '' '--columns budget' '--by prompt,layer --full'; do
+  for layout in '' '--by prompt,layer --full'; do
     # shellcheck disable=SC2086
     COLUMNS=$width "$KVBENCH" summarize out.csv $layout > wide.txt 2> "$scratch/err" ||
       fail "exit code $? at width $width"

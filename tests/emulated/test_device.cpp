@@ -48,7 +48,7 @@ TEST(EmulatedDevice, WorkWaitsForAWait) {
   x.put(put);
   put.assign(put.size(), 6);  // the call has read what it was given
   EXPECT_EQ(read(x), std::vector<std::int64_t>(expected.size(), 5));
-  x.zero();
+  x.set_zero();
   EXPECT_EQ(read(x), std::vector<std::int64_t>(expected.size(), 0));
 }
 
@@ -73,8 +73,8 @@ TEST(EmulatedDevice, OutOfMemoryIsNamed) {
   emulated::card().bytes = 10000;
   const Array<double> x(device(), 1000);
   expect_says(io_error([] { const Array<double> y(device(), 1000); }),
-              "cuda:0: out of memory: asked for 8000 bytes, 2000 of 10000 are free; fewer "
-              "--threads or --queries need less");
+              "cuda:0: out of memory: asked for 8000 bytes, 2000 of 10000 are free, expected "
+              "fewer --threads or --queries");
 }
 
 TEST(EmulatedDevice, AddressesOfTheHostAndOfFreedMemoryAreRefused) {

@@ -103,7 +103,7 @@ void expect_equal(Index n) {
   const Array<double> device_sums(device, kRows);
   const Array<double> device_products(device, static_cast<Index>(products.size()));
   Array<double> results(device, kThreads * kResults);
-  results.zero();
+  results.set_zero();
   const Shared shared{device_x.data(), n, device_list.data(), device_sums.data(),
                       device_products.data()};
   device.launch(call_all_kernel<kThreads>, 1, kThreads, shared, results.data());

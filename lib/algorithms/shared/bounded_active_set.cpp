@@ -13,17 +13,17 @@ namespace {
 
 constexpr double kGapTolerance = 1e-9;  // of the objective
 constexpr int kMaxRounds = 200;
-constexpr Index kFirst = 16;  // weights that the first round frees
-constexpr int kHalvings = 6;  // of a step that, cut off at the bounds, does not descend
+constexpr Index kFirst = 16;  // weights freed by the first round
+constexpr int kHalvings = 6;  // of a clipped step that does not descend
 constexpr double kDescends = 1e-4;
-// Of a column's squared length: what the free columns leave of it. With less the factor has lost
+// Relative to a column's squared length: with less left by the free columns, the factor has lost
 // too many digits.
 constexpr double kDependent = 1e-9;
-// Of |column| |residual|: a gradient below it is rounding.
+// Relative to |column| |residual|: a smaller gradient is rounding.
 constexpr double kFlat = 1e-13;
-// A column so short that its weight stays this near to 1.
+// A column so short that its weight stays within this of 1.
 constexpr double kNearOne = 1e-2;
-// Of min(R, B)^3: multiply-adds of factors before an interior point takes over.
+// Times min(R, B)^3: multiply-adds of factorisations before giving up.
 constexpr double kWork = 2.0;
 
 class ActiveSet {
@@ -61,7 +61,7 @@ class ActiveSet {
   std::optional<BoundedFit> run() {
     double before = std::numeric_limits<double>::infinity();
     for (int round = 0; round < kMaxRounds; ++round) {
-      look();
+      update_gradient();
       const double regularised = objective_ + regular_ * square_from_one();
       if (gap(regular_) <= kGapTolerance * objective_) {
         return BoundedFit{w_, objective_, gap(0.0)};
@@ -75,8 +75,8 @@ class ActiveSet {
   }
 
  private:
-  // Residual and gradient, downhill, of half the objective: one pass over E.
-  void look() {
+  // Of half the objective: one pass over E.
+  void update_gradient() {
     std::ranges::fill(gradient_, 0.0);
     for (Index i = 0; i < e_.rows(); ++i) {
       residual_[i] = y_[i] - dot(e_.row(i), w_.data(), e_.cols());
@@ -95,7 +95,7 @@ class ActiveSet {
     return out;
   }
 
-  // At least what the objective is above the optimum.
+  // Upper bound of objective - optimum.
   double gap(double regular) const {
     double out = 0.0;
     for (Index j = 0; j < e_.cols(); ++j) {
@@ -105,8 +105,8 @@ class ActiveSet {
     return 2.0 * out;
   }
 
-  // False where no weight that is fixed wants to move, or more columns are asked for than can be
-  // independent, or than there is memory for (matching_scratch).
+  // Returns false if no fixed weight can improve, or if more columns are requested than can be
+  // independent or than matching_scratch allows.
   bool set_free() {
     const double rounding = kFlat * std::sqrt(objective_);
     std::vector<std::pair<double, Index>> asking;  // smallest first
@@ -139,7 +139,6 @@ class ActiveSet {
     return true;
   }
 
-  // Inner products of columns that become free for the first time with all that ever were.
   void extend(const std::vector<Index>& fresh) {
     const auto count = static_cast<Index>(fresh.size());
     const Index known = columns_.rows();
@@ -163,8 +162,8 @@ class ActiveSet {
     }
   }
 
-  // Moves the free weights to the optimum of their own; those that meet a bound are fixed there.
-  // False where their columns depend on each other, or this takes too long.
+  // Moves the free weights to their optimum and fixes those that meet a bound. Returns false if
+  // their columns are dependent or the work limit is reached.
   bool refit() {
     std::ranges::sort(free_, {}, [&](Index j) { return slot_[j]; });
     std::vector<double> down;
@@ -189,7 +188,7 @@ class ActiveSet {
       }
       std::vector<double> way = down;
       solve_cholesky(factor, way);
-      const bool whole = go(gram, way, down);
+      const bool whole = move_along(gram, way, down);
       if (!fix_at_bounds(way, down) && whole) {
         return true;
       }
@@ -197,7 +196,6 @@ class ActiveSet {
     return true;
   }
 
-  // The free columns' Gram matrix; both triangles, for products.
   void gather(MatrixD& gram) const {
     const auto n = static_cast<Index>(free_.size());
     gram.resize(n, n);
@@ -209,9 +207,10 @@ class ActiveSet {
     }
   }
 
-  // Goes along `way` as far as the objective falls, each weight no further than its bound, or else
-  // all to where the first meets one. `down` follows. Whether the whole way was tried.
-  bool go(const MatrixD& gram, const std::vector<double>& way, std::vector<double>& down) {
+  // Moves along `way`, each weight clipped at its bound, while the objective falls; after
+  // kHalvings, to where the first weight meets a bound. Updates `down`. Returns whether the full
+  // step was taken.
+  bool move_along(const MatrixD& gram, const std::vector<double>& way, std::vector<double>& down) {
     const auto n = static_cast<Index>(free_.size());
     std::vector<double> step(n);
     std::vector<double> taken(n);
@@ -255,7 +254,7 @@ class ActiveSet {
     return part;
   }
 
-  // Whether any weight is at the bound that it went towards.
+  // Fixes the weights that reached a bound; returns whether there were any.
   bool fix_at_bounds(const std::vector<double>& way, std::vector<double>& down) {
     std::size_t left = 0;
     for (std::size_t a = 0; a < free_.size(); ++a) {
@@ -278,14 +277,14 @@ class ActiveSet {
   std::span<const double> y_;
   double low_, high_, regular_;
   std::vector<double> w_, gradient_, residual_;
-  std::vector<double> length_;  // of columns; 0: w stays
+  std::vector<double> length_;  // of columns; 0: w is fixed
   double objective_ = 0.0;
   double work_left_;
   std::vector<Index> free_;
   std::vector<bool> is_free_;
-  std::vector<Index> slot_;                    // place among the columns that ever were free, or -1
-  MatrixD columns_;                            // those, one a row
-  std::vector<std::vector<double>> products_;  // their Gram matrix's lower triangle
+  std::vector<Index> slot_;                    // index among columns ever freed, or -1
+  MatrixD columns_;                            // columns ever freed, one per row
+  std::vector<std::vector<double>> products_;  // lower triangle of their Gram matrix
 };
 
 }  // namespace

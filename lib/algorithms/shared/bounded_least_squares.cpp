@@ -13,27 +13,25 @@
 namespace kvbench {
 namespace {
 
-// Eigen's arrays for what goes element by element. What is summed has one order: products by rows
-// of E, other sums in lanes (core/vector_sums.hpp).
+// Element-wise operations only; sums have a fixed order (core/vector_sums.hpp).
 using Eigen::ArrayXd;
 
 constexpr double kTolerance = 1e-7;  // of the objective
 constexpr int kMaxIterations = 100;
-// Iterations in which neither the gap nor, by this factor, complementarity falls: what is left is
-// rounding.
+// Iterations without progress: neither the gap falls, nor complementarity by this factor.
 constexpr int kPatience = 8;
 constexpr double kFalls = 0.9;
-// Complementarity so far below the objective's tolerance that only rounding is left in the gap; an
-// objective is never known below the rounding of |y|^2.
+// With complementarity this far below the tolerance only rounding is left in the gap. The objective
+// is not known below the rounding of |y|^2.
 constexpr double kSmall = 1e-4 * kTolerance;
 constexpr double kRounding = 1e-16;
-constexpr double kBoundary = 0.99;  // of the way to the nearest bound
-// Weight of |w - 1|^2 / 2 beside |E w - y|^2 / 2, in units of the trace of E'E: far below what a
-// gap of 1e-7 resolves, and above the rounding of a product of E with itself.
+constexpr double kBoundary = 0.99;  // part of the step to the nearest bound
+// Weight of |w - 1|^2 / 2 beside |E w - y|^2 / 2, relative to the trace of E'E: far below what a
+// gap of 1e-7 resolves, above the rounding of E'E.
 constexpr double kRegular = 1e-13;
-constexpr double kSolved = 1e-7;      // a residual of the Newton system, of its right side
-constexpr double kConverges = 0.3;    // by this factor a refinement reduces it, or float32 fails
-constexpr double kUsualRange = 20.0;  // of bounds; wider ones count accordingly less
+constexpr double kSolved = 1e-7;      // residual of a Newton system, relative to its right side
+constexpr double kConverges = 0.3;    // factor of a refinement; above it float32 fails
+constexpr double kUsualRange = 20.0;  // of bounds; wider ones are weighted less
 
 double inner(const ArrayXd& a, const ArrayXd& b) {
   return dot(a.data(), b.data(), a.size());
@@ -43,7 +41,6 @@ double total(const ArrayXd& a) {
   return sum(a.data(), a.size());
 }
 
-// E x.
 ArrayXd product(const MatrixD& e, const ArrayXd& x) {
   ArrayXd out(e.rows());
   for (Index i = 0; i < e.rows(); ++i) {
@@ -52,7 +49,6 @@ ArrayXd product(const MatrixD& e, const ArrayXd& x) {
   return out;
 }
 
-// E'r.
 ArrayXd transposed_product(const MatrixD& e, const ArrayXd& r) {
   ArrayXd out = ArrayXd::Zero(e.cols());
   for (Index i = 0; i < e.rows(); ++i) {
@@ -61,12 +57,10 @@ ArrayXd transposed_product(const MatrixD& e, const ArrayXd& r) {
   return out;
 }
 
-// (E'E / unit + diag(D)) x = r for one D after another.
-//
-// For more unknowns than rows by the Woodbury identity, over the rows: S = 1 + E D^-1 E' / unit has
-// to be summed anew for each D, which is nearly all of the work. It is summed in float32 and the
-// solution refined with residuals in float64, as long as that converges: late systems, where D
-// spans many orders of magnitude, need float64.
+// Solves (E'E / unit + diag(D)) x = r for a sequence of D. If unknowns outnumber rows, by the
+// Woodbury identity: S = 1 + E D^-1 E' / unit, nearly all of the work, is summed in float32 and
+// solutions are refined in float64 while that converges. Late systems, with D over many orders of
+// magnitude, need float64.
 class Newton {
  public:
   Newton(const MatrixD& e, double unit)
@@ -104,7 +98,7 @@ class Newton {
       single_ = false;
       factor_double();
     }
-    // One step of refinement: with D of all sizes the factor alone may lose half of the digits.
+    // One refinement: with D of all magnitudes the factor alone may lose half of the digits.
     ArrayXd x = once(r);
     x += once(residual(r, x));
     return x;
@@ -119,7 +113,7 @@ class Newton {
     return out;
   }
 
-  // By a factor of float32's digits; nothing where they do not suffice.
+  // Solves with the float32 factor; nullopt if refinement does not converge.
   std::optional<ArrayXd> refined(const ArrayXd& r) const {
     ArrayXd x = once(r);
     const double target = kSolved * std::sqrt(inner(r, r));
@@ -157,9 +151,9 @@ class Newton {
 
   void factor_double() {
     if (wide_) {
-      columns_ = scaled_columns_ = {};  // float32 is over
+      columns_ = scaled_columns_ = {};  // float32 is no longer used
     }
-    // Rounding may leave a matrix that is singular but for D below zero.
+    // Rounding may make the matrix indefinite.
     for (double more = 0.0;; more = std::max(1e-13 * static_cast<double>(e_.cols()), 100 * more)) {
       if (wide_) {
         sum_rows();
@@ -175,10 +169,10 @@ class Newton {
     }
   }
 
-  // The upper triangle of E D^-1 E' / unit.
+  // Upper triangle of E D^-1 E' / unit.
   void sum_rows() {
     ArrayXd by(e_.cols());
-    for (Index j = 0; j < e_.cols(); ++j) {  // Eigen's root of AVX-512 is not the nearest number
+    for (Index j = 0; j < e_.cols(); ++j) {  // Eigen's AVX-512 square root is not correctly rounded
       by[j] = std::sqrt(diagonal_[j] * unit_);
     }
     scaled_.resize(e_.rows(), e_.cols());
@@ -206,14 +200,14 @@ class Newton {
   const MatrixD& e_;
   double unit_;
   bool wide_;
-  bool single_;                      // float32 suffices still
-  Matrix columns_, scaled_columns_;  // E' [B, R], and each row by 1 / sqrt(D unit)
-  MatrixD gram_, system_;            // system_: its factor
+  bool single_;                      // float32 still suffices
+  Matrix columns_, scaled_columns_;  // E' [B, R], and its rows times 1 / sqrt(D unit)
+  MatrixD gram_, system_;            // system_ holds the factor
   MatrixD scaled_, scaled_t_;
   ArrayXd diagonal_;
 };
 
-// How far x may go along dx and stay positive, at most 1.
+// Largest step in [0, 1] along dx that keeps x >= 0.
 double longest(const ArrayXd& x, const ArrayXd& dx) {
   double step = 1.0;
   for (Eigen::Index i = 0; i < x.size(); ++i) {
@@ -224,7 +218,7 @@ double longest(const ArrayXd& x, const ArrayXd& dx) {
   return step;
 }
 
-// A point between the bounds (s = w - low, t = high - w) with its multipliers.
+// A point within the bounds (s = w - low, t = high - w) and its multipliers.
 struct Point {
   ArrayXd w, s, t, z, u;
 
@@ -250,10 +244,8 @@ class InteriorPoint {
         regular_(kRegular * static_cast<double>(e.cols()) /
                  std::pow(std::max(1.0, (high - low) / kUsualRange), 2)) {}
 
-  // Whether there is anything to choose.
   bool open() const { return unit_ > 0.0 && std::isfinite(unit_) && high_ > low_; }
 
-  // Of |w - 1|^2 beside |E w - y|^2.
   double regular() const { return regular_ * unit_; }
 
   BoundedFit fit_at(const ArrayXd& w) const {
@@ -270,7 +262,7 @@ class InteriorPoint {
     Point p = start();
     BoundedFit best = fit_at(p.w);
     double smallest = std::numeric_limits<double>::infinity();
-    double nearest = smallest;  // of the distances from complementarity
+    double nearest = smallest;  // smallest complementarity
     const double floor = kRounding * inner(y_, y_) / unit_;
     int idle = 0;
     for (int iteration = 0; iteration < kMaxIterations && idle < kPatience; ++iteration) {
@@ -304,7 +296,7 @@ class InteriorPoint {
     return inner(gradient.max(0.0), w - low_) + inner((-gradient).max(0.0), high_ - w);
   }
 
-  // w = 1 where that is well inside, and multipliers that answer its gradient.
+  // w = 1 if well inside, and multipliers that balance its gradient.
   Point start() const {
     const double margin = 0.1 * std::min(1.0, high_ - low_);
     const double first = std::clamp(1.0, low_ + margin, std::max(low_ + margin, high_ - margin));
@@ -313,14 +305,14 @@ class InteriorPoint {
     p.s = p.w - low_;
     p.t = high_ - p.w;
     const ArrayXd g = gradient_at(p.w, product(e_, p.w) - y_);
-    // As large as the gradient's mean: with less the first steps run into the bounds.
+    // The mean gradient: with less, the first steps run into the bounds.
     const double lift = std::max(total(g.abs()) / static_cast<double>(g.size()), 1e-300);
     p.z = g.max(0.0) + lift;
     p.u = (-g).max(0.0) + lift;
     return p;
   }
 
-  // Of the system for complementarity products s z -> target_z, t u -> target_u.
+  // The Newton direction for complementarity products s z -> target_z, t u -> target_u.
   static Step direction(Newton& newton, const ArrayXd& gradient, const Point& p,
                         const ArrayXd& target_z, const ArrayXd& target_u) {
     Step out;
@@ -352,14 +344,14 @@ class InteriorPoint {
     const double smallest =
         std::min({p.s.minCoeff(), p.t.minCoeff(), p.z.minCoeff(), p.u.minCoeff()});
     if (!(smallest > 0.0) || !p.w.allFinite()) {
-      p = before;  // no digits left to go on with; the caller's patience ends it
+      p = before;  // out of digits; kPatience ends the loop
     }
   }
 
   const MatrixD& e_;
   ArrayXd y_;
   double low_, high_;
-  double unit_;  // mean square of a column: the problem is solved in this unit
+  double unit_;  // mean squared column length, the unit of the problem
   double regular_;
 };
 

@@ -1,4 +1,4 @@
-// The parameters of BumbleBee's mixture, which its offline and its streaming form share.
+// Parameters of BumbleBee's objective, for its offline and streaming forms.
 #pragma once
 
 #include <vector>

@@ -59,8 +59,8 @@ Matrix rotated(const RopeTables& tables, MatrixView keys, std::span<const Index>
 
 namespace {
 
-// Squared, relative; of row i of `made` against row rows[i] of `exact`, or against row i.
-double squared_error(MatrixView made, MatrixView exact, std::span<const Index> rows = {}) {
+// Squared relative error.
+double squared_error(MatrixView made, MatrixView exact, std::span<const Index> rows) {
   double error = 0.0;
   double norm = 0.0;
   for (Index i = 0; i < made.rows; ++i) {
@@ -76,10 +76,6 @@ double squared_error(MatrixView made, MatrixView exact, std::span<const Index> r
 }
 
 }  // namespace
-
-std::string code_error(MatrixView made, MatrixView exact) {
-  return fmt::format("{:.6g}", std::sqrt(squared_error(made, exact)));
-}
 
 std::string code_error(MatrixView made, MatrixView exact, std::span<const Index> rows) {
   return fmt::format("{:.6g}", std::sqrt(squared_error(made, exact, rows)));
@@ -101,7 +97,7 @@ Index coded_entries_bytes(const Params& params, const LayerFacts& layer, Index m
 }
 
 KeptEntries entries_of(const KvHead& head, std::span<const Index> tokens) {
-  return {take_rows(head.k, tokens), take_rows(head.v, tokens), {tokens.begin(), tokens.end()}};
+  return {copy_rows(head.k, tokens), copy_rows(head.v, tokens), {tokens.begin(), tokens.end()}};
 }
 
 }  // namespace kvbench

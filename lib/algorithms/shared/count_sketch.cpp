@@ -9,9 +9,8 @@
 namespace kvbench {
 namespace {
 
-// Channels that are summed at a time.
 Index channels_at_once(Index cells) {
-  constexpr Index kSide = 16;               // two cache lines of sums, at least
+  constexpr Index kSide = 16;               // at least two cache lines of sums
   constexpr Index kCache = Index{1} << 16;  // sums
   return std::max(kSide, kCache / std::max<Index>(1, cells) / kSide * kSide);
 }
@@ -55,7 +54,7 @@ void CountSketch::accumulate(float* cell, const float* x, float factor, Index co
 
 void CountSketch::change(Index position, const float* key, const float* value, float direction) {
   for (Index r = 0; r < shape_.rows; ++r) {
-    const Index at = place(r, position);
+    const Index at = slot(r, position);
     accumulate(keys_.row(at), key, direction, shape_.d);
     accumulate(values_.row(at), value, direction * sign(r, position), shape_.dv);
     counts_[at] += direction > 0.0F ? 1U : ~0U;
@@ -63,27 +62,27 @@ void CountSketch::change(Index position, const float* key, const float* value, f
 }
 
 void CountSketch::fill(std::span<const Index> positions, MatrixView k, MatrixView v) {
-  std::vector<Index> places(shape_.rows * static_cast<Index>(positions.size()));
-  std::vector<float> signs(places.size());
-  auto at = places.begin();
+  std::vector<Index> slots(shape_.rows * static_cast<Index>(positions.size()));
+  std::vector<float> signs(slots.size());
+  auto at = slots.begin();
   auto s = signs.begin();
   for (Index r = 0; r < shape_.rows; ++r) {
     for (const Index i : positions) {
       *s++ = sign(r, i);
-      ++counts_[*at++ = place(r, i)];
+      ++counts_[*at++ = slot(r, i)];
     }
   }
-  fill_cells(positions, places, std::vector<float>(places.size(), 1.0F), k, keys_);
-  fill_cells(positions, places, signs, v, values_);
+  fill_cells(positions, slots, std::vector<float>(slots.size(), 1.0F), k, keys_);
+  fill_cells(positions, slots, signs, v, values_);
 }
 
-// Tokens go to cells at random, so as many channels are summed at a time as the second-level cache
-// holds of a row's cells. Those of the tokens are laid side by side, for every row reads them.
-void CountSketch::fill_cells(std::span<const Index> positions, std::span<const Index> places,
+// Tokens hit cells at random, so only as many channels are summed at a time as keep a row's cells
+// in the second-level cache. The tokens' channels are copied side by side, as every row reads them.
+void CountSketch::fill_cells(std::span<const Index> positions, std::span<const Index> slots,
                              std::span<const float> factors, MatrixView from, Matrix& to) {
   const Index step = channels_at_once(shape_.cells);
   const auto edge = static_cast<double>(largest_);
-  constexpr std::size_t kAhead = 32;  // tokens; processors do not foresee strides of a whole row
+  constexpr std::size_t kAhead = 32;  // tokens; hardware does not prefetch strides of a whole row
   AlignedVector<double> sums;
   AlignedVector<float> slice;
   for (Index begin = 0; begin < from.cols; begin += step) {
@@ -98,7 +97,7 @@ void CountSketch::fill_cells(std::span<const Index> positions, std::span<const I
       const auto skipped = static_cast<std::size_t>(r) * positions.size();
       sums.assign(shape_.cells * width, 0.0);
       for (std::size_t i = 0; i < positions.size(); ++i) {
-        double* sum = sums.data() + (places[skipped + i] - first) * width;
+        double* sum = sums.data() + (slots[skipped + i] - first) * width;
         const float* x = slice.data() + i * width;
         const auto factor = static_cast<double>(factors[skipped + i]);
 #pragma omp simd
@@ -114,7 +113,7 @@ void CountSketch::fill_cells(std::span<const Index> positions, std::span<const I
           beyond += std::fabs(sum[t]) > edge ? 1 : 0;
         }
         overflows_ += beyond;
-        store_sums(shape_.dtype, sum, to.row(first + c) + begin, width);  // to cells that are 0
+        store_sums(shape_.dtype, sum, to.row(first + c) + begin, width);  // cells are 0 before
       }
     }
   }

@@ -43,7 +43,8 @@ Index evicting_cache_bytes(const LayerFacts& layer, Index kept) {
 Eviction EvictingCache::step(Index j, Index leaving) {
   const Index left = j - rules_.window;
   if (leaving != (left < rules_.sink ? -1 : left)) {
-    throw std::logic_error("evicting cache: another token leaves the window than its rules say");
+    throw std::logic_error(
+        "evicting cache: the leaving token does not match the window of the rules");
   }
   now_ = j;
   size_ += j < rules_.sink ? 0 : 1;

@@ -16,7 +16,7 @@ namespace kvbench {
 namespace {
 
 constexpr const char* kPast = "past";
-constexpr Index kRowsAtOnce = 48;  // queries whose logits are in memory
+constexpr Index kRowsAtOnce = 48;  // queries with logits in memory
 
 template <class All>
 const typename All::value_type& require_named(std::string_view method, const char* what,
@@ -34,24 +34,23 @@ const typename All::value_type& require_named(std::string_view method, const cha
   return *found;
 }
 
-// Nothing that scores may have seen the evaluated tokens.
+// Scores must not depend on evaluated tokens.
 void check_prefix(std::string_view method, const std::string& what, const LayerFacts& layer,
                   const std::optional<Index>& prefix) {
   if (!prefix) {
-    throw InputError(
-        fmt::format("{}: {} has no attribute prefix, expected the number of tokens that "
-                    "the model had read",
-                    method, what));
+    throw InputError(fmt::format(
+        "{}: {} has no attribute prefix, expected the number of tokens that the model had read",
+        method, what));
   }
   if (*prefix > layer.prompt()) {
     throw InputError(
         fmt::format("{}: {} had read {} tokens (attribute prefix), expected at most n - "
-                    "queries = {}: nothing that scores may have seen the evaluated ones",
+                    "queries = {}: scores must not depend on evaluated tokens",
                     method, what, *prefix, layer.prompt()));
   }
 }
 
-// Keys [t + m, d] of tokens and, behind them, of the segment, transposed.
+// Transposed keys [t + m, d]: the tokens', then the segment's.
 MatrixD joined_keys(const KvHead& head, const ExtraSegment& segment,
                     std::span<const Index> tokens) {
   const auto count = static_cast<Index>(tokens.size());
@@ -65,7 +64,7 @@ MatrixD joined_keys(const KvHead& head, const ExtraSegment& segment,
   return out;
 }
 
-// x [n] becomes its softmax, `sink` one more logit (-inf: none).
+// x [n] becomes its softmax with one more logit `sink` (-inf: none).
 void normalise(double* x, Index n, double sink) {
   double largest = std::max(x[0], sink);
   for (Index i = 1; i < n; ++i) {
@@ -84,7 +83,7 @@ void normalise(double* x, Index n, double sink) {
 
 ParamSpec ref_param() {
   return name_param("ref", kPast,
-                    "whose queries score: past, the prompt's own; or a set of extra queries of the "
+                    "queries that score: past, the prompt's own; or a set of extra queries of the "
                     "trace, by its name (docs/trace_format.md)");
 }
 
@@ -111,10 +110,10 @@ std::map<std::string, std::string> resolve_ref(const Params& params, const Layer
 const ExtraSetInfo& require_extra(std::string_view method, const LayerFacts& layer,
                                   const std::string& name) {
   if (layer.window > 0) {
-    throw InputError(fmt::format(
-        "{}: sets of extra queries do not know the layer's window of {} tokens; expected --layers "
-        "without it",
-        method, layer.window));
+    throw InputError(
+        fmt::format("{}: sets of extra queries do not support the layer's window of {} tokens, "
+                    "expected --layers without it",
+                    method, layer.window));
   }
   const ExtraSetInfo& out = require_named(method, "extra queries", layer.extra, name);
   for (std::size_t i = 0; i < out.segments.size(); ++i) {
@@ -134,7 +133,7 @@ const ScoresInfo& require_scores(std::string_view method, const LayerFacts& laye
 const ExtraSet& extra_set(const Task& task, const std::string& name) {
   const ExtraSet* found = find_named(task.extra, name);
   if (found == nullptr) {
-    throw std::logic_error(fmt::format("extra queries '{}' were asked for and not given", name));
+    throw std::logic_error(fmt::format("extra queries '{}' are not in the task", name));
   }
   return *found;
 }
@@ -155,7 +154,7 @@ void each_extra_weight(const KvHead& head, const ExtraSegment& segment,
       }
       inner_products(block, keys_t, logits);
       for (Index r = 0; r < rows; ++r) {
-        // Own keys behind the query are not seen.
+        // Keys after the query are masked.
         normalise(logits.row(r), count + begin + r + 1, sink_logit(head, static_cast<Index>(g)));
         visit(static_cast<Index>(g), begin + r, {logits.row(r), tokens.size()});
       }

@@ -1,5 +1,4 @@
-// What a trace's extra queries pay to the tokens of the prompt: for methods that score with a set
-// of them (kvzip; ref=NAME), and the checks that a layer has one that may be used.
+// Attention from a trace's extra queries to the prompt (kvzip; ref=NAME).
 #pragma once
 
 #include <functional>
@@ -13,45 +12,45 @@
 
 namespace kvbench {
 
-/// The parameter `ref`: whose queries score, `past` (the prompt's own) or a set's.
+/// The parameter `ref`: queries that score, `past` (the prompt's own) or a set's name.
 ParamSpec ref_param();
-/// For MethodInfo::extra_sets: the set that `ref` names; none for past, and of methods without it.
+/// For MethodInfo::extra_sets: the set named by `ref`, or none.
 std::vector<std::string> ref_sets(const Params& params);
-/// For MethodInfo::resolve: the checks of require_extra on the set that `ref` names. Throws
-/// InputError where it names one under the stream protocol.
+/// For MethodInfo::resolve: checks the set named by `ref` as require_extra. Throws InputError also
+/// under the stream protocol.
 std::map<std::string, std::string> resolve_ref(const Params& params, const LayerFacts& layer);
 
-/// The layer's set `name`. Throws InputError, naming `method`, where the layer has none of that
-/// name, or a segment does not say what the model had read (prefix), or had read evaluated tokens.
+/// Returns the layer's set. Throws InputError, with `method`, if there is none, or a segment has no
+/// prefix or one beyond the prompt.
 const ExtraSetInfo& require_extra(std::string_view method, const LayerFacts& layer,
                                   const std::string& name);
-/// The same of scores.
+/// The same for scores.
 const ScoresInfo& require_scores(std::string_view method, const LayerFacts& layer,
                                  const std::string& name);
 
-/// The task's set of that name. Throws std::logic_error where it has none: see Task::extra.
+/// Returns the task's set. Throws std::logic_error if it is missing (see Task::extra).
 const ExtraSet& extra_set(const Task& task, const std::string& name);
 
-/// The softmax weights of one query of head `g` of the group, row `j` of its segment: w [tokens].
+/// Receives the softmax weights w [tokens] of row `j` of a segment, for query head `g` of the
+/// group.
 using VisitWeights = std::function<void(Index g, Index j, std::span<const double> w)>;
 
-/// Queries `queries` of a segment, of every query head of the group: their softmax runs over
-/// `tokens` of the head and the segment's own keys up to the query itself, at the positions where
-/// they are rotated. float64, the order of every sum fixed. Visits heads one after another, queries
-/// ascending. Time O(group m (t + m) d), memory extra_weights_bytes.
+/// Visits softmax weights of rows `queries` of a segment, by query head, then row. A softmax runs
+/// over `tokens` of the head and the segment's keys up to the query. float64, fixed order of sums.
+/// Time O(group m (t + m) d), memory extra_weights_bytes.
 void each_extra_weight(const KvHead& head, const ExtraSegment& segment,
                        std::span<const Index> tokens, Range queries, const VisitWeights& visit);
 Index extra_weights_bytes(Index d, Index tokens, Index queries);
 
-/// [group][n]: sums of the softmax weights of the set's last `count` queries (its segments one
-/// after another), each over the tokens [0, prefix) of its segment and the segment's own keys up to
-/// itself; 0 for tokens from prefix on. Computed once for a head (ScoreBook::cached).
+/// [group][n]: summed softmax weights of the set's last `count` queries, each over tokens [0,
+/// prefix) and its segment's keys up to itself; 0 from prefix on. Computed once per head
+/// (ScoreBook::cached).
 const std::vector<std::vector<double>>& extra_sums(const Task& task, const std::string& set,
                                                    Index count);
-/// Bytes that this holds beside its result, for the set that `ref` names.
+/// Scratch of extra_sums for the set named by `ref`.
 Index extra_sums_bytes(const Params& params, const LayerFacts& layer);
 
-/// Of the last `count` queries of a set: those of each segment.
+/// The last `count` queries of a set, as a range in each segment.
 std::vector<Range> last_queries(const ExtraSet& set, Index count);
 
 }  // namespace kvbench

@@ -11,7 +11,7 @@
 namespace kvbench {
 namespace {
 
-// Shares of `total` for the layers `open`, as real numbers; equal where all values are 0.
+// Real shares of `total` for the layers `open`; equal if all values are 0.
 std::vector<double> proportions(std::span<const double> fisher,
                                 const std::vector<std::size_t>& open, Index total) {
   double largest = 0.0;
@@ -19,7 +19,7 @@ std::vector<double> proportions(std::span<const double> fisher,
     largest = std::max(largest, fisher[l]);
   }
   std::vector<double> out;
-  for (const std::size_t l : open) {  // divided first: a sum of huge values must not overflow
+  for (const std::size_t l : open) {  // divided first, so that huge values do not overflow
     out.push_back(largest > 0.0 ? fisher[l] / largest : 1.0);
   }
   const double sum = std::accumulate(out.begin(), out.end(), 0.0);
@@ -48,7 +48,6 @@ std::vector<Index> fisher_split(std::span<const double> fisher, std::span<const 
   std::iota(open.begin(), open.end(), std::size_t{0});
   while (left > 0) {
     const std::vector<double> share = proportions(fisher, open, left);
-    // Fill those that reach their cap, then share out again: their excess is the others'.
     std::vector<std::size_t> rest;
     Index filled = 0;
     for (std::size_t i = 0; i < open.size(); ++i) {
@@ -64,22 +63,21 @@ std::vector<Index> fisher_split(std::span<const double> fisher, std::span<const 
       open = std::move(rest);
       continue;
     }
-    // None is capped: whole parts, then one each by the largest remainder.
-    Index given = 0;
+    Index assigned = 0;
     for (std::size_t i = 0; i < open.size(); ++i) {
-      out[open[i]] = std::min(static_cast<Index>(share[i]), left - given);
-      given += out[open[i]];
+      out[open[i]] = std::min(static_cast<Index>(share[i]), left - assigned);
+      assigned += out[open[i]];
     }
     std::vector<std::size_t> order(open.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
       return share[a] - std::floor(share[a]) > share[b] - std::floor(share[b]);
     });
-    for (std::size_t i = 0; given < left; i = (i + 1) % order.size()) {
+    for (std::size_t i = 0; assigned < left; i = (i + 1) % order.size()) {
       const std::size_t l = open[order[i]];
-      const Index room = out[l] < caps[l] ? 1 : 0;
-      out[l] += room;
-      given += room;
+      const Index free = out[l] < caps[l] ? 1 : 0;
+      out[l] += free;
+      assigned += free;
     }
     left = 0;
   }

@@ -10,12 +10,11 @@
 
 namespace kvbench {
 
-/// Splits `total` (bytes or tokens) over layers in proportion to `fisher` [layers], none above its
-/// cap: what a capped layer cannot use goes to the others in the same proportion. Integers by
-/// largest remainder, ties to the lower layer, so that the parts add up to
-/// min(total, sum of caps) exactly. Where all layers with room left have Fisher information 0,
-/// they share evenly. total >= 0, caps >= 0.
-/// Errors: InputError where a Fisher value is negative or not finite, or the sizes differ.
+/// Splits `total` (bytes or tokens) over layers in proportion to `fisher` [layers]. What exceeds a
+/// layer's cap goes to the others in the same proportion; layers with Fisher information 0 share
+/// evenly if all open ones are 0. Largest remainder, ties to the lower layer: the parts sum to
+/// min(total, sum of caps). total, caps >= 0. Throws InputError if a Fisher value is negative or
+/// not finite, or the sizes differ.
 std::vector<Index> fisher_split(std::span<const double> fisher, std::span<const Index> caps,
                                 Index total);
 

@@ -9,7 +9,7 @@ namespace {
 
 using Signs = std::span<const std::int8_t>;
 
-// First place at which `sign` has been seen `count` times; -1 if it never is.
+// First place at which `sign` has occurred `count` times, or -1.
 Index place_of_count(Signs signs, std::int8_t sign, Index count) {
   Index seen = 0;
   for (std::size_t i = 0; i < signs.size(); ++i) {
@@ -21,7 +21,7 @@ Index place_of_count(Signs signs, std::int8_t sign, Index count) {
   return -1;
 }
 
-// Up to and including c drop `dropped`; the other sign's tokens there count double.
+// Up to and including c, drops sign `dropped` and doubles the other.
 std::vector<Survivor> cut_at(Signs signs, Index c, std::int8_t dropped) {
   std::vector<Survivor> out;
   for (Index i = 0; i < static_cast<Index>(signs.size()); ++i) {
@@ -36,10 +36,10 @@ std::vector<Survivor> cut_at(Signs signs, Index c, std::int8_t dropped) {
 
 std::vector<Survivor> weighted(Signs signs) {
   const auto m = static_cast<Index>(signs.size());
-  const Index majority = m - m / 2;  // one sign always gets there, and only one: 2 ceil(m/2) >= m
+  const Index majority = m - m / 2;  // exactly one sign reaches it, as 2 ceil(m/2) >= m
   const Index plus = place_of_count(signs, 1, majority);
   const Index minus = place_of_count(signs, -1, majority);
-  // Both get there only where m is even and the signs are equally many: the first to do so.
+  // Both reach it only if m is even and signs are balanced; the first wins.
   const bool drop_plus = plus >= 0 && (minus < 0 || plus < minus);
   return cut_at(signs, drop_plus ? plus : minus, drop_plus ? std::int8_t{1} : std::int8_t{-1});
 }
@@ -50,8 +50,8 @@ std::vector<Survivor> repo(Signs signs) {
   if (half == 0) {
     return {};
   }
-  // The sign at the later of the two places is dropped up to there; a sign that never reaches half
-  // counts as place 0. For odd m one survivor too many is left, and the order decides who goes.
+  // The sign at the later place is dropped up to there; a sign that never reaches half counts as
+  // place 0. For odd m one survivor too many is left and the order decides.
   const Index c =
       std::max({Index{0}, place_of_count(signs, 1, half), place_of_count(signs, -1, half)});
   std::vector<Survivor> out = cut_at(signs, c, signs[c]);

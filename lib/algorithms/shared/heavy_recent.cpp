@@ -25,10 +25,10 @@ Index recent_of(const Params& params, Index kept) {
 
 Index split_bytes(const LayerFacts& layer, Index middle) {
   return std::max(accumulated_scores_bytes(layer, middle),
-                  given_split_bytes(layer, middle) + selection_bytes(middle));
+                  split_result_bytes(layer, middle) + selection_bytes(middle));
 }
 
-Index given_split_bytes(const LayerFacts& layer, Index middle) {
+Index split_result_bytes(const LayerFacts& layer, Index middle) {
   return 8 * layer.n + 16 * middle;  // lists grow by doubling
 }
 
@@ -37,7 +37,7 @@ Split split_heavy_recent(const Task& task, const Params& params, Index kept) {
   out.scores = accumulated_scores(task, params);
   const Index recent = recent_of(params, kept);
   const auto older = task.tokens.first(task.count() - recent);
-  out.kept = keep_top(older, take_scores(out.scores, older), kept - recent);
+  out.kept = keep_top(older, gather_scores(out.scores, older), kept - recent);
   std::set_difference(older.begin(), older.end(), out.kept.begin(), out.kept.end(),
                       std::back_inserter(out.evicted));
   append_all(out.kept, task.tokens.last(recent));
@@ -62,8 +62,8 @@ Compressed hold_unchanged(const KvHead& head, std::span<const Index> kept,
   for (std::size_t i = 0; i < kept.size(); ++i) {
     (is_changed(i) ? changed : out.held.tokens).push_back(kept[i]);
   }
-  out.made.k = take_rows(head.k, changed);
-  out.made.v = take_rows(head.v, changed);
+  out.made.k = copy_rows(head.k, changed);
+  out.made.v = copy_rows(head.v, changed);
   out.made.positions = std::move(changed);
   return out;
 }

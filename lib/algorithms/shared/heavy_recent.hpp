@@ -1,5 +1,4 @@
-// H2O's choice, shared by the methods that evict as it does and merge what they evict: the heaviest
-// tokens by accumulated attention outside the most recent, and these.
+// H2O's choice of tokens, shared by methods that evict as H2O and merge the evicted tokens.
 // [1] Zhang et al., "H2O", NeurIPS 2023, arXiv:2306.14048.
 #pragma once
 
@@ -11,31 +10,30 @@
 
 namespace kvbench {
 
-/// The sizes, `heavy_ratio`, `reduce`, and a method's `own`.
+/// The sizes, `heavy_ratio`, `reduce`, and `own`.
 std::vector<ParamSpec> heavy_recent_params(const std::vector<ParamSpec>& own = {});
 
-/// How many of `kept` tokens are the most recent: all but floor(heavy_ratio * kept).
+/// Recent tokens among `kept`: kept - floor(heavy_ratio * kept).
 Index recent_of(const Params& params, Index kept);
 
-/// The task's tokens, both ascending.
 struct Split {
   std::vector<Index> kept;
   std::vector<Index> evicted;
   std::vector<double> scores;  ///< [n] of all positions: accumulated_scores
 };
 
-/// `kept` tokens: the recent_of most recent, and the heaviest of the others.
+/// Keeps the recent_of most recent tokens, and the heaviest of the others by accumulated attention.
 Split split_heavy_recent(const Task& task, const Params& params, Index kept);
 
-/// Bytes that split_heavy_recent holds, and what it gives of them.
+/// Peak bytes of split_heavy_recent; bytes of its result.
 Index split_bytes(const LayerFacts& layer, Index middle);
-Index given_split_bytes(const LayerFacts& layer, Index middle);
+Index split_result_bytes(const LayerFacts& layer, Index middle);
 
-/// Cosine of each evicted token's key to that of kept[target[i]]; of a zero key 0.
+/// Cosine of each evicted key to that of kept[target[i]]; 0 for a zero key.
 std::vector<double> cosines(MatrixView keys, const Split& split, std::span<const Index> target);
 
-/// `kept` with weight 1: held, but for those whose place `is_changed`; these are made, their rows
-/// the trace's, for the caller to change.
+/// `kept` with weight 1. Tokens with `is_changed` (by index in `kept`) are made entries, copies for
+/// the caller to change.
 Compressed hold_unchanged(const KvHead& head, std::span<const Index> kept,
                           const std::function<bool(std::size_t)>& is_changed);
 

@@ -13,7 +13,7 @@ namespace kvbench {
 namespace {
 
 constexpr double kRidge = 1e-2;  // [2]'s, absolute
-constexpr Index kBlock = 512;    // rows that are solved for at once
+constexpr Index kBlock = 512;    // rows solved for at once
 
 MatrixD sketched(const MatrixD& rows, Index columns, const RngStream& normals) {
   MatrixD projection(rows.cols(), columns);
@@ -32,7 +32,7 @@ MatrixD factor(const MatrixD& rows) {
   MatrixD gram;
   transpose(rows, rows_t);
   inner_products(rows_t, rows, gram, true);
-  // Ends: a ridge above all other entries leaves a matrix of dominant diagonal.
+  // Terminates: a ridge above all entries makes the diagonal dominant.
   for (double ridge = kRidge;; ridge *= 10.0) {
     MatrixD raised = gram;
     for (Index i = 0; i < gram.rows(); ++i) {
@@ -105,7 +105,7 @@ std::vector<double> leverage_scores(MatrixD keys, Index sketch, const RngStream&
 
 Index leverage_scores_bytes(const Params& params, Index d, Index tokens) {
   const Index sketch = params.integer("sketch");
-  // Keys; where they are sketched, the products too; their transpose, or the scores.
+  // Keys, and their products if sketched; the transpose, or the scores.
   const Index width = sketch > 0 ? sketch : d;
   return 8 * tokens * ((sketch > 0 ? d : 0) + 2 * width) + 40 * width * width + 8 * kBlock * width;
 }

@@ -11,9 +11,9 @@
 namespace kvbench {
 namespace {
 
-constexpr int kNodes = 12;  // per panel; a panel is at most half a standard deviation wide
+constexpr int kNodes = 12;  // per panel of at most half a standard deviation
 
-// Gauss-Legendre nodes and weights on [-1, 1], by Newton's method on the Legendre polynomial.
+// Gauss-Legendre on [-1, 1], nodes by Newton's method.
 struct GaussRule {
   std::array<double, kNodes> x{};
   std::array<double, kNodes> w{};
@@ -43,8 +43,8 @@ struct GaussRule {
   }
 };
 
-// The density between two angles, x = sin(angle): integrals of cos^(d - 2), divided by its value at
-// the lower angle, so that nothing underflows.
+// Integrals of the density over angles, x = sin(angle): cos^(d - 2) divided by its value at the
+// lower angle, so that nothing underflows.
 class Density {
  public:
   explicit Density(Index d) : power_(static_cast<double>(d) - 2.0) {}
@@ -52,11 +52,11 @@ class Density {
   struct Cell {
     double mass = 0.0;
     double mean = 0.0;
-    double at_low = 0.0;   // density of x there, on the same scale
-    double at_high = 0.0;  // the same; 0 at x = 1
+    double at_low = 0.0;   // density of x there, same scale
+    double at_high = 0.0;  // 0 at x = 1
   };
 
-  // Of x in [low, high], 0 <= low < high <= 1.
+  // 0 <= low < high <= 1.
   Cell cell(double low, double high) const {
     static const GaussRule rule;
     const double begin = std::asin(low);
@@ -78,7 +78,7 @@ class Density {
       }
       mass += part;
       if (part < 1e-24 * mass) {
-        break;  // all that follows is less
+        break;  // the rest is smaller
       }
     }
     Cell out{mass, moment / mass, 1.0 / std::cos(begin), 0.0};
@@ -88,8 +88,8 @@ class Density {
     return out;
   }
 
-  // Levels of the positive half to start from: equal parts of the density's cube root, which is the
-  // optimum for many levels (Panter and Dite, 1951).
+  // Initial positive levels: equal parts of the density's cube root, the optimum for many levels
+  // (Panter and Dite, 1951).
   std::vector<double> start(std::size_t count) const {
     constexpr std::size_t kSteps = 1 << 14;
     std::vector<double> sums{0.0};
@@ -117,7 +117,7 @@ class Density {
   double power_;
 };
 
-// Solves the tridiagonal system in place (Thomas); diagonally dominant near the optimum.
+// Thomas algorithm, in place.
 void solve(std::vector<double>& below, std::vector<double>& diagonal, std::vector<double>& above,
            std::vector<double>& right) {
   for (std::size_t i = 1; i < right.size(); ++i) {
@@ -131,7 +131,7 @@ void solve(std::vector<double>& below, std::vector<double>& diagonal, std::vecto
   }
 }
 
-// The positive levels of the optimum: Newton's method on "each level is its cell's mean".
+// The positive levels: Newton's method on "each level is its cell's mean".
 std::vector<double> positive_levels(std::size_t count, Index d) {
   const Density density(d);
   std::vector<double> c = density.start(count);
@@ -156,7 +156,7 @@ std::vector<double> positive_levels(std::size_t count, Index d) {
     }
     std::vector<double> step = rest;
     solve(below, diagonal, above, step);
-    // The whole step, or the part of it that keeps the levels in order.
+    // Halve the step until the levels stay in order.
     for (double part = 1.0;; part *= 0.5) {
       std::vector<double> next = c;
       for (std::size_t i = 0; i < count; ++i) {
@@ -164,7 +164,7 @@ std::vector<double> positive_levels(std::size_t count, Index d) {
       }
       if (next.front() > 0.0 && next.back() < 1.0 && std::ranges::is_sorted(next)) {
         if (next == c) {
-          return c;  // as near as float64 comes
+          return c;  // float64 resolution
         }
         c = std::move(next);
         break;
@@ -203,10 +203,10 @@ double Codebook::nearest(double x) const {
 
 const Codebook& unit_codebook(int bits, Index d) {
   if (bits < 1 || bits > 8 || d < 1) {
-    throw std::logic_error("a codebook of 1 to 8 bits in at least one dimension");
+    throw std::logic_error("codebook: expected 1 to 8 bits and at least one dimension");
   }
   static std::mutex mutex;
-  static std::map<std::pair<int, Index>, Codebook> made;  // nodes stay where they are
+  static std::map<std::pair<int, Index>, Codebook> made;  // references stay valid
   const std::scoped_lock lock(mutex);
   const auto [place, is_new] = made.try_emplace({bits, d});
   if (is_new) {

@@ -1,4 +1,4 @@
-// The quantizer of least mean squared error for one coordinate of a uniform unit vector.
+// The quantizer with the least mean squared error for a coordinate of a uniform unit vector.
 // [1] Max, "Quantizing for minimum distortion", IRE Transactions on Information Theory 6, 1960.
 // [2] Zandieh et al., "TurboQuant: Online Vector Quantization with Near-optimal Distortion Rate",
 //     2025, arXiv:2504.19874, section 3.1: the density (1 - x^2)^((d - 3) / 2) on [-1, 1].
@@ -11,18 +11,18 @@
 
 namespace kvbench {
 
-/// Levels that numbers are coded by, and what lies between them.
+/// Levels and the cuts between them.
 struct Codebook {
   std::vector<double> levels;  ///< [2^bits], ascending, symmetric about 0
-  std::vector<double> cuts;    ///< [2^bits - 1]: halves between neighbours
+  std::vector<double> cuts;    ///< [2^bits - 1]: midpoints of neighbours
 
-  /// The nearest level; of two equally near ones the lower.
+  /// The nearest level; ties to the lower.
   double nearest(double x) const;
 };
 
-/// The codebook for `bits` bits (1 to 8) in `d` dimensions (1 or more), where each level is the
-/// mean of its cell to 1e-12 of a standard deviation. Computed once for each pair; may be called
-/// from many threads.
+/// The codebook for `bits` bits (1 to 8) in `d` >= 1 dimensions: each level is the mean of its cell
+/// to 1e-12 standard deviations. Computed once per pair. Thread-safe. Throws std::logic_error for
+/// other arguments.
 const Codebook& unit_codebook(int bits, Index d);
 
 }  // namespace kvbench

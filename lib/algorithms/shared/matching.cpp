@@ -27,19 +27,20 @@ using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMaj
 
 constexpr Index kWeightBytes = 4;
 constexpr const char* kEqual = "equal";  // heads: no method shares
-// Weights within which keys=omp chooses; those of the paper's public code.
+// Bounds on weights for keys=omp; those of the paper's public code.
 constexpr double kPursuitLow = 1e-12;
 constexpr double kPursuitHigh = 1096.6331584284585;  // exp(7)
-// The ridge r = ridge trace / B keeps the condition of X'X + r below 1 + B / ridge: from here on a
-// Cholesky factor of it loses half of float64's digits at most, which float32 does not see.
+// The ridge r = ridge trace / B keeps the condition of X'X + r below 1 + B / ridge. From here on a
+// Cholesky factorisation loses at most half of float64's digits, below float32 resolution.
 constexpr double kSafeRidge = 1e-8;
 
 void takes_selecting(const Method& m) {
   if (m.info.scope != Scope::head) {
-    throw InputError(fmt::format("{0} shares its budget with other heads: heads={0}", m.info.name));
+    throw InputError(
+        fmt::format("{0} shares its budget with other heads, expected heads={0}", m.info.name));
   }
   if (!can_select(m)) {
-    throw InputError(fmt::format("{} does not select tokens of a given number", m.info.name));
+    throw InputError(fmt::format("{} cannot select a requested number of tokens", m.info.name));
   }
 }
 
@@ -61,7 +62,6 @@ std::optional<KeyScore> score_of(const std::string& keys) {
                           : std::nullopt;
 }
 
-// The tokens that another method selects, as many as it may.
 std::vector<Index> selected_by(const Method& method, const Task& task, const Params& params,
                                Index count) {
   Task asked = task;
@@ -72,8 +72,8 @@ std::vector<Index> selected_by(const Method& method, const Task& task, const Par
       asked, part_params(method, params).with({{"tokens", fmt::format("{}", count)}}));
   if (c.made.k.rows() > 0 || static_cast<Index>(c.held.tokens.size()) > count) {
     throw std::logic_error(
-        fmt::format("{}: selects_tokens is set, but it does not hold just "
-                    "tokens, or more of them than asked for",
+        fmt::format("{}: selects_tokens is set, got made entries or more tokens "
+                    "than requested",
                     method.info.name));
   }
   return c.held.tokens;
@@ -100,10 +100,9 @@ double norm(const MatrixD& m) {
   return std::sqrt(dot(m.data(), m.data(), m.rows() * m.cols()));
 }
 
-// Of all least squares solutions of |X Z - T|^2 + r |Z|^2 the shortest, by Eigen's complete
-// orthogonal decomposition of X with sqrt(r) 1 below it. It reveals the rank by column pivoting.
-// Several times slower than a Cholesky factor, and the one place where the order of summation is
-// Eigen's, which depends on the instruction set.
+// Shortest least-squares solution of |X Z - T|^2 + r |Z|^2 by Eigen's complete orthogonal
+// decomposition, several times slower than Cholesky. Only here the order of summation is Eigen's
+// and depends on the instruction set.
 MatrixD shortest_solution(const MatrixD& x, const MatrixD& t, double r) {
   const Index below = r > 0.0 ? x.cols() : 0;
   Eigen::MatrixXd stacked = Eigen::MatrixXd::Zero(x.rows() + below, x.cols());
@@ -117,12 +116,9 @@ MatrixD shortest_solution(const MatrixD& x, const MatrixD& t, double r) {
   return out;
 }
 
-// Z = C - V of (X'X + r) Z = X'T; with r = 0, of all least squares solutions the shortest.
-//
-// With a ridge that is not tiny, by the Cholesky factor of the smaller of two Gram matrices, which
-// is positive definite however many tokens there are for a query: where B > R,
-// (X'X + r)^-1 X' = X' (XX' + r)^-1. Without one X'X is singular there, and forming it would square
-// the condition.
+// Solves (X'X + r) Z = X'T; with r = 0, the shortest least-squares solution. With a ridge, by the
+// Cholesky factor of the smaller Gram matrix: (X'X + r)^-1 X' = X' (XX' + r)^-1 if B > R. Without
+// one X'X is singular there, and forming it would square the condition.
 MatrixD ridge_solution(const MatrixD& x, const MatrixD& t, double ridge) {
   const double r =
       ridge * dot(x.data(), x.data(), x.rows() * x.cols()) / static_cast<double>(x.cols());
@@ -151,7 +147,6 @@ MatrixD ridge_solution(const MatrixD& x, const MatrixD& t, double ridge) {
   return shortest_solution(x, t, r);
 }
 
-// a - b of one shape.
 MatrixD difference(const MatrixD& a, const MatrixD& b) {
   MatrixD out = a;
   add(-1.0, b.data(), b.rows() * b.cols(), out.data());
@@ -167,27 +162,26 @@ struct Fit {
   Matrix values;               // [B, dv]; empty: kept
   Figures diag;
 
-  void say(const char* name, double x) { diag.emplace_back(name, fmt::format("{:.6g}", x)); }
+  void add_figure(const char* name, double x) { diag.emplace_back(name, fmt::format("{:.6g}", x)); }
 };
 
-// The head with the kept tokens' keys as they will be stored; none where they stay as they are.
+// The head with the kept tokens' stored keys, if they are to be fitted to.
 std::optional<KvHead> coded_head(const Task& task, std::span<const Index> kept) {
   if (task.code_keys == nullptr) {
     return std::nullopt;
   }
-  KvHead out;  // weights and values are fitted with nothing else of it
+  KvHead out;  // only the fields that the fits read
   out.k = task.head.k;
   out.scale = task.head.scale;
   out.dtype = task.head.dtype;
   out.precision = task.head.precision;
-  const Matrix coded = (*task.code_keys)(take_rows(task.head.k, kept), kept);
+  const Matrix coded = (*task.code_keys)(copy_rows(task.head.k, kept), kept);
   for (Index i = 0; i < coded.rows(); ++i) {
     std::copy_n(coded.row(i), coded.cols(), out.k.row(kept[i]));
   }
   return out;
 }
 
-// Whether the kept tokens are all, with the keys that the outputs were made with.
 bool nothing_missing(const Task& task, std::span<const Index> kept) {
   return static_cast<Index>(kept.size()) == task.count() && task.code_keys == nullptr;
 }
@@ -200,7 +194,7 @@ void fit_weights(const Task& task, const KvHead& head, const Params& params,
   Index at_low = 0;
   Index at_high = 0;
   if (nothing_missing(task, kept) && low <= 1.0 && high >= 1.0) {
-    fit.weights.assign(kept.size(), 1.0F);  // nothing is missing: the optimum, and no other's peer
+    fit.weights.assign(kept.size(), 1.0F);  // the optimum closest to 1
     mean = 1.0;
   } else {
     const BoundedFit best =
@@ -217,23 +211,23 @@ void fit_weights(const Task& task, const KvHead& head, const Params& params,
     for (const double y : reference.mass()) {
       square += y * y;
     }
-    fit.say("mass_error", std::sqrt(ratio(best.objective, square)));
-    fit.say("fit_gap", ratio(best.gap, square));
+    fit.add_figure("mass_error", std::sqrt(ratio(best.objective, square)));
+    fit.add_figure("fit_gap", ratio(best.gap, square));
   }
-  fit.say("weight_mean", mean);
-  fit.say("at_min", static_cast<double>(at_low));
-  fit.say("at_max", static_cast<double>(at_high));
+  fit.add_figure("weight_mean", mean);
+  fit.add_figure("at_min", static_cast<double>(at_low));
+  fit.add_figure("at_max", static_cast<double>(at_high));
 }
 
 void fit_values(const Task& task, const KvHead& head, const Params& params,
                 const ReferenceAttention& reference, std::span<const Index> kept, Fit& fit) {
-  fit.values = take_rows(task.head.v, kept);
+  fit.values = copy_rows(task.head.v, kept);
   if (reference.rows() == 0 || nothing_missing(task, kept)) {
-    return;  // nothing to fit to, or nothing left to fit
+    return;  // nothing to fit
   }
   const MatrixD x = reference.softmax(head, kept, fit.weights);
   MatrixD v;
-  MatrixD held;  // what the kept tokens' own values give
+  MatrixD held;  // output of the kept tokens' own values
   gather_rows(task.head.v, kept, v);
   inner_products(x, v, held);
   const MatrixD missing = difference(reference.output(), held);
@@ -244,7 +238,7 @@ void fit_values(const Task& task, const KvHead& head, const Params& params,
     }
   }
   inner_products(x, moved, held);
-  fit.say("output_error", ratio(norm(difference(missing, held)), norm(reference.output())));
+  fit.add_figure("output_error", ratio(norm(difference(missing, held)), norm(reference.output())));
 }
 
 void check_matching(const Params& params) {
@@ -253,9 +247,8 @@ void check_matching(const Params& params) {
                                  params.method(), params.text("w_min"), params.text("w_max")));
   }
   if (sharing(params) != nullptr && !(params.is_auto("tokens") && params.is_auto("T"))) {
-    throw InputError(
-        fmt::format("{}: got tokens or T with heads={}, expected a budget, which heads can share",
-                    params.method(), params.text("heads")));
+    throw InputError(fmt::format("{}: got tokens or T with heads={}, expected a budget to share",
+                                 params.method(), params.text("heads")));
   }
 }
 
@@ -316,19 +309,19 @@ Index matching_scratch(const Params& params, const LayerFacts& layer, Index rows
                        Index kept) {
   const Index d = layer.d;
   const Index dv = layer.dv;
-  // Keys twice, as they are transposed, or values; a block of rows.
+  // Keys and their transpose, or values; a block of rows.
   const Index reading = middle * (d + std::max(d, dv)) + ReferenceAttention::kBlock * (middle + d);
-  // E, for more weights than rows with two scaled copies; Gram matrix, system, factor. X, without a
-  // ridge with its decomposition; values twice.
+  // E, with two scaled copies if B > R; Gram matrix, system, factor. X, and its decomposition
+  // without a ridge; values twice.
   const Index side = std::min(rows, kept);
-  const Index vectors = 48 * kept;  // of the interior point: its point, steps, targets, gradients
+  const Index vectors = 48 * kept;  // of the interior point: point, steps, targets, gradients
   const Index weights =
       vectors + (kept > rows ? 3 * rows * kept + 5 * side * side : rows * kept + 3 * side * side);
   const Index values = (params.real("ridge") > 0.0 ? rows * kept : 4 * (rows + kept) * kept) +
                        2 * side * side + kept * (d + 2 * dv);
   Index fitting = std::max(weights, values);
   if (params.text("keys") == "omp") {
-    // E of all tokens: beside their keys, then beside the columns chosen and their Gram matrix.
+    // E of all tokens, beside their keys, or beside the chosen columns and their Gram matrix.
     fitting =
         std::max(fitting, rows * middle + std::max(middle * d, 2 * rows * kept + kept * kept));
   }
@@ -363,7 +356,7 @@ Compressed match_attention(const Task& task, const Params& params,
   }
   if (valued) {
     fit_values(task, head, params, attention, kept, fit);
-    out.made.k = take_rows(task.head.k, kept);
+    out.made.k = copy_rows(task.head.k, kept);
     out.made.v = std::move(fit.values);
     out.made.positions = kept;
   } else {

@@ -1,6 +1,6 @@
-// Attention matching: which tokens are kept, and what weights and values they get so that reference
-// queries see the mass and the output of all of them. attention-matching and oracle-matching differ
-// in the reference queries alone.
+// Attention matching: keeps tokens with weights and values such that reference queries see the mass
+// and the output of all tokens. attention-matching and oracle-matching differ only in the reference
+// queries.
 #pragma once
 
 #include <functional>
@@ -11,23 +11,22 @@
 
 namespace kvbench {
 
-/// What both have in common. Parameters: the sizes, keys, weights, values, w_min, w_max, ridge,
-/// heads, and `own`. The check refuses w_min above w_max, and a native size where heads share a
-/// budget; scope, survey and shares are those of the method that `heads` names.
+/// The common part of both methods. Parameters: the sizes, keys, weights, values, w_min, w_max,
+/// ridge, heads, and `own`. The check rejects w_min > w_max, and a native size if heads share a
+/// budget. Scope, survey and shares are those of the method named by `heads`.
 Method matching_method(std::string name, Compressed (*compress)(const Task&, const Params&),
                        const std::vector<ParamSpec>& own = {});
 
-/// The largest number of bytes that match_attention needs for R reference queries, m tokens and B
-/// kept ones.
+/// Peak bytes of match_attention for R reference queries, m tokens and B kept ones.
 Index matching_scratch(const Params& params, const LayerFacts& layer, Index rows, Index middle,
                        Index kept);
 
-/// Fits to the queries that `reference` gives (reference_rows), which is not called where no token
-/// fits. With values=fitted all entries are made; else
-/// tokens are held with weights. Diagnostics: mass_error and output_error (of the reference
-/// queries, relative, in the Frobenius norm), weight_mean, at_min, at_max, fit_gap.
-/// R reference queries of the group, m tokens, B kept: time O(R m (d + dv) + R B min(R, B) + some
-/// twenty of min(R, B)^3), memory O(R B + min(R, B)^2 + m (d + dv)); keys=omp O(R m) more.
+/// Fits to the rows returned by `reference` (reference_rows), not called if no token fits. With
+/// values=fitted all entries are made; otherwise tokens are held with weights. Diagnostics:
+/// mass_error and output_error (on the reference queries, relative, Frobenius norm), weight_mean,
+/// at_min, at_max, fit_gap. R reference queries of the group, m tokens, B kept: time O(R m (d + dv)
+/// + R B min(R, B)) plus about twenty min(R, B)^3, memory O(R B + min(R, B)^2 + m (d + dv));
+/// keys=omp adds O(R m).
 Compressed match_attention(const Task& task, const Params& params,
                            const std::function<MatrixD()>& reference);
 

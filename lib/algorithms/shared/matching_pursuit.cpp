@@ -8,10 +8,10 @@
 namespace kvbench {
 namespace {
 
-// Of a column's squared length: what is less after projection is rounding, and the column depends
-// on the free ones.
+// Relative to a column's squared length: with less left after projection, the column depends on the
+// free ones.
 constexpr double kDependentColumn = 1e-12;
-// Of |column| |y|: a multiplier below it is 0.
+// Relative to |column| |y|: a smaller multiplier counts as 0.
 constexpr double kFlatColumn = 1e-12;
 
 using kvbench::add;
@@ -25,14 +25,14 @@ void add(double factor, const std::vector<double>& x, std::vector<double>& out) 
   add(factor, x.data(), static_cast<Index>(out.size()), out.data());
 }
 
-// Lower Cholesky factor of the Gram matrix of the free columns, one row a column, in the order in
-// which they became free.
+// Lower Cholesky factor of the free columns' Gram matrix, a row per column, in the order in which
+// columns became free.
 class Factor {
  public:
   std::size_t size() const { return rows_.size(); }
 
-  // `gram`: inner products with the free columns, in order, and with itself. False, and nothing
-  // changed, where the column depends on them.
+  // `gram`: inner products with the free columns, in order, then with itself. Returns false,
+  // without change, if the column depends on them.
   bool append(const std::vector<double>& gram) {
     std::vector<double> row(size() + 1);
     double rest = gram.back();
@@ -48,7 +48,7 @@ class Factor {
     return true;
   }
 
-  // Takes column `place` out: rotations bring the rows below back to a triangle.
+  // Removes column `place`; rotations restore the triangle.
   void remove(std::size_t place) {
     rows_.erase(rows_.begin() + static_cast<std::ptrdiff_t>(place));
     for (std::size_t c = place; c < size(); ++c) {
@@ -82,8 +82,7 @@ class Factor {
   std::vector<std::vector<double>> rows_;  // row i has i + 1 entries
 };
 
-// argmin |E_S w - y|^2 within bounds, kept at its optimum while S grows: a primal active-set
-// method. Weights at a bound are fixed; the others, free, solve their normal equations.
+// Primal active-set method for argmin |E_S w - y|^2 within bounds, for growing S.
 class BoundedWeights {
  public:
   BoundedWeights(std::vector<double> y, double low, double high)
@@ -104,7 +103,6 @@ class BoundedWeights {
     refit();
   }
 
-  // y - E_S w.
   std::vector<double> residual() const {
     std::vector<double> out = y_;
     for (std::size_t j = 0; j < w_.size(); ++j) {
@@ -120,7 +118,7 @@ class BoundedWeights {
     for (std::size_t j = 0; j < w_.size(); ++j) {
       add(-w_[j], gram_[j], down_);
     }
-    // Each round frees one weight or fixes one; far fewer rounds are needed than this.
+    // Each round frees or fixes one weight; the limit is far above what is needed.
     for (std::size_t round = 0; round < 10 * w_.size() + 100; ++round) {
       to_optimum();
       const std::size_t next = most_wrong(barred);
@@ -141,8 +139,7 @@ class BoundedWeights {
     }
   }
 
-  // Moves the free weights to the optimum of their own, and fixes those that meet a bound on the
-  // way there.
+  // Moves the free weights to their optimum and fixes those that meet a bound.
   void to_optimum() {
     while (!free_.empty()) {
       std::vector<double> best;
@@ -187,7 +184,7 @@ class BoundedWeights {
     add(from - w_[j], gram_[j], down_);
   }
 
-  // The fixed weight that most wants to leave its bound, by its gradient; w_.size(): none does.
+  // The fixed weight with the largest inward gradient, or w_.size() if none.
   std::size_t most_wrong(const std::vector<bool>& barred) const {
     std::size_t out = w_.size();
     double largest = 0.0;

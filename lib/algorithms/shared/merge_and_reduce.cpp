@@ -21,7 +21,7 @@ MergeAndReduce::MergeAndReduce(Index t, Index levels) : t_(t), top_(levels), lev
 void MergeAndReduce::reduce(std::span<const Index> block, Index level, Index number,
                             const HalveBlock& halve) {
   const std::vector<Index> kept = halve(block, {t_, level, number});
-  require(2 * kept.size() == block.size(), "merge-and-reduce: a halving that kept no half");
+  require(2 * kept.size() == block.size(), "merge-and-reduce: the halving must keep exactly half");
   const auto next = static_cast<std::size_t>(level + 1);
   if (levels_.size() <= next) {
     levels_.resize(next + 1);
@@ -32,7 +32,7 @@ void MergeAndReduce::reduce(std::span<const Index> block, Index level, Index num
 void MergeAndReduce::append(Index token, const HalveBlock& halve) {
   levels_[0].push_back(token);
   ++arrivals_;
-  // Batches so far at level i; the levels above are due while it is a whole number.
+  // Arrivals per batch of level i; higher levels are due while it divides the arrivals.
   Index span = t_;
   for (Index i = 0; i < top_ && arrivals_ % span == 0; ++i) {
     const std::vector<Index> block = std::move(levels_[i]);
@@ -46,11 +46,11 @@ void MergeAndReduce::lower(const HalveBlock& halve) {
   require(t_ % 4 == 0 && top_ == kUnlimited,
           "merge-and-reduce: lower needs t divisible by 4 and unlimited levels");
   t_ /= 2;
-  // From the top, so that every level is empty when the one below is halved into it.
+  // From the top, so that a level is empty before the one below is halved into it.
   for (auto i = static_cast<Index>(levels_.size()) - 1; i >= 0; --i) {
     std::vector<Index>& level = levels_[i];
     if (static_cast<Index>(level.size()) < t_) {
-      continue;  // empty, or a part of a batch in C^0
+      continue;  // empty, or a partial batch in C^0
     }
     const std::vector<Index> block(level.begin(), level.begin() + t_);
     level.erase(level.begin(), level.begin() + t_);

@@ -1,4 +1,4 @@
-// Tokens that are held as their mean with their count as weight: what count-merge and kmeans leave.
+// Clusters of tokens held as their mean, weighted by their count (count-merge, kmeans).
 #pragma once
 
 #include <span>
@@ -12,8 +12,8 @@ namespace kvbench {
 /// Bytes of the count that each list is held with (float32).
 inline constexpr Index kCountBytes = 4;
 
-/// Bytes that mean_of_each holds where `tokens` tokens are in `lists` lists, what it gives
-/// included; and what the lists take themselves.
+/// Peak bytes of mean_of_each for `tokens` tokens in `lists` lists, with its result; and bytes of
+/// the lists.
 inline Index mean_of_each_bytes(const LayerFacts& layer, Index tokens, Index lists) {
   return made_bytes(layer, std::min(lists, tokens / 2)) + 24 * tokens + 32 * lists;
 }
@@ -21,11 +21,10 @@ inline Index merged_lists_bytes(Index tokens, Index lists) {
   return 16 * tokens + 80 * lists;
 }
 
-/// Each list of positions as one entry. A list of one token is that token, held exactly with
-/// weight 1; a longer one is made: the mean key and the mean value of its tokens (float64, summed
-/// in the list's order, one rounding to the trace's element type), with their number as weight.
-/// Entries of `made` are in the order of their lists. No list is empty; lists of one token come in
-/// ascending order. Bytes of the counts are the caller's to add.
+/// One entry per list of positions. A list of one token is held with weight 1. A longer one is
+/// made: mean key and value (float64, in the list's order, rounded once to the trace's element
+/// type), weighted by its count. Made entries are in the order of their lists. Lists must not be
+/// empty; lists of one token must be ascending. The caller adds the bytes of counts.
 inline Compressed mean_of_each(const Task& task, std::span<const std::vector<Index>> lists) {
   Compressed out;
   RowMerge means;

@@ -1,4 +1,4 @@
-// How large a token's value is in the layer's output: |W_h v|.
+// Norms of values in the layer's output: |W_h v|.
 #pragma once
 
 #include <span>
@@ -10,14 +10,13 @@ namespace kvbench {
 
 enum class OutputNorm { one, two };
 
-/// [group][tokens]: the norm of W_h v_i for each query head of the group; W_h [hidden, dv] the
-/// head's columns of task.o_proj, which is there. float64. Time O(group t dv hidden), memory
-/// output_norms_bytes beside the result.
+/// [group][tokens]: norm of W_h v_i per query head; W_h [hidden, dv] are the head's columns of
+/// task.o_proj, which must be set. float64. Time O(group t dv hidden), memory output_norms_bytes.
 std::vector<std::vector<double>> output_norms(const Task& task, std::span<const Index> tokens,
                                               OutputNorm norm);
 Index output_norms_bytes(Index hidden, Index dv);
 
-/// Throws InputError, naming the method, unless `there`.
+/// Throws InputError, with `method`, unless `there`.
 void require_projection(const char* method, bool there);
 
 }  // namespace kvbench

@@ -16,7 +16,7 @@ struct Competitor {
 
 Survey competing(const Task& task, Index tokens, std::vector<double> scores) {
   Survey out{tokens, std::move(scores)};
-  out.values.insert(out.values.end(), task.tokens.begin(), task.tokens.end());
+  out.data.insert(out.data.end(), task.tokens.begin(), task.tokens.end());
   return out;
 }
 
@@ -34,7 +34,7 @@ std::vector<Share> pooled_shares(std::span<const Survey> surveys,
     const auto m = static_cast<std::size_t>(s.middle);
     std::vector<Competitor> own;
     for (std::size_t i = 0; i < m; ++i) {
-      own.push_back({s.values[i], s.values[m + i], h});
+      own.push_back({s.data[i], s.data[m + i], h});
     }
     std::sort(own.begin(), own.end(), better);
     out[h].tokens = safe(s.tokens);

@@ -1,4 +1,4 @@
-// One budget for the tokens of several heads: the best scores of all of them stay (adakv, kvzip).
+// One budget for several heads: the highest scores over all heads are kept (adakv, kvzip).
 #pragma once
 
 #include <functional>
@@ -9,14 +9,13 @@
 
 namespace kvbench {
 
-/// The survey of a head whose tokens compete by `scores` [m]: `tokens` that it could keep alone;
-/// values: scores and positions.
+/// A survey for pooled_shares: `tokens` that the head could keep alone; data: scores [m], then
+/// positions.
 Survey competing(const Task& task, Index tokens, std::vector<double> scores);
 
-/// For each of `surveys` (as competing gives them) the number of its tokens that stay: safe(tokens)
-/// of the best of each head, and of all others together the largest scores, until as many stay as
-/// the heads would keep alone. Ties go to the lowest position, then KV head, then layer. Time
-/// O(M log M) for M tokens of all heads.
+/// Tokens kept per survey (from `competing`): the best safe(tokens) of each head, then the highest
+/// scores of all others, to the sum of the heads' tokens. Ties go to the lower position, then KV
+/// head, then layer. Time O(M log M) for M tokens of all heads.
 std::vector<Share> pooled_shares(std::span<const Survey> surveys,
                                  const std::function<Index(Index tokens)>& safe);
 

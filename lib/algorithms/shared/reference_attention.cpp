@@ -12,7 +12,7 @@
 namespace kvbench {
 namespace {
 
-// Rows of `q` times the scale go to rows of `out` from `row` on, which moves behind them.
+// Writes `rows` of `q`, scaled, to `out` from `row` on, and advances `row`.
 void scale_rows(const Matrix& q, Range rows, double scale, MatrixD& out, Index& row) {
   for (Index j = rows.begin; j < rows.end; ++j, ++row) {
     for (Index t = 0; t < q.cols(); ++t) {
@@ -37,7 +37,6 @@ double largest_of(const double* x, Index n) {
   return out;
 }
 
-// x = exp(x - shift).
 void exponentiate(double shift, Index n, double* x) {
 #pragma omp simd
   for (Index j = 0; j < n; ++j) {

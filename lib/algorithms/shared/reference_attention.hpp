@@ -1,4 +1,4 @@
-// What reference queries pay to the tokens of a task: what attention-matching fits to.
+// Attention from reference queries to a task's tokens, which attention-matching fits.
 #pragma once
 
 #include <span>
@@ -9,41 +9,37 @@
 
 namespace kvbench {
 
-/// How the softmax weights of a token from all reference queries become one score.
+/// How a token's softmax weights from all reference queries become a score.
 enum class KeyScore { none, rms, mean, max };
 
-/// The queries at `positions` times the scale, those of all query heads of the group: heads one
-/// after another, each by position; those that the trace does not hold are left out. [R, d]
+/// [R, d]: the queries at `positions` times the scale, query heads of the group one after another.
+/// Positions without a query in the trace are skipped.
 MatrixD reference_rows(const KvHead& head, Range positions);
-/// The last `count` queries of a set of extra ones, in the same way.
+/// The same for the last `count` queries of an extra set.
 MatrixD reference_rows(const KvHead& head, const ExtraSet& set, Index count);
 
-/// Reference queries are rows (reference_rows). Every one attends all tokens of the task, uncausal.
-/// R rows, m tokens.
+/// Every reference query attends all tokens of the task, without a causal mask. R rows, m tokens.
 class ReferenceAttention {
  public:
-  /// Rows whose logits over all tokens are in memory at once.
+  /// Rows with logits in memory.
   static constexpr Index kBlock = 48;
 
-  /// `queries` [R, d]; R may be 0. One pass over all tokens; time O(R m (d + dv)), memory O(R (d +
-  /// dv)
-  /// + m d). The order of summation of what scores is fixed, so that selections depend on no
-  /// blocking.
+  /// `queries` [R, d]; R may be 0. Time O(R m (d + dv)), memory O(R (d + dv) + m d). Scores are
+  /// summed in a fixed order, so selections do not depend on blocking.
   ReferenceAttention(const KvHead& head, std::span<const Index> tokens, MatrixD queries,
                      KeyScore score);
 
   Index rows() const { return queries_.rows(); }
-  /// [m]: the KeyScore of each token; empty for `none`; 0 where R is 0.
+  /// [m]; empty for `none`; 0 if R is 0.
   const std::vector<double>& scores() const { return scores_; }
-  /// [R] y: sum over the tokens of exp(logit - the row's largest logit).
+  /// [R]: y = sum over the tokens of exp(logit - the row's largest logit).
   const std::vector<double>& mass() const { return mass_; }
-  /// [R, dv]: exact attention outputs over the tokens.
+  /// [R, dv]: exact outputs over the tokens.
   const MatrixD& output() const { return output_; }
 
-  /// [R, B]: exp(logit - the row's largest logit over all of the task's tokens) of `kept`.
+  /// [R, B]: exp(logit - the row's largest logit over all tokens) of `kept`.
   MatrixD exponentials(const KvHead& head, std::span<const Index> kept) const;
-  /// [R, B]: softmax over `kept` with weights w [B] (0: none), each row's sum 1. A row all of whose
-  /// weights are 0 is 0.
+  /// [R, B]: softmax over `kept` with weights w [B]. Rows sum to 1, or are 0 if all weights are 0.
   MatrixD softmax(const KvHead& head, std::span<const Index> kept, std::span<const float> w) const;
 
  private:

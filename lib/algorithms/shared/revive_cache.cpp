@@ -12,13 +12,13 @@
 namespace kvbench {
 namespace {
 
-void say(Compressed& out, const char* name, double x) {
+void add_figure(Compressed& out, const char* name, double x) {
   out.diag.emplace_back(name, fmt::format("{:.6g}", x));
 }
 
-// Mean over tokens and elements of (made - exact)^2, or of exact^2 where `made` is null: row
-// first + step * i of `made` stands for tokens[i]. Summed channel by channel, so that the order of
-// summation is fixed. 0 of no tokens.
+// Mean over tokens and elements of (made - exact)^2, or of exact^2 if `made` is null; 0 of no
+// tokens. Row first + step * i of `made` stands for tokens[i]. Summed by channel, so that the order
+// is fixed.
 double mean_square(MatrixView exact, std::span<const Index> tokens, const Matrix* made,
                    Index first = 0, Index step = 1) {
   std::vector<double> sums(exact.cols, 0.0);
@@ -37,8 +37,8 @@ double mean_square(MatrixView exact, std::span<const Index> tokens, const Matrix
              : total / (static_cast<double>(tokens.size()) * static_cast<double>(sums.size()));
 }
 
-// The sketch's tokens `vague`, ascending, rebuilt into the last rows of out.made, its bytes, and
-// how far the estimates are from the tokens, per element and squared, beside the bounds of [1].
+// Rebuilds the tokens `vague`, ascending, in the last rows of out.made, and adds the sketch's
+// bytes, the mean squared errors and the bounds of [1].
 void add_sketch(Compressed& out, const KvHead& head, const CountSketch& sketch,
                 std::span<const Index> vague) {
   const auto count = static_cast<Index>(vague.size());
@@ -57,14 +57,13 @@ void add_sketch(Compressed& out, const KvHead& head, const CountSketch& sketch,
     return sketch_variance_bound(count, cells, mean_square(exact, vague, nullptr));
   };
   out.diag.emplace_back("cells", fmt::format("{}", cells));
-  say(out, "k_error", mean_square(head.k, vague, &out.made.k, first));
-  say(out, "k_bound", bound(head.k));
-  say(out, "v_error", mean_square(head.v, vague, &out.made.v, first));
-  say(out, "v_bound", bound(head.v));
+  add_figure(out, "k_error", mean_square(head.k, vague, &out.made.k, first));
+  add_figure(out, "k_bound", bound(head.k));
+  add_figure(out, "v_error", mean_square(head.v, vague, &out.made.v, first));
+  add_figure(out, "v_bound", bound(head.v));
   out.diag.emplace_back("overflows", fmt::format("{}", sketch.overflows()));
 }
 
-// One token for all of `vague`.
 void add_mean(Compressed& out, const Task& task, std::span<const Index> vague) {
   const KvHead& head = task.head;
   RowMerge all;
@@ -75,8 +74,8 @@ void add_mean(Compressed& out, const Task& task, std::span<const Index> vague) {
   out.made.weights = {static_cast<float>(vague.size())};
   *out.payload_bytes += head.pair_bytes();
   out.aux_bytes = kReviveCountBytes;
-  say(out, "k_error", mean_square(head.k, vague, &out.made.k, 0, /*step=*/0));
-  say(out, "v_error", mean_square(head.v, vague, &out.made.v, 0, /*step=*/0));
+  add_figure(out, "k_error", mean_square(head.k, vague, &out.made.k, 0, /*step=*/0));
+  add_figure(out, "v_error", mean_square(head.v, vague, &out.made.v, 0, /*step=*/0));
 }
 
 void insert_sorted(std::vector<Index>& v, Index i) {
@@ -127,7 +126,6 @@ void ReviveCache::insert(Index i) {
   }
 }
 
-// Candidate -> Vague.
 void ReviveCache::to_vague(Index i) {
   erase_sorted(candidates_, i);
   const auto it = revived_.find(i);
@@ -140,7 +138,6 @@ void ReviveCache::to_vague(Index i) {
   insert_sorted(vague_, i);
 }
 
-// Vague -> Candidate in the place of `out`.
 void ReviveCache::swap(Index out, Index in) {
   Pair pair{std::vector<float>(head_.d()), std::vector<float>(head_.dv())};
   sketch_.key(in, pair.k.data());
@@ -187,7 +184,7 @@ Compressed ReviveCache::view() const {
 
 Compressed revive_batch(const Task& task, const ReviveOptions& options, const RevivePlan& plan,
                         std::span<const double> scores) {
-  // The plan's tokens are fewer than the task's: all would have fitted otherwise.
+  // Recent and Candidate hold fewer tokens than the task has: otherwise all would fit.
   const auto older = task.tokens.first(task.count() - plan.recent);
   Compressed out = hold(keep_top(older, scores.first(older.size()), plan.candidates));
   std::vector<Index> vague;

@@ -1,5 +1,5 @@
-// The cache of KVReviver for one KV head: Recent, the newest tokens, Candidate, those of most
-// accumulated attention, and Vague, what stands for all others.
+// The cache of KVReviver for one KV head: Recent (newest tokens), Candidate (most accumulated
+// attention) and Vague (stands for all others).
 // [1] Yuan et al., "KVReviver: Reversible KV Cache Compression with Sketch-Based Token
 //     Reconstruction", Algorithms 1-4.
 #pragma once
@@ -16,21 +16,18 @@
 
 namespace kvbench {
 
-/// Fed token by token; every step attends all tokens, those of the sketch as they are rebuilt from
-/// it. What moves is the stream's to decide (streams/revival.hpp); the cache follows with keys and
-/// values.
+/// Every step attends all tokens, those in the sketch as rebuilt. The stream decides what moves
+/// (streams/revival.hpp).
 class ReviveCache final : public StreamCache {
  public:
-  /// `head` must outlive the cache. Hash words are read from `words`. `steps`: those to be taken,
-  /// in order; the CPU does without them.
+  /// `head` must outlive the cache. `words`: hash words. `steps`: all steps in order, required by
+  /// devices only.
   ReviveCache(const KvHead& head, const RevivePlan& plan, const ReviveOptions& options,
               const RngStream& words, const Backend& backend = cpu_backend(),
               std::span<const ReviveStep> steps = {});
 
-  /// A position has arrived. Its query, where it has one, attends all positions 0 .. j (those that
-  /// the cache was given as the cache holds them, all others exactly) and every one of them adds
-  /// what it received, reduced over the group's query heads, to its score. Then the token to
-  /// insert, if there is one, is put into the cache: Algorithm 3.
+  /// The position's query, if any, attends 0 .. j; each token adds its attention, reduced over the
+  /// group, to its score. Then the step's token, if any, is inserted (Algorithm 3).
   void step(const ReviveStep& step);
   void append(Index j, Index leaving) override { step({j, leaving, j >= head_.q_start()}); }
 
@@ -40,13 +37,13 @@ class ReviveCache final : public StreamCache {
   const std::vector<Index>& recent() const { return recent_; }
   const std::vector<Index>& candidates() const { return candidates_; }  ///< ascending
   const std::vector<Index>& vague() const { return vague_; }            ///< ascending
-  /// On a device: after the last step. Not where all is exact.
+  /// On a device, valid after the last step. Not available if all is exact.
   float score(Index i) const { return stream_->scores()[i]; }
   const CountSketch& sketch() const { return sketch_; }
   Index swaps() const { return swaps_; }
 
  private:
-  // A token that came back from the sketch: what was estimated is what it now is.
+  // An estimated token.
   struct Pair {
     std::vector<float> k, v;
   };
@@ -61,19 +58,19 @@ class ReviveCache final : public StreamCache {
   std::vector<Index> recent_;      // oldest first
   std::vector<Index> candidates_;  // ascending
   std::vector<Index> vague_;       // ascending
-  std::map<Index, Pair> revived_;  // candidates that were estimated
-  Index arrived_ = 0;              // positions that step() saw, but sinks: scores that are state
+  std::map<Index, Pair> revived_;  // candidates rebuilt from the sketch
+  Index arrived_ = 0;              // positions with a score: all but sinks
   Index swaps_ = 0;
-  std::unique_ptr<ReviveStream> stream_;  // none where all is exact
+  std::unique_ptr<ReviveStream> stream_;  // null if all is exact
 };
 
-/// One Compress of many tokens at once ([1], Algorithm 3, whose new tokens come in bulk). `scores`
-/// [task.count()]: accumulated attention; not all is exact by the plan. Candidates are the heaviest
-/// of those that are not Recent, ties to the lowest position; the rest is Vague's:
-///   sketch  every cell is the float64 sum of its tokens, ascending by position, rounded once; each
-///           token is then rebuilt from it. Hash words are those of the task's stream `sketch`
+/// Compresses all tokens at once ([1], Algorithm 3, in bulk). `scores` [task.count()]: accumulated
+/// attention. The plan must not be all_exact. Candidates are the heaviest tokens outside Recent,
+/// ties to the lowest position. Vague holds the rest:
+///   sketch  each cell is the float64 sum of its tokens, by position, rounded once; tokens are
+///           rebuilt from it. Hash words are those of the task's stream `sketch`
 ///   none    dropped
-///   mean    one token: mean key, mean value (float64, rounded once), their number as weight
+///   mean    one token: mean key, mean value (float64, rounded once), weighted by their number
 /// Time O(m (d + dv) rows), memory O(m (d + dv)).
 Compressed revive_batch(const Task& task, const ReviveOptions& options, const RevivePlan& plan,
                         std::span<const double> scores);

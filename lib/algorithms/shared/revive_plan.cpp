@@ -12,26 +12,26 @@
 namespace kvbench {
 namespace {
 
-// Bytes of a share, rounded down; a product that is a whole number but for its rounding is that.
+// Bytes of a share, rounded down; a product that is whole up to rounding is that number.
 Index share_of(double ratio, Index bytes) {
   const double x = ratio * static_cast<double>(bytes);
   const double nearest = std::round(x);
   return static_cast<Index>(std::fabs(x - nearest) <= 1e-9 * nearest ? nearest : std::floor(x));
 }
 
-// A share of what is left that must hold so many bytes.
+// A share of the remaining bytes that must hold `bytes`.
 struct Demand {
   double ratio;
   Index bytes;
 
   bool met(Index left) const { return left >= 0 && share_of(ratio, left) >= bytes; }
-  // The smallest that must be left, or `largest` where that is less.
+  // The least remaining bytes that meet the demand, at most `largest`.
   Index smallest(Index largest) const {
     const double guess = static_cast<double>(bytes) / ratio;
     if (!(guess < static_cast<double>(largest))) {
       return largest;
     }
-    // From below, by more than what share_of takes for rounding.
+    // Start below, by more than the rounding in share_of.
     auto left = std::max<Index>(0, static_cast<Index>(guess * (1.0 - 1e-8)) - 2);
     while (left < largest && !met(left)) {
       ++left;
@@ -40,15 +40,15 @@ struct Demand {
   }
 };
 
-// `fixed` bytes are spent before anything is shared out; `what` names them.
+// `fixed` bytes, described by `what`, are spent before the shares.
 RevivePlan plan_shares(const ReviveOptions& o, SketchShape shape, Index tokens, Index fixed,
                        Index budget, const std::string& what) {
   const Index pair = (shape.d + shape.dv) * bytes_per_element(shape.dtype);
   const bool sketch = o.vague == Vague::sketch;
-  shape.cells = 1;  // hash words count once there is a cell; counts are priced with the cells
+  shape.cells = 1;  // without the hash words
   const Index cell = shape.payload_bytes() + shape.aux_bytes() - 32 * shape.rows;
   const Index each = pair + (sketch ? kRevivePlaceBytes : 0);
-  // What Vague takes of its share; of the rest Candidate gets what is not the sketch's.
+  // Candidate gets the rest of Vague's share if there is no sketch.
   const Index vague = o.vague == Vague::mean ? pair + kReviveCountBytes : 0;
   const double candidate_ratio = o.candidate_ratio + (sketch ? 0.0 : o.vague_ratio);
 
@@ -86,7 +86,7 @@ RevivePlan plan_shares(const ReviveOptions& o, SketchShape shape, Index tokens, 
 }  // namespace
 
 void check_ratios(const ReviveOptions& o) {
-  constexpr double kSumSlop = 1e-9;  // 0.45 + 0.45 + 0.1 need not add up to 1 to the last bit
+  constexpr double kSumSlop = 1e-9;  // 0.45 + 0.45 + 0.1 may exceed 1 by rounding
   const double sum = o.recent_ratio + o.candidate_ratio + o.vague_ratio;
   if (!(sum <= 1.0 + kSumSlop)) {
     throw InputError(fmt::format(

@@ -11,14 +11,14 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kTile = 128;          // rows and columns of cosines that are made at once
-constexpr double kBesideNorm = 1e-8;  // [2]'s, so that a zero key is a zero vector
+constexpr Index kTile = 128;          // rows and columns of cosines at a time
+constexpr double kBesideNorm = 1e-8;  // [2]'s, maps a zero key to zero
 constexpr double kAboveAllScores = 2.0;
 
-// In place; of at least one number, and of `sink` (-inf: none).
+// In place, of at least one number, with one more logit `sink` (-inf: none).
 void softmax(std::vector<double>& x, double sink = -std::numeric_limits<double>::infinity()) {
   const double shift = std::max(*std::max_element(x.begin(), x.end()), sink);
-  if (std::isinf(shift)) {  // no query sees any
+  if (std::isinf(shift)) {  // no token is visible
     std::ranges::fill(x, 0.0);
     return;
   }
@@ -32,7 +32,7 @@ void softmax(std::vector<double>& x, double sink = -std::numeric_limits<double>:
   }
 }
 
-// [seen] of the cache's first tokens, those before the queries.
+// [seen]: importance of the tokens before the queries.
 std::vector<double> importance(const KvHead& head, std::span<const Index> seen, Range queries,
                                bool largest_logit) {
   std::vector<double> out(seen.size(), 0.0);
@@ -41,7 +41,6 @@ std::vector<double> importance(const KvHead& head, std::span<const Index> seen, 
   }
   std::vector<double> weights(seen.size());
   const auto heads = static_cast<double>(head.q.size());
-  // Over the group like the logits.
   double sink = sink_logit(head, 0);
   for (Index g = 1; g < head.group(); ++g) {
     sink = largest_logit ? std::max(sink, sink_logit(head, g)) : sink + sink_logit(head, g);
@@ -74,7 +73,6 @@ std::vector<double> importance(const KvHead& head, std::span<const Index> seen, 
   return out;
 }
 
-// A cache's keys as directions.
 class Directions {
  public:
   Directions(const KvHead& head, std::span<const Index> cache) : keys_(head.k), cache_(cache) {
@@ -101,10 +99,10 @@ class Directions {
   std::vector<double> norms_;
 };
 
-// By column: the sum of the entries that rows lose, each at its last similar token.
+// By column: the sum of the entries removed from rows, each at its last similar token.
 std::vector<double> lost_to_newer(const Directions& keys, double threshold) {
   std::vector<double> lost(keys.count(), 0.0);
-  std::vector<Index> open(keys.count());  // rows that have found none so far, ascending
+  std::vector<Index> open(keys.count());  // rows without a similar token so far, ascending
   std::iota(open.begin(), open.end(), Index{0});
   MatrixD columns;
   MatrixD columns_t;
@@ -167,7 +165,6 @@ std::vector<double> redundancy(const KvHead& head, std::span<const Index> cache,
   return out;
 }
 
-// The largest within `half` places.
 std::vector<double> pooled(std::span<const double> x, Index half) {
   const auto count = static_cast<Index>(x.size());
   std::vector<double> out(x.size());
@@ -191,7 +188,7 @@ std::vector<double> rkv_scores(const KvHead& head, std::span<const Index> cache,
   out.reserve(own.size());
   const std::span<const Index> seen = before(cache);
   const std::span<const Index> free = before(own);
-  // fn(i, place): own token i and its place in the cache.
+  // fn(i, place): own token i and its index in the cache.
   const auto each_free = [&](auto&& fn) {
     auto place = cache.begin();
     for (std::size_t i = 0; i < free.size(); ++i) {

@@ -15,7 +15,6 @@ namespace {
 
 constexpr Index kNormBytes = 2;
 
-// The norm as it is stored.
 double half(double norm) {
   return static_cast<double>(
       half_to_float(float_to_half(std::min(static_cast<float>(norm), 65504.0F))));
@@ -38,7 +37,6 @@ std::vector<double> mean_of(MatrixView x, DType dtype) {
   return out;
 }
 
-// The Gaussian matrix of the sign residual.
 class Sketch {
  public:
   Sketch(Index d, const RngStream& stream) : s_(d, d) {
@@ -47,7 +45,7 @@ class Sketch {
     }
   }
 
-  // y + |r| sqrt(pi / 2) / d S' sign(S r), for r = exact - y.
+  // r = exact - y.
   void add_residual(std::span<const double> exact, std::span<double> y) const {
     const Index d = s_.rows();
     std::vector<double> r(exact.begin(), exact.end());

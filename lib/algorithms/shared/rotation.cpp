@@ -9,7 +9,7 @@
 namespace kvbench {
 namespace {
 
-// The Hadamard matrix in Sylvester's order, normalised.
+// Normalised, in Sylvester's order.
 void transform(std::span<double> x) {
   for (std::size_t half = 1; half < x.size(); half *= 2) {
     for (std::size_t block = 0; block < x.size(); block += 2 * half) {
@@ -27,7 +27,7 @@ void transform(std::span<double> x) {
   }
 }
 
-// Orthonormal rows of a Gaussian matrix by Gram-Schmidt, each row made orthogonal twice.
+// Gram-Schmidt on a Gaussian matrix, each row orthogonalised twice.
 MatrixD orthonormal(Index d, const RngStream& stream) {
   MatrixD out(d, d);
   for (Index i = 0; i < d; ++i) {
@@ -53,7 +53,7 @@ MatrixD orthonormal(Index d, const RngStream& stream) {
 Rotation::Rotation(RotationKind kind, Index d, const RngStream& stream) : kind_(kind) {
   if (kind == RotationKind::hadamard) {
     if (!is_power_of_two(d)) {
-      throw std::logic_error("a Hadamard rotation of a width that is no power of two");
+      throw std::logic_error("Hadamard rotation: the width must be a power of two");
     }
     for (Index c = 0; c < d; ++c) {
       signs_.push_back(stream.uniform(static_cast<std::uint64_t>(c)) < 0.5 ? -1.0 : 1.0);

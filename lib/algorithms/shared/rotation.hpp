@@ -1,4 +1,4 @@
-// Random rotations of vectors, which spread what lies in few channels over all of them.
+// Random rotations, which spread outlier channels over all channels.
 #pragma once
 
 #include <span>
@@ -11,20 +11,19 @@
 namespace kvbench {
 
 enum class RotationKind {
-  hadamard,    ///< random signs, then the normalised Hadamard matrix; d a power of two
-  orthogonal,  ///< uniform over all: the Q of a Gaussian matrix
+  hadamard,    ///< random signs, then the normalised Hadamard matrix; requires a power of two
+  orthogonal,  ///< uniform: the Q of a Gaussian matrix
   none
 };
 
 /// An orthogonal [d, d] matrix R, a pure function of the stream.
 class Rotation {
  public:
-  /// Time O(d) for hadamard, O(d^3) for orthogonal. Throws std::logic_error where d does not fit.
+  /// Time O(d) for hadamard, O(d^3) for orthogonal. Throws std::logic_error for a bad d.
   Rotation(RotationKind kind, Index d, const RngStream& stream);
 
-  /// x [d] becomes R x. Time O(d log d) or O(d^2).
+  /// x [d]. Time O(d log d), or O(d^2) for orthogonal.
   void apply(std::span<double> x) const;
-  /// x [d] becomes R' x.
   void invert(std::span<double> x) const;
 
  private:

@@ -19,7 +19,7 @@ Reduce reduce_of(const Params& params) {
   return text == "mean" ? Reduce::mean : text == "max" ? Reduce::max : Reduce::sum;
 }
 
-std::vector<double> take_scores(std::span<const double> all, std::span<const Index> tokens) {
+std::vector<double> gather_scores(std::span<const double> all, std::span<const Index> tokens) {
   std::vector<double> out;
   out.reserve(tokens.size());
   for (const Index i : tokens) {
@@ -42,7 +42,7 @@ Index accumulated_scores_bytes(const LayerFacts& layer, Index middle) {
 }
 
 Index floor_share(double ratio, Index count) {
-  const double nearly = 1e-9;  // far above the product's rounding, far below a token
+  const double nearly = 1e-9;  // above the product's rounding, below a token
   return std::min(count,
                   static_cast<Index>(std::floor(ratio * static_cast<double>(count) + nearly)));
 }

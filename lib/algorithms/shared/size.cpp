@@ -21,7 +21,7 @@ std::vector<ParamSpec> size_params(const std::vector<ParamSpec>& own) {
 Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each, Index fixed_bytes) {
   const Index m = task.count();
   if (!params.is_auto("tokens") && !params.is_auto("T")) {
-    throw InputError("parameters tokens and T both give a size; give one");
+    throw InputError("got both tokens and T, expected one of them");
   }
   if (!params.is_auto("tokens")) {
     return std::min(m, params.integer("tokens"));
@@ -30,7 +30,7 @@ Index tokens_to_keep(const Task& task, const Params& params, Index bytes_each, I
     return m >> params.integer("T");
   }
   if (!task.budget_bytes) {
-    throw InputError("no size: give a budget, tokens= or T=");
+    throw InputError("got no size, expected a budget, tokens= or T=");
   }
   if (*task.budget_bytes < fixed_bytes) {
     throw Infeasible(fmt::format("needs {} bytes, budget {}", fixed_bytes, *task.budget_bytes),
@@ -75,7 +75,7 @@ Compressed hold_top(const Task& task, const Params& params, std::span<const doub
   return hold(keep_top(task.tokens, scores, pairs_to_keep(task, params)));
 }
 
-Matrix take_rows(MatrixView m, std::span<const Index> tokens) {
+Matrix copy_rows(MatrixView m, std::span<const Index> tokens) {
   Matrix out(static_cast<Index>(tokens.size()), m.cols);
   for (Index i = 0; i < out.rows(); ++i) {
     std::copy_n(m.row(tokens[i]), m.cols, out.row(i));

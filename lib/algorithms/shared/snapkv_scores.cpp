@@ -13,7 +13,7 @@
 namespace kvbench {
 namespace {
 
-// out[i] over the tokens whose positions differ from tokens[i] by at most `half`.
+// Pools over tokens at positions within `half` of tokens[i].
 std::vector<double> pooled(const std::vector<double>& scores, std::span<const Index> tokens,
                            Index half, bool largest) {
   std::vector<double> out(scores.size());
@@ -92,7 +92,7 @@ std::vector<double> snapkv_scores(const Task& task, const Params& params) {
   std::vector<std::vector<double>> heads;
   for (const std::vector<double>& sums :
        ref.empty() ? task.scores->sums(window) : extra_sums(task, ref.front(), queries)) {
-    std::vector<double> mean = take_scores(sums, task.tokens);
+    std::vector<double> mean = gather_scores(sums, task.tokens);
     for (double& x : mean) {
       x /= static_cast<double>(std::max<Index>(1, queries));
     }

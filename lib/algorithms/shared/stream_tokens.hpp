@@ -1,5 +1,5 @@
-// What the streams of token-keeping methods share: which tokens are theirs, how many of them they
-// keep, and the first, the last or a sample of those that left the recent window.
+// Shared by streams of token-keeping methods: their tokens, sizes, and caches of the first, last or
+// sampled tokens.
 #pragma once
 
 #include <algorithm>
@@ -11,15 +11,14 @@
 
 namespace kvbench {
 
-/// The tokens that leave the recent window by the stream's end and are no sinks: a method's own.
-/// sink, recent >= 0, of any size.
+/// The positions that leave the recent window by the end of the stream, without sinks: what a
+/// method may keep. sink, recent >= 0.
 inline Range stream_middle(const StreamTask& task) {
   const Index n = task.head.n();
   const Index sink = std::min(task.sink, n);
   return {sink, std::max(sink, n - std::min(task.recent, n))};
 }
 
-/// Their positions.
 inline std::vector<Index> stream_tokens(const StreamTask& task) {
   const Range middle = stream_middle(task);
   std::vector<Index> out(middle.size());
@@ -27,7 +26,7 @@ inline std::vector<Index> stream_tokens(const StreamTask& task) {
   return out;
 }
 
-/// tokens_to_keep for a stream: m is the size of stream_middle. Errors: as tokens_to_keep.
+/// tokens_to_keep with m = size of stream_middle.
 inline Index stream_tokens_to_keep(const StreamTask& task, const Params& params, Index bytes_each,
                                    Index fixed_bytes = 0) {
   const std::vector<Index> all = stream_tokens(task);
@@ -35,7 +34,7 @@ inline Index stream_tokens_to_keep(const StreamTask& task, const Params& params,
                         fixed_bytes);
 }
 
-/// A cache that asks for nothing but the tokens that become its own, one after another.
+/// A cache that only needs the tokens that leave the window.
 class TokenStream : public StreamCache {
  public:
   void append(Index /*j*/, Index leaving) final {
@@ -48,12 +47,11 @@ class TokenStream : public StreamCache {
   virtual void take(Index token) = 0;
 };
 
-/// The last `capacity` tokens.
 class LastTokens {
  public:
   explicit LastTokens(Index capacity) : capacity_(capacity) {}
 
-  /// Takes `token` in; returns the one that falls out (`token` itself where capacity is 0), or -1.
+  /// Adds `token`; returns the token that drops out (`token` itself if capacity is 0), or -1.
   Index push(Index token) {
     tokens_.push_back(token);
     if (static_cast<Index>(tokens_.size()) <= capacity_) {
@@ -71,7 +69,7 @@ class LastTokens {
   std::deque<Index> tokens_;
 };
 
-/// The first tokens of a stream and the last, `kept` in all, of which at most `first` the first.
+/// The first min(`first`, `kept`) tokens of a stream, and the last, `kept` in all.
 class FirstAndLast final : public TokenStream {
  public:
   FirstAndLast(Index first, Index kept)
@@ -97,9 +95,8 @@ class FirstAndLast final : public TokenStream {
   LastTokens last_;
 };
 
-/// `capacity` of all tokens pushed, every subset equally likely at any moment (Vitter, "Random
-/// sampling with a reservoir", ACM TOMS 11(1), 1985, algorithm R). One draw per push beyond
-/// capacity, none where capacity is 0.
+/// A uniform sample of `capacity` tokens at any time (Vitter, "Random sampling with a reservoir",
+/// ACM TOMS 11(1), 1985, algorithm R). One draw per push beyond capacity; none if capacity is 0.
 class Reservoir {
  public:
   Reservoir(Index capacity, RngStream stream) : capacity_(capacity), stream_(stream) {}

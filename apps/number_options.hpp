@@ -1,0 +1,124 @@
+// Options that take decimal numbers, or lists of them. CLI11 alone reads 010 as 8, 0x10 as 16 and
+// an overflow as the largest number.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <system_error>
+#include <type_traits>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/number_range.hpp"
+#include "core/types.hpp"
+
+namespace kvbench {
+
+/// Accepts decimal integers that fit into a T. Rejects leading zeros, a plus sign, other bases,
+/// fractions and overflows.
+template <class T>
+CLI::Validator decimal() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        T value = 0;
+        const char* const end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data(), end, value);
+        const std::string digits = text.substr(text.starts_with('-') ? 1 : 0);
+        if (stop == end && error == std::errc::result_out_of_range) {
+          return fmt::format("got '{}', expected an integer of at most {} bits", text,
+                             8 * sizeof(T));
+        }
+        if (stop != end || error != std::errc() || (digits.size() > 1 && digits[0] == '0')) {
+          return fmt::format("got '{}', expected a decimal integer without leading zeros", text);
+        }
+        return "";
+      },
+      "");
+}
+
+/// Accepts decimal numbers in the range of a double. Rejects empty text and underflow (1e-400),
+/// which CLI11 reads as 0.
+inline CLI::Validator real() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        double value = 0;
+        const char* const end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data(), end, value);
+        return stop == end && error == std::errc()
+                   ? ""
+                   : fmt::format("got '{}', expected a decimal number", text);
+      },
+      "");
+}
+
+/// An option that takes one decimal integer.
+template <class T>
+CLI::Option* integer_option(CLI::App& app, const char* flag, T& value, const char* help,
+                            const char* type_name) {
+  return app.add_option(flag, value, help)
+      ->capture_default_str()
+      ->check(decimal<T>())
+      ->type_name(type_name);
+}
+
+/// An option that takes a comma-separated list of indices and ranges; without it `values` stays
+/// empty, which means all. `ranges` receives the ranges, whose indices are also in `values`.
+inline CLI::Option* index_option(CLI::App& app, const char* flag, std::vector<Index>& values,
+                                 std::vector<Range>& ranges, const std::string& help) {
+  constexpr std::uint64_t kMost = 1000000;
+  const auto read = [&values, &ranges, flag](const std::vector<std::string>& texts) {
+    values.clear();
+    ranges.clear();
+    for (const std::string& text : texts) {
+      if (is_range(text)) {
+        try {
+          const auto range = parse_range<Index>(flag, text, kMost);
+          for (std::uint64_t i = 0; i < range.size(); ++i) {
+            values.push_back(range[i]);
+          }
+          ranges.push_back({range.begin, range.end});
+        } catch (const InputError& e) {  // apply_config adds the line
+          throw CLI::ValidationError(e.what());
+        }
+        continue;
+      }
+      std::string digits = text;
+      if (const std::string wrong = decimal<Index>()(digits); !wrong.empty()) {
+        throw CLI::ValidationError(flag, wrong);
+      }
+      values.push_back(std::stoll(text));
+      if (values.back() < 0) {
+        throw CLI::ValidationError(flag, fmt::format("got '{}', expected at least 0", text));
+      }
+    }
+  };
+  return app
+      .add_option_function<std::vector<std::string>>(
+          flag, read,
+          help +
+              "; a range excludes its end (0:3 is 0, 1, 2) and skips indices that the traces lack "
+              "[default: all]")
+      ->allow_extra_args(false)
+      ->delimiter(',')
+      ->type_name("N|A:B[:STEP],...");
+}
+
+/// An option that takes a comma-separated list as one word: the next word may be a trace.
+template <class T>
+CLI::Option* list_option(CLI::App& app, const char* flag, std::vector<T>& values, const char* help,
+                         const char* type_name) {
+  CLI::Option* option = app.add_option(flag, values, help)->allow_extra_args(false);
+  if constexpr (std::is_integral_v<T>) {
+    option->check(decimal<T>());
+  } else if constexpr (std::is_floating_point_v<T>) {
+    option->check(real());
+  }
+  return option->delimiter(',')->type_name(type_name);
+}
+
+}  // namespace kvbench
