@@ -160,7 +160,6 @@ inline StreamHead device_head(const Head& head) {
   return stream_head(*head.host, head.k.data(), head.q_rows.data(), head.sink_logits());
 }
 
-/// Memory of a stream's state on a device, which must outlive it.
 class DeviceArena {
  public:
   explicit DeviceArena(const Device& device) : device_(device) {}
