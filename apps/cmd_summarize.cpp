@@ -111,13 +111,12 @@ void add_summarize(CLI::App& app) {
   sub->add_option("--csv", o->csv, "Also write the summary to this file, one line per group")
       ->type_name("FILE");
   sub->footer(
-      "text and markdown show means and standard errors over a group's rows, to three significant "
-      "digits. Rows of one prompt are not independent; docs/statistics.md explains how to compare "
-      "methods over prompts. text fits the width of the terminal or $COLUMNS (default 100). "
-      "Without "
-      "$COLUMNS, the width in a file or pipe is unlimited.\n"
+      "text and markdown show means and standard errors over a group's rows, to three "
+      "significant digits. Rows of one prompt are not independent; docs/statistics.md explains how "
+      "to compare methods over prompts. text fits the width of the terminal or $COLUMNS (default "
+      "100). Without $COLUMNS, the width in a file or pipe is unlimited.\n"
       "Examples:\n"
-      "  kvbench summarize out.csv --by layer --where layer=10,18 --metric rel_error\n"
+      "  kvbench summarize out.csv --by layer --metric rel_error --format markdown\n"
       "  kvbench summarize out.csv --where 'algorithm=snap*,h2o,layer=0:4'");
   sub->callback([o] { run(*o); });
 }
