@@ -1,4 +1,4 @@
-"""Command lines of the programs that read tables: parsers, types of options, one-line errors."""
+"""Command lines of the programs that read tables: parsers, argument types, one-line errors."""
 
 import argparse
 import math
@@ -17,7 +17,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def plain_parser(doc):
-    """Parser without arguments yet. Its errors are one line."""
+    """Returns a parser without arguments. Its errors are one line."""
     return _Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
@@ -26,8 +26,9 @@ NO_PICTURES = (".jpg", ".jpeg", ".gif", ".eps", ".ps", ".tif", ".tiff", ".webp",
 
 
 def picture_files(text):
-    """The files that `-o TEXT` names: STEM.png and STEM.pdf of a STEM, else TEXT's own, which end
-    in .png, .pdf or .svg, with commas between. Raises CsvError."""
+    """Returns the files named by `-o TEXT`: STEM.png and STEM.pdf for a stem, otherwise the
+    comma-separated names. Raises CsvError.
+    """
     parts = text.split(",")
     endings = [os.path.splitext(part)[1].lower() for part in parts]
     for part, ending in zip(parts, endings):
@@ -50,11 +51,11 @@ def _picture(text):
     return text
 
 
-# Of every program that averages or compares the rows of several tables.
+# Shared by programs that average or compare rows of several tables.
 POOL = {"action": "store_true",
-        "help": "take rows together that differ in model, dtype, precision, protocol, sink, recent, "
-                "scores, device or n_queries; they are refused else"}
-# What figures take beside their own options, where they can have it.
+        "help": "pool rows that differ in model, dtype, precision, protocol, sink, recent, "
+                "scores, device or n_queries; otherwise they are rejected"}
+# Options that a figure may take besides its own.
 FIGURE_OPTIONS = {
     "--algorithms": {"metavar": "NAME,...", "default": [], "help": "only these, default all"},
     "--all": {"action": "store_true",
@@ -73,8 +74,9 @@ FIGURE_OPTIONS = {
 
 
 def argument_parser(doc, inputs="OUT.csv", help_text="files of kvbench replay", take=(), y=()):
-    """Parser with what figures take: input files, -o, --title, --model, --caption; those of
-    FIGURE_OPTIONS that `take` names; and --y where there are columns `y`, the first the default."""
+    """Returns a parser with the common options of figures, the FIGURE_OPTIONS named by `take`, and
+    --y if `y` names columns (the first is the default).
+    """
     parser = plain_parser(doc)
     parser.add_argument("inputs", nargs="+", metavar=inputs, help=help_text)
     parser.add_argument("-o", "--output", required=True, metavar="STEM|FILE,...", type=_picture,
@@ -96,12 +98,12 @@ def argument_parser(doc, inputs="OUT.csv", help_text="files of kvbench replay", 
 
 
 def name_list(text):
-    """`a,b` as a list, for argparse; empty parts are dropped."""
+    """Returns `a,b` as a list; empty parts are dropped."""
     return [part for part in text.split(",") if part]
 
 
 def number_list(text):
-    """`0.5,0.25` as floats, for argparse."""
+    """Returns `0.5,0.25` as floats."""
     try:
         values = [float(part) for part in name_list(text)]
     except ValueError:
@@ -112,7 +114,7 @@ def number_list(text):
 
 
 def layer_list(text):
-    """`0,2,5` as whole numbers, for argparse."""
+    """Returns `0,2,5` as integers."""
     parts = name_list(text)
     if not all(part.isdecimal() for part in parts):
         raise argparse.ArgumentTypeError(f"got `{text}`, expected numbers of layers as 0,2,5")
@@ -120,9 +122,9 @@ def layer_list(text):
 
 
 def check_named_files(parser, option, given, what, metavar="NAME"):
-    """Refuses [[NAME, FILE...]] of an option that takes a name with its files, once per name.
+    """Rejects repeated names and names without files in [[NAME, FILE...]].
 
-    what: what a name is, as `model`; metavar: what the help calls it.
+    what: noun for a name, such as `model`. metavar: placeholder of the name in the help.
     """
     for name, *files in given:
         if not files:
@@ -132,15 +134,17 @@ def check_named_files(parser, option, given, what, metavar="NAME"):
 
 
 def positive(text):
-    """A number of bins, for argparse."""
+    """Returns a positive integer."""
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"got `{text}`, expected a number above 0")
     return int(text)
 
 
 def run_main(main):
-    """Runs `main` and returns the exit code. An error becomes one line on stderr: CsvError, TraceError
-    and what is not installed 2, DeviceError, OSError and lack of memory 3, an interrupt 130."""
+    """Runs `main` and returns its exit code. Prints an error as one line on stderr. Exit codes: 2
+    for CsvError, TraceError and a missing package; 3 for DeviceError, OSError and lack of
+    memory; 130 for an interrupt.
+    """
     try:
         return main() or 0
     except CsvError as error:

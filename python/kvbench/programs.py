@@ -1,7 +1,7 @@
-"""The programs of `kvbench-py`: what each is called, which module it is, what it needs.
+"""Registry of the programs of `kvbench-py`.
 
-`kvbench-py NAME ...` after `pip install`, `scripts/kvbench-py NAME ...` in the repository and
-`python -m kvbench NAME ...` are the same.
+`kvbench-py NAME` after `pip install`, `scripts/kvbench-py NAME` in a checkout and
+`python -m kvbench NAME` are equivalent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TABLES = ("numpy", "pandas")
 FIGURES = ("numpy", "pandas", "matplotlib")
 TRACES = ("numpy", "h5py")
 MODELS = ("numpy", "h5py", "torch", "transformers")
-# What pip and Debian call a module where it is not the module's name.
+# Package names of pip and Debian where they differ from the module's.
 PIP = {"sklearn": "scikit-learn", "kvpress": "'kvpress>=0.5.5'", "transformers": "'transformers>=4.56'"}
 DEBIAN = {"numpy": "python3-numpy", "pandas": "python3-pandas", "matplotlib": "python3-matplotlib",
           "scipy": "python3-scipy", "h5py": "python3-h5py", "sklearn": "python3-sklearn"}
@@ -29,12 +29,12 @@ DEBIAN = {"numpy": "python3-numpy", "pandas": "python3-pandas", "matplotlib": "p
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """One program.
+    """A program of kvbench-py.
 
     module   has main(), which reads sys.argv and returns None or an exit code
-    about    one line
-    needs    modules that must be there before its own is imported
-    options  module whose parse_arguments() reads the command line without what `needs` names
+    about    one line for the help
+    needs    modules that must be installed
+    options  module whose parse_arguments() works without `needs`
     """
 
     module: str
@@ -83,28 +83,28 @@ PROGRAMS = {
 
 
 class MissingModules(Exception):
-    """A program needs what is not installed: one line with the remedy."""
+    """A program needs packages that are not installed. One line with the remedy."""
 
 
 def absent(modules: Iterable[str]) -> list[str]:
-    """Those that this Python cannot find. Imports nothing."""
+    """Returns the modules that cannot be found. Imports nothing."""
     return [name for name in modules if importlib.util.find_spec(name) is None]
 
 
 def expect_modules(who: str, modules: Iterable[str]) -> None:
-    """Raises MissingModules unless all can be found."""
+    """Raises MissingModules unless all modules can be found."""
     missing = absent(modules)
     if not missing:
         return
     remedy = "pip install " + " ".join(PIP.get(name, name) for name in missing)
-    # Debian refuses pip outside an environment, and an environment does not see Debian's packages.
+    # Debian rejects pip outside a virtual environment, which does not see Debian's packages.
     if sys.prefix == sys.base_prefix and os.path.exists("/etc/debian_version") and set(missing) <= {*DEBIAN}:
         remedy += f", or on Debian: apt install {' '.join(DEBIAN[name] for name in missing)}"
     raise MissingModules(f"{who}: {sys.executable} has no {', '.join(missing)}: {remedy}")
 
 
 def help_text() -> str:
-    """What `kvbench-py --help` prints."""
+    """Returns the text of `kvbench-py --help`."""
     width = max(map(len, PROGRAMS))
     lines = [f"usage: {NAME} PROGRAM ...", "", "programs:"]
     lines += [f"  {name:<{width}}  {program.about}" for name, program in PROGRAMS.items()]
@@ -113,7 +113,7 @@ def help_text() -> str:
 
 
 def find_program(words: list[str]) -> tuple[str, list[str]]:
-    """The program that the words begin with, and the words behind it. Raises LookupError, one line."""
+    """Returns the program's name and the remaining arguments. Raises LookupError."""
     for count in (1, 2):
         name = " ".join(words[:count])
         if len(words) >= count and name in PROGRAMS:
@@ -126,7 +126,7 @@ def find_program(words: list[str]) -> tuple[str, list[str]]:
 
 
 def main_of(name: str) -> Callable[[], object]:
-    """The program's main. Raises MissingModules. Its options are checked before what it needs."""
+    """Returns the program's main function. Checks its options first. Raises MissingModules."""
     program = PROGRAMS[name]
     if program.options:
         importlib.import_module("kvbench." + program.options).parse_arguments()

@@ -1,7 +1,7 @@
-"""The unit of inference: prompts, or the sources that prompts are from (`--by source`).
+"""Unit of inference: prompts, or their sources (`--by source`).
 
-A source is an author, a book, a program's documentation, a code base. Its prompts are not
-independent: their figures are averaged first, and n is the number of sources.
+A source is an author, a book, a program's documentation or a code base. Its prompts are not
+independent: they are averaged first, and n counts sources.
 """
 
 import glob
@@ -23,7 +23,7 @@ RECORDS = {"nargs": "+", "metavar": "FILE.jsonl", "default": [],
 
 
 def read_records(files):
-    """The records of files, of data/prompts without any. Raises CsvError."""
+    """Returns the records of files, or of data/prompts. Raises CsvError."""
     try:
         return [record for path in files or sorted(glob.glob(os.path.join(PROMPTS, "*.jsonl")))
                 for record in kp.read_jsonl(path)]
@@ -32,12 +32,12 @@ def read_records(files):
 
 
 def of_set(name, files):
-    """Ids of the records of a set."""
+    """Returns the ids of the records of a set."""
     return {str(record.get("id")) for record in read_records(files) if record.get("set") == name}
 
 
 def sources_of(frame, files, path):
-    """The source of each row's prompt, a list. Raises CsvError where a prompt has none, or two."""
+    """Returns the source of each row's prompt. Raises CsvError if a prompt has none or several."""
     if "source" in frame.columns:
         pairs = frame[["trace", "prompt", "source"]].drop_duplicates()
         twice = pairs.loc[pairs.duplicated(["trace", "prompt"]), "prompt"]
@@ -56,11 +56,12 @@ def sources_of(frame, files, path):
 
 
 def mean_by(values, units):
-    """Means over the rows of a frame that share a unit, in the order in which units come; NaN where
-    one of them lacks its figure. units: {row's name: unit}."""
+    """Returns means over rows that share a unit, in order of appearance; NaN if one is missing.
+    units: {row's name: unit}.
+    """
     mine = [units[name] for name in values.index]
     order = {unit: at for at, unit in enumerate(dict.fromkeys(mine))}
-    # An array: a list of numbers might be taken for names of columns.
+    # An array: a list of numbers might be taken as column names.
     groups = values.groupby(np.array([order[unit] for unit in mine], dtype=int))
     out = groups.agg(lambda column: column.mean(skipna=False))
     out.index = pd.Index(list(order))

@@ -1,4 +1,4 @@
-"""Writing caches files."""
+"""Writer of caches files (docs/trace_format.md)."""
 
 from __future__ import annotations
 
@@ -37,13 +37,12 @@ if TYPE_CHECKING:
 
 
 class CacheWriter:
-    """Writes one caches file: PATH.part while it grows, PATH once it is whole.
+    """Context manager that writes one caches file: PATH.part, renamed to PATH on success. An
+    exception removes PATH.part and keeps the previous PATH.
 
-    A context manager; leaving it by an exception removes PATH.part and keeps what PATH held before.
-
-    path     of the caches
-    traces   paths of the trace files that they are made from, of one element type
-    sink, recent, queries, protocol    the protocol's windows in tokens, and its name
+    path     caches file
+    traces   source traces, all of one element type
+    sink, recent, queries, protocol    windows of the protocol in tokens, and its name
     """
 
     def __init__(self, path: str | os.PathLike[str],
@@ -78,7 +77,7 @@ class CacheWriter:
         self.root = {"format": FORMAT, "version": VERSION, "protocol": protocol, "sink": sink,
                      "recent": recent, "queries": queries,
                      "trace_sha256": [file_sha256(trace) for trace in self.traces]}
-        self.file: Any = None  # an h5py.File within the `with`
+        self.file: Any = None  # an h5py.File inside `with`
         self.names: dict[tuple[str, str, float | None, int], str] = {}
 
     def __enter__(self) -> CacheWriter:
@@ -117,13 +116,13 @@ class CacheWriter:
     def group(self, algorithm: str, params: str | Mapping[str, Any] = "",
               budget: float | None = None, seed: int = 0, scores: str = "past",
               scope: str = "head") -> GroupWriter:
-        """A new group: one method with one setting.
+        """Adds a group: one method with one setting.
 
         algorithm  letters, digits and . _ + -
         params     dict, or `key=value;key=value`
-        budget     fraction of the middle's bytes that was asked for, in [0, 1]; None: none was
-        scores     which queries the method looked at: past, all or none
-        scope      which heads share the budget: head, layer or layers
+        budget     requested fraction of the middle's bytes, in [0, 1]; None: none
+        scores     queries visible to the method: past, all or none
+        scope      heads that share the budget: head, layer or layers
         """
         if not re.fullmatch(r"[A-Za-z0-9._+@-]+", algorithm):
             raise self.error("", f"algorithm: got `{algorithm}`, expected letters, digits and . _ "
@@ -152,7 +151,7 @@ class CacheWriter:
 
 
 class GroupWriter:
-    """Writes the entries of one group; from CacheWriter.group."""
+    """Writes the entries of one group; created by CacheWriter.group."""
 
     def __init__(self, writer: CacheWriter, group: h5py.Group):
         self.writer, self.inner = writer, group
@@ -162,16 +161,18 @@ class GroupWriter:
             token: ArrayLike | None = None, k_den: ArrayLike | None = None,
             log_weight_den: ArrayLike | None = None, counted: ArrayLike | None = None,
             **attributes: Any) -> None:
-        """The entry of one KV head: what is left of the middle's tokens.
+        """Writes the entry of one KV head.
 
         k, v, k_den    [B, d], [B, dv], [B2, d], any float type; rounded to the trace's element type
-                       unless payload_bytes says what they cost
+        unless
+                       payload_bytes is given
         log_weight, log_weight_den    [B], [B2]: log of the weights; None: weight 1
-        token          [B]: position that the row is held exactly of, -1 where it was made; None: -1
+        token          [B]: position that the row holds exactly, -1 for made rows; None: all -1
         counted        [C], ascending: positions among the quantised tokens that `mass_kept` and
-                       amnesia count as held; `quantised` is at least C
-        attributes     those of docs/trace_format.md; with infeasible=REASON or failed=REASON there
-                       are no arrays
+        amnesia count
+                       as held; `quantised` is at least C
+        attributes     those of docs/trace_format.md; infeasible=REASON or failed=REASON excludes
+        arrays
         """
         writer = self.writer
         where = f"{self.inner.name[1:]}/prompts/{prompt}/layers/{layer}/{kv_head}"
@@ -214,7 +215,7 @@ class GroupWriter:
 
     def checked(self, where: str, arrays: dict[str, np.ndarray], sizes: tuple[int, int], n: int,
                 own_bytes: bool, quantised: int) -> dict[str, np.ndarray]:
-        """The arrays as they are stored; TraceError for what the format does not allow."""
+        """Returns the arrays as stored. Raises TraceError if the format does not allow them."""
         def check():
             check_entry(where, sizes, quantised, *(arrays.get(name) for name in DATASETS))
 
@@ -235,5 +236,5 @@ class GroupWriter:
         for name in ("log_weight", "log_weight_den"):
             if name in arrays:
                 arrays[name] = arrays[name].astype(np.float32)
-        check()  # Rounding may have gone beyond the type.
+        check()  # Rounding may overflow.
         return arrays
