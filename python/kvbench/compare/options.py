@@ -1,23 +1,22 @@
-"""Compares methods with statistics whose unit is the prompt.
+"""Compares methods with statistics over prompts.
 
     kvbench-py compare OUT.csv [OUT2.csv ...] --to snapkv --csv cmp.csv --figures cmp
 
-A prompt's figure for a method is the mean of a metric over layers, heads and seeds: these are not
-independent, so they count once. For each budget: mean with a bootstrap interval over prompts,
-median, means by layer; mean ranks, Friedman's test, Nemenyi's critical difference; wins. With --to
-NAME also paired differences to NAME with bootstrap intervals, and Wilcoxon's signed-rank test,
-exact, with Holm's correction over the methods of the budget. It says when there are too few prompts
-for any difference to show. docs/statistics.md explains every figure.
+A prompt's figure for a method is the mean of a metric over layers, heads and seeds. Per budget:
+mean with a bootstrap interval over prompts, median, means by layer; mean ranks, Friedman's test,
+Nemenyi's critical difference; wins. With --to NAME also paired differences to NAME with bootstrap
+intervals, and the exact Wilcoxon signed-rank test with Holm's correction over the methods of the
+budget. Notes say when there are too few prompts to show any difference. docs/statistics.md explains
+the figures.
 
-With --by source the unit is the source: the mean over its prompts is taken first, and n is the number
-of sources. A method counts at a source where it counts at all of its prompts.
+--by source: the unit is the source, whose prompts are averaged first. A method counts at a source
+if it counts at all its prompts.
 
-A method counts at a prompt where it covers every head that the prompt has there, with status ok in
-all of its rows. One that lacks prompts is named, has no rank, and is compared on those that it has.
+A method counts at a prompt if it covers every head with status ok. A method that lacks prompts is
+named, has no rank, and is compared on those it has.
 
---csv FILE.csv writes FILE.csv (a row per budget and method), FILE.layers.csv, FILE.prompts.csv
-(what all is computed from) and FILE.tests.csv. Markdown goes to the terminal where no output is
-named.
+--csv FILE.csv writes FILE.csv (a row per budget and method), FILE.layers.csv, FILE.prompts.csv (the
+input values) and FILE.tests.csv. Without an output the Markdown is printed.
 """
 
 import argparse

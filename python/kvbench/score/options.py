@@ -1,10 +1,10 @@
-"""The command line of kvbench-py score."""
+"""Command line of kvbench-py score."""
 
 from kvbench.dump.options import DTYPES, OF_TRACES, Parser, add_model, count, names, positive
 
 
 def parse_arguments():
-    """Of sys.argv. Imports nothing, so that --help needs no torch."""
+    """Parses sys.argv. Imports nothing, so that --help needs no torch."""
     parser = Parser(prog="kvbench-py score", description="Puts compressed KV caches into the model that "
                     "they were made from, and scores the model.")
     add = parser.add_argument

@@ -1,10 +1,10 @@
-"""A static site of the committed reference results.
+"""Makes a static site of the committed reference results.
 
   scripts/site.sh [-o FOLDER] [--results FOLDER] [--kvbench PROGRAM]
 
-FOLDER/index.html has a table of all methods that can be sorted and filtered; each method has a page
-with its source, what departs from it, its curves and its parameters. It opens from the disk, and
-nothing is fetched. Needs Python alone, and the program for what it says of its methods.
+FOLDER/index.html has a table of all methods with sorting and filters; each method has a page with
+its source, departures, curves and parameters. Pages work offline. Needs the standard library, and
+the program for its descriptions of methods.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def page(title, body, up=""):
 
 
 def digits(value):
-    """Three significant digits, as table.js shows them; a dash for nothing measured."""
+    """Formats three significant digits, as table.js does; a dash for None."""
     if value is None:
         return "–"
     return f"{value:#.3g}".rstrip(".") if value else "0"
@@ -100,7 +100,7 @@ def data(results, methods):
 
 
 def lines_of(results, setup):
-    """{method: points} of one setup; of a method with one setting at each budget."""
+    """Returns {method: points} of one setup; of methods with one setting per budget."""
     out = {}
     for r in results:
         x, y = r.means["middle_ratio"], r.means["rel_error"]
@@ -144,7 +144,7 @@ def method_page(method, results, order):
 
 
 def is_site(folder):
-    """Whether an earlier version, which left no mark, made this folder."""
+    """Returns whether an earlier version, without the mark, made this folder."""
     try:
         with open(os.path.join(folder, "index.html"), encoding="utf-8") as file:
             return "<title>kvbench: reference results</title>" in file.read(500)
