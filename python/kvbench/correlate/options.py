@@ -1,25 +1,24 @@
-"""Which metric of a replay predicts what a compressed cache does to the model?
+"""Correlates replay metrics with the effect of compressed caches on the model.
 
     kvbench-py correlate OUT.csv --layers OUT.layers.csv --scores scores.csv --csv correlate.csv
 
-OUT.csv and OUT.layers.csv are tables of kvbench replay, scores.csv is one of kvbench-py score
-for the same caches. A cell is a method at a budget; its figure is a mean (or median) over prompts.
-Every metric is correlated with every score over cells, by rank (Spearman, Kendall's tau-b): over all
-budgets, within each, and within single prompts. All figures are oriented so that higher is worse and
-a good predictor has 1; `1-NAME` is a figure that was turned. Intervals (95 %) resample prompts and
-methods, the same for all metrics, so that metrics are compared pair by pair: they are of other
-prompts and other methods (--resample prompts: of these methods, and nothing is best). A metric `predicts best` where
-every other metric is behind it and its correlation is no luck. With fewer than 4 prompts, or so few
-methods that one order among all metrics may be luck (7 for a full table), there is `not enough to
-rank`, and no verdict. Each correlation is also given without one method. docs/statistics.md explains
-every figure.
+OUT.csv and OUT.layers.csv are tables of kvbench replay, scores.csv is one of kvbench-py score for
+the same caches. A cell is a method at a budget; its figure is a mean (or median) over prompts.
+Every metric is correlated with every score over cells, by rank (Spearman, Kendall's tau-b): over
+all budgets, within each, and within single prompts. Figures are oriented so that higher is worse
+(`1-NAME`: inverted) and a good predictor has 1. Intervals (95 %) resample prompts and methods, the
+same for all metrics, which are compared pairwise; --resample prompts resamples prompts only, and
+gives no verdict. A metric `predicts best` if every other metric is significantly below it and its
+correlation is not chance. With fewer than 4 prompts, or too few methods to rule out a chance order
+among all metrics (7 for a full table), the result is `not enough to rank`. Each correlation is also
+given without one method. docs/statistics.md explains the figures.
 
-Scores: kl, loss_change, 1-top_agreement, and wrong_answers, the share of wrong answers among prompts
-whose question the exact model answers right. Only what both sides have counts; a method that lacks a
-prompt at a budget is left out there, and said.
+Scores: kl, loss_change, 1-top_agreement, and wrong_answers, the share of wrong answers among
+prompts that the exact model answers right. Only data on both sides counts; a method that lacks a
+prompt at a budget is skipped there, with a note.
 
---csv: a line per score, metric, reduction and scope. --methods: which methods a metric misjudges.
---cells: what all is computed from. Markdown goes to the terminal where no output is named.
+--csv: a line per score, metric, reduction and scope. --methods: methods that a metric misjudges.
+--cells: the input values. Without an output the Markdown is printed.
 """
 
 from kvbench import command, units
@@ -57,7 +56,7 @@ def parse_arguments(arguments=None):
                         help="STEM.scatter and STEM.correlations, .png and .pdf")
     parser.add_argument("--by", **units.BY)
     parser.add_argument("--records", **units.RECORDS)
-    parser.set_defaults(layers=[], set=None)  # What compare's analysis.read asks for.
+    parser.set_defaults(layers=[], set=None)  # read by compare's analysis.read
     options = parser.parse_args(arguments)
     if not (options.csv or options.cells or options.methods or options.markdown or options.figures):
         options.markdown = "-"
